@@ -1,0 +1,88 @@
+"""What one client does: train the model it was sent, return the difference."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
+import optax
+
+from epe_jax.types import Array, Batch, Key, Params, Task
+
+
+class LocalUpdate(NamedTuple):
+  """What a client sends back.
+
+  Attributes:
+    delta: trained minus received parameters, a pytree like params.
+    loss: mean training loss over the examples it stepped through.
+  """
+
+  delta: Params
+  loss: Float[Array, '']
+
+
+# (params, batches [steps, b, ...], mask [steps, b], steps to run, key)
+LocalTraining = Callable[
+  [Params, Batch, Bool[Array, 'steps b'], Int[Array, ''], Key], LocalUpdate
+]
+
+
+def local_training(
+  task: Task, optimizer: optax.GradientTransformation
+) -> LocalTraining:
+  """One pass over a client's batches with its own optimizer.
+
+  A step's loss is the mean over its real examples. A step without a real
+  example changes nothing, whatever the optimizer.
+
+  Args:
+    task: gives the loss.
+    optimizer: the client optimizer; its state starts anew each round.
+
+  Returns:
+    A function of (params, batches [steps, b, ...], mask [steps, b], number of
+    steps to run, key). The number of steps is shared by clients that are
+    vmapped together: give the largest that any of them needs.
+
+  Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep
+  Networks from Decentralized Data", Algorithm 1, ClientUpdate.
+  """
+
+  def masked_loss(
+    params: Params, batch: Batch, mask: Bool[Array, ' b'], key: Key
+  ) -> Float[Array, '']:
+    losses = task.loss(params, batch, key)
+    return jnp.sum(jnp.where(mask, losses, 0)) / jnp.maximum(mask.sum(), 1)
+
+  def train(
+    params: Params,
+    batches: Batch,
+    mask: Bool[Array, 'steps b'],
+    steps: Int[Array, ''],
+    key: Key,
+  ) -> LocalUpdate:
+    def step(i: Int[Array, ''], carry: tuple[Params, optax.OptState, Array]):
+      local, opt_state, loss_sum = carry
+      batch = jax.tree.map(lambda x: x[i], batches)
+      loss, grads = jax.value_and_grad(masked_loss)(
+        local, batch, mask[i], jax.random.fold_in(key, i)
+      )
+      updates, new_state = optimizer.update(grads, opt_state, local)
+      # Momentum or weight decay would move the model in an empty step too.
+      new = optax.apply_updates(local, updates), new_state
+      real = mask[i].sum()
+      local, opt_state = jax.tree.map(
+        lambda a, b: jnp.where(real > 0, a, b), new, (local, opt_state)
+      )
+      return local, opt_state, loss_sum + loss * real
+
+    start = (params, optimizer.init(params), jnp.zeros((), jnp.float32))
+    trained, _, loss_sum = jax.lax.fori_loop(0, steps, step, start)
+    return LocalUpdate(
+      delta=jax.tree.map(jnp.subtract, trained, params),
+      loss=loss_sum / jnp.maximum(mask.sum(), 1),
+    )
+
+  return train

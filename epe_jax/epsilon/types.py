@@ -1,0 +1,144 @@
+"""What goes into an estimate of ε, and what comes out."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+from jaxtyping import Float, Shaped
+import numpy as np
+
+# What a function of real arguments takes; it broadcasts.
+Real = np.ndarray | np.number | float | int
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+  """Scores of canaries that took part, and of canaries that did not.
+
+  A higher score means "took part". Leading axes are independent audits, such
+  as bootstrap resamples or simulations: every estimator works on the last axis
+  and broadcasts over the others.
+
+  Attributes:
+    observed: [*batch, n1] scores of canaries that took part; n1 >= 1. Any real
+      dtype is taken and float64 is kept.
+    unobserved: [*batch, n0] scores of canaries that did not. It may be empty
+      only if `dim` is given, then as np.empty(0) whatever the leading axes.
+    dim: d, when the score of an unobserved canary is exactly the cosine of a
+      uniform unit vector in R^d with an independent vector, so that its law is
+      known (`null.CosineNull`). None when that law is known only through
+      `unobserved`, such as for a maximum over rounds.
+    design: 'fixed' if the numbers of observed and unobserved canaries were
+      chosen, 'coin_flip' if an independent fair coin put each canary in or out.
+
+  Raises:
+    ValueError: for empty, non-finite or mismatched arrays, for dim < 2, and for
+      scores that cannot be cosines although `dim` is given.
+  """
+
+  observed: Shaped[np.ndarray, '... n1']
+  unobserved: Shaped[np.ndarray, '... n0']
+  dim: int | None = None
+  design: Literal['fixed', 'coin_flip'] = 'fixed'
+
+  def __post_init__(self):
+    observed = _float64('observed', self.observed)
+    unobserved = _float64('unobserved', self.unobserved)
+    batch = observed.shape[:-1]
+    if unobserved.size == 0:
+      unobserved = np.empty((*batch, 0))
+    object.__setattr__(self, 'observed', observed)
+    object.__setattr__(self, 'unobserved', unobserved)
+    if observed.shape[-1] < 1:
+      raise ValueError(
+        f'observed has shape {observed.shape}, but an audit needs at least one '
+        'observed canary.'
+      )
+    if unobserved.shape[:-1] != batch:
+      raise ValueError(
+        f'observed has leading axes {batch} but unobserved has '
+        f'{unobserved.shape[:-1]}; give both the same independent audits.'
+      )
+    if self.design not in ('fixed', 'coin_flip'):
+      raise ValueError(
+        f"design={self.design!r} is neither 'fixed' nor 'coin_flip'."
+      )
+    if self.dim is None and unobserved.shape[-1] < 1:
+      raise ValueError(
+        'unobserved is empty and dim=None, so nothing says how an unobserved '
+        'canary scores. Give unobserved scores, or dim if scores are cosines.'
+      )
+    if self.dim is not None:
+      _check_cosines(self.dim, observed, unobserved)
+
+
+class Floor(NamedTuple):
+  """What an estimator reports when nothing leaks: mean and 5, 50, 95 % points.
+
+  An estimate is only meaningful beside it.
+  """
+
+  mean: float
+  q05: float
+  q50: float
+  q95: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+  """An ε at a δ, and what it is worth.
+
+  Attributes:
+    epsilon: a float, or an array with the leading axes of the scores.
+    delta: the δ it holds at, in (0, 1).
+    method: the name of the estimator.
+    confidence: probability that `epsilon` is below the true ε. None marks a
+      point estimate: no guarantee.
+    floor: what the same estimator reports when nothing leaks.
+    interval: lower and upper limit, where the method has them.
+  """
+
+  epsilon: float | Float[np.ndarray, '...']
+  delta: float
+  method: str
+  confidence: float | None
+  floor: Floor | None = None
+  interval: tuple[float, float] | None = None
+
+
+def check_delta(delta: float) -> None:
+  """Raises a ValueError unless 0 < delta < 1."""
+  if not 0 < delta < 1:
+    raise ValueError(f'delta={delta!r} must lie strictly between 0 and 1.')
+
+
+def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:
+  """A Python float for a value without axes, the array itself otherwise."""
+  return np.asarray(values) if np.ndim(values) else float(values)
+
+
+def _float64(name, values):
+  array = np.asarray(values, dtype=np.float64)
+  if array.ndim < 1:
+    raise ValueError(
+      f'{name}={values!r} is a single number; give an array [..., canaries].'
+    )
+  if not np.all(np.isfinite(array)):
+    raise ValueError(
+      f'{name} has {np.sum(~np.isfinite(array))} scores that are not finite. '
+      'A diverged run cannot be audited; drop it or audit an earlier model.'
+    )
+  return array
+
+
+def _check_cosines(dim, *groups):
+  if dim < 2:
+    raise ValueError(f'dim={dim} must be at least 2.')
+  # Cosines in float32 may exceed 1 by rounding.
+  largest = max(np.max(np.abs(g), initial=0.0) for g in groups)
+  if largest > 1 + 1e-5:
+    raise ValueError(
+      f'dim={dim} says that the scores are cosines, but one is {largest:.6g} '
+      'in magnitude. Give cosines, or dim=None with unobserved scores.'
+    )

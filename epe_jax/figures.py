@@ -1,0 +1,261 @@
+"""What a finished audit looks like: three figures, drawn without pyplot.
+
+Cosines are drawn in units of 1/√d, the standard deviation of a cosine with a
+direction that took no part. The colours are Okabe and Ito's, told apart in
+every common kind of colour blindness.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float
+from matplotlib import axes as mpl_axes
+from matplotlib import figure, ticker
+import numpy as np
+from scipy import stats
+
+from epe_jax import audit
+from epe_jax.epsilon import null
+
+_OBSERVED, _UNOBSERVED, _NULL = '#D55E00', '#0072B2', '#000000'
+_SECOND, _BAND = '#009E73', '#E0E0E0'
+# Up to here every score is drawn, above it a histogram is.
+_FEW = 50
+
+
+class Recorded(NamedTuple):
+  """What the attackers of a run saw, as scores.npz keeps it.
+
+  Attributes:
+    final: cosines with the final model.
+    trace: cosines with what each of the T rounds released.
+    participation: which canaries took part in which round.
+    observed: which canaries took part at all.
+    dim: d, the number of parameters.
+  """
+
+  final: Float[np.ndarray, ' k']
+  trace: Float[np.ndarray, 'T k']
+  participation: Bool[np.ndarray, 'T k']
+  observed: Bool[np.ndarray, ' k']
+  dim: int
+
+
+class Pair(NamedTuple):
+  """One reading of the observed canaries and of the unobserved ones."""
+
+  observed: Float[np.ndarray, ' n1']
+  unobserved: Float[np.ndarray, ' n0']
+
+
+def own_rounds(recorded: Recorded) -> Pair:
+  """Cosines of all canaries in rounds of their own, lent to those with none.
+
+  Unobserved canary j is read in the rounds of observed canary j mod n1, so that
+  the two groups differ in nothing but in having taken part.
+
+  Args:
+    recorded: what a run kept; at least one canary is observed.
+
+  Returns:
+    The cosines, summed over the n rounds of a canary and divided by √n.
+  """
+  seen = recorded.observed
+  schedule = recorded.participation[:, seen]
+  lent = schedule[:, np.arange(np.sum(~seen)) % schedule.shape[1]]
+  return Pair(
+    audit.own_round(recorded.trace[:, seen], schedule),
+    audit.own_round(recorded.trace[:, ~seen], lent),
+  )
+
+
+def densities(recorded: Recorded) -> figure.Figure:
+  """How far the canaries that took part stand out, for three attackers.
+
+  The exact law of an unobserved canary is drawn where there is one: for the
+  final model, and for a single round, but neither for a maximum nor for a sum
+  over rounds, whose law depends on how the rounds correlate.
+
+  Args:
+    recorded: what a run kept; at least one canary is observed.
+
+  Returns:
+    Three panels: final model, own round, maximum over rounds.
+  """
+  scale = np.sqrt(recorded.dim)
+  rounds = len(recorded.trace)
+  once = bool(np.all(recorded.participation.sum(axis=0) <= 1))
+  panels = (
+    ('final model', _split(recorded.final, recorded.observed), True),
+    ('own round' if once else 'own rounds', own_rounds(recorded), once),
+    (
+      f'maximum over {rounds:,} round{"s" if rounds > 1 else ""}',
+      _split(audit.maximum(recorded.trace), recorded.observed),
+      rounds == 1,
+    ),
+  )
+  fig = figure.Figure(figsize=(12, 4.2), layout='constrained')
+  all_axes = fig.subplots(1, 3)
+  for axes, (title, pair, exact) in zip(all_axes, panels):
+    axes.set_title(title)
+    _density(axes, scale * pair.unobserved, _UNOBSERVED, '-', 'did not')
+    _density(axes, scale * pair.observed, _OBSERVED, '-', 'took part')
+    if exact:
+      _null_density(axes, recorded.dim)
+    axes.set(xlabel='cosine, in units of 1/√d', ylabel='density')
+    axes.set_ylim(bottom=0)
+    axes.spines[['top', 'right']].set_visible(False)
+  handles, labels = all_axes[0].get_legend_handles_labels()
+  fig.legend(handles, labels, loc='outside lower center', ncols=3, frameon=False)
+  return fig
+
+
+def trace(recorded: Recorded) -> figure.Figure:
+  """The cosines of one observed canary, and of one unobserved, round by round.
+
+  The observed canary is the median one by its own rounds, a typical one. The
+  band of ±2 holds 95 % of the cosines of a canary that took no part.
+
+  Args:
+    recorded: what a run kept; at least one canary is observed.
+
+  Returns:
+    A panel for each of the two; only the first if no canary is unobserved.
+  """
+  own = own_rounds(recorded).observed
+  typical = np.argsort(own, kind='stable')[(len(own) - 1) // 2]
+  chosen = [np.flatnonzero(recorded.observed)[typical]]
+  chosen.extend(np.flatnonzero(~recorded.observed)[:1])
+  fig = figure.Figure(figsize=(6 * len(chosen), 4), layout='constrained')
+  all_axes = fig.subplots(1, len(chosen), sharey=True, squeeze=False)[0]
+  for axes, canary in zip(all_axes, chosen):
+    _canary(axes, recorded, int(canary))
+  all_axes[0].set_ylabel('cosine, in units of 1/√d')
+  fig.suptitle(f'd = {recorded.dim:,}', fontsize='medium')
+  handles, labels = all_axes[0].get_legend_handles_labels()
+  fig.legend(handles, labels, loc='outside lower center', ncols=3, frameon=False)
+  return fig
+
+
+def accuracy(metrics: Sequence[Mapping[str, object]]) -> figure.Figure:
+  """Test accuracy, loss and clip norm over the rounds of a run.
+
+  Args:
+    metrics: the lines of metrics.jsonl.
+
+  Returns:
+    Three panels.
+  """
+  fig = figure.Figure(figsize=(12, 3.8), layout='constrained')
+  left, middle, right = fig.subplots(1, 3)
+  rounds, values = _column(metrics, 'test_accuracy')
+  left.plot(rounds, 100 * values, 'o-', color=_UNOBSERVED, ms=4)
+  left.set(title='test accuracy', ylabel='%')
+  rounds, values = _column(metrics, 'loss')
+  middle.plot(rounds, values, color=_SECOND, lw=1, label='clients, every round')
+  rounds, values = _column(metrics, 'test_loss')
+  middle.plot(rounds, values, 'o-', color=_UNOBSERVED, ms=4, label='test')
+  middle.set(title='loss', ylabel='loss per example')
+  middle.legend(frameon=False)
+  rounds, values = _column(metrics, 'clip_norm')
+  right.plot(rounds, values, color=_OBSERVED)
+  right.set(title='clip norm S', ylabel='norm of an update')
+  for axes in (left, middle, right):
+    axes.set_xlabel('round')
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes.spines[['top', 'right']].set_visible(False)
+    axes.grid(alpha=0.3)
+  right.set_ylim(bottom=0)
+  fig.suptitle(
+    f'{_range(metrics, "clients")} clients and '
+    f'{_range(metrics, "canaries")} canaries in a round',
+    fontsize='medium',
+  )
+  return fig
+
+
+def _split(
+  scores: Float[np.ndarray, ' k'], observed: Bool[np.ndarray, ' k']
+) -> Pair:
+  return Pair(scores[observed], scores[~observed])
+
+
+def _density(
+  axes: mpl_axes.Axes,
+  values: Float[np.ndarray, ' n'],
+  color: str,
+  style: str,
+  label: str,
+) -> None:
+  """A kernel density estimate, over a histogram or over every score."""
+  if not len(values):
+    return
+  label = f'{label}: n = {len(values):,}'
+  if len(values) <= _FEW:
+    axes.plot(values, np.zeros(len(values)), '|', color=color, ms=18, mew=1.5)
+  else:
+    axes.hist(values, 'auto', density=True, color=color, alpha=0.25)
+  if np.ptp(values) == 0:
+    # All scores are one point, which has no density but has a place.
+    axes.axvline(values[0], color=color, ls=style, label=label)
+    return
+  kernel = stats.gaussian_kde(values)
+  margin = 3 * np.sqrt(kernel.covariance[0, 0])
+  grid = np.linspace(values.min() - margin, values.max() + margin, 400)
+  axes.plot(grid, kernel(grid), color=color, ls=style, lw=2, label=label)
+
+
+def _null_density(axes: mpl_axes.Axes, dim: int) -> None:
+  # Up to four standard deviations, but inside [-1, 1], where cosines are.
+  edge = min(4.0, 0.999 * np.sqrt(dim))
+  grid = np.linspace(-edge, edge, 400)
+  density = null.CosineNull(dim).pdf(grid / np.sqrt(dim)) / np.sqrt(dim)
+  label = f'exact law without taking part, d = {dim:,}'
+  axes.plot(grid, density, color=_NULL, ls='--', lw=1.5, label=label)
+
+
+def _canary(axes: mpl_axes.Axes, recorded: Recorded, canary: int) -> None:
+  cosines = np.sqrt(recorded.dim) * recorded.trace[:, canary]
+  rounds = np.arange(len(cosines))
+  own = recorded.participation[:, canary]
+  color = _OBSERVED if recorded.observed[canary] else _UNOBSERVED
+  axes.axhspan(-2, 2, color=_BAND, lw=0, label='±2: 95 % without taking part')
+  width = 1.2 if len(rounds) <= 300 else 0.6
+  axes.plot(rounds, cosines, color=color, lw=width, label='cosine with a round')
+  axes.plot(
+    rounds[own],
+    cosines[own],
+    'D',
+    color=_NULL,
+    mfc='none',
+    ms=9,
+    mew=1.8,
+    ls='none',
+    label='a round it took part in',
+  )
+  if recorded.observed[canary]:
+    group = f'median of {recorded.observed.sum():,} that took part'
+  else:
+    group = f'first of {np.sum(~recorded.observed):,} that did not'
+  axes.set_title(f'canary {canary}: {group}')
+  axes.set_xlabel('round')
+  axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+  axes.spines[['top', 'right']].set_visible(False)
+
+
+def _column(
+  metrics: Sequence[Mapping[str, object]], name: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Rounds that have this number, and the number."""
+  rows = [(row['round'], row[name]) for row in metrics if name in row]
+  # Numbers that are not finite are written as text, which numpy reads.
+  pairs = np.array(rows, dtype=np.float64).reshape(-1, 2)
+  return pairs[:, 0], pairs[:, 1]
+
+
+def _range(metrics: Sequence[Mapping[str, object]], name: str) -> str:
+  _, values = _column(metrics, name)
+  if not len(values):
+    return 'unknown numbers of'
+  low, high = f'{values.min():,.0f}', f'{values.max():,.0f}'
+  return low if low == high else f'{low} to {high}'

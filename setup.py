@@ -1,0 +1,5 @@
+"""Lets `pip install .` work; everything is declared in pyproject.toml."""
+
+import setuptools
+
+setuptools.setup()
