@@ -6,7 +6,7 @@ scored by observers, all in one run. Their scores, read by `own_round` and
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax.flatten_util import ravel_pytree
@@ -82,13 +82,12 @@ def final_model(
   Source: One-shot Empirical Privacy Estimation, Algorithm 2.
   """
 
-  def init(params: Params) -> Float[Array, '...']:
-    theta_0, _ = ravel_pytree(params)
-    return jnp.copy(theta_0) if relative_to_init else jnp.zeros(0, jnp.float32)
+  def init(params: Params) -> tuple[Float[Array, ' d'], ...]:
+    return (ravel_pytree(params)[0],) if relative_to_init else ()
 
-  def scores(state: Array, params: Params) -> Float[Array, ' k']:
+  def scores(state: tuple[Array, ...], params: Params) -> Float[Array, ' k']:
     theta, _ = ravel_pytree(params)
-    return cosines(canaries, theta - state if relative_to_init else theta)
+    return cosines(canaries, theta - state[0] if relative_to_init else theta)
 
   return Observer(init, lambda state, before, aggregate, after: state, scores)
 
@@ -97,7 +96,7 @@ def all_iterates(
   canaries: Canaries,
   *,
   rounds: int,
-  sees: Literal['aggregate', 'delta'] = 'aggregate',
+  sees: str = 'aggregate',
   buffer: int = 16,
 ) -> Observer:
   """The attacker who sees every round: the cosines of all rounds, T x k.

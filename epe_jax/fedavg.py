@@ -6,7 +6,7 @@ the sum at the clip norm, and the number of clients it stands for.
 
 from collections.abc import Callable
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax.flatten_util import ravel_pytree
@@ -86,7 +86,7 @@ def dp_fedavg(
   clipping: clipping_lib.Clipping,
   noise_multiplier: float,
   expected_clients: float,
-  divisor: Literal['expected', 'actual'] = 'expected',
+  divisor: str = 'expected',
 ) -> Algorithm:
   """rho = sum_i CLIP(x_i; S) + S sum_j c_j;  theta <- server((rho + Z) / m).
 

@@ -6,7 +6,7 @@ every common kind of colour blindness.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float
 from matplotlib import axes as mpl_axes
@@ -98,15 +98,17 @@ def densities(recorded: Recorded) -> figure.Figure:
   all_axes = fig.subplots(1, 3)
   for axes, (title, pair, exact) in zip(all_axes, panels):
     axes.set_title(title)
-    _density(axes, scale * pair.unobserved, _UNOBSERVED, '-', 'did not')
-    _density(axes, scale * pair.observed, _OBSERVED, '-', 'took part')
+    _density(axes, scale * pair.observed, _OBSERVED, 'took part')
+    _density(axes, scale * pair.unobserved, _UNOBSERVED, 'took no part')
     if exact:
       _null_density(axes, recorded.dim)
     axes.set(xlabel='cosine, in units of 1/√d', ylabel='density')
     axes.set_ylim(bottom=0)
     axes.spines[['top', 'right']].set_visible(False)
   handles, labels = all_axes[0].get_legend_handles_labels()
-  fig.legend(handles, labels, loc='outside lower center', ncols=3, frameon=False)
+  fig.legend(
+    handles, labels, loc='outside lower center', ncols=3, frameon=False
+  )
   return fig
 
 
@@ -126,18 +128,19 @@ def trace(recorded: Recorded) -> figure.Figure:
   typical = np.argsort(own, kind='stable')[(len(own) - 1) // 2]
   chosen = [np.flatnonzero(recorded.observed)[typical]]
   chosen.extend(np.flatnonzero(~recorded.observed)[:1])
-  fig = figure.Figure(figsize=(6 * len(chosen), 4), layout='constrained')
+  fig = figure.Figure(figsize=(12, 4), layout='constrained')
   all_axes = fig.subplots(1, len(chosen), sharey=True, squeeze=False)[0]
   for axes, canary in zip(all_axes, chosen):
     _canary(axes, recorded, int(canary))
-  all_axes[0].set_ylabel('cosine, in units of 1/√d')
-  fig.suptitle(f'd = {recorded.dim:,}', fontsize='medium')
+  all_axes[0].set_ylabel(f'cosine, in units of 1/√d, d = {recorded.dim:,}')
   handles, labels = all_axes[0].get_legend_handles_labels()
-  fig.legend(handles, labels, loc='outside lower center', ncols=3, frameon=False)
+  fig.legend(
+    handles, labels, loc='outside lower center', ncols=3, frameon=False
+  )
   return fig
 
 
-def accuracy(metrics: Sequence[Mapping[str, object]]) -> figure.Figure:
+def accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   """Test accuracy, loss and clip norm over the rounds of a run.
 
   Args:
@@ -150,7 +153,7 @@ def accuracy(metrics: Sequence[Mapping[str, object]]) -> figure.Figure:
   left, middle, right = fig.subplots(1, 3)
   rounds, values = _column(metrics, 'test_accuracy')
   left.plot(rounds, 100 * values, 'o-', color=_UNOBSERVED, ms=4)
-  left.set(title='test accuracy', ylabel='%')
+  left.set(title='test accuracy', ylabel='%', ylim=(0, 100))
   rounds, values = _column(metrics, 'loss')
   middle.plot(rounds, values, color=_SECOND, lw=1, label='clients, every round')
   rounds, values = _column(metrics, 'test_loss')
@@ -162,10 +165,12 @@ def accuracy(metrics: Sequence[Mapping[str, object]]) -> figure.Figure:
   right.set(title='clip norm S', ylabel='norm of an update')
   for axes in (left, middle, right):
     axes.set_xlabel('round')
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(_whole())
     axes.spines[['top', 'right']].set_visible(False)
+    axes.update_datalim([(0, 0)], updatex=False)
+    axes.autoscale_view()
+    axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-  right.set_ylim(bottom=0)
   fig.suptitle(
     f'{_range(metrics, "clients")} clients and '
     f'{_range(metrics, "canaries")} canaries in a round',
@@ -184,7 +189,6 @@ def _density(
   axes: mpl_axes.Axes,
   values: Float[np.ndarray, ' n'],
   color: str,
-  style: str,
   label: str,
 ) -> None:
   """A kernel density estimate, over a histogram or over every score."""
@@ -197,12 +201,12 @@ def _density(
     axes.hist(values, 'auto', density=True, color=color, alpha=0.25)
   if np.ptp(values) == 0:
     # All scores are one point, which has no density but has a place.
-    axes.axvline(values[0], color=color, ls=style, label=label)
+    axes.axvline(values[0], color=color, label=label)
     return
   kernel = stats.gaussian_kde(values)
   margin = 3 * np.sqrt(kernel.covariance[0, 0])
   grid = np.linspace(values.min() - margin, values.max() + margin, 400)
-  axes.plot(grid, kernel(grid), color=color, ls=style, lw=2, label=label)
+  axes.plot(grid, kernel(grid), color=color, lw=2, label=label)
 
 
 def _null_density(axes: mpl_axes.Axes, dim: int) -> None:
@@ -210,18 +214,22 @@ def _null_density(axes: mpl_axes.Axes, dim: int) -> None:
   edge = min(4.0, 0.999 * np.sqrt(dim))
   grid = np.linspace(-edge, edge, 400)
   density = null.CosineNull(dim).pdf(grid / np.sqrt(dim)) / np.sqrt(dim)
-  label = f'exact law without taking part, d = {dim:,}'
+  label = f'exact law for taking no part, d = {dim:,}'
   axes.plot(grid, density, color=_NULL, ls='--', lw=1.5, label=label)
 
 
 def _canary(axes: mpl_axes.Axes, recorded: Recorded, canary: int) -> None:
   cosines = np.sqrt(recorded.dim) * recorded.trace[:, canary]
-  rounds = np.arange(len(cosines))
+  rounds = np.arange(1, len(cosines) + 1)
   own = recorded.participation[:, canary]
   color = _OBSERVED if recorded.observed[canary] else _UNOBSERVED
-  axes.axhspan(-2, 2, color=_BAND, lw=0, label='±2: 95 % without taking part')
-  width = 1.2 if len(rounds) <= 300 else 0.6
-  axes.plot(rounds, cosines, color=color, lw=width, label='cosine with a round')
+  axes.axhspan(
+    -2, 2, color=_BAND, lw=0, label='±2: 95 % of canaries that took no part'
+  )
+  style = '.-' if len(rounds) <= 300 else '-'
+  axes.plot(
+    rounds, cosines, style, color=color, lw=0.9, ms=4, label='one round'
+  )
   axes.plot(
     rounds[own],
     cosines[own],
@@ -236,24 +244,27 @@ def _canary(axes: mpl_axes.Axes, recorded: Recorded, canary: int) -> None:
   if recorded.observed[canary]:
     group = f'median of {recorded.observed.sum():,} that took part'
   else:
-    group = f'first of {np.sum(~recorded.observed):,} that did not'
+    group = f'first of {np.sum(~recorded.observed):,} that took no part'
   axes.set_title(f'canary {canary}: {group}')
   axes.set_xlabel('round')
-  axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+  axes.xaxis.set_major_locator(_whole())
   axes.spines[['top', 'right']].set_visible(False)
 
 
+def _whole() -> ticker.Locator:
+  return ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10])
+
+
 def _column(
-  metrics: Sequence[Mapping[str, object]], name: str
+  metrics: Sequence[Mapping[str, Any]], name: str
 ) -> tuple[np.ndarray, np.ndarray]:
   """Rounds that have this number, and the number."""
-  rows = [(row['round'], row[name]) for row in metrics if name in row]
-  # Numbers that are not finite are written as text, which numpy reads.
+  rows = [(row['round'], float(row[name])) for row in metrics if name in row]
   pairs = np.array(rows, dtype=np.float64).reshape(-1, 2)
   return pairs[:, 0], pairs[:, 1]
 
 
-def _range(metrics: Sequence[Mapping[str, object]], name: str) -> str:
+def _range(metrics: Sequence[Mapping[str, Any]], name: str) -> str:
   _, values = _column(metrics, name)
   if not len(values):
     return 'unknown numbers of'

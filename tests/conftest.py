@@ -2,4 +2,6 @@
 
 import jaxtyping
 
-jaxtyping.install_import_hook('epe_jax', 'beartype.beartype')
+from tests import typecheck
+
+jaxtyping.install_import_hook('epe_jax', f'{typecheck.__name__}.checked')

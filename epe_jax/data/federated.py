@@ -177,7 +177,9 @@ def checked(
     # NumPy pads strings with NUL and so would lose one at the end of an id.
     if client_id.endswith('\0'):
       raise ValueError(f'client {client_id!r} ends in a NUL. Remove it.')
-    found = {n: (columns[n].dtype, columns[n].shape[1:]) for n in sorted(columns)}
+    found = {
+      n: (columns[n].dtype, columns[n].shape[1:]) for n in sorted(columns)
+    }
     if not found:
       raise ValueError(
         f'client {client_id!r} has no columns. Give at least one.'

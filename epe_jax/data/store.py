@@ -50,31 +50,35 @@ def write(
 
   Raises:
     FileExistsError: if the path exists, unless exist_ok.
-    ValueError: if clients are out of order, repeated, empty, or differ in
-      their columns, or a column cannot be stored.
+    ValueError: if clients fail `federated.checked`, or a column cannot be
+      stored.
   """
   path = pathlib.Path(path)
-  if not path.exists():
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f'.{path.name}.{secrets.token_hex(8)}')
-    draft.mkdir()
+  if path.exists():
+    return _existing(path, exist_ok)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  draft = path.with_name(f'.{path.name}.{secrets.token_hex(8)}')
+  draft.mkdir()
+  try:
+    manifest = {'version': VERSION, 'source': source}
+    manifest |= _write_columns(draft, clients)
+    manifest['files'] = {f.name: _seal(f) for f in sorted(draft.iterdir())}
+    text = json.dumps(manifest, indent=2) + '\n'
+    (draft / _MANIFEST).write_text(text, encoding='utf-8')
+    _seal(draft / _MANIFEST)
     try:
-      _write_files(draft, clients, source)
-      # A rename replaces a directory only if that is empty.
-      with contextlib.suppress(OSError):
-        draft.rename(path)
-        return load(path)
-      ...
-    finally:
-      shutil.rmtree(draft, ignore_errors=True)
-  if not exist_ok:
-    raise FileExistsError(
-      f'{path} exists. Load it, delete it, or choose another path.'
-    )
+      draft.rename(path)
+    except OSError:
+      # A rename does not replace a store: another process was faster.
+      if not path.exists():
+        raise
+      return _existing(path, exist_ok)
+  finally:
+    shutil.rmtree(draft, ignore_errors=True)
   return load(path)
 
 
-def load(path: str | os.PathLike) -> FederatedData:
+def load(path: str | os.PathLike) -> federated.FederatedData:
   """Opens a store: columns as read-only memory maps, offsets and ids read.
 
   The size of every file is compared with the manifest, which finds a
@@ -97,7 +101,7 @@ def load(path: str | os.PathLike) -> FederatedData:
       name: np.load(path / f'{name}.npy', mmap_mode='r', allow_pickle=False)
       for name in manifest['columns']
     }
-    data = FederatedData(
+    data = federated.FederatedData(
       columns,
       np.load(path / 'offsets.npy', allow_pickle=False),
       np.load(path / 'client_ids.npy', allow_pickle=False),
@@ -124,37 +128,84 @@ def verify(path: str | os.PathLike) -> None:
         raise _damaged(path, f'the SHA-256 of {name} differs')
 
 
+def place_of_import(
+  file: pathlib.Path,
+  part: str,
+  *,
+  version: int,
+  cache: str | os.PathLike | None = None,
+) -> pathlib.Path:
+  """Where to keep what was imported from part of a file, to import it once.
+
+  Args:
+    file: what is imported; a file of another path, size or time has another
+      place.
+    part: which part of the file, e.g. a split.
+    version: raise it when the importing code gives other rows.
+    cache: directory of the imports; $XDG_CACHE_HOME/epe_jax or
+      ~/.cache/epe_jax if None.
+
+  Returns:
+    Path of a store that may or may not exist yet.
+  """
+  if cache is None:
+    home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+    cache = pathlib.Path(home, 'epe_jax')
+  file, stat = file.resolve(), file.stat()
+  key = (str(file), stat.st_size, stat.st_mtime_ns, part, version, VERSION)
+  digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+  return pathlib.Path(cache, f'{file.name.split(".")[0]}-{part}-{digest}')
+
+
+def _existing(path: pathlib.Path, exist_ok: bool) -> federated.FederatedData:
+  if not exist_ok:
+    raise FileExistsError(
+      f'{path} exists. Load it, delete it, or choose another path.'
+    )
+  return load(path)
+
+
 def _write_columns(
   draft: pathlib.Path, clients: Iterable[tuple[str, Mapping[str, np.ndarray]]]
 ) -> dict[str, Any]:
   """Appends every client to the column files; returns the manifest's part."""
-  layout, files = {}, {}
-  client_ids, sizes = [], []
+  files, specs, client_ids, sizes = {}, {}, [], []
   with contextlib.ExitStack() as stack:
-    for client_id, columns in clients:
-      if not layout:
-        layout = _layout(client_id, columns)
-        for name in layout:
+    for client_id, columns in federated.checked(clients):
+      if not files:
+        _check_storable(columns)
+        specs = {n: (c.dtype, c.shape[1:]) for n, c in columns.items()}
+        for name, spec in specs.items():
           files[name] = stack.enter_context(open(draft / f'{name}.npy', 'wb'))
-          _write_header(files[name], 0, *layout[name])
-      elif client_id <= client_ids[-1]:
-        raise _unordered(client_ids[-1], client_id)
-      sizes.append(_num_rows(client_id, columns, layout))
+          _write_header(files[name], 0, *spec)
       client_ids.append(client_id)
+      sizes.append(federated.num_rows(columns))
       for name, column in columns.items():
         files[name].write(column.tobytes())
-    if not client_ids:
-      raise ValueError('clients is empty. Give at least one client.')
     for name, file in files.items():
       file.seek(0)
-      _write_header(file, sum(sizes), *layout[name])
-  np.save(draft / 'offsets.npy', _offsets(sizes))
-  np.save(draft / 'client_ids.npy', _id_array(client_ids))
+      _write_header(file, sum(sizes), *specs[name])
+  np.save(draft / 'offsets.npy', federated.offsets_of(sizes))
+  np.save(draft / 'client_ids.npy', np.array(client_ids, np.str_))
   return {
     'num_clients': len(sizes),
     'num_examples': sum(sizes),
-    'columns': {name: _spec(*spec) for name, spec in layout.items()},
+    'columns': {name: _spec(*spec) for name, spec in specs.items()},
   }
+
+
+def _check_storable(columns: Mapping[str, np.ndarray]) -> None:
+  for name, column in columns.items():
+    if not name.isidentifier() or name in _RESERVED:
+      raise ValueError(
+        f'column name {name!r} cannot be a file name here. Use a Python '
+        f'identifier other than {" and ".join(_RESERVED)}.'
+      )
+    if column.dtype.kind not in 'biufSU':
+      raise ValueError(
+        f'column {name!r} has dtype {column.dtype}. Use numbers, booleans or '
+        'strings of a fixed width.'
+      )
 
 
 def _write_header(file, num_rows: int, dtype: np.dtype, shape: tuple) -> None:
@@ -184,12 +235,12 @@ def _manifest(path: pathlib.Path) -> dict[str, Any]:
   if not path.exists():
     raise FileNotFoundError(
       f'{path} does not exist. Give the directory of a store, or make one '
-      'with federated.write.'
+      'with store.write.'
     )
   if not (path / _MANIFEST).is_file():
     raise ValueError(
       f'{path} has no {_MANIFEST}: it is not a store, or was never finished. '
-      'Give a directory that federated.write made.'
+      'Give a directory that store.write made.'
     )
   try:
     manifest = json.loads((path / _MANIFEST).read_text(encoding='utf-8'))

@@ -30,9 +30,9 @@ def epsilon_two_gaussians(
 ) -> float | Float[np.ndarray, '...']:
   """Smallest ε >= 0 at which N(mean0, std0²), N(mean1, std1²) are (ε, δ)-close.
 
-  Both directions of the hockey-stick divergence are then at most δ. Exact for
-  any finite input: relative error below 1e-10, or absolute below 1e-12, with
-  inf where ε exceeds the range of a float64.
+  Both directions of the hockey-stick divergence are then at most δ. For any
+  finite input and δ <= 1/2 the relative error is below 1e-10 or the absolute
+  one below 1e-12; ε is inf where it exceeds the range of a float64.
 
   Args:
     mean0: mean of the first Gaussian; all arguments broadcast.

@@ -83,7 +83,7 @@ def max_threshold(
   delta: float,
   rates: Literal['gaussian', 'empirical'] = 'gaussian',
 ) -> Estimate:
-  """The first arXiv version's estimate: (1) at its best threshold, no limits.
+  """The first arXiv text's estimate: (1) at its best threshold, no limits.
 
   Args:
     scores: scores of canaries, any leading axes.
@@ -104,7 +104,7 @@ def max_threshold(
   Raises:
     ValueError: if a Gaussian is fitted to scores that are all equal.
 
-  Source: arXiv:2302.03098v3 (May 2023), sections 3 and 4, Algorithms 1 and 2.
+  Source: arXiv:2302.03098, text of May 2023, sections 3 and 4.
   """
   check_delta(delta)
   if rates == 'gaussian':

@@ -1,0 +1,55 @@
+"""The default job: handwritten digits that come with scikit-learn.
+
+  python scripts/train.py --config=configs/digits.py --workdir=runs/digits
+"""
+
+from ml_collections import config_dict
+
+
+def get_config(mode: str = 'full') -> config_dict.ConfigDict:
+  """'full' audits with 1000 + 1000 canaries; 'smoke' shows that it runs."""
+  if mode not in ('full', 'smoke'):
+    raise ValueError(f"mode={mode!r}; give 'full' or 'smoke'.")
+  smoke = mode == 'smoke'
+  return config_dict.create(
+    task='digits',
+    data=dict(
+      num_clients=200,
+      # Dirichlet label skew: small is skewed, large is even.
+      concentration=1.0,
+    ),
+    rounds=6 if smoke else 100,
+    clients_per_round=40,
+    chunk=1,
+    client=dict(learning_rate=0.1, batch_size=8, epochs=5),
+    server=dict(learning_rate=1.0, momentum=0.9),
+    clipping=dict(
+      kind='adaptive',
+      initial=0.1,
+      quantile=0.5,
+      learning_rate=0.2,
+      # Std of the noise on the count, as a share of clients per round.
+      count_noise=0.05,
+    ),
+    noise_multiplier=0.2,
+    divisor='expected',
+    canaries=dict(observed=20, unobserved=20, repetitions=1, block=16)
+    if smoke
+    else dict(observed=1000, unobserved=1000, repetitions=1, block=16),
+    audit=dict(
+      # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
+      sees='aggregate',
+      # Look at theta_T - theta_0 instead of theta_T.
+      relative_to_init=False,
+      # Rounds scored together: buffer x d floats of memory.
+      buffer=25,
+      # None: (number of clients)^-1.1
+      delta=config_dict.placeholder(float),
+    ),
+    evaluate_every=2 if smoke else 5,
+    checkpoint_every=2 if smoke else 25,
+    seed=0,
+    # True declares the run a reproducible simulation: the privacy noise then
+    # follows from the seed. Set False wherever the model will be released.
+    simulation=True,
+  )

@@ -1,0 +1,507 @@
+"""One audited run, from a config to an ε: the only reader of configs."""
+
+from collections.abc import Iterator
+import importlib.metadata
+import os
+import pathlib
+import platform
+import secrets
+import statistics
+import time
+from typing import Any, NamedTuple
+import zlib
+
+from absl import logging
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool
+from ml_collections import config_dict
+import numpy as np
+import optax
+import tqdm
+
+from epe_jax import (
+  accounting,
+  audit,
+  canaries,
+  checkpoint,
+  clipping,
+  fedavg,
+  metrics,
+  readings,
+  results,
+  schedules,
+)
+from epe_jax._version import __version__
+from epe_jax.data import cohort, digits, emnist, federated
+from epe_jax.tasks import digits as digits_task
+from epe_jax.tasks import emnist as emnist_task
+from epe_jax.types import Key, Params, Task
+
+
+class Run(NamedTuple):
+  """Everything that training needs, checked before the first round."""
+
+  task: Task
+  train: federated.FederatedData
+  test: federated.FederatedData
+  source: str
+  params: Params
+  algorithm: fedavg.Algorithm
+  observers: dict[str, audit.Observer]
+  participation: Bool[np.ndarray, 'T k']
+  clients: schedules.ClientSchedule
+  local_steps: int
+  dim: int
+  delta: float
+
+
+def build(config: config_dict.ConfigDict) -> Run:
+  """Task, data, canaries, schedule, DP-FedAvg and the audit around it.
+
+  Raises:
+    ValueError: a field is out of range or contradicts another; the message
+      names it, its value and the cure.
+    FileNotFoundError: the data file is missing.
+  """
+  _check(config)
+  task, train, test, source = _task_and_data(config)
+  params = task.init(_key(config, 'init'))
+  dim = sum(leaf.size for leaf in jax.tree.leaves(params))
+  participation = _participation(config, dim)
+  clients = schedules.shuffled_epochs(
+    config.seed,
+    num_clients=train.num_clients,
+    clients_per_round=config.clients_per_round,
+  )
+  set_ = canaries.sphere(
+    _key(config, 'canary'),
+    participation.shape[1],
+    dim,
+    block=config.canaries.block,
+  )
+  # Canaries are clients too, so the expected cohort counts them.
+  expected = config.clients_per_round + participation.sum() / config.rounds
+  observers = {
+    'final': audit.final_model(
+      set_, relative_to_init=config.audit.relative_to_init
+    ),
+    'trace': audit.all_iterates(
+      set_,
+      rounds=config.rounds,
+      sees=config.audit.sees,
+      buffer=config.audit.buffer,
+    ),
+  }
+  algorithm = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(config.client.learning_rate),
+    server_opt=optax.sgd(
+      config.server.learning_rate, momentum=config.server.momentum or None
+    ),
+    clipping=_clipping(config, expected),
+    noise_multiplier=config.noise_multiplier,
+    expected_clients=expected,
+    divisor=config.divisor,
+  )
+  delta = config.audit.delta
+  return Run(
+    task=task,
+    train=train,
+    test=test,
+    source=source,
+    params=params,
+    algorithm=audit.audited(algorithm, set_, participation, observers),
+    observers=observers,
+    participation=participation,
+    clients=clients,
+    local_steps=cohort.steps_for(
+      train.sizes,
+      batch_size=config.client.batch_size,
+      epochs=config.client.epochs,
+    ),
+    dim=dim,
+    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
+  )
+
+
+def run(
+  config: config_dict.ConfigDict, workdir: str | os.PathLike
+) -> dict[str, Any]:
+  """Trains, audits and writes: the one long function, read top to bottom.
+
+  A run that was killed continues from its newest checkpoint; a finished one is
+  read back. In the workdir: config.json, metrics.jsonl, scores.npz and
+  result.json.
+
+  Args:
+    config: every field set, as the files in configs/ give it.
+    workdir: a folder of its own for this run; made if missing.
+
+  Returns:
+    What result.json holds.
+
+  Raises:
+    ValueError, FileNotFoundError: as `build`, or the workdir holds the run of
+      another config.
+  """
+  workdir = pathlib.Path(workdir)
+  claim(workdir, config)
+  if (workdir / 'result.json').exists():
+    logging.info('%s is finished; reading its result.', workdir)
+    return results.read_json(workdir / 'result.json')
+
+  # 1. Build; every error of config or data comes before the first round.
+  this = build(config)
+  analytic = accounting.releases(
+    config.noise_multiplier,
+    delta=this.delta,
+    participations=config.canaries.repetitions,
+  )
+  analytic_clients = accounting.releases(
+    config.noise_multiplier,
+    delta=this.delta,
+    participations=schedules.most_participations(
+      rounds=config.rounds,
+      num_clients=this.train.num_clients,
+      clients_per_round=config.clients_per_round,
+    ),
+  )
+
+  # 2. Write down what will be run.
+  results.write_json(workdir / 'config.json', config.to_dict())
+
+  # 3. Go on from the newest good checkpoint.
+  saved = checkpoint.checkpoints(workdir / 'checkpoints')
+  noise_key = _noise_key(config, workdir / 'noise_key')
+  state = this.algorithm.init(this.params)
+  step = jax.jit(this.algorithm.step, donate_argnums=0)
+  start, state = saved.restore(state) or (0, state)
+  log = workdir / 'metrics.jsonl'
+  metrics.rewind(log, start)
+  evaluate = evaluator(this.task)
+  if start == 0:
+    held_out = evaluate(state.algorithm.params, this.test)
+    metrics.append(log, {'round': 0, **held_out})
+  else:
+    logging.info('Continuing from round %d of %s.', start, workdir)
+
+  # 4. Train, audited.
+  training_key = _key(config, 'training')
+  progress = tqdm.tqdm(
+    total=config.rounds, initial=start, unit='round', desc=config.task
+  )
+  with progress:
+    for t, batch in _cohorts(config, this, start):
+      begun = time.perf_counter()
+      state, info = step(
+        state,
+        batch,
+        jax.random.fold_in(training_key, t),
+        jax.random.fold_in(noise_key, t),
+      )
+      record = {name: float(x) for name, x in info.metrics.items()}
+      record['seconds'] = time.perf_counter() - begun
+      if not np.isfinite(record['aggregate_norm']):
+        raise FloatingPointError(
+          f'round {t}: the aggregate is not finite, training has diverged. '
+          f'Lower client.learning_rate={config.client.learning_rate} or '
+          f'server.learning_rate={config.server.learning_rate}.'
+        )
+      done = t + 1
+      if done % config.evaluate_every == 0 or done == config.rounds:
+        held_out = evaluate(state.algorithm.params, this.test)
+        progress.set_postfix(accuracy=f'{held_out["test_accuracy"]:.3f}')
+        record |= held_out
+      metrics.append(log, {'round': done, **record})
+      if done % config.checkpoint_every == 0 or done == config.rounds:
+        saved.save(done, state)
+      progress.update()
+  saved.close()
+
+  # 5. Scores: all an estimator needs, without the model.
+  params = state.algorithm.params
+  scores = {
+    name: np.asarray(
+      jax.jit(observer.scores)(state.observers[name], params), np.float32
+    )
+    for name, observer in this.observers.items()
+  }
+  observed = this.participation.any(axis=0)
+  results.write_arrays(
+    workdir / 'scores.npz',
+    {
+      **scores,
+      'participation': this.participation.astype(np.uint8),
+      'observed': observed,
+      'dim': np.int64(this.dim),
+      'delta': np.float64(this.delta),
+      'schema': np.int64(results.SCHEMA),
+    },
+  )
+
+  # 6. Estimates, each beside its floor.
+  rows = readings.estimates(
+    scores['final'],
+    scores['trace'],
+    this.participation,
+    observed,
+    dim=this.dim,
+    delta=this.delta,
+  )
+
+  # 7. The result.
+  history = metrics.read(log)
+  seconds = [record['seconds'] for record in history if 'seconds' in record]
+  result = {
+    'schema': results.SCHEMA,
+    'task': config.task,
+    'data': this.source,
+    'config': config.to_dict(),
+    'versions': versions(),
+    'rounds': config.rounds,
+    'dim': this.dim,
+    'delta': this.delta,
+    'num_observed': config.canaries.observed,
+    'num_unobserved': config.canaries.unobserved,
+    'repetitions': config.canaries.repetitions,
+    'noise_multiplier': config.noise_multiplier,
+    'noise': 'reproducible simulation' if config.simulation else 'fresh',
+    'analytic_epsilon': analytic.epsilon,
+    'analytic_assumes': analytic.assumes,
+    'clients_analytic_epsilon': analytic_clients.epsilon,
+    'clients_analytic_assumes': analytic_clients.assumes,
+    'estimates': rows,
+    'accuracy': history[-1]['test_accuracy'],
+    'loss': history[-1]['test_loss'],
+    'seconds_per_round': statistics.median(seconds),
+    'seconds': sum(seconds),
+  }
+  results.write_json(workdir / 'result.json', result)
+  # The noise of a finished run is nobody's business.
+  (workdir / 'noise_key').unlink(missing_ok=True)
+  return result
+
+
+def claim(workdir: pathlib.Path, config: config_dict.ConfigDict) -> None:
+  """Makes the workdir, or checks that the run in it is of this config.
+
+  Raises:
+    ValueError: it holds the run of another config, or something else.
+  """
+  workdir.mkdir(parents=True, exist_ok=True)
+  path = workdir / 'config.json'
+  if path.exists():
+    before, now = _flat(results.read_json(path)), _flat(config.to_dict())
+    differ = [
+      f'{name} was {before.get(name)!r} and is {now.get(name)!r}'
+      for name in sorted(before.keys() | now.keys())
+      if before.get(name) != now.get(name)
+    ]
+    if differ:
+      raise ValueError(
+        f'workdir={workdir} holds a run of another config: '
+        f'{"; ".join(differ)}. Give another --workdir, or remove this one.'
+      )
+  elif any(workdir.iterdir()):
+    raise ValueError(
+      f'workdir={workdir} has files in it but no config.json, so it is no run '
+      'of ours. Give an empty or a new folder.'
+    )
+
+
+def evaluator(task: Task, *, batch_size: int = 256):
+  """A function of (params, data): means of the task's metrics over examples."""
+
+  @jax.jit
+  def sums(params: Params, batch, mask):
+    return jax.tree.map(
+      lambda x: jnp.sum(jnp.where(mask, x, 0)), task.metrics(params, batch)
+    )
+
+  def evaluate(
+    params: Params, data: federated.FederatedData
+  ) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for batch, mask in cohort.eval_batches(data, batch_size=batch_size):
+      for name, x in sums(params, batch, mask).items():
+        totals[name] = totals.get(name, 0.0) + float(x)
+    return {f'test_{k}': x / data.num_examples for k, x in totals.items()}
+
+  return evaluate
+
+
+def versions() -> dict[str, str]:
+  """Versions of what decides the numbers, and the device."""
+  packages = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'scipy')
+  device = jax.devices()[0]
+  return {
+    'epe_jax': __version__,
+    'python': platform.python_version(),
+    **{name: importlib.metadata.version(name) for name in packages},
+    'device': f'{jax.device_count()} x {device.device_kind}',
+  }
+
+
+def _task_and_data(config: config_dict.ConfigDict):
+  if config.task == 'digits':
+    train, test = digits.load(
+      config.seed,
+      num_clients=config.data.num_clients,
+      concentration=config.data.concentration,
+    )
+    source = (
+      "scikit-learn's handwritten digits (real images), dealt to "
+      f'{train.num_clients} clients with Dirichlet({config.data.concentration}) '
+      'label skew'
+    )
+    return digits_task.task(), train, test, source
+  if config.task == 'emnist':
+    train, test = emnist.load(
+      config.data.path,
+      only_digits=config.data.only_digits,
+      cache=config.data.cache,
+    )
+    source = (
+      f'{pathlib.Path(config.data.path).name}, '
+      f'{"digits-only" if config.data.only_digits else "62-class"} split, '
+      f'{train.num_clients} clients'
+    )
+    num_classes = 10 if config.data.only_digits else 62
+    return emnist_task.task(num_classes), train, test, source
+  raise ValueError(f"task={config.task!r}; give 'digits' or 'emnist'.")
+
+
+def _clipping(
+  config: config_dict.ConfigDict, expected: float
+) -> clipping.Clipping:
+  c = config.clipping
+  if c.kind == 'fixed':
+    return clipping.fixed(c.initial)
+  if c.kind == 'adaptive':
+    return clipping.adaptive(
+      c.initial,
+      quantile=c.quantile,
+      learning_rate=c.learning_rate,
+      count_noise=c.count_noise * expected,
+      expected_clients=expected,
+    )
+  raise ValueError(
+    f"clipping.kind={c.kind!r}; give 'adaptive', or 'fixed' for a clip norm "
+    'of clipping.initial in every round.'
+  )
+
+
+def _participation(
+  config: config_dict.ConfigDict, dim: int
+) -> Bool[np.ndarray, 'T k']:
+  """Observed canaries first, then columns of zeros for the unobserved."""
+  c = config.canaries
+  if c.observed + c.unobserved > dim:
+    raise ValueError(
+      f'canaries.observed={c.observed} and canaries.unobserved={c.unobserved}, '
+      f'but the model has dim={dim} parameters; random directions are nearly '
+      f'orthogonal only if they are far fewer. Ask for less than {dim} in all.'
+    )
+  slots = config.rounds // max(c.repetitions, 1) * config.clients_per_round
+  if c.observed > slots:
+    raise ValueError(
+      f'canaries.observed={c.observed} is more than the {slots} slots of the '
+      f'{config.rounds // max(c.repetitions, 1)} rounds in which each canary '
+      f'takes part once ({config.clients_per_round} clients per round). Ask for '
+      f'at most {slots}, for fewer canaries.repetitions, or for more rounds.'
+    )
+  observed = schedules.once_per_period(
+    np.random.default_rng((config.seed, zlib.crc32(b'canary'))),
+    rounds=config.rounds,
+    num=c.observed,
+    periods=c.repetitions,
+  )
+  return np.pad(observed, ((0, 0), (0, c.unobserved)))
+
+
+def _check(config: config_dict.ConfigDict) -> None:
+  """The ranges that no function further down checks under the field's name."""
+  at_least = {
+    'rounds': (config.rounds, 1),
+    'clients_per_round': (config.clients_per_round, 1),
+    'chunk': (config.chunk, 1),
+    'client.batch_size': (config.client.batch_size, 1),
+    'client.epochs': (config.client.epochs, 1),
+    'canaries.observed': (config.canaries.observed, 2),
+    'canaries.unobserved': (config.canaries.unobserved, 0),
+    'canaries.repetitions': (config.canaries.repetitions, 1),
+    'evaluate_every': (config.evaluate_every, 1),
+    'checkpoint_every': (config.checkpoint_every, 1),
+    'seed': (config.seed, 0),
+  }
+  for name, (value, least) in at_least.items():
+    if value < least:
+      raise ValueError(f'{name}={value}; give at least {least}.')
+  if config.canaries.unobserved == 1:
+    raise ValueError(
+      'canaries.unobserved=1 says nothing about the spread of their scores; '
+      'give 0, or at least 2.'
+    )
+  if config.audit.delta is not None and not 0 < config.audit.delta < 1:
+    raise ValueError(
+      f'audit.delta={config.audit.delta}; give a delta in (0, 1), or None for '
+      '(number of clients)^-1.1.'
+    )
+
+
+def _key(config: config_dict.ConfigDict, name: str) -> Key:
+  """The key of one purpose: one root, named folds."""
+  return jax.random.fold_in(
+    jax.random.key(config.seed), zlib.crc32(name.encode())
+  )
+
+
+def _noise_key(config: config_dict.ConfigDict, path: pathlib.Path) -> Key:
+  """The key of the privacy noise.
+
+  In a simulation it follows from the seed. Otherwise it comes from the
+  operating system and waits in a file for its owner's eyes only, until the run
+  is finished: a run that continues has to repeat the noise of the rounds it
+  repeats, for one round released under two noises would be worth two releases.
+  """
+  if config.simulation:
+    return _key(config, 'noise')
+  if not path.exists():
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), 'wb') as f:
+      f.write(secrets.token_bytes(8))
+  words = np.frombuffer(path.read_bytes(), np.uint32)
+  return jax.random.wrap_key_data(jnp.asarray(words), impl='threefry2x32')
+
+
+def _cohorts(
+  config: config_dict.ConfigDict, this: Run, start: int
+) -> Iterator[tuple[int, fedavg.Cohort]]:
+  """Rounds and their cohorts, made ahead by a thread and put on the device."""
+
+  def make(t: int) -> fedavg.Cohort:
+    return jax.device_put(
+      cohort.gather(
+        this.train,
+        this.clients(t),
+        seed=config.seed,
+        round=t,
+        batch_size=config.client.batch_size,
+        epochs=config.client.epochs,
+        steps=this.local_steps,
+        chunk=config.chunk,
+        slots=config.clients_per_round,
+      )
+    )
+
+  return cohort.prefetch(make, range(start, config.rounds))
+
+
+def _flat(config: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+  flat = {}
+  for name, value in config.items():
+    if isinstance(value, dict):
+      flat |= _flat(value, f'{prefix}{name}.')
+    else:
+      flat[prefix + name] = value
+  return flat

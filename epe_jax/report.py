@@ -1,0 +1,287 @@
+"""What a person reads of a finished audit, made from the files it left.
+
+`table` is for the terminal. `write` makes report.md and its figures. Neither
+needs the data, the model or the code of the training run: a directory with
+result.json, scores.npz and metrics.jsonl is enough.
+"""
+
+from collections.abc import Mapping, Sequence
+import functools
+import json
+import os
+import pathlib
+import re
+import textwrap
+from typing import Any
+
+from epe_jax import figures, metrics, results, words
+
+_WIDTH = 100
+_METHODS = {
+  'two_gaussian_null': 'two Gaussians, std of the null',
+  'two_gaussian_fitted': 'two Gaussians, std fitted',
+  'eps_lo': "the paper's ε_lo (no bound)",
+  'max_threshold': 'best threshold',
+  'max_threshold_gaussian': 'best threshold, Gaussian rates',
+  'max_threshold_empirical': 'best threshold, counted rates',
+}
+_CAPTIONS = {
+  'densities.png': (
+    'Cosines of the canaries that took part and of those that did not. The '
+    'further apart, the more an attacker learns.'
+  ),
+  'trace.png': (
+    'What the attacker who sees every round sees of one canary that took part '
+    'and of one that did not.'
+  ),
+  'accuracy.png': 'Test accuracy, loss and clip norm of the audited run.',
+}
+
+
+def table(result: Mapping[str, Any]) -> str:
+  """The audit as plain text of at most 100 columns, ending in plain words.
+
+  Args:
+    result: what result.json holds. Every number comes from it; those that are
+      not finite may be strings, since JSON has none.
+
+  Returns:
+    Text without a final newline.
+  """
+  lines = [_fill(_run(result))]
+  for who, epsilon, assumes in _analytic(result):
+    lines.append(_fill(f'Analytic ε = {epsilon} for {who}: {assumes}.'))
+  group = None
+  for row in result['estimates']:
+    heading = f'{row["threat_model"]}: {row["statistic"]}'
+    if heading != group:
+      title = heading[0].upper() + heading[1:]
+      lines += ['', _line(title, 'ε', 'floor 5-95 %', 'kind')]
+      group = heading
+    lines.append(_line(f'  {_method(row)}', *_cells(row)))
+  lines.append('')
+  lines += [_fill(said, bullet='- ') for said in words.sentences(result)]
+  return '\n'.join(lines)
+
+
+def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
+  """Writes report.md, densities.png, trace.png and accuracy.png.
+
+  Args:
+    workdir: the directory of a finished run.
+
+  Returns:
+    The path of report.md.
+
+  Raises:
+    FileNotFoundError: a file of the run is missing.
+    ValueError: a file is damaged, or of another version of this library.
+  """
+  result = read_result(workdir)
+  recorded = _recorded(workdir)
+  drawn = {
+    'densities.png': figures.densities(recorded),
+    'trace.png': figures.trace(recorded),
+    'accuracy.png': figures.accuracy(
+      metrics.read(_existing(workdir, 'metrics.jsonl'))
+    ),
+  }
+  folder = pathlib.Path(workdir)
+  for name, drawing in drawn.items():
+    save = functools.partial(drawing.savefig, format='png', dpi=150)
+    results.write_atomically(folder / name, save)
+  path = folder / 'report.md'
+  text = _markdown(result).encode()
+  results.write_atomically(path, lambda f: f.write(text))
+  return path
+
+
+def read_result(workdir: str | os.PathLike[str]) -> dict[str, Any]:
+  """What the result.json of a finished run holds.
+
+  Raises:
+    FileNotFoundError: the workdir has no result.json.
+    ValueError: it is damaged, or of another version of this library.
+  """
+  path = _existing(workdir, 'result.json')
+  result = results.read_json(path)
+  _check_schema(path, result['schema'])
+  return result
+
+
+def _recorded(workdir: str | os.PathLike[str]) -> figures.Recorded:
+  path = _existing(workdir, 'scores.npz')
+  arrays = results.read_arrays(path)
+  _check_schema(path, int(arrays['schema']))
+  return figures.Recorded(
+    final=arrays['final'],
+    trace=arrays['trace'],
+    participation=arrays['participation'].astype(bool),
+    observed=arrays['observed'],
+    dim=int(arrays['dim']),
+  )
+
+
+def _existing(workdir: str | os.PathLike[str], name: str) -> pathlib.Path:
+  path = pathlib.Path(workdir) / name
+  if not path.is_file():
+    raise FileNotFoundError(
+      f'{path} does not exist. Give the workdir of a finished run; '
+      'scripts/train.py with the same --workdir finishes one that is not.'
+    )
+  return path
+
+
+def _check_schema(path: pathlib.Path, schema: int) -> None:
+  if schema != results.SCHEMA:
+    raise ValueError(
+      f'{path} has schema={schema}, but this version of epe_jax reads '
+      f'{results.SCHEMA}. Read it with the version that wrote it.'
+    )
+
+
+def _run(result: Mapping[str, Any]) -> str:
+  total = result['num_observed'] + result['num_unobserved']
+  times = '' if result['repetitions'] == 1 else f' {_times(result)}'
+  return (
+    f'{result["task"]}: {result["rounds"]:,} rounds, d = {result["dim"]:,}, '
+    f'{result["num_observed"]:,} of {total:,} canaries in{times}, '
+    f'noise {result["noise_multiplier"]:g}, δ = {words.small(result["delta"])}, '
+    f'accuracy {_percent(result)}'
+  )
+
+
+def _analytic(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+  """For whom, ε and what it assumes; once if clients fare as canaries do."""
+  canary, client = (
+    (
+      words.number(result[f'{who}analytic_epsilon']),
+      result[f'{who}analytic_assumes'].rstrip('.'),
+    )
+    for who in ('', 'clients_')
+  )
+  if canary == client:
+    return [('canaries and clients', *canary)]
+  return [('canaries', *canary), ('clients', *client)]
+
+
+def _line(first: str, epsilon: str, floor: str, kind: str) -> str:
+  return f'{first:<41}{epsilon:>9}   {floor:<16} {kind}'.rstrip()
+
+
+def _cells(row: words.Row) -> tuple[str, str, str]:
+  """ε, floor and kind of an estimate, as text."""
+  kind = 'point estimate, no guarantee'
+  if row['confidence'] is not None:
+    kind = f'lower bound, {100 * row["confidence"]:g} %'
+  return words.number(row['epsilon']), words.floor(row) or '-', kind
+
+
+def _method(row: words.Row) -> str:
+  name = str(row['method'])
+  return _METHODS.get(name, name.replace('_', ' '))
+
+
+def _percent(result: Mapping[str, Any]) -> str:
+  return f'{100 * float(result["accuracy"]):.1f} %'
+
+
+def _times(result: Mapping[str, Any]) -> str:
+  repetitions = result['repetitions']
+  return 'once' if repetitions == 1 else f'{repetitions} times'
+
+
+def _fill(text: str, bullet: str = '') -> str:
+  # A number stays on the line of its sign: textwrap breaks at plain spaces.
+  glued = re.sub('(?<=[=≈]) | (?=[=≈%])', '\N{NO-BREAK SPACE}', text)
+  filled = textwrap.fill(
+    glued,
+    _WIDTH,
+    initial_indent=bullet,
+    subsequent_indent=' ' * len(bullet),
+    break_on_hyphens=False,
+  )
+  return filled.replace('\N{NO-BREAK SPACE}', ' ')
+
+
+def _markdown(result: Mapping[str, Any]) -> str:
+  images = [
+    f'![{text}]({name})\n\n*{text}*' for name, text in _CAPTIONS.items()
+  ]
+  parts = [
+    f'# Privacy audit: {result["task"]}',
+    _rows(('run', result['task']), _facts(result)),
+    '## Estimates',
+    _rows(
+      ('attacker sees', 'statistic', 'method', 'ε', 'floor 5-95 %', 'kind'),
+      [
+        (row['threat_model'], row['statistic'], _method(row), *_cells(row))
+        for row in result['estimates']
+      ],
+    ),
+    '## In words',
+    '\n'.join(f'- {sentence}' for sentence in words.sentences(result)),
+    '## Figures',
+    *images,
+    '## How to reproduce',
+    _reproduce(result),
+  ]
+  return '\n\n'.join(parts) + '\n'
+
+
+def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+  noise = f'{result["noise_multiplier"]:g} times the clip norm'
+  versions = [f'{name} {value}' for name, value in result['versions'].items()]
+  return [
+    ('data', result['data']),
+    ('rounds', f'{result["rounds"]:,}'),
+    ('parameters d', f'{result["dim"]:,}'),
+    (
+      'canaries that took part',
+      f'{result["num_observed"]:,}, {_times(result)}',
+    ),
+    ('canaries that did not', f'{result["num_unobserved"]:,}'),
+    ('noise', f'{noise}, {result["noise"]}'),
+    ('δ', words.small(result['delta'])),
+    *(
+      (f'analytic ε of {who}', f'{epsilon}: {assumes}')
+      for who, epsilon, assumes in _analytic(result)
+    ),
+    ('test accuracy', _percent(result)),
+    ('test loss', f'{float(result["loss"]):.4g}'),
+    (
+      'time',
+      f'{result["seconds"]:,.1f} s, {result["seconds_per_round"]:.3g} s a round',
+    ),
+    ('versions', ', '.join(versions)),
+  ]
+
+
+def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+  """A Markdown table."""
+  lines = [head, ['---'] * len(head), *body]
+  cells = [[cell.replace('|', '\\|') for cell in line] for line in lines]
+  return '\n'.join(f'| {" | ".join(line)} |' for line in cells)
+
+
+def _reproduce(result: Mapping[str, Any]) -> str:
+  config = json.dumps(result['config'], indent=2, ensure_ascii=False)
+  return textwrap.dedent("""\
+    The run again, in a directory of its own:
+
+    ```sh
+    python scripts/train.py --config=configs/{task}.py --workdir=NEW
+    ```
+
+    with these settings; give one that differs from the default of the config
+    as `--config.name=value`:
+
+    ```json
+    {config}
+    ```
+
+    This page and its figures again, without training:
+
+    ```sh
+    python scripts/report.py WORKDIR
+    ```""").format(task=result['task'], config=config)

@@ -1,0 +1,36 @@
+"""Draws the report of a finished run again, without training.
+
+  python scripts/report.py WORKDIR
+
+WORKDIR is the --workdir of a run that has finished. Its report.md, densities.png,
+trace.png and accuracy.png are replaced and the audit table is printed.
+"""
+
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from epe_jax import report
+
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Directory of a finished run; may be given without the flag.'
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  given = [*argv[1:], *([_WORKDIR.value] if _WORKDIR.value else [])]
+  if len(given) != 1:
+    raise app.UsageError(
+      f'{len(given)} directories were given. Give the directory of one '
+      'finished run.'
+    )
+  try:
+    path = report.write(given[0])
+    text = report.table(report.read_result(given[0]))
+  except (FileNotFoundError, ValueError) as error:
+    raise app.UsageError(str(error)) from error
+  print(f'{text}\n\nWrote {path} and its figures.')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,70 @@
+"""A model small enough to write by hand, and cohorts for it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from epe_jax import fedavg
+from epe_jax.types import Task
+
+
+def linear_task(features: int = 3) -> Task:
+  """Least squares: loss (w x + b - y)^2 / 2 of each example."""
+
+  def init(key):
+    w = jax.random.normal(key, (features,), jnp.float32)
+    return {'w': w, 'b': jnp.zeros((), jnp.float32)}
+
+  def loss(params, batch, key):
+    del key
+    error = batch['x'] @ params['w'] + params['b'] - batch['y']
+    return error**2 / 2
+
+  def metrics(params, batch):
+    losses = loss(params, batch, None)
+    return {'loss': losses, 'accuracy': (losses < 1).astype(jnp.float32)}
+
+  return Task(init, loss, metrics)
+
+
+def random_clients(rng, sizes, features=3):
+  """For each client its x [n, features] and y [n]."""
+  return [
+    (
+      rng.normal(size=(n, features)).astype(np.float32),
+      rng.normal(size=n).astype(np.float32),
+    )
+    for n in sizes
+  ]
+
+
+def make_cohort(clients, *, batch, chunk, steps=None, slots=None, ids=None):
+  """Pads and stacks, the slow way, without shuffling."""
+  steps = steps or max(-(-len(y) // batch) for _, y in clients)
+  slots = slots or len(clients)
+  slots = -(-slots // chunk) * chunk
+  features = clients[0][0].shape[1]
+  x = np.zeros((slots, steps * batch, features), np.float32)
+  y = np.zeros((slots, steps * batch), np.float32)
+  mask = np.zeros((slots, steps * batch), bool)
+  index = np.full(slots, -1, np.int32)
+  for i, (xs, ys) in enumerate(clients):
+    x[i, : len(ys)], y[i, : len(ys)], mask[i, : len(ys)] = xs, ys, True
+    index[i] = i if ids is None else ids[i]
+  shape = (slots // chunk, chunk, steps, batch)
+  return fedavg.Cohort(
+    {'x': x.reshape(*shape, features), 'y': y.reshape(shape)},
+    mask.reshape(shape),
+    index.reshape(shape[:2]),
+  )
+
+
+def no_canaries(dim: int) -> fedavg.Injection:
+  return fedavg.Injection(
+    jnp.zeros(dim, jnp.float32), jnp.zeros((), jnp.int32)
+  )
+
+
+def keys(seed: int = 0):
+  """A training key and a noise key."""
+  return jax.random.key(seed), jax.random.key(seed + 1)

@@ -1,0 +1,274 @@
+"""Auditing: what observers see, and the law the library rests on."""
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy import stats
+
+from epe_jax import accounting, audit, canaries, clipping, fedavg, schedules
+from epe_jax.epsilon import gaussian
+from epe_jax.epsilon.types import Scores
+from epe_jax.types import Task
+from tests import helpers
+
+DIM, ROUNDS = 60, 7
+
+
+def still_task(dim: int) -> Task:
+  """A model that no client ever moves: zero real updates."""
+
+  def loss(params, batch, key):
+    del key
+    return 0 * params['theta'].sum() * batch['x']
+
+  init = lambda key: {'theta': jax.random.normal(key, (dim,), jnp.float32)}
+  return Task(init, loss, lambda params, batch: {})
+
+
+def still_cohort():
+  return fedavg.Cohort(
+    {'x': np.zeros((1, 1, 1, 1), np.float32)},
+    np.ones((1, 1, 1, 1), bool),
+    np.zeros((1, 1), np.int32),
+  )
+
+
+def run(algorithm, params, rounds, *, step=None):
+  """All rounds; gives the parameters after each, and the last state."""
+  step = step or jax.jit(algorithm.step)
+  state, path = algorithm.init(params), []
+  for t in range(rounds):
+    state, info = step(
+      state, still_cohort(), jax.random.key(t), jax.random.key(100 + t)
+    )
+    path.append(np.asarray(ravel_pytree(state.algorithm.params)[0]))
+  return np.stack(path), state, info
+
+
+def small_run(*, buffer=3, sees='aggregate', relative_to_init=False, step=None):
+  rows = np.random.default_rng(0).normal(size=(8, DIM))
+  matrix = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype('f4')
+  set_ = canaries.from_matrix(jnp.asarray(matrix))
+  participation = np.zeros((ROUNDS, 8), bool)
+  participation[:, :5] = schedules.once_per_period(
+    np.random.default_rng(1), rounds=ROUNDS, num=5, periods=2
+  )
+  observers = {
+    'final': audit.final_model(set_, relative_to_init=relative_to_init),
+    'trace': audit.all_iterates(
+      set_, rounds=ROUNDS, sees=sees, buffer=buffer
+    ),
+  }
+  inner = fedavg.dp_fedavg(
+    still_task(DIM),
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(0.5, momentum=0.9),
+    clipping=clipping.fixed(2.0),
+    noise_multiplier=0.1,
+    expected_clients=3.0,
+  )
+  algorithm = audit.audited(inner, set_, participation, observers)
+  params = still_task(DIM).init(jax.random.key(0))
+  path, state, _ = run(algorithm, params, ROUNDS, step=step)
+  scores = {
+    name: np.asarray(o.scores(state.observers[name], state.algorithm.params))
+    for name, o in observers.items()
+  }
+  return matrix, participation, params, path, state, scores
+
+
+def numpy_aggregates(matrix, participation):
+  """rho_bar of each round, from the keys that `run` used."""
+  out = []
+  for t in range(ROUNDS):
+    key, _ = jax.random.split(jax.random.key(100 + t))
+    noise = np.asarray(jax.random.normal(key, (DIM,), jnp.float32))
+    out.append((2.0 * participation[t] @ matrix + 0.1 * 2.0 * noise) / 3.0)
+  return np.stack(out)
+
+
+def numpy_cosines(matrix, v):
+  return v @ matrix.T / np.linalg.norm(v, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize('buffer', [1, 3, 7, 50])
+def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
+  matrix, participation, _, _, state, scores = small_run(buffer=buffer)
+  expected = numpy_cosines(matrix, numpy_aggregates(matrix, participation))
+  np.testing.assert_allclose(scores['trace'], expected, atol=1e-5)
+  if ROUNDS % buffer == 0:
+    np.testing.assert_allclose(
+      state.observers['trace'].maximum, expected.max(axis=0), atol=1e-5
+    )
+
+
+def test_the_running_maximum_is_over_the_rounds_scored_so_far():
+  matrix, participation, _, _, state, _ = small_run(buffer=3)
+  aggregates = numpy_aggregates(matrix, participation)[:6]
+  np.testing.assert_allclose(
+    state.observers['trace'].maximum,
+    numpy_cosines(matrix, aggregates).max(axis=0),
+    atol=1e-5,
+  )
+
+
+def test_the_delta_is_what_the_server_optimizer_made_of_it():
+  matrix, _, params, path, _, scores = small_run(sees='delta')
+  start = np.asarray(ravel_pytree(params)[0])
+  deltas = np.diff(np.concatenate([start[None], path]), axis=0)
+  np.testing.assert_allclose(
+    scores['trace'], numpy_cosines(matrix, deltas), atol=1e-4
+  )
+
+
+def test_the_final_model_is_looked_at_as_it_is_or_from_its_start():
+  matrix, _, params, path, _, scores = small_run()
+  np.testing.assert_allclose(
+    scores['final'], numpy_cosines(matrix, path[-1]), atol=1e-5
+  )
+  start = np.asarray(ravel_pytree(params)[0])
+  *_, scores = small_run(relative_to_init=True)
+  np.testing.assert_allclose(
+    scores['final'], numpy_cosines(matrix, path[-1] - start), atol=1e-5
+  )
+
+
+def test_an_audit_without_observed_canaries_leaves_every_bit_of_the_model():
+  set_ = canaries.sphere(jax.random.key(0), 4, DIM)
+  inner = fedavg.dp_fedavg(
+    still_task(DIM),
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(0.5),
+    clipping=clipping.fixed(2.0),
+    noise_multiplier=0.1,
+    expected_clients=3.0,
+  )
+  watched = audit.audited(
+    inner,
+    set_,
+    np.zeros((ROUNDS, 4), bool),
+    {'trace': audit.all_iterates(set_, rounds=ROUNDS)},
+  )
+  params = still_task(DIM).init(jax.random.key(0))
+  path, _, _ = run(watched, params, ROUNDS)
+  state, step = inner.init(params), jax.jit(inner.step)
+  for t in range(ROUNDS):
+    state, _ = step(
+      state,
+      still_cohort(),
+      helpers.no_canaries(DIM),
+      jax.random.key(t),
+      jax.random.key(100 + t),
+    )
+    np.testing.assert_array_equal(ravel_pytree(state.params)[0], path[t])
+
+
+def test_a_whole_run_is_traced_once():
+  traces = []
+  set_ = canaries.sphere(jax.random.key(0), 4, DIM)
+  task = still_task(DIM)
+  counted = task._replace(
+    loss=lambda *args: traces.append(1) or task.loss(*args)
+  )
+  inner = fedavg.dp_fedavg(
+    counted,
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(0.5, momentum=0.9),
+    clipping=clipping.adaptive(
+      0.1, quantile=0.5, learning_rate=0.2, count_noise=1, expected_clients=3
+    ),
+    noise_multiplier=0.1,
+    expected_clients=3.0,
+  )
+  participation = schedules.once_per_period(
+    np.random.default_rng(0), rounds=ROUNDS, num=4
+  )
+  observers = {
+    'final': audit.final_model(set_),
+    'trace': audit.all_iterates(set_, rounds=ROUNDS, buffer=2),
+  }
+  algorithm = audit.audited(inner, set_, participation, observers)
+  step = jax.jit(algorithm.step, donate_argnums=0)
+  run(algorithm, task.init(jax.random.key(0)), ROUNDS, step=step)
+  assert len(traces) == 1
+
+
+@pytest.mark.parametrize('z', [0.5, 1.0, 3.0])
+def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
+  """The law the whole library rests on.
+
+  With zero real updates and one canary a round, rho = S c + z S Z, so
+  sqrt(d) cos has mean 1/z and variance 1, up to 1/d: the Gaussian mechanism.
+  """
+  d, rounds, delta = 20_000, 400, 1e-5
+  set_ = canaries.sphere(jax.random.key(1), rounds, d)
+  participation = schedules.once_per_period(
+    np.random.default_rng(0), rounds=rounds, num=rounds
+  )
+  inner = fedavg.dp_fedavg(
+    still_task(d),
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(0.5, momentum=0.9),
+    clipping=clipping.fixed(0.3),
+    noise_multiplier=z,
+    expected_clients=3.0,
+  )
+  observer = audit.all_iterates(set_, rounds=rounds, buffer=100)
+  algorithm = audit.audited(inner, set_, participation, {'trace': observer})
+  params = still_task(d).init(jax.random.key(0))
+  _, state, _ = run(algorithm, params, rounds)
+  trace = np.asarray(observer.scores(state.observers['trace'], params))
+  own = audit.own_round(trace, participation)
+
+  analytic = accounting.releases(z, delta=delta).epsilon
+  estimate = gaussian.two_gaussian(
+    Scores(own, np.zeros(0), dim=d), delta=delta, std='null'
+  ).epsilon
+  # sqrt(d) mean has standard error 1/sqrt(k); carried through epsilon(mu).
+  error = 1 / np.sqrt(rounds)
+  slope = (
+    gaussian.epsilon_two_gaussians(0, 1, 1 / z + error, 1, delta) - analytic
+  )
+  assert abs(estimate - analytic) < 3 * slope
+  # A noise twice as large would be seen.
+  other = accounting.releases(2 * z, delta=delta).epsilon
+  assert abs(estimate - other) > 3 * slope
+  # A canary is a null score in the rounds of the others.
+  others = trace[~participation]
+  assert stats.norm.cdf(others.mean() * np.sqrt(d * others.size)) > 1e-6
+  assert others.std() * np.sqrt(d) == pytest.approx(1, rel=0.02)
+
+
+def test_readings_of_a_trace_by_hand():
+  trace = np.array([[0.1, 0.5], [0.3, 0.2], [0.2, 0.4]])
+  own = np.array([[1, 0], [0, 1], [1, 0]], bool)
+  np.testing.assert_allclose(audit.maximum(trace), [0.3, 0.5])
+  np.testing.assert_allclose(
+    audit.own_round(trace, own), [0.3 / np.sqrt(2), 0.2]
+  )
+
+
+def test_what_does_not_fit_together_is_refused():
+  set_ = canaries.sphere(jax.random.key(0), 4, DIM)
+  inner = fedavg.dp_fedavg(
+    still_task(DIM + 1),
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(0.5),
+    clipping=clipping.fixed(2.0),
+    noise_multiplier=0.1,
+    expected_clients=3.0,
+  )
+  with pytest.raises(ValueError, match=r'shape \(3, 5\).*4 canaries'):
+    audit.audited(inner, set_, np.zeros((3, 5), bool), {})
+  wrong_size = audit.audited(inner, set_, np.zeros((3, 4), bool), {})
+  with pytest.raises(ValueError, match='dim=60, but the model has 61'):
+    wrong_size.init(still_task(DIM + 1).init(jax.random.key(0)))
+  with pytest.raises(ValueError, match="sees='loss'"):
+    audit.all_iterates(set_, rounds=3, sees='loss')
+  with pytest.raises(ValueError, match='buffer=0'):
+    audit.all_iterates(set_, rounds=3, buffer=0)
+  with pytest.raises(ValueError, match='no round for canary 1'):
+    audit.own_round(np.zeros((2, 2)), np.array([[1, 0], [0, 0]], bool))

@@ -1,0 +1,362 @@
+"""Cohorts: each example where it belongs, as often as it should be."""
+
+import itertools
+import threading
+import weakref
+
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import numpy as np
+import pytest
+
+from epe_jax import fedavg
+from epe_jax.data import cohort, federated, store
+
+_SIZES = [3, 1, 8, 5, 3, 12, 2]
+
+
+def _data(sizes=_SIZES):
+  """Rows are numbered from 1, so that padding is no row's number."""
+  rows = np.arange(1, sum(sizes) + 1)
+  ids = [f'c{i:02}' for i in range(len(sizes))]
+  # Every entry of an image is the number of its row.
+  images = np.full((len(rows), 2, 3), rows[:, None, None], np.float32)
+  return federated.from_arrays(
+    {'row': rows, 'image': images}, np.repeat(ids, sizes)
+  )
+
+
+def _gather(clients, data=None, **changes):
+  data = data or _data()
+  settings = {
+    'seed': 0,
+    'round': 0,
+    'batch_size': 4,
+    'epochs': 2,
+    'steps': 6,
+    'chunk': 2,
+    'slots': 5,
+  }
+  return cohort.gather(data, np.array(clients, int), **settings | changes)
+
+
+def _by_client(made):
+  """client -> (batches, mask), without chunks and empty slots."""
+  answer = {}
+  for place in np.ndindex(made.clients.shape):
+    if made.clients[place] >= 0:
+      batches = {name: x[place] for name, x in made.batches.items()}
+      answer[int(made.clients[place])] = (batches, made.mask[place])
+  return answer
+
+
+def _assert_equal(a, b):
+  jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@st.composite
+def _rounds(draw):
+  sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=6))
+  clients = draw(st.sets(st.integers(0, len(sizes) - 1)))
+  batch_size, epochs = draw(st.integers(1, 5)), draw(st.integers(1, 3))
+  steps = cohort.steps_for(
+    np.array(sizes), batch_size=batch_size, epochs=epochs
+  )
+  return sizes, {
+    'clients': sorted(clients),
+    'batch_size': batch_size,
+    'epochs': epochs,
+    'steps': steps + draw(st.integers(0, 2)),
+    'chunk': draw(st.integers(1, 4)),
+    'slots': max(1, len(clients)) + draw(st.integers(0, 3)),
+  }
+
+
+@hypothesis.settings(max_examples=150, derandomize=True, deadline=None)
+@hypothesis.given(_rounds())
+def test_every_epoch_holds_every_example_of_a_client_once_and_no_other(case):
+  sizes, arguments = case
+  data = _data(sizes)
+  made = _gather(data=data, **arguments)
+  b, epochs = arguments['batch_size'], arguments['epochs']
+  clients = _by_client(made)
+  assert sorted(clients) == arguments['clients']
+  for client, (batches, mask) in clients.items():
+    n, rows = sizes[client], data.client(client)['row']
+    per_epoch = -(-n // b)
+    for e in range(epochs):
+      # Batches that straddled two epochs would hold other rows here.
+      span = slice(e * per_epoch, (e + 1) * per_epoch)
+      assert mask[span].sum() == n
+      # Only the last batch of an epoch is short.
+      assert mask[span].reshape(-1)[:n].all()
+      found = batches['row'][span][mask[span]]
+      np.testing.assert_array_equal(np.sort(found), rows)
+    assert mask.sum() == epochs * n
+
+
+@hypothesis.settings(max_examples=50, derandomize=True, deadline=None)
+@hypothesis.given(_rounds())
+def test_columns_stay_together_and_padding_is_zero(case):
+  sizes, arguments = case
+  made = _gather(data=_data(sizes), **arguments)
+  rows, images = made.batches['row'], made.batches['image']
+  assert (images == rows[..., None, None]).all()
+  np.testing.assert_array_equal(rows != 0, made.mask)
+  # An empty slot has no examples, and a client has some.
+  np.testing.assert_array_equal(made.mask.any((2, 3)), made.clients >= 0)
+
+
+def test_all_cohorts_of_a_run_have_one_shape_and_the_types_of_the_columns():
+  made = [_gather(c) for c in ([], [0], [4, 5], [0, 1, 2, 3, 4])]
+  for x in made:
+    assert isinstance(x, fedavg.Cohort)
+    assert x.batches['image'].shape == (3, 2, 6, 4, 2, 3)
+    assert x.batches['image'].dtype == np.float32
+    assert x.batches['row'].dtype == np.int64
+    assert x.mask.shape == (3, 2, 6, 4)
+    assert x.mask.dtype == np.bool_
+    assert x.clients.shape == (3, 2)
+    assert x.clients.dtype == np.int32
+  assert (made[0].clients == -1).all()
+
+
+def test_clients_come_by_size_and_then_by_index():
+  made = _gather([0, 1, 3, 4, 5])
+  assert made.clients.tolist() == [[5, 3], [0, 4], [1, -1]]
+
+
+def test_a_cohort_is_a_function_of_the_set_of_clients():
+  expected = _gather([0, 4, 5, 2])
+  for clients in itertools.permutations([0, 4, 5, 2]):
+    _assert_equal(_gather(clients), expected)
+
+
+def test_a_client_does_not_depend_on_chunks_slots_or_other_clients():
+  alone = _by_client(_gather([3], chunk=1, slots=1))[3]
+  for clients, chunk, slots in [
+    ([3, 0], 1, 2),
+    ([5, 3, 2], 2, 4),
+    ([0, 1, 2, 3, 4, 5, 6], 3, 7),
+  ]:
+    made = _gather(clients, chunk=chunk, slots=slots)
+    _assert_equal(_by_client(made)[3], alone)
+
+
+def test_the_first_epochs_do_not_depend_on_the_number_of_epochs():
+  (one, _), (two, _) = (
+    _by_client(_gather([5], epochs=epochs))[5] for epochs in (1, 2)
+  )
+  _assert_equal(one['row'][:3], two['row'][:3])
+  assert not one['row'][3:].any()
+
+
+def test_seed_round_client_and_epoch_each_change_the_order():
+  # Two clients of 40 examples: an order recurs with probability 1 / 40!.
+  data = _data([40, 40])
+  orders = set()
+  for seed, t in [(0, 0), (0, 1), (1, 0), (2**32, 0), (0, 2**32)]:
+    made = _gather(
+      [0, 1], data, seed=seed, round=t, batch_size=40, steps=2, slots=2
+    )
+    for client, (batches, _) in _by_client(made).items():
+      for rows in batches['row']:
+        orders.add(tuple((rows - 40 * client).tolist()))
+  assert len(orders) == 5 * 2 * 2
+
+
+def test_all_orders_of_a_client_are_equally_likely():
+  # 6 orders in 600 rounds: chi squared with 5 degrees of freedom exceeds 30.9
+  # with probability 1e-5, and the seed is fixed.
+  counts = dict.fromkeys(itertools.permutations([1, 2, 3]), 0)
+  for t in range(600):
+    made = _gather([0], round=t, epochs=1, steps=1, slots=1, chunk=1)
+    counts[tuple(made.batches['row'][0, 0, 0, :3].tolist())] += 1
+  chi_squared = sum((c - 100) ** 2 / 100 for c in counts.values())
+  assert chi_squared < 30.9
+
+
+def test_memory_mapped_columns_give_the_same_cohort(tmp_path):
+  data = _data()
+  mapped = store.write(tmp_path / 's', data.clients(), source='a test')
+  assert isinstance(mapped.columns['row'], np.memmap)
+  made = _gather([2, 5], mapped)
+  _assert_equal(made, _gather([2, 5], data))
+  assert not isinstance(made.batches['row'], np.memmap)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'clients': [0, 7]}, 'index 7, but the data have 7 clients. Draw ind'),
+    ({'clients': [-1]}, 'index -1, but .* from 0 to 6'),
+    ({'clients': [1, 2, 1]}, 'index 1 2 times. .* without replacement'),
+    ({'clients': range(6)}, 'slots=5, but 6 clients take part. Set slots'),
+    (
+      {'clients': [1, 5], 'steps': 5},
+      'steps=5, but client 5 with its 12 examples takes 6: epochs=2 of '
+      'batch_size=4. Set steps=steps_for',
+    ),
+    ({'batch_size': 0}, 'batch_size=0 is not positive'),
+    ({'epochs': 0}, 'epochs=0 is not positive'),
+    ({'chunk': 0}, 'chunk=0 is not positive'),
+    ({'slots': 0}, 'slots=0 is not positive'),
+  ],
+)
+def test_arguments_out_of_range_are_refused(changes, message):
+  with pytest.raises(ValueError, match=message):
+    _gather(**{'clients': [0]} | changes)
+
+
+@pytest.mark.parametrize('n', [1, 7, 8, 9])
+def test_the_largest_client_decides_the_steps_and_one_less_is_too_few(n):
+  steps = cohort.steps_for(np.array([1, n]), batch_size=4, epochs=3)
+  data = _data([1, n])
+  _, mask = _by_client(_gather([1], data, epochs=3, steps=steps))[1]
+  assert mask.any(axis=1).all()
+  with pytest.raises(ValueError, match='examples takes'):
+    _gather([1], data, epochs=3, steps=steps - 1)
+
+
+def _threads():
+  return [t for t in threading.enumerate() if t.name.startswith('prefetch')]
+
+
+def test_prefetch_gives_every_round_in_order_and_ends_its_thread():
+  made_by = []
+
+  def make(t):
+    made_by.append((t, threading.current_thread()))
+    return t * t
+
+  assert list(cohort.prefetch(make, iter([5, 3, 9]))) == [
+    (5, 25),
+    (3, 9),
+    (9, 81),
+  ]
+  assert [t for t, _ in made_by] == [5, 3, 9]
+  assert len({thread for _, thread in made_by}) == 1
+  assert threading.current_thread() not in {thread for _, thread in made_by}
+  assert not _threads()
+  assert not list(cohort.prefetch(make, []))
+
+
+@pytest.mark.parametrize('depth', [1, 2, 5])
+def test_prefetch_makes_depth_rounds_ahead_and_no_more(depth):
+  made = []
+  rounds = cohort.prefetch(made.append, itertools.count(), depth=depth)
+  for t in range(4):
+    assert next(rounds)[0] == t
+    # What was handed to the thread is made; nothing else ever is.
+    for _ in range(1000):
+      if len(made) == t + 1 + depth:
+        break
+      threading.Event().wait(0.01)
+    assert made == list(range(t + 1 + depth))
+  rounds.close()
+
+
+def test_prefetch_works_while_the_consumer_does():
+  # The consumer waits, in round 0, for what the thread does for round 1.
+  begun = threading.Event()
+
+  def make(t):
+    if t == 1:
+      begun.set()
+
+  rounds = cohort.prefetch(make, range(2), depth=1)
+  next(rounds)
+  assert begun.wait(timeout=60)
+  rounds.close()
+
+
+def test_an_error_comes_in_its_round_names_it_and_ends_the_thread():
+  def make(t):
+    if t == 2:
+      raise KeyError('lost')
+    return t
+
+  rounds = cohort.prefetch(make, range(9))
+  assert [next(rounds), next(rounds)] == [(0, 0), (1, 1)]
+  with pytest.raises(KeyError, match='lost') as error:
+    next(rounds)
+  assert error.value.__notes__ == ['while making what round 2 needs']
+  assert error.traceback[-1].name == 'make'
+  assert not _threads()
+  assert next(rounds, None) is None
+
+
+def test_an_error_of_the_rounds_ends_the_thread():
+  def rounds():
+    yield 0
+    raise RuntimeError('no more clients')
+
+  with pytest.raises(RuntimeError, match='no more clients'):
+    list(cohort.prefetch(str, rounds()))
+  assert not _threads()
+
+
+@pytest.mark.parametrize('end', ['close', 'drop', 'break'])
+def test_an_early_end_leaves_no_thread(end):
+  rounds = cohort.prefetch(str, itertools.count())
+  if end == 'break':
+    for t, _ in rounds:
+      if t == 3:
+        break
+  else:
+    next(rounds)
+  assert len(_threads()) == 1
+  if end == 'close':
+    rounds.close()
+  else:
+    del rounds
+  assert not _threads()
+
+
+def test_an_iterator_that_was_never_used_starts_no_thread():
+  rounds = cohort.prefetch(str, itertools.count())
+  assert not _threads()
+  del rounds
+
+
+def test_prefetch_keeps_no_result_that_was_handed_out():
+  class Result:
+    pass
+
+  alive = []
+
+  def make(t):
+    result = Result()
+    alive.append(weakref.ref(result))
+    return result
+
+  rounds = cohort.prefetch(make, range(3), depth=1)
+  t, result = next(rounds)
+  assert alive[t]() is result
+  del result
+  assert alive[t]() is None
+  rounds.close()
+
+
+def test_a_depth_of_nothing_is_refused_at_once():
+  with pytest.raises(ValueError, match='depth=0 is not positive'):
+    cohort.prefetch(str, range(3), depth=0)
+
+
+@pytest.mark.parametrize('batch_size', [1, 5, 17, 34, 100])
+def test_evaluation_sees_every_example_once_in_batches_of_one_shape(batch_size):
+  data, seen = _data(), []
+  for batch, mask in cohort.eval_batches(data, batch_size=batch_size):
+    assert batch['image'].shape == (batch_size, 2, 3)
+    assert batch['image'].dtype == np.float32
+    np.testing.assert_array_equal(batch['row'] != 0, mask)
+    assert (batch['image'] == batch['row'][:, None, None]).all()
+    seen.append(batch['row'][mask])
+  np.testing.assert_array_equal(np.concatenate(seen), data.columns['row'])
+  assert len(seen) == -(-data.num_examples // batch_size)
+
+
+def test_evaluation_without_a_batch_is_refused():
+  with pytest.raises(ValueError, match='batch_size=0 is not positive'):
+    next(cohort.eval_batches(_data(), batch_size=0))

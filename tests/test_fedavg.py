@@ -1,0 +1,237 @@
+"""DP-FedAvg: each law of Algorithm 2 against a derivation or plain NumPy."""
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from epe_jax import clipping, fedavg
+from tests import helpers
+
+NO_CLIP = clipping.fixed(1e6)
+
+
+def algorithm(task=None, **changes):
+  settings = dict(
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(1.0),
+    clipping=NO_CLIP,
+    noise_multiplier=0.0,
+    expected_clients=4.0,
+  )
+  return fedavg.dp_fedavg(task or helpers.linear_task(), **settings | changes)
+
+
+def one_round(alg, params, cohort, injection=None, seed=0):
+  dim = ravel_pytree(params)[0].size
+  state, info = jax.jit(alg.step)(
+    alg.init(params),
+    cohort,
+    injection or helpers.no_canaries(dim),
+    *helpers.keys(seed),
+  )
+  return ravel_pytree(state.params)[0], info, state
+
+
+def numpy_delta(params, xs, ys, *, batch, learning_rate):
+  """Client SGD, written as a plain loop in float64."""
+  w, b = np.float64(params['w']), float(params['b'])
+  for i in range(0, len(ys), batch):
+    x, y = xs[i : i + batch], ys[i : i + batch]
+    error = x @ w + b - y
+    w = w - learning_rate * x.T @ error / len(y)
+    b = b - learning_rate * error.mean()
+  return np.append(b - float(params['b']), w - np.float64(params['w']))
+
+
+def test_no_clip_and_no_noise_is_fedavg_as_a_numpy_loop():
+  rng = np.random.default_rng(0)
+  clients = helpers.random_clients(rng, [5, 2, 9, 4])
+  params = helpers.linear_task().init(jax.random.key(0))
+  alg = algorithm(server_opt=optax.sgd(0.7, momentum=0.9))
+  cohort = helpers.make_cohort(clients, batch=4, chunk=2)
+  state = alg.init(params)
+  velocity = np.zeros(4)
+  expected = np.float64(ravel_pytree(params)[0])
+  for _ in range(3):
+    now = {'b': expected[0], 'w': expected[1:]}
+    mean = np.mean(
+      [numpy_delta(now, *c, batch=4, learning_rate=0.1) for c in clients], axis=0
+    )
+    velocity = 0.9 * velocity + mean
+    expected = expected + 0.7 * velocity
+    state, _ = jax.jit(alg.step)(
+      state, cohort, helpers.no_canaries(4), *helpers.keys()
+    )
+    theta, _ = ravel_pytree(state.params)
+    np.testing.assert_allclose(theta, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_updates_are_clipped_one_by_one_before_the_sum():
+  rng = np.random.default_rng(1)
+  clients = helpers.random_clients(rng, [5, 2, 9, 4])
+  params = helpers.linear_task().init(jax.random.key(0))
+  deltas = np.stack(
+    [numpy_delta(params, *c, batch=4, learning_rate=0.1) for c in clients]
+  )
+  norms = np.linalg.norm(deltas, axis=1)
+  bound = float(np.sort(norms)[1:3].mean())  # two below, two above
+  alg = algorithm(clipping=clipping.fixed(bound))
+  _, info, _ = one_round(
+    alg, params, helpers.make_cohort(clients, batch=4, chunk=1)
+  )
+  clipped = deltas * np.minimum(1, bound / norms)[:, None]
+  np.testing.assert_allclose(
+    info.aggregate, clipped.sum(axis=0) / 4, rtol=1e-4, atol=1e-6
+  )
+  assert float(info.metrics['below']) == 0.5
+
+
+@pytest.mark.parametrize('vary', ['padding', 'chunk', 'order', 'empty slots'])
+def test_how_the_cohort_is_laid_out_changes_nothing(vary):
+  rng = np.random.default_rng(2)
+  clients = helpers.random_clients(rng, [5, 2, 9, 4, 1])
+  params = helpers.linear_task().init(jax.random.key(0))
+  base = dict(batch=4, chunk=1)
+  changed = {
+    'padding': (clients, base | dict(steps=7)),
+    'chunk': (clients, base | dict(chunk=3)),
+    'order': (clients[::-1], base | dict(ids=[4, 3, 2, 1, 0])),
+    'empty slots': (clients, base | dict(slots=8)),
+  }[vary]
+  # A momentum optimizer moves in an empty step; Dropout-like noise in the loss
+  # would depend on the slot if keys did.
+  task = helpers.linear_task()
+  noisy = task._replace(
+    loss=lambda p, batch, key: (
+      task.loss(p, batch, key) * jax.random.uniform(key, batch['y'].shape)
+    )
+  )
+  alg = algorithm(
+    noisy,
+    client_opt=optax.sgd(0.1, momentum=0.9),
+    clipping=clipping.fixed(0.5),
+    noise_multiplier=1.0,
+  )
+  expected, info, _ = one_round(
+    alg, params, helpers.make_cohort(clients, **base)
+  )
+  theta, other, _ = one_round(
+    alg, params, helpers.make_cohort(changed[0], **changed[1])
+  )
+  np.testing.assert_allclose(theta, expected, rtol=1e-5, atol=1e-6)
+  for name, value in info.metrics.items():
+    np.testing.assert_allclose(other.metrics[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('z', [0.3, 2.0])
+def test_noise_std_is_clip_norm_times_multiplier_over_clients(z):
+  d, bound, m = 20_000, 0.5, 4.0
+  task = helpers.linear_task(d - 1)
+  clients = [(np.zeros((1, d - 1), np.float32), np.zeros(1, np.float32))]
+  params = jax.tree.map(jnp.zeros_like, task.init(jax.random.key(0)))
+  alg = algorithm(task, clipping=clipping.fixed(bound), noise_multiplier=z)
+  cohort = helpers.make_cohort(clients, batch=1, chunk=1)
+  _, info, _ = one_round(alg, params, cohort)
+  noise = np.asarray(info.aggregate)
+  # The sample std has relative error 1/sqrt(2 d) = 0.5 %; 5 of them.
+  assert noise.std() == pytest.approx(z * bound / m, rel=0.025)
+  assert abs(noise.mean()) < 5 * z * bound / m / np.sqrt(d)
+  assert float(info.metrics['noise_std']) == pytest.approx(z * bound / m)
+  _, other, _ = one_round(alg, params, cohort, seed=10)
+  correlation = np.corrcoef(noise, np.asarray(other.aggregate))[0, 1]
+  assert abs(correlation) < 5 / np.sqrt(d)
+
+
+def test_noise_is_independent_of_the_training_key():
+  task = helpers.linear_task()
+  params = task.init(jax.random.key(0))
+  cohort = helpers.make_cohort(
+    helpers.random_clients(np.random.default_rng(0), [3]), batch=4, chunk=1
+  )
+  alg = algorithm(clipping=clipping.fixed(1.0), noise_multiplier=1.0)
+  step = jax.jit(alg.step)
+  args = alg.init(params), cohort, helpers.no_canaries(4)
+  noise_key = jax.random.key(9)
+  one, _ = step(*args, jax.random.key(1), noise_key)
+  two, _ = step(*args, jax.random.key(2), noise_key)
+  three, _ = step(*args, jax.random.key(1), jax.random.key(8))
+  np.testing.assert_array_equal(one.params['w'], two.params['w'])
+  assert np.all(np.asarray(one.params['w'] != three.params['w']))
+
+
+def test_canaries_enter_at_the_clip_norm_and_count_as_clients_above_it():
+  params = helpers.linear_task().init(jax.random.key(0))
+  clients = helpers.random_clients(np.random.default_rng(0), [3, 4])
+  cohort = helpers.make_cohort(clients, batch=4, chunk=1)
+  bound = 0.25
+  adaptive = clipping.adaptive(
+    bound, quantile=0.5, learning_rate=0.2, count_noise=0, expected_clients=4
+  )
+  direction = jnp.array([0.0, 2.0, 0.0, 0.0])
+  two = fedavg.Injection(direction, jnp.int32(2))
+  alg = algorithm(clipping=adaptive)
+  _, without, _ = one_round(alg, params, cohort)
+  _, with_two, state = one_round(alg, params, cohort, two)
+  np.testing.assert_allclose(
+    with_two.aggregate - without.aggregate, bound * direction / 4, atol=1e-6
+  )
+  below = float(with_two.metrics['below']) * 2
+  b = (below - (2 + 2) / 2) / 4 + 0.5
+  assert float(state.clip_state) == pytest.approx(
+    bound * np.exp(-0.2 * (b - 0.5)), rel=1e-6
+  )
+
+
+def test_actual_divisor_is_the_number_of_clients_and_canaries():
+  params = helpers.linear_task().init(jax.random.key(0))
+  clients = helpers.random_clients(np.random.default_rng(0), [3, 4])
+  cohort = helpers.make_cohort(clients, batch=4, chunk=1)
+  one = fedavg.Injection(jnp.ones(4, jnp.float32) / 2, jnp.int32(1))
+  expected = algorithm(clipping=clipping.fixed(0.5), expected_clients=7.0)
+  actual = algorithm(
+    clipping=clipping.fixed(0.5), expected_clients=7.0, divisor='actual'
+  )
+  _, by_seven, _ = one_round(expected, params, cohort, one)
+  _, by_three, _ = one_round(actual, params, cohort, one)
+  np.testing.assert_allclose(
+    by_three.aggregate, by_seven.aggregate * 7 / 3, rtol=1e-5
+  )
+
+
+def test_without_canaries_the_injection_leaves_every_bit():
+  params = helpers.linear_task().init(jax.random.key(0))
+  clients = helpers.random_clients(np.random.default_rng(0), [3, 4])
+  cohort = helpers.make_cohort(clients, batch=4, chunk=1)
+  alg = algorithm(clipping=clipping.fixed(0.5), noise_multiplier=1.0)
+
+  def plain(params, cohort):
+    total = fedavg._sum_of_updates(
+      fedavg.clients_lib.local_training(helpers.linear_task(), optax.sgd(0.1)),
+      params,
+      cohort,
+      jnp.float32(0.5),
+      helpers.keys()[0],
+    )
+    key, _ = jax.random.split(helpers.keys()[1])
+    noise = jax.random.normal(key, (4,), jnp.float32)
+    return (total.update + 1.0 * jnp.float32(0.5) * noise) / 4.0
+
+  _, info, _ = one_round(alg, params, cohort)
+  np.testing.assert_array_equal(info.aggregate, jax.jit(plain)(params, cohort))
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    (dict(noise_multiplier=-1.0), 'noise_multiplier=-1.0'),
+    (dict(noise_multiplier=float('inf')), 'noise_multiplier=inf'),
+    (dict(expected_clients=0.0), 'expected_clients=0.0'),
+    (dict(divisor='half'), "divisor='half'"),
+  ],
+)
+def test_settings_out_of_range_are_refused(changes, message):
+  with pytest.raises(ValueError, match=message):
+    algorithm(**changes)

@@ -1,0 +1,513 @@
+"""What a person sees of a finished audit: its table, words and figures."""
+
+import copy
+import json
+import math
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from epe_jax import figures, report, results, words
+
+_FILES = ('report.md', 'densities.png', 'trace.png', 'accuracy.png')
+_SCRIPT = pathlib.Path(__file__).parents[1] / 'scripts' / 'report.py'
+_FINAL = ('final model', 'cosine with the final model')
+_OWN = ('all iterates', 'own round')
+_MAXIMUM = ('all iterates', 'maximum over rounds')
+
+# Runs the script once for each list of arguments that it reads, in one process
+# as importing takes seconds, and prints [exit code, stdout, stderr] of each.
+_DRIVER = """
+import contextlib, importlib.util, io, json, sys
+from absl import app
+from absl.testing import flagsaver
+spec = importlib.util.spec_from_file_location('script', sys.argv[1])
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+outcomes = []
+for arguments in json.load(sys.stdin):
+  out, err, code = io.StringIO(), io.StringIO(), 0
+  with (
+    flagsaver.flagsaver(),
+    contextlib.redirect_stdout(out),
+    contextlib.redirect_stderr(err),
+  ):
+    try:
+      app.run(script.main, argv=['report.py', *arguments])
+    except SystemExit as stop:
+      code = stop.code or 0
+  outcomes.append([code, out.getvalue(), err.getvalue()])
+json.dump(outcomes, sys.stdout)
+"""
+
+
+def _row(reading, method, epsilon, floor=(0.01, 0.7), confidence=None):
+  quantiles = floor and {'5': floor[0], '50': sum(floor) / 2, '95': floor[1]}
+  return {
+    'threat_model': reading[0],
+    'statistic': reading[1],
+    'method': method,
+    'epsilon': epsilon,
+    'delta': 1e-5,
+    'confidence': confidence,
+    'floor': floor and sum(floor) / 2,
+    'floor_quantiles': quantiles,
+  }
+
+
+def _result(**changes):
+  return {
+    'schema': results.SCHEMA,
+    'task': 'digits',
+    'data': 'handwritten digits | real images',
+    'config': {'rounds': 100, 'audit': {'delta': None, 'sees': 'aggregate'}},
+    'versions': {'epe_jax': '0.1.0', 'device': '1 x cpu'},
+    'rounds': 100,
+    'dim': 151306,
+    'delta': 1e-5,
+    'num_observed': 1000,
+    'num_unobserved': 1000,
+    'repetitions': 1,
+    'noise_multiplier': 0.2,
+    'noise': 'reproducible simulation',
+    'analytic_epsilon': 35.5,
+    'analytic_assumes': 'one who takes part in one round',
+    'clients_analytic_epsilon': 57.25,
+    'clients_analytic_assumes': 'one who takes part in 2 rounds',
+    'estimates': [
+      _row(_FINAL, 'two_gaussian_null', 1.2),
+      _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
+      _row(_FINAL, 'eps_lo', 0.88, floor=None),
+      _row(_OWN, 'two_gaussian_null', 8.25),
+      _row(_OWN, 'max_threshold_gaussian', 8.5),
+      _row(_MAXIMUM, 'two_gaussian_fitted', 579.25),
+    ],
+    'accuracy': 0.93,
+    'loss': 0.31,
+    'seconds_per_round': 0.2,
+    'seconds': 31.5,
+  } | changes
+
+
+def _recorded(
+  *, observed=60, unobserved=60, rounds=20, repetitions=1, shift=3.0, dim=10**6
+):
+  """Cosines N(0, 1/d), higher by shift/√d where a canary takes part."""
+  rng = np.random.default_rng(0)
+  k = observed + unobserved
+  participation = np.zeros((rounds, k), bool)
+  for period in np.array_split(np.arange(rounds), repetitions):
+    participation[rng.choice(period, observed), np.arange(observed)] = True
+  seen = np.arange(k) < observed
+  cosines = rng.standard_normal((rounds, k)) + shift * participation
+  final = rng.standard_normal(k) + shift * seen
+  return figures.Recorded(
+    (final / np.sqrt(dim)).astype(np.float32),
+    (cosines / np.sqrt(dim)).astype(np.float32),
+    participation,
+    seen,
+    dim,
+  )
+
+
+def _metrics(rounds):
+  records = [{'round': 0, 'test_accuracy': 0.1, 'test_loss': 2.3}]
+  for t in range(1, rounds + 1):
+    train = {'loss': 2 / t, 'clip_norm': 0.1, 'clients': 40.0, 'canaries': 3.0}
+    test = {'test_accuracy': 1 - 0.9 / t, 'test_loss': 2.3 / t}
+    records.append({'round': t} | train | (test if t % 5 == 0 else {}))
+  return records
+
+
+def _finished_run(folder, result=None, **recorded):
+  folder.mkdir(parents=True, exist_ok=True)
+  run = _recorded(**recorded)
+  arrays = run._asdict() | {
+    'participation': run.participation.astype(np.uint8),
+    'dim': np.int64(run.dim),
+    'schema': np.int64(results.SCHEMA),
+  }
+  results.write_arrays(folder / 'scores.npz', arrays)
+  results.write_json(folder / 'result.json', result or _result())
+  lines = [json.dumps(r) + '\n' for r in _metrics(len(run.trace))]
+  (folder / 'metrics.jsonl').write_text(''.join(lines))
+  return folder
+
+
+def _attacker(result, phrase):
+  """The one paragraph that has this phrase."""
+  (said,) = [s for s in words.sentences(result) if phrase in s]
+  return said
+
+
+@pytest.fixture(scope='module')
+def workdir(tmp_path_factory):
+  folder = _finished_run(tmp_path_factory.mktemp('run'))
+  report.write(folder)
+  return folder
+
+
+def test_the_table_fits_in_100_columns_and_its_columns_line_up():
+  wide = _result(
+    rounds=20480,
+    dim=4_050_748,
+    repetitions=16,
+    noise_multiplier=0.2317,
+    analytic_assumes='word ' * 60,
+    estimates=[
+      _row(_FINAL, 'max_threshold_empirical', 45800.0, floor=(1234.5, 98765.4)),
+      _row(_FINAL, 'eps_lo', 5e17),
+    ],
+  )
+  for result in (_result(), wide):
+    lines = report.table(result).splitlines()
+    assert max(map(len, lines)) <= 100
+    rows = [s for s in lines if s.endswith(('kind', 'no guarantee'))]
+    assert len(rows) > len(result['estimates'])
+    starts = {re.search(r'kind$|point estimate', s).start() for s in rows}
+    assert len(starts) == 1
+
+
+def test_every_estimate_is_in_the_table_with_its_method_floor_and_kind():
+  text = report.table(_result())
+  for cells in (
+    ('two Gaussians, std of the null', '1.20', '0.01 to 0.70'),
+    ('two Gaussians, std fitted', '1.31', '0.05 to 0.90'),
+    ("the paper's ε_lo (no bound)", '0.88', '-'),
+    ('two Gaussians, std of the null', '8.25', '0.01 to 0.70'),
+    ('best threshold, Gaussian rates', '8.50', '0.01 to 0.70'),
+    ('two Gaussians, std fitted', '579.2', '0.01 to 0.70'),
+  ):
+    pattern = r'\s+'.join(map(re.escape, cells)) + r'\s+point estimate, no'
+    assert re.search(pattern, text), cells
+
+
+def test_only_an_estimate_with_a_confidence_is_called_a_lower_bound():
+  bound = _row(_FINAL, 'clopper_pearson', 0.5, confidence=0.95)
+  with_bound = _result(estimates=[*_result()['estimates'], bound])
+  text = report.table(with_bound)
+  assert re.search(r'clopper pearson .* lower bound, 95 %\n', text)
+  assert text.count('lower bound, 95 %') == 1
+  assert 'lower bound, ' not in report.table(_result())
+
+
+def test_both_analytic_epsilons_are_above_the_table_with_what_they_assume():
+  head = report.table(_result()).split('\n\n')[0]
+  assert 'Analytic ε = 35.5 for canaries: one who takes part in one' in head
+  assert 'Analytic ε = 57.2 for clients: one who takes part in 2' in head
+  same = _result(
+    clients_analytic_epsilon=35.5,
+    clients_analytic_assumes='one who takes part in one round',
+  )
+  head = report.table(same).split('\n\n')[0]
+  assert head.count('Analytic ε') == 1
+  assert 'for canaries and clients' in head
+
+
+def test_infinity_is_printed_as_a_sign_and_means_certainty():
+  result = _result(
+    noise_multiplier=0.0,
+    analytic_epsilon='Infinity',
+    clients_analytic_epsilon='Infinity',
+    estimates=[
+      _row(_FINAL, 'two_gaussian_null', 'Infinity'),
+      _row(_FINAL, 'eps_lo', math.inf),
+    ],
+  )
+  text = report.table(result)
+  assert not re.search(r'\binf|\bnan', text.replace('infinite', ''), re.I)
+  assert text.count('∞') == 4
+  assert 'could become certain,' in text.replace('\n ', '')
+  assert 'Without noise there is no limit' in text
+
+
+@pytest.mark.parametrize('epsilon', [0.0, 0.3, 1.2, 5.0])
+def test_the_posterior_multiplies_even_odds_by_e_to_the_epsilon(epsilon):
+  sure = words.posterior(epsilon)
+  np.testing.assert_allclose(sure / (1 - sure), math.exp(epsilon), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+  ('epsilon', 'sure'),
+  [
+    (1.2, 'at most 77 % sure'),
+    (4.5, 'at most 98.9 % sure'),
+    (7.5, 'at most 99.9 % sure'),
+    (8.0, 'practically certain (more than 99.9 % sure)'),
+    (5e17, 'practically certain (more than 99.9 % sure)'),
+  ],
+)
+def test_an_estimate_is_told_as_how_sure_an_attacker_may_become(epsilon, sure):
+  result = _result(
+    estimates=[_row(_FINAL, 'two_gaussian_null', epsilon)],
+    analytic_epsilon='Infinity',
+  )
+  said = _attacker(result, 'sees only the final model')
+  assert said == (
+    'An attacker who sees only the final model: '
+    f'ε ≈ {words.number(epsilon)} at δ = 1e-5 (0.01 to 0.70 is what this '
+    'estimator reports when nothing leaks). Suspecting at 50 % that someone '
+    f'took part, such an attacker could become {sure}, leaving aside the rare '
+    'outcomes that δ allows.'
+  )
+
+
+@pytest.mark.parametrize(('epsilon', 'inside'), [(0.7, True), (0.71, False)])
+def test_an_estimate_inside_its_floor_is_told_as_no_leakage(epsilon, inside):
+  rows = [
+    _row(_FINAL, 'two_gaussian_null', epsilon),
+    _row(_MAXIMUM, 'two_gaussian_fitted', epsilon),
+  ]
+  result = _result(estimates=rows)
+  for phrase in ('only the final model', 'does not know when'):
+    said = _attacker(result, phrase)
+    assert ('not distinguishable from no leakage at all' in said) == inside
+    assert ('sure,' in said or 'extrapolates' in said) != inside
+
+
+@pytest.mark.parametrize('reading', [_FINAL, _OWN])
+def test_words_are_about_the_calibrated_estimate_alone(reading):
+  rows = [
+    _row(reading, 'two_gaussian_null', 2.0),
+    _row(reading, 'two_gaussian_fitted', 3.0),
+    _row(reading, 'eps_lo', 4.0),
+  ]
+  said = words.sentences(_result(estimates=rows))
+  others = copy.deepcopy(rows)
+  for row in others[1:]:
+    row['epsilon'] = 5.0
+  assert words.sentences(_result(estimates=others)) == said
+  rows[0]['epsilon'] = 5.0
+  assert words.sentences(_result(estimates=rows)) != said
+
+
+def test_an_estimate_above_the_analytic_epsilon_is_flagged():
+  rows = [_row(_OWN, 'two_gaussian_null', 8.25)]
+  for analytic, flagged in ((8.0, True), (8.25, False), ('Infinity', False)):
+    result = _result(estimates=rows, analytic_epsilon=analytic)
+    said = _attacker(result, 'knows when a person took part')
+    assert ('exceeds the analytic ε of 8.0' in said) == flagged
+
+
+def test_the_fit_of_maxima_is_said_to_extrapolate_and_gives_no_certainty():
+  said = _attacker(_result(), 'does not know when')
+  assert '579.2' in said
+  assert 'the largest of 100 cosines' in said
+  assert 'extrapolates' in said
+  assert 'exceeds the analytic ε of 35.5' in said
+  assert 'sure' not in said
+  unlimited = _result(analytic_epsilon='Infinity')
+  said = _attacker(unlimited, 'does not know when')
+  assert 'exceeds the 8.25 of the attacker who knows more' in said
+
+
+def test_one_round_has_no_maximum_to_speak_of():
+  assert not any(
+    'does not know when' in said for said in words.sentences(_result(rounds=1))
+  )
+
+
+def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
+  assert _attacker(_result(), 'It is no bound')
+  without = _result(estimates=[_row(_FINAL, 'two_gaussian_null', 1.2)])
+  assert not any('no bound' in said for said in words.sentences(without))
+
+
+@pytest.mark.parametrize(
+  ('noise', 'multiplier', 'warned'),
+  [
+    ('reproducible simulation', 0.2, True),
+    ('reproducible simulation', 0.0, False),
+    ('fresh', 0.2, False),
+  ],
+)
+def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
+  result = _result(noise=noise, noise_multiplier=multiplier)
+  assert ('not for publishing' in report.table(result)) == warned
+
+
+def test_an_undefined_estimate_claims_nothing():
+  rows = [_row(_FINAL, 'two_gaussian_null', 'NaN', floor=None)]
+  text = report.table(_result(estimates=rows))
+  assert 'undefined' in text
+  assert 'no ε could be estimated' in text
+  assert 'sure' not in text
+
+
+def test_write_leaves_four_whole_files_and_no_drafts(workdir):
+  given = {'result.json', 'scores.npz', 'metrics.jsonl'}
+  assert {p.name for p in workdir.iterdir()} == given | set(_FILES)
+  for name in _FILES[1:]:
+    png = (workdir / name).read_bytes()
+    assert png.startswith(b'\x89PNG\r\n\x1a\n')
+    assert png.endswith(b'IEND\xaeB`\x82')
+    # 12 inches at 150 dots each.
+    assert struct.unpack('>I', png[16:20]) == (1800,)
+
+
+def test_the_page_holds_the_table_the_words_the_figures_and_the_config(workdir):
+  page = (workdir / 'report.md').read_text()
+  assert page.startswith('# Privacy audit: digits\n')
+  for said in words.sentences(_result()):
+    assert f'\n- {said}\n' in page
+  embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', page)
+  assert sorted(embedded) == sorted(_FILES[1:])
+  (config,) = re.findall(r'```json\n(.*?)```', page, re.S)
+  assert json.loads(config) == _result()['config']
+  assert '--config=configs/digits.py' in page
+
+
+def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
+  lines = (workdir / 'report.md').read_text().splitlines()
+  rows = [s for s in lines if s.startswith('|')]
+  bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
+  assert len(rows) == len(bars) > len(_result()['estimates'])
+  assert set(bars) == {3, 7}
+  assert any(r'digits \| real' in s for s in rows)
+
+
+def test_writing_twice_gives_the_same_page(workdir):
+  before = (workdir / 'report.md').read_bytes()
+  assert report.write(workdir) == workdir / 'report.md'
+  assert (workdir / 'report.md').read_bytes() == before
+
+
+@pytest.mark.parametrize(
+  'shape',
+  [
+    {'shift': 120.0},
+    {'repetitions': 4},
+    {'observed': 5, 'unobserved': 5},
+    {'observed': 2, 'unobserved': 3, 'rounds': 1},
+    {'rounds': 2, 'unobserved': 0},
+  ],
+  ids=['no noise', 'repeated', 'few canaries', 'one round', 'two rounds'],
+)
+def test_runs_of_every_shape_are_drawn(tmp_path, shape):
+  assert report.write(_finished_run(tmp_path, **shape)).is_file()
+
+
+@pytest.mark.parametrize('name', ['result.json', 'scores.npz', 'metrics.jsonl'])
+def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
+  _finished_run(tmp_path)
+  (tmp_path / name).unlink()
+  with pytest.raises(FileNotFoundError, match=r'scripts/train\.py') as error:
+    report.write(tmp_path)
+  assert str(tmp_path / name) in str(error.value)
+  assert not any((tmp_path / made).exists() for made in _FILES)
+
+
+def test_a_file_of_another_version_is_refused(tmp_path):
+  _finished_run(tmp_path, result=_result(schema=99))
+  with pytest.raises(ValueError, match=r'result\.json has schema=99'):
+    report.write(tmp_path)
+  _finished_run(tmp_path)
+  arrays = results.read_arrays(tmp_path / 'scores.npz')
+  results.write_arrays(
+    tmp_path / 'scores.npz', arrays | {'schema': np.int64(99)}
+  )
+  with pytest.raises(ValueError, match=r'scores\.npz has schema=99'):
+    report.write(tmp_path)
+
+
+def test_unobserved_canaries_are_read_in_the_rounds_of_observed_ones():
+  recorded = _recorded(observed=3, unobserved=5, repetitions=2)
+  rounds = np.arange(20.0, dtype=np.float32)
+  # A cosine that tells its round: scores are then sums of rounds.
+  recorded = recorded._replace(trace=np.tile(rounds[:, None], 8))
+  pair = figures.own_rounds(recorded)
+  own = [rounds[recorded.participation[:, j]].sum() for j in range(3)]
+  np.testing.assert_allclose(pair.observed, np.array(own) / np.sqrt(2))
+  lent = [own[j % 3] for j in range(5)]
+  np.testing.assert_allclose(pair.unobserved, np.array(lent) / np.sqrt(2))
+
+
+def _curve(axes, label):
+  (line,) = [
+    x for x in axes.get_lines() if str(x.get_label()).startswith(label)
+  ]
+  return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+
+
+def test_densities_are_drawn_in_units_of_one_over_root_d():
+  n, shift = 4000, 3.0
+  fig = figures.densities(_recorded(observed=n, unobserved=n, shift=shift))
+  for axes in fig.axes[:2]:
+    x, y = _curve(axes, 'exact')
+    np.testing.assert_allclose(y, stats.norm.pdf(x), rtol=1e-4)
+    for label, mean in (('took part', shift), ('took no part', 0.0)):
+      x, y = _curve(axes, f'{label}: n = 4,000')
+      np.testing.assert_allclose(np.trapezoid(y, x), 1, rtol=2e-3)
+      centre = np.trapezoid(x * y, x)
+      # Five standard errors of a mean: fails one time in 1.7 million.
+      assert abs(centre - mean) < 5 / np.sqrt(n)
+
+
+def test_the_exact_law_is_drawn_only_where_it_holds():
+  def drawn(recorded):
+    fig = figures.densities(recorded)
+    labels = [axes.get_legend_handles_labels()[1] for axes in fig.axes]
+    return [any(s.startswith('exact law') for s in texts) for texts in labels]
+
+  assert drawn(_recorded()) == [True, True, False]
+  assert drawn(_recorded(repetitions=4)) == [True, False, False]
+  assert drawn(_recorded(rounds=1)) == [True, True, True]
+
+
+def test_the_trace_marks_the_rounds_of_a_typical_canary():
+  recorded = _recorded(observed=61, repetitions=3)
+  own = figures.own_rounds(recorded).observed
+  typical = int(np.flatnonzero(own == np.median(own))[0])
+  left, right = figures.trace(recorded).axes
+  assert left.get_title() == f'canary {typical}: median of 61 that took part'
+  assert right.get_title() == 'canary 61: first of 60 that took no part'
+  rounds, cosines = _curve(left, 'a round it took part in')
+  np.testing.assert_array_equal(
+    rounds, 1 + np.flatnonzero(recorded.participation[:, typical])
+  )
+  np.testing.assert_allclose(cosines.sum(), own[typical] * 1e3 * np.sqrt(3))
+  rounds, _ = _curve(right, 'a round it took part in')
+  assert len(rounds) == 0
+
+
+def test_the_accuracy_figure_shows_percent_loss_and_clip_norm():
+  left, middle, right = figures.accuracy(_metrics(20)).axes
+  np.testing.assert_allclose(
+    left.get_lines()[0].get_xdata(), [0, 5, 10, 15, 20]
+  )
+  np.testing.assert_allclose(
+    left.get_lines()[0].get_ydata(), [10, 82, 91, 94, 95.5]
+  )
+  assert len(_curve(middle, 'clients')[0]) == 20
+  assert len(_curve(middle, 'test')[0]) == 5
+  low, high = right.get_ylim()
+  assert low == 0
+  assert high > 0.1
+
+
+def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
+  done = _finished_run(tmp_path / 'done', observed=5, unobserved=5)
+  commands = [[str(done)], [f'--workdir={done}'], [], [str(tmp_path / 'none')]]
+  process = subprocess.run(
+    [sys.executable, '-c', _DRIVER, str(_SCRIPT)],
+    input=json.dumps(commands),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert process.returncode == 0, process.stderr
+  by_place, by_flag, nothing, missing = json.loads(process.stdout)
+  assert by_place == by_flag
+  assert by_place[0] == 0
+  assert by_place[1].startswith(report.table(_result()))
+  assert all((done / name).exists() for name in _FILES)
+  assert nothing[0] != 0
+  assert 'Give the directory of one finished run' in ' '.join(nothing[1:])
+  assert missing[0] != 0
+  assert 'none/result.json does not exist' in ' '.join(missing[1:])
