@@ -246,12 +246,14 @@ def own_round(
 ) -> Float[np.ndarray, ' k']:
   """Cosine in a canary's own rounds: for one who knows when it took part.
 
-  With n rounds of its own it is their sum over sqrt(n), so that a canary that
-  took no part, read in the same rounds, has variance 1/d as for n = 1.
+  With n rounds of its own it is their sum over sqrt(n). For n = 1 a canary that
+  took no part has the exact null law; for n > 1 its variance is 1/d only if the
+  aggregates of those rounds are orthogonal, and client updates seldom are.
 
   Args:
     trace: cosines [T, k].
-    participation: 0/1 matrix [T, k]; each canary takes part at least once.
+    participation: 0/1 matrix [T, k]; each canary takes part at least once. Use
+      `lent` to read unobserved canaries too.
 
   Raises:
     ValueError: a canary has no round of its own.
@@ -260,7 +262,27 @@ def own_round(
   n = own.sum(axis=0)
   if not np.all(n > 0):
     raise ValueError(
-      f'participation has no round for canary {int(np.argmin(n))}; read only '
-      'observed canaries by their own round.'
+      f'participation has no round for canary {int(np.argmin(n))}; lend it '
+      "another's, with `lent`, or read observed canaries only."
     )
   return np.sum(np.asarray(trace, np.float64) * own, axis=0) / np.sqrt(n)
+
+
+def lent(
+  participation: Bool[np.ndarray, 'T k'],
+) -> Bool[np.ndarray, 'T k']:
+  """The same matrix, with rounds lent to the canaries that have none.
+
+  Unobserved canaries are read in the rounds of the observed ones in turn, so
+  that the two groups differ in nothing but in having taken part.
+
+  Raises:
+    ValueError: no canary takes part in any round.
+  """
+  own = np.asarray(participation, bool)
+  observed = own.any(axis=0)
+  if not observed.any():
+    raise ValueError('participation is all zeros; no canary has rounds to lend.')
+  whose = np.arange(len(observed))
+  whose[~observed] = np.resize(np.flatnonzero(observed), np.sum(~observed))
+  return own[:, whose]

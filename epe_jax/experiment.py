@@ -227,13 +227,12 @@ def run(
     )
     for name, observer in this.observers.items()
   }
-  observed = this.participation.any(axis=0)
   results.write_arrays(
     workdir / 'scores.npz',
     {
       **scores,
       'participation': this.participation.astype(np.uint8),
-      'observed': observed,
+      'observed': this.participation.any(axis=0),
       'dim': np.int64(this.dim),
       'delta': np.float64(this.delta),
       'schema': np.int64(results.SCHEMA),
@@ -245,7 +244,6 @@ def run(
     scores['final'],
     scores['trace'],
     this.participation,
-    observed,
     dim=this.dim,
     delta=this.delta,
   )
@@ -310,7 +308,7 @@ def claim(workdir: pathlib.Path, config: config_dict.ConfigDict) -> None:
     )
 
 
-def evaluator(task: Task, *, batch_size: int = 256):
+def evaluator(task: Task, *, batch_size: int = 64):
   """A function of (params, data): means of the task's metrics over examples."""
 
   @jax.jit
@@ -357,6 +355,11 @@ def _task_and_data(config: config_dict.ConfigDict):
     )
     return digits_task.task(), train, test, source
   if config.task == 'emnist':
+    if config.data.path is None:
+      raise ValueError(
+        "data.path=None; give TFF's emnist_all.sqlite or .sqlite.lzma: "
+        '--config.data.path=FILE.'
+      )
     train, test = emnist.load(
       config.data.path,
       only_digits=config.data.only_digits,

@@ -60,13 +60,8 @@ def own_rounds(recorded: Recorded) -> Pair:
   Returns:
     The cosines, summed over the n rounds of a canary and divided by √n.
   """
-  seen = recorded.observed
-  schedule = recorded.participation[:, seen]
-  lent = schedule[:, np.arange(np.sum(~seen)) % schedule.shape[1]]
-  return Pair(
-    audit.own_round(recorded.trace[:, seen], schedule),
-    audit.own_round(recorded.trace[:, ~seen], lent),
-  )
+  own = audit.own_round(recorded.trace, audit.lent(recorded.participation))
+  return Pair(own[recorded.observed], own[~recorded.observed])
 
 
 def densities(recorded: Recorded) -> figure.Figure:
@@ -155,10 +150,15 @@ def accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   left.plot(rounds, 100 * values, 'o-', color=_UNOBSERVED, ms=4)
   left.set(title='test accuracy', ylabel='%', ylim=(0, 100))
   rounds, values = _column(metrics, 'loss')
-  middle.plot(rounds, values, color=_SECOND, lw=1, label='clients, every round')
+  middle.plot(
+    rounds, values, color=_SECOND, lw=1, label='clients, while training'
+  )
   rounds, values = _column(metrics, 'test_loss')
   middle.plot(rounds, values, 'o-', color=_UNOBSERVED, ms=4, label='test')
-  middle.set(title='loss', ylabel='loss per example')
+  # One client that diverges for a round must not hide all the others.
+  middle.set(title='loss', ylabel='loss per example', yscale='log')
+  middle.yaxis.set_major_formatter('{x:g}')
+  middle.yaxis.set_minor_formatter(ticker.LogFormatter())
   middle.legend(frameon=False)
   rounds, values = _column(metrics, 'clip_norm')
   right.plot(rounds, values, color=_OBSERVED)
@@ -167,10 +167,10 @@ def accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
     axes.set_xlabel('round')
     axes.xaxis.set_major_locator(_whole())
     axes.spines[['top', 'right']].set_visible(False)
-    axes.update_datalim([(0, 0)], updatex=False)
-    axes.autoscale_view()
-    axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
+  right.update_datalim([(0, 0)], updatex=False)
+  right.autoscale_view()
+  right.set_ylim(bottom=0)
   fig.suptitle(
     f'{_range(metrics, "clients")} clients and '
     f'{_range(metrics, "canaries")} canaries in a round',

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import functools
 from typing import Any
 
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import audit
@@ -23,23 +23,24 @@ ESTIMATORS: tuple[Callable[..., Estimate], ...] = (
 def estimates(
   final: Float[np.ndarray, ' k'],
   trace: Float[np.ndarray, 'T k'],
-  participation: Shaped[np.ndarray, 'T k'],
-  observed: Bool[np.ndarray, ' k'],
+  participation: Bool[np.ndarray, 'T k'],
   *,
   dim: int,
   delta: float,
 ) -> list[dict[str, Any]]:
   """Every estimator on every reading of a run, each beside its noise floor.
 
-  Readings: the final model's cosines and the own-round cosines, whose null law
-  is exact; and the maximum over rounds, whose null is the unobserved canaries
-  (left out if there are none). Its floor takes rounds as independent.
+  Readings: the final model's cosines, the cosines in a canary's own rounds, and
+  the maximum over rounds. The null law is exact for the first, and for the
+  second if each canary took part once. Elsewhere it is that of the unobserved
+  canaries, and without any the reading is left out. The floor of the maximum
+  takes rounds as independent.
 
   Args:
     final: cosines with the final model.
     trace: cosines of all rounds.
-    participation: 0/1, row t holds the canaries of round t.
-    observed: which canaries took part.
+    participation: 0/1, row t holds the canaries of round t; canaries in no row
+      are unobserved.
     dim: d.
     delta: in (0, 1).
 
@@ -47,25 +48,20 @@ def estimates(
     Rows with threat_model, statistic, method, epsilon, delta, confidence,
     floor (its mean) and floor_quantiles (5, 50 and 95 %).
   """
-  unknown = np.zeros(0)
-  mine = audit.own_round(trace[:, observed], participation[:, observed])
+  observed = participation.any(axis=0)
+  own = audit.own_round(trace, audit.lent(participation))
+  once = participation.sum(axis=0).max() == 1
+  top = audit.maximum(trace)
   readings = [
-    (
-      'final model',
-      'cosine with the final model',
-      Scores(final[observed], final[~observed], dim),
-      1,
-    ),
-    ('all iterates', 'own round', Scores(mine, unknown, dim), 1),
+    ('final model', 'cosine with the final model', final, dim, 1),
+    ('all iterates', 'own round', own, dim if once else None, 1),
+    ('all iterates', 'maximum over rounds', top, None, len(trace)),
   ]
-  if not observed.all():
-    top = audit.maximum(trace)
-    scores = Scores(top[observed], top[~observed])
-    readings.append(
-      ('all iterates', 'maximum over rounds', scores, len(trace))
-    )
   rows = []
-  for threat_model, statistic, scores, rounds in readings:
+  for threat_model, statistic, values, known_dim, rounds in readings:
+    if known_dim is None and observed.all():
+      continue
+    scores = Scores(values[observed], values[~observed], known_dim)
     for estimator in ESTIMATORS:
       estimate = estimator(scores, delta=delta)
       null = floor.noise_floor(
@@ -74,7 +70,7 @@ def estimates(
         delta=delta,
         num_observed=scores.observed.size,
         num_unobserved=scores.unobserved.size,
-        dim=dim,
+        dim=known_dim if rounds == 1 else dim,
         rounds=rounds,
       )
       rows.append(

@@ -7,6 +7,7 @@ import os
 import pathlib
 import secrets
 from typing import Any, BinaryIO
+from zipfile import BadZipFile
 
 from jaxtyping import Shaped
 import numpy as np
@@ -68,13 +69,16 @@ def read_arrays(
     FileNotFoundError: there is no such file.
     ValueError: the file is damaged or would need pickle.
   """
-  try:
-    with np.load(path, allow_pickle=False) as f:
-      return {name: f[name] for name in f.files}
-  except (ValueError, EOFError, OSError) as error:
-    if isinstance(error, FileNotFoundError):
-      raise
-    raise ValueError(f'{path} is not a readable .npz file: {error}.') from error
+  # Opened here, because np.load leaves a damaged file open.
+  with open(path, 'rb') as f:
+    try:
+      with np.load(f, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+    except (ValueError, EOFError, OSError, AttributeError, BadZipFile) as error:
+      raise ValueError(
+        f'{path} is not a readable .npz file ({error}); restore it, or train '
+        'again in a new workdir.'
+      ) from error
 
 
 def _finite(value: Any) -> Any:

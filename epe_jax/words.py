@@ -164,6 +164,13 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
     'the full clip norm in random directions. It is no guarantee: another '
     f'attack may learn more. {limit}'
   ]
+  clients = float(result['clients_analytic_epsilon'])
+  if clients > float(result['analytic_epsilon']):
+    said.append(
+      'Clients take part in more rounds than canaries do, so that a client may '
+      'leak more than these estimates say: the analytic ε of one is '
+      f'{number(clients)}.'
+    )
   rows = result['estimates']
   if any(row['method'] == 'eps_lo' for row in rows):
     said.append(

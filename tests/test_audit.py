@@ -249,6 +249,10 @@ def test_readings_of_a_trace_by_hand():
   np.testing.assert_allclose(
     audit.own_round(trace, own), [0.3 / np.sqrt(2), 0.2]
   )
+  some = np.array([[0, 1, 0, 0, 0], [0, 0, 0, 1, 0]], bool)
+  np.testing.assert_array_equal(
+    audit.lent(some), [[1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
+  )
 
 
 def test_what_does_not_fit_together_is_refused():
@@ -270,5 +274,7 @@ def test_what_does_not_fit_together_is_refused():
     audit.all_iterates(set_, rounds=3, sees='loss')
   with pytest.raises(ValueError, match='buffer=0'):
     audit.all_iterates(set_, rounds=3, buffer=0)
+  with pytest.raises(ValueError, match='no rounds to lend|all zeros'):
+    audit.lent(np.zeros((2, 2), bool))
   with pytest.raises(ValueError, match='no round for canary 1'):
     audit.own_round(np.zeros((2, 2)), np.array([[1, 0], [0, 0]], bool))

@@ -1,0 +1,301 @@
+"""The run: its files, its resumption bit for bit, its refusals."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from epe_jax import experiment, report, results
+from epe_jax.tasks import digits as digits_task
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def load_config(name, mode='smoke', **changes):
+  path = ROOT / 'configs' / f'{name}.py'
+  spec = importlib.util.spec_from_file_location(name, path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  config = module.get_config(mode).lock()
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+@pytest.fixture(scope='session')
+def finished(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('runs') / 'smoke'
+  return workdir, experiment.run(load_config('digits'), workdir)
+
+
+def test_a_run_writes_what_it_promises(finished):
+  workdir, result = finished
+  assert results.read_json(workdir / 'result.json') == json.loads(
+    json.dumps(result)
+  )
+  assert {
+    'config',
+    'versions',
+    'analytic_epsilon',
+    'analytic_assumes',
+    'delta',
+    'dim',
+    'estimates',
+    'accuracy',
+    'rounds',
+    'seconds_per_round',
+  } <= result.keys()
+  assert result['delta'] == pytest.approx(200**-1.1)
+  assert result['dim'] == 151_306
+  assert {
+    (row['threat_model'], row['statistic']) for row in result['estimates']
+  } == {
+    ('final model', 'cosine with the final model'),
+    ('all iterates', 'own round'),
+    ('all iterates', 'maximum over rounds'),
+  }
+  for row in result['estimates']:
+    assert row['epsilon'] >= 0
+    assert row['confidence'] is None
+    quantiles = row['floor_quantiles']
+    assert 0 <= quantiles['5'] <= quantiles['50'] <= quantiles['95']
+  scores = results.read_arrays(workdir / 'scores.npz')
+  assert scores['trace'].shape == scores['participation'].shape == (6, 40)
+  assert scores['final'].shape == (40,)
+  assert scores['observed'].sum() == 20
+  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  assert [json.loads(line)['round'] for line in lines] == list(range(7))
+  assert json.loads(lines[-1])['test_accuracy'] == result['accuracy']
+
+
+def test_observed_canaries_stand_out_in_their_own_round(finished):
+  workdir, result = finished
+  scores = results.read_arrays(workdir / 'scores.npz')
+  root_d = np.sqrt(result['dim'])
+  own = scores['participation'].astype(bool)
+  # sqrt(d) cos has mean 1 / sigma_eff, about 5 for z = 0.2, and variance 1.
+  assert (scores['trace'][own] * root_d).mean() > 3
+  # 220 null cosines: the mean of their squares is 1 up to 5 sqrt(2 / 220).
+  null = scores['trace'][~own] * root_d
+  assert abs(np.mean(null**2) - 1) < 5 * np.sqrt(2 / null.size)
+
+
+def test_a_finished_run_is_read_back_and_not_trained_again(
+  finished, monkeypatch
+):
+  workdir, result = finished
+  monkeypatch.setattr(experiment, 'build', pytest.fail)
+  again = experiment.run(load_config('digits'), workdir)
+  assert again == json.loads(json.dumps(result))
+
+
+def test_the_report_of_a_run_is_drawn_from_its_files(finished):
+  workdir, _ = finished
+  text = report.write(workdir).read_text()
+  assert 'final model' in text.lower()
+  for name in ('densities', 'trace', 'accuracy'):
+    assert (workdir / f'{name}.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_whole_run_is_traced_once(tmp_path, monkeypatch):
+  traces = []
+  task = digits_task.task()
+  counted = task._replace(loss=lambda *a: traces.append(1) or task.loss(*a))
+  monkeypatch.setattr(digits_task, 'task', lambda: counted)
+  experiment.run(load_config('digits'), tmp_path / 'run')
+  assert len(traces) == 1
+
+
+def same_scores(a, b):
+  one, two = (results.read_arrays(w / 'scores.npz') for w in (a, b))
+  assert one.keys() == two.keys()
+  for name in one:
+    np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+def same_metrics(a, b):
+  def lines(workdir):
+    text = (workdir / 'metrics.jsonl').read_text().splitlines()
+    return [{**json.loads(line), 'seconds': 0} for line in text]
+
+  assert lines(a) == lines(b)
+
+
+def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
+  config = load_config('digits', rounds=12, checkpoint_every=3)
+  whole, killed = tmp_path / 'whole', tmp_path / 'killed'
+  experiment.run(config, whole)
+  command = [
+    sys.executable,
+    str(ROOT / 'scripts' / 'train.py'),
+    f'--config={ROOT / "configs" / "digits.py"}:smoke',
+    f'--workdir={killed}',
+    '--config.rounds=12',
+    '--config.checkpoint_every=3',
+  ]
+  with subprocess.Popen(
+    command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+  ) as process:
+    deadline = time.monotonic() + 120
+    while not (killed / 'checkpoints' / '6').exists():
+      assert process.poll() is None, 'it ended before it could be killed'
+      assert time.monotonic() < deadline
+      time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+  assert not (killed / 'result.json').exists()
+  experiment.run(config, killed)
+  same_scores(whole, killed)
+  same_metrics(whole, killed)
+
+
+class Killed(Exception):
+  pass
+
+
+def test_fresh_noise_is_repeated_by_a_run_that_goes_on_and_never_kept(
+  tmp_path, monkeypatch
+):
+  config = load_config('digits', simulation=False)
+  workdir = tmp_path / 'run'
+  append = experiment.metrics.append
+
+  def die_at_5(path, record):
+    append(path, record)
+    if record['round'] == 5:
+      raise Killed
+
+  monkeypatch.setattr(experiment.metrics, 'append', die_at_5)
+  with pytest.raises(Killed):
+    experiment.run(config, workdir)
+  before = (workdir / 'metrics.jsonl').read_text().splitlines()[5]
+  key = workdir / 'noise_key'
+  assert key.stat().st_mode & 0o777 == 0o600
+  secret = key.read_bytes()
+  monkeypatch.setattr(experiment.metrics, 'append', append)
+  result = experiment.run(config, workdir)
+  after = (workdir / 'metrics.jsonl').read_text().splitlines()[5]
+  norm = lambda line: json.loads(line)['aggregate_norm']
+  assert norm(before) == norm(after)
+  assert result['noise'] == 'fresh'
+  assert not key.exists()
+  words = [str(w) for w in np.frombuffer(secret, np.uint32)]
+  for path in workdir.rglob('*'):
+    if path.is_file():
+      assert secret not in path.read_bytes()
+      assert not all(w in path.read_text('latin-1') for w in words)
+  other = experiment.run(config, tmp_path / 'other')
+  assert other['estimates'] != result['estimates']
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'task': 'iris'}, "task='iris'; give 'digits'"),
+    ({'rounds': 0}, 'rounds=0; give at least 1'),
+    ({'clients_per_round': 201}, 'clients_per_round=201, but .* 200'),
+    ({'client.batch_size': 0}, r'client\.batch_size=0'),
+    ({'canaries.observed': 1}, r'canaries\.observed=1; give at least 2'),
+    ({'canaries.unobserved': 1}, r'canaries\.unobserved=1 says nothing'),
+    ({'canaries.observed': 241}, 'canaries.observed=241 .* 240 slots'),
+    (
+      {'canaries.observed': 100, 'canaries.repetitions': 3},
+      'more than the 80 slots',
+    ),
+    ({'canaries.repetitions': 7}, 'periods=7|slots'),
+    ({'canaries.unobserved': 160_000}, 'dim=151306'),
+    ({'noise_multiplier': -0.1}, 'noise_multiplier=-0.1'),
+    ({'noise_multiplier': 100.0}, 'count_noise'),
+    ({'clipping.kind': 'none'}, r"clipping\.kind='none'"),
+    ({'clipping.initial': 0.0}, 'initial=0.0'),
+    ({'divisor': 'half'}, "divisor='half'"),
+    ({'audit.sees': 'loss'}, "sees='loss'"),
+    ({'audit.delta': 1.0}, r'audit\.delta=1.0'),
+    ({'data.num_clients': 5000}, 'num_clients=5000'),
+    ({'evaluate_every': 0}, 'evaluate_every=0'),
+  ],
+)
+def test_bad_settings_are_refused_before_training(tmp_path, changes, message):
+  config = load_config('digits', **changes)
+  with pytest.raises(ValueError, match=message):
+    experiment.run(config, tmp_path / 'run')
+  assert not (tmp_path / 'run' / 'config.json').exists()
+
+
+def test_a_workdir_of_another_config_is_refused(finished):
+  workdir, _ = finished
+  config = load_config('digits', noise_multiplier=0.5)
+  with pytest.raises(
+    ValueError, match=r'another config: noise_multiplier was 0\.2 and is 0\.5'
+  ):
+    experiment.run(config, workdir)
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path):
+  (tmp_path / 'thesis.tex').write_text('x')
+  with pytest.raises(ValueError, match=r'no config\.json'):
+    experiment.run(load_config('digits'), tmp_path)
+
+
+def test_emnist_needs_a_path(tmp_path):
+  with pytest.raises(ValueError, match=r'data\.path'):
+    experiment.run(load_config('emnist'), tmp_path / 'run')
+
+
+def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
+  config = load_config('emnist')
+  config.data.path = str(tmp_path / 'none.sqlite')
+  with pytest.raises(FileNotFoundError, match=r'none\.sqlite.*emnist_all'):
+    experiment.run(config, tmp_path / 'run')
+
+
+def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
+  config = load_config('digits', noise_multiplier=0.0, rounds=2)
+  result = experiment.run(config, tmp_path / 'run')
+  assert result['analytic_epsilon'] == float('inf')
+  stored = results.read_json(tmp_path / 'run' / 'result.json')
+  assert stored['analytic_epsilon'] == 'Infinity'
+  assert '∞' in report.table(stored)
+
+
+def test_a_diverged_run_stops_with_what_to_change(tmp_path):
+  config = load_config('digits')
+  config.client.learning_rate = 1e30
+  with pytest.raises(FloatingPointError, match=r'client\.learning_rate=1e\+30'):
+    experiment.run(config, tmp_path / 'run')
+
+
+def script(*arguments):
+  return subprocess.run(
+    [sys.executable, str(ROOT / 'scripts' / 'train.py'), *arguments],
+    capture_output=True,
+    text=True,
+    env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+  )
+
+
+def test_an_unknown_field_on_the_command_line_is_refused(tmp_path):
+  done = script(
+    f'--config={ROOT}/configs/digits.py:smoke',
+    '--config.roundz=3',
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert done.returncode != 0
+  assert 'roundz' in done.stderr
+  assert not (tmp_path / 'run').exists()
+
+
+def test_an_error_is_a_sentence_and_no_traceback(tmp_path):
+  done = script(
+    f'--config={ROOT}/configs/digits.py:smoke',
+    '--config.rounds=0',
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert done.returncode == 1
+  assert 'error: rounds=0; give at least 1.' in done.stderr
+  assert 'Traceback' not in done.stderr

@@ -1,0 +1,114 @@
+"""Files of a run: whole or absent, without pickle, and readable again."""
+
+import json
+import math
+import pickle
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epe_jax import checkpoint, metrics, results
+from epe_jax.fedavg import TrainState
+
+
+def test_json_comes_back_with_numbers_that_are_not_finite_as_strings(tmp_path):
+  path = tmp_path / 'a.json'
+  results.write_json(
+    path, {'a': [1.5, math.inf, -math.inf], 'b': (math.nan, None, 'x')}
+  )
+  assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
+    'a': [1.5, 'Infinity', '-Infinity'],
+    'b': ['NaN', None, 'x'],
+  }
+  assert float(results.read_json(path)['a'][1]) == math.inf
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path):
+  path = tmp_path / 'a.json'
+  results.write_json(path, {'old': True})
+
+  def fail(f):
+    f.write(b'half')
+    raise OSError('disk full')
+
+  with pytest.raises(OSError, match='disk full'):
+    results.write_atomically(path, fail)
+  assert results.read_json(path) == {'old': True}
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_damaged_files_are_named(tmp_path):
+  path = tmp_path / 'a.json'
+  path.write_text('{')
+  with pytest.raises(ValueError, match=r'a\.json is not JSON'):
+    results.read_json(path)
+  path = tmp_path / 'a.npz'
+  results.write_arrays(path, {'x': np.arange(1000)})
+  np.testing.assert_array_equal(results.read_arrays(path)['x'], np.arange(1000))
+  path.write_bytes(path.read_bytes()[:100])
+  with pytest.raises(ValueError, match=r'a\.npz is not a readable'):
+    results.read_arrays(path)
+  with pytest.raises(FileNotFoundError):
+    results.read_arrays(tmp_path / 'none.npz')
+
+
+def test_arrays_that_need_pickle_are_not_read(tmp_path):
+  path = tmp_path / 'a.npz'
+  np.savez(path, x=np.array([{}], dtype=object))
+  with pytest.raises(ValueError, match=r'a\.npz'):
+    results.read_arrays(path)
+  path.write_bytes(pickle.dumps({'x': 1}))
+  with pytest.raises(ValueError, match=r'a\.npz'):
+    results.read_arrays(path)
+
+
+def test_metrics_rewind_to_a_round_and_forget_a_line_cut_short(tmp_path):
+  path = tmp_path / 'metrics.jsonl'
+  for t in range(5):
+    metrics.append(path, {'round': t, 'loss': t / 2})
+  with open(path, 'a') as f:
+    f.write('{"round": 5, "lo')
+  assert [r['round'] for r in metrics.read(path)] == [0, 1, 2, 3, 4]
+  metrics.rewind(path, 3)
+  metrics.append(path, {'round': 4, 'loss': 9.0})
+  assert metrics.read(path)[-2:] == [
+    {'round': 3, 'loss': 1.5},
+    {'round': 4, 'loss': 9.0},
+  ]
+  path.write_text('nonsense\n{"round": 1}\n')
+  with pytest.raises(ValueError, match='line 1'):
+    metrics.read(path)
+
+
+def state(x):
+  return TrainState(
+    round=jnp.int32(x),
+    params={'w': jnp.full(3, x, jnp.float32)},
+    opt_state=(),
+    clip_state=jnp.float32(x),
+  )
+
+
+def test_the_newest_checkpoint_that_can_be_read_comes_back(tmp_path):
+  saved = checkpoint.checkpoints(tmp_path / 'c')
+  assert saved.restore(state(0)) is None
+  for t in (3, 6, 9):
+    saved.save(t, state(t))
+  saved.close()
+  assert sorted(p.name for p in (tmp_path / 'c').iterdir()) == ['6', '9']
+  again = checkpoint.checkpoints(tmp_path / 'c')
+  rounds, restored = again.restore(state(0))
+  assert rounds == 9
+  assert type(restored) is TrainState
+  np.testing.assert_array_equal(restored.params['w'], [9, 9, 9])
+  assert restored.round.dtype == jnp.int32
+  again.close()
+  for path in (tmp_path / 'c' / '9').rglob('*'):
+    if path.is_file():
+      path.write_bytes(b'')
+  damaged = checkpoint.checkpoints(tmp_path / 'c')
+  rounds, restored = damaged.restore(state(0))
+  assert rounds == 6
+  np.testing.assert_array_equal(restored.params['w'], [6, 6, 6])
+  damaged.close()

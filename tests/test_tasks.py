@@ -1,0 +1,101 @@
+"""Tasks: sizes, and layers that give the numbers of the ordinary ones."""
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epe_jax.tasks import digits, emnist, layers
+
+
+def size(params):
+  return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize(
+  ('task', 'parameters'),
+  [
+    (emnist.task(), 1_206_590),  # REFERENCE: 62 classes
+    (emnist.task(num_classes=10), 1_199_882),
+    (digits.task(), 151_306),
+  ],
+)
+def test_models_have_the_stated_number_of_parameters(task, parameters):
+  params = task.init(jax.random.key(0))
+  assert size(params) == parameters
+  assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
+
+
+def value_and_grads(f, *args):
+  out, pull = jax.vjp(f, *args)
+  seed = jax.random.normal(jax.random.key(7), out.shape)
+  return out, pull(seed)
+
+
+def test_convolution_has_the_numbers_and_gradients_of_flax():
+  x = jax.random.normal(jax.random.key(0), (4, 9, 8, 3))
+  ours, theirs = layers.Conv3x3(5), nn.Conv(5, (3, 3), padding='VALID')
+  params = ours.init(jax.random.key(1), x)
+  assert jax.tree.map(jnp.shape, params) == jax.tree.map(
+    jnp.shape, theirs.init(jax.random.key(1), x)
+  )
+  out, grads = value_and_grads(ours.apply, params, x)
+  expected = value_and_grads(theirs.apply, params, x)
+  for a, b in zip(jax.tree.leaves((out, grads)), jax.tree.leaves(expected)):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('shape', [(2, 6, 4, 3), (2, 7, 5, 3)])
+@pytest.mark.parametrize('ties', [False, True])
+def test_pooling_has_the_numbers_and_gradients_of_flax(shape, ties):
+  x = jax.random.normal(jax.random.key(0), shape)
+  x = jnp.round(x) if ties else x
+  theirs = lambda x: nn.max_pool(x, (2, 2), strides=(2, 2))
+  ours = value_and_grads(layers.max_pool2x2, x)
+  for a, b in zip(
+    jax.tree.leaves(ours), jax.tree.leaves(value_and_grads(theirs, x))
+  ):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_dropout_follows_the_key_in_training_and_is_off_in_evaluation():
+  task = emnist.task(10)
+  params = task.init(jax.random.key(0))
+  batch = {
+    'pixels': jax.random.uniform(jax.random.key(1), (3, 28, 28)),
+    'label': jnp.array([0, 5, 9]),
+  }
+  one, same, other = (
+    task.loss(params, batch, jax.random.key(k)) for k in (1, 1, 2)
+  )
+  np.testing.assert_array_equal(one, same)
+  assert np.all(np.asarray(one != other))
+  metrics = task.metrics(params, batch)
+  logits = emnist.Cnn(10).apply({'params': params}, batch['pixels'], False)
+  expected = -jax.nn.log_softmax(logits)[jnp.arange(3), batch['label']]
+  np.testing.assert_allclose(metrics['loss'], expected, rtol=1e-5)
+  np.testing.assert_array_equal(
+    metrics['accuracy'], np.argmax(logits, axis=1) == batch['label']
+  )
+
+
+@pytest.mark.parametrize(
+  ('task', 'shape'), [(emnist.task(10), (28, 28)), (digits.task(), (8, 8))]
+)
+def test_a_few_steps_fit_a_few_images(task, shape):
+  params = task.init(jax.random.key(0))
+  batch = {
+    'pixels': jax.random.uniform(jax.random.key(1), (8, *shape)),
+    'label': jnp.arange(8),
+  }
+
+  @jax.jit
+  def step(params, key):
+    grads = jax.grad(lambda p: task.loss(p, batch, key).mean())(params)
+    return jax.tree.map(lambda p, g: p - 0.05 * g, params, grads)
+
+  before = task.metrics(params, batch)['loss'].mean()
+  for i in range(40):
+    params = step(params, jax.random.key(i))
+  assert task.metrics(params, batch)['loss'].mean() < before - 0.1
