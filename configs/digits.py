@@ -1,6 +1,6 @@
 """The default job: handwritten digits that come with scikit-learn.
 
-  python scripts/train.py --config=configs/digits.py --workdir=runs/digits
+python scripts/train.py --config=configs/digits.py --workdir=runs/digits
 """
 
 from ml_collections import config_dict
@@ -21,7 +21,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     rounds=6 if smoke else 100,
     clients_per_round=40,
     chunk=1,
-    client=dict(learning_rate=0.1, batch_size=8, epochs=5),
+    client=dict(learning_rate=0.05, batch_size=8, epochs=5),
     server=dict(learning_rate=1.0, momentum=0.9),
     clipping=dict(
       kind='adaptive',

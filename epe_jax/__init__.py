@@ -1,0 +1,91 @@
+"""One-shot empirical privacy estimation for federated learning, in JAX.
+
+The public names are loaded when they are first used, so that `epe_jax.epsilon`
+works where JAX is not installed.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from epe_jax._version import __version__
+
+if TYPE_CHECKING:
+  from epe_jax import epsilon
+  from epe_jax.audit import (
+    Observer,
+    all_iterates,
+    audited,
+    final_model,
+    maximum,
+    own_round,
+  )
+  from epe_jax.canaries import Canaries, from_matrix, sphere
+  from epe_jax.clipping import Clipping, adaptive, fixed
+  from epe_jax.fedavg import (
+    Algorithm,
+    Cohort,
+    Injection,
+    RoundInfo,
+    TrainState,
+    dp_fedavg,
+  )
+  from epe_jax.schedules import once_per_period, shuffled_epochs
+  from epe_jax.types import Task
+
+_HOME = {
+  'audit': (
+    'Observer',
+    'all_iterates',
+    'audited',
+    'final_model',
+    'maximum',
+    'own_round',
+  ),
+  'canaries': ('Canaries', 'from_matrix', 'sphere'),
+  'clipping': ('Clipping', 'adaptive', 'fixed'),
+  'fedavg': (
+    'Algorithm',
+    'Cohort',
+    'Injection',
+    'RoundInfo',
+    'TrainState',
+    'dp_fedavg',
+  ),
+  'schedules': ('once_per_period', 'shuffled_epochs'),
+  'types': ('Task',),
+}
+
+__all__ = [
+  '__version__',
+  'epsilon',
+  'Algorithm',
+  'Canaries',
+  'Clipping',
+  'Cohort',
+  'Injection',
+  'Observer',
+  'RoundInfo',
+  'Task',
+  'TrainState',
+  'adaptive',
+  'all_iterates',
+  'audited',
+  'dp_fedavg',
+  'final_model',
+  'fixed',
+  'from_matrix',
+  'maximum',
+  'once_per_period',
+  'own_round',
+  'shuffled_epochs',
+  'sphere',
+]
+
+
+def __getattr__(name: str) -> Any:
+  if name == 'epsilon':
+    return importlib.import_module('epe_jax.epsilon')
+  for module, names in _HOME.items():
+    if name in names:
+      return getattr(importlib.import_module(f'epe_jax.{module}'), name)
+  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -204,14 +204,21 @@ def audited(
   def step(state: AuditState, cohort, training_key, noise_key):
     t = state.algorithm.round
     injection = fedavg.Injection(
-      direction=canaries.superpose(jnp.asarray(ids)[t], jnp.asarray(weights)[t]),
+      direction=canaries.superpose(
+        jnp.asarray(ids)[t], jnp.asarray(weights)[t]
+      ),
       count=jnp.asarray(weights)[t].sum().astype(jnp.int32),
     )
     before = state.algorithm.params
     new, info = algorithm.step(
       state.algorithm, cohort, injection, training_key, noise_key
     )
-    seen = (ravel_pytree(before)[0], info.aggregate, ravel_pytree(new.params)[0])
+    assert info.aggregate is not None, 'the algorithm must show its aggregate'
+    seen = (
+      ravel_pytree(before)[0],
+      info.aggregate,
+      ravel_pytree(new.params)[0],
+    )
     watched = {
       name: observer.update(state.observers[name], *seen)
       for name, observer in observers.items()
@@ -282,7 +289,11 @@ def lent(
   own = np.asarray(participation, bool)
   observed = own.any(axis=0)
   if not observed.any():
-    raise ValueError('participation is all zeros; no canary has rounds to lend.')
-  whose = np.arange(len(observed))
-  whose[~observed] = np.resize(np.flatnonzero(observed), np.sum(~observed))
+    raise ValueError(
+      'participation is all zeros; no canary has rounds to lend.'
+    )
+  whose = np.arange(own.shape[1])
+  whose[~observed] = np.resize(
+    np.flatnonzero(observed), np.count_nonzero(~observed)
+  )
   return own[:, whose]

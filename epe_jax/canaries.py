@@ -23,7 +23,9 @@ class Canaries(NamedTuple):
   num: int
   dim: int
   project: Callable[[Float[Array, '*r d']], Float[Array, '*r k']]
-  superpose: Callable[[Int[Array, ' m'], Float[Array, ' m']], Float[Array, ' d']]
+  superpose: Callable[
+    [Int[Array, ' m'], Float[Array, ' m']], Float[Array, ' d']
+  ]
 
 
 def sphere(key: Key, num: int, dim: int, *, block: int = 16) -> Canaries:
@@ -100,7 +102,9 @@ def from_matrix(matrix: Float[Array, 'k d']) -> Canaries:
   """
   matrix = jnp.asarray(matrix, jnp.float32)
   if matrix.ndim != 2:
-    raise ValueError(f'matrix has shape {matrix.shape}; give k x d, a row each.')
+    raise ValueError(
+      f'matrix has shape {matrix.shape}; give k x d, a row each.'
+    )
   _check(*matrix.shape)
   norms = jnp.linalg.norm(matrix, axis=1)
   worst = int(jnp.argmax(jnp.abs(norms - 1)))

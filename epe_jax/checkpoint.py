@@ -44,7 +44,7 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
       try:
         args: Any = ocp.args.StandardRestore(abstract)
         return rounds, manager.restore(rounds, args=args)
-      except Exception as error:  # noqa: BLE001, orbax raises many kinds.
+      except Exception as error:
         logging.warning(
           'Checkpoint %d cannot be read, trying an older one: %s', rounds, error
         )

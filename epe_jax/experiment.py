@@ -1,6 +1,6 @@
-"""One audited run, from a config to an ε: the only reader of configs."""
+"""One audited run, from a config to an ε."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import importlib.metadata
 import os
 import pathlib
@@ -8,24 +8,19 @@ import platform
 import secrets
 import statistics
 import time
-from typing import Any, NamedTuple
-import zlib
+from typing import Any
 
 from absl import logging
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
-from ml_collections import config_dict
 import numpy as np
-import optax
 import tqdm
 
 from epe_jax import (
   accounting,
-  audit,
-  canaries,
+  build,
   checkpoint,
-  clipping,
   fedavg,
   metrics,
   readings,
@@ -33,101 +28,11 @@ from epe_jax import (
   schedules,
 )
 from epe_jax._version import __version__
-from epe_jax.data import cohort, digits, emnist, federated
-from epe_jax.tasks import digits as digits_task
-from epe_jax.tasks import emnist as emnist_task
-from epe_jax.types import Key, Params, Task
+from epe_jax.data import cohort, federated
+from epe_jax.types import Array, Batch, Key, Params, Task
 
 
-class Run(NamedTuple):
-  """Everything that training needs, checked before the first round."""
-
-  task: Task
-  train: federated.FederatedData
-  test: federated.FederatedData
-  source: str
-  params: Params
-  algorithm: fedavg.Algorithm
-  observers: dict[str, audit.Observer]
-  participation: Bool[np.ndarray, 'T k']
-  clients: schedules.ClientSchedule
-  local_steps: int
-  dim: int
-  delta: float
-
-
-def build(config: config_dict.ConfigDict) -> Run:
-  """Task, data, canaries, schedule, DP-FedAvg and the audit around it.
-
-  Raises:
-    ValueError: a field is out of range or contradicts another; the message
-      names it, its value and the cure.
-    FileNotFoundError: the data file is missing.
-  """
-  _check(config)
-  task, train, test, source = _task_and_data(config)
-  params = task.init(_key(config, 'init'))
-  dim = sum(leaf.size for leaf in jax.tree.leaves(params))
-  participation = _participation(config, dim)
-  clients = schedules.shuffled_epochs(
-    config.seed,
-    num_clients=train.num_clients,
-    clients_per_round=config.clients_per_round,
-  )
-  set_ = canaries.sphere(
-    _key(config, 'canary'),
-    participation.shape[1],
-    dim,
-    block=config.canaries.block,
-  )
-  # Canaries are clients too, so the expected cohort counts them.
-  expected = config.clients_per_round + participation.sum() / config.rounds
-  observers = {
-    'final': audit.final_model(
-      set_, relative_to_init=config.audit.relative_to_init
-    ),
-    'trace': audit.all_iterates(
-      set_,
-      rounds=config.rounds,
-      sees=config.audit.sees,
-      buffer=config.audit.buffer,
-    ),
-  }
-  algorithm = fedavg.dp_fedavg(
-    task,
-    client_opt=optax.sgd(config.client.learning_rate),
-    server_opt=optax.sgd(
-      config.server.learning_rate, momentum=config.server.momentum or None
-    ),
-    clipping=_clipping(config, expected),
-    noise_multiplier=config.noise_multiplier,
-    expected_clients=expected,
-    divisor=config.divisor,
-  )
-  delta = config.audit.delta
-  return Run(
-    task=task,
-    train=train,
-    test=test,
-    source=source,
-    params=params,
-    algorithm=audit.audited(algorithm, set_, participation, observers),
-    observers=observers,
-    participation=participation,
-    clients=clients,
-    local_steps=cohort.steps_for(
-      train.sizes,
-      batch_size=config.client.batch_size,
-      epochs=config.client.epochs,
-    ),
-    dim=dim,
-    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
-  )
-
-
-def run(
-  config: config_dict.ConfigDict, workdir: str | os.PathLike
-) -> dict[str, Any]:
+def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   """Trains, audits and writes: the one long function, read top to bottom.
 
   A run that was killed continues from its newest checkpoint; a finished one is
@@ -151,8 +56,8 @@ def run(
     logging.info('%s is finished; reading its result.', workdir)
     return results.read_json(workdir / 'result.json')
 
-  # 1. Build; every error of config or data comes before the first round.
-  this = build(config)
+  # 1. Every error of config or data comes here, before the first round.
+  this = build.build(config)
   analytic = accounting.releases(
     config.noise_multiplier,
     delta=this.delta,
@@ -187,7 +92,7 @@ def run(
     logging.info('Continuing from round %d of %s.', start, workdir)
 
   # 4. Train, audited.
-  training_key = _key(config, 'training')
+  training_key = build.key(config, 'training')
   progress = tqdm.tqdm(
     total=config.rounds, initial=start, unit='round', desc=config.task
   )
@@ -281,7 +186,7 @@ def run(
   return result
 
 
-def claim(workdir: pathlib.Path, config: config_dict.ConfigDict) -> None:
+def claim(workdir: pathlib.Path, config: build.Config) -> None:
   """Makes the workdir, or checks that the run in it is of this config.
 
   Raises:
@@ -308,11 +213,13 @@ def claim(workdir: pathlib.Path, config: config_dict.ConfigDict) -> None:
     )
 
 
-def evaluator(task: Task, *, batch_size: int = 64):
-  """A function of (params, data): means of the task's metrics over examples."""
+def evaluator(
+  task: Task, *, batch_size: int = 64
+) -> Callable[[Params, federated.FederatedData], dict[str, float]]:
+  """(params, data) -> 'test_' + name -> mean of a metric over all examples."""
 
   @jax.jit
-  def sums(params: Params, batch, mask):
+  def sums(params: Params, batch: Batch, mask: Bool[Array, ' b']):
     return jax.tree.map(
       lambda x: jnp.sum(jnp.where(mask, x, 0)), task.metrics(params, batch)
     )
@@ -341,126 +248,7 @@ def versions() -> dict[str, str]:
   }
 
 
-def _task_and_data(config: config_dict.ConfigDict):
-  if config.task == 'digits':
-    train, test = digits.load(
-      config.seed,
-      num_clients=config.data.num_clients,
-      concentration=config.data.concentration,
-    )
-    source = (
-      "scikit-learn's handwritten digits (real images), dealt to "
-      f'{train.num_clients} clients with Dirichlet({config.data.concentration}) '
-      'label skew'
-    )
-    return digits_task.task(), train, test, source
-  if config.task == 'emnist':
-    if config.data.path is None:
-      raise ValueError(
-        "data.path=None; give TFF's emnist_all.sqlite or .sqlite.lzma: "
-        '--config.data.path=FILE.'
-      )
-    train, test = emnist.load(
-      config.data.path,
-      only_digits=config.data.only_digits,
-      cache=config.data.cache,
-    )
-    source = (
-      f'{pathlib.Path(config.data.path).name}, '
-      f'{"digits-only" if config.data.only_digits else "62-class"} split, '
-      f'{train.num_clients} clients'
-    )
-    num_classes = 10 if config.data.only_digits else 62
-    return emnist_task.task(num_classes), train, test, source
-  raise ValueError(f"task={config.task!r}; give 'digits' or 'emnist'.")
-
-
-def _clipping(
-  config: config_dict.ConfigDict, expected: float
-) -> clipping.Clipping:
-  c = config.clipping
-  if c.kind == 'fixed':
-    return clipping.fixed(c.initial)
-  if c.kind == 'adaptive':
-    return clipping.adaptive(
-      c.initial,
-      quantile=c.quantile,
-      learning_rate=c.learning_rate,
-      count_noise=c.count_noise * expected,
-      expected_clients=expected,
-    )
-  raise ValueError(
-    f"clipping.kind={c.kind!r}; give 'adaptive', or 'fixed' for a clip norm "
-    'of clipping.initial in every round.'
-  )
-
-
-def _participation(
-  config: config_dict.ConfigDict, dim: int
-) -> Bool[np.ndarray, 'T k']:
-  """Observed canaries first, then columns of zeros for the unobserved."""
-  c = config.canaries
-  if c.observed + c.unobserved > dim:
-    raise ValueError(
-      f'canaries.observed={c.observed} and canaries.unobserved={c.unobserved}, '
-      f'but the model has dim={dim} parameters; random directions are nearly '
-      f'orthogonal only if they are far fewer. Ask for less than {dim} in all.'
-    )
-  slots = config.rounds // max(c.repetitions, 1) * config.clients_per_round
-  if c.observed > slots:
-    raise ValueError(
-      f'canaries.observed={c.observed} is more than the {slots} slots of the '
-      f'{config.rounds // max(c.repetitions, 1)} rounds in which each canary '
-      f'takes part once ({config.clients_per_round} clients per round). Ask for '
-      f'at most {slots}, for fewer canaries.repetitions, or for more rounds.'
-    )
-  observed = schedules.once_per_period(
-    np.random.default_rng((config.seed, zlib.crc32(b'canary'))),
-    rounds=config.rounds,
-    num=c.observed,
-    periods=c.repetitions,
-  )
-  return np.pad(observed, ((0, 0), (0, c.unobserved)))
-
-
-def _check(config: config_dict.ConfigDict) -> None:
-  """The ranges that no function further down checks under the field's name."""
-  at_least = {
-    'rounds': (config.rounds, 1),
-    'clients_per_round': (config.clients_per_round, 1),
-    'chunk': (config.chunk, 1),
-    'client.batch_size': (config.client.batch_size, 1),
-    'client.epochs': (config.client.epochs, 1),
-    'canaries.observed': (config.canaries.observed, 2),
-    'canaries.unobserved': (config.canaries.unobserved, 0),
-    'canaries.repetitions': (config.canaries.repetitions, 1),
-    'evaluate_every': (config.evaluate_every, 1),
-    'checkpoint_every': (config.checkpoint_every, 1),
-    'seed': (config.seed, 0),
-  }
-  for name, (value, least) in at_least.items():
-    if value < least:
-      raise ValueError(f'{name}={value}; give at least {least}.')
-  if config.canaries.unobserved == 1:
-    raise ValueError(
-      'canaries.unobserved=1 says nothing about the spread of their scores; '
-      'give 0, or at least 2.'
-    )
-  if config.audit.delta is not None and not 0 < config.audit.delta < 1:
-    raise ValueError(
-      f'audit.delta={config.audit.delta}; give a delta in (0, 1), or None for '
-      '(number of clients)^-1.1.'
-    )
-
-
-def _key(config: config_dict.ConfigDict, name: str) -> Key:
-  """The key of one purpose: one root, named folds."""
-  return jax.random.fold_in(
-    jax.random.key(config.seed), zlib.crc32(name.encode())
-  )
-
-
-def _noise_key(config: config_dict.ConfigDict, path: pathlib.Path) -> Key:
+def _noise_key(config: build.Config, path: pathlib.Path) -> Key:
   """The key of the privacy noise.
 
   In a simulation it follows from the seed. Otherwise it comes from the
@@ -469,7 +257,7 @@ def _noise_key(config: config_dict.ConfigDict, path: pathlib.Path) -> Key:
   repeats, for one round released under two noises would be worth two releases.
   """
   if config.simulation:
-    return _key(config, 'noise')
+    return build.key(config, 'noise')
   if not path.exists():
     with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), 'wb') as f:
       f.write(secrets.token_bytes(8))
@@ -478,7 +266,7 @@ def _noise_key(config: config_dict.ConfigDict, path: pathlib.Path) -> Key:
 
 
 def _cohorts(
-  config: config_dict.ConfigDict, this: Run, start: int
+  config: build.Config, this: build.Run, start: int
 ) -> Iterator[tuple[int, fedavg.Cohort]]:
   """Rounds and their cohorts, made ahead by a thread and put on the device."""
 

@@ -115,7 +115,9 @@ def dp_fedavg(
   Source: One-shot Empirical Privacy Estimation, Algorithm 2.
   """
   if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
-    raise ValueError(f'noise_multiplier={noise_multiplier}; give a finite z >= 0.')
+    raise ValueError(
+      f'noise_multiplier={noise_multiplier}; give a finite z >= 0.'
+    )
   if not expected_clients > 0:
     raise ValueError(f'expected_clients={expected_clients}; give m > 0.')
   if divisor not in ('expected', 'actual'):

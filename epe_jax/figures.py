@@ -17,7 +17,8 @@ from scipy import stats
 from epe_jax import audit
 from epe_jax.epsilon import null
 
-_OBSERVED, _UNOBSERVED, _NULL = '#D55E00', '#0072B2', '#000000'
+BLUE, VERMILLION = '#0072B2', '#D55E00'
+_OBSERVED, _UNOBSERVED, _NULL = VERMILLION, BLUE, '#000000'
 _SECOND, _BAND = '#009E73', '#E0E0E0'
 # Up to here every score is drawn, above it a histogram is.
 _FEW = 50

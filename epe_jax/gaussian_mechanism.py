@@ -35,6 +35,9 @@ class Row(NamedTuple):
   mean: float  # Of the estimates, over the simulations.
   std: float  # Their sample standard deviation; nan for one simulation.
   simulations: int
+  dim: int
+  num_canaries: int
+  delta: float
 
 
 def exact(
@@ -185,6 +188,8 @@ def table(
   sigmas: Sequence[float],
   epsilons: dict[str, Float[np.ndarray, 'sigmas simulations']],
   *,
+  num_canaries: int,
+  dim: int,
   delta: float,
 ) -> list[Row]:
   """The mean and spread of `estimates` beside the analytic epsilon.
@@ -192,7 +197,9 @@ def table(
   Args:
     sigmas: the noise levels given to `estimates`.
     epsilons: what `estimates` returned.
-    delta: the delta given to `estimates`.
+    num_canaries: as given to `estimates`.
+    dim: as given to `estimates`.
+    delta: as given to `estimates`.
 
   Returns:
     For each sigma one row of each reading, the calibrated one first.
@@ -204,8 +211,18 @@ def table(
       n = len(values[i])
       with np.errstate(invalid='ignore'):  # An estimate may be infinite.
         std = float(values[i].std(ddof=1)) if n > 1 else math.nan
-      mean = float(values[i].mean())
-      found.append(Row(float(sigma), analytic, estimator, mean, std, n))
+      row = Row(
+        sigma=float(sigma),
+        analytic_epsilon=analytic,
+        estimator=estimator,
+        mean=float(values[i].mean()),
+        std=std,
+        simulations=n,
+        dim=dim,
+        num_canaries=num_canaries,
+        delta=delta,
+      )
+      found.append(row)
   return found
 
 

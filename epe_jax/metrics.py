@@ -28,7 +28,9 @@ def read(path: str | os.PathLike) -> list[dict[str, float]]:
       records.append(json.loads(line))
     except json.JSONDecodeError as error:
       if number < len(lines):
-        raise ValueError(f'{path}, line {number} is not JSON: {error}') from error
+        raise ValueError(
+          f'{path}, line {number} is not JSON: {error}'
+        ) from error
   return records
 
 

@@ -53,10 +53,8 @@ def read_json(path: str | os.PathLike) -> Any:
     ) from error
 
 
-def write_arrays(
-  path: str | os.PathLike, arrays: Mapping[str, Shaped[np.ndarray, '...']]
-) -> None:
-  """Writes a compressed .npz."""
+def write_arrays(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
+  """Writes arrays and numbers as a compressed .npz."""
   write_atomically(path, lambda f: np.savez_compressed(f, **arrays))
 
 

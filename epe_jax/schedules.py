@@ -5,6 +5,7 @@ continued needs no replay.
 """
 
 from collections.abc import Callable
+import itertools
 
 from jaxtyping import Bool, Int
 import numpy as np
@@ -51,7 +52,7 @@ def once_per_period(
     )
   matrix = np.zeros((rounds, num), bool)
   bounds = np.arange(periods + 1) * rounds // periods
-  for start, stop in zip(bounds[:-1], bounds[1:]):
+  for start, stop in itertools.pairwise(bounds):
     seats = rng.permutation(stop - start)[np.arange(num) % (stop - start)]
     matrix[start + rng.permutation(seats), np.arange(num)] = True
   return matrix

@@ -14,30 +14,18 @@ The cosines are drawn from their exact law, at a cost that does not depend on d;
 """
 
 from collections.abc import Sequence
-import io
-import json
+import functools
 import math
-import os
 import pathlib
 
 from absl import app, flags
 import dp_accounting
-from matplotlib import figure
 import tqdm
 
-from epe_jax import gaussian_mechanism
+from epe_jax import gaussian_mechanism, gaussian_report, results
 
 _SIGMAS = ('4.22', '1.54', '0.541')
 _PLOTS = ('.png', '.pdf', '.svg')
-# Okabe and Ito's colours, told apart in every common kind of colour blindness.
-# Moved sideways by 2 %, so that the bars of the two do not overlap.
-_STYLES = {'null': ('#0072B2', 'o', 0.98), 'fitted': ('#D55E00', 's', 1.02)}
-_LABELS = {'null': 'std fixed at 1/√d', 'fitted': 'std fitted'}
-_EXPLANATION = """\
-null   std of the canaries' cosines fixed at 1/√d, its value as d grows: the
-       calibrated reading, which estimates the analytic ε.
-fitted std fitted, as Algorithm 1 prints it: the fit is off by 1/√(2k) of its
-       value and any difference between two stds raises ε, so it reads high."""
 
 _DIM = flags.DEFINE_integer('dim', 1_000_000, 'd, dimension of the release.')
 _NUM_CANARIES = flags.DEFINE_integer('num_canaries', 1000, 'k, at least 2.')
@@ -131,63 +119,6 @@ flags.register_validator(
 )
 
 
-def _title() -> str:
-  return (
-    f'd = {_DIM.value:,}, k = {_NUM_CANARIES.value:,}, '
-    f'δ = {_DELTA.value:g}, {_SIMULATIONS.value} simulations'
-  )
-
-
-def _table(rows: Sequence[gaussian_mechanism.Row]) -> str:
-  names = gaussian_mechanism.ESTIMATORS
-  lines = [f'{"σ":>10} {"analytic ε":>12}' + ''.join(f'{n:>20}' for n in names)]
-  for i in range(0, len(rows), len(names)):
-    line = f'{rows[i].sigma:>10.4g} {rows[i].analytic_epsilon:>12.4g}'
-    for row in rows[i : i + len(names)]:
-      line += f'{f"{row.mean:.4g} ± {row.std:.2g}":>20}'
-    lines.append(line)
-  return '\n'.join(lines)
-
-
-def _figure(rows: Sequence[gaussian_mechanism.Row]) -> figure.Figure:
-  """Estimates against the analytic epsilon; on the dashed line they agree."""
-  drawn = [r for r in rows if math.isfinite(r.analytic_epsilon + r.mean)]
-  values = [x for r in drawn for x in (r.analytic_epsilon, r.mean)] or [1.0]
-  fig = figure.Figure(figsize=(5.5, 5), layout='constrained')
-  axes = fig.subplots()
-  ends = (min(values), max(values))
-  axes.plot(
-    ends, ends, '--', color='0.6', zorder=0, label='estimate = analytic'
-  )
-  for name, (color, marker, shift) in _STYLES.items():
-    mine = [r for r in drawn if r.estimator == name]
-    axes.errorbar(
-      [r.analytic_epsilon * shift for r in mine],
-      [r.mean for r in mine],
-      [0.0 if math.isnan(r.std) else r.std for r in mine],
-      fmt=marker,
-      color=color,
-      mfc='white',
-      capsize=4,
-      label=_LABELS[name],
-    )
-  if min(values) > 0:
-    axes.set(xscale='log', yscale='log')
-    for axis in (axes.xaxis, axes.yaxis):
-      axis.set_major_formatter('{x:g}')
-  axes.set(xlabel='analytic ε', ylabel='estimated ε, mean ± std')
-  axes.set_title(_title(), fontsize='medium')
-  axes.legend(frameon=False)
-  return fig
-
-
-def _write(path: pathlib.Path, content: bytes) -> None:
-  """Writes all of the file or, if interrupted, none of it."""
-  temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
-  temporary.write_bytes(content)
-  os.replace(temporary, path)
-
-
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is not a flag. Remove it; see --help.')
@@ -210,19 +141,19 @@ def main(argv: Sequence[str]) -> None:
     progress=lambda audits: tqdm.tqdm(audits, unit='audit'),
     **shape,
   )
-  rows = gaussian_mechanism.table(sigmas, epsilons, delta=_DELTA.value)
-  print(f'{_title()}\n\n{_table(rows)}\n\n{_EXPLANATION}')
+  rows = gaussian_mechanism.table(sigmas, epsilons, delta=_DELTA.value, **shape)
+  print(gaussian_report.text(rows))
   plot = _PLOT.value
   if _OUT.value:
-    records = [r._asdict() | shape | {'delta': _DELTA.value} for r in rows]
-    text = json.dumps(records, indent=2) + '\n'
-    _write(pathlib.Path(_OUT.value), text.encode())
+    results.write_json(_OUT.value, [row._asdict() for row in rows])
     plot = plot or pathlib.Path(_OUT.value).with_suffix('.png')
   if plot:
-    buffer = io.BytesIO()
-    suffix = pathlib.Path(plot).suffix
-    _figure(rows).savefig(buffer, format=suffix[1:], dpi=150)
-    _write(pathlib.Path(plot), buffer.getvalue())
+    save = functools.partial(
+      gaussian_report.drawing(rows).savefig,
+      format=pathlib.Path(plot).suffix[1:],
+      dpi=150,
+    )
+    results.write_atomically(plot, save)
 
 
 if __name__ == '__main__':

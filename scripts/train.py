@@ -10,22 +10,23 @@ from ml_collections import config_flags
 
 from epe_jax import experiment, report
 
-CONFIG = config_flags.DEFINE_config_file(
+_CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config file, with :smoke behind it for a very short run.'
 )
-WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
 
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
   logging.set_verbosity(logging.WARNING)
+  workdir = str(_WORKDIR.value)
   try:
-    result = experiment.run(CONFIG.value, WORKDIR.value)
+    result = experiment.run(_CONFIG.value, workdir)
   except (ValueError, FileNotFoundError) as error:
     raise SystemExit(f'error: {error}') from error
   print(report.table(result))
-  print(f'\nReport, figures and files: {report.write(WORKDIR.value)}')
+  print(f'\nReport, figures and files: {report.write(workdir)}')
 
 
 if __name__ == '__main__':

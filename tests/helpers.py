@@ -60,9 +60,7 @@ def make_cohort(clients, *, batch, chunk, steps=None, slots=None, ids=None):
 
 
 def no_canaries(dim: int) -> fedavg.Injection:
-  return fedavg.Injection(
-    jnp.zeros(dim, jnp.float32), jnp.zeros((), jnp.int32)
-  )
+  return fedavg.Injection(jnp.zeros(dim, jnp.float32), jnp.zeros((), jnp.int32))
 
 
 def keys(seed: int = 0):

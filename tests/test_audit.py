@@ -58,9 +58,7 @@ def small_run(*, buffer=3, sees='aggregate', relative_to_init=False, step=None):
   )
   observers = {
     'final': audit.final_model(set_, relative_to_init=relative_to_init),
-    'trace': audit.all_iterates(
-      set_, rounds=ROUNDS, sees=sees, buffer=buffer
-    ),
+    'trace': audit.all_iterates(set_, rounds=ROUNDS, sees=sees, buffer=buffer),
   }
   inner = fedavg.dp_fedavg(
     still_task(DIM),
@@ -274,7 +272,7 @@ def test_what_does_not_fit_together_is_refused():
     audit.all_iterates(set_, rounds=3, sees='loss')
   with pytest.raises(ValueError, match='buffer=0'):
     audit.all_iterates(set_, rounds=3, buffer=0)
-  with pytest.raises(ValueError, match='no rounds to lend|all zeros'):
+  with pytest.raises(ValueError, match='all zeros'):
     audit.lent(np.zeros((2, 2), bool))
   with pytest.raises(ValueError, match='no round for canary 1'):
     audit.own_round(np.zeros((2, 2)), np.array([[1, 0], [0, 0]], bool))

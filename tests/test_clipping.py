@@ -56,7 +56,9 @@ def test_count_noise_has_the_stated_std():
   rule = adaptive(learning_rate=1.0)
   keys = jax.random.split(jax.random.key(0), 20_000)
   update = jax.vmap(
-    lambda key: rule.update(key, jnp.float32(1), jnp.float32(50), jnp.float32(100))
+    lambda key: rule.update(
+      key, jnp.float32(1), jnp.float32(50), jnp.float32(100)
+    )
   )
   # log S = -(b - 1/2) with b - 1/2 = noise / m when half are below.
   noise = -np.log(np.asarray(update(keys))) * 100

@@ -90,7 +90,7 @@ def test_a_finished_run_is_read_back_and_not_trained_again(
   finished, monkeypatch
 ):
   workdir, result = finished
-  monkeypatch.setattr(experiment, 'build', pytest.fail)
+  monkeypatch.setattr(experiment.build, 'build', pytest.fail)
   again = experiment.run(load_config('digits'), workdir)
   assert again == json.loads(json.dumps(result))
 

@@ -58,7 +58,8 @@ def test_no_clip_and_no_noise_is_fedavg_as_a_numpy_loop():
   for _ in range(3):
     now = {'b': expected[0], 'w': expected[1:]}
     mean = np.mean(
-      [numpy_delta(now, *c, batch=4, learning_rate=0.1) for c in clients], axis=0
+      [numpy_delta(now, *c, batch=4, learning_rate=0.1) for c in clients],
+      axis=0,
     )
     velocity = 0.9 * velocity + mean
     expected = expected + 0.7 * velocity

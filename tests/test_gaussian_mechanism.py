@@ -230,7 +230,9 @@ def test_null_reading_is_calibrated_and_fitted_reading_reads_high():
 def test_table_has_a_row_for_each_reading_of_each_sigma():
   sigmas = [2.0, 1.0]
   found = _estimates(sigmas)
-  rows = gaussian_mechanism.table(sigmas, found, delta=1e-5)
+  rows = gaussian_mechanism.table(
+    sigmas, found, num_canaries=20, dim=1000, delta=1e-5
+  )
   assert [(r.sigma, r.estimator) for r in rows] == [
     (2.0, 'null'),
     (2.0, 'fitted'),
@@ -249,7 +251,9 @@ def test_table_has_a_row_for_each_reading_of_each_sigma():
 
 def test_table_of_a_single_simulation_has_no_std():
   found = _estimates([1.0], simulations=1)
-  rows = gaussian_mechanism.table([1.0], found, delta=1e-5)
+  rows = gaussian_mechanism.table(
+    [1.0], found, num_canaries=20, dim=1000, delta=1e-5
+  )
   assert math.isnan(rows[0].std)
   assert rows[0].mean == found['null'][0, 0]
 

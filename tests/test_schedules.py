@@ -1,5 +1,7 @@
 """Schedules: who takes part, how often, and from what it follows."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ def test_each_canary_takes_part_once_in_each_period(rounds, num, periods):
   )
   assert matrix.shape == (rounds, num)
   edges = np.arange(periods + 1) * rounds // periods
-  for start, stop in zip(edges[:-1], edges[1:]):
+  for start, stop in itertools.pairwise(edges):
     part = matrix[start:stop]
     np.testing.assert_array_equal(part.sum(axis=0), 1)
     per_round = part.sum(axis=1)
@@ -63,7 +65,9 @@ def test_a_round_follows_from_seed_and_round_alone():
   assert not np.array_equal(make(2)(33), late)
 
 
-@pytest.mark.parametrize(('rounds', 'n', 'm'), [(10, 23, 5), (4, 5, 5), (9, 9, 2)])
+@pytest.mark.parametrize(
+  ('rounds', 'n', 'm'), [(10, 23, 5), (4, 5, 5), (9, 9, 2)]
+)
 def test_most_participations_is_what_the_schedule_does(rounds, n, m):
   cohort = schedules.shuffled_epochs(0, num_clients=n, clients_per_round=m)
   counts = np.zeros(n, int)

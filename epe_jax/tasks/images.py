@@ -1,7 +1,9 @@
 """A Flax classifier of images as a Task."""
 
+from collections.abc import Callable
+from typing import Any
+
 from flax import linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 import optax
@@ -26,6 +28,9 @@ def classifier(module: nn.Module, image_shape: tuple[int, ...]) -> Task:
     image = jnp.zeros((1, *image_shape), jnp.float32)
     return module.init(key, image, train=False)['params']
 
+  # Flax types the result of apply as a value or a pair of values.
+  apply: Callable[..., Any] = module.apply
+
   def cross_entropy(
     logits: Float[Array, 'b classes'], batch: Batch
   ) -> Float[Array, ' b']:
@@ -34,13 +39,13 @@ def classifier(module: nn.Module, image_shape: tuple[int, ...]) -> Task:
     )
 
   def loss(params: Params, batch: Batch, key: Key) -> Float[Array, ' b']:
-    logits = module.apply(
+    logits = apply(
       {'params': params}, batch['pixels'], train=True, rngs={'dropout': key}
     )
     return cross_entropy(logits, batch)
 
   def metrics(params: Params, batch: Batch) -> dict[str, Float[Array, ' b']]:
-    logits = module.apply({'params': params}, batch['pixels'], train=False)
+    logits = apply({'params': params}, batch['pixels'], train=False)
     hit = jnp.argmax(logits, axis=-1) == batch['label']
     return {
       'loss': cross_entropy(logits, batch),

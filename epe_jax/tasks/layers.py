@@ -34,7 +34,9 @@ class Conv3x3(nn.Module):
       (3, 3, channels, self.features),
       jnp.float32,
     )
-    bias = self.param('bias', nn.initializers.zeros, (self.features,), jnp.float32)
+    bias = self.param(
+      'bias', nn.initializers.zeros, (self.features,), jnp.float32
+    )
     h, w = x.shape[1] - 2, x.shape[2] - 2
     shifted = [x[:, i : i + h, j : j + w] for i in range(3) for j in range(3)]
     patches = jnp.concatenate(shifted, axis=-1)

@@ -1,0 +1,222 @@
+"""From a config to everything that training needs, checked on the way."""
+
+import pathlib
+from typing import Any, NamedTuple
+import zlib
+
+import jax
+from jaxtyping import Bool
+import numpy as np
+import optax
+
+from epe_jax import audit, canaries, clipping, fedavg, schedules
+from epe_jax.data import cohort, digits, emnist, federated
+from epe_jax.tasks import digits as digits_task
+from epe_jax.tasks import emnist as emnist_task
+from epe_jax.types import Key, Params, Task
+
+# An ml_collections ConfigDict, whose fields type checkers know nothing of.
+Config = Any
+
+
+class Run(NamedTuple):
+  """Everything that training needs, checked before the first round."""
+
+  task: Task
+  train: federated.FederatedData
+  test: federated.FederatedData
+  source: str
+  params: Params
+  algorithm: fedavg.Algorithm
+  observers: dict[str, audit.Observer]
+  participation: Bool[np.ndarray, 'T k']
+  clients: schedules.ClientSchedule
+  local_steps: int
+  dim: int
+  delta: float
+
+
+def build(config: Config) -> Run:
+  """Task, data, canaries, schedule, DP-FedAvg and the audit around it.
+
+  Raises:
+    ValueError: a field is out of range or contradicts another; the message
+      names it, its value and the cure.
+    FileNotFoundError: the data file is missing.
+  """
+  _check(config)
+  task, train, test, source = _task_and_data(config)
+  params = task.init(key(config, 'init'))
+  dim = sum(leaf.size for leaf in jax.tree.leaves(params))
+  participation = _participation(config, dim)
+  clients = schedules.shuffled_epochs(
+    config.seed,
+    num_clients=train.num_clients,
+    clients_per_round=config.clients_per_round,
+  )
+  set_ = canaries.sphere(
+    key(config, 'canary'),
+    participation.shape[1],
+    dim,
+    block=config.canaries.block,
+  )
+  # Canaries are clients too, so the expected cohort counts them.
+  expected = config.clients_per_round + participation.sum() / config.rounds
+  observers = {
+    'final': audit.final_model(
+      set_, relative_to_init=config.audit.relative_to_init
+    ),
+    'trace': audit.all_iterates(
+      set_,
+      rounds=config.rounds,
+      sees=config.audit.sees,
+      buffer=config.audit.buffer,
+    ),
+  }
+  algorithm = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(config.client.learning_rate),
+    server_opt=optax.sgd(
+      config.server.learning_rate, momentum=config.server.momentum or None
+    ),
+    clipping=_clipping(config, expected),
+    noise_multiplier=config.noise_multiplier,
+    expected_clients=expected,
+    divisor=config.divisor,
+  )
+  delta = config.audit.delta
+  return Run(
+    task=task,
+    train=train,
+    test=test,
+    source=source,
+    params=params,
+    algorithm=audit.audited(algorithm, set_, participation, observers),
+    observers=observers,
+    participation=participation,
+    clients=clients,
+    local_steps=cohort.steps_for(
+      train.sizes,
+      batch_size=config.client.batch_size,
+      epochs=config.client.epochs,
+    ),
+    dim=dim,
+    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
+  )
+
+
+def _task_and_data(
+  config: Config,
+) -> tuple[Task, federated.FederatedData, federated.FederatedData, str]:
+  if config.task == 'digits':
+    train, test = digits.load(
+      config.seed,
+      num_clients=config.data.num_clients,
+      concentration=config.data.concentration,
+    )
+    source = (
+      "scikit-learn's handwritten digits (real images), dealt to "
+      f'{train.num_clients} clients with Dirichlet({config.data.concentration}) '
+      'label skew'
+    )
+    return digits_task.task(), train, test, source
+  if config.task == 'emnist':
+    if config.data.path is None:
+      raise ValueError(
+        "data.path=None; give TFF's emnist_all.sqlite or .sqlite.lzma: "
+        '--config.data.path=FILE.'
+      )
+    train, test = emnist.load(
+      config.data.path,
+      only_digits=config.data.only_digits,
+      cache=config.data.cache,
+    )
+    source = (
+      f'{pathlib.Path(config.data.path).name}, '
+      f'{"digits-only" if config.data.only_digits else "62-class"} split, '
+      f'{train.num_clients} clients'
+    )
+    num_classes = 10 if config.data.only_digits else 62
+    return emnist_task.task(num_classes), train, test, source
+  raise ValueError(f"task={config.task!r}; give 'digits' or 'emnist'.")
+
+
+def _clipping(config: Config, expected: float) -> clipping.Clipping:
+  c = config.clipping
+  if c.kind == 'fixed':
+    return clipping.fixed(c.initial)
+  if c.kind == 'adaptive':
+    return clipping.adaptive(
+      c.initial,
+      quantile=c.quantile,
+      learning_rate=c.learning_rate,
+      count_noise=c.count_noise * expected,
+      expected_clients=expected,
+    )
+  raise ValueError(
+    f"clipping.kind={c.kind!r}; give 'adaptive', or 'fixed' for a clip norm "
+    'of clipping.initial in every round.'
+  )
+
+
+def _participation(config: Config, dim: int) -> Bool[np.ndarray, 'T k']:
+  """Observed canaries first, then columns of zeros for the unobserved."""
+  c = config.canaries
+  if c.observed + c.unobserved > dim:
+    raise ValueError(
+      f'canaries.observed={c.observed} and canaries.unobserved={c.unobserved}, '
+      f'but the model has dim={dim} parameters; random directions are nearly '
+      f'orthogonal only if they are far fewer. Ask for less than {dim} in all.'
+    )
+  slots = config.rounds // max(c.repetitions, 1) * config.clients_per_round
+  if c.observed > slots:
+    raise ValueError(
+      f'canaries.observed={c.observed} is more than the {slots} slots of the '
+      f'{config.rounds // max(c.repetitions, 1)} rounds in which each canary '
+      f'takes part once ({config.clients_per_round} clients per round). Ask for '
+      f'at most {slots}, for fewer canaries.repetitions, or for more rounds.'
+    )
+  observed = schedules.once_per_period(
+    np.random.default_rng((config.seed, zlib.crc32(b'canary'))),
+    rounds=config.rounds,
+    num=c.observed,
+    periods=c.repetitions,
+  )
+  return np.pad(observed, ((0, 0), (0, c.unobserved)))
+
+
+def _check(config: Config) -> None:
+  """The ranges that no function further down checks under the field's name."""
+  at_least = {
+    'rounds': (config.rounds, 1),
+    'clients_per_round': (config.clients_per_round, 1),
+    'chunk': (config.chunk, 1),
+    'client.batch_size': (config.client.batch_size, 1),
+    'client.epochs': (config.client.epochs, 1),
+    'canaries.observed': (config.canaries.observed, 2),
+    'canaries.unobserved': (config.canaries.unobserved, 0),
+    'canaries.repetitions': (config.canaries.repetitions, 1),
+    'evaluate_every': (config.evaluate_every, 1),
+    'checkpoint_every': (config.checkpoint_every, 1),
+    'seed': (config.seed, 0),
+  }
+  for name, (value, least) in at_least.items():
+    if value < least:
+      raise ValueError(f'{name}={value}; give at least {least}.')
+  if config.canaries.unobserved == 1:
+    raise ValueError(
+      'canaries.unobserved=1 says nothing about the spread of their scores; '
+      'give 0, or at least 2.'
+    )
+  if config.audit.delta is not None and not 0 < config.audit.delta < 1:
+    raise ValueError(
+      f'audit.delta={config.audit.delta}; give a delta in (0, 1), or None for '
+      '(number of clients)^-1.1.'
+    )
+
+
+def key(config: Config, name: str) -> Key:
+  """The key of one purpose: one root, named folds."""
+  return jax.random.fold_in(
+    jax.random.key(config.seed), zlib.crc32(name.encode())
+  )

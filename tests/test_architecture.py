@@ -1,0 +1,256 @@
+"""The shape of the package: who imports whom, and what importing costs."""
+
+import ast
+import importlib
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import epe_jax
+from epe_jax import audit, canaries, clipping, fedavg
+from epe_jax.tasks import digits, emnist
+from epe_jax.types import Task
+from tests import helpers
+
+PACKAGE = pathlib.Path(epe_jax.__file__).parent
+
+# Each line may import from itself and from the lines above.
+ORDER = [
+  ['_version', 'epsilon'],
+  ['types'],
+  ['canaries', 'clipping', 'clients', 'schedules'],
+  ['fedavg'],
+  ['audit', 'accounting', 'gaussian_mechanism'],
+  ['data', 'tasks'],
+  ['results'],
+  ['checkpoint', 'metrics', 'readings'],
+  ['build', 'experiment'],
+  ['words', 'figures', 'report', 'gaussian_report'],
+]
+LEVEL = {name: i for i, line in enumerate(ORDER) for name in line}
+MODULES = sorted(
+  p
+  for p in PACKAGE.rglob('*.py')
+  if p.parent != PACKAGE or (p.name != '__init__.py')
+)
+
+
+def part(path):
+  return path.relative_to(PACKAGE).parts[0].removesuffix('.py')
+
+
+def imported(path):
+  """Names of modules that a file imports, wherever in it."""
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.Import):
+      yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      assert node.level == 0, f'{path}: imports are absolute'
+      yield node.module
+      yield from (f'{node.module}.{alias.name}' for alias in node.names)
+
+
+@pytest.mark.parametrize('path', MODULES, ids=lambda p: str(p.stem))
+def test_modules_import_only_from_their_level_and_above(path):
+  for name in imported(path):
+    parts = name.split('.')
+    if parts[0] == 'epe_jax' and len(parts) > 1:
+      target = parts[1]
+      assert target in LEVEL, f'{path} imports {name}, which has no level'
+      assert LEVEL[target] <= LEVEL[part(path)], f'{path} imports {name}'
+
+
+def test_the_order_names_every_module():
+  assert {part(p) for p in MODULES} == LEVEL.keys()
+
+
+@pytest.mark.parametrize(
+  'path',
+  sorted((PACKAGE / 'epsilon').glob('*.py')),
+  ids=lambda p: p.stem,
+)
+def test_estimators_import_no_jax(path):
+  heads = {name.split('.')[0] for name in imported(path)}
+  assert not heads & {'jax', 'flax', 'optax', 'haiku', 'tensorflow', 'absl'}
+
+
+def test_importing_the_package_loads_nothing_heavy():
+  code = (
+    'import sys, epe_jax, epe_jax.epsilon; '
+    "print([m for m in ('jax', 'flax', 'optax', 'haiku', 'tensorflow', 'absl')"
+    ' if m in sys.modules])'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, check=True
+  )
+  assert done.stdout.strip() == '[]'
+
+
+def test_training_never_loads_tensorflow():
+  code = (
+    'import sys, epe_jax.experiment, epe_jax.report; '
+    "print('tensorflow' in sys.modules)"
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, check=True
+  )
+  assert done.stdout.strip() == 'False'
+
+
+def test_every_public_name_is_there():
+  for name in epe_jax.__all__:
+    assert getattr(epe_jax, name) is not None
+  listed = {n for names in epe_jax._HOME.values() for n in names}
+  assert listed | {'__version__', 'epsilon'} == set(epe_jax.__all__)
+  with pytest.raises(AttributeError, match='nonsense'):
+    getattr(epe_jax, 'nonsense')  # noqa: B009
+
+
+@pytest.mark.parametrize('path', MODULES, ids=lambda p: str(p.stem))
+def test_every_public_thing_has_a_docstring(path):
+  name = '.'.join(path.relative_to(PACKAGE.parent).with_suffix('').parts)
+  module = importlib.import_module(name.removesuffix('.__init__'))
+  if path.read_text().strip():
+    assert module.__doc__
+  for attribute, value in vars(module).items():
+    public = not attribute.startswith('_')
+    ours = getattr(value, '__module__', None) == module.__name__
+    if (
+      public and ours and (inspect.isfunction(value) or inspect.isclass(value))
+    ):
+      assert inspect.getdoc(value), f'{name}.{attribute}'
+
+
+# The contract: each public factory makes what its type says.
+
+DIM = 12
+
+
+def unit_rows():
+  rows = jax.random.normal(jax.random.key(0), (3, DIM))
+  return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+  'make',
+  [
+    lambda: canaries.sphere(jax.random.key(0), 3, DIM),
+    lambda: canaries.from_matrix(unit_rows()),
+  ],
+  ids=['sphere', 'from_matrix'],
+)
+def test_canary_sets_keep_the_contract(make):
+  c = make()
+  assert isinstance(c, canaries.Canaries)
+  assert (c.num, c.dim) == (3, DIM)
+  for lead in ((), (2,), (2, 4)):
+    v = jax.ShapeDtypeStruct((*lead, DIM), jnp.float32)
+    out = jax.eval_shape(c.project, v)
+    assert (out.shape, out.dtype) == ((*lead, 3), jnp.float32)
+  out = jax.eval_shape(c.superpose, jnp.zeros(5, jnp.int32), jnp.zeros(5))
+  assert (out.shape, out.dtype) == ((DIM,), jnp.float32)
+
+
+@pytest.mark.parametrize(
+  'make',
+  [
+    lambda: clipping.fixed(0.1),
+    lambda: clipping.adaptive(
+      0.1, quantile=0.5, learning_rate=0.2, count_noise=1, expected_clients=9
+    ),
+  ],
+  ids=['fixed', 'adaptive'],
+)
+@pytest.mark.parametrize('key', [None, jax.random.key(0)], ids=['z=0', 'z>0'])
+def test_clippings_keep_the_contract(make, key):
+  c = make()
+  assert isinstance(c, clipping.Clipping)
+  state = c.init()
+  new = c.update(key, state, jnp.float32(3), jnp.float32(9))
+  same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
+  assert same(new) == same(state)
+  assert c.bound(new).shape == ()
+  assert c.vector_noise(0) == 0
+  assert c.vector_noise(0.5) >= 0.5
+
+
+@pytest.mark.parametrize(
+  'make',
+  [
+    audit.final_model,
+    lambda c: audit.final_model(c, relative_to_init=True),
+    lambda c: audit.all_iterates(c, rounds=5),
+    lambda c: audit.all_iterates(c, rounds=5, sees='delta', buffer=2),
+  ],
+  ids=['final', 'relative', 'aggregate', 'delta'],
+)
+def test_observers_keep_the_contract(make):
+  observer = make(canaries.from_matrix(unit_rows()))
+  assert isinstance(observer, audit.Observer)
+  params = {'theta': jnp.ones(DIM)}
+  state = observer.init(params)
+  v = jnp.ones(DIM)
+  new = observer.update(state, v, v, v)
+  same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
+  assert same(new) == same(state)
+  scores = observer.scores(new, params)
+  assert scores.shape in ((3,), (5, 3))
+
+
+@pytest.mark.parametrize(
+  ('task', 'shape'),
+  [(digits.task(), (8, 8)), (emnist.task(10), (28, 28))],
+  ids=['digits', 'emnist'],
+)
+def test_tasks_keep_the_contract(task, shape):
+  assert isinstance(task, Task)
+  params = jax.eval_shape(task.init, jax.random.key(0))
+  batch = {
+    'pixels': jax.ShapeDtypeStruct((6, *shape), jnp.float32),
+    'label': jax.ShapeDtypeStruct((6,), jnp.int32),
+  }
+  loss = jax.eval_shape(task.loss, params, batch, jax.random.key(0))
+  assert (loss.shape, loss.dtype) == ((6,), jnp.float32)
+  metrics = jax.eval_shape(task.metrics, params, batch)
+  assert {'loss', 'accuracy'} <= metrics.keys()
+  assert all(m.shape == (6,) for m in metrics.values())
+
+
+def test_algorithms_keep_the_contract():
+  task = helpers.linear_task(DIM - 1)
+  plain = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(0.5, momentum=0.9),
+    clipping=clipping.fixed(0.1),
+    noise_multiplier=0.5,
+    expected_clients=2,
+  )
+  c = canaries.from_matrix(unit_rows())
+  schedule = jnp.zeros((5, 3), bool).at[0, 0].set(True)
+  wrapped = audit.audited(
+    plain, c, jax.device_get(schedule), {'final': audit.final_model(c)}
+  )
+  cohort = helpers.make_cohort(
+    helpers.random_clients(np.random.default_rng(0), [3, 2], DIM - 1),
+    batch=2,
+    chunk=1,
+  )
+  params = task.init(jax.random.key(0))
+  same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
+  for algorithm, extra in (
+    (plain, (helpers.no_canaries(DIM),)),
+    (wrapped, ()),
+  ):
+    assert isinstance(algorithm, fedavg.Algorithm)
+    state = algorithm.init(params)
+    new, info = jax.jit(algorithm.step)(state, cohort, *extra, *helpers.keys())
+    assert same(new) == same(state)
+    assert all(m.shape == () for m in info.metrics.values())

@@ -1,0 +1,83 @@
+"""Notebooks run from top to bottom, and are committed without what they show."""
+
+import os
+import pathlib
+import shutil
+import sys
+
+import nbclient
+import nbformat
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_NOTEBOOKS = sorted((_ROOT / 'colabs').glob('*.ipynb'))
+_each_notebook = pytest.mark.parametrize(
+  'path', _NOTEBOOKS, ids=lambda path: path.stem
+)
+
+
+def _read(path):
+  return nbformat.read(path, as_version=4)
+
+
+def _code_cells(notebook):
+  return [cell for cell in notebook.cells if cell.cell_type == 'code']
+
+
+def _outputs(notebook):
+  return [out for cell in _code_cells(notebook) for out in cell.outputs]
+
+
+def test_there_are_notebooks_to_test():
+  assert _NOTEBOOKS
+
+
+# What Jupyter itself should no longer use is no fault of a notebook.
+@pytest.mark.filterwarnings(
+  'ignore::DeprecationWarning:(jupyter_c|nbclient|tornado|zmq)'
+)
+@_each_notebook
+def test_a_notebook_runs_and_shows_its_table_and_figures(path, tmp_path):
+  # A clone of its own: only what is in the repository may be relied on, and
+  # whatever the notebook writes is removed with the directory.
+  folder = tmp_path / 'clone' / path.parent.name
+  folder.mkdir(parents=True)
+  shutil.copytree(_ROOT / 'configs', tmp_path / 'clone' / 'configs')
+  notebook = _read(path)
+  client = nbclient.NotebookClient(
+    notebook,
+    timeout=300,
+    kernel_name='python3',
+    resources={'metadata': {'path': str(folder)}},
+  )
+  smoke = {'EPE_JAX_NOTEBOOK_MODE': 'smoke', 'TMPDIR': str(tmp_path)}
+  # Raises CellExecutionError, with the traceback, where a cell fails.
+  client.execute(env=os.environ | smoke)
+
+  assert all(cell.execution_count for cell in _code_cells(notebook))
+  outputs = _outputs(notebook)
+  figures = [out for out in outputs if 'image/png' in out.get('data', {})]
+  assert len(figures) >= 3
+  printed = [out.text for out in outputs if out.get('name') == 'stdout']
+  assert any('final model' in text for text in printed)
+
+
+@_each_notebook
+def test_a_notebook_is_committed_without_outputs(path):
+  notebook = _read(path)
+  nbformat.validate(notebook)
+  assert notebook.metadata.kernelspec.name == 'python3'
+  assert not _outputs(notebook)
+  assert not any(cell.execution_count for cell in _code_cells(notebook))
+  assert path.stat().st_size < 50_000
+
+
+@_each_notebook
+def test_without_the_package_a_notebook_says_how_to_install_it(
+  path, monkeypatch
+):
+  # None makes Python refuse to import it, as if it were not there.
+  monkeypatch.setitem(sys.modules, 'epe_jax', None)
+  first = _code_cells(_read(path))[0].source
+  with pytest.raises(ImportError, match=r'pip install -e \. .*restart'):
+    exec(first, {})
