@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run test test-slow lint types clean
+.PHONY: run test test-slow lint types docs clean
 
 run: $(VENV)/installed
 	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=$(WORKDIR)
@@ -25,6 +25,17 @@ lint: $(VENV)/installed-dev
 
 types: $(VENV)/installed-dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# The figures of the README. EMNIST is a file in TensorFlow Federated's format.
+EMNIST ?= data/emnist_all.sqlite
+docs: $(VENV)/installed-dev
+	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=runs/digits
+	$(BIN)/python scripts/train.py --config=configs/emnist.py \
+	  --config.data.path=$(EMNIST) --config.data.only_digits=True \
+	  --config.rounds=100 --config.evaluate_every=10 --workdir=runs/emnist
+	$(BIN)/python scripts/gaussian.py --seed=0 --out=runs/gaussian.json
+	$(BIN)/python scripts/docs.py --digits=runs/digits --emnist=runs/emnist \
+	  --gaussian=runs/gaussian.json
 
 clean:
 	rm -rf $(VENV) build *.egg-info
