@@ -159,7 +159,7 @@ def accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   # One client that diverges for a round must not hide all the others.
   middle.set(title='loss', ylabel='loss per example', yscale='log')
   middle.yaxis.set_major_formatter('{x:g}')
-  middle.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 3, 5)))
+  middle.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
   middle.yaxis.set_minor_formatter('{x:g}')
   middle.legend(frameon=False)
   rounds, values = _column(metrics, 'clip_norm')
