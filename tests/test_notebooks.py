@@ -1,8 +1,10 @@
 """Notebooks run from top to bottom, and are committed without what they show."""
 
+import importlib.util
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 
 import nbclient
@@ -73,11 +75,25 @@ def test_a_notebook_is_committed_without_outputs(path):
 
 
 @_each_notebook
-def test_without_the_package_a_notebook_says_how_to_install_it(
+def test_without_the_package_a_notebook_installs_it_from_its_clone(
   path, monkeypatch
 ):
-  # None makes Python refuse to import it, as if it were not there.
-  monkeypatch.setitem(sys.modules, 'epe_jax', None)
-  first = _code_cells(_read(path))[0].source
-  with pytest.raises(ImportError, match=r'pip install -e \. .*restart'):
-    exec(first, {})
+  installed = []
+  monkeypatch.chdir(path.parent)
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  monkeypatch.setattr(
+    subprocess, 'run', lambda command, check: installed.append(command)
+  )
+  exec(_code_cells(_read(path))[0].source, {})
+  assert installed == [
+    [sys.executable, '-m', 'pip', 'install', '-q', str(_ROOT)]
+  ]
+
+
+@_each_notebook
+def test_without_a_clone_a_notebook_says_where_to_put_one(
+  path, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(FileNotFoundError, match=r'configs/digits\.py.*clone'):
+    exec(_code_cells(_read(path))[0].source, {})
