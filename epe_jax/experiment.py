@@ -72,6 +72,9 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
       clients_per_round=config.clients_per_round,
     ),
   )
+  # The actual number of clients shows in what it divides.
+  public = '; clients of a round counted in public'
+  assumed_too = public if config.divisor == 'actual' else ''
 
   # 2. Write down what will be run.
   results.write_json(workdir / 'config.json', config.to_dict())
@@ -171,9 +174,9 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     'noise_multiplier': config.noise_multiplier,
     'noise': 'reproducible simulation' if config.simulation else 'fresh',
     'analytic_epsilon': analytic.epsilon,
-    'analytic_assumes': analytic.assumes,
+    'analytic_assumes': analytic.assumes + assumed_too,
     'clients_analytic_epsilon': analytic_clients.epsilon,
-    'clients_analytic_assumes': analytic_clients.assumes,
+    'clients_analytic_assumes': analytic_clients.assumes + assumed_too,
     'estimates': rows,
     'accuracy': history[-1]['test_accuracy'],
     'loss': history[-1]['test_loss'],
@@ -259,8 +262,11 @@ def _noise_key(config: build.Config, path: pathlib.Path) -> Key:
   if config.simulation:
     return build.key(config, 'noise')
   if not path.exists():
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), 'wb') as f:
+    draft = path.with_suffix('.draft')
+    flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
+    with os.fdopen(os.open(draft, flags, 0o600), 'wb') as f:
       f.write(secrets.token_bytes(8))
+    draft.replace(path)
   words = np.frombuffer(path.read_bytes(), np.uint32)
   return jax.random.wrap_key_data(jnp.asarray(words), impl='threefry2x32')
 

@@ -263,6 +263,13 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert '∞' in report.table(stored)
 
 
+def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
+  config = load_config('digits', divisor='actual', rounds=2)
+  result = experiment.run(config, tmp_path / 'run')
+  for who in ('', 'clients_'):
+    assert 'counted in public' in result[f'{who}analytic_assumes']
+
+
 def test_a_diverged_run_stops_with_what_to_change(tmp_path):
   config = load_config('digits')
   config.client.learning_rate = 1e30
