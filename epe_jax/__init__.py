@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     all_iterates,
     audited,
     final_model,
-    maximum,
-    own_round,
   )
   from epe_jax.canaries import Canaries, from_matrix, sphere
   from epe_jax.clipping import Clipping, adaptive, fixed
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     TrainState,
     dp_fedavg,
   )
+  from epe_jax.readings import lent, maximum, mixture, own_round, published
   from epe_jax.schedules import once_per_period, shuffled_epochs
   from epe_jax.types import Task
 
@@ -38,8 +37,6 @@ _HOME = {
     'all_iterates',
     'audited',
     'final_model',
-    'maximum',
-    'own_round',
   ),
   'canaries': ('Canaries', 'from_matrix', 'sphere'),
   'clipping': ('Clipping', 'adaptive', 'fixed'),
@@ -51,6 +48,7 @@ _HOME = {
     'TrainState',
     'dp_fedavg',
   ),
+  'readings': ('lent', 'maximum', 'mixture', 'own_round', 'published'),
   'schedules': ('once_per_period', 'shuffled_epochs'),
   'types': ('Task',),
 }
@@ -74,9 +72,12 @@ __all__ = [
   'final_model',
   'fixed',
   'from_matrix',
+  'lent',
   'maximum',
+  'mixture',
   'once_per_period',
   'own_round',
+  'published',
   'shuffled_epochs',
   'sphere',
 ]

@@ -1,11 +1,11 @@
 """Auditing wraps: canaries go into a training algorithm, cosines come out.
 
 `audited` turns an algorithm into an algorithm. What an attacker would see is
-scored by observers, all in one run. Their scores, read by `own_round` and
-`maximum`, are what `epe_jax.epsilon` estimates from.
+scored by observers, all in one run. Their scores, read as `epe_jax.readings`
+has it, are what `epe_jax.epsilon` estimates from.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,20 +19,46 @@ from epe_jax.canaries import Canaries
 from epe_jax.types import Array, Params
 
 
+class Seen(NamedTuple):
+  """What a round shows to those who watch it, each [d].
+
+  Attributes:
+    before: the parameters before it.
+    after: the parameters after it.
+    aggregate: rho_bar, the noisy mean.
+    known: the part of rho_bar that is the updates of real clients.
+  """
+
+  before: Float[Array, ' d']
+  after: Float[Array, ' d']
+  aggregate: Float[Array, ' d']
+  known: Float[Array, ' d']
+
+
 class Observer(NamedTuple):
   """An attacker's view of a run.
 
   Attributes:
     init: params -> state.
-    update: (state, before, aggregate, after) -> state, once in every round,
-      with the parameters [d] before and after it and rho_bar [d].
+    update: (state, seen) -> state, once in every round.
     scores: (state, final params) -> cosines: [k] for an attacker who looks
-      once, [T, k] for one who looks in every round.
+      once, [views, T, k] for one who looks in every round.
   """
 
   init: Callable[[Params], Any]
-  update: Callable[[Any, Array, Array, Array], Any]
+  update: Callable[[Any, Seen], Any]
   scores: Callable[[Any, Params], Float[Array, '...']]
+
+
+VIEWS: dict[str, Callable[[Seen], Float[Array, ' d']]] = {
+  'aggregate': lambda seen: seen.aggregate,
+  'delta': lambda seen: seen.after - seen.before,
+  'residual': lambda seen: seen.aggregate - seen.known,
+}
+"""What can be looked at in a round: rho_bar, as the paper has it; the change of
+the model by the server optimizer, as the authors' code has it (with momentum it
+mixes rounds); and what is left of rho_bar for one who knows the updates of all
+real clients and removes them, as the analytic bound assumes."""
 
 
 class AuditState(NamedTuple):
@@ -48,14 +74,15 @@ class Trace(NamedTuple):
   Attributes:
     round: rounds seen.
     buffer: the vectors of the rounds that are not scored yet.
-    cosines: [T, k]; rows of rounds still to come are 0.
-    maximum: [k], the running maximum over scored rounds; -1 before the first.
+    cosines: [views, T, k]; those of rounds still to come are 0.
+    maximum: [views, k], the running maximum over scored rounds; -1 before the
+      first.
   """
 
   round: Int[Array, '']
-  buffer: Float[Array, 'r d']
-  cosines: Float[Array, 'T k']
-  maximum: Float[Array, ' k']
+  buffer: Float[Array, 'v r d']
+  cosines: Float[Array, 'v T k']
+  maximum: Float[Array, 'v k']
 
 
 def cosines(
@@ -89,27 +116,27 @@ def final_model(
     theta, _ = ravel_pytree(params)
     return cosines(canaries, theta - state[0] if relative_to_init else theta)
 
-  return Observer(init, lambda state, before, aggregate, after: state, scores)
+  return Observer(init, lambda state, seen: state, scores)
 
 
 def all_iterates(
   canaries: Canaries,
   *,
   rounds: int,
-  sees: str = 'aggregate',
+  sees: Sequence[str] = ('aggregate',),
   buffer: int = 16,
 ) -> Observer:
-  """The attacker who sees every round: the cosines of all rounds, T x k.
+  """The attacker who sees every round: the cosines of all rounds.
 
   Looking is dear because canaries are generated anew for each look. So the
-  vectors of `buffer` rounds are kept, R x d numbers, and scored in one go.
+  vectors of `buffer` rounds are kept, views x R x d numbers, and scored in one
+  go.
 
   Args:
     canaries: all canaries, observed and unobserved.
     rounds: T >= 1.
-    sees: 'aggregate', rho_bar as the paper has it, or 'delta', the change of
-      the model after the server optimizer, as the authors' code has it (with
-      momentum it mixes rounds).
+    sees: what is looked at in a round, names of `VIEWS`; scores have one
+      [T, k] for each.
     buffer: R >= 1, rounds scored together.
 
   Raises:
@@ -119,8 +146,10 @@ def all_iterates(
   """
   if rounds < 1 or buffer < 1:
     raise ValueError(f'rounds={rounds}, buffer={buffer}; give both >= 1.')
-  if sees not in ('aggregate', 'delta'):
-    raise ValueError(f"sees={sees!r}; give 'aggregate' or 'delta'.")
+  unknown = [name for name in sees if name not in VIEWS]
+  if unknown or not sees:
+    raise ValueError(f'sees={sees!r}; give some of {tuple(VIEWS)}.')
+  views = len(sees)
   buffer = min(buffer, rounds)
   # Whole buffers are scored, so the trace has room for the last one.
   padded = -(-rounds // buffer) * buffer
@@ -128,35 +157,35 @@ def all_iterates(
   def init(params: Params) -> Trace:
     return Trace(
       round=jnp.zeros((), jnp.int32),
-      buffer=jnp.zeros((buffer, canaries.dim), jnp.float32),
-      cosines=jnp.zeros((padded, canaries.num), jnp.float32),
-      maximum=jnp.full(canaries.num, -1, jnp.float32),
+      buffer=jnp.zeros((views, buffer, canaries.dim), jnp.float32),
+      cosines=jnp.zeros((views, padded, canaries.num), jnp.float32),
+      maximum=jnp.full((views, canaries.num), -1, jnp.float32),
     )
 
   def score(trace: Trace) -> Trace:
-    seen = cosines(canaries, trace.buffer)
+    new = cosines(canaries, trace.buffer)
     start = (trace.round - 1) // buffer * buffer
     live = start + jnp.arange(buffer) < trace.round
-    top = jnp.max(jnp.where(live[:, None], seen, -1), axis=0)
+    top = jnp.max(jnp.where(live[:, None], new, -1), axis=1)
     return trace._replace(
       buffer=jnp.zeros_like(trace.buffer),
-      cosines=jax.lax.dynamic_update_slice(trace.cosines, seen, (start, 0)),
+      cosines=jax.lax.dynamic_update_slice(trace.cosines, new, (0, start, 0)),
       maximum=jnp.maximum(trace.maximum, top),
     )
 
-  def update(trace: Trace, before: Array, aggregate: Array, after: Array):
-    v = aggregate if sees == 'aggregate' else after - before
+  def update(trace: Trace, seen: Seen) -> Trace:
+    vectors = jnp.stack([VIEWS[name](seen) for name in sees])
     trace = trace._replace(
-      buffer=trace.buffer.at[trace.round % buffer].set(v),
+      buffer=trace.buffer.at[:, trace.round % buffer].set(vectors),
       round=trace.round + 1,
     )
     full = trace.round % buffer == 0
     return jax.lax.cond(full, score, lambda trace: trace, trace)
 
-  def scores(trace: Trace, params: Params) -> Float[Array, 'T k']:
+  def scores(trace: Trace, params: Params) -> Float[Array, 'v T k']:
     pending = trace.round % buffer != 0
     trace = jax.lax.cond(pending, score, lambda trace: trace, trace)
-    return trace.cosines[:rounds]
+    return trace.cosines[:, :rounds]
 
   return Observer(init, update, scores)
 
@@ -214,17 +243,19 @@ def audited(
       state.algorithm, cohort, injection, training_key, noise_key
     )
     assert info.aggregate is not None, 'the algorithm must show its aggregate'
-    seen = (
-      ravel_pytree(before)[0],
-      info.aggregate,
-      ravel_pytree(new.params)[0],
+    assert info.known is not None, 'the algorithm must show what is known of it'
+    seen = Seen(
+      before=ravel_pytree(before)[0],
+      after=ravel_pytree(new.params)[0],
+      aggregate=info.aggregate,
+      known=info.known,
     )
     watched = {
-      name: observer.update(state.observers[name], *seen)
+      name: observer.update(state.observers[name], seen)
       for name, observer in observers.items()
     }
-    # The aggregate is for the observers; d numbers a round are no metric.
-    return AuditState(new, watched), info._replace(aggregate=None)
+    # For the observers alone; d numbers a round are no metric.
+    return AuditState(new, watched), info._replace(aggregate=None, known=None)
 
   return fedavg.Algorithm(init, step)
 
@@ -238,62 +269,3 @@ def _padded_rows(
   ids = np.argsort(~participation, axis=1, kind='stable')[:, :most]
   weights = np.take_along_axis(participation, ids, axis=1)
   return np.where(weights, ids, 0).astype(np.int32), weights.astype(np.float32)
-
-
-def maximum(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
-  """g_j = max_t cos(c_j, rho_bar_t): for one who does not know the rounds.
-
-  Source: One-shot Empirical Privacy Estimation, Algorithm 3.
-  """
-  return np.max(np.asarray(trace, np.float64), axis=0)
-
-
-def own_round(
-  trace: Float[np.ndarray, 'T k'], participation: Bool[np.ndarray, 'T k']
-) -> Float[np.ndarray, ' k']:
-  """Cosine in a canary's own rounds: for one who knows when it took part.
-
-  With n rounds of its own it is their sum over sqrt(n). For n = 1 a canary that
-  took no part has the exact null law; for n > 1 its variance is 1/d only if the
-  aggregates of those rounds are orthogonal, and client updates seldom are.
-
-  Args:
-    trace: cosines [T, k].
-    participation: 0/1 matrix [T, k]; each canary takes part at least once. Use
-      `lent` to read unobserved canaries too.
-
-  Raises:
-    ValueError: a canary has no round of its own.
-  """
-  own = np.asarray(participation, bool)
-  n = own.sum(axis=0)
-  if not np.all(n > 0):
-    raise ValueError(
-      f'participation has no round for canary {int(np.argmin(n))}; lend it '
-      "another's, with `lent`, or read observed canaries only."
-    )
-  return np.sum(np.asarray(trace, np.float64) * own, axis=0) / np.sqrt(n)
-
-
-def lent(
-  participation: Bool[np.ndarray, 'T k'],
-) -> Bool[np.ndarray, 'T k']:
-  """The same matrix, with rounds lent to the canaries that have none.
-
-  Unobserved canaries are read in the rounds of the observed ones in turn, so
-  that the two groups differ in nothing but in having taken part.
-
-  Raises:
-    ValueError: no canary takes part in any round.
-  """
-  own = np.asarray(participation, bool)
-  observed = own.any(axis=0)
-  if not observed.any():
-    raise ValueError(
-      'participation is all zeros; no canary has rounds to lend.'
-    )
-  whose = np.arange(own.shape[1])
-  whose[~observed] = np.resize(
-    np.flatnonzero(observed), np.count_nonzero(~observed)
-  )
-  return own[:, whose]

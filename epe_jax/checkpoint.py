@@ -18,7 +18,8 @@ class Checkpoints(NamedTuple):
   Attributes:
     save: (rounds, state) -> None; returns when the state may change again.
     restore: state of the right shapes -> (rounds, state) of the newest
-      checkpoint that can be read, or None.
+      checkpoint that can be read, or None if there are no checkpoints.
+      Raises a ValueError if there are and none can be read.
     close: waits for what is being written.
   """
 
@@ -48,6 +49,11 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
         logging.warning(
           'Checkpoint %d cannot be read, trying an older one: %s', rounds, error
         )
+    if manager.all_steps():
+      raise ValueError(
+        f'none of the checkpoints in {folder} can be read; they are damaged or '
+        'of another version. Remove the folder to train from the start.'
+      )
     return None
 
   def close() -> None:

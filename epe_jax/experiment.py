@@ -21,9 +21,9 @@ from epe_jax import (
   accounting,
   build,
   checkpoint,
+  estimates,
   fedavg,
   metrics,
-  readings,
   results,
   schedules,
 )
@@ -86,12 +86,13 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   step = jax.jit(this.algorithm.step, donate_argnums=0)
   start, state = saved.restore(state) or (0, state)
   log = workdir / 'metrics.jsonl'
-  metrics.rewind(log, start)
   evaluate = evaluator(this.task)
   if start == 0:
+    log.unlink(missing_ok=True)
     held_out = evaluate(state.algorithm.params, this.test)
     metrics.append(log, {'round': 0, **held_out})
   else:
+    metrics.rewind(log, start)
     logging.info('Continuing from round %d of %s.', start, workdir)
 
   # 4. Train, audited.
@@ -128,37 +129,36 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   saved.close()
 
   # 5. Scores: all an estimator needs, without the model.
-  params = state.algorithm.params
-  scores = {
+  looked = {
     name: np.asarray(
-      jax.jit(observer.scores)(state.observers[name], params), np.float32
+      jax.jit(observer.scores)(state.observers[name], state.algorithm.params),
+      np.float32,
     )
     for name, observer in this.observers.items()
   }
-  results.write_arrays(
-    workdir / 'scores.npz',
-    {
-      **scores,
-      'participation': this.participation.astype(np.uint8),
-      'observed': this.participation.any(axis=0),
-      'dim': np.int64(this.dim),
-      'delta': np.float64(this.delta),
-      'schema': np.int64(results.SCHEMA),
-    },
-  )
-
-  # 6. Estimates, each beside its floor.
-  rows = readings.estimates(
-    scores['final'],
-    scores['trace'],
-    this.participation,
+  history = metrics.read(log)
+  every_round = [record for record in history if 'seconds' in record]
+  trace, residual = looked['trace']
+  expected = [record['canary_cosine'] for record in every_round]
+  recorded = results.Recorded(
+    final=looked['final'],
+    trace=trace,
+    residual=residual,
+    # After the server optimizer it is not known what a canary is left with.
+    expected=np.array(
+      expected if config.audit.sees == 'aggregate' else [], np.float32
+    ),
+    participation=this.participation,
     dim=this.dim,
     delta=this.delta,
   )
+  results.write_scores(workdir / 'scores.npz', recorded)
+
+  # 6. Estimates, each beside its floor.
+  rows = estimates.of_run(recorded)
 
   # 7. The result.
-  history = metrics.read(log)
-  seconds = [record['seconds'] for record in history if 'seconds' in record]
+  seconds = [record['seconds'] for record in every_round]
   result = {
     'schema': results.SCHEMA,
     'task': config.task,

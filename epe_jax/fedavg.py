@@ -59,10 +59,12 @@ class RoundInfo(NamedTuple):
 
   Attributes:
     aggregate: the noisy mean rho_bar = (rho + Z) / m, [d].
+    known: the real clients' part of it, sum_i CLIP(x_i; S) / m, [d].
     metrics: name -> float32 scalar.
   """
 
   aggregate: Float[Array, ' d'] | None
+  known: Float[Array, ' d'] | None
   metrics: dict[str, Float[Array, '']]
 
 
@@ -168,18 +170,21 @@ def dp_fedavg(
       ),
     )
     real = jnp.maximum(total.clients, 1)
+    aggregate_norm = jnp.linalg.norm(aggregate)
     metrics = {
       'loss': total.loss / real,
       'clip_norm': bound,
       'below': total.below / real,
       'update_norm': total.norm / real,
       'sum_norm': jnp.linalg.norm(total.update),
-      'aggregate_norm': jnp.linalg.norm(aggregate),
+      'aggregate_norm': aggregate_norm,
+      # The cosine of a canary with the aggregate of its round, on average.
+      'canary_cosine': bound / m / jnp.maximum(aggregate_norm, 1e-30),
       'noise_std': jnp.float32(vector_noise) * bound / m,
       'clients': total.clients,
       'canaries': injection.count.astype(jnp.float32),
     }
-    return new_state, RoundInfo(aggregate, metrics)
+    return new_state, RoundInfo(aggregate, total.update / m, metrics)
 
   return Algorithm(init, step)
 

@@ -14,7 +14,7 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
-from epe_jax import audit
+from epe_jax import readings, results
 from epe_jax.epsilon import null
 
 BLUE, VERMILLION = '#0072B2', '#D55E00'
@@ -24,24 +24,6 @@ _SECOND, _BAND = '#009E73', '#E0E0E0'
 _FEW = 50
 
 
-class Recorded(NamedTuple):
-  """What the attackers of a run saw, as scores.npz keeps it.
-
-  Attributes:
-    final: cosines with the final model.
-    trace: cosines with what each of the T rounds released.
-    participation: which canaries took part in which round.
-    observed: which canaries took part at all.
-    dim: d, the number of parameters.
-  """
-
-  final: Float[np.ndarray, ' k']
-  trace: Float[np.ndarray, 'T k']
-  participation: Bool[np.ndarray, 'T k']
-  observed: Bool[np.ndarray, ' k']
-  dim: int
-
-
 class Pair(NamedTuple):
   """One reading of the observed canaries and of the unobserved ones."""
 
@@ -49,7 +31,7 @@ class Pair(NamedTuple):
   unobserved: Float[np.ndarray, ' n0']
 
 
-def own_rounds(recorded: Recorded) -> Pair:
+def own_rounds(recorded: results.Recorded) -> Pair:
   """Cosines of all canaries in rounds of their own, lent to those with none.
 
   Unobserved canary j is read in the rounds of observed canary j mod n1, so that
@@ -61,11 +43,13 @@ def own_rounds(recorded: Recorded) -> Pair:
   Returns:
     The cosines, summed over the n rounds of a canary and divided by √n.
   """
-  own = audit.own_round(recorded.trace, audit.lent(recorded.participation))
+  own = readings.own_round(
+    recorded.trace, readings.lent(recorded.participation)
+  )
   return Pair(own[recorded.observed], own[~recorded.observed])
 
 
-def densities(recorded: Recorded) -> figure.Figure:
+def densities(recorded: results.Recorded) -> figure.Figure:
   """How far the canaries that took part stand out, for three attackers.
 
   The exact law of an unobserved canary is drawn where there is one: for the
@@ -86,7 +70,7 @@ def densities(recorded: Recorded) -> figure.Figure:
     ('own round' if once else 'own rounds', own_rounds(recorded), once),
     (
       f'maximum over {rounds:,} round{"s" if rounds > 1 else ""}',
-      _split(audit.maximum(recorded.trace), recorded.observed),
+      _split(readings.maximum(recorded.trace), recorded.observed),
       rounds == 1,
     ),
   )
@@ -108,7 +92,7 @@ def densities(recorded: Recorded) -> figure.Figure:
   return fig
 
 
-def trace(recorded: Recorded) -> figure.Figure:
+def trace(recorded: results.Recorded) -> figure.Figure:
   """The cosines of one observed canary, and of one unobserved, round by round.
 
   The observed canary is the median one by its own rounds, a typical one. The
@@ -220,7 +204,9 @@ def _null_density(axes: mpl_axes.Axes, dim: int) -> None:
   axes.plot(grid, density, color=_NULL, ls='--', lw=1.5, label=label)
 
 
-def _canary(axes: mpl_axes.Axes, recorded: Recorded, canary: int) -> None:
+def _canary(
+  axes: mpl_axes.Axes, recorded: results.Recorded, canary: int
+) -> None:
   cosines = np.sqrt(recorded.dim) * recorded.trace[:, canary]
   rounds = np.arange(1, len(cosines) + 1)
   own = recorded.participation[:, canary]

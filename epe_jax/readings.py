@@ -1,88 +1,114 @@
-"""What each attacker could tell: every estimate of a run, from its scores."""
+"""What each attacker reads from the trace of cosines, on the host.
 
-from collections.abc import Callable
-import functools
-from typing import Any
+Each reading is one number per canary, higher for "took part". They form a
+ladder, from an attacker who knows least to one who knows most; the last is the
+attacker that the analytic bound assumes.
+"""
 
 from jaxtyping import Bool, Float
 import numpy as np
-
-from epe_jax import audit
-from epe_jax.epsilon import floor, gaussian, threshold
-from epe_jax.epsilon.types import Estimate, Scores
-
-# Calibrated first where a single cosine is read.
-ESTIMATORS: tuple[Callable[..., Estimate], ...] = (
-  functools.partial(gaussian.two_gaussian, std='null'),
-  functools.partial(gaussian.two_gaussian, std='fitted'),
-  threshold.max_threshold,
-  threshold.eps_lo,
-)
+from scipy import special
 
 
-def estimates(
-  final: Float[np.ndarray, ' k'],
-  trace: Float[np.ndarray, 'T k'],
-  participation: Bool[np.ndarray, 'T k'],
-  *,
-  dim: int,
-  delta: float,
-) -> list[dict[str, Any]]:
-  """Every estimator on every reading of a run, each beside its noise floor.
+def maximum(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
+  """g_j = max_t cos(c_j, rho_bar_t): for one who does not know the rounds.
 
-  Readings: the final model's cosines, the cosines in a canary's own rounds, and
-  the maximum over rounds. The null law is exact for the first, and for the
-  second if each canary took part once. Elsewhere it is that of the unobserved
-  canaries, and without any the reading is left out. The floor of the maximum
-  takes rounds as independent.
+  Source: One-shot Empirical Privacy Estimation, Algorithm 3.
+  """
+  return np.max(np.asarray(trace, np.float64), axis=0)
+
+
+def own_round(
+  trace: Float[np.ndarray, 'T k'], participation: Bool[np.ndarray, 'T k']
+) -> Float[np.ndarray, ' k']:
+  """Cosine in a canary's own rounds: for one who knows when it took part.
+
+  With n rounds of its own it is their sum over sqrt(n). For n = 1 a canary that
+  took no part has the exact null law; for n > 1 its variance is 1/d only if the
+  aggregates of those rounds are orthogonal, and client updates seldom are.
 
   Args:
-    final: cosines with the final model.
-    trace: cosines of all rounds.
-    participation: 0/1, row t holds the canaries of round t; canaries in no row
-      are unobserved.
-    dim: d.
-    delta: in (0, 1).
+    trace: cosines [T, k].
+    participation: 0/1 matrix [T, k]; each canary takes part at least once. Use
+      `lent` to read unobserved canaries too.
 
-  Returns:
-    Rows with threat_model, statistic, method, epsilon, delta, confidence,
-    floor (its mean) and floor_quantiles (5, 50 and 95 %).
+  Raises:
+    ValueError: a canary has no round of its own.
   """
-  observed = participation.any(axis=0)
-  own = audit.own_round(trace, audit.lent(participation))
-  once = participation.sum(axis=0).max() == 1
-  top = audit.maximum(trace)
-  readings = [
-    ('final model', 'cosine with the final model', final, dim, 1),
-    ('all iterates', 'own round', own, dim if once else None, 1),
-    ('all iterates', 'maximum over rounds', top, None, len(trace)),
-  ]
-  rows = []
-  for threat_model, statistic, values, known_dim, rounds in readings:
-    if known_dim is None and observed.all():
-      continue
-    scores = Scores(values[observed], values[~observed], known_dim)
-    for estimator in ESTIMATORS:
-      estimate = estimator(scores, delta=delta)
-      null = floor.noise_floor(
-        np.random.default_rng(0),
-        estimator,
-        delta=delta,
-        num_observed=scores.observed.size,
-        num_unobserved=scores.unobserved.size,
-        dim=known_dim if rounds == 1 else dim,
-        rounds=rounds,
-      )
-      rows.append(
-        {
-          'threat_model': threat_model,
-          'statistic': statistic,
-          'method': estimate.method,
-          'epsilon': float(estimate.epsilon),
-          'delta': delta,
-          'confidence': estimate.confidence,
-          'floor': null.mean,
-          'floor_quantiles': {'5': null.q05, '50': null.q50, '95': null.q95},
-        }
-      )
-  return rows
+  own = np.asarray(participation, bool)
+  n = own.sum(axis=0)
+  if not np.all(n > 0):
+    raise ValueError(
+      f'participation has no round for canary {int(np.argmin(n))}; lend it '
+      "another's, with `lent`, or read observed canaries only."
+    )
+  return np.sum(np.asarray(trace, np.float64) * own, axis=0) / np.sqrt(n)
+
+
+def lent(
+  participation: Bool[np.ndarray, 'T k'],
+) -> Bool[np.ndarray, 'T k']:
+  """The same matrix, with rounds lent to the canaries that have none.
+
+  Unobserved canaries are read in the rounds of the observed ones in turn, so
+  that the two groups differ in nothing but in having taken part.
+
+  Raises:
+    ValueError: no canary takes part in any round.
+  """
+  own = np.asarray(participation, bool)
+  observed = own.any(axis=0)
+  if not observed.any():
+    raise ValueError(
+      'participation is all zeros; no canary has rounds to lend.'
+    )
+  whose = np.arange(own.shape[1])
+  whose[~observed] = np.resize(
+    np.flatnonzero(observed), np.count_nonzero(~observed)
+  )
+  return own[:, whose]
+
+
+def mixture(
+  trace: Float[np.ndarray, 'T k'],
+  expected: Float[np.ndarray, ' T'],
+  *,
+  dim: int,
+) -> Float[np.ndarray, ' k']:
+  """log mean_t exp(s_t x_t - s_t^2 / 2): the likelihood ratio over rounds.
+
+  x_t is sqrt(d) times the cosine of round t, N(s_t, 1) if the canary took part
+  in it and N(0, 1) if not. For one who knows that a canary took part once and
+  not when, no statistic of the trace tells the two apart better.
+
+  Args:
+    trace: cosines [T, k] with the aggregates.
+    expected: the cosine of a canary in its own round on average, S / (m |rho|),
+      which one who sees the aggregates and knows S and m can compute.
+    dim: d.
+
+  Source: Neyman and Pearson 1933; it replaces the maximum of One-shot Empirical
+  Privacy Estimation, Algorithm 3, which is not the best test for its attacker.
+  """
+  x = np.sqrt(dim) * np.asarray(trace, np.float64)
+  s = np.sqrt(dim) * np.asarray(expected, np.float64)[:, None]
+  return special.logsumexp(s * x - s**2 / 2, axis=0) - np.log(len(trace))
+
+
+def published(
+  participation: Bool[np.ndarray, 'T k'], *, every: int
+) -> Bool[np.ndarray, ' T']:
+  """Which rounds are read if only every n-th is published: n, 2n, ...
+
+  The aggregate of a published round is that round's, so canaries of other
+  rounds leave no trace in it; index trace and participation with the result.
+
+  Raises:
+    ValueError: every is out of range.
+  """
+  rounds = len(participation)
+  if not 1 <= every <= rounds:
+    raise ValueError(
+      f'every={every}; give 1 to the {rounds} rounds of the run.'
+    )
+  return np.arange(1, rounds + 1) % every == 0

@@ -24,6 +24,15 @@ _METHODS = {
   'max_threshold': 'best threshold',
   'max_threshold_gaussian': 'best threshold, Gaussian rates',
   'max_threshold_empirical': 'best threshold, counted rates',
+  'clopper_pearson_uncorrected': 'best threshold, uncorrected',
+  'clopper_pearson_band': 'best threshold under a band',
+  'clopper_pearson_bonferroni': 'a few thresholds, Bonferroni',
+  'clopper_pearson_split': 'threshold from half the canaries',
+  'clopper_pearson_multisplit': 'the same, median of many splits',
+  'one_run': 'one run, fair coins',
+  'one_run_gdp': 'one run, fair coins, if f is Gaussian',
+  'gaussian_lower_bound': 'if scores are Gaussian',
+  'gaussian_lower_bound_rejected': 'Gaussian scores, which are refuted',
 }
 _CAPTIONS = {
   'densities.png': (
@@ -51,17 +60,38 @@ def table(result: Mapping[str, Any]) -> str:
   lines = [_fill(_run(result))]
   for who, epsilon, assumes in _analytic(result):
     lines.append(_fill(f'Analytic ε = {epsilon} for {who}: {assumes}.'))
-  group = None
-  for row in result['estimates']:
-    heading = f'{row["threat_model"]}: {row["statistic"]}'
-    if heading != group:
-      title = heading[0].upper() + heading[1:]
-      lines += ['', _line(title, 'ε', 'floor 5-95 %', 'kind')]
-      group = heading
-    lines.append(_line(f'  {_method(row)}', *_cells(row)))
+  lines += _groups(result['estimates'])
   lines.append('')
   lines += [_fill(said, bullet='- ') for said in words.sentences(result)]
   return '\n'.join(lines)
+
+
+def estimates_table(
+  rows: Sequence[words.Row], *, markdown: bool = False
+) -> str:
+  """Estimates without a run around them: points first, then bounds.
+
+  Args:
+    rows: as `estimates.of_run` or `estimates.of_scores` gives them.
+    markdown: tables in Markdown instead of text.
+
+  Returns:
+    Text without a final newline.
+  """
+  kinds = (
+    ('Point estimates: no guarantee', [r for r in rows if _is_point(r)]),
+    ('Lower bounds', [r for r in rows if not _is_point(r)]),
+  )
+  parts = [f'δ = {words.small(rows[0]["delta"])}']
+  for title, some in kinds:
+    if not some:
+      continue
+    if markdown:
+      parts.append(f'## {title}\n\n{_markdown_estimates(some)}')
+    else:
+      underlined = [title, '=' * len(title), *_groups(some)]
+      parts.append('\n'.join(underlined))
+  return '\n\n'.join(parts)
 
 
 def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
@@ -78,7 +108,7 @@ def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
     ValueError: a file is damaged, or of another version of this library.
   """
   result = read_result(workdir)
-  recorded = _recorded(workdir)
+  recorded = results.read_scores(_existing(workdir, 'scores.npz'))
   drawn = {
     'densities.png': figures.densities(recorded),
     'trace.png': figures.trace(recorded),
@@ -105,21 +135,8 @@ def read_result(workdir: str | os.PathLike[str]) -> dict[str, Any]:
   """
   path = _existing(workdir, 'result.json')
   result = results.read_json(path)
-  _check_schema(path, result['schema'])
+  results.check_schema(path, result['schema'])
   return result
-
-
-def _recorded(workdir: str | os.PathLike[str]) -> figures.Recorded:
-  path = _existing(workdir, 'scores.npz')
-  arrays = results.read_arrays(path)
-  _check_schema(path, int(arrays['schema']))
-  return figures.Recorded(
-    final=arrays['final'],
-    trace=arrays['trace'],
-    participation=arrays['participation'].astype(bool),
-    observed=arrays['observed'],
-    dim=int(arrays['dim']),
-  )
 
 
 def _existing(workdir: str | os.PathLike[str], name: str) -> pathlib.Path:
@@ -130,14 +147,6 @@ def _existing(workdir: str | os.PathLike[str], name: str) -> pathlib.Path:
       'scripts/train.py with the same --workdir finishes one that is not.'
     )
   return path
-
-
-def _check_schema(path: pathlib.Path, schema: int) -> None:
-  if schema != results.SCHEMA:
-    raise ValueError(
-      f'{path} has schema={schema}, but this version of epe_jax reads '
-      f'{results.SCHEMA}. Read it with the version that wrote it.'
-    )
 
 
 def _run(result: Mapping[str, Any]) -> str:
@@ -163,6 +172,33 @@ def _analytic(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
   if canary == client:
     return [('canaries and clients', *canary)]
   return [('canaries', *canary), ('clients', *client)]
+
+
+def _is_point(row: words.Row) -> bool:
+  return row['confidence'] is None
+
+
+def _groups(rows: Sequence[words.Row]) -> list[str]:
+  """Lines of estimates, under a heading for each reading."""
+  lines, group = [], None
+  for row in rows:
+    heading = f'{row["threat_model"]}: {row["statistic"]}'
+    if heading != group:
+      title = heading[0].upper() + heading[1:]
+      lines += ['', title, _line('', 'ε', 'floor 5-95 %', 'kind')]
+      group = heading
+    lines.append(_line(f'  {_method(row)}', *_cells(row)))
+  return lines
+
+
+def _markdown_estimates(rows: Sequence[words.Row]) -> str:
+  return _rows(
+    ('attacker sees', 'statistic', 'method', 'ε', 'floor 5-95 %', 'kind'),
+    [
+      (row['threat_model'], row['statistic'], _method(row), *_cells(row))
+      for row in rows
+    ],
+  )
 
 
 def _line(first: str, epsilon: str, floor: str, kind: str) -> str:
@@ -212,13 +248,7 @@ def _markdown(result: Mapping[str, Any]) -> str:
     f'# Privacy audit: {result["task"]}',
     _rows(('run', result['task']), _facts(result)),
     '## Estimates',
-    _rows(
-      ('attacker sees', 'statistic', 'method', 'ε', 'floor 5-95 %', 'kind'),
-      [
-        (row['threat_model'], row['statistic'], _method(row), *_cells(row))
-        for row in result['estimates']
-      ],
-    ),
+    _markdown_estimates(result['estimates']),
     '## In words',
     '\n'.join(f'- {sentence}' for sentence in words.sentences(result)),
     '## Figures',

@@ -1,6 +1,7 @@
 """Files of a run: written whole or not at all, and read without pickle."""
 
 from collections.abc import Callable, Mapping
+import dataclasses
 import json
 import math
 import os
@@ -9,11 +10,42 @@ import secrets
 from typing import Any, BinaryIO
 from zipfile import BadZipFile
 
-from jaxtyping import Shaped
+from jaxtyping import Bool, Float, Shaped
 import numpy as np
 
 SCHEMA = 1
 """Version of result.json and scores.npz."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+  """What attackers saw of a run: all an estimator needs, without the model.
+
+  Attributes:
+    final: cosines with the final model, [k].
+    trace: cosines with what each round showed, [T, k].
+    residual: cosines with what is left of each round's aggregate when the
+      updates of real clients are removed, [T, k].
+    expected: cosine of a canary with the aggregate of its own round on average,
+      [T]; empty where it is not known.
+    participation: 0/1, row t holds the canaries of round t; canaries in no row
+      are unobserved.
+    dim: d.
+    delta: the run's, in (0, 1).
+  """
+
+  final: Float[np.ndarray, ' k']
+  trace: Float[np.ndarray, 'T k']
+  residual: Float[np.ndarray, 'T k']
+  expected: Float[np.ndarray, ' t']
+  participation: Bool[np.ndarray, 'T k']
+  dim: int
+  delta: float
+
+  @property
+  def observed(self) -> Bool[np.ndarray, ' k']:
+    """Which canaries took part."""
+    return np.asarray(self.participation.any(axis=0))
 
 
 def write_atomically(
@@ -35,7 +67,7 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
 
   JSON has no such numbers, and `float` reads those strings back.
   """
-  text = json.dumps(_finite(value), indent=2, allow_nan=False) + '\n'
+  text = json.dumps(finite(value), indent=2, allow_nan=False) + '\n'
   write_atomically(path, lambda f: f.write(text.encode()))
 
 
@@ -79,11 +111,48 @@ def read_arrays(
       ) from error
 
 
-def _finite(value: Any) -> Any:
+def write_scores(path: str | os.PathLike, recorded: Recorded) -> None:
+  """Writes scores.npz."""
+  write_arrays(path, {**vars(recorded), 'schema': np.int64(SCHEMA)})
+
+
+def read_scores(path: str | os.PathLike) -> Recorded:
+  """Reads scores.npz.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is damaged, lacks arrays or is of another version.
+  """
+  arrays = read_arrays(path)
+  names = {field.name for field in dataclasses.fields(Recorded)} | {'schema'}
+  if not names <= arrays.keys():
+    raise ValueError(
+      f'{path} lacks {sorted(names - arrays.keys())}; give the scores.npz of a '
+      'run, or a file that scripts/estimate.py --help describes.'
+    )
+  check_schema(path, int(arrays.pop('schema')))
+  fields: dict[str, Any] = dict(arrays)
+  fields['participation'] = arrays['participation'].astype(bool)
+  fields['dim'] = int(arrays['dim'])
+  fields['delta'] = float(arrays['delta'])
+  return Recorded(**fields)
+
+
+def check_schema(path: str | os.PathLike, schema: int) -> None:
+  """Raises a ValueError unless a file is of this version of the library."""
+  if schema != SCHEMA:
+    raise ValueError(
+      f'{path} has schema={schema}, but this version of epe_jax reads {SCHEMA}. '
+      'Read it with the version that wrote it.'
+    )
+
+
+def finite(value: Any) -> Any:
+  """JSON-like values with numbers that are not finite as strings."""
   if isinstance(value, Mapping):
-    return {k: _finite(v) for k, v in value.items()}
+    return {k: finite(v) for k, v in value.items()}
   if isinstance(value, list | tuple):
-    return [_finite(v) for v in value]
+    return [finite(v) for v in value]
   if isinstance(value, float) and not math.isfinite(value):
     return {math.inf: 'Infinity', -math.inf: '-Infinity'}.get(value, 'NaN')
   return value

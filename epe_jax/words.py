@@ -31,6 +31,9 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     row = _find(result, statistic, 'two_gaussian_null')
     if row is not None:
       said.append(f'{who}: {_calibrated(row, analytic)}')
+  known = _find(result, 'own round, others removed', 'two_gaussian_null')
+  if known is not None:
+    said.append(_audited(known, analytic))
   row = _find(result, 'maximum over rounds', 'two_gaussian_fitted')
   if row is not None and result['rounds'] > 1:
     own = _find(result, 'own round', 'two_gaussian_null')
@@ -108,6 +111,16 @@ def _calibrated(row: Row, analytic: float) -> str:
       'assumes.'
     )
   return text
+
+
+def _audited(row: Row, analytic: float) -> str:
+  """What the attacker of the analytic ε found: an audit of the code itself."""
+  return (
+    'An attacker who also knows the updates of all other clients and removes '
+    f'them: ε ≈ {number(row["epsilon"])}. This is the attacker that the analytic '
+    f'ε of {number(analytic)} assumes, so that the two should agree: it audits '
+    'clipping and noise themselves.'
+  )
 
 
 def _sure(epsilon: float) -> str:

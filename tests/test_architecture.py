@@ -27,10 +27,10 @@ ORDER = [
   ['types'],
   ['canaries', 'clipping', 'clients', 'schedules'],
   ['fedavg'],
-  ['audit', 'accounting', 'gaussian_mechanism'],
+  ['audit', 'accounting', 'gaussian_mechanism', 'readings'],
   ['data', 'tasks'],
   ['results'],
-  ['checkpoint', 'metrics', 'readings'],
+  ['checkpoint', 'metrics', 'estimates', 'score_files'],
   ['build', 'experiment'],
   ['words', 'figures', 'report', 'gaussian_report'],
 ]
@@ -187,7 +187,9 @@ def test_clippings_keep_the_contract(make, key):
     audit.final_model,
     lambda c: audit.final_model(c, relative_to_init=True),
     lambda c: audit.all_iterates(c, rounds=5),
-    lambda c: audit.all_iterates(c, rounds=5, sees='delta', buffer=2),
+    lambda c: audit.all_iterates(
+      c, rounds=5, sees=('delta', 'residual'), buffer=2
+    ),
   ],
   ids=['final', 'relative', 'aggregate', 'delta'],
 )
@@ -197,11 +199,11 @@ def test_observers_keep_the_contract(make):
   params = {'theta': jnp.ones(DIM)}
   state = observer.init(params)
   v = jnp.ones(DIM)
-  new = observer.update(state, v, v, v)
+  new = observer.update(state, audit.Seen(v, v, v, v))
   same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
   assert same(new) == same(state)
   scores = observer.scores(new, params)
-  assert scores.shape in ((3,), (5, 3))
+  assert scores.shape in ((3,), (1, 5, 3), (2, 5, 3))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,15 @@ import optax
 import pytest
 from scipy import stats
 
-from epe_jax import accounting, audit, canaries, clipping, fedavg, schedules
+from epe_jax import (
+  accounting,
+  audit,
+  canaries,
+  clipping,
+  fedavg,
+  readings,
+  schedules,
+)
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon.types import Scores
 from epe_jax.types import Task
@@ -58,7 +66,9 @@ def small_run(*, buffer=3, sees='aggregate', relative_to_init=False, step=None):
   )
   observers = {
     'final': audit.final_model(set_, relative_to_init=relative_to_init),
-    'trace': audit.all_iterates(set_, rounds=ROUNDS, sees=sees, buffer=buffer),
+    'trace': audit.all_iterates(
+      set_, rounds=ROUNDS, sees=(sees,), buffer=buffer
+    ),
   }
   inner = fedavg.dp_fedavg(
     still_task(DIM),
@@ -96,10 +106,10 @@ def numpy_cosines(matrix, v):
 def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
   matrix, participation, _, _, state, scores = small_run(buffer=buffer)
   expected = numpy_cosines(matrix, numpy_aggregates(matrix, participation))
-  np.testing.assert_allclose(scores['trace'], expected, atol=1e-5)
+  np.testing.assert_allclose(scores['trace'][0], expected, atol=1e-5)
   if ROUNDS % buffer == 0:
     np.testing.assert_allclose(
-      state.observers['trace'].maximum, expected.max(axis=0), atol=1e-5
+      state.observers['trace'].maximum[0], expected.max(axis=0), atol=1e-5
     )
 
 
@@ -107,7 +117,7 @@ def test_the_running_maximum_is_over_the_rounds_scored_so_far():
   matrix, participation, _, _, state, _ = small_run(buffer=3)
   aggregates = numpy_aggregates(matrix, participation)[:6]
   np.testing.assert_allclose(
-    state.observers['trace'].maximum,
+    state.observers['trace'].maximum[0],
     numpy_cosines(matrix, aggregates).max(axis=0),
     atol=1e-5,
   )
@@ -118,7 +128,7 @@ def test_the_delta_is_what_the_server_optimizer_made_of_it():
   start = np.asarray(ravel_pytree(params)[0])
   deltas = np.diff(np.concatenate([start[None], path]), axis=0)
   np.testing.assert_allclose(
-    scores['trace'], numpy_cosines(matrix, deltas), atol=1e-4
+    scores['trace'][0], numpy_cosines(matrix, deltas), atol=1e-4
   )
 
 
@@ -218,8 +228,8 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   algorithm = audit.audited(inner, set_, participation, {'trace': observer})
   params = still_task(d).init(jax.random.key(0))
   _, state, _ = run(algorithm, params, rounds)
-  trace = np.asarray(observer.scores(state.observers['trace'], params))
-  own = audit.own_round(trace, participation)
+  trace = np.asarray(observer.scores(state.observers['trace'], params))[0]
+  own = readings.own_round(trace, participation)
 
   analytic = accounting.releases(z, delta=delta).epsilon
   estimate = gaussian.two_gaussian(
@@ -240,17 +250,68 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   assert others.std() * np.sqrt(d) == pytest.approx(1, rel=0.02)
 
 
-def test_readings_of_a_trace_by_hand():
-  trace = np.array([[0.1, 0.5], [0.3, 0.2], [0.2, 0.4]])
-  own = np.array([[1, 0], [0, 1], [1, 0]], bool)
-  np.testing.assert_allclose(audit.maximum(trace), [0.3, 0.5])
-  np.testing.assert_allclose(
-    audit.own_round(trace, own), [0.3 / np.sqrt(2), 0.2]
+@pytest.mark.parametrize('z', [0.2, 1.0])
+def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
+  """However large and aligned they are: the residual audits noise and clip."""
+  d, rounds, delta = 20_000, 400, 1e-5
+  set_ = canaries.sphere(jax.random.key(1), rounds, d)
+  participation = schedules.once_per_period(
+    np.random.default_rng(0), rounds=rounds, num=rounds
   )
-  some = np.array([[0, 1, 0, 0, 0], [0, 0, 0, 1, 0]], bool)
-  np.testing.assert_array_equal(
-    audit.lent(some), [[1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
+
+  def pull(params, batch, key):
+    del key
+    return 1e3 * params['theta'].sum() * batch['x']
+
+  task = still_task(d)._replace(loss=pull)
+  clients = 40
+  cohort = fedavg.Cohort(
+    {'x': np.ones((clients, 1, 1, 1), np.float32)},
+    np.ones((clients, 1, 1, 1), bool),
+    np.arange(clients, dtype=np.int32)[:, None],
   )
+  inner = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(0.5, momentum=0.9),
+    clipping=clipping.fixed(0.3),
+    noise_multiplier=z,
+    expected_clients=3.0,
+  )
+  observer = audit.all_iterates(
+    set_, rounds=rounds, sees=('aggregate', 'residual'), buffer=100
+  )
+  algorithm = audit.audited(inner, set_, participation, {'trace': observer})
+  params = task.init(jax.random.key(0))
+  state, step = algorithm.init(params), jax.jit(algorithm.step)
+  norms = []
+  for t in range(rounds):
+    state, info = step(
+      state, cohort, jax.random.key(t), jax.random.key(1000 + t)
+    )
+    norms.append(float(info.metrics['sum_norm']))
+  np.testing.assert_allclose(norms, 0.3 * clients, rtol=1e-3)
+  traces = np.asarray(observer.scores(state.observers['trace'], params))
+  seen, residual = (
+    readings.own_round(trace, participation) * np.sqrt(d) for trace in traces
+  )
+  # Means of 400 of variance 1; 5 standard errors.
+  assert residual.mean() == pytest.approx(
+    (z**2 + 1 / d) ** -0.5, abs=5 / np.sqrt(rounds)
+  )
+  # Who sees the aggregate alone has the other clients for extra noise.
+  sigma_eff = np.sqrt(z**2 + (clients**2 + 1) / d)
+  assert seen.mean() == pytest.approx(1 / sigma_eff, abs=5 / np.sqrt(rounds))
+  if z == 0.2:
+    assert 1 / sigma_eff < 1 / z - 1
+  analytic = accounting.releases(z, delta=delta).epsilon
+  estimate = gaussian.two_gaussian(
+    Scores(residual / np.sqrt(d), np.zeros(0), dim=d), delta=delta, std='null'
+  ).epsilon
+  slope = gaussian.epsilon_two_gaussians(
+    0, 1, 1 / z + 1 / np.sqrt(rounds), 1, delta
+  )
+  assert abs(estimate - analytic) < 3 * (slope - analytic)
 
 
 def test_what_does_not_fit_together_is_refused():
@@ -268,11 +329,7 @@ def test_what_does_not_fit_together_is_refused():
   wrong_size = audit.audited(inner, set_, np.zeros((3, 4), bool), {})
   with pytest.raises(ValueError, match='dim=60, but the model has 61'):
     wrong_size.init(still_task(DIM + 1).init(jax.random.key(0)))
-  with pytest.raises(ValueError, match="sees='loss'"):
-    audit.all_iterates(set_, rounds=3, sees='loss')
+  with pytest.raises(ValueError, match=r"sees=\('loss',\)"):
+    audit.all_iterates(set_, rounds=3, sees=('loss',))
   with pytest.raises(ValueError, match='buffer=0'):
     audit.all_iterates(set_, rounds=3, buffer=0)
-  with pytest.raises(ValueError, match='all zeros'):
-    audit.lent(np.zeros((2, 2), bool))
-  with pytest.raises(ValueError, match='no round for canary 1'):
-    audit.own_round(np.zeros((2, 2)), np.array([[1, 0], [0, 0]], bool))

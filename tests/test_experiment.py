@@ -57,18 +57,24 @@ def test_a_run_writes_what_it_promises(finished):
     (row['threat_model'], row['statistic']) for row in result['estimates']
   } == {
     ('final model', 'cosine with the final model'),
-    ('all iterates', 'own round'),
     ('all iterates', 'maximum over rounds'),
+    ('all iterates', 'likelihood over rounds'),
+    ('all iterates', 'own round'),
+    ('all iterates, other updates known', 'own round, others removed'),
   }
   for row in result['estimates']:
     assert row['epsilon'] >= 0
-    assert row['confidence'] is None
+    assert row['confidence'] in (None, 0.95)
     quantiles = row['floor_quantiles']
-    assert 0 <= quantiles['5'] <= quantiles['50'] <= quantiles['95']
-  scores = results.read_arrays(workdir / 'scores.npz')
-  assert scores['trace'].shape == scores['participation'].shape == (6, 40)
-  assert scores['final'].shape == (40,)
-  assert scores['observed'].sum() == 20
+    assert (quantiles is None) == (row['floor'] is None)
+    if quantiles:
+      assert 0 <= quantiles['5'] <= quantiles['50'] <= quantiles['95']
+  scores = results.read_scores(workdir / 'scores.npz')
+  assert scores.trace.shape == scores.residual.shape == (6, 40)
+  assert scores.participation.shape == (6, 40)
+  assert scores.expected.shape == (6,)
+  assert scores.final.shape == (40,)
+  assert scores.observed.sum() == 20
   lines = (workdir / 'metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == list(range(7))
   assert json.loads(lines[-1])['test_accuracy'] == result['accuracy']
@@ -76,13 +82,13 @@ def test_a_run_writes_what_it_promises(finished):
 
 def test_observed_canaries_stand_out_in_their_own_round(finished):
   workdir, result = finished
-  scores = results.read_arrays(workdir / 'scores.npz')
+  scores = results.read_scores(workdir / 'scores.npz')
   root_d = np.sqrt(result['dim'])
-  own = scores['participation'].astype(bool)
+  own = scores.participation
   # sqrt(d) cos has mean 1 / sigma_eff, about 5 for z = 0.2, and variance 1.
-  assert (scores['trace'][own] * root_d).mean() > 3
+  assert (scores.trace[own] * root_d).mean() > 3
   # 220 null cosines: the mean of their squares is 1 up to 5 sqrt(2 / 220).
-  null = scores['trace'][~own] * root_d
+  null = scores.trace[~own] * root_d
   assert abs(np.mean(null**2) - 1) < 5 * np.sqrt(2 / null.size)
 
 
@@ -214,7 +220,7 @@ def test_fresh_noise_is_repeated_by_a_run_that_goes_on_and_never_kept(
     ({'clipping.kind': 'none'}, r"clipping\.kind='none'"),
     ({'clipping.initial': 0.0}, 'initial=0.0'),
     ({'divisor': 'half'}, "divisor='half'"),
-    ({'audit.sees': 'loss'}, "sees='loss'"),
+    ({'audit.sees': 'loss'}, r"sees=\('loss'"),
     ({'audit.delta': 1.0}, r'audit\.delta=1.0'),
     ({'data.num_clients': 5000}, 'num_clients=5000'),
     ({'evaluate_every': 0}, 'evaluate_every=0'),

@@ -112,3 +112,10 @@ def test_the_newest_checkpoint_that_can_be_read_comes_back(tmp_path):
   assert rounds == 6
   np.testing.assert_array_equal(restored.params['w'], [6, 6, 6])
   damaged.close()
+  for path in (tmp_path / 'c' / '6').rglob('*'):
+    if path.is_file():
+      path.write_bytes(b'')
+  ruined = checkpoint.checkpoints(tmp_path / 'c')
+  with pytest.raises(ValueError, match='none of the checkpoints'):
+    ruined.restore(state(0))
+  ruined.close()

@@ -364,3 +364,85 @@ def test_importing_the_package_does_not_import_jax():
     "sys.exit(any(m.split('.')[0] in ('jax', 'jaxlib') for m in sys.modules))"
   )
   assert subprocess.run([sys.executable, '-c', code]).returncode == 0
+
+
+def test_pooled_spread_is_that_of_both_groups_around_their_means():
+  rng = np.random.default_rng(0)
+  scores = Scores(rng.normal(3, 1, 70), rng.normal(-1, 1.2, 110))
+  centred = np.concatenate(
+    [
+      scores.observed - scores.observed.mean(),
+      scores.unobserved - scores.unobserved.mean(),
+    ]
+  )
+  std = np.sqrt(np.mean(centred**2))
+  estimate = gaussian.two_gaussian(scores, delta=1e-5, std='pooled')
+  expected = gaussian.epsilon_two_gaussians(
+    scores.unobserved.mean(), std, scores.observed.mean(), std, 1e-5
+  )
+  assert estimate.epsilon == pytest.approx(expected, rel=1e-12)
+  assert estimate.method == 'two_gaussian_pooled'
+  with pytest.raises(ValueError, match="use std='null', or dim=None"):
+    gaussian.two_gaussian(
+      Scores(np.array([0.1, 0.2]), np.array([0.0]), dim=100),
+      delta=1e-5,
+      std='pooled',
+    )
+  with pytest.raises(ValueError, match='all equal in each group'):
+    gaussian.two_gaussian(
+      Scores(np.full(9, 0.1), np.zeros(9)), delta=1e-5, std='pooled'
+    )
+  one_with_spread = Scores(np.full(9, 0.1), np.array([0.0, 1.0]))
+  assert np.isfinite(
+    gaussian.two_gaussian(one_with_spread, delta=1e-5, std='pooled').epsilon
+  )
+
+
+def test_pooling_scatters_less_where_only_the_mean_shifts():
+  rng = np.random.default_rng(1)
+  scores = Scores(rng.normal(1, 1, (300, 200)), rng.normal(size=(300, 200)))
+  exact = gaussian.epsilon_two_gaussians(0, 1, 1, 1, 1e-5)
+  error = {
+    std: gaussian.two_gaussian(scores, delta=1e-5, std=std).epsilon - exact
+    for std in ('fitted', 'null', 'pooled')
+  }
+  assert error['pooled'].std() < error['null'].std() < error['fitted'].std()
+  assert abs(error['pooled'].mean()) < 5 * error['pooled'].std() / np.sqrt(300)
+  assert error['fitted'].mean() > 0.5
+
+
+@pytest.mark.parametrize('std', ['fitted', 'pooled', 'null'])
+def test_directions_and_curves_are_the_same_two_gaussians(std):
+  rng = np.random.default_rng(2)
+  scores = Scores(rng.normal(1, 1.4, (3, 60)), rng.normal(size=(3, 80)))
+  deltas = 10.0 ** -np.arange(1, 10)
+  curve = {
+    direction: gaussian.epsilon_curve(
+      scores, deltas, std=std, direction=direction
+    )
+    for direction in ('max', 'forward', 'backward')
+  }
+  assert curve['max'].shape == (3, 9)
+  np.testing.assert_array_equal(
+    curve['max'], np.maximum(curve['forward'], curve['backward'])
+  )
+  assert np.all(np.diff(curve['max']) > 0)
+  for direction, values in curve.items():
+    estimate = gaussian.two_gaussian(
+      scores, delta=1e-5, std=std, direction=direction
+    )
+    np.testing.assert_array_equal(estimate.epsilon, values[:, 4])
+  assert estimate.method == f'two_gaussian_{std}_backward'
+
+
+def test_the_wider_gaussian_is_told_from_the_narrower_more_easily():
+  # Observed scores spread more: an outlier gives away that a canary took part.
+  scores = Scores(normal_scores(0, 3, 100), normal_scores(0, 1, 100))
+  forward, backward = (
+    gaussian.two_gaussian(scores, delta=1e-5, direction=direction).epsilon
+    for direction in ('forward', 'backward')
+  )
+  assert forward < np.log(3) + 1e-9 < backward
+  # The type checker, active in tests, refuses a wrong word first.
+  with pytest.raises((ValueError, TypeError), match="'both'"):
+    gaussian.two_gaussian(scores, delta=1e-5, direction='both')

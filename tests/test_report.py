@@ -1,6 +1,7 @@
 """What a person sees of a finished audit: its table, words and figures."""
 
 import copy
+import dataclasses
 import json
 import math
 import pathlib
@@ -107,12 +108,15 @@ def _recorded(
   seen = np.arange(k) < observed
   cosines = rng.standard_normal((rounds, k)) + shift * participation
   final = rng.standard_normal(k) + shift * seen
-  return figures.Recorded(
-    (final / np.sqrt(dim)).astype(np.float32),
-    (cosines / np.sqrt(dim)).astype(np.float32),
-    participation,
-    seen,
-    dim,
+  trace = (cosines / np.sqrt(dim)).astype(np.float32)
+  return results.Recorded(
+    final=(final / np.sqrt(dim)).astype(np.float32),
+    trace=trace,
+    residual=trace,
+    expected=np.full(rounds, shift / np.sqrt(dim), np.float32),
+    participation=participation,
+    dim=dim,
+    delta=1e-5,
   )
 
 
@@ -128,12 +132,7 @@ def _metrics(rounds):
 def _finished_run(folder, result=None, **recorded):
   folder.mkdir(parents=True, exist_ok=True)
   run = _recorded(**recorded)
-  arrays = run._asdict() | {
-    'participation': run.participation.astype(np.uint8),
-    'dim': np.int64(run.dim),
-    'schema': np.int64(results.SCHEMA),
-  }
-  results.write_arrays(folder / 'scores.npz', arrays)
+  results.write_scores(folder / 'scores.npz', run)
   results.write_json(folder / 'result.json', result or _result())
   lines = [json.dumps(r) + '\n' for r in _metrics(len(run.trace))]
   (folder / 'metrics.jsonl').write_text(''.join(lines))
@@ -429,7 +428,7 @@ def test_unobserved_canaries_are_read_in_the_rounds_of_observed_ones():
   recorded = _recorded(observed=3, unobserved=5, repetitions=2)
   rounds = np.arange(20.0, dtype=np.float32)
   # A cosine that tells its round: scores are then sums of rounds.
-  recorded = recorded._replace(trace=np.tile(rounds[:, None], 8))
+  recorded = dataclasses.replace(recorded, trace=np.tile(rounds[:, None], 8))
   pair = figures.own_rounds(recorded)
   own = [rounds[recorded.participation[:, j]].sum() for j in range(3)]
   np.testing.assert_allclose(pair.observed, np.array(own) / np.sqrt(2))

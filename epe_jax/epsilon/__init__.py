@@ -6,29 +6,66 @@ is a pure function `(scores, *, delta, ...) -> Estimate` that works on the last
 axis of the scores and broadcasts over the others.
 """
 
+from epe_jax.epsilon import bootstrap, lower_bound, one_run
+from epe_jax.epsilon.attack import auroc, best_accuracy, roc, tpr_at_fpr
+from epe_jax.epsilon.diagnostics import (
+  anderson_darling,
+  effective_dimension,
+  gaussianity,
+  warning,
+)
 from epe_jax.epsilon.floor import draw_null, noise_floor
 from epe_jax.epsilon.gaussian import (
+  epsilon_curve,
   epsilon_one_direction,
   epsilon_two_gaussians,
   log_delta_one_direction,
   two_gaussian,
 )
 from epe_jax.epsilon.null import CosineNull
+from epe_jax.epsilon.parametric import gaussian_lower_bound
+from epe_jax.epsilon.strategies import (
+  Band,
+  Bonferroni,
+  Explicit,
+  MultiSplit,
+  Split,
+  Uncorrected,
+)
 from epe_jax.epsilon.threshold import eps_lo, jeffreys_upper, max_threshold
 from epe_jax.epsilon.types import Estimate, Floor, Scores
 
 __all__ = [
+  'Band',
+  'Bonferroni',
   'CosineNull',
   'Estimate',
+  'Explicit',
   'Floor',
+  'MultiSplit',
   'Scores',
+  'Split',
+  'Uncorrected',
+  'anderson_darling',
+  'auroc',
+  'best_accuracy',
+  'bootstrap',
   'draw_null',
+  'effective_dimension',
   'eps_lo',
+  'epsilon_curve',
   'epsilon_one_direction',
   'epsilon_two_gaussians',
+  'gaussian_lower_bound',
+  'gaussianity',
   'jeffreys_upper',
   'log_delta_one_direction',
+  'lower_bound',
   'max_threshold',
   'noise_floor',
+  'one_run',
+  'roc',
+  'tpr_at_fpr',
   'two_gaussian',
+  'warning',
 ]

@@ -115,7 +115,8 @@ def two_gaussian(
   scores: Scores,
   *,
   delta: float,
-  std: Literal['fitted', 'null'] = 'fitted',
+  std: Literal['fitted', 'pooled', 'null'] = 'fitted',
+  direction: Literal['max', 'forward', 'backward'] = 'max',
 ) -> Estimate:
   """The paper's estimate: ε between the null and the observed Gaussian.
 
@@ -127,29 +128,77 @@ def two_gaussian(
     biases ε upwards, because at small δ ε is smallest at equal stds;
   - 'null': the null's. It is calibrated when taking part shifts a score and
     leaves its spread alone, as in Algorithm 1, and it is the reading that
-    reproduces the table of the paper.
+    reproduces the table of the paper;
+  - 'pooled': one of both groups, each around its own mean, for both Gaussians.
+    It makes the same assumption as 'null' and uses all scores, so it scatters
+    less where the null is not known exactly. Where it is known there is nothing
+    to pool.
 
   Args:
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
     std: which standard deviation the observed Gaussian has.
+    direction: 'forward' bounds the probabilities of the null Gaussian by those
+      of the observed one, 'backward' the other way round, 'max' is the larger
+      ε: that of (ε, δ)-DP when a canary may be added or removed.
 
   Returns:
     A point estimate, confidence None: it bounds nothing.
 
   Raises:
-    ValueError: if a fitted standard deviation is zero.
+    ValueError: if a fitted standard deviation is zero, or if std='pooled' and
+      `scores.dim` is given.
   """
   check_delta(delta)
-  if std not in ('fitted', 'null'):
-    raise ValueError(f"std={std!r} is neither 'fitted' nor 'null'.")
-  mean0, std0 = null_gaussian(scores)
-  if std == 'null':
-    mean1, std1 = np.mean(scores.observed, axis=-1), std0
+  epsilon = epsilon_curve(
+    scores, np.array([delta]), std=std, direction=direction
+  )
+  method = f'two_gaussian_{std}'
+  if direction != 'max':
+    method = f'{method}_{direction}'
+  return Estimate(
+    scalar_or_array(epsilon[..., 0]), delta, method, confidence=None
+  )
+
+
+def epsilon_curve(
+  scores: Scores,
+  deltas: Float[np.ndarray, 'm'],
+  *,
+  std: Literal['fitted', 'pooled', 'null'] = 'fitted',
+  direction: Literal['max', 'forward', 'backward'] = 'max',
+) -> Float[np.ndarray, '*batch m']:
+  """ε(δ) of the two-Gaussian estimate: the whole privacy curve of an audit.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    deltas: values of δ, each in (0, 1).
+    std: as in `two_gaussian`.
+    direction: as in `two_gaussian`.
+
+  Returns:
+    ε at each δ, after the leading axes of the scores: point estimates.
+
+  Raises:
+    ValueError: as `two_gaussian`, or if a δ is out of range.
+
+  >>> scores = Scores(np.array([0.5, 1.5, 2.5]), np.array([-1.0, 0.0, 1.0]))
+  >>> epsilon_curve(scores, np.array([1e-9, 1e-5, 1e-1]), std='pooled').round(2)
+  array([12.26,  9.01,  3.3 ])
+  """
+  if direction not in ('max', 'forward', 'backward'):
+    raise ValueError(
+      f"direction={direction!r} is neither 'max', 'forward' nor 'backward'."
+    )
+  moments = [np.asarray(x)[..., None] for x in _two_gaussians(scores, std)]
+  mean0, std0, mean1, std1 = moments
+  if direction == 'forward':
+    epsilon = epsilon_one_direction(mean0, std0, mean1, std1, deltas)
+  elif direction == 'backward':
+    epsilon = epsilon_one_direction(mean1, std1, mean0, std0, deltas)
   else:
-    mean1, std1 = fitted_gaussian('observed', scores.observed)
-  epsilon = epsilon_two_gaussians(mean0, std0, mean1, std1, delta)
-  return Estimate(epsilon, delta, f'two_gaussian_{std}', confidence=None)
+    epsilon = epsilon_two_gaussians(mean0, std0, mean1, std1, deltas)
+  return np.asarray(epsilon)
 
 
 def null_gaussian(
@@ -200,6 +249,39 @@ def fitted_gaussian(
       f'their standard deviation is 0 and ε is undefined: {cure}.'
     )
   return np.asarray(np.mean(values, axis=-1)), np.asarray(std)
+
+
+def _two_gaussians(scores, std):
+  """Mean and std of the null Gaussian, then those of the observed one."""
+  if std == 'null':
+    mean0, std0 = null_gaussian(scores)
+    return mean0, std0, np.mean(scores.observed, axis=-1), std0
+  if std == 'fitted':
+    return *null_gaussian(scores), *fitted_gaussian('observed', scores.observed)
+  if std != 'pooled':
+    raise ValueError(f"std={std!r} is neither 'fitted', 'pooled' nor 'null'.")
+  if scores.dim is not None:
+    raise ValueError(
+      f"std='pooled' estimates one spread from both groups, but dim={scores.dim}"
+      " gives it exactly: use std='null', or dim=None to ignore the exact law."
+    )
+  return _pooled(scores.observed, scores.unobserved)
+
+
+def _pooled(observed, unobserved):
+  groups = (unobserved, observed)
+  means = [np.mean(x, axis=-1) for x in groups]
+  total = sum(x.shape[-1] for x in groups)
+  variance = sum(np.var(x, axis=-1) * (x.shape[-1] / total) for x in groups)
+  spread = np.maximum(*(np.ptp(x, axis=-1) for x in groups))
+  # Equal scores may show a rounding error as their spread.
+  std = np.where(spread > 0, np.sqrt(variance), 0.0)
+  if not np.all(std > 0):
+    raise ValueError(
+      'the scores of an audit are all equal in each group, so their pooled '
+      'standard deviation is 0 and ε is undefined: use more canaries.'
+    )
+  return means[0], std, means[1], std
 
 
 def _checked(mean0, std0, mean1, std1, **last):

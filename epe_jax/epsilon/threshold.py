@@ -22,9 +22,9 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import gaussian, null
+from epe_jax.epsilon.intervals import jeffreys_upper
 from epe_jax.epsilon.types import (
   Estimate,
-  Real,
   Scores,
   check_delta,
   scalar_or_array,
@@ -64,16 +64,16 @@ def eps_lo(
   Jeffreys limit, Zanella-Béguelin et al. (2022).
   """
   check_delta(delta)
-  threshold, misses = _thresholds(scores.observed)
+  threshold, misses = realisable(scores.observed)
   fnr = jeffreys_upper(misses, scores.observed.shape[-1], significance)
   if scores.dim is None:
-    alarms = _at_least(scores.unobserved, threshold)
+    alarms = at_least(scores.unobserved, threshold)
     log_fpr = np.log(
       jeffreys_upper(alarms, scores.unobserved.shape[-1], significance)
     )
   else:
-    log_fpr = null.CosineNull(scores.dim).logsf(threshold)
-  epsilon = np.max(_epsilon_at(log_fpr, np.log(fnr), delta), axis=-1)
+    log_fpr = np.asarray(null.CosineNull(scores.dim).logsf(threshold))
+  epsilon = np.max(epsilon_at(log_fpr, np.log(fnr), delta), axis=-1)
   return Estimate(scalar_or_array(epsilon), delta, 'eps_lo', confidence=None)
 
 
@@ -117,76 +117,81 @@ def max_threshold(
   return Estimate(scalar_or_array(epsilon), delta, method, confidence=None)
 
 
-def jeffreys_upper(
-  count: Real, trials: int, significance: float
-) -> float | Float[np.ndarray, '...']:
-  """One-sided Jeffreys upper limit of a proportion.
-
-  The 1 - significance quantile of Beta(count + 1/2, trials - count + 1/2), the
-  posterior from Jeffreys' prior.
-
-  Args:
-    count: number of events, integers in [0, trials].
-    trials: number of trials, >= 1.
-    significance: chance that the limit is below the proportion, in (0, 1).
-
-  Returns:
-    The limit, in (0, 1), with the shape of `count`.
-
-  >>> round(jeffreys_upper(0, 1000, 0.05), 6)
-  0.001918
-  """
-  if not 0 < significance < 1:
-    raise ValueError(f'significance={significance!r} must lie in (0, 1).')
-  counts = np.arange(trials + 1)
-  # Limits depend on the count alone: one table serves all audits.
-  table = special.betainccinv(counts + 0.5, trials - counts + 0.5, significance)
-  return scalar_or_array(table[np.asarray(count)])
-
-
-def _thresholds(
+def realisable(
   observed: Float[np.ndarray, '*batch n'],
 ) -> tuple[Float[np.ndarray, '*batch n'], Int[np.ndarray, '*batch n']]:
-  """Sorted observed scores, and how many are strictly below each."""
+  """The thresholds worth trying: sorted observed scores, and their misses.
+
+  Args:
+    observed: scores, [*batch, n].
+
+  Returns:
+    The scores in increasing order, and how many are strictly below each.
+  """
   ordered = np.sort(observed, axis=-1)
   index = np.broadcast_to(np.arange(ordered.shape[-1]), ordered.shape)
   first = np.diff(ordered, axis=-1, prepend=-np.inf) > 0
   return ordered, np.maximum.accumulate(np.where(first, index, 0), axis=-1)
 
 
-def _at_least(
+def at_least(
   scores: Float[np.ndarray, '*batch n'],
   threshold: Float[np.ndarray, '*batch m'],
 ) -> Int[np.ndarray, '*batch m']:
-  """How many scores of an audit are at least each of its thresholds."""
+  """How many scores of an audit are at least each of its thresholds.
+
+  Args:
+    scores: [*batch, n].
+    threshold: [*batch, m].
+
+  Returns:
+    Counts in [0, n].
+  """
   ordered = np.sort(scores, axis=-1).reshape(-1, scores.shape[-1])
   levels = threshold.reshape(-1, threshold.shape[-1])
   below = [np.searchsorted(o, t) for o, t in zip(ordered, levels)]
   return scores.shape[-1] - np.reshape(below, threshold.shape)
 
 
-def _epsilon_at(log_fpr, log_fnr, delta):
-  """Equation (1) and 0, from log rates; a rate of 0 makes it infinite."""
+def epsilon_at(
+  log_fpr: Float[np.ndarray, '...'],
+  log_fnr: Float[np.ndarray, '...'],
+  delta: float,
+  *,
+  one_sided: bool = False,
+) -> Float[np.ndarray, '...']:
+  """Equation (1) and 0, from log rates; a rate of 0 makes it infinite.
+
+  Args:
+    log_fpr: log of the false positive rate, or of an upper limit of it.
+    log_fnr: the same of the false negative rate; broadcasts.
+    delta: δ.
+    one_sided: only log (1 - δ - FNR)/FPR.
+
+  Returns:
+    ε >= 0 at each threshold.
+  """
 
   def one_direction(log_kept, log_lost):
     share = 1 - delta - np.exp(log_lost)
     log_share = np.log(np.where(share > 0, share, 1.0))
     return np.where(share > 0, log_share - log_kept, 0.0)
 
-  forward = one_direction(log_fpr, log_fnr)
-  backward = one_direction(log_fnr, log_fpr)
-  return np.maximum(np.maximum(forward, backward), 0.0)
+  forward = np.maximum(one_direction(log_fpr, log_fnr), 0.0)
+  if one_sided:
+    return forward
+  return np.maximum(forward, one_direction(log_fnr, log_fpr))
 
 
 def _empirical_rates(scores, delta):
-  threshold, misses = _thresholds(scores.observed)
+  threshold, misses = realisable(scores.observed)
   log_fnr = np.log((misses + 0.5) / (scores.observed.shape[-1] + 1))
   if scores.dim is None:
-    alarms = _at_least(scores.unobserved, threshold)
+    alarms = at_least(scores.unobserved, threshold)
     log_fpr = np.log((alarms + 0.5) / (scores.unobserved.shape[-1] + 1))
   else:
-    log_fpr = null.CosineNull(scores.dim).logsf(threshold)
-  return np.max(_epsilon_at(log_fpr, log_fnr, delta), axis=-1)
+    log_fpr = np.asarray(null.CosineNull(scores.dim).logsf(threshold))
+  return np.max(epsilon_at(log_fpr, log_fnr, delta), axis=-1)
 
 
 def _gaussian_rates(scores, delta):

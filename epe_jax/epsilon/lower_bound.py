@@ -1,0 +1,292 @@
+"""Lower bounds of ε that keep their word, from thresholds on the score.
+
+A bound is made of three choices:
+
+- thresholds, at each of which the canaries scoring at least t are guessed "in";
+- an interval, which turns counts of false positives and false negatives into
+  upper limits of their rates (`intervals`);
+- a way to pay for having looked at many thresholds, the classes of
+  `strategies`.
+
+Whatever is chosen, canaries of an audit must score independently.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from epe_jax.epsilon import band, intervals, null, threshold
+from epe_jax.epsilon.strategies import (
+  Band,
+  Bonferroni,
+  Explicit,
+  Multiplicity,
+  MultiSplit,
+  Split,
+  Uncorrected,
+)
+from epe_jax.epsilon.types import (
+  Estimate,
+  Scores,
+  check_delta,
+  scalar_or_array,
+)
+
+Interval = Literal['clopper_pearson', 'jeffreys', 'katz']
+
+
+_BAND = Band()
+# Of these many thresholds that are tried, the best is as good as of a million.
+_CANDIDATES = 2000
+
+
+def lower_bound(
+  scores: Scores,
+  *,
+  delta: float,
+  significance: float = 0.05,
+  interval: Interval = 'clopper_pearson',
+  multiplicity: Multiplicity = _BAND,
+  one_sided: bool = True,
+) -> Estimate:
+  """Lower bound of ε that exceeds the truth with probability <= significance.
+
+  At a threshold with upper limits a of the FPR and b of the FNR, ε is at least
+
+    log (1 - δ - b)/a,  and, two-sided, also  log (1 - δ - a)/b.
+
+  The two limits fail with probability significance/2 each, whichever direction
+  is used. If `scores.dim` is given, a is exactly the survival function of the
+  cosine and b has the whole significance; unobserved scores are not needed. The
+  Katz interval has one limit for the ratio, and one for each direction.
+
+  Only thresholds equal to a score count, and tied scores fall on one side.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    interval: how limits are made from counts. Only 'clopper_pearson' keeps its
+      word at every rate; 'jeffreys' and 'katz' are approximations.
+    multiplicity: how the choice of the threshold is paid for.
+    one_sided: only the first of the two directions. The second helps if the
+      unobserved scores have a lower tail that no observed score reaches.
+
+  Returns:
+    The bound, >= 0. Its confidence is 1 - significance, or None if `interval`
+    or `multiplicity` gives no guarantee.
+
+  Raises:
+    ValueError: for settings out of range, 'katz' with a band, and a split of
+      fewer than two canaries of a kind.
+
+  Source: Jagielski et al. (2020); equation (1) of Andrew et al. (ICLR 2024).
+
+  >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
+  >>> bound = lower_bound(scores, delta=1e-5)
+  >>> round(bound.epsilon, 2), bound.confidence
+  (4.92, 0.95)
+  """
+  check_delta(delta)
+  intervals.check_significance(significance)
+  _check_interval(interval, multiplicity, scores)
+  rule = _Rule(interval, delta, one_sided)
+  match multiplicity:
+    case Uncorrected():
+      epsilon, _ = _best(rule, scores, significance)
+    case Band():
+      epsilon, _ = _best(rule._replace(interval='band'), scores, significance)
+    case Bonferroni(num):
+      epsilon = _at_ranks(rule, scores, significance, num)
+    case Explicit(thresholds):
+      epsilon = _at_given(rule, scores, significance, thresholds)
+    case Split(seed, fraction):
+      rng = np.random.default_rng(seed)
+      epsilon = _held_out(rule, scores, significance, fraction, rng)
+    case MultiSplit(seed, num, fraction):
+      seeds = _split_seeds(seed, num)
+      bounds = [
+        _held_out(rule, scores, significance / 2, fraction, rng)
+        for rng in map(np.random.default_rng, seeds)
+      ]
+      epsilon = np.median(bounds, axis=0)
+  keeps = interval == 'clopper_pearson' and multiplicity != Uncorrected()
+  name = type(multiplicity).__name__.lower()
+  return Estimate(
+    scalar_or_array(epsilon),
+    delta,
+    f'{interval}_{name}',
+    confidence=1 - significance if keeps else None,
+  )
+
+
+class _Rule(NamedTuple):
+  """How counts at a threshold become an ε."""
+
+  interval: str
+  delta: float
+  one_sided: bool
+
+
+_UPPER = {
+  'clopper_pearson': intervals.clopper_pearson_upper,
+  'jeffreys': intervals.jeffreys_upper,
+  'band': band.upper_limit,
+}
+
+
+def _at(rule, scores, thresholds, misses, alarms, significance):
+  """ε at each threshold [*batch, m], from counts of the same shape."""
+  num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
+  if rule.interval == 'katz':
+    return _katz(rule, misses, num, alarms, num_null, significance)
+  upper = _UPPER[rule.interval]
+  if scores.dim is None:
+    significance = significance / 2
+    log_fpr = np.log(upper(alarms, num_null, significance))
+  else:
+    log_fpr = np.asarray(null.CosineNull(scores.dim).logsf(thresholds))
+  log_fnr = np.log(upper(misses, num, significance))
+  return threshold.epsilon_at(
+    log_fpr, log_fnr, rule.delta, one_sided=rule.one_sided
+  )
+
+
+def _katz(rule, misses, num, alarms, num_null, significance):
+  share = significance if rule.one_sided else significance / 2
+  limit = functools.partial(
+    intervals.katz_log_lower, significance=share, delta=rule.delta
+  )
+  epsilon = limit(num - misses, num, alarms, num_null)
+  if not rule.one_sided:
+    backward = limit(num_null - alarms, num_null, misses, num)
+    epsilon = np.maximum(epsilon, backward)
+  return np.maximum(epsilon, 0.0)
+
+
+def _best(rule, scores, significance, most=None):
+  """The largest ε over realisable thresholds, and the threshold of it."""
+  thresholds, misses = threshold.realisable(scores.observed)
+  if most is not None and most < thresholds.shape[-1]:
+    kept = _spaced_ranks(thresholds.shape[-1], most, one_sided=False) - 1
+    thresholds, misses = thresholds[..., kept], misses[..., kept]
+  alarms = _alarms(scores, thresholds)
+  epsilon = _at(rule, scores, thresholds, misses, alarms, significance)
+  best = np.argmax(epsilon, axis=-1, keepdims=True)
+  return (
+    np.take_along_axis(epsilon, best, axis=-1)[..., 0],
+    np.take_along_axis(thresholds, best, axis=-1),
+  )
+
+
+def _alarms(scores, thresholds):
+  if scores.dim is not None:
+    return None
+  return threshold.at_least(scores.unobserved, thresholds)
+
+
+def _at_ranks(rule, scores, significance, num):
+  """Bonferroni: thresholds at ranks fixed before any score was seen."""
+  if num < 1:
+    raise ValueError(f'num_thresholds={num} must be at least 1.')
+  if scores.dim is not None:
+    size = scores.observed.shape[-1]
+    rank = _spaced_ranks(size, num, rule.one_sided)
+    thresholds = np.sort(scores.observed, axis=-1)[..., size - rank]
+    misses, alarms = np.broadcast_to(size - rank, thresholds.shape), None
+  else:
+    size = scores.unobserved.shape[-1]
+    rank = _spaced_ranks(size, num, rule.one_sided)
+    # "In" is a score strictly above the unobserved one of this rank, which
+    # rank - 1 unobserved scores are: fewer if tied, but then not by chance.
+    at = np.sort(scores.unobserved, axis=-1)[..., size - rank]
+    thresholds = np.nextafter(at, np.inf)
+    misses = _misses(scores, thresholds)
+    alarms = np.broadcast_to(rank - 1, thresholds.shape)
+  share = significance / len(rank)
+  return np.max(_at(rule, scores, thresholds, misses, alarms, share), axis=-1)
+
+
+def _spaced_ranks(size, num, one_sided):
+  """At most `num` ranks from the top, dense there, two-sided at both ends."""
+  if one_sided:
+    return np.unique(np.geomspace(1, size, num).round().astype(int))
+  top = np.geomspace(1, (size + 1) / 2, (num + 1) // 2).round().astype(int)
+  return np.unique(np.concatenate([top, size + 1 - top]))[:num]
+
+
+def _misses(scores, thresholds):
+  num = scores.observed.shape[-1]
+  return num - threshold.at_least(scores.observed, thresholds)
+
+
+def _at_given(rule, scores, significance, thresholds):
+  """ε at thresholds that do not depend on the scores, corrected for number."""
+  given = np.asarray(thresholds, dtype=np.float64)
+  if not given.size or not np.all(np.isfinite(given)):
+    raise ValueError(
+      f'thresholds={thresholds!r} must be one or more finite numbers.'
+    )
+  each = np.broadcast_to(given, (*scores.observed.shape[:-1], len(given)))
+  misses, alarms = _misses(scores, each), _alarms(scores, each)
+  share = significance / len(given)
+  return np.max(_at(rule, scores, each, misses, alarms, share), axis=-1)
+
+
+def _held_out(rule, scores, significance, fraction, rng):
+  """ε of some canaries at the threshold that is best for the others."""
+  if not 0 < fraction < 1:
+    raise ValueError(f'fraction={fraction} must lie strictly between 0 and 1.')
+  choose, bound = zip(
+    _partition(rng, 'observed', scores.observed, fraction),
+    _partition(rng, 'unobserved', scores.unobserved, fraction),
+  )
+  _, best = _best(rule, _subset(scores, choose), significance, _CANDIDATES)
+  held_out = _subset(scores, bound)
+  counts = _misses(held_out, best), _alarms(held_out, best)
+  return _at(rule, held_out, best, *counts, significance)[..., 0]
+
+
+def _partition(rng, name, values, fraction):
+  size = values.shape[-1]
+  first = int(size * fraction)
+  if size and not 0 < first < size:
+    raise ValueError(
+      f'fraction={fraction} of {size} {name} scores leaves one part empty; '
+      'use more canaries or multiplicity=Band().'
+    )
+  order = rng.permutation(size)
+  return values[..., order[:first]], values[..., order[first:]]
+
+
+def _subset(scores, groups):
+  observed, unobserved = groups
+  return dataclasses.replace(scores, observed=observed, unobserved=unobserved)
+
+
+def _split_seeds(seed, num):
+  if num < 1:
+    raise ValueError(f'num_splits={num} must be at least 1.')
+  rng = np.random.default_rng(seed)
+  return rng.integers(np.iinfo(np.int64).max, size=num)
+
+
+def _check_interval(interval, multiplicity, scores):
+  if interval not in (*_UPPER, 'katz') or interval == 'band':
+    raise ValueError(
+      f"interval={interval!r} is none of 'clopper_pearson', 'jeffreys', 'katz'."
+    )
+  if interval != 'clopper_pearson' and multiplicity == Band():
+    raise ValueError(
+      f'interval={interval!r} has no band over all thresholds. Use '
+      "interval='clopper_pearson' or another multiplicity."
+    )
+  if interval == 'katz' and scores.dim is not None:
+    raise ValueError(
+      "interval='katz' is for a ratio of two counted rates, but dim="
+      f"{scores.dim} makes the FPR exact. Use interval='clopper_pearson'."
+    )

@@ -1,0 +1,331 @@
+"""Lower bounds on ε from canaries included by independent fair coins.
+
+An attacker sees one trained model and guesses of some of the m canaries whether
+they took part. If each did by its own fair coin, then (ε, δ)-DP limits how many
+guesses can be right, so many right ones refute a small ε. No second model and
+no assumption about the scores is needed.
+
+The attacker guesses "in" for the k₊ highest scores and "out" for the k₋ lowest.
+Both numbers must be chosen before the scores are seen. Several choices may be
+tried: each is then tested at an equal share of the significance (Bonferroni).
+Where scores tie at the edge, the guesses that are wrong are made first: no rule
+for breaking ties that ignores the truth does worse.
+
+Sources: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run"
+(NeurIPS 2023, arXiv:2305.08846), Theorem 5.2 and appendix D; Mahloujifar, Melis,
+Chaudhuri, "Auditing f-differential privacy in one run" (ICML 2025,
+arXiv:2410.22235).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+import numpy as np
+from scipy import optimize, special, stats
+
+from epe_jax.epsilon import gaussian
+from epe_jax.epsilon.types import (
+  Estimate,
+  Scores,
+  check_delta,
+  scalar_or_array,
+)
+
+
+class Guesses(NamedTuple):
+  """How many of the highest scores are guessed in, of the lowest out."""
+
+  k_plus: int
+  k_minus: int
+
+
+def one_run(
+  scores: Scores,
+  *,
+  delta: float,
+  significance: float = 0.05,
+  guesses: Sequence[tuple[int, int]] | None = None,
+) -> Estimate:
+  """Lower bound on ε of any (ε, δ)-DP mechanism, by Steinke et al.
+
+  It is the largest ε whose `p_value` is at most the significance.
+
+  Args:
+    scores: scores of m canaries with design 'coin_flip', any leading axes.
+    delta: δ, in [0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    guesses: pairs (k₊, k₋) chosen beforehand; `default_guesses` if None.
+
+  Returns:
+    A lower bound >= 0 at confidence 1 - significance. It cannot exceed about
+    log(r/log(1/significance)) with r guesses.
+
+  Raises:
+    ValueError: for another design, or guesses that m canaries do not allow.
+
+  >>> scores = Scores(np.ones(500), np.zeros(500), design='coin_flip')
+  >>> round(one_run(scores, delta=1e-5, guesses=[(500, 500)]).epsilon, 2)
+  5.78
+  """
+  if delta != 0:
+    check_delta(delta)
+
+  def bound(num, pair, correct, level):
+    def excess(epsilon):
+      return level - p_value(
+        epsilon, delta, num_canaries=num, num_guesses=sum(pair), correct=correct
+      )
+
+    return _largest_rejected(excess)
+
+  epsilon = _best_bound(scores, significance, guesses, bound)
+  return Estimate(epsilon, delta, 'one_run', confidence=1 - significance)
+
+
+def one_run_gdp(
+  scores: Scores,
+  *,
+  delta: float,
+  significance: float = 0.05,
+  guesses: Sequence[tuple[int, int]] | None = None,
+) -> Estimate:
+  """Lower bound on ε of a Gaussian mechanism, by Mahloujifar et al.
+
+  A lower bound on μ of μ-Gaussian DP (`largest_gdp`), and the exact ε of that
+  μ at δ. It is tighter than `one_run`, and says nothing about a mechanism whose
+  trade-off curve is not a Gaussian's: for one that is (ε, δ)-DP at a single δ it
+  is no bound.
+
+  Args:
+    scores: scores of m canaries with design 'coin_flip', any leading axes.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    guesses: pairs (k₊, k₋) chosen beforehand; `default_guesses` if None.
+
+  Returns:
+    A lower bound >= 0 at confidence 1 - significance.
+
+  Raises:
+    ValueError: for another design, or guesses that m canaries do not allow.
+  """
+  check_delta(delta)
+
+  def bound(num, pair, correct, level):
+    return largest_gdp(
+      num_canaries=num,
+      num_guesses=sum(pair),
+      correct=correct,
+      significance=level,
+    )
+
+  mu = _best_bound(scores, significance, guesses, bound)
+  epsilon = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, delta)
+  return Estimate(epsilon, delta, 'one_run_gdp', confidence=1 - significance)
+
+
+def p_value(
+  epsilon: float,
+  delta: float,
+  *,
+  num_canaries: int,
+  num_guesses: int,
+  correct: int,
+) -> float:
+  """Largest probability of so many correct guesses under (ε, δ)-DP.
+
+  P(W >= v) + 2 m δ max_i P(v > W >= v - i)/i, over i = 1..v, with W the number
+  of r guesses that are right when each is with probability e^ε/(1 + e^ε).
+
+  Args:
+    epsilon: ε >= 0.
+    delta: δ, in [0, 1).
+    num_canaries: m >= 1, of which each took part by its own fair coin.
+    num_guesses: r, the guesses made, in [0, m].
+    correct: v, those that were right, in [0, r].
+
+  Returns:
+    The p-value, in [0, 1].
+
+  Source: Steinke et al., Theorem 5.2 (in appendix D for the form with a maximum).
+
+  >>> round(p_value(0.0, 0.0, num_canaries=9, num_guesses=3, correct=3), 3)
+  0.125
+  """
+  _check_counts(num_canaries, num_guesses, correct)
+  right = special.expit(epsilon)
+  pure = float(stats.binom.sf(correct - 1, num_guesses, right))
+  if delta == 0 or correct == 0:
+    return min(pure, 1.0)
+  # The mean of P(W = v - j), j = 1..i, falls once v - i is in the lower tail,
+  # and terms far above the mode add nothing: a window around it is enough.
+  mode = num_guesses * right
+  width = 12 * np.sqrt(mode * (1 - right)) + 40
+  last = int(min(correct - 1, mode + 4 * width))
+  first = int(max(0, min(mode, last) - width))
+  counts = np.arange(last, first - 1, -1)
+  mass = np.cumsum(stats.binom.pmf(counts, num_guesses, right))
+  steepest = np.max(mass / (correct - counts))
+  return min(float(pure + 2 * num_canaries * delta * steepest), 1.0)
+
+
+def largest_gdp(
+  *, num_canaries: int, num_guesses: int, correct: int, significance: float
+) -> float:
+  """Largest μ for which μ-Gaussian DP makes so many correct guesses too rare.
+
+  With p_i the probability of i right guesses out of r, let
+  R_i = Σ_{j>=i} j p_j/m and H_i = Σ_{j>=i} (r - j) p_j/m: the chances that a
+  random canary is guessed right, or wrong, and that i or more are right. Moving
+  that canary in or out turns the first into the second with one right guess
+  less, so R_{i+1} <= f̄(H_i) with f̄(x) = Φ(Φ⁻¹(x) + μ). If v or more right
+  guesses had more than the stated probability, then running this from i = v
+  down to 0 gives lower limits of H_0 and R_0. If they sum to more than r/m,
+  which they equal, then μ-Gaussian DP is refuted.
+
+  Args:
+    num_canaries: m >= 1, of which each took part by its own fair coin.
+    num_guesses: r, the guesses made, in [0, m].
+    correct: v, those that were right, in [0, r].
+    significance: probability of v or more that is too small, in (0, 1).
+
+  Returns:
+    μ >= 0; 0 if nothing is refuted.
+
+  Source: Mahloujifar et al., the algorithm for at most r guesses, with an
+  alphabet of two and f of Dong, Roth, Su (2022), equation (6).
+  """
+  _check_counts(num_canaries, num_guesses, correct)
+  if num_guesses == 0:
+    return 0.0
+
+  def excess(mu):
+    return _least_total(mu, num_guesses, correct, significance, num_canaries)
+
+  return _largest_rejected(excess)
+
+
+def default_guesses(num_canaries: int) -> tuple[Guesses, ...]:
+  """Three shares of the canaries to guess: 3/4, 1/4, 1/16, half of each kind.
+
+  Many guesses see a shift of all scores best, few a leak that few canaries
+  show. Guessing as many "in" as "out" loses least in the Gaussian bound.
+
+  Args:
+    num_canaries: m >= 1.
+
+  Returns:
+    Pairs (k₊, k₋), the largest first; those without a guess are dropped.
+
+  >>> [tuple(pair) for pair in default_guesses(2000)]
+  [(750, 750), (250, 250), (62, 62)]
+  """
+  halves = [3 * num_canaries // 8, num_canaries // 8, num_canaries // 32]
+  return tuple(Guesses(k, k) for k in halves if k) or (Guesses(1, 0),)
+
+
+def correct_guesses(
+  scores: Scores, guesses: tuple[int, int]
+) -> Int[np.ndarray, '*batch']:
+  """How many guesses are right, the wrong ones first among tied scores.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    guesses: k₊ and k₋, their sum at most the number of canaries.
+
+  Returns:
+    Counts in [0, k₊ + k₋].
+  """
+  k_plus, k_minus = guesses
+  right_in = _right(scores.observed, scores.unobserved, k_plus)
+  right_out = _right(-scores.unobserved, -scores.observed, k_minus)
+  return np.asarray(right_in + right_out)
+
+
+def _right(sought, others, k):
+  """How many of the k highest are sought; ties count as not."""
+  batch = sought.shape[:-1]
+  if k == 0:
+    return np.zeros(batch, dtype=np.int64)
+  pooled = np.concatenate([sought, others], axis=-1)
+  edge = np.partition(pooled, pooled.shape[-1] - k, axis=-1)
+  edge = edge[..., pooled.shape[-1] - k, None]
+  above = np.sum(sought > edge, axis=-1)
+  return np.maximum(above, k - np.sum(others >= edge, axis=-1))
+
+
+def _best_bound(
+  scores: Scores,
+  significance: float,
+  guesses: Sequence[tuple[int, int]] | None,
+  bound: Callable[[int, tuple[int, int], int, float], float],
+) -> float | Float[np.ndarray, '...']:
+  """Largest of the bounds of all guesses, each at its share of significance."""
+  if scores.design != 'coin_flip':
+    raise ValueError(
+      'one_run needs canaries included by independent fair coins, but '
+      f"design={scores.design!r}. Audit with design='coin_flip', or use a bound "
+      'on thresholds, which takes any design.'
+    )
+  if not 0 < significance < 1:
+    raise ValueError(f'significance={significance!r} must lie in (0, 1).')
+  num = scores.observed.shape[-1] + scores.unobserved.shape[-1]
+  pairs = default_guesses(num) if guesses is None else tuple(guesses)
+  if not pairs:
+    raise ValueError('guesses is empty; give at least one pair (k₊, k₋).')
+  best = np.zeros(scores.observed.shape[:-1])
+  for pair in pairs:
+    if min(pair) < 0 or not 0 < sum(pair) <= num:
+      raise ValueError(
+        f'guesses has (k₊, k₋) = {tuple(pair)}; each must be >= 0 and their sum '
+        f'between 1 and the {num} canaries.'
+      )
+    correct = correct_guesses(scores, pair)
+    values, inverse = np.unique(correct, return_inverse=True)
+    level = significance / len(pairs)
+    limits = [bound(num, pair, int(v), level) for v in values]
+    best = np.maximum(best, np.array(limits)[inverse].reshape(best.shape))
+  return scalar_or_array(best)
+
+
+def _largest_rejected(excess: Callable[[float], float]) -> float:
+  """Where a function that is positive when rejecting changes sign, from below.
+
+  Any rejected value is a lower bound at the same confidence: whatever satisfies
+  a privacy guarantee satisfies all weaker ones.
+  """
+  if excess(0.0) <= 0:
+    return 0.0
+  high = 1.0
+  while excess(high) > 0:
+    high *= 2
+  root = optimize.root_scalar(
+    excess, bracket=(0.0, high), method='brentq', xtol=1e-10, rtol=1e-10
+  ).root
+  return max(root * (1 - 1e-9) - 1e-9, 0.0)
+
+
+def _least_total(mu, num_guesses, correct, significance, num_canaries):
+  """Lower limit of H_0 + R_0 less r/m; all are kept in units of r/m."""
+  right = significance * correct / num_guesses
+  wrong = significance * (num_guesses - correct) / num_guesses
+  unit = num_guesses / num_canaries
+  for i in range(correct - 1, -1, -1):
+    moved = special.ndtr(special.ndtri(right * unit) - mu) / unit
+    # Leaving out small terms only lowers the limit.
+    if moved - wrong <= 1e-13 * wrong or right + wrong > 2:
+      break
+    right += (moved - wrong) * i / (num_guesses - i)
+    right = min(right, 1.0 / unit)
+    wrong = moved
+  return float(right + wrong - 1)
+
+
+def _check_counts(num_canaries, num_guesses, correct):
+  if not 0 <= correct <= num_guesses <= num_canaries:
+    raise ValueError(
+      f'correct={correct}, num_guesses={num_guesses}, '
+      f'num_canaries={num_canaries} must be in this order, from 0 upwards.'
+    )

@@ -1,0 +1,92 @@
+"""How a lower bound pays for having looked at many thresholds.
+
+A limit that fails at one threshold with 5 % fails somewhere much more often.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Uncorrected:
+  """The best realisable threshold, nothing paid for the choice: no bound."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+  """The best realisable threshold, under limits that hold at all of them.
+
+  Costs least where nothing is known of the best threshold: see
+  `band.upper_limit`.
+  """
+
+
+@dataclasses.dataclass(frozen=True)
+class Bonferroni:
+  """The best of a few thresholds, each at its share of the significance.
+
+  The thresholds are the scores at fixed ranks among the unobserved canaries (if
+  the null law is known: among the observed ones), geometrically spaced. Ranks
+  are fixed before any score is seen, so the FPR at one is a beta variable, and
+  given the unobserved scores the false negatives are binomial: both limits are
+  exact. Quantiles of the pooled scores would depend on both counts at once.
+
+  To divide by the number of all realisable thresholds, as many do, is wasteful:
+  neighbours see nearly the same scores, and 1000 of them cost what 30
+  independent ones do. Dividing by the number on the convex hull of the ROC is
+  no remedy, as that number is itself read off the scores.
+
+  Attributes:
+    num_thresholds: how many thresholds, >= 1. Equal ranks are merged.
+  """
+
+  num_thresholds: int = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Explicit:
+  """The best of given thresholds, each at its share of the significance.
+
+  Attributes:
+    thresholds: chosen without looking at these scores; at least one.
+  """
+
+  thresholds: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+  """The threshold is chosen on some canaries, the bound is from the others.
+
+  Attributes:
+    seed: of the random split. To try several and keep the best is cheating.
+    fraction: share of the canaries, of both kinds, that choose the threshold.
+  """
+
+  seed: int
+  fraction: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiSplit:
+  """The median of the bounds of many splits, each at half the significance.
+
+  If the median exceeds ε, at least half of the splits do. Each does so with
+  probability significance/2, so by Markov's inequality half of them do with at
+  most twice that. The result hardly depends on the seed.
+
+  Attributes:
+    seed: of the random splits.
+    num_splits: how many, >= 1.
+    fraction: share of the canaries that choose the threshold.
+
+  Source: Meinshausen, Meier and Bühlmann (2009), theorem 3.1.
+  """
+
+  seed: int
+  num_splits: int = 20
+  fraction: float = 0.5
+
+
+Multiplicity = Uncorrected | Band | Bonferroni | Explicit | Split | MultiSplit

@@ -1,0 +1,221 @@
+"""What each attacker could tell: every estimate of a run, from its scores."""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+
+from epe_jax import readings, results
+from epe_jax.epsilon import (
+  floor,
+  gaussian,
+  lower_bound,
+  one_run,
+  parametric,
+  strategies,
+  threshold,
+)
+from epe_jax.epsilon.types import Estimate, Scores
+
+Estimator = Callable[..., Estimate]
+
+_BAND = lower_bound.lower_bound
+_SHAPELESS: tuple[Estimator, ...] = (
+  functools.partial(threshold.max_threshold, rates='empirical'),
+  threshold.eps_lo,
+  _BAND,
+)
+"""Estimators that do not take scores for Gaussian."""
+
+_GAUSSIAN: tuple[Estimator, ...] = (
+  # Calibrated first where a single cosine is read.
+  functools.partial(gaussian.two_gaussian, std='null'),
+  functools.partial(gaussian.two_gaussian, std='fitted'),
+  threshold.max_threshold,
+  threshold.eps_lo,
+  _BAND,
+  parametric.gaussian_lower_bound,
+)
+
+
+def _bound(multiplicity: strategies.Multiplicity) -> Estimator:
+  return functools.partial(_BAND, multiplicity=multiplicity)
+
+
+MORE: tuple[Estimator, ...] = (
+  functools.partial(threshold.max_threshold, rates='empirical'),
+  _bound(strategies.Uncorrected()),
+  _bound(strategies.Bonferroni()),
+  _bound(strategies.Split(seed=0)),
+  _bound(strategies.MultiSplit(seed=0)),
+)
+"""What scripts/estimate.py shows besides the estimates of a report."""
+
+
+class Reading(NamedTuple):
+  """The scores of all canaries for one attacker.
+
+  Attributes:
+    threat_model: what the attacker sees and knows.
+    statistic: what the attacker reads.
+    scores: observed and unobserved.
+    estimators: those that make sense here, the one to believe first.
+    null: how to simulate scores of canaries that hide nothing, as arguments of
+      `floor.noise_floor`; None if there is no way.
+  """
+
+  threat_model: str
+  statistic: str
+  scores: Scores
+  estimators: Sequence[Estimator]
+  null: Mapping[str, Any] | None
+
+
+def of_run(
+  recorded: results.Recorded,
+  *,
+  delta: float | None = None,
+  more: Sequence[Estimator] = (),
+) -> list[dict[str, Any]]:
+  """Every estimate of every reading of a run, as result.json lists them.
+
+  Args:
+    recorded: what attackers saw.
+    delta: in (0, 1); None for the run's own.
+    more: estimators to add to those of each reading.
+
+  Returns:
+    Rows with threat_model, statistic, method, epsilon, delta, confidence,
+    floor (its mean) and floor_quantiles (5, 50 and 95 %).
+  """
+  delta = recorded.delta if delta is None else delta
+  return [
+    row
+    for reading in ladder(recorded)
+    for row in of_reading(reading, delta=delta, more=more)
+  ]
+
+
+def published(recorded: results.Recorded, *, every: int) -> results.Recorded:
+  """What is left of a run to read if only every n-th round is published.
+
+  A canary whose rounds are not published is left out of the all-iterates
+  readings and, for comparable numbers of canaries, of the final model's.
+
+  Raises:
+    ValueError: every is out of range, or fewer than two observed canaries have
+      a published round.
+  """
+  kept = readings.published(recorded.participation, every=every)
+  own = recorded.participation[kept]
+  canaries = own.any(axis=0) | ~recorded.observed
+  if own.any(axis=0).sum() < 2:
+    raise ValueError(
+      f'every={every} leaves fewer than two canaries with a published round; '
+      'publish more rounds.'
+    )
+  return dataclasses.replace(
+    recorded,
+    final=recorded.final[canaries],
+    trace=recorded.trace[kept][:, canaries],
+    residual=recorded.residual[kept][:, canaries],
+    expected=recorded.expected[kept]
+    if len(recorded.expected)
+    else (recorded.expected),
+    participation=own[:, canaries],
+  )
+
+
+def ladder(recorded: results.Recorded) -> list[Reading]:
+  """The readings of a run, from the attacker who knows least upwards.
+
+  The null law of a cosine is exact for the final model, and for own rounds if
+  each canary took part once. Elsewhere it is that of the unobserved canaries,
+  and without any the reading is left out. The likelihood over rounds is left
+  out where a canary's own cosine is not known beforehand. The floor of the
+  maximum takes rounds as independent.
+  """
+  once = recorded.participation.sum(axis=0).max() == 1
+  own = functools.partial(
+    readings.own_round, participation=readings.lent(recorded.participation)
+  )
+  dim, rounds = recorded.dim, len(recorded.trace)
+  own_dim = dim if once else None
+  every, all_known = 'all iterates', 'all iterates, other updates known'
+  found = [
+    ('final model', 'cosine with the final model', recorded.final, dim),
+    (every, 'maximum over rounds', readings.maximum(recorded.trace), None),
+    (every, 'own round', own(recorded.trace), own_dim),
+    (all_known, 'own round, others removed', own(recorded.residual), own_dim),
+  ]
+  if len(recorded.expected):
+    ratio = readings.mixture(recorded.trace, recorded.expected, dim=dim)
+    found.insert(2, (every, 'likelihood over rounds', ratio, None))
+  ladder = []
+  for threat_model, statistic, values, known_dim in found:
+    if known_dim is None and recorded.observed.all():
+      continue
+    scores = _split(values, recorded, known_dim)
+    estimators, null = _GAUSSIAN, {'dim': known_dim}
+    if statistic == 'likelihood over rounds':
+      estimators, null = _SHAPELESS, None
+    elif statistic == 'maximum over rounds':
+      null = {'dim': dim, 'rounds': rounds}
+    ladder.append(Reading(threat_model, statistic, scores, estimators, null))
+  return ladder
+
+
+def of_scores(
+  scores: Scores, *, delta: float, more: Sequence[Estimator] = MORE
+) -> list[dict[str, Any]]:
+  """Every estimate of scores from any system, as rows like those of a run."""
+  if scores.design == 'coin_flip':
+    more = (*more, one_run.one_run, one_run.one_run_gdp)
+  reading = Reading(
+    'scores', 'as given', scores, _GAUSSIAN, {'dim': scores.dim}
+  )
+  return of_reading(reading, delta=delta, more=more)
+
+
+def of_reading(
+  reading: Reading, *, delta: float, more: Sequence[Estimator] = ()
+) -> list[dict[str, Any]]:
+  """The estimates of one reading; point estimates beside their floor."""
+  rows = []
+  for estimator in (*reading.estimators, *more):
+    estimate = estimator(reading.scores, delta=delta)
+    null = None
+    if reading.null is not None and estimate.confidence is None:
+      null = floor.noise_floor(
+        np.random.default_rng(0),
+        estimator,
+        delta=delta,
+        num_observed=reading.scores.observed.size,
+        num_unobserved=reading.scores.unobserved.size,
+        **reading.null,
+      )
+    rows.append(
+      {
+        'threat_model': reading.threat_model,
+        'statistic': reading.statistic,
+        'method': estimate.method,
+        'epsilon': float(estimate.epsilon),
+        'delta': delta,
+        'confidence': estimate.confidence,
+        'floor': null and null.mean,
+        'floor_quantiles': null
+        and {'5': null.q05, '50': null.q50, '95': null.q95},
+      }
+    )
+  unique = {row['method']: row for row in reversed(rows)}
+  return [row for row in rows if unique[row['method']] is row]
+
+
+def _split(
+  values: Float[np.ndarray, ' k'], recorded: results.Recorded, dim: int | None
+) -> Scores:
+  observed = recorded.observed
+  return Scores(values[observed], values[~observed], dim)

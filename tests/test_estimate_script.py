@@ -1,0 +1,176 @@
+"""scripts/estimate.py and its readers: scores from anywhere, every estimate."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from epe_jax import estimates, report, results, score_files
+from epe_jax.epsilon.types import Scores
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def groups(num=300, shift=3.0):
+  rng = np.random.default_rng(0)
+  return rng.normal(shift, 1, num), rng.normal(0, 1, num)
+
+
+def write_csv(path, observed, unobserved, words=('1', '0')):
+  lines = ['name,score,observed']
+  for word, group in zip(words, (observed, unobserved)):
+    lines += [f'c{i},{float(x)!r},{word}' for i, x in enumerate(group)]
+  path.write_text('\n'.join(lines) + '\n')
+
+
+def make_recorded(repetitions=1, expected=True):
+  rng = np.random.default_rng(0)
+  rounds, k, dim = 12, 40, 10**6
+  own = np.zeros((rounds, 2 * k), bool)
+  for period in np.array_split(np.arange(rounds), repetitions):
+    own[rng.choice(period, k), np.arange(k)] = True
+  trace = (rng.normal(size=own.shape) + 5 * own) / np.sqrt(dim)
+  final = rng.normal(size=2 * k) / np.sqrt(dim)
+  return results.Recorded(
+    final=np.float32(final),
+    trace=np.float32(trace),
+    residual=np.float32(trace),
+    expected=np.full(rounds if expected else 0, 5e-3, np.float32),
+    participation=own,
+    dim=dim,
+    delta=1e-5,
+  )
+
+
+def test_all_kinds_of_files_give_the_same_scores(tmp_path):
+  observed, unobserved = groups()
+  np.savez(tmp_path / 'a.npz', observed=observed, unobserved=unobserved)
+  np.savez(
+    tmp_path / 'b.npz', in_canary_scores=observed, out_canary_scores=unobserved
+  )
+  write_csv(tmp_path / 'c.csv', observed, unobserved)
+  write_csv(tmp_path / 'd.csv', observed, unobserved, ('True', 'no'))
+  for name in ('a.npz', 'b.npz', 'c.csv', 'd.csv'):
+    scores = score_files.read(tmp_path / name)
+    assert isinstance(scores, Scores)
+    np.testing.assert_array_equal(scores.observed, observed)
+    np.testing.assert_array_equal(scores.unobserved, unobserved)
+
+
+def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
+  recorded = make_recorded()
+  results.write_scores(tmp_path / 'scores.npz', recorded)
+  for path in (tmp_path, tmp_path / 'scores.npz'):
+    again = score_files.read(path)
+    assert isinstance(again, results.Recorded)
+    np.testing.assert_array_equal(again.trace, recorded.trace)
+    assert (again.dim, again.delta) == (recorded.dim, recorded.delta)
+
+
+@pytest.mark.parametrize(
+  ('name', 'text', 'message'),
+  [
+    ('a.csv', 'a,b\n1,2\n', 'has the columns'),
+    ('a.csv', 'score,observed\n1,maybe\n', "line 2: observed='maybe'"),
+    ('a.csv', 'score,observed\n1,1\nx,0\n', "line 3: score='x'"),
+    ('a.csv', 'score,observed\n1,0\n', 'at least one observed'),
+    ('a.csv', 'score,observed\nnan,1\n1,0\n', 'not finite'),
+    ('a.txt', '1 2 3', 'neither .npz nor .csv'),
+    ('a.npz', 'not a zip', 'not a readable'),
+  ],
+)
+def test_files_that_make_no_sense_are_refused(tmp_path, name, text, message):
+  (tmp_path / name).write_text(text)
+  with pytest.raises(ValueError, match=message):
+    score_files.read(tmp_path / name)
+  with pytest.raises(FileNotFoundError, match='Give the workdir'):
+    score_files.read(tmp_path / 'none.npz')
+
+
+def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
+  rows = estimates.of_scores(Scores(*groups()), delta=1e-5)
+  methods = [row['method'] for row in rows]
+  assert len(methods) == len(set(methods))
+  points, bounds = report.estimates_table(rows).split('Lower bounds')
+  assert "the paper's ε_lo (no bound)" in points
+  assert 'no guarantee' not in bounds
+  assert 'lower bound, 95 %' in bounds
+  assert 'lower bound' not in points
+  # N(3, 1) against N(0, 1) at 1e-5 has an ε of 17.0.
+  for row in rows:
+    if row['confidence'] is not None:
+      assert 0 < row['epsilon'] < 17.0
+      assert row['floor'] is None
+
+
+def test_only_fair_coins_get_a_one_run_bound():
+  methods = {
+    design: {
+      row['method']
+      for row in estimates.of_scores(
+        Scores(*groups(), design=design), delta=1e-5
+      )
+    }
+    for design in ('fixed', 'coin_flip')
+  }
+  assert methods['coin_flip'] - methods['fixed'] == {'one_run', 'one_run_gdp'}
+
+
+def test_the_ladder_leaves_out_what_cannot_be_read():
+  def statistics(recorded):
+    return [reading.statistic for reading in estimates.ladder(recorded)]
+
+  whole = statistics(make_recorded())
+  assert whole == [
+    'cosine with the final model',
+    'maximum over rounds',
+    'likelihood over rounds',
+    'own round',
+    'own round, others removed',
+  ]
+  without = statistics(make_recorded(expected=False))
+  assert without == [s for s in whole if s != 'likelihood over rounds']
+  for repetitions in (1, 3):
+    for reading in estimates.ladder(make_recorded(repetitions)):
+      exact = reading.scores.dim is not None
+      own = reading.statistic.startswith('own round')
+      final = 'final' in reading.statistic
+      assert exact == (final or (own and repetitions == 1))
+
+
+def test_published_rounds_leave_their_canaries_and_nothing_else():
+  recorded = make_recorded()
+  some = estimates.published(recorded, every=3)
+  assert some.trace.shape[0] == some.participation.shape[0] == 4
+  assert some.observed.sum() == recorded.participation[2::3].sum()
+  assert (~some.observed).sum() == 40
+  with pytest.raises(ValueError, match='every=0'):
+    estimates.published(recorded, every=0)
+
+
+def script(*arguments):
+  return subprocess.run(
+    [sys.executable, str(ROOT / 'scripts' / 'estimate.py'), *arguments],
+    capture_output=True,
+    text=True,
+  )
+
+
+def test_the_command_prints_text_json_and_markdown(tmp_path):
+  path = tmp_path / 'scores.csv'
+  write_csv(path, *groups(60))
+  text = script(str(path), '--delta=1e-5')
+  assert text.returncode == 0, text.stderr
+  assert 'Point estimates: no guarantee' in text.stdout
+  rows = json.loads(script(str(path), '--delta=1e-5', '--format=json').stdout)
+  assert {'method', 'epsilon', 'confidence', 'floor'} <= rows[0].keys()
+  markdown = script(str(path), '--delta=1e-5', '--format=markdown').stdout
+  assert '| scores | as given |' in markdown
+  refused = script(str(path))
+  assert refused.returncode == 1
+  assert 'error: ' in refused.stderr
+  assert 'give --delta' in refused.stderr
+  assert 'Traceback' not in refused.stderr

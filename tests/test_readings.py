@@ -1,0 +1,97 @@
+"""Readings of the trace: the ladder of attackers, each with its law."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from epe_jax import readings, schedules
+
+
+def test_readings_of_a_trace_by_hand():
+  trace = np.array([[0.1, 0.5], [0.3, 0.2], [0.2, 0.4]])
+  own = np.array([[1, 0], [0, 1], [1, 0]], bool)
+  np.testing.assert_allclose(readings.maximum(trace), [0.3, 0.5])
+  np.testing.assert_allclose(
+    readings.own_round(trace, own), [0.3 / np.sqrt(2), 0.2]
+  )
+  some = np.array([[0, 1, 0, 0, 0], [0, 0, 0, 1, 0]], bool)
+  np.testing.assert_array_equal(
+    readings.lent(some), [[1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
+  )
+
+
+DIM, K, T = 10**6, 4000, 20
+
+
+def made_trace(shift, seed=0):
+  """Null cosines in units of 1/sqrt(d), moved by `shift` in own rounds."""
+  rng = np.random.default_rng(seed)
+  own = np.pad(
+    schedules.once_per_period(rng, rounds=T, num=K), ((0, 0), (0, K))
+  )
+  return (rng.standard_normal((T, 2 * K)) + shift * own) / np.sqrt(DIM), own
+
+
+def auc(scores):
+  """Chance that an observed canary scores above an unobserved one."""
+  return stats.mannwhitneyu(scores[:K], scores[K:]).statistic / K**2
+
+
+def test_who_knows_more_tells_more():
+  trace, own = made_trace(2.5)
+  expected = np.full(T, 2.5 / np.sqrt(DIM))
+  ladder = [
+    auc(readings.maximum(trace)),
+    auc(readings.mixture(trace, expected, dim=DIM)),
+    auc(readings.own_round(trace, readings.lent(own))),
+  ]
+  # The standard error of an AUC of 4000 + 4000 is below 0.006; the steps of
+  # this ladder are wider than ten of them but for the first.
+  assert ladder[0] < ladder[1] < ladder[2] - 0.06
+
+
+def test_the_mixture_is_the_likelihood_ratio():
+  trace, _ = made_trace(1.0)
+  s = np.linspace(0.5, 1.5, T)
+  x = trace * np.sqrt(DIM)
+  density = stats.norm.pdf
+  # By hand: the mean over rounds of the ratio of densities of all rounds.
+  ratios = [density(x[t] - s[t]) / density(x[t]) for t in range(T)]
+  np.testing.assert_allclose(
+    readings.mixture(trace, s / np.sqrt(DIM), dim=DIM),
+    np.log(np.mean(ratios, axis=0)),
+    rtol=1e-9,
+  )
+  # A likelihood ratio has mean 1 under the null: here 4000 of variance below
+  # e^(1.5^2), so the mean is off by more than 0.25 with probability 1e-6.
+  null = np.exp(readings.mixture(trace, s / np.sqrt(DIM), dim=DIM))[K:]
+  assert np.mean(null) == pytest.approx(1, abs=0.25)
+
+
+def test_a_mixture_of_enormous_signals_does_not_overflow():
+  trace, _ = made_trace(1000.0)
+  scores = readings.mixture(trace, np.full(T, 1.0), dim=DIM)
+  assert np.all(np.isfinite(scores))
+  assert scores[:K].min() > scores[K:].max()
+
+
+def test_published_rounds_are_every_nth_to_the_end():
+  kept = readings.published(np.zeros((7, 3), bool), every=3)
+  assert np.flatnonzero(kept).tolist() == [2, 5]
+  trace, own = made_trace(3.0)
+  kept = readings.published(own, every=2)
+  seen = readings.maximum(trace[kept])
+  took = own[kept].any(axis=0)
+  # A canary of an unpublished round reads as one that took no part.
+  assert stats.ks_2samp(seen[~took & own.any(axis=0)], seen[K:]).pvalue > 1e-6
+  assert stats.ks_2samp(seen[took], seen[K:]).pvalue < 1e-6
+
+
+def test_readings_that_make_no_sense_are_refused():
+  with pytest.raises(ValueError, match='all zeros'):
+    readings.lent(np.zeros((2, 2), bool))
+  with pytest.raises(ValueError, match='no round for canary 1'):
+    readings.own_round(np.zeros((2, 2)), np.array([[1, 0], [0, 0]], bool))
+  for every in (0, 4):
+    with pytest.raises(ValueError, match=f'every={every}; give 1 to the 3'):
+      readings.published(np.zeros((3, 1), bool), every=every)
