@@ -30,7 +30,7 @@ ORDER = [
   ['audit', 'accounting', 'gaussian_mechanism', 'readings'],
   ['data', 'tasks'],
   ['results'],
-  ['checkpoint', 'metrics', 'estimates', 'score_files'],
+  ['checkpoint', 'metrics', 'estimates', 'score_files', 'coverage'],
   ['build', 'experiment'],
   ['words', 'figures', 'report', 'gaussian_report'],
 ]
