@@ -18,6 +18,7 @@ from epe_jax.epsilon import (
   parametric,
   strategies,
   threshold,
+  tradeoff,
 )
 from epe_jax.epsilon.types import Estimate, Scores
 
@@ -46,6 +47,7 @@ FIXED: tuple[Callable[..., Estimate], ...] = (
   functools.partial(_BOUND, multiplicity=strategies.Bonferroni()),
   functools.partial(_BOUND, multiplicity=strategies.Split(seed=0)),
   functools.partial(_BOUND, multiplicity=strategies.MultiSplit(seed=0)),
+  tradeoff.gdp,
   parametric.gaussian_lower_bound,
 )
 """Bounds from fixed numbers of canaries; the first two promise nothing."""

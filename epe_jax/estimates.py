@@ -10,6 +10,8 @@ import numpy as np
 
 from epe_jax import readings, results
 from epe_jax.epsilon import (
+  bayes,
+  diagnostics,
   floor,
   gaussian,
   lower_bound,
@@ -17,6 +19,7 @@ from epe_jax.epsilon import (
   parametric,
   strategies,
   threshold,
+  tradeoff,
 )
 from epe_jax.epsilon.types import Estimate, Scores
 
@@ -51,6 +54,11 @@ MORE: tuple[Estimator, ...] = (
   _bound(strategies.Bonferroni()),
   _bound(strategies.Split(seed=0)),
   _bound(strategies.MultiSplit(seed=0)),
+  functools.partial(
+    bayes.epsilon_credible, multiplicity=strategies.Split(seed=0)
+  ),
+  tradeoff.gdp,
+  functools.partial(bayes.gdp_credible, multiplicity=strategies.Split(seed=0)),
 )
 """What scripts/estimate.py shows besides the estimates of a report."""
 
@@ -168,16 +176,28 @@ def ladder(recorded: results.Recorded) -> list[Reading]:
   return ladder
 
 
+def warnings(found: Sequence[Reading]) -> list[str]:
+  """In plain words, which readings are no Gaussians although taken for them."""
+  said = []
+  for reading in found:
+    reason = diagnostics.warning(reading.scores)
+    if reading.estimators is _GAUSSIAN and reason:
+      said.append(f'{reading.statistic}: {reason}')
+  return said
+
+
+def foreign(scores: Scores) -> Reading:
+  """Scores of any other system, as the one reading there is of them."""
+  return Reading('scores', 'as given', scores, _GAUSSIAN, {'dim': scores.dim})
+
+
 def of_scores(
   scores: Scores, *, delta: float, more: Sequence[Estimator] = MORE
 ) -> list[dict[str, Any]]:
   """Every estimate of scores from any system, as rows like those of a run."""
   if scores.design == 'coin_flip':
     more = (*more, one_run.one_run, one_run.one_run_gdp)
-  reading = Reading(
-    'scores', 'as given', scores, _GAUSSIAN, {'dim': scores.dim}
-  )
-  return of_reading(reading, delta=delta, more=more)
+  return of_reading(foreign(scores), delta=delta, more=more)
 
 
 def of_reading(

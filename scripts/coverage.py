@@ -11,7 +11,7 @@ import tqdm
 from epe_jax import coverage, results
 
 _EPSILON = flags.DEFINE_list('epsilon', ['0', '1', '3', '10'], 'True ε.')
-_DELTA = flags.DEFINE_list('delta', ['1e-5'], 'δ.')
+_DELTA = flags.DEFINE_list('delta', ['1e-5', '1e-3'], 'δ.')
 _NUM = flags.DEFINE_list('num_canaries', ['100', '1000'], 'Observed canaries.')
 _AUDITS = flags.DEFINE_integer(
   'audits', 500, 'Simulated audits.', lower_bound=1
@@ -27,7 +27,7 @@ a Gaussian mechanism of known ε. Each cell has the share of audits whose bound
 exceeds the truth, which a bound at 95 % may do in 5 % of them, and the median
 bound. The paper's ε_lo (`eps_lo`) and the uncorrected best threshold are shown
 for comparison; they promise nothing. `gaussian_lower_bound` takes scores for
-Gaussian and `one_run_gdp` the trade-off curve, which both are here.
+Gaussian, and `gdp_...` and `one_run_gdp` the trade-off curve, which both are here.
 """
 
 

@@ -45,10 +45,12 @@ def main(argv: list[str]) -> None:
       if _DIM.value is not None or _DESIGN.value != 'fixed':
         raise ValueError('--dim and --design are for files of other systems.')
       scores = estimates.published(scores, every=_EVERY.value)
+      found = estimates.ladder(scores)
       rows = estimates.of_run(scores, delta=_DELTA.value, more=estimates.MORE)
     elif _DELTA.value is None:
       raise ValueError(f'{argv[1]} names no delta; give --delta, as 1e-5.')
     else:
+      found = [estimates.foreign(scores)]
       rows = estimates.of_scores(scores, delta=_DELTA.value)
   except (FileNotFoundError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error
@@ -56,6 +58,8 @@ def main(argv: list[str]) -> None:
     print(json.dumps(results.finite(rows), indent=2, ensure_ascii=False))
   else:
     print(report.estimates_table(rows, markdown=_FORMAT.value == 'markdown'))
+    for warning in estimates.warnings(found):
+      print(f'\nWarning: {warning}')
 
 
 if __name__ == '__main__':

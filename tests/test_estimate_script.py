@@ -151,6 +151,16 @@ def test_published_rounds_leave_their_canaries_and_nothing_else():
     estimates.published(recorded, every=0)
 
 
+def test_scores_that_are_no_gaussians_are_warned_of_in_words():
+  observed, unobserved = groups()
+  good = estimates.foreign(Scores(observed, unobserved))
+  bad = estimates.foreign(Scores(np.exp(observed), unobserved))
+  assert estimates.warnings([good]) == []
+  (said,) = estimates.warnings([bad])
+  assert said.startswith('as given: ')
+  assert 'Gauss' in said
+
+
 def script(*arguments):
   return subprocess.run(
     [sys.executable, str(ROOT / 'scripts' / 'estimate.py'), *arguments],

@@ -6,7 +6,14 @@ is a pure function `(scores, *, delta, ...) -> Estimate` that works on the last
 axis of the scores and broadcasts over the others.
 """
 
-from epe_jax.epsilon import bootstrap, lower_bound, one_run
+from epe_jax.epsilon import (
+  bayes,
+  bootstrap,
+  curves,
+  lower_bound,
+  one_run,
+  tradeoff,
+)
 from epe_jax.epsilon.attack import auroc, best_accuracy, roc, tpr_at_fpr
 from epe_jax.epsilon.diagnostics import (
   anderson_darling,
@@ -48,8 +55,10 @@ __all__ = [
   'Uncorrected',
   'anderson_darling',
   'auroc',
+  'bayes',
   'best_accuracy',
   'bootstrap',
+  'curves',
   'draw_null',
   'effective_dimension',
   'eps_lo',
@@ -66,6 +75,7 @@ __all__ = [
   'one_run',
   'roc',
   'tpr_at_fpr',
+  'tradeoff',
   'two_gaussian',
   'warning',
 ]

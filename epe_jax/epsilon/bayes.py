@@ -1,0 +1,316 @@
+"""Credible intervals of ε, from the joint posterior of both error rates.
+
+Under independent Jeffreys priors the rates of a fixed threshold have posterior
+
+  FPR ~ Beta(1/2 + fp, 1/2 + n0 - fp),  FNR ~ Beta(1/2 + fn, 1/2 + n1 - fn).
+
+Each pair of rates has a privacy parameter, the smallest whose trade-off curve f
+allows it, so this induces a posterior of the parameter, whose distribution
+function at p is the mass of the rates that f_p allows. Two limits of the rates,
+as in Clopper-Pearson audits, cut off more than they need to.
+
+A credible bound is a statement about belief: on average over the prior it holds
+as often as it says, at a given ε it may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+from typing import Literal, NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+from scipy import optimize, special
+
+from epe_jax.epsilon import curves, intervals, null, threshold, tradeoff
+from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
+from epe_jax.epsilon.types import (
+  Estimate,
+  Scores,
+  check_delta,
+  scalar_or_array,
+)
+
+Sides = Literal['in', 'both']
+_Curve = Callable[[np.ndarray], np.ndarray]
+# Quantiles at these standard normal scores: 1e-15 to 1 - 1e-15.
+_GRID = special.ndtr(np.linspace(-8, 8, 641))
+_LARGEST, _PRECISION = 1e12, 1e-9
+
+
+class Counts(NamedTuple):
+  """Errors of the attack "in if score >= threshold".
+
+  Attributes:
+    false_positives: unobserved canaries guessed "in".
+    negatives: unobserved canaries, >= 1; or 0 if `log_fpr` is given.
+    false_negatives: observed canaries guessed "out".
+    positives: observed canaries, >= 1.
+    log_fpr: log of the FPR if it is known exactly; counts are then ignored.
+  """
+
+  false_positives: int
+  negatives: int
+  false_negatives: int
+  positives: int
+  log_fpr: float | None = None
+
+
+def epsilon_credible(
+  scores: Scores,
+  *,
+  delta: float,
+  multiplicity: Explicit | Split | Uncorrected,
+  significance: float = 0.05,
+  one_sided: bool = True,
+  sides: Sides = 'in',
+) -> Estimate:
+  """Credible bound or interval of the ε of (ε, δ)-DP, without a cap.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    delta: δ, in (0, 1).
+    multiplicity: where the threshold comes from: one Explicit threshold, a
+      Split, or Uncorrected(), the best on the scores that are then counted.
+    significance: posterior probability outside, in (0, 1).
+    one_sided: the lower bound alone; otherwise the equal-tailed interval.
+    sides: 'in', a high score means "in" and an attack worse than chance proves
+      nothing; 'both', it proves as much as its reverse, as in the source. Then
+      ε = 0 has no posterior mass, and the bound is above it even if nothing
+      leaks.
+
+  Returns:
+    ε is the lower bound, or the lower end of the interval, which is given for a
+    single audit. Confidence is the credibility, 1 - significance; None for
+    Uncorrected(). With `scores.dim` the FPR is exact, and the posterior is that
+    of the FNR.
+
+  Raises:
+    ValueError: for settings out of range.
+
+  Source: Zanella-Béguelin et al., "Bayesian estimation of differential privacy"
+  (2022).
+  """
+  quantiles = functools.partial(epsilon_quantiles, delta=delta, sides=sides)
+  settings = (scores, delta, significance, multiplicity, one_sided)
+  return _estimate('epsilon_credible', quantiles, *settings)
+
+
+def gdp_credible(
+  scores: Scores,
+  *,
+  delta: float,
+  multiplicity: Explicit | Split | Uncorrected,
+  significance: float = 0.05,
+  one_sided: bool = True,
+  sides: Sides = 'in',
+) -> Estimate:
+  """Credible bound or interval of ε of a Gaussian mechanism, by that of μ.
+
+  See `epsilon_credible` for the arguments, the result and the errors. It holds
+  for mechanisms whose trade-off curve is that of a Gaussian or above.
+
+  Source: section 4.2 of Nasr et al. (2023), equations (13) and (14).
+  """
+
+  def quantiles(counts, probabilities):
+    mu = mu_quantiles(counts, probabilities, sides=sides)
+    return np.asarray(curves.epsilon_gdp(mu, delta))
+
+  settings = (scores, delta, significance, multiplicity, one_sided)
+  return _estimate('gdp_credible', quantiles, *settings)
+
+
+def epsilon_quantiles(
+  counts: Counts,
+  probabilities: Float[np.ndarray, 'm'],
+  *,
+  delta: float,
+  sides: Sides = 'in',
+) -> Float[np.ndarray, 'm']:
+  """Posterior quantiles of the ε of (ε, δ)-DP.
+
+  Args:
+    counts: errors at a threshold chosen without looking at them.
+    probabilities: in (0, 1).
+    delta: δ, in (0, 1).
+    sides: see `epsilon_credible`.
+
+  Returns:
+    ε >= 0 at each probability; inf where an exact FPR of 0 leaves no limit.
+
+  >>> counts = Counts(0, 1000, 0, 1000)
+  >>> print(epsilon_quantiles(counts, np.array([0.05]), delta=1e-5).round(3))
+  [7.207]
+  """
+  check_delta(delta)
+
+  def curve(epsilon, log_fpr):
+    lines = curves.Lines(np.array([epsilon]), np.array([delta]))
+    return lines.fnr(log_fpr)
+
+  return _quantiles(counts, probabilities, curve, sides)
+
+
+def mu_quantiles(
+  counts: Counts,
+  probabilities: Float[np.ndarray, 'm'],
+  *,
+  sides: Sides = 'in',
+) -> Float[np.ndarray, 'm']:
+  """Posterior quantiles of the μ of μ-GDP.
+
+  See `epsilon_quantiles`.
+
+  >>> counts = Counts(159, 1000, 159, 1000)
+  >>> print(mu_quantiles(counts, np.array([0.05, 0.5]))[1].round(2))
+  2.0
+  """
+
+  def curve(mu, log_fpr):
+    return special.ndtr(-special.ndtri_exp(log_fpr) - mu)
+
+  return _quantiles(counts, probabilities, curve, sides)
+
+
+def _quantiles(counts, probabilities, curve, sides):
+  """Smallest parameters p at which the mass that curve(p, ·) allows is enough."""
+  _check(counts, probabilities, sides)
+  posterior = _Posterior(counts)
+
+  def allowed(parameter):
+    with np.errstate(divide='ignore', under='ignore'):
+      return posterior.allowed(functools.partial(curve, parameter), sides)
+
+  return np.array([_smallest(allowed, p) for p in probabilities])
+
+
+def _smallest(allowed, probability):
+  if allowed(0.0) >= probability:
+    return 0.0
+  high = 1.0
+  while allowed(high) < probability:
+    high *= 2
+    if high > _LARGEST:
+      return np.inf
+  low = high / 2 if high > 1 else 0.0
+  return optimize.brentq(
+    lambda p: allowed(p) - probability, low, high, xtol=_PRECISION
+  )
+
+
+class _Posterior:
+  """The joint posterior of (FPR, FNR), and the mass that a curve allows."""
+
+  def __init__(self, counts):
+    fp, n0, fn, n1, log_fpr = counts
+    self.fnr = 0.5 + fn, 0.5 + n1 - fn
+    self.log_fpr = log_fpr
+    if log_fpr is None:
+      self.fpr = 0.5 + fp, 0.5 + n0 - fp
+      self.fpr_nodes = _beta_nodes(*self.fpr)
+      self.fnr_nodes = _beta_nodes(*self.fnr)
+
+  def allowed(self, curve: _Curve, sides: Sides) -> float:
+    """P(FNR >= f(FPR)), and for both sides also FNR <= 1 - f(1 - FPR)."""
+    if self.log_fpr is not None:
+      mass = 1 - self._below_at(curve, self.log_fpr)
+      if sides == 'both':
+        rest = np.log(-np.expm1(self.log_fpr))
+        mass -= 1 - special.betainc(*self.fnr, 1 - curve(np.array([rest]))[0])
+      return float(mass)
+    mass = 1 - self._below(curve, self.fpr, self.fnr, *self._nodes())
+    if sides == 'both':
+      # By symmetry: the same below the curve, for the rates of the reverse.
+      fpr, fnr = self.fpr[::-1], self.fnr[::-1]
+      nodes = (1 - self.fpr_nodes)[::-1], (1 - self.fnr_nodes)[::-1]
+      mass -= self._below(curve, fpr, fnr, *nodes)
+    return float(mass)
+
+  def _nodes(self):
+    return self.fpr_nodes, self.fnr_nodes
+
+  def _below_at(self, curve, log_fpr):
+    return special.betainc(*self.fnr, curve(np.array([log_fpr]))[0])
+
+  def _below(self, curve, fpr, fnr, fpr_nodes, fnr_nodes):
+    """P(FNR < f(FPR)) as the Stieltjes integral of F_fnr(f(α)) dF_fpr(α).
+
+    Nodes are the quantiles of the FPR together with f of the quantiles of the
+    FNR, f being its own inverse: between two nodes neither factor changes by
+    more than one part in a hundred, however different their scales are.
+    """
+    swept = np.sort(curve(np.log(fnr_nodes)))
+    nodes = np.sort(np.concatenate([[0.0], fpr_nodes, swept, [1.0]]))
+    mass = np.diff(special.betainc(*fpr, nodes))
+    value = special.betainc(*fnr, curve(np.log(nodes)))
+    return np.sum(mass * (value[1:] + value[:-1]) / 2)
+
+
+def _beta_nodes(a, b):
+  return special.betaincinv(a, b, _GRID)
+
+
+def _estimate(
+  name, quantiles, scores, delta, significance, multiplicity, one_sided
+):
+  check_delta(delta)
+  intervals.check_significance(significance)
+  tails = [significance] if one_sided else [significance / 2]
+  if not one_sided:
+    tails.append(1 - significance / 2)
+  counts = _counts(scores, multiplicity, significance)
+  # Audits with equal counts have equal posteriors.
+  known = {c: quantiles(c, np.array(tails)) for c in set(counts)}
+  ends = np.array([known[c] for c in counts])
+  epsilon = np.reshape(ends[:, 0], scores.observed.shape[:-1])
+  chosen = type(multiplicity).__name__.lower()
+  single = not one_sided and epsilon.ndim == 0
+  return Estimate(
+    scalar_or_array(epsilon),
+    delta,
+    f'{name}_{chosen}',
+    confidence=None if multiplicity == Uncorrected() else 1 - significance,
+    interval=(float(ends[0, 0]), float(ends[0, 1])) if single else None,
+  )
+
+
+def _counts(scores, multiplicity, significance):
+  """Counts of each audit, in the order of the flattened leading axes."""
+  match multiplicity:
+    case Explicit(thresholds):
+      if len(thresholds) != 1:
+        raise ValueError(
+          f'thresholds={thresholds!r} must be a single one: the posterior is '
+          'that of the rates at one threshold.'
+        )
+      chosen = tradeoff.explicit_thresholds(scores, multiplicity)
+    case Split():
+      choose, scores = tradeoff.halves(scores, multiplicity)
+      chosen = tradeoff.best_threshold(choose, significance)
+    case _:
+      chosen = tradeoff.best_threshold(scores, significance)
+  n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
+  misses = n1 - threshold.at_least(scores.observed, chosen).ravel()
+  if scores.dim is not None:
+    logs = np.ravel(null.CosineNull(scores.dim).logsf(chosen))
+    return [
+      Counts(0, 0, int(m), n1, float(log)) for m, log in zip(misses, logs)
+    ]
+  alarms = threshold.at_least(scores.unobserved, chosen).ravel()
+  return [Counts(int(a), n0, int(m), n1) for a, m in zip(alarms, misses)]
+
+
+def _check(counts, probabilities, sides):
+  fp, n0, fn, n1, log_fpr = counts
+  if not (0 <= fn <= n1 and n1 >= 1):
+    raise ValueError(f'{counts} needs 0 <= false_negatives <= positives.')
+  if log_fpr is None and not (0 <= fp <= n0 and n0 >= 1):
+    raise ValueError(f'{counts} needs 0 <= false_positives <= negatives.')
+  if log_fpr is not None and not log_fpr <= 0:
+    raise ValueError(f'log_fpr={log_fpr} is the log of no probability.')
+  if not np.all((probabilities > 0) & (probabilities < 1)):
+    raise ValueError(f'probabilities={probabilities} must lie in (0, 1).')
+  if sides not in ('in', 'both'):
+    raise ValueError(f"sides={sides!r} is neither 'in' nor 'both'.")

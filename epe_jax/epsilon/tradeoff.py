@@ -1,0 +1,359 @@
+"""f-DP audits: bounds from the whole trade-off curve of a mechanism.
+
+(ε, δ)-DP holds an attacker to two lines, which touch the curve of a Gaussian
+mechanism at two points; everywhere else an attack that is as good as can be
+proves less than ε. An audit that assumes the shape of the curve and asks only
+for its noise is tight at any threshold. What it assumes is exactly that: the
+mechanism is a member of the family, with some noise.
+
+If a attains limits α of its FPR and β of its FNR, then f(α) <= β, because f
+falls. The noise is at most the largest for which this holds.
+
+Source: Nasr et al., "Tight auditing of differentially private machine learning"
+(2023), section 4.1 and appendix A.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+from scipy import optimize, special
+
+from epe_jax.epsilon import band, curves, intervals, null, threshold
+from epe_jax.epsilon.strategies import (
+  Band,
+  Explicit,
+  MultiSplit,
+  Split,
+  Uncorrected,
+)
+from epe_jax.epsilon.types import (
+  Estimate,
+  Scores,
+  check_delta,
+  scalar_or_array,
+)
+
+Multiplicity = Uncorrected | Band | Explicit | Split | MultiSplit
+_BAND = Band()
+_PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
+
+
+class Limits(NamedTuple):
+  """Upper limits of both rates at some thresholds, [*batch, m] each.
+
+  Attributes:
+    log_fpr: log of the limit of the false positive rate.
+    fnr: limit of the false negative rate.
+  """
+
+  log_fpr: Float[np.ndarray, '*batch m']
+  fnr: Float[np.ndarray, '*batch m']
+
+
+def gdp(
+  scores: Scores,
+  *,
+  delta: float,
+  significance: float = 0.05,
+  multiplicity: Multiplicity = _BAND,
+) -> Estimate:
+  """Lower bound of ε of a Gaussian mechanism, from a lower bound of its μ.
+
+  μ >= Φ⁻¹(1 - FPR) - Φ⁻¹(FNR), clamped at 0, with Clopper-Pearson limits of the
+  rates; ε at δ is then exact and has no cap. The limits fail with probability
+  significance/2 each; if `scores.dim` is given, the FPR is exact and the FNR
+  has the whole of it.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    multiplicity: how the choice of the threshold is paid for, a class of
+      `lower_bound`. Uncorrected() is the reading of the paper, the best of all
+      thresholds without paying for it: the result is no bound.
+
+  Returns:
+    The bound, >= 0, and inf if a cosine of 1 has no false positives. Its
+    confidence is 1 - significance, or None for Uncorrected(). It holds for
+    mechanisms whose curve is that of a Gaussian or above.
+
+  Raises:
+    ValueError: for settings out of range, or too few scores to split.
+
+  Source: equation (12).
+
+  >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
+  >>> bound = gdp(scores, delta=1e-5, multiplicity=Explicit((1.5,)))
+  >>> round(bound.epsilon, 2), bound.confidence
+  (36.49, 0.95)
+  """
+
+  def solve(limits):
+    return np.max(gdp_mu(*limits), axis=-1)
+
+  def convert(mu):
+    return curves.epsilon_gdp(mu, delta)
+
+  settings = (scores, delta, significance, multiplicity)
+  return _estimate('gdp', solve, convert, *settings)
+
+
+def family_bound(
+  scores: Scores,
+  *,
+  family: curves.Family,
+  delta: float,
+  significance: float = 0.05,
+  multiplicity: Multiplicity = _BAND,
+) -> Estimate:
+  """Lower bound of ε of a mechanism of a family, from one of its noise.
+
+  The same as `gdp` for other curves: a subsampled Gaussian, or whatever a PLD
+  of dp_accounting describes. From single steps to all of a run: a family whose
+  curve is of one step and whose ε is of all steps.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    family: from `curves`.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    multiplicity: as in `gdp`. A split takes the threshold that is best for
+      `gdp`, whatever the family.
+
+  Returns:
+    The bound, >= 0; confidence as in `gdp`. It holds if the mechanism is a
+    member of the family, and is inf if the scores refute that: no member, with
+    whatever noise, would allow them.
+
+  Raises:
+    ValueError: for settings out of range, or too few scores to split.
+  """
+
+  def solve(limits):
+    inverse = np.empty(limits.fnr.shape[:-1])
+    for at in np.ndindex(inverse.shape):
+      noise = largest_noise(family, limits.log_fpr[at], limits.fnr[at])
+      inverse[at] = 1 / noise if noise > 0 else np.inf
+    return inverse
+
+  def convert(inverse):
+    epsilon = [_epsilon(family, float(x), delta) for x in np.ravel(inverse)]
+    return np.reshape(epsilon, inverse.shape)
+
+  settings = (scores, delta, significance, multiplicity)
+  return _estimate(family.name, solve, convert, *settings)
+
+
+def gdp_mu(
+  log_fpr: Float[np.ndarray, '*shape'], fnr: Float[np.ndarray, '*shape']
+) -> Float[np.ndarray, '*shape']:
+  """Smallest μ >= 0 of a Gaussian mechanism that allows these rates.
+
+  Args:
+    log_fpr: log of the false positive rate.
+    fnr: false negative rate.
+
+  Returns:
+    μ; 0 for an attack no better than chance, inf for an FPR of 0.
+  """
+  some = (log_fpr < 0) & (fnr < 1)
+  with np.errstate(divide='ignore'):
+    mu = -special.ndtri_exp(np.where(some, log_fpr, -1.0)) - special.ndtri(
+      np.where(some, fnr, 0.5)
+    )
+  return np.where(some, np.maximum(mu, 0.0), 0.0)
+
+
+def largest_noise(
+  family: curves.Family,
+  log_fpr: Float[np.ndarray, 'm'],
+  fnr: Float[np.ndarray, 'm'],
+) -> float:
+  """Largest noise multiplier of a family that allows all of these rates.
+
+  Args:
+    family: from `curves`.
+    log_fpr: logs of false positive rates, or of upper limits.
+    fnr: the false negative rates beside them.
+
+  Returns:
+    The noise multiplier, rounded up in the seventh digit; inf if rates are no
+    better than chance, 0 if no noise allows them: a sample of probability p
+    has FNR >= (1-p)(1-FPR) without any.
+  """
+  mu = gdp_mu(log_fpr, fnr)
+  better = mu > 0
+  if not np.any(better):
+    return np.inf
+  if np.any(np.isinf(mu)):
+    return 0.0
+  log_fpr, target = log_fpr[better], special.ndtri(fnr[better])
+
+  # Remembered, as a curve may take a tenth of a second.
+  @functools.cache
+  def slack(log_noise):
+    lowest = family.fnr(float(np.exp(log_noise)), log_fpr)
+    # Probits are nearly linear in 1/noise; the cap keeps them finite.
+    lowest = np.clip(lowest, 1e-300, 1 - 1e-16)
+    return float(np.min(target - special.ndtri(lowest)))
+
+  start = -np.log(np.max(mu))
+  sign = 1.0 if slack(start) >= 0 else -1.0
+  low, high = start, start
+  # So little noise that a Gaussian test has hardly a false negative: with less,
+  # the curve no longer changes.
+  least = -np.log(np.max(-special.ndtri_exp(log_fpr)) + _FAR)
+  for _ in range(_DOUBLINGS):
+    low, high = high, max(high + sign * np.log(2), least)
+    if sign * slack(high) < 0:
+      break
+    if high == least:
+      return 0.0
+  else:
+    return np.inf
+  root = float(optimize.brentq(slack, low, high, xtol=_PRECISION))  # pyright: ignore
+  return float(np.exp(root + _PRECISION))
+
+
+def limits_at(
+  scores: Scores,
+  thresholds: Float[np.ndarray, '*batch m'],
+  significance: float,
+  *,
+  upper=intervals.clopper_pearson_upper,
+) -> Limits:
+  """Upper limits of both rates of the attack "in if score >= threshold".
+
+  Args:
+    scores: scores of canaries.
+    thresholds: for each audit.
+    significance: chance that one of the two limits at a threshold fails.
+    upper: (count, trials, significance) -> limit, a function of `intervals`.
+
+  Returns:
+    The limits.
+  """
+  share = significance / 2 if scores.dim is None else significance
+  num = scores.observed.shape[-1]
+  misses = num - threshold.at_least(scores.observed, thresholds)
+  fnr = np.asarray(upper(misses, num, share))
+  if scores.dim is not None:
+    log_fpr = np.asarray(null.CosineNull(scores.dim).logsf(thresholds))
+    return Limits(log_fpr, fnr)
+  alarms = threshold.at_least(scores.unobserved, thresholds)
+  fpr = np.asarray(upper(alarms, scores.unobserved.shape[-1], share))
+  return Limits(np.log(fpr), fnr)
+
+
+def best_threshold(
+  scores: Scores, significance: float
+) -> Float[np.ndarray, '*batch 1']:
+  """The observed score with the largest limit of μ."""
+  candidates, _ = threshold.realisable(scores.observed)
+  mu = gdp_mu(*limits_at(scores, candidates, significance))
+  best = np.argmax(mu, axis=-1, keepdims=True)
+  return np.take_along_axis(candidates, best, axis=-1)
+
+
+def halves(scores: Scores, split: Split) -> tuple[Scores, Scores]:
+  """The scores that choose a threshold, and those that are then counted.
+
+  Raises:
+    ValueError: if a part would be empty.
+  """
+  if not 0 < split.fraction < 1:
+    raise ValueError(f'fraction={split.fraction} must lie in (0, 1).')
+  rng = np.random.default_rng(split.seed)
+  parts = {}
+  for name in ('observed', 'unobserved'):
+    values = getattr(scores, name)
+    size = values.shape[-1]
+    first = int(size * split.fraction)
+    if size and not 0 < first < size:
+      raise ValueError(
+        f'fraction={split.fraction} of {size} {name} scores leaves one part '
+        'empty; use more canaries or multiplicity=Band().'
+      )
+    order = rng.permutation(size)
+    parts[name] = values[..., order[:first]], values[..., order[first:]]
+  choose, count = (
+    dataclasses.replace(scores, **{name: parts[name][i] for name in parts})
+    for i in (0, 1)
+  )
+  return choose, count
+
+
+def explicit_thresholds(
+  scores: Scores, given: Explicit
+) -> Float[np.ndarray, '*batch m']:
+  """The given thresholds, for each audit.
+
+  Raises:
+    ValueError: unless they are one or more finite numbers.
+  """
+  values = np.asarray(given.thresholds, dtype=np.float64)
+  if not values.size or not np.all(np.isfinite(values)):
+    raise ValueError(
+      f'thresholds={given.thresholds!r} must be one or more finite numbers.'
+    )
+  return np.broadcast_to(values, (*scores.observed.shape[:-1], values.size))
+
+
+def _estimate(name, solve, convert, scores, delta, significance, multiplicity):
+  """Limits [*batch, m] are solved for a parameter [*batch], which gives ε."""
+  check_delta(delta)
+  intervals.check_significance(significance)
+  if isinstance(multiplicity, MultiSplit):
+    # ε is monotone in the parameter, so its median is that of the medians.
+    parameter = np.median(
+      [
+        solve(_limits(scores, significance / 2, split))
+        for split in _splits(multiplicity)
+      ],
+      axis=0,
+    )
+  else:
+    parameter = solve(_limits(scores, significance, multiplicity))
+  chosen = type(multiplicity).__name__.lower()
+  return Estimate(
+    scalar_or_array(convert(np.asarray(parameter))),
+    delta,
+    f'{name}_clopper_pearson_{chosen}',
+    confidence=None if multiplicity == Uncorrected() else 1 - significance,
+  )
+
+
+def _splits(several):
+  if several.num_splits < 1:
+    raise ValueError(f'num_splits={several.num_splits} must be at least 1.')
+  rng = np.random.default_rng(several.seed)
+  seeds = rng.integers(np.iinfo(np.int64).max, size=several.num_splits)
+  return [Split(int(seed), several.fraction) for seed in seeds]
+
+
+def _limits(scores, significance, multiplicity):
+  """Limits that all hold together, except for Uncorrected()."""
+  match multiplicity:
+    case Explicit(thresholds):
+      each = explicit_thresholds(scores, multiplicity)
+      return limits_at(scores, each, significance / len(thresholds))
+    case Split():
+      choose, count = halves(scores, multiplicity)
+      best = best_threshold(choose, significance)
+      return limits_at(count, best, significance)
+  candidates, _ = threshold.realisable(scores.observed)
+  upper = intervals.clopper_pearson_upper
+  if multiplicity == Band():
+    upper = band.upper_limit
+  return limits_at(scores, candidates, significance, upper=upper)
+
+
+def _epsilon(family, inverse_noise, delta):
+  if inverse_noise == 0 or np.isinf(inverse_noise):
+    return inverse_noise
+  return family.epsilon(1 / inverse_noise, delta)
