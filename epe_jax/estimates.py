@@ -130,9 +130,7 @@ def published(recorded: results.Recorded, *, every: int) -> results.Recorded:
     final=recorded.final[canaries],
     trace=recorded.trace[kept][:, canaries],
     residual=recorded.residual[kept][:, canaries],
-    expected=recorded.expected[kept]
-    if len(recorded.expected)
-    else (recorded.expected),
+    expected=recorded.expected[kept[: len(recorded.expected)]],
     participation=own[:, canaries],
   )
 
@@ -180,9 +178,9 @@ def warnings(found: Sequence[Reading]) -> list[str]:
   """In plain words, which readings are no Gaussians although taken for them."""
   said = []
   for reading in found:
-    reason = diagnostics.warning(reading.scores)
-    if reading.estimators is _GAUSSIAN and reason:
-      said.append(f'{reading.statistic}: {reason}')
+    if reading.estimators is _GAUSSIAN:
+      reason = diagnostics.warning(reading.scores)
+      said += [f'{reading.statistic}: {reason}'] if reason else []
   return said
 
 

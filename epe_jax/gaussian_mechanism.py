@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import canaries
+from epe_jax import audit, canaries
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.types import Array, Key
@@ -238,7 +238,7 @@ def _release_and_score(
   c = family(canary_key, num_canaries, dim)
   total = c.superpose(jnp.arange(num_canaries), jnp.ones(num_canaries))
   rho = total + sigma * jax.random.normal(noise_key, (dim,), jnp.float32)
-  return c.project(rho) / jnp.linalg.norm(rho)
+  return audit.cosines(c, rho)
 
 
 def _triangle(

@@ -502,6 +502,7 @@ def test_losses_of_zero_and_of_no_value_are_drawn_without_a_warning(tmp_path):
   lost = [{'loss': 0.0}, {'loss': 'NaN'}, {'loss': 'Infinity'}, {'loss': 1e9}]
   records = [r | x for r, x in zip(_metrics(4)[1:], lost)]
   figures.accuracy(records).savefig(tmp_path / 'accuracy.png')
+  assert (tmp_path / 'accuracy.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):

@@ -23,7 +23,14 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import curves, intervals, null, threshold, tradeoff
+from epe_jax.epsilon import (
+  curves,
+  intervals,
+  null,
+  strategies,
+  threshold,
+  tradeoff,
+)
 from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
 from epe_jax.epsilon.types import (
   Estimate,
@@ -287,7 +294,7 @@ def _counts(scores, multiplicity, significance):
         )
       chosen = tradeoff.explicit_thresholds(scores, multiplicity)
     case Split():
-      choose, scores = tradeoff.halves(scores, multiplicity)
+      choose, scores = strategies.partition(scores, multiplicity)
       chosen = tradeoff.best_threshold(choose, significance)
     case _:
       chosen = tradeoff.best_threshold(scores, significance)

@@ -13,13 +13,12 @@ Whatever is chosen, canaries of an audit must score independently.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from epe_jax.epsilon import band, intervals, null, threshold
+from epe_jax.epsilon import band, intervals, null, strategies, threshold
 from epe_jax.epsilon.strategies import (
   Band,
   Bonferroni,
@@ -104,14 +103,12 @@ def lower_bound(
       epsilon = _at_ranks(rule, scores, significance, num)
     case Explicit(thresholds):
       epsilon = _at_given(rule, scores, significance, thresholds)
-    case Split(seed, fraction):
-      rng = np.random.default_rng(seed)
-      epsilon = _held_out(rule, scores, significance, fraction, rng)
-    case MultiSplit(seed, num, fraction):
-      seeds = _split_seeds(seed, num)
+    case Split():
+      epsilon = _held_out(rule, scores, significance, multiplicity)
+    case MultiSplit():
       bounds = [
-        _held_out(rule, scores, significance / 2, fraction, rng)
-        for rng in map(np.random.default_rng, seeds)
+        _held_out(rule, scores, significance / 2, split)
+        for split in strategies.splits(multiplicity)
       ]
       epsilon = np.median(bounds, axis=0)
   keeps = interval == 'clopper_pearson' and multiplicity != Uncorrected()
@@ -237,42 +234,12 @@ def _at_given(rule, scores, significance, thresholds):
   return np.max(_at(rule, scores, each, misses, alarms, share), axis=-1)
 
 
-def _held_out(rule, scores, significance, fraction, rng):
+def _held_out(rule, scores, significance, split):
   """ε of some canaries at the threshold that is best for the others."""
-  if not 0 < fraction < 1:
-    raise ValueError(f'fraction={fraction} must lie strictly between 0 and 1.')
-  choose, bound = zip(
-    _partition(rng, 'observed', scores.observed, fraction),
-    _partition(rng, 'unobserved', scores.unobserved, fraction),
-  )
-  _, best = _best(rule, _subset(scores, choose), significance, _CANDIDATES)
-  held_out = _subset(scores, bound)
+  choose, held_out = strategies.partition(scores, split)
+  _, best = _best(rule, choose, significance, _CANDIDATES)
   counts = _misses(held_out, best), _alarms(held_out, best)
   return _at(rule, held_out, best, *counts, significance)[..., 0]
-
-
-def _partition(rng, name, values, fraction):
-  size = values.shape[-1]
-  first = int(size * fraction)
-  if size and not 0 < first < size:
-    raise ValueError(
-      f'fraction={fraction} of {size} {name} scores leaves one part empty; '
-      'use more canaries or multiplicity=Band().'
-    )
-  order = rng.permutation(size)
-  return values[..., order[:first]], values[..., order[first:]]
-
-
-def _subset(scores, groups):
-  observed, unobserved = groups
-  return dataclasses.replace(scores, observed=observed, unobserved=unobserved)
-
-
-def _split_seeds(seed, num):
-  if num < 1:
-    raise ValueError(f'num_splits={num} must be at least 1.')
-  rng = np.random.default_rng(seed)
-  return rng.integers(np.iinfo(np.int64).max, size=num)
 
 
 def _check_interval(interval, multiplicity, scores):

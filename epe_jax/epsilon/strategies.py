@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
+from epe_jax.epsilon.types import Scores
+
 
 @dataclasses.dataclass(frozen=True)
 class Uncorrected:
@@ -90,3 +94,46 @@ class MultiSplit:
 
 
 Multiplicity = Uncorrected | Band | Bonferroni | Explicit | Split | MultiSplit
+
+
+def splits(several: MultiSplit) -> list[Split]:
+  """The splits that a `MultiSplit` stands for.
+
+  Raises:
+    ValueError: num_splits is out of range.
+  """
+  if several.num_splits < 1:
+    raise ValueError(f'num_splits={several.num_splits} must be at least 1.')
+  rng = np.random.default_rng(several.seed)
+  seeds = rng.integers(np.iinfo(np.int64).max, size=several.num_splits)
+  return [Split(int(seed), several.fraction) for seed in seeds]
+
+
+def partition(scores: Scores, split: Split) -> tuple[Scores, Scores]:
+  """The scores that choose a threshold, and those that are then counted.
+
+  Raises:
+    ValueError: fraction is out of range, or a part would be empty.
+  """
+  if not 0 < split.fraction < 1:
+    raise ValueError(
+      f'fraction={split.fraction} must lie strictly between 0 and 1.'
+    )
+  rng = np.random.default_rng(split.seed)
+  parts = {}
+  for name in ('observed', 'unobserved'):
+    values = getattr(scores, name)
+    size = values.shape[-1]
+    first = int(size * split.fraction)
+    if size and not 0 < first < size:
+      raise ValueError(
+        f'fraction={split.fraction} of {size} {name} scores leaves one part '
+        'empty; use more canaries or multiplicity=Band().'
+      )
+    order = rng.permutation(size)
+    parts[name] = values[..., order[:first]], values[..., order[first:]]
+  choose, count = (
+    dataclasses.replace(scores, **{name: parts[name][i] for name in parts})
+    for i in (0, 1)
+  )
+  return choose, count

@@ -15,7 +15,6 @@ Source: Nasr et al., "Tight auditing of differentially private machine learning"
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -23,7 +22,14 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import band, curves, intervals, null, threshold
+from epe_jax.epsilon import (
+  band,
+  curves,
+  intervals,
+  null,
+  strategies,
+  threshold,
+)
 from epe_jax.epsilon.strategies import (
   Band,
   Explicit,
@@ -260,34 +266,6 @@ def best_threshold(
   return np.take_along_axis(candidates, best, axis=-1)
 
 
-def halves(scores: Scores, split: Split) -> tuple[Scores, Scores]:
-  """The scores that choose a threshold, and those that are then counted.
-
-  Raises:
-    ValueError: if a part would be empty.
-  """
-  if not 0 < split.fraction < 1:
-    raise ValueError(f'fraction={split.fraction} must lie in (0, 1).')
-  rng = np.random.default_rng(split.seed)
-  parts = {}
-  for name in ('observed', 'unobserved'):
-    values = getattr(scores, name)
-    size = values.shape[-1]
-    first = int(size * split.fraction)
-    if size and not 0 < first < size:
-      raise ValueError(
-        f'fraction={split.fraction} of {size} {name} scores leaves one part '
-        'empty; use more canaries or multiplicity=Band().'
-      )
-    order = rng.permutation(size)
-    parts[name] = values[..., order[:first]], values[..., order[first:]]
-  choose, count = (
-    dataclasses.replace(scores, **{name: parts[name][i] for name in parts})
-    for i in (0, 1)
-  )
-  return choose, count
-
-
 def explicit_thresholds(
   scores: Scores, given: Explicit
 ) -> Float[np.ndarray, '*batch m']:
@@ -313,7 +291,7 @@ def _estimate(name, solve, convert, scores, delta, significance, multiplicity):
     parameter = np.median(
       [
         solve(_limits(scores, significance / 2, split))
-        for split in _splits(multiplicity)
+        for split in strategies.splits(multiplicity)
       ],
       axis=0,
     )
@@ -328,14 +306,6 @@ def _estimate(name, solve, convert, scores, delta, significance, multiplicity):
   )
 
 
-def _splits(several):
-  if several.num_splits < 1:
-    raise ValueError(f'num_splits={several.num_splits} must be at least 1.')
-  rng = np.random.default_rng(several.seed)
-  seeds = rng.integers(np.iinfo(np.int64).max, size=several.num_splits)
-  return [Split(int(seed), several.fraction) for seed in seeds]
-
-
 def _limits(scores, significance, multiplicity):
   """Limits that all hold together, except for Uncorrected()."""
   match multiplicity:
@@ -343,7 +313,7 @@ def _limits(scores, significance, multiplicity):
       each = explicit_thresholds(scores, multiplicity)
       return limits_at(scores, each, significance / len(thresholds))
     case Split():
-      choose, count = halves(scores, multiplicity)
+      choose, count = strategies.partition(scores, multiplicity)
       best = best_threshold(choose, significance)
       return limits_at(count, best, significance)
   candidates, _ = threshold.realisable(scores.observed)
