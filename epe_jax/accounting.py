@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 import dp_accounting
+from dp_accounting.pld import privacy_loss_distribution as pld
 
 
 class Analytic(NamedTuple):
@@ -55,3 +56,52 @@ def releases(
       'sampling or shuffling'
     ),
   )
+
+
+def poisson(
+  noise_multiplier: float, *, delta: float, probability: float, rounds: int
+) -> Analytic:
+  """ε of one who takes part in each round with probability q, in secret.
+
+  The privacy loss distribution of a round is composed T times on a
+  grid and rounded towards more loss, so that ε is an upper bound.
+
+  Args:
+    noise_multiplier: z >= 0.
+    delta: in (0, 1).
+    probability: q in (0, 1].
+    rounds: T >= 1.
+
+  Raises:
+    ValueError: an argument is out of range.
+
+  Source: Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022 (connect the
+  dots).
+
+  >>> round(poisson(1.0, delta=1e-6, probability=0.01, rounds=1000).epsilon, 1)
+  2.1
+  """
+  if not noise_multiplier >= 0:
+    raise ValueError(f'noise_multiplier={noise_multiplier}; give z >= 0.')
+  if not 0 < delta < 1:
+    raise ValueError(f'delta={delta}; give a delta in (0, 1).')
+  if not 0 < probability <= 1:
+    raise ValueError(f'probability={probability}; give q in (0, 1].')
+  if rounds < 1:
+    raise ValueError(f'rounds={rounds}; give T >= 1.')
+  assumes = (
+    f'one who takes part in each of {rounds:,} rounds with probability '
+    f'{probability:.3g}, by secret coins of its own; an attacker who sees every '
+    'round and knows every other update'
+  )
+  if noise_multiplier == 0:
+    return Analytic(math.inf, assumes)
+  loss = pld.from_gaussian_mechanism(
+    noise_multiplier,
+    sampling_prob=probability,
+    # Of one release; a fine grid for little noise would be of millions.
+    value_discretization_interval=max(1e-4, 1e-3 / noise_multiplier),
+    use_connect_dots=True,
+  )
+  epsilon = loss.self_compose(rounds).get_epsilon_for_delta(delta)
+  return Analytic(float(epsilon), assumes)

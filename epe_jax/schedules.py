@@ -1,67 +1,26 @@
-"""Who takes part when: 0/1 matrices for canaries, cohorts for clients.
+"""Which clients take part in which round.
 
-Host only. Nothing but the seed and the round decides, so a run that is
-continued needs no replay.
+Host only. A schedule is a function of the round; nothing but the seed and the
+round decides, so a run that is continued needs no replay.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+import csv
 import itertools
+import os
+import pathlib
 
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 import numpy as np
 
 # round -> indices of its clients
 ClientSchedule = Callable[[int], Int[np.ndarray, ' m']]
 
 
-def once_per_period(
-  rng: np.random.Generator, *, rounds: int, num: int, periods: int = 1
-) -> Bool[np.ndarray, 'rounds num']:
-  """Each canary takes part once in each of n equal periods.
-
-  Within a period canaries are dealt to rounds in random order, as evenly as
-  they go: rounds differ by at most one canary.
-
-  Args:
-    rng: canary randomness, apart from that of noise and data.
-    rounds: T >= periods. If periods does not divide T, periods differ by at
-      most one round.
-    num: number of canaries, >= 0.
-    periods: n >= 1.
-
-  Returns:
-    A 0/1 matrix: row t holds the canaries of round t.
-
-  Raises:
-    ValueError: num, periods or rounds is out of range.
-
-  Source: One-shot Empirical Privacy Estimation, section 5.2.
-
-  >>> m = once_per_period(np.random.default_rng(0), rounds=6, num=4, periods=2)
-  >>> m[:3].sum(axis=0), m[3:].sum(axis=0)
-  (array([1, 1, 1, 1]), array([1, 1, 1, 1]))
-  """
-  if num < 0:
-    raise ValueError(f'num={num} canaries; give num >= 0.')
-  if periods < 1:
-    raise ValueError(f'periods={periods}; give periods >= 1.')
-  if rounds < periods:
-    raise ValueError(
-      f'rounds={rounds} cannot be cut into periods={periods}: a canary takes '
-      f'part once in each. Train for at least {periods} rounds.'
-    )
-  matrix = np.zeros((rounds, num), bool)
-  bounds = np.arange(periods + 1) * rounds // periods
-  for start, stop in itertools.pairwise(bounds):
-    seats = rng.permutation(stop - start)[np.arange(num) % (stop - start)]
-    matrix[start + rng.permutation(seats), np.arange(num)] = True
-  return matrix
-
-
 def shuffled_epochs(
-  seed: int, *, num_clients: int, clients_per_round: int
+  seed: int, *, num_clients: int, clients_per_round: int, reshuffle: bool = True
 ) -> ClientSchedule:
-  """Clients in shuffled order, epoch after epoch, each reshuffled.
+  """Clients in shuffled order, epoch after epoch.
 
   An epoch is floor(N / m) rounds; the rest of its order, fewer than m clients,
   sits out, so that no client enters a round twice.
@@ -70,6 +29,8 @@ def shuffled_epochs(
     seed: data randomness.
     num_clients: N.
     clients_per_round: m, 1 <= m <= N.
+    reshuffle: a new order for each epoch, as in the paper; False keeps one
+      order for all epochs, as the authors' released code does.
 
   Returns:
     round -> m distinct client indices.
@@ -83,27 +44,212 @@ def shuffled_epochs(
   >>> sorted([*cohort(0), *cohort(1)]) == list(range(6))
   True
   """
-  if not 1 <= clients_per_round <= num_clients:
-    raise ValueError(
-      f'clients_per_round={clients_per_round}, but the data has {num_clients} '
-      f'clients; give 1 to {num_clients}.'
-    )
+  _check_size(clients_per_round, num_clients)
   epoch_rounds = num_clients // clients_per_round
 
   def clients(t: int) -> Int[np.ndarray, ' m']:
     epoch, i = divmod(t, epoch_rounds)
-    order = np.random.default_rng((seed, epoch)).permutation(num_clients)
+    rng = np.random.default_rng((seed, epoch if reshuffle else 0))
+    order = rng.permutation(num_clients)
     return order[i * clients_per_round : (i + 1) * clients_per_round]
 
   return clients
 
 
-def most_participations(
-  *, rounds: int, num_clients: int, clients_per_round: int
-) -> int:
-  """Rounds that a client of `shuffled_epochs` takes part in at most.
+def fixed_size(
+  seed: int, *, num_clients: int, clients_per_round: int
+) -> ClientSchedule:
+  """m clients in each round, drawn anew without replacement.
 
-  >>> most_participations(rounds=5, num_clients=6, clients_per_round=3)
-  3
+  Raises:
+    ValueError: clients_per_round is not in [1, num_clients].
   """
-  return -(-rounds // (num_clients // clients_per_round))
+  _check_size(clients_per_round, num_clients)
+
+  def clients(t: int) -> Int[np.ndarray, ' m']:
+    rng = np.random.default_rng((seed, t))
+    return rng.choice(num_clients, clients_per_round, replace=False)
+
+  return clients
+
+
+def poisson(
+  seed: int, *, num_clients: int, expected_clients: float
+) -> ClientSchedule:
+  """Each client in each round with probability q = m / N, on its own.
+
+  Args:
+    seed: data randomness.
+    num_clients: N.
+    expected_clients: m, 0 < m <= N.
+
+  Raises:
+    ValueError: expected_clients is out of range.
+  """
+  if not 0 < expected_clients <= num_clients:
+    raise ValueError(
+      f'expected_clients={expected_clients}, but there are {num_clients} '
+      f'clients; give more than 0 and at most {num_clients}.'
+    )
+
+  def clients(t: int) -> Int[np.ndarray, ' m']:
+    rng = np.random.default_rng((seed, t))
+    # Given how many they are, every set of clients is equally likely.
+    size = rng.binomial(num_clients, expected_clients / num_clients)
+    return rng.choice(num_clients, size, replace=False)
+
+  return clients
+
+
+def limited(
+  seed: int,
+  *,
+  rounds: int,
+  num_clients: int,
+  clients_per_round: int,
+  separation: int = 1,
+  most: int | None = None,
+) -> ClientSchedule:
+  """m clients in each round, of those who have rested and have rounds left.
+
+  Args:
+    seed: data randomness.
+    rounds: T >= 1, planned ahead because each round depends on those before.
+    num_clients: N.
+    clients_per_round: m, 1 <= m <= N.
+    separation: least distance between two rounds of a client; 1 is no limit.
+    most: rounds of a client at most; None is no limit.
+
+  Raises:
+    ValueError: an argument is out of range, or a round finds fewer than m
+      clients; the message names the round.
+
+  >>> clients = limited(
+  ...   0, rounds=4, num_clients=6, clients_per_round=3, separation=2
+  ... )
+  >>> set(clients(0)) & set(clients(1))
+  set()
+  """
+  _check_size(clients_per_round, num_clients)
+  if separation < 1 or (most is not None and most < 1):
+    raise ValueError(f'separation={separation}, most={most}; give 1 or more.')
+  last = np.full(num_clients, -separation)
+  left = np.full(num_clients, rounds if most is None else most)
+  plan = []
+  for t in range(rounds):
+    able = np.flatnonzero((t - last >= separation) & (left > 0))
+    if len(able) < clients_per_round:
+      raise ValueError(
+        f'round {t} finds {len(able)} of {num_clients} clients, but '
+        f'clients_per_round={clients_per_round}: separation={separation} and '
+        f'most={most} rule out the others. Ask for fewer, or for less.'
+      )
+    rng = np.random.default_rng((seed, t))
+    chosen = rng.choice(able, clients_per_round, replace=False)
+    last[chosen] = t
+    left[chosen] -= 1
+    plan.append(chosen)
+  return plan.__getitem__
+
+
+def replayed(
+  path: str | os.PathLike[str], client_ids: Sequence[str]
+) -> tuple[ClientSchedule, int]:
+  """The cohorts that a log of a real system lists.
+
+  Args:
+    path: CSV or Parquet with the columns round and client_id, a line for each
+      client of each round, in any order. Rounds are numbered from 0 or 1
+      without a gap.
+    client_ids: of the data, in order.
+
+  Returns:
+    The schedule, and the number of rounds of the log.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: a column is missing, a round is no number or left out, or a
+      client is unknown or twice in a round; the message names the line.
+  """
+  index = {str(client_id): i for i, client_id in enumerate(client_ids)}
+  cohorts: dict[int, dict[int, None]] = {}
+  for line, (number, client_id) in enumerate(_log(pathlib.Path(path)), 1):
+    where = f'{path}, entry {line}'
+    try:
+      t = int(number)
+    except ValueError:
+      raise ValueError(f'{where}: round={number!r} is no number.') from None
+    if str(client_id) not in index:
+      raise ValueError(
+        f'{where}: client_id={client_id!r} is not in the data. Give the log of '
+        'these clients, or import the data of all of them.'
+      )
+    members = cohorts.setdefault(t, {})
+    if index[str(client_id)] in members:
+      raise ValueError(
+        f'{where}: client_id={client_id!r} is in round {t} twice. A client '
+        'takes part in a round once.'
+      )
+    members[index[str(client_id)]] = None
+  numbers = sorted(cohorts)
+  if not numbers or numbers[0] not in (0, 1):
+    raise ValueError(f'{path} has no round 0 or 1 to start with.')
+  for t, after in itertools.pairwise(numbers):
+    if after != t + 1:
+      raise ValueError(
+        f'{path} has no client in round {t + 1}, but some in round {after}. '
+        'Number the rounds without a gap.'
+      )
+  plan = [np.array(list(cohorts[t])) for t in numbers]
+  return plan.__getitem__, len(plan)
+
+
+def participations(
+  schedule: ClientSchedule, *, rounds: int, num_clients: int
+) -> Int[np.ndarray, ' clients']:
+  """How many rounds each client takes part in.
+
+  >>> schedule = shuffled_epochs(0, num_clients=6, clients_per_round=3)
+  >>> participations(schedule, rounds=4, num_clients=6)
+  array([2, 2, 2, 2, 2, 2])
+  """
+  counts = np.zeros(num_clients, np.int64)
+  for t in range(rounds):
+    counts[schedule(t)] += 1
+  return counts
+
+
+def _check_size(clients_per_round: int, num_clients: int) -> None:
+  if not 1 <= clients_per_round <= num_clients:
+    raise ValueError(
+      f'clients_per_round={clients_per_round}, but the data has {num_clients} '
+      f'clients; give 1 to {num_clients}.'
+    )
+
+
+def _log(path: pathlib.Path) -> list[tuple[str, str]]:
+  """(round, client id) of each entry, as text."""
+  if not path.is_file():
+    raise FileNotFoundError(
+      f'{path} does not exist; give a CSV or Parquet log.'
+    )
+  if path.suffix == '.parquet':
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    names, columns = table.column_names, table.to_pydict()
+  else:
+    with open(path, newline='', encoding='utf-8') as f:
+      reader = csv.DictReader(f)
+      rows = list(reader)
+    names = list(reader.fieldnames or ())
+    columns = {name: [row[name] for row in rows] for name in names}
+  missing = {'round', 'client_id'} - set(names)
+  if missing:
+    raise ValueError(
+      f'{path} has the columns {names}, but not {sorted(missing)}. Name them '
+      'round and client_id.'
+    )
+  return [
+    (str(t), str(c)) for t, c in zip(columns['round'], columns['client_id'])
+  ]

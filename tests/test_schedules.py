@@ -1,62 +1,36 @@
-"""Schedules: who takes part, how often, and from what it follows."""
+"""Client schedules: who takes part, how often, and from what it follows."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from epe_jax import schedules
 
-
-@pytest.mark.parametrize(
-  ('rounds', 'num', 'periods'),
-  [(10, 30, 1), (10, 3, 1), (10, 30, 4), (7, 5, 7), (100, 0, 2)],
-)
-def test_each_canary_takes_part_once_in_each_period(rounds, num, periods):
-  matrix = schedules.once_per_period(
-    np.random.default_rng(0), rounds=rounds, num=num, periods=periods
-  )
-  assert matrix.shape == (rounds, num)
-  edges = np.arange(periods + 1) * rounds // periods
-  for start, stop in itertools.pairwise(edges):
-    part = matrix[start:stop]
-    np.testing.assert_array_equal(part.sum(axis=0), 1)
-    per_round = part.sum(axis=1)
-    assert per_round.max() - per_round.min() <= 1
-
-
-def test_every_round_is_equally_likely_for_a_canary():
-  rng = np.random.default_rng(0)
-  total = sum(
-    schedules.once_per_period(rng, rounds=5, num=3).astype(int)
-    for _ in range(4000)
-  )
-  # Each cell is Binomial(4000, 1/5): std 25.3; 5.5 std fails by chance with
-  # probability below 1e-6 over the 15 cells.
-  assert np.abs(total - 800).max() < 5.5 * 25.3
-
-
-def test_more_periods_than_rounds_are_refused():
-  with pytest.raises(ValueError, match='periods=3'):
-    schedules.once_per_period(
-      np.random.default_rng(0), rounds=2, num=1, periods=3
-    )
-
-
-def test_an_epoch_is_a_partition_and_the_next_is_reshuffled():
-  cohort = schedules.shuffled_epochs(0, num_clients=12, clients_per_round=4)
-  epochs = [
-    np.concatenate([cohort(3 * e + i) for i in range(3)]) for e in range(3)
-  ]
-  for epoch in epochs:
-    assert sorted(epoch) == list(range(12))
-  assert not np.array_equal(epochs[0], epochs[1])
-
-
-def test_a_round_follows_from_seed_and_round_alone():
-  make = lambda seed: schedules.shuffled_epochs(
+SCHEDULES = {
+  'shuffled': lambda seed: schedules.shuffled_epochs(
     seed, num_clients=50, clients_per_round=7
-  )
+  ),
+  'one order': lambda seed: schedules.shuffled_epochs(
+    seed, num_clients=50, clients_per_round=7, reshuffle=False
+  ),
+  'fixed size': lambda seed: schedules.fixed_size(
+    seed, num_clients=50, clients_per_round=7
+  ),
+  'poisson': lambda seed: schedules.poisson(
+    seed, num_clients=50, expected_clients=7
+  ),
+  'limited': lambda seed: schedules.limited(
+    seed, rounds=60, num_clients=50, clients_per_round=7, separation=3, most=12
+  ),
+}
+
+
+@pytest.mark.parametrize('name', SCHEDULES)
+def test_a_round_follows_from_seed_and_round_alone(name):
+  make = SCHEDULES[name]
   late = make(1)(33)
   first = make(1)
   for t in range(33):
@@ -65,25 +39,163 @@ def test_a_round_follows_from_seed_and_round_alone():
   assert not np.array_equal(make(2)(33), late)
 
 
-@pytest.mark.parametrize(
-  ('rounds', 'n', 'm'), [(10, 23, 5), (4, 5, 5), (9, 9, 2)]
-)
-def test_most_participations_is_what_the_schedule_does(rounds, n, m):
-  cohort = schedules.shuffled_epochs(0, num_clients=n, clients_per_round=m)
-  counts = np.zeros(n, int)
-  for t in range(rounds):
-    assert len(set(cohort(t))) == m
-    counts[cohort(t)] += 1
-  bound = schedules.most_participations(
-    rounds=rounds, num_clients=n, clients_per_round=m
+@pytest.mark.parametrize('name', SCHEDULES)
+def test_a_round_has_each_client_once_at_most(name):
+  schedule = SCHEDULES[name](0)
+  for t in range(60):
+    found = schedule(t)
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(range(50))
+    assert len(found) == 7 or name == 'poisson'
+
+
+@pytest.mark.parametrize('name', SCHEDULES)
+def test_participations_counts_what_the_schedule_does(name):
+  schedule = SCHEDULES[name](0)
+  counts = schedules.participations(schedule, rounds=60, num_clients=50)
+  slow = [sum(i in schedule(t) for t in range(60)) for i in range(50)]
+  np.testing.assert_array_equal(counts, slow)
+
+
+@pytest.mark.parametrize('reshuffle', [True, False])
+def test_an_epoch_is_a_partition_and_the_next_is_reshuffled_or_not(reshuffle):
+  cohort = schedules.shuffled_epochs(
+    0, num_clients=12, clients_per_round=4, reshuffle=reshuffle
   )
-  assert counts.max() <= bound
-  assert bound <= counts.max() + 1
+  epochs = [
+    np.concatenate([cohort(3 * e + i) for i in range(3)]) for e in range(3)
+  ]
+  for epoch in epochs:
+    assert sorted(epoch) == list(range(12))
+  assert np.array_equal(epochs[0], epochs[1]) == (not reshuffle)
+
+
+def test_fixed_size_rounds_are_uniform_and_independent():
+  schedule = schedules.fixed_size(0, num_clients=20, clients_per_round=5)
+  rounds = [frozenset(map(int, schedule(t))) for t in range(4000)]
+  counts = np.bincount([i for r in rounds for i in r], minlength=20)
+  # Binomial(4000, 1/4): std 27.4; 5.5 std for 20 clients fails by chance with
+  # probability below 1e-6.
+  assert np.abs(counts - 1000).max() < 5.5 * 27.4
+  # The overlap of two rounds in a row is hypergeometric with mean 25 / 20.
+  overlap = [len(a & b) for a, b in itertools.pairwise(rounds)]
+  law = stats.hypergeom(20, 5, 5)
+  assert abs(np.mean(overlap) - law.mean()) < 5.5 * law.std() / math.sqrt(3999)
+
+
+def test_poisson_clients_take_part_independently():
+  schedule = schedules.poisson(0, num_clients=20, expected_clients=5)
+  rounds = 4000
+  taken = np.zeros((rounds, 20))
+  for t in range(rounds):
+    taken[t, schedule(t)] = 1
+  assert np.abs(taken.sum(axis=0) - 1000).max() < 5.5 * 27.4
+  sizes = taken.sum(axis=1)
+  law = stats.binom(20, 1 / 4)
+  assert abs(sizes.mean() - law.mean()) < 5.5 * law.std() / math.sqrt(rounds)
+  # The variance of a sum of independent ones; of fixed-size rounds it is 0.
+  assert abs(sizes.var() - law.var()) < 5.5 * law.var() * math.sqrt(2 / rounds)
+  correlations = np.corrcoef(taken.T)[np.triu_indices(20, 1)]
+  assert np.abs(correlations).max() < 5.5 / math.sqrt(rounds)
+
+
+@pytest.mark.parametrize(('separation', 'most'), [(4, None), (1, 4), (3, 9)])
+def test_clients_rest_and_stop_as_limited(separation, most):
+  rounds = 12
+  schedule = schedules.limited(
+    0,
+    rounds=rounds,
+    num_clients=40,
+    clients_per_round=10,
+    separation=separation,
+    most=most,
+  )
+  taken = np.zeros((rounds, 40), int)
+  for t in range(rounds):
+    taken[t, schedule(t)] = 1
+  assert taken.sum(axis=0).max() <= (most or rounds)
+  for i in range(40):
+    gaps = np.diff(np.flatnonzero(taken[:, i]))
+    assert (gaps >= separation).all()
+  # Where 10 of 40 are asked for, four rounds apart is as far as it goes.
+  if separation == 4:
+    assert (np.diff(np.flatnonzero(taken[:, 0])) == 4).all()
+
+
+@pytest.mark.parametrize(
+  ('limits', 'message'),
+  [
+    ({'separation': 5}, 'round 4 finds 0 of 40 clients'),
+    ({'most': 1}, 'round 4 finds 0 of 40 clients'),
+    ({'separation': 0}, 'separation=0'),
+    ({'most': 0}, 'most=0'),
+  ],
+)
+def test_limits_that_leave_nobody_are_refused(limits, message):
+  with pytest.raises(ValueError, match=message):
+    schedules.limited(
+      0, rounds=12, num_clients=40, clients_per_round=10, **limits
+    )
+
+
+LOG = 'round,client_id\n2,b\n1,a\n1,c\n2,c\n3,a\n'
+
+
+def test_a_log_is_replayed(tmp_path):
+  path = tmp_path / 'log.csv'
+  path.write_text(LOG)
+  schedule, rounds = schedules.replayed(path, ['a', 'b', 'c'])
+  assert [sorted(schedule(t).tolist()) for t in range(rounds)] == [
+    [0, 2],
+    [1, 2],
+    [0],
+  ]
+
+
+def test_a_log_in_parquet_is_the_same(tmp_path):
+  pyarrow = pytest.importorskip('pyarrow', reason='reads Parquet')
+  from pyarrow import parquet
+
+  rows = [line.split(',') for line in LOG.splitlines()[1:]]
+  table = pyarrow.table(
+    {'round': [int(t) for t, _ in rows], 'client_id': [c for _, c in rows]}
+  )
+  parquet.write_table(table, tmp_path / 'log.parquet')
+  (tmp_path / 'log.csv').write_text(LOG)
+  a, b = (
+    schedules.replayed(tmp_path / f'log.{kind}', ['a', 'b', 'c'])
+    for kind in ('csv', 'parquet')
+  )
+  assert a[1] == b[1]
+  for t in range(a[1]):
+    np.testing.assert_array_equal(a[0](t), b[0](t))
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('round,user\n0,a\n', r"\['client_id'\]"),
+    ('round,client_id\nzero,a\n', "entry 1: round='zero'"),
+    ('round,client_id\n0,a\n0,d\n', "entry 2: client_id='d' is not in"),
+    ('round,client_id\n0,a\n0,a\n', "entry 2: client_id='a' is in round 0"),
+    ('round,client_id\n0,a\n2,a\n', 'no client in round 1'),
+    ('round,client_id\n7,a\n', 'no round 0 or 1'),
+    ('round,client_id\n', 'no round 0 or 1'),
+  ],
+)
+def test_a_wrong_log_is_refused_with_its_entry(tmp_path, text, message):
+  path = tmp_path / 'log.csv'
+  path.write_text(text)
+  with pytest.raises(ValueError, match=message):
+    schedules.replayed(path, ['a', 'b', 'c'])
+  with pytest.raises(FileNotFoundError, match=r'none\.csv'):
+    schedules.replayed(tmp_path / 'none.csv', ['a'])
 
 
 @pytest.mark.parametrize('clients_per_round', [0, 11])
 def test_cohorts_larger_than_the_data_are_refused(clients_per_round):
+  for make in (schedules.shuffled_epochs, schedules.fixed_size):
+    with pytest.raises(ValueError, match=f'={clients_per_round}, but'):
+      make(0, num_clients=10, clients_per_round=clients_per_round)
   with pytest.raises(ValueError, match=f'={clients_per_round}, but'):
-    schedules.shuffled_epochs(
-      0, num_clients=10, clients_per_round=clients_per_round
-    )
+    schedules.poisson(0, num_clients=10, expected_clients=clients_per_round)
