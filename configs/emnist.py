@@ -45,8 +45,6 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     audit=dict(
       # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
       sees='aggregate',
-      # Look at theta_T - theta_0 instead of theta_T.
-      relative_to_init=False,
       # Rounds scored together: buffer x d floats of memory.
       buffer=25,
       # None: (number of clients)^-1.1

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     TrainState,
     dp_fedavg,
   )
-  from epe_jax.readings import lent, maximum, mixture, own_round, published
+  from epe_jax.readings import (
+    every_nth,
+    last_n,
+    lent,
+    maximum,
+    mixture,
+    own_round,
+  )
   from epe_jax.schedules import once_per_period, shuffled_epochs
   from epe_jax.types import Task
 
@@ -48,7 +55,14 @@ _HOME = {
     'TrainState',
     'dp_fedavg',
   ),
-  'readings': ('lent', 'maximum', 'mixture', 'own_round', 'published'),
+  'readings': (
+    'every_nth',
+    'last_n',
+    'lent',
+    'maximum',
+    'mixture',
+    'own_round',
+  ),
   'schedules': ('once_per_period', 'shuffled_epochs'),
   'types': ('Task',),
 }
@@ -69,15 +83,16 @@ __all__ = [
   'all_iterates',
   'audited',
   'dp_fedavg',
+  'every_nth',
   'final_model',
   'fixed',
   'from_matrix',
+  'last_n',
   'lent',
   'maximum',
   'mixture',
   'once_per_period',
   'own_round',
-  'published',
   'shuffled_epochs',
   'sphere',
 ]

@@ -41,8 +41,8 @@ class Observer(NamedTuple):
   Attributes:
     init: params -> state.
     update: (state, seen) -> state, once in every round.
-    scores: (state, final params) -> cosines: [k] for an attacker who looks
-      once, [views, T, k] for one who looks in every round.
+    scores: (state, final params) -> cosines: [2, k] for an attacker who looks
+      once, at two things; [views, T, k] for one who looks in every round.
   """
 
   init: Callable[[Params], Any]
@@ -96,27 +96,29 @@ def cosines(
   return canaries.project(v) / jnp.where(norm > 0, norm, 1)
 
 
-def final_model(
-  canaries: Canaries, *, relative_to_init: bool = False
-) -> Observer:
-  """The attacker who sees the final model alone: cos(c_j, theta_T).
+def final_model(canaries: Canaries) -> Observer:
+  """Those who see the final model: cosines with theta_T and theta_T - theta_0.
+
+  The paper looks at theta_T; theta_T - theta_0 is for one who knows the initial
+  model too. Canaries are generated once for both.
 
   Args:
     canaries: all canaries, observed and unobserved.
-    relative_to_init: look at theta_T - theta_0 instead, for an attacker who
-      knows the initial model. The paper looks at theta_T.
 
   Source: One-shot Empirical Privacy Estimation, Algorithm 2.
   """
 
-  def init(params: Params) -> tuple[Float[Array, ' d'], ...]:
-    return (ravel_pytree(params)[0],) if relative_to_init else ()
+  def init(params: Params) -> Float[Array, ' d']:
+    # A copy, because a caller may donate the parameters.
+    return jnp.copy(ravel_pytree(params)[0])
 
-  def scores(state: tuple[Array, ...], params: Params) -> Float[Array, ' k']:
+  def scores(
+    start: Float[Array, ' d'], params: Params
+  ) -> Float[Array, 'looks=2 k']:
     theta, _ = ravel_pytree(params)
-    return cosines(canaries, theta - state[0] if relative_to_init else theta)
+    return cosines(canaries, jnp.stack([theta, theta - start]))
 
-  return Observer(init, lambda state, seen: state, scores)
+  return Observer(init, lambda start, seen: start, scores)
 
 
 def all_iterates(

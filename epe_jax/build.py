@@ -63,9 +63,7 @@ def build(config: Config) -> Run:
   # Canaries are clients too, so the expected cohort counts them.
   expected = config.clients_per_round + participation.sum() / config.rounds
   observers = {
-    'final': audit.final_model(
-      set_, relative_to_init=config.audit.relative_to_init
-    ),
+    'final': audit.final_model(set_),
     'trace': audit.all_iterates(
       set_,
       rounds=config.rounds,

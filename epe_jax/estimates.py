@@ -1,11 +1,10 @@
 """What each attacker could tell: every estimate of a run, from its scores."""
 
 from collections.abc import Callable, Mapping, Sequence
-import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import readings, results
@@ -25,6 +24,7 @@ from epe_jax.epsilon.types import Estimate, Scores
 
 Estimator = Callable[..., Estimate]
 
+KNOWN_START = 'final model, initial model known'
 _BAND = lower_bound.lower_bound
 _SHAPELESS: tuple[Estimator, ...] = (
   functools.partial(threshold.max_threshold, rates='empirical'),
@@ -73,6 +73,8 @@ class Reading(NamedTuple):
     estimators: those that make sense here, the one to believe first.
     null: how to simulate scores of canaries that hide nothing, as arguments of
       `floor.noise_floor`; None if there is no way.
+    calibrated: taking part moves the score and leaves its spread alone, so that
+      the first estimator may be taken literally.
   """
 
   threat_model: str
@@ -80,6 +82,7 @@ class Reading(NamedTuple):
   scores: Scores
   estimators: Sequence[Estimator]
   null: Mapping[str, Any] | None
+  calibrated: bool
 
 
 def of_run(
@@ -107,71 +110,70 @@ def of_run(
   ]
 
 
-def published(recorded: results.Recorded, *, every: int) -> results.Recorded:
-  """What is left of a run to read if only every n-th round is published.
-
-  A canary whose rounds are not published is left out of the all-iterates
-  readings and, for comparable numbers of canaries, of the final model's.
-
-  Raises:
-    ValueError: every is out of range, or fewer than two observed canaries have
-      a published round.
-  """
-  kept = readings.published(recorded.participation, every=every)
-  own = recorded.participation[kept]
-  canaries = own.any(axis=0) | ~recorded.observed
-  if own.any(axis=0).sum() < 2:
-    raise ValueError(
-      f'every={every} leaves fewer than two canaries with a published round; '
-      'publish more rounds.'
-    )
-  return dataclasses.replace(
-    recorded,
-    final=recorded.final[canaries],
-    trace=recorded.trace[kept][:, canaries],
-    residual=recorded.residual[kept][:, canaries],
-    expected=recorded.expected[kept[: len(recorded.expected)]],
-    participation=own[:, canaries],
-  )
-
-
 def ladder(recorded: results.Recorded) -> list[Reading]:
   """The readings of a run, from the attacker who knows least upwards.
 
   The null law of a cosine is exact for the final model, and for own rounds if
-  each canary took part once. Elsewhere it is that of the unobserved canaries,
-  and without any the reading is left out. The likelihood over rounds is left
-  out where a canary's own cosine is not known beforehand. The floor of the
-  maximum takes rounds as independent.
+  each canary took part once and the trace is of rounds. Elsewhere it is that of
+  the unobserved canaries, and without any the reading is left out. So is the
+  likelihood over rounds where a canary's own cosine is not known beforehand,
+  and the final model where it is not shown. The floor of the maximum takes
+  rounds as independent.
   """
-  once = recorded.participation.sum(axis=0).max() == 1
+  once = np.count_nonzero(recorded.participation, axis=0).max() == 1
   own = functools.partial(
     readings.own_round, participation=readings.lent(recorded.participation)
   )
   dim, rounds = recorded.dim, len(recorded.trace)
-  own_dim = dim if once else None
-  every, all_known = 'all iterates', 'all iterates, other updates known'
+  models = recorded.sees == 'models'
+  own_dim = dim if once and not models else None
+  shown = 'published models' if models else 'all iterates'
+  all_known = f'{shown}, other updates known'
   found = [
-    ('final model', 'cosine with the final model', recorded.final, dim),
-    (every, 'maximum over rounds', readings.maximum(recorded.trace), None),
-    (every, 'own round', own(recorded.trace), own_dim),
+    (shown, 'maximum over rounds', readings.maximum(recorded.trace), None),
+    (shown, 'own round', own(recorded.trace), own_dim),
     (all_known, 'own round, others removed', own(recorded.residual), own_dim),
   ]
   if len(recorded.expected):
     ratio = readings.mixture(recorded.trace, recorded.expected, dim=dim)
-    found.insert(2, (every, 'likelihood over rounds', ratio, None))
+    found.insert(1, (shown, 'likelihood over rounds', ratio, None))
+  if len(recorded.change):
+    look = 'cosine with the change of the model'
+    found.insert(0, (KNOWN_START, look, recorded.change, dim))
+  if len(recorded.final):
+    look = 'cosine with the final model'
+    found.insert(0, ('final model', look, recorded.final, dim))
   ladder = []
   for threat_model, statistic, values, known_dim in found:
     if known_dim is None and recorded.observed.all():
       continue
-    scores = _split(values, recorded, known_dim)
-    estimators, null = _GAUSSIAN, {'dim': known_dim}
+    scores = split(values, recorded.observed, known_dim)
+    estimators, null, calibrated = _GAUSSIAN, {'dim': known_dim}, True
     if statistic == 'likelihood over rounds':
-      estimators, null = _SHAPELESS, None
+      estimators, null, calibrated = _SHAPELESS, None, False
     elif statistic == 'maximum over rounds':
-      null = {'dim': dim, 'rounds': rounds}
-    ladder.append(Reading(threat_model, statistic, scores, estimators, null))
+      null, calibrated = {'dim': dim, 'rounds': rounds}, rounds == 1
+    ladder.append(
+      Reading(threat_model, statistic, scores, estimators, null, calibrated)
+    )
   return ladder
+
+
+def split(
+  values: Float[np.ndarray, ' k'],
+  observed: Bool[np.ndarray, ' k'],
+  dim: int | None,
+) -> Scores:
+  """Values of all canaries as scores: of those that took part, and others."""
+  return Scores(values[observed], values[~observed], dim)
+
+
+def resampled(scores: Scores) -> bool:
+  """Whether there are enough scores for a bootstrap.
+
+  A null law that is fitted needs a dozen, or a resample may have no spread.
+  """
+  return scores.dim is not None or scores.unobserved.size >= 12
 
 
 def warnings(found: Sequence[Reading]) -> list[str]:
@@ -186,7 +188,8 @@ def warnings(found: Sequence[Reading]) -> list[str]:
 
 def foreign(scores: Scores) -> Reading:
   """Scores of any other system, as the one reading there is of them."""
-  return Reading('scores', 'as given', scores, _GAUSSIAN, {'dim': scores.dim})
+  null = {'dim': scores.dim}
+  return Reading('scores', 'as given', scores, _GAUSSIAN, null, False)
 
 
 def of_scores(
@@ -230,10 +233,3 @@ def of_reading(
     )
   unique = {row['method']: row for row in reversed(rows)}
   return [row for row in rows if unique[row['method']] is row]
-
-
-def _split(
-  values: Float[np.ndarray, ' k'], recorded: results.Recorded, dim: int | None
-) -> Scores:
-  observed = recorded.observed
-  return Scores(values[observed], values[~observed], dim)

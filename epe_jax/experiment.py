@@ -138,10 +138,12 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   }
   history = metrics.read(log)
   every_round = [record for record in history if 'seconds' in record]
+  final, change = looked['final']
   trace, residual = looked['trace']
   expected = [record['canary_cosine'] for record in every_round]
   recorded = results.Recorded(
-    final=looked['final'],
+    final=final,
+    change=change,
     trace=trace,
     residual=residual,
     # After the server optimizer it is not known what a canary is left with.
@@ -149,6 +151,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
       expected if config.audit.sees == 'aggregate' else [], np.float32
     ),
     participation=this.participation,
+    sees=config.audit.sees,
     dim=this.dim,
     delta=this.delta,
   )

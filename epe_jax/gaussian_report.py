@@ -6,12 +6,13 @@ from typing import Any
 
 from matplotlib import figure
 
-from epe_jax import figures, gaussian_mechanism
+from epe_jax import gaussian_mechanism
+from epe_jax.figures import style
 
 # Moved sideways by 2 %, so that the bars of the two do not overlap.
 _STYLES = {
-  'null': (figures.BLUE, 'o', 0.98, 'std fixed at 1/√d'),
-  'fitted': (figures.VERMILLION, 's', 1.02, 'std fitted'),
+  'null': (style.BLUE, 'o', 0.98, 'std fixed at 1/√d'),
+  'fitted': (style.VERMILLION, 's', 1.02, 'std fitted'),
 }
 _EXPLANATION = """\
 null   std of the canaries' cosines fixed at 1/√d, its value as d grows: the

@@ -19,7 +19,8 @@ def maximum(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
 
 
 def own_round(
-  trace: Float[np.ndarray, 'T k'], participation: Bool[np.ndarray, 'T k']
+  trace: Float[np.ndarray, 'T k'],
+  participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
 ) -> Float[np.ndarray, ' k']:
   """Cosine in a canary's own rounds: for one who knows when it took part.
 
@@ -27,16 +28,19 @@ def own_round(
   took no part has the exact null law; for n > 1 its variance is 1/d only if the
   aggregates of those rounds are orthogonal, and client updates seldom are.
 
+  Where rounds hold more or less of a canary, they count by what they hold:
+  Σ_t w_t x_t / sqrt(Σ_t w_t²), the likelihood ratio of independent rounds.
+
   Args:
     trace: cosines [T, k].
-    participation: 0/1 matrix [T, k]; each canary takes part at least once. Use
-      `lent` to read unobserved canaries too.
+    participation: 0/1 matrix [T, k], or weights; each canary takes part at
+      least once. Use `lent` to read unobserved canaries too.
 
   Raises:
     ValueError: a canary has no round of its own.
   """
-  own = np.asarray(participation, bool)
-  n = own.sum(axis=0)
+  own = np.asarray(participation, np.float64)
+  n = np.sum(own**2, axis=0)
   if not np.all(n > 0):
     raise ValueError(
       f'participation has no round for canary {int(np.argmin(n))}; lend it '
@@ -46,8 +50,8 @@ def own_round(
 
 
 def lent(
-  participation: Bool[np.ndarray, 'T k'],
-) -> Bool[np.ndarray, 'T k']:
+  participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
+) -> Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']:
   """The same matrix, with rounds lent to the canaries that have none.
 
   Unobserved canaries are read in the rounds of the observed ones in turn, so
@@ -56,7 +60,7 @@ def lent(
   Raises:
     ValueError: no canary takes part in any round.
   """
-  own = np.asarray(participation, bool)
+  own = np.asarray(participation)
   observed = own.any(axis=0)
   if not observed.any():
     raise ValueError(
@@ -95,20 +99,32 @@ def mixture(
   return special.logsumexp(s * x - s**2 / 2, axis=0) - np.log(len(trace))
 
 
-def published(
-  participation: Bool[np.ndarray, 'T k'], *, every: int
-) -> Bool[np.ndarray, ' T']:
-  """Which rounds are read if only every n-th is published: n, 2n, ...
-
-  The aggregate of a published round is that round's, so canaries of other
-  rounds leave no trace in it; index trace and participation with the result.
+def every_nth(rounds: int, n: int) -> Bool[np.ndarray, ' T']:
+  """Rounds n, 2n, ... of T, as a mask.
 
   Raises:
-    ValueError: every is out of range.
+    ValueError: n is out of range.
+
+  >>> every_nth(5, 2).astype(int)
+  array([0, 1, 0, 1, 0])
   """
-  rounds = len(participation)
-  if not 1 <= every <= rounds:
-    raise ValueError(
-      f'every={every}; give 1 to the {rounds} rounds of the run.'
-    )
-  return np.arange(1, rounds + 1) % every == 0
+  _check_number('every', n, rounds)
+  return np.arange(1, rounds + 1) % n == 0
+
+
+def last_n(rounds: int, n: int) -> Bool[np.ndarray, ' T']:
+  """The last n rounds of T, as a mask.
+
+  Raises:
+    ValueError: n is out of range.
+
+  >>> last_n(5, 2).astype(int)
+  array([0, 0, 0, 1, 1])
+  """
+  _check_number('last', n, rounds)
+  return np.arange(rounds) >= rounds - n
+
+
+def _check_number(name: str, n: int, rounds: int) -> None:
+  if not 1 <= n <= rounds:
+    raise ValueError(f'{name}={n}; give 1 to the {rounds} rounds of the run.')

@@ -14,7 +14,8 @@ import re
 import textwrap
 from typing import Any
 
-from epe_jax import figures, metrics, results, words
+from epe_jax import metrics, results, words
+from epe_jax.figures import of_run
 
 _WIDTH = 100
 _METHODS = {
@@ -36,17 +37,6 @@ _METHODS = {
   'one_run_gdp': 'one run, fair coins, if f is Gaussian',
   'gaussian_lower_bound': 'if scores are Gaussian',
   'gaussian_lower_bound_rejected': 'Gaussian scores, which are refuted',
-}
-_CAPTIONS = {
-  'densities.png': (
-    'Cosines of the canaries that took part and of those that did not. The '
-    'further apart, the more an attacker learns.'
-  ),
-  'trace.png': (
-    'What the attacker who sees every round sees of one canary that took part '
-    'and of one that did not.'
-  ),
-  'accuracy.png': 'Test accuracy, loss and clip norm of the audited run.',
 }
 
 
@@ -98,7 +88,7 @@ def estimates_table(
 
 
 def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
-  """Writes report.md, densities.png, trace.png and accuracy.png.
+  """Writes report.md and the figures that `figures.of_run` names.
 
   Args:
     workdir: the directory of a finished run.
@@ -112,13 +102,8 @@ def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
   """
   result = read_result(workdir)
   recorded = results.read_scores(_existing(workdir, 'scores.npz'))
-  drawn = {
-    'densities.png': figures.densities(recorded),
-    'trace.png': figures.trace(recorded),
-    'accuracy.png': figures.accuracy(
-      metrics.read(_existing(workdir, 'metrics.jsonl'))
-    ),
-  }
+  history = metrics.read(_existing(workdir, 'metrics.jsonl'))
+  drawn = of_run.draw(result, recorded, history)
   folder = pathlib.Path(workdir)
   for name, drawing in drawn.items():
     save = functools.partial(drawing.savefig, format='png', dpi=150)
@@ -195,7 +180,7 @@ def _groups(rows: Sequence[words.Row]) -> list[str]:
 
 
 def _markdown_estimates(rows: Sequence[words.Row]) -> str:
-  return _rows(
+  return markdown_table(
     ('attacker sees', 'statistic', 'method', 'ε', 'floor 5-95 %', 'kind'),
     [
       (row['threat_model'], row['statistic'], _method(row), *_cells(row))
@@ -245,11 +230,11 @@ def _fill(text: str, bullet: str = '') -> str:
 
 def _markdown(result: Mapping[str, Any]) -> str:
   images = [
-    f'![{text}]({name})\n\n*{text}*' for name, text in _CAPTIONS.items()
+    f'![{text}]({name})\n\n*{text}*' for name, text in of_run.CAPTIONS.items()
   ]
   parts = [
     f'# Privacy audit: {result["task"]}',
-    _rows(('run', result['task']), _facts(result)),
+    markdown_table(('run', result['task']), _facts(result)),
     '## Estimates',
     _markdown_estimates(result['estimates']),
     '## In words',
@@ -290,8 +275,8 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
   ]
 
 
-def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-  """A Markdown table."""
+def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+  """A Markdown table of these cells."""
   lines = [head, ['---'] * len(head), *body]
   cells = [[cell.replace('|', '\\|') for cell in line] for line in lines]
   return '\n'.join(f'| {" | ".join(line)} |' for line in cells)

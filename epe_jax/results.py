@@ -14,7 +14,10 @@ from jaxtyping import Bool, Float, Shaped
 import numpy as np
 
 SCHEMA = 1
-"""Version of result.json and scores.npz."""
+"""Version of result.json."""
+
+SCORES_SCHEMA = 2
+"""Version of scores.npz."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,23 +25,30 @@ class Recorded:
   """What attackers saw of a run: all an estimator needs, without the model.
 
   Attributes:
-    final: cosines with the final model, [k].
+    final: cosines with the final model, [k]; empty where it is not shown.
+    change: cosines with what training made of the initial model, theta_T -
+      theta_0, [k]; empty where the final model is not shown.
     trace: cosines with what each round showed, [T, k].
     residual: cosines with what is left of each round's aggregate when the
       updates of real clients are removed, [T, k].
     expected: cosine of a canary with the aggregate of its own round on average,
       [T]; empty where it is not known.
     participation: 0/1, row t holds the canaries of round t; canaries in no row
-      are unobserved.
+      are unobserved. For differences of models, the cosine to expect.
+    sees: what the trace is of: 'aggregate' or 'delta' of each round, as
+      `audit.VIEWS` names them, or 'models' for the differences of published
+      models, as `model_releases` makes them.
     dim: d.
     delta: the run's, in (0, 1).
   """
 
-  final: Float[np.ndarray, ' k']
+  final: Float[np.ndarray, ' f']
+  change: Float[np.ndarray, ' c']
   trace: Float[np.ndarray, 'T k']
   residual: Float[np.ndarray, 'T k']
   expected: Float[np.ndarray, ' t']
-  participation: Bool[np.ndarray, 'T k']
+  participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
+  sees: str
   dim: int
   delta: float
 
@@ -113,7 +123,7 @@ def read_arrays(
 
 def write_scores(path: str | os.PathLike, recorded: Recorded) -> None:
   """Writes scores.npz."""
-  write_arrays(path, {**vars(recorded), 'schema': np.int64(SCHEMA)})
+  write_arrays(path, {**vars(recorded), 'schema': np.int64(SCORES_SCHEMA)})
 
 
 def read_scores(path: str | os.PathLike) -> Recorded:
@@ -124,25 +134,30 @@ def read_scores(path: str | os.PathLike) -> Recorded:
     ValueError: the file is damaged, lacks arrays or is of another version.
   """
   arrays = read_arrays(path)
+  # First, because another version has other arrays.
+  if 'schema' in arrays:
+    check_schema(path, int(arrays['schema']), reads=SCORES_SCHEMA)
   names = {field.name for field in dataclasses.fields(Recorded)} | {'schema'}
   if not names <= arrays.keys():
     raise ValueError(
       f'{path} lacks {sorted(names - arrays.keys())}; give the scores.npz of a '
       'run, or a file that scripts/estimate.py --help describes.'
     )
-  check_schema(path, int(arrays.pop('schema')))
-  fields: dict[str, Any] = dict(arrays)
+  fields: dict[str, Any] = {name: arrays[name] for name in names - {'schema'}}
   fields['participation'] = arrays['participation'].astype(bool)
+  fields['sees'] = str(arrays['sees'])
   fields['dim'] = int(arrays['dim'])
   fields['delta'] = float(arrays['delta'])
   return Recorded(**fields)
 
 
-def check_schema(path: str | os.PathLike, schema: int) -> None:
+def check_schema(
+  path: str | os.PathLike, schema: int, *, reads: int = SCHEMA
+) -> None:
   """Raises a ValueError unless a file is of this version of the library."""
-  if schema != SCHEMA:
+  if schema != reads:
     raise ValueError(
-      f'{path} has schema={schema}, but this version of epe_jax reads {SCHEMA}. '
+      f'{path} has schema={schema}, but this version of epe_jax reads {reads}. '
       'Read it with the version that wrote it.'
     )
 

@@ -9,6 +9,9 @@ Row = Mapping[str, Any]
 # Statistics that a calibrated estimate can be made from, and who reads them.
 _ATTACKERS = {
   'cosine with the final model': 'An attacker who sees only the final model',
+  'cosine with the change of the model': (
+    'An attacker who sees the initial and the final model'
+  ),
   'own round': (
     'An attacker who sees what every round releases and knows when a person '
     'took part'

@@ -1,6 +1,8 @@
 """Every estimate of ε from a file of scores, without training.
 
   python scripts/estimate.py WORKDIR
+  python scripts/estimate.py WORKDIR --every=10 --models
+  python scripts/estimate.py WORKDIR --by_round
   python scripts/estimate.py scores.csv --delta=1e-5 --format=markdown
 
 A file is the workdir of a finished run, its scores.npz, an .npz with arrays
@@ -8,13 +10,24 @@ observed and unobserved (or in_canary_scores and out_canary_scores), or a CSV
 with the columns score and observed, from any system. Point estimates, which
 guarantee nothing, stand apart from lower bounds, which hold at the confidence
 they state.
+
+Of a run, --every or --last shows attackers some rounds only: their aggregates,
+or with --models the models after them. --by_round gives what had leaked after
+each of some rounds. --models and --by_round need the workdir.
 """
 
 import json
 
 from absl import app, flags
 
-from epe_jax import estimates, report, results, score_files
+from epe_jax import (
+  estimates,
+  leakage_report,
+  report,
+  results,
+  run_files,
+  score_files,
+)
 
 _DELTA = flags.DEFINE_float(
   'delta', None, "δ, in (0, 1). Needed for foreign files; else the run's."
@@ -29,7 +42,16 @@ _DESIGN = flags.DEFINE_enum(
   'How canaries of a foreign file were included.',
 )
 _EVERY = flags.DEFINE_integer(
-  'published_every', 1, 'Read only every n-th round of a run.'
+  'every', None, 'Only every n-th round of a run is published.'
+)
+_LAST = flags.DEFINE_integer(
+  'last', None, 'Only the last n rounds of a run are published.'
+)
+_MODELS = flags.DEFINE_bool(
+  'models', False, 'The models after rounds are published, not the aggregates.'
+)
+_BY_ROUND = flags.DEFINE_bool(
+  'by_round', False, 'ε after each of some rounds of a run.'
 )
 _FORMAT = flags.DEFINE_enum(
   'format', 'text', ['text', 'json', 'markdown'], 'How to print the table.'
@@ -39,25 +61,46 @@ _FORMAT = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
   if len(argv) != 2:
     raise app.UsageError(f'Give one file of scores. {score_files.CURE}')
+  markdown, found = _FORMAT.value == 'markdown', []
   try:
     scores = score_files.read(argv[1], dim=_DIM.value, design=_DESIGN.value)
-    if isinstance(scores, results.Recorded):
-      if _DIM.value is not None or _DESIGN.value != 'fixed':
-        raise ValueError('--dim and --design are for files of other systems.')
-      scores = estimates.published(scores, every=_EVERY.value)
-      found = estimates.ladder(scores)
-      rows = estimates.of_run(scores, delta=_DELTA.value, more=estimates.MORE)
-    elif _DELTA.value is None:
-      raise ValueError(f'{argv[1]} names no delta; give --delta, as 1e-5.')
-    else:
+    foreign = not isinstance(scores, results.Recorded)
+    part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
+    if not foreign and (_DIM.value is not None or _DESIGN.value != 'fixed'):
+      raise ValueError('--dim and --design are for files of other systems.')
+    if foreign and (part or _BY_ROUND.value):
+      raise ValueError(
+        '--every, --last, --models and --by_round are for runs of ours.'
+      )
+    if part and _BY_ROUND.value:
+      raise ValueError(
+        '--by_round is of a whole run; leave out --every, --last and --models.'
+      )
+    if foreign:
+      if _DELTA.value is None:
+        raise ValueError(f'{argv[1]} names no delta; give --delta, as 1e-5.')
       found = [estimates.foreign(scores)]
       rows = estimates.of_scores(scores, delta=_DELTA.value)
+    elif _BY_ROUND.value:
+      rows = run_files.by_round(argv[1], scores, delta=_DELTA.value)
+    else:
+      scores = run_files.shown(
+        argv[1],
+        scores,
+        every=_EVERY.value,
+        last=_LAST.value,
+        models=_MODELS.value,
+      )
+      found = estimates.ladder(scores)
+      rows = estimates.of_run(scores, delta=_DELTA.value, more=estimates.MORE)
   except (FileNotFoundError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error
   if _FORMAT.value == 'json':
     print(json.dumps(results.finite(rows), indent=2, ensure_ascii=False))
+  elif _BY_ROUND.value:
+    print(leakage_report.text(rows, markdown=markdown))
   else:
-    print(report.estimates_table(rows, markdown=_FORMAT.value == 'markdown'))
+    print(report.estimates_table(rows, markdown=markdown))
     for warning in estimates.warnings(found):
       print(f'\nWarning: {warning}')
 

@@ -2,9 +2,8 @@
 
   python scripts/report.py WORKDIR
 
-WORKDIR is the --workdir of a run that has finished. Its report.md,
-densities.png, trace.png and accuracy.png are replaced, and the audit table is
-printed.
+WORKDIR is the --workdir of a run that has finished. Its report.md and figures
+are replaced, and the audit table is printed.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
 """scripts/estimate.py and its readers: scores from anywhere, every estimate."""
 
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from epe_jax import estimates, report, results, score_files
 from epe_jax.epsilon.types import Scores
+from tests import recorded_runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -24,25 +26,6 @@ def write_csv(path, observed, unobserved, words=('1', '0')):
   for word, group in zip(words, (observed, unobserved)):
     lines += [f'c{i},{float(x)!r},{word}' for i, x in enumerate(group)]
   path.write_text('\n'.join(lines) + '\n')
-
-
-def make_recorded(repetitions=1, expected=True):
-  rng = np.random.default_rng(0)
-  rounds, k, dim = 12, 40, 10**6
-  own = np.zeros((rounds, 2 * k), bool)
-  for period in np.array_split(np.arange(rounds), repetitions):
-    own[rng.choice(period, k), np.arange(k)] = True
-  trace = (rng.normal(size=own.shape) + 5 * own) / np.sqrt(dim)
-  final = rng.normal(size=2 * k) / np.sqrt(dim)
-  return results.Recorded(
-    final=np.float32(final),
-    trace=np.float32(trace),
-    residual=np.float32(trace),
-    expected=np.full(rounds if expected else 0, 5e-3, np.float32),
-    participation=own,
-    dim=dim,
-    delta=1e-5,
-  )
 
 
 def test_all_kinds_of_files_give_the_same_scores(tmp_path):
@@ -61,13 +44,15 @@ def test_all_kinds_of_files_give_the_same_scores(tmp_path):
 
 
 def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
-  recorded = make_recorded()
+  recorded = recorded_runs.by_law()
   results.write_scores(tmp_path / 'scores.npz', recorded)
   for path in (tmp_path, tmp_path / 'scores.npz'):
     again = score_files.read(path)
     assert isinstance(again, results.Recorded)
-    np.testing.assert_array_equal(again.trace, recorded.trace)
-    assert (again.dim, again.delta) == (recorded.dim, recorded.delta)
+    for field in dataclasses.fields(results.Recorded):
+      mine, theirs = (getattr(r, field.name) for r in (again, recorded))
+      assert type(mine) is type(theirs)
+      np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize(
@@ -123,32 +108,32 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
   def statistics(recorded):
     return [reading.statistic for reading in estimates.ladder(recorded)]
 
-  whole = statistics(make_recorded())
+  recorded = recorded_runs.by_law()
+  whole = statistics(recorded)
   assert whole == [
     'cosine with the final model',
+    'cosine with the change of the model',
     'maximum over rounds',
     'likelihood over rounds',
     'own round',
     'own round, others removed',
   ]
-  without = statistics(make_recorded(expected=False))
-  assert without == [s for s in whole if s != 'likelihood over rounds']
-  for repetitions in (1, 3):
-    for reading in estimates.ladder(make_recorded(repetitions)):
+  nothing = np.empty(0, np.float32)
+  for left_out in ('likelihood', 'final', 'change'):
+    field = 'expected' if left_out == 'likelihood' else left_out
+    without = dataclasses.replace(recorded, **{field: nothing})
+    assert statistics(without) == [s for s in whole if left_out not in s]
+  for repetitions, sees in ((1, 'aggregate'), (4, 'aggregate'), (1, 'models')):
+    some = recorded_runs.by_law(repetitions=repetitions)
+    for reading in estimates.ladder(dataclasses.replace(some, sees=sees)):
       exact = reading.scores.dim is not None
       own = reading.statistic.startswith('own round')
-      final = 'final' in reading.statistic
-      assert exact == (final or (own and repetitions == 1))
-
-
-def test_published_rounds_leave_their_canaries_and_nothing_else():
-  recorded = make_recorded()
-  some = estimates.published(recorded, every=3)
-  assert some.trace.shape[0] == some.participation.shape[0] == 4
-  assert some.observed.sum() == recorded.participation[2::3].sum()
-  assert (~some.observed).sum() == 40
-  with pytest.raises(ValueError, match='every=0'):
-    estimates.published(recorded, every=0)
+      model = reading.statistic.startswith('cosine with the')
+      once = repetitions == 1 and sees == 'aggregate'
+      assert exact == (model or (own and once))
+      assert reading.threat_model.startswith('published') == (
+        sees == 'models' and not model
+      )
 
 
 def test_scores_that_are_no_gaussians_are_warned_of_in_words():

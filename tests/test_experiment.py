@@ -57,6 +57,10 @@ def test_a_run_writes_what_it_promises(finished):
     (row['threat_model'], row['statistic']) for row in result['estimates']
   } == {
     ('final model', 'cosine with the final model'),
+    (
+      'final model, initial model known',
+      'cosine with the change of the model',
+    ),
     ('all iterates', 'maximum over rounds'),
     ('all iterates', 'likelihood over rounds'),
     ('all iterates', 'own round'),
@@ -73,7 +77,7 @@ def test_a_run_writes_what_it_promises(finished):
   assert scores.trace.shape == scores.residual.shape == (6, 40)
   assert scores.participation.shape == (6, 40)
   assert scores.expected.shape == (6,)
-  assert scores.final.shape == (40,)
+  assert scores.final.shape == scores.change.shape == (40,)
   assert scores.observed.sum() == 20
   lines = (workdir / 'metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == list(range(7))

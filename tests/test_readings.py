@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import readings, schedules
+from epe_jax import canary_schedules, readings
 
 
 def test_readings_of_a_trace_by_hand():
@@ -27,7 +27,7 @@ def made_trace(shift, seed=0):
   """Null cosines in units of 1/sqrt(d), moved by `shift` in own rounds."""
   rng = np.random.default_rng(seed)
   own = np.pad(
-    schedules.once_per_period(rng, rounds=T, num=K), ((0, 0), (0, K))
+    canary_schedules.once_per_period(rng, rounds=T, num=K), ((0, 0), (0, K))
   )
   return (rng.standard_normal((T, 2 * K)) + shift * own) / np.sqrt(DIM), own
 
@@ -75,16 +75,33 @@ def test_a_mixture_of_enormous_signals_does_not_overflow():
   assert scores[:K].min() > scores[K:].max()
 
 
-def test_published_rounds_are_every_nth_to_the_end():
-  kept = readings.published(np.zeros((7, 3), bool), every=3)
-  assert np.flatnonzero(kept).tolist() == [2, 5]
-  trace, own = made_trace(3.0)
-  kept = readings.published(own, every=2)
-  seen = readings.maximum(trace[kept])
-  took = own[kept].any(axis=0)
-  # A canary of an unpublished round reads as one that took no part.
-  assert stats.ks_2samp(seen[~took & own.any(axis=0)], seen[K:]).pvalue > 1e-6
-  assert stats.ks_2samp(seen[took], seen[K:]).pvalue < 1e-6
+def test_rounds_count_by_what_they_hold_of_a_canary():
+  rng = np.random.default_rng(0)
+  trace, own = rng.normal(size=(6, 50)), rng.random((6, 50)) < 0.5
+  own[0] = True
+  np.testing.assert_allclose(
+    readings.own_round(trace, 3.0 * own), readings.own_round(trace, own)
+  )
+  # Scores of variance 1, furthest apart if rounds count by their signal.
+  signal = 2.0 ** -np.arange(6)[:, None]
+  seen = rng.standard_normal((6, K)) + signal
+  for weights in (signal, np.ones((6, 1)), signal**3):
+    scores = readings.own_round(seen, np.broadcast_to(weights, (6, K)))
+    expected = np.sum(weights * signal) / np.sqrt(np.sum(weights**2))
+    assert scores.mean() == pytest.approx(expected, abs=5 / np.sqrt(K))
+    assert scores.std() == pytest.approx(1, abs=5 / np.sqrt(2 * K))
+    best = np.sqrt(np.sum(signal**2))
+    assert (expected > best - 0.01) == (weights is signal)
+  np.testing.assert_array_equal(
+    readings.lent(np.array([[0.5, 0.0, 2.0], [0.1, 0.0, 0.0]]))[:, 1],
+    [0.5, 0.1],
+  )
+
+
+def test_masks_of_rounds_count_from_the_first_and_from_the_last():
+  assert np.flatnonzero(readings.every_nth(7, 3)).tolist() == [2, 5]
+  assert readings.every_nth(7, 1).all()
+  assert np.flatnonzero(readings.last_n(7, 3)).tolist() == [4, 5, 6]
 
 
 def test_readings_that_make_no_sense_are_refused():
@@ -92,6 +109,8 @@ def test_readings_that_make_no_sense_are_refused():
     readings.lent(np.zeros((2, 2), bool))
   with pytest.raises(ValueError, match='no round for canary 1'):
     readings.own_round(np.zeros((2, 2)), np.array([[1, 0], [0, 0]], bool))
-  for every in (0, 4):
-    with pytest.raises(ValueError, match=f'every={every}; give 1 to the 3'):
-      readings.published(np.zeros((3, 1), bool), every=every)
+  for n in (0, 4):
+    with pytest.raises(ValueError, match=f'every={n}; give 1 to the 3'):
+      readings.every_nth(3, n)
+    with pytest.raises(ValueError, match=f'last={n}; give 1 to the 3'):
+      readings.last_n(3, n)

@@ -1,7 +1,6 @@
 """What a person sees of a finished audit: its table, words and figures."""
 
 import copy
-import dataclasses
 import json
 import math
 import pathlib
@@ -12,11 +11,12 @@ import sys
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from epe_jax import figures, report, results, words
+from epe_jax import report, results, words
+from epe_jax.figures import of_run
+from tests import recorded_runs
 
-_FILES = ('report.md', 'densities.png', 'trace.png', 'accuracy.png')
+_FILES = ('report.md', *of_run.CAPTIONS)
 _SCRIPT = pathlib.Path(__file__).parents[1] / 'scripts' / 'report.py'
 _FINAL = ('final model', 'cosine with the final model')
 _OWN = ('all iterates', 'own round')
@@ -67,7 +67,11 @@ def _result(**changes):
     'schema': results.SCHEMA,
     'task': 'digits',
     'data': 'handwritten digits | real images',
-    'config': {'rounds': 100, 'audit': {'delta': None, 'sees': 'aggregate'}},
+    'config': {
+      'rounds': 100,
+      'server': {'learning_rate': 1.0, 'momentum': 0.9},
+      'audit': {'delta': None, 'sees': 'aggregate'},
+    },
     'versions': {'epe_jax': '0.1.0', 'device': '1 x cpu'},
     'rounds': 100,
     'dim': 151306,
@@ -96,45 +100,12 @@ def _result(**changes):
   } | changes
 
 
-def _recorded(
-  *, observed=60, unobserved=60, rounds=20, repetitions=1, shift=3.0, dim=10**6
-):
-  """Cosines N(0, 1/d), higher by shift/√d where a canary takes part."""
-  rng = np.random.default_rng(0)
-  k = observed + unobserved
-  participation = np.zeros((rounds, k), bool)
-  for period in np.array_split(np.arange(rounds), repetitions):
-    participation[rng.choice(period, observed), np.arange(observed)] = True
-  seen = np.arange(k) < observed
-  cosines = rng.standard_normal((rounds, k)) + shift * participation
-  final = rng.standard_normal(k) + shift * seen
-  trace = (cosines / np.sqrt(dim)).astype(np.float32)
-  return results.Recorded(
-    final=(final / np.sqrt(dim)).astype(np.float32),
-    trace=trace,
-    residual=trace,
-    expected=np.full(rounds, shift / np.sqrt(dim), np.float32),
-    participation=participation,
-    dim=dim,
-    delta=1e-5,
-  )
-
-
-def _metrics(rounds):
-  records = [{'round': 0, 'test_accuracy': 0.1, 'test_loss': 2.3}]
-  for t in range(1, rounds + 1):
-    train = {'loss': 2 / t, 'clip_norm': 0.1, 'clients': 40.0, 'canaries': 3.0}
-    test = {'test_accuracy': 1 - 0.9 / t, 'test_loss': 2.3 / t}
-    records.append({'round': t} | train | (test if t % 5 == 0 else {}))
-  return records
-
-
 def _finished_run(folder, result=None, **recorded):
   folder.mkdir(parents=True, exist_ok=True)
-  run = _recorded(**recorded)
+  run = recorded_runs.by_law(**recorded)
   results.write_scores(folder / 'scores.npz', run)
   results.write_json(folder / 'result.json', result or _result())
-  lines = [json.dumps(r) + '\n' for r in _metrics(len(run.trace))]
+  lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(len(run.trace))]
   (folder / 'metrics.jsonl').write_text(''.join(lines))
   return folder
 
@@ -348,7 +319,7 @@ def test_an_undefined_estimate_claims_nothing():
   assert 'sure' not in text
 
 
-def test_write_leaves_four_whole_files_and_no_drafts(workdir):
+def test_write_leaves_whole_files_and_no_drafts(workdir):
   given = {'result.json', 'scores.npz', 'metrics.jsonl'}
   assert {p.name for p in workdir.iterdir()} == given | set(_FILES)
   for name in _FILES[1:]:
@@ -422,87 +393,6 @@ def test_a_file_of_another_version_is_refused(tmp_path):
   )
   with pytest.raises(ValueError, match=r'scores\.npz has schema=99'):
     report.write(tmp_path)
-
-
-def test_unobserved_canaries_are_read_in_the_rounds_of_observed_ones():
-  recorded = _recorded(observed=3, unobserved=5, repetitions=2)
-  rounds = np.arange(20.0, dtype=np.float32)
-  # A cosine that tells its round: scores are then sums of rounds.
-  recorded = dataclasses.replace(recorded, trace=np.tile(rounds[:, None], 8))
-  pair = figures.own_rounds(recorded)
-  own = [rounds[recorded.participation[:, j]].sum() for j in range(3)]
-  np.testing.assert_allclose(pair.observed, np.array(own) / np.sqrt(2))
-  lent = [own[j % 3] for j in range(5)]
-  np.testing.assert_allclose(pair.unobserved, np.array(lent) / np.sqrt(2))
-
-
-def _curve(axes, label):
-  (line,) = [
-    x for x in axes.get_lines() if str(x.get_label()).startswith(label)
-  ]
-  return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
-
-
-def test_densities_are_drawn_in_units_of_one_over_root_d():
-  n, shift = 4000, 3.0
-  fig = figures.densities(_recorded(observed=n, unobserved=n, shift=shift))
-  for axes in fig.axes[:2]:
-    x, y = _curve(axes, 'exact')
-    np.testing.assert_allclose(y, stats.norm.pdf(x), rtol=1e-4)
-    for label, mean in (('took part', shift), ('took no part', 0.0)):
-      x, y = _curve(axes, f'{label}: n = 4,000')
-      np.testing.assert_allclose(np.trapezoid(y, x), 1, rtol=2e-3)
-      centre = np.trapezoid(x * y, x)
-      # Five standard errors of a mean: fails one time in 1.7 million.
-      assert abs(centre - mean) < 5 / np.sqrt(n)
-
-
-def test_the_exact_law_is_drawn_only_where_it_holds():
-  def drawn(recorded):
-    fig = figures.densities(recorded)
-    labels = [axes.get_legend_handles_labels()[1] for axes in fig.axes]
-    return [any(s.startswith('exact law') for s in texts) for texts in labels]
-
-  assert drawn(_recorded()) == [True, True, False]
-  assert drawn(_recorded(repetitions=4)) == [True, False, False]
-  assert drawn(_recorded(rounds=1)) == [True, True, True]
-
-
-def test_the_trace_marks_the_rounds_of_a_typical_canary():
-  recorded = _recorded(observed=61, repetitions=3)
-  own = figures.own_rounds(recorded).observed
-  typical = int(np.flatnonzero(own == np.median(own))[0])
-  left, right = figures.trace(recorded).axes
-  assert left.get_title() == f'canary {typical}: median of 61 that took part'
-  assert right.get_title() == 'canary 61: first of 60 that took no part'
-  rounds, cosines = _curve(left, 'a round it took part in')
-  np.testing.assert_array_equal(
-    rounds, 1 + np.flatnonzero(recorded.participation[:, typical])
-  )
-  np.testing.assert_allclose(cosines.sum(), own[typical] * 1e3 * np.sqrt(3))
-  rounds, _ = _curve(right, 'a round it took part in')
-  assert len(rounds) == 0
-
-
-def test_the_accuracy_figure_shows_percent_loss_and_clip_norm():
-  left, middle, right = figures.accuracy(_metrics(20)).axes
-  (line,) = left.get_lines()
-  np.testing.assert_allclose(np.asarray(line.get_xdata()), [0, 5, 10, 15, 20])
-  np.testing.assert_allclose(
-    np.asarray(line.get_ydata()), [10, 82, 91, 94, 95.5]
-  )
-  assert len(_curve(middle, 'clients')[0]) == 20
-  assert len(_curve(middle, 'test')[0]) == 5
-  low, high = right.get_ylim()
-  assert low == 0
-  assert high > 0.1
-
-
-def test_losses_of_zero_and_of_no_value_are_drawn_without_a_warning(tmp_path):
-  lost = [{'loss': 0.0}, {'loss': 'NaN'}, {'loss': 'Infinity'}, {'loss': 1e9}]
-  records = [r | x for r, x in zip(_metrics(4)[1:], lost)]
-  figures.accuracy(records).savefig(tmp_path / 'accuracy.png')
-  assert (tmp_path / 'accuracy.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):

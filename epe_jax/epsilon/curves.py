@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 from epe_jax.epsilon import gaussian as two_gaussians
 from epe_jax.epsilon.types import Real, check_delta, scalar_or_array
@@ -229,6 +229,27 @@ def epsilon_gdp(mu: Real, delta: float) -> float | Float[np.ndarray, '...']:
   some = np.isfinite(mu) & (mu > 0)
   epsilon[some] = two_gaussians.epsilon_two_gaussians(0, 1, mu[some], 1, delta)
   return scalar_or_array(epsilon)
+
+
+def mu_of_epsilon(epsilon: float, delta: float) -> float:
+  """μ of the Gaussian mechanism that has this ε at δ; 0 for ε = 0.
+
+  >>> round(mu_of_epsilon(4.3772, 1e-5), 4)
+  1.0
+  """
+  check_delta(delta)
+  if not 0 < epsilon < np.inf:
+    return epsilon
+  # At ε = 0 the largest difference of probabilities, 2 Φ(μ/2) - 1, is δ.
+  low = 2 * float(special.ndtri((1 + delta) / 2))
+  high = low + 1 + 2 * np.sqrt(epsilon)
+  while epsilon_gdp(high, delta) < epsilon:
+    high *= 2
+
+  def excess(mu):
+    return float(epsilon_gdp(mu, delta)) - epsilon
+
+  return float(optimize.brentq(excess, low, high, xtol=1e-12))  # pyright: ignore
 
 
 def _subsampled_fnr(mu, p, log_fpr):

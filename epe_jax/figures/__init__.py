@@ -1,0 +1,1 @@
+"""What a finished audit looks like, drawn without pyplot."""

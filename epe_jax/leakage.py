@@ -1,0 +1,135 @@
+"""How much had leaked by round t: every reading of a run cut off after t."""
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+import functools
+from typing import Any
+
+from jaxtyping import Int
+import numpy as np
+
+from epe_jax import estimates, model_releases, releases, results
+from epe_jax.epsilon import bootstrap, lower_bound
+
+# Fewer canaries than this scatter too much to start a curve with.
+_FEWEST = 30
+
+
+def by_round(
+  recorded: results.Recorded,
+  *,
+  rounds: Sequence[int] | None = None,
+  history: model_releases.History | None = None,
+  momentum: float = 0.0,
+  delta: float | None = None,
+  confidence: float = 0.9,
+  resamples: int = 200,
+) -> list[dict[str, Any]]:
+  """ε of what each attacker had seen after t rounds, about one who took part.
+
+  At round t the canaries that took part by then stand against the unobserved
+  ones, by the maximum and the likelihood over the rounds so far, by their own
+  rounds so far, and by what training has made of the initial model so far. The
+  last is looked at when training ends; before, it is derived from the trace, as
+  `model_releases.models` does, if history is given.
+
+  Where taking part moves a score and leaves its spread alone there is the
+  two-Gaussian point estimate, with a bootstrap interval for the scatter of
+  canaries. Every reading has a lower bound, without assuming a shape; it holds
+  at each round by itself and not at all of them together.
+
+  Args:
+    recorded: what a run recorded.
+    rounds: values of t, in [1, T]; None for `spread`.
+    history: the lines of metrics.jsonl, for the model of each round.
+    momentum: of the server's SGD; only used with history.
+    delta: in (0, 1); None for the run's own.
+    confidence: of the bootstrap intervals.
+    resamples: of the bootstrap.
+
+  Returns:
+    Rows as `estimates.of_run` has them, with round, interval (None for a bound),
+    num_observed and num_unobserved, and without floors. At T point estimates
+    are those of the run.
+
+  Raises:
+    ValueError: a round is out of range or has fewer than two canaries, or
+      `model_releases.models` refuses.
+  """
+  delta = recorded.delta if delta is None else delta
+  chosen = spread(recorded) if rounds is None else rounds
+  return [
+    {'round': int(t), **row}
+    for t in chosen
+    for reading in _readings(recorded, int(t), history, momentum)
+    for row in _rows(reading, delta, confidence, resamples)
+  ]
+
+
+def spread(
+  recorded: results.Recorded, *, num: int = 12
+) -> Int[np.ndarray, ' n']:
+  """At most `num` rounds, evenly from the first with 30 canaries to the last.
+
+  If fewer took part in all, from the first with half of them; two at least.
+  """
+  by = np.logical_or.accumulate(recorded.participation).sum(axis=1)
+  enough = max(2, min(_FEWEST, by[-1] // 2))
+  first = 1 + int(np.argmax(by >= enough))
+  return np.unique(np.linspace(first, len(by), num).round().astype(int))
+
+
+def _readings(
+  recorded: results.Recorded,
+  t: int,
+  history: model_releases.History | None,
+  momentum: float,
+) -> Iterator[estimates.Reading]:
+  # One kind of null for the whole curve: after second rounds it is not exact.
+  dims = {r.statistic: r.scores.dim for r in estimates.ladder(recorded)}
+  for reading in estimates.ladder(releases.until(recorded, t)):
+    if reading.statistic in dims:
+      scores = dataclasses.replace(reading.scores, dim=dims[reading.statistic])
+      yield reading._replace(scores=scores)
+  if t == len(recorded.trace) or history is None:
+    return
+  only = np.arange(1, len(recorded.trace) + 1) == t
+  model = model_releases.models(
+    recorded, only, history=history, momentum=momentum
+  )
+  # Its norm is estimated, so its null law is that of unobserved canaries.
+  scores = estimates.split(model.trace[0], model.observed, None)
+  yield estimates.foreign(scores)._replace(
+    threat_model=estimates.KNOWN_START,
+    statistic='cosine with the change of the model',
+    calibrated=True,
+  )
+
+
+def _rows(
+  reading: estimates.Reading, delta: float, confidence: float, resamples: int
+) -> Iterator[dict[str, Any]]:
+  found = [lower_bound.lower_bound(reading.scores, delta=delta)]
+  if reading.calibrated:
+    point = reading.estimators[0]
+    if estimates.resampled(reading.scores):
+      point = functools.partial(
+        bootstrap.bootstrap,
+        np.random.default_rng(0),
+        reading.estimators[0],
+        confidence=confidence,
+        resamples=resamples,
+      )
+    found.insert(0, point(reading.scores, delta=delta))
+  for estimate in found:
+    yield {
+      'threat_model': reading.threat_model,
+      'statistic': reading.statistic,
+      'method': estimate.method,
+      'epsilon': float(estimate.epsilon),
+      'delta': delta,
+      'confidence': estimate.confidence,
+      'interval': estimate.interval and list(estimate.interval),
+      'num_observed': reading.scores.observed.size,
+      'num_unobserved': reading.scores.unobserved.size,
+    }

@@ -1,0 +1,117 @@
+"""What is left of a run for an attacker who is shown only a part of it.
+
+Each function takes what a whole run recorded to what an attacker has of it who
+is shown less, in the same form: every reading and estimate of a run is then one
+of that attacker. Canaries whose rounds leave no trace in what is shown are
+dropped, so that "observed" means that there is something to see.
+`model_releases` is the same for models in place of aggregates.
+"""
+
+import dataclasses
+from typing import Any
+
+from jaxtyping import Bool
+import numpy as np
+
+from epe_jax import results
+
+
+def aggregates(
+  recorded: results.Recorded, shown: Bool[np.ndarray, ' T']
+) -> results.Recorded:
+  """The aggregates of some rounds are published, and the final model.
+
+  The aggregate of a round holds the canaries of that round and no others, so
+  the other rounds are left out and nothing else changes.
+
+  Args:
+    recorded: what a run recorded.
+    shown: the published rounds, such as `readings.every_nth`.
+
+  Raises:
+    ValueError: shown is not of the run, or holds the rounds of fewer than two
+      observed canaries.
+  """
+  check_shown(recorded, shown)
+  return part(
+    recorded,
+    trace=recorded.trace[shown],
+    residual=recorded.residual[shown],
+    expected=recorded.expected[shown[: len(recorded.expected)]],
+    participation=recorded.participation[shown],
+  )
+
+
+def until(recorded: results.Recorded, round: int) -> results.Recorded:
+  """A run as it stood after some rounds: what had leaked by then.
+
+  Canaries that took part only later are dropped: they are neither among those
+  who have something to lose nor, for having been chosen, among the unobserved.
+
+  Args:
+    recorded: what a run recorded.
+    round: t, 1 <= t <= T. Before T the final model is not there yet.
+
+  Raises:
+    ValueError: round is out of range, or fewer than two observed canaries took
+      part by then.
+  """
+  rounds = len(recorded.trace)
+  if not 1 <= round <= rounds:
+    raise ValueError(
+      f'round={round}; give 1 to the {rounds} rounds of the run.'
+    )
+  over = round == rounds
+  return part(
+    recorded,
+    final=recorded.final if over else np.empty(0, np.float32),
+    change=recorded.change if over else np.empty(0, np.float32),
+    trace=recorded.trace[:round],
+    residual=recorded.residual[:round],
+    expected=recorded.expected[:round],
+    participation=recorded.participation[:round],
+  )
+
+
+def part(
+  recorded: results.Recorded,
+  took_part: Bool[np.ndarray, ' k'] | None = None,
+  **changes: Any,
+) -> results.Recorded:
+  """A run with these changes, and the canaries that then count.
+
+  Args:
+    recorded: what a run recorded.
+    took_part: canaries that left something in what is shown; None for those of
+      the new participation.
+    **changes: fields of the run.
+
+  Raises:
+    ValueError: fewer than two observed canaries are left.
+  """
+  if took_part is None:
+    took_part = np.asarray(changes['participation'].any(axis=0))
+  left, of = np.count_nonzero(took_part), np.count_nonzero(recorded.observed)
+  if left < 2:
+    raise ValueError(
+      f'{left} of {of} observed canaries took part in what is shown, but an '
+      'audit needs two; show more of the run.'
+    )
+  kept = took_part | ~recorded.observed
+  for name in ('final', 'change'):
+    cosines = changes.get(name, getattr(recorded, name))
+    changes[name] = cosines[kept] if len(cosines) else cosines
+  for name in ('trace', 'residual', 'participation'):
+    changes[name] = changes[name][:, kept]
+  return dataclasses.replace(recorded, **changes)
+
+
+def check_shown(
+  recorded: results.Recorded, shown: Bool[np.ndarray, ' T']
+) -> None:
+  """Raises a ValueError unless this is a mask of some rounds of the run."""
+  if shown.shape != (len(recorded.trace),) or not shown.any():
+    raise ValueError(
+      f'shown has shape {shown.shape} and {np.count_nonzero(shown)} rounds; '
+      f'give a mask of the {len(recorded.trace)} rounds with one or more.'
+    )

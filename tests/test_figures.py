@@ -1,0 +1,289 @@
+"""Figures of a finished audit: what is drawn, read off the drawings."""
+
+import dataclasses
+import itertools
+
+import matplotlib
+from matplotlib import colors
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from epe_jax import estimates, leakage
+from epe_jax.epsilon import curves, gaussian
+from epe_jax.figures import (
+  cosines,
+  epsilons,
+  of_run,
+  style,
+  tradeoff,
+  training,
+)
+from tests import recorded_runs
+
+
+def curve(axes, label):
+  (line,) = [
+    x for x in axes.get_lines() if str(x.get_label()).startswith(label)
+  ]
+  return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+
+
+def titled(fig, title):
+  (axes,) = [x for x in fig.axes if x.get_title().startswith(title)]
+  return axes
+
+
+def labels(axes):
+  return axes.get_legend_handles_labels()[1]
+
+
+@pytest.fixture(scope='module')
+def recorded():
+  return recorded_runs.by_law(observed=2000, unobserved=2000, shift=3.0)
+
+
+def test_densities_are_drawn_in_units_of_one_over_root_d(recorded):
+  fig = cosines.densities(recorded)
+  for title in ('final model', 'own round'):
+    axes = next(x for x in fig.axes if x.get_title() == title)
+    x, y = curve(axes, 'exact')
+    np.testing.assert_allclose(y, stats.norm.pdf(x), rtol=1e-4)
+    for label, mean in (('took part', 3.0), ('took no part', 0.0)):
+      x, y = curve(axes, f'{label}: n = 2,000')
+      np.testing.assert_allclose(np.trapezoid(y, x), 1, rtol=2e-3)
+      centre = np.trapezoid(x * y, x)
+      # Five standard errors of a mean: fails one time in 1.7 million.
+      assert abs(centre - mean) < 5 / np.sqrt(2000)
+
+
+def test_the_exact_law_is_drawn_only_where_it_holds():
+  def drawn(recorded):
+    fig = cosines.densities(recorded)
+    return {
+      axes.get_title()
+      for axes in fig.axes
+      if any(s.startswith('exact law') for s in labels(axes))
+    }
+
+  models = {'final model', 'change of the model'}
+  own = {'own round', 'own round, others removed'}
+  assert drawn(recorded_runs.by_law()) == models | own
+  assert drawn(recorded_runs.by_law(repetitions=4)) == models
+
+
+def test_the_trace_marks_the_rounds_of_a_typical_canary():
+  recorded = recorded_runs.by_law(observed=61, repetitions=3)
+  own = estimates.ladder(recorded)[-2].scores.observed
+  typical = int(np.flatnonzero(own == np.median(own))[0])
+  left, right = cosines.trace(recorded).axes
+  assert (
+    left.get_title() == f'canary {typical}: the median of 61 that took part'
+  )
+  assert right.get_title() == 'canary 61: one of 60 that took no part'
+  rounds, marked = curve(left, 'a round it took part in')
+  np.testing.assert_array_equal(
+    rounds, 1 + np.flatnonzero(recorded.participation[:, typical])
+  )
+  np.testing.assert_allclose(marked.sum(), own[typical] * 1e3 * np.sqrt(3))
+  rounds, _ = curve(right, 'a round it took part in')
+  assert len(rounds) == 0
+  _, expected = curve(left, 'to expect')
+  np.testing.assert_allclose(expected, 3.0, rtol=1e-6)
+  assert left.get_ylim() == right.get_ylim()
+
+
+def test_the_trade_off_is_counted_and_that_of_both_epsilons(recorded):
+  analytic = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5)
+  fig = tradeoff.trade_off(recorded, analytic=analytic, delta=1e-5)
+  assert [x.get_title().partition(':')[0] for x in fig.axes] == [
+    look.name for look in style.READINGS.values()
+  ]
+  axes = titled(fig, 'own round: ε ≈ ')
+  assert (axes.get_xscale(), axes.get_yscale()) == ('log', 'log')
+  for label, mu, slack in (('analytic', 4.0, 1e-6), ('estimated', 3.0, 0.12)):
+    fpr, fnr = curve(axes, label)
+    found = -special.ndtri(fpr) - special.ndtri(fnr)
+    np.testing.assert_allclose(found, mu, atol=slack)
+  fpr, fnr = curve(axes, 'counted')
+  middle = (fnr > 0.1) & (fnr < 0.9)
+  found = -special.ndtri(fpr[middle]) - special.ndtri(fnr[middle])
+  # A quantile at 0.1 has a standard error of 1.7/√n: five of them.
+  np.testing.assert_allclose(found, 3.0, atol=5 * 1.7 / np.sqrt(2000))
+  fpr, fnr = curve(axes, 'guessing')
+  np.testing.assert_allclose(fpr + fnr, 1)
+  assert 'estimated ε' not in labels(titled(fig, 'maximum over rounds'))
+
+
+def test_bars_show_estimates_floors_and_bounds():
+  rows = estimates.of_run(recorded_runs.by_law())
+  (axes,) = epsilons.bars(rows, analytic=20.0, canaries='60 and 60').axes
+  assert axes.get_title() == '60 and 60'
+  names = [text.get_text() for text in axes.get_yticklabels()]
+  assert names == [look.name for look in style.READINGS.values()]
+  boxes = [(p.get_y() + p.get_height() / 2, p) for p in axes.patches]
+  for y, statistic in enumerate(style.READINGS):
+    mine = [row for row in rows if row['statistic'] == statistic]
+    wide = [p for at, p in boxes if abs(at - y) < 0.01]
+    (bar,) = [p for p in wide if p.get_height() < 0.6]
+    assert bar.get_width() == pytest.approx(mine[0]['epsilon'])
+    assert (bar.get_hatch() is not None) == (statistic in style.DOUBTFUL)
+    floor = [p for p in wide if p.get_height() > 0.6]
+    quantiles = mine[0]['floor_quantiles']
+    assert len(floor) == (quantiles is not None)
+    for band in floor:
+      assert band.get_x() == pytest.approx(quantiles['5'])
+      assert band.get_x() + band.get_width() == pytest.approx(quantiles['95'])
+    ticks = {
+      float(line.get_xdata()[0])
+      for line in axes.get_lines()
+      if list(line.get_ydata()) == [y]
+    }
+    assert ticks == {
+      row['epsilon'] for row in mine if row['confidence'] is not None
+    }
+  x, _ = curve(axes, 'analytic ε = 20.0')
+  assert list(x) == [20.0, 20.0]
+
+
+def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(recorded):
+  analytic = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5)
+  (axes,) = epsilons.of_delta(recorded, analytic=analytic, delta=1e-5).axes
+  for label, mu in (('analytic', 4.0), ('own round, others', 3.0)):
+    deltas, found = curve(axes, label)
+    assert np.all(np.diff(found) <= 0)
+    pairs = list(zip(found, deltas))[::6]
+    at = [curves.mu_of_epsilon(e, d) for e, d in pairs if e > 0.01]
+    # One μ describes the whole line.
+    np.testing.assert_allclose(at, at[0], rtol=1e-6)
+    assert at[0] == pytest.approx(mu, abs=5 / np.sqrt(2000))
+  calibrated = [r for r in estimates.ladder(recorded) if r.calibrated]
+  assert len(axes.collections) == len(calibrated) == 4
+  # 90 % of means of 2,000 are within 1.645/√2000 of theirs.
+  mean = calibrated[2].scores.observed.mean() * np.sqrt(recorded.dim)
+  reach = 1.645 / np.sqrt(2000)
+  low, high = (
+    gaussian.epsilon_two_gaussians(0, 1, x, 1, 1e-10)
+    for x in (mean - reach, mean + reach)
+  )
+  vertices = axes.collections[2].get_paths()[0].vertices
+  shaded = vertices[np.isclose(vertices[:, 0], 1e-10, atol=0)][:, 1]
+  slack = 0.15 * (high - low)
+  assert shaded.min() == pytest.approx(low, abs=slack)
+  assert shaded.max() == pytest.approx(high, abs=slack)
+
+
+def test_by_round_shows_the_rows_and_their_intervals():
+  recorded = recorded_runs.by_law()
+  rows = leakage.by_round(recorded, rounds=[8, 14, 20], resamples=20)
+  left, right = epsilons.by_round(rows, analytic=20.0).axes
+  for axes, is_bound in ((left, False), (right, True)):
+    for statistic, look in style.READINGS.items():
+      mine = [
+        row
+        for row in rows
+        if row['statistic'] == statistic
+        and (row['confidence'] is not None) == is_bound
+      ]
+      if not mine:
+        assert look.name not in labels(axes)
+        continue
+      (line,) = [x for x in axes.get_lines() if x.get_label() == look.name]
+      np.testing.assert_array_equal(
+        line.get_xdata(), [row['round'] for row in mine]
+      )
+      np.testing.assert_array_equal(
+        line.get_ydata(), [row['epsilon'] for row in mine]
+      )
+  assert len(right.collections) == 0
+  n = recorded.participation[:8].sum()
+  assert f'{n} to 60 canaries had taken part, 60 never did' in left.get_xlabel()
+
+
+def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(tmp_path):
+  recorded = recorded_runs.by_law(shift=3000.0, dim=10**8, rounds=20)
+  rows = estimates.of_run(recorded)
+  for row in rows:
+    row['epsilon'] = float('inf')
+  rows[0]['epsilon'] = float('nan')
+  leaked = leakage.by_round(recorded, rounds=[10, 20], resamples=20)
+  for row in leaked:
+    row['epsilon'] = float('inf')
+    row['interval'] = row['interval'] and [1.0, float('inf')]
+  for analytic in (float('inf'), float('nan')):
+    drawn = (
+      epsilons.bars(rows, analytic=analytic, canaries='few'),
+      epsilons.by_round(leaked, analytic=analytic),
+      epsilons.of_delta(recorded, analytic=analytic, delta=1e-5),
+      tradeoff.trade_off(recorded, analytic=analytic, delta=1e-5),
+    )
+    for fig in drawn:
+      fig.savefig(tmp_path / 'a.png')
+    texts = [text.get_text() for text in drawn[0].axes[0].texts]
+    assert texts == ['undefined', '∞', '∞', '∞', '∞', '∞']
+
+
+def test_the_accuracy_figure_shows_percent_loss_and_clip_norm():
+  left, middle, right = training.accuracy(recorded_runs.metrics(20)).axes
+  (line,) = left.get_lines()
+  np.testing.assert_allclose(np.asarray(line.get_xdata()), [0, 5, 10, 15, 20])
+  np.testing.assert_allclose(
+    np.asarray(line.get_ydata()), [10, 82, 91, 94, 95.5]
+  )
+  assert len(curve(middle, 'clients')[0]) == 20
+  assert len(curve(middle, 'test')[0]) == 5
+  low, high = right.get_ylim()
+  assert low == 0
+  assert high > 0.1
+
+
+def test_losses_of_zero_and_of_no_value_are_drawn_without_a_warning(tmp_path):
+  lost = [{'loss': 0.0}, {'loss': 'NaN'}, {'loss': 'Infinity'}, {'loss': 1e9}]
+  records = [r | x for r, x in zip(recorded_runs.metrics(4)[1:], lost)]
+  training.accuracy(records).savefig(tmp_path / 'accuracy.png')
+  assert (tmp_path / 'accuracy.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_run_has_every_figure_that_has_a_caption():
+  simulated = recorded_runs.by_vectors(
+    momentum=0.9, observed=24, unobserved=40, dim=500
+  )
+  result = {
+    'delta': 1e-5,
+    'analytic_epsilon': None,
+    'config': {'server': {'momentum': 0.9}},
+    'num_observed': 24,
+    'num_unobserved': 40,
+    'estimates': estimates.of_run(simulated.recorded),
+  }
+  lines = [
+    {'loss': 1.0, 'test_accuracy': 0.5, 'test_loss': 1.0, 'clip_norm': 0.1} | x
+    for x in simulated.history
+  ]
+  drawn = of_run.draw(result, simulated.recorded, lines)
+  assert list(drawn) == list(of_run.CAPTIONS)
+  left, _ = drawn['by_round.png'].axes
+  rounds, _ = curve(left, 'change of the model')
+  assert len(rounds) > 1
+  # Models of rounds are left out where the trace does not give them.
+  other = dataclasses.replace(
+    simulated.recorded, change=simulated.recorded.final
+  )
+  left, _ = of_run.draw(result, other, lines)['by_round.png'].axes
+  rounds, _ = curve(left, 'change of the model')
+  assert len(rounds) == 1
+
+
+def test_readings_differ_in_colour_for_all_kinds_of_sight():
+  """In lightness or blue against yellow, which few confuse."""
+
+  def seen(color):
+    r, g, b = colors.to_rgb(color)
+    return np.array([0.3 * r + 0.6 * g + 0.1 * b, b - (r + g) / 2])
+
+  looks = list(style.READINGS.values())
+  for a, b in itertools.combinations(looks, 2):
+    same_marker = (a.marker, a.filled) == (b.marker, b.filled)
+    assert not same_marker
+    assert np.abs(seen(a.color) - seen(b.color)).max() > 0.05
+  assert matplotlib.colors.is_color_like(style.GREY)

@@ -1,0 +1,240 @@
+"""How much had leaked by round t."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from epe_jax import estimates, leakage, leakage_report, results, run_files
+from epe_jax.epsilon import gaussian
+from epe_jax.epsilon.types import Scores
+from tests import recorded_runs
+
+_SCRIPT = pathlib.Path(__file__).parents[1] / 'scripts' / 'estimate.py'
+_CHANGE = 'cosine with the change of the model'
+
+
+@pytest.fixture(scope='module')
+def simulated():
+  return recorded_runs.by_vectors(momentum=0.9)
+
+
+@pytest.fixture(scope='module')
+def small():
+  return recorded_runs.by_vectors(
+    momentum=0.9, observed=24, unobserved=40, dim=500
+  )
+
+
+def rows_at(rows, t, statistic=None, *, bounds=False):
+  return [
+    row
+    for row in rows
+    if row['round'] == t
+    and statistic in (None, row['statistic'])
+    and (row['confidence'] is not None) == bounds
+  ]
+
+
+def test_after_the_last_round_the_estimates_are_those_of_the_run(small):
+  recorded = small.recorded
+  rows = leakage.by_round(
+    recorded, rounds=[12], history=small.history, momentum=0.9, resamples=20
+  )
+  own = {(r['statistic'], r['method']): r for r in estimates.of_run(recorded)}
+  assert {row['statistic'] for row in rows} == {name for name, _ in own}
+  for row in rows:
+    assert row['epsilon'] == own[row['statistic'], row['method']]['epsilon']
+
+
+def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
+  recorded = recorded_runs.by_law(observed=400, unobserved=400, shift=3.0)
+  rows = leakage.by_round(recorded, rounds=[5, 20])
+  truth = gaussian.epsilon_two_gaussians(0, 1, 3.0, 1, 1e-5)
+  slope = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5) - truth
+  for t in (5, 20):
+    (row,) = rows_at(rows, t, 'own round')
+    n = recorded.participation[:t].sum()
+    assert (row['num_observed'], row['num_unobserved']) == (n, 400)
+    # ε of a mean that is off by at most five standard errors.
+    assert row['epsilon'] == pytest.approx(truth, abs=5 * slope / np.sqrt(n))
+    low, high = row['interval']
+    assert low < row['epsilon'] < high
+    (bound,) = rows_at(rows, t, 'own round', bounds=True)
+    assert bound['interval'] is None
+    assert 0 < bound['epsilon'] < row['epsilon']
+  width = {
+    t: np.ptp(rows_at(rows, t, 'own round')[0]['interval']) for t in (5, 20)
+  }
+  assert width[20] < width[5]
+
+
+def test_only_scores_that_are_shifted_get_a_point_estimate():
+  rows = leakage.by_round(recorded_runs.by_law(), rounds=[20])
+  points = {row['statistic'] for row in rows_at(rows, 20)}
+  bounds = {row['statistic'] for row in rows_at(rows, 20, bounds=True)}
+  assert bounds - points == {'maximum over rounds', 'likelihood over rounds'}
+
+
+def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
+  rows = leakage.by_round(
+    simulated.recorded,
+    rounds=[4, 9],
+    history=simulated.history,
+    momentum=0.9,
+    resamples=20,
+  )
+  recorded = simulated.recorded
+  for t in (4, 9):
+    change = simulated.models[t] - simulated.models[0]
+    exact = recorded_runs.cosines(simulated.canaries, change)
+    scores = Scores(
+      exact[recorded.participation[:t].any(axis=0)], exact[~recorded.observed]
+    )
+    truth = gaussian.two_gaussian(scores, delta=1e-5, std='null').epsilon
+    (row,) = rows_at(rows, t, _CHANGE)
+    assert row['epsilon'] == pytest.approx(truth, rel=1e-3)
+    assert not rows_at(rows, t, 'cosine with the final model')
+
+
+def test_without_history_the_models_of_rounds_are_left_out(simulated):
+  rows = leakage.by_round(simulated.recorded, rounds=[4], resamples=20)
+  assert rows
+  assert not rows_at(rows, 4, _CHANGE)
+
+
+@pytest.mark.parametrize('observed', [4, 50, 400])
+def test_rounds_run_from_the_first_that_tells_anything_to_the_last(observed):
+  recorded = recorded_runs.by_law(observed=observed, rounds=40)
+  rounds = leakage.spread(recorded, num=6)
+  assert rounds[-1] == 40
+  assert np.all(np.diff(rounds) > 0)
+  assert len(rounds) <= 6
+  by = recorded.participation[: rounds[0]].any(axis=0).sum()
+  before = recorded.participation[: rounds[0] - 1].any(axis=0).sum()
+  enough = max(2, min(30, observed // 2))
+  assert before < enough <= by
+
+
+def test_few_unobserved_canaries_have_no_interval_where_they_are_the_null():
+  recorded = recorded_runs.by_law(unobserved=5, repetitions=4)
+  rows = leakage.by_round(recorded, rounds=[20], resamples=20)
+  intervals = {row['statistic']: row['interval'] for row in rows_at(rows, 20)}
+  assert intervals['own round'] is None
+  assert intervals['cosine with the final model'] is not None
+
+
+def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
+  simulated,
+):
+  rows = leakage.by_round(
+    simulated.recorded,
+    rounds=[4, 12],
+    history=simulated.history,
+    momentum=0.9,
+    resamples=20,
+  )
+  text = leakage_report.text(rows)
+  points, bounds = text.split('Lower bounds')
+  assert 'no guarantee' in points
+  assert re.search(r'^ +4 +80 +- +[\d.]+ \([\d.]+ to [\d.]+\)', points, re.M)
+  assert re.search(r'^ +12 +240 +[\d.]+ \(', points, re.M)
+  assert 'maximum over rounds' in bounds
+  assert 'maximum over rounds' not in points
+  for part in (points, bounds):
+    lines = [s for s in part.splitlines() if re.match(r' *(round|4|12) ', s)]
+    assert len({len(s) for s in lines}) == 1
+    assert len(lines) == 3
+  assert '| 12 | 240 |' in leakage_report.text(rows, markdown=True)
+
+
+def test_a_round_that_the_run_has_not_is_refused():
+  with pytest.raises(ValueError, match='round=21'):
+    leakage.by_round(recorded_runs.by_law(), rounds=[21])
+
+
+def written(folder, simulated):
+  results.write_scores(folder / 'scores.npz', simulated.recorded)
+  lines = [json.dumps(record) + '\n' for record in simulated.history]
+  (folder / 'metrics.jsonl').write_text(''.join(lines))
+  results.write_json(folder / 'config.json', {'server': {'momentum': 0.9}})
+  return folder
+
+
+def test_a_part_of_a_run_is_read_from_its_files(tmp_path, small):
+  recorded = small.recorded
+  whole = run_files.shown(tmp_path, recorded)
+  assert whole is recorded
+  some = run_files.shown(tmp_path, recorded, every=2, last=6)
+  np.testing.assert_array_equal(
+    some.participation.sum(axis=1), recorded.participation[7::2].sum(axis=1)
+  )
+  with pytest.raises(FileNotFoundError, match=r'metrics\.jsonl does not exist'):
+    run_files.shown(tmp_path, recorded, models=True)
+  written(tmp_path, small)
+  seen = run_files.shown(tmp_path, recorded, every=4, models=True)
+  assert seen.sees == 'models'
+  assert len(seen.trace) == 3
+  rows = run_files.by_round(tmp_path, recorded)
+  assert rows_at(rows, rows[0]['round'], _CHANGE)
+  # A server with another optimizer has no such models to read.
+  results.write_json(tmp_path / 'config.json', {'server': {'momentum': 0.0}})
+  rows = run_files.by_round(tmp_path, recorded)
+  assert rows
+  assert not rows_at(rows, rows[0]['round'], _CHANGE)
+
+
+# Runs the script once for each list of arguments that it reads, in one process
+# as importing takes seconds, and prints [exit code, stdout, stderr] of each.
+_DRIVER = """
+import contextlib, importlib.util, io, json, sys
+from absl import app
+from absl.testing import flagsaver
+spec = importlib.util.spec_from_file_location('script', sys.argv[1])
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+outcomes = []
+for arguments in json.load(sys.stdin):
+  out, err, code = io.StringIO(), io.StringIO(), 0
+  with flagsaver.flagsaver(), contextlib.redirect_stdout(out):
+    try:
+      app.run(script.main, argv=['estimate.py', *arguments])
+    except SystemExit as stop:
+      code = stop.code or 0
+  outcomes.append([code, out.getvalue()])
+json.dump(outcomes, sys.stdout)
+"""
+
+
+def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(
+  tmp_path, small
+):
+  written(tmp_path, small)
+  run = str(tmp_path)
+  commands = [
+    [run, '--every=4', '--models'],
+    [run, '--last=6', '--format=json'],
+    [run, '--by_round', '--delta=1e-3'],
+    [run, '--by_round', '--every=2'],
+    [run, '--every=13'],
+  ]
+  process = subprocess.run(
+    [sys.executable, '-c', _DRIVER, str(_SCRIPT)],
+    input=json.dumps(commands),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert process.returncode == 0, process.stderr
+  models, last, by_round, both, far = json.loads(process.stdout)
+  assert 'Published models: own round' in models[1]
+  assert {row['threat_model'] for row in json.loads(last[1])} >= {
+    'all iterates'
+  }
+  assert by_round[1].startswith('δ = 1e-3')
+  assert 'leave out --every' in str(both[0])
+  assert 'every=13; give 1 to the 12 rounds' in str(far[0])

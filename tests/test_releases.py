@@ -1,0 +1,225 @@
+"""Attackers who are shown a part of a run, each with its law."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from epe_jax import estimates, model_releases, readings, releases
+from epe_jax.epsilon import diagnostics
+from tests import recorded_runs
+
+
+@pytest.fixture(scope='module', params=[0.0, 0.9], ids=['plain', 'momentum'])
+def run(request):
+  return request.param, recorded_runs.by_vectors(momentum=request.param)
+
+
+def models_of(simulated, shown, momentum, **settings):
+  return model_releases.models(
+    simulated.recorded,
+    shown,
+    history=simulated.history,
+    momentum=momentum,
+    **settings,
+  )
+
+
+def differences(simulated, stops):
+  vectors = np.diff(simulated.models[stops], axis=0)
+  return recorded_runs.cosines(simulated.canaries, vectors)
+
+
+def test_the_response_is_what_the_server_makes_of_an_impulse():
+  for momentum in (0.0, 0.7):
+    for s in range(5):
+      update = theta = 0.0
+      path = [theta]
+      for t in range(5):
+        update = momentum * update + (t == s)
+        theta += update
+        path.append(theta)
+      np.testing.assert_allclose(
+        model_releases.response(5, momentum=momentum)[:, s], path, atol=1e-12
+      )
+
+
+def test_a_published_model_shows_what_its_difference_with_the_initial_shows(
+  run,
+):
+  momentum, simulated = run
+  for t in (1, 5, 12):
+    shown = np.arange(1, 13) == t
+    seen = models_of(simulated, shown, momentum)
+    kept = simulated.recorded.participation[:t].any(axis=0)
+    kept |= ~simulated.recorded.observed
+    (exact,) = differences(simulated, [0, t])
+    ratio = seen.trace[0] @ exact[kept] / (exact[kept] @ exact[kept])
+    np.testing.assert_allclose(
+      seen.trace[0], ratio * exact[kept], atol=1e-5 * np.abs(exact).max()
+    )
+    # The norm is known from 400 canaries: five standard errors.
+    assert abs(ratio - 1) < 5 / np.sqrt(2 * 400)
+    assert len(seen.final) == len(seen.change) == (t == 12) * kept.sum()
+
+
+def test_models_of_all_rounds_give_away_the_aggregates(run):
+  momentum, simulated = run
+  seen = models_of(simulated, np.ones(12, bool), momentum)
+  recorded = simulated.recorded
+  for ours, theirs in (
+    (seen.trace, recorded.trace),
+    (seen.residual, recorded.residual),
+  ):
+    for a, b in zip(ours, theirs):
+      assert np.corrcoef(a, b)[0, 1] > 1 - 1e-6
+  # Only a canary's own round holds it.
+  np.testing.assert_array_equal(
+    np.abs(seen.participation) > 1e-6, recorded.participation
+  )
+
+
+def test_a_release_holds_differences_of_models_up_to_it_and_none_later(run):
+  momentum, simulated = run
+  shown = readings.every_nth(12, 4)
+  seen = models_of(simulated, shown, momentum)
+  exact = differences(simulated, [0, 4, 8, 12])
+  for i in range(3):
+    basis = exact[: i + 1].T
+    _, left, *_ = np.linalg.lstsq(basis, seen.trace[i], rcond=None)
+    assert left[0] < 1e-8 * np.sum(seen.trace[i] ** 2)
+    without = np.linalg.lstsq(basis[:, :i], seen.trace[i], rcond=None)
+    assert i == 0 or without[1][0] > 1e-2 * np.sum(seen.trace[i] ** 2)
+
+
+def test_a_canary_scores_in_a_release_what_is_to_be_expected_of_it(run):
+  momentum, simulated = run
+  seen = models_of(simulated, readings.every_nth(12, 3), momentum)
+  share = seen.participation[:, seen.observed]
+  error = (seen.trace[:, seen.observed] - share) * np.sqrt(seen.dim)
+  weight = share / np.sqrt(np.sum(share**2))
+  # A sum of unit variance, off by 3.5 % of the signal for the norms.
+  signal = np.sqrt(np.sum(share**2) * seen.dim)
+  assert abs(np.sum(weight * error)) < 5 + 5 * signal / np.sqrt(2 * 400)
+  assert signal > 20
+
+
+@pytest.mark.parametrize(('every', 'noise'), [(3, 0.2), (4, 0.3)])
+def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
+  """With still clients and few canaries, the law of the Gaussian mechanism."""
+  simulated = recorded_runs.by_vectors(
+    momentum=0.0, noise=noise, clients=0.0, observed=24, unobserved=600
+  )
+  seen = models_of(simulated, readings.every_nth(12, every), 0.0)
+  own = readings.own_round(seen.trace, readings.lent(seen.participation))
+  scaled = own * np.sqrt(seen.dim)
+  # Other canaries of the release are noise too, each of variance 1/d.
+  sigma = np.sqrt(noise**2 * every + 2 * every / seen.dim)
+  mean = scaled[seen.observed].mean()
+  assert mean == pytest.approx(1 / sigma, abs=5 / np.sqrt(24))
+  assert abs(mean - 1 / noise) > 5 / np.sqrt(24)
+  assert scaled[~seen.observed].std() == pytest.approx(1, abs=5 / np.sqrt(1200))
+
+
+def test_canaries_that_never_take_part_have_null_cosines(run):
+  momentum, simulated = run
+  seen = models_of(simulated, readings.every_nth(12, 4), momentum)
+  for recorded, known in ((simulated.recorded, True), (seen, False)):
+    for reading in estimates.ladder(recorded):
+      if not reading.calibrated:
+        continue
+      scores = reading.scores
+      # A wrong alarm once in 10,000 for each of a dozen tests.
+      assert diagnostics.anderson_darling(scores.unobserved).p_value > 1e-4
+      if known:
+        test = diagnostics.anderson_darling_null(
+          scores.unobserved, dim=recorded.dim
+        )
+        assert test.p_value > 1e-4
+        if 'own' in reading.statistic:
+          took_part = diagnostics.anderson_darling_null(
+            scores.observed, dim=recorded.dim
+          )
+          assert took_part.p_value < 1e-4
+
+
+def test_who_does_not_know_the_initial_model_reads_one_difference_less(run):
+  momentum, simulated = run
+  shown = readings.last_n(12, 4)
+  seen = models_of(simulated, shown, momentum)
+  less = models_of(simulated, shown, momentum, initial=False)
+  assert (len(seen.trace), len(less.trace)) == (4, 3)
+  took_part = simulated.recorded.participation
+  assert less.observed.sum() == took_part[9:].sum()
+  assert seen.observed.sum() == took_part.sum()
+  assert len(less.final) == less.trace.shape[1]
+  assert len(less.change) == 0
+
+
+def test_published_aggregates_leave_their_canaries_and_nothing_else():
+  recorded = recorded_runs.by_law()
+  shown = readings.every_nth(20, 3)
+  some = releases.aggregates(recorded, shown)
+  assert some.observed.sum() == recorded.participation[shown].sum()
+  assert (~some.observed).sum() == 60
+  took_part = recorded.participation[shown].any(axis=0)
+  kept = took_part | ~recorded.observed
+  np.testing.assert_array_equal(some.trace, recorded.trace[shown][:, kept])
+  np.testing.assert_array_equal(some.final, recorded.final[kept])
+  # A canary of an unpublished round is not told from one that took no part.
+  other = recorded.observed & ~took_part
+  seen = readings.maximum(recorded.trace[shown])
+  assert stats.ks_2samp(seen[other], seen[~recorded.observed]).pvalue > 1e-4
+  assert stats.ks_2samp(seen[took_part], seen[~recorded.observed]).pvalue < 1e-4
+
+
+def test_a_run_until_its_last_round_is_the_run():
+  recorded = recorded_runs.by_law()
+  whole = releases.until(recorded, 20)
+  for field in dataclasses.fields(recorded):
+    np.testing.assert_array_equal(
+      getattr(whole, field.name), getattr(recorded, field.name)
+    )
+  half = releases.until(recorded, 10)
+  assert half.observed.sum() == recorded.participation[:10].sum()
+  assert (~half.observed).sum() == 60
+  assert half.trace.shape[0] == len(half.expected) == 10
+  assert len(half.final) == len(half.change) == 0
+
+
+def test_what_cannot_be_shown_is_refused():
+  simulated = recorded_runs.by_vectors(momentum=0.9, unobserved=40)
+  recorded, every = simulated.recorded, np.ones(12, bool)
+
+  def refused(match, *, recorded=recorded, shown=every, **changes):
+    settings = {'history': simulated.history, 'momentum': 0.9} | changes
+    with pytest.raises(ValueError, match=match):
+      model_releases.models(recorded, shown, **settings)
+
+  refused('do not add up to the change', momentum=0.0)
+  refused(r'momentum=1\.0', momentum=1.0)
+  refused(
+    'history has 11 rounds and the trace 12', history=simulated.history[:-1]
+  )
+  refused(
+    r"audit\.sees='aggregate'",
+    recorded=dataclasses.replace(recorded, sees='delta'),
+  )
+  refused(r'shape \(3,\)', shown=np.ones(3, bool))
+  refused('has no difference', shown=readings.last_n(12, 1), initial=False)
+  few = releases.part(
+    dataclasses.replace(recorded),
+    participation=np.ones_like(recorded.participation),
+    trace=recorded.trace,
+    residual=recorded.residual,
+  )
+  refused('fewer than two', recorded=few)
+  with pytest.raises(ValueError, match='with one or more'):
+    releases.aggregates(recorded, np.zeros(12, bool))
+  with pytest.raises(ValueError, match='round=13; give 1 to the 12'):
+    releases.until(recorded, 13)
+  lonely = recorded_runs.by_law(observed=2, rounds=20)
+  first = 1 + int(np.argmax(lonely.participation.any(axis=1)))
+  with pytest.raises(ValueError, match='1 of 2 observed canaries took part'):
+    releases.until(lonely, first)
