@@ -19,6 +19,8 @@ if TYPE_CHECKING:
   )
   from epe_jax.canaries import Canaries, from_matrix, sphere
   from epe_jax.clipping import Clipping, adaptive, fixed
+  from epe_jax.data.cohort import Plan, gather
+  from epe_jax.data.federated import FederatedData, from_clients
   from epe_jax.fedavg import (
     Algorithm,
     Cohort,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
   )
   from epe_jax.readings import lent, maximum, mixture, own_round, published
   from epe_jax.schedules import once_per_period, shuffled_epochs
-  from epe_jax.types import Task
+  from epe_jax.types import Task, Weighted
 
 _HOME = {
   'audit': (
@@ -40,6 +42,8 @@ _HOME = {
   ),
   'canaries': ('Canaries', 'from_matrix', 'sphere'),
   'clipping': ('Clipping', 'adaptive', 'fixed'),
+  'data.cohort': ('Plan', 'gather'),
+  'data.federated': ('FederatedData', 'from_clients'),
   'fedavg': (
     'Algorithm',
     'Cohort',
@@ -50,7 +54,7 @@ _HOME = {
   ),
   'readings': ('lent', 'maximum', 'mixture', 'own_round', 'published'),
   'schedules': ('once_per_period', 'shuffled_epochs'),
-  'types': ('Task',),
+  'types': ('Task', 'Weighted'),
 }
 
 __all__ = [
@@ -60,18 +64,23 @@ __all__ = [
   'Canaries',
   'Clipping',
   'Cohort',
+  'FederatedData',
   'Injection',
   'Observer',
+  'Plan',
   'RoundInfo',
   'Task',
   'TrainState',
+  'Weighted',
   'adaptive',
   'all_iterates',
   'audited',
   'dp_fedavg',
   'final_model',
   'fixed',
+  'from_clients',
   'from_matrix',
+  'gather',
   'lent',
   'maximum',
   'mixture',
