@@ -333,7 +333,7 @@ def test_emnist_needs_a_path(tmp_path):
 def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
   config = load_config('emnist')
   config.data.path = str(tmp_path / 'none.sqlite')
-  with pytest.raises(FileNotFoundError, match=r'none\.sqlite.*emnist_all'):
+  with pytest.raises(FileNotFoundError, match=r'(?s)none\.sqlite.*emnist_all'):
     experiment.run(config, tmp_path / 'run')
 
 
