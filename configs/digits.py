@@ -21,7 +21,13 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     rounds=6 if smoke else 100,
     clients_per_round=40,
     chunk=1,
-    client=dict(learning_rate=0.05, batch_size=8, epochs=5),
+    client=dict(
+      learning_rate=0.05,
+      batch_size=8,
+      epochs=5,
+      # A client with more trains on as many, drawn anew each round; None: all.
+      max_examples=config_dict.placeholder(int),
+    ),
     server=dict(learning_rate=1.0, momentum=0.9),
     clipping=dict(
       kind='adaptive',
@@ -45,6 +51,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       delta=config_dict.placeholder(float),
     ),
     evaluate_every=2 if smoke else 5,
+    # Test examples drawn at random to evaluate on; None: all.
+    evaluate_examples=config_dict.placeholder(int),
     checkpoint_every=2 if smoke else 25,
     seed=0,
     # True declares the run a reproducible simulation: the privacy noise then

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     final_model,
   )
   from epe_jax.canaries import Canaries, from_matrix, sphere
+  from epe_jax.canary_schedules import once_per_period
   from epe_jax.clipping import Clipping, adaptive, fixed
+  from epe_jax.data.cohort import Plan, gather
+  from epe_jax.data.federated import FederatedData, from_clients
   from epe_jax.fedavg import (
     Algorithm,
     Cohort,
@@ -35,8 +38,8 @@ if TYPE_CHECKING:
     mixture,
     own_round,
   )
-  from epe_jax.schedules import once_per_period, shuffled_epochs
-  from epe_jax.types import Task
+  from epe_jax.schedules import shuffled_epochs
+  from epe_jax.types import Task, Weighted
 
 _HOME = {
   'audit': (
@@ -46,7 +49,10 @@ _HOME = {
     'final_model',
   ),
   'canaries': ('Canaries', 'from_matrix', 'sphere'),
+  'canary_schedules': ('once_per_period',),
   'clipping': ('Clipping', 'adaptive', 'fixed'),
+  'data.cohort': ('Plan', 'gather'),
+  'data.federated': ('FederatedData', 'from_clients'),
   'fedavg': (
     'Algorithm',
     'Cohort',
@@ -63,8 +69,8 @@ _HOME = {
     'mixture',
     'own_round',
   ),
-  'schedules': ('once_per_period', 'shuffled_epochs'),
-  'types': ('Task',),
+  'schedules': ('shuffled_epochs',),
+  'types': ('Task', 'Weighted'),
 }
 
 __all__ = [
@@ -74,11 +80,14 @@ __all__ = [
   'Canaries',
   'Clipping',
   'Cohort',
+  'FederatedData',
   'Injection',
   'Observer',
+  'Plan',
   'RoundInfo',
   'Task',
   'TrainState',
+  'Weighted',
   'adaptive',
   'all_iterates',
   'audited',
@@ -86,7 +95,9 @@ __all__ = [
   'every_nth',
   'final_model',
   'fixed',
+  'from_clients',
   'from_matrix',
+  'gather',
   'last_n',
   'lent',
   'maximum',

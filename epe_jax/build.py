@@ -1,7 +1,6 @@
 """From a config to everything that training needs, checked on the way."""
 
-import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 import zlib
 
 import jax
@@ -9,14 +8,19 @@ from jaxtyping import Bool
 import numpy as np
 import optax
 
-from epe_jax import audit, canaries, clipping, fedavg, schedules
-from epe_jax.data import cohort, digits, emnist, federated
-from epe_jax.tasks import digits as digits_task
-from epe_jax.tasks import emnist as emnist_task
+from epe_jax import (
+  audit,
+  canaries,
+  canary_schedules,
+  clipping,
+  fedavg,
+  schedules,
+  workloads,
+)
+from epe_jax.data import cohort, federated
 from epe_jax.types import Key, Params, Task
 
-# An ml_collections ConfigDict, whose fields type checkers know nothing of.
-Config = Any
+Config = workloads.Config
 
 
 class Run(NamedTuple):
@@ -26,12 +30,13 @@ class Run(NamedTuple):
   train: federated.FederatedData
   test: federated.FederatedData
   source: str
+  baseline: float
   params: Params
   algorithm: fedavg.Algorithm
   observers: dict[str, audit.Observer]
   participation: Bool[np.ndarray, 'T k']
   clients: schedules.ClientSchedule
-  local_steps: int
+  plan: cohort.Plan
   dim: int
   delta: float
 
@@ -45,7 +50,7 @@ def build(config: Config) -> Run:
     FileNotFoundError: the data file is missing.
   """
   _check(config)
-  task, train, test, source = _task_and_data(config)
+  task, train, test, source, baseline = workloads.load(config)
   params = task.init(key(config, 'init'))
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   participation = _participation(config, dim)
@@ -89,55 +94,22 @@ def build(config: Config) -> Run:
     train=train,
     test=test,
     source=source,
+    baseline=baseline,
     params=params,
     algorithm=audit.audited(algorithm, set_, participation, observers),
     observers=observers,
     participation=participation,
     clients=clients,
-    local_steps=cohort.steps_for(
-      train.sizes,
+    plan=cohort.Plan(
       batch_size=config.client.batch_size,
       epochs=config.client.epochs,
+      max_examples=config.client.max_examples,
+      chunk=config.chunk,
+      slots=config.clients_per_round,
     ),
     dim=dim,
     delta=float(train.num_clients) ** -1.1 if delta is None else delta,
   )
-
-
-def _task_and_data(
-  config: Config,
-) -> tuple[Task, federated.FederatedData, federated.FederatedData, str]:
-  if config.task == 'digits':
-    train, test = digits.load(
-      config.seed,
-      num_clients=config.data.num_clients,
-      concentration=config.data.concentration,
-    )
-    source = (
-      "scikit-learn's handwritten digits (real images), dealt to "
-      f'{train.num_clients} clients with Dirichlet({config.data.concentration}) '
-      'label skew'
-    )
-    return digits_task.task(), train, test, source
-  if config.task == 'emnist':
-    if config.data.path is None:
-      raise ValueError(
-        "data.path=None; give TFF's emnist_all.sqlite or .sqlite.lzma: "
-        '--config.data.path=FILE.'
-      )
-    train, test = emnist.load(
-      config.data.path,
-      only_digits=config.data.only_digits,
-      cache=config.data.cache,
-    )
-    source = (
-      f'{pathlib.Path(config.data.path).name}, '
-      f'{"digits-only" if config.data.only_digits else "62-class"} split, '
-      f'{train.num_clients} clients'
-    )
-    num_classes = 10 if config.data.only_digits else 62
-    return emnist_task.task(num_classes), train, test, source
-  raise ValueError(f"task={config.task!r}; give 'digits' or 'emnist'.")
 
 
 def _clipping(config: Config, expected: float) -> clipping.Clipping:
@@ -175,7 +147,7 @@ def _participation(config: Config, dim: int) -> Bool[np.ndarray, 'T k']:
       f'takes part once ({config.clients_per_round} clients per round). Ask for '
       f'at most {slots}, for fewer canaries.repetitions, or for more rounds.'
     )
-  observed = schedules.once_per_period(
+  observed = canary_schedules.once_per_period(
     np.random.default_rng((config.seed, zlib.crc32(b'canary'))),
     rounds=config.rounds,
     num=c.observed,
@@ -199,8 +171,12 @@ def _check(config: Config) -> None:
     'checkpoint_every': (config.checkpoint_every, 1),
     'seed': (config.seed, 0),
   }
-  for name, (value, least) in at_least.items():
-    if value < least:
+  optional = {
+    'client.max_examples': (config.client.max_examples, 1),
+    'evaluate_examples': (config.evaluate_examples, 1),
+  }
+  for name, (value, least) in (at_least | optional).items():
+    if value is not None and value < least:
       raise ValueError(f'{name}={value}; give at least {least}.')
   if config.canaries.unobserved == 1:
     raise ValueError(

@@ -8,7 +8,15 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 import optax
 
-from epe_jax.types import Array, Batch, Key, Params, Task
+from epe_jax.types import (
+  Array,
+  Batch,
+  Key,
+  Params,
+  Task,
+  Weighted,
+  weighted,
+)
 
 
 class LocalUpdate(NamedTuple):
@@ -16,7 +24,8 @@ class LocalUpdate(NamedTuple):
 
   Attributes:
     delta: trained minus received parameters, a pytree like params.
-    loss: mean training loss over the examples it stepped through.
+    loss: mean training loss over the examples it stepped through, as their
+      weights have it.
   """
 
   delta: Params
@@ -34,8 +43,8 @@ def local_training(
 ) -> LocalTraining:
   """One pass over a client's batches with its own optimizer.
 
-  A step's loss is the mean over its real examples. A step without a real
-  example changes nothing, whatever the optimizer.
+  A step's loss is the mean over its real examples, as their weights have it. A
+  step in which nothing weighs anything changes nothing, whatever the optimizer.
 
   Args:
     task: gives the loss.
@@ -52,9 +61,10 @@ def local_training(
 
   def masked_loss(
     params: Params, batch: Batch, mask: Bool[Array, ' b'], key: Key
-  ) -> Float[Array, '']:
-    losses = task.loss(params, batch, key)
-    return jnp.sum(jnp.where(mask, losses, 0)) / jnp.maximum(mask.sum(), 1)
+  ) -> tuple[Float[Array, ''], Weighted]:
+    values = weighted(task.loss(params, batch, key))
+    sums = jax.tree.map(lambda x: jnp.sum(jnp.where(mask, x, 0)), values)
+    return _mean(sums), sums
 
   def train(
     params: Params,
@@ -63,26 +73,29 @@ def local_training(
     steps: Int[Array, ''],
     key: Key,
   ) -> LocalUpdate:
-    def step(i: Int[Array, ''], carry: tuple[Params, optax.OptState, Array]):
-      local, opt_state, loss_sum = carry
+    def step(i: Int[Array, ''], carry: tuple[Params, optax.OptState, Weighted]):
+      local, opt_state, seen = carry
       batch = jax.tree.map(lambda x: x[i], batches)
-      loss, grads = jax.value_and_grad(masked_loss)(
+      (_, sums), grads = jax.value_and_grad(masked_loss, has_aux=True)(
         local, batch, mask[i], jax.random.fold_in(key, i)
       )
       updates, new_state = optimizer.update(grads, opt_state, local)
       # Momentum or weight decay would move the model in an empty step too.
       new = optax.apply_updates(local, updates), new_state
-      real = mask[i].sum()
       local, opt_state = jax.tree.map(
-        lambda a, b: jnp.where(real > 0, a, b), new, (local, opt_state)
+        lambda a, b: jnp.where(sums.weight > 0, a, b), new, (local, opt_state)
       )
-      return local, opt_state, loss_sum + loss * real
+      return local, opt_state, jax.tree.map(jnp.add, seen, sums)
 
-    start = (params, optimizer.init(params), jnp.zeros((), jnp.float32))
-    trained, _, loss_sum = jax.lax.fori_loop(0, steps, step, start)
+    zero = jnp.zeros((), jnp.float32)
+    start = (params, optimizer.init(params), Weighted(zero, zero))
+    trained, _, seen = jax.lax.fori_loop(0, steps, step, start)
     return LocalUpdate(
-      delta=jax.tree.map(jnp.subtract, trained, params),
-      loss=loss_sum / jnp.maximum(mask.sum(), 1),
+      delta=jax.tree.map(jnp.subtract, trained, params), loss=_mean(seen)
     )
 
   return train
+
+
+def _mean(sums: Weighted) -> Float[Array, '']:
+  return sums.total / jnp.where(sums.weight > 0, sums.weight, 1)

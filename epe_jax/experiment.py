@@ -1,6 +1,6 @@
 """One audited run, from a config to an ε."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 import importlib.metadata
 import os
 import pathlib
@@ -8,7 +8,7 @@ import platform
 import secrets
 import statistics
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from absl import logging
 import jax
@@ -29,7 +29,9 @@ from epe_jax import (
 )
 from epe_jax._version import __version__
 from epe_jax.data import cohort, federated
-from epe_jax.types import Array, Batch, Key, Params, Task
+from epe_jax.types import Array, Batch, Key, Params, Task, weighted
+
+T = TypeVar('T')
 
 
 def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
@@ -66,10 +68,12 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   analytic_clients = accounting.releases(
     config.noise_multiplier,
     delta=this.delta,
-    participations=schedules.most_participations(
-      rounds=config.rounds,
-      num_clients=this.train.num_clients,
-      clients_per_round=config.clients_per_round,
+    participations=int(
+      schedules.participations(
+        this.clients,
+        rounds=config.rounds,
+        num_clients=this.train.num_clients,
+      ).max()
     ),
   )
   # The actual number of clients shows in what it divides.
@@ -101,7 +105,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     total=config.rounds, initial=start, unit='round', desc=config.task
   )
   with progress:
-    for t, batch in _cohorts(config, this, start):
+    for waited, (t, batch) in _timed(_cohorts(config, this, start)):
       begun = time.perf_counter()
       state, info = step(
         state,
@@ -111,6 +115,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
       )
       record = {name: float(x) for name, x in info.metrics.items()}
       record['seconds'] = time.perf_counter() - begun
+      record['waited'] = waited
       if not np.isfinite(record['aggregate_norm']):
         raise FloatingPointError(
           f'round {t}: the aggregate is not finite, training has diverged. '
@@ -162,6 +167,8 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
 
   # 7. The result.
   seconds = [record['seconds'] for record in every_round]
+  # The first cohort of a run cannot be made while another round runs.
+  waited = sum(record['waited'] for record in every_round[1:])
   result = {
     'schema': results.SCHEMA,
     'task': config.task,
@@ -183,8 +190,10 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     'estimates': rows,
     'accuracy': history[-1]['test_accuracy'],
     'loss': history[-1]['test_loss'],
+    'baseline_accuracy': this.baseline,
     'seconds_per_round': statistics.median(seconds),
     'seconds': sum(seconds),
+    'waited_share': waited / (waited + sum(seconds)),
   }
   results.write_json(workdir / 'result.json', result)
   # The noise of a finished run is nobody's business.
@@ -226,18 +235,21 @@ def evaluator(
 
   @jax.jit
   def sums(params: Params, batch: Batch, mask: Bool[Array, ' b']):
-    return jax.tree.map(
-      lambda x: jnp.sum(jnp.where(mask, x, 0)), task.metrics(params, batch)
-    )
+    values = {k: weighted(x) for k, x in task.metrics(params, batch).items()}
+    return jax.tree.map(lambda x: jnp.sum(jnp.where(mask, x, 0)), values)
 
   def evaluate(
     params: Params, data: federated.FederatedData
   ) -> dict[str, float]:
-    totals: dict[str, float] = {}
+    totals: dict[str, np.ndarray] = {}
     for batch, mask in cohort.eval_batches(data, batch_size=batch_size):
-      for name, x in sums(params, batch, mask).items():
-        totals[name] = totals.get(name, 0.0) + float(x)
-    return {f'test_{k}': x / data.num_examples for k, x in totals.items()}
+      for name, x in jax.device_get(sums(params, batch, mask)).items():
+        # Over all batches in float64: float32 stops counting at 2^24.
+        totals[name] = totals.get(name, 0) + np.array(x, np.float64)
+    return {
+      f'test_{k}': float(total / weight) if weight > 0 else 0.0
+      for k, (total, weight) in totals.items()
+    }
 
   return evaluate
 
@@ -282,19 +294,19 @@ def _cohorts(
   def make(t: int) -> fedavg.Cohort:
     return jax.device_put(
       cohort.gather(
-        this.train,
-        this.clients(t),
-        seed=config.seed,
-        round=t,
-        batch_size=config.client.batch_size,
-        epochs=config.client.epochs,
-        steps=this.local_steps,
-        chunk=config.chunk,
-        slots=config.clients_per_round,
+        this.train, this.clients(t), this.plan, seed=config.seed, round=t
       )
     )
 
   return cohort.prefetch(make, range(start, config.rounds))
+
+
+def _timed(items: Iterable[T]) -> Iterator[tuple[float, T]]:
+  """Items, each with the seconds that were spent waiting for it."""
+  asked = time.perf_counter()
+  for item in items:
+    yield time.perf_counter() - asked, item
+    asked = time.perf_counter()
 
 
 def _flat(config: dict[str, Any], prefix: str = '') -> dict[str, Any]:

@@ -50,7 +50,7 @@ def table(result: Mapping[str, Any]) -> str:
   Returns:
     Text without a final newline.
   """
-  lines = [_fill(_run(result))]
+  lines = [_fill(_run(result)), _fill(f'Data: {result["data"]}.')]
   for who, epsilon, assumes in _analytic(result):
     lines.append(_fill(f'Analytic ε = {epsilon} for {who}: {assumes}.'))
   lines += _groups(result['estimates'])
@@ -144,7 +144,8 @@ def _run(result: Mapping[str, Any]) -> str:
     f'{result["task"]}: {result["rounds"]:,} rounds, d = {result["dim"]:,}, '
     f'{result["num_observed"]:,} of {total:,} canaries in{times}, '
     f'noise {result["noise_multiplier"]:g}, δ = {words.small(result["delta"])}, '
-    f'accuracy {_percent(result)}'
+    f'accuracy {_percent(result["accuracy"])} (the commonest answer: '
+    f'{_percent(result["baseline_accuracy"])})'
   )
 
 
@@ -206,8 +207,8 @@ def _method(row: words.Row) -> str:
   return _METHODS.get(name, name.replace('_', ' '))
 
 
-def _percent(result: Mapping[str, Any]) -> str:
-  return f'{100 * float(result["accuracy"]):.1f} %'
+def _percent(share: float | str) -> str:
+  return f'{100 * float(share):.1f} %'
 
 
 def _times(result: Mapping[str, Any]) -> str:
@@ -265,11 +266,16 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
       (f'analytic ε of {who}', f'{epsilon}: {assumes}')
       for who, epsilon, assumes in _analytic(result)
     ),
-    ('test accuracy', _percent(result)),
+    ('test accuracy', _percent(result['accuracy'])),
+    (
+      'accuracy of the commonest answer',
+      _percent(result['baseline_accuracy']),
+    ),
     ('test loss', f'{float(result["loss"]):.4g}'),
     (
       'time',
-      f'{result["seconds"]:,.1f} s, {result["seconds_per_round"]:.3g} s a round',
+      f'{result["seconds"]:,.1f} s, {result["seconds_per_round"]:.3g} s a '
+      f'round; waited for data {100 * result["waited_share"]:.2g} % of it',
     ),
     ('versions', ', '.join(versions)),
   ]

@@ -11,14 +11,27 @@ import shutil
 
 from absl import app, flags
 
-from epe_jax import gaussian_report, report, results
+from epe_jax import comparison, gaussian_report, report, results
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
-_KEPT = ('result.json', 'densities.png', 'trace.png', 'accuracy.png')
+_KEPT = (
+  'result.json',
+  'report.md',
+  'densities.png',
+  'trace.png',
+  'accuracy.png',
+)
+# Those that the README sets side by side, as it calls them.
+_COMPARED = {
+  'emnist': 'EMNIST, 10 classes',
+  'emnist62': 'EMNIST, 62 classes',
+  'stackoverflow': 'StackOverflow',
+}
 
-_DIGITS = flags.DEFINE_string('digits', None, 'Workdir of a digits run.')
-_EMNIST = flags.DEFINE_string('emnist', None, 'Workdir of an EMNIST run.')
+_RUN = flags.DEFINE_multi_string(
+  'run', [], 'NAME=WORKDIR of a finished run, to be kept in docs/runs/NAME.'
+)
 _GAUSSIAN = flags.DEFINE_string('gaussian', None, 'Rows of Algorithm 1, .json.')
 
 
@@ -28,9 +41,13 @@ def blocks() -> dict[str, str]:
   tables = {
     'gaussian': gaussian_report.text(gaussian_report.from_records(rows))
   }
-  for name in ('digits', 'emnist'):
-    tables[name] = report.table(report.read_result(_RUNS / name))
-  return {name: f'```text\n{text}\n```' for name, text in tables.items()}
+  tables['digits'] = report.table(report.read_result(_RUNS / 'digits'))
+  blocks = {name: f'```text\n{text}\n```' for name, text in tables.items()}
+  compared = {
+    f'[{title}](docs/runs/{name}/report.md)': report.read_result(_RUNS / name)
+    for name, title in _COMPARED.items()
+  }
+  return blocks | {'runs': comparison.markdown(compared)}
 
 
 def spliced(text: str) -> str:
@@ -52,12 +69,14 @@ def spliced(text: str) -> str:
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
-  for name, workdir in (('digits', _DIGITS.value), ('emnist', _EMNIST.value)):
-    if workdir:
-      report.write(workdir)
-      (_RUNS / name).mkdir(parents=True, exist_ok=True)
-      for kept in _KEPT:
-        shutil.copyfile(pathlib.Path(workdir) / kept, _RUNS / name / kept)
+  for run in _RUN.value:
+    name, _, workdir = run.partition('=')
+    if not workdir:
+      raise app.UsageError(f'--run={run!r}; give NAME=WORKDIR.')
+    report.write(workdir)
+    (_RUNS / name).mkdir(parents=True, exist_ok=True)
+    for kept in _KEPT:
+      shutil.copyfile(pathlib.Path(workdir) / kept, _RUNS / name / kept)
   if _GAUSSIAN.value:
     source = pathlib.Path(_GAUSSIAN.value)
     shutil.copyfile(source, _RUNS / 'gaussian.json')

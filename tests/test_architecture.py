@@ -15,8 +15,8 @@ import pytest
 
 import epe_jax
 from epe_jax import audit, canaries, clipping, fedavg
-from epe_jax.tasks import digits, emnist
-from epe_jax.types import Task
+from epe_jax.tasks import digits, emnist, stackoverflow
+from epe_jax.types import Task, weighted
 from tests import helpers
 
 PACKAGE = pathlib.Path(epe_jax.__file__).parent
@@ -25,7 +25,7 @@ PACKAGE = pathlib.Path(epe_jax.__file__).parent
 ORDER = [
   ['_version', 'epsilon'],
   ['types'],
-  ['canaries', 'clipping', 'clients', 'schedules'],
+  ['canaries', 'clipping', 'clients', 'schedules', 'canary_schedules'],
   ['fedavg'],
   ['audit', 'accounting', 'gaussian_mechanism', 'readings'],
   ['data', 'tasks'],
@@ -33,8 +33,16 @@ ORDER = [
   ['releases', 'model_releases'],
   ['checkpoint', 'metrics', 'estimates', 'score_files', 'coverage'],
   ['leakage', 'run_files'],
+  ['workloads'],
   ['build', 'experiment'],
-  ['words', 'figures', 'report', 'gaussian_report', 'leakage_report'],
+  [
+    'words',
+    'comparison',
+    'figures',
+    'report',
+    'gaussian_report',
+    'leakage_report',
+  ],
 ]
 LEVEL = {name: i for i, line in enumerate(ORDER) for name in line}
 MODULES = sorted(
@@ -207,23 +215,35 @@ def test_observers_keep_the_contract(make):
   assert scores.shape in ((2, 3), (1, 5, 3), (2, 5, 3))
 
 
+def arrays(**layout):
+  return {
+    name: jax.ShapeDtypeStruct(shape, dtype)
+    for name, (shape, dtype) in layout.items()
+  }
+
+
+LABEL = ((6,), jnp.int32)
+
+
 @pytest.mark.parametrize(
-  ('task', 'shape'),
-  [(digits.task(), (8, 8)), (emnist.task(10), (28, 28))],
-  ids=['digits', 'emnist'],
+  ('task', 'batch'),
+  [
+    (digits.task(), arrays(pixels=((6, 8, 8), jnp.float32), label=LABEL)),
+    (emnist.task(10), arrays(pixels=((6, 28, 28), jnp.float32), label=LABEL)),
+    (stackoverflow.task(), arrays(words=((6, 20), jnp.int16))),
+  ],
+  ids=['digits', 'emnist', 'stackoverflow'],
 )
-def test_tasks_keep_the_contract(task, shape):
+def test_tasks_keep_the_contract(task, batch):
   assert isinstance(task, Task)
   params = jax.eval_shape(task.init, jax.random.key(0))
-  batch = {
-    'pixels': jax.ShapeDtypeStruct((6, *shape), jnp.float32),
-    'label': jax.ShapeDtypeStruct((6,), jnp.int32),
-  }
+  assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
   loss = jax.eval_shape(task.loss, params, batch, jax.random.key(0))
-  assert (loss.shape, loss.dtype) == ((6,), jnp.float32)
   metrics = jax.eval_shape(task.metrics, params, batch)
   assert {'loss', 'accuracy'} <= metrics.keys()
-  assert all(m.shape == (6,) for m in metrics.values())
+  for values in (loss, *metrics.values()):
+    for x in jax.eval_shape(weighted, values):
+      assert (x.shape, x.dtype) == ((6,), jnp.float32)
 
 
 def test_algorithms_keep_the_contract():

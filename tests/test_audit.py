@@ -12,10 +12,10 @@ from epe_jax import (
   accounting,
   audit,
   canaries,
+  canary_schedules,
   clipping,
   fedavg,
   readings,
-  schedules,
 )
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon.types import Scores
@@ -61,7 +61,7 @@ def small_run(*, buffer=3, sees='aggregate', step=None):
   matrix = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype('f4')
   set_ = canaries.from_matrix(jnp.asarray(matrix))
   participation = np.zeros((ROUNDS, 8), bool)
-  participation[:, :5] = schedules.once_per_period(
+  participation[:, :5] = canary_schedules.once_per_period(
     np.random.default_rng(1), rounds=ROUNDS, num=5, periods=2
   )
   observers = {
@@ -190,7 +190,7 @@ def test_a_whole_run_is_traced_once():
     noise_multiplier=0.1,
     expected_clients=3.0,
   )
-  participation = schedules.once_per_period(
+  participation = canary_schedules.once_per_period(
     np.random.default_rng(0), rounds=ROUNDS, num=4
   )
   observers = {
@@ -212,7 +212,7 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   """
   d, rounds, delta = 20_000, 400, 1e-5
   set_ = canaries.sphere(jax.random.key(1), rounds, d)
-  participation = schedules.once_per_period(
+  participation = canary_schedules.once_per_period(
     np.random.default_rng(0), rounds=rounds, num=rounds
   )
   inner = fedavg.dp_fedavg(
@@ -254,7 +254,7 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   """However large and aligned they are: the residual audits noise and clip."""
   d, rounds, delta = 20_000, 400, 1e-5
   set_ = canaries.sphere(jax.random.key(1), rounds, d)
-  participation = schedules.once_per_period(
+  participation = canary_schedules.once_per_period(
     np.random.default_rng(0), rounds=rounds, num=rounds
   )
 

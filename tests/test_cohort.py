@@ -27,18 +27,17 @@ def _data(sizes=_SIZES):
   )
 
 
-def _gather(clients, data=None, **changes):
-  data = data or _data()
-  settings = {
-    'seed': 0,
-    'round': 0,
-    'batch_size': 4,
-    'epochs': 2,
-    'steps': 6,
-    'chunk': 2,
-    'slots': 5,
-  }
-  return cohort.gather(data, np.array(clients, int), **settings | changes)
+_PLAN = cohort.Plan(batch_size=4, epochs=2, max_examples=None, chunk=2, slots=5)
+
+
+def _gather(clients, data=None, *, seed=0, round=0, **changes):
+  return cohort.gather(
+    data or _data(),
+    np.array(clients, int),
+    _PLAN._replace(**changes),
+    seed=seed,
+    round=round,
+  )
 
 
 def _by_client(made):
@@ -59,15 +58,11 @@ def _assert_equal(a, b):
 def _rounds(draw):
   sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=6))
   clients = draw(st.sets(st.integers(0, len(sizes) - 1)))
-  batch_size, epochs = draw(st.integers(1, 5)), draw(st.integers(1, 3))
-  steps = cohort.steps_for(
-    np.array(sizes), batch_size=batch_size, epochs=epochs
-  )
   return sizes, {
     'clients': sorted(clients),
-    'batch_size': batch_size,
-    'epochs': epochs,
-    'steps': steps + draw(st.integers(0, 2)),
+    'batch_size': draw(st.integers(1, 5)),
+    'epochs': draw(st.integers(1, 3)),
+    'max_examples': draw(st.none() | st.integers(1, 10)),
     'chunk': draw(st.integers(1, 4)),
     'slots': max(1, len(clients)) + draw(st.integers(0, 3)),
   }
@@ -80,10 +75,13 @@ def test_every_epoch_holds_every_example_of_a_client_once_and_no_other(case):
   data = _data(sizes)
   made = _gather(data=data, **arguments)
   b, epochs = arguments['batch_size'], arguments['epochs']
+  cap = arguments['max_examples']
   clients = _by_client(made)
   assert sorted(clients) == arguments['clients']
   for client, (batches, mask) in clients.items():
-    n, rows = sizes[client], data.client(client)['row']
+    n = min(sizes[client], cap or sizes[client])
+    rows = np.sort(batches['row'][: -(-n // b)].reshape(-1)[:n])
+    assert len(set(rows) & set(data.client(client)['row'])) == n
     per_epoch = -(-n // b)
     for e in range(epochs):
       # Batches that straddled two epochs would hold other rows here.
@@ -108,18 +106,50 @@ def test_columns_stay_together_and_padding_is_zero(case):
   np.testing.assert_array_equal(made.mask.any((2, 3)), made.clients >= 0)
 
 
-def test_all_cohorts_of_a_run_have_one_shape_and_the_types_of_the_columns():
-  made = [_gather(c) for c in ([], [0], [4, 5], [0, 1, 2, 3, 4])]
-  for x in made:
+def test_cohorts_have_the_types_of_the_columns_and_room_for_their_largest():
+  # Of 6 steps at most, a round that needs 2 or less has room for 2.
+  steps = {(): 1, (0,): 2, (1, 6): 2, (2,): 6, (4, 5): 6, (0, 1, 2, 3, 4): 6}
+  for clients, room in steps.items():
+    x = _gather(clients)
     assert isinstance(x, fedavg.Cohort)
-    assert x.batches['image'].shape == (3, 2, 6, 4, 2, 3)
+    assert x.batches['image'].shape == (3, 2, room, 4, 2, 3)
     assert x.batches['image'].dtype == np.float32
     assert x.batches['row'].dtype == np.int64
-    assert x.mask.shape == (3, 2, 6, 4)
+    assert x.mask.shape == (3, 2, room, 4)
     assert x.mask.dtype == np.bool_
     assert x.clients.shape == (3, 2)
     assert x.clients.dtype == np.int32
-  assert (made[0].clients == -1).all()
+  assert (_gather([]).clients == -1).all()
+
+
+@pytest.mark.parametrize('largest', [1, 2, 5, 64, 100, 34_567])
+def test_there_are_few_shapes_and_none_is_four_times_too_large(largest):
+  rooms = {need: cohort.room_for(need, largest) for need in range(largest + 1)}
+  assert rooms[largest] == largest
+  for need, room in rooms.items():
+    assert need <= room
+    assert room == 1 or -(-room // 4) < need
+  assert len(set(rooms.values())) <= 2 + np.log(largest) / np.log(4)
+
+
+def test_a_capped_client_trains_on_other_rows_in_each_round():
+  data = _data([40])
+  rounds = [
+    _by_client(_gather([0], data, round=t, max_examples=7, epochs=3))[0]
+    for t in range(2)
+  ]
+  kept = []
+  for batches, mask in rounds:
+    epochs = [batches['row'][i : i + 2][mask[i : i + 2]] for i in (0, 2, 4)]
+    assert {len(set(rows)) for rows in epochs} == {7}
+    assert len({frozenset(rows) for rows in epochs}) == 1
+    assert len({tuple(rows) for rows in epochs}) == 3
+    kept.append(frozenset(epochs[0]))
+  assert kept[0] != kept[1]
+
+
+def test_a_cap_that_no_client_reaches_changes_nothing():
+  _assert_equal(_gather([0, 5], max_examples=12), _gather([0, 5]))
 
 
 def test_clients_come_by_size_and_then_by_index():
@@ -157,9 +187,7 @@ def test_seed_round_client_and_epoch_each_change_the_order():
   data = _data([40, 40])
   orders = set()
   for seed, t in [(0, 0), (0, 1), (1, 0), (2**32, 0), (0, 2**32)]:
-    made = _gather(
-      [0, 1], data, seed=seed, round=t, batch_size=40, steps=2, slots=2
-    )
+    made = _gather([0, 1], data, seed=seed, round=t, batch_size=40, slots=2)
     for client, (batches, _) in _by_client(made).items():
       for rows in batches['row']:
         orders.add(tuple((rows - 40 * client).tolist()))
@@ -171,7 +199,7 @@ def test_all_orders_of_a_client_are_equally_likely():
   # with probability 1e-5, and the seed is fixed.
   counts = dict.fromkeys(itertools.permutations([1, 2, 3]), 0)
   for t in range(600):
-    made = _gather([0], round=t, epochs=1, steps=1, slots=1, chunk=1)
+    made = _gather([0], round=t, epochs=1, slots=1, chunk=1)
     counts[tuple(made.batches['row'][0, 0, 0, :3].tolist())] += 1
   chi_squared = sum((c - 100) ** 2 / 100 for c in counts.values())
   assert chi_squared < 30.9
@@ -179,7 +207,9 @@ def test_all_orders_of_a_client_are_equally_likely():
 
 def test_memory_mapped_columns_give_the_same_cohort(tmp_path):
   data = _data()
-  mapped = store.write(tmp_path / 's', data.clients(), source='a test')
+  mapped = store.write(
+    tmp_path / 's', lambda after: data.clients(), source='a test'
+  )
   assert isinstance(mapped.columns['row'], np.memmap)
   made = _gather([2, 5], mapped)
   _assert_equal(made, _gather([2, 5], data))
@@ -193,11 +223,7 @@ def test_memory_mapped_columns_give_the_same_cohort(tmp_path):
     ({'clients': [-1]}, 'index -1, but .* from 0 to 6'),
     ({'clients': [1, 2, 1]}, 'index 1 2 times. .* without replacement'),
     ({'clients': range(6)}, 'slots=5, but 6 clients take part. Set slots'),
-    (
-      {'clients': [1, 5], 'steps': 5},
-      'steps=5, but client 5 with its 12 examples takes 6: epochs=2 of '
-      'batch_size=4. Set steps=steps_for',
-    ),
+    ({'max_examples': 0}, 'max_examples=0 is not positive'),
     ({'batch_size': 0}, 'batch_size=0 is not positive'),
     ({'epochs': 0}, 'epochs=0 is not positive'),
     ({'chunk': 0}, 'chunk=0 is not positive'),
@@ -210,13 +236,12 @@ def test_arguments_out_of_range_are_refused(changes, message):
 
 
 @pytest.mark.parametrize('n', [1, 7, 8, 9])
-def test_the_largest_client_decides_the_steps_and_one_less_is_too_few(n):
-  steps = cohort.steps_for(np.array([1, n]), batch_size=4, epochs=3)
-  data = _data([1, n])
-  _, mask = _by_client(_gather([1], data, epochs=3, steps=steps))[1]
+@pytest.mark.parametrize('cap', [None, 5])
+def test_the_largest_client_takes_every_step(n, cap):
+  data, plan = _data([1, n]), _PLAN._replace(epochs=3, max_examples=cap)
+  _, mask = _by_client(_gather([1], data, epochs=3, max_examples=cap))[1]
   assert mask.any(axis=1).all()
-  with pytest.raises(ValueError, match='examples takes'):
-    _gather([1], data, epochs=3, steps=steps - 1)
+  assert len(mask) == cohort.steps_for(data.sizes, plan)
 
 
 def _threads():

@@ -64,7 +64,7 @@ def test_a_label_out_of_range_is_refused(tmp_path, only_digits, label, bound):
 
 
 def test_a_missing_file_is_refused_with_a_cure(tmp_path):
-  with pytest.raises(FileNotFoundError, match=r'nowhere.*emnist_all\.sqlite'):
+  with pytest.raises(FileNotFoundError, match=r'nowhere does not exist. Und'):
     emnist.load(tmp_path / 'nowhere', only_digits=True)
 
 
@@ -110,8 +110,8 @@ def test_the_file_named_by_the_environment_is_read_in_full(
   path = pathlib.Path(os.environ['EMNIST_SQLITE'])
   train, test = emnist.load(path, only_digits=only_digits, cache=tmp_path)
   kind, classes = ('digits_only', 10) if only_digits else ('all', 62)
-  with tff.opened(path) as file:
-    counts = tff.splits(file)
+  with tff.opened(path) as source:
+    counts = source.splits
   assert (train.num_clients, train.num_examples) == counts[f'{kind}_train']
   assert (test.num_clients, test.num_examples) == counts[f'{kind}_test']
   assert set(np.unique(train.columns['label'])) <= set(range(classes))

@@ -9,11 +9,14 @@ import subprocess
 import sys
 import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import experiment, report, results
+from epe_jax import build, experiment, report, results
+from epe_jax.data import cohort, federated
 from epe_jax.tasks import digits as digits_task
+from epe_jax.types import Task, Weighted
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -113,13 +116,84 @@ def test_the_report_of_a_run_is_drawn_from_its_files(finished):
     assert (workdir / f'{name}.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_a_whole_run_is_traced_once(tmp_path, monkeypatch):
-  traces = []
-  task = digits_task.task()
-  counted = task._replace(loss=lambda *a: traces.append(1) or task.loss(*a))
-  monkeypatch.setattr(digits_task, 'task', lambda: counted)
+@pytest.fixture
+def traces(monkeypatch):
+  """A list that grows by one whenever a training step is traced."""
+  counted, task = [], digits_task.task()
+  monkeypatch.setattr(
+    digits_task,
+    'task',
+    lambda: task._replace(loss=lambda *a: counted.append(1) or task.loss(*a)),
+  )
+  return counted
+
+
+def test_a_whole_run_is_traced_once(tmp_path, traces):
   experiment.run(load_config('digits'), tmp_path / 'run')
   assert len(traces) == 1
+
+
+def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
+  config = load_config('digits', **{'data.concentration': 0.01}, rounds=40)
+  config.clipping.kind = 'fixed'
+  config.client.update(batch_size=2, epochs=1)
+  config.canaries.update(observed=2, unobserved=2)
+  config.update(clients_per_round=1, evaluate_every=40, checkpoint_every=40)
+  this = build.build(config)
+  shapes = {
+    cohort.gather(
+      this.train, this.clients(t), this.plan, seed=config.seed, round=t
+    ).mask.shape
+    for t in range(config.rounds)
+  }
+  assert len(shapes) >= 3
+  traces.clear()
+  experiment.run(config, tmp_path / 'run')
+  assert len(traces) == len(shapes)
+
+
+def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
+  gather = cohort.gather
+
+  def slow(*a, **k):
+    time.sleep(0.2)
+    return gather(*a, **k)
+
+  monkeypatch.setattr(cohort, 'gather', slow)
+  result = experiment.run(load_config('digits'), tmp_path / 'run')
+  lines = (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
+  records = [json.loads(line) for line in lines][1:]
+  # Each cohort is made in 0.2 s: a round and the wait for it last longer.
+  assert sum(r['waited'] + r['seconds'] for r in records) > 0.2 * 6
+  waited = sum(r['waited'] for r in records[1:])
+  seconds = sum(r['seconds'] for r in records)
+  assert result['waited_share'] == pytest.approx(waited / (waited + seconds))
+
+
+def test_an_evaluation_is_a_mean_over_all_that_weighs():
+  words = np.array([3, 1, 2, 5, 4])
+  data = federated.from_arrays(
+    {'n': words}, np.array(['a', 'b', 'a', 'b', 'b'])
+  )
+  task = Task(
+    init=lambda key: {},
+    loss=lambda params, batch, key: batch['n'],
+    metrics=lambda params, batch: {
+      'of_sentences': (batch['n'] > 2).astype(jnp.float32),
+      'of_words': Weighted(1.0 * (batch['n'] > 2), 1.0 * batch['n']),
+    },
+  )
+  evaluate = experiment.evaluator(task, batch_size=2)
+  assert evaluate({}, data) == {
+    'test_of_sentences': 3 / 5,
+    'test_of_words': 3 / 15,
+  }
+
+
+def test_a_run_evaluates_on_as_many_examples_as_asked_for():
+  for asked, found in ((10, 10), (None, 359), (1000, 359)):
+    config = load_config('digits', evaluate_examples=asked)
+    assert build.build(config).test.num_examples == found
 
 
 def same_scores(a, b):
@@ -132,7 +206,8 @@ def same_scores(a, b):
 def same_metrics(a, b):
   def lines(workdir):
     text = (workdir / 'metrics.jsonl').read_text().splitlines()
-    return [{**json.loads(line), 'seconds': 0} for line in text]
+    timed = {'seconds': 0, 'waited': 0}
+    return [{**json.loads(line), **timed} for line in text]
 
   assert lines(a) == lines(b)
 
@@ -206,9 +281,11 @@ def test_fresh_noise_is_repeated_by_a_run_that_goes_on_and_never_kept(
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'task': 'iris'}, "task='iris'; give 'digits'"),
+    ({'task': 'iris'}, "task='iris'; give one of 'digits'"),
     ({'rounds': 0}, 'rounds=0; give at least 1'),
     ({'clients_per_round': 201}, 'clients_per_round=201, but .* 200'),
+    ({'client.max_examples': 0}, r'client\.max_examples=0'),
+    ({'evaluate_examples': 0}, 'evaluate_examples=0'),
     ({'client.batch_size': 0}, r'client\.batch_size=0'),
     ({'canaries.observed': 1}, r'canaries\.observed=1; give at least 2'),
     ({'canaries.unobserved': 1}, r'canaries\.unobserved=1 says nothing'),
@@ -260,7 +337,7 @@ def test_emnist_needs_a_path(tmp_path):
 def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
   config = load_config('emnist')
   config.data.path = str(tmp_path / 'none.sqlite')
-  with pytest.raises(FileNotFoundError, match=r'none\.sqlite.*emnist_all'):
+  with pytest.raises(FileNotFoundError, match=r'(?s)none\.sqlite.*emnist_all'):
     experiment.run(config, tmp_path / 'run')
 
 

@@ -142,3 +142,28 @@ def test_clients_that_cannot_be_stacked_are_refused(clients, message):
 def test_a_stream_of_clients_out_of_order_is_refused(ids, message):
   with pytest.raises(ValueError, match=message):
     list(federated.checked((i, {'x': _X}) for i in ids))
+
+
+def test_a_sample_has_examples_of_all_clients_with_their_owners():
+  rows = np.arange(1000)
+  owners = np.array([f'c{i % 7}' for i in rows])
+  data = federated.from_arrays({'x': rows, 'y': -rows}, owners)
+  some = federated.sample(data, 0, num_examples=300)
+  assert some.num_examples == len(set(some.columns['x'])) == 300
+  for client_id, columns in some.clients():
+    assert {f'c{x % 7}' for x in columns['x']} == {client_id}
+    np.testing.assert_array_equal(columns['y'], -columns['x'])
+  # 300 of 1000 rows hit each client of 142 or 143: the hypergeometric law has
+  # mean 43 and standard deviation 5.
+  assert np.abs(some.sizes - 43).max() < 25
+  again = federated.sample(data, 0, num_examples=300)
+  np.testing.assert_array_equal(again.columns['x'], some.columns['x'])
+  other = federated.sample(data, 1, num_examples=300)
+  assert not np.array_equal(other.columns['x'], some.columns['x'])
+
+
+def test_a_sample_of_everything_is_everything():
+  data = federated.from_arrays({'x': np.arange(3)}, np.array(['a', 'b', 'a']))
+  assert federated.sample(data, 0, num_examples=3) is data
+  with pytest.raises(ValueError, match='num_examples=0; give 1 or more'):
+    federated.sample(data, 0, num_examples=0)

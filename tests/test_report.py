@@ -94,6 +94,8 @@ def _result(**changes):
       _row(_MAXIMUM, 'two_gaussian_fitted', 579.25),
     ],
     'accuracy': 0.93,
+    'baseline_accuracy': 0.1,
+    'waited_share': 0.01,
     'loss': 0.31,
     'seconds_per_round': 0.2,
     'seconds': 31.5,

@@ -4,9 +4,10 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from epe_jax.tasks import digits, emnist, layers
+from epe_jax.tasks import cross_entropy, digits, emnist, layers
 
 
 def size(params):
@@ -57,6 +58,27 @@ def test_pooling_has_the_numbers_and_gradients_of_flax(shape, ties):
     jax.tree.leaves(ours), jax.tree.leaves(value_and_grads(theirs, x))
   ):
     np.testing.assert_array_equal(a, b)
+
+
+def test_cross_entropy_has_the_numbers_and_gradients_of_optax():
+  keys = jax.random.split(jax.random.key(0), 3)
+  x, w = jax.random.normal(keys[0], (6, 4)), jax.random.normal(keys[1], (4, 9))
+  b = 3 * jax.random.normal(keys[2], (9,))
+  labels = jnp.array([0, 8, 3, 3, 1, 7])
+
+  def theirs(x, w, b):
+    return optax.softmax_cross_entropy_with_integer_labels(x @ w + b, labels)
+
+  ours = lambda x, w, b: cross_entropy.cross_entropy(x, w, b, labels)
+  # The second would overflow, were the largest logit not taken off first.
+  for scale in (1, 100):
+    args = x, scale * w, b
+    for a, b_ in zip(
+      jax.tree.leaves(value_and_grads(ours, *args)),
+      jax.tree.leaves(value_and_grads(theirs, *args)),
+      strict=True,
+    ):
+      np.testing.assert_allclose(a, b_, rtol=1e-5, atol=1e-5)
 
 
 def test_dropout_follows_the_key_in_training_and_is_off_in_evaluation():

@@ -8,20 +8,21 @@ import tempfile
 import numpy as np
 import pytest
 
-from epe_jax.data import tff
+from epe_jax.data import decoding, tff
 from tests import tff_files
 
 _PIXELS = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
 
 
-def _read(path, split='all_train'):
-  with tff.opened(path) as file:
-    return list(tff.read(file, split, _PIXELS))
+def _read(path, split='all_train', after=None):
+  recipe = decoding.Recipe(_PIXELS, dict, {})
+  with tff.opened(path) as source:
+    return list(decoding.decoded(source, split, recipe, after))
 
 
 def _splits(path):
-  with tff.opened(path) as file:
-    return tff.splits(file)
+  with tff.opened(path) as source:
+    return source.splits
 
 
 _ROWS = [
@@ -56,9 +57,9 @@ def test_a_compressed_file_is_read_and_no_temporary_file_is_left(
   path.write_bytes(lzma.compress(plain.read_bytes(), **options))
   (tmp_path / 'temporary').mkdir()
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'temporary'))
-  with tff.opened(path) as file:
-    ids = [client_id for client_id, _ in tff.read(file, 'all_train', _PIXELS)]
-    assert ids == ['a', 'b']
+  with tff.opened(path) as source:
+    clients = source.read('all_train', _PIXELS, None)
+    assert [client_id for client_id, _ in clients] == ['a', 'b']
     assert list((tmp_path / 'temporary').iterdir())
   assert not list((tmp_path / 'temporary').iterdir())
 
@@ -73,7 +74,10 @@ def test_a_compressed_name_on_a_plain_file_is_forgiven(tmp_path):
   [
     (tff_files.image(1)[:-1], 'row 1: not a tf.train.Example'),
     ('text', 'row 1: str where a BLOB should be'),
-    (tff_files.image(2**40), "feature 'label' has integers beyond int32"),
+    (
+      tff_files.image(2**40),
+      "row 1: feature 'label' has the integer .*, beyond int32",
+    ),
   ],
 )
 def test_a_wrong_example_is_named_with_its_place_and_a_cure(
@@ -90,20 +94,145 @@ def test_a_wrong_example_is_named_with_its_place_and_a_cure(
   ('metadata', 'message'),
   [
     ([('a', 'all_train', 1), ('b', 'all_train', 3)], "'b': 2 examples, .* 3"),
-    ([('a', 'all_train', 1)], "client 'b': 2 examples, .* says 0"),
+    ([('a', 'all_train', 1)], "client 'b': 1 or more examples, .* says 0"),
+    (
+      [('a', 'all_train', 1), ('b', 'all_train', 1)],
+      "client 'b': 2 or more examples, .* says 1",
+    ),
     (
       [('a', 'all_train', 1), ('b', 'all_train', 2), ('c', 'all_train', 4)],
       "client 'c': 0 examples, .* says 4",
     ),
-    ([('a', 'all_train', 'one')], "has 'one' examples for the client 'a'"),
   ],
 )
 def test_counts_that_differ_from_the_metadata_are_refused(
   tmp_path, metadata, message
 ):
+  metadata = [*metadata, ('a', 'all_test', 1)]
   path = tff_files.write(tmp_path / 'f.sqlite', _ROWS, metadata)
   with pytest.raises(ValueError, match=message):
     _read(path)
+
+
+@pytest.mark.parametrize(
+  ('row', 'message'),
+  [
+    (('a', 'all_train', 'one'), "has 'one' examples for the client 'a'"),
+    (('a', 'all_train', -1), "has -1 examples for the client 'a' of the split"),
+    (('a', 'all_train', 2**62), 'has 4611686018427387904 examples for'),
+    (('a', 'all_train', None), "has None examples for the client 'a'"),
+    ((None, 'all_train', 1), 'has 1 examples for the client None'),
+    (('a', None, 1), 'of the split None'),
+    (('a', b'all_train', 1), "of the split b'all_train'"),
+    (('b', 'all_train', 1), "not the first for the client 'b' of the split"),
+  ],
+)
+def test_a_wrong_row_of_the_metadata_is_named(tmp_path, row, message):
+  metadata = [('b', 'all_train', 2), ('a', 'all_train', 1), row]
+  path = tff_files.write(tmp_path / 'f.sqlite', _ROWS, metadata)
+  with pytest.raises(ValueError, match=f'{path}: row 3 of .*{message}.*Expec'):
+    _splits(path)
+
+
+@pytest.mark.parametrize('split', [None, b'all_train', 'spare', '\0'])
+def test_examples_of_no_split_in_the_metadata_are_not_skipped(tmp_path, split):
+  metadata = [
+    ('b', 'all_train', 2),
+    ('a', 'all_train', 1),
+    ('a', 'all_test', 1),
+  ]
+  rows = [*_ROWS, (split, 'a', tff_files.image(1))]
+  path = tff_files.write(tmp_path / 'f.sqlite', rows, metadata)
+  with pytest.raises(ValueError, match='which client_metadata says nothing'):
+    _splits(path)
+
+
+@pytest.mark.parametrize('client_id', [None, b'a'])
+def test_a_client_id_that_is_no_text_is_named(tmp_path, client_id):
+  metadata = [
+    ('b', 'all_train', 2),
+    ('a', 'all_train', 1),
+    ('a', 'all_test', 1),
+  ]
+  rows = [*_ROWS, ('all_train', client_id, tff_files.image(1))]
+  path = tff_files.write(tmp_path / 'f.sqlite', rows, metadata)
+  with pytest.raises(ValueError, match=f'client {client_id!r}: the id is not'):
+    _read(path)
+
+
+def test_an_example_of_absurd_length_is_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(tff, '_LONGEST', 2000)
+  path = tff_files.write(tmp_path / 'f.sqlite', _ROWS)
+  with pytest.raises(ValueError, match=f'{path} cannot be read.*too big'):
+    _read(path)
+
+
+def test_a_file_in_utf_16_is_refused(tmp_path):
+  path = tmp_path / 'f.sqlite'
+  with contextlib.closing(sqlite3.connect(path)) as db:
+    db.executescript("PRAGMA encoding = 'UTF-16'; CREATE TABLE t (x);")
+  tff_files.write(path, _ROWS)
+  with pytest.raises(ValueError, match='is in UTF-16le, not in UTF-8'):
+    _splits(path)
+
+
+_IDS = ['', 'B', 'a', 'a\x01', 'b', 'é', '\uffff', '\U00010000']
+
+
+@pytest.mark.parametrize('indexed', [True, False])
+def test_clients_come_in_the_order_of_python_and_go_on_after_any(
+  tmp_path, indexed
+):
+  rows = [('all_train', i, tff_files.image(n)) for n, i in enumerate(_IDS)]
+  path = tff_files.write(tmp_path / 'f.sqlite', rows[::-1], indexed=indexed)
+  everyone = [client_id for client_id, _ in _read(path)]
+  assert everyone == sorted(_IDS)
+  for n, client_id in enumerate(everyone):
+    rest = [client_id for client_id, _ in _read(path, after=client_id)]
+    assert rest == everyone[n + 1 :]
+
+
+def test_other_order_of_clients_in_the_file_makes_no_difference(tmp_path):
+  # Python sorts stably: the rows of a client keep their order.
+  rows = [('all_train', f'c{n % 5}', tff_files.image(n)) for n in range(30)]
+  first = _read(tff_files.write(tmp_path / 'a', rows))
+  second = _read(
+    tff_files.write(tmp_path / 'b', sorted(rows, key=lambda r: r[1]))
+  )
+  for (a, a_rows), (b, b_rows) in zip(first, second, strict=True):
+    assert a == b
+    assert a_rows['label'].tolist() == b_rows['label'].tolist()
+
+
+def test_an_index_is_used_where_there_is_one(tmp_path):
+  path = tff_files.write(tmp_path / 'f.sqlite', _ROWS, indexed=True)
+  plans = []
+  with (
+    tff.opened(path) as source,
+    contextlib.closing(sqlite3.connect(path)) as db,
+  ):
+    (file,) = source.read.args
+    file.db.set_trace_callback(plans.append)
+    list(source.read('all_train', _PIXELS, None))
+    list(source.read('all_train', _PIXELS, 'a'))
+    queries = [q for q in plans if 'serialized' in q]
+    assert len(queries) == 2
+    for query in queries:
+      plan = str(db.execute(f'EXPLAIN QUERY PLAN {query}').fetchall())
+      assert 'USING INDEX' in plan
+      assert 'TEMP B-TREE' not in plan
+
+
+def test_the_features_of_the_file_are_known(tmp_path):
+  path = tff_files.write(tmp_path / 'f.sqlite', _ROWS)
+  with tff.opened(path) as source:
+    assert source.features == {
+      'label': (np.int64, ()),
+      'pixels': (np.float32, (784,)),
+    }
+  damaged = tff_files.write(tmp_path / 'g', [('s', 'a', b'\xff')])
+  with tff.opened(damaged) as source:
+    assert source.features is None
 
 
 def test_a_split_that_is_not_there_is_refused_with_those_that_are(tmp_path):
@@ -134,7 +263,7 @@ def _compressed(whole):
       lambda whole: _compressed(whole)[:-9],
       'truncated or not',
     ),
-    ('f.sqlite.lzma', lambda whole: b'no LZMA' * 99, 'truncated or not LZMA'),
+    ('f.sqlite.lzma', lambda whole: b'no LZMA' * 99, 'truncated or not'),
     ('f.sqlite.lzma', lambda whole: lzma.compress(b'x' * 999), 'not an SQLite'),
     (
       'f.sqlite.lzma',
@@ -162,7 +291,7 @@ def test_a_flipped_bit_in_a_compressed_file_is_never_an_empty_data_set(
   raw[len(raw) // 2] ^= 4
   path = tmp_path / 'f.sqlite.xz'
   path.write_bytes(raw)
-  with pytest.raises(ValueError, match='truncated or not LZMA'):
+  with pytest.raises(ValueError, match='truncated or not'):
     _splits(path)
 
 

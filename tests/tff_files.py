@@ -51,7 +51,7 @@ def image(label, value=1.0, length=784):
   return example(pixels=floats([value] * length), label=ints([label]))
 
 
-def write(path, rows, metadata=None):
+def write(path, rows, metadata=None, *, indexed=False):
   """An SQLite file of (split, client, blob) rows and their true counts."""
   if metadata is None:
     keys = [(client, split) for split, client, _ in rows]
@@ -64,5 +64,7 @@ def write(path, rows, metadata=None):
     )
     db.executemany('INSERT INTO examples VALUES (?, ?, ?)', rows)
     db.executemany('INSERT INTO client_metadata VALUES (?, ?, ?)', metadata)
+    if indexed:
+      db.execute('CREATE INDEX i ON examples (split_name, client_id)')
     db.commit()
   return path

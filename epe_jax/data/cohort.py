@@ -1,13 +1,14 @@
 """The clients of one round as padded arrays, made while the last round runs.
 
-Every round of a run has the same shapes, so that a step is traced once.
+The rounds of a run have few shapes, so that a step is seldom traced: room for
+the largest client of all, or a quarter of it, a sixteenth and so on.
 """
 
 import collections
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 import itertools
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from jaxtyping import Bool, Int, Shaped
 import numpy as np
@@ -18,36 +19,65 @@ from epe_jax.data import federated
 T = TypeVar('T')
 
 
-def steps_for(
-  sizes: Int[np.ndarray, ' clients'], *, batch_size: int, epochs: int
-) -> int:
+class Plan(NamedTuple):
+  """How clients train in every round of a run.
+
+  Attributes:
+    batch_size: examples of a local step, b >= 1.
+    epochs: local epochs, >= 1.
+    max_examples: a client that has more trains on as many, drawn anew in each
+      round; >= 1, or None for all.
+    chunk: clients that are trained at once, >= 1.
+    slots: clients to make room for, >= 1; rounded up to whole chunks.
+  """
+
+  batch_size: int
+  epochs: int
+  max_examples: int | None
+  chunk: int
+  slots: int
+
+
+def steps_for(sizes: Int[np.ndarray, ' clients'], plan: Plan) -> int:
   """Local steps epochs * ceil(n / b) that the largest client takes.
 
   Args:
-    sizes: number of examples of each client, n.
-    batch_size: examples of a local step, b.
-    epochs: local epochs.
+    sizes: number of examples of each client, at least one client.
+    plan: of which max_examples caps n.
 
-  >>> steps_for(np.array([3, 21]), batch_size=10, epochs=2)
-  6
+  >>> plan = Plan(batch_size=10, epochs=2, max_examples=15, chunk=1, slots=1)
+  >>> steps_for(np.array([3, 21]), plan)
+  4
   """
-  _check_positive(batch_size=batch_size, epochs=epochs)
-  return epochs * -(-int(sizes.max()) // batch_size)
+  _check_plan(plan)
+  return plan.epochs * -(-_capped(int(sizes.max()), plan) // plan.batch_size)
+
+
+def room_for(need: int, largest: int) -> int:
+  """Steps to make room for: the least of largest / 4^i that suffice.
+
+  A run without a cap would otherwise pad every round to its largest client,
+  and one that pads to what a round needs would compile every round anew. What
+  is padded is not computed, so a factor of 4 costs memory only.
+
+  >>> [room_for(n, 100) for n in (0, 3, 7, 8, 25, 26)]
+  [1, 7, 7, 25, 25, 100]
+  """
+  room = largest
+  while room > 1 and -(-room // 4) >= need:
+    room = -(-room // 4)
+  return room
 
 
 def gather(
   data: federated.FederatedData,
   clients: Int[np.ndarray, ' m'],
+  plan: Plan,
   *,
   seed: int,
   round: int,
-  batch_size: int,
-  epochs: int,
-  steps: int,
-  chunk: int,
-  slots: int,
 ) -> fedavg.Cohort:
-  """The batches of the clients of a round, in NumPy arrays of a fixed shape.
+  """The batches of the clients of a round, in NumPy arrays of few shapes.
 
   A client's examples are shuffled anew in each local epoch, by a generator
   that depends on (seed, round, client) alone: its batches are the same
@@ -60,17 +90,15 @@ def gather(
 
   Args:
     data: of all clients.
-    clients: who takes part, m different indices in [0, data.num_clients).
+    clients: who takes part, m <= plan.slots different indices in
+      [0, data.num_clients).
+    plan: batches, epochs and room.
     seed: of the shuffling, >= 0.
     round: number of the round, >= 0.
-    batch_size: examples of a local step, b >= 1.
-    epochs: local epochs, >= 1.
-    steps: local steps to make room for, as `steps_for` says.
-    chunk: clients that are trained at once, >= 1.
-    slots: clients to make room for, >= m; rounded up to whole chunks.
 
   Returns:
-    Batches with the columns of the data. An empty slot has client -1.
+    Batches with the columns of the data, with as many steps as `room_for`
+    says. An empty slot has client -1.
 
   Raises:
     ValueError: if an argument is out of its range.
@@ -78,48 +106,44 @@ def gather(
   >>> data = federated.from_clients(
   ...   {'a': {'x': np.array([1])}, 'b': {'x': np.array([4, 5, 6])}}
   ... )
-  >>> cohort = gather(
-  ...   data, np.array([0, 1]), seed=0, round=0, batch_size=2, epochs=1,
-  ...   steps=2, chunk=2, slots=2,
-  ... )
+  >>> plan = Plan(batch_size=2, epochs=1, max_examples=None, chunk=2, slots=2)
+  >>> cohort = gather(data, np.array([0, 1]), plan, seed=0, round=0)
   >>> cohort.clients.tolist(), cohort.mask.tolist()
   ([[1, 0]], [[[[True, True], [True, False]], [[True, False], [False, False]]]])
   """
-  _check_positive(
-    batch_size=batch_size, epochs=epochs, chunk=chunk, slots=slots
-  )
-  _check_clients(clients, data.num_clients, slots)
+  _check_plan(plan)
+  _check_clients(clients, data.num_clients, plan.slots)
   sizes = data.sizes[clients]
-  _check_steps(clients, sizes, steps, batch_size=batch_size, epochs=epochs)
+  need = steps_for(sizes, plan) if sizes.size else 0
+  steps = room_for(need, steps_for(data.sizes, plan))
 
-  chunks = -(-slots // chunk)
-  flat = (chunks * chunk, steps * batch_size)
+  chunks = -(-plan.slots // plan.chunk)
+  flat = (chunks * plan.chunk, steps * plan.batch_size)
   batches = {
     name: np.zeros(flat + column.shape[1:], column.dtype)
     for name, column in data.columns.items()
   }
   mask = np.zeros(flat, np.bool_)
-  index = np.full(chunks * chunk, -1, np.int32)
+  index = np.full(chunks * plan.chunk, -1, np.int32)
   index[: len(clients)] = clients[np.lexsort((clients, -sizes))]
   for slot, client in enumerate(index[: len(clients)].tolist()):
     rows = data.client(client)
-    n = federated.num_rows(rows)
     rng = _rng(seed, round, client)
-    for epoch in range(epochs):
-      start = epoch * -(-n // batch_size) * batch_size
+    for epoch, order in enumerate(_orders(rng, federated.num_rows(rows), plan)):
+      n = len(order)
+      start = epoch * -(-n // plan.batch_size) * plan.batch_size
       places = slice(start, start + n)
       mask[slot, places] = True
-      order = rng.permutation(n)
       for name, column in rows.items():
         # clip, because take buffers its output where it may have to raise.
         column.take(order, axis=0, out=batches[name][slot, places], mode='clip')
 
-  shape = (chunks, chunk, steps, batch_size)
+  shape = (chunks, plan.chunk, steps, plan.batch_size)
   return fedavg.Cohort(
     {name: x.reshape(shape + x.shape[2:]) for name, x in batches.items()},
     # NumPy until it is put on a device.
     mask.reshape(shape),  # pyright: ignore[reportArgumentType]
-    index.reshape(chunks, chunk),  # pyright: ignore[reportArgumentType]
+    index.reshape(shape[:2]),  # pyright: ignore[reportArgumentType]
   )
 
 
@@ -189,6 +213,26 @@ def _rng(seed: int, round: int, client: int) -> np.random.Generator:
   return np.random.default_rng(sequence)
 
 
+def _orders(
+  rng: np.random.Generator, n: int, plan: Plan
+) -> Iterator[Int[np.ndarray, ' kept']]:
+  """The rows of a client in the order of each epoch, the same rows in all."""
+  order = rng.permutation(n)[: _capped(n, plan)]
+  kept = np.sort(order)
+  yield order
+  for _ in range(plan.epochs - 1):
+    yield kept[rng.permutation(len(kept))]
+
+
+def _capped(n: int, plan: Plan) -> int:
+  return n if plan.max_examples is None else min(n, plan.max_examples)
+
+
+def _check_plan(plan: Plan) -> None:
+  given = {k: v for k, v in plan._asdict().items() if v is not None}
+  _check_positive(**given)
+
+
 def _check_positive(**values: int) -> None:
   for name, value in values.items():
     if value < 1:
@@ -212,26 +256,6 @@ def _check_clients(clients: np.ndarray, num_clients: int, slots: int) -> None:
     raise ValueError(
       f'slots={slots}, but {len(clients)} clients take part. Set slots to the '
       'largest number of clients of any round.'
-    )
-
-
-def _check_steps(
-  clients: np.ndarray,
-  sizes: np.ndarray,
-  steps: int,
-  *,
-  batch_size: int,
-  epochs: int,
-) -> None:
-  if not sizes.size:
-    return
-  need = steps_for(sizes, batch_size=batch_size, epochs=epochs)
-  if need > steps:
-    largest = sizes.argmax()
-    raise ValueError(
-      f'steps={steps}, but client {clients[largest]} with its {sizes[largest]} '
-      f'examples takes {need}: epochs={epochs} of batch_size={batch_size}. Set '
-      'steps=steps_for(data.sizes, ...).'
     )
 
 

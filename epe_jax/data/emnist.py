@@ -1,20 +1,21 @@
 """Federated EMNIST: handwritten characters by the people who wrote them."""
 
-from collections.abc import Iterator
+import functools
 import os
 
 import numpy as np
-import tqdm
 
-from epe_jax.data import federated, store, tff
+from epe_jax.data import decoding, federated, formats, imports, sources, store
 
-_FEATURES = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
+FEATURES = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
+"""Background 1.0, ink 0.0; and the class."""
+
 # Raise it when what is imported changes, so that old imports are not used.
 _VERSION = 1
 
 
 def load(
-  path: str | os.PathLike,
+  path: str | os.PathLike | sources.Source,
   *,
   only_digits: bool,
   cache: str | os.PathLike | None = None,
@@ -25,7 +26,9 @@ def load(
   into memory; a file of another path, size or time is imported anew.
 
   Args:
-    path: emnist_all.sqlite, plain or LZMA-compressed.
+    path: emnist_all.sqlite, plain or LZMA-compressed, or another form of these
+      splits that `formats.opened` knows; or a folder that
+      scripts/prepare_data.py made of one.
     only_digits: True for the splits with 10 classes (3,383 writers), False for
       those with 62 (3,400 writers).
     cache: directory of the imports; $XDG_CACHE_HOME/epe_jax or
@@ -36,45 +39,50 @@ def load(
     background 1.0, ink 0.0; and label, int32 [n].
 
   Raises:
-    FileNotFoundError, ValueError: as `tff.opened` and `tff.read`, or if a label
-      is out of range.
+    FileNotFoundError, ValueError: if the file is missing, of no known form, or
+      damaged, a label is out of range, or the folder is of something else.
 
   Source: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the
   form of TensorFlow Federated's emnist_all.sqlite.
   """
-  path = tff.existing(path)
-  kind, num_classes = ('digits_only', 10) if only_digits else ('all', 62)
+  kind = 'digits_only' if only_digits else 'all'
+  splits = (f'{kind}_train', f'{kind}_test')
+  generated = isinstance(path, sources.Source)
+  if not generated and imports.is_prepared(path):
+    train, test = (
+      imports.prepared(path, split, recipe(split).meta) for split in splits
+    )
+    return train, test
+  if not generated:
+    path = formats.existing(path)
   places = {
-    split: store.place_of_import(path, split, version=_VERSION, cache=cache)
-    for split in (f'{kind}_train', f'{kind}_test')
+    split: imports.place(path, split, key=_VERSION, cache=cache)
+    for split in splits
   }
   if not all(place.exists() for place in places.values()):
-    with tff.opened(path) as file:
+    with formats.opened(path) as source:
       for split, place in places.items():
-        clients = _clients(file, split, num_classes)
-        source = f'{path}, split {split!r}'
-        store.write(place, clients, source=source, exist_ok=True)
+        imports.written(place, source, split, recipe(split))
   train, test = map(store.load, places.values())
   return train, test
 
 
-def _clients(
-  file: tff.File, split: str, num_classes: int
-) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-  """The clients of a split, with a progress bar and checked labels."""
-  _, total = tff.splits(file).get(split, (0, 0))
-  # disable=None: no bar where stderr is not a terminal.
-  with tqdm.tqdm(
-    total=total, desc=f'importing {split}', unit=' examples', disable=None
-  ) as bar:
-    for client_id, columns in tff.read(file, split, _FEATURES):
-      labels = columns['label']
-      wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
-      if wrong.size:
-        raise ValueError(
-          f'{file.path}, split {split!r}, client {client_id!r}, row '
-          f'{wrong[0]}: label {labels[wrong[0]]} is not in [0, {num_classes}). '
-          f'{tff.CURE}'
-        )
-      yield client_id, columns
-      bar.update(len(labels))
+def recipe(split: str) -> decoding.Recipe:
+  """Pixels and labels as they are, of 10 classes in 'digits_only_*', else 62."""
+  num_classes = 10 if split.startswith('digits_only') else 62
+  return decoding.Recipe(
+    FEATURES,
+    functools.partial(_checked, num_classes=num_classes),
+    {'recipe': 'emnist', 'num_classes': num_classes},
+  )
+
+
+def _checked(columns: sources.Columns, num_classes: int) -> sources.Columns:
+  labels = columns['label']
+  wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+  if wrong.size:
+    raise ValueError(
+      f'row {wrong[0]}: label {labels[wrong[0]]} is not in [0, {num_classes}). '
+      'Correct it in the source.'
+    )
+  return columns

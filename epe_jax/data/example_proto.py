@@ -9,8 +9,7 @@ A message is a row of fields: a tag (field number and wire type), then a
 number, or a length and so many bytes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -61,75 +60,19 @@ def decode(blob: bytes) -> dict[str, np.ndarray | list[bytes]]:
   return {key: value for key, value in features.items() if value is not None}
 
 
-def stack(blobs: Sequence[object], features: Features) -> dict[str, np.ndarray]:
-  """Columns of the named features of some examples, all alike.
+def features_of(blob: bytes) -> dict[str, tuple[DTypeLike, tuple[int, ...]]]:
+  """What an example has; a feature of one value is a scalar.
 
-  Args:
-    blobs: n >= 1 serialized examples.
-    features: what to take. A float dtype takes floats, an integer dtype
-      integers, `bytes` byte strings. Other features are ignored.
-
-  Returns:
-    name -> array [n, *shape]; byte strings are arrays of objects.
-
-  Raises:
-    ValueError: if an example is damaged, or lacks a feature, or has it in
-      another type or length; the message names the row.
-    TypeError: if no example can hold a dtype.
+  >>> features_of(bytes.fromhex('0a0c0a0a0a016112051a030a0107'))
+  {'a': (dtype('int64'), ())}
   """
-  specs = {
-    name: (_kind(dtype), int(np.prod(shape)))
-    for name, (dtype, shape) in features.items()
-  }
-  values = {name: [] for name in features}
-  for row, blob in enumerate(blobs):
-    try:
-      if not isinstance(blob, bytes):
-        raise ValueError(f'{type(blob).__name__} where a BLOB should be')
-      example = decode(blob)
-      for name, spec in specs.items():
-        values[name].append(_checked(example, name, *spec))
-    except ValueError as error:
-      raise ValueError(f'row {row}: {error}') from error
   return {
-    name: _stacked(name, values[name], *spec) for name, spec in features.items()
+    name: (
+      bytes if isinstance(value, list) else value.dtype,
+      () if len(value) == 1 else (len(value),),
+    )
+    for name, value in sorted(decode(blob).items())
   }
-
-
-def _kind(dtype: DTypeLike) -> str:
-  kind = 'bytes' if dtype is bytes else np.dtype(dtype).kind
-  names = {'bytes': 'bytes', 'f': 'float', 'i': 'int64', 'u': 'int64'}
-  if kind not in names:
-    raise TypeError(f'dtype {dtype!r}: use a float, an integer, or bytes.')
-  return names[kind]
-
-
-def _checked(example: Mapping[str, Any], name: str, kind: str, length: int):
-  """The named feature, if it is of this kind and length."""
-  if name not in example:
-    raise ValueError(f'no feature {name!r} among {sorted(example)}')
-  value = example[name]
-  found = 'bytes' if isinstance(value, list) else value.dtype.name
-  if not found.startswith(kind):
-    raise ValueError(f'feature {name!r} is of type {found}, not {kind}')
-  if len(value) != length:
-    raise ValueError(f'feature {name!r} has {len(value)} values, not {length}')
-  return value
-
-
-def _stacked(
-  name: str, values: list, dtype: DTypeLike, shape: tuple[int, ...]
-) -> np.ndarray:
-  """[n, *shape] of this dtype, refusing integers that do not fit."""
-  if dtype is bytes:
-    column = np.empty(len(values) * len(values[0]), object)
-    column[:] = list(itertools.chain.from_iterable(values))
-    return column.reshape(-1, *shape)
-  stored = np.concatenate(values)
-  column = stored.astype(dtype, copy=False)
-  if stored.dtype.kind == 'i' and not np.array_equal(column, stored):
-    raise ValueError(f'feature {name!r} has integers beyond {np.dtype(dtype)}')
-  return column.reshape(-1, *shape)
 
 
 def _feature(
@@ -169,12 +112,29 @@ def _integers(blob: bytes, values: list[tuple[int, Any]]) -> np.ndarray:
     if wire == _VARINT:
       numbers.append(value)
     elif wire == _BYTES:
-      at = value.start
-      while at < value.stop:
-        number, at = _varint(blob, at, value.stop)
-        numbers.append(number)
+      numbers.extend(_packed(blob, value))
+  return _signed(numbers)
+
+
+def packed_integers(blob: bytes) -> np.ndarray:
+  """int64 [n], of nothing but varints.
+
+  >>> packed_integers(bytes.fromhex('01ac02'))
+  array([  1, 300])
+  """
+  return _signed(_packed(blob, slice(0, len(blob))))
+
+
+def _packed(blob: bytes, span: slice) -> Iterator[int]:
+  at = span.start
+  while at < span.stop:
+    number, at = varint(blob, at, span.stop)
+    yield number
+
+
+def _signed(numbers: Iterable[int]) -> np.ndarray:
   # Negative numbers are stored as their two's complement.
-  return np.array(numbers, np.uint64).view(np.int64)
+  return np.array([*numbers], np.uint64).view(np.int64)
 
 
 def _messages(blob: bytes, span: slice, number: int) -> Iterator[slice]:
@@ -193,16 +153,16 @@ def _fields(blob: bytes, span: slice) -> Iterator[tuple[int, int, Any]]:
     at += 1
     # Nearly all tags are one byte: the call is worth avoiding.
     if tag >= 0x80:
-      tag, at = _varint(blob, at - 1, end)
+      tag, at = varint(blob, at - 1, end)
     number, wire = tag >> 3, tag & 7
     if not 0 < number < 1 << 29:
       raise ValueError(f'field number {number} does not exist')
     if wire == _VARINT:
-      value, at = _varint(blob, at, end)
+      value, at = varint(blob, at, end)
     elif wire in (_BYTES, _FIXED64, _FIXED32):
       size = 8 if wire == _FIXED64 else 4
       if wire == _BYTES:
-        size, at = _varint(blob, at, end)
+        size, at = varint(blob, at, end)
       if size > end - at:
         raise ValueError(f'field of {size} bytes where {end - at} are left')
       value = slice(at, at + size)
@@ -212,8 +172,17 @@ def _fields(blob: bytes, span: slice) -> Iterator[tuple[int, int, Any]]:
     yield number, wire, value
 
 
-def _varint(blob: bytes, at: int, end: int) -> tuple[int, int]:
-  """(number, position behind it): 7 bits a byte, lowest first."""
+def varint(blob: bytes, at: int, end: int) -> tuple[int, int]:
+  """(number, position behind it): 7 bits a byte, lowest first.
+
+  Args:
+    blob: where it lies.
+    at: of its first byte.
+    end: of the message that it is in.
+
+  Raises:
+    ValueError: if it does not end there, or is longer than 10 bytes.
+  """
   value = 0
   for shift in range(0, 70, 7):
     if at >= end:

@@ -154,6 +154,44 @@ def from_clients(
   )
 
 
+def sample(
+  data: FederatedData, seed: int, *, num_examples: int
+) -> FederatedData:
+  """Some examples of all clients, drawn without replacement, in memory.
+
+  Every example is equally likely, so that a mean over the sample estimates the
+  mean over all of them without bias.
+
+  Args:
+    data: where to draw from.
+    seed: of the draw, >= 0.
+    num_examples: how many, >= 1; all of them, unchanged, if there are no more.
+
+  Returns:
+    The clients of which an example was drawn, with these.
+
+  Raises:
+    ValueError: num_examples < 1.
+
+  >>> data = from_arrays({'x': np.arange(99)}, np.array(['a', 'b', 'c'] * 33))
+  >>> sample(data, 0, num_examples=5).num_examples
+  5
+  """
+  if num_examples < 1:
+    raise ValueError(f'num_examples={num_examples}; give 1 or more.')
+  if num_examples >= data.num_examples:
+    return data
+  rng = np.random.default_rng(seed)
+  rows = rng.choice(data.num_examples, num_examples, replace=False)
+  # In order: a memory map is then read forwards.
+  rows.sort()
+  owner = np.searchsorted(data.offsets, rows, side='right') - 1
+  return from_arrays(
+    {name: column[rows] for name, column in data.columns.items()},
+    data.client_ids[owner],
+  )
+
+
 def checked(
   clients: Iterable[tuple[str, Mapping[str, np.ndarray]]],
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:

@@ -7,21 +7,18 @@ num_examples)`. The public files carry no hash, so the schema and the counts
 of every client are checked instead.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
+import functools
 import itertools
-import lzma
 import operator
 import os
 import pathlib
-import shutil
 import sqlite3
 import tempfile
 from typing import NamedTuple
 
-import numpy as np
-
-from epe_jax.data import example_proto
+from epe_jax.data import archives, example_columns, example_proto, sources
 
 CURE = (
   "Expected TFF's emnist_all.sqlite or stackoverflow.sqlite, plain or as "
@@ -37,57 +34,220 @@ _TABLES = {
   'client_metadata': {'split_name', 'client_id', 'num_examples'},
 }
 _MAGIC = b'SQLite format 3\0'
+# Bytes of an example or a text: SQLite reads no longer ones.
+_LONGEST = 64 << 20
+# Of a client; so that they can be summed.
+_MOST_EXAMPLES = 1 << 40
 
 
-class File(NamedTuple):
-  """An open file.
-
-  Attributes:
-    path: where it is, for messages.
-    db: a read-only connection to it, or to what it is when decompressed.
-  """
+class _File(NamedTuple):
+  """An open file: its path, for messages, and a read-only connection."""
 
   path: pathlib.Path
   db: sqlite3.Connection
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike) -> Iterator[File]:
+def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
   """Opens a file for reading and checks that it is whole and one of TFF's.
 
   A compressed file is first decompressed into the temporary directory
   (`TMPDIR`) and removed at the end; decompress it yourself to read it often.
+  A file without an index on (split_name, client_id), which the public ones
+  have, is sorted there too whenever a split is read.
 
   Args:
     path: SQLite file, plain or LZMA-compressed (.lzma or .xz).
 
+  Yields:
+    A source with the splits of the file. Clients come in the order of ids and
+    their rows in that of the file; their numbers are compared with
+    `client_metadata`.
+
   Raises:
     FileNotFoundError, ValueError: if the file is missing, not SQLite, damaged,
-      or has other tables.
+      has other tables, or contradicts itself.
   """
-  path = existing(path)
+  path = _existing(path)
   with tempfile.TemporaryDirectory(prefix='epe_jax-') as folder:
     plain = _plain(path, pathlib.Path(folder, 'plain.sqlite'))
-    try:
-      uri = f'{plain.absolute().as_uri()}?mode=ro'
-      with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
-        for table, expected in _TABLES.items():
-          info = db.execute(f'PRAGMA table_info({table})')
-          found = sorted(column[1] for column in info)
-          if not expected <= set(found):
-            raise ValueError(
-              f'{path}: table {table!r} should have the columns '
-              f'{sorted(expected)} and has {found}. {CURE}'
-            )
-        yield File(path, db)
-    except sqlite3.Error as error:
+    uri = f'{plain.absolute().as_uri()}?mode=ro'
+    with (
+      _named(path),
+      contextlib.closing(sqlite3.connect(uri, uri=True)) as db,
+    ):
+      # What a file says that SQLite should do beside giving rows is not done.
+      db.execute('PRAGMA trusted_schema = OFF')
+      db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+      file = _File(path, db)
+      _check_schema(file)
+      _check_metadata(file)
+      yield sources.Source(
+        name=str(path),
+        splits=_splits(file),
+        read=functools.partial(_read, file),
+        decode=decode,
+        features=_features(file),
+      )
+
+
+def decode(
+  blobs: Sequence[object], features: example_proto.Features
+) -> sources.Columns:
+  """`example_columns.stack`, with a cure."""
+  try:
+    return example_columns.stack(blobs, features)
+  except ValueError as error:
+    raise ValueError(f'{error}. {CURE}') from error
+
+
+@contextlib.contextmanager
+def _named(path: pathlib.Path) -> Iterator[None]:
+  """What SQLite says, with the name of the file and a cure."""
+  try:
+    yield
+  except sqlite3.Error as error:
+    raise ValueError(
+      f'{path} cannot be read: SQLite says "{error}". {CURE}'
+    ) from error
+
+
+def _check_schema(file: _File) -> None:
+  for table, expected in _TABLES.items():
+    info = file.db.execute(f'PRAGMA table_info({table})')
+    found = sorted(column[1] for column in info)
+    if not expected <= set(found):
       raise ValueError(
-        f'{path} cannot be read: SQLite says "{error}". {CURE}'
-      ) from error
+        f'{file.path}: table {table!r} should have the columns '
+        f'{sorted(expected)} and has {found}. {CURE}'
+      )
+  # In UTF-16 SQLite would sort ids in another order than that of their letters.
+  ((encoding,),) = file.db.execute('PRAGMA encoding')
+  if encoding != 'UTF-8':
+    raise ValueError(f'{file.path} is in {encoding}, not in UTF-8. {CURE}')
 
 
-def existing(path: str | os.PathLike) -> pathlib.Path:
-  """The path, if there is a file; otherwise an error with a cure."""
+def _check_metadata(file: _File) -> None:
+  """Every row of client_metadata counts, and no row of examples is left out."""
+  wrong = file.db.execute(
+    'SELECT rowid, split_name, client_id, num_examples FROM client_metadata '
+    "WHERE typeof(split_name) <> 'text' OR typeof(client_id) <> 'text' "
+    "OR typeof(num_examples) <> 'integer' "
+    'OR num_examples NOT BETWEEN 0 AND ? LIMIT 1',
+    (_MOST_EXAMPLES,),
+  )
+  for row, split, client_id, n in wrong:
+    raise ValueError(
+      f'{file.path}: row {row} of client_metadata has {n!r} examples for the '
+      f'client {client_id!r} of the split {split!r}, not a number for texts. '
+      f'{CURE}'
+    )
+  twice = file.db.execute(
+    'SELECT split_name, client_id, MAX(rowid) FROM client_metadata '
+    'GROUP BY split_name, client_id HAVING COUNT(*) > 1 LIMIT 1'
+  )
+  for split, client_id, row in twice:
+    raise ValueError(
+      f'{file.path}: row {row} of client_metadata is not the first for the '
+      f'client {client_id!r} of the split {split!r}. {CURE}'
+    )
+  known = _splits(file).keys()
+  for split in _split_names(file):
+    if split not in known:
+      raise ValueError(
+        f'{file.path}: examples are of the split {split!r}, of which '
+        f'client_metadata says nothing. {CURE}'
+      )
+
+
+def _split_names(file: _File) -> Iterator[object]:
+  """The different values of split_name in examples, whatever they are."""
+  # One step of an index each, or a pass over the table where there is none.
+  first = 'SELECT split_name FROM examples ORDER BY split_name LIMIT 1'
+  after = (
+    'SELECT split_name FROM examples WHERE split_name > ? '
+    'ORDER BY split_name LIMIT 1'
+  )
+  rows = file.db.execute(first).fetchall()
+  while rows:
+    ((split,),) = rows
+    yield split
+    rows = file.db.execute(after, (split,)).fetchall()
+
+
+def _splits(file: _File) -> dict[str, sources.Split]:
+  rows = file.db.execute(
+    'SELECT split_name, COUNT(*), SUM(num_examples) FROM client_metadata '
+    'GROUP BY split_name ORDER BY split_name'
+  )
+  return {split: sources.Split(*numbers) for split, *numbers in rows}
+
+
+def _features(file: _File) -> example_proto.Features | None:
+  """The features of the first example, if it can be read."""
+  blob = file.db.execute(
+    'SELECT serialized_example_proto FROM examples LIMIT 1'
+  ).fetchone()
+  try:
+    return example_proto.features_of(blob[0]) if blob else None
+  except ValueError:
+    # Who reads it is told where it is.
+    return None
+
+
+def _read(
+  file: _File, split: str, features: example_proto.Features, after: str | None
+) -> Iterator[tuple[str, list[object]]]:
+  """The blobs of the clients of a split; see `sources.Source`."""
+  del features
+  sizes = _sizes(file, split, after)
+  # Without rowid the order of a client's examples would be SQLite's choice.
+  query = (
+    'SELECT client_id, serialized_example_proto FROM examples '
+    f'WHERE split_name = ? {"AND client_id > ? " if after is not None else ""}'
+    'ORDER BY client_id COLLATE BINARY, rowid'
+  )
+  with _named(file.path):
+    rows = file.db.execute(query, [x for x in (split, after) if x is not None])
+    for client_id, group in itertools.groupby(rows, operator.itemgetter(0)):
+      where = f'{file.path}, split {split!r}, client {client_id!r}'
+      if not isinstance(client_id, str):
+        raise ValueError(f'{where}: the id is not a text. {CURE}')
+      expected = sizes.pop(client_id, 0)
+      # No more than that in memory.
+      blobs = [blob for _, blob in itertools.islice(group, expected + 1)]
+      if len(blobs) != expected:
+        more = 'or more ' if len(blobs) > expected else ''
+        raise _miscounted(where, f'{len(blobs)} {more}', expected)
+      yield client_id, blobs
+  for client_id, expected in sizes.items():
+    if expected:
+      where = f'{file.path}, split {split!r}, client {client_id!r}'
+      raise _miscounted(where, '0 ', expected)
+
+
+def _miscounted(where: str, found: str, expected: int) -> ValueError:
+  return ValueError(
+    f'{where}: {found}examples, but client_metadata says {expected}. The file '
+    f'is incomplete or was edited: get it again. {CURE}'
+  )
+
+
+def _sizes(file: _File, split: str, after: str | None) -> dict[str, int]:
+  """Number of examples of each client of a split, by client_metadata."""
+  if split not in (splits := _splits(file)):
+    raise ValueError(
+      f'{file.path} has no split {split!r}, only {sorted(splits)}. Choose one '
+      f'of them, or another file. {CURE}'
+    )
+  rows = file.db.execute(
+    'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?',
+    (split,),
+  )
+  return {i: n for i, n in rows if after is None or i > after}
+
+
+def _existing(path: str | os.PathLike) -> pathlib.Path:
   path = pathlib.Path(path)
   if not path.exists():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
@@ -96,103 +256,14 @@ def existing(path: str | os.PathLike) -> pathlib.Path:
   return path
 
 
-def splits(file: File) -> dict[str, tuple[int, int]]:
-  """The splits of a file: name -> (number of clients, number of examples)."""
-  rows = file.db.execute(
-    'SELECT split_name, COUNT(*), SUM(num_examples) FROM client_metadata '
-    'GROUP BY split_name ORDER BY split_name'
-  )
-  return {split: (clients, examples) for split, clients, examples in rows}
-
-
-def read(
-  file: File, split: str, features: example_proto.Features
-) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-  """Reads the clients of a split, one at a time, in order of their id.
-
-  Args:
-    file: an open file.
-    split: name of a split, e.g. 'train'.
-    features: what to read: name -> (dtype, shape of one example). Other
-      features of the file are ignored.
-
-  Yields:
-    (client id, name -> array [n, *shape]), in the order of ids and, within a
-    client, of the file.
-
-  Raises:
-    ValueError: if the split is not there, an example lacks a feature or has it
-      in another type or length, or a client has another number of examples
-      than `client_metadata` says.
-  """
-  sizes = _sizes(file, split)
-  # Without rowid the order of a client's examples would be SQLite's choice.
-  rows = file.db.execute(
-    'SELECT client_id, serialized_example_proto FROM examples '
-    'WHERE split_name = ? ORDER BY client_id, rowid',
-    (split,),
-  )
-  for client_id, group in itertools.groupby(rows, operator.itemgetter(0)):
-    where = f'{file.path}, split {split!r}, client {client_id!r}'
-    blobs = [blob for _, blob in group]
-    expected = sizes.pop(client_id, 0)
-    if len(blobs) != expected:
-      raise _miscounted(where, len(blobs), expected)
-    try:
-      columns = example_proto.stack(blobs, features)
-    except ValueError as error:
-      raise ValueError(f'{where}, {error}. {CURE}') from error
-    yield client_id, columns
-  for client_id, expected in sizes.items():
-    if expected:
-      where = f'{file.path}, split {split!r}, client {client_id!r}'
-      raise _miscounted(where, 0, expected)
-
-
-def _miscounted(where: str, found: int, expected: int) -> ValueError:
-  return ValueError(
-    f'{where}: {found} examples, but client_metadata says {expected}. The file '
-    f'is incomplete or was edited: get it again. {CURE}'
-  )
-
-
-def _sizes(file: File, split: str) -> dict[str, int]:
-  """Number of examples of each client of a split, by client_metadata."""
-  sizes = dict(
-    file.db.execute(
-      'SELECT client_id, num_examples FROM client_metadata '
-      'WHERE split_name = ?',
-      (split,),
-    )
-  )
-  if not sizes:
-    names = 'SELECT DISTINCT split_name FROM client_metadata ORDER BY 1'
-    found = [name for (name,) in file.db.execute(names)]
-    raise ValueError(
-      f'{file.path} has no split {split!r}, only {found}. Choose one of them, '
-      f'or another file. {CURE}'
-    )
-  for client_id, n in sizes.items():
-    if not isinstance(client_id, str) or not isinstance(n, int):
-      raise ValueError(
-        f'{file.path}, split {split!r}: client_metadata has {n!r} examples for '
-        f'the client {client_id!r}, not an integer for a text. {CURE}'
-      )
-  return sizes
-
-
 def _plain(path: pathlib.Path, temporary: pathlib.Path) -> pathlib.Path:
   """A whole SQLite file: the one given, or what it is when decompressed."""
   file = path
   if path.suffix in ('.lzma', '.xz') and _head(path)[:16] != _MAGIC:
-    file = temporary
     try:
-      with lzma.open(path) as source, open(file, 'wb') as target:
-        shutil.copyfileobj(source, target, 1 << 20)
-    except (lzma.LZMAError, EOFError) as error:
-      raise ValueError(
-        f'{path} is truncated or not LZMA ({error}). Get it again. {CURE}'
-      ) from error
+      file = archives.decompressed(path, temporary)
+    except ValueError as error:
+      raise ValueError(f'{error} {CURE}') from error
   head, size = _head(file), file.stat().st_size
   if head[:16] != _MAGIC:
     raise ValueError(f'{path} is not an SQLite database. {CURE}')

@@ -1,14 +1,13 @@
 """A Flax classifier of images as a Task."""
 
-from collections.abc import Callable
 from typing import Any
 
 from flax import linen as nn
 import jax.numpy as jnp
 from jaxtyping import Float
-import optax
 
-from epe_jax.types import Array, Batch, Key, Params, Task
+from epe_jax.tasks import classifier as classifier_lib
+from epe_jax.types import Array, Key, Params, Task
 
 
 def classifier(module: nn.Module, image_shape: tuple[int, ...]) -> Task:
@@ -28,28 +27,13 @@ def classifier(module: nn.Module, image_shape: tuple[int, ...]) -> Task:
     image = jnp.zeros((1, *image_shape), jnp.float32)
     return module.init(key, image, train=False)['params']
 
-  # Flax types the result of apply as a value or a pair of values.
-  apply: Callable[..., Any] = module.apply
+  def logits(
+    params: Params, pixels: Float[Array, 'b ...'], key: Key | None
+  ) -> Any:
+    rngs = {} if key is None else {'dropout': key}
+    train = key is not None
+    return module.apply({'params': params}, pixels, train=train, rngs=rngs)
 
-  def cross_entropy(
-    logits: Float[Array, 'b classes'], batch: Batch
-  ) -> Float[Array, ' b']:
-    return optax.softmax_cross_entropy_with_integer_labels(
-      logits, batch['label']
-    )
-
-  def loss(params: Params, batch: Batch, key: Key) -> Float[Array, ' b']:
-    logits = apply(
-      {'params': params}, batch['pixels'], train=True, rngs={'dropout': key}
-    )
-    return cross_entropy(logits, batch)
-
-  def metrics(params: Params, batch: Batch) -> dict[str, Float[Array, ' b']]:
-    logits = apply({'params': params}, batch['pixels'], train=False)
-    hit = jnp.argmax(logits, axis=-1) == batch['label']
-    return {
-      'loss': cross_entropy(logits, batch),
-      'accuracy': hit.astype(jnp.float32),
-    }
-
-  return Task(init, loss, metrics)
+  return classifier_lib.classifier(
+    init, logits, inputs='pixels', labels='label'
+  )

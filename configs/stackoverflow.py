@@ -1,0 +1,86 @@
+"""StackOverflow next-word prediction with the paper's LSTM and settings.
+
+  python scripts/train.py --config=configs/stackoverflow.py \
+    --config.data.path=stackoverflow.sqlite \
+    --config.data.word_count=stackoverflow.word_count --workdir=runs/stackoverflow
+
+Without the public files, on generated text of as many users:
+
+  python scripts/train.py --config=configs/stackoverflow.py \
+    --config.data.synthetic=True --workdir=runs/text
+
+Source: One-shot Empirical Privacy Estimation, section 5.1: one epoch of 2048
+rounds of 167 clients. The paper does not say how many sentences of a client
+are used; client.max_examples is ours.
+"""
+
+from ml_collections import config_dict
+
+
+def get_config(mode: str = 'full') -> config_dict.ConfigDict:
+  """'full' has the paper's settings; 'smoke' shows that the file is read."""
+  if mode not in ('full', 'smoke'):
+    raise ValueError(f"mode={mode!r}; give 'full' or 'smoke'.")
+  smoke = mode == 'smoke'
+  return config_dict.create(
+    task='stackoverflow',
+    data=dict(
+      # stackoverflow.sqlite or .sqlite.lzma, stackoverflow.tar.bz2, a data set
+      # of TFDS, Posts.xml of any Stack Exchange site, or a folder that
+      # scripts/prepare_data.py made.
+      path=config_dict.placeholder(str),
+      # "word count" per line, most frequent first; None: counted on 'train'.
+      word_count=config_dict.placeholder(str),
+      vocabulary_size=10_000,
+      max_words=20,
+      # 'heldout': users who never train; 'test': sentences of a later time.
+      test_split='heldout',
+      # Generated text in place of a file, of as many users as the real data or
+      # of num_clients, with at most max_sentences from each.
+      synthetic=False,
+      num_clients=config_dict.placeholder(int),
+      max_sentences=64,
+      # Folder of the imported columns; None: epe_jax in the user's cache.
+      cache=config_dict.placeholder(str),
+    ),
+    rounds=2 if smoke else 2048,
+    clients_per_round=4 if smoke else 167,
+    chunk=1,
+    client=dict(
+      learning_rate=1.0,
+      batch_size=16,
+      epochs=1,
+      # A client with more trains on as many, drawn anew each round; None: all.
+      max_examples=32 if smoke else 256,
+    ),
+    server=dict(learning_rate=0.56, momentum=0.0),
+    clipping=dict(
+      kind='adaptive',
+      initial=0.1,
+      quantile=0.5,
+      learning_rate=0.2,
+      # Std of the noise on the count, as a share of clients per round.
+      count_noise=0.05,
+    ),
+    noise_multiplier=0.0986,
+    divisor='expected',
+    canaries=dict(observed=4, unobserved=4, repetitions=1, block=16)
+    if smoke
+    else dict(observed=1000, unobserved=1000, repetitions=1, block=16),
+    audit=dict(
+      # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
+      sees='aggregate',
+      # Rounds scored together: buffer x d floats of memory.
+      buffer=25,
+      # None: (number of clients)^-1.1
+      delta=config_dict.placeholder(float),
+    ),
+    evaluate_every=1 if smoke else 50,
+    # Test examples drawn at random to evaluate on; None: all.
+    evaluate_examples=200 if smoke else 10_000,
+    checkpoint_every=1 if smoke else 50,
+    seed=0,
+    # True declares the run a reproducible simulation: the privacy noise then
+    # follows from the seed. Set False wherever the model will be released.
+    simulation=True,
+  )

@@ -1,0 +1,101 @@
+"""A file of NumPy arrays, one row per example, and whose each of them is."""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import os
+import pathlib
+import zipfile
+
+import numpy as np
+
+from epe_jax.data import example_proto, sources
+
+CURE = (
+  'Expected an .npz file of arrays of as many rows: client_id (strings or '
+  "integers), if wanted split (strings; 'train' without it), and features. "
+  'np.savez(FILE, client_id=..., pixels=..., label=...) makes one.'
+)
+"""Ends every message about a file that is not what it should be."""
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
+  """Opens an .npz file, which is held in memory.
+
+  Args:
+    path: made by `np.savez`, without objects. Rows may come in any order of
+      clients and splits; those of a client keep theirs.
+
+  Raises:
+    FileNotFoundError, ValueError: if it is missing, damaged, or not as above.
+  """
+  path = pathlib.Path(path)
+  try:
+    # Opened here: NumPy leaves a damaged file open.
+    with open(path, 'rb') as raw, np.load(raw, allow_pickle=False) as file:
+      arrays = {name: file[name] for name in file.files}
+  except FileNotFoundError as error:
+    raise FileNotFoundError(f'{path} does not exist. {CURE}') from error
+  except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    raise ValueError(f'{path} cannot be read: {error}. {CURE}') from error
+  client_ids = _strings(path, 'client_id', arrays.pop('client_id', None))
+  every = np.full(len(client_ids), 'train')
+  split_of = _strings(path, 'split', arrays.pop('split', every))
+  lengths = {'client_id': len(client_ids), 'split': len(split_of)} | {
+    name: column.shape[0] if column.ndim else 0
+    for name, column in arrays.items()
+  }
+  if len(set(lengths.values())) > 1 or not arrays or not len(client_ids):
+    raise ValueError(f'{path} has arrays of lengths {lengths}. {CURE}')
+  # Stable, so that the rows of a client keep their order.
+  order = np.lexsort((client_ids, split_of))
+  splits = {
+    str(split): order[split_of[order] == split] for split in np.unique(split_of)
+  }
+  yield sources.Source(
+    name=str(path),
+    splits={
+      split: sources.Split(len(np.unique(client_ids[rows])), len(rows))
+      for split, rows in splits.items()
+    },
+    read=functools.partial(_read, str(path), arrays, client_ids, splits),
+    decode=sources.decode_columns,
+    features={
+      name: (column.dtype, column.shape[1:]) for name, column in arrays.items()
+    },
+  )
+
+
+def _strings(
+  path: pathlib.Path, name: str, values: np.ndarray | None
+) -> np.ndarray:
+  if values is None or values.ndim != 1 or values.dtype.kind not in 'Uiu':
+    found = 'missing' if values is None else f'{values.dtype} {values.shape}'
+    raise ValueError(f'{path}: array {name!r} is {found}. {CURE}')
+  return values.astype(np.str_)
+
+
+def _read(
+  name: str,
+  arrays: sources.Columns,
+  client_ids: np.ndarray,
+  splits: Mapping[str, np.ndarray],
+  split: str,
+  features: example_proto.Features,
+  after: str | None,
+) -> Iterator[tuple[str, sources.Columns]]:
+  """The clients of a split; see `sources.Source`."""
+  if split not in splits:
+    raise ValueError(
+      f'{name} has no split {split!r}, only {sorted(splits)}. Choose one of '
+      'them.'
+    )
+  rows = splits[split]
+  owners, starts = np.unique(client_ids[rows], return_index=True)
+  for owner, mine in zip(owners.tolist(), np.split(rows, starts[1:])):
+    if after is None or owner > after:
+      yield (
+        owner,
+        {n: column[mine] for n, column in arrays.items() if n in features},
+      )

@@ -1,0 +1,158 @@
+"""What a source reads, made into the rows of a store, by one process or more.
+
+One process reads, others decode what it reads and hand back rows, in order. No
+more than a few batches are under way at a time.
+"""
+
+import collections
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from concurrent.futures import process
+import functools
+import multiprocessing
+import os
+import pickle
+import threading
+from typing import Any, NamedTuple
+
+from epe_jax.data import example_proto, sources
+
+# Bytes of raw data that a process is given at a time.
+_BATCH = 1 << 20
+
+
+class Recipe(NamedTuple):
+  """Which features become which columns.
+
+  Attributes:
+    features: what is read.
+    transform: name -> array [n, ...] of a client to columns; a function of a
+      module, so that another process can run it. A ValueError names the row.
+    meta: what it does, as JSON has it: two recipes with the same meta do the
+      same.
+  """
+
+  features: example_proto.Features
+  transform: Callable[[sources.Columns], Any]
+  meta: Mapping[str, Any]
+
+
+def decoded(
+  source: sources.Source,
+  split: str,
+  recipe: Recipe,
+  after: str | None = None,
+  *,
+  workers: int = 0,
+) -> Iterator[tuple[str, Any]]:
+  """What a recipe makes of each client of a split, in order.
+
+  Args:
+    source: where to read.
+    split: one of its splits.
+    recipe: what to make.
+    after: id of a client; only those after it are read. None: all.
+    workers: processes that decode, beside this one that reads; 0: this one
+      does both. Others start like a new interpreter, so the program that calls
+      this needs its `if __name__ == '__main__'`.
+
+  Yields:
+    (client id, what recipe.transform returns).
+
+  Raises:
+    ValueError: the data are not as the recipe needs them; names the source,
+      split, client and row.
+    RuntimeError: a process died.
+  """
+  if workers < 0:
+    raise ValueError(f'workers={workers} is negative. Use 0 or more.')
+  raws = source.read(split, recipe.features, after)
+  work = functools.partial(_client, source.decode, recipe)
+  try:
+    if not workers:
+      yield from (work(client_id, raw) for client_id, raw in raws)
+    else:
+      yield from _in_processes(raws, work, workers)
+  except _Wrong as error:
+    raise ValueError(f'{source.name}, split {split!r}, {error}') from error
+
+
+class _Wrong(ValueError):
+  """A client that cannot be decoded."""
+
+
+def _client(
+  decode: Callable[[Any, example_proto.Features], sources.Columns],
+  recipe: Recipe,
+  client_id: str,
+  raw: Any,
+) -> tuple[str, Any]:
+  try:
+    return client_id, recipe.transform(decode(raw, recipe.features))
+  except ValueError as error:
+    raise _Wrong(f'client {client_id!r}, {error}') from error
+
+
+def _in_processes(
+  raws: Iterator[tuple[str, Any]],
+  work: Callable[[str, Any], tuple[str, Any]],
+  workers: int,
+) -> Iterator[tuple[str, Any]]:
+  pool = futures.ProcessPoolExecutor(
+    workers,
+    # Not a fork: JAX may have threads, and a fork has none of them.
+    mp_context=multiprocessing.get_context('spawn'),
+    initializer=_start,
+    initargs=(work,),
+  )
+  pending: collections.deque[futures.Future] = collections.deque()
+  try:
+    for batch in _batches(raws):
+      pending.append(pool.submit(_batch, batch))
+      if len(pending) > 2 * workers:
+        yield from pending.popleft().result()
+    while pending:
+      yield from pending.popleft().result()
+  except process.BrokenProcessPool as error:
+    raise RuntimeError(
+      'a process that decodes died, perhaps for want of memory. Run it again '
+      'to go on; with workers=0 there is one process alone.'
+    ) from error
+  finally:
+    pool.shutdown(cancel_futures=True)
+
+
+def _batches(raws: Iterator[tuple[str, Any]]) -> Iterator[list[bytes]]:
+  """Clients, pickled one by one, so that their size is known."""
+  batch, size = [], 0
+  for client in raws:
+    batch.append(pickle.dumps(client, pickle.HIGHEST_PROTOCOL))
+    size += len(batch[-1])
+    if size >= _BATCH:
+      yield batch
+      batch, size = [], 0
+  if batch:
+    yield batch
+
+
+# What follows runs in the other processes. What to do is sent once: a
+# vocabulary with every batch would be more than the batch.
+_work: Callable[[str, Any], tuple[str, Any]]
+
+
+def _start(work: Callable[[str, Any], tuple[str, Any]]) -> None:
+  global _work
+  _work = work
+  threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+  """Ends this process with the one that started it, even if that is killed."""
+  parent = multiprocessing.parent_process()
+  if parent is not None:
+    parent.join()
+    os._exit(1)
+
+
+def _batch(batch: list[bytes]) -> list[tuple[str, Any]]:
+  return [_work(*pickle.loads(client)) for client in batch]

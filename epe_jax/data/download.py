@@ -1,0 +1,209 @@
+"""The public files, fetched once, whole, and checked as far as they can be.
+
+A file lies under its name only when all of it is there and its hash, if one was
+published, is right.
+"""
+
+from collections.abc import Callable, Mapping
+import filecmp
+import os
+import pathlib
+import tempfile
+from typing import Any, NamedTuple
+import urllib.request
+
+from epe_jax.data import archives, sources, transfer
+
+BUCKET = 'https://storage.googleapis.com/tff-datasets-public/'
+
+
+class Public(NamedTuple):
+  """A public file.
+
+  Attributes:
+    file: its name, in the bucket and here.
+    sha256: where it is known; the SQLite files are published without.
+    splits: how many clients and examples it has; none if it has no examples.
+  """
+
+  file: str
+  sha256: str | None
+  splits: Mapping[str, sources.Split]
+
+
+_CHARACTERS = {
+  'all_train': sources.Split(3400, 671585),
+  'all_test': sources.Split(3400, 77483),
+}
+_DIGITS = {
+  'digits_only_train': sources.Split(3383, 341873),
+  'digits_only_test': sources.Split(3383, 40832),
+}
+_SENTENCES = {
+  'train': sources.Split(342477, 135818730),
+  'heldout': sources.Split(38758, 16491230),
+  'test': sources.Split(204088, 16586035),
+}
+_WORD_COUNT = Public(
+  'stackoverflow.word_count.tar.bz2',
+  '1dc00256d6e527c54b9756d968118378ae14e6692c0b3b6cad470cdd3f0c519c',
+  {},
+)
+PUBLIC = {
+  'emnist': (Public('emnist_all.sqlite.lzma', None, _CHARACTERS | _DIGITS),),
+  'stackoverflow': (
+    Public('stackoverflow.sqlite.lzma', None, _SENTENCES),
+    _WORD_COUNT,
+  ),
+  'fed_emnist': (
+    Public(
+      'fed_emnist.tar.bz2',
+      'fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0',
+      _CHARACTERS,
+    ),
+  ),
+  'fed_emnist_digitsonly': (
+    Public(
+      'fed_emnist_digitsonly.tar.bz2',
+      '55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b',
+      _DIGITS,
+    ),
+  ),
+  'stackoverflow_hdf5': (
+    Public(
+      'stackoverflow.tar.bz2',
+      '99eca2f8b8327a09e5fc123979df2d237acbc5e52322f6d86bf523ee47b961a2',
+      _SENTENCES,
+    ),
+    _WORD_COUNT,
+  ),
+}
+"""name -> its files, that with the examples first.
+
+Source: Caldas et al. 2018, LEAF; Authors of TensorFlow Federated 2019, TFF Stack
+Overflow dataset; counts and hashes as published with them.
+"""
+
+
+def fetch(
+  name: str,
+  folder: str | os.PathLike,
+  *,
+  base_url: str = BUCKET,
+  opener: Callable[..., Any] = urllib.request.urlopen,
+) -> list[pathlib.Path]:
+  """Fetches public files into a folder, or what is missing of them.
+
+  A file that is there is not fetched again; its hash is compared if one is
+  known. If the connection breaks, the rest is asked for, here and in the next
+  call, of a server that can give a part of a file, and otherwise all of it.
+
+  Args:
+    name: of `PUBLIC`.
+    folder: made if it is not there.
+    base_url: where the files are, http or https.
+    opener: (urllib Request, timeout=seconds) -> response.
+
+  Returns:
+    The files, in the order of `PUBLIC`.
+
+  Raises:
+    ConnectionError: if a file cannot be fetched; says what to do without.
+    ValueError: if the name is unknown or a hash is not the known one.
+    OSError: if the disk has no room for a file.
+  """
+  files = _public(name)
+  if not base_url.startswith(('https://', 'http://')):
+    raise ValueError(f'base_url={base_url!r} is not http or https.')
+  folder = pathlib.Path(folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  for public in files:
+    path, url = folder / public.file, f'{base_url.rstrip("/")}/{public.file}'
+    whole = path
+    if not path.exists():
+      try:
+        whole = transfer.transferred(url, path, opener)
+      except ConnectionError as error:
+        raise ConnectionError(
+          f'{error} {_cure(url, folder / files[0].file)}'
+        ) from error
+    if public.sha256:
+      transfer.check_hash(
+        whole, 'sha256', public.sha256, 'but was published as'
+      )
+    if whole != path:
+      os.replace(whole, path)
+  return [folder / public.file for public in files]
+
+
+def check_counts(name: str, splits: Mapping[str, sources.Split]) -> None:
+  """Compares the splits of a file with those that it was published with.
+
+  It stands in for the hash that the SQLite files lack.
+
+  Args:
+    name: of `PUBLIC`.
+    splits: all splits of the file that holds the examples, as counted.
+
+  Raises:
+    ValueError: if a split is missing, is not known, or has another number of
+      clients or examples; names both numbers.
+  """
+  expected = _public(name)[0].splits
+  if wrong := [s for s in sorted(expected) if splits.get(s) != expected[s]]:
+    wrong = '; '.join(
+      f'{s!r}: {splits.get(s)}, not {expected[s]}' for s in wrong
+    )
+  elif extra := sorted(splits.keys() - expected.keys()):
+    wrong = f'the splits {extra} should not be there'
+  if wrong:
+    raise ValueError(
+      f'{name}: this is not the public file {_public(name)[0].file}. {wrong}. '
+      'Delete it and fetch it again, or import it as a file of your own, '
+      'without --download.'
+    )
+
+
+def word_count(path: str | os.PathLike) -> pathlib.Path:
+  """Unpacks stackoverflow.word_count.tar.bz2 beside itself.
+
+  Args:
+    path: the archive.
+
+  Returns:
+    The plain file, of one `word count` a line, the most frequent first.
+
+  Raises:
+    ValueError: as `archives.extracted`, or if there is not one such file.
+    FileExistsError: if another file has its name.
+  """
+  path = pathlib.Path(path)
+  target = path.with_name(path.name.removesuffix('.tar.bz2'))
+  if target == path:
+    raise ValueError(f'{path} is not a .tar.bz2. Give the archive.')
+  with tempfile.TemporaryDirectory(prefix='.', dir=path.parent) as folder:
+    found = archives.extracted(path, folder, suffix='.word_count')
+    if len(found) != 1:
+      raise ValueError(f'{path} has {sorted(found)}, not one word count.')
+    (plain,) = found.values()
+    if target.exists() and not filecmp.cmp(plain, target, shallow=False):
+      raise FileExistsError(
+        f'{target} is not what is in {path}. Give it directly, or move it.'
+      )
+    os.replace(plain, target)
+  return target
+
+
+def _public(name: str) -> tuple[Public, ...]:
+  if name not in PUBLIC:
+    raise ValueError(f'no public files {name!r}. Use one of {sorted(PUBLIC)}.')
+  return PUBLIC[name]
+
+
+def _cure(url: str, first: pathlib.Path) -> str:
+  return (
+    f'Without a network: fetch {url} elsewhere, put it into {first.parent} '
+    'under the same name, and run the same command again, or go on with '
+    f'`python scripts/prepare_data.py {first} --out DIR`. Or train on synthetic '
+    'data of the same size: --config.data.synthetic=True.'
+  )

@@ -1,0 +1,106 @@
+"""Directories that are filled by one process and seen only when complete.
+
+The draft of a store is a hidden directory beside it, with a lock. A process
+that ends, however it ends, gives up the lock and leaves what it saved.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+from typing import BinaryIO, NamedTuple
+
+
+class Draft(NamedTuple):
+  """A store that this process alone is writing.
+
+  Attributes:
+    folder: where it is.
+    store: what becomes the store.
+    clients: a line [id, number of examples] for each client.
+    progress: how far it is.
+  """
+
+  folder: pathlib.Path
+  store: pathlib.Path
+  clients: pathlib.Path
+  progress: pathlib.Path
+
+
+def discard(path: pathlib.Path) -> None:
+  """Removes the draft of a store that is there, if a process left one."""
+  shutil.rmtree(_folder(path), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def opened(path: pathlib.Path) -> Iterator[Draft]:
+  """The draft of a store, once no other process has it.
+
+  It is removed at the end. If something else than the end stops the process,
+  it is left to be continued, unless nothing was saved.
+
+  Args:
+    path: of the store. Its parent exists.
+  """
+  folder = _folder(path)
+  draft = Draft(
+    folder, folder / 'store', folder / 'clients', folder / 'progress.json'
+  )
+  with _locked(folder):
+    try:
+      yield draft
+      draft.progress.unlink(missing_ok=True)
+    finally:
+      if not draft.progress.exists():
+        shutil.rmtree(folder)
+
+
+def write_atomically(path: pathlib.Path, text: str) -> None:
+  """Replaces a file by one that is on the disk."""
+  new = path.with_name(f'{path.name}.new')
+  with open(new, 'w', encoding='utf-8') as file:
+    file.write(text)
+    file.flush()
+    os.fsync(file.fileno())
+  os.replace(new, path)
+  sync_folder(path.parent)
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+  """Forces the names in a folder to the disk."""
+  descriptor = os.open(folder, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def _folder(path: pathlib.Path) -> pathlib.Path:
+  return path.with_name(f'.{path.name}.draft')
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path) -> Iterator[None]:
+  """Waits for the folder, and makes it if it is not there."""
+  lock = folder / 'lock'
+  while True:
+    folder.mkdir(exist_ok=True)
+    try:
+      file = open(lock, 'ab')  # noqa: SIM115
+    except FileNotFoundError:
+      continue
+    with file:
+      fcntl.flock(file, fcntl.LOCK_EX)
+      # Who had it may have removed it, and another may have made a new one.
+      if _same(lock, file):
+        yield
+        return
+
+
+def _same(path: pathlib.Path, file: BinaryIO) -> bool:
+  try:
+    return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+  except FileNotFoundError:
+    return False

@@ -1,0 +1,109 @@
+"""Which module reads which file: decided by what is in it, not by its name."""
+
+import contextlib
+import importlib
+import os
+import pathlib
+import re
+import sys
+from typing import Any
+
+from epe_jax.data import sources
+
+UNDERSTOOD = """Understood are:
+  emnist_all.sqlite or stackoverflow.sqlite of TensorFlow Federated, plain or \
+as .lzma or .xz, and any file of that schema;
+  its older fed_emnist*.h5 and stackoverflow*.h5, a folder of them, or their \
+.tar.bz2;
+  the folder of a version of a TFDS data set of array_record files, whose \
+examples have a client_id;
+  Posts.xml of a Stack Exchange dump, unpacked;
+  an .npz file of arrays with a client_id for each row;
+  package.module:function, which gives (client id, name -> rows) in any order."""
+"""Ends every message about a file that nothing can read."""
+
+# First bytes of a file -> module.
+_HEADS = {
+  b'SQLite format 3\0': 'tff',
+  b'\xfd7zXZ\0': 'tff',
+  b']\0\0': 'tff',
+  b'\x89HDF\r\n\x1a\n': 'hdf5',
+  b'BZh': 'hdf5',
+  b'PK\3\4': 'arrays',
+  b'<': 'stack_exchange',
+}
+
+
+def opened(
+  path: str | os.PathLike | sources.Source,
+) -> contextlib.AbstractContextManager[sources.Source]:
+  """Opens data of any form that is understood.
+
+  Args:
+    path: a file, a folder, or 'package.module:function' for a Python function
+      without arguments, whose stream `spool.grouped` groups; or a source, which
+      is open already.
+
+  Raises:
+    FileNotFoundError, ValueError: if there is nothing, or nothing that is
+      understood; on entering, whatever the module of the format raises.
+  """
+  if isinstance(path, sources.Source):
+    return contextlib.nullcontext(path)
+  if is_function(path):
+    from epe_jax.data import spool
+
+    return spool.opened(_function(str(path)), str(path))
+  path = existing(path)
+  if path.is_dir() and (path / 'Posts.xml').is_file():
+    path = path / 'Posts.xml'
+  name = _module_of(path)
+  if name is None:
+    raise ValueError(f'{path} is of no known form. {UNDERSTOOD}')
+  # Only now: some need packages that others do not.
+  return importlib.import_module(f'epe_jax.data.{name}').opened(path)
+
+
+def is_function(path: str | os.PathLike) -> bool:
+  """Whether it names a Python function, and not a file.
+
+  >>> is_function('package.module:function'), is_function('folder/file.h5')
+  (True, False)
+  """
+  name = re.fullmatch(r'[A-Za-z_][\w.]*:[A-Za-z_]\w*', str(path))
+  return name is not None and not pathlib.Path(path).exists()
+
+
+def existing(path: str | os.PathLike) -> pathlib.Path:
+  """The path, if there is something; otherwise an error with a cure."""
+  path = pathlib.Path(path)
+  if not path.exists():
+    raise FileNotFoundError(f'{path} does not exist. {UNDERSTOOD}')
+  return path
+
+
+def _module_of(path: pathlib.Path) -> str | None:
+  if path.is_dir():
+    if (path / 'dataset_info.json').is_file():
+      return 'tfds'
+    return 'hdf5' if any(path.glob('*.h5')) else None
+  with open(path, 'rb') as file:
+    head = file.read(100)
+  for start, name in _HEADS.items():
+    if head.removeprefix(b'\xef\xbb\xbf').startswith(start):
+      return name
+  return None
+
+
+def _function(name: str) -> Any:
+  module, _, function = name.partition(':')
+  try:
+    found = getattr(importlib.import_module(module), function)
+  except (ImportError, AttributeError) as error:
+    raise ValueError(
+      f'{name} cannot be imported ({error}). Its module should lie in the '
+      f'working directory or on the path of Python, {sys.path}.'
+    ) from error
+  if not callable(found):
+    raise ValueError(f'{name} is a {type(found).__name__}, not a function.')
+  return found

@@ -1,0 +1,270 @@
+"""TFF's legacy archives: one HDF5 file a split, `/examples/<client>/<feature>`.
+
+The rows of a feature are a client's examples. A file is followed nowhere: a
+link or a dataset whose data lie in another file, or nowhere, is refused.
+"""
+
+import bisect
+from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import math
+import os
+import pathlib
+import re
+import tempfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from epe_jax.data import archives, example_proto, hdf5_texts, sources
+
+CURE = (
+  "Expected TFF's fed_emnist_train.h5, fed_emnist_test.h5 or the like, a folder "
+  'of such files, or fed_emnist.tar.bz2, fed_emnist_digitsonly.tar.bz2 or '
+  'stackoverflow.tar.bz2 as published; any file of the same form will do.'
+)
+"""Ends every message about a file that is not what it should be."""
+
+_SPLITS = {
+  'fed_emnist_train': 'all_train',
+  'fed_emnist_test': 'all_test',
+  'fed_emnist_digitsonly_train': 'digits_only_train',
+  'fed_emnist_digitsonly_test': 'digits_only_test',
+  'stackoverflow_train': 'train',
+  'stackoverflow_held_out': 'heldout',
+  'stackoverflow_heldout': 'heldout',
+  'stackoverflow_test': 'test',
+}
+# A client is held in memory, and so is a chunk that is decompressed.
+_LARGEST = 1 << 30
+# What h5py raises for files that are damaged, by what is damaged in them.
+_DAMAGE = (
+  KeyError,
+  MemoryError,
+  OSError,
+  OverflowError,
+  RuntimeError,
+  TypeError,
+  ValueError,
+)
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
+  """Opens HDF5 files for reading, one client at a time.
+
+  An archive is first unpacked into the temporary directory (`TMPDIR`) and
+  removed at the end; unpack it yourself to read it often.
+
+  Args:
+    path: an .h5 file, a folder with such files (others in it, and hidden ones,
+      are passed over), or a .tar.bz2 archive of them.
+
+  Yields:
+    A source whose splits are the files: by their names in EMNIST and
+    StackOverflow, and otherwise as the file is called, without .h5. The
+    numbers of examples are not known before they are read.
+
+  Raises:
+    FileNotFoundError, ImportError, ValueError: if nothing is there, h5py is
+      not installed, or a file is truncated, not HDF5, without `/examples`, or
+      of the same split as another.
+
+  Source: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the
+  form of TensorFlow Federated's first releases.
+  """
+  path, h5py = pathlib.Path(path), _h5py()
+  with contextlib.ExitStack() as stack:
+    splits = {}
+    for name, file in _files(path, stack):
+      split = _split_of(name)
+      if split in splits:
+        other = splits[split][0]
+        raise ValueError(
+          f'{name} and {other} are both the split {split!r}. Keep one. {CURE}'
+        )
+      try:
+        root = stack.enter_context(h5py.File(file, 'r'))
+        group = _linked(root, 'examples', h5py.Group)
+        splits[split] = (name, group, len(group))
+      except _DAMAGE as error:
+        raise ValueError(
+          f'{name} is truncated or not of this form ({error}). {CURE}'
+        ) from error
+    yield sources.Source(
+      name=str(path),
+      splits={
+        split: sources.Split(clients, None)
+        for split, (_, _, clients) in splits.items()
+      },
+      read=functools.partial(_read, splits),
+      decode=sources.decode_columns,
+    )
+
+
+def _h5py() -> Any:
+  try:
+    import h5py
+  except ImportError as error:
+    raise ImportError(
+      "HDF5 files need h5py. Install it: pip install 'epe_jax[hdf5]'"
+    ) from error
+  return h5py
+
+
+def _files(
+  path: pathlib.Path, stack: contextlib.ExitStack
+) -> list[tuple[str, pathlib.Path]]:
+  """(name for messages, where it is) of each file."""
+  if not path.exists():
+    raise FileNotFoundError(f'{path} does not exist. {CURE}')
+  if path.is_dir():
+    found = [p for p in sorted(path.glob('*.h5')) if p.name[0] != '.']
+    if not found:
+      raise ValueError(f'{path} has no file *.h5. {CURE}')
+    return [(str(file), file) for file in found]
+  if not path.name.endswith('.tar.bz2'):
+    return [(str(path), path)]
+  folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='epe_jax-'))
+  members = archives.extracted(path, folder, suffix='.h5')
+  return [(f'{path}/{member}', file) for member, file in members.items()]
+
+
+def _split_of(name: str) -> str:
+  stem = pathlib.PurePosixPath(name.replace(os.sep, '/')).stem
+  # A split becomes the name of a folder.
+  if not re.fullmatch(r'\w[\w.-]*', stem):
+    raise ValueError(
+      f'{name} would be the split {stem!r}. Rename it to letters, digits, '
+      "'_', '-' and '.'."
+    )
+  return _SPLITS.get(stem, stem)
+
+
+def _read(
+  splits: Mapping[str, tuple[str, Any, int]],
+  split: str,
+  features: example_proto.Features,
+  after: str | None,
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+  """The clients of a split; see `sources.Source`."""
+  if split not in splits:
+    raise ValueError(
+      f'there is no split {split!r}, only {sorted(splits)}. Choose one of '
+      f'them, or another file. {CURE}'
+    )
+  name, group, _ = splits[split]
+  place = f'{name}, split {split!r}'
+  client_ids = _client_ids(group, place)
+  start = 0 if after is None else bisect.bisect_right(client_ids, after)
+  for client_id in client_ids[start:]:
+    try:
+      client = _linked(group, client_id, _h5py().Group)
+      columns = {
+        feature: _column(client, feature, *spec)
+        for feature, spec in features.items()
+      }
+      lengths = {feature: len(column) for feature, column in columns.items()}
+      if len(set(lengths.values())) > 1:
+        raise ValueError(f'features have different numbers of rows, {lengths}')
+      if not all(lengths.values()):
+        raise ValueError('it has no examples')
+    except _DAMAGE as error:
+      raise ValueError(
+        f'{place}, client {client_id!r}: {error}. {CURE}'
+      ) from error
+    yield client_id, columns
+
+
+def _client_ids(group: Any, place: str) -> list[str]:
+  try:
+    client_ids = list(group)
+  except _DAMAGE as error:
+    raise ValueError(
+      f'{place}: no clients are listed ({error}). {CURE}'
+    ) from error
+  for client_id in client_ids:
+    # h5py has bytes for a name that is not UTF-8.
+    if not isinstance(client_id, str):
+      raise ValueError(f'{place}, client {client_id!r} is not UTF-8. {CURE}')
+  return sorted(client_ids)
+
+
+def _linked(group: Any, name: str, kind: type) -> Any:
+  """The member of a group, if it is in this file and of this kind."""
+  link = group.get(name, getlink=True)
+  if link is None:
+    raise ValueError(f'no {name!r} among {sorted(group)[:20]}')
+  if not isinstance(link, _h5py().HardLink):
+    raise ValueError(f'{name!r} is a link ({type(link).__name__}), not data')
+  item = group[name]
+  if not isinstance(item, kind):
+    found, expected = type(item).__name__, kind.__name__
+    raise ValueError(f'{name!r} is a {found}, not a {expected}')
+  return item
+
+
+def _column(
+  client: Any, feature: str, dtype: DTypeLike, shape: tuple[int, ...]
+) -> np.ndarray:
+  """The rows of a feature, [n, *shape], of the type in the file."""
+  try:
+    dataset = _linked(client, feature, _h5py().Dataset)
+    _check_inside(dataset)
+    kind = 'bytes' if dtype is bytes else np.dtype(dtype).kind
+    kind = {'u': 'integer', 'i': 'integer', 'f': 'float'}.get(kind, kind)
+    if (found := _kind(dataset.dtype)) != kind:
+      raise ValueError(f'it is of type {found}, not {kind}')
+    if not dataset.shape or math.prod(dataset.shape[1:]) != math.prod(shape):
+      raise ValueError(f'it has shape {dataset.shape}, not (n, {shape})')
+    # A dataset can declare any size, or so few bytes a chunk as to decompress
+    # to any, and NumPy would have made room for it.
+    chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+    for what, size in (('', dataset.nbytes), (' a chunk', chunk)):
+      if size > _LARGEST:
+        raise ValueError(f'it has {size} bytes{what}, over {_LARGEST}')
+    _check_whole(dataset)
+    return _rows(dataset).reshape(-1, *shape)
+  except _DAMAGE as error:
+    raise ValueError(f'feature {feature!r}: {error}') from error
+
+
+def _rows(dataset: Any) -> np.ndarray:
+  text = _h5py().check_string_dtype(dataset.dtype)
+  if text is None or text.length or not hdf5_texts.readable(dataset):
+    rows = dataset[()]
+    return rows if text is None else rows.astype(object)
+  with open(dataset.file.filename, 'rb', buffering=0) as file:
+    return hdf5_texts.rows(dataset, file, largest=_LARGEST)
+
+
+def _check_inside(dataset: Any) -> None:
+  """Refuses data in other files before HDF5 opens them."""
+  plist = dataset.id.get_create_plist()
+  if plist.get_layout() == _h5py().h5d.VIRTUAL or plist.get_external_count():
+    raise ValueError('its data are in another file')
+
+
+def _check_whole(dataset: Any) -> None:
+  """Refuses data that were declared and never written."""
+  if dataset.chunks is None:
+    whole = not dataset.size or dataset.id.get_storage_size()
+  else:
+    sides = zip(dataset.shape, dataset.chunks)
+    chunks = math.prod(-(-side // chunk) for side, chunk in sides)
+    whole = dataset.id.get_num_chunks() == chunks
+  if not whole:
+    raise ValueError(f'of its {dataset.shape[0]} rows some were never written')
+
+
+def _kind(dtype: np.dtype) -> str:
+  """'bytes', 'float', 'integer', or the name of a type with no use here."""
+  if _h5py().check_string_dtype(dtype) is not None:
+    return 'bytes'
+  if _h5py().check_enum_dtype(dtype) is not None:
+    return 'enumeration'
+  return {'f': 'float', 'i': 'integer', 'u': 'integer'}.get(
+    dtype.kind, str(dtype)
+  )

@@ -1,0 +1,131 @@
+"""Federated data as someone has them: splits of clients of examples."""
+
+from collections.abc import Callable, Iterator, Mapping
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from epe_jax.data import example_proto
+
+Columns = Mapping[str, np.ndarray]
+
+
+class Split(NamedTuple):
+  """Numbers of a split; None where they are not known before it is read."""
+
+  clients: int | None
+  examples: int | None
+
+
+class Source(NamedTuple):
+  """Splits of clients of examples, one client in memory at a time.
+
+  Attributes:
+    name: what it is, for messages and manifests.
+    splits: name -> numbers of clients and examples.
+    read: (split, features, after) -> (client id, raw) in strictly increasing
+      order of ids, only of ids > after; all clients if after is None.
+    decode: (raw, features) -> name -> array [n, *shape of the feature]; byte
+      strings are arrays of objects. A function of a module, so that another
+      process can run it. A ValueError names the row.
+    features: what the first example has, so that it is known what can be asked
+      for; None where that is not known.
+  """
+
+  name: str
+  splits: Mapping[str, Split]
+  read: Callable[
+    [str, example_proto.Features, str | None], Iterator[tuple[str, Any]]
+  ]
+  decode: Callable[[Any, example_proto.Features], Columns]
+  features: example_proto.Features | None = None
+
+
+def decode_columns(raw: Columns, features: example_proto.Features) -> Columns:
+  """The named features of columns, in the dtype and shape asked for.
+
+  No value changes: integers and floats are stored in fewer or more bits only if
+  they stay what they are.
+
+  Args:
+    raw: name -> array [n, ...]; others than the features are passed over.
+    features: what to take. A float dtype takes floats, an integer dtype
+      integers, `bytes` byte strings and strings, which become UTF-8.
+
+  Returns:
+    name -> array [n, *shape]; byte strings are arrays of objects.
+
+  Raises:
+    ValueError: a feature is missing, of another kind or shape, or does not fit
+      the dtype; the message names the row where there is one.
+
+  >>> decode_columns({'x': np.array([[7, 8]])}, {'x': (np.int8, (2, 1))})
+  {'x': array([[[7],
+          [8]]], dtype=int8)}
+  """
+  columns = {name: _column(raw, name, *spec) for name, spec in features.items()}
+  lengths = {name: len(column) for name, column in columns.items()}
+  if len(set(lengths.values())) > 1:
+    raise ValueError(
+      f'features have different numbers of rows, {lengths}. Give all of them '
+      'one value per example.'
+    )
+  return columns
+
+
+def _column(
+  raw: Columns, name: str, dtype: DTypeLike, shape: tuple[int, ...]
+) -> np.ndarray:
+  if name not in raw:
+    raise ValueError(f'no feature {name!r} among {sorted(raw)}')
+  stored = raw[name]
+  if not stored.ndim or math.prod(stored.shape[1:]) != math.prod(shape):
+    raise ValueError(
+      f'feature {name!r} has shape {stored.shape}, not (n, *{shape})'
+    )
+  stored = stored.reshape(len(stored), *shape)
+  if dtype is bytes:
+    return _byte_strings(stored, name)
+  dtype = np.dtype(dtype)
+  kinds = {'i': 'iu', 'u': 'iu'}.get(dtype.kind, dtype.kind)
+  if stored.dtype.kind not in kinds:
+    raise ValueError(
+      f'feature {name!r} is of type {stored.dtype}, which does not become '
+      f'{dtype} by itself. Convert it yourself'
+    )
+  # Overflow is looked for below, row by row.
+  with np.errstate(over='ignore'):
+    column = stored.astype(dtype, copy=False)
+  if column is stored or stored.dtype == dtype:
+    return column
+  same = column == stored
+  if dtype.kind == 'f':
+    same |= np.isnan(stored)
+  if not same.all():
+    row = np.argwhere(~same)[0]
+    raise ValueError(
+      f'row {row[0]}: feature {name!r} is {stored[tuple(row)]!r}, which is not '
+      f'a number of {dtype}. Convert it yourself'
+    )
+  return column
+
+
+def _byte_strings(stored: np.ndarray, name: str) -> np.ndarray:
+  if stored.dtype.kind not in 'OSU':
+    raise ValueError(
+      f'feature {name!r} is of type {stored.dtype}, not byte strings'
+    )
+  column = np.empty(stored.shape, object)
+  for place, value in np.ndenumerate(stored):
+    if not isinstance(value, bytes | str):
+      found = type(value).__name__
+      raise ValueError(
+        f'row {place[0]}: feature {name!r} is of type {found}, not bytes'
+      )
+    try:
+      column[place] = value.encode() if isinstance(value, str) else bytes(value)
+    except UnicodeEncodeError as error:
+      raise ValueError(f'row {place[0]}: feature {name!r}: {error}') from error
+  return column

@@ -1,0 +1,323 @@
+"""Federated data sets in the form of TensorFlow Datasets, without TensorFlow.
+
+The builders `federated_emnist` and `federated_stackoverflow` write one example
+a record, with its client's id, into array_record files: client after client,
+sorted by id. So a client is found by bisection, and a data set is read back as
+it lies. `tfds.load` and `as_data_source` read it too, once this module is
+imported.
+"""
+
+import bisect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import functools
+import importlib
+import itertools
+import operator
+import os
+import pathlib
+from typing import Any, ClassVar
+
+import numpy as np
+import tqdm
+
+from epe_jax.data import example_columns, example_proto, sources
+
+try:
+  import tensorflow_datasets as tfds
+
+  # tensorflow_datasets imports it late, and with a message of its own.
+  array_record = importlib.import_module(
+    'array_record.python.array_record_module'
+  )
+except ImportError as error:
+  raise ImportError(
+    f'TFDS data sets need packages that are not there ({error}). Install them: '
+    "pip install 'epe_jax[tfds]'"
+  ) from error
+
+CURE = (
+  'Expected the directory of a version, such as '
+  'DIR/federated_emnist/1.0.0, prepared with epe_jax.data.tfds.prepared.'
+)
+"""Ends every message about a directory that is not what it should be."""
+
+_CLIENT = 'client_id'
+_BATCH = 1024
+
+
+# GeneratorBasedBuilder would open its temporary files with TensorFlow as soon
+# as a split is over 1,000 MiB, and sort an unshuffled one in memory.
+class _Federated(tfds.core.ShardBasedBuilder, skip_registration=True):
+  """Clients of a source, one example a record.
+
+  Attributes:
+    VERSION: of the form on the disk.
+    source: an open source; None to read what is prepared.
+    columns: the features of the source.
+    shard_size: number of examples of a file, which are held in memory.
+  """
+
+  VERSION = tfds.core.Version('1.0.0')
+  columns: ClassVar[example_proto.Features]
+  shard_size: ClassVar[int]
+
+  def __init__(self, *, source: sources.Source | None = None, **options: Any):
+    self.source = source
+    super().__init__(**options)
+
+  def _info(self) -> tfds.core.DatasetInfo:
+    features = {
+      name: tfds.features.Tensor(
+        shape=shape, dtype=np.object_ if dtype is bytes else dtype
+      )
+      for name, (dtype, shape) in self.columns.items()
+    }
+    return tfds.core.DatasetInfo(
+      builder=self,
+      features=tfds.features.FeaturesDict(
+        {_CLIENT: tfds.features.Text()} | features
+      ),
+      disable_shuffling=True,
+    )
+
+  def _shard_iterators_per_split(
+    self, dl_manager: Any
+  ) -> Mapping[str, Sequence[Callable[[], Iterator]]]:
+    del dl_manager  # Nothing is downloaded.
+    if self.source is None:
+      raise ValueError(
+        f'{self.name} has no source to prepare. Use '
+        'epe_jax.data.tfds.prepared, or give an open source.'
+      )
+    shards = {}
+    for split in self.source.splits:
+      rows = enumerate(_examples(self.source, split, self.columns))
+      size = _num_examples(self.source, split, self.columns)
+      # TFDS asks for one file after the other, and for all of one. The last
+      # one asks for all that is left, so that the source is read to its end.
+      full = functools.partial(itertools.islice, rows, self.shard_size)
+      num_full = max(0, size - 1) // self.shard_size
+      shards[split] = [full] * num_full + [functools.partial(iter, rows)]
+    return shards
+
+
+class FederatedEmnist(_Federated):
+  """Handwritten characters by the people who wrote them."""
+
+  columns: ClassVar = {
+    'label': (np.int64, ()),
+    'pixels': (np.float32, (28, 28)),
+  }
+  shard_size = 1 << 14
+
+
+class FederatedStackoverflow(_Federated):
+  """Sentences of questions and answers by the people who wrote them."""
+
+  columns: ClassVar = {
+    'creation_date': (bytes, ()),
+    'score': (np.int64, ()),
+    'tags': (bytes, ()),
+    'title': (bytes, ()),
+    'tokens': (bytes, ()),
+    'type': (bytes, ()),
+  }
+  shard_size = 1 << 17
+
+
+def prepared(
+  builder: type[_Federated],
+  source: sources.Source,
+  directory: str | os.PathLike,
+) -> pathlib.Path:
+  """Writes a source as a TFDS data set of array_record files.
+
+  Args:
+    builder: FederatedEmnist or FederatedStackoverflow.
+    source: an open source with its features.
+    directory: TFDS's data_dir. The data set appears in it when it is complete.
+
+  Returns:
+    The directory of the data set, NAME/VERSION in the one given, for `opened`.
+
+  Raises:
+    FileExistsError: the data set is there.
+    ValueError: as the source when it is read.
+  """
+  made = builder(
+    source=source, data_dir=os.fspath(directory), file_format='array_record'
+  )
+  path = pathlib.Path(made.data_dir)
+  if path.exists():
+    raise FileExistsError(
+      f'{path} exists. Open it, delete it, or choose another directory.'
+    )
+  made.download_and_prepare()
+  return path
+
+
+@contextlib.contextmanager
+def opened(directory: str | os.PathLike) -> Iterator[sources.Source]:
+  """Opens a data set that `prepared` wrote, or another of its form.
+
+  Args:
+    directory: of a version, e.g. DIR/federated_emnist/1.0.0. Any TFDS data set
+      of array_record files will do whose examples have a `client_id` and whose
+      records are sorted by it.
+
+  Yields:
+    A source with the splits of the data set. The numbers of clients are not
+    known before they are read.
+
+  Raises:
+    FileNotFoundError, ValueError: the directory is none of a data set, files
+      are missing or have other numbers of records than TFDS wrote down, or,
+      while reading, a record is damaged or out of order.
+  """
+  path = pathlib.Path(directory)
+  if not (path / 'dataset_info.json').is_file():
+    raise FileNotFoundError(f'{path} has no dataset_info.json. {CURE}')
+  try:
+    builder = tfds.builder_from_directory(path)
+    features = _features(builder.info)
+    records = {
+      split: _records(path, builder, split) for split in builder.info.splits
+    }
+  except Exception as error:
+    # TFDS, protobuf and etils have errors of their own for damaged files.
+    raise ValueError(f'{path} cannot be read: {error}. {CURE}') from error
+  yield sources.Source(
+    name=str(path),
+    splits={
+      split: sources.Split(None, len(found)) for split, found in records.items()
+    },
+    read=functools.partial(_read, str(path), records),
+    decode=example_columns.stack,
+    features=features,
+  )
+
+
+def _examples(
+  source: sources.Source, split: str, features: example_proto.Features
+) -> Iterator[dict[str, Any]]:
+  """The examples of a split, client after client, with a progress bar."""
+  # disable=None: no bar where stderr is not a terminal.
+  with tqdm.tqdm(
+    total=source.splits[split].examples,
+    desc=f'preparing {split}',
+    unit=' examples',
+    disable=None,
+  ) as bar:
+    for client_id, raw in source.read(split, features, None):
+      try:
+        columns = source.decode(raw, features)
+      except ValueError as error:
+        raise ValueError(
+          f'{source.name}, split {split!r}, client {client_id!r}, {error}'
+        ) from error
+      for row in zip(*columns.values()):
+        yield {_CLIENT: client_id, **dict(zip(columns, row))}
+        bar.update()
+
+
+def _num_examples(
+  source: sources.Source, split: str, features: example_proto.Features
+) -> int:
+  size = source.splits[split].examples
+  if size is not None:
+    return size
+  # How many files there are is part of their names: it is counted first.
+  name = min(features)
+  few = {name: features[name]}
+  read = source.read(split, few, None)
+  return sum(len(source.decode(raw, few)[name]) for _, raw in read)
+
+
+def _features(info: tfds.core.DatasetInfo) -> example_proto.Features:
+  """What records hold of numbers and byte strings, without the client."""
+  if info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
+    raise ValueError(f'its files are {info.file_format}, not array_record')
+  held: Any = info.features.get_serialized_info() if info.features else {}
+  if _CLIENT not in held:
+    raise ValueError(f'no feature {_CLIENT!r} among {sorted(held)}')
+  features = {}
+  for name, spec in held.items():
+    fixed = isinstance(spec, tfds.features.TensorInfo)
+    if name == _CLIENT or not fixed or None in spec.shape:
+      continue
+    if spec.np_dtype.kind in 'OSU':
+      features[name] = (bytes, spec.shape)
+    elif spec.np_dtype.kind in 'iuf':
+      features[name] = (spec.np_dtype, spec.shape)
+  return features
+
+
+def _records(path: pathlib.Path, builder: Any, split: str) -> Any:
+  """The records of a split, if its files are there and whole."""
+  for file in builder.info.splits[split].file_instructions:
+    shard = pathlib.Path(file.filename)
+    if shard.parent != path or not shard.is_file():
+      raise ValueError(f'there is no file {shard}')
+    try:
+      reader = array_record.ArrayRecordReader(str(shard))
+      found = reader.num_records()
+      reader.close()
+    except RuntimeError as error:
+      raise ValueError(f'{shard.name} is truncated ({error})') from error
+    if found != file.examples_in_shard:
+      raise ValueError(
+        f'{shard.name} has {found} records, not {file.examples_in_shard}'
+      )
+  raw = tfds.decode.DeserializeMethod.RAW_BYTES
+  return builder.as_data_source(split=split, deserialize_method=raw)
+
+
+def _read(
+  name: str,
+  splits: Mapping[str, Any],
+  split: str,
+  features: example_proto.Features,
+  after: str | None,
+) -> Iterator[tuple[str, list[bytes]]]:
+  """The records of the clients of a split; see `sources.Source`."""
+  del features  # A record is read as a whole.
+  if split not in splits:
+    raise ValueError(
+      f'{name} has no split {split!r}, only {sorted(splits)}. Choose one of '
+      'them.'
+    )
+  records, place = splits[split], f'{name}, split {split!r}'
+  start = 0
+  if after is not None:
+    client_of = lambda i: _with_clients(records, i, i + 1, place)[0][0]
+    every = range(len(records))
+    start = bisect.bisect_right(every, after, key=client_of)
+  rows = itertools.chain.from_iterable(
+    _with_clients(records, at, min(at + _BATCH, len(records)), place)
+    for at in range(start, len(records), _BATCH)
+  )
+  previous = after
+  for client_id, group in itertools.groupby(rows, operator.itemgetter(0)):
+    if previous is not None and client_id <= previous:
+      raise ValueError(
+        f'{place}: the client {client_id!r} is behind {previous!r}, but records '
+        f'have to be sorted by {_CLIENT}. {CURE}'
+      )
+    previous = client_id
+    yield client_id, [blob for _, blob in group]
+
+
+def _with_clients(
+  records: Any, start: int, stop: int, place: str
+) -> list[tuple[str, bytes]]:
+  """(client id, record) of some records."""
+  try:
+    blobs = records.__getitems__(range(start, stop))
+    columns = example_columns.stack(blobs, {_CLIENT: (bytes, ())})
+    client_ids = [raw.decode() for raw in columns[_CLIENT]]
+  except (IndexError, RuntimeError, ValueError) as error:
+    raise ValueError(
+      f'{place}, records {start} to {stop - 1}: {error}. {CURE}'
+    ) from error
+  return list(zip(client_ids, blobs))

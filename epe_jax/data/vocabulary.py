@@ -1,0 +1,239 @@
+"""The most frequent words of a text, in order."""
+
+import collections
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
+import heapq
+import itertools
+import operator
+import os
+import pathlib
+import tempfile
+
+import numpy as np
+import tqdm
+
+from epe_jax.data import decoding, drafts, sources
+
+FEATURES = {'tokens': (bytes, ())}
+"""Sentences: words between spaces, in UTF-8."""
+
+# Different words that are counted in memory, of about 100 bytes each.
+_MOST_WORDS = 2_000_000
+
+
+def read(path: str | os.PathLike, size: int) -> tuple[str, ...]:
+  """The first words of a file of `word count` lines, most frequent first.
+
+  Args:
+    path: e.g. TFF's stackoverflow.word_count.
+    size: how many words, V >= 1.
+
+  Returns:
+    V different words.
+
+  Raises:
+    FileNotFoundError: if there is no such file.
+    ValueError: if a line is not of this form, or not UTF-8, or has a word
+      again or a larger count than the line before, or there are fewer words;
+      names the file and the line.
+  """
+  path = pathlib.Path(path)
+  if not path.is_file():
+    raise FileNotFoundError(
+      f'{path} is not a file. Give one of "word count" lines, most frequent '
+      'first, like stackoverflow.word_count; or none, to have words counted.'
+    )
+  _check_size(size)
+  words, last = {}, None
+  with open(path, 'rb') as lines:
+    for number, line in enumerate(itertools.islice(lines, size), 1):
+      try:
+        word, count = _parsed(line)
+        if word in words:
+          raise ValueError(f'{word!r} is on line {words[word]} too')
+        if last is not None and count > last:
+          raise ValueError(f'{count} comes after {last}')
+      except ValueError as error:
+        raise ValueError(
+          f'{path}, line {number}: {error}. Each line should be "word count", '
+          'most frequent first, in UTF-8.'
+        ) from error
+      words[word] = number
+      last = count
+  if len(words) < size:
+    raise _too_few(str(path), len(words), size)
+  return tuple(words)
+
+
+def counted(
+  source: sources.Source, split: str, size: int, *, workers: int = 0
+) -> list[tuple[str, int]]:
+  """The most frequent words of a split; those as frequent, in their order.
+
+  Memory is bounded whatever the number of words: counts are sorted into
+  temporary files (in `TMPDIR`) and merged.
+
+  Args:
+    source: with the feature 'tokens'.
+    split: where to count.
+    size: how many words, V >= 1.
+    workers: as for `decoding.decoded`.
+
+  Returns:
+    V words and how often they occur.
+
+  Raises:
+    ValueError: if there are fewer words, or a sentence is not text.
+  """
+  _check_size(size)
+  recipe = decoding.Recipe(FEATURES, _counts, {})
+  numbers = source.splits.get(split, sources.Split(None, None))
+  counts, distinct = collections.Counter(), 0
+  with contextlib.ExitStack() as stack:
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='epe_jax-'))
+    # disable=None: no bar where stderr is not a terminal.
+    bar = stack.enter_context(
+      tqdm.tqdm(
+        total=numbers.clients,
+        desc=f'counting words of {split}',
+        unit=' clients',
+        disable=None,
+      )
+    )
+    runs = []
+    for _, found in decoding.decoded(source, split, recipe, workers=workers):
+      counts.update(found)
+      bar.update()
+      if len(counts) > _MOST_WORDS:
+        runs.append(_spilled(counts, pathlib.Path(folder, str(len(runs)))))
+        counts.clear()
+    parts = [_reread(stack.enter_context(open(run, 'rb'))) for run in runs]
+    merged = heapq.merge(*parts, sorted(counts.items()))
+
+    def totals() -> Iterator[tuple[int, bytes]]:
+      nonlocal distinct
+      for word, group in itertools.groupby(merged, operator.itemgetter(0)):
+        distinct += 1
+        yield -sum(count for _, count in group), word
+
+    most = heapq.nsmallest(size, totals())
+  if distinct < size:
+    raise _too_few(f'{source.name}, split {split!r},', distinct, size)
+  return [(word.decode(), -count) for count, word in most]
+
+
+def saved(
+  path: pathlib.Path, size: int, count: Callable[[], list[tuple[str, int]]]
+) -> tuple[str, ...]:
+  """The words of a file; counted, and kept in it, if it is not there.
+
+  Args:
+    path: of "word count" lines.
+    size: number of words, >= 1.
+    count: gives words and counts.
+  """
+  if not path.exists():
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ''.join(f'{word} {n}\n' for word, n in count())
+    drafts.write_atomically(path, lines)
+  return read(path, size)
+
+
+def encode(
+  tokens: Sequence[bytes], ids: Mapping[bytes, int], max_words: int
+) -> np.ndarray:
+  """Word ids of sentences: 1 to V, V + 1 for other words, 0 behind the last.
+
+  Words are what spaces (or other ASCII white space) separate.
+
+  Args:
+    tokens: n sentences in UTF-8.
+    ids: word -> id; all of 1 to V.
+    max_words: words of a sentence that are kept, >= 1.
+
+  Returns:
+    [n, max_words], int16; int32 where V + 3, the largest id of the task, needs
+    it.
+
+  Raises:
+    ValueError: a sentence is not UTF-8 or has a NUL; names the row.
+
+  >>> encode([b'to be', b'or not to be', b''], {b'to': 1, b'be': 2}, 3)
+  array([[1, 2, 0],
+         [3, 3, 1],
+         [0, 0, 0]], dtype=int16)
+  """
+  _check_text(tokens)
+  rows = [sentence.split(None, max_words)[:max_words] for sentence in tokens]
+  lengths = np.array([len(row) for row in rows], np.int64)
+  other, find = len(ids) + 1, ids.get
+  small = len(ids) + 3 <= np.iinfo(np.int16).max
+  encoded = np.zeros((len(rows), max_words), np.int16 if small else np.int32)
+  encoded[np.arange(max_words) < lengths[:, None]] = [
+    find(word, other) for row in rows for word in row
+  ]
+  return encoded
+
+
+def _counts(columns: sources.Columns) -> collections.Counter[bytes]:
+  tokens = columns['tokens'].tolist()
+  _check_text(tokens)
+  return collections.Counter(b' '.join(tokens).split())
+
+
+def _check_text(tokens: Iterable[bytes]) -> None:
+  try:
+    text = b'\n'.join(tokens)
+    text.decode()
+    wrong = b'\0' in text
+  except UnicodeDecodeError:
+    wrong = True
+  if not wrong:
+    return
+  for row, sentence in enumerate(tokens):
+    try:
+      _check_word(sentence)
+    except ValueError as error:
+      raise ValueError(f'row {row}: {error}') from error
+
+
+def _check_word(text: bytes) -> str:
+  if b'\0' in text:
+    raise ValueError(f'{text[:60]!r} has a NUL')
+  try:
+    return text.decode()
+  except UnicodeDecodeError as error:
+    raise ValueError(f'{text[:60]!r} is not UTF-8 ({error.reason})') from error
+
+
+def _parsed(line: bytes) -> tuple[str, int]:
+  parts = line.split()
+  if len(parts) != 2 or not parts[1].isdigit() or len(parts[1]) > 18:
+    raise ValueError(f'{line[:60]!r} is not a word and a count')
+  return _check_word(parts[0]), int(parts[1])
+
+
+def _spilled(counts: Mapping[bytes, int], path: pathlib.Path) -> pathlib.Path:
+  with open(path, 'wb') as file:
+    for word, count in sorted(counts.items()):
+      file.write(b'%b %d\n' % (word, count))
+  return path
+
+
+def _reread(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+  for line in lines:
+    word, count = line.split()
+    yield word, int(count)
+
+
+def _check_size(size: int) -> None:
+  if size < 1:
+    raise ValueError(f'vocabulary_size={size} is not positive. Use 1 or more.')
+
+
+def _too_few(where: str, found: int, size: int) -> ValueError:
+  return ValueError(
+    f'{where} has {found} different words, fewer than vocabulary_size={size}. '
+    f'Use vocabulary_size={found} or less, or more text.'
+  )

@@ -1,0 +1,57 @@
+"""Any classifier as a Task: what is left to give is how it makes logits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Float
+import optax
+
+from epe_jax.types import Array, Batch, Key, Params, Task
+
+
+def classifier(
+  init: Callable[[Key], Params],
+  # Flax types the result of apply as a value or a pair of values.
+  logits: Callable[[Params, Array, Key | None], Any],
+  *,
+  inputs: str = 'x',
+  labels: str = 'y',
+) -> Task:
+  """Cross-entropy and accuracy of a model that makes logits.
+
+  Args:
+    init: key -> params, float32 leaves.
+    logits: (params, inputs [b, ...], key) -> [b, classes]. The key is for
+      dropout and the like, and None in evaluation.
+    inputs: name of the inputs in a batch.
+    labels: name of the right classes, int32 [b] in [0, classes).
+
+  >>> import jax
+  >>> task = classifier(
+  ...   lambda key: {'w': jnp.eye(3)}, lambda params, x, key: x @ params['w']
+  ... )
+  >>> batch = {'x': jnp.eye(3), 'y': jnp.array([0, 1, 1])}
+  >>> task.metrics(task.init(jax.random.key(0)), batch)['accuracy'].tolist()
+  [1.0, 1.0, 0.0]
+  """
+
+  def cross_entropy(
+    scores: Float[Array, 'b classes'], batch: Batch
+  ) -> Float[Array, ' b']:
+    return optax.softmax_cross_entropy_with_integer_labels(
+      scores, batch[labels]
+    )
+
+  def loss(params: Params, batch: Batch, key: Key) -> Float[Array, ' b']:
+    return cross_entropy(logits(params, batch[inputs], key), batch)
+
+  def metrics(params: Params, batch: Batch) -> dict[str, Float[Array, ' b']]:
+    scores = logits(params, batch[inputs], None)
+    hit = jnp.argmax(scores, axis=-1) == batch[labels]
+    return {
+      'loss': cross_entropy(scores, batch),
+      'accuracy': hit.astype(jnp.float32),
+    }
+
+  return Task(init, loss, metrics)

@@ -1,0 +1,74 @@
+"""Audits your own model and data: examples/own_task.py [jax] [flax] [haiku]"""
+
+import secrets
+import sys
+
+from flax import linen as nn
+import haiku as hk
+import jax
+from jax import random
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import epe_jax
+from epe_jax import accounting, epsilon, estimates, report
+from epe_jax.data import cohort, federated
+from epe_jax.tasks.classifier import classifier
+
+USERS, ROUNDS, CLIENTS, CANARIES, NOISE, DELTA = 50, 40, 8, 200, 0.5, 1e-5
+X = np.random.default_rng(0).normal(size=(USERS, 20, 60)).astype(np.float32)
+DATA = {f'{i}': {'x': x, 'y': np.int32(x[:, 0] > 0)} for i, x in enumerate(X)}
+
+
+def in_jax() -> epe_jax.Task:
+  init = lambda key: {'w': random.normal(key, (60, 99)), 'v': jnp.ones((99, 2))}
+  return classifier(init, lambda p, x, key: jnp.tanh(x @ p['w'] / 8) @ p['v'])
+
+
+def in_flax() -> epe_jax.Task:
+  net = nn.Sequential([nn.Dense(150), jnp.tanh, nn.Dense(2)])
+  init = lambda key: net.init(key, X[0])
+  return classifier(init, lambda p, x, key: net.apply(p, x))
+
+
+def in_haiku() -> epe_jax.Task:
+  net = hk.transform(lambda x: hk.nets.MLP([150, 2])(x))
+  init = lambda key: net.init(key, X[0])
+  return classifier(init, lambda p, x, key: net.apply(p, key, x))
+
+
+def audit(task: epe_jax.Task, noise_key: jax.Array) -> epsilon.Scores:
+  data, params = federated.from_clients(DATA), task.init(random.key(0))
+  dim = sum(x.size for x in jax.tree.leaves(params))
+  algorithm = epe_jax.dp_fedavg(
+    task,
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(1.0),
+    clipping=epe_jax.fixed(0.1),
+    noise_multiplier=NOISE,
+    expected_clients=CLIENTS + CANARIES / ROUNDS,
+  )
+  rng = np.random.default_rng(0)
+  canaries = epe_jax.sphere(random.key(1), CANARIES, dim)
+  seats = epe_jax.once_per_period(rng, rounds=ROUNDS, num=CANARIES)
+  watch = epe_jax.all_iterates(canaries, rounds=ROUNDS)
+  algorithm = epe_jax.audited(algorithm, canaries, seats, {'all': watch})
+  state, step = algorithm.init(params), jax.jit(algorithm.step)
+  plan = cohort.Plan(10, epochs=1, max_examples=None, chunk=1, slots=CLIENTS)
+  for t in range(ROUNDS):
+    users = rng.choice(USERS, CLIENTS, replace=False)
+    batches = cohort.gather(data, users, plan, seed=0, round=t)
+    state, _ = step(state, batches, random.key(t), random.fold_in(noise_key, t))
+  trace = np.asarray(watch.scores(state.observers['all'], None)[0])
+  return epsilon.Scores(epe_jax.own_round(trace, seats), np.empty(0), dim)
+
+
+if __name__ == '__main__':
+  print('analytic', accounting.releases(NOISE, delta=DELTA).epsilon)
+  for name in sys.argv[1:] or ('jax', 'flax', 'haiku'):
+    task = {'jax': in_jax, 'flax': in_flax, 'haiku': in_haiku}[name]()
+    fresh = jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32))
+    scores = audit(task, random.wrap_key_data(fresh))
+    rows = estimates.of_scores(scores, delta=DELTA, more=())
+    print(f'\n{name}: {report.estimates_table(rows)}')

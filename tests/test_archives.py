@@ -1,0 +1,255 @@
+"""Archives: what is wanted comes out whole, and nothing else happens."""
+
+import bz2
+import io
+import lzma
+import shutil
+import tarfile
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from epe_jax.data import archives
+
+BYTES = np.random.default_rng(0).bytes(1_200_000)
+
+
+def member(name, data=b'', **fields):
+  info = tarfile.TarInfo(name)
+  info.size = len(data)
+  for field, value in fields.items():
+    setattr(info, field, value)
+  return info, data
+
+
+def tar(*members, format=tarfile.PAX_FORMAT):
+  file = io.BytesIO()
+  with tarfile.open(fileobj=file, mode='w', format=format) as archive:
+    for info, data in members:
+      archive.addfile(info, io.BytesIO(data))
+  return file.getvalue()
+
+
+def extracted(folder, raw, suffix='.h5', cut=None):
+  """What is extracted from a .tar.bz2 of these bytes of a tar."""
+  path = folder / 'f.tar.bz2'
+  path.write_bytes(bz2.compress(raw)[:cut])
+  (folder / 'out').mkdir(exist_ok=True)
+  return archives.extracted(path, folder / 'out', suffix=suffix)
+
+
+@pytest.mark.parametrize(
+  'format', [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+)
+def test_wanted_files_come_out_under_names_of_our_own(tmp_path, format):
+  long = 'a/' * 70 + 'ü.h5'
+  members = [
+    member('a', type=tarfile.DIRTYPE),
+    member('a/x.h5', BYTES),
+    member('README', BYTES[:700]),
+    member('a/._x.h5', b'not wanted'),
+    member('empty.h5'),
+    member(long, b'long'),
+  ]
+  found = extracted(tmp_path, tar(*members, format=format))
+  assert {name: file.read_bytes() for name, file in found.items()} == {
+    'a/x.h5': BYTES,
+    'empty.h5': b'',
+    long: b'long',
+  }
+  folder = tmp_path / 'out'
+  assert sorted(folder.iterdir()) == [folder / f'{i}.h5' for i in range(3)]
+
+
+def test_a_size_beyond_what_a_header_holds_is_in_an_extension(tmp_path):
+  info, data = member('x.h5', b'data' * 200)
+  info.size = 0
+  info.pax_headers = {'size': str(len(data)), 'mtime': '1.5'}
+  raw = tar((info, b''))
+  end = raw.rindex(b'x.h5') + 512
+  raw = raw[:end] + data + bytes(-len(data) % 512) + bytes(1024)
+  (file,) = extracted(tmp_path, raw).values()
+  assert file.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+  ('hostile', 'message'),
+  [
+    (member('/etc/x.h5', b'x'), r"'/etc/x\.h5' leads out of it"),
+    (member('a/../../x.h5', b'x'), r"'a/\.\./\.\./x\.h5' leads out"),
+    (member('..', type=tarfile.DIRTYPE), 'leads out'),
+    (member('a\\..\\x.h5'), 'leads out'),
+    (member('../README', b'x'), 'leads out'),
+    (
+      member('x.h5', type=tarfile.SYMTYPE, linkname='/etc/passwd'),
+      r"'x\.h5' is a link",
+    ),
+    (member('x.h5', type=tarfile.LNKTYPE, linkname='y.h5'), 'is a link'),
+    (
+      member('README', type=tarfile.SYMTYPE, linkname='l' * 200),
+      'is a link',
+    ),
+    (member('x.h5', type=tarfile.CHRTYPE), r"'x\.h5' is no regular file"),
+    (member('x', type=tarfile.FIFOTYPE), 'is no regular file'),
+    (member('x.h5', type=tarfile.GNUTYPE_SPARSE), 'is no regular file'),
+    (
+      member('x.h5', pax_headers={'GNU.sparse.map': '0,1'}),
+      'it has a sparse file',
+    ),
+    (member('y.h5', b'again'), r"'y\.h5' is there twice"),
+    (member('x.h5', pax_headers={'size': '-512'}), 'a size of -512 bytes'),
+    (member('x.h5', pax_headers={'size': 'many'}), 'a header is damaged'),
+    (member('x.h5', pax_headers={'k': 'v' * 70_000}), 'a header has 7[0-9]+ b'),
+  ],
+)
+def test_what_is_no_plain_file_of_its_own_is_refused_by_name(
+  tmp_path, hostile, message
+):
+  raw = tar(member('y.h5', b'y'), hostile, format=tarfile.GNU_FORMAT)
+  if hostile[0].pax_headers:
+    raw = tar(member('y.h5', b'y'), hostile)
+  with pytest.raises(ValueError, match=rf'f\.tar\.bz2: .*{message}'):
+    extracted(tmp_path, raw)
+  assert {p.name for p in tmp_path.iterdir()} == {'f.tar.bz2', 'out'}
+
+
+def test_a_negative_size_in_a_header_is_refused(tmp_path):
+  raw = bytearray(tar(member('x.h5', b'x')))
+  raw[124:136] = b'\xff' * 12
+  raw[148:156] = b' ' * 8
+  raw[148:156] = b'%06o\0 ' % sum(raw[:512])
+  with pytest.raises(ValueError, match=r"'x\.h5' has a size of -1 bytes"):
+    extracted(tmp_path, bytes(raw))
+
+
+def test_a_name_for_all_files_is_refused(tmp_path):
+  file = io.BytesIO()
+  with tarfile.open(
+    fileobj=file, mode='w', pax_headers={'path': 'x.h5'}
+  ) as archive:
+    archive.addfile(*member('README'))
+  with pytest.raises(ValueError, match='all its files are said to have'):
+    extracted(tmp_path, file.getvalue())
+
+
+def test_an_archive_without_a_wanted_file_or_with_too_many_is_refused(
+  tmp_path, monkeypatch
+):
+  with pytest.raises(ValueError, match=r'has no file \*\.h5'):
+    extracted(tmp_path, tar(member('README', b'x')))
+  monkeypatch.setattr(archives, '_MOST_FILES', 2)
+  with pytest.raises(ValueError, match='over 2 files'):
+    extracted(tmp_path, tar(*(member(f'{i}.h5') for i in range(3))))
+
+
+def test_an_archive_cut_anywhere_is_truncated(tmp_path):
+  raw = tar(member('x.h5', BYTES[:3000]), member('y.h5', b'y'))
+  size = len(bz2.compress(raw))
+  for cut in {0, 1, size // 2, size - 1}:
+    with pytest.raises(ValueError, match=r'f\.tar\.bz2 is truncated'):
+      extracted(tmp_path, raw, cut=cut)
+    shutil.rmtree(tmp_path / 'out')
+  # The tar within can be cut too, even between two of its files.
+  between = raw.index(b'y.h5')
+  for cut in (100, 512, 1000, between, between + 100, between + 600):
+    with pytest.raises(ValueError, match='it ends within'):
+      extracted(tmp_path, raw[:cut])
+    shutil.rmtree(tmp_path / 'out')
+
+
+def test_a_flipped_bit_in_an_archive_is_an_error(tmp_path):
+  path = tmp_path / 'f.tar.bz2'
+  whole = bz2.compress(tar(member('x.h5', BYTES[:3000])))
+  for at in np.linspace(0, len(whole) - 1, 40).astype(int):
+    damaged = bytearray(whole)
+    damaged[at] ^= 16
+    path.write_bytes(damaged)
+    (tmp_path / 'out').mkdir()
+    with pytest.raises(ValueError, match=r'f\.tar\.bz2'):
+      archives.extracted(path, tmp_path / 'out', suffix='.h5')
+    shutil.rmtree(tmp_path / 'out')
+
+
+@pytest.mark.parametrize(
+  'raw', [b'', b'no tar' * 1000, tar(member('x.h5')) + b'more' * 512]
+)
+def test_what_is_no_tar_or_goes_on_behind_it_is_refused(tmp_path, raw):
+  with pytest.raises(ValueError, match=r'truncated|damaged|behind its end'):
+    extracted(tmp_path, raw)
+
+
+def test_zeros_without_end_are_not_read_to_their_end(tmp_path):
+  # Tar is padded to a multiple of some kilobytes.
+  raw = tar(member('x.h5', b'x'))
+  assert len(extracted(tmp_path, raw + bytes(1 << 16))) == 1
+  shutil.rmtree(tmp_path / 'out')
+  with pytest.raises(ValueError, match='behind its end'):
+    extracted(tmp_path, raw + bytes(1 << 21))
+
+
+def room(monkeypatch, *free):
+  """Makes the disk have so many free bytes, at one call after the other."""
+  left = [*free]
+  usage = lambda folder: SimpleNamespace(
+    free=left.pop(0) if len(left) > 1 else left[0]
+  )
+  monkeypatch.setattr(shutil, 'disk_usage', usage)
+
+
+def test_a_file_larger_than_the_disk_is_not_begun(tmp_path, monkeypatch):
+  room(monkeypatch, 10**9)
+  size = str(10**15)
+  raw = tar(member('x.h5', pax_headers={'size': size}))
+  with pytest.raises(OSError, match=rf"no room for 'x\.h5': {size} more bytes"):
+    extracted(tmp_path, raw)
+  assert not list((tmp_path / 'out').iterdir())
+
+
+def test_unpacking_ends_when_the_disk_fills_and_removes_what_it_began(
+  tmp_path, monkeypatch
+):
+  room(monkeypatch, 10**9, 10**9, 10**6)
+  with pytest.raises(OSError, match=r"no room for 'x\.h5'.*TMPDIR"):
+    extracted(tmp_path, tar(member('x.h5', BYTES)))
+  assert not list((tmp_path / 'out').iterdir())
+  path = tmp_path / 'bomb.xz'
+  path.write_bytes(lzma.compress(bytes(10**7)))
+  room(monkeypatch, 10**9, 10**9, 10**6)
+  with pytest.raises(OSError, match='no room for its contents'):
+    archives.decompressed(path, tmp_path / 'bomb')
+  assert not (tmp_path / 'bomb').exists()
+
+
+@pytest.mark.parametrize(
+  ('suffix', 'compress'),
+  [
+    ('.bz2', bz2.compress),
+    ('.xz', lzma.compress),
+    ('.lzma', lambda raw: lzma.compress(raw, lzma.FORMAT_ALONE)),
+  ],
+)
+def test_a_compressed_file_comes_out_whole_or_not_at_all(
+  tmp_path, suffix, compress
+):
+  path, target = tmp_path / f'f{suffix}', tmp_path / 'plain'
+  whole = compress(BYTES)
+  path.write_bytes(whole)
+  assert archives.decompressed(path, target) == target
+  assert target.read_bytes() == BYTES
+  with pytest.raises(FileExistsError):
+    archives.decompressed(path, target)
+  assert target.read_bytes() == BYTES
+  target.unlink()
+  for damaged in (whole[:-9], whole[: len(whole) // 2], b'nothing' * 99):
+    path.write_bytes(damaged)
+    message = rf'f{suffix} is truncated or not {suffix[1:]}'
+    with pytest.raises(ValueError, match=message):
+      archives.decompressed(path, target)
+    assert not target.exists()
+
+
+def test_a_suffix_of_no_known_format_is_refused(tmp_path):
+  (tmp_path / 'f.rar').write_bytes(b'')
+  with pytest.raises(ValueError, match=r"ends in '\.rar'. Use one of"):
+    archives.decompressed(tmp_path / 'f.rar', tmp_path / 'plain')

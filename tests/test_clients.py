@@ -1,0 +1,122 @@
+"""What a client trains on: real examples, each as much as it weighs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from epe_jax import clients
+from epe_jax.types import Weighted
+from tests import helpers
+
+
+def batches(steps=3, b=4, seed=0):
+  rng = np.random.default_rng(seed)
+  return {
+    'x': rng.normal(size=(steps, b, 3)).astype(np.float32),
+    'y': rng.normal(size=(steps, b)).astype(np.float32),
+    # Integers, so that sums of weights are exact.
+    'words': rng.integers(1, 9, (steps, b)).astype(np.float32),
+  }
+
+
+def weighing(column):
+  """The linear task, of which an example counts as often as `column` says."""
+  plain = helpers.linear_task()
+
+  def loss(params, batch, key):
+    weight = column(batch)
+    return Weighted(weight * plain.loss(params, batch, key), weight)
+
+  return plain._replace(loss=loss)
+
+
+def trained(task, data, mask, opt=None):
+  params = helpers.linear_task().init(jax.random.key(0))
+  train = jax.jit(clients.local_training(task, opt or optax.sgd(0.1)))
+  return train(params, data, mask, jnp.int32(len(mask)), jax.random.key(1))
+
+
+def assert_equal(one, other):
+  for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_weights_of_one_leave_every_bit():
+  data = batches()
+  mask = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]], bool)
+  ones = weighing(lambda batch: jnp.ones_like(batch['y']))
+  assert_equal(
+    trained(ones, data, mask), trained(helpers.linear_task(), data, mask)
+  )
+
+
+def test_an_example_counts_as_often_as_it_weighs():
+  # One step over examples of weight w is one step over w copies of each.
+  data = batches(steps=1)
+  copies = {
+    name: np.repeat(x[0], data['words'][0].astype(int), axis=0)[None]
+    for name, x in data.items()
+  }
+  one = trained(
+    weighing(lambda batch: batch['words']), data, np.ones((1, 4), bool)
+  )
+  many = trained(
+    helpers.linear_task(), copies, np.ones(copies['y'].shape, bool)
+  )
+  for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(many), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_padded_examples_never_count_whatever_they_weigh():
+  data = batches()
+  mask = np.array([[1, 1, 1, 1], [1, 0, 1, 1], [1, 0, 0, 0]], bool)
+  task = weighing(lambda batch: batch['words'])
+  other = {
+    k: np.where(mask if x.ndim == 2 else mask[..., None], x, 77.0)
+    for k, x in data.items()
+  }
+  assert_equal(
+    trained(task, data, mask),
+    trained(task, {k: x.astype(np.float32) for k, x in other.items()}, mask),
+  )
+
+
+@pytest.mark.parametrize('why', ['masked', 'weightless'])
+def test_a_step_in_which_nothing_weighs_changes_nothing(why):
+  data = batches()
+  mask = np.ones((3, 4), bool)
+  if why == 'masked':
+    mask[1:] = False
+  else:
+    data['words'][1:] = 0
+  task = weighing(lambda batch: batch['words'])
+  # Momentum and weight decay move the model without a gradient.
+  opt = optax.chain(
+    optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9)
+  )
+  first = {name: x[:1] for name, x in data.items()}
+  assert_equal(
+    trained(task, data, mask, opt), trained(task, first, mask[:1], opt)
+  )
+
+
+def test_the_loss_of_a_client_is_the_mean_over_all_weights():
+  data = batches()
+  mask = np.array([[1, 1, 1, 1], [1, 0, 1, 1], [1, 0, 0, 0]], bool)
+  task = weighing(lambda batch: batch['words'])
+  # A model that does not move has the same loss at every step.
+  update = trained(task, data, mask, optax.sgd(0.0))
+  params = task.init(jax.random.key(0))
+  w = data['words'] * mask
+  each = np.asarray(helpers.linear_task().loss(params, data, None))
+  assert float(update.loss) == pytest.approx(
+    (w * each).sum() / w.sum(), rel=1e-5
+  )
+
+
+def test_a_client_without_examples_sends_zero():
+  update = trained(helpers.linear_task(), batches(), np.zeros((3, 4), bool))
+  assert float(update.loss) == 0
+  assert all(not x.any() for x in jax.tree.leaves(update.delta))

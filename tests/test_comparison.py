@@ -1,0 +1,53 @@
+"""Runs side by side: each number where it belongs."""
+
+from epe_jax import comparison
+
+_FINAL = 'cosine with the final model'
+
+
+def _estimate(statistic, method, epsilon):
+  return {
+    'statistic': statistic,
+    'method': method,
+    'epsilon': epsilon,
+    'floor_quantiles': {'5': 0.01, '50': 0.1, '95': 0.43},
+  }
+
+
+RESULT = {
+  'config': {'clients_per_round': 40},
+  'rounds': 2048,
+  'dim': 151306,
+  'noise_multiplier': 0.2,
+  'accuracy': 0.93,
+  'baseline_accuracy': 0.1,
+  'analytic_epsilon': 35.5,
+  'estimates': [
+    _estimate(_FINAL, 'two_gaussian_fitted', 1.31),
+    _estimate(_FINAL, 'two_gaussian_null', 1.2),
+    _estimate('own round', 'two_gaussian_null', 8.25),
+  ],
+}
+
+
+def test_a_line_has_the_calibrated_estimates_of_its_own_run():
+  other = RESULT | {'accuracy': 0.5, 'analytic_epsilon': 'Infinity'}
+  head, _, one, two = comparison.markdown(
+    {'one': RESULT, 'two': other}
+  ).splitlines()
+  cells = [[x.strip() for x in line.split('|')] for line in (head, one, two)]
+  first, second = (dict(zip(cells[0], line, strict=True)) for line in cells[1:])
+  assert first == {
+    '': '',
+    'run': 'one',
+    'rounds x clients': '2,048 x 40',
+    'd': '151,306',
+    'noise': '0.2',
+    'accuracy (commonest answer)': '93.0 % (10.0 %)',
+    'analytic ε': '35.5',
+    'ε, final model': '1.20 (floor 0.01 to 0.43)',
+    'ε, own round': '8.25',
+    'ε, others removed': 'not measured',
+  }
+  assert second['accuracy (commonest answer)'] == '50.0 % (10.0 %)'
+  assert second['analytic ε'] == '∞'

@@ -1,0 +1,383 @@
+"""TFDS data sets give back what they were prepared from, without TensorFlow."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from epe_jax.data import hdf5, sources, tff
+from tests import tff_files
+
+pytest.importorskip(
+  'tensorflow_datasets', reason="needs pip install 'epe_jax[tfds]'"
+)
+pytest.importorskip('array_record', reason="needs pip install 'epe_jax[tfds]'")
+
+import tensorflow_datasets
+
+from epe_jax.data import tfds
+
+
+def _post(number):
+  return tff_files.example(
+    creation_date=tff_files.strings([b'2014-01-21 20:26:05 UTC']),
+    score=tff_files.ints([number - 1]),
+    tags=tff_files.strings([b'hops|ale']),
+    title=tff_files.strings(['Über Hopfen'.encode()]),
+    tokens=tff_files.strings([b'beer %d .\xff\0' % number]),
+    type=tff_files.strings([b'' if number else b'answer']),
+  )
+
+
+_IMAGES = [
+  ('all_train', 'b', tff_files.image(3, 0.1)),
+  ('all_test', 'a', tff_files.image(60)),
+  ('all_train', 'a', tff_files.image(61, 0.5)),
+  ('all_train', 'b', tff_files.image(1, -7e-20)),
+  ('all_train', 'ä', tff_files.image(2)),
+  ('all_train', 'c', tff_files.image(-(2**63))),
+  ('all_train', 'b', tff_files.image(1)),
+]
+_POSTS = [
+  ('train', '00000009', _post(0)),
+  ('train', '00000010', _post(1)),
+  ('heldout', '00000003', _post(2)),
+  ('train', '00000009', _post(3)),
+]
+_CASES = {
+  'emnist': (tfds.FederatedEmnist, _IMAGES),
+  'stackoverflow': (tfds.FederatedStackoverflow, _POSTS),
+}
+
+
+def _prepared(tmp_path, case='emnist', rows=None):
+  builder, cases = _CASES[case]
+  path = tff_files.write(tmp_path / 'f.sqlite', rows or cases)
+  with tff.opened(path) as source:
+    return path, tfds.prepared(builder, source, tmp_path / 'data')
+
+
+def _lists(columns):
+  return {
+    name: (column.dtype, column.shape, column.tolist())
+    for name, column in columns.items()
+  }
+
+
+def _read(source, split, features, after=None):
+  return [
+    (client_id, _lists(source.decode(raw, features)))
+    for client_id, raw in source.read(split, features, after)
+  ]
+
+
+@pytest.mark.parametrize('case', _CASES)
+def test_a_data_set_has_the_rows_of_the_file_it_was_prepared_from(
+  tmp_path, case
+):
+  path, directory = _prepared(tmp_path, case)
+  features = _CASES[case][0].columns
+  with tff.opened(path) as file, tfds.opened(directory) as source:
+    assert source.name == str(directory)
+    assert source.features == features
+    assert source.splits.keys() == file.splits.keys()
+    for split, counts in file.splits.items():
+      assert source.splits[split] == (None, counts.examples)
+      expected = _read(file, split, features)
+      assert len(expected) == counts.clients
+      assert _read(source, split, features) == expected
+
+
+@pytest.mark.parametrize('shard_size', [1, 2, 5, 6])
+@pytest.mark.parametrize('batch', [1, 4])
+def test_clients_over_many_files_and_batches_are_whole(
+  tmp_path, monkeypatch, shard_size, batch
+):
+  monkeypatch.setattr(tfds.FederatedEmnist, 'shard_size', shard_size)
+  monkeypatch.setattr(tfds, '_BATCH', batch)
+  path, directory = _prepared(tmp_path)
+  assert len(list(directory.glob('*all_train*'))) == -(-6 // shard_size)
+  features = {'label': (np.int64, ())}
+  with tff.opened(path) as file, tfds.opened(directory) as source:
+    for after in (None, '', 'a', 'aa', 'b', 'c', 'ä', 'z'):
+      expected = _read(file, 'all_train', features, after)
+      assert _read(source, 'all_train', features, after) == expected
+    # The bisection is tested only where clients lie on both sides.
+    assert len(_read(source, 'all_train', features, 'b')) == 2
+
+
+@pytest.mark.parametrize('case', _CASES)
+def test_tfds_itself_reads_it_by_its_name(tmp_path, case):
+  path, directory = _prepared(tmp_path, case)
+  builder = tensorflow_datasets.builder(
+    f'federated_{case}', data_dir=tmp_path / 'data', file_format='array_record'
+  )
+  assert str(builder.data_dir) == str(directory)
+  features = _CASES[case][0].columns
+  with tff.opened(path) as file:
+    for split in file.splits:
+      found = iter(builder.as_data_source(split=split))
+      for client_id, raw in file.read(split, features, None):
+        columns = file.decode(raw, features)
+        for i in range(len(raw)):
+          example = next(found)
+          assert example.pop('client_id') == client_id.encode()
+          assert example.keys() == columns.keys()
+          for name, value in example.items():
+            assert np.array_equal(value, columns[name][i])
+            assert np.asarray(value).dtype.kind in (
+              columns[name].dtype.kind,
+              'S',
+            )
+      assert next(found, None) is None
+
+
+def test_an_hdf5_file_is_counted_before_it_is_prepared(tmp_path, monkeypatch):
+  h5py = pytest.importorskip('h5py')
+  monkeypatch.setattr(tfds.FederatedEmnist, 'shard_size', 2)
+  with h5py.File(tmp_path / 'fed_emnist_train.h5', 'w') as file:
+    for client_id, n in (('f2', 4), ('f10', 1)):
+      client = file.create_group(f'examples/{client_id}')
+      client['pixels'] = np.full((n, 28, 28), n / 8, np.float32)
+      client['label'] = np.arange(n, dtype=np.int32)
+  features = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
+  with hdf5.opened(tmp_path / 'fed_emnist_train.h5') as file:
+    assert file.splits['all_train'].examples is None
+    directory = tfds.prepared(tfds.FederatedEmnist, file, tmp_path / 'data')
+    with tfds.opened(directory) as source:
+      assert source.splits == {'all_train': (None, 5)}
+      assert len(list(directory.glob('*all_train*'))) == 3
+      expected = _read(file, 'all_train', features)
+      assert _read(source, 'all_train', features) == expected
+
+
+_WITHOUT_TENSORFLOW = """
+import sys
+from epe_jax.data import tff, tfds
+path, folder = sys.argv[1:]
+with tff.opened(path) as source:
+  directory = tfds.prepared(tfds.FederatedEmnist, source, folder)
+with tfds.opened(directory) as source:
+  read = source.read('all_train', source.features, None)
+  total = sum(len(source.decode(raw, source.features)['label']) for _, raw in read)
+import tensorflow_datasets
+(example,) = tensorflow_datasets.data_source(
+  'federated_emnist', split='all_test', data_dir=folder, download=False
+)
+print(total, example['label'], 'tensorflow' in sys.modules)
+"""
+
+
+def test_nothing_imports_tensorflow(tmp_path):
+  # A TensorFlow that is installed, and cannot be imported.
+  trap = tmp_path / 'trap' / 'tensorflow'
+  trap.mkdir(parents=True)
+  (trap / '__init__.py').write_text('raise SystemExit("TensorFlow imported")')
+  root = pathlib.Path(tfds.__file__).parents[2]
+  path = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
+  run = lambda code: subprocess.run(
+    [sys.executable, '-W', 'error', '-c', code, path, tmp_path / 'data'],
+    env={'PYTHONPATH': f'{trap.parent}:{root}', 'HOME': str(tmp_path)},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert 'TensorFlow imported' in run('import tensorflow').stderr
+  done = run(_WITHOUT_TENSORFLOW)
+  assert done.stdout.splitlines()[-1:] == ['6 60 False'], done.stderr
+
+
+def test_a_package_that_is_not_there_is_named_with_a_cure():
+  code = (
+    "import sys; sys.modules['array_record'] = None; import epe_jax.data.tfds"
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, check=False
+  )
+  assert "pip install 'epe_jax[tfds]'" in done.stderr.splitlines()[-1]
+
+
+# What is refused.
+def test_a_wrong_example_leaves_nothing_behind(tmp_path):
+  rows = [*_IMAGES, ('all_train', 'c', tff_files.image(1)[:-1])]
+  with pytest.raises(ValueError, match=r"f\.sqlite.*'all_train'.*'c', row 1"):
+    _prepared(tmp_path, rows=rows)
+  assert not list((tmp_path / 'data').glob('*/*/*all_train*'))
+  assert not list((tmp_path / 'data').rglob('dataset_info.json'))
+
+
+def test_clients_that_are_not_in_the_metadata_are_not_dropped(
+  tmp_path, monkeypatch
+):
+  # They are behind all examples that were announced.
+  split = lambda clients: iter(
+    (c, {'label': np.zeros(2, int)}) for c in clients
+  )
+  source = sources.Source(
+    name='s',
+    splits={'train': sources.Split(1, 2)},
+    read=lambda *_: split('ab'),
+    decode=lambda raw, features: {
+      'label': raw['label'],
+      'pixels': np.zeros((2, 28, 28), np.float32),
+    },
+  )
+  monkeypatch.setattr(tfds.FederatedEmnist, 'shard_size', 2)
+  directory = tfds.prepared(tfds.FederatedEmnist, source, tmp_path)
+  with tfds.opened(directory) as found:
+    assert found.splits['train'].examples == 4
+
+
+def test_a_data_set_is_not_prepared_over_another(tmp_path):
+  path, directory = _prepared(tmp_path)
+  with (
+    tff.opened(path) as source,
+    pytest.raises(
+      FileExistsError, match=f'{directory} exists. Open it, delete'
+    ),
+  ):
+    tfds.prepared(tfds.FederatedEmnist, source, tmp_path / 'data')
+
+
+def test_a_builder_without_a_source_says_how_to_give_one(tmp_path):
+  builder = tfds.FederatedEmnist(data_dir=tmp_path, file_format='array_record')
+  with pytest.raises(ValueError, match=r'no source to prepare.*tfds\.prepared'):
+    builder.download_and_prepare()
+
+
+def _unsorted(client_ids):
+  columns = {
+    'pixels': np.zeros((1, 28, 28), np.float32),
+    'label': np.zeros(1, int),
+  }
+  return sources.Source(
+    name='s',
+    splits={'train': sources.Split(None, len(client_ids))},
+    read=lambda *_: ((client_id, columns) for client_id in client_ids),
+    decode=lambda raw, _: raw,
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize('client_ids', ['abdc', 'aba', 'ba'])
+@pytest.mark.parametrize('batch', [1, 1024])
+def test_records_that_are_not_sorted_by_client_are_refused(
+  tmp_path, monkeypatch, client_ids, batch
+):
+  monkeypatch.setattr(tfds, '_BATCH', batch)
+  source = _unsorted(client_ids)
+  directory = tfds.prepared(tfds.FederatedEmnist, source, tmp_path)
+  message = f"{directory}, split 'train': the client .* is behind .* sorted by"
+  with (
+    tfds.opened(directory) as found,
+    pytest.raises(ValueError, match=message),
+  ):
+    list(found.read('train', {}, None))
+
+
+def _shard(directory, split='all_train'):
+  (file,) = directory.glob(f'*-{split}.*')
+  return file
+
+
+def _edit(path, change):
+  info = json.loads(path.read_text())
+  change(info)
+  path.write_text(json.dumps(info))
+
+
+def _outside(directory):
+  for file in directory.glob('*.array_record-*'):
+    name = file.name.replace('federated_emnist', 'x')
+    (directory.parent / name).write_bytes(file.read_bytes())
+
+  def change(info):
+    for split in info['splits']:
+      split['filepathTemplate'] = '../x-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}'
+
+  _edit(directory / 'dataset_info.json', change)
+
+
+def _longer(directory):
+  _edit(
+    directory / 'dataset_info.json',
+    lambda info: [s.update(shardLengths=['7']) for s in info['splits']],
+  )
+
+
+def _without_client(directory):
+  _edit(
+    directory / 'features.json',
+    lambda info: info['featuresDict']['features'].pop('client_id'),
+  )
+
+
+def _other_format(directory):
+  _edit(
+    directory / 'dataset_info.json',
+    lambda info: info.update(fileFormat='tfrecord'),
+  )
+
+
+@pytest.mark.parametrize(
+  ('damage', 'message'),
+  [
+    (lambda d: _shard(d).unlink(), 'there is no file'),
+    (lambda d: _shard(d).write_bytes(b''), 'is truncated'),
+    (lambda d: _shard(d).write_bytes(b'x' * 2**17), 'is truncated'),
+    (
+      lambda d: _shard(d).write_bytes(_shard(d).read_bytes()[:-65536]),
+      'is truncat',
+    ),
+    (_longer, 'records, not 7'),
+    (_outside, 'there is no file'),
+    (_without_client, "no feature 'client_id'"),
+    (_other_format, 'not array_record'),
+    (lambda d: (d / 'dataset_info.json').write_text('{'), 'JSON'),
+    (lambda d: (d / 'dataset_info.json').write_text('{}'), 'version'),
+    (lambda d: (d / 'features.json').write_text('{}'), 'class name'),
+    (lambda d: (d / 'features.json').unlink(), 'restore'),
+  ],
+)
+def test_a_damaged_data_set_is_refused_when_it_is_opened(
+  tmp_path, damage, message
+):
+  _, directory = _prepared(tmp_path)
+  damage(directory)
+  with (
+    pytest.raises(
+      ValueError, match=f'(?s){directory} cannot be read.*{message}.*prepared'
+    ),
+    tfds.opened(directory),
+  ):
+    pass
+
+
+def test_a_damaged_record_is_refused_when_it_is_read(tmp_path):
+  _, directory = _prepared(tmp_path)
+  raw = bytearray(_shard(directory).read_bytes())
+  raw[300] ^= 255
+  _shard(directory).write_bytes(raw)
+  message = f"{directory}, split 'all_train', records 0 to 5: .*prepared"
+  with (
+    tfds.opened(directory) as source,
+    pytest.raises(ValueError, match=message),
+  ):
+    list(source.read('all_train', {}, None))
+
+
+def test_what_is_not_there_is_refused(tmp_path):
+  with (
+    pytest.raises(FileNotFoundError, match=r'no dataset_info\.json'),
+    tfds.opened(tmp_path),
+  ):
+    pass
+  _, directory = _prepared(tmp_path)
+  with tfds.opened(directory) as source:
+    with pytest.raises(ValueError, match=r"no split 'train', only \['all_test"):
+      next(source.read('train', {}, None))
+    raw = next(source.read('all_train', {}, None))[1]
+    with pytest.raises(ValueError, match="row 0: no feature 'word'"):
+      source.decode(raw, {'word': (bytes, ())})

@@ -1,0 +1,171 @@
+"""Workloads: what a config says is what is trained on, and it says what it is."""
+
+import numpy as np
+import pytest
+
+from epe_jax import workloads
+from tests import tff_files
+from tests.test_experiment import load_config
+
+
+def _sentence(text):
+  return tff_files.example(tokens=tff_files.strings([text.encode()]))
+
+
+@pytest.fixture
+def sentences(tmp_path):
+  rows = [
+    ('train', 'a', _sentence('the cat sat')),
+    ('train', 'b', _sentence('the cat ran .')),
+    ('train', 'b', _sentence('the dog')),
+    ('heldout', 'c', _sentence('the cat flew')),
+    ('heldout', 'c', _sentence('dog')),
+    ('test', 'a', _sentence('the the')),
+  ]
+  return tff_files.write(tmp_path / 'text.sqlite', rows)
+
+
+def _text_config(path, cache, **changes):
+  return load_config(
+    'stackoverflow',
+    **{
+      'data.path': str(path),
+      'data.cache': str(cache),
+      'data.vocabulary_size': 4,
+      'data.max_words': 3,
+      'evaluate_examples': None,
+    }
+    | changes,
+  )
+
+
+@pytest.mark.parametrize(
+  ('split', 'baseline'), [('heldout', 1 / 3), ('test', 1.0)]
+)
+def test_text_comes_from_the_file_with_its_baseline(
+  sentences, tmp_path, split, baseline
+):
+  config = _text_config(
+    sentences, tmp_path / 'cache', **{'data.test_split': split}
+  )
+  found = workloads.load(config)
+  assert found.train.client_ids.tolist() == ['a', 'b']
+  # By frequency and then by spelling: the, cat, '.', dog; others are OOV.
+  assert found.train.columns['words'].tolist() == [
+    [1, 2, 5],
+    [1, 2, 5],
+    [1, 4, 0],
+  ]
+  # Of the words in the vocabulary that are to be predicted, those that are
+  # 'the': 1 of the, cat, dog, or 2 of 2.
+  assert found.baseline == baseline
+  assert 'text.sqlite' in found.source
+  assert repr(split) in found.source
+  assert str(tmp_path) not in found.source
+
+
+def test_images_come_from_the_file_with_their_baseline(tmp_path):
+  labels = [('all_train', 7), ('all_train', 7), ('all_train', 61)]
+  labels += [('all_test', 7), ('all_test', 61), ('all_test', 3)]
+  rows = [(split, 'w', tff_files.image(label)) for split, label in labels]
+  path = tff_files.write(tmp_path / 'images.sqlite', rows)
+  config = load_config(
+    'emnist', **{'data.path': str(path), 'data.cache': str(tmp_path)}
+  )
+  found = workloads.load(config)
+  assert found.train.num_examples == found.test.num_examples == 3
+  assert found.baseline == pytest.approx(1 / 3)
+  assert found.source == 'images.sqlite, 62-class split, 1 clients'
+
+
+@pytest.mark.parametrize(
+  ('task', 'size', 'column', 'shape'),
+  [
+    ('emnist', {'data.num_examples': 200}, 'pixels', (28, 28)),
+    (
+      'stackoverflow',
+      {'data.max_sentences': 3, 'data.vocabulary_size': 200},
+      'words',
+      (20,),
+    ),
+  ],
+)
+def test_synthetic_data_say_so_and_are_made_once(
+  tmp_path, task, size, column, shape
+):
+  config = load_config(
+    task,
+    **{
+      'data.synthetic': True,
+      'data.num_clients': 12,
+      'data.cache': str(tmp_path / 'cache'),
+    }
+    | size,
+  )
+  one = workloads.load(config)
+  assert 'synthetic' in one.source
+  assert one.train.num_clients == 12
+  assert one.train.columns[column].shape[1:] == shape
+  assert 0 <= one.baseline < 0.5
+  made = sorted((tmp_path / 'cache').iterdir())
+  two = workloads.load(config)
+  assert sorted((tmp_path / 'cache').iterdir()) == made
+  np.testing.assert_array_equal(
+    one.train.columns[column], two.train.columns[column]
+  )
+  config.seed = 1
+  other = workloads.load(config)
+  assert not np.array_equal(
+    other.train.columns[column], one.train.columns[column]
+  )
+
+
+@pytest.mark.parametrize('task', ['emnist', 'stackoverflow'])
+def test_data_are_a_file_or_synthetic_and_not_both(task):
+  with pytest.raises(ValueError, match=r'data\.path=None; give .*\.sqlite'):
+    workloads.load(load_config(task))
+  config = load_config(
+    task, **{'data.path': 'x.sqlite', 'data.synthetic': True}
+  )
+  with pytest.raises(ValueError, match=r"data\.path='x\.sqlite'"):
+    workloads.load(config)
+
+
+def test_an_evaluation_is_on_a_sample_of_as_many_examples(sentences, tmp_path):
+  config = _text_config(sentences, tmp_path, evaluate_examples=1)
+  assert workloads.load(config).test.num_examples == 1
+
+
+@pytest.mark.parametrize('task', ['digits', 'emnist', 'stackoverflow'])
+def test_every_config_has_its_modes_and_no_other(task):
+  modes = {'full', 'smoke'} | ({'5x34'} if task == 'emnist' else set())
+  for mode in modes:
+    assert load_config(task, mode).task == task
+  with pytest.raises(ValueError, match="mode='fast'; give 'full'"):
+    load_config(task, 'fast')
+
+
+def test_the_configs_have_the_settings_of_the_paper():
+  text = load_config('stackoverflow', 'full')
+  images, earlier = (load_config('emnist', mode) for mode in ('full', '5x34'))
+  assert (text.rounds, text.clients_per_round) == (2048, 167)
+  assert (images.rounds, images.clients_per_round) == (500, 101)
+  assert (earlier.rounds, earlier.clients_per_round) == (500, 34)
+  assert (text.client.learning_rate, text.server.learning_rate) == (1.0, 0.56)
+  for config in (images, earlier):
+    assert config.client.learning_rate == 0.031
+    assert config.server.learning_rate == 1.0
+    assert config.server.momentum == 0.9
+  for config in (text, images, earlier):
+    assert (config.client.batch_size, config.client.epochs) == (16, 1)
+    assert config.clipping.kind == 'adaptive'
+    assert config.clipping.initial == 0.1
+    assert config.clipping.quantile == 0.5
+    assert config.clipping.learning_rate == 0.2
+    assert config.clipping.count_noise == 0.05
+    assert (config.canaries.observed, config.canaries.unobserved) == (
+      1000,
+      1000,
+    )
+    assert config.canaries.repetitions == 1
+    assert config.evaluate_every == config.checkpoint_every == 50
