@@ -36,7 +36,7 @@ TRAIN := $(BIN)/python scripts/train.py
 docs: $(VENV)/installed-dev
 	$(TRAIN) --config=configs/digits.py --workdir=runs/digits
 	$(TRAIN) --config=configs/emnist.py --config.data.path=$(EMNIST) \
-	  --config.data.only_digits=True --config.rounds=100 \
+	  --config.data.only_digits=True --config.rounds=60 \
 	  --config.evaluate_every=10 --workdir=runs/emnist
 	$(TRAIN) --config=configs/emnist.py --config.data.path=$(EMNIST) \
 	  --config.clients_per_round=50 --config.rounds=150 \

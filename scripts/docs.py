@@ -12,16 +12,11 @@ import shutil
 from absl import app, flags
 
 from epe_jax import comparison, gaussian_report, report, results
+from epe_jax.figures import of_run
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
-_KEPT = (
-  'result.json',
-  'report.md',
-  'densities.png',
-  'trace.png',
-  'accuracy.png',
-)
+_KEPT = ('result.json', 'report.md', *of_run.CAPTIONS)
 # Those that the README sets side by side, as it calls them.
 _COMPARED = {
   'emnist': 'EMNIST, 10 classes',
