@@ -45,6 +45,18 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     ),
     rounds=2 if smoke else 2048,
     clients_per_round=4 if smoke else 167,
+    # Which clients take part in which round.
+    participation=dict(
+      # Epochs, 'shuffled' each or in 'one_order'; rounds of 'fixed_size', or
+      # 'poisson', or 'limited' by the two below; or the 'log' of a real system.
+      kind='shuffled',
+      # Least distance between two rounds of a client; 1 is no limit.
+      separation=1,
+      # Rounds of a client at most; None is no limit.
+      most=config_dict.placeholder(int),
+      # CSV or Parquet with the columns round and client_id.
+      log=config_dict.placeholder(str),
+    ),
     chunk=1,
     client=dict(
       learning_rate=1.0,
@@ -64,9 +76,18 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     ),
     noise_multiplier=0.0986,
     divisor='expected',
-    canaries=dict(observed=4, unobserved=4, repetitions=1, block=16)
-    if smoke
-    else dict(observed=1000, unobserved=1000, repetitions=1, block=16),
+    canaries=dict(
+      observed=4 if smoke else 1000,
+      unobserved=4 if smoke else 1000,
+      # 'once_per_period', in each of `repetitions` equal periods; 'as_clients',
+      # sampled as they are; to 'replace' that many of them; or by the 0/1
+      # 'matrix' of a file.
+      schedule='once_per_period',
+      repetitions=1,
+      matrix=config_dict.placeholder(str),
+      # Canaries that are made at once.
+      block=16,
+    ),
     audit=dict(
       # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
       sees='aggregate',

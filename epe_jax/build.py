@@ -4,17 +4,14 @@ from typing import NamedTuple
 import zlib
 
 import jax
-from jaxtyping import Bool
-import numpy as np
 import optax
 
 from epe_jax import (
   audit,
   canaries,
-  canary_schedules,
   clipping,
   fedavg,
-  schedules,
+  participation,
   workloads,
 )
 from epe_jax.data import cohort, federated
@@ -34,8 +31,7 @@ class Run(NamedTuple):
   params: Params
   algorithm: fedavg.Algorithm
   observers: dict[str, audit.Observer]
-  participation: Bool[np.ndarray, 'T k']
-  clients: schedules.ClientSchedule
+  who: participation.Participation
   plan: cohort.Plan
   dim: int
   delta: float
@@ -53,20 +49,14 @@ def build(config: Config) -> Run:
   task, train, test, source, baseline = workloads.load(config)
   params = task.init(key(config, 'init'))
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
-  participation = _participation(config, dim)
-  clients = schedules.shuffled_epochs(
-    config.seed,
-    num_clients=train.num_clients,
-    clients_per_round=config.clients_per_round,
-  )
+  _check_canaries(config, dim)
+  who = participation.plan(config, train)
   set_ = canaries.sphere(
     key(config, 'canary'),
-    participation.shape[1],
+    who.canaries.shape[1],
     dim,
     block=config.canaries.block,
   )
-  # Canaries are clients too, so the expected cohort counts them.
-  expected = config.clients_per_round + participation.sum() / config.rounds
   observers = {
     'final': audit.final_model(set_),
     'trace': audit.all_iterates(
@@ -83,9 +73,9 @@ def build(config: Config) -> Run:
     server_opt=optax.sgd(
       config.server.learning_rate, momentum=config.server.momentum or None
     ),
-    clipping=_clipping(config, expected),
+    clipping=_clipping(config, who.expected),
     noise_multiplier=config.noise_multiplier,
-    expected_clients=expected,
+    expected_clients=who.expected,
     divisor=config.divisor,
   )
   delta = config.audit.delta
@@ -96,16 +86,15 @@ def build(config: Config) -> Run:
     source=source,
     baseline=baseline,
     params=params,
-    algorithm=audit.audited(algorithm, set_, participation, observers),
+    algorithm=audit.audited(algorithm, set_, who.canaries, observers),
     observers=observers,
-    participation=participation,
-    clients=clients,
+    who=who,
     plan=cohort.Plan(
       batch_size=config.client.batch_size,
       epochs=config.client.epochs,
       max_examples=config.client.max_examples,
       chunk=config.chunk,
-      slots=config.clients_per_round,
+      slots=who.slots,
     ),
     dim=dim,
     delta=float(train.num_clients) ** -1.1 if delta is None else delta,
@@ -130,8 +119,7 @@ def _clipping(config: Config, expected: float) -> clipping.Clipping:
   )
 
 
-def _participation(config: Config, dim: int) -> Bool[np.ndarray, 'T k']:
-  """Observed canaries first, then columns of zeros for the unobserved."""
+def _check_canaries(config: Config, dim: int) -> None:
   c = config.canaries
   if c.observed + c.unobserved > dim:
     raise ValueError(
@@ -139,21 +127,6 @@ def _participation(config: Config, dim: int) -> Bool[np.ndarray, 'T k']:
       f'but the model has dim={dim} parameters; random directions are nearly '
       f'orthogonal only if they are far fewer. Ask for less than {dim} in all.'
     )
-  slots = config.rounds // max(c.repetitions, 1) * config.clients_per_round
-  if c.observed > slots:
-    raise ValueError(
-      f'canaries.observed={c.observed} is more than the {slots} slots of the '
-      f'{config.rounds // max(c.repetitions, 1)} rounds in which each canary '
-      f'takes part once ({config.clients_per_round} clients per round). Ask for '
-      f'at most {slots}, for fewer canaries.repetitions, or for more rounds.'
-    )
-  observed = canary_schedules.once_per_period(
-    np.random.default_rng((config.seed, zlib.crc32(b'canary'))),
-    rounds=config.rounds,
-    num=c.observed,
-    periods=c.repetitions,
-  )
-  return np.pad(observed, ((0, 0), (0, c.unobserved)))
 
 
 def _check(config: Config) -> None:

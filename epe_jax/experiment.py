@@ -24,8 +24,8 @@ from epe_jax import (
   estimates,
   fedavg,
   metrics,
+  participation,
   results,
-  schedules,
 )
 from epe_jax._version import __version__
 from epe_jax.data import cohort, federated
@@ -60,21 +60,11 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
 
   # 1. Every error of config or data comes here, before the first round.
   this = build.build(config)
-  analytic = accounting.releases(
-    config.noise_multiplier,
-    delta=this.delta,
-    participations=config.canaries.repetitions,
-  )
-  analytic_clients = accounting.releases(
-    config.noise_multiplier,
-    delta=this.delta,
-    participations=int(
-      schedules.participations(
-        this.clients,
-        rounds=config.rounds,
-        num_clients=this.train.num_clients,
-      ).max()
-    ),
+  analytic, analytic_clients = (
+    accounting.releases(
+      config.noise_multiplier, delta=this.delta, participations=most
+    )
+    for most in (int(this.who.canaries.sum(axis=0).max()), this.who.most)
   )
   # The actual number of clients shows in what it divides.
   public = '; clients of a round counted in public'
@@ -155,7 +145,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     expected=np.array(
       expected if config.audit.sees == 'aggregate' else [], np.float32
     ),
-    participation=this.participation,
+    participation=this.who.canaries,
     sees=config.audit.sees,
     dim=this.dim,
     delta=this.delta,
@@ -178,8 +168,8 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     'rounds': config.rounds,
     'dim': this.dim,
     'delta': this.delta,
-    'num_observed': config.canaries.observed,
-    'num_unobserved': config.canaries.unobserved,
+    'num_observed': int(recorded.observed.sum()),
+    'num_unobserved': int((~recorded.observed).sum()),
     'repetitions': config.canaries.repetitions,
     'noise_multiplier': config.noise_multiplier,
     'noise': 'reproducible simulation' if config.simulation else 'fresh',
@@ -187,6 +177,9 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     'analytic_assumes': analytic.assumes + assumed_too,
     'clients_analytic_epsilon': analytic_clients.epsilon,
     'clients_analytic_assumes': analytic_clients.assumes + assumed_too,
+    'amplification': participation.amplification(
+      config, num_clients=this.train.num_clients, delta=this.delta
+    ),
     'estimates': rows,
     'accuracy': history[-1]['test_accuracy'],
     'loss': history[-1]['test_loss'],
@@ -294,7 +287,7 @@ def _cohorts(
   def make(t: int) -> fedavg.Cohort:
     return jax.device_put(
       cohort.gather(
-        this.train, this.clients(t), this.plan, seed=config.seed, round=t
+        this.train, this.who.clients(t), this.plan, seed=config.seed, round=t
       )
     )
 

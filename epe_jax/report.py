@@ -53,6 +53,8 @@ def table(result: Mapping[str, Any]) -> str:
   lines = [_fill(_run(result)), _fill(f'Data: {result["data"]}.')]
   for who, epsilon, assumes in _analytic(result):
     lines.append(_fill(f'Analytic ε = {epsilon} for {who}: {assumes}.'))
+  if result['amplification']:
+    lines.append(_fill(f'Amplified by sampling: {result["amplification"]}.'))
   lines += _groups(result['estimates'])
   lines.append('')
   lines += [_fill(said, bullet='- ') for said in words.sentences(result)]

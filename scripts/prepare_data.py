@@ -99,7 +99,9 @@ def _as_tfds(argv: list[str]) -> pathlib.Path:
   if len(argv) != 2:
     raise app.UsageError('--tfds takes a source on the disk.')
   with formats.opened(argv[1]) as source:
-    return tfds.prepared(getattr(tfds, str(_TFDS.value)), source, str(_OUT.value))
+    return tfds.prepared(
+      getattr(tfds, str(_TFDS.value)), source, str(_OUT.value)
+    )
 
 
 if __name__ == '__main__':

@@ -34,6 +34,7 @@ ORDER = [
   ['checkpoint', 'metrics', 'estimates', 'score_files', 'coverage'],
   ['leakage', 'run_files'],
   ['workloads'],
+  ['participation'],
   ['build', 'experiment'],
   [
     'words',

@@ -142,7 +142,7 @@ def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   this = build.build(config)
   shapes = {
     cohort.gather(
-      this.train, this.clients(t), this.plan, seed=config.seed, round=t
+      this.train, this.who.clients(t), this.plan, seed=config.seed, round=t
     ).mask.shape
     for t in range(config.rounds)
   }

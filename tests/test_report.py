@@ -95,6 +95,7 @@ def _result(**changes):
     ],
     'accuracy': 0.93,
     'baseline_accuracy': 0.1,
+    'amplification': None,
     'waited_share': 0.01,
     'loss': 0.31,
     'seconds_per_round': 0.2,

@@ -1,0 +1,183 @@
+"""Participation: what a config asks for is who takes part."""
+
+import numpy as np
+import pytest
+
+from epe_jax import (
+  accounting,
+  experiment,
+  participation,
+  report,
+  results,
+  schedules,
+)
+from epe_jax.data import federated
+from tests.test_experiment import load_config
+
+N = 50
+DATA = federated.from_arrays(
+  {'x': np.arange(N)}, np.array([f'c{i:02}' for i in range(N)])
+)
+
+
+def _config(**changes):
+  return load_config(
+    'digits', rounds=20, clients_per_round=10, evaluate_every=20, **changes
+  )
+
+
+def _planned(**changes):
+  return participation.plan(_config(**changes), DATA)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'same'),
+  [
+    ({}, lambda: schedules.shuffled_epochs),
+    ({'participation.kind': 'fixed_size'}, lambda: schedules.fixed_size),
+  ],
+)
+def test_clients_follow_the_schedule_that_is_named(changes, same):
+  found = _planned(**changes)
+  expected = same()(0, num_clients=N, clients_per_round=10)
+  for t in range(20):
+    np.testing.assert_array_equal(found.clients(t), expected(t))
+  assert found.slots == 10
+  counts = schedules.participations(expected, rounds=20, num_clients=N)
+  assert found.most == counts.max()
+
+
+def test_one_order_repeats_itself_and_shuffled_epochs_do_not():
+  for kind, repeats in (('one_order', True), ('shuffled', False)):
+    clients = _planned(**{'participation.kind': kind}).clients
+    assert np.array_equal(clients(0), clients(5)) == repeats
+
+
+def test_poisson_rounds_have_room_for_the_largest():
+  found = _planned(**{'participation.kind': 'poisson'})
+  sizes = [len(found.clients(t)) for t in range(20)]
+  assert len(set(sizes)) > 1
+  assert found.slots == max(sizes)
+  # m is of the design and not of the draw: it must not depend on who came.
+  assert found.expected == 10 + found.canaries.sum() / 20
+
+
+def test_limits_hold():
+  found = _planned(
+    **{
+      'participation.kind': 'limited',
+      'participation.separation': 3,
+      'participation.most': 5,
+    }
+  )
+  assert found.most <= 5
+  for t in range(18):
+    assert not set(found.clients(t)) & set(found.clients(t + 2))
+
+
+def test_a_log_is_followed(tmp_path):
+  path = tmp_path / 'log.csv'
+  lines = [
+    f'{t},c{(t + i) % N:02}' for t in range(20) for i in range(1 + t % 3)
+  ]
+  path.write_text('\n'.join(['round,client_id', *lines]))
+  changes = {'participation.kind': 'log', 'participation.log': str(path)}
+  found = _planned(**changes)
+  assert [len(found.clients(t)) for t in range(20)] == [
+    1 + t % 3 for t in range(20)
+  ]
+  assert found.slots == 3
+  assert found.expected == pytest.approx(39 / 20 + 20 / 20)
+  with pytest.raises(ValueError, match=r'rounds=21, but .*log\.csv has 20'):
+    participation.plan(
+      load_config('digits', rounds=21, clients_per_round=10, **changes), DATA
+    )
+  with pytest.raises(ValueError, match="not with 'as_clients'"):
+    _planned(**changes, **{'canaries.schedule': 'as_clients'})
+
+
+def test_canaries_as_clients_share_the_seats_of_a_round():
+  found = _planned(**{'canaries.schedule': 'as_clients'})
+  in_round = found.canaries.sum(axis=1)
+  for t in range(20):
+    assert in_round[t] + len(found.clients(t)) == 10
+  assert found.expected == 10
+  # 70 clients and canaries in rounds of 10: each once in 7 rounds.
+  assert found.canaries[:14, :20].sum(axis=0).tolist() == [2] * 20
+
+
+def test_replaced_clients_are_gone_and_canaries_have_their_rounds():
+  found = _planned(**{'canaries.schedule': 'replace'})
+  for t in range(20):
+    assert found.canaries[t].sum() + len(found.clients(t)) == 10
+  seen = {i for t in range(20) for i in found.clients(t).tolist()}
+  assert len(seen) == N - 20
+  assert found.expected == 10
+
+
+def test_any_matrix_will_do(tmp_path):
+  matrix = np.random.default_rng(0).random((20, 20)) < 0.2
+  np.save(tmp_path / 'm.npy', matrix)
+  changes = {
+    'canaries.schedule': 'matrix',
+    'canaries.matrix': str(tmp_path / 'm.npy'),
+  }
+  found = _planned(**changes)
+  np.testing.assert_array_equal(found.canaries[:, :20], matrix)
+  assert not found.canaries[:, 20:].any()
+  with pytest.raises(ValueError, match=r'observed=5, but .* 20 columns'):
+    _planned(**changes, **{'canaries.observed': 5})
+  np.save(tmp_path / 'm.npy', np.zeros((20, 20), bool))
+  with pytest.raises(ValueError, match='0 canaries take part in 20 rounds'):
+    _planned(**changes)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'participation.kind': 'random'}, "participation.kind='random'; give one"),
+    ({'canaries.schedule': 'often'}, "canaries.schedule='often'; give one of"),
+    ({'participation.kind': 'log'}, r'participation\.log=None'),
+    ({'canaries.schedule': 'matrix'}, r'canaries\.matrix=None'),
+    (
+      {'canaries.schedule': 'replace', 'canaries.observed': 51},
+      'num=51 canaries cannot replace 50',
+    ),
+  ],
+)
+def test_wrong_fields_are_refused(changes, message):
+  with pytest.raises(ValueError, match=message):
+    _planned(**changes)
+
+
+def test_amplification_is_known_for_poisson_and_said_to_be_unknown_elsewhere():
+  say = lambda kind: participation.amplification(
+    _config(**{'participation.kind': kind}), num_clients=N, delta=1e-3
+  )
+  amplified = accounting.poisson(0.2, delta=1e-3, probability=0.2, rounds=20)
+  assert f'ε = {amplified.epsilon:.4g}' in say('poisson')
+  assert 'not known' in say('fixed_size')
+  assert say('shuffled') is None
+
+
+def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
+  config = load_config(
+    'digits',
+    **{
+      'participation.kind': 'poisson',
+      'canaries.schedule': 'replace',
+      'canaries.observed': 40,
+    },
+  )
+  result = experiment.run(config, tmp_path / 'run')
+  assert 'Amplified by sampling: ε =' in report.table(result)
+  # Some of 40 clients who take part with chance 1/5 in 6 rounds never do.
+  assert 2 <= result['num_observed'] < 40
+  assert result['num_observed'] + result['num_unobserved'] == 60
+  scores = results.read_scores(tmp_path / 'run' / 'scores.npz')
+  root_d = np.sqrt(result['dim'])
+  # With the others removed sqrt(d) cos has mean 1 / z = 5 nearly, for canaries
+  # in their own rounds alone.
+  assert (scores.residual[scores.participation] * root_d).mean() > 3
+  null = scores.residual[~scores.participation] * root_d
+  assert abs(np.mean(null**2) - 1) < 5 * np.sqrt(2 / null.size)
