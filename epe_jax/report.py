@@ -268,6 +268,7 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
       (f'analytic ε of {who}', f'{epsilon}: {assumes}')
       for who, epsilon, assumes in _analytic(result)
     ),
+    ('amplification by sampling', result['amplification'] or 'none counted'),
     ('test accuracy', _percent(result['accuracy'])),
     (
       'accuracy of the commonest answer',
