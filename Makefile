@@ -26,9 +26,9 @@ lint: $(VENV)/installed-dev
 types: $(VENV)/installed-dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# The figures of the README, from files in TensorFlow Federated's format; about
-# two hours on 2 cores. The short runs of the 62-class and the next-word task have
-# fewer clients in a round because their stand-in data have few users.
+# The figures of the README, from files in TensorFlow Federated's format. The runs
+# of the 62-class and the next-word task have fewer clients in a round because
+# their stand-in data have few users.
 EMNIST ?= data/emnist_all.sqlite
 STACKOVERFLOW ?= data/stackoverflow.sqlite
 WORD_COUNT ?= data/stackoverflow.word_count
