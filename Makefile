@@ -26,9 +26,9 @@ lint: $(VENV)/installed-dev
 types: $(VENV)/installed-dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# The figures of the README, from files in TensorFlow Federated's format. The runs
-# of the 62-class and the next-word task have fewer clients in a round because
-# their stand-in data have few users.
+# The figures of the README, from files in TensorFlow Federated's format. The run
+# of the next-word task has fewer clients in a round because its stand-in data
+# have few users.
 EMNIST ?= data/emnist_all.sqlite
 STACKOVERFLOW ?= data/stackoverflow.sqlite
 WORD_COUNT ?= data/stackoverflow.word_count
@@ -36,11 +36,8 @@ TRAIN := $(BIN)/python scripts/train.py
 docs: $(VENV)/installed-dev
 	$(TRAIN) --config=configs/digits.py --workdir=runs/digits
 	$(TRAIN) --config=configs/emnist.py --config.data.path=$(EMNIST) \
-	  --config.data.only_digits=True --config.rounds=60 \
+	  --config.data.only_digits=True --config.rounds=40 \
 	  --config.evaluate_every=10 --workdir=runs/emnist
-	$(TRAIN) --config=configs/emnist.py --config.data.path=$(EMNIST) \
-	  --config.clients_per_round=50 --config.rounds=150 \
-	  --config.evaluate_every=10 --workdir=runs/emnist62
 	$(TRAIN) --config=configs/stackoverflow.py \
 	  --config.data.path=$(STACKOVERFLOW) --config.data.word_count=$(WORD_COUNT) \
 	  --config.clients_per_round=60 --config.noise_multiplier=0.0496 \
@@ -49,7 +46,7 @@ docs: $(VENV)/installed-dev
 	$(BIN)/python scripts/gaussian.py --seed=0 --out=runs/gaussian.json
 	$(BIN)/python scripts/docs.py --gaussian=runs/gaussian.json \
 	  --run=digits=runs/digits --run=emnist=runs/emnist \
-	  --run=emnist62=runs/emnist62 --run=stackoverflow=runs/stackoverflow
+	  --run=stackoverflow=runs/stackoverflow
 
 clean:
 	rm -rf $(VENV) build *.egg-info
