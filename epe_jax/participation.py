@@ -70,14 +70,17 @@ def plan(config: Config, data: federated.FederatedData) -> Participation:
       f'{observed} canaries take part in {rounds} rounds, and the spread of '
       'scores takes two. Give more of canaries.observed, or more rounds.'
     )
-  sizes = [len(clients(t)) for t in range(rounds)]
-  counts = schedules.participations(clients, rounds=rounds, num_clients=n)
+  cohorts = [clients(t) for t in range(rounds)]
+  sizes = [len(cohort) for cohort in cohorts]
+  counts = schedules.participations(
+    cohorts.__getitem__, rounds=rounds, num_clients=n
+  )
   # Where canaries come on top, they are expected on top; else among the rest.
   mean = config.clients_per_round
   if how in ('once_per_period', 'matrix'):
     mean += canaries.sum() / rounds
   return Participation(
-    clients=clients,
+    clients=cohorts.__getitem__,
     canaries=canaries,
     expected=np.mean(sizes) + canaries.sum() / rounds
     if kind == 'log'
