@@ -27,7 +27,8 @@ from typing import Any
 from absl import app, flags
 import numpy as np
 
-from epe_jax.data import drafts, store
+from epe_jax import results
+from epe_jax.data import store
 
 _SENTENCES = flags.DEFINE_integer(
   'sentences', 10_000_000, 'How many to import.'
@@ -80,9 +81,7 @@ def main(argv: list[str]) -> None:
       'machine': _machine(),
       'date': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
     }
-  drafts.write_atomically(
-    pathlib.Path(_OUT.value), json.dumps(result, indent=2) + '\n'
-  )
+  results.write_json(_OUT.value, result)
   print(json.dumps(result, indent=2))
 
 

@@ -22,8 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from epe_jax import clipping, fedavg
-from epe_jax.data import drafts
+from epe_jax import clipping, fedavg, results
 from epe_jax.tasks import stackoverflow
 from epe_jax.types import Task, Weighted
 
@@ -149,7 +148,7 @@ def main(argv: list[str]) -> None:
   }
   path = pathlib.Path(_OUT.value)
   path.parent.mkdir(parents=True, exist_ok=True)
-  drafts.write_atomically(path, json.dumps(result, indent=2) + '\n')
+  results.write_json(path, result)
   print(json.dumps(result, indent=2))
 
 
