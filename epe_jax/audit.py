@@ -165,15 +165,26 @@ def all_iterates(
     )
 
   def score(trace: Trace) -> Trace:
-    new = cosines(canaries, trace.buffer)
     start = (trace.round - 1) // buffer * buffer
-    live = start + jnp.arange(buffer) < trace.round
-    top = jnp.max(jnp.where(live[:, None], new, -1), axis=1)
+    live = (start + jnp.arange(buffer) < trace.round)[:, None]
+    new = cosines(canaries, trace.buffer)
+    top = jnp.max(jnp.where(live, new, -1), axis=1)
     return trace._replace(
-      buffer=jnp.zeros_like(trace.buffer),
-      cosines=jax.lax.dynamic_update_slice(trace.cosines, new, (0, start, 0)),
+      cosines=jax.lax.dynamic_update_slice(
+        trace.cosines, jnp.where(live, new, 0), (0, start, 0)
+      ),
       maximum=jnp.maximum(trace.maximum, top),
     )
+
+  def scored_if(due: Array, trace: Trace) -> Trace:
+    # The buffer is not among what the branches return: it would be copied.
+    looked = jax.lax.cond(
+      due,
+      lambda trace: score(trace)[2:],
+      lambda trace: trace[2:],
+      trace,
+    )
+    return Trace(trace.round, trace.buffer, *looked)
 
   def update(trace: Trace, seen: Seen) -> Trace:
     vectors = jnp.stack([VIEWS[name](seen) for name in sees])
@@ -181,12 +192,10 @@ def all_iterates(
       buffer=trace.buffer.at[:, trace.round % buffer].set(vectors),
       round=trace.round + 1,
     )
-    full = trace.round % buffer == 0
-    return jax.lax.cond(full, score, lambda trace: trace, trace)
+    return scored_if(trace.round % buffer == 0, trace)
 
   def scores(trace: Trace, params: Params) -> Float[Array, 'v T k']:
-    pending = trace.round % buffer != 0
-    trace = jax.lax.cond(pending, score, lambda trace: trace, trace)
+    trace = scored_if(trace.round % buffer != 0, trace)
     return trace.cosines[:, :rounds]
 
   return Observer(init, update, scores)
