@@ -18,6 +18,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # Dirichlet label skew: small is skewed, large is even.
       concentration=1.0,
     ),
+    # Filters of the first convolution; the layers behind it grow with it.
+    model=dict(width=32),
     rounds=6 if smoke else 100,
     clients_per_round=40,
     # Which clients take part in which round.
@@ -40,7 +42,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # A client with more trains on as many, drawn anew each round; None: all.
       max_examples=config_dict.placeholder(int),
     ),
-    server=dict(learning_rate=1.0, momentum=0.9),
+    # 'sgd', or 'adam' with momentum 0.
+    server=dict(optimizer='sgd', learning_rate=1.0, momentum=0.9),
     clipping=dict(
       kind='adaptive',
       initial=0.1,

@@ -37,6 +37,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # Folder of the imported columns; None: epe_jax in the user's cache.
       cache=config_dict.placeholder(str),
     ),
+    # Filters of the first convolution; the layers behind it grow with it.
+    model=dict(width=32),
     rounds=2 if smoke else 500,
     clients_per_round={'full': 101, '5x34': 34, 'smoke': 4}[mode],
     # Which clients take part in which round.
@@ -59,7 +61,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # A client with more trains on as many, drawn anew each round; None: all.
       max_examples=config_dict.placeholder(int),
     ),
-    server=dict(learning_rate=1.0, momentum=0.9),
+    # 'sgd', or 'adam' with momentum 0.
+    server=dict(optimizer='sgd', learning_rate=1.0, momentum=0.9),
     clipping=dict(
       kind='adaptive',
       initial=0.1,

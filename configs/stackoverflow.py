@@ -43,6 +43,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # Folder of the imported columns; None: epe_jax in the user's cache.
       cache=config_dict.placeholder(str),
     ),
+    model=dict(embedding_size=96, hidden_size=670),
     rounds=2 if smoke else 2048,
     clients_per_round=4 if smoke else 167,
     # Which clients take part in which round.
@@ -65,7 +66,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # A client with more trains on as many, drawn anew each round; None: all.
       max_examples=32 if smoke else 256,
     ),
-    server=dict(learning_rate=0.56, momentum=0.0),
+    # 'sgd', or 'adam' with momentum 0.
+    server=dict(optimizer='sgd', learning_rate=0.56, momentum=0.0),
     clipping=dict(
       kind='adaptive',
       initial=0.1,

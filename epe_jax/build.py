@@ -70,9 +70,7 @@ def build(config: Config) -> Run:
   algorithm = fedavg.dp_fedavg(
     task,
     client_opt=optax.sgd(config.client.learning_rate),
-    server_opt=optax.sgd(
-      config.server.learning_rate, momentum=config.server.momentum or None
-    ),
+    server_opt=_server(config),
     clipping=_clipping(config, who.expected),
     noise_multiplier=config.noise_multiplier,
     expected_clients=who.expected,
@@ -98,6 +96,20 @@ def build(config: Config) -> Run:
     ),
     dim=dim,
     delta=float(train.num_clients) ** -1.1 if delta is None else delta,
+  )
+
+
+def _server(config: Config) -> optax.GradientTransformation:
+  s = config.server
+  if s.optimizer == 'sgd':
+    return optax.sgd(s.learning_rate, momentum=s.momentum or None)
+  if s.optimizer == 'adam' and not s.momentum:
+    # beta_1, beta_2 and tau of Reddi et al. 2020, "Adaptive Federated
+    # Optimization", appendix D.
+    return optax.adam(s.learning_rate, b1=0.9, b2=0.99, eps=1e-3)
+  raise ValueError(
+    f'server.optimizer={s.optimizer!r} with server.momentum={s.momentum}; give '
+    "'sgd', or 'adam' with momentum 0, because it has its own."
   )
 
 

@@ -61,7 +61,7 @@ def _digits(config: Config) -> Workload:
   )
   test = _sampled(config, test)
   return Workload(
-    digits_task.task(), train, test, source, _commonest(train, test)
+    digits_task.task(config.model.width), train, test, source, _commonest(train, test)
   )
 
 
@@ -84,7 +84,9 @@ def _emnist(config: Config) -> Workload:
   )
   test = _sampled(config, test)
   return Workload(
-    emnist_task.task(10 if asked.only_digits else 62),
+    emnist_task.task(
+      10 if asked.only_digits else 62, width=config.model.width
+    ),
     train,
     test,
     f'{_name(origin)}, {kind} split, {train.num_clients:,} clients',
@@ -118,7 +120,11 @@ def _stackoverflow(config: Config) -> Workload:
   targets = test.columns['words']
   counted = (targets > 0) & (targets <= len(words))
   return Workload(
-    stackoverflow_task.task(len(words)),
+    stackoverflow_task.task(
+      len(words),
+      embedding_size=config.model.embedding_size,
+      hidden_size=config.model.hidden_size,
+    ),
     train,
     test,
     f'{_name(origin)}, {train.num_clients:,} train users, accuracy on the split '

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> None:
   workdir = str(_WORKDIR.value)
   try:
     result = experiment.run(_CONFIG.value, workdir)
-  except (ValueError, FileNotFoundError) as error:
+  except (ValueError, FileNotFoundError, FloatingPointError) as error:
     raise SystemExit(f'error: {error}') from error
   print(report.table(result))
   print(f'\nReport, figures and files: {report.write(workdir)}')

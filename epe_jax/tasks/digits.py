@@ -8,7 +8,13 @@ from epe_jax.types import Array, Task
 
 
 class Cnn(nn.Module):
-  """Conv 32, conv 64, dense 128, dense 10."""
+  """Conv 32, conv 64, dense 128, dense 10; all but the last grow with width.
+
+  Attributes:
+    width: filters of the first convolution.
+  """
+
+  width: int = 32
 
   @nn.compact
   def __call__(
@@ -16,13 +22,20 @@ class Cnn(nn.Module):
   ) -> Float[Array, 'b 10']:
     del train  # No dropout: two dozen rounds are too few for it to pay.
     x = pixels[..., None]
-    x = nn.relu(layers.Conv3x3(32)(x))
-    x = nn.relu(layers.Conv3x3(64)(x))
+    x = nn.relu(layers.Conv3x3(self.width)(x))
+    x = nn.relu(layers.Conv3x3(2 * self.width)(x))
     x = x.reshape(x.shape[0], -1)
-    x = nn.relu(nn.Dense(128)(x))
+    x = nn.relu(nn.Dense(4 * self.width)(x))
     return nn.Dense(10)(x)
 
 
-def task() -> Task:
-  """Ten classes of 8 x 8 images with pixels in [0, 1]."""
-  return images.classifier(Cnn(), (8, 8))
+def task(width: int = 32) -> Task:
+  """Ten classes of 8 x 8 images with pixels in [0, 1].
+
+  Args:
+    width: filters of the first convolution, >= 1.
+
+  Raises:
+    ValueError: width is out of range.
+  """
+  return images.classifier(Cnn(layers.checked_width(width)), (8, 8))

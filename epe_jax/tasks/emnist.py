@@ -10,27 +10,41 @@ from epe_jax.types import Array, Task
 class Cnn(nn.Module):
   """Conv 32, conv 64, pool, dropout, dense 128, dropout, dense classes.
 
+  Attributes:
+    num_classes: classes.
+    width: filters of the first convolution; what follows grows with it.
+
   Source: Reddi et al. 2020, "Adaptive Federated Optimization", table 4; used by
   One-shot Empirical Privacy Estimation, section 5.2.1.
   """
 
   num_classes: int
+  width: int = 32
 
   @nn.compact
   def __call__(
     self, pixels: Float[Array, 'b 28 28'], train: bool
   ) -> Float[Array, 'b classes']:
     x = pixels[..., None]
-    x = nn.relu(layers.Conv3x3(32)(x))
-    x = nn.relu(layers.Conv3x3(64)(x))
+    x = nn.relu(layers.Conv3x3(self.width)(x))
+    x = nn.relu(layers.Conv3x3(2 * self.width)(x))
     x = layers.max_pool2x2(x)
     x = nn.Dropout(0.25, deterministic=not train)(x)
     x = x.reshape(x.shape[0], -1)
-    x = nn.relu(nn.Dense(128)(x))
+    x = nn.relu(nn.Dense(4 * self.width)(x))
     x = nn.Dropout(0.5, deterministic=not train)(x)
     return nn.Dense(self.num_classes)(x)
 
 
-def task(num_classes: int = 62) -> Task:
-  """Character recognition: 62 classes, or 10 for the digits-only split."""
-  return images.classifier(Cnn(num_classes), (28, 28))
+def task(num_classes: int = 62, *, width: int = 32) -> Task:
+  """Character recognition.
+
+  Args:
+    num_classes: 62, or 10 for the digits-only split.
+    width: filters of the first convolution, >= 1; the paper's model has 32.
+
+  Raises:
+    ValueError: width is out of range.
+  """
+  cnn = Cnn(num_classes, layers.checked_width(width))
+  return images.classifier(cnn, (28, 28))

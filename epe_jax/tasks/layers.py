@@ -60,3 +60,10 @@ def max_pool2x2(
     first_max(x[:, ::2, ::2], x[:, ::2, 1::2]),
     first_max(x[:, 1::2, ::2], x[:, 1::2, 1::2]),
   )
+
+
+def checked_width(width: int) -> int:
+  """A number of filters, or a ValueError."""
+  if width < 1:
+    raise ValueError(f'model.width={width} filters; give 1 or more.')
+  return width

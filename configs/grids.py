@@ -1,0 +1,64 @@
+"""What to vary: the axes of scripts/sweep.py, by name.
+
+  python scripts/sweep.py --config=configs/emnist.py \
+    --config.data.path=emnist_all.sqlite --grid=configs/grids.py:repetitions \
+    --workdir=runs/repetitions
+
+An axis is a field and its values, or several fields that change together.
+"""
+
+from ml_collections import config_dict
+
+_NOISE = ('noise_multiplier', (0.0, 0.0487, 0.0958, 0.2207))
+
+_AXES = {
+  # One-shot Empirical Privacy Estimation, section 5.2: how often a canary
+  # takes part, at each noise level.
+  'repetitions': (_NOISE, ('canaries.repetitions', (1, 2, 4, 8))),
+  'noise': (_NOISE,),
+  # How many canaries it takes: the scatter of estimates and their floors.
+  'num_canaries': (
+    (
+      ('canaries.observed', 'canaries.unobserved'),
+      ((50, 50), (100, 100), (200, 200), (500, 500), (1000, 1000)),
+    ),
+  ),
+  # For the convolutional networks: d grows with the width.
+  'dimension': (('model.width', (4, 8, 16, 32, 64)),),
+  'server': (
+    (
+      ('server.optimizer', 'server.learning_rate', 'server.momentum'),
+      (('sgd', 1.0, 0.0), ('sgd', 1.0, 0.9), ('adam', 0.01, 0.0)),
+    ),
+  ),
+  'clipping': (
+    (
+      ('clipping.kind', 'clipping.initial'),
+      (('adaptive', 0.1), ('fixed', 0.1), ('fixed', 0.3), ('fixed', 1.0)),
+    ),
+  ),
+  'participation': (
+    (
+      ('participation.kind', 'canaries.schedule'),
+      (
+        ('shuffled', 'once_per_period'),
+        ('one_order', 'once_per_period'),
+        ('fixed_size', 'as_clients'),
+        ('poisson', 'as_clients'),
+        ('shuffled', 'replace'),
+      ),
+    ),
+  ),
+  # Accuracy with canaries and without.
+  'utility': (
+    _NOISE,
+    (('canaries.observed', 'canaries.unobserved'), ((0, 0), (1000, 1000))),
+  ),
+}
+
+
+def get_config(mode: str = 'repetitions') -> config_dict.ConfigDict:
+  """The axes of one question; the field of the last one changes fastest."""
+  if mode not in _AXES:
+    raise ValueError(f'grid {mode!r}; give one of {", ".join(_AXES)}.')
+  return config_dict.create(axes=_AXES[mode])

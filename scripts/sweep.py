@@ -1,0 +1,80 @@
+r"""Trains and audits every point of a grid, and sets them side by side.
+
+  python scripts/sweep.py --config=configs/digits.py \
+    --grid=configs/grids.py:repetitions --workdir=runs/repetitions
+
+Axes can be given on the command line too, also on top of a grid:
+
+  python scripts/sweep.py --config=configs/digits.py --workdir=runs/seeds \
+    --axis=noise_multiplier=0.1,0.2 --axis=seed=0,1,2
+
+What is finished is not trained again; what failed is reported, and tried again
+with --retry. In the workdir: an ordinary run in a folder for each point, what it
+said in a .log beside it, and sweep.md, sweep.tex and sweep.png of all.
+"""
+
+import ast
+import signal
+import sys
+from typing import Any
+
+from absl import app, flags
+from ml_collections import config_flags
+
+from epe_jax import sweep, sweep_report
+
+_CONFIG = config_flags.DEFINE_config_file(
+  'config', None, 'Config of all points; an axis overrides its fields.'
+)
+_GRID = config_flags.DEFINE_config_file(
+  'grid', None, 'Axes, as configs/grids.py:NAME.'
+)
+_AXIS = flags.DEFINE_multi_string(
+  'axis', [], 'FIELD=VALUE,VALUE,...: one more axis; the last changes fastest.'
+)
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the sweep.')
+_JOBS = flags.DEFINE_integer('jobs', 1, 'Points that run side by side.')
+_RETRY = flags.DEFINE_bool('retry', False, 'Try again what failed.')
+
+
+def _axis(text: str) -> sweep.Axis:
+  field, _, values = text.partition('=')
+  if not field or not values:
+    raise app.UsageError(f'--axis={text!r}; give FIELD=VALUE,VALUE,...')
+  return field, [_value(value) for value in values.split(',')]
+
+
+def _value(text: str) -> Any:
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    return text
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+  # A polite end reaches the points too.
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit('stopped'))
+  axes = [*(_GRID.value.axes if _GRID.value else ()), *map(_axis, _AXIS.value)]
+  if not axes:
+    raise app.UsageError('nothing varies; give --grid or --axis.')
+  try:
+    points = sweep.grid(_CONFIG.value, axes)
+    outcome = sweep.run(
+      points, _WORKDIR.value, jobs=_JOBS.value, retry=_RETRY.value
+    )
+  except ValueError as error:
+    raise SystemExit(f'error: {error}') from error
+  print(sweep_report.write(_WORKDIR.value, points, outcome))
+  print(f'\nTable, figure and runs: {_WORKDIR.value}')
+  if outcome.failed:
+    raise SystemExit(
+      f'{len(outcome.failed)} of {len(points)} points failed; --retry tries '
+      'them again.'
+    )
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required(['config', 'workdir'])
+  app.run(main)
