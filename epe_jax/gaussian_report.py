@@ -14,6 +14,9 @@ _STYLES = {
   'null': (style.BLUE, 'o', 0.98, 'std fixed at 1/√d'),
   'fitted': (style.VERMILLION, 's', 1.02, 'std fitted'),
 }
+READINGS = {name: label for name, (_, _, _, label) in _STYLES.items()}
+"""What the std of each reading is, in words."""
+
 _EXPLANATION = """\
 null   std of the canaries' cosines fixed at 1/√d, its value as d grows: the
        calibrated reading, which estimates the analytic ε.

@@ -61,7 +61,11 @@ def _digits(config: Config) -> Workload:
   )
   test = _sampled(config, test)
   return Workload(
-    digits_task.task(config.model.width), train, test, source, _commonest(train, test)
+    digits_task.task(config.model.width),
+    train,
+    test,
+    source,
+    _commonest(train, test),
   )
 
 
@@ -84,9 +88,7 @@ def _emnist(config: Config) -> Workload:
   )
   test = _sampled(config, test)
   return Workload(
-    emnist_task.task(
-      10 if asked.only_digits else 62, width=config.model.width
-    ),
+    emnist_task.task(10 if asked.only_digits else 62, width=config.model.width),
     train,
     test,
     f'{_name(origin)}, {kind} split, {train.num_clients:,} clients',

@@ -1,0 +1,120 @@
+"""At which sizes scripts/reproduce.py makes the paper's tables and figures.
+
+'paper' has the paper's sizes; 'small' takes less than half an hour for each item
+on two cores; 'smoke' shows within a minute or two that everything is in place.
+
+An experiment of runs names a config in configs/, what it sets of it, and the axes
+of its grid. Items that need the same runs share them.
+"""
+
+from typing import Any
+
+from ml_collections import config_dict
+
+# Of the paper; the analytic ε of StackOverflow's are 299, 99 and 29.
+_STACKOVERFLOW = (0.0, 0.0496, 0.0986, 0.2317)
+_EMNIST = (0.0, 0.0487, 0.0958, 0.2207)
+_EMNIST_5X34 = (0.0, 0.16, 0.18, 0.195, 0.25, 0.315)
+_ACCURACY = (0.0, 0.0644, 0.1023, 0.1836, 0.2344)
+
+_PAPERS = dict(observed=1000, unobserved=1000)
+_FEWER_ROUNDS = {
+  'paper': {},
+  # 34 clients in each of 48 rounds, of whom a canary takes the place in one to
+  # eight: 6 rounds for each of 8 periods, with room for 204 canaries.
+  'small': dict(
+    rounds=48,
+    clients_per_round=34,
+    canaries=dict(observed=200, unobserved=200),
+    audit=dict(buffer=24),
+    evaluate_every=48,
+    checkpoint_every=48,
+  ),
+  'smoke': dict(
+    rounds=4,
+    clients_per_round=4,
+    canaries=dict(observed=8, unobserved=12),
+    audit=dict(buffer=4),
+    evaluate_every=4,
+    checkpoint_every=4,
+  ),
+}
+
+_IMAGES = {
+  'paper': {},
+  'small': dict(
+    data=dict(only_digits=True),
+    client=dict(max_examples=16),
+    evaluate_examples=2000,
+  ),
+  'smoke': dict(
+    data=dict(num_clients=8, num_examples=200),
+    model=dict(width=2),
+    client=dict(max_examples=16),
+    evaluate_examples=50,
+  ),
+}
+
+_TEXT = {
+  'paper': {},
+  # A smaller LSTM and vocabulary, d = 0.5 million.
+  'small': dict(
+    data=dict(vocabulary_size=4000),
+    model=dict(embedding_size=48, hidden_size=128),
+    client=dict(max_examples=32),
+    evaluate_examples=2000,
+  ),
+  'smoke': dict(
+    data=dict(num_clients=8, max_sentences=8, vocabulary_size=100),
+    model=dict(embedding_size=4, hidden_size=6),
+    client=dict(max_examples=16),
+    evaluate_examples=50,
+  ),
+}
+
+
+def get_config(scale: str = 'small') -> config_dict.ConfigDict:
+  """The experiments at one scale."""
+  if scale not in _FEWER_ROUNDS:
+    raise ValueError(f'scale {scale!r}; give smoke, small or paper.')
+  smoke = scale == 'smoke'
+  repetitions = ('canaries.repetitions', (1, 2) if smoke else (1, 2, 4, 8))
+  some = _FEWER_ROUNDS[scale].get('canaries', _PAPERS)
+  utility = (
+    ('canaries.observed', 'canaries.unobserved'),
+    ((0, 0), (some['observed'], some['unobserved'])),
+  )
+
+  def grid(
+    config: str, sizes: dict[str, dict[str, Any]], *axes: Any
+  ) -> dict[str, Any]:
+    (name, levels), *others = axes
+    return dict(
+      config=config,
+      sets=[_FEWER_ROUNDS[scale], sizes[scale]],
+      axes=((name, levels[:2] if smoke else levels), *others),
+    )
+
+  noise = 'noise_multiplier'
+  return config_dict.create(
+    algorithm1=dict(
+      dim=10_000 if smoke else 1_000_000,
+      num_canaries=100 if smoke else 1000,
+      delta=1e-6,
+      simulations=5 if smoke else 50,
+    ),
+    d_sweep=dict(
+      dims=(10_000, 100_000)
+      if smoke
+      else (10_000, 100_000, 1_000_000, 10_000_000),
+      delta=1e-6,
+      simulations=5 if smoke else 50,
+    ),
+    stackoverflow=grid(
+      'stackoverflow', _TEXT, (noise, _STACKOVERFLOW), repetitions
+    ),
+    emnist=grid('emnist', _IMAGES, (noise, _EMNIST), repetitions),
+    emnist_5x34=grid('emnist:5x34', _IMAGES, (noise, _EMNIST_5X34)),
+    accuracy=grid('stackoverflow', _TEXT, (noise, _ACCURACY), utility),
+    emnist_accuracy=grid('emnist', _IMAGES, (noise, _EMNIST), utility),
+  )

@@ -1,0 +1,1 @@
+"""The tables and figures of One-shot Empirical Privacy Estimation, by name."""

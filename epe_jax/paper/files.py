@@ -1,0 +1,95 @@
+"""Files of an item: text, Markdown, LaTeX and pictures; and the page of all."""
+
+from collections.abc import Mapping
+import functools
+import os
+import pathlib
+from typing import Any
+
+from epe_jax import results, tables
+from epe_jax.paper import items, product
+
+_FORMATS = {'txt': tables.text, 'md': tables.markdown, 'tex': tables.latex}
+_PICTURES = ('png', 'pdf')
+
+_HEAD = """\
+# The paper's tables and figures
+
+Each of these is one command, and this page is built from what the commands left
+(`scripts/docs.py --results=FOLDER`). `--scale=paper` has the paper's sizes,
+`small` takes less than half an hour an item on two cores, and says below what it
+leaves out; `--list` names them all. Every ε is a point estimate unless it is
+called a bound: [reading the numbers](estimates.md)."""
+
+
+def write(
+  folder: str | os.PathLike,
+  name: str,
+  made: product.Product,
+  about: Mapping[str, Any],
+) -> list[str]:
+  """Writes item.json, table.txt, .md and .tex, and each figure as .png and .pdf.
+
+  Args:
+    folder: made if it is missing.
+    name: of the item.
+    made: its tables and figures.
+    about: scale, command and whatever else item.json is to hold.
+
+  Returns:
+    Names of the files, item.json last.
+  """
+  folder = pathlib.Path(folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  written = []
+
+  def put(file: str, fill: Any) -> None:
+    results.write_atomically(folder / file, fill)
+    written.append(file)
+
+  for suffix, form in _FORMATS.items():
+    text = '\n\n'.join(map(form, made.tables)) + '\n'
+    put(f'table.{suffix}', lambda f, text=text: f.write(text.encode()))
+  for figure_name, drawing in made.figures.items():
+    for suffix in _PICTURES:
+      save = functools.partial(drawing.savefig, format=suffix, dpi=150)
+      put(f'{figure_name}.{suffix}', save)
+  record = {
+    'name': name,
+    'title': items.ITEMS[name].title,
+    'source': items.ITEMS[name].source,
+    'figures': list(made.figures),
+    'tables': [table._asdict() for table in made.tables],
+    **about,
+  }
+  results.write_json(folder / 'item.json', record)
+  return [*written, 'item.json']
+
+
+def page(folder: str | os.PathLike, *, link: str) -> str:
+  """Markdown of all items in a folder, in the order of `items.ITEMS`.
+
+  Args:
+    folder: holds a folder for each item that was made.
+    link: the way from the page to it.
+  """
+  parts, missing = [_HEAD], []
+  for name, item in items.ITEMS.items():
+    path = pathlib.Path(folder) / name / 'item.json'
+    if not path.is_file():
+      missing.append(f'{item.title} (`{name}`)')
+      continue
+    record = results.read_json(path)
+    parts += [
+      f'## {record["title"]}',
+      f'{record["source"][0].upper()}{record["source"][1:]}. Scale: '
+      f'**{record["scale"]}**.',
+      f'```sh\n{record["command"]}\n```',
+      *(tables.markdown(tables.Table(**table)) for table in record['tables']),
+      *(
+        f'![{title}]({link}/{name}/{title}.png)' for title in record['figures']
+      ),
+    ]
+  if missing:
+    parts += ['## Not made yet', '\n'.join(f'- {line}' for line in missing)]
+  return '\n\n'.join(parts) + '\n'
