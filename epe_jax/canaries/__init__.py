@@ -1,0 +1,7 @@
+"""Canary sets: k unit vectors in R^d, held as the linear map C they form."""
+
+from epe_jax.canaries.given import from_matrix
+from epe_jax.canaries.types import Canaries
+from epe_jax.canaries.uniform import sphere
+
+__all__ = ['Canaries', 'from_matrix', 'sphere']
