@@ -3,5 +3,6 @@
 from epe_jax.canaries.given import from_matrix
 from epe_jax.canaries.types import Canaries
 from epe_jax.canaries.uniform import sphere
+from epe_jax.canaries.walsh import hadamard
 
-__all__ = ['Canaries', 'from_matrix', 'sphere']
+__all__ = ['Canaries', 'from_matrix', 'hadamard', 'sphere']

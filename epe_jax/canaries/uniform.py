@@ -11,7 +11,7 @@ from epe_jax.canaries.types import Canaries, check_sizes
 from epe_jax.types import Array, Key
 
 _PURPOSE = 1
-_WIDTH = 8192  # Pairs of coordinates that are made at once: 64 KB a canary.
+_WIDTH = 4096  # Pairs of coordinates that are made at once: 32 KB a canary.
 
 
 class _Split(NamedTuple):
@@ -23,7 +23,7 @@ class _Split(NamedTuple):
   dim: int
 
 
-def sphere(key: Key, num: int, dim: int, *, block: int = 16) -> Canaries:
+def sphere(key: Key, num: int, dim: int, *, block: int = 64) -> Canaries:
   """k independent uniform points of the unit sphere S^{d-1}.
 
   Canary j is N(0, I_d) scaled to norm 1; its coordinates i and i + d/2 come
@@ -59,12 +59,12 @@ def sphere(key: Key, num: int, dim: int, *, block: int = 16) -> Canaries:
       part = lambda x: jax.lax.dynamic_slice_in_dim(
         x, i * split.width, split.width, 1
       )
-      columns = jnp.concatenate([part(left), part(right)], 1).T
+      near = jnp.concatenate([part(left), part(right)], 1)
 
       def look(ids: Int[Array, ' b']):
         z = _pairs(root, split, i[None], ids)
         rows = jnp.concatenate([z.real, z.imag], 1)
-        return rows @ columns, _squares(split, i[None], z)
+        return (near @ rows.T).T, _squares(split, i[None], z)
 
       return look
 
