@@ -1,0 +1,89 @@
+"""Threefry-2x32: random words as a function of a key and a counter.
+
+A word can be had anywhere without those before it, so canaries are made piece
+by piece, in any order, on any device, and made again at the next look. XLA gets
+the rounds written out, as it can then do them, and what is done with the words,
+in one pass with no array in between. Both words of a pair are used.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, UInt32
+
+from epe_jax.types import Array, Key
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA  # Of the key schedule of Threefish, of 32 bits.
+
+
+class Root(NamedTuple):
+  """The two words that a generator is keyed by; traced or not."""
+
+  first: UInt32[Array, '']
+  second: UInt32[Array, '']
+
+
+def root(key: Key, purpose: int) -> Root:
+  """The generator of one purpose.
+
+  Args:
+    key: the canary key, of any implementation; may be traced.
+    purpose: a number of the family of canaries, so that two families that are
+      made from one key share no words.
+  """
+  bits = jax.random.bits(jax.random.fold_in(key, purpose), (2,), jnp.uint32)
+  return Root(bits[0], bits[1])
+
+
+def pair(
+  root: Root, low: UInt32[Array, '*a'], high: UInt32[Array, '*b']
+) -> tuple[UInt32[Array, '*c'], UInt32[Array, '*c']]:
+  """The two words of each counter (low, high), in 20 rounds.
+
+  Args:
+    root: the key.
+    low: first words of the counters.
+    high: second words of the counters; broadcasts against low.
+
+  Returns:
+    Two independent uniform words for each counter.
+
+  Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (2011).
+
+  >>> a, b = pair(Root(jnp.uint32(0), jnp.uint32(0)), *jnp.zeros(2, jnp.uint32))
+  >>> f'{a:x} {b:x}'  # The first known answer that the authors give.
+  '6b200159 99ba4efe'
+  """
+  keys = (
+    root.first,
+    root.second,
+    root.first ^ root.second ^ jnp.uint32(_PARITY),
+  )
+  a, b = low + keys[0], high + keys[1]
+  for i in range(5):
+    for bits in _ROTATIONS[i % 2]:
+      a = a + b
+      b = a ^ ((b << jnp.uint32(bits)) | (b >> jnp.uint32(32 - bits)))
+    a = a + keys[(i + 1) % 3]
+    b = b + keys[(i + 2) % 3] + jnp.uint32(i + 1)
+  return a, b
+
+
+def apart(
+  always: Bool[Array, ''], make: Callable[[], Any], like: jax.ShapeDtypeStruct
+) -> Any:
+  """What `make` returns, computed once and kept for all who use it.
+
+  XLA:CPU makes an array anew inside each computation that uses it if every
+  single operation is cheap, and so would do the rounds of Threefry twice or 32
+  times. It does not look into branches.
+
+  Args:
+    always: true, and traced: something that XLA does not know to be true.
+    make: what is to be computed.
+    like: its shape and dtype.
+  """
+  return jax.lax.cond(always, make, lambda: jnp.zeros(like.shape, like.dtype))

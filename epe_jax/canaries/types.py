@@ -1,0 +1,48 @@
+"""Canary sets: k unit vectors in R^d, held as the linear map C they form."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+
+from epe_jax.types import Array
+
+
+class Canaries(NamedTuple):
+  """k unit vectors in R^d, held as the linear map C they form.
+
+  Attributes:
+    num: k, the number of canaries, >= 1.
+    dim: d, the number of model parameters, >= 2.
+    project: v -> C v, for one vector [d] or a stack [..., d]; gives [..., k].
+      Canaries are made once for the whole stack.
+    superpose: (ids [m], weights [m]) -> sum_j weights_j c_{ids_j}, a [d].
+  """
+
+  num: int
+  dim: int
+  project: Callable[[Float[Array, '*r d']], Float[Array, '*r k']]
+  superpose: Callable[
+    [Int[Array, ' m'], Float[Array, ' m']], Float[Array, ' d']
+  ]
+
+
+def check_sizes(num: int, dim: int, block: int = 1) -> None:
+  """Refuses what is no set of canaries.
+
+  Args:
+    num: k, must be >= 1.
+    dim: d, must be >= 2.
+    block: canaries held at once, must be >= 1.
+
+  Raises:
+    ValueError: one of them is out of range.
+  """
+  if num < 1:
+    raise ValueError(f'num={num} canaries; give num >= 1.')
+  if dim < 2:
+    raise ValueError(
+      f'dim={dim}: a cosine needs d >= 2 parameters; audit a larger model.'
+    )
+  if block < 1:
+    raise ValueError(f'block={block} canaries at a time; give block >= 1.')

@@ -1,0 +1,171 @@
+"""Canaries that are rows of a Hadamard matrix, laid over d and signed at random.
+
+c_j = s ∘ (H_j, H_j, ..., H_j) / sqrt(d) with random signs s and row j of the
+Hadamard matrix of order B. All k inner products <c_j, x> are then one pass over
+x, which adds s ∘ x up into B numbers, and one Walsh-Hadamard transform of these.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Int
+import numpy as np
+
+from epe_jax.canaries import signs, threefry
+from epe_jax.canaries.types import Canaries, check_sizes
+from epe_jax.types import Array, Key
+
+_PURPOSE = 2
+_ORDER = 4096
+_LANES = _ORDER // 4
+_TILE = signs.PER_LANE * _LANES
+
+
+def hadamard(key: Key, num: int, dim: int) -> Canaries:
+  """Rows of a Hadamard matrix, folded: k cosines for a few passes over v.
+
+  Canary j has entries ±1/sqrt(d), so norm 1. B is 4096, or the largest power of
+  two <= d; canaries j with the same j // B are a group, with signs of its own.
+  Within a group <c_i, c_j> is 0 if B divides d, and else at most min(L, B - L)
+  / d in magnitude, L = d mod B; between groups it is N(0, 1/d), as on the
+  sphere. Memory is B floats a group, time one pass over v for each group.
+
+  For each pair of v and j, cos(c_j, v) has mean 0 and variance 1/d exactly. It
+  is normal if the mass of v lies on many coordinates: see
+  `effective_dimension`, and `hadamard2` for those v that are sparse.
+
+  Args:
+    key: the canary key; never the key of the privacy noise.
+    num: k >= 1.
+    dim: d >= 2.
+
+  Raises:
+    ValueError: num or dim is out of range.
+
+  >>> canaries = hadamard(jax.random.key(0), num=5, dim=4096)
+  >>> two = canaries.superpose(jnp.array([3, 4]), jnp.array([1.0, 2.0]))
+  >>> canaries.project(two).round(3).tolist()
+  [0.0, 0.0, 0.0, 1.0, 2.0]
+  """
+  check_sizes(num, dim)
+  root = threefry.root(key, _PURPOSE)
+  order = min(_ORDER, 1 << (dim.bit_length() - 1))
+  groups = -(-num // order)
+
+  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
+    flat = v.astype(jnp.float32).reshape(-1, dim)
+
+    def look(group: Int[Array, '']) -> Float[Array, 'r b']:
+      short = fold(root, group, flat).reshape(-1, _ORDER // order, order)
+      return transform(short.sum(1))
+
+    found = jax.lax.map(look, jnp.arange(groups)) / math.sqrt(dim)
+    found = jnp.moveaxis(found, 0, 1).reshape(-1, groups * order)[:, :num]
+    return found.reshape(*v.shape[:-1], num)
+
+  def superpose(
+    ids: Int[Array, ' m'], weights: Float[Array, ' m']
+  ) -> Float[Array, ' d']:
+    group, row = ids // order, ids % order
+    weights = weights.astype(jnp.float32) / math.sqrt(dim)
+    if ids.shape[0] < groups:  # Few ids: each on its own, in its group.
+      rows = jax.nn.one_hot(row, order) * weights[:, None]
+      which = group
+    else:
+      rows = jnp.zeros((groups, order)).at[group, row].add(weights)
+      which = jnp.arange(groups)
+
+    shorts = jnp.tile(transform(rows), _ORDER // order)
+    return unfold(root, which, shorts, dim)
+
+  return Canaries(num, dim, project, superpose)
+
+
+def transform(x: Float[Array, '*r b']) -> Float[Array, '*r b']:
+  """H x with the Hadamard matrix of order b = 2^n, not scaled.
+
+  H of order p q is the Kronecker product of those of orders p and q, so two
+  products with small matrices do what n rounds of butterflies do.
+  """
+  bits = x.shape[-1].bit_length() - 1
+  left, right = _matrix(bits // 2), _matrix(bits - bits // 2)
+  square = x.reshape(*x.shape[:-1], left.shape[0], right.shape[0])
+  # Their order is that of whole float32 numbers, on every device.
+  found = jnp.einsum(
+    'pa,...ab,bq->...pq', left, square, right, precision='highest'
+  )
+  return found.reshape(x.shape)
+
+
+def fold(
+  root: threefry.Root, stream: Int[Array, ''], x: Float[Array, 'r d']
+) -> Float[Array, 'r b=4096']:
+  """Sums of s_i x_i over all coordinates i with the same i mod 4096."""
+  whole = x.shape[1] // _TILE
+
+  def add(
+    total: Float[Array, 'r w=2 h=2 n'],
+    tile: Int[Array, ''],
+    x: Float[Array, 'r x'],
+    start: Int[Array, ''],
+  ) -> Float[Array, 'r w=2 h=2 n']:
+    words = signs.words(root, tile, stream[None], _LANES)[0]
+    rows = []
+    for i in range(signs.ROWS):
+      row = jax.lax.dynamic_slice_in_dim(x, start + i * _ORDER, _ORDER, 1)
+      rows.append(signs.flipped(row.reshape(total.shape), words, i))
+    # By halves: a sum that waits for the one before it is slower.
+    while len(rows) > 1:
+      rows = [a + b for a, b in zip(rows[::2], rows[1::2])]
+    return total + rows[0]
+
+  total = jnp.zeros((x.shape[0], 2, 2, _LANES), jnp.float32)
+  if whole:
+    total = jax.lax.fori_loop(
+      0, whole, lambda i, total: add(total, i, x, i * _TILE), total
+    )
+  rest = x[:, whole * _TILE :]
+  if rest.shape[1]:
+    rest = jnp.pad(rest, ((0, 0), (0, _TILE - rest.shape[1])))
+    total = add(total, jnp.int32(whole), rest, jnp.int32(0))
+  return total.reshape(-1, _ORDER)
+
+
+def unfold(
+  root: threefry.Root,
+  streams: Int[Array, ' g'],
+  shorts: Float[Array, 'g b=4096'],
+  dim: int,
+) -> Float[Array, ' d']:
+  """The sum of s ∘ (short, short, ...) over streams, the transpose of `fold`."""
+
+  def tile_of(tile: Int[Array, '']) -> Float[Array, ' t']:
+    def add(total: Float[Array, 'rows 2 2 n'], one: tuple[Array, Array]):
+      stream, short = one
+      words = signs.words(root, tile, stream[None], _LANES)
+      row = short.reshape(1, 2, 2, _LANES)
+      return total + signs.flipped(row, words, signs.ALL_ROWS), None
+
+    zero = jnp.zeros((signs.ROWS, 2, 2, _LANES), jnp.float32)
+    return jax.lax.scan(add, zero, (streams, shorts))[0].ravel()
+
+  def put(tile: Int[Array, ''], out: Float[Array, ' d']) -> Float[Array, ' d']:
+    start = tile * _TILE
+    return jax.lax.dynamic_update_slice_in_dim(out, tile_of(tile), start, 0)
+
+  out = jnp.zeros(dim, jnp.float32)
+  whole = dim // _TILE
+  if whole:
+    out = jax.lax.fori_loop(0, whole, put, out)
+  if dim % _TILE:
+    rest = tile_of(jnp.int32(whole))[: dim % _TILE]
+    out = out.at[whole * _TILE :].set(rest)
+  return out
+
+
+def _matrix(bits: int) -> Float[np.ndarray, 'b b']:
+  """The Hadamard matrix of order 2^bits in the order of Sylvester."""
+  i = np.arange(1 << bits)
+  shared = np.bitwise_count(i[:, None] & i)
+  return np.where(shared % 2, -1, 1).astype(np.float32)
