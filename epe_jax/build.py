@@ -137,7 +137,7 @@ def _check(config: Config) -> None:
     'chunk': (config.chunk, 1),
     'client.batch_size': (config.client.batch_size, 1),
     'client.epochs': (config.client.epochs, 1),
-    'canaries.observed': (config.canaries.observed, 2),
+    'canaries.observed': (config.canaries.observed, 0),
     'canaries.unobserved': (config.canaries.unobserved, 0),
     'canaries.repetitions': (config.canaries.repetitions, 1),
     'evaluate_every': (config.evaluate_every, 1),
@@ -151,15 +151,30 @@ def _check(config: Config) -> None:
   for name, (value, least) in (at_least | optional).items():
     if value is not None and value < least:
       raise ValueError(f'{name}={value}; give at least {least}.')
-  if config.canaries.unobserved == 1:
-    raise ValueError(
-      'canaries.unobserved=1 says nothing about the spread of their scores; '
-      'give 0, or at least 2.'
-    )
+  _check_groups(config)
   if config.audit.delta is not None and not 0 < config.audit.delta < 1:
     raise ValueError(
       f'audit.delta={config.audit.delta}; give a delta in (0, 1), or None for '
       '(number of clients)^-1.1.'
+    )
+
+
+def _check_groups(config: Config) -> None:
+  """A spread takes two canaries; none at all are a run without an audit."""
+  c = config.canaries
+  # By coin flips it is the coins that tell who is in which group.
+  if c.observed + c.unobserved == 0 or c.schedule == 'coin_flips':
+    return
+  if c.observed < 2:
+    raise ValueError(
+      f'canaries.observed={c.observed}; give at least 2, as the spread of '
+      'scores takes two. For a run without an audit give 0 of '
+      f'canaries.unobserved={c.unobserved} too.'
+    )
+  if c.unobserved == 1:
+    raise ValueError(
+      'canaries.unobserved=1 says nothing about the spread of their scores; '
+      'give 0, or at least 2.'
     )
 
 

@@ -146,6 +146,8 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
       expected if config.audit.sees == 'aggregate' else [], np.float32
     ),
     participation=this.who.canaries,
+    seats=this.who.seats,
+    design=this.who.design,
     sees=config.audit.sees,
     dim=this.dim,
     delta=this.delta,

@@ -33,8 +33,8 @@ _METHODS = {
   'epsilon_credible_split': 'credible, threshold from half',
   'gdp_clopper_pearson_band': 'under a band, if f is Gaussian',
   'gdp_credible_split': 'credible, half, if f is Gaussian',
-  'one_run': 'one run, fair coins',
-  'one_run_gdp': 'one run, fair coins, if f is Gaussian',
+  'one_run': 'from one run, by fair coins',
+  'one_run_gdp': 'the same, if f is Gaussian',
   'gaussian_lower_bound': 'if scores are Gaussian',
   'gaussian_lower_bound_rejected': 'Gaussian scores, which are refuted',
 }
@@ -142,6 +142,8 @@ def _existing(workdir: str | os.PathLike[str], name: str) -> pathlib.Path:
 def _run(result: Mapping[str, Any]) -> str:
   total = result['num_observed'] + result['num_unobserved']
   times = '' if result['repetitions'] == 1 else f' {_times(result)}'
+  if words.by_coins(result):
+    times += ' by fair coins'
   return (
     f'{result["task"]}: {result["rounds"]:,} rounds, d = {result["dim"]:,}, '
     f'{result["num_observed"]:,} of {total:,} canaries in{times}, '
@@ -252,6 +254,7 @@ def _markdown(result: Mapping[str, Any]) -> str:
 
 def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
   noise = f'{result["noise_multiplier"]:g} times the clip norm'
+  coins = ', each by a fair coin' if words.by_coins(result) else ''
   versions = [f'{name} {value}' for name, value in result['versions'].items()]
   return [
     ('data', result['data']),
@@ -259,7 +262,7 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ('parameters d', f'{result["dim"]:,}'),
     (
       'canaries that took part',
-      f'{result["num_observed"]:,}, {_times(result)}',
+      f'{result["num_observed"]:,}, {_times(result)}{coins}',
     ),
     ('canaries that did not', f'{result["num_unobserved"]:,}'),
     ('noise', f'{noise}, {result["noise"]}'),

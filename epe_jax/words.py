@@ -44,6 +44,11 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
   return said + _caveats(result)
 
 
+def by_coins(result: Mapping[str, Any]) -> bool:
+  """Whether each canary took part by a fair coin of its own."""
+  return any(row['method'] == 'one_run' for row in result['estimates'])
+
+
 def number(value: float | str) -> str:
   """A number for people: two decimals below 10, none from 1000 on.
 
@@ -193,6 +198,13 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
       'The paper calls its ε_lo a lower bound at 95 %. It is no bound: it takes '
       'the best of many thresholds and allows for the error of one, and so it can '
       'exceed the true ε in far more than 5 % of audits.'
+    )
+  if by_coins(result):
+    said.append(
+      'Each canary took part by a fair coin of its own. The bounds from one run '
+      'rest on these coins alone: neither the scores of canaries nor their law '
+      'matter. The one for a Gaussian f also takes the mechanism for Gaussian, '
+      'as that of this run is by design.'
     )
   for level in sorted({r['confidence'] for r in rows} - {None}):
     said.append(
