@@ -51,6 +51,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     ),
     noise_multiplier=0.2,
     divisor='expected',
+    # Without any, 0 and 0, the run is not audited.
     canaries=dict(
       observed=20 if smoke else 1000,
       unobserved=20 if smoke else 1000,

@@ -70,6 +70,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     ),
     noise_multiplier=0.16 if mode == '5x34' else 0.0958,
     divisor='expected',
+    # Without any, 0 and 0, the run is not audited.
     canaries=dict(
       observed=4 if smoke else 1000,
       unobserved=4 if smoke else 1000,

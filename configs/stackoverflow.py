@@ -76,6 +76,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     ),
     noise_multiplier=0.0986,
     divisor='expected',
+    # Without any, 0 and 0, the run is not audited.
     canaries=dict(
       observed=4 if smoke else 1000,
       unobserved=4 if smoke else 1000,

@@ -51,9 +51,54 @@ def build(config: Config) -> Run:
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
   who = participation.plan(config, train)
+  algorithm = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(config.client.learning_rate),
+    server_opt=optax.sgd(
+      config.server.learning_rate, momentum=config.server.momentum or None
+    ),
+    clipping=_clipping(config, who.expected),
+    noise_multiplier=config.noise_multiplier,
+    expected_clients=who.expected,
+    divisor=config.divisor,
+  )
+  algorithm, observers = _audited(config, algorithm, who, dim)
+  delta = config.audit.delta
+  return Run(
+    task=task,
+    train=train,
+    test=test,
+    source=source,
+    baseline=baseline,
+    params=params,
+    algorithm=algorithm,
+    observers=observers,
+    who=who,
+    plan=cohort.Plan(
+      batch_size=config.client.batch_size,
+      epochs=config.client.epochs,
+      max_examples=config.client.max_examples,
+      chunk=config.chunk,
+      slots=who.slots,
+    ),
+    dim=dim,
+    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
+  )
+
+
+def _audited(
+  config: Config,
+  algorithm: fedavg.Algorithm,
+  who: participation.Participation,
+  dim: int,
+) -> tuple[fedavg.Algorithm, dict[str, audit.Observer]]:
+  """The algorithm with its canaries and observers; none without canaries."""
+  num = who.canaries.shape[1]
+  if num == 0:
+    return audit.unaudited(algorithm), {}
   set_ = canaries.sphere(
     key(config, 'canary'),
-    who.canaries.shape[1],
+    num,
     dim,
     block=config.canaries.block,
   )
@@ -67,38 +112,7 @@ def build(config: Config) -> Run:
       buffer=config.audit.buffer,
     ),
   }
-  algorithm = fedavg.dp_fedavg(
-    task,
-    client_opt=optax.sgd(config.client.learning_rate),
-    server_opt=optax.sgd(
-      config.server.learning_rate, momentum=config.server.momentum or None
-    ),
-    clipping=_clipping(config, who.expected),
-    noise_multiplier=config.noise_multiplier,
-    expected_clients=who.expected,
-    divisor=config.divisor,
-  )
-  delta = config.audit.delta
-  return Run(
-    task=task,
-    train=train,
-    test=test,
-    source=source,
-    baseline=baseline,
-    params=params,
-    algorithm=audit.audited(algorithm, set_, who.canaries, observers),
-    observers=observers,
-    who=who,
-    plan=cohort.Plan(
-      batch_size=config.client.batch_size,
-      epochs=config.client.epochs,
-      max_examples=config.client.max_examples,
-      chunk=config.chunk,
-      slots=who.slots,
-    ),
-    dim=dim,
-    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
-  )
+  return audit.audited(algorithm, set_, who.canaries, observers), observers
 
 
 def _clipping(config: Config, expected: float) -> clipping.Clipping:

@@ -1,5 +1,6 @@
 """Who takes part when, as a config says, and what is known of it."""
 
+import math
 from typing import Literal, NamedTuple
 import zlib
 
@@ -104,7 +105,8 @@ def amplification(
       probability=config.clients_per_round / num_clients,
       rounds=config.rounds,
     )
-    return f'ε = {found.epsilon:.4g} for clients: {found.assumes}'
+    epsilon = '∞' if math.isinf(found.epsilon) else f'{found.epsilon:.4g}'
+    return f'ε = {epsilon} for clients: {found.assumes}'
   if kind in ('fixed_size', 'limited'):
     return (
       'not known: there is no tight analysis of a participation '
@@ -159,6 +161,8 @@ def _seats(
   Columns without a seat are of canaries that can only be unobserved.
   """
   c, rounds, n = config.canaries, config.rounds, data.num_clients
+  if c.observed + c.unobserved == 0:
+    return _clients(config, data, n), np.zeros((rounds, 0), bool)
   if c.schedule == 'as_clients':
     seats, clients = canary_schedules.as_clients(
       _clients(config, data, n + c.observed),
@@ -184,8 +188,14 @@ def _seats(
 def _check_groups(
   canaries: Bool[np.ndarray, 'T k'], *, rounds: int, coins: bool
 ) -> None:
-  """Both groups need a spread; where no coin is flipped one may be empty."""
+  """Raises a ValueError if canaries that take part have no spread of scores.
+
+  By coins, if those that do not have none either; without coins there may be a
+  null law that is known.
+  """
   k, observed = canaries.shape[1], int(canaries.any(axis=0).sum())
+  if k == 0:
+    return
   if coins and min(observed, k - observed) < 2:
     raise ValueError(
       f'{observed} of {k} canaries take part by their coins, and the spread of '

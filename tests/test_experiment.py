@@ -13,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import build, experiment, report, results
+from epe_jax import (
+  build,
+  comparison,
+  estimates,
+  experiment,
+  report,
+  results,
+  run_files,
+)
 from epe_jax.data import cohort, federated
 from epe_jax.epsilon import diagnostics
 from epe_jax.tasks import digits as digits_task
@@ -413,7 +421,17 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert result['analytic_epsilon'] == float('inf')
   stored = results.read_json(tmp_path / 'run' / 'result.json')
   assert stored['analytic_epsilon'] == 'Infinity'
-  assert '∞' in report.table(stored)
+  assert 'Analytic ε = ∞ for canaries and clients' in report.table(stored)
+  text = report.write(tmp_path / 'run').read_text()
+  assert '| analytic ε of canaries and clients | ∞: ' in text
+  assert 'the analytic ε is infinite' in text
+  assert '| ∞ |' in comparison.markdown({'one': stored})
+  scores = results.read_scores(tmp_path / 'run' / 'scores.npz')
+  rows = estimates.of_run(scores, more=estimates.MORE)
+  assert report.estimates_table(rows)
+  # Of published models too: the norms of rounds without noise are known.
+  shown = run_files.shown(tmp_path / 'run', scores, models=True)
+  assert report.estimates_table(estimates.of_run(shown))
 
 
 def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
