@@ -54,12 +54,14 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     ),
     noise_multiplier=0.2,
     divisor='expected',
+    # Without any, 0 and 0, the run is not audited.
     canaries=dict(
       observed=20 if smoke else 1000,
       unobserved=20 if smoke else 1000,
-      # 'once_per_period', in each of `repetitions` equal periods; 'as_clients',
-      # sampled as they are; to 'replace' that many of them; or by the 0/1
-      # 'matrix' of a file.
+      # 'once_per_period', in each of `repetitions` equal periods; by
+      # 'coin_flips', likewise, for those of all observed + unobserved whose own
+      # fair coin says so; 'as_clients', sampled as they are; to 'replace' that
+      # many of them; or by the 0/1 'matrix' of a file.
       schedule='once_per_period',
       repetitions=1,
       matrix=config_dict.placeholder(str),

@@ -271,6 +271,36 @@ def audited(
   return fedavg.Algorithm(init, step)
 
 
+def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
+  """The same algorithm with no canaries in it and nobody watching.
+
+  In the form that `audited` gives it, for a loop that need not know: training
+  is that of the algorithm by itself, bit for bit.
+
+  Args:
+    algorithm: as for `audited`.
+
+  Returns:
+    init(params), and step(state, cohort, training_key, noise_key).
+  """
+
+  def init(params: Params) -> AuditState:
+    return AuditState(algorithm.init(params), {})
+
+  def step(state: AuditState, cohort, training_key, noise_key):
+    leaves = jax.tree.leaves(state.algorithm.params)
+    nobody = fedavg.Injection(
+      direction=jnp.zeros(sum(leaf.size for leaf in leaves), jnp.float32),
+      count=jnp.zeros((), jnp.int32),
+    )
+    new, info = algorithm.step(
+      state.algorithm, cohort, nobody, training_key, noise_key
+    )
+    return AuditState(new, {}), info._replace(aggregate=None, known=None)
+
+  return fedavg.Algorithm(init, step)
+
+
 def _padded_rows(
   participation: Bool[np.ndarray, 'T k'],
 ) -> tuple[Int[np.ndarray, 'T m'], Float[np.ndarray, 'T m']]:

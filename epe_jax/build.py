@@ -51,9 +51,52 @@ def build(config: Config) -> Run:
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
   who = participation.plan(config, train)
+  algorithm = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(config.client.learning_rate),
+    server_opt=_server(config),
+    clipping=_clipping(config, who.expected),
+    noise_multiplier=config.noise_multiplier,
+    expected_clients=who.expected,
+    divisor=config.divisor,
+  )
+  algorithm, observers = _audited(config, algorithm, who, dim)
+  delta = config.audit.delta
+  return Run(
+    task=task,
+    train=train,
+    test=test,
+    source=source,
+    baseline=baseline,
+    params=params,
+    algorithm=algorithm,
+    observers=observers,
+    who=who,
+    plan=cohort.Plan(
+      batch_size=config.client.batch_size,
+      epochs=config.client.epochs,
+      max_examples=config.client.max_examples,
+      chunk=config.chunk,
+      slots=who.slots,
+    ),
+    dim=dim,
+    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
+  )
+
+
+def _audited(
+  config: Config,
+  algorithm: fedavg.Algorithm,
+  who: participation.Participation,
+  dim: int,
+) -> tuple[fedavg.Algorithm, dict[str, audit.Observer]]:
+  """The algorithm with its canaries and observers; none without canaries."""
+  num = who.canaries.shape[1]
+  if num == 0:
+    return audit.unaudited(algorithm), {}
   set_ = canaries.sphere(
     key(config, 'canary'),
-    who.canaries.shape[1],
+    num,
     dim,
     block=config.canaries.block,
   )
@@ -67,36 +110,7 @@ def build(config: Config) -> Run:
       buffer=config.audit.buffer,
     ),
   }
-  algorithm = fedavg.dp_fedavg(
-    task,
-    client_opt=optax.sgd(config.client.learning_rate),
-    server_opt=_server(config),
-    clipping=_clipping(config, who.expected),
-    noise_multiplier=config.noise_multiplier,
-    expected_clients=who.expected,
-    divisor=config.divisor,
-  )
-  delta = config.audit.delta
-  return Run(
-    task=task,
-    train=train,
-    test=test,
-    source=source,
-    baseline=baseline,
-    params=params,
-    algorithm=audit.audited(algorithm, set_, who.canaries, observers),
-    observers=observers,
-    who=who,
-    plan=cohort.Plan(
-      batch_size=config.client.batch_size,
-      epochs=config.client.epochs,
-      max_examples=config.client.max_examples,
-      chunk=config.chunk,
-      slots=who.slots,
-    ),
-    dim=dim,
-    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
-  )
+  return audit.audited(algorithm, set_, who.canaries, observers), observers
 
 
 def _server(config: Config) -> optax.GradientTransformation:
@@ -149,7 +163,7 @@ def _check(config: Config) -> None:
     'chunk': (config.chunk, 1),
     'client.batch_size': (config.client.batch_size, 1),
     'client.epochs': (config.client.epochs, 1),
-    'canaries.observed': (config.canaries.observed, 2),
+    'canaries.observed': (config.canaries.observed, 0),
     'canaries.unobserved': (config.canaries.unobserved, 0),
     'canaries.repetitions': (config.canaries.repetitions, 1),
     'evaluate_every': (config.evaluate_every, 1),
@@ -163,15 +177,30 @@ def _check(config: Config) -> None:
   for name, (value, least) in (at_least | optional).items():
     if value is not None and value < least:
       raise ValueError(f'{name}={value}; give at least {least}.')
-  if config.canaries.unobserved == 1:
-    raise ValueError(
-      'canaries.unobserved=1 says nothing about the spread of their scores; '
-      'give 0, or at least 2.'
-    )
+  _check_groups(config)
   if config.audit.delta is not None and not 0 < config.audit.delta < 1:
     raise ValueError(
       f'audit.delta={config.audit.delta}; give a delta in (0, 1), or None for '
       '(number of clients)^-1.1.'
+    )
+
+
+def _check_groups(config: Config) -> None:
+  """A spread takes two canaries; none at all are a run without an audit."""
+  c = config.canaries
+  # By coin flips it is the coins that tell who is in which group.
+  if c.observed + c.unobserved == 0 or c.schedule == 'coin_flips':
+    return
+  if c.observed < 2:
+    raise ValueError(
+      f'canaries.observed={c.observed}; give at least 2, as the spread of '
+      'scores takes two. For a run without an audit give 0 of '
+      f'canaries.unobserved={c.unobserved} too.'
+    )
+  if c.unobserved == 1:
+    raise ValueError(
+      'canaries.unobserved=1 says nothing about the spread of their scores; '
+      'give 0, or at least 2.'
     )
 
 

@@ -59,30 +59,30 @@ def once_per_period(
 
 
 def coin_flips(
-  rng: np.random.Generator, *, rounds: int, num: int
+  rng: np.random.Generator, seats: Bool[np.ndarray, 'rounds num']
 ) -> Bool[np.ndarray, 'rounds num']:
-  """Each canary takes part once if its own fair coin says so, or never.
+  """Each canary takes its seats if its own fair coin says so, or none.
 
   The bounds from one run ask for this design: given all the rest, whether a
-  canary is in is a coin flip.
+  canary is in is a coin flip. Seats are dealt before the coins are flipped, so
+  that a coin moves no other canary, and an attacker who knows all seats knows
+  nothing of any coin.
 
   Args:
     rng: canary randomness.
-    rounds: T >= 1.
-    num: number of canaries, >= 0; about half of them take part.
+    seats: a 0/1 matrix; row t holds the canaries with a seat in round t.
+
+  Returns:
+    The seats of about half of the canaries.
 
   Source: Steinke, Nasr and Jagielski 2023, Privacy Auditing with One (1)
   Training Run, Algorithm 1.
 
-  >>> m = coin_flips(np.random.default_rng(0), rounds=5, num=6)
-  >>> m.sum(axis=0).tolist()
-  [0, 1, 1, 1, 0, 0]
+  >>> rng = np.random.default_rng(5)
+  >>> coin_flips(rng, once_per_period(rng, rounds=5, num=6)).sum(axis=0)
+  array([1, 1, 1, 0, 0, 1])
   """
-  heads = rng.random(num) < 0.5
-  seats = once_per_period(rng, rounds=rounds, num=int(heads.sum()))
-  matrix = np.zeros((rounds, num), bool)
-  matrix[:, heads] = seats
-  return matrix
+  return seats & (rng.random(seats.shape[1]) < 0.5)
 
 
 def as_clients(

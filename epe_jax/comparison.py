@@ -17,7 +17,8 @@ def markdown(results: Mapping[str, Mapping[str, Any]]) -> str:
   """A table with a line for each run.
 
   ε are point estimates, without a guarantee; that of the final model has beside
-  it the 5 to 95 % range that the same estimator gives where nothing leaks.
+  it the 5 to 95 % range that the same estimator gives where nothing leaks. The
+  analytic ε is that of a canary, or without any that of a client.
 
   Args:
     results: name of a run -> what its result.json holds.
@@ -44,6 +45,10 @@ def _line(name: str, result: Mapping[str, Any]) -> list[str]:
   estimates = {
     column: _estimate(result, *which) for column, which in _ESTIMATES.items()
   }
+  analytic = words.number(words.analytic(result))
+  if not words.audited(result):
+    analytic += ' (clients)'
+    estimates = dict.fromkeys(estimates, 'not audited')
   return [
     name,
     f'{result["rounds"]:,} x {config["clients_per_round"]:,}',
@@ -51,7 +56,7 @@ def _line(name: str, result: Mapping[str, Any]) -> list[str]:
     f'{result["noise_multiplier"]:g}',
     f'{100 * result["accuracy"]:.1f} % '
     f'({100 * result["baseline_accuracy"]:.1f} %)',
-    words.number(result['analytic_epsilon']),
+    analytic,
     *estimates.values(),
   ]
 

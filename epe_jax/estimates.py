@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 import numpy as np
 
 from epe_jax import readings, results
@@ -42,6 +42,10 @@ _GAUSSIAN: tuple[Estimator, ...] = (
   _BAND,
   parametric.gaussian_lower_bound,
 )
+
+
+_COINS: tuple[Estimator, ...] = (one_run.one_run, one_run.one_run_gdp)
+"""Estimators that ask for canaries included by fair coins."""
 
 
 def _bound(multiplicity: strategies.Multiplicity) -> Estimator:
@@ -115,14 +119,15 @@ def ladder(recorded: results.Recorded) -> list[Reading]:
 
   The null law of a cosine is exact for the final model, and for own rounds if
   each canary took part once and the trace is of rounds. Elsewhere it is that of
-  the unobserved canaries, and without any the reading is left out. So is the
+  the unobserved canaries, and without two the reading is left out. So is the
   likelihood over rounds where a canary's own cosine is not known beforehand,
   and the final model where it is not shown. The floor of the maximum takes
-  rounds as independent.
+  rounds as independent. A canary whose coin said no is read in the seats it
+  would have had, and where there were no coins, in the rounds of another.
   """
-  once = np.count_nonzero(recorded.participation, axis=0).max() == 1
+  once = np.count_nonzero(recorded.seats, axis=0).max() == 1
   own = functools.partial(
-    readings.own_round, participation=readings.lent(recorded.participation)
+    readings.own_round, participation=readings.lent(recorded.seats)
   )
   dim, rounds = recorded.dim, len(recorded.trace)
   models = recorded.sees == 'models'
@@ -145,9 +150,9 @@ def ladder(recorded: results.Recorded) -> list[Reading]:
     found.insert(0, ('final model', look, recorded.final, dim))
   ladder = []
   for threat_model, statistic, values, known_dim in found:
-    if known_dim is None and recorded.observed.all():
+    if known_dim is None and np.count_nonzero(~recorded.observed) < 2:
       continue
-    scores = split(values, recorded.observed, known_dim)
+    scores = split(recorded, values, known_dim)
     estimators, null, calibrated = _GAUSSIAN, {'dim': known_dim}, True
     if statistic == 'likelihood over rounds':
       estimators, null, calibrated = _SHAPELESS, None, False
@@ -160,12 +165,11 @@ def ladder(recorded: results.Recorded) -> list[Reading]:
 
 
 def split(
-  values: Float[np.ndarray, ' k'],
-  observed: Bool[np.ndarray, ' k'],
-  dim: int | None,
+  recorded: results.Recorded, values: Float[np.ndarray, ' k'], dim: int | None
 ) -> Scores:
   """Values of all canaries as scores: of those that took part, and others."""
-  return Scores(values[observed], values[~observed], dim)
+  observed = recorded.observed
+  return Scores(values[observed], values[~observed], dim, recorded.design)
 
 
 def resampled(scores: Scores) -> bool:
@@ -196,17 +200,19 @@ def of_scores(
   scores: Scores, *, delta: float, more: Sequence[Estimator] = MORE
 ) -> list[dict[str, Any]]:
   """Every estimate of scores from any system, as rows like those of a run."""
-  if scores.design == 'coin_flip':
-    more = (*more, one_run.one_run, one_run.one_run_gdp)
   return of_reading(foreign(scores), delta=delta, more=more)
 
 
 def of_reading(
   reading: Reading, *, delta: float, more: Sequence[Estimator] = ()
 ) -> list[dict[str, Any]]:
-  """The estimates of one reading; point estimates beside their floor."""
+  """The estimates of one reading; point estimates beside their floor.
+
+  Where canaries flipped coins, the bounds from one run are among them.
+  """
   rows = []
-  for estimator in (*reading.estimators, *more):
+  coins = _COINS if reading.scores.design == 'coin_flip' else ()
+  for estimator in (*reading.estimators, *coins, *more):
     estimate = estimator(reading.scores, delta=delta)
     null = None
     if reading.null is not None and estimate.confidence is None:

@@ -1,6 +1,6 @@
 """One audited run, from a config to an ε."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import importlib.metadata
 import os
 import pathlib
@@ -19,6 +19,7 @@ import tqdm
 
 from epe_jax import (
   accounting,
+  audit,
   build,
   checkpoint,
   estimates,
@@ -39,7 +40,8 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
 
   A run that was killed continues from its newest checkpoint; a finished one is
   read back. In the workdir: config.json, metrics.jsonl, scores.npz and
-  result.json.
+  result.json. Without any canaries it is not audited: there is no scores.npz,
+  no estimate and no analytic ε of canaries, None.
 
   Args:
     config: every field set, as the files in configs/ give it.
@@ -60,15 +62,11 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
 
   # 1. Every error of config or data comes here, before the first round.
   this = build.build(config)
-  analytic, analytic_clients = (
-    accounting.releases(
-      config.noise_multiplier, delta=this.delta, participations=most
-    )
-    for most in (int(this.who.canaries.sum(axis=0).max()), this.who.most)
-  )
-  # The actual number of clients shows in what it divides.
-  public = '; clients of a round counted in public'
-  assumed_too = public if config.divisor == 'actual' else ''
+  took_part = this.who.canaries.sum(axis=0)
+  analytic_clients = _analytic(config, this, this.who.most)
+  analytic = None
+  if this.observers:
+    analytic = _analytic(config, this, int(took_part.max()))
 
   # 2. Write down what will be run.
   results.write_json(workdir / 'config.json', config.to_dict())
@@ -123,37 +121,16 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
       progress.update()
   saved.close()
 
-  # 5. Scores: all an estimator needs, without the model.
-  looked = {
-    name: np.asarray(
-      jax.jit(observer.scores)(state.observers[name], state.algorithm.params),
-      np.float32,
-    )
-    for name, observer in this.observers.items()
-  }
   history = metrics.read(log)
   every_round = [record for record in history if 'seconds' in record]
-  final, change = looked['final']
-  trace, residual = looked['trace']
-  expected = [record['canary_cosine'] for record in every_round]
-  recorded = results.Recorded(
-    final=final,
-    change=change,
-    trace=trace,
-    residual=residual,
-    # After the server optimizer it is not known what a canary is left with.
-    expected=np.array(
-      expected if config.audit.sees == 'aggregate' else [], np.float32
-    ),
-    participation=this.who.canaries,
-    sees=config.audit.sees,
-    dim=this.dim,
-    delta=this.delta,
-  )
-  results.write_scores(workdir / 'scores.npz', recorded)
+  rows = []
+  if this.observers:
+    # 5. Scores: all an estimator needs, without the model.
+    recorded = _recorded(config, this, state, every_round)
+    results.write_scores(workdir / 'scores.npz', recorded)
 
-  # 6. Estimates, each beside its floor.
-  rows = estimates.of_run(recorded)
+    # 6. Estimates, each beside its floor.
+    rows = estimates.of_run(recorded)
 
   # 7. The result.
   seconds = [record['seconds'] for record in every_round]
@@ -168,15 +145,15 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     'rounds': config.rounds,
     'dim': this.dim,
     'delta': this.delta,
-    'num_observed': int(recorded.observed.sum()),
-    'num_unobserved': int((~recorded.observed).sum()),
+    'num_observed': int(np.count_nonzero(took_part)),
+    'num_unobserved': int(np.count_nonzero(took_part == 0)),
     'repetitions': config.canaries.repetitions,
     'noise_multiplier': config.noise_multiplier,
     'noise': 'reproducible simulation' if config.simulation else 'fresh',
-    'analytic_epsilon': analytic.epsilon,
-    'analytic_assumes': analytic.assumes + assumed_too,
+    'analytic_epsilon': analytic and analytic.epsilon,
+    'analytic_assumes': analytic and analytic.assumes,
     'clients_analytic_epsilon': analytic_clients.epsilon,
-    'clients_analytic_assumes': analytic_clients.assumes + assumed_too,
+    'clients_analytic_assumes': analytic_clients.assumes,
     'amplification': participation.amplification(
       config, num_clients=this.train.num_clients, delta=this.delta
     ),
@@ -257,6 +234,55 @@ def versions() -> dict[str, str]:
     **{name: importlib.metadata.version(name) for name in packages},
     'device': f'{jax.device_count()} x {device.device_kind}',
   }
+
+
+def _analytic(
+  config: build.Config, this: build.Run, participations: int
+) -> accounting.Analytic:
+  """ε of one who takes part so often."""
+  found = accounting.releases(
+    config.noise_multiplier, delta=this.delta, participations=participations
+  )
+  if config.divisor == 'expected':
+    return found
+  # The actual number of clients shows in what it divides.
+  public = '; clients of a round counted in public'
+  return found._replace(assumes=found.assumes + public)
+
+
+def _recorded(
+  config: build.Config,
+  this: build.Run,
+  state: audit.AuditState,
+  every_round: Sequence[Mapping[str, float]],
+) -> results.Recorded:
+  """What the observers saw in all rounds."""
+  looked = {
+    name: np.asarray(
+      jax.jit(observer.scores)(state.observers[name], state.algorithm.params),
+      np.float32,
+    )
+    for name, observer in this.observers.items()
+  }
+  final, change = looked['final']
+  trace, residual = looked['trace']
+  expected = [record['canary_cosine'] for record in every_round]
+  return results.Recorded(
+    final=final,
+    change=change,
+    trace=trace,
+    residual=residual,
+    # After the server optimizer it is not known what a canary is left with.
+    expected=np.array(
+      expected if config.audit.sees == 'aggregate' else [], np.float32
+    ),
+    participation=this.who.canaries,
+    seats=this.who.seats,
+    design=this.who.design,
+    sees=config.audit.sees,
+    dim=this.dim,
+    delta=this.delta,
+  )
 
 
 def _noise_key(config: build.Config, path: pathlib.Path) -> Key:

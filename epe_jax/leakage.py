@@ -98,7 +98,9 @@ def _readings(
     recorded, only, history=history, momentum=momentum
   )
   # Its norm is estimated, so its null law is that of unobserved canaries.
-  scores = estimates.split(model.trace[0], model.observed, None)
+  if np.count_nonzero(~model.observed) < 2:
+    return
+  scores = estimates.split(model, model.trace[0], None)
   yield estimates.foreign(scores)._replace(
     threat_model=estimates.KNOWN_START,
     statistic='cosine with the change of the model',

@@ -44,6 +44,9 @@ def models(
   1/√(2n) of itself, in the same way for all canaries of a row: what can be told
   from one row is exact, and rows are weighted a little wrongly.
 
+  A norm that is measured by those whose coin said no has been told of coins, so
+  what is left is of a fixed design.
+
   What remains when the updates of others are removed has |r_t|² = (z S/m)² d +
   n_t (S/m)², up to 1/√(2d) of itself.
 
@@ -59,7 +62,7 @@ def models(
   Returns:
     A row for each difference in place of each round, and for participation the
     cosine to expect of a canary there. Of canaries those are kept that took part
-    in between two models that the attacker has.
+    in between two models that the attacker has, or had a seat there.
 
   Raises:
     ValueError: shown is not of the run or shows too little, momentum is out of
@@ -90,15 +93,17 @@ def models(
   nothing = np.empty(0, np.float32)
   return releases.part(
     recorded,
-    took_part=np.asarray(recorded.participation[between].any(axis=0)),
+    seated=np.asarray(recorded.seats[between].any(axis=0)),
     final=recorded.final if shown[-1] else nothing,
     change=recorded.change if shown[-1] and initial else nothing,
     trace=trace,
     residual=residual,
     # With momentum a canary's share of a model depends on its round.
     expected=nothing,
-    participation=share,
+    participation=np.where(recorded.observed, share, 0),
+    seats=share,
     sees='models',
+    design='fixed',
   )
 
 
@@ -199,7 +204,7 @@ def _added(
   trace: Float[np.ndarray, 'T k'],
   canary: Float[np.ndarray, ' T'],
 ) -> tuple[Float[np.ndarray, 'n k'], Float[np.ndarray, 'n k']]:
-  """Cosines with what each difference adds, and those to expect."""
+  """Cosines with what each difference adds, and those to expect of a seat."""
   # A round without noise and clients is a vector of zeros, which adds nothing.
   sizes = np.maximum(norms, 1e-6 * norms.max(initial=1e-30))
   root = np.linalg.cholesky((weights * sizes**2) @ weights.T)
@@ -208,4 +213,4 @@ def _added(
   null = products[:, ~recorded.observed]
   norm = np.sqrt(recorded.dim * np.mean(null**2, axis=1, keepdims=True))
   norm = np.where(norm > 0, norm, 1)
-  return products / norm, (added * canary) @ recorded.participation / norm
+  return products / norm, (added * canary) @ recorded.seats / norm

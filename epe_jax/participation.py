@@ -1,6 +1,7 @@
 """Who takes part when, as a config says, and what is known of it."""
 
-from typing import NamedTuple
+import math
+from typing import Literal, NamedTuple
 import zlib
 
 from jaxtyping import Bool
@@ -12,7 +13,13 @@ from epe_jax.data import federated
 Config = workloads.Config
 
 _CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
-_CANARIES = ('once_per_period', 'as_clients', 'replace', 'matrix')
+_CANARIES = (
+  'once_per_period',
+  'coin_flips',
+  'as_clients',
+  'replace',
+  'matrix',
+)
 
 
 class Participation(NamedTuple):
@@ -22,6 +29,8 @@ class Participation(NamedTuple):
     clients: round -> indices of its real clients.
     canaries: row t holds the canaries of round t; those in no row are
       unobserved.
+    seats: likewise, had all coins said yes; canaries again without coins.
+    design: 'coin_flip' or 'fixed', see `results.Recorded`.
     expected: m, clients and canaries of a round on average.
     slots: real clients of a round at most.
     most: rounds that a real client takes part in at most.
@@ -29,6 +38,8 @@ class Participation(NamedTuple):
 
   clients: schedules.ClientSchedule
   canaries: Bool[np.ndarray, 'T k']
+  seats: Bool[np.ndarray, 'T k']
+  design: Literal['fixed', 'coin_flip']
   expected: float
   slots: int
   most: int
@@ -49,42 +60,30 @@ def plan(config: Config, data: federated.FederatedData) -> Participation:
     if value not in known:
       names = ', '.join(map(repr, known))
       raise ValueError(f'{name}={value!r}; give one of {names}.')
-  rounds, num, n = config.rounds, config.canaries.observed, data.num_clients
+  rounds, n = config.rounds, data.num_clients
   rng = np.random.default_rng((config.seed, zlib.crc32(b'canary')))
-  if how == 'as_clients':
-    both = _clients(config, data, n + num)
-    canaries, clients = canary_schedules.as_clients(
-      both, rounds=rounds, num=num, num_clients=n
-    )
-  elif how == 'replace':
-    canaries, clients = canary_schedules.replacing(
-      rng, _clients(config, data, n), rounds=rounds, num=num, num_clients=n
-    )
-  else:
-    clients = _clients(config, data, n)
-    canaries = _inserted(config, rng)
-  canaries = np.pad(canaries, ((0, 0), (0, config.canaries.unobserved)))
-  observed = int(canaries.any(axis=0).sum())
-  if observed < 2:
-    raise ValueError(
-      f'{observed} canaries take part in {rounds} rounds, and the spread of '
-      'scores takes two. Give more of canaries.observed, or more rounds.'
-    )
+  clients, seats = _seats(config, data, rng)
+  coins = how == 'coin_flips'
+  canaries = canary_schedules.coin_flips(rng, seats) if coins else seats
+  _check_groups(canaries, rounds=rounds, coins=coins)
   cohorts = [clients(t) for t in range(rounds)]
   sizes = [len(cohort) for cohort in cohorts]
   counts = schedules.participations(
     cohorts.__getitem__, rounds=rounds, num_clients=n
   )
+  # Half of those with a coin, and not as many as came, which would give away
+  # something of every coin.
+  inserted = seats.sum() / rounds * (0.5 if coins else 1)
   # Where canaries come on top, they are expected on top; else among the rest.
   mean = config.clients_per_round
-  if how in ('once_per_period', 'matrix'):
-    mean += canaries.sum() / rounds
+  if how in ('once_per_period', 'coin_flips', 'matrix'):
+    mean += inserted
   return Participation(
     clients=cohorts.__getitem__,
     canaries=canaries,
-    expected=np.mean(sizes) + canaries.sum() / rounds
-    if kind == 'log'
-    else mean,
+    seats=seats,
+    design='coin_flip' if coins else 'fixed',
+    expected=np.mean(sizes) + inserted if kind == 'log' else mean,
     slots=max(1, *sizes),
     most=int(counts.max()),
   )
@@ -106,7 +105,8 @@ def amplification(
       probability=config.clients_per_round / num_clients,
       rounds=config.rounds,
     )
-    return f'ε = {found.epsilon:.4g} for clients: {found.assumes}'
+    epsilon = '∞' if math.isinf(found.epsilon) else f'{found.epsilon:.4g}'
+    return f'ε = {epsilon} for clients: {found.assumes}'
   if kind in ('fixed_size', 'limited'):
     return (
       'not known: there is no tight analysis of a participation '
@@ -153,10 +153,66 @@ def _clients(
   return schedule
 
 
+def _seats(
+  config: Config, data: federated.FederatedData, rng: np.random.Generator
+) -> tuple[schedules.ClientSchedule, Bool[np.ndarray, 'T k']]:
+  """Clients of each round, and the canaries with a seat in it.
+
+  Columns without a seat are of canaries that can only be unobserved.
+  """
+  c, rounds, n = config.canaries, config.rounds, data.num_clients
+  if c.observed + c.unobserved == 0:
+    return _clients(config, data, n), np.zeros((rounds, 0), bool)
+  if c.schedule == 'as_clients':
+    seats, clients = canary_schedules.as_clients(
+      _clients(config, data, n + c.observed),
+      rounds=rounds,
+      num=c.observed,
+      num_clients=n,
+    )
+  elif c.schedule == 'replace':
+    seats, clients = canary_schedules.replacing(
+      rng,
+      _clients(config, data, n),
+      rounds=rounds,
+      num=c.observed,
+      num_clients=n,
+    )
+  else:
+    clients = _clients(config, data, n)
+    seats = _inserted(config, rng)
+  unseated = c.observed + c.unobserved - seats.shape[1]
+  return clients, np.pad(seats, ((0, 0), (0, unseated)))
+
+
+def _check_groups(
+  canaries: Bool[np.ndarray, 'T k'], *, rounds: int, coins: bool
+) -> None:
+  """Raises a ValueError if canaries that take part have no spread of scores.
+
+  By coins, if those that do not have none either; without coins there may be a
+  null law that is known.
+  """
+  k, observed = canaries.shape[1], int(canaries.any(axis=0).sum())
+  if k == 0:
+    return
+  if coins and min(observed, k - observed) < 2:
+    raise ValueError(
+      f'{observed} of {k} canaries take part by their coins, and the spread of '
+      'scores takes two that do and two that do not. Give more of '
+      'canaries.observed or canaries.unobserved.'
+    )
+  if observed < 2:
+    raise ValueError(
+      f'{observed} canaries take part in {rounds} rounds, and the spread of '
+      'scores takes two. Give more of canaries.observed, or more rounds.'
+    )
+
+
 def _inserted(
   config: Config, rng: np.random.Generator
-) -> Bool[np.ndarray, 'T k']:
-  """Canaries that come to the clients of a round."""
+) -> Bool[np.ndarray, 'T n']:
+  """Seats of canaries that come to the clients of a round."""
   c, rounds = config.canaries, config.rounds
   if c.schedule == 'matrix':
     if c.matrix is None:
@@ -171,14 +227,18 @@ def _inserted(
         f'{matrix.shape[1]} columns, one for each canary. Make them agree.'
       )
     return matrix
+  num, names = c.observed, f'canaries.observed={c.observed} is'
+  if c.schedule == 'coin_flips':
+    num += c.unobserved
+    names = f'{names[:-3]} and canaries.unobserved={c.unobserved} are'
   slots = rounds // max(c.repetitions, 1) * config.clients_per_round
-  if c.observed > slots:
+  if num > slots:
     raise ValueError(
-      f'canaries.observed={c.observed} is more than the {slots} slots of the '
+      f'{names} more than the {slots} slots of the '
       f'{rounds // max(c.repetitions, 1)} rounds in which each canary takes '
       f'part once ({config.clients_per_round} clients per round). Ask for at '
       f'most {slots}, for fewer canaries.repetitions, or for more rounds.'
     )
   return canary_schedules.once_per_period(
-    rng, rounds=rounds, num=c.observed, periods=c.repetitions
+    rng, rounds=rounds, num=num, periods=c.repetitions
   )

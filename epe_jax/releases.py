@@ -3,7 +3,9 @@
 Each function takes what a whole run recorded to what an attacker has of it who
 is shown less, in the same form: every reading and estimate of a run is then one
 of that attacker. Canaries whose rounds leave no trace in what is shown are
-dropped, so that "observed" means that there is something to see.
+dropped, so that "observed" means that there is something to see. Where canaries
+flip coins those go by their seats, whatever their coins said, so that among the
+others a coin is still fair.
 `model_releases` is the same for models in place of aggregates.
 """
 
@@ -39,14 +41,15 @@ def aggregates(
     residual=recorded.residual[shown],
     expected=recorded.expected[shown[: len(recorded.expected)]],
     participation=recorded.participation[shown],
+    seats=recorded.seats[shown],
   )
 
 
 def until(recorded: results.Recorded, round: int) -> results.Recorded:
   """A run as it stood after some rounds: what had leaked by then.
 
-  Canaries that took part only later are dropped: they are neither among those
-  who have something to lose nor, for having been chosen, among the unobserved.
+  Canaries with a later seat are dropped: they are neither among those who have
+  something to lose nor, for having been chosen, among the unobserved.
 
   Args:
     recorded: what a run recorded.
@@ -70,38 +73,40 @@ def until(recorded: results.Recorded, round: int) -> results.Recorded:
     residual=recorded.residual[:round],
     expected=recorded.expected[:round],
     participation=recorded.participation[:round],
+    seats=recorded.seats[:round],
   )
 
 
 def part(
   recorded: results.Recorded,
-  took_part: Bool[np.ndarray, ' k'] | None = None,
+  seated: Bool[np.ndarray, ' k'] | None = None,
   **changes: Any,
 ) -> results.Recorded:
   """A run with these changes, and the canaries that then count.
 
   Args:
     recorded: what a run recorded.
-    took_part: canaries that left something in what is shown; None for those of
-      the new participation.
+    seated: canaries that may have left something in what is shown; None for
+      those of the new seats.
     **changes: fields of the run.
 
   Raises:
     ValueError: fewer than two observed canaries are left.
   """
-  if took_part is None:
-    took_part = np.asarray(changes['participation'].any(axis=0))
-  left, of = np.count_nonzero(took_part), np.count_nonzero(recorded.observed)
+  if seated is None:
+    seated = np.asarray(changes['seats'].any(axis=0))
+  left = np.count_nonzero(seated & recorded.observed)
+  of = np.count_nonzero(recorded.observed)
   if left < 2:
     raise ValueError(
       f'{left} of {of} observed canaries took part in what is shown, but an '
       'audit needs two; show more of the run.'
     )
-  kept = took_part | ~recorded.observed
+  kept = seated | ~recorded.seats.any(axis=0)
   for name in ('final', 'change'):
     cosines = changes.get(name, getattr(recorded, name))
     changes[name] = cosines[kept] if len(cosines) else cosines
-  for name in ('trace', 'residual', 'participation'):
+  for name in ('trace', 'residual', 'participation', 'seats'):
     changes[name] = changes[name][:, kept]
   return dataclasses.replace(recorded, **changes)
 

@@ -18,6 +18,7 @@ from epe_jax import metrics, results, words
 from epe_jax.figures import of_run
 
 _WIDTH = 100
+_NOT_AUDITED = 'not audited: no canaries'
 _METHODS = {
   'two_gaussian_null': 'two Gaussians, std of the null',
   'two_gaussian_fitted': 'two Gaussians, std fitted',
@@ -33,8 +34,8 @@ _METHODS = {
   'epsilon_credible_split': 'credible, threshold from half',
   'gdp_clopper_pearson_band': 'under a band, if f is Gaussian',
   'gdp_credible_split': 'credible, half, if f is Gaussian',
-  'one_run': 'one run, fair coins',
-  'one_run_gdp': 'one run, fair coins, if f is Gaussian',
+  'one_run': 'from one run, by fair coins',
+  'one_run_gdp': 'the same, if f is Gaussian',
   'gaussian_lower_bound': 'if scores are Gaussian',
   'gaussian_lower_bound_rejected': 'Gaussian scores, which are refuted',
 }
@@ -90,7 +91,10 @@ def estimates_table(
 
 
 def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
-  """Writes report.md and the figures that `figures.of_run` names.
+  """Writes report.md and the figures that `figures.of_run` draws.
+
+  Of a run without canaries that is how it trained, and no scores.npz is asked
+  for.
 
   Args:
     workdir: the directory of a finished run.
@@ -103,7 +107,9 @@ def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
     ValueError: a file is damaged, or of another version of this library.
   """
   result = read_result(workdir)
-  recorded = results.read_scores(_existing(workdir, 'scores.npz'))
+  recorded = None
+  if words.audited(result):
+    recorded = results.read_scores(_existing(workdir, 'scores.npz'))
   history = metrics.read(_existing(workdir, 'metrics.jsonl'))
   drawn = of_run.draw(result, recorded, history)
   folder = pathlib.Path(workdir)
@@ -111,7 +117,7 @@ def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
     save = functools.partial(drawing.savefig, format='png', dpi=150)
     results.write_atomically(folder / name, save)
   path = folder / 'report.md'
-  text = _markdown(result).encode()
+  text = _markdown(result, list(drawn)).encode()
   results.write_atomically(path, lambda f: f.write(text))
   return path
 
@@ -142,27 +148,32 @@ def _existing(workdir: str | os.PathLike[str], name: str) -> pathlib.Path:
 def _run(result: Mapping[str, Any]) -> str:
   total = result['num_observed'] + result['num_unobserved']
   times = '' if result['repetitions'] == 1 else f' {_times(result)}'
+  if words.by_coins(result):
+    times += ' by fair coins'
+  canaries = f'{result["num_observed"]:,} of {total:,} canaries in{times}'
+  if not words.audited(result):
+    canaries = _NOT_AUDITED
   return (
     f'{result["task"]}: {result["rounds"]:,} rounds, d = {result["dim"]:,}, '
-    f'{result["num_observed"]:,} of {total:,} canaries in{times}, '
-    f'noise {result["noise_multiplier"]:g}, δ = {words.small(result["delta"])}, '
-    f'accuracy {_percent(result["accuracy"])} (the commonest answer: '
+    f'{canaries}, noise {result["noise_multiplier"]:g}, '
+    f'δ = {words.small(result["delta"])}, accuracy {_percent(result["accuracy"])} (the commonest answer: '
     f'{_percent(result["baseline_accuracy"])})'
   )
 
 
 def _analytic(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
   """For whom, ε and what it assumes; once if clients fare as canaries do."""
-  canary, client = (
-    (
-      words.number(result[f'{who}analytic_epsilon']),
-      result[f'{who}analytic_assumes'].rstrip('.'),
-    )
-    for who in ('', 'clients_')
-  )
-  if canary == client:
-    return [('canaries and clients', *canary)]
-  return [('canaries', *canary), ('clients', *client)]
+
+  def of(who: str) -> tuple[str, str]:
+    epsilon = words.number(result[f'{who}analytic_epsilon'])
+    return epsilon, result[f'{who}analytic_assumes'].rstrip('.')
+
+  client = of('clients_')
+  if not words.audited(result):
+    return [('clients', *client)]
+  if of('') == client:
+    return [('canaries and clients', *client)]
+  return [('canaries', *of('')), ('clients', *client)]
 
 
 def _is_point(row: words.Row) -> bool:
@@ -231,15 +242,17 @@ def _fill(text: str, bullet: str = '') -> str:
   return filled.replace('\N{NO-BREAK SPACE}', ' ')
 
 
-def _markdown(result: Mapping[str, Any]) -> str:
-  images = [
-    f'![{text}]({name})\n\n*{text}*' for name, text in of_run.CAPTIONS.items()
-  ]
+def _markdown(result: Mapping[str, Any], drawn: Sequence[str]) -> str:
+  captions = {name: of_run.CAPTIONS[name] for name in drawn}
+  images = [f'![{text}]({name})\n\n*{text}*' for name, text in captions.items()]
+  title = f'Privacy audit: {result["task"]}'
+  estimates = ['## Estimates', _markdown_estimates(result['estimates'])]
+  if not words.audited(result):
+    title, estimates = f'Training run: {result["task"]}, not audited', []
   parts = [
-    f'# Privacy audit: {result["task"]}',
+    f'# {title}',
     markdown_table(('run', result['task']), _facts(result)),
-    '## Estimates',
-    _markdown_estimates(result['estimates']),
+    *estimates,
     '## In words',
     '\n'.join(f'- {sentence}' for sentence in words.sentences(result)),
     '## Figures',
@@ -257,11 +270,7 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ('data', result['data']),
     ('rounds', f'{result["rounds"]:,}'),
     ('parameters d', f'{result["dim"]:,}'),
-    (
-      'canaries that took part',
-      f'{result["num_observed"]:,}, {_times(result)}',
-    ),
-    ('canaries that did not', f'{result["num_unobserved"]:,}'),
+    *_canaries(result),
     ('noise', f'{noise}, {result["noise"]}'),
     ('δ', words.small(result['delta'])),
     *(
@@ -281,6 +290,17 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
       f'round; waited for data {100 * result["waited_share"]:.2g} % of it',
     ),
     ('versions', ', '.join(versions)),
+  ]
+
+
+def _canaries(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+  if not words.audited(result):
+    return [('canaries', _NOT_AUDITED)]
+  coins = ', each by a fair coin' if words.by_coins(result) else ''
+  took_part = f'{result["num_observed"]:,}, {_times(result)}{coins}'
+  return [
+    ('canaries that took part', took_part),
+    ('canaries that did not', f'{result["num_unobserved"]:,}'),
   ]
 
 

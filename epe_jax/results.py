@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import secrets
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 from zipfile import BadZipFile
 
 from jaxtyping import Bool, Float, Shaped
@@ -16,7 +16,7 @@ import numpy as np
 SCHEMA = 1
 """Version of result.json."""
 
-SCORES_SCHEMA = 2
+SCORES_SCHEMA = 3
 """Version of scores.npz."""
 
 
@@ -35,9 +35,13 @@ class Recorded:
       [T]; empty where it is not known.
     participation: 0/1, row t holds the canaries of round t; canaries in no row
       are unobserved. For differences of models, the cosine to expect.
+    seats: the same for rounds that a canary would have taken part in, had its
+      coin said so; where no coin is flipped, participation again.
     sees: what the trace is of: 'aggregate' or 'delta' of each round, as
       `audit.VIEWS` names them, or 'models' for the differences of published
       models, as `model_releases` makes them.
+    design: 'coin_flip' if each canary took its seats by a fair coin of its own,
+      and an attacker may know all else; else 'fixed'.
     dim: d.
     delta: the run's, in (0, 1).
   """
@@ -48,7 +52,9 @@ class Recorded:
   residual: Float[np.ndarray, 'T k']
   expected: Float[np.ndarray, ' t']
   participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
+  seats: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
   sees: str
+  design: Literal['fixed', 'coin_flip']
   dim: int
   delta: float
 
@@ -144,8 +150,10 @@ def read_scores(path: str | os.PathLike) -> Recorded:
       'run, or a file that scripts/estimate.py --help describes.'
     )
   fields: dict[str, Any] = {name: arrays[name] for name in names - {'schema'}}
-  fields['participation'] = arrays['participation'].astype(bool)
-  fields['sees'] = str(arrays['sees'])
+  for name in ('participation', 'seats'):
+    fields[name] = arrays[name].astype(bool)
+  for name in ('sees', 'design'):
+    fields[name] = str(arrays[name])
   fields['dim'] = int(arrays['dim'])
   fields['delta'] = float(arrays['delta'])
   return Recorded(**fields)

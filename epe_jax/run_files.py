@@ -20,6 +20,16 @@ from epe_jax import (
 )
 
 
+def check_audited(path: str | os.PathLike) -> None:
+  """Raises a ValueError if this is the workdir of a run without canaries."""
+  file = pathlib.Path(path) / 'result.json'
+  if file.is_file() and results.read_json(file)['num_observed'] == 0:
+    raise ValueError(
+      f'{path} was not audited: no canaries took part, so there are no scores '
+      'to estimate from. Train with canaries.observed of 2 or more.'
+    )
+
+
 def shown(
   path: str | os.PathLike,
   recorded: results.Recorded,

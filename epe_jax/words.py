@@ -19,6 +19,12 @@ _ATTACKERS = {
 }
 
 
+NOT_AUDITED = (
+  'Not audited: no canaries took part, so nothing was measured of what this run '
+  'tells of anyone.'
+)
+
+
 def sentences(result: Mapping[str, Any]) -> list[str]:
   """What the estimates mean, for a reader who is no statistician.
 
@@ -28,20 +34,38 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
   Returns:
     A paragraph for each attacker, then what the numbers do not say.
   """
-  analytic = float(result['analytic_epsilon'])
+  if not audited(result):
+    return [NOT_AUDITED, *_caveats(result)]
+  limit = analytic(result)
   said = []
   for statistic, who in _ATTACKERS.items():
     row = _find(result, statistic, 'two_gaussian_null')
     if row is not None:
-      said.append(f'{who}: {_calibrated(row, analytic)}')
+      said.append(f'{who}: {_calibrated(row, limit)}')
   known = _find(result, 'own round, others removed', 'two_gaussian_null')
   if known is not None:
-    said.append(_audited(known, analytic))
+    said.append(_audited(known, limit))
   row = _find(result, 'maximum over rounds', 'two_gaussian_fitted')
   if row is not None and result['rounds'] > 1:
     own = _find(result, 'own round', 'two_gaussian_null')
-    said.append(_maximum(row, result['rounds'], analytic, own))
+    said.append(_maximum(row, result['rounds'], limit, own))
   return said + _caveats(result)
+
+
+def audited(result: Mapping[str, Any]) -> bool:
+  """Whether there were canaries to audit the run with."""
+  return result['num_observed'] > 0
+
+
+def analytic(result: Mapping[str, Any]) -> float:
+  """Analytic ε of a canary, or of a client where there are no canaries."""
+  who = '' if audited(result) else 'clients_'
+  return float(result[f'{who}analytic_epsilon'])
+
+
+def by_coins(result: Mapping[str, Any]) -> bool:
+  """Whether each canary took part by a fair coin of its own."""
+  return any(row['method'] == 'one_run' for row in result['estimates'])
 
 
 def number(value: float | str) -> str:
@@ -168,31 +192,41 @@ def _maximum(row: Row, rounds: int, analytic: float, own: Row | None) -> str:
 
 def _caveats(result: Mapping[str, Any]) -> list[str]:
   """What the numbers do not say."""
-  if float(result['analytic_epsilon']) == math.inf:
+  if analytic(result) == math.inf:
     limit = 'Without noise there is no limit: the analytic ε is infinite.'
   else:
     limit = (
       'Only the analytic ε limits every attack, as far as what it assumes '
       'holds.'
     )
-  said = [
-    'A point estimate is about one attack on canaries, which are updates of '
-    'the full clip norm in random directions. It is no guarantee: another '
-    f'attack may learn more. {limit}'
-  ]
-  clients = float(result['clients_analytic_epsilon'])
-  if clients > float(result['analytic_epsilon']):
-    said.append(
-      'Clients take part in more rounds than canaries do, so that a client may '
-      'leak more than these estimates say: the analytic ε of one is '
-      f'{number(clients)}.'
-    )
+  if audited(result):
+    said = [
+      'A point estimate is about one attack on canaries, which are updates of '
+      'the full clip norm in random directions. It is no guarantee: another '
+      f'attack may learn more. {limit}'
+    ]
+    clients = float(result['clients_analytic_epsilon'])
+    if clients > analytic(result):
+      said.append(
+        'Clients take part in more rounds than canaries do, so that a client may '
+        'leak more than these estimates say: the analytic ε of one is '
+        f'{number(clients)}.'
+      )
+  else:
+    said = [limit]
   rows = result['estimates']
   if any(row['method'] == 'eps_lo' for row in rows):
     said.append(
       'The paper calls its ε_lo a lower bound at 95 %. It is no bound: it takes '
       'the best of many thresholds and allows for the error of one, and so it can '
       'exceed the true ε in far more than 5 % of audits.'
+    )
+  if by_coins(result):
+    said.append(
+      'Each canary took part by a fair coin of its own. The bounds from one run '
+      'rest on these coins alone: neither the scores of canaries nor their law '
+      'matter. The one for a Gaussian f also takes the mechanism for Gaussian, '
+      'as that of this run is by design.'
     )
   for level in sorted({r['confidence'] for r in rows} - {None}):
     said.append(

@@ -63,6 +63,7 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f'Give one file of scores. {score_files.CURE}')
   markdown, found = _FORMAT.value == 'markdown', []
   try:
+    run_files.check_audited(argv[1])
     scores = score_files.read(argv[1], dim=_DIM.value, design=_DESIGN.value)
     foreign = not isinstance(scores, results.Recorded)
     part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value

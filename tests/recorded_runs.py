@@ -8,15 +8,26 @@ from epe_jax import results
 
 
 def by_law(
-  *, observed=60, unobserved=60, rounds=20, repetitions=1, shift=3.0, dim=10**6
+  *,
+  observed=60,
+  unobserved=60,
+  rounds=20,
+  repetitions=1,
+  shift=3.0,
+  dim=10**6,
+  design='fixed',
 ):
   """Cosines N(0, 1/d), higher by shift/√d where a canary takes part."""
   rng = np.random.default_rng(0)
   k = observed + unobserved
-  participation = np.zeros((rounds, k), bool)
+  seated = k if design == 'coin_flip' else observed
+  seats = np.zeros((rounds, k), bool)
   for period in np.array_split(np.arange(rounds), repetitions):
-    participation[rng.choice(period, observed), np.arange(observed)] = True
+    seats[rng.choice(period, seated), np.arange(seated)] = True
   seen = np.arange(k) < observed
+  if design == 'coin_flip':
+    seen = rng.random(k) < 0.5
+  participation = seats & seen
   cosines = rng.standard_normal((rounds, k)) + shift * participation
   final = rng.standard_normal((2, k)) + shift * seen
   trace = (cosines / np.sqrt(dim)).astype(np.float32)
@@ -28,7 +39,9 @@ def by_law(
     residual=trace,
     expected=np.full(rounds, shift / np.sqrt(dim), np.float32),
     participation=participation,
+    seats=seats,
     sees='aggregate',
+    design=design,
     dim=dim,
     delta=1e-5,
   )
@@ -62,6 +75,7 @@ def by_vectors(
   observed=240,
   unobserved=400,
   dim=3000,
+  design='fixed',
 ):
   """Server SGD on aggregates of canaries, clients that all agree, and noise.
 
@@ -73,14 +87,18 @@ def by_vectors(
     observed: canaries, each in one round.
     unobserved: canaries in none.
     dim: d.
+    design: 'coin_flip' to let all canaries have a seat, and coins decide.
   """
   rng = np.random.default_rng(0)
   k = observed + unobserved
   canaries = rng.standard_normal((k, dim))
   canaries /= np.linalg.norm(canaries, axis=1, keepdims=True)
-  participation = np.zeros((rounds, k), bool)
-  seats = rng.permutation(np.arange(observed) % rounds)
-  participation[seats, np.arange(observed)] = True
+  seated = k if design == 'coin_flip' else observed
+  seats = np.zeros((rounds, k), bool)
+  dealt = rng.permutation(np.arange(seated) % rounds)
+  seats[dealt, np.arange(seated)] = True
+  coins = rng.random(k) < 0.5 if design == 'coin_flip' else True
+  participation = seats & coins
   known = rng.standard_normal(dim)
   known *= clients / np.linalg.norm(known)
   m = 7.0
@@ -101,7 +119,9 @@ def by_vectors(
     residual=np.float32(cosines(canaries, residual)),
     expected=np.float32(1 / m / norms),
     participation=participation,
+    seats=seats,
     sees='aggregate',
+    design=design,
     dim=dim,
     delta=1e-5,
   )

@@ -49,15 +49,19 @@ def test_each_coin_is_fair_and_decides_alone():
   repeats, num = 2000, 8
   heads = np.zeros((repeats, num), bool)
   for i in range(repeats):
-    matrix = canary_schedules.coin_flips(rng, rounds=5, num=num)
-    assert set(matrix.sum(axis=0)) <= {0, 1}
+    seats = canary_schedules.once_per_period(rng, rounds=5, num=num)
+    matrix = canary_schedules.coin_flips(rng, seats)
     heads[i] = matrix.any(axis=0)
+    np.testing.assert_array_equal(matrix[:, heads[i]], seats[:, heads[i]])
   # Binomial(2000, 1/2): std 22.4; 5.5 std fails by chance below 1e-6.
   assert np.abs(heads.sum(axis=0) - 1000).max() < 5.5 * 22.4
   total = heads.sum(axis=1)
   law = stats.binom(num, 0.5)
   # A fixed half of the canaries would have a variance of 0.
   assert abs(total.var() - law.var()) < 5.5 * law.var() * np.sqrt(2 / repeats)
+  # No coin tells of another.
+  correlations = np.corrcoef(heads.T)[np.triu_indices(num, 1)]
+  assert np.abs(correlations).max() < 5.5 / np.sqrt(repeats)
 
 
 def test_canaries_sampled_as_clients_share_the_rounds_with_them():

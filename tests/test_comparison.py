@@ -17,6 +17,7 @@ def _estimate(statistic, method, epsilon):
 RESULT = {
   'config': {'clients_per_round': 40},
   'rounds': 2048,
+  'num_observed': 1000,
   'dim': 151306,
   'noise_multiplier': 0.2,
   'accuracy': 0.93,

@@ -13,8 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import build, experiment, report, results
+from epe_jax import (
+  build,
+  comparison,
+  estimates,
+  experiment,
+  report,
+  results,
+  run_files,
+)
 from epe_jax.data import cohort, federated
+from epe_jax.epsilon import diagnostics
 from epe_jax.tasks import digits as digits_task
 from epe_jax.types import Task, Weighted
 
@@ -114,6 +123,71 @@ def test_the_report_of_a_run_is_drawn_from_its_files(finished):
   assert 'final model' in text.lower()
   for name in ('densities', 'trace', 'accuracy'):
     assert (workdir / f'{name}.png').read_bytes().startswith(b'\x89PNG')
+
+
+@pytest.fixture(scope='session')
+def flipped(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('runs') / 'coins'
+  config = load_config(
+    'digits',
+    **{
+      'canaries.schedule': 'coin_flips',
+      'canaries.observed': 100,
+      'canaries.unobserved': 100,
+      'audit.delta': 1e-5,
+    },
+  )
+  return workdir, experiment.run(config, workdir)
+
+
+def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
+  _, result = flipped
+  analytic = result['analytic_epsilon']
+  readings = {row['statistic'] for row in result['estimates']}
+  for method in ('one_run', 'one_run_gdp'):
+    found = {
+      row['statistic']: row
+      for row in result['estimates']
+      if row['method'] == method
+    }
+    assert found.keys() == readings
+    for row in found.values():
+      assert row['confidence'] == 0.95
+      assert 0 <= row['epsilon'] <= analytic
+    assert found['own round']['epsilon'] > 1
+  for row in finished[1]['estimates']:
+    assert not row['method'].startswith('one_run')
+
+
+def test_by_coins_scores_say_so_and_the_report_too(flipped):
+  workdir, result = flipped
+  scores = results.read_scores(workdir / 'scores.npz')
+  assert scores.design == 'coin_flip'
+  np.testing.assert_array_equal(scores.seats.sum(axis=0), 1)
+  np.testing.assert_array_equal(
+    scores.participation, scores.seats & scores.observed
+  )
+  assert result['num_observed'] == scores.observed.sum()
+  text = report.table(result)
+  assert 'in by fair coins' in text
+  assert 'from one run, by fair coins' in text
+
+
+def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
+  scores = results.read_scores(flipped[0] / 'scores.npz')
+  away = ~scores.observed
+  for name, cosines in (
+    ('own round', scores.trace[scores.seats & away]),
+    ('final', scores.final[away]),
+    ('change', scores.change[away]),
+    ('residual', scores.residual[scores.seats & away]),
+  ):
+    test = diagnostics.anderson_darling_null(cosines, dim=scores.dim)
+    # A wrong alarm once in 10,000 runs for each.
+    assert test.p_value > 1e-4, name
+  own = scores.trace[scores.participation]
+  test = diagnostics.anderson_darling_null(own, dim=scores.dim)
+  assert test.p_value < 1e-4
 
 
 @pytest.fixture
@@ -350,7 +424,17 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert result['analytic_epsilon'] == float('inf')
   stored = results.read_json(tmp_path / 'run' / 'result.json')
   assert stored['analytic_epsilon'] == 'Infinity'
-  assert '∞' in report.table(stored)
+  assert 'Analytic ε = ∞ for canaries and clients' in report.table(stored)
+  text = report.write(tmp_path / 'run').read_text()
+  assert '| analytic ε of canaries and clients | ∞: ' in text
+  assert 'the analytic ε is infinite' in text
+  assert '| ∞ |' in comparison.markdown({'one': stored})
+  scores = results.read_scores(tmp_path / 'run' / 'scores.npz')
+  rows = estimates.of_run(scores, more=estimates.MORE)
+  assert report.estimates_table(rows)
+  # Of published models too: the norms of rounds without noise are known.
+  shown = run_files.shown(tmp_path / 'run', scores, models=True)
+  assert report.estimates_table(estimates.of_run(shown))
 
 
 def test_the_actual_divisor_says_what_it_gives_away(tmp_path):

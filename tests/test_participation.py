@@ -132,9 +132,53 @@ def test_any_matrix_will_do(tmp_path):
     _planned(**changes)
 
 
+def test_by_coin_flips_every_canary_has_a_seat_and_a_fair_coin():
+  groups = {'canaries.observed': 60, 'canaries.unobserved': 100}
+  plan_of = lambda seed, **more: _planned(
+    seed=seed, **groups, **{'canaries.schedule': 'coin_flips'}, **more
+  )
+  plans = [plan_of(seed) for seed in range(5)]
+  for found in plans:
+    assert found.design == 'coin_flip'
+    np.testing.assert_array_equal(found.seats.sum(axis=0), 1)
+    heads = found.canaries.any(axis=0)
+    np.testing.assert_array_equal(found.canaries, found.seats & heads)
+    # m is of the design and not of the draw: it must not tell of the coins.
+    assert found.expected == 10 + 80 / 20
+  # All 800 coins: five standard deviations, whichever group was asked for.
+  heads = np.stack([found.canaries.any(axis=0) for found in plans])
+  assert abs(heads.sum() - 400) < 5 * np.sqrt(200)
+  for group in (heads[:, :60], heads[:, 60:]):
+    assert abs(group.mean() - 0.5) < 5 * 0.5 / np.sqrt(group.size)
+  groups = {'canaries.observed': 20, 'canaries.unobserved': 30}
+  again = plan_of(0, **{'canaries.repetitions': 2})
+  np.testing.assert_array_equal(again.seats[:10].sum(axis=0), 1)
+  assert set(again.canaries.sum(axis=0)) == {0, 2}
+
+
+def test_without_coins_seats_are_those_of_the_canaries_that_take_part():
+  for how in ('once_per_period', 'as_clients', 'replace'):
+    found = _planned(**{'canaries.schedule': how})
+    assert found.design == 'fixed'
+    np.testing.assert_array_equal(found.seats, found.canaries)
+    assert not found.canaries[:, 20:].any()
+
+
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
+    (
+      {'canaries.schedule': 'coin_flips', 'canaries.observed': 181},
+      'observed=181 and canaries.unobserved=20 are more than the 200 slots',
+    ),
+    (
+      {
+        'canaries.schedule': 'coin_flips',
+        'canaries.observed': 3,
+        'canaries.unobserved': 0,
+      },
+      'of 3 canaries take part by their coins',
+    ),
     ({'participation.kind': 'random'}, "participation.kind='random'; give one"),
     ({'canaries.schedule': 'often'}, "canaries.schedule='often'; give one of"),
     ({'participation.kind': 'log'}, r'participation\.log=None'),

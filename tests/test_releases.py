@@ -188,6 +188,35 @@ def test_a_run_until_its_last_round_is_the_run():
   assert len(half.final) == len(half.change) == 0
 
 
+def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
+  recorded = recorded_runs.by_law(observed=400, design='coin_flip')
+  assert not recorded.observed.all()
+  shown = readings.every_nth(20, 3)
+  for some, rounds in (
+    (releases.aggregates(recorded, shown), shown),
+    (releases.until(recorded, 7), np.arange(20) < 7),
+  ):
+    assert some.design == 'coin_flip'
+    seated = recorded.seats[rounds].any(axis=0)
+    np.testing.assert_array_equal(some.observed, recorded.observed[seated])
+    np.testing.assert_array_equal(some.seats, recorded.seats[rounds][:, seated])
+    # Of a seat with chance 1/3: fair coins again, up to five standard errors.
+    heads = some.observed.mean()
+    assert abs(heads - 0.5) < 5 * 0.5 / np.sqrt(len(some.observed))
+
+
+def test_models_are_read_in_the_seats_that_a_canary_would_have_had():
+  simulated = recorded_runs.by_vectors(momentum=0.9, design='coin_flip')
+  seen = models_of(simulated, readings.every_nth(12, 4), 0.9)
+  # Their norms are told by those whose coin said no.
+  assert seen.design == 'fixed'
+  np.testing.assert_array_equal(seen.seats.any(axis=0), True)
+  np.testing.assert_array_equal(
+    seen.participation, np.where(seen.observed, seen.seats, 0)
+  )
+  np.testing.assert_array_equal(seen.observed, simulated.recorded.observed)
+
+
 def test_what_cannot_be_shown_is_refused():
   simulated = recorded_runs.by_vectors(momentum=0.9, unobserved=40)
   recorded, every = simulated.recorded, np.ones(12, bool)
@@ -211,6 +240,7 @@ def test_what_cannot_be_shown_is_refused():
   few = releases.part(
     dataclasses.replace(recorded),
     participation=np.ones_like(recorded.participation),
+    seats=np.ones_like(recorded.participation),
     trace=recorded.trace,
     residual=recorded.residual,
   )

@@ -23,6 +23,10 @@ _BOUNDS: dict[str, tuple[dict[str, Any], str]] = {
     {'marker': 'd', 'ms': 8, 'mfc': 'white', 'mew': 1.5},
     'lower bound, 95 %, if scores are Gaussian',
   ),
+  'one_run': (
+    {'marker': 'x', 'ms': 9, 'mew': 2},
+    'lower bound, 95 %, from one run by fair coins',
+  ),
 }
 
 

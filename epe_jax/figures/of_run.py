@@ -46,19 +46,22 @@ CAPTIONS = {
 
 def draw(
   result: Mapping[str, Any],
-  recorded: results.Recorded,
+  recorded: results.Recorded | None,
   history: Sequence[Mapping[str, Any]],
 ) -> dict[str, figure.Figure]:
-  """Every figure that `CAPTIONS` names.
+  """Every figure that `CAPTIONS` names; without an audit, how it trained.
 
   Args:
     result: what result.json holds.
-    recorded: what attackers saw.
+    recorded: what attackers saw; None of a run that was not audited.
     history: the lines of metrics.jsonl.
 
   Returns:
     File name -> figure.
   """
+  trained = {'accuracy.png': training.accuracy(history)}
+  if recorded is None:
+    return trained
   delta, analytic = float(result['delta']), _analytic(result)
   momentum = float(result['config']['server']['momentum'])
   reason = model_releases.why_not_models(
@@ -82,7 +85,7 @@ def draw(
     'delta.png': epsilons.of_delta(recorded, analytic=analytic, delta=delta),
     'by_round.png': epsilons.by_round(leaked, analytic=analytic),
     'trace.png': cosines.trace(recorded),
-    'accuracy.png': training.accuracy(history),
+    **trained,
   }
 
 
