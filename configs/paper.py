@@ -89,10 +89,16 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
     config: str, sizes: dict[str, dict[str, Any]], *axes: Any
   ) -> dict[str, Any]:
     (name, levels), *others = axes
+
+    def few(levels: tuple[float, ...]) -> tuple[float, ...]:
+      # Without noise and with some, where that is not two runs more.
+      most = 2 if others == [repetitions] else 1
+      return levels[:most] if smoke else levels
+
     return dict(
       config=config,
       sets=[_FEWER_ROUNDS[scale], sizes[scale]],
-      axes=((name, levels[:2] if smoke else levels), *others),
+      axes=((name, few(levels)), *others),
     )
 
   noise = 'noise_multiplier'

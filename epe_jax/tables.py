@@ -98,11 +98,12 @@ def latex(table: Table) -> str:
     A `table` environment, without a final newline.
 
   >>> print(latex(Table('At 5 %', ['z'], [['∞']])).splitlines()[2])
-  \caption{At 5 \%}
+  \caption{At 5 \%.}
   """
   columns = 'l' + 'r' * (len(table.head) - 1)
   rows = [' & '.join(map(_escaped, row)) + r' \\' for row in table.body]
-  caption = ' '.join([_escaped(table.title), *map(_escaped, table.notes)])
+  said = [f'{table.title}.' if table.title else '', *table.notes]
+  caption = _escaped(' '.join(said))
   return '\n'.join(
     [
       r'\begin{table}',

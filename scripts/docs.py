@@ -1,4 +1,4 @@
-"""Puts the figures of finished runs into docs/runs and the README.
+"""Puts finished runs and reproduced items into docs/ and the README.
 
   make docs
 
@@ -13,9 +13,12 @@ from absl import app, flags
 
 from epe_jax import comparison, gaussian_report, report, results
 from epe_jax.figures import of_run
+from epe_jax.paper import files
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
+_RESULTS = _ROOT / 'docs' / 'results'
+_PAGE = _ROOT / 'docs' / 'results.md'
 _KEPT = ('result.json', 'report.md', *of_run.CAPTIONS)
 # Those that the README sets side by side, as it calls them.
 _COMPARED = {
@@ -27,6 +30,9 @@ _RUN = flags.DEFINE_multi_string(
   'run', [], 'NAME=WORKDIR of a finished run, to be kept in docs/runs/NAME.'
 )
 _GAUSSIAN = flags.DEFINE_string('gaussian', None, 'Rows of Algorithm 1, .json.')
+_ITEMS = flags.DEFINE_multi_string(
+  'results', [], 'Folder with the items that scripts/reproduce.py made.'
+)
 
 
 def blocks() -> dict[str, str]:
@@ -60,6 +66,20 @@ def spliced(text: str) -> str:
   return text
 
 
+def page() -> str:
+  """docs/results.md, as the files in docs/results have it."""
+  return files.page(_RESULTS, link='results')
+
+
+def _keep_items(folder: pathlib.Path) -> None:
+  for path in sorted(folder.glob('*/item.json')):
+    name = path.parent.name
+    (_RESULTS / name).mkdir(parents=True, exist_ok=True)
+    pictures = [f'{x}.png' for x in results.read_json(path)['figures']]
+    for kept in ('item.json', 'table.tex', *pictures):
+      shutil.copyfile(path.parent / kept, _RESULTS / name / kept)
+
+
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
@@ -75,9 +95,11 @@ def main(argv: list[str]) -> None:
     source = pathlib.Path(_GAUSSIAN.value)
     shutil.copyfile(source, _RUNS / 'gaussian.json')
     shutil.copyfile(source.with_suffix('.png'), _RUNS / 'gaussian.png')
+  for folder in _ITEMS.value:
+    _keep_items(pathlib.Path(folder))
   readme = _ROOT / 'README.md'
-  text = spliced(readme.read_text()).encode()
-  results.write_atomically(readme, lambda f: f.write(text))
+  for path, text in ((readme, spliced(readme.read_text())), (_PAGE, page())):
+    results.write_atomically(path, lambda f, text=text: f.write(text.encode()))
 
 
 if __name__ == '__main__':

@@ -1,0 +1,90 @@
+"""Grids of runs: every combination, each finished once."""
+
+from ml_collections import config_dict
+import pytest
+
+from epe_jax import results, sweep
+
+
+def base():
+  return config_dict.create(
+    task='none', rounds=3, canaries=dict(repetitions=1), seed=0
+  )
+
+
+def test_a_grid_has_every_combination_once():
+  axes = [('rounds', (1, 2, 3)), ('canaries.repetitions', (1, 4))]
+  points = sweep.grid(base(), axes)
+  found = [(p.config.rounds, p.config.canaries.repetitions) for p in points]
+  assert found == [(1, 1), (1, 4), (2, 1), (2, 4), (3, 1), (3, 4)]
+  assert len({p.name for p in points}) == 6
+  assert points[3].settings == {'rounds': 2, 'canaries.repetitions': 4}
+
+
+def test_fields_can_change_together():
+  points = sweep.grid(base(), [(('rounds', 'seed'), ((1, 7), (2, 8)))])
+  assert [(p.config.rounds, p.config.seed) for p in points] == [(1, 7), (2, 8)]
+
+
+def test_the_base_stays_as_it_is():
+  config = base()
+  sweep.grid(config, [('canaries.repetitions', (5,))])
+  assert config.canaries.repetitions == 1
+
+
+@pytest.mark.parametrize(
+  ('axes', 'message'),
+  [
+    ([('round', (1,))], 'round is no field'),
+    ([('rounds.x', (1,))], r'rounds\.x is no field'),
+    ([('rounds', ())], "'rounds' has no values"),
+    ([('rounds', (1,)), ('rounds', (2,))], 'two axes set rounds'),
+    ([('rounds', (1, 1))], 'make one point twice'),
+    ([(('rounds', 'seed'), ((1,),))], 'a value for each field'),
+  ],
+)
+def test_a_grid_that_makes_no_sense_is_refused(axes, message):
+  with pytest.raises(ValueError, match=message):
+    sweep.grid(base(), axes)
+
+
+def test_what_failed_is_told_and_tried_again_only_when_asked(tmp_path):
+  points = sweep.grid(base(), [('rounds', (1,))])
+  (name,) = [point.name for point in points]
+  outcome = sweep.run(points, tmp_path)
+  assert outcome.finished == {}
+  # The config is no one's: the run says which field is wrong.
+  assert 'ended with 1' in outcome.failed[name]
+  log = tmp_path / f'{name}.log'
+  log.write_text('untouched')
+  assert sweep.run(points, tmp_path).failed == outcome.failed
+  assert log.read_text() == 'untouched'
+  assert sweep.run(points, tmp_path, retry=True).failed == outcome.failed
+  assert log.read_text() != 'untouched'
+
+
+def test_what_is_finished_is_not_made_again(tmp_path):
+  points = sweep.grid(base(), [('rounds', (1, 2))])
+  for point in points:
+    folder = tmp_path / point.name
+    folder.mkdir()
+    results.write_json(folder / 'config.json', point.config.to_dict())
+    results.write_json(folder / 'result.json', {})
+  outcome = sweep.run(points, tmp_path, jobs=2)
+  assert list(outcome.finished) == [point.name for point in points]
+  assert not list(tmp_path.glob('*.log'))
+
+
+def test_the_folder_of_another_config_is_refused_before_any_work(tmp_path):
+  first, second = sweep.grid(base(), [('rounds', (1, 2))])
+  folder = tmp_path / second.name
+  folder.mkdir()
+  results.write_json(folder / 'config.json', first.config.to_dict())
+  with pytest.raises(ValueError, match='rounds was 1 and is 2'):
+    sweep.run([first, second], tmp_path)
+  assert not list(tmp_path.glob('*.log'))
+
+
+def test_no_job_at_a_time_is_refused(tmp_path):
+  with pytest.raises(ValueError, match='jobs=0'):
+    sweep.run([], tmp_path, jobs=0)

@@ -1,0 +1,43 @@
+"""Tables: every cell comes through, in each form."""
+
+import pytest
+
+from epe_jax import tables
+
+TABLE = tables.Table(
+  'Of z & ε_lo, 5 %',
+  ['noise', 'ε, own round'],
+  [['0', '∞'], ['0.2|0.3', '25.4 [24.1, 26.9]']],
+  ['σ² is 50 %.'],
+)
+
+
+def test_text_is_aligned_and_complete():
+  title, body, notes = tables.text(TABLE).split('\n\n')
+  lines = body.splitlines()
+  assert title == TABLE.title
+  assert notes == '- σ² is 50 %.'
+  assert len({len(line) for line in lines}) == 1
+  assert lines[1].startswith('0 ')
+  assert lines[1].endswith(' ∞')
+
+
+def test_markdown_escapes_what_would_end_a_cell():
+  lines = tables.markdown(TABLE).splitlines()
+  assert lines[0] == '**Of z & ε_lo, 5 %**'
+  assert r'| 0.2\|0.3 | 25.4 [24.1, 26.9] |' in lines
+
+
+def test_latex_escapes_what_latex_reads():
+  made = tables.latex(TABLE)
+  assert r'Of z \& $\varepsilon$\_lo, 5 \%.' in made
+  assert r'0 & $\infty$ \\' in made
+  assert r'\begin{tabular}{lr}' in made
+  for letter in '∞εσ²%&_':
+    plain = made.replace(rf'\{letter}', '').replace(' & ', '')
+    assert letter not in plain, letter
+
+
+def test_a_row_that_lacks_a_cell_is_refused():
+  with pytest.raises(ValueError, match='shorter'):
+    tables.text(tables.Table('', ['a', 'b'], [['1']]))
