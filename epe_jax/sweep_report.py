@@ -109,7 +109,7 @@ def with_interval(run: finished.Finished, statistic: str) -> str:
   estimate = finished.calibrated(run, statistic)
   if estimate is None:
     return '-'
-  text = words.number(estimate.epsilon)
+  text = words.number(float(estimate.epsilon))
   if estimate.interval is not None and math.isfinite(estimate.epsilon):
     low, high = map(words.number, estimate.interval)
     text += f' [{low}, {high}]'
@@ -123,18 +123,18 @@ def _panel(axes: Any, runs: Sequence[finished.Finished]) -> float:
     look = style.READINGS[statistic]
     found = [finished.calibrated(run, statistic) for run in runs]
     known = [
-      (i, e)
+      (i, float(e.epsilon), e.interval)
       for i, e in enumerate(found)
       if e is not None and math.isfinite(e.epsilon)
     ]
     if not known:
       continue
-    at = [i + 0.06 * (shift - 1.5) for i, _ in known]
-    axes.plot(at, [e.epsilon for _, e in known], label=look.name, **look.line())
-    for x, (_, e) in zip(at, known):
-      if e.interval is not None:
-        axes.plot([x, x], e.interval, color=look.color, lw=3, alpha=0.4)
-    highest = max(highest, *(e.epsilon for _, e in known))
+    at = [i + 0.06 * (shift - 1.5) for i, _, _ in known]
+    axes.plot(at, [e for _, e, _ in known], label=look.name, **look.line())
+    for x, (_, _, interval) in zip(at, known):
+      if interval is not None:
+        axes.plot([x, x], interval, color=look.color, lw=3, alpha=0.4)
+    highest = max(highest, *(e for _, e, _ in known))
   analytic = [float(run.result['analytic_epsilon']) for run in runs]
   drawn = [(i, x) for i, x in enumerate(analytic) if math.isfinite(x)]
   if drawn:

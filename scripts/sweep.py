@@ -59,15 +59,14 @@ def main(argv: list[str]) -> None:
   axes = [*(_GRID.value.axes if _GRID.value else ()), *map(_axis, _AXIS.value)]
   if not axes:
     raise app.UsageError('nothing varies; give --grid or --axis.')
+  workdir = str(_WORKDIR.value)
   try:
     points = sweep.grid(_CONFIG.value, axes)
-    outcome = sweep.run(
-      points, _WORKDIR.value, jobs=_JOBS.value, retry=_RETRY.value
-    )
+    outcome = sweep.run(points, workdir, jobs=_JOBS.value, retry=_RETRY.value)
   except ValueError as error:
     raise SystemExit(f'error: {error}') from error
-  print(sweep_report.write(_WORKDIR.value, points, outcome))
-  print(f'\nTable, figure and runs: {_WORKDIR.value}')
+  print(sweep_report.write(workdir, points, outcome))
+  print(f'\nTable, figure and runs: {workdir}')
   if outcome.failed:
     raise SystemExit(
       f'{len(outcome.failed)} of {len(points)} points failed; --retry tries '

@@ -81,7 +81,6 @@ def d_sweep(settings: Any) -> product.Product:
 def _rows(
   sigmas: Sequence[float], dim: int, num_canaries: int, settings: Any
 ) -> list[gaussian_mechanism.Row]:
-  shape = {'dim': dim, 'num_canaries': num_canaries}
   progress: Callable[..., Iterable] = functools.partial(
     tqdm.tqdm, unit='audit', desc=f'd = {dim:,}'
   )
@@ -91,9 +90,12 @@ def _rows(
     delta=settings.delta,
     simulations=settings.simulations,
     progress=progress,
-    **shape,
+    dim=dim,
+    num_canaries=num_canaries,
   )
-  return gaussian_mechanism.table(sigmas, found, delta=settings.delta, **shape)
+  return gaussian_mechanism.table(
+    sigmas, found, delta=settings.delta, dim=dim, num_canaries=num_canaries
+  )
 
 
 def _grouped(

@@ -17,7 +17,7 @@ def rows(name: str) -> list[dict[str, float]]:
   >>> rows('stackoverflow')[1]['analytic']
   300.0
   """
-  text = importlib.resources.files(__package__).joinpath('reported.json')
+  text = importlib.resources.files('epe_jax.paper').joinpath('reported.json')
   table = json.loads(text.read_text()).get(name, [])
   return [{k: float(x) for k, x in row.items()} for row in table]
 
