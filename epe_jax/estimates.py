@@ -44,6 +44,9 @@ _GAUSSIAN: tuple[Estimator, ...] = (
 )
 
 
+_ONE_POINT: tuple[Estimator, ...] = (_GAUSSIAN[0], *_SHAPELESS)
+"""Estimators that ask for no spread of the canaries that took part."""
+
 _COINS: tuple[Estimator, ...] = (one_run.one_run, one_run.one_run_gdp)
 """Estimators that ask for canaries included by fair coins."""
 
@@ -153,7 +156,8 @@ def ladder(recorded: results.Recorded) -> list[Reading]:
     if known_dim is None and np.count_nonzero(~recorded.observed) < 2:
       continue
     scores = split(recorded, values, known_dim)
-    estimators, null, calibrated = _GAUSSIAN, {'dim': known_dim}, True
+    estimators, calibrated = _shaped(scores), True
+    null: dict[str, Any] | None = {'dim': known_dim}
     if statistic == 'likelihood over rounds':
       estimators, null, calibrated = _SHAPELESS, None, False
     elif statistic == 'maximum over rounds':
@@ -170,6 +174,17 @@ def split(
   """Values of all canaries as scores: of those that took part, and others."""
   observed = recorded.observed
   return Scores(values[observed], values[~observed], dim, recorded.design)
+
+
+def _shaped(scores: Scores) -> Sequence[Estimator]:
+  """Estimators that take scores for Gaussian, if those that took part differ.
+
+  They do not where nothing else is in what is looked at: without noise, by one
+  who removes the other updates, of a canary that was alone in its round.
+  """
+  # By more than float32 rounds.
+  differ = np.ptp(scores.observed) > 1e-5 * np.max(np.abs(scores.observed))
+  return _GAUSSIAN if differ else _ONE_POINT
 
 
 def resampled(scores: Scores) -> bool:
@@ -193,7 +208,7 @@ def warnings(found: Sequence[Reading]) -> list[str]:
 def foreign(scores: Scores) -> Reading:
   """Scores of any other system, as the one reading there is of them."""
   null = {'dim': scores.dim}
-  return Reading('scores', 'as given', scores, _GAUSSIAN, null, False)
+  return Reading('scores', 'as given', scores, _shaped(scores), null, False)
 
 
 def of_scores(

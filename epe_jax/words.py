@@ -142,9 +142,17 @@ def _calibrated(row: Row, analytic: float) -> str:
 
 def _audited(row: Row, analytic: float) -> str:
   """What the attacker of the analytic ε found: an audit of the code itself."""
-  return (
+  who = (
     'An attacker who also knows the updates of all other clients and removes '
-    f'them: ε ≈ {number(row["epsilon"])}. This is the attacker that the analytic '
+    f'them: ε ≈ {number(row["epsilon"])}.'
+  )
+  if analytic == math.inf:
+    return (
+      f'{who} Without noise the analytic ε is infinite; only other canaries in '
+      'the round and the number of parameters limit what is measured.'
+    )
+  return (
+    f'{who} This is the attacker that the analytic '
     f'ε of {number(analytic)} assumes, so that the two should agree: it audits '
     'clipping and noise themselves.'
   )

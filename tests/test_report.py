@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax import report, results, words
+from epe_jax import estimates, report, results, words
 from epe_jax.figures import of_run
 from tests import recorded_runs
 
@@ -312,6 +312,37 @@ def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
 def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
   result = _result(noise=noise, noise_multiplier=multiplier)
   assert ('not for publishing' in report.table(result)) == warned
+
+
+def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
+  simulated = recorded_runs.by_vectors(
+    momentum=0.0, noise=0.0, observed=12, unobserved=40, dim=500
+  )
+  # Each residual is the canary itself, as far as float32 goes.
+  recorded = simulated.recorded
+  own = recorded.residual[recorded.participation]
+  np.testing.assert_allclose(own, 1, rtol=1e-6)
+  rows = estimates.of_run(recorded)
+  found = {
+    row['method']: row['epsilon']
+    for row in rows
+    if row['statistic'] == 'own round, others removed'
+  }
+  assert 0 < found['two_gaussian_null'] < math.inf
+  # No cosine in the null law is as large as 1.
+  assert found['clopper_pearson_band'] == math.inf
+  assert 'two_gaussian_fitted' not in found
+  limitless = {
+    'analytic_epsilon': math.inf,
+    'clients_analytic_epsilon': math.inf,
+  }
+  folder = _finished_run(
+    tmp_path, result=_result(estimates=rows, noise_multiplier=0.0, **limitless)
+  )
+  results.write_scores(folder / 'scores.npz', recorded)
+  text = report.write(folder).read_text()
+  assert 'Without noise the analytic ε is infinite; only other' in text
+  assert '| ∞ |' in text
 
 
 def test_an_undefined_estimate_claims_nothing():
