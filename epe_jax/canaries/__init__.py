@@ -1,8 +1,22 @@
 """Canary sets: k unit vectors in R^d, held as the linear map C they form."""
 
+from epe_jax.canaries.coordinates import dirac
+from epe_jax.canaries.families import FAMILIES, effective_dimension, family
 from epe_jax.canaries.given import from_matrix
+from epe_jax.canaries.random_signs import sign
 from epe_jax.canaries.types import Canaries
 from epe_jax.canaries.uniform import sphere
-from epe_jax.canaries.walsh import hadamard
+from epe_jax.canaries.walsh import hadamard, hadamard2
 
-__all__ = ['Canaries', 'from_matrix', 'hadamard', 'sphere']
+__all__ = [
+  'FAMILIES',
+  'Canaries',
+  'dirac',
+  'effective_dimension',
+  'family',
+  'from_matrix',
+  'hadamard',
+  'hadamard2',
+  'sign',
+  'sphere',
+]

@@ -77,20 +77,22 @@ def sphere(key: Key, num: int, dim: int, *, block: int = 64) -> Canaries:
   ) -> Float[Array, ' d']:
     every = jnp.arange(split.pieces)
 
-    def add(total: Complex[Array, 'p w'], one: tuple[Array, Array]):
+    def add(total: tuple[Array, Array], one: tuple[Array, Array]):
       j, weight = one
       z = _pairs(root, split, every, j[None])
-      squares = _squares(split, every, z)
       # One by one, as project adds them, or the last bit may differ.
       square, _ = jax.lax.scan(
-        lambda s, x: (s + x, None), jnp.float32(0), squares
+        lambda s, x: (s + x, None), jnp.float32(0), _squares(split, every, z)
       )
-      return total + weight * (1 / jnp.sqrt(square)) * z, None
+      scale = weight * (1 / jnp.sqrt(square))
+      return (total[0] + scale * z.real, total[1] + scale * z.imag), None
 
-    zero = jnp.zeros((split.pieces, split.width), jnp.complex64)
-    total, _ = jax.lax.scan(add, zero, (ids, weights.astype(jnp.float32)))
-    left, right = total.real.ravel(), total.imag.ravel()
-    return jnp.concatenate([left[: split.half], right[: dim - split.half]])
+    zero = jnp.zeros((split.pieces, split.width), jnp.float32)
+    weights = weights.astype(jnp.float32)
+    (left, right), _ = jax.lax.scan(add, (zero, zero), (ids, weights))
+    return jnp.concatenate(
+      [left.ravel()[: split.half], right.ravel()[: dim - split.half]]
+    )
 
   return Canaries(num, dim, project, superpose)
 

@@ -17,6 +17,7 @@ from epe_jax.canaries.types import Canaries, check_sizes
 from epe_jax.types import Array, Key
 
 _PURPOSE = 2
+_PURPOSE_2 = 3  # And 4.
 _ORDER = 4096
 _LANES = _ORDER // 4
 _TILE = signs.PER_LANE * _LANES
@@ -48,9 +49,108 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
   >>> canaries.project(two).round(3).tolist()
   [0.0, 0.0, 0.0, 1.0, 2.0]
   """
+  return _rows(threefry.root(key, _PURPOSE), num, dim)
+
+
+def hadamard2(key: Key, num: int, dim: int) -> Canaries:
+  """`hadamard` after v was mixed: for v with few coordinates that matter.
+
+  v is first signed at random and transformed in blocks of B coordinates, which
+  leaves its norm as it is and spreads each coordinate over B. If B does not
+  divide d, the last B coordinates, signed anew, are one block more. Both steps
+  are orthogonal, so norms and inner products of canaries are those of
+  `hadamard`. Memory is d floats, whatever the number of vectors.
+
+  Args:
+    key: the canary key; never the key of the privacy noise.
+    num: k >= 1.
+    dim: d >= 2.
+
+  Raises:
+    ValueError: num or dim is out of range.
+
+  >>> canaries = hadamard2(jax.random.key(0), num=5, dim=8192)
+  >>> two = canaries.superpose(jnp.array([3, 4]), jnp.array([1.0, 2.0]))
+  >>> abs(canaries.project(two)).round(3).tolist()
+  [0.0, 0.0, 0.0, 1.0, 2.0]
+  """
+  root = threefry.root(key, _PURPOSE_2)
+  plain = _rows(threefry.root(key, _PURPOSE_2 + 1), num, dim)
+
+  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
+    flat = v.astype(jnp.float32).reshape(-1, dim)
+    found = jax.lax.map(lambda x: plain.project(mixed(root, x)), flat)
+    return found.reshape(*v.shape[:-1], num)
+
+  def superpose(
+    ids: Int[Array, ' m'], weights: Float[Array, ' m']
+  ) -> Float[Array, ' d']:
+    return mixed(root, plain.superpose(ids, weights), back=True)
+
+  return Canaries(num, dim, project, superpose)
+
+
+def mixed(
+  root: threefry.Root, x: Float[Array, ' d'], *, back: bool = False
+) -> Float[Array, ' d']:
+  """An orthogonal map that spreads each coordinate over many, or its inverse.
+
+  Args:
+    root: of the signs.
+    x: a vector.
+    back: undoes it.
+  """
+  order = order_of(x.shape[0])
+  rest = x.shape[0] % order
+  every = lambda x: _mixed_blocks(root, 0, order, x, back=back)
+  last = lambda x: x.at[-order:].set(
+    _mixed_blocks(root, 1, order, x[-order:], back=back)
+  )
+  if not rest:
+    return every(x)
+  return every(last(x)) if back else last(every(x))
+
+
+def _mixed_blocks(
+  root: threefry.Root,
+  stream: int,
+  order: int,
+  x: Float[Array, ' d'],
+  *,
+  back: bool,
+) -> Float[Array, ' d']:
+  """Signs, and transforms of all whole blocks; or the other way round."""
+  dim = x.shape[0]
+  whole = dim // order * order
+  tiles = -(-dim // _TILE)
+  shape = (signs.ROWS, 2, 2, _LANES)
+
+  def transformed(part: Float[Array, ' t'], start: Int[Array, '']):
+    found = transform(part.reshape(-1, order)).ravel() / math.sqrt(order)
+    return jnp.where(start + jnp.arange(_TILE) < whole, found, part)
+
+  def tile(one: tuple[Array, Array]) -> Float[Array, ' t']:
+    i, part = one
+    part = transformed(part, i * _TILE) if back else part
+    words = signs.words(root, i, jnp.array([stream]), _LANES)
+    flip = lambda: signs.flipped(part.reshape(shape), words, signs.ALL_ROWS)
+    # Apart, because XLA:CPU would divide at each entry to flatten within it.
+    like = jax.ShapeDtypeStruct(shape, jnp.float32)
+    part = threefry.apart(i >= 0, flip, like).ravel()
+    return part if back else transformed(part, i * _TILE)
+
+  parts = jnp.pad(x, (0, tiles * _TILE - dim)).reshape(tiles, _TILE)
+  return jax.lax.map(tile, (jnp.arange(tiles), parts)).ravel()[:dim]
+
+
+def order_of(dim: int) -> int:
+  """B: 4096, or the largest power of two that is at most d."""
+  return min(_ORDER, 1 << (dim.bit_length() - 1))
+
+
+def _rows(root: threefry.Root, num: int, dim: int) -> Canaries:
   check_sizes(num, dim)
-  root = threefry.root(key, _PURPOSE)
-  order = min(_ORDER, 1 << (dim.bit_length() - 1))
+  order = order_of(dim)
   groups = -(-num // order)
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
@@ -140,28 +240,25 @@ def unfold(
 ) -> Float[Array, ' d']:
   """The sum of s ∘ (short, short, ...) over streams, the transpose of `fold`."""
 
-  def tile_of(tile: Int[Array, '']) -> Float[Array, ' t']:
-    def add(total: Float[Array, 'rows 2 2 n'], one: tuple[Array, Array]):
-      stream, short = one
-      words = signs.words(root, tile, stream[None], _LANES)
-      row = short.reshape(1, 2, 2, _LANES)
-      return total + signs.flipped(row, words, signs.ALL_ROWS), None
+  def tile(i: Int[Array, '']) -> Float[Array, 'rows=16 w=2 h=2 n']:
+    def flipped(stream: Int[Array, ''], short: Float[Array, ' b=4096']):
+      words = signs.words(root, i, stream[None], _LANES)
+      return signs.flipped(
+        short.reshape(1, 2, 2, _LANES), words, signs.ALL_ROWS
+      )
 
-    zero = jnp.zeros((signs.ROWS, 2, 2, _LANES), jnp.float32)
-    return jax.lax.scan(add, zero, (streams, shorts))[0].ravel()
+    total = flipped(streams[0], shorts[0])
+    if streams.shape[0] == 1:
+      return total
+    return jax.lax.fori_loop(
+      1,
+      streams.shape[0],
+      lambda g, total: total + flipped(streams[g], shorts[g]),
+      total,
+    )
 
-  def put(tile: Int[Array, ''], out: Float[Array, ' d']) -> Float[Array, ' d']:
-    start = tile * _TILE
-    return jax.lax.dynamic_update_slice_in_dim(out, tile_of(tile), start, 0)
-
-  out = jnp.zeros(dim, jnp.float32)
-  whole = dim // _TILE
-  if whole:
-    out = jax.lax.fori_loop(0, whole, put, out)
-  if dim % _TILE:
-    rest = tile_of(jnp.int32(whole))[: dim % _TILE]
-    out = out.at[whole * _TILE :].set(rest)
-  return out
+  # Flattened behind the loop: XLA:CPU would divide at each entry within it.
+  return jax.lax.map(tile, jnp.arange(-(-dim // _TILE))).ravel()[:dim]
 
 
 def _matrix(bits: int) -> Float[np.ndarray, 'b b']:

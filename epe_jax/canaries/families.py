@@ -1,0 +1,62 @@
+"""The families of canaries by name, and which vectors they are right for."""
+
+from collections.abc import Callable
+import functools
+
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from epe_jax.canaries.coordinates import dirac
+from epe_jax.canaries.random_signs import sign
+from epe_jax.canaries.types import Canaries
+from epe_jax.canaries.uniform import sphere
+from epe_jax.canaries.walsh import hadamard, hadamard2
+from epe_jax.types import Array, Key
+
+FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
+
+
+def family(
+  name: str, *, block: int = 64
+) -> Callable[[Key, int, int], Canaries]:
+  """(key, k, d) -> Canaries of a family.
+
+  Args:
+    name: one of `FAMILIES`.
+    block: canaries made at once, for families that are made in blocks, which
+      are 'sphere' and 'sign'; >= 1.
+
+  Raises:
+    ValueError: there is no such family.
+  """
+  makers: dict[str, Callable[..., Canaries]] = {
+    'sphere': functools.partial(sphere, block=block),
+    'sign': functools.partial(sign, block=block),
+    'hadamard': hadamard,
+    'hadamard2': hadamard2,
+    'dirac': dirac,
+  }
+  if name not in makers:
+    raise ValueError(f'canaries.family={name!r}; give one of {FAMILIES}.')
+  return makers[name]
+
+
+def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:
+  """d_eff = (sum x^2)^2 / sum x^4, on how many coordinates the mass of v lies.
+
+  It is d if all entries are ±1, d/3 if they are normal, 1 if one alone is not
+  0, and 0 for v = 0. With signed canaries, `sign` and `hadamard`, a cosine with
+  v is 1/sqrt(d) times a number of excess kurtosis -2 / d_eff: close to normal
+  if d_eff is in the thousands, and not if it is in the hundreds.
+
+  Args:
+    v: one vector or a stack of them.
+
+  >>> effective_dimension(jnp.array([[1.0, -1.0, 1.0], [0.0, 2.0, 0.0]])).tolist()
+  [3.0, 1.0]
+  """
+  # Fourth powers of small numbers would vanish in float32.
+  largest = jnp.max(jnp.abs(v), axis=-1, keepdims=True)
+  square = (v / jnp.where(largest > 0, largest, 1)) ** 2
+  fourth = jnp.sum(square**2, axis=-1)
+  return jnp.sum(square, axis=-1) ** 2 / jnp.where(fourth > 0, fourth, 1)
