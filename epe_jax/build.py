@@ -4,6 +4,8 @@ from typing import NamedTuple
 import zlib
 
 import jax
+from jaxtyping import Bool
+import numpy as np
 import optax
 
 from epe_jax import (
@@ -51,11 +53,55 @@ def build(config: Config) -> Run:
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
   who = participation.plan(config, train)
+  algorithm, observers = audited(
+    config, task, who, dim, key(config, 'canary'), who.canaries
+  )
+  delta = config.audit.delta
+  return Run(
+    task=task,
+    train=train,
+    test=test,
+    source=source,
+    baseline=baseline,
+    params=params,
+    algorithm=algorithm,
+    observers=observers,
+    who=who,
+    plan=cohort.Plan(
+      batch_size=config.client.batch_size,
+      epochs=config.client.epochs,
+      max_examples=config.client.max_examples,
+      chunk=config.chunk,
+      slots=who.slots,
+    ),
+    dim=dim,
+    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
+  )
+
+
+def audited(
+  config: Config,
+  task: Task,
+  who: participation.Participation,
+  dim: int,
+  canary_key: Key,
+  rows: Bool[np.ndarray, 'T k'] | audit.Rows,
+) -> tuple[fedavg.Algorithm, dict[str, audit.Observer]]:
+  """DP-FedAvg with canaries in it, and who watches.
+
+  Of one seed only the key and the rows are, which may be traced: a function of
+  them is vmapped over seeds.
+
+  Args:
+    config: every field set.
+    task: what is trained.
+    who: its canaries and clients as numbers; who takes part when is in rows.
+    dim: d.
+    canary_key: never the key of the privacy noise.
+    rows: who takes part when, as `audit.audited` takes it.
+  """
   set_ = canaries.sphere(
-    key(config, 'canary'),
-    who.canaries.shape[1],
-    dim,
-    block=config.canaries.block,
+    canary_key, who.canaries.shape[1], dim, block=config.canaries.block
   )
   observers = {
     'final': audit.final_model(set_),
@@ -78,27 +124,7 @@ def build(config: Config) -> Run:
     expected_clients=who.expected,
     divisor=config.divisor,
   )
-  delta = config.audit.delta
-  return Run(
-    task=task,
-    train=train,
-    test=test,
-    source=source,
-    baseline=baseline,
-    params=params,
-    algorithm=audit.audited(algorithm, set_, who.canaries, observers),
-    observers=observers,
-    who=who,
-    plan=cohort.Plan(
-      batch_size=config.client.batch_size,
-      epochs=config.client.epochs,
-      max_examples=config.client.max_examples,
-      chunk=config.chunk,
-      slots=who.slots,
-    ),
-    dim=dim,
-    delta=float(train.num_clients) ** -1.1 if delta is None else delta,
-  )
+  return audit.audited(algorithm, set_, rows, observers), observers
 
 
 def _clipping(config: Config, expected: float) -> clipping.Clipping:
