@@ -117,7 +117,7 @@ def each(
   """The same, one by one: as many are made ahead as are made at once."""
   if at_once is None:
     at_once = 1 if jax.default_backend() == 'cpu' else 16
-  _check(config, seeds, at_once)
+  check(config, seeds, at_once=at_once)
   first, program = None, None
   room = _Room(0, 1, 1)
   with progress(total=len(seeds) * config.rounds, unit='round') as bar:
@@ -131,6 +131,21 @@ def each(
         _check_alike(first, this, seed)
         room = _Room(*map(max, room, _needed(this)))
       yield from _finished(config, group, runs, room, program, bar)
+
+
+def check(
+  config: build.Config, seeds: Sequence[int], *, at_once: int = 1
+) -> None:
+  """Raises a ValueError unless `each` can be asked for these runs."""
+  if at_once < 1:
+    raise ValueError(f'at_once={at_once}; give 1 or more.')
+  if not seeds or len(set(seeds)) < len(seeds):
+    raise ValueError(f'seeds={list(seeds)}; give one or more, each once.')
+  if not config.simulation:
+    raise ValueError(
+      'simulation=False, but runs that differ by their seed have noise that '
+      'follows from it. Set simulation=True, and release none of the models.'
+    )
 
 
 def _finished(
@@ -312,18 +327,6 @@ def _seeded(config: build.Config, seed: int) -> build.Config:
   with changed.unlocked():
     changed.seed = seed
   return changed
-
-
-def _check(config: build.Config, seeds: Sequence[int], at_once: int) -> None:
-  if at_once < 1:
-    raise ValueError(f'at_once={at_once}; give 1 or more.')
-  if not seeds or len(set(seeds)) < len(seeds):
-    raise ValueError(f'seeds={list(seeds)}; give one or more, each once.')
-  if not config.simulation:
-    raise ValueError(
-      'simulation=False, but runs that differ by their seed have noise that '
-      'follows from it. Set simulation=True, and release none of the models.'
-    )
 
 
 def _check_alike(first: build.Run, this: build.Run, seed: int) -> None:
