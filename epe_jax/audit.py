@@ -61,6 +61,21 @@ mixes rounds); and what is left of rho_bar for one who knows the updates of all
 real clients and removes them, as the analytic bound assumes."""
 
 
+class Rows(NamedTuple):
+  """The canaries of each round, in rows of one width.
+
+  What `audited` needs of a 0/1 matrix, in a form that may be traced: runs that
+  differ by their seed alone have matrices of one shape and rows of one width.
+
+  Attributes:
+    ids: [T, m] canaries of each round, filled up with 0.
+    weights: [T, m] 1 for a canary of the round, 0 where the row is filled up.
+  """
+
+  ids: Int[Array | np.ndarray, 'T m']
+  weights: Float[Array | np.ndarray, 'T m']
+
+
 class AuditState(NamedTuple):
   """State of the algorithm, and of each observer by name."""
 
@@ -204,7 +219,7 @@ def all_iterates(
 def audited(
   algorithm: fedavg.Algorithm,
   canaries: Canaries,
-  participation: Bool[np.ndarray, 'T k'],
+  participation: Bool[np.ndarray, 'T k'] | Rows,
   observers: Mapping[str, Observer],
 ) -> fedavg.Algorithm:
   """The same algorithm with canaries in it and attackers watching.
@@ -213,7 +228,8 @@ def audited(
     algorithm: as `fedavg.dp_fedavg` gives it: step(state, cohort, injection,
       training_key, noise_key).
     canaries: k canaries; those in no row of participation are unobserved.
-    participation: row t holds the canaries of round t.
+    participation: row t holds the canaries of round t; as a 0/1 matrix, or
+      the `rows` of one.
     observers: the attackers, by name.
 
   Returns:
@@ -222,12 +238,15 @@ def audited(
   Raises:
     ValueError: participation is not [rounds, k].
   """
-  if participation.ndim != 2 or participation.shape[1] != canaries.num:
-    raise ValueError(
-      f'participation has shape {participation.shape}; give a row for each '
-      f'round and a column for each of the {canaries.num} canaries.'
-    )
-  ids, weights = _padded_rows(participation)
+  if isinstance(participation, Rows):
+    ids, weights = participation
+  else:
+    if participation.ndim != 2 or participation.shape[1] != canaries.num:
+      raise ValueError(
+        f'participation has shape {participation.shape}; give a row for each '
+        f'round and a column for each of the {canaries.num} canaries.'
+      )
+    ids, weights = rows(participation)
 
   def init(params: Params) -> AuditState:
     dim = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -301,12 +320,30 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
   return fedavg.Algorithm(init, step)
 
 
-def _padded_rows(
-  participation: Bool[np.ndarray, 'T k'],
-) -> tuple[Int[np.ndarray, 'T m'], Float[np.ndarray, 'T m']]:
-  """Ids of each round's canaries, filled up with id 0 at weight 0."""
+def rows(
+  participation: Bool[np.ndarray, 'T k'], *, width: int | None = None
+) -> Rows:
+  """The canaries of each round by id.
+
+  Args:
+    participation: row t holds the canaries of round t.
+    width: m, canaries of a round at most; None for as many as there are.
+
+  Raises:
+    ValueError: a round has more canaries than width.
+
+  >>> rows(np.array([[False, True, True], [True, False, False]])).ids.tolist()
+  [[1, 2], [0, 0]]
+  """
   most = int(participation.sum(axis=1).max(initial=0))
+  width = most if width is None else width
+  if width < most:
+    raise ValueError(
+      f'width={width}, but a round has {most} canaries; give at least as many.'
+    )
   # A stable sort puts the canaries of a round first, by id.
-  ids = np.argsort(~participation, axis=1, kind='stable')[:, :most]
+  ids = np.argsort(~participation, axis=1, kind='stable')[:, :width]
   weights = np.take_along_axis(participation, ids, axis=1)
-  return np.where(weights, ids, 0).astype(np.int32), weights.astype(np.float32)
+  return Rows(
+    np.where(weights, ids, 0).astype(np.int32), weights.astype(np.float32)
+  )

@@ -4,6 +4,8 @@ from typing import NamedTuple
 import zlib
 
 import jax
+from jaxtyping import Bool
+import numpy as np
 import optax
 
 from epe_jax import (
@@ -51,16 +53,9 @@ def build(config: Config) -> Run:
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
   who = participation.plan(config, train)
-  algorithm = fedavg.dp_fedavg(
-    task,
-    client_opt=optax.sgd(config.client.learning_rate),
-    server_opt=_server(config),
-    clipping=_clipping(config, who.expected),
-    noise_multiplier=config.noise_multiplier,
-    expected_clients=who.expected,
-    divisor=config.divisor,
+  algorithm, observers = audited(
+    config, task, who, dim, key(config, 'canary'), who.canaries
   )
-  algorithm, observers = _audited(config, algorithm, who, dim)
   delta = config.audit.delta
   return Run(
     task=task,
@@ -84,21 +79,40 @@ def build(config: Config) -> Run:
   )
 
 
-def _audited(
+def audited(
   config: Config,
-  algorithm: fedavg.Algorithm,
+  task: Task,
   who: participation.Participation,
   dim: int,
+  canary_key: Key,
+  rows: Bool[np.ndarray, 'T k'] | audit.Rows,
 ) -> tuple[fedavg.Algorithm, dict[str, audit.Observer]]:
-  """The algorithm with its canaries and observers; none without canaries."""
-  num = who.canaries.shape[1]
-  if num == 0:
+  """DP-FedAvg with canaries in it, and who watches.
+
+  Of one seed only the key and the rows are, which may be traced: a function of
+  them is vmapped over seeds.
+
+  Args:
+    config: every field set.
+    task: what is trained.
+    who: its canaries and clients as numbers; who takes part when is in rows.
+    dim: d.
+    canary_key: never the key of the privacy noise.
+    rows: who takes part when, as `audit.audited` takes it.
+  """
+  algorithm = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(config.client.learning_rate),
+    server_opt=_server(config),
+    clipping=_clipping(config, who.expected),
+    noise_multiplier=config.noise_multiplier,
+    expected_clients=who.expected,
+    divisor=config.divisor,
+  )
+  if who.canaries.shape[1] == 0:
     return audit.unaudited(algorithm), {}
   set_ = canaries.sphere(
-    key(config, 'canary'),
-    num,
-    dim,
-    block=config.canaries.block,
+    canary_key, who.canaries.shape[1], dim, block=config.canaries.block
   )
   observers = {
     'final': audit.final_model(set_),
@@ -110,7 +124,7 @@ def _audited(
       buffer=config.audit.buffer,
     ),
   }
-  return audit.audited(algorithm, set_, who.canaries, observers), observers
+  return audit.audited(algorithm, set_, rows, observers), observers
 
 
 def _server(config: Config) -> optax.GradientTransformation:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from absl import logging
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 import numpy as np
 import tqdm
 
@@ -126,11 +126,12 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   rows = []
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
-    recorded = _recorded(config, this, state, every_round)
-    results.write_scores(workdir / 'scores.npz', recorded)
+    expected = [record['canary_cosine'] for record in every_round]
+    kept = recorded(config, this, _looks(this, state), expected)
+    results.write_scores(workdir / 'scores.npz', kept)
 
     # 6. Estimates, each beside its floor.
-    rows = estimates.of_run(recorded)
+    rows = estimates.of_run(kept)
 
   # 7. The result.
   seconds = [record['seconds'] for record in every_round]
@@ -224,6 +225,39 @@ def evaluator(
   return evaluate
 
 
+def recorded(
+  config: build.Config,
+  this: build.Run,
+  looked: Mapping[str, Float[np.ndarray, '...']],
+  expected: Sequence[float],
+) -> results.Recorded:
+  """What is kept of a run for estimators.
+
+  Args:
+    config: every field set.
+    this: what was built of it.
+    looked: the scores of its observers, by name.
+    expected: the metric canary_cosine of each round.
+  """
+  final, change = looked['final']
+  trace, residual = looked['trace']
+  # After the server optimizer it is not known what a canary is left with.
+  known = expected if config.audit.sees == 'aggregate' else []
+  return results.Recorded(
+    final=final,
+    change=change,
+    trace=trace,
+    residual=residual,
+    expected=np.array(known, np.float32),
+    participation=this.who.canaries,
+    seats=this.who.seats,
+    design=this.who.design,
+    sees=config.audit.sees,
+    dim=this.dim,
+    delta=this.delta,
+  )
+
+
 def versions() -> dict[str, str]:
   """Versions of what decides the numbers, and the device."""
   packages = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'scipy')
@@ -250,39 +284,17 @@ def _analytic(
   return found._replace(assumes=found.assumes + public)
 
 
-def _recorded(
-  config: build.Config,
-  this: build.Run,
-  state: audit.AuditState,
-  every_round: Sequence[Mapping[str, float]],
-) -> results.Recorded:
-  """What the observers saw in all rounds."""
-  looked = {
+def _looks(
+  this: build.Run, state: audit.AuditState
+) -> dict[str, Float[np.ndarray, '...']]:
+  """What the observers saw in all rounds, by name."""
+  return {
     name: np.asarray(
       jax.jit(observer.scores)(state.observers[name], state.algorithm.params),
       np.float32,
     )
     for name, observer in this.observers.items()
   }
-  final, change = looked['final']
-  trace, residual = looked['trace']
-  expected = [record['canary_cosine'] for record in every_round]
-  return results.Recorded(
-    final=final,
-    change=change,
-    trace=trace,
-    residual=residual,
-    # After the server optimizer it is not known what a canary is left with.
-    expected=np.array(
-      expected if config.audit.sees == 'aggregate' else [], np.float32
-    ),
-    participation=this.who.canaries,
-    seats=this.who.seats,
-    design=this.who.design,
-    sees=config.audit.sees,
-    dim=this.dim,
-    delta=this.delta,
-  )
 
 
 def _noise_key(config: build.Config, path: pathlib.Path) -> Key:

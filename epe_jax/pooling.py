@@ -1,0 +1,48 @@
+"""Scores of several runs as those of one audit.
+
+The cosine of a canary that took no part has the same law in every run whose
+model has as many parameters, so cosines of runs may be put together: ten runs
+of 100 canaries give as many scores as one run of 1000.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from epe_jax.epsilon.types import Scores
+
+
+def pooled(runs: Sequence[Scores]) -> Scores:
+  """The scores of all canaries of all runs.
+
+  Args:
+    runs: scores of each, with the same leading axes and design; cosines of
+      models with the same number of parameters.
+
+  Raises:
+    ValueError: no runs, scores that are no cosines, or runs that differ in the
+      dimension, the design or the leading axes.
+
+  >>> runs = [Scores(np.full(3, x), np.zeros(2), dim=100) for x in (0.1, 0.2)]
+  >>> pooled(runs).observed.tolist()
+  [0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
+  """
+  if not runs:
+    raise ValueError('runs is empty; give the scores of one run or more.')
+  kinds = {(s.dim, s.design, s.observed.shape[:-1]) for s in runs}
+  if len(kinds) > 1:
+    raise ValueError(
+      f'runs have several (dim, design, leading axes): {sorted(kinds, key=str)}. '
+      'Scores of one kind alone can be pooled.'
+    )
+  if runs[0].dim is None:
+    raise ValueError(
+      'runs have dim=None, so nothing says that their scores are on one scale. '
+      'Pool cosines, and give their dim.'
+    )
+  return Scores(
+    np.concatenate([scores.observed for scores in runs], axis=-1),
+    np.concatenate([scores.unobserved for scores in runs], axis=-1),
+    runs[0].dim,
+    runs[0].design,
+  )

@@ -1,0 +1,209 @@
+"""Runs of many seeds: the runs of one, made at once."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from epe_jax import audit, build, experiment, results, seeds
+from epe_jax.data import cohort
+from epe_jax.tasks import digits as digits_task
+from epe_jax.types import Task
+from tests.test_experiment import load_config
+
+
+def softmax_regression() -> Task:
+  """650 parameters, which compile in no time."""
+
+  def init(key):
+    w = jax.random.normal(key, (64, 10), jnp.float32) / 8
+    return {'w': w, 'b': jnp.zeros(10, jnp.float32)}
+
+  def logits(params, batch):
+    pixels = batch['pixels'].reshape(-1, 64)
+    return pixels @ params['w'] + params['b']
+
+  def loss(params, batch, key):
+    del key
+    return optax.softmax_cross_entropy_with_integer_labels(
+      logits(params, batch), batch['label']
+    )
+
+  def metrics(params, batch):
+    right = logits(params, batch).argmax(axis=-1) == batch['label']
+    return {
+      'loss': loss(params, batch, None),
+      'accuracy': right.astype(jnp.float32),
+    }
+
+  return Task(init, loss, metrics)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def traces():
+  """A list that grows by one whenever a training step is traced."""
+  counted, task = [], softmax_regression()
+  loss = lambda *a: counted.append(1) or task.loss(*a)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(digits_task, 'task', lambda: task._replace(loss=loss))
+    yield counted
+
+
+def small_config(**changes):
+  config = load_config('digits', rounds=3, evaluate_every=3)
+  config.canaries.update(observed=5, unobserved=4)
+  config.client.update(epochs=1)
+  config.audit.buffer = 2
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+class Unseen:
+  """A bar of progress that only counts."""
+
+  counted = 0
+
+  def __init__(self, **_):
+    Unseen.counted = 0
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    return None
+
+  def update(self, n):
+    Unseen.counted += n
+
+
+def made(config, which, **options):
+  return seeds.run(config, which, progress=Unseen, **options)
+
+
+def check_same(outcome, recorded, accuracy):
+  # An example of the 359 may lie on the border of two classes.
+  assert outcome.accuracy == pytest.approx(accuracy, abs=0.005)
+  for field in dataclasses.fields(results.Recorded):
+    a, b = getattr(outcome.recorded, field.name), getattr(recorded, field.name)
+    if isinstance(b, np.ndarray) and b.dtype.kind == 'f':
+      assert a.shape == b.shape
+      # Cosines are some 1 / sqrt(d) = 0.04.
+      np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-6)
+    else:
+      np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope='module')
+def alone(tmp_path_factory, traces):
+  """What a run of seed 2 records by itself, and its accuracy."""
+  workdir = tmp_path_factory.mktemp('runs') / 'alone'
+  with pytest.MonkeyPatch.context() as patch:
+    # Estimates take longer than the run, and nothing here looks at them.
+    patch.setattr(experiment.estimates, 'of_run', lambda recorded: [])
+    result = experiment.run(small_config(seed=2), workdir)
+  return results.read_scores(workdir / 'scores.npz'), result['accuracy']
+
+
+@pytest.mark.parametrize('at_once', [1, 3])
+def test_many_seeds_are_the_runs_of_each_seed(alone, traces, at_once):
+  traces.clear()
+  outcomes = made(small_config(), [0, 1, 2], at_once=at_once)
+  assert len(traces) == 1
+  assert Unseen.counted == 3 * 3
+  assert [outcome.seed for outcome in outcomes] == [0, 1, 2]
+  check_same(outcomes[2], *alone)
+  # Seeds differ, or the law above would be an easy one.
+  for other in outcomes[:2]:
+    assert np.abs(other.recorded.final - alone[0].final).max() > 1e-3
+
+
+def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
+  config = small_config(
+    **{
+      'participation.kind': 'poisson',
+      'data.concentration': 0.02,
+      'client.batch_size': 2,
+    }
+  )
+  which = [3, 4, 5]
+  runs = [build.build(seeds._seeded(config, seed)) for seed in which]
+  needed = [seeds._needed(this) for this in runs]
+  # The case is a hard one.
+  assert len({room.slots for room in needed}) > 1
+  assert len({room.steps for room in needed}) > 1
+  room = seeds._Room(*map(max, *needed))
+  for t in range(config.rounds):
+    together = seeds._cohorts(which, runs, room, t)
+    for i, (seed, this) in enumerate(zip(which, runs)):
+      mine = jax.tree.map(lambda x, i=i: x[i], together)
+      alone = cohort.gather(
+        this.train, this.who.clients(t), this.plan, seed=seed, round=t
+      )
+      steps = min(mine.mask.shape[2], alone.mask.shape[2])
+      for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(alone)):
+        if x.ndim > 2:
+          x, rest_x = x[:, :, :steps], x[:, :, steps:]
+          y, rest_y = y[:, :, :steps], y[:, :, steps:]
+          assert not rest_x.any()
+          assert not rest_y.any()
+        np.testing.assert_array_equal(x[: len(y)], y)
+        assert (x[len(y) :] == (-1 if x.ndim == 2 else 0)).all()
+
+
+def test_a_look_at_all_canaries_stays_a_condition_of_the_round():
+  program, drawn, state, batch = first_round(seeds_=[0, 1])
+  jaxpr = str(jax.make_jaxpr(program.step)(drawn, state, batch))
+  # Under a vmapped round both branches would run and a select would choose.
+  assert 'cond[' in jaxpr
+
+
+def first_round(seeds_):
+  config = small_config()
+  runs = [build.build(seeds._seeded(config, s)) for s in seeds_]
+  room = seeds._Room(*map(max, *map(seeds._needed, runs)))
+  drawn = seeds._stacked(
+    [
+      seeds.Seed(
+        build.key(config, 'canary'),
+        audit.rows(this.who.canaries, width=room.canaries),
+        build.key(config, 'training'),
+        build.key(config, 'noise'),
+      )
+      for this in runs
+    ]
+  )
+  program = seeds._program(config, runs[0])
+  state = program.init(seeds._stacked([this.params for this in runs]))
+  return program, drawn, state, seeds._cohorts(seeds_, runs, room, 0)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'which', 'options', 'said'),
+  [
+    ({'simulation': False}, [0], {}, 'simulation=False'),
+    ({}, [], {}, r'seeds=\[\]'),
+    ({}, [1, 1], {}, r'seeds=\[1, 1\]'),
+    ({}, [0], {'at_once': 0}, 'at_once=0'),
+    ({}, [-1], {}, 'seed=-1'),
+  ],
+)
+def test_what_cannot_be_made_is_refused(changes, which, options, said):
+  with pytest.raises(ValueError, match=said):
+    made(small_config(**changes), which, **options)
+
+
+def test_a_run_that_diverges_is_named(monkeypatch):
+  def program(config, like):
+    seen = {
+      'aggregate_norm': np.array([1, np.nan]),
+      'canary_cosine': np.zeros(2),
+    }
+    nothing = lambda *_: None
+    return seeds._Program(nothing, lambda *_: (None, seen), nothing, nothing)
+
+  monkeypatch.setattr(seeds, '_program', program)
+  with pytest.raises(FloatingPointError, match='round 0 of seed 7'):
+    made(small_config(), [4, 7], at_once=2)
