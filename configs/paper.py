@@ -73,6 +73,38 @@ _TEXT = {
 }
 
 
+def _runs(scale: str) -> dict[str, Any]:
+  """One run of k canaries against 10 of k / 10, at two noise levels."""
+  settings = dict(
+    config='stackoverflow' if scale == 'paper' else 'digits',
+    sets=[],
+    noises=(0.0496, 0.0986),
+    experiments=50,
+    runs=10,
+  )
+  if scale == 'small':
+    # A model that is trained in a second, on scikit-learn's digits.
+    sets = dict(
+      rounds=16,
+      client=dict(epochs=1),
+      canaries=dict(observed=500, unobserved=0),
+      audit=dict(buffer=16),
+      model=dict(width=8),
+    )
+    settings |= dict(sets=[sets], experiments=20)
+  if scale == 'smoke':
+    sets = dict(
+      rounds=2,
+      clients_per_round=4,
+      client=dict(epochs=1),
+      canaries=dict(observed=8, unobserved=0),
+      audit=dict(buffer=2),
+      model=dict(width=2),
+    )
+    settings |= dict(sets=[sets], experiments=2, runs=2, noises=(0.0496,))
+  return settings
+
+
 def get_config(scale: str = 'small') -> config_dict.ConfigDict:
   """The experiments at one scale."""
   if scale not in _FEWER_ROUNDS:
@@ -121,6 +153,7 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
     ),
     emnist=grid('emnist', _IMAGES, (noise, _EMNIST), repetitions),
     emnist_5x34=grid('emnist:5x34', _IMAGES, (noise, _EMNIST_5X34)),
+    runs=_runs(scale),
     accuracy=grid('stackoverflow', _TEXT, (noise, _ACCURACY), utility),
     emnist_accuracy=grid('emnist', _IMAGES, (noise, _EMNIST), utility),
   )

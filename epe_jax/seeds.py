@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
 import numpy as np
 import tqdm
 

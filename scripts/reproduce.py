@@ -19,7 +19,14 @@ from typing import Any
 
 from absl import app, flags
 
-from epe_jax import experiment, finished, sweep, tables
+from epe_jax import (
+  experiment,
+  finished,
+  run_comparison,
+  sweep,
+  tables,
+  workloads,
+)
 from epe_jax.paper import files, items, product
 
 _CONFIGS = pathlib.Path(__file__).parents[1] / 'configs'
@@ -71,6 +78,8 @@ def _base(settings: Any) -> Any:
   config = _config(settings.config)
   for some in settings.sets:
     config.update(some)
+  if config.task == 'digits':
+    return config
   path = (_EMNIST if config.task == 'emnist' else _STACKOVERFLOW).value
   config.data.path = path
   if config.task == 'stackoverflow':
@@ -89,8 +98,11 @@ def _made(name: str, settings: Any) -> product.Product:
   item = items.ITEMS[name]
   if item.kind == 'mechanism':
     return item.make(settings)
-  points = sweep.grid(_base(settings), settings.axes)
   folder = pathlib.Path(_WORKDIR.value, _SCALE.value, 'runs', item.experiment)
+  base = _base(settings)
+  if item.kind == 'comparison':
+    return _compared(item, base, settings, folder)
+  points = sweep.grid(base, settings.axes)
   outcome = sweep.run(points, folder, jobs=_JOBS.value, retry=_RETRY.value)
   if outcome.failed:
     whys = '\n'.join(f'  {k}: {why}' for k, why in outcome.failed.items())
@@ -104,6 +116,21 @@ def _made(name: str, settings: Any) -> product.Product:
       for p in points
     ]
   )
+
+
+def _compared(
+  item: items.Item, base: Any, settings: Any, folder: pathlib.Path
+) -> product.Product:
+  rows = []
+  for z in settings.noises:
+    base.noise_multiplier = z
+    rows += run_comparison.compare(
+      base,
+      experiments=settings.experiments,
+      runs=settings.runs,
+      workdir=folder / f'noise_multiplier={z}',
+    )
+  return item.make(rows, source=workloads.load(base).source)
 
 
 def main(argv: list[str]) -> None:

@@ -16,6 +16,7 @@ GROUPS = {
   'emnist': ['emnist', 'emnist_densities', 'emnist_bars', 'emnist_anderson'],
   'stackoverflow': ['stackoverflow', 'densities', 'bars', 'anderson'],
   'emnist_5x34': ['emnist_5x34'],
+  'runs': ['runs'],
   'accuracy': ['accuracy'],
   'emnist_accuracy': ['emnist_accuracy'],
 }

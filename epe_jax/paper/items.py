@@ -8,6 +8,7 @@ from epe_jax.paper import (
   noise_tables,
   product,
   repetitions,
+  runs,
   utility,
 )
 
@@ -19,8 +20,9 @@ class Item(NamedTuple):
     title: in one line.
     source: where it is in the paper.
     experiment: what it is made from, a field of configs/paper.py.
-    kind: 'mechanism' if `make` is given the settings of the experiment; 'grid'
-      if it is given the finished runs of its grid.
+    kind: what `make` is given: for 'mechanism' the settings of the experiment,
+      for 'grid' the finished runs of its grid, for 'comparison' the rows of
+      single and several runs, and the source of their data.
     make: gives tables and figures.
   """
 
@@ -96,6 +98,13 @@ ITEMS = {
     'stackoverflow',
     'grid',
     repetitions.bars,
+  ),
+  'runs': Item(
+    'One run of many canaries against several runs of few',
+    'section 5.3, Table 5',
+    'runs',
+    'comparison',
+    runs.made,
   ),
   'anderson': Item(
     'StackOverflow: are cosines Gaussian?',
