@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run test test-slow lint types docs clean
+.PHONY: run test test-slow lint types docs results clean
 
 run: $(VENV)/installed
 	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=$(WORKDIR)
@@ -40,13 +40,21 @@ docs: $(VENV)/installed-dev
 	  --config.evaluate_every=10 --workdir=runs/emnist
 	$(TRAIN) --config=configs/stackoverflow.py \
 	  --config.data.path=$(STACKOVERFLOW) --config.data.word_count=$(WORD_COUNT) \
-	  --config.clients_per_round=60 --config.noise_multiplier=0.0496 \
-	  --config.rounds=100 --config.evaluate_every=10 \
-	  --config.checkpoint_every=20 --workdir=runs/stackoverflow
+	  --config.clients_per_round=10 --config.noise_multiplier=0 \
+	  --config.rounds=600 --config.evaluate_every=50 \
+	  --config.checkpoint_every=100 --config.audit.buffer=100 \
+	  --workdir=runs/stackoverflow
 	$(BIN)/python scripts/gaussian.py --seed=0 --out=runs/gaussian.json
 	$(BIN)/python scripts/docs.py --gaussian=runs/gaussian.json \
 	  --run=digits=runs/digits --run=emnist=runs/emnist \
 	  --run=stackoverflow=runs/stackoverflow
+
+# docs/results.md: the paper's tables and figures at small scale; hours.
+SCALE ?= small
+results: $(VENV)/installed-dev
+	$(BIN)/python scripts/reproduce.py all --scale=$(SCALE) --emnist=$(EMNIST) \
+	  --stackoverflow=$(STACKOVERFLOW) --word_count=$(WORD_COUNT)
+	$(BIN)/python scripts/docs.py --results=runs/paper/$(SCALE)
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -8,6 +8,9 @@ Axes can be given on the command line too, also on top of a grid:
   python scripts/sweep.py --config=configs/digits.py --workdir=runs/seeds \
     --axis=noise_multiplier=0.1,0.2 --axis=seed=0,1,2
 
+With --seeds=50 every point is run with 50 seeds by one compiled program, vmapped
+over seeds where that is fast, and the table has means and their spread.
+
 What is finished is not trained again; what failed is reported, and tried again
 with --retry. In the workdir: an ordinary run in a folder for each point, what it
 said in a .log beside it, and sweep.md, sweep.tex and sweep.png of all.
@@ -21,7 +24,7 @@ from typing import Any
 from absl import app, flags
 from ml_collections import config_flags
 
-from epe_jax import sweep, sweep_report
+from epe_jax import seed_sweep, sweep, sweep_report, tables
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config of all points; an axis overrides its fields.'
@@ -34,6 +37,9 @@ _AXIS = flags.DEFINE_multi_string(
 )
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the sweep.')
 _JOBS = flags.DEFINE_integer('jobs', 1, 'Points that run side by side.')
+_SEEDS = flags.DEFINE_integer(
+  'seeds', None, 'Run every point with so many seeds, for small models.'
+)
 _RETRY = flags.DEFINE_bool('retry', False, 'Try again what failed.')
 
 
@@ -62,6 +68,10 @@ def main(argv: list[str]) -> None:
   workdir = str(_WORKDIR.value)
   try:
     points = sweep.grid(_CONFIG.value, axes)
+    if _SEEDS.value is not None:
+      found = seed_sweep.run(points, workdir, num_seeds=_SEEDS.value)
+      print(tables.text(seed_sweep.table(points, found)))
+      return
     outcome = sweep.run(points, workdir, jobs=_JOBS.value, retry=_RETRY.value)
   except ValueError as error:
     raise SystemExit(f'error: {error}') from error

@@ -54,6 +54,7 @@ ORDER = [
     'gaussian_report',
     'leakage_report',
     'sweep_report',
+    'seed_sweep',
   ],
   ['paper'],
 ]

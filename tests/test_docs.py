@@ -1,6 +1,7 @@
 """README and docs say what the code does: examples run, figures are measured."""
 
 import doctest
+import functools
 import importlib.util
 import json
 import pathlib
@@ -12,7 +13,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/*.md')])
 
 
+@functools.cache
 def load_script(name):
+  """Once, for a script defines its flags when it is loaded."""
   spec = importlib.util.spec_from_file_location(
     f'script_{name}', ROOT / 'scripts' / f'{name}.py'
   )

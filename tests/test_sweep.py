@@ -1,9 +1,13 @@
 """Grids of runs: every combination, each finished once."""
 
+import pathlib
+
 from ml_collections import config_dict
 import pytest
 
-from epe_jax import results, sweep
+from epe_jax import experiment, results, seed_sweep, sweep
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 def base():
@@ -88,3 +92,44 @@ def test_the_folder_of_another_config_is_refused_before_any_work(tmp_path):
 def test_no_job_at_a_time_is_refused(tmp_path):
   with pytest.raises(ValueError, match='jobs=0'):
     sweep.run([], tmp_path, jobs=0)
+
+
+def tiny():
+  spec = {}
+  exec((ROOT / 'configs' / 'digits.py').read_text(), spec)
+  config = spec['get_config']('smoke')
+  config.rounds, config.clients_per_round, config.model.width = 2, 4, 2
+  config.client.epochs = 1
+  config.canaries.observed = config.canaries.unobserved = 8
+  config.audit.buffer = 2
+  return config
+
+
+def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
+  config = tiny()
+  points = sweep.grid(config, [('noise_multiplier', (0.1, 0.3))])
+  found = seed_sweep.run(points, tmp_path / 'sweep', num_seeds=2)
+  assert [row['seed'] for row in found[points[1].name]] == [0, 1]
+  config.noise_multiplier, config.seed = 0.3, 1
+  alone = experiment.run(config, tmp_path / 'alone')
+  (own,) = (
+    row['epsilon']
+    for row in alone['estimates']
+    if (row['statistic'], row['method']) == ('own round', 'two_gaussian_null')
+  )
+  row = found[points[1].name][1]
+  assert row['epsilon']['own round'] == pytest.approx(own, rel=1e-3)
+  table = seed_sweep.table(points, found)
+  assert [line[0] for line in table.body] == ['0.1', '0.3']
+  # Again: read and not run.
+  (tmp_path / 'sweep' / points[0].name / 'rows.json').write_text('[]')
+  assert (
+    seed_sweep.run(points, tmp_path / 'sweep', num_seeds=2)[points[0].name]
+    == []
+  )
+
+
+def test_seeds_and_an_axis_of_seeds_exclude_each_other(tmp_path):
+  points = sweep.grid(tiny(), [('seed', (0, 1))])
+  with pytest.raises(ValueError, match='an axis sets the seed'):
+    seed_sweep.run(points, tmp_path, num_seeds=2)
