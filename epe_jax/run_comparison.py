@@ -4,6 +4,11 @@ An audit in one run rests on canaries not disturbing each other. If they did, ε
 found from k canaries of one run would differ from ε found from as many canaries
 of R runs with k/R each. Both are repeated, for ε̂ scatters.
 
+Canaries count among the m clients that a sum is divided by, and as clipped ones
+where the clip norm adapts. So the two designs train alike only if k / rounds is
+small against the clients of a round; if not, they differ for a reason that is no
+disturbance of canaries by each other.
+
 Source: One-shot Empirical Privacy Estimation, section 5.3.
 """
 

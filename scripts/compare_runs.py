@@ -5,7 +5,8 @@
 
 Prints quantiles of ε̂ over experiments, and keeps the cosines of each, rows.json
 and comparison.png in the workdir. A comparison that was killed goes on; one of
-more experiments adds to those that are finished.
+more experiments adds to those that are finished. Let the canaries of a round
+be few against its clients, or the two designs train differently.
 """
 
 import functools
