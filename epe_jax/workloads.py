@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epe_jax.data import federated, sources
+from epe_jax.data import download, federated, imports, sources, store
 from epe_jax.types import Task
 
 # An ml_collections ConfigDict, whose fields type checkers know nothing of.
@@ -87,11 +87,13 @@ def _emnist(config: Config) -> Workload:
     origin, only_digits=asked.only_digits, cache=asked.cache
   )
   test = _sampled(config, test)
+  published = 'digits_only_train' if asked.only_digits else 'all_train'
   return Workload(
     emnist_task.task(10 if asked.only_digits else 62, width=config.model.width),
     train,
     test,
-    f'{_name(origin)}, {kind} split, {train.num_clients:,} clients',
+    f'{_described(origin, train, published)}, {kind} split, '
+    f'{train.num_clients:,} clients',
     _commonest(train, test),
   )
 
@@ -129,7 +131,7 @@ def _stackoverflow(config: Config) -> Workload:
     ),
     train,
     test,
-    f'{_name(origin)}, {train.num_clients:,} train users, accuracy on the split '
+    f'{_described(origin, train, "train")}, {train.num_clients:,} train users, accuracy on the split '
     f'{asked.test_split!r}',
     # The first word of the vocabulary is the most frequent one.
     float(np.sum(targets == 1) / max(np.sum(counted), 1)),
@@ -155,11 +157,23 @@ def _origin(
   return path
 
 
-def _name(origin: str | sources.Source) -> str:
+def _described(
+  origin: str | sources.Source, train: federated.FederatedData, split: str
+) -> str:
+  """Its name, and whether it is what its name may make one think."""
   if isinstance(origin, sources.Source):
     return origin.name
   # The folder it lies in is the business of its owner.
-  return pathlib.Path(origin).name
+  name = pathlib.Path(origin).name
+  if imports.is_prepared(origin):
+    name += f', made of {store.manifest(pathlib.Path(origin, split))["source"]}'
+  if 'synthetic' in name:
+    return name
+  same = download.is_published(
+    split, num_clients=train.num_clients, num_examples=train.num_examples
+  )
+  known = 'the public data' if same else 'not the public data'
+  return f'{name} ({known}, by its {train.num_examples:,} train examples)'
 
 
 def _given(**options: Any) -> dict[str, Any]:

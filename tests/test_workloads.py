@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from epe_jax import workloads
+from epe_jax.data import emnist, glyphs, imports
 from tests import tff_files
 from tests.test_experiment import load_config
 
@@ -75,7 +76,24 @@ def test_images_come_from_the_file_with_their_baseline(tmp_path):
   found = workloads.load(config)
   assert found.train.num_examples == found.test.num_examples == 3
   assert found.baseline == pytest.approx(1 / 3)
-  assert found.source == 'images.sqlite, 62-class split, 1 clients'
+  assert found.source == (
+    'images.sqlite (not the public data, by its 3 train examples), 62-class '
+    'split, 1 clients'
+  )
+
+
+def test_a_folder_of_synthetic_data_is_synthetic_whatever_its_name(tmp_path):
+  folder = tmp_path / 'emnist'
+  made = glyphs.source(0, num_clients=12, num_examples=200)
+  imports.written(
+    folder / 'all_train', made, 'all_train', emnist.recipe('all_train')
+  )
+  imports.written(
+    folder / 'all_test', made, 'all_test', emnist.recipe('all_test')
+  )
+  found = workloads.load(load_config('emnist', **{'data.path': str(folder)}))
+  assert 'synthetic' in found.source
+  assert 'public' not in found.source
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,16 @@ def fetch(
   return [folder / public.file for public in files]
 
 
+def is_published(split: str, *, num_clients: int, num_examples: int) -> bool:
+  """Whether a split has the clients and examples of the public file.
+
+  >>> is_published('digits_only_train', num_clients=3383, num_examples=341_873)
+  True
+  """
+  counted = sources.Split(num_clients, num_examples)
+  return (_CHARACTERS | _DIGITS | _SENTENCES).get(split) == counted
+
+
 def check_counts(name: str, splits: Mapping[str, sources.Split]) -> None:
   """Compares the splits of a file with those that it was published with.
 
