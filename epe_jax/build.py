@@ -51,12 +51,8 @@ def build(config: Config) -> Run:
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
   who = participation.plan(config, train)
-  set_ = canaries.sphere(
-    key(config, 'canary'),
-    who.canaries.shape[1],
-    dim,
-    block=config.canaries.block,
-  )
+  make = canaries.family(config.canaries.family, block=config.canaries.block)
+  set_ = make(key(config, 'canary'), who.canaries.shape[1], dim)
   observers = {
     'final': audit.final_model(set_),
     'trace': audit.all_iterates(
