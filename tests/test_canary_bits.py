@@ -18,7 +18,7 @@ def test_words_are_those_of_jax():
   key = jax.random.key(7)
   data = jax.random.key_data(key)
   low = jnp.arange(100, dtype=jnp.uint32)
-  a, b = threefry.pair(
+  a, b = jax.jit(threefry.pair)(
     threefry.Root(data[0], data[1]), jnp.zeros_like(low), low
   )
   np.testing.assert_array_equal(a ^ b, jax.random.bits(key, (100,)))
@@ -53,14 +53,14 @@ def test_normals_are_those_of_exact_arithmetic():
 
 def test_no_two_words_make_a_pair_without_direction():
   second = jnp.arange(0, 2**32, 2**22 + 1, dtype=jnp.uint32)
-  x, y = normals.two_normals(jnp.full_like(second, _ALL), second)
+  x, y = jax.jit(normals.two_normals)(jnp.full_like(second, _ALL), second)
   assert np.all(np.hypot(x, y) > 1e-5)
 
 
 def test_normals_have_the_law_to_the_tails():
   n = 2**19
   root = threefry.root(jax.random.key(3), 1)
-  words = threefry.pair(
+  words = jax.jit(threefry.pair)(
     root, jnp.arange(n, dtype=jnp.uint32), jnp.zeros(n, jnp.uint32)
   )
   x, y = np.asarray(jax.jit(normals.two_normals)(*words), np.float64)
@@ -93,10 +93,11 @@ def test_each_sign_of_a_tile_is_a_bit_of_its_own():
   np.testing.assert_array_equal(row, x[15])
 
 
-@pytest.mark.parametrize('dim', [2, 3, 5, 16, 1000])
+@pytest.mark.parametrize('dim', [2, 5, 16, 1000])
 def test_permutations_permute(dim):
   root = threefry.root(jax.random.key(dim), 6)
-  found = coordinates.permuted(root, jnp.arange(dim), dim)
+  permuted = jax.jit(coordinates.permuted, static_argnums=2)
+  found = permuted(root, jnp.arange(dim), dim)
   np.testing.assert_array_equal(np.sort(found), np.arange(dim))
 
 

@@ -128,7 +128,8 @@ def test_one_audit_of_a_gaussian_mechanism_has_the_law_of_the_paper(name):
   found = math.sqrt(dim * np.mean(g.var(axis=1, ddof=1)))
   assert abs(found / std - 1) < error
   # Noise that is a fifth stronger is told apart.
-  assert abs(found * mean - 1.2 * sigma * mean**2) > error or name == 'sphere'
+  wrong = 1 / math.sqrt((1.2 * sigma) ** 2 + k / dim)
+  assert abs(math.sqrt(dim) * g.mean() / wrong - 1) > error * std / mean
 
 
 _FAMILY = {name: canaries.family(name) for name in canaries.FAMILIES}
