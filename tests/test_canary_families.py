@@ -38,17 +38,24 @@ def test_families_are_unit_rows_and_their_linear_map(name, dim):
   matrix = rows(c)
   np.testing.assert_allclose(np.linalg.norm(matrix, axis=1), 1, atol=1e-6)
   v = jax.random.normal(jax.random.key(1), (2, 3, dim))
-  seen = jax.jit(c.project)(v)
-  np.testing.assert_allclose(seen, np.asarray(v) @ matrix.T, atol=1e-5)
-  np.testing.assert_allclose(seen, jax.vmap(c.project)(v), atol=1e-5)
+  project, superpose = jax.jit(c.project), jax.jit(c.superpose)
+  np.testing.assert_allclose(project(v), np.asarray(v) @ matrix.T, atol=1e-5)
   ids, weights = np.array([5, 0, 5]), np.array([1.0, -2.0, 0.5], np.float32)
   np.testing.assert_allclose(
-    c.superpose(jnp.asarray(ids), jnp.asarray(weights)),
+    superpose(jnp.asarray(ids), jnp.asarray(weights)),
     weights @ matrix[ids],
     atol=1e-6,
   )
-  none = c.superpose(jnp.zeros(0, jnp.int32), jnp.zeros(0))
-  np.testing.assert_array_equal(none, np.zeros(dim))
+
+
+@pytest.mark.parametrize('name', canaries.FAMILIES)
+def test_families_take_no_ids_and_may_be_vmapped(name):
+  c = canaries.family(name)(jax.random.key(0), 5, 12)
+  none = jax.jit(c.superpose)(jnp.zeros(0, jnp.int32), jnp.zeros(0))
+  np.testing.assert_array_equal(none, np.zeros(12))
+  v = jax.random.normal(jax.random.key(1), (4, 12))
+  each = jax.jit(jax.vmap(c.project))(v)
+  np.testing.assert_allclose(each, jax.jit(c.project)(v), atol=1e-6)
 
 
 @pytest.mark.parametrize('name', canaries.FAMILIES)
@@ -61,20 +68,19 @@ def test_bits_depend_on_the_key_and_the_id_and_not_on_how_many(name):
   more = canaries.family(name)(jax.random.key(3), dim, dim)
   np.testing.assert_array_equal(rows(more, few), expected)
   keys = jax.random.split(jax.random.key(5), 3).at[1].set(jax.random.key(3))
-  traced = jax.vmap(
-    lambda key: make(key, few, dim).superpose(jnp.array([2]), jnp.ones(1))
-  )(keys)
+  third = lambda key: make(key, few, dim).superpose(jnp.array([2]), jnp.ones(1))
+  traced = jax.jit(jax.vmap(third))(keys)
   np.testing.assert_allclose(traced[1], expected[2], atol=1e-7)
   assert not np.any(np.all(traced[1] == traced[::2], axis=1))
 
 
 @pytest.mark.parametrize('make', [canaries.hadamard, canaries.hadamard2])
 def test_hadamard_rows_are_orthogonal_as_far_as_their_order_divides_d(make):
-  for dim, order in ((64, 64), (100, 64), (3, 2), (8192, 4096)):
+  for dim, order in ((100, 64), (3, 2), (8192, 4096)):
     num = min(order, 2100)
     c = make(jax.random.key(0), num, dim)
     weights = jnp.zeros(num).at[jnp.array([0, num - 1])].set(1.0)
-    one = c.superpose(jnp.arange(num), weights)
+    one = jax.jit(c.superpose)(jnp.arange(num), weights)
     gram = np.asarray(jax.jit(c.project)(one)) - np.asarray(weights)
     left = dim % order
     bound = min(left, order - left) / dim
@@ -175,7 +181,7 @@ def test_cosines_of_hadamard_have_variance_1_over_d_for_any_vector():
   dim = order = 1024
   v = sparse('Cauchy', dim)
   c = canaries.hadamard(jax.random.key(1), order, dim)
-  cosines = c.project(v) / np.linalg.norm(v)
+  cosines = c.project(jnp.asarray(v)) / np.linalg.norm(v)
   np.testing.assert_allclose(np.sum(cosines**2), 1, rtol=1e-5)
 
 
