@@ -111,9 +111,8 @@ def audited(
   )
   if who.canaries.shape[1] == 0:
     return audit.unaudited(algorithm), {}
-  set_ = canaries.sphere(
-    canary_key, who.canaries.shape[1], dim, block=config.canaries.block
-  )
+  make = canaries.family(config.canaries.family, block=config.canaries.block)
+  set_ = make(canary_key, who.canaries.shape[1], dim)
   observers = {
     'final': audit.final_model(set_),
     'trace': audit.all_iterates(

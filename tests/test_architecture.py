@@ -165,10 +165,13 @@ def unit_rows():
 @pytest.mark.parametrize(
   'make',
   [
-    lambda: canaries.sphere(jax.random.key(0), 3, DIM),
+    *(
+      lambda name=name: canaries.family(name)(jax.random.key(0), 3, DIM)
+      for name in canaries.FAMILIES
+    ),
     lambda: canaries.from_matrix(unit_rows()),
   ],
-  ids=['sphere', 'from_matrix'],
+  ids=[*canaries.FAMILIES, 'from_matrix'],
 )
 def test_canary_sets_keep_the_contract(make):
   c = make()

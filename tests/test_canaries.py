@@ -54,11 +54,11 @@ def test_from_matrix_is_the_map_of_that_matrix():
   np.testing.assert_array_equal(rows(c), rows(sphere))
 
 
-@pytest.mark.parametrize('dim', [2, 7, 15, 64, 1001])
+@pytest.mark.parametrize('dim', [2, 7, 9001])
 def test_bits_depend_on_key_and_id_alone(dim):
   entries = jnp.eye(dim)[: min(dim, 9)]
   expected = rows(canaries.sphere(jax.random.key(3), num=20, dim=dim))
-  for block in (1, 2, 3, 16, 40):
+  for block in (1, 3, 40):
     c = canaries.sphere(jax.random.key(3), num=20, dim=dim, block=block)
     seen = np.asarray(jax.jit(c.project)(entries))
     np.testing.assert_array_equal(seen.T, expected[:, : len(entries)])

@@ -70,10 +70,14 @@ def permuted(
   mask = jnp.uint32((1 << bits) - 1)
 
   def network(x: UInt32[Array, ' m']) -> UInt32[Array, ' m']:
-    left, right = x >> jnp.uint32(bits), x & mask
-    for n in range(_ROUNDS):
-      word, _ = threefry.pair(root, right, jnp.full_like(right, n))
-      left, right = right, left ^ (word & mask)
+    def swap(n: Array, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+      left, right = halves
+      counter = jnp.broadcast_to(n.astype(jnp.uint32), right.shape)
+      word, _ = threefry.pair(root, right, counter)
+      return right, left ^ (word & mask)
+
+    halves = (x >> jnp.uint32(bits), x & mask)
+    left, right = jax.lax.fori_loop(0, _ROUNDS, swap, halves)
     return (left << jnp.uint32(bits)) | right
 
   outside = lambda x: x >= jnp.uint32(dim)

@@ -247,15 +247,13 @@ def unfold(
         short.reshape(1, 2, 2, _LANES), words, signs.ALL_ROWS
       )
 
-    total = flipped(streams[0], shorts[0])
     if streams.shape[0] == 1:
-      return total
-    return jax.lax.fori_loop(
-      1,
-      streams.shape[0],
-      lambda g, total: total + flipped(streams[g], shorts[g]),
-      total,
+      return flipped(streams[0], shorts[0])
+    zero = jnp.zeros((signs.ROWS, 2, 2, _LANES), jnp.float32)
+    total, _ = jax.lax.scan(
+      lambda total, one: (total + flipped(*one), None), zero, (streams, shorts)
     )
+    return total
 
   # Flattened behind the loop: XLA:CPU would divide at each entry within it.
   return jax.lax.map(tile, jnp.arange(-(-dim // _TILE))).ravel()[:dim]

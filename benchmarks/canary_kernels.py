@@ -1,0 +1,212 @@
+"""What it costs to look at a vector with k canaries, by family.
+
+  python benchmarks/canary_kernels.py
+  python benchmarks/canary_kernels.py --quick
+
+Each family against the floor, one pass over the vector (|x|^2); against the
+k x d matrix, where it fits into memory; and against the same normals made by
+`jax.random`. All of a size are timed in turn within one process. For k above
+--max_entries / d fewer canaries are timed, and the time is multiplied: the work
+of those families that are made canary by canary is proportional to k.
+"""
+
+from collections.abc import Callable
+import datetime
+import json
+import os
+import pathlib
+import platform
+import time
+from typing import NamedTuple
+
+from absl import app, flags
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from epe_jax import canaries, results
+
+_QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
+_DIMS = flags.DEFINE_list('dims', ['1e5', '4050748', '1e7'], 'Sizes d.')
+_COUNTS = flags.DEFINE_list('counts', ['1e2', '2e3', '1e5'], 'Numbers k.')
+_STACKS = flags.DEFINE_list(
+  'stacks', ['1', '50'], 'Vectors looked at together.'
+)
+_REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Looks of each form.')
+_MAX_ENTRIES = flags.DEFINE_float(
+  'max_entries', 5e8, 'Entries of C that are made in one look, at most.'
+)
+_MAX_BYTES = flags.DEFINE_float(
+  'max_bytes', 2e9, 'Of a stored matrix, at most.'
+)
+_OUT = flags.DEFINE_string(
+  'out',
+  str(pathlib.Path(__file__).parent / 'results' / 'canary_kernels.json'),
+  'File of the result.',
+)
+_ONE_BY_ONE = ('sphere', 'sign', 'jax.random', 'stored')
+
+
+class Form(NamedTuple):
+  """One way to do it.
+
+  Attributes:
+    call: what is timed; it blocks until the result is there.
+    share: the part of all canaries that it looks at.
+  """
+
+  call: Callable[[], None]
+  share: float
+
+
+class Seconds(NamedTuple):
+  """Of one look, at all k canaries."""
+
+  best: float
+  median: float
+  cpu: float  # Of all threads, in the fastest look by this clock.
+  share: float  # Below 1: that part was timed.
+
+
+def regenerated(num: int, dim: int, *, block: int = 16):
+  """Projection on normals that `jax.random` makes anew, block by block."""
+  key = jax.random.key(0)
+  blocks = -(-num // block)
+
+  def project(v):
+    def look(ids):
+      keys = jax.vmap(lambda j: jax.random.fold_in(key, j))(ids)
+      x = jax.vmap(lambda k: jax.random.normal(k, (dim,)))(keys)
+      return (x @ v.T) / jnp.linalg.norm(x, axis=1, keepdims=True)
+
+    ids = jnp.arange(blocks * block).reshape(blocks, block)
+    return jax.lax.map(look, ids)
+
+  return project
+
+
+def forms(num: int, dim: int, stack: int) -> dict[str, Form]:
+  """Everything that is timed for one size."""
+  v = jax.random.normal(jax.random.key(1), (stack, dim))
+  fewer = min(num, max(16, int(_MAX_ENTRIES.value / dim)))
+
+  def form(project, share=1.0) -> Form:
+    # Compiled here, so that no form is timed while another compiles.
+    compiled = jax.jit(project).lower(v).compile()
+    return Form(lambda: jax.block_until_ready(compiled(v)), share)
+
+  found = {'|x|^2': form(lambda v: jnp.sum(v * v, axis=-1))}
+  for name in canaries.FAMILIES:
+    if name == 'dirac' and num > dim:
+      continue
+    k = fewer if name in _ONE_BY_ONE else num
+    made = canaries.family(name)(jax.random.key(0), k, dim)
+    found[name] = form(made.project, k / num)
+  found['jax.random'] = form(regenerated(fewer, dim), fewer / num)
+  if 4.0 * num * dim <= _MAX_BYTES.value:
+    matrix = jax.random.normal(jax.random.key(2), (num, dim))
+    stored = jax.jit(lambda v, c: v @ c.T).lower(v, matrix).compile()
+    found['stored'] = Form(
+      lambda: jax.block_until_ready(stored(v, matrix)), 1.0
+    )
+  return found
+
+
+def insertions(num: int, dim: int, m: int) -> dict[str, Form]:
+  """The sum of m canaries, by family."""
+  ids, weights = jnp.arange(m), jnp.ones(m)
+  found = {}
+  for name in canaries.FAMILIES:
+    made = canaries.family(name)(jax.random.key(0), min(num, dim), dim)
+    compiled = jax.jit(made.superpose).lower(ids, weights).compile()
+    found[name] = Form(
+      lambda compiled=compiled: jax.block_until_ready(compiled(ids, weights)),
+      1.0,
+    )
+  return found
+
+
+def timed(forms: dict[str, Form], repetitions: int) -> dict[str, Seconds]:
+  """Seconds of each, in turn."""
+  wall: dict[str, list[float]] = {name: [] for name in forms}
+  cpu: dict[str, list[float]] = {name: [] for name in forms}
+  for repetition in range(repetitions + 1):
+    for name, form in forms.items():
+      begun, worked = time.perf_counter(), time.process_time()
+      form.call()
+      if repetition:  # The first one is warm-up.
+        wall[name].append((time.perf_counter() - begun) / form.share)
+        cpu[name].append((time.process_time() - worked) / form.share)
+  return {
+    name: Seconds(
+      min(wall[name]),
+      float(np.median(wall[name])),
+      min(cpu[name]),
+      form.share,
+    )
+    for name, form in forms.items()
+  }
+
+
+def measured(num: int, dim: int, stack: int) -> dict:
+  """One row of the result."""
+  looks = timed(forms(num, dim, stack), _REPETITIONS.value)
+  floor = looks['|x|^2'].best
+  return {
+    'dim': dim,
+    'canaries': num,
+    'vectors': stack,
+    'stored_bytes': 4 * num * dim,
+    'bytes_of_vectors': 4 * stack * dim,
+    'project': {name: s._asdict() for name, s in looks.items()},
+    'passes': {name: s.best / floor for name, s in looks.items()},
+    'entries_per_second': {
+      name: num * dim / s.best
+      for name, s in looks.items()
+      if name in _ONE_BY_ONE
+    },
+    'superpose_2': {
+      name: s._asdict()
+      for name, s in timed(insertions(num, dim, 2), _REPETITIONS.value).items()
+    },
+    'load': os.getloadavg()[0],
+  }
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+  whole = lambda values: [int(float(x)) for x in values]
+  sizes = [
+    (num, dim, stack)
+    for dim in whole(_DIMS.value)
+    for num in whole(_COUNTS.value)
+    for stack in whole(_STACKS.value)
+  ]
+  if _QUICK.value:
+    sizes = [(100, 100_000, 1), (100, 100_000, 4)]
+  load = os.getloadavg()[0]
+  rows = []
+  for size in sizes:
+    rows.append(measured(*size))
+    print(json.dumps(rows[-1]['passes']), flush=True)
+  result = {
+    'sizes': rows,
+    'quick': _QUICK.value,
+    'load_before': load,
+    'machine': {
+      'cores': os.cpu_count(),
+      'device': jax.devices()[0].device_kind,
+      'python': platform.python_version(),
+      'jax': jax.__version__,
+    },
+    'date': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
+  }
+  path = pathlib.Path(_OUT.value)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  results.write_json(path, result)
+  print(json.dumps(result, indent=2))
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,228 @@
+"""Canaries that are made up of signs, and what all families have in common."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from epe_jax import canaries, gaussian_mechanism
+
+_DENSE = ('sphere', 'sign', 'hadamard', 'hadamard2')
+
+
+def rows(c, num=None):
+  """The first rows of the matrix, one by one: the slow and obvious way."""
+  one = jax.jit(lambda j: c.superpose(j[None], jnp.ones(1)))
+  return np.stack([one(jnp.int32(j)) for j in range(num or c.num)])
+
+
+def anderson(cosines, dim):
+  """Anderson-Darling's distance of sqrt(d) cosines from N(0, 1)."""
+  u = np.sort(np.asarray(cosines, np.float64)) * math.sqrt(dim)
+  i = np.arange(1, len(u) + 1)
+  both = stats.norm.logcdf(u) + stats.norm.logsf(u[::-1])
+  return -len(u) - np.mean((2 * i - 1) * both)
+
+
+# The statistic is larger than this for one sample of N(0, 1) in 10^4.
+_REJECT = 9.0
+
+
+@pytest.mark.parametrize('dim', [12, 5000])
+@pytest.mark.parametrize('name', canaries.FAMILIES)
+def test_families_are_unit_rows_and_their_linear_map(name, dim):
+  c = canaries.family(name)(jax.random.key(0), 7, dim)
+  matrix = rows(c)
+  np.testing.assert_allclose(np.linalg.norm(matrix, axis=1), 1, atol=1e-6)
+  v = jax.random.normal(jax.random.key(1), (2, 3, dim))
+  project, superpose = jax.jit(c.project), jax.jit(c.superpose)
+  np.testing.assert_allclose(project(v), np.asarray(v) @ matrix.T, atol=1e-5)
+  ids, weights = np.array([5, 0, 5]), np.array([1.0, -2.0, 0.5], np.float32)
+  np.testing.assert_allclose(
+    superpose(jnp.asarray(ids), jnp.asarray(weights)),
+    weights @ matrix[ids],
+    atol=1e-6,
+  )
+
+
+@pytest.mark.parametrize('name', canaries.FAMILIES)
+def test_families_take_no_ids_and_may_be_vmapped(name):
+  c = canaries.family(name)(jax.random.key(0), 5, 12)
+  none = jax.jit(c.superpose)(jnp.zeros(0, jnp.int32), jnp.zeros(0))
+  np.testing.assert_array_equal(none, np.zeros(12))
+  v = jax.random.normal(jax.random.key(1), (4, 12))
+  each = jax.jit(jax.vmap(c.project))(v)
+  np.testing.assert_allclose(each, jax.jit(c.project)(v), atol=1e-6)
+
+
+@pytest.mark.parametrize('name', canaries.FAMILIES)
+def test_bits_depend_on_the_key_and_the_id_and_not_on_how_many(name):
+  few, dim = 5, 300
+  make = canaries.family(name, block=3)
+  expected = rows(make(jax.random.key(3), few, dim))
+  other = rows(make(jax.random.key(4), few, dim))
+  assert not np.any(np.all(other == expected, axis=1))
+  more = canaries.family(name)(jax.random.key(3), dim, dim)
+  np.testing.assert_array_equal(rows(more, few), expected)
+  keys = jax.random.split(jax.random.key(5), 3).at[1].set(jax.random.key(3))
+  third = lambda key: make(key, few, dim).superpose(jnp.array([2]), jnp.ones(1))
+  traced = jax.jit(jax.vmap(third))(keys)
+  np.testing.assert_allclose(traced[1], expected[2], atol=1e-7)
+  assert not np.any(np.all(traced[1] == traced[::2], axis=1))
+
+
+@pytest.mark.parametrize('make', [canaries.hadamard, canaries.hadamard2])
+def test_hadamard_rows_are_orthogonal_as_far_as_their_order_divides_d(make):
+  for dim, order in ((100, 64), (3, 2), (8192, 4096)):
+    num = min(order, 2100)
+    c = make(jax.random.key(0), num, dim)
+    weights = jnp.zeros(num).at[jnp.array([0, num - 1])].set(1.0)
+    one = jax.jit(c.superpose)(jnp.arange(num), weights)
+    gram = np.asarray(jax.jit(c.project)(one)) - np.asarray(weights)
+    left = dim % order
+    bound = min(left, order - left) / dim
+    assert np.abs(gram).max() < 2 * bound + 1e-5
+  matrix = rows(canaries.hadamard(jax.random.key(0), 64, 100))
+  # The bound is reached: 36 of 100 coordinates are left over.
+  off = np.abs(matrix @ matrix.T - np.eye(64)).max()
+  np.testing.assert_allclose(off, 28 / 100, atol=1e-5)
+
+
+def test_groups_of_hadamard_rows_are_as_independent_as_random_vectors():
+  order, dim = 4096, 4096
+  c = canaries.hadamard(jax.random.key(0), 3 * order, dim)
+  seen = np.asarray(c.project(c.superpose(jnp.array([order + 7]), jnp.ones(1))))
+  own = seen[order : 2 * order]
+  np.testing.assert_allclose(own, np.arange(order) == 7, atol=1e-5)
+  for others in (seen[:order], seen[2 * order :]):
+    assert anderson(others, dim) < _REJECT
+  # Few ids go one by one and many by groups, with the same result.
+  few, many = jnp.array([9000, 1]), jnp.array([9000, 1, 1, 1])
+  np.testing.assert_allclose(
+    c.superpose(few, jnp.array([2.0, 3.0])),
+    c.superpose(many, jnp.array([2.0, 1.0, 1.0, 1.0])),
+    atol=1e-6,
+  )
+
+
+@pytest.mark.parametrize('name', [*_DENSE, 'dirac'])
+def test_one_audit_of_a_gaussian_mechanism_has_the_law_of_the_paper(name):
+  # sqrt(d) g = (1 + sigma N(0, 1)) / sqrt(sigma^2 + k / d), up to 1 / sqrt(k).
+  sigma, k, dim, n = 0.8, 500, 8192, 8
+  g = np.stack(
+    [
+      gaussian_mechanism.literal(
+        np.random.SeedSequence(i),
+        sigma,
+        num_canaries=k,
+        dim=dim,
+        family=_FAMILY[name],
+      )
+      for i in range(n)
+    ]
+  )
+  scale = math.sqrt(sigma**2 + k / dim)
+  mean, std = 1 / scale, sigma / scale
+  if name in ('sphere', 'sign'):  # Each is noise to the others.
+    std = 1
+  # Five standard errors.
+  error = 5 / math.sqrt(k * n)
+  assert abs(math.sqrt(dim) * g.mean() / mean - 1) < error * std / mean
+  found = math.sqrt(dim * np.mean(g.var(axis=1, ddof=1)))
+  assert abs(found / std - 1) < error
+  # Noise that is a fifth stronger is told apart.
+  wrong = 1 / math.sqrt((1.2 * sigma) ** 2 + k / dim)
+  assert abs(math.sqrt(dim) * g.mean() / wrong - 1) > error * std / mean
+
+
+_FAMILY = {name: canaries.family(name) for name in canaries.FAMILIES}
+
+
+def sparse(name, dim):
+  rng = np.random.default_rng(0)
+  return {
+    'dense': rng.standard_normal(dim),
+    'one entry': np.eye(1, dim, 1234)[0],
+    'at the end': np.eye(1, dim, dim - 1)[0],
+    'Cauchy': rng.standard_cauchy(dim),
+  }[name].astype(np.float32)
+
+
+@pytest.mark.parametrize(
+  'vector', ['dense', 'one entry', 'at the end', 'Cauchy']
+)
+def test_cosines_of_canaries_that_were_not_put_in_are_normal(vector):
+  dim, k = 10_000, 2000
+  v = sparse(vector, dim)
+  unit = v / np.linalg.norm(v)
+  passes = {
+    name: anderson(
+      jax.jit(_FAMILY[name](jax.random.key(1), k, dim).project)(unit), dim
+    )
+    < _REJECT
+    for name in _DENSE
+  }
+  # Signs need a vector whose mass lies on many coordinates.
+  dense = bool(canaries.effective_dimension(jnp.asarray(v)) > 3000)
+  assert dense == (vector == 'dense')
+  assert passes == {
+    'sphere': True,
+    'sign': dense,
+    'hadamard': dense,
+    'hadamard2': True,
+  }
+
+
+def test_cosines_of_hadamard_have_variance_1_over_d_for_any_vector():
+  # Parseval: B orthogonal rows see what is folded onto B numbers.
+  dim = order = 1024
+  v = sparse('Cauchy', dim)
+  c = canaries.hadamard(jax.random.key(1), order, dim)
+  cosines = c.project(jnp.asarray(v)) / np.linalg.norm(v)
+  np.testing.assert_allclose(np.sum(cosines**2), 1, rtol=1e-5)
+
+
+def test_effective_dimension_counts_the_coordinates_that_matter():
+  d = 30_000
+  normal = jax.random.normal(jax.random.key(0), (d,))
+  few = jnp.zeros(d).at[:5].set(jnp.array([1.0, -1, 1, 1, -1]))
+  stack = jnp.stack([jnp.ones(d), few, jnp.zeros(d), normal])
+  found = canaries.effective_dimension(stack)
+  np.testing.assert_allclose(found[:3], [d, 5, 0], rtol=1e-5)
+  # Its standard error is 3 % of d / 3 at the most.
+  np.testing.assert_allclose(found[3], d / 3, rtol=0.1)
+  tiny = canaries.effective_dimension(1e-30 * stack)
+  np.testing.assert_allclose(tiny, found, rtol=1e-5)
+
+
+@pytest.mark.parametrize('name', ['sign', 'hadamard', 'hadamard2'])
+def test_families_of_signs_hold_nothing_of_size_k_by_d(name):
+  k, d = 512, 400_000
+  c = canaries.family(name, block=4)(jax.random.key(0), k, d)
+  v = jax.ShapeDtypeStruct((1, d), jnp.float32)
+  memory = jax.jit(c.project).lower(v).compile().memory_analysis()
+  assert memory is not None
+  # A few arrays as long as v, as against 512 rows.
+  assert memory.temp_size_in_bytes < 6 * d * 4
+
+
+def test_more_coordinates_than_there_are_cannot_be_drawn():
+  with pytest.raises(ValueError, match=r'num=13 .* dim=12'):
+    canaries.dirac(jax.random.key(0), 13, 12)
+
+
+@pytest.mark.parametrize('name', canaries.FAMILIES)
+@pytest.mark.parametrize(
+  ('sizes', 'message'), [((0, 5), 'num=0'), ((1, 1), 'dim=1')]
+)
+def test_families_refuse_impossible_sizes(name, sizes, message):
+  with pytest.raises(ValueError, match=message):
+    canaries.family(name)(jax.random.key(0), *sizes)
+
+
+def test_unknown_families_are_refused():
+  with pytest.raises(ValueError, match=r"canaries\.family='cube'; give one of"):
+    canaries.family('cube')
