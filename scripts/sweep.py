@@ -1,7 +1,8 @@
 r"""Trains and audits every point of a grid, and sets them side by side.
 
   python scripts/sweep.py --config=configs/digits.py \
-    --grid=configs/grids.py:repetitions --workdir=runs/repetitions
+    --config.canaries.observed=400 --grid=configs/grids.py:repetitions \
+    --workdir=runs/repetitions
 
 Axes can be given on the command line too, also on top of a grid:
 

@@ -94,10 +94,25 @@ def test_no_job_at_a_time_is_refused(tmp_path):
     sweep.run([], tmp_path, jobs=0)
 
 
-def tiny():
+def load(name):
   spec = {}
-  exec((ROOT / 'configs' / 'digits.py').read_text(), spec)
-  config = spec['get_config']('smoke')
+  exec((ROOT / 'configs' / f'{name}.py').read_text(), spec)
+  return spec
+
+
+def test_every_grid_fits_every_config():
+  grids = load('grids')
+  for task in ('digits', 'emnist', 'stackoverflow'):
+    base = load(task)['get_config']()
+    for name in grids['_AXES']:
+      # The LSTM has sizes of its own.
+      if (task, name) != ('stackoverflow', 'dimension'):
+        axes = grids['get_config'](name).axes
+        assert len(sweep.grid(base, axes)) >= 3, (task, name)
+
+
+def tiny():
+  config = load('digits')['get_config']('smoke')
   config.rounds, config.clients_per_round, config.model.width = 2, 4, 2
   config.client.epochs = 1
   config.canaries.observed = config.canaries.unobserved = 8
