@@ -48,7 +48,7 @@ def traces():
   counted, task = [], softmax_regression()
   loss = lambda *a: counted.append(1) or task.loss(*a)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(digits_task, 'task', lambda: task._replace(loss=loss))
+    patch.setattr(digits_task, 'task', lambda width: task._replace(loss=loss))
     yield counted
 
 
