@@ -23,6 +23,7 @@ _KEPT = ('result.json', 'report.md', *of_run.CAPTIONS)
 # Those that the README sets side by side, as it calls them.
 _COMPARED = {
   'emnist': 'EMNIST, 10 classes',
+  'emnist62': 'EMNIST, 62 classes',
   'stackoverflow': 'StackOverflow',
 }
 

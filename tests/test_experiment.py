@@ -196,7 +196,9 @@ def traces(monkeypatch):
   monkeypatch.setattr(
     digits_task,
     'task',
-    lambda width: task._replace(loss=lambda *a: counted.append(1) or task.loss(*a)),
+    lambda width: task._replace(
+      loss=lambda *a: counted.append(1) or task.loss(*a)
+    ),
   )
   return counted
 

@@ -6,7 +6,7 @@ direction that took no part.
 
 from jaxtyping import Float
 from matplotlib import axes as mpl_axes
-from matplotlib import figure
+from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
@@ -45,6 +45,9 @@ def densities(recorded: results.Recorded) -> figure.Figure:
       'cosine, in units of 1/√d' if is_cosine else 'log likelihood ratio'
     )
     axes.set_yticks([])
+    # Log likelihood ratios have many digits.
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(6))
+    axes.xaxis.set_major_formatter('{x:,g}')
     axes.spines['left'].set_visible(False)
     axes.set_ylim(bottom=0)
   for axes in all_axes[::3]:

@@ -22,7 +22,9 @@ def accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   left, middle, right = fig.subplots(1, 3)
   rounds, values = _column(metrics, 'test_accuracy')
   left.plot(rounds, 100 * values, 'o-', color=style.BLUE, ms=4)
-  left.set(title='test accuracy', ylabel='%', ylim=(0, 100))
+  # Up to 100 % only where it comes near: small accuracies rise too.
+  top = min(100.0, max(1.0, 140 * float(np.nan_to_num(values).max(initial=0))))
+  left.set(title='test accuracy', ylabel='%', ylim=(0, top))
   rounds, values = _column(metrics, 'loss')
   middle.plot(
     rounds, values, color=style.GREEN, lw=1, label='clients, while training'
