@@ -65,7 +65,7 @@ _TEXT = {
     evaluate_examples=2000,
   ),
   'smoke': dict(
-    data=dict(num_clients=8, max_sentences=8, vocabulary_size=100),
+    data=dict(num_clients=12, max_sentences=8, vocabulary_size=100),
     model=dict(embedding_size=4, hidden_size=6),
     client=dict(max_examples=16),
     evaluate_examples=50,

@@ -210,7 +210,7 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   With zero real updates and one canary a round, rho = S c + z S Z, so
   sqrt(d) cos has mean 1/z and variance 1, up to 1/d: the Gaussian mechanism.
   """
-  d, rounds, delta = 20_000, 400, 1e-5
+  d, rounds, delta = 20_000, 1000, 1e-5
   set_ = canaries.sphere(jax.random.key(1), rounds, d)
   participation = canary_schedules.once_per_period(
     np.random.default_rng(0), rounds=rounds, num=rounds
@@ -252,7 +252,7 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
 @pytest.mark.parametrize('z', [0.2, 1.0])
 def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   """However large and aligned they are: the residual audits noise and clip."""
-  d, rounds, delta = 20_000, 400, 1e-5
+  d, rounds, delta = 20_000, 1000, 1e-5
   set_ = canaries.sphere(jax.random.key(1), rounds, d)
   participation = canary_schedules.once_per_period(
     np.random.default_rng(0), rounds=rounds, num=rounds

@@ -78,15 +78,17 @@ def trained(monkeypatch):
       final = (scores.observed + 0.03 * participation[0]).astype(np.float32)
       empty = np.empty((config.rounds, k + u), np.float32)
       recorded = results.Recorded(
-        final,
-        final,
-        empty,
-        empty,
-        np.empty(0, np.float32),
-        participation,
-        'aggregate',
-        DIM,
-        1e-3,
+        final=final,
+        change=final,
+        trace=empty,
+        residual=empty,
+        expected=np.empty(0, np.float32),
+        participation=participation,
+        seats=participation,
+        design='fixed',
+        sees='aggregate',
+        dim=DIM,
+        delta=1e-3,
       )
       yield seeds.Outcome(seed, recorded, 0.5)
 
@@ -270,7 +272,7 @@ from absl import app
 from absl.testing import flagsaver
 from epe_jax.tasks import digits
 from tests import test_seeds
-digits.task = test_seeds.softmax_regression
+digits.task = lambda width: test_seeds.softmax_regression()
 path = 'scripts/compare_runs.py'
 spec = importlib.util.spec_from_file_location('script', path)
 script = importlib.util.module_from_spec(spec)

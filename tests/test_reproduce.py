@@ -1,5 +1,6 @@
 """scripts/reproduce.py: every item, at smoke scale, from runs to pictures."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -20,11 +21,17 @@ GROUPS = {
   'accuracy': ['accuracy'],
   'emnist_accuracy': ['emnist_accuracy'],
 }
+# At smoke scale programs take longer to compile than to run.
+ENVIRONMENT = os.environ | {
+  'XLA_FLAGS': '--xla_backend_optimization_level=0 '
+  '--xla_llvm_disable_expensive_passes=true'
+}
 
 
 def reproduce(*args):
   return subprocess.run(
     [sys.executable, ROOT / 'scripts' / 'reproduce.py', *args],
+    env=ENVIRONMENT,
     capture_output=True,
     text=True,
     timeout=600,

@@ -122,9 +122,9 @@ def tiny():
 
 def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   config = tiny()
-  points = sweep.grid(config, [('noise_multiplier', (0.1, 0.3))])
+  points = sweep.grid(config, [('noise_multiplier', (0.3,))])
   found = seed_sweep.run(points, tmp_path / 'sweep', num_seeds=2)
-  assert [row['seed'] for row in found[points[1].name]] == [0, 1]
+  assert [row['seed'] for row in found[points[0].name]] == [0, 1]
   config.noise_multiplier, config.seed = 0.3, 1
   alone = experiment.run(config, tmp_path / 'alone')
   (own,) = (
@@ -132,10 +132,10 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
     for row in alone['estimates']
     if (row['statistic'], row['method']) == ('own round', 'two_gaussian_null')
   )
-  row = found[points[1].name][1]
+  row = found[points[0].name][1]
   assert row['epsilon']['own round'] == pytest.approx(own, rel=1e-3)
   table = seed_sweep.table(points, found)
-  assert [line[0] for line in table.body] == ['0.1', '0.3']
+  assert [line[0] for line in table.body] == ['0.3']
   # Again: read and not run.
   (tmp_path / 'sweep' / points[0].name / 'rows.json').write_text('[]')
   assert (
