@@ -1,6 +1,6 @@
 """At which sizes scripts/reproduce.py makes the paper's tables and figures.
 
-'paper' has the paper's sizes; 'small' takes less than half an hour for each item
+'paper' has the paper's sizes; 'small' is made for half an hour for each item
 on two cores; 'smoke' shows within a minute or two that everything is in place.
 
 An experiment of runs names a config in configs/, what it sets of it, and the axes

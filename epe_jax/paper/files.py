@@ -16,9 +16,9 @@ _HEAD = """\
 # The paper's tables and figures
 
 Each of these is one command, and this page is built from what the commands left
-(`scripts/docs.py --results=FOLDER`). `--scale=paper` has the paper's sizes,
-`small` takes less than half an hour an item on two cores, and says below what it
-leaves out; `--list` names them all. Every ε is a point estimate unless it is
+(`scripts/docs.py --results=FOLDER`). `--scale=paper` has the paper's sizes, `small`
+is made for half an hour an item on two cores that do nothing else, and `--list`
+names them all. Every ε is a point estimate unless it is
 called a bound: [reading the numbers](estimates.md)."""
 
 

@@ -38,14 +38,14 @@ _OURS = 'not in the paper, which has it for StackOverflow'
 ITEMS = {
   'algorithm1': Item(
     'Algorithm 1 on the Gaussian mechanism',
-    'section 3',
+    'section 3, Table 1 of the text of May 2023',
     'algorithm1',
     'mechanism',
     mechanism.table,
   ),
   'd_sweep': Item(
     'Algorithm 1 at several dimensions',
-    'the text of May 2023, appendix',
+    'the authors in answer to their reviewers',
     'd_sweep',
     'mechanism',
     mechanism.d_sweep,
@@ -66,7 +66,7 @@ ITEMS = {
   ),
   'emnist_5x34': Item(
     'EMNIST, 5 epochs of 34 clients a round: ε at each noise level',
-    'the text of 2023',
+    'the submission of 2023, appendix',
     'emnist_5x34',
     'grid',
     noise_tables.emnist_5x34,
