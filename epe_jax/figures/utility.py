@@ -31,7 +31,8 @@ def drawing(pairs: Mapping[float, tuple[float, ...]]) -> figure.Figure:
     )
   axes.set_xticks(range(len(pairs)), [f'{noise:g}' for noise in pairs])
   axes.set_xlim(-0.5, len(pairs) - 0.5)
-  axes.set_ylim(bottom=0)
+  highest = 100 * max(max(pair) for pair in pairs.values())
+  axes.set_ylim(0, 1.15 * highest or 1)
   axes.set(xlabel='noise multiplier z', ylabel='test accuracy, %')
   style.legend(fig, [axes])
   return fig
