@@ -27,7 +27,7 @@ def write(
   name: str,
   made: product.Product,
   about: Mapping[str, Any],
-) -> list[str]:
+) -> None:
   """Writes item.json, table.txt, .md and .tex, and each figure as .png and .pdf.
 
   Args:
@@ -35,35 +35,24 @@ def write(
     name: of the item.
     made: its tables and figures.
     about: scale, command and whatever else item.json is to hold.
-
-  Returns:
-    Names of the files, item.json last.
   """
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
-  written = []
-
-  def put(file: str, fill: Any) -> None:
-    results.write_atomically(folder / file, fill)
-    written.append(file)
-
   for suffix, form in _FORMATS.items():
     text = '\n\n'.join(map(form, made.tables)) + '\n'
-    put(f'table.{suffix}', lambda f, text=text: f.write(text.encode()))
+    path = folder / f'table.{suffix}'
+    results.write_atomically(path, lambda f, text=text: f.write(text.encode()))
   for figure_name, drawing in made.figures.items():
     for suffix in _PICTURES:
       save = functools.partial(drawing.savefig, format=suffix, dpi=150)
-      put(f'{figure_name}.{suffix}', save)
+      results.write_atomically(folder / f'{figure_name}.{suffix}', save)
   record = {
     'name': name,
-    'title': items.ITEMS[name].title,
-    'source': items.ITEMS[name].source,
     'figures': list(made.figures),
     'tables': [table._asdict() for table in made.tables],
     **about,
   }
   results.write_json(folder / 'item.json', record)
-  return [*written, 'item.json']
 
 
 def page(folder: str | os.PathLike, *, link: str) -> str:
@@ -81,8 +70,8 @@ def page(folder: str | os.PathLike, *, link: str) -> str:
       continue
     record = results.read_json(path)
     parts += [
-      f'## {record["title"]}',
-      f'{record["source"][0].upper()}{record["source"][1:]}. Scale: '
+      f'## {item.title}',
+      f'{item.source[0].upper()}{item.source[1:]}. Scale: '
       f'**{record["scale"]}**.',
       f'```sh\n{record["command"]}\n```',
       *(tables.markdown(tables.Table(**table)) for table in record['tables']),
