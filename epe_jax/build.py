@@ -1,6 +1,6 @@
 """From a config to everything that training needs, checked on the way."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zlib
 
 import jax
@@ -215,6 +215,14 @@ def _check_groups(config: Config) -> None:
       'canaries.unobserved=1 says nothing about the spread of their scores; '
       'give 0, or at least 2.'
     )
+
+
+def changed(config: Config, **fields: Any) -> Config:
+  """A copy with other values at its top, or with fields that it did not have."""
+  copy = config.copy_and_resolve_references()
+  with copy.unlocked():
+    copy.update(fields)
+  return copy
 
 
 def key(config: Config, name: str) -> Key:

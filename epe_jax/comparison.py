@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from epe_jax import words
+from epe_jax import tables, words
 
 # Column -> (statistic, method), the calibrated point estimate of each attacker.
 _ESTIMATES = {
@@ -35,9 +35,14 @@ def markdown(results: Mapping[str, Mapping[str, Any]]) -> str:
     'analytic ε',
     *(f'ε, {column}' for column in _ESTIMATES),
   ]
-  lines = [head, ['---'] * len(head)]
-  lines += [_line(name, result) for name, result in results.items()]
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+  body = [_line(name, result) for name, result in results.items()]
+  return tables.markdown(tables.Table('', head, body))
+
+
+def analytic(result: Mapping[str, Any]) -> str:
+  """The analytic ε of a canary, or without any that of a client, as a cell."""
+  text = words.number(words.analytic(result))
+  return text if words.audited(result) else f'{text} (clients)'
 
 
 def _line(name: str, result: Mapping[str, Any]) -> list[str]:
@@ -45,9 +50,7 @@ def _line(name: str, result: Mapping[str, Any]) -> list[str]:
   estimates = {
     column: _estimate(result, *which) for column, which in _ESTIMATES.items()
   }
-  analytic = words.number(words.analytic(result))
   if not words.audited(result):
-    analytic += ' (clients)'
     estimates = dict.fromkeys(estimates, 'not audited')
   return [
     name,
@@ -56,19 +59,17 @@ def _line(name: str, result: Mapping[str, Any]) -> list[str]:
     f'{result["noise_multiplier"]:g}',
     f'{100 * result["accuracy"]:.1f} % '
     f'({100 * result["baseline_accuracy"]:.1f} %)',
-    analytic,
+    analytic(result),
     *estimates.values(),
   ]
 
 
 def _estimate(result: Mapping[str, Any], statistic: str, method: str) -> str:
-  for row in result['estimates']:
-    if (row['statistic'], row['method']) == (statistic, method):
-      text = words.number(row['epsilon'])
-      # Where much leaks the floor says nothing.
-      if statistic == 'cosine with the final model':
-        floor = row['floor_quantiles']
-        low, high = words.number(floor['5']), words.number(floor['95'])
-        text += f' (floor {low} to {high})'
-      return text
-  return 'not measured'
+  row = words.find(result, statistic, method)
+  if row is None:
+    return 'not measured'
+  text = words.number(row['epsilon'])
+  # Where much leaks the floor says nothing.
+  if statistic == 'cosine with the final model':
+    text += f' (floor {words.floor(row)})'
+  return text

@@ -49,14 +49,6 @@ def read(workdir: str | os.PathLike) -> Finished:
   return Finished(result, recorded, [line for line in lines if line['round']])
 
 
-def row(run: Finished, statistic: str, method: str) -> dict[str, Any] | None:
-  """The estimate that the run itself made; None if it made no such one."""
-  for found in run.result['estimates']:
-    if (found['statistic'], found['method']) == (statistic, method):
-      return found
-  return None
-
-
 def calibrated(run: Finished, statistic: str) -> Estimate | None:
   """Two Gaussians with the std of the null, with a 90 % bootstrap interval.
 

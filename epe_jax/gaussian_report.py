@@ -53,7 +53,7 @@ def text(rows: Sequence[gaussian_mechanism.Row]) -> str:
     for row in rows[i : i + len(names)]:
       line += f'{f"{row.mean:.4g} ± {row.std:.2g}":>20}'
     lines.append(line)
-  return '\n'.join([_title(rows), '', *lines, '', _EXPLANATION])
+  return '\n'.join([title(rows), '', *lines, '', _EXPLANATION])
 
 
 def drawing(rows: Sequence[gaussian_mechanism.Row]) -> figure.Figure:
@@ -83,12 +83,13 @@ def drawing(rows: Sequence[gaussian_mechanism.Row]) -> figure.Figure:
     for axis in (axes.xaxis, axes.yaxis):
       axis.set_major_formatter('{x:g}')
   axes.set(xlabel='analytic ε', ylabel='estimated ε, mean ± std')
-  axes.set_title(_title(rows), fontsize='medium')
+  axes.set_title(title(rows), fontsize='medium')
   axes.legend(frameon=False)
   return fig
 
 
-def _title(rows: Sequence[gaussian_mechanism.Row]) -> str:
+def title(rows: Sequence[gaussian_mechanism.Row]) -> str:
+  """What all rows have in common."""
   row = rows[0]
   return (
     f'd = {row.dim:,}, k = {row.num_canaries:,}, δ = {row.delta:g}, '

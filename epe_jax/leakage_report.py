@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from epe_jax import report, words
+from epe_jax import tables, words
 from epe_jax.figures import style
 
 _TITLES = (
@@ -29,7 +29,8 @@ def text(rows: Sequence[Mapping[str, Any]], *, markdown: bool = False) -> str:
       continue
     head, *body = _cells(some)
     if markdown:
-      parts.append(f'## {title}\n\n{report.markdown_table(head, body)}')
+      table = tables.markdown(tables.Table('', head, body))
+      parts.append(f'## {title}\n\n{table}')
     else:
       lines = [title, '=' * len(title), *_aligned([head, *body])]
       parts.append('\n'.join(lines))

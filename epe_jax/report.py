@@ -14,7 +14,7 @@ import re
 import textwrap
 from typing import Any
 
-from epe_jax import metrics, results, words
+from epe_jax import metrics, results, tables, words
 from epe_jax.figures import of_run
 
 _WIDTH = 100
@@ -194,13 +194,12 @@ def _groups(rows: Sequence[words.Row]) -> list[str]:
 
 
 def _markdown_estimates(rows: Sequence[words.Row]) -> str:
-  return markdown_table(
-    ('attacker sees', 'statistic', 'method', 'ε', 'floor 5-95 %', 'kind'),
-    [
-      (row['threat_model'], row['statistic'], _method(row), *_cells(row))
-      for row in rows
-    ],
-  )
+  head = ('attacker sees', 'statistic', 'method', 'ε', 'floor 5-95 %', 'kind')
+  body = [
+    (row['threat_model'], row['statistic'], _method(row), *_cells(row))
+    for row in rows
+  ]
+  return tables.markdown(tables.Table('', head, body))
 
 
 def _line(first: str, epsilon: str, floor: str, kind: str) -> str:
@@ -251,7 +250,7 @@ def _markdown(result: Mapping[str, Any], drawn: Sequence[str]) -> str:
     title, estimates = f'Training run: {result["task"]}, not audited', []
   parts = [
     f'# {title}',
-    markdown_table(('run', result['task']), _facts(result)),
+    tables.markdown(tables.Table('', ('run', result['task']), _facts(result))),
     *estimates,
     '## In words',
     '\n'.join(f'- {sentence}' for sentence in words.sentences(result)),
@@ -302,13 +301,6 @@ def _canaries(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ('canaries that took part', took_part),
     ('canaries that did not', f'{result["num_unobserved"]:,}'),
   ]
-
-
-def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-  """A Markdown table of these cells."""
-  lines = [head, ['---'] * len(head), *body]
-  cells = [[cell.replace('|', '\\|') for cell in line] for line in lines]
-  return '\n'.join(f'| {" | ".join(line)} |' for line in cells)
 
 
 def _reproduce(result: Mapping[str, Any]) -> str:

@@ -94,7 +94,8 @@ def compare(
   """
   share = _shared(config, experiments, runs)
   workdir = pathlib.Path(workdir)
-  asked = _described(config, runs)
+  # By this its folder is known.
+  asked = build.changed(config, comparison={'runs': runs})
   experiment.claim(workdir, asked)
   paths = [workdir / f'experiment_{i:04}.npz' for i in range(experiments)]
   missing = [i for i, path in enumerate(paths) if not path.exists()]
@@ -190,14 +191,6 @@ def _shared(config: build.Config, experiments: int, runs: int) -> build.Config:
       )
     share.canaries[name] = num // runs
   return share
-
-
-def _described(config: build.Config, runs: int) -> build.Config:
-  """The config of the whole comparison, by which its folder is known."""
-  asked = config.copy_and_resolve_references()
-  with asked.unlocked():
-    asked.comparison = {'runs': runs}
-  return asked
 
 
 def _experiments(

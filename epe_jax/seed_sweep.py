@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from epe_jax import estimates, experiment, results, seeds, sweep, tables, words
+from epe_jax import (
+  build,
+  estimates,
+  experiment,
+  results,
+  seeds,
+  sweep,
+  tables,
+  words,
+)
 from epe_jax.epsilon import gaussian
 
 Row = dict[str, Any]
@@ -55,7 +64,8 @@ def run(
   found = {}
   for point in points:
     folder = pathlib.Path(workdir, point.name)
-    config = _described(point.config, num_seeds)
+    # By this its folder is known.
+    config = build.changed(point.config, num_seeds=num_seeds)
     experiment.claim(folder, config)
     path = folder / 'rows.json'
     if not path.exists():
@@ -115,14 +125,6 @@ def _row(outcome: seeds.Outcome) -> Row:
       if reading.calibrated
     },
   }
-
-
-def _described(config: Any, num_seeds: int) -> Any:
-  """The config of all runs of a point, by which its folder is known."""
-  asked = config.copy_and_resolve_references()
-  with asked.unlocked():
-    asked.num_seeds = num_seeds
-  return asked
 
 
 def _spread(values: Sequence[float]) -> str:

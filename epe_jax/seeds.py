@@ -122,7 +122,7 @@ def each(
   with progress(total=len(seeds) * config.rounds, unit='round') as bar:
     for start in range(0, len(seeds), at_once):
       group = list(seeds[start : start + at_once])
-      runs = [build.build(_seeded(config, seed)) for seed in group]
+      runs = [build.build(build.changed(config, seed=seed)) for seed in group]
       if first is None or program is None:
         first = runs[0]
         program = _program(config, first)
@@ -159,10 +159,10 @@ def _finished(
   drawn = _stacked(
     [
       Seed(
-        canary_key=build.key(_seeded(config, seed), 'canary'),
+        canary_key=build.key(build.changed(config, seed=seed), 'canary'),
         rows=audit.rows(this.who.canaries, width=room.canaries),
-        training_key=build.key(_seeded(config, seed), 'training'),
-        noise_key=build.key(_seeded(config, seed), 'noise'),
+        training_key=build.key(build.changed(config, seed=seed), 'training'),
+        noise_key=build.key(build.changed(config, seed=seed), 'noise'),
       )
       for seed, this in zip(seeds, runs)
     ]
@@ -296,13 +296,6 @@ def _needed(this: build.Run) -> _Room:
     slots=this.who.slots,
     steps=cohort.steps_for(this.train.sizes, this.plan),
   )
-
-
-def _seeded(config: build.Config, seed: int) -> build.Config:
-  changed = config.copy_and_resolve_references()
-  with changed.unlocked():
-    changed.seed = seed
-  return changed
 
 
 def _check_alike(first: build.Run, this: build.Run, seed: int) -> None:

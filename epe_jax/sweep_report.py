@@ -1,80 +1,108 @@
 """A grid of runs for people: a line for each point, and a figure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import math
 import os
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib import figure
 
-from epe_jax import finished, results, sweep, tables, words
+from epe_jax import comparison, finished, results, sweep, tables, words
+from epe_jax.epsilon.types import Estimate
 from epe_jax.figures import style
 
 _READINGS = (finished.FINAL, finished.CHANGE, finished.OWN, finished.REMOVED)
 _MOST_PANELS = 12
 
 
-def table(
+class Found(NamedTuple):
+  """What a finished point found.
+
+  Attributes:
+    point: of the grid.
+    result: what its result.json holds.
+    epsilons: statistic -> calibrated ε with its interval; None where there is
+      none, as without canaries.
+  """
+
+  point: sweep.Point
+  result: Mapping[str, Any]
+  epsilons: Mapping[str, Estimate | None]
+
+
+def read(
   points: Sequence[sweep.Point], outcome: sweep.Outcome
+) -> dict[str, Found]:
+  """What the finished points found, by name."""
+  found = {}
+  for point in points:
+    if point.name in outcome.finished:
+      run = finished.read(outcome.finished[point.name])
+      epsilons = {name: finished.calibrated(run, name) for name in _READINGS}
+      found[point.name] = Found(point, run.result, epsilons)
+  return found
+
+
+def table(
+  points: Sequence[sweep.Point],
+  found: Mapping[str, Found],
+  failed: Mapping[str, str],
 ) -> tables.Table:
   """What each point found, beside what it sets; what failed, and why.
 
   ε are calibrated point estimates with 90 % bootstrap intervals over canaries.
   """
   fields = _fields(points)
-  rows, sources = [], {}
+  rows = []
   for point in points:
     head = [_text(point.settings[field]) for field in fields]
-    if point.name not in outcome.finished:
+    if point.name not in found:
       rows.append([*head, 'failed', *[''] * (1 + len(_READINGS))])
       continue
-    run = finished.read(outcome.finished[point.name])
-    sources[run.result['data']] = None
+    result = found[point.name].result
     rows.append(
       [
         *head,
-        f'{100 * run.result["accuracy"]:.1f} %',
-        words.number(run.result['analytic_epsilon']),
-        *(with_interval(run, statistic) for statistic in _READINGS),
+        f'{100 * result["accuracy"]:.1f} %',
+        comparison.analytic(result),
+        *map(with_interval, found[point.name].epsilons.values()),
       ]
     )
+  sources = dict.fromkeys(one.result['data'] for one in found.values())
   notes = [
     'ε are point estimates, no bounds; in brackets 90 % bootstrap intervals '
     'over canaries.',
     *(f'Data: {source}.' for source in sources),
-    *(f'{name} failed: {why}' for name, why in outcome.failed.items()),
+    *(f'{name} failed: {why}' for name, why in failed.items()),
   ]
   names = [style.READINGS[statistic].name for statistic in _READINGS]
   head = [*fields, 'accuracy', 'analytic ε', *(f'ε, {name}' for name in names)]
   return tables.Table('', head, rows, notes)
 
 
-def drawing(
-  points: Sequence[sweep.Point], outcome: sweep.Outcome
-) -> figure.Figure | None:
+def drawing(found: Sequence[Found]) -> figure.Figure | None:
   """ε along the last axis, a panel for each setting of the others.
 
-  None if nothing is finished, or there are more panels than can be read.
+  None if there is nothing to draw, or more panels than can be read.
   """
-  fields = _fields(points)
-  panels: dict[str, list[sweep.Point]] = {}
-  for point in points:
-    if point.name in outcome.finished:
-      others = [f'{f} = {_text(point.settings[f])}' for f in fields[:-1]]
-      panels.setdefault('\n'.join(others), []).append(point)
-  if not panels or not fields or len(panels) > _MOST_PANELS:
+  panels: dict[str, list[Found]] = {}
+  for one in found:
+    *others, _ = one.point.settings.items()
+    title = '\n'.join(f'{field} = {_text(x)}' for field, x in others)
+    panels.setdefault(title, []).append(one)
+  if not panels or len(panels) > _MOST_PANELS:
     return None
   fig, all_axes = style.panels(len(panels), height=3.8)
   highest = 1.0
   for axes, (title, mine) in zip(all_axes, panels.items()):
-    runs = [finished.read(outcome.finished[point.name]) for point in mine]
-    labels = [_text(point.settings[fields[-1]]) for point in mine]
-    highest = max(highest, _panel(axes, runs))
+    last = list(mine[0].point.settings)[-1]
+    labels = [_text(one.point.settings[last]) for one in mine]
+    highest = max(highest, _panel(axes, mine))
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.4, len(labels) - 0.6)
-    axes.set_xlabel(fields[-1])
+    axes.set_xlabel(last)
     axes.set_title(title, fontsize='medium')
   for axes in all_axes:
     style.epsilon_axis(axes, 'y', highest)
@@ -89,7 +117,8 @@ def write(
   outcome: sweep.Outcome,
 ) -> str:
   """Writes sweep.md, sweep.tex and sweep.png; gives the table as text."""
-  made = table(points, outcome)
+  found = read(points, outcome)
+  made = table(points, found, outcome.failed)
   folder = pathlib.Path(folder)
   for name, content in (
     ('sweep.md', tables.markdown(made)),
@@ -97,16 +126,15 @@ def write(
   ):
     text = f'{content}\n'.encode()
     results.write_atomically(folder / name, lambda f, text=text: f.write(text))
-  drawn = drawing(points, outcome)
+  drawn = drawing(list(found.values()))
   if drawn is not None:
     save = functools.partial(drawn.savefig, format='png', dpi=150)
     results.write_atomically(folder / 'sweep.png', save)
   return tables.text(made)
 
 
-def with_interval(run: finished.Finished, statistic: str) -> str:
+def with_interval(estimate: Estimate | None) -> str:
   """A calibrated ε and its interval, as a cell."""
-  estimate = finished.calibrated(run, statistic)
   if estimate is None:
     return '-'
   text = words.number(float(estimate.epsilon))
@@ -116,15 +144,14 @@ def with_interval(run: finished.Finished, statistic: str) -> str:
   return text
 
 
-def _panel(axes: Any, runs: Sequence[finished.Finished]) -> float:
-  """Draws the readings of some runs; gives the largest ε drawn."""
+def _panel(axes: Any, found: Sequence[Found]) -> float:
+  """Draws the readings of some points; gives the largest ε drawn."""
   highest = 1.0
   for shift, statistic in enumerate(_READINGS):
     look = style.READINGS[statistic]
-    found = [finished.calibrated(run, statistic) for run in runs]
     known = [
       (i, float(e.epsilon), e.interval)
-      for i, e in enumerate(found)
+      for i, e in enumerate(one.epsilons[statistic] for one in found)
       if e is not None and math.isfinite(e.epsilon)
     ]
     if not known:
@@ -135,7 +162,7 @@ def _panel(axes: Any, runs: Sequence[finished.Finished]) -> float:
       if interval is not None:
         axes.plot([x, x], interval, color=look.color, lw=3, alpha=0.4)
     highest = max(highest, *(e for _, e, _ in known))
-  analytic = [float(run.result['analytic_epsilon']) for run in runs]
+  analytic = [words.analytic(one.result) for one in found]
   drawn = [(i, x) for i, x in enumerate(analytic) if math.isfinite(x)]
   if drawn:
     axes.plot(

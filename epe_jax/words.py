@@ -39,15 +39,15 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
   limit = analytic(result)
   said = []
   for statistic, who in _ATTACKERS.items():
-    row = _find(result, statistic, 'two_gaussian_null')
+    row = find(result, statistic, 'two_gaussian_null')
     if row is not None:
       said.append(f'{who}: {_calibrated(row, limit)}')
-  known = _find(result, 'own round, others removed', 'two_gaussian_null')
+  known = find(result, 'own round, others removed', 'two_gaussian_null')
   if known is not None:
     said.append(_audited(known, limit))
-  row = _find(result, 'maximum over rounds', 'two_gaussian_fitted')
+  row = find(result, 'maximum over rounds', 'two_gaussian_fitted')
   if row is not None and result['rounds'] > 1:
-    own = _find(result, 'own round', 'two_gaussian_null')
+    own = find(result, 'own round', 'two_gaussian_null')
     said.append(_maximum(row, result['rounds'], limit, own))
   return said + _caveats(result)
 
@@ -103,6 +103,14 @@ def posterior(epsilon: float) -> float:
   0.77
   """
   return 1 / (1 + math.exp(-epsilon))
+
+
+def find(result: Mapping[str, Any], statistic: str, method: str) -> Row | None:
+  """The estimate that a run made; None if it made no such one."""
+  for row in result['estimates']:
+    if (row['statistic'], row['method']) == (statistic, method):
+      return row
+  return None
 
 
 def floor(row: Row) -> str | None:
@@ -254,10 +262,3 @@ def _inside_floor(row: Row) -> bool:
   return quantiles is not None and float(row['epsilon']) <= float(
     quantiles['95']
   )
-
-
-def _find(result: Mapping[str, Any], statistic: str, method: str) -> Row | None:
-  for row in result['estimates']:
-    if (row['statistic'], row['method']) == (statistic, method):
-      return row
-  return None

@@ -129,7 +129,7 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
     }
   )
   which = [3, 4, 5]
-  runs = [build.build(seeds._seeded(config, seed)) for seed in which]
+  runs = [build.build(build.changed(config, seed=seed)) for seed in which]
   needed = [seeds._needed(this) for this in runs]
   # The case is a hard one.
   assert len({room.slots for room in needed}) > 1
@@ -162,7 +162,7 @@ def test_a_look_at_all_canaries_stays_a_condition_of_the_round():
 
 def first_round(seeds_):
   config = small_config()
-  runs = [build.build(seeds._seeded(config, s)) for s in seeds_]
+  runs = [build.build(build.changed(config, seed=s)) for s in seeds_]
   room = seeds._Room(*map(max, *map(seeds._needed, runs)))
   drawn = seeds._stacked(
     [

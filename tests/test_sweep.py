@@ -5,7 +5,7 @@ import pathlib
 from ml_collections import config_dict
 import pytest
 
-from epe_jax import experiment, results, seed_sweep, sweep
+from epe_jax import experiment, results, seed_sweep, sweep, sweep_report
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -148,3 +148,18 @@ def test_seeds_and_an_axis_of_seeds_exclude_each_other(tmp_path):
   points = sweep.grid(tiny(), [('seed', (0, 1))])
   with pytest.raises(ValueError, match='an axis sets the seed'):
     seed_sweep.run(points, tmp_path, num_seeds=2)
+
+
+def test_points_without_canaries_stand_beside_those_with(tmp_path):
+  config = tiny()
+  both = ('canaries.observed', 'canaries.unobserved')
+  points = sweep.grid(config, [(both, ((0, 0), (8, 8)))])
+  for point in points:
+    experiment.run(point.config, tmp_path / point.name)
+  outcome = sweep.run(points, tmp_path)
+  text = sweep_report.write(tmp_path, points, outcome)
+  without, with_canaries = text.splitlines()[1:3]
+  assert '(clients)' in without
+  assert without.split()[-4:] == ['-'] * 4
+  assert '[' in with_canaries
+  assert (tmp_path / 'sweep.png').read_bytes()[:4] == b'\x89PNG'

@@ -43,7 +43,10 @@ def table(settings: Any) -> product.Product:
     for mine in _grouped(rows)
   ]
   made = tables.Table(
-    _title(rows), ['σ', 'analytic ε', *_COLUMNS.values()], body, _NOTES
+    gaussian_report.title(rows),
+    ['σ', 'analytic ε', *_COLUMNS.values()],
+    body,
+    _NOTES,
   )
   return product.Product([made], {'algorithm1': gaussian_report.drawing(rows)})
 
@@ -114,14 +117,6 @@ def _cells(
     # The paper's figures are those of the calibrated reading.
     cells[0] += f' ({paper["mean"]:g} ± {paper["std"]:g})'
   return cells
-
-
-def _title(rows: Sequence[gaussian_mechanism.Row]) -> str:
-  row = rows[0]
-  return (
-    f'd = {row.dim:,}, k = {row.num_canaries:,}, δ = {row.delta:g}, '
-    f'{row.simulations} simulations'
-  )
 
 
 def _drawing(

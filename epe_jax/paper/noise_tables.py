@@ -75,7 +75,7 @@ def _as_printed(run: product.Run, name: str) -> list[str]:
   analytic = run.said.result['analytic_epsilon']
   cells = [f'{run.noise:g}', reported.beside(analytic, paper, 'analytic')]
   for column, (statistic, method, _) in _PAPER.items():
-    found = finished.row(run.said, statistic, method)
+    found = words.find(run.said.result, statistic, method)
     value = found and found['epsilon']
     cells.append(reported.beside(value, paper, column))
   return cells
@@ -87,11 +87,11 @@ def _calibrated(run: product.Run) -> list[str]:
     f'{run.noise:g}',
     f'{100 * run.said.result["accuracy"]:.1f} %',
     *(
-      sweep_report.with_interval(run.said, statistic)
+      sweep_report.with_interval(finished.calibrated(run.said, statistic))
       for statistic in (finished.FINAL, finished.CHANGE, finished.OWN)
     ),
     '-' if expected is None else words.number(expected),
-    sweep_report.with_interval(run.said, finished.REMOVED),
+    sweep_report.with_interval(finished.calibrated(run.said, finished.REMOVED)),
     words.number(run.said.result['analytic_epsilon']),
   ]
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from epe_jax import finished, sweep_report, tables
+from epe_jax import finished, sweep_report, tables, words
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.figures import repetitions
@@ -56,7 +56,7 @@ def bars(runs: Sequence[product.Run]) -> product.Product:
   drawn = {
     run_key(run): repetitions.Bar(
       *(
-        finished.row(run.said, finished.FINAL, method)
+        words.find(run.said.result, finished.FINAL, method)
         for method in ('two_gaussian_fitted', 'eps_lo')
       )
     )
@@ -115,10 +115,7 @@ def _calibrated(runs: Sequence[product.Run], statistic: str) -> tables.Table:
   found = {
     run_key(run): finished.calibrated(run.said, statistic) for run in runs
   }
-  cells = {
-    run_key(run): sweep_report.with_interval(run.said, statistic)
-    for run in runs
-  }
+  cells = {at: sweep_report.with_interval(e) for at, e in found.items()}
   noises = sorted({noise for noise, _ in found})
   counts = sorted({count for _, count in found})
   rises = [
