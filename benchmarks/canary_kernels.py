@@ -11,11 +11,8 @@ of those families that are made canary by canary is proportional to k.
 """
 
 from collections.abc import Callable
-import datetime
 import json
 import os
-import pathlib
-import platform
 import time
 from typing import NamedTuple
 
@@ -23,8 +20,9 @@ from absl import app, flags
 import jax
 import jax.numpy as jnp
 import numpy as np
+import record
 
-from epe_jax import canaries, results
+from epe_jax import canaries
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _DIMS = flags.DEFINE_list('dims', ['1e5', '4050748', '1e7'], 'Sizes d.')
@@ -41,7 +39,7 @@ _MAX_BYTES = flags.DEFINE_float(
 )
 _OUT = flags.DEFINE_string(
   'out',
-  str(pathlib.Path(__file__).parent / 'results' / 'canary_kernels.json'),
+  str(record.FOLDER / 'canary_kernels.json'),
   'File of the result.',
 )
 _ONE_BY_ONE = ('sphere', 'sign', 'jax.random', 'stored')
@@ -194,18 +192,8 @@ def main(argv: list[str]) -> None:
     'sizes': rows,
     'quick': _QUICK.value,
     'load_before': load,
-    'machine': {
-      'cores': os.cpu_count(),
-      'device': jax.devices()[0].device_kind,
-      'python': platform.python_version(),
-      'jax': jax.__version__,
-    },
-    'date': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
   }
-  path = pathlib.Path(_OUT.value)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  results.write_json(path, result)
-  print(json.dumps(result, indent=2))
+  record.write(_OUT.value, result, 'jax')
 
 
 if __name__ == '__main__':

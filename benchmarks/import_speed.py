@@ -9,25 +9,20 @@ read the bytes of the file, and that of a bare cursor over its rows.
 """
 
 import contextlib
-import datetime
-import importlib.metadata
 import itertools
-import json
 import os
 import pathlib
-import platform
 import resource
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
 
 from absl import app, flags
 import numpy as np
+import record
 
-from epe_jax import results
 from epe_jax.data import store
 
 _SENTENCES = flags.DEFINE_integer(
@@ -36,7 +31,7 @@ _SENTENCES = flags.DEFINE_integer(
 _WORKERS = flags.DEFINE_integer('workers', 2, 'Processes that decode.')
 _OUT = flags.DEFINE_string(
   'out',
-  str(pathlib.Path(__file__).parent / 'results' / 'import_speed.json'),
+  str(record.FOLDER / 'import_speed.json'),
   'File of the result.',
 )
 _FOLDER = flags.DEFINE_string('folder', None, 'Where to make the file.')
@@ -69,6 +64,7 @@ def main(argv: list[str]) -> None:
       'sentences': described['num_examples'],
       'clients': described['num_clients'],
       'workers': _WORKERS.value,
+      'sqlite': sqlite3.sqlite_version,
       'seconds': round(seconds, 2),
       'cpu_seconds': round(busy, 2),
       'sentences_per_second': round(_SENTENCES.value / seconds),
@@ -78,11 +74,8 @@ def main(argv: list[str]) -> None:
       'floor_seconds': {name: round(s, 2) for name, s in floors.items()},
       'load_before': round(load, 2),
       'other_work_on_the_machine': _OTHER_WORK.value,
-      'machine': _machine(),
-      'date': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
     }
-  results.write_json(_OUT.value, result)
-  print(json.dumps(result, indent=2))
+  record.write(_OUT.value, result, 'numpy')
 
 
 def make(path: pathlib.Path, word_count: pathlib.Path, sentences: int) -> None:
@@ -210,19 +203,6 @@ def _memory(pid: int) -> int:
   return int(pages) * os.sysconf('SC_PAGE_SIZE') + sum(
     map(_memory, map(int, children.split()))
   )
-
-
-def _machine() -> dict[str, Any]:
-  info = pathlib.Path('/proc/cpuinfo').read_text()
-  models = [x for x in info.splitlines() if x.startswith('model name')]
-  return {
-    'cpu': models[0].partition(': ')[2] if models else platform.processor(),
-    'cores': len(os.sched_getaffinity(0)),
-    'python': platform.python_version(),
-    'numpy': np.__version__,
-    'sqlite': sqlite3.sqlite_version,
-    'epe_jax': importlib.metadata.version('epe_jax'),
-  }
 
 
 if __name__ == '__main__':

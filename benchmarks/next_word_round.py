@@ -8,11 +8,7 @@ one process: `hk.dynamic_unroll` with optax's cross-entropy, and
 speed of a large matrix product on the same machine.
 """
 
-import datetime
-import json
 import os
-import pathlib
-import platform
 import time
 
 from absl import app, flags
@@ -21,8 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import record
 
-from epe_jax import clipping, fedavg, results
+from epe_jax import clipping, fedavg
 from epe_jax.tasks import stackoverflow
 from epe_jax.types import Task, Weighted
 
@@ -31,7 +28,7 @@ _SENTENCES = flags.DEFINE_integer('sentences', 64, 'Sentences of a client.')
 _REPETITIONS = flags.DEFINE_integer('repetitions', 7, 'Rounds of each form.')
 _OUT = flags.DEFINE_string(
   'out',
-  str(pathlib.Path(__file__).parent / 'results' / 'next_word_round.json'),
+  str(record.FOLDER / 'next_word_round.json'),
   'File of the result.',
 )
 _WORDS, _BATCH, _MAX_WORDS = 10_000, 16, 20
@@ -137,19 +134,8 @@ def main(argv: list[str]) -> None:
     'floor_seconds': flops / matmul_flops_per_second(),
     'flops': flops,
     'load_before': os.getloadavg()[0],
-    'machine': {
-      'cores': os.cpu_count(),
-      'device': jax.devices()[0].device_kind,
-      'python': platform.python_version(),
-      'jax': jax.__version__,
-      'haiku': hk.__version__,
-    },
-    'date': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
   }
-  path = pathlib.Path(_OUT.value)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  results.write_json(path, result)
-  print(json.dumps(result, indent=2))
+  record.write(_OUT.value, result, 'jax', 'dm-haiku')
 
 
 if __name__ == '__main__':
