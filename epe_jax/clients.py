@@ -1,7 +1,7 @@
 """What one client does: train the model it was sent, return the difference."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -32,10 +32,14 @@ class LocalUpdate(NamedTuple):
   loss: Float[Array, '']
 
 
-# (params, batches [steps, b, ...], mask [steps, b], steps to run, key)
+# (params, batches [steps, b, ...], mask [steps, b], rows of each step, key)
 LocalTraining = Callable[
-  [Params, Batch, Bool[Array, 'steps b'], Int[Array, ''], Key], LocalUpdate
+  [Params, Batch, Bool[Array, 'steps b'], Int[Array, ' steps'], Key],
+  LocalUpdate,
 ]
+
+
+_Carry: TypeAlias = tuple[Params, optax.OptState, Weighted]
 
 
 def local_training(
@@ -46,14 +50,18 @@ def local_training(
   A step's loss is the mean over its real examples, as their weights have it. A
   step in which nothing weighs anything changes nothing, whatever the optimizer.
 
+  The last batch of a client is rarely full. Of one with at most half of its
+  rows in use only the first half is computed, or the first quarter.
+
   Args:
     task: gives the loss.
     optimizer: the client optimizer; its state starts anew each round.
 
   Returns:
-    A function of (params, batches [steps, b, ...], mask [steps, b], number of
-    steps to run, key). The number of steps is shared by clients that are
-    vmapped together: give the largest that any of them needs.
+    A function of (params, batches [steps, b, ...], mask [steps, b], rows
+    [steps], key). rows are how many of a step's rows, from the first, may be
+    real, as `rows_in_use` tells; it is shared by clients that are vmapped
+    together.
 
   Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep
   Networks from Decentralized Data", Algorithm 1, ClientUpdate.
@@ -70,14 +78,19 @@ def local_training(
     params: Params,
     batches: Batch,
     mask: Bool[Array, 'steps b'],
-    steps: Int[Array, ''],
+    rows: Int[Array, ' steps'],
     key: Key,
   ) -> LocalUpdate:
-    def step(i: Int[Array, ''], carry: tuple[Params, optax.OptState, Weighted]):
+    b = mask.shape[1]
+    # A quarter and a half of a batch, where these are less than a batch.
+    parts = sorted({-(-b // 4), -(-b // 2)} - {b})
+    steps = jnp.max(jnp.where(rows > 0, jnp.arange(1, rows.size + 1), 0))
+
+    def step(i: Int[Array, ''], size: int, carry: _Carry) -> _Carry:
       local, opt_state, seen = carry
-      batch = jax.tree.map(lambda x: x[i], batches)
+      batch = jax.tree.map(lambda x: x[i, :size], batches)
       (_, sums), grads = jax.value_and_grad(masked_loss, has_aux=True)(
-        local, batch, mask[i], jax.random.fold_in(key, i)
+        local, batch, mask[i, :size], jax.random.fold_in(key, i)
       )
       updates, new_state = optimizer.update(grads, opt_state, local)
       # Momentum or weight decay would move the model in an empty step too.
@@ -87,14 +100,41 @@ def local_training(
       )
       return local, opt_state, jax.tree.map(jnp.add, seen, sums)
 
+    def as_far_as_full(at: tuple[Int[Array, ''], _Carry]):
+      return jax.lax.while_loop(
+        lambda at: (at[0] < steps) & (rows[at[0]] > max(parts, default=0)),
+        lambda at: (at[0] + 1, step(at[0], b, at[1])),
+        at,
+      )
+
+    def then_partial(at: tuple[Int[Array, ''], _Carry]):
+      i, carry = as_far_as_full(at)
+      forms = [lambda carry, size=size: step(i, size, carry) for size in parts]
+      which = sum((rows[i] > size for size in parts[:-1]), start=1)
+      return i + 1, jax.lax.switch(
+        jnp.where(i < steps, which, 0), [lambda carry: carry, *forms], carry
+      )
+
     zero = jnp.zeros((), jnp.float32)
     start = (params, optimizer.init(params), Weighted(zero, zero))
-    trained, _, seen = jax.lax.fori_loop(0, steps, step, start)
+    _, (trained, _, seen) = jax.lax.while_loop(
+      lambda at: at[0] < steps, then_partial, (jnp.zeros((), jnp.int32), start)
+    )
     return LocalUpdate(
       delta=jax.tree.map(jnp.subtract, trained, params), loss=_mean(seen)
     )
 
   return train
+
+
+def rows_in_use(mask: Bool[Array, 'steps b']) -> Int[Array, ' steps']:
+  """How far the real examples of each step reach.
+
+  >>> rows_in_use(jnp.array([[True, True], [False, True], [False, False]]))
+  Array([2, 2, 0], dtype=int32)
+  """
+  place = jnp.arange(1, mask.shape[1] + 1, dtype=jnp.int32)
+  return jnp.max(jnp.where(mask, place, 0), axis=1)
 
 
 def _mean(sums: Weighted) -> Float[Array, '']:

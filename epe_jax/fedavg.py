@@ -209,10 +209,10 @@ def _sum_of_updates(
   """Sum of the clipped updates, holding chunk x d numbers at a time."""
 
   def client(
-    batches: Batch, mask: Bool[Array, 'steps b'], index: Array, steps: Array
+    batches: Batch, mask: Bool[Array, 'steps b'], index: Array, rows: Array
   ) -> _Total:
     # Keyed by the client and not by its slot: order changes nothing.
-    update = train(params, batches, mask, steps, jax.random.fold_in(key, index))
+    update = train(params, batches, mask, rows, jax.random.fold_in(key, index))
     x, norm = clipping_lib.clip(ravel_pytree(update.delta)[0], bound)
     real = (index >= 0).astype(jnp.float32)
     below = (norm <= bound).astype(jnp.float32)
@@ -220,10 +220,9 @@ def _sum_of_updates(
 
   def add_chunk(total: _Total, chunk: Cohort) -> tuple[_Total, None]:
     # As far as the longest client of the chunk goes, and no further.
-    used = chunk.mask.any(axis=(0, 2))
-    steps = jnp.max(jnp.where(used, jnp.arange(1, used.size + 1), 0))
+    rows = clients_lib.rows_in_use(chunk.mask.any(axis=0))
     each = jax.vmap(client, in_axes=(0, 0, 0, None))(
-      chunk.batches, chunk.mask, chunk.clients, steps
+      chunk.batches, chunk.mask, chunk.clients, rows
     )
     return jax.tree.map(lambda t, x: t + x.sum(axis=0), total, each), None
 

@@ -35,7 +35,8 @@ def weighing(column):
 def trained(task, data, mask, opt=None):
   params = helpers.linear_task().init(jax.random.key(0))
   train = jax.jit(clients.local_training(task, opt or optax.sgd(0.1)))
-  return train(params, data, mask, jnp.int32(len(mask)), jax.random.key(1))
+  rows = clients.rows_in_use(jnp.asarray(mask))
+  return train(params, data, mask, rows, jax.random.key(1))
 
 
 def assert_equal(one, other):
@@ -120,3 +121,49 @@ def test_a_client_without_examples_sends_zero():
   update = trained(helpers.linear_task(), batches(), np.zeros((3, 4), bool))
   assert float(update.loss) == 0
   assert all(not x.any() for x in jax.tree.leaves(update.delta))
+
+
+def test_only_the_rows_in_use_of_a_partial_batch_are_computed():
+  # Two epochs of n examples: the partial batches stand amid full ones too.
+  rng = np.random.default_rng(0)
+  sizes = set()
+  plain = helpers.linear_task()
+
+  def loss(params, batch, key):
+    sizes.add(batch['y'].shape[0])
+    return plain.loss(params, batch, key)
+
+  start = plain.init(jax.random.key(0))
+  train = jax.jit(
+    clients.local_training(
+      plain._replace(loss=loss), optax.sgd(0.1, momentum=0.9)
+    )
+  )
+  for n in (1, 2, 3, 4, 5, 8, 9, 16, 21):
+    steps = 6
+    x = rng.normal(size=(steps, 8, 3)).astype(np.float32)
+    y = rng.normal(size=(steps, 8)).astype(np.float32)
+    epoch = np.arange(-(-n // 8) * 8).reshape(-1, 8) < n
+    mask = np.zeros((steps, 8), bool)
+    mask[: 2 * len(epoch)] = np.concatenate([epoch, epoch])
+    rows = clients.rows_in_use(jnp.asarray(mask))
+    update = train(start, {'x': x, 'y': y}, mask, rows, jax.random.key(1))
+    expected = by_the_book(plain, start, x, y, mask)
+    for a, b in zip(
+      jax.tree.leaves(update.delta), jax.tree.leaves(expected), strict=True
+    ):
+      np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+  assert sizes == {8, 4, 2}
+
+
+def by_the_book(task, start, x, y, mask):
+  """Momentum on the mean loss over the real examples of each step."""
+  opt = optax.sgd(0.1, momentum=0.9)
+  params, state = start, opt.init(start)
+  for step in range(len(mask)):
+    batch = {'x': x[step][mask[step]], 'y': y[step][mask[step]]}
+    if len(batch['y']):
+      loss = lambda params, batch: jnp.mean(task.loss(params, batch, None))
+      updates, state = opt.update(jax.grad(loss)(params, batch), state)
+      params = optax.apply_updates(params, updates)
+  return jax.tree.map(jnp.subtract, params, start)

@@ -191,13 +191,13 @@ def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
 
 @pytest.fixture
 def traces(monkeypatch):
-  """A list that grows by one whenever a training step is traced."""
+  """A list of the rows of the batches that training steps are traced for."""
   counted, task = [], digits_task.task()
   monkeypatch.setattr(
     digits_task,
     'task',
     lambda width: task._replace(
-      loss=lambda *a: counted.append(1) or task.loss(*a)
+      loss=lambda *a: counted.append(len(a[1]['label'])) or task.loss(*a)
     ),
   )
   return counted
@@ -205,7 +205,8 @@ def traces(monkeypatch):
 
 def test_a_whole_run_is_traced_once(tmp_path, traces):
   experiment.run(load_config('digits'), tmp_path / 'run')
-  assert len(traces) == 1
+  # A batch, and the half and the quarter of one.
+  assert sorted(traces) == [2, 4, 8]
 
 
 def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
@@ -224,7 +225,7 @@ def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   assert len(shapes) >= 3
   traces.clear()
   experiment.run(config, tmp_path / 'run')
-  assert len(traces) == len(shapes)
+  assert traces.count(2) == traces.count(1) == len(shapes)
 
 
 def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):

@@ -44,9 +44,9 @@ def softmax_regression() -> Task:
 
 @pytest.fixture(autouse=True, scope='module')
 def traces():
-  """A list that grows by one whenever a training step is traced."""
+  """A list of the rows of the batches that training steps are traced for."""
   counted, task = [], softmax_regression()
-  loss = lambda *a: counted.append(1) or task.loss(*a)
+  loss = lambda *a: counted.append(len(a[1]['label'])) or task.loss(*a)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(digits_task, 'task', lambda width: task._replace(loss=loss))
     yield counted
@@ -111,7 +111,8 @@ def alone(tmp_path_factory, traces):
 def test_many_seeds_are_the_runs_of_each_seed(alone, traces, at_once):
   traces.clear()
   outcomes = made(small_config(), [0, 1, 2], at_once=at_once)
-  assert len(traces) == 1
+  # A batch, and the half and the quarter of one.
+  assert sorted(traces) == [2, 4, 8]
   assert Unseen.counted == 3 * 3
   assert [outcome.seed for outcome in outcomes] == [0, 1, 2]
   check_same(outcomes[2], *alone)

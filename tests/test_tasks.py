@@ -121,3 +121,72 @@ def test_a_few_steps_fit_a_few_images(task, shape):
   for i in range(40):
     params = step(params, jax.random.key(i))
   assert task.metrics(params, batch)['loss'].mean() < before - 0.1
+
+
+def test_dropout_zeros_its_share_and_leaves_the_mean():
+  x = jnp.ones((50, 33, 41))
+  drop = layers.Dropout(0.25)
+  out = drop.apply({}, x, True, rngs={'dropout': jax.random.key(3)})
+  assert set(np.unique(out)) == {np.float32(0), np.float32(4 / 3)}
+  n = x.size
+  # Five standard deviations: a false alarm once in two million keys.
+  assert abs(np.mean(out == 0) - 0.25) < 5 * (0.25 * 0.75 / n) ** 0.5
+  # Neighbours share words of random bits, and nothing else.
+  zero = np.asarray(out == 0).ravel()
+  both = np.mean(zero[1:] & zero[:-1])
+  assert abs(both - 0.25**2) < 5 * (0.0625 * (1 - 0.0625) / n) ** 0.5 * 1.5
+  np.testing.assert_array_equal(drop.apply({}, x, False), x)
+
+
+def test_fewer_examples_are_dropped_out_of_as_the_first_of_more():
+  # So that a batch that is computed to its half gives the same numbers.
+  x = jnp.ones((8, 4, 4))
+  drop = lambda x: layers.Dropout(0.5).apply(
+    {}, x, True, rngs={'dropout': jax.random.key(3)}
+  )
+  np.testing.assert_array_equal(drop(x)[:2], drop(x[:2]))
+
+
+@pytest.mark.parametrize('rate', [-0.25, 0.1, 1.0])
+def test_dropout_of_a_share_that_bytes_cannot_tell_is_refused(rate):
+  with pytest.raises(ValueError, match=f'rate={rate}'):
+    layers.Dropout(rate).apply({}, jnp.ones(3), True)
+
+
+def test_a_dense_layer_has_the_numbers_and_gradients_of_flax():
+  x = jax.random.normal(jax.random.key(0), (6, 7))
+  ours, theirs = layers.Dense(5), nn.Dense(5)
+  params = ours.init(jax.random.key(1), x)
+  np.testing.assert_array_equal(
+    params['params']['kernel'],
+    theirs.init(jax.random.key(1), x)['params']['kernel'],
+  )
+  for a, b in zip(
+    jax.tree.leaves(value_and_grads(ours.apply, params, x)),
+    jax.tree.leaves(value_and_grads(theirs.apply, params, x)),
+    strict=True,
+  ):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('platform', ['cpu', 'default'])
+def test_every_form_of_a_layer_has_the_same_numbers(platform, monkeypatch):
+  # What another backend would run, run here; clients have their own kernels.
+  monkeypatch.setattr(
+    layers.jax.lax,
+    'platform_dependent',
+    lambda *args, **forms: forms[platform](*args),
+  )
+  x = jax.random.normal(jax.random.key(0), (3, 2, 7, 6, 4))
+  kernel = jax.random.normal(jax.random.key(1), (3, 3, 3, 4, 5))
+  ours = lambda x, k: layers.max_pool2x2(layers.conv3x3(x, k))
+  conv = nn.Conv(5, (3, 3), padding='VALID', use_bias=False)
+  theirs = lambda x, k: nn.max_pool(
+    conv.apply({'params': {'kernel': k}}, x), (2, 2), strides=(2, 2)
+  )
+  mapped = value_and_grads(jax.vmap(ours), x, kernel)
+  expected = value_and_grads(jax.vmap(theirs), x, kernel)
+  for a, b in zip(
+    jax.tree.leaves(mapped), jax.tree.leaves(expected), strict=True
+  ):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)

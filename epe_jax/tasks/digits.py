@@ -25,8 +25,8 @@ class Cnn(nn.Module):
     x = nn.relu(layers.Conv3x3(self.width)(x))
     x = nn.relu(layers.Conv3x3(2 * self.width)(x))
     x = x.reshape(x.shape[0], -1)
-    x = nn.relu(nn.Dense(4 * self.width)(x))
-    return nn.Dense(10)(x)
+    x = nn.relu(layers.Dense(4 * self.width)(x))
+    return layers.Dense(10)(x)
 
 
 def task(width: int = 32) -> Task:
