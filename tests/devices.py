@@ -90,11 +90,12 @@ def run(family: str, num_devices: int) -> dict[str, np.ndarray]:
       parts=sharding.own(mesh),
       of=sharding.count(mesh),
     )
-    keys = (jax.random.fold_in(key, t) for key in helpers.keys())
+    training_key, noise_key = helpers.keys(2 * t)
     state, info = step(
       state,
       sharding.assembled(mesh, made),
-      *(sharding.replicated_key(mesh, key) for key in keys),
+      sharding.replicated_key(mesh, training_key),
+      sharding.replicated_key(mesh, noise_key),
     )
   params = state.algorithm.params
   scores = {
@@ -116,9 +117,7 @@ def sent() -> dict[str, np.ndarray]:
   mesh, dim = sharding.mesh(), 9 * 65536 + 5
   c = canaries.hadamard_of_parts(jax.random.key(0), 20, dim, mesh=mesh)
   length = sharded.width(dim, mesh)
-  v = jax.ShapeDtypeStruct(
-    (length,), jnp.float32, sharding=sharding.over(mesh)
-  )
+  v = jax.ShapeDtypeStruct((length,), jnp.float32, sharding=sharding.over(mesh))
 
   def audited(v, ids, weights):
     v = v + c.superpose(ids, weights)
@@ -145,8 +144,8 @@ def sent() -> dict[str, np.ndarray]:
 
 def main(out: str) -> None:
   found = {f'sent/{k}': x for k, x in sent().items()}
-  for n in (1, 2, 4, 8):
-    for family in ('sphere', 'hadamard'):
+  for family, counts in (('sphere', (1, 2, 4, 8)), ('hadamard', (1, 8))):
+    for n in counts:
       for name, x in run(family, n).items():
         found[f'{family}/{n}/{name}'] = x
   np.savez(out, **found)

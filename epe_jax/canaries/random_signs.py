@@ -57,9 +57,7 @@ def sign(
       near = jax.lax.dynamic_slice_in_dim(flat, tile * _TILE, _TILE, 1)
       return lambda ids: (near @ _tile(root, tile, ids).T).T
 
-    dots = blocks.total(
-      at, num=num, block=block, pieces=tiles, first=first
-    )
+    dots = blocks.total(at, num=num, block=block, pieces=tiles, first=first)
     return (dots / math.sqrt(dim)).T.reshape(*v.shape[:-1], num)
 
   def superpose(
