@@ -61,17 +61,28 @@ def join(
   jax.distributed.initialize(coordinator, num_processes, process_id)
 
 
-def mesh(devices: Sequence[jax.Device] | None = None) -> Mesh | None:
+def mesh(devices: Sequence[Any] | None = None) -> Mesh | None:
   """The devices in a row, or None for one alone.
 
   Args:
     devices: those to use; None for all of all processes.
   """
-  devices = jax.devices() if devices is None else devices
-  if len(devices) == 1:
-    return None
+  found = row(devices)
+  return None if found.size == 1 else found
+
+
+def row(devices: Sequence[Any] | None = None) -> Mesh:
+  """The devices in a row, be it one alone.
+
+  Args:
+    devices: those to use; None for all of all processes.
+  """
   # In the order of JAX, so that those of a process lie side by side.
-  return jax.sharding.Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
+  return jax.sharding.Mesh(
+    jax.devices() if devices is None else devices,
+    (AXIS,),
+    axis_types=(AxisType.Auto,),
+  )
 
 
 def count(mesh: Mesh | None) -> int:
@@ -217,9 +228,9 @@ def on_host(x: PyTree) -> PyTree:
 
   def copy(x: Array) -> Any:
     if not (x.is_fully_addressable or x.is_fully_replicated):
-      x = jax.jit(
-        jnp.copy, out_shardings=NamedSharding(x.sharding.mesh, WHOLE)
-      )(x)
+      assert isinstance(x.sharding, NamedSharding)
+      everywhere = NamedSharding(x.sharding.mesh, WHOLE)
+      x = jax.jit(jnp.copy, out_shardings=everywhere)(x)
     return jax.device_get(x).copy()
 
   return jax.tree.map(copy, x)

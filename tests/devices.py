@@ -45,7 +45,7 @@ def federation() -> federated.FederatedData:
   )
 
 
-def run(family: str, num_devices: int) -> dict[str, np.ndarray]:
+def run(family: str, num_devices: int):
   """Parameters, metrics and scores after all rounds."""
   mesh = sharding.mesh(jax.devices()[:num_devices])
   task, data = noisy_task(), federation()
@@ -79,7 +79,7 @@ def run(family: str, num_devices: int) -> dict[str, np.ndarray]:
     donate_argnums=0,
     out_shardings=sharding.layout(mesh, state),
   )
-  info = None
+  shown = []
   for t in range(ROUNDS):
     made = cohort.gather(
       data,
@@ -97,12 +97,13 @@ def run(family: str, num_devices: int) -> dict[str, np.ndarray]:
       sharding.replicated_key(mesh, training_key),
       sharding.replicated_key(mesh, noise_key),
     )
+    shown.append(info)
   params = state.algorithm.params
   scores = {
     name: sharding.on_host(jax.jit(o.scores)(state.observers[name], params))
     for name, o in observers.items()
   }
-  host = sharding.on_host((params, info.metrics))
+  host = sharding.on_host((params, shown[-1].metrics))
   buffer = state.observers['trace'].buffer
   return {
     'params': ravel_pytree(host[0])[0],
@@ -114,7 +115,7 @@ def run(family: str, num_devices: int) -> dict[str, np.ndarray]:
 
 def sent() -> dict[str, np.ndarray]:
   """Sizes of what the compiled audit of a split vector sends."""
-  mesh, dim = sharding.mesh(), 9 * 65536 + 5
+  mesh, dim = sharding.row(), 9 * 65536 + 5
   c = canaries.hadamard_of_parts(jax.random.key(0), 20, dim, mesh=mesh)
   length = sharded.width(dim, mesh)
   v = jax.ShapeDtypeStruct((length,), jnp.float32, sharding=sharding.over(mesh))
@@ -148,7 +149,8 @@ def main(out: str) -> None:
     for n in counts:
       for name, x in run(family, n).items():
         found[f'{family}/{n}/{name}'] = x
-  np.savez(out, **found)
+  with open(out, 'wb') as f:
+    np.savez(f, allow_pickle=False, **found)
 
 
 if __name__ == '__main__':

@@ -31,13 +31,13 @@ def hadamard_of_parts(
     key: the canary key; never the key of the privacy noise.
     num: k >= 1.
     dim: d >= 2, parameters of the model.
-    mesh: of the devices; not None.
+    mesh: of the devices.
 
   Returns:
     Canaries whose vectors have `width(dim, mesh)` entries, split evenly over
     the devices; those past d are 0 and have to be so in what is looked at.
 
-  >>> mesh = jax.sharding.Mesh(jax.devices()[:1], (sharding.AXIS,))
+  >>> mesh = sharding.row()
   >>> c = hadamard_of_parts(jax.random.key(0), num=5, dim=8192, mesh=mesh)
   >>> v = c.superpose(jnp.array([3, 4]), jnp.array([1.0, 2.0]))
   >>> v.shape, c.project(v).round(3).tolist()
