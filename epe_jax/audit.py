@@ -175,11 +175,11 @@ def all_iterates(
   padded = -(-rounds // buffer) * buffer
 
   def init(params: Params) -> Trace:
-    kept = views, buffer, canaries.dim
-    layout = None if mesh is None else sharding.evenly(mesh, kept[:2])
     return Trace(
       round=jnp.zeros((), jnp.int32),
-      buffer=jnp.zeros(kept, jnp.float32, device=layout),
+      buffer=sharding.evenly(
+        mesh, jnp.zeros((views, buffer, canaries.dim), jnp.float32), axes=2
+      ),
       cosines=jnp.zeros((views, padded, canaries.num), jnp.float32),
       maximum=jnp.full((views, canaries.num), -1, jnp.float32),
     )

@@ -103,16 +103,23 @@ def over(mesh: Mesh, axis: int = 0) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec(*[None] * axis, AXIS))
 
 
-def evenly(mesh: Mesh, shape: Sequence[int]) -> NamedSharding:
-  """The first axis that the devices divide is split; without any, none.
+def evenly(mesh: Mesh | None, x: Array, *, axes: int) -> Array:
+  """Split along the first axis that the devices divide; without any, whole.
 
   So the shape of an array is the same on any number of devices, and a
   checkpoint of it can be read on another.
+
+  Args:
+    mesh: the devices.
+    x: an array, within a jitted function.
+    axes: how many of its first axes may be split.
   """
-  for axis, size in enumerate(shape):
+  if mesh is None:
+    return x
+  for axis, size in enumerate(x.shape[:axes]):
     if size and size % mesh.size == 0:
-      return over(mesh, axis)
-  return NamedSharding(mesh, WHOLE)
+      return jax.lax.with_sharding_constraint(x, over(mesh, axis))
+  return whole(mesh, x)
 
 
 def sums(
