@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 import numpy as np
 
-from epe_jax import fedavg
+from epe_jax import fedavg, sharding
 from epe_jax.canaries import Canaries
 from epe_jax.types import Array, Params
 
@@ -142,6 +142,7 @@ def all_iterates(
   rounds: int,
   sees: Sequence[str] = ('aggregate',),
   buffer: int = 16,
+  mesh: sharding.Mesh | None = None,
 ) -> Observer:
   """The attacker who sees every round: the cosines of all rounds.
 
@@ -155,6 +156,8 @@ def all_iterates(
     sees: what is looked at in a round, names of `VIEWS`; scores have one
       [T, k] for each.
     buffer: R >= 1, rounds scored together.
+    mesh: devices that share the vectors which are kept, if they divide the
+      views or R; None for one device.
 
   Raises:
     ValueError: rounds, sees or buffer is out of range.
@@ -174,7 +177,9 @@ def all_iterates(
   def init(params: Params) -> Trace:
     return Trace(
       round=jnp.zeros((), jnp.int32),
-      buffer=jnp.zeros((views, buffer, canaries.dim), jnp.float32),
+      buffer=sharding.evenly(
+        mesh, jnp.zeros((views, buffer, canaries.dim), jnp.float32), axes=2
+      ),
       cosines=jnp.zeros((views, padded, canaries.num), jnp.float32),
       maximum=jnp.full((views, canaries.num), -1, jnp.float32),
     )

@@ -14,6 +14,7 @@ from epe_jax import (
   clipping,
   fedavg,
   participation,
+  sharding,
   workloads,
 )
 from epe_jax.data import cohort, federated
@@ -39,8 +40,12 @@ class Run(NamedTuple):
   delta: float
 
 
-def build(config: Config) -> Run:
+def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
   """Task, data, canaries, schedule, DP-FedAvg and the audit around it.
+
+  Args:
+    config: every field set.
+    mesh: devices that share the work, None for one.
 
   Raises:
     ValueError: a field is out of range or contradicts another; the message
@@ -54,7 +59,7 @@ def build(config: Config) -> Run:
   _check_canaries(config, dim)
   who = participation.plan(config, train)
   algorithm, observers = audited(
-    config, task, who, dim, key(config, 'canary'), who.canaries
+    config, task, who, dim, key(config, 'canary'), who.canaries, mesh=mesh
   )
   delta = config.audit.delta
   return Run(
@@ -86,6 +91,8 @@ def audited(
   dim: int,
   canary_key: Key,
   rows: Bool[np.ndarray, 'T k'] | audit.Rows,
+  *,
+  mesh: sharding.Mesh | None = None,
 ) -> tuple[fedavg.Algorithm, dict[str, audit.Observer]]:
   """DP-FedAvg with canaries in it, and who watches.
 
@@ -99,6 +106,7 @@ def audited(
     dim: d.
     canary_key: never the key of the privacy noise.
     rows: who takes part when, as `audit.audited` takes it.
+    mesh: devices that share the work, None for one.
   """
   algorithm = fedavg.dp_fedavg(
     task,
@@ -108,10 +116,13 @@ def audited(
     noise_multiplier=config.noise_multiplier,
     expected_clients=who.expected,
     divisor=config.divisor,
+    mesh=mesh,
   )
   if who.canaries.shape[1] == 0:
     return audit.unaudited(algorithm), {}
-  make = canaries.family(config.canaries.family, block=config.canaries.block)
+  make = canaries.family(
+    config.canaries.family, block=config.canaries.block, mesh=mesh
+  )
   set_ = make(canary_key, who.canaries.shape[1], dim)
   observers = {
     'final': audit.final_model(set_),
@@ -121,6 +132,7 @@ def audited(
       # The residual is free: canaries are generated once for both.
       sees=(config.audit.sees, 'residual'),
       buffer=config.audit.buffer,
+      mesh=mesh,
     ),
   }
   return audit.audited(algorithm, set_, rows, observers), observers

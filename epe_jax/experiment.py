@@ -7,6 +7,7 @@ import pathlib
 import platform
 import secrets
 import statistics
+import tempfile
 import time
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from epe_jax import (
   metrics,
   participation,
   results,
+  sharding,
 )
 from epe_jax._version import __version__
 from epe_jax.data import cohort, federated
@@ -41,27 +43,36 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   A run that was killed continues from its newest checkpoint; a finished one is
   read back. In the workdir: config.json, metrics.jsonl, scores.npz and
   result.json. Without any canaries it is not audited: there is no scores.npz,
-  no estimate and no analytic ε of canaries, None.
+  no estimate and no analytic ε of canaries, None. All devices share the work;
+  of several processes each has to call it, and the first one writes.
 
   Args:
     config: every field set, as the files in configs/ give it.
     workdir: a folder of its own for this run; made if missing.
 
   Returns:
-    What result.json holds.
+    What result.json holds; in processes but the first, nothing.
 
   Raises:
     ValueError, FileNotFoundError: as `build`, or the workdir holds the run of
       another config.
   """
-  workdir = pathlib.Path(workdir)
+  mesh = sharding.mesh()
+  scratch = None
+  if not sharding.first():
+    # What the others would write; it is thrown away.
+    scratch = tempfile.TemporaryDirectory()
+  workdir = pathlib.Path(scratch.name if scratch else workdir)
   claim(workdir, config)
-  if (workdir / 'result.json').exists():
+  if sharding.from_first(int((workdir / 'result.json').exists())):
+    if scratch:
+      scratch.cleanup()
+      return {}
     logging.info('%s is finished; reading its result.', workdir)
     return results.read_json(workdir / 'result.json')
 
   # 1. Every error of config or data comes here, before the first round.
-  this = build.build(config)
+  this = build.build(config, mesh=mesh)
   took_part = this.who.canaries.sum(axis=0)
   analytic_clients = _analytic(config, this, this.who.most)
   analytic = None
@@ -73,12 +84,19 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
 
   # 3. Go on from the newest good checkpoint.
   saved = checkpoint.checkpoints(workdir / 'checkpoints')
-  noise_key = _noise_key(config, workdir / 'noise_key')
-  state = this.algorithm.init(this.params)
-  step = jax.jit(this.algorithm.step, donate_argnums=0)
+  noise_key = sharding.replicated_key(
+    mesh, _noise_key(config, workdir / 'noise_key')
+  )
+  init = this.algorithm.init if mesh is None else jax.jit(this.algorithm.init)
+  state = init(sharding.replicated(mesh, this.params))
+  step = jax.jit(
+    this.algorithm.step,
+    donate_argnums=0,
+    out_shardings=sharding.layout(mesh, state),
+  )
   start, state = saved.restore(state) or (0, state)
   log = workdir / 'metrics.jsonl'
-  evaluate = evaluator(this.task)
+  evaluate = evaluator(this.task, mesh=mesh)
   if start == 0:
     log.unlink(missing_ok=True)
     held_out = evaluate(state.algorithm.params, this.test)
@@ -88,12 +106,16 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     logging.info('Continuing from round %d of %s.', start, workdir)
 
   # 4. Train, audited.
-  training_key = build.key(config, 'training')
+  training_key = sharding.replicated_key(mesh, build.key(config, 'training'))
   progress = tqdm.tqdm(
-    total=config.rounds, initial=start, unit='round', desc=config.task
+    total=config.rounds,
+    initial=start,
+    unit='round',
+    desc=config.task,
+    disable=scratch is not None,
   )
   with progress:
-    for waited, (t, batch) in _timed(_cohorts(config, this, start)):
+    for waited, (t, batch) in _timed(_cohorts(config, this, start, mesh)):
       begun = time.perf_counter()
       state, info = step(
         state,
@@ -120,6 +142,10 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
         saved.save(done, state)
       progress.update()
   saved.close()
+  looked = _looks(this, state)
+  if scratch:
+    scratch.cleanup()
+    return {}
 
   history = metrics.read(log)
   every_round = [record for record in history if 'seconds' in record]
@@ -127,7 +153,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
     expected = [record['canary_cosine'] for record in every_round]
-    kept = recorded(config, this, _looks(this, state), expected)
+    kept = recorded(config, this, looked, expected)
     results.write_scores(workdir / 'scores.npz', kept)
 
     # 6. Estimates, each beside its floor.
@@ -200,9 +226,11 @@ def claim(workdir: pathlib.Path, config: build.Config) -> None:
 
 
 def evaluator(
-  task: Task, *, batch_size: int = 64
+  task: Task, *, batch_size: int = 64, mesh: sharding.Mesh | None = None
 ) -> Callable[[Params, federated.FederatedData], dict[str, float]]:
   """(params, data) -> 'test_' + name -> mean of a metric over all examples."""
+  devices = sharding.count(mesh)
+  batch_size = -(-batch_size // devices) * devices
 
   @jax.jit
   def sums(params: Params, batch: Batch, mask: Bool[Array, ' b']):
@@ -214,7 +242,8 @@ def evaluator(
   ) -> dict[str, float]:
     totals: dict[str, np.ndarray] = {}
     for batch, mask in cohort.eval_batches(data, batch_size=batch_size):
-      for name, x in jax.device_get(sums(params, batch, mask)).items():
+      parts = sharding.split(mesh, (batch, mask))
+      for name, x in jax.device_get(sums(params, *parts)).items():
         # Over all batches in float64: float32 stops counting at 2^24.
         totals[name] = totals.get(name, 0) + np.array(x, np.float64)
     return {
@@ -290,7 +319,9 @@ def _looks(
   """What the observers saw in all rounds, by name."""
   return {
     name: np.asarray(
-      jax.jit(observer.scores)(state.observers[name], state.algorithm.params),
+      sharding.on_host(
+        jax.jit(observer.scores)(state.observers[name], state.algorithm.params)
+      ),
       np.float32,
     )
     for name, observer in this.observers.items()
@@ -307,27 +338,38 @@ def _noise_key(config: build.Config, path: pathlib.Path) -> Key:
   """
   if config.simulation:
     return build.key(config, 'noise')
-  if not path.exists():
+  if not path.exists() and sharding.first():
     draft = path.with_suffix('.draft')
     flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
     with os.fdopen(os.open(draft, flags, 0o600), 'wb') as f:
       f.write(secrets.token_bytes(8))
     draft.replace(path)
-  words = np.frombuffer(path.read_bytes(), np.uint32)
+  words = np.zeros(2, np.uint32)
+  if sharding.first():
+    words = np.frombuffer(path.read_bytes(), np.uint32)
+  words = sharding.from_first(words)
   return jax.random.wrap_key_data(jnp.asarray(words), impl='threefry2x32')
 
 
 def _cohorts(
-  config: build.Config, this: build.Run, start: int
+  config: build.Config,
+  this: build.Run,
+  start: int,
+  mesh: sharding.Mesh | None,
 ) -> Iterator[tuple[int, fedavg.Cohort]]:
   """Rounds and their cohorts, made ahead by a thread and put on the device."""
 
   def make(t: int) -> fedavg.Cohort:
-    return jax.device_put(
-      cohort.gather(
-        this.train, this.who.clients(t), this.plan, seed=config.seed, round=t
-      )
+    own = cohort.gather(
+      this.train,
+      this.who.clients(t),
+      this.plan,
+      seed=config.seed,
+      round=t,
+      parts=sharding.own(mesh),
+      of=sharding.count(mesh),
     )
+    return sharding.assembled(mesh, own)
 
   return cohort.prefetch(make, range(start, config.rounds))
 

@@ -5,6 +5,7 @@ the sum at the clip norm, and the number of clients it stands for.
 """
 
 from collections.abc import Callable
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import optax
 
 from epe_jax import clients as clients_lib
 from epe_jax import clipping as clipping_lib
+from epe_jax import sharding
 from epe_jax.types import Array, Batch, Key, Params, Task
 
 
@@ -89,6 +91,7 @@ def dp_fedavg(
   noise_multiplier: float,
   expected_clients: float,
   divisor: str = 'expected',
+  mesh: sharding.Mesh | None = None,
 ) -> Algorithm:
   """rho = sum_i CLIP(x_i; S) + S sum_j c_j;  theta <- server((rho + Z) / m).
 
@@ -105,6 +108,8 @@ def dp_fedavg(
     divisor: what the noisy sum is divided by: 'expected' m, as the analytic
       bound assumes, or the 'actual' number of the round, which an attacker
       would learn from it.
+    mesh: devices that share the chunks of a cohort, equally many each; each
+      scans its own. None for one device.
 
   Returns:
     init(params), and step(state, cohort, injection, training_key, noise_key),
@@ -125,6 +130,12 @@ def dp_fedavg(
   if divisor not in ('expected', 'actual'):
     raise ValueError(f"divisor={divisor!r}; give 'expected' or 'actual'.")
   train = clients_lib.local_training(task, client_opt)
+  sum_of_updates = functools.partial(_sum_of_updates, train)
+  if mesh is not None:
+    whole, split = sharding.WHOLE, sharding.SPLIT
+    sum_of_updates = sharding.sums(
+      sum_of_updates, mesh, (whole, split, whole, whole)
+    )
   vector_noise = clipping.vector_noise(noise_multiplier)
 
   def init(params: Params) -> TrainState:
@@ -144,7 +155,7 @@ def dp_fedavg(
     noise_key: Key,
   ) -> tuple[TrainState, RoundInfo]:
     bound = clipping.bound(state.clip_state)
-    total = _sum_of_updates(train, state.params, cohort, bound, training_key)
+    total = sum_of_updates(state.params, cohort, bound, training_key)
     rho = total.update + bound * injection.direction
     clients = total.clients + injection.count
     if noise_multiplier > 0:

@@ -2,18 +2,36 @@
 
   python scripts/train.py --config=configs/digits.py --workdir=runs/digits
 
-A run that was killed goes on from its checkpoint; a finished one is shown.
+A run that was killed goes on from its checkpoint; a finished one is shown. All
+devices of the machine share the work. Several machines do if each is given the
+same flags and --distributed, or where JAX does not recognise the cluster
+
+  --coordinator=HOST:PORT --num_processes=N --process_id=I
+
+with a port of the first one that the others reach, and I from 0 to N - 1.
 """
 
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from epe_jax import experiment, report
+from epe_jax import experiment, report, sharding
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config file, with :smoke behind it for a very short run.'
 )
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
+_DISTRIBUTED = flags.DEFINE_bool(
+  'distributed', False, 'One of several processes of a cluster JAX recognises.'
+)
+_COORDINATOR = flags.DEFINE_string(
+  'coordinator', None, 'HOST:PORT of the first of several processes.'
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', None, 'How many processes there are.', lower_bound=1
+)
+_PROCESS_ID = flags.DEFINE_integer(
+  'process_id', None, 'Which of them this is, from 0.', lower_bound=0
+)
 
 
 def main(argv: list[str]) -> None:
@@ -21,10 +39,15 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
   logging.set_verbosity(logging.WARNING)
   workdir = str(_WORKDIR.value)
+  given = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   try:
+    if _DISTRIBUTED.value or given != (None, None, None):
+      sharding.join(*given)
     result = experiment.run(_CONFIG.value, workdir)
   except (ValueError, FileNotFoundError, FloatingPointError) as error:
     raise SystemExit(f'error: {error}') from error
+  if not sharding.first():
+    return
   print(report.table(result))
   print(f'\nReport, figures and files: {report.write(workdir)}')
 

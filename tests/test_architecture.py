@@ -25,6 +25,7 @@ PACKAGE = pathlib.Path(epe_jax.__file__).parent
 ORDER = [
   ['_version', 'epsilon'],
   ['types'],
+  ['sharding'],
   ['canaries', 'clipping', 'clients', 'schedules', 'canary_schedules'],
   ['fedavg'],
   [

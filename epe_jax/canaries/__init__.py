@@ -4,6 +4,7 @@ from epe_jax.canaries.coordinates import dirac
 from epe_jax.canaries.families import FAMILIES, effective_dimension, family
 from epe_jax.canaries.given import from_matrix
 from epe_jax.canaries.random_signs import sign
+from epe_jax.canaries.sharded import hadamard_of_parts
 from epe_jax.canaries.types import Canaries
 from epe_jax.canaries.uniform import sphere
 from epe_jax.canaries.walsh import hadamard, hadamard2
@@ -17,6 +18,7 @@ __all__ = [
   'from_matrix',
   'hadamard',
   'hadamard2',
+  'hadamard_of_parts',
   'sign',
   'sphere',
 ]

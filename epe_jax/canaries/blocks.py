@@ -12,7 +12,12 @@ Look = Callable[[Int[Array, ' b']], PyTree]
 
 
 def total(
-  at: Callable[[Int[Array, '']], Look], *, num: int, block: int, pieces: int
+  at: Callable[[Int[Array, '']], Look],
+  *,
+  num: int,
+  block: int,
+  pieces: int,
+  first: int | Int[Array, ''] = 0,
 ) -> PyTree:
   """Sums over pieces of what is seen of each canary in a piece.
 
@@ -25,13 +30,14 @@ def total(
     num: k, the number of canaries.
     block: b, canaries looked at together.
     pieces: the number of pieces.
+    first: id of the first canary.
 
   Returns:
     Arrays [k, ...]; added up in the order of the pieces.
   """
   block = min(block, num)
-  # The last block is filled up with ids past k - 1, which are dropped.
-  ids = jnp.arange(-(-num // block) * block).reshape(-1, block)
+  # The last block is filled up with ids past the last, which are dropped.
+  ids = first + jnp.arange(-(-num // block) * block).reshape(-1, block)
 
   def seen(i: Int[Array, '']) -> PyTree:
     return jax.lax.map(at(i), ids)

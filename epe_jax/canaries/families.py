@@ -6,6 +6,8 @@ import functools
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from epe_jax import sharding
+from epe_jax.canaries import sharded
 from epe_jax.canaries.coordinates import dirac
 from epe_jax.canaries.random_signs import sign
 from epe_jax.canaries.types import Canaries
@@ -17,7 +19,7 @@ FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
 
 
 def family(
-  name: str, *, block: int = 64
+  name: str, *, block: int = 64, mesh: sharding.Mesh | None = None
 ) -> Callable[[Key, int, int], Canaries]:
   """(key, k, d) -> Canaries of a family.
 
@@ -25,6 +27,9 @@ def family(
     name: one of `FAMILIES`.
     block: canaries made at once, for families that are made in blocks, which
       are 'sphere' and 'sign'; >= 1.
+    mesh: devices that share the work, of 'sphere' and 'sign' by canaries and of
+      'hadamard' by coordinates; None for one. Bits of canaries do not depend
+      on it.
 
   Raises:
     ValueError: there is no such family.
@@ -38,7 +43,13 @@ def family(
   }
   if name not in makers:
     raise ValueError(f'canaries.family={name!r}; give one of {FAMILIES}.')
-  return makers[name]
+  if mesh is None:
+    return makers[name]
+  if name == 'hadamard':
+    return functools.partial(sharded.by_coordinate, mesh=mesh)
+  if name in ('sphere', 'sign'):
+    return functools.partial(sharded.by_canary, makers[name], mesh=mesh)
+  return functools.partial(sharded.on_each, makers[name], mesh=mesh)
 
 
 def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:

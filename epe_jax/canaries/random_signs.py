@@ -15,7 +15,14 @@ _LANES = 128
 _TILE = signs.PER_LANE * _LANES
 
 
-def sign(key: Key, num: int, dim: int, *, block: int = 64) -> Canaries:
+def sign(
+  key: Key,
+  num: int,
+  dim: int,
+  *,
+  block: int = 64,
+  first: int | Int[Array, ''] = 0,
+) -> Canaries:
   """k independent vectors of fair random signs, ±1/sqrt(d).
 
   Independent like those of `sphere`, of norm exactly 1, and several times as
@@ -28,6 +35,8 @@ def sign(key: Key, num: int, dim: int, *, block: int = 64) -> Canaries:
     num: k >= 1.
     dim: d >= 2.
     block: canaries held at once, >= 1.
+    first: number of the first canary that `project` looks at, of k one after
+      another; it may be traced. `superpose` takes any number.
 
   Raises:
     ValueError: num, dim or block is out of range.
@@ -48,7 +57,7 @@ def sign(key: Key, num: int, dim: int, *, block: int = 64) -> Canaries:
       near = jax.lax.dynamic_slice_in_dim(flat, tile * _TILE, _TILE, 1)
       return lambda ids: (near @ _tile(root, tile, ids).T).T
 
-    dots = blocks.total(at, num=num, block=block, pieces=tiles)
+    dots = blocks.total(at, num=num, block=block, pieces=tiles, first=first)
     return (dots / math.sqrt(dim)).T.reshape(*v.shape[:-1], num)
 
   def superpose(

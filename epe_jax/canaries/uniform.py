@@ -23,7 +23,14 @@ class _Split(NamedTuple):
   dim: int
 
 
-def sphere(key: Key, num: int, dim: int, *, block: int = 64) -> Canaries:
+def sphere(
+  key: Key,
+  num: int,
+  dim: int,
+  *,
+  block: int = 64,
+  first: int | Int[Array, ''] = 0,
+) -> Canaries:
   """k independent uniform points of the unit sphere S^{d-1}.
 
   Canary j is N(0, I_d) scaled to norm 1; its coordinates i and i + d/2 come
@@ -36,6 +43,8 @@ def sphere(key: Key, num: int, dim: int, *, block: int = 64) -> Canaries:
     num: k >= 1.
     dim: d >= 2.
     block: canaries held at once, >= 1.
+    first: number of the first canary that `project` looks at, of k one after
+      another; it may be traced. `superpose` takes any number.
 
   Raises:
     ValueError: num, dim or block is out of range.
@@ -68,7 +77,9 @@ def sphere(key: Key, num: int, dim: int, *, block: int = 64) -> Canaries:
 
       return look
 
-    dots, squares = blocks.total(at, num=num, block=block, pieces=split.pieces)
+    dots, squares = blocks.total(
+      at, num=num, block=block, pieces=split.pieces, first=first
+    )
     scaled = dots * (1 / jnp.sqrt(squares))[:, None]
     return scaled.T.reshape(*v.shape[:-1], num)
 

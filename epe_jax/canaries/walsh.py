@@ -5,7 +5,9 @@ Hadamard matrix of order B. All k inner products <c_j, x> are then one pass over
 x, which adds s ∘ x up into B numbers, and one Walsh-Hadamard transform of these.
 """
 
+from collections.abc import Callable
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +18,26 @@ from epe_jax.canaries import signs, threefry
 from epe_jax.canaries.types import Canaries, check_sizes
 from epe_jax.types import Array, Key
 
-_PURPOSE = 2
+PURPOSE = 2
 _PURPOSE_2 = 3  # And 4.
 _ORDER = 4096
 _LANES = _ORDER // 4
-_TILE = signs.PER_LANE * _LANES
+TILE = signs.PER_LANE * _LANES
+"""Coordinates whose signs are made together; a vector is cut between tiles."""
+
+
+class Passes(NamedTuple):
+  """A pass over v there and one back, `fold` and `unfold` of this module.
+
+  Attributes:
+    length: entries of the vectors, d unless they are filled up.
+    fold: (root, stream, x [r, length]) -> [r, 4096].
+    unfold: (root, streams [g], shorts [g, 4096]) -> [length].
+  """
+
+  length: int
+  fold: Callable[..., Float[Array, 'r b']]
+  unfold: Callable[..., Float[Array, ' d']]
 
 
 def hadamard(key: Key, num: int, dim: int) -> Canaries:
@@ -49,7 +66,7 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
   >>> canaries.project(two).round(3).tolist()
   [0.0, 0.0, 0.0, 1.0, 2.0]
   """
-  return _rows(threefry.root(key, _PURPOSE), num, dim)
+  return rows(threefry.root(key, PURPOSE), num, dim)
 
 
 def hadamard2(key: Key, num: int, dim: int) -> Canaries:
@@ -75,7 +92,7 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
   [0.0, 0.0, 0.0, 1.0, 2.0]
   """
   root = threefry.root(key, _PURPOSE_2)
-  plain = _rows(threefry.root(key, _PURPOSE_2 + 1), num, dim)
+  plain = rows(threefry.root(key, _PURPOSE_2 + 1), num, dim)
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
     flat = v.astype(jnp.float32).reshape(-1, dim)
@@ -122,24 +139,24 @@ def _mixed_blocks(
   """Signs, and transforms of all whole blocks; or the other way round."""
   dim = x.shape[0]
   whole = dim // order * order
-  tiles = -(-dim // _TILE)
+  tiles = -(-dim // TILE)
   shape = (signs.ROWS, 2, 2, _LANES)
 
   def transformed(part: Float[Array, ' t'], start: Int[Array, '']):
     found = transform(part.reshape(-1, order)).ravel() / math.sqrt(order)
-    return jnp.where(start + jnp.arange(_TILE) < whole, found, part)
+    return jnp.where(start + jnp.arange(TILE) < whole, found, part)
 
   def tile(one: tuple[Array, Array]) -> Float[Array, ' t']:
     i, part = one
-    part = transformed(part, i * _TILE) if back else part
+    part = transformed(part, i * TILE) if back else part
     words = signs.words(root, i, jnp.array([stream]), _LANES)
     flip = lambda: signs.flipped(part.reshape(shape), words, signs.ALL_ROWS)
     # Apart, because XLA:CPU would divide at each entry to flatten within it.
     like = jax.ShapeDtypeStruct(shape, jnp.float32)
     part = threefry.apart(i >= 0, flip, like).ravel()
-    return part if back else transformed(part, i * _TILE)
+    return part if back else transformed(part, i * TILE)
 
-  parts = jnp.pad(x, (0, tiles * _TILE - dim)).reshape(tiles, _TILE)
+  parts = jnp.pad(x, (0, tiles * TILE - dim)).reshape(tiles, TILE)
   return jax.lax.map(tile, (jnp.arange(tiles), parts)).ravel()[:dim]
 
 
@@ -148,16 +165,29 @@ def order_of(dim: int) -> int:
   return min(_ORDER, 1 << (dim.bit_length() - 1))
 
 
-def _rows(root: threefry.Root, num: int, dim: int) -> Canaries:
+def rows(
+  root: threefry.Root, num: int, dim: int, passes: Passes | None = None
+) -> Canaries:
+  """The canaries of `hadamard`, whoever makes the passes over v.
+
+  Args:
+    root: of the signs.
+    num: k >= 1.
+    dim: d >= 2.
+    passes: None for those of one device.
+  """
   check_sizes(num, dim)
+  passes = passes or Passes(
+    dim, fold, lambda root, which, shorts: unfold(root, which, shorts, dim)
+  )
   order = order_of(dim)
   groups = -(-num // order)
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    flat = v.astype(jnp.float32).reshape(-1, dim)
+    flat = v.astype(jnp.float32).reshape(-1, passes.length)
 
     def look(group: Int[Array, '']) -> Float[Array, 'r b']:
-      short = fold(root, group, flat).reshape(-1, _ORDER // order, order)
+      short = passes.fold(root, group, flat).reshape(-1, _ORDER // order, order)
       return transform(short.sum(1))
 
     found = jax.lax.map(look, jnp.arange(groups)) / math.sqrt(dim)
@@ -177,7 +207,7 @@ def _rows(root: threefry.Root, num: int, dim: int) -> Canaries:
       which = jnp.arange(groups)
 
     shorts = jnp.tile(transform(rows), _ORDER // order)
-    return unfold(root, which, shorts, dim)
+    return passes.unfold(root, which, shorts)
 
   return Canaries(num, dim, project, superpose)
 
@@ -199,10 +229,20 @@ def transform(x: Float[Array, '*r b']) -> Float[Array, '*r b']:
 
 
 def fold(
-  root: threefry.Root, stream: Int[Array, ''], x: Float[Array, 'r d']
+  root: threefry.Root,
+  stream: Int[Array, ''],
+  x: Float[Array, 'r d'],
+  first: int | Int[Array, ''] = 0,
 ) -> Float[Array, 'r b=4096']:
-  """Sums of s_i x_i over all coordinates i with the same i mod 4096."""
-  whole = x.shape[1] // _TILE
+  """Sums of s_i x_i over all coordinates i with the same i mod 4096.
+
+  Args:
+    root: of the signs.
+    stream: number of the group.
+    x: vectors, or a part of their coordinates that begins with a tile.
+    first: number of that tile.
+  """
+  whole = x.shape[1] // TILE
 
   def add(
     total: Float[Array, 'r w=2 h=2 n'],
@@ -210,7 +250,7 @@ def fold(
     x: Float[Array, 'r x'],
     start: Int[Array, ''],
   ) -> Float[Array, 'r w=2 h=2 n']:
-    words = signs.words(root, tile, stream[None], _LANES)[0]
+    words = signs.words(root, first + tile, stream[None], _LANES)[0]
     rows = []
     for i in range(signs.ROWS):
       row = jax.lax.dynamic_slice_in_dim(x, start + i * _ORDER, _ORDER, 1)
@@ -223,11 +263,11 @@ def fold(
   total = jnp.zeros((x.shape[0], 2, 2, _LANES), jnp.float32)
   if whole:
     total = jax.lax.fori_loop(
-      0, whole, lambda i, total: add(total, i, x, i * _TILE), total
+      0, whole, lambda i, total: add(total, i, x, i * TILE), total
     )
-  rest = x[:, whole * _TILE :]
+  rest = x[:, whole * TILE :]
   if rest.shape[1]:
-    rest = jnp.pad(rest, ((0, 0), (0, _TILE - rest.shape[1])))
+    rest = jnp.pad(rest, ((0, 0), (0, TILE - rest.shape[1])))
     total = add(total, jnp.int32(whole), rest, jnp.int32(0))
   return total.reshape(-1, _ORDER)
 
@@ -237,6 +277,7 @@ def unfold(
   streams: Int[Array, ' g'],
   shorts: Float[Array, 'g b=4096'],
   dim: int,
+  first: int | Int[Array, ''] = 0,
 ) -> Float[Array, ' d']:
   """The sum of s ∘ (short, short, ...) over streams, the transpose of `fold`."""
 
@@ -256,7 +297,8 @@ def unfold(
     return total
 
   # Flattened behind the loop: XLA:CPU would divide at each entry within it.
-  return jax.lax.map(tile, jnp.arange(-(-dim // _TILE))).ravel()[:dim]
+  tiles = first + jnp.arange(-(-dim // TILE))
+  return jax.lax.map(tile, tiles).ravel()[:dim]
 
 
 def _matrix(bits: int) -> Float[np.ndarray, 'b b']:

@@ -5,7 +5,7 @@ the largest client of all, or a quarter of it, a sixteenth and so on.
 """
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 import itertools
 from typing import NamedTuple, TypeVar
@@ -76,6 +76,8 @@ def gather(
   *,
   seed: int,
   round: int,
+  parts: Sequence[int] = (0,),
+  of: int = 1,
 ) -> fedavg.Cohort:
   """The batches of the clients of a round, in NumPy arrays of few shapes.
 
@@ -86,7 +88,8 @@ def gather(
 
   Clients come by decreasing number of examples, equal ones by index, so that
   those of a chunk take nearly as many steps, and the cohort is a function of
-  the set of clients.
+  the set of clients. Among devices they are dealt back and forth, as teams are
+  picked, so that each has about as many and as large ones.
 
   Args:
     data: of all clients.
@@ -95,8 +98,11 @@ def gather(
     plan: batches, epochs and room.
     seed: of the shuffling, >= 0.
     round: number of the round, >= 0.
+    parts: devices whose clients are wanted, numbers in [0, of).
+    of: devices that share the clients, >= 1.
 
   Returns:
+    The chunks of these devices one behind the other, equally many each.
     Batches with the columns of the data, with as many steps as `room_for`
     says. An empty slot has client -1.
 
@@ -113,20 +119,21 @@ def gather(
   """
   _check_plan(plan)
   _check_clients(clients, data.num_clients, plan.slots)
+  _check_parts(parts, of)
   sizes = data.sizes[clients]
   need = steps_for(sizes, plan) if sizes.size else 0
   steps = room_for(need, steps_for(data.sizes, plan))
 
-  chunks = -(-plan.slots // plan.chunk)
-  flat = (chunks * plan.chunk, steps * plan.batch_size)
+  index = _dealt(clients[np.lexsort((clients, -sizes))], plan, of)[list(parts)]
+  chunks = index.size // plan.chunk
+  flat = (index.size, steps * plan.batch_size)
   batches = {
     name: np.zeros(flat + column.shape[1:], column.dtype)
     for name, column in data.columns.items()
   }
   mask = np.zeros(flat, np.bool_)
-  index = np.full(chunks * plan.chunk, -1, np.int32)
-  index[: len(clients)] = clients[np.lexsort((clients, -sizes))]
-  for slot, client in enumerate(index[: len(clients)].tolist()):
+  for slot in np.flatnonzero(index.ravel() >= 0).tolist():
+    client = int(index.flat[slot])
     rows = data.client(client)
     rng = _rng(seed, round, client)
     for epoch, order in enumerate(_orders(rng, federated.num_rows(rows), plan)):
@@ -207,6 +214,18 @@ def eval_batches(
     yield batch, np.arange(batch_size) < n
 
 
+def _dealt(
+  clients: Int[np.ndarray, ' m'], plan: Plan, devices: int
+) -> Int[np.ndarray, 'devices slots']:
+  """The clients of each device, in whole chunks; -1 for an empty slot."""
+  turns = -(-plan.slots // devices)
+  slots = -(-turns // plan.chunk) * plan.chunk
+  index = np.full((slots, devices), -1, np.int32)
+  index.ravel()[: len(clients)] = clients
+  index[1::2] = index[1::2, ::-1].copy()
+  return index.T
+
+
 def _rng(seed: int, round: int, client: int) -> np.random.Generator:
   # spawn_key and not a longer seed: no two triples give the same words.
   sequence = np.random.SeedSequence(seed, spawn_key=(round, client))
@@ -257,6 +276,16 @@ def _check_clients(clients: np.ndarray, num_clients: int, slots: int) -> None:
       f'slots={slots}, but {len(clients)} clients take part. Set slots to the '
       'largest number of clients of any round.'
     )
+
+
+def _check_parts(parts: Sequence[int], of: int) -> None:
+  _check_positive(of=of)
+  for part in parts:
+    if not 0 <= part < of:
+      raise ValueError(
+        f'parts has {part}, but of={of} devices; give numbers from 0 to '
+        f'{of - 1}.'
+      )
 
 
 def _prefetch(

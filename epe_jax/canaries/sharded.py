@@ -1,0 +1,160 @@
+"""Canaries whose work is shared by the devices of a mesh.
+
+A map C is cut by its rows, where each canary is made by itself, or by its
+columns, where all of them are one pass over v. The bits of a canary follow from
+its number and those of its coordinates, so they are the same however it is cut;
+what is added up over devices agrees to rounding.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Int
+
+from epe_jax import sharding
+from epe_jax.canaries import threefry, walsh
+from epe_jax.canaries.types import Canaries
+from epe_jax.types import Array, Key
+
+
+def hadamard_of_parts(
+  key: Key, num: int, dim: int, *, mesh: sharding.Mesh
+) -> Canaries:
+  """The canaries of `hadamard`, for vectors that no device has the whole of.
+
+  With them a model is audited that is larger than the memory of a device. Each
+  device folds its own part of v; 4096 floats a group and vector are added up
+  over devices, and nothing else is sent. `superpose` sends nothing at all.
+
+  Args:
+    key: the canary key; never the key of the privacy noise.
+    num: k >= 1.
+    dim: d >= 2, parameters of the model.
+    mesh: of the devices.
+
+  Returns:
+    Canaries whose vectors have `width(dim, mesh)` entries, split evenly over
+    the devices; those past d are 0 and have to be so in what is looked at.
+
+  >>> mesh = sharding.row()
+  >>> c = hadamard_of_parts(jax.random.key(0), num=5, dim=8192, mesh=mesh)
+  >>> v = c.superpose(jnp.array([3, 4]), jnp.array([1.0, 2.0]))
+  >>> v.shape, c.project(v).round(3).tolist()
+  ((65536,), [0.0, 0.0, 0.0, 1.0, 2.0])
+  """
+  length = width(dim, mesh)
+  own = length // mesh.size
+  columns = sharding.over(mesh, 1).spec
+  whole = sharding.WHOLE
+
+  def fold(
+    root: threefry.Root, stream: Int[Array, ''], x: Float[Array, 'r d']
+  ) -> Float[Array, 'r b']:
+    return walsh.fold(root, stream, x, sharding.index() * (own // walsh.TILE))
+
+  def unfold(
+    root: threefry.Root, streams: Int[Array, ' g'], shorts: Float[Array, 'g b']
+  ) -> Float[Array, ' d']:
+    p = sharding.index()
+    v = walsh.unfold(root, streams, shorts, own, p * (own // walsh.TILE))
+    return jnp.where(jnp.arange(own) < dim - p * own, v, 0)
+
+  passes = walsh.Passes(
+    length,
+    sharding.sums(fold, mesh, (whole, whole, columns)),
+    sharding.parts(unfold, mesh, (whole, whole, whole)),
+  )
+  return walsh.rows(threefry.root(key, walsh.PURPOSE), num, dim, passes)
+
+
+def width(dim: int, mesh: sharding.Mesh) -> int:
+  """Entries of a vector of d that is cut into whole tiles, equally many each.
+
+  At most 65536 per device more than d, of which no canary depends.
+  """
+  tiles = -(-dim // walsh.TILE)
+  return -(-tiles // mesh.size) * mesh.size * walsh.TILE
+
+
+def by_coordinate(
+  key: Key, num: int, dim: int, *, mesh: sharding.Mesh
+) -> Canaries:
+  """The canaries of `hadamard` for vectors [d] that each device has."""
+  inner = hadamard_of_parts(key, num, dim, mesh=mesh)
+
+  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
+    more = [(0, 0)] * (v.ndim - 1) + [(0, width(dim, mesh) - dim)]
+    return inner.project(
+      jax.lax.with_sharding_constraint(
+        jnp.pad(v, more), sharding.over(mesh, v.ndim - 1)
+      )
+    )
+
+  def superpose(
+    ids: Int[Array, ' m'], weights: Float[Array, ' m']
+  ) -> Float[Array, ' d']:
+    return sharding.whole(mesh, inner.superpose(ids, weights)[:dim])
+
+  return Canaries(num, dim, project, superpose)
+
+
+def by_canary(
+  make: Callable[..., Canaries],
+  key: Key,
+  num: int,
+  dim: int,
+  *,
+  mesh: sharding.Mesh,
+) -> Canaries:
+  """Canaries of which each device makes its own, equally many.
+
+  Args:
+    make: (key, k, d, first=i) -> the canaries from number i on.
+    key: the canary key.
+    num: k.
+    dim: d.
+    mesh: of the devices.
+  """
+  share = -(-num // mesh.size)
+
+  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
+    def look(key: Key, v: Float[Array, 'r d']) -> Float[Array, 's r']:
+      mine = make(key, share, dim, first=share * sharding.index())
+      return mine.project(v).T
+
+    looks = sharding.parts(look, mesh, (sharding.WHOLE, sharding.WHOLE))
+    found = sharding.whole(mesh, looks(key, v.reshape(-1, dim)))
+    return found[:num].T.reshape(*v.shape[:-1], num)
+
+  def superpose(
+    ids: Int[Array, ' m'], weights: Float[Array, ' m']
+  ) -> Float[Array, ' d']:
+    # Filled up by canaries of weight 0.
+    more = (0, -len(ids) % mesh.size)
+    summed = sharding.sums(
+      lambda key, ids, weights: make(key, num, dim).superpose(ids, weights),
+      mesh,
+      (sharding.WHOLE, sharding.SPLIT, sharding.SPLIT),
+    )
+    return summed(key, jnp.pad(ids, more), jnp.pad(weights, more))
+
+  return Canaries(num, dim, project, superpose)
+
+
+def on_each(
+  make: Callable[..., Canaries],
+  key: Key,
+  num: int,
+  dim: int,
+  *,
+  mesh: sharding.Mesh,
+) -> Canaries:
+  """Canaries of which every device makes all: too cheap to be shared."""
+  inner = make(key, num, dim)
+  return inner._replace(
+    project=lambda v: inner.project(sharding.whole(mesh, v)),
+    superpose=lambda ids, weights: sharding.whole(
+      mesh, inner.superpose(ids, weights)
+    ),
+  )

@@ -1,0 +1,263 @@
+"""The one mesh: all devices of all processes in a row.
+
+Clients, canaries and coordinates are each split along this row. A single device
+has no mesh, None: whoever is given none runs the program that knows of no other
+devices.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import jax
+from jax.experimental import multihost_utils
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from epe_jax.types import Array, Key, PyTree
+
+T = TypeVar('T')
+Mesh: TypeAlias = jax.sharding.Mesh
+
+AXIS = 'devices'
+SPLIT = PartitionSpec(AXIS)
+"""The first axis of an array is split over the devices."""
+WHOLE = PartitionSpec()
+"""Each device has all of it."""
+
+
+def join(
+  coordinator: str | None = None,
+  num_processes: int | None = None,
+  process_id: int | None = None,
+) -> None:
+  """Makes this process one of several that run the same program.
+
+  To be called before anything else of JAX. Without arguments JAX looks for
+  what it recognises: Slurm, Open MPI, Kubernetes, Cloud TPU.
+
+  Args:
+    coordinator: host:port of the first process.
+    num_processes: of all hosts together, >= 1.
+    process_id: of this one, from 0; the first one writes the files of a run.
+
+  Raises:
+    ValueError: some are given and others are not, or one is out of range.
+  """
+  given = (coordinator, num_processes, process_id)
+  if given == (None, None, None):
+    jax.distributed.initialize()
+    return
+  if coordinator is None or num_processes is None or process_id is None:
+    raise ValueError(
+      f'coordinator={coordinator}, num_processes={num_processes}, '
+      f'process_id={process_id}; give all three, or on a cluster that JAX '
+      'recognises none.'
+    )
+  if not 0 <= process_id < num_processes:
+    raise ValueError(
+      f'process_id={process_id} of num_processes={num_processes}; give one from '
+      f'0 to {num_processes - 1} to each process.'
+    )
+  jax.distributed.initialize(coordinator, num_processes, process_id)
+
+
+def mesh(devices: Sequence[Any] | None = None) -> Mesh | None:
+  """The devices in a row, or None for one alone.
+
+  Args:
+    devices: those to use; None for all of all processes.
+  """
+  found = row(devices)
+  return None if found.size == 1 else found
+
+
+def row(devices: Sequence[Any] | None = None) -> Mesh:
+  """The devices in a row, be it one alone.
+
+  Args:
+    devices: those to use; None for all of all processes.
+  """
+  # In the order of JAX, so that those of a process lie side by side.
+  return jax.sharding.Mesh(
+    jax.devices() if devices is None else devices,
+    (AXIS,),
+    axis_types=(AxisType.Auto,),
+  )
+
+
+def count(mesh: Mesh | None) -> int:
+  """How many devices there are."""
+  return 1 if mesh is None else mesh.size
+
+
+def own(mesh: Mesh | None) -> list[int]:
+  """Which of the devices belong to this process."""
+  if mesh is None:
+    return [0]
+  here = jax.process_index()
+  return [i for i, d in enumerate(mesh.devices) if d.process_index == here]
+
+
+def over(mesh: Mesh, axis: int = 0) -> NamedSharding:
+  """An array of which one axis is split over the devices."""
+  return NamedSharding(mesh, PartitionSpec(*[None] * axis, AXIS))
+
+
+def evenly(mesh: Mesh | None, x: Array, *, axes: int) -> Array:
+  """Split along the first axis that the devices divide; without any, whole.
+
+  So the shape of an array is the same on any number of devices, and a
+  checkpoint of it can be read on another.
+
+  Args:
+    mesh: the devices.
+    x: an array, within a jitted function.
+    axes: how many of its first axes may be split.
+  """
+  if mesh is None:
+    return x
+  for axis, size in enumerate(x.shape[:axes]):
+    if size and size % mesh.size == 0:
+      return jax.lax.with_sharding_constraint(x, over(mesh, axis))
+  return whole(mesh, x)
+
+
+def sums(
+  function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
+) -> Callable[..., PyTree]:
+  """What a function returns, added up over devices.
+
+  Each device calls it with its own part of the arguments and goes its own way,
+  with loops as long as it takes, until the sum.
+
+  Args:
+    function: of arrays, or trees of them, to a tree of arrays.
+    mesh: the devices.
+    specs: `SPLIT` or `WHOLE` for each argument.
+  """
+
+  def part(*arguments: PyTree) -> PyTree:
+    return jax.lax.psum(function(*arguments), AXIS)
+
+  # Unchecked: the check would make sums over devices of gradients that are
+  # taken by each client on its own.
+  return jax.shard_map(
+    part, mesh=mesh, in_specs=tuple(specs), out_specs=WHOLE, check_vma=False
+  )
+
+
+def parts(
+  function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
+) -> Callable[..., PyTree]:
+  """What a function returns on each device, one behind the other.
+
+  Args:
+    function: likewise; the results are split along the first axis.
+    mesh: the devices.
+    specs: of the arguments.
+  """
+  return jax.shard_map(
+    function,
+    mesh=mesh,
+    in_specs=tuple(specs),
+    out_specs=SPLIT,
+    check_vma=False,
+  )
+
+
+def index() -> Array:
+  """Within `sums` and `parts`: which of the devices this is."""
+  return jax.lax.axis_index(AXIS)
+
+
+def whole(mesh: Mesh | None, x: PyTree) -> PyTree:
+  """Within a jitted function: each device has all of it from here on."""
+  if mesh is None:
+    return x
+  return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, WHOLE))
+
+
+def assembled(mesh: Mesh | None, parts: PyTree) -> PyTree:
+  """Global arrays, of which each process gives the part of its own devices.
+
+  Args:
+    mesh: the devices.
+    parts: NumPy arrays, whose first axis is that of the devices of this
+      process, one after another.
+  """
+  if mesh is None:
+    return jax.device_put(parts)
+  sharding = over(mesh)
+  return jax.tree.map(
+    lambda x: jax.make_array_from_process_local_data(sharding, x), parts
+  )
+
+
+def split(mesh: Mesh | None, x: PyTree) -> PyTree:
+  """Arrays that every process has, split along the first axis."""
+  return x if mesh is None else jax.tree.map(lambda x: _put(x, over(mesh)), x)
+
+
+def replicated(mesh: Mesh | None, x: PyTree) -> PyTree:
+  """Arrays that every process has, on every device."""
+  if mesh is None:
+    return x
+  sharding = NamedSharding(mesh, WHOLE)
+  return jax.tree.map(lambda x: _put(x, sharding), x)
+
+
+def replicated_key(mesh: Mesh | None, key: Key) -> Key:
+  """A key that every process has, on every device."""
+  if mesh is None:
+    return key
+  data = replicated(mesh, jax.random.key_data(key))
+  return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
+
+
+def layout(mesh: Mesh | None, state: PyTree) -> Any:
+  """`out_shardings` of a step that returns (state, what is on every device)."""
+  if mesh is None:
+    return None
+  kept = jax.tree.map(lambda x: x.sharding, state)
+  return kept, NamedSharding(mesh, WHOLE)
+
+
+def like(x: PyTree, model: PyTree) -> PyTree:
+  """Arrays that every process has, laid out as those of a model."""
+  return jax.tree.map(lambda x, model: _put(x, model.sharding), x, model)
+
+
+def on_host(x: PyTree) -> PyTree:
+  """Copies in NumPy, in every process, however the arrays are laid out.
+
+  All processes have to call it, because all send what they have.
+  """
+
+  def copy(x: Array) -> Any:
+    if not (x.is_fully_addressable or x.is_fully_replicated):
+      assert isinstance(x.sharding, NamedSharding)
+      everywhere = NamedSharding(x.sharding.mesh, WHOLE)
+      x = jax.jit(jnp.copy, out_shardings=everywhere)(x)
+    return jax.device_get(x).copy()
+
+  return jax.tree.map(copy, x)
+
+
+def from_first(x: PyTree) -> PyTree:
+  """What the first process has, in NumPy; shapes are the same in all.
+
+  >>> int(from_first(3))
+  3
+  """
+  return multihost_utils.broadcast_one_to_all(x)
+
+
+def first() -> bool:
+  """Whether this is the process that writes files."""
+  return jax.process_index() == 0
+
+
+def _put(x: Any, sharding: jax.sharding.Sharding) -> Array:
+  x = jax.device_get(x)
+  # No comparison of what the processes have, as device_put would make.
+  return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])

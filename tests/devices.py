@@ -1,0 +1,160 @@
+"""An audited run on 1, 2, 4 and 8 devices, and what their programs send.
+
+  python -m tests.devices OUT
+
+Run by a test as a process of its own, for the number of devices is settled when
+JAX starts. Writes an .npz file.
+"""
+
+import os
+import sys
+
+# The compiler need not try hard: programs run for milliseconds.
+os.environ['XLA_FLAGS'] = (
+  '--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0'
+)
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from epe_jax import audit, canaries, clipping, fedavg, sharding
+from epe_jax.canaries import sharded
+from epe_jax.data import cohort, federated
+from tests import helpers
+
+FEATURES, ROUNDS, CANARIES = 40, 5, 11
+PLAN = cohort.Plan(batch_size=4, epochs=2, max_examples=None, chunk=2, slots=13)
+
+
+def noisy_task():
+  """Like dropout: losses that would change if keys depended on the slot."""
+  task = helpers.linear_task(FEATURES)
+
+  def loss(params, batch, key):
+    drawn = jax.random.uniform(key, batch['y'].shape)
+    return task.loss(params, batch, key) * drawn
+
+  return task._replace(loss=loss)
+
+
+def federation() -> federated.FederatedData:
+  sizes = [3, 30, 1, 8, 9, 2, 25, 4, 4, 7, 1, 16, 5]
+  made = helpers.random_clients(np.random.default_rng(0), sizes, FEATURES)
+  return federated.from_clients(
+    {f'{i:02}': {'x': x, 'y': y} for i, (x, y) in enumerate(made)}
+  )
+
+
+def run(family: str, num_devices: int):
+  """Parameters, metrics and scores after all rounds."""
+  mesh = sharding.mesh(jax.devices()[:num_devices])
+  task, data = noisy_task(), federation()
+  set_ = canaries.family(family, block=3, mesh=mesh)(
+    jax.random.key(5), CANARIES, FEATURES + 1
+  )
+  plain = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(0.02, momentum=0.9),
+    server_opt=optax.sgd(0.5, momentum=0.9),
+    clipping=clipping.adaptive(
+      0.5, quantile=0.5, learning_rate=0.2, count_noise=1, expected_clients=16
+    ),
+    noise_multiplier=0.5,
+    expected_clients=16,
+    mesh=mesh,
+  )
+  participation = np.arange(ROUNDS)[:, None] == np.arange(CANARIES) % 4
+  observers = {
+    'final': audit.final_model(set_),
+    'trace': audit.all_iterates(
+      set_, rounds=ROUNDS, sees=('aggregate', 'residual'), buffer=4, mesh=mesh
+    ),
+  }
+  algorithm = audit.audited(plain, set_, participation, observers)
+  state = jax.jit(algorithm.init)(
+    sharding.replicated(mesh, task.init(jax.random.key(0)))
+  )
+  step = jax.jit(
+    algorithm.step,
+    donate_argnums=0,
+    out_shardings=sharding.layout(mesh, state),
+  )
+  shown = []
+  for t in range(ROUNDS):
+    made = cohort.gather(
+      data,
+      np.arange(13),
+      PLAN,
+      seed=0,
+      round=t,
+      parts=sharding.own(mesh),
+      of=sharding.count(mesh),
+    )
+    training_key, noise_key = helpers.keys(2 * t)
+    state, info = step(
+      state,
+      sharding.assembled(mesh, made),
+      sharding.replicated_key(mesh, training_key),
+      sharding.replicated_key(mesh, noise_key),
+    )
+    shown.append(info)
+  params = state.algorithm.params
+  scores = {
+    name: sharding.on_host(jax.jit(o.scores)(state.observers[name], params))
+    for name, o in observers.items()
+  }
+  host = sharding.on_host((params, shown[-1].metrics))
+  buffer = state.observers['trace'].buffer
+  return {
+    'params': ravel_pytree(host[0])[0],
+    **host[1],
+    **scores,
+    'buffer_split': np.array(not buffer.sharding.is_fully_replicated),
+  }
+
+
+def sent() -> dict[str, np.ndarray]:
+  """Sizes of what the compiled audit of a split vector sends."""
+  mesh, dim = sharding.row(), 9 * 65536 + 5
+  c = canaries.hadamard_of_parts(jax.random.key(0), 20, dim, mesh=mesh)
+  length = sharded.width(dim, mesh)
+  v = jax.ShapeDtypeStruct((length,), jnp.float32, sharding=sharding.over(mesh))
+
+  def audited(v, ids, weights):
+    v = v + c.superpose(ids, weights)
+    return v, audit.cosines(c, v)
+
+  program = jax.jit(audited).lower(v, jnp.zeros(3, int), jnp.zeros(3)).compile()
+  whole = canaries.hadamard(jax.random.key(0), 20, dim)
+  drawn = jnp.pad(
+    jax.random.normal(jax.random.key(1), (dim,)), (0, length - dim)
+  )
+  start = jax.device_put(drawn, sharding.over(mesh))
+  ids, weights = jnp.arange(3), jnp.arange(3.0)
+  after, scores = program(start, ids, weights)
+  expected = drawn[:dim] + whole.superpose(ids, weights)
+  return {
+    'program': np.array(program.as_text()),
+    'after': np.asarray(after),
+    'after_expected': np.asarray(expected),
+    'scores': np.asarray(scores),
+    'scores_expected': np.asarray(audit.cosines(whole, expected)),
+    'parts': np.array([s.data.size for s in after.addressable_shards]),
+  }
+
+
+def main(out: str) -> None:
+  found = {f'sent/{k}': x for k, x in sent().items()}
+  for family, counts in (('sphere', (1, 2, 4, 8)), ('hadamard', (1, 8))):
+    for n in counts:
+      for name, x in run(family, n).items():
+        found[f'{family}/{n}/{name}'] = x
+  with open(out, 'wb') as f:
+    np.savez(f, allow_pickle=False, **found)
+
+
+if __name__ == '__main__':
+  main(sys.argv[1])

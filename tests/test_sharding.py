@@ -1,0 +1,223 @@
+"""Many devices and many processes: the same results, and who sends what."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from epe_jax import experiment, results, sharding
+from epe_jax.data import cohort, federated
+from tests import processes
+from tests.test_experiment import load_config
+
+COUNTS = (1, 2, 4, 8)
+
+
+@pytest.fixture(scope='module')
+def found(tmp_path_factory):
+  out = tmp_path_factory.mktemp('devices') / 'out.npz'
+  subprocess.run(
+    [sys.executable, '-m', 'tests.devices', str(out)],
+    check=True,
+    cwd=processes.ROOT,
+  )
+  return dict(np.load(out))
+
+
+@pytest.mark.parametrize(
+  ('family', 'devices'),
+  [('sphere', 2), ('sphere', 4), ('sphere', 8), ('hadamard', 8)],
+)
+def test_any_number_of_devices_gives_the_same_round(found, family, devices):
+  names = [x.split('/')[2] for x in found if x.startswith(f'{family}/1/')]
+  assert {'params', 'trace', 'final', 'loss', 'clip_norm'} < set(names)
+  for name in names:
+    if name == 'buffer_split':
+      continue
+    one = found[f'{family}/1/{name}']
+    several = found[f'{family}/{devices}/{name}']
+    np.testing.assert_allclose(several, one, rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+def test_vectors_that_are_kept_are_split_if_the_devices_divide_them(found):
+  # Two views of four rounds.
+  split = [bool(found[f'sphere/{n}/buffer_split']) for n in COUNTS]
+  assert split == [False, True, True, False]
+
+
+def test_an_audit_of_a_split_vector_sends_a_few_thousand_numbers(found):
+  program = str(found['sent/program'])
+  kinds = set(re.findall(r'(all-[a-z-]+|collective-[a-z-]+)\(', program))
+  assert kinds == {'all-reduce'}
+  lines = re.findall(r'= (.*) all-reduce\(', program)
+  sizes = [
+    int(np.prod([int(n) for n in shape.split(',') if n]))
+    for line in lines
+    for shape in re.findall(r'f32\[([\d,]*)\]', line)
+  ]
+  assert sum(sizes) == 4096 + 1
+  assert len(set(found['sent/parts'])) == 1
+  assert len(found['sent/parts']) == 8
+
+
+def test_a_split_vector_is_audited_as_a_whole_one(found):
+  after, expected = found['sent/after'], found['sent/after_expected']
+  dim = len(expected)
+  np.testing.assert_allclose(after[:dim], expected, atol=1e-6)
+  np.testing.assert_array_equal(after[dim:], 0)
+  np.testing.assert_allclose(
+    found['sent/scores'], found['sent/scores_expected'], atol=1e-6
+  )
+
+
+def _dealt(sizes, *, devices, chunk):
+  data = federated.from_clients(
+    {f'{i:03}': {'x': np.zeros(n)} for i, n in enumerate(sizes)}
+  )
+  plan = cohort.Plan(
+    batch_size=2, epochs=1, max_examples=None, chunk=chunk, slots=len(sizes)
+  )
+  gather = lambda parts: cohort.gather(
+    data,
+    np.arange(len(sizes)),
+    plan,
+    seed=0,
+    round=0,
+    parts=parts,
+    of=devices,
+  )
+  return data, gather
+
+
+@pytest.mark.parametrize('chunk', [1, 3])
+def test_each_client_is_dealt_to_one_device_and_loads_are_even(chunk):
+  rng = np.random.default_rng(0)
+  sizes = rng.integers(1, 60, 29)
+  data, gather = _dealt(sizes, devices=4, chunk=chunk)
+  own = [gather((p,)).clients.ravel() for p in range(4)]
+  real = [c[c >= 0] for c in own]
+  np.testing.assert_array_equal(np.sort(np.concatenate(real)), np.arange(29))
+  assert len({len(c) for c in own}) == 1
+  loads = [data.sizes[c].sum() for c in real]
+  # Back and forth, two devices differ by no more than the largest client.
+  assert max(loads) - min(loads) <= sizes.max()
+
+
+def test_a_process_gathers_the_clients_of_its_own_devices():
+  _, gather = _dealt([5, 3, 9, 1, 1, 7], devices=4, chunk=1)
+  parts = [gather((p,)) for p in range(4)]
+  for together, alone in (((1, 2), parts[1:3]), (range(4), parts)):
+    joined = jax.tree.map(lambda *x: np.concatenate(x), *alone)
+    jax.tree.map(np.testing.assert_array_equal, gather(together), joined)
+
+
+@pytest.mark.parametrize('parts', [(4,), (-1,)])
+def test_parts_of_devices_that_are_not_there_are_refused(parts):
+  _, gather = _dealt([1, 1], devices=4, chunk=1)
+  with pytest.raises(ValueError, match=f'parts has {parts[0]}, but of=4'):
+    gather(parts)
+
+
+def test_one_device_has_no_mesh():
+  assert sharding.mesh(jax.devices()[:1]) is None
+  assert sharding.count(None) == 1
+  assert sharding.own(None) == [0]
+
+
+@pytest.mark.parametrize(
+  ('given', 'message'),
+  [
+    (('host:1', 2, None), 'give all three'),
+    (('host:1', 2, 2), 'process_id=2 of num_processes=2'),
+  ],
+)
+def test_half_a_description_of_processes_is_refused(given, message):
+  with pytest.raises(ValueError, match=message):
+    sharding.join(*given)
+
+
+def _free_port():
+  with socket.socket() as s:
+    s.bind(('127.0.0.1', 0))
+    return s.getsockname()[1]
+
+
+def _processes(workdir, *, num, stop):
+  """Runs scripts/train.py in several processes until a round is saved."""
+  port = _free_port()
+  settings = [f'--config.{k}={v}' for k, v in processes.SETTINGS.items()]
+  started = [
+    subprocess.Popen(
+      [
+        *(sys.executable, '-m', 'tests.processes', str(stop)),
+        f'--config={processes.ROOT}/configs/digits.py:smoke',
+        f'--workdir={workdir}',
+        f'--coordinator=127.0.0.1:{port}',
+        f'--num_processes={num}',
+        f'--process_id={i}',
+        *settings,
+      ],
+      cwd=processes.ROOT,
+      # The compiler need not try hard: programs run for milliseconds.
+      env={**os.environ, 'XLA_FLAGS': '--xla_backend_optimization_level=0'},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+    )
+    for i in range(num)
+  ]
+  try:
+    outputs = [p.communicate()[0] for p in started]
+  finally:
+    for p in started:
+      p.kill()
+  assert all(p.returncode == 0 for p in started), outputs
+  return outputs
+
+
+class _Stopped(Exception):
+  pass
+
+
+def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
+  def stopped():
+    raise _Stopped
+
+  config = load_config('digits', **processes.SETTINGS)
+  alone, shared = tmp_path / 'alone', tmp_path / 'shared'
+  for workdir in (alone, shared):
+    # The same noise in both, which the first process has to tell the others.
+    experiment.claim(workdir, config)
+    results.write_json(workdir / 'config.json', config.to_dict())
+    (workdir / 'noise_key').write_bytes(b'8 bytes!')
+  _processes(shared, num=2, stop=2)
+  assert [p.name for p in (shared / 'checkpoints').iterdir()] == ['2']
+  processes.patched(monkeypatch.setattr, 4, stopped)
+  with pytest.raises(_Stopped):
+    experiment.run(config, shared)
+  outputs = _processes(shared, num=4, stop=0)
+  # The first one alone prints.
+  assert 'Report, figures and files' in outputs[0]
+  assert not any('Report' in text for text in outputs[1:])
+
+  monkeypatch.undo()
+  processes.patched(monkeypatch.setattr, 0, stopped)
+  experiment.run(config, alone)
+  for workdir in (alone, shared):
+    lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+    assert len(lines) == 7
+  names = lambda folder: sorted(p.name for p in folder.iterdir())
+  assert names(shared) == names(alone)
+  one, several = (
+    results.read_scores(w / 'scores.npz') for w in (alone, shared)
+  )
+  assert np.abs(one.trace).max() > 0.1
+  for name in ('final', 'change', 'trace', 'residual', 'expected'):
+    np.testing.assert_allclose(
+      getattr(several, name), getattr(one, name), rtol=2e-5, atol=2e-6
+    )
