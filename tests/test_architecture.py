@@ -42,7 +42,7 @@ ORDER = [
   ['leakage', 'run_files', 'finished'],
   ['workloads'],
   ['participation'],
-  ['build', 'experiment', 'seeds'],
+  ['build', 'chunks', 'dispatch', 'experiment', 'seeds'],
   ['sweep'],
   [
     'words',
