@@ -36,6 +36,9 @@ def chunk_for(
     A chunk in [1, clients]. It is 1 where not even one client fits by these
     numbers; they are estimates, and the device has the last word.
 
+  Raises:
+    ValueError: clients or bytes_per_client is out of range.
+
   >>> chunk_for(10, 1, 60, clients=101)
   34
   """
@@ -85,14 +88,19 @@ def _temporary(this: build.Run, state: Any, chunk: int) -> int:
   key = jax.eval_shape(lambda: jax.random.key(0))
   step = jax.jit(dispatch.advance(this.algorithm), donate_argnums=0)
   compiled = step.lower(state, batches, key, key).compile()
-  return compiled.memory_analysis().temp_size_in_bytes
+  found = compiled.memory_analysis()
+  assert found is not None, 'the compiler must say what memory a round needs'
+  return found.temp_size_in_bytes
 
 
 def _client(this: build.Run) -> fedavg.Cohort:
   """The shapes of what the largest client trains on."""
   steps = cohort.steps_for(this.train.sizes, this.plan)
   shape = (steps, this.plan.batch_size)
-  of = lambda shape, dtype: jax.ShapeDtypeStruct(shape, dtype)
+
+  def of(shape: tuple[int, ...], dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
   return fedavg.Cohort(
     {
       name: of(shape + x.shape[1:], x.dtype)
