@@ -56,8 +56,8 @@ def chunk_for(
 def sized(config: build.Config, this: build.Run) -> build.Run:
   """The same run, with the chunk that config.chunk=None leaves to the device.
 
-  The memory that a client takes is the difference between rounds compiled for
-  chunks of one and of two.
+  The memory that a client takes is by the difference between rounds compiled
+  for chunks of two and of four; a chunk of one is a program of another form.
   """
   if config.chunk is not None or jax.default_backend() == 'cpu':
     return this
@@ -69,10 +69,10 @@ def sized(config: build.Config, this: build.Run) -> build.Run:
     )
     return this
   state = jax.eval_shape(this.algorithm.init, this.params)
-  one, two = (_temporary(this, state, chunk) for chunk in (1, 2))
-  per_client = max(two - one, 1)
+  two, four = (_temporary(this, state, chunk) for chunk in (2, 4))
+  per_client = max((four - two) / 2, 1)
   cohorts = _COHORTS * config.rounds_per_dispatch * this.who.slots
-  fixed = _bytes(state) + one - per_client + cohorts * _bytes(_client(this))
+  fixed = _bytes(state) + two - 2 * per_client + cohorts * _bytes(_client(this))
   chunk = chunk_for(
     fixed, per_client, _SHARE * stats['bytes_limit'], this.who.slots
   )

@@ -371,16 +371,22 @@ def _cohorts(
   def make(first: int) -> fedavg.Cohort:
     return jax.device_put(cohort.stacked([gather(t) for t in rounds[first]]))
 
-  for first, made in cohort.prefetch(make, rounds):
-    yield rounds[first], made
+  # By map, because a local name would keep a cohort while the next round runs.
+  return map(
+    lambda made: (rounds[made[0]], made[1]), cohort.prefetch(make, rounds)
+  )
 
 
 def _timed(items: Iterable[T]) -> Iterator[tuple[float, T]]:
   """Items, each with the time when it was asked for."""
-  asked = time.perf_counter()
-  for item in items:
-    yield asked, item
+  items = iter(items)
+  while True:
     asked = time.perf_counter()
+    try:
+      # No local name, as above.
+      yield asked, next(items)
+    except StopIteration:
+      return
 
 
 def _flat(config: dict[str, Any], prefix: str = '') -> dict[str, Any]:

@@ -69,11 +69,12 @@ def test_an_integer_in_the_config_is_the_chunk(small, monkeypatch):
 def test_the_memory_of_a_device_decides(small, monkeypatch):
   config, this = small
   state = jax.eval_shape(this.algorithm.init, this.params)
-  one, two, five = (chunks._temporary(this, state, n) for n in (1, 2, 5))
-  # What a client takes is nearly the same, whichever it is.
-  assert (five - two) / 3 == pytest.approx(two - one, rel=0.25)
+  two, four, eight = (chunks._temporary(this, state, n) for n in (2, 4, 8))
+  each = (four - two) / 2
+  # What a client takes is nearly the same, however many there are.
+  assert (eight - four) / 4 == pytest.approx(each, rel=0.25)
   monkeypatch.setattr(
-    chunks, '_temporary', lambda this, state, n: one + (n - 1) * (two - one)
+    chunks, '_temporary', lambda this, state, n: two + (n - 2) * each
   )
   found = {}
   for limit in (1, 10**6, 10**12):
