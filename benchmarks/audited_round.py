@@ -136,7 +136,7 @@ def form(name: str, this: Work) -> Form:
     )
     audited = audit.audited(algorithm, set_, rows, observers)
   advance = jax.jit(dispatch.advance(audited), donate_argnums=0)
-  return Form(advance, audited.init(params), observers, buffer)
+  return Form(advance, jax.jit(audited.init)(params), observers, buffer)
 
 
 def advanced(form: Form, this: Work) -> Form:
@@ -152,11 +152,8 @@ def seconds(this: Work) -> dict[str, Any]:
   """Of the rounds of each form, in turn."""
   names = ['unaudited', *_FAMILIES.value]
   forms = {name: form(name, this) for name in names}
-  # All compile, and then start with an empty buffer.
-  forms = {
-    name: advanced(f, this)._replace(buffer=f.buffer)
-    for name, f in forms.items()
-  }
+  # All compile first.
+  forms = {name: advanced(f, this) for name, f in forms.items()}
   rounds = _ROUNDS.value or max(f.buffer for f in forms.values())
   found: dict[str, list[float]] = {name: [] for name in names}
   for _ in range(rounds):

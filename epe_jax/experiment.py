@@ -81,7 +81,8 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   # 3. Go on from the newest good checkpoint.
   saved = checkpoint.checkpoints(workdir / 'checkpoints')
   noise_key = _noise_key(config, workdir / 'noise_key')
-  state = this.algorithm.init(this.params)
+  # As one program, so that no array of the model's size is made on the way.
+  state = jax.jit(this.algorithm.init)(this.params)
   advance = jax.jit(dispatch.advance(this.algorithm), donate_argnums=0)
   start, state = saved.restore(state) or (0, state)
   log = workdir / 'metrics.jsonl'
