@@ -53,7 +53,14 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # CSV or Parquet with the columns round and client_id.
       log=config_dict.placeholder(str),
     ),
-    chunk=1,
+    # Clients that are trained at once; None: 1 on a CPU, elsewhere as many as
+    # there is memory for.
+    chunk=config_dict.placeholder(int),
+    # Rounds that are sent to the device as one, for small models on a GPU.
+    rounds_per_dispatch=1,
+    # Clients compute in 'float32', 'tensorfloat32' or 'bfloat16'; what they
+    # send, clipping, noise and canaries are float32 in all.
+    precision='float32',
     client=dict(
       learning_rate=0.031,
       batch_size=16,
@@ -93,8 +100,11 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     audit=dict(
       # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
       sees='aggregate',
-      # Rounds scored together: buffer x d floats of memory.
-      buffer=25,
+      # Rounds scored together; None: as many as memory holds, 1 for families
+      # to whom a look at one round costs no more.
+      buffer=config_dict.placeholder(int),
+      # Bytes for what is not scored yet: 8 d for each round.
+      memory=1e9,
       # None: (number of clients)^-1.1
       delta=config_dict.placeholder(float),
     ),

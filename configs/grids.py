@@ -49,6 +49,8 @@ _AXES = {
       ),
     ),
   ),
+  # What rounding in the clients does to ε and to accuracy.
+  'precision': (('precision', ('float32', 'bfloat16')),),
   # Accuracy with canaries and without.
   'utility': (
     _NOISE,

@@ -26,7 +26,6 @@ _FEWER_ROUNDS = {
     rounds=48,
     clients_per_round=34,
     canaries=dict(observed=200, unobserved=200),
-    audit=dict(buffer=24),
     evaluate_every=48,
     checkpoint_every=48,
   ),
@@ -34,7 +33,6 @@ _FEWER_ROUNDS = {
     rounds=4,
     clients_per_round=4,
     canaries=dict(observed=8, unobserved=12),
-    audit=dict(buffer=4),
     evaluate_every=4,
     checkpoint_every=4,
   ),
@@ -97,7 +95,6 @@ def _runs(scale: str) -> dict[str, Any]:
       clients_per_round=4,
       client=dict(epochs=1),
       canaries=dict(observed=8, unobserved=0),
-      audit=dict(buffer=2),
       model=dict(width=2),
     )
     settings |= dict(sets=[sets], experiments=2, runs=2, noises=(0.0496,))

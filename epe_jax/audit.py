@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax import fedavg, sharding
-from epe_jax.canaries import Canaries
+from epe_jax.canaries import Canaries, threefry
 from epe_jax.types import Array, Params
 
 
@@ -88,14 +88,15 @@ class Trace(NamedTuple):
 
   Attributes:
     round: rounds seen.
-    buffer: the vectors of the rounds that are not scored yet.
+    buffer: the vectors of the rounds that are not scored yet; None where each
+      round is scored at once.
     cosines: [views, T, k]; those of rounds still to come are 0.
     maximum: [views, k], the running maximum over scored rounds; -1 before the
       first.
   """
 
   round: Int[Array, '']
-  buffer: Float[Array, 'v r d']
+  buffer: Float[Array, 'v r d'] | None
   cosines: Float[Array, 'v T k']
   maximum: Float[Array, 'v k']
 
@@ -146,16 +147,16 @@ def all_iterates(
 ) -> Observer:
   """The attacker who sees every round: the cosines of all rounds.
 
-  Looking is dear because canaries are generated anew for each look. So the
+  Looking is dear where canaries are generated anew for each look. So the
   vectors of `buffer` rounds are kept, views x R x d numbers, and scored in one
-  go.
+  go. With R = 1 none are kept.
 
   Args:
     canaries: all canaries, observed and unobserved.
     rounds: T >= 1.
     sees: what is looked at in a round, names of `VIEWS`; scores have one
       [T, k] for each.
-    buffer: R >= 1, rounds scored together.
+    buffer: R >= 1, rounds scored together; `buffer_for` chooses one.
     mesh: devices that share the vectors which are kept, if they divide the
       views or R; None for one device.
 
@@ -175,19 +176,19 @@ def all_iterates(
   padded = -(-rounds // buffer) * buffer
 
   def init(params: Params) -> Trace:
+    kept = (views, buffer, canaries.dim)
     return Trace(
       round=jnp.zeros((), jnp.int32),
-      buffer=sharding.evenly(
-        mesh, jnp.zeros((views, buffer, canaries.dim), jnp.float32), axes=2
-      ),
+      buffer=None
+      if buffer == 1
+      else sharding.evenly(mesh, jnp.zeros(kept, jnp.float32), axes=2),
       cosines=jnp.zeros((views, padded, canaries.num), jnp.float32),
       maximum=jnp.full((views, canaries.num), -1, jnp.float32),
     )
 
-  def score(trace: Trace) -> Trace:
+  def score(trace: Trace, new: Float[Array, 'v r k']) -> Trace:
     start = (trace.round - 1) // buffer * buffer
     live = (start + jnp.arange(buffer) < trace.round)[:, None]
-    new = cosines(canaries, trace.buffer)
     top = jnp.max(jnp.where(live, new, -1), axis=1)
     return trace._replace(
       cosines=jax.lax.dynamic_update_slice(
@@ -200,25 +201,53 @@ def all_iterates(
     # The buffer is not among what the branches return: it would be copied.
     looked = jax.lax.cond(
       due,
-      lambda trace: score(trace)[2:],
+      lambda trace: score(trace, cosines(canaries, trace.buffer))[2:],
       lambda trace: trace[2:],
       trace,
     )
     return Trace(trace.round, trace.buffer, *looked)
 
   def update(trace: Trace, seen: Seen) -> Trace:
-    vectors = jnp.stack([VIEWS[name](seen) for name in sees])
+    look = lambda: jnp.stack([VIEWS[name](seen) for name in sees])
+    if trace.buffer is None:
+      # Apart, or XLA:CPU would keep what noise is made of until it is stacked.
+      like = jax.ShapeDtypeStruct((views, canaries.num), jnp.float32)
+      new = threefry.apart(
+        trace.round >= 0, lambda: cosines(canaries, look()), like
+      )
+      return score(trace._replace(round=trace.round + 1), new[:, None])
     trace = trace._replace(
-      buffer=trace.buffer.at[:, trace.round % buffer].set(vectors),
+      buffer=trace.buffer.at[:, trace.round % buffer].set(look()),
       round=trace.round + 1,
     )
     return scored_if(trace.round % buffer == 0, trace)
 
   def scores(trace: Trace, params: Params) -> Float[Array, 'v T k']:
-    trace = scored_if(trace.round % buffer != 0, trace)
+    if trace.buffer is not None:
+      trace = scored_if(trace.round % buffer != 0, trace)
     return trace.cosines[:, :rounds]
 
   return Observer(init, update, scores)
+
+
+def buffer_for(memory: float, *, rounds: int, views: int, dim: int) -> int:
+  """R: as many rounds scored together as memory holds, 1 at least.
+
+  Args:
+    memory: bytes for the vectors of the rounds that are not scored yet, > 0.
+    rounds: T >= 1; more would hold nothing.
+    views: vectors of a round.
+    dim: d.
+
+  Raises:
+    ValueError: memory is not positive.
+
+  >>> buffer_for(1e9, rounds=2048, views=2, dim=4_050_748)
+  30
+  """
+  if not memory > 0:
+    raise ValueError(f'memory={memory}; give a number of bytes > 0.')
+  return int(min(max(memory / (views * 4 * dim), 1), rounds))
 
 
 def audited(

@@ -76,7 +76,7 @@ def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
       batch_size=config.client.batch_size,
       epochs=config.client.epochs,
       max_examples=config.client.max_examples,
-      chunk=config.chunk,
+      chunk=config.chunk or 1,
       slots=who.slots,
     ),
     dim=dim,
@@ -116,6 +116,7 @@ def audited(
     noise_multiplier=config.noise_multiplier,
     expected_clients=who.expected,
     divisor=config.divisor,
+    precision=config.precision,
     mesh=mesh,
   )
   if who.canaries.shape[1] == 0:
@@ -124,18 +125,30 @@ def audited(
     config.canaries.family, block=config.canaries.block, mesh=mesh
   )
   set_ = make(canary_key, who.canaries.shape[1], dim)
+  # The residual is free: canaries are generated once for both.
+  sees = (config.audit.sees, 'residual')
   observers = {
     'final': audit.final_model(set_),
     'trace': audit.all_iterates(
       set_,
       rounds=config.rounds,
-      # The residual is free: canaries are generated once for both.
-      sees=(config.audit.sees, 'residual'),
-      buffer=config.audit.buffer,
+      sees=sees,
+      buffer=_buffer(config, views=len(sees), dim=dim),
       mesh=mesh,
     ),
   }
   return audit.audited(algorithm, set_, rows, observers), observers
+
+
+def _buffer(config: Config, *, views: int, dim: int) -> int:
+  """Rounds that are scored together."""
+  if config.audit.buffer is not None:
+    return config.audit.buffer
+  if config.canaries.family not in canaries.ONE_BY_ONE:
+    return 1
+  return audit.buffer_for(
+    config.audit.memory, rounds=config.rounds, views=views, dim=dim
+  )
 
 
 def _server(config: Config) -> optax.GradientTransformation:
@@ -185,7 +198,7 @@ def _check(config: Config) -> None:
   at_least = {
     'rounds': (config.rounds, 1),
     'clients_per_round': (config.clients_per_round, 1),
-    'chunk': (config.chunk, 1),
+    'rounds_per_dispatch': (config.rounds_per_dispatch, 1),
     'client.batch_size': (config.client.batch_size, 1),
     'client.epochs': (config.client.epochs, 1),
     'canaries.observed': (config.canaries.observed, 0),
@@ -196,6 +209,8 @@ def _check(config: Config) -> None:
     'seed': (config.seed, 0),
   }
   optional = {
+    'chunk': (config.chunk, 1),
+    'audit.buffer': (config.audit.buffer, 1),
     'client.max_examples': (config.client.max_examples, 1),
     'evaluate_examples': (config.evaluate_examples, 1),
   }
@@ -203,6 +218,11 @@ def _check(config: Config) -> None:
     if value is not None and value < least:
       raise ValueError(f'{name}={value}; give at least {least}.')
   _check_groups(config)
+  if not config.audit.memory > 0:
+    raise ValueError(
+      f'audit.memory={config.audit.memory}; give a number of bytes > 0, or '
+      'audit.buffer=1 to score every round at once.'
+    )
   if config.audit.delta is not None and not 0 < config.audit.delta < 1:
     raise ValueError(
       f'audit.delta={config.audit.delta}; give a delta in (0, 1), or None for '

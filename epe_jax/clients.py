@@ -1,7 +1,7 @@
 """What one client does: train the model it was sent, return the difference."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -39,11 +39,19 @@ LocalTraining = Callable[
 ]
 
 
+PRECISIONS = ('float32', 'tensorfloat32', 'bfloat16')
+"""In which numbers clients compute. Matrix products of float32 numbers that are
+rounded no further, or to the 10 bits of tensorfloat32 where a device has it; or
+forward and backward passes in bfloat16."""
+
 _Carry: TypeAlias = tuple[Params, optax.OptState, Weighted]
 
 
 def local_training(
-  task: Task, optimizer: optax.GradientTransformation
+  task: Task,
+  optimizer: optax.GradientTransformation,
+  *,
+  precision: str = 'float32',
 ) -> LocalTraining:
   """One pass over a client's batches with its own optimizer.
 
@@ -56,6 +64,8 @@ def local_training(
   Args:
     task: gives the loss.
     optimizer: the client optimizer; its state starts anew each round.
+    precision: one of `PRECISIONS`. Parameters, gradients and what is sent back
+      are float32 in all of them.
 
   Returns:
     A function of (params, batches [steps, b, ...], mask [steps, b], rows
@@ -66,12 +76,24 @@ def local_training(
   Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep
   Networks from Decentralized Data", Algorithm 1, ClientUpdate.
   """
+  if precision not in PRECISIONS:
+    raise ValueError(f'precision={precision!r}; give one of {PRECISIONS}.')
+
+  def lowered(tree: Any) -> Any:
+    if precision != 'bfloat16':
+      return tree
+    floating = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+    return jax.tree.map(
+      lambda x: x.astype(jnp.bfloat16) if floating(x) else x, tree
+    )
 
   def masked_loss(
     params: Params, batch: Batch, mask: Bool[Array, ' b'], key: Key
   ) -> tuple[Float[Array, ''], Weighted]:
-    values = weighted(task.loss(params, batch, key))
-    sums = jax.tree.map(lambda x: jnp.sum(jnp.where(mask, x, 0)), values)
+    values = weighted(task.loss(lowered(params), lowered(batch), key))
+    sums = jax.tree.map(
+      lambda x: jnp.sum(jnp.where(mask, x, 0), dtype=jnp.float32), values
+    )
     return _mean(sums), sums
 
   def train(
@@ -89,9 +111,10 @@ def local_training(
     def step(i: Int[Array, ''], size: int, carry: _Carry) -> _Carry:
       local, opt_state, seen = carry
       batch = jax.tree.map(lambda x: x[i, :size], batches)
-      (_, sums), grads = jax.value_and_grad(masked_loss, has_aux=True)(
-        local, batch, mask[i, :size], jax.random.fold_in(key, i)
-      )
+      with jax.default_matmul_precision(precision):
+        (_, sums), grads = jax.value_and_grad(masked_loss, has_aux=True)(
+          local, batch, mask[i, :size], jax.random.fold_in(key, i)
+        )
       updates, new_state = optimizer.update(grads, opt_state, local)
       # Momentum or weight decay would move the model in an empty step too.
       new = optax.apply_updates(local, updates), new_state

@@ -1,6 +1,8 @@
 """One audited run, from a config to an ε."""
 
+import collections
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
 import importlib.metadata
 import os
 import pathlib
@@ -23,6 +25,8 @@ from epe_jax import (
   audit,
   build,
   checkpoint,
+  chunks,
+  dispatch,
   estimates,
   fedavg,
   metrics,
@@ -32,9 +36,12 @@ from epe_jax import (
 )
 from epe_jax._version import __version__
 from epe_jax.data import cohort, federated
-from epe_jax.types import Array, Batch, Key, Params, Task, weighted
+from epe_jax.types import Array, Batch, Key, Params, Task, Weighted, weighted
 
 T = TypeVar('T')
+
+# Batches of an evaluation whose sums are fetched together.
+_FETCHED = 32
 
 
 def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
@@ -72,7 +79,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     return results.read_json(workdir / 'result.json')
 
   # 1. Every error of config or data comes here, before the first round.
-  this = build.build(config, mesh=mesh)
+  this = chunks.sized(config, build.build(config, mesh=mesh), mesh=mesh)
   took_part = this.who.canaries.sum(axis=0)
   analytic_clients = _analytic(config, this, this.who.most)
   analytic = None
@@ -87,10 +94,11 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   noise_key = sharding.replicated_key(
     mesh, _noise_key(config, workdir / 'noise_key')
   )
-  init = this.algorithm.init if mesh is None else jax.jit(this.algorithm.init)
+  # As one program, so that no array of the model's size is made on the way.
+  init = jax.jit(this.algorithm.init)
   state = init(sharding.replicated(mesh, this.params))
-  step = jax.jit(
-    this.algorithm.step,
+  advance = jax.jit(
+    dispatch.advance(this.algorithm),
     donate_argnums=0,
     out_shardings=sharding.layout(mesh, state),
   )
@@ -105,7 +113,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     metrics.rewind(log, start)
     logging.info('Continuing from round %d of %s.', start, workdir)
 
-  # 4. Train, audited.
+  # 4. Train, audited. Metrics come back while the next rounds are under way.
   training_key = sharding.replicated_key(mesh, build.key(config, 'training'))
   progress = tqdm.tqdm(
     total=config.rounds,
@@ -114,33 +122,35 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     desc=config.task,
     disable=scratch is not None,
   )
-  with progress:
-    for waited, (t, batch) in _timed(_cohorts(config, this, start, mesh)):
+  under_way: collections.deque[dispatch.Sent] = collections.deque()
+  free = time.perf_counter()
+  with progress, futures.ThreadPoolExecutor(1, 'fetch') as fetching:
+    for asked, (rounds, cohorts) in _timed(_cohorts(config, this, start, mesh)):
       begun = time.perf_counter()
-      state, info = step(
-        state,
-        batch,
-        jax.random.fold_in(training_key, t),
-        jax.random.fold_in(noise_key, t),
-      )
-      record = {name: float(x) for name, x in info.metrics.items()}
-      record['seconds'] = time.perf_counter() - begun
-      record['waited'] = waited
-      if not np.isfinite(record['aggregate_norm']):
-        raise FloatingPointError(
-          f'round {t}: the aggregate is not finite, training has diverged. '
-          f'Lower client.learning_rate={config.client.learning_rate} or '
-          f'server.learning_rate={config.server.learning_rate}.'
-        )
-      done = t + 1
-      if done % config.evaluate_every == 0 or done == config.rounds:
+      state, seen = advance(state, cohorts, training_key, noise_key)
+      del cohorts
+      coming = fetching.submit(dispatch.fetched, seen)
+      under_way.append(dispatch.Sent(rounds, asked, begun, coming))
+      done = rounds.stop
+      last = done == config.rounds
+      evaluates = last or done % config.evaluate_every == 0
+      saves = last or done % config.checkpoint_every == 0
+      held_out = {}
+      if evaluates:
         held_out = evaluate(state.algorithm.params, this.test)
         progress.set_postfix(accuracy=f'{held_out["test_accuracy"]:.3f}')
-        record |= held_out
-      metrics.append(log, {'round': done, **record})
-      if done % config.checkpoint_every == 0 or done == config.rounds:
+      # Nothing of a round that diverged is ever saved.
+      while len(under_way) > (0 if evaluates or saves else 1):
+        records, free = dispatch.landed(under_way.popleft(), free)
+        for record in records:
+          _check_finite(config, record)
+          more = held_out if record['round'] == done else {}
+          metrics.append(log, record | more)
+          progress.update()
+      if saves:
         saved.save(done, state)
-      progress.update()
+      if evaluates or saves:
+        free = time.perf_counter()
   saved.close()
   looked = _looks(this, state)
   if scratch:
@@ -171,6 +181,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     'versions': versions(),
     'rounds': config.rounds,
     'dim': this.dim,
+    'chunk': this.plan.chunk,
     'delta': this.delta,
     'num_observed': int(np.count_nonzero(took_part)),
     'num_unobserved': int(np.count_nonzero(took_part == 0)),
@@ -234,18 +245,29 @@ def evaluator(
 
   @jax.jit
   def sums(params: Params, batch: Batch, mask: Bool[Array, ' b']):
-    values = {k: weighted(x) for k, x in task.metrics(params, batch).items()}
+    with jax.default_matmul_precision('float32'):
+      found = task.metrics(params, batch)
+    values = {name: weighted(x) for name, x in found.items()}
     return jax.tree.map(lambda x: jnp.sum(jnp.where(mask, x, 0)), values)
 
   def evaluate(
     params: Params, data: federated.FederatedData
   ) -> dict[str, float]:
     totals: dict[str, np.ndarray] = {}
+
+    def add(found: Sequence[Mapping[str, Weighted]]) -> None:
+      for one in jax.device_get(found):
+        for name, x in one.items():
+          # Over all batches in float64: float32 stops counting at 2^24.
+          totals[name] = totals.get(name, 0) + np.array(x, np.float64)
+
+    under_way = []
     for batch, mask in cohort.eval_batches(data, batch_size=batch_size):
-      parts = sharding.split(mesh, (batch, mask))
-      for name, x in jax.device_get(sums(params, *parts)).items():
-        # Over all batches in float64: float32 stops counting at 2^24.
-        totals[name] = totals.get(name, 0) + np.array(x, np.float64)
+      under_way.append(sums(params, *sharding.split(mesh, (batch, mask))))
+      if len(under_way) == 2 * _FETCHED:
+        add(under_way[:_FETCHED])
+        del under_way[:_FETCHED]
+    add(under_way)
     return {
       f'test_{k}': float(total / weight) if weight > 0 else 0.0
       for k, (total, weight) in totals.items()
@@ -297,6 +319,15 @@ def versions() -> dict[str, str]:
     **{name: importlib.metadata.version(name) for name in packages},
     'device': f'{jax.device_count()} x {device.device_kind}',
   }
+
+
+def _check_finite(config: build.Config, record: Mapping[str, float]) -> None:
+  if not np.isfinite(record['aggregate_norm']):
+    raise FloatingPointError(
+      f'round {record["round"] - 1}: the aggregate is not finite, training has '
+      f'diverged. Lower client.learning_rate={config.client.learning_rate} or '
+      f'server.learning_rate={config.server.learning_rate}.'
+    )
 
 
 def _analytic(
@@ -356,11 +387,21 @@ def _cohorts(
   this: build.Run,
   start: int,
   mesh: sharding.Mesh | None,
-) -> Iterator[tuple[int, fedavg.Cohort]]:
-  """Rounds and their cohorts, made ahead by a thread and put on the device."""
+) -> Iterator[tuple[range, fedavg.Cohort]]:
+  """Rounds to send as one, and their cohorts.
 
-  def make(t: int) -> fedavg.Cohort:
-    own = cohort.gather(
+  The cohorts are made ahead by a thread and put on the devices.
+  """
+  spans = dispatch.spans(
+    start,
+    config.rounds,
+    most=config.rounds_per_dispatch,
+    every=(config.evaluate_every, config.checkpoint_every),
+  )
+  rounds = {span.start: span for span in spans}
+
+  def gather(t: int) -> fedavg.Cohort:
+    return cohort.gather(
       this.train,
       this.who.clients(t),
       this.plan,
@@ -369,17 +410,27 @@ def _cohorts(
       parts=sharding.own(mesh),
       of=sharding.count(mesh),
     )
-    return sharding.assembled(mesh, own)
 
-  return cohort.prefetch(make, range(start, config.rounds))
+  def make(first: int) -> fedavg.Cohort:
+    made = cohort.stacked([gather(t) for t in rounds[first]])
+    return sharding.assembled(mesh, made, axis=1)
+
+  # By map, because a local name would keep a cohort while the next round runs.
+  return map(
+    lambda made: (rounds[made[0]], made[1]), cohort.prefetch(make, rounds)
+  )
 
 
 def _timed(items: Iterable[T]) -> Iterator[tuple[float, T]]:
-  """Items, each with the seconds that were spent waiting for it."""
-  asked = time.perf_counter()
-  for item in items:
-    yield time.perf_counter() - asked, item
+  """Items, each with the time when it was asked for."""
+  items = iter(items)
+  while True:
     asked = time.perf_counter()
+    try:
+      # No local name, as above.
+      yield asked, next(items)
+    except StopIteration:
+      return
 
 
 def _flat(config: dict[str, Any], prefix: str = '') -> dict[str, Any]:

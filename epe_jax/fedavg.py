@@ -91,6 +91,7 @@ def dp_fedavg(
   noise_multiplier: float,
   expected_clients: float,
   divisor: str = 'expected',
+  precision: str = 'float32',
   mesh: sharding.Mesh | None = None,
 ) -> Algorithm:
   """rho = sum_i CLIP(x_i; S) + S sum_j c_j;  theta <- server((rho + Z) / m).
@@ -108,6 +109,8 @@ def dp_fedavg(
     divisor: what the noisy sum is divided by: 'expected' m, as the analytic
       bound assumes, or the 'actual' number of the round, which an attacker
       would learn from it.
+    precision: in which numbers clients compute, one of `clients.PRECISIONS`;
+      all that follows is in float32.
     mesh: devices that share the chunks of a cohort, equally many each; each
       scans its own. None for one device.
 
@@ -117,7 +120,8 @@ def dp_fedavg(
     key from the operating system, the training key (dropout) from any source.
 
   Raises:
-    ValueError: noise_multiplier, expected_clients or divisor is out of range.
+    ValueError: noise_multiplier, expected_clients, divisor or precision is out
+      of range.
 
   Source: One-shot Empirical Privacy Estimation, Algorithm 2.
   """
@@ -129,7 +133,7 @@ def dp_fedavg(
     raise ValueError(f'expected_clients={expected_clients}; give m > 0.')
   if divisor not in ('expected', 'actual'):
     raise ValueError(f"divisor={divisor!r}; give 'expected' or 'actual'.")
-  train = clients_lib.local_training(task, client_opt)
+  train = clients_lib.local_training(task, client_opt, precision=precision)
   sum_of_updates = functools.partial(_sum_of_updates, train)
   if mesh is not None:
     whole, split = sharding.WHOLE, sharding.SPLIT

@@ -265,22 +265,7 @@ def _cohorts(
     if len(clients):
       need = max(need, cohort.steps_for(this.train.sizes[clients], plan))
   steps = cohort.room_for(need, room.steps)
-  return _stacked([_of_length(one, steps) for one in made])
-
-
-def _of_length(one: fedavg.Cohort, steps: int) -> fedavg.Cohort:
-  """The same cohort with room for so many steps, at least those it takes."""
-
-  def fit(x: np.ndarray) -> np.ndarray:
-    more = [(0, 0)] * x.ndim
-    more[2] = (0, max(0, steps - x.shape[2]))
-    return np.pad(x[:, :, :steps], more)
-
-  return fedavg.Cohort(
-    jax.tree.map(fit, one.batches),
-    fit(np.asarray(one.mask)),  # pyright: ignore[reportArgumentType]
-    one.clients,
-  )
+  return _stacked([cohort.of_length(one, steps) for one in made])
 
 
 def _stacked(trees: Sequence[Any]) -> Any:

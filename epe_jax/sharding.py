@@ -177,17 +177,18 @@ def whole(mesh: Mesh | None, x: PyTree) -> PyTree:
   return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, WHOLE))
 
 
-def assembled(mesh: Mesh | None, parts: PyTree) -> PyTree:
+def assembled(mesh: Mesh | None, parts: PyTree, *, axis: int = 0) -> PyTree:
   """Global arrays, of which each process gives the part of its own devices.
 
   Args:
     mesh: the devices.
-    parts: NumPy arrays, whose first axis is that of the devices of this
-      process, one after another.
+    parts: NumPy arrays, with the devices of this process one after another
+      along an axis.
+    axis: which.
   """
   if mesh is None:
     return jax.device_put(parts)
-  sharding = over(mesh)
+  sharding = over(mesh, axis)
   return jax.tree.map(
     lambda x: jax.make_array_from_process_local_data(sharding, x), parts
   )

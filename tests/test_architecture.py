@@ -43,7 +43,7 @@ ORDER = [
   ['leakage', 'run_files', 'finished'],
   ['workloads'],
   ['participation'],
-  ['build', 'experiment', 'seeds'],
+  ['build', 'chunks', 'dispatch', 'experiment', 'seeds'],
   ['sweep'],
   [
     'words',

@@ -11,6 +11,7 @@ from scipy import stats
 from epe_jax import (
   accounting,
   audit,
+  build,
   canaries,
   canary_schedules,
   clipping,
@@ -21,6 +22,7 @@ from epe_jax.epsilon import gaussian
 from epe_jax.epsilon.types import Scores
 from epe_jax.types import Task
 from tests import helpers
+from tests.test_experiment import load_config
 
 DIM, ROUNDS = 60, 7
 
@@ -111,6 +113,58 @@ def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
     np.testing.assert_allclose(
       state.observers['trace'].maximum[0], expected.max(axis=0), atol=1e-5
     )
+
+
+def test_what_is_scored_at_once_is_kept_nowhere():
+  set_ = canaries.hadamard(jax.random.key(0), 4, DIM)
+  params = still_task(DIM).init(jax.random.key(0))
+  for buffer, kept in ((1, 0), (3, 2 * 3 * DIM)):
+    observer = audit.all_iterates(
+      set_, rounds=ROUNDS, sees=('aggregate', 'residual'), buffer=buffer
+    )
+    leaves = jax.tree.leaves(observer.init(params))
+    assert sum(x.size for x in leaves if DIM in x.shape) == kept
+
+
+@pytest.mark.parametrize('memory', [1.0, 1e3, 1e4, 1e9])
+def test_as_many_rounds_are_scored_together_as_memory_holds(memory):
+  found = audit.buffer_for(memory, rounds=ROUNDS, views=2, dim=DIM)
+  assert 1 <= found <= ROUNDS
+  size = 2 * 4 * DIM
+  assert found == 1 or found * size <= memory
+  assert found == ROUNDS or (found + 1) * size > memory
+
+
+@pytest.mark.parametrize(
+  ('family', 'changes', 'buffer'),
+  [
+    ('hadamard', {}, 1),
+    ('sphere', {}, 6),
+    ('sign', {'audit.memory': 8 * 151_306 * 2.5}, 2),
+    ('sphere', {'audit.memory': 1.0}, 1),
+    ('hadamard', {'audit.buffer': 3}, 3),
+  ],
+)
+def test_rounds_are_kept_where_a_look_is_dear(family, changes, buffer):
+  config = load_config('digits', **{'canaries.family': family} | changes)
+  this = build.build(config)
+  state = jax.eval_shape(this.algorithm.init, this.params)
+  kept = state.observers['trace'].buffer
+  assert (1 if kept is None else kept.shape[1]) == buffer
+
+
+@pytest.mark.parametrize('family', canaries.FAMILIES)
+def test_canaries_are_float32_whatever_products_are_rounded_to(family):
+  set_ = canaries.family(family)(jax.random.key(0), 4, 8192)
+  with jax.default_matmul_precision('bfloat16'):
+    for jaxpr in (
+      jax.make_jaxpr(set_.project)(jnp.zeros((2, 8192))),
+      jax.make_jaxpr(set_.superpose)(jnp.arange(2), jnp.ones(2)),
+    ):
+      text = str(jaxpr)
+      assert text.count('dot_general[') == text.count(
+        'precision=(Precision.HIGHEST, Precision.HIGHEST)'
+      )
 
 
 def test_the_running_maximum_is_over_the_rounds_scored_so_far():

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from epe_jax import clients
+from epe_jax.tasks import digits, emnist, stackoverflow
 from epe_jax.types import Weighted
 from tests import helpers
 
@@ -167,3 +168,101 @@ def by_the_book(task, start, x, y, mask):
       updates, state = opt.update(jax.grad(loss)(params, batch), state)
       params = optax.apply_updates(params, updates)
   return jax.tree.map(jnp.subtract, params, start)
+
+
+def precise(precision, task=None):
+  task = task or helpers.linear_task()
+  return clients.local_training(task, optax.sgd(0.1), precision=precision)
+
+
+def test_bfloat16_rounds_what_a_client_computes_and_not_what_it_sends():
+  data, mask = batches(steps=20), jnp.ones((20, 4), bool)
+  params = helpers.linear_task().init(jax.random.key(0))
+  exact, low = (
+    jax.jit(precise(name))(
+      params, data, mask, clients.rows_in_use(mask), jax.random.key(1)
+    )
+    for name in ('float32', 'bfloat16')
+  )
+  for a, b in zip(jax.tree.leaves(low), jax.tree.leaves(exact), strict=True):
+    assert a.dtype == jnp.float32
+    assert np.any(a != b)
+    # 8 bits of each gradient are right; these add up over 20 steps.
+    np.testing.assert_allclose(a, b, rtol=0.05, atol=0.02)
+  # Steps of 2^-9 of the weights would be lost in weights of 8 bits.
+  still = helpers.linear_task()._replace(
+    loss=lambda params, batch, key: 2**-9 * params['w'].sum() + 0 * batch['y']
+  )
+  sent = jax.jit(
+    clients.local_training(still, optax.sgd(1.0), precision='bfloat16')
+  )(
+    jax.tree.map(jnp.ones_like, params),
+    data,
+    mask,
+    clients.rows_in_use(mask),
+    jax.random.key(1),
+  )
+  np.testing.assert_allclose(sent.delta['w'], -20 * 2**-9, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ('task', 'batch'),
+  [
+    (
+      digits.task(),
+      {'pixels': ((8, 8), jnp.float32), 'label': ((), jnp.int32)},
+    ),
+    (
+      emnist.task(10),
+      {'pixels': ((28, 28), jnp.float32), 'label': ((), jnp.int32)},
+    ),
+    (stackoverflow.task(), {'words': ((20,), jnp.int16)}),
+  ],
+  ids=['digits', 'emnist', 'stackoverflow'],
+)
+def test_products_of_clients_are_as_precise_as_they_are_asked_to_be(
+  task, batch
+):
+  params = jax.eval_shape(task.init, jax.random.key(0))
+  data = {
+    name: jax.ShapeDtypeStruct((2, 4, *shape), dtype)
+    for name, (shape, dtype) in batch.items()
+  }
+  mask = jnp.ones((2, 4), bool)
+  args = params, data, mask, clients.rows_in_use(mask), jax.random.key(0)
+  for precision, asked in (
+    ('float32', 'Precision.HIGHEST'),
+    ('tensorfloat32', 'Precision.HIGH,'),
+  ):
+    jaxpr = str(jax.make_jaxpr(precise(precision, task))(*args))
+    assert jaxpr.count('dot_general[') > 2
+    assert jaxpr.count(f'precision=({asked.rstrip(",")}') >= jaxpr.count(
+      'dot_general['
+    )
+  low = jax.make_jaxpr(precise('bfloat16', task))(*args)
+  products = [
+    e for e in equations(low.jaxpr) if e.primitive.name == 'dot_general'
+  ]
+  assert products
+  for product in products:
+    assert {x.aval.dtype for x in product.invars} == {jnp.dtype('bfloat16')}
+  update = jax.eval_shape(precise('bfloat16', task), *args)
+  assert {x.dtype for x in jax.tree.leaves(update)} == {jnp.dtype('float32')}
+
+
+def equations(jaxpr):
+  """Of a jaxpr and of all within it."""
+  for equation in jaxpr.eqns:
+    yield equation
+    for inner in jax.tree.leaves(
+      list(equation.params.values()), is_leaf=lambda x: hasattr(x, 'jaxpr')
+    ):
+      if hasattr(inner, 'jaxpr'):
+        inner = inner.jaxpr
+      if hasattr(inner, 'eqns'):
+        yield from equations(inner)
+
+
+def test_an_unknown_precision_is_refused():
+  with pytest.raises(ValueError, match="precision='float16'; give one of"):
+    precise('float16')

@@ -264,6 +264,14 @@ def test_an_evaluation_is_a_mean_over_all_that_weighs():
     'test_of_sentences': 3 / 5,
     'test_of_words': 3 / 15,
   }
+  # As many batches as are fetched in several goes.
+  many = np.arange(5 * experiment._FETCHED + 3) % 7
+  data = federated.from_arrays({'n': many}, np.full(len(many), 'a'))
+  evaluate = experiment.evaluator(task, batch_size=1)
+  assert evaluate({}, data) == {
+    'test_of_sentences': pytest.approx(np.mean(many > 2)),
+    'test_of_words': pytest.approx(np.sum(many > 2) / many.sum()),
+  }
 
 
 def test_a_run_evaluates_on_as_many_examples_as_asked_for():
@@ -384,6 +392,11 @@ def test_fresh_noise_is_repeated_by_a_run_that_goes_on_and_never_kept(
     ({'audit.delta': 1.0}, r'audit\.delta=1.0'),
     ({'data.num_clients': 5000}, 'num_clients=5000'),
     ({'evaluate_every': 0}, 'evaluate_every=0'),
+    ({'chunk': 0}, 'chunk=0; give at least 1'),
+    ({'rounds_per_dispatch': 0}, 'rounds_per_dispatch=0; give at least 1'),
+    ({'precision': 'float16'}, "precision='float16'; give one of"),
+    ({'audit.buffer': 0}, r'audit\.buffer=0; give at least 1'),
+    ({'audit.memory': 0.0}, r'audit\.memory=0\.0; give a number of bytes'),
   ],
 )
 def test_bad_settings_are_refused_before_training(tmp_path, changes, message):

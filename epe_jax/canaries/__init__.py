@@ -1,7 +1,12 @@
 """Canary sets: k unit vectors in R^d, held as the linear map C they form."""
 
 from epe_jax.canaries.coordinates import dirac
-from epe_jax.canaries.families import FAMILIES, effective_dimension, family
+from epe_jax.canaries.families import (
+  FAMILIES,
+  ONE_BY_ONE,
+  effective_dimension,
+  family,
+)
 from epe_jax.canaries.given import from_matrix
 from epe_jax.canaries.random_signs import sign
 from epe_jax.canaries.sharded import hadamard_of_parts
@@ -11,6 +16,7 @@ from epe_jax.canaries.walsh import hadamard, hadamard2
 
 __all__ = [
   'FAMILIES',
+  'ONE_BY_ONE',
   'Canaries',
   'dirac',
   'effective_dimension',

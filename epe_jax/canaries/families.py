@@ -17,6 +17,11 @@ from epe_jax.types import Array, Key
 
 FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
 
+ONE_BY_ONE = frozenset({'sphere', 'sign'})
+"""Those whose look makes each canary anew: vectors looked at together share
+what that costs. In the others all canaries together cost some passes over a
+vector, and vectors share next to nothing."""
+
 
 def family(
   name: str, *, block: int = 64, mesh: sharding.Mesh | None = None

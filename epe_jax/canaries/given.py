@@ -34,6 +34,8 @@ def from_matrix(matrix: Float[Array, 'k d']) -> Canaries:
   return Canaries(
     num=matrix.shape[0],
     dim=matrix.shape[1],
-    project=lambda v: v @ matrix.T,
-    superpose=lambda ids, weights: weights @ matrix[ids],
+    project=lambda v: jnp.matmul(v, matrix.T, precision='highest'),
+    superpose=lambda ids, weights: jnp.matmul(
+      weights, matrix[ids], precision='highest'
+    ),
   )

@@ -55,7 +55,9 @@ def sign(
 
     def at(tile: Int[Array, '']) -> blocks.Look:
       near = jax.lax.dynamic_slice_in_dim(flat, tile * _TILE, _TILE, 1)
-      return lambda ids: (near @ _tile(root, tile, ids).T).T
+      return lambda ids: (
+        jnp.matmul(near, _tile(root, tile, ids).T, precision='highest').T
+      )
 
     dots = blocks.total(at, num=num, block=block, pieces=tiles, first=first)
     return (dots / math.sqrt(dim)).T.reshape(*v.shape[:-1], num)

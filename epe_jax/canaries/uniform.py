@@ -62,18 +62,18 @@ def sphere(
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
     flat = v.astype(jnp.float32).reshape(-1, dim)
-    left, right = _halves(split, flat)
 
     def at(i: Int[Array, '']) -> blocks.Look:
-      part = lambda x: jax.lax.dynamic_slice_in_dim(
-        x, i * split.width, split.width, 1
-      )
-      near = jnp.concatenate([part(left), part(right)], 1)
+      first = i * split.width
+      left = _part(split, flat, first, split.half)
+      right = _part(split, flat, split.half + first, split.dim)
+      near = jnp.concatenate([left, right], 1)
 
       def look(ids: Int[Array, ' b']):
         z = _pairs(root, split, i[None], ids)
         rows = jnp.concatenate([z.real, z.imag], 1)
-        return (near @ rows.T).T, _squares(split, i[None], z)
+        dots = jnp.matmul(near, rows.T, precision='highest').T
+        return dots, _squares(split, i[None], z)
 
       return look
 
@@ -115,15 +115,23 @@ def _split(dim: int) -> _Split:
   return _Split(half, width, -(-half // width), dim)
 
 
-def _halves(
-  split: _Split, v: Float[Array, 'r d']
-) -> tuple[Float[Array, 'r h'], Float[Array, 'r h']]:
-  """The two halves, filled up with zeros to whole pieces."""
-  room = split.pieces * split.width
-  return (
-    jnp.pad(v[:, : split.half], ((0, 0), (0, room - split.half))),
-    jnp.pad(v[:, split.half :], ((0, 0), (0, room - split.dim + split.half))),
+def _part(
+  split: _Split, v: Float[Array, 'r d'], start: Int[Array, ''], end: int
+) -> Float[Array, 'r w']:
+  """The coordinates of a piece, with zeros from `end` on.
+
+  Cut out of v as it is: halves that are filled up to whole pieces would be a
+  copy of all vectors, which are most of the memory that there is.
+  """
+  width = split.width
+  v = jnp.pad(v, ((0, 0), (0, max(width - split.dim, 0))))
+  # A slice that would reach past the last coordinate is moved to end there.
+  begin = jnp.minimum(start, v.shape[1] - width)
+  found = jax.lax.dynamic_slice_in_dim(v, begin, width, 1)
+  found = jax.lax.dynamic_slice_in_dim(
+    jnp.pad(found, ((0, 0), (0, width))), start - begin, width, 1
   )
+  return jnp.where(start + jnp.arange(width) < end, found, 0)
 
 
 def _pairs(

@@ -10,6 +10,7 @@ from concurrent import futures
 import itertools
 from typing import NamedTuple, TypeVar
 
+import jax
 from jaxtyping import Bool, Int, Shaped
 import numpy as np
 
@@ -152,6 +153,37 @@ def gather(
     mask.reshape(shape),  # pyright: ignore[reportArgumentType]
     index.reshape(shape[:2]),  # pyright: ignore[reportArgumentType]
   )
+
+
+def stacked(cohorts: Sequence[fedavg.Cohort]) -> fedavg.Cohort:
+  """The cohorts of several rounds as one, with an axis of rounds in front.
+
+  Args:
+    cohorts: at least one, as `gather` makes them by one plan.
+
+  Returns:
+    Arrays [rounds, chunks, chunk, steps, b, ...], with as many steps as the
+    longest of them has.
+  """
+  if len(cohorts) == 1:
+    return jax.tree.map(lambda x: x[None], cohorts[0])
+  steps = max(np.shape(one.mask)[2] for one in cohorts)
+  return jax.tree.map(
+    lambda *x: np.stack(x), *(of_length(one, steps) for one in cohorts)
+  )
+
+
+def of_length(one: fedavg.Cohort, steps: int) -> fedavg.Cohort:
+  """The same cohort with room for so many steps, at least those it takes."""
+
+  def fit(x: Shaped[np.ndarray, '...']) -> Shaped[np.ndarray, '...']:
+    if x.ndim < 3 or x.shape[2] == steps:
+      return x
+    more = [(0, 0)] * x.ndim
+    more[2] = (0, max(0, steps - x.shape[2]))
+    return np.pad(x[:, :, :steps], more)
+
+  return jax.tree.map(fit, one)
 
 
 def prefetch(

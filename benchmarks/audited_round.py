@@ -1,0 +1,233 @@
+"""What an audit adds to a round: time, and memory at its peak.
+
+  python benchmarks/audited_round.py
+  python benchmarks/audited_round.py --quick
+
+A round without an audit against the same round with 1000 + 1000 canaries, of
+which those of the round are put in, all iterates are looked at and the final
+model will be. Rounds of all forms are timed in turn within one process, and as
+many of them as are scored together by the form that buffers most, so that looks
+come at their true rate. Memory is that of a process of its own for each form:
+some rounds, a checkpoint and a last look.
+
+Work A: 100 clients x 100 images, the EMNIST CNN. Work B: 20 clients x 64
+sentences, the StackOverflow LSTM. Both in batches of 16.
+"""
+
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+from absl import app, flags
+import jax
+import numpy as np
+import optax
+import record
+
+from epe_jax import (
+  audit,
+  canaries,
+  canary_schedules,
+  checkpoint,
+  clipping,
+  dispatch,
+  fedavg,
+)
+from epe_jax.tasks import emnist, stackoverflow
+from epe_jax.types import Task
+
+_QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
+_WORKS = flags.DEFINE_list('works', ['A', 'B'], 'Of A and B.')
+_FAMILIES = flags.DEFINE_list('families', ['hadamard', 'sphere'], 'Canaries.')
+_ROUNDS = flags.DEFINE_integer('rounds', None, 'Rounds that are timed.')
+_MEMORY = flags.DEFINE_float('memory', 1e9, 'Bytes, as config.audit.memory.')
+_PEAK = flags.DEFINE_string('peak', None, 'Form whose peak memory is printed.')
+_OUT = flags.DEFINE_string(
+  'out', str(record.FOLDER / 'audited_round.json'), 'File of the result.'
+)
+_BATCH, _RUN = 16, 2048  # Examples of a step; rounds of the run, for its trace.
+
+
+class Work(NamedTuple):
+  """What is trained on what."""
+
+  task: Task
+  cohort: fedavg.Cohort
+  clients: int
+  client_rate: float
+  server: optax.GradientTransformation
+
+
+class Form(NamedTuple):
+  """A round, its state at the start and how many rounds are scored together."""
+
+  advance: Any
+  state: audit.AuditState
+  observers: dict[str, audit.Observer]
+  buffer: int
+
+
+def work(name: str) -> Work:
+  """A or B, or a tenth of it."""
+  rng = np.random.default_rng(0)
+  if name == 'A':
+    clients, examples, task = 100, 100, emnist.task(62)
+    images = lambda *shape: rng.random((*shape, 28, 28), np.float32)
+    columns = lambda *shape: {
+      'pixels': images(*shape),
+      'label': rng.integers(0, 62, shape, np.int32),
+    }
+    rate, server = 0.031, optax.sgd(1.0, momentum=0.9)
+  else:
+    clients, examples, task = 20, 64, stackoverflow.task()
+    columns = lambda *shape: {
+      'words': rng.integers(1, 10_001, (*shape, 20), np.int16)
+    }
+    rate, server = 1.0, optax.sgd(0.56)
+  if _QUICK.value:
+    clients, examples = 2, 20
+  steps = -(-examples // _BATCH)
+  shape = (1, clients, 1, steps, _BATCH)
+  real = np.arange(steps * _BATCH).reshape(shape[3:]) < examples
+  batch = fedavg.Cohort(
+    columns(*shape),
+    np.broadcast_to(real, shape),  # pyright: ignore[reportArgumentType]
+    np.arange(clients, dtype=np.int32)[None, :, None],  # pyright: ignore[reportArgumentType]
+  )
+  return Work(task, jax.device_put(batch), clients, rate, server)
+
+
+def form(name: str, this: Work) -> Form:
+  """'unaudited', or a family of canaries."""
+  algorithm = fedavg.dp_fedavg(
+    this.task,
+    client_opt=optax.sgd(this.client_rate),
+    server_opt=this.server,
+    clipping=clipping.fixed(0.1),
+    noise_multiplier=0.1,
+    expected_clients=float(this.clients),
+  )
+  params = this.task.init(jax.random.key(0))
+  observers, buffer = {}, 1
+  if name == 'unaudited':
+    audited = audit.unaudited(algorithm)
+  else:
+    num = 20 if _QUICK.value else 2000
+    dim = sum(x.size for x in jax.tree.leaves(params))
+    set_ = canaries.family(name)(jax.random.key(1), num, dim)
+    if name in canaries.ONE_BY_ONE:
+      buffer = audit.buffer_for(_MEMORY.value, rounds=_RUN, views=2, dim=dim)
+      buffer = min(buffer, 2) if _QUICK.value else buffer
+    observers = {
+      'final': audit.final_model(set_),
+      'trace': audit.all_iterates(
+        set_, rounds=_RUN, sees=('aggregate', 'residual'), buffer=buffer
+      ),
+    }
+    rows = np.zeros((_RUN, num), bool)
+    rows[:, : num // 2] = canary_schedules.once_per_period(
+      np.random.default_rng(0), rounds=_RUN, num=num // 2
+    )
+    audited = audit.audited(algorithm, set_, rows, observers)
+  advance = jax.jit(dispatch.advance(audited), donate_argnums=0)
+  return Form(advance, jax.jit(audited.init)(params), observers, buffer)
+
+
+def advanced(form: Form, this: Work) -> Form:
+  """A round further."""
+  state, metrics = form.advance(
+    form.state, this.cohort, jax.random.key(2), jax.random.key(3)
+  )
+  jax.block_until_ready((state, metrics))
+  return form._replace(state=state)
+
+
+def seconds(this: Work) -> dict[str, Any]:
+  """Of the rounds of each form, in turn."""
+  names = ['unaudited', *_FAMILIES.value]
+  forms = {name: form(name, this) for name in names}
+  # All compile first.
+  forms = {name: advanced(f, this) for name, f in forms.items()}
+  rounds = _ROUNDS.value or max(f.buffer for f in forms.values())
+  found: dict[str, list[float]] = {name: [] for name in names}
+  for _ in range(rounds):
+    for name in names:
+      begun = time.perf_counter()
+      forms[name] = advanced(forms[name], this)
+      found[name].append(time.perf_counter() - begun)
+  mean = {name: float(np.mean(x)) for name, x in found.items()}
+  median = {name: float(np.median(x)) for name, x in found.items()}
+  return {
+    'rounds': rounds,
+    'scored_together': {name: f.buffer for name, f in forms.items()},
+    'seconds': mean,
+    'seconds_median': median,
+    'seconds_longest': {name: max(x) for name, x in found.items()},
+    'over_unaudited': {n: mean[n] / mean['unaudited'] for n in _FAMILIES.value},
+    # Of rounds side by side; without the looks of those that buffer.
+    'over_unaudited_median': {
+      n: float(np.median(np.divide(found[n], found['unaudited'])))
+      for n in _FAMILIES.value
+    },
+  }
+
+
+def print_peak(name: str, this: Work) -> None:
+  """Bytes that this process has had in memory at most."""
+  found = form(name, this)
+  for _ in range(3):
+    found = advanced(found, this)
+  with tempfile.TemporaryDirectory() as folder:
+    saved = checkpoint.checkpoints(pathlib.Path(folder, 'checkpoints'))
+    saved.save(3, found.state)
+    saved.close()
+  for key, observer in found.observers.items():
+    look = jax.jit(observer.scores)
+    jax.block_until_ready(
+      look(found.state.observers[key], found.state.algorithm.params)
+    )
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+  print(json.dumps({'peak': peak}))
+
+
+def peaks(work: str) -> dict[str, int]:
+  """The peak of each form, in a process of its own."""
+  found = {}
+  for name in ('unaudited', *_FAMILIES.value):
+    command = [sys.executable, __file__, f'--works={work}', f'--peak={name}']
+    command += [f'--memory={_MEMORY.value}', f'--quick={_QUICK.value}']
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found[name] = json.loads(done.stdout.splitlines()[-1])['peak']
+  return found
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+  if _PEAK.value is not None:
+    print_peak(_PEAK.value, work(_WORKS.value[0]))
+    return
+  load = os.getloadavg()[0]
+  rows = {}
+  for name in _WORKS.value:
+    bytes_ = peaks(name)
+    rows[name] = {
+      **seconds(work(name)),
+      'peak_bytes': bytes_,
+      'peak_bytes_more': {
+        n: bytes_[n] - bytes_['unaudited'] for n in _FAMILIES.value
+      },
+    }
+    print(json.dumps(rows[name]), flush=True)
+  result = {'works': rows, 'quick': _QUICK.value, 'load_before': load}
+  record.write(_OUT.value, result, 'jax')
+
+
+if __name__ == '__main__':
+  app.run(main)

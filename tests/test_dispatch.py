@@ -1,0 +1,272 @@
+"""Rounds that are sent ahead are the rounds of a loop that waits for each."""
+
+from concurrent import futures
+import itertools
+import json
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from epe_jax import (
+  audit,
+  build,
+  canaries,
+  canary_schedules,
+  clipping,
+  dispatch,
+  experiment,
+  fedavg,
+  results,
+)
+from epe_jax.data import cohort
+from epe_jax.tasks import digits as digits_task
+from tests import helpers
+from tests.test_experiment import load_config
+from tests.test_seeds import softmax_regression
+
+ROUNDS, DIM = 6, 4
+
+
+@pytest.mark.parametrize('start', [0, 5])
+@pytest.mark.parametrize(
+  ('most', 'every'), [(1, (3,)), (4, (5, 3)), (99, (7,))]
+)
+def test_spans_are_all_rounds_in_order_and_end_where_they_must(
+  start, most, every
+):
+  spans = list(dispatch.spans(start, 23, most=most, every=every))
+  assert list(itertools.chain(*spans)) == list(range(start, 23))
+  stops = {span.stop for span in spans}
+  for n in every:
+    assert {t for t in range(start + 1, 23) if t % n == 0} <= stops
+  for span in spans:
+    assert 1 <= len(span) <= most
+    # And nowhere else.
+    assert (
+      len(span) == most
+      or span.stop == 23
+      or any(span.stop % n == 0 for n in every)
+    )
+
+
+def small_algorithm():
+  rows = np.random.default_rng(0).normal(size=(3, DIM)).astype('f4')
+  set_ = canaries.from_matrix(
+    jnp.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+  )
+  inner = fedavg.dp_fedavg(
+    helpers.linear_task(DIM - 1),
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(0.5, momentum=0.9),
+    clipping=clipping.adaptive(
+      0.1, quantile=0.5, learning_rate=0.2, count_noise=1, expected_clients=3
+    ),
+    noise_multiplier=0.5,
+    expected_clients=3.0,
+  )
+  rows = canary_schedules.once_per_period(
+    np.random.default_rng(0), rounds=ROUNDS, num=3
+  )
+  observers = {
+    'final': audit.final_model(set_),
+    'late': audit.all_iterates(set_, rounds=ROUNDS, buffer=4),
+    'at once': audit.all_iterates(set_, rounds=ROUNDS, buffer=1),
+  }
+  return audit.audited(inner, set_, rows, observers)
+
+
+def small_cohorts():
+  """Of clients that take 1 to 3 steps; a round has room for its largest."""
+  rng = np.random.default_rng(0)
+  return [
+    helpers.make_cohort(
+      helpers.random_clients(rng, sizes), batch=2, chunk=1, ids=ids
+    )
+    for sizes, ids in [
+      ([1, 2], [0, 1]),
+      ([5, 3], [2, 3]),
+      ([2, 2], [4, 5]),
+      ([6, 1], [6, 7]),
+      ([1, 1], [0, 2]),
+      ([1, 5], [1, 3]),
+    ]
+  ]
+
+
+def sent(algorithm, spans):
+  """The last state, the metrics of all rounds and the jitted function."""
+  params = helpers.linear_task(DIM - 1).init(jax.random.key(0))
+  advance = jax.jit(dispatch.advance(algorithm), donate_argnums=0)
+  state, cohorts, seen = algorithm.init(params), small_cohorts(), []
+  for span in spans:
+    together = cohort.stacked([cohorts[t] for t in span])
+    state, metrics = advance(state, together, *helpers.keys())
+    seen.append(metrics)
+  return state, jax.tree.map(lambda *x: np.concatenate(x), *seen)
+
+
+def test_rounds_that_are_sent_as_one_are_those_that_are_sent_alone():
+  algorithm = small_algorithm()
+  alone = sent(algorithm, [range(t, t + 1) for t in range(ROUNDS)])
+  together = sent(algorithm, [range(0, 3), range(3, 6)])
+  for a, b in zip(
+    jax.tree.leaves(together), jax.tree.leaves(alone), strict=True
+  ):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  # What a round makes depends on its number, or this would show little.
+  norms = alone[1]['aggregate_norm']
+  assert norms.shape == (ROUNDS,)
+  assert len(set(norms.tolist())) == ROUNDS
+
+
+def test_the_state_of_a_round_is_written_over_by_the_next():
+  algorithm = small_algorithm()
+  params = helpers.linear_task(DIM - 1).init(jax.random.key(0))
+  advance = jax.jit(dispatch.advance(algorithm), donate_argnums=0)
+  batch = cohort.stacked(small_cohorts()[:1])
+  # Beside the state of a run there is no room for a second one.
+  state, _ = advance(algorithm.init(params), batch, *helpers.keys())
+  at = lambda state: {
+    x.unsafe_buffer_pointer() for x in jax.tree.leaves(state) if x.ndim
+  }
+  before, old = at(state), state
+  state, _ = advance(state, batch, *helpers.keys())
+  assert all(x.is_deleted() for x in jax.tree.leaves(old))
+  assert at(state) == before
+  # The parameters that it started from are the caller's.
+  assert np.isfinite(ravel_pytree(params)[0]).all()
+
+
+def test_times_of_a_round_are_those_of_the_device():
+  def landed(span, *, asked, begun, done, free):
+    coming = futures.Future()
+    coming.set_result(({'loss': np.arange(float(len(span)))}, done))
+    return dispatch.landed(dispatch.Sent(span, asked, begun, coming), free)
+
+  # Sent at 3 to a device that was busy until 5: nobody waited for data.
+  records, free = landed(range(7, 8), asked=1, begun=3, done=9, free=5)
+  assert records == [{'round': 8, 'loss': 0.0, 'seconds': 4, 'waited': 0}]
+  assert free == 9
+  # The cohorts came at 8, when the device had been idle since 5.
+  records, _ = landed(range(2, 4), asked=1, begun=8, done=12, free=5)
+  assert records == [
+    {'round': 3, 'loss': 0.0, 'seconds': 2, 'waited': 3},
+    {'round': 4, 'loss': 1.0, 'seconds': 2, 'waited': 0},
+  ]
+  # Between 5 and 6 the host did something else.
+  records, _ = landed(range(1), asked=6, begun=8, done=9, free=5)
+  assert records[0]['waited'] == 2
+
+
+@pytest.fixture
+def traces(monkeypatch):
+  """A list that grows by one whenever a training step is traced."""
+  counted, task = [], softmax_regression()
+  loss = lambda *a: counted.append(1) or task.loss(*a)
+  monkeypatch.setattr(
+    digits_task, 'task', lambda width: task._replace(loss=loss)
+  )
+  # Estimates take longer than such a run, and nothing here looks at them.
+  monkeypatch.setattr(experiment.estimates, 'of_run', lambda recorded: [])
+  return counted
+
+
+def ragged_config(**changes):
+  """Rounds of few clients, who have from 1 to more than 100 examples."""
+  config = load_config('digits', **{'data.concentration': 0.01}, rounds=15)
+  config.clipping.kind = 'fixed'
+  config.client.update(batch_size=2, epochs=1)
+  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  config.update(clients_per_round=1, evaluate_every=9, checkpoint_every=5)
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
+  experiment.run(ragged_config(), tmp_path / 'one')
+  traces.clear()
+  config = ragged_config(rounds_per_dispatch=4)
+  this = build.build(config)
+  made = set()
+  spans = [*dispatch.spans(0, 15, most=4, every=(9, 5))]
+  for span in spans:
+    each = [
+      cohort.gather(
+        this.train, this.who.clients(t), this.plan, seed=config.seed, round=t
+      )
+      for t in span
+    ]
+    made.add(cohort.stacked(each).mask.shape)
+  experiment.run(config, tmp_path / 'four')
+  # One for each shape and length; shapes differ, or it would be too easy.
+  assert len({shape[1:] for shape in made}) > 1
+  # Of a batch of two, and of the half of one.
+  assert len(traces) == 2 * len(made)
+  one, four = (
+    results.read_scores(tmp_path / name / 'scores.npz')
+    for name in ('one', 'four')
+  )
+  np.testing.assert_allclose(four.trace, one.trace, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(four.final, one.final, rtol=1e-4, atol=1e-6)
+  lines = [
+    [
+      json.loads(line)
+      for line in (tmp_path / name / 'metrics.jsonl').read_text().splitlines()
+    ]
+    for name in ('one', 'four')
+  ]
+  assert [r['round'] for r in lines[1]] == list(range(16))
+  for a, b in zip(*lines, strict=True):
+    assert a.keys() == b.keys()
+    for name in a.keys() - {'seconds', 'waited'}:
+      assert b[name] == pytest.approx(a[name], rel=1e-4, abs=1e-6)
+
+
+def test_a_round_is_sent_before_the_last_one_is_waited_for(
+  tmp_path, traces, monkeypatch
+):
+  events = []
+  landed, sent_ = dispatch.landed, dispatch.Sent
+
+  def land(one, free):
+    events.append(('landed', one.rounds.start))
+    return landed(one, free)
+
+  def send(rounds, *rest):
+    events.append(('sent', rounds.start))
+    return sent_(rounds, *rest)
+
+  monkeypatch.setattr(dispatch, 'landed', land)
+  monkeypatch.setattr(dispatch, 'Sent', send)
+  config = ragged_config(rounds=6, evaluate_every=4, checkpoint_every=6)
+  experiment.run(config, tmp_path / 'run')
+  assert len(events) == 12
+  for t in (0, 1, 2, 4):
+    assert events.index(('sent', t + 1)) < events.index(('landed', t))
+  # Nothing is under way when the state is looked at.
+  assert events.index(('landed', 3)) < events.index(('sent', 4))
+
+
+def test_nothing_of_a_round_that_diverged_is_kept(
+  tmp_path, traces, monkeypatch
+):
+  fetched, coming = dispatch.fetched, itertools.count()
+
+  def diverging(metrics):
+    found, done = fetched(metrics)
+    if next(coming) == 4:
+      found = found | {'aggregate_norm': np.array([np.nan])}
+    return found, done
+
+  monkeypatch.setattr(dispatch, 'fetched', diverging)
+  config = ragged_config(checkpoint_every=2)
+  with pytest.raises(FloatingPointError, match='round 4: the aggregate'):
+    experiment.run(config, tmp_path / 'run')
+  lines = (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
+  assert [json.loads(line)['round'] for line in lines] == [0, 1, 2, 3, 4]
+  folders = (tmp_path / 'run' / 'checkpoints').iterdir()
+  assert {int(p.name.split('.')[0]) for p in folders} == {2, 4}
