@@ -6,7 +6,8 @@ from epe_jax.canaries.given import from_matrix
 from epe_jax.canaries.random_signs import sign
 from epe_jax.canaries.types import Canaries
 from epe_jax.canaries.uniform import sphere
-from epe_jax.canaries.walsh import hadamard, hadamard2
+from epe_jax.canaries.walsh import hadamard
+from epe_jax.canaries.walsh_twice import hadamard2
 
 __all__ = [
   'FAMILIES',

@@ -10,7 +10,8 @@ from epe_jax.canaries.coordinates import dirac
 from epe_jax.canaries.random_signs import sign
 from epe_jax.canaries.types import Canaries
 from epe_jax.canaries.uniform import sphere
-from epe_jax.canaries.walsh import hadamard, hadamard2
+from epe_jax.canaries.walsh import hadamard
+from epe_jax.canaries.walsh_twice import hadamard2
 from epe_jax.types import Array, Key
 
 FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
