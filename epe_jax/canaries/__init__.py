@@ -1,7 +1,12 @@
 """Canary sets: k unit vectors in R^d, held as the linear map C they form."""
 
 from epe_jax.canaries.coordinates import dirac
-from epe_jax.canaries.families import FAMILIES, effective_dimension, family
+from epe_jax.canaries.families import (
+  FAMILIES,
+  effective_dimension,
+  family,
+  least_dimension,
+)
 from epe_jax.canaries.given import from_matrix
 from epe_jax.canaries.random_signs import sign
 from epe_jax.canaries.types import Canaries
@@ -18,6 +23,7 @@ __all__ = [
   'from_matrix',
   'hadamard',
   'hadamard2',
+  'least_dimension',
   'sign',
   'sphere',
 ]
