@@ -177,6 +177,23 @@ def kinds(vectors: int, dim: int, rounds: int) -> Mapping[str, np.ndarray]:
   }
 
 
+def table(rows: Mapping[str, dict]) -> str:
+  """Share of vectors that are rejected at the 5 % level, in Markdown."""
+  lines = [
+    ('vector', 'd', 'd_eff', *canaries.FAMILIES),
+    ('---',) * (3 + len(canaries.FAMILIES)),
+  ]
+  for name, row in rows.items():
+    shares = [
+      f'{100 * found["rejected_share"]:.0f} %'
+      for found in row['families'].values()
+    ]
+    spread = row['effective_dimension']
+    size = f'{spread:.1f}' if spread < 10 else f'{spread:,.0f}'
+    lines.append((name, f'{row["dim"]:,}', size, *shares))
+  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+
+
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
@@ -193,6 +210,7 @@ def main(argv: list[str]) -> None:
     }
     spread = rows[name]['effective_dimension']
     print(f'{name} (d_eff {spread:,.0f}): {json.dumps(shares)}', flush=True)
+  print(table(rows))
   result = {'kinds': rows, 'quick': _QUICK.value, 'load_before': load}
   record.write(_OUT.value, result, 'jax', 'dm-haiku')
 
