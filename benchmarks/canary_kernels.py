@@ -6,13 +6,17 @@
 Each family against the floor, one pass over the vector (|x|^2); against the
 k x d matrix, where it fits into memory; and against the same normals made by
 `jax.random`. All of a size are timed in turn within one process. For k above
---max_entries / d fewer canaries are timed, and the time is multiplied: the work
-of those families that are made canary by canary is proportional to k.
+--max_entries / d fewer canaries are timed, the more so with `jax.random`, and
+the time is multiplied: the work of those families that are made canary by canary
+is proportional to k. The share that was timed is in the result.
+
+The default sizes take some ten minutes on two idle cores, and 3 GB of memory.
 """
 
 from collections.abc import Callable
 import json
 import os
+import resource
 import time
 from typing import NamedTuple
 
@@ -23,16 +27,25 @@ import numpy as np
 import record
 
 from epe_jax import canaries
+from epe_jax.canaries import normals, threefry
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
-_DIMS = flags.DEFINE_list('dims', ['1e5', '4050748', '1e7'], 'Sizes d.')
+_DIMS = flags.DEFINE_list(
+  'dims', ['1e5', '1e6', '4050748', '1e7', '1e8'], 'Sizes d.'
+)
 _COUNTS = flags.DEFINE_list('counts', ['1e2', '2e3', '1e5'], 'Numbers k.')
 _STACKS = flags.DEFINE_list(
   'stacks', ['1', '50'], 'Vectors looked at together.'
 )
-_REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Looks of each form.')
+_REPETITIONS = flags.DEFINE_integer('repetitions', 3, 'Looks of each form.')
 _MAX_ENTRIES = flags.DEFINE_float(
-  'max_entries', 5e8, 'Entries of C that are made in one look, at most.'
+  'max_entries', 2e8, 'Entries of C made in one look, if of 16 canaries.'
+)
+_MAX_JAX_ENTRIES = flags.DEFINE_float(
+  'max_jax_entries', 2e7, 'The same with jax.random, if of one canary.'
+)
+_MAX_STACK_ENTRIES = flags.DEFINE_float(
+  'max_stack_entries', 2.5e8, 'Larger stacks of vectors are left out.'
 )
 _MAX_BYTES = flags.DEFINE_float(
   'max_bytes', 2e9, 'Of a stored matrix, at most.'
@@ -66,10 +79,11 @@ class Seconds(NamedTuple):
   share: float  # Below 1: that part was timed.
 
 
-def regenerated(num: int, dim: int, *, block: int = 16):
+def regenerated(num: int, dim: int):
   """Projection on normals that `jax.random` makes anew, block by block."""
   key = jax.random.key(0)
-  blocks = -(-num // block)
+  block = min(16, num)
+  blocks = num // block
 
   def project(v):
     def look(ids):
@@ -85,8 +99,11 @@ def regenerated(num: int, dim: int, *, block: int = 16):
 
 def forms(num: int, dim: int, stack: int) -> dict[str, Form]:
   """Everything that is timed for one size."""
-  v = jax.random.normal(jax.random.key(1), (stack, dim))
+  root = threefry.root(jax.random.key(1), 0)
+  v = normals.vector(root, stack * dim).reshape(stack, dim)
   fewer = min(num, max(16, int(_MAX_ENTRIES.value / dim)))
+  by_jax = min(num, max(1, int(_MAX_JAX_ENTRIES.value / dim)))
+  by_jax -= by_jax % min(16, by_jax)  # Whole blocks.
 
   def form(project, share=1.0) -> Form:
     # Compiled here, so that no form is timed while another compiles.
@@ -100,9 +117,9 @@ def forms(num: int, dim: int, stack: int) -> dict[str, Form]:
     k = fewer if name in _ONE_BY_ONE else num
     made = canaries.family(name)(jax.random.key(0), k, dim)
     found[name] = form(made.project, k / num)
-  found['jax.random'] = form(regenerated(fewer, dim), fewer / num)
+  found['jax.random'] = form(regenerated(by_jax, dim), by_jax / num)
   if 4.0 * num * dim <= _MAX_BYTES.value:
-    matrix = jax.random.normal(jax.random.key(2), (num, dim))
+    matrix = jnp.ones((num, dim))  # What they are does not matter to time.
     stored = jax.jit(lambda v, c: v @ c.T).lower(v, matrix).compile()
     found['stored'] = Form(
       lambda: jax.block_until_ready(stored(v, matrix)), 1.0
@@ -163,11 +180,17 @@ def measured(num: int, dim: int, stack: int) -> dict:
       for name, s in looks.items()
       if name in _ONE_BY_ONE
     },
-    'superpose_2': {
-      name: s._asdict()
-      for name, s in timed(insertions(num, dim, 2), _REPETITIONS.value).items()
-    },
     'load': os.getloadavg()[0],
+  }
+
+
+def inserted(num: int, dim: int) -> dict:
+  """Seconds of putting in two canaries, on which k has next to no effect."""
+  sums = timed(insertions(num, dim, 2), _REPETITIONS.value)
+  return {
+    'dim': dim,
+    'canaries': num,
+    'superpose_2': {name: s._asdict() for name, s in sums.items()},
   }
 
 
@@ -180,16 +203,23 @@ def main(argv: list[str]) -> None:
     for dim in whole(_DIMS.value)
     for num in whole(_COUNTS.value)
     for stack in whole(_STACKS.value)
+    if stack * dim <= _MAX_STACK_ENTRIES.value
   ]
   if _QUICK.value:
     sizes = [(100, 100_000, 1), (100, 100_000, 4)]
   load = os.getloadavg()[0]
+  begun = time.perf_counter()
   rows = []
   for size in sizes:
     rows.append(measured(*size))
-    print(json.dumps(rows[-1]['passes']), flush=True)
+    print(size, json.dumps(rows[-1]['passes']), flush=True)
+  dims = sorted({dim for _, dim, _ in sizes})
   result = {
     'sizes': rows,
+    'insertions': [inserted(2000, dim) for dim in dims],
+    'seconds': time.perf_counter() - begun,
+    # Linux counts it in KiB.
+    'peak_bytes': 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     'quick': _QUICK.value,
     'load_before': load,
   }

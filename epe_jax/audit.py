@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax import fedavg, sharding
-from epe_jax.canaries import Canaries, threefry
+from epe_jax.canaries import Canaries, effective_dimension, threefry
 from epe_jax.types import Array, Params
 
 
@@ -267,7 +267,9 @@ def audited(
     observers: the attackers, by name.
 
   Returns:
-    init(params), and step(state, cohort, training_key, noise_key).
+    init(params), and step(state, cohort, training_key, noise_key). Its metrics
+    have the effective_dimension of the aggregate, on which it depends for which
+    canaries the cosines are normal.
 
   Raises:
     ValueError: participation is not [rounds, k].
@@ -318,8 +320,13 @@ def audited(
       name: observer.update(state.observers[name], seen)
       for name, observer in observers.items()
     }
+    spread = {'effective_dimension': effective_dimension(info.aggregate)}
     # For the observers alone; d numbers a round are no metric.
-    return AuditState(new, watched), info._replace(aggregate=None, known=None)
+    info = info._replace(aggregate=None, known=None)
+    return (
+      AuditState(new, watched),
+      info._replace(metrics=info.metrics | spread),
+    )
 
   return fedavg.Algorithm(init, step)
 

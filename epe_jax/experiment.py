@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 import jax
+from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 import numpy as np
@@ -24,6 +25,7 @@ from epe_jax import (
   accounting,
   audit,
   build,
+  canaries,
   checkpoint,
   chunks,
   dispatch,
@@ -33,6 +35,7 @@ from epe_jax import (
   participation,
   results,
   sharding,
+  spread,
 )
 from epe_jax._version import __version__
 from epe_jax.data import cohort, federated
@@ -159,7 +162,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
 
   history = metrics.read(log)
   every_round = [record for record in history if 'seconds' in record]
-  rows = []
+  rows, wide = [], None
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
     expected = [record['canary_cosine'] for record in every_round]
@@ -168,6 +171,9 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
 
     # 6. Estimates, each beside its floor.
     rows = estimates.of_run(kept)
+    wide = _spread(config, this, state, every_round)
+    if doubt := spread.warning(wide):
+      logging.warning('%s', doubt)
 
   # 7. The result.
   seconds = [record['seconds'] for record in every_round]
@@ -196,6 +202,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
       config, num_clients=this.train.num_clients, delta=this.delta
     ),
     'estimates': rows,
+    'effective_dimension': wide,
     'accuracy': history[-1]['test_accuracy'],
     'loss': history[-1]['test_loss'],
     'baseline_accuracy': this.baseline,
@@ -357,6 +364,26 @@ def _looks(
     )
     for name, observer in this.observers.items()
   }
+
+
+def _spread(
+  config: build.Config,
+  this: build.Run,
+  state: audit.AuditState,
+  rounds: Sequence[Mapping[str, float]],
+) -> dict[str, Any]:
+  """On how many coordinates the mass lies of what was looked at."""
+  start, _ = ravel_pytree(this.params)
+  final, _ = ravel_pytree(state.algorithm.params)
+  both = canaries.effective_dimension(jnp.stack([final, final - start]))
+  family = config.canaries.family
+  return spread.of_run(
+    family,
+    needed=canaries.least_dimension(family, this.dim),
+    rounds=[record['effective_dimension'] for record in rounds],
+    final_model=float(both[0]),
+    change=float(both[1]),
+  )
 
 
 def _noise_key(config: build.Config, path: pathlib.Path) -> Key:

@@ -18,6 +18,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax import audit, canaries
+from epe_jax.canaries import normals, threefry
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.types import Array, Key
@@ -237,7 +238,8 @@ def _release_and_score(
   canary_key, noise_key = jax.random.split(key)
   c = family(canary_key, num_canaries, dim)
   total = c.superpose(jnp.arange(num_canaries), jnp.ones(num_canaries))
-  rho = total + sigma * jax.random.normal(noise_key, (dim,), jnp.float32)
+  # The noise of a simulation: `jax.random` would take most of the time.
+  rho = total + sigma * normals.vector(threefry.root(noise_key, 0), dim)
   return audit.cosines(c, rho)
 
 

@@ -297,10 +297,22 @@ def _canaries(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [('canaries', _NOT_AUDITED)]
   coins = ', each by a fair coin' if words.by_coins(result) else ''
   took_part = f'{result["num_observed"]:,}, {_times(result)}{coins}'
-  return [
+  facts = [
     ('canaries that took part', took_part),
     ('canaries that did not', f'{result["num_unobserved"]:,}'),
   ]
+  if wide := words.spread_of(result):
+    facts.append(('effective dimension of what was seen', _spread(wide)))
+  return facts
+
+
+def _spread(wide: Mapping[str, Any]) -> str:
+  needed = 'any' if wide['needed'] is None else f'{wide["needed"]:,.0f}'
+  return (
+    f'{wide["least"]:,.0f} or more in a round, {wide["median"]:,.0f} in the '
+    f'median; final model {wide["final_model"]:,.0f}, its change '
+    f'{wide["change"]:,.0f}; {wide["family"]} canaries need {needed}'
+  )
 
 
 def _reproduce(result: Mapping[str, Any]) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 import math
 from typing import Any
 
+from epe_jax import spread
+
 Row = Mapping[str, Any]
 
 # Statistics that a calibrated estimate can be made from, and who reads them.
@@ -49,12 +51,19 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
   if row is not None and result['rounds'] > 1:
     own = find(result, 'own round', 'two_gaussian_null')
     said.append(_maximum(row, result['rounds'], limit, own))
-  return said + _caveats(result)
+  doubt = spread.warning(spread_of(result))
+  return said + ([doubt] if doubt else []) + _caveats(result)
 
 
 def audited(result: Mapping[str, Any]) -> bool:
   """Whether there were canaries to audit the run with."""
   return result['num_observed'] > 0
+
+
+def spread_of(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+  """What `spread.of_run` made; None if the run was not audited."""
+  # Result files of before it was measured have no such field.
+  return result.get('effective_dimension')
 
 
 def analytic(result: Mapping[str, Any]) -> float:

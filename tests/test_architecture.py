@@ -37,7 +37,7 @@ ORDER = [
     'readings',
   ],
   ['data', 'tasks'],
-  ['results'],
+  ['results', 'spread'],
   ['releases', 'model_releases'],
   ['checkpoint', 'metrics', 'estimates', 'score_files', 'coverage'],
   ['leakage', 'run_files', 'finished'],

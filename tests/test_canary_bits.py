@@ -77,6 +77,22 @@ def test_normals_have_the_law_to_the_tails():
     assert abs(np.corrcoef(a, b)[0, 1]) < 5 / math.sqrt(n)
 
 
+def test_a_vector_of_normals_has_the_law_and_its_length_alone_decides_it():
+  root = threefry.root(jax.random.key(5), 0)
+  vector = jax.jit(normals.vector, static_argnums=1)
+  for dim in (1, 8191, 100_001):
+    x = vector(root, dim)
+    assert x.shape == (dim,)
+  x = np.asarray(x, np.float64)
+  assert stats.kstest(x, stats.norm.cdf).pvalue > 1e-6
+  # No number is there twice, as it would be if pieces shared their counters.
+  assert len(np.unique(x)) > len(x) - 5000
+  for lag in (1, 4096, 8192):
+    assert abs(np.corrcoef(x[lag:], x[:-lag])[0, 1]) < 5.5 / 300
+  other = vector(threefry.root(jax.random.key(6), 0), dim)
+  assert abs(np.corrcoef(x, other)[0, 1]) < 5.5 / 300
+
+
 def test_each_sign_of_a_tile_is_a_bit_of_its_own():
   # The word with one bit set flips one coordinate, another for each bit.
   flipped = []

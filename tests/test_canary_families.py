@@ -91,6 +91,32 @@ def test_hadamard_rows_are_orthogonal_as_far_as_their_order_divides_d(make):
   np.testing.assert_allclose(off, 28 / 100, atol=1e-5)
 
 
+@pytest.mark.parametrize('dim', [3 * 2**16, 200_001])
+def test_rows_of_several_tiles_are_unit_rows_and_their_linear_map(dim):
+  num = 4096 + 5
+  c = canaries.hadamard2(jax.random.key(0), num, dim)
+  project, superpose = jax.jit(c.project), jax.jit(c.superpose)
+  weights = jnp.zeros(num).at[jnp.array([3, 4095, 4100])].set(1.0)
+  one = superpose(jnp.arange(num), weights)
+  # Of two groups, whose rows are as independent as random vectors.
+  found = np.asarray(project(one) - weights)
+  assert np.abs(found).max() < 2 * 5.5 / math.sqrt(dim)
+  apart = superpose(jnp.array([3]), jnp.ones(1))
+  np.testing.assert_allclose(jnp.linalg.norm(apart), 1, atol=1e-5)
+  v = jax.random.normal(jax.random.key(1), (dim,))
+  np.testing.assert_allclose(project(v) @ weights, v @ one, atol=1e-4)
+
+
+def test_mass_on_few_residues_is_spread_by_turns():
+  # A column of a matrix of 4096 columns, which folds onto 16 places else.
+  dim, k = 2**20 + 77, 2000
+  v = jnp.zeros(dim).at[5::4096].set(1.0)
+  pair = jnp.zeros(dim).at[jnp.array([7, 7 + 2**16])].set(1.0)
+  v = jnp.stack([v / jnp.linalg.norm(v), pair / jnp.linalg.norm(pair)])
+  cosines = jax.jit(_FAMILY['hadamard2'](jax.random.key(1), k, dim).project)(v)
+  assert max(anderson(c, dim) for c in cosines) < _REJECT
+
+
 def test_groups_of_hadamard_rows_are_as_independent_as_random_vectors():
   order, dim = 4096, 4096
   c = canaries.hadamard(jax.random.key(0), 3 * order, dim)

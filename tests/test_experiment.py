@@ -93,6 +93,14 @@ def test_a_run_writes_what_it_promises(finished):
   lines = (workdir / 'metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == list(range(7))
   assert json.loads(lines[-1])['test_accuracy'] == result['accuracy']
+  spread = [json.loads(line)['effective_dimension'] for line in lines[1:]]
+  wide = result['effective_dimension']
+  assert (wide['family'], wide['needed']) == ('sphere', None)
+  assert wide['least'] == min(spread)
+  # Normal noise has d / 3, and nothing has more than d.
+  assert result['dim'] / 30 < wide['least'] <= wide['median'] < result['dim']
+  assert 1 < wide['final_model'] < result['dim']
+  assert 1 < wide['change'] < result['dim']
 
 
 def test_observed_canaries_stand_out_in_their_own_round(finished):

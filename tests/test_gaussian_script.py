@@ -70,6 +70,10 @@ def results(folder):
       *(*_SMALL, '--literal', '--sigma=1'),
       *(f'--out={folder}/literal.json', f'--plot={folder}/elsewhere.svg'),
     ],
+    'hadamard': [
+      *(*_SMALL, '--literal', '--family=hadamard', '--sigma=1'),
+      f'--out={folder}/hadamard.json',
+    ],
     'plot': [*_SMALL, '--sigma=1', f'--plot={folder}/alone.png'],
     'default': _SMALL,
     'no noise': [*_SMALL, '--sigma=0', f'--out={folder}/zero.json'],
@@ -122,6 +126,15 @@ def test_only_the_seed_changes_a_row(results, folder):
   del results
   assert _rows(folder, 'again') == _rows(folder, 'sigma')[2:]
   assert _rows(folder, 'seed')[0]['mean'] != _rows(folder, 'again')[0]['mean']
+
+
+def test_canaries_of_another_family_audit_the_same_mechanism(results, folder):
+  del results
+  (hadamard, _), (sphere, _) = (
+    _rows(folder, name) for name in ('hadamard', 'literal')
+  )
+  assert hadamard['mean'] != sphere['mean']
+  assert hadamard['analytic_epsilon'] == sphere['analytic_epsilon']
 
 
 def test_no_noise_gives_infinite_analytic_epsilon(results, folder):
@@ -181,6 +194,11 @@ _BAD = {
   '--delta=0': r'--delta=0.*Pass for instance --delta=1e-6',
   '--delta=1': r'--delta=1.*Pass for instance --delta=1e-6',
   '--simulations=0': r'--simulations=0: .*Pass --simulations=1 or more',
+  '--family=hadamard': r'Pass --literal too',
+  '--family=cube': r'--family=cube: .*should be one of <sphere\|',
+  '--literal --family=dirac --dim=9 --num_canaries=10': (
+    r'no more --num_canaries'
+  ),
   '--seed=-1': r'--seed=-1: .*Pass --seed=0 or more',
   '--out=/nowhere/x.json': r'--out=/nowhere/x.json: .*Create the directory',
   '--out=x.png': r'--out=x.png: this must be a .json file',

@@ -58,7 +58,7 @@ def algorithm(noise):
 
 
 def path(step, state):
-  """Parameters after each round, and the metrics of each round."""
+  """Parameters after each round, and the algorithm's metrics of each round."""
   rng, params, shown = np.random.default_rng(0), [], []
   step = jax.jit(step)
   for t in range(_ROUNDS):
@@ -67,7 +67,9 @@ def path(step, state):
     state, info = step(state, cohort, *helpers.keys(t))
     inner = getattr(state, 'algorithm', state)
     params.append(ravel_pytree(inner.params)[0])
-    shown.append(info.metrics)
+    shown.append(
+      {k: v for k, v in info.metrics.items() if k != 'effective_dimension'}
+    )
   return params, shown
 
 

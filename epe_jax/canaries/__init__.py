@@ -6,13 +6,15 @@ from epe_jax.canaries.families import (
   ONE_BY_ONE,
   effective_dimension,
   family,
+  least_dimension,
 )
 from epe_jax.canaries.given import from_matrix
 from epe_jax.canaries.random_signs import sign
 from epe_jax.canaries.sharded import hadamard_of_parts
 from epe_jax.canaries.types import Canaries
 from epe_jax.canaries.uniform import sphere
-from epe_jax.canaries.walsh import hadamard, hadamard2
+from epe_jax.canaries.walsh import hadamard
+from epe_jax.canaries.walsh_twice import hadamard2
 
 __all__ = [
   'FAMILIES',
@@ -25,6 +27,7 @@ __all__ = [
   'hadamard',
   'hadamard2',
   'hadamard_of_parts',
+  'least_dimension',
   'sign',
   'sphere',
 ]

@@ -12,7 +12,8 @@ from epe_jax.canaries.coordinates import dirac
 from epe_jax.canaries.random_signs import sign
 from epe_jax.canaries.types import Canaries
 from epe_jax.canaries.uniform import sphere
-from epe_jax.canaries.walsh import hadamard, hadamard2
+from epe_jax.canaries.walsh import hadamard
+from epe_jax.canaries.walsh_twice import hadamard2
 from epe_jax.types import Array, Key
 
 FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
@@ -55,6 +56,44 @@ def family(
   if name in ('sphere', 'sign'):
     return functools.partial(sharded.by_canary, makers[name], mesh=mesh)
   return functools.partial(sharded.on_each, makers[name], mesh=mesh)
+
+
+def least_dimension(name: str, dim: int) -> float | None:
+  """The effective dimension that vectors need for normal cosines.
+
+  For canaries of signs it is 6,000, or d/6 where d is small: half of what normal
+  noise has. Of vectors of equal entries, 1,000 of them were enough for the test
+  of Anderson and Darling to see no difference in 2,000 cosines, and 300 were not
+  (`benchmarks/canary_law.py`).
+
+  Cosines with 'dirac' are the coordinates themselves, of kurtosis d / d_eff,
+  which must be the 3 of a normal law. It is d/3.5: an excess of 1/2 is some five
+  standard errors of the kurtosis of 2,000 coordinates.
+
+  Args:
+    name: one of `FAMILIES`.
+    dim: d.
+
+  Returns:
+    None for 'sphere' and 'hadamard2', which are right for any vector.
+
+  Raises:
+    ValueError: there is no such family.
+
+  >>> least_dimension('hadamard', 10**6), least_dimension('sphere', 10**6)
+  (6000.0, None)
+  """
+  signed = min(6000.0, dim / 6)
+  needed = {
+    'sphere': None,
+    'sign': signed,
+    'hadamard': signed,
+    'hadamard2': None,
+    'dirac': dim / 3.5,
+  }
+  if name not in needed:
+    raise ValueError(f'canaries.family={name!r}; give one of {FAMILIES}.')
+  return needed[name]
 
 
 def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:

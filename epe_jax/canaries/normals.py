@@ -10,16 +10,42 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, UInt32
+from jaxtyping import Complex, Float, Int, UInt32
 
+from epe_jax.canaries import threefry
 from epe_jax.types import Array
 
 _SIGN = 0x80000000
+_PIECE = 4096  # Pairs that are made at once: they stay in the cache.
 # Of sin(pi t / 4) / t and cos(pi t / 4) in t^2; what is left out is < 3e-8.
 _SIN = [(-1) ** i * (math.pi / 4) ** n / math.factorial(n)
         for i, n in enumerate(range(1, 10, 2))]  # fmt: skip
 _COS = [(-1) ** i * (math.pi / 4) ** n / math.factorial(n)
         for i, n in enumerate(range(0, 10, 2))]  # fmt: skip
+
+
+def vector(root: threefry.Root, dim: int) -> Float[Array, ' d']:
+  """d independent N(0, 1), many times as fast on a CPU as `jax.random` has them.
+
+  Args:
+    root: of the words.
+    dim: d >= 1, below 2^32.
+  """
+  pieces = -(-dim // (2 * _PIECE))
+  like = jax.ShapeDtypeStruct((_PIECE,), jnp.complex64)
+
+  def piece(i: Int[Array, '']) -> Float[Array, 'two=2 p']:
+    def make() -> Complex[Array, ' p']:
+      low = jnp.arange(_PIECE, dtype=jnp.uint32)
+      low = low + (i * _PIECE).astype(jnp.uint32)
+      words = threefry.pair(root, low, jnp.zeros_like(low))
+      # As one array: two would each have both words computed for them.
+      return jax.lax.complex(*two_normals(*words))
+
+    z = threefry.apart(i >= 0, make, like)
+    return jnp.stack([z.real, z.imag])
+
+  return jax.lax.map(piece, jnp.arange(pieces)).ravel()[:dim]
 
 
 def two_normals(

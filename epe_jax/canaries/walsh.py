@@ -19,11 +19,13 @@ from epe_jax.canaries.types import Canaries, check_sizes
 from epe_jax.types import Array, Key
 
 PURPOSE = 2
-_PURPOSE_2 = 3  # And 4.
-_ORDER = 4096
-_LANES = _ORDER // 4
-TILE = signs.PER_LANE * _LANES
-"""Coordinates whose signs are made together; a vector is cut between tiles."""
+ORDER = 4096
+"""The largest B."""
+LANES = ORDER // 4
+"""Words of each kind in a tile."""
+TILE = signs.PER_LANE * LANES
+"""Coordinates whose signs are made together, 16 rows of 4096; a vector is cut
+between tiles."""
 
 
 class Passes(NamedTuple):
@@ -69,102 +71,6 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
   return rows(threefry.root(key, PURPOSE), num, dim)
 
 
-def hadamard2(key: Key, num: int, dim: int) -> Canaries:
-  """`hadamard` after v was mixed: for v with few coordinates that matter.
-
-  v is first signed at random and transformed in blocks of B coordinates, which
-  leaves its norm as it is and spreads each coordinate over B. If B does not
-  divide d, the last B coordinates, signed anew, are one block more. Both steps
-  are orthogonal, so norms and inner products of canaries are those of
-  `hadamard`. Memory is d floats, whatever the number of vectors.
-
-  Args:
-    key: the canary key; never the key of the privacy noise.
-    num: k >= 1.
-    dim: d >= 2.
-
-  Raises:
-    ValueError: num or dim is out of range.
-
-  >>> canaries = hadamard2(jax.random.key(0), num=5, dim=8192)
-  >>> two = canaries.superpose(jnp.array([3, 4]), jnp.array([1.0, 2.0]))
-  >>> abs(canaries.project(two)).round(3).tolist()
-  [0.0, 0.0, 0.0, 1.0, 2.0]
-  """
-  root = threefry.root(key, _PURPOSE_2)
-  plain = rows(threefry.root(key, _PURPOSE_2 + 1), num, dim)
-
-  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    flat = v.astype(jnp.float32).reshape(-1, dim)
-    found = jax.lax.map(lambda x: plain.project(mixed(root, x)), flat)
-    return found.reshape(*v.shape[:-1], num)
-
-  def superpose(
-    ids: Int[Array, ' m'], weights: Float[Array, ' m']
-  ) -> Float[Array, ' d']:
-    return mixed(root, plain.superpose(ids, weights), back=True)
-
-  return Canaries(num, dim, project, superpose)
-
-
-def mixed(
-  root: threefry.Root, x: Float[Array, ' d'], *, back: bool = False
-) -> Float[Array, ' d']:
-  """An orthogonal map that spreads each coordinate over many, or its inverse.
-
-  Args:
-    root: of the signs.
-    x: a vector.
-    back: undoes it.
-  """
-  order = order_of(x.shape[0])
-  rest = x.shape[0] % order
-  every = lambda x: _mixed_blocks(root, 0, order, x, back=back)
-  last = lambda x: x.at[-order:].set(
-    _mixed_blocks(root, 1, order, x[-order:], back=back)
-  )
-  if not rest:
-    return every(x)
-  return every(last(x)) if back else last(every(x))
-
-
-def _mixed_blocks(
-  root: threefry.Root,
-  stream: int,
-  order: int,
-  x: Float[Array, ' d'],
-  *,
-  back: bool,
-) -> Float[Array, ' d']:
-  """Signs, and transforms of all whole blocks; or the other way round."""
-  dim = x.shape[0]
-  whole = dim // order * order
-  tiles = -(-dim // TILE)
-  shape = (signs.ROWS, 2, 2, _LANES)
-
-  def transformed(part: Float[Array, ' t'], start: Int[Array, '']):
-    found = transform(part.reshape(-1, order)).ravel() / math.sqrt(order)
-    return jnp.where(start + jnp.arange(TILE) < whole, found, part)
-
-  def tile(one: tuple[Array, Array]) -> Float[Array, ' t']:
-    i, part = one
-    part = transformed(part, i * TILE) if back else part
-    words = signs.words(root, i, jnp.array([stream]), _LANES)
-    flip = lambda: signs.flipped(part.reshape(shape), words, signs.ALL_ROWS)
-    # Apart, because XLA:CPU would divide at each entry to flatten within it.
-    like = jax.ShapeDtypeStruct(shape, jnp.float32)
-    part = threefry.apart(i >= 0, flip, like).ravel()
-    return part if back else transformed(part, i * TILE)
-
-  parts = jnp.pad(x, (0, tiles * TILE - dim)).reshape(tiles, TILE)
-  return jax.lax.map(tile, (jnp.arange(tiles), parts)).ravel()[:dim]
-
-
-def order_of(dim: int) -> int:
-  """B: 4096, or the largest power of two that is at most d."""
-  return min(_ORDER, 1 << (dim.bit_length() - 1))
-
-
 def rows(
   root: threefry.Root, num: int, dim: int, passes: Passes | None = None
 ) -> Canaries:
@@ -187,7 +93,7 @@ def rows(
     flat = v.astype(jnp.float32).reshape(-1, passes.length)
 
     def look(group: Int[Array, '']) -> Float[Array, 'r b']:
-      short = passes.fold(root, group, flat).reshape(-1, _ORDER // order, order)
+      short = passes.fold(root, group, flat).reshape(-1, ORDER // order, order)
       return transform(short.sum(1))
 
     found = jax.lax.map(look, jnp.arange(groups)) / math.sqrt(dim)
@@ -197,19 +103,42 @@ def rows(
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
   ) -> Float[Array, ' d']:
-    group, row = ids // order, ids % order
     weights = weights.astype(jnp.float32) / math.sqrt(dim)
-    if ids.shape[0] < groups:  # Few ids: each on its own, in its group.
-      rows = jax.nn.one_hot(row, order) * weights[:, None]
-      which = group
-    else:
-      rows = jnp.zeros((groups, order)).at[group, row].add(weights)
-      which = jnp.arange(groups)
-
-    shorts = jnp.tile(transform(rows), _ORDER // order)
+    which, rows = by_group(ids, weights, groups, order)
+    shorts = jnp.tile(transform(rows), ORDER // order)
     return passes.unfold(root, which, shorts)
 
   return Canaries(num, dim, project, superpose)
+
+
+def order_of(dim: int) -> int:
+  """B: 4096, or the largest power of two that is at most d."""
+  return min(ORDER, 1 << (dim.bit_length() - 1))
+
+
+def by_group(
+  ids: Int[Array, ' m'],
+  weights: Float[Array, ' m'],
+  groups: int,
+  order: int,
+) -> tuple[Int[Array, ' g'], Float[Array, 'g b']]:
+  """Weights of canaries as weights of the rows of groups.
+
+  Args:
+    ids: canaries.
+    weights: of each.
+    groups: how many there are.
+    order: B, canaries of a group.
+
+  Returns:
+    Groups, and for each of them the weights of its B rows. A group may come
+    more than once.
+  """
+  group, row = ids // order, ids % order
+  if ids.shape[0] < groups:  # Few ids: each on its own, in its group.
+    return group, jax.nn.one_hot(row, order) * weights[:, None]
+  rows = jnp.zeros((groups, order)).at[group, row].add(weights)
+  return jnp.arange(groups), rows
 
 
 def transform(x: Float[Array, '*r b']) -> Float[Array, '*r b']:
@@ -250,17 +179,17 @@ def fold(
     x: Float[Array, 'r x'],
     start: Int[Array, ''],
   ) -> Float[Array, 'r w=2 h=2 n']:
-    words = signs.words(root, first + tile, stream[None], _LANES)[0]
+    words = signs.words(root, first + tile, stream[None], LANES)[0]
     rows = []
     for i in range(signs.ROWS):
-      row = jax.lax.dynamic_slice_in_dim(x, start + i * _ORDER, _ORDER, 1)
+      row = jax.lax.dynamic_slice_in_dim(x, start + i * ORDER, ORDER, 1)
       rows.append(signs.flipped(row.reshape(total.shape), words, i))
     # By halves: a sum that waits for the one before it is slower.
     while len(rows) > 1:
       rows = [a + b for a, b in zip(rows[::2], rows[1::2])]
     return total + rows[0]
 
-  total = jnp.zeros((x.shape[0], 2, 2, _LANES), jnp.float32)
+  total = jnp.zeros((x.shape[0], 2, 2, LANES), jnp.float32)
   if whole:
     total = jax.lax.fori_loop(
       0, whole, lambda i, total: add(total, i, x, i * TILE), total
@@ -269,7 +198,7 @@ def fold(
   if rest.shape[1]:
     rest = jnp.pad(rest, ((0, 0), (0, TILE - rest.shape[1])))
     total = add(total, jnp.int32(whole), rest, jnp.int32(0))
-  return total.reshape(-1, _ORDER)
+  return total.reshape(-1, ORDER)
 
 
 def unfold(
@@ -283,14 +212,12 @@ def unfold(
 
   def tile(i: Int[Array, '']) -> Float[Array, 'rows=16 w=2 h=2 n']:
     def flipped(stream: Int[Array, ''], short: Float[Array, ' b=4096']):
-      words = signs.words(root, i, stream[None], _LANES)
-      return signs.flipped(
-        short.reshape(1, 2, 2, _LANES), words, signs.ALL_ROWS
-      )
+      words = signs.words(root, i, stream[None], LANES)
+      return signs.flipped(short.reshape(1, 2, 2, LANES), words, signs.ALL_ROWS)
 
     if streams.shape[0] == 1:
       return flipped(streams[0], shorts[0])
-    zero = jnp.zeros((signs.ROWS, 2, 2, _LANES), jnp.float32)
+    zero = jnp.zeros((signs.ROWS, 2, 2, LANES), jnp.float32)
     total, _ = jax.lax.scan(
       lambda total, one: (total + flipped(*one), None), zero, (streams, shorts)
     )

@@ -1,0 +1,75 @@
+"""On how many coordinates lies the mass of what a run showed: was it enough?
+
+Cosines with canaries of signs, or of single coordinates, are normal only where
+the vector is spread over many coordinates. How many they are in each round, and
+in the final model, is kept beside the estimates that rest on it.
+"""
+
+from collections.abc import Mapping, Sequence
+import statistics
+from typing import Any
+
+_LOOKS = {
+  'least': 'the round where it is least',
+  'final_model': 'the final model',
+  'change': 'the change from the initial to the final model',
+}
+
+
+def of_run(
+  family: str,
+  *,
+  needed: float | None,
+  rounds: Sequence[float],
+  final_model: float,
+  change: float,
+) -> dict[str, Any]:
+  """What result.json keeps of it.
+
+  Args:
+    family: of the canaries.
+    needed: the effective dimension below which their cosines are not to be
+      taken for normal, as `canaries.least_dimension` gives it.
+    rounds: effective dimension of each round's aggregate; 0 of a vector of
+      zeros, which has no cosines and is left out.
+    final_model: that of the final model.
+    change: that of its difference from the initial model.
+
+  >>> found = of_run('hadamard', needed=100.0, rounds=[50.0, 0.0, 70.0],
+  ...                final_model=200.0, change=300.0)
+  >>> found['least'], found['median']
+  (50.0, 60.0)
+  """
+  some = [x for x in rounds if x > 0] or [0.0]
+  return {
+    'family': family,
+    'needed': needed,
+    'least': min(some),
+    'median': statistics.median(some),
+    'final_model': final_model,
+    'change': change,
+  }
+
+
+def warning(found: Mapping[str, Any] | None) -> str | None:
+  """Says where there were too few coordinates, and what to do; else None.
+
+  Args:
+    found: what `of_run` made; None of a run without canaries.
+  """
+  if found is None or found['needed'] is None:
+    return None
+  low = [
+    f'{found[name]:,.0f} in {where}'
+    for name, where in _LOOKS.items()
+    if 0 < found[name] < found['needed']
+  ]
+  if not low:
+    return None
+  return (
+    f"Cosines with canaries of the family '{found['family']}' are normal where "
+    'the mass of a vector lies on enough coordinates: an effective dimension of '
+    f'{found["needed"]:,.0f} or more. It is {", ".join(low)}. Take estimates '
+    "from these for doubtful, and train with canaries.family='hadamard2' or "
+    "'sphere', which need no such thing."
+  )

@@ -1,0 +1,76 @@
+"""Cosines with the aggregates of real training, and the paper's Algorithm 1."""
+
+import importlib
+import math
+import pathlib
+
+import dp_accounting
+import pytest
+
+from epe_jax import canaries, gaussian_mechanism
+
+BENCHMARKS = pathlib.Path(__file__).parents[1] / 'benchmarks'
+# Of 30 p-values one is below this in 3 of 10^5 cases.
+_REJECT = 1e-6
+
+
+@pytest.fixture
+def law(monkeypatch):
+  monkeypatch.syspath_prepend(str(BENCHMARKS))
+  return importlib.import_module('canary_law')
+
+
+def _least(row):
+  return {name: x['p_value_least'] for name, x in row['families'].items()}
+
+
+@pytest.mark.parametrize('noise', [0.0, 0.2])
+def test_aggregates_of_digits_have_cosines_of_the_law(law, noise):
+  row = law.measured(law.of_digits(2, noise, width=8), 1000)
+  p = _least(row)
+  assert min(p[name] for name in canaries.FAMILIES if name != 'dirac') > _REJECT
+  # Sums of updates are not normal in each coordinate, and we say so.
+  warned = {name: x['warned_share'] for name, x in row['families'].items()}
+  assert warned['sphere'] == warned['hadamard2'] == 0
+  if noise == 0:
+    assert p['dirac'] < _REJECT
+    assert warned['dirac'] == 1
+  else:
+    assert warned['hadamard'] == warned['sign'] == 0
+
+
+def test_updates_of_frequent_words_are_too_sparse_for_plain_hadamard(law):
+  row = law.measured(law.of_words(3, 0.0), 2000)
+  p = _least(row)
+  assert row['effective_dimension'] < 100
+  for name in ('hadamard', 'sign', 'dirac'):
+    assert p[name] < _REJECT
+    assert row['families'][name]['warned_share'] == 1
+  assert min(p['hadamard2'], p['sphere']) > _REJECT
+
+
+def test_algorithm_1_with_hadamard_canaries_estimates_the_analytic_epsilon():
+  # sqrt(d) mean(g) is 1/sigma up to 1/sqrt(k), and moves ε by its slope there.
+  k, n, dim, delta = 1000, 50, 10**6, 1e-6
+  analytic = lambda sigma: float(
+    dp_accounting.get_epsilon_gaussian(sigma, delta)
+  )
+  for sigma in (4.22, 1.54, 0.541):
+    rows = gaussian_mechanism.estimates(
+      0,
+      [sigma],
+      num_canaries=k,
+      dim=dim,
+      delta=delta,
+      simulations=n,
+      law=lambda *args, **sizes: gaussian_mechanism.literal(
+        *args, **sizes, family=canaries.hadamard
+      ),
+    )
+    found = rows['null'][0]
+    step = 1e-3
+    slope = analytic(1 / (1 / sigma + step)) - analytic(1 / (1 / sigma - step))
+    std = slope / (2 * step) / math.sqrt(k)
+    # Five standard errors.
+    assert abs(found.mean() - analytic(sigma)) < 5 * std / math.sqrt(n)
+    assert abs(found.std(ddof=1) / std - 1) < 5 / math.sqrt(2 * (n - 1))
