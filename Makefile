@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run test test-slow lint types docs results clean
+.PHONY: run test test-slow lint types docs results bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=$(WORKDIR)
@@ -58,6 +58,20 @@ results: $(VENV)/installed-dev
 	$(BIN)/python scripts/reproduce.py all --scale=$(SCALE) --emnist=$(EMNIST) \
 	  --stackoverflow=$(STACKOVERFLOW) --word_count=$(WORD_COUNT)
 	$(BIN)/python scripts/docs.py --results=runs/paper/$(SCALE)
+
+# Every benchmark in turn, on a machine that does nothing else, then
+# docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
+BENCHMARKS := canary_kernels audited_round algorithm1 growth next_word_round \
+  device_scaling sharded_audit import_speed rounds
+QUICK := canary_kernels audited_round algorithm1 growth rounds
+bench: $(VENV)/installed-dev
+	for name in $(BENCHMARKS); do \
+	  $(BIN)/python benchmarks/$$name.py || exit 1; done
+	$(BIN)/python benchmarks/page.py
+
+bench-quick: $(VENV)/installed-dev
+	for name in $(QUICK); do $(BIN)/python benchmarks/$$name.py --quick \
+	  --out=runs/benchmarks/$$name.json || exit 1; done
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -1,6 +1,6 @@
 """Tables of text: for the terminal, for Markdown and for LaTeX."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 import unicodedata
 
@@ -89,6 +89,29 @@ def markdown(table: Table) -> str:
   notes = '\n'.join(f'- {note}' for note in table.notes)
   title = table.title and f'**{table.title}**'
   return '\n\n'.join(part for part in (title, rows, notes) if part)
+
+
+def spliced(text: str, blocks: Mapping[str, str]) -> str:
+  """A page with each block between its markers, whatever stood there.
+
+  Args:
+    text: with `<!-- begin NAME -->` and `<!-- end NAME -->` for each block.
+    blocks: name -> what belongs between its markers.
+
+  Raises:
+    ValueError: a marker is missing.
+
+  >>> spliced('<!-- begin x -->?<!-- end x -->.', {'x': '1'}).splitlines()
+  ['<!-- begin x -->', '1', '<!-- end x -->.']
+  """
+  for name, block in blocks.items():
+    begin, end = f'<!-- begin {name} -->', f'<!-- end {name} -->'
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+      raise ValueError(f'The page lacks {begin} or {end}; put them back.')
+    text = f'{before}{begin}\n{block}\n{end}{after}'
+  return text
 
 
 def latex(table: Table) -> str:

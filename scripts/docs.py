@@ -11,7 +11,7 @@ import shutil
 
 from absl import app, flags
 
-from epe_jax import comparison, gaussian_report, report, results
+from epe_jax import comparison, gaussian_report, report, results, tables
 from epe_jax.figures import of_run
 from epe_jax.paper import files
 
@@ -39,11 +39,9 @@ _ITEMS = flags.DEFINE_multi_string(
 def blocks() -> dict[str, str]:
   """What stands between the README's markers, by their name."""
   rows = results.read_json(_RUNS / 'gaussian.json')
-  tables = {
-    'gaussian': gaussian_report.text(gaussian_report.from_records(rows))
-  }
-  tables['digits'] = report.table(report.read_result(_RUNS / 'digits'))
-  blocks = {name: f'```text\n{text}\n```' for name, text in tables.items()}
+  texts = {'gaussian': gaussian_report.text(gaussian_report.from_records(rows))}
+  texts['digits'] = report.table(report.read_result(_RUNS / 'digits'))
+  blocks = {name: f'```text\n{text}\n```' for name, text in texts.items()}
   compared = {
     f'[{title}](docs/runs/{name}/report.md)': report.read_result(_RUNS / name)
     for name, title in _COMPARED.items()
@@ -57,14 +55,7 @@ def spliced(text: str) -> str:
   Raises:
     ValueError: a marker is missing.
   """
-  for name, block in blocks().items():
-    begin, end = f'<!-- begin {name} -->', f'<!-- end {name} -->'
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
-      raise ValueError(f'README.md lacks {begin} or {end}; put them back.')
-    text = f'{before}{begin}\n{block}\n{end}{after}'
-  return text
+  return tables.spliced(text, blocks())
 
 
 def page() -> str:
