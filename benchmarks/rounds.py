@@ -32,8 +32,8 @@ _QUICK = flags.DEFINE_bool('quick', False, 'Tiny rounds: does it run?')
 _WORKS = flags.DEFINE_list('works', ['A', 'Ah', 'B'], 'Rounds to train.')
 _SYSTEMS = flags.DEFINE_list(
   'systems',
-  ['epe_jax', 'pfl', 'fedjax', 'fedjax_pmap', 'tff'],
-  'Who trains them. Ratios are to epe_jax.',
+  ['epe_jax', 'pfl', 'pfl_last', 'fedjax', 'fedjax_pmap', 'tff'],
+  'Who trains them; also tff_all. Ratios are to epe_jax.',
 )
 _REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Rounds of each work.')
 _ENVS = flags.DEFINE_string(
@@ -43,7 +43,16 @@ _OUT = flags.DEFINE_string(
   'out', str(record.FOLDER / 'rounds.json'), 'File of the result.'
 )
 _OURS = 'epe_jax'
-_FEDJAX = ('fedjax', 'fedjax_pmap')
+# Name -> its environment, and how it is to work there.
+_FORMS = {
+  _OURS: (_OURS, []),
+  'pfl': ('pfl', []),
+  'pfl_last': ('pfl', ['--layout=last']),
+  'fedjax': ('fedjax', []),
+  'fedjax_pmap': ('fedjax', ['--backend=pmap']),
+  'tff': ('tff', []),
+  'tff_all': ('tff', ['--at_once=all']),
+}
 
 
 class System(NamedTuple):
@@ -66,8 +75,8 @@ def command(name: str) -> tuple[list[str], dict[str, str]]:
   Raises:
     FileNotFoundError: it is not installed.
   """
+  package, options = _FORMS[name]
   envs = pathlib.Path(_ENVS.value).absolute()
-  package = name.removesuffix('_pmap')
   python = envs / package / 'bin' / 'python'
   environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
   if name == _OURS:
@@ -80,7 +89,7 @@ def command(name: str) -> tuple[list[str], dict[str, str]]:
       f'{python} is missing. Install the peers: benchmarks/peers/install.sh'
     )
   given = [str(python), str(_PEERS / f'round_{package}.py')]
-  given += ['--backend=pmap'] * name.endswith('_pmap')
+  given += options
   given += ['--quick'] * _QUICK.value
   return given, environment
 
@@ -197,13 +206,14 @@ def row(
 
 
 def ratios(found: dict[str, Any], kind: str) -> dict[str, float]:
-  """Each peer's seconds over ours; FedJAX's also by its fastest backend."""
+  """Each peer's seconds over ours, and that of its fastest form."""
   ours = found[_OURS][kind]
   peers = {k: v[kind] / ours for k, v in found.items() if k != _OURS}
-  backends = [peers[name] for name in _FEDJAX if name in peers]
-  if backends:
-    peers['fedjax_fastest'] = min(backends)
-  return peers
+  fastest: dict[str, float] = {}
+  for name, ratio in peers.items():
+    package = f'fastest {_FORMS[name][0]}'
+    fastest[package] = min(ratio, fastest.get(package, ratio))
+  return {**peers, **fastest}
 
 
 def main(argv: list[str]) -> None:
@@ -213,6 +223,11 @@ def main(argv: list[str]) -> None:
   for work in _WORKS.value:
     if work not in known:
       raise app.UsageError(f'--works has {work!r}; give some of {list(known)}.')
+  for name in _SYSTEMS.value:
+    if name not in _FORMS:
+      raise app.UsageError(
+        f'--systems has {name!r}; give some of {list(_FORMS)}.'
+      )
   if _REPETITIONS.value < 1:
     raise app.UsageError(f'--repetitions={_REPETITIONS.value}; give 1 or more.')
   load = os.getloadavg()[0]

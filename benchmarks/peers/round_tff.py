@@ -3,10 +3,12 @@
 The authors' released code is the folder `one_shot_epe` of
 google-research/federated. Where Python finds it, it trains, with one canary
 among the clients and one beside them, the fewest it can have; else TFF's own
-`build_unweighted_fed_avg` does.
+`build_unweighted_fed_avg` does. Two clients train at once, or with
+`--at_once=all` as many as there are, which takes memory for each.
 """
 
 import importlib.util
+import sys
 
 import driver
 import numpy as np
@@ -15,8 +17,7 @@ import tensorflow_federated as tff
 import works as works_lib
 
 AUTHORS = importlib.util.find_spec('one_shot_epe') is not None
-# Clients that train at once. More than one core each is slower.
-CONCURRENT = 2
+AT_ONCE = -1 if '--at_once=all' in sys.argv else 2
 
 
 def start(work: works_lib.Work) -> driver.Round:
@@ -90,7 +91,7 @@ def start(work: works_lib.Work) -> driver.Round:
     weights=weights,
     steps=lambda: now['steps'],
     rows=lambda: work.examples,
-    form=form,
+    form=form + (', all at once' if AT_ONCE < 0 else f', {AT_ONCE} at once'),
   )
 
 
@@ -149,6 +150,6 @@ def _keras_model(name: str) -> tf.keras.Model:
 
 if __name__ == '__main__':
   tff.backends.native.set_sync_local_cpp_execution_context(
-    max_concurrent_computation_calls=CONCURRENT
+    max_concurrent_computation_calls=AT_ONCE
   )
   driver.serve(start, 'tensorflow-federated', 'tensorflow')
