@@ -12,6 +12,7 @@ import os
 import time
 
 from absl import app, flags
+import floor
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -68,20 +69,6 @@ def flops_per_sentence(params) -> float:
   return 6.0 * _MAX_WORDS * (weights - embedding)
 
 
-def matmul_flops_per_second() -> float:
-  """Speed of a product of two large float32 matrices."""
-  n = 3000
-  product = jax.jit(jnp.matmul)
-  x = jnp.ones((n, n), jnp.float32)
-  product(x, x).block_until_ready()
-  seconds = []
-  for _ in range(5):
-    begun = time.perf_counter()
-    product(x, x).block_until_ready()
-    seconds.append(time.perf_counter() - begun)
-  return 2 * n**3 / min(seconds)
-
-
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
@@ -131,7 +118,7 @@ def main(argv: list[str]) -> None:
     'seconds': best,
     'seconds_median': {k: float(np.median(v)) for k, v in seconds.items()},
     'textbook_over_epe_jax': best['textbook'] / best['epe_jax'],
-    'floor_seconds': flops / matmul_flops_per_second(),
+    'floor_seconds': flops / floor.matmul_flops_per_second(),
     'flops': flops,
     'load_before': os.getloadavg()[0],
   }

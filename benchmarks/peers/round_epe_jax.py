@@ -1,0 +1,83 @@
+"""DP-FedAvg of epe_jax, by its public functions."""
+
+import driver
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import works as works_lib
+
+from epe_jax import clipping, fedavg
+from epe_jax.data import cohort, federated
+from epe_jax.tasks import emnist, stackoverflow
+
+
+def start(work: works_lib.Work) -> driver.Round:
+  """One round: gather the clients, put them on the device, step."""
+  task = emnist.task() if work.model == 'cnn' else stackoverflow.task()
+  clients = len(work.sizes)
+  algorithm = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(work.learning_rate),
+    server_opt=optax.sgd(
+      works_lib.SERVER_LEARNING_RATE, momentum=works_lib.SERVER_MOMENTUM
+    ),
+    clipping=clipping.fixed(works_lib.CLIP_NORM),
+    noise_multiplier=work.noise_multiplier,
+    expected_clients=float(clients),
+  )
+  step = jax.jit(algorithm.step, donate_argnums=0)
+  params = task.init(jax.random.key(0))
+  dim = sum(x.size for x in jax.tree.leaves(params))
+  nobody = fedavg.Injection(jnp.zeros(dim), jnp.int32(0))
+  data = federated.from_clients(
+    {
+      f'{i:03}': _columns(work, *xy)
+      for i, xy in enumerate(works_lib.data(work))
+    }
+  )
+  plan = cohort.Plan(
+    batch_size=works_lib.BATCH,
+    epochs=1,
+    max_examples=None,
+    chunk=1,
+    slots=clients,
+  )
+  now = {'state': algorithm.init(params), 'round': 0, 'steps': 0}
+
+  def run() -> None:
+    now['round'] += 1
+    t = now['round']
+    made = cohort.gather(data, np.arange(clients), plan, seed=0, round=t)
+    now['steps'] = int(made.mask.any(axis=-1).sum())
+    state, _ = step(
+      now['state'],
+      made,
+      nobody,
+      jax.random.key(2 * t),
+      jax.random.key(2 * t + 1),
+    )
+    now['state'] = jax.block_until_ready(state)
+
+  return driver.Round(
+    run=run,
+    weights=lambda: np.concatenate(
+      [np.ravel(x) for x in jax.tree.leaves(now['state'].params)]
+    ),
+    steps=lambda: now['steps'],
+    # The last batch of a client is padded.
+    rows=lambda: now['steps'] * works_lib.BATCH,
+    form='dp_fedavg, chunk=1',
+  )
+
+
+def _columns(
+  work: works_lib.Work, x: np.ndarray, y: np.ndarray
+) -> dict[str, np.ndarray]:
+  if work.model == 'cnn':
+    return {'pixels': x, 'label': y}
+  return {'words': y.astype(np.int16)}
+
+
+if __name__ == '__main__':
+  driver.serve(start, 'epe_jax', 'jaxlib')

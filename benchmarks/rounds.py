@@ -1,0 +1,258 @@
+"""Rounds of DP-FedAvg against pfl-research, FedJAX and TFF.
+
+  bash benchmarks/peers/install.sh
+  python benchmarks/rounds.py
+  python benchmarks/rounds.py --quick
+
+Each system runs in its own process and environment. They work in turn: while
+one does, all threads of the others are stopped, so that none can take a core
+from it by waiting busily. A round begins with the clients' examples in memory
+and ends with the new model; batching and padding are within it for all.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+from absl import app, flags
+import floor
+from peers import works as works_lib
+import record
+
+_PEERS = pathlib.Path(__file__).parent / 'peers'
+
+_QUICK = flags.DEFINE_bool('quick', False, 'Tiny rounds: does it run?')
+_WORKS = flags.DEFINE_list('works', ['A', 'Ah', 'B'], 'Rounds to train.')
+_SYSTEMS = flags.DEFINE_list(
+  'systems',
+  ['epe_jax', 'pfl', 'pfl_last', 'fedjax', 'fedjax_pmap', 'tff'],
+  'Who trains them; also tff_all. Ratios are to epe_jax.',
+)
+_REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Rounds of each work.')
+_ENVS = flags.DEFINE_string(
+  'envs', str(_PEERS / 'env'), "Folder of the peers' environments."
+)
+_OUT = flags.DEFINE_string(
+  'out', str(record.FOLDER / 'rounds.json'), 'File of the result.'
+)
+_OURS = 'epe_jax'
+# Name -> its environment, and how it is to work there.
+_FORMS = {
+  _OURS: (_OURS, []),
+  'pfl': ('pfl', []),
+  'pfl_last': ('pfl', ['--layout=last']),
+  'fedjax': ('fedjax', []),
+  'fedjax_pmap': ('fedjax', ['--backend=pmap']),
+  'tff': ('tff', []),
+  'tff_all': ('tff', ['--at_once=all']),
+}
+
+
+class System(NamedTuple):
+  """A process that trains rounds when told to.
+
+  Attributes:
+    process: leads a group of its own, which its helpers are in, too.
+    built: what it said of each work that it can do.
+    seconds: work -> of each round so far.
+  """
+
+  process: subprocess.Popen
+  built: dict[str, dict[str, Any]]
+  seconds: dict[str, list[float]]
+
+
+def command(name: str) -> tuple[list[str], dict[str, str]]:
+  """What starts a system, and its environment.
+
+  Raises:
+    FileNotFoundError: it is not installed.
+  """
+  package, options = _FORMS[name]
+  envs = pathlib.Path(_ENVS.value).absolute()
+  python = envs / package / 'bin' / 'python'
+  environment = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
+  if name == _OURS:
+    python = pathlib.Path(sys.executable)
+    environment = dict(os.environ)
+  elif package == 'tff':
+    environment['PYTHONPATH'] = str(envs / 'authors')
+  if not python.exists():
+    raise FileNotFoundError(
+      f'{python} is missing. Install the peers: benchmarks/peers/install.sh'
+    )
+  given = [str(python), str(_PEERS / f'round_{package}.py')]
+  given += options
+  given += ['--quick'] * _QUICK.value
+  return given, environment
+
+
+def ask(system: System, line: str) -> dict[str, Any]:
+  """Sends a line and waits for the answer; the process runs only meanwhile.
+
+  Raises:
+    RuntimeError: the system could not do it.
+  """
+  process = system.process
+  assert process.stdin is not None
+  assert process.stdout is not None
+  os.killpg(process.pid, signal.SIGCONT)
+  try:
+    process.stdin.write(line + '\n')
+    process.stdin.flush()
+    reply = process.stdout.readline()
+  except BrokenPipeError:
+    reply = ''
+  if not reply:
+    raise RuntimeError(f'the process ended with {process.wait()}')
+  os.killpg(process.pid, signal.SIGSTOP)
+  answer = json.loads(reply)
+  if 'error' in answer:
+    raise RuntimeError(answer['error'])
+  return answer
+
+
+@contextlib.contextmanager
+def started(
+  names: list[str], works: list[str]
+) -> Iterator[tuple[dict[str, System], dict[str, str]]]:
+  """Systems with their works built and warm; and what is not measured, why."""
+  systems: dict[str, System] = {}
+  missing: dict[str, str] = {}
+  try:
+    for name in names:
+      try:
+        given, environment = command(name)
+      except FileNotFoundError as error:
+        missing[name] = str(error)
+        print(f'not measured: {name}: {error}', flush=True)
+        continue
+      process = subprocess.Popen(
+        given,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        process_group=0,
+        text=True,
+      )
+      systems[name] = System(process, {}, {})
+      for work in works:
+        try:
+          systems[name].built[work] = ask(systems[name], f'build {work}')
+          print(f'{name} {work}: {systems[name].built[work]}', flush=True)
+        except RuntimeError as error:
+          missing[f'{name} {work}'] = str(error)
+          print(f'not measured: {name} {work}: {error}', flush=True)
+    yield systems, missing
+  finally:
+    for system in systems.values():
+      with contextlib.suppress(ProcessLookupError):
+        os.killpg(system.process.pid, signal.SIGKILL)
+      system.process.wait()
+
+
+def measure(systems: dict[str, System], works: list[str]) -> None:
+  """Rounds in turn; who begins moves on with each repetition."""
+  names = list(systems)
+  for repetition in range(_REPETITIONS.value):
+    first = repetition % len(names)
+    for work in works:
+      for name in names[first:] + names[:first]:
+        if work in systems[name].built:
+          seconds = ask(systems[name], f'run {work}')['seconds']
+          systems[name].seconds.setdefault(work, []).append(seconds)
+          print(f'{name} {work}: {seconds:.3f} s', flush=True)
+
+
+def row(
+  work: works_lib.Work, name: str, systems: dict[str, System], speed: float
+) -> dict[str, Any]:
+  """What was measured of one work, floor and ratios beside it."""
+  found = {}
+  for system, one in systems.items():
+    if name in one.seconds:
+      found[system] = {
+        'median': statistics.median(one.seconds[name]),
+        'best': min(one.seconds[name]),
+        'all': one.seconds[name],
+        'rows': one.built[name]['rows'],
+        'change': one.built[name]['change'],
+        'form': one.built[name]['form'],
+      }
+  figures = {
+    'clients': len(work.sizes),
+    'examples': work.examples,
+    'steps': work.steps,
+    'parameters': work.parameters,
+    'gflop': work.examples * work.flops / 1e9,
+    'floor_seconds': work.examples * work.flops / speed,
+    'seconds': found,
+  }
+  if _OURS in found:
+    figures['share_of_floor'] = {
+      kind: figures['floor_seconds'] / found[_OURS][kind]
+      for kind in ('median', 'best')
+    }
+    figures['ratio'] = {k: ratios(found, k) for k in ('median', 'best')}
+  return figures
+
+
+def ratios(found: dict[str, Any], kind: str) -> dict[str, float]:
+  """Each peer's seconds over ours, and that of its fastest form."""
+  ours = found[_OURS][kind]
+  peers = {k: v[kind] / ours for k, v in found.items() if k != _OURS}
+  fastest: dict[str, float] = {}
+  for name, ratio in peers.items():
+    package = f'fastest {_FORMS[name][0]}'
+    fastest[package] = min(ratio, fastest.get(package, ratio))
+  return {**peers, **fastest}
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+  known = works_lib.works(quick=_QUICK.value)
+  for work in _WORKS.value:
+    if work not in known:
+      raise app.UsageError(f'--works has {work!r}; give some of {list(known)}.')
+  for name in _SYSTEMS.value:
+    if name not in _FORMS:
+      raise app.UsageError(
+        f'--systems has {name!r}; give some of {list(_FORMS)}.'
+      )
+  if _REPETITIONS.value < 1:
+    raise app.UsageError(f'--repetitions={_REPETITIONS.value}; give 1 or more.')
+  load = os.getloadavg()[0]
+  with started(_SYSTEMS.value, _WORKS.value) as (systems, missing):
+    before = floor.matmul_flops_per_second()
+    measure(systems, _WORKS.value)
+    after = floor.matmul_flops_per_second()
+  speed = max(before, after)
+  result = {
+    'works': {
+      work: row(known[work], work, systems, speed) for work in _WORKS.value
+    },
+    'not_measured': missing,
+    'matmul_gflop_per_second': {'before': before / 1e9, 'after': after / 1e9},
+    'versions': {
+      name: next(iter(one.built.values()))['versions']
+      for name, one in systems.items()
+      if one.built
+    },
+    'repetitions': _REPETITIONS.value,
+    'quick': _QUICK.value,
+    'load_before': load,
+  }
+  record.write(_OUT.value, result, 'jax')
+
+
+if __name__ == '__main__':
+  app.run(main)
