@@ -38,6 +38,7 @@ from epe_jax import (
   clipping,
   dispatch,
   fedavg,
+  sharding,
 )
 from epe_jax.tasks import emnist, stackoverflow
 from epe_jax.types import Task
@@ -47,6 +48,7 @@ _WORKS = flags.DEFINE_list('works', ['A', 'B'], 'Of A and B.')
 _FAMILIES = flags.DEFINE_list('families', ['hadamard', 'sphere'], 'Canaries.')
 _ROUNDS = flags.DEFINE_integer('rounds', None, 'Rounds that are timed.')
 _MEMORY = flags.DEFINE_float('memory', 1e9, 'Bytes, as config.audit.memory.')
+_CORES = flags.DEFINE_integer('cores', 64, 'Cores that are devices, at most.')
 _PEAK = flags.DEFINE_string('peak', None, 'Form whose peak memory is printed.')
 _OUT = flags.DEFINE_string(
   'out', str(record.FOLDER / 'audited_round.json'), 'File of the result.'
@@ -100,11 +102,13 @@ def work(name: str) -> Work:
     np.broadcast_to(real, shape),  # pyright: ignore[reportArgumentType]
     np.arange(clients, dtype=np.int32)[None, :, None],  # pyright: ignore[reportArgumentType]
   )
-  return Work(task, jax.device_put(batch), clients, rate, server)
+  batch = sharding.assembled(sharding.mesh(), batch, axis=1)
+  return Work(task, batch, clients, rate, server)
 
 
 def form(name: str, this: Work) -> Form:
   """'unaudited', or a family of canaries."""
+  mesh = sharding.mesh()
   algorithm = fedavg.dp_fedavg(
     this.task,
     client_opt=optax.sgd(this.client_rate),
@@ -112,6 +116,7 @@ def form(name: str, this: Work) -> Form:
     clipping=clipping.fixed(0.1),
     noise_multiplier=0.1,
     expected_clients=float(this.clients),
+    mesh=mesh,
   )
   params = this.task.init(jax.random.key(0))
   observers, buffer = {}, 1
@@ -120,14 +125,18 @@ def form(name: str, this: Work) -> Form:
   else:
     num = 20 if _QUICK.value else 2000
     dim = sum(x.size for x in jax.tree.leaves(params))
-    set_ = canaries.family(name)(jax.random.key(1), num, dim)
+    set_ = canaries.family(name, mesh=mesh)(jax.random.key(1), num, dim)
     if name in canaries.ONE_BY_ONE:
       buffer = audit.buffer_for(_MEMORY.value, rounds=_RUN, views=2, dim=dim)
       buffer = min(buffer, 2) if _QUICK.value else buffer
     observers = {
-      'final': audit.final_model(set_),
+      'final': audit.final_model(set_, mesh=mesh),
       'trace': audit.all_iterates(
-        set_, rounds=_RUN, sees=('aggregate', 'residual'), buffer=buffer
+        set_,
+        rounds=_RUN,
+        sees=('aggregate', 'residual'),
+        buffer=buffer,
+        mesh=mesh,
       ),
     }
     rows = np.zeros((_RUN, num), bool)
@@ -135,15 +144,20 @@ def form(name: str, this: Work) -> Form:
       np.random.default_rng(0), rounds=_RUN, num=num // 2
     )
     audited = audit.audited(algorithm, set_, rows, observers)
-  advance = jax.jit(dispatch.advance(audited), donate_argnums=0)
-  return Form(advance, jax.jit(audited.init)(params), observers, buffer)
+  state = jax.jit(audited.init)(sharding.replicated(mesh, params))
+  advance = jax.jit(
+    dispatch.advance(audited),
+    donate_argnums=0,
+    out_shardings=sharding.layout(mesh, state),
+  )
+  return Form(advance, state, observers, buffer)
 
 
 def advanced(form: Form, this: Work) -> Form:
   """A round further."""
-  state, metrics = form.advance(
-    form.state, this.cohort, jax.random.key(2), jax.random.key(3)
-  )
+  mesh = sharding.mesh()
+  keys = [sharding.replicated_key(mesh, jax.random.key(i)) for i in (2, 3)]
+  state, metrics = form.advance(form.state, this.cohort, *keys)
   jax.block_until_ready((state, metrics))
   return form._replace(state=state)
 
@@ -202,6 +216,7 @@ def peaks(work: str) -> dict[str, int]:
   for name in ('unaudited', *_FAMILIES.value):
     command = [sys.executable, __file__, f'--works={work}', f'--peak={name}']
     command += [f'--memory={_MEMORY.value}', f'--quick={_QUICK.value}']
+    command += [f'--cores={_CORES.value}']
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found[name] = json.loads(done.stdout.splitlines()[-1])['peak']
   return found
@@ -210,6 +225,7 @@ def peaks(work: str) -> dict[str, int]:
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+  sharding.use_cores(_CORES.value)
   if _PEAK.value is not None:
     print_peak(_PEAK.value, work(_WORKS.value[0]))
     return

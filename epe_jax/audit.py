@@ -112,7 +112,9 @@ def cosines(
   return canaries.project(v) / jnp.where(norm > 0, norm, 1)
 
 
-def final_model(canaries: Canaries) -> Observer:
+def final_model(
+  canaries: Canaries, *, mesh: sharding.Mesh | None = None
+) -> Observer:
   """Those who see the final model: cosines with theta_T and theta_T - theta_0.
 
   The paper looks at theta_T; theta_T - theta_0 is for one who knows the initial
@@ -120,13 +122,15 @@ def final_model(canaries: Canaries) -> Observer:
 
   Args:
     canaries: all canaries, observed and unobserved.
+    mesh: devices that share theta_0, if they divide d; None for one device.
 
   Source: One-shot Empirical Privacy Estimation, Algorithm 2.
   """
 
   def init(params: Params) -> Float[Array, ' d']:
     # A copy, because a caller may donate the parameters.
-    return jnp.copy(ravel_pytree(params)[0])
+    start = jnp.copy(ravel_pytree(params)[0])
+    return sharding.evenly(mesh, start, axes=(0,))
 
   def scores(
     start: Float[Array, ' d'], params: Params
@@ -157,8 +161,8 @@ def all_iterates(
     sees: what is looked at in a round, names of `VIEWS`; scores have one
       [T, k] for each.
     buffer: R >= 1, rounds scored together; `buffer_for` chooses one.
-    mesh: devices that share the vectors which are kept, if they divide the
-      views or R; None for one device.
+    mesh: devices that share what is kept, vectors by views or rounds and cosines
+      by views or canaries, where they divide these; None for one device.
 
   Raises:
     ValueError: rounds, sees or buffer is out of range.
@@ -181,8 +185,12 @@ def all_iterates(
       round=jnp.zeros((), jnp.int32),
       buffer=None
       if buffer == 1
-      else sharding.evenly(mesh, jnp.zeros(kept, jnp.float32), axes=2),
-      cosines=jnp.zeros((views, padded, canaries.num), jnp.float32),
+      else sharding.evenly(mesh, jnp.zeros(kept, jnp.float32), axes=(0, 1)),
+      cosines=sharding.evenly(
+        mesh,
+        jnp.zeros((views, padded, canaries.num), jnp.float32),
+        axes=(0, 2),
+      ),
       maximum=jnp.full((views, canaries.num), -1, jnp.float32),
     )
 

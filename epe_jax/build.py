@@ -128,7 +128,7 @@ def audited(
   # The residual is free: canaries are generated once for both.
   sees = (config.audit.sees, 'residual')
   observers = {
-    'final': audit.final_model(set_),
+    'final': audit.final_model(set_, mesh=mesh),
     'trace': audit.all_iterates(
       set_,
       rounds=config.rounds,

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ml_collections import config_dict
 import tqdm
 
-from epe_jax import experiment, results, workloads
+from epe_jax import experiment, results, sharding, workloads
 
 Config = workloads.Config
 
@@ -236,9 +236,10 @@ def _check_field(base: Config, name: str) -> None:
 
 def _main() -> None:
   """One point: its config comes in, its run goes into the folder."""
-  fields = json.load(sys.stdin)
+  config = config_dict.ConfigDict(json.load(sys.stdin))
+  sharding.use_cores(config.clients_per_round)
   try:
-    experiment.run(config_dict.ConfigDict(fields), sys.argv[1])
+    experiment.run(config, sys.argv[1])
   except (ValueError, FileNotFoundError, FloatingPointError) as error:
     raise SystemExit(f'{type(error).__name__}: {error}') from error
 

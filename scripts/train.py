@@ -3,8 +3,9 @@
   python scripts/train.py --config=configs/digits.py --workdir=runs/digits
 
 A run that was killed goes on from its checkpoint; a finished one is shown. All
-devices of the machine share the work. Several machines do if each is given the
-same flags and --distributed, or where JAX does not recognise the cluster
+devices of the machine share the work; without an accelerator, each core is one.
+Several machines do if each is given the same flags and --distributed, or where
+JAX does not recognise the cluster
 
   --coordinator=HOST:PORT --num_processes=N --process_id=I
 
@@ -41,6 +42,7 @@ def main(argv: list[str]) -> None:
   workdir = str(_WORKDIR.value)
   given = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   try:
+    sharding.use_cores(_CONFIG.value.clients_per_round)
     if _DISTRIBUTED.value or given != (None, None, None):
       sharding.join(*given)
     result = experiment.run(_CONFIG.value, workdir)

@@ -163,8 +163,12 @@ def _processes(workdir, *, num, stop):
         *settings,
       ],
       cwd=processes.ROOT,
-      # The compiler need not try hard: programs run for milliseconds.
-      env={**os.environ, 'XLA_FLAGS': '--xla_backend_optimization_level=0'},
+      env={
+        **os.environ,
+        'JAX_NUM_CPU_DEVICES': '1',
+        # The compiler need not try hard: programs run for milliseconds.
+        'XLA_FLAGS': '--xla_backend_optimization_level=0',
+      },
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       text=True,
@@ -221,3 +225,29 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
     np.testing.assert_allclose(
       getattr(several, name), getattr(one, name), rtol=2e-5, atol=2e-6
     )
+
+
+@pytest.mark.parametrize(
+  ('variables', 'devices'),
+  [
+    ({}, min(3, len(os.sched_getaffinity(0)))),
+    ({'JAX_NUM_CPU_DEVICES': '5'}, 5),
+    ({'XLA_FLAGS': '--xla_force_host_platform_device_count=4'}, 4),
+  ],
+)
+def test_cores_are_devices_unless_another_number_is_asked_for(
+  variables, devices
+):
+  program = (
+    'import jax; from epe_jax import sharding; sharding.use_cores(3); '
+    'print(jax.device_count())'
+  )
+  found = subprocess.run(
+    [sys.executable, '-c', program],
+    env={**os.environ, **variables},
+    cwd=processes.ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert int(found.stdout) == devices

@@ -7,13 +7,14 @@ import numpy as np
 import optax
 import works as works_lib
 
-from epe_jax import clipping, fedavg
+from epe_jax import clipping, fedavg, sharding
 from epe_jax.data import cohort, federated
 from epe_jax.tasks import emnist, stackoverflow
 
 
 def start(work: works_lib.Work) -> driver.Round:
-  """One round: gather the clients, put them on the device, step."""
+  """One round: gather the clients, put them on the devices, step."""
+  mesh = sharding.mesh()
   task = emnist.task() if work.model == 'cnn' else stackoverflow.task()
   clients = len(work.sizes)
   algorithm = fedavg.dp_fedavg(
@@ -25,11 +26,19 @@ def start(work: works_lib.Work) -> driver.Round:
     clipping=clipping.fixed(works_lib.CLIP_NORM),
     noise_multiplier=work.noise_multiplier,
     expected_clients=float(clients),
+    mesh=mesh,
   )
-  step = jax.jit(algorithm.step, donate_argnums=0)
   params = task.init(jax.random.key(0))
   dim = sum(x.size for x in jax.tree.leaves(params))
-  nobody = fedavg.Injection(jnp.zeros(dim), jnp.int32(0))
+  nobody = sharding.replicated(
+    mesh, fedavg.Injection(jnp.zeros(dim), jnp.int32(0))
+  )
+  state = jax.jit(algorithm.init)(sharding.replicated(mesh, params))
+  step = jax.jit(
+    algorithm.step,
+    donate_argnums=0,
+    out_shardings=sharding.layout(mesh, state),
+  )
   data = federated.from_clients(
     {
       f'{i:03}': _columns(work, *xy)
@@ -43,19 +52,28 @@ def start(work: works_lib.Work) -> driver.Round:
     chunk=1,
     slots=clients,
   )
-  now = {'state': algorithm.init(params), 'round': 0, 'steps': 0}
+  now = {'state': state, 'round': 0, 'steps': 0, 'rows': 0}
 
   def run() -> None:
     now['round'] += 1
     t = now['round']
-    made = cohort.gather(data, np.arange(clients), plan, seed=0, round=t)
+    made = cohort.gather(
+      data,
+      np.arange(clients),
+      plan,
+      seed=0,
+      round=t,
+      parts=sharding.own(mesh),
+      of=sharding.count(mesh),
+    )
     now['steps'] = int(made.mask.any(axis=-1).sum())
+    now['rows'] = _rows_computed(made.mask)
     state, _ = step(
       now['state'],
-      made,
+      sharding.assembled(mesh, made),
       nobody,
-      jax.random.key(2 * t),
-      jax.random.key(2 * t + 1),
+      sharding.replicated_key(mesh, jax.random.key(2 * t)),
+      sharding.replicated_key(mesh, jax.random.key(2 * t + 1)),
     )
     now['state'] = jax.block_until_ready(state)
 
@@ -65,10 +83,16 @@ def start(work: works_lib.Work) -> driver.Round:
       [np.ravel(x) for x in jax.tree.leaves(now['state'].params)]
     ),
     steps=lambda: now['steps'],
-    # The last batch of a client is padded.
-    rows=lambda: now['steps'] * works_lib.BATCH,
-    form='dp_fedavg, chunk=1',
+    rows=lambda: now['rows'],
+    form=f'dp_fedavg, chunk=1, {sharding.count(mesh)} devices',
   )
+
+
+def _rows_computed(mask: np.ndarray) -> int:
+  """Of a batch that is at most half or a quarter full only that is computed."""
+  rows, batch = mask.sum(axis=-1).ravel(), works_lib.BATCH
+  sizes = np.array([0, batch // 4, batch // 2, batch])
+  return int(sizes[np.searchsorted(sizes, rows)].sum())
 
 
 def _columns(
@@ -80,4 +104,5 @@ def _columns(
 
 
 if __name__ == '__main__':
+  sharding.use_cores(64)
   driver.serve(start, 'epe_jax', 'jaxlib')

@@ -80,23 +80,28 @@ def width(dim: int, mesh: sharding.Mesh) -> int:
 def by_coordinate(
   key: Key, num: int, dim: int, *, mesh: sharding.Mesh
 ) -> Canaries:
-  """The canaries of `hadamard` for vectors [d] that each device has."""
-  inner = hadamard_of_parts(key, num, dim, mesh=mesh)
+  """The canaries of `hadamard` for vectors [d] that each device has.
 
-  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    more = [(0, 0)] * (v.ndim - 1) + [(0, width(dim, mesh) - dim)]
-    return inner.project(
-      jax.lax.with_sharding_constraint(
-        jnp.pad(v, more), sharding.over(mesh, v.ndim - 1)
-      )
-    )
+  Each of them reads its own part of the coordinates. What is put in is made on
+  each device, for that is no more than to receive it.
+  """
+  whole = sharding.WHOLE
 
-  def superpose(
-    ids: Int[Array, ' m'], weights: Float[Array, ' m']
+  def fold(
+    root: threefry.Root, stream: Int[Array, ''], x: Float[Array, 'r d']
+  ) -> Float[Array, 'r b']:
+    return walsh.fold(root, stream, x, share=(sharding.index(), mesh.size))
+
+  def unfold(
+    root: threefry.Root, streams: Int[Array, ' g'], shorts: Float[Array, 'g b']
   ) -> Float[Array, ' d']:
-    return sharding.whole(mesh, inner.superpose(ids, weights)[:dim])
+    v = walsh.unfold(root, streams, shorts, dim)
+    return sharding.whole(mesh, v)
 
-  return Canaries(num, dim, project, superpose)
+  passes = walsh.Passes(
+    dim, sharding.sums(fold, mesh, (whole, whole, whole)), unfold
+  )
+  return walsh.rows(threefry.root(key, walsh.PURPOSE), num, dim, passes)
 
 
 def by_canary(
