@@ -374,7 +374,8 @@ def _spread(
 ) -> dict[str, Any]:
   """On how many coordinates the mass lies of what was looked at."""
   start, _ = ravel_pytree(this.params)
-  final, _ = ravel_pytree(state.algorithm.params)
+  # By way of the host: the other processes have left by now.
+  final, _ = ravel_pytree(sharding.on_host(state.algorithm.params))
   both = canaries.effective_dimension(jnp.stack([final, final - start]))
   family = config.canaries.family
   return spread.of_run(

@@ -164,7 +164,10 @@ def dp_fedavg(
     clients = total.clients + injection.count
     if noise_multiplier > 0:
       vector_key, count_key = jax.random.split(noise_key)
-      noise = jax.random.normal(vector_key, rho.shape, jnp.float32)
+      # Bits follow from the key and the place, whoever draws which.
+      noise = sharding.evenly(
+        mesh, jax.random.normal(vector_key, rho.shape, jnp.float32), axes=(0,)
+      )
       rho = rho + vector_noise * bound * noise
     else:
       count_key = None
