@@ -8,7 +8,6 @@ what is added up over devices agrees to rounding.
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 

@@ -76,7 +76,9 @@ def _backward(
   softmax_grad = kept.exp * (loss_grad / kept.total)[:, None]
   logits_grad = softmax_grad - jnp.where(hit, loss_grad[:, None], 0)
   both = kept.ones.T @ logits_grad
-  return logits_grad @ kept.w.T, both[:-1], both[-1], None
+  # As w lies in memory; of kept.w.T a copy would be made.
+  x_grad = jax.lax.dot_general(logits_grad, kept.w, (((1,), (1,)), ((), ())))
+  return x_grad, both[:-1], both[-1], None
 
 
 cross_entropy.defvjp(_forward, _backward)

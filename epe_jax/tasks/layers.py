@@ -171,11 +171,19 @@ def _product_backward(
   out_grad: Float[Array, 'b f'],
 ) -> tuple[Float[Array, 'b n'], Float[Array, 'n f']]:
   x, w = kept
-  # Differentiation would ask for the transpose of the gradient of w, and XLA
-  # would turn it around while it updates w, an entry at a time.
+
+  def by_rows(x: Array, out_grad: Array) -> Float[Array, 'n f']:
+    return sum(
+      (x[i, :, None] * out_grad[i, None] for i in range(1, x.shape[0])),
+      start=x[0, :, None] * out_grad[0, None],
+    )
+
+  def by_product(x: Array, out_grad: Array) -> Float[Array, 'n f']:
+    return jax.lax.dot_general(x, out_grad, (((0,), (0,)), ((), ())))
+
   return (
     jax.lax.dot_general(out_grad, w, (((1,), (1,)), ((), ()))),
-    jax.lax.dot_general(x, out_grad, (((0,), (0,)), ((), ()))),
+    _per_backend(by_rows, by_product)(x, out_grad),
   )
 
 

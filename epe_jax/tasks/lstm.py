@@ -121,7 +121,7 @@ def _backward(
   seen = jnp.concatenate([x, _before(h)], axis=1)
   columns = seen.transpose(1, 0, 2).reshape(w.shape[0], -1)
   rows = dz.transpose(0, 2, 1).reshape(-1, w.shape[1])
-  return dx.transpose(2, 0, 1), columns @ rows, rows.sum(axis=0)
+  return dx.transpose(2, 0, 1), columns @ rows, dz.sum(axis=(0, 2))
 
 
 def _gates(z: Float[Array, '*t four_h b']) -> tuple[Array, Array, Array, Array]:
