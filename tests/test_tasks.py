@@ -153,8 +153,9 @@ def test_dropout_of_a_share_that_bytes_cannot_tell_is_refused(rate):
     layers.Dropout(rate).apply({}, jnp.ones(3), True)
 
 
-def test_a_dense_layer_has_the_numbers_and_gradients_of_flax():
-  x = jax.random.normal(jax.random.key(0), (6, 7))
+@pytest.mark.parametrize('rows', [1, 6, 40])
+def test_a_dense_layer_has_the_numbers_and_gradients_of_flax(rows):
+  x = jax.random.normal(jax.random.key(0), (rows, 7))
   ours, theirs = layers.Dense(5), nn.Dense(5)
   params = ours.init(jax.random.key(1), x)
   np.testing.assert_array_equal(

@@ -67,7 +67,7 @@ def start(work: works_lib.Work) -> driver.Round:
       of=sharding.count(mesh),
     )
     now['steps'] = int(made.mask.any(axis=-1).sum())
-    now['rows'] = _rows_computed(made.mask)
+    now['rows'] = _rows_computed(np.asarray(made.mask))
     state, _ = step(
       now['state'],
       sharding.assembled(mesh, made),

@@ -10,8 +10,10 @@ they are added up:
     slower inside of a loop.
   - Elsewhere a convolution is one matrix product over nine shifted images, for
     clients that are vmapped have kernels of their own.
-  - A pool keeps which of four numbers was the largest, and a dense layer has
-    the gradient of its weights in the order that the weights have.
+  - A pool keeps which of four numbers was the largest.
+  - On a CPU the gradient of a dense layer's weights is a sum over the few rows
+    of a batch, which XLA makes while it updates the weights. As a product it
+    would be written, and read again, at the size of the weights.
 """
 
 from collections.abc import Callable
@@ -23,6 +25,9 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, UInt8, UInt32
 
 from epe_jax.types import Array
+
+# Rows of which a sum may be written out, as that over a batch of the paper's.
+_FEW_ROWS = 32
 
 
 class Conv3x3(nn.Module):
@@ -181,9 +186,10 @@ def _product_backward(
   def by_product(x: Array, out_grad: Array) -> Float[Array, 'n f']:
     return jax.lax.dot_general(x, out_grad, (((0,), (0,)), ((), ())))
 
+  on_cpu = by_rows if x.shape[0] <= _FEW_ROWS else by_product
   return (
     jax.lax.dot_general(out_grad, w, (((1,), (1,)), ((), ()))),
-    _per_backend(by_rows, by_product)(x, out_grad),
+    _per_backend(on_cpu, by_product)(x, out_grad),
   )
 
 
