@@ -7,8 +7,8 @@ A round without an audit against the same round with 1000 + 1000 canaries, of
 which those of the round are put in, all iterates are looked at and the final
 model will be. Rounds of all forms are timed in turn within one process, and as
 many of them as are scored together by the form that buffers most, so that looks
-come at their true rate. Memory is that of a process of its own for each form:
-some rounds, a checkpoint and a last look.
+come at their true rate. Memory is that of a process of its own for each form,
+which finds its programs compiled: some rounds, a checkpoint and a last look.
 
 Work A: 100 clients x 100 images, the EMNIST CNN. Work B: 20 clients x 64
 sentences, the StackOverflow LSTM. Both in batches of 16.
@@ -211,13 +211,26 @@ def print_peak(name: str, this: Work) -> None:
 
 
 def peaks(work: str) -> dict[str, int]:
-  """The peak of each form, in a process of its own."""
+  """The peak of each form, in a process of its own.
+
+  The second of two: it finds its programs compiled, for compilers need more
+  memory than the audit does, and some more or less of it each time.
+  """
   found = {}
   for name in ('unaudited', *_FAMILIES.value):
     command = [sys.executable, __file__, f'--works={work}', f'--peak={name}']
     command += [f'--memory={_MEMORY.value}', f'--quick={_QUICK.value}']
     command += [f'--cores={_CORES.value}']
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+      environment = {
+        **os.environ,
+        'JAX_COMPILATION_CACHE_DIR': folder,
+        'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+      }
+      for _ in range(2):
+        done = subprocess.run(
+          command, env=environment, check=True, capture_output=True, text=True
+        )
     found[name] = json.loads(done.stdout.splitlines()[-1])['peak']
   return found
 

@@ -4,7 +4,9 @@ What several tests compile is compiled once: all processes of a test run share
 one cache of programs, which is made for the run and removed behind it.
 """
 
+import importlib
 import os
+import pathlib
 import shutil
 import tempfile
 
@@ -15,7 +17,9 @@ if _MADE_HERE:
   os.environ[_CACHE] = tempfile.mkdtemp(prefix='epe_jax_compiled_')
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.3'
 
+from absl import flags  # noqa: E402
 import jaxtyping  # noqa: E402
+import pytest  # noqa: E402
 
 from tests import typecheck  # noqa: E402
 
@@ -25,3 +29,19 @@ jaxtyping.install_import_hook('epe_jax', f'{typecheck.__name__}.checked')
 def pytest_unconfigure():
   if _MADE_HERE:
     shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
+
+
+@pytest.fixture
+def load_benchmark(monkeypatch):
+  """Imports a module that lies beside the benchmarks, by its name."""
+  folder = pathlib.Path(__file__).parents[1] / 'benchmarks'
+  monkeypatch.syspath_prepend(str(folder))
+
+  def load(name):
+    module = importlib.import_module(name)
+    # Each is a program of its own, whose flags have names that others have.
+    for flag in flags.FLAGS.get_flags_for_module(name):
+      delattr(flags.FLAGS, flag.name)
+    return module
+
+  return load

@@ -9,11 +9,6 @@ JAX starts. Writes an .npz file.
 import os
 import sys
 
-# The compiler need not try hard: programs run for milliseconds.
-os.environ['XLA_FLAGS'] = (
-  '--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0'
-)
-
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
@@ -157,4 +152,9 @@ def main(out: str) -> None:
 
 
 if __name__ == '__main__':
+  # The compiler need not try hard: programs run for milliseconds.
+  os.environ['XLA_FLAGS'] = (
+    '--xla_force_host_platform_device_count=8 '
+    '--xla_backend_optimization_level=0'
+  )
   main(sys.argv[1])

@@ -1,6 +1,5 @@
 """The pages of benchmarks: what the result files say, and nothing else."""
 
-import importlib
 import io
 import itertools
 import json
@@ -14,10 +13,8 @@ BENCHMARKS = ROOT / 'benchmarks'
 
 
 @pytest.fixture
-def load(monkeypatch):
-  """Modules that lie beside the benchmarks."""
-  monkeypatch.syspath_prepend(BENCHMARKS)
-  return importlib.import_module
+def load(load_benchmark):
+  return load_benchmark
 
 
 @pytest.fixture

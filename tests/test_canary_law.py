@@ -1,23 +1,19 @@
 """Cosines with the aggregates of real training, and the paper's Algorithm 1."""
 
-import importlib
 import math
-import pathlib
 
 import dp_accounting
 import pytest
 
 from epe_jax import canaries, gaussian_mechanism
 
-BENCHMARKS = pathlib.Path(__file__).parents[1] / 'benchmarks'
 # Of 30 p-values one is below this in 3 of 10^5 cases.
 _REJECT = 1e-6
 
 
 @pytest.fixture
-def law(monkeypatch):
-  monkeypatch.syspath_prepend(str(BENCHMARKS))
-  return importlib.import_module('canary_law')
+def law(load_benchmark):
+  return load_benchmark('canary_law')
 
 
 def _least(row):

@@ -108,7 +108,7 @@ def test_every_grid_fits_every_config():
       # The LSTM has sizes of its own.
       if (task, name) != ('stackoverflow', 'dimension'):
         axes = grids['get_config'](name).axes
-        assert len(sweep.grid(base, axes)) >= 3, (task, name)
+        assert len(sweep.grid(base, axes)) >= 2, (task, name)
 
 
 def tiny():

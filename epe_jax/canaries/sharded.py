@@ -36,6 +36,7 @@ def hadamard_of_parts(
     Canaries whose vectors have `width(dim, mesh)` entries, split evenly over
     the devices; those past d are 0 and have to be so in what is looked at.
 
+  >>> import jax
   >>> mesh = sharding.row()
   >>> c = hadamard_of_parts(jax.random.key(0), num=5, dim=8192, mesh=mesh)
   >>> v = c.superpose(jnp.array([3, 4]), jnp.array([1.0, 2.0]))
