@@ -62,9 +62,9 @@ results: $(VENV)/installed-dev
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
 BENCHMARKS := canary_kernels canary_law audited_round algorithm1 growth \
-  next_word_round device_scaling sharded_audit import_speed rounds
+  next_word_round precision device_scaling sharded_audit import_speed rounds
 QUICK := canary_kernels canary_law audited_round algorithm1 growth \
-  device_scaling sharded_audit rounds
+  precision device_scaling sharded_audit rounds
 bench: $(VENV)/installed-dev
 	for name in $(BENCHMARKS); do \
 	  $(BIN)/python benchmarks/$$name.py || exit 1; done

@@ -118,6 +118,14 @@ def _reached(records: Records) -> str:
   absent = [line for line in body if line[2] == NOT_MEASURED]
   said = f'{len(body) - len(missed) - len(absent)} of {len(body)} are met'
   said += f', {len(missed)} missed, {len(absent)} not measured.'
+  why = [
+    f'- {target.what}: {target.missed}'
+    for target, line in zip(targets.TARGETS, body)
+    if line in missed and target.missed
+  ]
+  if why:
+    said += '\n\nWhat was tried, and what bounds those that are missed:\n\n'
+    said += '\n'.join(why)
   return tables.markdown(tables.Table('', head, body)) + f'\n\n{said}'
 
 
