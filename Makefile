@@ -13,7 +13,7 @@ run: $(VENV)/installed
 	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=$(WORKDIR)
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 # Minutes, not seconds: what `make test` leaves out.
 test-slow: $(VENV)/installed-dev

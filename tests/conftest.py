@@ -1,7 +1,9 @@
 """Shapes and dtypes in signatures are checked while the tests run.
 
 What several tests compile is compiled once: all processes of a test run share
-one cache of programs, which is made for the run and removed behind it.
+one cache of programs, which is made for the run and removed behind it. Scripts
+that tests start run on one device, as tests do, unless a test says otherwise:
+tests are side by side already, and what they compare is compared bit for bit.
 """
 
 import importlib
@@ -16,6 +18,8 @@ if _MADE_HERE:
   # Before JAX is imported. Workers, and scripts that tests start, inherit it.
   os.environ[_CACHE] = tempfile.mkdtemp(prefix='epe_jax_compiled_')
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.3'
+
+os.environ.setdefault('JAX_NUM_CPU_DEVICES', '1')
 
 from absl import flags  # noqa: E402
 import jaxtyping  # noqa: E402

@@ -153,8 +153,6 @@ def main(out: str) -> None:
 
 if __name__ == '__main__':
   # The compiler need not try hard: programs run for milliseconds.
-  os.environ['XLA_FLAGS'] = (
-    '--xla_force_host_platform_device_count=8 '
-    '--xla_backend_optimization_level=0'
-  )
+  os.environ['XLA_FLAGS'] = '--xla_backend_optimization_level=0'
+  jax.config.update('jax_num_cpu_devices', 8)
   main(sys.argv[1])
