@@ -24,11 +24,11 @@ import record
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _DEVICES = flags.DEFINE_list('devices', ['1', '2', '4', '8'], 'Counts.')
-_CLIENTS = flags.DEFINE_integer('clients', 64, 'Clients of strong scaling.')
-_EACH = flags.DEFINE_integer('each', 8, 'Clients per device of weak scaling.')
+_CLIENTS = flags.DEFINE_integer('clients', 32, 'Clients of strong scaling.')
+_EACH = flags.DEFINE_integer('each', 4, 'Clients per device of weak scaling.')
 _CANARIES = flags.DEFINE_integer('canaries', 2000, 'Canaries, k.')
 _FAMILY = flags.DEFINE_string('family', 'hadamard', 'Family of the canaries.')
-_REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Rounds of each.')
+_REPETITIONS = flags.DEFINE_integer('repetitions', 3, 'Rounds of each.')
 _OUT = flags.DEFINE_string(
   'out', str(record.FOLDER / 'device_scaling.json'), 'File of the result.'
 )
