@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax import fedavg, sharding
-from epe_jax.canaries import Canaries, effective_dimension, threefry
+from epe_jax.apart import apart
+from epe_jax.canaries import Canaries, effective_dimension
 from epe_jax.types import Array, Params
 
 
@@ -219,10 +220,7 @@ def all_iterates(
     look = lambda: jnp.stack([VIEWS[name](seen) for name in sees])
     if trace.buffer is None:
       # Apart, or XLA:CPU would keep what noise is made of until it is stacked.
-      like = jax.ShapeDtypeStruct((views, canaries.num), jnp.float32)
-      new = threefry.apart(
-        trace.round >= 0, lambda: cosines(canaries, look()), like
-      )
+      new = apart(trace.round >= 0, lambda: cosines(canaries, look()))
       return score(trace._replace(round=trace.round + 1), new[:, None])
     trace = trace._replace(
       buffer=trace.buffer.at[:, trace.round % buffer].set(look()),

@@ -25,7 +25,7 @@ PACKAGE = pathlib.Path(epe_jax.__file__).parent
 ORDER = [
   ['_version', 'epsilon', 'costs'],
   ['types'],
-  ['sharding'],
+  ['sharding', 'apart'],
   ['canaries', 'clipping', 'clients', 'schedules', 'canary_schedules'],
   ['fedavg'],
   [

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Complex, Float, Int, UInt32
 
+from epe_jax.apart import apart
 from epe_jax.canaries import threefry
 from epe_jax.types import Array
 
@@ -32,7 +33,6 @@ def vector(root: threefry.Root, dim: int) -> Float[Array, ' d']:
     dim: d >= 1, below 2^32.
   """
   pieces = -(-dim // (2 * _PIECE))
-  like = jax.ShapeDtypeStruct((_PIECE,), jnp.complex64)
 
   def piece(i: Int[Array, '']) -> Float[Array, 'two=2 p']:
     def make() -> Complex[Array, ' p']:
@@ -42,7 +42,7 @@ def vector(root: threefry.Root, dim: int) -> Float[Array, ' d']:
       # As one array: two would each have both words computed for them.
       return jax.lax.complex(*two_normals(*words))
 
-    z = threefry.apart(i >= 0, make, like)
+    z = apart(i >= 0, make)
     return jnp.stack([z.real, z.imag])
 
   return jax.lax.map(piece, jnp.arange(pieces)).ravel()[:dim]

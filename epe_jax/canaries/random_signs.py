@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
+from epe_jax.apart import apart
 from epe_jax.canaries import blocks, signs, threefry
 from epe_jax.canaries.types import Canaries, check_sizes
 from epe_jax.types import Array, Key
@@ -89,8 +90,4 @@ def _tile(
     ones = jnp.ones((2, 2, _LANES), jnp.float32)
     return signs.flipped(ones, words[:, None], signs.ALL_ROWS)
 
-  shape = (ids.shape[0], signs.ROWS, 2, 2, _LANES)
-  made = threefry.apart(
-    tile >= 0, make, jax.ShapeDtypeStruct(shape, jnp.float32)
-  )
-  return made.reshape(ids.shape[0], _TILE)
+  return apart(tile >= 0, make).reshape(ids.shape[0], _TILE)

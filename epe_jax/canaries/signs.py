@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int, UInt32
 import numpy as np
 
+from epe_jax.apart import apart
 from epe_jax.canaries import threefry
 from epe_jax.types import Array
 
@@ -45,8 +46,7 @@ def words(
     )
     return jnp.stack(pair, 1)[:, :, None]
 
-  like = jax.ShapeDtypeStruct((shape[0], 2, 1, lanes), jnp.uint32)
-  return threefry.apart(tile >= 0, make, like)
+  return apart(tile >= 0, make)
 
 
 def flipped(

@@ -6,12 +6,11 @@ the rounds written out, as it can then do them, and what is done with the words,
 in one pass with no array in between. Both words of a pair are used.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, UInt32
+from jaxtyping import UInt32
 
 from epe_jax.types import Array, Key
 
@@ -70,20 +69,3 @@ def pair(
     a = a + keys[(i + 1) % 3]
     b = b + keys[(i + 2) % 3] + jnp.uint32(i + 1)
   return a, b
-
-
-def apart(
-  always: Bool[Array, ''], make: Callable[[], Any], like: jax.ShapeDtypeStruct
-) -> Any:
-  """What `make` returns, computed once and kept for all who use it.
-
-  XLA:CPU makes an array anew inside each computation that uses it if every
-  single operation is cheap, and so would do the rounds of Threefry twice or 32
-  times. It does not look into branches.
-
-  Args:
-    always: true, and traced: something that XLA does not know to be true.
-    make: what is to be computed.
-    like: its shape and dtype.
-  """
-  return jax.lax.cond(always, make, lambda: jnp.zeros(like.shape, like.dtype))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Complex, Float, Int
 
+from epe_jax.apart import apart
 from epe_jax.canaries import blocks, normals, threefry
 from epe_jax.canaries.types import Canaries, check_sizes
 from epe_jax.types import Array, Key
@@ -160,9 +161,7 @@ def _pairs(
     # As one array: two would each have both words computed for them.
     return jax.lax.complex(*normals.two_normals(*words))
 
-  return threefry.apart(
-    ids[0] >= 0, make, jax.ShapeDtypeStruct(shape, jnp.complex64)
-  )
+  return apart(ids[0] >= 0, make)
 
 
 def _squares(

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, UInt8, UInt32
 
+from epe_jax.apart import apart
 from epe_jax.types import Array
 
 # Rows of which a sum may be written out, as that over a batch of the paper's.
@@ -146,19 +147,13 @@ def _per_backend(
 
 
 def _once(make: Callable[..., Any]) -> Callable[..., Any]:
-  """The same function, which on a CPU is computed once for all who use it.
-
-  XLA:CPU makes an array anew inside each computation that uses it if every
-  single operation is cheap. It does not look into branches.
-  """
+  """The same function, which on a CPU is computed once for all who use it."""
 
   def on_cpu(x: Array, *args: Array) -> Any:
-    like = jax.eval_shape(make, x, *args)
-    zeros = lambda *_: jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), like)
     # Always true, and XLA does not know it.
     first = x.ravel()[0].astype(jnp.float32)
     always = (jax.lax.bitcast_convert_type(first, jnp.int32) | 1) != 0
-    return jax.lax.cond(always, make, zeros, x, *args)
+    return apart(always, lambda: make(x, *args))
 
   return _per_backend(on_cpu, make)
 
