@@ -95,7 +95,7 @@ def test_what_cannot_be_stored_is_refused_and_leaves_nothing(
 def test_a_store_is_not_there_before_it_is_complete(tmp_path):
   def clients(after):
     yield 'a', {'x': _X}
-    assert [path.name for path in tmp_path.iterdir()] == ['.s.draft']
+    assert {path.name for path in tmp_path.iterdir()} == {'.s.draft', '.s.lock'}
     yield 'b', {'x': _X}
 
   store.write(tmp_path / 's', clients, source='a test')
@@ -347,6 +347,23 @@ def test_a_second_writer_goes_on_where_the_first_gave_up(tmp_path):
       first.result()
     _assert_equal(late.result(), _clients())
   assert [path.name for path in tmp_path.iterdir()] == ['s']
+
+
+def test_many_writers_of_many_stores_at_once_all_have_them(tmp_path):
+  writers, stores = 6, 40
+  together = threading.Barrier(writers)
+
+  def write_all(_):
+    together.wait()
+    return [
+      _store(tmp_path / f's{i}', {'a': {'x': _X}}, exist_ok=True).num_clients
+      for i in range(stores)
+    ]
+
+  with futures.ThreadPoolExecutor(writers) as pool:
+    assert list(pool.map(write_all, range(writers))) == [[1] * stores] * writers
+  names = sorted(path.name for path in tmp_path.iterdir())
+  assert names == sorted(f's{i}' for i in range(stores))
 
 
 def test_a_parent_that_is_a_file_is_not_taken_for_a_lost_race(tmp_path):

@@ -1,7 +1,7 @@
 """Directories that are filled by one process and seen only when complete.
 
-The draft of a store is a hidden directory beside it, with a lock. A process
-that ends, however it ends, gives up the lock and leaves what it saved.
+The draft of a store is a hidden directory beside it, and so is its lock. A
+process that ends, however it ends, gives up the lock and leaves what it saved.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,10 @@ class Draft(NamedTuple):
 
 
 def discard(path: pathlib.Path) -> None:
-  """Removes the draft of a store that is there, if a process left one."""
+  """Removes a draft that nobody needs: the store is there, or nothing was saved.
+
+  Two processes may do so at once.
+  """
   shutil.rmtree(_folder(path), ignore_errors=True)
 
 
@@ -48,13 +51,14 @@ def opened(path: pathlib.Path) -> Iterator[Draft]:
   draft = Draft(
     folder, folder / 'store', folder / 'clients', folder / 'progress.json'
   )
-  with _locked(folder):
+  with _locked(path.with_name(f'.{path.name}.lock')):
+    folder.mkdir(exist_ok=True)
     try:
       yield draft
       draft.progress.unlink(missing_ok=True)
     finally:
       if not draft.progress.exists():
-        shutil.rmtree(folder)
+        discard(path)
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
@@ -82,20 +86,21 @@ def _folder(path: pathlib.Path) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
-  """Waits for the folder, and makes it if it is not there."""
-  lock = folder / 'lock'
+def _locked(lock: pathlib.Path) -> Iterator[None]:
+  """Waits for a file that one process at a time has, and removes it at the end.
+
+  It stands beside the draft, not in it: a draft cannot be removed at one blow,
+  and who waits for a lock in it could make it anew in the middle of that.
+  """
   while True:
-    folder.mkdir(exist_ok=True)
-    try:
-      file = open(lock, 'ab')  # noqa: SIM115
-    except FileNotFoundError:
-      continue
-    with file:
+    with open(lock, 'ab') as file:
       fcntl.flock(file, fcntl.LOCK_EX)
-      # Who had it may have removed it, and another may have made a new one.
+      # Who had it has removed it, and another may have made a new one.
       if _same(lock, file):
-        yield
+        try:
+          yield
+        finally:
+          lock.unlink()
         return
 
 
