@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.tasks import cross_entropy, digits, emnist, layers
+from epe_jax.tasks import cross_entropy, digits, emnist, layers, winograd
 
 
 def size(params):
@@ -34,9 +34,15 @@ def value_and_grads(f, *args):
   return out, pull(seed)
 
 
-def test_convolution_has_the_numbers_and_gradients_of_flax():
-  x = jax.random.normal(jax.random.key(0), (4, 9, 8, 3))
-  ours, theirs = layers.Conv3x3(5), nn.Conv(5, (3, 3), padding='VALID')
+# Odd, for the method of Winograd, and too many images for it.
+@pytest.mark.parametrize(
+  ('shape', 'features'),
+  [((4, 9, 8, 3), 5), ((4, 6, 8, 32), 33), ((33, 6, 4, 32), 32)],
+)
+def test_convolution_has_the_numbers_and_gradients_of_flax(shape, features):
+  x = jax.random.normal(jax.random.key(0), shape)
+  ours = layers.Conv3x3(features)
+  theirs = nn.Conv(features, (3, 3), padding='VALID')
   params = ours.init(jax.random.key(1), x)
   assert jax.tree.map(jnp.shape, params) == jax.tree.map(
     jnp.shape, theirs.init(jax.random.key(1), x)
@@ -45,6 +51,29 @@ def test_convolution_has_the_numbers_and_gradients_of_flax():
   expected = value_and_grads(theirs.apply, params, x)
   for a, b in zip(jax.tree.leaves((out, grads)), jax.tree.leaves(expected)):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('shape', [(1, 4, 4, 1), (3, 6, 10, 2), (2, 10, 4, 5)])
+def test_winograd_is_the_convolution_exactly_for_whole_numbers(shape):
+  rng = np.random.default_rng(0)
+  whole = lambda *shape: jnp.float32(rng.integers(-9, 10, shape))
+  x, kernel = whole(*shape), whole(3, 3, shape[-1], 7)
+  out_grad = whole(shape[0], shape[1] - 2, shape[2] - 2, 7)
+  defined, pull = jax.vjp(
+    lambda x, kernel: jax.lax.conv_general_dilated(
+      x,
+      kernel,
+      window_strides=(1, 1),
+      padding='VALID',
+      dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+    ),
+    x,
+    kernel,
+  )
+  np.testing.assert_array_equal(winograd.convolved(x, kernel), defined)
+  ours = winograd.gradients(x, kernel, out_grad)
+  for a, b in zip(ours, pull(out_grad), strict=True):
+    np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize('shape', [(2, 6, 4, 3), (2, 7, 5, 3)])

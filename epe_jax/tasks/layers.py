@@ -4,10 +4,10 @@ Local training is such a loop. The parameters and numbers are those of Flax's
 own layers; what differs is how the same sums are asked for, and in which order
 they are added up:
 
-  - On a CPU a convolution, its gradient to the inputs and its gradient to the
-    kernel are each a plain forward convolution, which XLA:CPU has fast code for
-    wherever it stands. The forms that differentiation gives are 45 times
-    slower inside of a loop.
+  - On a CPU a convolution of a batch and its gradients are the matrix products
+    of Winograd's method. Where that does not apply, they are each a plain
+    forward convolution, which XLA:CPU has fast code for wherever it stands; the
+    forms that differentiation gives are 45 times slower inside of a loop.
   - Elsewhere a convolution is one matrix product over nine shifted images, for
     clients that are vmapped have kernels of their own.
   - A pool keeps which of four numbers was the largest.
@@ -25,10 +25,13 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, UInt8, UInt32
 
 from epe_jax.apart import apart
+from epe_jax.tasks import winograd
 from epe_jax.types import Array
 
-# Rows of which a sum may be written out, as that over a batch of the paper's.
+# Examples at once in training, of which there are 16 in the paper, or some more.
 _FEW_ROWS = 32
+# With fewer the products of Winograd's method are too narrow to be any faster.
+_MANY_CHANNELS = 32
 
 
 class Conv3x3(nn.Module):
@@ -84,8 +87,12 @@ def conv3x3(
   x: Float[Array, 'b h w c'], kernel: Float[Array, '3 3 c f']
 ) -> Float[Array, 'b h-2 w-2 f']:
   """A VALID convolution; it has first derivatives, by reverse mode, only."""
-  by_convolution = lambda x, kernel: _convolved(x, kernel)
-  return _per_backend(by_convolution, _multiplied)(x, kernel)
+
+  def on_cpu(x: Array, kernel: Array) -> Array:
+    by = winograd.convolved if _is_for_winograd(x, kernel) else _convolved
+    return by(x, kernel)
+
+  return _per_backend(on_cpu, _multiplied)(x, kernel)
 
 
 def _conv_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -96,7 +103,9 @@ def _conv_backward(
   kept: tuple[Float[Array, 'b h w c'], Float[Array, '3 3 c f']],
   out_grad: Float[Array, 'b h-2 w-2 f'],
 ) -> tuple[Float[Array, 'b h w c'], Float[Array, '3 3 c f']]:
-  def by_convolutions(x: Array, kernel: Array, out_grad: Array):
+  def on_cpu(x: Array, kernel: Array, out_grad: Array):
+    if _is_for_winograd(x, kernel):
+      return winograd.gradients(x, kernel, out_grad)
     flipped = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
     x_grad = _convolved(out_grad, flipped, pad=2)
     # Images in the place of channels, and channels in that of images.
@@ -105,13 +114,26 @@ def _conv_backward(
     )
     return x_grad, kernel_grad.transpose(1, 2, 0, 3)
 
-  def by_products(x: Array, kernel: Array, out_grad: Array):
+  def elsewhere(x: Array, kernel: Array, out_grad: Array):
     return jax.vjp(_multiplied, x, kernel)[1](out_grad)
 
-  return _per_backend(by_convolutions, by_products)(*kept, out_grad)
+  return _per_backend(on_cpu, elsewhere)(*kept, out_grad)
 
 
 conv3x3.defvjp(_conv_forward, _conv_backward)
+
+
+def _is_for_winograd(
+  x: Float[Array, 'b h w c'], kernel: Float[Array, '3 3 c f']
+) -> bool:
+  """Whether the method of Winograd can be used, and is worth it."""
+  b, h, w, c = x.shape
+  return (
+    h % 2 == w % 2 == 0
+    and min(c, kernel.shape[-1]) >= _MANY_CHANNELS
+    # It keeps four times as much as the images.
+    and b <= _FEW_ROWS
+  )
 
 
 def _convolved(
