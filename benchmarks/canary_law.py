@@ -67,17 +67,19 @@ def aggregates(
   )
   state = algorithm.init(task.init(jax.random.key(0)))
   dim = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-  nobody = fedavg.Injection(jnp.zeros(dim), jnp.int32(0))
+  nobody = fedavg.Injection(lambda: jnp.zeros(dim), jnp.int32(0))
   plan = cohort.Plan(
     batch_size=8, epochs=1, max_examples=None, chunk=1, slots=clients
   )
-  step = jax.jit(algorithm.step)
+  step = jax.jit(
+    lambda state, batch, *keys: algorithm.step(state, batch, nobody, *keys)
+  )
   found = []
   for t in range(rounds):
     who = np.arange(t * clients, (t + 1) * clients) % data.num_clients
     batch = cohort.gather(data, who, plan, seed=0, round=t)
     keys = jax.random.key(2 * t), jax.random.key(2 * t + 1)
-    state, info = step(state, batch, nobody, *keys)
+    state, info = step(state, batch, *keys)
     found.append(np.asarray(info.aggregate))
   return np.stack(found)
 

@@ -20,7 +20,7 @@ import numpy as np
 import optax
 import record
 
-from epe_jax import clipping, fedavg
+from epe_jax import audit, clipping, fedavg
 from epe_jax.tasks import stackoverflow
 from epe_jax.types import Task, Weighted
 
@@ -83,20 +83,20 @@ def main(argv: list[str]) -> None:
     jnp.arange(_CLIENTS.value)[:, None],
   )
   params = stackoverflow.task().init(jax.random.key(0))
-  dim = sum(x.size for x in jax.tree.leaves(params))
-  nobody = fedavg.Injection(jnp.zeros(dim), jnp.int32(0))
   rounds = {}
   for name, task in {
     'textbook': textbook(),
     'epe_jax': stackoverflow.task(),
   }.items():
-    algorithm = fedavg.dp_fedavg(
-      task,
-      client_opt=optax.sgd(1.0),
-      server_opt=optax.sgd(0.56),
-      clipping=clipping.fixed(0.1),
-      noise_multiplier=0.0,
-      expected_clients=float(_CLIENTS.value),
+    algorithm = audit.unaudited(
+      fedavg.dp_fedavg(
+        task,
+        client_opt=optax.sgd(1.0),
+        server_opt=optax.sgd(0.56),
+        clipping=clipping.fixed(0.1),
+        noise_multiplier=0.0,
+        expected_clients=float(_CLIENTS.value),
+      )
     )
     rounds[name] = (jax.jit(algorithm.step), algorithm.init(params))
   seconds: dict[str, list[float]] = {name: [] for name in rounds}
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> None:
     for name, (step, state) in rounds.items():
       begun = time.perf_counter()
       jax.block_until_ready(
-        step(state, cohort, nobody, jax.random.key(0), jax.random.key(1))
+        step(state, cohort, jax.random.key(0), jax.random.key(1))
       )
       # The first round compiles.
       if repetition:

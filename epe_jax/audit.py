@@ -305,7 +305,7 @@ def audited(
   def step(state: AuditState, cohort, training_key, noise_key):
     t = state.algorithm.round
     injection = fedavg.Injection(
-      direction=canaries.superpose(
+      direction=lambda: canaries.superpose(
         jnp.asarray(ids)[t], jnp.asarray(weights)[t]
       ),
       count=jnp.asarray(weights)[t].sum().astype(jnp.int32),
@@ -354,9 +354,9 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
     return AuditState(algorithm.init(params), {})
 
   def step(state: AuditState, cohort, training_key, noise_key):
-    leaves = jax.tree.leaves(state.algorithm.params)
+    dim = sum(leaf.size for leaf in jax.tree.leaves(state.algorithm.params))
     nobody = fedavg.Injection(
-      direction=jnp.zeros(sum(leaf.size for leaf in leaves), jnp.float32),
+      direction=lambda: jnp.zeros(dim, jnp.float32),
       count=jnp.zeros((), jnp.int32),
     )
     new, info = algorithm.step(

@@ -18,6 +18,7 @@ import optax
 from epe_jax import clients as clients_lib
 from epe_jax import clipping as clipping_lib
 from epe_jax import sharding
+from epe_jax.apart import apart
 from epe_jax.types import Array, Batch, Key, Params, Task
 
 
@@ -39,11 +40,12 @@ class Injection(NamedTuple):
   """Clients that send a given direction at exactly the clip norm.
 
   Attributes:
-    direction: sum of their unit vectors, [d].
+    direction: gives the sum of their unit vectors, [d], once clients are done:
+      their training needs the room. A `jax.tree_util.Partial` may cross jit.
     count: how many they are.
   """
 
-  direction: Float[Array, ' d']
+  direction: Callable[[], Float[Array, ' d']]
   count: Int[Array, '']
 
 
@@ -160,7 +162,9 @@ def dp_fedavg(
   ) -> tuple[TrainState, RoundInfo]:
     bound = clipping.bound(state.clip_state)
     total = sum_of_updates(state.params, cohort, bound, training_key)
-    rho = total.update + bound * injection.direction
+    # Apart, and when all is added up, or XLA might make it while clients train.
+    direction = apart(total.clients >= 0, injection.direction)
+    rho = total.update + bound * direction
     clients = total.clients + injection.count
     if noise_multiplier > 0:
       vector_key, count_key = jax.random.split(noise_key)

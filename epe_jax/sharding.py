@@ -13,6 +13,7 @@ import jax
 from jax.experimental import multihost_utils
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+import numpy as np
 
 from epe_jax.types import Array, Key, PyTree
 
@@ -264,7 +265,13 @@ def on_host(x: PyTree) -> PyTree:
       assert isinstance(x.sharding, NamedSharding)
       everywhere = NamedSharding(x.sharding.mesh, WHOLE)
       x = jax.jit(jnp.copy, out_shardings=everywhere)(x)
-    return jax.device_get(x).copy()
+    if x.is_fully_replicated:
+      return np.array(x.addressable_data(0))
+    # Not by device_get, which keeps what it put together as long as x.
+    whole = np.empty(x.shape, x.dtype)
+    for part in x.addressable_shards:
+      whole[part.index] = part.data
+    return whole
 
   return jax.tree.map(copy, x)
 

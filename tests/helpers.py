@@ -60,7 +60,12 @@ def make_cohort(clients, *, batch, chunk, steps=None, slots=None, ids=None):
 
 
 def no_canaries(dim: int) -> fedavg.Injection:
-  return fedavg.Injection(jnp.zeros(dim, jnp.float32), jnp.zeros((), jnp.int32))
+  return injection(jnp.zeros(dim, jnp.float32), 0)
+
+
+def injection(direction: jax.Array, count: int) -> fedavg.Injection:
+  given = jax.tree_util.Partial(jnp.asarray, direction)
+  return fedavg.Injection(given, jnp.asarray(count, jnp.int32))
 
 
 def keys(seed: int = 0):

@@ -172,7 +172,7 @@ def test_canaries_enter_at_the_clip_norm_and_count_as_clients_above_it():
     bound, quantile=0.5, learning_rate=0.2, count_noise=0, expected_clients=4
   )
   direction = jnp.array([0.0, 2.0, 0.0, 0.0])
-  two = fedavg.Injection(direction, jnp.int32(2))
+  two = helpers.injection(direction, 2)
   alg = algorithm(clipping=adaptive)
   _, without, _ = one_round(alg, params, cohort)
   _, with_two, state = one_round(alg, params, cohort, two)
@@ -190,7 +190,7 @@ def test_actual_divisor_is_the_number_of_clients_and_canaries():
   params = helpers.linear_task().init(jax.random.key(0))
   clients = helpers.random_clients(np.random.default_rng(0), [3, 4])
   cohort = helpers.make_cohort(clients, batch=4, chunk=1)
-  one = fedavg.Injection(jnp.ones(4, jnp.float32) / 2, jnp.int32(1))
+  one = helpers.injection(jnp.ones(4, jnp.float32) / 2, 1)
   expected = algorithm(clipping=clipping.fixed(0.5), expected_clients=7.0)
   actual = algorithm(
     clipping=clipping.fixed(0.5), expected_clients=7.0, divisor='actual'

@@ -2,12 +2,11 @@
 
 import driver
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import works as works_lib
 
-from epe_jax import clipping, fedavg, sharding
+from epe_jax import audit, clipping, fedavg, sharding
 from epe_jax.data import cohort, federated
 from epe_jax.tasks import emnist, stackoverflow
 
@@ -17,22 +16,20 @@ def start(work: works_lib.Work) -> driver.Round:
   mesh = sharding.mesh()
   task = emnist.task() if work.model == 'cnn' else stackoverflow.task()
   clients = len(work.sizes)
-  algorithm = fedavg.dp_fedavg(
-    task,
-    client_opt=optax.sgd(work.learning_rate),
-    server_opt=optax.sgd(
-      works_lib.SERVER_LEARNING_RATE, momentum=works_lib.SERVER_MOMENTUM
-    ),
-    clipping=clipping.fixed(works_lib.CLIP_NORM),
-    noise_multiplier=work.noise_multiplier,
-    expected_clients=float(clients),
-    mesh=mesh,
+  algorithm = audit.unaudited(
+    fedavg.dp_fedavg(
+      task,
+      client_opt=optax.sgd(work.learning_rate),
+      server_opt=optax.sgd(
+        works_lib.SERVER_LEARNING_RATE, momentum=works_lib.SERVER_MOMENTUM
+      ),
+      clipping=clipping.fixed(works_lib.CLIP_NORM),
+      noise_multiplier=work.noise_multiplier,
+      expected_clients=float(clients),
+      mesh=mesh,
+    )
   )
   params = task.init(jax.random.key(0))
-  dim = sum(x.size for x in jax.tree.leaves(params))
-  nobody = sharding.replicated(
-    mesh, fedavg.Injection(jnp.zeros(dim), jnp.int32(0))
-  )
   state = jax.jit(algorithm.init)(sharding.replicated(mesh, params))
   step = jax.jit(
     algorithm.step,
@@ -71,7 +68,6 @@ def start(work: works_lib.Work) -> driver.Round:
     state, _ = step(
       now['state'],
       sharding.assembled(mesh, made),
-      nobody,
       sharding.replicated_key(mesh, jax.random.key(2 * t)),
       sharding.replicated_key(mesh, jax.random.key(2 * t + 1)),
     )
@@ -80,7 +76,7 @@ def start(work: works_lib.Work) -> driver.Round:
   return driver.Round(
     run=run,
     weights=lambda: np.concatenate(
-      [np.ravel(x) for x in jax.tree.leaves(now['state'].params)]
+      [np.ravel(x) for x in jax.tree.leaves(now['state'].algorithm.params)]
     ),
     steps=lambda: now['steps'],
     rows=lambda: now['rows'],

@@ -80,28 +80,16 @@ def width(dim: int, mesh: sharding.Mesh) -> int:
 def by_coordinate(
   key: Key, num: int, dim: int, *, mesh: sharding.Mesh
 ) -> Canaries:
-  """The canaries of `hadamard` for vectors [d] that each device has.
+  """The canaries of `hadamard` for vectors [d], whole or split in any way."""
+  parts = hadamard_of_parts(key, num, dim, mesh=mesh)
+  more = width(dim, mesh) - dim
 
-  Each of them reads its own part of the coordinates. What is put in is made on
-  each device, for that is no more than to receive it.
-  """
-  whole = sharding.WHOLE
+  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
+    return parts.project(jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, more)]))
 
-  def fold(
-    root: threefry.Root, stream: Int[Array, ''], x: Float[Array, 'r d']
-  ) -> Float[Array, 'r b']:
-    return walsh.fold(root, stream, x, share=(sharding.index(), mesh.size))
-
-  def unfold(
-    root: threefry.Root, streams: Int[Array, ' g'], shorts: Float[Array, 'g b']
-  ) -> Float[Array, ' d']:
-    v = walsh.unfold(root, streams, shorts, dim)
-    return sharding.whole(mesh, v)
-
-  passes = walsh.Passes(
-    dim, sharding.sums(fold, mesh, (whole, whole, whole)), unfold
+  return Canaries(
+    num, dim, project, lambda ids, w: parts.superpose(ids, w)[:dim]
   )
-  return walsh.rows(threefry.root(key, walsh.PURPOSE), num, dim, passes)
 
 
 def by_canary(

@@ -162,7 +162,6 @@ def fold(
   stream: Int[Array, ''],
   x: Float[Array, 'r d'],
   first: int | Int[Array, ''] = 0,
-  share: tuple[Int[Array, ''], int] | None = None,
 ) -> Float[Array, 'r b=4096']:
   """Sums of s_i x_i over all coordinates i with the same i mod 4096.
 
@@ -171,10 +170,8 @@ def fold(
     stream: number of the group.
     x: vectors, or a part of their coordinates that begins with a tile.
     first: number of that tile.
-    share: (i, n) for the part i of n of the sums, which add up to them.
   """
   whole = x.shape[1] // TILE
-  part, parts = share or (0, 1)
 
   def add(
     total: Float[Array, 'r w=2 h=2 n'],
@@ -195,16 +192,11 @@ def fold(
   total = jnp.zeros((x.shape[0], 2, 2, LANES), jnp.float32)
   if whole:
     total = jax.lax.fori_loop(
-      part * whole // parts,
-      (part + 1) * whole // parts,
-      lambda i, total: add(total, i, x, i * TILE),
-      total,
+      0, whole, lambda i, total: add(total, i, x, i * TILE), total
     )
   rest = x[:, whole * TILE :]
   if rest.shape[1]:
     rest = jnp.pad(rest, ((0, 0), (0, TILE - rest.shape[1])))
-    if share:
-      rest = jnp.where(part == parts - 1, rest, 0)
     total = add(total, jnp.int32(whole), rest, jnp.int32(0))
   return total.reshape(-1, ORDER)
 
