@@ -196,6 +196,11 @@ def index() -> Array:
   return jax.lax.axis_index(AXIS)
 
 
+def gathered(x: Array) -> Array:
+  """Within `sums` and `parts`: the parts of all devices along the first axis."""
+  return jax.lax.all_gather(x, AXIS, tiled=True)
+
+
 def whole(mesh: Mesh | None, x: PyTree) -> PyTree:
   """Within a jitted function: each device has all of it from here on."""
   if mesh is None:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from epe_jax.types import Array, PyTree
 
 Look = Callable[[Int[Array, ' b']], PyTree]
+Fetched = Callable[[Float[Array, 'r w']], Float[Array, 'all_r w']]
 
 
 def total(
@@ -50,3 +51,22 @@ def total(
   )
   sums = jax.lax.scan(add, zero, jnp.arange(pieces))[0]
   return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num], sums)
+
+
+def piece(
+  v: Float[Array, 'r d'], start: Int[Array, ''], width: int, end: int
+) -> Float[Array, 'r w']:
+  """Coordinates from `start` on as float32, with zeros from `end` on.
+
+  Cut out of v as it is: vectors that are filled up to whole pieces would be a
+  copy of them all, which are most of the memory that there is.
+  """
+  v = jnp.pad(v, ((0, 0), (0, max(width - v.shape[1], 0))))
+  # A slice that would reach past the last coordinate is moved to end there.
+  begin = jnp.minimum(start, v.shape[1] - width)
+  found = jax.lax.dynamic_slice_in_dim(v, begin, width, 1)
+  found = jax.lax.dynamic_slice_in_dim(
+    jnp.pad(found, ((0, 0), (0, width))), start - begin, width, 1
+  )
+  found = jnp.where(start + jnp.arange(width) < end, found, 0)
+  return found.astype(jnp.float32)

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from epe_jax import sharding
 from epe_jax.canaries import sharded
 from epe_jax.canaries.coordinates import dirac
-from epe_jax.canaries.random_signs import sign
+from epe_jax.canaries.random_signs import sign, sign_look
 from epe_jax.canaries.types import Canaries
-from epe_jax.canaries.uniform import sphere
+from epe_jax.canaries.uniform import sphere, sphere_look
 from epe_jax.canaries.walsh import hadamard
 from epe_jax.canaries.walsh_twice import hadamard2
 from epe_jax.types import Array, Key
@@ -53,8 +53,11 @@ def family(
     return makers[name]
   if name == 'hadamard':
     return functools.partial(sharded.by_coordinate, mesh=mesh)
-  if name in ('sphere', 'sign'):
-    return functools.partial(sharded.by_canary, makers[name], mesh=mesh)
+  if name in ONE_BY_ONE:
+    look = functools.partial(
+      sphere_look if name == 'sphere' else sign_look, block=block
+    )
+    return functools.partial(sharded.by_canary, makers[name], look, mesh=mesh)
   return functools.partial(sharded.on_each, makers[name], mesh=mesh)
 
 

@@ -22,7 +22,6 @@ def sign(
   dim: int,
   *,
   block: int = 64,
-  first: int | Int[Array, ''] = 0,
 ) -> Canaries:
   """k independent vectors of fair random signs, ±1/sqrt(d).
 
@@ -36,8 +35,6 @@ def sign(
     num: k >= 1.
     dim: d >= 2.
     block: canaries held at once, >= 1.
-    first: number of the first canary that `project` looks at, of k one after
-      another; it may be traced. `superpose` takes any number.
 
   Raises:
     ValueError: num, dim or block is out of range.
@@ -51,17 +48,8 @@ def sign(
   tiles = -(-dim // _TILE)
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    flat = v.astype(jnp.float32).reshape(-1, dim)
-    flat = jnp.pad(flat, ((0, 0), (0, tiles * _TILE - dim)))
-
-    def at(tile: Int[Array, '']) -> blocks.Look:
-      near = jax.lax.dynamic_slice_in_dim(flat, tile * _TILE, _TILE, 1)
-      return lambda ids: (
-        jnp.matmul(near, _tile(root, tile, ids).T, precision='highest').T
-      )
-
-    dots = blocks.total(at, num=num, block=block, pieces=tiles, first=first)
-    return (dots / math.sqrt(dim)).T.reshape(*v.shape[:-1], num)
+    found = sign_look(key, v.reshape(-1, dim), num=num, block=block)
+    return found.reshape(*v.shape[:-1], num)
 
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
@@ -78,6 +66,30 @@ def sign(
     return jax.lax.map(tile, jnp.arange(tiles)).ravel()[:dim]
 
   return Canaries(num, dim, project, superpose)
+
+
+def sign_look(
+  key: Key,
+  v: Float[Array, 'r d'],
+  *,
+  num: int,
+  block: int,
+  first: int | Int[Array, ''] = 0,
+  fetched: blocks.Fetched = lambda piece: piece,
+) -> Float[Array, 'all_r k']:
+  """<c_j, v>, as `sphere_look` has it."""
+  root, dim = threefry.root(key, _PURPOSE), v.shape[1]
+
+  def at(tile: Int[Array, '']) -> blocks.Look:
+    near = fetched(blocks.piece(v, tile * _TILE, _TILE, dim))
+    return lambda ids: (
+      jnp.matmul(near, _tile(root, tile, ids).T, precision='highest').T
+    )
+
+  dots = blocks.total(
+    at, num=num, block=block, pieces=-(-dim // _TILE), first=first
+  )
+  return (dots / math.sqrt(dim)).T
 
 
 def _tile(

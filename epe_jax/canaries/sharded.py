@@ -93,7 +93,8 @@ def by_coordinate(
 
 
 def by_canary(
-  make: Callable[..., Canaries],
+  make: Callable[[Key, int, int], Canaries],
+  look: Callable[..., Float[Array, 'r k']],
   key: Key,
   num: int,
   dim: int,
@@ -102,22 +103,32 @@ def by_canary(
 ) -> Canaries:
   """Canaries of which each device makes its own, equally many.
 
+  Vectors may lie where they are, equally many on each device: all are sent to
+  all, a piece of their coordinates at a time.
+
   Args:
-    make: (key, k, d, first=i) -> the canaries from number i on.
+    make: the canaries of one device.
+    look: as `sphere_look`.
     key: the canary key.
     num: k.
     dim: d.
     mesh: of the devices.
   """
-  share = -(-num // mesh.size)
+  whole, share = sharding.WHOLE, -(-num // mesh.size)
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    def look(key: Key, v: Float[Array, 'r d']) -> Float[Array, 's r']:
-      mine = make(key, share, dim, first=share * sharding.index())
-      return mine.project(v).T
+    vectors = v.reshape(-1, dim)
+    spread = len(vectors) % mesh.size == 0
 
-    looks = sharding.parts(look, mesh, (sharding.WHOLE, sharding.WHOLE))
-    found = sharding.whole(mesh, looks(key, v.reshape(-1, dim)))
+    def looked(key: Key, v: Float[Array, 'r d']) -> Float[Array, 's all_r']:
+      first = share * sharding.index()
+      fetched = sharding.gathered if spread else lambda piece: piece
+      return look(key, v, num=share, first=first, fetched=fetched).T
+
+    looks = sharding.parts(
+      looked, mesh, (whole, sharding.SPLIT if spread else whole)
+    )
+    found = sharding.whole(mesh, looks(key, vectors))
     return found[:num].T.reshape(*v.shape[:-1], num)
 
   def superpose(
@@ -128,7 +139,7 @@ def by_canary(
     summed = sharding.sums(
       lambda key, ids, weights: make(key, num, dim).superpose(ids, weights),
       mesh,
-      (sharding.WHOLE, sharding.SPLIT, sharding.SPLIT),
+      (whole, sharding.SPLIT, sharding.SPLIT),
     )
     return summed(key, jnp.pad(ids, more), jnp.pad(weights, more))
 

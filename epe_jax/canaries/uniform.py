@@ -12,7 +12,9 @@ from epe_jax.canaries.types import Canaries, check_sizes
 from epe_jax.types import Array, Key
 
 _PURPOSE = 1
-_WIDTH = 4096  # Pairs of coordinates that are made at once: 32 KB a canary.
+# Pairs of coordinates that are made at once. 8 KB a canary: a block of them and
+# what they are multiplied with stay in the cache of a core.
+_WIDTH = 1024
 
 
 class _Split(NamedTuple):
@@ -30,7 +32,6 @@ def sphere(
   dim: int,
   *,
   block: int = 64,
-  first: int | Int[Array, ''] = 0,
 ) -> Canaries:
   """k independent uniform points of the unit sphere S^{d-1}.
 
@@ -44,8 +45,6 @@ def sphere(
     num: k >= 1.
     dim: d >= 2.
     block: canaries held at once, >= 1.
-    first: number of the first canary that `project` looks at, of k one after
-      another; it may be traced. `superpose` takes any number.
 
   Raises:
     ValueError: num, dim or block is out of range.
@@ -62,27 +61,8 @@ def sphere(
   split = _split(dim)
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    flat = v.astype(jnp.float32).reshape(-1, dim)
-
-    def at(i: Int[Array, '']) -> blocks.Look:
-      first = i * split.width
-      left = _part(split, flat, first, split.half)
-      right = _part(split, flat, split.half + first, split.dim)
-      near = jnp.concatenate([left, right], 1)
-
-      def look(ids: Int[Array, ' b']):
-        z = _pairs(root, split, i[None], ids)
-        rows = jnp.concatenate([z.real, z.imag], 1)
-        dots = jnp.matmul(near, rows.T, precision='highest').T
-        return dots, _squares(split, i[None], z)
-
-      return look
-
-    dots, squares = blocks.total(
-      at, num=num, block=block, pieces=split.pieces, first=first
-    )
-    scaled = dots * (1 / jnp.sqrt(squares))[:, None]
-    return scaled.T.reshape(*v.shape[:-1], num)
+    found = sphere_look(key, v.reshape(-1, dim), num=num, block=block)
+    return found.reshape(*v.shape[:-1], num)
 
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
@@ -109,30 +89,52 @@ def sphere(
   return Canaries(num, dim, project, superpose)
 
 
+def sphere_look(
+  key: Key,
+  v: Float[Array, 'r d'],
+  *,
+  num: int,
+  block: int,
+  first: int | Int[Array, ''] = 0,
+  fetched: blocks.Fetched = lambda piece: piece,
+) -> Float[Array, 'all_r k']:
+  """<c_j, v> of the canaries from number `first` on, and of all that is fetched.
+
+  Args:
+    key: the canary key.
+    v: vectors.
+    num: k, canaries one after another.
+    block: canaries held at once.
+    first: number of the first canary; it may be traced.
+    fetched: makes a piece of these vectors that of all that are looked at.
+  """
+  root, split = threefry.root(key, _PURPOSE), _split(v.shape[1])
+
+  def at(i: Int[Array, '']) -> blocks.Look:
+    start = i * split.width
+    left = blocks.piece(v, start, split.width, split.half)
+    right = blocks.piece(v, split.half + start, split.width, split.dim)
+    near = fetched(jnp.concatenate([left, right], 1))
+
+    def look(ids: Int[Array, ' b']):
+      z = _pairs(root, split, i[None], ids)
+      rows = jnp.concatenate([z.real, z.imag], 1)
+      dots = jnp.matmul(near, rows.T, precision='highest').T
+      return dots, _squares(split, i[None], z)
+
+    return look
+
+  dots, squares = blocks.total(
+    at, num=num, block=block, pieces=split.pieces, first=first
+  )
+  return (dots * (1 / jnp.sqrt(squares))[:, None]).T
+
+
 def _split(dim: int) -> _Split:
   half = -(-dim // 2)
   # A power of two that depends on d alone, as the order of sums does.
   width = min(_WIDTH, 1 << (half - 1).bit_length())
   return _Split(half, width, -(-half // width), dim)
-
-
-def _part(
-  split: _Split, v: Float[Array, 'r d'], start: Int[Array, ''], end: int
-) -> Float[Array, 'r w']:
-  """The coordinates of a piece, with zeros from `end` on.
-
-  Cut out of v as it is: halves that are filled up to whole pieces would be a
-  copy of all vectors, which are most of the memory that there is.
-  """
-  width = split.width
-  v = jnp.pad(v, ((0, 0), (0, max(width - split.dim, 0))))
-  # A slice that would reach past the last coordinate is moved to end there.
-  begin = jnp.minimum(start, v.shape[1] - width)
-  found = jax.lax.dynamic_slice_in_dim(v, begin, width, 1)
-  found = jax.lax.dynamic_slice_in_dim(
-    jnp.pad(found, ((0, 0), (0, width))), start - begin, width, 1
-  )
-  return jnp.where(start + jnp.arange(width) < end, found, 0)
 
 
 def _pairs(
