@@ -109,7 +109,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # to whom a look at one round costs no more.
       buffer=config_dict.placeholder(int),
       # Bytes for what is not scored yet: 8 d for each round.
-      memory=1e9,
+      memory=2e9,
       # None: (number of clients)^-1.1
       delta=config_dict.placeholder(float),
     ),
