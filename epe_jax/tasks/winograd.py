@@ -68,6 +68,9 @@ def _products(times: Callable[..., Array], first: _Grid, second: _Grid):
   ]
 
 
+# The matrices B^T, B, G, G^T, A^T and A of the source, each times a column.
+
+
 def _b_t(d0, d1, d2, d3):
   return d0 - d2, d1 + d2, d2 - d1, d1 - d3
 
