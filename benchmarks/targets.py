@@ -368,17 +368,20 @@ SECTIONS = (
           'share of the floor': 'share_of_floor/median',
         },
       ),
-      Rows(
-        'Their seconds over ours, of medians',
-        'works',
-        {
-          'work': 'key',
-          **{
-            name: f'ratio/median/{key}'
-            for key, name in _SYSTEMS.items()
-            if key != 'epe_jax'
+      *(
+        Rows(
+          f'Their seconds over ours, of {words}',
+          'works',
+          {
+            'work': 'key',
+            **{
+              name: f'ratio/{kind}/{key}'
+              for key, name in _SYSTEMS.items()
+              if key != 'epe_jax'
+            },
           },
-        },
+        )
+        for kind, words in (('median', 'medians'), ('best', 'fastest rounds'))
       ),
     ),
   ),
