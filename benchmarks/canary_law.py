@@ -66,13 +66,13 @@ def aggregates(
     expected_clients=clients,
   )
   state = algorithm.init(task.init(jax.random.key(0)))
-  dim = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-  nobody = fedavg.Injection(lambda: jnp.zeros(dim), jnp.int32(0))
   plan = cohort.Plan(
     batch_size=8, epochs=1, max_examples=None, chunk=1, slots=clients
   )
   step = jax.jit(
-    lambda state, batch, *keys: algorithm.step(state, batch, nobody, *keys)
+    lambda state, batch, *keys: algorithm.step(
+      state, batch, fedavg.nobody(), *keys
+    )
   )
   found = []
   for t in range(rounds):

@@ -354,13 +354,8 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
     return AuditState(algorithm.init(params), {})
 
   def step(state: AuditState, cohort, training_key, noise_key):
-    dim = sum(leaf.size for leaf in jax.tree.leaves(state.algorithm.params))
-    nobody = fedavg.Injection(
-      direction=lambda: jnp.zeros(dim, jnp.float32),
-      count=jnp.zeros((), jnp.int32),
-    )
     new, info = algorithm.step(
-      state.algorithm, cohort, nobody, training_key, noise_key
+      state.algorithm, cohort, fedavg.nobody(), training_key, noise_key
     )
     return AuditState(new, {}), info._replace(aggregate=None, known=None)
 

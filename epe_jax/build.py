@@ -54,7 +54,8 @@ def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
   """
   _check(config)
   task, train, test, source, baseline = workloads.load(config)
-  params = task.init(key(config, 'init'))
+  # Jitted: layer by layer each operation is compiled by itself, for seconds.
+  params = jax.jit(task.init)(key(config, 'init'))
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
   who = participation.plan(config, train)

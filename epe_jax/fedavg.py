@@ -40,13 +40,20 @@ class Injection(NamedTuple):
   """Clients that send a given direction at exactly the clip norm.
 
   Attributes:
-    direction: gives the sum of their unit vectors, [d], once clients are done:
-      their training needs the room. A `jax.tree_util.Partial` may cross jit.
+    direction: gives the sum of their unit vectors, [d], or a 0 if there are
+      none. It is asked when clients are done, whose training needs the room. A
+      `jax.tree_util.Partial` may cross jit.
     count: how many they are.
   """
 
-  direction: Callable[[], Float[Array, ' d']]
+  direction: Callable[[], Float[Array, ' d'] | Float[Array, '']]
   count: Int[Array, '']
+
+
+def nobody() -> Injection:
+  """No canaries."""
+  zero = jax.tree_util.Partial(jnp.zeros, ())
+  return Injection(zero, jnp.zeros((), jnp.int32))
 
 
 class TrainState(NamedTuple):

@@ -17,15 +17,21 @@ _MADE_HERE = _CACHE not in os.environ
 if _MADE_HERE:
   # Before JAX is imported. Workers, and scripts that tests start, inherit it.
   os.environ[_CACHE] = tempfile.mkdtemp(prefix='epe_jax_compiled_')
-  os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.3'
+  os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
 
 os.environ.setdefault('JAX_NUM_CPU_DEVICES', '1')
 
 from absl import flags  # noqa: E402
+import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
 from tests import typecheck  # noqa: E402
+
+if _MADE_HERE:
+  # Scripts begin with nothing and keep all. A worker has its small programs in
+  # memory, and writing them all would take longer than it saves.
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
 
 jaxtyping.install_import_hook('epe_jax', f'{typecheck.__name__}.checked')
 

@@ -59,10 +59,6 @@ def make_cohort(clients, *, batch, chunk, steps=None, slots=None, ids=None):
   )
 
 
-def no_canaries(dim: int) -> fedavg.Injection:
-  return injection(jnp.zeros(dim, jnp.float32), 0)
-
-
 def injection(direction: jax.Array, count: int) -> fedavg.Injection:
   given = jax.tree_util.Partial(jnp.asarray, direction)
   return fedavg.Injection(given, jnp.asarray(count, jnp.int32))

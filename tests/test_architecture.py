@@ -287,7 +287,7 @@ def test_algorithms_keep_the_contract():
   params = task.init(jax.random.key(0))
   same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
   for algorithm, extra in (
-    (plain, (helpers.no_canaries(DIM),)),
+    (plain, (fedavg.nobody(),)),
     (wrapped, ()),
   ):
     assert isinstance(algorithm, fedavg.Algorithm)

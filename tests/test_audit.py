@@ -21,7 +21,6 @@ from epe_jax import (
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon.types import Scores
 from epe_jax.types import Task
-from tests import helpers
 from tests.test_experiment import load_config
 
 DIM, ROUNDS = 60, 7
@@ -220,7 +219,7 @@ def test_an_audit_without_observed_canaries_leaves_every_bit_of_the_model():
     state, _ = step(
       state,
       still_cohort(),
-      helpers.no_canaries(DIM),
+      fedavg.nobody(),
       jax.random.key(t),
       jax.random.key(100 + t),
     )

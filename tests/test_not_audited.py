@@ -82,7 +82,7 @@ def same(a, b):
 def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
   alone = algorithm(noise)
   params = helpers.linear_task().init(jax.random.key(0))
-  nobody = helpers.no_canaries(_DIM)
+  nobody = fedavg.nobody()
   plain = path(
     lambda state, cohort, *keys: alone.step(state, cohort, nobody, *keys),
     alone.init(params),

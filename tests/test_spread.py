@@ -27,7 +27,7 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
     shown = aggregates[state.round]
     metrics = {'loss': jnp.float32(1)}
     new = state._replace(round=state.round + 1)
-    return new, fedavg.RoundInfo(shown, 0 * injection.direction, metrics)
+    return new, fedavg.RoundInfo(shown, 0 * injection.direction(), metrics)
 
   c = canaries.sphere(jax.random.key(0), 4, _DIM)
   plain = fedavg.Algorithm(lambda params: state, step)
