@@ -76,6 +76,23 @@ def test_winograd_is_the_convolution_exactly_for_whole_numbers(shape):
     np.testing.assert_array_equal(a, b)
 
 
+def test_winograd_rounds_little_more_than_the_definition():
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(4, 26, 26, 32)).astype(np.float32)
+  kernel = rng.normal(size=(3, 3, 32, 64)).astype(np.float32)
+
+  def defined(dtype):
+    return sum(
+      x[:, i : i + 24, j : j + 24].astype(dtype) @ kernel[i, j].astype(dtype)
+      for i in range(3)
+      for j in range(3)
+    )
+
+  error = lambda found: np.std(np.float64(found) - defined(np.float64))
+  ours = winograd.convolved(jnp.asarray(x), jnp.asarray(kernel))
+  assert error(ours) < 2 * error(defined(np.float32))
+
+
 @pytest.mark.parametrize('shape', [(2, 6, 4, 3), (2, 7, 5, 3)])
 @pytest.mark.parametrize('ties', [False, True])
 def test_pooling_has_the_numbers_and_gradients_of_flax(shape, ties):
