@@ -1,6 +1,7 @@
 """C v without C: a piece of coordinates of a block of canaries at a time."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,16 +10,28 @@ from jaxtyping import Float, Int
 from epe_jax.types import Array, PyTree
 
 Look = Callable[[Int[Array, ' b']], PyTree]
-Fetched = Callable[[Float[Array, 'r w']], Float[Array, 'all_r w']]
+
+
+class Part(NamedTuple):
+  """The canaries that look, one after another, and what at.
+
+  Attributes:
+    num: k, how many they are.
+    block: those that are held at once.
+    first: number of the first; it may be traced.
+    fetched: makes a piece of the vectors at hand that of all vectors.
+  """
+
+  num: int
+  block: int
+  first: int | Int[Array, ''] = 0
+  fetched: Callable[[Float[Array, 'r w']], Float[Array, 'all_r w']] = (
+    lambda piece: piece
+  )
 
 
 def total(
-  at: Callable[[Int[Array, '']], Look],
-  *,
-  num: int,
-  block: int,
-  pieces: int,
-  first: int | Int[Array, ''] = 0,
+  at: Callable[[Int[Array, '']], Look], pieces: int, part: Part
 ) -> PyTree:
   """Sums over pieces of what is seen of each canary in a piece.
 
@@ -28,17 +41,16 @@ def total(
 
   Args:
     at: piece i -> a function from ids [b] to arrays [b, ...].
-    num: k, the number of canaries.
-    block: b, canaries looked at together.
     pieces: the number of pieces.
-    first: id of the first canary.
+    part: the canaries.
 
   Returns:
     Arrays [k, ...]; added up in the order of the pieces.
   """
-  block = min(block, num)
+  block = min(part.block, part.num)
   # The last block is filled up with ids past the last, which are dropped.
-  ids = first + jnp.arange(-(-num // block) * block).reshape(-1, block)
+  ids = part.first + jnp.arange(-(-part.num // block) * block)
+  ids = ids.reshape(-1, block)
 
   def seen(i: Int[Array, '']) -> PyTree:
     return jax.lax.map(at(i), ids)
@@ -50,7 +62,7 @@ def total(
     lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(seen, jnp.int32(0))
   )
   sums = jax.lax.scan(add, zero, jnp.arange(pieces))[0]
-  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num], sums)
+  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: part.num], sums)
 
 
 def piece(

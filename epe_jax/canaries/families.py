@@ -18,7 +18,8 @@ from epe_jax.types import Array, Key
 
 FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
 
-ONE_BY_ONE = frozenset({'sphere', 'sign'})
+_LOOKS = {'sphere': sphere_look, 'sign': sign_look}
+ONE_BY_ONE = frozenset(_LOOKS)
 """Those whose look makes each canary anew: vectors looked at together share
 what that costs. In the others all canaries together cost some passes over a
 vector, and vectors share next to nothing."""
@@ -54,10 +55,9 @@ def family(
   if name == 'hadamard':
     return functools.partial(sharded.by_coordinate, mesh=mesh)
   if name in ONE_BY_ONE:
-    look = functools.partial(
-      sphere_look if name == 'sphere' else sign_look, block=block
+    return functools.partial(
+      sharded.by_canary, makers[name], _LOOKS[name], block=block, mesh=mesh
     )
-    return functools.partial(sharded.by_canary, makers[name], look, mesh=mesh)
   return functools.partial(sharded.on_each, makers[name], mesh=mesh)
 
 

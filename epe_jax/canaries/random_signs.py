@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from epe_jax.apart import apart
 from epe_jax.canaries import blocks, signs, threefry
-from epe_jax.canaries.types import Canaries, check_sizes
+from epe_jax.canaries.types import Canaries, check_sizes, stacked
 from epe_jax.types import Array, Key
 
 _PURPOSE = 5
@@ -47,10 +47,6 @@ def sign(
   root = threefry.root(key, _PURPOSE)
   tiles = -(-dim // _TILE)
 
-  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    found = sign_look(key, v.reshape(-1, dim), num=num, block=block)
-    return found.reshape(*v.shape[:-1], num)
-
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
   ) -> Float[Array, ' d']:
@@ -65,30 +61,23 @@ def sign(
 
     return jax.lax.map(tile, jnp.arange(tiles)).ravel()[:dim]
 
-  return Canaries(num, dim, project, superpose)
+  look = lambda v: sign_look(key, v, blocks.Part(num, block))
+  return Canaries(num, dim, stacked(look, num, dim), superpose)
 
 
 def sign_look(
-  key: Key,
-  v: Float[Array, 'r d'],
-  *,
-  num: int,
-  block: int,
-  first: int | Int[Array, ''] = 0,
-  fetched: blocks.Fetched = lambda piece: piece,
+  key: Key, v: Float[Array, 'r d'], part: blocks.Part
 ) -> Float[Array, 'all_r k']:
   """<c_j, v>, as `sphere_look` has it."""
   root, dim = threefry.root(key, _PURPOSE), v.shape[1]
 
   def at(tile: Int[Array, '']) -> blocks.Look:
-    near = fetched(blocks.piece(v, tile * _TILE, _TILE, dim))
+    near = part.fetched(blocks.piece(v, tile * _TILE, _TILE, dim))
     return lambda ids: (
       jnp.matmul(near, _tile(root, tile, ids).T, precision='highest').T
     )
 
-  dots = blocks.total(
-    at, num=num, block=block, pieces=-(-dim // _TILE), first=first
-  )
+  dots = blocks.total(at, -(-dim // _TILE), part)
   return (dots / math.sqrt(dim)).T
 
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int
 
 from epe_jax import sharding
-from epe_jax.canaries import threefry, walsh
-from epe_jax.canaries.types import Canaries
+from epe_jax.canaries import blocks, threefry, walsh
+from epe_jax.canaries.types import Canaries, check_sizes, stacked
 from epe_jax.types import Array, Key
 
 
@@ -84,21 +84,23 @@ def by_coordinate(
   parts = hadamard_of_parts(key, num, dim, mesh=mesh)
   more = width(dim, mesh) - dim
 
-  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    return parts.project(jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, more)]))
-
+  look = lambda v: parts.project(jnp.pad(v, ((0, 0), (0, more))))
   return Canaries(
-    num, dim, project, lambda ids, w: parts.superpose(ids, w)[:dim]
+    num,
+    dim,
+    stacked(look, num, dim),
+    lambda ids, w: parts.superpose(ids, w)[:dim],
   )
 
 
 def by_canary(
   make: Callable[[Key, int, int], Canaries],
-  look: Callable[..., Float[Array, 'r k']],
+  look: Callable[[Key, Array, blocks.Part], Float[Array, 'r k']],
   key: Key,
   num: int,
   dim: int,
   *,
+  block: int,
   mesh: sharding.Mesh,
 ) -> Canaries:
   """Canaries of which each device makes its own, equally many.
@@ -112,24 +114,28 @@ def by_canary(
     key: the canary key.
     num: k.
     dim: d.
+    block: canaries that a device holds at once.
     mesh: of the devices.
+
+  Raises:
+    ValueError: num, dim or block is out of range.
   """
+  check_sizes(num, dim, block)
   whole, share = sharding.WHOLE, -(-num // mesh.size)
 
-  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    vectors = v.reshape(-1, dim)
+  def look_at_all(vectors: Float[Array, 'r d']) -> Float[Array, 'r k']:
     spread = len(vectors) % mesh.size == 0
 
     def looked(key: Key, v: Float[Array, 'r d']) -> Float[Array, 's all_r']:
-      first = share * sharding.index()
-      fetched = sharding.gathered if spread else lambda piece: piece
-      return look(key, v, num=share, first=first, fetched=fetched).T
+      mine = blocks.Part(share, block, first=share * sharding.index())
+      if spread:
+        mine = mine._replace(fetched=sharding.gathered)
+      return look(key, v, mine).T
 
     looks = sharding.parts(
       looked, mesh, (whole, sharding.SPLIT if spread else whole)
     )
-    found = sharding.whole(mesh, looks(key, vectors))
-    return found[:num].T.reshape(*v.shape[:-1], num)
+    return sharding.whole(mesh, looks(key, vectors))[:num].T
 
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
@@ -143,7 +149,7 @@ def by_canary(
     )
     return summed(key, jnp.pad(ids, more), jnp.pad(weights, more))
 
-  return Canaries(num, dim, project, superpose)
+  return Canaries(num, dim, stacked(look_at_all, num, dim), superpose)
 
 
 def on_each(

@@ -27,6 +27,17 @@ class Canaries(NamedTuple):
   ]
 
 
+def stacked(
+  look: Callable[[Float[Array, 'r d']], Float[Array, 'r k']], num: int, dim: int
+) -> Callable[[Float[Array, '*r d']], Float[Array, '*r k']]:
+  """`project` for one vector or any stack of them, from one for [r, d]."""
+
+  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
+    return look(v.reshape(-1, dim)).reshape(*v.shape[:-1], num)
+
+  return project
+
+
 def check_sizes(num: int, dim: int, block: int = 1) -> None:
   """Refuses what is no set of canaries.
 

@@ -8,7 +8,7 @@ from jaxtyping import Complex, Float, Int
 
 from epe_jax.apart import apart
 from epe_jax.canaries import blocks, normals, threefry
-from epe_jax.canaries.types import Canaries, check_sizes
+from epe_jax.canaries.types import Canaries, check_sizes, stacked
 from epe_jax.types import Array, Key
 
 _PURPOSE = 1
@@ -60,10 +60,6 @@ def sphere(
   root = threefry.root(key, _PURPOSE)
   split = _split(dim)
 
-  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    found = sphere_look(key, v.reshape(-1, dim), num=num, block=block)
-    return found.reshape(*v.shape[:-1], num)
-
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
   ) -> Float[Array, ' d']:
@@ -86,35 +82,21 @@ def sphere(
       [left.ravel()[: split.half], right.ravel()[: dim - split.half]]
     )
 
-  return Canaries(num, dim, project, superpose)
+  look = lambda v: sphere_look(key, v, blocks.Part(num, block))
+  return Canaries(num, dim, stacked(look, num, dim), superpose)
 
 
 def sphere_look(
-  key: Key,
-  v: Float[Array, 'r d'],
-  *,
-  num: int,
-  block: int,
-  first: int | Int[Array, ''] = 0,
-  fetched: blocks.Fetched = lambda piece: piece,
+  key: Key, v: Float[Array, 'r d'], part: blocks.Part
 ) -> Float[Array, 'all_r k']:
-  """<c_j, v> of the canaries from number `first` on, and of all that is fetched.
-
-  Args:
-    key: the canary key.
-    v: vectors.
-    num: k, canaries one after another.
-    block: canaries held at once.
-    first: number of the first canary; it may be traced.
-    fetched: makes a piece of these vectors that of all that are looked at.
-  """
+  """<c_j, v> of some of the canaries, and of all vectors that are fetched."""
   root, split = threefry.root(key, _PURPOSE), _split(v.shape[1])
 
   def at(i: Int[Array, '']) -> blocks.Look:
     start = i * split.width
     left = blocks.piece(v, start, split.width, split.half)
     right = blocks.piece(v, split.half + start, split.width, split.dim)
-    near = fetched(jnp.concatenate([left, right], 1))
+    near = part.fetched(jnp.concatenate([left, right], 1))
 
     def look(ids: Int[Array, ' b']):
       z = _pairs(root, split, i[None], ids)
@@ -124,9 +106,7 @@ def sphere_look(
 
     return look
 
-  dots, squares = blocks.total(
-    at, num=num, block=block, pieces=split.pieces, first=first
-  )
+  dots, squares = blocks.total(at, split.pieces, part)
   return (dots * (1 / jnp.sqrt(squares))[:, None]).T
 
 

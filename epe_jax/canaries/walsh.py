@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.canaries import signs, threefry
-from epe_jax.canaries.types import Canaries, check_sizes
+from epe_jax.canaries.types import Canaries, check_sizes, stacked
 from epe_jax.types import Array, Key
 
 PURPOSE = 2
@@ -89,16 +89,15 @@ def rows(
   order = order_of(dim)
   groups = -(-num // order)
 
-  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    flat = v.astype(jnp.float32).reshape(-1, passes.length)
+  def looked(v: Float[Array, 'r d']) -> Float[Array, 'r k']:
+    v = v.astype(jnp.float32)
 
     def look(group: Int[Array, '']) -> Float[Array, 'r b']:
-      short = passes.fold(root, group, flat).reshape(-1, ORDER // order, order)
+      short = passes.fold(root, group, v).reshape(-1, ORDER // order, order)
       return transform(short.sum(1))
 
     found = jax.lax.map(look, jnp.arange(groups)) / math.sqrt(dim)
-    found = jnp.moveaxis(found, 0, 1).reshape(-1, groups * order)[:, :num]
-    return found.reshape(*v.shape[:-1], num)
+    return jnp.moveaxis(found, 0, 1).reshape(-1, groups * order)[:, :num]
 
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
@@ -108,7 +107,7 @@ def rows(
     shorts = jnp.tile(transform(rows), ORDER // order)
     return passes.unfold(root, which, shorts)
 
-  return Canaries(num, dim, project, superpose)
+  return Canaries(num, dim, stacked(looked, num, passes.length), superpose)
 
 
 def order_of(dim: int) -> int:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.canaries import signs, threefry, walsh
-from epe_jax.canaries.types import Canaries, check_sizes
+from epe_jax.canaries.types import Canaries, check_sizes, stacked
 from epe_jax.types import Array, Key
 
 _PURPOSES = (3, 4, 7)
@@ -82,14 +82,14 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
   split = _split(dim)
   groups = -(-num // split.order)
 
-  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    flat = v.astype(jnp.float32).reshape(-1, dim)
-    rest = _last_mixed(roots, split, flat[:, split.tiles * _TILE :])
+  def looked(v: Float[Array, 'r d']) -> Float[Array, 'r k']:
+    v = v.astype(jnp.float32)
+    rest = _last_mixed(roots, split, v[:, split.tiles * _TILE :])
     found = jax.lax.map(
-      lambda group: _look(roots, split, group, flat, rest), jnp.arange(groups)
+      lambda group: _look(roots, split, group, v, rest), jnp.arange(groups)
     )
-    found = jnp.moveaxis(found, 0, 1).reshape(flat.shape[0], -1)[:, :num]
-    return (found / math.sqrt(dim)).reshape(*v.shape[:-1], num)
+    found = jnp.moveaxis(found, 0, 1).reshape(v.shape[0], -1)[:, :num]
+    return found / math.sqrt(dim)
 
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
@@ -99,7 +99,7 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
     )
     return _sum(roots, split, which, walsh.transform(rows)) / math.sqrt(dim)
 
-  return Canaries(num, dim, project, superpose)
+  return Canaries(num, dim, stacked(looked, num, dim), superpose)
 
 
 def _split(dim: int) -> _Split:
