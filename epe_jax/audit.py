@@ -17,6 +17,7 @@ import numpy as np
 from epe_jax import fedavg, sharding
 from epe_jax.apart import apart
 from epe_jax.canaries import Canaries, effective_dimension
+from epe_jax.round_scalars import RoundScalars
 from epe_jax.types import Array, Params
 
 
@@ -27,7 +28,8 @@ class Seen(NamedTuple):
     before: the parameters before it.
     after: the parameters after it.
     aggregate: rho_bar, the noisy mean.
-    known: the part of rho_bar that is the updates of real clients.
+    known: all of rho_bar that was put in: the updates of real clients, and
+      the canaries.
   """
 
   before: Float[Array, ' d']
@@ -58,8 +60,10 @@ VIEWS: dict[str, Callable[[Seen], Float[Array, ' d']]] = {
 }
 """What can be looked at in a round: rho_bar, as the paper has it; the change of
 the model by the server optimizer, as the authors' code has it (with momentum it
-mixes rounds); and what is left of rho_bar for one who knows the updates of all
-real clients and removes them, as the analytic bound assumes."""
+mixes rounds); and what is left of rho_bar for one who knows all that was put in
+and removes it. The analytic bound assumes an attacker who knows all but the one
+canary that is asked about; that one is added again afterwards, as it is known
+too: `readings.others_removed`."""
 
 
 class Rows(NamedTuple):
@@ -78,10 +82,18 @@ class Rows(NamedTuple):
 
 
 class AuditState(NamedTuple):
-  """State of the algorithm, and of each observer by name."""
+  """State of an audited run: all that is needed to go on with it.
+
+  Attributes:
+    algorithm: of the algorithm.
+    observers: of each observer, by name.
+    rounds: of rounds that were made, and 0 for those to come; None where nobody
+      watches.
+  """
 
   algorithm: fedavg.TrainState
   observers: dict[str, Any]
+  rounds: RoundScalars | None
 
 
 class Trace(NamedTuple):
@@ -274,8 +286,7 @@ def audited(
 
   Returns:
     init(params), and step(state, cohort, training_key, noise_key). Its metrics
-    have the effective_dimension of the aggregate, on which it depends for which
-    canaries the cosines are normal.
+    have all of `RoundScalars`, and the state keeps those of every round.
 
   Raises:
     ValueError: participation is not [rounds, k].
@@ -300,6 +311,9 @@ def audited(
     return AuditState(
       algorithm.init(params),
       {name: observer.init(params) for name, observer in observers.items()},
+      RoundScalars(
+        *(jnp.zeros(len(ids), jnp.float32) for _ in RoundScalars._fields)
+      ),
     )
 
   def step(state: AuditState, cohort, training_key, noise_key):
@@ -316,22 +330,33 @@ def audited(
     )
     assert info.aggregate is not None, 'the algorithm must show its aggregate'
     assert info.known is not None, 'the algorithm must show what is known of it'
+    # Anew, and not what the algorithm says it put in: that is audited too.
+    injected = apart(new.round >= 0, injection.direction)
     seen = Seen(
       before=ravel_pytree(before)[0],
       after=ravel_pytree(new.params)[0],
       aggregate=info.aggregate,
-      known=info.known,
+      known=info.known + info.metrics['canary_norm'] * injected,
     )
     watched = {
       name: observer.update(state.observers[name], seen)
       for name, observer in observers.items()
     }
-    spread = {'effective_dimension': effective_dimension(info.aggregate)}
-    # For the observers alone; d numbers a round are no metric.
-    info = info._replace(aggregate=None, known=None)
+    metrics = info.metrics | {
+      'residual_norm': jnp.linalg.norm(VIEWS['residual'](seen)),
+      'effective_dimension': effective_dimension(info.aggregate),
+    }
+    assert state.rounds is not None
+    rounds = RoundScalars(
+      **{
+        name: x.at[t].set(metrics[name])
+        for name, x in state.rounds._asdict().items()
+      }
+    )
+    # Vectors are for the observers alone; d numbers a round are no metric.
     return (
-      AuditState(new, watched),
-      info._replace(metrics=info.metrics | spread),
+      AuditState(new, watched, rounds),
+      fedavg.RoundInfo(aggregate=None, known=None, metrics=metrics),
     )
 
   return fedavg.Algorithm(init, step)
@@ -351,13 +376,13 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
   """
 
   def init(params: Params) -> AuditState:
-    return AuditState(algorithm.init(params), {})
+    return AuditState(algorithm.init(params), {}, None)
 
   def step(state: AuditState, cohort, training_key, noise_key):
     new, info = algorithm.step(
       state.algorithm, cohort, fedavg.nobody(), training_key, noise_key
     )
-    return AuditState(new, {}), info._replace(aggregate=None, known=None)
+    return AuditState(new, {}, None), info._replace(aggregate=None, known=None)
 
   return fedavg.Algorithm(init, step)
 

@@ -4,19 +4,14 @@ One who knows the round of a canary, but not the updates of the others, meets
 these on top of the privacy noise.
 """
 
-from collections.abc import Mapping, Sequence
-import math
-from typing import Any
-
 from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax.epsilon import gaussian
+from epe_jax.round_scalars import RoundScalars
 
 
-def multipliers(
-  history: Sequence[Mapping[str, Any]], *, dim: int
-) -> Float[np.ndarray, ' T']:
+def multipliers(rounds: RoundScalars, *, dim: int) -> Float[np.ndarray, ' T']:
   """σ_eff of each round, in units of the clip norm.
 
   The cosine of a canary with the aggregate of its round is, up to 1/√d, that of
@@ -28,25 +23,19 @@ def multipliers(
   more vector that a random direction seldom meets.
 
   Args:
-    history: the lines of metrics.jsonl of all rounds, with noise_std,
-      canary_cosine, aggregate_norm, clip_norm, sum_norm and canaries.
+    rounds: what is known of each round.
     dim: d.
 
   Source: One-shot Empirical Privacy Estimation, section 3, with the other
   clients' updates as part of the noise.
   """
-  sigma = []
-  for line in history:
-    # S / m, by what the server logged, and from it z.
-    share = line['canary_cosine'] * line['aggregate_norm']
-    z = line['noise_std'] / share
-    others = (line['sum_norm'] / line['clip_norm']) ** 2 + line['canaries']
-    sigma.append(math.sqrt(z**2 + others / dim))
-  return np.array(sigma, np.float64)
+  z = np.asarray(rounds.noise_std / rounds.canary_norm, np.float64)
+  others = (rounds.sum_norm / rounds.clip_norm) ** 2 + rounds.canaries
+  return np.sqrt(z**2 + others / dim)
 
 
 def epsilon(
-  history: Sequence[Mapping[str, Any]],
+  rounds: RoundScalars,
   participation: Bool[np.ndarray, 'T k'],
   *,
   dim: int,
@@ -58,7 +47,7 @@ def epsilon(
   units of 1/√d and keeps its spread; over canaries it is the mean of them.
 
   Args:
-    history: the lines of metrics.jsonl of all rounds.
+    rounds: what is known of each round.
     participation: 0/1, row t holds the canaries of round t; each in one round
       at most.
     dim: d.
@@ -75,6 +64,6 @@ def epsilon(
       'rounds tell what is read from one round. Give a run in which canaries '
       'take part once.'
     )
-  sigma = multipliers(history, dim=dim)
+  sigma = multipliers(rounds, dim=dim)
   mean = np.average(1 / sigma, weights=participation.sum(axis=1))
   return float(gaussian.epsilon_two_gaussians(0, 1, mean, 1, delta))

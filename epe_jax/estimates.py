@@ -137,12 +137,17 @@ def ladder(recorded: results.Recorded) -> list[Reading]:
   own_dim = dim if once and not models else None
   shown = 'published models' if models else 'all iterates'
   all_known = f'{shown}, other updates known'
+  residual = recorded.residual
+  if recorded.rounds is not None:
+    residual = readings.others_removed(
+      residual, recorded.participation, recorded.rounds
+    )
   found = [
     (shown, 'maximum over rounds', readings.maximum(recorded.trace), None),
     (shown, 'own round', own(recorded.trace), own_dim),
-    (all_known, 'own round, others removed', own(recorded.residual), own_dim),
+    (all_known, 'own round, others removed', own(residual), own_dim),
   ]
-  if len(recorded.expected):
+  if recorded.expected is not None:
     ratio = readings.mixture(recorded.trace, recorded.expected, dim=dim)
     found.insert(1, (shown, 'likelihood over rounds', ratio, None))
   if len(recorded.change):

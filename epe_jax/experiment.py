@@ -32,6 +32,7 @@ from epe_jax import (
   estimates,
   fedavg,
   metrics,
+  model_releases,
   participation,
   results,
   sharding,
@@ -39,6 +40,7 @@ from epe_jax import (
 )
 from epe_jax._version import __version__
 from epe_jax.data import cohort, federated
+from epe_jax.round_scalars import RoundScalars
 from epe_jax.types import Array, Batch, Key, Params, Task, Weighted, weighted
 
 T = TypeVar('T')
@@ -155,7 +157,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
       if evaluates or saves:
         free = time.perf_counter()
   saved.close()
-  looked = _looks(this, state)
+  looked, rounds = _looks(this, state), sharding.on_host(state.rounds)
   if scratch:
     scratch.cleanup()
     return {}
@@ -165,13 +167,12 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   rows, wide = [], None
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
-    expected = [record['canary_cosine'] for record in every_round]
-    kept = recorded(config, this, looked, expected)
+    kept = recorded(config, this, looked, rounds)
     results.write_scores(workdir / 'scores.npz', kept)
 
     # 6. Estimates, each beside its floor.
     rows = estimates.of_run(kept)
-    wide = _spread(config, this, state, every_round)
+    wide = _spread(config, this, state, rounds.effective_dimension)
     if doubt := spread.warning(wide):
       logging.warning('%s', doubt)
 
@@ -287,7 +288,7 @@ def recorded(
   config: build.Config,
   this: build.Run,
   looked: Mapping[str, Float[np.ndarray, '...']],
-  expected: Sequence[float],
+  rounds: RoundScalars,
 ) -> results.Recorded:
   """What is kept of a run for estimators.
 
@@ -295,18 +296,22 @@ def recorded(
     config: every field set.
     this: what was built of it.
     looked: the scores of its observers, by name.
-    expected: the metric canary_cosine of each round.
+    rounds: what is known of each round, in NumPy.
   """
   final, change = looked['final']
   trace, residual = looked['trace']
-  # After the server optimizer it is not known what a canary is left with.
-  known = expected if config.audit.sees == 'aggregate' else []
+  momentum, weight = None, np.empty(0)
+  if config.server.optimizer == 'sgd':
+    momentum = float(config.server.momentum)
+    weight = model_releases.weight(rounds, this.who.seats, momentum=momentum)
   return results.Recorded(
     final=final,
     change=change,
     trace=trace,
     residual=residual,
-    expected=np.array(known, np.float32),
+    rounds=rounds,
+    momentum=momentum,
+    weight=np.asarray(weight, np.float32),
     participation=this.who.canaries,
     seats=this.who.seats,
     design=this.who.design,
@@ -370,7 +375,7 @@ def _spread(
   config: build.Config,
   this: build.Run,
   state: audit.AuditState,
-  rounds: Sequence[Mapping[str, float]],
+  rounds: Float[np.ndarray, ' T'],
 ) -> dict[str, Any]:
   """On how many coordinates the mass lies of what was looked at."""
   start, _ = ravel_pytree(this.params)
@@ -381,7 +386,7 @@ def _spread(
   return spread.of_run(
     family,
     needed=canaries.least_dimension(family, this.dim),
-    rounds=[record['effective_dimension'] for record in rounds],
+    rounds=rounds.tolist(),
     final_model=float(both[0]),
     change=float(both[1]),
   )

@@ -199,16 +199,15 @@ def dp_fedavg(
       ),
     )
     real = jnp.maximum(total.clients, 1)
-    aggregate_norm = jnp.linalg.norm(aggregate)
     metrics = {
       'loss': total.loss / real,
       'clip_norm': bound,
       'below': total.below / real,
       'update_norm': total.norm / real,
       'sum_norm': jnp.linalg.norm(total.update),
-      'aggregate_norm': aggregate_norm,
-      # The cosine of a canary with the aggregate of its round, on average.
-      'canary_cosine': bound / m / jnp.maximum(aggregate_norm, 1e-30),
+      'aggregate_norm': jnp.linalg.norm(aggregate),
+      # What a canary adds to the aggregate of its round.
+      'canary_norm': bound / m,
       'noise_std': jnp.float32(vector_noise) * bound / m,
       'clients': total.clients,
       'canaries': injection.count.astype(jnp.float32),

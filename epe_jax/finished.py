@@ -75,12 +75,12 @@ def expected_of_own_round(run: Finished) -> float | None:
   aggregates.
   """
   recorded = run.recorded
-  if recorded is None or recorded.sees != 'aggregate':
+  if recorded is None or recorded.rounds is None or recorded.expected is None:
     return None
   if np.count_nonzero(recorded.participation, axis=0).max() != 1:
     return None
   return effective_noise.epsilon(
-    run.history,
+    recorded.rounds,
     recorded.participation,
     dim=recorded.dim,
     delta=recorded.delta,

@@ -19,8 +19,6 @@ def by_round(
   recorded: results.Recorded,
   *,
   rounds: Sequence[int] | None = None,
-  history: model_releases.History | None = None,
-  momentum: float = 0.0,
   delta: float | None = None,
   confidence: float = 0.9,
   resamples: int = 200,
@@ -31,7 +29,7 @@ def by_round(
   ones, by the maximum and the likelihood over the rounds so far, by their own
   rounds so far, and by what training has made of the initial model so far. The
   last is looked at when training ends; before, it is derived from the trace, as
-  `model_releases.models` does, if history is given.
+  `model_releases.models` does, where it can be.
 
   Where taking part moves a score and leaves its spread alone there is the
   two-Gaussian point estimate, with a bootstrap interval for the scatter of
@@ -41,8 +39,6 @@ def by_round(
   Args:
     recorded: what a run recorded.
     rounds: values of t, in [1, T]; None for `spread`.
-    history: the lines of metrics.jsonl, for the model of each round.
-    momentum: of the server's SGD; only used with history.
     delta: in (0, 1); None for the run's own.
     confidence: of the bootstrap intervals.
     resamples: of the bootstrap.
@@ -53,15 +49,15 @@ def by_round(
     are those of the run.
 
   Raises:
-    ValueError: a round is out of range or has fewer than two canaries, or
-      `model_releases.models` refuses.
+    ValueError: a round is out of range or has fewer than two canaries.
   """
   delta = recorded.delta if delta is None else delta
   chosen = spread(recorded) if rounds is None else rounds
+  derivable = model_releases.why_not_models(recorded) is None
   return [
     {'round': int(t), **row}
     for t in chosen
-    for reading in _readings(recorded, int(t), history, momentum)
+    for reading in _readings(recorded, int(t), derivable)
     for row in _rows(reading, delta, confidence, resamples)
   ]
 
@@ -80,10 +76,7 @@ def spread(
 
 
 def _readings(
-  recorded: results.Recorded,
-  t: int,
-  history: model_releases.History | None,
-  momentum: float,
+  recorded: results.Recorded, t: int, derivable: bool
 ) -> Iterator[estimates.Reading]:
   # One kind of null for the whole curve: after second rounds it is not exact.
   dims = {r.statistic: r.scores.dim for r in estimates.ladder(recorded)}
@@ -91,12 +84,10 @@ def _readings(
     if reading.statistic in dims:
       scores = dataclasses.replace(reading.scores, dim=dims[reading.statistic])
       yield reading._replace(scores=scores)
-  if t == len(recorded.trace) or history is None:
+  if t == len(recorded.trace) or not derivable:
     return
   only = np.arange(1, len(recorded.trace) + 1) == t
-  model = model_releases.models(
-    recorded, only, history=history, momentum=momentum
-  )
+  model = model_releases.models(recorded, only)
   # Its norm is estimated, so its null law is that of unobserved canaries.
   if np.count_nonzero(~model.observed) < 2:
     return

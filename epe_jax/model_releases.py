@@ -5,16 +5,13 @@ that what an attacker sees who is given some models only is derived from the
 trace of a run that kept every round.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
 from jaxtyping import Bool, Float
 import numpy as np
 from scipy import linalg
 
-from epe_jax import releases, results
+from epe_jax import readings, releases, results
+from epe_jax.round_scalars import RoundScalars
 
-History = Sequence[Mapping[str, float]]
 # Of what the change of the model is and what it should be; the rest is float32.
 _SAME = 0.999
 
@@ -23,8 +20,6 @@ def models(
   recorded: results.Recorded,
   shown: Bool[np.ndarray, ' T'],
   *,
-  history: History,
-  momentum: float,
   initial: bool = True,
 ) -> results.Recorded:
   """The models after some rounds are published, and not the aggregates.
@@ -38,7 +33,7 @@ def models(
 
     <c_j, v> = Σ_t w_t |ρ̄_t| cos(c_j, ρ̄_t)
 
-  is known from the trace and the norms of metrics.jsonl. |v| is not, as no run
+  is known from the trace and the norms of rounds. |v| is not, as no run
   records how aggregates lie to one another; it is estimated from the unobserved
   canaries, whose <c_j, v> has variance |v|²/d. With n of them |v| is off by
   1/√(2n) of itself, in the same way for all canaries of a row: what can be told
@@ -47,15 +42,12 @@ def models(
   A norm that is measured by those whose coin said no has been told of coins, so
   what is left is of a fixed design.
 
-  What remains when the updates of others are removed has |r_t|² = (z S/m)² d +
-  n_t (S/m)², up to 1/√(2d) of itself.
+  When all that others put in is removed, what remains is noise, whose norms are
+  recorded, and what was put in of the one canary.
 
   Args:
     recorded: what a run recorded that saw aggregates.
     shown: after which rounds the model is published.
-    history: the lines of metrics.jsonl, with aggregate_norm, canary_cosine,
-      noise_std and canaries of each round.
-    momentum: of the server's SGD, in [0, 1); 0 for none.
     initial: the attacker knows the initial model. If not, the first published
       model only serves to read the second.
 
@@ -65,14 +57,15 @@ def models(
     in between two models that the attacker has, or had a seat there.
 
   Raises:
-    ValueError: shown is not of the run or shows too little, momentum is out of
-      range, or for the reasons of `why_not_models`.
+    ValueError: shown is not of the run or shows too little, or for the reasons
+      of `why_not_models`.
   """
   releases.check_shown(recorded, shown)
-  reason = why_not_models(recorded, history=history, momentum=momentum)
-  if reason:
+  if reason := why_not_models(recorded):
     raise ValueError(reason)
-  norms = _norms(recorded, history)
+  rounds = recorded.rounds
+  assert rounds is not None
+  assert recorded.momentum is not None
   stops = 1 + np.flatnonzero(shown)
   if initial:
     stops = np.concatenate([[0], stops])
@@ -81,15 +74,10 @@ def models(
       'one published model has no difference with another. Publish more, or '
       'let the attacker know the initial model.'
     )
-  effect = response(len(recorded.trace), momentum=momentum)
+  effect = response(len(recorded.trace), momentum=recorded.momentum)
   weights = np.diff(effect[stops], axis=0)
   between = slice(stops[0], stops[-1])
-  trace, share = _added(
-    recorded, weights, norms.aggregate, recorded.trace, norms.canary
-  )
-  residual, _ = _added(
-    recorded, weights, norms.residual, recorded.residual, norms.canary
-  )
+  trace, share = _added(recorded, rounds, weights)
   nothing = np.empty(0, np.float32)
   return releases.part(
     recorded,
@@ -97,9 +85,8 @@ def models(
     final=recorded.final if shown[-1] else nothing,
     change=recorded.change if shown[-1] and initial else nothing,
     trace=trace,
-    residual=residual,
-    # With momentum a canary's share of a model depends on its round.
-    expected=nothing,
+    residual=_added_residual(recorded, rounds, weights),
+    rounds=None,
     participation=np.where(recorded.observed, share, 0),
     seats=share,
     sees='models',
@@ -107,12 +94,10 @@ def models(
   )
 
 
-def why_not_models(
-  recorded: results.Recorded, *, history: History, momentum: float
-) -> str | None:
+def why_not_models(recorded: results.Recorded) -> str | None:
   """Why `models` cannot be derived from a run; None if they can.
 
-  Whether the server is SGD with this momentum is not taken on trust: the sum of
+  Whether the server is SGD with its momentum is not taken on trust: the sum of
   all aggregates has to point where the model went.
   """
   if recorded.sees != 'aggregate':
@@ -125,20 +110,19 @@ def why_not_models(
       'differences of models are measured by unobserved canaries, and there '
       'are fewer than two. Train with more of canaries.unobserved.'
     )
-  rounds = len(recorded.trace)
-  if len(_lines(history)) != rounds:
+  if recorded.momentum is None or recorded.rounds is None:
     return (
-      f'history has {len(_lines(history))} rounds and the trace {rounds}; give '
-      'the metrics.jsonl of the same run.'
+      f'momentum={recorded.momentum}; differences of models are known for '
+      "server SGD alone. Train with server.optimizer='sgd', or read aggregates."
     )
-  weights = response(rounds, momentum=momentum)[-1]
-  norms = _norms(recorded, history).aggregate
-  change = (weights * norms) @ np.asarray(recorded.trace, np.float64)
+  effect = response(len(recorded.trace), momentum=recorded.momentum)[-1]
+  norms = effect * recorded.rounds.aggregate_norm
+  change = norms @ np.asarray(recorded.trace, np.float64)
   if np.corrcoef(change, recorded.change)[0, 1] < _SAME:
     return (
-      f'momentum={momentum}, but with it the aggregates do not add up to the '
-      'change of the model. Differences of models are known for server SGD '
-      'alone; give its momentum, or read aggregates.'
+      f'momentum={recorded.momentum}, but with it the aggregates do not add up '
+      'to the change of the model, so the file was not made by one run. Give '
+      'the scores.npz of one run, or read aggregates.'
     )
   return None
 
@@ -174,43 +158,60 @@ def response(
   return (1 - momentum ** np.maximum(since, 0)) / (1 - momentum)
 
 
-class _Norms(NamedTuple):
-  """Of each round, [T]: of ρ̄, of its part without clients, of a canary's."""
+def weight(
+  rounds: RoundScalars, seats: Bool[np.ndarray, 'T k'], *, momentum: float
+) -> Float[np.ndarray, ' k']:
+  """What training leaves of each canary in the change of the model.
 
-  aggregate: Float[np.ndarray, ' T']
-  residual: Float[np.ndarray, ' T']
-  canary: Float[np.ndarray, ' T']
+  Its rounds put in S_t/m each, of which the server keeps what `response` says.
+  The server's learning rate, alike for all, is left out, and so is what clients
+  do because of it.
+
+  Args:
+    rounds: of the whole run.
+    seats: row t holds the canaries of round t.
+    momentum: of the server's SGD, in [0, 1).
+  """
+  effect = response(len(seats), momentum=momentum)[-1]
+  return (effect * rounds.canary_norm) @ seats
 
 
-def _lines(history: History) -> list[Mapping[str, float]]:
-  """The lines of rounds: the first of a run is of the initial model."""
-  return [line for line in history if 'aggregate_norm' in line]
+def _basis(
+  weights: Float[np.ndarray, 'n T'], norms: Float[np.ndarray, ' T']
+) -> Float[np.ndarray, 'n T']:
+  """Weights of what each difference adds to those before, of norm 1.
 
-
-def _norms(recorded: results.Recorded, history: History) -> _Norms:
-  norm, cosine, noise, canaries = (
-    np.array([line[name] for line in _lines(history)], np.float64)
-    for name in ('aggregate_norm', 'canary_cosine', 'noise_std', 'canaries')
-  )
-  one = cosine * norm
-  rest = np.sqrt(noise**2 * recorded.dim + canaries * one**2)
-  return _Norms(norm, rest, one)
+  Were vectors of these norms orthogonal.
+  """
+  # A round without noise and clients is a vector of zeros, which adds nothing.
+  sizes = np.maximum(norms, 1e-6 * norms.max(initial=1e-30))
+  root = np.linalg.cholesky((weights * sizes**2) @ weights.T)
+  return linalg.solve_triangular(root, weights, lower=True)
 
 
 def _added(
   recorded: results.Recorded,
+  rounds: RoundScalars,
   weights: Float[np.ndarray, 'n T'],
-  norms: Float[np.ndarray, ' T'],
-  trace: Float[np.ndarray, 'T k'],
-  canary: Float[np.ndarray, ' T'],
 ) -> tuple[Float[np.ndarray, 'n k'], Float[np.ndarray, 'n k']]:
   """Cosines with what each difference adds, and those to expect of a seat."""
-  # A round without noise and clients is a vector of zeros, which adds nothing.
-  sizes = np.maximum(norms, 1e-6 * norms.max(initial=1e-30))
-  root = np.linalg.cholesky((weights * sizes**2) @ weights.T)
-  added = linalg.solve_triangular(root, weights, lower=True)
-  products = (added * norms) @ np.asarray(trace, np.float64)
+  norms = np.asarray(rounds.aggregate_norm, np.float64)
+  added = _basis(weights, norms)
+  products = (added * norms) @ np.asarray(recorded.trace, np.float64)
   null = products[:, ~recorded.observed]
   norm = np.sqrt(recorded.dim * np.mean(null**2, axis=1, keepdims=True))
   norm = np.where(norm > 0, norm, 1)
-  return products / norm, (added * canary) @ recorded.seats / norm
+  return products / norm, (added * rounds.canary_norm) @ recorded.seats / norm
+
+
+def _added_residual(
+  recorded: results.Recorded,
+  rounds: RoundScalars,
+  weights: Float[np.ndarray, 'n T'],
+) -> Float[np.ndarray, 'n k']:
+  """Cosines with the noise that each difference adds, and the canary itself."""
+  norms = np.asarray(rounds.residual_norm, np.float64)
+  added = _basis(weights, norms)
+  noise = (added * norms) @ np.asarray(recorded.residual, np.float64)
+  own = (added * rounds.canary_norm) @ recorded.participation
+  return readings.with_own(noise, np.ones((len(added), 1)), own)

@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import special
 
+from epe_jax.round_scalars import RoundScalars
+
 
 def maximum(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
   """g_j = max_t cos(c_j, rho_bar_t): for one who does not know the rounds.
@@ -97,6 +99,42 @@ def mixture(
   x = np.sqrt(dim) * np.asarray(trace, np.float64)
   s = np.sqrt(dim) * np.asarray(expected, np.float64)[:, None]
   return special.logsumexp(s * x - s**2 / 2, axis=0) - np.log(len(trace))
+
+
+def others_removed(
+  residual: Float[np.ndarray, 'T k'],
+  participation: Bool[np.ndarray, 'T k'],
+  rounds: RoundScalars,
+) -> Float[np.ndarray, 'T k']:
+  """Cosines for one who knows, and removes, all but the canary asked about.
+
+  Of the aggregate of a round then noise is left, and that canary if it took
+  part: <c, Z + S c> for the one in question, as in the Gaussian mechanism.
+
+  Args:
+    residual: cosines [T, k] with what is left when all canaries are removed.
+    participation: row t holds the canaries of round t.
+    rounds: what is known of each round.
+
+  Returns:
+    Cosines [T, k]: without noise 1 for who took part, 0 for who did not.
+  """
+  norm = np.asarray(rounds.residual_norm, np.float64)
+  # What is left where there was no noise is rounding.
+  norm = np.where(np.asarray(rounds.noise_std) > 0, norm, 0.0)[:, None]
+  share = np.asarray(rounds.canary_norm, np.float64)[:, None]
+  noise = norm * np.asarray(residual, np.float64)
+  return with_own(noise, norm, share * participation)
+
+
+def with_own(
+  product: Float[np.ndarray, 'T k'],
+  norm: Float[np.ndarray, 'T 1'],
+  own: Float[np.ndarray, 'T k'],
+) -> Float[np.ndarray, 'T k']:
+  """Cosines of c with v + a c, from <c, v>, |v| and a."""
+  square = norm**2 + own * (2 * product + own)
+  return (product + own) / np.sqrt(np.where(square > 0, square, 1.0))
 
 
 def every_nth(rounds: int, n: int) -> Bool[np.ndarray, ' T']:

@@ -16,6 +16,7 @@ from jaxtyping import Bool
 import numpy as np
 
 from epe_jax import results
+from epe_jax.round_scalars import RoundScalars
 
 
 def aggregates(
@@ -39,7 +40,7 @@ def aggregates(
     recorded,
     trace=recorded.trace[shown],
     residual=recorded.residual[shown],
-    expected=recorded.expected[shown[: len(recorded.expected)]],
+    rounds=_of_rounds(recorded, shown),
     participation=recorded.participation[shown],
     seats=recorded.seats[shown],
   )
@@ -69,9 +70,10 @@ def until(recorded: results.Recorded, round: int) -> results.Recorded:
     recorded,
     final=recorded.final if over else np.empty(0, np.float32),
     change=recorded.change if over else np.empty(0, np.float32),
+    weight=recorded.weight if over else np.empty(0, np.float32),
     trace=recorded.trace[:round],
     residual=recorded.residual[:round],
-    expected=recorded.expected[:round],
+    rounds=_of_rounds(recorded, slice(round)),
     participation=recorded.participation[:round],
     seats=recorded.seats[:round],
   )
@@ -103,12 +105,20 @@ def part(
       'audit needs two; show more of the run.'
     )
   kept = seated | ~recorded.seats.any(axis=0)
-  for name in ('final', 'change'):
-    cosines = changes.get(name, getattr(recorded, name))
-    changes[name] = cosines[kept] if len(cosines) else cosines
+  for name in ('final', 'change', 'weight'):
+    values = changes.get(name, getattr(recorded, name))
+    changes[name] = values[kept] if len(values) else values
   for name in ('trace', 'residual', 'participation', 'seats'):
     changes[name] = changes[name][:, kept]
   return dataclasses.replace(recorded, **changes)
+
+
+def _of_rounds(
+  recorded: results.Recorded, which: Bool[np.ndarray, ' T'] | slice
+) -> RoundScalars | None:
+  if recorded.rounds is None:
+    return None
+  return RoundScalars(*(x[which] for x in recorded.rounds))
 
 
 def check_shown(

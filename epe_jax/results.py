@@ -13,11 +13,15 @@ from zipfile import BadZipFile
 from jaxtyping import Bool, Float, Shaped
 import numpy as np
 
+from epe_jax.round_scalars import RoundScalars
+
 SCHEMA = 1
 """Version of result.json."""
 
-SCORES_SCHEMA = 3
+SCORES_SCHEMA = 4
 """Version of scores.npz."""
+
+_ROUNDS = 'rounds_'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +33,15 @@ class Recorded:
     change: cosines with what training made of the initial model, theta_T -
       theta_0, [k]; empty where the final model is not shown.
     trace: cosines with what each round showed, [T, k].
-    residual: cosines with what is left of each round's aggregate when the
-      updates of real clients are removed, [T, k].
-    expected: cosine of a canary with the aggregate of its own round on average,
-      [T]; empty where it is not known.
+    residual: cosines with what is left of each round's aggregate when all that
+      was put in is removed, of clients and of canaries, [T, k]; for an attacker
+      who asks about one canary, `readings.others_removed` leaves that one in.
+    rounds: one number of each round; None for differences of models, whose
+      residual has what was put in of the canary itself.
+    momentum: of the server's SGD; None for another server optimizer.
+    weight: what training left of each canary in the change of the model, of
+      those that took part or would have by their seats, up to one factor, [k];
+      empty where the server's optimizer does not tell.
     participation: 0/1, row t holds the canaries of round t; canaries in no row
       are unobserved. For differences of models, the cosine to expect.
     seats: the same for rounds that a canary would have taken part in, had its
@@ -50,7 +59,9 @@ class Recorded:
   change: Float[np.ndarray, ' c']
   trace: Float[np.ndarray, 'T k']
   residual: Float[np.ndarray, 'T k']
-  expected: Float[np.ndarray, ' t']
+  rounds: RoundScalars | None
+  momentum: float | None
+  weight: Float[np.ndarray, ' w']
   participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
   seats: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
   sees: str
@@ -62,6 +73,18 @@ class Recorded:
   def observed(self) -> Bool[np.ndarray, ' k']:
     """Which canaries took part."""
     return np.asarray(self.participation.any(axis=0))
+
+  @property
+  def expected(self) -> Float[np.ndarray, ' t'] | None:
+    """Cosine of a canary with the aggregate of its own round on average, [T].
+
+    None where it is not known: what the server optimizer leaves of a canary in
+    its round depends on other rounds.
+    """
+    if self.rounds is None or self.sees != 'aggregate':
+      return None
+    norm = np.maximum(self.rounds.aggregate_norm, 1e-30)
+    return np.asarray(self.rounds.canary_norm / norm)
 
 
 def write_atomically(
@@ -128,8 +151,22 @@ def read_arrays(
 
 
 def write_scores(path: str | os.PathLike, recorded: Recorded) -> None:
-  """Writes scores.npz."""
-  write_arrays(path, {**vars(recorded), 'schema': np.int64(SCORES_SCHEMA)})
+  """Writes scores.npz; numbers of rounds as arrays named rounds_...
+
+  Raises:
+    ValueError: of differences of models, which follow from a run's own file.
+  """
+  if recorded.rounds is None:
+    raise ValueError(
+      f'sees={recorded.sees!r} cannot be written; keep the run it was made of.'
+    )
+  fields = vars(recorded) | {
+    'momentum': np.nan if recorded.momentum is None else recorded.momentum,
+    'schema': np.int64(SCORES_SCHEMA),
+  }
+  del fields['rounds']
+  rounds = {f'{_ROUNDS}{k}': x for k, x in recorded.rounds._asdict().items()}
+  write_arrays(path, fields | rounds)
 
 
 def read_scores(path: str | os.PathLike) -> Recorded:
@@ -144,12 +181,23 @@ def read_scores(path: str | os.PathLike) -> Recorded:
   if 'schema' in arrays:
     check_schema(path, int(arrays['schema']), reads=SCORES_SCHEMA)
   names = {field.name for field in dataclasses.fields(Recorded)} | {'schema'}
+  names |= {_ROUNDS + name for name in RoundScalars._fields}
+  names -= {'rounds'}
   if not names <= arrays.keys():
     raise ValueError(
       f'{path} lacks {sorted(names - arrays.keys())}; give the scores.npz of a '
       'run, or a file that scripts/estimate.py --help describes.'
     )
-  fields: dict[str, Any] = {name: arrays[name] for name in names - {'schema'}}
+  fields: dict[str, Any] = {
+    name: arrays[name]
+    for name in names - {'schema'}
+    if not name.startswith(_ROUNDS)
+  }
+  fields['rounds'] = RoundScalars(
+    *(arrays[_ROUNDS + name] for name in RoundScalars._fields)
+  )
+  momentum = float(arrays['momentum'])
+  fields['momentum'] = None if math.isnan(momentum) else momentum
   for name in ('participation', 'seats'):
     fields[name] = arrays[name].astype(bool)
   for name in ('sees', 'design'):

@@ -1,23 +1,11 @@
-"""What attackers have of a finished run who are shown a part of it.
-
-Differences of models are derived from metrics.jsonl and the config of the run,
-so these need the whole workdir and not scores.npz alone.
-"""
+"""What attackers have of a finished run who are shown a part of it."""
 
 import os
 import pathlib
-from typing import Any
 
 import numpy as np
 
-from epe_jax import (
-  leakage,
-  metrics,
-  model_releases,
-  readings,
-  releases,
-  results,
-)
+from epe_jax import model_releases, readings, releases, results
 
 
 def check_audited(path: str | os.PathLike) -> None:
@@ -31,7 +19,6 @@ def check_audited(path: str | os.PathLike) -> None:
 
 
 def shown(
-  path: str | os.PathLike,
   recorded: results.Recorded,
   *,
   every: int | None = None,
@@ -41,7 +28,6 @@ def shown(
   """A run of which some rounds are published.
 
   Args:
-    path: the workdir; only looked into for models.
     recorded: what its scores.npz holds.
     every: only rounds n, 2n, ...
     last: only the last n rounds; with every, those of them.
@@ -51,7 +37,6 @@ def shown(
   Raises:
     ValueError: a number is out of range, or `releases` or `model_releases`
       refuses.
-    FileNotFoundError: models, and the workdir lacks a file.
   """
   rounds = len(recorded.trace)
   mask = np.ones(rounds, bool)
@@ -60,51 +45,5 @@ def shown(
   if last is not None:
     mask &= readings.last_n(rounds, last)
   if models:
-    history, momentum = training(path)
-    return model_releases.models(
-      recorded, mask, history=history, momentum=momentum
-    )
+    return model_releases.models(recorded, mask)
   return recorded if mask.all() else releases.aggregates(recorded, mask)
-
-
-def by_round(
-  path: str | os.PathLike,
-  recorded: results.Recorded,
-  *,
-  delta: float | None = None,
-) -> list[dict[str, Any]]:
-  """`leakage.by_round` of a run, with the models of rounds if they are known.
-
-  Args:
-    path: the workdir.
-    recorded: what its scores.npz holds.
-    delta: in (0, 1); None for the run's own.
-  """
-  history, momentum = training(path)
-  reason = model_releases.why_not_models(
-    recorded, history=history, momentum=momentum
-  )
-  return leakage.by_round(
-    recorded,
-    history=None if reason else history,
-    momentum=momentum,
-    delta=delta,
-  )
-
-
-def training(
-  path: str | os.PathLike,
-) -> tuple[model_releases.History, float]:
-  """The lines of metrics.jsonl, and the momentum of the server.
-
-  Raises:
-    FileNotFoundError: path is not the workdir of a finished run.
-  """
-  folder = pathlib.Path(path)
-  for name in ('metrics.jsonl', 'config.json'):
-    if not (folder / name).is_file():
-      raise FileNotFoundError(
-        f'{folder / name} does not exist. Give the workdir of a finished run.'
-      )
-  config = results.read_json(folder / 'config.json')
-  return metrics.read(folder / 'metrics.jsonl'), config['server']['momentum']

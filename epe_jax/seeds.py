@@ -15,6 +15,7 @@ import tqdm
 
 from epe_jax import audit, build, experiment, fedavg, results
 from epe_jax.data import cohort
+from epe_jax.round_scalars import RoundScalars
 from epe_jax.types import Array, Key, Params
 
 # Called with number and unit of what will be done; its update() counts.
@@ -168,7 +169,6 @@ def _finished(
     ]
   )
   state = program.init(_stacked([this.params for this in runs]))
-  expected = []
   make = lambda t: jax.device_put(_cohorts(seeds, runs, room, t))
   for t, batch in cohort.prefetch(make, range(config.rounds)):
     state, seen = program.step(drawn, state, batch)
@@ -181,9 +181,9 @@ def _finished(
         f'{config.client.learning_rate} or server.learning_rate='
         f'{config.server.learning_rate}.'
       )
-    expected.append(seen['canary_cosine'])
     bar.update(len(seeds))
   looked = jax.device_get(program.looks(drawn, state))
+  rounds = jax.device_get(state.rounds)
   outcomes = []
   for i, (seed, this) in enumerate(zip(seeds, runs)):
     params = jax.tree.map(lambda x, i=i: x[i], state.algorithm.params)
@@ -191,7 +191,7 @@ def _finished(
       config,
       this,
       {name: x[i] for name, x in looked.items()},
-      [float(x[i]) for x in expected],
+      RoundScalars(*(x[i] for x in rounds)),
     )
     accuracy = program.evaluate(params, this.test)['test_accuracy']
     outcomes.append(Outcome(seed, recorded, accuracy))
@@ -219,8 +219,7 @@ def _program(config: build.Config, like: build.Run) -> _Program:
       jax.random.fold_in(seed.training_key, t),
       jax.random.fold_in(seed.noise_key, t),
     )
-    kept = ('aggregate_norm', 'canary_cosine')
-    return state, {name: info.metrics[name] for name in kept}
+    return state, {'aggregate_norm': info.metrics['aggregate_norm']}
 
   def looks(seed: Seed, state: audit.AuditState) -> dict[str, Array]:
     _, observers = audited(seed)
@@ -250,6 +249,7 @@ def _axes(state: audit.AuditState) -> Any:
   return audit.AuditState(
     algorithm=axes.algorithm._replace(round=None),
     observers=axes.observers | {'trace': trace},
+    rounds=axes.rounds,
   )
 
 

@@ -13,7 +13,7 @@ they state.
 
 Of a run, --every or --last shows attackers some rounds only: their aggregates,
 or with --models the models after them. --by_round gives what had leaked after
-each of some rounds. --models and --by_round need the workdir.
+each of some rounds.
 """
 
 import json
@@ -22,6 +22,7 @@ from absl import app, flags
 
 from epe_jax import (
   estimates,
+  leakage,
   leakage_report,
   report,
   results,
@@ -83,10 +84,9 @@ def main(argv: list[str]) -> None:
       found = [estimates.foreign(scores)]
       rows = estimates.of_scores(scores, delta=_DELTA.value)
     elif _BY_ROUND.value:
-      rows = run_files.by_round(argv[1], scores, delta=_DELTA.value)
+      rows = leakage.by_round(scores, delta=_DELTA.value)
     else:
       scores = run_files.shown(
-        argv[1],
         scores,
         every=_EVERY.value,
         last=_LAST.value,

@@ -4,7 +4,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epe_jax import results
+from epe_jax import model_releases, results, round_scalars
+
+
+def scalars(rounds, **known):
+  """Numbers of rounds: those that are known, alike in all or [T]; else 0."""
+  zero = dict.fromkeys(round_scalars.RoundScalars._fields, 0.0)
+  return round_scalars.RoundScalars(
+    **{
+      name: np.broadcast_to(np.asarray(x, np.float64), (rounds,))
+      for name, x in (zero | known).items()
+    }
+  )
 
 
 def by_law(
@@ -28,16 +39,30 @@ def by_law(
   if design == 'coin_flip':
     seen = rng.random(k) < 0.5
   participation = seats & seen
-  cosines = rng.standard_normal((rounds, k)) + shift * participation
+  noise = rng.standard_normal((rounds, k)) / np.sqrt(dim)
+  cosines = np.sqrt(dim) * noise + shift * participation
   final = rng.standard_normal((2, k)) + shift * seen
   trace = (cosines / np.sqrt(dim)).astype(np.float32)
   final, change = (final / np.sqrt(dim)).astype(np.float32)
+  # Alone in a round of noise 1/shift, as one of two hundred that are expected.
+  known = scalars(
+    rounds,
+    clip_norm=1,
+    canary_norm=1 / 200,
+    noise_std=1 / shift / 200,
+    canaries=1,
+    aggregate_norm=np.hypot(1, np.sqrt(dim) / shift) / 200,
+    residual_norm=np.sqrt(dim) / shift / 200,
+    effective_dimension=dim / 3,
+  )
   return results.Recorded(
     final=final,
     change=change,
     trace=trace,
-    residual=trace,
-    expected=np.full(rounds, shift / np.sqrt(dim), np.float32),
+    residual=noise.astype(np.float32),
+    rounds=known,
+    momentum=0.0,
+    weight=model_releases.weight(known, seats, momentum=0.0),
     participation=participation,
     seats=seats,
     sees='aggregate',
@@ -61,7 +86,6 @@ class Simulated(NamedTuple):
   """A run of explicit vectors: canaries [k, d], models [T + 1, d]."""
 
   recorded: results.Recorded
-  history: list[dict[str, float]]
   canaries: np.ndarray
   models: np.ndarray
 
@@ -99,12 +123,12 @@ def by_vectors(
   seats[dealt, np.arange(seated)] = True
   coins = rng.random(k) < 0.5 if design == 'coin_flip' else True
   participation = seats & coins
-  known = rng.standard_normal(dim)
-  known *= clients / np.linalg.norm(known)
+  updates = rng.standard_normal(dim)
+  updates *= clients / np.linalg.norm(updates)
   m = 7.0
-  residual = participation @ canaries
-  residual = (residual + noise * rng.standard_normal(residual.shape)) / m
-  aggregates = residual + known / m
+  put_in = participation @ canaries + updates
+  residual = noise * rng.standard_normal(put_in.shape) / m
+  aggregates = residual + put_in / m
   models = [rng.standard_normal(dim)]
   update = np.zeros(dim)
   for aggregate in aggregates:
@@ -112,12 +136,26 @@ def by_vectors(
     models.append(models[-1] + 0.5 * update)
   models = np.stack(models)
   norms = np.linalg.norm(aggregates, axis=1)
+  known = scalars(
+    rounds,
+    clip_norm=1,
+    canary_norm=1 / m,
+    noise_std=noise / m,
+    clients=1,
+    canaries=participation.sum(axis=1),
+    sum_norm=clients,
+    aggregate_norm=norms,
+    residual_norm=np.linalg.norm(residual, axis=1),
+    effective_dimension=dim / 3,
+  )
   recorded = results.Recorded(
     final=np.float32(cosines(canaries, models[-1])),
     change=np.float32(cosines(canaries, models[-1] - models[0])),
     trace=np.float32(cosines(canaries, aggregates)),
     residual=np.float32(cosines(canaries, residual)),
-    expected=np.float32(1 / m / norms),
+    rounds=known,
+    momentum=momentum,
+    weight=model_releases.weight(known, seats, momentum=momentum),
     participation=participation,
     seats=seats,
     sees='aggregate',
@@ -125,20 +163,10 @@ def by_vectors(
     dim=dim,
     delta=1e-5,
   )
-  history = [{'round': 0, 'test_accuracy': 0.1}]
-  for t in range(rounds):
-    history.append(
-      {
-        'round': t + 1,
-        'aggregate_norm': float(norms[t]),
-        'canary_cosine': float(1 / m / norms[t]),
-        'noise_std': noise / m,
-        'canaries': float(participation[t].sum()),
-      }
-    )
-  return Simulated(recorded, history, canaries, models)
+  return Simulated(recorded, canaries, models)
 
 
 def cosines(canaries, v):
-  """[..., k] of vectors [..., d]."""
-  return v @ canaries.T / np.linalg.norm(v, axis=-1, keepdims=True)
+  """[..., k] of vectors [..., d]; 0 of a vector of zeros."""
+  norm = np.linalg.norm(v, axis=-1, keepdims=True)
+  return v @ canaries.T / np.where(norm > 0, norm, 1)

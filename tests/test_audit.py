@@ -304,11 +304,14 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
 
 @pytest.mark.parametrize('z', [0.2, 1.0])
 def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
-  """However large and aligned they are: the residual audits noise and clip."""
-  d, rounds, delta = 20_000, 1000, 1e-5
-  set_ = canaries.sphere(jax.random.key(1), rounds, d)
+  """However large and aligned they are: the residual audits noise and clip.
+
+  Four other canaries of the round are removed with them.
+  """
+  d, rounds, num, delta = 2000, 200, 1000, 1e-5
+  set_ = canaries.sphere(jax.random.key(1), num, d)
   participation = canary_schedules.once_per_period(
-    np.random.default_rng(0), rounds=rounds, num=rounds
+    np.random.default_rng(0), rounds=rounds, num=num
   )
 
   def pull(params, batch, key):
@@ -343,25 +346,32 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
     )
     norms.append(float(info.metrics['sum_norm']))
   np.testing.assert_allclose(norms, 0.3 * clients, rtol=1e-3)
-  traces = np.asarray(observer.scores(state.observers['trace'], params))
-  seen, residual = (
-    readings.own_round(trace, participation) * np.sqrt(d) for trace in traces
+  known = jax.device_get(state.rounds)
+  aggregate, residual = np.asarray(
+    observer.scores(state.observers['trace'], params)
   )
-  # Means of 400 of variance 1; 5 standard errors.
-  assert residual.mean() == pytest.approx(
-    (z**2 + 1 / d) ** -0.5, abs=5 / np.sqrt(rounds)
+  removed = readings.others_removed(residual, participation, known)
+  seen, alone = (
+    readings.own_round(trace, participation) * np.sqrt(d)
+    for trace in (aggregate, removed)
   )
+  # Means of 1000 of variance 1; 5 standard errors.
+  error = 5 / np.sqrt(num)
+  assert alone.mean() == pytest.approx((z**2 + 1 / d) ** -0.5, abs=error)
+  # Were the other canaries left in, the noise would seem larger.
+  left_in = (z**2 + num / rounds / d) ** -0.5
+  assert z == 1.0 or alone.mean() > left_in + error / 5
   # Who sees the aggregate alone has the other clients for extra noise.
-  sigma_eff = np.sqrt(z**2 + (clients**2 + 1) / d)
-  assert seen.mean() == pytest.approx(1 / sigma_eff, abs=5 / np.sqrt(rounds))
+  sigma_eff = np.sqrt(z**2 + (clients**2 + num / rounds) / d)
+  assert seen.mean() == pytest.approx(1 / sigma_eff, abs=error)
   if z == 0.2:
     assert 1 / sigma_eff < 1 / z - 1
   analytic = accounting.releases(z, delta=delta).epsilon
   estimate = gaussian.two_gaussian(
-    Scores(residual / np.sqrt(d), np.zeros(0), dim=d), delta=delta, std='null'
+    Scores(alone / np.sqrt(d), np.zeros(0), dim=d), delta=delta, std='null'
   ).epsilon
   slope = gaussian.epsilon_two_gaussians(
-    0, 1, 1 / z + 1 / np.sqrt(rounds), 1, delta
+    0, 1, 1 / z + 1 / np.sqrt(num), 1, delta
   )
   assert abs(estimate - analytic) < 3 * (slope - analytic)
 

@@ -12,7 +12,7 @@ from epe_jax import pooling, results, run_comparison, seeds
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon.types import Scores
 from epe_jax.figures import single_or_several
-from tests import test_seeds
+from tests import recorded_runs, test_seeds
 
 ROOT = pathlib.Path(__file__).parents[1]
 DIM = 10_000
@@ -82,7 +82,9 @@ def trained(monkeypatch):
         change=final,
         trace=empty,
         residual=empty,
-        expected=np.empty(0, np.float32),
+        rounds=recorded_runs.scalars(config.rounds),
+        momentum=None,
+        weight=np.empty(0, np.float32),
         participation=participation,
         seats=participation,
         design='fixed',

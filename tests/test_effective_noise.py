@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from epe_jax import effective_noise
+from epe_jax import effective_noise, round_scalars
 from epe_jax.epsilon import gaussian
+from tests import recorded_runs
 
 DIM, DELTA = 40_000, 1e-5
 
@@ -19,27 +20,32 @@ def line(*, z, clients, canaries, clip=0.7, m=50.0):
   directions /= np.linalg.norm(directions, axis=1)[:, None]
   aggregate = (others + clip * directions.sum(axis=0) + noise) / m
   norm = np.linalg.norm(aggregate)
-  logged = {
-    'aggregate_norm': norm,
-    'canary_cosine': clip / m / norm,
-    'noise_std': z * clip / m,
-    'clip_norm': clip,
-    'sum_norm': clients,
-    'canaries': float(canaries),
-  }
+  logged = recorded_runs.scalars(
+    1,
+    clip_norm=clip,
+    canary_norm=clip / m,
+    noise_std=z * clip / m,
+    canaries=canaries,
+    sum_norm=clients,
+    aggregate_norm=norm,
+  )
   return logged, directions @ aggregate / norm
+
+
+def both(first, second):
+  return round_scalars.RoundScalars(*map(np.append, first, second))
 
 
 def test_alone_with_the_noise_a_canary_meets_the_noise():
   logged, _ = line(z=0.3, clients=0.0, canaries=1)
-  (sigma,) = effective_noise.multipliers([logged], dim=DIM)
+  (sigma,) = effective_noise.multipliers(logged, dim=DIM)
   assert sigma == pytest.approx(np.sqrt(0.3**2 + 1 / DIM))
 
 
 @pytest.mark.parametrize('z', [0.0, 0.05, 0.2])
 def test_canaries_score_as_the_effective_noise_says(z):
   logged, cosines = line(z=z, clients=30.0, canaries=200)
-  (sigma,) = effective_noise.multipliers([logged], dim=DIM)
+  (sigma,) = effective_noise.multipliers(logged, dim=DIM)
   # The mean of 200 cosines of std 1/√d; four standard errors.
   assert np.sqrt(DIM) * cosines.mean() == pytest.approx(
     1 / sigma, abs=4 / np.sqrt(200)
@@ -54,9 +60,9 @@ def test_epsilon_is_of_the_mean_over_canaries_and_not_over_rounds():
   many, _ = line(z=0.1, clients=60.0, canaries=3)
   participation = np.zeros((2, 5), bool)
   participation[0, 0] = participation[1, 1:4] = True
-  one, three = 1 / effective_noise.multipliers([few, many], dim=DIM)
+  one, three = 1 / effective_noise.multipliers(both(few, many), dim=DIM)
   found = effective_noise.epsilon(
-    [few, many], participation, dim=DIM, delta=DELTA
+    both(few, many), participation, dim=DIM, delta=DELTA
   )
   mean = (one + 3 * three) / 4
   expected = gaussian.epsilon_two_gaussians(0, 1, mean, 1, DELTA)
@@ -67,5 +73,5 @@ def test_canaries_of_several_rounds_are_refused():
   logged, _ = line(z=0.1, clients=1.0, canaries=1)
   with pytest.raises(ValueError, match='takes part in 2 rounds'):
     effective_noise.epsilon(
-      [logged] * 2, np.ones((2, 1), bool), dim=DIM, delta=DELTA
+      both(logged, logged), np.ones((2, 1), bool), dim=DIM, delta=DELTA
     )

@@ -1,5 +1,6 @@
 """How much had leaked by round t."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -42,9 +43,7 @@ def rows_at(rows, t, statistic=None, *, bounds=False):
 
 def test_after_the_last_round_the_estimates_are_those_of_the_run(small):
   recorded = small.recorded
-  rows = leakage.by_round(
-    recorded, rounds=[12], history=small.history, momentum=0.9, resamples=20
-  )
+  rows = leakage.by_round(recorded, rounds=[12], resamples=20)
   own = {(r['statistic'], r['method']): r for r in estimates.of_run(recorded)}
   assert {row['statistic'] for row in rows} == {name for name, _ in own}
   for row in rows:
@@ -84,8 +83,6 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
   rows = leakage.by_round(
     simulated.recorded,
     rounds=[4, 9],
-    history=simulated.history,
-    momentum=0.9,
     resamples=20,
   )
   recorded = simulated.recorded
@@ -101,8 +98,11 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
     assert not rows_at(rows, t, 'cosine with the final model')
 
 
-def test_without_history_the_models_of_rounds_are_left_out(simulated):
-  rows = leakage.by_round(simulated.recorded, rounds=[4], resamples=20)
+def test_where_they_cannot_be_derived_the_models_of_rounds_are_left_out(
+  simulated,
+):
+  adam = dataclasses.replace(simulated.recorded, momentum=None)
+  rows = leakage.by_round(adam, rounds=[4], resamples=20)
   assert rows
   assert not rows_at(rows, 4, _CHANGE)
 
@@ -134,8 +134,6 @@ def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
   rows = leakage.by_round(
     simulated.recorded,
     rounds=[4, 12],
-    history=simulated.history,
-    momentum=0.9,
     resamples=20,
   )
   text = leakage_report.text(rows)
@@ -157,35 +155,16 @@ def test_a_round_that_the_run_has_not_is_refused():
     leakage.by_round(recorded_runs.by_law(), rounds=[21])
 
 
-def written(folder, simulated):
-  results.write_scores(folder / 'scores.npz', simulated.recorded)
-  lines = [json.dumps(record) + '\n' for record in simulated.history]
-  (folder / 'metrics.jsonl').write_text(''.join(lines))
-  results.write_json(folder / 'config.json', {'server': {'momentum': 0.9}})
-  return folder
-
-
-def test_a_part_of_a_run_is_read_from_its_files(tmp_path, small):
+def test_a_part_of_a_run_is_shown(small):
   recorded = small.recorded
-  whole = run_files.shown(tmp_path, recorded)
-  assert whole is recorded
-  some = run_files.shown(tmp_path, recorded, every=2, last=6)
+  assert run_files.shown(recorded) is recorded
+  some = run_files.shown(recorded, every=2, last=6)
   np.testing.assert_array_equal(
     some.participation.sum(axis=1), recorded.participation[7::2].sum(axis=1)
   )
-  with pytest.raises(FileNotFoundError, match=r'metrics\.jsonl does not exist'):
-    run_files.shown(tmp_path, recorded, models=True)
-  written(tmp_path, small)
-  seen = run_files.shown(tmp_path, recorded, every=4, models=True)
+  seen = run_files.shown(recorded, every=4, models=True)
   assert seen.sees == 'models'
   assert len(seen.trace) == 3
-  rows = run_files.by_round(tmp_path, recorded)
-  assert rows_at(rows, rows[0]['round'], _CHANGE)
-  # A server with another optimizer has no such models to read.
-  results.write_json(tmp_path / 'config.json', {'server': {'momentum': 0.0}})
-  rows = run_files.by_round(tmp_path, recorded)
-  assert rows
-  assert not rows_at(rows, rows[0]['round'], _CHANGE)
 
 
 # Runs the script once for each list of arguments that it reads, in one process
@@ -213,7 +192,7 @@ json.dump(outcomes, sys.stdout)
 def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(
   tmp_path, small
 ):
-  written(tmp_path, small)
+  results.write_scores(tmp_path / 'scores.npz', small.recorded)
   run = str(tmp_path)
   commands = [
     [run, '--every=4', '--models'],

@@ -67,8 +67,9 @@ def path(step, state):
     state, info = step(state, cohort, *helpers.keys(t))
     inner = getattr(state, 'algorithm', state)
     params.append(ravel_pytree(inner.params)[0])
+    audit_alone = ('effective_dimension', 'residual_norm')
     shown.append(
-      {k: v for k, v in info.metrics.items() if k != 'effective_dimension'}
+      {k: v for k, v in info.metrics.items() if k not in audit_alone}
     )
   return params, shown
 

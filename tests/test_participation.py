@@ -7,6 +7,7 @@ from epe_jax import (
   accounting,
   experiment,
   participation,
+  readings,
   report,
   results,
   schedules,
@@ -222,6 +223,10 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   root_d = np.sqrt(result['dim'])
   # With the others removed sqrt(d) cos has mean 1 / z = 5 nearly, for canaries
   # in their own rounds alone.
-  assert (scores.residual[scores.participation] * root_d).mean() > 3
-  null = scores.residual[~scores.participation] * root_d
+  assert scores.rounds is not None
+  alone = readings.others_removed(
+    scores.residual, scores.participation, scores.rounds
+  )
+  assert (alone[scores.participation] * root_d).mean() > 3
+  null = scores.residual * root_d
   assert abs(np.mean(null**2) - 1) < 5 * np.sqrt(2 / null.size)

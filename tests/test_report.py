@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax import estimates, report, results, words
+from epe_jax import estimates, readings, report, results, words
 from epe_jax.figures import of_run
 from tests import recorded_runs
 
@@ -318,10 +318,13 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
   simulated = recorded_runs.by_vectors(
     momentum=0.0, noise=0.0, observed=12, unobserved=40, dim=500
   )
-  # Each residual is the canary itself, as far as float32 goes.
+  # Of each round the canary itself is left, and nothing.
   recorded = simulated.recorded
-  own = recorded.residual[recorded.participation]
-  np.testing.assert_allclose(own, 1, rtol=1e-6)
+  assert recorded.rounds is not None
+  removed = readings.others_removed(
+    recorded.residual, recorded.participation, recorded.rounds
+  )
+  np.testing.assert_array_equal(removed, recorded.participation)
   rows = estimates.of_run(recorded)
   found = {
     row['method']: row['epsilon']

@@ -198,10 +198,7 @@ def test_what_cannot_be_made_is_refused(changes, which, options, said):
 
 def test_a_run_that_diverges_is_named(monkeypatch):
   def program(config, like):
-    seen = {
-      'aggregate_norm': np.array([1, np.nan]),
-      'canary_cosine': np.zeros(2),
-    }
+    seen = {'aggregate_norm': np.array([1, np.nan])}
     nothing = lambda *_: None
     return seeds._Program(nothing, lambda *_: (None, seen), nothing, nothing)
 

@@ -133,7 +133,7 @@ def _canary(
   axes.axhspan(
     -2, 2, color=style.GREY, lw=0, label='±2: 95 % of those of other rounds'
   )
-  if len(recorded.expected):
+  if recorded.expected is not None:
     axes.plot(
       rounds,
       scale * recorded.expected,

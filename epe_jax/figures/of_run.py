@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib import figure
 
-from epe_jax import leakage, model_releases, results
+from epe_jax import leakage, results
 from epe_jax.figures import cosines, epsilons, tradeoff, training
 
 CAPTIONS = {
@@ -63,13 +63,7 @@ def draw(
   if recorded is None:
     return trained
   delta, analytic = float(result['delta']), _analytic(result)
-  momentum = float(result['config']['server']['momentum'])
-  reason = model_releases.why_not_models(
-    recorded, history=history, momentum=momentum
-  )
-  leaked = leakage.by_round(
-    recorded, history=None if reason else history, momentum=momentum
-  )
+  leaked = leakage.by_round(recorded)
   canaries = (
     f'{result["num_observed"]:,} canaries took part, '
     f'{result["num_unobserved"]:,} did not'

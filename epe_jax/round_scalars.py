@@ -1,0 +1,32 @@
+"""What is known of each round besides vectors: one number each."""
+
+from typing import Any, NamedTuple
+
+from jaxtyping import Float
+
+
+class RoundScalars(NamedTuple):
+  """One number of each round, [T] each.
+
+  Attributes:
+    clip_norm: S.
+    canary_norm: S / m, what a canary adds to the noisy mean of its round.
+    noise_std: of the privacy noise on a coordinate of the noisy mean.
+    clients: real clients of the round.
+    canaries: canaries of the round.
+    sum_norm: norm of the sum of the clipped updates of the real clients.
+    aggregate_norm: norm of the noisy mean.
+    residual_norm: norm of the noisy mean less all that was put in, of clients
+      and of canaries: of the noise.
+    effective_dimension: on how many coordinates the noisy mean lies.
+  """
+
+  clip_norm: Float[Any, ' T']
+  canary_norm: Float[Any, ' T']
+  noise_std: Float[Any, ' T']
+  clients: Float[Any, ' T']
+  canaries: Float[Any, ' T']
+  sum_norm: Float[Any, ' T']
+  aggregate_norm: Float[Any, ' T']
+  residual_norm: Float[Any, ' T']
+  effective_dimension: Float[Any, ' T']
