@@ -42,6 +42,14 @@ def pytest_unconfigure():
 
 
 @pytest.fixture
+def types_unchecked():
+  """What a user meets, who has no checker that refuses wrong types first."""
+  jaxtyping.config.update('jaxtyping_disable', True)
+  yield
+  jaxtyping.config.update('jaxtyping_disable', False)
+
+
+@pytest.fixture
 def load_benchmark(monkeypatch):
   """Imports a module that lies beside the benchmarks, by its name."""
   folder = pathlib.Path(__file__).parents[1] / 'benchmarks'

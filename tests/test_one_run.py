@@ -306,6 +306,7 @@ def test_bounds_fall_with_significance_and_delta():
     )
 
 
+@pytest.mark.usefixtures('types_unchecked')
 def test_other_designs_and_impossible_settings_are_refused():
   fixed = Scores(np.ones(5), np.zeros(5))
   for estimator in (one_run.one_run, one_run.one_run_gdp):
@@ -315,8 +316,9 @@ def test_other_designs_and_impossible_settings_are_refused():
     for guesses in ([(6, 5)], [(-1, 2)], [(0, 0)]):
       with pytest.raises(ValueError, match='between 1 and the 10 canaries'):
         estimator(scores, delta=DELTA, guesses=guesses)
-    with pytest.raises(ValueError, match='guesses is empty'):
-      estimator(scores, delta=DELTA, guesses=[])
+    for guesses in ([], 'abc', 5, [(1.5, 2)], [1, 2], [(1, 2, 3)], [('a', 1)]):
+      with pytest.raises(ValueError, match=r'guesses=.*pairs of integers'):
+        estimator(scores, delta=DELTA, guesses=guesses)
     with pytest.raises(ValueError, match=r'significance=0\.0'):
       estimator(scores, delta=DELTA, significance=0.0)
     with pytest.raises(ValueError, match=r'delta=1\.0'):

@@ -371,10 +371,6 @@ def test_settings_out_of_range_are_refused():
     tradeoff.gdp(scores, delta=0.0)
   with pytest.raises(ValueError, match='significance=1'):
     tradeoff.gdp(scores, delta=DELTA, significance=1.0)
-  with pytest.raises(ValueError, match='thresholds='):
-    tradeoff.gdp(scores, delta=DELTA, multiplicity=Explicit((np.nan,)))
-  with pytest.raises(ValueError, match='num_splits=0'):
-    tradeoff.gdp(scores, delta=DELTA, multiplicity=MultiSplit(0, 0))
   with pytest.raises(ValueError, match='sampling_probability=0'):
     curves.subsampled_gaussian(0.0)
   with pytest.raises(ValueError, match='steps=0'):

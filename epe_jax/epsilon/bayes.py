@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from jaxtyping import Float
 import numpy as np
@@ -25,7 +25,9 @@ from scipy import optimize, special
 
 from epe_jax.epsilon import (
   curves,
+  diagnostics,
   intervals,
+  lower_bound,
   null,
   strategies,
   threshold,
@@ -33,11 +35,14 @@ from epe_jax.epsilon import (
 )
 from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
 from epe_jax.epsilon.types import (
+  Assumption,
   Estimate,
   Scores,
+  bound,
   check_delta,
-  scalar_or_array,
 )
+
+Multiplicity = Explicit | Split | Uncorrected
 
 Sides = Literal['in', 'both']
 _Curve = Callable[[np.ndarray], np.ndarray]
@@ -68,7 +73,7 @@ def epsilon_credible(
   scores: Scores,
   *,
   delta: float,
-  multiplicity: Explicit | Split | Uncorrected,
+  multiplicity: Multiplicity,
   significance: float = 0.05,
   one_sided: bool = True,
   sides: Sides = 'in',
@@ -89,9 +94,10 @@ def epsilon_credible(
 
   Returns:
     ε is the lower bound, or the lower end of the interval, which is given for a
-    single audit. Confidence is the credibility, 1 - significance; None for
-    Uncorrected(). With `scores.dim` the FPR is exact, and the posterior is that
-    of the FNR.
+    single audit: a credible bound, whose confidence is its credibility,
+    1 - significance; a point estimate for Uncorrected() and where the unobserved
+    scores refute `scores.dim`. With `scores.dim` the FPR is exact, and the
+    posterior is that of the FNR.
 
   Raises:
     ValueError: for settings out of range.
@@ -101,14 +107,14 @@ def epsilon_credible(
   """
   quantiles = functools.partial(epsilon_quantiles, delta=delta, sides=sides)
   settings = (scores, delta, significance, multiplicity, one_sided)
-  return _estimate('epsilon_credible', quantiles, *settings)
+  return _estimate('epsilon_credible', (), quantiles, *settings)
 
 
 def gdp_credible(
   scores: Scores,
   *,
   delta: float,
-  multiplicity: Explicit | Split | Uncorrected,
+  multiplicity: Multiplicity,
   significance: float = 0.05,
   one_sided: bool = True,
   sides: Sides = 'in',
@@ -125,8 +131,9 @@ def gdp_credible(
     mu = mu_quantiles(counts, probabilities, sides=sides)
     return np.asarray(curves.epsilon_gdp(mu, delta))
 
+  shape = (Assumption.GAUSSIAN_CURVE,)
   settings = (scores, delta, significance, multiplicity, one_sided)
-  return _estimate('gdp_credible', quantiles, *settings)
+  return _estimate('gdp_credible', shape, quantiles, *settings)
 
 
 def epsilon_quantiles(
@@ -260,10 +267,11 @@ def _beta_nodes(a, b):
 
 
 def _estimate(
-  name, quantiles, scores, delta, significance, multiplicity, one_sided
+  name, shape, quantiles, scores, delta, significance, multiplicity, one_sided
 ):
   check_delta(delta)
   intervals.check_significance(significance)
+  strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
   tails = [significance] if one_sided else [significance / 2]
   if not one_sided:
     tails.append(1 - significance / 2)
@@ -274,11 +282,15 @@ def _estimate(
   epsilon = np.reshape(ends[:, 0], scores.observed.shape[:-1])
   chosen = type(multiplicity).__name__.lower()
   single = not one_sided and epsilon.ndim == 0
-  return Estimate(
-    scalar_or_array(epsilon),
+  valid = multiplicity != Uncorrected()
+  return bound(
+    epsilon,
     delta,
     f'{name}_{chosen}',
-    confidence=None if multiplicity == Uncorrected() else 1 - significance,
+    significance=significance,
+    assumes=(*lower_bound.counted_assumptions(scores), *shape),
+    kind='credible bound' if valid else 'point estimate',
+    refuted=diagnostics.refuted_null(scores),
     interval=(float(ends[0, 0]), float(ends[0, 1])) if single else None,
   )
 
@@ -296,7 +308,7 @@ def _counts(scores, multiplicity, significance):
     case Split():
       choose, scores = strategies.partition(scores, multiplicity)
       chosen = tradeoff.best_threshold(choose, significance)
-    case _:
+    case Uncorrected():
       chosen = tradeoff.best_threshold(scores, significance)
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
   misses = n1 - threshold.at_least(scores.observed, chosen).ravel()

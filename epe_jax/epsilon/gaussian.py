@@ -13,6 +13,7 @@ import numpy as np
 
 from epe_jax.epsilon import hockey_stick, null
 from epe_jax.epsilon.types import (
+  Assumption,
   Estimate,
   Real,
   Scores,
@@ -156,8 +157,15 @@ def two_gaussian(
   method = f'two_gaussian_{std}'
   if direction != 'max':
     method = f'{method}_{direction}'
+  assumes = (Assumption.GAUSSIAN_SCORES,)
+  if std != 'fitted':
+    assumes += (Assumption.EQUAL_SPREAD,)
   return Estimate(
-    scalar_or_array(epsilon[..., 0]), delta, method, confidence=None
+    scalar_or_array(epsilon[..., 0]),
+    delta,
+    method,
+    confidence=None,
+    assumes=assumes,
   )
 
 

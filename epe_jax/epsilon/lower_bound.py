@@ -14,11 +14,18 @@ Whatever is chosen, canaries of an audit must score independently.
 from __future__ import annotations
 
 import functools
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from epe_jax.epsilon import band, intervals, null, strategies, threshold
+from epe_jax.epsilon import (
+  band,
+  diagnostics,
+  intervals,
+  null,
+  strategies,
+  threshold,
+)
 from epe_jax.epsilon.strategies import (
   Band,
   Bonferroni,
@@ -29,10 +36,11 @@ from epe_jax.epsilon.strategies import (
   Uncorrected,
 )
 from epe_jax.epsilon.types import (
+  Assumption,
   Estimate,
   Scores,
+  bound,
   check_delta,
-  scalar_or_array,
 )
 
 Interval = Literal['clopper_pearson', 'jeffreys', 'katz']
@@ -65,6 +73,9 @@ def lower_bound(
 
   Only thresholds equal to a score count, and tied scores fall on one side.
 
+  Where canaries leak unequally, as those of different rounds do, it is a bound
+  of the ε of the most exposed one: no other could make the rates as good.
+
   Args:
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
@@ -77,11 +88,13 @@ def lower_bound(
 
   Returns:
     The bound, >= 0. Its confidence is 1 - significance, or None if `interval`
-    or `multiplicity` gives no guarantee.
+    or `multiplicity` gives no guarantee, or if the unobserved scores refute
+    `scores.dim` (`diagnostics.null_is_rejected`).
 
   Raises:
-    ValueError: for settings out of range, 'katz' with a band, and a split of
-      fewer than two canaries of a kind.
+    ValueError: for settings out of range, another multiplicity than those of
+      `strategies`, 'katz' with a band, and a split of fewer than two canaries of
+      a kind.
 
   Source: Jagielski et al. (2020); equation (1) of Andrew et al. (ICLR 2024).
 
@@ -92,6 +105,7 @@ def lower_bound(
   """
   check_delta(delta)
   intervals.check_significance(significance)
+  strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
   _check_interval(interval, multiplicity, scores)
   rule = _Rule(interval, delta, one_sided)
   match multiplicity:
@@ -111,14 +125,24 @@ def lower_bound(
         for split in strategies.splits(multiplicity)
       ]
       epsilon = np.median(bounds, axis=0)
-  keeps = interval == 'clopper_pearson' and multiplicity != Uncorrected()
+  valid = interval == 'clopper_pearson' and multiplicity != Uncorrected()
   name = type(multiplicity).__name__.lower()
-  return Estimate(
-    scalar_or_array(epsilon),
+  return bound(
+    epsilon,
     delta,
     f'{interval}_{name}',
-    confidence=1 - significance if keeps else None,
+    significance=significance,
+    assumes=counted_assumptions(scores),
+    kind='confidence bound' if valid else 'point estimate',
+    refuted=diagnostics.refuted_null(scores),
   )
+
+
+def counted_assumptions(scores: Scores) -> tuple[Assumption, ...]:
+  """What limits from counts of canaries assume."""
+  if scores.dim is None:
+    return (Assumption.INDEPENDENT,)
+  return Assumption.INDEPENDENT, Assumption.COSINE_NULL
 
 
 class _Rule(NamedTuple):
@@ -169,7 +193,7 @@ def _best(rule, scores, significance, most=None):
   """The largest ε over realisable thresholds, and the threshold of it."""
   thresholds, misses = threshold.realisable(scores.observed)
   if most is not None and most < thresholds.shape[-1]:
-    kept = _spaced_ranks(thresholds.shape[-1], most, one_sided=False) - 1
+    kept = threshold.spaced_ranks(thresholds.shape[-1], most, False) - 1
     thresholds, misses = thresholds[..., kept], misses[..., kept]
   alarms = _alarms(scores, thresholds)
   epsilon = _at(rule, scores, thresholds, misses, alarms, significance)
@@ -188,32 +212,9 @@ def _alarms(scores, thresholds):
 
 def _at_ranks(rule, scores, significance, num):
   """Bonferroni: thresholds at ranks fixed before any score was seen."""
-  if num < 1:
-    raise ValueError(f'num_thresholds={num} must be at least 1.')
-  if scores.dim is not None:
-    size = scores.observed.shape[-1]
-    rank = _spaced_ranks(size, num, rule.one_sided)
-    thresholds = np.sort(scores.observed, axis=-1)[..., size - rank]
-    misses, alarms = np.broadcast_to(size - rank, thresholds.shape), None
-  else:
-    size = scores.unobserved.shape[-1]
-    rank = _spaced_ranks(size, num, rule.one_sided)
-    # "In" is a score strictly above the unobserved one of this rank, which
-    # rank - 1 unobserved scores are: fewer if tied, but then not by chance.
-    at = np.sort(scores.unobserved, axis=-1)[..., size - rank]
-    thresholds = np.nextafter(at, np.inf)
-    misses = _misses(scores, thresholds)
-    alarms = np.broadcast_to(rank - 1, thresholds.shape)
-  share = significance / len(rank)
-  return np.max(_at(rule, scores, thresholds, misses, alarms, share), axis=-1)
-
-
-def _spaced_ranks(size, num, one_sided):
-  """At most `num` ranks from the top, dense there, two-sided at both ends."""
-  if one_sided:
-    return np.unique(np.geomspace(1, size, num).round().astype(int))
-  top = np.geomspace(1, (size + 1) / 2, (num + 1) // 2).round().astype(int)
-  return np.unique(np.concatenate([top, size + 1 - top]))[:num]
+  counts = threshold.at_fixed_ranks(scores, num, one_sided=rule.one_sided)
+  share = significance / counts.threshold.shape[-1]
+  return np.max(_at(rule, scores, *counts, share), axis=-1)
 
 
 def _misses(scores, thresholds):
@@ -224,10 +225,6 @@ def _misses(scores, thresholds):
 def _at_given(rule, scores, significance, thresholds):
   """ε at thresholds that do not depend on the scores, corrected for number."""
   given = np.asarray(thresholds, dtype=np.float64)
-  if not given.size or not np.all(np.isfinite(given)):
-    raise ValueError(
-      f'thresholds={thresholds!r} must be one or more finite numbers.'
-    )
   each = np.broadcast_to(given, (*scores.observed.shape[:-1], len(given)))
   misses, alarms = _misses(scores, each), _alarms(scores, each)
   share = significance / len(given)

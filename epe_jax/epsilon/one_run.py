@@ -20,7 +20,8 @@ arXiv:2410.22235).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import operator
+from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
 import numpy as np
@@ -28,8 +29,10 @@ from scipy import optimize, special, stats
 
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon.types import (
+  Assumption,
   Estimate,
   Scores,
+  bound,
   check_delta,
   scalar_or_array,
 )
@@ -73,7 +76,7 @@ def one_run(
   if delta != 0:
     check_delta(delta)
 
-  def bound(num, pair, correct, level):
+  def solve(num, pair, correct, level):
     def excess(epsilon):
       return level - p_value(
         epsilon, delta, num_canaries=num, num_guesses=sum(pair), correct=correct
@@ -81,8 +84,14 @@ def one_run(
 
     return _largest_rejected(excess)
 
-  epsilon = _best_bound(scores, significance, guesses, bound)
-  return Estimate(epsilon, delta, 'one_run', confidence=1 - significance)
+  epsilon = _best_bound(scores, significance, guesses, solve)
+  return bound(
+    epsilon,
+    delta,
+    'one_run',
+    significance=significance,
+    assumes=(Assumption.COINS,),
+  )
 
 
 def one_run_gdp(
@@ -113,7 +122,7 @@ def one_run_gdp(
   """
   check_delta(delta)
 
-  def bound(num, pair, correct, level):
+  def solve(num, pair, correct, level):
     return largest_gdp(
       num_canaries=num,
       num_guesses=sum(pair),
@@ -121,9 +130,15 @@ def one_run_gdp(
       significance=level,
     )
 
-  mu = _best_bound(scores, significance, guesses, bound)
+  mu = _best_bound(scores, significance, guesses, solve)
   epsilon = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, delta)
-  return Estimate(epsilon, delta, 'one_run_gdp', confidence=1 - significance)
+  return bound(
+    epsilon,
+    delta,
+    'one_run_gdp',
+    significance=significance,
+    assumes=(Assumption.COINS, Assumption.GAUSSIAN_CURVE),
+  )
 
 
 def p_value(
@@ -260,7 +275,7 @@ def _best_bound(
   scores: Scores,
   significance: float,
   guesses: Sequence[tuple[int, int]] | None,
-  bound: Callable[[int, tuple[int, int], int, float], float],
+  solve: Callable[[int, tuple[int, int], int, float], float],
 ) -> float | Float[np.ndarray, '...']:
   """Largest of the bounds of all guesses, each at its share of significance."""
   if scores.design != 'coin_flip':
@@ -272,9 +287,7 @@ def _best_bound(
   if not 0 < significance < 1:
     raise ValueError(f'significance={significance!r} must lie in (0, 1).')
   num = scores.observed.shape[-1] + scores.unobserved.shape[-1]
-  pairs = default_guesses(num) if guesses is None else tuple(guesses)
-  if not pairs:
-    raise ValueError('guesses is empty; give at least one pair (k₊, k₋).')
+  pairs = default_guesses(num) if guesses is None else _pairs(guesses)
   best = np.zeros(scores.observed.shape[:-1])
   for pair in pairs:
     if min(pair) < 0 or not 0 < sum(pair) <= num:
@@ -285,9 +298,22 @@ def _best_bound(
     correct = correct_guesses(scores, pair)
     values, inverse = np.unique(correct, return_inverse=True)
     level = significance / len(pairs)
-    limits = [bound(num, pair, int(v), level) for v in values]
+    limits = [solve(num, pair, int(v), level) for v in values]
     best = np.maximum(best, np.array(limits)[inverse].reshape(best.shape))
   return scalar_or_array(best)
+
+
+def _pairs(guesses: Any) -> list[tuple[int, int]]:
+  try:
+    pairs = [tuple(map(operator.index, pair)) for pair in guesses]
+  except TypeError:
+    pairs = []
+  if not pairs or any(len(pair) != 2 for pair in pairs):
+    raise ValueError(
+      f'guesses={guesses!r}; give one or more pairs of integers (k₊, k₋), as '
+      '[(100, 100)].'
+    )
+  return [(k_plus, k_minus) for k_plus, k_minus in pairs]
 
 
 def _largest_rejected(excess: Callable[[float], float]) -> float:

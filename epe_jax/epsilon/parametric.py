@@ -18,9 +18,11 @@ from scipy import special
 
 from epe_jax.epsilon import diagnostics, gaussian, intervals
 from epe_jax.epsilon.types import (
+  Assumption,
   Estimate,
   Real,
   Scores,
+  bound,
   check_delta,
   scalar_or_array,
 )
@@ -60,8 +62,9 @@ def gaussian_lower_bound(
 
   Returns:
     The bound, >= 0. Its confidence is 1 - significance; but if Gaussian scores
-    are refuted at 1 % (`gaussian_p_value`), in any of the audits, it is None
-    and the method is named 'gaussian_lower_bound_rejected'.
+    are rejected at 1 % (`gaussian_p_value`), in any of the audits, it is None
+    and the method is named 'gaussian_lower_bound_rejected'; likewise
+    '..._null_rejected' if the unobserved scores refute `scores.dim`.
 
   Raises:
     ValueError: if scores of a kind are all equal or fewer than two.
@@ -81,12 +84,21 @@ def gaussian_lower_bound(
   if std == 'common':
     low, high = np.zeros_like(low), np.zeros_like(high)
   epsilon = _smallest(gap, low, high, delta)
-  rejected = np.any(np.asarray(gaussian_p_value(scores)) < REJECTED_BELOW)
-  return Estimate(
-    scalar_or_array(epsilon),
+  refuted = diagnostics.refuted_null(scores)
+  if np.any(np.asarray(gaussian_p_value(scores)) < REJECTED_BELOW):
+    refuted = 'rejected'
+  assumes = (Assumption.INDEPENDENT, Assumption.GAUSSIAN_SCORES)
+  if scores.dim is not None:
+    assumes += (Assumption.COSINE_NULL,)
+  if std == 'common':
+    assumes += (Assumption.EQUAL_SPREAD,)
+  return bound(
+    epsilon,
     delta,
-    'gaussian_lower_bound' + ('_rejected' if rejected else ''),
-    confidence=None if rejected else 1 - significance,
+    'gaussian_lower_bound',
+    significance=significance,
+    assumes=assumes,
+    refuted=refuted,
   )
 
 

@@ -5,7 +5,10 @@ A limit that fails at one threshold with 5 % fails somewhere much more often.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -43,9 +46,15 @@ class Bonferroni:
 
   Attributes:
     num_thresholds: how many thresholds, >= 1. Equal ranks are merged.
+
+  Raises:
+    ValueError: num_thresholds is out of range.
   """
 
   num_thresholds: int = 10
+
+  def __post_init__(self):
+    _check_integer('num_thresholds', self.num_thresholds, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,10 +62,24 @@ class Explicit:
   """The best of given thresholds, each at its share of the significance.
 
   Attributes:
-    thresholds: chosen without looking at these scores; at least one.
+    thresholds: chosen without looking at these scores; at least one, finite.
+
+  Raises:
+    ValueError: thresholds are not one or more finite numbers.
   """
 
   thresholds: tuple[float, ...]
+
+  def __post_init__(self):
+    values = self.thresholds
+    if isinstance(values, str) or np.ndim(values) != 1 or not len(values):
+      raise ValueError(
+        f'thresholds={values!r} must be one or more numbers, as (0.5, 1.0).'
+      )
+    if not all(
+      isinstance(x, int | float | np.number) and np.isfinite(x) for x in values
+    ):
+      raise ValueError(f'thresholds={values!r} must be finite numbers.')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +88,19 @@ class Split:
 
   Attributes:
     seed: of the random split. To try several and keep the best is cheating.
-    fraction: share of the canaries, of both kinds, that choose the threshold.
+    fraction: share of the canaries, of both kinds, that choose the threshold,
+      in (0, 1).
+
+  Raises:
+    ValueError: an attribute is out of range.
   """
 
   seed: int
   fraction: float = 0.5
+
+  def __post_init__(self):
+    _check_integer('seed', self.seed, 0)
+    _check_fraction(self.fraction)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +114,10 @@ class MultiSplit:
   Attributes:
     seed: of the random splits.
     num_splits: how many, >= 1.
-    fraction: share of the canaries that choose the threshold.
+    fraction: share of the canaries that choose the threshold, in (0, 1).
+
+  Raises:
+    ValueError: an attribute is out of range.
 
   Source: Meinshausen, Meier and Bühlmann (2009), theorem 3.1.
   """
@@ -92,18 +126,29 @@ class MultiSplit:
   num_splits: int = 20
   fraction: float = 0.5
 
+  def __post_init__(self):
+    _check_integer('seed', self.seed, 0)
+    _check_integer('num_splits', self.num_splits, 1)
+    _check_fraction(self.fraction)
+
 
 Multiplicity = Uncorrected | Band | Bonferroni | Explicit | Split | MultiSplit
 
 
-def splits(several: MultiSplit) -> list[Split]:
-  """The splits that a `MultiSplit` stands for.
+def check_multiplicity(
+  multiplicity: Any, allowed: Sequence[type[Multiplicity]]
+) -> None:
+  """Raises a ValueError unless this is an instance of an allowed class."""
+  if isinstance(multiplicity, tuple(allowed)):
+    return
+  names = ', '.join(f'{kind.__name__}()' for kind in allowed)
+  raise ValueError(
+    f'multiplicity={multiplicity!r}; give an instance of one of {names}.'
+  )
 
-  Raises:
-    ValueError: num_splits is out of range.
-  """
-  if several.num_splits < 1:
-    raise ValueError(f'num_splits={several.num_splits} must be at least 1.')
+
+def splits(several: MultiSplit) -> list[Split]:
+  """The splits that a `MultiSplit` stands for."""
   rng = np.random.default_rng(several.seed)
   seeds = rng.integers(np.iinfo(np.int64).max, size=several.num_splits)
   return [Split(int(seed), several.fraction) for seed in seeds]
@@ -113,14 +158,10 @@ def partition(scores: Scores, split: Split) -> tuple[Scores, Scores]:
   """The scores that choose a threshold, and those that are then counted.
 
   Raises:
-    ValueError: fraction is out of range, or a part would be empty.
+    ValueError: a part would be empty.
   """
-  if not 0 < split.fraction < 1:
-    raise ValueError(
-      f'fraction={split.fraction} must lie strictly between 0 and 1.'
-    )
   rng = np.random.default_rng(split.seed)
-  parts = {}
+  parts: dict[str, tuple[Any, Any]] = {'shift': (None, None)}
   for name in ('observed', 'unobserved'):
     values = getattr(scores, name)
     size = values.shape[-1]
@@ -132,8 +173,22 @@ def partition(scores: Scores, split: Split) -> tuple[Scores, Scores]:
       )
     order = rng.permutation(size)
     parts[name] = values[..., order[:first]], values[..., order[first:]]
+    if name == 'observed' and scores.shift is not None:
+      parts['shift'] = scores.shift[order[:first]], scores.shift[order[first:]]
   choose, count = (
     dataclasses.replace(scores, **{name: parts[name][i] for name in parts})
     for i in (0, 1)
   )
   return choose, count
+
+
+def _check_integer(name, value, least):
+  if (
+    not isinstance(value, Integral) or isinstance(value, bool) or value < least
+  ):
+    raise ValueError(f'{name}={value!r} must be an integer >= {least}.')
+
+
+def _check_fraction(fraction):
+  if not (isinstance(fraction, float | np.floating) and 0 < fraction < 1):
+    raise ValueError(f'fraction={fraction!r} must lie strictly in (0, 1).')

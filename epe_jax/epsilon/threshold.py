@@ -15,7 +15,7 @@ fall on the same side.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from jaxtyping import Float, Int
 import numpy as np
@@ -24,6 +24,7 @@ from scipy import special
 from epe_jax.epsilon import gaussian, null
 from epe_jax.epsilon.intervals import jeffreys_upper
 from epe_jax.epsilon.types import (
+  Assumption,
   Estimate,
   Scores,
   check_delta,
@@ -74,7 +75,13 @@ def eps_lo(
   else:
     log_fpr = np.asarray(null.CosineNull(scores.dim).logsf(threshold))
   epsilon = np.max(epsilon_at(log_fpr, np.log(fnr), delta), axis=-1)
-  return Estimate(scalar_or_array(epsilon), delta, 'eps_lo', confidence=None)
+  return Estimate(
+    scalar_or_array(epsilon),
+    delta,
+    'eps_lo',
+    confidence=None,
+    assumes=(Assumption.INDEPENDENT,),
+  )
 
 
 def max_threshold(
@@ -113,8 +120,14 @@ def max_threshold(
     epsilon = _empirical_rates(scores, delta)
   else:
     raise ValueError(f"rates={rates!r} is neither 'gaussian' nor 'empirical'.")
-  method = f'max_threshold_{rates}'
-  return Estimate(scalar_or_array(epsilon), delta, method, confidence=None)
+  shape = (Assumption.GAUSSIAN_SCORES,) if rates == 'gaussian' else ()
+  return Estimate(
+    scalar_or_array(epsilon),
+    delta,
+    f'max_threshold_{rates}',
+    confidence=None,
+    assumes=shape,
+  )
 
 
 def realisable(
@@ -151,6 +164,62 @@ def at_least(
   levels = threshold.reshape(-1, threshold.shape[-1])
   below = [np.searchsorted(o, t) for o, t in zip(ordered, levels)]
   return scores.shape[-1] - np.reshape(below, threshold.shape)
+
+
+class Counts(NamedTuple):
+  """Errors of the attack "in if score >= threshold", [*batch, m] each.
+
+  Attributes:
+    threshold: each of the m thresholds.
+    misses: observed canaries below it, guessed "out".
+    alarms: unobserved canaries not below it, guessed "in"; None if the law of
+      their scores is known.
+  """
+
+  threshold: Float[np.ndarray, '*batch m']
+  misses: Int[np.ndarray, '*batch m']
+  alarms: Int[np.ndarray, '*batch m'] | None
+
+
+def at_fixed_ranks(
+  scores: Scores, num: int, *, one_sided: bool = True
+) -> Counts:
+  """Thresholds at ranks that are fixed before any score is seen.
+
+  Ranks are among the unobserved scores, or if their law is known among the
+  observed ones. At a fixed rank the rate of that group is a beta variable, and
+  given its scores the errors of the other group are binomial.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    num: how many thresholds at most, >= 1; equal ranks are merged.
+    one_sided: ranks from the top, dense there; otherwise from both ends.
+
+  Returns:
+    The thresholds and their counts.
+  """
+  if scores.dim is not None:
+    size = scores.observed.shape[-1]
+    rank = spaced_ranks(size, num, one_sided)
+    thresholds = np.sort(scores.observed, axis=-1)[..., size - rank]
+    misses = np.broadcast_to(size - rank, thresholds.shape)
+    return Counts(thresholds, misses, None)
+  size = scores.unobserved.shape[-1]
+  rank = spaced_ranks(size, num, one_sided)
+  # "In" is a score strictly above the unobserved one of this rank, which
+  # rank - 1 unobserved scores are: fewer if tied, but then not by chance.
+  at = np.sort(scores.unobserved, axis=-1)[..., size - rank]
+  thresholds = np.nextafter(at, np.inf)
+  misses = scores.observed.shape[-1] - at_least(scores.observed, thresholds)
+  return Counts(thresholds, misses, np.broadcast_to(rank - 1, thresholds.shape))
+
+
+def spaced_ranks(size: int, num: int, one_sided: bool) -> Int[np.ndarray, ' m']:
+  """At most `num` ranks from the top, dense there, two-sided at both ends."""
+  if one_sided:
+    return np.unique(np.geomspace(1, size, num).round().astype(int))
+  top = np.geomspace(1, (size + 1) / 2, (num + 1) // 2).round().astype(int)
+  return np.unique(np.concatenate([top, size + 1 - top]))[:num]
 
 
 def epsilon_at(

@@ -16,7 +16,7 @@ Source: Nasr et al., "Tight auditing of differentially private machine learning"
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from jaxtyping import Float
 import numpy as np
@@ -25,26 +25,30 @@ from scipy import optimize, special
 from epe_jax.epsilon import (
   band,
   curves,
+  diagnostics,
   intervals,
+  lower_bound,
   null,
   strategies,
   threshold,
 )
 from epe_jax.epsilon.strategies import (
   Band,
+  Bonferroni,
   Explicit,
+  Multiplicity,
   MultiSplit,
   Split,
   Uncorrected,
 )
 from epe_jax.epsilon.types import (
+  Assumption,
   Estimate,
   Scores,
+  bound,
   check_delta,
-  scalar_or_array,
 )
 
-Multiplicity = Uncorrected | Band | Explicit | Split | MultiSplit
 _BAND = Band()
 _PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
 
@@ -79,17 +83,20 @@ def gdp(
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    multiplicity: how the choice of the threshold is paid for, a class of
-      `lower_bound`. Uncorrected() is the reading of the paper, the best of all
+    multiplicity: how the choice of the threshold is paid for, an instance of a
+      class of `strategies`. Uncorrected() is the reading of the paper, the best of all
       thresholds without paying for it: the result is no bound.
 
   Returns:
     The bound, >= 0, and inf if a cosine of 1 has no false positives. Its
-    confidence is 1 - significance, or None for Uncorrected(). It holds for
-    mechanisms whose curve is that of a Gaussian or above.
+    confidence is 1 - significance, or None for Uncorrected() and where the
+    unobserved scores refute `scores.dim`. It holds for mechanisms whose curve is
+    that of a Gaussian or above: this is taken on trust, as counts at thresholds
+    cannot refute it.
 
   Raises:
-    ValueError: for settings out of range, or too few scores to split.
+    ValueError: for settings out of range, an unknown multiplicity, or too few
+      scores to split.
 
   Source: equation (12).
 
@@ -106,7 +113,7 @@ def gdp(
     return curves.epsilon_gdp(mu, delta)
 
   settings = (scores, delta, significance, multiplicity)
-  return _estimate('gdp', solve, convert, *settings)
+  return _estimate('gdp', Assumption.GAUSSIAN_CURVE, solve, convert, *settings)
 
 
 def family_bound(
@@ -152,7 +159,7 @@ def family_bound(
     return np.reshape(epsilon, inverse.shape)
 
   settings = (scores, delta, significance, multiplicity)
-  return _estimate(family.name, solve, convert, *settings)
+  return _estimate(family.name, Assumption.FAMILY, solve, convert, *settings)
 
 
 def gdp_mu(
@@ -237,7 +244,34 @@ def limits_at(
 
   Args:
     scores: scores of canaries.
-    thresholds: for each audit.
+    thresholds: for each audit, chosen without a look at these scores.
+    significance: chance that one of the two limits at a threshold fails.
+    upper: (count, trials, significance) -> limit, a function of `intervals`.
+
+  Returns:
+    The limits.
+  """
+  num = scores.observed.shape[-1]
+  misses = num - threshold.at_least(scores.observed, thresholds)
+  alarms = None
+  if scores.dim is None:
+    alarms = threshold.at_least(scores.unobserved, thresholds)
+  counts = threshold.Counts(thresholds, misses, alarms)
+  return limits_of(scores, counts, significance, upper=upper)
+
+
+def limits_of(
+  scores: Scores,
+  counts: threshold.Counts,
+  significance: float,
+  *,
+  upper=intervals.clopper_pearson_upper,
+) -> Limits:
+  """Upper limits of both rates, from counts of errors.
+
+  Args:
+    scores: scores of canaries.
+    counts: of them.
     significance: chance that one of the two limits at a threshold fails.
     upper: (count, trials, significance) -> limit, a function of `intervals`.
 
@@ -245,15 +279,12 @@ def limits_at(
     The limits.
   """
   share = significance / 2 if scores.dim is None else significance
-  num = scores.observed.shape[-1]
-  misses = num - threshold.at_least(scores.observed, thresholds)
-  fnr = np.asarray(upper(misses, num, share))
+  fnr = np.asarray(upper(counts.misses, scores.observed.shape[-1], share))
   if scores.dim is not None:
-    log_fpr = np.asarray(null.CosineNull(scores.dim).logsf(thresholds))
-    return Limits(log_fpr, fnr)
-  alarms = threshold.at_least(scores.unobserved, thresholds)
-  fpr = np.asarray(upper(alarms, scores.unobserved.shape[-1], share))
-  return Limits(np.log(fpr), fnr)
+    law = null.CosineNull(scores.dim)
+    return Limits(np.asarray(law.logsf(counts.threshold)), fnr)
+  fpr = upper(counts.alarms, scores.unobserved.shape[-1], share)
+  return Limits(np.log(np.asarray(fpr)), fnr)
 
 
 def best_threshold(
@@ -269,23 +300,18 @@ def best_threshold(
 def explicit_thresholds(
   scores: Scores, given: Explicit
 ) -> Float[np.ndarray, '*batch m']:
-  """The given thresholds, for each audit.
-
-  Raises:
-    ValueError: unless they are one or more finite numbers.
-  """
+  """The given thresholds, for each audit."""
   values = np.asarray(given.thresholds, dtype=np.float64)
-  if not values.size or not np.all(np.isfinite(values)):
-    raise ValueError(
-      f'thresholds={given.thresholds!r} must be one or more finite numbers.'
-    )
   return np.broadcast_to(values, (*scores.observed.shape[:-1], values.size))
 
 
-def _estimate(name, solve, convert, scores, delta, significance, multiplicity):
+def _estimate(
+  name, shape, solve, convert, scores, delta, significance, multiplicity
+):
   """Limits [*batch, m] are solved for a parameter [*batch], which gives ε."""
   check_delta(delta)
   intervals.check_significance(significance)
+  strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
   if isinstance(multiplicity, MultiSplit):
     # ε is monotone in the parameter, so its median is that of the medians.
     parameter = np.median(
@@ -298,11 +324,15 @@ def _estimate(name, solve, convert, scores, delta, significance, multiplicity):
   else:
     parameter = solve(_limits(scores, significance, multiplicity))
   chosen = type(multiplicity).__name__.lower()
-  return Estimate(
-    scalar_or_array(convert(np.asarray(parameter))),
+  valid = multiplicity != Uncorrected()
+  return bound(
+    convert(np.asarray(parameter)),
     delta,
     f'{name}_clopper_pearson_{chosen}',
-    confidence=None if multiplicity == Uncorrected() else 1 - significance,
+    significance=significance,
+    assumes=(*lower_bound.counted_assumptions(scores), shape),
+    kind='confidence bound' if valid else 'point estimate',
+    refuted=diagnostics.refuted_null(scores),
   )
 
 
@@ -312,15 +342,21 @@ def _limits(scores, significance, multiplicity):
     case Explicit(thresholds):
       each = explicit_thresholds(scores, multiplicity)
       return limits_at(scores, each, significance / len(thresholds))
+    case Bonferroni(num):
+      counts = threshold.at_fixed_ranks(scores, num)
+      share = significance / counts.threshold.shape[-1]
+      return limits_of(scores, counts, share)
     case Split():
       choose, count = strategies.partition(scores, multiplicity)
       best = best_threshold(choose, significance)
       return limits_at(count, best, significance)
-  candidates, _ = threshold.realisable(scores.observed)
-  upper = intervals.clopper_pearson_upper
-  if multiplicity == Band():
-    upper = band.upper_limit
-  return limits_at(scores, candidates, significance, upper=upper)
+    case Band() | Uncorrected():
+      candidates, _ = threshold.realisable(scores.observed)
+      upper = intervals.clopper_pearson_upper
+      if multiplicity == Band():
+        upper = band.upper_limit
+      return limits_at(scores, candidates, significance, upper=upper)
+  raise AssertionError(f'{multiplicity!r} was checked, but has no limits')
 
 
 def _epsilon(family, inverse_noise, delta):

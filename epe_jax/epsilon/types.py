@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import Literal, NamedTuple
 
 from jaxtyping import Float, Shaped
@@ -31,16 +32,22 @@ class Scores:
       `unobserved`, such as for a maximum over rounds.
     design: 'fixed' if the numbers of observed and unobserved canaries were
       chosen, 'coin_flip' if an independent fair coin put each canary in or out.
+    shift: [n1] by how much taking part is expected to move the score of each
+      observed canary, > 0 and up to one common factor, alike in all audits;
+      None if all are moved alike. Canaries of different rounds are not, where a
+      final model holds more of one round than of another.
 
   Raises:
-    ValueError: for empty, non-finite or mismatched arrays, for dim < 2, and for
-      scores that cannot be cosines although `dim` is given.
+    ValueError: for empty, non-finite or mismatched arrays, for dim < 2, for
+      scores that cannot be cosines although `dim` is given, and for shifts that
+      are not one positive number for each observed canary.
   """
 
   observed: Shaped[np.ndarray, '... n1']
   unobserved: Shaped[np.ndarray, '... n0']
   dim: int | None = None
   design: Literal['fixed', 'coin_flip'] = 'fixed'
+  shift: Shaped[np.ndarray, ' n1'] | None = None
 
   def __post_init__(self):
     observed = _float64('observed', self.observed)
@@ -71,6 +78,9 @@ class Scores:
       )
     if self.dim is not None:
       _check_cosines(self.dim, observed, unobserved)
+    if self.shift is not None:
+      shift = _checked_shift(self.shift, observed.shape[-1])
+      object.__setattr__(self, 'shift', shift)
 
 
 class Floor(NamedTuple):
@@ -85,6 +95,27 @@ class Floor(NamedTuple):
   q95: float
 
 
+class Assumption(enum.StrEnum):
+  """What must hold for an estimate to be what it says it is."""
+
+  INDEPENDENT = 'canaries score independently'
+  COINS = 'canaries were included by independent fair coins'
+  COSINE_NULL = 'unobserved canaries score as random directions do'
+  GAUSSIAN_SCORES = 'scores are Gaussian'
+  EQUAL_SPREAD = 'taking part shifts a score and leaves its spread alone'
+  GAUSSIAN_CURVE = 'the trade-off curve of the mechanism is Gaussian'
+  FAMILY = 'the mechanism is of the given family'
+
+
+_SHAPE = frozenset(Assumption) - {
+  Assumption.INDEPENDENT,
+  Assumption.COINS,
+  Assumption.COSINE_NULL,
+}
+
+Kind = Literal['point estimate', 'confidence bound', 'credible bound']
+
+
 @dataclasses.dataclass(frozen=True)
 class Estimate:
   """An ε at a δ, and what it is worth.
@@ -93,18 +124,77 @@ class Estimate:
     epsilon: a float, or an array with the leading axes of the scores.
     delta: the δ it holds at, in (0, 1).
     method: the name of the estimator.
-    confidence: probability that `epsilon` is below the true ε. None marks a
+    confidence: probability that `epsilon` is below the true ε, if what it
+      assumes holds; of a credible bound the belief that it is. None marks a
       point estimate: no guarantee.
+    kind: 'point estimate', 'confidence bound' or 'credible bound'. A credible
+      bound is below the true ε as often as it says on average over a prior; at
+      one given ε it may fail more often.
+    assumes: what must hold of scores and mechanism.
     floor: what the same estimator reports when nothing leaks.
     interval: lower and upper limit, where the method has them.
+
+  Raises:
+    ValueError: a point estimate with a confidence, or a bound without.
   """
 
   epsilon: float | Float[np.ndarray, '...']
   delta: float
   method: str
   confidence: float | None
+  kind: Kind = 'point estimate'
+  assumes: tuple[Assumption, ...] = ()
   floor: Floor | None = None
   interval: tuple[float, float] | None = None
+
+  def __post_init__(self):
+    if (self.kind == 'point estimate') != (self.confidence is None):
+      raise ValueError(
+        f'kind={self.kind!r} with confidence={self.confidence}; a bound has a '
+        'confidence and a point estimate has none.'
+      )
+
+  @property
+  def is_shape_free(self) -> bool:
+    """Whether neither scores nor mechanism are taken to be of some shape."""
+    return not _SHAPE.intersection(self.assumes)
+
+
+def bound(
+  epsilon: Real,
+  delta: float,
+  method: str,
+  *,
+  significance: float,
+  assumes: tuple[Assumption, ...],
+  kind: Kind = 'confidence bound',
+  refuted: str | None = None,
+  interval: tuple[float, float] | None = None,
+) -> Estimate:
+  """A lower bound, or where its assumptions are refuted a mere point estimate.
+
+  Args:
+    epsilon: the bound.
+    delta: δ.
+    method: the name of the estimator.
+    significance: chance that the bound exceeds the true ε.
+    assumes: what must hold.
+    kind: of the bound; 'point estimate' if it never had a guarantee.
+    refuted: names the assumption that the scores refute: it is added to the
+      name of the method, and the confidence is withdrawn.
+    interval: lower and upper limit, if there are two.
+  """
+  if refuted is not None:
+    method, kind = f'{method}_{refuted}', 'point estimate'
+  return Estimate(
+    scalar_or_array(epsilon),
+    delta,
+    method,
+    confidence=None if kind == 'point estimate' else 1 - significance,
+    kind=kind,
+    assumes=assumes,
+    interval=interval,
+  )
 
 
 def check_delta(delta: float) -> None:
@@ -130,6 +220,17 @@ def _float64(name, values):
       'A diverged run cannot be audited; drop it or audit an earlier model.'
     )
   return array
+
+
+def _checked_shift(values, num):
+  shift = _float64('shift', values)
+  if shift.shape != (num,) or not np.all(shift > 0):
+    raise ValueError(
+      f'shift has shape {shift.shape} and a smallest value of '
+      f'{np.min(shift, initial=np.inf):.3g}; give a number > 0 for each of the '
+      f'{num} observed canaries.'
+    )
+  return shift
 
 
 def _check_cosines(dim, *groups):

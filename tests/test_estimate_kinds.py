@@ -1,0 +1,146 @@
+"""What an estimate says of itself: its kind, and what it assumes."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from epe_jax.epsilon import (
+  bayes,
+  curves,
+  diagnostics,
+  lower_bound,
+  parametric,
+  tradeoff,
+)
+from epe_jax.epsilon.strategies import (
+  Band,
+  Bonferroni,
+  Explicit,
+  MultiSplit,
+  Split,
+  Uncorrected,
+)
+from epe_jax.epsilon.types import Assumption, Estimate, Scores
+
+VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0), MultiSplit(0, 5)]
+
+
+def bound(scores, multiplicity=VALID[0]):
+  return lower_bound.lower_bound(scores, delta=1e-5, multiplicity=multiplicity)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize(
+  ('make', 'message'),
+  [
+    (lambda: Bonferroni(0), 'num_thresholds=0'),
+    (lambda: Bonferroni(2.5), r'num_thresholds=2\.5'),
+    (lambda: Bonferroni('10'), "num_thresholds='10'"),
+    (lambda: MultiSplit(0, 0), 'num_splits=0'),
+    (lambda: MultiSplit(-1), 'seed=-1'),
+    (lambda: Split(0, 1.0), r'fraction=1\.0'),
+    (lambda: Split(0.5), r'seed=0\.5'),
+    (lambda: Split(0, 'half'), "fraction='half'"),
+    (lambda: Explicit(()), r'thresholds=\(\)'),
+    (lambda: Explicit((np.nan,)), 'thresholds='),
+    (lambda: Explicit('abc'), "thresholds='abc'"),
+    (lambda: Explicit(0.5), r'thresholds=0\.5'),
+    (lambda: Explicit(('a', 1.0)), 'thresholds='),
+  ],
+)
+def test_strategies_that_make_no_sense_are_refused_by_name(make, message):
+  with pytest.raises(ValueError, match=message):
+    make()
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize(
+  'wrong', ['foo', 'band', Split, Band, None, 10, 0.5], ids=str
+)
+@pytest.mark.parametrize(
+  'estimator',
+  [
+    lower_bound.lower_bound,
+    tradeoff.gdp,
+    functools.partial(tradeoff.family_bound, family=curves.gaussian()),
+    bayes.epsilon_credible,
+    bayes.gdp_credible,
+  ],
+  ids=['lower_bound', 'gdp', 'family_bound', 'epsilon', 'mu'],
+)
+def test_an_unknown_multiplicity_is_never_taken_for_another(estimator, wrong):
+  scores = Scores(np.arange(5.0), np.arange(5.0))
+  with pytest.raises(ValueError, match=r'multiplicity=.*give an instance of'):
+    estimator(scores, delta=1e-3, multiplicity=wrong)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_a_posterior_is_of_one_threshold_and_takes_no_band():
+  scores = Scores(np.arange(5.0), np.arange(5.0))
+  for wrong in (Band(), MultiSplit(seed=0), Bonferroni()):
+    for estimator in (bayes.epsilon_credible, bayes.gdp_credible):
+      with pytest.raises(ValueError, match='give an instance of one of Expl'):
+        estimator(scores, delta=1e-3, multiplicity=wrong)
+
+
+@pytest.mark.parametrize('multiplicity', VALID, ids=repr)
+def test_a_bound_is_of_a_kind_and_says_what_it_assumes(multiplicity):
+  scores = Scores(np.linspace(1, 2, 40), np.linspace(0, 1, 40))
+  free = bound(scores, multiplicity)
+  assert free.kind == 'confidence bound'
+  assert free.is_shape_free
+  assert free.assumes == (Assumption.INDEPENDENT,)
+  shaped = tradeoff.gdp(scores, delta=1e-3, multiplicity=multiplicity)
+  assert not shaped.is_shape_free
+  assert shaped.assumes[-1] == Assumption.GAUSSIAN_CURVE
+  if isinstance(multiplicity, Split):
+    credible = bayes.epsilon_credible(
+      scores, delta=1e-3, multiplicity=multiplicity
+    )
+    assert (credible.kind, credible.confidence) == ('credible bound', 0.95)
+  no_bound = bound(scores, Uncorrected())
+  assert (no_bound.kind, no_bound.confidence) == ('point estimate', None)
+
+
+def test_a_point_estimate_has_no_confidence_and_a_bound_has_one():
+  with pytest.raises(
+    ValueError, match=r"'point estimate' with confidence=0\.9"
+  ):
+    Estimate(1.0, 1e-5, 'made up', confidence=0.9)
+  with pytest.raises(ValueError, match="'credible bound' with confidence=None"):
+    Estimate(1.0, 1e-5, 'made up', None, kind='credible bound')
+
+
+def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
+  rng = np.random.default_rng(0)
+  d = 10_000
+  for factor, refuted in ((1, False), (2, True), (0.5, True)):
+    observed, unobserved = rng.standard_normal((2, 500)) / np.sqrt(d)
+    scores = Scores(observed, unobserved, dim=int(factor * d))
+    assert diagnostics.null_is_rejected(scores) == refuted
+    for estimate in (
+      bound(scores),
+      tradeoff.gdp(scores, delta=1e-5),
+      parametric.gaussian_lower_bound(scores, delta=1e-5),
+      bayes.gdp_credible(scores, delta=1e-5, multiplicity=Split(seed=0)),
+    ):
+      assert (estimate.confidence is None) == refuted
+      assert estimate.method.endswith('_null_rejected') == refuted
+  # Were they believed, nothing that leaked would be certified as a large ε.
+  wide = Scores(observed, unobserved, dim=100 * d)
+  assert bound(wide).epsilon > 10
+  assert bound(wide).confidence is None
+
+
+def test_a_right_dim_is_refuted_as_seldom_as_stated():
+  rng = np.random.default_rng(1)
+  for d in (2, 50, 10**6):
+    direction = rng.standard_normal((20_000, 40, d if d < 100 else 1))
+    cosines = direction[..., 0]
+    norm = np.sqrt(np.sum(direction**2, axis=-1))
+    if d > 100:
+      norm = np.sqrt(cosines**2 + rng.chisquare(d - 1, cosines.shape))
+    scores = Scores(cosines[:, :1] / norm[:, :1], cosines / norm, dim=d)
+    # Two in 20,000 are to be expected; more than twelve with chance 1e-6.
+    assert diagnostics.null_is_rejected(scores).sum() <= 12
