@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
           'epsilon': {
             estimate['statistic']: estimate['epsilon']
             for estimate in found['estimates']
-            if estimate['method'] == 'two_gaussian_null'
+            if estimate['method'] == 'location_mixture'
           },
           'analytic_epsilon': found['analytic_epsilon'],
           'seconds_per_round': found['seconds_per_round'],

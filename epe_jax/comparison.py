@@ -5,11 +5,11 @@ from typing import Any
 
 from epe_jax import tables, words
 
-# Column -> (statistic, method), the calibrated point estimate of each attacker.
+# Column -> (statistic, method), the point estimate of each attacker.
 _ESTIMATES = {
-  'final model': ('cosine with the final model', 'two_gaussian_null'),
-  'own round': ('own round', 'two_gaussian_null'),
-  'others removed': ('own round, others removed', 'two_gaussian_null'),
+  'final model': ('cosine with the final model', 'location_mixture'),
+  'own round': ('own round', 'location_mixture'),
+  'others removed': ('own round, others removed', 'location_mixture'),
 }
 
 

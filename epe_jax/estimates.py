@@ -1,261 +1,281 @@
 """What each attacker could tell: every estimate of a run, from its scores."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import readings, results
-from epe_jax.epsilon import (
-  bayes,
-  diagnostics,
-  floor,
-  gaussian,
-  lower_bound,
-  one_run,
-  parametric,
-  strategies,
-  threshold,
-  tradeoff,
-)
+from epe_jax import results, threat_models
+from epe_jax.epsilon import bootstrap, floor, location_mixture, shift_tests
 from epe_jax.epsilon.types import Estimate, Scores
 
-Estimator = Callable[..., Estimate]
+SIGNIFICANCE = 0.05
+"""Chance that a lower bound exceeds the true ε."""
 
-KNOWN_START = 'final model, initial model known'
-_BAND = lower_bound.lower_bound
-_SHAPELESS: tuple[Estimator, ...] = (
-  functools.partial(threshold.max_threshold, rates='empirical'),
-  threshold.eps_lo,
-  _BAND,
-)
-"""Estimators that do not take scores for Gaussian."""
+_FPR = (0.01, 0.001)
+# False positive rates among which the most accurate threshold is sought.
+_THRESHOLDS = np.geomspace(1e-12, 0.5, 2000)
 
-_GAUSSIAN: tuple[Estimator, ...] = (
-  # Calibrated first where a single cosine is read.
-  functools.partial(gaussian.two_gaussian, std='null'),
-  functools.partial(gaussian.two_gaussian, std='fitted'),
-  threshold.max_threshold,
-  threshold.eps_lo,
-  _BAND,
-  parametric.gaussian_lower_bound,
-)
+Row = dict[str, Any]
+_Floors = dict[Hashable, Float[np.ndarray, ' simulations']]
 
 
-_ONE_POINT: tuple[Estimator, ...] = (_GAUSSIAN[0], *_SHAPELESS)
-"""Estimators that ask for no spread of the canaries that took part."""
-
-_COINS: tuple[Estimator, ...] = (one_run.one_run, one_run.one_run_gdp)
-"""Estimators that ask for canaries included by fair coins."""
-
-
-def _bound(multiplicity: strategies.Multiplicity) -> Estimator:
-  return functools.partial(_BAND, multiplicity=multiplicity)
-
-
-MORE: tuple[Estimator, ...] = (
-  functools.partial(threshold.max_threshold, rates='empirical'),
-  _bound(strategies.Uncorrected()),
-  _bound(strategies.Bonferroni()),
-  _bound(strategies.Split(seed=0)),
-  _bound(strategies.MultiSplit(seed=0)),
-  functools.partial(
-    bayes.epsilon_credible, multiplicity=strategies.Split(seed=0)
-  ),
-  tradeoff.gdp,
-  functools.partial(bayes.gdp_credible, multiplicity=strategies.Split(seed=0)),
-)
-"""What scripts/estimate.py shows besides the estimates of a report."""
-
-
-class Reading(NamedTuple):
-  """The scores of all canaries for one attacker.
+class Audit(NamedTuple):
+  """What an audit found, as result.json keeps it.
 
   Attributes:
-    threat_model: what the attacker sees and knows.
-    statistic: what the attacker reads.
-    scores: observed and unobserved.
-    estimators: those that make sense here, the one to believe first.
-    null: how to simulate scores of canaries that hide nothing, as arguments of
-      `floor.noise_floor`; None if there is no way.
-    calibrated: taking part moves the score and leaves its spread alone, so that
-      the first estimator may be taken literally.
+    estimates: rows with threat_model, statistic, method, epsilon, delta,
+      confidence, kind, assumes, interval, floor (its mean), floor_quantiles
+      (5, 50 and 95 %) and p_value (that nothing leaks).
+    readings: a row for each attacker with threat_model, statistic,
+      num_observed, num_unobserved, calibrated, doubts, rates (of the attack
+      itself) and agreement (with what norms tell to expect).
+    headline: the row of the one bound that was chosen before looking, by who the
+      strongest attacker is and by how canaries were included.
   """
 
-  threat_model: str
-  statistic: str
-  scores: Scores
-  estimators: Sequence[Estimator]
-  null: Mapping[str, Any] | None
-  calibrated: bool
+  estimates: list[Row]
+  readings: list[Row]
+  headline: Row | None
 
 
-def of_run(
+def evaluate(
   recorded: results.Recorded,
   *,
   delta: float | None = None,
-  more: Sequence[Estimator] = (),
-) -> list[dict[str, Any]]:
-  """Every estimate of every reading of a run, as result.json lists them.
+  more: bool = False,
+  simultaneous: bool = False,
+) -> Audit:
+  """Every estimate of every attacker of a run.
 
   Args:
     recorded: what attackers saw.
     delta: in (0, 1); None for the run's own.
-    more: estimators to add to those of each reading.
-
-  Returns:
-    Rows with threat_model, statistic, method, epsilon, delta, confidence,
-    floor (its mean) and floor_quantiles (5, 50 and 95 %).
+    more: also the estimators of which a report has better ones.
+    simultaneous: lower bounds hold all together at 95 %, not each by itself.
   """
   delta = recorded.delta if delta is None else delta
-  return [
-    row
-    for reading in ladder(recorded)
-    for row in of_reading(reading, delta=delta, more=more)
-  ]
+  return _evaluate(threat_models.of_run(recorded), delta, more, simultaneous)
 
 
-def ladder(recorded: results.Recorded) -> list[Reading]:
-  """The readings of a run, from the attacker who knows least upwards.
+def evaluate_scores(
+  scores: Scores,
+  *,
+  delta: float,
+  more: bool = True,
+  simultaneous: bool = False,
+) -> Audit:
+  """Every estimate of scores from any system, as `evaluate` gives them."""
+  reading = threat_models.external(scores)
+  return _evaluate([reading], delta, more, simultaneous)
 
-  The null law of a cosine is exact for the final model, and for own rounds if
-  each canary took part once and the trace is of rounds. Elsewhere it is that of
-  the unobserved canaries, and without two the reading is left out. So is the
-  likelihood over rounds where a canary's own cosine is not known beforehand,
-  and the final model where it is not shown. The floor of the maximum takes
-  rounds as independent. A canary whose coin said no is read in the seats it
-  would have had, and where there were no coins, in the rounds of another.
+
+def with_interval(
+  reading: threat_models.Reading,
+  *,
+  delta: float,
+  confidence: float = 0.9,
+  resamples: int = 1000,
+) -> Estimate:
+  """The first point estimate of a reading, with an interval of its scatter.
+
+  Args:
+    reading: of one attacker.
+    delta: in (0, 1).
+    confidence: of the interval: that of the estimator itself, or else over
+      resampled canaries.
+    resamples: of the bootstrap, where it takes one.
+
+  Returns:
+    The estimate; its method ends in '_rejected' where the reading is not
+    calibrated. Without an interval where there are too few scores.
   """
-  once = np.count_nonzero(recorded.seats, axis=0).max() == 1
-  own = functools.partial(
-    readings.own_round, participation=readings.lent(recorded.seats)
-  )
-  dim, rounds = recorded.dim, len(recorded.trace)
-  models = recorded.sees == 'models'
-  own_dim = dim if once and not models else None
-  shown = 'published models' if models else 'all iterates'
-  all_known = f'{shown}, other updates known'
-  residual = recorded.residual
-  if recorded.rounds is not None:
-    residual = readings.others_removed(
-      residual, recorded.participation, recorded.rounds
+  estimator = reading.points[0]
+  if estimator in threat_models.SHIFT_AWARE:
+    estimator = functools.partial(estimator, confidence=confidence)
+  elif _can_resample(reading.scores):
+    estimator = functools.partial(
+      bootstrap.bootstrap,
+      np.random.default_rng(0),
+      estimator,
+      confidence=confidence,
+      resamples=resamples,
     )
-  found = [
-    (shown, 'maximum over rounds', readings.maximum(recorded.trace), None),
-    (shown, 'own round', own(recorded.trace), own_dim),
-    (all_known, 'own round, others removed', own(residual), own_dim),
-  ]
-  if recorded.expected is not None:
-    ratio = readings.mixture(recorded.trace, recorded.expected, dim=dim)
-    found.insert(1, (shown, 'likelihood over rounds', ratio, None))
-  if len(recorded.change):
-    look = 'cosine with the change of the model'
-    found.insert(0, (KNOWN_START, look, recorded.change, dim))
-  if len(recorded.final):
-    look = 'cosine with the final model'
-    found.insert(0, ('final model', look, recorded.final, dim))
-  ladder = []
-  for threat_model, statistic, values, known_dim in found:
-    if known_dim is None and np.count_nonzero(~recorded.observed) < 2:
-      continue
-    scores = split(recorded, values, known_dim)
-    estimators, calibrated = _shaped(scores), True
-    null: dict[str, Any] | None = {'dim': known_dim}
-    if statistic == 'likelihood over rounds':
-      estimators, null, calibrated = _SHAPELESS, None, False
-    elif statistic == 'maximum over rounds':
-      null, calibrated = {'dim': dim, 'rounds': rounds}, rounds == 1
-    ladder.append(
-      Reading(threat_model, statistic, scores, estimators, null, calibrated)
-    )
-  return ladder
+  estimate = estimator(reading.scores, delta=delta)
+  if reading.calibrated:
+    return estimate
+  return dataclasses.replace(estimate, method=f'{estimate.method}_rejected')
 
 
-def split(
-  recorded: results.Recorded, values: Float[np.ndarray, ' k'], dim: int | None
-) -> Scores:
-  """Values of all canaries as scores: of those that took part, and others."""
-  observed = recorded.observed
-  return Scores(values[observed], values[~observed], dim, recorded.design)
-
-
-def _shaped(scores: Scores) -> Sequence[Estimator]:
-  """Estimators that take scores for Gaussian, if those that took part differ.
-
-  They do not where nothing else is in what is looked at: without noise, by one
-  who removes the other updates, of a canary that was alone in its round.
-  """
-  # By more than float32 rounds.
-  differ = np.ptp(scores.observed) > 1e-5 * np.max(np.abs(scores.observed))
-  return _GAUSSIAN if differ else _ONE_POINT
-
-
-def resampled(scores: Scores) -> bool:
-  """Whether there are enough scores for a bootstrap.
-
-  A null law that is fitted needs a dozen, or a resample may have no spread.
-  """
+def _can_resample(scores: Scores) -> bool:
+  """A null law that is fitted needs a dozen, or a resample may have no spread."""
   return scores.dim is not None or scores.unobserved.size >= 12
 
 
-def warnings(found: Sequence[Reading]) -> list[str]:
-  """In plain words, which readings are no Gaussians although taken for them."""
-  said = []
-  for reading in found:
-    if reading.estimators is _GAUSSIAN:
-      reason = diagnostics.warning(reading.scores)
-      said += [f'{reading.statistic}: {reason}'] if reason else []
-  return said
-
-
-def foreign(scores: Scores) -> Reading:
-  """Scores of any other system, as the one reading there is of them."""
-  null = {'dim': scores.dim}
-  return Reading('scores', 'as given', scores, _shaped(scores), null, False)
-
-
-def of_scores(
-  scores: Scores, *, delta: float, more: Sequence[Estimator] = MORE
-) -> list[dict[str, Any]]:
-  """Every estimate of scores from any system, as rows like those of a run."""
-  return of_reading(foreign(scores), delta=delta, more=more)
-
-
-def of_reading(
-  reading: Reading, *, delta: float, more: Sequence[Estimator] = ()
-) -> list[dict[str, Any]]:
-  """The estimates of one reading; point estimates beside their floor.
-
-  Where canaries flipped coins, the bounds from one run are among them.
-  """
-  rows = []
-  coins = _COINS if reading.scores.design == 'coin_flip' else ()
-  for estimator in (*reading.estimators, *coins, *more):
-    estimate = estimator(reading.scores, delta=delta)
-    null = None
-    if reading.null is not None and estimate.confidence is None:
-      null = floor.noise_floor(
-        np.random.default_rng(0),
-        estimator,
-        delta=delta,
-        num_observed=reading.scores.observed.size,
-        num_unobserved=reading.scores.unobserved.size,
-        **reading.null,
-      )
+def _evaluate(
+  found: Sequence[threat_models.Reading],
+  delta: float,
+  more: bool,
+  simultaneous: bool,
+) -> Audit:
+  bounds = [_bounds(reading, more) for reading in found]
+  significance = SIGNIFICANCE
+  if simultaneous:
+    significance /= sum(map(len, bounds))
+  rows: list[list[Row]] = []
+  floors: _Floors = {}
+  for reading, of_reading in zip(found, bounds):
+    points = list(reading.points)
+    if more:
+      points += [e for e in threat_models.MORE_POINTS if e not in points]
+    estimates = [estimator(reading.scores, delta=delta) for estimator in points]
+    nulls = _floors_of(reading, points, delta, floors)
     rows.append(
-      {
-        'threat_model': reading.threat_model,
-        'statistic': reading.statistic,
-        'method': estimate.method,
-        'epsilon': float(estimate.epsilon),
-        'delta': delta,
-        'confidence': estimate.confidence,
-        'floor': null and null.mean,
-        'floor_quantiles': null
-        and {'5': null.q05, '50': null.q50, '95': null.q95},
-      }
+      [_row(reading, *pair) for pair in zip(estimates, nulls)]
+      + [
+        _row(
+          reading,
+          bound(reading.scores, delta=delta, significance=significance),
+          None,
+        )
+        for bound in of_reading
+      ]
     )
-  unique = {row['method']: row for row in reversed(rows)}
-  return [row for row in rows if unique[row['method']] is row]
+  described = [
+    _described(reading, of_reading, delta)
+    for reading, of_reading in zip(found, rows)
+  ]
+  return Audit(
+    estimates=[row for of_reading in rows for row in of_reading],
+    readings=described,
+    headline=_headline(rows),
+  )
+
+
+def _bounds(
+  reading: threat_models.Reading, more: bool
+) -> list[threat_models.Estimator]:
+  bounds = list(reading.bounds)
+  if more:
+    bounds += [b for b in threat_models.MORE_BOUNDS if b not in bounds]
+  return bounds
+
+
+def _headline(rows: Sequence[Sequence[Row]]) -> Row | None:
+  """The first bound of the strongest attacker."""
+  if not rows:
+    return None
+  bounds = [row for row in rows[-1] if row['kind'] == 'confidence bound']
+  return bounds[0] if bounds else None
+
+
+def _floors_of(
+  reading: threat_models.Reading,
+  estimators: Sequence[threat_models.Estimator],
+  delta: float,
+  known: _Floors,
+) -> list[Float[np.ndarray, ' simulations'] | None]:
+  """What each estimator reports when nothing leaks; made once for equal laws."""
+  if reading.draw is None:
+    return [None] * len(estimators)
+  keys = [_key(reading, estimator) for estimator in estimators]
+  missing = {k: e for k, e in zip(keys, estimators) if k not in known}
+  made = floor.simulated(
+    np.random.default_rng(0), list(missing.values()), reading.draw, delta=delta
+  )
+  known.update(zip(missing, made))
+  return [known[key] for key in keys]
+
+
+def _key(
+  reading: threat_models.Reading, estimator: threat_models.Estimator
+) -> Hashable:
+  shift = reading.scores.shift
+  if shift is not None and estimator in threat_models.SHIFT_AWARE:
+    return reading.law, estimator, shift.tobytes()
+  return reading.law, estimator
+
+
+def _row(
+  reading: threat_models.Reading,
+  estimate: Estimate,
+  null: Float[np.ndarray, ' simulations'] | None,
+) -> Row:
+  epsilon = float(estimate.epsilon)
+  summary = None if null is None else floor.summary(null)
+  return {
+    'threat_model': reading.threat_model,
+    'statistic': reading.statistic,
+    'method': estimate.method,
+    'epsilon': epsilon,
+    'delta': estimate.delta,
+    'confidence': estimate.confidence,
+    'kind': estimate.kind,
+    'assumes': [str(assumption) for assumption in estimate.assumes],
+    'is_shape_free': estimate.is_shape_free,
+    'interval': estimate.interval and list(estimate.interval),
+    'floor': summary and summary.mean,
+    'floor_quantiles': summary
+    and {'5': summary.q05, '50': summary.q50, '95': summary.q95},
+    'p_value': None if null is None else floor.p_value(epsilon, null),
+  }
+
+
+def _described(
+  reading: threat_models.Reading, rows: Sequence[Row], delta: float
+) -> Row:
+  """What is to be known of a reading besides its estimates."""
+  contradiction = _contradiction(rows)
+  scores = reading.scores
+  knows_shift = scores.shift is not None
+  return {
+    'threat_model': reading.threat_model,
+    'statistic': reading.statistic,
+    'num_observed': scores.observed.size,
+    'num_unobserved': scores.unobserved.size,
+    'calibrated': reading.calibrated and not contradiction,
+    'doubts': [*reading.doubts, *contradiction],
+    'rates': _rates(scores) if knows_shift else None,
+    'agreement': _agreement(scores, delta) if reading.is_expected else None,
+  }
+
+
+def _contradiction(rows: Sequence[Row]) -> list[str]:
+  """A doubt if a bound of the same scores is above the first estimate."""
+  first = rows[0]
+  highest = max(
+    (r for r in rows if r['kind'] == 'confidence bound'),
+    key=lambda row: row['epsilon'],
+  )
+  if first['epsilon'] >= highest['epsilon']:
+    return []
+  return [
+    f'the first point estimate, {first["epsilon"]:.3g}, is below a lower bound '
+    f'of the same scores, {highest["epsilon"]:.3g} at '
+    f'{100 * highest["confidence"]:g} %: either the estimate is wrong, or the '
+    'bound is one of the few that exceed the true ε'
+  ]
+
+
+def _rates(scores: Scores) -> Row:
+  """How good the attack itself is, by the fitted mixture of Gaussians."""
+  tpr = location_mixture.rates(scores, np.array(_FPR))
+  every = location_mixture.rates(scores, _THRESHOLDS)
+  return {
+    'accuracy': float(np.max(1 - _THRESHOLDS + every) / 2),
+    'tpr': {f'{fpr:g}': float(rate) for fpr, rate in zip(_FPR, tpr)},
+  }
+
+
+def _agreement(scores: Scores, delta: float) -> Row:
+  """Whether scores are shifted by what norms tell to expect."""
+  assert scores.shift is not None
+  errors, p_value = shift_tests.agreement(scores)
+  return {
+    'epsilon': location_mixture.mixture_epsilon(scores.shift, delta),
+    'standard_errors': errors,
+    'p_value': p_value,
+  }

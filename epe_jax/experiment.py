@@ -164,14 +164,14 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
 
   history = metrics.read(log)
   every_round = [record for record in history if 'seconds' in record]
-  rows, wide = [], None
+  found, wide = estimates.Audit([], [], None), None
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
     kept = recorded(config, this, looked, rounds)
     results.write_scores(workdir / 'scores.npz', kept)
 
     # 6. Estimates, each beside its floor.
-    rows = estimates.of_run(kept)
+    found = estimates.evaluate(kept)
     wide = _spread(config, this, state, rounds.effective_dimension)
     if doubt := spread.warning(wide):
       logging.warning('%s', doubt)
@@ -202,7 +202,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     'amplification': participation.amplification(
       config, num_clients=this.train.num_clients, delta=this.delta
     ),
-    'estimates': rows,
+    **found._asdict(),
     'effective_dimension': wide,
     'accuracy': history[-1]['test_accuracy'],
     'loss': history[-1]['test_loss'],

@@ -1,21 +1,12 @@
 """Finished runs as the rows of tables: what their files say, with intervals."""
 
-import functools
 import os
 import pathlib
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from epe_jax import effective_noise, estimates, metrics, results
-from epe_jax.epsilon import bootstrap, gaussian
+from epe_jax import estimates, metrics, results, threat_models
+from epe_jax.epsilon import location_mixture
 from epe_jax.epsilon.types import Estimate
-
-CHANGE = 'cosine with the change of the model'
-FINAL = 'cosine with the final model'
-MAXIMUM = 'maximum over rounds'
-OWN = 'own round'
-REMOVED = 'own round, others removed'
 
 
 class Finished(NamedTuple):
@@ -49,39 +40,32 @@ def read(workdir: str | os.PathLike) -> Finished:
   return Finished(result, recorded, [line for line in lines if line['round']])
 
 
-def calibrated(run: Finished, statistic: str) -> Estimate | None:
-  """Two Gaussians with the std of the null, with a 90 % bootstrap interval.
+def estimate(run: Finished, statistic: str) -> Estimate | None:
+  """The first point estimate of an attacker, with a 90 % interval.
 
-  A point estimate; the interval is its scatter over canaries. None if the run
-  has no such reading.
+  None if the run has no such reading. Its method ends in '_rejected' where the
+  scores say that it is not calibrated.
   """
   if run.recorded is None:
     return None
-  estimator = functools.partial(gaussian.two_gaussian, std='null')
-  for reading in estimates.ladder(run.recorded):
+  for reading in threat_models.of_run(run.recorded):
     if reading.statistic == statistic:
-      if estimates.resampled(reading.scores):
-        estimator = functools.partial(
-          bootstrap.bootstrap, np.random.default_rng(0), estimator
-        )
-      return estimator(reading.scores, delta=run.recorded.delta)
+      return estimates.with_interval(reading, delta=run.recorded.delta)
   return None
 
 
 def expected_of_own_round(run: Finished) -> float | None:
   """ε that norms alone let one expect of the own-round reading.
 
-  None if canaries took part more than once, or where the trace is not of
-  aggregates.
+  None where the trace is not of aggregates. The shift of a canary is √d S/(m |ρ̄|):
+  the other clients and canaries of the round are part of |ρ̄|, and so of the noise.
   """
-  recorded = run.recorded
-  if recorded is None or recorded.rounds is None or recorded.expected is None:
+  if run.recorded is None:
     return None
-  if np.count_nonzero(recorded.participation, axis=0).max() != 1:
-    return None
-  return effective_noise.epsilon(
-    recorded.rounds,
-    recorded.participation,
-    dim=recorded.dim,
-    delta=recorded.delta,
-  )
+  for reading in threat_models.of_run(run.recorded):
+    if reading.statistic == threat_models.OWN and reading.is_expected:
+      assert reading.scores.shift is not None
+      return location_mixture.mixture_epsilon(
+        reading.scores.shift, run.recorded.delta
+      )
+  return None

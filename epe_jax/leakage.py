@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 import dataclasses
-import functools
 from typing import Any
 
 from jaxtyping import Int
 import numpy as np
 
-from epe_jax import estimates, model_releases, releases, results
-from epe_jax.epsilon import bootstrap, lower_bound
+from epe_jax import (
+  estimates,
+  model_releases,
+  releases,
+  results,
+  threat_models,
+)
+from epe_jax.epsilon import lower_bound
 
 # Fewer canaries than this scatter too much to start a curve with.
 _FEWEST = 30
@@ -31,20 +36,19 @@ def by_round(
   last is looked at when training ends; before, it is derived from the trace, as
   `model_releases.models` does, where it can be.
 
-  Where taking part moves a score and leaves its spread alone there is the
-  two-Gaussian point estimate, with a bootstrap interval for the scatter of
-  canaries. Every reading has a lower bound, without assuming a shape; it holds
+  Where a reading is calibrated there is its point estimate, with an interval for
+  the scatter of canaries. Every reading has a lower bound, without assuming a shape; it holds
   at each round by itself and not at all of them together.
 
   Args:
     recorded: what a run recorded.
     rounds: values of t, in [1, T]; None for `spread`.
     delta: in (0, 1); None for the run's own.
-    confidence: of the bootstrap intervals.
-    resamples: of the bootstrap.
+    confidence: of the intervals.
+    resamples: of the bootstrap, where an interval takes one.
 
   Returns:
-    Rows as `estimates.of_run` has them, with round, interval (None for a bound),
+    Rows as `estimates.evaluate` has them, with round, interval (None for a bound),
     num_observed and num_unobserved, and without floors. At T point estimates
     are those of the run.
 
@@ -77,10 +81,10 @@ def spread(
 
 def _readings(
   recorded: results.Recorded, t: int, derivable: bool
-) -> Iterator[estimates.Reading]:
+) -> Iterator[threat_models.Reading]:
   # One kind of null for the whole curve: after second rounds it is not exact.
-  dims = {r.statistic: r.scores.dim for r in estimates.ladder(recorded)}
-  for reading in estimates.ladder(releases.until(recorded, t)):
+  dims = {r.statistic: r.scores.dim for r in threat_models.of_run(recorded)}
+  for reading in threat_models.of_run(releases.until(recorded, t)):
     if reading.statistic in dims:
       scores = dataclasses.replace(reading.scores, dim=dims[reading.statistic])
       yield reading._replace(scores=scores)
@@ -91,29 +95,26 @@ def _readings(
   # Its norm is estimated, so its null law is that of unobserved canaries.
   if np.count_nonzero(~model.observed) < 2:
     return
-  scores = estimates.split(model, model.trace[0], None)
-  yield estimates.foreign(scores)._replace(
-    threat_model=estimates.KNOWN_START,
-    statistic='cosine with the change of the model',
-    calibrated=True,
+  yield threat_models.shifted(
+    threat_models.KNOWN_START,
+    threat_models.CHANGE,
+    threat_models.split(model, model.trace[0], None, model.seats[0]),
+    is_expected=False,
   )
 
 
 def _rows(
-  reading: estimates.Reading, delta: float, confidence: float, resamples: int
+  reading: threat_models.Reading,
+  delta: float,
+  confidence: float,
+  resamples: int,
 ) -> Iterator[dict[str, Any]]:
   found = [lower_bound.lower_bound(reading.scores, delta=delta)]
   if reading.calibrated:
-    point = reading.estimators[0]
-    if estimates.resampled(reading.scores):
-      point = functools.partial(
-        bootstrap.bootstrap,
-        np.random.default_rng(0),
-        reading.estimators[0],
-        confidence=confidence,
-        resamples=resamples,
-      )
-    found.insert(0, point(reading.scores, delta=delta))
+    point = estimates.with_interval(
+      reading, delta=delta, confidence=confidence, resamples=resamples
+    )
+    found.insert(0, point)
   for estimate in found:
     yield {
       'threat_model': reading.threat_model,

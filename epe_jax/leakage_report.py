@@ -7,7 +7,7 @@ from epe_jax import tables, words
 from epe_jax.figures import style
 
 _TITLES = (
-  (False, 'Point estimates, with 90 % bootstrap intervals: no guarantee'),
+  (False, 'Point estimates, with 90 % intervals: no guarantee'),
   (True, 'Lower bounds, 95 % at each round'),
 )
 

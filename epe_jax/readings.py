@@ -127,6 +127,17 @@ def others_removed(
   return with_own(noise, norm, share * participation)
 
 
+def expected_alone(rounds: RoundScalars) -> Float[np.ndarray, ' T']:
+  """What `others_removed` is to be expected to have of a canary of each round."""
+  norm = np.where(
+    np.asarray(rounds.noise_std) > 0,
+    np.asarray(rounds.residual_norm, np.float64),
+    0.0,
+  )
+  share = np.asarray(rounds.canary_norm, np.float64)
+  return share / np.hypot(norm, share)
+
+
 def with_own(
   product: Float[np.ndarray, 'T k'],
   norm: Float[np.ndarray, 'T 1'],

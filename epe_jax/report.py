@@ -14,10 +14,11 @@ import re
 import textwrap
 from typing import Any
 
-from epe_jax import metrics, results, tables, words
+from epe_jax import estimates, metrics, results, tables, words
 from epe_jax.figures import of_run
 
 _WIDTH = 100
+_HEAD = ('ε', '90 % interval', 'floor 5-95 %', 'kind')
 _NOT_AUDITED = 'not audited: no canaries'
 _METHODS = {
   'two_gaussian_null': 'two Gaussians, std of the null',
@@ -29,16 +30,31 @@ _METHODS = {
   'clopper_pearson_uncorrected': 'best threshold, uncorrected',
   'clopper_pearson_band': 'best threshold under a band',
   'clopper_pearson_bonferroni': 'a few thresholds, Bonferroni',
-  'clopper_pearson_split': 'threshold from half the canaries',
+  'clopper_pearson_split': 'threshold from half of them',
   'clopper_pearson_multisplit': 'the same, median of many splits',
-  'epsilon_credible_split': 'credible, threshold from half',
+  'epsilon_credible_split': 'threshold from half of them',
   'gdp_clopper_pearson_band': 'under a band, if f is Gaussian',
-  'gdp_credible_split': 'credible, half, if f is Gaussian',
+  'gdp_credible_split': 'the same, if f is Gaussian',
   'one_run': 'from one run, by fair coins',
   'one_run_gdp': 'the same, if f is Gaussian',
-  'gaussian_lower_bound': 'if scores are Gaussian',
-  'gaussian_lower_bound_rejected': 'Gaussian scores, which are refuted',
+  'gaussian_lower_bound': 'both Gaussians, spread free',
+  'gaussian_lower_bound_rejected': 'both Gaussians, rejected',
+  'location_mixture': 'Gaussians, shifts known',
+  'most_exposed': 'the same, most exposed canary',
+  'location_mixture_bound': 'Gaussians, shifts known',
+  'location_mixture_bound_rejected': 'Gaussians, shifts known, rejected',
+  'maximum_over_rounds': 'law of a maximum',
 }
+_SECTIONS = (
+  ('Point estimates: no guarantee', 'point estimate', None),
+  ('Lower bounds, no shape assumed', 'confidence bound', True),
+  (
+    'Lower bounds if scores or mechanism have the assumed shape',
+    'confidence bound',
+    False,
+  ),
+  ('Credible bounds: beliefs, not frequencies', 'credible bound', None),
+)
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -56,30 +72,30 @@ def table(result: Mapping[str, Any]) -> str:
     lines.append(_fill(f'Analytic ε = {epsilon} for {who}: {assumes}.'))
   if result['amplification']:
     lines.append(_fill(f'Amplified by sampling: {result["amplification"]}.'))
-  lines += _groups(result['estimates'])
+  lines += _groups(result['estimates'], result['readings'])
   lines.append('')
   lines += [_fill(said, bullet='- ') for said in words.sentences(result)]
   return '\n'.join(lines)
 
 
-def estimates_table(
-  rows: Sequence[words.Row], *, markdown: bool = False
-) -> str:
+def estimates_table(audit: estimates.Audit, *, markdown: bool = False) -> str:
   """Estimates without a run around them: points first, then bounds.
 
   Args:
-    rows: as `estimates.of_run` or `estimates.of_scores` gives them.
+    audit: as `estimates` gives it.
     markdown: tables in Markdown instead of text.
 
   Returns:
     Text without a final newline.
   """
-  kinds = (
-    ('Point estimates: no guarantee', [r for r in rows if _is_point(r)]),
-    ('Lower bounds', [r for r in rows if not _is_point(r)]),
-  )
+  rows = audit.estimates
   parts = [f'δ = {words.small(rows[0]["delta"])}']
-  for title, some in kinds:
+  for title, kind, is_shape_free in _SECTIONS:
+    some = [
+      row
+      for row in rows
+      if row['kind'] == kind and is_shape_free in (None, row['is_shape_free'])
+    ]
     if not some:
       continue
     if markdown:
@@ -87,6 +103,14 @@ def estimates_table(
     else:
       underlined = [title, '=' * len(title), *_groups(some)]
       parts.append('\n'.join(underlined))
+  notes = [
+    f'{reading["statistic"]}: {doubt}.'
+    for reading in audit.readings
+    for doubt in reading['doubts']
+  ]
+  if audit.headline is not None:
+    notes.insert(0, _pre_declared(audit))
+  parts.append('\n'.join(_fill(note, bullet='- ') for note in notes))
   return '\n\n'.join(parts)
 
 
@@ -176,25 +200,38 @@ def _analytic(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
   return [('canaries', *of('')), ('clients', *client)]
 
 
-def _is_point(row: words.Row) -> bool:
-  return row['confidence'] is None
+def _pre_declared(audit: estimates.Audit) -> str:
+  """Which bound was chosen before looking."""
+  row = audit.headline
+  assert row is not None
+  return (
+    f'The bound to report, fixed before looking: {_method(row)}, {row["statistic"]}'
+    f', ε ≥ {words.number(row["epsilon"])} at {100 * row["confidence"]:g} %. To '
+    'choose the largest of the bounds is no bound; --simultaneous makes all of '
+    'them hold together.'
+  )
 
 
-def _groups(rows: Sequence[words.Row]) -> list[str]:
+def _groups(
+  rows: Sequence[words.Row], readings: Sequence[words.Row] = ()
+) -> list[str]:
   """Lines of estimates, under a heading for each reading."""
+  doubts = {reading['statistic']: reading['doubts'] for reading in readings}
   lines, group = [], None
   for row in rows:
     heading = f'{row["threat_model"]}: {row["statistic"]}'
     if heading != group:
       title = heading[0].upper() + heading[1:]
-      lines += ['', title, _line('', 'ε', 'floor 5-95 %', 'kind')]
+      lines += ['', title, _line('', *_HEAD)]
       group = heading
+      for doubt in doubts.get(row['statistic'], ()):
+        lines.insert(-1, _fill(f'{doubt}.', bullet='  Doubt: '))
     lines.append(_line(f'  {_method(row)}', *_cells(row)))
   return lines
 
 
 def _markdown_estimates(rows: Sequence[words.Row]) -> str:
-  head = ('attacker sees', 'statistic', 'method', 'ε', 'floor 5-95 %', 'kind')
+  head = ('attacker sees', 'statistic', 'method', *_HEAD)
   body = [
     (row['threat_model'], row['statistic'], _method(row), *_cells(row))
     for row in rows
@@ -202,16 +239,17 @@ def _markdown_estimates(rows: Sequence[words.Row]) -> str:
   return tables.markdown(tables.Table('', head, body))
 
 
-def _line(first: str, epsilon: str, floor: str, kind: str) -> str:
-  return f'{first:<41}{epsilon:>9}   {floor:<16} {kind}'.rstrip()
+def _line(
+  first: str, epsilon: str, interval: str, floor: str, kind: str
+) -> str:
+  line = f'{first:<33}{epsilon:>8}  {interval:<15} {floor:<15} {kind}'
+  return line.rstrip()
 
 
-def _cells(row: words.Row) -> tuple[str, str, str]:
-  """ε, floor and kind of an estimate, as text."""
-  kind = 'point estimate, no guarantee'
-  if row['confidence'] is not None:
-    kind = f'lower bound, {100 * row["confidence"]:g} %'
-  return words.number(row['epsilon']), words.floor(row) or '-', kind
+def _cells(row: words.Row) -> tuple[str, str, str, str]:
+  """ε, interval, floor and kind of an estimate, as text."""
+  interval, floor = words.interval(row) or '-', words.floor(row) or '-'
+  return words.number(row['epsilon']), interval, floor, words.kind(row)
 
 
 def _method(row: words.Row) -> str:
@@ -245,13 +283,13 @@ def _markdown(result: Mapping[str, Any], drawn: Sequence[str]) -> str:
   captions = {name: of_run.CAPTIONS[name] for name in drawn}
   images = [f'![{text}]({name})\n\n*{text}*' for name, text in captions.items()]
   title = f'Privacy audit: {result["task"]}'
-  estimates = ['## Estimates', _markdown_estimates(result['estimates'])]
+  found = ['## Estimates', _markdown_estimates(result['estimates'])]
   if not words.audited(result):
-    title, estimates = f'Training run: {result["task"]}, not audited', []
+    title, found = f'Training run: {result["task"]}, not audited', []
   parts = [
     f'# {title}',
     tables.markdown(tables.Table('', ('run', result['task']), _facts(result))),
-    *estimates,
+    *found,
     '## In words',
     '\n'.join(f'- {sentence}' for sentence in words.sentences(result)),
     '## Figures',

@@ -14,15 +14,14 @@ import tqdm
 
 from epe_jax import (
   build,
-  estimates,
   experiment,
   results,
   seeds,
   sweep,
   tables,
+  threat_models,
   words,
 )
-from epe_jax.epsilon import gaussian
 
 Row = dict[str, Any]
 
@@ -47,8 +46,8 @@ def run(
 
   Returns:
     Point -> a row for each seed, with seed, accuracy and
-    'epsilon': statistic -> ε by two Gaussians with the std of the null, of
-    the readings for which that is calibrated.
+    'epsilon': statistic -> ε of the readings whose scores are shifted by known
+    multiples.
 
   Raises:
     ValueError: num_seeds is out of range, a point sets the seed, its folder
@@ -117,12 +116,11 @@ def _row(outcome: seeds.Outcome) -> Row:
     'accuracy': outcome.accuracy,
     'epsilon': {
       reading.statistic: float(
-        gaussian.two_gaussian(
-          reading.scores, delta=outcome.recorded.delta, std='null'
-        ).epsilon
+        reading.points[0](reading.scores, delta=outcome.recorded.delta).epsilon
       )
-      for reading in estimates.ladder(outcome.recorded)
-      if reading.calibrated
+      for reading in threat_models.of_run(outcome.recorded)
+      # What a single run rejects by chance must not leave a gap in the mean.
+      if reading.scores.shift is not None
     },
   }
 

@@ -9,11 +9,29 @@ from typing import Any, NamedTuple
 
 from matplotlib import figure
 
-from epe_jax import comparison, finished, results, sweep, tables, words
+from epe_jax import (
+  comparison,
+  finished,
+  results,
+  sweep,
+  tables,
+  threat_models,
+  words,
+)
 from epe_jax.epsilon.types import Estimate
 from epe_jax.figures import style
 
-_READINGS = (finished.FINAL, finished.CHANGE, finished.OWN, finished.REMOVED)
+_READINGS = (
+  threat_models.FINAL,
+  threat_models.CHANGE,
+  threat_models.OWN,
+  threat_models.REMOVED,
+)
+REJECTED = (
+  '† the scores contradict what the estimate assumes: take it for an order of '
+  'magnitude.'
+)
+"""What a dagger behind an ε means."""
 _MOST_PANELS = 12
 
 
@@ -23,8 +41,8 @@ class Found(NamedTuple):
   Attributes:
     point: of the grid.
     result: what its result.json holds.
-    epsilons: statistic -> calibrated ε with its interval; None where there is
-      none, as without canaries.
+    epsilons: statistic -> the first point estimate with its interval; None where
+      there is none, as without canaries.
   """
 
   point: sweep.Point
@@ -40,7 +58,7 @@ def read(
   for point in points:
     if point.name in outcome.finished:
       run = finished.read(outcome.finished[point.name])
-      epsilons = {name: finished.calibrated(run, name) for name in _READINGS}
+      epsilons = {name: finished.estimate(run, name) for name in _READINGS}
       found[point.name] = Found(point, run.result, epsilons)
   return found
 
@@ -52,7 +70,7 @@ def table(
 ) -> tables.Table:
   """What each point found, beside what it sets; what failed, and why.
 
-  ε are calibrated point estimates with 90 % bootstrap intervals over canaries.
+  ε are point estimates with 90 % intervals.
   """
   fields = _fields(points)
   rows = []
@@ -72,8 +90,8 @@ def table(
     )
   sources = dict.fromkeys(one.result['data'] for one in found.values())
   notes = [
-    'ε are point estimates, no bounds; in brackets 90 % bootstrap intervals '
-    'over canaries.',
+    'ε are point estimates, no bounds; in brackets 90 % intervals.',
+    *([REJECTED] if any('†' in cell for row in rows for cell in row) else []),
     *(f'Data: {source}.' for source in sources),
     *(f'{name} failed: {why}' for name, why in failed.items()),
   ]
@@ -134,14 +152,14 @@ def write(
 
 
 def with_interval(estimate: Estimate | None) -> str:
-  """A calibrated ε and its interval, as a cell."""
+  """ε and its interval, as a cell; with a dagger where scores contradict it."""
   if estimate is None:
     return '-'
   text = words.number(float(estimate.epsilon))
   if estimate.interval is not None and math.isfinite(estimate.epsilon):
     low, high = map(words.number, estimate.interval)
     text += f' [{low}, {high}]'
-  return text
+  return f'{text} †' if estimate.method.endswith('_rejected') else text
 
 
 def _panel(axes: Any, found: Sequence[Found]) -> float:

@@ -4,22 +4,24 @@ from collections.abc import Mapping
 import math
 from typing import Any
 
-from epe_jax import spread
+from epe_jax import spread, threat_models
+from epe_jax.epsilon.types import Assumption
 
 Row = Mapping[str, Any]
 
-# Statistics that a calibrated estimate can be made from, and who reads them.
 _ATTACKERS = {
-  'cosine with the final model': 'An attacker who sees only the final model',
-  'cosine with the change of the model': (
-    'An attacker who sees the initial and the final model'
-  ),
-  'own round': (
+  threat_models.FINAL: 'An attacker who sees only the final model',
+  threat_models.CHANGE: 'An attacker who sees the initial and the final model',
+  threat_models.OWN: (
     'An attacker who sees what every round releases and knows when a person '
     'took part'
   ),
+  threat_models.REMOVED: (
+    'An attacker who also knows the updates of all others and removes them'
+  ),
 }
-
+# Differences of fewer standard errors are not worth a word.
+_NOTABLE = 2.0
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '
@@ -38,19 +40,13 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
   """
   if not audited(result):
     return [NOT_AUDITED, *_caveats(result)]
-  limit = analytic(result)
-  said = []
+  said = [_headline(result)] if result['headline'] else []
   for statistic, who in _ATTACKERS.items():
-    row = find(result, statistic, 'two_gaussian_null')
+    row = first(result, statistic)
     if row is not None:
-      said.append(f'{who}: {_calibrated(row, limit)}')
-  known = find(result, 'own round, others removed', 'two_gaussian_null')
-  if known is not None:
-    said.append(_audited(known, limit))
-  row = find(result, 'maximum over rounds', 'two_gaussian_fitted')
-  if row is not None and result['rounds'] > 1:
-    own = find(result, 'own round', 'two_gaussian_null')
-    said.append(_maximum(row, result['rounds'], limit, own))
+      said.append(f'{who}: {_of_attacker(result, row)}')
+  if first(result, threat_models.MAXIMUM) is not None and result['rounds'] > 1:
+    said.append(_maximum(result))
   doubt = spread.warning(spread_of(result))
   return said + ([doubt] if doubt else []) + _caveats(result)
 
@@ -105,21 +101,49 @@ def small(delta: float) -> str:
   return f'{digits.removesuffix(".0")}e{int(power)}'
 
 
-def posterior(epsilon: float) -> float:
-  """e^ε/(1 + e^ε): how sure ε lets a person become who was at 1/2 before.
-
-  >>> round(posterior(1.2), 2)
-  0.77
-  """
-  return 1 / (1 + math.exp(-epsilon))
-
-
 def find(result: Mapping[str, Any], statistic: str, method: str) -> Row | None:
   """The estimate that a run made; None if it made no such one."""
   for row in result['estimates']:
     if (row['statistic'], row['method']) == (statistic, method):
       return row
   return None
+
+
+def first(result: Mapping[str, Any], statistic: str) -> Row | None:
+  """The estimate of an attacker to believe first; None without such one."""
+  for row in result['estimates']:
+    if row['statistic'] == statistic:
+      return row
+  return None
+
+
+def reading(result: Mapping[str, Any], statistic: str) -> Row:
+  """What is to be known of an attacker's scores besides the estimates."""
+  return next(r for r in result['readings'] if r['statistic'] == statistic)
+
+
+def kind(row: Row) -> str:
+  """What an estimate is worth, in a few words.
+
+  >>> kind({'kind': 'confidence bound', 'confidence': 0.95,
+  ...       'is_shape_free': True})
+  'lower bound, 95 %'
+  """
+  if row['kind'] == 'point estimate':
+    return 'point estimate'
+  parts = ['credible'] if row['kind'] == 'credible bound' else []
+  if not row['is_shape_free']:
+    parts.append(f'if {_SHAPES[_shape(row)]}')
+  name = ' '.join(parts) or 'lower bound'
+  return f'{name}, {100 * row["confidence"]:.4g} %'
+
+
+def interval(row: Row) -> str | None:
+  """The interval of an estimate, if it has one."""
+  if row['interval'] is None:
+    return None
+  low, high = map(number, row['interval'])
+  return f'{low} to {high}'
 
 
 def floor(row: Row) -> str | None:
@@ -130,87 +154,171 @@ def floor(row: Row) -> str | None:
   return f'{low} to {high}'
 
 
-def _calibrated(row: Row, analytic: float) -> str:
-  """ε of a calibrated estimate, how it compares, and what it lets one infer."""
-  epsilon = float(row['epsilon'])
-  if math.isnan(epsilon):
-    return 'no ε could be estimated.'
-  text = f'ε ≈ {number(epsilon)} at δ = {small(row["delta"])}'
-  reported = floor(row)
-  if _inside_floor(row):
-    return (
-      f'{text}. This is not distinguishable from no leakage at all: {reported} is '
-      'what this estimator reports in 9 of 10 audits when nothing leaks.'
-    )
-  if reported:
-    text += f' ({reported} is what this estimator reports when nothing leaks)'
-  text += (
-    '. Suspecting at 50 % that someone took part, such an attacker could '
-    f'become {_sure(epsilon)}, leaving aside the rare outcomes that δ allows.'
+_SHAPES = {
+  Assumption.GAUSSIAN_SCORES: 'Gaussian',
+  Assumption.GAUSSIAN_CURVE: 'f Gaussian',
+  Assumption.FAMILY: 'of the family',
+}
+
+
+def _shape(row: Row) -> Assumption:
+  """The shape that an estimate assumes."""
+  return next(shape for shape in _SHAPES if shape in row['assumes'])
+
+
+def _headline(result: Mapping[str, Any]) -> str:
+  """The one bound that was chosen before looking, and what of the others."""
+  row, rows = result['headline'], result['estimates']
+  who = _ATTACKERS[threat_models.REMOVED].removeprefix('An attacker ')
+  level = f'{100 * row["confidence"]:g} %'
+  text = (
+    f'The lower bound of this report: ε ≥ {number(row["epsilon"])} at δ = '
+    f'{small(row["delta"])}, with {level} confidence and without assuming a '
+    f'shape of scores or mechanism, for an attacker {who}. Which bound this is '
+    'was fixed by the design and not by the scores.'
   )
-  if epsilon > analytic:
+  others = sum(r['kind'] == 'confidence bound' for r in rows) - 1
+  if others > 0:
     text += (
-      f' It exceeds the analytic ε of {number(analytic)}, which the true ε '
-      'cannot: this is chance, or the run does not do what the analytic ε '
-      'assumes.'
+      f' The {others} others hold at {level} each and not all together: to '
+      'choose the largest of them is no bound.'
     )
   return text
 
 
-def _audited(row: Row, analytic: float) -> str:
-  """What the attacker of the analytic ε found: an audit of the code itself."""
-  who = (
-    'An attacker who also knows the updates of all other clients and removes '
-    f'them: ε ≈ {number(row["epsilon"])}.'
-  )
-  if analytic == math.inf:
+def _of_attacker(result: Mapping[str, Any], row: Row) -> str:
+  """ε of an attacker, how it compares, and what it lets one guess."""
+  about, epsilon = reading(result, row['statistic']), float(row['epsilon'])
+  if math.isnan(epsilon):
+    return 'no ε could be estimated.'
+  text = f'ε ≈ {number(epsilon)} at δ = {small(row["delta"])}'
+  if inside_floor(row):
     return (
-      f'{who} Without noise the analytic ε is infinite; only other canaries in '
-      'the round and the number of parameters limit what is measured.'
+      f'{text}. This is not distinguishable from no leakage at all: {floor(row)} '
+      'is what this estimator reports in 9 of 10 audits when nothing leaks.'
     )
+  extra = []
+  if between := interval(row):
+    extra.append(f'90 % interval {between}')
+  if reported := floor(row):
+    extra.append(f'when nothing leaks this estimator reports {reported}')
+  text += f' ({"; ".join(extra)}).' if extra else '.'
+  if not about['calibrated']:
+    text += f' Not calibrated: {"; ".join(about["doubts"]) or "see below"}.'
+  exposed = find(result, row['statistic'], 'most_exposed')
+  if exposed is not None:
+    text += (
+      f' That is of a canary of a random round; of the one that shows most, '
+      f'ε ≈ {number(exposed["epsilon"])}.'
+    )
+  if about['rates'] is not None:
+    text += _guesses(about['rates'])
+  return text + _compared(result, row, about)
+
+
+def _guesses(rates: Mapping[str, Any]) -> str:
+  """How well the attack itself guesses who took part."""
+  tpr = {fpr: _percent(rate) for fpr, rate in rates['tpr'].items()}
   return (
-    f'{who} This is the attacker that the analytic '
-    f'ε of {number(analytic)} assumes, so that the two should agree: it audits '
-    'clipping and noise themselves.'
+    ' Of people who took part with a chance of 50 % this attack guesses about '
+    f'{_percent(rates["accuracy"])} right; allowed one false alarm in 100 it '
+    f'finds about {tpr["0.01"]} of those who did, and one in 1,000, about '
+    f'{tpr["0.001"]}.'
   )
 
 
-def _sure(epsilon: float) -> str:
-  sure = posterior(epsilon)
-  if epsilon == math.inf:
-    return 'certain'
-  if sure >= 0.9995:
-    return 'practically certain (more than 99.9 % sure)'
-  decimals = 1 if sure >= 0.985 else 0
-  return f'at most {100 * sure:.{decimals}f} % sure'
+def _compared(
+  result: Mapping[str, Any], row: Row, about: Mapping[str, Any]
+) -> str:
+  """Whether an estimate agrees with norms, and with the analytic ε."""
+  text, limit = '', analytic(result)
+  if agreement := about['agreement']:
+    errors, p = float(agreement['standard_errors']), agreement['p_value']
+    by = f'{abs(errors):.1f} standard errors (p = {float(p):.2g})'
+    if row['statistic'] == threat_models.REMOVED:
+      if limit == math.inf:
+        return (
+          ' Without noise the analytic ε is infinite, and only the number of '
+          'parameters limits what is measured.'
+        )
+      text = (
+        f' This is the attacker of the analytic ε, {number(limit)}: the shift of '
+        f'the scores differs from the one it implies by {by}'
+      )
+    else:
+      text = (
+        f' From the norms of rounds ε = {number(agreement["epsilon"])} is to be '
+        f'expected: the shift of the scores differs by {by}'
+      )
+    if abs(errors) > _NOTABLE:
+      text += ', so the run may not do what is assumed of it'
+    text += '.'
+  beyond = _standard_errors_above(row, limit)
+  if beyond > _NOTABLE:
+    text += (
+      f' The estimate exceeds the analytic ε of {number(limit)}, which the true '
+      f'ε cannot, by {beyond:.1f} standard errors.'
+    )
+  return text
 
 
-def _maximum(row: Row, rounds: int, analytic: float, own: Row | None) -> str:
-  """ε of the paper's attacker, and why not to take it literally."""
-  epsilon = float(row['epsilon'])
+def _standard_errors_above(row: Row, limit: float) -> float:
+  """By how many standard errors an estimate exceeds a limit; 0 if unknown."""
+  if row['interval'] is None or not math.isfinite(limit):
+    return 0.0
+  low, high = map(float, row['interval'])
+  # A two-sided interval of 90 %.
+  error = (high - low) / (2 * 1.6449)
+  return (float(row['epsilon']) - limit) / error if error > 0 else 0.0
+
+
+def _percent(share: float | str) -> str:
+  """A share for people; nothing is certain that was estimated.
+
+  >>> [_percent(x) for x in (0.672, 0.9871, 0.99999)]
+  ['67 %', '98.7 %', 'more than 99.9 %']
+  """
+  x = float(share)
+  if x >= 0.9995:
+    return 'more than 99.9 %'
+  if x < 0.0005:
+    return 'less than 0.1 %'
+  return f'{100 * x:.{0 if 0.1 <= x < 0.985 else 1}f} %'
+
+
+def _maximum(result: Mapping[str, Any]) -> str:
+  """ε of the paper's attacker, and why not to believe two fitted Gaussians."""
+  row = first(result, threat_models.MAXIMUM)
+  fitted = find(result, threat_models.MAXIMUM, 'two_gaussian_fitted')
+  assert row is not None
   text = (
     'An attacker who sees what every round releases but does not know when '
-    f'anyone took part: ε ≈ {number(epsilon)} by two fitted Gaussians. '
+    'anyone took part, and looks at the largest cosine: '
   )
-  if _inside_floor(row):
+  if row is not fitted:
+    text += f'ε ≈ {number(row["epsilon"])} by the law of a maximum.'
+    about = reading(result, threat_models.MAXIMUM)
+    if not about['calibrated']:
+      text += f' Not calibrated: {"; ".join(about["doubts"])}.'
+    if fitted is None:
+      return text
+    text += ' '
+  assert fitted is not None
+  text += f"The paper's two fitted Gaussians give {number(fitted['epsilon'])}"
+  if inside_floor(fitted):
     return text + (
-      f'This is not distinguishable from no leakage at all: {floor(row)} is '
-      'what the fit reports in 9 of 10 audits when nothing leaks.'
+      ', which is not distinguishable from no leakage at all: when nothing leaks '
+      f'they give {floor(fitted)} in 9 of 10 audits.'
     )
   text += (
-    f'This fit extrapolates: the largest of {rounds:,} cosines varies less '
-    'than one does, and ε is read from tails where no canary was. Take it for '
-    'an order of magnitude at best.'
+    f': this fit extrapolates, as the largest of {result["rounds"]:,} cosines '
+    'varies less than one does, and ε is read from tails where no canary was.'
   )
-  if epsilon > analytic:
+  limit = analytic(result)
+  if float(fitted['epsilon']) > limit:
     text += (
-      f' Here it exceeds the analytic ε of {number(analytic)}, which the true '
-      'ε cannot.'
-    )
-  elif own is not None and epsilon > float(own['epsilon']):
-    text += (
-      f' Here it exceeds the {number(own["epsilon"])} of the attacker who '
-      'knows more, which the true ε cannot.'
+      f' Here it exceeds the analytic ε of {number(limit)}, which the true ε '
+      'cannot.'
     )
   return text
 
@@ -253,10 +361,17 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
       'matter. The one for a Gaussian f also takes the mechanism for Gaussian, '
       'as that of this run is by design.'
     )
-  for level in sorted({r['confidence'] for r in rows} - {None}):
+  if any(r['kind'] == 'confidence bound' for r in rows):
     said.append(
-      f'A lower bound at {100 * level:g} % is below the true ε in at least '
-      f'{100 * level:g} % of audits. How far below, it does not say.'
+      'A lower bound at 95 % exceeds the true ε in at most 5 % of audits, if '
+      'canaries score independently; how far below the truth it is, it does not '
+      'say. A bound "if Gaussian" holds only if scores are: tests see departures '
+      'from that only when they are large (docs/coverage.md).'
+    )
+  if any(r['kind'] == 'credible bound' for r in rows):
+    said.append(
+      'A credible bound holds as often as it says on average over what one '
+      'believed before; at a given ε it may fail more often.'
     )
   if result['noise'] != 'fresh' and result['noise_multiplier'] > 0:
     said.append(
@@ -266,7 +381,8 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
   return said
 
 
-def _inside_floor(row: Row) -> bool:
+def inside_floor(row: Row) -> bool:
+  """Whether the estimator reports as much in 9 of 10 audits without leakage."""
   quantiles = row['floor_quantiles']
   return quantiles is not None and float(row['epsilon']) <= float(
     quantiles['95']

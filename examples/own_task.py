@@ -70,5 +70,5 @@ if __name__ == '__main__':
     task = {'jax': in_jax, 'flax': in_flax, 'haiku': in_haiku}[name]()
     fresh = jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32))
     scores = audit(task, random.wrap_key_data(fresh))
-    rows = estimates.of_scores(scores, delta=DELTA, more=())
-    print(f'\n{name}: {report.estimates_table(rows)}')
+    found = estimates.evaluate_scores(scores, delta=DELTA, more=False)
+    print(f'\n{name}: {report.estimates_table(found)}')

@@ -54,6 +54,9 @@ _MODELS = flags.DEFINE_bool(
 _BY_ROUND = flags.DEFINE_bool(
   'by_round', False, 'ε after each of some rounds of a run.'
 )
+_SIMULTANEOUS = flags.DEFINE_bool(
+  'simultaneous', False, 'Lower bounds hold all together at 95 %, not each.'
+)
 _FORMAT = flags.DEFINE_enum(
   'format', 'text', ['text', 'json', 'markdown'], 'How to print the table.'
 )
@@ -62,7 +65,7 @@ _FORMAT = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
   if len(argv) != 2:
     raise app.UsageError(f'Give one file of scores. {score_files.CURE}')
-  markdown, found = _FORMAT.value == 'markdown', []
+  markdown, rows, audit = _FORMAT.value == 'markdown', [], None
   try:
     run_files.check_audited(argv[1])
     scores = score_files.read(argv[1], dim=_DIM.value, design=_DESIGN.value)
@@ -81,8 +84,9 @@ def main(argv: list[str]) -> None:
     if foreign:
       if _DELTA.value is None:
         raise ValueError(f'{argv[1]} names no delta; give --delta, as 1e-5.')
-      found = [estimates.foreign(scores)]
-      rows = estimates.of_scores(scores, delta=_DELTA.value)
+      audit = estimates.evaluate_scores(
+        scores, delta=_DELTA.value, simultaneous=_SIMULTANEOUS.value
+      )
     elif _BY_ROUND.value:
       rows = leakage.by_round(scores, delta=_DELTA.value)
     else:
@@ -92,18 +96,21 @@ def main(argv: list[str]) -> None:
         last=_LAST.value,
         models=_MODELS.value,
       )
-      found = estimates.ladder(scores)
-      rows = estimates.of_run(scores, delta=_DELTA.value, more=estimates.MORE)
+      audit = estimates.evaluate(
+        scores,
+        delta=_DELTA.value,
+        more=True,
+        simultaneous=_SIMULTANEOUS.value,
+      )
   except (FileNotFoundError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error
   if _FORMAT.value == 'json':
-    print(json.dumps(results.finite(rows), indent=2, ensure_ascii=False))
-  elif _BY_ROUND.value:
+    made = rows if audit is None else audit._asdict()
+    print(json.dumps(results.finite(made), indent=2, ensure_ascii=False))
+  elif audit is None:
     print(leakage_report.text(rows, markdown=markdown))
   else:
-    print(report.estimates_table(rows, markdown=markdown))
-    for warning in estimates.warnings(found):
-      print(f'\nWarning: {warning}')
+    print(report.estimates_table(audit, markdown=markdown))
 
 
 if __name__ == '__main__':

@@ -31,7 +31,6 @@ ORDER = [
   [
     'audit',
     'accounting',
-    'effective_noise',
     'gaussian_mechanism',
     'pooling',
     'readings',
@@ -39,6 +38,7 @@ ORDER = [
   ['data', 'tasks'],
   ['results', 'spread'],
   ['releases', 'model_releases'],
+  ['threat_models'],
   ['checkpoint', 'metrics', 'estimates', 'score_files', 'coverage'],
   ['leakage', 'run_files', 'finished'],
   ['workloads'],

@@ -25,8 +25,8 @@ RESULT = {
   'analytic_epsilon': 35.5,
   'estimates': [
     _estimate(_FINAL, 'two_gaussian_fitted', 1.31),
-    _estimate(_FINAL, 'two_gaussian_null', 1.2),
-    _estimate('own round', 'two_gaussian_null', 8.25),
+    _estimate(_FINAL, 'location_mixture', 1.2),
+    _estimate('own round', 'location_mixture', 8.25),
   ],
 }
 

@@ -1,6 +1,7 @@
 """scripts/estimate.py and its readers: scores from anywhere, every estimate."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import subprocess
@@ -9,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax import estimates, report, results, score_files
+from epe_jax import estimates, report, results, score_files, threat_models
+from epe_jax.epsilon import floor, gaussian, threshold
 from epe_jax.epsilon.types import Scores
 from tests import recorded_runs
 
@@ -76,14 +78,16 @@ def test_files_that_make_no_sense_are_refused(tmp_path, name, text, message):
 
 
 def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
-  rows = estimates.of_scores(Scores(*groups()), delta=1e-5)
+  audit = estimates.evaluate_scores(Scores(*groups()), delta=1e-5)
+  rows = audit.estimates
   methods = [row['method'] for row in rows]
   assert len(methods) == len(set(methods))
-  points, bounds = report.estimates_table(rows).split('Lower bounds')
+  points, free, shaped = report.estimates_table(audit).split('Lower bounds')
   assert "the paper's ε_lo (no bound)" in points
-  assert 'no guarantee' not in bounds
-  assert 'lower bound, 95 %' in bounds
   assert 'lower bound' not in points
+  assert 'lower bound, 95 %' in free
+  assert 'Gaussian' not in free
+  assert 'if Gaussian, 95 %' in shaped
   # N(3, 1) against N(0, 1) at 1e-5 has an ε of 17.0.
   for row in rows:
     if row['confidence'] is not None:
@@ -95,9 +99,9 @@ def test_only_fair_coins_get_a_one_run_bound():
   methods = {
     design: {
       row['method']
-      for row in estimates.of_scores(
+      for row in estimates.evaluate_scores(
         Scores(*groups(), design=design), delta=1e-5
-      )
+      ).estimates
     }
     for design in ('fixed', 'coin_flip')
   }
@@ -106,7 +110,7 @@ def test_only_fair_coins_get_a_one_run_bound():
 
 def test_the_ladder_leaves_out_what_cannot_be_read():
   def statistics(recorded):
-    return [reading.statistic for reading in estimates.ladder(recorded)]
+    return [reading.statistic for reading in threat_models.of_run(recorded)]
 
   recorded = recorded_runs.by_law()
   whole = statistics(recorded)
@@ -128,7 +132,7 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
     assert statistics(without) == [s for s in whole if left_out not in s]
   for repetitions, sees in ((1, 'aggregate'), (4, 'aggregate'), (1, 'models')):
     some = recorded_runs.by_law(repetitions=repetitions)
-    for reading in estimates.ladder(
+    for reading in threat_models.of_run(
       dataclasses.replace(
         some, sees=sees, rounds=None if sees == 'models' else some.rounds
       )
@@ -137,7 +141,9 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
       own = reading.statistic.startswith('own round')
       model = reading.statistic.startswith('cosine with the')
       once = repetitions == 1 and sees == 'aggregate'
-      assert exact == (model or (own and once))
+      # The noise of different rounds is orthogonal, and their aggregates not.
+      alone = reading.statistic == threat_models.REMOVED and sees != 'models'
+      assert exact == (model or alone or (own and once))
       assert reading.threat_model.startswith('published') == (
         sees == 'models' and not model
       )
@@ -145,12 +151,89 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
 
 def test_scores_that_are_no_gaussians_are_warned_of_in_words():
   observed, unobserved = groups()
-  good = estimates.foreign(Scores(observed, unobserved))
-  bad = estimates.foreign(Scores(np.exp(observed), unobserved))
-  assert estimates.warnings([good]) == []
-  (said,) = estimates.warnings([bad])
-  assert said.startswith('as given: ')
+  good = threat_models.external(Scores(observed, unobserved))
+  bad = threat_models.external(Scores(np.exp(observed), unobserved))
+  assert good.doubts == ()
+  (said,) = bad.doubts
   assert 'Gauss' in said
+
+
+def test_swapped_groups_are_warned_of():
+  observed, unobserved = groups()
+  for scores in (
+    Scores(unobserved, observed),
+    Scores(-0.01 * observed, np.empty(0), dim=10**4),
+  ):
+    said = ' '.join(threat_models.external(scores).doubts)
+    assert 'score lower than others' in said
+    assert 'swapped or the sign be wrong' in said
+  weak = Scores(observed[:20] - 3.2, unobserved)
+  assert threat_models.external(weak).doubts == ()
+
+
+def test_a_dim_that_the_scores_refute_is_not_believed():
+  observed, unobserved = groups(500, shift=0.0)
+  wrong = Scores(observed / 100, unobserved / 100, dim=100 * 10**4)
+  audit = estimates.evaluate_scores(wrong, delta=1e-5)
+  (about,) = audit.readings
+  assert any('do not follow the law of random' in s for s in about['doubts'])
+  bounds = [r for r in audit.estimates if r['kind'] == 'confidence bound']
+  assert bounds
+  for row in bounds:
+    assert row['epsilon'] < 1
+    assert 'unobserved canaries score as random' not in ' '.join(row['assumes'])
+
+
+_LAWS = {
+  't3': lambda rng, n: rng.standard_t(3, n),
+  'lognormal': lambda rng, n: rng.lognormal(size=n),
+  'cauchy': lambda rng, n: rng.standard_cauchy(n),
+  'coins': lambda rng, n: rng.integers(0, 2, n).astype(float),
+}
+
+
+@pytest.mark.parametrize('law', _LAWS)
+def test_floors_of_external_scores_hold_for_any_law(law):
+  rng = np.random.default_rng(0)
+  estimators = [
+    functools.partial(gaussian.two_gaussian, std='fitted'),
+    functools.partial(threshold.max_threshold, rates='empirical'),
+  ]
+  above = np.zeros((2, 400))
+  p = np.zeros((2, 400))
+  for i in range(400):
+    scores = Scores(_LAWS[law](rng, 60), _LAWS[law](rng, 60))
+    null = floor.simulated(
+      rng, estimators, floor.permutations(scores), delta=1e-3, simulations=99
+    )
+    for j, estimator in enumerate(estimators):
+      epsilon = float(estimator(scores, delta=1e-3).epsilon)
+      above[j, i] = epsilon > floor.summary(null[j]).q95
+      p[j, i] = floor.p_value(epsilon, null[j])
+  # At most 5 %, but for chance: five standard errors.
+  limit = 0.05 + 5 * np.sqrt(0.05 * 0.95 / 400)
+  assert above.mean(axis=1).max() < limit
+  assert np.mean(p <= 0.05, axis=1).max() < limit
+  # The floor of normal scores is another one.
+  if law != 'coins':
+    wrong = floor.noise_floor(
+      rng,
+      estimators[0],
+      delta=1e-3,
+      num_observed=60,
+      num_unobserved=60,
+      simulations=400,
+    )
+    assert (
+      np.mean(above[0]) < 0.15 < _share_above(law, estimators[0], wrong.q95)
+    )
+
+
+def _share_above(law, estimator, limit):
+  rng = np.random.default_rng(1)
+  observed, unobserved = (_LAWS[law](rng, (400, 60)) for _ in range(2))
+  epsilon = estimator(Scores(observed, unobserved), delta=1e-3).epsilon
+  return np.mean(np.asarray(epsilon) > limit)
 
 
 def script(*arguments):
@@ -168,7 +251,8 @@ def test_the_command_prints_text_json_and_markdown(tmp_path):
   assert text.returncode == 0, text.stderr
   assert 'Point estimates: no guarantee' in text.stdout
   rows = json.loads(script(str(path), '--delta=1e-5', '--format=json').stdout)
-  assert {'method', 'epsilon', 'confidence', 'floor'} <= rows[0].keys()
+  assert {'method', 'epsilon', 'kind', 'p_value'} <= rows['estimates'][0].keys()
+  assert rows['headline']['method'] == 'clopper_pearson_bonferroni'
   markdown = script(str(path), '--delta=1e-5', '--format=markdown').stdout
   assert '| scores | as given |' in markdown
   refused = script(str(path))

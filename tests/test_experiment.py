@@ -454,8 +454,7 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert 'the analytic ε is infinite' in text
   assert '| ∞ |' in comparison.markdown({'one': stored})
   scores = results.read_scores(tmp_path / 'run' / 'scores.npz')
-  rows = estimates.of_run(scores, more=estimates.MORE)
-  assert report.estimates_table(rows)
+  assert report.estimates_table(estimates.evaluate(scores, more=True))
 
 
 def test_the_actual_divisor_says_what_it_gives_away(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax import estimates, leakage
+from epe_jax import estimates, leakage, threat_models
 from epe_jax.epsilon import curves, gaussian
 from epe_jax.figures import (
   cosines,
@@ -69,12 +69,13 @@ def test_the_exact_law_is_drawn_only_where_it_holds():
   models = {'final model', 'change of the model'}
   own = {'own round', 'own round, others removed'}
   assert drawn(recorded_runs.by_law()) == models | own
-  assert drawn(recorded_runs.by_law(repetitions=4)) == models
+  removed = {'own round, others removed'}
+  assert drawn(recorded_runs.by_law(repetitions=4)) == models | removed
 
 
 def test_the_trace_marks_the_rounds_of_a_typical_canary():
   recorded = recorded_runs.by_law(observed=61, repetitions=3)
-  own = estimates.ladder(recorded)[-2].scores.observed
+  own = threat_models.of_run(recorded)[-2].scores.observed
   typical = int(np.flatnonzero(own == np.median(own))[0])
   left, right = cosines.trace(recorded).axes
   assert (
@@ -101,7 +102,7 @@ def test_the_trade_off_is_counted_and_that_of_both_epsilons(recorded):
   ]
   axes = titled(fig, 'own round: ε ≈ ')
   assert (axes.get_xscale(), axes.get_yscale()) == ('log', 'log')
-  for label, mu, slack in (('analytic', 4.0, 1e-6), ('estimated', 3.0, 0.12)):
+  for label, mu, slack in (('analytic', 4.0, 1e-6), ('fitted', 3.0, 0.12)):
     fpr, fnr = curve(axes, label)
     found = -special.ndtri(fpr) - special.ndtri(fnr)
     np.testing.assert_allclose(found, mu, atol=slack)
@@ -112,12 +113,15 @@ def test_the_trade_off_is_counted_and_that_of_both_epsilons(recorded):
   np.testing.assert_allclose(found, 3.0, atol=5 * 1.7 / np.sqrt(2000))
   fpr, fnr = curve(axes, 'guessing')
   np.testing.assert_allclose(fpr + fnr, 1)
-  assert 'estimated ε' not in labels(titled(fig, 'maximum over rounds'))
+  assert 'fitted Gaussians' not in labels(titled(fig, 'maximum over rounds'))
 
 
 def test_bars_show_estimates_floors_and_bounds():
-  rows = estimates.of_run(recorded_runs.by_law())
-  (axes,) = epsilons.bars(rows, analytic=20.0, canaries='60 and 60').axes
+  audit = estimates.evaluate(recorded_runs.by_law())
+  rows = audit.estimates
+  (axes,) = epsilons.bars(
+    rows, audit.readings, analytic=20.0, canaries='60 and 60'
+  ).axes
   assert axes.get_title() == '60 and 60'
   names = [text.get_text() for text in axes.get_yticklabels()]
   assert names == [look.name for look in style.READINGS.values()]
@@ -127,7 +131,10 @@ def test_bars_show_estimates_floors_and_bounds():
     wide = [p for at, p in boxes if abs(at - y) < 0.01]
     (bar,) = [p for p in wide if p.get_height() < 0.6]
     assert bar.get_width() == pytest.approx(mine[0]['epsilon'])
-    assert (bar.get_hatch() is not None) == (statistic in style.DOUBTFUL)
+    (calibrated,) = [
+      r['calibrated'] for r in audit.readings if r['statistic'] == statistic
+    ]
+    assert (bar.get_hatch() is None) == calibrated
     floor = [p for p in wide if p.get_height() > 0.6]
     quantiles = mine[0]['floor_quantiles']
     assert len(floor) == (quantiles is not None)
@@ -139,9 +146,8 @@ def test_bars_show_estimates_floors_and_bounds():
       for line in axes.get_lines()
       if list(line.get_ydata()) == [y]
     }
-    assert ticks == {
-      row['epsilon'] for row in mine if row['confidence'] is not None
-    }
+    shown = ('clopper_pearson_bonferroni', 'location_mixture_bound')
+    assert ticks == {row['epsilon'] for row in mine if row['method'] in shown}
   x, _ = curve(axes, 'analytic ε = 20.0')
   assert list(x) == [20.0, 20.0]
 
@@ -157,7 +163,11 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(recorded):
     # One μ describes the whole line.
     np.testing.assert_allclose(at, at[0], rtol=1e-6)
     assert at[0] == pytest.approx(mu, abs=5 / np.sqrt(2000))
-  calibrated = [r for r in estimates.ladder(recorded) if r.calibrated]
+  calibrated = [
+    r
+    for r in threat_models.of_run(recorded)
+    if r.calibrated and r.scores.shift is not None
+  ]
   assert len(axes.collections) == len(calibrated) == 4
   # 90 % of means of 2,000 are within 1.645/√2000 of theirs.
   mean = calibrated[2].scores.observed.mean() * np.sqrt(recorded.dim)
@@ -202,7 +212,8 @@ def test_by_round_shows_the_rows_and_their_intervals():
 
 def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(tmp_path):
   recorded = recorded_runs.by_law(shift=3000.0, dim=10**8, rounds=20)
-  rows = estimates.of_run(recorded)
+  audit = estimates.evaluate(recorded)
+  rows, about = audit.estimates, audit.readings
   for row in rows:
     row['epsilon'] = float('inf')
   rows[0]['epsilon'] = float('nan')
@@ -212,7 +223,7 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(tmp_path):
     row['interval'] = row['interval'] and [1.0, float('inf')]
   for analytic in (float('inf'), float('nan')):
     drawn = (
-      epsilons.bars(rows, analytic=analytic, canaries='few'),
+      epsilons.bars(rows, about, analytic=analytic, canaries='few'),
       epsilons.by_round(leaked, analytic=analytic),
       epsilons.of_delta(recorded, analytic=analytic, delta=1e-5),
       tradeoff.trade_off(recorded, analytic=analytic, delta=1e-5),
@@ -254,7 +265,7 @@ def test_a_run_has_every_figure_that_has_a_caption():
     'config': {'server': {'momentum': 0.9}},
     'num_observed': 24,
     'num_unobserved': 40,
-    'estimates': estimates.of_run(simulated.recorded),
+    **estimates.evaluate(simulated.recorded)._asdict(),
   }
   lines = recorded_runs.metrics(12)
   drawn = of_run.draw(result, simulated.recorded, lines)

@@ -145,7 +145,7 @@ def test_an_estimator_that_mixes_audits_is_refused():
 
   common = {'delta': 0.1, 'num_observed': 4, 'num_unobserved': 5}
   rng = np.random.default_rng(10)
-  with pytest.raises(ValueError, match=r'shape \(\) for 400 audits'):
+  with pytest.raises(ValueError, match=r'shape \(\) for 4000 audits'):
     floor.noise_floor(rng, mixed, **common)
   with pytest.raises(ValueError, match='rounds=0'):
     floor.noise_floor(rng, mixed, rounds=0, **common)

@@ -1,6 +1,7 @@
 """What a person sees of a finished audit: its table, words and figures."""
 
 import copy
+import dataclasses
 import json
 import math
 import pathlib
@@ -11,8 +12,11 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from epe_jax import estimates, readings, report, results, words
+from epe_jax import estimates, readings, report, results, threat_models, words
+from epe_jax.epsilon import curves, types
+from epe_jax.epsilon.types import Scores
 from epe_jax.figures import of_run
 from tests import recorded_runs
 
@@ -48,7 +52,16 @@ json.dump(outcomes, sys.stdout)
 """
 
 
-def _row(reading, method, epsilon, floor=(0.01, 0.7), confidence=None):
+def _row(
+  reading,
+  method,
+  epsilon,
+  floor=(0.01, 0.7),
+  confidence=None,
+  interval=None,
+  kind='point estimate',
+  assumes=(),
+):
   quantiles = floor and {'5': floor[0], '50': sum(floor) / 2, '95': floor[1]}
   return {
     'threat_model': reading[0],
@@ -57,9 +70,41 @@ def _row(reading, method, epsilon, floor=(0.01, 0.7), confidence=None):
     'epsilon': epsilon,
     'delta': 1e-5,
     'confidence': confidence,
+    'kind': kind,
+    'assumes': [str(x) for x in assumes],
+    'is_shape_free': not assumes,
+    'interval': interval and list(interval),
     'floor': floor and sum(floor) / 2,
     'floor_quantiles': quantiles,
+    'p_value': None,
   }
+
+
+def _bound(reading, method, epsilon, **settings):
+  return _row(
+    reading,
+    method,
+    epsilon,
+    floor=None,
+    confidence=0.95,
+    **{'kind': 'confidence bound'} | settings,
+  )
+
+
+def _reading(reading, calibrated=True, doubts=(), rates=None, agreement=None):
+  return {
+    'threat_model': reading[0],
+    'statistic': reading[1],
+    'num_observed': 1000,
+    'num_unobserved': 1000,
+    'calibrated': calibrated,
+    'doubts': list(doubts),
+    'rates': rates,
+    'agreement': agreement,
+  }
+
+
+_RATES = {'accuracy': 0.672, 'tpr': {'0.01': 0.123, '0.001': 0.0321}}
 
 
 def _result(**changes):
@@ -86,13 +131,20 @@ def _result(**changes):
     'clients_analytic_epsilon': 57.25,
     'clients_analytic_assumes': 'one who takes part in 2 rounds',
     'estimates': [
-      _row(_FINAL, 'two_gaussian_null', 1.2),
+      _row(_FINAL, 'location_mixture', 1.2, interval=(1.05, 1.35)),
       _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
       _row(_FINAL, 'eps_lo', 0.88, floor=None),
-      _row(_OWN, 'two_gaussian_null', 8.25),
-      _row(_OWN, 'max_threshold_gaussian', 8.5),
+      _row(_MAXIMUM, 'maximum_over_rounds', 7.75),
       _row(_MAXIMUM, 'two_gaussian_fitted', 579.25),
+      _row(_OWN, 'location_mixture', 8.25),
+      _row(_OWN, 'max_threshold_gaussian', 8.5),
     ],
+    'readings': [
+      _reading(_FINAL, rates=_RATES),
+      _reading(_MAXIMUM),
+      _reading(_OWN),
+    ],
+    'headline': None,
     'accuracy': 0.93,
     'baseline_accuracy': 0.1,
     'amplification': None,
@@ -141,7 +193,7 @@ def test_the_table_fits_in_100_columns_and_its_columns_line_up():
   for result in (_result(), wide):
     lines = report.table(result).splitlines()
     assert max(map(len, lines)) <= 100
-    rows = [s for s in lines if s.endswith(('kind', 'no guarantee'))]
+    rows = [s for s in lines if s.endswith(('kind', 'point estimate'))]
     assert len(rows) > len(result['estimates'])
     starts = {len(re.split(r'kind$|point estimate', s)[0]) for s in rows}
     assert len(starts) == 1
@@ -150,24 +202,54 @@ def test_the_table_fits_in_100_columns_and_its_columns_line_up():
 def test_every_estimate_is_in_the_table_with_its_method_floor_and_kind():
   text = report.table(_result())
   for cells in (
-    ('two Gaussians, std of the null', '1.20', '0.01 to 0.70'),
-    ('two Gaussians, std fitted', '1.31', '0.05 to 0.90'),
-    ("the paper's ε_lo (no bound)", '0.88', '-'),
-    ('two Gaussians, std of the null', '8.25', '0.01 to 0.70'),
-    ('best threshold, Gaussian rates', '8.50', '0.01 to 0.70'),
-    ('two Gaussians, std fitted', '579.2', '0.01 to 0.70'),
+    ('Gaussians, shifts known', '1.20', '1.05 to 1.35', '0.01 to 0.70'),
+    ('two Gaussians, std fitted', '1.31', '-', '0.05 to 0.90'),
+    ("the paper's ε_lo (no bound)", '0.88', '-', '-'),
+    ('law of a maximum', '7.75', '-', '0.01 to 0.70'),
+    ('two Gaussians, std fitted', '579.2', '-', '0.01 to 0.70'),
+    ('Gaussians, shifts known', '8.25', '-', '0.01 to 0.70'),
+    ('best threshold, Gaussian rates', '8.50', '-', '0.01 to 0.70'),
   ):
-    pattern = r'\s+'.join(map(re.escape, cells)) + r'\s+point estimate, no'
+    pattern = r'\s+'.join(map(re.escape, cells)) + r'\s+point estimate\n'
     assert re.search(pattern, text), cells
 
 
-def test_only_an_estimate_with_a_confidence_is_called_a_lower_bound():
-  bound = _row(_FINAL, 'clopper_pearson', 0.5, confidence=0.95)
-  with_bound = _result(estimates=[*_result()['estimates'], bound])
-  text = report.table(with_bound)
-  assert re.search(r'clopper pearson .* lower bound, 95 %\n', text)
-  assert text.count('lower bound, 95 %') == 1
-  assert 'lower bound, ' not in report.table(_result())
+def test_the_kind_of_a_bound_says_what_it_assumes():
+  shape = (types.Assumption.INDEPENDENT, types.Assumption.GAUSSIAN_SCORES)
+  curve = (types.Assumption.GAUSSIAN_CURVE,)
+  bounds = [
+    _bound(_FINAL, 'clopper_pearson_band', 0.5),
+    _bound(_FINAL, 'location_mixture_bound', 0.9, assumes=shape),
+    _bound(_FINAL, 'gdp_clopper_pearson_band', 0.8, assumes=curve),
+    _bound(_FINAL, 'epsilon_credible_split', 0.7, kind='credible bound'),
+  ]
+  with_bounds = _result(estimates=[*_result()['estimates'], *bounds])
+  text = report.table(with_bounds)
+  for kind in (
+    'lower bound, 95 %',
+    'if Gaussian, 95 %',
+    'if f Gaussian, 95 %',
+    'credible, 95 %',
+  ):
+    assert len(re.findall(f' {re.escape(kind)}$', text, re.M)) == 1
+  assert not re.search('bound, 95 %$', report.table(_result()), re.M)
+  found = estimates.Audit(with_bounds['estimates'], [], None)
+  sections = report.estimates_table(found).split('\n\n')
+  under = {
+    title: next(s for s in sections if s.startswith(title))
+    for title in (
+      'Point estimates',
+      'Lower bounds, no shape assumed',
+      'Lower bounds if scores or mechanism',
+      'Credible bounds',
+    )
+  }
+  whole = '\n\n'.join(sections)
+  for title, name in zip(under, ('law of a', 'band', 'f is Gauss', 'credible')):
+    after = whole[whole.index(title) :]
+    assert name in after
+  free = whole[whole.index('no shape') : whole.index('if scores or mech')]
+  assert 'Gaussian' not in free
 
 
 def test_both_analytic_epsilons_are_above_the_table_with_what_they_assume():
@@ -183,73 +265,119 @@ def test_both_analytic_epsilons_are_above_the_table_with_what_they_assume():
   assert 'for canaries and clients' in head
 
 
-def test_infinity_is_printed_as_a_sign_and_means_certainty():
+def test_infinity_is_printed_as_a_sign():
   result = _result(
     noise_multiplier=0.0,
     analytic_epsilon='Infinity',
     clients_analytic_epsilon='Infinity',
     estimates=[
-      _row(_FINAL, 'two_gaussian_null', 'Infinity'),
+      _row(_FINAL, 'location_mixture', 'Infinity'),
       _row(_FINAL, 'eps_lo', math.inf),
     ],
+    readings=[_reading(_FINAL, rates=_RATES)],
   )
   text = report.table(result)
   assert not re.search(r'\binf|\bnan', text.replace('infinite', ''), re.I)
   # Two analytic, two in rows, one in words.
   assert text.count('∞') == 5
   flat = ' '.join(text.split())
-  assert 'could become certain,' in flat
   assert 'Without noise there is no limit' in flat
 
 
-@pytest.mark.parametrize('epsilon', [0.0, 0.3, 1.2, 5.0])
-def test_the_posterior_multiplies_even_odds_by_e_to_the_epsilon(epsilon):
-  sure = words.posterior(epsilon)
-  np.testing.assert_allclose(sure / (1 - sure), math.exp(epsilon), rtol=1e-12)
+def test_an_estimate_is_told_by_how_well_the_attack_guesses():
+  said = _attacker(_result(), 'sees only the final model')
+  assert said == (
+    'An attacker who sees only the final model: ε ≈ 1.20 at δ = 1e-5 (90 % '
+    'interval 1.05 to 1.35; when nothing leaks this estimator reports 0.01 to '
+    '0.70). Of people who took part with a chance of 50 % this attack guesses '
+    'about 67 % right; allowed one false alarm in 100 it finds about 12 % of '
+    'those who did, and one in 1,000, about 3.2 %.'
+  )
 
 
 @pytest.mark.parametrize(
-  ('epsilon', 'sure'),
-  [
-    (1.2, 'at most 77 % sure'),
-    (4.5, 'at most 98.9 % sure'),
-    (7.5, 'at most 99.9 % sure'),
-    (8.0, 'practically certain (more than 99.9 % sure)'),
-    (5e17, 'practically certain (more than 99.9 % sure)'),
-  ],
+  ('epsilon', 'fraction'), [(1.0, 1e-5), (25.5, 2.9e-3)], ids=str
 )
-def test_an_estimate_is_told_as_how_sure_an_attacker_may_become(epsilon, sure):
+def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
+  """Rates of the Gaussian mechanism of this ε, by the law of its scores."""
+  mu = curves.mu_of_epsilon(epsilon, fraction)
+  quantiles = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+  scores = Scores(
+    (quantiles + mu) / 1e4, np.empty(0), 10**8, shift=np.ones(20_000)
+  )
+  found = estimates._rates(scores)
+  assert found['accuracy'] == pytest.approx(stats.norm.cdf(mu / 2), abs=1e-3)
+  for fpr, tpr in found['tpr'].items():
+    exact = stats.norm.sf(stats.norm.isf(float(fpr)) - mu)
+    assert tpr == pytest.approx(exact, rel=1e-3)
+
+
+def test_nothing_that_was_estimated_is_said_to_be_certain():
+  rates = {'accuracy': 1.0, 'tpr': {'0.01': 1.0, '0.001': 0.0}}
   result = _result(
-    estimates=[_row(_FINAL, 'two_gaussian_null', epsilon)],
-    analytic_epsilon='Infinity',
+    readings=[_reading(_FINAL, rates=rates)] * 1
+    + [_reading(_MAXIMUM), _reading(_OWN)]
   )
   said = _attacker(result, 'sees only the final model')
-  assert said == (
-    'An attacker who sees only the final model: '
-    f'ε ≈ {words.number(epsilon)} at δ = 1e-5 (0.01 to 0.70 is what this '
-    'estimator reports when nothing leaks). Suspecting at 50 % that someone '
-    f'took part, such an attacker could become {sure}, leaving aside the rare '
-    'outcomes that δ allows.'
+  assert 'about more than 99.9 % right' in said
+  assert 'about less than 0.1 %' in said
+  assert '100 %' not in said
+
+
+def test_the_headline_is_one_bound_chosen_by_the_design():
+  recorded = recorded_runs.by_law()
+  found = estimates.evaluate(recorded)
+  row = found.headline
+  assert row['method'] == 'clopper_pearson_bonferroni'
+  assert row['statistic'] == threat_models.REMOVED
+  assert row['is_shape_free']
+  # Other scores change nothing of the choice.
+  other = dataclasses.replace(recorded, residual=-recorded.residual)
+  again = estimates.evaluate(other).headline
+  assert (again['method'], again['statistic']) == (
+    row['method'],
+    row['statistic'],
   )
+  coins = recorded_runs.by_law(design='coin_flip')
+  assert estimates.evaluate(coins).headline['method'] == 'one_run'
+  result = _result(**found._asdict())
+  said = _attacker(result, 'The lower bound of this report')
+  assert f'ε ≥ {words.number(row["epsilon"])} at δ' in said
+  others = sum(r['kind'] == 'confidence bound' for r in found.estimates) - 1
+  assert f'The {others} others hold at 95 % each and not all' in said
+
+
+def test_bounds_that_hold_together_are_lower_ones():
+  recorded = recorded_runs.by_law()
+  alone = estimates.evaluate(recorded).estimates
+  together = estimates.evaluate(recorded, simultaneous=True).estimates
+  num = sum(row['kind'] == 'confidence bound' for row in alone)
+  for one, all_ in zip(alone, together, strict=True):
+    if one['kind'] == 'confidence bound':
+      assert all_['epsilon'] <= one['epsilon']
+      assert all_['confidence'] == pytest.approx(1 - 0.05 / num)
+    else:
+      assert all_ == one
 
 
 @pytest.mark.parametrize(('epsilon', 'inside'), [(0.7, True), (0.71, False)])
 def test_an_estimate_inside_its_floor_is_told_as_no_leakage(epsilon, inside):
   rows = [
-    _row(_FINAL, 'two_gaussian_null', epsilon),
+    _row(_FINAL, 'location_mixture', epsilon),
+    _row(_MAXIMUM, 'maximum_over_rounds', epsilon),
     _row(_MAXIMUM, 'two_gaussian_fitted', epsilon),
   ]
   result = _result(estimates=rows)
   for phrase in ('only the final model', 'does not know when'):
     said = _attacker(result, phrase)
     assert ('not distinguishable from no leakage at all' in said) == inside
-    assert ('sure,' in said or 'extrapolates' in said) != inside
+    assert ('guesses' in said or 'extrapolates' in said) != inside
 
 
 @pytest.mark.parametrize('reading', [_FINAL, _OWN])
-def test_words_are_about_the_calibrated_estimate_alone(reading):
+def test_words_are_about_the_first_estimate_alone(reading):
   rows = [
-    _row(reading, 'two_gaussian_null', 2.0),
+    _row(reading, 'location_mixture', 2.0),
     _row(reading, 'two_gaussian_fitted', 3.0),
     _row(reading, 'eps_lo', 4.0),
   ]
@@ -262,24 +390,68 @@ def test_words_are_about_the_calibrated_estimate_alone(reading):
   assert words.sentences(_result(estimates=rows)) != said
 
 
-def test_an_estimate_above_the_analytic_epsilon_is_flagged():
-  rows = [_row(_OWN, 'two_gaussian_null', 8.25)]
-  for analytic, flagged in ((8.0, True), (8.25, False), ('Infinity', False)):
-    result = _result(estimates=rows, analytic_epsilon=analytic)
+@pytest.mark.parametrize(
+  ('epsilon', 'errors'), [(84.0, None), (86.3, '3.0'), (83.0, None)]
+)
+def test_an_estimate_is_flagged_when_it_is_well_above_the_analytic_one(
+  epsilon, errors
+):
+  """The analytic ε is 83.8 and the standard error of the estimate 0.83."""
+  row = _row(
+    _OWN,
+    'location_mixture',
+    epsilon,
+    interval=(epsilon - 1.6449 * 0.8333, epsilon + 1.6449 * 0.8333),
+  )
+  for analytic, flagged in ((83.8, errors is not None), ('Infinity', False)):
+    result = _result(
+      estimates=[row],
+      readings=[_reading(_OWN)],
+      analytic_epsilon=analytic,
+    )
     said = _attacker(result, 'knows when a person took part')
-    assert ('exceeds the analytic ε of 8.0' in said) == flagged
+    assert ('exceeds the analytic ε of 83.8' in said) == flagged
+    if flagged:
+      assert f'by {errors} standard errors' in said
 
 
-def test_the_fit_of_maxima_is_said_to_extrapolate_and_gives_no_certainty():
+@pytest.mark.parametrize(
+  ('errors', 'doubtful'), [(0.4, False), (-1.9, False), (2.6, True)]
+)
+def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
+  errors, doubtful
+):
+  removed = ('all iterates, other updates known', threat_models.REMOVED)
+  agreement = {'epsilon': 35.4, 'standard_errors': errors, 'p_value': 0.0123}
+  result = _result(
+    estimates=[_row(removed, 'location_mixture', 35.0)],
+    readings=[_reading(removed, agreement=agreement)],
+  )
+  said = _attacker(result, 'updates of all others')
+  assert 'the attacker of the analytic ε, 35.5' in said
+  assert f'{abs(errors):.1f} standard errors (p = 0.012)' in said
+  assert ('may not do what is assumed' in said) == doubtful
+
+
+def test_the_fit_of_maxima_is_said_to_extrapolate():
   said = _attacker(_result(), 'does not know when')
+  assert 'ε ≈ 7.75 by the law of a maximum' in said
   assert '579.2' in said
   assert 'the largest of 100 cosines' in said
   assert 'extrapolates' in said
   assert 'exceeds the analytic ε of 35.5' in said
-  assert 'sure' not in said
   unlimited = _result(analytic_epsilon='Infinity')
-  said = _attacker(unlimited, 'does not know when')
-  assert 'exceeds the 8.25 of the attacker who knows more' in said
+  assert 'exceeds' not in _attacker(unlimited, 'does not know when')
+
+
+def test_doubts_are_told_beside_the_estimate():
+  doubt = 'scores scatter otherwise than those of others (p = 0.001)'
+  rows = _result()['readings']
+  result = _result(readings=[_reading(_FINAL, False, [doubt]), *rows[1:]])
+  assert f'Not calibrated: {doubt}.' in _attacker(
+    result, 'only the final model'
+  )
+  assert 'Doubt: scores scatter otherwise' in report.table(result)
 
 
 def test_one_round_has_no_maximum_to_speak_of():
@@ -297,7 +469,7 @@ def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
 
 def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
   assert _attacker(_result(), 'It is no bound')
-  without = _result(estimates=[_row(_FINAL, 'two_gaussian_null', 1.2)])
+  without = _result(estimates=[_row(_FINAL, 'location_mixture', 1.2)])
   assert not any('no bound' in said for said in words.sentences(without))
 
 
@@ -325,13 +497,13 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
     recorded.residual, recorded.participation, recorded.rounds
   )
   np.testing.assert_array_equal(removed, recorded.participation)
-  rows = estimates.of_run(recorded)
+  audit = estimates.evaluate(recorded)
   found = {
     row['method']: row['epsilon']
-    for row in rows
+    for row in audit.estimates
     if row['statistic'] == 'own round, others removed'
   }
-  assert 0 < found['two_gaussian_null'] < math.inf
+  assert 0 < found['location_mixture'] < math.inf
   # No cosine in the null law is as large as 1.
   assert found['clopper_pearson_band'] == math.inf
   assert 'two_gaussian_fitted' not in found
@@ -340,20 +512,21 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
     'clients_analytic_epsilon': math.inf,
   }
   folder = _finished_run(
-    tmp_path, result=_result(estimates=rows, noise_multiplier=0.0, **limitless)
+    tmp_path,
+    result=_result(noise_multiplier=0.0, **audit._asdict(), **limitless),
   )
   results.write_scores(folder / 'scores.npz', recorded)
   text = report.write(folder).read_text()
-  assert 'Without noise the analytic ε is infinite; only other' in text
+  assert 'Without noise the analytic ε is infinite, and only the' in text
   assert '| ∞ |' in text
 
 
 def test_an_undefined_estimate_claims_nothing():
-  rows = [_row(_FINAL, 'two_gaussian_null', 'NaN', floor=None)]
+  rows = [_row(_FINAL, 'location_mixture', 'NaN', floor=None)]
   text = report.table(_result(estimates=rows))
   assert 'undefined' in text
   assert 'no ε could be estimated' in text
-  assert 'sure' not in text
+  assert 'guesses' not in text
 
 
 def test_write_leaves_whole_files_and_no_drafts(workdir):
@@ -384,7 +557,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   rows = [s for s in lines if s.startswith('|')]
   bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
   assert len(rows) == len(bars) > len(_result()['estimates'])
-  assert set(bars) == {3, 7}
+  assert set(bars) == {3, 8}
   assert any(r'digits \| real' in s for s in rows)
 
 

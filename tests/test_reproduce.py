@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from epe_jax import finished, results
+from epe_jax import finished, results, threat_models
 from epe_jax.paper import files, items, reported
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -103,7 +103,7 @@ def check_the_laws(made):
   for folder in (made / 'runs' / 'emnist').glob('*repetitions=1'):
     run = finished.read(folder)
     expected = finished.expected_of_own_round(run)
-    own = finished.calibrated(run, finished.OWN)
+    own = finished.estimate(run, threat_models.OWN)
     low, high = own.interval
     # Twice as wide as the interval: eight canaries, one draw.
     half = (high - low) / 2

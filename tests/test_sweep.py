@@ -130,7 +130,7 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   (own,) = (
     row['epsilon']
     for row in alone['estimates']
-    if (row['statistic'], row['method']) == ('own round', 'two_gaussian_null')
+    if (row['statistic'], row['method']) == ('own round', 'location_mixture')
   )
   row = found[points[0].name][1]
   assert row['epsilon']['own round'] == pytest.approx(own, rel=1e-3)

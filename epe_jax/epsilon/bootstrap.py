@@ -180,6 +180,11 @@ def _check(scores, confidence, method, resamples):
       f'observed has shape {scores.observed.shape}; bootstrap one audit at a '
       'time, without leading axes.'
     )
+  if scores.shift is not None:
+    raise ValueError(
+      'scores have a shift, so they are not alike and cannot be resampled as if '
+      'they were; take the interval of location_mixture, or leave shift out.'
+    )
   if method not in ('percentile', 'bca'):
     raise ValueError(f"method={method!r} is neither 'percentile' nor 'bca'.")
   if not 0 < confidence < 1:

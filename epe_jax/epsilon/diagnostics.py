@@ -22,7 +22,7 @@ from epe_jax.epsilon import gaussian, null
 from epe_jax.epsilon.types import Real, Scores, scalar_or_array
 
 # The approximation of the p-value holds from eight scores on.
-_FEWEST = 8
+FEWEST = 8
 _LOW_DIMENSION = 1000
 _NULL_REJECTED_BELOW = 1e-4
 _NODES = np.cos((np.arange(64) + 0.5) * np.pi / 64)
@@ -65,12 +65,12 @@ def gaussianity(scores: Scores) -> Gaussianity:
     )
   fitted = [
     anderson_darling(group)
-    if group.size >= _FEWEST and np.ptp(group) > 0
+    if group.size >= FEWEST and np.ptp(group) > 0
     else None
     for group in (scores.observed, scores.unobserved)
   ]
   exact = None
-  if scores.dim is not None and scores.unobserved.size >= _FEWEST:
+  if scores.dim is not None and scores.unobserved.size >= FEWEST:
     exact = anderson_darling_null(scores.unobserved, dim=scores.dim)
   return Gaussianity(fitted[0], fitted[1], exact)
 
@@ -95,9 +95,9 @@ def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
   Source: D'Agostino and Stephens, section 4.8.5 and Table 4.9.
   """
   n = values.size
-  if n < _FEWEST:
+  if n < FEWEST:
     raise ValueError(
-      f'values has {n} scores; the test of normality needs {_FEWEST}.'
+      f'values has {n} scores; the test of normality needs {FEWEST}.'
     )
   mean, std = gaussian.fitted_gaussian('observed', values)
   ordered = (np.sort(values) - mean) / (std * np.sqrt(n / (n - 1)))
@@ -124,9 +124,9 @@ def anderson_darling_null(
   Raises:
     ValueError: for fewer than eight scores.
   """
-  if values.size < _FEWEST:
+  if values.size < FEWEST:
     raise ValueError(
-      f'values has {values.size} scores; give at least {_FEWEST}.'
+      f'values has {values.size} scores; give at least {FEWEST}.'
     )
   law = null.CosineNull(dim)
   ordered = np.sort(values)
@@ -148,11 +148,11 @@ def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
     scores: scores of canaries, any leading axes.
 
   Returns:
-    For each audit; never where `scores.dim` is None or fewer than eight scores
-    are unobserved.
+    For each audit; never where `scores.dim` is None, fewer than eight scores
+    are unobserved, or all of these are 0, as with a vector of zeros.
   """
   batch = scores.observed.shape[:-1]
-  if scores.dim is None or scores.unobserved.shape[-1] < _FEWEST:
+  if scores.dim is None or scores.unobserved.shape[-1] < FEWEST:
     return np.zeros(batch, bool)
   law = null.CosineNull(scores.dim)
   ordered = np.sort(scores.unobserved, axis=-1)
@@ -162,9 +162,9 @@ def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   # At most chi-squared in spread: a cosine has no more kurtosis than a Gaussian.
   n, square = ordered.shape[-1], scores.dim * np.sum(ordered**2, axis=-1)
   tail = np.minimum(special.chdtr(n, square), special.chdtrc(n, square))
-  return np.asarray(
-    (statistic > _critical_value()) | (2 * tail < _NULL_REJECTED_BELOW / 2)
-  )
+  rejected = statistic > _critical_value()
+  rejected |= 2 * tail < _NULL_REJECTED_BELOW / 2
+  return np.asarray(rejected & (square > 0))
 
 
 def refuted_null(scores: Scores) -> str | None:

@@ -10,7 +10,7 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
-from epe_jax import estimates, readings, results
+from epe_jax import readings, results, threat_models
 from epe_jax.epsilon import null
 from epe_jax.figures import style
 
@@ -28,14 +28,17 @@ def densities(recorded: results.Recorded) -> figure.Figure:
     recorded: what a run kept; at least one canary is observed.
 
   Returns:
-    A panel for each reading of `estimates.ladder`.
+    A panel for each reading of `threat_models.of_run`.
   """
-  ladder = estimates.ladder(recorded)
-  fig, all_axes = style.panels(len(ladder))
-  for axes, reading in zip(all_axes, ladder):
+  found = threat_models.of_run(recorded)
+  fig, all_axes = style.panels(len(found))
+  # Already in these units, or in none.
+  unscaled = (threat_models.MAXIMUM, threat_models.LIKELIHOOD)
+  for axes, reading in zip(all_axes, found):
     scores = reading.scores
-    is_cosine = reading.statistic != 'likelihood over rounds'
-    scale = np.sqrt(recorded.dim) if is_cosine else 1.0
+    is_cosine = reading.statistic != threat_models.LIKELIHOOD
+    known = reading.statistic in unscaled
+    scale = 1.0 if known else np.sqrt(recorded.dim)
     _density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
     _density(axes, scale * scores.unobserved, style.NO_PART, 'took no part')
     if scores.dim is not None:

@@ -4,24 +4,22 @@ from collections.abc import Mapping, Sequence
 import math
 from typing import Any
 
-from jaxtyping import Float
 from matplotlib import axes as mpl_axes
 from matplotlib import figure
 import numpy as np
 
-from epe_jax import estimates, results, words
-from epe_jax.epsilon import curves, gaussian
-from epe_jax.epsilon.types import Scores
+from epe_jax import results, threat_models, words
+from epe_jax.epsilon import curves, gaussian, location_mixture
 from epe_jax.figures import style
 
 _BOUNDS: dict[str, tuple[dict[str, Any], str]] = {
-  'clopper_pearson_band': (
+  'clopper_pearson_bonferroni': (
     {'marker': '|', 'ms': 17, 'mew': 3},
     'lower bound, 95 %, no shape assumed',
   ),
-  'gaussian_lower_bound': (
+  'location_mixture_bound': (
     {'marker': 'd', 'ms': 8, 'mfc': 'white', 'mew': 1.5},
-    'lower bound, 95 %, if scores are Gaussian',
+    'bound, 95 %, if scores are Gaussian',
   ),
   'one_run': (
     {'marker': 'x', 'ms': 9, 'mew': 2},
@@ -31,12 +29,17 @@ _BOUNDS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def bars(
-  rows: Sequence[Mapping[str, Any]], *, analytic: float, canaries: str
+  rows: Sequence[Mapping[str, Any]],
+  readings: Sequence[Mapping[str, Any]],
+  *,
+  analytic: float,
+  canaries: str,
 ) -> figure.Figure:
   """The estimate of each attacker, its bounds and its noise floor.
 
   Args:
-    rows: as `estimates.of_run` gives them, of one δ.
+    rows: estimates as `estimates.evaluate` gives them, of one δ.
+    readings: what it gives of each attacker.
     analytic: ε at that δ; inf without noise, nan if it is not known.
     canaries: how many there were, in words.
 
@@ -49,8 +52,9 @@ def bars(
   values = [float(group[0]['epsilon']) for group in groups]
   highest = _highest([*values, analytic])
   fig, (axes,) = style.panels(1, height=0.55 * len(names) + 1.0)
-  for y, group in enumerate(groups):
-    _bar(axes, y, group, highest)
+  calibrated = {r['statistic']: r['calibrated'] for r in readings}
+  for y, (name, group) in enumerate(zip(names, groups)):
+    _bar(axes, y, group, highest, calibrated[name])
   if not math.isnan(analytic):
     ends = [analytic] * 2 if math.isfinite(analytic) else []
     axes.plot(
@@ -74,8 +78,8 @@ def of_delta(
 ) -> figure.Figure:
   """ε at each δ, where the estimate is calibrated, with its scatter.
 
-  The shading is a 90 % bootstrap interval over canaries. The analytic line is of
-  the Gaussian mechanism with the analytic ε at the δ of the run.
+  The shading is the 90 % interval of the shift of the scores. The analytic line is
+  of the Gaussian mechanism with the analytic ε at the δ of the run.
 
   Args:
     recorded: what a run kept.
@@ -88,11 +92,11 @@ def of_delta(
   deltas = np.geomspace(min(1e-10, delta / 10), 0.5, 60)
   fig, (axes,) = style.panels(1, height=4.4)
   drawn = []
-  for i, reading in enumerate(estimates.ladder(recorded)):
-    if not reading.calibrated:
+  for i, reading in enumerate(threat_models.of_run(recorded)):
+    if not reading.calibrated or reading.scores.shift is None:
       continue
     look = style.READINGS[reading.statistic]
-    line, low, high = _curves(reading.scores, deltas)
+    line, low, high = location_mixture.curve(reading.scores, deltas)
     axes.fill_between(deltas, low, high, color=look.color, alpha=0.25, lw=0)
     axes.plot(
       deltas, line, markevery=(2 * i, 12), label=look.name, **look.line()
@@ -120,7 +124,7 @@ def of_delta(
   took_part = int(recorded.observed.sum())
   axes.set_title(
     f'{took_part:,} canaries took part, '
-    f'{recorded.observed.size - took_part:,} did not; shaded: 90 % bootstrap',
+    f'{recorded.observed.size - took_part:,} did not; shaded: 90 % interval',
     fontsize='medium',
   )
   style.legend(fig, [axes], columns=3)
@@ -137,7 +141,7 @@ def by_round(
     analytic: ε of one who took part; inf without noise, nan if it is not known.
 
   Returns:
-    Two panels: point estimates with bootstrap intervals, and lower bounds.
+    Two panels: point estimates with intervals, and lower bounds.
   """
   fig, (left, right) = style.panels(2, columns=2, height=4.2)
   values = [float(row['epsilon']) for row in rows]
@@ -156,7 +160,7 @@ def by_round(
   in_order = sorted(rows, key=lambda row: row['round'])
   ends = in_order[0], in_order[-1]
   n = ' to '.join(f'{row["num_observed"]:,}' for row in ends)
-  left.set_title('point estimates, shaded: 90 % bootstrap')
+  left.set_title('point estimates, shaded: 90 % interval')
   right.set_title('lower bounds, 95 % at each round')
   for axes in (left, right):
     if not math.isnan(analytic):
@@ -185,6 +189,7 @@ def _bar(
   y: int,
   rows: Sequence[Mapping[str, Any]],
   highest: float,
+  calibrated: bool,
 ) -> None:
   look, first = style.READINGS[rows[0]['statistic']], rows[0]
   epsilon = float(first['epsilon'])
@@ -200,15 +205,14 @@ def _bar(
       label='noise floor: 5 to 95 % when nothing leaks',
     )
   if not math.isnan(epsilon):
-    doubtful = rows[0]['statistic'] in style.DOUBTFUL
     axes.barh(
       y,
       min(epsilon, 2 * highest),
       0.5,
-      color='white' if doubtful else look.color,
+      color=look.color if calibrated else 'white',
       edgecolor=look.color,
-      hatch='///' if doubtful else None,
-      label='hatched: not calibrated' if doubtful else None,
+      hatch=None if calibrated else '///',
+      label=None if calibrated else 'hatched: not calibrated',
     )
   axes.annotate(
     words.number(epsilon),
@@ -223,38 +227,6 @@ def _bar(
       marker, label = _BOUNDS[row['method']]
       at = float(row['epsilon'])
       axes.plot(at, y, **marker, color=style.BLACK, ls='none', label=label)
-
-
-def _curves(
-  scores: Scores, deltas: Float[np.ndarray, ' m'], *, resamples: int = 400
-) -> list[Float[np.ndarray, ' m']]:
-  """ε(δ), and the 5 and 95 % points of resampled canaries.
-
-  Two Gaussians of equal spread have one number, the gap between their means in
-  units of it, and ε grows with that: its quantiles are those of the gap.
-  """
-  gaps = [_gap(scores)]
-  if estimates.resampled(scores):
-    rng = np.random.default_rng(0)
-    drawn = [
-      group[rng.integers(group.size, size=(resamples, group.size))]
-      if group.size
-      else np.empty((resamples, 0))
-      for group in (scores.observed, scores.unobserved)
-    ]
-    many = _gap(Scores(*drawn, dim=scores.dim))
-    gaps.extend(np.quantile(many, (0.05, 0.95)))
-  else:
-    gaps *= 3
-  return [
-    np.asarray(gaussian.epsilon_two_gaussians(0, 1, gap, 1, deltas))
-    for gap in gaps
-  ]
-
-
-def _gap(scores: Scores) -> Float[np.ndarray, '*batch']:
-  mean, std = gaussian.null_gaussian(scores)
-  return np.asarray(np.abs(np.mean(scores.observed, axis=-1) - mean) / std)
 
 
 def _line(

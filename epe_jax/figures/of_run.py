@@ -13,9 +13,8 @@ CAPTIONS = {
   'bars.png': (
     'What each attacker is found to learn: the estimate of ε, what the same '
     'estimator reports when nothing leaks, and lower bounds. Hatched bars are of '
-    'attackers whose scores no estimator is calibrated for: the maximum '
-    'extrapolates, and the likelihood is counted from canaries, of which there '
-    'are too few for a large ε.'
+    'attackers for whose scores no estimator is calibrated: the likelihood is '
+    'counted from canaries, of which there are too few for a large ε.'
   ),
   'densities.png': (
     'Scores of the canaries that took part and of those that did not. The '
@@ -70,7 +69,10 @@ def draw(
   )
   return {
     'bars.png': epsilons.bars(
-      result['estimates'], analytic=analytic, canaries=canaries
+      result['estimates'],
+      result['readings'],
+      analytic=analytic,
+      canaries=canaries,
     ),
     'densities.png': cosines.densities(recorded),
     'tradeoff.png': tradeoff.trade_off(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from matplotlib import axes as mpl_axes
 from matplotlib import figure, scale, ticker
 
-from epe_jax import words
+from epe_jax import threat_models, words
 
 BLACK, GREY = '#000000', '#CCCCCC'
 BLUE, SKY, GREEN = '#0072B2', '#56B4E9', '#009E73'
@@ -45,21 +45,16 @@ class Look(NamedTuple):
 
 
 READINGS = {
-  'cosine with the final model': Look(SKY, 'o', False, 'final model'),
-  'cosine with the change of the model': Look(
-    BLUE, 's', True, 'change of the model'
-  ),
-  'maximum over rounds': Look(ORANGE, '^', False, 'maximum over rounds'),
-  'likelihood over rounds': Look(PURPLE, 'v', True, 'likelihood over rounds'),
-  'own round': Look(GREEN, 'D', False, 'own round'),
-  'own round, others removed': Look(
+  threat_models.FINAL: Look(SKY, 'o', False, 'final model'),
+  threat_models.CHANGE: Look(BLUE, 's', True, 'change of the model'),
+  threat_models.MAXIMUM: Look(ORANGE, '^', False, 'maximum over rounds'),
+  threat_models.LIKELIHOOD: Look(PURPLE, 'v', True, 'likelihood over rounds'),
+  threat_models.OWN: Look(GREEN, 'D', False, 'own round'),
+  threat_models.REMOVED: Look(
     VERMILLION, 'o', True, 'own round, others removed'
   ),
 }
-"""All readings of `estimates.ladder`, from who knows least on."""
-
-DOUBTFUL = ('maximum over rounds', 'likelihood over rounds')
-"""Readings of which no point estimate is calibrated."""
+"""All readings of `threat_models.of_run`, from who knows least on."""
 
 
 def panels(

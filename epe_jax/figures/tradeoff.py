@@ -9,8 +9,14 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import special
 
-from epe_jax import estimates, results, words
-from epe_jax.epsilon import curves, intervals, null, threshold
+from epe_jax import results, threat_models, words
+from epe_jax.epsilon import (
+  curves,
+  intervals,
+  location_mixture,
+  null,
+  threshold,
+)
 from epe_jax.epsilon.types import Scores
 from epe_jax.figures import style
 
@@ -22,9 +28,9 @@ def trade_off(
 
   The shading holds the false negative rate of a threshold fixed beforehand in
   19 of 20 audits. No attack on a Gaussian mechanism with the analytic ε is below
-  the dashed line. The solid one is of the Gaussian mechanism with the estimated
-  ε, drawn where the estimate is calibrated. On log axes small rates show, which
-  are what ε is about.
+  the dashed line. The solid one is of the fitted mixture of shifted Gaussians,
+  drawn where that is calibrated. On log axes small rates show, which are what ε
+  is about.
 
   Args:
     recorded: what a run kept.
@@ -32,24 +38,28 @@ def trade_off(
     delta: δ, in (0, 1).
 
   Returns:
-    A panel for each reading of `estimates.ladder`.
+    A panel for each reading of `threat_models.of_run`.
   """
-  ladder = estimates.ladder(recorded)
-  fig, all_axes = style.panels(len(ladder), height=3.8, share=True)
+  found = threat_models.of_run(recorded)
+  fig, all_axes = style.panels(len(found), height=3.8, share=True)
   lowest = 0.5 / max(recorded.observed.sum(), (~recorded.observed).sum())
   grid = np.geomspace(lowest, 1, 200)[:-1]
-  for axes, reading in zip(all_axes, ladder):
+  for axes, reading in zip(all_axes, found):
     scores = reading.scores
     axes.plot(grid, 1 - grid, color='0.6', lw=1, label='guessing')
     _counted(axes, scores, lowest)
     title = style.READINGS[reading.statistic].name
     if reading.calibrated:
-      found = float(reading.estimators[0](scores, delta=delta).epsilon)
-      look = dict(color=style.VERMILLION, lw=2, label='estimated ε')
-      _gaussian(axes, grid, found, delta, look)
-      title = f'{title}: ε ≈ {words.number(found)}'
-    look = style.analytic(analytic)
-    _gaussian(axes, grid, analytic, delta, look)
+      epsilon = float(reading.points[0](scores, delta=delta).epsilon)
+      title = f'{title}: ε ≈ {words.number(epsilon)}'
+    if reading.calibrated and scores.shift is not None:
+      look = dict(color=style.VERMILLION, lw=2, label='fitted Gaussians')
+      _line(axes, grid, 1 - location_mixture.rates(scores, grid), look)
+    if not math.isnan(analytic):
+      # Nothing is left of the curve of an infinite ε but its name.
+      mu = curves.mu_of_epsilon(analytic, delta)
+      fnr = special.ndtr(-special.ndtri(grid) - mu)
+      _line(axes, grid, fnr, style.analytic(analytic))
     axes.set_title(title)
   all_axes[0].set(xscale='log', yscale='log')
   all_axes[0].set(xlim=(lowest, 1), ylim=(lowest, 1))
@@ -62,7 +72,7 @@ def trade_off(
   for axes in all_axes[::3]:
     axes.set_ylabel('false negative rate')
   style.legend(fig, all_axes, columns=5)
-  scores = ladder[0].scores
+  scores = found[0].scores
   fig.suptitle(
     f'{scores.observed.size:,} canaries took part, '
     f'{scores.unobserved.size:,} did not; δ = {words.small(delta)}',
@@ -116,17 +126,11 @@ def _counted(axes: mpl_axes.Axes, scores: Scores, lowest: float) -> None:
   )
 
 
-def _gaussian(
+def _line(
   axes: mpl_axes.Axes,
   fpr: Float[np.ndarray, ' m'],
-  epsilon: float,
-  delta: float,
+  fnr: Float[np.ndarray, ' m'],
   look: dict[str, Any],
 ) -> None:
-  if math.isnan(epsilon):
-    return
-  # Nothing is left of the curve of an infinite ε but its name.
-  mu = curves.mu_of_epsilon(epsilon, delta)
-  fnr = special.ndtr(-special.ndtri(fpr) - mu)
   some = fnr > 0
   axes.plot(fpr[some], fnr[some], **look)

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 import functools
 
-from epe_jax import finished, sweep_report, tables, words
+from epe_jax import finished, sweep_report, tables, threat_models, words
 from epe_jax.figures import style
 from epe_jax.paper import product, reported
 
 _PAPER = {
-  'eps_lo_all': (finished.MAXIMUM, 'eps_lo', 'ε_lo, all'),
-  'eps_est_all': (finished.MAXIMUM, 'two_gaussian_fitted', 'ε_est, all'),
-  'eps_lo_final': (finished.FINAL, 'eps_lo', 'ε_lo, final'),
-  'eps_est_final': (finished.FINAL, 'two_gaussian_fitted', 'ε_est, final'),
+  'eps_lo_all': (threat_models.MAXIMUM, 'eps_lo', 'ε_lo, all'),
+  'eps_est_all': (threat_models.MAXIMUM, 'two_gaussian_fitted', 'ε_est, all'),
+  'eps_lo_final': (threat_models.FINAL, 'eps_lo', 'ε_lo, final'),
+  'eps_est_final': (threat_models.FINAL, 'two_gaussian_fitted', 'ε_est, final'),
 }
 
 
@@ -44,18 +44,21 @@ def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
         [
           'noise',
           'accuracy',
-          *map(_name, (finished.FINAL, finished.CHANGE, finished.OWN)),
+          *map(
+            _name,
+            (threat_models.FINAL, threat_models.CHANGE, threat_models.OWN),
+          ),
           'own round, from norms',
-          _name(finished.REMOVED),
+          _name(threat_models.REMOVED),
           'analytic ε',
         ],
         [_calibrated(run) for run in once],
         [
-          'Point estimates of two Gaussians with the std of the null, and 90 % '
-          'bootstrap intervals over canaries.',
-          'From norms: the ε of a Gaussian mechanism with the noise and the '
-          'updates of others that the run logged, which the own-round reading '
-          'should find.',
+          'Point estimates of the mixture of shifted Gaussians, with 90 % '
+          'intervals.',
+          sweep_report.REJECTED,
+          'From norms: the ε that follows from the norms of rounds alone, which '
+          'the own-round reading should find.',
           'Who removes the updates of others should find the analytic ε.',
           *about,
         ],
@@ -87,11 +90,17 @@ def _calibrated(run: product.Run) -> list[str]:
     f'{run.noise:g}',
     f'{100 * run.said.result["accuracy"]:.1f} %',
     *(
-      sweep_report.with_interval(finished.calibrated(run.said, statistic))
-      for statistic in (finished.FINAL, finished.CHANGE, finished.OWN)
+      sweep_report.with_interval(finished.estimate(run.said, statistic))
+      for statistic in (
+        threat_models.FINAL,
+        threat_models.CHANGE,
+        threat_models.OWN,
+      )
     ),
     '-' if expected is None else words.number(expected),
-    sweep_report.with_interval(finished.calibrated(run.said, finished.REMOVED)),
+    sweep_report.with_interval(
+      finished.estimate(run.said, threat_models.REMOVED)
+    ),
     words.number(run.said.result['analytic_epsilon']),
   ]
 

@@ -6,15 +6,15 @@ import itertools
 
 import numpy as np
 
-from epe_jax import finished, sweep_report, tables, words
+from epe_jax import finished, sweep_report, tables, threat_models, words
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.figures import repetitions
 from epe_jax.paper import product, reported
 
 _READINGS = {
-  finished.FINAL: 'ε, final model',
-  finished.CHANGE: 'ε, change of the model',
+  threat_models.FINAL: 'ε, final model',
+  threat_models.CHANGE: 'ε, change of the model',
 }
 
 
@@ -42,9 +42,9 @@ def densities(runs: Sequence[product.Run]) -> product.Product:
   return product.Product(
     [table],
     {
-      'densities': repetitions.densities(_units_by(runs, finished.FINAL)),
+      'densities': repetitions.densities(_units_by(runs, threat_models.FINAL)),
       'densities_change': repetitions.densities(
-        _units_by(runs, finished.CHANGE)
+        _units_by(runs, threat_models.CHANGE)
       ),
     },
   )
@@ -56,7 +56,7 @@ def bars(runs: Sequence[product.Run]) -> product.Product:
   drawn = {
     run_key(run): repetitions.Bar(
       *(
-        words.find(run.said.result, finished.FINAL, method)
+        words.find(run.said.result, threat_models.FINAL, method)
         for method in ('two_gaussian_fitted', 'eps_lo')
       )
     )
@@ -75,7 +75,7 @@ def anderson(runs: Sequence[product.Run], *, name: str) -> product.Product:
   body = []
   for run in runs:
     test = diagnostics.anderson_darling(
-      np.asarray(_of(run, finished.FINAL), np.float64)
+      np.asarray(_of(run, threat_models.FINAL), np.float64)
     )
     paper = reported.find(name, noise=run.noise, repetitions=run.repetitions)
     body.append(
@@ -112,9 +112,7 @@ def run_key(run: product.Run) -> tuple[float, int]:
 
 def _calibrated(runs: Sequence[product.Run], statistic: str) -> tables.Table:
   """ε by noise and repetitions, and how surely it rises and falls."""
-  found = {
-    run_key(run): finished.calibrated(run.said, statistic) for run in runs
-  }
+  found = {run_key(run): finished.estimate(run.said, statistic) for run in runs}
   cells = {at: sweep_report.with_interval(e) for at, e in found.items()}
   noises = sorted({noise for noise, _ in found})
   counts = sorted({count for _, count in found})
@@ -133,8 +131,9 @@ def _calibrated(runs: Sequence[product.Run], statistic: str) -> tables.Table:
     ['noise', *(f'{n} x' for n in counts)],
     [[f'{z:g}', *(cells[z, n] for n in counts)] for z in noises],
     [
-      'Two Gaussians with the std of the null, and 90 % bootstrap intervals '
-      'over canaries; columns are the rounds a canary takes part in.',
+      'Mixture of shifted Gaussians, with 90 % intervals; columns are the rounds '
+      'a canary takes part in.',
+      sweep_report.REJECTED,
       f'From one count to the next ε rises beyond both intervals in '
       f'{sum(rises)} of {len(rises)} cases, and from one noise level to the '
       f'next it falls so in {sum(falls)} of {len(falls)}.',
@@ -156,7 +155,9 @@ def _of(run: product.Run, statistic: str) -> np.ndarray:
   """Cosines of the canaries that took part."""
   recorded = run.said.recorded
   assert recorded is not None, 'runs of a grid of repetitions have canaries'
-  values = recorded.final if statistic == finished.FINAL else recorded.change
+  values = (
+    recorded.final if statistic == threat_models.FINAL else recorded.change
+  )
   return values[recorded.observed]
 
 

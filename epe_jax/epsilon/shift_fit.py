@@ -1,0 +1,95 @@
+"""Scores x_j = s μ_j + noise with known multiples μ_j: the fit of s, and its limits.
+
+In units of the null's standard deviation the noise is N(0, 1), whether a canary
+took part or not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+from scipy import special
+
+from epe_jax.epsilon import gaussian, parametric
+from epe_jax.epsilon.types import Real, Scores
+
+
+class Fit(NamedTuple):
+  """The fitted factor s, and how exactly it is known.
+
+  Attributes:
+    s: [*batch], in units of the null's standard deviation; negative if canaries
+      that took part score lower than others.
+    scale: 1 over the standard error of s.
+    df: degrees of freedom of the standard deviation, which make s times scale a
+      t statistic; inf if the null law is known.
+  """
+
+  s: Float[np.ndarray, '*batch']
+  scale: float
+  df: float
+
+
+def fit(scores: Scores) -> Fit:
+  """Least squares of s; of a null law that is not known, together with it.
+
+  Raises:
+    ValueError: fewer than two scores to tell the spread of the null from.
+  """
+  shift = shift_of(scores)
+  if scores.dim is not None:
+    null_mean, null_std = gaussian.null_gaussian(scores)
+    x = (scores.observed - null_mean[..., None]) / null_std[..., None]
+    square = float(np.sum(shift**2))
+    return Fit(np.sum(shift * x, axis=-1) / square, np.sqrt(square), np.inf)
+  null = scores.unobserved
+  total = shift.size + null.shape[-1]
+  if null.shape[-1] < 2:
+    raise ValueError(
+      f'unobserved has {null.shape[-1]} scores, but their spread needs two. Use '
+      'more canaries, or give dim if scores are cosines.'
+    )
+  # The regression x = m + s σ μ, with μ = 0 for those that took no part.
+  everything = np.concatenate([scores.observed, null], axis=-1)
+  mu = np.concatenate([shift, np.zeros(null.shape[-1])])
+  centred = mu - mu.mean()
+  square = float(np.sum(centred**2))
+  slope = np.sum(centred * everything, axis=-1) / square
+  rest = everything - everything.mean(axis=-1, keepdims=True)
+  rest = rest - slope[..., None] * centred
+  std = np.sqrt(np.sum(rest**2, axis=-1) / (total - 2))
+  if not np.all(std > 0):
+    raise ValueError(
+      'the scores of an audit are all equal in each group, so their spread is 0 '
+      'and ε is undefined: use more canaries.'
+    )
+  return Fit(slope / std, np.sqrt(square), float(total - 2))
+
+
+def shift_of(scores: Scores) -> Float[np.ndarray, ' n1']:
+  """The shift of each observed canary, up to a factor; 1 if none is given."""
+  if scores.shift is not None:
+    return scores.shift
+  return np.ones(scores.observed.shape[-1])
+
+
+def lower_limit(found: Fit, significance: float) -> Real:
+  """Lower limit of s, which exceeds it with this chance."""
+  if np.isinf(found.df):
+    return found.s + special.ndtri(significance) / found.scale
+  t = found.s * found.scale
+  limit = parametric.noncentrality_lower(t, found.df, significance)
+  return np.asarray(limit) / found.scale
+
+
+def limits(found: Fit, tail: float) -> tuple[float, float]:
+  """Lower and upper limit of |s| of one audit, each failing with this chance."""
+  mirrored = found._replace(s=-found.s)
+  low, high = (
+    float(lower_limit(found, tail)),
+    -float(lower_limit(mirrored, tail)),
+  )
+  ends = sorted((abs(low), abs(high)))
+  return (0.0 if low <= 0 <= high else ends[0]), ends[1]

@@ -1,0 +1,101 @@
+"""Do scores that taking part shifts by known multiples contradict just that?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+from scipy import special, stats
+
+from epe_jax.epsilon import diagnostics, gaussian, shift_fit
+from epe_jax.epsilon.types import Scores, scalar_or_array
+
+REJECTED_BELOW = 1e-3
+"""Significance at which a test takes an estimate's calibration away.
+
+A report makes some ten such tests, so that one of a hundred has a doubt by chance.
+"""
+
+
+class PValues(NamedTuple):
+  """Evidence against what `location_mixture` assumes, [*batch] each.
+
+  Attributes:
+    spread: that observed scores, less their shifts, scatter as unobserved ones.
+    shape: that they are Gaussian, by Anderson and Darling's test.
+  """
+
+  spread: float | Float[np.ndarray, '*batch']
+  shape: float | Float[np.ndarray, '*batch']
+
+
+def p_values(scores: Scores) -> PValues:
+  """Tests what `location_mixture` assumes of these scores.
+
+  Args:
+    scores: any leading axes; of fewer than eight observed ones the shape, and of
+      fewer than two the spread, is not tested: the p-value is 1.
+
+  Returns:
+    Two p-values for each audit.
+  """
+  num = scores.observed.shape[-1]
+  batch = scores.observed.shape[:-1]
+  rest = residuals(scores)
+  if num < 2 or not np.all(np.ptp(rest, axis=-1) > 0):
+    one = scalar_or_array(np.ones(batch))
+    return PValues(scalar_or_array(np.full(batch, float(num < 2))), one)
+  square = np.sum(rest**2, axis=-1)
+  if scores.dim is not None:
+    below, above = (
+      special.chdtr(num - 1, square),
+      special.chdtrc(num - 1, square),
+    )
+  else:
+    df = scores.unobserved.shape[-1] - 1
+    ratio = square / (num - 1)
+    below, above = (
+      stats.f.cdf(ratio, num - 1, df),
+      stats.f.sf(ratio, num - 1, df),
+    )
+  spread = np.minimum(1.0, 2 * np.minimum(below, above))
+  shape = np.ones(batch)
+  if num >= diagnostics.FEWEST:
+    centred = rest - rest.mean(axis=-1, keepdims=True)
+    z = np.sort(centred, axis=-1) / np.std(rest, axis=-1, ddof=1)[..., None]
+    a = diagnostics.a_squared(special.log_ndtr(z), special.log_ndtr(-z))
+    shape = np.asarray(diagnostics.p_value_fitted(a, num))
+  return PValues(scalar_or_array(spread), scalar_or_array(shape))
+
+
+def agreement(scores: Scores) -> tuple[float, float]:
+  """Whether shifts that are known absolutely agree with those of the scores.
+
+  Args:
+    scores: one audit, with `shift` in units of the null's standard deviation:
+      s should be 1.
+
+  Returns:
+    The difference of ŝ from 1 in standard errors, and its two-sided p-value.
+  """
+  found = shift_fit.fit(scores)
+  z = float(found.s - 1) * found.scale
+  if not np.isinf(found.df):
+    # The standard deviation is estimated: that of ŝ grows with ŝ itself.
+    z /= float(np.sqrt(1 + (found.s * found.scale) ** 2 / (2 * found.df)))
+  return z, float(2 * special.ndtr(-abs(z)))
+
+
+def residuals(scores: Scores) -> Float[np.ndarray, '*batch n1']:
+  """Observed scores less their fitted shifts, in units of the null's std."""
+  if scores.dim is not None:
+    mean, std = gaussian.null_gaussian(scores)
+  else:
+    mean, std = gaussian.fitted_gaussian('unobserved', scores.unobserved)
+    num = scores.unobserved.shape[-1]
+    std = std * np.sqrt(num / (num - 1))
+  x = (scores.observed - mean[..., None]) / std[..., None]
+  shift = shift_fit.shift_of(scores)
+  s = np.sum(shift * x, axis=-1) / np.sum(shift**2)
+  return x - s[..., None] * shift

@@ -1,0 +1,438 @@
+"""What each attacker reads of a run: scores, and the estimators they allow.
+
+Attackers form an order, from one who knows least to the one that the analytic
+bound assumes. Which estimators a reading allows follows from what is known of its
+scores: their null law, by how much taking part shifts each, and whether tests
+contradict that.
+"""
+
+from collections.abc import Hashable, Sequence
+import functools
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+from scipy import stats
+
+from epe_jax import readings, results
+from epe_jax.epsilon import (
+  bayes,
+  diagnostics,
+  floor,
+  gaussian,
+  location_mixture,
+  lower_bound,
+  maximum,
+  one_run,
+  parametric,
+  shift_tests,
+  strategies,
+  threshold,
+  tradeoff,
+)
+from epe_jax.epsilon.types import Scores
+
+Estimator = floor.Estimator
+
+FINAL = 'cosine with the final model'
+CHANGE = 'cosine with the change of the model'
+MAXIMUM = 'maximum over rounds'
+LIKELIHOOD = 'likelihood over rounds'
+OWN = 'own round'
+REMOVED = 'own round, others removed'
+
+KNOWN_START = 'final model, initial model known'
+
+_SWAPPED_BELOW = 1e-3
+# Shifts that differ by less than this are taken to be alike.
+_ALIKE = 0.05
+
+_MIXTURE: Estimator = location_mixture.location_mixture
+_EXPOSED: Estimator = location_mixture.most_exposed
+_FITTED: Estimator = functools.partial(gaussian.two_gaussian, std='fitted')
+_NULL_STD: Estimator = functools.partial(gaussian.two_gaussian, std='null')
+_COUNTED: Estimator = functools.partial(
+  threshold.max_threshold, rates='empirical'
+)
+
+
+def _counted_bound(multiplicity: strategies.Multiplicity) -> Estimator:
+  return functools.partial(lower_bound.lower_bound, multiplicity=multiplicity)
+
+
+_BAND = _counted_bound(strategies.Band())
+_FEW = _counted_bound(strategies.Bonferroni())
+_COINS: tuple[Estimator, ...] = (one_run.one_run, one_run.one_run_gdp)
+
+SHIFT_AWARE: tuple[Estimator, ...] = (_MIXTURE, _EXPOSED)
+"""Estimators that look at how much each canary is shifted."""
+
+MORE_POINTS: tuple[Estimator, ...] = (
+  _COUNTED,
+  _counted_bound(strategies.Uncorrected()),
+)
+"""Point estimates that scripts/estimate.py shows besides those of a report."""
+
+MORE_BOUNDS: tuple[Estimator, ...] = (
+  _FEW,
+  _counted_bound(strategies.Split(seed=0)),
+  _counted_bound(strategies.MultiSplit(seed=0)),
+  tradeoff.gdp,
+  functools.partial(
+    bayes.epsilon_credible, multiplicity=strategies.Split(seed=0)
+  ),
+  functools.partial(bayes.gdp_credible, multiplicity=strategies.Split(seed=0)),
+)
+"""Bounds that scripts/estimate.py shows besides those of a report."""
+
+
+class Reading(NamedTuple):
+  """The scores of all canaries for one attacker.
+
+  Attributes:
+    threat_model: what the attacker sees and knows.
+    statistic: what the attacker reads.
+    scores: observed and unobserved.
+    points: point estimators that make sense here, the one to believe first.
+    bounds: lower bounds, the headline one first.
+    draw: makes audits with such scores in which nothing leaks; None if there is
+      no way to.
+    law: of these audits; readings with equal laws share their floors.
+    calibrated: the first point estimator estimates the ε of this attacker, and
+      no test says otherwise.
+    is_expected: shifts of the scores are those that norms tell to expect, and
+      not just in proportion to them.
+    doubts: in plain words, what tests found against the estimates.
+  """
+
+  threat_model: str
+  statistic: str
+  scores: Scores
+  points: Sequence[Estimator]
+  bounds: Sequence[Estimator]
+  draw: floor.Draw | None
+  law: Hashable
+  calibrated: bool
+  is_expected: bool
+  doubts: tuple[str, ...]
+
+
+class _Statistic(NamedTuple):
+  """Values of all canaries, and what is known of them.
+
+  Attributes:
+    threat_model: as in `Reading`.
+    name: of the statistic.
+    values: [k].
+    dim: d if those that took no part are cosines in R^d, else None.
+    shift: [k] by how much taking part shifts a canary; None if not known.
+    is_expected: as in `Reading`.
+  """
+
+  threat_model: str
+  name: str
+  values: Float[np.ndarray, ' k']
+  dim: int | None
+  shift: Float[np.ndarray, ' k'] | None
+  is_expected: bool = False
+
+
+def of_run(recorded: results.Recorded) -> list[Reading]:
+  """The readings of a run, from the attacker who knows least upwards.
+
+  The null law of a cosine is exact for the final model; for own rounds if each
+  canary took part once and the trace is of rounds; and for the noise that is left
+  of own rounds, as that of different rounds is orthogonal. Elsewhere, and where
+  the unobserved canaries refute it, it is that of the unobserved canaries;
+  without two the reading is left out. So is the likelihood over rounds where a
+  canary's own cosine is not known beforehand, and the final model where it is not
+  shown. A canary whose coin said no is read in the rounds it would have had, and
+  where there were no coins, in the rounds of another.
+  """
+  found = [
+    statistic
+    for statistic in _statistics(recorded)
+    if statistic.dim is not None or np.count_nonzero(~recorded.observed) >= 2
+  ]
+  return [_reading(recorded, statistic) for statistic in found]
+
+
+def external(scores: Scores) -> Reading:
+  """Scores of any other system, as the one reading there is of them.
+
+  Nothing is known of how taking part moves them, so nothing is calibrated. Bounds
+  that take scores for Gaussian are among the others and say so. When nothing
+  leaks, labels are dealt at random: floors hold for any law of the scores.
+  """
+  scores, doubts = _believed(scores)
+  spread = _differ(scores)
+  draw, law = _null_law(scores), _law(scores)
+  if scores.unobserved.size:
+    draw, law = floor.permutations(scores), ('permuted', id(scores))
+  reason = diagnostics.warning(scores)
+  return Reading(
+    threat_model='scores',
+    statistic='as given',
+    scores=scores,
+    points=_points(_NULL_STD, spread),
+    bounds=(
+      *_headline(scores),
+      _BAND,
+      *((parametric.gaussian_lower_bound,) if spread else ()),
+    ),
+    draw=draw,
+    law=law,
+    calibrated=False,
+    is_expected=False,
+    doubts=(*doubts, *([reason] if reason else ())),
+  )
+
+
+def split(
+  recorded: results.Recorded,
+  values: Float[np.ndarray, ' k'],
+  dim: int | None,
+  shift: Float[np.ndarray, ' k'] | None = None,
+) -> Scores:
+  """Values of all canaries as scores: of those that took part, and others."""
+  observed = recorded.observed
+  return Scores(
+    values[observed],
+    values[~observed],
+    dim,
+    recorded.design,
+    None if shift is None else shift[observed],
+  )
+
+
+def shifted(
+  threat_model: str, statistic: str, scores: Scores, *, is_expected: bool
+) -> Reading:
+  """A reading of scores that taking part shifts by known multiples.
+
+  Args:
+    threat_model: what the attacker sees and knows.
+    statistic: what the attacker reads.
+    scores: with their shift; without, nothing is known of it, and so nothing is
+      calibrated and no bound takes the scores to be of some shape.
+    is_expected: as in `Reading`.
+  """
+  scores, doubts = _believed(scores)
+  shift, points = scores.shift, _points(_NULL_STD, _differ(scores))
+  bounds = (*_headline(scores), _BAND)
+  if shift is not None:
+    doubts += _against_mixture(scores)
+    alike = np.ptp(shift) <= _ALIKE * np.max(shift)
+    points = (_MIXTURE, *(() if alike else (_EXPOSED,)), *points[1:])
+    if not doubts:
+      bounds += (location_mixture.location_mixture_bound,)
+  return Reading(
+    threat_model=threat_model,
+    statistic=statistic,
+    scores=scores,
+    points=points,
+    bounds=bounds,
+    draw=_null_law(scores),
+    law=_law(scores),
+    calibrated=shift is not None and not doubts,
+    is_expected=is_expected,
+    doubts=doubts,
+  )
+
+
+def _statistics(recorded: results.Recorded) -> list[_Statistic]:
+  dim, seats = recorded.dim, readings.lent(recorded.seats)
+  root = np.sqrt(dim)
+  models = recorded.sees == 'models'
+  once = np.count_nonzero(recorded.seats, axis=0).max() == 1
+  shown = 'published models' if models else 'all iterates'
+  all_known = f'{shown}, other updates known'
+
+  def own(cosines):
+    return readings.own_round(cosines, seats)
+
+  def own_shift(expected):
+    return own(root * np.broadcast_to(expected[:, None], seats.shape))
+
+  found = []
+  weight = recorded.weight if recorded.weight.size else None
+  if len(recorded.final):
+    found.append(_Statistic('final model', FINAL, recorded.final, dim, weight))
+  if len(recorded.change):
+    found.append(_Statistic(KNOWN_START, CHANGE, recorded.change, dim, weight))
+  # In units of the std of one cosine, whose maximum has a law of its own.
+  largest = root * readings.maximum(recorded.trace)
+  found.append(_Statistic(shown, MAXIMUM, largest, None, None))
+  shift, residual, left = None, recorded.residual, None
+  if recorded.expected is not None:
+    ratio = readings.mixture(recorded.trace, recorded.expected, dim=dim)
+    found.append(_Statistic(shown, LIKELIHOOD, ratio, None, None))
+    shift = own_shift(recorded.expected)
+  if models:
+    # A row of weights for each difference of models, which are what to expect.
+    shift = root * np.sqrt(np.sum(np.square(seats, dtype=np.float64), axis=0))
+  if recorded.rounds is not None:
+    rounds = recorded.rounds
+    residual = readings.others_removed(residual, recorded.participation, rounds)
+    left = own_shift(readings.expected_alone(rounds))
+  exact = dim if once and not models else None
+  found += [
+    _Statistic(shown, OWN, own(recorded.trace), exact, shift, not models),
+    _Statistic(
+      all_known, REMOVED, own(residual), None if models else dim, left, True
+    ),
+  ]
+  return found
+
+
+def _reading(recorded: results.Recorded, statistic: _Statistic) -> Reading:
+  name, threat_model = statistic.name, statistic.threat_model
+  scores = split(recorded, statistic.values, statistic.dim, statistic.shift)
+  if name == MAXIMUM:
+    return _maximum(recorded, threat_model, scores)
+  if name == LIKELIHOOD:
+    return Reading(
+      threat_model=threat_model,
+      statistic=name,
+      scores=scores,
+      points=(_COUNTED, threshold.eps_lo),
+      bounds=(*_headline(scores), _BAND),
+      draw=None,
+      law=None,
+      calibrated=False,
+      is_expected=False,
+      doubts=_swapped(scores),
+    )
+  return shifted(
+    threat_model,
+    name,
+    scores,
+    is_expected=statistic.is_expected and statistic.shift is not None,
+  )
+
+
+def _maximum(
+  recorded: results.Recorded, threat_model: str, scores: Scores
+) -> Reading:
+  """The paper's statistic, whose null law is a power of that of one cosine."""
+  points: tuple[Estimator, ...] = (_FITTED, threshold.eps_lo)
+  doubts, tau = _swapped(scores), float(len(recorded.trace))
+  if recorded.expected is not None:
+    own = np.sqrt(recorded.dim) * recorded.expected[:, None] * recorded.seats
+    own = -np.sort(-own[:, recorded.observed], axis=0)
+    most = np.count_nonzero(recorded.seats, axis=0).max()
+    estimator = functools.partial(
+      maximum.maximum_over_rounds, own=own[:most].T, rounds=len(own)
+    )
+    points = (estimator, *points)
+    tau = max(1.0, float(maximum.independent_rounds(scores.unobserved)))
+    p = maximum.p_value(scores.unobserved)
+    if p < shift_tests.REJECTED_BELOW:
+      doubts += (
+        'maxima of canaries that took no part do not follow the law of the '
+        f'largest of independent cosines (p = {p:.2g}), so that no estimate from '
+        'them is calibrated',
+      )
+  return Reading(
+    threat_model=threat_model,
+    statistic=MAXIMUM,
+    scores=scores,
+    points=points,
+    bounds=(*_headline(scores), _BAND),
+    draw=floor.null_law(
+      scores.observed.size, scores.unobserved.size, rounds=tau
+    ),
+    law=('maximum', scores.observed.size, scores.unobserved.size, tau),
+    calibrated=recorded.expected is not None and not doubts,
+    is_expected=False,
+    doubts=doubts,
+  )
+
+
+def _headline(scores: Scores) -> tuple[Estimator, ...]:
+  """The bound that is chosen before any score is seen, by design alone."""
+  return _COINS if scores.design == 'coin_flip' else (_FEW,)
+
+
+def _points(first: Estimator, spread: bool) -> tuple[Estimator, ...]:
+  """Point estimators; those that fit a spread only where there is one."""
+  if spread:
+    return first, _FITTED, threshold.max_threshold, threshold.eps_lo
+  return first, _COUNTED, threshold.eps_lo
+
+
+def _differ(scores: Scores) -> bool:
+  """Whether observed scores differ by more than float32 rounds.
+
+  They do not where nothing else is in what is seen: without noise, for one who
+  removes the other updates.
+  """
+  largest = np.max(np.abs(scores.observed))
+  return bool(np.ptp(scores.observed) > 1e-5 * largest)
+
+
+def _null_law(scores: Scores) -> floor.Draw:
+  return floor.null_law(
+    scores.observed.size,
+    scores.unobserved.size,
+    dim=scores.dim,
+    shift=scores.shift,
+  )
+
+
+def _law(scores: Scores) -> Hashable:
+  return 'cosine', scores.observed.size, scores.unobserved.size, scores.dim
+
+
+def _believed(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
+  """Scores without a null law that the unobserved ones refute, and doubts."""
+  doubts = _swapped(scores)
+  if not diagnostics.null_is_rejected(scores):
+    return scores, doubts
+  reason = (
+    'cosines of canaries that took no part do not follow the law of random '
+    f'directions in R^{scores.dim}, so their own law is taken instead'
+  )
+  return Scores(
+    scores.observed, scores.unobserved, None, scores.design, scores.shift
+  ), (*doubts, reason)
+
+
+def _swapped(scores: Scores) -> tuple[str, ...]:
+  """A doubt if canaries that took part score lower than those that did not."""
+  if scores.unobserved.size:
+    p = stats.mannwhitneyu(
+      scores.observed,
+      scores.unobserved,
+      alternative='less',
+      method='asymptotic',
+    ).pvalue
+  else:
+    assert scores.dim is not None, 'scores have unobserved ones, or a dim'
+    std = (scores.dim * scores.observed.size) ** -0.5
+    p = stats.norm.cdf(scores.observed.mean() / std)
+  if p >= _SWAPPED_BELOW:
+    return ()
+  return (
+    f'canaries that took part score lower than others (p = {p:.1g}): a high '
+    'score has to say "took part", so the groups may be swapped or the sign be '
+    'wrong',
+  )
+
+
+def _against_mixture(scores: Scores) -> tuple[str, ...]:
+  tests = shift_tests.p_values(scores)
+  least, doubts = shift_tests.REJECTED_BELOW, ()
+  if tests.spread < least:
+    doubts += (
+      'scores of canaries that took part scatter otherwise than those of others '
+      f'(p = {tests.spread:.2g}), so that no estimate that takes them to be '
+      'shifted alone is calibrated',
+    )
+  if tests.shape < least:
+    doubts += (
+      'scores of canaries that took part are not Gaussian around their shifts '
+      f'(p = {tests.shape:.2g}), so that no estimate that takes them to be is '
+      'calibrated',
+    )
+  return doubts

@@ -1,0 +1,134 @@
+"""Maxima over rounds: their law, and ε without extrapolation."""
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from epe_jax.epsilon import gaussian, maximum, monotone
+from epe_jax.epsilon.types import Scores
+
+
+def law_of(own, rounds):
+  """ε of maxima whose shifts are known, as the estimator has it at s = 1."""
+  own = np.atleast_2d(own)
+  weights = np.full(len(own), 1 / len(own))
+  pair = maximum._pair(own, weights, float(rounds))
+
+  def epsilon(delta):
+    return float(monotone.epsilon(pair, np.ones(1), delta)[0])
+
+  return epsilon
+
+
+@pytest.mark.parametrize(
+  ('own', 'rounds'),
+  [([[1.5]], 3), ([[4.0], [0.5]], 5), ([[1.5, 1.0], [0.5, 0.0]], 4)],
+  ids=['one round', 'two canaries', 'two rounds'],
+)
+def test_epsilon_of_maxima_is_the_integral(own, rounds):
+  x = np.linspace(-9, 14, 400_001)
+  null = rounds * stats.norm.pdf(x) * stats.norm.cdf(x) ** (rounds - 1)
+
+  def density(shifts):
+    cdf = stats.norm.cdf(x) ** (rounds - len(shifts))
+    for e in shifts:
+      cdf = cdf * stats.norm.cdf(x - e)
+    return np.gradient(cdf, x)
+
+  q = np.mean([density(shifts) for shifts in own], axis=0)
+
+  def excess(epsilon):
+    return 1e-3 - max(
+      np.trapezoid(np.maximum(a - np.exp(epsilon) * b, 0), x)
+      for a, b in ((null, q), (q, null))
+    )
+
+  truth = optimize.brentq(excess, 0, 40)
+  assert law_of(own, rounds)(1e-3) == pytest.approx(truth, rel=1e-4)
+
+
+def draw(rng, audits, num, rounds, shift):
+  looks = rng.standard_normal((2, audits, num, rounds))
+  looks[0, ..., 0] += shift
+  return Scores(*looks.max(axis=-1))
+
+
+@pytest.mark.parametrize(
+  ('rounds', 'shift', 'num'), [(20, 10.0, 100), (50, 3.0, 200), (1, 2.0, 200)]
+)
+def test_the_estimate_is_of_the_truth_where_two_gaussians_extrapolate(
+  rounds, shift, num
+):
+  rng = np.random.default_rng(0)
+  own = np.full((num, 1), shift)
+  found, fitted = [], []
+  for _ in range(60):
+    scores = draw(rng, 1, num, rounds, shift)
+    one = Scores(scores.observed[0], scores.unobserved[0])
+    estimate = maximum.maximum_over_rounds(
+      one, delta=1e-5, own=own, rounds=rounds
+    )
+    found.append(estimate.epsilon)
+    fitted.append(gaussian.two_gaussian(one, delta=1e-5).epsilon)
+  truth = law_of([[shift]], rounds)(1e-5)
+  assert abs(np.mean(found) - truth) < 5 * np.std(found) / np.sqrt(60)
+  # Who knows the round learns no less.
+  known = gaussian.epsilon_two_gaussians(0, 1, shift, 1, 1e-5)
+  assert truth <= known * (1 + 1e-9)
+  if rounds > 1:
+    assert np.mean(fitted) > 1.5 * known
+
+
+def test_many_audits_have_the_estimate_of_each():
+  rng = np.random.default_rng(1)
+  own = rng.uniform(2, 4, (50, 1))
+  scores = draw(rng, 200, 50, 10, own[:, 0])
+  settings = {'delta': 1e-3, 'own': own, 'rounds': 10}
+  many = maximum.maximum_over_rounds(scores, **settings).epsilon
+  assert many.shape == (200,)
+  # Audits made together share the number of independent rounds.
+  tau = np.median(maximum.independent_rounds(scores.unobserved))
+  for i in (0, 100):
+    alike = np.broadcast_to(scores.unobserved[i], (200, 50))
+    one = maximum.independent_rounds(alike)[0]
+    alone = maximum.maximum_over_rounds(
+      Scores(scores.observed[i], scores.unobserved[i]), **settings
+    ).epsilon
+    tolerance = 0.3 * abs(np.log(one / tau)) * alone + 0.02 * alone
+    assert many[i] == pytest.approx(alone, abs=tolerance)
+
+
+def test_rounds_that_repeat_are_counted_once():
+  rng = np.random.default_rng(2)
+  looks = rng.standard_normal((4000, 20))
+  twice = np.concatenate([looks, looks], axis=1).max(axis=1)
+  assert maximum.independent_rounds(twice) == pytest.approx(20, rel=0.1)
+
+
+def test_the_law_of_the_null_is_tested():
+  rng = np.random.default_rng(3)
+  p = [
+    maximum.p_value(rng.standard_normal((200, 30)).max(axis=1))
+    for _ in range(2000)
+  ]
+  for level in (0.01, 0.05, 0.2):
+    error = 5 * np.sqrt(level * (1 - level) / 2000)
+    assert np.mean(np.array(p) <= level) == pytest.approx(level, abs=error)
+  # Maxima of scores with heavy tails.
+  assert maximum.p_value(rng.standard_t(3, (500, 30)).max(axis=1)) < 0.01
+
+
+def test_what_makes_no_sense_is_refused():
+  scores = Scores(np.arange(3.0), np.arange(3.0))
+  settings = {'delta': 1e-3, 'rounds': 5}
+  with pytest.raises(ValueError, match=r'own has shape \(2, 1\)'):
+    maximum.maximum_over_rounds(scores, own=np.ones((2, 1)), **settings)
+  with pytest.raises(ValueError, match='own has shape'):
+    maximum.maximum_over_rounds(scores, own=-np.ones((3, 1)), **settings)
+  with pytest.raises(ValueError, match='rounds=1, but canaries have 2'):
+    maximum.maximum_over_rounds(
+      scores, own=np.ones((3, 2)), delta=0.1, rounds=1
+    )
+  known = Scores(np.zeros(3), np.empty(0), dim=100)
+  with pytest.raises(ValueError, match='unobserved is empty'):
+    maximum.maximum_over_rounds(known, own=np.ones((3, 1)), **settings)
