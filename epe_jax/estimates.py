@@ -48,6 +48,7 @@ def evaluate(
   delta: float | None = None,
   more: bool = False,
   simultaneous: bool = False,
+  floors: bool = True,
 ) -> Audit:
   """Every estimate of every attacker of a run.
 
@@ -56,9 +57,12 @@ def evaluate(
     delta: in (0, 1); None for the run's own.
     more: also the estimators of which a report has better ones.
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
+    floors: also what estimators report when nothing leaks, which takes most of
+      the time.
   """
   delta = recorded.delta if delta is None else delta
-  return _evaluate(threat_models.of_run(recorded), delta, more, simultaneous)
+  found = threat_models.of_run(recorded)
+  return _evaluate(found, delta, more, simultaneous, floors)
 
 
 def evaluate_scores(
@@ -70,7 +74,7 @@ def evaluate_scores(
 ) -> Audit:
   """Every estimate of scores from any system, as `evaluate` gives them."""
   reading = threat_models.external(scores)
-  return _evaluate([reading], delta, more, simultaneous)
+  return _evaluate([reading], delta, more, simultaneous, floors=True)
 
 
 def with_interval(
@@ -120,19 +124,22 @@ def _evaluate(
   delta: float,
   more: bool,
   simultaneous: bool,
+  floors: bool,
 ) -> Audit:
   bounds = [_bounds(reading, more) for reading in found]
   significance = SIGNIFICANCE
   if simultaneous:
     significance /= sum(map(len, bounds))
   rows: list[list[Row]] = []
-  floors: _Floors = {}
+  known: _Floors = {}
   for reading, of_reading in zip(found, bounds):
     points = list(reading.points)
     if more:
       points += [e for e in threat_models.MORE_POINTS if e not in points]
     estimates = [estimator(reading.scores, delta=delta) for estimator in points]
-    nulls = _floors_of(reading, points, delta, floors)
+    nulls: Sequence[Any] = [None] * len(points)
+    if floors:
+      nulls = _floors_of(reading, points, delta, known)
     rows.append(
       [_row(reading, *pair) for pair in zip(estimates, nulls)]
       + [

@@ -99,6 +99,7 @@ def _readings(
     threat_models.KNOWN_START,
     threat_models.CHANGE,
     threat_models.split(model, model.trace[0], None, model.seats[0]),
+    scale=float(np.sqrt(recorded.dim)),
     is_expected=False,
   )
 

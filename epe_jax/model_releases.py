@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import linalg
 
-from epe_jax import readings, releases, results
+from epe_jax import releases, results
 from epe_jax.round_scalars import RoundScalars
 
 # Of what the change of the model is and what it should be; the rest is float32.
@@ -214,4 +214,5 @@ def _added_residual(
   added = _basis(weights, norms)
   noise = (added * norms) @ np.asarray(recorded.residual, np.float64)
   own = (added * rounds.canary_norm) @ recorded.participation
-  return readings.with_own(noise, np.ones((len(added), 1)), own)
+  square = 1 + own * (2 * noise + own)
+  return (noise + own) / np.sqrt(square)

@@ -104,48 +104,36 @@ def mixture(
 def others_removed(
   residual: Float[np.ndarray, 'T k'],
   participation: Bool[np.ndarray, 'T k'],
+  seats: Bool[np.ndarray, 'T k'],
   rounds: RoundScalars,
-) -> Float[np.ndarray, 'T k']:
-  """Cosines for one who knows, and removes, all but the canary asked about.
+) -> Float[np.ndarray, ' k']:
+  """Σ_t <c, Z_t + S c>/(z S √n) over own rounds: the Gaussian mechanism itself.
 
-  Of the aggregate of a round then noise is left, and that canary if it took
-  part: <c, Z + S c> for the one in question, as in the Gaussian mechanism.
+  Who knows all that was put in, and removes all but the canary asked about, is
+  left with noise, whose standard deviation is known, and that canary if it took
+  part: N(√n/z, 1), or N(0, 1) if it did not.
 
   Args:
     residual: cosines [T, k] with what is left when all canaries are removed.
     participation: row t holds the canaries of round t.
-    rounds: what is known of each round.
+    seats: rounds in which a canary is read; use `lent` to read unobserved ones.
+    rounds: what is known of each round, with noise.
 
-  Returns:
-    Cosines [T, k]: without noise 1 for who took part, 0 for who did not.
+  Source: One-shot Empirical Privacy Estimation, section 3.1; the attacker of the
+  analytic ε.
   """
-  norm = np.asarray(rounds.residual_norm, np.float64)
-  # What is left where there was no noise is rounding.
-  norm = np.where(np.asarray(rounds.noise_std) > 0, norm, 0.0)[:, None]
-  share = np.asarray(rounds.canary_norm, np.float64)[:, None]
-  noise = norm * np.asarray(residual, np.float64)
-  return with_own(noise, norm, share * participation)
+  noise = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
+  total = noise * seats + rounds.canary_norm[:, None] * participation
+  in_noise = np.sum(total / rounds.noise_std[:, None], axis=0)
+  return in_noise / np.sqrt(seats.sum(axis=0))
 
 
-def expected_alone(rounds: RoundScalars) -> Float[np.ndarray, ' T']:
-  """What `others_removed` is to be expected to have of a canary of each round."""
-  norm = np.where(
-    np.asarray(rounds.noise_std) > 0,
-    np.asarray(rounds.residual_norm, np.float64),
-    0.0,
-  )
-  share = np.asarray(rounds.canary_norm, np.float64)
-  return share / np.hypot(norm, share)
-
-
-def with_own(
-  product: Float[np.ndarray, 'T k'],
-  norm: Float[np.ndarray, 'T 1'],
-  own: Float[np.ndarray, 'T k'],
-) -> Float[np.ndarray, 'T k']:
-  """Cosines of c with v + a c, from <c, v>, |v| and a."""
-  square = norm**2 + own * (2 * product + own)
-  return (product + own) / np.sqrt(np.where(square > 0, square, 1.0))
+def expected_alone(
+  seats: Bool[np.ndarray, 'T k'], rounds: RoundScalars
+) -> Float[np.ndarray, ' k']:
+  """What `others_removed` is to be expected to read of canaries: √n/z."""
+  share = np.asarray(rounds.canary_norm / rounds.noise_std, np.float64)
+  return (share @ seats) / np.sqrt(seats.sum(axis=0))
 
 
 def every_nth(rounds: int, n: int) -> Bool[np.ndarray, ' T']:

@@ -8,9 +8,10 @@ contradict that.
 
 from collections.abc import Hashable, Sequence
 import functools
+import math
 from typing import NamedTuple
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 import numpy as np
 from scipy import stats
 
@@ -23,6 +24,7 @@ from epe_jax.epsilon import (
   location_mixture,
   lower_bound,
   maximum,
+  null,
   one_run,
   parametric,
   shift_tests,
@@ -42,6 +44,8 @@ OWN = 'own round'
 REMOVED = 'own round, others removed'
 
 KNOWN_START = 'final model, initial model known'
+
+_COSINE, _IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'
 
 _SWAPPED_BELOW = 1e-3
 # Shifts that differ by less than this are taken to be alike.
@@ -93,6 +97,8 @@ class Reading(NamedTuple):
     threat_model: what the attacker sees and knows.
     statistic: what the attacker reads.
     scores: observed and unobserved.
+    unit: what scores times scale are measured in.
+    scale: makes scores easy to read.
     points: point estimators that make sense here, the one to believe first.
     bounds: lower bounds, the headline one first.
     draw: makes audits with such scores in which nothing leaks; None if there is
@@ -108,6 +114,8 @@ class Reading(NamedTuple):
   threat_model: str
   statistic: str
   scores: Scores
+  unit: str
+  scale: float
   points: Sequence[Estimator]
   bounds: Sequence[Estimator]
   draw: floor.Draw | None
@@ -124,25 +132,30 @@ class _Statistic(NamedTuple):
     threat_model: as in `Reading`.
     name: of the statistic.
     values: [k].
-    dim: d if those that took no part are cosines in R^d, else None.
+    dim: as in `Scores`, the null law.
+    scale: makes values easy to read.
     shift: [k] by how much taking part shifts a canary; None if not known.
     is_expected: as in `Reading`.
+    groups: [k] canaries that are in one vector have one number; None where no
+      two are.
   """
 
   threat_model: str
   name: str
   values: Float[np.ndarray, ' k']
-  dim: int | None
+  dim: float | None
+  scale: float
   shift: Float[np.ndarray, ' k'] | None
   is_expected: bool = False
+  groups: Int[np.ndarray, ' k'] | None = None
 
 
 def of_run(recorded: results.Recorded) -> list[Reading]:
   """The readings of a run, from the attacker who knows least upwards.
 
-  The null law of a cosine is exact for the final model; for own rounds if each
-  canary took part once and the trace is of rounds; and for the noise that is left
-  of own rounds, as that of different rounds is orthogonal. Elsewhere, and where
+  The null law is exact for cosines with the final model; with the aggregate of
+  the own round, if each canary took part once; and of inner products with the
+  noise that is left when all others are removed. Elsewhere, and where
   the unobserved canaries refute it, it is that of the unobserved canaries;
   without two the reading is left out. So is the likelihood over rounds where a
   canary's own cosine is not known beforehand, and the final model where it is not
@@ -174,6 +187,8 @@ def external(scores: Scores) -> Reading:
     threat_model='scores',
     statistic='as given',
     scores=scores,
+    unit='score',
+    scale=1.0,
     points=_points(_NULL_STD, spread),
     bounds=(
       *_headline(scores),
@@ -191,22 +206,37 @@ def external(scores: Scores) -> Reading:
 def split(
   recorded: results.Recorded,
   values: Float[np.ndarray, ' k'],
-  dim: int | None,
+  dim: float | None,
   shift: Float[np.ndarray, ' k'] | None = None,
+  groups: Int[np.ndarray, ' k'] | None = None,
 ) -> Scores:
-  """Values of all canaries as scores: of those that took part, and others."""
+  """Values of all canaries as scores: of those that took part, and others.
+
+  Args:
+    recorded: of a run.
+    values: of all canaries.
+    dim: as in `Scores`.
+    shift: by how much taking part shifts each canary, if that is known.
+    groups: canaries that are in one vector have one number.
+  """
   observed = recorded.observed
+  overlap, shift = 0.0, None if shift is None else shift[observed]
+  if shift is not None and groups is not None and dim is not None:
+    of_group = np.bincount(groups[observed], shift**2)
+    others = np.sum(of_group**2) - np.sum(shift**4)
+    overlap = float(others / (dim * np.sum(shift**2)))
   return Scores(
-    values[observed],
-    values[~observed],
-    dim,
-    recorded.design,
-    None if shift is None else shift[observed],
+    values[observed], values[~observed], dim, recorded.design, shift, overlap
   )
 
 
 def shifted(
-  threat_model: str, statistic: str, scores: Scores, *, is_expected: bool
+  threat_model: str,
+  statistic: str,
+  scores: Scores,
+  *,
+  scale: float,
+  is_expected: bool,
 ) -> Reading:
   """A reading of scores that taking part shifts by known multiples.
 
@@ -215,7 +245,8 @@ def shifted(
     statistic: what the attacker reads.
     scores: with their shift; without, nothing is known of it, and so nothing is
       calibrated and no bound takes the scores to be of some shape.
-    is_expected: as in `Reading`.
+    scale: as in `Reading`.
+    is_expected: likewise.
   """
   scores, doubts = _believed(scores)
   shift, points = scores.shift, _points(_NULL_STD, _differ(scores))
@@ -230,6 +261,8 @@ def shifted(
     threat_model=threat_model,
     statistic=statistic,
     scores=scores,
+    unit=_COSINE if scale != 1 else _IN_NOISE,
+    scale=scale,
     points=points,
     bounds=bounds,
     draw=_null_law(scores),
@@ -242,52 +275,74 @@ def shifted(
 
 def _statistics(recorded: results.Recorded) -> list[_Statistic]:
   dim, seats = recorded.dim, readings.lent(recorded.seats)
-  root = np.sqrt(dim)
+  root = float(np.sqrt(dim))
   models = recorded.sees == 'models'
-  once = np.count_nonzero(recorded.seats, axis=0).max() == 1
   shown = 'published models' if models else 'all iterates'
-  all_known = f'{shown}, other updates known'
-
-  def own(cosines):
-    return readings.own_round(cosines, seats)
-
-  def own_shift(expected):
-    return own(root * np.broadcast_to(expected[:, None], seats.shape))
-
-  found = []
   weight = recorded.weight if recorded.weight.size else None
+  one, by_round = np.zeros(seats.shape[1], int), seats.argmax(axis=0)
+  found = []
   if len(recorded.final):
-    found.append(_Statistic('final model', FINAL, recorded.final, dim, weight))
+    final = recorded.final
+    found.append(
+      _Statistic('final model', FINAL, final, dim, root, weight, groups=one)
+    )
   if len(recorded.change):
-    found.append(_Statistic(KNOWN_START, CHANGE, recorded.change, dim, weight))
+    change = recorded.change
+    found.append(
+      _Statistic(KNOWN_START, CHANGE, change, dim, root, weight, groups=one)
+    )
   # In units of the std of one cosine, whose maximum has a law of its own.
   largest = root * readings.maximum(recorded.trace)
-  found.append(_Statistic(shown, MAXIMUM, largest, None, None))
-  shift, residual, left = None, recorded.residual, None
+  found.append(_Statistic(shown, MAXIMUM, largest, None, 1.0, None))
+  shift = None
   if recorded.expected is not None:
     ratio = readings.mixture(recorded.trace, recorded.expected, dim=dim)
-    found.append(_Statistic(shown, LIKELIHOOD, ratio, None, None))
-    shift = own_shift(recorded.expected)
+    found.append(_Statistic(shown, LIKELIHOOD, ratio, None, 1.0, None))
+    expected = np.broadcast_to(recorded.expected[:, None], seats.shape)
+    shift = root * readings.own_round(expected, seats)
   if models:
     # A row of weights for each difference of models, which are what to expect.
     shift = root * np.sqrt(np.sum(np.square(seats, dtype=np.float64), axis=0))
-  if recorded.rounds is not None:
-    rounds = recorded.rounds
-    residual = readings.others_removed(residual, recorded.participation, rounds)
-    left = own_shift(readings.expected_alone(rounds))
-  exact = dim if once and not models else None
-  found += [
-    _Statistic(shown, OWN, own(recorded.trace), exact, shift, not models),
+  own = readings.own_round(recorded.trace, seats)
+  once = np.count_nonzero(recorded.seats, axis=0).max() == 1
+  # Of several rounds norms do not tell how their aggregates lie.
+  exact = once and not models
+  found.append(
     _Statistic(
-      all_known, REMOVED, own(residual), None if models else dim, left, True
-    ),
-  ]
-  return found
+      shown, OWN, own, dim if exact else None, root, shift, exact, by_round
+    )
+  )
+  return [*found, _others_removed(recorded, shown)]
+
+
+def _others_removed(recorded: results.Recorded, shown: str) -> _Statistic:
+  """The Gaussian mechanism itself: inner products in units of known noise."""
+  seats, root = readings.lent(recorded.seats), float(np.sqrt(recorded.dim))
+  who = f'{shown}, other updates known'
+  if recorded.rounds is None:
+    values = readings.own_round(recorded.residual, seats)
+    return _Statistic(who, REMOVED, values, None, root, None)
+  if not np.any(recorded.rounds.noise_std):
+    # Nothing is left but the canary, a cosine of 1.
+    values = recorded.observed.astype(np.float64)
+    shift = np.full(len(values), root)
+    return _Statistic(who, REMOVED, values, recorded.dim, root, shift, True)
+  values = readings.others_removed(
+    recorded.residual, recorded.participation, seats, recorded.rounds
+  )
+  shift = readings.expected_alone(seats, recorded.rounds)
+  return _Statistic(who, REMOVED, values, math.inf, 1.0, shift, True)
 
 
 def _reading(recorded: results.Recorded, statistic: _Statistic) -> Reading:
   name, threat_model = statistic.name, statistic.threat_model
-  scores = split(recorded, statistic.values, statistic.dim, statistic.shift)
+  scores = split(
+    recorded,
+    statistic.values,
+    statistic.dim,
+    statistic.shift,
+    statistic.groups,
+  )
   if name == MAXIMUM:
     return _maximum(recorded, threat_model, scores)
   if name == LIKELIHOOD:
@@ -295,6 +350,8 @@ def _reading(recorded: results.Recorded, statistic: _Statistic) -> Reading:
       threat_model=threat_model,
       statistic=name,
       scores=scores,
+      unit='log likelihood ratio',
+      scale=1.0,
       points=(_COUNTED, threshold.eps_lo),
       bounds=(*_headline(scores), _BAND),
       draw=None,
@@ -307,6 +364,7 @@ def _reading(recorded: results.Recorded, statistic: _Statistic) -> Reading:
     threat_model,
     name,
     scores,
+    scale=statistic.scale,
     is_expected=statistic.is_expected and statistic.shift is not None,
   )
 
@@ -337,6 +395,8 @@ def _maximum(
     threat_model=threat_model,
     statistic=MAXIMUM,
     scores=scores,
+    unit=_COSINE,
+    scale=1.0,
     points=points,
     bounds=(*_headline(scores), _BAND),
     draw=floor.null_law(
@@ -390,8 +450,8 @@ def _believed(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
   if not diagnostics.null_is_rejected(scores):
     return scores, doubts
   reason = (
-    'cosines of canaries that took no part do not follow the law of random '
-    f'directions in R^{scores.dim}, so their own law is taken instead'
+    'scores of canaries that took no part do not follow the law of random '
+    f'directions, d = {scores.dim}, so their own law is taken instead'
   )
   return Scores(
     scores.observed, scores.unobserved, None, scores.design, scores.shift
@@ -409,7 +469,7 @@ def _swapped(scores: Scores) -> tuple[str, ...]:
     ).pvalue
   else:
     assert scores.dim is not None, 'scores have unobserved ones, or a dim'
-    std = (scores.dim * scores.observed.size) ** -0.5
+    std = null.law(scores.dim).std / np.sqrt(scores.observed.size)
     p = stats.norm.cdf(scores.observed.mean() / std)
   if p >= _SWAPPED_BELOW:
     return ()

@@ -1,10 +1,8 @@
 """What a run records, made without training: by law, and by explicit vectors."""
 
-from typing import NamedTuple
-
 import numpy as np
 
-from epe_jax import model_releases, results, round_scalars
+from epe_jax import model_releases, results, round_scalars, simulated_runs
 
 
 def scalars(rounds, **known):
@@ -82,14 +80,6 @@ def metrics(rounds):
   return records
 
 
-class Simulated(NamedTuple):
-  """A run of explicit vectors: canaries [k, d], models [T + 1, d]."""
-
-  recorded: results.Recorded
-  canaries: np.ndarray
-  models: np.ndarray
-
-
 def by_vectors(
   *,
   momentum,
@@ -101,72 +91,18 @@ def by_vectors(
   dim=3000,
   design='fixed',
 ):
-  """Server SGD on aggregates of canaries, clients that all agree, and noise.
-
-  Args:
-    momentum: of the server.
-    noise: z, the standard deviation of the noise, as canaries have norm 1.
-    clients: norm of the sum of the real updates, the same in each round.
-    rounds: T.
-    observed: canaries, each in one round.
-    unobserved: canaries in none.
-    dim: d.
-    design: 'coin_flip' to let all canaries have a seat, and coins decide.
-  """
-  rng = np.random.default_rng(0)
-  k = observed + unobserved
-  canaries = rng.standard_normal((k, dim))
-  canaries /= np.linalg.norm(canaries, axis=1, keepdims=True)
-  seated = k if design == 'coin_flip' else observed
-  seats = np.zeros((rounds, k), bool)
-  dealt = rng.permutation(np.arange(seated) % rounds)
-  seats[dealt, np.arange(seated)] = True
-  coins = rng.random(k) < 0.5 if design == 'coin_flip' else True
-  participation = seats & coins
-  updates = rng.standard_normal(dim)
-  updates *= clients / np.linalg.norm(updates)
-  m = 7.0
-  put_in = participation @ canaries + updates
-  residual = noise * rng.standard_normal(put_in.shape) / m
-  aggregates = residual + put_in / m
-  models = [rng.standard_normal(dim)]
-  update = np.zeros(dim)
-  for aggregate in aggregates:
-    update = momentum * update + aggregate
-    models.append(models[-1] + 0.5 * update)
-  models = np.stack(models)
-  norms = np.linalg.norm(aggregates, axis=1)
-  known = scalars(
-    rounds,
-    clip_norm=1,
-    canary_norm=1 / m,
-    noise_std=noise / m,
-    clients=1,
-    canaries=participation.sum(axis=1),
-    sum_norm=clients,
-    aggregate_norm=norms,
-    residual_norm=np.linalg.norm(residual, axis=1),
-    effective_dimension=dim / 3,
-  )
-  recorded = results.Recorded(
-    final=np.float32(cosines(canaries, models[-1])),
-    change=np.float32(cosines(canaries, models[-1] - models[0])),
-    trace=np.float32(cosines(canaries, aggregates)),
-    residual=np.float32(cosines(canaries, residual)),
-    rounds=known,
-    momentum=momentum,
-    weight=model_releases.weight(known, seats, momentum=momentum),
-    participation=participation,
-    seats=seats,
-    sees='aggregate',
-    design=design,
+  """Server SGD on aggregates of canaries, clients that all agree, and noise."""
+  return simulated_runs.simulate(
+    np.random.default_rng(0),
+    observed=observed,
+    unobserved=unobserved,
+    rounds=rounds,
     dim=dim,
-    delta=1e-5,
+    noise=noise,
+    clients=clients,
+    momentum=momentum,
+    coins=design == 'coin_flip',
   )
-  return Simulated(recorded, canaries, models)
 
 
-def cosines(canaries, v):
-  """[..., k] of vectors [..., d]; 0 of a vector of zeros."""
-  norm = np.linalg.norm(v, axis=-1, keepdims=True)
-  return v @ canaries.T / np.where(norm > 0, norm, 1)
+cosines = simulated_runs.cosines

@@ -350,14 +350,11 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   aggregate, residual = np.asarray(
     observer.scores(state.observers['trace'], params)
   )
-  removed = readings.others_removed(residual, participation, known)
-  seen, alone = (
-    readings.own_round(trace, participation) * np.sqrt(d)
-    for trace in (aggregate, removed)
-  )
+  seen = readings.own_round(aggregate, participation) * np.sqrt(d)
+  alone = readings.others_removed(residual, participation, participation, known)
   # Means of 1000 of variance 1; 5 standard errors.
   error = 5 / np.sqrt(num)
-  assert alone.mean() == pytest.approx((z**2 + 1 / d) ** -0.5, abs=error)
+  assert alone.mean() == pytest.approx(1 / z, abs=error)
   # Were the other canaries left in, the noise would seem larger.
   left_in = (z**2 + num / rounds / d) ** -0.5
   assert z == 1.0 or alone.mean() > left_in + error / 5
@@ -368,7 +365,7 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
     assert 1 / sigma_eff < 1 / z - 1
   analytic = accounting.releases(z, delta=delta).epsilon
   estimate = gaussian.two_gaussian(
-    Scores(alone / np.sqrt(d), np.zeros(0), dim=d), delta=delta, std='null'
+    Scores(alone, np.zeros(0), dim=np.inf), delta=delta, std='null'
   ).epsilon
   slope = gaussian.epsilon_two_gaussians(
     0, 1, 1 / z + 1 / np.sqrt(num), 1, delta

@@ -150,8 +150,8 @@ def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
   assert 'no guarantee' in points
   assert re.search(r'^ +4 +80 +- +[\d.]+ \([\d.]+ to [\d.]+\)', points, re.M)
   assert re.search(r'^ +12 +240 +[\d.]+ \(', points, re.M)
-  assert 'maximum over rounds' in bounds
-  assert 'maximum over rounds' not in points
+  assert 'likelihood over rounds' in bounds
+  assert 'likelihood over rounds' not in points
   for part in (points, bounds):
     lines = [s for s in part.splitlines() if re.match(r' *(round|4|12) ', s)]
     assert len({len(s) for s in lines}) == 1

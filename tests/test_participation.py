@@ -224,9 +224,11 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   # With the others removed sqrt(d) cos has mean 1 / z = 5 nearly, for canaries
   # in their own rounds alone.
   assert scores.rounds is not None
+  seats = readings.lent(scores.seats)
   alone = readings.others_removed(
-    scores.residual, scores.participation, scores.rounds
+    scores.residual, scores.participation, seats, scores.rounds
   )
-  assert (alone[scores.participation] * root_d).mean() > 3
+  n = scores.participation.sum(axis=0)[scores.observed]
+  assert (alone[scores.observed] / np.sqrt(n)).mean() > 3
   null = scores.residual * root_d
   assert abs(np.mean(null**2) - 1) < 5 * np.sqrt(2 / null.size)

@@ -61,9 +61,10 @@ def test_a_published_model_shows_what_its_difference_with_the_initial_shows(
 def test_models_of_all_rounds_give_away_the_aggregates(simulated):
   seen = models_of(simulated, np.ones(12, bool))
   recorded = simulated.recorded
-  removed = readings.others_removed(
-    recorded.residual, recorded.participation, recorded.rounds
-  )
+  rounds = recorded.rounds
+  norm, share = rounds.residual_norm[:, None], rounds.canary_norm[:, None]
+  noise, own = norm * recorded.residual, share * recorded.participation
+  removed = (noise + own) / np.sqrt(norm**2 + own * (2 * noise + own))
   for ours, theirs in (
     (seen.trace, recorded.trace),
     (seen.residual, removed),

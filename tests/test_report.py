@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import estimates, readings, report, results, threat_models, words
+from epe_jax import estimates, report, results, threat_models, words
 from epe_jax.epsilon import curves, types
 from epe_jax.epsilon.types import Scores
 from epe_jax.figures import of_run
@@ -492,11 +492,9 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
   )
   # Of each round the canary itself is left, and nothing.
   recorded = simulated.recorded
-  assert recorded.rounds is not None
-  removed = readings.others_removed(
-    recorded.residual, recorded.participation, recorded.rounds
-  )
-  np.testing.assert_array_equal(removed, recorded.participation)
+  removed = threat_models.of_run(recorded)[-1].scores
+  assert set(removed.observed) == {1.0}
+  assert set(removed.unobserved) == {0.0}
   audit = estimates.evaluate(recorded)
   found = {
     row['method']: row['epsilon']

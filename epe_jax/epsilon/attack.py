@@ -131,9 +131,7 @@ def tpr_at_fpr(
   significance = 1 - _checked_confidence(confidence)
   _check_one_audit(scores)
   if scores.dim is not None:
-    above = scores.observed[
-      scores.observed >= null.CosineNull(scores.dim).isf(fpr)
-    ]
+    above = scores.observed[scores.observed >= null.law(scores.dim).isf(fpr)]
   else:
     unobserved = np.sort(scores.unobserved)
     # 0.29 of 100 is 28.999... in floating point, and means 29.

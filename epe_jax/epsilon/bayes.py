@@ -313,7 +313,7 @@ def _counts(scores, multiplicity, significance):
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
   misses = n1 - threshold.at_least(scores.observed, chosen).ravel()
   if scores.dim is not None:
-    logs = np.ravel(null.CosineNull(scores.dim).logsf(chosen))
+    logs = np.ravel(null.law(scores.dim).logsf(chosen))
     return [
       Counts(0, 0, int(m), n1, float(log)) for m, log in zip(misses, logs)
     ]

@@ -106,7 +106,7 @@ def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
 
 
 def anderson_darling_null(
-  values: Float[np.ndarray, 'n'], *, dim: int
+  values: Float[np.ndarray, 'n'], *, dim: float
 ) -> AndersonDarling:
   """Anderson-Darling test of the exact law of a cosine in R^d (case 0).
 
@@ -115,7 +115,7 @@ def anderson_darling_null(
 
   Args:
     values: cosines, n >= 8.
-    dim: d, >= 2.
+    dim: d, >= 2, or inf for standard normal scores.
 
   Returns:
     The statistic, infinite for a cosine of 1, and its p-value in the limit of
@@ -128,7 +128,7 @@ def anderson_darling_null(
     raise ValueError(
       f'values has {values.size} scores; give at least {FEWEST}.'
     )
-  law = null.CosineNull(dim)
+  law = null.law(dim)
   ordered = np.sort(values)
   log_below = np.asarray(law.logcdf(ordered))
   statistic = float(a_squared(log_below, np.asarray(law.logsf(ordered))))
@@ -154,13 +154,13 @@ def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   batch = scores.observed.shape[:-1]
   if scores.dim is None or scores.unobserved.shape[-1] < FEWEST:
     return np.zeros(batch, bool)
-  law = null.CosineNull(scores.dim)
+  law = null.law(scores.dim)
   ordered = np.sort(scores.unobserved, axis=-1)
   statistic = a_squared(
     np.asarray(law.logcdf(ordered)), np.asarray(law.logsf(ordered))
   )
   # At most chi-squared in spread: a cosine has no more kurtosis than a Gaussian.
-  n, square = ordered.shape[-1], scores.dim * np.sum(ordered**2, axis=-1)
+  n, square = ordered.shape[-1], np.sum((ordered / law.std) ** 2, axis=-1)
   tail = np.minimum(special.chdtr(n, square), special.chdtrc(n, square))
   rejected = statistic > _critical_value()
   rejected |= 2 * tail < _NULL_REJECTED_BELOW / 2

@@ -40,7 +40,7 @@ def noise_floor(
   delta: float,
   num_observed: int,
   num_unobserved: int,
-  dim: int | None = None,
+  dim: float | None = None,
   rounds: float = 1,
   simulations: int | None = None,
 ) -> Floor:
@@ -154,7 +154,7 @@ def null_law(
   num_observed: int,
   num_unobserved: int,
   *,
-  dim: int | None = None,
+  dim: float | None = None,
   rounds: float = 1,
   shift: Float[np.ndarray, ' n1'] | None = None,
 ) -> Draw:
@@ -218,7 +218,7 @@ def draw_null(
   rng: np.random.Generator,
   shape: tuple[int, ...],
   *,
-  dim: int | None,
+  dim: float | None,
   rounds: float = 1,
 ) -> Float[np.ndarray, '...']:
   """Scores of unobserved canaries: maxima of `rounds` independent null cosines.
@@ -236,7 +236,8 @@ def draw_null(
     normals = rng.standard_normal(shape)
     if dim is None:
       return normals
-    null.CosineNull(dim)
+    if np.isinf(null.law(dim).dim):
+      return normals
     # A direction is one coordinate beside the length of all the others.
     return normals / np.sqrt(normals**2 + rng.chisquare(dim - 1, shape))
   # The cdf of a maximum is a power: its log is that of a uniform over rounds,
@@ -246,5 +247,5 @@ def draw_null(
   if dim is None:
     return normals
   # Cosines are a smooth function of normals, dear to compute one by one.
-  known = null.CosineNull(dim).isf(special.ndtr(-_NODES))
+  known = null.law(dim).isf(special.ndtr(-_NODES))
   return interpolate.CubicSpline(_NODES, known)(np.clip(normals, -9, 9))

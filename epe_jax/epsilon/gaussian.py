@@ -228,7 +228,7 @@ def null_gaussian(
   if scores.dim is None:
     return fitted_gaussian('unobserved', scores.unobserved)
   batch = scores.observed.shape[:-1]
-  return np.zeros(batch), np.full(batch, null.CosineNull(scores.dim).std)
+  return np.zeros(batch), np.full(batch, null.law(scores.dim).std)
 
 
 def fitted_gaussian(

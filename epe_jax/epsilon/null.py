@@ -1,8 +1,13 @@
-"""The exact law of the cosine of a random direction, for every dimension."""
+"""The exact law of what a canary that took no part scores.
+
+The cosine of a random direction, for every dimension; and the standard normal law
+of its inner product with Gaussian noise, in units of that noise.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from jaxtyping import Float
 import numpy as np
@@ -159,6 +164,52 @@ class CosineNull:
     log_scale = log_scale + self._log_constant - np.log(2 * b)
     log_tail = log_scale + np.log(np.sum(_WEIGHTS * smooth, axis=-1))
     return np.where(x < 1, log_tail, -np.inf)
+
+
+@dataclasses.dataclass(frozen=True)
+class NormalNull:
+  """N(0, 1): the law of <c, Z> for Z ~ N(0, I), with the methods of `CosineNull`."""
+
+  dim: float = math.inf
+  std: float = 1.0
+
+  def logpdf(self, score: Real) -> _Value:
+    """log density."""
+    x = np.asarray(score, dtype=np.float64)
+    return scalar_or_array(-(x**2) / 2 - np.log(2 * np.pi) / 2)
+
+  def pdf(self, score: Real) -> _Value:
+    """Density."""
+    return scalar_or_array(np.exp(self.logpdf(score)))
+
+  def sf(self, score: Real) -> _Value:
+    """P(Z > score)."""
+    return scalar_or_array(special.ndtr(-np.asarray(score, np.float64)))
+
+  def cdf(self, score: Real) -> _Value:
+    """P(Z <= score)."""
+    return scalar_or_array(special.ndtr(np.asarray(score, np.float64)))
+
+  def logsf(self, score: Real) -> _Value:
+    """log P(Z > score)."""
+    return scalar_or_array(special.log_ndtr(-np.asarray(score, np.float64)))
+
+  def logcdf(self, score: Real) -> _Value:
+    """log P(Z <= score)."""
+    return scalar_or_array(special.log_ndtr(np.asarray(score, np.float64)))
+
+  def isf(self, probability: Real) -> _Value:
+    """The score exceeded with this probability."""
+    return scalar_or_array(-special.ndtri(np.asarray(probability, np.float64)))
+
+  def ppf(self, probability: Real) -> _Value:
+    """The score not exceeded with this probability."""
+    return scalar_or_array(special.ndtri(np.asarray(probability, np.float64)))
+
+
+def law(dim: float) -> CosineNull | NormalNull:
+  """The law of unobserved scores: of cosines in R^d, or N(0, 1) for d = inf."""
+  return NormalNull() if math.isinf(dim) else CosineNull(int(dim))
 
 
 def _log_one_minus_square(x):

@@ -22,13 +22,13 @@ class Fit(NamedTuple):
   Attributes:
     s: [*batch], in units of the null's standard deviation; negative if canaries
       that took part score lower than others.
-    scale: 1 over the standard error of s.
+    scale: 1 over the standard error of s, [*batch].
     df: degrees of freedom of the standard deviation, which make s times scale a
       t statistic; inf if the null law is known.
   """
 
   s: Float[np.ndarray, '*batch']
-  scale: float
+  scale: Float[np.ndarray, '*batch']
   df: float
 
 
@@ -43,7 +43,9 @@ def fit(scores: Scores) -> Fit:
     null_mean, null_std = gaussian.null_gaussian(scores)
     x = (scores.observed - null_mean[..., None]) / null_std[..., None]
     square = float(np.sum(shift**2))
-    return Fit(np.sum(shift * x, axis=-1) / square, np.sqrt(square), np.inf)
+    s = np.asarray(np.sum(shift * x, axis=-1) / square)
+    scale = np.sqrt(square / (1 + s**2 * scores.overlap))
+    return Fit(s, scale, np.inf)
   null = scores.unobserved
   total = shift.size + null.shape[-1]
   if null.shape[-1] < 2:
@@ -65,7 +67,8 @@ def fit(scores: Scores) -> Fit:
       'the scores of an audit are all equal in each group, so their spread is 0 '
       'and ε is undefined: use more canaries.'
     )
-  return Fit(slope / std, np.sqrt(square), float(total - 2))
+  s = np.asarray(slope / std)
+  return Fit(s, np.full(s.shape, np.sqrt(square)), float(total - 2))
 
 
 def shift_of(scores: Scores) -> Float[np.ndarray, ' n1']:

@@ -80,7 +80,7 @@ def agreement(scores: Scores) -> tuple[float, float]:
     The difference of ŝ from 1 in standard errors, and its two-sided p-value.
   """
   found = shift_fit.fit(scores)
-  z = float(found.s - 1) * found.scale
+  z = float((found.s - 1) * found.scale)
   if not np.isinf(found.df):
     # The standard deviation is estimated: that of ŝ grows with ŝ itself.
     z /= float(np.sqrt(1 + (found.s * found.scale) ** 2 / (2 * found.df)))

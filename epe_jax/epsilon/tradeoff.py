@@ -281,7 +281,7 @@ def limits_of(
   share = significance / 2 if scores.dim is None else significance
   fnr = np.asarray(upper(counts.misses, scores.observed.shape[-1], share))
   if scores.dim is not None:
-    law = null.CosineNull(scores.dim)
+    law = null.law(scores.dim)
     return Limits(np.asarray(law.logsf(counts.threshold)), fnr)
   fpr = upper(counts.alarms, scores.unobserved.shape[-1], share)
   return Limits(np.log(np.asarray(fpr)), fnr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from typing import Literal, NamedTuple
 
 from jaxtyping import Float, Shaped
@@ -28,14 +29,20 @@ class Scores:
       only if `dim` is given, then as np.empty(0) whatever the leading axes.
     dim: d, when the score of an unobserved canary is exactly the cosine of a
       uniform unit vector in R^d with an independent vector, so that its law is
-      known (`null.CosineNull`). None when that law is known only through
-      `unobserved`, such as for a maximum over rounds.
+      known (`null.CosineNull`); inf when it is exactly N(0, 1), as an inner
+      product with Gaussian noise in units of that noise. None when that law is
+      known only through `unobserved`, such as for a maximum over rounds.
     design: 'fixed' if the numbers of observed and unobserved canaries were
       chosen, 'coin_flip' if an independent fair coin put each canary in or out.
     shift: [n1] by how much taking part is expected to move the score of each
       observed canary, > 0 and up to one common factor, alike in all audits;
       None if all are moved alike. Canaries of different rounds are not, where a
       final model holds more of one round than of another.
+    overlap: Σ_{i≠j} μ_i² μ_j²/(d Σ μ²) over pairs of observed canaries that are
+      in one vector, with μ the shifts. Each is noise to the other and in the same
+      way, so that s² times this is what the variance of a fitted factor s of all
+      shifts gains. It is next to nothing where clients or noise outweigh
+      canaries.
 
   Raises:
     ValueError: for empty, non-finite or mismatched arrays, for dim < 2, for
@@ -45,9 +52,10 @@ class Scores:
 
   observed: Shaped[np.ndarray, '... n1']
   unobserved: Shaped[np.ndarray, '... n0']
-  dim: int | None = None
+  dim: float | None = None
   design: Literal['fixed', 'coin_flip'] = 'fixed'
   shift: Shaped[np.ndarray, ' n1'] | None = None
+  overlap: float = 0.0
 
   def __post_init__(self):
     observed = _float64('observed', self.observed)
@@ -236,6 +244,8 @@ def _checked_shift(values, num):
 def _check_cosines(dim, *groups):
   if dim < 2:
     raise ValueError(f'dim={dim} must be at least 2.')
+  if math.isinf(dim):
+    return
   # Cosines in float32 may exceed 1 by rounding.
   largest = max(np.max(np.abs(g), initial=0.0) for g in groups)
   if largest > 1 + 1e-5:

@@ -32,21 +32,14 @@ def densities(recorded: results.Recorded) -> figure.Figure:
   """
   found = threat_models.of_run(recorded)
   fig, all_axes = style.panels(len(found))
-  # Already in these units, or in none.
-  unscaled = (threat_models.MAXIMUM, threat_models.LIKELIHOOD)
   for axes, reading in zip(all_axes, found):
-    scores = reading.scores
-    is_cosine = reading.statistic != threat_models.LIKELIHOOD
-    known = reading.statistic in unscaled
-    scale = 1.0 if known else np.sqrt(recorded.dim)
+    scores, scale = reading.scores, reading.scale
     _density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
     _density(axes, scale * scores.unobserved, style.NO_PART, 'took no part')
     if scores.dim is not None:
       _null_density(axes, scores.dim)
     axes.set_title(style.READINGS[reading.statistic].name)
-    axes.set_xlabel(
-      'cosine, in units of 1/√d' if is_cosine else 'log likelihood ratio'
-    )
+    axes.set_xlabel(reading.unit)
     axes.set_yticks([])
     # Log likelihood ratios have many digits.
     axes.xaxis.set_major_locator(ticker.MaxNLocator(6))
@@ -115,12 +108,12 @@ def _density(
   axes.plot(grid, kernel(grid), color=color, lw=2, label=label)
 
 
-def _null_density(axes: mpl_axes.Axes, dim: int) -> None:
+def _null_density(axes: mpl_axes.Axes, dim: float) -> None:
+  law, label = null.law(dim), 'exact law for taking no part'
   # Up to four standard deviations, but inside [-1, 1], where cosines are.
   edge = min(4.0, 0.999 * np.sqrt(dim))
   grid = np.linspace(-edge, edge, 400)
-  density = null.CosineNull(dim).pdf(grid / np.sqrt(dim)) / np.sqrt(dim)
-  label = f'exact law for taking no part, d = {dim:,}'
+  density = np.asarray(law.pdf(law.std * grid)) * law.std
   axes.plot(grid, density, color=style.BLACK, ls='--', lw=1.5, label=label)
 
 

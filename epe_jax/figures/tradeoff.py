@@ -86,7 +86,7 @@ def _counted(axes: mpl_axes.Axes, scores: Scores, lowest: float) -> None:
   at, misses = threshold.realisable(scores.observed)
   num = scores.observed.size
   if scores.dim is not None:
-    fpr = np.asarray(null.CosineNull(scores.dim).sf(at))
+    fpr = np.asarray(null.law(scores.dim).sf(at))
   else:
     # Half an alarm where there was none: a rate of 0 has no place here.
     alarms = threshold.at_least(scores.unobserved, at)

@@ -1,0 +1,85 @@
+"""Reports of simulated runs: what they claim is true, and a false claim is named."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from epe_jax import run_study, simulated_runs, tables, threat_models
+
+
+@pytest.fixture(scope='module')
+def found():
+  return run_study.study(0, runs=24)
+
+
+def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
+  assert run_study.broken(found) == []
+  for run in found:
+    assert run.truths[threat_models.REMOVED] == pytest.approx(run.analytic)
+    for reading in run.audit.readings:
+      first, *others = [
+        row
+        for row in run.audit.estimates
+        if row['statistic'] == reading['statistic']
+      ]
+      bounds = [r for r in others if r['kind'] == 'confidence bound']
+      below = any(first['epsilon'] < row['epsilon'] for row in bounds)
+      assert not (reading['calibrated'] and below)
+  text = tables.markdown(run_study.table(found))
+  assert '| own round, others removed | location_mixture_bound | 24 |' in text
+
+
+def test_bounds_that_claim_too_much_are_named(found):
+  def inflated(run, factor):
+    rows = [
+      row | {'epsilon': factor * row['epsilon']}
+      if row['method'] == 'location_mixture_bound'
+      else row
+      for row in run.audit.estimates
+    ]
+    return run._replace(audit=run.audit._replace(estimates=rows))
+
+  bad = run_study.broken([inflated(run, 1.3) for run in found])
+  assert any('own round, others removed exceeds the analytic' in s for s in bad)
+  narrow = [
+    run._replace(intervals={name: (0.0, 1e-3) for name in run.intervals})
+    for run in found
+  ]
+  assert any('intervals of own round' in s for s in run_study.broken(narrow))
+
+
+def test_a_simulated_run_is_what_its_vectors_say():
+  run = simulated_runs.simulate(
+    np.random.default_rng(0),
+    observed=40,
+    unobserved=30,
+    rounds=6,
+    dim=300,
+    noise=0.4,
+    momentum=0.9,
+    repetitions=2,
+    clip_norms=np.linspace(1, 2, 6),
+  )
+  recorded, rounds = run.recorded, run.recorded.rounds
+  assert recorded.seats.sum(axis=0).tolist() == [2] * 40 + [0] * 30
+  np.testing.assert_allclose(np.linalg.norm(run.canaries, axis=1), 1)
+  # Each step of the server is momentum times the last one and the aggregate.
+  steps = np.diff(run.models, axis=0)
+  aggregates = steps - 0.9 * np.concatenate([np.zeros((1, 300)), steps[:-1]])
+  np.testing.assert_allclose(
+    np.linalg.norm(aggregates, axis=1), rounds.aggregate_norm
+  )
+  np.testing.assert_allclose(
+    recorded.trace,
+    simulated_runs.cosines(run.canaries, aggregates),
+    atol=1e-6,
+  )
+  # What is left of an aggregate is noise: its norm is known to 1/√(2d).
+  np.testing.assert_allclose(
+    rounds.residual_norm, rounds.noise_std * np.sqrt(300), rtol=0.3
+  )
+  without = dataclasses.replace(recorded, weight=np.empty(0))
+  assert [r.calibrated for r in threat_models.of_run(without)][:2] == [
+    False
+  ] * 2
