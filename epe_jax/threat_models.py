@@ -304,7 +304,7 @@ def _statistics(recorded: results.Recorded) -> list[_Statistic]:
     # A row of weights for each difference of models, which are what to expect.
     shift = root * np.sqrt(np.sum(np.square(seats, dtype=np.float64), axis=0))
   own = readings.own_round(recorded.trace, seats)
-  once = np.count_nonzero(recorded.seats, axis=0).max() == 1
+  once = bool(np.count_nonzero(recorded.seats, axis=0).max() == 1)
   # Of several rounds norms do not tell how their aggregates lie.
   exact = once and not models
   found.append(

@@ -130,12 +130,12 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
       assert diagnostics.anderson_darling(scores.unobserved).p_value > 1e-4
       if known:
         test = diagnostics.anderson_darling_null(
-          scores.unobserved, dim=recorded.dim
+          scores.unobserved, dim=scores.dim
         )
         assert test.p_value > 1e-4
         if 'own' in reading.statistic:
           took_part = diagnostics.anderson_darling_null(
-            scores.observed, dim=recorded.dim
+            scores.observed, dim=scores.dim
           )
           assert took_part.p_value < 1e-4
 

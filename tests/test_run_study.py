@@ -10,7 +10,7 @@ from epe_jax import run_study, simulated_runs, tables, threat_models
 
 @pytest.fixture(scope='module')
 def found():
-  return run_study.study(0, runs=24)
+  return run_study.study(0, runs=14)
 
 
 def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
@@ -27,7 +27,7 @@ def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
       below = any(first['epsilon'] < row['epsilon'] for row in bounds)
       assert not (reading['calibrated'] and below)
   text = tables.markdown(run_study.table(found))
-  assert '| own round, others removed | location_mixture_bound | 24 |' in text
+  assert '| own round, others removed | location_mixture_bound | 14 |' in text
 
 
 def test_bounds_that_claim_too_much_are_named(found):
