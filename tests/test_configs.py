@@ -16,7 +16,7 @@ from epe_jax import metrics, results
 ROOT = pathlib.Path(__file__).parents[1]
 TOOL = ROOT.parent / 'shared' / 'tools' / 'make_tff_files.py'
 # It takes half a minute on two cores. One that hangs is ended here.
-SECONDS = 400
+SECONDS = 600
 SMALL = {
   'rounds': 2,
   'canaries.observed': 6,
