@@ -1,7 +1,7 @@
 """One audited run, from a config to an ε."""
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent import futures
 import importlib.metadata
 import os
@@ -17,7 +17,7 @@ from absl import logging
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 import numpy as np
 import tqdm
 
@@ -30,7 +30,9 @@ from epe_jax import (
   chunks,
   dispatch,
   estimates,
+  evaluation,
   fedavg,
+  in_flight,
   metrics,
   model_releases,
   participation,
@@ -39,14 +41,11 @@ from epe_jax import (
   spread,
 )
 from epe_jax._version import __version__
-from epe_jax.data import cohort, federated
+from epe_jax.data import cohort
 from epe_jax.round_scalars import RoundScalars
-from epe_jax.types import Array, Batch, Key, Params, Task, Weighted, weighted
+from epe_jax.types import Key
 
 T = TypeVar('T')
-
-# Batches of an evaluation whose sums are fetched together.
-_FETCHED = 32
 
 
 def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
@@ -109,7 +108,7 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   )
   start, state = saved.restore(state) or (0, state)
   log = workdir / 'metrics.jsonl'
-  evaluate = evaluator(this.task, mesh=mesh)
+  evaluate = evaluation.evaluator(this.task, mesh=mesh)
   if start == 0:
     log.unlink(missing_ok=True)
     held_out = evaluate(state.algorithm.params, this.test)
@@ -145,8 +144,8 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
         held_out = evaluate(state.algorithm.params, this.test)
         progress.set_postfix(accuracy=f'{held_out["test_accuracy"]:.3f}')
       # Nothing of a round that diverged is ever saved.
-      while len(under_way) > (0 if evaluates or saves else 1):
-        records, free = dispatch.landed(under_way.popleft(), free)
+      for sent in in_flight.due(under_way, drain=evaluates or saves):
+        records, free = dispatch.landed(sent, free)
         for record in records:
           _check_finite(config, record)
           more = held_out if record['round'] == done else {}
@@ -242,46 +241,6 @@ def claim(workdir: pathlib.Path, config: build.Config) -> None:
       f'workdir={workdir} has files in it but no config.json, so it is no run '
       'of ours. Give an empty or a new folder.'
     )
-
-
-def evaluator(
-  task: Task, *, batch_size: int = 64, mesh: sharding.Mesh | None = None
-) -> Callable[[Params, federated.FederatedData], dict[str, float]]:
-  """(params, data) -> 'test_' + name -> mean of a metric over all examples."""
-  devices = sharding.count(mesh)
-  batch_size = -(-batch_size // devices) * devices
-
-  @jax.jit
-  def sums(params: Params, batch: Batch, mask: Bool[Array, ' b']):
-    with jax.default_matmul_precision('float32'):
-      found = task.metrics(params, batch)
-    values = {name: weighted(x) for name, x in found.items()}
-    return jax.tree.map(lambda x: jnp.sum(jnp.where(mask, x, 0)), values)
-
-  def evaluate(
-    params: Params, data: federated.FederatedData
-  ) -> dict[str, float]:
-    totals: dict[str, np.ndarray] = {}
-
-    def add(found: Sequence[Mapping[str, Weighted]]) -> None:
-      for one in jax.device_get(found):
-        for name, x in one.items():
-          # Over all batches in float64: float32 stops counting at 2^24.
-          totals[name] = totals.get(name, 0) + np.array(x, np.float64)
-
-    under_way = []
-    for batch, mask in cohort.eval_batches(data, batch_size=batch_size):
-      under_way.append(sums(params, *sharding.split(mesh, (batch, mask))))
-      if len(under_way) == 2 * _FETCHED:
-        add(under_way[:_FETCHED])
-        del under_way[:_FETCHED]
-    add(under_way)
-    return {
-      f'test_{k}': float(total / weight) if weight > 0 else 0.0
-      for k, (total, weight) in totals.items()
-    }
-
-  return evaluate
 
 
 def recorded(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from epe_jax import audit, build, experiment, fedavg, results
+from epe_jax import audit, build, evaluation, experiment, fedavg, results
 from epe_jax.data import cohort
 from epe_jax.round_scalars import RoundScalars
 from epe_jax.types import Array, Key, Params
@@ -238,7 +238,7 @@ def _program(config: build.Config, like: build.Run) -> _Program:
       donate_argnums=1,
     ),
     looks=jax.jit(jax.vmap(looks, in_axes=(0, axes))),
-    evaluate=experiment.evaluator(like.task),
+    evaluate=evaluation.evaluator(like.task),
   )
 
 

@@ -25,7 +25,7 @@ PACKAGE = pathlib.Path(epe_jax.__file__).parent
 ORDER = [
   ['_version', 'epsilon', 'costs', 'round_scalars'],
   ['types'],
-  ['sharding', 'apart'],
+  ['sharding', 'apart', 'in_flight'],
   ['canaries', 'clipping', 'clients', 'schedules', 'canary_schedules'],
   ['fedavg'],
   [
@@ -44,7 +44,7 @@ ORDER = [
   ['leakage', 'run_files', 'finished'],
   ['workloads'],
   ['participation'],
-  ['build', 'chunks', 'dispatch', 'experiment', 'seeds'],
+  ['build', 'chunks', 'dispatch', 'evaluation', 'experiment', 'seeds'],
   ['sweep'],
   [
     'words',

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -21,10 +20,9 @@ from epe_jax import (
   report,
   results,
 )
-from epe_jax.data import cohort, federated
+from epe_jax.data import cohort
 from epe_jax.epsilon import diagnostics
 from epe_jax.tasks import digits as digits_task
-from epe_jax.types import Task, Weighted
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -252,34 +250,6 @@ def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
   waited = sum(r['waited'] for r in records[1:])
   seconds = sum(r['seconds'] for r in records)
   assert result['waited_share'] == pytest.approx(waited / (waited + seconds))
-
-
-def test_an_evaluation_is_a_mean_over_all_that_weighs():
-  words = np.array([3, 1, 2, 5, 4])
-  data = federated.from_arrays(
-    {'n': words}, np.array(['a', 'b', 'a', 'b', 'b'])
-  )
-  task = Task(
-    init=lambda key: {},
-    loss=lambda params, batch, key: batch['n'],
-    metrics=lambda params, batch: {
-      'of_sentences': (batch['n'] > 2).astype(jnp.float32),
-      'of_words': Weighted(1.0 * (batch['n'] > 2), 1.0 * batch['n']),
-    },
-  )
-  evaluate = experiment.evaluator(task, batch_size=2)
-  assert evaluate({}, data) == {
-    'test_of_sentences': 3 / 5,
-    'test_of_words': 3 / 15,
-  }
-  # As many batches as are fetched in several goes.
-  many = np.arange(5 * experiment._FETCHED + 3) % 7
-  data = federated.from_arrays({'n': many}, np.full(len(many), 'a'))
-  evaluate = experiment.evaluator(task, batch_size=1)
-  assert evaluate({}, data) == {
-    'test_of_sentences': pytest.approx(np.mean(many > 2)),
-    'test_of_words': pytest.approx(np.sum(many > 2) / many.sum()),
-  }
 
 
 def test_a_run_evaluates_on_as_many_examples_as_asked_for():

@@ -1,0 +1,100 @@
+"""Programs over several devices of a processor, a great many of them.
+
+  python -m tests.launches DEVICES NAME ...
+
+Run by tests as a process of its own, for the number of devices is settled when
+JAX starts, and because what is wrong here never ends, or is aborted by XLA. A
+NAME is that of a function below; the process ends well if all of them return.
+"""
+
+import sys
+import tempfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from epe_jax import estimates, evaluation, experiment, in_flight, sharding
+from epe_jax.data import federated
+from epe_jax.tasks import digits
+from epe_jax.types import Task
+from tests.test_experiment import load_config
+from tests.test_seeds import softmax_regression
+
+# Of a matrix, whose products take some milliseconds.
+SIZE = 200
+
+
+def product(x):
+  for _ in range(4):
+    x = jnp.tanh(x @ x.T @ x / SIZE)
+  return x
+
+
+def sums():
+  """A program with a collective in it, and what it is called with."""
+  mesh = sharding.row()
+  x = jnp.ones((mesh.size * SIZE, SIZE), device=sharding.over(mesh))
+  program = sharding.sums(lambda x: product(x).sum(), mesh, [sharding.SPLIT])
+  return jax.jit(program), x
+
+
+def at_once(programs=in_flight.XLA_CPU_PROGRAMS):
+  """As many as the backend promises, or more, and no one waits before the end."""
+  program, x = sums()
+  for _ in range(3):
+    jax.block_until_ready([program(x) for _ in range(programs)])
+
+
+def too_many():
+  at_once(8 * in_flight.XLA_CPU_PROGRAMS)
+
+
+def in_order():
+  program, x = sums()
+  ended = [*in_flight.in_order(program(x) for _ in range(200))]
+  assert len(ended) == 200
+
+
+def evaluate():
+  """A test set that takes a hundred programs."""
+  evaluation._BATCHES = 1
+
+  def metrics(params, batch):
+    del params
+    work = product(jnp.ones((SIZE, SIZE)) * batch['x'][0])
+    return {'mean': batch['x'] + 0 * work.sum()}
+
+  task = Task(lambda key: {}, lambda params, batch, key: batch['x'], metrics)
+  mesh = sharding.mesh()
+  n = 100 * mesh.size * evaluation._BATCH - 1
+  x = np.arange(n, dtype=np.float32) % 8
+  data = federated.from_arrays({'x': x}, np.full(n, 'a'))
+  found = evaluation.evaluator(task, mesh=mesh)({}, data)
+  np.testing.assert_allclose(found['test_mean'], x.mean(), rtol=1e-6)
+
+
+def small_config(**changes):
+  """A run that compiles in no time, of any number of rounds."""
+  config = load_config('digits', clients_per_round=4, **changes)
+  config.clipping.kind = 'fixed'
+  config.client.update(batch_size=2, epochs=1)
+  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  return config
+
+
+def run():
+  """A hundred rounds, and programs of an evaluation now and again."""
+  evaluation._BATCH = 3
+  digits.task = lambda width: softmax_regression()
+  estimates.of_run = lambda kept: []
+  config = small_config(rounds=100, evaluate_every=99, checkpoint_every=99)
+  with tempfile.TemporaryDirectory() as workdir:
+    assert experiment.run(config, workdir)['rounds'] == 100
+
+
+if __name__ == '__main__':
+  jax.config.update('jax_num_cpu_devices', int(sys.argv[1]))
+  for name in sys.argv[2:]:
+    print(name, flush=True)
+    globals()[name]()

@@ -1,0 +1,107 @@
+"""An evaluation is a mean over all that weighs, however it is cut."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epe_jax import evaluation
+from epe_jax.data import federated
+from epe_jax.tasks import layers, winograd
+from epe_jax.types import Task, Weighted
+
+
+def task_of(metrics):
+  return Task(lambda key: {}, lambda params, batch, key: batch['n'], metrics)
+
+
+def data_of(n):
+  return federated.from_arrays({'n': n}, np.full(len(n), 'a'))
+
+
+@pytest.mark.parametrize('batch', [1, 2, 32])
+@pytest.mark.parametrize('batches', [1, 3, 64])
+@pytest.mark.parametrize('num', [1, 5, 331])
+def test_an_evaluation_is_a_mean_over_all_that_weighs(
+  monkeypatch, batch, batches, num
+):
+  monkeypatch.setattr(evaluation, '_BATCH', batch)
+  monkeypatch.setattr(evaluation, '_BATCHES', batches)
+  words = np.arange(3, 3 + num) % 7
+  task = task_of(
+    lambda params, batch: {
+      'of_sentences': (batch['n'] > 2).astype(jnp.float32),
+      'of_words': Weighted(1.0 * (batch['n'] > 2), 1.0 * batch['n']),
+      'of_none': Weighted(0.0 * batch['n'], 0.0 * batch['n']),
+    }
+  )
+  assert evaluation.evaluator(task)({}, data_of(words)) == {
+    'test_of_sentences': pytest.approx(np.mean(words > 2)),
+    'test_of_words': pytest.approx(np.sum(words > 2) / words.sum()),
+    'test_of_none': 0.0,
+  }
+
+
+def test_examples_that_fill_up_a_batch_count_for_nothing():
+  # Padding is zeros, which give a loss that is not a number here.
+  task = task_of(lambda params, batch: {'inverse': 1.0 / batch['n']})
+  found = evaluation.evaluator(task)({}, data_of(np.array([1, 2, 4])))
+  assert found == {'test_inverse': pytest.approx(1.75 / 3)}
+
+
+def test_counts_beyond_those_of_float32_are_exact():
+  # 20,001 examples of 1,001 words; float32 has no odd numbers of that size.
+  num, words = 20_001, 1_001
+  assert int(np.float32(num * words)) != num * words
+  hits = np.zeros(num, np.int32)
+  hits[-1] = 1
+  task = task_of(
+    lambda params, batch: {
+      'accuracy': Weighted(
+        batch['n'] * 1.0, jnp.full(batch['n'].shape, float(words))
+      )
+    }
+  )
+  found = evaluation.evaluator(task)({}, data_of(hits))
+  assert found['test_accuracy'] == 1 / (num * words)
+
+
+@pytest.mark.parametrize('devices', [1, 2, 7])
+@pytest.mark.parametrize('num', [1, 31, 33, 4_096, 10_000, 16_586_035])
+def test_programs_have_few_examples_and_little_is_filled_up(num, devices):
+  size = evaluation._examples_of_a_program(num, devices)
+  unit = devices * evaluation._BATCH
+  assert size % unit == 0
+  assert size <= unit * evaluation._BATCHES
+  programs = -(-num // size)
+  assert num <= programs * size < num + (programs + 1) * unit
+
+
+def test_batches_are_such_that_a_cpu_convolves_quickly(monkeypatch):
+  convolved, shapes = winograd.convolved, []
+  monkeypatch.setattr(
+    winograd,
+    'convolved',
+    lambda *a: shapes.append(a[0].shape) or convolved(*a),
+  )
+
+  def metrics(params, batch):
+    convolution = layers.conv3x3(batch['n'], jnp.ones((3, 3, 32, 32)))
+    return {'mean': convolution.mean(axis=(1, 2, 3))}
+
+  images = np.ones((70, 4, 4, 32), np.float32)
+  found = evaluation.evaluator(task_of(metrics))({}, data_of(images))
+  assert found == {'test_mean': 9 * 32}
+  # One trace, whatever the number of examples.
+  assert shapes == [(evaluation._BATCH, 4, 4, 32)]
+
+
+def test_a_long_evaluation_shows_how_far_it_is(monkeypatch, capsys):
+  task = task_of(lambda params, batch: {'mean': 1.0 * batch['n']})
+  evaluate = evaluation.evaluator(task)
+  evaluate({}, data_of(np.arange(5_000)))
+  assert capsys.readouterr().err == ''
+  monkeypatch.setattr(evaluation, '_PATIENCE', 0)
+  evaluate({}, data_of(np.arange(5_000)))
+  shown = capsys.readouterr().err
+  assert 'evaluation' in shown
+  assert '/5000' in shown

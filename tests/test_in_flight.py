@@ -1,0 +1,187 @@
+"""No loop has more programs in flight than the backend runs."""
+
+import os
+import subprocess
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from epe_jax import (
+  estimates,
+  evaluation,
+  experiment,
+  in_flight,
+  seeds,
+  sharding,
+)
+from epe_jax.tasks import digits as digits_task
+from tests import launches, processes
+from tests.test_seeds import softmax_regression
+
+# They take some ten seconds on two cores. One that hangs is ended here.
+SECONDS = 200
+CORES = len(os.sched_getaffinity(0))
+
+
+def launch(devices, *names, flags=''):
+  """What tests/launches.py returns, and what it says."""
+  try:
+    done = subprocess.run(
+      [sys.executable, '-m', 'tests.launches', str(devices), *names],
+      cwd=processes.ROOT,
+      # The compiler need not try hard: programs run for milliseconds.
+      env={
+        **os.environ,
+        'XLA_FLAGS': f'--xla_backend_optimization_level=0 {flags}',
+      },
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+      timeout=SECONDS,
+    )
+  except subprocess.TimeoutExpired as error:
+    pytest.fail(f'{names} did not end within {SECONDS} s: {error.output}')
+  return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+  ('devices', 'names'),
+  [
+    (2, ('at_once', 'in_order', 'evaluate')),
+    (4, ('at_once', 'in_order', 'evaluate', 'run')),
+  ],
+)
+def test_any_number_of_programs_over_several_devices_ends(devices, names):
+  status, output = launch(devices, *names)
+  assert status == 0, output
+
+
+def test_xla_does_not_run_as_many_programs_as_one_may_dispatch():
+  # The reason for the rule. If this fails, XLA has mended it.
+  timeout = '--xla_cpu_collective_call_{}_timeout_seconds=2'
+  status, output = launch(
+    max(2, CORES),
+    'too_many',
+    flags=' '.join(timeout.format(x) for x in ('warn_stuck', 'terminate')),
+  )
+  assert status != 0
+  assert 'Termination timeout for `all reduce' in output
+
+
+class Waiting:
+  """Programs that were dispatched, and for whose results nobody waited.
+
+  They end in the order in which they were dispatched, so who waited for one has
+  waited for those before it.
+
+  Attributes:
+    most: the largest number that there was.
+  """
+
+  def __init__(self, patch):
+    self.most = 0
+    self._dispatched, self._ended = 0, 0
+    # Results, which have to live as long as their ids are asked for.
+    self._results, self._number = [], {}
+    jit = jax.jit
+    patch(jax, 'jit', lambda *a, **options: self._counted(jit(*a, **options)))
+    for module, name in (
+      (jax, 'block_until_ready'),
+      (jax, 'device_get'),
+      (sharding, 'on_host'),
+    ):
+      patch(module, name, self._waited(getattr(module, name)))
+    lazy = types.SimpleNamespace(ThreadPoolExecutor=Lazy)
+    patch(experiment, 'futures', lazy)
+
+  def _counted(self, program):
+    def call(*args):
+      result = program(*args)
+      self._dispatched += 1
+      self.most = max(self.most, self._dispatched - self._ended)
+      self._results.append(result)
+      for x in jax.tree.leaves(result):
+        self._number[id(x)] = self._dispatched
+      return result
+
+    return call
+
+  def _waited(self, wait):
+    def call(tree):
+      for x in jax.tree.leaves(tree):
+        self._ended = max(self._ended, self._number.get(id(x), 0))
+      return wait(tree)
+
+    return call
+
+
+class Lazy:
+  """An executor that does nothing before somebody waits for it."""
+
+  def __init__(self, *args):
+    del args
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *error):
+    return None
+
+  def submit(self, function, *args):
+    return types.SimpleNamespace(result=lambda: function(*args))
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+  # A program for each batch of two.
+  monkeypatch.setattr(evaluation, '_BATCH', 2)
+  monkeypatch.setattr(evaluation, '_BATCHES', 1)
+  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
+  monkeypatch.setattr(estimates, 'of_run', lambda recorded: [])
+  return Waiting(monkeypatch.setattr)
+
+
+def test_programs_that_nobody_waits_for_are_counted(waiting):
+  program = jax.jit(lambda x: x + 1)
+  results = [program(i) for i in range(40)]
+  assert waiting.most == 40
+  jax.block_until_ready(results[30])
+  program(0)
+  assert waiting.most == 40
+  assert [int(x) for x in jax.device_get(results[:2])] == [1, 2]
+
+
+def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
+  config = launches.small_config(
+    rounds=50, rounds_per_dispatch=5, evaluate_every=40, checkpoint_every=45
+  )
+  experiment.run(config, tmp_path / 'run')
+  # Rounds, and an evaluation while they are under way.
+  assert waiting.most == 2 * in_flight.MAX_PROGRAMS
+  assert waiting.most < in_flight.XLA_CPU_PROGRAMS
+
+
+def test_runs_of_many_seeds_have_few_programs_in_flight(waiting):
+  outcomes = seeds.run(launches.small_config(rounds=40), [0, 1], at_once=2)
+  assert len(outcomes) == 2
+  assert waiting.most <= 2 * in_flight.MAX_PROGRAMS
+
+
+def test_results_come_in_order_and_one_program_is_ahead():
+  events = []
+
+  def dispatched():
+    for i in range(4):
+      events.append(('dispatched', i))
+      yield np.array(i)
+
+  for x in in_flight.in_order(dispatched()):
+    events.append(('ended', int(x)))
+  dispatch = [events.index(('dispatched', i)) for i in range(4)]
+  end = [events.index(('ended', i)) for i in range(4)]
+  assert sorted(end) == end
+  for i in range(2):
+    assert dispatch[i + 1] < end[i] < dispatch[i + 2]
