@@ -12,6 +12,7 @@ from epe_jax.epsilon import (
   curves,
   lower_bound,
   one_run,
+  rank_test,
   tradeoff,
 )
 from epe_jax.epsilon.attack import auroc, best_accuracy, roc, tpr_at_fpr
@@ -73,6 +74,7 @@ __all__ = [
   'max_threshold',
   'noise_floor',
   'one_run',
+  'rank_test',
   'roc',
   'tpr_at_fpr',
   'tradeoff',

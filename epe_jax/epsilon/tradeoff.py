@@ -27,6 +27,7 @@ from epe_jax.epsilon import (
   curves,
   intervals,
   null,
+  rank_test,
   strategies,
   threshold,
 )
@@ -46,6 +47,7 @@ from epe_jax.epsilon.types import (
 
 Multiplicity = Uncorrected | Band | Explicit | Split | MultiSplit
 _BAND = Band()
+_GAUSSIAN = curves.gaussian()
 _PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
 
 
@@ -73,7 +75,8 @@ def gdp(
   μ >= Φ⁻¹(1 - FPR) - Φ⁻¹(FNR), clamped at 0, with Clopper-Pearson limits of the
   rates; ε at δ is then exact and has no cap. The limits fail with probability
   significance/2 each; if `scores.dim` is given, the FPR is exact and the FNR
-  has the whole of it.
+  has the whole of it. Band() without `scores.dim` tests both rates at once, and
+  the area under the ROC with them (`rank_test`).
 
   Args:
     scores: scores of canaries, any leading axes.
@@ -106,7 +109,7 @@ def gdp(
     return curves.epsilon_gdp(mu, delta)
 
   settings = (scores, delta, significance, multiplicity)
-  return _estimate('gdp', solve, convert, *settings)
+  return _estimate('gdp', _GAUSSIAN, solve, convert, *settings)
 
 
 def family_bound(
@@ -152,7 +155,7 @@ def family_bound(
     return np.reshape(epsilon, inverse.shape)
 
   settings = (scores, delta, significance, multiplicity)
-  return _estimate(family.name, solve, convert, *settings)
+  return _estimate(family.name, family, solve, convert, *settings)
 
 
 def gdp_mu(
@@ -282,7 +285,9 @@ def explicit_thresholds(
   return np.broadcast_to(values, (*scores.observed.shape[:-1], values.size))
 
 
-def _estimate(name, solve, convert, scores, delta, significance, multiplicity):
+def _estimate(
+  name, family, solve, convert, scores, delta, significance, multiplicity
+):
   """Limits [*batch, m] are solved for a parameter [*batch], which gives ε."""
   check_delta(delta)
   intervals.check_significance(significance)
@@ -294,6 +299,10 @@ def _estimate(name, solve, convert, scores, delta, significance, multiplicity):
         for split in strategies.splits(multiplicity)
       ],
       axis=0,
+    )
+  elif multiplicity == Band() and scores.dim is None:
+    parameter = rank_test.strength_bound(
+      scores, family, significance=significance
     )
   else:
     parameter = solve(_limits(scores, significance, multiplicity))
