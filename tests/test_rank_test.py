@@ -40,14 +40,9 @@ def gaussian(mu):
 )
 def test_counts_have_the_law_of_two_observed_and_three_unobserved_scores(fnr):
   draws = 40_000
-  counts = rank_test.draw_counts(
-    np.random.default_rng(0),
-    fnr,
-    np.array([1, 3]),
-    num=2,
-    num_null=3,
-    draws=draws,
-  )
+  statistic = rank_test.Statistic(2, 3, np.array([1, 3]), np.max, 1.0)
+  rng = np.random.default_rng(0)
+  counts = rank_test.draw_counts(rng, fnr, statistic, draws)
 
   # Density of the smallest and the largest of three uniforms, u < v; of two
   # observed scores i lie below u and j below v. By the midpoint rule, twice.
@@ -80,14 +75,13 @@ def test_counts_of_gaussian_scores_have_the_law_of_their_curve():
     rng.normal(mu, 1, (audits, num)), rng.normal(0, 1, (audits, num_null))
   )
   counted = rank_test.count_above(scores, statistic.ranks)
-  sizes = dict(num=num, num_null=num_null, draws=audits)
-  drawn = rank_test.draw_counts(rng, gaussian(mu), statistic.ranks, **sizes)
+  drawn = rank_test.draw_counts(rng, gaussian(mu), statistic, audits)
   for k in range(len(statistic.ranks)):
     assert stats.ks_2samp(counted[:, k], drawn[:, k]).pvalue > 1e-6
   values = statistic.value(counted), statistic.value(drawn)
   assert stats.ks_2samp(*values).pvalue > 1e-6
   # Another μ is seen to be another.
-  other = rank_test.draw_counts(rng, gaussian(1.1), statistic.ranks, **sizes)
+  other = rank_test.draw_counts(rng, gaussian(1.1), statistic, audits)
   assert stats.ks_2samp(values[0], statistic.value(other)).pvalue < 1e-6
 
 

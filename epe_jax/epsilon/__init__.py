@@ -12,6 +12,7 @@ from epe_jax.epsilon import (
   curves,
   lower_bound,
   one_run,
+  power,
   rank_test,
   tradeoff,
 )
@@ -74,6 +75,7 @@ __all__ = [
   'max_threshold',
   'noise_floor',
   'one_run',
+  'power',
   'rank_test',
   'roc',
   'tpr_at_fpr',

@@ -50,7 +50,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import curves, threshold
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Real, Scores, scalar_or_array
 
 # Neighbouring ranks differ by this factor.
 _RATIO = 1.35
@@ -81,11 +81,15 @@ class Statistic:
   """What a test looks at.
 
   Attributes:
+    num: number of observed scores, >= 1.
+    num_null: number of unobserved scores, >= 1.
     ranks: of unobserved scores from the top, increasing.
     value: counts [..., m] -> [...], rising in each count and on the scale of θ.
     spread: about its standard deviation, where a search for θ begins.
   """
 
+  num: int
+  num_null: int
   ranks: Int[np.ndarray, 'm']
   value: Callable[[Int[np.ndarray, '*b m']], Float[np.ndarray, '*b']]
   spread: float
@@ -110,7 +114,7 @@ def epsilon_bound(
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   statistic = log_ratio(num, num_null, delta, one_sided)
-  return largest_refuted(scores, _approximate(delta), statistic, significance)
+  return largest_refuted(scores, approximate_dp(delta), statistic, significance)
 
 
 def strength_bound(
@@ -132,7 +136,7 @@ def strength_bound(
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   statistic = shift(num, num_null)
-  return largest_refuted(scores, _members(family), statistic, significance)
+  return largest_refuted(scores, members(family), statistic, significance)
 
 
 def largest_refuted(
@@ -149,22 +153,42 @@ def largest_refuted(
   Returns:
     θ >= 0; inf if even the curve's limit is refuted.
   """
-  num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
-  draws = int(np.ceil(_DRAWS_BEYOND / significance))
   values = statistic.value(count_above(scores, statistic.ranks))
-
-  def p_value(strength, value):
-    law = _law(curve, strength, statistic, num, num_null, draws)
-    # Equal statistics may differ by rounding.
-    exceed = draws - np.searchsorted(law, value - _ROUNDING)
-    return (1 + exceed) / (1 + draws)
-
   unit = 2.0 ** np.round(np.log2(statistic.spread))
-  bounds = [
-    _crossing(functools.partial(p_value, value=v), v, unit, curve, significance)
-    for v in np.ravel(values)
-  ]
-  return np.reshape(bounds, values.shape)
+
+  def bound(value):
+    def rarity(strength):
+      return p_value(value, curve, strength, statistic, significance)
+
+    return _crossing(rarity, value, unit, curve.limit, significance)
+
+  return np.reshape([bound(v) for v in np.ravel(values)], values.shape)
+
+
+def p_value(
+  values: Real,
+  curve: Curve,
+  strength: float,
+  statistic: Statistic,
+  significance: float,
+) -> float | Float[np.ndarray, '...']:
+  """Largest chance of a statistic like these, or above, at a strength.
+
+  Args:
+    values: of the statistic.
+    curve: what is tested.
+    strength: θ >= 0.
+    statistic: by what.
+    significance: that p-values are compared with, and known well around.
+
+  Returns:
+    The p-values, in (0, 1], with the shape of `values`.
+  """
+  draws = int(np.ceil(_DRAWS_BEYOND / significance))
+  law = _law(curve, strength, statistic, draws)
+  # Equal statistics may differ by rounding.
+  exceed = draws - np.searchsorted(law, values - _ROUNDING)
+  return scalar_or_array((1 + exceed) / (1 + draws))
 
 
 def count_above(
@@ -179,27 +203,23 @@ def count_above(
 def draw_counts(
   rng: np.random.Generator,
   fnr: Callable[[Float[np.ndarray, 'n']], Float[np.ndarray, 'n']],
-  ranks: Int[np.ndarray, 'm'],
-  *,
-  num: int,
-  num_null: int,
+  statistic: Statistic,
   draws: int,
 ) -> Int[np.ndarray, 'draws m']:
-  """Counts of the least favourable pair of laws: N* above.
+  """Counts of scores whose trade-off curve is the given one: N* above.
 
   Args:
     rng: source of the draws.
     fnr: the trade-off curve, log FPR -> the smallest FNR.
-    ranks: of unobserved scores from the top, increasing.
-    num: number of observed scores, >= 1.
-    num_null: number of unobserved scores, at least the last rank.
+    statistic: what the counts are for.
     draws: how many.
   """
+  num, num_null, ranks = statistic.num, statistic.num_null, statistic.ranks
   steps = np.append(np.diff(ranks, prepend=0), num_null + 1 - ranks[-1])
   sums = np.cumsum(rng.standard_gamma(steps, (draws, len(steps))), axis=-1)
   rates = sums[:, :-1] / sums[:, -1:]
-  # Linear between points this dense; below the first one the curve is flat,
-  # which can only raise a count.
+  # Points are so dense that lines between them are out by far less than the
+  # draws; below the first one the curve is flat, which can only raise a count.
   grid = np.linspace(np.log(1e-9 / num_null), 0.0, _CURVE_POINTS)
   hit = np.interp(np.log(rates), grid, 1 - fnr(grid))
   counts = np.empty(rates.shape, dtype=np.int64)
@@ -241,7 +261,8 @@ def log_ratio(
     )
     return np.max(np.maximum(forward, backward), axis=-1)
 
-  return Statistic(ranks, value, 4 * np.sqrt(1 / num + 1 / num_null))
+  spread = 4 * np.sqrt(1 / num + 1 / num_null)
+  return Statistic(num, num_null, ranks, value, spread)
 
 
 @functools.lru_cache(maxsize=64)
@@ -274,11 +295,11 @@ def shift(num: int, num_null: int) -> Statistic:
     error = np.sqrt(variance * (1 + mu**2 / 8))
     return np.maximum(np.max(at_thresholds, axis=-1), mu - _AREA_ERRORS * error)
 
-  return Statistic(ranks, value, np.sqrt(variance))
+  return Statistic(num, num_null, ranks, value, np.sqrt(variance))
 
 
 @functools.lru_cache(maxsize=64)
-def _approximate(delta):
+def approximate_dp(delta: float) -> Curve:
   """(ε, δ)-DP in both directions, of strength ε."""
 
   def fnr(epsilon, log_fpr):
@@ -288,7 +309,7 @@ def _approximate(delta):
 
 
 @functools.lru_cache(maxsize=64)
-def _members(family):
+def members(family: curves.Family) -> Curve:
   """A family by its 1/noise; without a leak at 0, whatever it makes of inf."""
 
   def fnr(strength, log_fpr):
@@ -300,20 +321,14 @@ def _members(family):
 
 
 @functools.lru_cache(maxsize=1024)
-def _law(curve, strength, statistic, num, num_null, draws):
+def _law(curve, strength, statistic, draws):
   """Sorted draws of the statistic; always the same ones."""
-  counts = draw_counts(
-    np.random.default_rng(0),
-    functools.partial(curve.fnr, strength),
-    statistic.ranks,
-    num=num,
-    num_null=num_null,
-    draws=draws,
-  )
+  fnr = functools.partial(curve.fnr, strength)
+  counts = draw_counts(np.random.default_rng(0), fnr, statistic, draws)
   return np.sort(statistic.value(counts))
 
 
-def _crossing(p_value, start, unit, curve, significance):
+def _crossing(p_value, start, unit, limit, significance):
   """Where the p-value, which rises with θ, passes the significance.
 
   Found between two multiples of a power of two, so that audits share their
@@ -322,10 +337,10 @@ def _crossing(p_value, start, unit, curve, significance):
   low = unit * max(np.floor(start / unit), 0.0)
   high, step = low + unit, unit
   while p_value(high) <= significance:
-    if high >= curve.limit:
+    if high >= limit:
       return np.inf
     step *= 2
-    low, high = high, min(high + step, curve.limit)
+    low, high = high, min(high + step, limit)
   while low > 0 and p_value(low) > significance:
     low, high = max(low - step, 0.0), low
     step *= 2
