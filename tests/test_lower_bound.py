@@ -190,8 +190,12 @@ def test_band_is_close_to_the_best_bound_on_quantile_samples(dim, epsilon):
   bounds = [bound(scores, s).epsilon for s in (Bonferroni(), MultiSplit(0))]
   band = bound(scores).epsilon
   assert 0.8 * max(bounds) < band < epsilon
-  # Paying nothing is the most that any of them could reach.
-  assert band < bound(scores, Uncorrected()).epsilon
+  if dim is None:
+    # Two limits, each at half the significance, cannot reach a test of both.
+    assert band > 1.1 * max(bounds)
+  else:
+    # Paying nothing is the most that any of them could reach.
+    assert band < bound(scores, Uncorrected()).epsilon
   # Bonferroni over all realisable thresholds is worse than the band.
   assert band > bound(scores, Bonferroni(1000)).epsilon
   smaller = bound(scores, significance=0.01).epsilon
@@ -204,7 +208,10 @@ def test_separated_scores_reach_the_value_of_no_error_at_all():
   expected = np.log((1 - DELTA - none) / none)
   explicit = bound(scores, Explicit((3.0,)))
   assert explicit.epsilon == pytest.approx(expected)
-  assert expected - 0.8 < bound(scores).epsilon < expected
+  # Of randomised response with this ε all 2000 scores are rarely as they are
+  # most likely to be; nothing else separates them as often.
+  both = np.log(1 / (1 - 0.05 ** (1 / 2000)) - 1)
+  assert bound(scores).epsilon == pytest.approx(both, abs=0.05)
 
 
 def test_the_second_direction_finds_a_lower_tail():

@@ -12,6 +12,9 @@ from epe_jax.epsilon import (
   curves,
   lower_bound,
   one_run,
+  power,
+  rank_test,
+  shifted_cosine,
   tradeoff,
 )
 from epe_jax.epsilon.attack import auroc, best_accuracy, roc, tpr_at_fpr
@@ -31,6 +34,7 @@ from epe_jax.epsilon.gaussian import (
 )
 from epe_jax.epsilon.null import CosineNull
 from epe_jax.epsilon.parametric import gaussian_lower_bound
+from epe_jax.epsilon.shifted_cosine import ShiftedCosine, epsilon_cosines
 from epe_jax.epsilon.strategies import (
   Band,
   Bonferroni,
@@ -51,6 +55,7 @@ __all__ = [
   'Floor',
   'MultiSplit',
   'Scores',
+  'ShiftedCosine',
   'Split',
   'Uncorrected',
   'anderson_darling',
@@ -62,6 +67,7 @@ __all__ = [
   'draw_null',
   'effective_dimension',
   'eps_lo',
+  'epsilon_cosines',
   'epsilon_curve',
   'epsilon_one_direction',
   'epsilon_two_gaussians',
@@ -73,7 +79,10 @@ __all__ = [
   'max_threshold',
   'noise_floor',
   'one_run',
+  'power',
+  'rank_test',
   'roc',
+  'shifted_cosine',
   'tpr_at_fpr',
   'tradeoff',
   'two_gaussian',

@@ -108,6 +108,8 @@ def coverage(
     most = min(trials, int(most + _TAIL * np.sqrt(most) + 2 * _TAIL))
     first = max(rank - start, 0)
     state, start = state[first : max(most - start + 1, first)], start + first
+    if not state.size:
+      return 0.0
     before = limit
   counts = start + np.arange(len(state))
   rest = _poisson(trials - counts, trials * (1 - before))

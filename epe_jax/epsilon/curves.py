@@ -243,12 +243,14 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
   # At ε = 0 the largest difference of probabilities, 2 Φ(μ/2) - 1, is δ.
   low = 2 * float(special.ndtri((1 + delta) / 2))
   high = low + 1 + 2 * np.sqrt(epsilon)
-  while epsilon_gdp(high, delta) < epsilon:
-    high *= 2
 
+  # δ of ε and μ is a formula; ε of δ and μ would be solved for in each step.
   def excess(mu):
-    return float(epsilon_gdp(mu, delta)) - epsilon
+    log_delta = two_gaussians.log_delta_one_direction(epsilon, mu, 1, 0, 1)
+    return max(float(log_delta), -1e4) - np.log(delta)
 
+  while excess(high) < 0:
+    high *= 2
   return float(optimize.brentq(excess, low, high, xtol=1e-12))  # pyright: ignore
 
 

@@ -23,6 +23,7 @@ from epe_jax.epsilon import (
   diagnostics,
   intervals,
   null,
+  rank_test,
   strategies,
   threshold,
 )
@@ -69,7 +70,9 @@ def lower_bound(
   The two limits fail with probability significance/2 each, whichever direction
   is used. If `scores.dim` is given, a is exactly the survival function of the
   cosine and b has the whole significance; unobserved scores are not needed. The
-  Katz interval has one limit for the ratio, and one for each direction.
+  Katz interval has one limit for the ratio, and one for each direction. Band()
+  without `scores.dim` has no such limits: it tests both rates at once, and ε in
+  both directions (`rank_test`).
 
   Only thresholds equal to a score count, and tied scores fall on one side.
 
@@ -100,8 +103,8 @@ def lower_bound(
 
   >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
   >>> bound = lower_bound(scores, delta=1e-5)
-  >>> round(bound.epsilon, 2), bound.confidence
-  (4.92, 0.95)
+  >>> round(bound.epsilon, 1), bound.confidence
+  (6.5, 0.95)
   """
   check_delta(delta)
   intervals.check_significance(significance)
@@ -111,6 +114,10 @@ def lower_bound(
   match multiplicity:
     case Uncorrected():
       epsilon, _ = _best(rule, scores, significance)
+    case Band() if scores.dim is None:
+      epsilon = rank_test.epsilon_bound(
+        scores, delta=delta, significance=significance, one_sided=one_sided
+      )
     case Band():
       epsilon, _ = _best(rule._replace(interval='band'), scores, significance)
     case Bonferroni(num):

@@ -22,10 +22,11 @@ class Uncorrected:
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-  """The best realisable threshold, under limits that hold at all of them.
+  """The best threshold, paid for by a calibration over all of them at once.
 
-  Costs least where nothing is known of the best threshold: see
-  `band.upper_limit`.
+  Costs least where nothing is known of the best threshold. If the null law is
+  known, the FNR has limits that hold at every threshold (`band.upper_limit`);
+  otherwise one test of both rates decides (`rank_test`).
   """
 
 

@@ -29,6 +29,7 @@ from epe_jax.epsilon import (
   intervals,
   lower_bound,
   null,
+  rank_test,
   strategies,
   threshold,
 )
@@ -50,6 +51,7 @@ from epe_jax.epsilon.types import (
 )
 
 _BAND = Band()
+_GAUSSIAN = curves.gaussian()
 _PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
 
 
@@ -77,7 +79,8 @@ def gdp(
   μ >= Φ⁻¹(1 - FPR) - Φ⁻¹(FNR), clamped at 0, with Clopper-Pearson limits of the
   rates; ε at δ is then exact and has no cap. The limits fail with probability
   significance/2 each; if `scores.dim` is given, the FPR is exact and the FNR
-  has the whole of it.
+  has the whole of it. Band() without `scores.dim` tests both rates at once, and
+  the area under the ROC with them (`rank_test`).
 
   Args:
     scores: scores of canaries, any leading axes.
@@ -113,7 +116,8 @@ def gdp(
     return curves.epsilon_gdp(mu, delta)
 
   settings = (scores, delta, significance, multiplicity)
-  return _estimate('gdp', Assumption.GAUSSIAN_CURVE, solve, convert, *settings)
+  shape = Assumption.GAUSSIAN_CURVE
+  return _estimate('gdp', shape, _GAUSSIAN, solve, convert, *settings)
 
 
 def family_bound(
@@ -159,7 +163,8 @@ def family_bound(
     return np.reshape(epsilon, inverse.shape)
 
   settings = (scores, delta, significance, multiplicity)
-  return _estimate(family.name, Assumption.FAMILY, solve, convert, *settings)
+  shape = Assumption.FAMILY
+  return _estimate(family.name, shape, family, solve, convert, *settings)
 
 
 def gdp_mu(
@@ -306,7 +311,7 @@ def explicit_thresholds(
 
 
 def _estimate(
-  name, shape, solve, convert, scores, delta, significance, multiplicity
+  name, shape, family, solve, convert, scores, delta, significance, multiplicity
 ):
   """Limits [*batch, m] are solved for a parameter [*batch], which gives ε."""
   check_delta(delta)
@@ -320,6 +325,10 @@ def _estimate(
         for split in strategies.splits(multiplicity)
       ],
       axis=0,
+    )
+  elif multiplicity == Band() and scores.dim is None:
+    parameter = rank_test.strength_bound(
+      scores, family, significance=significance
     )
   else:
     parameter = solve(_limits(scores, significance, multiplicity))

@@ -1,0 +1,297 @@
+"""How many canaries it takes to certify an ε.
+
+The power of a bound is the probability that it is at least some ε₀ when the
+truth is a larger ε: 80 % is what one plans for. The scores are those of the best
+attack on a Gaussian mechanism, N(μ, 1) and N(0, 1), where μ has the true ε at δ;
+any other attack needs more canaries.
+
+A bound is at least ε₀ if and only if it refutes ε₀, so nothing is inverted, and
+no score is drawn: counts above a rank are enough, and cost the same for a
+hundred canaries and a million.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from jaxtyping import Bool, Float, Int
+import numpy as np
+from scipy import special, stats
+
+from epe_jax.epsilon import band, curves, intervals, one_run, rank_test
+from epe_jax.epsilon.types import check_delta
+
+Bound = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
+_BOUNDS = ('lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp')
+_DRAWS = 20_000
+_FEWEST, _MOST, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
+_GAUSSIAN = curves.gaussian()
+
+
+class Power(NamedTuple):
+  """A probability, and its standard error if it is simulated, 0 if exact."""
+
+  probability: float
+  error: float
+
+
+def power(
+  bound: Bound,
+  *,
+  certified: float,
+  truth: float,
+  delta: float,
+  num_observed: int,
+  num_unobserved: int | None,
+  significance: float = 0.05,
+) -> Power:
+  """The probability that a bound is at least ε₀ when the truth is ε.
+
+  Args:
+    bound: 'lower_bound' and 'gdp' with their default multiplicity; 'gaussian',
+      which is `gaussian_lower_bound` with std='common'; 'one_run' and
+      'one_run_gdp' with their default guesses.
+    certified: ε₀ >= 0.
+    truth: ε of the mechanism at δ, >= 0.
+    delta: δ, in (0, 1).
+    num_observed: canaries that take part, >= 1.
+    num_unobserved: canaries that do not; None if their law is known exactly
+      (`Scores.dim`). In one run all canaries take part by fair coins, and only
+      the sum of both numbers counts.
+    significance: chance that the bound exceeds the truth, in (0, 1).
+
+  Returns:
+    The probability. It is exact for a known law and for 'gaussian'.
+
+  Raises:
+    ValueError: for settings out of range.
+
+  >>> settings = dict(certified=3, truth=4, delta=1e-5, num_observed=200)
+  >>> result = power('gdp', **settings, num_unobserved=None)
+  >>> round(result.probability, 2), result.error
+  (0.76, 0.0)
+  """
+  _check(bound, certified, truth, delta, significance)
+  check_delta(delta)
+  if num_observed < 1 or (num_unobserved is not None and num_unobserved < 1):
+    raise ValueError(
+      f'num_observed={num_observed} and num_unobserved={num_unobserved} must be '
+      'at least 1.'
+    )
+  mu = curves.mu_of_epsilon(truth, delta)
+  settings = (bound, certified, mu, delta, significance)
+  if bound in ('one_run', 'one_run_gdp'):
+    if num_unobserved is None:
+      raise ValueError(
+        f'bound={bound!r} compares canaries that were in with those that were '
+        'out: give num_unobserved.'
+      )
+    return _simulated(_in_one_run(*settings, num_observed + num_unobserved))
+  if bound == 'gaussian':
+    return _of_means(*settings, num_observed, num_unobserved)
+  if num_unobserved is None:
+    return _of_known_law(*settings, num_observed)
+  return _simulated(_of_ranks(*settings, num_observed, num_unobserved))
+
+
+def canaries_needed(
+  bound: Bound,
+  *,
+  certified: float,
+  truth: float,
+  delta: float,
+  probability: float = 0.8,
+  known_law: bool = False,
+  significance: float = 0.05,
+) -> int | None:
+  """How many canaries of each kind certify ε₀ with this probability.
+
+  Args:
+    bound: as in `power`.
+    certified: ε₀ >= 0.
+    truth: ε of the mechanism at δ, >= 0.
+    delta: δ, in (0, 1).
+    probability: the power that is asked for, in (0, 1).
+    known_law: the law of unobserved scores is known, and none are needed.
+    significance: chance that the bound exceeds the truth, in (0, 1).
+
+  Returns:
+    k of k observed and k unobserved canaries, or of 2k in one run, to 1 % and
+    at least 8; None if a million are too few, or for one run whose bound no
+    number of canaries brings to ε₀.
+
+  Raises:
+    ValueError: for settings out of range.
+
+  >>> canaries_needed('gaussian', certified=3, truth=4, delta=1e-5)
+  320
+  """
+  if not 0 < probability < 1:
+    raise ValueError(f'probability={probability} must lie in (0, 1).')
+
+  def enough(num):
+    settings = dict(certified=certified, truth=truth, delta=delta)
+    reached = power(
+      bound,
+      **settings,
+      num_observed=num,
+      num_unobserved=None if known_law else num,
+      significance=significance,
+    )
+    return reached.probability >= probability
+
+  # Power may fall again: the p-value of one run grows with δ times canaries.
+  few, many = _FEWEST - 1, _FEWEST
+  while not enough(many):
+    few, many = many, int(np.ceil(many * _FACTOR))
+    if many > _MOST:
+      return None
+  while many - few > max(1, _PRECISION * few):
+    middle = (few + many) // 2
+    few, many = (few, middle) if enough(middle) else (middle, many)
+  return many
+
+
+def _simulated(refuted: Bool[np.ndarray, 'draws']) -> Power:
+  share = float(np.mean(refuted))
+  return Power(share, float(np.sqrt(share * (1 - share) / len(refuted))))
+
+
+def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
+  """Whether `rank_test` refutes ε₀, in each of many audits."""
+  if bound == 'lower_bound':
+    statistic = rank_test.log_ratio(num, num_null, delta, True)
+    curve, strength = rank_test.approximate_dp(delta), certified
+  else:
+    statistic = rank_test.shift(num, num_null)
+    curve = rank_test.members(_GAUSSIAN)
+    strength = curves.mu_of_epsilon(certified, delta)
+  counts = rank_test.draw_counts(
+    # Other draws than those by which the test is calibrated.
+    np.random.default_rng(1),
+    lambda log_fpr: _fnr(mu, log_fpr),
+    statistic,
+    _DRAWS,
+  )
+  values = statistic.value(counts)
+  p_values = rank_test.p_value(values, curve, strength, statistic, significance)
+  return np.asarray(p_values) <= significance
+
+
+def _of_known_law(bound, certified, mu, delta, significance, num):
+  """Exactly: ε₀ is refuted if the score at some rank has too small an FPR."""
+  misses = np.arange(num)
+  fnr = np.asarray(band.upper_limit(misses, num, significance))
+  # Of counts with the same limit the largest is refuted first.
+  last = np.append(np.diff(fnr) > 0, True) & (fnr < 1 - delta)
+  misses, fnr = misses[last], fnr[last]
+  if bound == 'lower_bound':
+    log_fpr = np.log(1 - delta - fnr) - certified
+  else:
+    least = curves.mu_of_epsilon(certified, delta)
+    log_fpr = special.log_ndtr(-least - special.ndtri(fnr))
+  kept = band.coverage(num, misses + 1, _fnr(mu, log_fpr))
+  return Power(float(np.clip(1 - kept, 0.0, 1.0)), 0.0)
+
+
+def _of_means(bound, certified, mu, delta, significance, num, num_null):
+  """Exactly: the gap of the means is normal, in units of a std if known."""
+  least = curves.mu_of_epsilon(certified, delta)
+  if num_null is None:
+    z = -special.ndtri(significance)
+    return Power(float(special.ndtr((mu - least) * np.sqrt(num) - z)), 0.0)
+  unit, df = np.sqrt(1 / num + 1 / num_null), num + num_null - 2
+  if df < 1:
+    return Power(0.0, 0.0)
+  critical = stats.nct.isf(significance, df, least / unit)
+  return Power(float(stats.nct.sf(critical, df, mu / unit)), 0.0)
+
+
+def _in_one_run(bound, certified, mu, delta, significance, num):
+  """Whether ε₀ is refuted by one of the default guesses, in many runs."""
+  pairs = one_run.default_guesses(num)
+  level = significance / len(pairs)
+  refuted = np.zeros(_DRAWS, dtype=bool)
+  for pair, correct in zip(pairs, _correct_guesses(mu, pairs, num)):
+    right = _fewest_right(bound, certified, delta, level, pair, num)
+    refuted |= correct >= right
+  return refuted
+
+
+def _fewest_right(bound, certified, delta, level, pair, num):
+  """The smallest number of right guesses that refutes ε₀."""
+  settings = dict(num_canaries=num, num_guesses=sum(pair))
+  least = curves.mu_of_epsilon(certified, delta)
+
+  def refutes(correct):
+    if bound == 'one_run':
+      rare = one_run.p_value(certified, delta, **settings, correct=correct)
+      return rare <= level
+    mu = one_run.largest_gdp(**settings, correct=correct, significance=level)
+    return mu > least
+
+  low, high = -1, sum(pair) + 1
+  while high - low > 1:
+    middle = (low + high) // 2
+    low, high = (low, middle) if refutes(middle) else (middle, high)
+  return high
+
+
+def _correct_guesses(
+  mu: float, pairs: tuple[one_run.Guesses, ...], num: int
+) -> Int[np.ndarray, 'pairs draws']:
+  """Right guesses among m canaries, each in with probability 1/2.
+
+  Scores are quantiles of the mixture of both laws. Between the order statistics
+  at the edges of guesses they are independent, and so is who was in.
+  """
+  rng = np.random.default_rng(2)
+  edges = {k for pair in pairs for k in (pair.k_plus, num - pair.k_minus)}
+  edges = np.array(sorted(edges - {0, num}))
+  steps = np.append(np.diff(edges, prepend=0), num + 1 - edges[-1])
+  sums = np.cumsum(rng.standard_gamma(steps, (_DRAWS, len(steps))), axis=-1)
+  shares = sums[:, :-1] / sums[:, -1:]
+  at, above = _mixture(mu, shares)
+  # The edge itself is the last of the scores up to it.
+  of_edge = special.expit(mu * at - mu**2 / 2)
+  between = np.diff(above, prepend=0.0) / np.diff(shares, prepend=0.0)
+  between = np.clip(between, 0.0, 1.0)
+  inside = rng.binomial(np.diff(edges, prepend=0) - 1, between)
+  inside = np.cumsum(inside + (rng.random(at.shape) < of_edge), axis=-1)
+  rest = (0.5 - above[:, -1]) / (1 - shares[:, -1])
+  total = inside[:, -1] + rng.binomial(num - edges[-1], np.clip(rest, 0, 1))
+
+  def up_to(edge):
+    if edge == 0:
+      return np.zeros(_DRAWS, dtype=np.int64)
+    return total if edge == num else inside[:, np.searchsorted(edges, edge)]
+
+  return np.array(
+    [
+      up_to(k_plus) + k_minus - (total - up_to(num - k_minus))
+      for k_plus, k_minus in pairs
+    ]
+  )
+
+
+def _mixture(mu, shares):
+  """Scores exceeded with these chances, and P(in and above them)."""
+  grid = np.linspace(-12.0, mu + 12.0, 20_001)
+  inside = special.ndtr(mu - grid) / 2
+  exceeded = inside + special.ndtr(-grid) / 2
+  at = np.interp(-shares, -exceeded, grid)
+  return at, special.ndtr(mu - at) / 2
+
+
+def _fnr(mu, log_fpr) -> Float[np.ndarray, 'n']:
+  return special.ndtr(-special.ndtri_exp(log_fpr) - mu)
+
+
+def _check(bound, certified, truth, delta, significance):
+  if bound not in _BOUNDS:
+    raise ValueError(f'bound={bound!r} is none of {_BOUNDS}.')
+  check_delta(delta)
+  intervals.check_significance(significance)
+  for name, value in (('certified', certified), ('truth', truth)):
+    if not 0 <= value < np.inf:
+      raise ValueError(f'{name}={value} must be finite and not negative.')
