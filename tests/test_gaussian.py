@@ -381,6 +381,58 @@ def test_scores_that_make_no_audit_are_refused(arguments, message):
     Scores(**(valid | arguments))
 
 
+@pytest.mark.parametrize(
+  ('observed', 'message'),
+  [
+    (np.ma.array([0.1, 9.0], mask=[False, True]), 'observed.compressed'),
+    (np.array([0.1, 0.2j]), 'observed has dtype complex128'),
+    (
+      np.array(['2024-01-01', '2024-01-02'], 'M8[s]'),
+      'observed has dtype date',
+    ),
+    (np.array([1, 2], 'm8[s]'), 'observed has dtype timedelta'),
+    (np.array(['0.1', '0.2']), 'observed has dtype <U3'),
+    (np.array([0.1, 0.2], object), 'observed has dtype object'),
+  ],
+)
+def test_scores_that_are_no_real_numbers_are_refused(observed, message):
+  with pytest.raises(ValueError, match=message):
+    Scores(observed, np.array([0.0, 0.1]))
+  with pytest.raises(ValueError, match=message.replace('ob', 'unob', 1)):
+    Scores(np.array([0.0, 0.1]), observed)
+
+
+def test_columns_given_for_one_audit_are_refused():
+  for num in (5, 7):
+    with pytest.raises(ValueError, match=rf'\({num}, 1\).*ravel'):
+      Scores(np.zeros((5, 1)), np.zeros((num, 1)))
+  # One canary in one group may well be meant, or one audit of one in each.
+  assert Scores(np.zeros((5, 1)), np.zeros((5, 4))).observed.shape == (5, 1)
+  assert Scores(np.zeros((5, 1)), np.empty(0), dim=9).observed.shape == (5, 1)
+  assert Scores(np.zeros((1, 1)), np.zeros((1, 1))).observed.shape == (1, 1)
+
+
+def test_a_dim_that_is_no_integer_is_refused():
+  # In an interpreter of its own: the type checker would refuse it before.
+  code = """
+import numpy as np
+from epe_jax.epsilon.types import Scores
+for dim in (2.5, 100.0, np.float64(100), True, '100'):
+  try:
+    Scores(np.array([0.1]), np.empty(0), dim=dim)
+  except ValueError as error:
+    print(error)
+assert Scores(np.array([0.1]), np.empty(0), dim=np.int64(100)).dim == 100
+"""
+  done = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, check=True
+  )
+  lines = done.stdout.splitlines()
+  assert len(lines) == 5
+  assert all('is not a number of dimensions' in line for line in lines)
+  assert lines[0].startswith('dim=2.5 ')
+
+
 def test_scores_become_float64_arrays():
   scores = Scores(np.array([1, 2]), np.zeros(3, np.float32))
   assert scores.observed.dtype == scores.unobserved.dtype == np.float64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import Literal, NamedTuple
 
 from jaxtyping import Float, Shaped
@@ -33,8 +34,10 @@ class Scores:
       chosen, 'coin_flip' if an independent fair coin put each canary in or out.
 
   Raises:
-    ValueError: for empty, non-finite or mismatched arrays, for dim < 2, and for
-      scores that cannot be cosines although `dim` is given.
+    ValueError: for empty, non-finite or mismatched arrays, for those that are
+      masked or not of real numbers, for columns [n, 1] in both groups, for a
+      dim that is no integer >= 2, and for scores that cannot be cosines
+      although `dim` is given.
   """
 
   observed: Shaped[np.ndarray, '... n1']
@@ -55,6 +58,7 @@ class Scores:
         f'observed has shape {observed.shape}, but an audit needs at least one '
         'observed canary.'
       )
+    _check_no_columns(observed, unobserved)
     if unobserved.shape[:-1] != batch:
       raise ValueError(
         f'observed has leading axes {batch} but unobserved has '
@@ -119,7 +123,18 @@ def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:
 
 
 def _float64(name, values):
-  array = np.asarray(values, dtype=np.float64)
+  if isinstance(values, np.ma.MaskedArray):
+    raise ValueError(
+      f'{name} is a masked array of shape {values.shape}, of which estimators '
+      f'would use the masked scores too. Give {name}.compressed().'
+    )
+  found = np.asarray(values)
+  if found.dtype.kind not in 'biuf':
+    raise ValueError(
+      f'{name} has dtype {found.dtype}, which is not one of real numbers. Give '
+      'real scores, such as cosines.'
+    )
+  array = found.astype(np.float64)
   if array.ndim < 1:
     raise ValueError(
       f'{name}={values!r} is a single number; give an array [..., canaries].'
@@ -132,7 +147,24 @@ def _float64(name, values):
   return array
 
 
+def _check_no_columns(observed, unobserved):
+  """Refuses several audits of one canary in each group: they say nothing."""
+  one_each = observed.shape[-1] == 1 and unobserved.shape[-1] == 1
+  if one_each and max(observed.size, unobserved.size) > 1:
+    raise ValueError(
+      f'observed has shape {observed.shape} and unobserved {unobserved.shape}: '
+      'the last axis is that of canaries, so these are audits of one canary '
+      'each. For one audit give arrays [n], as observed.ravel() and '
+      'unobserved.ravel() are.'
+    )
+
+
 def _check_cosines(dim, *groups):
+  if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
+    raise ValueError(
+      f'dim={dim!r} is not a number of dimensions. Give the integer d, such as '
+      '1_000_000, or None.'
+    )
   if dim < 2:
     raise ValueError(f'dim={dim} must be at least 2.')
   # Cosines in float32 may exceed 1 by rounding.
