@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 import zlib
 
+from absl import logging
 import jax
 from jaxtyping import Bool
 import numpy as np
@@ -21,6 +22,9 @@ from epe_jax.data import cohort, federated
 from epe_jax.types import Key, Params, Task
 
 Config = workloads.Config
+
+# Servers that take a non-linear function of each coordinate.
+_COORDINATE_WISE = ('adam',)
 
 
 class Run(NamedTuple):
@@ -59,6 +63,7 @@ def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
   who = participation.plan(config, train)
+  _warn_of_server(config, who, dim)
   algorithm, observers = audited(
     config, task, who, dim, key(config, 'canary'), who.canaries, mesh=mesh
   )
@@ -191,6 +196,31 @@ def _check_canaries(config: Config, dim: int) -> None:
       f'canaries.observed={c.observed} and canaries.unobserved={c.unobserved}, '
       f'but the model has dim={dim} parameters; random directions are nearly '
       f'orthogonal only if they are far fewer. Ask for less than {dim} in all.'
+    )
+
+
+def _warn_of_server(
+  config: Config, who: participation.Participation, dim: int
+) -> None:
+  """Logs if the server may make canaries of a Hadamard family dependent."""
+  if config.server.optimizer not in _COORDINATE_WISE:
+    return
+  family = config.canaries.family
+  together = int(who.canaries.sum(axis=1).max(initial=0))
+  needed = canaries.least_noise(family, dim, together)
+  if config.noise_multiplier < needed:
+    logging.warning(
+      'server.optimizer=%r works coordinate by coordinate, and '
+      'noise_multiplier=%s is less than the %.3g at which the cosines of '
+      'unobserved canaries of canaries.family=%r follow their null law behind '
+      'it, with up to %d canaries in a round. Take what is estimated from the '
+      "final model, or with audit.sees='delta', for doubtful, or train with "
+      "canaries.family='sphere' or 'sign'.",
+      config.server.optimizer,
+      config.noise_multiplier,
+      needed,
+      family,
+      together,
     )
 
 
