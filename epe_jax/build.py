@@ -1,10 +1,10 @@
 """From a config to everything that training needs, checked on the way."""
 
 from typing import Any, NamedTuple
-import zlib
 
 from absl import logging
 import jax
+import jax.numpy as jnp
 from jaxtyping import Bool
 import numpy as np
 import optax
@@ -16,6 +16,7 @@ from epe_jax import (
   fedavg,
   participation,
   sharding,
+  streams,
   workloads,
 )
 from epe_jax.data import cohort, federated
@@ -289,7 +290,9 @@ def changed(config: Config, **fields: Any) -> Config:
 
 
 def key(config: Config, name: str) -> Key:
-  """The key of one purpose: one root, named folds."""
-  return jax.random.fold_in(
-    jax.random.key(config.seed), zlib.crc32(name.encode())
-  )
+  """The key of one purpose, of which all bits of the seed decide.
+
+  `jax.random.key` would take the seed modulo 2^32.
+  """
+  words = streams.sequence(config.seed, f'{name} key').generate_state(2)
+  return jax.random.wrap_key_data(jnp.asarray(words), impl='threefry2x32')

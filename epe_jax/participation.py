@@ -2,12 +2,17 @@
 
 import math
 from typing import Literal, NamedTuple
-import zlib
 
 from jaxtyping import Bool
 import numpy as np
 
-from epe_jax import accounting, canary_schedules, schedules, workloads
+from epe_jax import (
+  accounting,
+  canary_schedules,
+  schedules,
+  streams,
+  workloads,
+)
 from epe_jax.data import federated
 
 Config = workloads.Config
@@ -61,7 +66,7 @@ def plan(config: Config, data: federated.FederatedData) -> Participation:
       names = ', '.join(map(repr, known))
       raise ValueError(f'{name}={value!r}; give one of {names}.')
   rounds, n = config.rounds, data.num_clients
-  rng = np.random.default_rng((config.seed, zlib.crc32(b'canary')))
+  rng = streams.host_rng(config.seed, 'canary rounds')
   clients, seats = _seats(config, data, rng)
   coins = how == 'coin_flips'
   canaries = canary_schedules.coin_flips(rng, seats) if coins else seats
