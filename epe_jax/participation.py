@@ -17,8 +17,8 @@ from epe_jax.data import federated
 
 Config = workloads.Config
 
-_CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
-_CANARIES = (
+CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
+CANARIES = (
   'once_per_period',
   'coin_flips',
   'as_clients',
@@ -59,8 +59,8 @@ def plan(config: Config, data: federated.FederatedData) -> Participation:
   """
   kind, how = config.participation.kind, config.canaries.schedule
   for name, value, known in (
-    ('participation.kind', kind, _CLIENTS),
-    ('canaries.schedule', how, _CANARIES),
+    ('participation.kind', kind, CLIENTS),
+    ('canaries.schedule', how, CANARIES),
   ):
     if value not in known:
       names = ', '.join(map(repr, known))

@@ -43,6 +43,7 @@ ORDER = [
   ['leakage', 'run_files', 'finished'],
   ['workloads'],
   ['participation'],
+  ['config_fields'],
   ['build', 'chunks', 'dispatch', 'experiment', 'seeds'],
   ['sweep'],
   [
