@@ -30,6 +30,7 @@ from epe_jax import (
   checkpoint,
   chunks,
   config_fields,
+  disk,
   dispatch,
   estimates,
   fedavg,
@@ -54,7 +55,7 @@ _FETCHED = 32
 
 
 def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
-  """Trains, audits and writes: the one long function, read top to bottom.
+  """Trains, audits and writes.
 
   A run that was killed continues from its newest checkpoint; a finished one is
   read back. In the workdir: config.json, metrics.jsonl, scores.npz and
@@ -72,7 +73,14 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   Raises:
     ValueError, FileNotFoundError: as `build`, or the workdir holds the run of
       another config.
+    OSError: a disk is full or may not be written.
   """
+  with disk.explained(workdir):
+    return _run(config, workdir)
+
+
+def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
+  """The one long function, read top to bottom."""
   config = config_fields.checked(config)
   mesh = sharding.mesh()
   scratch = None

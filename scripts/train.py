@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
     if _DISTRIBUTED.value or given != (None, None, None):
       sharding.join(*given)
     result = experiment.run(config, workdir)
-  except (ValueError, FileNotFoundError, FloatingPointError) as error:
+  except (ValueError, OSError, FloatingPointError) as error:
     raise SystemExit(f'error: {error}') from error
   if not sharding.first():
     return

@@ -23,7 +23,7 @@ PACKAGE = pathlib.Path(epe_jax.__file__).parent
 
 # Each line may import from itself and from the lines above.
 ORDER = [
-  ['_version', 'epsilon', 'costs', 'round_scalars', 'streams'],
+  ['_version', 'epsilon', 'costs', 'disk', 'round_scalars', 'streams'],
   ['types'],
   ['sharding', 'apart'],
   ['canaries', 'clipping', 'clients', 'schedules', 'canary_schedules'],
