@@ -1,9 +1,11 @@
 """From a config to everything that training needs, checked on the way."""
 
+import os
 from typing import Any, NamedTuple
-import zlib
 
+from absl import logging
 import jax
+import jax.numpy as jnp
 from jaxtyping import Bool
 import numpy as np
 import optax
@@ -12,15 +14,20 @@ from epe_jax import (
   audit,
   canaries,
   clipping,
+  config_fields,
   fedavg,
   participation,
   sharding,
+  streams,
   workloads,
 )
 from epe_jax.data import cohort, federated
 from epe_jax.types import Key, Params, Task
 
 Config = workloads.Config
+
+# Servers that take a non-linear function of each coordinate.
+_COORDINATE_WISE = ('adam',)
 
 
 class Run(NamedTuple):
@@ -48,17 +55,20 @@ def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
     mesh: devices that share the work, None for one.
 
   Raises:
-    ValueError: a field is out of range or contradicts another; the message
-      names it, its value and the cure.
+    ValueError: a field is of a wrong type, out of range, or contradicts
+      another; the message names it, its value and the cure.
     FileNotFoundError: the data file is missing.
   """
-  _check(config)
+  config = config_fields.checked(config)
+  _check_groups(config)
   task, train, test, source, baseline = workloads.load(config)
   # Jitted: layer by layer each operation is compiled by itself, for seconds.
   params = jax.jit(task.init)(key(config, 'init'))
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
+  _check_memory(config, train, dim)
   who = participation.plan(config, train)
+  _warn_of_server(config, who, dim)
   algorithm, observers = audited(
     config, task, who, dim, key(config, 'canary'), who.canaries, mesh=mesh
   )
@@ -73,13 +83,7 @@ def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
     algorithm=algorithm,
     observers=observers,
     who=who,
-    plan=cohort.Plan(
-      batch_size=config.client.batch_size,
-      epochs=config.client.epochs,
-      max_examples=config.client.max_examples,
-      chunk=config.chunk or 1,
-      slots=who.slots,
-    ),
+    plan=_plan(config, who.slots),
     dim=dim,
     delta=float(train.num_clients) ** -1.1 if delta is None else delta,
   )
@@ -194,41 +198,83 @@ def _check_canaries(config: Config, dim: int) -> None:
     )
 
 
-def _check(config: Config) -> None:
-  """The ranges that no function further down checks under the field's name."""
-  at_least = {
-    'rounds': (config.rounds, 1),
-    'clients_per_round': (config.clients_per_round, 1),
-    'rounds_per_dispatch': (config.rounds_per_dispatch, 1),
-    'client.batch_size': (config.client.batch_size, 1),
-    'client.epochs': (config.client.epochs, 1),
-    'canaries.observed': (config.canaries.observed, 0),
-    'canaries.unobserved': (config.canaries.unobserved, 0),
-    'canaries.repetitions': (config.canaries.repetitions, 1),
-    'evaluate_every': (config.evaluate_every, 1),
-    'checkpoint_every': (config.checkpoint_every, 1),
-    'seed': (config.seed, 0),
-  }
-  optional = {
-    'chunk': (config.chunk, 1),
-    'audit.buffer': (config.audit.buffer, 1),
-    'client.max_examples': (config.client.max_examples, 1),
-    'evaluate_examples': (config.evaluate_examples, 1),
-  }
-  for name, (value, least) in (at_least | optional).items():
-    if value is not None and value < least:
-      raise ValueError(f'{name}={value}; give at least {least}.')
-  _check_groups(config)
-  if not config.audit.memory > 0:
-    raise ValueError(
-      f'audit.memory={config.audit.memory}; give a number of bytes > 0, or '
-      'audit.buffer=1 to score every round at once.'
+def _warn_of_server(
+  config: Config, who: participation.Participation, dim: int
+) -> None:
+  """Logs if the server may make canaries of a Hadamard family dependent."""
+  if config.server.optimizer not in _COORDINATE_WISE:
+    return
+  family = config.canaries.family
+  together = int(who.canaries.sum(axis=1).max(initial=0))
+  needed = canaries.least_noise(family, dim, together)
+  if config.noise_multiplier < needed:
+    logging.warning(
+      'server.optimizer=%r works coordinate by coordinate, and '
+      'noise_multiplier=%s is less than the %.3g at which the cosines of '
+      'unobserved canaries of canaries.family=%r follow their null law behind '
+      'it, with up to %d canaries in a round. Take what is estimated from the '
+      "final model, or with audit.sees='delta', for doubtful, or train with "
+      "canaries.family='sphere' or 'sign'.",
+      config.server.optimizer,
+      config.noise_multiplier,
+      needed,
+      family,
+      together,
     )
-  if config.audit.delta is not None and not 0 < config.audit.delta < 1:
-    raise ValueError(
-      f'audit.delta={config.audit.delta}; give a delta in (0, 1), or None for '
-      '(number of clients)^-1.1.'
-    )
+
+
+def _plan(config: Config, slots: int) -> cohort.Plan:
+  return cohort.Plan(
+    batch_size=config.client.batch_size,
+    epochs=config.client.epochs,
+    max_examples=config.client.max_examples,
+    chunk=config.chunk or 1,
+    slots=slots,
+  )
+
+
+def _check_memory(
+  config: Config, train: federated.FederatedData, dim: int
+) -> None:
+  """Refuses what the memory of this machine cannot hold in any way.
+
+  That is less than a run takes; it is what otherwise ends it without a word.
+  """
+  rounds, clients = config.rounds, config.clients_per_round
+  together = min(
+    config.rounds_per_dispatch,
+    config.evaluate_every,
+    config.checkpoint_every,
+    rounds,
+  )
+  plan = _plan(config, clients)
+  examples = cohort.steps_for(train.sizes, plan) * plan.batch_size
+  examples *= -(-clients // plan.chunk) * plan.chunk * together
+  row = sum(x[:1].nbytes for x in train.columns.values())
+  num = config.canaries.observed + config.canaries.unobserved
+  fields: dict[tuple[str, ...], int] = {
+    # Two scores of each canary in each round, and whether it takes part.
+    ('rounds', 'canaries.observed', 'canaries.unobserved'): 9 * rounds * num,
+    ('rounds', 'clients_per_round'): 8 * rounds * clients,
+    (
+      'clients_per_round',
+      'rounds_per_dispatch',
+      'chunk',
+      'client.batch_size',
+      'client.epochs',
+      'client.max_examples',
+    ): examples * row,
+    ('audit.buffer',): 8 * min(config.audit.buffer or 1, rounds) * dim,
+  }
+  memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  flat = config_fields.flattened(config)
+  for names, needed in fields.items():
+    if needed > memory:
+      given = ', '.join(f'{name}={flat[name]}' for name in names)
+      raise ValueError(
+        f'{given} take {needed:.2g} bytes, but this machine has {memory:.2g} of '
+        f'memory; give less of {" or ".join(names)}.'
+      )
 
 
 def _check_groups(config: Config) -> None:
@@ -259,7 +305,9 @@ def changed(config: Config, **fields: Any) -> Config:
 
 
 def key(config: Config, name: str) -> Key:
-  """The key of one purpose: one root, named folds."""
-  return jax.random.fold_in(
-    jax.random.key(config.seed), zlib.crc32(name.encode())
-  )
+  """The key of one purpose, of which all bits of the seed decide.
+
+  `jax.random.key` would take the seed modulo 2^32.
+  """
+  words = streams.sequence(config.seed, f'{name} key').generate_state(2)
+  return jax.random.wrap_key_data(jnp.asarray(words), impl='threefry2x32')

@@ -182,7 +182,8 @@ def read(
     raise FileNotFoundError(f'{path} does not exist; give a matrix of 0 and 1.')
   try:
     if path.suffix == '.npy':
-      matrix = np.load(path, allow_pickle=False)
+      # Mapped, or NumPy would make room for any size that the header announces.
+      matrix = np.load(path, mmap_mode='r', allow_pickle=False)
     else:
       text = path.read_text(encoding='utf-8').replace(',', ' ')
       matrix = np.loadtxt(text.splitlines(), ndmin=2)

@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import secrets
+import shutil
 import statistics
 import tempfile
 import time
@@ -28,6 +29,8 @@ from epe_jax import (
   canaries,
   checkpoint,
   chunks,
+  config_fields,
+  disk,
   dispatch,
   estimates,
   evaluation,
@@ -47,9 +50,12 @@ from epe_jax.types import Key
 
 T = TypeVar('T')
 
+# What a run has in its workdir before its first round.
+_OF_A_START = {'config.json', 'metrics.jsonl', 'noise_key', 'checkpoints'}
+
 
 def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
-  """Trains, audits and writes: the one long function, read top to bottom.
+  """Trains, audits and writes.
 
   A run that was killed continues from its newest checkpoint; a finished one is
   read back. In the workdir: config.json, metrics.jsonl, scores.npz and
@@ -67,7 +73,15 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   Raises:
     ValueError, FileNotFoundError: as `build`, or the workdir holds the run of
       another config.
+    OSError: a disk is full or may not be written.
   """
+  with disk.explained(workdir):
+    return _run(config, workdir)
+
+
+def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
+  """The one long function, read top to bottom."""
+  config = config_fields.checked(config)
   mesh = sharding.mesh()
   scratch = None
   if not sharding.first():
@@ -219,6 +233,9 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
 def claim(workdir: pathlib.Path, config: build.Config) -> None:
   """Makes the workdir, or checks that the run in it is of this config.
 
+  A run has begun with its first round; until then another config may have its
+  place, as that which mends what made it fail.
+
   Raises:
     ValueError: it holds the run of another config, or something else.
   """
@@ -231,7 +248,11 @@ def claim(workdir: pathlib.Path, config: build.Config) -> None:
       for name in sorted(before.keys() | now.keys())
       if before.get(name) != now.get(name)
     ]
-    if differ:
+    if differ and _failed_to_start(workdir):
+      # Nothing of it is kept, and its config claims nothing.
+      shutil.rmtree(workdir)
+      workdir.mkdir()
+    elif differ:
       raise ValueError(
         f'workdir={workdir} holds a run of another config: '
         f'{"; ".join(differ)}. Give another --workdir, or remove this one.'
@@ -241,6 +262,15 @@ def claim(workdir: pathlib.Path, config: build.Config) -> None:
       f'workdir={workdir} has files in it but no config.json, so it is no run '
       'of ours. Give an empty or a new folder.'
     )
+
+
+def _failed_to_start(workdir: pathlib.Path) -> bool:
+  """Whether all there is was written before the first round of a run."""
+  log = workdir / 'metrics.jsonl'
+  recorded = log.exists() and any(line['round'] for line in metrics.read(log))
+  saved = any((workdir / 'checkpoints').glob('[0-9]*'))
+  names = {path.name for path in workdir.iterdir()}
+  return not recorded and not saved and names <= _OF_A_START
 
 
 def recorded(

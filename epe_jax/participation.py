@@ -2,18 +2,23 @@
 
 import math
 from typing import Literal, NamedTuple
-import zlib
 
 from jaxtyping import Bool
 import numpy as np
 
-from epe_jax import accounting, canary_schedules, schedules, workloads
+from epe_jax import (
+  accounting,
+  canary_schedules,
+  schedules,
+  streams,
+  workloads,
+)
 from epe_jax.data import federated
 
 Config = workloads.Config
 
-_CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
-_CANARIES = (
+CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
+CANARIES = (
   'once_per_period',
   'coin_flips',
   'as_clients',
@@ -54,14 +59,14 @@ def plan(config: Config, data: federated.FederatedData) -> Participation:
   """
   kind, how = config.participation.kind, config.canaries.schedule
   for name, value, known in (
-    ('participation.kind', kind, _CLIENTS),
-    ('canaries.schedule', how, _CANARIES),
+    ('participation.kind', kind, CLIENTS),
+    ('canaries.schedule', how, CANARIES),
   ):
     if value not in known:
       names = ', '.join(map(repr, known))
       raise ValueError(f'{name}={value!r}; give one of {names}.')
   rounds, n = config.rounds, data.num_clients
-  rng = np.random.default_rng((config.seed, zlib.crc32(b'canary')))
+  rng = streams.host_rng(config.seed, 'canary rounds')
   clients, seats = _seats(config, data, rng)
   coins = how == 'coin_flips'
   canaries = canary_schedules.coin_flips(rng, seats) if coins else seats

@@ -13,6 +13,7 @@ from zipfile import BadZipFile
 from jaxtyping import Bool, Float, Shaped
 import numpy as np
 
+from epe_jax.data import npz
 from epe_jax.round_scalars import RoundScalars
 
 SCHEMA = 1
@@ -141,8 +142,7 @@ def read_arrays(
   # Opened here, because np.load leaves a damaged file open.
   with open(path, 'rb') as f:
     try:
-      with np.load(f, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+      return npz.read(f)
     except (ValueError, EOFError, OSError, AttributeError, BadZipFile) as error:
       raise ValueError(
         f'{path} is not a readable .npz file ({error}); restore it, or train '

@@ -1,7 +1,8 @@
 """Which clients take part in which round.
 
 Host only. A schedule is a function of the round; nothing but the seed and the
-round decides, so a run that is continued needs no replay.
+round decides, so a run that is continued needs no replay. Who knows the seed knows
+who takes part; it may be as long as it takes to keep that a secret.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +14,11 @@ import pathlib
 
 from jaxtyping import Int
 import numpy as np
+
+from epe_jax import streams
+
+# Of random numbers; a run has one schedule.
+_PURPOSE = 'clients'
 
 # round -> indices of its clients
 ClientSchedule = Callable[[int], Int[np.ndarray, ' m']]
@@ -27,7 +33,7 @@ def shuffled_epochs(
   sits out, so that no client enters a round twice.
 
   Args:
-    seed: data randomness.
+    seed: of `streams.sequence`.
     num_clients: N.
     clients_per_round: m, 1 <= m <= N.
     reshuffle: a new order for each epoch, as in the paper; False keeps one
@@ -51,7 +57,7 @@ def shuffled_epochs(
   # An epoch has one order: 2,000 rounds would shuffle 342,477 clients anew.
   @functools.lru_cache(maxsize=1)
   def order(epoch: int) -> Int[np.ndarray, ' n']:
-    return np.random.default_rng((seed, epoch)).permutation(num_clients)
+    return streams.host_rng(seed, _PURPOSE, epoch).permutation(num_clients)
 
   def clients(t: int) -> Int[np.ndarray, ' m']:
     epoch, i = divmod(t, epoch_rounds)
@@ -73,7 +79,7 @@ def fixed_size(
   _check_size(clients_per_round, num_clients)
 
   def clients(t: int) -> Int[np.ndarray, ' m']:
-    rng = np.random.default_rng((seed, t))
+    rng = streams.host_rng(seed, _PURPOSE, t)
     return rng.choice(num_clients, clients_per_round, replace=False)
 
   return clients
@@ -85,7 +91,7 @@ def poisson(
   """Each client in each round with probability q = m / N, on its own.
 
   Args:
-    seed: data randomness.
+    seed: of `streams.sequence`.
     num_clients: N.
     expected_clients: m, 0 < m <= N.
 
@@ -99,7 +105,7 @@ def poisson(
     )
 
   def clients(t: int) -> Int[np.ndarray, ' m']:
-    rng = np.random.default_rng((seed, t))
+    rng = streams.host_rng(seed, _PURPOSE, t)
     # Given how many they are, every set of clients is equally likely.
     size = rng.binomial(num_clients, expected_clients / num_clients)
     return rng.choice(num_clients, size, replace=False)
@@ -119,7 +125,7 @@ def limited(
   """m clients in each round, of those who have rested and have rounds left.
 
   Args:
-    seed: data randomness.
+    seed: of `streams.sequence`.
     rounds: T >= 1, planned ahead because each round depends on those before.
     num_clients: N.
     clients_per_round: m, 1 <= m <= N.
@@ -150,7 +156,7 @@ def limited(
         f'clients_per_round={clients_per_round}: separation={separation} and '
         f'most={most} rule out the others. Ask for fewer, or for less.'
       )
-    rng = np.random.default_rng((seed, t))
+    rng = streams.host_rng(seed, _PURPOSE, t)
     chosen = rng.choice(able, clients_per_round, replace=False)
     last[chosen] = t
     left[chosen] -= 1

@@ -13,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from epe_jax import audit, build, evaluation, experiment, fedavg, results
+from epe_jax import (
+  audit,
+  build,
+  config_fields,
+  evaluation,
+  experiment,
+  fedavg,
+  results,
+)
 from epe_jax.data import cohort
 from epe_jax.round_scalars import RoundScalars
 from epe_jax.types import Array, Key, Params
@@ -117,6 +125,7 @@ def each(
   """The same, one by one: as many are made ahead as are made at once."""
   if at_once is None:
     at_once = 1 if jax.default_backend() == 'cpu' else 16
+  config = config_fields.checked(config)
   check(config, seeds, at_once=at_once)
   first, program = None, None
   room = _Room(0, 1, 1)

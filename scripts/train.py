@@ -15,7 +15,7 @@ with a port of the first one that the others reach, and I from 0 to N - 1.
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from epe_jax import experiment, report, sharding
+from epe_jax import config_fields, experiment, report, sharding
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config file, with :smoke behind it for a very short run.'
@@ -42,11 +42,12 @@ def main(argv: list[str]) -> None:
   workdir = str(_WORKDIR.value)
   given = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   try:
-    sharding.use_cores(_CONFIG.value.clients_per_round)
+    config = config_fields.checked(_CONFIG.value)
+    sharding.use_cores(config.clients_per_round)
     if _DISTRIBUTED.value or given != (None, None, None):
       sharding.join(*given)
-    result = experiment.run(_CONFIG.value, workdir)
-  except (ValueError, FileNotFoundError, FloatingPointError) as error:
+    result = experiment.run(config, workdir)
+  except (ValueError, OSError, FloatingPointError) as error:
     raise SystemExit(f'error: {error}') from error
   if not sharding.first():
     return

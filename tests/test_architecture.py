@@ -23,7 +23,7 @@ PACKAGE = pathlib.Path(epe_jax.__file__).parent
 
 # Each line may import from itself and from the lines above.
 ORDER = [
-  ['_version', 'epsilon', 'costs', 'round_scalars'],
+  ['_version', 'epsilon', 'costs', 'disk', 'round_scalars', 'streams'],
   ['types'],
   ['sharding', 'apart', 'in_flight'],
   ['canaries', 'clipping', 'clients', 'schedules', 'canary_schedules'],
@@ -44,6 +44,7 @@ ORDER = [
   ['leakage', 'run_files', 'finished'],
   ['workloads'],
   ['participation'],
+  ['config_fields'],
   ['build', 'chunks', 'dispatch', 'evaluation', 'experiment', 'seeds'],
   ['sweep'],
   [

@@ -142,3 +142,16 @@ def test_anything_else_is_refused(tmp_path, text, message):
     canary_schedules.read(tmp_path / 'm.txt', rounds=2)
   with pytest.raises(FileNotFoundError, match='none'):
     canary_schedules.read(tmp_path / 'none', rounds=2)
+
+
+def test_a_matrix_of_a_size_that_is_not_there_is_refused(tmp_path):
+  path = tmp_path / 'm.npy'
+  np.save(path, np.zeros((2, 3), bool))
+  raw = path.read_bytes()
+  # As long as before, so that the header stays whole.
+  big = raw.replace(b'(2, 3), }' + b' ' * 14, b'(2, 3000000000000), }  ')
+  assert len(big) == len(raw)
+  assert big != raw
+  path.write_bytes(big)
+  with pytest.raises(ValueError, match=r'm\.npy cannot be read'):
+    canary_schedules.read(path, rounds=2)

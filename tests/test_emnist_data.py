@@ -63,6 +63,32 @@ def test_a_label_out_of_range_is_refused(tmp_path, only_digits, label, bound):
   assert not list((tmp_path / 'cache').iterdir())
 
 
+@pytest.mark.parametrize(
+  ('value', 'said'),
+  [
+    (np.nan, "feature 'pixels' is nan, which is no number"),
+    (np.inf, "feature 'pixels' is inf, which is no number"),
+    (3e38, r'a pixel is 3.*e\+38, not in \[0, 1\]'),
+    (-0.1, r'a pixel is -0\.1.*, not in \[0, 1\]'),
+    (255.0, r'a pixel is 255\.0, not in \[0, 1\]'),
+  ],
+)
+def test_pixels_that_are_none_are_refused_with_their_place(
+  tmp_path, value, said
+):
+  rows = [
+    ('digits_only_train', 'ann', tff_files.image(1)),
+    ('digits_only_train', 'bob', tff_files.image(1)),
+    ('digits_only_train', 'bob', tff_files.image(1, value=value)),
+    ('digits_only_test', 'ann', tff_files.image(1)),
+  ]
+  path = tff_files.write(tmp_path / 'f.sqlite', rows)
+  place = f"{path}, split 'digits_only_train', client 'bob', row 1: "
+  with pytest.raises(ValueError, match=f'{place}{said}'):
+    emnist.load(path, only_digits=True, cache=tmp_path / 'cache')
+  assert not list((tmp_path / 'cache').glob('[!.]*'))
+
+
 def test_a_missing_file_is_refused_with_a_cure(tmp_path):
   with pytest.raises(FileNotFoundError, match=r'nowhere does not exist. Und'):
     emnist.load(tmp_path / 'nowhere', only_digits=True)

@@ -17,6 +17,7 @@ from epe_jax import (
   comparison,
   estimates,
   experiment,
+  metrics,
   report,
   results,
 )
@@ -221,6 +222,8 @@ def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   config.client.update(batch_size=2, epochs=1)
   config.canaries.update(observed=2, unobserved=2)
   config.update(clients_per_round=1, evaluate_every=40, checkpoint_every=40)
+  # So small that clients with one class each do not make it diverge.
+  config.server.learning_rate = 0.01
   this = build.build(config)
   shapes = {
     cohort.gather(
@@ -344,7 +347,7 @@ def test_fresh_noise_is_repeated_by_a_run_that_goes_on_and_never_kept(
   ('changes', 'message'),
   [
     ({'task': 'iris'}, "task='iris'; give one of 'digits'"),
-    ({'rounds': 0}, 'rounds=0; give at least 1'),
+    ({'rounds': 0}, 'rounds=0; give an integer from 1'),
     ({'clients_per_round': 201}, 'clients_per_round=201, but .* 200'),
     ({'client.max_examples': 0}, r'client\.max_examples=0'),
     ({'evaluate_examples': 0}, 'evaluate_examples=0'),
@@ -366,15 +369,21 @@ def test_fresh_noise_is_repeated_by_a_run_that_goes_on_and_never_kept(
     ({'clipping.kind': 'none'}, r"clipping\.kind='none'"),
     ({'clipping.initial': 0.0}, 'initial=0.0'),
     ({'divisor': 'half'}, "divisor='half'"),
-    ({'audit.sees': 'loss'}, r"sees=\('loss'"),
+    ({'audit.sees': 'loss'}, r"audit\.sees='loss'; give one of"),
     ({'audit.delta': 1.0}, r'audit\.delta=1.0'),
     ({'data.num_clients': 5000}, 'num_clients=5000'),
     ({'evaluate_every': 0}, 'evaluate_every=0'),
-    ({'chunk': 0}, 'chunk=0; give at least 1'),
-    ({'rounds_per_dispatch': 0}, 'rounds_per_dispatch=0; give at least 1'),
+    ({'chunk': 0}, 'chunk=0; give an integer from 1'),
+    (
+      {'rounds_per_dispatch': 0},
+      'rounds_per_dispatch=0; give an integer from 1',
+    ),
     ({'precision': 'float16'}, "precision='float16'; give one of"),
-    ({'audit.buffer': 0}, r'audit\.buffer=0; give at least 1'),
-    ({'audit.memory': 0.0}, r'audit\.memory=0\.0; give a number of bytes'),
+    ({'audit.buffer': 0}, r'audit\.buffer=0; give an integer from 1'),
+    (
+      {'audit.memory': 0.0},
+      r'audit\.memory=0\.0; give a finite number of bytes',
+    ),
   ],
 )
 def test_bad_settings_are_refused_before_training(tmp_path, changes, message):
@@ -437,8 +446,30 @@ def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
 def test_a_diverged_run_stops_with_what_to_change(tmp_path):
   config = load_config('digits')
   config.client.learning_rate = 1e30
+  config.simulation = False
+  run = tmp_path / 'run'
   with pytest.raises(FloatingPointError, match=r'client\.learning_rate=1e\+30'):
-    experiment.run(config, tmp_path / 'run')
+    experiment.run(config, run)
+  assert {'config.json', 'noise_key'} < {path.name for path in run.iterdir()}
+  # No round was made, so the config that mends it may have its place.
+  experiment.claim(run, load_config('digits'))
+  assert not list(run.iterdir())
+
+
+@pytest.mark.parametrize('what', ['round', 'checkpoint', 'result', 'rows'])
+def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
+  config = load_config('digits')
+  results.write_json(tmp_path / 'config.json', config.to_dict())
+  metrics.append(tmp_path / 'metrics.jsonl', {'round': 0})
+  if what == 'round':
+    metrics.append(tmp_path / 'metrics.jsonl', {'round': 1})
+  elif what == 'checkpoint':
+    (tmp_path / 'checkpoints' / '25').mkdir(parents=True)
+  else:
+    results.write_json(tmp_path / f'{what}.json', {})
+  with pytest.raises(ValueError, match='rounds was 6 and is 7'):
+    experiment.claim(tmp_path, load_config('digits', rounds=7))
+  experiment.claim(tmp_path, config)
 
 
 def script(*arguments):
@@ -468,5 +499,5 @@ def test_an_error_is_a_sentence_and_no_traceback(tmp_path):
     f'--workdir={tmp_path / "run"}',
   )
   assert done.returncode == 1
-  assert 'error: rounds=0; give at least 1.' in done.stderr
+  assert 'error: rounds=0; give an integer from 1 to 10,000,000.' in done.stderr
   assert 'Traceback' not in done.stderr

@@ -9,9 +9,9 @@ from dp_accounting import gaussian_mechanism
 import mpmath
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
-from epe_jax.epsilon import gaussian
+from epe_jax.epsilon import gaussian, hockey_stick
 from epe_jax.epsilon.types import Scores
 
 NEARLY_EQUAL = (0.0, 1.0, -0.03899418, 1.00023832)
@@ -95,7 +95,9 @@ def test_epsilon_is_the_larger_direction():
   both = gaussian.epsilon_two_gaussians(*pairs, delta)
   forward = gaussian.epsilon_one_direction(*pairs, delta)
   backward = gaussian.epsilon_one_direction(mean1, std1, mean0, std0, delta)
-  np.testing.assert_array_equal(both, np.maximum(forward, backward))
+  np.testing.assert_allclose(
+    both, np.maximum(forward, backward), rtol=1e-13, atol=1e-14
+  )
   assert np.any(forward > backward)
   assert np.any(forward < backward)
 
@@ -114,6 +116,32 @@ def test_nearly_equal_gaussians_keep_their_digits():
   assert epsilon == pytest.approx(0.12452036704, rel=1e-10)
   backward = NEARLY_EQUAL[2:] + NEARLY_EQUAL[:2]
   assert_inverts(epsilon, 1e-5, backward, tolerance=1e-13)
+
+
+def test_a_pair_costs_few_special_functions(monkeypatch):
+  # They are what takes the time: some 20 ns each, so that a million pairs take a
+  # second or two if there are a few dozen of them a pair.
+  evaluated = []
+
+  class Counted:
+    def __getattr__(self, name):
+      function = getattr(special, name)
+
+      def counted(x):
+        evaluated.append(np.size(x))
+        return function(x)
+
+      return counted
+
+  monkeypatch.setattr(hockey_stick, 'special', Counted())
+  rng = np.random.default_rng(0)
+  num = 10_000
+  gap, ratio = rng.uniform(0, 10, num), np.exp(rng.normal(0, 1, num))
+  epsilon = gaussian.epsilon_two_gaussians(0, 1, gap, ratio, 1e-5)
+  assert 10 < sum(evaluated) / num < 40
+  for i in range(5):
+    alone = gaussian.epsilon_two_gaussians(0, 1, gap[i], ratio[i], 1e-5)
+    assert epsilon[i] == alone
 
 
 def test_equal_gaussians_have_epsilon_zero():
@@ -351,6 +379,58 @@ def test_scores_that_make_no_audit_are_refused(arguments, message):
   # The type checker, active in tests, refuses a wrong word first.
   with pytest.raises((ValueError, TypeError), match=message):
     Scores(**(valid | arguments))
+
+
+@pytest.mark.parametrize(
+  ('observed', 'message'),
+  [
+    (np.ma.array([0.1, 9.0], mask=[False, True]), 'observed.compressed'),
+    (np.array([0.1, 0.2j]), 'observed has dtype complex128'),
+    (
+      np.array(['2024-01-01', '2024-01-02'], 'M8[s]'),
+      'observed has dtype date',
+    ),
+    (np.array([1, 2], 'm8[s]'), 'observed has dtype timedelta'),
+    (np.array(['0.1', '0.2']), 'observed has dtype <U3'),
+    (np.array([0.1, 0.2], object), 'observed has dtype object'),
+  ],
+)
+def test_scores_that_are_no_real_numbers_are_refused(observed, message):
+  with pytest.raises(ValueError, match=message):
+    Scores(observed, np.array([0.0, 0.1]))
+  with pytest.raises(ValueError, match=message.replace('ob', 'unob', 1)):
+    Scores(np.array([0.0, 0.1]), observed)
+
+
+def test_columns_given_for_one_audit_are_refused():
+  for num in (5, 7):
+    with pytest.raises(ValueError, match=rf'\({num}, 1\).*ravel'):
+      Scores(np.zeros((5, 1)), np.zeros((num, 1)))
+  # One canary in one group may well be meant, or one audit of one in each.
+  assert Scores(np.zeros((5, 1)), np.zeros((5, 4))).observed.shape == (5, 1)
+  assert Scores(np.zeros((5, 1)), np.empty(0), dim=9).observed.shape == (5, 1)
+  assert Scores(np.zeros((1, 1)), np.zeros((1, 1))).observed.shape == (1, 1)
+
+
+def test_a_dim_that_is_no_integer_is_refused():
+  # In an interpreter of its own: the type checker would refuse it before.
+  code = """
+import numpy as np
+from epe_jax.epsilon.types import Scores
+for dim in (2.5, 100.0, np.float64(100), True, '100'):
+  try:
+    Scores(np.array([0.1]), np.empty(0), dim=dim)
+  except ValueError as error:
+    print(error)
+assert Scores(np.array([0.1]), np.empty(0), dim=np.int64(100)).dim == 100
+"""
+  done = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, check=True
+  )
+  lines = done.stdout.splitlines()
+  assert len(lines) == 5
+  assert all('is not a number of dimensions' in line for line in lines)
+  assert lines[0].startswith('dim=2.5 ')
 
 
 def test_scores_become_float64_arrays():

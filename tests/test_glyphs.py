@@ -87,7 +87,7 @@ def test_the_bits_are_those_of_every_other_machine():
       digest.update(columns['label'].astype('<i4').tobytes())
       levels = np.rint(columns['pixels'] * 255).astype(np.uint8)
       digest.update(levels.tobytes())
-  assert digest.hexdigest()[:16] == 'db8d883aee4c1e76'
+  assert digest.hexdigest()[:16] == '93eb38869b127551'
 
 
 def test_other_seeds_writers_and_splits_give_other_images():
@@ -272,7 +272,7 @@ def test_a_flat_list_of_pixels_can_be_asked_for():
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    ({'seed': -1}, r'seed=-1 is not in \[0, 2\^128\)'),
+    ({'seed': -1}, r'seed=-1; give an integer'),
     ({'num_clients': 0}, r'num_clients=0 is not in \[1, 1000000\]'),
     ({'num_clients': 1_000_001}, 'num_clients=1000001'),
     ({'num_clients': 10, 'num_examples': 164}, r'164 is not in \[165, 2\^31\]'),

@@ -88,6 +88,9 @@ def check_same(outcome, recorded, accuracy):
   assert outcome.accuracy == pytest.approx(accuracy, abs=0.005)
   for field in dataclasses.fields(results.Recorded):
     a, b = getattr(outcome.recorded, field.name), getattr(recorded, field.name)
+    if field.name == 'rounds':
+      # Numbers of each round, as arrays of NumPy.
+      a, b = np.stack(a), np.stack(b)
     if isinstance(b, np.ndarray) and b.dtype.kind == 'f':
       assert a.shape == b.shape
       # Cosines are some 1 / sqrt(d) = 0.04.

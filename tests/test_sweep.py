@@ -5,7 +5,14 @@ import pathlib
 from ml_collections import config_dict
 import pytest
 
-from epe_jax import experiment, results, seed_sweep, sweep, sweep_report
+from epe_jax import (
+  experiment,
+  metrics,
+  results,
+  seed_sweep,
+  sweep,
+  sweep_report,
+)
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -84,6 +91,7 @@ def test_the_folder_of_another_config_is_refused_before_any_work(tmp_path):
   folder = tmp_path / second.name
   folder.mkdir()
   results.write_json(folder / 'config.json', first.config.to_dict())
+  metrics.append(folder / 'metrics.jsonl', {'round': 1})
   with pytest.raises(ValueError, match='rounds was 1 and is 2'):
     sweep.run([first, second], tmp_path)
   assert not list(tmp_path.glob('*.log'))

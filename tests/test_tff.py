@@ -319,6 +319,35 @@ def test_another_schema_is_refused_with_what_was_expected_and_found(
     _splits(path)
 
 
+@pytest.mark.parametrize('blob', [None, 'text', 7])
+@pytest.mark.parametrize('before', [0, 1])
+def test_what_is_no_blob_is_named_with_its_place(tmp_path, blob, before):
+  good = [('all_train', 'a', tff_files.image(1))]
+  rows = good * before + [('all_train', 'a', blob)]
+  path = tff_files.write(tmp_path / 'f.sqlite', rows)
+  place = f"{path}, split 'all_train', client 'a', row {before}: "
+  with pytest.raises(ValueError, match=f'{place}.* where a BLOB should be'):
+    _read(path)
+
+
+# Without its end it would go on for ever.
+_VIEW = (
+  'CREATE VIEW {name} AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL '
+  'SELECT i + 1 FROM n WHERE i < 100) SELECT t.*, i AS rowid FROM t, n'
+)
+
+
+@pytest.mark.parametrize('name', ['examples', 'client_metadata'])
+def test_a_view_is_refused_before_it_is_followed(tmp_path, name):
+  path = tff_files.write(tmp_path / 'f.sqlite', _ROWS)
+  with contextlib.closing(sqlite3.connect(path)) as db:
+    db.execute(f'ALTER TABLE {name} RENAME TO t')
+    db.execute(_VIEW.format(name=name.upper()))
+    db.commit()
+  with pytest.raises(ValueError, match=rf"{path}: '{name}' is a view"):
+    _read(path)
+
+
 def test_a_missing_path_and_a_directory_are_refused_with_a_cure(tmp_path):
   with pytest.raises(FileNotFoundError, match=r'nowhere.*emnist_all\.sqlite'):
     _splits(tmp_path / 'nowhere')

@@ -7,6 +7,7 @@ from epe_jax.canaries.families import (
   effective_dimension,
   family,
   least_dimension,
+  least_noise,
 )
 from epe_jax.canaries.given import from_matrix
 from epe_jax.canaries.random_signs import sign
@@ -28,6 +29,7 @@ __all__ = [
   'hadamard2',
   'hadamard_of_parts',
   'least_dimension',
+  'least_noise',
   'sign',
   'sphere',
 ]

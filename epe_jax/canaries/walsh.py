@@ -53,7 +53,9 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
 
   For each pair of v and j, cos(c_j, v) has mean 0 and variance 1/d exactly. It
   is normal if the mass of v lies on many coordinates: see
-  `effective_dimension`, and `hadamard2` for those v that are sparse.
+  `effective_dimension`, and `hadamard2` for those v that are sparse. A v that is
+  a non-linear function of sums of canaries, coordinate by coordinate, as behind
+  Adam, depends on rows that are not in the sums: see `families.least_noise`.
 
   Args:
     key: the canary key; never the key of the privacy noise.

@@ -62,7 +62,8 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
   that are left over need the second fold alone.
 
   Norms and inner products are those of `hadamard`, as are memory, 32 B floats
-  a vector, and time: one pass over v for each group of canaries.
+  a vector, and time: one pass over v for each group of canaries. So is what
+  must be known of v behind Adam and its like: see `families.least_noise`.
 
   Args:
     key: the canary key; never the key of the privacy noise.

@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 
-from epe_jax.data import example_proto, sources
+from epe_jax.data import example_proto, npz, sources
 
 CURE = (
   'Expected an .npz file of arrays of as many rows: client_id (strings or '
@@ -33,8 +33,8 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
   path = pathlib.Path(path)
   try:
     # Opened here: NumPy leaves a damaged file open.
-    with open(path, 'rb') as raw, np.load(raw, allow_pickle=False) as file:
-      arrays = {name: file[name] for name in file.files}
+    with open(path, 'rb') as raw:
+      arrays = npz.read(raw)
   except FileNotFoundError as error:
     raise FileNotFoundError(f'{path} does not exist. {CURE}') from error
   except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:

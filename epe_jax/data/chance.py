@@ -8,31 +8,28 @@ way everywhere.
 
 import numpy as np
 
-
-def check_seed(seed: int) -> None:
-  """ValueError if the seed is not in [0, 2^128)."""
-  # More bits would spill into the words of the place.
-  if not 0 <= seed < 1 << 128:
-    raise ValueError(f'seed={seed} is not in [0, 2^128). Use e.g. 0.')
+from epe_jax import streams
 
 
-def bits(seed: int, place: tuple[int, ...], num: int) -> np.ndarray:
+def bits(
+  seed: int, purpose: str, place: tuple[int, ...], num: int
+) -> np.ndarray:
   """The first bits of a stream of their own, uint64 [num].
 
   Args:
-    seed: in [0, 2^128).
-    place: what the bits are for, numbers in [0, 2^32). Streams of other places
-      are independent, and places are not read as other places of other lengths
-      if all of a program have one length.
+    seed: as for `streams.sequence`.
+    purpose: what the bits are for, likewise.
+    place: which of these, likewise.
     num: how many; fewer are the beginning of more.
 
   Source: O'Neill 2014, PCG; NumPy's SeedSequence.
 
-  >>> bits(0, (1, 2), 3)[:2].tolist() == bits(0, (1, 2), 2).tolist()
+  >>> some, more = (bits(0, 'docs', (1, 2), n) for n in (2, 3))
+  >>> some.tolist() == more[:2].tolist()
   True
   """
-  sequence = np.random.SeedSequence(seed, spawn_key=place)
-  return np.random.PCG64(sequence).random_raw(num)
+  stream = streams.sequence(seed, purpose, *place)
+  return np.random.PCG64(stream).random_raw(num)
 
 
 def uniform(raw: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import jax
 from jaxtyping import Bool, Int, Shaped
 import numpy as np
 
-from epe_jax import fedavg
+from epe_jax import fedavg, streams
 from epe_jax.data import federated
 
 T = TypeVar('T')
@@ -136,7 +136,7 @@ def gather(
   for slot in np.flatnonzero(index.ravel() >= 0).tolist():
     client = int(index.flat[slot])
     rows = data.client(client)
-    rng = _rng(seed, round, client)
+    rng = streams.host_rng(seed, 'batches', round, client)
     for epoch, order in enumerate(_orders(rng, federated.num_rows(rows), plan)):
       n = len(order)
       start = epoch * -(-n // plan.batch_size) * plan.batch_size
@@ -256,12 +256,6 @@ def _dealt(
   index.ravel()[: len(clients)] = clients
   index[1::2] = index[1::2, ::-1].copy()
   return index.T
-
-
-def _rng(seed: int, round: int, client: int) -> np.random.Generator:
-  # spawn_key and not a longer seed: no two triples give the same words.
-  sequence = np.random.SeedSequence(seed, spawn_key=(round, client))
-  return np.random.default_rng(sequence)
 
 
 def _orders(

@@ -15,6 +15,8 @@ import pickle
 import threading
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from epe_jax.data import example_proto, sources
 
 # Bytes of raw data that a process is given at a time.
@@ -88,9 +90,22 @@ def _client(
   raw: Any,
 ) -> tuple[str, Any]:
   try:
-    return client_id, recipe.transform(decode(raw, recipe.features))
+    columns = decode(raw, recipe.features)
+    _check_finite(columns)
+    return client_id, recipe.transform(columns)
   except ValueError as error:
     raise _Wrong(f'client {client_id!r}, {error}') from error
+
+
+def _check_finite(columns: sources.Columns) -> None:
+  """Refuses what no model can be trained on."""
+  for name, column in columns.items():
+    if column.dtype.kind == 'f' and not np.isfinite(column).all():
+      place = np.argwhere(~np.isfinite(column))[0]
+      raise ValueError(
+        f'row {place[0]}: feature {name!r} is {column[tuple(place)]}, which is no '
+        'number. Correct it in the source, or leave the row out.'
+      )
 
 
 def _in_processes(

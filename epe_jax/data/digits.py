@@ -6,6 +6,7 @@ downloaded; a model trains on them in seconds on a CPU.
 
 import numpy as np
 
+from epe_jax import streams
 from epe_jax.data import federated
 
 
@@ -69,7 +70,7 @@ def load(
       f'num_clients={num_clients}, but {num_train} train images can serve 1 to '
       f'{num_train} clients. Choose a number of these.'
     )
-  rng = np.random.default_rng(rng_seed)
+  rng = streams.host_rng(rng_seed, 'digits')
   order = rng.permutation(num_images)
   test = {name: column[order[:num_test]] for name, column in columns.items()}
   train = {name: column[order[num_test:]] for name, column in columns.items()}

@@ -40,7 +40,8 @@ def load(
 
   Raises:
     FileNotFoundError, ValueError: if the file is missing, of no known form, or
-      damaged, a label is out of range, or the folder is of something else.
+      damaged, a label or a pixel is out of range, or the folder is of
+      something else.
 
   Source: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the
   form of TensorFlow Federated's emnist_all.sqlite.
@@ -84,5 +85,12 @@ def _checked(columns: sources.Columns, num_classes: int) -> sources.Columns:
     raise ValueError(
       f'row {wrong[0]}: label {labels[wrong[0]]} is not in [0, {num_classes}). '
       'Correct it in the source.'
+    )
+  pixels = columns['pixels']
+  if not ((pixels >= 0) & (pixels <= 1)).all():
+    row = np.argwhere(~((pixels >= 0) & (pixels <= 1)))[0]
+    raise ValueError(
+      f'row {row[0]}: a pixel is {pixels[tuple(row)]}, not in [0, 1]. Give ink as '
+      '0 and background as 1, and correct what is neither in the source.'
     )
   return columns

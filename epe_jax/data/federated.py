@@ -11,6 +11,8 @@ import dataclasses
 from jaxtyping import Int64, Shaped
 import numpy as np
 
+from epe_jax import streams
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FederatedData:
@@ -181,7 +183,7 @@ def sample(
     raise ValueError(f'num_examples={num_examples}; give 1 or more.')
   if num_examples >= data.num_examples:
     return data
-  rng = np.random.default_rng(seed)
+  rng = streams.host_rng(seed, 'sample')
   rows = rng.choice(data.num_examples, num_examples, replace=False)
   # In order: a memory map is then read forwards.
   rows.sort()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from epe_jax import streams
 from epe_jax.data import chance, example_proto, sources, strokes
 
 FEATURES: example_proto.Features = {
@@ -31,8 +32,6 @@ _SPLITS = {
 }
 _MAX_SHIFT = 1.75  # of an image from the middle, in pixels
 _BLOCK = 128  # images drawn at once, so that what they need stays in a cache
-# What a stream of bits is for.
-_STYLE, _BEND, _SIZES, _IMAGES, _DOTS, _GRAIN = range(6)
 
 
 class Writer(NamedTuple):
@@ -75,7 +74,7 @@ def source(
   are the first of more. The same bits come out on every machine.
 
   Args:
-    seed: in [0, 2^128).
+    seed: >= 0, of any size.
     num_clients: writers of 'all_train' and 'all_test', from 1 to 1,000,000. The
       digits are by the first 3383/3400 of them.
     num_examples: images of 'all_train', at most 2^31. The other splits have
@@ -96,7 +95,7 @@ def source(
   >>> writer, glyphs.decode(raw, FEATURES)['pixels'].shape[1:]
   ('writer0', (28, 28))
   """
-  chance.check_seed(seed)
+  streams.check_root(seed)
   if not 1 <= num_clients <= 1_000_000:
     raise ValueError(
       f'num_clients={num_clients} is not in [1, 1000000]. Use e.g. 3400.'
@@ -123,7 +122,7 @@ def source(
   }
   return sources.Source(
     name=(
-      f'glyphs (synthetic), seed={seed}, num_clients={num_clients}, '
+      f'glyphs (synthetic, version 2), seed={seed}, num_clients={num_clients}, '
       f'num_examples={num_examples}, class_skew={class_skew}'
     ),
     splits={name: sources.Split(*split) for name, split in splits.items()},
@@ -159,8 +158,8 @@ def _read(
       f'there is no split {split!r}, only {sorted(splits)}. Choose one of them.'
     )
   num_clients, num_examples = splits[split]
-  place = (_SIZES, 0, list(_SPLITS).index(split), 0)
-  raw = chance.bits(seed, place, num_clients)
+  place = (list(_SPLITS).index(split),)
+  raw = chance.bits(seed, 'glyph sizes', place, num_clients)
   weights = chance.exp(0.45 * chance.normal(raw)) * (1 << 16)
   sizes = chance.shares(num_examples, weights.astype(np.int64))
   # Leading zeros, so that writers sort as their numbers do.
@@ -176,16 +175,16 @@ def _block(
 ) -> tuple[np.ndarray, np.ndarray]:
   """The first images of a block: labels [n] and pixels [n, 28, 28]."""
   split = list(_SPLITS).index(raw.split)
-  bits = lambda use, num: chance.bits(
-    raw.seed, (use, raw.number, split, number), num
+  bits = lambda purpose, num: chance.bits(
+    raw.seed, f'glyph {purpose}', (raw.number, split, number), num
   )
   # Every image has a row of bits, so that fewer images are the first of more.
   most = int(np.diff(strokes.table().point_offsets).max())
-  own = bits(_IMAGES, n * (6 + 3 * most)).reshape(n, -1)
+  own = bits('images', n * (6 + 3 * most)).reshape(n, -1)
   label = _labels(raw, chance.uniform(own[:, 0]))
   bends = _smoothed(chance.normal(own[:, 6:]).reshape(n, most, 3))
   x, y, pressure, offsets = _curves(style, label, bends)
-  rough = chance.normal(bits(_DOTS, len(x)))
+  rough = chance.normal(bits('dots', len(x)))
   radius = style.radius * (1 + 0.1 * pressure) + style.roughness * rough
   # However light the pen, the stroke is seen.
   dark = np.maximum(radius, 0.4) + style.softness
@@ -193,14 +192,16 @@ def _block(
   x, y = _placed(style, x, y, offsets, room, chance.normal(own[:, 1:6]))
   ink = _spread(np.stack([x, y, dark], 1).astype(np.float32), offsets)
   ink = np.minimum(ink * np.float32(0.5 / style.softness), 1)
-  noise = bits(_GRAIN, n * 98).astype('<u8', copy=False).view(np.uint8)
+  noise = bits('grain', n * 98).astype('<u8', copy=False).view(np.uint8)
   ink *= 1 - np.float32(style.grain / 255) * noise.reshape(n, 28, 28)
   return label, (255 - np.rint(ink * 255)) / 255
 
 
 def _labels(raw: Writer, chances: np.ndarray) -> np.ndarray:
   """The characters that a writer writes, int32 [n]."""
-  z = chance.normal(chance.bits(raw.seed, (_STYLE, raw.number, 0, 1), 62))
+  z = chance.normal(
+    chance.bits(raw.seed, 'glyph preferences', (raw.number,), 62)
+  )
   common = np.repeat([0.0495, 0.27 / 26, 0.235 / 26], [10, 26, 26])
   weights = common * chance.exp(raw.class_skew * z) * (1 << 30)
   if raw.split.startswith('digits_only'):
@@ -212,10 +213,10 @@ def _labels(raw: Writer, chances: np.ndarray) -> np.ndarray:
 
 def _style(seed: int, number: int) -> _Style:
   table = strokes.table()
-  z = chance.normal(chance.bits(seed, (_STYLE, number, 0, 0), 16))
+  z = chance.normal(chance.bits(seed, 'glyph styles', (number,), 16))
   size, width, slant = 1.1 + 0.07 * z[0], 0.95 + 0.1 * z[1], 0.14 + 0.16 * z[2]
   own = chance.normal(
-    chance.bits(seed, (_BEND, number, 0, 0), table.points.size)
+    chance.bits(seed, 'glyph bends', (number,), table.points.size)
   )
   points = table.points + 0.9 * _smoothed(own.reshape(-1, 2))
   # The whole plane is bent too, so that the same is odd about all characters.
@@ -225,7 +226,7 @@ def _style(seed: int, number: int) -> _Style:
   y = y + bend[3] * x * x + bend[4] * x * y + bend[5] * x
   x, y = 9 * size * width * x - 9 * size * slant * y, 9 * size * y
   counts = np.diff(table.way_offsets)
-  choice = chance.uniform(chance.bits(seed, (_STYLE, number, 0, 2), 62))
+  choice = chance.uniform(chance.bits(seed, 'glyph ways', (number,), 62))
   tension = -0.05 + 0.13 * z[9]
   return _Style(
     points=np.stack([x, y], 1),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from epe_jax import disk
 from epe_jax.data import column_files, drafts, federated
 
 VERSION = 2
@@ -56,6 +57,7 @@ def write(
     FileExistsError: if the path exists, unless exist_ok.
     ValueError: if clients fail `federated.checked`, a column cannot be stored,
       or the beginning was written from another source or with other meta.
+    OSError: if the disk is full or may not be written.
 
   >>> import tempfile
   >>> rows = {'a': {'x': np.array([5])}, 'b': {'x': np.array([6, 7])}}
@@ -69,12 +71,23 @@ def write(
   [6, 7]
   """
   path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
   identity = json.loads(
     json.dumps({'version': VERSION, 'source': source, 'meta': dict(meta or {})})
   )
   if path.exists():
     return _existing(path, exist_ok)
+  with disk.explained(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _write(path, clients, identity, exist_ok, wrote)
+
+
+def _write(
+  path: pathlib.Path,
+  clients: column_files.Clients,
+  identity: Mapping[str, Any],
+  exist_ok: bool,
+  wrote: Callable[[int], object],
+) -> federated.FederatedData:
   with drafts.opened(path) as draft:
     # Another process may have finished it while this one waited.
     if not path.exists():
@@ -83,7 +96,7 @@ def write(
       sealed = {'files': {file.name: _seal(file) for file in files}}
       drafts.write_atomically(
         draft.store / _MANIFEST,
-        json.dumps(identity | described | sealed, indent=2) + '\n',
+        json.dumps({**identity, **described, **sealed}, indent=2) + '\n',
       )
       draft.store.rename(path)
       drafts.sync_folder(path.parent)
@@ -108,15 +121,14 @@ def load(path: str | os.PathLike) -> federated.FederatedData:
       raise _damaged(path, f'{name} is missing')
     if size != file['bytes']:
       raise _damaged(path, f'{name} has {size} bytes of {file["bytes"]}')
+
+  def mapped(name: str) -> np.ndarray:
+    return np.load(path / f'{name}.npy', mmap_mode='r', allow_pickle=False)
+
   try:
-    columns = {
-      name: np.load(path / f'{name}.npy', mmap_mode='r', allow_pickle=False)
-      for name in described['columns']
-    }
+    columns = {name: mapped(name) for name in described['columns']}
     data = federated.FederatedData(
-      columns,
-      np.load(path / 'offsets.npy', allow_pickle=False),
-      np.load(path / 'client_ids.npy', allow_pickle=False),
+      columns, np.array(mapped('offsets')), np.array(mapped('client_ids'))
     )
   except ValueError as error:
     raise _damaged(path, str(error)) from error

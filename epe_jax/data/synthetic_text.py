@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from epe_jax import streams
 from epe_jax.data import chance, example_proto, sources
 
 FEATURES: example_proto.Features = {'tokens': (bytes, ())}
@@ -35,8 +36,6 @@ _COMMON = 50  # words of all topics
 _MOST_WORDS = 50_000  # each with more than one slot
 _SLOTS = 1 << 20  # equally likely draws that the law is made of
 _CONSONANTS, _VOWELS = b'bcdfghjklmnprstvwxyz', b'aeiou'
-# What a stream of bits is for.
-_SIZES, _USER, _LENGTHS, _TOPICS, _WORDS = range(5)
 
 
 class User(NamedTuple):
@@ -69,7 +68,7 @@ def source(
   is on topics that they then had taken up.
 
   Args:
-    seed: in [0, 2^128).
+    seed: >= 0, of any size.
     num_clients: users of 'train', from 9 to 1,000,000; the other splits have
       users and sentences in the proportions of StackOverflow.
     max_sentences: the first so many of a user are kept, 1 or more; all if None.
@@ -89,7 +88,7 @@ def source(
   >>> user, len(text.decode(raw, FEATURES)['tokens'])
   ('user0', 3)
   """
-  chance.check_seed(seed)
+  streams.check_root(seed)
   if not 9 <= num_clients <= 1_000_000:
     raise ValueError(
       f'num_clients={num_clients} is not in [9, 1000000]. Use e.g. 1000.'
@@ -117,7 +116,7 @@ def source(
   }
   return sources.Source(
     name=(
-      f'synthetic text, seed={seed}, num_clients={num_clients}, '
+      f'synthetic text, version 2, seed={seed}, num_clients={num_clients}, '
       f'max_sentences={max_sentences}, vocabulary_size={vocabulary_size}'
     ),
     splits={
@@ -155,12 +154,12 @@ def decode(raw: User, features: example_proto.Features) -> sources.Columns:
   """Writes the sentences of a user; see `sources.Source`."""
   n, split = raw.num_sentences, list(_SPLITS).index(raw.split)
   place = (raw.number, split)
-  z = chance.normal(chance.bits(raw.seed, (_LENGTHS, *place), n))
+  z = chance.normal(chance.bits(raw.seed, 'text lengths', place, n))
   lengths = 1 + (10 * chance.exp(0.8 * z)).astype(np.int64)
   ends = np.cumsum(lengths)
   starts = ends - lengths
-  topics = _topics(raw, chance.bits(raw.seed, (_TOPICS, *place), n))
-  bits = chance.bits(raw.seed, (_WORDS, *place), int(ends[-1]))
+  topics = _topics(raw, chance.bits(raw.seed, 'text topics', place, n))
+  bits = chance.bits(raw.seed, 'text words', place, int(ends[-1]))
   words = _words(bits, starts, np.repeat(topics, lengths), raw.vocabulary_size)
   # Words of 8 bytes are copied fast; the zeros that fill them are taken out.
   text = _spelled(raw.vocabulary_size, b' ')[words]
@@ -174,8 +173,8 @@ def _sizes(
   seed: int, split: str, clients: int, sentences: int, most: int | None
 ) -> np.ndarray:
   """Numbers of sentences of the users of a split, int64 [clients]."""
-  place = (_SIZES, 0, list(_SPLITS).index(split))
-  raw = chance.bits(seed, place, clients)
+  place = (list(_SPLITS).index(split),)
+  raw = chance.bits(seed, 'text sizes', place, clients)
   # Of uniform u and v, u / sqrt(v) exceeds x in a share of users that falls as
   # 1/x^2; the small number ends the tail before a user fills the memory.
   u = ((raw >> 32) + 0.5) * 2.0**-32
@@ -219,8 +218,8 @@ def _topics(raw: User, bits: np.ndarray) -> np.ndarray:
   A user has four topics, for 8, 4, 2 and 1 of 16 sentences; one of 16 is about
   anything. In 'test' a quarter of the sentences is about four other topics.
   """
-  place = (_USER, raw.number, 0)
-  own = (chance.bits(raw.seed, place, 8) % NUM_TOPICS).astype(np.int64)
+  own = chance.bits(raw.seed, 'text users', (raw.number,), 8) % NUM_TOPICS
+  own = own.astype(np.int64)
   which = np.repeat([0, 1, 2, 3, 4], [8, 4, 2, 1, 1])[bits & 15]
   later = 4 * ((raw.split == 'test') & ((bits >> 4) & 3 == 0))
   anything = ((bits >> 8) % NUM_TOPICS).astype(np.int64)

@@ -114,6 +114,18 @@ def _named(path: pathlib.Path) -> Iterator[None]:
 
 def _check_schema(file: _File) -> None:
   for table, expected in _TABLES.items():
+    # A view may go on for ever, and a virtual table is read by other code.
+    others = file.db.execute(
+      'SELECT type FROM sqlite_master WHERE lower(name) = ? '
+      "AND NOT (type = 'table' AND rootpage > 0)",
+      (table,),
+    )
+    for (kind,) in others:
+      kind = 'virtual table' if kind == 'table' else kind
+      raise ValueError(
+        f'{file.path}: {table!r} is a {kind}, which is not followed. Write its '
+        f'rows into a table. {CURE}'
+      )
     info = file.db.execute(f'PRAGMA table_info({table})')
     found = sorted(column[1] for column in info)
     if not expected <= set(found):
@@ -185,14 +197,21 @@ def _splits(file: _File) -> dict[str, sources.Split]:
 
 def _features(file: _File) -> example_proto.Features | None:
   """The features of the first example, if it can be read."""
-  blob = file.db.execute(
-    'SELECT serialized_example_proto FROM examples LIMIT 1'
-  ).fetchone()
-  try:
-    return example_proto.features_of(blob[0]) if blob else None
-  except ValueError:
-    # Who reads it is told where it is.
-    return None
+  first = file.db.execute(
+    'SELECT split_name, client_id, serialized_example_proto FROM examples LIMIT 1'
+  )
+  for split, client_id, blob in first:
+    if not isinstance(blob, bytes):
+      raise ValueError(
+        f'{file.path}, split {split!r}, client {client_id!r}, row 0: '
+        f'{type(blob).__name__} where a BLOB should be. {CURE}'
+      )
+    try:
+      return example_proto.features_of(blob)
+    except ValueError:
+      # Who reads it is told where it is.
+      break
+  return None
 
 
 def _read(

@@ -19,6 +19,8 @@ import urllib.request
 
 import tqdm
 
+from epe_jax import disk
+
 _TIMEOUT = 60  # seconds without a byte
 _ATTEMPTS = 5
 _CHUNK = 1 << 20
@@ -151,7 +153,7 @@ def _append(
     )
   bar.total, bar.n = total, first
   bar.refresh()
-  with open(part, 'r+b' if first else 'wb') as out:
+  with disk.explained(part), open(part, 'r+b' if first else 'wb') as out:
     out.seek(first)
     while block := _received(response):
       out.write(block)

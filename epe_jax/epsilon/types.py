@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import numbers
 from typing import Literal, NamedTuple
 
 from jaxtyping import Float, Shaped
@@ -45,9 +46,11 @@ class Scores:
       canaries.
 
   Raises:
-    ValueError: for empty, non-finite or mismatched arrays, for dim < 2, for
-      scores that cannot be cosines although `dim` is given, and for shifts that
-      are not one positive number for each observed canary.
+    ValueError: for empty, non-finite or mismatched arrays, for those that are
+      masked or not of real numbers, for columns [n, 1] in both groups, for a
+      dim that is neither an integer >= 2 nor inf, for scores that cannot be
+      cosines although `dim` is given, and for shifts that are not one positive
+      number for each observed canary.
   """
 
   observed: Shaped[np.ndarray, '... n1']
@@ -70,6 +73,7 @@ class Scores:
         f'observed has shape {observed.shape}, but an audit needs at least one '
         'observed canary.'
       )
+    _check_no_columns(observed, unobserved)
     if unobserved.shape[:-1] != batch:
       raise ValueError(
         f'observed has leading axes {batch} but unobserved has '
@@ -217,7 +221,18 @@ def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:
 
 
 def _float64(name, values):
-  array = np.asarray(values, dtype=np.float64)
+  if isinstance(values, np.ma.MaskedArray):
+    raise ValueError(
+      f'{name} is a masked array of shape {values.shape}, of which estimators '
+      f'would use the masked scores too. Give {name}.compressed().'
+    )
+  found = np.asarray(values)
+  if found.dtype.kind not in 'biuf':
+    raise ValueError(
+      f'{name} has dtype {found.dtype}, which is not one of real numbers. Give '
+      'real scores, such as cosines.'
+    )
+  array = found.astype(np.float64)
   if array.ndim < 1:
     raise ValueError(
       f'{name}={values!r} is a single number; give an array [..., canaries].'
@@ -241,11 +256,28 @@ def _checked_shift(values, num):
   return shift
 
 
+def _check_no_columns(observed, unobserved):
+  """Refuses several audits of one canary in each group: they say nothing."""
+  one_each = observed.shape[-1] == 1 and unobserved.shape[-1] == 1
+  if one_each and max(observed.size, unobserved.size) > 1:
+    raise ValueError(
+      f'observed has shape {observed.shape} and unobserved {unobserved.shape}: '
+      'the last axis is that of canaries, so these are audits of one canary '
+      'each. For one audit give arrays [n], as observed.ravel() and '
+      'unobserved.ravel() are.'
+    )
+
+
 def _check_cosines(dim, *groups):
+  if dim == math.inf:
+    return
+  if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
+    raise ValueError(
+      f'dim={dim!r} is not a number of dimensions. Give the integer d, such as '
+      '1_000_000, math.inf, or None.'
+    )
   if dim < 2:
     raise ValueError(f'dim={dim} must be at least 2.')
-  if math.isinf(dim):
-    return
   # Cosines in float32 may exceed 1 by rounding.
   largest = max(np.max(np.abs(g), initial=0.0) for g in groups)
   if largest > 1 + 1e-5:

@@ -1,0 +1,188 @@
+"""Fields of configs: any wrong value is refused by name, before any work."""
+
+import math
+import pathlib
+import re
+
+from ml_collections import config_dict
+import numpy as np
+import pytest
+
+from configs import digits, emnist, stackoverflow
+from epe_jax import build, config_fields, experiment, workloads
+
+CONFIGS = {
+  f'{module.__name__}:{mode}': lambda m=module, mode=mode: m.get_config(mode)
+  for module, modes in (
+    (digits, ('full', 'smoke')),
+    (emnist, ('full', '5x34', 'smoke')),
+    (stackoverflow, ('full', 'smoke')),
+  )
+  for mode in modes
+}
+
+# Of no field: wrong types, and what is no number.
+ODD = (math.nan, math.inf, -math.inf, '', (), [1], {'a': 1}, object(), 1j, b'x')
+NUMBERS = (-1, -1.0, -1e300)
+HUGE = (10**12, 10**400, 1e300)
+TEXTS = ('3', 'nonsense', '0.5')
+
+# Values that are wrong for a field as a file in configs/ has it, by its type.
+WRONG = {
+  int: (*ODD, *NUMBERS, *HUGE, *TEXTS, 2.5, 3.0, True, np.True_, np.float64(3)),
+  float: (*ODD, *NUMBERS, *HUGE[1:], *TEXTS, True, np.float32(np.inf)),
+  bool: (*ODD, *NUMBERS, *HUGE, *TEXTS, 0, 1, 1.0),
+  str: (*ODD, *NUMBERS, *HUGE, 0, 1.5, True, 'a\0b'),
+}
+# Fields of which no integer is too large.
+ENDLESS = ('seed',)
+# Fields that are None where they are not set, and their types.
+NONE = {
+  'chunk': int,
+  'client.max_examples': int,
+  'evaluate_examples': int,
+  'participation.most': int,
+  'participation.log': str,
+  'canaries.matrix': str,
+  'audit.buffer': int,
+  'audit.delta': float,
+  'data.path': str,
+  'data.cache': str,
+  'data.word_count': str,
+  'data.num_clients': int,
+  'data.num_examples': int,
+}
+
+
+def with_field(config, name, value):
+  """The config with anything at all in a field, as Python can make it."""
+  changed = config.copy_and_resolve_references()
+  *groups, last = name.split('.')
+  place = changed
+  for group in groups:
+    place = place[group]
+  with changed.unlocked(), changed.ignore_type():
+    del place[last]
+    place[last] = value
+  return changed
+
+
+def wrong_values(name, value):
+  kind = NONE[name] if value is None else type(value)
+  for wrong in WRONG[kind]:
+    if not (name in ENDLESS and isinstance(wrong, int) and wrong >= 0):
+      yield wrong
+  if name not in NONE:
+    yield None
+
+
+@pytest.mark.parametrize('which', CONFIGS)
+def test_each_wrong_value_of_each_field_is_refused_by_name_before_any_work(
+  tmp_path, monkeypatch, which
+):
+  def worked(*_):
+    raise AssertionError('data were loaded')
+
+  monkeypatch.setattr(workloads, 'load', worked)
+  config = CONFIGS[which]()
+  tried = 0
+  for name, value in config_fields.flattened(config).items():
+    for wrong in wrong_values(name, value):
+      changed = with_field(config, name, wrong)
+      said = f'^{re.escape(name)}.*(give|meant|Leave)'
+      with pytest.raises(ValueError, match=said):
+        experiment.run(changed, tmp_path / 'run')
+      tried += 1
+  assert tried > 500
+  assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('which', CONFIGS)
+def test_a_config_with_a_field_less_or_more_is_refused(which):
+  config = CONFIGS[which]()
+  for name in config_fields.flattened(config):
+    changed = with_field(config, name, 0)
+    *groups, last = name.split('.')
+    place = changed
+    for group in groups:
+      place = place[group]
+    del place[last]
+    with pytest.raises(ValueError, match=f'^{name}'):
+      config_fields.checked(changed)
+  more = build.changed(config, momentun=0.9)
+  with pytest.raises(ValueError, match=r'momentun=0\.9 is no field'):
+    config_fields.checked(more)
+  config.server = config_dict.ConfigDict(dict(config.server) | {'mometum': 0.9})
+  with pytest.raises(ValueError, match=r'Is server\.momentum meant'):
+    config_fields.checked(config)
+
+
+@pytest.mark.parametrize('which', CONFIGS)
+def test_a_right_config_stays_what_it_is(which):
+  config = CONFIGS[which]()
+  assert config_fields.checked(config).to_dict() == config.to_dict()
+  assert config_fields.checked(config_fields.checked(config)) == (
+    config_fields.checked(config)
+  )
+
+
+def test_numbers_of_numpy_and_paths_become_those_of_python():
+  config = digits.get_config()
+  for name, value, plain in (
+    ('rounds', np.int64(7), 7),
+    ('noise_multiplier', np.float32(0.5), 0.5),
+    ('noise_multiplier', 1, 1.0),
+    ('server.momentum', np.float64(0.0), 0.0),
+    ('simulation', np.False_, False),
+    ('seed', np.uint64(2**63), 2**63),
+    ('seed', 2**200, 2**200),
+    ('audit.delta', None, None),
+    ('participation.log', pathlib.Path('a', 'b'), 'a/b'),
+    ('client.learning_rate', 0, 0.0),
+  ):
+    checked = config_fields.checked(with_field(config, name, value))
+    found = config_fields.flattened(checked)[name]
+    assert found == plain
+    assert type(found) is type(plain)
+
+
+@pytest.mark.parametrize(
+  ('name', 'wrong', 'right'),
+  [
+    ('server.momentum', (-1.0, 1.0, 1.5), (0.0, 0.999)),
+    ('server.learning_rate', (0.0, -1.0), (1e-9, 5.0)),
+    ('client.learning_rate', (-0.1, math.nan), (0.0, 1.0)),
+    ('clipping.count_noise', (math.inf, -0.1), (0.0, 0.05)),
+    ('clipping.quantile', (0.0, 1.0), (0.5,)),
+    ('audit.delta', (0.0, 1.0), (1e-12, None)),
+    ('rounds', (0, 10**12), (1, 10**6)),
+    ('chunk', (0, 10**12), (1, None)),
+  ],
+)
+def test_the_ends_of_ranges_are_where_they_should_be(name, wrong, right):
+  config = digits.get_config()
+  for value in wrong:
+    with pytest.raises(ValueError, match=f'^{name}={value}; give'):
+      config_fields.checked(with_field(config, name, value))
+  for value in right:
+    config_fields.checked(with_field(config, name, value))
+
+
+@pytest.mark.parametrize(
+  ('fields', 'named'),
+  [
+    ({'chunk': 10**9}, 'chunk=1000000000'),
+    ({'client.batch_size': 10**9}, r'client\.batch_size=1000000000'),
+    ({'client.epochs': 10**9}, r'client\.epochs=1000000000'),
+    (
+      {'rounds': 10**7, 'canaries.unobserved': 10**5},
+      r'rounds=10000000, canaries\.observed=20, canaries\.unobserved=100000',
+    ),
+    ({'audit.buffer': 10**7, 'rounds': 10**7}, r'audit\.buffer=10000000'),
+  ],
+)
+def test_what_no_memory_can_hold_is_refused_before_it_is_tried(fields, named):
+  config = digits.get_config('smoke')
+  config.update_from_flattened_dict(fields)
+  with pytest.raises(ValueError, match=f'{named}.* take .* bytes, but this'):
+    build.build(config)

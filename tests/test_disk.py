@@ -1,0 +1,90 @@
+"""Disks that are full or may not be written: a path and a cure."""
+
+import builtins
+import errno
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from configs import digits
+from epe_jax import disk, experiment
+from epe_jax.data import store
+
+
+@pytest.mark.parametrize(
+  ('code', 'said'),
+  [
+    (errno.ENOSPC, 'the disk is full. Make room'),
+    (errno.EDQUOT, 'is used. Make room'),
+    (errno.EROFS, 'only be read. Give a folder on another one'),
+    (errno.EACCES, 'you may not do that there. Have its permissions changed'),
+    (errno.EPERM, 'you may not do that there'),
+  ],
+)
+def test_what_the_system_refuses_has_a_path_and_a_cure(code, said):
+  with (
+    pytest.raises(OSError, match=f'^/folder/file: .*{said}') as refused,
+    disk.explained('/other'),
+  ):
+    raise OSError(code, os.strerror(code), '/folder/file')
+  assert 'Errno' not in str(refused.value)
+  with (
+    pytest.raises(OSError, match=f'^folder: .*{said}'),
+    disk.explained('folder'),
+    disk.explained('folder'),
+  ):
+    raise OSError(code, os.strerror(code))
+
+
+def test_other_errors_stay_what_they_are():
+  with pytest.raises(FileNotFoundError), disk.explained('x'):
+    pathlib.Path('/nowhere/at/all').read_bytes()
+  with pytest.raises(ValueError, match='y'), disk.explained('x'):
+    raise ValueError('y')
+
+
+def test_a_full_device_is_explained():
+  with (
+    pytest.raises(OSError, match=r'^run: the disk is full'),
+    disk.explained('run'),
+    open('/dev/full', 'wb', buffering=0) as f,
+  ):
+    f.write(b'x')
+
+
+@pytest.fixture
+def refuse(monkeypatch):
+  """Has the system refuse to open files below a folder for writing."""
+
+  def refuse(folder, code):
+    opened = builtins.open
+
+    def refusing(file, mode='r', *args, **options):
+      below = str(file).startswith(str(folder))
+      if below and set(mode) & set('wax+'):
+        raise OSError(code, os.strerror(code), str(file))
+      return opened(file, mode, *args, **options)
+
+    monkeypatch.setattr(builtins, 'open', refusing)
+
+  return refuse
+
+
+def test_a_run_in_a_folder_that_cannot_be_written_says_so(tmp_path, refuse):
+  config = digits.get_config('smoke')
+  config.model.width = 2
+  refuse(tmp_path, errno.EROFS)
+  with pytest.raises(OSError, match=rf'^{tmp_path}/run/.*can only be read\. G'):
+    experiment.run(config, tmp_path / 'run')
+
+
+def test_a_store_on_a_full_disk_says_so(tmp_path, monkeypatch):
+  def full(_):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(os, 'fsync', full)
+  rows = {'a': {'x': np.ones(1, np.float32)}}
+  with pytest.raises(OSError, match=f'^{tmp_path}/store: the disk is full'):
+    store.write(tmp_path / 'store', lambda _: rows.items(), source='rows')
