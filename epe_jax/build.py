@@ -142,14 +142,20 @@ def audited(
 
 
 def _buffer(config: Config, *, views: int, dim: int) -> int:
-  """Rounds that are scored together."""
+  """Rounds that are scored together.
+
+  All that wait are scored when a checkpoint is written.
+  """
+  between = min(config.checkpoint_every, config.rounds)
   if config.audit.buffer is not None:
-    return config.audit.buffer
+    return min(config.audit.buffer, between)
   if config.canaries.family not in canaries.ONE_BY_ONE:
     return 1
-  return audit.buffer_for(
-    config.audit.memory, rounds=config.rounds, views=views, dim=dim
+  most = audit.buffer_for(
+    config.audit.memory, rounds=between, views=views, dim=dim
   )
+  # In equal parts, as the room of a buffer is scored whether it is full or not.
+  return -(-between // -(-between // most))
 
 
 def _server(config: Config) -> optax.GradientTransformation:
