@@ -14,6 +14,7 @@ from epe_jax import (
   clipping,
   fedavg,
   participation,
+  randomness,
   sharding,
   workloads,
 )
@@ -38,13 +39,21 @@ class Run(NamedTuple):
   plan: cohort.Plan
   dim: int
   delta: float
+  randomness: randomness.Randomness
 
 
-def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
+def build(
+  config: Config,
+  *,
+  secret: bytes | None = None,
+  mesh: sharding.Mesh | None = None,
+) -> Run:
   """Task, data, canaries, schedule, DP-FedAvg and the audit around it.
 
   Args:
     config: every field set.
+    secret: what noise and sampling follow from, as `randomness.drawn` gives it;
+      None in a simulation, where they follow from config.seed.
     mesh: devices that share the work, None for one.
 
   Raises:
@@ -53,12 +62,15 @@ def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
     FileNotFoundError: the data file is missing.
   """
   _check(config)
+  draws = _randomness(config, secret)
   task, train, test, source, baseline = workloads.load(config)
   # Jitted: layer by layer each operation is compiled by itself, for seconds.
   params = jax.jit(task.init)(key(config, 'init'))
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
-  who = participation.plan(config, train)
+  who = participation.plan(
+    config, train, client_seed=draws.clients, canary_seed=draws.canaries
+  )
   algorithm, observers = audited(
     config, task, who, dim, key(config, 'canary'), who.canaries, mesh=mesh
   )
@@ -82,6 +94,25 @@ def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
     ),
     dim=dim,
     delta=float(train.num_clients) ** -1.1 if delta is None else delta,
+    randomness=draws,
+  )
+
+
+def _randomness(config: Config, secret: bytes | None) -> randomness.Randomness:
+  if config.simulation != (secret is None):
+    raise ValueError(
+      f'simulation={config.simulation}, {"without" if secret is None else "with"}'
+      ' a secret; a simulation draws from its seed and has none, any other run '
+      'draws from a secret.'
+    )
+  if secret is not None:
+    return randomness.fresh(secret)
+  return randomness.Randomness(
+    noise=key(config, 'noise'),
+    training=key(config, 'training'),
+    clients=config.seed,
+    canaries=config.seed,
+    order=config.seed,
   )
 
 

@@ -124,9 +124,10 @@ def ladder(recorded: results.Recorded) -> list[Reading]:
   each canary took part once and the trace is of rounds. Elsewhere it is that of
   the unobserved canaries, and without two the reading is left out. So is the
   likelihood over rounds where a canary's own cosine is not known beforehand,
-  and the final model where it is not shown. The floor of the maximum takes
-  rounds as independent. A canary whose coin said no is read in the seats it
-  would have had, and where there were no coins, in the rounds of another.
+  and the final model or the residual where it is not shown. The floor of the
+  maximum takes rounds as independent. A canary whose coin said no is read in
+  the seats it would have had, and where there were no coins, in the rounds of
+  another.
   """
   once = np.count_nonzero(recorded.seats, axis=0).max() == 1
   own = functools.partial(
@@ -137,16 +138,18 @@ def ladder(recorded: results.Recorded) -> list[Reading]:
   own_dim = dim if once and not models else None
   shown = 'published models' if models else 'all iterates'
   all_known = f'{shown}, other updates known'
-  residual = recorded.residual
-  if recorded.rounds is not None:
-    residual = readings.others_removed(
-      residual, recorded.participation, recorded.rounds
-    )
   found = [
     (shown, 'maximum over rounds', readings.maximum(recorded.trace), None),
     (shown, 'own round', own(recorded.trace), own_dim),
-    (all_known, 'own round, others removed', own(residual), own_dim),
   ]
+  if (residual := recorded.residual) is not None:
+    if recorded.rounds is not None:
+      residual = readings.others_removed(
+        residual, recorded.participation, recorded.rounds
+      )
+    found.append(
+      (all_known, 'own round, others removed', own(residual), own_dim)
+    )
   if recorded.expected is not None:
     ratio = readings.mixture(recorded.trace, recorded.expected, dim=dim)
     found.insert(1, (shown, 'likelihood over rounds', ratio, None))

@@ -15,12 +15,12 @@ import tqdm
 from epe_jax import (
   build,
   estimates,
-  experiment,
   results,
   seeds,
   sweep,
   tables,
   words,
+  workdirs,
 )
 from epe_jax.epsilon import gaussian
 
@@ -66,7 +66,7 @@ def run(
     folder = pathlib.Path(workdir, point.name)
     # By this its folder is known.
     config = build.changed(point.config, num_seeds=num_seeds)
-    experiment.claim(folder, config)
+    workdirs.claim(folder, config)
     path = folder / 'rows.json'
     if not path.exists():
       wanted = range(point.config.seed, point.config.seed + num_seeds)

@@ -25,7 +25,7 @@ PACKAGE = pathlib.Path(epe_jax.__file__).parent
 ORDER = [
   ['_version', 'epsilon', 'costs', 'round_scalars'],
   ['types'],
-  ['sharding', 'apart'],
+  ['sharding', 'apart', 'randomness'],
   ['canaries', 'clipping', 'clients', 'schedules', 'canary_schedules'],
   ['fedavg'],
   [
@@ -38,12 +38,19 @@ ORDER = [
   ],
   ['data', 'tasks'],
   ['results', 'spread'],
-  ['releases', 'model_releases'],
-  ['checkpoint', 'metrics', 'estimates', 'score_files', 'coverage'],
+  ['releases', 'model_releases', 'publication', 'workdirs'],
+  [
+    'checkpoint',
+    'metrics',
+    'model_file',
+    'estimates',
+    'score_files',
+    'coverage',
+  ],
   ['leakage', 'run_files', 'finished'],
   ['workloads'],
   ['participation'],
-  ['build', 'chunks', 'dispatch', 'experiment', 'seeds'],
+  ['build', 'chunks', 'dispatch', 'inputs', 'experiment', 'seeds'],
   ['sweep'],
   [
     'words',

@@ -84,13 +84,13 @@ def test_a_run_writes_what_it_promises(finished):
     assert (quantiles is None) == (row['floor'] is None)
     if quantiles:
       assert 0 <= quantiles['5'] <= quantiles['50'] <= quantiles['95']
-  scores = results.read_scores(workdir / 'scores.npz')
+  scores = results.read_scores(workdir / 'private/scores.npz')
   assert scores.trace.shape == scores.residual.shape == (6, 40)
   assert scores.participation.shape == (6, 40)
   assert scores.expected.shape == (6,)
   assert scores.final.shape == scores.change.shape == (40,)
   assert scores.observed.sum() == 20
-  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == list(range(7))
   assert json.loads(lines[-1])['test_accuracy'] == result['accuracy']
   spread = [json.loads(line)['effective_dimension'] for line in lines[1:]]
@@ -105,7 +105,7 @@ def test_a_run_writes_what_it_promises(finished):
 
 def test_observed_canaries_stand_out_in_their_own_round(finished):
   workdir, result = finished
-  scores = results.read_scores(workdir / 'scores.npz')
+  scores = results.read_scores(workdir / 'private/scores.npz')
   root_d = np.sqrt(result['dim'])
   own = scores.participation
   # sqrt(d) cos has mean 1 / sigma_eff, about 5 for z = 0.2, and variance 1.
@@ -168,7 +168,7 @@ def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
 
 def test_by_coins_scores_say_so_and_the_report_too(flipped):
   workdir, result = flipped
-  scores = results.read_scores(workdir / 'scores.npz')
+  scores = results.read_scores(workdir / 'private/scores.npz')
   assert scores.design == 'coin_flip'
   np.testing.assert_array_equal(scores.seats.sum(axis=0), 1)
   np.testing.assert_array_equal(
@@ -181,7 +181,7 @@ def test_by_coins_scores_say_so_and_the_report_too(flipped):
 
 
 def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
-  scores = results.read_scores(flipped[0] / 'scores.npz')
+  scores = results.read_scores(flipped[0] / 'private/scores.npz')
   away = ~scores.observed
   for name, cosines in (
     ('own round', scores.trace[scores.seats & away]),
@@ -245,7 +245,7 @@ def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
 
   monkeypatch.setattr(cohort, 'gather', slow)
   result = experiment.run(load_config('digits'), tmp_path / 'run')
-  lines = (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
+  lines = (tmp_path / 'run' / 'private/metrics.jsonl').read_text().splitlines()
   records = [json.loads(line) for line in lines][1:]
   # Each cohort is made in 0.2 s: a round and the wait for it last longer.
   assert sum(r['waited'] + r['seconds'] for r in records) > 0.2 * 6
@@ -289,7 +289,7 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
 
 
 def same_scores(a, b):
-  one, two = (results.read_arrays(w / 'scores.npz') for w in (a, b))
+  one, two = (results.read_arrays(w / 'private/scores.npz') for w in (a, b))
   assert one.keys() == two.keys()
   for name in one:
     np.testing.assert_array_equal(one[name], two[name], err_msg=name)
@@ -297,7 +297,7 @@ def same_scores(a, b):
 
 def same_metrics(a, b):
   def lines(workdir):
-    text = (workdir / 'metrics.jsonl').read_text().splitlines()
+    text = (workdir / 'private/metrics.jsonl').read_text().splitlines()
     timed = {'seconds': 0, 'waited': 0}
     return [{**json.loads(line), **timed} for line in text]
 
@@ -320,7 +320,7 @@ def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
     command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
   ) as process:
     deadline = time.monotonic() + 120
-    while not (killed / 'checkpoints' / '6').exists():
+    while not (killed / 'private/checkpoints' / '6').exists():
       assert process.poll() is None, 'it ended before it could be killed'
       assert time.monotonic() < deadline
       time.sleep(0.005)
@@ -329,45 +329,6 @@ def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
   experiment.run(config, killed)
   same_scores(whole, killed)
   same_metrics(whole, killed)
-
-
-class Killed(Exception):
-  pass
-
-
-def test_fresh_noise_is_repeated_by_a_run_that_goes_on_and_never_kept(
-  tmp_path, monkeypatch
-):
-  config = load_config('digits', simulation=False)
-  workdir = tmp_path / 'run'
-  append = experiment.metrics.append
-
-  def die_at_5(path, record):
-    append(path, record)
-    if record['round'] == 5:
-      raise Killed
-
-  monkeypatch.setattr(experiment.metrics, 'append', die_at_5)
-  with pytest.raises(Killed):
-    experiment.run(config, workdir)
-  before = (workdir / 'metrics.jsonl').read_text().splitlines()[5]
-  key = workdir / 'noise_key'
-  assert key.stat().st_mode & 0o777 == 0o600
-  secret = key.read_bytes()
-  monkeypatch.setattr(experiment.metrics, 'append', append)
-  result = experiment.run(config, workdir)
-  after = (workdir / 'metrics.jsonl').read_text().splitlines()[5]
-  norm = lambda line: json.loads(line)['aggregate_norm']
-  assert norm(before) == norm(after)
-  assert result['noise'] == 'fresh'
-  assert not key.exists()
-  words = [str(w) for w in np.frombuffer(secret, np.uint32)]
-  for path in workdir.rglob('*'):
-    if path.is_file():
-      assert secret not in path.read_bytes()
-      assert not all(w in path.read_text('latin-1') for w in words)
-  other = experiment.run(config, tmp_path / 'other')
-  assert other['estimates'] != result['estimates']
 
 
 @pytest.mark.parametrize(
@@ -453,7 +414,7 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert '| analytic ε of canaries and clients | ∞: ' in text
   assert 'the analytic ε is infinite' in text
   assert '| ∞ |' in comparison.markdown({'one': stored})
-  scores = results.read_scores(tmp_path / 'run' / 'scores.npz')
+  scores = results.read_scores(tmp_path / 'run' / 'private/scores.npz')
   rows = estimates.of_run(scores, more=estimates.MORE)
   assert report.estimates_table(rows)
 

@@ -28,7 +28,9 @@ def _config(**changes):
 
 
 def _planned(**changes):
-  return participation.plan(_config(**changes), DATA)
+  return participation.plan(
+    _config(**changes), DATA, client_seed=0, canary_seed=changes.get('seed', 0)
+  )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,10 @@ def test_a_log_is_followed(tmp_path):
   assert found.expected == pytest.approx(39 / 20 + 20 / 20)
   with pytest.raises(ValueError, match=r'rounds=21, but .*log\.csv has 20'):
     participation.plan(
-      load_config('digits', rounds=21, clients_per_round=10, **changes), DATA
+      load_config('digits', rounds=21, clients_per_round=10, **changes),
+      DATA,
+      client_seed=0,
+      canary_seed=0,
     )
   with pytest.raises(ValueError, match="not with 'as_clients'"):
     _planned(**changes, **{'canaries.schedule': 'as_clients'})
@@ -219,7 +224,7 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   # Some of 40 clients who take part with chance 1/5 in 6 rounds never do.
   assert 2 <= result['num_observed'] < 40
   assert result['num_observed'] + result['num_unobserved'] == 60
-  scores = results.read_scores(tmp_path / 'run' / 'scores.npz')
+  scores = results.read_scores(tmp_path / 'run' / 'private/scores.npz')
   root_d = np.sqrt(result['dim'])
   # With the others removed sqrt(d) cos has mean 1 / z = 5 nearly, for canaries
   # in their own rounds alone.
