@@ -92,7 +92,7 @@ def plan(
   inserted = seats.sum() / rounds * (0.5 if coins else 1)
   most = int(counts.max())
   if kind == 'poisson' and not config.simulation:
-    q = config.clients_per_round / n
+    q = config.clients_per_round / _population(config, n)
     most = max(1, int(stats.binom.isf(_RARELY / n, rounds, q)))
   # Where canaries come on top, they are expected on top; else among the rest.
   mean = config.clients_per_round
@@ -118,11 +118,16 @@ def amplification(
   learns less where rounds are drawn in secret.
   """
   kind = config.participation.kind
+  if kind == 'poisson' and config.divisor != 'expected':
+    return (
+      'not known: the number of clients of a round, which says something of each '
+      f'coin, shows in what divisor={config.divisor!r} divides'
+    )
   if kind == 'poisson':
     found = accounting.poisson(
       config.noise_multiplier,
       delta=delta,
-      probability=config.clients_per_round / num_clients,
+      probability=config.clients_per_round / _population(config, num_clients),
       rounds=config.rounds,
     )
     epsilon = '∞' if math.isinf(found.epsilon) else f'{found.epsilon:.4g}'
@@ -133,6 +138,12 @@ def amplification(
       f'{kind.replace("_", " ")}'
     )
   return None
+
+
+def _population(config: Config, num_clients: int) -> int:
+  """From how many a round is drawn: canaries may be among them."""
+  c = config.canaries
+  return num_clients + (c.observed if c.schedule == 'as_clients' else 0)
 
 
 def _clients(
@@ -186,7 +197,7 @@ def _seats(
     return _clients(config, data, seed, n), np.zeros((rounds, 0), bool)
   if c.schedule == 'as_clients':
     seats, clients = canary_schedules.as_clients(
-      _clients(config, data, seed, n + c.observed),
+      _clients(config, data, seed, _population(config, n)),
       rounds=rounds,
       num=c.observed,
       num_clients=n,
