@@ -105,8 +105,9 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     audit=dict(
       # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
       sees='aggregate',
-      # Rounds scored together; None: as many as memory holds, 1 for families
-      # to whom a look at one round costs no more.
+      # Rounds scored together, no more than lie between two checkpoints; None:
+      # as many as memory holds, 1 for families to whom a look at one round
+      # costs no more.
       buffer=config_dict.placeholder(int),
       # Bytes for what is not scored yet: 8 d for each round.
       memory=2e9,
@@ -118,7 +119,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     evaluate_examples=200 if smoke else 10_000,
     checkpoint_every=1 if smoke else 50,
     seed=0,
-    # True declares the run a reproducible simulation: the privacy noise then
-    # follows from the seed. Set False wherever the model will be released.
+    # True declares the run a reproducible simulation: the privacy noise and who
+    # takes part then follow from the seed. Set False wherever the model will be
+    # released; docs/secrets.md says what else may be.
     simulation=True,
   )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     TrainState,
     dp_fedavg,
   )
+  from epe_jax.model_file import load_params
   from epe_jax.readings import (
     every_nth,
     last_n,
@@ -61,6 +62,7 @@ _HOME = {
     'TrainState',
     'dp_fedavg',
   ),
+  'model_file': ('load_params',),
   'readings': (
     'every_nth',
     'last_n',
@@ -100,6 +102,7 @@ __all__ = [
   'gather',
   'last_n',
   'lent',
+  'load_params',
   'maximum',
   'mixture',
   'once_per_period',

@@ -46,11 +46,14 @@ class Observer(NamedTuple):
     update: (state, seen) -> state, once in every round.
     scores: (state, final params) -> cosines: [2, k] for an attacker who looks
       once, at two things; [views, T, k] for one who looks in every round.
+    flush: state -> state in which no vector of a round waits to be scored. Only
+      an observer that keeps some has anything to do.
   """
 
   init: Callable[[Params], Any]
   update: Callable[[Any, Seen], Any]
   scores: Callable[[Any, Params], Float[Array, '...']]
+  flush: Callable[[Any], Any] = lambda state: state
 
 
 VIEWS: dict[str, Callable[[Seen], Float[Array, ' d']]] = {
@@ -101,14 +104,16 @@ class Trace(NamedTuple):
 
   Attributes:
     round: rounds seen.
-    buffer: the vectors of the rounds that are not scored yet; None where each
-      round is scored at once.
+    pending: of them the latest, whose vectors are not scored yet.
+    buffer: these vectors, and behind them room or what is scored already; None
+      where each round is scored at once.
     cosines: [views, T, k]; those of rounds still to come are 0.
     maximum: [views, k], the running maximum over scored rounds; -1 before the
       first.
   """
 
   round: Int[Array, '']
+  pending: Int[Array, '']
   buffer: Float[Array, 'v r d'] | None
   cosines: Float[Array, 'v T k']
   maximum: Float[Array, 'v k']
@@ -189,13 +194,14 @@ def all_iterates(
     raise ValueError(f'sees={sees!r}; give some of {tuple(VIEWS)}.')
   views = len(sees)
   buffer = min(buffer, rounds)
-  # Whole buffers are scored, so the trace has room for the last one.
-  padded = -(-rounds // buffer) * buffer
+  # Whole buffers are scored, so the trace has room for one behind its end.
+  padded = rounds + buffer - 1
 
   def init(params: Params) -> Trace:
     kept = (views, buffer, canaries.dim)
     return Trace(
       round=jnp.zeros((), jnp.int32),
+      pending=jnp.zeros((), jnp.int32),
       buffer=None
       if buffer == 1
       else sharding.evenly(mesh, jnp.zeros(kept, jnp.float32), axes=(0, 1)),
@@ -208,10 +214,11 @@ def all_iterates(
     )
 
   def score(trace: Trace, new: Float[Array, 'v r k']) -> Trace:
-    start = (trace.round - 1) // buffer * buffer
-    live = (start + jnp.arange(buffer) < trace.round)[:, None]
+    live = (jnp.arange(buffer) < trace.pending)[:, None]
+    start = trace.round - trace.pending
     top = jnp.max(jnp.where(live, new, -1), axis=1)
     return trace._replace(
+      pending=jnp.zeros((), jnp.int32),
       cosines=jax.lax.dynamic_update_slice(
         trace.cosines, jnp.where(live, new, 0), (0, start, 0)
       ),
@@ -219,33 +226,38 @@ def all_iterates(
     )
 
   def scored_if(due: Array, trace: Trace) -> Trace:
+    held = trace.buffer
+    assert held is not None, 'each round was scored at once'
     # The buffer is not among what the branches return: it would be copied.
-    looked = jax.lax.cond(
+    scored = jax.lax.cond(
       due,
-      lambda trace: score(trace, cosines(canaries, trace.buffer))[2:],
-      lambda trace: trace[2:],
-      trace,
+      lambda rest: score(rest, cosines(canaries, held)),
+      lambda rest: rest,
+      trace._replace(buffer=None),
     )
-    return Trace(trace.round, trace.buffer, *looked)
+    return scored._replace(buffer=held)
 
   def update(trace: Trace, seen: Seen) -> Trace:
     look = lambda: jnp.stack([VIEWS[name](seen) for name in sees])
+    seen_one = trace._replace(round=trace.round + 1, pending=trace.pending + 1)
     if trace.buffer is None:
       # Apart, or XLA:CPU would keep what noise is made of until it is stacked.
       new = apart(trace.round >= 0, lambda: cosines(canaries, look()))
-      return score(trace._replace(round=trace.round + 1), new[:, None])
-    trace = trace._replace(
-      buffer=trace.buffer.at[:, trace.round % buffer].set(look()),
-      round=trace.round + 1,
+      return score(seen_one, new[:, None])
+    trace = seen_one._replace(
+      buffer=trace.buffer.at[:, trace.pending].set(look())
     )
-    return scored_if(trace.round % buffer == 0, trace)
+    return scored_if(trace.pending == buffer, trace)
+
+  def flush(trace: Trace) -> Trace:
+    if trace.buffer is None:
+      return trace
+    return scored_if(trace.pending > 0, trace)
 
   def scores(trace: Trace, params: Params) -> Float[Array, 'v T k']:
-    if trace.buffer is not None:
-      trace = scored_if(trace.round % buffer != 0, trace)
-    return trace.cosines[:, :rounds]
+    return flush(trace).cosines[:, :rounds]
 
-  return Observer(init, update, scores)
+  return Observer(init, update, scores, flush)
 
 
 def buffer_for(memory: float, *, rounds: int, views: int, dim: int) -> int:
@@ -385,6 +397,49 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
     return AuditState(new, {}, None), info._replace(aggregate=None, known=None)
 
   return fedavg.Algorithm(init, step)
+
+
+def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:
+  """The same state, in which no vector of a round waits to be scored.
+
+  Args:
+    state: of `audited` with these observers.
+    observers: the attackers, by name.
+  """
+  flushed = {
+    name: observer.flush(state.observers[name])
+    for name, observer in observers.items()
+  }
+  return state._replace(observers=flushed)
+
+
+def without_vectors(state: AuditState) -> AuditState:
+  """What has to be kept of a flushed state: all but the vectors of rounds.
+
+  They are gigabytes, and what a round released less what is left without its
+  updates is the sum of these, without any noise.
+  """
+  return _with_buffers(state, lambda name: None)
+
+
+def with_room(kept: AuditState, like: AuditState) -> AuditState:
+  """A state that training goes on from.
+
+  Args:
+    kept: as `without_vectors` gives it.
+    like: a state of the same run, which lends the room for vectors.
+  """
+  return _with_buffers(kept, lambda name: like.observers[name].buffer)
+
+
+def _with_buffers(
+  state: AuditState, buffer: Callable[[str], Array | None]
+) -> AuditState:
+  observers = {
+    name: x._replace(buffer=buffer(name)) if isinstance(x, Trace) else x
+    for name, x in state.observers.items()
+  }
+  return state._replace(observers=observers)
 
 
 def rows(

@@ -17,6 +17,7 @@ from epe_jax import (
   config_fields,
   fedavg,
   participation,
+  randomness,
   sharding,
   streams,
   workloads,
@@ -45,13 +46,21 @@ class Run(NamedTuple):
   plan: cohort.Plan
   dim: int
   delta: float
+  randomness: randomness.Randomness
 
 
-def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
+def build(
+  config: Config,
+  *,
+  secret: bytes | None = None,
+  mesh: sharding.Mesh | None = None,
+) -> Run:
   """Task, data, canaries, schedule, DP-FedAvg and the audit around it.
 
   Args:
     config: every field set.
+    secret: what noise and sampling follow from, as `randomness.drawn` gives it;
+      None in a simulation, where they follow from config.seed.
     mesh: devices that share the work, None for one.
 
   Raises:
@@ -61,13 +70,16 @@ def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
   """
   config = config_fields.checked(config)
   _check_groups(config)
+  draws = _randomness(config, secret)
   task, train, test, source, baseline = workloads.load(config)
   # Jitted: layer by layer each operation is compiled by itself, for seconds.
   params = jax.jit(task.init)(key(config, 'init'))
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
   _check_memory(config, train, dim)
-  who = participation.plan(config, train)
+  who = participation.plan(
+    config, train, client_seed=draws.clients, canary_seed=draws.canaries
+  )
   _warn_of_server(config, who, dim)
   algorithm, observers = audited(
     config, task, who, dim, key(config, 'canary'), who.canaries, mesh=mesh
@@ -86,6 +98,25 @@ def build(config: Config, *, mesh: sharding.Mesh | None = None) -> Run:
     plan=_plan(config, who.slots),
     dim=dim,
     delta=float(train.num_clients) ** -1.1 if delta is None else delta,
+    randomness=draws,
+  )
+
+
+def _randomness(config: Config, secret: bytes | None) -> randomness.Randomness:
+  if config.simulation != (secret is None):
+    raise ValueError(
+      f'simulation={config.simulation}, {"without" if secret is None else "with"}'
+      ' a secret; a simulation draws from its seed and has none, any other run '
+      'draws from a secret.'
+    )
+  if secret is not None:
+    return randomness.fresh(secret)
+  return randomness.Randomness(
+    noise=key(config, 'noise'),
+    training=key(config, 'training'),
+    clients=config.seed,
+    canaries=config.seed,
+    order=config.seed,
   )
 
 
@@ -146,14 +177,20 @@ def audited(
 
 
 def _buffer(config: Config, *, views: int, dim: int) -> int:
-  """Rounds that are scored together."""
+  """Rounds that are scored together.
+
+  All that wait are scored when a checkpoint is written.
+  """
+  between = min(config.checkpoint_every, config.rounds)
   if config.audit.buffer is not None:
-    return config.audit.buffer
+    return min(config.audit.buffer, between)
   if config.canaries.family not in canaries.ONE_BY_ONE:
     return 1
-  return audit.buffer_for(
-    config.audit.memory, rounds=config.rounds, views=views, dim=dim
+  most = audit.buffer_for(
+    config.audit.memory, rounds=between, views=views, dim=dim
   )
+  # In equal parts, as the room of a buffer is scored whether it is full or not.
+  return -(-between // -(-between // most))
 
 
 def _server(config: Config) -> optax.GradientTransformation:

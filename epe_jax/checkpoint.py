@@ -2,10 +2,12 @@
 
 They hold whole arrays, however these are split over devices, and the first
 process alone reads and writes them. So a run goes on with any other number of
-devices and processes.
+devices and processes. Beside the arrays lies a digest of them: what a disk made
+of a bit is no checkpoint.
 """
 
 from collections.abc import Callable
+import hashlib
 import pathlib
 from typing import Any, NamedTuple
 
@@ -22,11 +24,12 @@ class Checkpoints(NamedTuple):
   """The checkpoints in a folder; every process calls these.
 
   Attributes:
-    save: (rounds, state) -> None; returns when the state may change again.
+    save: (rounds, state) -> None; returns when the state may change again. Its
+      leaves are arrays of JAX or of NumPy.
     restore: state of the right shapes -> (rounds, state) of the newest
-      checkpoint that can be read, laid out as the given one is, or None if
-      there are no checkpoints. Raises a ValueError if there are and none can
-      be read.
+      checkpoint whose digest agrees, laid out as the given one is, or None if
+      there are no checkpoints. Newer ones are removed. Raises a ValueError if
+      there are some and none is good.
     close: waits for what is being written.
   """
 
@@ -43,7 +46,11 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
     # A copy: the next round is given the buffers of this one to write over.
     host = sharding.on_host(state)
     if manager is not None:
-      manager.save(rounds, args=ocp.args.StandardSave(host))
+      kept = ocp.args.Composite(
+        state=ocp.args.StandardSave(host),
+        digest=ocp.args.JsonSave({'sha256': _digest(host)}),
+      )
+      manager.save(rounds, args=kept)
 
   def restore(like: PyTree) -> tuple[int, PyTree] | None:
     host = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
@@ -71,7 +78,10 @@ def _manager(folder: pathlib.Path) -> ocp.CheckpointManager:
   return ocp.CheckpointManager(
     folder.absolute(),
     options=ocp.CheckpointManagerOptions(
-      max_to_keep=2, create=False, multiprocessing_options=alone
+      max_to_keep=2,
+      create=False,
+      multiprocessing_options=alone,
+      file_options=ocp.options.FileOptions(path_permission_mode=0o700),
     ),
   )
 
@@ -79,18 +89,45 @@ def _manager(folder: pathlib.Path) -> ocp.CheckpointManager:
 def _newest(
   manager: ocp.CheckpointManager, folder: pathlib.Path, host: PyTree
 ) -> tuple[int, PyTree] | None:
-  """The newest checkpoint that can be read, in NumPy."""
+  """The newest checkpoint whose digest agrees, in NumPy."""
+  damaged = []
   for rounds in sorted(manager.all_steps(), reverse=True):
     try:
-      args: Any = ocp.args.StandardRestore(host)
-      return rounds, manager.restore(rounds, args=args)
+      state = _read(manager, rounds, host)
     except Exception as error:
       logging.warning(
-        'Checkpoint %d cannot be read, trying an older one: %s', rounds, error
+        'Checkpoint %d is damaged, trying an older one: %s', rounds, error
       )
-  if manager.all_steps():
+      damaged.append(rounds)
+      continue
+    # Or these rounds could not be saved when they are made again.
+    for newer in damaged:
+      manager.delete(newer)
+    return rounds, state
+  if damaged:
     raise ValueError(
-      f'none of the checkpoints in {folder} can be read; they are damaged or '
-      'of another version. Remove the folder to train from the start.'
+      f'none of the checkpoints in {folder} is good; they are damaged or of '
+      'another version. Remove the folder to train from the start.'
     )
   return None
+
+
+def _read(manager: ocp.CheckpointManager, rounds: int, host: PyTree) -> PyTree:
+  args: Any = ocp.args.Composite(
+    state=ocp.args.StandardRestore(host), digest=ocp.args.JsonRestore()
+  )
+  found = manager.restore(rounds, args=args)
+  if found['digest']['sha256'] != _digest(found['state']):
+    raise ValueError('its numbers are not those that were saved')
+  return found['state']
+
+
+def _digest(host: PyTree) -> str:
+  """SHA-256 of the names, types, shapes and bytes of all arrays."""
+  found = hashlib.sha256()
+  for path, leaf in jax.tree_util.tree_leaves_with_path(host):
+    x = np.asarray(leaf)
+    name = jax.tree_util.keystr(path)
+    found.update(repr((name, x.dtype.str, x.shape)).encode())
+    found.update(np.ascontiguousarray(x).data)
+  return found.hexdigest()

@@ -3,13 +3,11 @@
 import collections
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent import futures
+import contextlib
+import functools
 import importlib.metadata
 import os
-import pathlib
 import platform
-import secrets
-import shutil
-import statistics
 import tempfile
 import time
 from typing import Any, TypeVar
@@ -36,32 +34,35 @@ from epe_jax import (
   evaluation,
   fedavg,
   in_flight,
+  inputs,
   metrics,
+  model_file,
   model_releases,
   participation,
+  publication,
+  randomness,
   results,
   sharding,
   spread,
+  workdirs,
 )
 from epe_jax._version import __version__
 from epe_jax.data import cohort
 from epe_jax.round_scalars import RoundScalars
-from epe_jax.types import Key
+from epe_jax.types import Params
 
 T = TypeVar('T')
-
-# What a run has in its workdir before its first round.
-_OF_A_START = {'config.json', 'metrics.jsonl', 'noise_key', 'checkpoints'}
 
 
 def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   """Trains, audits and writes.
 
   A run that was killed continues from its newest checkpoint; a finished one is
-  read back. In the workdir: config.json, metrics.jsonl, scores.npz and
-  result.json. Without any canaries it is not audited: there is no scores.npz,
-  no estimate and no analytic ε of canaries, None. All devices share the work;
-  of several processes each has to call it, and the first one writes.
+  read back. In the workdir, as `workdirs` has it: result.json and model.npz,
+  which may be published, and what is for the auditor alone. Without any
+  canaries it is not audited: there is no scores.npz, no estimate and no
+  analytic ε of canaries, None. All devices share the work; of several processes
+  each has to call it, and the first one writes.
 
   Args:
     config: every field set, as the files in configs/ give it.
@@ -71,47 +72,68 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     What result.json holds; in processes but the first, nothing.
 
   Raises:
-    ValueError, FileNotFoundError: as `build`, or the workdir holds the run of
-      another config.
+    ValueError, FileNotFoundError: as `build`; the workdir holds the run of
+      another config, another process has it, or what the run read or drew from
+      when it began is not what there is now.
     OSError: a disk is full or may not be written.
   """
   with disk.explained(workdir):
-    return _run(config, workdir)
+    return _run(config_fields.checked(config), workdir)
 
 
 def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
-  """The one long function, read top to bottom."""
-  config = config_fields.checked(config)
-  mesh = sharding.mesh()
+  """The run of a checked config, with its workdir for itself."""
   scratch = None
   if not sharding.first():
     # What the others would write; it is thrown away.
     scratch = tempfile.TemporaryDirectory()
-  workdir = pathlib.Path(scratch.name if scratch else workdir)
-  claim(workdir, config)
-  if sharding.from_first(int((workdir / 'result.json').exists())):
-    if scratch:
-      scratch.cleanup()
-      return {}
-    logging.info('%s is finished; reading its result.', workdir)
-    return results.read_json(workdir / 'result.json')
+  files, result = workdirs.of(scratch.name if scratch else workdir), None
+  workdirs.claim(files.folder, config)
+  if not _finished(files):
+    with workdirs.locked(files):
+      # Another process may have been at it until now.
+      workdirs.claim(files.folder, config)
+      workdirs.clear_failed_start(files, config)
+      if not _finished(files):
+        result = _train(config, files)
+  if scratch:
+    scratch.cleanup()
+    return {}
+  # Noise and sampling of a run that has ended are nobody's business.
+  workdirs.forget(files)
+  if result is None:
+    logging.info('%s is finished; reading its result.', files.folder)
+    result = results.read_json(files.result)
+  return result
+
+
+def _finished(files: workdirs.Workdir) -> bool:
+  return bool(sharding.from_first(int(files.result.exists())))
+
+
+def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
+  """The one long function, read top to bottom; gives what result.json holds."""
+  mesh = sharding.mesh()
 
   # 1. Every error of config or data comes here, before the first round.
-  this = chunks.sized(config, build.build(config, mesh=mesh), mesh=mesh)
+  secret = _secret(config, files)
+  this = build.build(config, secret=secret, mesh=mesh)
+  this = chunks.sized(config, this, mesh=mesh)
   took_part = this.who.canaries.sum(axis=0)
   analytic_clients = _analytic(config, this, this.who.most)
   analytic = None
   if this.observers:
     analytic = _analytic(config, this, int(took_part.max()))
+  amplification = participation.amplification(
+    config, num_clients=this.train.num_clients, delta=this.delta
+  )
 
-  # 2. Write down what will be run.
-  results.write_json(workdir / 'config.json', config.to_dict())
+  # 2. Write down what will be run, the config last: training begins with it.
+  if sharding.first():
+    _settle(config, files, this, secret)
 
   # 3. Go on from the newest good checkpoint.
-  saved = checkpoint.checkpoints(workdir / 'checkpoints')
-  noise_key = sharding.replicated_key(
-    mesh, _noise_key(config, workdir / 'noise_key')
-  )
+  saved = checkpoint.checkpoints(files.checkpoints)
   # As one program, so that no array of the model's size is made on the way.
   init = jax.jit(this.algorithm.init)
   state = init(sharding.replicated(mesh, this.params))
@@ -120,8 +142,18 @@ def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     donate_argnums=0,
     out_shardings=sharding.layout(mesh, state),
   )
-  start, state = saved.restore(state) or (0, state)
-  log = workdir / 'metrics.jsonl'
+  flush = jax.jit(
+    functools.partial(audit.flush, observers=this.observers),
+    donate_argnums=0,
+    out_shardings=sharding.placement(mesh, state),
+  )
+  # How long each round took, and how long it waited.
+  times = np.zeros((2, config.rounds), np.float32)
+  kept = (audit.without_vectors(state), times)
+  start, (kept, times) = saved.restore(kept) or (0, kept)
+  state = audit.with_room(kept, state)
+  del kept
+  log = files.metrics
   evaluate = evaluation.evaluator(this.task, mesh=mesh)
   if start == 0:
     log.unlink(missing_ok=True)
@@ -129,20 +161,29 @@ def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     metrics.append(log, {'round': 0, **held_out})
   else:
     metrics.rewind(log, start)
-    logging.info('Continuing from round %d of %s.', start, workdir)
+    logging.info('Continuing from round %d of %s.', start, files.folder)
 
   # 4. Train, audited. Metrics come back while the next rounds are under way.
-  training_key = sharding.replicated_key(mesh, build.key(config, 'training'))
+  training_key, noise_key = (
+    sharding.replicated_key(mesh, key)
+    for key in (this.randomness.training, this.randomness.noise)
+  )
   progress = tqdm.tqdm(
     total=config.rounds,
     initial=start,
     unit='round',
     desc=config.task,
-    disable=scratch is not None,
+    disable=not sharding.first(),
   )
   under_way: collections.deque[dispatch.Sent] = collections.deque()
-  free = time.perf_counter()
-  with progress, futures.ThreadPoolExecutor(1, 'fetch') as fetching:
+  free, held_out = time.perf_counter(), {}
+  with (
+    progress,
+    futures.ThreadPoolExecutor(1, 'fetch') as fetching,
+    contextlib.ExitStack() as after,
+  ):
+    # However training ends, what is being written is finished.
+    after.callback(saved.close)
     for asked, (rounds, cohorts) in _timed(_cohorts(config, this, start, mesh)):
       begun = time.perf_counter()
       state, seen = advance(state, cohorts, training_key, noise_key)
@@ -162,37 +203,39 @@ def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
         records, free = dispatch.landed(sent, free)
         for record in records:
           _check_finite(config, record)
+          times[:, record['round'] - 1] = record['seconds'], record['waited']
           more = held_out if record['round'] == done else {}
           metrics.append(log, record | more)
           progress.update()
       if saves:
-        saved.save(done, state)
+        # Vectors of rounds are scored, and never written.
+        state = flush(state)
+        saved.save(done, (audit.without_vectors(state), times))
       if evaluates or saves:
         free = time.perf_counter()
-  saved.close()
+  # Nothing if the last checkpoint was all that there was to go on from.
+  held_out = held_out or evaluate(state.algorithm.params, this.test)
   looked, rounds = _looks(this, state), sharding.on_host(state.rounds)
-  if scratch:
-    scratch.cleanup()
+  params = sharding.on_host(state.algorithm.params)
+  if not sharding.first():
     return {}
 
-  history = metrics.read(log)
-  every_round = [record for record in history if 'seconds' in record]
   found, wide = estimates.Audit([], [], None), None
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
-    kept = recorded(config, this, looked, rounds)
-    results.write_scores(workdir / 'scores.npz', kept)
+    whole = recorded(config, this, looked, rounds)
+    results.write_scores(files.scores, whole)
 
-    # 6. Estimates, each beside its floor.
-    found = estimates.evaluate(kept)
-    wide = _spread(config, this, state, rounds.effective_dimension)
+    # 6. Estimates, each beside its floor; of a model that will be released those
+    # that may be too.
+    shown = whole if config.simulation else publication.recorded(whole)
+    found = estimates.evaluate(shown)
+    wide = _spread(config, this, params, rounds.effective_dimension)
     if doubt := spread.warning(wide):
       logging.warning('%s', doubt)
 
-  # 7. The result.
-  seconds = [record['seconds'] for record in every_round]
-  # The first cohort of a run cannot be made while another round runs.
-  waited = sum(record['waited'] for record in every_round[1:])
+  # 7. The model and the result, by which the run has ended.
+  model_file.write_params(files.model, params)
   result = {
     'schema': results.SCHEMA,
     'task': config.task,
@@ -201,7 +244,6 @@ def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     'versions': versions(),
     'rounds': config.rounds,
     'dim': this.dim,
-    'chunk': this.plan.chunk,
     'delta': this.delta,
     'num_observed': int(np.count_nonzero(took_part)),
     'num_unobserved': int(np.count_nonzero(took_part == 0)),
@@ -212,65 +254,18 @@ def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     'analytic_assumes': analytic and analytic.assumes,
     'clients_analytic_epsilon': analytic_clients.epsilon,
     'clients_analytic_assumes': analytic_clients.assumes,
-    'amplification': participation.amplification(
-      config, num_clients=this.train.num_clients, delta=this.delta
-    ),
+    'amplification': amplification,
     **found._asdict(),
     'effective_dimension': wide,
-    'accuracy': history[-1]['test_accuracy'],
-    'loss': history[-1]['test_loss'],
+    'accuracy': held_out['test_accuracy'],
+    'loss': held_out['test_loss'],
     'baseline_accuracy': this.baseline,
-    'seconds_per_round': statistics.median(seconds),
-    'seconds': sum(seconds),
-    'waited_share': waited / (waited + sum(seconds)),
   }
-  results.write_json(workdir / 'result.json', result)
-  # The noise of a finished run is nobody's business.
-  (workdir / 'noise_key').unlink(missing_ok=True)
+  if config.simulation:
+    # They tell how many clients came, and how many examples these have.
+    result |= _measured(this, *times)
+  results.write_json(files.result, result)
   return result
-
-
-def claim(workdir: pathlib.Path, config: build.Config) -> None:
-  """Makes the workdir, or checks that the run in it is of this config.
-
-  A run has begun with its first round; until then another config may have its
-  place, as that which mends what made it fail.
-
-  Raises:
-    ValueError: it holds the run of another config, or something else.
-  """
-  workdir.mkdir(parents=True, exist_ok=True)
-  path = workdir / 'config.json'
-  if path.exists():
-    before, now = _flat(results.read_json(path)), _flat(config.to_dict())
-    differ = [
-      f'{name} was {before.get(name)!r} and is {now.get(name)!r}'
-      for name in sorted(before.keys() | now.keys())
-      if before.get(name) != now.get(name)
-    ]
-    if differ and _failed_to_start(workdir):
-      # Nothing of it is kept, and its config claims nothing.
-      shutil.rmtree(workdir)
-      workdir.mkdir()
-    elif differ:
-      raise ValueError(
-        f'workdir={workdir} holds a run of another config: '
-        f'{"; ".join(differ)}. Give another --workdir, or remove this one.'
-      )
-  elif any(workdir.iterdir()):
-    raise ValueError(
-      f'workdir={workdir} has files in it but no config.json, so it is no run '
-      'of ours. Give an empty or a new folder.'
-    )
-
-
-def _failed_to_start(workdir: pathlib.Path) -> bool:
-  """Whether all there is was written before the first round of a run."""
-  log = workdir / 'metrics.jsonl'
-  recorded = log.exists() and any(line['round'] for line in metrics.read(log))
-  saved = any((workdir / 'checkpoints').glob('[0-9]*'))
-  names = {path.name for path in workdir.iterdir()}
-  return not recorded and not saved and names <= _OF_A_START
 
 
 def recorded(
@@ -360,16 +355,32 @@ def _looks(
   }
 
 
+def _measured(
+  this: build.Run,
+  seconds: Float[np.ndarray, ' T'],
+  waited: Float[np.ndarray, ' T'],
+) -> dict[str, float]:
+  """What the machine made of the run."""
+  total = float(seconds.sum())
+  # The first cohort of a run cannot be made while another round runs.
+  idle = float(waited[1:].sum())
+  return {
+    'chunk': this.plan.chunk,
+    'seconds_per_round': float(np.median(seconds)),
+    'seconds': total,
+    'waited_share': idle / (idle + total),
+  }
+
+
 def _spread(
   config: build.Config,
   this: build.Run,
-  state: audit.AuditState,
+  params: Params,
   rounds: Float[np.ndarray, ' T'],
 ) -> dict[str, Any]:
   """On how many coordinates the mass lies of what was looked at."""
   start, _ = ravel_pytree(this.params)
-  # By way of the host: the other processes have left by now.
-  final, _ = ravel_pytree(sharding.on_host(state.algorithm.params))
+  final, _ = ravel_pytree(params)
   both = canaries.effective_dimension(jnp.stack([final, final - start]))
   family = config.canaries.family
   return spread.of_run(
@@ -381,27 +392,50 @@ def _spread(
   )
 
 
-def _noise_key(config: build.Config, path: pathlib.Path) -> Key:
-  """The key of the privacy noise.
+def _secret(config: build.Config, files: workdirs.Workdir) -> bytes | None:
+  """What noise and sampling follow from; None in a simulation.
 
-  In a simulation it follows from the seed. Otherwise it comes from the
-  operating system and waits in a file for its owner's eyes only, until the run
-  is finished: a run that continues has to repeat the noise of the rounds it
-  repeats, for one round released under two noises would be worth two releases.
+  A run that goes on has to repeat the rounds it repeats: one that is released
+  under two noises would be worth two releases. So the first process keeps it, for
+  its owner's eyes only, until the run is finished.
   """
   if config.simulation:
-    return build.key(config, 'noise')
-  if not path.exists() and sharding.first():
-    draft = path.with_suffix('.draft')
-    flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
-    with os.fdopen(os.open(draft, flags, 0o600), 'wb') as f:
-      f.write(secrets.token_bytes(8))
-    draft.replace(path)
-  words = np.zeros(2, np.uint32)
+    return None
+  words = np.zeros(randomness.SECRET_BYTES // 4, np.uint32)
   if sharding.first():
-    words = np.frombuffer(path.read_bytes(), np.uint32)
-  words = sharding.from_first(words)
-  return jax.random.wrap_key_data(jnp.asarray(words), impl='threefry2x32')
+    if files.secret.exists():
+      secret = files.secret.read_bytes()
+      randomness.check(secret, str(files.secret))
+    elif not files.config.exists():
+      secret = randomness.drawn()
+    else:
+      raise ValueError(
+        f'{files.secret} is missing, from which the noise of this run follows. '
+        'With other noise the rounds that it has made would be released twice. '
+        'Restore it, or begin anew in another --workdir and publish nothing of '
+        'this one.'
+      )
+    words = np.frombuffer(secret, np.uint32)
+  return sharding.from_first(words).tobytes()
+
+
+def _settle(
+  config: build.Config,
+  files: workdirs.Workdir,
+  this: build.Run,
+  secret: bytes | None,
+) -> None:
+  """Writes what a run begins with, or checks that it goes on with the same."""
+  now = inputs.digests(config, this.train, this.test)
+  if files.config.exists():
+    inputs.check(files.inputs, now)
+    return
+  if secret is not None:
+    results.write_atomically(
+      files.secret, lambda f: f.write(secret), private=True
+    )
+  results.write_json(files.inputs, now, private=True)
+  results.write_json(files.config, config.to_dict())
 
 
 def _cohorts(
@@ -427,7 +461,7 @@ def _cohorts(
       this.train,
       this.who.clients(t),
       this.plan,
-      seed=config.seed,
+      seed=this.randomness.order,
       round=t,
       parts=sharding.own(mesh),
       of=sharding.count(mesh),
@@ -453,13 +487,3 @@ def _timed(items: Iterable[T]) -> Iterator[tuple[float, T]]:
       yield asked, next(items)
     except StopIteration:
       return
-
-
-def _flat(config: dict[str, Any], prefix: str = '') -> dict[str, Any]:
-  flat = {}
-  for name, value in config.items():
-    if isinstance(value, dict):
-      flat |= _flat(value, f'{prefix}{name}.')
-    else:
-      flat[prefix + name] = value
-  return flat

@@ -1,10 +1,17 @@
 """Finished runs as the rows of tables: what their files say, with intervals."""
 
+from collections.abc import Mapping, Sequence
 import os
-import pathlib
 from typing import Any, NamedTuple
 
-from epe_jax import estimates, metrics, results, threat_models
+from epe_jax import (
+  estimates,
+  metrics,
+  publication,
+  results,
+  threat_models,
+  workdirs,
+)
 from epe_jax.epsilon import location_mixture
 from epe_jax.epsilon.types import Estimate
 
@@ -14,13 +21,14 @@ class Finished(NamedTuple):
 
   Attributes:
     result: what its result.json holds.
-    recorded: what its scores.npz holds; None if there were no canaries.
-    history: the lines of its metrics.jsonl, from round 1.
+    recorded: what its scores.npz holds, as far as it may be published; None if
+      there were no canaries.
+    history: the lines of its metrics.jsonl, from round 1, likewise.
   """
 
   result: dict[str, Any]
   recorded: results.Recorded | None
-  history: list[dict[str, float]]
+  history: Sequence[Mapping[str, float]]
 
 
 def read(workdir: str | os.PathLike) -> Finished:
@@ -30,14 +38,15 @@ def read(workdir: str | os.PathLike) -> Finished:
     FileNotFoundError: a file is missing.
     ValueError: a file is damaged or of another version.
   """
-  folder = pathlib.Path(workdir)
-  result = results.read_json(folder / 'result.json')
-  results.check_schema(folder / 'result.json', result['schema'])
+  files = workdirs.of(workdir)
+  result = results.read_json(files.result)
+  results.check_schema(files.result, result['schema'])
   recorded = None
   if result['estimates']:
-    recorded = results.read_scores(folder / 'scores.npz')
-  lines = metrics.read(folder / 'metrics.jsonl')
-  return Finished(result, recorded, [line for line in lines if line['round']])
+    recorded = results.read_scores(files.scores)
+  lines = [line for line in metrics.read(files.metrics) if line['round']]
+  # Tables may be published, as results may.
+  return Finished(result, *publication.shown(result, recorded, lines))
 
 
 def estimate(run: Finished, statistic: str) -> Estimate | None:

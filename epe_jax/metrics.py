@@ -1,36 +1,41 @@
-"""metrics.jsonl: one JSON object per line, one line per round."""
+"""metrics.jsonl: one JSON object per line, one line per round, for people.
+
+Nothing that a run computes depends on it.
+"""
 
 from collections.abc import Mapping
 import json
 import os
 import pathlib
 
+from absl import logging
+
 from epe_jax import results
 
 
 def append(path: str | os.PathLike, record: Mapping[str, float | int]) -> None:
-  """Adds a line."""
-  with open(path, 'a') as f:
+  """Adds a line, for its auditor."""
+  with open(path, 'a', opener=results.owners_alone) as f:
     f.write(json.dumps(record) + '\n')
 
 
 def read(path: str | os.PathLike) -> list[dict[str, float]]:
-  """All complete lines; a last line that a killed run cut short is left out.
+  """All lines that are whole, as a killed run or a full disk may cut some.
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: a line other than the last is not JSON.
   """
-  lines = pathlib.Path(path).read_text().splitlines()
+  lines = pathlib.Path(path).read_text(errors='replace').splitlines()
   records = []
   for number, line in enumerate(lines, 1):
     try:
-      records.append(json.loads(line))
-    except json.JSONDecodeError as error:
-      if number < len(lines):
-        raise ValueError(
-          f'{path}, line {number} is not JSON: {error}'
-        ) from error
+      record = json.loads(line)
+    except json.JSONDecodeError:
+      record = None
+    if isinstance(record, dict) and isinstance(record.get('round'), int):
+      records.append(record)
+    else:
+      logging.warning('%s, line %d is damaged and left out.', path, number)
   return records
 
 
@@ -40,4 +45,4 @@ def rewind(path: str | os.PathLike, rounds: int) -> None:
   if pathlib.Path(path).exists():
     kept = [r for r in read(path) if r['round'] <= rounds]
   text = ''.join(json.dumps(r) + '\n' for r in kept)
-  results.write_atomically(path, lambda f: f.write(text.encode()))
+  results.write_atomically(path, lambda f: f.write(text.encode()), private=True)

@@ -208,8 +208,10 @@ def _added_residual(
   recorded: results.Recorded,
   rounds: RoundScalars,
   weights: Float[np.ndarray, 'n T'],
-) -> Float[np.ndarray, 'n k']:
+) -> Float[np.ndarray, 'n k'] | None:
   """Cosines with the noise that each difference adds, and the canary itself."""
+  if recorded.residual is None:
+    return None
   norms = np.asarray(rounds.residual_norm, np.float64)
   added = _basis(weights, norms)
   noise = (added * norms) @ np.asarray(recorded.residual, np.float64)

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 from jaxtyping import Bool
 import numpy as np
+from scipy import stats
 
 from epe_jax import (
   accounting,
@@ -16,6 +17,9 @@ from epe_jax import (
 from epe_jax.data import federated
 
 Config = workloads.Config
+
+# A chance that nobody need reckon with.
+_RARELY = 1e-9
 
 CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
 CANARIES = (
@@ -38,7 +42,8 @@ class Participation(NamedTuple):
     design: 'coin_flip' or 'fixed', see `results.Recorded`.
     expected: m, clients and canaries of a round on average.
     slots: real clients of a round at most.
-    most: rounds that a real client takes part in at most.
+    most: rounds that a real client takes part in at most. Where coins are to
+      stay secret it follows from their law: more have a chance of 1e-9.
   """
 
   clients: schedules.ClientSchedule
@@ -50,8 +55,20 @@ class Participation(NamedTuple):
   most: int
 
 
-def plan(config: Config, data: federated.FederatedData) -> Participation:
+def plan(
+  config: Config,
+  data: federated.FederatedData,
+  *,
+  client_seed: int,
+  canary_seed: int,
+) -> Participation:
   """Clients by config.participation, canaries by config.canaries.
+
+  Args:
+    config: every field set; its own seed is not looked at.
+    data: of all clients.
+    client_seed: which clients take part when follows from it, >= 0.
+    canary_seed: when canaries do and their coins follow from it, >= 0.
 
   Raises:
     ValueError: a field is out of range or contradicts another.
@@ -66,8 +83,8 @@ def plan(config: Config, data: federated.FederatedData) -> Participation:
       names = ', '.join(map(repr, known))
       raise ValueError(f'{name}={value!r}; give one of {names}.')
   rounds, n = config.rounds, data.num_clients
-  rng = streams.host_rng(config.seed, 'canary rounds')
-  clients, seats = _seats(config, data, rng)
+  rng = streams.host_rng(canary_seed, 'canary rounds')
+  clients, seats = _seats(config, data, client_seed, rng)
   coins = how == 'coin_flips'
   canaries = canary_schedules.coin_flips(rng, seats) if coins else seats
   _check_groups(canaries, rounds=rounds, coins=coins)
@@ -79,6 +96,10 @@ def plan(config: Config, data: federated.FederatedData) -> Participation:
   # Half of those with a coin, and not as many as came, which would give away
   # something of every coin.
   inserted = seats.sum() / rounds * (0.5 if coins else 1)
+  most = int(counts.max())
+  if kind == 'poisson' and not config.simulation:
+    q = config.clients_per_round / _population(config, n)
+    most = max(1, int(stats.binom.isf(_RARELY / n, rounds, q)))
   # Where canaries come on top, they are expected on top; else among the rest.
   mean = config.clients_per_round
   if how in ('once_per_period', 'coin_flips', 'matrix'):
@@ -90,7 +111,7 @@ def plan(config: Config, data: federated.FederatedData) -> Participation:
     design='coin_flip' if coins else 'fixed',
     expected=np.mean(sizes) + inserted if kind == 'log' else mean,
     slots=max(1, *sizes),
-    most=int(counts.max()),
+    most=most,
   )
 
 
@@ -103,11 +124,16 @@ def amplification(
   learns less where rounds are drawn in secret.
   """
   kind = config.participation.kind
+  if kind == 'poisson' and config.divisor != 'expected':
+    return (
+      'not known: the number of clients of a round, which says something of each '
+      f'coin, shows in what divisor={config.divisor!r} divides'
+    )
   if kind == 'poisson':
     found = accounting.poisson(
       config.noise_multiplier,
       delta=delta,
-      probability=config.clients_per_round / num_clients,
+      probability=config.clients_per_round / _population(config, num_clients),
       rounds=config.rounds,
     )
     epsilon = '∞' if math.isinf(found.epsilon) else f'{found.epsilon:.4g}'
@@ -120,25 +146,29 @@ def amplification(
   return None
 
 
+def _population(config: Config, num_clients: int) -> int:
+  """From how many a round is drawn: canaries may be among them."""
+  c = config.canaries
+  return num_clients + (c.observed if c.schedule == 'as_clients' else 0)
+
+
 def _clients(
-  config: Config, data: federated.FederatedData, num_clients: int
+  config: Config, data: federated.FederatedData, seed: int, num_clients: int
 ) -> schedules.ClientSchedule:
   """The schedule of so many clients, who may include canaries."""
   p, m = config.participation, config.clients_per_round
   sizes = {'num_clients': num_clients, 'clients_per_round': m}
   if p.kind in ('shuffled', 'one_order'):
     return schedules.shuffled_epochs(
-      config.seed, **sizes, reshuffle=p.kind == 'shuffled'
+      seed, **sizes, reshuffle=p.kind == 'shuffled'
     )
   if p.kind == 'fixed_size':
-    return schedules.fixed_size(config.seed, **sizes)
+    return schedules.fixed_size(seed, **sizes)
   if p.kind == 'poisson':
-    return schedules.poisson(
-      config.seed, num_clients=num_clients, expected_clients=m
-    )
+    return schedules.poisson(seed, num_clients=num_clients, expected_clients=m)
   if p.kind == 'limited':
     return schedules.limited(
-      config.seed,
+      seed,
       rounds=config.rounds,
       **sizes,
       separation=p.separation,
@@ -159,7 +189,10 @@ def _clients(
 
 
 def _seats(
-  config: Config, data: federated.FederatedData, rng: np.random.Generator
+  config: Config,
+  data: federated.FederatedData,
+  seed: int,
+  rng: np.random.Generator,
 ) -> tuple[schedules.ClientSchedule, Bool[np.ndarray, 'T k']]:
   """Clients of each round, and the canaries with a seat in it.
 
@@ -167,10 +200,10 @@ def _seats(
   """
   c, rounds, n = config.canaries, config.rounds, data.num_clients
   if c.observed + c.unobserved == 0:
-    return _clients(config, data, n), np.zeros((rounds, 0), bool)
+    return _clients(config, data, seed, n), np.zeros((rounds, 0), bool)
   if c.schedule == 'as_clients':
     seats, clients = canary_schedules.as_clients(
-      _clients(config, data, n + c.observed),
+      _clients(config, data, seed, _population(config, n)),
       rounds=rounds,
       num=c.observed,
       num_clients=n,
@@ -178,13 +211,13 @@ def _seats(
   elif c.schedule == 'replace':
     seats, clients = canary_schedules.replacing(
       rng,
-      _clients(config, data, n),
+      _clients(config, data, seed, n),
       rounds=rounds,
       num=c.observed,
       num_clients=n,
     )
   else:
-    clients = _clients(config, data, n)
+    clients = _clients(config, data, seed, n)
     seats = _inserted(config, rng)
   unseated = c.observed + c.unobserved - seats.shape[1]
   return clients, np.pad(seats, ((0, 0), (0, unseated)))

@@ -39,7 +39,7 @@ def aggregates(
   return part(
     recorded,
     trace=recorded.trace[shown],
-    residual=recorded.residual[shown],
+    residual=None if recorded.residual is None else recorded.residual[shown],
     rounds=_of_rounds(recorded, shown),
     participation=recorded.participation[shown],
     seats=recorded.seats[shown],
@@ -72,7 +72,7 @@ def until(recorded: results.Recorded, round: int) -> results.Recorded:
     change=recorded.change if over else np.empty(0, np.float32),
     weight=recorded.weight if over else np.empty(0, np.float32),
     trace=recorded.trace[:round],
-    residual=recorded.residual[:round],
+    residual=None if recorded.residual is None else recorded.residual[:round],
     rounds=_of_rounds(recorded, slice(round)),
     participation=recorded.participation[:round],
     seats=recorded.seats[:round],
@@ -109,7 +109,8 @@ def part(
     values = changes.get(name, getattr(recorded, name))
     changes[name] = values[kept] if len(values) else values
   for name in ('trace', 'residual', 'participation', 'seats'):
-    changes[name] = changes[name][:, kept]
+    if changes[name] is not None:
+      changes[name] = changes[name][:, kept]
   return dataclasses.replace(recorded, **changes)
 
 

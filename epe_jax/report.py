@@ -2,7 +2,7 @@
 
 `table` is for the terminal. `write` makes report.md and its figures. Neither
 needs the data, the model or the code of the training run: a directory with
-result.json, scores.npz and metrics.jsonl is enough.
+result.json, private/scores.npz and private/metrics.jsonl is enough.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,15 @@ import re
 import textwrap
 from typing import Any
 
-from epe_jax import estimates, metrics, results, tables, words
+from epe_jax import (
+  estimates,
+  metrics,
+  publication,
+  results,
+  tables,
+  words,
+  workdirs,
+)
 from epe_jax.figures import of_run
 
 _WIDTH = 100
@@ -130,20 +138,19 @@ def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
     FileNotFoundError: a file of the run is missing.
     ValueError: a file is damaged, or of another version of this library.
   """
-  result = read_result(workdir)
+  result, files = read_result(workdir), workdirs.of(workdir)
   recorded = None
   if words.audited(result):
-    recorded = results.read_scores(_existing(workdir, 'scores.npz'))
-  history = metrics.read(_existing(workdir, 'metrics.jsonl'))
-  drawn = of_run.draw(result, recorded, history)
-  folder = pathlib.Path(workdir)
+    recorded = results.read_scores(_existing(files.scores))
+  history = metrics.read(_existing(files.metrics))
+  # The report may be published, as the result may.
+  drawn = of_run.draw(result, *publication.shown(result, recorded, history))
   for name, drawing in drawn.items():
     save = functools.partial(drawing.savefig, format='png', dpi=150)
-    results.write_atomically(folder / name, save)
-  path = folder / 'report.md'
+    results.write_atomically(files.folder / name, save)
   text = _markdown(result, list(drawn)).encode()
-  results.write_atomically(path, lambda f: f.write(text))
-  return path
+  results.write_atomically(files.report, lambda f: f.write(text))
+  return files.report
 
 
 def read_result(workdir: str | os.PathLike[str]) -> dict[str, Any]:
@@ -153,14 +160,13 @@ def read_result(workdir: str | os.PathLike[str]) -> dict[str, Any]:
     FileNotFoundError: the workdir has no result.json.
     ValueError: it is damaged, or of another version of this library.
   """
-  path = _existing(workdir, 'result.json')
+  path = _existing(workdirs.of(workdir).result)
   result = results.read_json(path)
   results.check_schema(path, result['schema'])
   return result
 
 
-def _existing(workdir: str | os.PathLike[str], name: str) -> pathlib.Path:
-  path = pathlib.Path(workdir) / name
+def _existing(path: pathlib.Path) -> pathlib.Path:
   if not path.is_file():
     raise FileNotFoundError(
       f'{path} does not exist. Give the workdir of a finished run; '
@@ -321,13 +327,20 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
       _percent(result['baseline_accuracy']),
     ),
     ('test loss', f'{float(result["loss"]):.4g}'),
-    (
-      'time',
-      f'{result["seconds"]:,.1f} s, {result["seconds_per_round"]:.3g} s a '
-      f'round; waited for data {100 * result["waited_share"]:.2g} % of it',
-    ),
+    *_time(result),
     ('versions', ', '.join(versions)),
   ]
+
+
+def _time(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+  # A run with fresh noise does not say, for it depends on who took part.
+  if 'seconds' not in result:
+    return []
+  said = (
+    f'{result["seconds"]:,.1f} s, {result["seconds_per_round"]:.3g} s a round; '
+    f'waited for data {100 * result["waited_share"]:.2g} % of it'
+  )
+  return [('time', said)]
 
 
 def _canaries(result: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 from jaxtyping import Bool, Float, Shaped
 import numpy as np
 
-from epe_jax.data import npz
+from epe_jax.data import drafts, npz
 from epe_jax.round_scalars import RoundScalars
 
 SCHEMA = 1
@@ -37,6 +37,7 @@ class Recorded:
     residual: cosines with what is left of each round's aggregate when all that
       was put in is removed, of clients and of canaries, [T, k]; for an attacker
       who asks about one canary, `readings.others_removed` leaves that one in.
+      None where it may not be shown.
     rounds: one number of each round; None for differences of models, whose
       residual has what was put in of the canary itself.
     momentum: of the server's SGD; None for another server optimizer.
@@ -59,7 +60,7 @@ class Recorded:
   final: Float[np.ndarray, ' f']
   change: Float[np.ndarray, ' c']
   trace: Float[np.ndarray, 'T k']
-  residual: Float[np.ndarray, 'T k']
+  residual: Float[np.ndarray, 'T k'] | None
   rounds: RoundScalars | None
   momentum: float | None
   weight: Float[np.ndarray, ' w']
@@ -89,26 +90,45 @@ class Recorded:
 
 
 def write_atomically(
-  path: str | os.PathLike, fill: Callable[[BinaryIO], Any]
+  path: str | os.PathLike,
+  fill: Callable[[BinaryIO], Any],
+  *,
+  private: bool = False,
 ) -> None:
-  """Has `fill` write the open file, then puts it in place of `path`."""
+  """Has `fill` write the open file, then puts it in place of `path`.
+
+  Args:
+    path: of the file, which is then on the disk, whatever happens to the power.
+    fill: writes the file.
+    private: for its owner alone to read, from the first byte on.
+  """
   path = pathlib.Path(path)
   draft = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
   try:
-    with open(draft, 'wb') as f:
+    with open(draft, 'xb', opener=owners_alone if private else None) as f:
       fill(f)
+      f.flush()
+      os.fsync(f.fileno())
     os.replace(draft, path)
+    drafts.sync_folder(path.parent)
   finally:
     draft.unlink(missing_ok=True)
 
 
-def write_json(path: str | os.PathLike, value: Any) -> None:
+def owners_alone(path: str, flags: int) -> int:
+  """An opener of files that are made for none but their owner to read."""
+  return os.open(path, flags, 0o600)
+
+
+def write_json(
+  path: str | os.PathLike, value: Any, *, private: bool = False
+) -> None:
   """Writes JSON; numbers that are not finite become 'Infinity' or 'NaN'.
 
   JSON has no such numbers, and `float` reads those strings back.
   """
   text = json.dumps(finite(value), indent=2, allow_nan=False) + '\n'
-  write_atomically(path, lambda f: f.write(text.encode()))
+  write_atomically(path, lambda f: f.write(text.encode()), private=private)
 
 
 def read_json(path: str | os.PathLike) -> Any:
@@ -125,9 +145,13 @@ def read_json(path: str | os.PathLike) -> Any:
     ) from error
 
 
-def write_arrays(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
+def write_arrays(
+  path: str | os.PathLike, arrays: Mapping[str, Any], *, private: bool = False
+) -> None:
   """Writes arrays and numbers as a compressed .npz."""
-  write_atomically(path, lambda f: np.savez_compressed(f, **arrays))
+  write_atomically(
+    path, lambda f: np.savez_compressed(f, **arrays), private=private
+  )
 
 
 def read_arrays(
@@ -151,14 +175,15 @@ def read_arrays(
 
 
 def write_scores(path: str | os.PathLike, recorded: Recorded) -> None:
-  """Writes scores.npz; numbers of rounds as arrays named rounds_...
+  """Writes scores.npz for its auditor; numbers of rounds as rounds_...
 
   Raises:
-    ValueError: of differences of models, which follow from a run's own file.
+    ValueError: of a part of a run, which follows from the run's own file.
   """
-  if recorded.rounds is None:
+  if recorded.rounds is None or recorded.residual is None:
     raise ValueError(
-      f'sees={recorded.sees!r} cannot be written; keep the run it was made of.'
+      f'this part of a run, sees={recorded.sees!r}, cannot be written; keep the '
+      'run that it was made of.'
     )
   fields = vars(recorded) | {
     'momentum': np.nan if recorded.momentum is None else recorded.momentum,
@@ -166,7 +191,7 @@ def write_scores(path: str | os.PathLike, recorded: Recorded) -> None:
   }
   del fields['rounds']
   rounds = {f'{_ROUNDS}{k}': x for k, x in recorded.rounds._asdict().items()}
-  write_arrays(path, fields | rounds)
+  write_arrays(path, fields | rounds, private=True)
 
 
 def read_scores(path: str | os.PathLike) -> Recorded:

@@ -23,7 +23,7 @@ from jaxtyping import Float
 import numpy as np
 import tqdm
 
-from epe_jax import build, experiment, pooling, results, seeds, words
+from epe_jax import build, pooling, results, seeds, words, workdirs
 from epe_jax.epsilon import floor, gaussian
 from epe_jax.epsilon.types import Scores
 
@@ -96,7 +96,7 @@ def compare(
   workdir = pathlib.Path(workdir)
   # By this its folder is known.
   asked = build.changed(config, comparison={'runs': runs})
-  experiment.claim(workdir, asked)
+  workdirs.claim(workdir, asked)
   paths = [workdir / f'experiment_{i:04}.npz' for i in range(experiments)]
   missing = [i for i, path in enumerate(paths) if not path.exists()]
   if missing:

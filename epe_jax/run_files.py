@@ -1,16 +1,15 @@
 """What attackers have of a finished run who are shown a part of it."""
 
 import os
-import pathlib
 
 import numpy as np
 
-from epe_jax import model_releases, readings, releases, results
+from epe_jax import model_releases, readings, releases, results, workdirs
 
 
 def check_audited(path: str | os.PathLike) -> None:
   """Raises a ValueError if this is the workdir of a run without canaries."""
-  file = pathlib.Path(path) / 'result.json'
+  file = workdirs.of(path).result
   if file.is_file() and results.read_json(file)['num_observed'] == 0:
     raise ValueError(
       f'{path} was not audited: no canaries took part, so there are no scores '

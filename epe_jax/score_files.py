@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 
-from epe_jax import results
+from epe_jax import results, workdirs
 from epe_jax.epsilon.types import Scores
 
 _GROUPS = (
@@ -43,7 +43,7 @@ def read(
   """
   path = pathlib.Path(path)
   if path.is_dir():
-    path = path / 'scores.npz'
+    path = workdirs.of(path).scores
   if not path.is_file():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
   if path.suffix == '.npz':

@@ -14,13 +14,13 @@ import tqdm
 
 from epe_jax import (
   build,
-  experiment,
   results,
   seeds,
   sweep,
   tables,
   threat_models,
   words,
+  workdirs,
 )
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ def run(
     folder = pathlib.Path(workdir, point.name)
     # By this its folder is known.
     config = build.changed(point.config, num_seeds=num_seeds)
-    experiment.claim(folder, config)
+    workdirs.claim(folder, config)
     path = folder / 'rows.json'
     if not path.exists():
       wanted = range(point.config.seed, point.config.seed + num_seeds)

@@ -127,6 +127,8 @@ def each(
     at_once = 1 if jax.default_backend() == 'cpu' else 16
   config = config_fields.checked(config)
   check(config, seeds, at_once=at_once)
+  # None are written, so that nothing has to be scored before its time.
+  config = build.changed(config, checkpoint_every=config.rounds)
   first, program = None, None
   room = _Room(0, 1, 1)
   with progress(total=len(seeds) * config.rounds, unit='round') as bar:
@@ -254,7 +256,7 @@ def _program(config: build.Config, like: build.Run) -> _Program:
 def _axes(state: audit.AuditState) -> Any:
   """Where a state has its axis of seeds: in front, but none in rounds."""
   axes = jax.tree.map(lambda _: 0, state)
-  trace = axes.observers['trace']._replace(round=None)
+  trace = axes.observers['trace']._replace(round=None, pending=None)
   return audit.AuditState(
     algorithm=axes.algorithm._replace(round=None),
     observers=axes.observers | {'trace': trace},

@@ -246,17 +246,30 @@ def replicated_key(mesh: Mesh | None, key: Key) -> Key:
   return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
 
 
+def placement(mesh: Mesh | None, state: PyTree) -> Any:
+  """`out_shardings` of a function that returns the state as it lies now."""
+  return None if mesh is None else jax.tree.map(lambda x: x.sharding, state)
+
+
 def layout(mesh: Mesh | None, state: PyTree) -> Any:
   """`out_shardings` of a step that returns (state, what is on every device)."""
   if mesh is None:
     return None
-  kept = jax.tree.map(lambda x: x.sharding, state)
-  return kept, NamedSharding(mesh, WHOLE)
+  return placement(mesh, state), NamedSharding(mesh, WHOLE)
 
 
 def like(x: PyTree, model: PyTree) -> PyTree:
-  """Arrays that every process has, laid out as those of a model."""
-  return jax.tree.map(lambda x, model: _put(x, model.sharding), x, model)
+  """Arrays that every process has, laid out as those of a model.
+
+  Where the model has arrays of NumPy they stay on the host, to be written into.
+  """
+  return jax.tree.map(
+    lambda x, model: (
+      np.array(x) if isinstance(model, np.ndarray) else _put(x, model.sharding)
+    ),
+    x,
+    model,
+  )
 
 
 def on_host(x: PyTree) -> PyTree:
@@ -265,7 +278,9 @@ def on_host(x: PyTree) -> PyTree:
   All processes have to call it, because all send what they have.
   """
 
-  def copy(x: Array) -> Any:
+  def copy(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+      return x.copy()
     if not (x.is_fully_addressable or x.is_fully_replicated):
       assert isinstance(x.sharding, NamedSharding)
       everywhere = NamedSharding(x.sharding.mesh, WHOLE)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ml_collections import config_dict
 import tqdm
 
-from epe_jax import experiment, results, sharding, workloads
+from epe_jax import experiment, results, sharding, workdirs, workloads
 
 Config = workloads.Config
 
@@ -128,7 +128,7 @@ def run(
   folder.mkdir(parents=True, exist_ok=True)
   for point in points:
     # All at once, and before any work.
-    experiment.claim(folder / point.name, point.config)
+    workdirs.claim(folder / point.name, point.config)
   with contextlib.ExitStack() as stack:
     progress = stack.enter_context(
       tqdm.tqdm(total=len(points), unit='run', desc=folder.name)
@@ -162,7 +162,7 @@ def _run(
 ) -> str | None:
   """Has a process make one point; says why if it failed."""
   mark = folder / f'{point.name}{FAILED}'
-  if (folder / point.name / 'result.json').exists():
+  if workdirs.of(folder / point.name).result.exists():
     return None
   if mark.exists() and not retry:
     return mark.read_text()

@@ -312,15 +312,19 @@ def _statistics(recorded: results.Recorded) -> list[_Statistic]:
       shown, OWN, own, dim if exact else None, root, shift, exact, by_round
     )
   )
-  return [*found, _others_removed(recorded, shown)]
+  if recorded.residual is not None:
+    found.append(_others_removed(recorded, recorded.residual, shown))
+  return found
 
 
-def _others_removed(recorded: results.Recorded, shown: str) -> _Statistic:
+def _others_removed(
+  recorded: results.Recorded, residual: Float[np.ndarray, 'T k'], shown: str
+) -> _Statistic:
   """The Gaussian mechanism itself: inner products in units of known noise."""
   seats, root = readings.lent(recorded.seats), float(np.sqrt(recorded.dim))
   who = f'{shown}, other updates known'
   if recorded.rounds is None:
-    values = readings.own_round(recorded.residual, seats)
+    values = readings.own_round(residual, seats)
     return _Statistic(who, REMOVED, values, None, root, None)
   if not np.any(recorded.rounds.noise_std):
     # Nothing is left but the canary, a cosine of 1.
@@ -328,7 +332,7 @@ def _others_removed(recorded: results.Recorded, shown: str) -> _Statistic:
     shift = np.full(len(values), root)
     return _Statistic(who, REMOVED, values, recorded.dim, root, shift, True)
   values = readings.others_removed(
-    recorded.residual, recorded.participation, seats, recorded.rounds
+    residual, recorded.participation, seats, recorded.rounds
   )
   shift = readings.expected_alone(seats, recorded.rounds)
   return _Statistic(who, REMOVED, values, math.inf, 1.0, shift, True)

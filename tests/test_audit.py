@@ -45,19 +45,24 @@ def still_cohort():
   )
 
 
-def run(algorithm, params, rounds, *, step=None):
-  """All rounds; gives the parameters after each, and the last state."""
+def run(algorithm, params, rounds, *, step=None, between=None):
+  """All rounds; gives the parameters after each, and the last state.
+
+  What is done between rounds is a function of how many were made and the state.
+  """
   step = step or jax.jit(algorithm.step)
   state, path = algorithm.init(params), []
   for t in range(rounds):
     state, info = step(
       state, still_cohort(), jax.random.key(t), jax.random.key(100 + t)
     )
+    if between:
+      state = between(t + 1, state)
     path.append(np.asarray(ravel_pytree(state.algorithm.params)[0]))
   return np.stack(path), state, info
 
 
-def small_run(*, buffer=3, sees='aggregate', step=None):
+def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
   rows = np.random.default_rng(0).normal(size=(8, DIM))
   matrix = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype('f4')
   set_ = canaries.from_matrix(jnp.asarray(matrix))
@@ -81,7 +86,17 @@ def small_run(*, buffer=3, sees='aggregate', step=None):
   )
   algorithm = audit.audited(inner, set_, participation, observers)
   params = still_task(DIM).init(jax.random.key(0))
-  path, state, _ = run(algorithm, params, ROUNDS, step=step)
+
+  def between(made, state):
+    if made in flushed:
+      state = audit.flush(state, observers)
+    if made in flushed and forgets:
+      kept = audit.without_vectors(state)
+      assert all(DIM not in x.shape[1:] for x in jax.tree.leaves(kept))
+      state = audit.with_room(kept, algorithm.init(params))
+    return state
+
+  path, state, _ = run(algorithm, params, ROUNDS, between=between)
   scores = {
     name: np.asarray(o.scores(state.observers[name], state.algorithm.params))
     for name, o in observers.items()
@@ -114,6 +129,25 @@ def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
     )
 
 
+@pytest.mark.parametrize('flushed', [(2,), (3,), (1, 2, 6), range(1, 8)])
+@pytest.mark.parametrize('buffer', [1, 3, 7])
+def test_the_trace_is_the_same_whenever_what_waits_is_scored(buffer, flushed):
+  matrix, participation, _, _, state, scores = small_run(
+    buffer=buffer, flushed=flushed
+  )
+  expected = numpy_cosines(matrix, numpy_aggregates(matrix, participation))
+  np.testing.assert_allclose(scores['trace'][0], expected, atol=1e-5)
+  seen = int(state.observers['trace'].round - state.observers['trace'].pending)
+  np.testing.assert_allclose(
+    state.observers['trace'].maximum[0],
+    expected[:seen].max(axis=0, initial=-1),
+    atol=1e-5,
+  )
+  # Who goes on without the vectors goes on to the same bits.
+  again = small_run(buffer=buffer, flushed=flushed, forgets=True)[-1]
+  np.testing.assert_array_equal(again['trace'], scores['trace'])
+
+
 def test_what_is_scored_at_once_is_kept_nowhere():
   set_ = canaries.hadamard(jax.random.key(0), 4, DIM)
   params = still_task(DIM).init(jax.random.key(0))
@@ -138,10 +172,22 @@ def test_as_many_rounds_are_scored_together_as_memory_holds(memory):
   ('family', 'changes', 'buffer'),
   [
     ('hadamard', {}, 1),
-    ('sphere', {}, 6),
-    ('sign', {'audit.memory': 8 * 151_306 * 2.5}, 2),
+    ('sphere', {'checkpoint_every': 9}, 6),
+    # As many as lie between two checkpoints, in equal parts.
+    ('sphere', {}, 2),
+    (
+      'sphere',
+      {'checkpoint_every': 6, 'audit.memory': 8 * 151_306 * 4.5},
+      3,
+    ),
+    (
+      'sign',
+      {'checkpoint_every': 6, 'audit.memory': 8 * 151_306 * 2.5},
+      2,
+    ),
     ('sphere', {'audit.memory': 1.0}, 1),
-    ('hadamard', {'audit.buffer': 3}, 3),
+    ('hadamard', {'checkpoint_every': 6, 'audit.buffer': 3}, 3),
+    ('hadamard', {'audit.buffer': 3}, 2),
   ],
 )
 def test_rounds_are_kept_where_a_look_is_dear(family, changes, buffer):

@@ -207,7 +207,7 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
   # Of a batch of two, and of the half of one.
   assert len(traces) == 2 * len(made)
   one, four = (
-    results.read_scores(tmp_path / name / 'scores.npz')
+    results.read_scores(tmp_path / name / 'private/scores.npz')
     for name in ('one', 'four')
   )
   np.testing.assert_allclose(four.trace, one.trace, rtol=1e-4, atol=1e-6)
@@ -215,7 +215,9 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
   lines = [
     [
       json.loads(line)
-      for line in (tmp_path / name / 'metrics.jsonl').read_text().splitlines()
+      for line in (tmp_path / name / 'private/metrics.jsonl')
+      .read_text()
+      .splitlines()
     ]
     for name in ('one', 'four')
   ]
@@ -266,7 +268,7 @@ def test_nothing_of_a_round_that_diverged_is_kept(
   config = ragged_config(checkpoint_every=2)
   with pytest.raises(FloatingPointError, match='round 4: the aggregate'):
     experiment.run(config, tmp_path / 'run')
-  lines = (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
+  lines = (tmp_path / 'run' / 'private/metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == [0, 1, 2, 3, 4]
-  folders = (tmp_path / 'run' / 'checkpoints').iterdir()
+  folders = (tmp_path / 'run' / 'private/checkpoints').iterdir()
   assert {int(p.name.split('.')[0]) for p in folders} == {2, 4}

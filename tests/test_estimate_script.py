@@ -47,8 +47,9 @@ def test_all_kinds_of_files_give_the_same_scores(tmp_path):
 
 def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
   recorded = recorded_runs.by_law()
-  results.write_scores(tmp_path / 'scores.npz', recorded)
-  for path in (tmp_path, tmp_path / 'scores.npz'):
+  (tmp_path / 'private').mkdir()
+  results.write_scores(tmp_path / 'private/scores.npz', recorded)
+  for path in (tmp_path, tmp_path / 'private/scores.npz'):
     again = score_files.read(path)
     assert isinstance(again, results.Recorded)
     for field in dataclasses.fields(results.Recorded):

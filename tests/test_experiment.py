@@ -20,6 +20,7 @@ from epe_jax import (
   metrics,
   report,
   results,
+  workdirs,
 )
 from epe_jax.data import cohort
 from epe_jax.epsilon import diagnostics
@@ -83,13 +84,13 @@ def test_a_run_writes_what_it_promises(finished):
     assert (quantiles is None) == (row['floor'] is None)
     if quantiles:
       assert 0 <= quantiles['5'] <= quantiles['50'] <= quantiles['95']
-  scores = results.read_scores(workdir / 'scores.npz')
+  scores = results.read_scores(workdir / 'private/scores.npz')
   assert scores.trace.shape == scores.residual.shape == (6, 40)
   assert scores.participation.shape == (6, 40)
   assert scores.expected.shape == (6,)
   assert scores.final.shape == scores.change.shape == (40,)
   assert scores.observed.sum() == 20
-  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == list(range(7))
   assert json.loads(lines[-1])['test_accuracy'] == result['accuracy']
   spread = [json.loads(line)['effective_dimension'] for line in lines[1:]]
@@ -104,7 +105,7 @@ def test_a_run_writes_what_it_promises(finished):
 
 def test_observed_canaries_stand_out_in_their_own_round(finished):
   workdir, result = finished
-  scores = results.read_scores(workdir / 'scores.npz')
+  scores = results.read_scores(workdir / 'private/scores.npz')
   root_d = np.sqrt(result['dim'])
   own = scores.participation
   # sqrt(d) cos has mean 1 / sigma_eff, about 5 for z = 0.2, and variance 1.
@@ -167,7 +168,7 @@ def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
 
 def test_by_coins_scores_say_so_and_the_report_too(flipped):
   workdir, result = flipped
-  scores = results.read_scores(workdir / 'scores.npz')
+  scores = results.read_scores(workdir / 'private/scores.npz')
   assert scores.design == 'coin_flip'
   np.testing.assert_array_equal(scores.seats.sum(axis=0), 1)
   np.testing.assert_array_equal(
@@ -180,7 +181,7 @@ def test_by_coins_scores_say_so_and_the_report_too(flipped):
 
 
 def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
-  scores = results.read_scores(flipped[0] / 'scores.npz')
+  scores = results.read_scores(flipped[0] / 'private/scores.npz')
   away = ~scores.observed
   for name, cosines in (
     ('own round', scores.trace[scores.seats & away]),
@@ -246,7 +247,7 @@ def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
 
   monkeypatch.setattr(cohort, 'gather', slow)
   result = experiment.run(load_config('digits'), tmp_path / 'run')
-  lines = (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
+  lines = (tmp_path / 'run' / 'private/metrics.jsonl').read_text().splitlines()
   records = [json.loads(line) for line in lines][1:]
   # Each cohort is made in 0.2 s: a round and the wait for it last longer.
   assert sum(r['waited'] + r['seconds'] for r in records) > 0.2 * 6
@@ -262,7 +263,7 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
 
 
 def same_scores(a, b):
-  one, two = (results.read_arrays(w / 'scores.npz') for w in (a, b))
+  one, two = (results.read_arrays(w / 'private/scores.npz') for w in (a, b))
   assert one.keys() == two.keys()
   for name in one:
     np.testing.assert_array_equal(one[name], two[name], err_msg=name)
@@ -270,7 +271,7 @@ def same_scores(a, b):
 
 def same_metrics(a, b):
   def lines(workdir):
-    text = (workdir / 'metrics.jsonl').read_text().splitlines()
+    text = (workdir / 'private/metrics.jsonl').read_text().splitlines()
     timed = {'seconds': 0, 'waited': 0}
     return [{**json.loads(line), **timed} for line in text]
 
@@ -293,7 +294,7 @@ def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
     command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
   ) as process:
     deadline = time.monotonic() + 120
-    while not (killed / 'checkpoints' / '6').exists():
+    while not (killed / 'private/checkpoints' / '6').exists():
       assert process.poll() is None, 'it ended before it could be killed'
       assert time.monotonic() < deadline
       time.sleep(0.005)
@@ -302,45 +303,6 @@ def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
   experiment.run(config, killed)
   same_scores(whole, killed)
   same_metrics(whole, killed)
-
-
-class Killed(Exception):
-  pass
-
-
-def test_fresh_noise_is_repeated_by_a_run_that_goes_on_and_never_kept(
-  tmp_path, monkeypatch
-):
-  config = load_config('digits', simulation=False)
-  workdir = tmp_path / 'run'
-  append = experiment.metrics.append
-
-  def die_at_5(path, record):
-    append(path, record)
-    if record['round'] == 5:
-      raise Killed
-
-  monkeypatch.setattr(experiment.metrics, 'append', die_at_5)
-  with pytest.raises(Killed):
-    experiment.run(config, workdir)
-  before = (workdir / 'metrics.jsonl').read_text().splitlines()[5]
-  key = workdir / 'noise_key'
-  assert key.stat().st_mode & 0o777 == 0o600
-  secret = key.read_bytes()
-  monkeypatch.setattr(experiment.metrics, 'append', append)
-  result = experiment.run(config, workdir)
-  after = (workdir / 'metrics.jsonl').read_text().splitlines()[5]
-  norm = lambda line: json.loads(line)['aggregate_norm']
-  assert norm(before) == norm(after)
-  assert result['noise'] == 'fresh'
-  assert not key.exists()
-  words = [str(w) for w in np.frombuffer(secret, np.uint32)]
-  for path in workdir.rglob('*'):
-    if path.is_file():
-      assert secret not in path.read_bytes()
-      assert not all(w in path.read_text('latin-1') for w in words)
-  other = experiment.run(config, tmp_path / 'other')
-  assert other['estimates'] != result['estimates']
 
 
 @pytest.mark.parametrize(
@@ -432,7 +394,7 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert '| analytic ε of canaries and clients | ∞: ' in text
   assert 'the analytic ε is infinite' in text
   assert '| ∞ |' in comparison.markdown({'one': stored})
-  scores = results.read_scores(tmp_path / 'run' / 'scores.npz')
+  scores = results.read_scores(tmp_path / 'run' / 'private/scores.npz')
   assert report.estimates_table(estimates.evaluate(scores, more=True))
 
 
@@ -450,26 +412,30 @@ def test_a_diverged_run_stops_with_what_to_change(tmp_path):
   run = tmp_path / 'run'
   with pytest.raises(FloatingPointError, match=r'client\.learning_rate=1e\+30'):
     experiment.run(config, run)
-  assert {'config.json', 'noise_key'} < {path.name for path in run.iterdir()}
+  assert (run / 'config.json').exists()
+  assert (run / 'private' / 'secret').exists()
   # No round was made, so the config that mends it may have its place.
-  experiment.claim(run, load_config('digits'))
-  assert not list(run.iterdir())
+  mended = load_config('digits', rounds=2)
+  assert experiment.run(mended, run)['rounds'] == 2
+  assert not (run / 'private' / 'secret').exists()
 
 
 @pytest.mark.parametrize('what', ['round', 'checkpoint', 'result', 'rows'])
 def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
-  config = load_config('digits')
-  results.write_json(tmp_path / 'config.json', config.to_dict())
-  metrics.append(tmp_path / 'metrics.jsonl', {'round': 0})
+  config, files = load_config('digits'), workdirs.of(tmp_path)
+  files.private.mkdir()
+  results.write_json(files.config, config.to_dict())
+  metrics.append(files.metrics, {'round': 0})
+  workdirs.claim(tmp_path, load_config('digits', rounds=7))
   if what == 'round':
-    metrics.append(tmp_path / 'metrics.jsonl', {'round': 1})
+    metrics.append(files.metrics, {'round': 1})
   elif what == 'checkpoint':
-    (tmp_path / 'checkpoints' / '25').mkdir(parents=True)
+    (files.checkpoints / '25').mkdir(parents=True)
   else:
     results.write_json(tmp_path / f'{what}.json', {})
   with pytest.raises(ValueError, match='rounds was 6 and is 7'):
-    experiment.claim(tmp_path, load_config('digits', rounds=7))
-  experiment.claim(tmp_path, config)
+    workdirs.claim(tmp_path, load_config('digits', rounds=7))
+  workdirs.claim(tmp_path, config)
 
 
 def script(*arguments):

@@ -201,7 +201,8 @@ json.dump(outcomes, sys.stdout)
 def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(
   tmp_path, small
 ):
-  results.write_scores(tmp_path / 'scores.npz', small.recorded)
+  (tmp_path / 'private').mkdir()
+  results.write_scores(tmp_path / 'private/scores.npz', small.recorded)
   run = str(tmp_path)
   commands = [
     [run, '--every=4', '--models'],

@@ -108,12 +108,12 @@ def test_a_run_without_canaries_makes_none_and_says_so(finished):
   this = build.build(config)
   assert this.observers == {}
   assert this.who.expected == config.clients_per_round
-  assert not (workdir / 'scores.npz').exists()
+  assert not (workdir / 'private/scores.npz').exists()
   assert result['estimates'] == []
   assert result['num_observed'] == result['num_unobserved'] == 0
   assert result['analytic_epsilon'] is None
   assert result['clients_analytic_epsilon'] > 0
-  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
   assert all(json.loads(line)['canaries'] == 0 for line in lines[1:])
 
 
@@ -139,7 +139,10 @@ def test_a_run_without_canaries_goes_on_where_it_was_killed(
   )
   whole, killed = (
     [record.get('aggregate_norm') for record in metrics.read(folder)]
-    for folder in (workdir / 'metrics.jsonl', tmp_path / 'run/metrics.jsonl')
+    for folder in (
+      workdir / 'private/metrics.jsonl',
+      tmp_path / 'run/private/metrics.jsonl',
+    )
   )
   assert whole == killed
 

@@ -28,7 +28,9 @@ def _config(**changes):
 
 
 def _planned(**changes):
-  return participation.plan(_config(**changes), DATA)
+  return participation.plan(
+    _config(**changes), DATA, client_seed=0, canary_seed=changes.get('seed', 0)
+  )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,10 @@ def test_a_log_is_followed(tmp_path):
   assert found.expected == pytest.approx(39 / 20 + 20 / 20)
   with pytest.raises(ValueError, match=r'rounds=21, but .*log\.csv has 20'):
     participation.plan(
-      load_config('digits', rounds=21, clients_per_round=10, **changes), DATA
+      load_config('digits', rounds=21, clients_per_round=10, **changes),
+      DATA,
+      client_seed=0,
+      canary_seed=0,
     )
   with pytest.raises(ValueError, match="not with 'as_clients'"):
     _planned(**changes, **{'canaries.schedule': 'as_clients'})
@@ -205,6 +210,53 @@ def test_amplification_is_known_for_poisson_and_said_to_be_unknown_elsewhere():
   assert say('shuffled') is None
 
 
+@pytest.mark.parametrize('per_round', [10, 60])
+def test_clients_among_canaries_are_drawn_as_rarely_as_amplification_says(
+  per_round,
+):
+  """As often as is said, also where a round has more than there are clients."""
+  changes = {
+    'participation.kind': 'poisson',
+    'canaries.schedule': 'as_clients',
+    'canaries.observed': 30,
+  }
+  config = load_config(
+    'digits', rounds=100, clients_per_round=per_round, **changes
+  )
+  found = participation.plan(config, DATA, client_seed=0, canary_seed=0)
+  q = per_round / (N + 30)
+  came = sum(len(found.clients(t)) for t in range(100))
+  # Five standard deviations of 5,000 coins.
+  assert abs(came / (N * 100) - q) < 5 * np.sqrt(q * (1 - q) / 5000)
+  said = participation.amplification(config, num_clients=N, delta=1e-3)
+  assert f'with probability {q:.3g}' in said
+  amplified = accounting.poisson(0.2, delta=1e-3, probability=q, rounds=100)
+  assert f'ε = {amplified.epsilon:.4g}' in said
+
+
+def test_more_clients_in_a_round_than_there_are_is_refused_before_training():
+  for changes, most in (
+    ({'canaries.schedule': 'once_per_period'}, 50),
+    ({'canaries.schedule': 'as_clients'}, 70),
+  ):
+    config = load_config(
+      'digits',
+      clients_per_round=71,
+      **{'participation.kind': 'poisson', **changes},
+    )
+    with pytest.raises(ValueError, match=f'=71, but there are {most}'):
+      participation.plan(config, DATA, client_seed=0, canary_seed=0)
+
+
+def test_coins_that_are_counted_in_public_amplify_nothing_that_is_known():
+  changes = {'participation.kind': 'poisson', 'divisor': 'actual'}
+  said = participation.amplification(
+    _config(**changes), num_clients=N, delta=1e-3
+  )
+  assert said.startswith('not known')
+  assert 'ε' not in said
+
+
 def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   config = load_config(
     'digits',
@@ -219,7 +271,7 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   # Some of 40 clients who take part with chance 1/5 in 6 rounds never do.
   assert 2 <= result['num_observed'] < 40
   assert result['num_observed'] + result['num_unobserved'] == 60
-  scores = results.read_scores(tmp_path / 'run' / 'scores.npz')
+  scores = results.read_scores(tmp_path / 'run' / 'private/scores.npz')
   root_d = np.sqrt(result['dim'])
   # With the others removed sqrt(d) cos has mean 1 / z = 5 nearly, for canaries
   # in their own rounds alone.

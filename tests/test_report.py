@@ -156,12 +156,12 @@ def _result(**changes):
 
 
 def _finished_run(folder, result=None, **recorded):
-  folder.mkdir(parents=True, exist_ok=True)
+  (folder / 'private').mkdir(parents=True, exist_ok=True)
   run = recorded_runs.by_law(**recorded)
-  results.write_scores(folder / 'scores.npz', run)
+  results.write_scores(folder / 'private/scores.npz', run)
   results.write_json(folder / 'result.json', result or _result())
   lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(len(run.trace))]
-  (folder / 'metrics.jsonl').write_text(''.join(lines))
+  (folder / 'private/metrics.jsonl').write_text(''.join(lines))
   return folder
 
 
@@ -513,7 +513,7 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
     tmp_path,
     result=_result(noise_multiplier=0.0, **audit._asdict(), **limitless),
   )
-  results.write_scores(folder / 'scores.npz', recorded)
+  results.write_scores(folder / 'private/scores.npz', recorded)
   text = report.write(folder).read_text()
   assert 'Without noise the analytic ε is infinite, and only the' in text
   assert '| ∞ |' in text
@@ -528,7 +528,7 @@ def test_an_undefined_estimate_claims_nothing():
 
 
 def test_write_leaves_whole_files_and_no_drafts(workdir):
-  given = {'result.json', 'scores.npz', 'metrics.jsonl'}
+  given = {'result.json', 'private'}
   assert {p.name for p in workdir.iterdir()} == given | set(_FILES)
   for name in _FILES[1:]:
     png = (workdir / name).read_bytes()
@@ -580,7 +580,40 @@ def test_runs_of_every_shape_are_drawn(tmp_path, shape):
   assert report.write(_finished_run(tmp_path, **shape)).is_file()
 
 
-@pytest.mark.parametrize('name', ['result.json', 'scores.npz', 'metrics.jsonl'])
+def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
+  tmp_path, monkeypatch
+):
+  drawn, draw = [], report.of_run.draw
+  monkeypatch.setattr(
+    report.of_run, 'draw', lambda *given: drawn.append(given) or draw(*given)
+  )
+  result = _result(noise='fresh')
+  for name in ('seconds', 'seconds_per_round', 'waited_share'):
+    del result[name]
+  few = {'observed': 12, 'unobserved': 12}
+  text = report.write(_finished_run(tmp_path, result, **few)).read_text()
+  assert '| time |' not in text
+  assert '(by_round.png)' in text
+  ((_, recorded, history),) = drawn
+  assert recorded.residual is None
+  for name in ('clients', 'sum_norm', 'residual_norm'):
+    assert np.isnan(getattr(recorded.rounds, name)).all()
+  assert history
+  for record in history:
+    assert not record.keys() & {'loss', 'clients', 'below', 'update_norm'}
+  assert any('test_loss' in record for record in history)
+  # Nothing is hidden that noise hides already.
+  whole = results.read_scores(tmp_path / 'private/scores.npz')
+  np.testing.assert_array_equal(recorded.trace, whole.trace)
+  hidden = {reading.statistic for reading in estimates.ladder(whole)} - {
+    reading.statistic for reading in estimates.ladder(recorded)
+  }
+  assert hidden == {'own round, others removed'}
+
+
+@pytest.mark.parametrize(
+  'name', ['result.json', 'private/scores.npz', 'private/metrics.jsonl']
+)
 def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
   _finished_run(tmp_path)
   (tmp_path / name).unlink()
@@ -595,9 +628,9 @@ def test_a_file_of_another_version_is_refused(tmp_path):
   with pytest.raises(ValueError, match=r'result\.json has schema=99'):
     report.write(tmp_path)
   _finished_run(tmp_path)
-  arrays = results.read_arrays(tmp_path / 'scores.npz')
+  arrays = results.read_arrays(tmp_path / 'private/scores.npz')
   results.write_arrays(
-    tmp_path / 'scores.npz', {**arrays, 'schema': np.asarray(99)}
+    tmp_path / 'private/scores.npz', {**arrays, 'schema': np.asarray(99)}
   )
   with pytest.raises(ValueError, match=r'scores\.npz has schema=99'):
     report.write(tmp_path)

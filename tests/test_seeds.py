@@ -107,7 +107,7 @@ def alone(tmp_path_factory, traces):
     # Estimates take longer than the run, and nothing here looks at them.
     patch.setattr(experiment.estimates, 'of_run', lambda recorded: [])
     result = experiment.run(small_config(seed=2), workdir)
-  return results.read_scores(workdir / 'scores.npz'), result['accuracy']
+  return results.read_scores(workdir / 'private/scores.npz'), result['accuracy']
 
 
 @pytest.mark.parametrize('at_once', [1, 3])

@@ -196,11 +196,10 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
   alone, shared = tmp_path / 'alone', tmp_path / 'shared'
   for workdir in (alone, shared):
     # The same noise in both, which the first process has to tell the others.
-    experiment.claim(workdir, config)
-    results.write_json(workdir / 'config.json', config.to_dict())
-    (workdir / 'noise_key').write_bytes(b'8 bytes!')
+    (workdir / 'private').mkdir(parents=True)
+    (workdir / 'private/secret').write_bytes(bytes(range(32)))
   _processes(shared, num=2, stop=2)
-  assert [p.name for p in (shared / 'checkpoints').iterdir()] == ['2']
+  assert [p.name for p in (shared / 'private/checkpoints').iterdir()] == ['2']
   processes.patched(monkeypatch.setattr, 4, stopped)
   with pytest.raises(_Stopped):
     experiment.run(config, shared)
@@ -213,12 +212,12 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
   processes.patched(monkeypatch.setattr, 0, stopped)
   experiment.run(config, alone)
   for workdir in (alone, shared):
-    lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+    lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
     assert len(lines) == 7
   names = lambda folder: sorted(p.name for p in folder.iterdir())
   assert names(shared) == names(alone)
   one, several = (
-    results.read_scores(w / 'scores.npz') for w in (alone, shared)
+    results.read_scores(w / 'private/scores.npz') for w in (alone, shared)
   )
   assert np.abs(one.trace).max() > 0.1
   for name in ('final', 'change', 'trace', 'residual', 'expected'):

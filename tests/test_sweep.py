@@ -91,7 +91,8 @@ def test_the_folder_of_another_config_is_refused_before_any_work(tmp_path):
   folder = tmp_path / second.name
   folder.mkdir()
   results.write_json(folder / 'config.json', first.config.to_dict())
-  metrics.append(folder / 'metrics.jsonl', {'round': 1})
+  (folder / 'private').mkdir()
+  metrics.append(folder / 'private/metrics.jsonl', {'round': 1})
   with pytest.raises(ValueError, match='rounds was 1 and is 2'):
     sweep.run([first, second], tmp_path)
   assert not list(tmp_path.glob('*.log'))

@@ -6,11 +6,12 @@ process that ends, however it ends, gives up the lock and leaves what it saved.
 
 from collections.abc import Iterator
 import contextlib
-import fcntl
 import os
 import pathlib
 import shutil
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
+
+from epe_jax.data import locks
 
 
 class Draft(NamedTuple):
@@ -51,7 +52,9 @@ def opened(path: pathlib.Path) -> Iterator[Draft]:
   draft = Draft(
     folder, folder / 'store', folder / 'clients', folder / 'progress.json'
   )
-  with _locked(path.with_name(f'.{path.name}.lock')):
+  # Beside the draft, not in it: a draft cannot be removed at one blow, and who
+  # waits for a lock in it could make it anew in the middle of that.
+  with locks.locked(path.with_name(f'.{path.name}.lock'), wait=True):
     folder.mkdir(exist_ok=True)
     try:
       yield draft
@@ -83,29 +86,3 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 def _folder(path: pathlib.Path) -> pathlib.Path:
   return path.with_name(f'.{path.name}.draft')
-
-
-@contextlib.contextmanager
-def _locked(lock: pathlib.Path) -> Iterator[None]:
-  """Waits for a file that one process at a time has, and removes it at the end.
-
-  It stands beside the draft, not in it: a draft cannot be removed at one blow,
-  and who waits for a lock in it could make it anew in the middle of that.
-  """
-  while True:
-    with open(lock, 'ab') as file:
-      fcntl.flock(file, fcntl.LOCK_EX)
-      # Who had it has removed it, and another may have made a new one.
-      if _same(lock, file):
-        try:
-          yield
-        finally:
-          lock.unlink()
-        return
-
-
-def _same(path: pathlib.Path, file: BinaryIO) -> bool:
-  try:
-    return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
-  except FileNotFoundError:
-    return False

@@ -128,7 +128,10 @@ def load(path: str | os.PathLike) -> federated.FederatedData:
   try:
     columns = {name: mapped(name) for name in described['columns']}
     data = federated.FederatedData(
-      columns, np.array(mapped('offsets')), np.array(mapped('client_ids'))
+      columns,
+      np.array(mapped('offsets')),
+      np.array(mapped('client_ids')),
+      _digest(described),
     )
   except ValueError as error:
     raise _damaged(path, str(error)) from error
@@ -206,6 +209,12 @@ def _seal(file: pathlib.Path) -> dict[str, Any]:
     os.fsync(f.fileno())
     digest = hashlib.file_digest(f, 'sha256').hexdigest()
   return {'bytes': file.stat().st_size, 'sha256': digest}
+
+
+def _digest(described: Mapping[str, Any]) -> str:
+  """Of the hashes of all files, whatever the store was made from."""
+  files = {name: file['sha256'] for name, file in described['files'].items()}
+  return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _damaged(path: pathlib.Path, what: str) -> ValueError:

@@ -178,18 +178,19 @@ def shifted_cosine(scores: Scores, *, delta: float) -> Estimate:
     A point estimate, confidence None; inf if all cosines are 1.
 
   Raises:
-    ValueError: if the scores have no `dim`.
+    ValueError: if the scores have no `dim`, or an infinite one.
   """
   check_delta(delta)
-  if scores.dim is None:
+  if scores.dim is None or np.isinf(scores.dim):
     raise ValueError(
-      'scores have dim=None, so their law is not that of a cosine. Give dim, or '
-      'use two_gaussian.'
+      f'scores have dim={scores.dim}, so their law is not that of a cosine. Give '
+      'dim, or use two_gaussian.'
     )
-  mu = shift_of_mean(scores.dim, np.mean(scores.observed, axis=-1))
+  dim = int(scores.dim)
+  mu = shift_of_mean(dim, np.mean(scores.observed, axis=-1))
   epsilon = np.full(np.shape(mu), np.inf)
   some = np.isfinite(mu)
-  epsilon[some] = epsilon_cosines(scores.dim, np.asarray(mu)[some], delta)
+  epsilon[some] = epsilon_cosines(dim, np.asarray(mu)[some], delta)
   return Estimate(
     scalar_or_array(epsilon), delta, 'shifted_cosine', confidence=None
   )

@@ -26,9 +26,11 @@ def accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   top = min(100.0, max(1.0, 140 * float(np.nan_to_num(values).max(initial=0))))
   left.set(title='test accuracy', ylabel='%', ylim=(0, top))
   rounds, values = _column(metrics, 'loss')
-  middle.plot(
-    rounds, values, color=style.GREEN, lw=1, label='clients, while training'
-  )
+  # Of a run with fresh noise it may not be shown.
+  if values.size:
+    middle.plot(
+      rounds, values, color=style.GREEN, lw=1, label='clients, while training'
+    )
   rounds, values = _column(metrics, 'test_loss')
   middle.plot(rounds, values, 'o-', color=style.BLUE, ms=4, label='test')
   # One client that diverges for a round must not hide all the others.

@@ -1,0 +1,459 @@
+"""What a run gives away: to its auditor, and to those who have what is public."""
+
+import functools
+import json
+import re
+import secrets
+
+import jax
+from jax.flatten_util import ravel_pytree
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from epe_jax import (
+  audit,
+  build,
+  experiment,
+  fedavg,
+  inputs,
+  model_releases,
+  randomness,
+  report,
+  results,
+  workdirs,
+  workloads,
+)
+from epe_jax.data import cohort, federated, store
+from tests import processes
+from tests.test_experiment import load_config
+
+ROUNDS = 8
+CANDIDATES = 16
+
+
+def small_config(**changes):
+  """A model of 650 parameters, whose clients take a step each."""
+  step = {'client.epochs': 1, 'client.batch_size': 8, 'client.max_examples': 8}
+  return load_config(
+    'digits',
+    **(processes.SETTINGS | step | changes),
+    rounds=ROUNDS,
+    evaluate_every=4,
+    checkpoint_every=4,
+  )
+
+
+@pytest.fixture
+def softmax(monkeypatch):
+  """A model that compiles in no time is trained."""
+  load, task = workloads.load, processes.softmax_task()
+  monkeypatch.setattr(workloads, 'load', lambda c: load(c)._replace(task=task))
+
+
+@pytest.fixture
+def put_in(monkeypatch, softmax):
+  """('clients' or 'canaries', round) -> their sum over the divisor m.
+
+  Fills up while a run trains.
+  """
+  sums, train, watch = {}, fedavg.dp_fedavg, audit.all_iterates
+
+  def keep(who, t, known):
+    # All that was put in comes behind what clients did.
+    others = sums['clients', int(t)] if who == 'canaries' else 0
+    sums[who, int(t)] = np.array(known, np.float64) - others
+
+  def trained(*arguments, **options):
+    algorithm = train(*arguments, **options)
+
+    def step(state, *rest):
+      new, info = algorithm.step(state, *rest)
+      keep_clients = functools.partial(keep, 'clients')
+      jax.debug.callback(keep_clients, state.round, info.known, ordered=True)
+      return new, info
+
+    return algorithm._replace(step=step)
+
+  def watched(*arguments, **options):
+    observer = watch(*arguments, **options)
+
+    def update(trace, seen):
+      keep_all = functools.partial(keep, 'canaries')
+      jax.debug.callback(keep_all, trace.round, seen.known, ordered=True)
+      return observer.update(trace, seen)
+
+    return observer._replace(update=update)
+
+  monkeypatch.setattr(fedavg, 'dp_fedavg', trained)
+  monkeypatch.setattr(audit, 'all_iterates', watched)
+  return sums
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+  """Secrets that were drawn: the operating system always says the same."""
+  said, rng = [], np.random.default_rng(5)
+
+  def token_bytes(size=None):
+    found = rng.bytes(size)
+    said.extend([found] * (size != 4))
+    return found
+
+  monkeypatch.setattr(secrets, 'token_bytes', token_bytes)
+  return said
+
+
+class Asked:
+  """Which of some sums is that of the clients of a round?
+
+  What canaries add to it is known.
+  They differ from each other by a twentieth of the standard deviation of the
+  noise, far less than one client makes: who has no more than what noise hides is
+  right in one of CANDIDATES rounds, nearly. One digit of the sum tells them.
+  """
+
+  def __init__(self, sums, noise_std):
+    rng = np.random.default_rng(0)
+    self.right = rng.integers(CANDIDATES, size=ROUNDS)
+    true, self.canaries = (
+      np.stack([sums[who, t] for t in range(ROUNDS)])
+      for who in ('clients', 'canaries')
+    )
+    moved = rng.standard_normal((ROUNDS, CANDIDATES, true.shape[1]))
+    moved /= np.linalg.norm(moved, axis=-1, keepdims=True)
+    moved *= 0.05 * np.asarray(noise_std)[:, None, None]
+    moved[np.arange(ROUNDS), self.right] = 0
+    self.true, self.sums = true, true[:, None] + moved
+
+  def hits(self, distances):
+    """Rounds in which the least of the distances [T, C] is that of the sum."""
+    return int(np.sum(np.argmin(distances, axis=1) == self.right))
+
+
+PUBLISHED = {
+  *('schema', 'task', 'data', 'config', 'versions', 'rounds', 'dim', 'delta'),
+  *('num_observed', 'num_unobserved', 'repetitions', 'estimates'),
+  *('noise_multiplier', 'noise', 'analytic_epsilon', 'analytic_assumes'),
+  *('clients_analytic_epsilon', 'clients_analytic_assumes', 'amplification'),
+  *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy'),
+  *('readings', 'headline'),
+}
+
+# More hits have a chance of 5e-5 without knowing anything: Binomial(8, 1/16).
+LUCK = 4
+
+
+def files_of(folder, *, private):
+  """All files, or those that the docs call publishable."""
+  return [
+    path
+    for path in sorted(folder.rglob('*'))
+    if path.is_file()
+    and (private or 'private' not in path.relative_to(folder).parts)
+  ]
+
+
+def vectors(paths, dim):
+  """Whatever may be read from files as vectors [n, d], and all differences."""
+  leaves = []
+  for path in paths:
+    if path.suffix == '.npz':
+      with np.load(path) as arrays:
+        leaves += [arrays[name] for name in arrays.files]
+    elif path.name == '_METADATA':
+      tree = ocp.StandardCheckpointer().restore(path.parent)
+      leaves += jax.tree.leaves(tree)
+  found = []
+  for leaf in leaves:
+    x = np.ravel(leaf)
+    if x.dtype.kind == 'f' and x.size and x.size % dim == 0:
+      found.append(np.asarray(x, np.float64).reshape(-1, dim))
+  if not found:
+    return np.zeros((1, dim))
+  rows = np.concatenate(found)
+  pairs = (rows[:, None] - rows[None]).reshape(-1, dim)
+  return np.concatenate([rows, pairs])
+
+
+def by_vectors(asked, paths):
+  """A file has the sum, or two vectors whose difference it is."""
+  known = vectors(paths, asked.sums.shape[-1])
+  distances = np.full(asked.sums.shape[:2], np.inf)
+  for row in known:
+    for others in (0, asked.canaries[:, None]):
+      distance = np.linalg.norm(asked.sums + others - row, axis=-1)
+      distances = np.minimum(distances, distance)
+  return asked.hits(distances)
+
+
+def by_numbers(asked, paths, divisor):
+  """A text or a small array has the norm of the sum, to six digits."""
+  numbers = [0.0]
+  for path in paths:
+    text = path.read_text(errors='replace')
+    numbers += [float(x) for x in re.findall(r'-?\d+\.\d+(?:e-?\d+)?', text)]
+    if path.suffix == '.npz':
+      with np.load(path) as arrays:
+        for name in arrays.files:
+          if arrays[name].dtype.kind == 'f':
+            numbers += np.ravel(arrays[name]).tolist()
+  known = np.array([x for x in numbers if np.isfinite(x)])
+  norms = np.linalg.norm(asked.sums, axis=-1)
+  distances = [
+    np.abs(known - scale * norms[..., None]).min(axis=-1) / (scale * norms)
+    for scale in (1.0, divisor)
+  ]
+  return asked.hits(np.minimum(*distances))
+
+
+def by_noise(asked, paths, noise_key, noise_std, config):
+  """The model is a sum of aggregates, whose noise is known, less that.
+
+  The sums of all other rounds are known too, and the initial model, of zeros.
+  """
+  (path,) = [path for path in paths if path.name == 'model.npz']
+  with np.load(path) as arrays:
+    params = {name: arrays[name] for name in arrays.files}
+  change = np.asarray(ravel_pytree(params)[0], np.float64)
+  change /= config.server.learning_rate
+  weights = model_releases.response(ROUNDS, momentum=config.server.momentum)[-1]
+  noise = []
+  for t in range(ROUNDS):
+    key, _ = jax.random.split(jax.random.fold_in(noise_key, t))
+    noise.append(noise_std[t] * jax.random.normal(key, asked.true[0].shape))
+  rest = change - weights @ (np.stack(noise) + asked.canaries + asked.true)
+  left = rest + weights[:, None] * asked.true
+  distances = np.linalg.norm(
+    left[:, None] - weights[:, None, None] * asked.sums, axis=-1
+  )
+  return asked.hits(distances)
+
+
+def log_of(folder):
+  (path,) = folder.rglob('metrics.jsonl')
+  lines = path.read_text().splitlines()
+  return [json.loads(line) for line in lines][1:]
+
+
+def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
+  tmp_path, put_in, drawn, monkeypatch
+):
+  monkeypatch.setattr(report.of_run, 'draw', lambda *_: {})
+  config = small_config()
+  experiment.run(config, tmp_path)
+  report.write(tmp_path)
+  jax.effects_barrier()
+  log = log_of(tmp_path)
+  noise_std = np.array([line['noise_std'] for line in log])
+  divisor = np.median([x['clip_norm'] / x['canary_norm'] for x in log])
+  asked = Asked(put_in, noise_std)
+  public = files_of(tmp_path, private=False)
+  assert by_vectors(asked, public) <= LUCK
+  assert by_numbers(asked, public, divisor) <= LUCK
+  seeded = build.key(config, 'noise')
+  assert by_noise(asked, public, seeded, noise_std, config) <= LUCK
+  names = {path.name for path in public}
+  assert names == {'config.json', 'result.json', 'report.md', 'model.npz'}
+  page = (processes.ROOT / 'docs' / 'secrets.md').read_text()
+  rows = {who: '' for who in ('anybody', 'its auditor')}
+  for line in page.splitlines():
+    for who in rows:
+      rows[who] += line * (f'| {who}' in line)
+  assert all(f'`{name}`' in rows['anybody'] for name in names)
+  kept = {p.name for p in files_of(tmp_path, private=True)} - names
+  assert all(f'`private/{name}`' in rows['its auditor'] for name in kept)
+  # Who adds to what is published has to think of what hides it.
+  assert results.read_json(tmp_path / 'result.json').keys() == PUBLISHED
+  # The auditor has the norms, and a thief of the secret would have the noise.
+  private = files_of(tmp_path, private=True)
+  assert by_numbers(asked, private, divisor) > LUCK
+  (secret,) = drawn
+  stolen = randomness.fresh(secret).noise
+  assert by_noise(asked, public, stolen, noise_std, config) == ROUNDS
+  assert all(secret not in path.read_bytes() for path in private)
+
+
+def test_whoever_has_two_vectors_has_their_difference(tmp_path):
+  """What the attack above would find in a checkpoint with its buffers."""
+  rng = np.random.default_rng(0)
+  clients, canaries, noise = rng.standard_normal((3, ROUNDS, 650))
+  sums = {('clients', t): x for t, x in enumerate(clients)}
+  sums |= {('canaries', t): x for t, x in enumerate(canaries)}
+  asked = Asked(sums, np.ones(ROUNDS))
+  aggregate = clients + canaries + noise
+  for others, hits in ((0, ROUNDS), (rng.standard_normal(650), 0)):
+    kept = np.stack([aggregate, noise + others]).astype(np.float32)
+    np.savez(tmp_path / 'a.npz', buffer=kept)
+    assert by_vectors(asked, [tmp_path / 'a.npz']) in range(hits, hits + 4)
+
+
+class Killed(Exception):
+  pass
+
+
+@pytest.fixture
+def killed(monkeypatch):
+  """A function (config, workdir, round): the run dies behind that line."""
+  append = experiment.metrics.append
+
+  def run(config, workdir, number):
+    def dies(path, record):
+      append(path, record)
+      if record['round'] == number:
+        raise Killed
+
+    monkeypatch.setattr(experiment.metrics, 'append', dies)
+    with pytest.raises(Killed):
+      experiment.run(config, workdir)
+    monkeypatch.setattr(experiment.metrics, 'append', append)
+
+  return run
+
+
+def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
+  tmp_path, softmax, drawn, killed, monkeypatch
+):
+  monkeypatch.setattr(experiment.estimates, 'of_run', lambda recorded: [])
+  config = small_config(**{'participation.kind': 'poisson'})
+  files = workdirs.of(tmp_path / 'run')
+  gather, orders = cohort.gather, set()
+  note = lambda *a, seed, **k: orders.add(seed) or gather(*a, seed=seed, **k)
+  monkeypatch.setattr(cohort, 'gather', note)
+  killed(config, files.folder, 6)
+  assert files.private.stat().st_mode & 0o777 == 0o700
+  for path in (files.secret, files.metrics, files.inputs):
+    assert path.stat().st_mode & 0o777 == 0o600
+  (secret,) = drawn
+  assert files.secret.read_bytes() == secret
+  assert orders == {randomness.fresh(secret).order}
+  # There is a checkpoint, with room for no more than one vector in an array.
+  (path,) = files.checkpoints.rglob('_METADATA')
+  leaves = jax.tree.leaves(ocp.StandardCheckpointer().restore(path.parent))
+  assert max(x.size for x in leaves) == 650
+  # No result depends on the log: a line and a half of it are gone.
+  log = log_of(files.folder)
+  lines = files.metrics.read_text().splitlines()
+  files.metrics.write_text('\n'.join([lines[0], lines[1][:40], *lines[3:]]))
+
+  result = experiment.run(config, files.folder)
+  again = log_of(files.folder)
+  assert [line['round'] for line in again] == [3, 4, 5, 6, 7, 8]
+  assert again[-1]['test_accuracy'] == result['accuracy']
+  # Rounds 5 and 6 were made twice.
+  for name in ('aggregate_norm', 'clients', 'canaries', 'loss'):
+    assert [x[name] for x in again[2:4]] == [x[name] for x in log[4:6]]
+  assert len({line['clients'] for line in again}) > 1
+  assert not files.secret.exists()
+  assert not files.checkpoints.exists()
+  for path in files.folder.rglob('*'):
+    assert path.is_dir() or secret not in path.read_bytes()
+
+
+@pytest.mark.parametrize('size', [None, 0, 4, 5, 16, 33])
+def test_a_run_without_its_secret_is_not_gone_on_with(tmp_path, size):
+  config, files = small_config(), workdirs.of(tmp_path)
+  files.checkpoints.mkdir(parents=True)
+  results.write_json(files.config, config.to_dict())
+  if size is not None:
+    files.secret.write_bytes(b'x' * size)
+  message = 'is missing' if size is None else f'has {size} bytes and not 32'
+  with pytest.raises(ValueError, match=f'private/secret {message}.* anew'):
+    experiment.run(config, tmp_path)
+  assert files.secret.exists() == (size is not None)
+
+
+def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
+  tmp_path,
+):
+  config, files = small_config(), workdirs.of(tmp_path)
+  files.checkpoints.mkdir(parents=True)
+  files.secret.write_bytes(bytes(32))
+  results.write_json(files.config, config.to_dict())
+  results.write_json(files.result, {'accuracy': 0.5})
+  assert experiment.run(config, tmp_path) == {'accuracy': 0.5}
+  assert not files.secret.exists()
+  assert not files.checkpoints.exists()
+
+
+def test_a_workdir_that_is_in_use_is_left_alone(tmp_path):
+  config = small_config()
+  message = 'in use by process'
+  with (
+    workdirs.locked(workdirs.of(tmp_path)),
+    pytest.raises(ValueError, match=message),
+  ):
+    experiment.run(config, tmp_path)
+  assert [p.name for p in tmp_path.rglob('*')] == ['private']
+
+
+def change_matrix(path):
+  np.save(path, np.roll(np.load(path), 2, axis=0))
+
+
+def change_log(path):
+  path.write_text(path.read_text().replace('\n3,client03', '\n3,client00'))
+
+
+@pytest.mark.parametrize(
+  ('kind', 'change'),
+  [('canaries.matrix', change_matrix), ('participation.log', change_log)],
+)
+def test_a_run_goes_on_with_what_it_began_with_or_not_at_all(
+  tmp_path, softmax, killed, kind, change
+):
+  matrix, log = tmp_path / 'matrix.npy', tmp_path / 'log.csv'
+  np.save(matrix, np.eye(ROUNDS, 6, dtype=bool))
+  lines = [f'{t},client{t + i:02}' for t in range(ROUNDS) for i in range(5)]
+  log.write_text('\n'.join(['round,client_id', *lines]))
+  config = small_config(
+    **{
+      'canaries.schedule': 'matrix',
+      'canaries.matrix': str(matrix),
+      'participation.kind': 'log',
+      'participation.log': str(log),
+    }
+  )
+  workdir = tmp_path / 'run'
+  killed(config, workdir, 0)
+  # The same content is the same input.
+  (tmp_path / 'new').write_bytes(matrix.read_bytes())
+  (tmp_path / 'new').replace(matrix)
+  killed(config, workdir, 0)
+  change({'canaries.matrix': matrix, 'participation.log': log}[kind])
+  message = f'^{kind} changed since this run began'
+  with pytest.raises(ValueError, match=message):
+    experiment.run(config, workdir)
+  # Nor is anything known if the digests are gone.
+  (workdir / 'private/inputs.json').unlink()
+  with pytest.raises(ValueError, match=r'inputs\.json is missing'):
+    experiment.run(config, workdir)
+
+
+def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):
+  clients = {
+    'a': {'x': np.arange(3), 'y': np.ones(3)},
+    'b': {'x': np.arange(2), 'y': np.ones(2)},
+  }
+  data = federated.from_clients(clients)
+  config = small_config()
+  first = inputs.digests(config, data, data)
+  assert first.keys() == {'the training data', 'the test data'}
+  for other in (
+    clients | {'b': {'x': np.array([1, 0]), 'y': np.ones(2)}},
+    {'a': clients['a'], 'c': clients['b']},
+    {'a': clients['b'], 'b': clients['a']},
+  ):
+    changed = federated.from_clients(other)
+    found = inputs.digests(config, changed, data)
+    assert found['the training data'] != first['the training data']
+    assert found['the test data'] == first['the test data']
+
+  def stored(name, clients):
+    read = lambda after: ((i, clients[i]) for i in clients)
+    return store.write(tmp_path / name, read, source='clients').digest
+
+  # Wherever it lies, and however often it is written.
+  assert stored('one', clients) == stored('two', clients)
+  swapped = {'a': clients['b'], 'b': clients['a']}
+  assert stored('four', clients) != stored('three', swapped)
