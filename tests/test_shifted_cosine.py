@@ -1,5 +1,7 @@
 """The law of shifted cosines against arithmetic of 30 digits, and simulation."""
 
+import pathlib
+
 import mpmath
 import numpy as np
 import pytest
@@ -125,7 +127,7 @@ def test_epsilon_grows_to_that_of_the_gaussian_mechanism():
 
 
 def test_how_far_the_approximation_is_out():
-  # The table of docs/estimates.md: estimates of infinitely many canaries.
+  # Estimates of infinitely many canaries.
   mu = curves.mu_of_epsilon(3.0, DELTA)
   for dim, known, fitted in (
     (10, 35.3, 90.8),
@@ -139,6 +141,22 @@ def test_how_far_the_approximation_is_out():
         0.0, 1.0, root * law.mean, std, DELTA
       )
       assert 100 * (approximate / exact - 1) == pytest.approx(percent, abs=0.06)
+
+
+def test_the_table_of_the_docs_is_what_the_law_says():
+  text = (pathlib.Path(__file__).parents[1] / 'docs/estimates.md').read_text()
+  for dim in (3, 10, 100, 1000, 10_000):
+    cells = [f'{dim:,}']
+    for truth in (1.0, 3.0, 10.0):
+      mu = float(curves.mu_of_epsilon(truth, DELTA))
+      law, root = ShiftedCosine(dim, mu), np.sqrt(dim)
+      cells.append(f'{epsilon_cosines(dim, mu, DELTA):.2f}')
+      for std in (1.0, root * law.std):
+        approximate = gaussian.epsilon_two_gaussians(
+          0.0, 1.0, root * law.mean, std, DELTA
+        )
+        cells.append(f'{approximate:.2f}')
+    assert f'| {" | ".join(cells)} |' in text
 
 
 def test_the_estimate_is_right_where_gaussians_are_not():

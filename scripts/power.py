@@ -1,0 +1,111 @@
+"""How many canaries it takes to certify an ε; docs/power.md.
+
+  python scripts/power.py --truth=4 --certified=3 --delta=1e-5
+
+Without these flags, and with --out=docs/power.md, it makes that page, in some
+minutes.
+"""
+
+from collections.abc import Iterator
+
+from absl import app, flags
+import tqdm
+
+from epe_jax import results, tables
+from epe_jax.epsilon import power
+
+# The true ε, and the one that is to be certified.
+_PAIRS = [
+  (1.0, 0.0),
+  (1.0, 0.5),
+  (3.0, 1.0),
+  (3.0, 1.5),
+  (4.0, 2.0),
+  (4.0, 3.0),
+  (10.0, 5.0),
+  (10.0, 8.0),
+]
+# Name of a column, bound, and whether the law of unobserved scores is known.
+_COLUMNS: list[tuple[str, power.Bound, bool]] = [
+  ('thresholds, known null', 'lower_bound', True),
+  ('thresholds', 'lower_bound', False),
+  ('gdp, known null', 'gdp', True),
+  ('gdp', 'gdp', False),
+  ('Gaussian, known null', 'gaussian', True),
+  ('Gaussian', 'gaussian', False),
+  ('one run', 'one_run', False),
+  ('one run, gdp', 'one_run_gdp', False),
+]
+
+_TRUTH = flags.DEFINE_float('truth', None, 'ε of the mechanism at δ, >= 0.')
+_CERTIFIED = flags.DEFINE_float('certified', None, 'ε₀ to certify, >= 0.')
+_DELTA = flags.DEFINE_float('delta', 1e-5, 'δ, in (0, 1).')
+_PROBABILITY = flags.DEFINE_float('probability', 0.8, 'The power, in (0, 1).')
+_SIGNIFICANCE = flags.DEFINE_float(
+  'significance', 0.05, 'Chance that a bound exceeds the truth, in (0, 1).'
+)
+_OUT = flags.DEFINE_string('out', None, 'Markdown file to write.')
+
+_HEAD = """\
+# How many canaries?
+
+Written by `python scripts/power.py --out=docs/power.md`; with `--truth` and
+`--certified` it answers for your own case. Scores are those of the best attack on a
+Gaussian mechanism; any other attack needs more canaries. How often each bound
+exceeds the truth is on the page on [coverage](coverage.md).
+"""
+
+
+def _table(pairs: list[tuple[float, float]]) -> tables.Table:
+  def cells() -> Iterator[str]:
+    for truth, certified in tqdm.tqdm(pairs, unit='row'):
+      for _, bound, known in _COLUMNS:
+        needed = power.canaries_needed(
+          bound,
+          certified=certified,
+          truth=truth,
+          delta=_DELTA.value,
+          probability=_PROBABILITY.value,
+          known_law=known,
+          significance=_SIGNIFICANCE.value,
+        )
+        yield '-' if needed is None else f'{needed:,}'
+
+  found, width = list(cells()), len(_COLUMNS)
+  return tables.Table(
+    '',
+    ['true ε', 'ε₀', *(name for name, *_ in _COLUMNS)],
+    [
+      [f'{t:g}', f'{c:g}', *found[i * width : (i + 1) * width]]
+      for i, (t, c) in enumerate(pairs)
+    ],
+    [
+      f'Canaries that certify ε₀ at {100 * (1 - _SIGNIFICANCE.value):g} %, with '
+      f'probability {_PROBABILITY.value:g}, δ = {_DELTA.value:g}: so many that '
+      'take part and, where the null law is not known, as many that do not; in '
+      'one run half of all. "-": more than a million, or no number.',
+      'Thresholds assume nothing of scores or mechanism, gdp the trade-off curve, '
+      'and the Gaussian bound, with a common std, the law of the scores.',
+    ],
+  )
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+  given = _TRUTH.value, _CERTIFIED.value
+  if (given[0] is None) != (given[1] is None):
+    raise app.UsageError('give --truth and --certified together, or neither.')
+  pairs = _PAIRS if given[0] is None else [given]
+  try:
+    table = _table(pairs)
+  except ValueError as error:
+    raise SystemExit(f'error: {error}') from error
+  text = f'{_HEAD}\n{tables.markdown(table)}\n' if _OUT.value else None
+  print(text or tables.text(table))
+  if text:
+    results.write_atomically(_OUT.value, lambda f: f.write(text.encode()))
+
+
+if __name__ == '__main__':
+  app.run(main)
