@@ -605,8 +605,8 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   # Nothing is hidden that noise hides already.
   whole = results.read_scores(tmp_path / 'private/scores.npz')
   np.testing.assert_array_equal(recorded.trace, whole.trace)
-  hidden = {reading.statistic for reading in estimates.ladder(whole)} - {
-    reading.statistic for reading in estimates.ladder(recorded)
+  hidden = {reading.statistic for reading in threat_models.of_run(whole)} - {
+    reading.statistic for reading in threat_models.of_run(recorded)
   }
   assert hidden == {'own round, others removed'}
 

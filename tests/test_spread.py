@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax import audit, canaries, fedavg, report, spread, words
+from epe_jax.round_scalars import RoundScalars
 from tests import test_report
 
 _DIM = 60
@@ -20,12 +21,13 @@ def _found(family='hadamard', **figures):
 def test_a_round_tells_the_effective_dimension_of_its_aggregate():
   aggregates = jnp.array(np.random.default_rng(0).standard_cauchy((3, _DIM)))
   aggregates = aggregates.astype(jnp.float32)
+  known = set(RoundScalars._fields) - {'effective_dimension'}
   state = fedavg.TrainState(jnp.int32(0), {'x': jnp.zeros(_DIM)}, (), ())
 
   def step(state, cohort, injection, training_key, noise_key):
     del cohort, training_key, noise_key
     shown = aggregates[state.round]
-    metrics = {'loss': jnp.float32(1)}
+    metrics = {name: jnp.float32(1) for name in ('loss', *known)}
     new = state._replace(round=state.round + 1)
     return new, fedavg.RoundInfo(shown, 0 * injection.direction(), metrics)
 
@@ -36,7 +38,7 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
   for x in np.asarray(aggregates, np.float64):
     now, info = jax.jit(wrapped.step)(now, None, None, None)
     expected = np.sum(x**2) ** 2 / np.sum(x**4)
-    assert info.metrics.keys() == {'loss', 'effective_dimension'}
+    assert info.metrics.keys() == {'loss', 'effective_dimension', *known}
     np.testing.assert_allclose(
       info.metrics['effective_dimension'], expected, rtol=1e-5
     )

@@ -13,7 +13,7 @@ from epe_jax.epsilon import curves, gaussian, location_mixture
 from epe_jax.figures import style
 
 _BOUNDS: dict[str, tuple[dict[str, Any], str]] = {
-  'clopper_pearson_bonferroni': (
+  'clopper_pearson': (
     {'marker': '|', 'ms': 17, 'mew': 3},
     'lower bound, 95 %, no shape assumed',
   ),
@@ -222,10 +222,11 @@ def _bar(
     textcoords='offset points',
     va='center',
   )
-  for row in rows:
-    if row['method'] in _BOUNDS:
-      marker, label = _BOUNDS[row['method']]
-      at = float(row['epsilon'])
+  for method, (marker, label) in _BOUNDS.items():
+    bounds = [r for r in rows if r['method'].startswith(method)]
+    # Of several from counts the first one was chosen before looking.
+    if bounds and bounds[0]['kind'] == 'confidence bound':
+      at = float(bounds[0]['epsilon'])
       axes.plot(at, y, **marker, color=style.BLACK, ls='none', label=label)
 
 
