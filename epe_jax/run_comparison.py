@@ -23,8 +23,8 @@ from jaxtyping import Float
 import numpy as np
 import tqdm
 
-from epe_jax import build, pooling, results, seeds, words, workdirs
-from epe_jax.epsilon import floor, gaussian
+from epe_jax import build, results, seeds, words, workdirs
+from epe_jax.epsilon import floor, gaussian, pooling
 from epe_jax.epsilon.types import Scores
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)

@@ -4,6 +4,7 @@
   python scripts/estimate.py WORKDIR --every=10 --models
   python scripts/estimate.py WORKDIR --by_round
   python scripts/estimate.py scores.csv --delta=1e-5 --format=markdown
+  python scripts/estimate.py WORKDIR WORKDIR2 WORKDIR3
 
 A file is the workdir of a finished run, its scores.npz, an .npz with arrays
 observed and unobserved (or in_canary_scores and out_canary_scores), or a CSV
@@ -14,8 +15,12 @@ they state.
 Of a run, --every or --last shows attackers some rounds only: their aggregates,
 or with --models the models after them. --by_round gives what had leaked after
 each of some rounds.
+
+Of several runs of one config it prints the μ and ε of each, their mean with an
+interval over runs, and what to expect of one more run.
 """
 
+from collections.abc import Sequence
 import json
 
 from absl import app, flags
@@ -24,11 +29,13 @@ from epe_jax import (
   estimates,
   leakage,
   leakage_report,
+  over_runs_report,
   report,
   results,
   run_files,
   score_files,
 )
+from epe_jax.epsilon.types import Scores
 
 _DELTA = flags.DEFINE_float(
   'delta', None, "δ, in (0, 1). Needed for foreign files; else the run's."
@@ -62,55 +69,82 @@ _FORMAT = flags.DEFINE_enum(
 )
 
 
+def _read(path: str) -> results.Recorded | Scores:
+  """Scores of a file; of a run, what is shown of it."""
+  run_files.check_audited(path)
+  scores = score_files.read(path, dim=_DIM.value, design=_DESIGN.value)
+  external = isinstance(scores, Scores)
+  part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
+  if not external and (_DIM.value is not None or _DESIGN.value != 'fixed'):
+    raise ValueError('--dim and --design are for files of other systems.')
+  if external and (part or _BY_ROUND.value):
+    raise ValueError(
+      '--every, --last, --models and --by_round are for runs of ours.'
+    )
+  if part and _BY_ROUND.value:
+    raise ValueError(
+      '--by_round is of a whole run; leave out --every, --last and --models.'
+    )
+  if isinstance(scores, Scores):
+    return scores
+  return run_files.shown(
+    scores, every=_EVERY.value, last=_LAST.value, models=_MODELS.value
+  )
+
+
+def _over_runs(paths: Sequence[str]) -> list[over_runs_report.Row]:
+  if _BY_ROUND.value or _SIMULTANEOUS.value:
+    raise ValueError(
+      f'--by_round and --simultaneous are for one run, but {len(paths)} files are '
+      'given; give one of them.'
+    )
+  for path in paths:
+    if paths.count(path) > 1:
+      raise ValueError(
+        f'{path} is given more than once, but runs must be independent; give '
+        'it once.'
+      )
+  runs = {path: _read(path) for path in paths}
+  return over_runs_report.evaluate(runs, delta=_DELTA.value)
+
+
+def _audit(path: str, scores: results.Recorded | Scores) -> estimates.Audit:
+  if isinstance(scores, Scores):
+    if _DELTA.value is None:
+      raise ValueError(f'{path} names no delta; give --delta, as 1e-5.')
+    return estimates.evaluate_scores(
+      scores, delta=_DELTA.value, simultaneous=_SIMULTANEOUS.value
+    )
+  return estimates.evaluate(
+    scores,
+    delta=_DELTA.value,
+    more=True,
+    simultaneous=_SIMULTANEOUS.value,
+  )
+
+
 def main(argv: list[str]) -> None:
-  if len(argv) != 2:
-    raise app.UsageError(f'Give one file of scores. {score_files.CURE}')
-  markdown, rows, audit = _FORMAT.value == 'markdown', [], None
+  if len(argv) < 2:
+    raise app.UsageError(f'Give a file of scores. {score_files.CURE}')
+  markdown, paths = _FORMAT.value == 'markdown', argv[1:]
   try:
-    run_files.check_audited(argv[1])
-    scores = score_files.read(argv[1], dim=_DIM.value, design=_DESIGN.value)
-    foreign = not isinstance(scores, results.Recorded)
-    part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
-    if not foreign and (_DIM.value is not None or _DESIGN.value != 'fixed'):
-      raise ValueError('--dim and --design are for files of other systems.')
-    if foreign and (part or _BY_ROUND.value):
-      raise ValueError(
-        '--every, --last, --models and --by_round are for runs of ours.'
-      )
-    if part and _BY_ROUND.value:
-      raise ValueError(
-        '--by_round is of a whole run; leave out --every, --last and --models.'
-      )
-    if foreign:
-      if _DELTA.value is None:
-        raise ValueError(f'{argv[1]} names no delta; give --delta, as 1e-5.')
-      audit = estimates.evaluate_scores(
-        scores, delta=_DELTA.value, simultaneous=_SIMULTANEOUS.value
-      )
-    elif _BY_ROUND.value:
-      rows = leakage.by_round(scores, delta=_DELTA.value)
+    if len(paths) > 1:
+      rows = _over_runs(paths)
+      made, text = rows, over_runs_report.text(rows, markdown=markdown)
     else:
-      scores = run_files.shown(
-        scores,
-        every=_EVERY.value,
-        last=_LAST.value,
-        models=_MODELS.value,
-      )
-      audit = estimates.evaluate(
-        scores,
-        delta=_DELTA.value,
-        more=True,
-        simultaneous=_SIMULTANEOUS.value,
-      )
+      scores = _read(paths[0])
+      if _BY_ROUND.value and not isinstance(scores, Scores):
+        rows = leakage.by_round(scores, delta=_DELTA.value)
+        made, text = rows, leakage_report.text(rows, markdown=markdown)
+      else:
+        audit = _audit(paths[0], scores)
+        made = audit._asdict()
+        text = report.estimates_table(audit, markdown=markdown)
   except (FileNotFoundError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error
   if _FORMAT.value == 'json':
-    made = rows if audit is None else audit._asdict()
-    print(json.dumps(results.finite(made), indent=2, ensure_ascii=False))
-  elif audit is None:
-    print(leakage_report.text(rows, markdown=markdown))
-  else:
-    print(report.estimates_table(audit, markdown=markdown))
+    text = json.dumps(results.finite(made), indent=2, ensure_ascii=False)
+  print(text)
 
 
 if __name__ == '__main__':

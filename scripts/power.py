@@ -93,18 +93,20 @@ def _table(pairs: list[tuple[float, float]]) -> tables.Table:
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
-  given = _TRUTH.value, _CERTIFIED.value
-  if (given[0] is None) != (given[1] is None):
+  truth, certified, out = _TRUTH.value, _CERTIFIED.value, _OUT.value
+  if (truth is None) != (certified is None):
     raise app.UsageError('give --truth and --certified together, or neither.')
-  pairs = _PAIRS if given[0] is None else [given]
+  pairs = _PAIRS
+  if truth is not None and certified is not None:
+    pairs = [(truth, certified)]
   try:
     table = _table(pairs)
   except ValueError as error:
     raise SystemExit(f'error: {error}') from error
-  text = f'{_HEAD}\n{tables.markdown(table)}\n' if _OUT.value else None
-  print(text or tables.text(table))
-  if text:
-    results.write_atomically(_OUT.value, lambda f: f.write(text.encode()))
+  print(tables.text(table))
+  if out:
+    text = f'{_HEAD}\n{tables.markdown(table)}\n'.encode()
+    results.write_atomically(out, lambda f: f.write(text))
 
 
 if __name__ == '__main__':

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax import pooling, results, run_comparison, seeds
-from epe_jax.epsilon import gaussian
+from epe_jax import results, run_comparison, seeds
+from epe_jax.epsilon import gaussian, pooling
 from epe_jax.epsilon.types import Scores
 from epe_jax.figures import single_or_several
 from tests import recorded_runs, test_seeds

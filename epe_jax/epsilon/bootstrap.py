@@ -85,25 +85,28 @@ def bootstrap(
   return dataclasses.replace(estimate, interval=(float(low), float(high)))
 
 
-def _resampled(rng, epsilon, scores, resamples):
-  """ε of each resample, a block of bounded memory at a time."""
-  groups = (scores.observed, scores.unobserved)
-  block = max(1, _BLOCK_BYTES // (8 * max(g.size for g in groups)))
-  values = []
-  for start in range(0, resamples, block):
-    rows = min(block, resamples - start)
-    drawn = [_drawn(rng, group, rows) for group in groups]
-    values.append(_refused_with_cure(epsilon, *drawn))
-  return np.concatenate(values)
+def check_settings(confidence: float, resamples: int) -> None:
+  """Raises a ValueError unless so many resamples make such an interval."""
+  if not 0 < confidence < 1:
+    raise ValueError(f'confidence={confidence!r} must lie in (0, 1).')
+  fewest = int(np.ceil(2 / (1 - confidence) * (1 - 1e-12)))
+  if resamples < fewest:
+    raise ValueError(
+      f'resamples={resamples} leaves nothing outside a {confidence:.3g} '
+      f'interval; take at least {fewest}.'
+    )
 
 
-def _drawn(rng, group, rows):
-  if not group.size:
-    return np.empty((rows, 0))
-  return group[rng.integers(group.size, size=(rows, group.size))]
+def call_with_cure(
+  epsilon: Callable[..., Float[np.ndarray, 'rows']],
+  observed: Float[np.ndarray, 'rows n1'],
+  unobserved: Float[np.ndarray, 'rows n0'],
+) -> Float[np.ndarray, 'rows']:
+  """ε of each resample, or the estimator's error with its cure.
 
-
-def _refused_with_cure(epsilon, observed, unobserved):
+  Raises:
+    ValueError: the estimator refuses a resample.
+  """
   try:
     return epsilon(observed, unobserved)
   except ValueError as error:
@@ -112,6 +115,24 @@ def _refused_with_cure(epsilon, observed, unobserved):
       f'and {unobserved.shape[-1]} unobserved scores: {error} A bootstrap needs '
       'more canaries, or fewer tied scores.'
     ) from error
+
+
+def _resampled(rng, epsilon, scores, resamples):
+  """ε of each resample, a block of bounded memory at a time."""
+  groups = (scores.observed, scores.unobserved)
+  block = max(1, _BLOCK_BYTES // (8 * max(g.size for g in groups)))
+  values = []
+  for start in range(0, resamples, block):
+    rows = min(block, resamples - start)
+    drawn = [_drawn(rng, group, rows) for group in groups]
+    values.append(call_with_cure(epsilon, *drawn))
+  return np.concatenate(values)
+
+
+def _drawn(rng, group, rows):
+  if not group.size:
+    return np.empty((rows, 0))
+  return group[rng.integers(group.size, size=(rows, group.size))]
 
 
 def _bca_levels(levels, values, estimate, acceleration):
@@ -167,7 +188,7 @@ def _influence(
       for other, group in groups.items()
     }
     parts[name] = parts[name][kept].reshape(rows, size - each)
-    values.append(_refused_with_cure(epsilon, **parts))
+    values.append(call_with_cure(epsilon, **parts))
   values = np.concatenate(values)
   if not np.all(np.isfinite(values)):
     return np.zeros(0)
@@ -187,11 +208,4 @@ def _check(scores, confidence, method, resamples):
     )
   if method not in ('percentile', 'bca'):
     raise ValueError(f"method={method!r} is neither 'percentile' nor 'bca'.")
-  if not 0 < confidence < 1:
-    raise ValueError(f'confidence={confidence!r} must lie in (0, 1).')
-  fewest = int(np.ceil(2 / (1 - confidence) * (1 - 1e-12)))
-  if resamples < fewest:
-    raise ValueError(
-      f'resamples={resamples} leaves nothing outside a {confidence:.3g} '
-      f'interval; take at least {fewest}.'
-    )
+  check_settings(confidence, resamples)
