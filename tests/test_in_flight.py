@@ -18,7 +18,7 @@ from epe_jax import (
   sharding,
 )
 from epe_jax.tasks import digits as digits_task
-from tests import launches, processes
+from tests import helpers, launches, processes
 from tests.test_seeds import softmax_regression
 
 # They take some ten seconds on two cores. One that hangs is ended here.
@@ -140,7 +140,7 @@ def waiting(monkeypatch):
   monkeypatch.setattr(evaluation, '_BATCH', 2)
   monkeypatch.setattr(evaluation, '_BATCHES', 1)
   monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
-  monkeypatch.setattr(estimates, 'of_run', lambda recorded: [])
+  monkeypatch.setattr(estimates, 'evaluate', helpers.no_estimates)
   return Waiting(monkeypatch.setattr)
 
 

@@ -25,7 +25,7 @@ from epe_jax import (
   workloads,
 )
 from epe_jax.data import cohort, federated, store
-from tests import processes
+from tests import helpers, processes
 from tests.test_experiment import load_config
 
 ROUNDS = 8
@@ -314,7 +314,7 @@ def killed(monkeypatch):
 def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   tmp_path, softmax, drawn, killed, monkeypatch
 ):
-  monkeypatch.setattr(experiment.estimates, 'of_run', lambda recorded: [])
+  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
   config = small_config(**{'participation.kind': 'poisson'})
   files = workdirs.of(tmp_path / 'run')
   gather, orders = cohort.gather, set()

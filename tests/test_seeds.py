@@ -12,6 +12,7 @@ from epe_jax import audit, build, experiment, results, seeds
 from epe_jax.data import cohort
 from epe_jax.tasks import digits as digits_task
 from epe_jax.types import Task
+from tests import helpers
 from tests.test_experiment import load_config
 
 
@@ -105,7 +106,7 @@ def alone(tmp_path_factory, traces):
   workdir = tmp_path_factory.mktemp('runs') / 'alone'
   with pytest.MonkeyPatch.context() as patch:
     # Estimates take longer than the run, and nothing here looks at them.
-    patch.setattr(experiment.estimates, 'of_run', lambda recorded: [])
+    patch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
     result = experiment.run(small_config(seed=2), workdir)
   return results.read_scores(workdir / 'private/scores.npz'), result['accuracy']
 
