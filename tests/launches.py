@@ -18,6 +18,7 @@ from epe_jax import estimates, evaluation, experiment, in_flight, sharding
 from epe_jax.data import federated
 from epe_jax.tasks import digits
 from epe_jax.types import Task
+from tests import helpers
 from tests.test_experiment import load_config
 from tests.test_seeds import softmax_regression
 
@@ -87,7 +88,7 @@ def run():
   """A hundred rounds, and programs of an evaluation now and again."""
   evaluation._BATCH = 3
   digits.task = lambda width: softmax_regression()
-  estimates.of_run = lambda kept: []
+  estimates.evaluate = helpers.no_estimates
   config = small_config(rounds=100, evaluate_every=99, checkpoint_every=99)
   with tempfile.TemporaryDirectory() as workdir:
     assert experiment.run(config, workdir)['rounds'] == 100

@@ -4,9 +4,80 @@ import math
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
-from epe_jax import accounting
+from epe_jax import accounting, experiment
+from epe_jax.tasks import digits as digits_task
+from tests import helpers
+from tests.test_experiment import load_config
+from tests.test_seeds import softmax_regression
+
+
+def _of_sensitivity(sensitivity, z, delta):
+  """ε of the Gaussian mechanism: Balle and Wang 2018, theorem 8."""
+  a = sensitivity / z
+
+  def excess(epsilon):
+    log_delta = special.log_ndtr(a / 2 - epsilon / a)
+    log_other = epsilon + special.log_ndtr(-a / 2 - epsilon / a)
+    return log_delta + np.log1p(-np.exp(log_other - log_delta)) - np.log(delta)
+
+  return optimize.brentq(excess, 0, 1e4, xtol=1e-12)
+
+
+@pytest.mark.parametrize('z', [0.3, 1.0, 4.22])
+@pytest.mark.parametrize('n', [1, 2, 3, 16])
+def test_n_rounds_have_sensitivity_root_n(z, n):
+  found = accounting.releases(z, delta=1e-6, participations=n)
+  exact = _of_sensitivity(math.sqrt(n), z, 1e-6)
+  assert found.epsilon == pytest.approx(exact, rel=1e-6)
+  assert ('one round;' if n == 1 else f'{n} rounds;') in found.assumes
+
+
+@pytest.fixture
+def small_digits(monkeypatch):
+  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
+  # Estimates take longer than such a run, and nothing here looks at them.
+  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
+  config = load_config('digits', rounds=6, noise_multiplier=1.0)
+  # A single step, so that there is one shape of cohorts.
+  config.client.update(epochs=1, max_examples=8)
+  config.audit.delta = 1e-4
+  return config
+
+
+@pytest.mark.parametrize('n', [2, 3])
+def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions(
+  tmp_path, small_digits, n
+):
+  small_digits.canaries.update(
+    family='dirac', observed=6, unobserved=4, repetitions=n
+  )
+  # Five rounds are an epoch of 200 clients, 40 a round, and a sixth is more.
+  result = experiment.run(small_digits, tmp_path)
+  for name, times in (('', n), ('clients_', 2)):
+    exact = _of_sensitivity(math.sqrt(times), 1.0, 1e-4)
+    assert result[f'{name}analytic_epsilon'] == pytest.approx(exact, rel=1e-6)
+    said = f'takes part in {times} rounds;'
+    assert said in result[f'{name}analytic_assumes']
+
+
+def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
+  tmp_path, small_digits
+):
+  matrix = np.zeros((6, 5), int)
+  matrix[[0, 1, 1, 3, 5, 2, 4], [0, 1, 2, 2, 2, 3, 4]] = 1
+  np.savetxt(tmp_path / 'seats.txt', matrix, fmt='%d')
+  small_digits.canaries.update(
+    family='dirac',
+    observed=5,
+    unobserved=4,
+    schedule='matrix',
+    matrix=str(tmp_path / 'seats.txt'),
+  )
+  result = experiment.run(small_digits, tmp_path / 'run')
+  exact = _of_sensitivity(math.sqrt(3), 1.0, 1e-4)
+  assert result['analytic_epsilon'] == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.parametrize('z', [0.0496, 0.5, 4.22])

@@ -1,5 +1,7 @@
 """Auditing: what observers see, and the law the library rests on."""
 
+import json
+
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
@@ -15,13 +17,18 @@ from epe_jax import (
   canaries,
   canary_schedules,
   clipping,
+  experiment,
   fedavg,
   readings,
+  results,
 )
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon.types import Scores
+from epe_jax.tasks import digits as digits_task
 from epe_jax.types import Task
+from tests import helpers
 from tests.test_experiment import load_config
+from tests.test_seeds import softmax_regression
 
 DIM, ROUNDS = 60, 7
 
@@ -240,6 +247,86 @@ def test_the_final_model_is_looked_at_as_it_is_and_from_its_start():
   )
   # The two differ, or looking at both would show nothing.
   assert np.abs(np.subtract(*scores['final'])).max() > 1e-2
+
+
+@pytest.mark.parametrize('divisor', ['expected', 'actual'])
+def test_canaries_are_as_long_as_the_clip_norm_of_their_round(divisor):
+  initial, quantile, rate, m = 0.1, 0.9, 0.5, 2.0
+  # Orthonormal, so that what each adds to a round is seen by itself.
+  normals = np.random.default_rng(0).normal(size=(DIM, 4))
+  matrix = np.linalg.qr(normals)[0].T.astype('f4')
+  set_ = canaries.from_matrix(jnp.asarray(matrix))
+  participation = np.zeros((ROUNDS, 4), bool)
+  participation[[0, 2, 2, 4, 5, 6], [0, 1, 2, 0, 1, 0]] = True
+  inner = fedavg.dp_fedavg(
+    still_task(DIM),
+    client_opt=optax.sgd(0.1),
+    # The model moves by the aggregate itself.
+    server_opt=optax.sgd(1.0),
+    clipping=clipping.adaptive(
+      initial,
+      quantile=quantile,
+      learning_rate=rate,
+      count_noise=1.0,
+      expected_clients=m,
+    ),
+    noise_multiplier=0.0,
+    expected_clients=m,
+    divisor=divisor,
+  )
+  observer = audit.all_iterates(set_, rounds=ROUNDS, sees=('residual',))
+  algorithm = audit.audited(inner, set_, participation, {'trace': observer})
+  # From 0, or moves would be rounded to the precision of where the model is.
+  params = jax.tree.map(jnp.zeros_like, still_task(DIM).init(jax.random.key(0)))
+  path, state, _ = run(algorithm, params, ROUNDS)
+  aggregates = np.diff(path, axis=0, prepend=np.zeros((1, DIM)))
+
+  # The one client never moves and is below any S; canaries never are.
+  per_round = participation.sum(axis=1)
+  share = (1 - (1 + per_round) / 2) / m + 0.5
+  steps = np.exp(-rate * (share - quantile))
+  clip_norms = initial * np.append(1, np.cumprod(steps)[:-1])
+  assert np.all(clip_norms[1:] > 1.1 * initial)
+  over = m if divisor == 'expected' else 1 + per_round
+  added = participation * (clip_norms / over)[:, None]
+  np.testing.assert_allclose(aggregates, added @ matrix, rtol=1e-4, atol=2e-7)
+  known = jax.device_get(state.rounds)
+  np.testing.assert_allclose(known.clip_norm, clip_norms, rtol=1e-5)
+  np.testing.assert_allclose(known.canary_norm, clip_norms / over, rtol=1e-5)
+  # Who knows all that was put in has nothing left.
+  assert np.all(known.residual_norm < 1e-5 * known.canary_norm)
+
+
+def test_canaries_of_a_run_follow_its_clip_norm(tmp_path, monkeypatch):
+  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
+  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
+  config = load_config('digits', noise_multiplier=0.0, rounds=8)
+  assert config.clipping.kind == 'adaptive'
+  # It begins far too large.
+  config.clipping.update(initial=1.0, learning_rate=0.7)
+  # A single step, so that there is one shape of cohorts.
+  config.client.update(epochs=1, max_examples=8)
+  config.canaries.update(family='dirac', observed=7, unobserved=3)
+  experiment.run(config, tmp_path)
+  scores = results.read_scores(tmp_path / 'private/scores.npz')
+  known = scores.rounds
+  lines = (tmp_path / 'private/metrics.jsonl').read_text().splitlines()
+  lines = [json.loads(line) for line in lines[1:]]
+  below = np.array([line['below'] for line in lines]) * known.clients
+
+  m = 40 + 7 / 8
+  share = (below - (known.clients + known.canaries) / 2) / m + 0.5
+  steps = np.exp(-0.7 * (share - config.clipping.quantile))
+  clip_norms = config.clipping.initial * np.append(1, np.cumprod(steps)[:-1])
+  # It moves far and does not come back, or this would show nothing.
+  assert np.abs(np.log(clip_norms[1:] / clip_norms[0])).min() > 0.1
+  np.testing.assert_allclose(known.clip_norm, clip_norms, rtol=1e-4)
+  np.testing.assert_allclose(known.canary_norm, clip_norms / m, rtol=1e-4)
+  # Without noise nothing is left of the aggregate but rounding, once canaries
+  # of this length are removed from it.
+  np.testing.assert_array_equal(known.canaries, scores.participation.sum(1))
+  assert known.canaries.sum() == 7
+  assert np.all(known.residual_norm < 1e-3 * known.canary_norm)
 
 
 def test_an_audit_without_observed_canaries_leaves_every_bit_of_the_model():

@@ -25,6 +25,7 @@ from epe_jax import (
 from epe_jax.data import cohort
 from epe_jax.tasks import digits as digits_task
 from tests import helpers
+from tests.test_audit import still_cohort, still_task
 from tests.test_experiment import load_config
 from tests.test_seeds import softmax_regression
 
@@ -123,6 +124,85 @@ def test_rounds_that_are_sent_as_one_are_those_that_are_sent_alone():
   assert len(set(norms.tolist())) == ROUNDS
 
 
+SPANS = [
+  pytest.param([range(t, t + 1) for t in range(ROUNDS)], id='alone'),
+  pytest.param([range(6)], id='as one'),
+  pytest.param([range(0, 1), range(1, 4), range(4, 6)], id='both'),
+]
+
+
+def keeping_aggregates(rounds, dim):
+  """A server that moves nothing, and keeps what each round gives it."""
+
+  def update(gradient, state, params):
+    t, kept = state
+    kept = kept.at[t].set(-ravel_pytree(gradient)[0])
+    return jax.tree.map(jnp.zeros_like, params), (t + 1, kept)
+
+  init = lambda params: (jnp.zeros((), jnp.int32), jnp.zeros((rounds, dim)))
+  return optax.GradientTransformation(init, update)
+
+
+def check_uncorrelated(vectors):
+  """That no two of some vectors have to do with each other."""
+  vectors = np.asarray(vectors, np.float64)
+  num, dim = vectors.shape
+  correlation = np.corrcoef(vectors)[np.triu_indices(num, 1)]
+  # Six standard errors, or by chance once in ten million for 28 pairs.
+  assert np.abs(correlation).max() < 6 / np.sqrt(dim)
+
+
+@pytest.mark.parametrize('spans', SPANS)
+def test_the_noise_of_each_round_is_new(spans):
+  d = 4096
+  task = still_task(d)
+  algorithm = audit.unaudited(
+    fedavg.dp_fedavg(
+      task,
+      client_opt=optax.sgd(0.1),
+      server_opt=keeping_aggregates(ROUNDS, d),
+      clipping=clipping.fixed(2.0),
+      noise_multiplier=0.5,
+      expected_clients=1.0,
+    )
+  )
+  advance = jax.jit(dispatch.advance(algorithm))
+  state = algorithm.init(task.init(jax.random.key(0)))
+  for span in spans:
+    together = cohort.stacked([still_cohort() for _ in span])
+    state, _ = advance(state, together, *helpers.keys())
+  # The client sends nothing, so that this is the noise and nothing else.
+  _, noise = state.algorithm.opt_state
+  check_uncorrelated(noise)
+  # The sample std has relative error 1/sqrt(2 d) = 1.1 %; 5 of them.
+  np.testing.assert_allclose(np.std(noise, axis=1), 1.0, rtol=0.055)
+  with pytest.raises(AssertionError):
+    check_uncorrelated(noise[jnp.array([0, 1, 0])])
+
+
+@pytest.mark.parametrize('spans', SPANS)
+def test_each_round_has_two_keys_of_its_own(spans):
+  words = lambda key: jax.random.key_data(key)
+
+  def step(state, batch, training_key, noise_key):
+    after = state._replace(
+      algorithm=state.algorithm._replace(round=state.algorithm.round + 1)
+    )
+    keys = {'training': words(training_key), 'noise': words(noise_key)}
+    return after, fedavg.RoundInfo(None, None, keys)
+
+  algorithm = fedavg.Algorithm(small_algorithm().init, step)
+  _, seen = sent(algorithm, spans)
+  training, noise = helpers.keys()
+  for t in range(ROUNDS):
+    for name, key in (('training', training), ('noise', noise)):
+      np.testing.assert_array_equal(
+        seen[name][t], words(jax.random.fold_in(key, t))
+      )
+  both = np.concatenate([seen['training'], seen['noise']])
+  assert len(np.unique(both, axis=0)) == 2 * ROUNDS
+
+
 def test_the_state_of_a_round_is_written_over_by_the_next():
   algorithm = small_algorithm()
   params = helpers.linear_task(DIM - 1).init(jax.random.key(0))
@@ -171,9 +251,7 @@ def traces(monkeypatch):
     digits_task, 'task', lambda width: task._replace(loss=loss)
   )
   # Estimates take longer than such a run, and nothing here looks at them.
-  monkeypatch.setattr(
-    experiment.estimates, 'evaluate', helpers.evaluate_nothing
-  )
+  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
   return counted
 
 
@@ -274,3 +352,56 @@ def test_nothing_of_a_round_that_diverged_is_kept(
   assert [json.loads(line)['round'] for line in lines] == [0, 1, 2, 3, 4]
   folders = (tmp_path / 'run' / 'private/checkpoints').iterdir()
   assert {int(p.name.split('.')[0]) for p in folders} == {2, 4}
+
+
+def noise_config(monkeypatch, **changes):
+  """A run whose residuals are the first 640 numbers of the noise of 650."""
+  unit_vectors = lambda key, num, dim: canaries.from_matrix(jnp.eye(num, dim))
+  monkeypatch.setattr(canaries, 'family', lambda *_, **__: unit_vectors)
+  config = load_config('digits', rounds=8, **changes)
+  config.clipping.kind = 'fixed'
+  # A single step, so that there is one shape of cohorts.
+  config.client.update(epochs=1, max_examples=8)
+  config.canaries.update(family='hadamard', observed=4, unobserved=636)
+  config.update(clients_per_round=4, evaluate_every=8, checkpoint_every=5)
+  return config
+
+
+def cut_off(config, workdir, after, monkeypatch):
+  """Makes a run as far as its only checkpoint, and some rounds more."""
+  fetched, coming = dispatch.fetched, itertools.count()
+
+  def failing(metrics):
+    if next(coming) == after:
+      raise RuntimeError('cut off')
+    return fetched(metrics)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(dispatch, 'fetched', failing)
+    with pytest.raises(RuntimeError, match='cut off'):
+      experiment.run(config, workdir)
+  (path,) = (workdir / 'private/checkpoints').iterdir()
+  assert path.name == '5'
+
+
+def test_the_noise_of_each_round_of_a_run_that_goes_on_is_new(
+  tmp_path, traces, monkeypatch
+):
+  # Spans of four rounds, of one and of three, behind a checkpoint.
+  config = noise_config(monkeypatch, rounds_per_dispatch=4)
+  cut_off(config, tmp_path / 'run', 2, monkeypatch)
+  experiment.run(config, tmp_path / 'run')
+  scores = results.read_scores(tmp_path / 'run/private/scores.npz')
+  check_uncorrelated(scores.residual)
+
+  # It is what follows from the key of the noise and the number of the round.
+  this = build.build(config)
+  drawn = [
+    jax.random.normal(
+      jax.random.split(jax.random.fold_in(this.randomness.noise, t))[0],
+      (this.dim,),
+    )
+    for t in range(config.rounds)
+  ]
+  unit = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+  np.testing.assert_allclose(scores.residual, unit[:, :640], atol=1e-4)

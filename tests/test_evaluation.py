@@ -1,13 +1,29 @@
 """An evaluation is a mean over all that weighs, however it is cut."""
 
+import dataclasses
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import evaluation
+from epe_jax import (
+  build,
+  dispatch,
+  evaluation,
+  experiment,
+  model_file,
+  results,
+  seeds,
+)
+from epe_jax.data import digits as digits_data
 from epe_jax.data import federated
+from epe_jax.tasks import digits as digits_task
 from epe_jax.tasks import layers, winograd
 from epe_jax.types import Task, Weighted
+from tests import helpers
+from tests.test_experiment import load_config
+from tests.test_seeds import softmax_regression
 
 
 def task_of(metrics):
@@ -105,3 +121,93 @@ def test_a_long_evaluation_shows_how_far_it_is(monkeypatch, capsys):
   shown = capsys.readouterr().err
   assert 'evaluation' in shown
   assert '/5000' in shown
+
+
+@pytest.fixture
+def wrongly_labelled(monkeypatch):
+  """A config whose test data have all labels wrong by one.
+
+  Who has learnt from the training data is right about these, and wrong about
+  all the others that it knows.
+  """
+  load = digits_data.load
+
+  def shifted(*args, **options):
+    train, test = load(*args, **options)
+    labels = (test.columns['label'] + 1) % 10
+    columns = test.columns | {'label': labels}
+    return train, dataclasses.replace(test, columns=columns)
+
+  monkeypatch.setattr(digits_data, 'load', shifted)
+  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
+  # Estimates take longer than such a run, and nothing here looks at them.
+  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
+  config = load_config('digits', noise_multiplier=0.0, rounds=6)
+  config.clipping.initial = 1.0
+  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  config.update(evaluate_every=2, checkpoint_every=3)
+  return config
+
+
+def numpy_metrics(params, data):
+  """Accuracy and mean cross entropy of softmax regression, in float64."""
+  pixels = data.columns['pixels'].reshape(-1, 64).astype(np.float64)
+  logits = pixels @ np.float64(params['w']) + np.float64(params['b'])
+  labels = data.columns['label']
+  own = np.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+  losses = np.logaddexp.reduce(logits, axis=1) - own
+  return np.mean(logits.argmax(axis=1) == labels), losses.mean()
+
+
+def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
+  result = experiment.run(wrongly_labelled, tmp_path)
+  this = build.build(wrongly_labelled)
+  params = model_file.load_params(tmp_path, this.params)
+  accuracy, loss = numpy_metrics(params, this.test)
+  assert result['accuracy'] == pytest.approx(accuracy, abs=0.005)
+  assert result['loss'] == pytest.approx(loss, rel=1e-4)
+  # Far from what it is on training clients, or this would show nothing.
+  of_train = numpy_metrics(params, this.train)
+  assert accuracy < 0.2 < 0.6 < of_train[0]
+  assert loss > 1.5 * of_train[1]
+
+  lines = (tmp_path / 'private/metrics.jsonl').read_text().splitlines()
+  found = {
+    line['round']: line
+    for line in map(json.loads, lines)
+    if 'test_accuracy' in line
+  }
+  assert sorted(found) == [0, 2, 4, 6]
+  at_first = numpy_metrics(this.params, this.test)
+  assert found[0]['test_loss'] == pytest.approx(at_first[1], rel=1e-4)
+  assert at_first[1] != pytest.approx(
+    numpy_metrics(this.params, this.train)[1], rel=1e-3
+  )
+  assert max(found[t]['test_accuracy'] for t in (2, 4, 6)) < 0.1
+  assert found[6]['test_accuracy'] == result['accuracy']
+
+
+def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
+  tmp_path, wrongly_labelled, monkeypatch
+):
+  def full(*args):
+    raise OSError('the disk is full')
+
+  with monkeypatch.context() as patch:
+    patch.setattr(results, 'write_scores', full)
+    with pytest.raises(OSError, match='full'):
+      experiment.run(wrongly_labelled, tmp_path)
+  # Nothing is trained again.
+  monkeypatch.setattr(dispatch, 'Sent', pytest.fail)
+  result = experiment.run(wrongly_labelled, tmp_path)
+  this = build.build(wrongly_labelled)
+  params = model_file.load_params(tmp_path, this.params)
+  accuracy, loss = numpy_metrics(params, this.test)
+  assert result['accuracy'] == pytest.approx(accuracy, abs=0.005)
+  assert result['loss'] == pytest.approx(loss, rel=1e-4)
+  assert accuracy < 0.2
+
+
+def test_runs_of_many_seeds_are_evaluated_on_test_clients(wrongly_labelled):
+  (outcome,) = seeds.run(wrongly_labelled, [5])
+  assert outcome.accuracy < 0.2

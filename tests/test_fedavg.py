@@ -185,6 +185,52 @@ def test_canaries_enter_at_the_clip_norm_and_count_as_clients_above_it():
   )
 
 
+@pytest.mark.parametrize('divisor', ['expected', 'actual'])
+def test_a_canary_is_as_long_as_a_clipped_client_in_every_round(divisor):
+  d, m = 4, 5.0
+  task = helpers.linear_task(d - 1)
+  # One client is pulled far along e_0, and clipped to the clip norm; the
+  # others never move, so that the clip norm does in every round.
+  pull = task._replace(
+    loss=lambda p, batch, key: 1e3 * p['b'] * batch['y'] + 0 * p['w'].sum()
+  )
+  features = np.zeros((1, d - 1), np.float32)
+  clients = [(features, np.full(1, y, np.float32)) for y in (-1, 0, 0)]
+  alone = helpers.make_cohort(clients, batch=1, chunk=1)
+  adaptive = clipping.adaptive(
+    0.25, quantile=0.9, learning_rate=1.0, count_noise=0.3, expected_clients=m
+  )
+  alg = algorithm(
+    pull,
+    clipping=adaptive,
+    noise_multiplier=0.1,
+    expected_clients=m,
+    divisor=divisor,
+  )
+  step, steps = jax.jit(alg.step), []
+  state = alg.init(pull.init(jax.random.key(0)))
+  e_1 = jnp.eye(d)[1]
+  for t in range(5):
+    rest = helpers.keys(10 * t)
+    over = 4 if divisor == 'actual' else m
+    # A canary of length 0 is a client who sends nothing: all else is the same.
+    _, without = step(state, alone, helpers.injection(jnp.zeros(d), 1), *rest)
+    state, with_one = step(state, alone, helpers.injection(e_1, 1), *rest)
+    added = np.asarray(with_one.aggregate - without.aggregate) * over
+    client = np.asarray(with_one.known) * over
+    np.testing.assert_allclose(client[1:], 0, atol=1e-6)
+    length = float(client[0])
+    np.testing.assert_allclose(added, length * e_1, rtol=1e-4, atol=1e-6)
+    assert float(with_one.metrics['clip_norm']) == pytest.approx(length)
+    assert float(with_one.metrics['canary_norm']) == pytest.approx(
+      length / over
+    )
+    steps.append(length)
+  # The clip norm has moved far from the first one, or this would show nothing.
+  assert steps[0] == pytest.approx(0.25)
+  assert np.abs(np.log(np.array(steps[1:]) / 0.25)).min() > 0.1
+
+
 def test_actual_divisor_is_the_number_of_clients_and_canaries():
   params = helpers.linear_task().init(jax.random.key(0))
   clients = helpers.random_clients(np.random.default_rng(0), [3, 4])

@@ -140,7 +140,7 @@ def waiting(monkeypatch):
   monkeypatch.setattr(evaluation, '_BATCH', 2)
   monkeypatch.setattr(evaluation, '_BATCHES', 1)
   monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
-  monkeypatch.setattr(estimates, 'evaluate', helpers.evaluate_nothing)
+  monkeypatch.setattr(estimates, 'evaluate', helpers.no_estimates)
   return Waiting(monkeypatch.setattr)
 
 

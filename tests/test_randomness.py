@@ -1,5 +1,7 @@
 """What a run draws from: its seed, or a secret with a key for each purpose."""
 
+import collections
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +41,42 @@ def test_each_purpose_has_a_key_of_its_own_that_follows_from_the_secret():
   assert jax.random.key_data(one.noise).size == 4
   assert SECRET.hex() not in repr(one)
   assert not any(str(seed) in repr(one) for seed in seeds(one))
+
+
+@pytest.mark.parametrize('secret', [None, SECRET], ids=['seed', 'secret'])
+def test_the_noise_of_a_run_has_a_key_that_trains_nobody(secret):
+  config = load_config('digits', simulation=secret is None)
+  found = build.build(config, secret=secret).randomness
+  words = lambda key: np.asarray(jax.random.key_data(key))
+  noise, training = words(found.noise), words(found.training)
+  # Not in part either: a key of 128 bits is two of 64.
+  for half in noise.reshape(-1, 2):
+    assert not np.intersect1d(half, training).size
+  one, two = (
+    np.asarray(jax.random.normal(key, (10_000,)))
+    for key in (found.noise, found.training)
+  )
+  assert abs(np.corrcoef(one, two)[0, 1]) < 5 / np.sqrt(10_000)
+  # What the model begins with and canaries are public in a simulation.
+  for name in ('init', 'canary'):
+    public = words(build.key(config, name))
+    assert not np.intersect1d(noise, public).size
+    assert not np.intersect1d(training, public).size
+
+
+def test_all_bits_of_a_seed_count_in_the_keys_of_a_run():
+  found = collections.defaultdict(set)
+  seeds = (7, 7 + 2**32, 7 + 2**64, 7 + 2**200)
+  for seed in seeds:
+    this = build.build(load_config('digits', seed=seed)).randomness
+    for name in ('noise', 'training'):
+      data = jax.random.key_data(getattr(this, name))
+      found[name].add(np.asarray(data).tobytes())
+  assert {name: len(keys) for name, keys in found.items()} == {
+    'noise': len(seeds),
+    'training': len(seeds),
+  }
+  assert not found['noise'] & found['training']
 
 
 @pytest.mark.parametrize('word', range(4))

@@ -314,9 +314,7 @@ def killed(monkeypatch):
 def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   tmp_path, softmax, drawn, killed, monkeypatch
 ):
-  monkeypatch.setattr(
-    experiment.estimates, 'evaluate', helpers.evaluate_nothing
-  )
+  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
   config = small_config(**{'participation.kind': 'poisson'})
   files = workdirs.of(tmp_path / 'run')
   gather, orders = cohort.gather, set()

@@ -106,7 +106,7 @@ def alone(tmp_path_factory, traces):
   workdir = tmp_path_factory.mktemp('runs') / 'alone'
   with pytest.MonkeyPatch.context() as patch:
     # Estimates take longer than the run, and nothing here looks at them.
-    patch.setattr(experiment.estimates, 'evaluate', helpers.evaluate_nothing)
+    patch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
     result = experiment.run(small_config(seed=2), workdir)
   return results.read_scores(workdir / 'private/scores.npz'), result['accuracy']
 
