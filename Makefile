@@ -43,7 +43,7 @@ docs: $(VENV)/installed-dev
 	$(TRAIN) --config=configs/stackoverflow.py \
 	  --config.data.path=$(STACKOVERFLOW) --config.data.word_count=$(WORD_COUNT) \
 	  --config.clients_per_round=10 --config.noise_multiplier=0 \
-	  --config.rounds=600 --config.evaluate_every=50 \
+	  --config.rounds=300 --config.evaluate_every=50 \
 	  --config.checkpoint_every=100 --config.audit.buffer=100 \
 	  --workdir=runs/stackoverflow
 	$(BIN)/python scripts/gaussian.py --seed=0 --out=runs/gaussian.json

@@ -133,11 +133,13 @@ def lower_bound(
       ]
       epsilon = np.median(bounds, axis=0)
   valid = interval == 'clopper_pearson' and multiplicity != Uncorrected()
-  name = type(multiplicity).__name__.lower()
+  method = f'{interval}_{type(multiplicity).__name__.lower()}'
+  if multiplicity == Band() and scores.dim is None:
+    method = 'rank_test'
   return bound(
     epsilon,
     delta,
-    f'{interval}_{name}',
+    method,
     significance=significance,
     assumes=counted_assumptions(scores),
     kind='confidence bound' if valid else 'point estimate',

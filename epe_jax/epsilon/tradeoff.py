@@ -332,12 +332,14 @@ def _estimate(
     )
   else:
     parameter = solve(_limits(scores, significance, multiplicity))
-  chosen = type(multiplicity).__name__.lower()
+  chosen = f'clopper_pearson_{type(multiplicity).__name__.lower()}'
+  if multiplicity == Band() and scores.dim is None:
+    chosen = 'rank_test'
   valid = multiplicity != Uncorrected()
   return bound(
     convert(np.asarray(parameter)),
     delta,
-    f'{name}_clopper_pearson_{chosen}',
+    f'{name}_{chosen}',
     significance=significance,
     assumes=(*lower_bound.counted_assumptions(scores), shape),
     kind='confidence bound' if valid else 'point estimate',

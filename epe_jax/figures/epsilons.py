@@ -12,16 +12,16 @@ from epe_jax import results, threat_models, words
 from epe_jax.epsilon import curves, gaussian, location_mixture
 from epe_jax.figures import style
 
-_BOUNDS: dict[str, tuple[dict[str, Any], str]] = {
-  'clopper_pearson': (
+_BOUNDS: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {
+  ('clopper_pearson', 'rank_test'): (
     {'marker': '|', 'ms': 17, 'mew': 3},
     'lower bound, 95 %, no shape assumed',
   ),
-  'location_mixture_bound': (
+  ('location_mixture_bound',): (
     {'marker': 'd', 'ms': 8, 'mfc': 'white', 'mew': 1.5},
     'bound, 95 %, if scores are Gaussian',
   ),
-  'one_run': (
+  ('one_run',): (
     {'marker': 'x', 'ms': 9, 'mew': 2},
     'lower bound, 95 %, from one run by fair coins',
   ),
@@ -222,8 +222,8 @@ def _bar(
     textcoords='offset points',
     va='center',
   )
-  for method, (marker, label) in _BOUNDS.items():
-    bounds = [r for r in rows if r['method'].startswith(method)]
+  for methods, (marker, label) in _BOUNDS.items():
+    bounds = [r for r in rows if r['method'].startswith(methods)]
     # Of several from counts the first one was chosen before looking.
     if bounds and bounds[0]['kind'] == 'confidence bound':
       at = float(bounds[0]['epsilon'])
