@@ -22,6 +22,8 @@ _ATTACKERS = {
 }
 # Differences of fewer standard errors are not worth a word.
 _NOTABLE = 2.0
+# False positive rates of which a report speaks.
+_ALARMS = ('0.01', '0.001')
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '
@@ -218,12 +220,18 @@ def _of_attacker(result: Mapping[str, Any], row: Row) -> str:
 
 def _guesses(rates: Mapping[str, Any]) -> str:
   """How well the attack itself guesses who took part."""
-  tpr = {fpr: _percent(rate) for fpr, rate in rates['tpr'].items()}
+  right, some, few = (
+    _about(x) for x in (rates['accuracy'], *map(rates['tpr'].get, _ALARMS))
+  )
+  text = ' Of people who took part with a chance of 50 % this attack guesses '
+  if right == some == few:
+    return (
+      f'{text}{right} right, and with one false alarm in 1,000 it finds as many of '
+      'those who did.'
+    )
   return (
-    ' Of people who took part with a chance of 50 % this attack guesses about '
-    f'{_percent(rates["accuracy"])} right; allowed one false alarm in 100 it '
-    f'finds about {tpr["0.01"]} of those who did, and one in 1,000, about '
-    f'{tpr["0.001"]}.'
+    f'{text}{right} right; allowed one false alarm in 100 it finds {some} of those '
+    f'who did, and one in 1,000, {few}.'
   )
 
 
@@ -272,18 +280,18 @@ def _standard_errors_above(row: Row, limit: float) -> float:
   return (float(row['epsilon']) - limit) / error if error > 0 else 0.0
 
 
-def _percent(share: float | str) -> str:
+def _about(share: float | str) -> str:
   """A share for people; nothing is certain that was estimated.
 
-  >>> [_percent(x) for x in (0.672, 0.9871, 0.99999)]
-  ['67 %', '98.7 %', 'more than 99.9 %']
+  >>> [_about(x) for x in (0.672, 0.9871, 0.99999)]
+  ['about 67 %', 'about 98.7 %', 'more than 99.9 %']
   """
   x = float(share)
   if x >= 0.9995:
     return 'more than 99.9 %'
   if x < 0.0005:
     return 'less than 0.1 %'
-  return f'{100 * x:.{0 if 0.1 <= x < 0.985 else 1}f} %'
+  return f'about {100 * x:.{0 if 0.1 <= x < 0.985 else 1}f} %'
 
 
 def _maximum(result: Mapping[str, Any]) -> str:

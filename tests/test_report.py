@@ -319,9 +319,15 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
     + [_reading(_MAXIMUM), _reading(_OWN)]
   )
   said = _attacker(result, 'sees only the final model')
-  assert 'about more than 99.9 % right' in said
-  assert 'about less than 0.1 %' in said
+  assert 'guesses more than 99.9 % right; allowed' in said
+  assert 'and one in 1,000, less than 0.1 %.' in said
   assert '100 %' not in said
+  rates['tpr']['0.001'] = 1.0
+  said = _attacker(result, 'sees only the final model')
+  assert said.endswith(
+    'guesses more than 99.9 % right, and with one false alarm in 1,000 it finds as '
+    'many of those who did.'
+  )
 
 
 def test_the_headline_is_one_bound_chosen_by_the_design():
