@@ -100,7 +100,7 @@ def with_interval(
   estimator = reading.points[0]
   if estimator in threat_models.SHIFT_AWARE:
     estimator = functools.partial(estimator, confidence=confidence)
-  elif _can_resample(reading.scores):
+  elif threat_models.differ(reading.scores) and _can_resample(reading.scores):
     estimator = functools.partial(
       bootstrap.bootstrap,
       np.random.default_rng(0),

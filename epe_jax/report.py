@@ -54,6 +54,7 @@ _METHODS = {
   'location_mixture_bound': 'Gaussians, shifts known',
   'location_mixture_bound_rejected': 'Gaussians, shifts known, rejected',
   'maximum_over_rounds': 'law of a maximum',
+  'shifted_cosine': 'law of a cosine',
 }
 _SECTIONS = (
   ('Point estimates: no guarantee', 'point estimate', None),

@@ -28,6 +28,7 @@ from epe_jax.epsilon import (
   one_run,
   parametric,
   shift_tests,
+  shifted_cosine,
   strategies,
   threshold,
   tradeoff,
@@ -178,7 +179,7 @@ def external(scores: Scores) -> Reading:
   leaks, labels are dealt at random: floors hold for any law of the scores.
   """
   scores, doubts = _believed(scores)
-  spread = _differ(scores)
+  spread = differ(scores)
   draw, law = _null_law(scores), _law(scores)
   if scores.unobserved.size:
     draw, law = floor.permutations(scores), ('permuted', id(scores))
@@ -248,7 +249,7 @@ def shifted(
     is_expected: likewise.
   """
   scores, doubts = _believed(scores)
-  shift, points = scores.shift, _points(_NULL_STD, _differ(scores))
+  shift, points = scores.shift, _points(_NULL_STD, differ(scores))
   bounds = _counted_bounds(scores)
   if shift is not None:
     doubts += _against_mixture(scores)
@@ -328,8 +329,7 @@ def _others_removed(
   if not np.any(recorded.rounds.noise_std):
     # Nothing is left but the canary, a cosine of 1.
     values = recorded.observed.astype(np.float64)
-    shift = np.full(len(values), root)
-    return _Statistic(who, REMOVED, values, recorded.dim, root, shift, True)
+    return _Statistic(who, REMOVED, values, recorded.dim, root, None)
   values = readings.others_removed(
     residual, recorded.participation, seats, recorded.rounds
   )
@@ -363,12 +363,32 @@ def _reading(recorded: results.Recorded, statistic: _Statistic) -> Reading:
       is_expected=False,
       doubts=_swapped(scores),
     )
+  if name == REMOVED and scores.dim == recorded.dim and not differ(scores):
+    return _without_noise(threat_model, scores)
   return shifted(
     threat_model,
     name,
     scores,
     scale=statistic.scale,
     is_expected=statistic.is_expected and statistic.shift is not None,
+  )
+
+
+def _without_noise(threat_model: str, scores: Scores) -> Reading:
+  """Whoever removes all others is left with the canary itself, or nothing."""
+  return Reading(
+    threat_model=threat_model,
+    statistic=REMOVED,
+    scores=scores,
+    unit=_COSINE,
+    scale=float(np.sqrt(scores.dim or 1)),
+    points=(shifted_cosine.shifted_cosine,),
+    bounds=_counted_bounds(scores),
+    draw=None,
+    law=None,
+    calibrated=True,
+    is_expected=False,
+    doubts=(),
   )
 
 
@@ -429,7 +449,7 @@ def _points(first: Estimator, spread: bool) -> tuple[Estimator, ...]:
   return first, _COUNTED, threshold.eps_lo
 
 
-def _differ(scores: Scores) -> bool:
+def differ(scores: Scores) -> bool:
   """Whether observed scores differ by more than float32 rounds.
 
   They do not where nothing else is in what is seen: without noise, for one who

@@ -240,15 +240,15 @@ def _compared(
 ) -> str:
   """Whether an estimate agrees with norms, and with the analytic ε."""
   text, limit = '', analytic(result)
+  if row['statistic'] == threat_models.REMOVED and limit == math.inf:
+    return (
+      ' Without noise nothing is left but the canary itself, and the analytic ε '
+      'is infinite too.'
+    )
   if agreement := about['agreement']:
     errors, p = float(agreement['standard_errors']), agreement['p_value']
     by = f'{abs(errors):.1f} standard errors (p = {float(p):.2g})'
     if row['statistic'] == threat_models.REMOVED:
-      if limit == math.inf:
-        return (
-          ' Without noise the analytic ε is infinite, and only the number of '
-          'parameters limits what is measured.'
-        )
       text = (
         f' This is the attacker of the analytic ε, {number(limit)}: the shift of '
         f'the scores differs from the one it implies by {by}'

@@ -132,3 +132,14 @@ def test_what_makes_no_sense_is_refused():
   known = Scores(np.zeros(3), np.empty(0), dim=100)
   with pytest.raises(ValueError, match='unobserved is empty'):
     maximum.maximum_over_rounds(known, own=np.ones((3, 1)), **settings)
+
+
+def test_a_canary_far_above_all_others_has_the_mean_of_its_own_score():
+  own = np.array([[1.0, 0.0], [0.3, 0.9]])
+  for s in (50.0, 2000.0):
+    found = maximum.mean_shifted(own, 300.0, s)
+    np.testing.assert_allclose(found, [s, 0.9 * s], atol=1e-6)
+  alone = maximum.mean_shifted(np.zeros((1, 1)), 300.0, 1.0)
+  rng = np.random.default_rng(0)
+  simulated = rng.standard_normal((20_000, 300)).max(axis=1)
+  assert alone[0] == pytest.approx(simulated.mean(), abs=0.02)
