@@ -35,11 +35,13 @@ class Audit(NamedTuple):
       itself) and agreement (with what norms tell to expect).
     headline: the row of the one bound that was chosen before looking, by who the
       strongest attacker is and by how canaries were included.
+    is_simultaneous: lower bounds hold all together, not each by itself.
   """
 
   estimates: list[Row]
   readings: list[Row]
   headline: Row | None
+  is_simultaneous: bool = False
 
 
 def evaluate(
@@ -159,6 +161,7 @@ def _evaluate(
     estimates=[row for of_reading in rows for row in of_reading],
     readings=described,
     headline=_headline(rows),
+    is_simultaneous=simultaneous,
   )
 
 
@@ -235,7 +238,8 @@ def _described(
   reading: threat_models.Reading, rows: Sequence[Row], delta: float
 ) -> Row:
   """What is to be known of a reading besides its estimates."""
-  contradiction = _contradiction(rows)
+  # What is not calibrated claims nothing that a bound could contradict.
+  contradiction = _contradiction(rows) if reading.calibrated else []
   scores = reading.scores
   knows_shift = scores.shift is not None
   return {
@@ -259,11 +263,13 @@ def _contradiction(rows: Sequence[Row]) -> list[str]:
   )
   if first['epsilon'] >= highest['epsilon']:
     return []
+  reasons = 'the estimate is wrong, or the bound is one of the few that exceed the true ε'
+  if not highest['is_shape_free']:
+    reasons += ', or it is not so that ' + ' and '.join(highest['assumes'])
   return [
     f'the first point estimate, {first["epsilon"]:.3g}, is below a lower bound '
     f'of the same scores, {highest["epsilon"]:.3g} at '
-    f'{100 * highest["confidence"]:g} %: either the estimate is wrong, or the '
-    'bound is one of the few that exceed the true ε'
+    f'{100 * highest["confidence"]:g} %: {reasons}'
   ]
 
 

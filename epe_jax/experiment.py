@@ -103,7 +103,7 @@ def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   workdirs.forget(files)
   if result is None:
     logging.info('%s is finished; reading its result.', files.folder)
-    result = results.read_json(files.result)
+    result = results.read_result(files.result)
   return result
 
 

@@ -39,8 +39,7 @@ def read(workdir: str | os.PathLike) -> Finished:
     ValueError: a file is damaged or of another version.
   """
   files = workdirs.of(workdir)
-  result = results.read_json(files.result)
-  results.check_schema(files.result, result['schema'])
+  result = results.read_result(files.result)
   recorded = None
   if result['estimates']:
     recorded = results.read_scores(files.scores)

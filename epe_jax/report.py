@@ -115,7 +115,7 @@ def estimates_table(audit: estimates.Audit, *, markdown: bool = False) -> str:
       underlined = [title, '=' * len(title), *_groups(some)]
       parts.append('\n'.join(underlined))
   notes = [
-    f'{reading["statistic"]}: {doubt}.'
+    f'{reading["statistic"]}: {doubt.removesuffix(".")}.'
     for reading in audit.readings
     for doubt in reading['doubts']
   ]
@@ -128,7 +128,7 @@ def estimates_table(audit: estimates.Audit, *, markdown: bool = False) -> str:
 def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
   """Writes report.md and the figures that `figures.of_run` draws.
 
-  Of a run without canaries that is how it trained, and no scores.npz is asked
+  Of a run without canaries that is how it trained, and no scores are asked
   for.
 
   Args:
@@ -163,10 +163,7 @@ def read_result(workdir: str | os.PathLike[str]) -> dict[str, Any]:
     FileNotFoundError: the workdir has no result.json.
     ValueError: it is damaged, or of another version of this library.
   """
-  path = _existing(workdirs.of(workdir).result)
-  result = results.read_json(path)
-  results.check_schema(path, result['schema'])
-  return result
+  return results.read_result(_existing(workdirs.of(workdir).result))
 
 
 def _existing(path: pathlib.Path) -> pathlib.Path:
@@ -213,11 +210,16 @@ def _pre_declared(audit: estimates.Audit) -> str:
   """Which bound was chosen before looking."""
   row = audit.headline
   assert row is not None
-  return (
+  text = (
     f'The bound to report, fixed before looking: {_method(row)}, {row["statistic"]}'
-    f', ε ≥ {words.number(row["epsilon"])} at {100 * row["confidence"]:g} %. To '
-    'choose the largest of the bounds is no bound; --simultaneous makes all of '
-    'them hold together.'
+    f', ε ≥ {words.number(row["epsilon"])} at {100 * row["confidence"]:.6g} %. '
+  )
+  if audit.is_simultaneous:
+    level = 100 * (1 - estimates.SIGNIFICANCE)
+    return f'{text}All bounds hold together at {level:g} %.'
+  return (
+    f'{text}To choose the largest of the bounds is no bound; --simultaneous makes '
+    'all of them hold together.'
   )
 
 
@@ -234,7 +236,9 @@ def _groups(
       lines += ['', title, _line('', *_HEAD)]
       group = heading
       for doubt in doubts.get(row['statistic'], ()):
-        lines.insert(-1, _fill(f'{doubt}.', bullet='  Doubt: '))
+        lines.insert(
+          -1, _fill(f'{doubt.removesuffix(".")}.', bullet='  Doubt: ')
+        )
     lines.append(_line(f'  {_method(row)}', *_cells(row)))
   return lines
 

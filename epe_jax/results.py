@@ -16,7 +16,7 @@ import numpy as np
 from epe_jax.data import drafts, npz
 from epe_jax.round_scalars import RoundScalars
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of result.json."""
 
 SCORES_SCHEMA = 4
@@ -138,8 +138,8 @@ def read_json(path: str | os.PathLike) -> Any:
     ValueError: the file is not JSON.
   """
   try:
-    return json.loads(pathlib.Path(path).read_text())
-  except json.JSONDecodeError as error:
+    return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+  except (json.JSONDecodeError, UnicodeDecodeError) as error:
     raise ValueError(
       f'{path} is not JSON ({error}); restore it or use another workdir.'
     ) from error
@@ -230,6 +230,22 @@ def read_scores(path: str | os.PathLike) -> Recorded:
   fields['dim'] = int(arrays['dim'])
   fields['delta'] = float(arrays['delta'])
   return Recorded(**fields)
+
+
+def read_result(path: str | os.PathLike) -> dict[str, Any]:
+  """Reads the result.json of a finished run.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: it is damaged, or of another version of this library.
+  """
+  result = read_json(path)
+  if not isinstance(result, dict) or 'schema' not in result:
+    raise ValueError(
+      f'{path} is not the result of a run; restore it or use another workdir.'
+    )
+  check_schema(path, result['schema'])
+  return result
 
 
 def check_schema(

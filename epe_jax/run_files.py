@@ -10,7 +10,7 @@ from epe_jax import model_releases, readings, releases, results, workdirs
 def check_audited(path: str | os.PathLike) -> None:
   """Raises a ValueError if this is the workdir of a run without canaries."""
   file = workdirs.of(path).result
-  if file.is_file() and results.read_json(file)['num_observed'] == 0:
+  if file.is_file() and results.read_result(file)['num_observed'] == 0:
     raise ValueError(
       f'{path} was not audited: no canaries took part, so there are no scores '
       'to estimate from. Train with canaries.observed of 2 or more.'

@@ -1,5 +1,6 @@
 """Scores from files: of a run of ours, or of any other system."""
 
+from collections.abc import Iterator
 import csv
 import os
 import pathlib
@@ -15,7 +16,7 @@ _GROUPS = (
 )
 _YES, _NO = {'1', 'true', 'in', 'yes'}, {'0', 'false', 'out', 'no'}
 CURE = (
-  'Give the workdir of a finished run, its scores.npz, an .npz with arrays '
+  'Give the workdir of a finished run, its private/scores.npz, an .npz with arrays '
   'observed and unobserved, or a CSV with columns score and observed (1 or 0).'
 )
 """Ends every message about a file that is none of these."""
@@ -27,7 +28,7 @@ def read(
   """Reads scores from a workdir, an .npz or a CSV.
 
   Args:
-    path: the workdir of a finished run; its scores.npz; an .npz with arrays
+    path: the workdir of a finished run; its private/scores.npz; an .npz with arrays
       `observed` and `unobserved` (or `in_canary_scores`, `out_canary_scores`);
       or a CSV with a header and the columns `score` and `observed`, where 1,
       true, in or yes says that the canary took part.
@@ -41,11 +42,7 @@ def read(
     FileNotFoundError: there is no such file.
     ValueError: it is none of these, or a line of the CSV makes no sense.
   """
-  path = pathlib.Path(path)
-  if path.is_dir():
-    path = workdirs.of(path).scores
-  if not path.is_file():
-    raise FileNotFoundError(f'{path} does not exist. {CURE}')
+  path = find(path)
   if path.suffix == '.npz':
     arrays = results.read_arrays(path)
     if 'trace' in arrays:
@@ -55,7 +52,24 @@ def read(
     observed, unobserved = _columns(path)
   else:
     raise ValueError(f'{path} is neither .npz nor .csv. {CURE}')
-  return Scores(observed, unobserved, dim, design)  # pyright: ignore[reportArgumentType]
+  try:
+    return Scores(observed, unobserved, dim, design)  # pyright: ignore[reportArgumentType]
+  except ValueError as error:
+    raise ValueError(f'{path}: {error}') from error
+
+
+def find(path: str | os.PathLike) -> pathlib.Path:
+  """The file that scores are read from: that of a workdir, or the path itself.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+  """
+  path = pathlib.Path(path)
+  if path.is_dir():
+    path = workdirs.of(path).scores
+  if not path.is_file():
+    raise FileNotFoundError(f'{path} does not exist. {CURE}')
+  return path
 
 
 def _group(
@@ -63,7 +77,13 @@ def _group(
 ) -> np.ndarray:
   for name in names:
     if name in arrays:
-      return np.asarray(arrays[name], np.float64).ravel()
+      group = np.squeeze(arrays[name])
+      if group.ndim > 1:
+        raise ValueError(
+          f'{path}: {name} has shape {group.shape}, but one audit has an array [n]. '
+          'Write one file for each audit.'
+        )
+      return np.atleast_1d(group)
   raise ValueError(
     f'{path} has the arrays {sorted(arrays)} and none named '
     f'{" or ".join(names)}. {CURE}'
@@ -74,9 +94,15 @@ def _columns(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   groups: dict[bool, list[float]] = {True: [], False: []}
   with open(path, newline='', encoding='utf-8-sig') as f:
     rows = csv.DictReader(f)
-    if not {'score', 'observed'} <= set(rows.fieldnames or ()):
+    try:
+      rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+    except (csv.Error, UnicodeDecodeError) as error:
+      raise ValueError(
+        f'{path} is no CSV in UTF-8 ({error}). {CURE}'
+      ) from error
+    if not {'score', 'observed'} <= set(rows.fieldnames):
       raise ValueError(f'{path} has the columns {rows.fieldnames}. {CURE}')
-    for row in rows:
+    for row in _lines(path, rows):
       took_part = str(row['observed']).strip().lower()
       if took_part not in _YES | _NO:
         raise ValueError(
@@ -90,3 +116,12 @@ def _columns(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
           f'{path}, line {rows.line_num}: score={row["score"]!r} is no number.'
         ) from error
   return np.array(groups[True]), np.array(groups[False])
+
+
+def _lines(path: pathlib.Path, rows: csv.DictReader) -> Iterator[dict]:
+  try:
+    yield from rows
+  except (csv.Error, UnicodeDecodeError) as error:
+    raise ValueError(
+      f'{path}, line {rows.line_num}: no CSV in UTF-8 ({error}). {CURE}'
+    ) from error

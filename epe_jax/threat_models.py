@@ -396,7 +396,8 @@ def _maximum(
   recorded: results.Recorded, threat_model: str, scores: Scores
 ) -> Reading:
   """The paper's statistic, whose null law is a power of that of one cosine."""
-  points: tuple[Estimator, ...] = (_FITTED, threshold.eps_lo)
+  fitted = (_FITTED,) if differ(scores) else (_COUNTED,)
+  points: tuple[Estimator, ...] = (*fitted, threshold.eps_lo)
   doubts, tau = _swapped(scores), float(len(recorded.trace))
   if recorded.expected is not None:
     own = np.sqrt(recorded.dim) * recorded.expected[:, None] * recorded.seats
@@ -406,7 +407,8 @@ def _maximum(
       maximum.maximum_over_rounds, own=own[:most].T, rounds=len(own)
     )
     points = (estimator, *points)
-    tau = max(1.0, float(maximum.independent_rounds(scores.unobserved)))
+    tau = float(maximum.independent_rounds(scores.unobserved))
+    tau = min(max(tau, 1.0), float(len(own)))
     p = maximum.p_value(scores.unobserved)
     if p < shift_tests.REJECTED_BELOW:
       doubts += (

@@ -25,6 +25,8 @@ _NOTABLE = 2.0
 # False positive rates of which a report speaks.
 _ALARMS = ('0.01', '0.001')
 
+_UNKNOWN_SHIFT = 'by how much taking part moves a score is not known here'
+
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '
   'tells of anyone.'
@@ -86,11 +88,11 @@ def number(value: float | str) -> str:
     return 'undefined'
   if math.isinf(x):
     return '∞'
-  if x < 10:
+  if abs(x) < 10:
     return f'{x:.2f}'
-  if x < 1000:
+  if abs(x) < 1000:
     return f'{x:.1f}'
-  return f'{x:,.0f}' if x < 1e6 else f'{x:.2e}'
+  return f'{x:,.0f}' if abs(x) < 1e6 else f'{x:.2e}'
 
 
 def small(delta: float) -> str:
@@ -171,7 +173,7 @@ def _shape(row: Row) -> Assumption:
 def _headline(result: Mapping[str, Any]) -> str:
   """The one bound that was chosen before looking, and what of the others."""
   row, rows = result['headline'], result['estimates']
-  who = _ATTACKERS[threat_models.REMOVED].removeprefix('An attacker ')
+  who = _ATTACKERS[row['statistic']].removeprefix('An attacker ')
   level = f'{100 * row["confidence"]:g} %'
   text = (
     f'The lower bound of this report: ε ≥ {number(row["epsilon"])} at δ = '
@@ -206,14 +208,14 @@ def _of_attacker(result: Mapping[str, Any], row: Row) -> str:
     extra.append(f'when nothing leaks this estimator reports {reported}')
   text += f' ({"; ".join(extra)}).' if extra else '.'
   if not about['calibrated']:
-    text += f' Not calibrated: {"; ".join(about["doubts"]) or "see below"}.'
+    text += f' Not calibrated: {"; ".join(about["doubts"]) or _UNKNOWN_SHIFT}.'
   exposed = find(result, row['statistic'], 'most_exposed')
   if exposed is not None:
     text += (
       f' That is of a canary of a random round; of the one that shows most, '
       f'ε ≈ {number(exposed["epsilon"])}.'
     )
-  if about['rates'] is not None:
+  if about['rates'] is not None and about['calibrated']:
     text += _guesses(about['rates'])
   return text + _compared(result, row, about)
 
@@ -303,15 +305,19 @@ def _maximum(result: Mapping[str, Any]) -> str:
     'An attacker who sees what every round releases but does not know when '
     'anyone took part, and looks at the largest cosine: '
   )
-  if row is not fitted:
-    text += f'ε ≈ {number(row["epsilon"])} by the law of a maximum.'
-    about = reading(result, threat_models.MAXIMUM)
-    if not about['calibrated']:
-      text += f' Not calibrated: {"; ".join(about["doubts"])}.'
-    if fitted is None:
-      return text
-    text += ' '
-  assert fitted is not None
+  if row['method'] == 'maximum_over_rounds':
+    text += f'ε ≈ {number(row["epsilon"])} by the law of a maximum'
+    if inside_floor(row):
+      text += (
+        ', which is not distinguishable from no leakage at all (when nothing '
+        f'leaks it gives {floor(row)} in 9 of 10 audits)'
+      )
+    text += '. '
+  doubts = reading(result, threat_models.MAXIMUM)['doubts']
+  if doubts:
+    text += f'Not calibrated: {"; ".join(doubts)}. '
+  if fitted is None:
+    return text.rstrip()
   text += f"The paper's two fitted Gaussians give {number(fitted['epsilon'])}"
   if inside_floor(fitted):
     return text + (
@@ -325,7 +331,7 @@ def _maximum(result: Mapping[str, Any]) -> str:
   limit = analytic(result)
   if float(fitted['epsilon']) > limit:
     text += (
-      f' Here it exceeds the analytic ε of {number(limit)}, which the true ε '
+      f' That exceeds the analytic ε of {number(limit)}, which the true ε '
       'cannot.'
     )
   return text

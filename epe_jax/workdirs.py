@@ -143,7 +143,8 @@ def locked(this: Workdir) -> Iterator[None]:
 def forget(this: Workdir) -> None:
   """Removes what a run that has ended needs no more, and nobody should have."""
   this.secret.unlink(missing_ok=True)
-  shutil.rmtree(this.checkpoints, ignore_errors=True)
+  if this.checkpoints.exists():
+    shutil.rmtree(this.checkpoints)
 
 
 def clear_failed_start(this: Workdir, config: Config) -> None:

@@ -5,6 +5,9 @@
 takes half an hour on 2 cores. Fails if a claim breaks its word.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from absl import app, flags
 import tqdm
 
@@ -55,11 +58,29 @@ as well as the analytic one, and evaluated as a real run is.
 """
 
 
+def _numbers(
+  flag: flags.FlagHolder,
+  kind: Callable[[str], Any],
+  wanted: str,
+  fits: Callable[[Any], bool],
+) -> list[Any]:
+  try:
+    values = [kind(text) for text in flag.value]
+  except ValueError:
+    values = []
+  if not values or not all(map(fits, values)):
+    raise app.UsageError(
+      f'--{flag.name}={",".join(flag.value)}; give {wanted}, with commas between.'
+    )
+  return values
+
+
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
-  deltas = [float(d) for d in _DELTA.value]
-  nums = [int(k) for k in _NUM.value]
+  epsilons = _numbers(_EPSILON, float, 'numbers >= 0', lambda e: 0 <= e < 1e3)
+  deltas = _numbers(_DELTA, float, 'numbers in (0, 1)', lambda d: 0 < d < 1)
+  nums = _numbers(_NUM, int, 'integers >= 8', lambda k: k >= 8)
 
   def study(laws, deltas):
     return coverage.study(
@@ -72,7 +93,7 @@ def main(argv: list[str]) -> None:
     )
 
   gaussian = {
-    delta: [coverage.gaussian(float(e), delta) for e in _EPSILON.value]
+    delta: [coverage.gaussian(epsilon, delta) for epsilon in epsilons]
     for delta in deltas
   }
   mechanism = [r for delta in deltas for r in study(gaussian[delta], [delta])]

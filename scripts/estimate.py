@@ -6,7 +6,7 @@
   python scripts/estimate.py scores.csv --delta=1e-5 --format=markdown
   python scripts/estimate.py WORKDIR WORKDIR2 WORKDIR3
 
-A file is the workdir of a finished run, its scores.npz, an .npz with arrays
+A file is the workdir of a finished run, its private/scores.npz, an .npz with arrays
 observed and unobserved (or in_canary_scores and out_canary_scores), or a CSV
 with the columns score and observed, from any system. Point estimates, which
 guarantee nothing, stand apart from lower bounds, which hold at the confidence
@@ -98,8 +98,9 @@ def _over_runs(paths: Sequence[str]) -> list[over_runs_report.Row]:
       f'--by_round and --simultaneous are for one run, but {len(paths)} files are '
       'given; give one of them.'
     )
-  for path in paths:
-    if paths.count(path) > 1:
+  files = [score_files.find(path).resolve() for path in paths]
+  for path, file in zip(paths, files):
+    if files.count(file) > 1:
       raise ValueError(
         f'{path} is given more than once, but runs must be independent; give '
         'it once.'
@@ -140,7 +141,7 @@ def main(argv: list[str]) -> None:
         audit = _audit(paths[0], scores)
         made = audit._asdict()
         text = report.estimates_table(audit, markdown=markdown)
-  except (FileNotFoundError, ValueError) as error:
+  except (OSError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error
   if _FORMAT.value == 'json':
     text = json.dumps(results.finite(made), indent=2, ensure_ascii=False)

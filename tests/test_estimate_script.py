@@ -241,7 +241,7 @@ def test_the_command_prints_text_json_and_markdown(tmp_path):
   assert 'Point estimates: no guarantee' in text.stdout
   rows = json.loads(script(str(path), '--delta=1e-5', '--format=json').stdout)
   assert {'method', 'epsilon', 'kind', 'p_value'} <= rows['estimates'][0].keys()
-  assert rows['headline']['method'] == 'clopper_pearson_bonferroni'
+  assert rows['headline']['method'] == 'rank_test'
   markdown = script(str(path), '--delta=1e-5', '--format=markdown').stdout
   assert '| scores | as given |' in markdown
   refused = script(str(path))
@@ -249,3 +249,32 @@ def test_the_command_prints_text_json_and_markdown(tmp_path):
   assert 'error: ' in refused.stderr
   assert 'give --delta' in refused.stderr
   assert 'Traceback' not in refused.stderr
+  again = script(str(path), f'{tmp_path}/./scores.csv', '--delta=1e-5')
+  assert again.returncode == 1
+  assert 'is given more than once' in again.stderr
+
+
+@pytest.mark.parametrize(
+  ('observed', 'message'),
+  [
+    (np.array([1 + 2j, 3]), 'complex'),
+    (np.array(['a', 'b']), 'str|<U'),
+    (np.ones((2, 3)), r'observed has shape \(2, 3\)'),
+  ],
+)
+def test_arrays_that_are_no_scores_are_refused_with_their_file(
+  tmp_path, observed, message
+):
+  path = tmp_path / 'a.npz'
+  np.savez(path, observed=observed, unobserved=np.arange(2.0))
+  with pytest.raises(ValueError, match=f'{path}.*({message})'):
+    score_files.read(path)
+
+
+def test_a_file_that_is_no_csv_is_refused(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_bytes('score,observed\n\xe9,1\n'.encode('latin-1'))
+  with pytest.raises(ValueError, match=rf'{path}.* no CSV in UTF-8'):
+    score_files.read(path)
+  path.write_text('score, observed\n1.5,1\n0.5,0\n')
+  assert score_files.read(path).observed.tolist() == [1.5]

@@ -116,6 +116,9 @@ def test_the_law_of_the_null_is_tested():
     assert np.mean(np.array(p) <= level) == pytest.approx(level, abs=error)
   # Maxima of scores with heavy tails.
   assert maximum.p_value(rng.standard_t(3, (500, 30)).max(axis=1)) < 0.01
+  # No table ends evidence: the worse, the smaller.
+  off = [maximum.p_value(rng.uniform(3, 3 + w, 200)) for w in (1.0, 0.1)]
+  assert off[1] < off[0] < 1e-3
 
 
 def test_what_makes_no_sense_is_refused():

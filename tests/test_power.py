@@ -169,3 +169,5 @@ def test_settings_out_of_range_are_refused():
       power.power(**{**good, **sizes, **bad})
   with pytest.raises(ValueError, match='probability=1'):
     power.canaries_needed('gdp', **good, probability=1.0)
+  with pytest.raises(ValueError, match=r'certified=4\.0 is not below truth=3'):
+    power.canaries_needed('gdp', certified=4.0, truth=3.0, delta=DELTA)

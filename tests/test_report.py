@@ -14,7 +14,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import estimates, report, results, threat_models, words
+from epe_jax import (
+  estimates,
+  publication,
+  report,
+  results,
+  threat_models,
+  words,
+)
 from epe_jax.epsilon import curves, types
 from epe_jax.epsilon.types import Scores
 from epe_jax.figures import of_run
@@ -351,12 +358,67 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert f'ε ≥ {words.number(row["epsilon"])} at δ' in said
   others = sum(r['kind'] == 'confidence bound' for r in found.estimates) - 1
   assert f'The {others} others hold at 95 % each and not all' in said
+  assert 'removes them. Which bound' in said
+  # Where who removes the others may not be shown, it is that of another attacker.
+  published = estimates.evaluate(publication.recorded(recorded))
+  assert published.headline['statistic'] == threat_models.OWN
+  said = _attacker(
+    _result(**published._asdict(), noise='fresh'),
+    'The lower bound of this report',
+  )
+  assert 'knows when a person took part. Which bound' in said
+  assert 'removes' not in said
+
+
+def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated():
+  recorded = dataclasses.replace(
+    recorded_runs.by_law(), momentum=None, weight=np.empty(0, np.float32)
+  )
+  result = _result(**estimates.evaluate(recorded)._asdict())
+  said = _attacker(result, 'sees only the final model')
+  assert 'Not calibrated: by how much taking part moves a score is not' in said
+  assert 'guesses' not in said
+
+
+def test_maxima_that_are_all_alike_have_estimates_too():
+  recorded = recorded_runs.by_law()
+  trace = np.where(recorded.participation, 0.9, recorded.trace)
+  audit = estimates.evaluate(
+    dataclasses.replace(recorded, trace=trace.astype(np.float32))
+  )
+  methods = {
+    r['method']
+    for r in audit.estimates
+    if r['statistic'] == threat_models.MAXIMUM
+  }
+  assert 'maximum_over_rounds' in methods
+  assert 'two_gaussian_fitted' not in methods
+  assert 'the law of a maximum' in report.table(_result(**audit._asdict()))
+
+
+def test_maxima_that_refute_their_law_have_a_doubt():
+  recorded = recorded_runs.by_law()
+  away = ~recorded.observed
+  trace = recorded.trace.copy()
+  trace[:, away] = 0.2 * trace[:, away] + 1 / np.sqrt(recorded.dim)
+  changed = dataclasses.replace(recorded, trace=trace)
+  (reading,) = (
+    r
+    for r in threat_models.of_run(changed)
+    if r.statistic == threat_models.MAXIMUM
+  )
+  assert not reading.calibrated
+  assert 'do not follow the law of the largest of' in reading.doubts[-1]
 
 
 def test_bounds_that_hold_together_are_lower_ones():
   recorded = recorded_runs.by_law()
   alone = estimates.evaluate(recorded).estimates
-  together = estimates.evaluate(recorded, simultaneous=True).estimates
+  joint = estimates.evaluate(recorded, simultaneous=True)
+  together = joint.estimates
+  said = ' '.join(report.estimates_table(joint).split())
+  assert 'All bounds hold together at 95 %.' in said
+  assert '--simultaneous' not in said
   num = sum(row['kind'] == 'confidence bound' for row in alone)
   for one, all_ in zip(alone, together, strict=True):
     if one['kind'] == 'confidence bound':

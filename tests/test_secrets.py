@@ -137,7 +137,7 @@ PUBLISHED = {
   *('noise_multiplier', 'noise', 'analytic_epsilon', 'analytic_assumes'),
   *('clients_analytic_epsilon', 'clients_analytic_assumes', 'amplification'),
   *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy'),
-  *('readings', 'headline'),
+  *('readings', 'headline', 'is_simultaneous'),
 }
 
 # More hits have a chance of 5e-5 without knowing anything: Binomial(8, 1/16).

@@ -105,6 +105,10 @@ def p_value(maxima: Float[np.ndarray, ' n0']) -> float:
   log_above = -rate * waiting
   log_below = np.log(-np.expm1(log_above))
   a = float(diagnostics.a_squared(log_below, log_above)) * (1 + 0.6 / n)
+  if a > _POINTS[-1]:
+    # Beyond the table the logarithm goes on as it ends.
+    slope = np.diff(_LOG_TAILS[-2:]) / np.diff(_POINTS[-2:])
+    return float(np.exp(_LOG_TAILS[-1] + slope[0] * (a - _POINTS[-1])))
   return float(np.exp(np.interp(a, _POINTS, _LOG_TAILS)))
 
 

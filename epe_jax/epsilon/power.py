@@ -128,6 +128,11 @@ def canaries_needed(
   """
   if not 0 < probability < 1:
     raise ValueError(f'probability={probability} must lie in (0, 1).')
+  if certified >= truth:
+    raise ValueError(
+      f'certified={certified} is not below truth={truth}, and no number of canaries '
+      'certifies more than is true. Give a smaller certified.'
+    )
 
   def enough(num):
     settings = dict(certified=certified, truth=truth, delta=delta)
