@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from epe_jax import tables, words
+from epe_jax import tables, threat_models, words
 
-# Column -> (statistic, method), the point estimate of each attacker.
-_ESTIMATES = {
-  'final model': ('cosine with the final model', 'location_mixture'),
-  'own round': ('own round', 'location_mixture'),
-  'others removed': ('own round, others removed', 'location_mixture'),
+# Column -> statistic of an attacker.
+_ATTACKERS = {
+  'final model': threat_models.FINAL,
+  'own round': threat_models.OWN,
+  'others removed': threat_models.REMOVED,
 }
 
 
@@ -17,7 +17,8 @@ def markdown(results: Mapping[str, Mapping[str, Any]]) -> str:
   """A table with a line for each run.
 
   ε are point estimates, without a guarantee; that of the final model has beside
-  it the 5 to 95 % range that the same estimator gives where nothing leaks. The
+  it the 5 to 95 % range that the same estimator gives where nothing leaks, and one
+  that is not calibrated, as its report says, a dagger. The
   analytic ε is that of a canary, or without any that of a client.
 
   Args:
@@ -33,7 +34,7 @@ def markdown(results: Mapping[str, Mapping[str, Any]]) -> str:
     'noise',
     'accuracy (commonest answer)',
     'analytic ε',
-    *(f'ε, {column}' for column in _ESTIMATES),
+    *(f'ε, {column}' for column in _ATTACKERS),
   ]
   body = [_line(name, result) for name, result in results.items()]
   return tables.markdown(tables.Table('', head, body))
@@ -48,7 +49,7 @@ def analytic(result: Mapping[str, Any]) -> str:
 def _line(name: str, result: Mapping[str, Any]) -> list[str]:
   config = result['config']
   estimates = {
-    column: _estimate(result, *which) for column, which in _ESTIMATES.items()
+    column: _estimate(result, which) for column, which in _ATTACKERS.items()
   }
   if not words.audited(result):
     estimates = dict.fromkeys(estimates, 'not audited')
@@ -64,12 +65,14 @@ def _line(name: str, result: Mapping[str, Any]) -> list[str]:
   ]
 
 
-def _estimate(result: Mapping[str, Any], statistic: str, method: str) -> str:
-  row = words.find(result, statistic, method)
+def _estimate(result: Mapping[str, Any], statistic: str) -> str:
+  row = words.first(result, statistic)
   if row is None:
     return 'not measured'
   text = words.number(row['epsilon'])
+  if not words.reading(result, statistic)['calibrated']:
+    text += ' †'
   # Where much leaks the floor says nothing.
-  if statistic == 'cosine with the final model':
+  if statistic == threat_models.FINAL and words.floor(row):
     text += f' (floor {words.floor(row)})'
   return text

@@ -24,14 +24,18 @@ RESULT = {
   'baseline_accuracy': 0.1,
   'analytic_epsilon': 35.5,
   'estimates': [
-    _estimate(_FINAL, 'two_gaussian_fitted', 1.31),
     _estimate(_FINAL, 'location_mixture', 1.2),
+    _estimate(_FINAL, 'two_gaussian_fitted', 1.31),
     _estimate('own round', 'location_mixture', 8.25),
+  ],
+  'readings': [
+    {'statistic': _FINAL, 'calibrated': True},
+    {'statistic': 'own round', 'calibrated': False},
   ],
 }
 
 
-def test_a_line_has_the_calibrated_estimates_of_its_own_run():
+def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones():
   other = RESULT | {'accuracy': 0.5, 'analytic_epsilon': 'Infinity'}
   head, _, one, two = comparison.markdown(
     {'one': RESULT, 'two': other}
@@ -47,7 +51,7 @@ def test_a_line_has_the_calibrated_estimates_of_its_own_run():
     'accuracy (commonest answer)': '93.0 % (10.0 %)',
     'analytic ε': '35.5',
     'ε, final model': '1.20 (floor 0.01 to 0.43)',
-    'ε, own round': '8.25',
+    'ε, own round': '8.25 †',
     'ε, others removed': 'not measured',
   }
   assert second['accuracy (commonest answer)'] == '50.0 % (10.0 %)'
