@@ -45,9 +45,10 @@ _OTHERS = """
 
 A canary that took part is the same law moved along, a lognormal one with its
 logarithm moved. Bounds that assume no shape keep their word. Those that do exceed
-the truth in most audits, and the test of shape that `gaussian_lower_bound` makes
-(Anderson-Darling) does not save it where tails are only a little heavier than
-Gaussian: "pass" is the share of audits whose scores it takes for Gaussian.
+the truth in most audits of most of these laws. The test of shape that
+`gaussian_lower_bound` makes (Anderson-Darling) does not save it where tails are only
+a little heavier than Gaussian: "pass" is the share of audits whose scores it takes
+for Gaussian.
 """
 
 _REPORTS = """
@@ -111,6 +112,7 @@ def main(argv: list[str]) -> None:
       coverage.markdown(others),
       _REPORTS,
       tables.markdown(run_study.table(found)),
+      '',
     ]
   )
   print(text)

@@ -64,7 +64,9 @@ def gaussian_lower_bound(
     The bound, >= 0. Its confidence is 1 - significance; but if Gaussian scores
     are rejected at 1 % (`gaussian_p_value`), in any of the audits, it is None
     and the method is named 'gaussian_lower_bound_rejected'; likewise
-    '..._null_rejected' if the unobserved scores refute `scores.dim`.
+    '..._null_rejected' if the unobserved scores refute `scores.dim`. The test
+    sees gross departures only: docs/coverage.md has for several laws how many
+    audits pass it, and how many bounds are then too high.
 
   Raises:
     ValueError: if scores of a kind are all equal or fewer than two.
