@@ -415,9 +415,12 @@ def test_a_diverged_run_stops_with_what_to_change(tmp_path):
   assert (run / 'config.json').exists()
   assert (run / 'private' / 'secret').exists()
   # No round was made, so the config that mends it may have its place.
-  mended = load_config('digits', rounds=2)
-  assert experiment.run(mended, run)['rounds'] == 2
-  assert not (run / 'private' / 'secret').exists()
+  mended, files = load_config('digits', rounds=2), workdirs.of(run)
+  workdirs.claim(run, mended)
+  with workdirs.locked(files):
+    workdirs.clear_failed_start(files, mended)
+  assert not files.config.exists()
+  assert not files.secret.exists()
 
 
 @pytest.mark.parametrize('what', ['round', 'checkpoint', 'result', 'rows'])

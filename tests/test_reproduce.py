@@ -63,8 +63,10 @@ def test_without_data_the_flag_is_named(tmp_path):
   assert 'Traceback' not in done.stderr
 
 
-# 'accuracy' is the same code with another model, which is compiled sooner.
-_SLOW = {'emnist_accuracy': pytest.mark.slow}
+# The same code as 'stackoverflow', with another model or without canaries.
+_SLOW = dict.fromkeys(
+  ('emnist', 'accuracy', 'emnist_accuracy'), pytest.mark.slow
+)
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,7 @@ class _Stopped(Exception):
   pass
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
   def stopped():
     raise _Stopped
