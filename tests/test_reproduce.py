@@ -63,9 +63,10 @@ def test_without_data_the_flag_is_named(tmp_path):
   assert 'Traceback' not in done.stderr
 
 
-# The same code as 'stackoverflow', with another model or without canaries.
+# What others test too: 'stackoverflow' with another model or without canaries,
+# and the script that compares runs.
 _SLOW = dict.fromkeys(
-  ('emnist', 'accuracy', 'emnist_accuracy'), pytest.mark.slow
+  ('emnist', 'runs', 'accuracy', 'emnist_accuracy'), pytest.mark.slow
 )
 
 

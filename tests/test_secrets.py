@@ -370,8 +370,9 @@ def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
   files.checkpoints.mkdir(parents=True)
   files.secret.write_bytes(bytes(32))
   results.write_json(files.config, config.to_dict())
-  results.write_json(files.result, {'accuracy': 0.5})
-  assert experiment.run(config, tmp_path) == {'accuracy': 0.5}
+  result = {'schema': results.SCHEMA, 'accuracy': 0.5}
+  results.write_json(files.result, result)
+  assert experiment.run(config, tmp_path) == result
   assert not files.secret.exists()
   assert not files.checkpoints.exists()
 

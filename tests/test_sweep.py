@@ -129,6 +129,7 @@ def tiny():
   return config
 
 
+@pytest.mark.slow
 def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   config = tiny()
   points = sweep.grid(config, [('noise_multiplier', (0.3,))])
