@@ -1,6 +1,6 @@
 """A grid of runs for people: a line for each point, and a figure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import functools
 import math
 import os
@@ -27,12 +27,17 @@ _READINGS = (
   threat_models.OWN,
   threat_models.REMOVED,
 )
-REJECTED = (
-  '† the scores contradict what the estimate assumes: take it for an order of '
-  'magnitude.'
-)
-"""What a dagger behind an ε means."""
 _MOST_PANELS = 12
+
+
+def rejected_note(cells: Iterable[str]) -> list[str]:
+  """What a dagger behind an ε means, if any of these cells has one."""
+  if not any('†' in cell for cell in cells):
+    return []
+  return [
+    '† the scores contradict what the estimate assumes: take it for an order of '
+    'magnitude.'
+  ]
 
 
 class Found(NamedTuple):
@@ -91,7 +96,7 @@ def table(
   sources = dict.fromkeys(one.result['data'] for one in found.values())
   notes = [
     'ε are point estimates, no bounds; in brackets 90 % intervals.',
-    *([REJECTED] if any('†' in cell for row in rows for cell in row) else []),
+    *rejected_note(cell for row in rows for cell in row),
     *(f'Data: {source}.' for source in sources),
     *(f'{name} failed: {why}' for name, why in failed.items()),
   ]

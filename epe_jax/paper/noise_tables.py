@@ -23,6 +23,7 @@ def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
     name: of the paper's table in reported.json.
   """
   once = [run for run in runs if run.repetitions == 1]
+  calibrated = [_calibrated(run) for run in once]
   about = product.about(once)
   return product.Product(
     [
@@ -52,11 +53,11 @@ def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
           _name(threat_models.REMOVED),
           'analytic ε',
         ],
-        [_calibrated(run) for run in once],
+        calibrated,
         [
           'Point estimates of the mixture of shifted Gaussians, with 90 % '
           'intervals.',
-          sweep_report.REJECTED,
+          *sweep_report.rejected_note(c for row in calibrated for c in row),
           'From norms: the ε that follows from the norms of rounds alone, which '
           'the own-round reading should find.',
           'Who removes the updates of others should find the analytic ε.',

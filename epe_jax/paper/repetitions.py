@@ -133,7 +133,7 @@ def _calibrated(runs: Sequence[product.Run], statistic: str) -> tables.Table:
     [
       'Mixture of shifted Gaussians, with 90 % intervals; columns are the rounds '
       'a canary takes part in.',
-      sweep_report.REJECTED,
+      *sweep_report.rejected_note(cells.values()),
       f'From one count to the next ε rises beyond both intervals in '
       f'{sum(rises)} of {len(rises)} cases, and from one noise level to the '
       f'next it falls so in {sum(falls)} of {len(falls)}.',
