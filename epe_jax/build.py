@@ -1,6 +1,5 @@
 """From a config to everything that training needs, checked on the way."""
 
-import os
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -15,9 +14,11 @@ from epe_jax import (
   canaries,
   clipping,
   config_fields,
+  costs,
   fedavg,
   participation,
   randomness,
+  results,
   sharding,
   streams,
   workloads,
@@ -303,8 +304,8 @@ def _check_memory(
     ): examples * row,
     ('audit.buffer',): 8 * min(config.audit.buffer or 1, rounds) * dim,
   }
-  memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-  flat = config_fields.flattened(config)
+  memory = costs.machine_memory()
+  flat = results.flattened(config.to_dict())
   for names, needed in fields.items():
     if needed > memory:
       given = ', '.join(f'{name}={flat[name]}' for name in names)

@@ -7,7 +7,6 @@ of a bit is no checkpoint.
 """
 
 from collections.abc import Callable
-import hashlib
 import pathlib
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from epe_jax import sharding
+from epe_jax.data import digests
 from epe_jax.types import PyTree
 
 
@@ -124,10 +124,7 @@ def _read(manager: ocp.CheckpointManager, rounds: int, host: PyTree) -> PyTree:
 
 def _digest(host: PyTree) -> str:
   """SHA-256 of the names, types, shapes and bytes of all arrays."""
-  found = hashlib.sha256()
-  for path, leaf in jax.tree_util.tree_leaves_with_path(host):
-    x = np.asarray(leaf)
-    name = jax.tree_util.keystr(path)
-    found.update(repr((name, x.dtype.str, x.shape)).encode())
-    found.update(np.ascontiguousarray(x).data)
-  return found.hexdigest()
+  leaves = jax.tree_util.tree_leaves_with_path(host)
+  return digests.of_arrays(
+    (jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in leaves
+  )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ml_collections import config_dict
 import numpy as np
 
-from epe_jax import canaries, clients, participation
+from epe_jax import canaries, clients, participation, results
 
 # A ConfigDict, whose fields type checkers know nothing of.
 Config = Any
@@ -202,7 +202,7 @@ def checked(config: Config) -> Config:
     ValueError: a field is missing or unknown, or holds something else; the
       message names it, its value and the cure.
   """
-  found = flattened(config)
+  found = results.flattened(config.to_dict())
   fields = of_task(found.get('task'))
   for name in found:
     if name not in fields:
@@ -222,22 +222,6 @@ def checked(config: Config) -> Config:
       place = place.setdefault(group, {})
     place[last] = field.plain(found[name])
   return config_dict.ConfigDict(nested)
-
-
-def flattened(config: Config, prefix: str = '') -> dict[str, Any]:
-  """Dotted name -> value.
-
-  >>> flattened(config_dict.create(rounds=3, client=dict(epochs=1)))
-  {'client.epochs': 1, 'rounds': 3}
-  """
-  flat = {}
-  for name in config:
-    value = config[name]
-    if isinstance(value, config_dict.ConfigDict):
-      flat |= flattened(value, f'{prefix}{name}.')
-    else:
-      flat[prefix + name] = value
-  return flat
 
 
 def _check(name: str, value: Any, field: Field) -> None:

@@ -7,6 +7,7 @@ its data sheet, at best.
 """
 
 import math
+import os
 from typing import NamedTuple
 
 _FLOAT = 4  # Bytes.
@@ -128,6 +129,11 @@ class Plan(NamedTuple):
   read_bytes: float
   uploaded_bytes: float
   checkpoint_bytes: float
+
+
+def machine_memory() -> int:
+  """Bytes of memory that this machine has, for all processes together."""
+  return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
 
 
 def at_best(sheet: Sheet) -> Device:

@@ -37,8 +37,8 @@ def by_round(
   `model_releases.models` does, where it can be.
 
   Where a reading is calibrated there is its point estimate, with an interval for
-  the scatter of canaries. Every reading has a lower bound, without assuming a shape; it holds
-  at each round by itself and not at all of them together.
+  the scatter of canaries. Every reading has a lower bound without a shape assumed;
+  it holds at each round by itself and not at all of them together.
 
   Args:
     recorded: what a run recorded.

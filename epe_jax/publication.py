@@ -13,7 +13,6 @@ import numpy as np
 
 from epe_jax import results
 
-_HIDDEN = ('clients', 'sum_norm', 'residual_norm')
 # The clip norm follows from counts with noise of their own.
 _SHOWN = {
   'round',
@@ -55,8 +54,9 @@ def recorded(whole: results.Recorded) -> results.Recorded:
   """
   rounds = whole.rounds
   if rounds is not None:
-    hidden = {name: np.full_like(rounds.clients, np.nan) for name in _HIDDEN}
-    rounds = rounds._replace(**hidden)
+    nothing = np.full_like(rounds.clients, np.nan)
+    hidden = set(rounds._fields) - _SHOWN
+    rounds = rounds._replace(**dict.fromkeys(hidden, nothing))
   return dataclasses.replace(whole, residual=None, rounds=rounds)
 
 

@@ -115,7 +115,7 @@ def estimates_table(audit: estimates.Audit, *, markdown: bool = False) -> str:
       underlined = [title, '=' * len(title), *_groups(some)]
       parts.append('\n'.join(underlined))
   notes = [
-    f'{reading["statistic"]}: {doubt.removesuffix(".")}.'
+    f'{reading["statistic"]}: {doubt}.'
     for reading in audit.readings
     for doubt in reading['doubts']
   ]
@@ -236,9 +236,7 @@ def _groups(
       lines += ['', title, _line('', *_HEAD)]
       group = heading
       for doubt in doubts.get(row['statistic'], ()):
-        lines.insert(
-          -1, _fill(f'{doubt.removesuffix(".")}.', bullet='  Doubt: ')
-        )
+        lines.insert(-1, _fill(f'{doubt}.', bullet='  Doubt: '))
     lines.append(_line(f'  {_method(row)}', *_cells(row)))
   return lines
 

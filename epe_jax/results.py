@@ -131,6 +131,21 @@ def write_json(
   write_atomically(path, lambda f: f.write(text.encode()), private=private)
 
 
+def flattened(nested: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  """Dotted name -> value.
+
+  >>> flattened({'rounds': 3, 'client': {'epochs': 1}})
+  {'rounds': 3, 'client.epochs': 1}
+  """
+  flat = {}
+  for name, value in nested.items():
+    if isinstance(value, Mapping):
+      flat |= flattened(value, f'{prefix}{name}.')
+    else:
+      flat[prefix + name] = value
+  return flat
+
+
 def read_json(path: str | os.PathLike) -> Any:
   """Reads a JSON file.
 

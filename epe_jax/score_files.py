@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import csv
 import os
 import pathlib
+from typing import TextIO
 
 import numpy as np
 
@@ -93,34 +94,30 @@ def _group(
 def _columns(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   groups: dict[bool, list[float]] = {True: [], False: []}
   with open(path, newline='', encoding='utf-8-sig') as f:
-    rows = csv.DictReader(f)
-    try:
-      rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
-    except (csv.Error, UnicodeDecodeError) as error:
-      raise ValueError(
-        f'{path} is no CSV in UTF-8 ({error}). {CURE}'
-      ) from error
-    if not {'score', 'observed'} <= set(rows.fieldnames):
-      raise ValueError(f'{path} has the columns {rows.fieldnames}. {CURE}')
-    for row in _lines(path, rows):
+    for line, row in _lines(path, f):
       took_part = str(row['observed']).strip().lower()
       if took_part not in _YES | _NO:
         raise ValueError(
-          f'{path}, line {rows.line_num}: observed={row["observed"]!r}; write 1 '
-          'or 0.'
+          f'{path}, line {line}: observed={row["observed"]!r}; write 1 or 0.'
         )
       try:
         groups[took_part in _YES].append(float(row['score']))
       except (TypeError, ValueError) as error:
         raise ValueError(
-          f'{path}, line {rows.line_num}: score={row["score"]!r} is no number.'
+          f'{path}, line {line}: score={row["score"]!r} is no number.'
         ) from error
   return np.array(groups[True]), np.array(groups[False])
 
 
-def _lines(path: pathlib.Path, rows: csv.DictReader) -> Iterator[dict]:
+def _lines(path: pathlib.Path, file: TextIO) -> Iterator[tuple[int, dict]]:
+  """Number and fields of each line behind the header."""
+  rows = csv.DictReader(file)
   try:
-    yield from rows
+    rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+    if not {'score', 'observed'} <= set(rows.fieldnames):
+      raise ValueError(f'{path} has the columns {rows.fieldnames}. {CURE}')
+    for row in rows:
+      yield rows.line_num, row
   except (csv.Error, UnicodeDecodeError) as error:
     raise ValueError(
       f'{path}, line {rows.line_num}: no CSV in UTF-8 ({error}). {CURE}'

@@ -199,7 +199,7 @@ def external(scores: Scores) -> Reading:
     law=law,
     calibrated=False,
     is_expected=False,
-    doubts=(*doubts, *([reason] if reason else ())),
+    doubts=(*doubts, *([reason.removesuffix('.')] if reason else ())),
   )
 
 
@@ -363,8 +363,8 @@ def _reading(recorded: results.Recorded, statistic: _Statistic) -> Reading:
       is_expected=False,
       doubts=_swapped(scores),
     )
-  if name == REMOVED and scores.dim == recorded.dim and not differ(scores):
-    return _without_noise(threat_model, scores)
+  if name == REMOVED and scores.dim == recorded.dim:
+    return _without_noise(threat_model, scores, statistic.scale)
   return shifted(
     threat_model,
     name,
@@ -374,14 +374,14 @@ def _reading(recorded: results.Recorded, statistic: _Statistic) -> Reading:
   )
 
 
-def _without_noise(threat_model: str, scores: Scores) -> Reading:
+def _without_noise(threat_model: str, scores: Scores, scale: float) -> Reading:
   """Whoever removes all others is left with the canary itself, or nothing."""
   return Reading(
     threat_model=threat_model,
     statistic=REMOVED,
     scores=scores,
     unit=_COSINE,
-    scale=float(np.sqrt(scores.dim or 1)),
+    scale=scale,
     points=(shifted_cosine.shifted_cosine,),
     bounds=_counted_bounds(scores),
     draw=None,

@@ -22,8 +22,6 @@ _ATTACKERS = {
 }
 # Differences of fewer standard errors are not worth a word.
 _NOTABLE = 2.0
-# False positive rates of which a report speaks.
-_ALARMS = ('0.01', '0.001')
 
 _UNKNOWN_SHIFT = 'by how much taking part moves a score is not known here'
 
@@ -222,9 +220,8 @@ def _of_attacker(result: Mapping[str, Any], row: Row) -> str:
 
 def _guesses(rates: Mapping[str, Any]) -> str:
   """How well the attack itself guesses who took part."""
-  right, some, few = (
-    _about(x) for x in (rates['accuracy'], *map(rates['tpr'].get, _ALARMS))
-  )
+  right = _about(rates['accuracy'])
+  some, few = _about(rates['tpr']['0.01']), _about(rates['tpr']['0.001'])
   text = ' Of people who took part with a chance of 50 % this attack guesses '
   if right == some == few:
     return (

@@ -167,7 +167,8 @@ def _differ(this: Workdir, config: Config) -> list[str]:
 
 
 def _other_fields(this: Workdir, config: Config) -> list[str]:
-  before, now = _flat(results.read_json(this.config)), _flat(config.to_dict())
+  before = results.flattened(results.read_json(this.config))
+  now = results.flattened(config.to_dict())
   return [
     f'{name} was {before.get(name)!r} and is {now.get(name)!r}'
     for name in sorted(before.keys() | now.keys())
@@ -179,28 +180,25 @@ def _failed_to_start(this: Workdir) -> bool:
   """Whether all there is was written before the first round of a run."""
   log = this.metrics
   recorded = log.exists() and any(line['round'] for line in metrics.read(log))
-  early = {this.config, this.private, this.secret, this.inputs}
-  early |= {this.metrics, this.checkpoints}
-  return not recorded and all(
-    path in early or path.name.startswith('.')
-    for path in this.folder.rglob('*')
+  return not recorded and _holds_only(
+    this,
+    this.config,
+    this.private,
+    this.secret,
+    this.inputs,
+    this.metrics,
+    this.checkpoints,
   )
 
 
 def _untouched(this: Workdir) -> bool:
   """Whether there is nothing but what is written before config.json."""
-  early = {this.private, this.secret, this.inputs}
+  return _holds_only(this, this.private, this.secret, this.inputs)
+
+
+def _holds_only(this: Workdir, *paths: pathlib.Path) -> bool:
+  """Whether a folder holds none but these paths, and hidden ones."""
   return all(
-    path in early or path.name.startswith('.')
+    path in paths or path.name.startswith('.')
     for path in this.folder.rglob('*')
   )
-
-
-def _flat(config: dict[str, Any], prefix: str = '') -> dict[str, Any]:
-  flat = {}
-  for name, value in config.items():
-    if isinstance(value, dict):
-      flat |= _flat(value, f'{prefix}{name}.')
-    else:
-      flat[prefix + name] = value
-  return flat

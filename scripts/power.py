@@ -6,8 +6,6 @@ Without these flags, and with --out=docs/power.md, it makes that page, in some
 minutes.
 """
 
-from collections.abc import Iterator
-
 from absl import app, flags
 import tqdm
 
@@ -57,27 +55,26 @@ exceeds the truth is on the page on [coverage](coverage.md).
 
 
 def _table(pairs: list[tuple[float, float]]) -> tables.Table:
-  def cells() -> Iterator[str]:
-    for truth, certified in tqdm.tqdm(pairs, unit='row'):
-      for _, bound, known in _COLUMNS:
-        needed = power.canaries_needed(
-          bound,
-          certified=certified,
-          truth=truth,
-          delta=_DELTA.value,
-          probability=_PROBABILITY.value,
-          known_law=known,
-          significance=_SIGNIFICANCE.value,
-        )
-        yield '-' if needed is None else f'{needed:,}'
+  def cell(
+    truth: float, certified: float, bound: power.Bound, known: bool
+  ) -> str:
+    needed = power.canaries_needed(
+      bound,
+      certified=certified,
+      truth=truth,
+      delta=_DELTA.value,
+      probability=_PROBABILITY.value,
+      known_law=known,
+      significance=_SIGNIFICANCE.value,
+    )
+    return '-' if needed is None else f'{needed:,}'
 
-  found, width = list(cells()), len(_COLUMNS)
   return tables.Table(
     '',
     ['true ε', 'ε₀', *(name for name, *_ in _COLUMNS)],
     [
-      [f'{t:g}', f'{c:g}', *found[i * width : (i + 1) * width]]
-      for i, (t, c) in enumerate(pairs)
+      [f'{t:g}', f'{c:g}', *(cell(t, c, b, known) for _, b, known in _COLUMNS)]
+      for t, c in tqdm.tqdm(pairs, unit='row')
     ],
     [
       f'Canaries that certify ε₀ at {100 * (1 - _SIGNIFICANCE.value):g} %, with '

@@ -80,31 +80,23 @@ def test_the_default_job_ends_with_a_report(tmp_path):
   assert_counted(result, 359)
 
 
-def test_digits_of_emnist_end_with_a_report(files, tmp_path):
-  result = train(
-    'emnist.py',
-    tmp_path / 'run',
-    **{
-      'data.path': files / 'emnist_all.sqlite',
-      'data.cache': tmp_path / 'cache',
-      'data.only_digits': True,
-    },
-  )
-  assert result['dim'] == 1_199_882
-  assert_counted(result, 10_000)
-
-
-def test_characters_of_emnist_end_with_a_report(files, tmp_path):
-  result = train(
-    'emnist.py:5x34',
-    tmp_path / 'run',
-    **{
-      'data.path': files / 'emnist_all.sqlite',
-      'data.cache': tmp_path / 'cache',
-    },
-  )
-  assert result['dim'] == 1_206_590
-  assert_counted(result, 124)
+@pytest.mark.parametrize(
+  ('config', 'changes', 'dim', 'num_examples'),
+  [
+    ('emnist.py', {'data.only_digits': True}, 1_199_882, 10_000),
+    ('emnist.py:5x34', {}, 1_206_590, 124),
+  ],
+)
+def test_images_of_emnist_end_with_a_report(
+  files, tmp_path, config, changes, dim, num_examples
+):
+  data = {
+    'data.path': files / 'emnist_all.sqlite',
+    'data.cache': tmp_path / 'cache',
+  }
+  result = train(config, tmp_path / 'run', **data, **changes)
+  assert result['dim'] == dim
+  assert_counted(result, num_examples)
 
 
 def test_next_words_of_stackoverflow_end_with_a_report(files, tmp_path):

@@ -159,10 +159,9 @@ def numpy_metrics(params, data):
   return np.mean(logits.argmax(axis=1) == labels), losses.mean()
 
 
-def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
-  result = experiment.run(wrongly_labelled, tmp_path)
-  this = build.build(wrongly_labelled)
-  params = model_file.load_params(tmp_path, this.params)
+def assert_of_test_clients(result, this, workdir):
+  """The accuracy and loss of a run are those of its model on its test data."""
+  params = model_file.load_params(workdir, this.params)
   accuracy, loss = numpy_metrics(params, this.test)
   assert result['accuracy'] == pytest.approx(accuracy, abs=0.005)
   assert result['loss'] == pytest.approx(loss, rel=1e-4)
@@ -171,6 +170,11 @@ def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
   assert accuracy < 0.2 < 0.6 < of_train[0]
   assert loss > 1.5 * of_train[1]
 
+
+def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
+  result = experiment.run(wrongly_labelled, tmp_path)
+  this = build.build(wrongly_labelled)
+  assert_of_test_clients(result, this, tmp_path)
   lines = (tmp_path / 'private/metrics.jsonl').read_text().splitlines()
   found = {
     line['round']: line
@@ -200,12 +204,7 @@ def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
   # Nothing is trained again.
   monkeypatch.setattr(dispatch, 'Sent', pytest.fail)
   result = experiment.run(wrongly_labelled, tmp_path)
-  this = build.build(wrongly_labelled)
-  params = model_file.load_params(tmp_path, this.params)
-  accuracy, loss = numpy_metrics(params, this.test)
-  assert result['accuracy'] == pytest.approx(accuracy, abs=0.005)
-  assert result['loss'] == pytest.approx(loss, rel=1e-4)
-  assert accuracy < 0.2
+  assert_of_test_clients(result, build.build(wrongly_labelled), tmp_path)
 
 
 def test_runs_of_many_seeds_are_evaluated_on_test_clients(wrongly_labelled):

@@ -37,6 +37,30 @@ def agrees(result, bounds, certified):
   return low <= exceeds <= high
 
 
+def assert_powers_are_shares(bounds, notable, bound, num, num_null):
+  """The power to certify an ε₀ is the share of bounds from there on.
+
+  A power that is off by `notable` would be found out. Returns the errors.
+  """
+  errors = []
+  for quantile in (0.25, 0.6):
+    # Not a value that a bound takes, of which there are few.
+    certified = float(np.quantile(bounds, quantile)) + 1e-3
+    result = power.power(
+      bound,
+      certified=certified,
+      truth=4.0,
+      delta=DELTA,
+      num_observed=num,
+      num_unobserved=num_null,
+    )
+    assert agrees(result, bounds, certified)
+    wrong = power.Power(result.probability - notable, result.error)
+    assert not agrees(wrong, bounds, certified)
+    errors.append(result.error)
+  return errors
+
+
 @pytest.mark.parametrize('bound', ['lower_bound', 'gdp', 'gaussian'])
 @pytest.mark.parametrize('known_law', [True, False])
 def test_power_is_how_often_simulated_bounds_certify(bound, known_law):
@@ -48,21 +72,10 @@ def test_power_is_how_often_simulated_bounds_certify(bound, known_law):
   if known_law:
     scores = Scores(observed / np.sqrt(DIM), np.empty(0), DIM)
   bounds = BOUNDS[bound](scores, delta=DELTA).epsilon
-  for quantile in (0.2, 0.6):
-    # Not a value that a bound takes, of which there are few.
-    certified = float(np.quantile(bounds, quantile)) + 1e-3
-    result = power.power(
-      bound,
-      certified=certified,
-      truth=4.0,
-      delta=DELTA,
-      num_observed=num,
-      num_unobserved=None if known_law else num_null,
-    )
-    assert (result.error == 0) == (known_law or bound == 'gaussian')
-    assert agrees(result, bounds, certified)
-    wrong = power.Power(result.probability - 0.15, result.error)
-    assert not agrees(wrong, bounds, certified)
+  unobserved = None if known_law else num_null
+  errors = assert_powers_are_shares(bounds, 0.15, bound, num, unobserved)
+  exact = known_law or bound == 'gaussian'
+  assert all((error == 0) == exact for error in errors)
 
 
 @pytest.mark.parametrize('bound', ['one_run', 'one_run_gdp'])
@@ -75,19 +88,7 @@ def test_power_of_one_run_is_how_often_simulated_bounds_certify(bound):
     values = rng.standard_normal(num) + mu * inside
     scores = Scores(values[inside], values[~inside], design='coin_flip')
     bounds.append(BOUNDS[bound](scores, delta=DELTA).epsilon)
-  for quantile in (0.3, 0.6):
-    certified = float(np.quantile(bounds, quantile)) + 1e-3
-    result = power.power(
-      bound,
-      certified=certified,
-      truth=4.0,
-      delta=DELTA,
-      num_observed=100,
-      num_unobserved=num - 100,
-    )
-    assert agrees(result, bounds, certified)
-    wrong = power.Power(result.probability - 0.35, result.error)
-    assert not agrees(wrong, bounds, certified)
+  assert_powers_are_shares(bounds, 0.35, bound, 100, num - 100)
 
 
 def test_power_where_nothing_is_true_is_the_level():

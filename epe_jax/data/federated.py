@@ -7,12 +7,12 @@ from the disk before a round asks for it.
 
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
-import hashlib
 
 from jaxtyping import Int64, Shaped
 import numpy as np
 
 from epe_jax import streams
+from epe_jax.data import digests
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -103,12 +103,8 @@ def digest(data: FederatedData) -> str:
   """
   if data.digest is not None:
     return data.digest
-  found = hashlib.sha256()
   arrays = {'offsets': data.offsets, 'client_ids': data.client_ids}
-  for name, x in sorted([*arrays.items(), *data.columns.items()]):
-    found.update(repr((name, x.dtype.str, x.shape)).encode())
-    found.update(np.ascontiguousarray(x).data)
-  return found.hexdigest()
+  return digests.of_arrays(sorted([*arrays.items(), *data.columns.items()]))
 
 
 def from_arrays(

@@ -11,6 +11,8 @@ import zipfile
 
 import numpy as np
 
+from epe_jax import costs
+
 # What one byte of the method of .zip can become, at most.
 _DEFLATED = 1032
 
@@ -34,7 +36,7 @@ def read(file: BinaryIO) -> dict[str, np.ndarray]:
 
 
 def _check_members(archive: zipfile.ZipFile, size: int) -> None:
-  memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  memory = costs.machine_memory()
   total = 0
   for member in archive.infolist():
     most = _DEFLATED * min(member.compress_size, size) + _DEFLATED

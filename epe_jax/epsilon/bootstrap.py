@@ -79,10 +79,7 @@ def bootstrap(
   if method == 'bca':
     acceleration = _acceleration(rng, epsilon, scores)
     levels = _bca_levels(levels, values, estimate.epsilon, acceleration)
-  # Order statistics, not interpolation: an ε may be infinite.
-  index = np.ceil(levels * resamples).astype(int) - 1
-  low, high = values[np.clip(index, 0, resamples - 1)]
-  return dataclasses.replace(estimate, interval=(float(low), float(high)))
+  return dataclasses.replace(estimate, interval=quantiles(values, levels))
 
 
 def check_settings(confidence: float, resamples: int) -> None:
@@ -95,6 +92,19 @@ def check_settings(confidence: float, resamples: int) -> None:
       f'resamples={resamples} leaves nothing outside a {confidence:.3g} '
       f'interval; take at least {fewest}.'
     )
+
+
+def quantiles(
+  values: Float[np.ndarray, 'resamples'], levels: Float[np.ndarray, '2']
+) -> tuple[float, float]:
+  """Two order statistics of sorted values: no mean of any, as ε may be infinite.
+
+  >>> quantiles(np.array([0.0, 1.0, 2.0, np.inf]), np.array([0.25, 0.75]))
+  (0.0, 2.0)
+  """
+  index = np.ceil(levels * len(values)).astype(int) - 1
+  low, high = values[np.clip(index, 0, len(values) - 1)]
+  return float(low), float(high)
 
 
 def call_with_cure(

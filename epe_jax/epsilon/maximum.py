@@ -33,6 +33,15 @@ from epe_jax.epsilon.types import (
 _NODES, _QUADRATURE = 96, 400
 
 
+# Logarithm of the upper tail of A²(1 + 0.6/n) for an exponential law; beyond the
+# table it goes on as it ends.
+_LOG_TAIL = interpolate.make_interp_spline(
+  [0.0, 0.736, 0.816, 0.916, 1.062, 1.321, 1.591, 1.959, 2.244],
+  np.log([1.0, 0.25, 0.20, 0.15, 0.10, 0.05, 0.025, 0.01, 0.005]),
+  k=1,
+)
+
+
 def maximum_over_rounds(
   scores: Scores,
   *,
@@ -105,18 +114,7 @@ def p_value(maxima: Float[np.ndarray, ' n0']) -> float:
   log_above = -rate * waiting
   log_below = np.log(-np.expm1(log_above))
   a = float(diagnostics.a_squared(log_below, log_above)) * (1 + 0.6 / n)
-  if a > _POINTS[-1]:
-    # Beyond the table the logarithm goes on as it ends.
-    slope = np.diff(_LOG_TAILS[-2:]) / np.diff(_POINTS[-2:])
-    return float(np.exp(_LOG_TAILS[-1] + slope[0] * (a - _POINTS[-1])))
-  return float(np.exp(np.interp(a, _POINTS, _LOG_TAILS)))
-
-
-# Upper tail percentage points of A²(1 + 0.6/n) for an exponential law.
-_POINTS = np.array(
-  [0.0, 0.736, 0.816, 0.916, 1.062, 1.321, 1.591, 1.959, 2.244]
-)
-_LOG_TAILS = np.log([1.0, 0.25, 0.20, 0.15, 0.10, 0.05, 0.025, 0.01, 0.005])
+  return float(np.exp(_LOG_TAIL(a)))
 
 
 def mean_shifted(

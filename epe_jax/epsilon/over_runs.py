@@ -236,11 +236,9 @@ def cluster_bootstrap(
     drawn = [_draw_canaries(rng, group, block) for group in groups]
     values.append(bootstrap.call_with_cure(epsilon, *drawn))
   values = np.sort(np.concatenate(values))
-  # Order statistics, not interpolation: an ε may be infinite.
   levels = np.array([1 - confidence, 1 + confidence]) / 2
-  index = np.ceil(levels * resamples).astype(int) - 1
-  low, high = values[np.clip(index, 0, resamples - 1)]
-  return dataclasses.replace(estimate, interval=(float(low), float(high)))
+  interval = bootstrap.quantiles(values, levels)
+  return dataclasses.replace(estimate, interval=interval)
 
 
 def _draw_runs(
