@@ -30,6 +30,7 @@ import numpy as np
 import optax
 import record
 
+from epe_jax.audit import Observer
 from epe_jax import (
   audit,
   canaries,
@@ -71,7 +72,7 @@ class Form(NamedTuple):
 
   advance: Any
   state: audit.AuditState
-  observers: dict[str, audit.Observer]
+  observers: dict[str, Observer]
   buffer: int
 
 
@@ -119,7 +120,7 @@ def form(name: str, this: Work) -> Form:
     mesh=mesh,
   )
   params = this.task.init(jax.random.key(0))
-  observers, buffer = {}, 1
+  attackers, buffer = {}, 1
   if name == 'unaudited':
     audited = audit.unaudited(algorithm)
   else:
@@ -129,7 +130,7 @@ def form(name: str, this: Work) -> Form:
     if name in canaries.ONE_BY_ONE:
       buffer = audit.buffer_for(_MEMORY.value, rounds=_RUN, views=2, dim=dim)
       buffer = min(buffer, 2) if _QUICK.value else buffer
-    observers = {
+    attackers = {
       'final': audit.final_model(set_, mesh=mesh),
       'trace': audit.all_iterates(
         set_,
@@ -143,14 +144,14 @@ def form(name: str, this: Work) -> Form:
     rows[:, : num // 2] = canary_schedules.once_per_period(
       np.random.default_rng(0), rounds=_RUN, num=num // 2
     )
-    audited = audit.audited(algorithm, set_, rows, observers)
+    audited = audit.audited(algorithm, set_, rows, attackers)
   state = jax.jit(audited.init)(sharding.replicated(mesh, params))
   advance = jax.jit(
     dispatch.advance(audited),
     donate_argnums=0,
     out_shardings=sharding.layout(mesh, state),
   )
-  return Form(advance, state, observers, buffer)
+  return Form(advance, state, attackers, buffer)
 
 
 def advanced(form: Form, this: Work) -> Form:

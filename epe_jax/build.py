@@ -23,6 +23,7 @@ from epe_jax import (
   streams,
   workloads,
 )
+from epe_jax.audit import Observer
 from epe_jax.data import cohort, federated
 from epe_jax.types import Key, Params, Task
 
@@ -42,7 +43,7 @@ class Run(NamedTuple):
   baseline: float
   params: Params
   algorithm: fedavg.Algorithm
-  observers: dict[str, audit.Observer]
+  observers: dict[str, Observer]
   who: participation.Participation
   plan: cohort.Plan
   dim: int
@@ -82,7 +83,7 @@ def build(
     config, train, client_seed=draws.clients, canary_seed=draws.canaries
   )
   _warn_of_server(config, who, dim)
-  algorithm, observers = audited(
+  algorithm, attackers = audited(
     config, task, who, dim, key(config, 'canary'), who.canaries, mesh=mesh
   )
   delta = config.audit.delta
@@ -94,7 +95,7 @@ def build(
     baseline=baseline,
     params=params,
     algorithm=algorithm,
-    observers=observers,
+    observers=attackers,
     who=who,
     plan=_plan(config, who.slots),
     dim=dim,
@@ -130,7 +131,7 @@ def audited(
   rows: Bool[np.ndarray, 'T k'] | audit.Rows,
   *,
   mesh: sharding.Mesh | None = None,
-) -> tuple[fedavg.Algorithm, dict[str, audit.Observer]]:
+) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
   """DP-FedAvg with canaries in it, and who watches.
 
   Of one seed only the key and the rows are, which may be traced: a function of
@@ -164,7 +165,7 @@ def audited(
   set_ = make(canary_key, who.canaries.shape[1], dim)
   # The residual is free: canaries are generated once for both.
   sees = (config.audit.sees, 'residual')
-  observers = {
+  attackers = {
     'final': audit.final_model(set_, mesh=mesh),
     'trace': audit.all_iterates(
       set_,
@@ -174,7 +175,7 @@ def audited(
       mesh=mesh,
     ),
   }
-  return audit.audited(algorithm, set_, rows, observers), observers
+  return audit.audited(algorithm, set_, rows, attackers), attackers
 
 
 def _buffer(config: Config, *, views: int, dim: int) -> int:

@@ -201,11 +201,11 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
       # Nothing of a round that diverged is ever saved.
       for sent in in_flight.due(under_way, drain=evaluates or saves):
         records, free = dispatch.landed(sent, free)
-        for record in records:
-          _check_finite(config, record)
-          times[:, record['round'] - 1] = record['seconds'], record['waited']
-          more = held_out if record['round'] == done else {}
-          metrics.append(log, record | more)
+        for line in records:
+          _check_finite(config, line)
+          times[:, line['round'] - 1] = line['seconds'], line['waited']
+          more = held_out if line['round'] == done else {}
+          metrics.append(log, line | more)
           progress.update()
       if saves:
         # Vectors of rounds are scored, and never written.
@@ -317,10 +317,10 @@ def versions() -> dict[str, str]:
   }
 
 
-def _check_finite(config: build.Config, record: Mapping[str, float]) -> None:
-  if not np.isfinite(record['aggregate_norm']):
+def _check_finite(config: build.Config, line: Mapping[str, float]) -> None:
+  if not np.isfinite(line['aggregate_norm']):
     raise FloatingPointError(
-      f'round {record["round"] - 1}: the aggregate is not finite, training has '
+      f'round {line["round"] - 1}: the aggregate is not finite, training has '
       f'diverged. Lower client.learning_rate={config.client.learning_rate} or '
       f'server.learning_rate={config.server.learning_rate}.'
     )

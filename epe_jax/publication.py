@@ -76,8 +76,8 @@ def history(
   return [
     {
       name: value
-      for name, value in record.items()
+      for name, value in line.items()
       if name in _SHOWN or name.startswith(_TEST)
     }
-    for record in records
+    for line in records
   ]

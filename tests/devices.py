@@ -62,13 +62,13 @@ def run(family: str, num_devices: int):
     mesh=mesh,
   )
   participation = np.arange(ROUNDS)[:, None] == np.arange(CANARIES) % 4
-  observers = {
+  attackers = {
     'final': audit.final_model(set_),
     'trace': audit.all_iterates(
       set_, rounds=ROUNDS, sees=('aggregate', 'residual'), buffer=4, mesh=mesh
     ),
   }
-  algorithm = audit.audited(plain, set_, participation, observers)
+  algorithm = audit.audited(plain, set_, participation, attackers)
   state = jax.jit(algorithm.init)(
     sharding.replicated(mesh, task.init(jax.random.key(0)))
   )
@@ -99,7 +99,7 @@ def run(family: str, num_devices: int):
   params = state.algorithm.params
   scores = {
     name: sharding.on_host(jax.jit(o.scores)(state.observers[name], params))
-    for name, o in observers.items()
+    for name, o in attackers.items()
   }
   host = sharding.on_host((params, shown[-1].metrics))
   buffer = state.observers['trace'].buffer

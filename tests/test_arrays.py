@@ -1,6 +1,6 @@
 """Files of arrays: rows go to their clients, in whatever order they come."""
 
-import io
+from io import BytesIO
 import math
 import os
 import zipfile
@@ -78,7 +78,7 @@ def test_other_arrays_are_refused_with_a_cure(tmp_path, columns, message):
 
 
 def _header(shape, dtype='<f8'):
-  header = io.BytesIO()
+  header = BytesIO()
   fields = {'descr': dtype, 'fortran_order': False, 'shape': shape}
   np.lib.format.write_array_header_1_0(header, fields)
   return header.getvalue()

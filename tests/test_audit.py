@@ -77,7 +77,7 @@ def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
   participation[:, :5] = canary_schedules.once_per_period(
     np.random.default_rng(1), rounds=ROUNDS, num=5, periods=2
   )
-  observers = {
+  attackers = {
     'final': audit.final_model(set_),
     'trace': audit.all_iterates(
       set_, rounds=ROUNDS, sees=(sees,), buffer=buffer
@@ -91,12 +91,12 @@ def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
     noise_multiplier=0.1,
     expected_clients=3.0,
   )
-  algorithm = audit.audited(inner, set_, participation, observers)
+  algorithm = audit.audited(inner, set_, participation, attackers)
   params = still_task(DIM).init(jax.random.key(0))
 
   def between(made, state):
     if made in flushed:
-      state = audit.flush(state, observers)
+      state = audit.flush(state, attackers)
     if made in flushed and forgets:
       kept = audit.without_vectors(state)
       assert all(DIM not in x.shape[1:] for x in jax.tree.leaves(kept))
@@ -106,7 +106,7 @@ def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
   path, state, _ = run(algorithm, params, ROUNDS, between=between)
   scores = {
     name: np.asarray(o.scores(state.observers[name], state.algorithm.params))
-    for name, o in observers.items()
+    for name, o in attackers.items()
   }
   return matrix, participation, params, path, state, scores
 
@@ -379,11 +379,11 @@ def test_a_whole_run_is_traced_once():
   participation = canary_schedules.once_per_period(
     np.random.default_rng(0), rounds=ROUNDS, num=4
   )
-  observers = {
+  attackers = {
     'final': audit.final_model(set_),
     'trace': audit.all_iterates(set_, rounds=ROUNDS, buffer=2),
   }
-  algorithm = audit.audited(inner, set_, participation, observers)
+  algorithm = audit.audited(inner, set_, participation, attackers)
   step = jax.jit(algorithm.step, donate_argnums=0)
   run(algorithm, task.init(jax.random.key(0)), ROUNDS, step=step)
   assert len(traces) == 1

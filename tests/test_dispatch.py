@@ -72,12 +72,12 @@ def small_algorithm():
   rows = canary_schedules.once_per_period(
     np.random.default_rng(0), rounds=ROUNDS, num=3
   )
-  observers = {
+  attackers = {
     'final': audit.final_model(set_),
     'late': audit.all_iterates(set_, rounds=ROUNDS, buffer=4),
     'at once': audit.all_iterates(set_, rounds=ROUNDS, buffer=1),
   }
-  return audit.audited(inner, set_, rows, observers)
+  return audit.audited(inner, set_, rows, attackers)
 
 
 def small_cohorts():

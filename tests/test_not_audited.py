@@ -92,12 +92,12 @@ def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
   same(path(none.step, none.init(params)), plain)
   # Canaries that only watch change nothing; one that takes part does.
   set_ = canaries.from_matrix(jnp.eye(_DIM))
-  observers = {'trace': audit.all_iterates(set_, rounds=_ROUNDS)}
+  attackers = {'trace': audit.all_iterates(set_, rounds=_ROUNDS)}
   rows = np.zeros((_ROUNDS, _DIM), bool)
-  watched = audit.audited(alone, set_, rows, observers)
+  watched = audit.audited(alone, set_, rows, attackers)
   same(path(watched.step, watched.init(params)), plain)
   rows[1, 2] = True
-  joined = audit.audited(alone, set_, rows, observers)
+  joined = audit.audited(alone, set_, rows, attackers)
   moved, _ = path(joined.step, joined.init(params))
   np.testing.assert_array_equal(moved[0], plain[0][0])
   assert np.abs(moved[1] - plain[0][1]).max() > 0

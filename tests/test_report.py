@@ -667,9 +667,9 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   for name in ('clients', 'sum_norm', 'residual_norm'):
     assert np.isnan(getattr(recorded.rounds, name)).all()
   assert history
-  for record in history:
-    assert not record.keys() & {'loss', 'clients', 'below', 'update_norm'}
-  assert any('test_loss' in record for record in history)
+  for line in history:
+    assert not line.keys() & {'loss', 'clients', 'below', 'update_norm'}
+  assert any('test_loss' in line for line in history)
   # Nothing is hidden that noise hides already.
   whole = results.read_scores(tmp_path / 'private/scores.npz')
   np.testing.assert_array_equal(recorded.trace, whole.trace)
