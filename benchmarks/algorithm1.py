@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import record
 
-from epe_jax import canaries, gaussian_mechanism
+from epe_jax import canaries
+from epe_jax.audit import gaussian_mechanism
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _FAMILIES = flags.DEFINE_list('families', ['hadamard', 'hadamard2'], 'Which.')

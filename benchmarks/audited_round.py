@@ -30,18 +30,14 @@ import numpy as np
 import optax
 import record
 
-from epe_jax.audit import Observer
-from epe_jax import (
-  audit,
-  canaries,
-  canary_schedules,
-  checkpoint,
-  clipping,
-  dispatch,
-  fedavg,
-  sharding,
-)
+from epe_jax import canaries
+from epe_jax.audit import observers, wrapper
+from epe_jax.audit.observers import Observer
+from epe_jax.experiment import checkpoint, dispatch
+from epe_jax.parallel import sharding
+from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import emnist, stackoverflow
+from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
@@ -71,7 +67,7 @@ class Form(NamedTuple):
   """A round, its state at the start and how many rounds are scored together."""
 
   advance: Any
-  state: audit.AuditState
+  state: wrapper.AuditState
   observers: dict[str, Observer]
   buffer: int
 
@@ -122,17 +118,19 @@ def form(name: str, this: Work) -> Form:
   params = this.task.init(jax.random.key(0))
   attackers, buffer = {}, 1
   if name == 'unaudited':
-    audited = audit.unaudited(algorithm)
+    audited = wrapper.unaudited(algorithm)
   else:
     num = 20 if _QUICK.value else 2000
     dim = sum(x.size for x in jax.tree.leaves(params))
     set_ = canaries.family(name, mesh=mesh)(jax.random.key(1), num, dim)
     if name in canaries.ONE_BY_ONE:
-      buffer = audit.buffer_for(_MEMORY.value, rounds=_RUN, views=2, dim=dim)
+      buffer = observers.buffer_for(
+        _MEMORY.value, rounds=_RUN, views=2, dim=dim
+      )
       buffer = min(buffer, 2) if _QUICK.value else buffer
     attackers = {
-      'final': audit.final_model(set_, mesh=mesh),
-      'trace': audit.all_iterates(
+      'final': observers.final_model(set_, mesh=mesh),
+      'trace': observers.all_iterates(
         set_,
         rounds=_RUN,
         sees=('aggregate', 'residual'),
@@ -144,7 +142,7 @@ def form(name: str, this: Work) -> Form:
     rows[:, : num // 2] = canary_schedules.once_per_period(
       np.random.default_rng(0), rounds=_RUN, num=num // 2
     )
-    audited = audit.audited(algorithm, set_, rows, attackers)
+    audited = wrapper.audited(algorithm, set_, rows, attackers)
   state = jax.jit(audited.init)(sharding.replicated(mesh, params))
   advance = jax.jit(
     dispatch.advance(audited),

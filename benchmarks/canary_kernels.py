@@ -27,7 +27,7 @@ import numpy as np
 import record
 
 from epe_jax import canaries
-from epe_jax.canaries import normals, threefry
+from epe_jax.canaries import _normals, _threefry
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _DIMS = flags.DEFINE_list(
@@ -99,8 +99,8 @@ def regenerated(num: int, dim: int):
 
 def forms(num: int, dim: int, stack: int) -> dict[str, Form]:
   """Everything that is timed for one size."""
-  root = threefry.root(jax.random.key(1), 0)
-  v = normals.vector(root, stack * dim).reshape(stack, dim)
+  root = _threefry.root(jax.random.key(1), 0)
+  v = _normals.vector(root, stack * dim).reshape(stack, dim)
   fewer = min(num, max(16, int(_MAX_ENTRIES.value / dim)))
   by_jax = min(num, max(1, int(_MAX_JAX_ENTRIES.value / dim)))
   by_jax -= by_jax % min(16, by_jax)  # Whole blocks.

@@ -21,11 +21,12 @@ import numpy as np
 import optax
 import record
 
-from epe_jax import canaries, clipping, fedavg
+from epe_jax import canaries
 from epe_jax.data import cohort, digits, federated
 from epe_jax.epsilon import diagnostics
 from epe_jax.tasks import digits as digits_task
 from epe_jax.tasks import stackoverflow
+from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')

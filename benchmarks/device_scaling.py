@@ -40,9 +40,12 @@ def measured(clients: int, canaries_: int, family: str, rounds: int) -> dict:
   import jax
   import optax
 
-  from epe_jax import audit, canaries, clipping, fedavg, sharding
+  from epe_jax import canaries
+  from epe_jax.audit import observers, wrapper
   from epe_jax.data import cohort, federated
+  from epe_jax.parallel import sharding
   from epe_jax.tasks import emnist
+  from epe_jax.training import clipping, fedavg
 
   mesh, task = sharding.mesh(), emnist.task(10)
   rng = np.random.default_rng(0)
@@ -70,11 +73,11 @@ def measured(clients: int, canaries_: int, family: str, rounds: int) -> dict:
     expected_clients=float(clients),
     mesh=mesh,
   )
-  algorithm = audit.audited(
+  algorithm = wrapper.audited(
     plain,
     set_,
     np.arange(rounds + 1)[:, None] == np.arange(canaries_) // 2,
-    {'trace': audit.all_iterates(set_, rounds=rounds + 1, buffer=1)},
+    {'trace': observers.all_iterates(set_, rounds=rounds + 1, buffer=1)},
   )
   state = jax.jit(algorithm.init)(sharding.replicated(mesh, params))
   step = jax.jit(

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 import matplotlib as mpl
 from matplotlib import figure, ticker
 
-from epe_jax.figures import style
+from epe_jax.report.figures import style
 
 _LOOKS = {
   'unaudited': (style.BLACK, 'o', 9),

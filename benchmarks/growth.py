@@ -26,7 +26,9 @@ import numpy as np
 import optax
 import record
 
-from epe_jax import audit, canaries, clipping, fedavg
+from epe_jax import canaries
+from epe_jax.audit import observers, wrapper
+from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
@@ -134,12 +136,12 @@ def algorithm(task: Task, dim: int, size: Size, form: str) -> fedavg.Algorithm:
     expected_clients=size.clients + 1.0,
   )
   if form == _UNAUDITED:
-    return audit.unaudited(plain)
+    return wrapper.unaudited(plain)
   made = canaries.family(form)(jax.random.key(1), size.canaries, dim)
   took_part = np.zeros((size.rounds, size.canaries), bool)
   took_part[np.arange(size.rounds), np.arange(size.rounds) % size.canaries] = 1
-  watch = audit.all_iterates(made, rounds=size.rounds, buffer=_BUFFER[form])
-  return audit.audited(plain, made, took_part, {'trace': watch})
+  watch = observers.all_iterates(made, rounds=size.rounds, buffer=_BUFFER[form])
+  return wrapper.audited(plain, made, took_part, {'trace': watch})
 
 
 def program(size: Size, form: str) -> tuple[Program, int]:

@@ -20,8 +20,9 @@ import numpy as np
 import optax
 import record
 
-from epe_jax import audit, clipping, fedavg
+from epe_jax.audit import wrapper
 from epe_jax.tasks import stackoverflow
+from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task, Weighted
 
 _CLIENTS = flags.DEFINE_integer('clients', 5, 'Clients of a round.')
@@ -88,7 +89,7 @@ def main(argv: list[str]) -> None:
     'textbook': textbook(),
     'epe_jax': stackoverflow.task(),
   }.items():
-    algorithm = audit.unaudited(
+    algorithm = wrapper.unaudited(
       fedavg.dp_fedavg(
         task,
         client_opt=optax.sgd(1.0),

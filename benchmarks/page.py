@@ -19,7 +19,8 @@ import layout
 import scale
 import targets
 
-from epe_jax import results, tables
+from epe_jax import io
+from epe_jax.report import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = _ROOT / 'benchmarks' / 'results'
@@ -47,8 +48,7 @@ Records = Mapping[str, Mapping[str, Any]]
 def read() -> dict[str, Any]:
   """Result files by their stem."""
   return {
-    path.stem: results.read_json(path)
-    for path in sorted(RESULTS.glob('*.json'))
+    path.stem: io.read_json(path) for path in sorted(RESULTS.glob('*.json'))
   }
 
 
@@ -204,10 +204,10 @@ def main(argv: list[str]) -> None:
   _FIGURES.mkdir(exist_ok=True)
   for name, figure in drawings.draw(records).items():
     save = functools.partial(drawings.save, figure)
-    results.write_atomically(_FIGURES / name, save)
+    io.write_atomically(_FIGURES / name, save)
   pages = {PAGE: page(records), PLAN: plan(PLAN.read_text(), records)}
   for path, text in pages.items():
-    results.write_atomically(path, lambda f, text=text: f.write(text.encode()))
+    io.write_text(path, text)
 
 
 if __name__ == '__main__':

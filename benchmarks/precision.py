@@ -16,7 +16,9 @@ from absl import app, flags
 from ml_collections import config_flags
 import record
 
-from epe_jax import clients, results, sweep
+from epe_jax import io
+from epe_jax.experiment import sweep
+from epe_jax.training import local_training
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config',
@@ -36,7 +38,7 @@ def main(argv: list[str]) -> None:
   if _QUICK.value:
     config.rounds = 2
   # Processors do not round to tensorfloat32: it would be float32 once more.
-  some = [name for name in clients.PRECISIONS if name != 'tensorfloat32']
+  some = [name for name in local_training.PRECISIONS if name != 'tensorfloat32']
   rows = []
   with tempfile.TemporaryDirectory() as folder:
     points = sweep.grid(config, [('precision', some)])
@@ -44,7 +46,7 @@ def main(argv: list[str]) -> None:
     if outcome.failed:
       raise SystemExit(f'error: {outcome.failed}')
     for name, point in zip(some, points, strict=True):
-      found = results.read_json(f'{folder}/{point.name}/result.json')
+      found = io.read_json(f'{folder}/{point.name}/result.json')
       rows.append(
         {
           'precision': name,

@@ -9,7 +9,7 @@ import pathlib
 import platform
 from typing import Any
 
-from epe_jax import results
+from epe_jax import io
 
 FOLDER = pathlib.Path(__file__).parent / 'results'
 
@@ -27,7 +27,7 @@ def write(
   record = {**figures, 'machine': machine(*packages), 'date': _now()}
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
-  results.write_json(path, record)
+  io.write_json(path, record)
   print(json.dumps(record, indent=2))
 
 

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import layout
 
-from epe_jax import costs, tables
 from epe_jax.epsilon import gaussian
+from epe_jax.report import tables
+from epe_jax.studies import costs
 
 _NOT_YET = 'Not measured yet: `python benchmarks/growth.py`.'
 # Of whom those that train are some.

@@ -22,8 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 import record
 
-from epe_jax import audit, canaries, sharding
+from epe_jax import canaries
+from epe_jax.audit import observers
 from epe_jax.canaries import sharded
+from epe_jax.parallel import sharding
 
 _DIM = flags.DEFINE_float('dim', 1e9, 'Parameters, d.')
 _CANARIES = flags.DEFINE_integer('canaries', 2000, 'Canaries, k.')
@@ -69,7 +71,7 @@ def main(argv: list[str]) -> None:
     return jnp.where(jnp.arange(length) < dim, noise, 0)
 
   vector = jax.jit(update, out_shardings=split)(jax.random.key(1))
-  look = jax.jit(lambda v: audit.cosines(c, v)).lower(vector).compile()
+  look = jax.jit(lambda v: observers.cosines(c, v)).lower(vector).compile()
   insert = (
     jax.jit(lambda v, ids, weights: v + c.superpose(ids, weights))
     .lower(vector, ids, weights)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import layout
 from layout import Rows
 
-from epe_jax import costs
+from epe_jax.studies import costs
 
 
 class Target(NamedTuple):

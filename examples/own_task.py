@@ -11,49 +11,50 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-import epe_jax
-from epe_jax import accounting, epsilon, estimates, report
+from epe_jax import accounting, audit, canaries, epsilon, sampling, training
 from epe_jax.data import cohort, federated
+from epe_jax.report import report
 from epe_jax.tasks.classifier import classifier
+from epe_jax.types import Task
 
 USERS, ROUNDS, CLIENTS, CANARIES, NOISE, DELTA = 50, 40, 8, 200, 0.5, 1e-5
 X = np.random.default_rng(0).normal(size=(USERS, 20, 60)).astype(np.float32)
 DATA = {f'{i}': {'x': x, 'y': np.int32(x[:, 0] > 0)} for i, x in enumerate(X)}
 
 
-def in_jax() -> epe_jax.Task:
+def in_jax() -> Task:
   init = lambda key: {'w': random.normal(key, (60, 99)), 'v': jnp.ones((99, 2))}
   return classifier(init, lambda p, x, key: jnp.tanh(x @ p['w'] / 8) @ p['v'])
 
 
-def in_flax() -> epe_jax.Task:
+def in_flax() -> Task:
   net = nn.Sequential([nn.Dense(150), jnp.tanh, nn.Dense(2)])
   init = lambda key: net.init(key, X[0])
   return classifier(init, lambda p, x, key: net.apply(p, x))
 
 
-def in_haiku() -> epe_jax.Task:
+def in_haiku() -> Task:
   net = hk.transform(lambda x: hk.nets.MLP([150, 2])(x))
   init = lambda key: net.init(key, X[0])
   return classifier(init, lambda p, x, key: net.apply(p, key, x))
 
 
-def audit(task: epe_jax.Task, noise_key: jax.Array) -> epsilon.Scores:
+def scores_of(task: Task, noise_key: jax.Array) -> epsilon.Scores:
   data, params = federated.from_clients(DATA), task.init(random.key(0))
   dim = sum(x.size for x in jax.tree.leaves(params))
-  algorithm = epe_jax.dp_fedavg(
+  algorithm = training.dp_fedavg(
     task,
     client_opt=optax.sgd(0.1),
     server_opt=optax.sgd(1.0),
-    clipping=epe_jax.fixed(0.1),
+    clipping=training.clipping.fixed(0.1),
     noise_multiplier=NOISE,
     expected_clients=CLIENTS + CANARIES / ROUNDS,
   )
   rng = np.random.default_rng(0)
-  canaries = epe_jax.sphere(random.key(1), CANARIES, dim)
-  seats = epe_jax.once_per_period(rng, rounds=ROUNDS, num=CANARIES)
-  watch = epe_jax.all_iterates(canaries, rounds=ROUNDS)
-  algorithm = epe_jax.audited(algorithm, canaries, seats, {'all': watch})
+  canary_set = canaries.sphere(random.key(1), CANARIES, dim)
+  seats = sampling.once_per_period(rng, rounds=ROUNDS, num=CANARIES)
+  watch = audit.all_iterates(canary_set, rounds=ROUNDS)
+  algorithm = audit.audited(algorithm, canary_set, seats, {'all': watch})
   state, step = algorithm.init(params), jax.jit(algorithm.step)
   plan = cohort.Plan(10, epochs=1, max_examples=None, chunk=1, slots=CLIENTS)
   for t in range(ROUNDS):
@@ -61,7 +62,7 @@ def audit(task: epe_jax.Task, noise_key: jax.Array) -> epsilon.Scores:
     batches = cohort.gather(data, users, plan, seed=0, round=t)
     state, _ = step(state, batches, random.key(t), random.fold_in(noise_key, t))
   trace = np.asarray(watch.scores(state.observers['all'], None)[0])
-  return epsilon.Scores(epe_jax.own_round(trace, seats), np.empty(0), dim)
+  return epsilon.Scores(audit.own_round(trace, seats), np.empty(0), dim)
 
 
 if __name__ == '__main__':
@@ -69,6 +70,6 @@ if __name__ == '__main__':
   for name in sys.argv[1:] or ('jax', 'flax', 'haiku'):
     task = {'jax': in_jax, 'flax': in_flax, 'haiku': in_haiku}[name]()
     fresh = jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32))
-    scores = audit(task, random.wrap_key_data(fresh))
-    found = estimates.evaluate_scores(scores, delta=DELTA, more=False)
+    scores = scores_of(task, random.wrap_key_data(fresh))
+    found = audit.evaluate_scores(scores, delta=DELTA, more=False)
     print(f'\n{name}: {report.estimates_table(found)}')

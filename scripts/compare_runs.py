@@ -15,8 +15,9 @@ import pathlib
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from epe_jax import results, run_comparison
-from epe_jax.figures import single_or_several
+from epe_jax import io
+from epe_jax.report import run_comparison
+from epe_jax.report.figures import single_or_several
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config file of the single run.'
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> None:
   print(run_comparison.table(rows))
   figure = single_or_several.draw(rows)
   save = functools.partial(figure.savefig, format='png', dpi=150)
-  results.write_atomically(workdir / 'comparison.png', save)
+  io.write_atomically(workdir / 'comparison.png', save)
   print(f'\nCosines, rows and figure: {workdir}')
 
 

@@ -11,7 +11,9 @@ from typing import Any
 from absl import app, flags
 import tqdm
 
-from epe_jax import coverage, results, run_study, tables
+from epe_jax import io
+from epe_jax.report import tables
+from epe_jax.studies import coverage, run_reports
 
 _EPSILON = flags.DEFINE_list('epsilon', ['0', '1', '3', '10'], 'True ε.')
 _DELTA = flags.DEFINE_list('delta', ['1e-5', '1e-3'], 'δ.')
@@ -99,7 +101,7 @@ def main(argv: list[str]) -> None:
   }
   mechanism = [r for delta in deltas for r in study(gaussian[delta], [delta])]
   others = study(coverage.others(), deltas[:1])
-  found = run_study.study(
+  found = run_reports.study(
     _SEED.value,
     runs=_RUNS.value,
     progress=lambda runs: tqdm.tqdm(runs, unit='run'),
@@ -111,15 +113,15 @@ def main(argv: list[str]) -> None:
       _OTHERS,
       coverage.markdown(others),
       _REPORTS,
-      tables.markdown(run_study.table(found)),
+      tables.markdown(run_reports.table(found)),
       '',
     ]
   )
   print(text)
   if _OUT.value:
-    results.write_atomically(_OUT.value, lambda f: f.write(text.encode()))
+    io.write_text(_OUT.value, text)
   bad = [row for row in mechanism + others if coverage.broken(row)]
-  bad += run_study.broken(found)
+  bad += run_reports.broken(found)
   if bad:
     raise SystemExit(f'{len(bad)} claims break their word: {bad}')
 

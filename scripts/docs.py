@@ -11,9 +11,15 @@ import shutil
 
 from absl import app, flags
 
-from epe_jax import comparison, gaussian_report, report, results, tables
-from epe_jax.figures import of_run
-from epe_jax.paper import files
+from epe_jax import io
+from epe_jax.papers.one_shot import files
+from epe_jax.report import (
+  gaussian_mechanism_report,
+  report,
+  side_by_side,
+  tables,
+)
+from epe_jax.report.figures import of_run
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
@@ -38,15 +44,19 @@ _ITEMS = flags.DEFINE_multi_string(
 
 def blocks() -> dict[str, str]:
   """What stands between the README's markers, by their name."""
-  rows = results.read_json(_RUNS / 'gaussian.json')
-  texts = {'gaussian': gaussian_report.text(gaussian_report.from_records(rows))}
+  rows = io.read_json(_RUNS / 'gaussian.json')
+  texts = {
+    'gaussian': gaussian_mechanism_report.text(
+      gaussian_mechanism_report.from_records(rows)
+    )
+  }
   texts['digits'] = report.table(report.read_result(_RUNS / 'digits'))
   blocks = {name: f'```text\n{text}\n```' for name, text in texts.items()}
   compared = {
     f'[{title}](docs/runs/{name}/report.md)': report.read_result(_RUNS / name)
     for name, title in _COMPARED.items()
   }
-  return blocks | {'runs': comparison.markdown(compared)}
+  return blocks | {'runs': side_by_side.markdown(compared)}
 
 
 def spliced(text: str) -> str:
@@ -67,7 +77,7 @@ def _keep_items(folder: pathlib.Path) -> None:
   for path in sorted(folder.glob('*/item.json')):
     name = path.parent.name
     (_RESULTS / name).mkdir(parents=True, exist_ok=True)
-    pictures = [f'{x}.png' for x in results.read_json(path)['figures']]
+    pictures = [f'{x}.png' for x in io.read_json(path)['figures']]
     for kept in ('item.json', 'table.tex', *pictures):
       shutil.copyfile(path.parent / kept, _RESULTS / name / kept)
 
@@ -91,7 +101,7 @@ def main(argv: list[str]) -> None:
     _keep_items(pathlib.Path(folder))
   readme = _ROOT / 'README.md'
   for path, text in ((readme, spliced(readme.read_text())), (_PAGE, page())):
-    results.write_atomically(path, lambda f, text=text: f.write(text.encode()))
+    io.write_text(path, text)
 
 
 if __name__ == '__main__':

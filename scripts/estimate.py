@@ -25,17 +25,11 @@ import json
 
 from absl import app, flags
 
-from epe_jax import (
-  estimates,
-  leakage,
-  leakage_report,
-  over_runs_report,
-  report,
-  results,
-  run_files,
-  score_files,
-)
+from epe_jax import io
+from epe_jax.audit import estimates, over_rounds, published_models, record
 from epe_jax.epsilon.types import Scores
+from epe_jax.experiment import finished_runs, score_files
+from epe_jax.report import over_rounds_report, over_runs_report, report
 
 _DELTA = flags.DEFINE_float(
   'delta', None, "δ, in (0, 1). Needed for foreign files; else the run's."
@@ -69,9 +63,9 @@ _FORMAT = flags.DEFINE_enum(
 )
 
 
-def _read(path: str) -> results.Recorded | Scores:
+def _read(path: str) -> record.Record | Scores:
   """Scores of a file; of a run, what is shown of it."""
-  run_files.check_audited(path)
+  finished_runs.check_audited(path)
   scores = score_files.read(path, dim=_DIM.value, design=_DESIGN.value)
   external = isinstance(scores, Scores)
   part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
@@ -87,7 +81,7 @@ def _read(path: str) -> results.Recorded | Scores:
     )
   if isinstance(scores, Scores):
     return scores
-  return run_files.shown(
+  return published_models.shown(
     scores, every=_EVERY.value, last=_LAST.value, models=_MODELS.value
   )
 
@@ -109,7 +103,7 @@ def _over_runs(paths: Sequence[str]) -> list[over_runs_report.Row]:
   return over_runs_report.evaluate(runs, delta=_DELTA.value)
 
 
-def _audit(path: str, scores: results.Recorded | Scores) -> estimates.Audit:
+def _audit(path: str, scores: record.Record | Scores) -> estimates.Audit:
   if isinstance(scores, Scores):
     if _DELTA.value is None:
       raise ValueError(f'{path} names no delta; give --delta, as 1e-5.')
@@ -135,8 +129,8 @@ def main(argv: list[str]) -> None:
     else:
       scores = _read(paths[0])
       if _BY_ROUND.value and not isinstance(scores, Scores):
-        rows = leakage.by_round(scores, delta=_DELTA.value)
-        made, text = rows, leakage_report.text(rows, markdown=markdown)
+        rows = over_rounds.by_round(scores, delta=_DELTA.value)
+        made, text = rows, over_rounds_report.text(rows, markdown=markdown)
       else:
         audit = _audit(paths[0], scores)
         made = audit._asdict()
@@ -144,7 +138,7 @@ def main(argv: list[str]) -> None:
   except (OSError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error
   if _FORMAT.value == 'json':
-    text = json.dumps(results.finite(made), indent=2, ensure_ascii=False)
+    text = json.dumps(io.finite(made), indent=2, ensure_ascii=False)
   print(text)
 
 

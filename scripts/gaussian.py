@@ -25,7 +25,9 @@ from absl import app, flags
 import dp_accounting
 import tqdm
 
-from epe_jax import canaries, gaussian_mechanism, gaussian_report, results
+from epe_jax import canaries, io
+from epe_jax.audit import gaussian_mechanism
+from epe_jax.report import gaussian_mechanism_report
 
 _SIGMAS = ('4.22', '1.54', '0.541')
 _PLOTS = ('.png', '.pdf', '.svg')
@@ -167,18 +169,18 @@ def main(argv: Sequence[str]) -> None:
     **shape,
   )
   rows = gaussian_mechanism.table(sigmas, epsilons, delta=_DELTA.value, **shape)
-  print(gaussian_report.text(rows))
+  print(gaussian_mechanism_report.text(rows))
   plot = _PLOT.value
   if _OUT.value:
-    results.write_json(_OUT.value, [row._asdict() for row in rows])
+    io.write_json(_OUT.value, [row._asdict() for row in rows])
     plot = plot or pathlib.Path(_OUT.value).with_suffix('.png')
   if plot:
     save = functools.partial(
-      gaussian_report.drawing(rows).savefig,
+      gaussian_mechanism_report.drawing(rows).savefig,
       format=pathlib.Path(plot).suffix[1:],
       dpi=150,
     )
-    results.write_atomically(plot, save)
+    io.write_atomically(plot, save)
 
 
 if __name__ == '__main__':

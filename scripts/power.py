@@ -9,8 +9,9 @@ minutes.
 from absl import app, flags
 import tqdm
 
-from epe_jax import results, tables
+from epe_jax import io
 from epe_jax.epsilon import power
+from epe_jax.report import tables
 
 # The true ε, and the one that is to be certified.
 _PAIRS = [
@@ -102,8 +103,7 @@ def main(argv: list[str]) -> None:
     raise SystemExit(f'error: {error}') from error
   print(tables.text(table))
   if out:
-    text = f'{_HEAD}\n{tables.markdown(table)}\n'.encode()
-    results.write_atomically(out, lambda f: f.write(text))
+    io.write_text(out, f'{_HEAD}\n{tables.markdown(table)}\n')
 
 
 if __name__ == '__main__':

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from epe_jax import report
+from epe_jax.report import report
 
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Directory of a finished run; may be given without the flag.'

@@ -19,15 +19,9 @@ from typing import Any
 
 from absl import app, flags
 
-from epe_jax import (
-  experiment,
-  finished,
-  run_comparison,
-  sweep,
-  tables,
-  workloads,
-)
-from epe_jax.paper import files, items, product
+from epe_jax.experiment import audited_run, finished_runs, sweep, workloads
+from epe_jax.papers.one_shot import files, items, product
+from epe_jax.report import run_comparison, tables
 
 _CONFIGS = pathlib.Path(__file__).parents[1] / 'configs'
 
@@ -112,7 +106,7 @@ def _made(name: str, settings: Any) -> product.Product:
     )
   return item.make(
     [
-      product.Run(p.settings, finished.read(outcome.finished[p.name]))
+      product.Run(p.settings, finished_runs.read(outcome.finished[p.name]))
       for p in points
     ]
   )
@@ -153,7 +147,7 @@ def main(argv: list[str]) -> None:
     about = {
       'scale': _SCALE.value,
       'command': _command(name),
-      'versions': experiment.versions(),
+      'versions': audited_run.versions(),
     }
     files.write(folder, name, made, about)
     print(

@@ -15,7 +15,9 @@ with a port of the first one that the others reach, and I from 0 to N - 1.
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from epe_jax import config_fields, experiment, report, sharding
+from epe_jax.experiment import audited_run, config_fields
+from epe_jax.parallel import sharding
+from epe_jax.report import report
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config file, with :smoke behind it for a very short run.'
@@ -46,7 +48,7 @@ def main(argv: list[str]) -> None:
     sharding.use_cores(config.clients_per_round)
     if _DISTRIBUTED.value or given != (None, None, None):
       sharding.join(*given)
-    result = experiment.run(config, workdir)
+    result = audited_run.run(config, workdir)
   except (ValueError, OSError, FloatingPointError) as error:
     raise SystemExit(f'error: {error}') from error
   if not sharding.first():

@@ -15,9 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from epe_jax import audit, canaries, clipping, fedavg, sharding
+from epe_jax import canaries
+from epe_jax.audit import observers, wrapper
 from epe_jax.canaries import sharded
 from epe_jax.data import cohort, federated
+from epe_jax.parallel import sharding
+from epe_jax.training import clipping, fedavg
 from tests import helpers
 
 FEATURES, ROUNDS, CANARIES = 40, 5, 11
@@ -63,12 +66,12 @@ def run(family: str, num_devices: int):
   )
   participation = np.arange(ROUNDS)[:, None] == np.arange(CANARIES) % 4
   attackers = {
-    'final': audit.final_model(set_),
-    'trace': audit.all_iterates(
+    'final': observers.final_model(set_),
+    'trace': observers.all_iterates(
       set_, rounds=ROUNDS, sees=('aggregate', 'residual'), buffer=4, mesh=mesh
     ),
   }
-  algorithm = audit.audited(plain, set_, participation, attackers)
+  algorithm = wrapper.audited(plain, set_, participation, attackers)
   state = jax.jit(algorithm.init)(
     sharding.replicated(mesh, task.init(jax.random.key(0)))
   )
@@ -120,7 +123,7 @@ def sent() -> dict[str, np.ndarray]:
 
   def audited(v, ids, weights):
     v = v + c.superpose(ids, weights)
-    return v, audit.cosines(c, v)
+    return v, observers.cosines(c, v)
 
   program = jax.jit(audited).lower(v, jnp.zeros(3, int), jnp.zeros(3)).compile()
   whole = canaries.hadamard(jax.random.key(0), 20, dim)
@@ -136,7 +139,7 @@ def sent() -> dict[str, np.ndarray]:
     'after': np.asarray(after),
     'after_expected': np.asarray(expected),
     'scores': np.asarray(scores),
-    'scores_expected': np.asarray(audit.cosines(whole, expected)),
+    'scores_expected': np.asarray(observers.cosines(whole, expected)),
     'parts': np.array([s.data.size for s in after.addressable_shards]),
   }
 

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax import estimates, fedavg
+from epe_jax.audit import estimates
+from epe_jax.training import fedavg
 from epe_jax.types import Task
 
 

@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax import estimates, evaluation, experiment, in_flight, sharding
+from epe_jax.audit import estimates
 from epe_jax.data import federated
+from epe_jax.experiment import audited_run, evaluation
+from epe_jax.parallel import in_flight, sharding
 from epe_jax.tasks import digits
 from epe_jax.types import Task
 from tests import helpers
@@ -91,7 +93,7 @@ def run():
   estimates.evaluate = helpers.no_estimates
   config = small_config(rounds=100, evaluate_every=99, checkpoint_every=99)
   with tempfile.TemporaryDirectory() as workdir:
-    assert experiment.run(config, workdir)['rounds'] == 100
+    assert audited_run.run(config, workdir)['rounds'] == 100
 
 
 if __name__ == '__main__':

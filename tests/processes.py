@@ -14,7 +14,8 @@ import sys
 import jax.numpy as jnp
 import optax
 
-from epe_jax import checkpoint, experiment, report, workloads
+from epe_jax.experiment import audited_run, checkpoint, workloads
+from epe_jax.report import report
 from epe_jax.types import Task
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -69,7 +70,7 @@ def patched(patch, stop: int, end) -> None:
     return saved._replace(save=save)
 
   patch(workloads, 'load', lambda config: (softmax_task(), *load(config)[1:]))
-  patch(experiment.checkpoint, 'checkpoints', checkpoints)
+  patch(audited_run.checkpoint, 'checkpoints', checkpoints)
   patch(report, 'write', lambda workdir: workdir)
 
 

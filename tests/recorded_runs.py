@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from epe_jax import model_releases, results, round_scalars, simulated_runs
+from epe_jax.audit import published_models, record, round_scalars
+from epe_jax.studies import simulated_runs
 
 
 def scalars(rounds, **known):
@@ -53,14 +54,14 @@ def by_law(
     residual_norm=np.sqrt(dim) / shift / 200,
     effective_dimension=dim / 3,
   )
-  return results.Recorded(
+  return record.Record(
     final=final,
     change=change,
     trace=trace,
     residual=noise.astype(np.float32),
     rounds=known,
     momentum=0.0,
-    weight=model_releases.weight(known, seats, momentum=0.0),
+    weight=published_models.weight(known, seats, momentum=0.0),
     participation=participation,
     seats=seats,
     sees='aggregate',

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from epe_jax import accounting, experiment
+from epe_jax import accounting
+from epe_jax.experiment import audited_run
 from epe_jax.tasks import digits as digits_task
 from tests import helpers
 from tests.test_experiment import load_config
@@ -38,7 +39,7 @@ def test_n_rounds_have_sensitivity_root_n(z, n):
 def small_digits(monkeypatch):
   monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
   # Estimates take longer than such a run, and nothing here looks at them.
-  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   config = load_config('digits', rounds=6, noise_multiplier=1.0)
   # A single step, so that there is one shape of cohorts.
   config.client.update(epochs=1, max_examples=8)
@@ -54,7 +55,7 @@ def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions(
     family='dirac', observed=6, unobserved=4, repetitions=n
   )
   # Five rounds are an epoch of 200 clients, 40 a round, and a sixth is more.
-  result = experiment.run(small_digits, tmp_path)
+  result = audited_run.run(small_digits, tmp_path)
   for name, times in (('', n), ('clients_', 2)):
     exact = _of_sensitivity(math.sqrt(times), 1.0, 1e-4)
     assert result[f'{name}analytic_epsilon'] == pytest.approx(exact, rel=1e-6)
@@ -75,7 +76,7 @@ def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
     schedule='matrix',
     matrix=str(tmp_path / 'seats.txt'),
   )
-  result = experiment.run(small_digits, tmp_path / 'run')
+  result = audited_run.run(small_digits, tmp_path / 'run')
   exact = _of_sensitivity(math.sqrt(3), 1.0, 1e-4)
   assert result['analytic_epsilon'] == pytest.approx(exact, rel=1e-6)
 

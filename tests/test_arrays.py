@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from epe_jax import results
+from epe_jax import io
 from epe_jax.data import arrays
 
 
@@ -101,7 +101,7 @@ def test_a_header_that_announces_another_size_is_refused_before_room_is_made(
   with pytest.raises(ValueError, match=said):
     _rows(path)
   with pytest.raises(ValueError, match=said):
-    results.read_arrays(path)
+    io.read_arrays(path)
 
 
 def test_an_archive_that_announces_more_than_it_can_hold_is_refused(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.epsilon import attack
-from epe_jax.epsilon.null import CosineNull
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import Scores
 
 

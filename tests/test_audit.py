@@ -10,21 +10,14 @@ import optax
 import pytest
 from scipy import stats
 
-from epe_jax import (
-  accounting,
-  audit,
-  build,
-  canaries,
-  canary_schedules,
-  clipping,
-  experiment,
-  fedavg,
-  readings,
-  results,
-)
+from epe_jax import accounting, canaries
+from epe_jax.audit import observers, record, statistics, wrapper
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon.types import Scores
+from epe_jax.experiment import audited_run, build
+from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import digits as digits_task
+from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 from tests import helpers
 from tests.test_experiment import load_config
@@ -78,8 +71,8 @@ def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
     np.random.default_rng(1), rounds=ROUNDS, num=5, periods=2
   )
   attackers = {
-    'final': audit.final_model(set_),
-    'trace': audit.all_iterates(
+    'final': observers.final_model(set_),
+    'trace': observers.all_iterates(
       set_, rounds=ROUNDS, sees=(sees,), buffer=buffer
     ),
   }
@@ -91,16 +84,16 @@ def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
     noise_multiplier=0.1,
     expected_clients=3.0,
   )
-  algorithm = audit.audited(inner, set_, participation, attackers)
+  algorithm = wrapper.audited(inner, set_, participation, attackers)
   params = still_task(DIM).init(jax.random.key(0))
 
   def between(made, state):
     if made in flushed:
-      state = audit.flush(state, attackers)
+      state = wrapper.flush(state, attackers)
     if made in flushed and forgets:
-      kept = audit.without_vectors(state)
+      kept = wrapper.without_vectors(state)
       assert all(DIM not in x.shape[1:] for x in jax.tree.leaves(kept))
-      state = audit.with_room(kept, algorithm.init(params))
+      state = wrapper.with_room(kept, algorithm.init(params))
     return state
 
   path, state, _ = run(algorithm, params, ROUNDS, between=between)
@@ -159,7 +152,7 @@ def test_what_is_scored_at_once_is_kept_nowhere():
   set_ = canaries.hadamard(jax.random.key(0), 4, DIM)
   params = still_task(DIM).init(jax.random.key(0))
   for buffer, kept in ((1, 0), (3, 2 * 3 * DIM)):
-    observer = audit.all_iterates(
+    observer = observers.all_iterates(
       set_, rounds=ROUNDS, sees=('aggregate', 'residual'), buffer=buffer
     )
     leaves = jax.tree.leaves(observer.init(params))
@@ -168,7 +161,7 @@ def test_what_is_scored_at_once_is_kept_nowhere():
 
 @pytest.mark.parametrize('memory', [1.0, 1e3, 1e4, 1e9])
 def test_as_many_rounds_are_scored_together_as_memory_holds(memory):
-  found = audit.buffer_for(memory, rounds=ROUNDS, views=2, dim=DIM)
+  found = observers.buffer_for(memory, rounds=ROUNDS, views=2, dim=DIM)
   assert 1 <= found <= ROUNDS
   size = 2 * 4 * DIM
   assert found == 1 or found * size <= memory
@@ -274,8 +267,8 @@ def test_canaries_are_as_long_as_the_clip_norm_of_their_round(divisor):
     expected_clients=m,
     divisor=divisor,
   )
-  observer = audit.all_iterates(set_, rounds=ROUNDS, sees=('residual',))
-  algorithm = audit.audited(inner, set_, participation, {'trace': observer})
+  observer = observers.all_iterates(set_, rounds=ROUNDS, sees=('residual',))
+  algorithm = wrapper.audited(inner, set_, participation, {'trace': observer})
   # From 0, or moves would be rounded to the precision of where the model is.
   params = jax.tree.map(jnp.zeros_like, still_task(DIM).init(jax.random.key(0)))
   path, state, _ = run(algorithm, params, ROUNDS)
@@ -299,7 +292,7 @@ def test_canaries_are_as_long_as_the_clip_norm_of_their_round(divisor):
 
 def test_canaries_of_a_run_follow_its_clip_norm(tmp_path, monkeypatch):
   monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
-  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   config = load_config('digits', noise_multiplier=0.0, rounds=8)
   assert config.clipping.kind == 'adaptive'
   # It begins far too large.
@@ -307,8 +300,8 @@ def test_canaries_of_a_run_follow_its_clip_norm(tmp_path, monkeypatch):
   # A single step, so that there is one shape of cohorts.
   config.client.update(epochs=1, max_examples=8)
   config.canaries.update(family='dirac', observed=7, unobserved=3)
-  experiment.run(config, tmp_path)
-  scores = results.read_scores(tmp_path / 'private/scores.npz')
+  audited_run.run(config, tmp_path)
+  scores = record.load_record(tmp_path / 'private/scores.npz')
   known = scores.rounds
   lines = (tmp_path / 'private/metrics.jsonl').read_text().splitlines()
   lines = [json.loads(line) for line in lines[1:]]
@@ -339,11 +332,11 @@ def test_an_audit_without_observed_canaries_leaves_every_bit_of_the_model():
     noise_multiplier=0.1,
     expected_clients=3.0,
   )
-  watched = audit.audited(
+  watched = wrapper.audited(
     inner,
     set_,
     np.zeros((ROUNDS, 4), bool),
-    {'trace': audit.all_iterates(set_, rounds=ROUNDS)},
+    {'trace': observers.all_iterates(set_, rounds=ROUNDS)},
   )
   params = still_task(DIM).init(jax.random.key(0))
   path, _, _ = run(watched, params, ROUNDS)
@@ -380,10 +373,10 @@ def test_a_whole_run_is_traced_once():
     np.random.default_rng(0), rounds=ROUNDS, num=4
   )
   attackers = {
-    'final': audit.final_model(set_),
-    'trace': audit.all_iterates(set_, rounds=ROUNDS, buffer=2),
+    'final': observers.final_model(set_),
+    'trace': observers.all_iterates(set_, rounds=ROUNDS, buffer=2),
   }
-  algorithm = audit.audited(inner, set_, participation, attackers)
+  algorithm = wrapper.audited(inner, set_, participation, attackers)
   step = jax.jit(algorithm.step, donate_argnums=0)
   run(algorithm, task.init(jax.random.key(0)), ROUNDS, step=step)
   assert len(traces) == 1
@@ -409,12 +402,12 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
     noise_multiplier=z,
     expected_clients=3.0,
   )
-  observer = audit.all_iterates(set_, rounds=rounds, buffer=100)
-  algorithm = audit.audited(inner, set_, participation, {'trace': observer})
+  observer = observers.all_iterates(set_, rounds=rounds, buffer=100)
+  algorithm = wrapper.audited(inner, set_, participation, {'trace': observer})
   params = still_task(d).init(jax.random.key(0))
   _, state, _ = run(algorithm, params, rounds)
   trace = np.asarray(observer.scores(state.observers['trace'], params))[0]
-  own = readings.own_round(trace, participation)
+  own = statistics.own_round(trace, participation)
 
   analytic = accounting.releases(z, delta=delta).epsilon
   estimate = gaussian.two_gaussian(
@@ -466,10 +459,10 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
     noise_multiplier=z,
     expected_clients=3.0,
   )
-  observer = audit.all_iterates(
+  observer = observers.all_iterates(
     set_, rounds=rounds, sees=('aggregate', 'residual'), buffer=100
   )
-  algorithm = audit.audited(inner, set_, participation, {'trace': observer})
+  algorithm = wrapper.audited(inner, set_, participation, {'trace': observer})
   params = task.init(jax.random.key(0))
   state, step = algorithm.init(params), jax.jit(algorithm.step)
   norms = []
@@ -483,8 +476,10 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   aggregate, residual = np.asarray(
     observer.scores(state.observers['trace'], params)
   )
-  seen = readings.own_round(aggregate, participation) * np.sqrt(d)
-  alone = readings.others_removed(residual, participation, participation, known)
+  seen = statistics.own_round(aggregate, participation) * np.sqrt(d)
+  alone = statistics.others_removed(
+    residual, participation, participation, known
+  )
   # Means of 1000 of variance 1; 5 standard errors.
   error = 5 / np.sqrt(num)
   assert alone.mean() == pytest.approx(1 / z, abs=error)
@@ -511,14 +506,14 @@ def test_rows_are_the_matrix_in_fewer_numbers():
   matrix = rng.random((ROUNDS, 8)) < 0.3
   most = int(matrix.sum(axis=1).max())
   for width in (None, most, most + 3):
-    ids, weights = audit.rows(matrix, width=width)
+    ids, weights = wrapper.rows(matrix, width=width)
     assert ids.shape == weights.shape == (ROUNDS, width or most)
     back = np.zeros(matrix.shape)
     for t in range(ROUNDS):
       np.add.at(back[t], ids[t], weights[t])
     np.testing.assert_array_equal(back, matrix)
   with pytest.raises(ValueError, match=f'width={most - 1}.* {most} canaries'):
-    audit.rows(matrix, width=most - 1)
+    wrapper.rows(matrix, width=most - 1)
 
 
 def test_what_does_not_fit_together_is_refused():
@@ -532,11 +527,11 @@ def test_what_does_not_fit_together_is_refused():
     expected_clients=3.0,
   )
   with pytest.raises(ValueError, match=r'shape \(3, 5\).*4 canaries'):
-    audit.audited(inner, set_, np.zeros((3, 5), bool), {})
-  wrong_size = audit.audited(inner, set_, np.zeros((3, 4), bool), {})
+    wrapper.audited(inner, set_, np.zeros((3, 5), bool), {})
+  wrong_size = wrapper.audited(inner, set_, np.zeros((3, 4), bool), {})
   with pytest.raises(ValueError, match='dim=60, but the model has 61'):
     wrong_size.init(still_task(DIM + 1).init(jax.random.key(0)))
   with pytest.raises(ValueError, match=r"sees=\('loss',\)"):
-    audit.all_iterates(set_, rounds=3, sees=('loss',))
+    observers.all_iterates(set_, rounds=3, sees=('loss',))
   with pytest.raises(ValueError, match='buffer=0'):
-    audit.all_iterates(set_, rounds=3, buffer=0)
+    observers.all_iterates(set_, rounds=3, buffer=0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from epe_jax.epsilon import bayes, curves, tradeoff
+from epe_jax.epsilon import bayes, tradeoff, tradeoff_curves
 from epe_jax.epsilon.bayes import Counts
-from epe_jax.epsilon.null import CosineNull
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
 from epe_jax.epsilon.types import Scores
 
@@ -136,7 +136,7 @@ def test_credible_bounds_are_above_those_of_two_clopper_pearson_limits():
     credible = bayes.gdp_credible(scores, **settings)
     confident = tradeoff.gdp(scores, **settings)
     plain = bayes.epsilon_credible(scores, **settings)
-    truth = curves.epsilon_gdp(mu, DELTA)
+    truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
     assert plain.epsilon < confident.epsilon < credible.epsilon < truth
     assert credible.epsilon > 0.8 * truth
     assert credible.method == 'gdp_credible_explicit'
@@ -155,7 +155,9 @@ def test_an_exact_null_leaves_the_posterior_of_the_fnr():
   assert epsilon == pytest.approx(np.log(1 - DELTA - fnr) - log_fpr, rel=1e-6)
   mu = -special.ndtri_exp(log_fpr) - special.ndtri(fnr)
   credible = bayes.gdp_credible(scores, **settings).epsilon
-  assert credible == pytest.approx(curves.epsilon_gdp(mu, DELTA), rel=1e-6)
+  assert credible == pytest.approx(
+    tradeoff_curves.epsilon_gdp(mu, DELTA), rel=1e-6
+  )
 
 
 def test_nothing_caps_epsilon():

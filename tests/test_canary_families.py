@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import canaries, gaussian_mechanism
+from epe_jax import canaries
+from epe_jax.audit import gaussian_mechanism
 
 _DENSE = ('sphere', 'sign', 'hadamard', 'hadamard2')
 

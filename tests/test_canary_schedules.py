@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import canary_schedules, schedules
+from epe_jax.sampling import canary_schedules, client_schedules
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_each_coin_is_fair_and_decides_alone():
 
 def test_canaries_sampled_as_clients_share_the_rounds_with_them():
   rounds, num, real_clients = 40, 30, 70
-  both = schedules.fixed_size(
+  both = client_schedules.fixed_size(
     0, num_clients=num + real_clients, clients_per_round=20
   )
   matrix, real = canary_schedules.as_clients(
@@ -82,7 +82,7 @@ def test_canaries_sampled_as_clients_share_the_rounds_with_them():
 
 def test_a_replaced_client_sends_a_canary_in_all_its_rounds_and_nothing_else():
   rounds, clients = 20, 50
-  schedule = schedules.shuffled_epochs(
+  schedule = client_schedules.shuffled_epochs(
     0, num_clients=clients, clients_per_round=9
   )
   matrix, real = canary_schedules.replacing(
@@ -110,7 +110,7 @@ def test_a_replaced_client_sends_a_canary_in_all_its_rounds_and_nothing_else():
 
 
 def test_more_canaries_than_clients_cannot_replace_them():
-  schedule = schedules.fixed_size(0, num_clients=4, clients_per_round=2)
+  schedule = client_schedules.fixed_size(0, num_clients=4, clients_per_round=2)
   with pytest.raises(ValueError, match='num=5 canaries cannot replace 4'):
     canary_schedules.replacing(
       np.random.default_rng(0), schedule, rounds=2, num=5, num_clients=4

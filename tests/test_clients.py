@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax import clients
 from epe_jax.tasks import digits, emnist, stackoverflow
+from epe_jax.training import local_training
 from epe_jax.types import Weighted
 from tests import helpers
 
@@ -35,8 +35,8 @@ def weighing(column):
 
 def trained(task, data, mask, opt=None):
   params = helpers.linear_task().init(jax.random.key(0))
-  train = jax.jit(clients.local_training(task, opt or optax.sgd(0.1)))
-  rows = clients.rows_in_use(jnp.asarray(mask))
+  train = jax.jit(local_training.local_training(task, opt or optax.sgd(0.1)))
+  rows = local_training.rows_in_use(jnp.asarray(mask))
   return train(params, data, mask, rows, jax.random.key(1))
 
 
@@ -136,7 +136,7 @@ def test_only_the_rows_in_use_of_a_partial_batch_are_computed():
 
   start = plain.init(jax.random.key(0))
   train = jax.jit(
-    clients.local_training(
+    local_training.local_training(
       plain._replace(loss=loss), optax.sgd(0.1, momentum=0.9)
     )
   )
@@ -147,7 +147,7 @@ def test_only_the_rows_in_use_of_a_partial_batch_are_computed():
     epoch = np.arange(-(-n // 8) * 8).reshape(-1, 8) < n
     mask = np.zeros((steps, 8), bool)
     mask[: 2 * len(epoch)] = np.concatenate([epoch, epoch])
-    rows = clients.rows_in_use(jnp.asarray(mask))
+    rows = local_training.rows_in_use(jnp.asarray(mask))
     update = train(start, {'x': x, 'y': y}, mask, rows, jax.random.key(1))
     expected = by_the_book(plain, start, x, y, mask)
     for a, b in zip(
@@ -172,7 +172,9 @@ def by_the_book(task, start, x, y, mask):
 
 def precise(precision, task=None):
   task = task or helpers.linear_task()
-  return clients.local_training(task, optax.sgd(0.1), precision=precision)
+  return local_training.local_training(
+    task, optax.sgd(0.1), precision=precision
+  )
 
 
 def test_bfloat16_rounds_what_a_client_computes_and_not_what_it_sends():
@@ -180,7 +182,7 @@ def test_bfloat16_rounds_what_a_client_computes_and_not_what_it_sends():
   params = helpers.linear_task().init(jax.random.key(0))
   exact, low = (
     jax.jit(precise(name))(
-      params, data, mask, clients.rows_in_use(mask), jax.random.key(1)
+      params, data, mask, local_training.rows_in_use(mask), jax.random.key(1)
     )
     for name in ('float32', 'bfloat16')
   )
@@ -194,12 +196,12 @@ def test_bfloat16_rounds_what_a_client_computes_and_not_what_it_sends():
     loss=lambda params, batch, key: 2**-9 * params['w'].sum() + 0 * batch['y']
   )
   sent = jax.jit(
-    clients.local_training(still, optax.sgd(1.0), precision='bfloat16')
+    local_training.local_training(still, optax.sgd(1.0), precision='bfloat16')
   )(
     jax.tree.map(jnp.ones_like, params),
     data,
     mask,
-    clients.rows_in_use(mask),
+    local_training.rows_in_use(mask),
     jax.random.key(1),
   )
   np.testing.assert_allclose(sent.delta['w'], -20 * 2**-9, rtol=1e-5)
@@ -229,7 +231,7 @@ def test_products_of_clients_are_as_precise_as_they_are_asked_to_be(
     for name, (shape, dtype) in batch.items()
   }
   mask = jnp.ones((2, 4), bool)
-  args = params, data, mask, clients.rows_in_use(mask), jax.random.key(0)
+  args = params, data, mask, local_training.rows_in_use(mask), jax.random.key(0)
   for precision, asked in (
     ('float32', 'Precision.HIGHEST'),
     ('tensorfloat32', 'Precision.HIGH,'),

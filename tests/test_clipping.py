@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import clipping
+from epe_jax.training import clipping
 
 
 def adaptive(**changes):

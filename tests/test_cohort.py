@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax import fedavg
 from epe_jax.data import cohort, federated, store
+from epe_jax.training import fedavg
 
 _SIZES = [3, 1, 8, 5, 3, 12, 2]
 

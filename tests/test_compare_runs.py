@@ -8,10 +8,13 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax import results, run_comparison, seeds
+from epe_jax import io
+from epe_jax.audit import record
 from epe_jax.epsilon import gaussian, pooling
 from epe_jax.epsilon.types import Scores
-from epe_jax.figures import single_or_several
+from epe_jax.experiment import seeds
+from epe_jax.report import run_comparison
+from epe_jax.report.figures import single_or_several
 from tests import recorded_runs, test_seeds
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -77,7 +80,7 @@ def trained(monkeypatch):
       participation[0, :k] = True
       final = (scores.observed + 0.03 * participation[0]).astype(np.float32)
       empty = np.empty((config.rounds, k + u), np.float32)
-      recorded = results.Recorded(
+      recorded = record.Record(
         final=final,
         change=final,
         trace=empty,
@@ -125,7 +128,7 @@ def test_every_run_of_a_comparison_has_a_seed_of_its_own(tmp_path, trained):
     assert single['seeds'] + several['seeds'] == list(
       range(5 + 4 * i, 9 + 4 * i)
     )
-  assert results.read_json(tmp_path / 'w' / 'rows.json') == rows
+  assert io.read_json(tmp_path / 'w' / 'rows.json') == rows
 
 
 def test_a_row_is_the_estimate_of_the_pooled_cosines(tmp_path, trained):
@@ -323,5 +326,5 @@ def test_the_script_compares_prints_and_draws(tmp_path):
   assert '2 x 4' in printed
   png = (tmp_path / 'w' / 'comparison.png').read_bytes()
   assert png.startswith(b'\x89PNG')
-  rows = results.read_json(tmp_path / 'w' / 'rows.json')
+  rows = io.read_json(tmp_path / 'w' / 'rows.json')
   assert len({row['epsilon'] for row in rows}) == len(rows) == 2 * 2 * 2

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from configs import digits, emnist, stackoverflow
-from epe_jax import build, config_fields, experiment, results, workloads
+from epe_jax import io
+from epe_jax.experiment import audited_run, build, config_fields, workloads
 
 CONFIGS = {
   f'{module.__name__}:{mode}': lambda m=module, mode=mode: m.get_config(mode)
@@ -86,12 +87,12 @@ def test_each_wrong_value_of_each_field_is_refused_by_name_before_any_work(
   monkeypatch.setattr(workloads, 'load', worked)
   config = CONFIGS[which]()
   tried = 0
-  for name, value in results.flattened(config.to_dict()).items():
+  for name, value in io.flattened(config.to_dict()).items():
     for wrong in wrong_values(name, value):
       changed = with_field(config, name, wrong)
       said = f'^{re.escape(name)}.*(give|meant|Leave)'
       with pytest.raises(ValueError, match=said):
-        experiment.run(changed, tmp_path / 'run')
+        audited_run.run(changed, tmp_path / 'run')
       tried += 1
   assert tried > 500
   assert not (tmp_path / 'run').exists()
@@ -100,7 +101,7 @@ def test_each_wrong_value_of_each_field_is_refused_by_name_before_any_work(
 @pytest.mark.parametrize('which', CONFIGS)
 def test_a_config_with_a_field_less_or_more_is_refused(which):
   config = CONFIGS[which]()
-  for name in results.flattened(config.to_dict()):
+  for name in io.flattened(config.to_dict()):
     changed = with_field(config, name, 0)
     *groups, last = name.split('.')
     place = changed
@@ -141,7 +142,7 @@ def test_numbers_of_numpy_and_paths_become_those_of_python():
     ('client.learning_rate', 0, 0.0),
   ):
     checked = config_fields.checked(with_field(config, name, value))
-    found = results.flattened(checked.to_dict())[name]
+    found = io.flattened(checked.to_dict())[name]
     assert found == plain
     assert type(found) is type(plain)
 

@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from epe_jax import metrics, results
+from epe_jax import io
+from epe_jax.experiment import metrics
 
 ROOT = pathlib.Path(__file__).parents[1]
 TOOL = ROOT.parent / 'shared' / 'tools' / 'make_tff_files.py'
@@ -60,7 +61,7 @@ def train(config, workdir, **changes):
       pytest.fail(f'{config} did not end within {SECONDS} s: {output[-2000:]}')
   assert process.returncode == 0, output
   assert 'Report, figures and files' in output
-  result = results.read_json(workdir / 'result.json')
+  result = io.read_json(workdir / 'result.json')
   cores = min(
     len(os.sched_getaffinity(0)), result['config']['clients_per_round']
   )

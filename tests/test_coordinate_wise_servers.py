@@ -8,8 +8,9 @@ import optax
 import pytest
 
 from configs import digits
-from epe_jax import build, canaries
+from epe_jax import canaries
 from epe_jax.epsilon import diagnostics
+from epe_jax.experiment import build
 
 _SPARE = 2000
 _ROUNDS = 10

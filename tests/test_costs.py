@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from epe_jax import costs
+from epe_jax.studies import costs
 
 JOB = costs.Job(
   clients=1000, dim=10**9, canaries=2000, rounds=100, positions=50

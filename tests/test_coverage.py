@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import coverage
-from epe_jax.epsilon import curves
+from epe_jax.epsilon import tradeoff_curves
+from epe_jax.studies import coverage
 
 DELTA = 1e-5
 
@@ -70,7 +70,7 @@ def test_the_epsilon_of_a_law_is_the_best_of_many_thresholds(law):
 
 def test_the_epsilon_of_a_shifted_gaussian_is_that_of_the_mechanism():
   law = coverage.shifted('Gaussian', stats.norm(), 1.5)
-  exact = curves.epsilon_gdp(1.5, DELTA)
+  exact = tradeoff_curves.epsilon_gdp(1.5, DELTA)
   assert law.epsilon(DELTA) == pytest.approx(exact, rel=1e-6)
   assert coverage.gaussian(3.0, DELTA).epsilon(DELTA) == pytest.approx(3.0)
   assert coverage.log_losses(1.5).epsilon(DELTA) == pytest.approx(exact)

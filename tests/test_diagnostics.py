@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from epe_jax.epsilon import diagnostics, floor
+from epe_jax.epsilon import diagnostics, noise_floor
 from epe_jax.epsilon.types import Scores
 
 # Scores so many that no correction for their number is left.
@@ -130,7 +130,7 @@ def test_p_values_of_gaussian_scores_are_uniform():
 def test_the_exact_null_holds_in_every_dimension():
   rng = np.random.default_rng(3)
   for dim in (2, 3, 50):
-    cosines = floor.draw_null(rng, (500,), dim=dim)
+    cosines = noise_floor.draw_null(rng, (500,), dim=dim)
     assert diagnostics.anderson_darling_null(cosines, dim=dim).p_value > 1e-4
     assert (
       diagnostics.anderson_darling_null(cosines, dim=2 * dim).p_value < 1e-9
@@ -192,7 +192,7 @@ def test_each_departure_is_named():
 
 def test_maxima_over_rounds_are_found_not_to_be_gaussian():
   rng = np.random.default_rng(5)
-  maxima = floor.draw_null(rng, (1000,), dim=None, rounds=2048)
+  maxima = noise_floor.draw_null(rng, (1000,), dim=None, rounds=2048)
   assert diagnostics.gaussianity(Scores(maxima, maxima)).observed.p_value < 1e-6
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from configs import digits
-from epe_jax import disk, experiment
+from epe_jax import io
 from epe_jax.data import store
+from epe_jax.experiment import audited_run
 
 
 @pytest.mark.parametrize(
@@ -26,29 +27,29 @@ from epe_jax.data import store
 def test_what_the_system_refuses_has_a_path_and_a_cure(code, said):
   with (
     pytest.raises(OSError, match=f'^/folder/file: .*{said}') as refused,
-    disk.explained('/other'),
+    io.explain_disk_errors('/other'),
   ):
     raise OSError(code, os.strerror(code), '/folder/file')
   assert 'Errno' not in str(refused.value)
   with (
     pytest.raises(OSError, match=f'^folder: .*{said}'),
-    disk.explained('folder'),
-    disk.explained('folder'),
+    io.explain_disk_errors('folder'),
+    io.explain_disk_errors('folder'),
   ):
     raise OSError(code, os.strerror(code))
 
 
 def test_other_errors_stay_what_they_are():
-  with pytest.raises(FileNotFoundError), disk.explained('x'):
+  with pytest.raises(FileNotFoundError), io.explain_disk_errors('x'):
     pathlib.Path('/nowhere/at/all').read_bytes()
-  with pytest.raises(ValueError, match='y'), disk.explained('x'):
+  with pytest.raises(ValueError, match='y'), io.explain_disk_errors('x'):
     raise ValueError('y')
 
 
 def test_a_full_device_is_explained():
   with (
     pytest.raises(OSError, match=r'^run: the disk is full'),
-    disk.explained('run'),
+    io.explain_disk_errors('run'),
     open('/dev/full', 'wb', buffering=0) as f,
   ):
     f.write(b'x')
@@ -77,7 +78,7 @@ def test_a_run_in_a_folder_that_cannot_be_written_says_so(tmp_path, refuse):
   config.model.width = 2
   refuse(tmp_path, errno.EROFS)
   with pytest.raises(OSError, match=rf'^{tmp_path}/run/.*can only be read\. G'):
-    experiment.run(config, tmp_path / 'run')
+    audited_run.run(config, tmp_path / 'run')
 
 
 def test_a_store_on_a_full_disk_says_so(tmp_path, monkeypatch):

@@ -11,19 +11,13 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax import (
-  audit,
-  build,
-  canaries,
-  canary_schedules,
-  clipping,
-  dispatch,
-  experiment,
-  fedavg,
-  results,
-)
+from epe_jax import canaries
+from epe_jax.audit import observers, record, wrapper
 from epe_jax.data import cohort
+from epe_jax.experiment import audited_run, build, dispatch
+from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import digits as digits_task
+from epe_jax.training import clipping, fedavg
 from tests import helpers
 from tests.test_audit import still_cohort, still_task
 from tests.test_experiment import load_config
@@ -73,11 +67,11 @@ def small_algorithm():
     np.random.default_rng(0), rounds=ROUNDS, num=3
   )
   attackers = {
-    'final': audit.final_model(set_),
-    'late': audit.all_iterates(set_, rounds=ROUNDS, buffer=4),
-    'at once': audit.all_iterates(set_, rounds=ROUNDS, buffer=1),
+    'final': observers.final_model(set_),
+    'late': observers.all_iterates(set_, rounds=ROUNDS, buffer=4),
+    'at once': observers.all_iterates(set_, rounds=ROUNDS, buffer=1),
   }
-  return audit.audited(inner, set_, rows, attackers)
+  return wrapper.audited(inner, set_, rows, attackers)
 
 
 def small_cohorts():
@@ -156,7 +150,7 @@ def check_uncorrelated(vectors):
 def test_the_noise_of_each_round_is_new(spans):
   d = 4096
   task = still_task(d)
-  algorithm = audit.unaudited(
+  algorithm = wrapper.unaudited(
     fedavg.dp_fedavg(
       task,
       client_opt=optax.sgd(0.1),
@@ -251,7 +245,7 @@ def traces(monkeypatch):
     digits_task, 'task', lambda width: task._replace(loss=loss)
   )
   # Estimates take longer than such a run, and nothing here looks at them.
-  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   return counted
 
 
@@ -267,7 +261,7 @@ def ragged_config(**changes):
 
 
 def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
-  experiment.run(ragged_config(), tmp_path / 'one')
+  audited_run.run(ragged_config(), tmp_path / 'one')
   traces.clear()
   config = ragged_config(rounds_per_dispatch=4)
   this = build.build(config)
@@ -281,13 +275,13 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
       for t in span
     ]
     made.add(cohort.stacked(each).mask.shape)
-  experiment.run(config, tmp_path / 'four')
+  audited_run.run(config, tmp_path / 'four')
   # One for each shape and length; shapes differ, or it would be too easy.
   assert len({shape[1:] for shape in made}) > 1
   # Of a batch of two, and of the half of one.
   assert len(traces) == 2 * len(made)
   one, four = (
-    results.read_scores(tmp_path / name / 'private/scores.npz')
+    record.load_record(tmp_path / name / 'private/scores.npz')
     for name in ('one', 'four')
   )
   np.testing.assert_allclose(four.trace, one.trace, rtol=1e-4, atol=1e-6)
@@ -325,7 +319,7 @@ def test_a_round_is_sent_before_the_last_one_is_waited_for(
   monkeypatch.setattr(dispatch, 'landed', land)
   monkeypatch.setattr(dispatch, 'Sent', send)
   config = ragged_config(rounds=6, evaluate_every=4, checkpoint_every=6)
-  experiment.run(config, tmp_path / 'run')
+  audited_run.run(config, tmp_path / 'run')
   assert len(events) == 12
   for t in (0, 1, 2, 4):
     assert events.index(('sent', t + 1)) < events.index(('landed', t))
@@ -347,7 +341,7 @@ def test_nothing_of_a_round_that_diverged_is_kept(
   monkeypatch.setattr(dispatch, 'fetched', diverging)
   config = ragged_config(checkpoint_every=2)
   with pytest.raises(FloatingPointError, match='round 4: the aggregate'):
-    experiment.run(config, tmp_path / 'run')
+    audited_run.run(config, tmp_path / 'run')
   lines = (tmp_path / 'run' / 'private/metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == [0, 1, 2, 3, 4]
   folders = (tmp_path / 'run' / 'private/checkpoints').iterdir()
@@ -379,7 +373,7 @@ def cut_off(config, workdir, after, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(dispatch, 'fetched', failing)
     with pytest.raises(RuntimeError, match='cut off'):
-      experiment.run(config, workdir)
+      audited_run.run(config, workdir)
   (path,) = (workdir / 'private/checkpoints').iterdir()
   assert path.name == '5'
 
@@ -390,8 +384,8 @@ def test_the_noise_of_each_round_of_a_run_that_goes_on_is_new(
   # Spans of four rounds, of one and of three, behind a checkpoint.
   config = noise_config(monkeypatch, rounds_per_dispatch=4)
   cut_off(config, tmp_path / 'run', 2, monkeypatch)
-  experiment.run(config, tmp_path / 'run')
-  scores = results.read_scores(tmp_path / 'run/private/scores.npz')
+  audited_run.run(config, tmp_path / 'run')
+  scores = record.load_record(tmp_path / 'run/private/scores.npz')
   check_uncorrelated(scores.residual)
 
   # It is what follows from the key of the noise and the number of the round.

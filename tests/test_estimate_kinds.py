@@ -7,11 +7,11 @@ import pytest
 
 from epe_jax.epsilon import (
   bayes,
-  curves,
   diagnostics,
   lower_bound,
   parametric,
   tradeoff,
+  tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import (
   Band,
@@ -63,7 +63,7 @@ def test_strategies_that_make_no_sense_are_refused_by_name(make, message):
   [
     lower_bound.lower_bound,
     tradeoff.gdp,
-    functools.partial(tradeoff.family_bound, family=curves.gaussian()),
+    functools.partial(tradeoff.family_bound, family=tradeoff_curves.gaussian()),
     bayes.epsilon_credible,
     bayes.gdp_credible,
   ],

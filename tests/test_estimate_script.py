@@ -10,9 +10,11 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax import estimates, report, results, score_files, threat_models
-from epe_jax.epsilon import floor, gaussian
+from epe_jax.audit import estimates, record, threat_models
+from epe_jax.epsilon import gaussian, noise_floor
 from epe_jax.epsilon.types import Scores
+from epe_jax.experiment import score_files
+from epe_jax.report import report
 from tests import recorded_runs
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -48,11 +50,11 @@ def test_all_kinds_of_files_give_the_same_scores(tmp_path):
 def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
   recorded = recorded_runs.by_law()
   (tmp_path / 'private').mkdir()
-  results.write_scores(tmp_path / 'private/scores.npz', recorded)
+  record.write_record(tmp_path / 'private/scores.npz', recorded)
   for path in (tmp_path, tmp_path / 'private/scores.npz'):
     again = score_files.read(path)
-    assert isinstance(again, results.Recorded)
-    for field in dataclasses.fields(results.Recorded):
+    assert isinstance(again, record.Record)
+    for field in dataclasses.fields(record.Record):
       mine, theirs = (getattr(r, field.name) for r in (again, recorded))
       assert type(mine) is type(theirs)
       np.testing.assert_array_equal(mine, theirs)
@@ -200,19 +202,23 @@ def test_floors_of_external_scores_hold_for_any_law(law):
   above, p = [], []
   for _ in range(audits):
     scores = Scores(_LAWS[law](rng, 40), _LAWS[law](rng, 40))
-    (null,) = floor.simulated(
-      rng, [estimator], floor.permutations(scores), delta=1e-3, simulations=59
+    (null,) = noise_floor.simulated(
+      rng,
+      [estimator],
+      noise_floor.permutations(scores),
+      delta=1e-3,
+      simulations=59,
     )
     epsilon = float(estimator(scores, delta=1e-3).epsilon)
-    above.append(epsilon > floor.summary(null).q95)
-    p.append(floor.p_value(epsilon, null))
+    above.append(epsilon > noise_floor.summary(null).q95)
+    p.append(noise_floor.p_value(epsilon, null))
   # At most 5 %, but for chance: five standard errors.
   limit = 0.05 + 5 * np.sqrt(0.05 * 0.95 / audits)
   assert np.mean(above) < limit
   assert np.mean(np.array(p) <= 0.05) < limit
   # The floor of normal scores is another one.
   if law != 'coins':
-    wrong = floor.noise_floor(
+    wrong = noise_floor.estimate_noise_floor(
       rng, estimator, delta=1e-3, num_observed=40, num_unobserved=40
     )
     assert _share_above(law, estimator, wrong.q95) > 2 * limit

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import (
+from epe_jax.audit import record
+from epe_jax.data import digits as digits_data
+from epe_jax.data import federated
+from epe_jax.experiment import (
+  audited_run,
   build,
   dispatch,
   evaluation,
-  experiment,
   model_file,
-  results,
   seeds,
 )
-from epe_jax.data import digits as digits_data
-from epe_jax.data import federated
 from epe_jax.tasks import digits as digits_task
 from epe_jax.tasks import layers, winograd
 from epe_jax.types import Task, Weighted
@@ -141,7 +141,7 @@ def wrongly_labelled(monkeypatch):
   monkeypatch.setattr(digits_data, 'load', shifted)
   monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
   # Estimates take longer than such a run, and nothing here looks at them.
-  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   config = load_config('digits', noise_multiplier=0.0, rounds=6)
   config.clipping.initial = 1.0
   config.canaries.update(family='dirac', observed=2, unobserved=2)
@@ -172,7 +172,7 @@ def assert_of_test_clients(result, this, workdir):
 
 
 def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
-  result = experiment.run(wrongly_labelled, tmp_path)
+  result = audited_run.run(wrongly_labelled, tmp_path)
   this = build.build(wrongly_labelled)
   assert_of_test_clients(result, this, tmp_path)
   lines = (tmp_path / 'private/metrics.jsonl').read_text().splitlines()
@@ -198,12 +198,12 @@ def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
     raise OSError('the disk is full')
 
   with monkeypatch.context() as patch:
-    patch.setattr(results, 'write_scores', full)
+    patch.setattr(record, 'write_record', full)
     with pytest.raises(OSError, match='full'):
-      experiment.run(wrongly_labelled, tmp_path)
+      audited_run.run(wrongly_labelled, tmp_path)
   # Nothing is trained again.
   monkeypatch.setattr(dispatch, 'Sent', pytest.fail)
-  result = experiment.run(wrongly_labelled, tmp_path)
+  result = audited_run.run(wrongly_labelled, tmp_path)
   assert_of_test_clients(result, build.build(wrongly_labelled), tmp_path)
 
 

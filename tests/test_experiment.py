@@ -12,18 +12,12 @@ import time
 import numpy as np
 import pytest
 
-from epe_jax import (
-  build,
-  comparison,
-  estimates,
-  experiment,
-  metrics,
-  report,
-  results,
-  workdirs,
-)
+from epe_jax import io
+from epe_jax.audit import estimates, record
 from epe_jax.data import cohort
 from epe_jax.epsilon import diagnostics
+from epe_jax.experiment import audited_run, build, metrics, workdirs
+from epe_jax.report import report, side_by_side
 from epe_jax.tasks import digits as digits_task
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -42,14 +36,12 @@ def load_config(name, mode='smoke', **changes):
 @pytest.fixture(scope='session')
 def finished(tmp_path_factory):
   workdir = tmp_path_factory.mktemp('runs') / 'smoke'
-  return workdir, experiment.run(load_config('digits'), workdir)
+  return workdir, audited_run.run(load_config('digits'), workdir)
 
 
 def test_a_run_writes_what_it_promises(finished):
   workdir, result = finished
-  assert results.read_json(workdir / 'result.json') == json.loads(
-    json.dumps(result)
-  )
+  assert io.read_json(workdir / 'result.json') == json.loads(json.dumps(result))
   assert {
     'config',
     'versions',
@@ -84,7 +76,7 @@ def test_a_run_writes_what_it_promises(finished):
     assert (quantiles is None) == (row['floor'] is None)
     if quantiles:
       assert 0 <= quantiles['5'] <= quantiles['50'] <= quantiles['95']
-  scores = results.read_scores(workdir / 'private/scores.npz')
+  scores = record.load_record(workdir / 'private/scores.npz')
   assert scores.trace.shape == scores.residual.shape == (6, 40)
   assert scores.participation.shape == (6, 40)
   assert scores.expected.shape == (6,)
@@ -105,7 +97,7 @@ def test_a_run_writes_what_it_promises(finished):
 
 def test_observed_canaries_stand_out_in_their_own_round(finished):
   workdir, result = finished
-  scores = results.read_scores(workdir / 'private/scores.npz')
+  scores = record.load_record(workdir / 'private/scores.npz')
   root_d = np.sqrt(result['dim'])
   own = scores.participation
   # sqrt(d) cos has mean 1 / sigma_eff, about 5 for z = 0.2, and variance 1.
@@ -119,8 +111,8 @@ def test_a_finished_run_is_read_back_and_not_trained_again(
   finished, monkeypatch
 ):
   workdir, result = finished
-  monkeypatch.setattr(experiment.build, 'build', pytest.fail)
-  again = experiment.run(load_config('digits'), workdir)
+  monkeypatch.setattr(audited_run.build, 'build', pytest.fail)
+  again = audited_run.run(load_config('digits'), workdir)
   assert again == json.loads(json.dumps(result))
 
 
@@ -144,7 +136,7 @@ def flipped(tmp_path_factory):
       'audit.delta': 1e-5,
     },
   )
-  return workdir, experiment.run(config, workdir)
+  return workdir, audited_run.run(config, workdir)
 
 
 def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
@@ -168,7 +160,7 @@ def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
 
 def test_by_coins_scores_say_so_and_the_report_too(flipped):
   workdir, result = flipped
-  scores = results.read_scores(workdir / 'private/scores.npz')
+  scores = record.load_record(workdir / 'private/scores.npz')
   assert scores.design == 'coin_flip'
   np.testing.assert_array_equal(scores.seats.sum(axis=0), 1)
   np.testing.assert_array_equal(
@@ -181,7 +173,7 @@ def test_by_coins_scores_say_so_and_the_report_too(flipped):
 
 
 def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
-  scores = results.read_scores(flipped[0] / 'private/scores.npz')
+  scores = record.load_record(flipped[0] / 'private/scores.npz')
   away = ~scores.observed
   for name, cosines in (
     ('own round', scores.trace[scores.seats & away]),
@@ -212,7 +204,7 @@ def traces(monkeypatch):
 
 
 def test_a_whole_run_is_traced_once(tmp_path, traces):
-  experiment.run(load_config('digits'), tmp_path / 'run')
+  audited_run.run(load_config('digits'), tmp_path / 'run')
   # A batch, and the half and the quarter of one.
   assert sorted(traces) == [2, 4, 8]
 
@@ -234,7 +226,7 @@ def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   }
   assert len(shapes) >= 3
   traces.clear()
-  experiment.run(config, tmp_path / 'run')
+  audited_run.run(config, tmp_path / 'run')
   assert traces.count(2) == traces.count(1) == len(shapes)
 
 
@@ -246,7 +238,7 @@ def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
     return gather(*a, **k)
 
   monkeypatch.setattr(cohort, 'gather', slow)
-  result = experiment.run(load_config('digits'), tmp_path / 'run')
+  result = audited_run.run(load_config('digits'), tmp_path / 'run')
   lines = (tmp_path / 'run' / 'private/metrics.jsonl').read_text().splitlines()
   records = [json.loads(line) for line in lines][1:]
   # Each cohort is made in 0.2 s: a round and the wait for it last longer.
@@ -263,7 +255,7 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
 
 
 def same_scores(a, b):
-  one, two = (results.read_arrays(w / 'private/scores.npz') for w in (a, b))
+  one, two = (io.read_arrays(w / 'private/scores.npz') for w in (a, b))
   assert one.keys() == two.keys()
   for name in one:
     np.testing.assert_array_equal(one[name], two[name], err_msg=name)
@@ -281,7 +273,7 @@ def same_metrics(a, b):
 def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
   config = load_config('digits', rounds=12, checkpoint_every=3)
   whole, killed = tmp_path / 'whole', tmp_path / 'killed'
-  experiment.run(config, whole)
+  audited_run.run(config, whole)
   command = [
     sys.executable,
     str(ROOT / 'scripts' / 'train.py'),
@@ -300,7 +292,7 @@ def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
       time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
   assert not (killed / 'result.json').exists()
-  experiment.run(config, killed)
+  audited_run.run(config, killed)
   same_scores(whole, killed)
   same_metrics(whole, killed)
 
@@ -351,7 +343,7 @@ def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
 def test_bad_settings_are_refused_before_training(tmp_path, changes, message):
   config = load_config('digits', **changes)
   with pytest.raises(ValueError, match=message):
-    experiment.run(config, tmp_path / 'run')
+    audited_run.run(config, tmp_path / 'run')
   assert not (tmp_path / 'run' / 'config.json').exists()
 
 
@@ -361,46 +353,46 @@ def test_a_workdir_of_another_config_is_refused(finished):
   with pytest.raises(
     ValueError, match=r'another config: noise_multiplier was 0\.2 and is 0\.5'
   ):
-    experiment.run(config, workdir)
+    audited_run.run(config, workdir)
 
 
 def test_a_folder_of_other_things_is_refused(tmp_path):
   (tmp_path / 'thesis.tex').write_text('x')
   with pytest.raises(ValueError, match=r'no config\.json'):
-    experiment.run(load_config('digits'), tmp_path)
+    audited_run.run(load_config('digits'), tmp_path)
 
 
 def test_emnist_needs_a_path(tmp_path):
   with pytest.raises(ValueError, match=r'data\.path'):
-    experiment.run(load_config('emnist'), tmp_path / 'run')
+    audited_run.run(load_config('emnist'), tmp_path / 'run')
 
 
 def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
   config = load_config('emnist')
   config.data.path = str(tmp_path / 'none.sqlite')
   with pytest.raises(FileNotFoundError, match=r'(?s)none\.sqlite.*emnist_all'):
-    experiment.run(config, tmp_path / 'run')
+    audited_run.run(config, tmp_path / 'run')
 
 
 def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   config = load_config('digits', noise_multiplier=0.0, rounds=2)
   config.canaries.update(observed=8, unobserved=8)
-  result = experiment.run(config, tmp_path / 'run')
+  result = audited_run.run(config, tmp_path / 'run')
   assert result['analytic_epsilon'] == float('inf')
-  stored = results.read_json(tmp_path / 'run' / 'result.json')
+  stored = io.read_json(tmp_path / 'run' / 'result.json')
   assert stored['analytic_epsilon'] == 'Infinity'
   assert 'Analytic ε = ∞ for canaries and clients' in report.table(stored)
   text = report.write(tmp_path / 'run').read_text()
   assert '| analytic ε of canaries and clients | ∞: ' in text
   assert 'the analytic ε is infinite' in text
-  assert '| ∞ |' in comparison.markdown({'one': stored})
-  scores = results.read_scores(tmp_path / 'run' / 'private/scores.npz')
+  assert '| ∞ |' in side_by_side.markdown({'one': stored})
+  scores = record.load_record(tmp_path / 'run' / 'private/scores.npz')
   assert report.estimates_table(estimates.evaluate(scores, more=True))
 
 
 def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
   config = load_config('digits', divisor='actual', rounds=2)
-  result = experiment.run(config, tmp_path / 'run')
+  result = audited_run.run(config, tmp_path / 'run')
   for who in ('', 'clients_'):
     assert 'counted in public' in result[f'{who}analytic_assumes']
 
@@ -411,7 +403,7 @@ def test_a_diverged_run_stops_with_what_to_change(tmp_path):
   config.simulation = False
   run = tmp_path / 'run'
   with pytest.raises(FloatingPointError, match=r'client\.learning_rate=1e\+30'):
-    experiment.run(config, run)
+    audited_run.run(config, run)
   assert (run / 'config.json').exists()
   assert (run / 'private' / 'secret').exists()
   # No round was made, so the config that mends it may have its place.
@@ -427,7 +419,7 @@ def test_a_diverged_run_stops_with_what_to_change(tmp_path):
 def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
   config, files = load_config('digits'), workdirs.of(tmp_path)
   files.private.mkdir()
-  results.write_json(files.config, config.to_dict())
+  io.write_json(files.config, config.to_dict())
   metrics.append(files.metrics, {'round': 0})
   workdirs.claim(tmp_path, load_config('digits', rounds=7))
   if what == 'round':
@@ -435,7 +427,7 @@ def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
   elif what == 'checkpoint':
     (files.checkpoints / '25').mkdir(parents=True)
   else:
-    results.write_json(tmp_path / f'{what}.json', {})
+    io.write_json(tmp_path / f'{what}.json', {})
   with pytest.raises(ValueError, match='rounds was 6 and is 7'):
     workdirs.claim(tmp_path, load_config('digits', rounds=7))
   workdirs.claim(tmp_path, config)

@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax import clipping, fedavg
+from epe_jax.training import clipping, fedavg
 from tests import helpers
 
 NO_CLIP = clipping.fixed(1e6)

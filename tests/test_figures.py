@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax import estimates, leakage, threat_models
-from epe_jax.epsilon import curves, gaussian
-from epe_jax.figures import (
+from epe_jax.audit import estimates, over_rounds, threat_models
+from epe_jax.epsilon import gaussian, tradeoff_curves
+from epe_jax.report.figures import (
   cosines,
   epsilons,
   of_run,
@@ -161,7 +161,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(recorded):
     deltas, found = curve(axes, label)
     assert np.all(np.diff(found) <= 0)
     pairs = list(zip(found, deltas))[::6]
-    at = [curves.mu_of_epsilon(e, d) for e, d in pairs if e > 0.01]
+    at = [tradeoff_curves.mu_of_epsilon(e, d) for e, d in pairs if e > 0.01]
     # One μ describes the whole line.
     np.testing.assert_allclose(at, at[0], rtol=1e-6)
     assert at[0] == pytest.approx(mu, abs=5 / np.sqrt(2000))
@@ -187,7 +187,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(recorded):
 
 def test_by_round_shows_the_rows_and_their_intervals():
   recorded = recorded_runs.by_law()
-  rows = leakage.by_round(recorded, rounds=[8, 14, 20], resamples=20)
+  rows = over_rounds.by_round(recorded, rounds=[8, 14, 20], resamples=20)
   left, right = epsilons.by_round(rows, analytic=20.0).axes
   for axes, is_bound in ((left, False), (right, True)):
     for statistic, look in style.READINGS.items():
@@ -219,7 +219,7 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(tmp_path):
   for row in rows:
     row['epsilon'] = float('inf')
   rows[0]['epsilon'] = float('nan')
-  leaked = leakage.by_round(recorded, rounds=[10, 20], resamples=20)
+  leaked = over_rounds.by_round(recorded, rounds=[10, 20], resamples=20)
   for row in leaked:
     row['epsilon'] = float('inf')
     row['interval'] = row['interval'] and [1.0, float('inf')]

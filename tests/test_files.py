@@ -12,33 +12,34 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import checkpoint, metrics, model_file, results, workdirs
-from epe_jax.fedavg import TrainState
+from epe_jax import io
+from epe_jax.experiment import checkpoint, metrics, model_file, workdirs
+from epe_jax.training.fedavg import TrainState
 
 
 def test_json_comes_back_with_numbers_that_are_not_finite_as_strings(tmp_path):
   path = tmp_path / 'a.json'
-  results.write_json(
+  io.write_json(
     path, {'a': [1.5, math.inf, -math.inf], 'b': (math.nan, None, 'x')}
   )
   assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
     'a': [1.5, 'Infinity', '-Infinity'],
     'b': ['NaN', None, 'x'],
   }
-  assert float(results.read_json(path)['a'][1]) == math.inf
+  assert float(io.read_json(path)['a'][1]) == math.inf
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path):
   path = tmp_path / 'a.json'
-  results.write_json(path, {'old': True})
+  io.write_json(path, {'old': True})
 
   def fail(f):
     f.write(b'half')
     raise OSError('disk full')
 
   with pytest.raises(OSError, match='disk full'):
-    results.write_atomically(path, fail)
-  assert results.read_json(path) == {'old': True}
+    io.write_atomically(path, fail)
+  assert io.read_json(path) == {'old': True}
   assert list(tmp_path.iterdir()) == [path]
 
 
@@ -46,25 +47,25 @@ def test_damaged_files_are_named(tmp_path):
   path = tmp_path / 'a.json'
   path.write_text('{')
   with pytest.raises(ValueError, match=r'a\.json is not JSON'):
-    results.read_json(path)
+    io.read_json(path)
   path = tmp_path / 'a.npz'
-  results.write_arrays(path, {'x': np.arange(1000)})
-  np.testing.assert_array_equal(results.read_arrays(path)['x'], np.arange(1000))
+  io.write_arrays(path, {'x': np.arange(1000)})
+  np.testing.assert_array_equal(io.read_arrays(path)['x'], np.arange(1000))
   path.write_bytes(path.read_bytes()[:100])
   with pytest.raises(ValueError, match=r'a\.npz is not a readable'):
-    results.read_arrays(path)
+    io.read_arrays(path)
   with pytest.raises(FileNotFoundError):
-    results.read_arrays(tmp_path / 'none.npz')
+    io.read_arrays(tmp_path / 'none.npz')
 
 
 def test_arrays_that_need_pickle_are_not_read(tmp_path):
   path = tmp_path / 'a.npz'
   np.savez(path, x=np.array([{}], dtype=object))
   with pytest.raises(ValueError, match=r'a\.npz'):
-    results.read_arrays(path)
+    io.read_arrays(path)
   path.write_bytes(pickle.dumps({'x': 1}))
   with pytest.raises(ValueError, match=r'a\.npz'):
-    results.read_arrays(path)
+    io.read_arrays(path)
 
 
 def test_metrics_rewind_to_a_round_and_forget_a_line_cut_short(tmp_path):

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import floor, gaussian, threshold
-from epe_jax.epsilon.null import CosineNull
+from epe_jax.epsilon import gaussian, noise_floor, threshold
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import Estimate
 
 DIM = 10**6
 
 
 def fitted_floor(seed, num, delta, simulations=1000):
-  return floor.noise_floor(
+  return noise_floor.estimate_noise_floor(
     np.random.default_rng(seed),
     gaussian.two_gaussian,
     delta=delta,
@@ -51,7 +51,7 @@ def test_the_floor_of_a_thousand_canaries_spans_the_papers_range():
 
 def test_the_floor_of_the_null_reading_is_the_law_of_a_sample_mean():
   # With equal stds ε depends on |mean| √d, half-normal with scale 1/√k, alone.
-  level = floor.noise_floor(
+  level = noise_floor.estimate_noise_floor(
     np.random.default_rng(3),
     functools.partial(gaussian.two_gaussian, std='null'),
     delta=1e-5,
@@ -70,7 +70,7 @@ def test_the_floor_of_the_null_reading_is_the_law_of_a_sample_mean():
 def test_fitting_the_null_as_well_raises_the_floor():
   common = {'delta': 1e-5, 'num_observed': 300, 'num_unobserved': 300}
   known, unknown = (
-    floor.noise_floor(
+    noise_floor.estimate_noise_floor(
       np.random.default_rng(4), gaussian.two_gaussian, dim=dim, **common
     )
     for dim in (DIM, None)
@@ -80,26 +80,26 @@ def test_fitting_the_null_as_well_raises_the_floor():
 
 def test_scores_are_cosines_or_standard_normals():
   rng = np.random.default_rng(5)
-  cosines = floor.draw_null(rng, (100_000,), dim=10)
+  cosines = noise_floor.draw_null(rng, (100_000,), dim=10)
   assert stats.kstest(cosines, CosineNull(10).cdf).pvalue > 1e-6
   assert stats.kstest(cosines, CosineNull(11).cdf).pvalue < 1e-6
-  normals = floor.draw_null(rng, (100_000,), dim=None)
+  normals = noise_floor.draw_null(rng, (100_000,), dim=None)
   assert stats.kstest(normals, stats.norm.cdf).pvalue > 1e-6
 
 
 @pytest.mark.parametrize('dim', [8, None])
 def test_maxima_over_rounds_are_maxima_of_independent_looks(dim):
   rng = np.random.default_rng(6)
-  looks = floor.draw_null(rng, (20_000, 50), dim=dim).max(axis=1)
-  maxima = floor.draw_null(rng, (20_000,), dim=dim, rounds=50)
+  looks = noise_floor.draw_null(rng, (20_000, 50), dim=dim).max(axis=1)
+  maxima = noise_floor.draw_null(rng, (20_000,), dim=dim, rounds=50)
   assert stats.ks_2samp(looks, maxima).pvalue > 1e-6
-  fewer = floor.draw_null(rng, (20_000,), dim=dim, rounds=40)
+  fewer = noise_floor.draw_null(rng, (20_000,), dim=dim, rounds=40)
   assert stats.ks_2samp(looks, fewer).pvalue < 1e-6
 
 
 def test_a_maximum_over_2048_rounds_is_a_third_as_wide():
   rng = np.random.default_rng(7)
-  scores = floor.draw_null(rng, (50_000,), dim=4_050_748, rounds=2048)
+  scores = noise_floor.draw_null(rng, (50_000,), dim=4_050_748, rounds=2048)
   assert np.sqrt(4_050_748) * scores.std() == pytest.approx(0.33, abs=0.01)
 
 
@@ -112,8 +112,8 @@ def test_estimators_are_not_told_the_law_of_a_maximum():
 
   common = {'delta': 0.1, 'num_observed': 4, 'num_unobserved': 5, 'dim': 9}
   rng = np.random.default_rng(8)
-  floor.noise_floor(rng, spy, simulations=7, **common)
-  floor.noise_floor(rng, spy, simulations=7, rounds=3, **common)
+  noise_floor.estimate_noise_floor(rng, spy, simulations=7, **common)
+  noise_floor.estimate_noise_floor(rng, spy, simulations=7, rounds=3, **common)
   assert [s.dim for s in seen] == [9, None]
   assert seen[0].observed.shape == (7, 4)
   assert seen[1].unobserved.shape == (7, 5)
@@ -133,8 +133,12 @@ def test_every_estimator_keeps_the_vectorised_contract(estimator, rounds):
     'rounds': rounds,
     'simulations': 20,
   }
-  level = floor.noise_floor(np.random.default_rng(9), estimator, **settings)
-  again = floor.noise_floor(np.random.default_rng(9), estimator, **settings)
+  level = noise_floor.estimate_noise_floor(
+    np.random.default_rng(9), estimator, **settings
+  )
+  again = noise_floor.estimate_noise_floor(
+    np.random.default_rng(9), estimator, **settings
+  )
   assert level == again
   assert 0 <= level.q05 <= level.q50 <= level.q95
 
@@ -146,6 +150,6 @@ def test_an_estimator_that_mixes_audits_is_refused():
   common = {'delta': 0.1, 'num_observed': 4, 'num_unobserved': 5}
   rng = np.random.default_rng(10)
   with pytest.raises(ValueError, match=r'shape \(\) for 4000 audits'):
-    floor.noise_floor(rng, mixed, **common)
+    noise_floor.estimate_noise_floor(rng, mixed, **common)
   with pytest.raises(ValueError, match='rounds=0'):
-    floor.noise_floor(rng, mixed, rounds=0, **common)
+    noise_floor.estimate_noise_floor(rng, mixed, rounds=0, **common)

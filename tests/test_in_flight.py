@@ -9,14 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax import (
-  estimates,
-  evaluation,
-  experiment,
-  in_flight,
-  seeds,
-  sharding,
-)
+from epe_jax.audit import estimates
+from epe_jax.experiment import audited_run, evaluation, seeds
+from epe_jax.parallel import in_flight, sharding
 from epe_jax.tasks import digits as digits_task
 from tests import helpers, launches, processes
 from tests.test_seeds import softmax_regression
@@ -95,7 +90,7 @@ class Waiting:
     ):
       patch(module, name, self._waited(getattr(module, name)))
     lazy = types.SimpleNamespace(ThreadPoolExecutor=Lazy)
-    patch(experiment, 'futures', lazy)
+    patch(audited_run, 'futures', lazy)
 
   def _counted(self, program):
     def call(*args):
@@ -158,7 +153,7 @@ def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
   config = launches.small_config(
     rounds=50, rounds_per_dispatch=5, evaluate_every=40, checkpoint_every=45
   )
-  experiment.run(config, tmp_path / 'run')
+  audited_run.run(config, tmp_path / 'run')
   # Rounds, and an evaluation while they are under way.
   assert waiting.most == 2 * in_flight.MAX_PROGRAMS
   assert waiting.most < in_flight.XLA_CPU_PROGRAMS

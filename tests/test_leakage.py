@@ -10,16 +10,10 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax import (
-  estimates,
-  leakage,
-  leakage_report,
-  model_releases,
-  results,
-  run_files,
-)
+from epe_jax.audit import estimates, over_rounds, published_models, record
 from epe_jax.epsilon import gaussian, location_mixture
 from epe_jax.epsilon.types import Scores
+from epe_jax.report import over_rounds_report
 from tests import recorded_runs
 
 _SCRIPT = pathlib.Path(__file__).parents[1] / 'scripts' / 'estimate.py'
@@ -50,7 +44,7 @@ def rows_at(rows, t, statistic=None, *, bounds=False):
 
 def test_after_the_last_round_the_estimates_are_those_of_the_run(small):
   recorded = small.recorded
-  rows = leakage.by_round(recorded, rounds=[12], resamples=20)
+  rows = over_rounds.by_round(recorded, rounds=[12], resamples=20)
   found = estimates.evaluate(recorded).estimates
   own = {(r['statistic'], r['method']): r for r in found}
   assert {row['statistic'] for row in rows} == {name for name, _ in own}
@@ -60,7 +54,7 @@ def test_after_the_last_round_the_estimates_are_those_of_the_run(small):
 
 def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
   recorded = recorded_runs.by_law(observed=400, unobserved=400, shift=3.0)
-  rows = leakage.by_round(recorded, rounds=[5, 20])
+  rows = over_rounds.by_round(recorded, rounds=[5, 20])
   truth = gaussian.epsilon_two_gaussians(0, 1, 3.0, 1, 1e-5)
   slope = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5) - truth
   for t in (5, 20):
@@ -81,14 +75,14 @@ def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
 
 
 def test_only_scores_that_are_shifted_get_a_point_estimate():
-  rows = leakage.by_round(recorded_runs.by_law(), rounds=[20])
+  rows = over_rounds.by_round(recorded_runs.by_law(), rounds=[20])
   points = {row['statistic'] for row in rows_at(rows, 20)}
   bounds = {row['statistic'] for row in rows_at(rows, 20, bounds=True)}
   assert bounds - points == {'likelihood over rounds'}
 
 
 def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
-  rows = leakage.by_round(
+  rows = over_rounds.by_round(
     simulated.recorded,
     rounds=[4, 9],
     resamples=20,
@@ -97,7 +91,7 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
   for t in (4, 9):
     change = simulated.models[t] - simulated.models[0]
     exact = recorded_runs.cosines(simulated.canaries, change)
-    effect = model_releases.response(12, momentum=0.9)[t]
+    effect = published_models.response(12, momentum=0.9)[t]
     weight = effect @ recorded.participation
     seen = weight > 0
     scores = Scores(exact[seen], exact[~recorded.observed], shift=weight[seen])
@@ -111,7 +105,7 @@ def test_where_they_cannot_be_derived_the_models_of_rounds_are_left_out(
   simulated,
 ):
   adam = dataclasses.replace(simulated.recorded, momentum=None)
-  rows = leakage.by_round(adam, rounds=[4], resamples=20)
+  rows = over_rounds.by_round(adam, rounds=[4], resamples=20)
   assert rows
   assert not rows_at(rows, 4, _CHANGE)
 
@@ -119,7 +113,7 @@ def test_where_they_cannot_be_derived_the_models_of_rounds_are_left_out(
 @pytest.mark.parametrize('observed', [4, 50, 400])
 def test_rounds_run_from_the_first_that_tells_anything_to_the_last(observed):
   recorded = recorded_runs.by_law(observed=observed, rounds=40)
-  rounds = leakage.spread(recorded, num=6)
+  rounds = over_rounds.spread(recorded, num=6)
   assert rounds[-1] == 40
   assert np.all(np.diff(rounds) > 0)
   assert len(rounds) <= 6
@@ -131,7 +125,7 @@ def test_rounds_run_from_the_first_that_tells_anything_to_the_last(observed):
 
 def test_few_unobserved_canaries_have_no_interval_where_they_are_resampled():
   recorded = recorded_runs.by_law(unobserved=5, repetitions=4)
-  rows = leakage.by_round(recorded, rounds=[20], resamples=20)
+  rows = over_rounds.by_round(recorded, rounds=[20], resamples=20)
   intervals = {row['statistic']: row['interval'] for row in rows_at(rows, 20)}
   assert intervals['maximum over rounds'] is None
   assert intervals['own round'] is not None
@@ -140,12 +134,12 @@ def test_few_unobserved_canaries_have_no_interval_where_they_are_resampled():
 def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
   simulated,
 ):
-  rows = leakage.by_round(
+  rows = over_rounds.by_round(
     simulated.recorded,
     rounds=[4, 12],
     resamples=20,
   )
-  text = leakage_report.text(rows)
+  text = over_rounds_report.text(rows)
   points, bounds = text.split('Lower bounds')
   assert 'no guarantee' in points
   assert re.search(r'^ +4 +80 +- +[\d.]+ \([\d.]+ to [\d.]+\)', points, re.M)
@@ -156,22 +150,22 @@ def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
     lines = [s for s in part.splitlines() if re.match(r' *(round|4|12) ', s)]
     assert len({len(s) for s in lines}) == 1
     assert len(lines) == 3
-  assert '| 12 | 240 |' in leakage_report.text(rows, markdown=True)
+  assert '| 12 | 240 |' in over_rounds_report.text(rows, markdown=True)
 
 
 def test_a_round_that_the_run_has_not_is_refused():
   with pytest.raises(ValueError, match='round=21'):
-    leakage.by_round(recorded_runs.by_law(), rounds=[21])
+    over_rounds.by_round(recorded_runs.by_law(), rounds=[21])
 
 
 def test_a_part_of_a_run_is_shown(small):
   recorded = small.recorded
-  assert run_files.shown(recorded) is recorded
-  some = run_files.shown(recorded, every=2, last=6)
+  assert published_models.shown(recorded) is recorded
+  some = published_models.shown(recorded, every=2, last=6)
   np.testing.assert_array_equal(
     some.participation.sum(axis=1), recorded.participation[7::2].sum(axis=1)
   )
-  seen = run_files.shown(recorded, every=4, models=True)
+  seen = published_models.shown(recorded, every=4, models=True)
   assert seen.sees == 'models'
   assert len(seen.trace) == 3
 
@@ -202,7 +196,7 @@ def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(
   tmp_path, small
 ):
   (tmp_path / 'private').mkdir()
-  results.write_scores(tmp_path / 'private/scores.npz', small.recorded)
+  record.write_record(tmp_path / 'private/scores.npz', small.recorded)
   run = str(tmp_path)
   commands = [
     [run, '--every=4', '--models'],

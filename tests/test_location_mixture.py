@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from epe_jax.epsilon import (
-  gaussian,
-  location_mixture,
-  shift_fit,
-  shift_tests,
-)
+from epe_jax.epsilon import gaussian, location_mixture, shift_fit, shift_tests
 from epe_jax.epsilon.types import Scores
 
 DIM = 10**8

@@ -8,8 +8,8 @@ import pytest
 from scipy import optimize, stats
 
 from epe_jax.epsilon import gaussian, threshold
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.lower_bound import lower_bound
-from epe_jax.epsilon.null import CosineNull
 from epe_jax.epsilon.strategies import (
   Band,
   Bonferroni,

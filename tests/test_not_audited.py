@@ -12,18 +12,11 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax import (
-  audit,
-  build,
-  canaries,
-  clipping,
-  comparison,
-  experiment,
-  fedavg,
-  metrics,
-  report,
-  run_files,
-)
+from epe_jax import canaries
+from epe_jax.audit import observers, wrapper
+from epe_jax.experiment import audited_run, build, finished_runs, metrics
+from epe_jax.report import report, side_by_side
+from epe_jax.training import clipping, fedavg
 from tests import helpers
 from tests.test_experiment import load_config
 
@@ -40,7 +33,7 @@ class Killed(Exception):
 def finished(tmp_path_factory):
   workdir = tmp_path_factory.mktemp('runs') / 'plain'
   config = load_config('digits', **_NONE)
-  return workdir, config, experiment.run(config, workdir)
+  return workdir, config, audited_run.run(config, workdir)
 
 
 def algorithm(noise):
@@ -88,16 +81,16 @@ def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
     lambda state, cohort, *keys: alone.step(state, cohort, nobody, *keys),
     alone.init(params),
   )
-  none = audit.unaudited(alone)
+  none = wrapper.unaudited(alone)
   same(path(none.step, none.init(params)), plain)
   # Canaries that only watch change nothing; one that takes part does.
   set_ = canaries.from_matrix(jnp.eye(_DIM))
-  attackers = {'trace': audit.all_iterates(set_, rounds=_ROUNDS)}
+  attackers = {'trace': observers.all_iterates(set_, rounds=_ROUNDS)}
   rows = np.zeros((_ROUNDS, _DIM), bool)
-  watched = audit.audited(alone, set_, rows, attackers)
+  watched = wrapper.audited(alone, set_, rows, attackers)
   same(path(watched.step, watched.init(params)), plain)
   rows[1, 2] = True
-  joined = audit.audited(alone, set_, rows, attackers)
+  joined = wrapper.audited(alone, set_, rows, attackers)
   moved, _ = path(joined.step, joined.init(params))
   np.testing.assert_array_equal(moved[0], plain[0][0])
   assert np.abs(moved[1] - plain[0][1]).max() > 0
@@ -122,18 +115,18 @@ def test_a_run_without_canaries_goes_on_where_it_was_killed(
   finished, tmp_path, monkeypatch
 ):
   workdir, config, result = finished
-  append = experiment.metrics.append
+  append = audited_run.metrics.append
 
   def die_at_5(path, record):
     append(path, record)
     if record['round'] == 5:
       raise Killed
 
-  monkeypatch.setattr(experiment.metrics, 'append', die_at_5)
+  monkeypatch.setattr(audited_run.metrics, 'append', die_at_5)
   with pytest.raises(Killed):
-    experiment.run(config, tmp_path / 'run')
-  monkeypatch.setattr(experiment.metrics, 'append', append)
-  again = experiment.run(config, tmp_path / 'run')
+    audited_run.run(config, tmp_path / 'run')
+  monkeypatch.setattr(audited_run.metrics, 'append', append)
+  again = audited_run.run(config, tmp_path / 'run')
   assert (again['accuracy'], again['loss']) == (
     result['accuracy'],
     result['loss'],
@@ -163,7 +156,7 @@ def test_its_report_has_how_it_trained_and_no_estimate(finished):
   assert 'for clients' in table
   assert 'point estimate' not in table.lower()
   assert max(map(len, table.splitlines())) <= 100
-  *_, line = comparison.markdown({'plain': result}).splitlines()
+  *_, line = side_by_side.markdown({'plain': result}).splitlines()
   assert line.count('not audited') == 3
   assert '(clients)' in line
 
@@ -177,8 +170,8 @@ def test_estimates_of_a_run_without_canaries_are_refused(finished, tmp_path):
   assert 'was not audited: no canaries' in done.stderr
   assert 'Traceback' not in done.stderr
   # What is no workdir, or not finished, is for others to refuse.
-  run_files.check_audited(tmp_path)
-  run_files.check_audited(tmp_path / 'scores.csv')
+  finished_runs.check_audited(tmp_path)
+  finished_runs.check_audited(tmp_path / 'scores.csv')
 
 
 @pytest.mark.parametrize('schedule', ['coin_flips', 'as_clients', 'matrix'])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon.null import CosineNull
+from epe_jax.epsilon.cosine_null import CosineNull
 
 DIMS = (2, 3, 4, 7, 50, 1000, 31_415, 4_050_748, 10**9)
 

@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import over_runs_report
-from epe_jax.epsilon import bootstrap, curves, gaussian, over_runs, pooling
+from epe_jax.epsilon import (
+  bootstrap,
+  gaussian,
+  over_runs,
+  pooling,
+  tradeoff_curves,
+)
 from epe_jax.epsilon.types import Estimate, Scores
+from epe_jax.report import over_runs_report
 from tests import recorded_runs
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -295,9 +301,9 @@ def test_epsilon_follows_from_mu():
   mean = over_runs.epsilon_of_mean(effects, delta=DELTA)
   new = over_runs.epsilon_of_new_run(effects, delta=DELTA)
   for estimate, limits in ((mean, effects.interval), (new, effects.prediction)):
-    assert estimate.epsilon == curves.epsilon_gdp(effects.mu, DELTA)
+    assert estimate.epsilon == tradeoff_curves.epsilon_gdp(effects.mu, DELTA)
     assert estimate.interval == tuple(
-      float(curves.epsilon_gdp(mu, DELTA)) for mu in limits
+      float(tradeoff_curves.epsilon_gdp(mu, DELTA)) for mu in limits
     )
     assert (estimate.kind, estimate.confidence) == ('point estimate', None)
   assert new.interval[0] == 0 < mean.interval[0]

@@ -16,7 +16,7 @@ PATH = pathlib.Path(__file__).parents[1] / 'examples' / 'own_task.py'
 @pytest.mark.parametrize('model', ['in_jax', 'in_flax', 'in_haiku'])
 def test_the_estimate_lies_around_the_analytic_epsilon(model):
   example = runpy.run_path(str(PATH))
-  scores = example['audit'](example[model](), jax.random.key(7))
+  scores = example['scores_of'](example[model](), jax.random.key(7))
   delta, z, k = example['DELTA'], example['NOISE'], example['CANARIES']
   assert scores.observed.shape == (k,)
   found = epsilon.two_gaussian(scores, delta=delta, std='null').epsilon

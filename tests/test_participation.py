@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 
-from epe_jax import (
-  accounting,
-  experiment,
-  participation,
-  readings,
-  report,
-  results,
-  schedules,
-)
+from epe_jax import accounting
+from epe_jax.audit import record, statistics
 from epe_jax.data import federated
+from epe_jax.experiment import audited_run, participation
+from epe_jax.report import report
+from epe_jax.sampling import client_schedules
 from tests.test_experiment import load_config
 
 N = 50
@@ -36,8 +32,8 @@ def _planned(**changes):
 @pytest.mark.parametrize(
   ('changes', 'same'),
   [
-    ({}, lambda: schedules.shuffled_epochs),
-    ({'participation.kind': 'fixed_size'}, lambda: schedules.fixed_size),
+    ({}, lambda: client_schedules.shuffled_epochs),
+    ({'participation.kind': 'fixed_size'}, lambda: client_schedules.fixed_size),
   ],
 )
 def test_clients_follow_the_schedule_that_is_named(changes, same):
@@ -46,7 +42,7 @@ def test_clients_follow_the_schedule_that_is_named(changes, same):
   for t in range(20):
     np.testing.assert_array_equal(found.clients(t), expected(t))
   assert found.slots == 10
-  counts = schedules.participations(expected, rounds=20, num_clients=N)
+  counts = client_schedules.participations(expected, rounds=20, num_clients=N)
   assert found.most == counts.max()
 
 
@@ -266,18 +262,18 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
       'canaries.observed': 40,
     },
   )
-  result = experiment.run(config, tmp_path / 'run')
+  result = audited_run.run(config, tmp_path / 'run')
   assert 'Amplified by sampling: ε =' in report.table(result)
   # Some of 40 clients who take part with chance 1/5 in 6 rounds never do.
   assert 2 <= result['num_observed'] < 40
   assert result['num_observed'] + result['num_unobserved'] == 60
-  scores = results.read_scores(tmp_path / 'run' / 'private/scores.npz')
+  scores = record.load_record(tmp_path / 'run' / 'private/scores.npz')
   root_d = np.sqrt(result['dim'])
   # With the others removed sqrt(d) cos has mean 1 / z = 5 nearly, for canaries
   # in their own rounds alone.
   assert scores.rounds is not None
-  seats = readings.lent(scores.seats)
-  alone = readings.others_removed(
+  seats = statistics.lent(scores.seats)
+  alone = statistics.others_removed(
     scores.residual, scores.participation, seats, scores.rounds
   )
   n = scores.participation.sum(axis=0)[scores.observed]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import build, participation, randomness
 from epe_jax.data import federated
+from epe_jax.experiment import build, participation, randomness
 from tests.test_experiment import load_config
 
 SECRET = bytes(range(32))

@@ -10,11 +10,11 @@ from scipy import special, stats
 
 from epe_jax.epsilon import (
   band,
-  curves,
   lower_bound,
   rank_test,
   threshold,
   tradeoff,
+  tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import Bonferroni
 from epe_jax.epsilon.types import Scores
@@ -23,13 +23,13 @@ DELTA = 1e-5
 
 
 def approximate(epsilon, delta):
-  return lambda log_fpr: curves.Lines(
+  return lambda log_fpr: tradeoff_curves.Lines(
     np.array([epsilon]), np.array([delta])
   ).fnr(log_fpr)
 
 
 def gaussian(mu):
-  return lambda log_fpr: curves.gaussian().fnr(1 / mu, log_fpr)
+  return lambda log_fpr: tradeoff_curves.gaussian().fnr(1 / mu, log_fpr)
 
 
 # The law of the counts.
@@ -214,7 +214,9 @@ def check_levels(law, num, num_null, audits):
     settings = dict(delta=DELTA, significance=0.05, one_sided=one_sided)
     bound = rank_test.epsilon_bound(scores, **settings)
     assert np.sum(bound > epsilon) <= most
-  bound = rank_test.strength_bound(scores, curves.gaussian(), significance=0.05)
+  bound = rank_test.strength_bound(
+    scores, tradeoff_curves.gaussian(), significance=0.05
+  )
   assert np.sum(bound > mu) <= most
 
 
@@ -247,14 +249,14 @@ def test_the_least_favourable_laws_use_the_level_up(num, num_null):
   for mu in (0.3, 1.5):
     scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num_null)
     bound = rank_test.strength_bound(
-      scores, curves.gaussian(), significance=0.05
+      scores, tradeoff_curves.gaussian(), significance=0.05
     )
     assert least <= np.sum(bound > mu) <= most
 
 
 def test_a_subsampled_family_keeps_its_level():
   rng, audits, noise, p = np.random.default_rng(4), 500, 0.4, 0.3
-  family = curves.subsampled_gaussian(p)
+  family = tradeoff_curves.subsampled_gaussian(p)
   law = Law(Mixture(p, 1 / noise), stats.norm())
   scores = draw(law, rng, audits, 100, 150)
   bound = rank_test.strength_bound(scores, family, significance=0.05)
@@ -265,12 +267,12 @@ def test_a_subsampled_family_keeps_its_level():
 
 def test_scores_that_no_noise_explains_refute_a_family():
   separated = Scores(np.arange(300.0, 400.0), np.arange(100.0))
-  family = curves.subsampled_gaussian(0.1)
+  family = tradeoff_curves.subsampled_gaussian(0.1)
   assert rank_test.strength_bound(separated, family, significance=0.05) == (
     np.inf
   )
   plain = rank_test.strength_bound(
-    separated, curves.gaussian(), significance=0.05
+    separated, tradeoff_curves.gaussian(), significance=0.05
   )
   assert 3 < plain < 8
 
@@ -304,7 +306,7 @@ def test_one_test_of_both_rates_is_tighter_than_two_limits(
   num, epsilon, won, won_gdp
 ):
   rng, audits = np.random.default_rng(5), 31
-  mu = curves.mu_of_epsilon(epsilon, DELTA)
+  mu = tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
   scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num)
   before, before_mu = two_limits(scores)
   bound = lower_bound.lower_bound(scores, delta=DELTA).epsilon
@@ -314,7 +316,7 @@ def test_one_test_of_both_rates_is_tighter_than_two_limits(
   best = max(np.median(before), np.median(fixed))
   assert np.median(bound) > best + won
   gdp = np.median(tradeoff.gdp(scores, delta=DELTA).epsilon)
-  gdp_before = np.median(curves.epsilon_gdp(before_mu, DELTA))
+  gdp_before = np.median(tradeoff_curves.epsilon_gdp(before_mu, DELTA))
   assert gdp > gdp_before + won_gdp
 
 
@@ -335,7 +337,9 @@ def test_higher_observed_scores_never_lower_a_bound(
     lambda s: rank_test.epsilon_bound(
       s, delta=DELTA, significance=0.2, one_sided=True
     ),
-    lambda s: rank_test.strength_bound(s, curves.gaussian(), significance=0.2),
+    lambda s: rank_test.strength_bound(
+      s, tradeoff_curves.gaussian(), significance=0.2
+    ),
   ):
     assert 0 <= bound(low) <= bound(high) < np.inf
 
@@ -343,5 +347,7 @@ def test_higher_observed_scores_never_lower_a_bound(
 def test_large_numbers_of_scores_are_no_more_work():
   rng, num = np.random.default_rng(6), 400_000
   scores = draw(Law(stats.norm(1), stats.norm()), rng, 1, num, num)
-  bound = rank_test.strength_bound(scores, curves.gaussian(), significance=0.05)
+  bound = rank_test.strength_bound(
+    scores, tradeoff_curves.gaussian(), significance=0.05
+  )
   assert 0.99 < bound[0] < 1.001

@@ -4,19 +4,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import canary_schedules, readings
+from epe_jax.audit import statistics
+from epe_jax.sampling import canary_schedules
 
 
 def test_readings_of_a_trace_by_hand():
   trace = np.array([[0.1, 0.5], [0.3, 0.2], [0.2, 0.4]])
   own = np.array([[1, 0], [0, 1], [1, 0]], bool)
-  np.testing.assert_allclose(readings.maximum(trace), [0.3, 0.5])
+  np.testing.assert_allclose(statistics.maximum(trace), [0.3, 0.5])
   np.testing.assert_allclose(
-    readings.own_round(trace, own), [0.3 / np.sqrt(2), 0.2]
+    statistics.own_round(trace, own), [0.3 / np.sqrt(2), 0.2]
   )
   some = np.array([[0, 1, 0, 0, 0], [0, 0, 0, 1, 0]], bool)
   np.testing.assert_array_equal(
-    readings.lent(some), [[1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
+    statistics.lent(some), [[1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
   )
 
 
@@ -41,9 +42,9 @@ def test_who_knows_more_tells_more():
   trace, own = made_trace(2.5)
   expected = np.full(T, 2.5 / np.sqrt(DIM))
   ladder = [
-    auc(readings.maximum(trace)),
-    auc(readings.mixture(trace, expected, dim=DIM)),
-    auc(readings.own_round(trace, readings.lent(own))),
+    auc(statistics.maximum(trace)),
+    auc(statistics.mixture(trace, expected, dim=DIM)),
+    auc(statistics.own_round(trace, statistics.lent(own))),
   ]
   # The standard error of an AUC of 4000 + 4000 is below 0.006; the steps of
   # this ladder are wider than ten of them but for the first.
@@ -58,19 +59,19 @@ def test_the_mixture_is_the_likelihood_ratio():
   # By hand: the mean over rounds of the ratio of densities of all rounds.
   ratios = [density(x[t] - s[t]) / density(x[t]) for t in range(T)]
   np.testing.assert_allclose(
-    readings.mixture(trace, s / np.sqrt(DIM), dim=DIM),
+    statistics.mixture(trace, s / np.sqrt(DIM), dim=DIM),
     np.log(np.mean(ratios, axis=0)),
     rtol=1e-9,
   )
   # A likelihood ratio has mean 1 under the null: here 4000 of variance below
   # e^(1.5^2), so the mean is off by more than 0.25 with probability 1e-6.
-  null = np.exp(readings.mixture(trace, s / np.sqrt(DIM), dim=DIM))[K:]
+  null = np.exp(statistics.mixture(trace, s / np.sqrt(DIM), dim=DIM))[K:]
   assert np.mean(null) == pytest.approx(1, abs=0.25)
 
 
 def test_a_mixture_of_enormous_signals_does_not_overflow():
   trace, _ = made_trace(1000.0)
-  scores = readings.mixture(trace, np.full(T, 1.0), dim=DIM)
+  scores = statistics.mixture(trace, np.full(T, 1.0), dim=DIM)
   assert np.all(np.isfinite(scores))
   assert scores[:K].min() > scores[K:].max()
 
@@ -80,37 +81,37 @@ def test_rounds_count_by_what_they_hold_of_a_canary():
   trace, own = rng.normal(size=(6, 50)), rng.random((6, 50)) < 0.5
   own[0] = True
   np.testing.assert_allclose(
-    readings.own_round(trace, 3.0 * own), readings.own_round(trace, own)
+    statistics.own_round(trace, 3.0 * own), statistics.own_round(trace, own)
   )
   # Scores of variance 1, furthest apart if rounds count by their signal.
   signal = 2.0 ** -np.arange(6)[:, None]
   seen = rng.standard_normal((6, K)) + signal
   for weights in (signal, np.ones((6, 1)), signal**3):
-    scores = readings.own_round(seen, np.broadcast_to(weights, (6, K)))
+    scores = statistics.own_round(seen, np.broadcast_to(weights, (6, K)))
     expected = np.sum(weights * signal) / np.sqrt(np.sum(weights**2))
     assert scores.mean() == pytest.approx(expected, abs=5 / np.sqrt(K))
     assert scores.std() == pytest.approx(1, abs=5 / np.sqrt(2 * K))
     best = np.sqrt(np.sum(signal**2))
     assert (expected > best - 0.01) == (weights is signal)
   np.testing.assert_array_equal(
-    readings.lent(np.array([[0.5, 0.0, 2.0], [0.1, 0.0, 0.0]]))[:, 1],
+    statistics.lent(np.array([[0.5, 0.0, 2.0], [0.1, 0.0, 0.0]]))[:, 1],
     [0.5, 0.1],
   )
 
 
 def test_masks_of_rounds_count_from_the_first_and_from_the_last():
-  assert np.flatnonzero(readings.every_nth(7, 3)).tolist() == [2, 5]
-  assert readings.every_nth(7, 1).all()
-  assert np.flatnonzero(readings.last_n(7, 3)).tolist() == [4, 5, 6]
+  assert np.flatnonzero(statistics.every_nth(7, 3)).tolist() == [2, 5]
+  assert statistics.every_nth(7, 1).all()
+  assert np.flatnonzero(statistics.last_n(7, 3)).tolist() == [4, 5, 6]
 
 
 def test_readings_that_make_no_sense_are_refused():
   with pytest.raises(ValueError, match='all zeros'):
-    readings.lent(np.zeros((2, 2), bool))
+    statistics.lent(np.zeros((2, 2), bool))
   with pytest.raises(ValueError, match='no round for canary 1'):
-    readings.own_round(np.zeros((2, 2)), np.array([[1, 0], [0, 0]], bool))
+    statistics.own_round(np.zeros((2, 2)), np.array([[1, 0], [0, 0]], bool))
   for n in (0, 4):
     with pytest.raises(ValueError, match=f'every={n}; give 1 to the 3'):
-      readings.every_nth(3, n)
+      statistics.every_nth(3, n)
     with pytest.raises(ValueError, match=f'last={n}; give 1 to the 3'):
-      readings.last_n(3, n)
+      statistics.last_n(3, n)

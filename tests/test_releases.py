@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import model_releases, readings, releases, threat_models
+from epe_jax.audit import published_models, restrict, statistics, threat_models
 from epe_jax.epsilon import diagnostics
 from tests import recorded_runs
 
@@ -18,7 +18,7 @@ def simulated(request):
 
 
 def models_of(simulated, shown, **settings):
-  return model_releases.models(simulated.recorded, shown, **settings)
+  return published_models.derive_models(simulated.recorded, shown, **settings)
 
 
 def differences(simulated, stops):
@@ -36,7 +36,7 @@ def test_the_response_is_what_the_server_makes_of_an_impulse():
         theta += update
         path.append(theta)
       np.testing.assert_allclose(
-        model_releases.response(5, momentum=momentum)[:, s], path, atol=1e-12
+        published_models.response(5, momentum=momentum)[:, s], path, atol=1e-12
       )
 
 
@@ -80,7 +80,7 @@ def test_models_of_all_rounds_give_away_the_aggregates(simulated):
 def test_a_release_holds_differences_of_models_up_to_it_and_none_later(
   simulated,
 ):
-  shown = readings.every_nth(12, 4)
+  shown = statistics.every_nth(12, 4)
   seen = models_of(simulated, shown)
   exact = differences(simulated, [0, 4, 8, 12])
   for i in range(3):
@@ -92,7 +92,7 @@ def test_a_release_holds_differences_of_models_up_to_it_and_none_later(
 
 
 def test_a_canary_scores_in_a_release_what_is_to_be_expected_of_it(simulated):
-  seen = models_of(simulated, readings.every_nth(12, 3))
+  seen = models_of(simulated, statistics.every_nth(12, 3))
   share = seen.participation[:, seen.observed]
   error = (seen.trace[:, seen.observed] - share) * np.sqrt(seen.dim)
   weight = share / np.sqrt(np.sum(share**2))
@@ -108,8 +108,8 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
   simulated = recorded_runs.by_vectors(
     momentum=0.0, noise=noise, clients=0.0, observed=24, unobserved=600
   )
-  seen = models_of(simulated, readings.every_nth(12, every))
-  own = readings.own_round(seen.trace, readings.lent(seen.participation))
+  seen = models_of(simulated, statistics.every_nth(12, every))
+  own = statistics.own_round(seen.trace, statistics.lent(seen.participation))
   scaled = own * np.sqrt(seen.dim)
   # Other canaries of the release are noise too, each of variance 1/d.
   sigma = np.sqrt(noise**2 * every + 2 * every / seen.dim)
@@ -120,7 +120,7 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
 
 
 def test_canaries_that_never_take_part_have_null_cosines(simulated):
-  seen = models_of(simulated, readings.every_nth(12, 4))
+  seen = models_of(simulated, statistics.every_nth(12, 4))
   for recorded, known in ((simulated.recorded, True), (seen, False)):
     for reading in threat_models.of_run(recorded):
       if not reading.calibrated or reading.scores.shift is None:
@@ -143,7 +143,7 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
 def test_who_does_not_know_the_initial_model_reads_one_difference_less(
   simulated,
 ):
-  shown = readings.last_n(12, 4)
+  shown = statistics.last_n(12, 4)
   seen = models_of(simulated, shown)
   less = models_of(simulated, shown, initial=False)
   assert (len(seen.trace), len(less.trace)) == (4, 3)
@@ -156,8 +156,8 @@ def test_who_does_not_know_the_initial_model_reads_one_difference_less(
 
 def test_published_aggregates_leave_their_canaries_and_nothing_else():
   recorded = recorded_runs.by_law()
-  shown = readings.every_nth(20, 3)
-  some = releases.aggregates(recorded, shown)
+  shown = statistics.every_nth(20, 3)
+  some = restrict.aggregates(recorded, shown)
   assert some.observed.sum() == recorded.participation[shown].sum()
   assert (~some.observed).sum() == 60
   took_part = recorded.participation[shown].any(axis=0)
@@ -166,21 +166,21 @@ def test_published_aggregates_leave_their_canaries_and_nothing_else():
   np.testing.assert_array_equal(some.final, recorded.final[kept])
   # A canary of an unpublished round is not told from one that took no part.
   other = recorded.observed & ~took_part
-  seen = readings.maximum(recorded.trace[shown])
+  seen = statistics.maximum(recorded.trace[shown])
   assert stats.ks_2samp(seen[other], seen[~recorded.observed]).pvalue > 1e-4
   assert stats.ks_2samp(seen[took_part], seen[~recorded.observed]).pvalue < 1e-4
 
 
 def test_a_run_until_its_last_round_is_the_run():
   recorded = recorded_runs.by_law()
-  whole = releases.until(recorded, 20)
+  whole = restrict.until(recorded, 20)
   for field in dataclasses.fields(recorded):
     jax.tree.map(
       np.testing.assert_array_equal,
       getattr(whole, field.name),
       getattr(recorded, field.name),
     )
-  half = releases.until(recorded, 10)
+  half = restrict.until(recorded, 10)
   assert half.observed.sum() == recorded.participation[:10].sum()
   assert (~half.observed).sum() == 60
   assert half.trace.shape[0] == len(half.expected) == 10
@@ -190,10 +190,10 @@ def test_a_run_until_its_last_round_is_the_run():
 def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
   recorded = recorded_runs.by_law(observed=400, design='coin_flip')
   assert not recorded.observed.all()
-  shown = readings.every_nth(20, 3)
+  shown = statistics.every_nth(20, 3)
   for some, rounds in (
-    (releases.aggregates(recorded, shown), shown),
-    (releases.until(recorded, 7), np.arange(20) < 7),
+    (restrict.aggregates(recorded, shown), shown),
+    (restrict.until(recorded, 7), np.arange(20) < 7),
   ):
     assert some.design == 'coin_flip'
     seated = recorded.seats[rounds].any(axis=0)
@@ -206,7 +206,7 @@ def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
 
 def test_models_are_read_in_the_seats_that_a_canary_would_have_had():
   simulated = recorded_runs.by_vectors(momentum=0.9, design='coin_flip')
-  seen = models_of(simulated, readings.every_nth(12, 4))
+  seen = models_of(simulated, statistics.every_nth(12, 4))
   # Their norms are told by those whose coin said no.
   assert seen.design == 'fixed'
   np.testing.assert_array_equal(seen.seats.any(axis=0), True)
@@ -222,7 +222,7 @@ def test_what_cannot_be_shown_is_refused():
 
   def refused(match, *, recorded=recorded, shown=every, **changes):
     with pytest.raises(ValueError, match=match):
-      model_releases.models(recorded, shown, **changes)
+      published_models.derive_models(recorded, shown, **changes)
 
   def changed(**fields):
     return dataclasses.replace(recorded, **fields)
@@ -235,8 +235,8 @@ def test_what_cannot_be_shown_is_refused():
     recorded=changed(sees='delta'),
   )
   refused(r'shape \(3,\)', shown=np.ones(3, bool))
-  refused('has no difference', shown=readings.last_n(12, 1), initial=False)
-  few = releases.part(
+  refused('has no difference', shown=statistics.last_n(12, 1), initial=False)
+  few = restrict.part(
     recorded,
     participation=np.ones_like(recorded.participation),
     seats=np.ones_like(recorded.participation),
@@ -245,10 +245,10 @@ def test_what_cannot_be_shown_is_refused():
   )
   refused('fewer than two', recorded=few)
   with pytest.raises(ValueError, match='with one or more'):
-    releases.aggregates(recorded, np.zeros(12, bool))
+    restrict.aggregates(recorded, np.zeros(12, bool))
   with pytest.raises(ValueError, match='round=13; give 1 to the 12'):
-    releases.until(recorded, 13)
+    restrict.until(recorded, 13)
   lonely = recorded_runs.by_law(observed=2, rounds=20)
   first = 1 + int(np.argmax(lonely.participation.any(axis=1)))
   with pytest.raises(ValueError, match='1 of 2 observed canaries took part'):
-    releases.until(lonely, first)
+    restrict.until(lonely, first)

@@ -14,17 +14,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import (
-  estimates,
-  publication,
-  report,
-  results,
-  threat_models,
-  words,
-)
-from epe_jax.epsilon import curves, types
+from epe_jax import io
+from epe_jax.audit import estimates, publication, record, threat_models
+from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
-from epe_jax.figures import of_run
+from epe_jax.experiment import result_file
+from epe_jax.report import narrative, report
+from epe_jax.report.figures import of_run
 from tests import recorded_runs
 
 _FILES = ('report.md', *of_run.CAPTIONS)
@@ -116,7 +112,7 @@ _RATES = {'accuracy': 0.672, 'tpr': {'0.01': 0.123, '0.001': 0.0321}}
 
 def _result(**changes):
   return {
-    'schema': results.SCHEMA,
+    'schema': result_file.SCHEMA,
     'task': 'digits',
     'data': 'handwritten digits | real images',
     'config': {
@@ -165,8 +161,8 @@ def _result(**changes):
 def _finished_run(folder, result=None, **recorded):
   (folder / 'private').mkdir(parents=True, exist_ok=True)
   run = recorded_runs.by_law(**recorded)
-  results.write_scores(folder / 'private/scores.npz', run)
-  results.write_json(folder / 'result.json', result or _result())
+  record.write_record(folder / 'private/scores.npz', run)
+  io.write_json(folder / 'result.json', result or _result())
   lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(len(run.trace))]
   (folder / 'private/metrics.jsonl').write_text(''.join(lines))
   return folder
@@ -174,7 +170,7 @@ def _finished_run(folder, result=None, **recorded):
 
 def _attacker(result, phrase):
   """The one paragraph that has this phrase."""
-  (said,) = [s for s in words.sentences(result) if phrase in s]
+  (said,) = [s for s in narrative.sentences(result) if phrase in s]
   return said
 
 
@@ -307,7 +303,7 @@ def test_an_estimate_is_told_by_how_well_the_attack_guesses():
 )
 def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
   """Rates of the Gaussian mechanism of this ε, by the law of its scores."""
-  mu = curves.mu_of_epsilon(epsilon, fraction)
+  mu = tradeoff_curves.mu_of_epsilon(epsilon, fraction)
   quantiles = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
   scores = Scores(
     (quantiles + mu) / 1e4, np.empty(0), 10**8, shift=np.ones(20_000)
@@ -355,7 +351,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert estimates.evaluate(coins).headline['method'] == 'one_run'
   result = _result(**found._asdict())
   said = _attacker(result, 'The lower bound of this report')
-  assert f'ε ≥ {words.number(row["epsilon"])} at δ' in said
+  assert f'ε ≥ {narrative.number(row["epsilon"])} at δ' in said
   others = sum(r['kind'] == 'confidence bound' for r in found.estimates) - 1
   assert f'The {others} others hold at 95 % each and not all' in said
   assert 'removes them. Which bound' in said
@@ -449,13 +445,13 @@ def test_words_are_about_the_first_estimate_alone(reading):
     _row(reading, 'two_gaussian_fitted', 3.0),
     _row(reading, 'eps_lo', 4.0),
   ]
-  said = words.sentences(_result(estimates=rows))
+  said = narrative.sentences(_result(estimates=rows))
   others = copy.deepcopy(rows)
   for row in others[1:]:
     row['epsilon'] = 5.0
-  assert words.sentences(_result(estimates=others)) == said
+  assert narrative.sentences(_result(estimates=others)) == said
   rows[0]['epsilon'] = 5.0
-  assert words.sentences(_result(estimates=rows)) != said
+  assert narrative.sentences(_result(estimates=rows)) != said
 
 
 @pytest.mark.parametrize(
@@ -524,13 +520,14 @@ def test_doubts_are_told_beside_the_estimate():
 
 def test_one_round_has_no_maximum_to_speak_of():
   assert not any(
-    'does not know when' in said for said in words.sentences(_result(rounds=1))
+    'does not know when' in said
+    for said in narrative.sentences(_result(rounds=1))
   )
 
 
 @pytest.mark.parametrize(('clients', 'warned'), [(57.25, True), (35.5, False)])
 def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
-  said = words.sentences(_result(clients_analytic_epsilon=clients))
+  said = narrative.sentences(_result(clients_analytic_epsilon=clients))
   assert any('more rounds than canaries do' in s for s in said) == warned
   assert any('ε of one is 57.2' in s for s in said) == warned
 
@@ -538,7 +535,7 @@ def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
 def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
   assert _attacker(_result(), 'It is no bound')
   without = _result(estimates=[_row(_FINAL, 'location_mixture', 1.2)])
-  assert not any('no bound' in said for said in words.sentences(without))
+  assert not any('no bound' in said for said in narrative.sentences(without))
 
 
 @pytest.mark.parametrize(
@@ -581,7 +578,7 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
     tmp_path,
     result=_result(noise_multiplier=0.0, **audit._asdict(), **limitless),
   )
-  results.write_scores(folder / 'private/scores.npz', recorded)
+  record.write_record(folder / 'private/scores.npz', recorded)
   text = report.write(folder).read_text()
   assert 'Without noise nothing is left but the canary itself, and the' in text
   assert '| ∞ |' in text
@@ -609,7 +606,7 @@ def test_write_leaves_whole_files_and_no_drafts(workdir):
 def test_the_page_holds_the_table_the_words_the_figures_and_the_config(workdir):
   page = (workdir / 'report.md').read_text()
   assert page.startswith('# Privacy audit: digits\n')
-  for said in words.sentences(_result()):
+  for said in narrative.sentences(_result()):
     assert f'\n- {said}\n' in page
   embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', page)
   assert sorted(embedded) == sorted(_FILES[1:])
@@ -671,7 +668,7 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
     assert not line.keys() & {'loss', 'clients', 'below', 'update_norm'}
   assert any('test_loss' in line for line in history)
   # Nothing is hidden that noise hides already.
-  whole = results.read_scores(tmp_path / 'private/scores.npz')
+  whole = record.load_record(tmp_path / 'private/scores.npz')
   np.testing.assert_array_equal(recorded.trace, whole.trace)
   hidden = {reading.statistic for reading in threat_models.of_run(whole)} - {
     reading.statistic for reading in threat_models.of_run(recorded)
@@ -696,8 +693,8 @@ def test_a_file_of_another_version_is_refused(tmp_path):
   with pytest.raises(ValueError, match=r'result\.json has schema=99'):
     report.write(tmp_path)
   _finished_run(tmp_path)
-  arrays = results.read_arrays(tmp_path / 'private/scores.npz')
-  results.write_arrays(
+  arrays = io.read_arrays(tmp_path / 'private/scores.npz')
+  io.write_arrays(
     tmp_path / 'private/scores.npz', {**arrays, 'schema': np.asarray(99)}
   )
   with pytest.raises(ValueError, match=r'scores\.npz has schema=99'):

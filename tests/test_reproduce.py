@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from epe_jax import finished, results, threat_models
-from epe_jax.paper import files, items, reported
+from epe_jax import io
+from epe_jax.audit import threat_models
+from epe_jax.experiment import finished_runs
+from epe_jax.papers.one_shot import files, items, reported
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Items that share runs are made by one call.
@@ -79,7 +81,7 @@ def test_every_item_is_made_at_smoke_scale(group, tmp_path):
   made = tmp_path / 'smoke'
   for name in GROUPS[group]:
     assert items.ITEMS[name].title in done.stdout
-    record = results.read_json(made / name / 'item.json')
+    record = io.read_json(made / name / 'item.json')
     assert record['scale'] == 'smoke'
     assert record['tables']
     for table in record['tables']:
@@ -99,14 +101,14 @@ def test_every_item_is_made_at_smoke_scale(group, tmp_path):
 
 def check_the_laws(made):
   """What must hold of any grid, however small."""
-  rows = results.read_json(made / 'emnist' / 'item.json')['tables'][0]['body']
+  rows = io.read_json(made / 'emnist' / 'item.json')['tables'][0]['body']
   quiet, noisy = rows
   assert quiet[:2] == ['0', '∞ (∞)']
   assert noisy[1].endswith('(300.0)')
   for folder in (made / 'runs' / 'emnist').glob('*repetitions=1'):
-    run = finished.read(folder)
-    expected = finished.expected_of_own_round(run)
-    own = finished.estimate(run, threat_models.OWN)
+    run = finished_runs.read(folder)
+    expected = finished_runs.expected_of_own_round(run)
+    own = finished_runs.estimate(run, threat_models.OWN)
     low, high = own.interval
     # Twice as wide as the interval: eight canaries, one draw.
     half = (high - low) / 2

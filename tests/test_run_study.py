@@ -5,16 +5,18 @@ import dataclasses
 import numpy as np
 import pytest
 
-from epe_jax import run_study, simulated_runs, tables, threat_models
+from epe_jax.audit import threat_models
+from epe_jax.report import tables
+from epe_jax.studies import run_reports, simulated_runs
 
 
 @pytest.fixture(scope='module')
 def found():
-  return run_study.study(0, runs=14)
+  return run_reports.study(0, runs=14)
 
 
 def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
-  assert run_study.broken(found) == []
+  assert run_reports.broken(found) == []
   for run in found:
     assert run.truths[threat_models.REMOVED] == pytest.approx(run.analytic)
     for reading in run.audit.readings:
@@ -26,7 +28,7 @@ def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
       bounds = [r for r in others if r['kind'] == 'confidence bound']
       below = any(first['epsilon'] < row['epsilon'] for row in bounds)
       assert not (reading['calibrated'] and below)
-  text = tables.markdown(run_study.table(found))
+  text = tables.markdown(run_reports.table(found))
   assert '| own round, others removed | location_mixture_bound | 14 |' in text
 
 
@@ -40,13 +42,13 @@ def test_bounds_that_claim_too_much_are_named(found):
     ]
     return run._replace(audit=run.audit._replace(estimates=rows))
 
-  bad = run_study.broken([inflated(run, 1.3) for run in found])
+  bad = run_reports.broken([inflated(run, 1.3) for run in found])
   assert any('own round, others removed exceeds the analytic' in s for s in bad)
   narrow = [
     run._replace(intervals={name: (0.0, 1e-3) for name in run.intervals})
     for run in found
   ]
-  assert any('intervals of own round' in s for s in run_study.broken(narrow))
+  assert any('intervals of own round' in s for s in run_reports.broken(narrow))
 
 
 def test_a_simulated_run_is_what_its_vectors_say():

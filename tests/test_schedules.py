@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import schedules
+from epe_jax.sampling import client_schedules
 
 SCHEDULES = {
-  'shuffled': lambda seed: schedules.shuffled_epochs(
+  'shuffled': lambda seed: client_schedules.shuffled_epochs(
     seed, num_clients=50, clients_per_round=7
   ),
-  'one order': lambda seed: schedules.shuffled_epochs(
+  'one order': lambda seed: client_schedules.shuffled_epochs(
     seed, num_clients=50, clients_per_round=7, reshuffle=False
   ),
-  'fixed size': lambda seed: schedules.fixed_size(
+  'fixed size': lambda seed: client_schedules.fixed_size(
     seed, num_clients=50, clients_per_round=7
   ),
-  'poisson': lambda seed: schedules.poisson(
+  'poisson': lambda seed: client_schedules.poisson(
     seed, num_clients=50, expected_clients=7
   ),
-  'limited': lambda seed: schedules.limited(
+  'limited': lambda seed: client_schedules.limited(
     seed, rounds=60, num_clients=50, clients_per_round=7, separation=3, most=12
   ),
 }
@@ -52,14 +52,14 @@ def test_a_round_has_each_client_once_at_most(name):
 @pytest.mark.parametrize('name', SCHEDULES)
 def test_participations_counts_what_the_schedule_does(name):
   schedule = SCHEDULES[name](0)
-  counts = schedules.participations(schedule, rounds=60, num_clients=50)
+  counts = client_schedules.participations(schedule, rounds=60, num_clients=50)
   slow = [sum(i in schedule(t) for t in range(60)) for i in range(50)]
   np.testing.assert_array_equal(counts, slow)
 
 
 @pytest.mark.parametrize('reshuffle', [True, False])
 def test_an_epoch_is_a_partition_and_the_next_is_reshuffled_or_not(reshuffle):
-  cohort = schedules.shuffled_epochs(
+  cohort = client_schedules.shuffled_epochs(
     0, num_clients=12, clients_per_round=4, reshuffle=reshuffle
   )
   epochs = [
@@ -71,7 +71,7 @@ def test_an_epoch_is_a_partition_and_the_next_is_reshuffled_or_not(reshuffle):
 
 
 def test_fixed_size_rounds_are_uniform_and_independent():
-  schedule = schedules.fixed_size(0, num_clients=20, clients_per_round=5)
+  schedule = client_schedules.fixed_size(0, num_clients=20, clients_per_round=5)
   rounds = [frozenset(map(int, schedule(t))) for t in range(4000)]
   counts = np.bincount([i for r in rounds for i in r], minlength=20)
   # Binomial(4000, 1/4): std 27.4; 5.5 std for 20 clients fails by chance with
@@ -84,7 +84,7 @@ def test_fixed_size_rounds_are_uniform_and_independent():
 
 
 def test_poisson_clients_take_part_independently():
-  schedule = schedules.poisson(0, num_clients=20, expected_clients=5)
+  schedule = client_schedules.poisson(0, num_clients=20, expected_clients=5)
   rounds = 4000
   taken = np.zeros((rounds, 20))
   for t in range(rounds):
@@ -102,7 +102,7 @@ def test_poisson_clients_take_part_independently():
 @pytest.mark.parametrize(('separation', 'most'), [(4, None), (1, 4), (3, 9)])
 def test_clients_rest_and_stop_as_limited(separation, most):
   rounds = 12
-  schedule = schedules.limited(
+  schedule = client_schedules.limited(
     0,
     rounds=rounds,
     num_clients=40,
@@ -133,7 +133,7 @@ def test_clients_rest_and_stop_as_limited(separation, most):
 )
 def test_limits_that_leave_nobody_are_refused(limits, message):
   with pytest.raises(ValueError, match=message):
-    schedules.limited(
+    client_schedules.limited(
       0, rounds=12, num_clients=40, clients_per_round=10, **limits
     )
 
@@ -144,7 +144,7 @@ LOG = 'round,client_id\n2,b\n1,a\n1,c\n2,c\n3,a\n'
 def test_a_log_is_replayed(tmp_path):
   path = tmp_path / 'log.csv'
   path.write_text(LOG)
-  schedule, rounds = schedules.replayed(path, ['a', 'b', 'c'])
+  schedule, rounds = client_schedules.replayed(path, ['a', 'b', 'c'])
   assert [sorted(schedule(t).tolist()) for t in range(rounds)] == [
     [0, 2],
     [1, 2],
@@ -163,7 +163,7 @@ def test_a_log_in_parquet_is_the_same(tmp_path):
   parquet.write_table(table, tmp_path / 'log.parquet')
   (tmp_path / 'log.csv').write_text(LOG)
   a, b = (
-    schedules.replayed(tmp_path / f'log.{kind}', ['a', 'b', 'c'])
+    client_schedules.replayed(tmp_path / f'log.{kind}', ['a', 'b', 'c'])
     for kind in ('csv', 'parquet')
   )
   assert a[1] == b[1]
@@ -187,15 +187,17 @@ def test_a_wrong_log_is_refused_with_its_entry(tmp_path, text, message):
   path = tmp_path / 'log.csv'
   path.write_text(text)
   with pytest.raises(ValueError, match=message):
-    schedules.replayed(path, ['a', 'b', 'c'])
+    client_schedules.replayed(path, ['a', 'b', 'c'])
   with pytest.raises(FileNotFoundError, match=r'none\.csv'):
-    schedules.replayed(tmp_path / 'none.csv', ['a'])
+    client_schedules.replayed(tmp_path / 'none.csv', ['a'])
 
 
 @pytest.mark.parametrize('clients_per_round', [0, 11])
 def test_cohorts_larger_than_the_data_are_refused(clients_per_round):
-  for make in (schedules.shuffled_epochs, schedules.fixed_size):
+  for make in (client_schedules.shuffled_epochs, client_schedules.fixed_size):
     with pytest.raises(ValueError, match=f'={clients_per_round}, but'):
       make(0, num_clients=10, clients_per_round=clients_per_round)
   with pytest.raises(ValueError, match=f'={clients_per_round}, but'):
-    schedules.poisson(0, num_clients=10, expected_clients=clients_per_round)
+    client_schedules.poisson(
+      0, num_clients=10, expected_clients=clients_per_round
+    )

@@ -11,20 +11,20 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from epe_jax import (
-  audit,
+from epe_jax import io
+from epe_jax.audit import observers, published_models
+from epe_jax.data import cohort, federated, store
+from epe_jax.experiment import (
+  audited_run,
   build,
-  experiment,
-  fedavg,
   inputs,
-  model_releases,
   randomness,
-  report,
-  results,
+  result_file,
   workdirs,
   workloads,
 )
-from epe_jax.data import cohort, federated, store
+from epe_jax.report import report
+from epe_jax.training import fedavg
 from tests import helpers, processes
 from tests.test_experiment import load_config
 
@@ -57,7 +57,7 @@ def put_in(monkeypatch, softmax):
 
   Fills up while a run trains.
   """
-  sums, train, watch = {}, fedavg.dp_fedavg, audit.all_iterates
+  sums, train, watch = {}, fedavg.dp_fedavg, observers.all_iterates
 
   def keep(who, t, known):
     # All that was put in comes behind what clients did.
@@ -86,7 +86,7 @@ def put_in(monkeypatch, softmax):
     return observer._replace(update=update)
 
   monkeypatch.setattr(fedavg, 'dp_fedavg', trained)
-  monkeypatch.setattr(audit, 'all_iterates', watched)
+  monkeypatch.setattr(observers, 'all_iterates', watched)
   return sums
 
 
@@ -217,7 +217,9 @@ def by_noise(asked, paths, noise_key, noise_std, config):
     params = {name: arrays[name] for name in arrays.files}
   change = np.asarray(ravel_pytree(params)[0], np.float64)
   change /= config.server.learning_rate
-  weights = model_releases.response(ROUNDS, momentum=config.server.momentum)[-1]
+  weights = published_models.response(ROUNDS, momentum=config.server.momentum)[
+    -1
+  ]
   noise = []
   for t in range(ROUNDS):
     key, _ = jax.random.split(jax.random.fold_in(noise_key, t))
@@ -241,7 +243,7 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
 ):
   monkeypatch.setattr(report.of_run, 'draw', lambda *_: {})
   config = small_config()
-  experiment.run(config, tmp_path)
+  audited_run.run(config, tmp_path)
   report.write(tmp_path)
   jax.effects_barrier()
   log = log_of(tmp_path)
@@ -264,7 +266,7 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   kept = {p.name for p in files_of(tmp_path, private=True)} - names
   assert all(f'`private/{name}`' in rows['its auditor'] for name in kept)
   # Who adds to what is published has to think of what hides it.
-  assert results.read_json(tmp_path / 'result.json').keys() == PUBLISHED
+  assert io.read_json(tmp_path / 'result.json').keys() == PUBLISHED
   # The auditor has the norms, and a thief of the secret would have the noise.
   private = files_of(tmp_path, private=True)
   assert by_numbers(asked, private, divisor) > LUCK
@@ -295,7 +297,7 @@ class Killed(Exception):
 @pytest.fixture
 def killed(monkeypatch):
   """A function (config, workdir, round): the run dies behind that line."""
-  append = experiment.metrics.append
+  append = audited_run.metrics.append
 
   def run(config, workdir, number):
     def dies(path, record):
@@ -303,10 +305,10 @@ def killed(monkeypatch):
       if record['round'] == number:
         raise Killed
 
-    monkeypatch.setattr(experiment.metrics, 'append', dies)
+    monkeypatch.setattr(audited_run.metrics, 'append', dies)
     with pytest.raises(Killed):
-      experiment.run(config, workdir)
-    monkeypatch.setattr(experiment.metrics, 'append', append)
+      audited_run.run(config, workdir)
+    monkeypatch.setattr(audited_run.metrics, 'append', append)
 
   return run
 
@@ -314,7 +316,7 @@ def killed(monkeypatch):
 def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   tmp_path, softmax, drawn, killed, monkeypatch
 ):
-  monkeypatch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   config = small_config(**{'participation.kind': 'poisson'})
   files = workdirs.of(tmp_path / 'run')
   gather, orders = cohort.gather, set()
@@ -336,7 +338,7 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   lines = files.metrics.read_text().splitlines()
   files.metrics.write_text('\n'.join([lines[0], lines[1][:40], *lines[3:]]))
 
-  result = experiment.run(config, files.folder)
+  result = audited_run.run(config, files.folder)
   again = log_of(files.folder)
   assert [line['round'] for line in again] == [3, 4, 5, 6, 7, 8]
   assert again[-1]['test_accuracy'] == result['accuracy']
@@ -354,12 +356,12 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
 def test_a_run_without_its_secret_is_not_gone_on_with(tmp_path, size):
   config, files = small_config(), workdirs.of(tmp_path)
   files.checkpoints.mkdir(parents=True)
-  results.write_json(files.config, config.to_dict())
+  io.write_json(files.config, config.to_dict())
   if size is not None:
     files.secret.write_bytes(b'x' * size)
   message = 'is missing' if size is None else f'has {size} bytes and not 32'
   with pytest.raises(ValueError, match=f'private/secret {message}.* anew'):
-    experiment.run(config, tmp_path)
+    audited_run.run(config, tmp_path)
   assert files.secret.exists() == (size is not None)
 
 
@@ -369,10 +371,10 @@ def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
   config, files = small_config(), workdirs.of(tmp_path)
   files.checkpoints.mkdir(parents=True)
   files.secret.write_bytes(bytes(32))
-  results.write_json(files.config, config.to_dict())
-  result = {'schema': results.SCHEMA, 'accuracy': 0.5}
-  results.write_json(files.result, result)
-  assert experiment.run(config, tmp_path) == result
+  io.write_json(files.config, config.to_dict())
+  result = {'schema': result_file.SCHEMA, 'accuracy': 0.5}
+  io.write_json(files.result, result)
+  assert audited_run.run(config, tmp_path) == result
   assert not files.secret.exists()
   assert not files.checkpoints.exists()
 
@@ -384,7 +386,7 @@ def test_a_workdir_that_is_in_use_is_left_alone(tmp_path):
     workdirs.locked(workdirs.of(tmp_path)),
     pytest.raises(ValueError, match=message),
   ):
-    experiment.run(config, tmp_path)
+    audited_run.run(config, tmp_path)
   assert [p.name for p in tmp_path.rglob('*')] == ['private']
 
 
@@ -424,11 +426,11 @@ def test_a_run_goes_on_with_what_it_began_with_or_not_at_all(
   change({'canaries.matrix': matrix, 'participation.log': log}[kind])
   message = f'^{kind} changed since this run began'
   with pytest.raises(ValueError, match=message):
-    experiment.run(config, workdir)
+    audited_run.run(config, workdir)
   # Nor is anything known if the digests are gone.
   (workdir / 'private/inputs.json').unlink()
   with pytest.raises(ValueError, match=r'inputs\.json is missing'):
-    experiment.run(config, workdir)
+    audited_run.run(config, workdir)
 
 
 def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):

@@ -8,8 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax import audit, build, experiment, results, seeds
+from epe_jax.audit import record, wrapper
 from epe_jax.data import cohort
+from epe_jax.experiment import audited_run, build, seeds
 from epe_jax.tasks import digits as digits_task
 from epe_jax.types import Task
 from tests import helpers
@@ -87,7 +88,7 @@ def made(config, which, **options):
 def check_same(outcome, recorded, accuracy):
   # An example of the 359 may lie on the border of two classes.
   assert outcome.accuracy == pytest.approx(accuracy, abs=0.005)
-  for field in dataclasses.fields(results.Recorded):
+  for field in dataclasses.fields(record.Record):
     a, b = getattr(outcome.recorded, field.name), getattr(recorded, field.name)
     if field.name == 'rounds':
       # Numbers of each round, as arrays of NumPy.
@@ -106,9 +107,9 @@ def alone(tmp_path_factory, traces):
   workdir = tmp_path_factory.mktemp('runs') / 'alone'
   with pytest.MonkeyPatch.context() as patch:
     # Estimates take longer than the run, and nothing here looks at them.
-    patch.setattr(experiment.estimates, 'evaluate', helpers.no_estimates)
-    result = experiment.run(small_config(seed=2), workdir)
-  return results.read_scores(workdir / 'private/scores.npz'), result['accuracy']
+    patch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
+    result = audited_run.run(small_config(seed=2), workdir)
+  return record.load_record(workdir / 'private/scores.npz'), result['accuracy']
 
 
 @pytest.mark.parametrize('at_once', [1, 3])
@@ -173,7 +174,7 @@ def first_round(seeds_):
     [
       seeds.Seed(
         build.key(config, 'canary'),
-        audit.rows(this.who.canaries, width=room.canaries),
+        wrapper.rows(this.who.canaries, width=room.canaries),
         build.key(config, 'training'),
         build.key(config, 'noise'),
       )

@@ -10,8 +10,10 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax import experiment, results, sharding
+from epe_jax.audit import record
 from epe_jax.data import cohort, federated
+from epe_jax.experiment import audited_run
+from epe_jax.parallel import sharding
 from tests import processes
 from tests.test_experiment import load_config
 
@@ -203,7 +205,7 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
   assert [p.name for p in (shared / 'private/checkpoints').iterdir()] == ['2']
   processes.patched(monkeypatch.setattr, 4, stopped)
   with pytest.raises(_Stopped):
-    experiment.run(config, shared)
+    audited_run.run(config, shared)
   outputs = _processes(shared, num=4, stop=0)
   # The first one alone prints.
   assert 'Report, figures and files' in outputs[0]
@@ -211,14 +213,14 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
 
   monkeypatch.undo()
   processes.patched(monkeypatch.setattr, 0, stopped)
-  experiment.run(config, alone)
+  audited_run.run(config, alone)
   for workdir in (alone, shared):
     lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
     assert len(lines) == 7
   names = lambda folder: sorted(p.name for p in folder.iterdir())
   assert names(shared) == names(alone)
   one, several = (
-    results.read_scores(w / 'private/scores.npz') for w in (alone, shared)
+    record.load_record(w / 'private/scores.npz') for w in (alone, shared)
   )
   assert np.abs(one.trace).max() > 0.1
   for name in ('final', 'change', 'trace', 'residual', 'expected'):

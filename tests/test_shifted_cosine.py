@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from epe_jax.epsilon import curves, gaussian, shifted_cosine
-from epe_jax.epsilon.null import CosineNull
+from epe_jax.epsilon import gaussian, shifted_cosine, tradeoff_curves
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.shifted_cosine import ShiftedCosine, epsilon_cosines
 from epe_jax.epsilon.types import Scores
 
@@ -114,7 +114,7 @@ def test_epsilon_is_the_best_of_all_thresholds(dim, shift):
 
 def test_epsilon_grows_to_that_of_the_gaussian_mechanism():
   shifts = np.array([0.0, 0.03, 1.0, 20.0])
-  limit = curves.epsilon_gdp(shifts, DELTA)
+  limit = tradeoff_curves.epsilon_gdp(shifts, DELTA)
   before = np.zeros(4)
   for dim in (2, 5, 50, 1000, 10**7):
     epsilon = epsilon_cosines(dim, shifts, DELTA)
@@ -128,7 +128,7 @@ def test_epsilon_grows_to_that_of_the_gaussian_mechanism():
 
 def test_how_far_the_approximation_is_out():
   # Estimates of infinitely many canaries.
-  mu = curves.mu_of_epsilon(3.0, DELTA)
+  mu = tradeoff_curves.mu_of_epsilon(3.0, DELTA)
   for dim, known, fitted in (
     (10, 35.3, 90.8),
     (100, 3.6, 8.3),
@@ -148,7 +148,7 @@ def test_the_table_of_the_docs_is_what_the_law_says():
   for dim in (3, 10, 100, 1000, 10_000):
     cells = [f'{dim:,}']
     for truth in (1.0, 3.0, 10.0):
-      mu = float(curves.mu_of_epsilon(truth, DELTA))
+      mu = float(tradeoff_curves.mu_of_epsilon(truth, DELTA))
       law, root = ShiftedCosine(dim, mu), np.sqrt(dim)
       cells.append(f'{epsilon_cosines(dim, mu, DELTA):.2f}')
       for std in (1.0, root * law.std):

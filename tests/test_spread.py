@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import audit, canaries, fedavg, report, spread, words
-from epe_jax.round_scalars import RoundScalars
+from epe_jax import canaries
+from epe_jax.audit import effective_dimension, wrapper
+from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.report import narrative, report
+from epe_jax.training import fedavg
 from tests import test_report
 
 _DIM = 60
@@ -15,7 +18,7 @@ _DIM = 60
 def _found(family='hadamard', **figures):
   some = {'rounds': [9e3, 8e3], 'final_model': 7e3, 'change': 7e3} | figures
   needed = canaries.least_dimension(family, 10**6)
-  return spread.of_run(family, needed=needed, **some)
+  return effective_dimension.of_run(family, needed=needed, **some)
 
 
 def test_a_round_tells_the_effective_dimension_of_its_aggregate():
@@ -33,7 +36,7 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
 
   c = canaries.sphere(jax.random.key(0), 4, _DIM)
   plain = fedavg.Algorithm(lambda params: state, step)
-  wrapped = audit.audited(plain, c, np.zeros((3, 4), bool), {})
+  wrapped = wrapper.audited(plain, c, np.zeros((3, 4), bool), {})
   now = wrapped.init(state.params)
   for x in np.asarray(aggregates, np.float64):
     now, info = jax.jit(wrapped.step)(now, None, None, None)
@@ -47,20 +50,25 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
 @pytest.mark.parametrize('family', ['sign', 'hadamard', 'dirac'])
 def test_too_few_coordinates_are_warned_of_where_they_matter(family):
   wide = {'rounds': [4e5, 3e5], 'final_model': 3e5, 'change': 3e5}
-  assert spread.warning(_found(family, **wide)) is None
+  assert effective_dimension.warning(_found(family, **wide)) is None
   rounds = {'rounds': [3e5, 41.0, 0.0]}
-  low = spread.warning(_found(family, **wide | rounds)) or ''
+  low = effective_dimension.warning(_found(family, **wide | rounds)) or ''
   assert f"'{family}'" in low
   assert '41 in the round' in low
   assert 'final model' not in low
   assert "'hadamard2' or 'sphere'" in low
-  low = spread.warning(_found(family, **wide | {'change': 12.0})) or ''
+  low = (
+    effective_dimension.warning(_found(family, **wide | {'change': 12.0})) or ''
+  )
   assert 'It is 12 in the change' in low
 
 
 @pytest.mark.parametrize('family', ['sphere', 'hadamard2'])
 def test_families_that_are_right_for_any_vector_do_not_warn(family):
-  assert spread.warning(_found(family, rounds=[1.0], change=1.0)) is None
+  assert (
+    effective_dimension.warning(_found(family, rounds=[1.0], change=1.0))
+    is None
+  )
 
 
 def test_noise_is_dense_enough_and_a_few_coordinates_are_not():
@@ -86,4 +94,4 @@ def test_reports_say_it_and_read_results_that_did_not_measure_it():
     assert '9,000' not in page
     assert '8,000 or more in a round, 8,500 in the median' in page
   assert 'effective dimension' not in report._markdown(old, [])
-  assert len(words.sentences(old)) == len(words.sentences(result))
+  assert len(narrative.sentences(old)) == len(narrative.sentences(result))

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from configs import digits, emnist, stackoverflow
-from epe_jax import build, streams
+from epe_jax import streams
 from epe_jax.data import cohort
+from epe_jax.experiment import build
 
 
 def test_streams_differ_wherever_root_purpose_or_place_do():

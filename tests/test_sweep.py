@@ -5,14 +5,9 @@ import pathlib
 from ml_collections import config_dict
 import pytest
 
-from epe_jax import (
-  experiment,
-  metrics,
-  results,
-  seed_sweep,
-  sweep,
-  sweep_report,
-)
+from epe_jax import io
+from epe_jax.experiment import audited_run, metrics, sweep
+from epe_jax.report import seed_sweep, sweep_report
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -79,8 +74,8 @@ def test_what_is_finished_is_not_made_again(tmp_path):
   for point in points:
     folder = tmp_path / point.name
     folder.mkdir()
-    results.write_json(folder / 'config.json', point.config.to_dict())
-    results.write_json(folder / 'result.json', {})
+    io.write_json(folder / 'config.json', point.config.to_dict())
+    io.write_json(folder / 'result.json', {})
   outcome = sweep.run(points, tmp_path, jobs=2)
   assert list(outcome.finished) == [point.name for point in points]
   assert not list(tmp_path.glob('*.log'))
@@ -90,7 +85,7 @@ def test_the_folder_of_another_config_is_refused_before_any_work(tmp_path):
   first, second = sweep.grid(base(), [('rounds', (1, 2))])
   folder = tmp_path / second.name
   folder.mkdir()
-  results.write_json(folder / 'config.json', first.config.to_dict())
+  io.write_json(folder / 'config.json', first.config.to_dict())
   (folder / 'private').mkdir()
   metrics.append(folder / 'private/metrics.jsonl', {'round': 1})
   with pytest.raises(ValueError, match='rounds was 1 and is 2'):
@@ -136,7 +131,7 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   found = seed_sweep.run(points, tmp_path / 'sweep', num_seeds=2)
   assert [row['seed'] for row in found[points[0].name]] == [0, 1]
   config.noise_multiplier, config.seed = 0.3, 1
-  alone = experiment.run(config, tmp_path / 'alone')
+  alone = audited_run.run(config, tmp_path / 'alone')
   (own,) = (
     row['epsilon']
     for row in alone['estimates']
@@ -165,7 +160,7 @@ def test_points_without_canaries_stand_beside_those_with(tmp_path):
   both = ('canaries.observed', 'canaries.unobserved')
   points = sweep.grid(config, [(both, ((0, 0), (8, 8)))])
   for point in points:
-    experiment.run(point.config, tmp_path / point.name)
+    audited_run.run(point.config, tmp_path / point.name)
   outcome = sweep.run(points, tmp_path)
   text = sweep_report.write(tmp_path, points, outcome)
   without, with_canaries = text.splitlines()[1:3]

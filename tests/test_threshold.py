@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import floor, gaussian, threshold
-from epe_jax.epsilon.null import CosineNull
+from epe_jax.epsilon import gaussian, noise_floor, threshold
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5
@@ -132,8 +132,8 @@ def test_eps_lo_does_not_saturate_under_the_exact_null():
 def test_eps_lo_is_no_lower_bound(num_unobserved, dim, simulations, excess):
   rng = np.random.default_rng(3)
   scores = Scores(
-    floor.draw_null(rng, (simulations, 1000), dim=10**6),
-    floor.draw_null(rng, (simulations, num_unobserved), dim=10**6),
+    noise_floor.draw_null(rng, (simulations, 1000), dim=10**6),
+    noise_floor.draw_null(rng, (simulations, num_unobserved), dim=10**6),
     dim=dim,
   )
   estimate = threshold.eps_lo(scores, delta=DELTA)

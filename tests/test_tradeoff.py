@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from epe_jax.epsilon import curves, floor, lower_bound, tradeoff
-from epe_jax.epsilon.null import CosineNull
+from epe_jax.epsilon import lower_bound, noise_floor, tradeoff, tradeoff_curves
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.strategies import (
   Band,
   Explicit,
@@ -51,37 +51,41 @@ def from_dp_accounting(noise_multiplier, p=1.0, steps=1, interval=1e-3):
 @pytest.mark.parametrize('mu', [0.1, 1.0, 7.0])
 def test_the_gaussian_curve_is_that_of_the_best_test(mu):
   threshold = np.linspace(-3, 3, 7)
-  fnr = curves.gaussian().fnr(1 / mu, stats.norm.logsf(threshold))
+  fnr = tradeoff_curves.gaussian().fnr(1 / mu, stats.norm.logsf(threshold))
   np.testing.assert_allclose(fnr, stats.norm.cdf(threshold - mu), rtol=1e-9)
 
 
 def test_epsilon_of_mu_is_exact_far_beyond_any_accountant():
   for mu in (0.3, 3.0, 20.0, 300.0):
-    epsilon = curves.epsilon_gdp(mu, DELTA)
+    epsilon = tradeoff_curves.epsilon_gdp(mu, DELTA)
     # Equation (6), its second term in logs.
     second = np.exp(epsilon + stats.norm.logcdf(-epsilon / mu - mu / 2))
     delta = stats.norm.cdf(-epsilon / mu + mu / 2) - second
     assert delta == pytest.approx(DELTA, rel=1e-6)
-  assert curves.epsilon_gdp(300.0, DELTA) > 45_000
-  assert curves.epsilon_gdp(0.0, DELTA) == curves.epsilon_gdp(-1.0, DELTA) == 0
+  assert tradeoff_curves.epsilon_gdp(300.0, DELTA) > 45_000
+  assert (
+    tradeoff_curves.epsilon_gdp(0.0, DELTA)
+    == tradeoff_curves.epsilon_gdp(-1.0, DELTA)
+    == 0
+  )
 
 
 def test_releases_of_a_gaussian_compose_exactly():
-  family = curves.gaussian(steps=9)
-  assert family.epsilon(0.3, DELTA) == curves.epsilon_gdp(10.0, DELTA)
+  family = tradeoff_curves.gaussian(steps=9)
+  assert family.epsilon(0.3, DELTA) == tradeoff_curves.epsilon_gdp(10.0, DELTA)
 
 
 @pytest.mark.parametrize(('noise', 'p'), [(1.0, 1.0), (0.5, 0.1), (1.0, 0.01)])
 def test_the_subsampled_curve_and_epsilon_are_those_of_dp_accounting(noise, p):
-  exact = curves.subsampled_gaussian(p)
-  numeric = curves.pld(lambda z: from_dp_accounting(z, p))
+  exact = tradeoff_curves.subsampled_gaussian(p)
+  numeric = tradeoff_curves.pld(lambda z: from_dp_accounting(z, p))
   above = exact.fnr(noise, LOG_FPR) - numeric.fnr(noise, LOG_FPR)
   # The PLD is pessimistic and its lines are a grid: below, and not by much.
   assert np.all(above > -1e-6)
   assert np.all(above < 5e-4)
   epsilon = numeric.epsilon(noise, DELTA)
   assert exact.epsilon(noise, DELTA) == pytest.approx(epsilon, rel=1e-4)
-  wrong = curves.subsampled_gaussian(p / 2)
+  wrong = tradeoff_curves.subsampled_gaussian(p / 2)
   assert np.any(
     np.abs(wrong.fnr(noise, LOG_FPR) - exact.fnr(noise, LOG_FPR)) > 1e-3
   )
@@ -90,39 +94,43 @@ def test_the_subsampled_curve_and_epsilon_are_those_of_dp_accounting(noise, p):
 def test_the_subsampled_curve_is_convex_and_its_own_inverse():
   alpha = np.linspace(1e-6, 1 - 1e-6, 2001)
   for mu, p in ((0.5, 0.3), (3.0, 0.5), (4.0, 0.05)):
-    fnr = curves.subsampled_gaussian(p).fnr(1 / mu, np.log(alpha))
+    fnr = tradeoff_curves.subsampled_gaussian(p).fnr(1 / mu, np.log(alpha))
     assert np.all(np.diff(fnr, 2) > -1e-9)
     assert np.all(np.diff(fnr) <= 0)
     inside = (fnr > 1e-4) & (fnr < 1 - 1e-4)
-    twice = curves.subsampled_gaussian(p).fnr(1 / mu, np.log(fnr[inside]))
+    twice = tradeoff_curves.subsampled_gaussian(p).fnr(
+      1 / mu, np.log(fnr[inside])
+    )
     np.testing.assert_allclose(twice, alpha[inside], rtol=1e-6, atol=1e-9)
 
 
 def test_epsilon_of_a_subsampled_step_has_no_cap():
   # At p = 1/2, e^ε - 1 is half of e^ε' - 1, with ε' at δ/p.
-  family = curves.subsampled_gaussian(0.5)
-  inner = curves.epsilon_gdp(50.0, 2 * DELTA)
+  family = tradeoff_curves.subsampled_gaussian(0.5)
+  inner = tradeoff_curves.epsilon_gdp(50.0, 2 * DELTA)
   assert family.epsilon(1 / 50, DELTA) == pytest.approx(inner - np.log(2))
-  assert curves.subsampled_gaussian(1e-6).epsilon(1.0, DELTA) == 0.0
+  assert tradeoff_curves.subsampled_gaussian(1e-6).epsilon(1.0, DELTA) == 0.0
 
 
 @pytest.mark.parametrize(
   ('noise', 'p', 'steps'), [(1, 0.01, 2500), (0.1, 0.1, 100)]
 )
 def test_steps_compose_as_the_pld_of_dp_accounting_does(noise, p, steps):
-  epsilon = curves.subsampled_gaussian(p, steps=steps).epsilon(noise, DELTA)
+  epsilon = tradeoff_curves.subsampled_gaussian(p, steps=steps).epsilon(
+    noise, DELTA
+  )
   there = from_dp_accounting(noise, p, steps, interval=1e-4 / noise)
   expected = there.get_epsilon_for_delta(DELTA)
   assert epsilon == pytest.approx(expected, rel=1e-5)
-  one = curves.subsampled_gaussian(p).epsilon(noise, DELTA)
+  one = tradeoff_curves.subsampled_gaussian(p).epsilon(noise, DELTA)
   assert epsilon > 2 * one
 
 
 def test_an_event_is_accounted_like_its_pld():
-  event = curves.pld(
+  event = tradeoff_curves.pld(
     lambda z: dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(z))
   )
-  direct = curves.pld(lambda z: from_dp_accounting(z, 0.1))
+  direct = tradeoff_curves.pld(lambda z: from_dp_accounting(z, 0.1))
   expected = direct.epsilon(0.5, DELTA)
   assert event.epsilon(0.5, DELTA) == pytest.approx(expected, rel=1e-9)
   np.testing.assert_allclose(
@@ -131,12 +139,12 @@ def test_an_event_is_accounted_like_its_pld():
 
 
 def test_algorithm_4_approaches_the_curve_from_below():
-  exact = curves.gaussian().fnr(1.0, LOG_FPR)
+  exact = tradeoff_curves.gaussian().fnr(1.0, LOG_FPR)
   gaps = []
   for num in (2, 10, 50):
-    family = curves.pld(
+    family = tradeoff_curves.pld(
       from_dp_accounting,
-      fnr_from=curves.algorithm_4(delta=DELTA, num_lines=num),
+      fnr_from=tradeoff_curves.algorithm_4(delta=DELTA, num_lines=num),
     )
     gap = exact - family.fnr(1.0, LOG_FPR)
     assert np.all(gap > -1e-6)
@@ -168,7 +176,7 @@ def test_gdp_is_equation_12_at_clopper_pearson_limits(mu):
   limits = stats.beta.ppf(
     0.975, np.array([fp, fn]) + 1, 1000 - np.array([fp, fn])
   )
-  expected = curves.epsilon_gdp(-np.sum(stats.norm.ppf(limits)), DELTA)
+  expected = tradeoff_curves.epsilon_gdp(-np.sum(stats.norm.ppf(limits)), DELTA)
   estimate = tradeoff.gdp(scores, delta=DELTA, multiplicity=Explicit((mu / 2,)))
   assert estimate.epsilon == pytest.approx(expected, rel=1e-9)
   assert estimate.confidence == 0.95
@@ -176,7 +184,8 @@ def test_gdp_is_equation_12_at_clopper_pearson_limits(mu):
 
 @pytest.mark.parametrize('multiplicity', [Band(), Explicit((1.0,)), Split(0)])
 @pytest.mark.parametrize(
-  'family', [curves.gaussian(), curves.subsampled_gaussian(1.0)]
+  'family',
+  [tradeoff_curves.gaussian(), tradeoff_curves.subsampled_gaussian(1.0)],
 )
 def test_the_solver_agrees_with_the_closed_form(family, multiplicity):
   settings = dict(delta=DELTA, multiplicity=multiplicity)
@@ -190,7 +199,7 @@ def test_the_solver_agrees_with_the_closed_form(family, multiplicity):
 
 def test_the_solver_finds_the_noise_of_rates_on_the_curve():
   for p in (0.05, 0.5):
-    family = curves.subsampled_gaussian(p)
+    family = tradeoff_curves.subsampled_gaussian(p)
     for noise in (0.2, 0.7):
       fnr = family.fnr(noise, LOG_FPR)
       for at in (slice(0, 3), slice(None)):
@@ -203,7 +212,7 @@ def test_the_solver_finds_the_noise_of_rates_on_the_curve():
 
 def test_bounds_are_below_the_truth_and_tight_on_quantile_samples():
   for mu in (1.0, 3.0):
-    truth = curves.epsilon_gdp(mu, DELTA)
+    truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
     for num, least in ((1000, 0.8), (100_000, 0.97)):
       best = tradeoff.gdp(
         shifted(mu, num), delta=DELTA, multiplicity=Explicit((mu / 2,))
@@ -226,7 +235,7 @@ def test_a_subsampled_step_is_bounded_tightly_through_all_steps():
   observed = np.interp((np.arange(num) + 0.5) / num, mixture, grid)
   scores = Scores(observed, quantile_sample(num))
   for steps, least in ((1, 0.9), (100, 0.85)):
-    family = curves.subsampled_gaussian(p, steps=steps)
+    family = tradeoff_curves.subsampled_gaussian(p, steps=steps)
     truth = family.epsilon(noise, DELTA)
     bound = tradeoff.family_bound(
       scores, family=family, delta=DELTA, multiplicity=Explicit((2.0,))
@@ -234,7 +243,7 @@ def test_a_subsampled_step_is_bounded_tightly_through_all_steps():
     assert least * truth < bound.epsilon < truth
   # A plain Gaussian does not explain these scores as well.
   plain = tradeoff.gdp(scores, delta=DELTA, multiplicity=Explicit((2.0,)))
-  one = curves.subsampled_gaussian(p).epsilon(noise, DELTA)
+  one = tradeoff_curves.subsampled_gaussian(p).epsilon(noise, DELTA)
   assert plain.epsilon < 0.9 * one
 
 
@@ -242,8 +251,8 @@ def test_scores_that_no_member_of_the_family_allows_refute_it():
   # Sampled with probability 0.1, a canary is missed nine times out of ten.
   separated = Scores(np.linspace(5, 6, 1000), np.linspace(0, 1, 1000))
   for family in (
-    curves.subsampled_gaussian(0.1, steps=10),
-    curves.pld(lambda z: from_dp_accounting(z, 0.1)),
+    tradeoff_curves.subsampled_gaussian(0.1, steps=10),
+    tradeoff_curves.pld(lambda z: from_dp_accounting(z, 0.1)),
   ):
     settings = dict(family=family, delta=DELTA, multiplicity=Explicit((3.0,)))
     assert tradeoff.family_bound(separated, **settings).epsilon == np.inf
@@ -252,7 +261,7 @@ def test_scores_that_no_member_of_the_family_allows_refute_it():
 
 def test_a_composed_pld_is_audited_as_a_whole():
   noise, p, steps = 1.0, 0.05, 50
-  family = curves.pld(lambda z: from_dp_accounting(z, p, steps))
+  family = tradeoff_curves.pld(lambda z: from_dp_accounting(z, p, steps))
   # A Gaussian near the composed mechanism, in the middle of its curve.
   fpr = np.array([0.1])
   fnr = family.fnr(noise, np.log(fpr))
@@ -271,7 +280,7 @@ def test_valid_bounds_exceed_the_truth_as_seldom_as_they_say(multiplicity):
     scores, delta=DELTA, significance=0.2, multiplicity=multiplicity
   )
   assert estimate.confidence == 0.8
-  excess = np.mean(estimate.epsilon > curves.epsilon_gdp(mu, DELTA))
+  excess = np.mean(estimate.epsilon > tradeoff_curves.epsilon_gdp(mu, DELTA))
   # Five standard errors: a failure has probability 3e-7.
   assert excess < 0.2 + 5 * np.sqrt(0.2 * 0.8 / simulations)
 
@@ -298,7 +307,9 @@ def test_an_exact_null_spends_everything_on_the_fnr():
   )
   mu = -stats.norm.ppf(law.sf(0.06)) - stats.norm.ppf(fnr)
   estimate = tradeoff.gdp(scores, delta=DELTA, multiplicity=Explicit((0.06,)))
-  assert estimate.epsilon == pytest.approx(curves.epsilon_gdp(mu, DELTA))
+  assert estimate.epsilon == pytest.approx(
+    tradeoff_curves.epsilon_gdp(mu, DELTA)
+  )
 
 
 def test_cosines_far_beyond_the_null_prove_thousands():
@@ -307,7 +318,9 @@ def test_cosines_far_beyond_the_null_prove_thousands():
   mu = tradeoff.gdp_mu(at, np.array([1 - 0.05 ** (1 / 1000)]))[0]
   assert mu > 150
   estimate = tradeoff.gdp(scores, delta=DELTA, multiplicity=Explicit((0.5,)))
-  assert estimate.epsilon == pytest.approx(curves.epsilon_gdp(mu, DELTA))
+  assert estimate.epsilon == pytest.approx(
+    tradeoff_curves.epsilon_gdp(mu, DELTA)
+  )
   assert estimate.epsilon > 10_000
   certain = Scores(np.ones(3), np.empty(0), dim=10)
   assert tradeoff.gdp(certain, delta=DELTA).epsilon == np.inf
@@ -320,7 +333,7 @@ def test_leading_axes_are_independent_audits():
     settings = dict(delta=DELTA, multiplicity=multiplicity)
     together = np.asarray(tradeoff.gdp(scores, **settings).epsilon)
     by_family = tradeoff.family_bound(
-      scores, family=curves.gaussian(), **settings
+      scores, family=tradeoff_curves.gaussian(), **settings
     )
     assert together.shape == (2, 3)
     np.testing.assert_allclose(by_family.epsilon, together, rtol=1e-5)
@@ -330,7 +343,7 @@ def test_leading_axes_are_independent_audits():
 
 
 def test_the_noise_floor_of_a_valid_bound_is_zero():
-  result = floor.noise_floor(
+  result = noise_floor.estimate_noise_floor(
     np.random.default_rng(3),
     tradeoff.gdp,
     delta=DELTA,
@@ -347,7 +360,10 @@ def test_the_noise_floor_of_a_valid_bound_is_zero():
   unobserved=st.lists(st.integers(-3, 3), min_size=2, max_size=30),
   multiplicity=st.sampled_from([*VALID, Uncorrected()]),
   family=st.sampled_from(
-    [curves.gaussian(), curves.subsampled_gaussian(0.3, steps=1)]
+    [
+      tradeoff_curves.gaussian(),
+      tradeoff_curves.subsampled_gaussian(0.3, steps=1),
+    ]
   ),
 )
 def test_any_scores_give_a_number(observed, unobserved, multiplicity, family):
@@ -373,11 +389,11 @@ def test_settings_out_of_range_are_refused():
   with pytest.raises(ValueError, match='significance=1'):
     tradeoff.gdp(scores, delta=DELTA, significance=1.0)
   with pytest.raises(ValueError, match='sampling_probability=0'):
-    curves.subsampled_gaussian(0.0)
+    tradeoff_curves.subsampled_gaussian(0.0)
   with pytest.raises(ValueError, match='steps=0'):
-    curves.gaussian(steps=0)
+    tradeoff_curves.gaussian(steps=0)
   with pytest.raises(ValueError, match='num_lines=0'):
-    curves.algorithm_4(delta=DELTA, num_lines=0)
+    tradeoff_curves.algorithm_4(delta=DELTA, num_lines=0)
 
 
 def test_epsilon_of_a_thousand_observations_is_tight_as_published():
@@ -386,7 +402,7 @@ def test_epsilon_of_a_thousand_observations_is_tight_as_published():
   # limits of exact quantiles leave at least three quarters.
   for epsilon in (4.0, 6.0):
     mu = optimize.brentq(
-      lambda m, e=epsilon: curves.epsilon_gdp(m, DELTA) - e, 0.1, 9
+      lambda m, e=epsilon: tradeoff_curves.epsilon_gdp(m, DELTA) - e, 0.1, 9
     )
     bound = tradeoff.gdp(
       shifted(mu), delta=DELTA, multiplicity=Explicit((mu / 2,))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from epe_jax import workloads
 from epe_jax.data import emnist, glyphs, imports
+from epe_jax.experiment import workloads
 from tests import tff_files
 from tests.test_experiment import load_config
 

@@ -6,9 +6,11 @@ import numpy as np
 import optax
 import works as works_lib
 
-from epe_jax import audit, clipping, fedavg, sharding
+from epe_jax.audit import wrapper
 from epe_jax.data import cohort, federated
+from epe_jax.parallel import sharding
 from epe_jax.tasks import emnist, stackoverflow
+from epe_jax.training import clipping, fedavg
 
 
 def start(work: works_lib.Work) -> driver.Round:
@@ -16,7 +18,7 @@ def start(work: works_lib.Work) -> driver.Round:
   mesh = sharding.mesh()
   task = emnist.task() if work.model == 'cnn' else stackoverflow.task()
   clients = len(work.sizes)
-  algorithm = audit.unaudited(
+  algorithm = wrapper.unaudited(
     fedavg.dp_fedavg(
       task,
       client_opt=optax.sgd(work.learning_rate),

@@ -1,7 +1,11 @@
 """Canary sets: k unit vectors in R^d, held as the linear map C they form."""
 
-from epe_jax.canaries.coordinates import dirac
-from epe_jax.canaries.families import (
+from epe_jax.canaries.base import Canaries
+from epe_jax.canaries.dirac import dirac
+from epe_jax.canaries.given import from_matrix
+from epe_jax.canaries.hadamard import hadamard
+from epe_jax.canaries.hadamard2 import hadamard2
+from epe_jax.canaries.registry import (
   FAMILIES,
   ONE_BY_ONE,
   effective_dimension,
@@ -9,13 +13,9 @@ from epe_jax.canaries.families import (
   least_dimension,
   least_noise,
 )
-from epe_jax.canaries.given import from_matrix
-from epe_jax.canaries.random_signs import sign
 from epe_jax.canaries.sharded import hadamard_of_parts
-from epe_jax.canaries.types import Canaries
-from epe_jax.canaries.uniform import sphere
-from epe_jax.canaries.walsh import hadamard
-from epe_jax.canaries.walsh_twice import hadamard2
+from epe_jax.canaries.sign import sign
+from epe_jax.canaries.sphere import sphere
 
 __all__ = [
   'FAMILIES',

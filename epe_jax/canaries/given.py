@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from epe_jax.canaries.types import Canaries, check_sizes
+from epe_jax.canaries.base import Canaries, check_sizes
 from epe_jax.types import Array
 
 

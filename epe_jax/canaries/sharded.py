@@ -11,9 +11,9 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from epe_jax import sharding
-from epe_jax.canaries import blocks, threefry, walsh
-from epe_jax.canaries.types import Canaries, check_sizes, stacked
+from epe_jax.canaries import _blocks, _threefry, _walsh
+from epe_jax.canaries.base import Canaries, check_sizes, stacked
+from epe_jax.parallel import sharding
 from epe_jax.types import Array, Key
 
 
@@ -49,23 +49,23 @@ def hadamard_of_parts(
   whole = sharding.WHOLE
 
   def fold(
-    root: threefry.Root, stream: Int[Array, ''], x: Float[Array, 'r d']
+    root: _threefry.Root, stream: Int[Array, ''], x: Float[Array, 'r d']
   ) -> Float[Array, 'r b']:
-    return walsh.fold(root, stream, x, sharding.index() * (own // walsh.TILE))
+    return _walsh.fold(root, stream, x, sharding.index() * (own // _walsh.TILE))
 
   def unfold(
-    root: threefry.Root, streams: Int[Array, ' g'], shorts: Float[Array, 'g b']
+    root: _threefry.Root, streams: Int[Array, ' g'], shorts: Float[Array, 'g b']
   ) -> Float[Array, ' d']:
     p = sharding.index()
-    v = walsh.unfold(root, streams, shorts, own, p * (own // walsh.TILE))
+    v = _walsh.unfold(root, streams, shorts, own, p * (own // _walsh.TILE))
     return jnp.where(jnp.arange(own) < dim - p * own, v, 0)
 
-  passes = walsh.Passes(
+  passes = _walsh.Passes(
     length,
     sharding.sums(fold, mesh, (whole, whole, columns)),
     sharding.parts(unfold, mesh, (whole, whole, whole)),
   )
-  return walsh.rows(threefry.root(key, walsh.PURPOSE), num, dim, passes)
+  return _walsh.rows(_threefry.root(key, _walsh.PURPOSE), num, dim, passes)
 
 
 def width(dim: int, mesh: sharding.Mesh) -> int:
@@ -73,8 +73,8 @@ def width(dim: int, mesh: sharding.Mesh) -> int:
 
   At most 65536 per device more than d, of which no canary depends.
   """
-  tiles = -(-dim // walsh.TILE)
-  return -(-tiles // mesh.size) * mesh.size * walsh.TILE
+  tiles = -(-dim // _walsh.TILE)
+  return -(-tiles // mesh.size) * mesh.size * _walsh.TILE
 
 
 def by_coordinate(
@@ -95,7 +95,7 @@ def by_coordinate(
 
 def by_canary(
   make: Callable[[Key, int, int], Canaries],
-  look: Callable[[Key, Array, blocks.Part], Float[Array, 'r k']],
+  look: Callable[[Key, Array, _blocks.Part], Float[Array, 'r k']],
   key: Key,
   num: int,
   dim: int,
@@ -127,7 +127,7 @@ def by_canary(
     spread = len(vectors) % mesh.size == 0
 
     def looked(key: Key, v: Float[Array, 'r d']) -> Float[Array, 's all_r']:
-      mine = blocks.Part(share, block, first=share * sharding.index())
+      mine = _blocks.Part(share, block, first=share * sharding.index())
       if spread:
         mine = mine._replace(fetched=sharding.gathered)
       return look(key, v, mine).T

@@ -9,7 +9,8 @@ import zipfile
 
 import numpy as np
 
-from epe_jax.data import example_proto, npz, sources
+from epe_jax import io
+from epe_jax.data import example_proto, sources
 
 CURE = (
   'Expected an .npz file of arrays of as many rows: client_id (strings or '
@@ -34,7 +35,7 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
   try:
     # Opened here: NumPy leaves a damaged file open.
     with open(path, 'rb') as raw:
-      arrays = npz.read(raw)
+      arrays = io.read_npz(raw)
   except FileNotFoundError as error:
     raise FileNotFoundError(f'{path} does not exist. {CURE}') from error
   except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:

@@ -14,8 +14,9 @@ import jax
 from jaxtyping import Bool, Int, Shaped
 import numpy as np
 
-from epe_jax import fedavg, streams
+from epe_jax import streams
 from epe_jax.data import federated
+from epe_jax.training import fedavg
 
 T = TypeVar('T')
 

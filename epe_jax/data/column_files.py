@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from epe_jax import io
 from epe_jax.data import drafts, federated
 
 Clients = Callable[[str | None], Iterable[tuple[str, Mapping[str, np.ndarray]]]]
@@ -212,7 +213,7 @@ def _save(
       for file in (lines, *files.values())
     },
   }
-  drafts.write_atomically(draft.progress, json.dumps(progress))
+  io.write_text(draft.progress, json.dumps(progress))
 
 
 def _check_storable(columns: Mapping[str, np.ndarray]) -> None:

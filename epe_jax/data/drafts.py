@@ -6,12 +6,11 @@ process that ends, however it ends, gives up the lock and leaves what it saved.
 
 from collections.abc import Iterator
 import contextlib
-import os
 import pathlib
 import shutil
 from typing import NamedTuple
 
-from epe_jax.data import locks
+from epe_jax import locks
 
 
 class Draft(NamedTuple):
@@ -62,26 +61,6 @@ def opened(path: pathlib.Path) -> Iterator[Draft]:
     finally:
       if not draft.progress.exists():
         discard(path)
-
-
-def write_atomically(path: pathlib.Path, text: str) -> None:
-  """Replaces a file by one that is on the disk."""
-  new = path.with_name(f'{path.name}.new')
-  with open(new, 'w', encoding='utf-8') as file:
-    file.write(text)
-    file.flush()
-    os.fsync(file.fileno())
-  os.replace(new, path)
-  sync_folder(path.parent)
-
-
-def sync_folder(folder: pathlib.Path) -> None:
-  """Forces the names in a folder to the disk."""
-  descriptor = os.open(folder, os.O_RDONLY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)
 
 
 def _folder(path: pathlib.Path) -> pathlib.Path:

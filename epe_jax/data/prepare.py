@@ -9,7 +9,7 @@ import re
 import time
 from typing import NamedTuple
 
-from epe_jax import disk
+from epe_jax import io
 from epe_jax.data import (
   decoding,
   download,
@@ -93,7 +93,7 @@ def prepare(
   """
   out, opened = pathlib.Path(out), formats.opened(path)
   mark = _fingerprint(path)
-  with disk.explained(out), opened as source:
+  with io.explain_disk_errors(out), opened as source:
     # Before hours are spent on it, where it knows its numbers; and after.
     if public and all(None not in known for known in source.splits.values()):
       download.check_counts(public, source.splits)

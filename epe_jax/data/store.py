@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax import disk
+from epe_jax import io
 from epe_jax.data import column_files, drafts, federated
 
 VERSION = 2
@@ -76,7 +76,7 @@ def write(
   )
   if path.exists():
     return _existing(path, exist_ok)
-  with disk.explained(path):
+  with io.explain_disk_errors(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     return _write(path, clients, identity, exist_ok, wrote)
 
@@ -94,12 +94,12 @@ def _write(
       described = column_files.filled(draft, clients, identity, wrote)
       files = sorted(draft.store.iterdir())
       sealed = {'files': {file.name: _seal(file) for file in files}}
-      drafts.write_atomically(
+      io.write_text(
         draft.store / _MANIFEST,
         json.dumps({**identity, **described, **sealed}, indent=2) + '\n',
       )
       draft.store.rename(path)
-      drafts.sync_folder(path.parent)
+      io.sync_folder(path.parent)
       return load(path)
   return _existing(path, exist_ok)
 

@@ -19,7 +19,7 @@ import urllib.request
 
 import tqdm
 
-from epe_jax import disk
+from epe_jax import io
 
 _TIMEOUT = 60  # seconds without a byte
 _ATTEMPTS = 5
@@ -153,7 +153,10 @@ def _append(
     )
   bar.total, bar.n = total, first
   bar.refresh()
-  with disk.explained(part), open(part, 'r+b' if first else 'wb') as out:
+  with (
+    io.explain_disk_errors(part),
+    open(part, 'r+b' if first else 'wb') as out,
+  ):
     out.seek(first)
     while block := _received(response):
       out.write(block)

@@ -13,7 +13,8 @@ import tempfile
 import numpy as np
 import tqdm
 
-from epe_jax.data import decoding, drafts, sources
+from epe_jax import io
+from epe_jax.data import decoding, sources
 
 FEATURES = {'tokens': (bytes, ())}
 """Sentences: words between spaces, in UTF-8."""
@@ -136,7 +137,7 @@ def saved(
   if not path.exists():
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ''.join(f'{word} {n}\n' for word, n in count())
-    drafts.write_atomically(path, lines)
+    io.write_text(path, lines)
   return read(path, size)
 
 

@@ -9,7 +9,6 @@ axis of the scores and broadcasts over the others.
 from epe_jax.epsilon import (
   bayes,
   bootstrap,
-  curves,
   lower_bound,
   one_run,
   over_runs,
@@ -18,15 +17,16 @@ from epe_jax.epsilon import (
   rank_test,
   shifted_cosine,
   tradeoff,
+  tradeoff_curves,
 )
 from epe_jax.epsilon.attack import auroc, best_accuracy, roc, tpr_at_fpr
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.diagnostics import (
   anderson_darling,
   effective_dimension,
   gaussianity,
   warning,
 )
-from epe_jax.epsilon.floor import draw_null, noise_floor
 from epe_jax.epsilon.gaussian import (
   epsilon_curve,
   epsilon_one_direction,
@@ -34,7 +34,7 @@ from epe_jax.epsilon.gaussian import (
   log_delta_one_direction,
   two_gaussian,
 )
-from epe_jax.epsilon.null import CosineNull
+from epe_jax.epsilon.noise_floor import draw_null, estimate_noise_floor
 from epe_jax.epsilon.parametric import gaussian_lower_bound
 from epe_jax.epsilon.shifted_cosine import ShiftedCosine, epsilon_cosines
 from epe_jax.epsilon.strategies import (
@@ -65,7 +65,7 @@ __all__ = [
   'bayes',
   'best_accuracy',
   'bootstrap',
-  'curves',
+  'tradeoff_curves',
   'draw_null',
   'effective_dimension',
   'eps_lo',
@@ -79,7 +79,7 @@ __all__ = [
   'log_delta_one_direction',
   'lower_bound',
   'max_threshold',
-  'noise_floor',
+  'estimate_noise_floor',
   'one_run',
   'over_runs',
   'pooling',

@@ -13,7 +13,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import null
+from epe_jax.epsilon import cosine_null
 from epe_jax.epsilon.types import Scores
 
 
@@ -131,7 +131,9 @@ def tpr_at_fpr(
   significance = 1 - _checked_confidence(confidence)
   _check_one_audit(scores)
   if scores.dim is not None:
-    above = scores.observed[scores.observed >= null.law(scores.dim).isf(fpr)]
+    above = scores.observed[
+      scores.observed >= cosine_null.law(scores.dim).isf(fpr)
+    ]
   else:
     unobserved = np.sort(scores.unobserved)
     # 0.29 of 100 is 28.999... in floating point, and means 29.

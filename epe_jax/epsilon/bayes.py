@@ -24,14 +24,14 @@ import numpy as np
 from scipy import optimize, special
 
 from epe_jax.epsilon import (
-  curves,
+  cosine_null,
   diagnostics,
   intervals,
   lower_bound,
-  null,
   strategies,
   threshold,
   tradeoff,
+  tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
 from epe_jax.epsilon.types import (
@@ -129,7 +129,7 @@ def gdp_credible(
 
   def quantiles(counts, probabilities):
     mu = mu_quantiles(counts, probabilities, sides=sides)
-    return np.asarray(curves.epsilon_gdp(mu, delta))
+    return np.asarray(tradeoff_curves.epsilon_gdp(mu, delta))
 
   shape = (Assumption.GAUSSIAN_CURVE,)
   settings = (scores, delta, significance, multiplicity, one_sided)
@@ -161,7 +161,7 @@ def epsilon_quantiles(
   check_delta(delta)
 
   def curve(epsilon, log_fpr):
-    lines = curves.Lines(np.array([epsilon]), np.array([delta]))
+    lines = tradeoff_curves.Lines(np.array([epsilon]), np.array([delta]))
     return lines.fnr(log_fpr)
 
   return _quantiles(counts, probabilities, curve, sides)
@@ -313,7 +313,7 @@ def _counts(scores, multiplicity, significance):
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
   misses = n1 - threshold.at_least(scores.observed, chosen).ravel()
   if scores.dim is not None:
-    logs = np.ravel(null.law(scores.dim).logsf(chosen))
+    logs = np.ravel(cosine_null.law(scores.dim).logsf(chosen))
     return [
       Counts(0, 0, int(m), n1, float(log)) for m, log in zip(misses, logs)
     ]

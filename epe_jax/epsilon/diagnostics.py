@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Shaped
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import gaussian, null
+from epe_jax.epsilon import cosine_null, gaussian
 from epe_jax.epsilon.types import Real, Scores, scalar_or_array
 
 # The approximation of the p-value holds from eight scores on.
@@ -128,7 +128,7 @@ def anderson_darling_null(
     raise ValueError(
       f'values has {values.size} scores; give at least {FEWEST}.'
     )
-  law = null.law(dim)
+  law = cosine_null.law(dim)
   ordered = np.sort(values)
   log_below = np.asarray(law.logcdf(ordered))
   statistic = float(a_squared(log_below, np.asarray(law.logsf(ordered))))
@@ -154,7 +154,7 @@ def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   batch = scores.observed.shape[:-1]
   if scores.dim is None or scores.unobserved.shape[-1] < FEWEST:
     return np.zeros(batch, bool)
-  law = null.law(scores.dim)
+  law = cosine_null.law(scores.dim)
   ordered = np.sort(scores.unobserved, axis=-1)
   statistic = a_squared(
     np.asarray(law.logcdf(ordered)), np.asarray(law.logsf(ordered))

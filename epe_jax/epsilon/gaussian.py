@@ -11,7 +11,7 @@ from typing import Literal
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.epsilon import hockey_stick, null
+from epe_jax.epsilon import cosine_null, hockey_stick
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -233,7 +233,7 @@ def null_gaussian(
   if scores.dim is None:
     return fitted_gaussian('unobserved', scores.unobserved)
   batch = scores.observed.shape[:-1]
-  return np.zeros(batch), np.full(batch, null.law(scores.dim).std)
+  return np.zeros(batch), np.full(batch, cosine_null.law(scores.dim).std)
 
 
 def fitted_gaussian(

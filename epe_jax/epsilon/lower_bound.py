@@ -20,9 +20,9 @@ import numpy as np
 
 from epe_jax.epsilon import (
   band,
+  cosine_null,
   diagnostics,
   intervals,
-  null,
   rank_test,
   strategies,
   threshold,
@@ -179,7 +179,7 @@ def _at(rule, scores, thresholds, misses, alarms, significance):
     significance = significance / 2
     log_fpr = np.log(upper(alarms, num_null, significance))
   else:
-    log_fpr = np.asarray(null.law(scores.dim).logsf(thresholds))
+    log_fpr = np.asarray(cosine_null.law(scores.dim).logsf(thresholds))
   log_fnr = np.log(upper(misses, num, significance))
   return threshold.epsilon_at(
     log_fpr, log_fnr, rule.delta, one_sided=rule.one_sided

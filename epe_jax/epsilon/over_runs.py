@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import bootstrap, curves, pooling, shift_fit
+from epe_jax.epsilon import bootstrap, pooling, shift_fit, tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
 
 _BLOCK_BYTES = 2**26
@@ -307,10 +307,10 @@ def _estimate(
 ) -> Estimate:
   interval = None
   if limits is not None:
-    low, high = np.asarray(curves.epsilon_gdp(np.array(limits), delta))
+    low, high = np.asarray(tradeoff_curves.epsilon_gdp(np.array(limits), delta))
     interval = float(low), float(high)
   return Estimate(
-    float(curves.epsilon_gdp(effects.mu, delta)),
+    float(tradeoff_curves.epsilon_gdp(effects.mu, delta)),
     delta,
     method,
     confidence=None,

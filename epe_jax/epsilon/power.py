@@ -18,14 +18,14 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 from scipy import special, stats
 
-from epe_jax.epsilon import band, curves, intervals, one_run, rank_test
+from epe_jax.epsilon import band, intervals, one_run, rank_test, tradeoff_curves
 from epe_jax.epsilon.types import check_delta
 
 Bound = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
 _BOUNDS = ('lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp')
 _DRAWS = 20_000
 _FEWEST, _MOST, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
-_GAUSSIAN = curves.gaussian()
+_GAUSSIAN = tradeoff_curves.gaussian()
 
 
 class Power(NamedTuple):
@@ -78,7 +78,7 @@ def power(
       f'num_observed={num_observed} and num_unobserved={num_unobserved} must be '
       'at least 1.'
     )
-  mu = curves.mu_of_epsilon(truth, delta)
+  mu = tradeoff_curves.mu_of_epsilon(truth, delta)
   settings = (bound, certified, mu, delta, significance)
   if bound in ('one_run', 'one_run_gdp'):
     if num_unobserved is None:
@@ -170,7 +170,7 @@ def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
   else:
     statistic = rank_test.shift(num, num_null)
     curve = rank_test.members(_GAUSSIAN)
-    strength = curves.mu_of_epsilon(certified, delta)
+    strength = tradeoff_curves.mu_of_epsilon(certified, delta)
   counts = rank_test.draw_counts(
     # Other draws than those by which the test is calibrated.
     np.random.default_rng(1),
@@ -193,7 +193,7 @@ def _of_known_law(bound, certified, mu, delta, significance, num):
   if bound == 'lower_bound':
     log_fpr = np.log(1 - delta - fnr) - certified
   else:
-    least = curves.mu_of_epsilon(certified, delta)
+    least = tradeoff_curves.mu_of_epsilon(certified, delta)
     log_fpr = special.log_ndtr(-least - special.ndtri(fnr))
   kept = band.coverage(num, misses + 1, _fnr(mu, log_fpr))
   return Power(float(np.clip(1 - kept, 0.0, 1.0)), 0.0)
@@ -201,7 +201,7 @@ def _of_known_law(bound, certified, mu, delta, significance, num):
 
 def _of_means(bound, certified, mu, delta, significance, num, num_null):
   """Exactly: the gap of the means is normal, in units of a std if known."""
-  least = curves.mu_of_epsilon(certified, delta)
+  least = tradeoff_curves.mu_of_epsilon(certified, delta)
   if num_null is None:
     z = -special.ndtri(significance)
     return Power(float(special.ndtr((mu - least) * np.sqrt(num) - z)), 0.0)
@@ -226,7 +226,7 @@ def _in_one_run(bound, certified, mu, delta, significance, num):
 def _fewest_right(bound, certified, delta, level, pair, num):
   """The smallest number of right guesses that refutes ε₀."""
   settings = dict(num_canaries=num, num_guesses=sum(pair))
-  least = curves.mu_of_epsilon(certified, delta)
+  least = tradeoff_curves.mu_of_epsilon(certified, delta)
 
   def refutes(correct):
     if bound == 'one_run':

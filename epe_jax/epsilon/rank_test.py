@@ -49,7 +49,7 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import curves, threshold
+from epe_jax.epsilon import threshold, tradeoff_curves
 from epe_jax.epsilon.types import Real, Scores, scalar_or_array
 
 # Neighbouring ranks differ by this factor.
@@ -118,7 +118,7 @@ def epsilon_bound(
 
 
 def strength_bound(
-  scores: Scores, family: curves.Family, *, significance: float
+  scores: Scores, family: tradeoff_curves.Family, *, significance: float
 ) -> Float[np.ndarray, '*batch']:
   """Lower bound of 1/noise of a member of a family; of μ if it is Gaussian.
 
@@ -128,7 +128,7 @@ def strength_bound(
 
   Args:
     scores: scores of canaries, any leading axes, `dim` not used.
-    family: from `curves`.
+    family: from `tradeoff_curves`.
     significance: chance that the bound exceeds the truth, in (0, 1).
 
   Returns:
@@ -303,13 +303,15 @@ def approximate_dp(delta: float) -> Curve:
   """(ε, δ)-DP in both directions, of strength ε."""
 
   def fnr(epsilon, log_fpr):
-    return curves.Lines(np.array([epsilon]), np.array([delta])).fnr(log_fpr)
+    return tradeoff_curves.Lines(np.array([epsilon]), np.array([delta])).fnr(
+      log_fpr
+    )
 
   return Curve(fnr, np.inf)
 
 
 @functools.lru_cache(maxsize=64)
-def members(family: curves.Family) -> Curve:
+def members(family: tradeoff_curves.Family) -> Curve:
   """A family by its 1/noise; without a leak at 0, whatever it makes of inf."""
 
   def fnr(strength, log_fpr):

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 from scipy.optimize import elementwise
 
-from epe_jax.epsilon import null
+from epe_jax.epsilon import cosine_null
 from epe_jax.epsilon.types import (
   Estimate,
   Real,
@@ -44,7 +44,7 @@ class ShiftedCosine:
   Along c the sum is s + σ Z, and across it has length σ χ_(d-1), so that with
   μ = s/σ the cotangent of the angle is (Z + μ)/χ_(d-1): √(d-1) times it is a
   noncentral t variable with d - 1 degrees of freedom and noncentrality μ. For
-  μ = 0 the law is `null.CosineNull`. c may be fixed, or random and independent.
+  μ = 0 the law is `cosine_null.CosineNull`. c may be fixed, or random and independent.
 
   All methods broadcast and return a float for a scalar argument.
 
@@ -61,7 +61,7 @@ class ShiftedCosine:
   shift: float
 
   def __post_init__(self):
-    null.CosineNull(self.dim)
+    cosine_null.CosineNull(self.dim)
     if not 0 <= self.shift < np.inf:
       raise ValueError(f'shift={self.shift} must be finite and not negative.')
 
@@ -79,7 +79,7 @@ class ShiftedCosine:
     return float(np.sqrt(1 - sine2 - self.mean**2))
 
   def log_ratio(self, cosine: Real) -> _Value:
-    """log of the density over that of `null.CosineNull`; it rises.
+    """log of the density over that of `cosine_null.CosineNull`; it rises.
 
     It is bounded, so that cosines are (ε, 0)-DP for some ε.
     """
@@ -90,7 +90,7 @@ class ShiftedCosine:
   def logpdf(self, cosine: Real) -> _Value:
     """log density; -inf outside [-1, 1]."""
     x = np.asarray(cosine, dtype=np.float64)
-    base = np.asarray(null.CosineNull(self.dim).logpdf(x))
+    base = np.asarray(cosine_null.CosineNull(self.dim).logpdf(x))
     return scalar_or_array(base + self.log_ratio(np.clip(x, -1.0, 1.0)))
 
   def pdf(self, cosine: Real) -> _Value:
@@ -147,7 +147,7 @@ def epsilon_cosines(dim: int, shift: Real, delta: float) -> _Value:
   ...   epsilon_cosines(10, 1.0, 1e-5), 3)
   (4.377, 3.035)
   """
-  null.CosineNull(dim)
+  cosine_null.CosineNull(dim)
   check_delta(delta)
   mu = np.asarray(shift, dtype=np.float64)
   if not np.all((mu >= 0) & np.isfinite(mu)):

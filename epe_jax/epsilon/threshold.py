@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import gaussian, null
+from epe_jax.epsilon import cosine_null, gaussian
 from epe_jax.epsilon.intervals import jeffreys_upper
 from epe_jax.epsilon.types import (
   Assumption,
@@ -73,7 +73,7 @@ def eps_lo(
       jeffreys_upper(alarms, scores.unobserved.shape[-1], significance)
     )
   else:
-    log_fpr = np.asarray(null.law(scores.dim).logsf(threshold))
+    log_fpr = np.asarray(cosine_null.law(scores.dim).logsf(threshold))
   epsilon = np.max(epsilon_at(log_fpr, np.log(fnr), delta), axis=-1)
   return Estimate(
     scalar_or_array(epsilon),
@@ -259,7 +259,7 @@ def _empirical_rates(scores, delta):
     alarms = at_least(scores.unobserved, threshold)
     log_fpr = np.log((alarms + 0.5) / (scores.unobserved.shape[-1] + 1))
   else:
-    log_fpr = np.asarray(null.law(scores.dim).logsf(threshold))
+    log_fpr = np.asarray(cosine_null.law(scores.dim).logsf(threshold))
   return np.max(epsilon_at(log_fpr, log_fnr, delta), axis=-1)
 
 

@@ -24,14 +24,14 @@ from scipy import optimize, special
 
 from epe_jax.epsilon import (
   band,
-  curves,
+  cosine_null,
   diagnostics,
   intervals,
   lower_bound,
-  null,
   rank_test,
   strategies,
   threshold,
+  tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import (
   Band,
@@ -51,7 +51,7 @@ from epe_jax.epsilon.types import (
 )
 
 _BAND = Band()
-_GAUSSIAN = curves.gaussian()
+_GAUSSIAN = tradeoff_curves.gaussian()
 _PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
 
 
@@ -113,7 +113,7 @@ def gdp(
     return np.max(gdp_mu(*limits), axis=-1)
 
   def convert(mu):
-    return curves.epsilon_gdp(mu, delta)
+    return tradeoff_curves.epsilon_gdp(mu, delta)
 
   settings = (scores, delta, significance, multiplicity)
   shape = Assumption.GAUSSIAN_CURVE
@@ -123,7 +123,7 @@ def gdp(
 def family_bound(
   scores: Scores,
   *,
-  family: curves.Family,
+  family: tradeoff_curves.Family,
   delta: float,
   significance: float = 0.05,
   multiplicity: Multiplicity = _BAND,
@@ -136,7 +136,7 @@ def family_bound(
 
   Args:
     scores: scores of canaries, any leading axes.
-    family: from `curves`.
+    family: from `tradeoff_curves`.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
     multiplicity: as in `gdp`. A split takes the threshold that is best for
@@ -188,14 +188,14 @@ def gdp_mu(
 
 
 def largest_noise(
-  family: curves.Family,
+  family: tradeoff_curves.Family,
   log_fpr: Float[np.ndarray, 'm'],
   fnr: Float[np.ndarray, 'm'],
 ) -> float:
   """Largest noise multiplier of a family that allows all of these rates.
 
   Args:
-    family: from `curves`.
+    family: from `tradeoff_curves`.
     log_fpr: logs of false positive rates, or of upper limits.
     fnr: the false negative rates beside them.
 
@@ -286,7 +286,7 @@ def limits_of(
   share = significance / 2 if scores.dim is None else significance
   fnr = np.asarray(upper(counts.misses, scores.observed.shape[-1], share))
   if scores.dim is not None:
-    law = null.law(scores.dim)
+    law = cosine_null.law(scores.dim)
     return Limits(np.asarray(law.logsf(counts.threshold)), fnr)
   fpr = upper(counts.alarms, scores.unobserved.shape[-1], share)
   return Limits(np.log(np.asarray(fpr)), fnr)

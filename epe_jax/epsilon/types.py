@@ -30,7 +30,7 @@ class Scores:
       only if `dim` is given, then as np.empty(0) whatever the leading axes.
     dim: d, when the score of an unobserved canary is exactly the cosine of a
       uniform unit vector in R^d with an independent vector, so that its law is
-      known (`null.CosineNull`); inf when it is exactly N(0, 1), as an inner
+      known (`cosine_null.CosineNull`); inf when it is exactly N(0, 1), as an inner
       product with Gaussian noise in units of that noise. None when that law is
       known only through `unobserved`, such as for a maximum over rounds.
     design: 'fixed' if the numbers of observed and unobserved canaries were

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, UInt8, UInt32
 
-from epe_jax.apart import apart
+from epe_jax.parallel.barrier import apart
 from epe_jax.tasks import winograd
 from epe_jax.types import Array
 

@@ -1,0 +1,15 @@
+from .estimates import Audit as Audit
+from .estimates import evaluate as evaluate
+from .estimates import evaluate_scores as evaluate_scores
+from .observers import Observer as Observer
+from .observers import all_iterates as all_iterates
+from .observers import final_model as final_model
+from .record import Record as Record
+from .record import load_record as load_record
+from .statistics import every_nth as every_nth
+from .statistics import last_n as last_n
+from .statistics import lent as lent
+from .statistics import maximum as maximum
+from .statistics import mixture as mixture
+from .statistics import own_round as own_round
+from .wrapper import audited as audited

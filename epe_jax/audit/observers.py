@@ -1,0 +1,243 @@
+"""Observers: what attackers see of a run, scored while it trains."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+from jaxtyping import Float, Int
+
+from epe_jax.canaries import Canaries
+from epe_jax.parallel import sharding
+from epe_jax.parallel.barrier import apart
+from epe_jax.types import Array, Params
+
+
+class Seen(NamedTuple):
+  """What a round shows to those who watch it, each [d].
+
+  Attributes:
+    before: the parameters before it.
+    after: the parameters after it.
+    aggregate: rho_bar, the noisy mean.
+    known: all of rho_bar that was put in: the updates of real clients, and
+      the canaries.
+  """
+
+  before: Float[Array, ' d']
+  after: Float[Array, ' d']
+  aggregate: Float[Array, ' d']
+  known: Float[Array, ' d']
+
+
+class Observer(NamedTuple):
+  """An attacker's view of a run.
+
+  Attributes:
+    init: params -> state.
+    update: (state, seen) -> state, once in every round.
+    scores: (state, final params) -> cosines: [2, k] for an attacker who looks
+      once, at two things; [views, T, k] for one who looks in every round.
+    flush: state -> state in which no vector of a round waits to be scored. Only
+      an observer that keeps some has anything to do.
+  """
+
+  init: Callable[[Params], Any]
+  update: Callable[[Any, Seen], Any]
+  scores: Callable[[Any, Params], Float[Array, '...']]
+  flush: Callable[[Any], Any] = lambda state: state
+
+
+VIEWS: dict[str, Callable[[Seen], Float[Array, ' d']]] = {
+  'aggregate': lambda seen: seen.aggregate,
+  'delta': lambda seen: seen.after - seen.before,
+  'residual': lambda seen: seen.aggregate - seen.known,
+}
+"""What can be looked at in a round: rho_bar, as the paper has it; the change of
+the model by the server optimizer, as the authors' code has it (with momentum it
+mixes rounds); and what is left of rho_bar for one who knows all that was put in
+and removes it. The analytic bound assumes an attacker who knows all but the one
+canary that is asked about; that one is added again afterwards, as it is known
+too: `statistics.others_removed`."""
+
+
+class Trace(NamedTuple):
+  """What `all_iterates` has seen so far.
+
+  Attributes:
+    round: rounds seen.
+    pending: of them the latest, whose vectors are not scored yet.
+    buffer: these vectors, and behind them room or what is scored already; None
+      where each round is scored at once.
+    cosines: [views, T, k]; those of rounds still to come are 0.
+    maximum: [views, k], the running maximum over scored rounds; -1 before the
+      first.
+  """
+
+  round: Int[Array, '']
+  pending: Int[Array, '']
+  buffer: Float[Array, 'v r d'] | None
+  cosines: Float[Array, 'v T k']
+  maximum: Float[Array, 'v k']
+
+
+def cosines(
+  canaries: Canaries, v: Float[Array, '*r d']
+) -> Float[Array, '*r k']:
+  """cos(c_j, v) = <c_j, v> / |v| of all canaries; 0 where v = 0.
+
+  A vector of zeros tells an attacker nothing, and a cosine of 0 says so.
+  """
+  norm = jnp.linalg.norm(v, axis=-1, keepdims=True)
+  return canaries.project(v) / jnp.where(norm > 0, norm, 1)
+
+
+def final_model(
+  canaries: Canaries, *, mesh: sharding.Mesh | None = None
+) -> Observer:
+  """Those who see the final model: cosines with theta_T and theta_T - theta_0.
+
+  The paper looks at theta_T; theta_T - theta_0 is for one who knows the initial
+  model too. Canaries are generated once for both.
+
+  Args:
+    canaries: all canaries, observed and unobserved.
+    mesh: devices that share theta_0, if they divide d; None for one device.
+
+  Source: One-shot Empirical Privacy Estimation, Algorithm 2.
+  """
+
+  def init(params: Params) -> Float[Array, ' d']:
+    # A copy, because a caller may donate the parameters.
+    start = jnp.copy(ravel_pytree(params)[0])
+    return sharding.evenly(mesh, start, axes=(0,))
+
+  def scores(
+    start: Float[Array, ' d'], params: Params
+  ) -> Float[Array, 'looks=2 k']:
+    theta, _ = ravel_pytree(params)
+    return cosines(canaries, jnp.stack([theta, theta - start]))
+
+  return Observer(init, lambda start, seen: start, scores)
+
+
+def all_iterates(
+  canaries: Canaries,
+  *,
+  rounds: int,
+  sees: Sequence[str] = ('aggregate',),
+  buffer: int = 16,
+  mesh: sharding.Mesh | None = None,
+) -> Observer:
+  """The attacker who sees every round: the cosines of all rounds.
+
+  Looking is dear where canaries are generated anew for each look. So the
+  vectors of `buffer` rounds are kept, views x R x d numbers, and scored in one
+  go. With R = 1 none are kept.
+
+  Args:
+    canaries: all canaries, observed and unobserved.
+    rounds: T >= 1.
+    sees: what is looked at in a round, names of `VIEWS`; scores have one
+      [T, k] for each.
+    buffer: R >= 1, rounds scored together; `buffer_for` chooses one.
+    mesh: devices that share what is kept, vectors by views or rounds and cosines
+      by views or canaries, where they divide these; None for one device.
+
+  Raises:
+    ValueError: rounds, sees or buffer is out of range.
+
+  Source: One-shot Empirical Privacy Estimation, Algorithm 3.
+  """
+  if rounds < 1 or buffer < 1:
+    raise ValueError(f'rounds={rounds}, buffer={buffer}; give both >= 1.')
+  unknown = [name for name in sees if name not in VIEWS]
+  if unknown or not sees:
+    raise ValueError(f'sees={sees!r}; give some of {tuple(VIEWS)}.')
+  views = len(sees)
+  buffer = min(buffer, rounds)
+  # Whole buffers are scored, so the trace has room for one behind its end.
+  padded = rounds + buffer - 1
+
+  def init(params: Params) -> Trace:
+    kept = (views, buffer, canaries.dim)
+    return Trace(
+      round=jnp.zeros((), jnp.int32),
+      pending=jnp.zeros((), jnp.int32),
+      buffer=None
+      if buffer == 1
+      else sharding.evenly(mesh, jnp.zeros(kept, jnp.float32), axes=(0, 1)),
+      cosines=sharding.evenly(
+        mesh,
+        jnp.zeros((views, padded, canaries.num), jnp.float32),
+        axes=(0, 2),
+      ),
+      maximum=jnp.full((views, canaries.num), -1, jnp.float32),
+    )
+
+  def score(trace: Trace, new: Float[Array, 'v r k']) -> Trace:
+    live = (jnp.arange(buffer) < trace.pending)[:, None]
+    start = trace.round - trace.pending
+    top = jnp.max(jnp.where(live, new, -1), axis=1)
+    return trace._replace(
+      pending=jnp.zeros((), jnp.int32),
+      cosines=jax.lax.dynamic_update_slice(
+        trace.cosines, jnp.where(live, new, 0), (0, start, 0)
+      ),
+      maximum=jnp.maximum(trace.maximum, top),
+    )
+
+  def scored_if(due: Array, trace: Trace) -> Trace:
+    held = trace.buffer
+    assert held is not None, 'each round was scored at once'
+    # The buffer is not among what the branches return: it would be copied.
+    scored = jax.lax.cond(
+      due,
+      lambda rest: score(rest, cosines(canaries, held)),
+      lambda rest: rest,
+      trace._replace(buffer=None),
+    )
+    return scored._replace(buffer=held)
+
+  def update(trace: Trace, seen: Seen) -> Trace:
+    look = lambda: jnp.stack([VIEWS[name](seen) for name in sees])
+    seen_one = trace._replace(round=trace.round + 1, pending=trace.pending + 1)
+    if trace.buffer is None:
+      # Apart, or XLA:CPU would keep what noise is made of until it is stacked.
+      new = apart(trace.round >= 0, lambda: cosines(canaries, look()))
+      return score(seen_one, new[:, None])
+    trace = seen_one._replace(
+      buffer=trace.buffer.at[:, trace.pending].set(look())
+    )
+    return scored_if(trace.pending == buffer, trace)
+
+  def flush(trace: Trace) -> Trace:
+    if trace.buffer is None:
+      return trace
+    return scored_if(trace.pending > 0, trace)
+
+  def scores(trace: Trace, params: Params) -> Float[Array, 'v T k']:
+    return flush(trace).cosines[:, :rounds]
+
+  return Observer(init, update, scores, flush)
+
+
+def buffer_for(memory: float, *, rounds: int, views: int, dim: int) -> int:
+  """R: as many rounds scored together as memory holds, 1 at least.
+
+  Args:
+    memory: bytes for the vectors of the rounds that are not scored yet, > 0.
+    rounds: T >= 1; more would hold nothing.
+    views: vectors of a round.
+    dim: d.
+
+  Raises:
+    ValueError: memory is not positive.
+
+  >>> buffer_for(1e9, rounds=2048, views=2, dim=4_050_748)
+  30
+  """
+  if not memory > 0:
+    raise ValueError(f'memory={memory}; give a number of bytes > 0.')
+  return int(min(max(memory / (views * 4 * dim), 1), rounds))

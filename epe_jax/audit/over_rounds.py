@@ -1,0 +1,128 @@
+"""How much had leaked by round t: every reading of a run cut off after t."""
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+from typing import Any
+
+from jaxtyping import Int
+import numpy as np
+
+from epe_jax.audit import (
+  estimates,
+  published_models,
+  record,
+  restrict,
+  threat_models,
+)
+from epe_jax.epsilon import lower_bound
+
+# Fewer canaries than this scatter too much to start a curve with.
+_FEWEST = 30
+
+
+def by_round(
+  recorded: record.Record,
+  *,
+  rounds: Sequence[int] | None = None,
+  delta: float | None = None,
+  confidence: float = 0.9,
+  resamples: int = 200,
+) -> list[dict[str, Any]]:
+  """ε of what each attacker had seen after t rounds, about one who took part.
+
+  At round t the canaries that took part by then stand against the unobserved
+  ones, by the maximum and the likelihood over the rounds so far, by their own
+  rounds so far, and by what training has made of the initial model so far. The
+  last is looked at when training ends; before, it is derived from the trace, as
+  `published_models.derive_models` does, where it can be.
+
+  Where a reading is calibrated there is its point estimate, with an interval for
+  the scatter of canaries. Every reading has a lower bound without a shape assumed;
+  it holds at each round by itself and not at all of them together.
+
+  Args:
+    recorded: what a run recorded.
+    rounds: values of t, in [1, T]; None for `spread`.
+    delta: in (0, 1); None for the run's own.
+    confidence: of the intervals.
+    resamples: of the bootstrap, where an interval takes one.
+
+  Returns:
+    Rows as `estimates.evaluate` has them, with round, interval (None for a bound),
+    num_observed and num_unobserved, and without floors. At T point estimates
+    are those of the run.
+
+  Raises:
+    ValueError: a round is out of range or has fewer than two canaries.
+  """
+  delta = recorded.delta if delta is None else delta
+  chosen = spread(recorded) if rounds is None else rounds
+  derivable = published_models.why_not_models(recorded) is None
+  return [
+    {'round': int(t), **row}
+    for t in chosen
+    for reading in _readings(recorded, int(t), derivable)
+    for row in _rows(reading, delta, confidence, resamples)
+  ]
+
+
+def spread(recorded: record.Record, *, num: int = 12) -> Int[np.ndarray, ' n']:
+  """At most `num` rounds, evenly from the first with 30 canaries to the last.
+
+  If fewer took part in all, from the first with half of them; two at least.
+  """
+  by = np.logical_or.accumulate(recorded.participation).sum(axis=1)
+  enough = max(2, min(_FEWEST, by[-1] // 2))
+  first = 1 + int(np.argmax(by >= enough))
+  return np.unique(np.linspace(first, len(by), num).round().astype(int))
+
+
+def _readings(
+  recorded: record.Record, t: int, derivable: bool
+) -> Iterator[threat_models.Reading]:
+  # One kind of null for the whole curve: after second rounds it is not exact.
+  dims = {r.statistic: r.scores.dim for r in threat_models.of_run(recorded)}
+  for reading in threat_models.of_run(restrict.until(recorded, t)):
+    if reading.statistic in dims:
+      scores = dataclasses.replace(reading.scores, dim=dims[reading.statistic])
+      yield reading._replace(scores=scores)
+  if t == len(recorded.trace) or not derivable:
+    return
+  only = np.arange(1, len(recorded.trace) + 1) == t
+  model = published_models.derive_models(recorded, only)
+  # Its norm is estimated, so its null law is that of unobserved canaries.
+  if np.count_nonzero(~model.observed) < 2:
+    return
+  yield threat_models.shifted(
+    threat_models.KNOWN_START,
+    threat_models.CHANGE,
+    threat_models.split(model, model.trace[0], None, model.seats[0]),
+    scale=float(np.sqrt(recorded.dim)),
+    is_expected=False,
+  )
+
+
+def _rows(
+  reading: threat_models.Reading,
+  delta: float,
+  confidence: float,
+  resamples: int,
+) -> Iterator[dict[str, Any]]:
+  found = [lower_bound.lower_bound(reading.scores, delta=delta)]
+  if reading.calibrated:
+    point = estimates.with_interval(
+      reading, delta=delta, confidence=confidence, resamples=resamples
+    )
+    found.insert(0, point)
+  for estimate in found:
+    yield {
+      'threat_model': reading.threat_model,
+      'statistic': reading.statistic,
+      'method': estimate.method,
+      'epsilon': float(estimate.epsilon),
+      'delta': delta,
+      'confidence': estimate.confidence,
+      'interval': estimate.interval and list(estimate.interval),
+      'num_observed': reading.scores.observed.size,
+      'num_unobserved': reading.scores.unobserved.size,
+    }

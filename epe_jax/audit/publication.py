@@ -1,0 +1,83 @@
+"""What may be published of a run with fresh noise: what its noise hides.
+
+The noisy aggregates, and whatever follows from them, are what the analytic ε is
+of. Anything else that a run knows of its clients, however small, is a release
+that no ε counts: one number of an un-noised sum tells two guesses of it apart.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from epe_jax.audit import record
+
+# The clip norm follows from counts with noise of their own.
+_SHOWN = {
+  'round',
+  'clip_norm',
+  'canary_norm',
+  'noise_std',
+  'canaries',
+  'aggregate_norm',
+  'effective_dimension',
+}
+_TEST = 'test_'
+
+
+def shown(
+  result: Mapping[str, Any],
+  whole: record.Record | None,
+  records: Sequence[Mapping[str, float]],
+) -> tuple[record.Record | None, Sequence[Mapping[str, float]]]:
+  """What a run recorded and its history, as far as they may be published.
+
+  Of a simulation that is all, as nothing about it is secret.
+
+  Args:
+    result: what result.json holds.
+    whole: what the run recorded; None if it was not audited.
+    records: the lines of metrics.jsonl.
+  """
+  if result['noise'] != 'fresh':
+    return whole, records
+  return whole and recorded(whole), history(records)
+
+
+def recorded(whole: record.Record) -> record.Record:
+  """What attackers saw, without what only one knew who had no noise to fear.
+
+  Args:
+    whole: what a run recorded. Noise that is known, as the residual, is a sum of
+      updates that is known.
+  """
+  rounds = whole.rounds
+  if rounds is not None:
+    nothing = np.full_like(rounds.clients, np.nan)
+    hidden = set(rounds._fields) - _SHOWN
+    rounds = rounds._replace(**dict.fromkeys(hidden, nothing))
+  return dataclasses.replace(whole, residual=None, rounds=rounds)
+
+
+def history(
+  records: Sequence[Mapping[str, float]],
+) -> list[dict[str, float]]:
+  """Lines of metrics.jsonl without what clients measured, and how many came.
+
+  How long a round took is among that: it tells of the number of examples.
+
+  Args:
+    records: as `metrics.read` gives them.
+
+  >>> history([{'round': 1, 'loss': 0.7, 'clip_norm': 0.1, 'test_loss': 0.6}])
+  [{'round': 1, 'clip_norm': 0.1, 'test_loss': 0.6}]
+  """
+  return [
+    {
+      name: value
+      for name, value in line.items()
+      if name in _SHOWN or name.startswith(_TEST)
+    }
+    for line in records
+  ]

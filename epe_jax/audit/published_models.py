@@ -1,0 +1,251 @@
+"""Published models in place of aggregates: what their differences show.
+
+With server SGD the difference of two models is a known sum of aggregates, so
+that what an attacker sees who is given some models only is derived from the
+trace of a run that kept every round.
+"""
+
+from jaxtyping import Bool, Float
+import numpy as np
+from scipy import linalg
+
+from epe_jax.audit import record, restrict, statistics
+from epe_jax.audit.round_scalars import RoundScalars
+
+# Of what the change of the model is and what it should be; the rest is float32.
+_SAME = 0.999
+
+
+def derive_models(
+  recorded: record.Record,
+  shown: Bool[np.ndarray, ' T'],
+  *,
+  initial: bool = True,
+) -> record.Record:
+  """The models after some rounds are published, and not the aggregates.
+
+  The attacker looks at the difference of each two models published in a row,
+  less what those before tell of it: with momentum a difference holds aggregates
+  of rounds before it too, and models with none left out in between give away all
+  aggregates. With Σ the covariance of the differences if aggregates were
+  orthogonal, and Σ = L Lᵀ, what a model adds is a row of L⁻¹ times the
+  differences, v = Σ_t w_t ρ̄_t, and
+
+    <c_j, v> = Σ_t w_t |ρ̄_t| cos(c_j, ρ̄_t)
+
+  is known from the trace and the norms of rounds. |v| is not, as no run
+  records how aggregates lie to one another; it is estimated from the unobserved
+  canaries, whose <c_j, v> has variance |v|²/d. With n of them |v| is off by
+  1/√(2n) of itself, in the same way for all canaries of a row: what can be told
+  from one row is exact, and rows are weighted a little wrongly.
+
+  A norm that is measured by those whose coin said no has been told of coins, so
+  what is left is of a fixed design.
+
+  When all that others put in is removed, what remains is noise, whose norms are
+  recorded, and what was put in of the one canary.
+
+  Args:
+    recorded: what a run recorded that saw aggregates.
+    shown: after which rounds the model is published.
+    initial: the attacker knows the initial model. If not, the first published
+      model only serves to read the second.
+
+  Returns:
+    A row for each difference in place of each round, and for participation the
+    cosine to expect of a canary there. Of canaries those are kept that took part
+    in between two models that the attacker has, or had a seat there.
+
+  Raises:
+    ValueError: shown is not of the run or shows too little, or for the reasons
+      of `why_not_models`.
+  """
+  restrict.check_shown(recorded, shown)
+  if reason := why_not_models(recorded):
+    raise ValueError(reason)
+  rounds = recorded.rounds
+  assert rounds is not None
+  assert recorded.momentum is not None
+  stops = 1 + np.flatnonzero(shown)
+  if initial:
+    stops = np.concatenate([[0], stops])
+  if len(stops) < 2:
+    raise ValueError(
+      'one published model has no difference with another. Publish more, or '
+      'let the attacker know the initial model.'
+    )
+  effect = response(len(recorded.trace), momentum=recorded.momentum)
+  weights = np.diff(effect[stops], axis=0)
+  between = slice(stops[0], stops[-1])
+  trace, share = _added(recorded, rounds, weights)
+  nothing = np.empty(0, np.float32)
+  return restrict.part(
+    recorded,
+    seated=np.asarray(recorded.seats[between].any(axis=0)),
+    final=recorded.final if shown[-1] else nothing,
+    change=recorded.change if shown[-1] and initial else nothing,
+    trace=trace,
+    residual=_added_residual(recorded, rounds, weights),
+    rounds=None,
+    participation=np.where(recorded.observed, share, 0),
+    seats=share,
+    sees='models',
+    design='fixed',
+  )
+
+
+def why_not_models(recorded: record.Record) -> str | None:
+  """Why `models` cannot be derived from a run; None if they can.
+
+  Whether the server is SGD with its momentum is not taken on trust: the sum of
+  all aggregates has to point where the model went.
+  """
+  if recorded.sees != 'aggregate':
+    return (
+      f'sees={recorded.sees!r}, but differences of models are derived from '
+      "aggregates. Train with audit.sees='aggregate'."
+    )
+  if np.count_nonzero(~recorded.observed) < 2:
+    return (
+      'differences of models are measured by unobserved canaries, and there '
+      'are fewer than two. Train with more of canaries.unobserved.'
+    )
+  if recorded.momentum is None or recorded.rounds is None:
+    return (
+      f'momentum={recorded.momentum}; differences of models are known for '
+      "server SGD alone. Train with server.optimizer='sgd', or read aggregates."
+    )
+  effect = response(len(recorded.trace), momentum=recorded.momentum)[-1]
+  norms = effect * recorded.rounds.aggregate_norm
+  change = norms @ np.asarray(recorded.trace, np.float64)
+  if np.corrcoef(change, recorded.change)[0, 1] < _SAME:
+    return (
+      f'momentum={recorded.momentum}, but with it the aggregates do not add up '
+      'to the change of the model, so the file was not made by one run. Give '
+      'the scores.npz of one run, or read aggregates.'
+    )
+  return None
+
+
+def response(
+  rounds: int, *, momentum: float
+) -> Float[np.ndarray, 'stops rounds']:
+  """What each aggregate weighs in the model after each round: SGD is linear.
+
+  Momentum β keeps adding an aggregate, β^i times in the i-th round after its
+  own, so that after n rounds it has been added (1 - βⁿ)/(1 - β) times. The
+  learning rate scales all weights alike and is left out.
+
+  Args:
+    rounds: T >= 1.
+    momentum: β, in [0, 1).
+
+  Returns:
+    Row t, from 0 to T, is of the model after t rounds.
+
+  Raises:
+    ValueError: momentum is out of range.
+
+  >>> response(3, momentum=0.5)
+  array([[0.  , 0.  , 0.  ],
+         [1.  , 0.  , 0.  ],
+         [1.5 , 1.  , 0.  ],
+         [1.75, 1.5 , 1.  ]])
+  """
+  if not 0 <= momentum < 1:
+    raise ValueError(f'momentum={momentum}; give a momentum in [0, 1).')
+  since = np.arange(rounds + 1)[:, None] - np.arange(rounds)
+  return (1 - momentum ** np.maximum(since, 0)) / (1 - momentum)
+
+
+def weight(
+  rounds: RoundScalars, seats: Bool[np.ndarray, 'T k'], *, momentum: float
+) -> Float[np.ndarray, ' k']:
+  """What training leaves of each canary in the change of the model.
+
+  Its rounds put in S_t/m each, of which the server keeps what `response` says.
+  The server's learning rate, alike for all, is left out, and so is what clients
+  do because of it.
+
+  Args:
+    rounds: of the whole run.
+    seats: row t holds the canaries of round t.
+    momentum: of the server's SGD, in [0, 1).
+  """
+  effect = response(len(seats), momentum=momentum)[-1]
+  return (effect * rounds.canary_norm) @ seats
+
+
+def _basis(
+  weights: Float[np.ndarray, 'n T'], norms: Float[np.ndarray, ' T']
+) -> Float[np.ndarray, 'n T']:
+  """Weights of what each difference adds to those before, of norm 1.
+
+  Were vectors of these norms orthogonal.
+  """
+  # A round without noise and clients is a vector of zeros, which adds nothing.
+  sizes = np.maximum(norms, 1e-6 * norms.max(initial=1e-30))
+  root = np.linalg.cholesky((weights * sizes**2) @ weights.T)
+  return linalg.solve_triangular(root, weights, lower=True)
+
+
+def _added(
+  recorded: record.Record,
+  rounds: RoundScalars,
+  weights: Float[np.ndarray, 'n T'],
+) -> tuple[Float[np.ndarray, 'n k'], Float[np.ndarray, 'n k']]:
+  """Cosines with what each difference adds, and those to expect of a seat."""
+  norms = np.asarray(rounds.aggregate_norm, np.float64)
+  added = _basis(weights, norms)
+  products = (added * norms) @ np.asarray(recorded.trace, np.float64)
+  null = products[:, ~recorded.observed]
+  norm = np.sqrt(recorded.dim * np.mean(null**2, axis=1, keepdims=True))
+  norm = np.where(norm > 0, norm, 1)
+  return products / norm, (added * rounds.canary_norm) @ recorded.seats / norm
+
+
+def _added_residual(
+  recorded: record.Record,
+  rounds: RoundScalars,
+  weights: Float[np.ndarray, 'n T'],
+) -> Float[np.ndarray, 'n k'] | None:
+  """Cosines with the noise that each difference adds, and the canary itself."""
+  if recorded.residual is None:
+    return None
+  norms = np.asarray(rounds.residual_norm, np.float64)
+  added = _basis(weights, norms)
+  noise = (added * norms) @ np.asarray(recorded.residual, np.float64)
+  own = (added * rounds.canary_norm) @ recorded.participation
+  square = 1 + own * (2 * noise + own)
+  return (noise + own) / np.sqrt(square)
+
+
+def shown(
+  recorded: record.Record,
+  *,
+  every: int | None = None,
+  last: int | None = None,
+  models: bool = False,
+) -> record.Record:
+  """A run of which some rounds are published.
+
+  Args:
+    recorded: what its scores.npz holds.
+    every: only rounds n, 2n, ...
+    last: only the last n rounds; with every, those of them.
+    models: the models after these rounds are published and not their
+      aggregates; the initial model is known.
+
+  Raises:
+    ValueError: a number is out of range, or `restrict` or `published_models`
+      refuses.
+  """
+  rounds = len(recorded.trace)
+  mask = np.ones(rounds, bool)
+  if every is not None:
+    mask &= statistics.every_nth(rounds, every)
+  if last is not None:
+    mask &= statistics.last_n(rounds, last)
+  if models:
+    return derive_models(recorded, mask)
+  return recorded if mask.all() else restrict.aggregates(recorded, mask)

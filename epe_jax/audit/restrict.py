@@ -1,0 +1,131 @@
+"""What is left of a run for an attacker who is shown only a part of it.
+
+Each function takes what a whole run recorded to what an attacker has of it who
+is shown less, in the same form: every reading and estimate of a run is then one
+of that attacker. Canaries whose rounds leave no trace in what is shown are
+dropped, so that "observed" means that there is something to see. Where canaries
+flip coins those go by their seats, whatever their coins said, so that among the
+others a coin is still fair.
+`published_models` is the same for models in place of aggregates.
+"""
+
+import dataclasses
+from typing import Any
+
+from jaxtyping import Bool
+import numpy as np
+
+from epe_jax.audit import record
+from epe_jax.audit.round_scalars import RoundScalars
+
+
+def aggregates(
+  recorded: record.Record, shown: Bool[np.ndarray, ' T']
+) -> record.Record:
+  """The aggregates of some rounds are published, and the final model.
+
+  The aggregate of a round holds the canaries of that round and no others, so
+  the other rounds are left out and nothing else changes.
+
+  Args:
+    recorded: what a run recorded.
+    shown: the published rounds, such as `statistics.every_nth`.
+
+  Raises:
+    ValueError: shown is not of the run, or holds the rounds of fewer than two
+      observed canaries.
+  """
+  check_shown(recorded, shown)
+  return part(
+    recorded,
+    trace=recorded.trace[shown],
+    residual=None if recorded.residual is None else recorded.residual[shown],
+    rounds=_of_rounds(recorded, shown),
+    participation=recorded.participation[shown],
+    seats=recorded.seats[shown],
+  )
+
+
+def until(recorded: record.Record, round: int) -> record.Record:
+  """A run as it stood after some rounds: what had leaked by then.
+
+  Canaries with a later seat are dropped: they are neither among those who have
+  something to lose nor, for having been chosen, among the unobserved.
+
+  Args:
+    recorded: what a run recorded.
+    round: t, 1 <= t <= T. Before T the final model is not there yet.
+
+  Raises:
+    ValueError: round is out of range, or fewer than two observed canaries took
+      part by then.
+  """
+  rounds = len(recorded.trace)
+  if not 1 <= round <= rounds:
+    raise ValueError(
+      f'round={round}; give 1 to the {rounds} rounds of the run.'
+    )
+  over = round == rounds
+  return part(
+    recorded,
+    final=recorded.final if over else np.empty(0, np.float32),
+    change=recorded.change if over else np.empty(0, np.float32),
+    weight=recorded.weight if over else np.empty(0, np.float32),
+    trace=recorded.trace[:round],
+    residual=None if recorded.residual is None else recorded.residual[:round],
+    rounds=_of_rounds(recorded, slice(round)),
+    participation=recorded.participation[:round],
+    seats=recorded.seats[:round],
+  )
+
+
+def part(
+  recorded: record.Record,
+  seated: Bool[np.ndarray, ' k'] | None = None,
+  **changes: Any,
+) -> record.Record:
+  """A run with these changes, and the canaries that then count.
+
+  Args:
+    recorded: what a run recorded.
+    seated: canaries that may have left something in what is shown; None for
+      those of the new seats.
+    **changes: fields of the run.
+
+  Raises:
+    ValueError: fewer than two observed canaries are left.
+  """
+  if seated is None:
+    seated = np.asarray(changes['seats'].any(axis=0))
+  left = np.count_nonzero(seated & recorded.observed)
+  of = np.count_nonzero(recorded.observed)
+  if left < 2:
+    raise ValueError(
+      f'{left} of {of} observed canaries took part in what is shown, but an '
+      'audit needs two; show more of the run.'
+    )
+  kept = seated | ~recorded.seats.any(axis=0)
+  for name in ('final', 'change', 'weight'):
+    values = changes.get(name, getattr(recorded, name))
+    changes[name] = values[kept] if len(values) else values
+  for name in ('trace', 'residual', 'participation', 'seats'):
+    if changes[name] is not None:
+      changes[name] = changes[name][:, kept]
+  return dataclasses.replace(recorded, **changes)
+
+
+def _of_rounds(
+  recorded: record.Record, which: Bool[np.ndarray, ' T'] | slice
+) -> RoundScalars | None:
+  if recorded.rounds is None:
+    return None
+  return RoundScalars(*(x[which] for x in recorded.rounds))
+
+
+def check_shown(recorded: record.Record, shown: Bool[np.ndarray, ' T']) -> None:
+  """Raises a ValueError unless this is a mask of some rounds of the run."""
+  if shown.shape != (len(recorded.trace),) or not shown.any():
+    raise ValueError(
+      f'shown has shape {shown.shape} and {np.count_nonzero(shown)} rounds; '
+      f'give a mask of the {len(recorded.trace)} rounds with one or more.'
+    )

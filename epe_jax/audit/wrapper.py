@@ -1,0 +1,243 @@
+"""Auditing wraps: canaries go into a training algorithm, cosines come out.
+
+`audited` turns an algorithm into an algorithm. What an attacker would see is
+scored by observers, all in one run. Their scores, read as `epe_jax.audit.statistics`
+has it, are what `epe_jax.epsilon` estimates from.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
+import numpy as np
+
+from epe_jax.audit.observers import VIEWS, Observer, Seen, Trace
+from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.canaries import Canaries, effective_dimension
+from epe_jax.parallel.barrier import apart
+from epe_jax.training import fedavg
+from epe_jax.types import Array, Params
+
+
+class Rows(NamedTuple):
+  """The canaries of each round, in rows of one width.
+
+  What `audited` needs of a 0/1 matrix, in a form that may be traced: runs that
+  differ by their seed alone have matrices of one shape and rows of one width.
+
+  Attributes:
+    ids: [T, m] canaries of each round, filled up with 0.
+    weights: [T, m] 1 for a canary of the round, 0 where the row is filled up.
+  """
+
+  ids: Int[Array | np.ndarray, 'T m']
+  weights: Float[Array | np.ndarray, 'T m']
+
+
+class AuditState(NamedTuple):
+  """State of an audited run: all that is needed to go on with it.
+
+  Attributes:
+    algorithm: of the algorithm.
+    observers: of each observer, by name.
+    rounds: of rounds that were made, and 0 for those to come; None where nobody
+      watches.
+  """
+
+  algorithm: fedavg.TrainState
+  observers: dict[str, Any]
+  rounds: RoundScalars | None
+
+
+def audited(
+  algorithm: fedavg.Algorithm,
+  canaries: Canaries,
+  participation: Bool[np.ndarray, 'T k'] | Rows,
+  observers: Mapping[str, Observer],
+) -> fedavg.Algorithm:
+  """The same algorithm with canaries in it and attackers watching.
+
+  Args:
+    algorithm: as `fedavg.dp_fedavg` gives it: step(state, cohort, injection,
+      training_key, noise_key).
+    canaries: k canaries; those in no row of participation are unobserved.
+    participation: row t holds the canaries of round t; as a 0/1 matrix, or
+      the `rows` of one.
+    observers: the attackers, by name.
+
+  Returns:
+    init(params), and step(state, cohort, training_key, noise_key). Its metrics
+    have all of `RoundScalars`, and the state keeps those of every round.
+
+  Raises:
+    ValueError: participation is not [rounds, k].
+  """
+  if isinstance(participation, Rows):
+    ids, weights = participation
+  else:
+    if participation.ndim != 2 or participation.shape[1] != canaries.num:
+      raise ValueError(
+        f'participation has shape {participation.shape}; give a row for each '
+        f'round and a column for each of the {canaries.num} canaries.'
+      )
+    ids, weights = rows(participation)
+
+  def init(params: Params) -> AuditState:
+    dim = sum(leaf.size for leaf in jax.tree.leaves(params))
+    if dim != canaries.dim:
+      raise ValueError(
+        f'canaries have dim={canaries.dim}, but the model has {dim} '
+        'parameters; make canaries of the size of the model.'
+      )
+    return AuditState(
+      algorithm.init(params),
+      {name: observer.init(params) for name, observer in observers.items()},
+      RoundScalars(
+        *(jnp.zeros(len(ids), jnp.float32) for _ in RoundScalars._fields)
+      ),
+    )
+
+  def step(state: AuditState, cohort, training_key, noise_key):
+    t = state.algorithm.round
+    injection = fedavg.Injection(
+      direction=lambda: canaries.superpose(
+        jnp.asarray(ids)[t], jnp.asarray(weights)[t]
+      ),
+      count=jnp.asarray(weights)[t].sum().astype(jnp.int32),
+    )
+    before = state.algorithm.params
+    new, info = algorithm.step(
+      state.algorithm, cohort, injection, training_key, noise_key
+    )
+    assert info.aggregate is not None, 'the algorithm must show its aggregate'
+    assert info.known is not None, 'the algorithm must show what is known of it'
+    # Anew, and not what the algorithm says it put in: that is audited too.
+    injected = apart(new.round >= 0, injection.direction)
+    seen = Seen(
+      before=ravel_pytree(before)[0],
+      after=ravel_pytree(new.params)[0],
+      aggregate=info.aggregate,
+      known=info.known + info.metrics['canary_norm'] * injected,
+    )
+    watched = {
+      name: observer.update(state.observers[name], seen)
+      for name, observer in observers.items()
+    }
+    metrics = info.metrics | {
+      'residual_norm': jnp.linalg.norm(VIEWS['residual'](seen)),
+      'effective_dimension': effective_dimension(info.aggregate),
+    }
+    assert state.rounds is not None
+    rounds = RoundScalars(
+      **{
+        name: x.at[t].set(metrics[name])
+        for name, x in state.rounds._asdict().items()
+      }
+    )
+    # Vectors are for the observers alone; d numbers a round are no metric.
+    return (
+      AuditState(new, watched, rounds),
+      fedavg.RoundInfo(aggregate=None, known=None, metrics=metrics),
+    )
+
+  return fedavg.Algorithm(init, step)
+
+
+def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
+  """The same algorithm with no canaries in it and nobody watching.
+
+  In the form that `audited` gives it, for a loop that need not know: training
+  is that of the algorithm by itself, bit for bit.
+
+  Args:
+    algorithm: as for `audited`.
+
+  Returns:
+    init(params), and step(state, cohort, training_key, noise_key).
+  """
+
+  def init(params: Params) -> AuditState:
+    return AuditState(algorithm.init(params), {}, None)
+
+  def step(state: AuditState, cohort, training_key, noise_key):
+    new, info = algorithm.step(
+      state.algorithm, cohort, fedavg.nobody(), training_key, noise_key
+    )
+    return AuditState(new, {}, None), info._replace(aggregate=None, known=None)
+
+  return fedavg.Algorithm(init, step)
+
+
+def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:
+  """The same state, in which no vector of a round waits to be scored.
+
+  Args:
+    state: of `audited` with these observers.
+    observers: the attackers, by name.
+  """
+  flushed = {
+    name: observer.flush(state.observers[name])
+    for name, observer in observers.items()
+  }
+  return state._replace(observers=flushed)
+
+
+def without_vectors(state: AuditState) -> AuditState:
+  """What has to be kept of a flushed state: all but the vectors of rounds.
+
+  They are gigabytes, and what a round released less what is left without its
+  updates is the sum of these, without any noise.
+  """
+  return _with_buffers(state, lambda name: None)
+
+
+def with_room(kept: AuditState, like: AuditState) -> AuditState:
+  """A state that training goes on from.
+
+  Args:
+    kept: as `without_vectors` gives it.
+    like: a state of the same run, which lends the room for vectors.
+  """
+  return _with_buffers(kept, lambda name: like.observers[name].buffer)
+
+
+def _with_buffers(
+  state: AuditState, buffer: Callable[[str], Array | None]
+) -> AuditState:
+  observers = {
+    name: x._replace(buffer=buffer(name)) if isinstance(x, Trace) else x
+    for name, x in state.observers.items()
+  }
+  return state._replace(observers=observers)
+
+
+def rows(
+  participation: Bool[np.ndarray, 'T k'], *, width: int | None = None
+) -> Rows:
+  """The canaries of each round by id.
+
+  Args:
+    participation: row t holds the canaries of round t.
+    width: m, canaries of a round at most; None for as many as there are.
+
+  Raises:
+    ValueError: a round has more canaries than width.
+
+  >>> rows(np.array([[False, True, True], [True, False, False]])).ids.tolist()
+  [[1, 2], [0, 0]]
+  """
+  most = int(participation.sum(axis=1).max(initial=0))
+  width = most if width is None else width
+  if width < most:
+    raise ValueError(
+      f'width={width}, but a round has {most} canaries; give at least as many.'
+    )
+  # A stable sort puts the canaries of a round first, by id.
+  ids = np.argsort(~participation, axis=1, kind='stable')[:, :width]
+  weights = np.take_along_axis(participation, ids, axis=1)
+  return Rows(
+    np.where(weights, ids, 0).astype(np.int32), weights.astype(np.float32)
+  )

@@ -1,0 +1,162 @@
+"""The canaries of the paper: uniform points of the unit sphere."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Complex, Float, Int
+
+from epe_jax.canaries import _blocks, _normals, _threefry
+from epe_jax.canaries.base import Canaries, check_sizes, stacked
+from epe_jax.parallel.barrier import apart
+from epe_jax.types import Array, Key
+
+_PURPOSE = 1
+# Pairs of coordinates that are made at once. 8 KB a canary: a block of them and
+# what they are multiplied with stay in the cache of a core.
+_WIDTH = 1024
+
+
+class _Split(NamedTuple):
+  """Coordinate i < half goes in pairs with half + i; pairs, in pieces."""
+
+  half: int
+  width: int
+  pieces: int
+  dim: int
+
+
+def sphere(
+  key: Key,
+  num: int,
+  dim: int,
+  *,
+  block: int = 64,
+) -> Canaries:
+  """k independent uniform points of the unit sphere S^{d-1}.
+
+  Canary j is N(0, I_d) scaled to norm 1; its coordinates i and i + d/2 come
+  from the counter (i, j). It is made again whenever it is looked at, some
+  coordinates of `block` canaries at a time, so memory is neither k x d nor
+  block x d. Its bits depend on (key, j, d) alone.
+
+  Args:
+    key: the canary key; never the key of the privacy noise.
+    num: k >= 1.
+    dim: d >= 2.
+    block: canaries held at once, >= 1.
+
+  Raises:
+    ValueError: num, dim or block is out of range.
+
+  Source: One-shot Empirical Privacy Estimation, section 4, Algorithms 1-3.
+
+  >>> canaries = sphere(jax.random.key(0), num=5, dim=100)
+  >>> c_3 = canaries.superpose(jnp.array([3]), jnp.ones(1))
+  >>> canaries.project(c_3).shape, float(round(canaries.project(c_3)[3], 3))
+  ((5,), 1.0)
+  """
+  check_sizes(num, dim, block)
+  root = _threefry.root(key, _PURPOSE)
+  split = _split(dim)
+
+  def superpose(
+    ids: Int[Array, ' m'], weights: Float[Array, ' m']
+  ) -> Float[Array, ' d']:
+    every = jnp.arange(split.pieces)
+
+    def add(total: tuple[Array, Array], one: tuple[Array, Array]):
+      j, weight = one
+      z = _pairs(root, split, every, j[None])
+      # One by one, as project adds them, or the last bit may differ.
+      square, _ = jax.lax.scan(
+        lambda s, x: (s + x, None), jnp.float32(0), _squares(split, every, z)
+      )
+      scale = weight * (1 / jnp.sqrt(square))
+      return (total[0] + scale * z.real, total[1] + scale * z.imag), None
+
+    zero = jnp.zeros((split.pieces, split.width), jnp.float32)
+    weights = weights.astype(jnp.float32)
+    (left, right), _ = jax.lax.scan(add, (zero, zero), (ids, weights))
+    return jnp.concatenate(
+      [left.ravel()[: split.half], right.ravel()[: dim - split.half]]
+    )
+
+  look = lambda v: sphere_look(key, v, _blocks.Part(num, block))
+  return Canaries(num, dim, stacked(look, num, dim), superpose)
+
+
+def sphere_look(
+  key: Key, v: Float[Array, 'r d'], part: _blocks.Part
+) -> Float[Array, 'all_r k']:
+  """<c_j, v> of some of the canaries, and of all vectors that are fetched."""
+  root, split = _threefry.root(key, _PURPOSE), _split(v.shape[1])
+
+  def at(i: Int[Array, '']) -> _blocks.Look:
+    start = i * split.width
+    left = _blocks.piece(v, start, split.width, split.half)
+    right = _blocks.piece(v, split.half + start, split.width, split.dim)
+    near = part.fetched(jnp.concatenate([left, right], 1))
+
+    def look(ids: Int[Array, ' b']):
+      z = _pairs(root, split, i[None], ids)
+      rows = jnp.concatenate([z.real, z.imag], 1)
+      dots = jnp.matmul(near, rows.T, precision='highest').T
+      return dots, _squares(split, i[None], z)
+
+    return look
+
+  dots, squares = _blocks.total(at, split.pieces, part)
+  return (dots * (1 / jnp.sqrt(squares))[:, None]).T
+
+
+def _split(dim: int) -> _Split:
+  half = -(-dim // 2)
+  # A power of two that depends on d alone, as the order of sums does.
+  width = min(_WIDTH, 1 << (half - 1).bit_length())
+  return _Split(half, width, -(-half // width), dim)
+
+
+def _pairs(
+  root: _threefry.Root,
+  split: _Split,
+  pieces: Int[Array, ' a'],
+  ids: Int[Array, ' b'],
+) -> Complex[Array, 'c w']:
+  """Coordinates of canaries before they are scaled, as x + iy.
+
+  Args:
+    root: of the words.
+    split: how coordinates are paired.
+    pieces: the piece of each row; there is one of them, or one id.
+    ids: the canary of each row.
+  """
+  within = jnp.arange(split.width, dtype=jnp.uint32)
+  low = (pieces * split.width).astype(jnp.uint32)[:, None] + within
+  high = ids.astype(jnp.uint32)[:, None]
+  shape = jnp.broadcast_shapes(low.shape, high.shape)
+
+  def make() -> Complex[Array, 'c w']:
+    words = _threefry.pair(
+      root, jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+    )
+    # As one array: two would each have both words computed for them.
+    return jax.lax.complex(*_normals.two_normals(*words))
+
+  return apart(ids[0] >= 0, make)
+
+
+def _squares(
+  split: _Split, pieces: Int[Array, ' a'], z: Complex[Array, 'c w']
+) -> Float[Array, ' c']:
+  """Sums of squares, in an order that is not left to the compiler."""
+  at = (pieces * split.width)[:, None] + jnp.arange(split.width)
+  x = jnp.where(at < split.half, z.real, 0)
+  y = jnp.where(at < split.dim - split.half, z.imag, 0)
+  # Rounded, or the compiler may fuse either product with the sum.
+  exact = lambda x: jax.lax.reduce_precision(x * x, 8, 22)
+  total = exact(x) + exact(y)
+  while total.shape[1] > 1:
+    middle = total.shape[1] // 2
+    total = total[:, :middle] + total[:, middle:]
+  return total[:, 0]

@@ -1,0 +1,487 @@
+"""One audited run, from a config to an ε."""
+
+import collections
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent import futures
+import contextlib
+import functools
+import importlib.metadata
+import os
+import platform
+import tempfile
+import time
+from typing import Any, TypeVar
+
+from absl import logging
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+from jaxtyping import Float
+import numpy as np
+import tqdm
+
+from epe_jax import accounting, canaries, io
+from epe_jax._version import __version__
+from epe_jax.audit import (
+  effective_dimension,
+  estimates,
+  publication,
+  published_models,
+  record,
+  wrapper,
+)
+from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.data import cohort
+from epe_jax.experiment import (
+  build,
+  checkpoint,
+  chunk_size,
+  config_fields,
+  dispatch,
+  evaluation,
+  inputs,
+  metrics,
+  model_file,
+  participation,
+  randomness,
+  result_file,
+  workdirs,
+)
+from epe_jax.parallel import in_flight, sharding
+from epe_jax.training import fedavg
+from epe_jax.types import Params
+
+T = TypeVar('T')
+
+
+def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
+  """Trains, audits and writes.
+
+  A run that was killed continues from its newest checkpoint; a finished one is
+  read back. In the workdir, as `workdirs` has it: result.json and model.npz,
+  which may be published, and what is for the auditor alone. Without any
+  canaries it is not audited: there is no scores.npz, no estimate and no
+  analytic ε of canaries, None. All devices share the work; of several processes
+  each has to call it, and the first one writes.
+
+  Args:
+    config: every field set, as the files in configs/ give it.
+    workdir: a folder of its own for this run; made if missing.
+
+  Returns:
+    What result.json holds; in processes but the first, nothing.
+
+  Raises:
+    ValueError, FileNotFoundError: as `build`; the workdir holds the run of
+      another config, another process has it, or what the run read or drew from
+      when it began is not what there is now.
+    OSError: a disk is full or may not be written.
+  """
+  with io.explain_disk_errors(workdir):
+    return _run(config_fields.checked(config), workdir)
+
+
+def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
+  """The run of a checked config, with its workdir for itself."""
+  scratch = None
+  if not sharding.first():
+    # What the others would write; it is thrown away.
+    scratch = tempfile.TemporaryDirectory()
+  files, result = workdirs.of(scratch.name if scratch else workdir), None
+  workdirs.claim(files.folder, config)
+  if not _finished(files):
+    with workdirs.locked(files):
+      # Another process may have been at it until now.
+      workdirs.claim(files.folder, config)
+      workdirs.clear_failed_start(files, config)
+      if not _finished(files):
+        result = _train(config, files)
+  if scratch:
+    scratch.cleanup()
+    return {}
+  # Noise and sampling of a run that has ended are nobody's business.
+  workdirs.forget(files)
+  if result is None:
+    logging.info('%s is finished; reading its result.', files.folder)
+    result = result_file.load_result(files.result)
+  return result
+
+
+def _finished(files: workdirs.Workdir) -> bool:
+  return bool(sharding.from_first(int(files.result.exists())))
+
+
+def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
+  """The one long function, read top to bottom; gives what result.json holds."""
+  mesh = sharding.mesh()
+
+  # 1. Every error of config or data comes here, before the first round.
+  secret = _secret(config, files)
+  this = build.build(config, secret=secret, mesh=mesh)
+  this = chunk_size.sized(config, this, mesh=mesh)
+  took_part = this.who.canaries.sum(axis=0)
+  analytic_clients = _analytic(config, this, this.who.most)
+  analytic = None
+  if this.observers:
+    analytic = _analytic(config, this, int(took_part.max()))
+  amplification = participation.amplification(
+    config, num_clients=this.train.num_clients, delta=this.delta
+  )
+
+  # 2. Write down what will be run, the config last: training begins with it.
+  if sharding.first():
+    _settle(config, files, this, secret)
+
+  # 3. Go on from the newest good checkpoint.
+  saved = checkpoint.checkpoints(files.checkpoints)
+  # As one program, so that no array of the model's size is made on the way.
+  init = jax.jit(this.algorithm.init)
+  state = init(sharding.replicated(mesh, this.params))
+  advance = jax.jit(
+    dispatch.advance(this.algorithm),
+    donate_argnums=0,
+    out_shardings=sharding.layout(mesh, state),
+  )
+  flush = jax.jit(
+    functools.partial(wrapper.flush, observers=this.observers),
+    donate_argnums=0,
+    out_shardings=sharding.placement(mesh, state),
+  )
+  # How long each round took, and how long it waited.
+  times = np.zeros((2, config.rounds), np.float32)
+  kept = (wrapper.without_vectors(state), times)
+  start, (kept, times) = saved.restore(kept) or (0, kept)
+  state = wrapper.with_room(kept, state)
+  del kept
+  log = files.metrics
+  evaluate = evaluation.evaluator(this.task, mesh=mesh)
+  if start == 0:
+    log.unlink(missing_ok=True)
+    held_out = evaluate(state.algorithm.params, this.test)
+    metrics.append(log, {'round': 0, **held_out})
+  else:
+    metrics.rewind(log, start)
+    logging.info('Continuing from round %d of %s.', start, files.folder)
+
+  # 4. Train, audited. Metrics come back while the next rounds are under way.
+  training_key, noise_key = (
+    sharding.replicated_key(mesh, key)
+    for key in (this.randomness.training, this.randomness.noise)
+  )
+  progress = tqdm.tqdm(
+    total=config.rounds,
+    initial=start,
+    unit='round',
+    desc=config.task,
+    disable=not sharding.first(),
+  )
+  under_way: collections.deque[dispatch.Sent] = collections.deque()
+  free, held_out = time.perf_counter(), {}
+  with (
+    progress,
+    futures.ThreadPoolExecutor(1, 'fetch') as fetching,
+    contextlib.ExitStack() as after,
+  ):
+    # However training ends, what is being written is finished.
+    after.callback(saved.close)
+    for asked, (rounds, cohorts) in _timed(_cohorts(config, this, start, mesh)):
+      begun = time.perf_counter()
+      state, seen = advance(state, cohorts, training_key, noise_key)
+      del cohorts
+      coming = fetching.submit(dispatch.fetched, seen)
+      under_way.append(dispatch.Sent(rounds, asked, begun, coming))
+      done = rounds.stop
+      last = done == config.rounds
+      evaluates = last or done % config.evaluate_every == 0
+      saves = last or done % config.checkpoint_every == 0
+      held_out = {}
+      if evaluates:
+        held_out = evaluate(state.algorithm.params, this.test)
+        progress.set_postfix(accuracy=f'{held_out["test_accuracy"]:.3f}')
+      # Nothing of a round that diverged is ever saved.
+      for sent in in_flight.due(under_way, drain=evaluates or saves):
+        records, free = dispatch.landed(sent, free)
+        for line in records:
+          _check_finite(config, line)
+          times[:, line['round'] - 1] = line['seconds'], line['waited']
+          more = held_out if line['round'] == done else {}
+          metrics.append(log, line | more)
+          progress.update()
+      if saves:
+        # Vectors of rounds are scored, and never written.
+        state = flush(state)
+        saved.save(done, (wrapper.without_vectors(state), times))
+      if evaluates or saves:
+        free = time.perf_counter()
+  # Nothing if the last checkpoint was all that there was to go on from.
+  held_out = held_out or evaluate(state.algorithm.params, this.test)
+  looked, rounds = _looks(this, state), sharding.on_host(state.rounds)
+  params = sharding.on_host(state.algorithm.params)
+  if not sharding.first():
+    return {}
+
+  found, wide = estimates.Audit([], [], None), None
+  if this.observers:
+    # 5. Scores: all an estimator needs, without the model.
+    whole = recorded(config, this, looked, rounds)
+    record.write_record(files.scores, whole)
+
+    # 6. Estimates, each beside its floor; of a model that will be released those
+    # that may be too.
+    shown = whole if config.simulation else publication.recorded(whole)
+    found = estimates.evaluate(shown)
+    wide = _spread(config, this, params, rounds.effective_dimension)
+    if doubt := effective_dimension.warning(wide):
+      logging.warning('%s', doubt)
+
+  # 7. The model and the result, by which the run has ended.
+  model_file.write_params(files.model, params)
+  result = {
+    'schema': result_file.SCHEMA,
+    'task': config.task,
+    'data': this.source,
+    'config': config.to_dict(),
+    'versions': versions(),
+    'rounds': config.rounds,
+    'dim': this.dim,
+    'delta': this.delta,
+    'num_observed': int(np.count_nonzero(took_part)),
+    'num_unobserved': int(np.count_nonzero(took_part == 0)),
+    'repetitions': config.canaries.repetitions,
+    'noise_multiplier': config.noise_multiplier,
+    'noise': 'reproducible simulation' if config.simulation else 'fresh',
+    'analytic_epsilon': analytic and analytic.epsilon,
+    'analytic_assumes': analytic and analytic.assumes,
+    'clients_analytic_epsilon': analytic_clients.epsilon,
+    'clients_analytic_assumes': analytic_clients.assumes,
+    'amplification': amplification,
+    **found._asdict(),
+    'effective_dimension': wide,
+    'accuracy': held_out['test_accuracy'],
+    'loss': held_out['test_loss'],
+    'baseline_accuracy': this.baseline,
+  }
+  if config.simulation:
+    # They tell how many clients came, and how many examples these have.
+    result |= _measured(this, *times)
+  io.write_json(files.result, result)
+  return result
+
+
+def recorded(
+  config: build.Config,
+  this: build.Run,
+  looked: Mapping[str, Float[np.ndarray, '...']],
+  rounds: RoundScalars,
+) -> record.Record:
+  """What is kept of a run for estimators.
+
+  Args:
+    config: every field set.
+    this: what was built of it.
+    looked: the scores of its observers, by name.
+    rounds: what is known of each round, in NumPy.
+  """
+  final, change = looked['final']
+  trace, residual = looked['trace']
+  momentum, weight = None, np.empty(0)
+  if config.server.optimizer == 'sgd':
+    momentum = float(config.server.momentum)
+    weight = published_models.weight(rounds, this.who.seats, momentum=momentum)
+  return record.Record(
+    final=final,
+    change=change,
+    trace=trace,
+    residual=residual,
+    rounds=rounds,
+    momentum=momentum,
+    weight=np.asarray(weight, np.float32),
+    participation=this.who.canaries,
+    seats=this.who.seats,
+    design=this.who.design,
+    sees=config.audit.sees,
+    dim=this.dim,
+    delta=this.delta,
+  )
+
+
+def versions() -> dict[str, str]:
+  """Versions of what decides the numbers, and the device."""
+  packages = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'scipy')
+  device = jax.devices()[0]
+  return {
+    'epe_jax': __version__,
+    'python': platform.python_version(),
+    **{name: importlib.metadata.version(name) for name in packages},
+    'device': f'{jax.device_count()} x {device.device_kind}',
+  }
+
+
+def _check_finite(config: build.Config, line: Mapping[str, float]) -> None:
+  if not np.isfinite(line['aggregate_norm']):
+    raise FloatingPointError(
+      f'round {line["round"] - 1}: the aggregate is not finite, training has '
+      f'diverged. Lower client.learning_rate={config.client.learning_rate} or '
+      f'server.learning_rate={config.server.learning_rate}.'
+    )
+
+
+def _analytic(
+  config: build.Config, this: build.Run, participations: int
+) -> accounting.Analytic:
+  """ε of one who takes part so often."""
+  found = accounting.releases(
+    config.noise_multiplier, delta=this.delta, participations=participations
+  )
+  if config.divisor == 'expected':
+    return found
+  # The actual number of clients shows in what it divides.
+  public = '; clients of a round counted in public'
+  return found._replace(assumes=found.assumes + public)
+
+
+def _looks(
+  this: build.Run, state: wrapper.AuditState
+) -> dict[str, Float[np.ndarray, '...']]:
+  """What the observers saw in all rounds, by name."""
+  return {
+    name: np.asarray(
+      sharding.on_host(
+        jax.jit(observer.scores)(state.observers[name], state.algorithm.params)
+      ),
+      np.float32,
+    )
+    for name, observer in this.observers.items()
+  }
+
+
+def _measured(
+  this: build.Run,
+  seconds: Float[np.ndarray, ' T'],
+  waited: Float[np.ndarray, ' T'],
+) -> dict[str, float]:
+  """What the machine made of the run."""
+  total = float(seconds.sum())
+  # The first cohort of a run cannot be made while another round runs.
+  idle = float(waited[1:].sum())
+  return {
+    'chunk': this.plan.chunk,
+    'seconds_per_round': float(np.median(seconds)),
+    'seconds': total,
+    'waited_share': idle / (idle + total),
+  }
+
+
+def _spread(
+  config: build.Config,
+  this: build.Run,
+  params: Params,
+  rounds: Float[np.ndarray, ' T'],
+) -> dict[str, Any]:
+  """On how many coordinates the mass lies of what was looked at."""
+  start, _ = ravel_pytree(this.params)
+  final, _ = ravel_pytree(params)
+  both = canaries.effective_dimension(jnp.stack([final, final - start]))
+  family = config.canaries.family
+  return effective_dimension.of_run(
+    family,
+    needed=canaries.least_dimension(family, this.dim),
+    rounds=rounds.tolist(),
+    final_model=float(both[0]),
+    change=float(both[1]),
+  )
+
+
+def _secret(config: build.Config, files: workdirs.Workdir) -> bytes | None:
+  """What noise and sampling follow from; None in a simulation.
+
+  A run that goes on has to repeat the rounds it repeats: one that is released
+  under two noises would be worth two releases. So the first process keeps it, for
+  its owner's eyes only, until the run is finished.
+  """
+  if config.simulation:
+    return None
+  words = np.zeros(randomness.SECRET_BYTES // 4, np.uint32)
+  if sharding.first():
+    if files.secret.exists():
+      secret = files.secret.read_bytes()
+      randomness.check(secret, str(files.secret))
+    elif not files.config.exists():
+      secret = randomness.drawn()
+    else:
+      raise ValueError(
+        f'{files.secret} is missing, from which the noise of this run follows. '
+        'With other noise the rounds that it has made would be released twice. '
+        'Restore it, or begin anew in another --workdir and publish nothing of '
+        'this one.'
+      )
+    words = np.frombuffer(secret, np.uint32)
+  return sharding.from_first(words).tobytes()
+
+
+def _settle(
+  config: build.Config,
+  files: workdirs.Workdir,
+  this: build.Run,
+  secret: bytes | None,
+) -> None:
+  """Writes what a run begins with, or checks that it goes on with the same."""
+  now = inputs.digests(config, this.train, this.test)
+  if files.config.exists():
+    inputs.check(files.inputs, now)
+    return
+  if secret is not None:
+    io.write_atomically(files.secret, lambda f: f.write(secret), private=True)
+  io.write_json(files.inputs, now, private=True)
+  io.write_json(files.config, config.to_dict())
+
+
+def _cohorts(
+  config: build.Config,
+  this: build.Run,
+  start: int,
+  mesh: sharding.Mesh | None,
+) -> Iterator[tuple[range, fedavg.Cohort]]:
+  """Rounds to send as one, and their cohorts.
+
+  The cohorts are made ahead by a thread and put on the devices.
+  """
+  spans = dispatch.spans(
+    start,
+    config.rounds,
+    most=config.rounds_per_dispatch,
+    every=(config.evaluate_every, config.checkpoint_every),
+  )
+  rounds = {span.start: span for span in spans}
+
+  def gather(t: int) -> fedavg.Cohort:
+    return cohort.gather(
+      this.train,
+      this.who.clients(t),
+      this.plan,
+      seed=this.randomness.order,
+      round=t,
+      parts=sharding.own(mesh),
+      of=sharding.count(mesh),
+    )
+
+  def make(first: int) -> fedavg.Cohort:
+    made = cohort.stacked([gather(t) for t in rounds[first]])
+    return sharding.assembled(mesh, made, axis=1)
+
+  # By map, because a local name would keep a cohort while the next round runs.
+  return map(
+    lambda made: (rounds[made[0]], made[1]), cohort.prefetch(make, rounds)
+  )
+
+
+def _timed(items: Iterable[T]) -> Iterator[tuple[float, T]]:
+  """Items, each with the time when it was asked for."""
+  items = iter(items)
+  while True:
+    asked = time.perf_counter()
+    try:
+      # No local name, as above.
+      yield asked, next(items)
+    except StopIteration:
+      return

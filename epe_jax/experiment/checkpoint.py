@@ -1,0 +1,130 @@
+"""Checkpoints of a run, by orbax: atomic, written in the background.
+
+They hold whole arrays, however these are split over devices, and the first
+process alone reads and writes them. So a run goes on with any other number of
+devices and processes. Beside the arrays lies a digest of them: what a disk made
+of a bit is no checkpoint.
+"""
+
+from collections.abc import Callable
+import pathlib
+from typing import Any, NamedTuple
+
+from absl import logging
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from epe_jax.data import digests
+from epe_jax.parallel import sharding
+from epe_jax.types import PyTree
+
+
+class Checkpoints(NamedTuple):
+  """The checkpoints in a folder; every process calls these.
+
+  Attributes:
+    save: (rounds, state) -> None; returns when the state may change again. Its
+      leaves are arrays of JAX or of NumPy.
+    restore: state of the right shapes -> (rounds, state) of the newest
+      checkpoint whose digest agrees, laid out as the given one is, or None if
+      there are no checkpoints. Newer ones are removed. Raises a ValueError if
+      there are some and none is good.
+    close: waits for what is being written.
+  """
+
+  save: Callable[[int, PyTree], None]
+  restore: Callable[[PyTree], tuple[int, PyTree] | None]
+  close: Callable[[], None]
+
+
+def checkpoints(folder: pathlib.Path) -> Checkpoints:
+  """The two newest checkpoints, kept in `folder` by the first process."""
+  manager = _manager(folder) if sharding.first() else None
+
+  def save(rounds: int, state: PyTree) -> None:
+    # A copy: the next round is given the buffers of this one to write over.
+    host = sharding.on_host(state)
+    if manager is not None:
+      kept = ocp.args.Composite(
+        state=ocp.args.StandardSave(host),
+        digest=ocp.args.JsonSave({'sha256': _digest(host)}),
+      )
+      manager.save(rounds, args=kept)
+
+  def restore(like: PyTree) -> tuple[int, PyTree] | None:
+    host = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
+    found = None if manager is None else _newest(manager, folder, host)
+    rounds = int(sharding.from_first(found[0] if found else -1))
+    if rounds < 0:
+      return None
+    state = sharding.from_first(found[1] if found else host)
+    return rounds, sharding.like(state, like)
+
+  def close() -> None:
+    if manager is not None:
+      manager.wait_until_finished()
+      manager.close()
+
+  return Checkpoints(save, restore, close)
+
+
+def _manager(folder: pathlib.Path) -> ocp.CheckpointManager:
+  # Alone, or it would wait for the other processes.
+  alone = ocp.options.MultiprocessingOptions(
+    primary_host=0, active_processes={0}, barrier_sync_key_prefix='first'
+  )
+  folder.mkdir(parents=True, exist_ok=True)
+  return ocp.CheckpointManager(
+    folder.absolute(),
+    options=ocp.CheckpointManagerOptions(
+      max_to_keep=2,
+      create=False,
+      multiprocessing_options=alone,
+      file_options=ocp.options.FileOptions(path_permission_mode=0o700),
+    ),
+  )
+
+
+def _newest(
+  manager: ocp.CheckpointManager, folder: pathlib.Path, host: PyTree
+) -> tuple[int, PyTree] | None:
+  """The newest checkpoint whose digest agrees, in NumPy."""
+  damaged = []
+  for rounds in sorted(manager.all_steps(), reverse=True):
+    try:
+      state = _read(manager, rounds, host)
+    except Exception as error:
+      logging.warning(
+        'Checkpoint %d is damaged, trying an older one: %s', rounds, error
+      )
+      damaged.append(rounds)
+      continue
+    # Or these rounds could not be saved when they are made again.
+    for newer in damaged:
+      manager.delete(newer)
+    return rounds, state
+  if damaged:
+    raise ValueError(
+      f'none of the checkpoints in {folder} is good; they are damaged or of '
+      'another version. Remove the folder to train from the start.'
+    )
+  return None
+
+
+def _read(manager: ocp.CheckpointManager, rounds: int, host: PyTree) -> PyTree:
+  args: Any = ocp.args.Composite(
+    state=ocp.args.StandardRestore(host), digest=ocp.args.JsonRestore()
+  )
+  found = manager.restore(rounds, args=args)
+  if found['digest']['sha256'] != _digest(found['state']):
+    raise ValueError('its numbers are not those that were saved')
+  return found['state']
+
+
+def _digest(host: PyTree) -> str:
+  """SHA-256 of the names, types, shapes and bytes of all arrays."""
+  leaves = jax.tree_util.tree_leaves_with_path(host)
+  return digests.of_arrays(
+    (jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in leaves
+  )

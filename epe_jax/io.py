@@ -1,0 +1,257 @@
+"""Files: written whole or not at all, and read without pickle.
+
+Errors of the disk are explained: the system says what it refused, not always
+where, and never what to do.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import errno
+import json
+import math
+import os
+import pathlib
+import secrets
+from typing import Any, BinaryIO
+import zipfile
+
+from jaxtyping import Shaped
+import numpy as np
+
+_ROOM = 'Make room there, or give a folder on another disk'
+_WAY = 'Have its permissions changed, or give another path'
+_CURES = {
+  errno.ENOSPC: f'the disk is full. {_ROOM}',
+  errno.EDQUOT: f'all that you may use of the disk is used. {_ROOM}',
+  errno.EROFS: 'the disk can only be read. Give a folder on another one',
+  errno.EACCES: f'you may not do that there. {_WAY}',
+  errno.EPERM: f'you may not do that there. {_WAY}',
+}
+
+# What one byte of the method of .zip can become, at most.
+_DEFLATED = 1032
+
+
+def write_atomically(
+  path: str | os.PathLike,
+  fill: Callable[[BinaryIO], Any],
+  *,
+  private: bool = False,
+) -> None:
+  """Has `fill` write the open file, then puts it in place of `path`.
+
+  Args:
+    path: of the file, which is then on the disk, whatever happens to the power.
+    fill: writes the file.
+    private: for its owner alone to read, from the first byte on.
+  """
+  path = pathlib.Path(path)
+  draft = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
+  try:
+    with open(draft, 'xb', opener=owners_alone if private else None) as f:
+      fill(f)
+      f.flush()
+      os.fsync(f.fileno())
+    os.replace(draft, path)
+    sync_folder(path.parent)
+  finally:
+    draft.unlink(missing_ok=True)
+
+
+def write_text(
+  path: str | os.PathLike, text: str, *, private: bool = False
+) -> None:
+  """Writes text in UTF-8, as `write_atomically` writes."""
+  write_atomically(path, lambda f: f.write(text.encode()), private=private)
+
+
+def owners_alone(path: str, flags: int) -> int:
+  """An opener of files that are made for none but their owner to read."""
+  return os.open(path, flags, 0o600)
+
+
+def write_json(
+  path: str | os.PathLike, value: Any, *, private: bool = False
+) -> None:
+  """Writes JSON; numbers that are not finite become 'Infinity' or 'NaN'.
+
+  JSON has no such numbers, and `float` reads those strings back.
+  """
+  text = json.dumps(finite(value), indent=2, allow_nan=False) + '\n'
+  write_text(path, text, private=private)
+
+
+def flattened(nested: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  """Dotted name -> value.
+
+  >>> flattened({'rounds': 3, 'client': {'epochs': 1}})
+  {'rounds': 3, 'client.epochs': 1}
+  """
+  flat = {}
+  for name, value in nested.items():
+    if isinstance(value, Mapping):
+      flat |= flattened(value, f'{prefix}{name}.')
+    else:
+      flat[prefix + name] = value
+  return flat
+
+
+def read_json(path: str | os.PathLike) -> Any:
+  """Reads a JSON file.
+
+  Raises:
+    ValueError: the file is not JSON.
+  """
+  try:
+    return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+  except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    raise ValueError(
+      f'{path} is not JSON ({error}); restore it or use another workdir.'
+    ) from error
+
+
+def write_arrays(
+  path: str | os.PathLike, arrays: Mapping[str, Any], *, private: bool = False
+) -> None:
+  """Writes arrays and numbers as a compressed .npz."""
+  write_atomically(
+    path, lambda f: np.savez_compressed(f, **arrays), private=private
+  )
+
+
+def read_arrays(
+  path: str | os.PathLike,
+) -> dict[str, Shaped[np.ndarray, '...']]:
+  """Reads an .npz.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is damaged or would need pickle.
+  """
+  # Opened here, because np.load leaves a damaged file open.
+  with open(path, 'rb') as f:
+    try:
+      return read_npz(f)
+    except (
+      ValueError,
+      EOFError,
+      OSError,
+      AttributeError,
+      zipfile.BadZipFile,
+    ) as error:
+      raise ValueError(
+        f'{path} is not a readable .npz file ({error}); restore it, or train '
+        'again in a new workdir.'
+      ) from error
+
+
+def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
+  """Raises a ValueError unless a file is of this version of the library."""
+  if schema != reads:
+    raise ValueError(
+      f'{path} has schema={schema}, but this version of epe_jax reads {reads}. '
+      'Read it with the version that wrote it.'
+    )
+
+
+def finite(value: Any) -> Any:
+  """JSON-like values with numbers that are not finite as strings."""
+  if isinstance(value, Mapping):
+    return {k: finite(v) for k, v in value.items()}
+  if isinstance(value, list | tuple):
+    return [finite(v) for v in value]
+  if isinstance(value, float) and not math.isfinite(value):
+    return {math.inf: 'Infinity', -math.inf: '-Infinity'}.get(value, 'NaN')
+  return value
+
+
+def read_npz(file: BinaryIO) -> dict[str, np.ndarray]:
+  """All arrays of an open .npz file, by name.
+
+  Args:
+    file: opened for reading; not closed, whatever happens.
+
+  Raises:
+    ValueError: an array is not as large as its header says, would need
+      pickle, or all of them need more than the memory of this machine.
+    EOFError, OSError, zipfile.BadZipFile: it is damaged, or no .npz file.
+  """
+  with zipfile.ZipFile(file) as archive:
+    _check_members(archive, os.fstat(file.fileno()).st_size)
+  file.seek(0)
+  with np.load(file, allow_pickle=False) as arrays:
+    return {name: arrays[name] for name in arrays.files}
+
+
+def _check_members(archive: zipfile.ZipFile, size: int) -> None:
+  memory = machine_memory()
+  total = 0
+  for member in archive.infolist():
+    most = _DEFLATED * min(member.compress_size, size) + _DEFLATED
+    if member.file_size > most:
+      raise ValueError(
+        f'{member.filename!r} announces {member.file_size} bytes, which are '
+        f'not in the {size} of the file'
+      )
+    total += member.file_size
+    if total > memory:
+      raise ValueError(
+        f'its arrays have over {total} bytes, but this machine has {memory} of '
+        'memory'
+      )
+    with archive.open(member) as raw:
+      _check_header(member, raw)
+
+
+def _check_header(member: zipfile.ZipInfo, raw) -> None:
+  """Whether the header of an array announces what lies behind it."""
+  if raw.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+    return  # Bytes, of which np.load makes no array.
+  raw.seek(0)
+  version = np.lib.format.read_magic(raw)
+  if version == (1, 0):
+    shape, _, dtype = np.lib.format.read_array_header_1_0(raw)
+  else:
+    shape, _, dtype = np.lib.format.read_array_header_2_0(raw)
+  announced = math.prod(shape) * dtype.itemsize
+  found = member.file_size - raw.tell()
+  # Pickled objects have any size; they are refused as such.
+  if announced != found and not dtype.hasobject:
+    raise ValueError(
+      f'{member.filename!r} announces an array of {announced} bytes, but has '
+      f'{found}'
+    )
+
+
+def machine_memory() -> int:
+  """Bytes of memory that this machine has, for all processes together."""
+  return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+  """Forces the names in a folder to the disk."""
+  descriptor = os.open(folder, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def explain_disk_errors(path: str | os.PathLike) -> Iterator[None]:
+  """Turns such errors of the system into sentences, with a path and a cure.
+
+  Args:
+    path: what is written, where the system does not say it.
+
+  Raises:
+    OSError: in place of one of ENOSPC, EDQUOT, EROFS, EACCES or EPERM; all
+      others pass.
+  """
+  try:
+    yield
+  except OSError as error:
+    if error.errno not in _CURES:
+      raise
+    where = error.filename or os.fspath(path)
+    raise OSError(f'{where}: {_CURES[error.errno]}.') from error

@@ -1,0 +1,1 @@
+"""Experiments of papers; nothing in the library imports them."""

@@ -1,0 +1,85 @@
+"""Files of an item: text, Markdown, LaTeX and pictures; and the page of all."""
+
+from collections.abc import Mapping
+import functools
+import os
+import pathlib
+from typing import Any
+
+from epe_jax import io
+from epe_jax.papers.one_shot import items, product
+from epe_jax.report import tables
+
+_FORMATS = {'txt': tables.text, 'md': tables.markdown, 'tex': tables.latex}
+_PICTURES = ('png', 'pdf')
+
+_HEAD = """\
+# The paper's tables and figures
+
+Each of these is one command, and this page is built from what the commands left
+(`scripts/docs.py --results=FOLDER`). `--scale=paper` has the paper's sizes, `small`
+is made for half an hour an item on two cores that do nothing else, and `--list`
+names them all. Every ε is a point estimate unless it is
+called a bound: [reading the numbers](estimates.md)."""
+
+
+def write(
+  folder: str | os.PathLike,
+  name: str,
+  made: product.Product,
+  about: Mapping[str, Any],
+) -> None:
+  """Writes item.json, table.txt, .md and .tex, and each figure as .png and .pdf.
+
+  Args:
+    folder: made if it is missing.
+    name: of the item.
+    made: its tables and figures.
+    about: scale, command and whatever else item.json is to hold.
+  """
+  folder = pathlib.Path(folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  for suffix, form in _FORMATS.items():
+    text = '\n\n'.join(map(form, made.tables)) + '\n'
+    path = folder / f'table.{suffix}'
+    io.write_text(path, text)
+  for figure_name, drawing in made.figures.items():
+    for suffix in _PICTURES:
+      save = functools.partial(drawing.savefig, format=suffix, dpi=150)
+      io.write_atomically(folder / f'{figure_name}.{suffix}', save)
+  record = {
+    'name': name,
+    'figures': list(made.figures),
+    'tables': [table._asdict() for table in made.tables],
+    **about,
+  }
+  io.write_json(folder / 'item.json', record)
+
+
+def page(folder: str | os.PathLike, *, link: str) -> str:
+  """Markdown of all items in a folder, in the order of `items.ITEMS`.
+
+  Args:
+    folder: holds a folder for each item that was made.
+    link: the way from the page to it.
+  """
+  parts, missing = [_HEAD], []
+  for name, item in items.ITEMS.items():
+    path = pathlib.Path(folder) / name / 'item.json'
+    if not path.is_file():
+      missing.append(f'{item.title} (`{name}`)')
+      continue
+    record = io.read_json(path)
+    parts += [
+      f'## {item.title}',
+      f'{item.source[0].upper()}{item.source[1:]}. Scale: '
+      f'**{record["scale"]}**.',
+      f'```sh\n{record["command"]}\n```',
+      *(tables.markdown(tables.Table(**table)) for table in record['tables']),
+      *(
+        f'![{title}]({link}/{name}/{title}.png)' for title in record['figures']
+      ),
+    ]
+  if missing:
+    parts += ['## Not made yet', '\n'.join(f'- {line}' for line in missing)]
+  return '\n\n'.join(parts) + '\n'

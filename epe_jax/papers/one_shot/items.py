@@ -1,0 +1,137 @@
+"""Every table and figure there is, by name."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from epe_jax.papers.one_shot import (
+  mechanism,
+  noise_tables,
+  product,
+  repetitions,
+  runs,
+  utility,
+)
+
+
+class Item(NamedTuple):
+  """A table or figure.
+
+  Attributes:
+    title: in one line.
+    source: where it is in the paper.
+    experiment: what it is made from, a field of configs/paper.py.
+    kind: what `make` is given: for 'mechanism' the settings of the experiment,
+      for 'grid' the finished runs of its grid, for 'comparison' the rows of
+      single and several runs, and the source of their data.
+    make: gives tables and figures.
+  """
+
+  title: str
+  source: str
+  experiment: str
+  kind: str
+  make: Callable[..., product.Product]
+
+
+_OURS = 'not in the paper, which has it for StackOverflow'
+
+ITEMS = {
+  'algorithm1': Item(
+    'Algorithm 1 on the Gaussian mechanism',
+    'section 3, Table 1 of the text of May 2023',
+    'algorithm1',
+    'mechanism',
+    mechanism.table,
+  ),
+  'd_sweep': Item(
+    'Algorithm 1 at several dimensions',
+    'the authors in answer to their reviewers',
+    'd_sweep',
+    'mechanism',
+    mechanism.d_sweep,
+  ),
+  'stackoverflow': Item(
+    'StackOverflow: ε at each noise level',
+    'section 5.1, Table 3',
+    'stackoverflow',
+    'grid',
+    noise_tables.stackoverflow,
+  ),
+  'emnist': Item(
+    'EMNIST: ε at each noise level',
+    'section 5.2.1, Table 4',
+    'emnist',
+    'grid',
+    noise_tables.emnist,
+  ),
+  'emnist_5x34': Item(
+    'EMNIST, 5 epochs of 34 clients a round: ε at each noise level',
+    'the submission of 2023, appendix',
+    'emnist_5x34',
+    'grid',
+    noise_tables.emnist_5x34,
+  ),
+  'accuracy': Item(
+    'StackOverflow: accuracy with canaries and without',
+    'the text of May 2023, Table 2',
+    'accuracy',
+    'grid',
+    utility.stackoverflow,
+  ),
+  'emnist_accuracy': Item(
+    'EMNIST: accuracy with canaries and without',
+    _OURS,
+    'emnist_accuracy',
+    'grid',
+    utility.emnist,
+  ),
+  'densities': Item(
+    'StackOverflow: cosines by repetitions and noise',
+    'section 5.2, Figure 1',
+    'stackoverflow',
+    'grid',
+    repetitions.densities,
+  ),
+  'bars': Item(
+    'StackOverflow: ε by repetitions and noise',
+    'section 5.2, Figure 2',
+    'stackoverflow',
+    'grid',
+    repetitions.bars,
+  ),
+  'runs': Item(
+    'One run of many canaries against several runs of few',
+    'section 5.3, Table 5',
+    'runs',
+    'comparison',
+    runs.made,
+  ),
+  'anderson': Item(
+    'StackOverflow: are cosines Gaussian?',
+    'appendix B, Table 6',
+    'stackoverflow',
+    'grid',
+    repetitions.stackoverflow_anderson,
+  ),
+  'emnist_densities': Item(
+    'EMNIST: cosines by repetitions and noise',
+    _OURS,
+    'emnist',
+    'grid',
+    repetitions.densities,
+  ),
+  'emnist_bars': Item(
+    'EMNIST: ε by repetitions and noise',
+    _OURS,
+    'emnist',
+    'grid',
+    repetitions.bars,
+  ),
+  'emnist_anderson': Item(
+    'EMNIST: are cosines Gaussian?',
+    _OURS,
+    'emnist',
+    'grid',
+    repetitions.emnist_anderson,
+  ),
+}

@@ -1,0 +1,152 @@
+"""Algorithm 1 on the Gaussian mechanism: the table, and the sweep over d."""
+
+from collections.abc import Callable, Iterable, Sequence
+import functools
+import math
+from typing import Any
+
+import dp_accounting
+from matplotlib import figure
+import tqdm
+
+from epe_jax.audit import gaussian_mechanism
+from epe_jax.papers.one_shot import product, reported
+from epe_jax.report import gaussian_mechanism_report, tables
+from epe_jax.report.figures import style
+
+_COLUMNS = {
+  'null': 'ε, std 1/√d',
+  'fitted': 'ε, std fitted',
+}
+_NOTES = (
+  *reported.brackets('algorithm1'),
+  'Cosines are simulated from their exact law. Mean ± standard deviation of '
+  'the estimates.',
+  'As Algorithm 1 is printed, it fits the std; the figures of the paper are '
+  'those of a std fixed at 1/√d, which is calibrated.',
+)
+
+
+def table(settings: Any) -> product.Product:
+  """Estimates at the paper's noise levels, at one dimension.
+
+  Args:
+    settings: dim, num_canaries, delta and simulations.
+  """
+  sigmas = [row['sigma'] for row in reported.rows('algorithm1')]
+  rows = _rows(sigmas, settings.dim, settings.num_canaries, settings)
+  body = [
+    [
+      f'{mine[0].sigma:g}',
+      f'{mine[0].analytic_epsilon:.3g}',
+      *_cells(mine, reported.find('algorithm1', sigma=mine[0].sigma)),
+    ]
+    for mine in _grouped(rows)
+  ]
+  made = tables.Table(
+    gaussian_mechanism_report.title(rows),
+    ['σ', 'analytic ε', *_COLUMNS.values()],
+    body,
+    _NOTES,
+  )
+  return product.Product(
+    [made], {'algorithm1': gaussian_mechanism_report.drawing(rows)}
+  )
+
+
+def d_sweep(settings: Any) -> product.Product:
+  """The same with k = √d canaries at several dimensions.
+
+  Args:
+    settings: dims, delta and simulations.
+  """
+  epsilons = sorted({row['analytic'] for row in reported.rows('d_sweep')})
+  sigmas = [
+    dp_accounting.get_sigma_gaussian(e, settings.delta) for e in epsilons
+  ]
+  by_dim = {
+    dim: _rows(sigmas, dim, round(math.sqrt(dim)), settings)
+    for dim in settings.dims
+  }
+  body = []
+  for dim, rows in by_dim.items():
+    for epsilon, mine in zip(epsilons, _grouped(rows)):
+      paper = reported.find('d_sweep', dim=dim, analytic=epsilon)
+      head = [f'{dim:,}', f'{mine[0].num_canaries:,}', f'{epsilon:g}']
+      body.append(head + _cells(mine, paper))
+  made = tables.Table(
+    f'k = √d canaries, δ = {settings.delta:g}, {settings.simulations} '
+    'simulations',
+    ['d', 'k', 'analytic ε', *_COLUMNS.values()],
+    body,
+    _NOTES,
+  )
+  return product.Product([made], {'d_sweep': _drawing(by_dim)})
+
+
+def _rows(
+  sigmas: Sequence[float], dim: int, num_canaries: int, settings: Any
+) -> list[gaussian_mechanism.Row]:
+  progress: Callable[..., Iterable] = functools.partial(
+    tqdm.tqdm, unit='audit', desc=f'd = {dim:,}'
+  )
+  found = gaussian_mechanism.estimates(
+    0,
+    sigmas,
+    delta=settings.delta,
+    simulations=settings.simulations,
+    progress=progress,
+    dim=dim,
+    num_canaries=num_canaries,
+  )
+  return gaussian_mechanism.table(
+    sigmas, found, delta=settings.delta, dim=dim, num_canaries=num_canaries
+  )
+
+
+def _grouped(
+  rows: Sequence[gaussian_mechanism.Row],
+) -> list[Sequence[gaussian_mechanism.Row]]:
+  """Rows of one noise level together, a row for each of the readings."""
+  each = len(gaussian_mechanism.ESTIMATORS)
+  return [rows[i : i + each] for i in range(0, len(rows), each)]
+
+
+def _cells(
+  rows: Sequence[gaussian_mechanism.Row], paper: dict[str, float] | None
+) -> list[str]:
+  cells = [f'{row.mean:.3f} ± {row.std:.3f}' for row in rows]
+  if paper is not None:
+    # The paper's figures are those of the calibrated reading.
+    cells[0] += f' ({paper["mean"]:g} ± {paper["std"]:g})'
+  return cells
+
+
+def _drawing(
+  by_dim: dict[int, list[gaussian_mechanism.Row]],
+) -> figure.Figure:
+  """Estimate over analytic ε along d, a panel for each reading."""
+  fig, all_axes = style.panels(2, columns=2, height=4.0, share=True)
+  colors = (style.SKY, style.GREEN, style.VERMILLION)
+  for i, (axes, name) in enumerate(
+    zip(all_axes, gaussian_mechanism.ESTIMATORS)
+  ):
+    axes.axhline(1, color=style.BLACK, ls='--', lw=1.5, label='analytic')
+    for j, color in enumerate(colors):
+      found = [_grouped(rows)[j][i] for rows in by_dim.values()]
+      scale = [row.analytic_epsilon for row in found]
+      axes.errorbar(
+        [row.dim * 1.15 ** (j - 1) for row in found],
+        [row.mean / e for row, e in zip(found, scale)],
+        [row.std / e for row, e in zip(found, scale)],
+        fmt='o-',
+        color=color,
+        mfc='white',
+        capsize=4,
+        label=f'analytic ε = {scale[0]:.3g}',
+      )
+    axes.set(xscale='log', xlabel='d, with k = √d canaries')
+    axes.set_title(gaussian_mechanism_report.READINGS[name])
+  all_axes[0].set_ylabel('estimated ε / analytic ε, mean ± std')
+  style.legend(fig, all_axes)
+  return fig

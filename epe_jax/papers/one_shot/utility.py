@@ -1,0 +1,64 @@
+"""What canaries cost: accuracy with them and without, at each noise level."""
+
+from collections.abc import Sequence
+import functools
+
+from epe_jax.papers.one_shot import product, reported
+from epe_jax.report import tables
+from epe_jax.report.figures import utility
+
+
+def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
+  """Accuracy of runs that differ in their canaries alone.
+
+  Args:
+    runs: for each noise level one without canaries and one with.
+    name: of the paper's table in reported.json.
+  """
+  pairs = {
+    run.noise: tuple(
+      float(other.said.result['accuracy'])
+      for audited in (False, True)
+      for other in runs
+      if other.noise == run.noise
+      and bool(other.said.result['estimates']) == audited
+    )
+    for run in runs
+  }
+  body = []
+  for noise, (without, with_canaries) in pairs.items():
+    paper = reported.find(name, noise=noise) or {}
+    figures = (
+      (without, paper.get('without')),
+      (with_canaries, paper.get('with')),
+    )
+    body.append(
+      [
+        f'{noise:g}',
+        *(_beside(x, p) for x, p in figures),
+        f'{100 * (with_canaries - without):+.2f}',
+      ]
+    )
+  commonest = float(runs[0].said.result['baseline_accuracy'])
+  table = tables.Table(
+    'Accuracy without canaries and with',
+    ['noise', 'without', 'with', 'difference in points'],
+    body,
+    [
+      *reported.brackets(name),
+      'One run each, of the same seed; another seed moves an accuracy too.',
+      f'The commonest answer alone has {100 * commonest:.2f} %: a model that is '
+      'not above it has learnt too little to lose by canaries.',
+      *product.about(runs),
+    ],
+  )
+  return product.Product([table], {'accuracy': utility.drawing(pairs)})
+
+
+stackoverflow = functools.partial(made, name='accuracy')
+emnist = functools.partial(made, name='emnist_accuracy')
+
+
+def _beside(share: float, paper: float | None) -> str:
+  text = f'{100 * share:.2f} %'
+  return text if paper is None else f'{text} ({100 * paper:.1f} %)'

@@ -1,0 +1,158 @@
+"""Where the scores of canaries lie: densities, and cosines round by round.
+
+Cosines are drawn in units of 1/√d, the standard deviation of a cosine with a
+direction that took no part.
+"""
+
+from jaxtyping import Float
+from matplotlib import axes as mpl_axes
+from matplotlib import figure, ticker
+import numpy as np
+from scipy import stats
+
+from epe_jax.audit import record, statistics, threat_models
+from epe_jax.epsilon import cosine_null
+from epe_jax.report.figures import style
+
+# Up to here every score is drawn, above it a histogram is.
+_FEW = 50
+
+
+def densities(recorded: record.Record) -> figure.Figure:
+  """How far the canaries that took part stand out, for each attacker.
+
+  The exact law of an unobserved canary is drawn where there is one, which is
+  neither for a maximum nor for a sum over rounds.
+
+  Args:
+    recorded: what a run kept; at least one canary is observed.
+
+  Returns:
+    A panel for each reading of `threat_models.of_run`.
+  """
+  found = threat_models.of_run(recorded)
+  fig, all_axes = style.panels(len(found))
+  for axes, reading in zip(all_axes, found):
+    scores, scale = reading.scores, reading.scale
+    _density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
+    _density(axes, scale * scores.unobserved, style.NO_PART, 'took no part')
+    if scores.dim is not None:
+      _null_density(axes, scores.dim)
+    axes.set_title(style.READINGS[reading.statistic].name)
+    axes.set_xlabel(reading.unit)
+    axes.set_yticks([])
+    # Log likelihood ratios have many digits.
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(6))
+    axes.xaxis.set_major_formatter('{x:,g}')
+    axes.spines['left'].set_visible(False)
+    axes.set_ylim(bottom=0)
+  for axes in all_axes[::3]:
+    axes.set_ylabel('density')
+  style.legend(fig, all_axes)
+  return fig
+
+
+def trace(recorded: record.Record) -> figure.Figure:
+  """The cosines of one observed canary, and of one unobserved, round by round.
+
+  The observed canary is the median one by its own rounds, a typical one. The
+  band of ±2 holds 95 % of the cosines of a canary that took no part, the line
+  above is where a canary of that round is to be expected.
+
+  Args:
+    recorded: what a run kept; at least one canary is observed.
+
+  Returns:
+    A panel for each of the two; only the first if no canary is unobserved.
+  """
+  observed = np.flatnonzero(recorded.observed)
+  own = statistics.own_round(
+    recorded.trace[:, observed], recorded.participation[:, observed]
+  )
+  typical = observed[np.argsort(own, kind='stable')[(len(own) - 1) // 2]]
+  chosen = [typical, *np.flatnonzero(~recorded.observed)[:1]]
+  fig, all_axes = style.panels(len(chosen), columns=2)
+  low, high = np.inf, -np.inf
+  for axes, canary in zip(all_axes, chosen):
+    _canary(axes, recorded, int(canary))
+    bottom, top = axes.get_ylim()
+    low, high = min(low, bottom), max(high, top)
+  for axes in all_axes:
+    axes.set_ylim(low, high)
+  all_axes[0].set_ylabel(f'cosine, in units of 1/√d, d = {recorded.dim:,}')
+  style.legend(fig, all_axes)
+  return fig
+
+
+def _density(
+  axes: mpl_axes.Axes,
+  values: Float[np.ndarray, ' n'],
+  color: str,
+  label: str,
+) -> None:
+  """A kernel density estimate, over a histogram or over every score."""
+  if not len(values):
+    return
+  label = f'{label}: n = {len(values):,}'
+  if len(values) <= _FEW:
+    axes.plot(values, np.zeros(len(values)), '|', color=color, ms=18, mew=1.5)
+  else:
+    axes.hist(values, 'auto', density=True, color=color, alpha=0.25)
+  if np.ptp(values) == 0:
+    # All scores are one point, which has no density but has a place.
+    axes.axvline(values[0], color=color, label=label)
+    return
+  kernel = stats.gaussian_kde(values)
+  margin = 3 * np.sqrt(kernel.covariance[0, 0])
+  grid = np.linspace(values.min() - margin, values.max() + margin, 400)
+  axes.plot(grid, kernel(grid), color=color, lw=2, label=label)
+
+
+def _null_density(axes: mpl_axes.Axes, dim: float) -> None:
+  law, label = cosine_null.law(dim), 'exact law for taking no part'
+  # Up to four standard deviations, but inside [-1, 1], where cosines are.
+  edge = min(4.0, 0.999 * np.sqrt(dim))
+  grid = np.linspace(-edge, edge, 400)
+  density = np.asarray(law.pdf(law.std * grid)) * law.std
+  axes.plot(grid, density, color=style.BLACK, ls='--', lw=1.5, label=label)
+
+
+def _canary(axes: mpl_axes.Axes, recorded: record.Record, canary: int) -> None:
+  scale = np.sqrt(recorded.dim)
+  cosines = scale * recorded.trace[:, canary]
+  rounds = np.arange(1, len(cosines) + 1)
+  own = recorded.participation[:, canary]
+  observed = bool(recorded.observed[canary])
+  color = style.TOOK_PART if observed else style.NO_PART
+  axes.axhspan(
+    -2, 2, color=style.GREY, lw=0, label='±2: 95 % of those of other rounds'
+  )
+  if recorded.expected is not None:
+    axes.plot(
+      rounds,
+      scale * recorded.expected,
+      color=style.BLACK,
+      ls=':',
+      lw=1.5,
+      label='to expect of a canary in its own round',
+    )
+  marker = '.' if len(rounds) <= 300 else ','
+  axes.plot(rounds, cosines, marker, color=color, ms=5)
+  axes.vlines(rounds, 0, cosines, color=color, lw=0.6, alpha=0.6)
+  axes.plot(
+    rounds[own],
+    cosines[own],
+    'D',
+    color=style.BLACK,
+    mfc='none',
+    ms=10,
+    mew=2,
+    label='a round it took part in',
+  )
+  if observed:
+    group = f'the median of {recorded.observed.sum():,} that took part'
+  else:
+    group = f'one of {np.sum(~recorded.observed):,} that took no part'
+  axes.set_title(f'canary {canary}: {group}')
+  axes.set_xlabel('round')
+  axes.xaxis.set_major_locator(style.whole())

@@ -1,0 +1,128 @@
+"""A grid of noise levels and repetitions: densities and bars."""
+
+from collections.abc import Mapping
+import math
+from typing import Any, NamedTuple
+
+from jaxtyping import Float
+from matplotlib import figure
+import numpy as np
+from scipy import stats
+
+from epe_jax.report import narrative
+from epe_jax.report.figures import style
+
+_COLORS = (style.SKY, style.GREEN, style.ORANGE, style.VERMILLION, style.PURPLE)
+_LINES = ('-', '--', '-.', ':', '-')
+
+Place = tuple[float, int]
+"""Noise and repetitions."""
+
+
+class Bar(NamedTuple):
+  """Rows of `estimates.of_run`: the bar and the tick on it."""
+
+  estimate: Mapping[str, Any] | None
+  tick: Mapping[str, Any] | None
+
+
+def densities(
+  cosines: Mapping[Place, Float[np.ndarray, ' k']],
+) -> figure.Figure:
+  """Kernel densities of the canaries that took part, a panel for each noise.
+
+  Args:
+    cosines: in units of 1/√d, of the canaries that took part.
+
+  Source: One-shot Empirical Privacy Estimation, Figure 1.
+  """
+  noises = list(dict.fromkeys(noise for noise, _ in cosines))
+  fig, all_axes = style.panels(len(noises), columns=2, height=3.2)
+  for axes, noise in zip(all_axes, noises):
+    mine = {n: x for (z, n), x in cosines.items() if z == noise}
+    low = min(-4.0, *(x.min() - 1 for x in mine.values()))
+    high = max(4.0, *(x.max() + 1 for x in mine.values()))
+    grid = np.linspace(low, high, 500)
+    for (n, x), color, line in zip(mine.items(), _COLORS, _LINES):
+      label = f'{n} x, {len(x):,} canaries'
+      density = stats.gaussian_kde(x)(grid)
+      axes.plot(grid, density, line, color=color, lw=2, label=label)
+    axes.plot(
+      grid,
+      stats.norm.pdf(grid),
+      color=style.BLACK,
+      lw=1,
+      label='took no part: N(0, 1)',
+    )
+    axes.set_title(f'noise z = {noise:g}')
+    axes.set_xlabel('cosine, in units of 1/√d')
+    axes.set_yticks([])
+    axes.set_ylim(bottom=0)
+  for axes in all_axes[::2]:
+    axes.set_ylabel('density')
+  style.legend(fig, all_axes, columns=5)
+  return fig
+
+
+def bars(drawn: Mapping[Place, Bar]) -> figure.Figure:
+  """ε_est as a bar, ε_lo as a tick on it, the noise floor as a band.
+
+  Args:
+    drawn: by noise and repetitions.
+
+  Source: One-shot Empirical Privacy Estimation, Figure 2.
+  """
+  noises = list(dict.fromkeys(noise for noise, _ in drawn))
+  fig, all_axes = style.panels(len(noises), columns=2, height=3.0)
+  for axes, noise in zip(all_axes, noises):
+    mine = {n: bar for (z, n), bar in drawn.items() if z == noise}
+    top = 0.0
+    for x, bar in enumerate(mine.values()):
+      top = max(top, _bar(axes, x, bar))
+    axes.set_xticks(range(len(mine)), [f'{n} x' for n in mine])
+    axes.set_title(f'noise z = {noise:g}')
+    axes.set_ylim(0, 1.15 * top or 1)
+  for axes in all_axes[::2]:
+    axes.set_ylabel('ε of the final model')
+  for axes in all_axes[-2:]:
+    axes.set_xlabel('rounds in which a canary took part')
+  style.legend(fig, all_axes)
+  return fig
+
+
+def _bar(axes: Any, x: int, bar: Bar) -> float:
+  """Draws one bar; gives how high it reaches."""
+  assert bar.estimate is not None, 'every audited run has an estimate'
+  value = float(bar.estimate['epsilon'])
+  quantiles = bar.estimate['floor_quantiles']
+  if quantiles:
+    low, high = float(quantiles['5']), float(quantiles['95'])
+    axes.bar(
+      x,
+      high - low,
+      0.95,
+      low,
+      color=style.GREY,
+      zorder=0,
+      label='floor: 5 to 95 % of ε_est when nothing leaks',
+    )
+  if not math.isfinite(value):
+    axes.annotate('∞', (x, 0), ha='center', va='bottom')
+    return 0.0
+  axes.bar(x, value, 0.6, color=style.BLUE, alpha=0.85, label='ε_est')
+  axes.annotate(
+    narrative.number(value),
+    (x, value),
+    (0, 2),
+    textcoords='offset points',
+    ha='center',
+  )
+  if bar.tick is not None:
+    axes.plot(
+      [x - 0.3, x + 0.3],
+      [float(bar.tick['epsilon'])] * 2,
+      color=style.VERMILLION,
+      lw=3,
+      label="the paper's ε_lo (no bound)",
+    )
+  return value

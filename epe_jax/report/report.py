@@ -1,0 +1,389 @@
+"""What a person reads of a finished audit, made from the files it left.
+
+`table` is for the terminal. `write` makes report.md and its figures. Neither
+needs the data, the model or the code of the training run: a directory with
+result.json, private/scores.npz and private/metrics.jsonl is enough.
+"""
+
+from collections.abc import Mapping, Sequence
+import functools
+import json
+import os
+import pathlib
+import re
+import textwrap
+from typing import Any
+
+from epe_jax import io
+from epe_jax.audit import estimates, publication, record
+from epe_jax.experiment import metrics, result_file, workdirs
+from epe_jax.report import narrative, tables
+from epe_jax.report.figures import of_run
+
+_WIDTH = 100
+_HEAD = ('ε', '90 % interval', 'floor 5-95 %', 'kind')
+_NOT_AUDITED = 'not audited: no canaries'
+_METHODS = {
+  'two_gaussian_null': 'two Gaussians, std of the null',
+  'two_gaussian_fitted': 'two Gaussians, std fitted',
+  'eps_lo': "the paper's ε_lo (no bound)",
+  'max_threshold': 'best threshold',
+  'max_threshold_gaussian': 'best threshold, Gaussian rates',
+  'max_threshold_empirical': 'best threshold, counted rates',
+  'clopper_pearson_uncorrected': 'best threshold, uncorrected',
+  'clopper_pearson_band': 'best threshold under a band',
+  'rank_test': 'all thresholds, one test',
+  'clopper_pearson_bonferroni': 'a few thresholds, Bonferroni',
+  'clopper_pearson_split': 'threshold from half of them',
+  'clopper_pearson_multisplit': 'the same, median of many splits',
+  'epsilon_credible_split': 'threshold from half of them',
+  'gdp_clopper_pearson_band': 'under a band, if f is Gaussian',
+  'gdp_rank_test': 'all thresholds, if f is Gaussian',
+  'gdp_credible_split': 'the same, if f is Gaussian',
+  'one_run': 'from one run, by fair coins',
+  'one_run_gdp': 'the same, if f is Gaussian',
+  'gaussian_lower_bound': 'both Gaussians, spread free',
+  'gaussian_lower_bound_rejected': 'both Gaussians, rejected',
+  'location_mixture': 'Gaussians, shifts known',
+  'most_exposed': 'the same, most exposed canary',
+  'location_mixture_bound': 'Gaussians, shifts known',
+  'location_mixture_bound_rejected': 'Gaussians, shifts known, rejected',
+  'maximum_over_rounds': 'law of a maximum',
+  'shifted_cosine': 'law of a cosine',
+}
+_SECTIONS = (
+  ('Point estimates: no guarantee', 'point estimate', None),
+  ('Lower bounds, no shape assumed', 'confidence bound', True),
+  (
+    'Lower bounds if scores or mechanism have the assumed shape',
+    'confidence bound',
+    False,
+  ),
+  ('Credible bounds: beliefs, not frequencies', 'credible bound', None),
+)
+
+
+def table(result: Mapping[str, Any]) -> str:
+  """The audit as plain text of at most 100 columns, ending in plain words.
+
+  Args:
+    result: what result.json holds. Every number comes from it; those that are
+      not finite may be strings, since JSON has none.
+
+  Returns:
+    Text without a final newline.
+  """
+  lines = [_fill(_run(result)), _fill(f'Data: {result["data"]}.')]
+  for who, epsilon, assumes in _analytic(result):
+    lines.append(_fill(f'Analytic ε = {epsilon} for {who}: {assumes}.'))
+  if result['amplification']:
+    lines.append(_fill(f'Amplified by sampling: {result["amplification"]}.'))
+  lines += _groups(result['estimates'], result['readings'])
+  lines.append('')
+  lines += [_fill(said, bullet='- ') for said in narrative.sentences(result)]
+  return '\n'.join(lines)
+
+
+def estimates_table(audit: estimates.Audit, *, markdown: bool = False) -> str:
+  """Estimates without a run around them: points first, then bounds.
+
+  Args:
+    audit: as `estimates` gives it.
+    markdown: tables in Markdown instead of text.
+
+  Returns:
+    Text without a final newline.
+  """
+  rows = audit.estimates
+  parts = [f'δ = {narrative.small(rows[0]["delta"])}']
+  for title, kind, is_shape_free in _SECTIONS:
+    some = [
+      row
+      for row in rows
+      if row['kind'] == kind and is_shape_free in (None, row['is_shape_free'])
+    ]
+    if not some:
+      continue
+    if markdown:
+      parts.append(f'## {title}\n\n{_markdown_estimates(some)}')
+    else:
+      underlined = [title, '=' * len(title), *_groups(some)]
+      parts.append('\n'.join(underlined))
+  notes = [
+    f'{reading["statistic"]}: {doubt}.'
+    for reading in audit.readings
+    for doubt in reading['doubts']
+  ]
+  if audit.headline is not None:
+    notes.insert(0, _pre_declared(audit))
+  parts.append('\n'.join(_fill(note, bullet='- ') for note in notes))
+  return '\n\n'.join(parts)
+
+
+def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
+  """Writes report.md and the figures that `figures.of_run` draws.
+
+  Of a run without canaries that is how it trained, and no scores are asked
+  for.
+
+  Args:
+    workdir: the directory of a finished run.
+
+  Returns:
+    The path of report.md.
+
+  Raises:
+    FileNotFoundError: a file of the run is missing.
+    ValueError: a file is damaged, or of another version of this library.
+  """
+  result, files = read_result(workdir), workdirs.of(workdir)
+  recorded = None
+  if narrative.audited(result):
+    recorded = record.load_record(_existing(files.scores))
+  history = metrics.read(_existing(files.metrics))
+  # The report may be published, as the result may.
+  drawn = of_run.draw(result, *publication.shown(result, recorded, history))
+  for name, drawing in drawn.items():
+    save = functools.partial(drawing.savefig, format='png', dpi=150)
+    io.write_atomically(files.folder / name, save)
+  text = _markdown(result, list(drawn))
+  io.write_text(files.report, text)
+  return files.report
+
+
+def read_result(workdir: str | os.PathLike[str]) -> dict[str, Any]:
+  """What the result.json of a finished run holds.
+
+  Raises:
+    FileNotFoundError: the workdir has no result.json.
+    ValueError: it is damaged, or of another version of this library.
+  """
+  return result_file.load_result(_existing(workdirs.of(workdir).result))
+
+
+def _existing(path: pathlib.Path) -> pathlib.Path:
+  if not path.is_file():
+    raise FileNotFoundError(
+      f'{path} does not exist. Give the workdir of a finished run; '
+      'scripts/train.py with the same --workdir finishes one that is not.'
+    )
+  return path
+
+
+def _run(result: Mapping[str, Any]) -> str:
+  total = result['num_observed'] + result['num_unobserved']
+  times = '' if result['repetitions'] == 1 else f' {_times(result)}'
+  if narrative.by_coins(result):
+    times += ' by fair coins'
+  canaries = f'{result["num_observed"]:,} of {total:,} canaries in{times}'
+  if not narrative.audited(result):
+    canaries = _NOT_AUDITED
+  return (
+    f'{result["task"]}: {result["rounds"]:,} rounds, d = {result["dim"]:,}, '
+    f'{canaries}, noise {result["noise_multiplier"]:g}, '
+    f'δ = {narrative.small(result["delta"])}, accuracy {_percent(result["accuracy"])} (the commonest answer: '
+    f'{_percent(result["baseline_accuracy"])})'
+  )
+
+
+def _analytic(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+  """For whom, ε and what it assumes; once if clients fare as canaries do."""
+
+  def of(who: str) -> tuple[str, str]:
+    epsilon = narrative.number(result[f'{who}analytic_epsilon'])
+    return epsilon, result[f'{who}analytic_assumes'].rstrip('.')
+
+  client = of('clients_')
+  if not narrative.audited(result):
+    return [('clients', *client)]
+  if of('') == client:
+    return [('canaries and clients', *client)]
+  return [('canaries', *of('')), ('clients', *client)]
+
+
+def _pre_declared(audit: estimates.Audit) -> str:
+  """Which bound was chosen before looking."""
+  row = audit.headline
+  assert row is not None
+  text = (
+    f'The bound to report, fixed before looking: {_method(row)}, {row["statistic"]}'
+    f', ε ≥ {narrative.number(row["epsilon"])} at {100 * row["confidence"]:.6g} %. '
+  )
+  if audit.is_simultaneous:
+    level = 100 * (1 - estimates.SIGNIFICANCE)
+    return f'{text}All bounds hold together at {level:g} %.'
+  return (
+    f'{text}To choose the largest of the bounds is no bound; --simultaneous makes '
+    'all of them hold together.'
+  )
+
+
+def _groups(
+  rows: Sequence[narrative.Row], readings: Sequence[narrative.Row] = ()
+) -> list[str]:
+  """Lines of estimates, under a heading for each reading."""
+  doubts = {reading['statistic']: reading['doubts'] for reading in readings}
+  lines, group = [], None
+  for row in rows:
+    heading = f'{row["threat_model"]}: {row["statistic"]}'
+    if heading != group:
+      title = heading[0].upper() + heading[1:]
+      lines += ['', title, _line('', *_HEAD)]
+      group = heading
+      for doubt in doubts.get(row['statistic'], ()):
+        lines.insert(-1, _fill(f'{doubt}.', bullet='  Doubt: '))
+    lines.append(_line(f'  {_method(row)}', *_cells(row)))
+  return lines
+
+
+def _markdown_estimates(rows: Sequence[narrative.Row]) -> str:
+  head = ('attacker sees', 'statistic', 'method', *_HEAD)
+  body = [
+    (row['threat_model'], row['statistic'], _method(row), *_cells(row))
+    for row in rows
+  ]
+  return tables.markdown(tables.Table('', head, body))
+
+
+def _line(
+  first: str, epsilon: str, interval: str, floor: str, kind: str
+) -> str:
+  line = f'{first:<33}{epsilon:>8}  {interval:<15} {floor:<15} {kind}'
+  return line.rstrip()
+
+
+def _cells(row: narrative.Row) -> tuple[str, str, str, str]:
+  """ε, interval, floor and kind of an estimate, as text."""
+  interval, floor = narrative.interval(row) or '-', narrative.floor(row) or '-'
+  return narrative.number(row['epsilon']), interval, floor, narrative.kind(row)
+
+
+def _method(row: narrative.Row) -> str:
+  name = str(row['method'])
+  return _METHODS.get(name, name.replace('_', ' '))
+
+
+def _percent(share: float | str) -> str:
+  return f'{100 * float(share):.1f} %'
+
+
+def _times(result: Mapping[str, Any]) -> str:
+  repetitions = result['repetitions']
+  return 'once' if repetitions == 1 else f'{repetitions} times'
+
+
+def _fill(text: str, bullet: str = '') -> str:
+  # A number stays on the line of its sign: textwrap breaks at plain spaces.
+  glued = re.sub('(?<=[=≈]) | (?=[=≈%])', '\N{NO-BREAK SPACE}', text)
+  filled = textwrap.fill(
+    glued,
+    _WIDTH,
+    initial_indent=bullet,
+    subsequent_indent=' ' * len(bullet),
+    break_on_hyphens=False,
+  )
+  return filled.replace('\N{NO-BREAK SPACE}', ' ')
+
+
+def _markdown(result: Mapping[str, Any], drawn: Sequence[str]) -> str:
+  captions = {name: of_run.CAPTIONS[name] for name in drawn}
+  images = [f'![{text}]({name})\n\n*{text}*' for name, text in captions.items()]
+  title = f'Privacy audit: {result["task"]}'
+  found = ['## Estimates', _markdown_estimates(result['estimates'])]
+  if not narrative.audited(result):
+    title, found = f'Training run: {result["task"]}, not audited', []
+  parts = [
+    f'# {title}',
+    tables.markdown(tables.Table('', ('run', result['task']), _facts(result))),
+    *found,
+    '## In words',
+    '\n'.join(f'- {sentence}' for sentence in narrative.sentences(result)),
+    '## Figures',
+    *images,
+    '## How to reproduce',
+    _reproduce(result),
+  ]
+  return '\n\n'.join(parts) + '\n'
+
+
+def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+  noise = f'{result["noise_multiplier"]:g} times the clip norm'
+  versions = [f'{name} {value}' for name, value in result['versions'].items()]
+  return [
+    ('data', result['data']),
+    ('rounds', f'{result["rounds"]:,}'),
+    ('parameters d', f'{result["dim"]:,}'),
+    *_canaries(result),
+    ('noise', f'{noise}, {result["noise"]}'),
+    ('δ', narrative.small(result['delta'])),
+    *(
+      (f'analytic ε of {who}', f'{epsilon}: {assumes}')
+      for who, epsilon, assumes in _analytic(result)
+    ),
+    ('amplification by sampling', result['amplification'] or 'none counted'),
+    ('test accuracy', _percent(result['accuracy'])),
+    (
+      'accuracy of the commonest answer',
+      _percent(result['baseline_accuracy']),
+    ),
+    ('test loss', f'{float(result["loss"]):.4g}'),
+    *_time(result),
+    ('versions', ', '.join(versions)),
+  ]
+
+
+def _time(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+  # A run with fresh noise does not say, for it depends on who took part.
+  if 'seconds' not in result:
+    return []
+  said = (
+    f'{result["seconds"]:,.1f} s, {result["seconds_per_round"]:.3g} s a round; '
+    f'waited for data {100 * result["waited_share"]:.2g} % of it'
+  )
+  return [('time', said)]
+
+
+def _canaries(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+  if not narrative.audited(result):
+    return [('canaries', _NOT_AUDITED)]
+  coins = ', each by a fair coin' if narrative.by_coins(result) else ''
+  took_part = f'{result["num_observed"]:,}, {_times(result)}{coins}'
+  facts = [
+    ('canaries that took part', took_part),
+    ('canaries that did not', f'{result["num_unobserved"]:,}'),
+  ]
+  if wide := narrative.spread_of(result):
+    facts.append(('effective dimension of what was seen', _spread(wide)))
+  return facts
+
+
+def _spread(wide: Mapping[str, Any]) -> str:
+  needed = 'any' if wide['needed'] is None else f'{wide["needed"]:,.0f}'
+  return (
+    f'{wide["least"]:,.0f} or more in a round, {wide["median"]:,.0f} in the '
+    f'median; final model {wide["final_model"]:,.0f}, its change '
+    f'{wide["change"]:,.0f}; {wide["family"]} canaries need {needed}'
+  )
+
+
+def _reproduce(result: Mapping[str, Any]) -> str:
+  config = json.dumps(result['config'], indent=2, ensure_ascii=False)
+  return textwrap.dedent("""\
+    The run again, in a directory of its own:
+
+    ```sh
+    python scripts/train.py --config=configs/{task}.py --workdir=NEW
+    ```
+
+    with these settings; give one that differs from the default of the config
+    as `--config.name=value`:
+
+    ```json
+    {config}
+    ```
+
+    This page and its figures again, without training:
+
+    ```sh
+    python scripts/report.py WORKDIR
+    ```""").format(task=result['task'], config=config)

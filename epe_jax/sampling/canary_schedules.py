@@ -1,0 +1,202 @@
+"""When canaries take part: 0/1 matrices [rounds, canaries].
+
+A matrix is all that the audit asks for; these make the usual ones. A canary
+that takes part in no round is unobserved.
+"""
+
+import itertools
+import os
+import pathlib
+
+from jaxtyping import Bool
+import numpy as np
+
+from epe_jax.sampling import client_schedules
+
+
+def once_per_period(
+  rng: np.random.Generator, *, rounds: int, num: int, periods: int = 1
+) -> Bool[np.ndarray, 'rounds num']:
+  """Each canary takes part once in each of n equal periods.
+
+  Within a period canaries are dealt to rounds in random order, as evenly as
+  they go: rounds differ by at most one canary.
+
+  Args:
+    rng: canary randomness, apart from that of noise and data.
+    rounds: T >= periods. If periods does not divide T, periods differ by at
+      most one round.
+    num: number of canaries, >= 0.
+    periods: n >= 1.
+
+  Returns:
+    A 0/1 matrix: row t holds the canaries of round t.
+
+  Raises:
+    ValueError: num, periods or rounds is out of range.
+
+  Source: One-shot Empirical Privacy Estimation, section 5.2.
+
+  >>> m = once_per_period(np.random.default_rng(0), rounds=6, num=4, periods=2)
+  >>> m[:3].sum(axis=0), m[3:].sum(axis=0)
+  (array([1, 1, 1, 1]), array([1, 1, 1, 1]))
+  """
+  if num < 0:
+    raise ValueError(f'num={num} canaries; give num >= 0.')
+  if periods < 1:
+    raise ValueError(f'periods={periods}; give periods >= 1.')
+  if rounds < periods:
+    raise ValueError(
+      f'rounds={rounds} cannot be cut into periods={periods}: a canary takes '
+      f'part once in each. Train for at least {periods} rounds.'
+    )
+  matrix = np.zeros((rounds, num), bool)
+  bounds = np.arange(periods + 1) * rounds // periods
+  for start, stop in itertools.pairwise(bounds):
+    seats = rng.permutation(stop - start)[np.arange(num) % (stop - start)]
+    matrix[start + rng.permutation(seats), np.arange(num)] = True
+  return matrix
+
+
+def coin_flips(
+  rng: np.random.Generator, seats: Bool[np.ndarray, 'rounds num']
+) -> Bool[np.ndarray, 'rounds num']:
+  """Each canary takes its seats if its own fair coin says so, or none.
+
+  The bounds from one run ask for this design: given all the rest, whether a
+  canary is in is a coin flip. Seats are dealt before the coins are flipped, so
+  that a coin moves no other canary, and an attacker who knows all seats knows
+  nothing of any coin.
+
+  Args:
+    rng: canary randomness.
+    seats: a 0/1 matrix; row t holds the canaries with a seat in round t.
+
+  Returns:
+    The seats of about half of the canaries.
+
+  Source: Steinke, Nasr and Jagielski 2023, Privacy Auditing with One (1)
+  Training Run, Algorithm 1.
+
+  >>> rng = np.random.default_rng(5)
+  >>> coin_flips(rng, once_per_period(rng, rounds=5, num=6)).sum(axis=0)
+  array([1, 1, 1, 0, 0, 1])
+  """
+  return seats & (rng.random(seats.shape[1]) < 0.5)
+
+
+def as_clients(
+  schedule: client_schedules.ClientSchedule,
+  *,
+  rounds: int,
+  num: int,
+  num_clients: int,
+) -> tuple[Bool[np.ndarray, 'rounds num'], client_schedules.ClientSchedule]:
+  """Canaries that are sampled as real clients are, by the same schedule.
+
+  Args:
+    schedule: of num_clients + num clients, of whom the last are the canaries.
+    rounds: T >= 1.
+    num: number of canaries, >= 0.
+    num_clients: number of real clients.
+
+  Returns:
+    The matrix, and the schedule of the real clients alone.
+
+  >>> both = schedules.shuffled_epochs(0, num_clients=6, clients_per_round=3)
+  >>> m, real = as_clients(both, rounds=2, num=2, num_clients=4)
+  >>> m.sum(axis=0).tolist(), len(real(0)) + len(real(1))
+  ([1, 1], 4)
+  """
+  matrix = np.zeros((rounds, num), bool)
+  for t in range(rounds):
+    found = schedule(t)
+    matrix[t, found[found >= num_clients] - num_clients] = True
+
+  def real(t: int) -> np.ndarray:
+    found = schedule(t)
+    return found[found < num_clients]
+
+  return matrix, real
+
+
+def replacing(
+  rng: np.random.Generator,
+  schedule: client_schedules.ClientSchedule,
+  *,
+  rounds: int,
+  num: int,
+  num_clients: int,
+) -> tuple[Bool[np.ndarray, 'rounds num'], client_schedules.ClientSchedule]:
+  """Each canary takes the place of a designated real client in all its rounds.
+
+  In production nobody can add clients to a round: some devices send a canary
+  whenever they are asked, and nothing else ever.
+
+  Args:
+    rng: canary randomness; designates num different clients.
+    schedule: of the real clients.
+    rounds: T >= 1.
+    num: number of canaries, 0 <= num <= num_clients.
+    num_clients: number of real clients.
+
+  Returns:
+    The matrix, and the schedule without the designated clients.
+
+  Raises:
+    ValueError: num is out of range.
+
+  Source: One-shot Empirical Privacy Estimation, section 3.
+  """
+  if not 0 <= num <= num_clients:
+    raise ValueError(
+      f'num={num} canaries cannot replace {num_clients} clients; give at most '
+      f'{num_clients}.'
+    )
+  designated = rng.permutation(num_clients)[:num]
+  canary_of = np.full(num_clients, -1)
+  canary_of[designated] = np.arange(num)
+  matrix = np.zeros((rounds, num), bool)
+  for t in range(rounds):
+    sent = canary_of[schedule(t)]
+    matrix[t, sent[sent >= 0]] = True
+
+  def real(t: int) -> np.ndarray:
+    found = schedule(t)
+    return found[canary_of[found] < 0]
+
+  return matrix, real
+
+
+def read(
+  path: str | os.PathLike[str], *, rounds: int
+) -> Bool[np.ndarray, 'rounds num']:
+  """Any 0/1 matrix, from a .npy file or from text with a row for each round.
+
+  Args:
+    path: .npy, or zeros and ones with spaces or commas between them.
+    rounds: rows that the matrix must have.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: it is not a matrix of zeros and ones with so many rows.
+  """
+  path = pathlib.Path(path)
+  if not path.is_file():
+    raise FileNotFoundError(f'{path} does not exist; give a matrix of 0 and 1.')
+  try:
+    if path.suffix == '.npy':
+      # Mapped, or NumPy would make room for any size that the header announces.
+      matrix = np.load(path, mmap_mode='r', allow_pickle=False)
+    else:
+      text = path.read_text(encoding='utf-8').replace(',', ' ')
+      matrix = np.loadtxt(text.splitlines(), ndmin=2)
+  except ValueError as error:
+    raise ValueError(f'{path} cannot be read: {error}') from error
+  wrong = matrix.ndim != 2 or len(matrix) != rounds
+  if wrong or not np.isin(matrix, (0, 1)).all():
+    raise ValueError(
+      f'{path} has shape {matrix.shape} and values from {matrix.min()} to '
+      f'{matrix.max()}; give {rounds} rows, one for each round, of 0 and 1.'
+    )
+  return matrix.astype(bool)

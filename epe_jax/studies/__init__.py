@@ -1,0 +1,1 @@
+"""What the library itself is checked and planned by: coverage, costs."""

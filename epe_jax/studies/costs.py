@@ -1,0 +1,262 @@
+"""What an audited run will cost, by arithmetic alone: before it is run.
+
+A round trains its clients, adds their updates up, adds noise, steps, and looks at
+the result with all canaries. Each of these costs a number of operations or bytes
+that is known beforehand, and a device does so many a second: as measured, or by
+its data sheet, at best.
+"""
+
+import math
+from typing import NamedTuple
+
+_FLOAT = 4  # Bytes.
+# Forward 2, backward 4, for each parameter and position.
+_FLOPS = 6
+# The model, a client's copy, its gradient, the sum of updates, the momentum.
+_VECTORS = 5
+# The sum, model and momentum are read, model and momentum written.
+_SERVER_BYTES = 20
+# Rows of a group of Hadamard canaries.
+_ORDER = 4096
+# Threefry-2x32 is 75 operations on words for two normals; and a few more.
+_OPERATIONS_PER_NORMAL = 40
+
+
+class Device(NamedTuple):
+  """What one device does.
+
+  Attributes:
+    name: for people.
+    flops: of training, a second.
+    server_seconds: of noise and the server's step, for each parameter.
+    fold_seconds: of a look with up to 4,096 Hadamard canaries, for each
+      parameter.
+    normals: entries of sphere canaries made in a second.
+    memory: bytes; inf where it is not asked for.
+    link: bytes a second to other devices, each way.
+  """
+
+  name: str
+  flops: float
+  server_seconds: float
+  fold_seconds: float
+  normals: float
+  memory: float = math.inf
+  link: float = math.inf
+
+
+class Sheet(NamedTuple):
+  """A data sheet: peaks, which no program reaches.
+
+  Attributes:
+    name: of the device.
+    float32: flops a second, outside of matrix units.
+    tf32: of its matrix units, dense.
+    bfloat16: likewise.
+    bandwidth: bytes a second of its memory.
+    memory: bytes.
+    link: bytes a second to devices of other hosts, each way.
+  """
+
+  name: str
+  float32: float
+  tf32: float
+  bfloat16: float
+  bandwidth: float
+  memory: float
+  link: float
+
+
+H200 = Sheet('NVIDIA H200', 67e12, 494.7e12, 989.4e12, 4.8e12, 141e9, link=50e9)
+"""Figures of the data sheet; the link is a network of 400 Gbit/s a device."""
+
+
+class Job(NamedTuple):
+  """An audited run.
+
+  Attributes:
+    clients: m of a round, >= 1.
+    dim: d, >= 1.
+    canaries: k, observed and unobserved, >= 1.
+    rounds: T >= 1.
+    positions: that a client trains on in a round: words of its sentences, or
+      whatever each parameter is used for once; > 0.
+    buffer: R >= 1, rounds that sphere canaries look at together.
+  """
+
+  clients: int
+  dim: int
+  canaries: int
+  rounds: int
+  positions: float
+  buffer: int = 1
+
+
+class Plan(NamedTuple):
+  """What a round of a job costs on some devices.
+
+  Attributes:
+    flops: of training.
+    training: seconds of it.
+    model_devices: that share one copy of all vectors.
+    reduced_bytes: that a device sends to add up the updates of all copies.
+    reducing: seconds of it.
+    serving: seconds of noise and the server's step.
+    looking: seconds of a look, by family.
+    inserting: seconds to put the canaries of a round in, by family.
+    seconds: of the round, with Hadamard canaries.
+    audit_bytes: of memory on each device, by family, with the trace.
+    looked_bytes: that a device sends to add a look up, by family.
+    vector_bytes: of memory on each device for training, without activations.
+    read_bytes: of examples, two for each position.
+    uploaded_bytes: of updates, were clients elsewhere and sent all of them.
+    checkpoint_bytes: the model, the momentum and the trace.
+  """
+
+  flops: float
+  training: float
+  model_devices: int
+  reduced_bytes: float
+  reducing: float
+  serving: float
+  looking: dict[str, float]
+  inserting: dict[str, float]
+  seconds: float
+  audit_bytes: dict[str, float]
+  looked_bytes: dict[str, float]
+  vector_bytes: float
+  read_bytes: float
+  uploaded_bytes: float
+  checkpoint_bytes: float
+
+
+def at_best(sheet: Sheet) -> Device:
+  """A device that reaches its data sheet: bfloat16 training, vectors read once.
+
+  Operations on words go at a quarter of the float32 flops: half as many lanes,
+  and one operation where a multiplication with an addition is two.
+  """
+  return Device(
+    sheet.name,
+    flops=sheet.bfloat16,
+    server_seconds=_SERVER_BYTES / sheet.bandwidth,
+    fold_seconds=_FLOAT / sheet.bandwidth,
+    normals=sheet.float32 / 4 / _OPERATIONS_PER_NORMAL,
+    memory=sheet.memory,
+    link=sheet.link,
+  )
+
+
+def floor_seconds(flops: float, nbytes: float, sheet: Sheet) -> float:
+  """The least time for float32 work: arithmetic and memory at their peaks.
+
+  >>> floor_seconds(67e12, 4.8e12, H200)
+  1.0
+  """
+  return max(flops / sheet.float32, nbytes / sheet.bandwidth)
+
+
+def plan(job: Job, device: Device, devices: int) -> Plan:
+  """The costs of a round, all vectors sharded, clients spread over copies.
+
+  A copy of the model lies on as few devices, a power of two, as have its vectors
+  in half of their memory. Different copies train different clients; their sums
+  are added up once, in a ring; server and audit then work on d / devices
+  coordinates each. What devices of one copy tell each other while they train is
+  the business of the model and is not counted.
+
+  Args:
+    job: what is run.
+    device: measured, or `at_best`.
+    devices: of this kind, >= 1.
+
+  Raises:
+    ValueError: a number is out of range, or the model does not fit.
+  """
+  smallest = min(*job, devices)
+  if smallest <= 0:
+    raise ValueError(f'{job}, devices={devices}; give positive numbers.')
+  each = job.dim / devices
+  share = _devices_of_a_copy(job, device, devices)
+  copies = devices // share
+  flops = _FLOPS * float(job.dim) * job.positions * job.clients
+  reduced = 2 * (copies - 1) / copies * _FLOAT * job.dim / share
+  groups = -(-job.canaries // _ORDER)
+  seats = max(1.0, job.canaries / 2 / job.rounds)
+  trace = _FLOAT * job.canaries * job.rounds
+  training = flops / (devices * device.flops)
+  reducing, serving = reduced / device.link, each * device.server_seconds
+  looking = {
+    'hadamard': groups * each * device.fold_seconds,
+    'sphere': job.canaries * each / device.normals / job.buffer,
+  }
+  inserting = {
+    # As many signs are made as for a look; those of a group at most once.
+    'hadamard': min(seats, groups) * each * device.fold_seconds,
+    'sphere': seats * each / device.normals,
+  }
+  sums = {'hadamard': groups * _ORDER, 'sphere': job.canaries}
+  kept = {'hadamard': groups * _ORDER, 'sphere': job.buffer * each}
+  return Plan(
+    flops=flops,
+    training=training,
+    model_devices=share,
+    reduced_bytes=reduced,
+    reducing=reducing,
+    serving=serving,
+    looking=looking,
+    inserting=inserting,
+    seconds=training
+    + reducing
+    + serving
+    + looking['hadamard']
+    + inserting['hadamard'],
+    audit_bytes={name: _FLOAT * n + trace for name, n in kept.items()},
+    looked_bytes={
+      name: 2 * (devices - 1) / devices * _FLOAT * n for name, n in sums.items()
+    },
+    vector_bytes=_VECTORS * _FLOAT * job.dim / share,
+    read_bytes=2 * job.positions * job.clients,
+    uploaded_bytes=_FLOAT * float(job.dim) * job.clients,
+    checkpoint_bytes=2 * _FLOAT * job.dim + trace,
+  )
+
+
+def seen_noise(
+  noise_multiplier: float, *, clients: int, dim: int, alignment: float
+) -> float:
+  """σ of the Gaussian mechanism that one meets who watches a canary's round.
+
+  σ² = z² + (m + m (m - 1) a) / d: the updates of m clients of the full clip norm
+  whose cosines with each other are a on average lie in a random direction by
+  chance only, and d makes up for m.
+
+  Args:
+    noise_multiplier: z >= 0.
+    clients: m >= 1.
+    dim: d >= 1.
+    alignment: a, mean cosine of two clients' updates, in [0, 1].
+
+  Raises:
+    ValueError: alignment is out of range.
+
+  >>> round(seen_noise(1.0, clients=1000, dim=10**6, alignment=1.0), 3)
+  1.414
+  """
+  if not 0 <= alignment <= 1:
+    raise ValueError(f'alignment={alignment}; give a mean cosine in [0, 1].')
+  others = clients + clients * (clients - 1.0) * alignment
+  return math.sqrt(noise_multiplier**2 + others / dim)
+
+
+def _devices_of_a_copy(job: Job, device: Device, devices: int) -> int:
+  needed, share = _VECTORS * _FLOAT * job.dim, 1
+  while needed / share > device.memory / 2 and share < devices:
+    share *= 2
+  if share > devices or needed / share > device.memory / 2:
+    raise ValueError(
+      f'dim={job.dim:,}: its vectors are {needed:,} bytes, more than half of '
+      f'the memory of devices={devices} x {device.memory:,.0f}. Give more '
+      'devices.'
+    )
+  return share

@@ -1,0 +1,132 @@
+"""Runs of explicit vectors: what DP-FedAvg releases, without a model or a task.
+
+Clients send given sums, canaries unit directions, and the server is SGD with
+momentum. Everything an audit records follows, and so does the law of its scores.
+"""
+
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float
+import numpy as np
+
+from epe_jax.audit import published_models, record
+from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.sampling import canary_schedules
+
+
+class SimulatedRun(NamedTuple):
+  """A run of explicit vectors.
+
+  Attributes:
+    recorded: what an audit keeps of it.
+    canaries: unit rows.
+    models: parameters before the first round and after each.
+  """
+
+  recorded: record.Record
+  canaries: Float[np.ndarray, 'k d']
+  models: Float[np.ndarray, 'stops d']
+
+
+def simulate(
+  rng: np.random.Generator,
+  *,
+  observed: int,
+  unobserved: int,
+  rounds: int,
+  dim: int,
+  noise: float,
+  clients: float = 3.0,
+  momentum: float = 0.0,
+  repetitions: int = 1,
+  clip_norms: Float[np.ndarray, ' rounds'] | None = None,
+  coins: bool = False,
+  delta: float = 1e-5,
+) -> SimulatedRun:
+  """One run: canaries uniform on the sphere, clients that agree in each round.
+
+  Args:
+    rng: source of all of it.
+    observed: canaries that take part, once in each of `repetitions` periods.
+    unobserved: canaries that do not.
+    rounds: T >= repetitions.
+    dim: d.
+    noise: z, in units of the clip norm.
+    clients: norm of the sum of the real updates in units of the clip norm, whose
+      direction is the same in all rounds.
+    momentum: of the server, in [0, 1).
+    repetitions: rounds of a canary.
+    clip_norms: S_t; None for 1 in each round.
+    coins: all canaries have rounds, and fair coins decide who takes part.
+    delta: δ of the run.
+
+  Returns:
+    The run; its cosines are float32, as those of a real one.
+  """
+  num = observed + unobserved
+  clip = np.ones(rounds) if clip_norms is None else np.asarray(clip_norms)
+  canaries = rng.standard_normal((num, dim))
+  canaries /= np.linalg.norm(canaries, axis=1, keepdims=True)
+  seats = _seats(rng, rounds, observed, unobserved, repetitions, coins)
+  participation = canary_schedules.coin_flips(rng, seats) if coins else seats
+  common = rng.standard_normal(dim)
+  common *= clients / np.linalg.norm(common)
+  expected_clients = 7.0
+  put_in = clip[:, None] * (participation @ canaries + common)
+  residual = noise * clip[:, None] * rng.standard_normal((rounds, dim))
+  residual /= expected_clients
+  aggregates = put_in / expected_clients + residual
+  models, update = [rng.standard_normal(dim)], np.zeros(dim)
+  for aggregate in aggregates:
+    update = momentum * update + aggregate
+    models.append(models[-1] + update)
+  scalars = RoundScalars(
+    clip_norm=clip,
+    canary_norm=clip / expected_clients,
+    noise_std=noise * clip / expected_clients,
+    clients=np.ones(rounds),
+    canaries=participation.sum(axis=1).astype(np.float64),
+    sum_norm=clients * clip,
+    aggregate_norm=np.linalg.norm(aggregates, axis=1),
+    residual_norm=np.linalg.norm(residual, axis=1),
+    effective_dimension=np.full(rounds, dim / 3),
+  )
+  recorded = record.Record(
+    final=cosines(canaries, models[-1]).astype(np.float32),
+    change=cosines(canaries, models[-1] - models[0]).astype(np.float32),
+    trace=cosines(canaries, aggregates).astype(np.float32),
+    residual=cosines(canaries, residual).astype(np.float32),
+    rounds=scalars,
+    momentum=momentum,
+    weight=published_models.weight(scalars, seats, momentum=momentum),
+    participation=participation,
+    seats=seats,
+    sees='aggregate',
+    design='coin_flip' if coins else 'fixed',
+    dim=dim,
+    delta=delta,
+  )
+  return SimulatedRun(recorded, canaries, np.stack(models))
+
+
+def cosines(
+  canaries: Float[np.ndarray, 'k d'], vectors: Float[np.ndarray, '*r d']
+) -> Float[np.ndarray, '*r k']:
+  """Cosines of canaries with vectors; 0 with a vector of zeros."""
+  norm = np.linalg.norm(vectors, axis=-1, keepdims=True)
+  return vectors @ canaries.T / np.where(norm > 0, norm, 1)
+
+
+def _seats(
+  rng: np.random.Generator,
+  rounds: int,
+  observed: int,
+  unobserved: int,
+  repetitions: int,
+  coins: bool,
+) -> Bool[np.ndarray, 'rounds k']:
+  num = observed + unobserved if coins else observed
+  seats = canary_schedules.once_per_period(
+    rng, rounds=rounds, num=num, periods=repetitions
+  )
+  return np.pad(seats, ((0, 0), (0, observed + unobserved - num)))

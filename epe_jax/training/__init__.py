@@ -1,0 +1,21 @@
+"""DP-FedAvg: local training, clipping, the round. It knows nothing of auditing."""
+
+from epe_jax.training import clipping
+from epe_jax.training.fedavg import (
+  Algorithm,
+  Cohort,
+  Injection,
+  RoundInfo,
+  TrainState,
+  dp_fedavg,
+)
+
+__all__ = [
+  'Algorithm',
+  'Cohort',
+  'Injection',
+  'RoundInfo',
+  'TrainState',
+  'clipping',
+  'dp_fedavg',
+]
