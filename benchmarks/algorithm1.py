@@ -35,12 +35,12 @@ _SIGMAS, _DELTA = (4.22, 1.54, 0.541), 1e-6
 def measured(name: str, dim: int, num: int, simulations: int) -> dict:
   """Seconds of a family, and what it estimates."""
   law = functools.partial(
-    gaussian_mechanism.literal, family=canaries.family(name)
+    gaussian_mechanism.simulate_literal, family=canaries.family(name)
   )
   seconds, rows = [], []
   for sigma in _SIGMAS:
     begun = time.perf_counter()
-    found = gaussian_mechanism.estimates(
+    found = gaussian_mechanism.run_estimators(
       _SEED.value,
       [sigma],
       num_canaries=num,
@@ -50,7 +50,7 @@ def measured(name: str, dim: int, num: int, simulations: int) -> dict:
       law=law,
     )
     seconds.append(time.perf_counter() - begun)
-    rows += gaussian_mechanism.table(
+    rows += gaussian_mechanism.summarize(
       [sigma], found, num_canaries=num, dim=dim, delta=_DELTA
     )
   return {

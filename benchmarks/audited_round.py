@@ -99,7 +99,7 @@ def work(name: str) -> Work:
     np.broadcast_to(real, shape),  # pyright: ignore[reportArgumentType]
     np.arange(clients, dtype=np.int32)[None, :, None],  # pyright: ignore[reportArgumentType]
   )
-  batch = sharding.assembled(sharding.mesh(), batch, axis=1)
+  batch = sharding.assemble_global(sharding.mesh(), batch, axis=1)
   return Work(task, batch, clients, rate, server)
 
 
@@ -124,7 +124,7 @@ def form(name: str, this: Work) -> Form:
     dim = sum(x.size for x in jax.tree.leaves(params))
     set_ = canaries.family(name, mesh=mesh)(jax.random.key(1), num, dim)
     if name in canaries.ONE_BY_ONE:
-      buffer = observers.buffer_for(
+      buffer = observers.choose_buffer(
         _MEMORY.value, rounds=_RUN, views=2, dim=dim
       )
       buffer = min(buffer, 2) if _QUICK.value else buffer
@@ -143,11 +143,11 @@ def form(name: str, this: Work) -> Form:
       np.random.default_rng(0), rounds=_RUN, num=num // 2
     )
     audited = wrapper.audited(algorithm, set_, rows, attackers)
-  state = jax.jit(audited.init)(sharding.replicated(mesh, params))
+  state = jax.jit(audited.init)(sharding.replicate(mesh, params))
   advance = jax.jit(
-    dispatch.advance(audited),
+    dispatch.make_advance(audited),
     donate_argnums=0,
-    out_shardings=sharding.layout(mesh, state),
+    out_shardings=sharding.step_shardings(mesh, state),
   )
   return Form(advance, state, attackers, buffer)
 
@@ -155,7 +155,7 @@ def form(name: str, this: Work) -> Form:
 def advanced(form: Form, this: Work) -> Form:
   """A round further."""
   mesh = sharding.mesh()
-  keys = [sharding.replicated_key(mesh, jax.random.key(i)) for i in (2, 3)]
+  keys = [sharding.replicate_key(mesh, jax.random.key(i)) for i in (2, 3)]
   state, metrics = form.advance(form.state, this.cohort, *keys)
   jax.block_until_ready((state, metrics))
   return form._replace(state=state)

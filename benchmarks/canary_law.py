@@ -72,7 +72,7 @@ def aggregates(
   )
   step = jax.jit(
     lambda state, batch, *keys: algorithm.step(
-      state, batch, fedavg.nobody(), *keys
+      state, batch, fedavg.no_canaries(), *keys
     )
   )
   found = []
@@ -147,7 +147,7 @@ def measured(v: np.ndarray, num: int) -> dict:
     c = canaries.family(name)(jax.random.key(1), num, dim)
     cosines = np.asarray(jax.jit(c.project)(jnp.asarray(unit)), np.float64)
     tests = [_test(x, dim) for x in cosines]
-    needed = canaries.least_dimension(name, dim)
+    needed = canaries.min_effective_dimension(name, dim)
     row['families'][name] = {
       'rejected_share': float(np.mean([p < 0.05 for _, p in tests])),
       'statistic_median': float(np.median([a for a, _ in tests])),

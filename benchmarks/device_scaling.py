@@ -79,23 +79,23 @@ def measured(clients: int, canaries_: int, family: str, rounds: int) -> dict:
     np.arange(rounds + 1)[:, None] == np.arange(canaries_) // 2,
     {'trace': observers.all_iterates(set_, rounds=rounds + 1, buffer=1)},
   )
-  state = jax.jit(algorithm.init)(sharding.replicated(mesh, params))
+  state = jax.jit(algorithm.init)(sharding.replicate(mesh, params))
   step = jax.jit(
     algorithm.step,
     donate_argnums=0,
-    out_shardings=sharding.layout(mesh, state),
+    out_shardings=sharding.step_shardings(mesh, state),
   )
-  key = sharding.replicated_key(mesh, jax.random.key(2))
+  key = sharding.replicate_key(mesh, jax.random.key(2))
   made = cohort.gather(
     data,
     np.arange(clients),
     plan,
     seed=0,
     round=0,
-    parts=sharding.own(mesh),
-    of=sharding.count(mesh),
+    parts=sharding.local_devices_of(mesh),
+    of=sharding.num_devices(mesh),
   )
-  batch = sharding.assembled(mesh, made)
+  batch = sharding.assemble_global(mesh, made)
   seconds = []
   for t in range(rounds + 1):
     begun = time.perf_counter()
@@ -105,7 +105,7 @@ def measured(clients: int, canaries_: int, family: str, rounds: int) -> dict:
     if t:
       seconds.append(time.perf_counter() - begun)
   return {
-    'devices': sharding.count(mesh),
+    'devices': sharding.num_devices(mesh),
     'clients': clients,
     'steps': int(made.mask.any(-1).sum()),
     'seconds': min(seconds),

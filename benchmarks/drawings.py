@@ -39,7 +39,7 @@ def draw(records: Mapping[str, Mapping[str, Any]]) -> dict[str, figure.Figure]:
 def growth(record: Mapping[str, Any]) -> figure.Figure:
   """Seconds and bytes against each of the four sizes."""
   directions = list(dict.fromkeys(p['direction'] for p in record['points']))
-  fig, axes = style.panels(2 * len(directions), columns=len(directions))
+  fig, axes = style.make_panels(2 * len(directions), columns=len(directions))
   for i, direction in enumerate(directions):
     mine = [p for p in record['points'] if p['direction'] == direction]
     for cost, row in (('seconds', 0), ('bytes', 1)):
@@ -55,7 +55,7 @@ def growth(record: Mapping[str, Any]) -> figure.Figure:
     seconds.plot(sizes, floor, label='floor of the unaudited run', **_FLOOR)
   axes[0].set_ylabel('seconds of all rounds')
   axes[len(directions)].set_ylabel('bytes of a round')
-  style.legend(fig, axes)
+  style.draw_legend(fig, axes)
   return fig
 
 
@@ -63,7 +63,7 @@ def kernels(record: Mapping[str, Any]) -> figure.Figure:
   """Seconds of a look at one vector against d, for each number of canaries."""
   ones = [row for row in record['sizes'] if row['vectors'] == 1]
   counts = sorted({row['canaries'] for row in ones})
-  fig, axes = style.panels(len(counts), height=4.2, share=True)
+  fig, axes = style.make_panels(len(counts), height=4.2, share=True)
   for panel, count in zip(axes, counts):
     mine = sorted(
       (row for row in ones if row['canaries'] == count),
@@ -80,7 +80,7 @@ def kernels(record: Mapping[str, Any]) -> figure.Figure:
       xscale='log', yscale='log', title=f'k = {count:,}', xlabel='d', ylabel=''
     )
   axes[0].set_ylabel('seconds of a look')
-  style.legend(fig, axes)
+  style.draw_legend(fig, axes)
   return fig
 
 

@@ -68,7 +68,7 @@ def page(records: Records) -> str:
 
 def plan(text: str, records: Records) -> str:
   """docs/internet_scale.md, its tables computed anew."""
-  return tables.spliced(text, scale.blocks(records))
+  return tables.splice(text, scale.blocks(records))
 
 
 def verdict(target: targets.Target, value: float) -> str:
@@ -126,7 +126,7 @@ def _reached(records: Records) -> str:
   if why:
     said += '\n\nWhat was tried, and what bounds those that are missed:\n\n'
     said += '\n'.join(why)
-  return tables.markdown(tables.Table('', head, body)) + f'\n\n{said}'
+  return tables.format_markdown(tables.Table('', head, body)) + f'\n\n{said}'
 
 
 def _remote(records: Records) -> str:
@@ -149,7 +149,7 @@ def _remote(records: Records) -> str:
   table = tables.Table(
     '', ['figure', 'target', 'measured', 'reached', 'floor'], body
   )
-  parts = [said, tables.markdown(table)]
+  parts = [said, tables.format_markdown(table)]
   if commands:
     listed = '\n'.join(map(_broken, commands))
     parts.append(f'To measure them:\n\n```sh\n{listed}\n```')
@@ -173,7 +173,7 @@ def _section(
   if section.figure:
     parts.append(f'![{section.title}](benchmarks/{section.figure})')
   shown = [layout.rows(record, rows) for rows in section.rows]
-  parts += map(tables.markdown, shown or layout.everything(record))
+  parts += map(tables.format_markdown, shown or layout.everything(record))
   parts.append(
     f'All figures: [{section.file}.json]'
     f'(../benchmarks/results/{section.file}.json).'

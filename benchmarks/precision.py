@@ -41,8 +41,8 @@ def main(argv: list[str]) -> None:
   some = [name for name in local_training.PRECISIONS if name != 'tensorfloat32']
   rows = []
   with tempfile.TemporaryDirectory() as folder:
-    points = sweep.grid(config, [('precision', some)])
-    outcome = sweep.run(points, folder)
+    points = sweep.make_grid(config, [('precision', some)])
+    outcome = sweep.run_sweep(points, folder)
     if outcome.failed:
       raise SystemExit(f'error: {outcome.failed}')
     for name, point in zip(some, points, strict=True):

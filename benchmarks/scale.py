@@ -45,16 +45,16 @@ def blocks(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
   """
   growth = records.get('growth')
   made = {
-    'plan': tables.markdown(_plan()),
-    'noise': tables.markdown(_noise()),
+    'plan': tables.format_markdown(_plan()),
+    'noise': tables.format_markdown(_noise()),
     'units': _NOT_YET,
     'measured': _NOT_YET,
     'looks': _looks(None),
   }
   if growth is not None:
     device = measured(growth)
-    made['units'] = tables.markdown(_units(records))
-    made['measured'] = tables.markdown(_here(device))
+    made['units'] = tables.format_markdown(_units(records))
+    made['measured'] = tables.format_markdown(_here(device))
     made['looks'] = _looks(device)
   return made
 
@@ -76,7 +76,7 @@ def _units(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
   growth = records['growth']
   unit, speed = growth['unit_costs'], growth['speed']
   read = 1 / speed['read_bytes_per_second']
-  best = costs.at_best(costs.H200)
+  best = costs.best_device(costs.H200)
   entry = unit['sphere_seconds_per_canary_parameter']
   body = [
     _unit(
@@ -161,7 +161,7 @@ def _here(device: costs.Device) -> tables.Table:
   """A round on one machine as measured."""
   body = []
   for case in CASES:
-    found = costs.plan(case.job, device, 1)
+    found = costs.plan_round(case.job, device, 1)
     body.append(
       [
         case.name,
@@ -179,8 +179,8 @@ def _here(device: costs.Device) -> tables.Table:
 
 def _plan() -> tables.Table:
   """Quantities by case, on devices that reach their data sheet."""
-  device = costs.at_best(costs.H200)
-  plans = [costs.plan(case.job, device, case.devices) for case in CASES]
+  device = costs.best_device(costs.H200)
+  plans = [costs.plan_round(case.job, device, case.devices) for case in CASES]
   time, size = layout.seconds, layout.nbytes
   rows: list[tuple[str, Callable[[costs.Plan], str]]] = [
     ('training, flops', lambda p: f'{p.flops:.3g}'),
@@ -210,7 +210,7 @@ def _plan() -> tables.Table:
     for p, case in zip(plans, CASES)
   ]
   buffered = [
-    costs.plan(case.job._replace(buffer=_BUFFER), device, case.devices)
+    costs.plan_round(case.job._replace(buffer=_BUFFER), device, case.devices)
     for case in CASES
   ]
   body[16:16] = [
@@ -252,11 +252,13 @@ def _share(found: costs.Plan, family: str) -> str:
 def _looks(device: costs.Device | None) -> str:
   """What a look with sphere canaries takes at the largest case, in words."""
   case = CASES[-1]
-  best = costs.at_best(costs.H200)._replace(memory=float('inf'))
-  times = {f'one {best.name} at best': costs.plan(case.job, best, 1)}
-  times[f'{case.devices:,} of them'] = costs.plan(case.job, best, case.devices)
+  best = costs.best_device(costs.H200)._replace(memory=float('inf'))
+  times = {f'one {best.name} at best': costs.plan_round(case.job, best, 1)}
+  times[f'{case.devices:,} of them'] = costs.plan_round(
+    case.job, best, case.devices
+  )
   if device is not None:
-    times[f'{device.name}, as measured'] = costs.plan(case.job, device, 1)
+    times[f'{device.name}, as measured'] = costs.plan_round(case.job, device, 1)
   normals = case.job.canaries * case.job.dim
   said = '; '.join(
     f'{layout.seconds(p.looking["sphere"])} on {name} '
@@ -276,7 +278,7 @@ def _noise() -> tables.Table:
   body = []
   for z in (0.2, 1.0, 4.0):
     for alignment in (0.0, 1e-4, 1e-2):
-      sigma = costs.seen_noise(
+      sigma = costs.effective_noise(
         z, clients=job.clients, dim=job.dim, alignment=alignment
       )
       ends = [_epsilon(1 / sigma + sign * error) for sign in (-1, 1)]

@@ -61,9 +61,9 @@ def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
   dim, num = int(_DIM.value), _CANARIES.value
-  mesh = sharding.row()
+  mesh = sharding.make_mesh()
   c = canaries.hadamard_of_parts(jax.random.key(0), num, dim, mesh=mesh)
-  length, split = sharded.width(dim, mesh), sharding.over(mesh)
+  length, split = sharded.padded_width(dim, mesh), sharding.sharding_over(mesh)
   ids, weights = jnp.arange(_INSERTED.value), jnp.ones(_INSERTED.value)
 
   def update(key):

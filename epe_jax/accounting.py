@@ -19,7 +19,7 @@ class Analytic(NamedTuple):
   assumes: str
 
 
-def releases(
+def epsilon_of_releases(
   noise_multiplier: float, *, delta: float, participations: int = 1
 ) -> Analytic:
   """ε of one who takes part n times in rounds with noise z.
@@ -37,7 +37,7 @@ def releases(
 
   Source: Balle and Wang 2018; Dong, Roth and Su 2022, corollary 3.3.
 
-  >>> round(releases(4.22, delta=1e-6).epsilon, 2)
+  >>> round(epsilon_of_releases(4.22, delta=1e-6).epsilon, 2)
   1.0
   """
   if not noise_multiplier >= 0:
@@ -58,7 +58,7 @@ def releases(
   )
 
 
-def poisson(
+def epsilon_of_poisson(
   noise_multiplier: float, *, delta: float, probability: float, rounds: int
 ) -> Analytic:
   """ε of one who takes part in each round with probability q, in secret.
@@ -78,7 +78,7 @@ def poisson(
   Source: Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022 (connect the
   dots).
 
-  >>> round(poisson(1.0, delta=1e-6, probability=0.01, rounds=1000).epsilon, 1)
+  >>> round(epsilon_of_poisson(1.0, delta=1e-6, probability=0.01, rounds=1000).epsilon, 1)
   2.1
   """
   if not noise_multiplier >= 0:

@@ -48,7 +48,7 @@ def write_atomically(
   path = pathlib.Path(path)
   draft = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
   try:
-    with open(draft, 'xb', opener=owners_alone if private else None) as f:
+    with open(draft, 'xb', opener=open_private if private else None) as f:
       fill(f)
       f.flush()
       os.fsync(f.fileno())
@@ -65,7 +65,7 @@ def write_text(
   write_atomically(path, lambda f: f.write(text.encode()), private=private)
 
 
-def owners_alone(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
   """An opener of files that are made for none but their owner to read."""
   return os.open(path, flags, 0o600)
 
@@ -77,20 +77,20 @@ def write_json(
 
   JSON has no such numbers, and `float` reads those strings back.
   """
-  text = json.dumps(finite(value), indent=2, allow_nan=False) + '\n'
+  text = json.dumps(spell_non_finite(value), indent=2, allow_nan=False) + '\n'
   write_text(path, text, private=private)
 
 
-def flattened(nested: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+def flatten(nested: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
   """Dotted name -> value.
 
-  >>> flattened({'rounds': 3, 'client': {'epochs': 1}})
+  >>> flatten({'rounds': 3, 'client': {'epochs': 1}})
   {'rounds': 3, 'client.epochs': 1}
   """
   flat = {}
   for name, value in nested.items():
     if isinstance(value, Mapping):
-      flat |= flattened(value, f'{prefix}{name}.')
+      flat |= flatten(value, f'{prefix}{name}.')
     else:
       flat[prefix + name] = value
   return flat
@@ -154,12 +154,12 @@ def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
     )
 
 
-def finite(value: Any) -> Any:
+def spell_non_finite(value: Any) -> Any:
   """JSON-like values with numbers that are not finite as strings."""
   if isinstance(value, Mapping):
-    return {k: finite(v) for k, v in value.items()}
+    return {k: spell_non_finite(v) for k, v in value.items()}
   if isinstance(value, list | tuple):
-    return [finite(v) for v in value]
+    return [spell_non_finite(v) for v in value]
   if isinstance(value, float) and not math.isfinite(value):
     return {math.inf: 'Infinity', -math.inf: '-Infinity'}.get(value, 'NaN')
   return value

@@ -13,7 +13,7 @@ class Busy(Exception):
 
 
 @contextlib.contextmanager
-def locked(path: pathlib.Path, *, wait: bool) -> Iterator[BinaryIO]:
+def hold(path: pathlib.Path, *, wait: bool) -> Iterator[BinaryIO]:
   """Has a lock file, and removes it at the end.
 
   Args:

@@ -62,14 +62,14 @@ def scores_of(task: Task, noise_key: jax.Array) -> epsilon.Scores:
     batches = cohort.gather(data, users, plan, seed=0, round=t)
     state, _ = step(state, batches, random.key(t), random.fold_in(noise_key, t))
   trace = np.asarray(watch.scores(state.observers['all'], None)[0])
-  return epsilon.Scores(audit.own_round(trace, seats), np.empty(0), dim)
+  return epsilon.Scores(audit.score_own_round(trace, seats), np.empty(0), dim)
 
 
 if __name__ == '__main__':
-  print('analytic', accounting.releases(NOISE, delta=DELTA).epsilon)
+  print('analytic', accounting.epsilon_of_releases(NOISE, delta=DELTA).epsilon)
   for name in sys.argv[1:] or ('jax', 'flax', 'haiku'):
     task = {'jax': in_jax, 'flax': in_flax, 'haiku': in_haiku}[name]()
     fresh = jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32))
     scores = scores_of(task, random.wrap_key_data(fresh))
     found = audit.evaluate_scores(scores, delta=DELTA, more=False)
-    print(f'\n{name}: {report.estimates_table(found)}')
+    print(f'\n{name}: {report.format_estimates(found)}')

@@ -45,8 +45,8 @@ def main(argv: list[str]) -> None:
     )
   except (ValueError, FileNotFoundError) as error:
     raise SystemExit(f'error: {error}') from error
-  print(run_comparison.table(rows))
-  figure = single_or_several.draw(rows)
+  print(run_comparison.make_table(rows))
+  figure = single_or_several.draw_single_or_several(rows)
   save = functools.partial(figure.savefig, format='png', dpi=150)
   io.write_atomically(workdir / 'comparison.png', save)
   print(f'\nCosines, rows and figure: {workdir}')

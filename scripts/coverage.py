@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
   nums = _numbers(_NUM, int, 'integers >= 8', lambda k: k >= 8)
 
   def study(laws, deltas):
-    return coverage.study(
+    return coverage.run_study(
       _SEED.value,
       laws,
       deltas=deltas,
@@ -101,7 +101,7 @@ def main(argv: list[str]) -> None:
   }
   mechanism = [r for delta in deltas for r in study(gaussian[delta], [delta])]
   others = study(coverage.others(), deltas[:1])
-  found = run_reports.study(
+  found = run_reports.simulate_reports(
     _SEED.value,
     runs=_RUNS.value,
     progress=lambda runs: tqdm.tqdm(runs, unit='run'),
@@ -109,19 +109,19 @@ def main(argv: list[str]) -> None:
   text = '\n'.join(
     [
       _HEAD,
-      coverage.markdown(mechanism),
+      coverage.format_markdown(mechanism),
       _OTHERS,
-      coverage.markdown(others),
+      coverage.format_markdown(others),
       _REPORTS,
-      tables.markdown(run_reports.table(found)),
+      tables.format_markdown(run_reports.make_table(found)),
       '',
     ]
   )
   print(text)
   if _OUT.value:
     io.write_text(_OUT.value, text)
-  bad = [row for row in mechanism + others if coverage.broken(row)]
-  bad += run_reports.broken(found)
+  bad = [row for row in mechanism + others if coverage.find_broken(row)]
+  bad += run_reports.find_broken(found)
   if bad:
     raise SystemExit(f'{len(bad)} claims break their word: {bad}')
 

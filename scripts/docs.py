@@ -46,17 +46,17 @@ def blocks() -> dict[str, str]:
   """What stands between the README's markers, by their name."""
   rows = io.read_json(_RUNS / 'gaussian.json')
   texts = {
-    'gaussian': gaussian_mechanism_report.text(
-      gaussian_mechanism_report.from_records(rows)
+    'gaussian': gaussian_mechanism_report.format_table(
+      gaussian_mechanism_report.make_table(rows)
     )
   }
-  texts['digits'] = report.table(report.read_result(_RUNS / 'digits'))
+  texts['digits'] = report.format_report(report.load_result(_RUNS / 'digits'))
   blocks = {name: f'```text\n{text}\n```' for name, text in texts.items()}
   compared = {
-    f'[{title}](docs/runs/{name}/report.md)': report.read_result(_RUNS / name)
+    f'[{title}](docs/runs/{name}/report.md)': report.load_result(_RUNS / name)
     for name, title in _COMPARED.items()
   }
-  return blocks | {'runs': side_by_side.markdown(compared)}
+  return blocks | {'runs': side_by_side.format_side_by_side(compared)}
 
 
 def spliced(text: str) -> str:
@@ -65,12 +65,12 @@ def spliced(text: str) -> str:
   Raises:
     ValueError: a marker is missing.
   """
-  return tables.spliced(text, blocks())
+  return tables.splice(text, blocks())
 
 
 def page() -> str:
   """docs/results.md, as the files in docs/results have it."""
-  return files.page(_RESULTS, link='results')
+  return files.format_page(_RESULTS, link='results')
 
 
 def _keep_items(folder: pathlib.Path) -> None:
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> None:
     name, _, workdir = run.partition('=')
     if not workdir:
       raise app.UsageError(f'--run={run!r}; give NAME=WORKDIR.')
-    report.write(workdir)
+    report.write_report(workdir)
     (_RUNS / name).mkdir(parents=True, exist_ok=True)
     for kept in _KEPT:
       shutil.copyfile(pathlib.Path(workdir) / kept, _RUNS / name / kept)

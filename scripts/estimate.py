@@ -26,7 +26,8 @@ import json
 from absl import app, flags
 
 from epe_jax import io
-from epe_jax.audit import estimates, over_rounds, published_models, record
+from epe_jax.audit import estimates, over_rounds, published_models
+from epe_jax.audit.record import Record
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import finished_runs, score_files
 from epe_jax.report import over_rounds_report, over_runs_report, report
@@ -63,10 +64,10 @@ _FORMAT = flags.DEFINE_enum(
 )
 
 
-def _read(path: str) -> record.Record | Scores:
+def _read(path: str) -> Record | Scores:
   """Scores of a file; of a run, what is shown of it."""
   finished_runs.check_audited(path)
-  scores = score_files.read(path, dim=_DIM.value, design=_DESIGN.value)
+  scores = score_files.load_scores(path, dim=_DIM.value, design=_DESIGN.value)
   external = isinstance(scores, Scores)
   part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
   if not external and (_DIM.value is not None or _DESIGN.value != 'fixed'):
@@ -81,7 +82,7 @@ def _read(path: str) -> record.Record | Scores:
     )
   if isinstance(scores, Scores):
     return scores
-  return published_models.shown(
+  return published_models.restrict_record(
     scores, every=_EVERY.value, last=_LAST.value, models=_MODELS.value
   )
 
@@ -92,7 +93,7 @@ def _over_runs(paths: Sequence[str]) -> list[over_runs_report.Row]:
       f'--by_round and --simultaneous are for one run, but {len(paths)} files are '
       'given; give one of them.'
     )
-  files = [score_files.find(path).resolve() for path in paths]
+  files = [score_files.find_scores(path).resolve() for path in paths]
   for path, file in zip(paths, files):
     if files.count(file) > 1:
       raise ValueError(
@@ -100,10 +101,10 @@ def _over_runs(paths: Sequence[str]) -> list[over_runs_report.Row]:
         'it once.'
       )
   runs = {path: _read(path) for path in paths}
-  return over_runs_report.evaluate(runs, delta=_DELTA.value)
+  return over_runs_report.evaluate_runs(runs, delta=_DELTA.value)
 
 
-def _audit(path: str, scores: record.Record | Scores) -> estimates.Audit:
+def _audit(path: str, scores: Record | Scores) -> estimates.Audit:
   if isinstance(scores, Scores):
     if _DELTA.value is None:
       raise ValueError(f'{path} names no delta; give --delta, as 1e-5.')
@@ -125,20 +126,26 @@ def main(argv: list[str]) -> None:
   try:
     if len(paths) > 1:
       rows = _over_runs(paths)
-      made, text = rows, over_runs_report.text(rows, markdown=markdown)
+      made, text = (
+        rows,
+        over_runs_report.format_over_runs(rows, markdown=markdown),
+      )
     else:
       scores = _read(paths[0])
       if _BY_ROUND.value and not isinstance(scores, Scores):
-        rows = over_rounds.by_round(scores, delta=_DELTA.value)
-        made, text = rows, over_rounds_report.text(rows, markdown=markdown)
+        rows = over_rounds.evaluate_by_round(scores, delta=_DELTA.value)
+        made, text = (
+          rows,
+          over_rounds_report.format_over_rounds(rows, markdown=markdown),
+        )
       else:
         audit = _audit(paths[0], scores)
         made = audit._asdict()
-        text = report.estimates_table(audit, markdown=markdown)
+        text = report.format_estimates(audit, markdown=markdown)
   except (OSError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error
   if _FORMAT.value == 'json':
-    text = json.dumps(io.finite(made), indent=2, ensure_ascii=False)
+    text = json.dumps(io.spell_non_finite(made), indent=2, ensure_ascii=False)
   print(text)
 
 

@@ -154,12 +154,12 @@ def main(argv: Sequence[str]) -> None:
     ]
   else:
     sigmas = [float(text) for text in _SIGMA.value or _SIGMAS]
-  law = gaussian_mechanism.exact
+  law = gaussian_mechanism.simulate_exact
   if _LITERAL.value:
     family = canaries.family(_FAMILY.value)
-    law = functools.partial(gaussian_mechanism.literal, family=family)
+    law = functools.partial(gaussian_mechanism.simulate_literal, family=family)
   shape = {'dim': _DIM.value, 'num_canaries': _NUM_CANARIES.value}
-  epsilons = gaussian_mechanism.estimates(
+  epsilons = gaussian_mechanism.run_estimators(
     _SEED.value,
     sigmas,
     delta=_DELTA.value,
@@ -168,15 +168,17 @@ def main(argv: Sequence[str]) -> None:
     progress=lambda audits: tqdm.tqdm(audits, unit='audit'),
     **shape,
   )
-  rows = gaussian_mechanism.table(sigmas, epsilons, delta=_DELTA.value, **shape)
-  print(gaussian_mechanism_report.text(rows))
+  rows = gaussian_mechanism.summarize(
+    sigmas, epsilons, delta=_DELTA.value, **shape
+  )
+  print(gaussian_mechanism_report.format_table(rows))
   plot = _PLOT.value
   if _OUT.value:
     io.write_json(_OUT.value, [row._asdict() for row in rows])
     plot = plot or pathlib.Path(_OUT.value).with_suffix('.png')
   if plot:
     save = functools.partial(
-      gaussian_mechanism_report.drawing(rows).savefig,
+      gaussian_mechanism_report.draw_mechanism(rows).savefig,
       format=pathlib.Path(plot).suffix[1:],
       dpi=150,
     )

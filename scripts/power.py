@@ -59,7 +59,7 @@ def _table(pairs: list[tuple[float, float]]) -> tables.Table:
   def cell(
     truth: float, certified: float, bound: power.Bound, known: bool
   ) -> str:
-    needed = power.canaries_needed(
+    needed = power.min_canaries(
       bound,
       certified=certified,
       truth=truth,
@@ -101,9 +101,9 @@ def main(argv: list[str]) -> None:
     table = _table(pairs)
   except ValueError as error:
     raise SystemExit(f'error: {error}') from error
-  print(tables.text(table))
+  print(tables.format_text(table))
   if out:
-    io.write_text(out, f'{_HEAD}\n{tables.markdown(table)}\n')
+    io.write_text(out, f'{_HEAD}\n{tables.format_markdown(table)}\n')
 
 
 if __name__ == '__main__':

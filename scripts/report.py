@@ -25,8 +25,8 @@ def main(argv: Sequence[str]) -> None:
       'finished run.'
     )
   try:
-    path = report.write(given[0])
-    text = report.table(report.read_result(given[0]))
+    path = report.write_report(given[0])
+    text = report.format_report(report.load_result(given[0]))
   except (FileNotFoundError, ValueError) as error:
     raise app.UsageError(str(error)) from error
   print(f'{text}\n\nWrote {path} and its figures.')

@@ -96,8 +96,10 @@ def _made(name: str, settings: Any) -> product.Product:
   base = _base(settings)
   if item.kind == 'comparison':
     return _compared(item, base, settings, folder)
-  points = sweep.grid(base, settings.axes)
-  outcome = sweep.run(points, folder, jobs=_JOBS.value, retry=_RETRY.value)
+  points = sweep.make_grid(base, settings.axes)
+  outcome = sweep.run_sweep(
+    points, folder, jobs=_JOBS.value, retry=_RETRY.value
+  )
   if outcome.failed:
     whys = '\n'.join(f'  {k}: {why}' for k, why in outcome.failed.items())
     raise ValueError(
@@ -106,7 +108,9 @@ def _made(name: str, settings: Any) -> product.Product:
     )
   return item.make(
     [
-      product.Run(p.settings, finished_runs.read(outcome.finished[p.name]))
+      product.Run(
+        p.settings, finished_runs.load_finished_run(outcome.finished[p.name])
+      )
       for p in points
     ]
   )
@@ -124,7 +128,7 @@ def _compared(
       runs=settings.runs,
       workdir=folder / f'noise_multiplier={z}',
     )
-  return item.make(rows, source=workloads.load(base).source)
+  return item.make(rows, source=workloads.load_workload(base).source)
 
 
 def main(argv: list[str]) -> None:
@@ -149,10 +153,10 @@ def main(argv: list[str]) -> None:
       'command': _command(name),
       'versions': audited_run.versions(),
     }
-    files.write(folder, name, made, about)
+    files.write_item(folder, name, made, about)
     print(
       '\n\n'.join(
-        [f'# {items.ITEMS[name].title}', *map(tables.text, made.tables)]
+        [f'# {items.ITEMS[name].title}', *map(tables.format_text, made.tables)]
       )
     )
     print(f'\nTables and figures: {folder}\n')

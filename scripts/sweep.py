@@ -69,15 +69,17 @@ def main(argv: list[str]) -> None:
     raise app.UsageError('nothing varies; give --grid or --axis.')
   workdir = str(_WORKDIR.value)
   try:
-    points = sweep.grid(_CONFIG.value, axes)
+    points = sweep.make_grid(_CONFIG.value, axes)
     if _SEEDS.value is not None:
-      found = seed_sweep.run(points, workdir, num_seeds=_SEEDS.value)
-      print(tables.text(seed_sweep.table(points, found)))
+      found = seed_sweep.run_seed_sweep(points, workdir, num_seeds=_SEEDS.value)
+      print(tables.format_text(seed_sweep.make_table(points, found)))
       return
-    outcome = sweep.run(points, workdir, jobs=_JOBS.value, retry=_RETRY.value)
+    outcome = sweep.run_sweep(
+      points, workdir, jobs=_JOBS.value, retry=_RETRY.value
+    )
   except ValueError as error:
     raise SystemExit(f'error: {error}') from error
-  print(sweep_report.write(workdir, points, outcome))
+  print(sweep_report.write_sweep(workdir, points, outcome))
   print(f'\nTable, figure and runs: {workdir}')
   if outcome.failed:
     raise SystemExit(

@@ -44,17 +44,17 @@ def main(argv: list[str]) -> None:
   workdir = str(_WORKDIR.value)
   given = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   try:
-    config = config_fields.checked(_CONFIG.value)
+    config = config_fields.check_config(_CONFIG.value)
     sharding.use_cores(config.clients_per_round)
     if _DISTRIBUTED.value or given != (None, None, None):
-      sharding.join(*given)
+      sharding.initialize_distributed(*given)
     result = audited_run.run(config, workdir)
   except (ValueError, OSError, FloatingPointError) as error:
     raise SystemExit(f'error: {error}') from error
-  if not sharding.first():
+  if not sharding.is_primary():
     return
-  print(report.table(result))
-  print(f'\nReport, figures and files: {report.write(workdir)}')
+  print(report.format_report(result))
+  print(f'\nReport, figures and files: {report.write_report(workdir)}')
 
 
 if __name__ == '__main__':

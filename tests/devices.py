@@ -73,12 +73,12 @@ def run(family: str, num_devices: int):
   }
   algorithm = wrapper.audited(plain, set_, participation, attackers)
   state = jax.jit(algorithm.init)(
-    sharding.replicated(mesh, task.init(jax.random.key(0)))
+    sharding.replicate(mesh, task.init(jax.random.key(0)))
   )
   step = jax.jit(
     algorithm.step,
     donate_argnums=0,
-    out_shardings=sharding.layout(mesh, state),
+    out_shardings=sharding.step_shardings(mesh, state),
   )
   shown = []
   for t in range(ROUNDS):
@@ -88,23 +88,25 @@ def run(family: str, num_devices: int):
       PLAN,
       seed=0,
       round=t,
-      parts=sharding.own(mesh),
-      of=sharding.count(mesh),
+      parts=sharding.local_devices_of(mesh),
+      of=sharding.num_devices(mesh),
     )
     training_key, noise_key = helpers.keys(2 * t)
     state, info = step(
       state,
-      sharding.assembled(mesh, made),
-      sharding.replicated_key(mesh, training_key),
-      sharding.replicated_key(mesh, noise_key),
+      sharding.assemble_global(mesh, made),
+      sharding.replicate_key(mesh, training_key),
+      sharding.replicate_key(mesh, noise_key),
     )
     shown.append(info)
   params = state.algorithm.params
   scores = {
-    name: sharding.on_host(jax.jit(o.scores)(state.observers[name], params))
+    name: sharding.copy_to_host(
+      jax.jit(o.scores)(state.observers[name], params)
+    )
     for name, o in attackers.items()
   }
-  host = sharding.on_host((params, shown[-1].metrics))
+  host = sharding.copy_to_host((params, shown[-1].metrics))
   buffer = state.observers['trace'].buffer
   return {
     'params': ravel_pytree(host[0])[0],
@@ -116,10 +118,12 @@ def run(family: str, num_devices: int):
 
 def sent() -> dict[str, np.ndarray]:
   """Sizes of what the compiled audit of a split vector sends."""
-  mesh, dim = sharding.row(), 9 * 65536 + 5
+  mesh, dim = sharding.make_mesh(), 9 * 65536 + 5
   c = canaries.hadamard_of_parts(jax.random.key(0), 20, dim, mesh=mesh)
-  length = sharded.width(dim, mesh)
-  v = jax.ShapeDtypeStruct((length,), jnp.float32, sharding=sharding.over(mesh))
+  length = sharded.padded_width(dim, mesh)
+  v = jax.ShapeDtypeStruct(
+    (length,), jnp.float32, sharding=sharding.sharding_over(mesh)
+  )
 
   def audited(v, ids, weights):
     v = v + c.superpose(ids, weights)
@@ -130,7 +134,7 @@ def sent() -> dict[str, np.ndarray]:
   drawn = jnp.pad(
     jax.random.normal(jax.random.key(1), (dim,)), (0, length - dim)
   )
-  start = jax.device_put(drawn, sharding.over(mesh))
+  start = jax.device_put(drawn, sharding.sharding_over(mesh))
   ids, weights = jnp.arange(3), jnp.arange(3.0)
   after, scores = program(start, ids, weights)
   expected = drawn[:dim] + whole.superpose(ids, weights)

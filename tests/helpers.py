@@ -70,7 +70,7 @@ def keys(seed: int = 0):
   return jax.random.key(seed), jax.random.key(seed + 1)
 
 
-def no_estimates(recorded) -> estimates.Audit:
+def no_estimates(record) -> estimates.Audit:
   """In place of `estimates.evaluate`, which takes longer than a small run."""
-  del recorded
+  del record
   return estimates.Audit([], [], None)

@@ -36,9 +36,11 @@ def product(x):
 
 def sums():
   """A program with a collective in it, and what it is called with."""
-  mesh = sharding.row()
-  x = jnp.ones((mesh.size * SIZE, SIZE), device=sharding.over(mesh))
-  program = sharding.sums(lambda x: product(x).sum(), mesh, [sharding.SPLIT])
+  mesh = sharding.make_mesh()
+  x = jnp.ones((mesh.size * SIZE, SIZE), device=sharding.sharding_over(mesh))
+  program = sharding.sum_over_devices(
+    lambda x: product(x).sum(), mesh, [sharding.SHARDED]
+  )
   return jax.jit(program), x
 
 
@@ -55,7 +57,7 @@ def too_many():
 
 def in_order():
   program, x = sums()
-  ended = [*in_flight.in_order(program(x) for _ in range(200))]
+  ended = [*in_flight.iterate_in_order(program(x) for _ in range(200))]
   assert len(ended) == 200
 
 

@@ -56,7 +56,7 @@ def softmax_task() -> Task:
 
 def patched(patch, stop: int, end) -> None:
   """Puts the model in, and has `end` called behind the checkpoint of a round."""
-  load, make = workloads.load, checkpoint.checkpoints
+  load, make = workloads.load_workload, checkpoint.checkpoints
 
   def checkpoints(folder):
     saved = make(folder)
@@ -69,9 +69,13 @@ def patched(patch, stop: int, end) -> None:
 
     return saved._replace(save=save)
 
-  patch(workloads, 'load', lambda config: (softmax_task(), *load(config)[1:]))
+  patch(
+    workloads,
+    'load_workload',
+    lambda config: (softmax_task(), *load(config)[1:]),
+  )
   patch(audited_run.checkpoint, 'checkpoints', checkpoints)
-  patch(report, 'write', lambda workdir: workdir)
+  patch(report, 'write_report', lambda workdir: workdir)
 
 
 if __name__ == '__main__':

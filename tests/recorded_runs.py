@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from epe_jax.audit import published_models, record, round_scalars
+from epe_jax.audit import published_models, round_scalars
+from epe_jax.audit.record import Record
 from epe_jax.studies import simulated_runs
 
 
@@ -54,16 +55,16 @@ def by_law(
     residual_norm=np.sqrt(dim) / shift / 200,
     effective_dimension=dim / 3,
   )
-  return record.Record(
+  return Record(
     final=final,
     change=change,
     trace=trace,
     residual=noise.astype(np.float32),
     rounds=known,
     momentum=0.0,
-    weight=published_models.weight(known, seats, momentum=0.0),
-    participation=participation,
-    seats=seats,
+    weight=published_models.canary_weight(known, seats, momentum=0.0),
+    included=participation,
+    assigned=seats,
     sees='aggregate',
     design=design,
     dim=dim,
@@ -106,4 +107,4 @@ def by_vectors(
   )
 
 
-cosines = simulated_runs.cosines
+cosines = simulated_runs.compute_cosines

@@ -29,7 +29,7 @@ def _of_sensitivity(sensitivity, z, delta):
 @pytest.mark.parametrize('z', [0.3, 1.0, 4.22])
 @pytest.mark.parametrize('n', [1, 2, 3, 16])
 def test_n_rounds_have_sensitivity_root_n(z, n):
-  found = accounting.releases(z, delta=1e-6, participations=n)
+  found = accounting.epsilon_of_releases(z, delta=1e-6, participations=n)
   exact = _of_sensitivity(math.sqrt(n), z, 1e-6)
   assert found.epsilon == pytest.approx(exact, rel=1e-6)
   assert ('one round;' if n == 1 else f'{n} rounds;') in found.assumes
@@ -83,16 +83,20 @@ def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
 
 @pytest.mark.parametrize('z', [0.0496, 0.5, 4.22])
 def test_n_rounds_are_one_with_less_noise(z):
-  n = accounting.releases(z, delta=1e-6, participations=9).epsilon
-  one = accounting.releases(z / 3, delta=1e-6).epsilon
+  n = accounting.epsilon_of_releases(z, delta=1e-6, participations=9).epsilon
+  one = accounting.epsilon_of_releases(z / 3, delta=1e-6).epsilon
   assert n == pytest.approx(one, rel=1e-12)
 
 
 @pytest.mark.parametrize('z', [0.0496, 0.2, 1.0])
 @pytest.mark.parametrize('rounds', [1, 4])
 def test_certain_participation_is_composition(z, rounds):
-  exact = accounting.releases(z, delta=1e-6, participations=rounds).epsilon
-  found = accounting.poisson(z, delta=1e-6, probability=1.0, rounds=rounds)
+  exact = accounting.epsilon_of_releases(
+    z, delta=1e-6, participations=rounds
+  ).epsilon
+  found = accounting.epsilon_of_poisson(
+    z, delta=1e-6, probability=1.0, rounds=rounds
+  )
   assert exact <= found.epsilon * (1 + 1e-9)
   assert found.epsilon == pytest.approx(exact, rel=1e-3)
 
@@ -115,14 +119,18 @@ def _one_round(z, q, delta):
 @pytest.mark.parametrize(('z', 'q'), [(1.0, 0.1), (0.5, 0.3)])
 def test_one_sampled_round_is_what_quadrature_says(z, q):
   exact = _one_round(z, q, 1e-3)
-  found = accounting.poisson(z, delta=1e-3, probability=q, rounds=1).epsilon
+  found = accounting.epsilon_of_poisson(
+    z, delta=1e-3, probability=q, rounds=1
+  ).epsilon
   assert exact <= found * (1 + 1e-6)
   assert found == pytest.approx(exact, rel=5e-3)
 
 
 def test_sampling_helps_and_noise_helps():
   at = lambda z, q: (
-    accounting.poisson(z, delta=1e-5, probability=q, rounds=50).epsilon
+    accounting.epsilon_of_poisson(
+      z, delta=1e-5, probability=q, rounds=50
+    ).epsilon
   )
   assert at(0.5, 0.02) < at(0.5, 0.1) < at(0.5, 1.0)
   assert at(1.0, 0.1) < at(0.5, 0.1)
@@ -130,8 +138,8 @@ def test_sampling_helps_and_noise_helps():
 
 def test_without_noise_there_is_no_privacy():
   for found in (
-    accounting.releases(0.0, delta=1e-5),
-    accounting.poisson(0.0, delta=1e-5, probability=0.1, rounds=3),
+    accounting.epsilon_of_releases(0.0, delta=1e-5),
+    accounting.epsilon_of_poisson(0.0, delta=1e-5, probability=0.1, rounds=3),
   ):
     assert found.epsilon == math.inf
 
@@ -154,4 +162,4 @@ def test_arguments_out_of_range_are_refused(changes, message):
     'rounds': 2,
   }
   with pytest.raises(ValueError, match=message):
-    accounting.poisson(**good | changes)
+    accounting.epsilon_of_poisson(**good | changes)

@@ -202,7 +202,7 @@ def test_observers_keep_the_contract(make):
   params = {'theta': jnp.ones(DIM)}
   state = observer.init(params)
   v = jnp.ones(DIM)
-  new = observer.update(state, observers.Seen(v, v, v, v))
+  new = observer.update(state, observers.RoundView(v, v, v, v))
   same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
   assert same(new) == same(state)
   scores = observer.scores(new, params)
@@ -263,7 +263,7 @@ def test_algorithms_keep_the_contract():
   params = task.init(jax.random.key(0))
   same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
   for algorithm, extra in (
-    (plain, (fedavg.nobody(),)),
+    (plain, (fedavg.no_canaries(),)),
     (wrapped, ()),
   ):
     assert isinstance(algorithm, fedavg.Algorithm)

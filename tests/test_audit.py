@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from epe_jax import accounting, canaries
-from epe_jax.audit import observers, record, statistics, wrapper
+from epe_jax.audit import observers, statistics, wrapper
+from epe_jax.audit.record import load_record
 from epe_jax.epsilon import gaussian
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import audited_run, build
@@ -91,9 +92,9 @@ def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
     if made in flushed:
       state = wrapper.flush(state, attackers)
     if made in flushed and forgets:
-      kept = wrapper.without_vectors(state)
+      kept = wrapper.drop_buffers(state)
       assert all(DIM not in x.shape[1:] for x in jax.tree.leaves(kept))
-      state = wrapper.with_room(kept, algorithm.init(params))
+      state = wrapper.restore_buffers(kept, algorithm.init(params))
     return state
 
   path, state, _ = run(algorithm, params, ROUNDS, between=between)
@@ -161,7 +162,7 @@ def test_what_is_scored_at_once_is_kept_nowhere():
 
 @pytest.mark.parametrize('memory', [1.0, 1e3, 1e4, 1e9])
 def test_as_many_rounds_are_scored_together_as_memory_holds(memory):
-  found = observers.buffer_for(memory, rounds=ROUNDS, views=2, dim=DIM)
+  found = observers.choose_buffer(memory, rounds=ROUNDS, views=2, dim=DIM)
   assert 1 <= found <= ROUNDS
   size = 2 * 4 * DIM
   assert found == 1 or found * size <= memory
@@ -301,7 +302,7 @@ def test_canaries_of_a_run_follow_its_clip_norm(tmp_path, monkeypatch):
   config.client.update(epochs=1, max_examples=8)
   config.canaries.update(family='dirac', observed=7, unobserved=3)
   audited_run.run(config, tmp_path)
-  scores = record.load_record(tmp_path / 'private/scores.npz')
+  scores = load_record(tmp_path / 'private/scores.npz')
   known = scores.rounds
   lines = (tmp_path / 'private/metrics.jsonl').read_text().splitlines()
   lines = [json.loads(line) for line in lines[1:]]
@@ -317,7 +318,7 @@ def test_canaries_of_a_run_follow_its_clip_norm(tmp_path, monkeypatch):
   np.testing.assert_allclose(known.canary_norm, clip_norms / m, rtol=1e-4)
   # Without noise nothing is left of the aggregate but rounding, once canaries
   # of this length are removed from it.
-  np.testing.assert_array_equal(known.canaries, scores.participation.sum(1))
+  np.testing.assert_array_equal(known.canaries, scores.included.sum(1))
   assert known.canaries.sum() == 7
   assert np.all(known.residual_norm < 1e-3 * known.canary_norm)
 
@@ -345,7 +346,7 @@ def test_an_audit_without_observed_canaries_leaves_every_bit_of_the_model():
     state, _ = step(
       state,
       still_cohort(),
-      fedavg.nobody(),
+      fedavg.no_canaries(),
       jax.random.key(t),
       jax.random.key(100 + t),
     )
@@ -407,9 +408,9 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   params = still_task(d).init(jax.random.key(0))
   _, state, _ = run(algorithm, params, rounds)
   trace = np.asarray(observer.scores(state.observers['trace'], params))[0]
-  own = statistics.own_round(trace, participation)
+  own = statistics.score_own_round(trace, participation)
 
-  analytic = accounting.releases(z, delta=delta).epsilon
+  analytic = accounting.epsilon_of_releases(z, delta=delta).epsilon
   estimate = gaussian.two_gaussian(
     Scores(own, np.zeros(0), dim=d), delta=delta, std='null'
   ).epsilon
@@ -420,7 +421,7 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   )
   assert abs(estimate - analytic) < 3 * slope
   # A noise twice as large would be seen.
-  other = accounting.releases(2 * z, delta=delta).epsilon
+  other = accounting.epsilon_of_releases(2 * z, delta=delta).epsilon
   assert abs(estimate - other) > 3 * slope
   # A canary is a null score in the rounds of the others.
   others = trace[~participation]
@@ -476,8 +477,8 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   aggregate, residual = np.asarray(
     observer.scores(state.observers['trace'], params)
   )
-  seen = statistics.own_round(aggregate, participation) * np.sqrt(d)
-  alone = statistics.others_removed(
+  seen = statistics.score_own_round(aggregate, participation) * np.sqrt(d)
+  alone = statistics.score_residual(
     residual, participation, participation, known
   )
   # Means of 1000 of variance 1; 5 standard errors.
@@ -491,7 +492,7 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   assert seen.mean() == pytest.approx(1 / sigma_eff, abs=error)
   if z == 0.2:
     assert 1 / sigma_eff < 1 / z - 1
-  analytic = accounting.releases(z, delta=delta).epsilon
+  analytic = accounting.epsilon_of_releases(z, delta=delta).epsilon
   estimate = gaussian.two_gaussian(
     Scores(alone, np.zeros(0), dim=np.inf), delta=delta, std='null'
   ).epsilon
@@ -506,14 +507,14 @@ def test_rows_are_the_matrix_in_fewer_numbers():
   matrix = rng.random((ROUNDS, 8)) < 0.3
   most = int(matrix.sum(axis=1).max())
   for width in (None, most, most + 3):
-    ids, weights = wrapper.rows(matrix, width=width)
+    ids, weights = wrapper.canary_rows(matrix, width=width)
     assert ids.shape == weights.shape == (ROUNDS, width or most)
     back = np.zeros(matrix.shape)
     for t in range(ROUNDS):
       np.add.at(back[t], ids[t], weights[t])
     np.testing.assert_array_equal(back, matrix)
   with pytest.raises(ValueError, match=f'width={most - 1}.* {most} canaries'):
-    wrapper.rows(matrix, width=most - 1)
+    wrapper.canary_rows(matrix, width=most - 1)
 
 
 def test_what_does_not_fit_together_is_refused():

@@ -27,7 +27,9 @@ def normals(seed, n1=200, n0=300, gap=1.0):
 def interval(estimator, scores, seed=0, **settings):
   rng = np.random.default_rng(seed)
   settings = {'delta': DELTA} | settings
-  return bootstrap.bootstrap(rng, estimator, scores, **settings).interval
+  return bootstrap.bootstrap_interval(
+    rng, estimator, scores, **settings
+  ).interval
 
 
 @pytest.mark.parametrize('method', ['percentile', 'bca'])
@@ -115,7 +117,7 @@ def test_the_estimate_itself_is_kept():
     plain = estimator(scores, delta=DELTA)
     for method in ('percentile', 'bca'):
       rng = np.random.default_rng(0)
-      estimate = bootstrap.bootstrap(
+      estimate = bootstrap.bootstrap_interval(
         rng, estimator, scores, delta=DELTA, method=method, resamples=100
       )
       assert estimate.epsilon == plain.epsilon

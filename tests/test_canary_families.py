@@ -141,7 +141,7 @@ def test_one_audit_of_a_gaussian_mechanism_has_the_law_of_the_paper(name):
   sigma, k, dim, n = 0.8, 500, 8192, 8
   g = np.stack(
     [
-      gaussian_mechanism.literal(
+      gaussian_mechanism.simulate_literal(
         np.random.SeedSequence(i),
         sigma,
         num_canaries=k,

@@ -53,14 +53,14 @@ def test_algorithm_1_with_hadamard_canaries_estimates_the_analytic_epsilon():
     dp_accounting.get_epsilon_gaussian(sigma, delta)
   )
   for sigma in (4.22, 1.54, 0.541):
-    rows = gaussian_mechanism.estimates(
+    rows = gaussian_mechanism.run_estimators(
       0,
       [sigma],
       num_canaries=k,
       dim=dim,
       delta=delta,
       simulations=n,
-      law=lambda *args, **sizes: gaussian_mechanism.literal(
+      law=lambda *args, **sizes: gaussian_mechanism.simulate_literal(
         *args, **sizes, family=canaries.hadamard
       ),
     )

@@ -123,7 +123,7 @@ def test_any_matrix_can_be_read(tmp_path):
   np.savetxt(tmp_path / 'm.csv', matrix, fmt='%d', delimiter=',')
   np.savetxt(tmp_path / 'm.txt', matrix, fmt='%d')
   for name in ('m.npy', 'm.csv', 'm.txt'):
-    found = canary_schedules.read(tmp_path / name, rounds=4)
+    found = canary_schedules.read_matrix(tmp_path / name, rounds=4)
     np.testing.assert_array_equal(found, matrix)
 
 
@@ -139,9 +139,9 @@ def test_any_matrix_can_be_read(tmp_path):
 def test_anything_else_is_refused(tmp_path, text, message):
   (tmp_path / 'm.txt').write_text(text)
   with pytest.raises(ValueError, match=message):
-    canary_schedules.read(tmp_path / 'm.txt', rounds=2)
+    canary_schedules.read_matrix(tmp_path / 'm.txt', rounds=2)
   with pytest.raises(FileNotFoundError, match='none'):
-    canary_schedules.read(tmp_path / 'none', rounds=2)
+    canary_schedules.read_matrix(tmp_path / 'none', rounds=2)
 
 
 def test_a_matrix_of_a_size_that_is_not_there_is_refused(tmp_path):
@@ -154,4 +154,4 @@ def test_a_matrix_of_a_size_that_is_not_there_is_refused(tmp_path):
   assert big != raw
   path.write_bytes(big)
   with pytest.raises(ValueError, match=r'm\.npy cannot be read'):
-    canary_schedules.read(path, rounds=2)
+    canary_schedules.read_matrix(path, rounds=2)

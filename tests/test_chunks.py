@@ -14,7 +14,7 @@ from tests.test_seeds import softmax_regression
 def test_a_chunk_is_what_fits_and_chunks_are_even(clients, fit):
   fixed, each = 1000.0, 3.0
   limit = fixed + each * fit + 1
-  chunk = chunk_size.chunk_for(fixed, each, limit, clients)
+  chunk = chunk_size.choose_chunk_size(fixed, each, limit, clients)
   assert 1 <= chunk <= min(fit, clients)
   # No fewer chunks would fit, and none has more than one empty slot to spare.
   number = -(-clients // chunk)
@@ -23,13 +23,13 @@ def test_a_chunk_is_what_fits_and_chunks_are_even(clients, fit):
 
 
 def test_one_client_is_trained_at_once_where_not_even_one_seems_to_fit():
-  assert chunk_size.chunk_for(100, 10, 50, clients=8) == 1
+  assert chunk_size.choose_chunk_size(100, 10, 50, clients=8) == 1
 
 
 @pytest.mark.parametrize(('each', 'clients'), [(0, 4), (-1, 4), (1, 0)])
 def test_what_is_no_size_is_refused(each, clients):
   with pytest.raises(ValueError, match=f'clients={clients}'):
-    chunk_size.chunk_for(0, each, 100, clients)
+    chunk_size.choose_chunk_size(0, each, 100, clients)
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ def pretend(monkeypatch, limit):
 
 def test_on_a_cpu_clients_are_trained_one_by_one(small):
   config, this = small
-  assert chunk_size.sized(config, this).plan.chunk == 1
+  assert chunk_size.with_chunk_size(config, this).plan.chunk == 1
 
 
 def test_an_integer_in_the_config_is_the_chunk(small, monkeypatch):
   config, _ = small
   pretend(monkeypatch, 10**12)
   config.chunk = 3
-  this = chunk_size.sized(config, build.build(config))
+  this = chunk_size.with_chunk_size(config, build.build(config))
   assert this.plan.chunk == 3
 
 
@@ -81,9 +81,9 @@ def test_the_memory_of_a_device_decides(small, monkeypatch):
   found = {}
   for limit in (1, 10**6, 10**12):
     pretend(monkeypatch, limit)
-    found[limit] = chunk_size.sized(config, this).plan.chunk
+    found[limit] = chunk_size.with_chunk_size(config, this).plan.chunk
   assert found[1] == 1
   assert 1 <= found[10**6] < 40
   assert found[10**12] == 40
   pretend(monkeypatch, None)
-  assert chunk_size.sized(config, this).plan.chunk == 1
+  assert chunk_size.with_chunk_size(config, this).plan.chunk == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import record
+from epe_jax.audit.record import Record
 from epe_jax.epsilon import gaussian, pooling
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import seeds
@@ -32,7 +32,7 @@ def test_shares_of_scores_pool_to_the_whole():
   shares = [
     Scores(whole.observed[i::3], whole.unobserved[i::3], DIM) for i in range(3)
   ]
-  pooled = pooling.pooled(shares)
+  pooled = pooling.pool_scores(shares)
   for name in ('observed', 'unobserved'):
     np.testing.assert_array_equal(
       np.sort(getattr(pooled, name)), np.sort(getattr(whole, name))
@@ -42,7 +42,7 @@ def test_shares_of_scores_pool_to_the_whole():
     for scores in (whole, pooled)
   )
   assert one == pytest.approx(other, rel=1e-9)
-  assert pooling.pooled([whole]).dim == DIM
+  assert pooling.pool_scores([whole]).dim == DIM
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_shares_of_scores_pool_to_the_whole():
 )
 def test_scores_that_are_not_of_one_kind_are_not_pooled(runs, said):
   with pytest.raises(ValueError, match=said):
-    pooling.pooled(runs)
+    pooling.pool_scores(runs)
 
 
 def small_config(**changes):
@@ -80,7 +80,7 @@ def trained(monkeypatch):
       participation[0, :k] = True
       final = (scores.observed + 0.03 * participation[0]).astype(np.float32)
       empty = np.empty((config.rounds, k + u), np.float32)
-      recorded = record.Record(
+      record = Record(
         final=final,
         change=final,
         trace=empty,
@@ -88,16 +88,16 @@ def trained(monkeypatch):
         rounds=recorded_runs.scalars(config.rounds),
         momentum=None,
         weight=np.empty(0, np.float32),
-        participation=participation,
-        seats=participation,
+        included=participation,
+        assigned=participation,
         design='fixed',
         sees='aggregate',
         dim=DIM,
         delta=1e-3,
       )
-      yield seeds.Outcome(seed, recorded, 0.5)
+      yield seeds.Outcome(seed, record, 0.5)
 
-  monkeypatch.setattr(seeds, 'each', each)
+  monkeypatch.setattr(seeds, 'run_each', each)
   monkeypatch.setattr(run_comparison.build, 'build', lambda config: None)
   return asked
 
@@ -138,7 +138,7 @@ def test_a_row_is_the_estimate_of_the_pooled_cosines(tmp_path, trained):
   ]
   final = np.float32(np.concatenate(final))
   for std in ('null', 'fitted'):
-    (row,) = run_comparison.chosen(rows, 'several', std)
+    (row,) = run_comparison.select_rows(rows, 'several', std)
     expected = gaussian.two_gaussian(
       Scores(final, np.empty(0), DIM), delta=1e-3, std=std
     ).epsilon
@@ -149,8 +149,8 @@ def test_one_of_several_runs_is_the_single_run_of_its_seed(tmp_path, trained):
   several = compared(tmp_path / 'a', experiments=1, runs=1, seed=0)
   single = compared(tmp_path / 'b', experiments=1, runs=1, seed=1)
   for std in ('null', 'fitted'):
-    (a,) = run_comparison.chosen(several, 'several', std)
-    (b,) = run_comparison.chosen(single, 'single', std)
+    (a,) = run_comparison.select_rows(several, 'several', std)
+    (b,) = run_comparison.select_rows(single, 'single', std)
     assert a | {'design': 'single'} == b
 
 
@@ -175,7 +175,7 @@ def test_a_comparison_that_is_killed_keeps_what_it_has_finished(
   tmp_path, trained, monkeypatch
 ):
   whole = compared(tmp_path / 'whole')
-  made = seeds.each
+  made = seeds.run_each
 
   def killed(config, seeds_, **_):
     for outcome in made(config, seeds_):
@@ -183,10 +183,10 @@ def test_a_comparison_that_is_killed_keeps_what_it_has_finished(
         raise KeyboardInterrupt
       yield outcome
 
-  monkeypatch.setattr(seeds, 'each', killed)
+  monkeypatch.setattr(seeds, 'run_each', killed)
   with pytest.raises(KeyboardInterrupt):
     compared(tmp_path / 'w')
-  monkeypatch.setattr(seeds, 'each', made)
+  monkeypatch.setattr(seeds, 'run_each', made)
   trained.clear()
   assert compared(tmp_path / 'w') == whole
   assert sorted(trained) == list(range(4, 12))
@@ -236,7 +236,7 @@ def by_hand(epsilons, **changes):
 
 
 def test_the_table_has_quantiles_over_experiments():
-  text = run_comparison.table(by_hand(np.arange(1, 11)))
+  text = run_comparison.make_table(by_hand(np.arange(1, 11)))
   lines = text.splitlines()
   assert lines[0].startswith(
     '10 experiments, d = 10,000, δ = 1e-3, noise multiplier 0.2'
@@ -248,12 +248,12 @@ def test_the_table_has_quantiles_over_experiments():
     'null 10 x 10 2.00 6.00 10.0 14.0 18.0 11.0 ± 1.91 '
   )
   assert '0.10 to 0.30' in lines[5]
-  assert run_comparison.table(by_hand([2.0])).count('±') == 1
+  assert run_comparison.make_table(by_hand([2.0])).count('±') == 1
 
 
 def test_the_figure_shows_the_share_of_experiments_up_to_each_epsilon():
   rows = by_hand([3.0, 1.0, np.inf, 2.0])
-  fig = single_or_several.draw(rows)
+  fig = single_or_several.draw_single_or_several(rows)
   assert len(fig.axes) == 2
   for axes in fig.axes:
     single, several = axes.get_lines()

@@ -37,7 +37,7 @@ RESULT = {
 
 def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones():
   other = RESULT | {'accuracy': 0.5, 'analytic_epsilon': 'Infinity'}
-  head, _, one, two = side_by_side.markdown(
+  head, _, one, two = side_by_side.format_side_by_side(
     {'one': RESULT, 'two': other}
   ).splitlines()
   cells = [[x.strip() for x in line.split('|')] for line in (head, one, two)]

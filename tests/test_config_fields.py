@@ -84,10 +84,10 @@ def test_each_wrong_value_of_each_field_is_refused_by_name_before_any_work(
   def worked(*_):
     raise AssertionError('data were loaded')
 
-  monkeypatch.setattr(workloads, 'load', worked)
+  monkeypatch.setattr(workloads, 'load_workload', worked)
   config = CONFIGS[which]()
   tried = 0
-  for name, value in io.flattened(config.to_dict()).items():
+  for name, value in io.flatten(config.to_dict()).items():
     for wrong in wrong_values(name, value):
       changed = with_field(config, name, wrong)
       said = f'^{re.escape(name)}.*(give|meant|Leave)'
@@ -101,7 +101,7 @@ def test_each_wrong_value_of_each_field_is_refused_by_name_before_any_work(
 @pytest.mark.parametrize('which', CONFIGS)
 def test_a_config_with_a_field_less_or_more_is_refused(which):
   config = CONFIGS[which]()
-  for name in io.flattened(config.to_dict()):
+  for name in io.flatten(config.to_dict()):
     changed = with_field(config, name, 0)
     *groups, last = name.split('.')
     place = changed
@@ -109,21 +109,21 @@ def test_a_config_with_a_field_less_or_more_is_refused(which):
       place = place[group]
     del place[last]
     with pytest.raises(ValueError, match=f'^{name}'):
-      config_fields.checked(changed)
-  more = build.changed(config, momentun=0.9)
+      config_fields.check_config(changed)
+  more = build.replace_fields(config, momentun=0.9)
   with pytest.raises(ValueError, match=r'momentun=0\.9 is no field'):
-    config_fields.checked(more)
+    config_fields.check_config(more)
   config.server = config_dict.ConfigDict(dict(config.server) | {'mometum': 0.9})
   with pytest.raises(ValueError, match=r'Is server\.momentum meant'):
-    config_fields.checked(config)
+    config_fields.check_config(config)
 
 
 @pytest.mark.parametrize('which', CONFIGS)
 def test_a_right_config_stays_what_it_is(which):
   config = CONFIGS[which]()
-  assert config_fields.checked(config).to_dict() == config.to_dict()
-  assert config_fields.checked(config_fields.checked(config)) == (
-    config_fields.checked(config)
+  assert config_fields.check_config(config).to_dict() == config.to_dict()
+  assert config_fields.check_config(config_fields.check_config(config)) == (
+    config_fields.check_config(config)
   )
 
 
@@ -141,8 +141,8 @@ def test_numbers_of_numpy_and_paths_become_those_of_python():
     ('participation.log', pathlib.Path('a', 'b'), 'a/b'),
     ('client.learning_rate', 0, 0.0),
   ):
-    checked = config_fields.checked(with_field(config, name, value))
-    found = io.flattened(checked.to_dict())[name]
+    checked = config_fields.check_config(with_field(config, name, value))
+    found = io.flatten(checked.to_dict())[name]
     assert found == plain
     assert type(found) is type(plain)
 
@@ -164,9 +164,9 @@ def test_the_ends_of_ranges_are_where_they_should_be(name, wrong, right):
   config = digits.get_config()
   for value in wrong:
     with pytest.raises(ValueError, match=f'^{name}={value}; give'):
-      config_fields.checked(with_field(config, name, value))
+      config_fields.check_config(with_field(config, name, value))
   for value in right:
-    config_fields.checked(with_field(config, name, value))
+    config_fields.check_config(with_field(config, name, value))
 
 
 @pytest.mark.parametrize(

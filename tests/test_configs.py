@@ -68,7 +68,7 @@ def train(config, workdir, **changes):
   assert result['versions']['device'] == f'{cores} x cpu'
   evaluated = [
     record['round']
-    for record in metrics.read(workdir / 'private' / 'metrics.jsonl')
+    for record in metrics.read_lines(workdir / 'private' / 'metrics.jsonl')
     if 'test_accuracy' in record
   ]
   assert evaluated == [0, SMALL['rounds']]

@@ -65,7 +65,7 @@ def test_null_cosines_of_signs_keep_their_law_from_the_least_noise_on(
   name, together
 ):
   dim = 100_000
-  least = canaries.least_noise(name, dim, together)
+  least = canaries.min_noise_multiplier(name, dim, together)
   enough, little, none = null_p_values(
     name, (least, least / 20, 0.0), dim=dim, together=together
   )
@@ -82,7 +82,7 @@ def test_behind_adam_hadamard_canaries_need_noise_and_those_of_the_sphere_none(
   dim, together = 20_000, 3
   # As in build, but for an ε that leaves all coordinates far above it.
   adam = optax.adam(1.0, b1=0.9, b2=0.99, eps=1e-12)
-  least = canaries.least_noise(name, dim, together)
+  least = canaries.min_noise_multiplier(name, dim, together)
   assert (least == 0) == (name == 'sphere')
   enough, none = null_p_values(
     name, (least, 0.0), dim=dim, together=together, server=adam
@@ -113,7 +113,9 @@ def test_a_run_that_needs_more_noise_for_its_server_says_so(
   run = build.build(config)
   assert run.who.canaries.sum(axis=1).max() == 4
   assert not said
-  config.noise_multiplier = share * canaries.least_noise(family, run.dim, 4)
+  config.noise_multiplier = share * canaries.min_noise_multiplier(
+    family, run.dim, 4
+  )
   config.server.update(dict(optimizer='adam', momentum=0.0))
   build.build(config)
   assert len(said) == warns
@@ -125,4 +127,4 @@ def test_a_run_that_needs_more_noise_for_its_server_says_so(
 
 def test_the_least_noise_of_no_family_is_refused():
   with pytest.raises(ValueError, match=r"family='walsh'"):
-    canaries.least_noise('walsh', 100, 1)
+    canaries.min_noise_multiplier('walsh', 100, 1)

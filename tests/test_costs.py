@@ -9,11 +9,11 @@ from epe_jax.studies import costs
 JOB = costs.Job(
   clients=1000, dim=10**9, canaries=2000, rounds=100, positions=50
 )
-DEVICE = costs.at_best(costs.H200)
+DEVICE = costs.best_device(costs.H200)
 
 
 def plan(devices=16, **changes):
-  return costs.plan(JOB._replace(**changes), DEVICE, devices)
+  return costs.plan_round(JOB._replace(**changes), DEVICE, devices)
 
 
 def test_training_is_proportional_to_clients_positions_and_parameters():
@@ -109,10 +109,10 @@ def test_the_noise_of_a_round_is_that_of_the_norm_of_its_sum(alignment):
   squared = bound**2 * (m + m * (m - 1) * alignment)
   # In a random direction the sum of updates is noise of std |Σ x_i| / √d.
   law = math.sqrt(z**2 + squared / bound**2 / dim)
-  found = costs.seen_noise(z, clients=m, dim=dim, alignment=alignment)
+  found = costs.effective_noise(z, clients=m, dim=dim, alignment=alignment)
   assert found == pytest.approx(law)
 
 
 def test_an_alignment_that_is_no_mean_cosine_is_refused():
   with pytest.raises(ValueError, match=r'alignment=1\.5'):
-    costs.seen_noise(1.0, clients=2, dim=2, alignment=1.5)
+    costs.effective_noise(1.0, clients=2, dim=2, alignment=1.5)

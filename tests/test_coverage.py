@@ -12,15 +12,15 @@ DELTA = 1e-5
 
 def test_no_bound_breaks_its_word_and_the_papers_would():
   laws = [coverage.gaussian(e, DELTA) for e in (0.0, 2.0)]
-  rows = coverage.study(1, laws, deltas=[DELTA], nums=[60], audits=60)
-  assert not any(coverage.broken(row) for row in rows)
+  rows = coverage.run_study(1, laws, deltas=[DELTA], nums=[60], audits=60)
+  assert not any(coverage.find_broken(row) for row in rows)
   assert {'confidence bound', 'credible bound'} == {row.kind for row in rows}
   paper = next(
     r for r in rows if (r.method, r.null, r.epsilon) == ('eps_lo', 'exact', 0)
   )
   assert paper.stated is None
   # Held to the 5 % that the paper states, it would be found out.
-  assert coverage.broken(paper._replace(stated=0.05))
+  assert coverage.find_broken(paper._replace(stated=0.05))
 
 
 def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_assume():
@@ -28,8 +28,8 @@ def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_ass
     coverage.shifted('t', stats.t(20), 2.0),
     coverage.randomised_response(2.0),
   ]
-  rows = coverage.study(2, laws, deltas=[DELTA], nums=[100], audits=40)
-  assert not any(coverage.broken(row) for row in rows)
+  rows = coverage.run_study(2, laws, deltas=[DELTA], nums=[100], audits=40)
+  assert not any(coverage.find_broken(row) for row in rows)
   missing = {r.method for r in rows if r.stated and r.exceeded > 0.3}
   assert {'gaussian_lower_bound', 'gdp_clopper_pearson_bonferroni'} <= missing
   assert all(r.assumes_shape for r in rows if r.method in missing)
@@ -39,7 +39,7 @@ def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_ass
   )
   assert blind.passed is not None
   assert blind.passed > 0.9
-  text = coverage.markdown(rows)
+  text = coverage.format_markdown(rows)
   assert '| bound | null | assumes a shape | may exceed | t, ε = 4.65 |' in text
   assert f'; {100 * blind.passed:.0f} % pass' in text
 
@@ -82,10 +82,10 @@ def test_the_epsilon_of_a_shifted_gaussian_is_that_of_the_mechanism():
 
 def test_the_table_has_a_column_for_each_truth():
   laws = [coverage.gaussian(e, DELTA) for e in (0.0, 1.0)]
-  rows = coverage.study(0, laws, deltas=[DELTA], nums=[8], audits=3)
-  text = coverage.markdown(rows)
+  rows = coverage.run_study(0, laws, deltas=[DELTA], nums=[8], audits=3)
+  text = coverage.format_markdown(rows)
   head = '| bound | null | assumes a shape | may exceed | ε = 0 | ε = 1 |'
   assert head in text
   assert '8 + 8 canaries' in text
   broken = rows[0]._replace(stated=0.05, exceeded=1.0, audits=500)
-  assert '**broken**' in coverage.markdown([broken])
+  assert '**broken**' in coverage.format_markdown([broken])

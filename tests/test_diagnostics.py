@@ -162,31 +162,33 @@ def quantiles(num):
 
 def test_gaussian_scores_raise_no_warning():
   scores = Scores(3 + 2 * quantiles(500), quantiles(500))
-  assert diagnostics.warning(scores) is None
-  assert diagnostics.warning(scores, effective_dim=5000.0) is None
+  assert diagnostics.warn_if_not_gaussian(scores) is None
+  assert diagnostics.warn_if_not_gaussian(scores, effective_dim=5000.0) is None
   cosines = Scores(
     0.1 + 0.02 * quantiles(500), 0.01 * quantiles(500), dim=10**4
   )
-  assert diagnostics.warning(cosines) is None
+  assert diagnostics.warn_if_not_gaussian(cosines) is None
   no_unobserved = Scores(0.01 * quantiles(500), np.empty(0), dim=10**4)
-  assert diagnostics.warning(no_unobserved) is None
+  assert diagnostics.warn_if_not_gaussian(no_unobserved) is None
 
 
 def test_each_departure_is_named():
   normal, skewed = quantiles(500), np.exp(quantiles(500))
-  text = diagnostics.warning(Scores(skewed, normal))
+  text = diagnostics.warn_if_not_gaussian(Scores(skewed, normal))
   assert text is not None
   assert 'observed scores are not Gaussian' in text
   assert 'unobserved' not in text
-  text = diagnostics.warning(Scores(normal, skewed))
+  text = diagnostics.warn_if_not_gaussian(Scores(normal, skewed))
   assert 'The unobserved scores are not Gaussian' in text
   wrong = Scores(0.01 * normal, 0.02 * normal, dim=10**4)
-  text = diagnostics.warning(wrong)
+  text = diagnostics.warn_if_not_gaussian(wrong)
   assert 'law of a cosine in dimension 10000' in text
   assert 'not Gaussian' not in text
-  text = diagnostics.warning(Scores(normal, normal), effective_dim=12.0)
+  text = diagnostics.warn_if_not_gaussian(
+    Scores(normal, normal), effective_dim=12.0
+  )
   assert 'd_eff = 12' in text
-  text = diagnostics.warning(Scores(normal, np.zeros(4)))
+  text = diagnostics.warn_if_not_gaussian(Scores(normal, np.zeros(4)))
   assert 'The 4 unobserved scores are too few' in text
 
 
@@ -204,9 +206,11 @@ def test_what_cannot_be_tested_is_refused():
   with pytest.raises(ValueError, match='all equal'):
     diagnostics.anderson_darling(np.ones(9))
   with pytest.raises(ValueError, match='without leading axes'):
-    diagnostics.warning(Scores(np.zeros((2, 9)), np.zeros((2, 9))))
+    diagnostics.warn_if_not_gaussian(Scores(np.zeros((2, 9)), np.zeros((2, 9))))
   with pytest.raises(ValueError, match=r'significance=1\.0'):
-    diagnostics.warning(Scores(np.zeros(9), np.zeros(9)), significance=1.0)
+    diagnostics.warn_if_not_gaussian(
+      Scores(np.zeros(9), np.zeros(9)), significance=1.0
+    )
 
 
 GROUP = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 1e-9, 0.5, 1.0]), min_size=1)
@@ -222,5 +226,5 @@ def test_any_scores_are_tested_or_said_to_be_untestable(
     if test is not None:
       assert not np.isnan(test.statistic)
       assert 0 <= test.p_value <= 1
-  text = diagnostics.warning(scores)
+  text = diagnostics.warn_if_not_gaussian(scores)
   assert text is None or 'nan' not in text

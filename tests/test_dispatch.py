@@ -12,7 +12,8 @@ import optax
 import pytest
 
 from epe_jax import canaries
-from epe_jax.audit import observers, record, wrapper
+from epe_jax.audit import observers, wrapper
+from epe_jax.audit.record import load_record
 from epe_jax.data import cohort
 from epe_jax.experiment import audited_run, build, dispatch
 from epe_jax.sampling import canary_schedules
@@ -33,7 +34,7 @@ ROUNDS, DIM = 6, 4
 def test_spans_are_all_rounds_in_order_and_end_where_they_must(
   start, most, every
 ):
-  spans = list(dispatch.spans(start, 23, most=most, every=every))
+  spans = list(dispatch.dispatch_groups(start, 23, most=most, every=every))
   assert list(itertools.chain(*spans)) == list(range(start, 23))
   stops = {span.stop for span in spans}
   for n in every:
@@ -95,7 +96,7 @@ def small_cohorts():
 def sent(algorithm, spans):
   """The last state, the metrics of all rounds and the jitted function."""
   params = helpers.linear_task(DIM - 1).init(jax.random.key(0))
-  advance = jax.jit(dispatch.advance(algorithm), donate_argnums=0)
+  advance = jax.jit(dispatch.make_advance(algorithm), donate_argnums=0)
   state, cohorts, seen = algorithm.init(params), small_cohorts(), []
   for span in spans:
     together = cohort.stacked([cohorts[t] for t in span])
@@ -160,7 +161,7 @@ def test_the_noise_of_each_round_is_new(spans):
       expected_clients=1.0,
     )
   )
-  advance = jax.jit(dispatch.advance(algorithm))
+  advance = jax.jit(dispatch.make_advance(algorithm))
   state = algorithm.init(task.init(jax.random.key(0)))
   for span in spans:
     together = cohort.stacked([still_cohort() for _ in span])
@@ -200,7 +201,7 @@ def test_each_round_has_two_keys_of_its_own(spans):
 def test_the_state_of_a_round_is_written_over_by_the_next():
   algorithm = small_algorithm()
   params = helpers.linear_task(DIM - 1).init(jax.random.key(0))
-  advance = jax.jit(dispatch.advance(algorithm), donate_argnums=0)
+  advance = jax.jit(dispatch.make_advance(algorithm), donate_argnums=0)
   batch = cohort.stacked(small_cohorts()[:1])
   # Beside the state of a run there is no room for a second one.
   state, _ = advance(algorithm.init(params), batch, *helpers.keys())
@@ -219,7 +220,9 @@ def test_times_of_a_round_are_those_of_the_device():
   def landed(span, *, asked, begun, done, free):
     coming = futures.Future()
     coming.set_result(({'loss': np.arange(float(len(span)))}, done))
-    return dispatch.landed(dispatch.Sent(span, asked, begun, coming), free)
+    return dispatch.collect(
+      dispatch.Dispatched(span, asked, begun, coming), free
+    )
 
   # Sent at 3 to a device that was busy until 5: nobody waited for data.
   records, free = landed(range(7, 8), asked=1, begun=3, done=9, free=5)
@@ -266,7 +269,7 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
   config = ragged_config(rounds_per_dispatch=4)
   this = build.build(config)
   made = set()
-  spans = [*dispatch.spans(0, 15, most=4, every=(9, 5))]
+  spans = [*dispatch.dispatch_groups(0, 15, most=4, every=(9, 5))]
   for span in spans:
     each = [
       cohort.gather(
@@ -281,7 +284,7 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
   # Of a batch of two, and of the half of one.
   assert len(traces) == 2 * len(made)
   one, four = (
-    record.load_record(tmp_path / name / 'private/scores.npz')
+    load_record(tmp_path / name / 'private/scores.npz')
     for name in ('one', 'four')
   )
   np.testing.assert_allclose(four.trace, one.trace, rtol=1e-4, atol=1e-6)
@@ -306,31 +309,31 @@ def test_a_round_is_sent_before_the_last_one_is_waited_for(
   tmp_path, traces, monkeypatch
 ):
   events = []
-  landed, sent_ = dispatch.landed, dispatch.Sent
+  landed, sent_ = dispatch.collect, dispatch.Dispatched
 
   def land(one, free):
-    events.append(('landed', one.rounds.start))
+    events.append(('collect', one.rounds.start))
     return landed(one, free)
 
   def send(rounds, *rest):
     events.append(('sent', rounds.start))
     return sent_(rounds, *rest)
 
-  monkeypatch.setattr(dispatch, 'landed', land)
-  monkeypatch.setattr(dispatch, 'Sent', send)
+  monkeypatch.setattr(dispatch, 'collect', land)
+  monkeypatch.setattr(dispatch, 'Dispatched', send)
   config = ragged_config(rounds=6, evaluate_every=4, checkpoint_every=6)
   audited_run.run(config, tmp_path / 'run')
   assert len(events) == 12
   for t in (0, 1, 2, 4):
-    assert events.index(('sent', t + 1)) < events.index(('landed', t))
+    assert events.index(('sent', t + 1)) < events.index(('collect', t))
   # Nothing is under way when the state is looked at.
-  assert events.index(('landed', 3)) < events.index(('sent', 4))
+  assert events.index(('collect', 3)) < events.index(('sent', 4))
 
 
 def test_nothing_of_a_round_that_diverged_is_kept(
   tmp_path, traces, monkeypatch
 ):
-  fetched, coming = dispatch.fetched, itertools.count()
+  fetched, coming = dispatch.fetch_metrics, itertools.count()
 
   def diverging(metrics):
     found, done = fetched(metrics)
@@ -338,7 +341,7 @@ def test_nothing_of_a_round_that_diverged_is_kept(
       found = found | {'aggregate_norm': np.array([np.nan])}
     return found, done
 
-  monkeypatch.setattr(dispatch, 'fetched', diverging)
+  monkeypatch.setattr(dispatch, 'fetch_metrics', diverging)
   config = ragged_config(checkpoint_every=2)
   with pytest.raises(FloatingPointError, match='round 4: the aggregate'):
     audited_run.run(config, tmp_path / 'run')
@@ -363,7 +366,7 @@ def noise_config(monkeypatch, **changes):
 
 def cut_off(config, workdir, after, monkeypatch):
   """Makes a run as far as its only checkpoint, and some rounds more."""
-  fetched, coming = dispatch.fetched, itertools.count()
+  fetched, coming = dispatch.fetch_metrics, itertools.count()
 
   def failing(metrics):
     if next(coming) == after:
@@ -371,7 +374,7 @@ def cut_off(config, workdir, after, monkeypatch):
     return fetched(metrics)
 
   with monkeypatch.context() as patch:
-    patch.setattr(dispatch, 'fetched', failing)
+    patch.setattr(dispatch, 'fetch_metrics', failing)
     with pytest.raises(RuntimeError, match='cut off'):
       audited_run.run(config, workdir)
   (path,) = (workdir / 'private/checkpoints').iterdir()
@@ -385,7 +388,7 @@ def test_the_noise_of_each_round_of_a_run_that_goes_on_is_new(
   config = noise_config(monkeypatch, rounds_per_dispatch=4)
   cut_off(config, tmp_path / 'run', 2, monkeypatch)
   audited_run.run(config, tmp_path / 'run')
-  scores = record.load_record(tmp_path / 'run/private/scores.npz')
+  scores = load_record(tmp_path / 'run/private/scores.npz')
   check_uncorrelated(scores.residual)
 
   # It is what follows from the key of the noise and the number of the round.

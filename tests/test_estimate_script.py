@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax.audit import estimates, record, threat_models
+from epe_jax.audit import estimates, threat_models
+from epe_jax.audit.record import Record, write_record
 from epe_jax.epsilon import gaussian, noise_floor
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import score_files
@@ -41,21 +42,21 @@ def test_all_kinds_of_files_give_the_same_scores(tmp_path):
   write_csv(tmp_path / 'c.csv', observed, unobserved)
   write_csv(tmp_path / 'd.csv', observed, unobserved, ('True', 'no'))
   for name in ('a.npz', 'b.npz', 'c.csv', 'd.csv'):
-    scores = score_files.read(tmp_path / name)
+    scores = score_files.load_scores(tmp_path / name)
     assert isinstance(scores, Scores)
     np.testing.assert_array_equal(scores.observed, observed)
     np.testing.assert_array_equal(scores.unobserved, unobserved)
 
 
 def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
-  recorded = recorded_runs.by_law()
+  record = recorded_runs.by_law()
   (tmp_path / 'private').mkdir()
-  record.write_record(tmp_path / 'private/scores.npz', recorded)
+  write_record(tmp_path / 'private/scores.npz', record)
   for path in (tmp_path, tmp_path / 'private/scores.npz'):
-    again = score_files.read(path)
-    assert isinstance(again, record.Record)
-    for field in dataclasses.fields(record.Record):
-      mine, theirs = (getattr(r, field.name) for r in (again, recorded))
+    again = score_files.load_scores(path)
+    assert isinstance(again, Record)
+    for field in dataclasses.fields(Record):
+      mine, theirs = (getattr(r, field.name) for r in (again, record))
       assert type(mine) is type(theirs)
       np.testing.assert_array_equal(mine, theirs)
 
@@ -75,9 +76,9 @@ def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
 def test_files_that_make_no_sense_are_refused(tmp_path, name, text, message):
   (tmp_path / name).write_text(text)
   with pytest.raises(ValueError, match=message):
-    score_files.read(tmp_path / name)
+    score_files.load_scores(tmp_path / name)
   with pytest.raises(FileNotFoundError, match='Give the workdir'):
-    score_files.read(tmp_path / 'none.npz')
+    score_files.load_scores(tmp_path / 'none.npz')
 
 
 def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
@@ -85,7 +86,7 @@ def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
   rows = audit.estimates
   methods = [row['method'] for row in rows]
   assert len(methods) == len(set(methods))
-  points, free, shaped = report.estimates_table(audit).split('Lower bounds')
+  points, free, shaped = report.format_estimates(audit).split('Lower bounds')
   assert "the paper's ε_lo (no bound)" in points
   assert 'lower bound' not in points
   assert 'lower bound, 95 %' in free
@@ -112,11 +113,11 @@ def test_only_fair_coins_get_a_one_run_bound():
 
 
 def test_the_ladder_leaves_out_what_cannot_be_read():
-  def statistics(recorded):
-    return [reading.statistic for reading in threat_models.of_run(recorded)]
+  def statistics(record):
+    return [reading.statistic for reading in threat_models.read_all(record)]
 
-  recorded = recorded_runs.by_law()
-  whole = statistics(recorded)
+  record = recorded_runs.by_law()
+  whole = statistics(record)
   assert whole == [
     'cosine with the final model',
     'cosine with the change of the model',
@@ -131,11 +132,11 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
     ('final', {'final': nothing}),
     ('change', {'change': nothing}),
   ):
-    without = dataclasses.replace(recorded, **change)
+    without = dataclasses.replace(record, **change)
     assert statistics(without) == [s for s in whole if left_out not in s]
   for repetitions, sees in ((1, 'aggregate'), (4, 'aggregate'), (1, 'models')):
     some = recorded_runs.by_law(repetitions=repetitions)
-    for reading in threat_models.of_run(
+    for reading in threat_models.read_all(
       dataclasses.replace(
         some, sees=sees, rounds=None if sees == 'models' else some.rounds
       )
@@ -154,8 +155,8 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
 
 def test_scores_that_are_no_gaussians_are_warned_of_in_words():
   observed, unobserved = groups()
-  good = threat_models.external(Scores(observed, unobserved))
-  bad = threat_models.external(Scores(np.exp(observed), unobserved))
+  good = threat_models.read_external(Scores(observed, unobserved))
+  bad = threat_models.read_external(Scores(np.exp(observed), unobserved))
   assert good.doubts == ()
   (said,) = bad.doubts
   assert 'Gauss' in said
@@ -167,11 +168,11 @@ def test_swapped_groups_are_warned_of():
     Scores(unobserved, observed),
     Scores(-0.01 * observed, np.empty(0), dim=10**4),
   ):
-    said = ' '.join(threat_models.external(scores).doubts)
+    said = ' '.join(threat_models.read_external(scores).doubts)
     assert 'score lower than others' in said
     assert 'swapped or the sign be wrong' in said
   weak = Scores(observed[:20] - 3.2, unobserved)
-  assert threat_models.external(weak).doubts == ()
+  assert threat_models.read_external(weak).doubts == ()
 
 
 def test_a_dim_that_the_scores_refute_is_not_believed():
@@ -202,15 +203,15 @@ def test_floors_of_external_scores_hold_for_any_law(law):
   above, p = [], []
   for _ in range(audits):
     scores = Scores(_LAWS[law](rng, 40), _LAWS[law](rng, 40))
-    (null,) = noise_floor.simulated(
+    (null,) = noise_floor.simulate(
       rng,
       [estimator],
-      noise_floor.permutations(scores),
+      noise_floor.draw_permutations(scores),
       delta=1e-3,
       simulations=59,
     )
     epsilon = float(estimator(scores, delta=1e-3).epsilon)
-    above.append(epsilon > noise_floor.summary(null).q95)
+    above.append(epsilon > noise_floor.summarize(null).q95)
     p.append(noise_floor.p_value(epsilon, null))
   # At most 5 %, but for chance: five standard errors.
   limit = 0.05 + 5 * np.sqrt(0.05 * 0.95 / audits)
@@ -274,13 +275,13 @@ def test_arrays_that_are_no_scores_are_refused_with_their_file(
   path = tmp_path / 'a.npz'
   np.savez(path, observed=observed, unobserved=np.arange(2.0))
   with pytest.raises(ValueError, match=f'{path}.*({message})'):
-    score_files.read(path)
+    score_files.load_scores(path)
 
 
 def test_a_file_that_is_no_csv_is_refused(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_bytes('score,observed\n\xe9,1\n'.encode('latin-1'))
   with pytest.raises(ValueError, match=rf'{path}.* no CSV in UTF-8'):
-    score_files.read(path)
+    score_files.load_scores(path)
   path.write_text('score, observed\n1.5,1\n0.5,0\n')
-  assert score_files.read(path).observed.tolist() == [1.5]
+  assert score_files.load_scores(path).observed.tolist() == [1.5]

@@ -202,11 +202,11 @@ def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
     with pytest.raises(OSError, match='full'):
       audited_run.run(wrongly_labelled, tmp_path)
   # Nothing is trained again.
-  monkeypatch.setattr(dispatch, 'Sent', pytest.fail)
+  monkeypatch.setattr(dispatch, 'Dispatched', pytest.fail)
   result = audited_run.run(wrongly_labelled, tmp_path)
   assert_of_test_clients(result, build.build(wrongly_labelled), tmp_path)
 
 
 def test_runs_of_many_seeds_are_evaluated_on_test_clients(wrongly_labelled):
-  (outcome,) = seeds.run(wrongly_labelled, [5])
+  (outcome,) = seeds.run_seeds(wrongly_labelled, [5])
   assert outcome.accuracy < 0.2

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import estimates, record
+from epe_jax.audit import estimates
+from epe_jax.audit.record import load_record
 from epe_jax.data import cohort
 from epe_jax.epsilon import diagnostics
 from epe_jax.experiment import audited_run, build, metrics, workdirs
@@ -76,9 +77,9 @@ def test_a_run_writes_what_it_promises(finished):
     assert (quantiles is None) == (row['floor'] is None)
     if quantiles:
       assert 0 <= quantiles['5'] <= quantiles['50'] <= quantiles['95']
-  scores = record.load_record(workdir / 'private/scores.npz')
+  scores = load_record(workdir / 'private/scores.npz')
   assert scores.trace.shape == scores.residual.shape == (6, 40)
-  assert scores.participation.shape == (6, 40)
+  assert scores.included.shape == (6, 40)
   assert scores.expected.shape == (6,)
   assert scores.final.shape == scores.change.shape == (40,)
   assert scores.observed.sum() == 20
@@ -97,9 +98,9 @@ def test_a_run_writes_what_it_promises(finished):
 
 def test_observed_canaries_stand_out_in_their_own_round(finished):
   workdir, result = finished
-  scores = record.load_record(workdir / 'private/scores.npz')
+  scores = load_record(workdir / 'private/scores.npz')
   root_d = np.sqrt(result['dim'])
-  own = scores.participation
+  own = scores.included
   # sqrt(d) cos has mean 1 / sigma_eff, about 5 for z = 0.2, and variance 1.
   assert (scores.trace[own] * root_d).mean() > 3
   # 220 null cosines: the mean of their squares is 1 up to 5 sqrt(2 / 220).
@@ -118,7 +119,7 @@ def test_a_finished_run_is_read_back_and_not_trained_again(
 
 def test_the_report_of_a_run_is_drawn_from_its_files(finished):
   workdir, _ = finished
-  text = report.write(workdir).read_text()
+  text = report.write_report(workdir).read_text()
   assert 'final model' in text.lower()
   for name in ('densities', 'trace', 'accuracy'):
     assert (workdir / f'{name}.png').read_bytes().startswith(b'\x89PNG')
@@ -160,31 +161,31 @@ def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
 
 def test_by_coins_scores_say_so_and_the_report_too(flipped):
   workdir, result = flipped
-  scores = record.load_record(workdir / 'private/scores.npz')
+  scores = load_record(workdir / 'private/scores.npz')
   assert scores.design == 'coin_flip'
-  np.testing.assert_array_equal(scores.seats.sum(axis=0), 1)
+  np.testing.assert_array_equal(scores.assigned.sum(axis=0), 1)
   np.testing.assert_array_equal(
-    scores.participation, scores.seats & scores.observed
+    scores.included, scores.assigned & scores.observed
   )
   assert result['num_observed'] == scores.observed.sum()
-  text = report.table(result)
+  text = report.format_report(result)
   assert 'in by fair coins' in text
   assert 'from one run, by fair coins' in text
 
 
 def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
-  scores = record.load_record(flipped[0] / 'private/scores.npz')
+  scores = load_record(flipped[0] / 'private/scores.npz')
   away = ~scores.observed
   for name, cosines in (
-    ('own round', scores.trace[scores.seats & away]),
+    ('own round', scores.trace[scores.assigned & away]),
     ('final', scores.final[away]),
     ('change', scores.change[away]),
-    ('residual', scores.residual[scores.seats & away]),
+    ('residual', scores.residual[scores.assigned & away]),
   ):
     test = diagnostics.anderson_darling_null(cosines, dim=scores.dim)
     # A wrong alarm once in 10,000 runs for each.
     assert test.p_value > 1e-4, name
-  own = scores.trace[scores.participation]
+  own = scores.trace[scores.included]
   test = diagnostics.anderson_darling_null(own, dim=scores.dim)
   assert test.p_value < 1e-4
 
@@ -381,13 +382,15 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert result['analytic_epsilon'] == float('inf')
   stored = io.read_json(tmp_path / 'run' / 'result.json')
   assert stored['analytic_epsilon'] == 'Infinity'
-  assert 'Analytic ε = ∞ for canaries and clients' in report.table(stored)
-  text = report.write(tmp_path / 'run').read_text()
+  assert 'Analytic ε = ∞ for canaries and clients' in report.format_report(
+    stored
+  )
+  text = report.write_report(tmp_path / 'run').read_text()
   assert '| analytic ε of canaries and clients | ∞: ' in text
   assert 'the analytic ε is infinite' in text
-  assert '| ∞ |' in side_by_side.markdown({'one': stored})
-  scores = record.load_record(tmp_path / 'run' / 'private/scores.npz')
-  assert report.estimates_table(estimates.evaluate(scores, more=True))
+  assert '| ∞ |' in side_by_side.format_side_by_side({'one': stored})
+  scores = load_record(tmp_path / 'run' / 'private/scores.npz')
+  assert report.format_estimates(estimates.evaluate(scores, more=True))
 
 
 def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
@@ -407,9 +410,9 @@ def test_a_diverged_run_stops_with_what_to_change(tmp_path):
   assert (run / 'config.json').exists()
   assert (run / 'private' / 'secret').exists()
   # No round was made, so the config that mends it may have its place.
-  mended, files = load_config('digits', rounds=2), workdirs.of(run)
+  mended, files = load_config('digits', rounds=2), workdirs.workdir_at(run)
   workdirs.claim(run, mended)
-  with workdirs.locked(files):
+  with workdirs.lock(files):
     workdirs.clear_failed_start(files, mended)
   assert not files.config.exists()
   assert not files.secret.exists()
@@ -417,13 +420,13 @@ def test_a_diverged_run_stops_with_what_to_change(tmp_path):
 
 @pytest.mark.parametrize('what', ['round', 'checkpoint', 'result', 'rows'])
 def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
-  config, files = load_config('digits'), workdirs.of(tmp_path)
+  config, files = load_config('digits'), workdirs.workdir_at(tmp_path)
   files.private.mkdir()
   io.write_json(files.config, config.to_dict())
-  metrics.append(files.metrics, {'round': 0})
+  metrics.append_line(files.metrics, {'round': 0})
   workdirs.claim(tmp_path, load_config('digits', rounds=7))
   if what == 'round':
-    metrics.append(files.metrics, {'round': 1})
+    metrics.append_line(files.metrics, {'round': 1})
   elif what == 'checkpoint':
     (files.checkpoints / '25').mkdir(parents=True)
   else:

@@ -28,7 +28,7 @@ def one_round(alg, params, cohort, injection=None, seed=0):
   state, info = jax.jit(alg.step)(
     alg.init(params),
     cohort,
-    injection or fedavg.nobody(),
+    injection or fedavg.no_canaries(),
     *helpers.keys(seed),
   )
   return ravel_pytree(state.params)[0], info, state
@@ -63,7 +63,7 @@ def test_no_clip_and_no_noise_is_fedavg_as_a_numpy_loop():
     velocity = 0.9 * velocity + mean
     expected = expected + 0.7 * velocity
     state, _ = jax.jit(alg.step)(
-      state, cohort, fedavg.nobody(), *helpers.keys()
+      state, cohort, fedavg.no_canaries(), *helpers.keys()
     )
     theta, _ = ravel_pytree(state.params)
     np.testing.assert_allclose(theta, expected, rtol=2e-5, atol=2e-6)
@@ -153,7 +153,7 @@ def test_noise_is_independent_of_the_training_key():
   )
   alg = algorithm(clipping=clipping.fixed(1.0), noise_multiplier=1.0)
   step = jax.jit(alg.step)
-  args = alg.init(params), cohort, fedavg.nobody()
+  args = alg.init(params), cohort, fedavg.no_canaries()
   noise_key = jax.random.key(9)
   one, _ = step(*args, jax.random.key(1), noise_key)
   two, _ = step(*args, jax.random.key(2), noise_key)

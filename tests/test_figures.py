@@ -39,12 +39,12 @@ def labels(axes):
 
 
 @pytest.fixture(scope='module')
-def recorded():
+def record():
   return recorded_runs.by_law(observed=2000, unobserved=2000, shift=3.0)
 
 
-def test_densities_are_drawn_in_units_of_one_over_root_d(recorded):
-  fig = cosines.densities(recorded)
+def test_densities_are_drawn_in_units_of_one_over_root_d(record):
+  fig = cosines.draw_densities(record)
   for title in ('final model', 'own round'):
     axes = next(x for x in fig.axes if x.get_title() == title)
     x, y = curve(axes, 'exact')
@@ -58,8 +58,8 @@ def test_densities_are_drawn_in_units_of_one_over_root_d(recorded):
 
 
 def test_the_exact_law_is_drawn_only_where_it_holds():
-  def drawn(recorded):
-    fig = cosines.densities(recorded)
+  def drawn(record):
+    fig = cosines.draw_densities(record)
     return {
       axes.get_title()
       for axes in fig.axes
@@ -74,17 +74,17 @@ def test_the_exact_law_is_drawn_only_where_it_holds():
 
 
 def test_the_trace_marks_the_rounds_of_a_typical_canary():
-  recorded = recorded_runs.by_law(observed=61, repetitions=3)
-  own = threat_models.of_run(recorded)[-2].scores.observed
+  record = recorded_runs.by_law(observed=61, repetitions=3)
+  own = threat_models.read_all(record)[-2].scores.observed
   typical = int(np.flatnonzero(own == np.median(own))[0])
-  left, right = cosines.trace(recorded).axes
+  left, right = cosines.draw_trace(record).axes
   assert (
     left.get_title() == f'canary {typical}: the median of 61 that took part'
   )
   assert right.get_title() == 'canary 61: one of 60 that took no part'
   rounds, marked = curve(left, 'a round it took part in')
   np.testing.assert_array_equal(
-    rounds, 1 + np.flatnonzero(recorded.participation[:, typical])
+    rounds, 1 + np.flatnonzero(record.included[:, typical])
   )
   np.testing.assert_allclose(marked.sum(), own[typical] * 1e3 * np.sqrt(3))
   rounds, _ = curve(right, 'a round it took part in')
@@ -94,9 +94,9 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
   assert left.get_ylim() == right.get_ylim()
 
 
-def test_the_trade_off_is_counted_and_that_of_both_epsilons(recorded):
+def test_the_trade_off_is_counted_and_that_of_both_epsilons(record):
   analytic = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5)
-  fig = tradeoff.trade_off(recorded, analytic=analytic, delta=1e-5)
+  fig = tradeoff.draw_tradeoff(record, analytic=analytic, delta=1e-5)
   assert [x.get_title().partition(':')[0] for x in fig.axes] == [
     look.name for look in style.READINGS.values()
   ]
@@ -119,7 +119,7 @@ def test_the_trade_off_is_counted_and_that_of_both_epsilons(recorded):
 def test_bars_show_estimates_floors_and_bounds():
   audit = estimates.evaluate(recorded_runs.by_law())
   rows = audit.estimates
-  (axes,) = epsilons.bars(
+  (axes,) = epsilons.draw_bars(
     rows, audit.readings, analytic=20.0, canaries='60 and 60'
   ).axes
   assert axes.get_title() == '60 and 60'
@@ -154,9 +154,9 @@ def test_bars_show_estimates_floors_and_bounds():
   assert list(x) == [20.0, 20.0]
 
 
-def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(recorded):
+def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(record):
   analytic = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5)
-  (axes,) = epsilons.of_delta(recorded, analytic=analytic, delta=1e-5).axes
+  (axes,) = epsilons.draw_over_delta(record, analytic=analytic, delta=1e-5).axes
   for label, mu in (('analytic', 4.0), ('own round, others', 3.0)):
     deltas, found = curve(axes, label)
     assert np.all(np.diff(found) <= 0)
@@ -167,12 +167,12 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(recorded):
     assert at[0] == pytest.approx(mu, abs=5 / np.sqrt(2000))
   calibrated = [
     r
-    for r in threat_models.of_run(recorded)
+    for r in threat_models.read_all(record)
     if r.calibrated and r.scores.shift is not None
   ]
   assert len(axes.collections) == len(calibrated) == 4
   # 90 % of means of 2,000 are within 1.645/√2000 of theirs.
-  mean = calibrated[2].scores.observed.mean() * np.sqrt(recorded.dim)
+  mean = calibrated[2].scores.observed.mean() * np.sqrt(record.dim)
   reach = 1.645 / np.sqrt(2000)
   low, high = (
     gaussian.epsilon_two_gaussians(0, 1, x, 1, 1e-10)
@@ -186,9 +186,9 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(recorded):
 
 
 def test_by_round_shows_the_rows_and_their_intervals():
-  recorded = recorded_runs.by_law()
-  rows = over_rounds.by_round(recorded, rounds=[8, 14, 20], resamples=20)
-  left, right = epsilons.by_round(rows, analytic=20.0).axes
+  record = recorded_runs.by_law()
+  rows = over_rounds.evaluate_by_round(record, rounds=[8, 14, 20], resamples=20)
+  left, right = epsilons.draw_over_rounds(rows, analytic=20.0).axes
   for axes, is_bound in ((left, False), (right, True)):
     for statistic, look in style.READINGS.items():
       mine = [
@@ -208,27 +208,27 @@ def test_by_round_shows_the_rows_and_their_intervals():
         line.get_ydata(), [row['epsilon'] for row in mine]
       )
   assert len(right.collections) == 0
-  n = recorded.participation[:8].sum()
+  n = record.included[:8].sum()
   assert f'{n} to 60 canaries had taken part, 60 never did' in left.get_xlabel()
 
 
 def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(tmp_path):
-  recorded = recorded_runs.by_law(shift=3000.0, dim=10**8, rounds=20)
-  audit = estimates.evaluate(recorded)
+  record = recorded_runs.by_law(shift=3000.0, dim=10**8, rounds=20)
+  audit = estimates.evaluate(record)
   rows, about = audit.estimates, audit.readings
   for row in rows:
     row['epsilon'] = float('inf')
   rows[0]['epsilon'] = float('nan')
-  leaked = over_rounds.by_round(recorded, rounds=[10, 20], resamples=20)
+  leaked = over_rounds.evaluate_by_round(record, rounds=[10, 20], resamples=20)
   for row in leaked:
     row['epsilon'] = float('inf')
     row['interval'] = row['interval'] and [1.0, float('inf')]
   for analytic in (float('inf'), float('nan')):
     drawn = (
-      epsilons.bars(rows, about, analytic=analytic, canaries='few'),
-      epsilons.by_round(leaked, analytic=analytic),
-      epsilons.of_delta(recorded, analytic=analytic, delta=1e-5),
-      tradeoff.trade_off(recorded, analytic=analytic, delta=1e-5),
+      epsilons.draw_bars(rows, about, analytic=analytic, canaries='few'),
+      epsilons.draw_over_rounds(leaked, analytic=analytic),
+      epsilons.draw_over_delta(record, analytic=analytic, delta=1e-5),
+      tradeoff.draw_tradeoff(record, analytic=analytic, delta=1e-5),
     )
     for fig in drawn:
       fig.savefig(tmp_path / 'a.png')
@@ -237,7 +237,7 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(tmp_path):
 
 
 def test_the_accuracy_figure_shows_percent_loss_and_clip_norm():
-  left, middle, right = training.accuracy(recorded_runs.metrics(20)).axes
+  left, middle, right = training.draw_accuracy(recorded_runs.metrics(20)).axes
   (line,) = left.get_lines()
   np.testing.assert_allclose(np.asarray(line.get_xdata()), [0, 5, 10, 15, 20])
   np.testing.assert_allclose(
@@ -253,7 +253,7 @@ def test_the_accuracy_figure_shows_percent_loss_and_clip_norm():
 def test_losses_of_zero_and_of_no_value_are_drawn_without_a_warning(tmp_path):
   lost = [{'loss': 0.0}, {'loss': 'NaN'}, {'loss': 'Infinity'}, {'loss': 1e9}]
   records = [r | x for r, x in zip(recorded_runs.metrics(4)[1:], lost)]
-  training.accuracy(records).savefig(tmp_path / 'accuracy.png')
+  training.draw_accuracy(records).savefig(tmp_path / 'accuracy.png')
   assert (tmp_path / 'accuracy.png').read_bytes().startswith(b'\x89PNG')
 
 
@@ -267,19 +267,17 @@ def test_a_run_has_every_figure_that_has_a_caption():
     'config': {'server': {'momentum': 0.9}},
     'num_observed': 24,
     'num_unobserved': 40,
-    **estimates.evaluate(simulated.recorded)._asdict(),
+    **estimates.evaluate(simulated.record)._asdict(),
   }
   lines = recorded_runs.metrics(12)
-  drawn = of_run.draw(result, simulated.recorded, lines)
+  drawn = of_run.draw_run(result, simulated.record, lines)
   assert list(drawn) == list(of_run.CAPTIONS)
   left, _ = drawn['by_round.png'].axes
   rounds, _ = curve(left, 'change of the model')
   assert len(rounds) > 1
   # Models of rounds are left out where the trace does not give them.
-  other = dataclasses.replace(
-    simulated.recorded, change=simulated.recorded.final
-  )
-  left, _ = of_run.draw(result, other, lines)['by_round.png'].axes
+  other = dataclasses.replace(simulated.record, change=simulated.record.final)
+  left, _ = of_run.draw_run(result, other, lines)['by_round.png'].axes
   rounds, _ = curve(left, 'change of the model')
   assert len(rounds) == 1
 

@@ -71,13 +71,13 @@ def test_arrays_that_need_pickle_are_not_read(tmp_path):
 def test_metrics_rewind_to_a_round_and_forget_a_line_cut_short(tmp_path):
   path = tmp_path / 'metrics.jsonl'
   for t in range(5):
-    metrics.append(path, {'round': t, 'loss': t / 2})
+    metrics.append_line(path, {'round': t, 'loss': t / 2})
   with open(path, 'a') as f:
     f.write('{"round": 5, "lo')
-  assert [r['round'] for r in metrics.read(path)] == [0, 1, 2, 3, 4]
-  metrics.rewind(path, 3)
-  metrics.append(path, {'round': 4, 'loss': 9.0})
-  assert metrics.read(path)[-2:] == [
+  assert [r['round'] for r in metrics.read_lines(path)] == [0, 1, 2, 3, 4]
+  metrics.rewind_to(path, 3)
+  metrics.append_line(path, {'round': 4, 'loss': 9.0})
+  assert metrics.read_lines(path)[-2:] == [
     {'round': 3, 'loss': 1.5},
     {'round': 4, 'loss': 9.0},
   ]
@@ -88,7 +88,7 @@ def test_lines_of_metrics_that_are_damaged_are_left_out(tmp_path):
   path.write_text(
     'nonsense\n{"round": 1}\n{"rou\n[]\n{"loss": 2}\n{"round": 2}'
   )
-  assert metrics.read(path) == [{'round': 1}, {'round': 2}]
+  assert metrics.read_lines(path) == [{'round': 1}, {'round': 2}]
 
 
 def state(x):
@@ -215,7 +215,7 @@ def test_the_final_model_is_read_back_as_it_was(tmp_path):
     'layers': [np.float32(2), (np.arange(4),)],
     'a/b': np.zeros((2, 0), np.float32),
   }
-  files = workdirs.of(tmp_path)
+  files = workdirs.workdir_at(tmp_path)
   model_file.write_params(files.model, params)
   like = jax.eval_shape(lambda: params)
   found = model_file.load_params(tmp_path, like)
@@ -238,7 +238,7 @@ with workdirs.locked(workdirs.of(sys.argv[1])):
 
 
 def test_a_workdir_is_of_one_process_until_that_ends_however_it_ends(tmp_path):
-  files = workdirs.of(tmp_path)
+  files = workdirs.workdir_at(tmp_path)
   with subprocess.Popen(
     [sys.executable, '-c', _HOLDER, str(tmp_path)],
     stdout=subprocess.PIPE,
@@ -247,13 +247,13 @@ def test_a_workdir_is_of_one_process_until_that_ends_however_it_ends(tmp_path):
   ) as process:
     assert process.stdout.readline() == 'held\n'
     message = f'in use by process {process.pid} on'
-    with pytest.raises(ValueError, match=message), workdirs.locked(files):
+    with pytest.raises(ValueError, match=message), workdirs.lock(files):
       pass
     process.kill()
-  with workdirs.locked(files):
+  with workdirs.lock(files):
     assert files.private.stat().st_mode & 0o777 == 0o700
     # Not twice in one process either.
     message = 'in use by process'
-    with pytest.raises(ValueError, match=message), workdirs.locked(files):
+    with pytest.raises(ValueError, match=message), workdirs.lock(files):
       pass
   assert not files.lock.exists()

@@ -70,27 +70,33 @@ def _smallest_p_value(a, b):
 
 @pytest.mark.parametrize(('k', 'd'), [(3, 8), (10, 50), (1, 2), (5, 5)])
 def test_exact_law_is_the_law_of_the_simulation_in_d_dimensions(k, d):
-  p = _smallest_p_value(_many(gaussian_mechanism.exact, k, d), _oracle(k, d))
+  p = _smallest_p_value(
+    _many(gaussian_mechanism.simulate_exact, k, d), _oracle(k, d)
+  )
   assert p > _REJECT
 
 
 @pytest.mark.parametrize(('k', 'd'), [(3, 2), (13, 5)])
 def test_exact_law_holds_for_more_canaries_than_dimensions(k, d):
-  p = _smallest_p_value(_many(gaussian_mechanism.exact, k, d), _oracle(k, d))
+  p = _smallest_p_value(
+    _many(gaussian_mechanism.simulate_exact, k, d), _oracle(k, d)
+  )
   assert p > _REJECT
 
 
 @pytest.mark.parametrize(('k', 'd'), [(10, 50), (13, 6)])
 def test_exact_law_holds_across_blocks_of_rows(monkeypatch, k, d):
   monkeypatch.setattr(gaussian_mechanism, '_BLOCK', 4)
-  p = _smallest_p_value(_many(gaussian_mechanism.exact, k, d), _oracle(k, d))
+  p = _smallest_p_value(
+    _many(gaussian_mechanism.simulate_exact, k, d), _oracle(k, d)
+  )
   assert p > _REJECT
 
 
 @pytest.mark.parametrize(('k', 'd'), [(3, 8), (10, 50)])
 def test_literal_simulation_follows_the_same_law(k, d):
   p = _smallest_p_value(
-    _many(gaussian_mechanism.literal, k, d, n=1500), _oracle(k, d)
+    _many(gaussian_mechanism.simulate_literal, k, d, n=1500), _oracle(k, d)
   )
   assert p > _REJECT
 
@@ -104,7 +110,7 @@ def test_a_law_with_a_part_left_out_is_rejected(part):
 
 
 def test_a_law_of_the_wrong_sigma_is_rejected():
-  wrong = _many(gaussian_mechanism.exact, 3, 8, sigma=0.8)
+  wrong = _many(gaussian_mechanism.simulate_exact, 3, 8, sigma=0.8)
   assert _smallest_p_value(wrong, _oracle(3, 8)) < _REJECT
 
 
@@ -113,7 +119,9 @@ def test_scaled_moments_tend_to_one_over_sigma_and_one(sigma):
   # Theorem 3.3. Over n k cosines sqrt(d) mean has standard error 1/sqrt(n k)
   # and d var has sqrt(2/(n k)); five of them fail with probability 6e-7.
   n, k, d = 20, 1000, 10**9
-  g = math.sqrt(d) * _many(gaussian_mechanism.exact, k, d, sigma=sigma, n=n)
+  g = math.sqrt(d) * _many(
+    gaussian_mechanism.simulate_exact, k, d, sigma=sigma, n=n
+  )
   error = 5 / math.sqrt(n * k)
   assert abs(g.mean() - 1 / sigma) < error
   assert abs(g.var(axis=1).mean() * k / (k - 1) - 1) < math.sqrt(2) * error
@@ -125,7 +133,7 @@ def test_scaled_moments_tend_to_one_over_sigma_and_one(sigma):
 def test_without_noise_two_canaries_show_the_law_of_their_angle(d):
   # rho = c_1 + c_2 halves the angle, so both cosines are its half's, and
   # (1 + <c_1, c_2>)/2 = cos(angle / 2)^2 ~ Beta((d - 1)/2, (d - 1)/2).
-  g = _many(gaussian_mechanism.exact, 2, d, sigma=0.0, n=6000)
+  g = _many(gaussian_mechanism.simulate_exact, 2, d, sigma=0.0, n=6000)
   np.testing.assert_allclose(g[:, 0], g[:, 1], atol=1e-10)
 
   def p_value(dim):
@@ -138,7 +146,7 @@ def test_without_noise_two_canaries_show_the_law_of_their_angle(d):
 
 def test_without_noise_a_lone_canary_is_the_release():
   seed = np.random.SeedSequence(0)
-  g = gaussian_mechanism.exact(seed, 0.0, num_canaries=1, dim=1000)
+  g = gaussian_mechanism.simulate_exact(seed, 0.0, num_canaries=1, dim=1000)
   np.testing.assert_allclose(g, [1.0], rtol=1e-15)
 
 
@@ -152,7 +160,7 @@ def test_literal_takes_any_family_of_canaries():
       superpose=lambda ids, w: jnp.zeros(dim).at[ids].add(w),
     )
 
-  g = gaussian_mechanism.literal(
+  g = gaussian_mechanism.simulate_literal(
     np.random.SeedSequence(0), 0.0, num_canaries=4, dim=100, family=axes
   )
   np.testing.assert_allclose(g, np.full(4, 0.5), rtol=1e-6)
@@ -170,7 +178,7 @@ def test_literal_keeps_canaries_and_noise_independent():
     )
 
   d = 10_000
-  g = gaussian_mechanism.literal(
+  g = gaussian_mechanism.simulate_literal(
     np.random.SeedSequence(0), 1.0, num_canaries=1, dim=d, family=lone
   )
   # sqrt(d) g is N(1, 1) up to O(1/d); it would be sqrt(d) with the same key.
@@ -195,7 +203,7 @@ def _estimates(sigmas, seed=0, **changes):
     'delta': 1e-5,
     'simulations': 4,
   }
-  return gaussian_mechanism.estimates(seed, sigmas, **arguments | changes)
+  return gaussian_mechanism.run_estimators(seed, sigmas, **arguments | changes)
 
 
 def test_an_estimate_does_not_depend_on_its_company():
@@ -231,7 +239,7 @@ def test_null_reading_is_calibrated_and_fitted_reading_reads_high():
 def test_table_has_a_row_for_each_reading_of_each_sigma():
   sigmas = [2.0, 1.0]
   found = _estimates(sigmas)
-  rows = gaussian_mechanism.table(
+  rows = gaussian_mechanism.summarize(
     sigmas, found, num_canaries=20, dim=1000, delta=1e-5
   )
   assert [(r.sigma, r.estimator) for r in rows] == [
@@ -252,7 +260,7 @@ def test_table_has_a_row_for_each_reading_of_each_sigma():
 
 def test_table_of_a_single_simulation_has_no_std():
   found = _estimates([1.0], simulations=1)
-  rows = gaussian_mechanism.table(
+  rows = gaussian_mechanism.summarize(
     [1.0], found, num_canaries=20, dim=1000, delta=1e-5
   )
   assert math.isnan(rows[0].std)

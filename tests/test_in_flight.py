@@ -160,7 +160,9 @@ def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
 
 
 def test_runs_of_many_seeds_have_few_programs_in_flight(waiting):
-  outcomes = seeds.run(launches.small_config(rounds=40), [0, 1], at_once=2)
+  outcomes = seeds.run_seeds(
+    launches.small_config(rounds=40), [0, 1], at_once=2
+  )
   assert len(outcomes) == 2
   assert waiting.most <= 2 * in_flight.MAX_PROGRAMS
 
@@ -173,7 +175,7 @@ def test_results_come_in_order_and_one_program_is_ahead():
       events.append(('dispatched', i))
       yield np.array(i)
 
-  for x in in_flight.in_order(dispatched()):
+  for x in in_flight.iterate_in_order(dispatched()):
     events.append(('ended', int(x)))
   dispatch = [events.index(('dispatched', i)) for i in range(4)]
   end = [events.index(('ended', i)) for i in range(4)]

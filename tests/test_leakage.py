@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax.audit import estimates, over_rounds, published_models, record
+from epe_jax.audit import estimates, over_rounds, published_models
+from epe_jax.audit.record import write_record
 from epe_jax.epsilon import gaussian, location_mixture
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
@@ -43,9 +44,9 @@ def rows_at(rows, t, statistic=None, *, bounds=False):
 
 
 def test_after_the_last_round_the_estimates_are_those_of_the_run(small):
-  recorded = small.recorded
-  rows = over_rounds.by_round(recorded, rounds=[12], resamples=20)
-  found = estimates.evaluate(recorded).estimates
+  record = small.record
+  rows = over_rounds.evaluate_by_round(record, rounds=[12], resamples=20)
+  found = estimates.evaluate(record).estimates
   own = {(r['statistic'], r['method']): r for r in found}
   assert {row['statistic'] for row in rows} == {name for name, _ in own}
   for row in rows:
@@ -53,13 +54,13 @@ def test_after_the_last_round_the_estimates_are_those_of_the_run(small):
 
 
 def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
-  recorded = recorded_runs.by_law(observed=400, unobserved=400, shift=3.0)
-  rows = over_rounds.by_round(recorded, rounds=[5, 20])
+  record = recorded_runs.by_law(observed=400, unobserved=400, shift=3.0)
+  rows = over_rounds.evaluate_by_round(record, rounds=[5, 20])
   truth = gaussian.epsilon_two_gaussians(0, 1, 3.0, 1, 1e-5)
   slope = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5) - truth
   for t in (5, 20):
     (row,) = rows_at(rows, t, 'own round')
-    n = recorded.participation[:t].sum()
+    n = record.included[:t].sum()
     assert (row['num_observed'], row['num_unobserved']) == (n, 400)
     # ε of a mean that is off by at most five standard errors.
     assert row['epsilon'] == pytest.approx(truth, abs=5 * slope / np.sqrt(n))
@@ -75,26 +76,26 @@ def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
 
 
 def test_only_scores_that_are_shifted_get_a_point_estimate():
-  rows = over_rounds.by_round(recorded_runs.by_law(), rounds=[20])
+  rows = over_rounds.evaluate_by_round(recorded_runs.by_law(), rounds=[20])
   points = {row['statistic'] for row in rows_at(rows, 20)}
   bounds = {row['statistic'] for row in rows_at(rows, 20, bounds=True)}
   assert bounds - points == {'likelihood over rounds'}
 
 
 def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
-  rows = over_rounds.by_round(
-    simulated.recorded,
+  rows = over_rounds.evaluate_by_round(
+    simulated.record,
     rounds=[4, 9],
     resamples=20,
   )
-  recorded = simulated.recorded
+  record = simulated.record
   for t in (4, 9):
     change = simulated.models[t] - simulated.models[0]
     exact = recorded_runs.cosines(simulated.canaries, change)
-    effect = published_models.response(12, momentum=0.9)[t]
-    weight = effect @ recorded.participation
+    effect = published_models.server_response(12, momentum=0.9)[t]
+    weight = effect @ record.included
     seen = weight > 0
-    scores = Scores(exact[seen], exact[~recorded.observed], shift=weight[seen])
+    scores = Scores(exact[seen], exact[~record.observed], shift=weight[seen])
     truth = location_mixture.location_mixture(scores, delta=1e-5).epsilon
     (row,) = rows_at(rows, t, _CHANGE)
     assert row['epsilon'] == pytest.approx(truth, rel=1e-3)
@@ -104,28 +105,28 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
 def test_where_they_cannot_be_derived_the_models_of_rounds_are_left_out(
   simulated,
 ):
-  adam = dataclasses.replace(simulated.recorded, momentum=None)
-  rows = over_rounds.by_round(adam, rounds=[4], resamples=20)
+  adam = dataclasses.replace(simulated.record, momentum=None)
+  rows = over_rounds.evaluate_by_round(adam, rounds=[4], resamples=20)
   assert rows
   assert not rows_at(rows, 4, _CHANGE)
 
 
 @pytest.mark.parametrize('observed', [4, 50, 400])
 def test_rounds_run_from_the_first_that_tells_anything_to_the_last(observed):
-  recorded = recorded_runs.by_law(observed=observed, rounds=40)
-  rounds = over_rounds.spread(recorded, num=6)
+  record = recorded_runs.by_law(observed=observed, rounds=40)
+  rounds = over_rounds.choose_rounds(record, num=6)
   assert rounds[-1] == 40
   assert np.all(np.diff(rounds) > 0)
   assert len(rounds) <= 6
-  by = recorded.participation[: rounds[0]].any(axis=0).sum()
-  before = recorded.participation[: rounds[0] - 1].any(axis=0).sum()
+  by = record.included[: rounds[0]].any(axis=0).sum()
+  before = record.included[: rounds[0] - 1].any(axis=0).sum()
   enough = max(2, min(30, observed // 2))
   assert before < enough <= by
 
 
 def test_few_unobserved_canaries_have_no_interval_where_they_are_resampled():
-  recorded = recorded_runs.by_law(unobserved=5, repetitions=4)
-  rows = over_rounds.by_round(recorded, rounds=[20], resamples=20)
+  record = recorded_runs.by_law(unobserved=5, repetitions=4)
+  rows = over_rounds.evaluate_by_round(record, rounds=[20], resamples=20)
   intervals = {row['statistic']: row['interval'] for row in rows_at(rows, 20)}
   assert intervals['maximum over rounds'] is None
   assert intervals['own round'] is not None
@@ -134,12 +135,12 @@ def test_few_unobserved_canaries_have_no_interval_where_they_are_resampled():
 def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
   simulated,
 ):
-  rows = over_rounds.by_round(
-    simulated.recorded,
+  rows = over_rounds.evaluate_by_round(
+    simulated.record,
     rounds=[4, 12],
     resamples=20,
   )
-  text = over_rounds_report.text(rows)
+  text = over_rounds_report.format_over_rounds(rows)
   points, bounds = text.split('Lower bounds')
   assert 'no guarantee' in points
   assert re.search(r'^ +4 +80 +- +[\d.]+ \([\d.]+ to [\d.]+\)', points, re.M)
@@ -150,22 +151,24 @@ def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
     lines = [s for s in part.splitlines() if re.match(r' *(round|4|12) ', s)]
     assert len({len(s) for s in lines}) == 1
     assert len(lines) == 3
-  assert '| 12 | 240 |' in over_rounds_report.text(rows, markdown=True)
+  assert '| 12 | 240 |' in over_rounds_report.format_over_rounds(
+    rows, markdown=True
+  )
 
 
 def test_a_round_that_the_run_has_not_is_refused():
   with pytest.raises(ValueError, match='round=21'):
-    over_rounds.by_round(recorded_runs.by_law(), rounds=[21])
+    over_rounds.evaluate_by_round(recorded_runs.by_law(), rounds=[21])
 
 
 def test_a_part_of_a_run_is_shown(small):
-  recorded = small.recorded
-  assert published_models.shown(recorded) is recorded
-  some = published_models.shown(recorded, every=2, last=6)
+  record = small.record
+  assert published_models.restrict_record(record) is record
+  some = published_models.restrict_record(record, every=2, last=6)
   np.testing.assert_array_equal(
-    some.participation.sum(axis=1), recorded.participation[7::2].sum(axis=1)
+    some.included.sum(axis=1), record.included[7::2].sum(axis=1)
   )
-  seen = published_models.shown(recorded, every=4, models=True)
+  seen = published_models.restrict_record(record, every=4, models=True)
   assert seen.sees == 'models'
   assert len(seen.trace) == 3
 
@@ -196,7 +199,7 @@ def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(
   tmp_path, small
 ):
   (tmp_path / 'private').mkdir()
-  record.write_record(tmp_path / 'private/scores.npz', small.recorded)
+  write_record(tmp_path / 'private/scores.npz', small.record)
   run = str(tmp_path)
   commands = [
     [run, '--every=4', '--models'],

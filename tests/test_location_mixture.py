@@ -110,7 +110,7 @@ def test_bound_and_interval_fail_as_often_as_they_say(dim, s):
   inside = 0
   for observed, unobserved in zip(scores.observed[:400], scores.unobserved):
     one = Scores(observed, unobserved, dim=dim, shift=scores.shift)
-    low, high = shift_fit.limits(shift_fit.fit(one), 0.05)
+    low, high = shift_fit.limits(shift_fit.fit_shift(one), 0.05)
     inside += low <= s <= high
   assert inside / 400 > 0.9 - 5 * np.sqrt(0.09 / 400)
   found = location_mixture.location_mixture(one, delta=1e-5).interval
@@ -224,7 +224,7 @@ def test_the_fit_is_a_regression():
   shift = rng.uniform(1, 5, 40)
   observed = 2.5 + 3 * (0.7 * shift + rng.standard_normal(40))
   unobserved = 2.5 + 3 * rng.standard_normal(60)
-  found = shift_fit.fit(Scores(observed, unobserved, shift=shift))
+  found = shift_fit.fit_shift(Scores(observed, unobserved, shift=shift))
   x = np.append(shift, np.zeros(60))
   line = stats.linregress(x, np.append(observed, unobserved))
   assert found.s * found.scale == pytest.approx(line.slope / line.stderr)

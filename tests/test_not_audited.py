@@ -76,7 +76,7 @@ def same(a, b):
 def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
   alone = algorithm(noise)
   params = helpers.linear_task().init(jax.random.key(0))
-  nobody = fedavg.nobody()
+  nobody = fedavg.no_canaries()
   plain = path(
     lambda state, cohort, *keys: alone.step(state, cohort, nobody, *keys),
     alone.init(params),
@@ -115,24 +115,24 @@ def test_a_run_without_canaries_goes_on_where_it_was_killed(
   finished, tmp_path, monkeypatch
 ):
   workdir, config, result = finished
-  append = audited_run.metrics.append
+  append = audited_run.metrics.append_line
 
   def die_at_5(path, record):
     append(path, record)
     if record['round'] == 5:
       raise Killed
 
-  monkeypatch.setattr(audited_run.metrics, 'append', die_at_5)
+  monkeypatch.setattr(audited_run.metrics, 'append_line', die_at_5)
   with pytest.raises(Killed):
     audited_run.run(config, tmp_path / 'run')
-  monkeypatch.setattr(audited_run.metrics, 'append', append)
+  monkeypatch.setattr(audited_run.metrics, 'append_line', append)
   again = audited_run.run(config, tmp_path / 'run')
   assert (again['accuracy'], again['loss']) == (
     result['accuracy'],
     result['loss'],
   )
   whole, killed = (
-    [record.get('aggregate_norm') for record in metrics.read(folder)]
+    [record.get('aggregate_norm') for record in metrics.read_lines(folder)]
     for folder in (
       workdir / 'private/metrics.jsonl',
       tmp_path / 'run/private/metrics.jsonl',
@@ -143,20 +143,20 @@ def test_a_run_without_canaries_goes_on_where_it_was_killed(
 
 def test_its_report_has_how_it_trained_and_no_estimate(finished):
   workdir, _, _ = finished
-  text = report.write(workdir).read_text()
+  text = report.write_report(workdir).read_text()
   assert 'not audited: no canaries' in text
   assert 'Estimates' not in text
   assert {p.name for p in workdir.glob('*.png')} == {'accuracy.png'}
   assert '(accuracy.png)' in text
   assert '(bars.png)' not in text
-  result = report.read_result(workdir)
-  table = report.table(result)
+  result = report.load_result(workdir)
+  table = report.format_report(result)
   assert 'not audited: no canaries' in table
   assert 'Analytic ε = ' in table
   assert 'for clients' in table
   assert 'point estimate' not in table.lower()
   assert max(map(len, table.splitlines())) <= 100
-  *_, line = side_by_side.markdown({'plain': result}).splitlines()
+  *_, line = side_by_side.format_side_by_side({'plain': result}).splitlines()
   assert line.count('not audited') == 3
   assert '(clients)' in line
 

@@ -274,8 +274,8 @@ def test_the_cluster_bootstrap_covers_where_pooled_canaries_do_not():
       runs = runs_of(rng, rng.normal(1, 0.5, num), [40] * num)
       settings = {'delta': DELTA, 'resamples': 100}
       over = over_runs.cluster_bootstrap(rng, mean_shift, runs, **settings)
-      pooled = bootstrap.bootstrap(
-        rng, mean_shift, pooling.pooled(runs), **settings
+      pooled = bootstrap.bootstrap_interval(
+        rng, mean_shift, pooling.pool_scores(runs), **settings
       )
       inside.append(
         [
@@ -372,7 +372,7 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   runs = {
     f'runs/{shift}': recorded_runs.by_law(shift=shift) for shift in (2, 3, 4)
   }
-  rows = over_runs_report.evaluate(runs)
+  rows = over_runs_report.evaluate_runs(runs)
   assert [row['statistic'] for row in rows] == [
     'cosine with the final model',
     'cosine with the change of the model',
@@ -389,18 +389,20 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   assert low < own['mean']['epsilon'] < high
   assert own['new_run']['interval'][1] > high
   assert own['i_squared'] > 0.9
-  table = over_runs_report.text(rows)
+  table = over_runs_report.format_over_runs(rows)
   for name in (*runs, 'mean of runs', 'a new run', 'pooled, cluster bootstrap'):
     assert table.count(name) == 4
-  assert '| a new run |' in over_runs_report.text(rows, markdown=True)
+  assert '| a new run |' in over_runs_report.format_over_runs(
+    rows, markdown=True
+  )
   with pytest.raises(ValueError, match='several values of dim'):
-    over_runs_report.evaluate(
+    over_runs_report.evaluate_runs(
       {'a': recorded_runs.by_law(), 'b': recorded_runs.by_law(dim=10**5)}
     )
   with pytest.raises(ValueError, match='external scores; give one kind'):
-    over_runs_report.evaluate({'a': runs['runs/2'], 'b': one_kind()})
+    over_runs_report.evaluate_runs({'a': runs['runs/2'], 'b': one_kind()})
   with pytest.raises(ValueError, match='as --delta=1e-5'):
-    over_runs_report.evaluate({'a': one_kind(), 'b': one_kind()})
+    over_runs_report.evaluate_runs({'a': one_kind(), 'b': one_kind()})
 
 
 def test_a_null_law_that_one_run_rejects_is_believed_in_none():
@@ -411,11 +413,11 @@ def test_a_null_law_that_one_run_rejects_is_believed_in_none():
     )
     for name, std in (('good', 1), ('bad', 2), ('also good', 1))
   }
-  (row,) = over_runs_report.evaluate(runs, delta=DELTA)
+  (row,) = over_runs_report.evaluate_runs(runs, delta=DELTA)
   assert row['pooled'] is None
   assert 'bad: scores of canaries that took no part' in row['doubts'][0]
   assert row['runs'][1]['mu'] == pytest.approx(0.5, abs=5 * np.sqrt(2 / 90))
-  assert 'cluster bootstrap' not in over_runs_report.text([row])
+  assert 'cluster bootstrap' not in over_runs_report.format_over_runs([row])
 
 
 def test_the_command_takes_several_files(tmp_path):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from epe_jax import accounting
-from epe_jax.audit import record, statistics
+from epe_jax.audit import statistics
+from epe_jax.audit.record import load_record
 from epe_jax.data import federated
 from epe_jax.experiment import audited_run, participation
 from epe_jax.report import report
@@ -24,7 +25,7 @@ def _config(**changes):
 
 
 def _planned(**changes):
-  return participation.plan(
+  return participation.plan_participation(
     _config(**changes), DATA, client_seed=0, canary_seed=changes.get('seed', 0)
   )
 
@@ -42,7 +43,9 @@ def test_clients_follow_the_schedule_that_is_named(changes, same):
   for t in range(20):
     np.testing.assert_array_equal(found.clients(t), expected(t))
   assert found.slots == 10
-  counts = client_schedules.participations(expected, rounds=20, num_clients=N)
+  counts = client_schedules.count_participations(
+    expected, rounds=20, num_clients=N
+  )
   assert found.most == counts.max()
 
 
@@ -88,7 +91,7 @@ def test_a_log_is_followed(tmp_path):
   assert found.slots == 3
   assert found.expected == pytest.approx(39 / 20 + 20 / 20)
   with pytest.raises(ValueError, match=r'rounds=21, but .*log\.csv has 20'):
-    participation.plan(
+    participation.plan_participation(
       load_config('digits', rounds=21, clients_per_round=10, **changes),
       DATA,
       client_seed=0,
@@ -142,9 +145,9 @@ def test_by_coin_flips_every_canary_has_a_seat_and_a_fair_coin():
   plans = [plan_of(seed) for seed in range(5)]
   for found in plans:
     assert found.design == 'coin_flip'
-    np.testing.assert_array_equal(found.seats.sum(axis=0), 1)
+    np.testing.assert_array_equal(found.assigned.sum(axis=0), 1)
     heads = found.canaries.any(axis=0)
-    np.testing.assert_array_equal(found.canaries, found.seats & heads)
+    np.testing.assert_array_equal(found.canaries, found.assigned & heads)
     # m is of the design and not of the draw: it must not tell of the coins.
     assert found.expected == 10 + 80 / 20
   # All 800 coins: five standard deviations, whichever group was asked for.
@@ -154,7 +157,7 @@ def test_by_coin_flips_every_canary_has_a_seat_and_a_fair_coin():
     assert abs(group.mean() - 0.5) < 5 * 0.5 / np.sqrt(group.size)
   groups = {'canaries.observed': 20, 'canaries.unobserved': 30}
   again = plan_of(0, **{'canaries.repetitions': 2})
-  np.testing.assert_array_equal(again.seats[:10].sum(axis=0), 1)
+  np.testing.assert_array_equal(again.assigned[:10].sum(axis=0), 1)
   assert set(again.canaries.sum(axis=0)) == {0, 2}
 
 
@@ -162,7 +165,7 @@ def test_without_coins_seats_are_those_of_the_canaries_that_take_part():
   for how in ('once_per_period', 'as_clients', 'replace'):
     found = _planned(**{'canaries.schedule': how})
     assert found.design == 'fixed'
-    np.testing.assert_array_equal(found.seats, found.canaries)
+    np.testing.assert_array_equal(found.assigned, found.canaries)
     assert not found.canaries[:, 20:].any()
 
 
@@ -197,10 +200,12 @@ def test_wrong_fields_are_refused(changes, message):
 
 
 def test_amplification_is_known_for_poisson_and_said_to_be_unknown_elsewhere():
-  say = lambda kind: participation.amplification(
+  say = lambda kind: participation.describe_amplification(
     _config(**{'participation.kind': kind}), num_clients=N, delta=1e-3
   )
-  amplified = accounting.poisson(0.2, delta=1e-3, probability=0.2, rounds=20)
+  amplified = accounting.epsilon_of_poisson(
+    0.2, delta=1e-3, probability=0.2, rounds=20
+  )
   assert f'ε = {amplified.epsilon:.4g}' in say('poisson')
   assert 'not known' in say('fixed_size')
   assert say('shuffled') is None
@@ -219,14 +224,18 @@ def test_clients_among_canaries_are_drawn_as_rarely_as_amplification_says(
   config = load_config(
     'digits', rounds=100, clients_per_round=per_round, **changes
   )
-  found = participation.plan(config, DATA, client_seed=0, canary_seed=0)
+  found = participation.plan_participation(
+    config, DATA, client_seed=0, canary_seed=0
+  )
   q = per_round / (N + 30)
   came = sum(len(found.clients(t)) for t in range(100))
   # Five standard deviations of 5,000 coins.
   assert abs(came / (N * 100) - q) < 5 * np.sqrt(q * (1 - q) / 5000)
-  said = participation.amplification(config, num_clients=N, delta=1e-3)
+  said = participation.describe_amplification(config, num_clients=N, delta=1e-3)
   assert f'with probability {q:.3g}' in said
-  amplified = accounting.poisson(0.2, delta=1e-3, probability=q, rounds=100)
+  amplified = accounting.epsilon_of_poisson(
+    0.2, delta=1e-3, probability=q, rounds=100
+  )
   assert f'ε = {amplified.epsilon:.4g}' in said
 
 
@@ -241,12 +250,14 @@ def test_more_clients_in_a_round_than_there_are_is_refused_before_training():
       **{'participation.kind': 'poisson', **changes},
     )
     with pytest.raises(ValueError, match=f'=71, but there are {most}'):
-      participation.plan(config, DATA, client_seed=0, canary_seed=0)
+      participation.plan_participation(
+        config, DATA, client_seed=0, canary_seed=0
+      )
 
 
 def test_coins_that_are_counted_in_public_amplify_nothing_that_is_known():
   changes = {'participation.kind': 'poisson', 'divisor': 'actual'}
-  said = participation.amplification(
+  said = participation.describe_amplification(
     _config(**changes), num_clients=N, delta=1e-3
   )
   assert said.startswith('not known')
@@ -263,20 +274,20 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
     },
   )
   result = audited_run.run(config, tmp_path / 'run')
-  assert 'Amplified by sampling: ε =' in report.table(result)
+  assert 'Amplified by sampling: ε =' in report.format_report(result)
   # Some of 40 clients who take part with chance 1/5 in 6 rounds never do.
   assert 2 <= result['num_observed'] < 40
   assert result['num_observed'] + result['num_unobserved'] == 60
-  scores = record.load_record(tmp_path / 'run' / 'private/scores.npz')
+  scores = load_record(tmp_path / 'run' / 'private/scores.npz')
   root_d = np.sqrt(result['dim'])
   # With the others removed sqrt(d) cos has mean 1 / z = 5 nearly, for canaries
   # in their own rounds alone.
   assert scores.rounds is not None
-  seats = statistics.lent(scores.seats)
-  alone = statistics.others_removed(
-    scores.residual, scores.participation, seats, scores.rounds
+  seats = statistics.assign_held_out(scores.assigned)
+  alone = statistics.score_residual(
+    scores.residual, scores.included, seats, scores.rounds
   )
-  n = scores.participation.sum(axis=0)[scores.observed]
+  n = scores.included.sum(axis=0)[scores.observed]
   assert (alone[scores.observed] / np.sqrt(n)).mean() > 3
   null = scores.residual * root_d
   assert abs(np.mean(null**2) - 1) < 5 * np.sqrt(2 / null.size)

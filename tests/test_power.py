@@ -46,7 +46,7 @@ def assert_powers_are_shares(bounds, notable, bound, num, num_null):
   for quantile in (0.25, 0.6):
     # Not a value that a bound takes, of which there are few.
     certified = float(np.quantile(bounds, quantile)) + 1e-3
-    result = power.power(
+    result = power.compute_power(
       bound,
       certified=certified,
       truth=4.0,
@@ -93,7 +93,7 @@ def test_power_of_one_run_is_how_often_simulated_bounds_certify(bound):
 
 def test_power_where_nothing_is_true_is_the_level():
   for bound in ('lower_bound', 'gdp', 'gaussian'):
-    result = power.power(
+    result = power.compute_power(
       bound,
       certified=0.0,
       truth=0.0,
@@ -107,7 +107,7 @@ def test_power_where_nothing_is_true_is_the_level():
 def test_the_known_law_of_means_is_a_normal_integral():
   mu, least = (tradeoff_curves.mu_of_epsilon(e, DELTA) for e in (3.0, 1.0))
   settings = dict(certified=1.0, truth=3.0, delta=DELTA, num_observed=12)
-  exact = power.power('gaussian', **settings, num_unobserved=None)
+  exact = power.compute_power('gaussian', **settings, num_unobserved=None)
   z = stats.norm.isf(0.05)
   expected = stats.norm.sf(z + (least - mu) * np.sqrt(12))
   assert exact.probability == pytest.approx(expected, rel=1e-9)
@@ -121,7 +121,7 @@ def test_the_known_law_of_means_is_a_normal_integral():
       100,
     )[0]
 
-  both = power.power('gaussian', **settings, num_unobserved=9)
+  both = power.compute_power('gaussian', **settings, num_unobserved=9)
   critical = stats.nct.isf(0.05, df, least / unit)
   assert exceeds(critical, least / unit) == pytest.approx(0.05, rel=1e-6)
   assert both.probability == pytest.approx(exceeds(critical, mu / unit))
@@ -134,25 +134,25 @@ def test_the_number_needed_has_the_power_and_fewer_do_not():
     ('gdp', True),
     ('one_run_gdp', False),
   ):
-    num = power.canaries_needed(bound, **settings, known_law=known_law)
+    num = power.min_canaries(bound, **settings, known_law=known_law)
 
     def reached(k, bound=bound, known_law=known_law):
       unobserved = None if known_law else k
-      return power.power(
+      return power.compute_power(
         bound, **settings, num_observed=k, num_unobserved=unobserved
       ).probability
 
     assert reached(num) >= 0.8
     assert reached(int(num * 0.8)) < 0.8
-  more = power.canaries_needed('gaussian', **settings, probability=0.99)
-  assert more > power.canaries_needed('gaussian', **settings)
+  more = power.min_canaries('gaussian', **settings, probability=0.99)
+  assert more > power.min_canaries('gaussian', **settings)
 
 
 def test_some_bounds_never_get_there():
   # (ε, δ)-DP alone: 2 m δ of the p-value grows with the canaries.
   settings = dict(certified=3.0, truth=4.0, delta=0.01)
-  assert power.canaries_needed('one_run', **settings) is None
-  assert power.canaries_needed('gaussian', **settings) < 10_000
+  assert power.min_canaries('one_run', **settings) is None
+  assert power.min_canaries('gaussian', **settings) < 10_000
 
 
 def test_settings_out_of_range_are_refused():
@@ -167,8 +167,8 @@ def test_settings_out_of_range_are_refused():
     (dict(bound='gdp', num_observed=0), 'num_observed=0'),
   ):
     with pytest.raises(ValueError, match=message):
-      power.power(**{**good, **sizes, **bad})
+      power.compute_power(**{**good, **sizes, **bad})
   with pytest.raises(ValueError, match='probability=1'):
-    power.canaries_needed('gdp', **good, probability=1.0)
+    power.min_canaries('gdp', **good, probability=1.0)
   with pytest.raises(ValueError, match=r'certified=4\.0 is not below truth=3'):
-    power.canaries_needed('gdp', certified=4.0, truth=3.0, delta=DELTA)
+    power.min_canaries('gdp', certified=4.0, truth=3.0, delta=DELTA)

@@ -19,14 +19,14 @@ DATA = federated.from_arrays(
 
 
 def test_secrets_are_long_and_differ():
-  one, two = randomness.drawn(), randomness.drawn()
+  one, two = randomness.draw_secret(), randomness.draw_secret()
   assert len(one) == 32
   assert one != two
 
 
 def test_each_purpose_has_a_key_of_its_own_that_follows_from_the_secret():
-  one, again = (randomness.fresh(SECRET) for _ in range(2))
-  other = randomness.fresh(SECRET[:-1] + b'x')
+  one, again = (randomness.derive_randomness(SECRET) for _ in range(2))
+  other = randomness.derive_randomness(SECRET[:-1] + b'x')
   seeds = lambda r: [r.clients, r.canaries, r.order]
   assert seeds(one) == seeds(again)
   assert len({*seeds(one), *seeds(other)}) == 6
@@ -59,7 +59,7 @@ def test_the_noise_of_a_run_has_a_key_that_trains_nobody(secret):
   assert abs(np.corrcoef(one, two)[0, 1]) < 5 / np.sqrt(10_000)
   # What the model begins with and canaries are public in a simulation.
   for name in ('init', 'canary'):
-    public = words(build.key(config, name))
+    public = words(build.purpose_key(config, name))
     assert not np.intersect1d(noise, public).size
     assert not np.intersect1d(training, public).size
 
@@ -134,8 +134,8 @@ def plan_of(secret, **changes):
     **changes,
     simulation=secret is None,
   )
-  seeds = randomness.fresh(secret) if secret else None
-  return participation.plan(
+  seeds = randomness.derive_randomness(secret) if secret else None
+  return participation.plan_participation(
     config,
     DATA,
     client_seed=seeds.clients if seeds else config.seed,
@@ -176,7 +176,9 @@ def test_whoever_knows_the_config_does_not_know_coins_and_seats():
   np.testing.assert_array_equal(secret.canaries, again.canaries)
   for name in ('observed coins', 'seats'):
     one, two = (
-      p.canaries.any(axis=0) if name == 'observed coins' else p.seats.argmax(0)
+      p.canaries.any(axis=0)
+      if name == 'observed coins'
+      else p.assigned.argmax(0)
       for p in (secret, seeded)
     )
     chance = 1 / 2 if name == 'observed coins' else 1 / 20

@@ -18,7 +18,7 @@ def simulated(request):
 
 
 def models_of(simulated, shown, **settings):
-  return published_models.derive_models(simulated.recorded, shown, **settings)
+  return published_models.derive_models(simulated.record, shown, **settings)
 
 
 def differences(simulated, stops):
@@ -36,7 +36,9 @@ def test_the_response_is_what_the_server_makes_of_an_impulse():
         theta += update
         path.append(theta)
       np.testing.assert_allclose(
-        published_models.response(5, momentum=momentum)[:, s], path, atol=1e-12
+        published_models.server_response(5, momentum=momentum)[:, s],
+        path,
+        atol=1e-12,
       )
 
 
@@ -46,8 +48,8 @@ def test_a_published_model_shows_what_its_difference_with_the_initial_shows(
   for t in (1, 5, 12):
     shown = np.arange(1, 13) == t
     seen = models_of(simulated, shown)
-    kept = simulated.recorded.participation[:t].any(axis=0)
-    kept |= ~simulated.recorded.observed
+    kept = simulated.record.included[:t].any(axis=0)
+    kept |= ~simulated.record.observed
     (exact,) = differences(simulated, [0, t])
     ratio = seen.trace[0] @ exact[kept] / (exact[kept] @ exact[kept])
     np.testing.assert_allclose(
@@ -60,27 +62,25 @@ def test_a_published_model_shows_what_its_difference_with_the_initial_shows(
 
 def test_models_of_all_rounds_give_away_the_aggregates(simulated):
   seen = models_of(simulated, np.ones(12, bool))
-  recorded = simulated.recorded
-  rounds = recorded.rounds
+  record = simulated.record
+  rounds = record.rounds
   norm, share = rounds.residual_norm[:, None], rounds.canary_norm[:, None]
-  noise, own = norm * recorded.residual, share * recorded.participation
+  noise, own = norm * record.residual, share * record.included
   removed = (noise + own) / np.sqrt(norm**2 + own * (2 * noise + own))
   for ours, theirs in (
-    (seen.trace, recorded.trace),
+    (seen.trace, record.trace),
     (seen.residual, removed),
   ):
     for a, b in zip(ours, theirs):
       assert np.corrcoef(a, b)[0, 1] > 1 - 1e-6
   # Only a canary's own round holds it.
-  np.testing.assert_array_equal(
-    np.abs(seen.participation) > 1e-6, recorded.participation
-  )
+  np.testing.assert_array_equal(np.abs(seen.included) > 1e-6, record.included)
 
 
 def test_a_release_holds_differences_of_models_up_to_it_and_none_later(
   simulated,
 ):
-  shown = statistics.every_nth(12, 4)
+  shown = statistics.every_nth_round(12, 4)
   seen = models_of(simulated, shown)
   exact = differences(simulated, [0, 4, 8, 12])
   for i in range(3):
@@ -92,8 +92,8 @@ def test_a_release_holds_differences_of_models_up_to_it_and_none_later(
 
 
 def test_a_canary_scores_in_a_release_what_is_to_be_expected_of_it(simulated):
-  seen = models_of(simulated, statistics.every_nth(12, 3))
-  share = seen.participation[:, seen.observed]
+  seen = models_of(simulated, statistics.every_nth_round(12, 3))
+  share = seen.included[:, seen.observed]
   error = (seen.trace[:, seen.observed] - share) * np.sqrt(seen.dim)
   weight = share / np.sqrt(np.sum(share**2))
   # A sum of unit variance, off by 3.5 % of the signal for the norms.
@@ -108,8 +108,10 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
   simulated = recorded_runs.by_vectors(
     momentum=0.0, noise=noise, clients=0.0, observed=24, unobserved=600
   )
-  seen = models_of(simulated, statistics.every_nth(12, every))
-  own = statistics.own_round(seen.trace, statistics.lent(seen.participation))
+  seen = models_of(simulated, statistics.every_nth_round(12, every))
+  own = statistics.score_own_round(
+    seen.trace, statistics.assign_held_out(seen.included)
+  )
   scaled = own * np.sqrt(seen.dim)
   # Other canaries of the release are noise too, each of variance 1/d.
   sigma = np.sqrt(noise**2 * every + 2 * every / seen.dim)
@@ -120,9 +122,9 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
 
 
 def test_canaries_that_never_take_part_have_null_cosines(simulated):
-  seen = models_of(simulated, statistics.every_nth(12, 4))
-  for recorded, known in ((simulated.recorded, True), (seen, False)):
-    for reading in threat_models.of_run(recorded):
+  seen = models_of(simulated, statistics.every_nth_round(12, 4))
+  for record, known in ((simulated.record, True), (seen, False)):
+    for reading in threat_models.read_all(record):
       if not reading.calibrated or reading.scores.shift is None:
         continue
       scores = reading.scores
@@ -143,11 +145,11 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
 def test_who_does_not_know_the_initial_model_reads_one_difference_less(
   simulated,
 ):
-  shown = statistics.last_n(12, 4)
+  shown = statistics.last_n_rounds(12, 4)
   seen = models_of(simulated, shown)
   less = models_of(simulated, shown, initial=False)
   assert (len(seen.trace), len(less.trace)) == (4, 3)
-  took_part = simulated.recorded.participation
+  took_part = simulated.record.included
   assert less.observed.sum() == took_part[9:].sum()
   assert seen.observed.sum() == took_part.sum()
   assert len(less.final) == less.trace.shape[1]
@@ -155,50 +157,52 @@ def test_who_does_not_know_the_initial_model_reads_one_difference_less(
 
 
 def test_published_aggregates_leave_their_canaries_and_nothing_else():
-  recorded = recorded_runs.by_law()
-  shown = statistics.every_nth(20, 3)
-  some = restrict.aggregates(recorded, shown)
-  assert some.observed.sum() == recorded.participation[shown].sum()
+  record = recorded_runs.by_law()
+  shown = statistics.every_nth_round(20, 3)
+  some = restrict.restrict_to_rounds(record, shown)
+  assert some.observed.sum() == record.included[shown].sum()
   assert (~some.observed).sum() == 60
-  took_part = recorded.participation[shown].any(axis=0)
-  kept = took_part | ~recorded.observed
-  np.testing.assert_array_equal(some.trace, recorded.trace[shown][:, kept])
-  np.testing.assert_array_equal(some.final, recorded.final[kept])
+  took_part = record.included[shown].any(axis=0)
+  kept = took_part | ~record.observed
+  np.testing.assert_array_equal(some.trace, record.trace[shown][:, kept])
+  np.testing.assert_array_equal(some.final, record.final[kept])
   # A canary of an unpublished round is not told from one that took no part.
-  other = recorded.observed & ~took_part
-  seen = statistics.maximum(recorded.trace[shown])
-  assert stats.ks_2samp(seen[other], seen[~recorded.observed]).pvalue > 1e-4
-  assert stats.ks_2samp(seen[took_part], seen[~recorded.observed]).pvalue < 1e-4
+  other = record.observed & ~took_part
+  seen = statistics.max_over_rounds(record.trace[shown])
+  assert stats.ks_2samp(seen[other], seen[~record.observed]).pvalue > 1e-4
+  assert stats.ks_2samp(seen[took_part], seen[~record.observed]).pvalue < 1e-4
 
 
 def test_a_run_until_its_last_round_is_the_run():
-  recorded = recorded_runs.by_law()
-  whole = restrict.until(recorded, 20)
-  for field in dataclasses.fields(recorded):
+  record = recorded_runs.by_law()
+  whole = restrict.truncate_after(record, 20)
+  for field in dataclasses.fields(record):
     jax.tree.map(
       np.testing.assert_array_equal,
       getattr(whole, field.name),
-      getattr(recorded, field.name),
+      getattr(record, field.name),
     )
-  half = restrict.until(recorded, 10)
-  assert half.observed.sum() == recorded.participation[:10].sum()
+  half = restrict.truncate_after(record, 10)
+  assert half.observed.sum() == record.included[:10].sum()
   assert (~half.observed).sum() == 60
   assert half.trace.shape[0] == len(half.expected) == 10
   assert len(half.final) == len(half.change) == 0
 
 
 def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
-  recorded = recorded_runs.by_law(observed=400, design='coin_flip')
-  assert not recorded.observed.all()
-  shown = statistics.every_nth(20, 3)
+  record = recorded_runs.by_law(observed=400, design='coin_flip')
+  assert not record.observed.all()
+  shown = statistics.every_nth_round(20, 3)
   for some, rounds in (
-    (restrict.aggregates(recorded, shown), shown),
-    (restrict.until(recorded, 7), np.arange(20) < 7),
+    (restrict.restrict_to_rounds(record, shown), shown),
+    (restrict.truncate_after(record, 7), np.arange(20) < 7),
   ):
     assert some.design == 'coin_flip'
-    seated = recorded.seats[rounds].any(axis=0)
-    np.testing.assert_array_equal(some.observed, recorded.observed[seated])
-    np.testing.assert_array_equal(some.seats, recorded.seats[rounds][:, seated])
+    seated = record.assigned[rounds].any(axis=0)
+    np.testing.assert_array_equal(some.observed, record.observed[seated])
+    np.testing.assert_array_equal(
+      some.assigned, record.assigned[rounds][:, seated]
+    )
     # Of a seat with chance 1/3: fair coins again, up to five standard errors.
     heads = some.observed.mean()
     assert abs(heads - 0.5) < 5 * 0.5 / np.sqrt(len(some.observed))
@@ -206,49 +210,51 @@ def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
 
 def test_models_are_read_in_the_seats_that_a_canary_would_have_had():
   simulated = recorded_runs.by_vectors(momentum=0.9, design='coin_flip')
-  seen = models_of(simulated, statistics.every_nth(12, 4))
+  seen = models_of(simulated, statistics.every_nth_round(12, 4))
   # Their norms are told by those whose coin said no.
   assert seen.design == 'fixed'
-  np.testing.assert_array_equal(seen.seats.any(axis=0), True)
+  np.testing.assert_array_equal(seen.assigned.any(axis=0), True)
   np.testing.assert_array_equal(
-    seen.participation, np.where(seen.observed, seen.seats, 0)
+    seen.included, np.where(seen.observed, seen.assigned, 0)
   )
-  np.testing.assert_array_equal(seen.observed, simulated.recorded.observed)
+  np.testing.assert_array_equal(seen.observed, simulated.record.observed)
 
 
 def test_what_cannot_be_shown_is_refused():
   simulated = recorded_runs.by_vectors(momentum=0.9, unobserved=40)
-  recorded, every = simulated.recorded, np.ones(12, bool)
+  record, every = simulated.record, np.ones(12, bool)
 
-  def refused(match, *, recorded=recorded, shown=every, **changes):
+  def refused(match, *, record=record, shown=every, **changes):
     with pytest.raises(ValueError, match=match):
-      published_models.derive_models(recorded, shown, **changes)
+      published_models.derive_models(record, shown, **changes)
 
   def changed(**fields):
-    return dataclasses.replace(recorded, **fields)
+    return dataclasses.replace(record, **fields)
 
-  refused('do not add up to the change', recorded=changed(momentum=0.0))
-  refused(r'momentum=1\.0', recorded=changed(momentum=1.0))
-  refused("optimizer='sgd'", recorded=changed(momentum=None))
+  refused('do not add up to the change', record=changed(momentum=0.0))
+  refused(r'momentum=1\.0', record=changed(momentum=1.0))
+  refused("optimizer='sgd'", record=changed(momentum=None))
   refused(
     r"audit\.sees='aggregate'",
-    recorded=changed(sees='delta'),
+    record=changed(sees='delta'),
   )
   refused(r'shape \(3,\)', shown=np.ones(3, bool))
-  refused('has no difference', shown=statistics.last_n(12, 1), initial=False)
-  few = restrict.part(
-    recorded,
-    participation=np.ones_like(recorded.participation),
-    seats=np.ones_like(recorded.participation),
-    trace=recorded.trace,
-    residual=recorded.residual,
+  refused(
+    'has no difference', shown=statistics.last_n_rounds(12, 1), initial=False
   )
-  refused('fewer than two', recorded=few)
+  few = restrict.replace_views(
+    record,
+    included=np.ones_like(record.included),
+    assigned=np.ones_like(record.included),
+    trace=record.trace,
+    residual=record.residual,
+  )
+  refused('fewer than two', record=few)
   with pytest.raises(ValueError, match='with one or more'):
-    restrict.aggregates(recorded, np.zeros(12, bool))
+    restrict.restrict_to_rounds(record, np.zeros(12, bool))
   with pytest.raises(ValueError, match='round=13; give 1 to the 12'):
-    restrict.until(recorded, 13)
+    restrict.truncate_after(record, 13)
   lonely = recorded_runs.by_law(observed=2, rounds=20)
-  first = 1 + int(np.argmax(lonely.participation.any(axis=1)))
+  first = 1 + int(np.argmax(lonely.included.any(axis=1)))
   with pytest.raises(ValueError, match='1 of 2 observed canaries took part'):
-    restrict.until(lonely, first)
+    restrict.truncate_after(lonely, first)

@@ -15,7 +15,8 @@ import pytest
 from scipy import stats
 
 from epe_jax import io
-from epe_jax.audit import estimates, publication, record, threat_models
+from epe_jax.audit import estimates, publication, threat_models
+from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import result_file
@@ -158,10 +159,10 @@ def _result(**changes):
   } | changes
 
 
-def _finished_run(folder, result=None, **recorded):
+def _finished_run(folder, result=None, **record):
   (folder / 'private').mkdir(parents=True, exist_ok=True)
-  run = recorded_runs.by_law(**recorded)
-  record.write_record(folder / 'private/scores.npz', run)
+  run = recorded_runs.by_law(**record)
+  write_record(folder / 'private/scores.npz', run)
   io.write_json(folder / 'result.json', result or _result())
   lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(len(run.trace))]
   (folder / 'private/metrics.jsonl').write_text(''.join(lines))
@@ -170,14 +171,14 @@ def _finished_run(folder, result=None, **recorded):
 
 def _attacker(result, phrase):
   """The one paragraph that has this phrase."""
-  (said,) = [s for s in narrative.sentences(result) if phrase in s]
+  (said,) = [s for s in narrative.narrate(result) if phrase in s]
   return said
 
 
 @pytest.fixture(scope='module')
 def workdir(tmp_path_factory):
   folder = _finished_run(tmp_path_factory.mktemp('run'))
-  report.write(folder)
+  report.write_report(folder)
   return folder
 
 
@@ -194,7 +195,7 @@ def test_the_table_fits_in_100_columns_and_its_columns_line_up():
     ],
   )
   for result in (_result(), wide):
-    lines = report.table(result).splitlines()
+    lines = report.format_report(result).splitlines()
     assert max(map(len, lines)) <= 100
     rows = [s for s in lines if s.endswith(('kind', 'point estimate'))]
     assert len(rows) > len(result['estimates'])
@@ -203,7 +204,7 @@ def test_the_table_fits_in_100_columns_and_its_columns_line_up():
 
 
 def test_every_estimate_is_in_the_table_with_its_method_floor_and_kind():
-  text = report.table(_result())
+  text = report.format_report(_result())
   for cells in (
     ('Gaussians, shifts known', '1.20', '1.05 to 1.35', '0.01 to 0.70'),
     ('two Gaussians, std fitted', '1.31', '-', '0.05 to 0.90'),
@@ -227,7 +228,7 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
     _bound(_FINAL, 'epsilon_credible_split', 0.7, kind='credible bound'),
   ]
   with_bounds = _result(estimates=[*_result()['estimates'], *bounds])
-  text = report.table(with_bounds)
+  text = report.format_report(with_bounds)
   for kind in (
     'lower bound, 95 %',
     'if Gaussian, 95 %',
@@ -235,9 +236,9 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
     'credible, 95 %',
   ):
     assert len(re.findall(f' {re.escape(kind)}$', text, re.M)) == 1
-  assert not re.search('bound, 95 %$', report.table(_result()), re.M)
+  assert not re.search('bound, 95 %$', report.format_report(_result()), re.M)
   found = estimates.Audit(with_bounds['estimates'], [], None)
-  sections = report.estimates_table(found).split('\n\n')
+  sections = report.format_estimates(found).split('\n\n')
   under = {
     title: next(s for s in sections if s.startswith(title))
     for title in (
@@ -256,14 +257,14 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
 
 
 def test_both_analytic_epsilons_are_above_the_table_with_what_they_assume():
-  head = report.table(_result()).split('\n\n')[0]
+  head = report.format_report(_result()).split('\n\n')[0]
   assert 'Analytic ε = 35.5 for canaries: one who takes part in one' in head
   assert 'Analytic ε = 57.2 for clients: one who takes part in 2' in head
   same = _result(
     clients_analytic_epsilon=35.5,
     clients_analytic_assumes='one who takes part in one round',
   )
-  head = report.table(same).split('\n\n')[0]
+  head = report.format_report(same).split('\n\n')[0]
   assert head.count('Analytic ε') == 1
   assert 'for canaries and clients' in head
 
@@ -279,7 +280,7 @@ def test_infinity_is_printed_as_a_sign():
     ],
     readings=[_reading(_FINAL, rates=_RATES)],
   )
-  text = report.table(result)
+  text = report.format_report(result)
   assert not re.search(r'\binf|\bnan', text.replace('infinite', ''), re.I)
   # Two analytic, two in rows, one in words.
   assert text.count('∞') == 5
@@ -334,14 +335,14 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
 
 
 def test_the_headline_is_one_bound_chosen_by_the_design():
-  recorded = recorded_runs.by_law()
-  found = estimates.evaluate(recorded)
+  record = recorded_runs.by_law()
+  found = estimates.evaluate(record)
   row = found.headline
   assert row['method'] == 'clopper_pearson_bonferroni'
   assert row['statistic'] == threat_models.REMOVED
   assert row['is_shape_free']
   # Other scores change nothing of the choice.
-  other = dataclasses.replace(recorded, residual=-recorded.residual)
+  other = dataclasses.replace(record, residual=-record.residual)
   again = estimates.evaluate(other).headline
   assert (again['method'], again['statistic']) == (
     row['method'],
@@ -351,12 +352,12 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert estimates.evaluate(coins).headline['method'] == 'one_run'
   result = _result(**found._asdict())
   said = _attacker(result, 'The lower bound of this report')
-  assert f'ε ≥ {narrative.number(row["epsilon"])} at δ' in said
+  assert f'ε ≥ {narrative.format_number(row["epsilon"])} at δ' in said
   others = sum(r['kind'] == 'confidence bound' for r in found.estimates) - 1
   assert f'The {others} others hold at 95 % each and not all' in said
   assert 'removes them. Which bound' in said
   # Where who removes the others may not be shown, it is that of another attacker.
-  published = estimates.evaluate(publication.recorded(recorded))
+  published = estimates.evaluate(publication.publishable_record(record))
   assert published.headline['statistic'] == threat_models.OWN
   said = _attacker(
     _result(**published._asdict(), noise='fresh'),
@@ -367,20 +368,20 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
 
 
 def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated():
-  recorded = dataclasses.replace(
+  record = dataclasses.replace(
     recorded_runs.by_law(), momentum=None, weight=np.empty(0, np.float32)
   )
-  result = _result(**estimates.evaluate(recorded)._asdict())
+  result = _result(**estimates.evaluate(record)._asdict())
   said = _attacker(result, 'sees only the final model')
   assert 'Not calibrated: by how much taking part moves a score is not' in said
   assert 'guesses' not in said
 
 
 def test_maxima_that_are_all_alike_have_estimates_too():
-  recorded = recorded_runs.by_law()
-  trace = np.where(recorded.participation, 0.9, recorded.trace)
+  record = recorded_runs.by_law()
+  trace = np.where(record.included, 0.9, record.trace)
   audit = estimates.evaluate(
-    dataclasses.replace(recorded, trace=trace.astype(np.float32))
+    dataclasses.replace(record, trace=trace.astype(np.float32))
   )
   methods = {
     r['method']
@@ -389,18 +390,20 @@ def test_maxima_that_are_all_alike_have_estimates_too():
   }
   assert 'maximum_over_rounds' in methods
   assert 'two_gaussian_fitted' not in methods
-  assert 'the law of a maximum' in report.table(_result(**audit._asdict()))
+  assert 'the law of a maximum' in report.format_report(
+    _result(**audit._asdict())
+  )
 
 
 def test_maxima_that_refute_their_law_have_a_doubt():
-  recorded = recorded_runs.by_law()
-  away = ~recorded.observed
-  trace = recorded.trace.copy()
-  trace[:, away] = 0.2 * trace[:, away] + 1 / np.sqrt(recorded.dim)
-  changed = dataclasses.replace(recorded, trace=trace)
+  record = recorded_runs.by_law()
+  away = ~record.observed
+  trace = record.trace.copy()
+  trace[:, away] = 0.2 * trace[:, away] + 1 / np.sqrt(record.dim)
+  changed = dataclasses.replace(record, trace=trace)
   (reading,) = (
     r
-    for r in threat_models.of_run(changed)
+    for r in threat_models.read_all(changed)
     if r.statistic == threat_models.MAXIMUM
   )
   assert not reading.calibrated
@@ -408,11 +411,11 @@ def test_maxima_that_refute_their_law_have_a_doubt():
 
 
 def test_bounds_that_hold_together_are_lower_ones():
-  recorded = recorded_runs.by_law()
-  alone = estimates.evaluate(recorded).estimates
-  joint = estimates.evaluate(recorded, simultaneous=True)
+  record = recorded_runs.by_law()
+  alone = estimates.evaluate(record).estimates
+  joint = estimates.evaluate(record, simultaneous=True)
   together = joint.estimates
-  said = ' '.join(report.estimates_table(joint).split())
+  said = ' '.join(report.format_estimates(joint).split())
   assert 'All bounds hold together at 95 %.' in said
   assert '--simultaneous' not in said
   num = sum(row['kind'] == 'confidence bound' for row in alone)
@@ -445,13 +448,13 @@ def test_words_are_about_the_first_estimate_alone(reading):
     _row(reading, 'two_gaussian_fitted', 3.0),
     _row(reading, 'eps_lo', 4.0),
   ]
-  said = narrative.sentences(_result(estimates=rows))
+  said = narrative.narrate(_result(estimates=rows))
   others = copy.deepcopy(rows)
   for row in others[1:]:
     row['epsilon'] = 5.0
-  assert narrative.sentences(_result(estimates=others)) == said
+  assert narrative.narrate(_result(estimates=others)) == said
   rows[0]['epsilon'] = 5.0
-  assert narrative.sentences(_result(estimates=rows)) != said
+  assert narrative.narrate(_result(estimates=rows)) != said
 
 
 @pytest.mark.parametrize(
@@ -515,19 +518,19 @@ def test_doubts_are_told_beside_the_estimate():
   assert f'Not calibrated: {doubt}.' in _attacker(
     result, 'only the final model'
   )
-  assert 'Doubt: scores scatter otherwise' in report.table(result)
+  assert 'Doubt: scores scatter otherwise' in report.format_report(result)
 
 
 def test_one_round_has_no_maximum_to_speak_of():
   assert not any(
     'does not know when' in said
-    for said in narrative.sentences(_result(rounds=1))
+    for said in narrative.narrate(_result(rounds=1))
   )
 
 
 @pytest.mark.parametrize(('clients', 'warned'), [(57.25, True), (35.5, False)])
 def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
-  said = narrative.sentences(_result(clients_analytic_epsilon=clients))
+  said = narrative.narrate(_result(clients_analytic_epsilon=clients))
   assert any('more rounds than canaries do' in s for s in said) == warned
   assert any('ε of one is 57.2' in s for s in said) == warned
 
@@ -535,7 +538,7 @@ def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
 def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
   assert _attacker(_result(), 'It is no bound')
   without = _result(estimates=[_row(_FINAL, 'location_mixture', 1.2)])
-  assert not any('no bound' in said for said in narrative.sentences(without))
+  assert not any('no bound' in said for said in narrative.narrate(without))
 
 
 @pytest.mark.parametrize(
@@ -548,7 +551,7 @@ def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
 )
 def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
   result = _result(noise=noise, noise_multiplier=multiplier)
-  assert ('not for publishing' in report.table(result)) == warned
+  assert ('not for publishing' in report.format_report(result)) == warned
 
 
 def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
@@ -556,11 +559,11 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
     momentum=0.0, noise=0.0, observed=12, unobserved=40, dim=500
   )
   # Of each round the canary itself is left, and nothing.
-  recorded = simulated.recorded
-  removed = threat_models.of_run(recorded)[-1].scores
+  record = simulated.record
+  removed = threat_models.read_all(record)[-1].scores
   assert set(removed.observed) == {1.0}
   assert set(removed.unobserved) == {0.0}
-  audit = estimates.evaluate(recorded)
+  audit = estimates.evaluate(record)
   found = {
     row['method']: row['epsilon']
     for row in audit.estimates
@@ -578,15 +581,15 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
     tmp_path,
     result=_result(noise_multiplier=0.0, **audit._asdict(), **limitless),
   )
-  record.write_record(folder / 'private/scores.npz', recorded)
-  text = report.write(folder).read_text()
+  write_record(folder / 'private/scores.npz', record)
+  text = report.write_report(folder).read_text()
   assert 'Without noise nothing is left but the canary itself, and the' in text
   assert '| ∞ |' in text
 
 
 def test_an_undefined_estimate_claims_nothing():
   rows = [_row(_FINAL, 'location_mixture', 'NaN', floor=None)]
-  text = report.table(_result(estimates=rows))
+  text = report.format_report(_result(estimates=rows))
   assert 'undefined' in text
   assert 'no ε could be estimated' in text
   assert 'guesses' not in text
@@ -606,7 +609,7 @@ def test_write_leaves_whole_files_and_no_drafts(workdir):
 def test_the_page_holds_the_table_the_words_the_figures_and_the_config(workdir):
   page = (workdir / 'report.md').read_text()
   assert page.startswith('# Privacy audit: digits\n')
-  for said in narrative.sentences(_result()):
+  for said in narrative.narrate(_result()):
     assert f'\n- {said}\n' in page
   embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', page)
   assert sorted(embedded) == sorted(_FILES[1:])
@@ -626,7 +629,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
 
 def test_writing_twice_gives_the_same_page(workdir):
   before = (workdir / 'report.md').read_bytes()
-  assert report.write(workdir) == workdir / 'report.md'
+  assert report.write_report(workdir) == workdir / 'report.md'
   assert (workdir / 'report.md').read_bytes() == before
 
 
@@ -642,36 +645,38 @@ def test_writing_twice_gives_the_same_page(workdir):
   ids=['no noise', 'repeated', 'few canaries', 'one round', 'two rounds'],
 )
 def test_runs_of_every_shape_are_drawn(tmp_path, shape):
-  assert report.write(_finished_run(tmp_path, **shape)).is_file()
+  assert report.write_report(_finished_run(tmp_path, **shape)).is_file()
 
 
 def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   tmp_path, monkeypatch
 ):
-  drawn, draw = [], report.of_run.draw
+  drawn, draw = [], report.of_run.draw_run
   monkeypatch.setattr(
-    report.of_run, 'draw', lambda *given: drawn.append(given) or draw(*given)
+    report.of_run,
+    'draw_run',
+    lambda *given: drawn.append(given) or draw(*given),
   )
   result = _result(noise='fresh')
   for name in ('seconds', 'seconds_per_round', 'waited_share'):
     del result[name]
   few = {'observed': 12, 'unobserved': 12}
-  text = report.write(_finished_run(tmp_path, result, **few)).read_text()
+  text = report.write_report(_finished_run(tmp_path, result, **few)).read_text()
   assert '| time |' not in text
   assert '(by_round.png)' in text
-  ((_, recorded, history),) = drawn
-  assert recorded.residual is None
+  ((_, record, history),) = drawn
+  assert record.residual is None
   for name in ('clients', 'sum_norm', 'residual_norm'):
-    assert np.isnan(getattr(recorded.rounds, name)).all()
+    assert np.isnan(getattr(record.rounds, name)).all()
   assert history
   for line in history:
     assert not line.keys() & {'loss', 'clients', 'below', 'update_norm'}
   assert any('test_loss' in line for line in history)
   # Nothing is hidden that noise hides already.
-  whole = record.load_record(tmp_path / 'private/scores.npz')
-  np.testing.assert_array_equal(recorded.trace, whole.trace)
-  hidden = {reading.statistic for reading in threat_models.of_run(whole)} - {
-    reading.statistic for reading in threat_models.of_run(recorded)
+  whole = load_record(tmp_path / 'private/scores.npz')
+  np.testing.assert_array_equal(record.trace, whole.trace)
+  hidden = {reading.statistic for reading in threat_models.read_all(whole)} - {
+    reading.statistic for reading in threat_models.read_all(record)
   }
   assert hidden == {'own round, others removed'}
 
@@ -683,7 +688,7 @@ def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
   _finished_run(tmp_path)
   (tmp_path / name).unlink()
   with pytest.raises(FileNotFoundError, match=r'scripts/train\.py') as error:
-    report.write(tmp_path)
+    report.write_report(tmp_path)
   assert str(tmp_path / name) in str(error.value)
   assert not any((tmp_path / made).exists() for made in _FILES)
 
@@ -691,14 +696,14 @@ def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
 def test_a_file_of_another_version_is_refused(tmp_path):
   _finished_run(tmp_path, result=_result(schema=99))
   with pytest.raises(ValueError, match=r'result\.json has schema=99'):
-    report.write(tmp_path)
+    report.write_report(tmp_path)
   _finished_run(tmp_path)
   arrays = io.read_arrays(tmp_path / 'private/scores.npz')
   io.write_arrays(
     tmp_path / 'private/scores.npz', {**arrays, 'schema': np.asarray(99)}
   )
   with pytest.raises(ValueError, match=r'scores\.npz has schema=99'):
-    report.write(tmp_path)
+    report.write_report(tmp_path)
 
 
 def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
@@ -714,7 +719,7 @@ def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
   assert process.returncode == 0, process.stderr
   drawn, nothing, missing = json.loads(process.stdout)
   assert drawn[0] == 0
-  assert drawn[1].startswith(report.table(_result()))
+  assert drawn[1].startswith(report.format_report(_result()))
   assert all((done / name).exists() for name in _FILES)
   assert nothing[0] != 0
   assert 'Give the directory of one finished run' in ' '.join(nothing[1:])

@@ -92,7 +92,7 @@ def test_every_item_is_made_at_smoke_scale(group, tmp_path):
     for drawn in record['figures']:
       assert (made / name / f'{drawn}.png').read_bytes()[:4] == b'\x89PNG'
       assert (made / name / f'{drawn}.pdf').read_bytes()[:4] == b'%PDF'
-  page = files.page(made, link='somewhere')
+  page = files.format_page(made, link='somewhere')
   for name in GROUPS[group]:
     assert f'reproduce.py {name} --scale=smoke' in page
   if group == 'emnist':
@@ -106,9 +106,9 @@ def check_the_laws(made):
   assert quiet[:2] == ['0', '∞ (∞)']
   assert noisy[1].endswith('(300.0)')
   for folder in (made / 'runs' / 'emnist').glob('*repetitions=1'):
-    run = finished_runs.read(folder)
-    expected = finished_runs.expected_of_own_round(run)
-    own = finished_runs.estimate(run, threat_models.OWN)
+    run = finished_runs.load_finished_run(folder)
+    expected = finished_runs.expected_own_round(run)
+    own = finished_runs.estimate_first(run, threat_models.OWN)
     low, high = own.interval
     # Twice as wide as the interval: eight canaries, one draw.
     half = (high - low) / 2
@@ -120,9 +120,9 @@ def test_the_papers_tables_have_the_noise_levels_of_the_configs():
   exec((ROOT / 'configs' / 'paper.py').read_text(), spec)
   config = spec['get_config']('paper')
   for name in ('stackoverflow', 'emnist', 'emnist_5x34', 'accuracy'):
-    noises = [row['noise'] for row in reported.rows(name)]
+    noises = [row['noise'] for row in reported.load_rows(name)]
     assert list(config[name].axes[0][1]) == noises
-  for row in reported.rows('anderson'):
+  for row in reported.load_rows('anderson'):
     assert row['noise'] in config.stackoverflow.axes[0][1]
     assert row['repetitions'] in config.stackoverflow.axes[1][1]
 

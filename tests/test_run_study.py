@@ -12,11 +12,11 @@ from epe_jax.studies import run_reports, simulated_runs
 
 @pytest.fixture(scope='module')
 def found():
-  return run_reports.study(0, runs=14)
+  return run_reports.simulate_reports(0, runs=14)
 
 
 def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
-  assert run_reports.broken(found) == []
+  assert run_reports.find_broken(found) == []
   for run in found:
     assert run.truths[threat_models.REMOVED] == pytest.approx(run.analytic)
     for reading in run.audit.readings:
@@ -28,7 +28,7 @@ def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
       bounds = [r for r in others if r['kind'] == 'confidence bound']
       below = any(first['epsilon'] < row['epsilon'] for row in bounds)
       assert not (reading['calibrated'] and below)
-  text = tables.markdown(run_reports.table(found))
+  text = tables.format_markdown(run_reports.make_table(found))
   assert '| own round, others removed | location_mixture_bound | 14 |' in text
 
 
@@ -42,13 +42,15 @@ def test_bounds_that_claim_too_much_are_named(found):
     ]
     return run._replace(audit=run.audit._replace(estimates=rows))
 
-  bad = run_reports.broken([inflated(run, 1.3) for run in found])
+  bad = run_reports.find_broken([inflated(run, 1.3) for run in found])
   assert any('own round, others removed exceeds the analytic' in s for s in bad)
   narrow = [
     run._replace(intervals={name: (0.0, 1e-3) for name in run.intervals})
     for run in found
   ]
-  assert any('intervals of own round' in s for s in run_reports.broken(narrow))
+  assert any(
+    'intervals of own round' in s for s in run_reports.find_broken(narrow)
+  )
 
 
 def test_a_simulated_run_is_what_its_vectors_say():
@@ -63,8 +65,8 @@ def test_a_simulated_run_is_what_its_vectors_say():
     repetitions=2,
     clip_norms=np.linspace(1, 2, 6),
   )
-  recorded, rounds = run.recorded, run.recorded.rounds
-  assert recorded.seats.sum(axis=0).tolist() == [2] * 40 + [0] * 30
+  record, rounds = run.record, run.record.rounds
+  assert record.assigned.sum(axis=0).tolist() == [2] * 40 + [0] * 30
   np.testing.assert_allclose(np.linalg.norm(run.canaries, axis=1), 1)
   # Each step of the server is momentum times the last one and the aggregate.
   steps = np.diff(run.models, axis=0)
@@ -73,15 +75,15 @@ def test_a_simulated_run_is_what_its_vectors_say():
     np.linalg.norm(aggregates, axis=1), rounds.aggregate_norm
   )
   np.testing.assert_allclose(
-    recorded.trace,
-    simulated_runs.cosines(run.canaries, aggregates),
+    record.trace,
+    simulated_runs.compute_cosines(run.canaries, aggregates),
     atol=1e-6,
   )
   # What is left of an aggregate is noise: its norm is known to 1/√(2d).
   np.testing.assert_allclose(
     rounds.residual_norm, rounds.noise_std * np.sqrt(300), rtol=0.3
   )
-  without = dataclasses.replace(recorded, weight=np.empty(0))
-  assert [r.calibrated for r in threat_models.of_run(without)][:2] == [
+  without = dataclasses.replace(record, weight=np.empty(0))
+  assert [r.calibrated for r in threat_models.read_all(without)][:2] == [
     False
   ] * 2

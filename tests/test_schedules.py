@@ -52,7 +52,9 @@ def test_a_round_has_each_client_once_at_most(name):
 @pytest.mark.parametrize('name', SCHEDULES)
 def test_participations_counts_what_the_schedule_does(name):
   schedule = SCHEDULES[name](0)
-  counts = client_schedules.participations(schedule, rounds=60, num_clients=50)
+  counts = client_schedules.count_participations(
+    schedule, rounds=60, num_clients=50
+  )
   slow = [sum(i in schedule(t) for t in range(60)) for i in range(50)]
   np.testing.assert_array_equal(counts, slow)
 

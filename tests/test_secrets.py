@@ -47,8 +47,10 @@ def small_config(**changes):
 @pytest.fixture
 def softmax(monkeypatch):
   """A model that compiles in no time is trained."""
-  load, task = workloads.load, processes.softmax_task()
-  monkeypatch.setattr(workloads, 'load', lambda c: load(c)._replace(task=task))
+  load, task = workloads.load_workload, processes.softmax_task()
+  monkeypatch.setattr(
+    workloads, 'load_workload', lambda c: load(c)._replace(task=task)
+  )
 
 
 @pytest.fixture
@@ -217,9 +219,9 @@ def by_noise(asked, paths, noise_key, noise_std, config):
     params = {name: arrays[name] for name in arrays.files}
   change = np.asarray(ravel_pytree(params)[0], np.float64)
   change /= config.server.learning_rate
-  weights = published_models.response(ROUNDS, momentum=config.server.momentum)[
-    -1
-  ]
+  weights = published_models.server_response(
+    ROUNDS, momentum=config.server.momentum
+  )[-1]
   noise = []
   for t in range(ROUNDS):
     key, _ = jax.random.split(jax.random.fold_in(noise_key, t))
@@ -244,7 +246,7 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   monkeypatch.setattr(report.of_run, 'draw', lambda *_: {})
   config = small_config()
   audited_run.run(config, tmp_path)
-  report.write(tmp_path)
+  report.write_report(tmp_path)
   jax.effects_barrier()
   log = log_of(tmp_path)
   noise_std = np.array([line['noise_std'] for line in log])
@@ -253,7 +255,7 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   public = files_of(tmp_path, private=False)
   assert by_vectors(asked, public) <= LUCK
   assert by_numbers(asked, public, divisor) <= LUCK
-  seeded = build.key(config, 'noise')
+  seeded = build.purpose_key(config, 'noise')
   assert by_noise(asked, public, seeded, noise_std, config) <= LUCK
   names = {path.name for path in public}
   assert names == {'config.json', 'result.json', 'report.md', 'model.npz'}
@@ -271,7 +273,7 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   private = files_of(tmp_path, private=True)
   assert by_numbers(asked, private, divisor) > LUCK
   (secret,) = drawn
-  stolen = randomness.fresh(secret).noise
+  stolen = randomness.derive_randomness(secret).noise
   assert by_noise(asked, public, stolen, noise_std, config) == ROUNDS
   assert all(secret not in path.read_bytes() for path in private)
 
@@ -297,7 +299,7 @@ class Killed(Exception):
 @pytest.fixture
 def killed(monkeypatch):
   """A function (config, workdir, round): the run dies behind that line."""
-  append = audited_run.metrics.append
+  append = audited_run.metrics.append_line
 
   def run(config, workdir, number):
     def dies(path, record):
@@ -305,10 +307,10 @@ def killed(monkeypatch):
       if record['round'] == number:
         raise Killed
 
-    monkeypatch.setattr(audited_run.metrics, 'append', dies)
+    monkeypatch.setattr(audited_run.metrics, 'append_line', dies)
     with pytest.raises(Killed):
       audited_run.run(config, workdir)
-    monkeypatch.setattr(audited_run.metrics, 'append', append)
+    monkeypatch.setattr(audited_run.metrics, 'append_line', append)
 
   return run
 
@@ -318,7 +320,7 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
 ):
   monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   config = small_config(**{'participation.kind': 'poisson'})
-  files = workdirs.of(tmp_path / 'run')
+  files = workdirs.workdir_at(tmp_path / 'run')
   gather, orders = cohort.gather, set()
   note = lambda *a, seed, **k: orders.add(seed) or gather(*a, seed=seed, **k)
   monkeypatch.setattr(cohort, 'gather', note)
@@ -328,7 +330,7 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
     assert path.stat().st_mode & 0o777 == 0o600
   (secret,) = drawn
   assert files.secret.read_bytes() == secret
-  assert orders == {randomness.fresh(secret).order}
+  assert orders == {randomness.derive_randomness(secret).order}
   # There is a checkpoint, with room for no more than one vector in an array.
   (path,) = files.checkpoints.rglob('_METADATA')
   leaves = jax.tree.leaves(ocp.StandardCheckpointer().restore(path.parent))
@@ -354,7 +356,7 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
 
 @pytest.mark.parametrize('size', [None, 0, 4, 5, 16, 33])
 def test_a_run_without_its_secret_is_not_gone_on_with(tmp_path, size):
-  config, files = small_config(), workdirs.of(tmp_path)
+  config, files = small_config(), workdirs.workdir_at(tmp_path)
   files.checkpoints.mkdir(parents=True)
   io.write_json(files.config, config.to_dict())
   if size is not None:
@@ -368,7 +370,7 @@ def test_a_run_without_its_secret_is_not_gone_on_with(tmp_path, size):
 def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
   tmp_path,
 ):
-  config, files = small_config(), workdirs.of(tmp_path)
+  config, files = small_config(), workdirs.workdir_at(tmp_path)
   files.checkpoints.mkdir(parents=True)
   files.secret.write_bytes(bytes(32))
   io.write_json(files.config, config.to_dict())
@@ -383,7 +385,7 @@ def test_a_workdir_that_is_in_use_is_left_alone(tmp_path):
   config = small_config()
   message = 'in use by process'
   with (
-    workdirs.locked(workdirs.of(tmp_path)),
+    workdirs.lock(workdirs.workdir_at(tmp_path)),
     pytest.raises(ValueError, match=message),
   ):
     audited_run.run(config, tmp_path)
@@ -440,7 +442,7 @@ def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):
   }
   data = federated.from_clients(clients)
   config = small_config()
-  first = inputs.digests(config, data, data)
+  first = inputs.compute_digests(config, data, data)
   assert first.keys() == {'the training data', 'the test data'}
   for other in (
     clients | {'b': {'x': np.array([1, 0]), 'y': np.ones(2)}},
@@ -448,7 +450,7 @@ def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):
     {'a': clients['b'], 'b': clients['a']},
   ):
     changed = federated.from_clients(other)
-    found = inputs.digests(config, changed, data)
+    found = inputs.compute_digests(config, changed, data)
     assert found['the training data'] != first['the training data']
     assert found['the test data'] == first['the test data']
 

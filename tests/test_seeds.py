@@ -8,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.audit import record, wrapper
+from epe_jax.audit import wrapper
+from epe_jax.audit.record import Record, load_record
 from epe_jax.data import cohort
 from epe_jax.experiment import audited_run, build, seeds
 from epe_jax.tasks import digits as digits_task
@@ -82,14 +83,14 @@ class Unseen:
 
 
 def made(config, which, **options):
-  return seeds.run(config, which, progress=Unseen, **options)
+  return seeds.run_seeds(config, which, progress=Unseen, **options)
 
 
-def check_same(outcome, recorded, accuracy):
+def check_same(outcome, record, accuracy):
   # An example of the 359 may lie on the border of two classes.
   assert outcome.accuracy == pytest.approx(accuracy, abs=0.005)
-  for field in dataclasses.fields(record.Record):
-    a, b = getattr(outcome.recorded, field.name), getattr(recorded, field.name)
+  for field in dataclasses.fields(Record):
+    a, b = getattr(outcome.record, field.name), getattr(record, field.name)
     if field.name == 'rounds':
       # Numbers of each round, as arrays of NumPy.
       a, b = np.stack(a), np.stack(b)
@@ -109,7 +110,7 @@ def alone(tmp_path_factory, traces):
     # Estimates take longer than the run, and nothing here looks at them.
     patch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
     result = audited_run.run(small_config(seed=2), workdir)
-  return record.load_record(workdir / 'private/scores.npz'), result['accuracy']
+  return load_record(workdir / 'private/scores.npz'), result['accuracy']
 
 
 @pytest.mark.parametrize('at_once', [1, 3])
@@ -123,7 +124,7 @@ def test_many_seeds_are_the_runs_of_each_seed(alone, traces, at_once):
   check_same(outcomes[2], *alone)
   # Seeds differ, or the law above would be an easy one.
   for other in outcomes[:2]:
-    assert np.abs(other.recorded.final - alone[0].final).max() > 1e-3
+    assert np.abs(other.record.final - alone[0].final).max() > 1e-3
 
 
 def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
@@ -135,7 +136,9 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
     }
   )
   which = [3, 4, 5]
-  runs = [build.build(build.changed(config, seed=seed)) for seed in which]
+  runs = [
+    build.build(build.replace_fields(config, seed=seed)) for seed in which
+  ]
   needed = [seeds._needed(this) for this in runs]
   # The case is a hard one.
   assert len({room.slots for room in needed}) > 1
@@ -168,15 +171,15 @@ def test_a_look_at_all_canaries_stays_a_condition_of_the_round():
 
 def first_round(seeds_):
   config = small_config()
-  runs = [build.build(build.changed(config, seed=s)) for s in seeds_]
+  runs = [build.build(build.replace_fields(config, seed=s)) for s in seeds_]
   room = seeds._Room(*map(max, *map(seeds._needed, runs)))
   drawn = seeds._stacked(
     [
       seeds.Seed(
-        build.key(config, 'canary'),
-        wrapper.rows(this.who.canaries, width=room.canaries),
-        build.key(config, 'training'),
-        build.key(config, 'noise'),
+        build.purpose_key(config, 'canary'),
+        wrapper.canary_rows(this.who.canaries, width=room.canaries),
+        build.purpose_key(config, 'training'),
+        build.purpose_key(config, 'noise'),
       )
       for this in runs
     ]

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax.audit import record
+from epe_jax.audit.record import load_record
 from epe_jax.data import cohort, federated
 from epe_jax.experiment import audited_run
 from epe_jax.parallel import sharding
@@ -127,8 +127,8 @@ def test_parts_of_devices_that_are_not_there_are_refused(parts):
 
 def test_one_device_has_no_mesh():
   assert sharding.mesh(jax.devices()[:1]) is None
-  assert sharding.count(None) == 1
-  assert sharding.own(None) == [0]
+  assert sharding.num_devices(None) == 1
+  assert sharding.local_devices_of(None) == [0]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_one_device_has_no_mesh():
 )
 def test_half_a_description_of_processes_is_refused(given, message):
   with pytest.raises(ValueError, match=message):
-    sharding.join(*given)
+    sharding.initialize_distributed(*given)
 
 
 def _free_port():
@@ -220,7 +220,7 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
   names = lambda folder: sorted(p.name for p in folder.iterdir())
   assert names(shared) == names(alone)
   one, several = (
-    record.load_record(w / 'private/scores.npz') for w in (alone, shared)
+    load_record(w / 'private/scores.npz') for w in (alone, shared)
   )
   assert np.abs(one.trace).max() > 0.1
   for name in ('final', 'change', 'trace', 'residual', 'expected'):

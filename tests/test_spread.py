@@ -17,8 +17,8 @@ _DIM = 60
 
 def _found(family='hadamard', **figures):
   some = {'rounds': [9e3, 8e3], 'final_model': 7e3, 'change': 7e3} | figures
-  needed = canaries.least_dimension(family, 10**6)
-  return effective_dimension.of_run(family, needed=needed, **some)
+  needed = canaries.min_effective_dimension(family, 10**6)
+  return effective_dimension.summarize(family, needed=needed, **some)
 
 
 def test_a_round_tells_the_effective_dimension_of_its_aggregate():
@@ -50,15 +50,16 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
 @pytest.mark.parametrize('family', ['sign', 'hadamard', 'dirac'])
 def test_too_few_coordinates_are_warned_of_where_they_matter(family):
   wide = {'rounds': [4e5, 3e5], 'final_model': 3e5, 'change': 3e5}
-  assert effective_dimension.warning(_found(family, **wide)) is None
+  assert effective_dimension.warn_if_low(_found(family, **wide)) is None
   rounds = {'rounds': [3e5, 41.0, 0.0]}
-  low = effective_dimension.warning(_found(family, **wide | rounds)) or ''
+  low = effective_dimension.warn_if_low(_found(family, **wide | rounds)) or ''
   assert f"'{family}'" in low
   assert '41 in the round' in low
   assert 'final model' not in low
   assert "'hadamard2' or 'sphere'" in low
   low = (
-    effective_dimension.warning(_found(family, **wide | {'change': 12.0})) or ''
+    effective_dimension.warn_if_low(_found(family, **wide | {'change': 12.0}))
+    or ''
   )
   assert 'It is 12 in the change' in low
 
@@ -66,7 +67,7 @@ def test_too_few_coordinates_are_warned_of_where_they_matter(family):
 @pytest.mark.parametrize('family', ['sphere', 'hadamard2'])
 def test_families_that_are_right_for_any_vector_do_not_warn(family):
   assert (
-    effective_dimension.warning(_found(family, rounds=[1.0], change=1.0))
+    effective_dimension.warn_if_low(_found(family, rounds=[1.0], change=1.0))
     is None
   )
 
@@ -78,20 +79,22 @@ def test_noise_is_dense_enough_and_a_few_coordinates_are_not():
     few = noise * (jnp.arange(dim) < dim // 20)
     found = canaries.effective_dimension(jnp.stack([noise, few]))
     for family in ('sign', 'hadamard', 'dirac'):
-      needed = canaries.least_dimension(family, dim)
+      needed = canaries.min_effective_dimension(family, dim)
       assert needed is not None
       assert found[1] < needed < found[0]
   with pytest.raises(ValueError, match="family='cube'"):
-    canaries.least_dimension('cube', 5)
+    canaries.min_effective_dimension('cube', 5)
 
 
 def test_reports_say_it_and_read_results_that_did_not_measure_it():
   old = test_report._result()
   for wide, said in ((_found(change=12.0), True), (_found(), False)):
     result = old | {'effective_dimension': wide}
-    assert ('effective dimension of 6,000' in report.table(result)) == said
+    assert (
+      'effective dimension of 6,000' in report.format_report(result)
+    ) == said
     page = report._markdown(result, [])
     assert '9,000' not in page
     assert '8,000 or more in a round, 8,500 in the median' in page
   assert 'effective dimension' not in report._markdown(old, [])
-  assert len(narrative.sentences(old)) == len(narrative.sentences(result))
+  assert len(narrative.narrate(old)) == len(narrative.narrate(result))

@@ -49,14 +49,14 @@ def test_all_bits_of_a_seed_count_in_keys_and_in_what_the_host_draws():
   keys = set()
   cohorts = set()
   for seed in seeds:
-    changed = build.changed(config, seed=seed)
-    keys.add(jax.random.key_data(build.key(changed, 'noise')).tobytes())
+    changed = build.replace_fields(config, seed=seed)
+    keys.add(jax.random.key_data(build.purpose_key(changed, 'noise')).tobytes())
     run = build.build(changed)
     cohorts.add((run.who.clients(0).tobytes(), run.train.offsets.tobytes()))
   assert len(keys) == len(cohorts) == len(seeds)
   assert not np.array_equal(
-    jax.random.key_data(build.key(config, 'noise')),
-    jax.random.key_data(build.key(config, 'training')),
+    jax.random.key_data(build.purpose_key(config, 'noise')),
+    jax.random.key_data(build.purpose_key(config, 'training')),
   )
 
 
@@ -74,9 +74,9 @@ def configured(name):
   else:
     config = digits.get_config('smoke')
     config.model.width = 2
-    return build.changed(config, evaluate_examples=50)
+    return build.replace_fields(config, evaluate_examples=50)
   config.data.synthetic = True
-  return build.changed(config, evaluate_examples=5)
+  return build.replace_fields(config, evaluate_examples=5)
 
 
 def _asks(filename):
@@ -105,7 +105,7 @@ def test_no_two_purposes_of_a_run_share_a_stream(
   # What a generator follows from -> where in the package it was made.
   makers = collections.defaultdict(set)
 
-  def recorded(make):
+  def record(make):
     def made(*args):
       generator = make(*args)
       bits = getattr(generator, 'bit_generator', generator)
@@ -120,7 +120,7 @@ def test_no_two_purposes_of_a_run_share_a_stream(
 
   for function in ('default_rng', 'PCG64'):
     monkeypatch.setattr(
-      np.random, function, recorded(getattr(np.random, function))
+      np.random, function, record(getattr(np.random, function))
     )
   config = configured(name)
   if name != 'digits':

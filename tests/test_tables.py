@@ -13,7 +13,7 @@ TABLE = tables.Table(
 
 
 def test_text_is_aligned_and_complete():
-  title, body, notes = tables.text(TABLE).split('\n\n')
+  title, body, notes = tables.format_text(TABLE).split('\n\n')
   lines = body.splitlines()
   assert title == TABLE.title
   assert notes == '- σ² is 50 %.'
@@ -23,13 +23,13 @@ def test_text_is_aligned_and_complete():
 
 
 def test_markdown_escapes_what_would_end_a_cell():
-  lines = tables.markdown(TABLE).splitlines()
+  lines = tables.format_markdown(TABLE).splitlines()
   assert lines[0] == '**Of z & ε_lo, 5 %**'
   assert r'| 0.2\|0.3 | 25.4 [24.1, 26.9] |' in lines
 
 
 def test_latex_escapes_what_latex_reads():
-  made = tables.latex(TABLE)
+  made = tables.format_latex(TABLE)
   assert r'Of z \& $\varepsilon$\_lo, 5 \%.' in made
   assert r'0 & $\infty$ \\' in made
   assert r'\begin{tabular}{lr}' in made
@@ -40,4 +40,4 @@ def test_latex_escapes_what_latex_reads():
 
 def test_a_row_that_lacks_a_cell_is_refused():
   with pytest.raises(ValueError, match='shorter'):
-    tables.text(tables.Table('', ['a', 'b'], [['1']]))
+    tables.format_text(tables.Table('', ['a', 'b'], [['1']]))

@@ -49,7 +49,7 @@ def test_text_comes_from_the_file_with_its_baseline(
   config = _text_config(
     sentences, tmp_path / 'cache', **{'data.test_split': split}
   )
-  found = workloads.load(config)
+  found = workloads.load_workload(config)
   assert found.train.client_ids.tolist() == ['a', 'b']
   # By frequency and then by spelling: the, cat, '.', dog; others are OOV.
   assert found.train.columns['words'].tolist() == [
@@ -73,7 +73,7 @@ def test_images_come_from_the_file_with_their_baseline(tmp_path):
   config = load_config(
     'emnist', **{'data.path': str(path), 'data.cache': str(tmp_path)}
   )
-  found = workloads.load(config)
+  found = workloads.load_workload(config)
   assert found.train.num_examples == found.test.num_examples == 3
   assert found.baseline == pytest.approx(1 / 3)
   assert found.source == (
@@ -91,7 +91,9 @@ def test_a_folder_of_synthetic_data_is_synthetic_whatever_its_name(tmp_path):
   imports.written(
     folder / 'all_test', made, 'all_test', emnist.recipe('all_test')
   )
-  found = workloads.load(load_config('emnist', **{'data.path': str(folder)}))
+  found = workloads.load_workload(
+    load_config('emnist', **{'data.path': str(folder)})
+  )
   assert 'synthetic' in found.source
   assert 'public' not in found.source
 
@@ -120,19 +122,19 @@ def test_synthetic_data_say_so_and_are_made_once(
     }
     | size,
   )
-  one = workloads.load(config)
+  one = workloads.load_workload(config)
   assert 'synthetic' in one.source
   assert one.train.num_clients == 12
   assert one.train.columns[column].shape[1:] == shape
   assert 0 <= one.baseline < 0.5
   made = sorted((tmp_path / 'cache').iterdir())
-  two = workloads.load(config)
+  two = workloads.load_workload(config)
   assert sorted((tmp_path / 'cache').iterdir()) == made
   np.testing.assert_array_equal(
     one.train.columns[column], two.train.columns[column]
   )
   config.seed = 1
-  other = workloads.load(config)
+  other = workloads.load_workload(config)
   assert not np.array_equal(
     other.train.columns[column], one.train.columns[column]
   )
@@ -141,17 +143,17 @@ def test_synthetic_data_say_so_and_are_made_once(
 @pytest.mark.parametrize('task', ['emnist', 'stackoverflow'])
 def test_data_are_a_file_or_synthetic_and_not_both(task):
   with pytest.raises(ValueError, match=r'data\.path=None; give .*\.sqlite'):
-    workloads.load(load_config(task))
+    workloads.load_workload(load_config(task))
   config = load_config(
     task, **{'data.path': 'x.sqlite', 'data.synthetic': True}
   )
   with pytest.raises(ValueError, match=r"data\.path='x\.sqlite'"):
-    workloads.load(config)
+    workloads.load_workload(config)
 
 
 def test_an_evaluation_is_on_a_sample_of_as_many_examples(sentences, tmp_path):
   config = _text_config(sentences, tmp_path, evaluate_examples=1)
-  assert workloads.load(config).test.num_examples == 1
+  assert workloads.load_workload(config).test.num_examples == 1
 
 
 @pytest.mark.parametrize('task', ['digits', 'emnist', 'stackoverflow'])

@@ -32,11 +32,11 @@ def start(work: works_lib.Work) -> driver.Round:
     )
   )
   params = task.init(jax.random.key(0))
-  state = jax.jit(algorithm.init)(sharding.replicated(mesh, params))
+  state = jax.jit(algorithm.init)(sharding.replicate(mesh, params))
   step = jax.jit(
     algorithm.step,
     donate_argnums=0,
-    out_shardings=sharding.layout(mesh, state),
+    out_shardings=sharding.step_shardings(mesh, state),
   )
   data = federated.from_clients(
     {
@@ -62,16 +62,16 @@ def start(work: works_lib.Work) -> driver.Round:
       plan,
       seed=0,
       round=t,
-      parts=sharding.own(mesh),
-      of=sharding.count(mesh),
+      parts=sharding.local_devices_of(mesh),
+      of=sharding.num_devices(mesh),
     )
     now['steps'] = int(made.mask.any(axis=-1).sum())
     now['rows'] = _rows_computed(np.asarray(made.mask))
     state, _ = step(
       now['state'],
-      sharding.assembled(mesh, made),
-      sharding.replicated_key(mesh, jax.random.key(2 * t)),
-      sharding.replicated_key(mesh, jax.random.key(2 * t + 1)),
+      sharding.assemble_global(mesh, made),
+      sharding.replicate_key(mesh, jax.random.key(2 * t)),
+      sharding.replicate_key(mesh, jax.random.key(2 * t + 1)),
     )
     now['state'] = jax.block_until_ready(state)
 
@@ -82,7 +82,7 @@ def start(work: works_lib.Work) -> driver.Round:
     ),
     steps=lambda: now['steps'],
     rows=lambda: now['rows'],
-    form=f'dp_fedavg, chunk=1, {sharding.count(mesh)} devices',
+    form=f'dp_fedavg, chunk=1, {sharding.num_devices(mesh)} devices',
   )
 
 

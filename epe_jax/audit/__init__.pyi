@@ -6,10 +6,10 @@ from .observers import all_iterates as all_iterates
 from .observers import final_model as final_model
 from .record import Record as Record
 from .record import load_record as load_record
-from .statistics import every_nth as every_nth
-from .statistics import last_n as last_n
-from .statistics import lent as lent
-from .statistics import maximum as maximum
-from .statistics import mixture as mixture
-from .statistics import own_round as own_round
+from .statistics import assign_held_out as assign_held_out
+from .statistics import every_nth_round as every_nth_round
+from .statistics import last_n_rounds as last_n_rounds
+from .statistics import max_over_rounds as max_over_rounds
+from .statistics import score_mixture as score_mixture
+from .statistics import score_own_round as score_own_round
 from .wrapper import audited as audited

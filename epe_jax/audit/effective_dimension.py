@@ -16,7 +16,7 @@ _LOOKS = {
 }
 
 
-def of_run(
+def summarize(
   family: str,
   *,
   needed: float | None,
@@ -29,13 +29,13 @@ def of_run(
   Args:
     family: of the canaries.
     needed: the effective dimension below which their cosines are not to be
-      taken for normal, as `canaries.least_dimension` gives it.
+      taken for normal, as `canaries.min_effective_dimension` gives it.
     rounds: effective dimension of each round's aggregate; 0 of a vector of
       zeros, which has no cosines and is left out.
     final_model: that of the final model.
     change: that of its difference from the initial model.
 
-  >>> found = of_run('hadamard', needed=100.0, rounds=[50.0, 0.0, 70.0],
+  >>> found = summarize('hadamard', needed=100.0, rounds=[50.0, 0.0, 70.0],
   ...                final_model=200.0, change=300.0)
   >>> found['least'], found['median']
   (50.0, 60.0)
@@ -51,11 +51,11 @@ def of_run(
   }
 
 
-def warning(found: Mapping[str, Any] | None) -> str | None:
+def warn_if_low(found: Mapping[str, Any] | None) -> str | None:
   """Says where there were too few coordinates, and what to do; else None.
 
   Args:
-    found: what `of_run` made; None of a run without canaries.
+    found: what `summarize` made; None of a run without canaries.
   """
   if found is None or found['needed'] is None:
     return None

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit import record, threat_models
+from epe_jax.audit import threat_models
+from epe_jax.audit.record import Record
 from epe_jax.epsilon import (
   bootstrap,
   location_mixture,
@@ -50,7 +51,7 @@ class Audit(NamedTuple):
 
 
 def evaluate(
-  recorded: record.Record,
+  record: Record,
   *,
   delta: float | None = None,
   more: bool = False,
@@ -60,15 +61,15 @@ def evaluate(
   """Every estimate of every attacker of a run.
 
   Args:
-    recorded: what attackers saw.
+    record: what attackers saw.
     delta: in (0, 1); None for the run's own.
     more: also the estimators of which a report has better ones.
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
     floors: also what estimators report when nothing leaks, which takes most of
       the time.
   """
-  delta = recorded.delta if delta is None else delta
-  found = threat_models.of_run(recorded)
+  delta = record.delta if delta is None else delta
+  found = threat_models.read_all(record)
   return _evaluate(found, delta, more, simultaneous, floors)
 
 
@@ -80,11 +81,11 @@ def evaluate_scores(
   simultaneous: bool = False,
 ) -> Audit:
   """Every estimate of scores from any system, as `evaluate` gives them."""
-  reading = threat_models.external(scores)
+  reading = threat_models.read_external(scores)
   return _evaluate([reading], delta, more, simultaneous, floors=True)
 
 
-def with_interval(
+def estimate_with_interval(
   reading: threat_models.Reading,
   *,
   delta: float,
@@ -107,9 +108,11 @@ def with_interval(
   estimator = reading.points[0]
   if estimator in threat_models.SHIFT_AWARE:
     estimator = functools.partial(estimator, confidence=confidence)
-  elif threat_models.differ(reading.scores) and _can_resample(reading.scores):
+  elif threat_models.scores_differ(reading.scores) and _can_resample(
+    reading.scores
+  ):
     estimator = functools.partial(
-      bootstrap.bootstrap,
+      bootstrap.bootstrap_interval,
       np.random.default_rng(0),
       estimator,
       confidence=confidence,
@@ -198,7 +201,7 @@ def _floors_of(
     return [None] * len(estimators)
   keys = [_key(reading, estimator) for estimator in estimators]
   missing = {k: e for k, e in zip(keys, estimators) if k not in known}
-  made = noise_floor.simulated(
+  made = noise_floor.simulate(
     np.random.default_rng(0), list(missing.values()), reading.draw, delta=delta
   )
   known.update(zip(missing, made))
@@ -220,7 +223,7 @@ def _row(
   null: Float[np.ndarray, ' simulations'] | None,
 ) -> Row:
   epsilon = float(estimate.epsilon)
-  summary = None if null is None else noise_floor.summary(null)
+  summary = None if null is None else noise_floor.summarize(null)
   return {
     'threat_model': reading.threat_model,
     'statistic': reading.statistic,

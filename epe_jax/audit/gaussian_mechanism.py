@@ -2,8 +2,8 @@
 
 The mechanism releases rho = c_1 + ... + c_k + N(0, sigma^2 I_d). Here are two
 laws of the k cosines <c_j, rho>/|rho|, which are the same law, and the
-estimates made from them. `literal` is the paper's simulation in d dimensions;
-`exact` draws the cosines in O(k^2) operations whatever d is.
+estimates made from them. `simulate_literal` is the paper's simulation in d dimensions;
+`simulate_exact` draws the cosines in O(k^2) operations whatever d is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from epe_jax.epsilon import types as epsilon_types
 from epe_jax.types import Array, Key
 
 ESTIMATORS = ('null', 'fitted')  # The calibrated reading first.
-_BLOCK = 128  # Rows of the triangular factor held at once by `exact`.
+_BLOCK = 128  # Rows of the triangular factor held at once by `simulate_exact`.
 
 
 class Row(NamedTuple):
@@ -42,12 +42,12 @@ class Row(NamedTuple):
   delta: float
 
 
-def exact(
+def simulate_exact(
   seed: np.random.SeedSequence, sigma: float, *, num_canaries: int, dim: int
 ) -> Float[np.ndarray, ' k']:
   """The k cosines of one audit, drawn from their exact law in O(k^2).
 
-  Proof that this is the law of `literal`. Let r = min(k, d).
+  Proof that this is the law of `simulate_literal`. Let r = min(k, d).
   1. The canaries are the normalised rows of X, k x d with N(0, 1) entries.
   2. X = L Q^T with L [k, r] lower trapezoidal, Q [d, r] with orthonormal
      columns, L independent of Q (Bartlett): L_ii ~ chi_{d-i+1}, i = 1..r, and
@@ -77,7 +77,7 @@ def exact(
   Source: One-shot Empirical Privacy Estimation, Algorithm 1; Bartlett (1933).
 
   >>> seed = np.random.SeedSequence(0)
-  >>> g = exact(seed, 0.5, num_canaries=1000, dim=10**8)
+  >>> g = simulate_exact(seed, 0.5, num_canaries=1000, dim=10**8)
   >>> print(f'{1e4 * g.mean():.1f}')  # Theorem 3.3: sqrt(d) mean(g) -> 1/sigma.
   2.0
   """
@@ -94,7 +94,7 @@ def exact(
   return dots / math.sqrt(u @ u + sigma**2 * outside)
 
 
-def literal(
+def simulate_literal(
   seed: np.random.SeedSequence,
   sigma: float,
   *,
@@ -104,7 +104,7 @@ def literal(
 ) -> Float[np.ndarray, ' k']:
   """The k cosines of one audit, computed in d dimensions as the paper does.
 
-  It checks `exact`, and runs canaries that are not uniform on the sphere.
+  It checks `simulate_exact`, and runs canaries that are not uniform on the sphere.
 
   Args:
     seed: source of all randomness.
@@ -128,7 +128,7 @@ def literal(
   return np.asarray(cosines, np.float64)
 
 
-def estimates(
+def run_estimators(
   seed: int,
   sigmas: Sequence[float],
   *,
@@ -136,7 +136,7 @@ def estimates(
   dim: int,
   delta: float,
   simulations: int,
-  law: Callable[..., Float[np.ndarray, ' k']] = exact,
+  law: Callable[..., Float[np.ndarray, ' k']] = simulate_exact,
   progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> dict[str, Float[np.ndarray, 'sigmas simulations']]:
   """Epsilon estimates of independent audits, both readings of each.
@@ -151,7 +151,7 @@ def estimates(
     dim: d, >= 2.
     delta: target delta, in (0, 1).
     simulations: audits for each sigma, >= 1.
-    law: `exact` or `literal`.
+    law: `simulate_exact` or `simulate_literal`.
     progress: wraps the list of audits, as `tqdm.tqdm` does.
 
   Returns:
@@ -186,7 +186,7 @@ def estimates(
   }
 
 
-def table(
+def summarize(
   sigmas: Sequence[float],
   epsilons: dict[str, Float[np.ndarray, 'sigmas simulations']],
   *,
@@ -194,14 +194,14 @@ def table(
   dim: int,
   delta: float,
 ) -> list[Row]:
-  """The mean and spread of `estimates` beside the analytic epsilon.
+  """The mean and spread of `run_estimators` beside the analytic epsilon.
 
   Args:
-    sigmas: the noise levels given to `estimates`.
-    epsilons: what `estimates` returned.
-    num_canaries: as given to `estimates`.
-    dim: as given to `estimates`.
-    delta: as given to `estimates`.
+    sigmas: the noise levels given to `run_estimators`.
+    epsilons: what `run_estimators` returned.
+    num_canaries: as given to `run_estimators`.
+    dim: as given to `run_estimators`.
+    delta: as given to `run_estimators`.
 
   Returns:
     For each sigma one row of each reading, the calibrated one first.

@@ -10,11 +10,11 @@ from jaxtyping import Float, Int
 
 from epe_jax.canaries import Canaries
 from epe_jax.parallel import sharding
-from epe_jax.parallel.barrier import apart
+from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.types import Array, Params
 
 
-class Seen(NamedTuple):
+class RoundView(NamedTuple):
   """What a round shows to those who watch it, each [d].
 
   Attributes:
@@ -44,12 +44,12 @@ class Observer(NamedTuple):
   """
 
   init: Callable[[Params], Any]
-  update: Callable[[Any, Seen], Any]
+  update: Callable[[Any, RoundView], Any]
   scores: Callable[[Any, Params], Float[Array, '...']]
   flush: Callable[[Any], Any] = lambda state: state
 
 
-VIEWS: dict[str, Callable[[Seen], Float[Array, ' d']]] = {
+VIEWS: dict[str, Callable[[RoundView], Float[Array, ' d']]] = {
   'aggregate': lambda seen: seen.aggregate,
   'delta': lambda seen: seen.after - seen.before,
   'residual': lambda seen: seen.aggregate - seen.known,
@@ -59,7 +59,7 @@ the model by the server optimizer, as the authors' code has it (with momentum it
 mixes rounds); and what is left of rho_bar for one who knows all that was put in
 and removes it. The analytic bound assumes an attacker who knows all but the one
 canary that is asked about; that one is added again afterwards, as it is known
-too: `statistics.others_removed`."""
+too: `statistics.score_residual`."""
 
 
 class Trace(NamedTuple):
@@ -111,7 +111,7 @@ def final_model(
   def init(params: Params) -> Float[Array, ' d']:
     # A copy, because a caller may donate the parameters.
     start = jnp.copy(ravel_pytree(params)[0])
-    return sharding.evenly(mesh, start, axes=(0,))
+    return sharding.shard_if_divisible(mesh, start, axes=(0,))
 
   def scores(
     start: Float[Array, ' d'], params: Params
@@ -141,7 +141,7 @@ def all_iterates(
     rounds: T >= 1.
     sees: what is looked at in a round, names of `VIEWS`; scores have one
       [T, k] for each.
-    buffer: R >= 1, rounds scored together; `buffer_for` chooses one.
+    buffer: R >= 1, rounds scored together; `choose_buffer` chooses one.
     mesh: devices that share what is kept, vectors by views or rounds and cosines
       by views or canaries, where they divide these; None for one device.
 
@@ -167,8 +167,10 @@ def all_iterates(
       pending=jnp.zeros((), jnp.int32),
       buffer=None
       if buffer == 1
-      else sharding.evenly(mesh, jnp.zeros(kept, jnp.float32), axes=(0, 1)),
-      cosines=sharding.evenly(
+      else sharding.shard_if_divisible(
+        mesh, jnp.zeros(kept, jnp.float32), axes=(0, 1)
+      ),
+      cosines=sharding.shard_if_divisible(
         mesh,
         jnp.zeros((views, padded, canaries.num), jnp.float32),
         axes=(0, 2),
@@ -200,12 +202,12 @@ def all_iterates(
     )
     return scored._replace(buffer=held)
 
-  def update(trace: Trace, seen: Seen) -> Trace:
+  def update(trace: Trace, seen: RoundView) -> Trace:
     look = lambda: jnp.stack([VIEWS[name](seen) for name in sees])
     seen_one = trace._replace(round=trace.round + 1, pending=trace.pending + 1)
     if trace.buffer is None:
       # Apart, or XLA:CPU would keep what noise is made of until it is stacked.
-      new = apart(trace.round >= 0, lambda: cosines(canaries, look()))
+      new = fusion_barrier(trace.round >= 0, lambda: cosines(canaries, look()))
       return score(seen_one, new[:, None])
     trace = seen_one._replace(
       buffer=trace.buffer.at[:, trace.pending].set(look())
@@ -223,7 +225,7 @@ def all_iterates(
   return Observer(init, update, scores, flush)
 
 
-def buffer_for(memory: float, *, rounds: int, views: int, dim: int) -> int:
+def choose_buffer(memory: float, *, rounds: int, views: int, dim: int) -> int:
   """R: as many rounds scored together as memory holds, 1 at least.
 
   Args:
@@ -235,7 +237,7 @@ def buffer_for(memory: float, *, rounds: int, views: int, dim: int) -> int:
   Raises:
     ValueError: memory is not positive.
 
-  >>> buffer_for(1e9, rounds=2048, views=2, dim=4_050_748)
+  >>> choose_buffer(1e9, rounds=2048, views=2, dim=4_050_748)
   30
   """
   if not memory > 0:

@@ -10,18 +10,18 @@ import numpy as np
 from epe_jax.audit import (
   estimates,
   published_models,
-  record,
   restrict,
   threat_models,
 )
+from epe_jax.audit.record import Record
 from epe_jax.epsilon import lower_bound
 
 # Fewer canaries than this scatter too much to start a curve with.
 _FEWEST = 30
 
 
-def by_round(
-  recorded: record.Record,
+def evaluate_by_round(
+  record: Record,
   *,
   rounds: Sequence[int] | None = None,
   delta: float | None = None,
@@ -41,8 +41,8 @@ def by_round(
   it holds at each round by itself and not at all of them together.
 
   Args:
-    recorded: what a run recorded.
-    rounds: values of t, in [1, T]; None for `spread`.
+    record: what attackers saw of the run.
+    rounds: values of t, in [1, T]; None for `choose_rounds`.
     delta: in (0, 1); None for the run's own.
     confidence: of the intervals.
     resamples: of the bootstrap, where an interval takes one.
@@ -55,49 +55,49 @@ def by_round(
   Raises:
     ValueError: a round is out of range or has fewer than two canaries.
   """
-  delta = recorded.delta if delta is None else delta
-  chosen = spread(recorded) if rounds is None else rounds
-  derivable = published_models.why_not_models(recorded) is None
+  delta = record.delta if delta is None else delta
+  chosen = choose_rounds(record) if rounds is None else rounds
+  derivable = published_models.why_not_derivable(record) is None
   return [
     {'round': int(t), **row}
     for t in chosen
-    for reading in _readings(recorded, int(t), derivable)
+    for reading in _readings(record, int(t), derivable)
     for row in _rows(reading, delta, confidence, resamples)
   ]
 
 
-def spread(recorded: record.Record, *, num: int = 12) -> Int[np.ndarray, ' n']:
+def choose_rounds(record: Record, *, num: int = 12) -> Int[np.ndarray, ' n']:
   """At most `num` rounds, evenly from the first with 30 canaries to the last.
 
   If fewer took part in all, from the first with half of them; two at least.
   """
-  by = np.logical_or.accumulate(recorded.participation).sum(axis=1)
+  by = np.logical_or.accumulate(record.included).sum(axis=1)
   enough = max(2, min(_FEWEST, by[-1] // 2))
   first = 1 + int(np.argmax(by >= enough))
   return np.unique(np.linspace(first, len(by), num).round().astype(int))
 
 
 def _readings(
-  recorded: record.Record, t: int, derivable: bool
+  record: Record, t: int, derivable: bool
 ) -> Iterator[threat_models.Reading]:
   # One kind of null for the whole curve: after second rounds it is not exact.
-  dims = {r.statistic: r.scores.dim for r in threat_models.of_run(recorded)}
-  for reading in threat_models.of_run(restrict.until(recorded, t)):
+  dims = {r.statistic: r.scores.dim for r in threat_models.read_all(record)}
+  for reading in threat_models.read_all(restrict.truncate_after(record, t)):
     if reading.statistic in dims:
       scores = dataclasses.replace(reading.scores, dim=dims[reading.statistic])
       yield reading._replace(scores=scores)
-  if t == len(recorded.trace) or not derivable:
+  if t == len(record.trace) or not derivable:
     return
-  only = np.arange(1, len(recorded.trace) + 1) == t
-  model = published_models.derive_models(recorded, only)
+  only = np.arange(1, len(record.trace) + 1) == t
+  model = published_models.derive_models(record, only)
   # Its norm is estimated, so its null law is that of unobserved canaries.
   if np.count_nonzero(~model.observed) < 2:
     return
-  yield threat_models.shifted(
+  yield threat_models.read_shifted(
     threat_models.KNOWN_START,
     threat_models.CHANGE,
-    threat_models.split(model, model.trace[0], None, model.seats[0]),
-    scale=float(np.sqrt(recorded.dim)),
+    threat_models.split_scores(model, model.trace[0], None, model.assigned[0]),
+    scale=float(np.sqrt(record.dim)),
     is_expected=False,
   )
 
@@ -110,7 +110,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
   found = [lower_bound.lower_bound(reading.scores, delta=delta)]
   if reading.calibrated:
-    point = estimates.with_interval(
+    point = estimates.estimate_with_interval(
       reading, delta=delta, confidence=confidence, resamples=resamples
     )
     found.insert(0, point)

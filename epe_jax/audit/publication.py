@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.audit import record
+from epe_jax.audit.record import Record
 
 # The clip norm follows from counts with noise of their own.
 _SHOWN = {
@@ -26,30 +26,30 @@ _SHOWN = {
 _TEST = 'test_'
 
 
-def shown(
+def publishable(
   result: Mapping[str, Any],
-  whole: record.Record | None,
+  whole: Record | None,
   records: Sequence[Mapping[str, float]],
-) -> tuple[record.Record | None, Sequence[Mapping[str, float]]]:
+) -> tuple[Record | None, Sequence[Mapping[str, float]]]:
   """What a run recorded and its history, as far as they may be published.
 
   Of a simulation that is all, as nothing about it is secret.
 
   Args:
     result: what result.json holds.
-    whole: what the run recorded; None if it was not audited.
+    whole: what attackers saw of the run; None if it was not audited.
     records: the lines of metrics.jsonl.
   """
   if result['noise'] != 'fresh':
     return whole, records
-  return whole and recorded(whole), history(records)
+  return whole and publishable_record(whole), publishable_history(records)
 
 
-def recorded(whole: record.Record) -> record.Record:
+def publishable_record(whole: Record) -> Record:
   """What attackers saw, without what only one knew who had no noise to fear.
 
   Args:
-    whole: what a run recorded. Noise that is known, as the residual, is a sum of
+    whole: what attackers saw of the run. Noise that is known, as the residual, is a sum of
       updates that is known.
   """
   rounds = whole.rounds
@@ -60,7 +60,7 @@ def recorded(whole: record.Record) -> record.Record:
   return dataclasses.replace(whole, residual=None, rounds=rounds)
 
 
-def history(
+def publishable_history(
   records: Sequence[Mapping[str, float]],
 ) -> list[dict[str, float]]:
   """Lines of metrics.jsonl without what clients measured, and how many came.
@@ -68,9 +68,9 @@ def history(
   How long a round took is among that: it tells of the number of examples.
 
   Args:
-    records: as `metrics.read` gives them.
+    records: as `metrics.read_lines` gives them.
 
-  >>> history([{'round': 1, 'loss': 0.7, 'clip_norm': 0.1, 'test_loss': 0.6}])
+  >>> publishable_history([{'round': 1, 'loss': 0.7, 'clip_norm': 0.1, 'test_loss': 0.6}])
   [{'round': 1, 'clip_norm': 0.1, 'test_loss': 0.6}]
   """
   return [

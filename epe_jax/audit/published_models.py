@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import linalg
 
-from epe_jax.audit import record, restrict, statistics
+from epe_jax.audit import restrict, statistics
+from epe_jax.audit.record import Record
 from epe_jax.audit.round_scalars import RoundScalars
 
 # Of what the change of the model is and what it should be; the rest is float32.
@@ -17,11 +18,11 @@ _SAME = 0.999
 
 
 def derive_models(
-  recorded: record.Record,
+  record: Record,
   shown: Bool[np.ndarray, ' T'],
   *,
   initial: bool = True,
-) -> record.Record:
+) -> Record:
   """The models after some rounds are published, and not the aggregates.
 
   The attacker looks at the difference of each two models published in a row,
@@ -46,7 +47,7 @@ def derive_models(
   recorded, and what was put in of the one canary.
 
   Args:
-    recorded: what a run recorded that saw aggregates.
+    record: of a run whose trace is of aggregates.
     shown: after which rounds the model is published.
     initial: the attacker knows the initial model. If not, the first published
       model only serves to read the second.
@@ -58,14 +59,14 @@ def derive_models(
 
   Raises:
     ValueError: shown is not of the run or shows too little, or for the reasons
-      of `why_not_models`.
+      of `why_not_derivable`.
   """
-  restrict.check_shown(recorded, shown)
-  if reason := why_not_models(recorded):
+  restrict.check_mask(record, shown)
+  if reason := why_not_derivable(record):
     raise ValueError(reason)
-  rounds = recorded.rounds
+  rounds = record.rounds
   assert rounds is not None
-  assert recorded.momentum is not None
+  assert record.momentum is not None
   stops = 1 + np.flatnonzero(shown)
   if initial:
     stops = np.concatenate([[0], stops])
@@ -74,60 +75,60 @@ def derive_models(
       'one published model has no difference with another. Publish more, or '
       'let the attacker know the initial model.'
     )
-  effect = response(len(recorded.trace), momentum=recorded.momentum)
+  effect = server_response(len(record.trace), momentum=record.momentum)
   weights = np.diff(effect[stops], axis=0)
   between = slice(stops[0], stops[-1])
-  trace, share = _added(recorded, rounds, weights)
+  trace, share = _added(record, rounds, weights)
   nothing = np.empty(0, np.float32)
-  return restrict.part(
-    recorded,
-    seated=np.asarray(recorded.seats[between].any(axis=0)),
-    final=recorded.final if shown[-1] else nothing,
-    change=recorded.change if shown[-1] and initial else nothing,
+  return restrict.replace_views(
+    record,
+    seated=np.asarray(record.assigned[between].any(axis=0)),
+    final=record.final if shown[-1] else nothing,
+    change=record.change if shown[-1] and initial else nothing,
     trace=trace,
-    residual=_added_residual(recorded, rounds, weights),
+    residual=_added_residual(record, rounds, weights),
     rounds=None,
-    participation=np.where(recorded.observed, share, 0),
-    seats=share,
+    included=np.where(record.observed, share, 0),
+    assigned=share,
     sees='models',
     design='fixed',
   )
 
 
-def why_not_models(recorded: record.Record) -> str | None:
+def why_not_derivable(record: Record) -> str | None:
   """Why `models` cannot be derived from a run; None if they can.
 
   Whether the server is SGD with its momentum is not taken on trust: the sum of
   all aggregates has to point where the model went.
   """
-  if recorded.sees != 'aggregate':
+  if record.sees != 'aggregate':
     return (
-      f'sees={recorded.sees!r}, but differences of models are derived from '
+      f'sees={record.sees!r}, but differences of models are derived from '
       "aggregates. Train with audit.sees='aggregate'."
     )
-  if np.count_nonzero(~recorded.observed) < 2:
+  if np.count_nonzero(~record.observed) < 2:
     return (
       'differences of models are measured by unobserved canaries, and there '
       'are fewer than two. Train with more of canaries.unobserved.'
     )
-  if recorded.momentum is None or recorded.rounds is None:
+  if record.momentum is None or record.rounds is None:
     return (
-      f'momentum={recorded.momentum}; differences of models are known for '
+      f'momentum={record.momentum}; differences of models are known for '
       "server SGD alone. Train with server.optimizer='sgd', or read aggregates."
     )
-  effect = response(len(recorded.trace), momentum=recorded.momentum)[-1]
-  norms = effect * recorded.rounds.aggregate_norm
-  change = norms @ np.asarray(recorded.trace, np.float64)
-  if np.corrcoef(change, recorded.change)[0, 1] < _SAME:
+  effect = server_response(len(record.trace), momentum=record.momentum)[-1]
+  norms = effect * record.rounds.aggregate_norm
+  change = norms @ np.asarray(record.trace, np.float64)
+  if np.corrcoef(change, record.change)[0, 1] < _SAME:
     return (
-      f'momentum={recorded.momentum}, but with it the aggregates do not add up '
+      f'momentum={record.momentum}, but with it the aggregates do not add up '
       'to the change of the model, so the file was not made by one run. Give '
       'the scores.npz of one run, or read aggregates.'
     )
   return None
 
 
-def response(
+def server_response(
   rounds: int, *, momentum: float
 ) -> Float[np.ndarray, 'stops rounds']:
   """What each aggregate weighs in the model after each round: SGD is linear.
@@ -146,7 +147,7 @@ def response(
   Raises:
     ValueError: momentum is out of range.
 
-  >>> response(3, momentum=0.5)
+  >>> server_response(3, momentum=0.5)
   array([[0.  , 0.  , 0.  ],
          [1.  , 0.  , 0.  ],
          [1.5 , 1.  , 0.  ],
@@ -158,12 +159,12 @@ def response(
   return (1 - momentum ** np.maximum(since, 0)) / (1 - momentum)
 
 
-def weight(
+def canary_weight(
   rounds: RoundScalars, seats: Bool[np.ndarray, 'T k'], *, momentum: float
 ) -> Float[np.ndarray, ' k']:
   """What training leaves of each canary in the change of the model.
 
-  Its rounds put in S_t/m each, of which the server keeps what `response` says.
+  Its rounds put in S_t/m each, of which the server keeps what `server_response` says.
   The server's learning rate, alike for all, is left out, and so is what clients
   do because of it.
 
@@ -172,7 +173,7 @@ def weight(
     seats: row t holds the canaries of round t.
     momentum: of the server's SGD, in [0, 1).
   """
-  effect = response(len(seats), momentum=momentum)[-1]
+  effect = server_response(len(seats), momentum=momentum)[-1]
   return (effect * rounds.canary_norm) @ seats
 
 
@@ -190,47 +191,47 @@ def _basis(
 
 
 def _added(
-  recorded: record.Record,
+  record: Record,
   rounds: RoundScalars,
   weights: Float[np.ndarray, 'n T'],
 ) -> tuple[Float[np.ndarray, 'n k'], Float[np.ndarray, 'n k']]:
   """Cosines with what each difference adds, and those to expect of a seat."""
   norms = np.asarray(rounds.aggregate_norm, np.float64)
   added = _basis(weights, norms)
-  products = (added * norms) @ np.asarray(recorded.trace, np.float64)
-  null = products[:, ~recorded.observed]
-  norm = np.sqrt(recorded.dim * np.mean(null**2, axis=1, keepdims=True))
+  products = (added * norms) @ np.asarray(record.trace, np.float64)
+  null = products[:, ~record.observed]
+  norm = np.sqrt(record.dim * np.mean(null**2, axis=1, keepdims=True))
   norm = np.where(norm > 0, norm, 1)
-  return products / norm, (added * rounds.canary_norm) @ recorded.seats / norm
+  return products / norm, (added * rounds.canary_norm) @ record.assigned / norm
 
 
 def _added_residual(
-  recorded: record.Record,
+  record: Record,
   rounds: RoundScalars,
   weights: Float[np.ndarray, 'n T'],
 ) -> Float[np.ndarray, 'n k'] | None:
   """Cosines with the noise that each difference adds, and the canary itself."""
-  if recorded.residual is None:
+  if record.residual is None:
     return None
   norms = np.asarray(rounds.residual_norm, np.float64)
   added = _basis(weights, norms)
-  noise = (added * norms) @ np.asarray(recorded.residual, np.float64)
-  own = (added * rounds.canary_norm) @ recorded.participation
+  noise = (added * norms) @ np.asarray(record.residual, np.float64)
+  own = (added * rounds.canary_norm) @ record.included
   square = 1 + own * (2 * noise + own)
   return (noise + own) / np.sqrt(square)
 
 
-def shown(
-  recorded: record.Record,
+def restrict_record(
+  record: Record,
   *,
   every: int | None = None,
   last: int | None = None,
   models: bool = False,
-) -> record.Record:
+) -> Record:
   """A run of which some rounds are published.
 
   Args:
-    recorded: what its scores.npz holds.
+    record: what its scores.npz holds.
     every: only rounds n, 2n, ...
     last: only the last n rounds; with every, those of them.
     models: the models after these rounds are published and not their
@@ -240,12 +241,12 @@ def shown(
     ValueError: a number is out of range, or `restrict` or `published_models`
       refuses.
   """
-  rounds = len(recorded.trace)
+  rounds = len(record.trace)
   mask = np.ones(rounds, bool)
   if every is not None:
-    mask &= statistics.every_nth(rounds, every)
+    mask &= statistics.every_nth_round(rounds, every)
   if last is not None:
-    mask &= statistics.last_n(rounds, last)
+    mask &= statistics.last_n_rounds(rounds, last)
   if models:
-    return derive_models(recorded, mask)
-  return recorded if mask.all() else restrict.aggregates(recorded, mask)
+    return derive_models(record, mask)
+  return record if mask.all() else restrict.restrict_to_rounds(record, mask)

@@ -11,7 +11,7 @@ import numpy as np
 from epe_jax import io
 from epe_jax.audit.round_scalars import RoundScalars
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of scores.npz."""
 
 _ROUNDS = 'rounds_'
@@ -28,7 +28,7 @@ class Record:
     trace: cosines with what each round showed, [T, k].
     residual: cosines with what is left of each round's aggregate when all that
       was put in is removed, of clients and of canaries, [T, k]; for an attacker
-      who asks about one canary, `statistics.others_removed` leaves that one in.
+      who asks about one canary, `statistics.score_residual` leaves that one in.
       None where it may not be shown.
     rounds: one number of each round; None for differences of models, whose
       residual has what was put in of the canary itself.
@@ -36,9 +36,9 @@ class Record:
     weight: what training left of each canary in the change of the model, of
       those that took part or would have by their seats, up to one factor, [k];
       empty where the server's optimizer does not tell.
-    participation: 0/1, row t holds the canaries of round t; canaries in no row
+    included: 0/1, row t holds the canaries of round t; canaries in no row
       are unobserved. For differences of models, the cosine to expect.
-    seats: the same for rounds that a canary would have taken part in, had its
+    assigned: the same for rounds that a canary would have taken part in, had its
       coin said so; where no coin is flipped, participation again.
     sees: what the trace is of: 'aggregate' or 'delta' of each round, as
       `observers.VIEWS` names them, or 'models' for the differences of published
@@ -56,8 +56,8 @@ class Record:
   rounds: RoundScalars | None
   momentum: float | None
   weight: Float[np.ndarray, ' w']
-  participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
-  seats: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
+  included: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
+  assigned: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
   sees: str
   design: Literal['fixed', 'coin_flip']
   dim: int
@@ -66,7 +66,7 @@ class Record:
   @property
   def observed(self) -> Bool[np.ndarray, ' k']:
     """Which canaries took part."""
-    return np.asarray(self.participation.any(axis=0))
+    return np.asarray(self.included.any(axis=0))
 
   @property
   def expected(self) -> Float[np.ndarray, ' t'] | None:
@@ -130,7 +130,7 @@ def load_record(path: str | os.PathLike) -> Record:
   )
   momentum = float(arrays['momentum'])
   fields['momentum'] = None if math.isnan(momentum) else momentum
-  for name in ('participation', 'seats'):
+  for name in ('included', 'assigned'):
     fields[name] = arrays[name].astype(bool)
   for name in ('sees', 'design'):
     fields[name] = str(arrays[name])

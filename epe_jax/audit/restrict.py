@@ -15,79 +15,77 @@ from typing import Any
 from jaxtyping import Bool
 import numpy as np
 
-from epe_jax.audit import record
+from epe_jax.audit.record import Record
 from epe_jax.audit.round_scalars import RoundScalars
 
 
-def aggregates(
-  recorded: record.Record, shown: Bool[np.ndarray, ' T']
-) -> record.Record:
+def restrict_to_rounds(record: Record, shown: Bool[np.ndarray, ' T']) -> Record:
   """The aggregates of some rounds are published, and the final model.
 
   The aggregate of a round holds the canaries of that round and no others, so
   the other rounds are left out and nothing else changes.
 
   Args:
-    recorded: what a run recorded.
-    shown: the published rounds, such as `statistics.every_nth`.
+    record: what attackers saw of the run.
+    shown: the published rounds, such as `statistics.every_nth_round`.
 
   Raises:
     ValueError: shown is not of the run, or holds the rounds of fewer than two
       observed canaries.
   """
-  check_shown(recorded, shown)
-  return part(
-    recorded,
-    trace=recorded.trace[shown],
-    residual=None if recorded.residual is None else recorded.residual[shown],
-    rounds=_of_rounds(recorded, shown),
-    participation=recorded.participation[shown],
-    seats=recorded.seats[shown],
+  check_mask(record, shown)
+  return replace_views(
+    record,
+    trace=record.trace[shown],
+    residual=None if record.residual is None else record.residual[shown],
+    rounds=_of_rounds(record, shown),
+    included=record.included[shown],
+    assigned=record.assigned[shown],
   )
 
 
-def until(recorded: record.Record, round: int) -> record.Record:
+def truncate_after(record: Record, round: int) -> Record:
   """A run as it stood after some rounds: what had leaked by then.
 
   Canaries with a later seat are dropped: they are neither among those who have
   something to lose nor, for having been chosen, among the unobserved.
 
   Args:
-    recorded: what a run recorded.
+    record: what attackers saw of the run.
     round: t, 1 <= t <= T. Before T the final model is not there yet.
 
   Raises:
     ValueError: round is out of range, or fewer than two observed canaries took
       part by then.
   """
-  rounds = len(recorded.trace)
+  rounds = len(record.trace)
   if not 1 <= round <= rounds:
     raise ValueError(
       f'round={round}; give 1 to the {rounds} rounds of the run.'
     )
   over = round == rounds
-  return part(
-    recorded,
-    final=recorded.final if over else np.empty(0, np.float32),
-    change=recorded.change if over else np.empty(0, np.float32),
-    weight=recorded.weight if over else np.empty(0, np.float32),
-    trace=recorded.trace[:round],
-    residual=None if recorded.residual is None else recorded.residual[:round],
-    rounds=_of_rounds(recorded, slice(round)),
-    participation=recorded.participation[:round],
-    seats=recorded.seats[:round],
+  return replace_views(
+    record,
+    final=record.final if over else np.empty(0, np.float32),
+    change=record.change if over else np.empty(0, np.float32),
+    weight=record.weight if over else np.empty(0, np.float32),
+    trace=record.trace[:round],
+    residual=None if record.residual is None else record.residual[:round],
+    rounds=_of_rounds(record, slice(round)),
+    included=record.included[:round],
+    assigned=record.assigned[:round],
   )
 
 
-def part(
-  recorded: record.Record,
+def replace_views(
+  record: Record,
   seated: Bool[np.ndarray, ' k'] | None = None,
   **changes: Any,
-) -> record.Record:
+) -> Record:
   """A run with these changes, and the canaries that then count.
 
   Args:
-    recorded: what a run recorded.
+    record: what attackers saw of the run.
     seated: canaries that may have left something in what is shown; None for
       those of the new seats.
     **changes: fields of the run.
@@ -96,36 +94,36 @@ def part(
     ValueError: fewer than two observed canaries are left.
   """
   if seated is None:
-    seated = np.asarray(changes['seats'].any(axis=0))
-  left = np.count_nonzero(seated & recorded.observed)
-  of = np.count_nonzero(recorded.observed)
+    seated = np.asarray(changes['assigned'].any(axis=0))
+  left = np.count_nonzero(seated & record.observed)
+  of = np.count_nonzero(record.observed)
   if left < 2:
     raise ValueError(
       f'{left} of {of} observed canaries took part in what is shown, but an '
       'audit needs two; show more of the run.'
     )
-  kept = seated | ~recorded.seats.any(axis=0)
+  kept = seated | ~record.assigned.any(axis=0)
   for name in ('final', 'change', 'weight'):
-    values = changes.get(name, getattr(recorded, name))
+    values = changes.get(name, getattr(record, name))
     changes[name] = values[kept] if len(values) else values
-  for name in ('trace', 'residual', 'participation', 'seats'):
+  for name in ('trace', 'residual', 'included', 'assigned'):
     if changes[name] is not None:
       changes[name] = changes[name][:, kept]
-  return dataclasses.replace(recorded, **changes)
+  return dataclasses.replace(record, **changes)
 
 
 def _of_rounds(
-  recorded: record.Record, which: Bool[np.ndarray, ' T'] | slice
+  record: Record, which: Bool[np.ndarray, ' T'] | slice
 ) -> RoundScalars | None:
-  if recorded.rounds is None:
+  if record.rounds is None:
     return None
-  return RoundScalars(*(x[which] for x in recorded.rounds))
+  return RoundScalars(*(x[which] for x in record.rounds))
 
 
-def check_shown(recorded: record.Record, shown: Bool[np.ndarray, ' T']) -> None:
+def check_mask(record: Record, shown: Bool[np.ndarray, ' T']) -> None:
   """Raises a ValueError unless this is a mask of some rounds of the run."""
-  if shown.shape != (len(recorded.trace),) or not shown.any():
+  if shown.shape != (len(record.trace),) or not shown.any():
     raise ValueError(
       f'shown has shape {shown.shape} and {np.count_nonzero(shown)} rounds; '
-      f'give a mask of the {len(recorded.trace)} rounds with one or more.'
+      f'give a mask of the {len(record.trace)} rounds with one or more.'
     )

@@ -12,7 +12,7 @@ from scipy import special
 from epe_jax.audit.round_scalars import RoundScalars
 
 
-def maximum(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
+def max_over_rounds(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
   """g_j = max_t cos(c_j, rho_bar_t): for one who does not know the rounds.
 
   Source: One-shot Empirical Privacy Estimation, Algorithm 3.
@@ -20,7 +20,7 @@ def maximum(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
   return np.max(np.asarray(trace, np.float64), axis=0)
 
 
-def own_round(
+def score_own_round(
   trace: Float[np.ndarray, 'T k'],
   participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
 ) -> Float[np.ndarray, ' k']:
@@ -36,7 +36,7 @@ def own_round(
   Args:
     trace: cosines [T, k].
     participation: 0/1 matrix [T, k], or weights; each canary takes part at
-      least once. Use `lent` to read unobserved canaries too.
+      least once. Use `assign_held_out` to read unobserved canaries too.
 
   Raises:
     ValueError: a canary has no round of its own.
@@ -46,12 +46,12 @@ def own_round(
   if not np.all(n > 0):
     raise ValueError(
       f'participation has no round for canary {int(np.argmin(n))}; lend it '
-      "another's, with `lent`, or read observed canaries only."
+      "another's, with `assign_held_out`, or read observed canaries only."
     )
   return np.sum(np.asarray(trace, np.float64) * own, axis=0) / np.sqrt(n)
 
 
-def lent(
+def assign_held_out(
   participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
 ) -> Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']:
   """The same matrix, with rounds lent to the canaries that have none.
@@ -75,7 +75,7 @@ def lent(
   return own[:, whose]
 
 
-def mixture(
+def score_mixture(
   trace: Float[np.ndarray, 'T k'],
   expected: Float[np.ndarray, ' T'],
   *,
@@ -101,7 +101,7 @@ def mixture(
   return special.logsumexp(s * x - s**2 / 2, axis=0) - np.log(len(trace))
 
 
-def others_removed(
+def score_residual(
   residual: Float[np.ndarray, 'T k'],
   participation: Bool[np.ndarray, 'T k'],
   seats: Bool[np.ndarray, 'T k'],
@@ -116,7 +116,7 @@ def others_removed(
   Args:
     residual: cosines [T, k] with what is left when all canaries are removed.
     participation: row t holds the canaries of round t.
-    seats: rounds in which a canary is read; use `lent` to read unobserved ones.
+    seats: rounds in which a canary is read; use `assign_held_out` to read unobserved ones.
     rounds: what is known of each round, with noise.
 
   Source: One-shot Empirical Privacy Estimation, section 3.1; the attacker of the
@@ -128,34 +128,34 @@ def others_removed(
   return in_noise / np.sqrt(seats.sum(axis=0))
 
 
-def expected_alone(
+def expected_residual(
   seats: Bool[np.ndarray, 'T k'], rounds: RoundScalars
 ) -> Float[np.ndarray, ' k']:
-  """What `others_removed` is to be expected to read of canaries: √n/z."""
+  """What `score_residual` is to be expected to read of canaries: √n/z."""
   share = np.asarray(rounds.canary_norm / rounds.noise_std, np.float64)
   return (share @ seats) / np.sqrt(seats.sum(axis=0))
 
 
-def every_nth(rounds: int, n: int) -> Bool[np.ndarray, ' T']:
+def every_nth_round(rounds: int, n: int) -> Bool[np.ndarray, ' T']:
   """Rounds n, 2n, ... of T, as a mask.
 
   Raises:
     ValueError: n is out of range.
 
-  >>> every_nth(5, 2).astype(int)
+  >>> every_nth_round(5, 2).astype(int)
   array([0, 1, 0, 1, 0])
   """
   _check_number('every', n, rounds)
   return np.arange(1, rounds + 1) % n == 0
 
 
-def last_n(rounds: int, n: int) -> Bool[np.ndarray, ' T']:
+def last_n_rounds(rounds: int, n: int) -> Bool[np.ndarray, ' T']:
   """The last n rounds of T, as a mask.
 
   Raises:
     ValueError: n is out of range.
 
-  >>> last_n(5, 2).astype(int)
+  >>> last_n_rounds(5, 2).astype(int)
   array([0, 0, 0, 1, 1])
   """
   _check_number('last', n, rounds)

@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import stats
 
-from epe_jax.audit import record, statistics
+from epe_jax.audit import statistics
+from epe_jax.audit.record import Record
 from epe_jax.epsilon import (
   bayes,
   cosine_null,
@@ -151,7 +152,7 @@ class _Statistic(NamedTuple):
   groups: Int[np.ndarray, ' k'] | None = None
 
 
-def of_run(recorded: record.Record) -> list[Reading]:
+def read_all(record: Record) -> list[Reading]:
   """The readings of a run, from the attacker who knows least upwards.
 
   The null law is exact for cosines with the final model; with the aggregate of
@@ -165,13 +166,13 @@ def of_run(recorded: record.Record) -> list[Reading]:
   """
   found = [
     statistic
-    for statistic in _statistics(recorded)
-    if statistic.dim is not None or np.count_nonzero(~recorded.observed) >= 2
+    for statistic in _statistics(record)
+    if statistic.dim is not None or np.count_nonzero(~record.observed) >= 2
   ]
-  return [_reading(recorded, statistic) for statistic in found]
+  return [_reading(record, statistic) for statistic in found]
 
 
-def external(scores: Scores) -> Reading:
+def read_external(scores: Scores) -> Reading:
   """Scores of any other system, as the one reading there is of them.
 
   Nothing is known of how taking part moves them, so nothing is calibrated. Bounds
@@ -179,11 +180,11 @@ def external(scores: Scores) -> Reading:
   leaks, labels are dealt at random: floors hold for any law of the scores.
   """
   scores, doubts = _believed(scores)
-  spread = differ(scores)
+  spread = scores_differ(scores)
   draw, law = _null_law(scores), _law(scores)
   if scores.unobserved.size:
-    draw, law = noise_floor.permutations(scores), ('permuted', id(scores))
-  reason = diagnostics.warning(scores)
+    draw, law = noise_floor.draw_permutations(scores), ('permuted', id(scores))
+  reason = diagnostics.warn_if_not_gaussian(scores)
   return Reading(
     threat_model='scores',
     statistic='as given',
@@ -203,8 +204,8 @@ def external(scores: Scores) -> Reading:
   )
 
 
-def split(
-  recorded: record.Record,
+def split_scores(
+  record: Record,
   values: Float[np.ndarray, ' k'],
   dim: float | None,
   shift: Float[np.ndarray, ' k'] | None = None,
@@ -213,24 +214,24 @@ def split(
   """Values of all canaries as scores: of those that took part, and others.
 
   Args:
-    recorded: of a run.
+    record: of a run.
     values: of all canaries.
     dim: as in `Scores`.
     shift: by how much taking part shifts each canary, if that is known.
     groups: canaries that are in one vector have one number.
   """
-  observed = recorded.observed
+  observed = record.observed
   overlap, shift = 0.0, None if shift is None else shift[observed]
   if shift is not None and groups is not None and dim is not None:
     of_group = np.bincount(groups[observed], shift**2)
     others = np.sum(of_group**2) - np.sum(shift**4)
     overlap = float(others / (dim * np.sum(shift**2)))
   return Scores(
-    values[observed], values[~observed], dim, recorded.design, shift, overlap
+    values[observed], values[~observed], dim, record.design, shift, overlap
   )
 
 
-def shifted(
+def read_shifted(
   threat_model: str,
   statistic: str,
   scores: Scores,
@@ -249,7 +250,7 @@ def shifted(
     is_expected: likewise.
   """
   scores, doubts = _believed(scores)
-  shift, points = scores.shift, _points(_NULL_STD, differ(scores))
+  shift, points = scores.shift, _points(_NULL_STD, scores_differ(scores))
   bounds = _counted_bounds(scores)
   if shift is not None:
     doubts += _against_mixture(scores)
@@ -273,38 +274,38 @@ def shifted(
   )
 
 
-def _statistics(recorded: record.Record) -> list[_Statistic]:
-  dim, seats = recorded.dim, statistics.lent(recorded.seats)
+def _statistics(record: Record) -> list[_Statistic]:
+  dim, seats = record.dim, statistics.assign_held_out(record.assigned)
   root = float(np.sqrt(dim))
-  models = recorded.sees == 'models'
+  models = record.sees == 'models'
   shown = 'published models' if models else 'all iterates'
-  weight = recorded.weight if recorded.weight.size else None
+  weight = record.weight if record.weight.size else None
   one, by_round = np.zeros(seats.shape[1], int), seats.argmax(axis=0)
   found = []
-  if len(recorded.final):
-    final = recorded.final
+  if len(record.final):
+    final = record.final
     found.append(
       _Statistic('final model', FINAL, final, dim, root, weight, groups=one)
     )
-  if len(recorded.change):
-    change = recorded.change
+  if len(record.change):
+    change = record.change
     found.append(
       _Statistic(KNOWN_START, CHANGE, change, dim, root, weight, groups=one)
     )
   # In units of the std of one cosine, whose maximum has a law of its own.
-  largest = root * statistics.maximum(recorded.trace)
+  largest = root * statistics.max_over_rounds(record.trace)
   found.append(_Statistic(shown, MAXIMUM, largest, None, 1.0, None))
   shift = None
-  if recorded.expected is not None:
-    ratio = statistics.mixture(recorded.trace, recorded.expected, dim=dim)
+  if record.expected is not None:
+    ratio = statistics.score_mixture(record.trace, record.expected, dim=dim)
     found.append(_Statistic(shown, LIKELIHOOD, ratio, None, 1.0, None))
-    expected = np.broadcast_to(recorded.expected[:, None], seats.shape)
-    shift = root * statistics.own_round(expected, seats)
+    expected = np.broadcast_to(record.expected[:, None], seats.shape)
+    shift = root * statistics.score_own_round(expected, seats)
   if models:
     # A row of weights for each difference of models, which are what to expect.
     shift = root * np.sqrt(np.sum(np.square(seats, dtype=np.float64), axis=0))
-  own = statistics.own_round(recorded.trace, seats)
-  once = bool(np.count_nonzero(recorded.seats, axis=0).max() == 1)
+  own = statistics.score_own_round(record.trace, seats)
+  once = bool(np.count_nonzero(record.assigned, axis=0).max() == 1)
   # Of several rounds norms do not tell how their aggregates lie.
   exact = once and not models
   found.append(
@@ -312,42 +313,45 @@ def _statistics(recorded: record.Record) -> list[_Statistic]:
       shown, OWN, own, dim if exact else None, root, shift, exact, by_round
     )
   )
-  if recorded.residual is not None:
-    found.append(_others_removed(recorded, recorded.residual, shown))
+  if record.residual is not None:
+    found.append(_others_removed(record, record.residual, shown))
   return found
 
 
 def _others_removed(
-  recorded: record.Record, residual: Float[np.ndarray, 'T k'], shown: str
+  record: Record, residual: Float[np.ndarray, 'T k'], shown: str
 ) -> _Statistic:
   """The Gaussian mechanism itself: inner products in units of known noise."""
-  seats, root = statistics.lent(recorded.seats), float(np.sqrt(recorded.dim))
-  who = f'{shown}, other updates known'
-  if recorded.rounds is None:
-    values = statistics.own_round(residual, seats)
-    return _Statistic(who, REMOVED, values, None, root, None)
-  if not np.any(recorded.rounds.noise_std):
-    # Nothing is left but the canary, a cosine of 1.
-    values = recorded.observed.astype(np.float64)
-    return _Statistic(who, REMOVED, values, recorded.dim, root, None)
-  values = statistics.others_removed(
-    residual, recorded.participation, seats, recorded.rounds
+  seats, root = (
+    statistics.assign_held_out(record.assigned),
+    float(np.sqrt(record.dim)),
   )
-  shift = statistics.expected_alone(seats, recorded.rounds)
+  who = f'{shown}, other updates known'
+  if record.rounds is None:
+    values = statistics.score_own_round(residual, seats)
+    return _Statistic(who, REMOVED, values, None, root, None)
+  if not np.any(record.rounds.noise_std):
+    # Nothing is left but the canary, a cosine of 1.
+    values = record.observed.astype(np.float64)
+    return _Statistic(who, REMOVED, values, record.dim, root, None)
+  values = statistics.score_residual(
+    residual, record.included, seats, record.rounds
+  )
+  shift = statistics.expected_residual(seats, record.rounds)
   return _Statistic(who, REMOVED, values, math.inf, 1.0, shift, True)
 
 
-def _reading(recorded: record.Record, statistic: _Statistic) -> Reading:
+def _reading(record: Record, statistic: _Statistic) -> Reading:
   name, threat_model = statistic.name, statistic.threat_model
-  scores = split(
-    recorded,
+  scores = split_scores(
+    record,
     statistic.values,
     statistic.dim,
     statistic.shift,
     statistic.groups,
   )
   if name == MAXIMUM:
-    return _maximum(recorded, threat_model, scores)
+    return _maximum(record, threat_model, scores)
   if name == LIKELIHOOD:
     return Reading(
       threat_model=threat_model,
@@ -363,9 +367,9 @@ def _reading(recorded: record.Record, statistic: _Statistic) -> Reading:
       is_expected=False,
       doubts=_swapped(scores),
     )
-  if name == REMOVED and scores.dim == recorded.dim:
+  if name == REMOVED and scores.dim == record.dim:
     return _without_noise(threat_model, scores, statistic.scale)
-  return shifted(
+  return read_shifted(
     threat_model,
     name,
     scores,
@@ -392,17 +396,15 @@ def _without_noise(threat_model: str, scores: Scores, scale: float) -> Reading:
   )
 
 
-def _maximum(
-  recorded: record.Record, threat_model: str, scores: Scores
-) -> Reading:
+def _maximum(record: Record, threat_model: str, scores: Scores) -> Reading:
   """The paper's statistic, whose null law is a power of that of one cosine."""
-  fitted = (_FITTED,) if differ(scores) else (_COUNTED,)
+  fitted = (_FITTED,) if scores_differ(scores) else (_COUNTED,)
   points: tuple[Estimator, ...] = (*fitted, threshold.eps_lo)
-  doubts, tau = _swapped(scores), float(len(recorded.trace))
-  if recorded.expected is not None:
-    own = np.sqrt(recorded.dim) * recorded.expected[:, None] * recorded.seats
-    own = -np.sort(-own[:, recorded.observed], axis=0)
-    most = np.count_nonzero(recorded.seats, axis=0).max()
+  doubts, tau = _swapped(scores), float(len(record.trace))
+  if record.expected is not None:
+    own = np.sqrt(record.dim) * record.expected[:, None] * record.assigned
+    own = -np.sort(-own[:, record.observed], axis=0)
+    most = np.count_nonzero(record.assigned, axis=0).max()
     estimator = functools.partial(
       maximum.maximum_over_rounds, own=own[:most].T, rounds=len(own)
     )
@@ -424,11 +426,11 @@ def _maximum(
     scale=1.0,
     points=points,
     bounds=_counted_bounds(scores),
-    draw=noise_floor.null_law(
+    draw=noise_floor.draw_from_null(
       scores.observed.size, scores.unobserved.size, rounds=tau
     ),
     law=('maximum', scores.observed.size, scores.unobserved.size, tau),
-    calibrated=recorded.expected is not None and not doubts,
+    calibrated=record.expected is not None and not doubts,
     is_expected=False,
     doubts=doubts,
   )
@@ -451,7 +453,7 @@ def _points(first: Estimator, spread: bool) -> tuple[Estimator, ...]:
   return first, _COUNTED, threshold.eps_lo
 
 
-def differ(scores: Scores) -> bool:
+def scores_differ(scores: Scores) -> bool:
   """Whether observed scores differ by more than float32 rounds.
 
   They do not where nothing else is in what is seen: without noise, for one who
@@ -462,7 +464,7 @@ def differ(scores: Scores) -> bool:
 
 
 def _null_law(scores: Scores) -> noise_floor.Draw:
-  return noise_floor.null_law(
+  return noise_floor.draw_from_null(
     scores.observed.size,
     scores.unobserved.size,
     dim=scores.dim,

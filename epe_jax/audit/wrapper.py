@@ -14,15 +14,15 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 import numpy as np
 
-from epe_jax.audit.observers import VIEWS, Observer, Seen, Trace
+from epe_jax.audit.observers import VIEWS, Observer, RoundView, Trace
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.canaries import Canaries, effective_dimension
-from epe_jax.parallel.barrier import apart
+from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import fedavg
 from epe_jax.types import Array, Params
 
 
-class Rows(NamedTuple):
+class CanaryRows(NamedTuple):
   """The canaries of each round, in rows of one width.
 
   What `audited` needs of a 0/1 matrix, in a form that may be traced: runs that
@@ -55,7 +55,7 @@ class AuditState(NamedTuple):
 def audited(
   algorithm: fedavg.Algorithm,
   canaries: Canaries,
-  participation: Bool[np.ndarray, 'T k'] | Rows,
+  participation: Bool[np.ndarray, 'T k'] | CanaryRows,
   observers: Mapping[str, Observer],
 ) -> fedavg.Algorithm:
   """The same algorithm with canaries in it and attackers watching.
@@ -65,7 +65,7 @@ def audited(
       training_key, noise_key).
     canaries: k canaries; those in no row of participation are unobserved.
     participation: row t holds the canaries of round t; as a 0/1 matrix, or
-      the `rows` of one.
+      the `canary_rows` of one.
     observers: the attackers, by name.
 
   Returns:
@@ -75,7 +75,7 @@ def audited(
   Raises:
     ValueError: participation is not [rounds, k].
   """
-  if isinstance(participation, Rows):
+  if isinstance(participation, CanaryRows):
     ids, weights = participation
   else:
     if participation.ndim != 2 or participation.shape[1] != canaries.num:
@@ -83,7 +83,7 @@ def audited(
         f'participation has shape {participation.shape}; give a row for each '
         f'round and a column for each of the {canaries.num} canaries.'
       )
-    ids, weights = rows(participation)
+    ids, weights = canary_rows(participation)
 
   def init(params: Params) -> AuditState:
     dim = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -115,8 +115,8 @@ def audited(
     assert info.aggregate is not None, 'the algorithm must show its aggregate'
     assert info.known is not None, 'the algorithm must show what is known of it'
     # Anew, and not what the algorithm says it put in: that is audited too.
-    injected = apart(new.round >= 0, injection.direction)
-    seen = Seen(
+    injected = fusion_barrier(new.round >= 0, injection.direction)
+    seen = RoundView(
       before=ravel_pytree(before)[0],
       after=ravel_pytree(new.params)[0],
       aggregate=info.aggregate,
@@ -164,7 +164,7 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
 
   def step(state: AuditState, cohort, training_key, noise_key):
     new, info = algorithm.step(
-      state.algorithm, cohort, fedavg.nobody(), training_key, noise_key
+      state.algorithm, cohort, fedavg.no_canaries(), training_key, noise_key
     )
     return AuditState(new, {}, None), info._replace(aggregate=None, known=None)
 
@@ -185,7 +185,7 @@ def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:
   return state._replace(observers=flushed)
 
 
-def without_vectors(state: AuditState) -> AuditState:
+def drop_buffers(state: AuditState) -> AuditState:
   """What has to be kept of a flushed state: all but the vectors of rounds.
 
   They are gigabytes, and what a round released less what is left without its
@@ -194,11 +194,11 @@ def without_vectors(state: AuditState) -> AuditState:
   return _with_buffers(state, lambda name: None)
 
 
-def with_room(kept: AuditState, like: AuditState) -> AuditState:
+def restore_buffers(kept: AuditState, like: AuditState) -> AuditState:
   """A state that training goes on from.
 
   Args:
-    kept: as `without_vectors` gives it.
+    kept: as `drop_buffers` gives it.
     like: a state of the same run, which lends the room for vectors.
   """
   return _with_buffers(kept, lambda name: like.observers[name].buffer)
@@ -214,9 +214,9 @@ def _with_buffers(
   return state._replace(observers=observers)
 
 
-def rows(
+def canary_rows(
   participation: Bool[np.ndarray, 'T k'], *, width: int | None = None
-) -> Rows:
+) -> CanaryRows:
   """The canaries of each round by id.
 
   Args:
@@ -226,7 +226,7 @@ def rows(
   Raises:
     ValueError: a round has more canaries than width.
 
-  >>> rows(np.array([[False, True, True], [True, False, False]])).ids.tolist()
+  >>> canary_rows(np.array([[False, True, True], [True, False, False]])).ids.tolist()
   [[1, 2], [0, 0]]
   """
   most = int(participation.sum(axis=1).max(initial=0))
@@ -238,6 +238,6 @@ def rows(
   # A stable sort puts the canaries of a round first, by id.
   ids = np.argsort(~participation, axis=1, kind='stable')[:, :width]
   weights = np.take_along_axis(participation, ids, axis=1)
-  return Rows(
+  return CanaryRows(
     np.where(weights, ids, 0).astype(np.int32), weights.astype(np.float32)
   )

@@ -10,8 +10,8 @@ from epe_jax.canaries.registry import (
   ONE_BY_ONE,
   effective_dimension,
   family,
-  least_dimension,
-  least_noise,
+  min_effective_dimension,
+  min_noise_multiplier,
 )
 from epe_jax.canaries.sharded import hadamard_of_parts
 from epe_jax.canaries.sign import sign
@@ -28,8 +28,8 @@ __all__ = [
   'hadamard',
   'hadamard2',
   'hadamard_of_parts',
-  'least_dimension',
-  'least_noise',
+  'min_effective_dimension',
+  'min_noise_multiplier',
   'sign',
   'sphere',
 ]

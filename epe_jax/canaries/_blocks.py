@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from epe_jax.types import Array, PyTree
 
-Look = Callable[[Int[Array, ' b']], PyTree]
+Projection = Callable[[Int[Array, ' b']], PyTree]
 
 
 class Part(NamedTuple):
@@ -30,8 +30,8 @@ class Part(NamedTuple):
   )
 
 
-def total(
-  at: Callable[[Int[Array, '']], Look], pieces: int, part: Part
+def sum_over_pieces(
+  at: Callable[[Int[Array, '']], Projection], pieces: int, part: Part
 ) -> PyTree:
   """Sums over pieces of what is seen of each canary in a piece.
 
@@ -65,7 +65,7 @@ def total(
   return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: part.num], sums)
 
 
-def piece(
+def read_piece(
   v: Float[Array, 'r d'], start: Int[Array, ''], width: int, end: int
 ) -> Float[Array, 'r w']:
   """Coordinates from `start` on as float32, with zeros from `end` on.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Complex, Float, Int, UInt32
 
 from epe_jax.canaries import _threefry
-from epe_jax.parallel.barrier import apart
+from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.types import Array
 
 _SIGN = 0x80000000
@@ -42,7 +42,7 @@ def vector(root: _threefry.Root, dim: int) -> Float[Array, ' d']:
       # As one array: two would each have both words computed for them.
       return jax.lax.complex(*two_normals(*words))
 
-    z = apart(i >= 0, make)
+    z = fusion_barrier(i >= 0, make)
     return jnp.stack([z.real, z.imag])
 
   return jax.lax.map(piece, jnp.arange(pieces)).ravel()[:dim]

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, UInt32
 import numpy as np
 
 from epe_jax.canaries import _threefry
-from epe_jax.parallel.barrier import apart
+from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.types import Array
 
 ROWS = 16
@@ -46,7 +46,7 @@ def words(
     )
     return jnp.stack(pair, 1)[:, :, None]
 
-  return apart(tile >= 0, make)
+  return fusion_barrier(tile >= 0, make)
 
 
 def flipped(

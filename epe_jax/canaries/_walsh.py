@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.canaries import _signs, _threefry
-from epe_jax.canaries.base import Canaries, check_sizes, stacked
+from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
 from epe_jax.types import Array
 
 PURPOSE = 2
@@ -78,7 +78,9 @@ def rows(
     shorts = jnp.tile(transform(rows), ORDER // order)
     return passes.unfold(root, which, shorts)
 
-  return Canaries(num, dim, stacked(looked, num, passes.length), superpose)
+  return Canaries(
+    num, dim, accept_stacks(looked, num, passes.length), superpose
+  )
 
 
 def order_of(dim: int) -> int:

@@ -27,7 +27,7 @@ class Canaries(NamedTuple):
   ]
 
 
-def stacked(
+def accept_stacks(
   look: Callable[[Float[Array, 'r d']], Float[Array, 'r k']], num: int, dim: int
 ) -> Callable[[Float[Array, '*r d']], Float[Array, '*r k']]:
   """`project` for one vector or any stack of them, from one for [r, d]."""

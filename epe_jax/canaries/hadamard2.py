@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.canaries import _signs, _threefry, _walsh
-from epe_jax.canaries.base import Canaries, check_sizes, stacked
+from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
 from epe_jax.types import Array, Key
 
 _PURPOSES = (3, 4, 7)
@@ -63,7 +63,7 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
 
   Norms and inner products are those of `hadamard`, as are memory, 32 B floats
   a vector, and time: one pass over v for each group of canaries. So is what
-  must be known of v behind Adam and its like: see `registry.least_noise`.
+  must be known of v behind Adam and its like: see `registry.min_noise_multiplier`.
 
   Args:
     key: the canary key; never the key of the privacy noise.
@@ -100,7 +100,7 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
     )
     return _sum(roots, split, which, _walsh.transform(rows)) / math.sqrt(dim)
 
-  return Canaries(num, dim, stacked(looked, num, dim), superpose)
+  return Canaries(num, dim, accept_stacks(looked, num, dim), superpose)
 
 
 def _split(dim: int) -> _Split:

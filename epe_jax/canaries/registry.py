@@ -12,15 +12,15 @@ from epe_jax.canaries.base import Canaries
 from epe_jax.canaries.dirac import dirac
 from epe_jax.canaries.hadamard import hadamard
 from epe_jax.canaries.hadamard2 import hadamard2
-from epe_jax.canaries.sign import sign, sign_look
-from epe_jax.canaries.sphere import sphere, sphere_look
+from epe_jax.canaries.sign import project_sign, sign
+from epe_jax.canaries.sphere import project_sphere, sphere
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, Key
 
 FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
 
-_LOOKS = {'sphere': sphere_look, 'sign': sign_look}
-ONE_BY_ONE = frozenset(_LOOKS)
+_PROJECTIONS = {'sphere': project_sphere, 'sign': project_sign}
+ONE_BY_ONE = frozenset(_PROJECTIONS)
 """Those whose look makes each canary anew: vectors looked at together share
 what that costs. In the others all canaries together cost some passes over a
 vector, and vectors share next to nothing."""
@@ -57,12 +57,16 @@ def family(
     return functools.partial(sharded.by_coordinate, mesh=mesh)
   if name in ONE_BY_ONE:
     return functools.partial(
-      sharded.by_canary, makers[name], _LOOKS[name], block=block, mesh=mesh
+      sharded.by_canary,
+      makers[name],
+      _PROJECTIONS[name],
+      block=block,
+      mesh=mesh,
     )
   return functools.partial(sharded.on_each, makers[name], mesh=mesh)
 
 
-def least_dimension(name: str, dim: int) -> float | None:
+def min_effective_dimension(name: str, dim: int) -> float | None:
   """The effective dimension that vectors need for normal cosines.
 
   For canaries of signs it is 6,000, or d/6 where d is small: half of what normal
@@ -81,12 +85,12 @@ def least_dimension(name: str, dim: int) -> float | None:
   Returns:
     None for 'sphere' and 'hadamard2', which are right for any vector that does
     not depend on the canaries; behind a coordinate-wise server it may: see
-    `least_noise`.
+    `min_noise_multiplier`.
 
   Raises:
     ValueError: there is no such family.
 
-  >>> least_dimension('hadamard', 10**6), least_dimension('sphere', 10**6)
+  >>> least_dimension('hadamard', 10**6), min_effective_dimension('sphere', 10**6)
   (6000.0, None)
   """
   signed = min(6000.0, dim / 6)
@@ -102,7 +106,7 @@ def least_dimension(name: str, dim: int) -> float | None:
   return needed[name]
 
 
-def least_noise(name: str, dim: int, together: int) -> float:
+def min_noise_multiplier(name: str, dim: int, together: int) -> float:
   """The noise multiplier that cosines need behind a coordinate-wise server.
 
   Adam and sign descent take a non-linear function of each coordinate of a sum
@@ -130,9 +134,9 @@ def least_noise(name: str, dim: int, together: int) -> float:
   Raises:
     ValueError: there is no such family.
 
-  >>> least_noise('hadamard', 10**6, 10), least_noise('hadamard2', 10**6, 25)
+  >>> least_noise('hadamard', 10**6, 10), min_noise_multiplier('hadamard2', 10**6, 25)
   (0.04, 0.02)
-  >>> least_noise('sphere', 10**6, 10)
+  >>> min_noise_multiplier('sphere', 10**6, 10)
   0.0
   """
   if name not in FAMILIES:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int
 
 from epe_jax.canaries import _blocks, _threefry, _walsh
-from epe_jax.canaries.base import Canaries, check_sizes, stacked
+from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, Key
 
@@ -43,32 +43,34 @@ def hadamard_of_parts(
   >>> v.shape, abs(c.project(v)).round(3).tolist()
   ((65536,), [0.0, 0.0, 0.0, 1.0, 2.0])
   """
-  length = width(dim, mesh)
+  length = padded_width(dim, mesh)
   own = length // mesh.size
-  columns = sharding.over(mesh, 1).spec
-  whole = sharding.WHOLE
+  columns = sharding.sharding_over(mesh, 1).spec
+  whole = sharding.REPLICATED
 
   def fold(
     root: _threefry.Root, stream: Int[Array, ''], x: Float[Array, 'r d']
   ) -> Float[Array, 'r b']:
-    return _walsh.fold(root, stream, x, sharding.index() * (own // _walsh.TILE))
+    return _walsh.fold(
+      root, stream, x, sharding.device_index() * (own // _walsh.TILE)
+    )
 
   def unfold(
     root: _threefry.Root, streams: Int[Array, ' g'], shorts: Float[Array, 'g b']
   ) -> Float[Array, ' d']:
-    p = sharding.index()
+    p = sharding.device_index()
     v = _walsh.unfold(root, streams, shorts, own, p * (own // _walsh.TILE))
     return jnp.where(jnp.arange(own) < dim - p * own, v, 0)
 
   passes = _walsh.Passes(
     length,
-    sharding.sums(fold, mesh, (whole, whole, columns)),
-    sharding.parts(unfold, mesh, (whole, whole, whole)),
+    sharding.sum_over_devices(fold, mesh, (whole, whole, columns)),
+    sharding.concatenate_over_devices(unfold, mesh, (whole, whole, whole)),
   )
   return _walsh.rows(_threefry.root(key, _walsh.PURPOSE), num, dim, passes)
 
 
-def width(dim: int, mesh: sharding.Mesh) -> int:
+def padded_width(dim: int, mesh: sharding.Mesh) -> int:
   """Entries of a vector of d that is cut into whole tiles, equally many each.
 
   At most 65536 per device more than d, of which no canary depends.
@@ -82,13 +84,13 @@ def by_coordinate(
 ) -> Canaries:
   """The canaries of `hadamard` for vectors [d], whole or split in any way."""
   parts = hadamard_of_parts(key, num, dim, mesh=mesh)
-  more = width(dim, mesh) - dim
+  more = padded_width(dim, mesh) - dim
 
   look = lambda v: parts.project(jnp.pad(v, ((0, 0), (0, more))))
   return Canaries(
     num,
     dim,
-    stacked(look, num, dim),
+    accept_stacks(look, num, dim),
     lambda ids, w: parts.superpose(ids, w)[:dim],
   )
 
@@ -121,35 +123,35 @@ def by_canary(
     ValueError: num, dim or block is out of range.
   """
   check_sizes(num, dim, block)
-  whole, share = sharding.WHOLE, -(-num // mesh.size)
+  whole, share = sharding.REPLICATED, -(-num // mesh.size)
 
   def look_at_all(vectors: Float[Array, 'r d']) -> Float[Array, 'r k']:
     spread = len(vectors) % mesh.size == 0
 
     def looked(key: Key, v: Float[Array, 'r d']) -> Float[Array, 's all_r']:
-      mine = _blocks.Part(share, block, first=share * sharding.index())
+      mine = _blocks.Part(share, block, first=share * sharding.device_index())
       if spread:
-        mine = mine._replace(fetched=sharding.gathered)
+        mine = mine._replace(fetched=sharding.all_gather)
       return look(key, v, mine).T
 
-    looks = sharding.parts(
-      looked, mesh, (whole, sharding.SPLIT if spread else whole)
+    looks = sharding.concatenate_over_devices(
+      looked, mesh, (whole, sharding.SHARDED if spread else whole)
     )
-    return sharding.whole(mesh, looks(key, vectors))[:num].T
+    return sharding.constrain_replicated(mesh, looks(key, vectors))[:num].T
 
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
   ) -> Float[Array, ' d']:
     # Filled up by canaries of weight 0.
     more = (0, -len(ids) % mesh.size)
-    summed = sharding.sums(
+    summed = sharding.sum_over_devices(
       lambda key, ids, weights: make(key, num, dim).superpose(ids, weights),
       mesh,
-      (whole, sharding.SPLIT, sharding.SPLIT),
+      (whole, sharding.SHARDED, sharding.SHARDED),
     )
     return summed(key, jnp.pad(ids, more), jnp.pad(weights, more))
 
-  return Canaries(num, dim, stacked(look_at_all, num, dim), superpose)
+  return Canaries(num, dim, accept_stacks(look_at_all, num, dim), superpose)
 
 
 def on_each(
@@ -163,8 +165,8 @@ def on_each(
   """Canaries of which every device makes all: too cheap to be shared."""
   inner = make(key, num, dim)
   return inner._replace(
-    project=lambda v: inner.project(sharding.whole(mesh, v)),
-    superpose=lambda ids, weights: sharding.whole(
+    project=lambda v: inner.project(sharding.constrain_replicated(mesh, v)),
+    superpose=lambda ids, weights: sharding.constrain_replicated(
       mesh, inner.superpose(ids, weights)
     ),
   )

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int
 
 from epe_jax.canaries import _blocks, _signs, _threefry
-from epe_jax.canaries.base import Canaries, check_sizes, stacked
-from epe_jax.parallel.barrier import apart
+from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
+from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.types import Array, Key
 
 _PURPOSE = 5
@@ -61,23 +61,23 @@ def sign(
 
     return jax.lax.map(tile, jnp.arange(tiles)).ravel()[:dim]
 
-  look = lambda v: sign_look(key, v, _blocks.Part(num, block))
-  return Canaries(num, dim, stacked(look, num, dim), superpose)
+  look = lambda v: project_sign(key, v, _blocks.Part(num, block))
+  return Canaries(num, dim, accept_stacks(look, num, dim), superpose)
 
 
-def sign_look(
+def project_sign(
   key: Key, v: Float[Array, 'r d'], part: _blocks.Part
 ) -> Float[Array, 'all_r k']:
   """<c_j, v>, as `sphere_look` has it."""
   root, dim = _threefry.root(key, _PURPOSE), v.shape[1]
 
-  def at(tile: Int[Array, '']) -> _blocks.Look:
-    near = part.fetched(_blocks.piece(v, tile * _TILE, _TILE, dim))
+  def at(tile: Int[Array, '']) -> _blocks.Projection:
+    near = part.fetched(_blocks.read_piece(v, tile * _TILE, _TILE, dim))
     return lambda ids: (
       jnp.matmul(near, _tile(root, tile, ids).T, precision='highest').T
     )
 
-  dots = _blocks.total(at, -(-dim // _TILE), part)
+  dots = _blocks.sum_over_pieces(at, -(-dim // _TILE), part)
   return (dots / math.sqrt(dim)).T
 
 
@@ -91,4 +91,4 @@ def _tile(
     ones = jnp.ones((2, 2, _LANES), jnp.float32)
     return _signs.flipped(ones, words[:, None], _signs.ALL_ROWS)
 
-  return apart(tile >= 0, make).reshape(ids.shape[0], _TILE)
+  return fusion_barrier(tile >= 0, make).reshape(ids.shape[0], _TILE)

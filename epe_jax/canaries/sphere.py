@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Complex, Float, Int
 
 from epe_jax.canaries import _blocks, _normals, _threefry
-from epe_jax.canaries.base import Canaries, check_sizes, stacked
-from epe_jax.parallel.barrier import apart
+from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
+from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.types import Array, Key
 
 _PURPOSE = 1
@@ -82,20 +82,20 @@ def sphere(
       [left.ravel()[: split.half], right.ravel()[: dim - split.half]]
     )
 
-  look = lambda v: sphere_look(key, v, _blocks.Part(num, block))
-  return Canaries(num, dim, stacked(look, num, dim), superpose)
+  look = lambda v: project_sphere(key, v, _blocks.Part(num, block))
+  return Canaries(num, dim, accept_stacks(look, num, dim), superpose)
 
 
-def sphere_look(
+def project_sphere(
   key: Key, v: Float[Array, 'r d'], part: _blocks.Part
 ) -> Float[Array, 'all_r k']:
   """<c_j, v> of some of the canaries, and of all vectors that are fetched."""
   root, split = _threefry.root(key, _PURPOSE), _split(v.shape[1])
 
-  def at(i: Int[Array, '']) -> _blocks.Look:
+  def at(i: Int[Array, '']) -> _blocks.Projection:
     start = i * split.width
-    left = _blocks.piece(v, start, split.width, split.half)
-    right = _blocks.piece(v, split.half + start, split.width, split.dim)
+    left = _blocks.read_piece(v, start, split.width, split.half)
+    right = _blocks.read_piece(v, split.half + start, split.width, split.dim)
     near = part.fetched(jnp.concatenate([left, right], 1))
 
     def look(ids: Int[Array, ' b']):
@@ -106,7 +106,7 @@ def sphere_look(
 
     return look
 
-  dots, squares = _blocks.total(at, split.pieces, part)
+  dots, squares = _blocks.sum_over_pieces(at, split.pieces, part)
   return (dots * (1 / jnp.sqrt(squares))[:, None]).T
 
 
@@ -143,7 +143,7 @@ def _pairs(
     # As one array: two would each have both words computed for them.
     return jax.lax.complex(*_normals.two_normals(*words))
 
-  return apart(ids[0] >= 0, make)
+  return fusion_barrier(ids[0] >= 0, make)
 
 
 def _squares(

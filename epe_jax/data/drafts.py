@@ -53,7 +53,7 @@ def opened(path: pathlib.Path) -> Iterator[Draft]:
   )
   # Beside the draft, not in it: a draft cannot be removed at one blow, and who
   # waits for a lock in it could make it anew in the middle of that.
-  with locks.locked(path.with_name(f'.{path.name}.lock'), wait=True):
+  with locks.hold(path.with_name(f'.{path.name}.lock'), wait=True):
     folder.mkdir(exist_ok=True)
     try:
       yield draft

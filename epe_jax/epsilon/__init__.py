@@ -25,7 +25,7 @@ from epe_jax.epsilon.diagnostics import (
   anderson_darling,
   effective_dimension,
   gaussianity,
-  warning,
+  warn_if_not_gaussian,
 )
 from epe_jax.epsilon.gaussian import (
   epsilon_curve,
@@ -90,5 +90,5 @@ __all__ = [
   'tpr_at_fpr',
   'tradeoff',
   'two_gaussian',
-  'warning',
+  'warn_if_not_gaussian',
 ]

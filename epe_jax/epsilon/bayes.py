@@ -38,8 +38,8 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  bound,
   check_delta,
+  make_bound,
 )
 
 Multiplicity = Explicit | Split | Uncorrected
@@ -283,14 +283,14 @@ def _estimate(
   chosen = type(multiplicity).__name__.lower()
   single = not one_sided and epsilon.ndim == 0
   valid = multiplicity != Uncorrected()
-  return bound(
+  return make_bound(
     epsilon,
     delta,
     f'{name}_{chosen}',
     significance=significance,
     assumes=(*lower_bound.counted_assumptions(scores), *shape),
     kind='credible bound' if valid else 'point estimate',
-    refuted=diagnostics.refuted_null(scores),
+    refuted=diagnostics.rejected_null_suffix(scores),
     interval=(float(ends[0, 0]), float(ends[0, 1])) if single else None,
   )
 

@@ -20,7 +20,7 @@ _BLOCK_BYTES = 2**26
 _GROUPS = 1000
 
 
-def bootstrap(
+def bootstrap_interval(
   rng: np.random.Generator,
   estimator: Callable[..., Estimate],
   scores: Scores,
@@ -61,7 +61,7 @@ def bootstrap(
   >>> from epe_jax.epsilon import gaussian
   >>> scores = Scores(np.linspace(-1, 3, 500), np.linspace(-2, 2, 500))
   >>> rng = np.random.default_rng(0)
-  >>> e = bootstrap(rng, gaussian.two_gaussian, scores, delta=1e-5)
+  >>> e = bootstrap_interval(rng, gaussian.two_gaussian, scores, delta=1e-5)
   >>> e.interval[0] < e.epsilon < e.interval[1]
   True
   """
@@ -79,7 +79,9 @@ def bootstrap(
   if method == 'bca':
     acceleration = _acceleration(rng, epsilon, scores)
     levels = _bca_levels(levels, values, estimate.epsilon, acceleration)
-  return dataclasses.replace(estimate, interval=quantiles(values, levels))
+  return dataclasses.replace(
+    estimate, interval=order_statistics(values, levels)
+  )
 
 
 def check_settings(confidence: float, resamples: int) -> None:
@@ -94,12 +96,12 @@ def check_settings(confidence: float, resamples: int) -> None:
     )
 
 
-def quantiles(
+def order_statistics(
   values: Float[np.ndarray, 'resamples'], levels: Float[np.ndarray, '2']
 ) -> tuple[float, float]:
   """Two order statistics of sorted values: no mean of any, as ε may be infinite.
 
-  >>> quantiles(np.array([0.0, 1.0, 2.0, np.inf]), np.array([0.25, 0.75]))
+  >>> order_statistics(np.array([0.0, 1.0, 2.0, np.inf]), np.array([0.25, 0.75]))
   (0.0, 2.0)
   """
   index = np.ceil(levels * len(values)).astype(int) - 1

@@ -22,7 +22,7 @@ from epe_jax.epsilon import cosine_null, gaussian
 from epe_jax.epsilon.types import Real, Scores, scalar_or_array
 
 # The approximation of the p-value holds from eight scores on.
-FEWEST = 8
+MIN_SCORES = 8
 _LOW_DIMENSION = 1000
 _NULL_REJECTED_BELOW = 1e-4
 _NODES = np.cos((np.arange(64) + 0.5) * np.pi / 64)
@@ -65,12 +65,12 @@ def gaussianity(scores: Scores) -> Gaussianity:
     )
   fitted = [
     anderson_darling(group)
-    if group.size >= FEWEST and np.ptp(group) > 0
+    if group.size >= MIN_SCORES and np.ptp(group) > 0
     else None
     for group in (scores.observed, scores.unobserved)
   ]
   exact = None
-  if scores.dim is not None and scores.unobserved.size >= FEWEST:
+  if scores.dim is not None and scores.unobserved.size >= MIN_SCORES:
     exact = anderson_darling_null(scores.unobserved, dim=scores.dim)
   return Gaussianity(fitted[0], fitted[1], exact)
 
@@ -95,9 +95,9 @@ def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
   Source: D'Agostino and Stephens, section 4.8.5 and Table 4.9.
   """
   n = values.size
-  if n < FEWEST:
+  if n < MIN_SCORES:
     raise ValueError(
-      f'values has {n} scores; the test of normality needs {FEWEST}.'
+      f'values has {n} scores; the test of normality needs {MIN_SCORES}.'
     )
   mean, std = gaussian.fitted_gaussian('observed', values)
   ordered = (np.sort(values) - mean) / (std * np.sqrt(n / (n - 1)))
@@ -124,9 +124,9 @@ def anderson_darling_null(
   Raises:
     ValueError: for fewer than eight scores.
   """
-  if values.size < FEWEST:
+  if values.size < MIN_SCORES:
     raise ValueError(
-      f'values has {values.size} scores; give at least {FEWEST}.'
+      f'values has {values.size} scores; give at least {MIN_SCORES}.'
     )
   law = cosine_null.law(dim)
   ordered = np.sort(values)
@@ -152,7 +152,7 @@ def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
     are unobserved, or all of these are 0, as with a vector of zeros.
   """
   batch = scores.observed.shape[:-1]
-  if scores.dim is None or scores.unobserved.shape[-1] < FEWEST:
+  if scores.dim is None or scores.unobserved.shape[-1] < MIN_SCORES:
     return np.zeros(batch, bool)
   law = cosine_null.law(scores.dim)
   ordered = np.sort(scores.unobserved, axis=-1)
@@ -167,8 +167,8 @@ def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   return np.asarray(rejected & (square > 0))
 
 
-def refuted_null(scores: Scores) -> str | None:
-  """'null_rejected' if any audit refutes its null law, for `types.bound`."""
+def rejected_null_suffix(scores: Scores) -> str | None:
+  """'null_rejected' if any audit refutes its null law, for `types.make_bound`."""
   return 'null_rejected' if np.any(null_is_rejected(scores)) else None
 
 
@@ -243,7 +243,7 @@ def effective_dimension(vector: Shaped[np.ndarray, '...']) -> float:
   return float(np.sum(square) ** 2 / np.sum(square**2))
 
 
-def warning(
+def warn_if_not_gaussian(
   scores: Scores,
   *,
   significance: float = 0.01,

@@ -31,8 +31,8 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  bound,
   check_delta,
+  make_bound,
   scalar_or_array,
 )
 
@@ -100,13 +100,13 @@ def location_mixture_bound(
   """
   check_delta(delta)
   intervals.check_significance(significance)
-  s = shift_fit.lower_limit(shift_fit.fit(scores), significance)
-  refuted = diagnostics.refuted_null(scores)
+  s = shift_fit.lower_limit(shift_fit.fit_shift(scores), significance)
+  refuted = diagnostics.rejected_null_suffix(scores)
   if any(
     np.any(np.asarray(p) < _REJECTED) for p in shift_tests.p_values(scores)
   ):
     refuted = 'rejected'
-  return bound(
+  return make_bound(
     _epsilon_of(shift_fit.shift_of(scores), np.maximum(s, 0.0), delta),
     delta,
     'location_mixture_bound',
@@ -120,7 +120,7 @@ def rates(
   scores: Scores, fpr: Float[np.ndarray, ' m']
 ) -> Float[np.ndarray, ' m']:
   """True positive rates of the fitted mixture at given false positive rates."""
-  s = np.abs(shift_fit.fit(scores).s)
+  s = np.abs(shift_fit.fit_shift(scores).s)
   z = -special.ndtri(np.asarray(fpr))[:, None]
   return np.mean(special.ndtr(s * shift_fit.shift_of(scores) - z), axis=1)
 
@@ -158,7 +158,7 @@ def curve(
     deltas: each in (0, 1).
     confidence: of the two-sided interval, in (0, 1).
   """
-  found = shift_fit.fit(scores)
+  found = shift_fit.fit_shift(scores)
   ends = shift_fit.limits(found, (1 - confidence) / 2)
   unique, counts = np.unique(shift_fit.shift_of(scores), return_counts=True)
   pair = _pair(unique, counts / scores.observed.size)
@@ -183,7 +183,7 @@ def _assumes(scores):
 def _estimate(method, scores, delta, confidence, shift):
   check_delta(delta)
   intervals.check_significance(1 - confidence)
-  found = shift_fit.fit(scores)
+  found = shift_fit.fit_shift(scores)
   interval = None
   if found.s.ndim == 0:
     interval = _interval(found, shift, delta, (1 - confidence) / 2)

@@ -40,8 +40,8 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  bound,
   check_delta,
+  make_bound,
 )
 
 Interval = Literal['clopper_pearson', 'jeffreys', 'katz']
@@ -136,14 +136,14 @@ def lower_bound(
   method = f'{interval}_{type(multiplicity).__name__.lower()}'
   if multiplicity == Band() and scores.dim is None:
     method = 'rank_test'
-  return bound(
+  return make_bound(
     epsilon,
     delta,
     method,
     significance=significance,
     assumes=counted_assumptions(scores),
     kind='confidence bound' if valid else 'point estimate',
-    refuted=diagnostics.refuted_null(scores),
+    refuted=diagnostics.rejected_null_suffix(scores),
   )
 
 

@@ -5,9 +5,9 @@ with no leakage at all and 1000 canaries, the fitted two-Gaussian estimate is
 0.31 on average at δ = 1e-5, and 1.22 with 100. An estimate means little until
 it is compared with this floor.
 
-Where the law of the scores is known, audits are drawn from it (`null_law`).
+Where the law of the scores is known, audits are drawn from it (`draw_from_null`).
 Where it is not, as of scores of another system, labels are dealt anew
-(`permutations`): if nothing leaks, observed and unobserved scores are alike and
+(`draw_permutations`): if nothing leaks, observed and unobserved scores are alike and
 every dealing is as likely as the one that was seen, whatever their law.
 """
 
@@ -56,7 +56,7 @@ def estimate_noise_floor(
     rng: source of the simulated scores.
     estimator: the estimator.
     delta: δ, in (0, 1).
-    num_observed: as in `null_law`, like all that follow.
+    num_observed: as in `draw_from_null`, like all that follow.
     num_unobserved: likewise.
     dim: likewise.
     rounds: likewise.
@@ -76,14 +76,14 @@ def estimate_noise_floor(
   >>> round(floor.mean, 1)
   0.3
   """
-  draw = null_law(num_observed, num_unobserved, dim=dim, rounds=rounds)
-  values = simulated(
+  draw = draw_from_null(num_observed, num_unobserved, dim=dim, rounds=rounds)
+  values = simulate(
     rng, [estimator], draw, delta=delta, simulations=simulations
   )
-  return summary(values[0])
+  return summarize(values[0])
 
 
-def simulated(
+def simulate(
   rng: np.random.Generator,
   estimators: Sequence[Estimator],
   draw: Draw,
@@ -98,7 +98,7 @@ def simulated(
   Args:
     rng: source of the audits.
     estimators: each as for `estimate_noise_floor`.
-    draw: makes audits: `null_law` or `permutations`.
+    draw: makes audits: `draw_from_null` or `draw_permutations`.
     delta: δ, in (0, 1).
     simulations: number of audits, >= 1; None for 4,000, and fewer, at least 200,
       where an audit has more than 5,000 scores.
@@ -132,7 +132,7 @@ def simulated(
   return values
 
 
-def summary(values: Float[np.ndarray, ' simulations']) -> Floor:
+def summarize(values: Float[np.ndarray, ' simulations']) -> Floor:
   """Mean and 5, 50, 95 % points."""
   q05, q50, q95 = np.quantile(values, (0.05, 0.5, 0.95))
   return Floor(float(values.mean()), float(q05), float(q50), float(q95))
@@ -141,7 +141,7 @@ def summary(values: Float[np.ndarray, ' simulations']) -> Floor:
 def p_value(epsilon: float, values: Float[np.ndarray, ' simulations']) -> float:
   """Of "nothing leaks": the share of audits, with this one, that report as much.
 
-  Exact for `permutations`: under no leakage at most p of all audits have a
+  Exact for `draw_permutations`: under no leakage at most p of all audits have a
   p-value of p or less.
 
   >>> p_value(2.0, np.array([0.0, 1.0, 2.0]))
@@ -150,7 +150,7 @@ def p_value(epsilon: float, values: Float[np.ndarray, ' simulations']) -> float:
   return float((1 + np.sum(values >= epsilon)) / (1 + values.size))
 
 
-def null_law(
+def draw_from_null(
   num_observed: int,
   num_unobserved: int,
   *,
@@ -188,7 +188,7 @@ def null_law(
   return draw
 
 
-def permutations(scores: Scores) -> Draw:
+def draw_permutations(scores: Scores) -> Draw:
   """Audits with the same scores, of which others are said to be observed.
 
   Args:

@@ -32,8 +32,8 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  bound,
   check_delta,
+  make_bound,
   scalar_or_array,
 )
 
@@ -85,7 +85,7 @@ def one_run(
     return _largest_rejected(excess)
 
   epsilon = _best_bound(scores, significance, guesses, solve)
-  return bound(
+  return make_bound(
     epsilon,
     delta,
     'one_run',
@@ -132,7 +132,7 @@ def one_run_gdp(
 
   mu = _best_bound(scores, significance, guesses, solve)
   epsilon = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, delta)
-  return bound(
+  return make_bound(
     epsilon,
     delta,
     'one_run_gdp',

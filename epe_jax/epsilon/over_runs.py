@@ -6,7 +6,7 @@ deviation, and has an estimate y_r of it:
   y_r ~ N(μ_r, v_r)   and   μ_r ~ N(μ, τ²)
 
 Canaries of all runs taken for independent draws of one law, as
-`pooling.pooled` takes them, leave out τ: their interval is too narrow for μ, and
+`pooling.pool_scores` takes them, leave out τ: their interval is too narrow for μ, and
 says nothing of the μ of a new run.
 
 References: Cochran, "The combination of estimates from different experiments"
@@ -88,7 +88,7 @@ def estimate_shifts(
   _check_runs(runs)
   mu, variance = [], []
   for scores in runs:
-    fit = shift_fit.fit(scores)
+    fit = shift_fit.fit_shift(scores)
     mean = float(np.mean(shift_fit.shift_of(scores)))
     mu.append(mean * float(fit.s))
     square = 1 / float(fit.scale) ** 2 + float(fit.s) ** 2 / (2 * fit.df)
@@ -193,7 +193,7 @@ def cluster_bootstrap(
 
   Args:
     rng: source of the resamples.
-    estimator: as for `bootstrap.bootstrap`.
+    estimator: as for `bootstrap.bootstrap_interval`.
     runs: scores of two runs or more, without leading axes, cosines of one dim
       and one design. That canaries are shifted unequally is left out, as
       pooling leaves it out.
@@ -218,7 +218,7 @@ def cluster_bootstrap(
   """
   _check_runs(runs)
   bootstrap.check_settings(confidence, resamples)
-  scores = pooling.pooled(runs)
+  scores = pooling.pool_scores(runs)
   estimate = estimator(scores, delta=delta)
 
   def epsilon(observed, unobserved):
@@ -237,7 +237,7 @@ def cluster_bootstrap(
     values.append(bootstrap.call_with_cure(epsilon, *drawn))
   values = np.sort(np.concatenate(values))
   levels = np.array([1 - confidence, 1 + confidence]) / 2
-  interval = bootstrap.quantiles(values, levels)
+  interval = bootstrap.order_statistics(values, levels)
   return dataclasses.replace(estimate, interval=interval)
 
 

@@ -22,8 +22,8 @@ from epe_jax.epsilon.types import (
   Estimate,
   Real,
   Scores,
-  bound,
   check_delta,
+  make_bound,
   scalar_or_array,
 )
 
@@ -86,7 +86,7 @@ def gaussian_lower_bound(
   if std == 'common':
     low, high = np.zeros_like(low), np.zeros_like(high)
   epsilon = _smallest(gap, low, high, delta)
-  refuted = diagnostics.refuted_null(scores)
+  refuted = diagnostics.rejected_null_suffix(scores)
   if np.any(np.asarray(gaussian_p_value(scores)) < REJECTED_BELOW):
     refuted = 'rejected'
   assumes = (Assumption.INDEPENDENT, Assumption.GAUSSIAN_SCORES)
@@ -94,7 +94,7 @@ def gaussian_lower_bound(
     assumes += (Assumption.COSINE_NULL,)
   if std == 'common':
     assumes += (Assumption.EQUAL_SPREAD,)
-  return bound(
+  return make_bound(
     epsilon,
     delta,
     'gaussian_lower_bound',

@@ -12,7 +12,7 @@ import numpy as np
 from epe_jax.epsilon.types import Scores
 
 
-def pooled(runs: Sequence[Scores]) -> Scores:
+def pool_scores(runs: Sequence[Scores]) -> Scores:
   """The scores of all canaries of all runs.
 
   Args:
@@ -24,7 +24,7 @@ def pooled(runs: Sequence[Scores]) -> Scores:
       dimension, the design or the leading axes.
 
   >>> runs = [Scores(np.full(3, x), np.zeros(2), dim=100) for x in (0.1, 0.2)]
-  >>> pooled(runs).observed.tolist()
+  >>> pool_scores(runs).observed.tolist()
   [0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
   """
   if not runs:

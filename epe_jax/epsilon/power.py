@@ -35,7 +35,7 @@ class Power(NamedTuple):
   error: float
 
 
-def power(
+def compute_power(
   bound: Bound,
   *,
   certified: float,
@@ -67,7 +67,7 @@ def power(
     ValueError: for settings out of range.
 
   >>> settings = dict(certified=3, truth=4, delta=1e-5, num_observed=200)
-  >>> result = power('gdp', **settings, num_unobserved=None)
+  >>> result = compute_power('gdp', **settings, num_unobserved=None)
   >>> round(result.probability, 2), result.error
   (0.76, 0.0)
   """
@@ -94,7 +94,7 @@ def power(
   return _simulated(_of_ranks(*settings, num_observed, num_unobserved))
 
 
-def canaries_needed(
+def min_canaries(
   bound: Bound,
   *,
   certified: float,
@@ -107,7 +107,7 @@ def canaries_needed(
   """How many canaries of each kind certify ε₀ with this probability.
 
   Args:
-    bound: as in `power`.
+    bound: as in `compute_power`.
     certified: ε₀ >= 0.
     truth: ε of the mechanism at δ, >= 0.
     delta: δ, in (0, 1).
@@ -123,7 +123,7 @@ def canaries_needed(
   Raises:
     ValueError: for settings out of range.
 
-  >>> canaries_needed('gaussian', certified=3, truth=4, delta=1e-5)
+  >>> min_canaries('gaussian', certified=3, truth=4, delta=1e-5)
   320
   """
   if not 0 < probability < 1:
@@ -136,7 +136,7 @@ def canaries_needed(
 
   def enough(num):
     settings = dict(certified=certified, truth=truth, delta=delta)
-    reached = power(
+    reached = compute_power(
       bound,
       **settings,
       num_observed=num,

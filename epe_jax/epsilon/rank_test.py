@@ -114,7 +114,7 @@ def epsilon_bound(
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   statistic = log_ratio(num, num_null, delta, one_sided)
-  return largest_refuted(scores, approximate_dp(delta), statistic, significance)
+  return max_rejected(scores, approximate_dp(delta), statistic, significance)
 
 
 def strength_bound(
@@ -136,10 +136,10 @@ def strength_bound(
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   statistic = shift(num, num_null)
-  return largest_refuted(scores, members(family), statistic, significance)
+  return max_rejected(scores, members(family), statistic, significance)
 
 
-def largest_refuted(
+def max_rejected(
   scores: Scores, curve: Curve, statistic: Statistic, significance: float
 ) -> Float[np.ndarray, '*batch']:
   """The largest θ at which scores as telling as these are too rare.

@@ -32,7 +32,7 @@ class Fit(NamedTuple):
   df: float
 
 
-def fit(scores: Scores) -> Fit:
+def fit_shift(scores: Scores) -> Fit:
   """Least squares of s; of a null law that is not known, together with it.
 
   Raises:

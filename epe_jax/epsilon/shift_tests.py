@@ -61,7 +61,7 @@ def p_values(scores: Scores) -> PValues:
     )
   spread = np.minimum(1.0, 2 * np.minimum(below, above))
   shape = np.ones(batch)
-  if num >= diagnostics.FEWEST:
+  if num >= diagnostics.MIN_SCORES:
     centred = rest - rest.mean(axis=-1, keepdims=True)
     z = np.sort(centred, axis=-1) / np.std(rest, axis=-1, ddof=1)[..., None]
     a = diagnostics.a_squared(special.log_ndtr(z), special.log_ndtr(-z))
@@ -79,7 +79,7 @@ def agreement(scores: Scores) -> tuple[float, float]:
   Returns:
     The difference of ŝ from 1 in standard errors, and its two-sided p-value.
   """
-  found = shift_fit.fit(scores)
+  found = shift_fit.fit_shift(scores)
   z = float((found.s - 1) * found.scale)
   if not np.isinf(found.df):
     # The standard deviation is estimated: that of ŝ grows with ŝ itself.

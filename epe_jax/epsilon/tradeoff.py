@@ -46,8 +46,8 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  bound,
   check_delta,
+  make_bound,
 )
 
 _BAND = Band()
@@ -336,14 +336,14 @@ def _estimate(
   if multiplicity == Band() and scores.dim is None:
     chosen = 'rank_test'
   valid = multiplicity != Uncorrected()
-  return bound(
+  return make_bound(
     convert(np.asarray(parameter)),
     delta,
     f'{name}_{chosen}',
     significance=significance,
     assumes=(*lower_bound.counted_assumptions(scores), shape),
     kind='confidence bound' if valid else 'point estimate',
-    refuted=diagnostics.refuted_null(scores),
+    refuted=diagnostics.rejected_null_suffix(scores),
   )
 
 

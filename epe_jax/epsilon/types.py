@@ -172,7 +172,7 @@ class Estimate:
     return not _SHAPE.intersection(self.assumes)
 
 
-def bound(
+def make_bound(
   epsilon: Real,
   delta: float,
   method: str,

@@ -27,9 +27,9 @@ from epe_jax.audit import (
   estimates,
   publication,
   published_models,
-  record,
   wrapper,
 )
+from epe_jax.audit.record import Record, write_record
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.data import cohort
 from epe_jax.experiment import (
@@ -78,37 +78,40 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     OSError: a disk is full or may not be written.
   """
   with io.explain_disk_errors(workdir):
-    return _run(config_fields.checked(config), workdir)
+    return _run(config_fields.check_config(config), workdir)
 
 
 def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   """The run of a checked config, with its workdir for itself."""
   scratch = None
-  if not sharding.first():
+  if not sharding.is_primary():
     # What the others would write; it is thrown away.
     scratch = tempfile.TemporaryDirectory()
-  files, result = workdirs.of(scratch.name if scratch else workdir), None
+  files, result = (
+    workdirs.workdir_at(scratch.name if scratch else workdir),
+    None,
+  )
   workdirs.claim(files.folder, config)
-  if not _finished(files):
-    with workdirs.locked(files):
+  if not _is_finished(files):
+    with workdirs.lock(files):
       # Another process may have been at it until now.
       workdirs.claim(files.folder, config)
       workdirs.clear_failed_start(files, config)
-      if not _finished(files):
+      if not _is_finished(files):
         result = _train(config, files)
   if scratch:
     scratch.cleanup()
     return {}
   # Noise and sampling of a run that has ended are nobody's business.
-  workdirs.forget(files)
+  workdirs.remove_secrets(files)
   if result is None:
     logging.info('%s is finished; reading its result.', files.folder)
     result = result_file.load_result(files.result)
   return result
 
 
-def _finished(files: workdirs.Workdir) -> bool:
-  return bool(sharding.from_first(int(files.result.exists())))
+def _is_finished(files: workdirs.Workdir) -> bool:
+  return bool(sharding.broadcast_from_primary(int(files.result.exists())))
 
 
 def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
@@ -118,54 +121,54 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
   # 1. Every error of config or data comes here, before the first round.
   secret = _secret(config, files)
   this = build.build(config, secret=secret, mesh=mesh)
-  this = chunk_size.sized(config, this, mesh=mesh)
+  this = chunk_size.with_chunk_size(config, this, mesh=mesh)
   took_part = this.who.canaries.sum(axis=0)
   analytic_clients = _analytic(config, this, this.who.most)
   analytic = None
   if this.observers:
     analytic = _analytic(config, this, int(took_part.max()))
-  amplification = participation.amplification(
+  amplification = participation.describe_amplification(
     config, num_clients=this.train.num_clients, delta=this.delta
   )
 
   # 2. Write down what will be run, the config last: training begins with it.
-  if sharding.first():
-    _settle(config, files, this, secret)
+  if sharding.is_primary():
+    _fix_inputs(config, files, this, secret)
 
   # 3. Go on from the newest good checkpoint.
   saved = checkpoint.checkpoints(files.checkpoints)
   # As one program, so that no array of the model's size is made on the way.
   init = jax.jit(this.algorithm.init)
-  state = init(sharding.replicated(mesh, this.params))
+  state = init(sharding.replicate(mesh, this.params))
   advance = jax.jit(
-    dispatch.advance(this.algorithm),
+    dispatch.make_advance(this.algorithm),
     donate_argnums=0,
-    out_shardings=sharding.layout(mesh, state),
+    out_shardings=sharding.step_shardings(mesh, state),
   )
   flush = jax.jit(
     functools.partial(wrapper.flush, observers=this.observers),
     donate_argnums=0,
-    out_shardings=sharding.placement(mesh, state),
+    out_shardings=sharding.current_shardings(mesh, state),
   )
   # How long each round took, and how long it waited.
   times = np.zeros((2, config.rounds), np.float32)
-  kept = (wrapper.without_vectors(state), times)
+  kept = (wrapper.drop_buffers(state), times)
   start, (kept, times) = saved.restore(kept) or (0, kept)
-  state = wrapper.with_room(kept, state)
+  state = wrapper.restore_buffers(kept, state)
   del kept
   log = files.metrics
   evaluate = evaluation.evaluator(this.task, mesh=mesh)
   if start == 0:
     log.unlink(missing_ok=True)
     held_out = evaluate(state.algorithm.params, this.test)
-    metrics.append(log, {'round': 0, **held_out})
+    metrics.append_line(log, {'round': 0, **held_out})
   else:
-    metrics.rewind(log, start)
+    metrics.rewind_to(log, start)
     logging.info('Continuing from round %d of %s.', start, files.folder)
 
   # 4. Train, audited. Metrics come back while the next rounds are under way.
   training_key, noise_key = (
-    sharding.replicated_key(mesh, key)
+    sharding.replicate_key(mesh, key)
     for key in (this.randomness.training, this.randomness.noise)
   )
   progress = tqdm.tqdm(
@@ -173,9 +176,9 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
     initial=start,
     unit='round',
     desc=config.task,
-    disable=not sharding.first(),
+    disable=not sharding.is_primary(),
   )
-  under_way: collections.deque[dispatch.Sent] = collections.deque()
+  under_way: collections.deque[dispatch.Dispatched] = collections.deque()
   free, held_out = time.perf_counter(), {}
   with (
     progress,
@@ -188,8 +191,8 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
       begun = time.perf_counter()
       state, seen = advance(state, cohorts, training_key, noise_key)
       del cohorts
-      coming = fetching.submit(dispatch.fetched, seen)
-      under_way.append(dispatch.Sent(rounds, asked, begun, coming))
+      coming = fetching.submit(dispatch.fetch_metrics, seen)
+      under_way.append(dispatch.Dispatched(rounds, asked, begun, coming))
       done = rounds.stop
       last = done == config.rounds
       evaluates = last or done % config.evaluate_every == 0
@@ -199,39 +202,46 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
         held_out = evaluate(state.algorithm.params, this.test)
         progress.set_postfix(accuracy=f'{held_out["test_accuracy"]:.3f}')
       # Nothing of a round that diverged is ever saved.
-      for sent in in_flight.due(under_way, drain=evaluates or saves):
-        records, free = dispatch.landed(sent, free)
+      for sent in in_flight.pop_due(under_way, drain=evaluates or saves):
+        records, free = dispatch.collect(sent, free)
         for line in records:
           _check_finite(config, line)
           times[:, line['round'] - 1] = line['seconds'], line['waited']
           more = held_out if line['round'] == done else {}
-          metrics.append(log, line | more)
+          metrics.append_line(log, line | more)
           progress.update()
       if saves:
         # Vectors of rounds are scored, and never written.
         state = flush(state)
-        saved.save(done, (wrapper.without_vectors(state), times))
+        saved.save(done, (wrapper.drop_buffers(state), times))
       if evaluates or saves:
         free = time.perf_counter()
   # Nothing if the last checkpoint was all that there was to go on from.
   held_out = held_out or evaluate(state.algorithm.params, this.test)
-  looked, rounds = _looks(this, state), sharding.on_host(state.rounds)
-  params = sharding.on_host(state.algorithm.params)
-  if not sharding.first():
+  looked, rounds = (
+    _score_observers(this, state),
+    sharding.copy_to_host(state.rounds),
+  )
+  params = sharding.copy_to_host(state.algorithm.params)
+  if not sharding.is_primary():
     return {}
 
   found, wide = estimates.Audit([], [], None), None
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
-    whole = recorded(config, this, looked, rounds)
-    record.write_record(files.scores, whole)
+    whole = make_record(config, this, looked, rounds)
+    write_record(files.scores, whole)
 
     # 6. Estimates, each beside its floor; of a model that will be released those
     # that may be too.
-    shown = whole if config.simulation else publication.recorded(whole)
+    shown = (
+      whole if config.simulation else publication.publishable_record(whole)
+    )
     found = estimates.evaluate(shown)
-    wide = _spread(config, this, params, rounds.effective_dimension)
-    if doubt := effective_dimension.warning(wide):
+    wide = _summarize_dimension(
+      config, this, params, rounds.effective_dimension
+    )
+    if doubt := effective_dimension.warn_if_low(wide):
       logging.warning('%s', doubt)
 
   # 7. The model and the result, by which the run has ended.
@@ -263,17 +273,17 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
   }
   if config.simulation:
     # They tell how many clients came, and how many examples these have.
-    result |= _measured(this, *times)
+    result |= _summarize_timing(this, *times)
   io.write_json(files.result, result)
   return result
 
 
-def recorded(
+def make_record(
   config: build.Config,
   this: build.Run,
   looked: Mapping[str, Float[np.ndarray, '...']],
   rounds: RoundScalars,
-) -> record.Record:
+) -> Record:
   """What is kept of a run for estimators.
 
   Args:
@@ -287,8 +297,10 @@ def recorded(
   momentum, weight = None, np.empty(0)
   if config.server.optimizer == 'sgd':
     momentum = float(config.server.momentum)
-    weight = published_models.weight(rounds, this.who.seats, momentum=momentum)
-  return record.Record(
+    weight = published_models.canary_weight(
+      rounds, this.who.assigned, momentum=momentum
+    )
+  return Record(
     final=final,
     change=change,
     trace=trace,
@@ -296,8 +308,8 @@ def recorded(
     rounds=rounds,
     momentum=momentum,
     weight=np.asarray(weight, np.float32),
-    participation=this.who.canaries,
-    seats=this.who.seats,
+    included=this.who.canaries,
+    assigned=this.who.assigned,
     design=this.who.design,
     sees=config.audit.sees,
     dim=this.dim,
@@ -330,7 +342,7 @@ def _analytic(
   config: build.Config, this: build.Run, participations: int
 ) -> accounting.Analytic:
   """ε of one who takes part so often."""
-  found = accounting.releases(
+  found = accounting.epsilon_of_releases(
     config.noise_multiplier, delta=this.delta, participations=participations
   )
   if config.divisor == 'expected':
@@ -340,13 +352,13 @@ def _analytic(
   return found._replace(assumes=found.assumes + public)
 
 
-def _looks(
+def _score_observers(
   this: build.Run, state: wrapper.AuditState
 ) -> dict[str, Float[np.ndarray, '...']]:
   """What the observers saw in all rounds, by name."""
   return {
     name: np.asarray(
-      sharding.on_host(
+      sharding.copy_to_host(
         jax.jit(observer.scores)(state.observers[name], state.algorithm.params)
       ),
       np.float32,
@@ -355,7 +367,7 @@ def _looks(
   }
 
 
-def _measured(
+def _summarize_timing(
   this: build.Run,
   seconds: Float[np.ndarray, ' T'],
   waited: Float[np.ndarray, ' T'],
@@ -372,7 +384,7 @@ def _measured(
   }
 
 
-def _spread(
+def _summarize_dimension(
   config: build.Config,
   this: build.Run,
   params: Params,
@@ -383,9 +395,9 @@ def _spread(
   final, _ = ravel_pytree(params)
   both = canaries.effective_dimension(jnp.stack([final, final - start]))
   family = config.canaries.family
-  return effective_dimension.of_run(
+  return effective_dimension.summarize(
     family,
-    needed=canaries.least_dimension(family, this.dim),
+    needed=canaries.min_effective_dimension(family, this.dim),
     rounds=rounds.tolist(),
     final_model=float(both[0]),
     change=float(both[1]),
@@ -402,12 +414,12 @@ def _secret(config: build.Config, files: workdirs.Workdir) -> bytes | None:
   if config.simulation:
     return None
   words = np.zeros(randomness.SECRET_BYTES // 4, np.uint32)
-  if sharding.first():
+  if sharding.is_primary():
     if files.secret.exists():
       secret = files.secret.read_bytes()
-      randomness.check(secret, str(files.secret))
+      randomness.check_secret(secret, str(files.secret))
     elif not files.config.exists():
-      secret = randomness.drawn()
+      secret = randomness.draw_secret()
     else:
       raise ValueError(
         f'{files.secret} is missing, from which the noise of this run follows. '
@@ -416,19 +428,19 @@ def _secret(config: build.Config, files: workdirs.Workdir) -> bytes | None:
         'this one.'
       )
     words = np.frombuffer(secret, np.uint32)
-  return sharding.from_first(words).tobytes()
+  return sharding.broadcast_from_primary(words).tobytes()
 
 
-def _settle(
+def _fix_inputs(
   config: build.Config,
   files: workdirs.Workdir,
   this: build.Run,
   secret: bytes | None,
 ) -> None:
   """Writes what a run begins with, or checks that it goes on with the same."""
-  now = inputs.digests(config, this.train, this.test)
+  now = inputs.compute_digests(config, this.train, this.test)
   if files.config.exists():
-    inputs.check(files.inputs, now)
+    inputs.check_digests(files.inputs, now)
     return
   if secret is not None:
     io.write_atomically(files.secret, lambda f: f.write(secret), private=True)
@@ -446,7 +458,7 @@ def _cohorts(
 
   The cohorts are made ahead by a thread and put on the devices.
   """
-  spans = dispatch.spans(
+  spans = dispatch.dispatch_groups(
     start,
     config.rounds,
     most=config.rounds_per_dispatch,
@@ -461,13 +473,13 @@ def _cohorts(
       this.plan,
       seed=this.randomness.order,
       round=t,
-      parts=sharding.own(mesh),
-      of=sharding.count(mesh),
+      parts=sharding.local_devices_of(mesh),
+      of=sharding.num_devices(mesh),
     )
 
   def make(first: int) -> fedavg.Cohort:
     made = cohort.stacked([gather(t) for t in rounds[first]])
-    return sharding.assembled(mesh, made, axis=1)
+    return sharding.assemble_global(mesh, made, axis=1)
 
   # By map, because a local name would keep a cohort while the next round runs.
   return map(

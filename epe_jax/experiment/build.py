@@ -57,7 +57,7 @@ def build(
 
   Args:
     config: every field set.
-    secret: what noise and sampling follow from, as `randomness.drawn` gives it;
+    secret: what noise and sampling follow from, as `randomness.draw_secret` gives it;
       None in a simulation, where they follow from config.seed.
     mesh: devices that share the work, None for one.
 
@@ -66,21 +66,27 @@ def build(
       another; the message names it, its value and the cure.
     FileNotFoundError: the data file is missing.
   """
-  config = config_fields.checked(config)
+  config = config_fields.check_config(config)
   _check_groups(config)
   draws = _randomness(config, secret)
-  task, train, test, source, baseline = workloads.load(config)
+  task, train, test, source, baseline = workloads.load_workload(config)
   # Jitted: layer by layer each operation is compiled by itself, for seconds.
-  params = jax.jit(task.init)(key(config, 'init'))
+  params = jax.jit(task.init)(purpose_key(config, 'init'))
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   _check_canaries(config, dim)
   _check_memory(config, train, dim)
-  who = participation.plan(
+  who = participation.plan_participation(
     config, train, client_seed=draws.clients, canary_seed=draws.canaries
   )
   _warn_of_server(config, who, dim)
-  algorithm, attackers = audited(
-    config, task, who, dim, key(config, 'canary'), who.canaries, mesh=mesh
+  algorithm, attackers = audit_algorithm(
+    config,
+    task,
+    who,
+    dim,
+    purpose_key(config, 'canary'),
+    who.canaries,
+    mesh=mesh,
   )
   delta = config.audit.delta
   return Run(
@@ -108,23 +114,23 @@ def _randomness(config: Config, secret: bytes | None) -> randomness.Randomness:
       'draws from a secret.'
     )
   if secret is not None:
-    return randomness.fresh(secret)
+    return randomness.derive_randomness(secret)
   return randomness.Randomness(
-    noise=key(config, 'noise'),
-    training=key(config, 'training'),
+    noise=purpose_key(config, 'noise'),
+    training=purpose_key(config, 'training'),
     clients=config.seed,
     canaries=config.seed,
     order=config.seed,
   )
 
 
-def audited(
+def audit_algorithm(
   config: Config,
   task: Task,
   who: participation.Participation,
   dim: int,
   canary_key: Key,
-  rows: Bool[np.ndarray, 'T k'] | wrapper.Rows,
+  rows: Bool[np.ndarray, 'T k'] | wrapper.CanaryRows,
   *,
   mesh: sharding.Mesh | None = None,
 ) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
@@ -184,7 +190,7 @@ def _buffer(config: Config, *, views: int, dim: int) -> int:
     return min(config.audit.buffer, between)
   if config.canaries.family not in canaries.ONE_BY_ONE:
     return 1
-  most = observers.buffer_for(
+  most = observers.choose_buffer(
     config.audit.memory, rounds=between, views=views, dim=dim
   )
   # In equal parts, as the room of a buffer is scored whether it is full or not.
@@ -241,7 +247,7 @@ def _warn_of_server(
     return
   family = config.canaries.family
   together = int(who.canaries.sum(axis=1).max(initial=0))
-  needed = canaries.least_noise(family, dim, together)
+  needed = canaries.min_noise_multiplier(family, dim, together)
   if config.noise_multiplier < needed:
     logging.warning(
       'server.optimizer=%r works coordinate by coordinate, and '
@@ -302,7 +308,7 @@ def _check_memory(
     ('audit.buffer',): 8 * min(config.audit.buffer or 1, rounds) * dim,
   }
   memory = io.machine_memory()
-  flat = io.flattened(config.to_dict())
+  flat = io.flatten(config.to_dict())
   for names, needed in fields.items():
     if needed > memory:
       given = ', '.join(f'{name}={flat[name]}' for name in names)
@@ -331,7 +337,7 @@ def _check_groups(config: Config) -> None:
     )
 
 
-def changed(config: Config, **fields: Any) -> Config:
+def replace_fields(config: Config, **fields: Any) -> Config:
   """A copy with other values at its top, or with fields that it did not have."""
   copy = config.copy_and_resolve_references()
   with copy.unlocked():
@@ -339,7 +345,7 @@ def changed(config: Config, **fields: Any) -> Config:
   return copy
 
 
-def key(config: Config, name: str) -> Key:
+def purpose_key(config: Config, name: str) -> Key:
   """The key of one purpose, of which all bits of the seed decide.
 
   `jax.random.key` would take the seed modulo 2^32.

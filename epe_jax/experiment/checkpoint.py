@@ -40,11 +40,11 @@ class Checkpoints(NamedTuple):
 
 def checkpoints(folder: pathlib.Path) -> Checkpoints:
   """The two newest checkpoints, kept in `folder` by the first process."""
-  manager = _manager(folder) if sharding.first() else None
+  manager = _manager(folder) if sharding.is_primary() else None
 
   def save(rounds: int, state: PyTree) -> None:
     # A copy: the next round is given the buffers of this one to write over.
-    host = sharding.on_host(state)
+    host = sharding.copy_to_host(state)
     if manager is not None:
       kept = ocp.args.Composite(
         state=ocp.args.StandardSave(host),
@@ -55,11 +55,11 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
   def restore(like: PyTree) -> tuple[int, PyTree] | None:
     host = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
     found = None if manager is None else _newest(manager, folder, host)
-    rounds = int(sharding.from_first(found[0] if found else -1))
+    rounds = int(sharding.broadcast_from_primary(found[0] if found else -1))
     if rounds < 0:
       return None
-    state = sharding.from_first(found[1] if found else host)
-    return rounds, sharding.like(state, like)
+    state = sharding.broadcast_from_primary(found[1] if found else host)
+    return rounds, sharding.shard_like(state, like)
 
   def close() -> None:
     if manager is not None:

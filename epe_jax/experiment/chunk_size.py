@@ -23,7 +23,7 @@ _SHARE = 0.8
 _COHORTS = 5
 
 
-def chunk_for(
+def choose_chunk_size(
   bytes_fixed: float, bytes_per_client: float, limit: float, clients: int
 ) -> int:
   """Clients to train at once: as many as fit, in chunks that are even.
@@ -41,7 +41,7 @@ def chunk_for(
   Raises:
     ValueError: clients or bytes_per_client is out of range.
 
-  >>> chunk_for(10, 1, 60, clients=101)
+  >>> choose_chunk_size(10, 1, 60, clients=101)
   34
   """
   if clients < 1 or not bytes_per_client > 0:
@@ -55,7 +55,7 @@ def chunk_for(
   return -(-clients // -(-clients // most))
 
 
-def sized(
+def with_chunk_size(
   config: build.Config, this: build.Run, *, mesh: sharding.Mesh | None = None
 ) -> build.Run:
   """The same run, with the chunk that config.chunk=None leaves to the device.
@@ -75,10 +75,12 @@ def sized(
   state = jax.eval_shape(this.algorithm.init, this.params)
   two, four = (_temporary(this, state, chunk, mesh) for chunk in (2, 4))
   per_client = max((four - two) / 2, 1)
-  clients = -(-this.who.slots // sharding.count(mesh))
+  clients = -(-this.who.slots // sharding.num_devices(mesh))
   cohorts = _COHORTS * config.rounds_per_dispatch * clients
   fixed = _bytes(state) + two - 2 * per_client + cohorts * _bytes(_client(this))
-  chunk = chunk_for(fixed, per_client, _SHARE * stats['bytes_limit'], clients)
+  chunk = choose_chunk_size(
+    fixed, per_client, _SHARE * stats['bytes_limit'], clients
+  )
   return this._replace(plan=this.plan._replace(chunk=chunk))
 
 
@@ -86,13 +88,13 @@ def _temporary(
   this: build.Run, state: Any, chunk: int, mesh: sharding.Mesh | None
 ) -> int:
   """Bytes of each device that a round needs besides its arguments."""
-  chunks = 2 * sharding.count(mesh)
+  chunks = 2 * sharding.num_devices(mesh)
   batches = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct((1, chunks, chunk, *x.shape), x.dtype),
     _client(this),
   )
   key = jax.eval_shape(lambda: jax.random.key(0))
-  step = jax.jit(dispatch.advance(this.algorithm), donate_argnums=0)
+  step = jax.jit(dispatch.make_advance(this.algorithm), donate_argnums=0)
   compiled = step.lower(state, batches, key, key).compile()
   found = compiled.memory_analysis()
   assert found is not None, 'the compiler must say what memory a round needs'

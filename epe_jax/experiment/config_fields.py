@@ -180,7 +180,7 @@ _OF_TASK = {
 }
 
 
-def of_task(task: object) -> dict[str, Field]:
+def fields_of_task(task: object) -> dict[str, Field]:
   """name -> what it may hold, of all fields of the configs of a task.
 
   Raises:
@@ -191,7 +191,7 @@ def of_task(task: object) -> dict[str, Field]:
   return {'task': tasks, **_COMMON, **_OF_TASK[str(task)]}
 
 
-def checked(config: Config) -> Config:
+def check_config(config: Config) -> Config:
   """A copy of a config, all of whose fields hold what they may.
 
   Numbers of NumPy are taken and become those of Python, an integer is a real
@@ -204,8 +204,8 @@ def checked(config: Config) -> Config:
     ValueError: a field is missing or unknown, or holds something else; the
       message names it, its value and the cure.
   """
-  found = io.flattened(config.to_dict())
-  fields = of_task(found.get('task'))
+  found = io.flatten(config.to_dict())
+  fields = fields_of_task(found.get('task'))
   for name in found:
     if name not in fields:
       near = difflib.get_close_matches(name, fields, n=1)

@@ -26,7 +26,7 @@ Advance = Callable[
 Fetched = tuple[dict[str, Float[np.ndarray, ' rounds']], float]
 
 
-class Sent(NamedTuple):
+class Dispatched(NamedTuple):
   """Rounds that were sent as one, with times by `time.perf_counter`.
 
   Attributes:
@@ -42,7 +42,7 @@ class Sent(NamedTuple):
   coming: futures.Future[Fetched]
 
 
-def spans(
+def dispatch_groups(
   start: int, stop: int, *, most: int, every: Sequence[int]
 ) -> Iterator[range]:
   """The rounds that are sent as one.
@@ -53,7 +53,7 @@ def spans(
     most: rounds of a span, >= 1.
     every: a span ends behind every so many rounds, where the state is looked at.
 
-  >>> list(spans(0, 7, most=3, every=(4,)))
+  >>> list(dispatch_groups(0, 7, most=3, every=(4,)))
   [range(0, 3), range(3, 4), range(4, 7)]
   """
   while start < stop:
@@ -63,7 +63,7 @@ def spans(
     start = end
 
 
-def advance(algorithm: fedavg.Algorithm) -> Advance:
+def make_advance(algorithm: fedavg.Algorithm) -> Advance:
   """Steps of a span of rounds, to be jitted by the caller.
 
   Keys of a round are folds of the run's by its number, so they do not depend on
@@ -97,13 +97,15 @@ def advance(algorithm: fedavg.Algorithm) -> Advance:
   return advance
 
 
-def fetched(metrics: dict[str, Array]) -> Fetched:
+def fetch_metrics(metrics: dict[str, Array]) -> Fetched:
   """Metrics on the host, and when they came; blocks until they do."""
   found = jax.device_get(metrics)
   return found, time.perf_counter()
 
 
-def landed(sent: Sent, free: float) -> tuple[list[dict[str, Any]], float]:
+def collect(
+  sent: Dispatched, free: float
+) -> tuple[list[dict[str, Any]], float]:
   """What each round of a span measured, once the span has come back.
 
   'seconds' is the time the device had the span in its hands, divided by its

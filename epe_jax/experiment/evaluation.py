@@ -51,8 +51,8 @@ def evaluator(
     return jax.lax.map(sums, batches)
 
   if mesh is not None:
-    whole, split = sharding.WHOLE, sharding.SPLIT
-    sums_of_batches = sharding.sums(
+    whole, split = sharding.REPLICATED, sharding.SHARDED
+    sums_of_batches = sharding.sum_over_devices(
       sums_of_batches, mesh, (whole, split, split)
     )
   program = jax.jit(sums_of_batches)
@@ -61,15 +61,15 @@ def evaluator(
     params: Params, data: federated.FederatedData, size: int
   ) -> Iterator[dict[str, Weighted]]:
     for part in cohort.eval_batches(data, batch_size=size):
-      yield program(params, *sharding.split(mesh, part))
+      yield program(params, *sharding.shard_first_axis(mesh, part))
 
   def evaluate(
     params: Params, data: federated.FederatedData
   ) -> dict[str, float]:
-    size = _examples_of_a_program(data.num_examples, sharding.count(mesh))
+    size = _examples_of_a_program(data.num_examples, sharding.num_devices(mesh))
     totals: dict[str, np.ndarray] = {}
     with _progress(data.num_examples) as progress:
-      for sums in in_flight.in_order(dispatched(params, data, size)):
+      for sums in in_flight.iterate_in_order(dispatched(params, data, size)):
         _add(totals, jax.device_get(sums))
         progress.update(min(size, data.num_examples - progress.n))
     return {
@@ -105,5 +105,5 @@ def _progress(num_examples: int) -> tqdm.tqdm:
     desc='evaluation',
     delay=_PATIENCE,
     leave=False,
-    disable=not sharding.first(),
+    disable=not sharding.is_primary(),
   )

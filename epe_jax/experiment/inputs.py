@@ -17,7 +17,7 @@ _FILES = {
 }
 
 
-def digests(
+def compute_digests(
   config: workloads.Config,
   train: federated.FederatedData,
   test: federated.FederatedData,
@@ -43,11 +43,11 @@ def digests(
   return found
 
 
-def check(path: pathlib.Path, now: Mapping[str, str]) -> None:
+def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
   """Raises a ValueError unless a run goes on with what it began with.
 
   Args:
-    path: of what `digests` gave when the run began.
+    path: of what `compute_digests` gave when the run began.
     now: what it gives today.
   """
   if not path.exists():

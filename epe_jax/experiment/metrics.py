@@ -13,13 +13,15 @@ from absl import logging
 from epe_jax import io
 
 
-def append(path: str | os.PathLike, record: Mapping[str, float | int]) -> None:
+def append_line(
+  path: str | os.PathLike, record: Mapping[str, float | int]
+) -> None:
   """Adds a line, for its auditor."""
-  with open(path, 'a', opener=io.owners_alone) as f:
+  with open(path, 'a', opener=io.open_private) as f:
     f.write(json.dumps(record) + '\n')
 
 
-def read(path: str | os.PathLike) -> list[dict[str, float]]:
+def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
   """All lines that are whole, as a killed run or a full disk may cut some.
 
   Raises:
@@ -39,10 +41,10 @@ def read(path: str | os.PathLike) -> list[dict[str, float]]:
   return records
 
 
-def rewind(path: str | os.PathLike, rounds: int) -> None:
+def rewind_to(path: str | os.PathLike, rounds: int) -> None:
   """Keeps the lines of the first `rounds` rounds, for a run that continues."""
   kept = []
   if pathlib.Path(path).exists():
-    kept = [r for r in read(path) if r['round'] <= rounds]
+    kept = [r for r in read_lines(path) if r['round'] <= rounds]
   text = ''.join(json.dumps(r) + '\n' for r in kept)
   io.write_text(path, text, private=True)

@@ -31,7 +31,7 @@ def load_params(workdir: str | os.PathLike, like: Params) -> Params:
     FileNotFoundError: the run has not finished.
     ValueError: the file is damaged, or of a model of other names or shapes.
   """
-  path = workdirs.of(workdir).model
+  path = workdirs.workdir_at(workdir).model
   arrays = io.read_arrays(path)
   wanted = {
     _name(at): x.shape for at, x in jax.tree_util.tree_leaves_with_path(like)

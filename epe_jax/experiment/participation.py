@@ -44,14 +44,14 @@ class Participation(NamedTuple):
 
   clients: client_schedules.ClientSchedule
   canaries: Bool[np.ndarray, 'T k']
-  seats: Bool[np.ndarray, 'T k']
+  assigned: Bool[np.ndarray, 'T k']
   design: Literal['fixed', 'coin_flip']
   expected: float
   slots: int
   most: int
 
 
-def plan(
+def plan_participation(
   config: Config,
   data: federated.FederatedData,
   *,
@@ -86,7 +86,7 @@ def plan(
   _check_groups(canaries, rounds=rounds, coins=coins)
   cohorts = [clients(t) for t in range(rounds)]
   sizes = [len(cohort) for cohort in cohorts]
-  counts = client_schedules.participations(
+  counts = client_schedules.count_participations(
     cohorts.__getitem__, rounds=rounds, num_clients=n
   )
   # Half of those with a coin, and not as many as came, which would give away
@@ -103,7 +103,7 @@ def plan(
   return Participation(
     clients=cohorts.__getitem__,
     canaries=canaries,
-    seats=seats,
+    assigned=seats,
     design='coin_flip' if coins else 'fixed',
     expected=np.mean(sizes) + inserted if kind == 'log' else mean,
     slots=max(1, *sizes),
@@ -111,7 +111,7 @@ def plan(
   )
 
 
-def amplification(
+def describe_amplification(
   config: Config, *, num_clients: int, delta: float
 ) -> str | None:
   """What is known of amplification by sampling, in words; None without any.
@@ -126,7 +126,7 @@ def amplification(
       f'coin, shows in what divisor={config.divisor!r} divides'
     )
   if kind == 'poisson':
-    found = accounting.poisson(
+    found = accounting.epsilon_of_poisson(
       config.noise_multiplier,
       delta=delta,
       probability=config.clients_per_round / _population(config, num_clients),
@@ -256,7 +256,7 @@ def _inserted(
         "canaries.schedule='matrix', but canaries.matrix=None; give the file of "
         'a 0/1 matrix, a row for each round.'
       )
-    matrix = canary_schedules.read(c.matrix, rounds=rounds)
+    matrix = canary_schedules.read_matrix(c.matrix, rounds=rounds)
     if matrix.shape[1] != c.observed:
       raise ValueError(
         f'canaries.observed={c.observed}, but {c.matrix} has '

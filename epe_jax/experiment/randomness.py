@@ -41,13 +41,13 @@ class Randomness:
   order: int
 
 
-def drawn() -> bytes:
+def draw_secret() -> bytes:
   """A new secret, from the operating system."""
   return secrets.token_bytes(SECRET_BYTES)
 
 
-def check(secret: bytes, name: str) -> None:
-  """Raises a ValueError unless a secret is as long as `drawn` makes it."""
+def check_secret(secret: bytes, name: str) -> None:
+  """Raises a ValueError unless a secret is as long as `draw_secret` makes it."""
   if len(secret) != SECRET_BYTES:
     raise ValueError(
       f'{name} has {len(secret)} bytes and not {SECRET_BYTES}: it is damaged, or '
@@ -56,16 +56,16 @@ def check(secret: bytes, name: str) -> None:
     )
 
 
-def fresh(secret: bytes) -> Randomness:
+def derive_randomness(secret: bytes) -> Randomness:
   """What follows from a secret; the same for the same one.
 
   Args:
-    secret: 256 bits, as `drawn` gives them.
+    secret: 256 bits, as `draw_secret` gives them.
 
   Raises:
     ValueError: it has another length.
   """
-  check(secret, 'the secret')
+  check_secret(secret, 'the secret')
 
   def derived(purpose: str, size: int = SECRET_BYTES) -> bytes:
     # HMAC as the pseudorandom function of HKDF-Expand, RFC 5869.

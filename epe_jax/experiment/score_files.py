@@ -9,7 +9,7 @@ from typing import TextIO
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit import record
+from epe_jax.audit.record import Record, load_record
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
 
@@ -25,9 +25,9 @@ CURE = (
 """Ends every message about a file that is none of these."""
 
 
-def read(
+def load_scores(
   path: str | os.PathLike, *, dim: int | None = None, design: str = 'fixed'
-) -> record.Record | Scores:
+) -> Record | Scores:
   """Reads scores from a workdir, an .npz or a CSV.
 
   Args:
@@ -45,11 +45,11 @@ def read(
     FileNotFoundError: there is no such file.
     ValueError: it is none of these, or a line of the CSV makes no sense.
   """
-  path = find(path)
+  path = find_scores(path)
   if path.suffix == '.npz':
     arrays = io.read_arrays(path)
     if 'trace' in arrays:
-      return record.load_record(path)
+      return load_record(path)
     observed, unobserved = (_group(path, arrays, names) for names in _GROUPS)
   elif path.suffix == '.csv':
     observed, unobserved = _columns(path)
@@ -61,7 +61,7 @@ def read(
     raise ValueError(f'{path}: {error}') from error
 
 
-def find(path: str | os.PathLike) -> pathlib.Path:
+def find_scores(path: str | os.PathLike) -> pathlib.Path:
   """The file that scores are read from: that of a workdir, or the path itself.
 
   Raises:
@@ -69,7 +69,7 @@ def find(path: str | os.PathLike) -> pathlib.Path:
   """
   path = pathlib.Path(path)
   if path.is_dir():
-    path = workdirs.of(path).scores
+    path = workdirs.workdir_at(path).scores
   if not path.is_file():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
   return path

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from epe_jax.audit import record, wrapper
+from epe_jax.audit import wrapper
+from epe_jax.audit.record import Record
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.data import cohort
 from epe_jax.experiment import audited_run, build, config_fields, evaluation
@@ -29,12 +30,12 @@ class Outcome(NamedTuple):
 
   Attributes:
     seed: of the run.
-    recorded: what attackers saw.
+    record: what attackers saw.
     accuracy: of the final model on the test data, in [0, 1].
   """
 
   seed: int
-  recorded: record.Record
+  record: Record
   accuracy: float
 
 
@@ -49,7 +50,7 @@ class Seed(NamedTuple):
   """
 
   canary_key: Key
-  rows: wrapper.Rows
+  rows: wrapper.CanaryRows
   training_key: Key
   noise_key: Key
 
@@ -77,7 +78,7 @@ class _Program(NamedTuple):
   evaluate: Callable[..., dict[str, float]]
 
 
-def run(
+def run_seeds(
   config: build.Config,
   seeds: Sequence[int],
   *,
@@ -87,7 +88,7 @@ def run(
   """The runs that `audited_run.run` would make of a config with these seeds.
 
   They agree with it to float32 rounding. Nothing is written and no run
-  continues, so take `each` where there are many to lose.
+  continues, so take `run_each` where there are many to lose.
 
   Args:
     config: every field set; its own seed is not looked at.
@@ -106,10 +107,10 @@ def run(
       by more than what they draw.
     FloatingPointError: a run has diverged.
   """
-  return list(each(config, seeds, at_once=at_once, progress=progress))
+  return list(run_each(config, seeds, at_once=at_once, progress=progress))
 
 
-def each(
+def run_each(
   config: build.Config,
   seeds: Sequence[int],
   *,
@@ -119,16 +120,18 @@ def each(
   """The same, one by one: as many are made ahead as are made at once."""
   if at_once is None:
     at_once = 1 if jax.default_backend() == 'cpu' else 16
-  config = config_fields.checked(config)
-  check(config, seeds, at_once=at_once)
+  config = config_fields.check_config(config)
+  check_seeds(config, seeds, at_once=at_once)
   # None are written, so that nothing has to be scored before its time.
-  config = build.changed(config, checkpoint_every=config.rounds)
+  config = build.replace_fields(config, checkpoint_every=config.rounds)
   first, program = None, None
   room = _Room(0, 1, 1)
   with progress(total=len(seeds) * config.rounds, unit='round') as bar:
     for start in range(0, len(seeds), at_once):
       group = list(seeds[start : start + at_once])
-      runs = [build.build(build.changed(config, seed=seed)) for seed in group]
+      runs = [
+        build.build(build.replace_fields(config, seed=seed)) for seed in group
+      ]
       if first is None or program is None:
         first = runs[0]
         program = _program(config, first)
@@ -138,10 +141,10 @@ def each(
       yield from _finished(config, group, runs, room, program, bar)
 
 
-def check(
+def check_seeds(
   config: build.Config, seeds: Sequence[int], *, at_once: int = 1
 ) -> None:
-  """Raises a ValueError unless `each` can be asked for these runs."""
+  """Raises a ValueError unless `run_each` can be asked for these runs."""
   if at_once < 1:
     raise ValueError(f'at_once={at_once}; give 1 or more.')
   if not seeds or len(set(seeds)) < len(seeds):
@@ -165,10 +168,16 @@ def _finished(
   drawn = _stacked(
     [
       Seed(
-        canary_key=build.key(build.changed(config, seed=seed), 'canary'),
-        rows=wrapper.rows(this.who.canaries, width=room.canaries),
-        training_key=build.key(build.changed(config, seed=seed), 'training'),
-        noise_key=build.key(build.changed(config, seed=seed), 'noise'),
+        canary_key=build.purpose_key(
+          build.replace_fields(config, seed=seed), 'canary'
+        ),
+        rows=wrapper.canary_rows(this.who.canaries, width=room.canaries),
+        training_key=build.purpose_key(
+          build.replace_fields(config, seed=seed), 'training'
+        ),
+        noise_key=build.purpose_key(
+          build.replace_fields(config, seed=seed), 'noise'
+        ),
       )
       for seed, this in zip(seeds, runs)
     ]
@@ -192,14 +201,14 @@ def _finished(
   outcomes = []
   for i, (seed, this) in enumerate(zip(seeds, runs)):
     params = jax.tree.map(lambda x, i=i: x[i], state.algorithm.params)
-    recorded = audited_run.recorded(
+    record = audited_run.make_record(
       config,
       this,
       {name: x[i] for name, x in looked.items()},
       RoundScalars(*(x[i] for x in rounds)),
     )
     accuracy = program.evaluate(params, this.test)['test_accuracy']
-    outcomes.append(Outcome(seed, recorded, accuracy))
+    outcomes.append(Outcome(seed, record, accuracy))
   return outcomes
 
 
@@ -211,7 +220,7 @@ def _program(config: build.Config, like: build.Run) -> _Program:
   """
 
   def audited(seed: Seed):
-    return build.audited(
+    return build.audit_algorithm(
       config, like.task, like.who, like.dim, seed.canary_key, seed.rows
     )
 

@@ -64,7 +64,7 @@ Axis = tuple[str | Sequence[str], Sequence[Any]]
 each."""
 
 
-def grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
+def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
   """Every combination of the values of the axes, the last one changing fastest.
 
   Args:
@@ -77,7 +77,7 @@ def grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
 
   >>> base = config_dict.create(noise=0.1, canaries=dict(repetitions=1))
   >>> axes = [('noise', (0.0, 0.1)), ('canaries.repetitions', (1, 2))]
-  >>> [point.name for point in grid(base, axes)][1:3]
+  >>> [point.name for point in make_grid(base, axes)][1:3]
   ['noise=0.0,canaries.repetitions=2', 'noise=0.1,canaries.repetitions=1']
   """
   fields = [name for names, _ in axes for name in _names(names)]
@@ -100,7 +100,7 @@ def grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
   return points
 
 
-def run(
+def run_sweep(
   points: Sequence[Point],
   workdir: str | os.PathLike,
   *,
@@ -114,7 +114,7 @@ def run(
   their checkpoints the next time.
 
   Args:
-    points: as `grid` makes them.
+    points: as `make_grid` makes them.
     workdir: a folder with a folder for each point; <point>.log beside it has
       what the run said.
     jobs: processes at a time, >= 1; each uses all cores it finds.
@@ -164,7 +164,7 @@ def _run(
 ) -> str | None:
   """Has a process make one point; says why if it failed."""
   mark = folder / f'{point.name}{FAILED}'
-  if workdirs.of(folder / point.name).result.exists():
+  if workdirs.workdir_at(folder / point.name).result.exists():
     return None
   if mark.exists() and not retry:
     return mark.read_text()
@@ -186,7 +186,9 @@ def _run(
     )
     assert process.stdin is not None
     with process.stdin as sent:
-      sent.write(json.dumps(io.finite(point.config.to_dict())).encode())
+      sent.write(
+        json.dumps(io.spell_non_finite(point.config.to_dict())).encode()
+      )
     while True:
       try:
         code = process.wait(timeout=0.5)

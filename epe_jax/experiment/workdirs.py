@@ -87,7 +87,7 @@ class Workdir:
     return self.private / 'checkpoints'
 
 
-def of(folder: str | os.PathLike) -> Workdir:
+def workdir_at(folder: str | os.PathLike) -> Workdir:
   """The workdir at a path, which need not exist."""
   return Workdir(pathlib.Path(folder))
 
@@ -101,7 +101,7 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
   Raises:
     ValueError: it holds the run of another config, or something else.
   """
-  this = of(folder)
+  this = workdir_at(folder)
   this.folder.mkdir(parents=True, exist_ok=True)
   if this.config.exists():
     if differ := _differ(this, config):
@@ -117,7 +117,7 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
 
 
 @contextlib.contextmanager
-def locked(this: Workdir) -> Iterator[None]:
+def lock(this: Workdir) -> Iterator[None]:
   """Has the folder for this process alone; makes private/.
 
   However the process ends, the lock ends with it.
@@ -127,7 +127,7 @@ def locked(this: Workdir) -> Iterator[None]:
   """
   with contextlib.ExitStack() as stack:
     try:
-      file = stack.enter_context(locks.locked(this.lock, wait=False))
+      file = stack.enter_context(locks.hold(this.lock, wait=False))
     except locks.Busy as busy:
       raise ValueError(
         f'workdir={this.folder} is in use by {busy}. Wait until that has ended, '
@@ -140,7 +140,7 @@ def locked(this: Workdir) -> Iterator[None]:
     yield
 
 
-def forget(this: Workdir) -> None:
+def remove_secrets(this: Workdir) -> None:
   """Removes what a run that has ended needs no more, and nobody should have."""
   this.secret.unlink(missing_ok=True)
   if this.checkpoints.exists():
@@ -154,7 +154,7 @@ def clear_failed_start(this: Workdir, config: Config) -> None:
   """
   if this.config.exists() and _other_fields(this, config):
     # The config last: what is left by one killed here is still a failed start.
-    forget(this)
+    remove_secrets(this)
     this.inputs.unlink(missing_ok=True)
     this.metrics.unlink(missing_ok=True)
     this.config.unlink()
@@ -167,8 +167,8 @@ def _differ(this: Workdir, config: Config) -> list[str]:
 
 
 def _other_fields(this: Workdir, config: Config) -> list[str]:
-  before = io.flattened(io.read_json(this.config))
-  now = io.flattened(config.to_dict())
+  before = io.flatten(io.read_json(this.config))
+  now = io.flatten(config.to_dict())
   return [
     f'{name} was {before.get(name)!r} and is {now.get(name)!r}'
     for name in sorted(before.keys() | now.keys())
@@ -179,8 +179,10 @@ def _other_fields(this: Workdir, config: Config) -> list[str]:
 def _failed_to_start(this: Workdir) -> bool:
   """Whether all there is was written before the first round of a run."""
   log = this.metrics
-  recorded = log.exists() and any(line['round'] for line in metrics.read(log))
-  return not recorded and _holds_only(
+  record = log.exists() and any(
+    line['round'] for line in metrics.read_lines(log)
+  )
+  return not record and _holds_only(
     this,
     this.config,
     this.private,

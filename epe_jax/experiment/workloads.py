@@ -33,7 +33,7 @@ class Workload(NamedTuple):
   baseline: float
 
 
-def load(config: Config) -> Workload:
+def load_workload(config: Config) -> Workload:
   """The workload of config.task, with as many test examples as are asked for.
 
   Raises:
@@ -66,7 +66,7 @@ def _digits(config: Config) -> Workload:
     train,
     test,
     source,
-    _commonest(train if config.simulation else test, test),
+    _majority_class_accuracy(train if config.simulation else test, test),
   )
 
 
@@ -95,7 +95,7 @@ def _emnist(config: Config) -> Workload:
     test,
     f'{_described(origin, train, published)}, {kind} split, '
     f'{train.num_clients:,} clients',
-    _commonest(train if config.simulation else test, test),
+    _majority_class_accuracy(train if config.simulation else test, test),
   )
 
 
@@ -194,7 +194,7 @@ def _sampled(
   )
 
 
-def _commonest(
+def _majority_class_accuracy(
   train: federated.FederatedData, test: federated.FederatedData
 ) -> float:
   """Accuracy on test of the label that is commonest in train."""

@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from epe_jax.types import Array
 
 
-def apart(always: Bool[Array, ''], make: Callable[[], Any]) -> Any:
+def fusion_barrier(always: Bool[Array, ''], make: Callable[[], Any]) -> Any:
   """What `make` returns, computed once and kept for all who use it.
 
   XLA:CPU makes an array anew inside each computation that uses it if every

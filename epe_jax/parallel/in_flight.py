@@ -37,7 +37,7 @@ MAX_PROGRAMS = 2
 """Programs of a loop: one that runs, and the next, so that none waits for it."""
 
 
-def due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
+def pop_due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
   """Takes out of a queue what has to end before one more may be dispatched.
 
   Args:
@@ -48,14 +48,14 @@ def due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
     The oldest each time. The caller waits for it.
 
   >>> queue = collections.deque('abc')
-  >>> list(due(queue)), queue
+  >>> list(pop_due(queue)), queue
   (['a', 'b'], deque(['c']))
   """
   while len(queue) >= (1 if drain else MAX_PROGRAMS):
     yield queue.popleft()
 
 
-def in_order(results: Iterable[T]) -> Iterator[T]:
+def iterate_in_order(results: Iterable[T]) -> Iterator[T]:
   """Results of a loop's programs, each once it is there.
 
   Args:
@@ -65,11 +65,11 @@ def in_order(results: Iterable[T]) -> Iterator[T]:
     The same in the same order.
 
   >>> double = jax.jit(lambda x: 2 * x)
-  >>> [int(x) for x in in_order(double(i) for i in range(3))]
+  >>> [int(x) for x in iterate_in_order(double(i) for i in range(3))]
   [0, 2, 4]
   """
   queue = collections.deque()
   for result in results:
     queue.append(result)
-    yield from map(jax.block_until_ready, due(queue))
-  yield from map(jax.block_until_ready, due(queue, drain=True))
+    yield from map(jax.block_until_ready, pop_due(queue))
+  yield from map(jax.block_until_ready, pop_due(queue, drain=True))

@@ -23,9 +23,9 @@ _AFFINITY = hasattr(os, 'sched_getaffinity')
 Mesh: TypeAlias = jax.sharding.Mesh
 
 AXIS = 'devices'
-SPLIT = PartitionSpec(AXIS)
+SHARDED = PartitionSpec(AXIS)
 """The first axis of an array is split over the devices."""
-WHOLE = PartitionSpec()
+REPLICATED = PartitionSpec()
 """Each device has all of it."""
 
 
@@ -51,7 +51,7 @@ def use_cores(most: int) -> None:
     jax.config.update('jax_num_cpu_devices', min(cores, most))
 
 
-def join(
+def initialize_distributed(
   coordinator: str | None = None,
   num_processes: int | None = None,
   process_id: int | None = None,
@@ -93,11 +93,11 @@ def mesh(devices: Sequence[Any] | None = None) -> Mesh | None:
   Args:
     devices: those to use; None for all of all processes.
   """
-  found = row(devices)
+  found = make_mesh(devices)
   return None if found.size == 1 else found
 
 
-def row(devices: Sequence[Any] | None = None) -> Mesh:
+def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
   """The devices in a row, be it one alone.
 
   Args:
@@ -111,12 +111,12 @@ def row(devices: Sequence[Any] | None = None) -> Mesh:
   )
 
 
-def count(mesh: Mesh | None) -> int:
+def num_devices(mesh: Mesh | None) -> int:
   """How many devices there are."""
   return 1 if mesh is None else mesh.size
 
 
-def own(mesh: Mesh | None) -> list[int]:
+def local_devices_of(mesh: Mesh | None) -> list[int]:
   """Which of the devices belong to this process."""
   if mesh is None:
     return [0]
@@ -124,12 +124,14 @@ def own(mesh: Mesh | None) -> list[int]:
   return [i for i, d in enumerate(mesh.devices) if d.process_index == here]
 
 
-def over(mesh: Mesh, axis: int = 0) -> NamedSharding:
+def sharding_over(mesh: Mesh, axis: int = 0) -> NamedSharding:
   """An array of which one axis is split over the devices."""
   return NamedSharding(mesh, PartitionSpec(*[None] * axis, AXIS))
 
 
-def evenly(mesh: Mesh | None, x: Array, *, axes: Sequence[int]) -> Array:
+def shard_if_divisible(
+  mesh: Mesh | None, x: Array, *, axes: Sequence[int]
+) -> Array:
   """Split along the first of some axes that the devices divide; or whole.
 
   So the shape of an array is the same on any number of devices, and a
@@ -144,11 +146,11 @@ def evenly(mesh: Mesh | None, x: Array, *, axes: Sequence[int]) -> Array:
     return x
   for axis in axes:
     if x.shape[axis] and x.shape[axis] % mesh.size == 0:
-      return jax.lax.with_sharding_constraint(x, over(mesh, axis))
-  return whole(mesh, x)
+      return jax.lax.with_sharding_constraint(x, sharding_over(mesh, axis))
+  return constrain_replicated(mesh, x)
 
 
-def sums(
+def sum_over_devices(
   function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
 ) -> Callable[..., PyTree]:
   """What a function returns, added up over devices.
@@ -159,7 +161,7 @@ def sums(
   Args:
     function: of arrays, or trees of them, to a tree of arrays.
     mesh: the devices.
-    specs: `SPLIT` or `WHOLE` for each argument.
+    specs: `SHARDED` or `REPLICATED` for each argument.
   """
 
   def part(*arguments: PyTree) -> PyTree:
@@ -168,11 +170,15 @@ def sums(
   # Unchecked: the check would make sums over devices of gradients that are
   # taken by each client on its own.
   return jax.shard_map(
-    part, mesh=mesh, in_specs=tuple(specs), out_specs=WHOLE, check_vma=False
+    part,
+    mesh=mesh,
+    in_specs=tuple(specs),
+    out_specs=REPLICATED,
+    check_vma=False,
   )
 
 
-def parts(
+def concatenate_over_devices(
   function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
 ) -> Callable[..., PyTree]:
   """What a function returns on each device, one behind the other.
@@ -186,29 +192,31 @@ def parts(
     function,
     mesh=mesh,
     in_specs=tuple(specs),
-    out_specs=SPLIT,
+    out_specs=SHARDED,
     check_vma=False,
   )
 
 
-def index() -> Array:
-  """Within `sums` and `parts`: which of the devices this is."""
+def device_index() -> Array:
+  """Within `sum_over_devices` and `concatenate_over_devices`: which of the devices this is."""
   return jax.lax.axis_index(AXIS)
 
 
-def gathered(x: Array) -> Array:
-  """Within `sums` and `parts`: the parts of all devices along the first axis."""
+def all_gather(x: Array) -> Array:
+  """Within `sum_over_devices` and `concatenate_over_devices`: the parts of all devices along the first axis."""
   return jax.lax.all_gather(x, AXIS, tiled=True)
 
 
-def whole(mesh: Mesh | None, x: PyTree) -> PyTree:
+def constrain_replicated(mesh: Mesh | None, x: PyTree) -> PyTree:
   """Within a jitted function: each device has all of it from here on."""
   if mesh is None:
     return x
-  return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, WHOLE))
+  return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, REPLICATED))
 
 
-def assembled(mesh: Mesh | None, parts: PyTree, *, axis: int = 0) -> PyTree:
+def assemble_global(
+  mesh: Mesh | None, parts: PyTree, *, axis: int = 0
+) -> PyTree:
   """Global arrays, of which each process gives the part of its own devices.
 
   Args:
@@ -219,46 +227,50 @@ def assembled(mesh: Mesh | None, parts: PyTree, *, axis: int = 0) -> PyTree:
   """
   if mesh is None:
     return jax.device_put(parts)
-  sharding = over(mesh, axis)
+  sharding = sharding_over(mesh, axis)
   return jax.tree.map(
     lambda x: jax.make_array_from_process_local_data(sharding, x), parts
   )
 
 
-def split(mesh: Mesh | None, x: PyTree) -> PyTree:
+def shard_first_axis(mesh: Mesh | None, x: PyTree) -> PyTree:
   """Arrays that every process has, split along the first axis."""
-  return x if mesh is None else jax.tree.map(lambda x: _put(x, over(mesh)), x)
+  return (
+    x
+    if mesh is None
+    else jax.tree.map(lambda x: _put(x, sharding_over(mesh)), x)
+  )
 
 
-def replicated(mesh: Mesh | None, x: PyTree) -> PyTree:
+def replicate(mesh: Mesh | None, x: PyTree) -> PyTree:
   """Arrays that every process has, on every device."""
   if mesh is None:
     return x
-  sharding = NamedSharding(mesh, WHOLE)
+  sharding = NamedSharding(mesh, REPLICATED)
   return jax.tree.map(lambda x: _put(x, sharding), x)
 
 
-def replicated_key(mesh: Mesh | None, key: Key) -> Key:
+def replicate_key(mesh: Mesh | None, key: Key) -> Key:
   """A key that every process has, on every device."""
   if mesh is None:
     return key
-  data = replicated(mesh, jax.random.key_data(key))
+  data = replicate(mesh, jax.random.key_data(key))
   return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
 
 
-def placement(mesh: Mesh | None, state: PyTree) -> Any:
+def current_shardings(mesh: Mesh | None, state: PyTree) -> Any:
   """`out_shardings` of a function that returns the state as it lies now."""
   return None if mesh is None else jax.tree.map(lambda x: x.sharding, state)
 
 
-def layout(mesh: Mesh | None, state: PyTree) -> Any:
+def step_shardings(mesh: Mesh | None, state: PyTree) -> Any:
   """`out_shardings` of a step that returns (state, what is on every device)."""
   if mesh is None:
     return None
-  return placement(mesh, state), NamedSharding(mesh, WHOLE)
+  return current_shardings(mesh, state), NamedSharding(mesh, REPLICATED)
 
 
-def like(x: PyTree, model: PyTree) -> PyTree:
+def shard_like(x: PyTree, model: PyTree) -> PyTree:
   """Arrays that every process has, laid out as those of a model.
 
   Where the model has arrays of NumPy they stay on the host, to be written into.
@@ -272,7 +284,7 @@ def like(x: PyTree, model: PyTree) -> PyTree:
   )
 
 
-def on_host(x: PyTree) -> PyTree:
+def copy_to_host(x: PyTree) -> PyTree:
   """Copies in NumPy, in every process, however the arrays are laid out.
 
   All processes have to call it, because all send what they have.
@@ -283,7 +295,7 @@ def on_host(x: PyTree) -> PyTree:
       return x.copy()
     if not (x.is_fully_addressable or x.is_fully_replicated):
       assert isinstance(x.sharding, NamedSharding)
-      everywhere = NamedSharding(x.sharding.mesh, WHOLE)
+      everywhere = NamedSharding(x.sharding.mesh, REPLICATED)
       x = jax.jit(jnp.copy, out_shardings=everywhere)(x)
     if x.is_fully_replicated:
       return np.array(x.addressable_data(0))
@@ -296,16 +308,16 @@ def on_host(x: PyTree) -> PyTree:
   return jax.tree.map(copy, x)
 
 
-def from_first(x: PyTree) -> PyTree:
+def broadcast_from_primary(x: PyTree) -> PyTree:
   """What the first process has, in NumPy; shapes are the same in all.
 
-  >>> int(from_first(3))
+  >>> int(broadcast_from_primary(3))
   3
   """
   return multihost_utils.broadcast_one_to_all(x)
 
 
-def first() -> bool:
+def is_primary() -> bool:
   """Whether this is the process that writes files."""
   return jax.process_index() == 0
 

@@ -24,7 +24,7 @@ fitted std fitted, as Algorithm 1 prints it: the fit is off by 1/√(2k) of its
        value and any difference between two stds raises ε, so it reads high."""
 
 
-def from_records(
+def make_table(
   records: Sequence[Mapping[str, Any]],
 ) -> list[gaussian_mechanism.Row]:
   """Rows from what a JSON file of them holds."""
@@ -37,11 +37,11 @@ def from_records(
   return rows
 
 
-def text(rows: Sequence[gaussian_mechanism.Row]) -> str:
+def format_table(rows: Sequence[gaussian_mechanism.Row]) -> str:
   """The table of the paper, both readings beside the analytic epsilon.
 
   Args:
-    rows: as `gaussian_mechanism.table` gives them, of one dim and delta.
+    rows: as `gaussian_mechanism.summarize` gives them, of one dim and delta.
 
   Returns:
     Text without a final newline.
@@ -53,10 +53,10 @@ def text(rows: Sequence[gaussian_mechanism.Row]) -> str:
     for row in rows[i : i + len(names)]:
       line += f'{f"{row.mean:.4g} ± {row.std:.2g}":>20}'
     lines.append(line)
-  return '\n'.join([title(rows), '', *lines, '', _EXPLANATION])
+  return '\n'.join([make_title(rows), '', *lines, '', _EXPLANATION])
 
 
-def drawing(rows: Sequence[gaussian_mechanism.Row]) -> figure.Figure:
+def draw_mechanism(rows: Sequence[gaussian_mechanism.Row]) -> figure.Figure:
   """Estimates against the analytic epsilon; on the dashed line they agree."""
   drawn = [r for r in rows if math.isfinite(r.analytic_epsilon + r.mean)]
   values = [x for r in drawn for x in (r.analytic_epsilon, r.mean)] or [1.0]
@@ -83,12 +83,12 @@ def drawing(rows: Sequence[gaussian_mechanism.Row]) -> figure.Figure:
     for axis in (axes.xaxis, axes.yaxis):
       axis.set_major_formatter('{x:g}')
   axes.set(xlabel='analytic ε', ylabel='estimated ε, mean ± std')
-  axes.set_title(title(rows), fontsize='medium')
+  axes.set_title(make_title(rows), fontsize='medium')
   axes.legend(frameon=False)
   return fig
 
 
-def title(rows: Sequence[gaussian_mechanism.Row]) -> str:
+def make_title(rows: Sequence[gaussian_mechanism.Row]) -> str:
   """What all rows have in common."""
   row = rows[0]
   return (

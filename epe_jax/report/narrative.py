@@ -31,7 +31,7 @@ NOT_AUDITED = (
 )
 
 
-def sentences(result: Mapping[str, Any]) -> list[str]:
+def narrate(result: Mapping[str, Any]) -> list[str]:
   """What the estimates mean, for a reader who is no statistician.
 
   Args:
@@ -40,45 +40,50 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
   Returns:
     A paragraph for each attacker, then what the numbers do not say.
   """
-  if not audited(result):
+  if not is_audited(result):
     return [NOT_AUDITED, *_caveats(result)]
   said = [_headline(result)] if result['headline'] else []
   for statistic, who in _ATTACKERS.items():
-    row = first(result, statistic)
+    row = first_estimate(result, statistic)
     if row is not None:
       said.append(f'{who}: {_of_attacker(result, row)}')
-  if first(result, threat_models.MAXIMUM) is not None and result['rounds'] > 1:
+  if (
+    first_estimate(result, threat_models.MAXIMUM) is not None
+    and result['rounds'] > 1
+  ):
     said.append(_maximum(result))
-  doubt = effective_dimension.warning(spread_of(result))
+  doubt = effective_dimension.warn_if_low(effective_dimension_of(result))
   return said + ([doubt] if doubt else []) + _caveats(result)
 
 
-def audited(result: Mapping[str, Any]) -> bool:
+def is_audited(result: Mapping[str, Any]) -> bool:
   """Whether there were canaries to audit the run with."""
   return result['num_observed'] > 0
 
 
-def spread_of(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
-  """What `effective_dimension.of_run` made; None if the run was not audited."""
+def effective_dimension_of(
+  result: Mapping[str, Any],
+) -> Mapping[str, Any] | None:
+  """What `effective_dimension.summarize` made; None if the run was not audited."""
   # Result files of before it was measured have no such field.
   return result.get('effective_dimension')
 
 
-def analytic(result: Mapping[str, Any]) -> float:
+def analytic_epsilon(result: Mapping[str, Any]) -> float:
   """Analytic ε of a canary, or of a client where there are no canaries."""
-  who = '' if audited(result) else 'clients_'
+  who = '' if is_audited(result) else 'clients_'
   return float(result[f'{who}analytic_epsilon'])
 
 
-def by_coins(result: Mapping[str, Any]) -> bool:
+def is_coin_flip(result: Mapping[str, Any]) -> bool:
   """Whether each canary took part by a fair coin of its own."""
   return any(row['method'] == 'one_run' for row in result['estimates'])
 
 
-def number(value: float | str) -> str:
+def format_number(value: float | str) -> str:
   """A number for people: two decimals below 10, none from 1000 on.
 
-  >>> [number(x) for x in (0.304, 29.33, 45800.0, 'Infinity')]
+  >>> [format_number(x) for x in (0.304, 29.33, 45800.0, 'Infinity')]
   ['0.30', '29.3', '45,800', '∞']
   """
   x = float(value)
@@ -93,17 +98,19 @@ def number(value: float | str) -> str:
   return f'{x:,.0f}' if abs(x) < 1e6 else f'{x:.2e}'
 
 
-def small(delta: float) -> str:
+def format_delta(delta: float) -> str:
   """δ as people write it.
 
-  >>> small(1e-05), small(8.2e-07)
+  >>> small(1e-05), format_delta(8.2e-07)
   ('1e-5', '8.2e-7')
   """
   digits, _, power = f'{delta:.1e}'.partition('e')
   return f'{digits.removesuffix(".0")}e{int(power)}'
 
 
-def find(result: Mapping[str, Any], statistic: str, method: str) -> Row | None:
+def find_estimate(
+  result: Mapping[str, Any], statistic: str, method: str
+) -> Row | None:
   """The estimate that a run made; None if it made no such one."""
   for row in result['estimates']:
     if (row['statistic'], row['method']) == (statistic, method):
@@ -111,7 +118,7 @@ def find(result: Mapping[str, Any], statistic: str, method: str) -> Row | None:
   return None
 
 
-def first(result: Mapping[str, Any], statistic: str) -> Row | None:
+def first_estimate(result: Mapping[str, Any], statistic: str) -> Row | None:
   """The estimate of an attacker to believe first; None without such one."""
   for row in result['estimates']:
     if row['statistic'] == statistic:
@@ -119,15 +126,15 @@ def first(result: Mapping[str, Any], statistic: str) -> Row | None:
   return None
 
 
-def reading(result: Mapping[str, Any], statistic: str) -> Row:
+def find_reading(result: Mapping[str, Any], statistic: str) -> Row:
   """What is to be known of an attacker's scores besides the estimates."""
   return next(r for r in result['readings'] if r['statistic'] == statistic)
 
 
-def kind(row: Row) -> str:
+def describe_kind(row: Row) -> str:
   """What an estimate is worth, in a few words.
 
-  >>> kind({'kind': 'confidence bound', 'confidence': 0.95,
+  >>> describe_kind({'kind': 'confidence bound', 'confidence': 0.95,
   ...       'is_shape_free': True})
   'lower bound, 95 %'
   """
@@ -140,19 +147,19 @@ def kind(row: Row) -> str:
   return f'{name}, {100 * row["confidence"]:.4g} %'
 
 
-def interval(row: Row) -> str | None:
+def format_interval(row: Row) -> str | None:
   """The interval of an estimate, if it has one."""
   if row['interval'] is None:
     return None
-  low, high = map(number, row['interval'])
+  low, high = map(format_number, row['interval'])
   return f'{low} to {high}'
 
 
-def floor(row: Row) -> str | None:
+def format_floor(row: Row) -> str | None:
   """5 to 95 % of what the estimator reports when nothing leaks, if known."""
   if row['floor_quantiles'] is None:
     return None
-  low, high = (number(row['floor_quantiles'][q]) for q in ('5', '95'))
+  low, high = (format_number(row['floor_quantiles'][q]) for q in ('5', '95'))
   return f'{low} to {high}'
 
 
@@ -174,8 +181,8 @@ def _headline(result: Mapping[str, Any]) -> str:
   who = _ATTACKERS[row['statistic']].removeprefix('An attacker ')
   level = f'{100 * row["confidence"]:g} %'
   text = (
-    f'The lower bound of this report: ε ≥ {number(row["epsilon"])} at δ = '
-    f'{small(row["delta"])}, with {level} confidence and without assuming a '
+    f'The lower bound of this report: ε ≥ {format_number(row["epsilon"])} at δ = '
+    f'{format_delta(row["delta"])}, with {level} confidence and without assuming a '
     f'shape of scores or mechanism, for an attacker {who}. Which bound this is '
     'was fixed by the design and not by the scores.'
   )
@@ -190,28 +197,28 @@ def _headline(result: Mapping[str, Any]) -> str:
 
 def _of_attacker(result: Mapping[str, Any], row: Row) -> str:
   """ε of an attacker, how it compares, and what it lets one guess."""
-  about, epsilon = reading(result, row['statistic']), float(row['epsilon'])
+  about, epsilon = find_reading(result, row['statistic']), float(row['epsilon'])
   if math.isnan(epsilon):
     return 'no ε could be estimated.'
-  text = f'ε ≈ {number(epsilon)} at δ = {small(row["delta"])}'
-  if inside_floor(row):
+  text = f'ε ≈ {format_number(epsilon)} at δ = {format_delta(row["delta"])}'
+  if is_within_floor(row):
     return (
-      f'{text}. This is not distinguishable from no leakage at all: {floor(row)} '
+      f'{text}. This is not distinguishable from no leakage at all: {format_floor(row)} '
       'is what this estimator reports in 9 of 10 audits when nothing leaks.'
     )
   extra = []
-  if between := interval(row):
+  if between := format_interval(row):
     extra.append(f'90 % interval {between}')
-  if reported := floor(row):
+  if reported := format_floor(row):
     extra.append(f'when nothing leaks this estimator reports {reported}')
   text += f' ({"; ".join(extra)}).' if extra else '.'
   if not about['calibrated']:
     text += f' Not calibrated: {"; ".join(about["doubts"]) or _UNKNOWN_SHIFT}.'
-  exposed = find(result, row['statistic'], 'most_exposed')
+  exposed = find_estimate(result, row['statistic'], 'most_exposed')
   if exposed is not None:
     text += (
       f' That is of a canary of a random round; of the one that shows most, '
-      f'ε ≈ {number(exposed["epsilon"])}.'
+      f'ε ≈ {format_number(exposed["epsilon"])}.'
     )
   if about['rates'] is not None and about['calibrated']:
     text += _guesses(about['rates'])
@@ -238,7 +245,7 @@ def _compared(
   result: Mapping[str, Any], row: Row, about: Mapping[str, Any]
 ) -> str:
   """Whether an estimate agrees with norms, and with the analytic ε."""
-  text, limit = '', analytic(result)
+  text, limit = '', analytic_epsilon(result)
   if row['statistic'] == threat_models.REMOVED and limit == math.inf:
     return (
       ' Without noise nothing is left but the canary itself, and the analytic ε '
@@ -249,12 +256,12 @@ def _compared(
     by = f'{abs(errors):.1f} standard errors (p = {float(p):.2g})'
     if row['statistic'] == threat_models.REMOVED:
       text = (
-        f' This is the attacker of the analytic ε, {number(limit)}: the shift of '
+        f' This is the attacker of the analytic ε, {format_number(limit)}: the shift of '
         f'the scores differs from the one it implies by {by}'
       )
     else:
       text = (
-        f' From the norms of rounds ε = {number(agreement["epsilon"])} is to be '
+        f' From the norms of rounds ε = {format_number(agreement["epsilon"])} is to be '
         f'expected: the shift of the scores differs by {by}'
       )
     if abs(errors) > _NOTABLE:
@@ -263,7 +270,7 @@ def _compared(
   beyond = _standard_errors_above(row, limit)
   if beyond > _NOTABLE:
     text += (
-      f' The estimate exceeds the analytic ε of {number(limit)}, which the true '
+      f' The estimate exceeds the analytic ε of {format_number(limit)}, which the true '
       f'ε cannot, by {beyond:.1f} standard errors.'
     )
   return text
@@ -295,40 +302,42 @@ def _about(share: float | str) -> str:
 
 def _maximum(result: Mapping[str, Any]) -> str:
   """ε of the paper's attacker, and why not to believe two fitted Gaussians."""
-  row = first(result, threat_models.MAXIMUM)
-  fitted = find(result, threat_models.MAXIMUM, 'two_gaussian_fitted')
+  row = first_estimate(result, threat_models.MAXIMUM)
+  fitted = find_estimate(result, threat_models.MAXIMUM, 'two_gaussian_fitted')
   assert row is not None
   text = (
     'An attacker who sees what every round releases but does not know when '
     'anyone took part, and looks at the largest cosine: '
   )
   if row['method'] == 'maximum_over_rounds':
-    text += f'ε ≈ {number(row["epsilon"])} by the law of a maximum'
-    if inside_floor(row):
+    text += f'ε ≈ {format_number(row["epsilon"])} by the law of a maximum'
+    if is_within_floor(row):
       text += (
         ', which is not distinguishable from no leakage at all (when nothing '
-        f'leaks it gives {floor(row)} in 9 of 10 audits)'
+        f'leaks it gives {format_floor(row)} in 9 of 10 audits)'
       )
     text += '. '
-  doubts = reading(result, threat_models.MAXIMUM)['doubts']
+  doubts = find_reading(result, threat_models.MAXIMUM)['doubts']
   if doubts:
     text += f'Not calibrated: {"; ".join(doubts)}. '
   if fitted is None:
     return text.rstrip()
-  text += f"The paper's two fitted Gaussians give {number(fitted['epsilon'])}"
-  if inside_floor(fitted):
+  text += (
+    f"The paper's two fitted Gaussians give {format_number(fitted['epsilon'])}"
+  )
+  if is_within_floor(fitted):
     return text + (
       ', which is not distinguishable from no leakage at all: when nothing leaks '
-      f'they give {floor(fitted)} in 9 of 10 audits.'
+      f'they give {format_floor(fitted)} in 9 of 10 audits.'
     )
   text += (
     f': this fit extrapolates, as the largest of {result["rounds"]:,} cosines '
     'varies less than one does, and ε is read from tails where no canary was.'
   )
-  limit = analytic(result)
+  limit = analytic_epsilon(result)
   if float(fitted['epsilon']) > limit:
     text += (
-      f' That exceeds the analytic ε of {number(limit)}, which the true ε '
+      f' That exceeds the analytic ε of {format_number(limit)}, which the true ε '
       'cannot.'
     )
   return text
@@ -336,25 +345,25 @@ def _maximum(result: Mapping[str, Any]) -> str:
 
 def _caveats(result: Mapping[str, Any]) -> list[str]:
   """What the numbers do not say."""
-  if analytic(result) == math.inf:
+  if analytic_epsilon(result) == math.inf:
     limit = 'Without noise there is no limit: the analytic ε is infinite.'
   else:
     limit = (
       'Only the analytic ε limits every attack, as far as what it assumes '
       'holds.'
     )
-  if audited(result):
+  if is_audited(result):
     said = [
       'A point estimate is about one attack on canaries, which are updates of '
       'the full clip norm in random directions. It is no guarantee: another '
       f'attack may learn more. {limit}'
     ]
     clients = float(result['clients_analytic_epsilon'])
-    if clients > analytic(result):
+    if clients > analytic_epsilon(result):
       said.append(
         'Clients take part in more rounds than canaries do, so that a client may '
         'leak more than these estimates say: the analytic ε of one is '
-        f'{number(clients)}.'
+        f'{format_number(clients)}.'
       )
   else:
     said = [limit]
@@ -365,7 +374,7 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
       'the best of many thresholds and allows for the error of one, and so it can '
       'exceed the true ε in far more than 5 % of audits.'
     )
-  if by_coins(result):
+  if is_coin_flip(result):
     said.append(
       'Each canary took part by a fair coin of its own. The bounds from one run '
       'rest on these coins alone: neither the scores of canaries nor their law '
@@ -392,7 +401,7 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
   return said
 
 
-def inside_floor(row: Row) -> bool:
+def is_within_floor(row: Row) -> bool:
   """Whether the estimator reports as much in 9 of 10 audits without leakage."""
   quantiles = row['floor_quantiles']
   return quantiles is not None and float(row['epsilon']) <= float(

@@ -12,24 +12,26 @@ _TITLES = (
 )
 
 
-def text(rows: Sequence[Mapping[str, Any]], *, markdown: bool = False) -> str:
+def format_over_rounds(
+  rows: Sequence[Mapping[str, Any]], *, markdown: bool = False
+) -> str:
   """ε after each round, a column for each attacker: estimates, then bounds.
 
   Args:
-    rows: as `over_rounds.by_round` gives them.
+    rows: as `over_rounds.evaluate_by_round` gives them.
     markdown: tables in Markdown instead of text.
 
   Returns:
     Text without a final newline.
   """
-  parts = [f'δ = {narrative.small(rows[0]["delta"])}']
+  parts = [f'δ = {narrative.format_delta(rows[0]["delta"])}']
   for is_bound, title in _TITLES:
     some = [row for row in rows if (row['confidence'] is not None) == is_bound]
     if not some:
       continue
     head, *body = _cells(some)
     if markdown:
-      table = tables.markdown(tables.Table('', head, body))
+      table = tables.format_markdown(tables.Table('', head, body))
       parts.append(f'## {title}\n\n{table}')
     else:
       lines = [title, '=' * len(title), *_aligned([head, *body])]
@@ -53,10 +55,10 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 def _cell(row: Mapping[str, Any] | None) -> str:
   if row is None:
     return '-'
-  epsilon = narrative.number(row['epsilon'])
+  epsilon = narrative.format_number(row['epsilon'])
   if row['interval'] is None:
     return epsilon
-  low, high = (narrative.number(x) for x in row['interval'])
+  low, high = (narrative.format_number(x) for x in row['interval'])
   return f'{epsilon} ({low} to {high})'
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.audit import record, threat_models
+from epe_jax.audit import threat_models
+from epe_jax.audit.record import Record
 from epe_jax.epsilon import gaussian, over_runs, tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores
 from epe_jax.report import narrative, tables
@@ -30,8 +31,8 @@ _COLUMNS = (
 _HEAD = ('', 'took part', 'μ', '90 % interval', 'ε', '90 % interval')
 
 
-def evaluate(
-  runs: Mapping[str, record.Record | Scores], *, delta: float | None = None
+def evaluate_runs(
+  runs: Mapping[str, Record | Scores], *, delta: float | None = None
 ) -> list[Row]:
   """Random effects over runs of each attack statistic that all of them have.
 
@@ -63,35 +64,35 @@ def evaluate(
   ]
 
 
-def text(rows: Sequence[Row], *, markdown: bool = False) -> str:
+def format_over_runs(rows: Sequence[Row], *, markdown: bool = False) -> str:
   """A table for each attack statistic, and what its columns are.
 
   Args:
-    rows: as `evaluate` gives them.
+    rows: as `evaluate_runs` gives them.
     markdown: tables in Markdown instead of text.
 
   Returns:
     Text without a final newline.
   """
-  draw = tables.markdown if markdown else tables.text
+  draw = tables.format_markdown if markdown else tables.format_text
   return '\n\n'.join([*(draw(_table(row)) for row in rows), _COLUMNS])
 
 
 def _readings(
-  scores: record.Record | Scores,
+  scores: Record | Scores,
 ) -> dict[str, threat_models.Reading]:
   if isinstance(scores, Scores):
-    reading = threat_models.external(scores)
+    reading = threat_models.read_external(scores)
     return {reading.statistic: reading}
   return {
     reading.statistic: reading
-    for reading in threat_models.of_run(scores)
+    for reading in threat_models.read_all(scores)
     if reading.statistic in _SHIFTED
   }
 
 
-def _delta_of(runs: Sequence[record.Record | Scores]) -> float:
-  deltas = {run.delta for run in runs if isinstance(run, record.Record)}
+def _delta_of(runs: Sequence[Record | Scores]) -> float:
+  deltas = {run.delta for run in runs if isinstance(run, Record)}
   if len(deltas) != 1:
     raise ValueError(
       f'delta=None, and the files name {sorted(deltas) or "none"}; give one δ, '
@@ -172,9 +173,9 @@ def _table(row: Row) -> tables.Table:
     [
       run['run'],
       f'{run["num_observed"]:,}',
-      f'{narrative.number(run["mu"])} ± {narrative.number(run["standard_error"])}',
+      f'{narrative.format_number(run["mu"])} ± {narrative.format_number(run["standard_error"])}',
       '-',
-      narrative.number(run['epsilon']),
+      narrative.format_number(run['epsilon']),
       '-',
     ]
     for run in runs
@@ -185,11 +186,11 @@ def _table(row: Row) -> tables.Table:
     body.append(['pooled, cluster bootstrap', '', *_cells(row['pooled'])])
   return tables.Table(
     f'{threat_model[0].upper()}{threat_model[1:]}: {row["statistic"]}, '
-    f'{len(runs)} runs, δ = {narrative.small(row["delta"])}',
+    f'{len(runs)} runs, δ = {narrative.format_delta(row["delta"])}',
     _HEAD,
     body,
     [
-      f'Between runs μ has a standard deviation τ of {narrative.number(row["tau"])}; '
+      f'Between runs μ has a standard deviation τ of {narrative.format_number(row["tau"])}; '
       f'I² = {100 * row["i_squared"]:.0f} % of the scatter of the estimates is '
       'not from canaries (p = '
       f'{row["p_value"]:.2g} if all runs had the same μ).',
@@ -199,7 +200,16 @@ def _table(row: Row) -> tables.Table:
 
 
 def _cells(estimate: Row) -> list[str]:
-  mu = '-' if estimate['mu'] is None else narrative.number(estimate['mu'])
-  mu_interval = narrative.interval({'interval': estimate['mu_interval']}) or '-'
-  interval = narrative.interval(estimate) or '-'
-  return [mu, mu_interval, narrative.number(estimate['epsilon']), interval]
+  mu = (
+    '-' if estimate['mu'] is None else narrative.format_number(estimate['mu'])
+  )
+  mu_interval = (
+    narrative.format_interval({'interval': estimate['mu_interval']}) or '-'
+  )
+  interval = narrative.format_interval(estimate) or '-'
+  return [
+    mu,
+    mu_interval,
+    narrative.format_number(estimate['epsilon']),
+    interval,
+  ]

@@ -1,6 +1,6 @@
 """What a person reads of a finished audit, made from the files it left.
 
-`table` is for the terminal. `write` makes report.md and its figures. Neither
+`format_report` is for the terminal. `write_report` makes report.md and its figures. Neither
 needs the data, the model or the code of the training run: a directory with
 result.json, private/scores.npz and private/metrics.jsonl is enough.
 """
@@ -15,7 +15,8 @@ import textwrap
 from typing import Any
 
 from epe_jax import io
-from epe_jax.audit import estimates, publication, record
+from epe_jax.audit import estimates, publication
+from epe_jax.audit.record import load_record
 from epe_jax.experiment import metrics, result_file, workdirs
 from epe_jax.report import narrative, tables
 from epe_jax.report.figures import of_run
@@ -63,7 +64,7 @@ _SECTIONS = (
 )
 
 
-def table(result: Mapping[str, Any]) -> str:
+def format_report(result: Mapping[str, Any]) -> str:
   """The audit as plain text of at most 100 columns, ending in plain words.
 
   Args:
@@ -80,11 +81,11 @@ def table(result: Mapping[str, Any]) -> str:
     lines.append(_fill(f'Amplified by sampling: {result["amplification"]}.'))
   lines += _groups(result['estimates'], result['readings'])
   lines.append('')
-  lines += [_fill(said, bullet='- ') for said in narrative.sentences(result)]
+  lines += [_fill(said, bullet='- ') for said in narrative.narrate(result)]
   return '\n'.join(lines)
 
 
-def estimates_table(audit: estimates.Audit, *, markdown: bool = False) -> str:
+def format_estimates(audit: estimates.Audit, *, markdown: bool = False) -> str:
   """Estimates without a run around them: points first, then bounds.
 
   Args:
@@ -95,7 +96,7 @@ def estimates_table(audit: estimates.Audit, *, markdown: bool = False) -> str:
     Text without a final newline.
   """
   rows = audit.estimates
-  parts = [f'δ = {narrative.small(rows[0]["delta"])}']
+  parts = [f'δ = {narrative.format_delta(rows[0]["delta"])}']
   for title, kind, is_shape_free in _SECTIONS:
     some = [
       row
@@ -120,7 +121,7 @@ def estimates_table(audit: estimates.Audit, *, markdown: bool = False) -> str:
   return '\n\n'.join(parts)
 
 
-def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
+def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   """Writes report.md and the figures that `figures.of_run` draws.
 
   Of a run without canaries that is how it trained, and no scores are asked
@@ -136,13 +137,15 @@ def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
     FileNotFoundError: a file of the run is missing.
     ValueError: a file is damaged, or of another version of this library.
   """
-  result, files = read_result(workdir), workdirs.of(workdir)
-  recorded = None
-  if narrative.audited(result):
-    recorded = record.load_record(_existing(files.scores))
-  history = metrics.read(_existing(files.metrics))
+  result, files = load_result(workdir), workdirs.workdir_at(workdir)
+  record = None
+  if narrative.is_audited(result):
+    record = load_record(_existing(files.scores))
+  history = metrics.read_lines(_existing(files.metrics))
   # The report may be published, as the result may.
-  drawn = of_run.draw(result, *publication.shown(result, recorded, history))
+  drawn = of_run.draw_run(
+    result, *publication.publishable(result, record, history)
+  )
   for name, drawing in drawn.items():
     save = functools.partial(drawing.savefig, format='png', dpi=150)
     io.write_atomically(files.folder / name, save)
@@ -151,14 +154,14 @@ def write(workdir: str | os.PathLike[str]) -> pathlib.Path:
   return files.report
 
 
-def read_result(workdir: str | os.PathLike[str]) -> dict[str, Any]:
+def load_result(workdir: str | os.PathLike[str]) -> dict[str, Any]:
   """What the result.json of a finished run holds.
 
   Raises:
     FileNotFoundError: the workdir has no result.json.
     ValueError: it is damaged, or of another version of this library.
   """
-  return result_file.load_result(_existing(workdirs.of(workdir).result))
+  return result_file.load_result(_existing(workdirs.workdir_at(workdir).result))
 
 
 def _existing(path: pathlib.Path) -> pathlib.Path:
@@ -173,15 +176,15 @@ def _existing(path: pathlib.Path) -> pathlib.Path:
 def _run(result: Mapping[str, Any]) -> str:
   total = result['num_observed'] + result['num_unobserved']
   times = '' if result['repetitions'] == 1 else f' {_times(result)}'
-  if narrative.by_coins(result):
+  if narrative.is_coin_flip(result):
     times += ' by fair coins'
   canaries = f'{result["num_observed"]:,} of {total:,} canaries in{times}'
-  if not narrative.audited(result):
+  if not narrative.is_audited(result):
     canaries = _NOT_AUDITED
   return (
     f'{result["task"]}: {result["rounds"]:,} rounds, d = {result["dim"]:,}, '
     f'{canaries}, noise {result["noise_multiplier"]:g}, '
-    f'δ = {narrative.small(result["delta"])}, accuracy {_percent(result["accuracy"])} (the commonest answer: '
+    f'δ = {narrative.format_delta(result["delta"])}, accuracy {_percent(result["accuracy"])} (the commonest answer: '
     f'{_percent(result["baseline_accuracy"])})'
   )
 
@@ -190,11 +193,11 @@ def _analytic(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
   """For whom, ε and what it assumes; once if clients fare as canaries do."""
 
   def of(who: str) -> tuple[str, str]:
-    epsilon = narrative.number(result[f'{who}analytic_epsilon'])
+    epsilon = narrative.format_number(result[f'{who}analytic_epsilon'])
     return epsilon, result[f'{who}analytic_assumes'].rstrip('.')
 
   client = of('clients_')
-  if not narrative.audited(result):
+  if not narrative.is_audited(result):
     return [('clients', *client)]
   if of('') == client:
     return [('canaries and clients', *client)]
@@ -207,7 +210,7 @@ def _pre_declared(audit: estimates.Audit) -> str:
   assert row is not None
   text = (
     f'The bound to report, fixed before looking: {_method(row)}, {row["statistic"]}'
-    f', ε ≥ {narrative.number(row["epsilon"])} at {100 * row["confidence"]:.6g} %. '
+    f', ε ≥ {narrative.format_number(row["epsilon"])} at {100 * row["confidence"]:.6g} %. '
   )
   if audit.is_simultaneous:
     level = 100 * (1 - estimates.SIGNIFICANCE)
@@ -242,7 +245,7 @@ def _markdown_estimates(rows: Sequence[narrative.Row]) -> str:
     (row['threat_model'], row['statistic'], _method(row), *_cells(row))
     for row in rows
   ]
-  return tables.markdown(tables.Table('', head, body))
+  return tables.format_markdown(tables.Table('', head, body))
 
 
 def _line(
@@ -254,8 +257,16 @@ def _line(
 
 def _cells(row: narrative.Row) -> tuple[str, str, str, str]:
   """ε, interval, floor and kind of an estimate, as text."""
-  interval, floor = narrative.interval(row) or '-', narrative.floor(row) or '-'
-  return narrative.number(row['epsilon']), interval, floor, narrative.kind(row)
+  interval, floor = (
+    narrative.format_interval(row) or '-',
+    narrative.format_floor(row) or '-',
+  )
+  return (
+    narrative.format_number(row['epsilon']),
+    interval,
+    floor,
+    narrative.describe_kind(row),
+  )
 
 
 def _method(row: narrative.Row) -> str:
@@ -290,14 +301,16 @@ def _markdown(result: Mapping[str, Any], drawn: Sequence[str]) -> str:
   images = [f'![{text}]({name})\n\n*{text}*' for name, text in captions.items()]
   title = f'Privacy audit: {result["task"]}'
   found = ['## Estimates', _markdown_estimates(result['estimates'])]
-  if not narrative.audited(result):
+  if not narrative.is_audited(result):
     title, found = f'Training run: {result["task"]}, not audited', []
   parts = [
     f'# {title}',
-    tables.markdown(tables.Table('', ('run', result['task']), _facts(result))),
+    tables.format_markdown(
+      tables.Table('', ('run', result['task']), _facts(result))
+    ),
     *found,
     '## In words',
-    '\n'.join(f'- {sentence}' for sentence in narrative.sentences(result)),
+    '\n'.join(f'- {sentence}' for sentence in narrative.narrate(result)),
     '## Figures',
     *images,
     '## How to reproduce',
@@ -315,7 +328,7 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ('parameters d', f'{result["dim"]:,}'),
     *_canaries(result),
     ('noise', f'{noise}, {result["noise"]}'),
-    ('δ', narrative.small(result['delta'])),
+    ('δ', narrative.format_delta(result['delta'])),
     *(
       (f'analytic ε of {who}', f'{epsilon}: {assumes}')
       for who, epsilon, assumes in _analytic(result)
@@ -344,15 +357,15 @@ def _time(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _canaries(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-  if not narrative.audited(result):
+  if not narrative.is_audited(result):
     return [('canaries', _NOT_AUDITED)]
-  coins = ', each by a fair coin' if narrative.by_coins(result) else ''
+  coins = ', each by a fair coin' if narrative.is_coin_flip(result) else ''
   took_part = f'{result["num_observed"]:,}, {_times(result)}{coins}'
   facts = [
     ('canaries that took part', took_part),
     ('canaries that did not', f'{result["num_unobserved"]:,}'),
   ]
-  if wide := narrative.spread_of(result):
+  if wide := narrative.effective_dimension_of(result):
     facts.append(('effective dimension of what was seen', _spread(wide)))
   return facts
 

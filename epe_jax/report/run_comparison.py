@@ -91,20 +91,20 @@ def compare(
     runs), seeds and floor_quantiles.
 
   Raises:
-    ValueError: as `seeds.each`; canaries cannot be dealt to so many runs; the
+    ValueError: as `seeds.run_each`; canaries cannot be dealt to so many runs; the
       workdir holds something else.
   """
   share = _shared(config, experiments, runs)
   workdir = pathlib.Path(workdir)
   # By this its folder is known.
-  asked = build.changed(config, comparison={'runs': runs})
+  asked = build.replace_fields(config, comparison={'runs': runs})
   workdirs.claim(workdir, asked)
   paths = [workdir / f'experiment_{i:04}.npz' for i in range(experiments)]
   missing = [i for i, path in enumerate(paths) if not path.exists()]
   if missing:
     # Any error of the config comes before the folder is one of this config.
     for one in (config, share):
-      seeds.check(one, [one.seed])
+      seeds.check_seeds(one, [one.seed])
       build.build(one)
     made = _experiments(config, share, missing, runs)
     io.write_json(workdir / 'config.json', asked.to_dict())
@@ -121,7 +121,7 @@ def compare(
   return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def make_table(rows: Sequence[Mapping[str, Any]]) -> str:
   """Quantiles of ε̂ over experiments, of one run and of several.
 
   Args:
@@ -133,7 +133,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
   first = rows[0]
   num = 1 + max(row['experiment'] for row in rows)
   lines = [
-    f'{num} experiments, d = {first["dim"]:,}, δ = {narrative.small(first["delta"])}'
+    f'{num} experiments, d = {first["dim"]:,}, δ = {narrative.format_delta(first["delta"])}'
     f', noise multiplier {first["noise_multiplier"]:g}: quantiles of ε̂ from the '
     'final model',
     '',
@@ -143,14 +143,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
   ]
   for std in STDS:
     for design in ('single', 'several'):
-      mine = chosen(rows, design, std)
+      mine = select_rows(rows, design, std)
       lines.append(_line(mine))
     said = 'is what it finds in 9 of 10 audits where nothing leaks'
-    lines.append(f'{"":7}{narrative.floor(mine[0])} {said}')
+    lines.append(f'{"":7}{narrative.format_floor(mine[0])} {said}')
   return '\n'.join(lines)
 
 
-def chosen(
+def select_rows(
   rows: Sequence[Mapping[str, Any]], design: str, std: str
 ) -> list[Mapping[str, Any]]:
   """The rows of a design and an estimator, one of each experiment."""
@@ -165,15 +165,15 @@ def _line(rows: Sequence[Mapping[str, Any]]) -> str:
     error = (
       np.std(values, ddof=1) / np.sqrt(len(values)) if len(rows) > 1 else 0
     )
-  mean = narrative.number(float(values.mean()))
+  mean = narrative.format_number(float(values.mean()))
   if len(rows) > 1:
-    mean += f' ± {narrative.number(float(error))}'
+    mean += f' ± {narrative.format_number(float(error))}'
   first = rows[0]
   shape = f'{first["runs"]} x {first["canaries"]:,}'
   accuracy = np.mean([row['accuracy'] for row in rows])
   return (
     f'{first["std"]:<7}{shape:>16}'
-    + ''.join(f'{narrative.number(float(q)):>8}' for q in quantiles)
+    + ''.join(f'{narrative.format_number(float(q)):>8}' for q in quantiles)
     + f'{mean:>20}{100 * accuracy:>8.1f} %'
   )
 
@@ -205,21 +205,21 @@ def _experiments(
   firsts = [config.seed + i * (1 + runs) for i in which]
   others = [first + 1 + j for first in firsts for j in range(runs)]
   hidden = functools.partial(tqdm.tqdm, disable=True)
-  single = seeds.each(config, firsts, progress=hidden)
-  several = seeds.each(share, others, progress=hidden)
+  single = seeds.run_each(config, firsts, progress=hidden)
+  several = seeds.run_each(share, others, progress=hidden)
   for outcome in single:
     yield _cosines([outcome, *itertools.islice(several, runs)])
 
 
 def _cosines(outcomes: Sequence[seeds.Outcome]) -> Cosines:
-  recorded = [outcome.recorded for outcome in outcomes]
+  record = [outcome.record for outcome in outcomes]
   return Cosines(
     seeds=[outcome.seed for outcome in outcomes],
-    observed=[r.final[r.observed] for r in recorded],
-    unobserved=[r.final[~r.observed] for r in recorded],
+    observed=[r.final[r.observed] for r in record],
+    unobserved=[r.final[~r.observed] for r in record],
     accuracy=[outcome.accuracy for outcome in outcomes],
-    dim=recorded[0].dim,
-    delta=recorded[0].delta,
+    dim=record[0].dim,
+    delta=record[0].delta,
   )
 
 
@@ -228,7 +228,9 @@ def _rows(cosines: Cosines, number: int, noise_multiplier: float) -> list[Row]:
   rows = []
   for design, part in (('single', slice(0, 1)), ('several', slice(1, None))):
     runs = zip(cosines.observed[part], cosines.unobserved[part])
-    scores = pooling.pooled([Scores(*groups, cosines.dim) for groups in runs])
+    scores = pooling.pool_scores(
+      [Scores(*groups, cosines.dim) for groups in runs]
+    )
     num, count = scores.observed.size, len(cosines.observed[part])
     for std in STDS:
       estimate = gaussian.two_gaussian(scores, delta=cosines.delta, std=std)

@@ -20,7 +20,7 @@ from epe_jax.report import narrative, tables
 Row = dict[str, Any]
 
 
-def run(
+def run_seed_sweep(
   points: Sequence[sweep.Point],
   workdir: str | os.PathLike,
   *,
@@ -31,11 +31,11 @@ def run(
   """Runs every point with the seeds s, s + 1, ..., s of its config.
 
   Args:
-    points: as `sweep.grid` makes them; no axis sets the seed.
+    points: as `sweep.make_grid` makes them; no axis sets the seed.
     workdir: a folder with a folder for each point, whose rows.json is made last:
       a point that has one is not run again.
     num_seeds: runs of each point, >= 1.
-    at_once: as for `seeds.run`.
+    at_once: as for `seeds.run_seeds`.
     progress: makes the bar of each point, as `tqdm.tqdm` does.
 
   Returns:
@@ -45,7 +45,7 @@ def run(
 
   Raises:
     ValueError: num_seeds is out of range, a point sets the seed, its folder
-      holds something else, or as `seeds.run`.
+      holds something else, or as `seeds.run_seeds`.
   """
   if num_seeds < 1:
     raise ValueError(f'num_seeds={num_seeds}; give 1 or more.')
@@ -58,12 +58,12 @@ def run(
   for point in points:
     folder = pathlib.Path(workdir, point.name)
     # By this its folder is known.
-    config = build.changed(point.config, num_seeds=num_seeds)
+    config = build.replace_fields(point.config, num_seeds=num_seeds)
     workdirs.claim(folder, config)
     path = folder / 'rows.json'
     if not path.exists():
       wanted = range(point.config.seed, point.config.seed + num_seeds)
-      outcomes = seeds.run(
+      outcomes = seeds.run_seeds(
         point.config, wanted, at_once=at_once, progress=progress
       )
       io.write_json(folder / 'config.json', config.to_dict())
@@ -72,7 +72,7 @@ def run(
   return found
 
 
-def table(
+def make_table(
   points: Sequence[sweep.Point], found: Mapping[str, Sequence[Row]]
 ) -> tables.Table:
   """Mean ± standard deviation over seeds, a line for each point."""
@@ -110,9 +110,9 @@ def _row(outcome: seeds.Outcome) -> Row:
     'accuracy': outcome.accuracy,
     'epsilon': {
       reading.statistic: float(
-        reading.points[0](reading.scores, delta=outcome.recorded.delta).epsilon
+        reading.points[0](reading.scores, delta=outcome.record.delta).epsilon
       )
-      for reading in threat_models.of_run(outcome.recorded)
+      for reading in threat_models.read_all(outcome.record)
       # What a single run rejects by chance must not leave a gap in the mean.
       if reading.scores.shift is not None
     },
@@ -120,7 +120,7 @@ def _row(outcome: seeds.Outcome) -> Row:
 
 
 def _spread(values: Sequence[float]) -> str:
-  mean = narrative.number(float(np.mean(values)))
+  mean = narrative.format_number(float(np.mean(values)))
   if len(values) < 2 or not np.isfinite(values).all():
     return mean
-  return f'{mean} ± {narrative.number(float(np.std(values, ddof=1)))}'
+  return f'{mean} ± {narrative.format_number(float(np.std(values, ddof=1)))}'

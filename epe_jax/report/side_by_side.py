@@ -14,7 +14,7 @@ _ATTACKERS = {
 }
 
 
-def markdown(results: Mapping[str, Mapping[str, Any]]) -> str:
+def format_side_by_side(results: Mapping[str, Mapping[str, Any]]) -> str:
   """A table with a line for each run.
 
   ε are point estimates, without a guarantee; that of the final model has beside
@@ -38,13 +38,13 @@ def markdown(results: Mapping[str, Mapping[str, Any]]) -> str:
     *(f'ε, {column}' for column in _ATTACKERS),
   ]
   body = [_line(name, result) for name, result in results.items()]
-  return tables.markdown(tables.Table('', head, body))
+  return tables.format_markdown(tables.Table('', head, body))
 
 
-def analytic(result: Mapping[str, Any]) -> str:
+def format_analytic(result: Mapping[str, Any]) -> str:
   """The analytic ε of a canary, or without any that of a client, as a cell."""
-  text = narrative.number(narrative.analytic(result))
-  return text if narrative.audited(result) else f'{text} (clients)'
+  text = narrative.format_number(narrative.analytic_epsilon(result))
+  return text if narrative.is_audited(result) else f'{text} (clients)'
 
 
 def _line(name: str, result: Mapping[str, Any]) -> list[str]:
@@ -52,7 +52,7 @@ def _line(name: str, result: Mapping[str, Any]) -> list[str]:
   estimates = {
     column: _estimate(result, which) for column, which in _ATTACKERS.items()
   }
-  if not narrative.audited(result):
+  if not narrative.is_audited(result):
     estimates = dict.fromkeys(estimates, 'not audited')
   return [
     name,
@@ -61,19 +61,19 @@ def _line(name: str, result: Mapping[str, Any]) -> list[str]:
     f'{result["noise_multiplier"]:g}',
     f'{100 * result["accuracy"]:.1f} % '
     f'({100 * result["baseline_accuracy"]:.1f} %)',
-    analytic(result),
+    format_analytic(result),
     *estimates.values(),
   ]
 
 
 def _estimate(result: Mapping[str, Any], statistic: str) -> str:
-  row = narrative.first(result, statistic)
+  row = narrative.first_estimate(result, statistic)
   if row is None:
     return 'not measured'
-  text = narrative.number(row['epsilon'])
-  if not narrative.reading(result, statistic)['calibrated']:
+  text = narrative.format_number(row['epsilon'])
+  if not narrative.find_reading(result, statistic)['calibrated']:
     text += ' †'
   # Where much leaks the floor says nothing.
-  if statistic == threat_models.FINAL and narrative.floor(row):
-    text += f' (floor {narrative.floor(row)})'
+  if statistic == threat_models.FINAL and narrative.format_floor(row):
+    text += f' (floor {narrative.format_floor(row)})'
   return text

@@ -25,7 +25,7 @@ _READINGS = (
 _MOST_PANELS = 12
 
 
-def rejected_note(cells: Iterable[str]) -> list[str]:
+def explain_rejected(cells: Iterable[str]) -> list[str]:
   """What a dagger behind an ε means, if any of these cells has one."""
   if not any('†' in cell for cell in cells):
     return []
@@ -35,7 +35,7 @@ def rejected_note(cells: Iterable[str]) -> list[str]:
   ]
 
 
-class Found(NamedTuple):
+class PointResult(NamedTuple):
   """What a finished point found.
 
   Attributes:
@@ -50,22 +50,24 @@ class Found(NamedTuple):
   epsilons: Mapping[str, Estimate | None]
 
 
-def read(
+def load_points(
   points: Sequence[sweep.Point], outcome: sweep.Outcome
-) -> dict[str, Found]:
+) -> dict[str, PointResult]:
   """What the finished points found, by name."""
   found = {}
   for point in points:
     if point.name in outcome.finished:
-      run = finished_runs.read(outcome.finished[point.name])
-      epsilons = {name: finished_runs.estimate(run, name) for name in _READINGS}
-      found[point.name] = Found(point, run.result, epsilons)
+      run = finished_runs.load_finished_run(outcome.finished[point.name])
+      epsilons = {
+        name: finished_runs.estimate_first(run, name) for name in _READINGS
+      }
+      found[point.name] = PointResult(point, run.result, epsilons)
   return found
 
 
-def table(
+def make_table(
   points: Sequence[sweep.Point],
-  found: Mapping[str, Found],
+  found: Mapping[str, PointResult],
   failed: Mapping[str, str],
 ) -> tables.Table:
   """What each point found, beside what it sets; what failed, and why.
@@ -84,14 +86,14 @@ def table(
       [
         *head,
         f'{100 * result["accuracy"]:.1f} %',
-        side_by_side.analytic(result),
-        *map(with_interval, found[point.name].epsilons.values()),
+        side_by_side.format_analytic(result),
+        *map(format_with_interval, found[point.name].epsilons.values()),
       ]
     )
   sources = dict.fromkeys(one.result['data'] for one in found.values())
   notes = [
     'ε are point estimates, no bounds; in brackets 90 % intervals.',
-    *rejected_note(cell for row in rows for cell in row),
+    *explain_rejected(cell for row in rows for cell in row),
     *(f'Data: {source}.' for source in sources),
     *(f'{name} failed: {why}' for name, why in failed.items()),
   ]
@@ -100,19 +102,19 @@ def table(
   return tables.Table('', head, rows, notes)
 
 
-def drawing(found: Sequence[Found]) -> figure.Figure | None:
+def draw_sweep(found: Sequence[PointResult]) -> figure.Figure | None:
   """ε along the last axis, a panel for each setting of the others.
 
   None if there is nothing to draw, or more panels than can be read.
   """
-  panels: dict[str, list[Found]] = {}
+  panels: dict[str, list[PointResult]] = {}
   for one in found:
     *others, _ = one.point.settings.items()
     title = '\n'.join(f'{field} = {_text(x)}' for field, x in others)
     panels.setdefault(title, []).append(one)
   if not panels or len(panels) > _MOST_PANELS:
     return None
-  fig, all_axes = style.panels(len(panels), height=3.8)
+  fig, all_axes = style.make_panels(len(panels), height=3.8)
   highest = 1.0
   for axes, (title, mine) in zip(all_axes, panels.items()):
     last = list(mine[0].point.settings)[-1]
@@ -123,45 +125,45 @@ def drawing(found: Sequence[Found]) -> figure.Figure | None:
     axes.set_xlabel(last)
     axes.set_title(title, fontsize='medium')
   for axes in all_axes:
-    style.epsilon_axis(axes, 'y', highest)
+    style.set_epsilon_axis(axes, 'y', highest)
   all_axes[0].set_ylabel('ε, linear up to 1')
-  style.legend(fig, all_axes, columns=5)
+  style.draw_legend(fig, all_axes, columns=5)
   return fig
 
 
-def write(
+def write_sweep(
   folder: str | os.PathLike,
   points: Sequence[sweep.Point],
   outcome: sweep.Outcome,
 ) -> str:
   """Writes sweep.md, sweep.tex and sweep.png; gives the table as text."""
-  found = read(points, outcome)
-  made = table(points, found, outcome.failed)
+  found = load_points(points, outcome)
+  made = make_table(points, found, outcome.failed)
   folder = pathlib.Path(folder)
   for name, content in (
-    ('sweep.md', tables.markdown(made)),
-    ('sweep.tex', tables.latex(made)),
+    ('sweep.md', tables.format_markdown(made)),
+    ('sweep.tex', tables.format_latex(made)),
   ):
     io.write_text(folder / name, f'{content}\n')
-  drawn = drawing(list(found.values()))
+  drawn = draw_sweep(list(found.values()))
   if drawn is not None:
     save = functools.partial(drawn.savefig, format='png', dpi=150)
     io.write_atomically(folder / 'sweep.png', save)
-  return tables.text(made)
+  return tables.format_text(made)
 
 
-def with_interval(estimate: Estimate | None) -> str:
+def format_with_interval(estimate: Estimate | None) -> str:
   """ε and its interval, as a cell; with a dagger where scores contradict it."""
   if estimate is None:
     return '-'
-  text = narrative.number(float(estimate.epsilon))
+  text = narrative.format_number(float(estimate.epsilon))
   if estimate.interval is not None and math.isfinite(estimate.epsilon):
-    low, high = map(narrative.number, estimate.interval)
+    low, high = map(narrative.format_number, estimate.interval)
     text += f' [{low}, {high}]'
   return f'{text} †' if estimate.method.endswith('_rejected') else text
 
 
-def _panel(axes: Any, found: Sequence[Found]) -> float:
+def _panel(axes: Any, found: Sequence[PointResult]) -> float:
   """Draws the readings of some points; gives the largest ε drawn."""
   highest = 1.0
   for shift, statistic in enumerate(_READINGS):
@@ -179,7 +181,7 @@ def _panel(axes: Any, found: Sequence[Found]) -> float:
       if interval is not None:
         axes.plot([x, x], interval, color=look.color, lw=3, alpha=0.4)
     highest = max(highest, *(e for _, e, _ in known))
-  analytic = [narrative.analytic(one.result) for one in found]
+  analytic = [narrative.analytic_epsilon(one.result) for one in found]
   drawn = [(i, x) for i, x in enumerate(analytic) if math.isfinite(x)]
   if drawn:
     axes.plot(

@@ -44,13 +44,13 @@ class Table(NamedTuple):
   notes: Sequence[str] = ()
 
 
-def text(table: Table) -> str:
+def format_text(table: Table) -> str:
   """The table in columns, the first aligned left and the others right.
 
   Returns:
     Text without a final newline.
 
-  >>> print(text(Table('Two', ['z', 'ε'], [['0', '∞'], ['0.1', '91.7']])))
+  >>> print(format_text(Table('Two', ['z', 'ε'], [['0', '∞'], ['0.1', '91.7']])))
   Two
   <BLANKLINE>
   z       ε
@@ -72,13 +72,13 @@ def text(table: Table) -> str:
   return '\n\n'.join(part for part in parts if part)
 
 
-def markdown(table: Table) -> str:
+def format_markdown(table: Table) -> str:
   """The table in Markdown, its title in bold.
 
   Returns:
     Text without a final newline.
 
-  >>> print(markdown(Table('', ['a|b'], [['1']])))
+  >>> print(format_markdown(Table('', ['a|b'], [['1']])))
   | a\\|b |
   | --- |
   | 1 |
@@ -91,7 +91,7 @@ def markdown(table: Table) -> str:
   return '\n\n'.join(part for part in (title, rows, notes) if part)
 
 
-def spliced(text: str, blocks: Mapping[str, str]) -> str:
+def splice(text: str, blocks: Mapping[str, str]) -> str:
   """A page with each block between its markers, whatever stood there.
 
   Args:
@@ -101,7 +101,7 @@ def spliced(text: str, blocks: Mapping[str, str]) -> str:
   Raises:
     ValueError: a marker is missing.
 
-  >>> spliced('<!-- begin x -->?<!-- end x -->.', {'x': '1'}).splitlines()
+  >>> splice('<!-- begin x -->?<!-- end x -->.', {'x': '1'}).splitlines()
   ['<!-- begin x -->', '1', '<!-- end x -->.']
   """
   for name, block in blocks.items():
@@ -114,13 +114,13 @@ def spliced(text: str, blocks: Mapping[str, str]) -> str:
   return text
 
 
-def latex(table: Table) -> str:
+def format_latex(table: Table) -> str:
   r"""The table in LaTeX, for a document that loads `booktabs`.
 
   Returns:
     A `table` environment, without a final newline.
 
-  >>> print(latex(Table('At 5 %', ['z'], [['∞']])).splitlines()[2])
+  >>> print(format_latex(Table('At 5 %', ['z'], [['∞']])).splitlines()[2])
   \caption{At 5 \%.}
   """
   columns = 'l' + 'r' * (len(table.head) - 1)

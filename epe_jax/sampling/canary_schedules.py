@@ -168,7 +168,7 @@ def replacing(
   return matrix, real
 
 
-def read(
+def read_matrix(
   path: str | os.PathLike[str], *, rounds: int
 ) -> Bool[np.ndarray, 'rounds num']:
   """Any 0/1 matrix, from a .npy file or from text with a row for each round.

@@ -216,13 +216,13 @@ def replayed(
   return plan.__getitem__, len(plan)
 
 
-def participations(
+def count_participations(
   schedule: ClientSchedule, *, rounds: int, num_clients: int
 ) -> Int[np.ndarray, ' clients']:
   """How many rounds each client takes part in.
 
   >>> schedule = shuffled_epochs(0, num_clients=6, clients_per_round=3)
-  >>> participations(schedule, rounds=4, num_clients=6)
+  >>> count_participations(schedule, rounds=4, num_clients=6)
   array([2, 2, 2, 2, 2, 2])
   """
   counts = np.zeros(num_clients, np.int64)

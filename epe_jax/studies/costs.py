@@ -130,7 +130,7 @@ class Plan(NamedTuple):
   checkpoint_bytes: float
 
 
-def at_best(sheet: Sheet) -> Device:
+def best_device(sheet: Sheet) -> Device:
   """A device that reaches its data sheet: bfloat16 training, vectors read once.
 
   Operations on words go at a quarter of the float32 flops: half as many lanes,
@@ -156,7 +156,7 @@ def floor_seconds(flops: float, nbytes: float, sheet: Sheet) -> float:
   return max(flops / sheet.float32, nbytes / sheet.bandwidth)
 
 
-def plan(job: Job, device: Device, devices: int) -> Plan:
+def plan_round(job: Job, device: Device, devices: int) -> Plan:
   """The costs of a round, all vectors sharded, clients spread over copies.
 
   A copy of the model lies on as few devices, a power of two, as have its vectors
@@ -167,7 +167,7 @@ def plan(job: Job, device: Device, devices: int) -> Plan:
 
   Args:
     job: what is run.
-    device: measured, or `at_best`.
+    device: measured, or `best_device`.
     devices: of this kind, >= 1.
 
   Raises:
@@ -222,7 +222,7 @@ def plan(job: Job, device: Device, devices: int) -> Plan:
   )
 
 
-def seen_noise(
+def effective_noise(
   noise_multiplier: float, *, clients: int, dim: int, alignment: float
 ) -> float:
   """σ of the Gaussian mechanism that one meets who watches a canary's round.
@@ -240,7 +240,7 @@ def seen_noise(
   Raises:
     ValueError: alignment is out of range.
 
-  >>> round(seen_noise(1.0, clients=1000, dim=10**6, alignment=1.0), 3)
+  >>> round(effective_noise(1.0, clients=1000, dim=10**6, alignment=1.0), 3)
   1.414
   """
   if not 0 <= alignment <= 1:

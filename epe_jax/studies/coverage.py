@@ -180,7 +180,7 @@ def others() -> list[Law]:
   ]
 
 
-def study(
+def run_study(
   seed: int,
   laws: Sequence[Law],
   *,
@@ -230,7 +230,7 @@ def study(
   return rows
 
 
-def broken(row: Row) -> bool:
+def find_broken(row: Row) -> bool:
   """Whether a bound exceeded the truth more often than it says.
 
   Only where what it assumes holds: the shape of scores, or, for a credible bound,
@@ -244,7 +244,7 @@ def broken(row: Row) -> bool:
   return bool(stats.binom.sf(count - 1, row.audits, row.stated) < 1e-3)
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def format_markdown(rows: Sequence[Row]) -> str:
   """A table for each number of canaries and δ: exceeded share, median bound."""
   parts = []
   for num, delta in dict.fromkeys((r.num_canaries, r.delta) for r in rows):
@@ -294,7 +294,7 @@ def _cell(row: Row | None) -> str:
   text = f'{100 * row.exceeded:.1f} %, {row.median:.2f}'
   if row.passed is not None and row.law != 'Gaussian':
     text += f'; {100 * row.passed:.0f} % pass'
-  return f'{text} **broken**' if broken(row) else text
+  return f'{text} **broken**' if find_broken(row) else text
 
 
 def _of_bound(

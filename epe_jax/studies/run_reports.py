@@ -37,7 +37,7 @@ _MIXTURES = (
 )
 
 
-class Found(NamedTuple):
+class SimulatedReport(NamedTuple):
   """What the report of one simulated run claims, beside the truth.
 
   Attributes:
@@ -67,12 +67,12 @@ class _Claims(NamedTuple):
   beyond: list[bool]
 
 
-def study(
+def simulate_reports(
   seed: int,
   *,
   runs: int,
   progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
-) -> list[Found]:
+) -> list[SimulatedReport]:
   """Reports of runs whose shapes are drawn at random.
 
   Args:
@@ -85,7 +85,7 @@ def study(
   ]
 
 
-def table(found: Sequence[Found]) -> tables.Table:
+def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
   """How often each bound exceeds what it may not, of each attacker."""
   readings = [r for run in found for r in run.audit.readings]
   below = [
@@ -118,7 +118,7 @@ def table(found: Sequence[Found]) -> tables.Table:
   )
 
 
-def broken(found: Sequence[Found]) -> list[str]:
+def find_broken(found: Sequence[SimulatedReport]) -> list[str]:
   """Claims that fail more often than they say, beyond what chance would do.
 
   By chance a case is named in one of 1,000 studies.
@@ -139,7 +139,7 @@ def broken(found: Sequence[Found]) -> list[str]:
   return bad
 
 
-def _claims(found: Sequence[Found]) -> dict[tuple[str, str], _Claims]:
+def _claims(found: Sequence[SimulatedReport]) -> dict[tuple[str, str], _Claims]:
   """All bounds of the reports, by statistic and method."""
   claims: dict[tuple[str, str], _Claims] = {}
   for run in found:
@@ -153,7 +153,7 @@ def _claims(found: Sequence[Found]) -> dict[tuple[str, str], _Claims]:
   return claims
 
 
-def _found(rng: np.random.Generator) -> Found:
+def _found(rng: np.random.Generator) -> SimulatedReport:
   shape = {name: rng.choice(some).item() for name, some in _SHAPES.items()}
   shape['repetitions'] = min(shape['repetitions'], shape['rounds'])
   # A clip norm that moves, in half of the runs.
@@ -161,19 +161,19 @@ def _found(rng: np.random.Generator) -> Found:
   run = simulated_runs.simulate(
     rng, unobserved=shape['observed'], dim=DIM, clip_norms=growth, **shape
   )
-  analytic = accounting.releases(
+  analytic = accounting.epsilon_of_releases(
     shape['noise'],
-    delta=run.recorded.delta,
+    delta=run.record.delta,
     participations=shape['repetitions'],
   ).epsilon
-  audit = estimates.evaluate(run.recorded, floors=False)
+  audit = estimates.evaluate(run.record, floors=False)
   calibrated = {r['statistic'] for r in audit.readings if r['calibrated']}
   intervals = {
     row['statistic']: row['interval']
     for row in audit.estimates
     if row['method'] == 'location_mixture' and row['statistic'] in calibrated
   }
-  return Found(shape, analytic, _truths(run), audit, intervals)
+  return SimulatedReport(shape, analytic, _truths(run), audit, intervals)
 
 
 def _truths(run: simulated_runs.SimulatedRun) -> dict[str, float]:
@@ -183,31 +183,31 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[str, float]:
   small. Of several rounds added up, norms do not tell how aggregates lie to one
   another.
   """
-  recorded, models = run.recorded, run.models
-  assert recorded.rounds is not None
-  assert recorded.expected is not None
-  seats = recorded.seats[:, recorded.observed]
-  weight = recorded.weight[recorded.observed]
+  record, models = run.record, run.models
+  assert record.rounds is not None
+  assert record.expected is not None
+  seats = record.assigned[:, record.observed]
+  weight = record.weight[record.observed]
   cosines = {
     threat_models.FINAL: weight / np.linalg.norm(models[-1]),
     threat_models.CHANGE: weight / np.linalg.norm(models[-1] - models[0]),
   }
   if seats.sum(axis=0).max() == 1:
-    cosines[threat_models.OWN] = recorded.expected @ seats
-  root = np.sqrt(recorded.dim)
+    cosines[threat_models.OWN] = record.expected @ seats
+  root = np.sqrt(record.dim)
   shifts = {
     name: root * cosine
     for name, cosine in cosines.items()
     if cosine.max() < _SMALL
   }
-  alone = statistics.expected_alone(seats, recorded.rounds)
+  alone = statistics.expected_residual(seats, record.rounds)
   return {
-    name: location_mixture.mixture_epsilon(shift, recorded.delta)
+    name: location_mixture.mixture_epsilon(shift, record.delta)
     for name, shift in (shifts | {threat_models.REMOVED: alone}).items()
   }
 
 
-def _inside(found: Sequence[Found]) -> dict[str, tuple[int, int]]:
+def _inside(found: Sequence[SimulatedReport]) -> dict[str, tuple[int, int]]:
   """How many intervals hold the ε of their scores, and of how many."""
   counts = {}
   for statistic in _MIXTURES:
@@ -221,7 +221,7 @@ def _inside(found: Sequence[Found]) -> dict[str, tuple[int, int]]:
   return counts
 
 
-def _interval_notes(found: Sequence[Found]) -> list[str]:
+def _interval_notes(found: Sequence[SimulatedReport]) -> list[str]:
   parts = [
     f'{statistic}: {inside} of {total}'
     for statistic, (inside, total) in _inside(found).items()

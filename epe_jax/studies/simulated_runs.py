@@ -9,7 +9,8 @@ from typing import NamedTuple
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax.audit import published_models, record
+from epe_jax.audit import published_models
+from epe_jax.audit.record import Record
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.sampling import canary_schedules
 
@@ -18,12 +19,12 @@ class SimulatedRun(NamedTuple):
   """A run of explicit vectors.
 
   Attributes:
-    recorded: what an audit keeps of it.
+    record: what an audit keeps of it.
     canaries: unit rows.
     models: parameters before the first round and after each.
   """
 
-  recorded: record.Record
+  record: Record
   canaries: Float[np.ndarray, 'k d']
   models: Float[np.ndarray, 'stops d']
 
@@ -91,25 +92,25 @@ def simulate(
     residual_norm=np.linalg.norm(residual, axis=1),
     effective_dimension=np.full(rounds, dim / 3),
   )
-  recorded = record.Record(
-    final=cosines(canaries, models[-1]).astype(np.float32),
-    change=cosines(canaries, models[-1] - models[0]).astype(np.float32),
-    trace=cosines(canaries, aggregates).astype(np.float32),
-    residual=cosines(canaries, residual).astype(np.float32),
+  record = Record(
+    final=compute_cosines(canaries, models[-1]).astype(np.float32),
+    change=compute_cosines(canaries, models[-1] - models[0]).astype(np.float32),
+    trace=compute_cosines(canaries, aggregates).astype(np.float32),
+    residual=compute_cosines(canaries, residual).astype(np.float32),
     rounds=scalars,
     momentum=momentum,
-    weight=published_models.weight(scalars, seats, momentum=momentum),
-    participation=participation,
-    seats=seats,
+    weight=published_models.canary_weight(scalars, seats, momentum=momentum),
+    included=participation,
+    assigned=seats,
     sees='aggregate',
     design='coin_flip' if coins else 'fixed',
     dim=dim,
     delta=delta,
   )
-  return SimulatedRun(recorded, canaries, np.stack(models))
+  return SimulatedRun(record, canaries, np.stack(models))
 
 
-def cosines(
+def compute_cosines(
   canaries: Float[np.ndarray, 'k d'], vectors: Float[np.ndarray, '*r d']
 ) -> Float[np.ndarray, '*r k']:
   """Cosines of canaries with vectors; 0 with a vector of zeros."""

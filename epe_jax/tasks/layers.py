@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, UInt8, UInt32
 
-from epe_jax.parallel.barrier import apart
+from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.tasks import winograd
 from epe_jax.types import Array
 
@@ -175,7 +175,7 @@ def _once(make: Callable[..., Any]) -> Callable[..., Any]:
     # Always true, and XLA does not know it.
     first = x.ravel()[0].astype(jnp.float32)
     always = (jax.lax.bitcast_convert_type(first, jnp.int32) | 1) != 0
-    return apart(always, lambda: make(x, *args))
+    return fusion_barrier(always, lambda: make(x, *args))
 
   return _per_backend(on_cpu, make)
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 import optax
 
 from epe_jax.parallel import sharding
-from epe_jax.parallel.barrier import apart
+from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import clipping as clipping_lib
 from epe_jax.training import local_training as clients_lib
 from epe_jax.types import Array, Batch, Key, Params, Task
@@ -50,7 +50,7 @@ class Injection(NamedTuple):
   count: Int[Array, '']
 
 
-def nobody() -> Injection:
+def no_canaries() -> Injection:
   """No canaries."""
   zero = jax.tree_util.Partial(jnp.zeros, ())
   return Injection(zero, jnp.zeros((), jnp.int32))
@@ -145,8 +145,8 @@ def dp_fedavg(
   train = clients_lib.local_training(task, client_opt, precision=precision)
   sum_of_updates = functools.partial(_sum_of_updates, train)
   if mesh is not None:
-    whole, split = sharding.WHOLE, sharding.SPLIT
-    sum_of_updates = sharding.sums(
+    whole, split = sharding.REPLICATED, sharding.SHARDED
+    sum_of_updates = sharding.sum_over_devices(
       sum_of_updates, mesh, (whole, split, whole, whole)
     )
   vector_noise = clipping.vector_noise(noise_multiplier)
@@ -170,13 +170,13 @@ def dp_fedavg(
     bound = clipping.bound(state.clip_state)
     total = sum_of_updates(state.params, cohort, bound, training_key)
     # Apart, and when all is added up, or XLA might make it while clients train.
-    direction = apart(total.clients >= 0, injection.direction)
+    direction = fusion_barrier(total.clients >= 0, injection.direction)
     rho = total.update + bound * direction
     clients = total.clients + injection.count
     if noise_multiplier > 0:
       vector_key, count_key = jax.random.split(noise_key)
       # Bits follow from the key and the place, whoever draws which.
-      noise = sharding.evenly(
+      noise = sharding.shard_if_divisible(
         mesh, jax.random.normal(vector_key, rho.shape, jnp.float32), axes=(0,)
       )
       rho = rho + vector_noise * bound * noise

@@ -10,7 +10,11 @@ from epe_jax import io
 from epe_jax.papers.one_shot import items, product
 from epe_jax.report import tables
 
-_FORMATS = {'txt': tables.text, 'md': tables.markdown, 'tex': tables.latex}
+_FORMATS = {
+  'txt': tables.format_text,
+  'md': tables.format_markdown,
+  'tex': tables.format_latex,
+}
 _PICTURES = ('png', 'pdf')
 
 _HEAD = """\
@@ -23,7 +27,7 @@ names them all. Every ε is a point estimate unless it is
 called a bound: [reading the numbers](estimates.md)."""
 
 
-def write(
+def write_item(
   folder: str | os.PathLike,
   name: str,
   made: product.Product,
@@ -56,7 +60,7 @@ def write(
   io.write_json(folder / 'item.json', record)
 
 
-def page(folder: str | os.PathLike, *, link: str) -> str:
+def format_page(folder: str | os.PathLike, *, link: str) -> str:
   """Markdown of all items in a folder, in the order of `items.ITEMS`.
 
   Args:
@@ -75,7 +79,10 @@ def page(folder: str | os.PathLike, *, link: str) -> str:
       f'{item.source[0].upper()}{item.source[1:]}. Scale: '
       f'**{record["scale"]}**.',
       f'```sh\n{record["command"]}\n```',
-      *(tables.markdown(tables.Table(**table)) for table in record['tables']),
+      *(
+        tables.format_markdown(tables.Table(**table))
+        for table in record['tables']
+      ),
       *(
         f'![{title}]({link}/{name}/{title}.png)' for title in record['figures']
       ),

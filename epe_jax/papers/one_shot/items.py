@@ -104,7 +104,7 @@ ITEMS = {
     'section 5.3, Table 5',
     'runs',
     'comparison',
-    runs.made,
+    runs.make_runs_table,
   ),
   'anderson': Item(
     'StackOverflow: are cosines Gaussian?',

@@ -33,24 +33,24 @@ def table(settings: Any) -> product.Product:
   Args:
     settings: dim, num_canaries, delta and simulations.
   """
-  sigmas = [row['sigma'] for row in reported.rows('algorithm1')]
+  sigmas = [row['sigma'] for row in reported.load_rows('algorithm1')]
   rows = _rows(sigmas, settings.dim, settings.num_canaries, settings)
   body = [
     [
       f'{mine[0].sigma:g}',
       f'{mine[0].analytic_epsilon:.3g}',
-      *_cells(mine, reported.find('algorithm1', sigma=mine[0].sigma)),
+      *_cells(mine, reported.find_row('algorithm1', sigma=mine[0].sigma)),
     ]
     for mine in _grouped(rows)
   ]
   made = tables.Table(
-    gaussian_mechanism_report.title(rows),
+    gaussian_mechanism_report.make_title(rows),
     ['σ', 'analytic ε', *_COLUMNS.values()],
     body,
     _NOTES,
   )
   return product.Product(
-    [made], {'algorithm1': gaussian_mechanism_report.drawing(rows)}
+    [made], {'algorithm1': gaussian_mechanism_report.draw_mechanism(rows)}
   )
 
 
@@ -60,7 +60,7 @@ def d_sweep(settings: Any) -> product.Product:
   Args:
     settings: dims, delta and simulations.
   """
-  epsilons = sorted({row['analytic'] for row in reported.rows('d_sweep')})
+  epsilons = sorted({row['analytic'] for row in reported.load_rows('d_sweep')})
   sigmas = [
     dp_accounting.get_sigma_gaussian(e, settings.delta) for e in epsilons
   ]
@@ -71,7 +71,7 @@ def d_sweep(settings: Any) -> product.Product:
   body = []
   for dim, rows in by_dim.items():
     for epsilon, mine in zip(epsilons, _grouped(rows)):
-      paper = reported.find('d_sweep', dim=dim, analytic=epsilon)
+      paper = reported.find_row('d_sweep', dim=dim, analytic=epsilon)
       head = [f'{dim:,}', f'{mine[0].num_canaries:,}', f'{epsilon:g}']
       body.append(head + _cells(mine, paper))
   made = tables.Table(
@@ -90,7 +90,7 @@ def _rows(
   progress: Callable[..., Iterable] = functools.partial(
     tqdm.tqdm, unit='audit', desc=f'd = {dim:,}'
   )
-  found = gaussian_mechanism.estimates(
+  found = gaussian_mechanism.run_estimators(
     0,
     sigmas,
     delta=settings.delta,
@@ -99,7 +99,7 @@ def _rows(
     dim=dim,
     num_canaries=num_canaries,
   )
-  return gaussian_mechanism.table(
+  return gaussian_mechanism.summarize(
     sigmas, found, delta=settings.delta, dim=dim, num_canaries=num_canaries
   )
 
@@ -126,7 +126,7 @@ def _drawing(
   by_dim: dict[int, list[gaussian_mechanism.Row]],
 ) -> figure.Figure:
   """Estimate over analytic ε along d, a panel for each reading."""
-  fig, all_axes = style.panels(2, columns=2, height=4.0, share=True)
+  fig, all_axes = style.make_panels(2, columns=2, height=4.0, share=True)
   colors = (style.SKY, style.GREEN, style.VERMILLION)
   for i, (axes, name) in enumerate(
     zip(all_axes, gaussian_mechanism.ESTIMATORS)
@@ -148,5 +148,5 @@ def _drawing(
     axes.set(xscale='log', xlabel='d, with k = √d canaries')
     axes.set_title(gaussian_mechanism_report.READINGS[name])
   all_axes[0].set_ylabel('estimated ε / analytic ε, mean ± std')
-  style.legend(fig, all_axes)
+  style.draw_legend(fig, all_axes)
   return fig

@@ -17,7 +17,7 @@ _PAPER = {
 }
 
 
-def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
+def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
   """The columns of the paper, and beside them what is calibrated.
 
   Args:
@@ -59,7 +59,7 @@ def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
         [
           'Point estimates of the mixture of shifted Gaussians, with 90 % '
           'intervals.',
-          *sweep_report.rejected_note(c for row in calibrated for c in row),
+          *sweep_report.explain_rejected(c for row in calibrated for c in row),
           'From norms: the ε that follows from the norms of rounds alone, which '
           'the own-round reading should find.',
           'Who removes the updates of others should find the analytic ε.',
@@ -71,40 +71,42 @@ def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
   )
 
 
-stackoverflow = functools.partial(made, name='stackoverflow')
-emnist = functools.partial(made, name='emnist')
-emnist_5x34 = functools.partial(made, name='emnist_5x34')
+stackoverflow = functools.partial(make_tables, name='stackoverflow')
+emnist = functools.partial(make_tables, name='emnist')
+emnist_5x34 = functools.partial(make_tables, name='emnist_5x34')
 
 
 def _as_printed(run: product.Run, name: str) -> list[str]:
-  paper = reported.find(name, noise=run.noise)
+  paper = reported.find_row(name, noise=run.noise)
   analytic = run.said.result['analytic_epsilon']
-  cells = [f'{run.noise:g}', reported.beside(analytic, paper, 'analytic')]
+  cells = [f'{run.noise:g}', reported.add_reported(analytic, paper, 'analytic')]
   for column, (statistic, method, _) in _PAPER.items():
-    found = narrative.find(run.said.result, statistic, method)
+    found = narrative.find_estimate(run.said.result, statistic, method)
     value = found and found['epsilon']
-    cells.append(reported.beside(value, paper, column))
+    cells.append(reported.add_reported(value, paper, column))
   return cells
 
 
 def _calibrated(run: product.Run) -> list[str]:
-  expected = finished_runs.expected_of_own_round(run.said)
+  expected = finished_runs.expected_own_round(run.said)
   return [
     f'{run.noise:g}',
     f'{100 * run.said.result["accuracy"]:.1f} %',
     *(
-      sweep_report.with_interval(finished_runs.estimate(run.said, statistic))
+      sweep_report.format_with_interval(
+        finished_runs.estimate_first(run.said, statistic)
+      )
       for statistic in (
         threat_models.FINAL,
         threat_models.CHANGE,
         threat_models.OWN,
       )
     ),
-    '-' if expected is None else narrative.number(expected),
-    sweep_report.with_interval(
-      finished_runs.estimate(run.said, threat_models.REMOVED)
+    '-' if expected is None else narrative.format_number(expected),
+    sweep_report.format_with_interval(
+      finished_runs.estimate_first(run.said, threat_models.REMOVED)
     ),
-    narrative.number(run.said.result['analytic_epsilon']),
+    narrative.format_number(run.said.result['analytic_epsilon']),
   ]
 
 

@@ -18,7 +18,7 @@ class Run(NamedTuple):
   """
 
   settings: Mapping[str, Any]
-  said: finished_runs.Finished
+  said: finished_runs.FinishedRun
 
   @property
   def noise(self) -> float:

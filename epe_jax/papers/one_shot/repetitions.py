@@ -44,8 +44,10 @@ def densities(runs: Sequence[product.Run]) -> product.Product:
   return product.Product(
     [table],
     {
-      'densities': repetitions.densities(_units_by(runs, threat_models.FINAL)),
-      'densities_change': repetitions.densities(
+      'densities': repetitions.draw_densities(
+        _units_by(runs, threat_models.FINAL)
+      ),
+      'densities_change': repetitions.draw_densities(
         _units_by(runs, threat_models.CHANGE)
       ),
     },
@@ -58,13 +60,13 @@ def bars(runs: Sequence[product.Run]) -> product.Product:
   drawn = {
     run_key(run): repetitions.Bar(
       *(
-        narrative.find(run.said.result, threat_models.FINAL, method)
+        narrative.find_estimate(run.said.result, threat_models.FINAL, method)
         for method in ('two_gaussian_fitted', 'eps_lo')
       )
     )
     for run in runs
   }
-  return product.Product(made, {'bars': repetitions.bars(drawn)})
+  return product.Product(made, {'bars': repetitions.draw_bars(drawn)})
 
 
 def anderson(runs: Sequence[product.Run], *, name: str) -> product.Product:
@@ -79,12 +81,14 @@ def anderson(runs: Sequence[product.Run], *, name: str) -> product.Product:
     test = diagnostics.anderson_darling(
       np.asarray(_of(run, threat_models.FINAL), np.float64)
     )
-    paper = reported.find(name, noise=run.noise, repetitions=run.repetitions)
+    paper = reported.find_row(
+      name, noise=run.noise, repetitions=run.repetitions
+    )
     body.append(
       [
         f'{run.noise:g}',
         f'{run.repetitions}',
-        reported.beside(test.statistic, paper, 'statistic'),
+        reported.add_reported(test.statistic, paper, 'statistic'),
         f'{test.p_value:.3f}',
       ]
     )
@@ -115,9 +119,10 @@ def run_key(run: product.Run) -> tuple[float, int]:
 def _calibrated(runs: Sequence[product.Run], statistic: str) -> tables.Table:
   """ε by noise and repetitions, and how surely it rises and falls."""
   found = {
-    run_key(run): finished_runs.estimate(run.said, statistic) for run in runs
+    run_key(run): finished_runs.estimate_first(run.said, statistic)
+    for run in runs
   }
-  cells = {at: sweep_report.with_interval(e) for at, e in found.items()}
+  cells = {at: sweep_report.format_with_interval(e) for at, e in found.items()}
   noises = sorted({noise for noise, _ in found})
   counts = sorted({count for _, count in found})
   rises = [
@@ -137,7 +142,7 @@ def _calibrated(runs: Sequence[product.Run], statistic: str) -> tables.Table:
     [
       'Mixture of shifted Gaussians, with 90 % intervals; columns are the rounds '
       'a canary takes part in.',
-      *sweep_report.rejected_note(cells.values()),
+      *sweep_report.explain_rejected(cells.values()),
       f'From one count to the next ε rises beyond both intervals in '
       f'{sum(rises)} of {len(rises)} cases, and from one noise level to the '
       f'next it falls so in {sum(falls)} of {len(falls)}.',
@@ -157,12 +162,10 @@ def _beyond(low: Estimate | None, high: Estimate | None) -> bool:
 
 def _of(run: product.Run, statistic: str) -> np.ndarray:
   """Cosines of the canaries that took part."""
-  recorded = run.said.recorded
-  assert recorded is not None, 'runs of a grid of repetitions have canaries'
-  values = (
-    recorded.final if statistic == threat_models.FINAL else recorded.change
-  )
-  return values[recorded.observed]
+  record = run.said.record
+  assert record is not None, 'runs of a grid of repetitions have canaries'
+  values = record.final if statistic == threat_models.FINAL else record.change
+  return values[record.observed]
 
 
 def _units(run: product.Run, statistic: str) -> np.ndarray:

@@ -12,7 +12,9 @@ from epe_jax.report.figures import single_or_several
 _STDS = {'fitted': 'std fitted, as the paper has it', 'null': 'std of the null'}
 
 
-def made(rows: Sequence[Mapping[str, Any]], *, source: str) -> product.Product:
+def make_runs_table(
+  rows: Sequence[Mapping[str, Any]], *, source: str
+) -> product.Product:
   """Quantiles over experiments, with the paper's beside those of its estimator.
 
   Args:
@@ -39,7 +41,9 @@ def made(rows: Sequence[Mapping[str, Any]], *, source: str) -> product.Product:
         *(f'{q:g}' for q in run_comparison.QUANTILES),
       ],
       [
-        _cells(run_comparison.chosen(mine, design, std), paper=std == 'fitted')
+        _cells(
+          run_comparison.select_rows(mine, design, std), paper=std == 'fitted'
+        )
         for mine in by_noise.values()
         for design in ('single', 'several')
       ],
@@ -50,7 +54,7 @@ def made(rows: Sequence[Mapping[str, Any]], *, source: str) -> product.Product:
   return product.Product(
     said,
     {
-      f'runs_{z:g}': single_or_several.draw(mine)
+      f'runs_{z:g}': single_or_several.draw_single_or_several(mine)
       for z, mine in by_noise.items()
     },
   )
@@ -64,12 +68,12 @@ def _cells(rows: Sequence[Mapping[str, Any]], *, paper: bool) -> list[str]:
     run_comparison.QUANTILES,
     method='inverted_cdf',
   )
-  theirs = reported.find('runs', noise=noise, runs=runs) if paper else None
+  theirs = reported.find_row('runs', noise=noise, runs=runs) if paper else None
   return [
     f'{noise:g}',
     f'{runs:,} x {first["canaries"]:,}',
     *(
-      reported.beside(float(x), theirs, f'{q:g}')
+      reported.add_reported(float(x), theirs, f'{q:g}')
       for x, q in zip(found, run_comparison.QUANTILES)
     ),
   ]

@@ -8,7 +8,7 @@ from epe_jax.report import tables
 from epe_jax.report.figures import utility
 
 
-def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
+def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
   """Accuracy of runs that differ in their canaries alone.
 
   Args:
@@ -27,7 +27,7 @@ def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
   }
   body = []
   for noise, (without, with_canaries) in pairs.items():
-    paper = reported.find(name, noise=noise) or {}
+    paper = reported.find_row(name, noise=noise) or {}
     figures = (
       (without, paper.get('without')),
       (with_canaries, paper.get('with')),
@@ -52,11 +52,11 @@ def made(runs: Sequence[product.Run], *, name: str) -> product.Product:
       *product.about(runs),
     ],
   )
-  return product.Product([table], {'accuracy': utility.drawing(pairs)})
+  return product.Product([table], {'accuracy': utility.draw_utility(pairs)})
 
 
-stackoverflow = functools.partial(made, name='accuracy')
-emnist = functools.partial(made, name='emnist_accuracy')
+stackoverflow = functools.partial(make_utility, name='accuracy')
+emnist = functools.partial(make_utility, name='emnist_accuracy')
 
 
 def _beside(share: float, paper: float | None) -> str:

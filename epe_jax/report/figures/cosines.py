@@ -10,7 +10,8 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
-from epe_jax.audit import record, statistics, threat_models
+from epe_jax.audit import statistics, threat_models
+from epe_jax.audit.record import Record
 from epe_jax.epsilon import cosine_null
 from epe_jax.report.figures import style
 
@@ -18,20 +19,20 @@ from epe_jax.report.figures import style
 _FEW = 50
 
 
-def densities(recorded: record.Record) -> figure.Figure:
+def draw_densities(record: Record) -> figure.Figure:
   """How far the canaries that took part stand out, for each attacker.
 
   The exact law of an unobserved canary is drawn where there is one, which is
   neither for a maximum nor for a sum over rounds.
 
   Args:
-    recorded: what a run kept; at least one canary is observed.
+    record: what a run kept; at least one canary is observed.
 
   Returns:
-    A panel for each reading of `threat_models.of_run`.
+    A panel for each reading of `threat_models.read_all`.
   """
-  found = threat_models.of_run(recorded)
-  fig, all_axes = style.panels(len(found))
+  found = threat_models.read_all(record)
+  fig, all_axes = style.make_panels(len(found))
   for axes, reading in zip(all_axes, found):
     scores, scale = reading.scores, reading.scale
     _density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
@@ -48,11 +49,11 @@ def densities(recorded: record.Record) -> figure.Figure:
     axes.set_ylim(bottom=0)
   for axes in all_axes[::3]:
     axes.set_ylabel('density')
-  style.legend(fig, all_axes)
+  style.draw_legend(fig, all_axes)
   return fig
 
 
-def trace(recorded: record.Record) -> figure.Figure:
+def draw_trace(record: Record) -> figure.Figure:
   """The cosines of one observed canary, and of one unobserved, round by round.
 
   The observed canary is the median one by its own rounds, a typical one. The
@@ -60,27 +61,27 @@ def trace(recorded: record.Record) -> figure.Figure:
   above is where a canary of that round is to be expected.
 
   Args:
-    recorded: what a run kept; at least one canary is observed.
+    record: what a run kept; at least one canary is observed.
 
   Returns:
     A panel for each of the two; only the first if no canary is unobserved.
   """
-  observed = np.flatnonzero(recorded.observed)
-  own = statistics.own_round(
-    recorded.trace[:, observed], recorded.participation[:, observed]
+  observed = np.flatnonzero(record.observed)
+  own = statistics.score_own_round(
+    record.trace[:, observed], record.included[:, observed]
   )
   typical = observed[np.argsort(own, kind='stable')[(len(own) - 1) // 2]]
-  chosen = [typical, *np.flatnonzero(~recorded.observed)[:1]]
-  fig, all_axes = style.panels(len(chosen), columns=2)
+  chosen = [typical, *np.flatnonzero(~record.observed)[:1]]
+  fig, all_axes = style.make_panels(len(chosen), columns=2)
   low, high = np.inf, -np.inf
   for axes, canary in zip(all_axes, chosen):
-    _canary(axes, recorded, int(canary))
+    _canary(axes, record, int(canary))
     bottom, top = axes.get_ylim()
     low, high = min(low, bottom), max(high, top)
   for axes in all_axes:
     axes.set_ylim(low, high)
-  all_axes[0].set_ylabel(f'cosine, in units of 1/√d, d = {recorded.dim:,}')
-  style.legend(fig, all_axes)
+  all_axes[0].set_ylabel(f'cosine, in units of 1/√d, d = {record.dim:,}')
+  style.draw_legend(fig, all_axes)
   return fig
 
 
@@ -117,20 +118,20 @@ def _null_density(axes: mpl_axes.Axes, dim: float) -> None:
   axes.plot(grid, density, color=style.BLACK, ls='--', lw=1.5, label=label)
 
 
-def _canary(axes: mpl_axes.Axes, recorded: record.Record, canary: int) -> None:
-  scale = np.sqrt(recorded.dim)
-  cosines = scale * recorded.trace[:, canary]
+def _canary(axes: mpl_axes.Axes, record: Record, canary: int) -> None:
+  scale = np.sqrt(record.dim)
+  cosines = scale * record.trace[:, canary]
   rounds = np.arange(1, len(cosines) + 1)
-  own = recorded.participation[:, canary]
-  observed = bool(recorded.observed[canary])
+  own = record.included[:, canary]
+  observed = bool(record.observed[canary])
   color = style.TOOK_PART if observed else style.NO_PART
   axes.axhspan(
     -2, 2, color=style.GREY, lw=0, label='±2: 95 % of those of other rounds'
   )
-  if recorded.expected is not None:
+  if record.expected is not None:
     axes.plot(
       rounds,
-      scale * recorded.expected,
+      scale * record.expected,
       color=style.BLACK,
       ls=':',
       lw=1.5,
@@ -150,9 +151,9 @@ def _canary(axes: mpl_axes.Axes, recorded: record.Record, canary: int) -> None:
     label='a round it took part in',
   )
   if observed:
-    group = f'the median of {recorded.observed.sum():,} that took part'
+    group = f'the median of {record.observed.sum():,} that took part'
   else:
-    group = f'one of {np.sum(~recorded.observed):,} that took no part'
+    group = f'one of {np.sum(~record.observed):,} that took no part'
   axes.set_title(f'canary {canary}: {group}')
   axes.set_xlabel('round')
-  axes.xaxis.set_major_locator(style.whole())
+  axes.xaxis.set_major_locator(style.set_integer_ticks())

@@ -8,7 +8,8 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 import numpy as np
 
-from epe_jax.audit import record, threat_models
+from epe_jax.audit import threat_models
+from epe_jax.audit.record import Record
 from epe_jax.epsilon import gaussian, location_mixture, tradeoff_curves
 from epe_jax.report import narrative
 from epe_jax.report.figures import style
@@ -29,7 +30,7 @@ _BOUNDS: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {
 }
 
 
-def bars(
+def draw_bars(
   rows: Sequence[Mapping[str, Any]],
   readings: Sequence[Mapping[str, Any]],
   *,
@@ -52,7 +53,7 @@ def bars(
   # The estimate to believe first comes first.
   values = [float(group[0]['epsilon']) for group in groups]
   highest = _highest([*values, analytic])
-  fig, (axes,) = style.panels(1, height=0.55 * len(names) + 1.0)
+  fig, (axes,) = style.make_panels(1, height=0.55 * len(names) + 1.0)
   calibrated = {r['statistic']: r['calibrated'] for r in readings}
   for y, (name, group) in enumerate(zip(names, groups)):
     _bar(axes, y, group, highest, calibrated[name])
@@ -61,21 +62,21 @@ def bars(
     axes.plot(
       ends,
       [-0.6, len(names) - 0.4][: len(ends)],
-      **style.analytic(analytic),
+      **style.analytic_line(analytic),
     )
   axes.set_yticks(range(len(names)), [style.READINGS[n].name for n in names])
   axes.set_ylim(len(names) - 0.4, -0.6)
   axes.tick_params(axis='y', length=0)
-  style.epsilon_axis(axes, 'x', highest)
-  delta = narrative.small(rows[0]['delta'])
+  style.set_epsilon_axis(axes, 'x', highest)
+  delta = narrative.format_delta(rows[0]['delta'])
   axes.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')
   axes.set_title(canaries, fontsize='medium')
-  style.legend(fig, [axes], columns=3)
+  style.draw_legend(fig, [axes], columns=3)
   return fig
 
 
-def of_delta(
-  recorded: record.Record, *, analytic: float, delta: float
+def draw_over_delta(
+  record: Record, *, analytic: float, delta: float
 ) -> figure.Figure:
   """ε at each δ, where the estimate is calibrated, with its scatter.
 
@@ -83,7 +84,7 @@ def of_delta(
   of the Gaussian mechanism with the analytic ε at the δ of the run.
 
   Args:
-    recorded: what a run kept.
+    record: what a run kept.
     analytic: ε of the run at delta; inf without noise, nan if it is not known.
     delta: δ of the run.
 
@@ -91,9 +92,9 @@ def of_delta(
     One panel, a line for each calibrated reading.
   """
   deltas = np.geomspace(min(1e-10, delta / 10), 0.5, 60)
-  fig, (axes,) = style.panels(1, height=4.4)
+  fig, (axes,) = style.make_panels(1, height=4.4)
   drawn = []
-  for i, reading in enumerate(threat_models.of_run(recorded)):
+  for i, reading in enumerate(threat_models.read_all(record)):
     if not reading.calibrated or reading.scores.shift is None:
       continue
     look = style.READINGS[reading.statistic]
@@ -108,11 +109,11 @@ def of_delta(
     if math.isfinite(analytic):
       mu = tradeoff_curves.mu_of_epsilon(analytic, delta)
       line = np.asarray(gaussian.epsilon_two_gaussians(0, 1, mu, 1, deltas))
-    axes.plot(deltas[: len(line)], line, **style.analytic(analytic))
+    axes.plot(deltas[: len(line)], line, **style.analytic_line(analytic))
     drawn += [*line]
   axes.axvline(delta, color='0.6', lw=1, ls=':')
   axes.annotate(
-    f'δ = {narrative.small(delta)}',
+    f'δ = {narrative.format_delta(delta)}',
     (delta, 1),
     (4, -4),
     xycoords=('data', 'axes fraction'),
@@ -121,30 +122,30 @@ def of_delta(
   )
   axes.set(xscale='log', xlim=(deltas[0], deltas[-1]))
   axes.set(xlabel='δ', ylabel='ε, linear up to 1')
-  style.epsilon_axis(axes, 'y', _highest(drawn))
-  took_part = int(recorded.observed.sum())
+  style.set_epsilon_axis(axes, 'y', _highest(drawn))
+  took_part = int(record.observed.sum())
   axes.set_title(
     f'{took_part:,} canaries took part, '
-    f'{recorded.observed.size - took_part:,} did not; shaded: 90 % interval',
+    f'{record.observed.size - took_part:,} did not; shaded: 90 % interval',
     fontsize='medium',
   )
-  style.legend(fig, [axes], columns=3)
+  style.draw_legend(fig, [axes], columns=3)
   return fig
 
 
-def by_round(
+def draw_over_rounds(
   rows: Sequence[Mapping[str, Any]], *, analytic: float
 ) -> figure.Figure:
   """How much had leaked after t rounds about one who took part by then.
 
   Args:
-    rows: as `over_rounds.by_round` gives them.
+    rows: as `over_rounds.evaluate_by_round` gives them.
     analytic: ε of one who took part; inf without noise, nan if it is not known.
 
   Returns:
     Two panels: point estimates with intervals, and lower bounds.
   """
-  fig, (left, right) = style.panels(2, columns=2, height=4.2)
+  fig, (left, right) = style.make_panels(2, columns=2, height=4.2)
   values = [float(row['epsilon']) for row in rows]
   values += [float(x) for row in rows for x in row['interval'] or ()]
   highest = _highest([*values, analytic])
@@ -167,18 +168,18 @@ def by_round(
     if not math.isnan(analytic):
       level = [analytic] * 2 if math.isfinite(analytic) else []
       across = [0, 1.02 * ends[1]['round']][: len(level)]
-      axes.plot(across, level, **style.analytic(analytic))
+      axes.plot(across, level, **style.analytic_line(analytic))
     axes.set_xlabel(
       f'round; {n} canaries had taken part, '
       f'{ends[0]["num_unobserved"]:,} never did'
     )
-    axes.xaxis.set_major_locator(style.whole())
+    axes.xaxis.set_major_locator(style.set_integer_ticks())
     axes.set_xlim(0, 1.02 * ends[1]['round'])
-    style.epsilon_axis(axes, 'y', highest)
+    style.set_epsilon_axis(axes, 'y', highest)
   left.set_ylabel(
-    f'ε at δ = {narrative.small(rows[0]["delta"])}, linear up to 1'
+    f'ε at δ = {narrative.format_delta(rows[0]["delta"])}, linear up to 1'
   )
-  style.legend(fig, [right, left])
+  style.draw_legend(fig, [right, left])
   return fig
 
 
@@ -218,7 +219,7 @@ def _bar(
       label=None if calibrated else 'hatched: not calibrated',
     )
   axes.annotate(
-    narrative.number(epsilon),
+    narrative.format_number(epsilon),
     (1, y),
     (4, 0),
     xycoords=('axes fraction', 'data'),
@@ -234,7 +235,7 @@ def _bar(
 
 
 def _line(
-  axes: mpl_axes.Axes, rows: Sequence[Mapping[str, Any]], look: style.Look
+  axes: mpl_axes.Axes, rows: Sequence[Mapping[str, Any]], look: style.Style
 ) -> None:
   rounds = [row['round'] for row in rows]
   epsilons = [float(row['epsilon']) for row in rows]

@@ -6,7 +6,8 @@ from typing import Any
 
 from matplotlib import figure
 
-from epe_jax.audit import over_rounds, record
+from epe_jax.audit import over_rounds
+from epe_jax.audit.record import Record
 from epe_jax.report.figures import cosines, epsilons, tradeoff, training
 
 CAPTIONS = {
@@ -43,44 +44,46 @@ CAPTIONS = {
 """What each figure shows, in the order of a report."""
 
 
-def draw(
+def draw_run(
   result: Mapping[str, Any],
-  recorded: record.Record | None,
+  record: Record | None,
   history: Sequence[Mapping[str, Any]],
 ) -> dict[str, figure.Figure]:
   """Every figure that `CAPTIONS` names; without an audit, how it trained.
 
   Args:
     result: what result.json holds.
-    recorded: what attackers saw; None of a run that was not audited.
+    record: what attackers saw; None of a run that was not audited.
     history: the lines of metrics.jsonl.
 
   Returns:
     File name -> figure.
   """
-  trained = {'accuracy.png': training.accuracy(history)}
-  if recorded is None:
+  trained = {'accuracy.png': training.draw_accuracy(history)}
+  if record is None:
     return trained
   delta, analytic = float(result['delta']), _analytic(result)
-  leaked = over_rounds.by_round(recorded)
+  leaked = over_rounds.evaluate_by_round(record)
   canaries = (
     f'{result["num_observed"]:,} canaries took part, '
     f'{result["num_unobserved"]:,} did not'
   )
   return {
-    'bars.png': epsilons.bars(
+    'bars.png': epsilons.draw_bars(
       result['estimates'],
       result['readings'],
       analytic=analytic,
       canaries=canaries,
     ),
-    'densities.png': cosines.densities(recorded),
-    'tradeoff.png': tradeoff.trade_off(
-      recorded, analytic=analytic, delta=delta
+    'densities.png': cosines.draw_densities(record),
+    'tradeoff.png': tradeoff.draw_tradeoff(
+      record, analytic=analytic, delta=delta
     ),
-    'delta.png': epsilons.of_delta(recorded, analytic=analytic, delta=delta),
-    'by_round.png': epsilons.by_round(leaked, analytic=analytic),
-    'trace.png': cosines.trace(recorded),
+    'delta.png': epsilons.draw_over_delta(
+      record, analytic=analytic, delta=delta
+    ),
+    'by_round.png': epsilons.draw_over_rounds(leaked, analytic=analytic),
+    'trace.png': cosines.draw_trace(record),
     **trained,
   }
 

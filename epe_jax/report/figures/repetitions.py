@@ -26,7 +26,7 @@ class Bar(NamedTuple):
   tick: Mapping[str, Any] | None
 
 
-def densities(
+def draw_densities(
   cosines: Mapping[Place, Float[np.ndarray, ' k']],
 ) -> figure.Figure:
   """Kernel densities of the canaries that took part, a panel for each noise.
@@ -37,7 +37,7 @@ def densities(
   Source: One-shot Empirical Privacy Estimation, Figure 1.
   """
   noises = list(dict.fromkeys(noise for noise, _ in cosines))
-  fig, all_axes = style.panels(len(noises), columns=2, height=3.2)
+  fig, all_axes = style.make_panels(len(noises), columns=2, height=3.2)
   for axes, noise in zip(all_axes, noises):
     mine = {n: x for (z, n), x in cosines.items() if z == noise}
     low = min(-4.0, *(x.min() - 1 for x in mine.values()))
@@ -60,11 +60,11 @@ def densities(
     axes.set_ylim(bottom=0)
   for axes in all_axes[::2]:
     axes.set_ylabel('density')
-  style.legend(fig, all_axes, columns=5)
+  style.draw_legend(fig, all_axes, columns=5)
   return fig
 
 
-def bars(drawn: Mapping[Place, Bar]) -> figure.Figure:
+def draw_bars(drawn: Mapping[Place, Bar]) -> figure.Figure:
   """ε_est as a bar, ε_lo as a tick on it, the noise floor as a band.
 
   Args:
@@ -73,7 +73,7 @@ def bars(drawn: Mapping[Place, Bar]) -> figure.Figure:
   Source: One-shot Empirical Privacy Estimation, Figure 2.
   """
   noises = list(dict.fromkeys(noise for noise, _ in drawn))
-  fig, all_axes = style.panels(len(noises), columns=2, height=3.0)
+  fig, all_axes = style.make_panels(len(noises), columns=2, height=3.0)
   for axes, noise in zip(all_axes, noises):
     mine = {n: bar for (z, n), bar in drawn.items() if z == noise}
     top = 0.0
@@ -86,7 +86,7 @@ def bars(drawn: Mapping[Place, Bar]) -> figure.Figure:
     axes.set_ylabel('ε of the final model')
   for axes in all_axes[-2:]:
     axes.set_xlabel('rounds in which a canary took part')
-  style.legend(fig, all_axes)
+  style.draw_legend(fig, all_axes)
   return fig
 
 
@@ -111,7 +111,7 @@ def _bar(axes: Any, x: int, bar: Bar) -> float:
     return 0.0
   axes.bar(x, value, 0.6, color=style.BLUE, alpha=0.85, label='ε_est')
   axes.annotate(
-    narrative.number(value),
+    narrative.format_number(value),
     (x, value),
     (0, 2),
     textcoords='offset points',

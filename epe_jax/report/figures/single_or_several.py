@@ -21,10 +21,10 @@ _TITLES = {
 }
 
 
-def draw(rows: Sequence[Mapping[str, Any]]) -> figure.Figure:
+def draw_single_or_several(rows: Sequence[Mapping[str, Any]]) -> figure.Figure:
   """The share of experiments that find at most ε, of both designs.
 
-  Marks are at the quantiles of `run_comparison.table`. Shaded is what the same
+  Marks are at the quantiles of `run_comparison.make_table`. Shaded is what the same
   estimator finds where nothing leaks.
 
   Args:
@@ -33,13 +33,15 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> figure.Figure:
   Returns:
     A panel for each estimator.
   """
-  fig, all_axes = style.panels(
+  fig, all_axes = style.make_panels(
     len(run_comparison.STDS), columns=2, height=4.0, share=True
   )
   for axes, std in zip(all_axes, run_comparison.STDS):
     for design in _LOOKS:
-      _curve(axes, run_comparison.chosen(rows, design, std), _LOOKS[design])
-    null = run_comparison.chosen(rows, 'single', std)[0]['floor_quantiles']
+      _curve(
+        axes, run_comparison.select_rows(rows, design, std), _LOOKS[design]
+      )
+    null = run_comparison.select_rows(rows, 'single', std)[0]['floor_quantiles']
     axes.axvspan(
       float(null['5']),
       float(null['95']),
@@ -49,7 +51,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> figure.Figure:
       label='noise floor: 5 to 95 % when nothing leaks',
     )
     axes.set_title(_TITLES[std])
-    axes.set_xlabel(f'ε̂ at δ = {narrative.small(rows[0]["delta"])}')
+    axes.set_xlabel(f'ε̂ at δ = {narrative.format_delta(rows[0]["delta"])}')
     axes.set_ylim(0, 1.02)
   all_axes[0].set_xlim(left=0)
   all_axes[0].set_ylabel('share of experiments that find at most this')
@@ -58,7 +60,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> figure.Figure:
     f'{rows[0]["noise_multiplier"]:g}',
     fontsize='medium',
   )
-  style.legend(fig, all_axes, columns=3)
+  style.draw_legend(fig, all_axes, columns=3)
   return fig
 
 

@@ -21,7 +21,7 @@ VERMILLION, ORANGE, PURPLE = '#D55E00', '#E69F00', '#CC79A7'
 TOOK_PART, NO_PART = VERMILLION, BLUE
 
 
-class Look(NamedTuple):
+class Style(NamedTuple):
   """How a reading is drawn and called.
 
   Attributes:
@@ -46,19 +46,19 @@ class Look(NamedTuple):
 
 
 READINGS = {
-  threat_models.FINAL: Look(SKY, 'o', False, 'final model'),
-  threat_models.CHANGE: Look(BLUE, 's', True, 'change of the model'),
-  threat_models.MAXIMUM: Look(ORANGE, '^', False, 'maximum over rounds'),
-  threat_models.LIKELIHOOD: Look(PURPLE, 'v', True, 'likelihood over rounds'),
-  threat_models.OWN: Look(GREEN, 'D', False, 'own round'),
-  threat_models.REMOVED: Look(
+  threat_models.FINAL: Style(SKY, 'o', False, 'final model'),
+  threat_models.CHANGE: Style(BLUE, 's', True, 'change of the model'),
+  threat_models.MAXIMUM: Style(ORANGE, '^', False, 'maximum over rounds'),
+  threat_models.LIKELIHOOD: Style(PURPLE, 'v', True, 'likelihood over rounds'),
+  threat_models.OWN: Style(GREEN, 'D', False, 'own round'),
+  threat_models.REMOVED: Style(
     VERMILLION, 'o', True, 'own round, others removed'
   ),
 }
-"""All readings of `threat_models.of_run`, from who knows least on."""
+"""All readings of `threat_models.read_all`, from who knows least on."""
 
 
-def panels(
+def make_panels(
   num: int, *, columns: int = 3, height: float = 3.6, share: bool = False
 ) -> tuple[figure.Figure, list[mpl_axes.Axes]]:
   """A figure of 12 inches with `num` panels, which may share their axes."""
@@ -74,7 +74,7 @@ def panels(
   return fig, list(grid[:num])
 
 
-def legend(
+def draw_legend(
   fig: figure.Figure, all_axes: Sequence[mpl_axes.Axes], *, columns: int = 4
 ) -> None:
   """One legend for all panels, below them, each label once."""
@@ -91,15 +91,15 @@ def legend(
   )
 
 
-def analytic(epsilon: float) -> dict[str, Any]:
+def analytic_line(epsilon: float) -> dict[str, Any]:
   """Arguments of the line of the analytic ε, which has no place if infinite."""
-  label = f'analytic ε = {narrative.number(epsilon)}'
+  label = f'analytic ε = {narrative.format_number(epsilon)}'
   if epsilon == math.inf:
     label += ', off the axes'
   return {'color': BLACK, 'ls': '--', 'lw': 1.5, 'label': label}
 
 
-def epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
+def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
   """Linear from 0 to 1 and logarithmic above, so that 0 and 100 both show.
 
   Args:
@@ -124,6 +124,6 @@ def epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
   axis.set_major_formatter('{x:,g}')
 
 
-def whole() -> ticker.Locator:
+def set_integer_ticks() -> ticker.Locator:
   """Ticks at whole numbers, for rounds."""
   return ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10])

@@ -9,7 +9,8 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import record, threat_models
+from epe_jax.audit import threat_models
+from epe_jax.audit.record import Record
 from epe_jax.epsilon import (
   cosine_null,
   intervals,
@@ -22,8 +23,8 @@ from epe_jax.report import narrative
 from epe_jax.report.figures import style
 
 
-def trade_off(
-  recorded: record.Record, *, analytic: float, delta: float
+def draw_tradeoff(
+  record: Record, *, analytic: float, delta: float
 ) -> figure.Figure:
   """Rates of the attack "took part if the score is high", for each attacker.
 
@@ -34,16 +35,16 @@ def trade_off(
   is about.
 
   Args:
-    recorded: what a run kept.
+    record: what a run kept.
     analytic: ε of the run at delta; inf without noise, nan if it is not known.
     delta: δ, in (0, 1).
 
   Returns:
-    A panel for each reading of `threat_models.of_run`.
+    A panel for each reading of `threat_models.read_all`.
   """
-  found = threat_models.of_run(recorded)
-  fig, all_axes = style.panels(len(found), height=3.8, share=True)
-  lowest = 0.5 / max(recorded.observed.sum(), (~recorded.observed).sum())
+  found = threat_models.read_all(record)
+  fig, all_axes = style.make_panels(len(found), height=3.8, share=True)
+  lowest = 0.5 / max(record.observed.sum(), (~record.observed).sum())
   grid = np.geomspace(lowest, 1, 200)[:-1]
   for axes, reading in zip(all_axes, found):
     scores = reading.scores
@@ -52,7 +53,7 @@ def trade_off(
     title = style.READINGS[reading.statistic].name
     if reading.calibrated:
       epsilon = float(reading.points[0](scores, delta=delta).epsilon)
-      title = f'{title}: ε ≈ {narrative.number(epsilon)}'
+      title = f'{title}: ε ≈ {narrative.format_number(epsilon)}'
     if reading.calibrated and scores.shift is not None:
       look = dict(color=style.VERMILLION, lw=2, label='fitted Gaussians')
       _line(axes, grid, 1 - location_mixture.rates(scores, grid), look)
@@ -60,7 +61,7 @@ def trade_off(
       # Nothing is left of the curve of an infinite ε but its name.
       mu = tradeoff_curves.mu_of_epsilon(analytic, delta)
       fnr = special.ndtr(-special.ndtri(grid) - mu)
-      _line(axes, grid, fnr, style.analytic(analytic))
+      _line(axes, grid, fnr, style.analytic_line(analytic))
     axes.set_title(title)
   all_axes[0].set(xscale='log', yscale='log')
   all_axes[0].set(xlim=(lowest, 1), ylim=(lowest, 1))
@@ -72,11 +73,11 @@ def trade_off(
     axes.tick_params(labelbottom=True)
   for axes in all_axes[::3]:
     axes.set_ylabel('false negative rate')
-  style.legend(fig, all_axes, columns=5)
+  style.draw_legend(fig, all_axes, columns=5)
   scores = found[0].scores
   fig.suptitle(
     f'{scores.observed.size:,} canaries took part, '
-    f'{scores.unobserved.size:,} did not; δ = {narrative.small(delta)}',
+    f'{scores.unobserved.size:,} did not; δ = {narrative.format_delta(delta)}',
     fontsize='medium',
   )
   return fig

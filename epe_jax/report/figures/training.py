@@ -9,7 +9,7 @@ import numpy as np
 from epe_jax.report.figures import style
 
 
-def accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
+def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   """Test accuracy, loss and clip norm over the rounds of a run.
 
   Args:
@@ -44,7 +44,7 @@ def accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   right.set(title='clip norm S', ylabel='norm of an update')
   for axes in (left, middle, right):
     axes.set_xlabel('round')
-    axes.xaxis.set_major_locator(style.whole())
+    axes.xaxis.set_major_locator(style.set_integer_ticks())
     axes.spines[['top', 'right']].set_visible(False)
     axes.grid(alpha=0.3)
   right.update_datalim([(0, 0)], updatex=False)

@@ -7,13 +7,13 @@ from matplotlib import figure
 from epe_jax.report.figures import style
 
 
-def drawing(pairs: Mapping[float, tuple[float, ...]]) -> figure.Figure:
+def draw_utility(pairs: Mapping[float, tuple[float, ...]]) -> figure.Figure:
   """Two points for each noise level, which should lie upon each other.
 
   Args:
     pairs: noise -> accuracy without and with canaries, shares.
   """
-  fig, (axes,) = style.panels(1, height=4.0)
+  fig, (axes,) = style.make_panels(1, height=4.0)
   looks = (
     ('without canaries', style.BLUE, 'o', 11),
     ('with', style.TOOK_PART, 'D', 6),
@@ -34,5 +34,5 @@ def drawing(pairs: Mapping[float, tuple[float, ...]]) -> figure.Figure:
   highest = 100 * max(max(pair) for pair in pairs.values())
   axes.set_ylim(0, 1.15 * highest or 1)
   axes.set(xlabel='noise multiplier z', ylabel='test accuracy, %')
-  style.legend(fig, [axes])
+  style.draw_legend(fig, [axes])
   return fig
