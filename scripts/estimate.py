@@ -26,7 +26,7 @@ import json
 from absl import app, flags
 
 from epe_jax import io
-from epe_jax.audit import estimates, over_rounds, published_models
+from epe_jax.audit import audit_json, estimates, over_rounds, published_models
 from epe_jax.audit.record import Record
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import finished_runs, score_files
@@ -135,12 +135,12 @@ def main(argv: list[str]) -> None:
       if _BY_ROUND.value and not isinstance(scores, Scores):
         rows = over_rounds.evaluate_by_round(scores, delta=_DELTA.value)
         made, text = (
-          rows,
+          audit_json.of_rounds(rows),
           over_rounds_report.format_over_rounds(rows, markdown=markdown),
         )
       else:
         audit = _audit(paths[0], scores)
-        made = audit._asdict()
+        made = audit_json.to_json(audit)
         text = report.format_estimates(audit, markdown=markdown)
   except (OSError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error

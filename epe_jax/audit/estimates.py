@@ -3,13 +3,14 @@
 from collections.abc import Hashable, Sequence
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import doubts, estimators, threat_models
 from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import (
   bootstrap,
   location_mixture,
@@ -21,33 +22,111 @@ from epe_jax.epsilon.types import Estimate, Scores
 SIGNIFICANCE = 0.05
 """Chance that a lower bound exceeds the true ε."""
 
-_FPR = (0.01, 0.001)
+FPR = (0.01, 0.001)
+"""False positive rates at which true positive rates are reported."""
+
 # False positive rates among which the most accurate threshold is sought.
 _THRESHOLDS = np.geomspace(1e-12, 0.5, 2000)
 
-Row = dict[str, Any]
 _Floors = dict[Hashable, Float[np.ndarray, ' simulations']]
 
 
-class Audit(NamedTuple):
-  """What an audit found, as result.json keeps it.
+class Rates(NamedTuple):
+  """How good an attack itself is, by the fitted mixture of Gaussians.
 
   Attributes:
-    estimates: rows with threat_model, statistic, method, epsilon, delta,
-      confidence, kind, assumes, interval, floor (its mean), floor_quantiles
-      (5, 50 and 95 %) and p_value (that nothing leaks).
-    readings: a row for each attacker with threat_model, statistic,
-      num_observed, num_unobserved, calibrated, doubts, rates (of the attack
-      itself) and agreement (with what norms tell to expect).
-    headline: the row of the one bound that was chosen before looking, by who the
-      strongest attacker is and by how canaries were included.
+    accuracy: share of right guesses about those who took part with probability
+      1/2, at the best threshold.
+    tpr: true positive rates at the false positive rates `FPR`.
+  """
+
+  accuracy: float
+  tpr: tuple[float, ...]
+
+
+class Agreement(NamedTuple):
+  """Whether scores are shifted by what the norms of rounds tell to expect.
+
+  Attributes:
+    epsilon: that is to be expected.
+    standard_errors: by which the shift differs, signed.
+    p_value: of so large a difference.
+  """
+
+  epsilon: float
+  standard_errors: float
+  p_value: float
+
+
+class Attack(NamedTuple):
+  """What was found about one attacker.
+
+  Attributes:
+    threat_model: the attacker.
+    sees: what is seen and known of the run at hand, in words.
+    num_observed: canaries that took part.
+    num_unobserved: canaries that did not.
+    is_calibrated: the first estimate estimates the ε of this attacker, and no
+      test says otherwise.
+    doubts: in plain words, what tests found against the estimates.
+    rates: of the attack; None where by how much canaries are shifted is unknown.
+    agreement: with the norms of rounds; None where they tell nothing.
+    estimates: point estimates, the one to believe first, then lower bounds, the
+      pre-declared one first.
+  """
+
+  threat_model: ThreatModel
+  sees: str
+  num_observed: int
+  num_unobserved: int
+  is_calibrated: bool
+  doubts: tuple[str, ...]
+  rates: Rates | None
+  agreement: Agreement | None
+  estimates: tuple[Estimate, ...]
+
+  @property
+  def first(self) -> Estimate:
+    """The estimate to believe first."""
+    return self.estimates[0]
+
+  @property
+  def bounds(self) -> tuple[Estimate, ...]:
+    """Confidence bounds, the pre-declared one first."""
+    return tuple(e for e in self.estimates if e.kind == 'confidence bound')
+
+  def find(self, method: str) -> Estimate | None:
+    """The estimate by a method; None if there is none."""
+    return next((e for e in self.estimates if e.method == method), None)
+
+
+class Audit(NamedTuple):
+  """What an audit found.
+
+  Attributes:
+    attacks: of each attacker, from who knows least to who knows most.
     is_simultaneous: lower bounds hold all together, not each by itself.
   """
 
-  estimates: list[Row]
-  readings: list[Row]
-  headline: Row | None
+  attacks: tuple[Attack, ...]
   is_simultaneous: bool = False
+
+  @property
+  def headline(self) -> tuple[Attack, Estimate] | None:
+    """The one bound that was chosen before any score was seen.
+
+    It is the first bound of the strongest attacker, by who that is and by how
+    canaries were included.
+    """
+    if not self.attacks or not self.attacks[-1].bounds:
+      return None
+    return self.attacks[-1], self.attacks[-1].bounds[0]
+
+  def find(self, threat_model: ThreatModel) -> Attack | None:
+    """What was found about an attacker; None if nothing could be read."""
+    return next(
+      (a for a in self.attacks if a.threat_model == threat_model), None
+    )
 
 
 def evaluate(
@@ -106,11 +185,9 @@ def estimate_with_interval(
     calibrated. Without an interval where there are too few scores.
   """
   estimator = reading.points[0]
-  if estimator in threat_models.SHIFT_AWARE:
+  if estimator in estimators.SHIFT_AWARE:
     estimator = functools.partial(estimator, confidence=confidence)
-  elif threat_models.scores_differ(reading.scores) and _can_resample(
-    reading.scores
-  ):
+  elif doubts.scores_differ(reading.scores) and _can_resample(reading.scores):
     estimator = functools.partial(
       bootstrap.bootstrap_interval,
       np.random.default_rng(0),
@@ -119,7 +196,7 @@ def estimate_with_interval(
       resamples=resamples,
     )
   estimate = estimator(reading.scores, delta=delta)
-  if reading.calibrated:
+  if reading.is_calibrated:
     return estimate
   return dataclasses.replace(estimate, method=f'{estimate.method}_rejected')
 
@@ -130,69 +207,46 @@ def _can_resample(scores: Scores) -> bool:
 
 
 def _evaluate(
-  found: Sequence[threat_models.Reading],
+  readings: Sequence[threat_models.Reading],
   delta: float,
   more: bool,
   simultaneous: bool,
   floors: bool,
 ) -> Audit:
-  bounds = [_bounds(reading, more) for reading in found]
+  bounds = [_bounds(reading, more) for reading in readings]
   significance = SIGNIFICANCE
   if simultaneous:
     significance /= sum(map(len, bounds))
-  rows: list[list[Row]] = []
   known: _Floors = {}
-  for reading, of_reading in zip(found, bounds):
+  attacks = []
+  for reading, of_reading in zip(readings, bounds):
     points = list(reading.points)
     if more:
-      points += [e for e in threat_models.MORE_POINTS if e not in points]
-    estimates = [estimator(reading.scores, delta=delta) for estimator in points]
-    nulls: Sequence[Any] = [None] * len(points)
+      points += [e for e in estimators.MORE_POINTS if e not in points]
+    found = [_plain(e(reading.scores, delta=delta)) for e in points]
     if floors:
       nulls = _floors_of(reading, points, delta, known)
-    rows.append(
-      [_row(reading, *pair) for pair in zip(estimates, nulls)]
-      + [
-        _row(
-          reading,
-          bound(reading.scores, delta=delta, significance=significance),
-          None,
-        )
-        for bound in of_reading
-      ]
-    )
-  described = [
-    _described(reading, of_reading, delta)
-    for reading, of_reading in zip(found, rows)
-  ]
-  return Audit(
-    estimates=[row for of_reading in rows for row in of_reading],
-    readings=described,
-    headline=_headline(rows),
-    is_simultaneous=simultaneous,
-  )
+      found = [_beside_floor(*pair) for pair in zip(found, nulls)]
+    found += [
+      _plain(bound(reading.scores, delta=delta, significance=significance))
+      for bound in of_reading
+    ]
+    attacks.append(_attack(reading, found, delta))
+  return Audit(tuple(attacks), simultaneous)
 
 
 def _bounds(
   reading: threat_models.Reading, more: bool
-) -> list[threat_models.Estimator]:
+) -> list[estimators.Estimator]:
   bounds = list(reading.bounds)
   if more:
-    bounds += [b for b in threat_models.MORE_BOUNDS if b not in bounds]
+    bounds += [b for b in estimators.MORE_BOUNDS if b not in bounds]
   return bounds
-
-
-def _headline(rows: Sequence[Sequence[Row]]) -> Row | None:
-  """The first bound of the strongest attacker."""
-  if not rows:
-    return None
-  bounds = [row for row in rows[-1] if row['kind'] == 'confidence bound']
-  return bounds[0] if bounds else None
 
 
 def _floors_of(
   reading: threat_models.Reading,
-  estimators: Sequence[threat_models.Estimator],
+  estimators: Sequence[estimators.Estimator],
   delta: float,
   known: _Floors,
 ) -> list[Float[np.ndarray, ' simulations'] | None]:
@@ -209,94 +263,79 @@ def _floors_of(
 
 
 def _key(
-  reading: threat_models.Reading, estimator: threat_models.Estimator
+  reading: threat_models.Reading, estimator: estimators.Estimator
 ) -> Hashable:
   shift = reading.scores.shift
-  if shift is not None and estimator in threat_models.SHIFT_AWARE:
+  if shift is not None and estimator in estimators.SHIFT_AWARE:
     return reading.law, estimator, shift.tobytes()
   return reading.law, estimator
 
 
-def _row(
-  reading: threat_models.Reading,
-  estimate: Estimate,
-  null: Float[np.ndarray, ' simulations'] | None,
-) -> Row:
-  epsilon = float(estimate.epsilon)
-  summary = None if null is None else noise_floor.summarize(null)
-  return {
-    'threat_model': reading.threat_model,
-    'statistic': reading.statistic,
-    'method': estimate.method,
-    'epsilon': epsilon,
-    'delta': estimate.delta,
-    'confidence': estimate.confidence,
-    'kind': estimate.kind,
-    'assumes': [str(assumption) for assumption in estimate.assumes],
-    'is_shape_free': estimate.is_shape_free,
-    'interval': estimate.interval and list(estimate.interval),
-    'floor': summary and summary.mean,
-    'floor_quantiles': summary
-    and {'5': summary.q05, '50': summary.q50, '95': summary.q95},
-    'p_value': None if null is None else noise_floor.p_value(epsilon, null),
-  }
+def _plain(estimate: Estimate) -> Estimate:
+  """The estimate with a Python float, as files keep it."""
+  return dataclasses.replace(estimate, epsilon=float(estimate.epsilon))
 
 
-def _described(
-  reading: threat_models.Reading, rows: Sequence[Row], delta: float
-) -> Row:
-  """What is to be known of a reading besides its estimates."""
-  # What is not calibrated claims nothing that a bound could contradict.
-  contradiction = _contradiction(rows) if reading.calibrated else []
-  scores = reading.scores
-  knows_shift = scores.shift is not None
-  return {
-    'threat_model': reading.threat_model,
-    'statistic': reading.statistic,
-    'num_observed': scores.observed.size,
-    'num_unobserved': scores.unobserved.size,
-    'calibrated': reading.calibrated and not contradiction,
-    'doubts': [*reading.doubts, *contradiction],
-    'rates': _rates(scores) if knows_shift else None,
-    'agreement': _agreement(scores, delta) if reading.is_expected else None,
-  }
-
-
-def _contradiction(rows: Sequence[Row]) -> list[str]:
-  """A doubt if a bound of the same scores is above the first estimate."""
-  first = rows[0]
-  highest = max(
-    (r for r in rows if r['kind'] == 'confidence bound'),
-    key=lambda row: row['epsilon'],
+def _beside_floor(
+  estimate: Estimate, null: Float[np.ndarray, ' simulations'] | None
+) -> Estimate:
+  if null is None:
+    return estimate
+  return dataclasses.replace(
+    estimate,
+    floor=noise_floor.summarize(null),
+    p_value=noise_floor.p_value(float(estimate.epsilon), null),
   )
-  if first['epsilon'] >= highest['epsilon']:
+
+
+def _attack(
+  reading: threat_models.Reading, found: Sequence[Estimate], delta: float
+) -> Attack:
+  # What is not calibrated claims nothing that a bound could contradict.
+  contradiction = _contradiction(found) if reading.is_calibrated else []
+  scores = reading.scores
+  return Attack(
+    threat_model=reading.threat_model,
+    sees=reading.sees,
+    num_observed=scores.observed.size,
+    num_unobserved=scores.unobserved.size,
+    is_calibrated=reading.is_calibrated and not contradiction,
+    doubts=(*reading.doubts, *contradiction),
+    rates=None if scores.shift is None else _rates(scores),
+    agreement=_agreement(scores, delta) if reading.is_expected else None,
+    estimates=tuple(found),
+  )
+
+
+def _contradiction(found: Sequence[Estimate]) -> list[str]:
+  """A doubt if a bound of the same scores is above the first estimate."""
+  first = found[0]
+  highest = max(
+    (e for e in found if e.kind == 'confidence bound'), key=lambda e: e.epsilon
+  )
+  assert highest.confidence is not None, 'bounds have one'
+  if first.epsilon >= highest.epsilon:
     return []
   reasons = 'the estimate is wrong, or the bound is one of the few that exceed the true ε'
-  if not highest['is_shape_free']:
-    reasons += ', or it is not so that ' + ' and '.join(highest['assumes'])
+  if not highest.is_shape_free:
+    reasons += ', or it is not so that ' + ' and '.join(highest.assumes)
   return [
-    f'the first point estimate, {first["epsilon"]:.3g}, is below a lower bound '
-    f'of the same scores, {highest["epsilon"]:.3g} at '
-    f'{100 * highest["confidence"]:g} %: {reasons}'
+    f'the first point estimate, {first.epsilon:.3g}, is below a lower bound '
+    f'of the same scores, {highest.epsilon:.3g} at '
+    f'{100 * highest.confidence:g} %: {reasons}'
   ]
 
 
-def _rates(scores: Scores) -> Row:
+def _rates(scores: Scores) -> Rates:
   """How good the attack itself is, by the fitted mixture of Gaussians."""
-  tpr = location_mixture.rates(scores, np.array(_FPR))
+  tpr = location_mixture.rates(scores, np.array(FPR))
   every = location_mixture.rates(scores, _THRESHOLDS)
-  return {
-    'accuracy': float(np.max(1 - _THRESHOLDS + every) / 2),
-    'tpr': {f'{fpr:g}': float(rate) for fpr, rate in zip(_FPR, tpr)},
-  }
+  accuracy = float(np.max(1 - _THRESHOLDS + every) / 2)
+  return Rates(accuracy, tuple(map(float, tpr)))
 
 
-def _agreement(scores: Scores, delta: float) -> Row:
+def _agreement(scores: Scores, delta: float) -> Agreement:
   """Whether scores are shifted by what norms tell to expect."""
   assert scores.shift is not None
-  errors, p_value = shift_tests.agreement(scores)
-  return {
-    'epsilon': location_mixture.mixture_epsilon(scores.shift, delta),
-    'standard_errors': errors,
-    'p_value': p_value,
-  }
+  expected = location_mixture.mixture_epsilon(scores.shift, delta)
+  return Agreement(expected, *shift_tests.agreement(scores))

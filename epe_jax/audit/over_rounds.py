@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 import dataclasses
-from typing import Any
+from typing import NamedTuple
 
 from jaxtyping import Int
 import numpy as np
@@ -15,9 +15,28 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import lower_bound
+from epe_jax.epsilon.types import Estimate
 
 # Fewer canaries than this scatter too much to start a curve with.
 _FEWEST = 30
+
+
+class RoundEstimate(NamedTuple):
+  """What an attacker could tell after some rounds.
+
+  Attributes:
+    round: t, in [1, T].
+    threat_model: the attacker.
+    estimate: a point estimate with an interval, or a lower bound.
+    num_observed: canaries that had taken part by then.
+    num_unobserved: canaries that never did.
+  """
+
+  round: int
+  threat_model: threat_models.ThreatModel
+  estimate: Estimate
+  num_observed: int
+  num_unobserved: int
 
 
 def evaluate_by_round(
@@ -27,7 +46,7 @@ def evaluate_by_round(
   delta: float | None = None,
   confidence: float = 0.9,
   resamples: int = 200,
-) -> list[dict[str, Any]]:
+) -> list[RoundEstimate]:
   """ε of what each attacker had seen after t rounds, about one who took part.
 
   At round t the canaries that took part by then stand against the unobserved
@@ -48,9 +67,8 @@ def evaluate_by_round(
     resamples: of the bootstrap, where an interval takes one.
 
   Returns:
-    Rows as `estimates.evaluate` has them, with round, interval (None for a bound),
-    num_observed and num_unobserved, and without floors. At T point estimates
-    are those of the run.
+    For each round and attacker a point estimate, where that is calibrated, and a
+    lower bound, without floors. At T point estimates are those of the run.
 
   Raises:
     ValueError: a round is out of range or has fewer than two canaries.
@@ -59,10 +77,16 @@ def evaluate_by_round(
   chosen = choose_rounds(record) if rounds is None else rounds
   derivable = published_models.why_not_derivable(record) is None
   return [
-    {'round': int(t), **row}
+    RoundEstimate(
+      int(t),
+      reading.threat_model,
+      estimate,
+      reading.scores.observed.size,
+      reading.scores.unobserved.size,
+    )
     for t in chosen
     for reading in _readings(record, int(t), derivable)
-    for row in _rows(reading, delta, confidence, resamples)
+    for estimate in _estimates(reading, delta, confidence, resamples)
   ]
 
 
@@ -81,10 +105,12 @@ def _readings(
   record: Record, t: int, derivable: bool
 ) -> Iterator[threat_models.Reading]:
   # One kind of null for the whole curve: after second rounds it is not exact.
-  dims = {r.statistic: r.scores.dim for r in threat_models.read_all(record)}
+  dims = {r.threat_model: r.scores.dim for r in threat_models.read_all(record)}
   for reading in threat_models.read_all(restrict.truncate_after(record, t)):
-    if reading.statistic in dims:
-      scores = dataclasses.replace(reading.scores, dim=dims[reading.statistic])
+    if reading.threat_model in dims:
+      scores = dataclasses.replace(
+        reading.scores, dim=dims[reading.threat_model]
+      )
       yield reading._replace(scores=scores)
   if t == len(record.trace) or not derivable:
     return
@@ -94,35 +120,22 @@ def _readings(
   if np.count_nonzero(~model.observed) < 2:
     return
   yield threat_models.read_shifted(
-    threat_models.KNOWN_START,
     threat_models.CHANGE,
+    'model after the round, initial model known',
     threat_models.split_scores(model, model.trace[0], None, model.assigned[0]),
     scale=float(np.sqrt(record.dim)),
     is_expected=False,
   )
 
 
-def _rows(
+def _estimates(
   reading: threat_models.Reading,
   delta: float,
   confidence: float,
   resamples: int,
-) -> Iterator[dict[str, Any]]:
-  found = [lower_bound.lower_bound(reading.scores, delta=delta)]
-  if reading.calibrated:
-    point = estimates.estimate_with_interval(
+) -> Iterator[Estimate]:
+  if reading.is_calibrated:
+    yield estimates.estimate_with_interval(
       reading, delta=delta, confidence=confidence, resamples=resamples
     )
-    found.insert(0, point)
-  for estimate in found:
-    yield {
-      'threat_model': reading.threat_model,
-      'statistic': reading.statistic,
-      'method': estimate.method,
-      'epsilon': float(estimate.epsilon),
-      'delta': delta,
-      'confidence': estimate.confidence,
-      'interval': estimate.interval and list(estimate.interval),
-      'num_observed': reading.scores.observed.size,
-      'num_unobserved': reading.scores.unobserved.size,
-    }
+  yield lower_bound.lower_bound(reading.scores, delta=delta)

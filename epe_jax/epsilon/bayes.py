@@ -290,7 +290,7 @@ def _estimate(
     significance=significance,
     assumes=(*lower_bound.counted_assumptions(scores), *shape),
     kind='credible bound' if valid else 'point estimate',
-    refuted=diagnostics.rejected_null_suffix(scores),
+    rejected=diagnostics.rejected_null_suffix(scores),
     interval=(float(ends[0, 0]), float(ends[0, 1])) if single else None,
   )
 

@@ -112,7 +112,7 @@ def location_mixture_bound(
     'location_mixture_bound',
     significance=significance,
     assumes=_assumes(scores),
-    refuted=refuted,
+    rejected=refuted,
   )
 
 

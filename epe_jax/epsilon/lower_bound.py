@@ -143,7 +143,7 @@ def lower_bound(
     significance=significance,
     assumes=counted_assumptions(scores),
     kind='confidence bound' if valid else 'point estimate',
-    refuted=diagnostics.rejected_null_suffix(scores),
+    rejected=diagnostics.rejected_null_suffix(scores),
   )
 
 

@@ -100,7 +100,7 @@ def gaussian_lower_bound(
     'gaussian_lower_bound',
     significance=significance,
     assumes=assumes,
-    refuted=refuted,
+    rejected=refuted,
   )
 
 

@@ -343,7 +343,7 @@ def _estimate(
     significance=significance,
     assumes=(*lower_bound.counted_assumptions(scores), shape),
     kind='confidence bound' if valid else 'point estimate',
-    refuted=diagnostics.rejected_null_suffix(scores),
+    rejected=diagnostics.rejected_null_suffix(scores),
   )
 
 

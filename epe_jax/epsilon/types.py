@@ -145,6 +145,7 @@ class Estimate:
     assumes: what must hold of scores and mechanism.
     floor: what the same estimator reports when nothing leaks.
     interval: lower and upper limit, where the method has them.
+    p_value: of "nothing leaks", where audits without leakage were simulated.
 
   Raises:
     ValueError: a point estimate with a confidence, or a bound without.
@@ -158,6 +159,7 @@ class Estimate:
   assumes: tuple[Assumption, ...] = ()
   floor: Floor | None = None
   interval: tuple[float, float] | None = None
+  p_value: float | None = None
 
   def __post_init__(self):
     if (self.kind == 'point estimate') != (self.confidence is None):
@@ -180,10 +182,10 @@ def make_bound(
   significance: float,
   assumes: tuple[Assumption, ...],
   kind: Kind = 'confidence bound',
-  refuted: str | None = None,
+  rejected: str | None = None,
   interval: tuple[float, float] | None = None,
 ) -> Estimate:
-  """A lower bound, or where its assumptions are refuted a mere point estimate.
+  """A lower bound, or where its assumptions are rejected a mere point estimate.
 
   Args:
     epsilon: the bound.
@@ -192,12 +194,12 @@ def make_bound(
     significance: chance that the bound exceeds the true ε.
     assumes: what must hold.
     kind: of the bound; 'point estimate' if it never had a guarantee.
-    refuted: names the assumption that the scores refute: it is added to the
+    rejected: names the assumption that the scores reject: it is added to the
       name of the method, and the confidence is withdrawn.
     interval: lower and upper limit, if there are two.
   """
-  if refuted is not None:
-    method, kind = f'{method}_{refuted}', 'point estimate'
+  if rejected is not None:
+    method, kind = f'{method}_{rejected}', 'point estimate'
   return Estimate(
     scalar_or_array(epsilon),
     delta,

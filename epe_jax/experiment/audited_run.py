@@ -226,7 +226,7 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
   if not sharding.is_primary():
     return {}
 
-  found, wide = estimates.Audit([], [], None), None
+  found, wide = estimates.Audit(()), None
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
     whole = make_record(config, this, looked, rounds)
@@ -247,7 +247,6 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
   # 7. The model and the result, by which the run has ended.
   model_file.write_params(files.model, params)
   result = {
-    'schema': result_file.SCHEMA,
     'task': config.task,
     'data': this.source,
     'config': config.to_dict(),
@@ -265,7 +264,7 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
     'clients_analytic_epsilon': analytic_clients.epsilon,
     'clients_analytic_assumes': analytic_clients.assumes,
     'amplification': amplification,
-    **found._asdict(),
+    'audit': found,
     'effective_dimension': wide,
     'accuracy': held_out['test_accuracy'],
     'loss': held_out['test_loss'],
@@ -274,7 +273,7 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
   if config.simulation:
     # They tell how many clients came, and how many examples these have.
     result |= _summarize_timing(this, *times)
-  io.write_json(files.result, result)
+  result_file.write_result(files.result, result)
   return result
 
 

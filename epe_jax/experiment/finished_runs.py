@@ -36,25 +36,25 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
   files = workdirs.workdir_at(workdir)
   result = result_file.load_result(files.result)
   record = None
-  if result['estimates']:
+  if result['audit'].attacks:
     record = load_record(files.scores)
   lines = [line for line in metrics.read_lines(files.metrics) if line['round']]
   # Tables may be published, as results may.
   return FinishedRun(result, *publication.publishable(result, record, lines))
 
 
-def estimate_first(run: FinishedRun, statistic: str) -> Estimate | None:
+def estimate_first(
+  run: FinishedRun, threat_model: threat_models.ThreatModel
+) -> Estimate | None:
   """The first point estimate of an attacker, with a 90 % interval.
 
-  None if the run has no such reading. Its method ends in '_rejected' where the
-  scores say that it is not calibrated.
+  None if the attacker has nothing to read. Its method ends in '_rejected' where
+  the scores say that it is not calibrated.
   """
-  if run.record is None:
+  reading = run.record and threat_model.read(run.record)
+  if run.record is None or reading is None:
     return None
-  for reading in threat_models.read_all(run.record):
-    if reading.statistic == statistic:
-      return estimates.estimate_with_interval(reading, delta=run.record.delta)
-  return None
+  return estimates.estimate_with_interval(reading, delta=run.record.delta)
 
 
 def expected_own_round(run: FinishedRun) -> float | None:
@@ -63,15 +63,13 @@ def expected_own_round(run: FinishedRun) -> float | None:
   None where the trace is not of aggregates. The shift of a canary is √d S/(m |ρ̄|):
   the other clients and canaries of the round are part of |ρ̄|, and so of the noise.
   """
-  if run.record is None:
+  reading = run.record and threat_models.OWN.read(run.record)
+  if run.record is None or reading is None or not reading.is_expected:
     return None
-  for reading in threat_models.read_all(run.record):
-    if reading.statistic == threat_models.OWN and reading.is_expected:
-      assert reading.scores.shift is not None
-      return location_mixture.mixture_epsilon(
-        reading.scores.shift, run.record.delta
-      )
-  return None
+  assert reading.scores.shift is not None
+  return location_mixture.mixture_epsilon(
+    reading.scores.shift, run.record.delta
+  )
 
 
 def check_audited(path: str | os.PathLike) -> None:

@@ -1,12 +1,25 @@
 """result.json: what a run found."""
 
+from collections.abc import Mapping
 import os
 from typing import Any
 
 from epe_jax import io
+from epe_jax.audit import audit_json
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of result.json."""
+
+
+def write_result(path: str | os.PathLike, result: Mapping[str, Any]) -> None:
+  """Writes result.json.
+
+  Args:
+    path: of the file.
+    result: its fields, of which audit is an `estimates.Audit`.
+  """
+  audit = audit_json.to_json(result['audit'])
+  io.write_json(path, {'schema': SCHEMA, **result, 'audit': audit})
 
 
 def load_result(path: str | os.PathLike) -> dict[str, Any]:
@@ -22,4 +35,5 @@ def load_result(path: str | os.PathLike) -> dict[str, Any]:
       f'{path} is not the result of a run; restore it or use another workdir.'
     )
   io.check_schema(path, result['schema'], reads=SCHEMA)
+  result['audit'] = audit_json.from_json(result['audit'])
   return result

@@ -5,21 +5,9 @@ import math
 from typing import Any
 
 from epe_jax.audit import effective_dimension, threat_models
-from epe_jax.epsilon.types import Assumption
+from epe_jax.audit.estimates import Attack, Audit, Rates
+from epe_jax.epsilon.types import Assumption, Estimate
 
-Row = Mapping[str, Any]
-
-_ATTACKERS = {
-  threat_models.FINAL: 'An attacker who sees only the final model',
-  threat_models.CHANGE: 'An attacker who sees the initial and the final model',
-  threat_models.OWN: (
-    'An attacker who sees what every round releases and knows when a person '
-    'took part'
-  ),
-  threat_models.REMOVED: (
-    'An attacker who also knows the updates of all others and removes them'
-  ),
-}
 # Differences of fewer standard errors are not worth a word.
 _NOTABLE = 2.0
 
@@ -42,16 +30,16 @@ def narrate(result: Mapping[str, Any]) -> list[str]:
   """
   if not is_audited(result):
     return [NOT_AUDITED, *_caveats(result)]
-  said = [_headline(result)] if result['headline'] else []
-  for statistic, who in _ATTACKERS.items():
-    row = first_estimate(result, statistic)
-    if row is not None:
-      said.append(f'{who}: {_of_attacker(result, row)}')
-  if (
-    first_estimate(result, threat_models.MAXIMUM) is not None
-    and result['rounds'] > 1
-  ):
-    said.append(_maximum(result))
+  audit = result['audit']
+  said = [] if audit.headline is None else [_headline(audit)]
+  said += [
+    f'{attack.threat_model.who}: {_of_attacker(result, attack)}'
+    for attack in audit.attacks
+    if attack.threat_model.who is not None
+  ]
+  maximum = audit.find(threat_models.MAXIMUM)
+  if maximum is not None and result['rounds'] > 1:
+    said.append(_maximum(result, maximum))
   doubt = effective_dimension.warn_if_low(effective_dimension_of(result))
   return said + ([doubt] if doubt else []) + _caveats(result)
 
@@ -77,7 +65,7 @@ def analytic_epsilon(result: Mapping[str, Any]) -> float:
 
 def is_coin_flip(result: Mapping[str, Any]) -> bool:
   """Whether each canary took part by a fair coin of its own."""
-  return any(row['method'] == 'one_run' for row in result['estimates'])
+  return any(attack.find('one_run') for attack in result['audit'].attacks)
 
 
 def format_number(value: float | str) -> str:
@@ -108,59 +96,34 @@ def format_delta(delta: float) -> str:
   return f'{digits.removesuffix(".0")}e{int(power)}'
 
 
-def find_estimate(
-  result: Mapping[str, Any], statistic: str, method: str
-) -> Row | None:
-  """The estimate that a run made; None if it made no such one."""
-  for row in result['estimates']:
-    if (row['statistic'], row['method']) == (statistic, method):
-      return row
-  return None
-
-
-def first_estimate(result: Mapping[str, Any], statistic: str) -> Row | None:
-  """The estimate of an attacker to believe first; None without such one."""
-  for row in result['estimates']:
-    if row['statistic'] == statistic:
-      return row
-  return None
-
-
-def find_reading(result: Mapping[str, Any], statistic: str) -> Row:
-  """What is to be known of an attacker's scores besides the estimates."""
-  return next(r for r in result['readings'] if r['statistic'] == statistic)
-
-
-def describe_kind(row: Row) -> str:
+def describe_kind(estimate: Estimate) -> str:
   """What an estimate is worth, in a few words.
 
-  >>> describe_kind({'kind': 'confidence bound', 'confidence': 0.95,
-  ...       'is_shape_free': True})
+  >>> describe_kind(Estimate(1.0, 1e-5, 'band', 0.95, 'confidence bound'))
   'lower bound, 95 %'
   """
-  if row['kind'] == 'point estimate':
+  if estimate.confidence is None:
     return 'point estimate'
-  parts = ['credible'] if row['kind'] == 'credible bound' else []
-  if not row['is_shape_free']:
-    parts.append(f'if {_SHAPES[_shape(row)]}')
+  parts = ['credible'] if estimate.kind == 'credible bound' else []
+  if not estimate.is_shape_free:
+    parts.append(f'if {_SHAPES[_shape(estimate)]}')
   name = ' '.join(parts) or 'lower bound'
-  return f'{name}, {100 * row["confidence"]:.4g} %'
+  return f'{name}, {100 * estimate.confidence:.4g} %'
 
 
-def format_interval(row: Row) -> str | None:
-  """The interval of an estimate, if it has one."""
-  if row['interval'] is None:
+def format_interval(interval: tuple[float, float] | None) -> str | None:
+  """Two limits, if there are any."""
+  if interval is None:
     return None
-  low, high = map(format_number, row['interval'])
+  low, high = map(format_number, interval)
   return f'{low} to {high}'
 
 
-def format_floor(row: Row) -> str | None:
+def format_floor(estimate: Estimate) -> str | None:
   """5 to 95 % of what the estimator reports when nothing leaks, if known."""
-  if row['floor_quantiles'] is None:
+  if estimate.floor is None:
     return None
-  low, high = (format_number(row['floor_quantiles'][q]) for q in ('5', '95'))
-  return f'{low} to {high}'
+  return format_interval((estimate.floor.q05, estimate.floor.q95))
 
 
 _SHAPES = {
@@ -170,23 +133,28 @@ _SHAPES = {
 }
 
 
-def _shape(row: Row) -> Assumption:
+def _shape(estimate: Estimate) -> Assumption:
   """The shape that an estimate assumes."""
-  return next(shape for shape in _SHAPES if shape in row['assumes'])
+  return next(shape for shape in _SHAPES if shape in estimate.assumes)
 
 
-def _headline(result: Mapping[str, Any]) -> str:
+def _headline(audit: Audit) -> str:
   """The one bound that was chosen before looking, and what of the others."""
-  row, rows = result['headline'], result['estimates']
-  who = _ATTACKERS[row['statistic']].removeprefix('An attacker ')
-  level = f'{100 * row["confidence"]:g} %'
+  assert audit.headline is not None
+  attack, bound = audit.headline
+  assert attack.threat_model.who is not None, (
+    'the strongest attacker has a name'
+  )
+  assert bound.confidence is not None, 'bounds have one'
+  who = attack.threat_model.who.removeprefix('An attacker ')
+  level = f'{100 * bound.confidence:g} %'
   text = (
-    f'The lower bound of this report: ε ≥ {format_number(row["epsilon"])} at δ = '
-    f'{format_delta(row["delta"])}, with {level} confidence and without assuming a '
+    f'The lower bound of this report: ε ≥ {format_number(float(bound.epsilon))} at δ = '
+    f'{format_delta(bound.delta)}, with {level} confidence and without assuming a '
     f'shape of scores or mechanism, for an attacker {who}. Which bound this is '
     'was fixed by the design and not by the scores.'
   )
-  others = sum(r['kind'] == 'confidence bound' for r in rows) - 1
+  others = sum(len(one.bounds) for one in audit.attacks) - 1
   if others > 0:
     text += (
       f' The {others} others hold at {level} each and not all together: to '
@@ -195,40 +163,40 @@ def _headline(result: Mapping[str, Any]) -> str:
   return text
 
 
-def _of_attacker(result: Mapping[str, Any], row: Row) -> str:
+def _of_attacker(result: Mapping[str, Any], attack: Attack) -> str:
   """ε of an attacker, how it compares, and what it lets one guess."""
-  about, epsilon = find_reading(result, row['statistic']), float(row['epsilon'])
-  if math.isnan(epsilon):
+  first = attack.first
+  if math.isnan(first.epsilon):
     return 'no ε could be estimated.'
-  text = f'ε ≈ {format_number(epsilon)} at δ = {format_delta(row["delta"])}'
-  if is_within_floor(row):
+  text = f'ε ≈ {format_number(float(first.epsilon))} at δ = {format_delta(first.delta)}'
+  if is_within_floor(first):
     return (
-      f'{text}. This is not distinguishable from no leakage at all: {format_floor(row)} '
-      'is what this estimator reports in 9 of 10 audits when nothing leaks.'
+      f'{text}. This is not distinguishable from no leakage at all: '
+      f'{format_floor(first)} is what this estimator reports in 9 of 10 audits '
+      'when nothing leaks.'
     )
   extra = []
-  if between := format_interval(row):
+  if between := format_interval(first.interval):
     extra.append(f'90 % interval {between}')
-  if reported := format_floor(row):
-    extra.append(f'when nothing leaks this estimator reports {reported}')
+  if floor := format_floor(first):
+    extra.append(f'when nothing leaks this estimator reports {floor}')
   text += f' ({"; ".join(extra)}).' if extra else '.'
-  if not about['calibrated']:
-    text += f' Not calibrated: {"; ".join(about["doubts"]) or _UNKNOWN_SHIFT}.'
-  exposed = find_estimate(result, row['statistic'], 'most_exposed')
+  if not attack.is_calibrated:
+    text += f' Not calibrated: {"; ".join(attack.doubts) or _UNKNOWN_SHIFT}.'
+  exposed = attack.find('most_exposed')
   if exposed is not None:
     text += (
       f' That is of a canary of a random round; of the one that shows most, '
-      f'ε ≈ {format_number(exposed["epsilon"])}.'
+      f'ε ≈ {format_number(float(exposed.epsilon))}.'
     )
-  if about['rates'] is not None and about['calibrated']:
-    text += _guesses(about['rates'])
-  return text + _compared(result, row, about)
+  if attack.rates is not None and attack.is_calibrated:
+    text += _guesses(attack.rates)
+  return text + _compared(result, attack)
 
 
-def _guesses(rates: Mapping[str, Any]) -> str:
+def _guesses(rates: Rates) -> str:
   """How well the attack itself guesses who took part."""
-  right = _about(rates['accuracy'])
-  some, few = _about(rates['tpr']['0.01']), _about(rates['tpr']['0.001'])
+  right, some, few = map(_about, (rates.accuracy, *rates.tpr))
   text = ' Of people who took part with a chance of 50 % this attack guesses '
   if right == some == few:
     return (
@@ -241,90 +209,83 @@ def _guesses(rates: Mapping[str, Any]) -> str:
   )
 
 
-def _compared(
-  result: Mapping[str, Any], row: Row, about: Mapping[str, Any]
-) -> str:
+def _compared(result: Mapping[str, Any], attack: Attack) -> str:
   """Whether an estimate agrees with norms, and with the analytic ε."""
   text, limit = '', analytic_epsilon(result)
-  if row['statistic'] == threat_models.REMOVED and limit == math.inf:
+  is_strongest = attack.threat_model == threat_models.RESIDUAL
+  if is_strongest and limit == math.inf:
     return (
       ' Without noise nothing is left but the canary itself, and the analytic ε '
       'is infinite too.'
     )
-  if agreement := about['agreement']:
-    errors, p = float(agreement['standard_errors']), agreement['p_value']
-    by = f'{abs(errors):.1f} standard errors (p = {float(p):.2g})'
-    if row['statistic'] == threat_models.REMOVED:
+  if attack.agreement is not None:
+    expected, errors, p = attack.agreement
+    by = f'{abs(errors):.1f} standard errors (p = {p:.2g})'
+    if is_strongest:
       text = (
         f' This is the attacker of the analytic ε, {format_number(limit)}: the shift of '
         f'the scores differs from the one it implies by {by}'
       )
     else:
       text = (
-        f' From the norms of rounds ε = {format_number(agreement["epsilon"])} is to be '
+        f' From the norms of rounds ε = {format_number(expected)} is to be '
         f'expected: the shift of the scores differs by {by}'
       )
     if abs(errors) > _NOTABLE:
       text += ', so the run may not do what is assumed of it'
     text += '.'
-  beyond = _standard_errors_above(row, limit)
+  beyond = _standard_errors_above(attack.first, limit)
   if beyond > _NOTABLE:
     text += (
-      f' The estimate exceeds the analytic ε of {format_number(limit)}, which the true '
-      f'ε cannot, by {beyond:.1f} standard errors.'
+      f' The estimate exceeds the analytic ε of {format_number(limit)}, which the '
+      f'true ε cannot, by {beyond:.1f} standard errors.'
     )
   return text
 
 
-def _standard_errors_above(row: Row, limit: float) -> float:
+def _standard_errors_above(estimate: Estimate, limit: float) -> float:
   """By how many standard errors an estimate exceeds a limit; 0 if unknown."""
-  if row['interval'] is None or not math.isfinite(limit):
+  if estimate.interval is None or not math.isfinite(limit):
     return 0.0
-  low, high = map(float, row['interval'])
+  low, high = estimate.interval
   # A two-sided interval of 90 %.
   error = (high - low) / (2 * 1.6449)
-  return (float(row['epsilon']) - limit) / error if error > 0 else 0.0
+  return (float(estimate.epsilon) - limit) / error if error > 0 else 0.0
 
 
-def _about(share: float | str) -> str:
+def _about(share: float) -> str:
   """A share for people; nothing is certain that was estimated.
 
   >>> [_about(x) for x in (0.672, 0.9871, 0.99999)]
   ['about 67 %', 'about 98.7 %', 'more than 99.9 %']
   """
-  x = float(share)
-  if x >= 0.9995:
+  if share >= 0.9995:
     return 'more than 99.9 %'
-  if x < 0.0005:
+  if share < 0.0005:
     return 'less than 0.1 %'
-  return f'about {100 * x:.{0 if 0.1 <= x < 0.985 else 1}f} %'
+  return f'about {100 * share:.{0 if 0.1 <= share < 0.985 else 1}f} %'
 
 
-def _maximum(result: Mapping[str, Any]) -> str:
+def _maximum(result: Mapping[str, Any], attack: Attack) -> str:
   """ε of the paper's attacker, and why not to believe two fitted Gaussians."""
-  row = first_estimate(result, threat_models.MAXIMUM)
-  fitted = find_estimate(result, threat_models.MAXIMUM, 'two_gaussian_fitted')
-  assert row is not None
+  first, fitted = attack.first, attack.find('two_gaussian_fitted')
   text = (
     'An attacker who sees what every round releases but does not know when '
     'anyone took part, and looks at the largest cosine: '
   )
-  if row['method'] == 'maximum_over_rounds':
-    text += f'ε ≈ {format_number(row["epsilon"])} by the law of a maximum'
-    if is_within_floor(row):
+  if first.method == 'maximum_over_rounds':
+    text += f'ε ≈ {format_number(float(first.epsilon))} by the law of a maximum'
+    if is_within_floor(first):
       text += (
         ', which is not distinguishable from no leakage at all (when nothing '
-        f'leaks it gives {format_floor(row)} in 9 of 10 audits)'
+        f'leaks it gives {format_floor(first)} in 9 of 10 audits)'
       )
     text += '. '
-  doubts = find_reading(result, threat_models.MAXIMUM)['doubts']
-  if doubts:
-    text += f'Not calibrated: {"; ".join(doubts)}. '
+  if attack.doubts:
+    text += f'Not calibrated: {"; ".join(attack.doubts)}. '
   if fitted is None:
     return text.rstrip()
-  text += (
-    f"The paper's two fitted Gaussians give {format_number(fitted['epsilon'])}"
-  )
+  text += f"The paper's two fitted Gaussians give {format_number(float(fitted.epsilon))}"
   if is_within_floor(fitted):
     return text + (
       ', which is not distinguishable from no leakage at all: when nothing leaks '
@@ -335,7 +296,7 @@ def _maximum(result: Mapping[str, Any]) -> str:
     'varies less than one does, and ε is read from tails where no canary was.'
   )
   limit = analytic_epsilon(result)
-  if float(fitted['epsilon']) > limit:
+  if fitted.epsilon > limit:
     text += (
       f' That exceeds the analytic ε of {format_number(limit)}, which the true ε '
       'cannot.'
@@ -367,8 +328,8 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
       )
   else:
     said = [limit]
-  rows = result['estimates']
-  if any(row['method'] == 'eps_lo' for row in rows):
+  found = [e for attack in result['audit'].attacks for e in attack.estimates]
+  if any(estimate.method == 'eps_lo' for estimate in found):
     said.append(
       'The paper calls its ε_lo a lower bound at 95 %. It is no bound: it takes '
       'the best of many thresholds and allows for the error of one, and so it can '
@@ -381,14 +342,14 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
       'matter. The one for a Gaussian f also takes the mechanism for Gaussian, '
       'as that of this run is by design.'
     )
-  if any(r['kind'] == 'confidence bound' for r in rows):
+  if any(estimate.kind == 'confidence bound' for estimate in found):
     said.append(
       'A lower bound at 95 % exceeds the true ε in at most 5 % of audits, if '
       'canaries score independently; how far below the truth it is, it does not '
       'say. A bound "if Gaussian" holds only if scores are: tests see departures '
       'from that only when they are large (docs/coverage.md).'
     )
-  if any(r['kind'] == 'credible bound' for r in rows):
+  if any(estimate.kind == 'credible bound' for estimate in found):
     said.append(
       'A credible bound holds as often as it says on average over what one '
       'believed before; at a given ε it may fail more often.'
@@ -401,9 +362,7 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
   return said
 
 
-def is_within_floor(row: Row) -> bool:
+def is_within_floor(estimate: Estimate) -> bool:
   """Whether the estimator reports as much in 9 of 10 audits without leakage."""
-  quantiles = row['floor_quantiles']
-  return quantiles is not None and float(row['epsilon']) <= float(
-    quantiles['95']
-  )
+  floor = estimate.floor
+  return floor is not None and float(estimate.epsilon) <= floor.q95

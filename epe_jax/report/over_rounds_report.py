@@ -1,10 +1,10 @@
 """How much had leaked by round t, as tables."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from epe_jax.audit import threat_models
+from epe_jax.audit.over_rounds import RoundEstimate
 from epe_jax.report import narrative, tables
-from epe_jax.report.figures import style
 
 _TITLES = (
   (False, 'Point estimates, with 90 % intervals: no guarantee'),
@@ -13,20 +13,23 @@ _TITLES = (
 
 
 def format_over_rounds(
-  rows: Sequence[Mapping[str, Any]], *, markdown: bool = False
+  leaked: Sequence[RoundEstimate], *, markdown: bool = False
 ) -> str:
   """ε after each round, a column for each attacker: estimates, then bounds.
 
   Args:
-    rows: as `over_rounds.evaluate_by_round` gives them.
+    leaked: as `over_rounds.evaluate_by_round` gives it.
     markdown: tables in Markdown instead of text.
 
   Returns:
     Text without a final newline.
   """
-  parts = [f'δ = {narrative.format_delta(rows[0]["delta"])}']
+  delta = leaked[0].estimate.delta
+  parts = [f'δ = {narrative.format_delta(delta)}']
   for is_bound, title in _TITLES:
-    some = [row for row in rows if (row['confidence'] is not None) == is_bound]
+    some = [
+      one for one in leaked if (one.estimate.confidence is not None) == is_bound
+    ]
     if not some:
       continue
     head, *body = _cells(some)
@@ -39,27 +42,28 @@ def format_over_rounds(
   return '\n\n'.join(parts)
 
 
-def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def _cells(leaked: Sequence[RoundEstimate]) -> list[list[str]]:
   """Heading and lines: round, canaries, and the ε of each attacker."""
-  names = [n for n in style.READINGS if any(r['statistic'] == n for r in rows)]
-  lines = [['round', 'took part', *(style.READINGS[n].name for n in names)]]
-  for t in sorted({row['round'] for row in rows}):
-    found = {row['statistic']: row for row in rows if row['round'] == t}
-    count = next(iter(found.values()))['num_observed']
-    lines.append(
-      [f'{t:,}', f'{count:,}', *(_cell(found.get(name)) for name in names)]
-    )
+  attackers = [
+    threat_model
+    for threat_model in threat_models.THREAT_MODELS
+    if any(one.threat_model == threat_model for one in leaked)
+  ]
+  lines = [['round', 'took part', *(one.name for one in attackers)]]
+  for t in sorted({one.round for one in leaked}):
+    mine = {one.threat_model: one for one in leaked if one.round == t}
+    count = next(iter(mine.values())).num_observed
+    cells = (_cell(mine.get(threat_model)) for threat_model in attackers)
+    lines.append([f'{t:,}', f'{count:,}', *cells])
   return lines
 
 
-def _cell(row: Mapping[str, Any] | None) -> str:
-  if row is None:
+def _cell(one: RoundEstimate | None) -> str:
+  if one is None:
     return '-'
-  epsilon = narrative.format_number(row['epsilon'])
-  if row['interval'] is None:
-    return epsilon
-  low, high = (narrative.format_number(x) for x in row['interval'])
-  return f'{epsilon} ({low} to {high})'
+  epsilon = narrative.format_number(float(one.estimate.epsilon))
+  between = narrative.format_interval(one.estimate.interval)
+  return epsilon if between is None else f'{epsilon} ({between})'
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:

@@ -16,12 +16,6 @@ from epe_jax.report import narrative, tables
 Row = dict[str, Any]
 
 # Statistics that taking part shifts: a maximum or a likelihood has no μ.
-_SHIFTED = (
-  threat_models.FINAL,
-  threat_models.CHANGE,
-  threat_models.OWN,
-  threat_models.REMOVED,
-)
 _POINT = functools.partial(gaussian.two_gaussian, std='null')
 _COLUMNS = (
   'μ is by how much taking part shifts a canary on average, in standard deviations '
@@ -41,7 +35,7 @@ def evaluate_runs(
     delta: δ, in (0, 1); None for that of the runs.
 
   Returns:
-    Rows with threat_model, statistic, delta, confidence, tau, i_squared,
+    Rows with threat_model, sees, statistic, delta, confidence, tau, i_squared,
     p_value, doubts; runs, a row for each with run, num_observed, mu,
     standard_error and epsilon; mean, new_run and pooled, with mu, mu_interval,
     epsilon and interval. pooled, with the cluster bootstrap, is None where the
@@ -80,14 +74,14 @@ def format_over_runs(rows: Sequence[Row], *, markdown: bool = False) -> str:
 
 def _readings(
   scores: Record | Scores,
-) -> dict[str, threat_models.Reading]:
+) -> dict[threat_models.ThreatModel, threat_models.Reading]:
   if isinstance(scores, Scores):
     reading = threat_models.read_external(scores)
-    return {reading.statistic: reading}
+    return {reading.threat_model: reading}
   return {
-    reading.statistic: reading
+    reading.threat_model: reading
     for reading in threat_models.read_all(scores)
-    if reading.statistic in _SHIFTED
+    if reading.threat_model in threat_models.SHIFTED
   }
 
 
@@ -118,8 +112,9 @@ def _row(
   mean = over_runs.epsilon_of_mean(effects, delta=delta)
   new_run = over_runs.epsilon_of_new_run(effects, delta=delta)
   return {
-    'threat_model': readings[0].threat_model,
-    'statistic': readings[0].statistic,
+    'threat_model': readings[0].threat_model.key,
+    'sees': readings[0].sees,
+    'statistic': readings[0].threat_model.statistic,
     'delta': delta,
     'confidence': effects.confidence,
     'tau': effects.tau,
@@ -168,7 +163,7 @@ def _cells_of(
 
 
 def _table(row: Row) -> tables.Table:
-  threat_model, runs = row['threat_model'], row['runs']
+  sees, runs = row['sees'], row['runs']
   body = [
     [
       run['run'],
@@ -185,7 +180,7 @@ def _table(row: Row) -> tables.Table:
   if row['pooled'] is not None:
     body.append(['pooled, cluster bootstrap', '', *_cells(row['pooled'])])
   return tables.Table(
-    f'{threat_model[0].upper()}{threat_model[1:]}: {row["statistic"]}, '
+    f'{sees[0].upper()}{sees[1:]}: {row["statistic"]}, '
     f'{len(runs)} runs, δ = {narrative.format_delta(row["delta"])}',
     _HEAD,
     body,
@@ -203,10 +198,8 @@ def _cells(estimate: Row) -> list[str]:
   mu = (
     '-' if estimate['mu'] is None else narrative.format_number(estimate['mu'])
   )
-  mu_interval = (
-    narrative.format_interval({'interval': estimate['mu_interval']}) or '-'
-  )
-  interval = narrative.format_interval(estimate) or '-'
+  mu_interval = narrative.format_interval(estimate['mu_interval']) or '-'
+  interval = narrative.format_interval(estimate['interval']) or '-'
   return [
     mu,
     mu_interval,

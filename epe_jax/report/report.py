@@ -15,8 +15,10 @@ import textwrap
 from typing import Any
 
 from epe_jax import io
-from epe_jax.audit import estimates, publication
+from epe_jax.audit import publication
+from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.record import load_record
+from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import metrics, result_file, workdirs
 from epe_jax.report import narrative, tables
 from epe_jax.report.figures import of_run
@@ -79,13 +81,13 @@ def format_report(result: Mapping[str, Any]) -> str:
     lines.append(_fill(f'Analytic ε = {epsilon} for {who}: {assumes}.'))
   if result['amplification']:
     lines.append(_fill(f'Amplified by sampling: {result["amplification"]}.'))
-  lines += _groups(result['estimates'], result['readings'])
+  lines += _groups(result['audit'].attacks)
   lines.append('')
   lines += [_fill(said, bullet='- ') for said in narrative.narrate(result)]
   return '\n'.join(lines)
 
 
-def format_estimates(audit: estimates.Audit, *, markdown: bool = False) -> str:
+def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
   """Estimates without a run around them: points first, then bounds.
 
   Args:
@@ -95,13 +97,19 @@ def format_estimates(audit: estimates.Audit, *, markdown: bool = False) -> str:
   Returns:
     Text without a final newline.
   """
-  rows = audit.estimates
-  parts = [f'δ = {narrative.format_delta(rows[0]["delta"])}']
+  delta = audit.attacks[0].first.delta
+  parts = [f'δ = {narrative.format_delta(delta)}']
   for title, kind, is_shape_free in _SECTIONS:
     some = [
-      row
-      for row in rows
-      if row['kind'] == kind and is_shape_free in (None, row['is_shape_free'])
+      attack._replace(estimates=estimates, doubts=())
+      for attack in audit.attacks
+      if (
+        estimates := tuple(
+          e
+          for e in attack.estimates
+          if e.kind == kind and is_shape_free in (None, e.is_shape_free)
+        )
+      )
     ]
     if not some:
       continue
@@ -111,9 +119,9 @@ def format_estimates(audit: estimates.Audit, *, markdown: bool = False) -> str:
       underlined = [title, '=' * len(title), *_groups(some)]
       parts.append('\n'.join(underlined))
   notes = [
-    f'{reading["statistic"]}: {doubt}.'
-    for reading in audit.readings
-    for doubt in reading['doubts']
+    f'{attack.threat_model.statistic}: {doubt}.'
+    for attack in audit.attacks
+    for doubt in attack.doubts
   ]
   if audit.headline is not None:
     notes.insert(0, _pre_declared(audit))
@@ -204,16 +212,19 @@ def _analytic(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
   return [('canaries', *of('')), ('clients', *client)]
 
 
-def _pre_declared(audit: estimates.Audit) -> str:
+def _pre_declared(audit: Audit) -> str:
   """Which bound was chosen before looking."""
-  row = audit.headline
-  assert row is not None
+  assert audit.headline is not None
+  attack, bound = audit.headline
+  assert bound.confidence is not None, 'bounds have one'
   text = (
-    f'The bound to report, fixed before looking: {_method(row)}, {row["statistic"]}'
-    f', ε ≥ {narrative.format_number(row["epsilon"])} at {100 * row["confidence"]:.6g} %. '
+    f'The bound to report, fixed before looking: {_method(bound)}, '
+    f'{attack.threat_model.statistic}, ε ≥ '
+    f'{narrative.format_number(float(bound.epsilon))} at '
+    f'{100 * bound.confidence:.6g} %. '
   )
   if audit.is_simultaneous:
-    level = 100 * (1 - estimates.SIGNIFICANCE)
+    level = 100 * (1 - SIGNIFICANCE)
     return f'{text}All bounds hold together at {level:g} %.'
   return (
     f'{text}To choose the largest of the bounds is no bound; --simultaneous makes '
@@ -221,29 +232,24 @@ def _pre_declared(audit: estimates.Audit) -> str:
   )
 
 
-def _groups(
-  rows: Sequence[narrative.Row], readings: Sequence[narrative.Row] = ()
-) -> list[str]:
-  """Lines of estimates, under a heading for each reading."""
-  doubts = {reading['statistic']: reading['doubts'] for reading in readings}
-  lines, group = [], None
-  for row in rows:
-    heading = f'{row["threat_model"]}: {row["statistic"]}'
-    if heading != group:
-      title = heading[0].upper() + heading[1:]
-      lines += ['', title, _line('', *_HEAD)]
-      group = heading
-      for doubt in doubts.get(row['statistic'], ()):
-        lines.insert(-1, _fill(f'{doubt}.', bullet='  Doubt: '))
-    lines.append(_line(f'  {_method(row)}', *_cells(row)))
+def _groups(attacks: Sequence[Attack]) -> list[str]:
+  """Lines of estimates, under a heading for each attacker."""
+  lines = []
+  for attack in attacks:
+    title = f'{attack.sees}: {attack.threat_model.statistic}'
+    lines += ['', title[0].upper() + title[1:]]
+    lines += [_fill(f'{doubt}.', bullet='  Doubt: ') for doubt in attack.doubts]
+    lines.append(_line('', *_HEAD))
+    lines += [_line(f'  {_method(e)}', *_cells(e)) for e in attack.estimates]
   return lines
 
 
-def _markdown_estimates(rows: Sequence[narrative.Row]) -> str:
+def _markdown_estimates(attacks: Sequence[Attack]) -> str:
   head = ('attacker sees', 'statistic', 'method', *_HEAD)
   body = [
-    (row['threat_model'], row['statistic'], _method(row), *_cells(row))
-    for row in rows
+    (attack.sees, attack.threat_model.statistic, _method(e), *_cells(e))
+    for attack in attacks
+    for e in attack.estimates
   ]
   return tables.format_markdown(tables.Table('', head, body))
 
@@ -255,23 +261,18 @@ def _line(
   return line.rstrip()
 
 
-def _cells(row: narrative.Row) -> tuple[str, str, str, str]:
+def _cells(estimate: Estimate) -> tuple[str, str, str, str]:
   """ε, interval, floor and kind of an estimate, as text."""
-  interval, floor = (
-    narrative.format_interval(row) or '-',
-    narrative.format_floor(row) or '-',
-  )
   return (
-    narrative.format_number(row['epsilon']),
-    interval,
-    floor,
-    narrative.describe_kind(row),
+    narrative.format_number(float(estimate.epsilon)),
+    narrative.format_interval(estimate.interval) or '-',
+    narrative.format_floor(estimate) or '-',
+    narrative.describe_kind(estimate),
   )
 
 
-def _method(row: narrative.Row) -> str:
-  name = str(row['method'])
-  return _METHODS.get(name, name.replace('_', ' '))
+def _method(estimate: Estimate) -> str:
+  return _METHODS.get(estimate.method, estimate.method.replace('_', ' '))
 
 
 def _percent(share: float | str) -> str:
@@ -300,7 +301,7 @@ def _markdown(result: Mapping[str, Any], drawn: Sequence[str]) -> str:
   captions = {name: of_run.CAPTIONS[name] for name in drawn}
   images = [f'![{text}]({name})\n\n*{text}*' for name, text in captions.items()]
   title = f'Privacy audit: {result["task"]}'
-  found = ['## Estimates', _markdown_estimates(result['estimates'])]
+  found = ['## Estimates', _markdown_estimates(result['audit'].attacks)]
   if not narrative.is_audited(result):
     title, found = f'Training run: {result["task"]}, not audited', []
   parts = [

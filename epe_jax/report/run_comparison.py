@@ -146,7 +146,9 @@ def make_table(rows: Sequence[Mapping[str, Any]]) -> str:
       mine = select_rows(rows, design, std)
       lines.append(_line(mine))
     said = 'is what it finds in 9 of 10 audits where nothing leaks'
-    lines.append(f'{"":7}{narrative.format_floor(mine[0])} {said}')
+    quantiles = mine[0]['floor_quantiles']
+    low, high = (narrative.format_number(quantiles[q]) for q in ('5', '95'))
+    lines.append(f'{"":7}{low} to {high} {said}')
   return '\n'.join(lines)
 
 

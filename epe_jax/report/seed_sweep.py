@@ -109,7 +109,7 @@ def _row(outcome: seeds.Outcome) -> Row:
     'seed': outcome.seed,
     'accuracy': outcome.accuracy,
     'epsilon': {
-      reading.statistic: float(
+      reading.threat_model.statistic: float(
         reading.points[0](reading.scores, delta=outcome.record.delta).epsilon
       )
       for reading in threat_models.read_all(outcome.record)

@@ -6,11 +6,11 @@ from typing import Any
 from epe_jax.audit import threat_models
 from epe_jax.report import narrative, tables
 
-# Column -> statistic of an attacker.
+# Column -> attacker.
 _ATTACKERS = {
   'final model': threat_models.FINAL,
   'own round': threat_models.OWN,
-  'others removed': threat_models.REMOVED,
+  'others removed': threat_models.RESIDUAL,
 }
 
 
@@ -66,14 +66,17 @@ def _line(name: str, result: Mapping[str, Any]) -> list[str]:
   ]
 
 
-def _estimate(result: Mapping[str, Any], statistic: str) -> str:
-  row = narrative.first_estimate(result, statistic)
-  if row is None:
+def _estimate(
+  result: Mapping[str, Any], threat_model: threat_models.ThreatModel
+) -> str:
+  attack = result['audit'].find(threat_model)
+  if attack is None:
     return 'not measured'
-  text = narrative.format_number(row['epsilon'])
-  if not narrative.find_reading(result, statistic)['calibrated']:
+  text = narrative.format_number(float(attack.first.epsilon))
+  if not attack.is_calibrated:
     text += ' †'
   # Where much leaks the floor says nothing.
-  if statistic == threat_models.FINAL and narrative.format_floor(row):
-    text += f' (floor {narrative.format_floor(row)})'
+  floor = narrative.format_floor(attack.first)
+  if threat_model == threat_models.FINAL and floor:
+    text += f' (floor {floor})'
   return text

@@ -16,12 +16,6 @@ from epe_jax.experiment import finished_runs, sweep
 from epe_jax.report import narrative, side_by_side, tables
 from epe_jax.report.figures import style
 
-_READINGS = (
-  threat_models.FINAL,
-  threat_models.CHANGE,
-  threat_models.OWN,
-  threat_models.REMOVED,
-)
 _MOST_PANELS = 12
 
 
@@ -41,13 +35,13 @@ class PointResult(NamedTuple):
   Attributes:
     point: of the grid.
     result: what its result.json holds.
-    epsilons: statistic -> the first point estimate with its interval; None where
+    epsilons: attacker -> the first point estimate with its interval; None where
       there is none, as without canaries.
   """
 
   point: sweep.Point
   result: Mapping[str, Any]
-  epsilons: Mapping[str, Estimate | None]
+  epsilons: Mapping[threat_models.ThreatModel, Estimate | None]
 
 
 def load_points(
@@ -59,7 +53,8 @@ def load_points(
     if point.name in outcome.finished:
       run = finished_runs.load_finished_run(outcome.finished[point.name])
       epsilons = {
-        name: finished_runs.estimate_first(run, name) for name in _READINGS
+        name: finished_runs.estimate_first(run, name)
+        for name in threat_models.SHIFTED
       }
       found[point.name] = PointResult(point, run.result, epsilons)
   return found
@@ -79,7 +74,7 @@ def make_table(
   for point in points:
     head = [_text(point.settings[field]) for field in fields]
     if point.name not in found:
-      rows.append([*head, 'failed', *[''] * (1 + len(_READINGS))])
+      rows.append([*head, 'failed', *[''] * (1 + len(threat_models.SHIFTED))])
       continue
     result = found[point.name].result
     rows.append(
@@ -97,7 +92,7 @@ def make_table(
     *(f'Data: {source}.' for source in sources),
     *(f'{name} failed: {why}' for name, why in failed.items()),
   ]
-  names = [style.READINGS[statistic].name for statistic in _READINGS]
+  names = [threat_model.name for threat_model in threat_models.SHIFTED]
   head = [*fields, 'accuracy', 'analytic ε', *(f'ε, {name}' for name in names)]
   return tables.Table('', head, rows, notes)
 
@@ -166,17 +161,19 @@ def format_with_interval(estimate: Estimate | None) -> str:
 def _panel(axes: Any, found: Sequence[PointResult]) -> float:
   """Draws the readings of some points; gives the largest ε drawn."""
   highest = 1.0
-  for shift, statistic in enumerate(_READINGS):
-    look = style.READINGS[statistic]
+  for shift, threat_model in enumerate(threat_models.SHIFTED):
+    look = style.STYLES[threat_model]
     known = [
       (i, float(e.epsilon), e.interval)
-      for i, e in enumerate(one.epsilons[statistic] for one in found)
+      for i, e in enumerate(one.epsilons[threat_model] for one in found)
       if e is not None and math.isfinite(e.epsilon)
     ]
     if not known:
       continue
     at = [i + 0.06 * (shift - 1.5) for i, _, _ in known]
-    axes.plot(at, [e for _, e, _ in known], label=look.name, **look.line())
+    axes.plot(
+      at, [e for _, e, _ in known], label=threat_model.name, **look.line()
+    )
     for x, (_, _, interval) in zip(at, known):
       if interval is not None:
         axes.plot([x, x], interval, color=look.color, lw=3, alpha=0.4)

@@ -13,6 +13,7 @@ from scipy import stats
 
 from epe_jax import accounting
 from epe_jax.audit import estimates, statistics, threat_models
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import location_mixture
 from epe_jax.report import tables
 from epe_jax.studies import simulated_runs
@@ -33,7 +34,7 @@ _MIXTURES = (
   threat_models.FINAL,
   threat_models.CHANGE,
   threat_models.OWN,
-  threat_models.REMOVED,
+  threat_models.RESIDUAL,
 )
 
 
@@ -43,16 +44,16 @@ class SimulatedReport(NamedTuple):
   Attributes:
     shape: of the run.
     analytic: ε of a canary, which bounds every attacker.
-    truths: statistic -> ε of the law of its scores, where that is known.
+    truths: attacker -> ε of the law of its scores, where that is known.
     audit: the report.
-    intervals: statistic -> 90 % interval of its first estimate, if calibrated.
+    intervals: attacker -> 90 % interval of its first estimate, if calibrated.
   """
 
   shape: dict[str, Any]
   analytic: float
-  truths: dict[str, float]
+  truths: dict[ThreatModel, float]
   audit: estimates.Audit
-  intervals: dict[str, Sequence[float]]
+  intervals: dict[ThreatModel, tuple[float, float]]
 
 
 class _Claims(NamedTuple):
@@ -87,18 +88,19 @@ def simulate_reports(
 
 def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
   """How often each bound exceeds what it may not, of each attacker."""
-  readings = [r for run in found for r in run.audit.readings]
+  attacks = [attack for run in found for attack in run.audit.attacks]
   below = [
-    reading['calibrated']
-    for reading in readings
-    if any('below a lower bound' in doubt for doubt in reading['doubts'])
+    attack.is_calibrated
+    for attack in attacks
+    if any('below a lower bound' in doubt for doubt in attack.doubts)
   ]
   return tables.Table(
     '',
     ['scores', 'bound at 95 %', 'runs', '> analytic ε', '> ε of the scores'],
     [
       [
-        *key,
+        key[0].statistic,
+        key[1],
         f'{len(claims.above):,}',
         _share(claims.above),
         _share(claims.beyond),
@@ -111,7 +113,7 @@ def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
       'ε of the scores: of the law that scores have by the vectors of the run. '
       'Bounds may exceed it in 5 %; the analytic ε is an upper limit of it.',
       f'A calibrated first estimate stands below a bound of its scores in '
-      f'{sum(below)} readings; in {len(below)} of {len(readings):,} one that does '
+      f'{sum(below)} readings; in {len(below)} of {len(attacks):,} one that does '
       'is said not to be calibrated.',
       *_interval_notes(found),
     ],
@@ -124,32 +126,37 @@ def find_broken(found: Sequence[SimulatedReport]) -> list[str]:
   By chance a case is named in one of 1,000 studies.
   """
   bad = []
-  for (statistic, method), claims in _claims(found).items():
+  for (threat_model, method), claims in _claims(found).items():
     for what, failed in (
       ('analytic ε', claims.above),
       ('ε of its scores', claims.beyond),
     ):
       if stats.binom.sf(sum(failed) - 1, len(failed), 0.05) < 1e-3:
         bad.append(
-          f'{method} of {statistic} exceeds the {what} in {_share(failed)}'
+          f'{method} of {threat_model.statistic} exceeds the {what} in {_share(failed)}'
         )
-  for statistic, (inside, total) in _inside(found).items():
+  for threat_model, (inside, total) in _inside(found).items():
     if stats.binom.cdf(inside, total, 0.9) < 1e-3:
-      bad.append(f'{inside} of {total} intervals of {statistic} hold its ε')
+      bad.append(
+        f'{inside} of {total} intervals of {threat_model.statistic} hold its ε'
+      )
   return bad
 
 
-def _claims(found: Sequence[SimulatedReport]) -> dict[tuple[str, str], _Claims]:
-  """All bounds of the reports, by statistic and method."""
-  claims: dict[tuple[str, str], _Claims] = {}
+def _claims(
+  found: Sequence[SimulatedReport],
+) -> dict[tuple[ThreatModel, str], _Claims]:
+  """All bounds of the reports, by attacker and method."""
+  claims: dict[tuple[ThreatModel, str], _Claims] = {}
   for run in found:
-    for row in run.audit.estimates:
-      if row['kind'] == 'confidence bound':
-        key = row['statistic'], row['method']
+    for attack in run.audit.attacks:
+      truth = run.truths.get(attack.threat_model)
+      for bound in attack.bounds:
+        key = attack.threat_model, bound.method
         above, beyond = claims.setdefault(key, _Claims([], []))
-        above.append(row['epsilon'] > run.analytic)
-        if row['statistic'] in run.truths:
-          beyond.append(row['epsilon'] > run.truths[row['statistic']])
+        above.append(float(bound.epsilon) > run.analytic)
+        if truth is not None:
+          beyond.append(float(bound.epsilon) > truth)
   return claims
 
 
@@ -167,16 +174,17 @@ def _found(rng: np.random.Generator) -> SimulatedReport:
     participations=shape['repetitions'],
   ).epsilon
   audit = estimates.evaluate(run.record, floors=False)
-  calibrated = {r['statistic'] for r in audit.readings if r['calibrated']}
   intervals = {
-    row['statistic']: row['interval']
-    for row in audit.estimates
-    if row['method'] == 'location_mixture' and row['statistic'] in calibrated
+    attack.threat_model: attack.first.interval
+    for attack in audit.attacks
+    if attack.is_calibrated
+    and attack.first.method == 'location_mixture'
+    and attack.first.interval is not None
   }
   return SimulatedReport(shape, analytic, _truths(run), audit, intervals)
 
 
-def _truths(run: simulated_runs.SimulatedRun) -> dict[str, float]:
+def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
   """ε of the law of the scores, of each attacker for whom it is known.
 
   Cosines near 1 scatter less than others, so those to be expected have to be
@@ -203,28 +211,30 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[str, float]:
   alone = statistics.expected_residual(seats, record.rounds)
   return {
     name: location_mixture.mixture_epsilon(shift, record.delta)
-    for name, shift in (shifts | {threat_models.REMOVED: alone}).items()
+    for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()
   }
 
 
-def _inside(found: Sequence[SimulatedReport]) -> dict[str, tuple[int, int]]:
+def _inside(
+  found: Sequence[SimulatedReport],
+) -> dict[ThreatModel, tuple[int, int]]:
   """How many intervals hold the ε of their scores, and of how many."""
   counts = {}
-  for statistic in _MIXTURES:
+  for attacker in _MIXTURES:
     pairs = [
-      (run.intervals[statistic], run.truths[statistic])
+      (run.intervals[attacker], run.truths[attacker])
       for run in found
-      if statistic in run.intervals and statistic in run.truths
+      if attacker in run.intervals and attacker in run.truths
     ]
     inside = sum(low <= truth <= high for (low, high), truth in pairs)
-    counts[statistic] = inside, len(pairs)
+    counts[attacker] = inside, len(pairs)
   return counts
 
 
 def _interval_notes(found: Sequence[SimulatedReport]) -> list[str]:
   parts = [
-    f'{statistic}: {inside} of {total}'
-    for statistic, (inside, total) in _inside(found).items()
+    f'{threat_model.statistic}: {inside} of {total}'
+    for threat_model, (inside, total) in _inside(found).items()
   ]
   return [
     'Intervals at 90 % of calibrated estimates that hold the ε of their scores: '

@@ -7,7 +7,6 @@ from epe_jax.audit import threat_models
 from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import product, reported
 from epe_jax.report import narrative, sweep_report, tables
-from epe_jax.report.figures import style
 
 _PAPER = {
   'eps_lo_all': (threat_models.MAXIMUM, 'eps_lo', 'ε_lo, all'),
@@ -52,7 +51,7 @@ def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
             (threat_models.FINAL, threat_models.CHANGE, threat_models.OWN),
           ),
           'own round, from norms',
-          _name(threat_models.REMOVED),
+          _name(threat_models.RESIDUAL),
           'analytic ε',
         ],
         calibrated,
@@ -80,9 +79,10 @@ def _as_printed(run: product.Run, name: str) -> list[str]:
   paper = reported.find_row(name, noise=run.noise)
   analytic = run.said.result['analytic_epsilon']
   cells = [f'{run.noise:g}', reported.add_reported(analytic, paper, 'analytic')]
-  for column, (statistic, method, _) in _PAPER.items():
-    found = narrative.find_estimate(run.said.result, statistic, method)
-    value = found and found['epsilon']
+  for column, (threat_model, method, _) in _PAPER.items():
+    attack = run.said.result['audit'].find(threat_model)
+    found = attack and attack.find(method)
+    value = found and float(found.epsilon)
     cells.append(reported.add_reported(value, paper, column))
   return cells
 
@@ -94,9 +94,9 @@ def _calibrated(run: product.Run) -> list[str]:
     f'{100 * run.said.result["accuracy"]:.1f} %',
     *(
       sweep_report.format_with_interval(
-        finished_runs.estimate_first(run.said, statistic)
+        finished_runs.estimate_first(run.said, threat_model)
       )
-      for statistic in (
+      for threat_model in (
         threat_models.FINAL,
         threat_models.CHANGE,
         threat_models.OWN,
@@ -104,11 +104,11 @@ def _calibrated(run: product.Run) -> list[str]:
     ),
     '-' if expected is None else narrative.format_number(expected),
     sweep_report.format_with_interval(
-      finished_runs.estimate_first(run.said, threat_models.REMOVED)
+      finished_runs.estimate_first(run.said, threat_models.RESIDUAL)
     ),
     narrative.format_number(run.said.result['analytic_epsilon']),
   ]
 
 
-def _name(statistic: str) -> str:
-  return f'ε, {style.READINGS[statistic].name}'
+def _name(threat_model: threat_models.ThreatModel) -> str:
+  return f'ε, {threat_model.name}'

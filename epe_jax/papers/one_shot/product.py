@@ -46,7 +46,7 @@ def about(runs: Sequence[Run]) -> list[str]:
     audited = (
       f'{r["num_observed"]:,} canaries that took part and '
       f'{r["num_unobserved"]:,} that did not'
-      if r['estimates']
+      if r['audit'].attacks
       else 'no canaries'
     )
     sizes = (

@@ -11,7 +11,7 @@ from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import product, reported
-from epe_jax.report import narrative, sweep_report, tables
+from epe_jax.report import sweep_report, tables
 from epe_jax.report.figures import repetitions
 
 _READINGS = {
@@ -56,11 +56,11 @@ def densities(runs: Sequence[product.Run]) -> product.Product:
 
 def bars(runs: Sequence[product.Run]) -> product.Product:
   """ε_est and ε_lo of the final model, and the calibrated ε with intervals."""
-  made = [_calibrated(runs, statistic) for statistic in _READINGS]
+  made = [_calibrated(runs, threat_model) for threat_model in _READINGS]
   drawn = {
     run_key(run): repetitions.Bar(
       *(
-        narrative.find_estimate(run.said.result, threat_models.FINAL, method)
+        run.said.result['audit'].find(threat_models.FINAL).find(method)
         for method in ('two_gaussian_fitted', 'eps_lo')
       )
     )
@@ -116,10 +116,12 @@ def run_key(run: product.Run) -> tuple[float, int]:
   return run.noise, run.repetitions
 
 
-def _calibrated(runs: Sequence[product.Run], statistic: str) -> tables.Table:
+def _calibrated(
+  runs: Sequence[product.Run], threat_model: threat_models.ThreatModel
+) -> tables.Table:
   """ε by noise and repetitions, and how surely it rises and falls."""
   found = {
-    run_key(run): finished_runs.estimate_first(run.said, statistic)
+    run_key(run): finished_runs.estimate_first(run.said, threat_model)
     for run in runs
   }
   cells = {at: sweep_report.format_with_interval(e) for at, e in found.items()}
@@ -136,7 +138,7 @@ def _calibrated(runs: Sequence[product.Run], statistic: str) -> tables.Table:
     for a, b in itertools.pairwise(noises)
   ]
   return tables.Table(
-    _READINGS[statistic],
+    _READINGS[threat_model],
     ['noise', *(f'{n} x' for n in counts)],
     [[f'{z:g}', *(cells[z, n] for n in counts)] for z in noises],
     [
@@ -160,19 +162,25 @@ def _beyond(low: Estimate | None, high: Estimate | None) -> bool:
   return low.interval[1] < high.interval[0]
 
 
-def _of(run: product.Run, statistic: str) -> np.ndarray:
+def _of(
+  run: product.Run, threat_model: threat_models.ThreatModel
+) -> np.ndarray:
   """Cosines of the canaries that took part."""
   record = run.said.record
   assert record is not None, 'runs of a grid of repetitions have canaries'
-  values = record.final if statistic == threat_models.FINAL else record.change
+  values = (
+    record.final if threat_model == threat_models.FINAL else record.change
+  )
   return values[record.observed]
 
 
-def _units(run: product.Run, statistic: str) -> np.ndarray:
-  return np.sqrt(run.said.result['dim']) * _of(run, statistic)
+def _units(
+  run: product.Run, threat_model: threat_models.ThreatModel
+) -> np.ndarray:
+  return np.sqrt(run.said.result['dim']) * _of(run, threat_model)
 
 
 def _units_by(
-  runs: Sequence[product.Run], statistic: str
+  runs: Sequence[product.Run], threat_model: threat_models.ThreatModel
 ) -> dict[tuple[float, int], np.ndarray]:
-  return {run_key(run): _units(run, statistic) for run in runs}
+  return {run_key(run): _units(run, threat_model) for run in runs}

@@ -21,7 +21,7 @@ def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
       for audited in (False, True)
       for other in runs
       if other.noise == run.noise
-      and bool(other.said.result['estimates']) == audited
+      and bool(other.said.result['audit'].attacks) == audited
     )
     for run in runs
   }

@@ -4,6 +4,8 @@ Cosines are drawn in units of 1/√d, the standard deviation of a cosine with a
 direction that took no part.
 """
 
+from collections.abc import Sequence
+
 from jaxtyping import Float
 from matplotlib import axes as mpl_axes
 from matplotlib import figure, ticker
@@ -19,27 +21,28 @@ from epe_jax.report.figures import style
 _FEW = 50
 
 
-def draw_densities(record: Record) -> figure.Figure:
+def draw_densities(
+  readings: Sequence[threat_models.Reading],
+) -> figure.Figure:
   """How far the canaries that took part stand out, for each attacker.
 
   The exact law of an unobserved canary is drawn where there is one, which is
   neither for a maximum nor for a sum over rounds.
 
   Args:
-    record: what a run kept; at least one canary is observed.
+    readings: as `threat_models.read_all` gives them.
 
   Returns:
-    A panel for each reading of `threat_models.read_all`.
+    A panel for each.
   """
-  found = threat_models.read_all(record)
-  fig, all_axes = style.make_panels(len(found))
-  for axes, reading in zip(all_axes, found):
+  fig, all_axes = style.make_panels(len(readings))
+  for axes, reading in zip(all_axes, readings):
     scores, scale = reading.scores, reading.scale
     _density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
     _density(axes, scale * scores.unobserved, style.NO_PART, 'took no part')
     if scores.dim is not None:
       _null_density(axes, scores.dim)
-    axes.set_title(style.READINGS[reading.statistic].name)
+    axes.set_title(reading.threat_model.name)
     axes.set_xlabel(reading.unit)
     axes.set_yticks([])
     # Log likelihood ratios have many digits.

@@ -5,8 +5,9 @@ import math
 from typing import Any
 
 from matplotlib import figure
+import numpy as np
 
-from epe_jax.audit import over_rounds
+from epe_jax.audit import curves, over_rounds, threat_models
 from epe_jax.audit.record import Record
 from epe_jax.report.figures import cosines, epsilons, tradeoff, training
 
@@ -62,27 +63,43 @@ def draw_run(
   trained = {'accuracy.png': training.draw_accuracy(history)}
   if record is None:
     return trained
-  delta, analytic = float(result['delta']), _analytic(result)
-  leaked = over_rounds.evaluate_by_round(record)
+  audit, analytic = result['audit'], _analytic(result)
+  delta = float(result['delta'])
   canaries = (
     f'{result["num_observed"]:,} canaries took part, '
     f'{result["num_unobserved"]:,} did not'
   )
+  readings = threat_models.read_all(record)
+  deltas = np.geomspace(min(1e-10, delta / 10), 0.5, 60)
+  most = max(result['num_observed'], result['num_unobserved'])
+  grid = np.geomspace(0.5 / most, 1, 200)[:-1]
+  over_delta, fnr = None, None
+  if not math.isnan(analytic):
+    over_delta = curves.gaussian_over_delta(analytic, delta, deltas)
+    fnr = curves.gaussian_fnr(analytic, delta, grid)
   return {
     'bars.png': epsilons.draw_bars(
-      result['estimates'],
-      result['readings'],
-      analytic=analytic,
-      canaries=canaries,
+      audit.attacks, analytic=analytic, canaries=canaries
     ),
-    'densities.png': cosines.draw_densities(record),
+    'densities.png': cosines.draw_densities(readings),
     'tradeoff.png': tradeoff.draw_tradeoff(
-      record, analytic=analytic, delta=delta
+      audit.attacks,
+      [curves.tradeoff(reading, grid) for reading in readings],
+      grid,
+      gaussian=fnr,
+      analytic=analytic,
     ),
     'delta.png': epsilons.draw_over_delta(
-      record, analytic=analytic, delta=delta
+      curves.over_delta(readings, deltas),
+      deltas,
+      gaussian=over_delta,
+      analytic=analytic,
+      delta=delta,
+      canaries=canaries,
     ),
-    'by_round.png': epsilons.draw_over_rounds(leaked, analytic=analytic),
+    'by_round.png': epsilons.draw_over_rounds(
+      over_rounds.evaluate_by_round(record), analytic=analytic
+    ),
     'trace.png': cosines.draw_trace(record),
     **trained,
   }

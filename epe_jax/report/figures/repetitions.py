@@ -9,6 +9,7 @@ from matplotlib import figure
 import numpy as np
 from scipy import stats
 
+from epe_jax.epsilon.types import Estimate
 from epe_jax.report import narrative
 from epe_jax.report.figures import style
 
@@ -20,10 +21,10 @@ Place = tuple[float, int]
 
 
 class Bar(NamedTuple):
-  """Rows of `estimates.of_run`: the bar and the tick on it."""
+  """Estimates of one run: the bar and the tick on it."""
 
-  estimate: Mapping[str, Any] | None
-  tick: Mapping[str, Any] | None
+  estimate: Estimate | None
+  tick: Estimate | None
 
 
 def draw_densities(
@@ -93,15 +94,14 @@ def draw_bars(drawn: Mapping[Place, Bar]) -> figure.Figure:
 def _bar(axes: Any, x: int, bar: Bar) -> float:
   """Draws one bar; gives how high it reaches."""
   assert bar.estimate is not None, 'every audited run has an estimate'
-  value = float(bar.estimate['epsilon'])
-  quantiles = bar.estimate['floor_quantiles']
-  if quantiles:
-    low, high = float(quantiles['5']), float(quantiles['95'])
+  value = float(bar.estimate.epsilon)
+  floor = bar.estimate.floor
+  if floor is not None:
     axes.bar(
       x,
-      high - low,
+      floor.q95 - floor.q05,
       0.95,
-      low,
+      floor.q05,
       color=style.GREY,
       zorder=0,
       label='floor: 5 to 95 % of ε_est when nothing leaks',
@@ -120,7 +120,7 @@ def _bar(axes: Any, x: int, bar: Bar) -> float:
   if bar.tick is not None:
     axes.plot(
       [x - 0.3, x + 0.3],
-      [float(bar.tick['epsilon'])] * 2,
+      [float(bar.tick.epsilon)] * 2,
       color=style.VERMILLION,
       lw=3,
       label="the paper's ε_lo (no bound)",

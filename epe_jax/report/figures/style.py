@@ -1,4 +1,4 @@
-"""What all figures share: colours, names of readings, axes.
+"""What all figures share: colours, styles of attackers, axes.
 
 The colours are Okabe and Ito's, told apart in every common kind of colour
 blindness.
@@ -22,20 +22,18 @@ TOOK_PART, NO_PART = VERMILLION, BLUE
 
 
 class Style(NamedTuple):
-  """How a reading is drawn and called.
+  """How an attacker is drawn.
 
   Attributes:
     color: of its line or bar.
     marker: on its line.
     filled: the marker; hollow ones are larger, so that both show where two
-      readings agree.
-    name: in legends and titles.
+      agree.
   """
 
   color: str
   marker: str
   filled: bool
-  name: str
 
   def line(self) -> dict[str, Any]:
     """Arguments of a line with markers."""
@@ -45,17 +43,15 @@ class Style(NamedTuple):
     )
 
 
-READINGS = {
-  threat_models.FINAL: Style(SKY, 'o', False, 'final model'),
-  threat_models.CHANGE: Style(BLUE, 's', True, 'change of the model'),
-  threat_models.MAXIMUM: Style(ORANGE, '^', False, 'maximum over rounds'),
-  threat_models.LIKELIHOOD: Style(PURPLE, 'v', True, 'likelihood over rounds'),
-  threat_models.OWN: Style(GREEN, 'D', False, 'own round'),
-  threat_models.REMOVED: Style(
-    VERMILLION, 'o', True, 'own round, others removed'
-  ),
+STYLES = {
+  threat_models.FINAL: Style(SKY, 'o', False),
+  threat_models.CHANGE: Style(BLUE, 's', True),
+  threat_models.MAXIMUM: Style(ORANGE, '^', False),
+  threat_models.LIKELIHOOD: Style(PURPLE, 'v', True),
+  threat_models.OWN: Style(GREEN, 'D', False),
+  threat_models.RESIDUAL: Style(VERMILLION, 'o', True),
 }
-"""All readings of `threat_models.read_all`, from who knows least on."""
+"""How each attacker is drawn."""
 
 
 def make_panels(

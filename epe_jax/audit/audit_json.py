@@ -1,0 +1,102 @@
+"""Audits as JSON keeps them, and back."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any
+
+from epe_jax.audit import threat_models
+from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
+from epe_jax.audit.over_rounds import RoundEstimate
+from epe_jax.epsilon.types import Assumption, Estimate, Floor
+
+
+def to_json(audit: Audit) -> dict[str, Any]:
+  """Lists, dicts, strings and numbers, of which some may not be finite."""
+  headline = None
+  if audit.headline is not None:
+    attack, bound = audit.headline
+    headline = {'threat_model': attack.threat_model.key} | _of_estimate(bound)
+  return {
+    'attacks': [_of_attack(attack) for attack in audit.attacks],
+    'headline': headline,
+    'is_simultaneous': audit.is_simultaneous,
+  }
+
+
+def from_json(values: Mapping[str, Any]) -> Audit:
+  """The audit that `to_json` wrote; numbers that are not finite as strings.
+
+  Raises:
+    ValueError: a threat model is unknown.
+    KeyError: a field is missing.
+  """
+  attacks = tuple(map(_to_attack, values['attacks']))
+  return Audit(attacks, bool(values['is_simultaneous']))
+
+
+def of_rounds(leaked: Sequence[RoundEstimate]) -> list[dict[str, Any]]:
+  """A row for each estimate after some rounds."""
+  return [
+    one._asdict()
+    | {'threat_model': one.threat_model.key}
+    | {'estimate': _of_estimate(one.estimate)}
+    for one in leaked
+  ]
+
+
+def _of_attack(attack: Attack) -> dict[str, Any]:
+  tpr = attack.rates and {
+    f'{fpr:g}': rate for fpr, rate in zip(FPR, attack.rates.tpr)
+  }
+  return attack._asdict() | {
+    'threat_model': attack.threat_model.key,
+    'statistic': attack.threat_model.statistic,
+    'doubts': list(attack.doubts),
+    'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
+    'agreement': attack.agreement and attack.agreement._asdict(),
+    'estimates': [_of_estimate(estimate) for estimate in attack.estimates],
+  }
+
+
+def _of_estimate(estimate: Estimate) -> dict[str, Any]:
+  return dataclasses.asdict(estimate) | {
+    'assumes': [str(assumption) for assumption in estimate.assumes],
+    'is_shape_free': estimate.is_shape_free,
+    'floor': estimate.floor and estimate.floor._asdict(),
+    'interval': estimate.interval and list(estimate.interval),
+  }
+
+
+def _to_attack(values: Mapping[str, Any]) -> Attack:
+  rates, agreement = values['rates'], values['agreement']
+  return Attack(
+    threat_model=threat_models.find(values['threat_model']),
+    sees=values['sees'],
+    num_observed=values['num_observed'],
+    num_unobserved=values['num_unobserved'],
+    is_calibrated=values['is_calibrated'],
+    doubts=tuple(values['doubts']),
+    rates=rates
+    and Rates(
+      float(rates['accuracy']),
+      tuple(float(rates['tpr'][f'{fpr:g}']) for fpr in FPR),
+    ),
+    agreement=agreement
+    and Agreement(**{name: float(x) for name, x in agreement.items()}),
+    estimates=tuple(map(_to_estimate, values['estimates'])),
+  )
+
+
+def _to_estimate(values: Mapping[str, Any]) -> Estimate:
+  floor, interval = values['floor'], values['interval']
+  return Estimate(
+    epsilon=float(values['epsilon']),
+    delta=values['delta'],
+    method=values['method'],
+    confidence=values['confidence'],
+    kind=values['kind'],
+    assumes=tuple(map(Assumption, values['assumes'])),
+    floor=floor and Floor(**{name: float(x) for name, x in floor.items()}),
+    interval=interval and (float(interval[0]), float(interval[1])),
+    p_value=values['p_value'],
+  )

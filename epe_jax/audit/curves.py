@@ -1,0 +1,116 @@
+"""Curves of attackers: ε over δ, and false negatives over false positives.
+
+Computed here and drawn elsewhere. Those of scores are of the calibrated estimate
+or of counts; those called Gaussian are of the mechanism with an analytic ε.
+"""
+
+from collections.abc import Sequence
+import math
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+from scipy import special
+
+from epe_jax.audit.threat_models import Reading, ThreatModel
+from epe_jax.epsilon import (
+  cosine_null,
+  gaussian,
+  intervals,
+  location_mixture,
+  threshold,
+  tradeoff_curves,
+)
+
+
+class DeltaCurve(NamedTuple):
+  """ε over δ of one attacker, with the 90 % interval of the shift of its scores."""
+
+  threat_model: ThreatModel
+  epsilon: Float[np.ndarray, ' n']
+  low: Float[np.ndarray, ' n']
+  high: Float[np.ndarray, ' n']
+
+
+class Tradeoff(NamedTuple):
+  """Rates of the attack "took part if the score is high".
+
+  Attributes:
+    fpr: false positive rate of each threshold at a score, by the null law where
+      that is known; else counted, and half a canary where none was.
+    fnr: false negative rate counted there.
+    low: the lower limit of 95 % of it, for a threshold fixed beforehand.
+    high: the upper limit.
+    fitted: the rate of the fitted mixture at given false positive rates; None
+      where no mixture is calibrated.
+  """
+
+  fpr: Float[np.ndarray, ' n']
+  fnr: Float[np.ndarray, ' n']
+  low: Float[np.ndarray, ' n']
+  high: Float[np.ndarray, ' n']
+  fitted: Float[np.ndarray, ' m'] | None
+
+
+def over_delta(
+  readings: Sequence[Reading], deltas: Float[np.ndarray, ' n']
+) -> list[DeltaCurve]:
+  """ε at each δ, of the attackers whose estimate is calibrated.
+
+  Args:
+    readings: as `threat_models.read_all` gives them.
+    deltas: in (0, 1).
+  """
+  return [
+    DeltaCurve(
+      reading.threat_model, *location_mixture.curve(reading.scores, deltas)
+    )
+    for reading in readings
+    if reading.is_calibrated and reading.scores.shift is not None
+  ]
+
+
+def gaussian_over_delta(
+  analytic: float, delta: float, deltas: Float[np.ndarray, ' n']
+) -> Float[np.ndarray, ' n']:
+  """ε at each δ of the Gaussian mechanism with an analytic ε; inf if that is."""
+  if math.isinf(analytic):
+    return np.full(len(deltas), math.inf)
+  mu = tradeoff_curves.mu_of_epsilon(analytic, delta)
+  return np.asarray(gaussian.epsilon_two_gaussians(0, 1, mu, 1, deltas))
+
+
+def tradeoff(reading: Reading, grid: Float[np.ndarray, ' m']) -> Tradeoff:
+  """The trade-off of one attacker.
+
+  Args:
+    reading: of the attacker.
+    grid: false positive rates, in (0, 1), for the fitted mixture.
+  """
+  scores = reading.scores
+  at, misses = threshold.realisable(scores.observed)
+  num = scores.observed.size
+  if scores.dim is not None:
+    fpr = np.asarray(cosine_null.law(scores.dim).sf(at))
+  else:
+    alarms = threshold.at_least(scores.unobserved, at)
+    fpr = np.maximum(alarms, 0.5) / scores.unobserved.size
+  upper = intervals.clopper_pearson_upper
+  fitted = None
+  if reading.is_calibrated and scores.shift is not None:
+    fitted = 1 - location_mixture.rates(scores, grid)
+  return Tradeoff(
+    fpr,
+    misses / num,
+    1 - np.asarray(upper(num - misses, num, 0.025)),
+    np.asarray(upper(misses, num, 0.025)),
+    fitted,
+  )
+
+
+def gaussian_fnr(
+  analytic: float, delta: float, grid: Float[np.ndarray, ' m']
+) -> Float[np.ndarray, ' m']:
+  """False negative rates below which no attack on the Gaussian mechanism is."""
+  mu = tradeoff_curves.mu_of_epsilon(analytic, delta)
+  return special.ndtr(-special.ndtri(grid) - mu)

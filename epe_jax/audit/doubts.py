@@ -1,0 +1,73 @@
+"""What speaks against an estimate, found in the scores themselves, in words."""
+
+import numpy as np
+from scipy import stats
+
+from epe_jax.epsilon import cosine_null, diagnostics, shift_tests
+from epe_jax.epsilon.types import Scores
+
+_SWAPPED_BELOW = 1e-3
+
+
+def scores_differ(scores: Scores) -> bool:
+  """Whether observed scores differ by more than float32 rounds.
+
+  They do not where nothing else is in what is seen: without noise, for one who
+  removes the other updates.
+  """
+  largest = np.max(np.abs(scores.observed))
+  return bool(np.ptp(scores.observed) > 1e-5 * largest)
+
+
+def drop_rejected_null(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
+  """Scores without a null law that the unobserved ones refute, and doubts."""
+  doubts = doubt_if_swapped(scores)
+  if not diagnostics.null_is_rejected(scores):
+    return scores, doubts
+  reason = (
+    'scores of canaries that took no part do not follow the law of random '
+    f'directions, d = {scores.dim}, so their own law is taken instead'
+  )
+  return Scores(
+    scores.observed, scores.unobserved, None, scores.design, scores.shift
+  ), (*doubts, reason)
+
+
+def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:
+  """A doubt if canaries that took part score lower than those that did not."""
+  if scores.unobserved.size:
+    p = stats.mannwhitneyu(
+      scores.observed,
+      scores.unobserved,
+      alternative='less',
+      method='asymptotic',
+    ).pvalue
+  else:
+    assert scores.dim is not None, 'scores have unobserved ones, or a dim'
+    std = cosine_null.law(scores.dim).std / np.sqrt(scores.observed.size)
+    p = stats.norm.cdf(scores.observed.mean() / std)
+  if p >= _SWAPPED_BELOW:
+    return ()
+  return (
+    f'canaries that took part score lower than others (p = {p:.1g}): a high '
+    'score has to say "took part", so the groups may be swapped or the sign be '
+    'wrong',
+  )
+
+
+def doubt_mixture(scores: Scores) -> tuple[str, ...]:
+  tests = shift_tests.p_values(scores)
+  least, doubts = shift_tests.REJECTED_BELOW, ()
+  if tests.spread < least:
+    doubts += (
+      'scores of canaries that took part scatter otherwise than those of others '
+      f'(p = {tests.spread:.2g}), so that no estimate that takes them to be '
+      'shifted alone is calibrated',
+    )
+  if tests.shape < least:
+    doubts += (
+      'scores of canaries that took part are not Gaussian around their shifts '
+      f'(p = {tests.shape:.2g}), so that no estimate that takes them to be is '
+      'calibrated',
+    )
+  return doubts

@@ -1,0 +1,73 @@
+"""Which estimators suit which scores, chosen by design before any score is seen."""
+
+import functools
+
+from epe_jax.epsilon import (
+  bayes,
+  gaussian,
+  location_mixture,
+  lower_bound,
+  noise_floor,
+  one_run,
+  strategies,
+  threshold,
+  tradeoff,
+)
+from epe_jax.epsilon.types import Scores
+
+Estimator = noise_floor.Estimator
+
+MIXTURE: Estimator = location_mixture.location_mixture
+MOST_EXPOSED: Estimator = location_mixture.most_exposed
+FITTED: Estimator = functools.partial(gaussian.two_gaussian, std='fitted')
+NULL_STD: Estimator = functools.partial(gaussian.two_gaussian, std='null')
+COUNTED: Estimator = functools.partial(
+  threshold.max_threshold, rates='empirical'
+)
+
+
+def _counted_bound(multiplicity: strategies.Multiplicity) -> Estimator:
+  return functools.partial(lower_bound.lower_bound, multiplicity=multiplicity)
+
+
+_BAND = _counted_bound(strategies.Band())
+_FEW = _counted_bound(strategies.Bonferroni())
+_COINS: tuple[Estimator, ...] = (one_run.one_run, one_run.one_run_gdp)
+
+SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
+"""Estimators that look at how much each canary is shifted."""
+
+MORE_POINTS: tuple[Estimator, ...] = (
+  COUNTED,
+  _counted_bound(strategies.Uncorrected()),
+)
+"""Point estimates that scripts/estimate.py shows besides those of a report."""
+
+MORE_BOUNDS: tuple[Estimator, ...] = (
+  _FEW,
+  _counted_bound(strategies.Split(seed=0)),
+  _counted_bound(strategies.MultiSplit(seed=0)),
+  tradeoff.gdp,
+  functools.partial(
+    bayes.epsilon_credible, multiplicity=strategies.Split(seed=0)
+  ),
+  functools.partial(bayes.gdp_credible, multiplicity=strategies.Split(seed=0)),
+)
+"""Bounds that scripts/estimate.py shows besides those of a report."""
+
+
+def counted_bounds(scores: Scores) -> tuple[Estimator, ...]:
+  """Bounds from counts alone, chosen by design before any score is seen.
+
+  The first is the tightest for its design in most cases of docs/coverage.md.
+  """
+  if scores.design == 'coin_flip':
+    return *_COINS, _BAND
+  return (_BAND,) if scores.dim is None else (_FEW, _BAND)
+
+
+def point_estimators(first: Estimator, spread: bool) -> tuple[Estimator, ...]:
+  """Point estimators; those that fit a spread only where there is one."""
+  if spread:
+    return first, FITTED, threshold.max_threshold, threshold.eps_lo
+  return first, COUNTED, threshold.eps_lo
