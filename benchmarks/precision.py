@@ -16,8 +16,7 @@ from absl import app, flags
 from ml_collections import config_flags
 import record
 
-from epe_jax import io
-from epe_jax.experiment import sweep
+from epe_jax.experiment import result_file, sweep
 from epe_jax.training import local_training
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -46,15 +45,15 @@ def main(argv: list[str]) -> None:
     if outcome.failed:
       raise SystemExit(f'error: {outcome.failed}')
     for name, point in zip(some, points, strict=True):
-      found = io.read_json(f'{folder}/{point.name}/result.json')
+      found = result_file.load_result(f'{folder}/{point.name}/result.json')
       rows.append(
         {
           'precision': name,
           'accuracy': found['accuracy'],
           'epsilon': {
-            estimate['statistic']: estimate['epsilon']
-            for estimate in found['estimates']
-            if estimate['method'] == 'location_mixture'
+            attack.threat_model.statistic: float(estimate.epsilon)
+            for attack in found['audit'].attacks
+            if (estimate := attack.find('location_mixture')) is not None
           },
           'analytic_epsilon': found['analytic_epsilon'],
           'seconds_per_round': found['seconds_per_round'],

@@ -6,8 +6,8 @@ import sys
 from flax import linen as nn
 import haiku as hk
 import jax
+from jax import numpy as jnp
 from jax import random
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -15,31 +15,30 @@ from epe_jax import accounting, audit, canaries, epsilon, sampling, training
 from epe_jax.data import cohort, federated
 from epe_jax.report import report
 from epe_jax.tasks.classifier import classifier
-from epe_jax.types import Task
 
 USERS, ROUNDS, CLIENTS, CANARIES, NOISE, DELTA = 50, 40, 8, 200, 0.5, 1e-5
 X = np.random.default_rng(0).normal(size=(USERS, 20, 60)).astype(np.float32)
 DATA = {f'{i}': {'x': x, 'y': np.int32(x[:, 0] > 0)} for i, x in enumerate(X)}
 
 
-def in_jax() -> Task:
+def in_jax():
   init = lambda key: {'w': random.normal(key, (60, 99)), 'v': jnp.ones((99, 2))}
   return classifier(init, lambda p, x, key: jnp.tanh(x @ p['w'] / 8) @ p['v'])
 
 
-def in_flax() -> Task:
+def in_flax():
   net = nn.Sequential([nn.Dense(150), jnp.tanh, nn.Dense(2)])
   init = lambda key: net.init(key, X[0])
   return classifier(init, lambda p, x, key: net.apply(p, x))
 
 
-def in_haiku() -> Task:
+def in_haiku():
   net = hk.transform(lambda x: hk.nets.MLP([150, 2])(x))
   init = lambda key: net.init(key, X[0])
   return classifier(init, lambda p, x, key: net.apply(p, key, x))
 
 
-def scores_of(task: Task, noise_key: jax.Array) -> epsilon.Scores:
+def scores_of(task, noise_key: jax.Array) -> epsilon.Scores:
   data, params = federated.from_clients(DATA), task.init(random.key(0))
   dim = sum(x.size for x in jax.tree.leaves(params))
   algorithm = training.dp_fedavg(
@@ -52,9 +51,9 @@ def scores_of(task: Task, noise_key: jax.Array) -> epsilon.Scores:
   )
   rng = np.random.default_rng(0)
   canary_set = canaries.sphere(random.key(1), CANARIES, dim)
-  seats = sampling.once_per_period(rng, rounds=ROUNDS, num=CANARIES)
+  assigned = sampling.once_per_period(rng, rounds=ROUNDS, num=CANARIES)
   watch = audit.all_iterates(canary_set, rounds=ROUNDS)
-  algorithm = audit.audited(algorithm, canary_set, seats, {'all': watch})
+  algorithm = audit.audited(algorithm, canary_set, assigned, {'all': watch})
   state, step = algorithm.init(params), jax.jit(algorithm.step)
   plan = cohort.Plan(10, epochs=1, max_examples=None, chunk=1, slots=CLIENTS)
   for t in range(ROUNDS):
@@ -62,7 +61,8 @@ def scores_of(task: Task, noise_key: jax.Array) -> epsilon.Scores:
     batches = cohort.gather(data, users, plan, seed=0, round=t)
     state, _ = step(state, batches, random.key(t), random.fold_in(noise_key, t))
   trace = np.asarray(watch.scores(state.observers['all'], None)[0])
-  return epsilon.Scores(audit.score_own_round(trace, seats), np.empty(0), dim)
+  own = audit.score_own_round(trace, assigned)
+  return epsilon.Scores(own, np.empty(0), dim)
 
 
 if __name__ == '__main__':

@@ -1,17 +1,19 @@
 """Runs side by side: each number where it belongs."""
 
+from epe_jax.audit import estimates, threat_models
+from epe_jax.epsilon import types
 from epe_jax.report import side_by_side
 
-_FINAL = 'cosine with the final model'
 
-
-def _estimate(statistic, method, epsilon):
-  return {
-    'statistic': statistic,
-    'method': method,
-    'epsilon': epsilon,
-    'floor_quantiles': {'5': 0.01, '50': 0.1, '95': 0.43},
-  }
+def _attack(threat_model, is_calibrated, *epsilons):
+  floor = types.Floor(0.1, 0.01, 0.1, 0.43)
+  found = tuple(
+    types.Estimate(epsilon, 1e-5, 'method', None, floor=floor)
+    for epsilon in epsilons
+  )
+  return estimates.Attack(
+    threat_model, 'it all', 60, 60, is_calibrated, (), None, None, found
+  )
 
 
 RESULT = {
@@ -23,15 +25,12 @@ RESULT = {
   'accuracy': 0.93,
   'baseline_accuracy': 0.1,
   'analytic_epsilon': 35.5,
-  'estimates': [
-    _estimate(_FINAL, 'location_mixture', 1.2),
-    _estimate(_FINAL, 'two_gaussian_fitted', 1.31),
-    _estimate('own round', 'location_mixture', 8.25),
-  ],
-  'readings': [
-    {'statistic': _FINAL, 'calibrated': True},
-    {'statistic': 'own round', 'calibrated': False},
-  ],
+  'audit': estimates.Audit(
+    (
+      _attack(threat_models.FINAL, True, 1.2, 1.31),
+      _attack(threat_models.OWN, False, 8.25),
+    )
+  ),
 }
 
 

@@ -83,8 +83,8 @@ def test_files_that_make_no_sense_are_refused(tmp_path, name, text, message):
 
 def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
   audit = estimates.evaluate_scores(Scores(*groups()), delta=1e-5)
-  rows = audit.estimates
-  methods = [row['method'] for row in rows]
+  (attack,) = audit.attacks
+  methods = [estimate.method for estimate in attack.estimates]
   assert len(methods) == len(set(methods))
   points, free, shaped = report.format_estimates(audit).split('Lower bounds')
   assert "the paper's ε_lo (no bound)" in points
@@ -93,19 +93,21 @@ def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
   assert 'Gaussian' not in free
   assert 'if Gaussian, 95 %' in shaped
   # N(3, 1) against N(0, 1) at 1e-5 has an ε of 17.0.
-  for row in rows:
-    if row['confidence'] is not None:
-      assert 0 < row['epsilon'] < 17.0
-      assert row['floor'] is None
+  for estimate in attack.estimates:
+    if estimate.confidence is not None:
+      assert 0 < estimate.epsilon < 17.0
+      assert estimate.floor is None
 
 
 def test_only_fair_coins_get_a_one_run_bound():
   methods = {
     design: {
-      row['method']
-      for row in estimates.evaluate_scores(
+      estimate.method
+      for estimate in estimates.evaluate_scores(
         Scores(*groups(), design=design), delta=1e-5
-      ).estimates
+      )
+      .attacks[0]
+      .estimates
     }
     for design in ('fixed', 'coin_flip')
   }
@@ -114,7 +116,10 @@ def test_only_fair_coins_get_a_one_run_bound():
 
 def test_the_ladder_leaves_out_what_cannot_be_read():
   def statistics(record):
-    return [reading.statistic for reading in threat_models.read_all(record)]
+    return [
+      reading.threat_model.statistic
+      for reading in threat_models.read_all(record)
+    ]
 
   record = recorded_runs.by_law()
   whole = statistics(record)
@@ -142,13 +147,14 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
       )
     ):
       exact = reading.scores.dim is not None
-      own = reading.statistic.startswith('own round')
-      model = reading.statistic.startswith('cosine with the')
+      attacker = reading.threat_model
+      own = attacker in (threat_models.OWN, threat_models.RESIDUAL)
+      model = attacker in (threat_models.FINAL, threat_models.CHANGE)
       once = repetitions == 1 and sees == 'aggregate'
       # The noise of different rounds is orthogonal, and their aggregates not.
-      alone = reading.statistic == threat_models.REMOVED and sees != 'models'
+      alone = attacker == threat_models.RESIDUAL and sees != 'models'
       assert exact == (model or alone or (own and once))
-      assert reading.threat_model.startswith('published') == (
+      assert reading.sees.startswith('published') == (
         sees == 'models' and not model
       )
 
@@ -179,13 +185,12 @@ def test_a_dim_that_the_scores_refute_is_not_believed():
   observed, unobserved = groups(500, shift=0.0)
   wrong = Scores(observed / 100, unobserved / 100, dim=100 * 10**4)
   audit = estimates.evaluate_scores(wrong, delta=1e-5)
-  (about,) = audit.readings
-  assert any('do not follow the law of random' in s for s in about['doubts'])
-  bounds = [r for r in audit.estimates if r['kind'] == 'confidence bound']
-  assert bounds
-  for row in bounds:
-    assert row['epsilon'] < 1
-    assert 'unobserved canaries score as random' not in ' '.join(row['assumes'])
+  (attack,) = audit.attacks
+  assert any('do not follow the law of random' in s for s in attack.doubts)
+  assert attack.bounds
+  for bound in attack.bounds:
+    assert bound.epsilon < 1
+    assert 'unobserved canaries score as random' not in ' '.join(bound.assumes)
 
 
 _LAWS = {
@@ -247,7 +252,8 @@ def test_the_command_prints_text_json_and_markdown(tmp_path):
   assert text.returncode == 0, text.stderr
   assert 'Point estimates: no guarantee' in text.stdout
   rows = json.loads(script(str(path), '--delta=1e-5', '--format=json').stdout)
-  assert {'method', 'epsilon', 'kind', 'p_value'} <= rows['estimates'][0].keys()
+  first = rows['attacks'][0]['estimates'][0]
+  assert {'method', 'epsilon', 'kind', 'p_value'} <= first.keys()
   assert rows['headline']['method'] == 'rank_test'
   markdown = script(str(path), '--delta=1e-5', '--format=markdown').stdout
   assert '| scores | as given |' in markdown

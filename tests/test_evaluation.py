@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax.audit import record
 from epe_jax.data import digits as digits_data
 from epe_jax.data import federated
 from epe_jax.experiment import (
@@ -198,7 +197,7 @@ def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
     raise OSError('the disk is full')
 
   with monkeypatch.context() as patch:
-    patch.setattr(record, 'write_record', full)
+    patch.setattr(audited_run, 'write_record', full)
     with pytest.raises(OSError, match='full'):
       audited_run.run(wrongly_labelled, tmp_path)
   # Nothing is trained again.

@@ -13,11 +13,17 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import estimates
+from epe_jax.audit import estimates, threat_models
 from epe_jax.audit.record import load_record
 from epe_jax.data import cohort
 from epe_jax.epsilon import diagnostics
-from epe_jax.experiment import audited_run, build, metrics, workdirs
+from epe_jax.experiment import (
+  audited_run,
+  build,
+  metrics,
+  result_file,
+  workdirs,
+)
 from epe_jax.report import report, side_by_side
 from epe_jax.tasks import digits as digits_task
 
@@ -42,7 +48,9 @@ def finished(tmp_path_factory):
 
 def test_a_run_writes_what_it_promises(finished):
   workdir, result = finished
-  assert io.read_json(workdir / 'result.json') == json.loads(json.dumps(result))
+  assert result_file.load_result(workdir / 'result.json') == result | {
+    'schema': result_file.SCHEMA
+  }
   assert {
     'config',
     'versions',
@@ -50,33 +58,31 @@ def test_a_run_writes_what_it_promises(finished):
     'analytic_assumes',
     'delta',
     'dim',
-    'estimates',
+    'audit',
     'accuracy',
     'rounds',
     'seconds_per_round',
   } <= result.keys()
   assert result['delta'] == pytest.approx(200**-1.1)
   assert result['dim'] == 151_306
-  assert {
-    (row['threat_model'], row['statistic']) for row in result['estimates']
-  } == {
-    ('final model', 'cosine with the final model'),
-    (
-      'final model, initial model known',
-      'cosine with the change of the model',
-    ),
-    ('all iterates', 'maximum over rounds'),
-    ('all iterates', 'likelihood over rounds'),
-    ('all iterates', 'own round'),
-    ('all iterates, other updates known', 'own round, others removed'),
-  }
-  for row in result['estimates']:
-    assert row['epsilon'] >= 0
-    assert row['confidence'] in (None, 0.95)
-    quantiles = row['floor_quantiles']
-    assert (quantiles is None) == (row['floor'] is None)
-    if quantiles:
-      assert 0 <= quantiles['5'] <= quantiles['50'] <= quantiles['95']
+  audit = result['audit']
+  assert [attack.threat_model for attack in audit.attacks] == list(
+    threat_models.THREAT_MODELS
+  )
+  assert [attack.sees for attack in audit.attacks] == [
+    'final model',
+    'final model, initial model known',
+    'all iterates',
+    'all iterates',
+    'all iterates',
+    'all iterates, other updates known',
+  ]
+  for attack in audit.attacks:
+    for estimate in attack.estimates:
+      assert estimate.epsilon >= 0
+      assert estimate.confidence in (None, 0.95)
+      if floor := estimate.floor:
+        assert 0 <= floor.q05 <= floor.q50 <= floor.q95
   scores = load_record(workdir / 'private/scores.npz')
   assert scores.trace.shape == scores.residual.shape == (6, 40)
   assert scores.included.shape == (6, 40)
@@ -143,20 +149,15 @@ def flipped(tmp_path_factory):
 def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
   _, result = flipped
   analytic = result['analytic_epsilon']
-  readings = {row['statistic'] for row in result['estimates']}
-  for method in ('one_run', 'one_run_gdp'):
-    found = {
-      row['statistic']: row
-      for row in result['estimates']
-      if row['method'] == method
-    }
-    assert found.keys() == readings
-    for row in found.values():
-      assert row['confidence'] == 0.95
-      assert 0 <= row['epsilon'] <= analytic
-    assert found['own round']['epsilon'] > 1
-  for row in finished[1]['estimates']:
-    assert not row['method'].startswith('one_run')
+  for attack in result['audit'].attacks:
+    for method in ('one_run', 'one_run_gdp'):
+      bound = attack.find(method)
+      assert bound.confidence == 0.95
+      assert 0 <= bound.epsilon <= analytic
+      if attack.threat_model == threat_models.OWN:
+        assert bound.epsilon > 1
+  for attack in finished[1]['audit'].attacks:
+    assert not any(e.method.startswith('one_run') for e in attack.estimates)
 
 
 def test_by_coins_scores_say_so_and_the_report_too(flipped):

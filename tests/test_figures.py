@@ -16,7 +16,6 @@ from epe_jax.report.figures import (
   epsilons,
   of_run,
   style,
-  tradeoff,
   training,
 )
 from tests import recorded_runs
@@ -38,13 +37,24 @@ def labels(axes):
   return axes.get_legend_handles_labels()[1]
 
 
+def run_of(record, analytic):
+  """What result.json says of a run, as far as figures need it."""
+  return {
+    'delta': 1e-5,
+    'analytic_epsilon': analytic,
+    'num_observed': int(record.observed.sum()),
+    'num_unobserved': int((~record.observed).sum()),
+    'audit': estimates.evaluate(record),
+  }
+
+
 @pytest.fixture(scope='module')
 def record():
   return recorded_runs.by_law(observed=2000, unobserved=2000, shift=3.0)
 
 
 def test_densities_are_drawn_in_units_of_one_over_root_d(record):
-  fig = cosines.draw_densities(record)
+  fig = cosines.draw_densities(threat_models.read_all(record))
   for title in ('final model', 'own round'):
     axes = next(x for x in fig.axes if x.get_title() == title)
     x, y = curve(axes, 'exact')
@@ -59,7 +69,7 @@ def test_densities_are_drawn_in_units_of_one_over_root_d(record):
 
 def test_the_exact_law_is_drawn_only_where_it_holds():
   def drawn(record):
-    fig = cosines.draw_densities(record)
+    fig = cosines.draw_densities(threat_models.read_all(record))
     return {
       axes.get_title()
       for axes in fig.axes
@@ -96,9 +106,11 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
 
 def test_the_trade_off_is_counted_and_that_of_both_epsilons(record):
   analytic = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5)
-  fig = tradeoff.draw_tradeoff(record, analytic=analytic, delta=1e-5)
+  fig = of_run.draw_run(
+    run_of(record, analytic), record, recorded_runs.metrics(20)
+  )['tradeoff.png']
   assert [x.get_title().partition(':')[0] for x in fig.axes] == [
-    look.name for look in style.READINGS.values()
+    threat_model.name for threat_model in threat_models.THREAT_MODELS
   ]
   axes = titled(fig, 'own round: ε ≈ ')
   assert (axes.get_xscale(), axes.get_yscale()) == ('log', 'log')
@@ -118,45 +130,42 @@ def test_the_trade_off_is_counted_and_that_of_both_epsilons(record):
 
 def test_bars_show_estimates_floors_and_bounds():
   audit = estimates.evaluate(recorded_runs.by_law())
-  rows = audit.estimates
   (axes,) = epsilons.draw_bars(
-    rows, audit.readings, analytic=20.0, canaries='60 and 60'
+    audit.attacks, analytic=20.0, canaries='60 and 60'
   ).axes
   assert axes.get_title() == '60 and 60'
   names = [text.get_text() for text in axes.get_yticklabels()]
-  assert names == [look.name for look in style.READINGS.values()]
+  assert names == [attack.threat_model.name for attack in audit.attacks]
   boxes = [(p.get_y() + p.get_height() / 2, p) for p in axes.patches]
-  for y, statistic in enumerate(style.READINGS):
-    mine = [row for row in rows if row['statistic'] == statistic]
+  for y, attack in enumerate(audit.attacks):
     wide = [p for at, p in boxes if abs(at - y) < 0.01]
     (bar,) = [p for p in wide if p.get_height() < 0.6]
-    assert bar.get_width() == pytest.approx(mine[0]['epsilon'])
-    (calibrated,) = [
-      r['calibrated'] for r in audit.readings if r['statistic'] == statistic
-    ]
-    assert (bar.get_hatch() is None) == calibrated
-    floor = [p for p in wide if p.get_height() > 0.6]
-    quantiles = mine[0]['floor_quantiles']
-    assert len(floor) == (quantiles is not None)
-    for band in floor:
-      assert band.get_x() == pytest.approx(quantiles['5'])
-      assert band.get_x() + band.get_width() == pytest.approx(quantiles['95'])
+    assert bar.get_width() == pytest.approx(attack.first.epsilon)
+    assert (bar.get_hatch() is None) == attack.is_calibrated
+    bands = [p for p in wide if p.get_height() > 0.6]
+    floor = attack.first.floor
+    assert len(bands) == (floor is not None)
+    for band in bands:
+      assert band.get_x() == pytest.approx(floor.q05)
+      assert band.get_x() + band.get_width() == pytest.approx(floor.q95)
     ticks = {
       float(line.get_xdata()[0])
       for line in axes.get_lines()
       if list(line.get_ydata()) == [y]
     }
-    bounds = [r for r in mine if r['kind'] == 'confidence bound']
-    counted = [r for r in bounds if r['is_shape_free']]
-    shaped = [r for r in bounds if not r['is_shape_free']]
-    assert ticks == {r['epsilon'] for r in (counted[0], *shaped)}
+    counted = [e for e in attack.bounds if e.is_shape_free]
+    shaped = [e for e in attack.bounds if not e.is_shape_free]
+    assert ticks == {e.epsilon for e in (counted[0], *shaped)}
   x, _ = curve(axes, 'analytic ε = 20.0')
   assert list(x) == [20.0, 20.0]
 
 
 def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(record):
   analytic = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5)
-  (axes,) = epsilons.draw_over_delta(record, analytic=analytic, delta=1e-5).axes
+  drawn = of_run.draw_run(
+    run_of(record, analytic), record, recorded_runs.metrics(20)
+  )
+  (axes,) = drawn['delta.png'].axes
   for label, mu in (('analytic', 4.0), ('own round, others', 3.0)):
     deltas, found = curve(axes, label)
     assert np.all(np.diff(found) <= 0)
@@ -168,7 +177,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(record):
   calibrated = [
     r
     for r in threat_models.read_all(record)
-    if r.calibrated and r.scores.shift is not None
+    if r.is_calibrated and r.scores.shift is not None
   ]
   assert len(axes.collections) == len(calibrated) == 4
   # 90 % of means of 2,000 are within 1.645/√2000 of theirs.
@@ -190,22 +199,24 @@ def test_by_round_shows_the_rows_and_their_intervals():
   rows = over_rounds.evaluate_by_round(record, rounds=[8, 14, 20], resamples=20)
   left, right = epsilons.draw_over_rounds(rows, analytic=20.0).axes
   for axes, is_bound in ((left, False), (right, True)):
-    for statistic, look in style.READINGS.items():
+    for threat_model in threat_models.THREAT_MODELS:
       mine = [
-        row
-        for row in rows
-        if row['statistic'] == statistic
-        and (row['confidence'] is not None) == is_bound
+        one
+        for one in rows
+        if one.threat_model == threat_model
+        and (one.estimate.confidence is not None) == is_bound
       ]
       if not mine:
-        assert look.name not in labels(axes)
+        assert threat_model.name not in labels(axes)
         continue
-      (line,) = [x for x in axes.get_lines() if x.get_label() == look.name]
+      (line,) = [
+        x for x in axes.get_lines() if x.get_label() == threat_model.name
+      ]
       np.testing.assert_array_equal(
-        line.get_xdata(), [row['round'] for row in mine]
+        line.get_xdata(), [one.round for one in mine]
       )
       np.testing.assert_array_equal(
-        line.get_ydata(), [row['epsilon'] for row in mine]
+        line.get_ydata(), [one.estimate.epsilon for one in mine]
       )
   assert len(right.collections) == 0
   n = record.included[:8].sum()
@@ -214,21 +225,36 @@ def test_by_round_shows_the_rows_and_their_intervals():
 
 def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(tmp_path):
   record = recorded_runs.by_law(shift=3000.0, dim=10**8, rounds=20)
-  audit = estimates.evaluate(record)
-  rows, about = audit.estimates, audit.readings
-  for row in rows:
-    row['epsilon'] = float('inf')
-  rows[0]['epsilon'] = float('nan')
-  leaked = over_rounds.evaluate_by_round(record, rounds=[10, 20], resamples=20)
-  for row in leaked:
-    row['epsilon'] = float('inf')
-    row['interval'] = row['interval'] and [1.0, float('inf')]
+  result = run_of(record, None)
+
+  def unbounded(estimate, epsilon=np.inf):
+    interval = estimate.interval and (1.0, np.inf)
+    return dataclasses.replace(estimate, epsilon=epsilon, interval=interval)
+
+  attacks = [
+    attack._replace(estimates=tuple(map(unbounded, attack.estimates)))
+    for attack in result['audit'].attacks
+  ]
+  first = unbounded(attacks[0].first, np.nan)
+  attacks[0] = attacks[0]._replace(estimates=(first,))
+  result['audit'] = result['audit']._replace(attacks=tuple(attacks))
+  leaked = [
+    one._replace(estimate=unbounded(one.estimate))
+    for one in over_rounds.evaluate_by_round(
+      record, rounds=[10, 20], resamples=20
+    )
+  ]
   for analytic in (float('inf'), float('nan')):
+    figures = of_run.draw_run(
+      result | {'analytic_epsilon': analytic},
+      record,
+      recorded_runs.metrics(20),
+    )
     drawn = (
-      epsilons.draw_bars(rows, about, analytic=analytic, canaries='few'),
+      figures['bars.png'],
       epsilons.draw_over_rounds(leaked, analytic=analytic),
-      epsilons.draw_over_delta(record, analytic=analytic, delta=1e-5),
-      tradeoff.draw_tradeoff(record, analytic=analytic, delta=1e-5),
+      figures['delta.png'],
+      figures['tradeoff.png'],
     )
     for fig in drawn:
       fig.savefig(tmp_path / 'a.png')
@@ -261,14 +287,7 @@ def test_a_run_has_every_figure_that_has_a_caption():
   simulated = recorded_runs.by_vectors(
     momentum=0.9, observed=24, unobserved=40, dim=500
   )
-  result = {
-    'delta': 1e-5,
-    'analytic_epsilon': None,
-    'config': {'server': {'momentum': 0.9}},
-    'num_observed': 24,
-    'num_unobserved': 40,
-    **estimates.evaluate(simulated.record)._asdict(),
-  }
+  result = run_of(simulated.record, None)
   lines = recorded_runs.metrics(12)
   drawn = of_run.draw_run(result, simulated.record, lines)
   assert list(drawn) == list(of_run.CAPTIONS)
@@ -282,14 +301,14 @@ def test_a_run_has_every_figure_that_has_a_caption():
   assert len(rounds) == 1
 
 
-def test_readings_differ_in_colour_for_all_kinds_of_sight():
+def test_attackers_differ_in_colour_for_all_kinds_of_sight():
   """In lightness or blue against yellow, which few confuse."""
 
   def seen(color):
     r, g, b = colors.to_rgb(color)
     return np.array([0.3 * r + 0.6 * g + 0.1 * b, b - (r + g) / 2])
 
-  looks = list(style.READINGS.values())
+  looks = list(style.STYLES.values())
   for a, b in itertools.combinations(looks, 2):
     same_marker = (a.marker, a.filled) == (b.marker, b.filled)
     assert not same_marker

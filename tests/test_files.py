@@ -230,8 +230,8 @@ def test_the_final_model_is_read_back_as_it_was(tmp_path):
 
 _HOLDER = """
 import pathlib, sys, time
-from epe_jax import workdirs
-with workdirs.locked(workdirs.of(sys.argv[1])):
+from epe_jax.experiment import workdirs
+with workdirs.lock(workdirs.workdir_at(sys.argv[1])):
   print('held', flush=True)
   time.sleep(600)
 """

@@ -185,7 +185,7 @@ def test_literal_keeps_canaries_and_noise_independent():
   assert abs(math.sqrt(d) * g[0] - 1) < 6
 
 
-@pytest.mark.parametrize('law', ['exact', 'literal'])
+@pytest.mark.parametrize('law', ['simulate_exact', 'simulate_literal'])
 def test_cosines_are_fixed_by_the_seed(law):
   draw = getattr(gaussian_mechanism, law)
   one, two = _seeds(2)
@@ -295,7 +295,7 @@ def test_estimates_names_the_argument_and_the_cure(change, message):
 
 
 @pytest.mark.parametrize('sigma', [-1.0, math.inf, math.nan])
-@pytest.mark.parametrize('law', ['exact', 'literal'])
+@pytest.mark.parametrize('law', ['simulate_exact', 'simulate_literal'])
 def test_laws_refuse_impossible_noise(law, sigma):
   with pytest.raises(ValueError, match=r'sigma=.*finite sigma >= 0'):
     _many(getattr(gaussian_mechanism, law), 3, 8, sigma=sigma, n=1)

@@ -86,7 +86,7 @@ class Waiting:
     for module, name in (
       (jax, 'block_until_ready'),
       (jax, 'device_get'),
-      (sharding, 'on_host'),
+      (sharding, 'copy_to_host'),
     ):
       patch(module, name, self._waited(getattr(module, name)))
     lazy = types.SimpleNamespace(ThreadPoolExecutor=Lazy)

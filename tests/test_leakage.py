@@ -10,7 +10,12 @@ import sys
 import numpy as np
 import pytest
 
-from epe_jax.audit import estimates, over_rounds, published_models
+from epe_jax.audit import (
+  estimates,
+  over_rounds,
+  published_models,
+  threat_models,
+)
 from epe_jax.audit.record import write_record
 from epe_jax.epsilon import gaussian, location_mixture
 from epe_jax.epsilon.types import Scores
@@ -18,7 +23,6 @@ from epe_jax.report import over_rounds_report
 from tests import recorded_runs
 
 _SCRIPT = pathlib.Path(__file__).parents[1] / 'scripts' / 'estimate.py'
-_CHANGE = 'cosine with the change of the model'
 
 
 @pytest.fixture(scope='module')
@@ -33,24 +37,26 @@ def small():
   )
 
 
-def rows_at(rows, t, statistic=None, *, bounds=False):
+def at_round(leaked, t, threat_model=None, *, bounds=False):
   return [
-    row
-    for row in rows
-    if row['round'] == t
-    and statistic in (None, row['statistic'])
-    and (row['confidence'] is not None) == bounds
+    one
+    for one in leaked
+    if one.round == t
+    and threat_model in (None, one.threat_model)
+    and (one.estimate.confidence is not None) == bounds
   ]
 
 
 def test_after_the_last_round_the_estimates_are_those_of_the_run(small):
   record = small.record
-  rows = over_rounds.evaluate_by_round(record, rounds=[12], resamples=20)
-  found = estimates.evaluate(record).estimates
-  own = {(r['statistic'], r['method']): r for r in found}
-  assert {row['statistic'] for row in rows} == {name for name, _ in own}
-  for row in rows:
-    assert row['epsilon'] == own[row['statistic'], row['method']]['epsilon']
+  leaked = over_rounds.evaluate_by_round(record, rounds=[12], resamples=20)
+  audit = estimates.evaluate(record)
+  assert {one.threat_model for one in leaked} == {
+    attack.threat_model for attack in audit.attacks
+  }
+  for one in leaked:
+    own = audit.find(one.threat_model).find(one.estimate.method)
+    assert one.estimate.epsilon == own.epsilon
 
 
 def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
@@ -59,27 +65,30 @@ def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
   truth = gaussian.epsilon_two_gaussians(0, 1, 3.0, 1, 1e-5)
   slope = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5) - truth
   for t in (5, 20):
-    (row,) = rows_at(rows, t, 'own round')
+    (row,) = at_round(rows, t, threat_models.OWN)
     n = record.included[:t].sum()
-    assert (row['num_observed'], row['num_unobserved']) == (n, 400)
+    assert (row.num_observed, row.num_unobserved) == (n, 400)
     # ε of a mean that is off by at most five standard errors.
-    assert row['epsilon'] == pytest.approx(truth, abs=5 * slope / np.sqrt(n))
-    low, high = row['interval']
-    assert low < row['epsilon'] < high
-    (bound,) = rows_at(rows, t, 'own round', bounds=True)
-    assert bound['interval'] is None
-    assert 0 < bound['epsilon'] < row['epsilon']
+    assert row.estimate.epsilon == pytest.approx(
+      truth, abs=5 * slope / np.sqrt(n)
+    )
+    low, high = row.estimate.interval
+    assert low < row.estimate.epsilon < high
+    (bound,) = at_round(rows, t, threat_models.OWN, bounds=True)
+    assert bound.estimate.interval is None
+    assert 0 < bound.estimate.epsilon < row.estimate.epsilon
   width = {
-    t: np.ptp(rows_at(rows, t, 'own round')[0]['interval']) for t in (5, 20)
+    t: np.ptp(at_round(rows, t, threat_models.OWN)[0].estimate.interval)
+    for t in (5, 20)
   }
   assert width[20] < width[5]
 
 
 def test_only_scores_that_are_shifted_get_a_point_estimate():
   rows = over_rounds.evaluate_by_round(recorded_runs.by_law(), rounds=[20])
-  points = {row['statistic'] for row in rows_at(rows, 20)}
-  bounds = {row['statistic'] for row in rows_at(rows, 20, bounds=True)}
-  assert bounds - points == {'likelihood over rounds'}
+  points = {one.threat_model for one in at_round(rows, 20)}
+  bounds = {one.threat_model for one in at_round(rows, 20, bounds=True)}
+  assert bounds - points == {threat_models.LIKELIHOOD}
 
 
 def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
@@ -97,9 +106,9 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
     seen = weight > 0
     scores = Scores(exact[seen], exact[~record.observed], shift=weight[seen])
     truth = location_mixture.location_mixture(scores, delta=1e-5).epsilon
-    (row,) = rows_at(rows, t, _CHANGE)
-    assert row['epsilon'] == pytest.approx(truth, rel=1e-3)
-    assert not rows_at(rows, t, 'cosine with the final model')
+    (row,) = at_round(rows, t, threat_models.CHANGE)
+    assert row.estimate.epsilon == pytest.approx(truth, rel=1e-3)
+    assert not at_round(rows, t, threat_models.FINAL)
 
 
 def test_where_they_cannot_be_derived_the_models_of_rounds_are_left_out(
@@ -108,7 +117,7 @@ def test_where_they_cannot_be_derived_the_models_of_rounds_are_left_out(
   adam = dataclasses.replace(simulated.record, momentum=None)
   rows = over_rounds.evaluate_by_round(adam, rounds=[4], resamples=20)
   assert rows
-  assert not rows_at(rows, 4, _CHANGE)
+  assert not at_round(rows, 4, threat_models.CHANGE)
 
 
 @pytest.mark.parametrize('observed', [4, 50, 400])
@@ -127,9 +136,11 @@ def test_rounds_run_from_the_first_that_tells_anything_to_the_last(observed):
 def test_few_unobserved_canaries_have_no_interval_where_they_are_resampled():
   record = recorded_runs.by_law(unobserved=5, repetitions=4)
   rows = over_rounds.evaluate_by_round(record, rounds=[20], resamples=20)
-  intervals = {row['statistic']: row['interval'] for row in rows_at(rows, 20)}
-  assert intervals['maximum over rounds'] is None
-  assert intervals['own round'] is not None
+  intervals = {
+    one.threat_model: one.estimate.interval for one in at_round(rows, 20)
+  }
+  assert intervals[threat_models.MAXIMUM] is None
+  assert intervals[threat_models.OWN] is not None
 
 
 def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
@@ -218,8 +229,8 @@ def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(
   assert process.returncode == 0, process.stderr
   models, last, by_round, both, far = json.loads(process.stdout)
   assert 'Published models: own round' in models[1]
-  found = json.loads(last[1])['estimates']
-  assert {row['threat_model'] for row in found} >= {'all iterates'}
+  found = json.loads(last[1])['attacks']
+  assert {attack['sees'] for attack in found} >= {'all iterates'}
   assert by_round[1].startswith('δ = 1e-3')
   assert 'leave out --every' in str(both[0])
   assert 'every=13; give 1 to the 12 rounds' in str(far[0])

@@ -102,7 +102,7 @@ def test_a_run_without_canaries_makes_none_and_says_so(finished):
   assert this.observers == {}
   assert this.who.expected == config.clients_per_round
   assert not (workdir / 'private/scores.npz').exists()
-  assert result['estimates'] == []
+  assert result['audit'].attacks == ()
   assert result['num_observed'] == result['num_unobserved'] == 0
   assert result['analytic_epsilon'] is None
   assert result['clients_analytic_epsilon'] > 0

@@ -41,4 +41,4 @@ def test_it_prints_estimates_beside_their_floor(monkeypatch, capsys):
 def test_it_is_short():
   lines = [line for line in PATH.read_text().splitlines() if line.strip()]
   assert lines[0].startswith('"""')
-  assert len(lines[1:]) < 60
+  assert len(lines[1:]) <= 60

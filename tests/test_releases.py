@@ -125,7 +125,7 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
   seen = models_of(simulated, statistics.every_nth_round(12, 4))
   for record, known in ((simulated.record, True), (seen, False)):
     for reading in threat_models.read_all(record):
-      if not reading.calibrated or reading.scores.shift is None:
+      if not reading.is_calibrated or reading.scores.shift is None:
         continue
       scores = reading.scores
       # A wrong alarm once in 10,000 for each of a dozen tests.
@@ -135,7 +135,7 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
           scores.unobserved, dim=scores.dim
         )
         assert test.p_value > 1e-4
-        if 'own' in reading.statistic:
+        if reading.threat_model in (threat_models.OWN, threat_models.RESIDUAL):
           took_part = diagnostics.anderson_darling_null(
             scores.observed, dim=scores.dim
           )

@@ -1,6 +1,5 @@
 """What a person sees of a finished audit: its table, words and figures."""
 
-import copy
 import dataclasses
 import json
 import math
@@ -26,9 +25,9 @@ from tests import recorded_runs
 
 _FILES = ('report.md', *of_run.CAPTIONS)
 _SCRIPT = pathlib.Path(__file__).parents[1] / 'scripts' / 'report.py'
-_FINAL = ('final model', 'cosine with the final model')
-_OWN = ('all iterates', 'own round')
-_MAXIMUM = ('all iterates', 'maximum over rounds')
+_FINAL = threat_models.FINAL
+_OWN = threat_models.OWN
+_MAXIMUM = threat_models.MAXIMUM
 
 # Runs the script once for each list of arguments that it reads, in one process
 # as importing takes seconds, and prints [exit code, stdout, stderr] of each.
@@ -66,22 +65,19 @@ def _row(
   kind='point estimate',
   assumes=(),
 ):
-  quantiles = floor and {'5': floor[0], '50': sum(floor) / 2, '95': floor[1]}
-  return {
-    'threat_model': reading[0],
-    'statistic': reading[1],
-    'method': method,
-    'epsilon': epsilon,
-    'delta': 1e-5,
-    'confidence': confidence,
-    'kind': kind,
-    'assumes': [str(x) for x in assumes],
-    'is_shape_free': not assumes,
-    'interval': interval and list(interval),
-    'floor': floor and sum(floor) / 2,
-    'floor_quantiles': quantiles,
-    'p_value': None,
-  }
+  level = floor and types.Floor(
+    sum(floor) / 2, floor[0], sum(floor) / 2, floor[1]
+  )
+  return reading, types.Estimate(
+    float(epsilon),
+    1e-5,
+    method,
+    confidence,
+    kind,
+    assumes,
+    level,
+    interval,
+  )
 
 
 def _bound(reading, method, epsilon, **settings):
@@ -96,24 +92,46 @@ def _bound(reading, method, epsilon, **settings):
 
 
 def _reading(reading, calibrated=True, doubts=(), rates=None, agreement=None):
+  return reading, (calibrated, tuple(doubts), rates, agreement)
+
+
+_RATES = estimates.Rates(0.672, (0.123, 0.0321))
+_ROWS = [
+  _row(_FINAL, 'location_mixture', 1.2, interval=(1.05, 1.35)),
+  _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
+  _row(_FINAL, 'eps_lo', 0.88, floor=None),
+  _row(_MAXIMUM, 'maximum_over_rounds', 7.75),
+  _row(_MAXIMUM, 'two_gaussian_fitted', 579.25),
+  _row(_OWN, 'location_mixture', 8.25),
+  _row(_OWN, 'max_threshold_gaussian', 8.5),
+]
+_READINGS = [
+  _reading(_FINAL, rates=_RATES),
+  _reading(_MAXIMUM),
+  _reading(_OWN),
+]
+
+
+def _audit(rows, readings):
+  """An audit with these estimates, and what is known of their attackers."""
+  about = dict(readings)
+  return estimates.Audit(
+    tuple(
+      estimates.Attack(
+        threat_model,
+        'what is seen',
+        1000,
+        1000,
+        *about.get(threat_model, (True, (), None, None)),
+        tuple(estimate for other, estimate in rows if other == threat_model),
+      )
+      for threat_model in dict.fromkeys(one for one, _ in rows)
+    )
+  )
+
+
+def _result(*, estimates=_ROWS, readings=_READINGS, **changes):
   return {
-    'threat_model': reading[0],
-    'statistic': reading[1],
-    'num_observed': 1000,
-    'num_unobserved': 1000,
-    'calibrated': calibrated,
-    'doubts': list(doubts),
-    'rates': rates,
-    'agreement': agreement,
-  }
-
-
-_RATES = {'accuracy': 0.672, 'tpr': {'0.01': 0.123, '0.001': 0.0321}}
-
-
-def _result(**changes):
-  return {
-    'schema': result_file.SCHEMA,
     'task': 'digits',
     'data': 'handwritten digits | real images',
     'config': {
@@ -134,21 +152,7 @@ def _result(**changes):
     'analytic_assumes': 'one who takes part in one round',
     'clients_analytic_epsilon': 57.25,
     'clients_analytic_assumes': 'one who takes part in 2 rounds',
-    'estimates': [
-      _row(_FINAL, 'location_mixture', 1.2, interval=(1.05, 1.35)),
-      _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
-      _row(_FINAL, 'eps_lo', 0.88, floor=None),
-      _row(_MAXIMUM, 'maximum_over_rounds', 7.75),
-      _row(_MAXIMUM, 'two_gaussian_fitted', 579.25),
-      _row(_OWN, 'location_mixture', 8.25),
-      _row(_OWN, 'max_threshold_gaussian', 8.5),
-    ],
-    'readings': [
-      _reading(_FINAL, rates=_RATES),
-      _reading(_MAXIMUM),
-      _reading(_OWN),
-    ],
-    'headline': None,
+    'audit': _audit(estimates, readings),
     'accuracy': 0.93,
     'baseline_accuracy': 0.1,
     'amplification': None,
@@ -163,7 +167,7 @@ def _finished_run(folder, result=None, **record):
   (folder / 'private').mkdir(parents=True, exist_ok=True)
   run = recorded_runs.by_law(**record)
   write_record(folder / 'private/scores.npz', run)
-  io.write_json(folder / 'result.json', result or _result())
+  result_file.write_result(folder / 'result.json', result or _result())
   lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(len(run.trace))]
   (folder / 'private/metrics.jsonl').write_text(''.join(lines))
   return folder
@@ -198,7 +202,7 @@ def test_the_table_fits_in_100_columns_and_its_columns_line_up():
     lines = report.format_report(result).splitlines()
     assert max(map(len, lines)) <= 100
     rows = [s for s in lines if s.endswith(('kind', 'point estimate'))]
-    assert len(rows) > len(result['estimates'])
+    assert len(rows) > sum(len(x.estimates) for x in result['audit'].attacks)
     starts = {len(re.split(r'kind$|point estimate', s)[0]) for s in rows}
     assert len(starts) == 1
 
@@ -227,7 +231,7 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
     _bound(_FINAL, 'gdp_clopper_pearson_band', 0.8, assumes=curve),
     _bound(_FINAL, 'epsilon_credible_split', 0.7, kind='credible bound'),
   ]
-  with_bounds = _result(estimates=[*_result()['estimates'], *bounds])
+  with_bounds = _result(estimates=[*_ROWS, *bounds])
   text = report.format_report(with_bounds)
   for kind in (
     'lower bound, 95 %',
@@ -237,8 +241,7 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
   ):
     assert len(re.findall(f' {re.escape(kind)}$', text, re.M)) == 1
   assert not re.search('bound, 95 %$', report.format_report(_result()), re.M)
-  found = estimates.Audit(with_bounds['estimates'], [], None)
-  sections = report.format_estimates(found).split('\n\n')
+  sections = report.format_estimates(with_bounds['audit']).split('\n\n')
   under = {
     title: next(s for s in sections if s.startswith(title))
     for title in (
@@ -278,7 +281,6 @@ def test_infinity_is_printed_as_a_sign():
       _row(_FINAL, 'location_mixture', 'Infinity'),
       _row(_FINAL, 'eps_lo', math.inf),
     ],
-    readings=[_reading(_FINAL, rates=_RATES)],
   )
   text = report.format_report(result)
   assert not re.search(r'\binf|\bnan', text.replace('infinite', ''), re.I)
@@ -310,25 +312,22 @@ def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
     (quantiles + mu) / 1e4, np.empty(0), 10**8, shift=np.ones(20_000)
   )
   found = estimates._rates(scores)
-  assert found['accuracy'] == pytest.approx(stats.norm.cdf(mu / 2), abs=1e-3)
-  for fpr, tpr in found['tpr'].items():
-    exact = stats.norm.sf(stats.norm.isf(float(fpr)) - mu)
+  assert found.accuracy == pytest.approx(stats.norm.cdf(mu / 2), abs=1e-3)
+  for fpr, tpr in zip(estimates.FPR, found.tpr, strict=True):
+    exact = stats.norm.sf(stats.norm.isf(fpr) - mu)
     assert tpr == pytest.approx(exact, rel=1e-3)
 
 
 def test_nothing_that_was_estimated_is_said_to_be_certain():
-  rates = {'accuracy': 1.0, 'tpr': {'0.01': 1.0, '0.001': 0.0}}
-  result = _result(
-    readings=[_reading(_FINAL, rates=rates)] * 1
-    + [_reading(_MAXIMUM), _reading(_OWN)]
-  )
-  said = _attacker(result, 'sees only the final model')
-  assert 'guesses more than 99.9 % right; allowed' in said
-  assert 'and one in 1,000, less than 0.1 %.' in said
-  assert '100 %' not in said
-  rates['tpr']['0.001'] = 1.0
-  said = _attacker(result, 'sees only the final model')
-  assert said.endswith(
+  def said(rates):
+    result = _result(readings=[_reading(_FINAL, rates=rates)])
+    return _attacker(result, 'sees only the final model')
+
+  one = said(estimates.Rates(1.0, (1.0, 0.0)))
+  assert 'guesses more than 99.9 % right; allowed' in one
+  assert 'and one in 1,000, less than 0.1 %.' in one
+  assert '100 %' not in one
+  assert said(estimates.Rates(1.0, (1.0, 1.0))).endswith(
     'guesses more than 99.9 % right, and with one false alarm in 1,000 it finds as '
     'many of those who did.'
   )
@@ -337,30 +336,30 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
 def test_the_headline_is_one_bound_chosen_by_the_design():
   record = recorded_runs.by_law()
   found = estimates.evaluate(record)
-  row = found.headline
-  assert row['method'] == 'clopper_pearson_bonferroni'
-  assert row['statistic'] == threat_models.REMOVED
-  assert row['is_shape_free']
+  attack, bound = found.headline
+  assert bound.method == 'clopper_pearson_bonferroni'
+  assert attack.threat_model == threat_models.RESIDUAL
+  assert bound.is_shape_free
   # Other scores change nothing of the choice.
   other = dataclasses.replace(record, residual=-record.residual)
-  again = estimates.evaluate(other).headline
-  assert (again['method'], again['statistic']) == (
-    row['method'],
-    row['statistic'],
+  same, again = estimates.evaluate(other).headline
+  assert (again.method, same.threat_model) == (
+    bound.method,
+    attack.threat_model,
   )
   coins = recorded_runs.by_law(design='coin_flip')
-  assert estimates.evaluate(coins).headline['method'] == 'one_run'
-  result = _result(**found._asdict())
+  assert estimates.evaluate(coins).headline[1].method == 'one_run'
+  result = _result(audit=found)
   said = _attacker(result, 'The lower bound of this report')
-  assert f'ε ≥ {narrative.format_number(row["epsilon"])} at δ' in said
-  others = sum(r['kind'] == 'confidence bound' for r in found.estimates) - 1
+  assert f'ε ≥ {narrative.format_number(bound.epsilon)} at δ' in said
+  others = sum(len(one.bounds) for one in found.attacks) - 1
   assert f'The {others} others hold at 95 % each and not all' in said
   assert 'removes them. Which bound' in said
   # Where who removes the others may not be shown, it is that of another attacker.
   published = estimates.evaluate(publication.publishable_record(record))
-  assert published.headline['statistic'] == threat_models.OWN
+  assert published.headline[0].threat_model == threat_models.OWN
   said = _attacker(
-    _result(**published._asdict(), noise='fresh'),
+    _result(audit=published, noise='fresh'),
     'The lower bound of this report',
   )
   assert 'knows when a person took part. Which bound' in said
@@ -371,7 +370,7 @@ def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated()
   record = dataclasses.replace(
     recorded_runs.by_law(), momentum=None, weight=np.empty(0, np.float32)
   )
-  result = _result(**estimates.evaluate(record)._asdict())
+  result = _result(audit=estimates.evaluate(record))
   said = _attacker(result, 'sees only the final model')
   assert 'Not calibrated: by how much taking part moves a score is not' in said
   assert 'guesses' not in said
@@ -383,16 +382,10 @@ def test_maxima_that_are_all_alike_have_estimates_too():
   audit = estimates.evaluate(
     dataclasses.replace(record, trace=trace.astype(np.float32))
   )
-  methods = {
-    r['method']
-    for r in audit.estimates
-    if r['statistic'] == threat_models.MAXIMUM
-  }
-  assert 'maximum_over_rounds' in methods
-  assert 'two_gaussian_fitted' not in methods
-  assert 'the law of a maximum' in report.format_report(
-    _result(**audit._asdict())
-  )
+  maximum = audit.find(threat_models.MAXIMUM)
+  assert maximum.find('maximum_over_rounds') is not None
+  assert maximum.find('two_gaussian_fitted') is None
+  assert 'the law of a maximum' in report.format_report(_result(audit=audit))
 
 
 def test_maxima_that_refute_their_law_have_a_doubt():
@@ -401,30 +394,26 @@ def test_maxima_that_refute_their_law_have_a_doubt():
   trace = record.trace.copy()
   trace[:, away] = 0.2 * trace[:, away] + 1 / np.sqrt(record.dim)
   changed = dataclasses.replace(record, trace=trace)
-  (reading,) = (
-    r
-    for r in threat_models.read_all(changed)
-    if r.statistic == threat_models.MAXIMUM
-  )
-  assert not reading.calibrated
+  reading = threat_models.MAXIMUM.read(changed)
+  assert not reading.is_calibrated
   assert 'do not follow the law of the largest of' in reading.doubts[-1]
 
 
 def test_bounds_that_hold_together_are_lower_ones():
   record = recorded_runs.by_law()
-  alone = estimates.evaluate(record).estimates
+  alone = estimates.evaluate(record)
   joint = estimates.evaluate(record, simultaneous=True)
-  together = joint.estimates
   said = ' '.join(report.format_estimates(joint).split())
   assert 'All bounds hold together at 95 %.' in said
   assert '--simultaneous' not in said
-  num = sum(row['kind'] == 'confidence bound' for row in alone)
-  for one, all_ in zip(alone, together, strict=True):
-    if one['kind'] == 'confidence bound':
-      assert all_['epsilon'] <= one['epsilon']
-      assert all_['confidence'] == pytest.approx(1 - 0.05 / num)
-    else:
-      assert all_ == one
+  num = sum(len(attack.bounds) for attack in alone.attacks)
+  for single, both in zip(alone.attacks, joint.attacks, strict=True):
+    for one, all_ in zip(single.estimates, both.estimates, strict=True):
+      if one.kind == 'confidence bound':
+        assert all_.epsilon <= one.epsilon
+        assert all_.confidence == pytest.approx(1 - 0.05 / num)
+      else:
+        assert all_ == one
 
 
 @pytest.mark.parametrize(('epsilon', 'inside'), [(0.7, True), (0.71, False)])
@@ -449,12 +438,10 @@ def test_words_are_about_the_first_estimate_alone(reading):
     _row(reading, 'eps_lo', 4.0),
   ]
   said = narrative.narrate(_result(estimates=rows))
-  others = copy.deepcopy(rows)
-  for row in others[1:]:
-    row['epsilon'] = 5.0
+  changed = [(who, dataclasses.replace(e, epsilon=5.0)) for who, e in rows]
+  others = [rows[0], *changed[1:]]
   assert narrative.narrate(_result(estimates=others)) == said
-  rows[0]['epsilon'] = 5.0
-  assert narrative.narrate(_result(estimates=rows)) != said
+  assert narrative.narrate(_result(estimates=[changed[0], *rows[1:]])) != said
 
 
 @pytest.mark.parametrize(
@@ -488,8 +475,8 @@ def test_an_estimate_is_flagged_when_it_is_well_above_the_analytic_one(
 def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
   errors, doubtful
 ):
-  removed = ('all iterates, other updates known', threat_models.REMOVED)
-  agreement = {'epsilon': 35.4, 'standard_errors': errors, 'p_value': 0.0123}
+  removed = threat_models.RESIDUAL
+  agreement = estimates.Agreement(35.4, errors, 0.0123)
   result = _result(
     estimates=[_row(removed, 'location_mixture', 35.0)],
     readings=[_reading(removed, agreement=agreement)],
@@ -513,8 +500,7 @@ def test_the_fit_of_maxima_is_said_to_extrapolate():
 
 def test_doubts_are_told_beside_the_estimate():
   doubt = 'scores scatter otherwise than those of others (p = 0.001)'
-  rows = _result()['readings']
-  result = _result(readings=[_reading(_FINAL, False, [doubt]), *rows[1:]])
+  result = _result(readings=[_reading(_FINAL, False, [doubt])])
   assert f'Not calibrated: {doubt}.' in _attacker(
     result, 'only the final model'
   )
@@ -564,22 +550,18 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
   assert set(removed.observed) == {1.0}
   assert set(removed.unobserved) == {0.0}
   audit = estimates.evaluate(record)
-  found = {
-    row['method']: row['epsilon']
-    for row in audit.estimates
-    if row['statistic'] == 'own round, others removed'
-  }
+  found = audit.find(threat_models.RESIDUAL)
   # No cosine in the null law is as large as 1.
-  assert found['shifted_cosine'] == math.inf
-  assert found['clopper_pearson_band'] == math.inf
-  assert audit.readings[-1]['calibrated']
+  assert found.find('shifted_cosine').epsilon == math.inf
+  assert found.find('clopper_pearson_band').epsilon == math.inf
+  assert found.is_calibrated
   limitless = {
     'analytic_epsilon': math.inf,
     'clients_analytic_epsilon': math.inf,
   }
   folder = _finished_run(
     tmp_path,
-    result=_result(noise_multiplier=0.0, **audit._asdict(), **limitless),
+    result=_result(noise_multiplier=0.0, audit=audit, **limitless),
   )
   write_record(folder / 'private/scores.npz', record)
   text = report.write_report(folder).read_text()
@@ -622,7 +604,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   lines = (workdir / 'report.md').read_text().splitlines()
   rows = [s for s in lines if s.startswith('|')]
   bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
-  assert len(rows) == len(bars) > len(_result()['estimates'])
+  assert len(rows) == len(bars) > len(_ROWS)
   assert set(bars) == {3, 8}
   assert any(r'digits \| real' in s for s in rows)
 
@@ -675,10 +657,10 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   # Nothing is hidden that noise hides already.
   whole = load_record(tmp_path / 'private/scores.npz')
   np.testing.assert_array_equal(record.trace, whole.trace)
-  hidden = {reading.statistic for reading in threat_models.read_all(whole)} - {
-    reading.statistic for reading in threat_models.read_all(record)
+  hidden = {one.threat_model for one in threat_models.read_all(whole)} - {
+    one.threat_model for one in threat_models.read_all(record)
   }
-  assert hidden == {'own round, others removed'}
+  assert hidden == {threat_models.RESIDUAL}
 
 
 @pytest.mark.parametrize(

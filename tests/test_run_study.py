@@ -18,29 +18,28 @@ def found():
 def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
   assert run_reports.find_broken(found) == []
   for run in found:
-    assert run.truths[threat_models.REMOVED] == pytest.approx(run.analytic)
-    for reading in run.audit.readings:
-      first, *others = [
-        row
-        for row in run.audit.estimates
-        if row['statistic'] == reading['statistic']
-      ]
-      bounds = [r for r in others if r['kind'] == 'confidence bound']
-      below = any(first['epsilon'] < row['epsilon'] for row in bounds)
-      assert not (reading['calibrated'] and below)
+    assert run.truths[threat_models.RESIDUAL] == pytest.approx(run.analytic)
+    for attack in run.audit.attacks:
+      below = any(attack.first.epsilon < e.epsilon for e in attack.bounds)
+      assert not (attack.is_calibrated and below)
   text = tables.format_markdown(run_reports.make_table(found))
   assert '| own round, others removed | location_mixture_bound | 14 |' in text
 
 
 def test_bounds_that_claim_too_much_are_named(found):
   def inflated(run, factor):
-    rows = [
-      row | {'epsilon': factor * row['epsilon']}
-      if row['method'] == 'location_mixture_bound'
-      else row
-      for row in run.audit.estimates
-    ]
-    return run._replace(audit=run.audit._replace(estimates=rows))
+    attacks = tuple(
+      attack._replace(
+        estimates=tuple(
+          dataclasses.replace(e, epsilon=factor * e.epsilon)
+          if e.method == 'location_mixture_bound'
+          else e
+          for e in attack.estimates
+        )
+      )
+      for attack in run.audit.attacks
+    )
+    return run._replace(audit=run.audit._replace(attacks=attacks))
 
   bad = run_reports.find_broken([inflated(run, 1.3) for run in found])
   assert any('own round, others removed exceeds the analytic' in s for s in bad)
@@ -84,6 +83,6 @@ def test_a_simulated_run_is_what_its_vectors_say():
     rounds.residual_norm, rounds.noise_std * np.sqrt(300), rtol=0.3
   )
   without = dataclasses.replace(record, weight=np.empty(0))
-  assert [r.calibrated for r in threat_models.read_all(without)][:2] == [
+  assert [r.is_calibrated for r in threat_models.read_all(without)][:2] == [
     False
   ] * 2

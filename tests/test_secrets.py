@@ -243,7 +243,7 @@ def log_of(folder):
 def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   tmp_path, put_in, drawn, monkeypatch
 ):
-  monkeypatch.setattr(report.of_run, 'draw', lambda *_: {})
+  monkeypatch.setattr(report.of_run, 'draw_run', lambda *_: {})
   config = small_config()
   audited_run.run(config, tmp_path)
   report.write_report(tmp_path)
@@ -374,9 +374,12 @@ def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
   files.checkpoints.mkdir(parents=True)
   files.secret.write_bytes(bytes(32))
   io.write_json(files.config, config.to_dict())
-  result = {'schema': result_file.SCHEMA, 'accuracy': 0.5}
-  io.write_json(files.result, result)
-  assert audited_run.run(config, tmp_path) == result
+  result = {'audit': estimates.Audit(()), 'accuracy': 0.5}
+  result_file.write_result(files.result, result)
+  assert audited_run.run(config, tmp_path) == {
+    'schema': result_file.SCHEMA,
+    **result,
+  }
   assert not files.secret.exists()
   assert not files.checkpoints.exists()
 

@@ -241,7 +241,7 @@ def test_cores_are_devices_unless_another_number_is_asked_for(
   variables, devices
 ):
   program = (
-    'import jax; from epe_jax import sharding; sharding.use_cores(3); '
+    'import jax; from epe_jax.parallel import sharding; sharding.use_cores(3); '
     'print(jax.device_count())'
   )
   settled = ('XLA_FLAGS', 'JAX_NUM_CPU_DEVICES')

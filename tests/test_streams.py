@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from configs import digits, emnist, stackoverflow
+import epe_jax
 from epe_jax import streams
 from epe_jax.data import cohort
 from epe_jax.experiment import build
@@ -81,7 +82,7 @@ def configured(name):
 
 def _asks(filename):
   """Whether it is a module that asks for numbers, and does not make them."""
-  path, package = pathlib.Path(filename), pathlib.Path(build.__file__).parent
+  path, package = pathlib.Path(filename), pathlib.Path(epe_jax.__file__).parent
   return package in path.parents and path.stem not in ('streams', 'chance')
 
 

@@ -6,6 +6,7 @@ from ml_collections import config_dict
 import pytest
 
 from epe_jax import io
+from epe_jax.audit import threat_models
 from epe_jax.experiment import audited_run, metrics, sweep
 from epe_jax.report import seed_sweep, sweep_report
 
@@ -132,11 +133,7 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   assert [row['seed'] for row in found[points[0].name]] == [0, 1]
   config.noise_multiplier, config.seed = 0.3, 1
   alone = audited_run.run(config, tmp_path / 'alone')
-  (own,) = (
-    row['epsilon']
-    for row in alone['estimates']
-    if (row['statistic'], row['method']) == ('own round', 'location_mixture')
-  )
+  own = alone['audit'].find(threat_models.OWN).find('location_mixture').epsilon
   row = found[points[0].name][1]
   assert row['epsilon']['own round'] == pytest.approx(own, rel=1e-3)
   table = seed_sweep.make_table(points, found)

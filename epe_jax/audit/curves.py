@@ -36,6 +36,7 @@ class Tradeoff(NamedTuple):
   """Rates of the attack "took part if the score is high".
 
   Attributes:
+    threat_model: the attacker.
     fpr: false positive rate of each threshold at a score, by the null law where
       that is known; else counted, and half a canary where none was.
     fnr: false negative rate counted there.
@@ -45,6 +46,7 @@ class Tradeoff(NamedTuple):
       where no mixture is calibrated.
   """
 
+  threat_model: ThreatModel
   fpr: Float[np.ndarray, ' n']
   fnr: Float[np.ndarray, ' n']
   low: Float[np.ndarray, ' n']
@@ -100,6 +102,7 @@ def tradeoff(reading: Reading, grid: Float[np.ndarray, ' m']) -> Tradeoff:
   if reading.is_calibrated and scores.shift is not None:
     fitted = 1 - location_mixture.rates(scores, grid)
   return Tradeoff(
+    reading.threat_model,
     fpr,
     misses / num,
     1 - np.asarray(upper(num - misses, num, 0.025)),

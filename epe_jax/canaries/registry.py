@@ -90,7 +90,7 @@ def min_effective_dimension(name: str, dim: int) -> float | None:
   Raises:
     ValueError: there is no such family.
 
-  >>> least_dimension('hadamard', 10**6), min_effective_dimension('sphere', 10**6)
+  >>> min_effective_dimension('hadamard', 10**6), min_effective_dimension('sphere', 10**6)
   (6000.0, None)
   """
   signed = min(6000.0, dim / 6)
@@ -134,7 +134,7 @@ def min_noise_multiplier(name: str, dim: int, together: int) -> float:
   Raises:
     ValueError: there is no such family.
 
-  >>> least_noise('hadamard', 10**6, 10), min_noise_multiplier('hadamard2', 10**6, 25)
+  >>> min_noise_multiplier('hadamard', 10**6, 10), min_noise_multiplier('hadamard2', 10**6, 25)
   (0.04, 0.02)
   >>> min_noise_multiplier('sphere', 10**6, 10)
   0.0

@@ -37,7 +37,7 @@ def hadamard_of_parts(
     the devices; those past d are 0 and have to be so in what is looked at.
 
   >>> import jax
-  >>> mesh = sharding.row()
+  >>> mesh = sharding.make_mesh()
   >>> c = hadamard_of_parts(jax.random.key(0), num=5, dim=8192, mesh=mesh)
   >>> v = c.superpose(jnp.array([3, 4]), jnp.array([1.0, 2.0]))
   >>> v.shape, abs(c.project(v)).round(3).tolist()

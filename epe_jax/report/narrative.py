@@ -89,7 +89,7 @@ def format_number(value: float | str) -> str:
 def format_delta(delta: float) -> str:
   """δ as people write it.
 
-  >>> small(1e-05), format_delta(8.2e-07)
+  >>> format_delta(1e-05), format_delta(8.2e-07)
   ('1e-5', '8.2e-7')
   """
   digits, _, power = f'{delta:.1e}'.partition('e')

@@ -103,7 +103,7 @@ def as_clients(
   Returns:
     The matrix, and the schedule of the real clients alone.
 
-  >>> both = schedules.shuffled_epochs(0, num_clients=6, clients_per_round=3)
+  >>> both = client_schedules.shuffled_epochs(0, num_clients=6, clients_per_round=3)
   >>> m, real = as_clients(both, rounds=2, num=2, num_clients=4)
   >>> m.sum(axis=0).tolist(), len(real(0)) + len(real(1))
   ([1, 1], 4)

@@ -69,7 +69,11 @@ def draw_run(
     f'{result["num_observed"]:,} canaries took part, '
     f'{result["num_unobserved"]:,} did not'
   )
-  readings = threat_models.read_all(record)
+  readings = [
+    reading
+    for reading in threat_models.read_all(record)
+    if audit.find(reading.threat_model) is not None
+  ]
   deltas = np.geomspace(min(1e-10, delta / 10), 0.5, 60)
   most = max(result['num_observed'], result['num_unobserved'])
   grid = np.geomspace(0.5 / most, 1, 200)[:-1]
@@ -83,7 +87,7 @@ def draw_run(
     ),
     'densities.png': cosines.draw_densities(readings),
     'tradeoff.png': tradeoff.draw_tradeoff(
-      audit.attacks,
+      audit,
       [curves.tradeoff(reading, grid) for reading in readings],
       grid,
       gaussian=fnr,

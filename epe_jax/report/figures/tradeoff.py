@@ -9,13 +9,13 @@ from matplotlib import figure, ticker
 import numpy as np
 
 from epe_jax.audit.curves import Tradeoff
-from epe_jax.audit.estimates import Attack
+from epe_jax.audit.estimates import Audit
 from epe_jax.report import narrative
 from epe_jax.report.figures import style
 
 
 def draw_tradeoff(
-  attacks: Sequence[Attack],
+  audit: Audit,
   tradeoffs: Sequence[Tradeoff],
   grid: Float[np.ndarray, ' m'],
   *,
@@ -31,8 +31,8 @@ def draw_tradeoff(
   is about.
 
   Args:
-    attacks: of one audit.
-    tradeoffs: of each.
+    audit: of the run.
+    tradeoffs: of each of its attackers.
     grid: false positive rates of the fitted and the Gaussian curve, rising.
     gaussian: false negative rates of that mechanism; None if its ε is not known.
     analytic: ε of that mechanism.
@@ -40,9 +40,11 @@ def draw_tradeoff(
   Returns:
     A panel for each attacker.
   """
-  fig, all_axes = style.make_panels(len(attacks), height=3.8, share=True)
+  fig, all_axes = style.make_panels(len(tradeoffs), height=3.8, share=True)
   lowest = float(grid[0])
-  for axes, attack, curve in zip(all_axes, attacks, tradeoffs):
+  for axes, curve in zip(all_axes, tradeoffs):
+    attack = audit.find(curve.threat_model)
+    assert attack is not None, 'every attacker has a trade-off'
     axes.plot(grid, 1 - grid, color='0.6', lw=1, label='guessing')
     _counted(axes, curve, lowest)
     title = attack.threat_model.name
@@ -67,7 +69,7 @@ def draw_tradeoff(
   for axes in all_axes[::3]:
     axes.set_ylabel('false negative rate')
   style.draw_legend(fig, all_axes, columns=5)
-  first = attacks[0]
+  first = audit.attacks[0]
   fig.suptitle(
     f'{first.num_observed:,} canaries took part, {first.num_unobserved:,} did '
     f'not; δ = {narrative.format_delta(first.first.delta)}',
