@@ -12,7 +12,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import observers, published_models
+from epe_jax.audit import estimates, observers, published_models
 from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   audited_run,
@@ -135,11 +135,10 @@ class Asked:
 
 PUBLISHED = {
   *('schema', 'task', 'data', 'config', 'versions', 'rounds', 'dim', 'delta'),
-  *('num_observed', 'num_unobserved', 'repetitions', 'estimates'),
+  *('num_observed', 'num_unobserved', 'repetitions', 'audit'),
   *('noise_multiplier', 'noise', 'analytic_epsilon', 'analytic_assumes'),
   *('clients_analytic_epsilon', 'clients_analytic_assumes', 'amplification'),
   *('effective_dimension', 'accuracy', 'loss', 'baseline_accuracy'),
-  *('readings', 'headline', 'is_simultaneous'),
 }
 
 # More hits have a chance of 5e-5 without knowing anything: Binomial(8, 1/16).

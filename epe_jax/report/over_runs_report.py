@@ -156,9 +156,9 @@ def _cells_of(
 ) -> Row:
   return {
     'mu': mu,
-    'mu_interval': mu_interval and list(mu_interval),
+    'mu_interval': mu_interval,
     'epsilon': float(estimate.epsilon),
-    'interval': estimate.interval and list(estimate.interval),
+    'interval': estimate.interval,
   }
 
 
