@@ -2,8 +2,8 @@
 
   make docs
 
-makes the runs and calls this. Without flags the README is written anew from
-what docs/runs holds; a test checks that it is up to date.
+makes the runs and calls this. Without flags pages are written anew from what
+docs/runs holds; a test checks that they are up to date.
 """
 
 import pathlib
@@ -26,7 +26,7 @@ _RUNS = _ROOT / 'docs' / 'runs'
 _RESULTS = _ROOT / 'docs' / 'results'
 _PAGE = _ROOT / 'docs' / 'results.md'
 _KEPT = ('result.json', 'report.md', *of_run.CAPTIONS)
-# Those that the README sets side by side, as it calls them.
+# Those that are set side by side, and what they are called.
 _COMPARED = {
   'emnist': 'EMNIST, 10 classes',
   'emnist62': 'EMNIST, 62 classes',
@@ -42,30 +42,36 @@ _ITEMS = flags.DEFINE_multi_string(
 )
 
 
-def blocks() -> dict[str, str]:
-  """What stands between the README's markers, by their name."""
+def blocks() -> dict[str, dict[str, str]]:
+  """Page -> what stands between its markers, by their name."""
   rows = io.read_json(_RUNS / 'gaussian.json')
-  texts = {
-    'gaussian': gaussian_mechanism_report.format_table(
-      gaussian_mechanism_report.make_table(rows)
-    )
-  }
-  texts['digits'] = report.format_report(report.load_result(_RUNS / 'digits'))
-  blocks = {name: f'```text\n{text}\n```' for name, text in texts.items()}
+  mechanism = gaussian_mechanism_report.format_table(
+    gaussian_mechanism_report.make_table(rows)
+  )
+  digits = report.format_summary(report.load_result(_RUNS / 'digits'))
   compared = {
-    f'[{title}](docs/runs/{name}/report.md)': report.load_result(_RUNS / name)
+    f'[{title}](runs/{name}/report.md)': report.load_result(_RUNS / name)
     for name, title in _COMPARED.items()
   }
-  return blocks | {'runs': side_by_side.format_side_by_side(compared)}
+  return {
+    'README.md': {'digits': f'```text\n{digits}\n```'},
+    'docs/experiments.md': {
+      'gaussian': f'```text\n{mechanism}\n```',
+      'runs': side_by_side.format_side_by_side(compared),
+    },
+  }
 
 
-def spliced(text: str) -> str:
-  """The README with each block as the files in docs/runs have it.
+def spliced() -> dict[str, str]:
+  """Page -> its text, with each block as the files in docs/runs have it.
 
   Raises:
     ValueError: a marker is missing.
   """
-  return tables.splice(text, blocks())
+  return {
+    name: tables.splice((_ROOT / name).read_text(), found)
+    for name, found in blocks().items()
+  }
 
 
 def page() -> str:
@@ -99,9 +105,9 @@ def main(argv: list[str]) -> None:
     shutil.copyfile(source.with_suffix('.png'), _RUNS / 'gaussian.png')
   for folder in _ITEMS.value:
     _keep_items(pathlib.Path(folder))
-  readme = _ROOT / 'README.md'
-  for path, text in ((readme, spliced(readme.read_text())), (_PAGE, page())):
-    io.write_text(path, text)
+  for name, text in spliced().items():
+    io.write_text(_ROOT / name, text)
+  io.write_text(_PAGE, page())
 
 
 if __name__ == '__main__':

@@ -15,6 +15,9 @@ from epe_jax.report import report
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Directory of a finished run; may be given without the flag.'
 )
+_VERBOSE = flags.DEFINE_bool(
+  'verbose', False, 'Print every estimate, and what each says.'
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -26,7 +29,8 @@ def main(argv: Sequence[str]) -> None:
     )
   try:
     path = report.write_report(given[0])
-    text = report.format_report(report.load_result(given[0]))
+    show = report.format_report if _VERBOSE.value else report.format_summary
+    text = show(report.load_result(given[0]))
   except (FileNotFoundError, ValueError) as error:
     raise app.UsageError(str(error)) from error
   print(f'{text}\n\nWrote {path} and its figures.')

@@ -35,6 +35,9 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _PROCESS_ID = flags.DEFINE_integer(
   'process_id', None, 'Which of them this is, from 0.', lower_bound=0
 )
+_VERBOSE = flags.DEFINE_bool(
+  'verbose', False, 'Print every estimate, and what each says.'
+)
 
 
 def main(argv: list[str]) -> None:
@@ -53,7 +56,8 @@ def main(argv: list[str]) -> None:
     raise SystemExit(f'error: {error}') from error
   if not sharding.is_primary():
     return
-  print(report.format_report(result))
+  show = report.format_report if _VERBOSE.value else report.format_summary
+  print(show(result))
   print(f'\nReport, figures and files: {report.write_report(workdir)}')
 
 

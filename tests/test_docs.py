@@ -24,9 +24,9 @@ def load_script(name):
   return module
 
 
-def test_the_readme_shows_the_figures_of_the_recorded_runs():
-  readme = (ROOT / 'README.md').read_text()
-  assert load_script('docs').spliced(readme) == readme
+def test_pages_show_the_figures_of_the_recorded_runs():
+  for name, text in load_script('docs').spliced().items():
+    assert (ROOT / name).read_text() == text, name
 
 
 def test_the_page_of_results_shows_what_was_made():

@@ -272,6 +272,55 @@ def test_both_analytic_epsilons_are_above_the_table_with_what_they_assume():
   assert 'for canaries and clients' in head
 
 
+def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
+  record = recorded_runs.by_law()
+  audit = estimates.evaluate(record)
+  text = report.format_summary(_result(audit=audit))
+  assert max(map(len, text.splitlines())) <= 100
+  table = text.split('\n\n')[1].splitlines()[1:]
+  assert len(table) == len(audit.attacks)
+  for line, attack in zip(table, audit.attacks, strict=True):
+    assert line.startswith(attack.threat_model.name)
+    shown = narrative.format_number(attack.first.epsilon)
+    if attack.is_calibrated:
+      assert re.search(rf' {re.escape(shown)} ', line)
+    else:
+      assert 'not calibrated' in line
+      assert shown not in line.split()
+    bound = narrative.format_number(attack.bounds[0].epsilon)
+    strongest = attack.threat_model == threat_models.RESIDUAL
+    assert line.split()[-2:] == [bound, '35.5' if strongest else '-']
+  assert any(not attack.is_calibrated for attack in audit.attacks)
+
+
+def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
+  audit = estimates.evaluate(recorded_runs.by_law())
+  certain, likely, agrees = narrative.give_verdict(_result(audit=audit))
+  _, bound = audit.headline
+  assert (
+    f'95 % confidence ε ≥ {narrative.format_number(bound.epsilon)}' in certain
+  )
+  assert 'the analysis allows 35.5 at most' in certain
+  assert 'at even odds it tells' in likely
+  assert 'finds what the analysis implies' in agrees
+  *weaker, strongest = audit.attacks
+  agreement = strongest.agreement._replace(standard_errors=-2.6)
+  off = (*weaker, strongest._replace(agreement=agreement))
+  said = narrative.give_verdict(_result(audit=audit._replace(attacks=off)))
+  assert 'by 2.6 standard errors, so the run may not do' in said[-1]
+  doubted = (weaker[0]._replace(doubts=('it is not',)), *audit.attacks[1:])
+  said = narrative.give_verdict(_result(audit=audit._replace(attacks=doubted)))
+  assert said[-1] == 'Tests contradict the estimates of: final model.'
+  unlimited = _result(audit=audit, analytic_epsilon='Infinity')
+  assert 'there is no limit' in narrative.give_verdict(unlimited)[0]
+  within = [_row(_FINAL, 'location_mixture', 0.3)]
+  (said,) = narrative.give_verdict(_result(estimates=within))
+  assert said.endswith('which is what is found where nothing leaks.')
+  assert narrative.give_verdict(_result(num_observed=0)) == [
+    narrative.NOT_AUDITED
+  ]
+
+
 def test_infinity_is_printed_as_a_sign():
   result = _result(
     noise_multiplier=0.0,
@@ -690,7 +739,12 @@ def test_a_file_of_another_version_is_refused(tmp_path):
 
 def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
   done = _finished_run(tmp_path / 'done', observed=5, unobserved=5)
-  commands = [[str(done)], [], [f'--workdir={tmp_path}/none']]
+  commands = [
+    [str(done)],
+    [str(done), '--verbose'],
+    [],
+    [f'--workdir={tmp_path}/none'],
+  ]
   process = subprocess.run(
     [sys.executable, '-c', _DRIVER, str(_SCRIPT)],
     input=json.dumps(commands),
@@ -699,9 +753,10 @@ def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
     check=False,
   )
   assert process.returncode == 0, process.stderr
-  drawn, nothing, missing = json.loads(process.stdout)
+  drawn, verbose, nothing, missing = json.loads(process.stdout)
   assert drawn[0] == 0
-  assert drawn[1].startswith(report.format_report(_result()))
+  assert drawn[1].startswith(report.format_summary(_result()))
+  assert verbose[1].startswith(report.format_report(_result()))
   assert all((done / name).exists() for name in _FILES)
   assert nothing[0] != 0
   assert 'Give the directory of one finished run' in ' '.join(nothing[1:])

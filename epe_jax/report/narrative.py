@@ -44,6 +44,51 @@ def narrate(result: Mapping[str, Any]) -> list[str]:
   return said + ([doubt] if doubt else []) + _caveats(result)
 
 
+def give_verdict(result: Mapping[str, Any]) -> list[str]:
+  """Three sentences at most: what is certain, what is likely, what to doubt.
+
+  Args:
+    result: what result.json holds.
+  """
+  if not is_audited(result):
+    return [NOT_AUDITED]
+  audit, limit = result['audit'], analytic_epsilon(result)
+  allowed = (
+    'without noise there is no limit to it'
+    if limit == math.inf
+    else f'the analysis allows {format_number(limit)} at most'
+  )
+  said = []
+  if audit.headline is not None:
+    attack, bound = audit.headline
+    said.append(
+      f'With {100 * bound.confidence:g} % confidence ε ≥ '
+      f'{format_number(float(bound.epsilon))} at δ = {format_delta(bound.delta)} '
+      f'for {_who(attack)}; {allowed}.'
+    )
+  final = audit.find(threat_models.FINAL)
+  if final is not None:
+    said.append(_of_final_model(final))
+  strongest = audit.attacks[-1]
+  doubted = [a for a in audit.attacks if a.doubts]
+  agreement = strongest.agreement
+  if agreement is not None and abs(agreement.standard_errors) > _NOTABLE:
+    said.append(
+      'The strongest attack differs from what the analysis implies by '
+      f'{abs(agreement.standard_errors):.1f} standard errors, so the run may not '
+      'do what is assumed of it.'
+    )
+  elif doubted:
+    names = ', '.join(attack.threat_model.name for attack in doubted)
+    said.append(f'Tests contradict the estimates of: {names}.')
+  elif agreement is not None:
+    said.append(
+      'The strongest attack finds what the analysis implies, within '
+      f'{abs(agreement.standard_errors):.1f} standard errors.'
+    )
+  return said
+
+
 def is_audited(result: Mapping[str, Any]) -> bool:
   """Whether there were canaries to audit the run with."""
   return result['num_observed'] > 0
@@ -136,6 +181,30 @@ _SHAPES = {
 def _shape(estimate: Estimate) -> Assumption:
   """The shape that an estimate assumes."""
   return next(shape for shape in _SHAPES if shape in estimate.assumes)
+
+
+def _who(attack: Attack) -> str:
+  """An attacker within a sentence."""
+  assert attack.threat_model.who is not None, (
+    'the strongest attacker has a name'
+  )
+  return attack.threat_model.who.replace('An attacker', 'an attacker', 1)
+
+
+def _of_final_model(attack: Attack) -> str:
+  """What the model alone gives away."""
+  first = attack.first
+  text = f'The final model alone: ε ≈ {format_number(float(first.epsilon))}'
+  if is_within_floor(first):
+    return f'{text}, which is what is found where nothing leaks.'
+  if not attack.is_calibrated:
+    return f'{text}, which is not calibrated.'
+  if attack.rates is None:
+    return f'{text}.'
+  return (
+    f'{text}; at even odds it tells whether a person took part in '
+    f'{_about(attack.rates.accuracy)} of cases.'
+  )
 
 
 def _headline(audit: Audit) -> str:

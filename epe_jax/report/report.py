@@ -1,7 +1,7 @@
 """What a person reads of a finished audit, made from the files it left.
 
-`format_report` is for the terminal. `write_report` makes report.md and its figures. Neither
-needs the data, the model or the code of the training run: a directory with
+`format_summary` is what a terminal shows first, `format_report` all of it, and
+`write_report` makes report.md and its figures. None of them needs the data, the model or the code of the training run: a directory with
 result.json, private/scores.npz and private/metrics.jsonl is enough.
 """
 
@@ -15,7 +15,7 @@ import textwrap
 from typing import Any
 
 from epe_jax import io
-from epe_jax.audit import publication
+from epe_jax.audit import publication, threat_models
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.record import load_record
 from epe_jax.epsilon.types import Estimate
@@ -64,6 +64,39 @@ _SECTIONS = (
   ),
   ('Credible bounds: beliefs, not frequencies', 'credible bound', None),
 )
+
+
+def format_summary(result: Mapping[str, Any]) -> str:
+  """One line for each attacker, and a verdict of three sentences.
+
+  What is not calibrated is said to be that in place of an estimate.
+
+  Args:
+    result: what result.json holds.
+
+  Returns:
+    Text without a final newline, of at most 100 columns.
+  """
+  parts = [_fill(_run(result))]
+  if narrative.is_audited(result):
+    body = [_summarized(result, attack) for attack in result['audit'].attacks]
+    head = ('attacker reads', 'ε', *_HEAD[1:3], 'bound, 95 %', 'analytic ε')
+    parts.append(tables.format_text(tables.Table('', head, body)))
+  verdict = narrative.give_verdict(result)
+  parts.append('\n'.join(_fill(one, bullet='- ') for one in verdict))
+  return '\n\n'.join(parts)
+
+
+def _summarized(result: Mapping[str, Any], attack: Attack) -> list[str]:
+  first, bounds = attack.first, attack.bounds
+  epsilon, interval, floor, _ = _cells(first)
+  if not attack.is_calibrated:
+    epsilon, interval, floor = 'not calibrated', '-', '-'
+  analytic = '-'
+  if attack.threat_model == threat_models.RESIDUAL:
+    analytic = narrative.format_number(narrative.analytic_epsilon(result))
+  bound = narrative.format_number(float(bounds[0].epsilon)) if bounds else '-'
+  return [attack.threat_model.name, epsilon, interval, floor, bound, analytic]
 
 
 def format_report(result: Mapping[str, Any]) -> str:
