@@ -76,6 +76,7 @@ def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
     'trace': observers.all_iterates(
       set_, rounds=ROUNDS, sees=(sees,), buffer=buffer
     ),
+    'maximum': observers.running_maximum(set_, sees=(sees,)),
   }
   inner = fedavg.dp_fedavg(
     still_task(DIM),
@@ -124,10 +125,9 @@ def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
   matrix, participation, _, _, state, scores = small_run(buffer=buffer)
   expected = numpy_cosines(matrix, numpy_aggregates(matrix, participation))
   np.testing.assert_allclose(scores['trace'][0], expected, atol=1e-5)
-  if ROUNDS % buffer == 0:
-    np.testing.assert_allclose(
-      state.observers['trace'].maximum[0], expected.max(axis=0), atol=1e-5
-    )
+  np.testing.assert_allclose(
+    scores['maximum'][0], expected.max(axis=0), atol=1e-5
+  )
 
 
 @pytest.mark.parametrize('flushed', [(2,), (3,), (1, 2, 6), range(1, 8)])
@@ -138,12 +138,6 @@ def test_the_trace_is_the_same_whenever_what_waits_is_scored(buffer, flushed):
   )
   expected = numpy_cosines(matrix, numpy_aggregates(matrix, participation))
   np.testing.assert_allclose(scores['trace'][0], expected, atol=1e-5)
-  seen = int(state.observers['trace'].round - state.observers['trace'].pending)
-  np.testing.assert_allclose(
-    state.observers['trace'].maximum[0],
-    expected[:seen].max(axis=0, initial=-1),
-    atol=1e-5,
-  )
   # Who goes on without the vectors goes on to the same bits.
   again = small_run(buffer=buffer, flushed=flushed, forgets=True)[-1]
   np.testing.assert_array_equal(again['trace'], scores['trace'])
@@ -213,14 +207,15 @@ def test_canaries_are_float32_whatever_products_are_rounded_to(family):
       )
 
 
-def test_the_running_maximum_is_over_the_rounds_scored_so_far():
-  matrix, participation, _, _, state, _ = small_run(buffer=3)
-  aggregates = numpy_aggregates(matrix, participation)[:6]
-  np.testing.assert_allclose(
-    state.observers['trace'].maximum[0],
-    numpy_cosines(matrix, aggregates).max(axis=0),
-    atol=1e-5,
-  )
+def test_the_running_maximum_has_a_number_for_each_canary_and_view():
+  set_ = canaries.hadamard(jax.random.key(0), 4, DIM)
+  observer = observers.running_maximum(set_, sees=('aggregate', 'residual'))
+  params = still_task(DIM).init(jax.random.key(0))
+  (kept,) = jax.tree.leaves(observer.init(params))
+  assert kept.shape == (2, 4)
+  assert np.all(kept == -1)
+  with pytest.raises(ValueError, match='nothing'):
+    observers.running_maximum(set_, sees=('nothing',))
 
 
 def test_the_delta_is_what_the_server_optimizer_made_of_it():

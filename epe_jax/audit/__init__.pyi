@@ -4,6 +4,7 @@ from .estimates import evaluate_scores as evaluate_scores
 from .observers import Observer as Observer
 from .observers import all_iterates as all_iterates
 from .observers import final_model as final_model
+from .observers import running_maximum as running_maximum
 from .record import Record as Record
 from .record import load_record as load_record
 from .statistics import assign_held_out as assign_held_out

@@ -56,6 +56,7 @@ def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:
 
 
 def doubt_mixture(scores: Scores) -> tuple[str, ...]:
+  """Doubts if scores are not Gaussian around shifts with the spread of the null."""
   tests = shift_tests.p_values(scores)
   least, doubts = shift_tests.REJECTED_BELOW, ()
   if tests.spread < least:

@@ -37,8 +37,9 @@ class Observer(NamedTuple):
   Attributes:
     init: params -> state.
     update: (state, seen) -> state, once in every round.
-    scores: (state, final params) -> cosines: [2, k] for an attacker who looks
-      once, at two things; [views, T, k] for one who looks in every round.
+    scores: (state, final params) -> cosines: [2, k] for an attacker who scores
+      once, two things; [views, T, k] for one who does in every round, [views, k]
+      for one who keeps the largest.
     flush: state -> state in which no vector of a round waits to be scored. Only
       an observer that keeps some has anything to do.
   """
@@ -71,15 +72,12 @@ class Trace(NamedTuple):
     buffer: these vectors, and behind them room or what is scored already; None
       where each round is scored at once.
     cosines: [views, T, k]; those of rounds still to come are 0.
-    maximum: [views, k], the running maximum over scored rounds; -1 before the
-      first.
   """
 
   round: Int[Array, '']
   pending: Int[Array, '']
   buffer: Float[Array, 'v r d'] | None
   cosines: Float[Array, 'v T k']
-  maximum: Float[Array, 'v k']
 
 
 def cosines(
@@ -152,9 +150,7 @@ def all_iterates(
   """
   if rounds < 1 or buffer < 1:
     raise ValueError(f'rounds={rounds}, buffer={buffer}; give both >= 1.')
-  unknown = [name for name in sees if name not in VIEWS]
-  if unknown or not sees:
-    raise ValueError(f'sees={sees!r}; give some of {tuple(VIEWS)}.')
+  _check_views(sees)
   views = len(sees)
   buffer = min(buffer, rounds)
   # Whole buffers are scored, so the trace has room for one behind its end.
@@ -175,19 +171,16 @@ def all_iterates(
         jnp.zeros((views, padded, canaries.num), jnp.float32),
         axes=(0, 2),
       ),
-      maximum=jnp.full((views, canaries.num), -1, jnp.float32),
     )
 
   def score(trace: Trace, new: Float[Array, 'v r k']) -> Trace:
     live = (jnp.arange(buffer) < trace.pending)[:, None]
     start = trace.round - trace.pending
-    top = jnp.max(jnp.where(live, new, -1), axis=1)
     return trace._replace(
       pending=jnp.zeros((), jnp.int32),
       cosines=jax.lax.dynamic_update_slice(
         trace.cosines, jnp.where(live, new, 0), (0, start, 0)
       ),
-      maximum=jnp.maximum(trace.maximum, top),
     )
 
   def scored_if(due: Array, trace: Trace) -> Trace:
@@ -223,6 +216,55 @@ def all_iterates(
     return flush(trace).cosines[:, :rounds]
 
   return Observer(init, update, scores, flush)
+
+
+def running_maximum(
+  canaries: Canaries, *, sees: Sequence[str] = ('aggregate',)
+) -> Observer:
+  """The attacker who sees every round, with k numbers of state.
+
+  The largest cosine of each canary so far: for audits whose trace of T x k would
+  not fit. It is all that the paper's statistic reads, and nothing else can be
+  read of it. Each round is scored at once.
+
+  Args:
+    canaries: all canaries, observed and unobserved.
+    sees: what is scored in a round, names of `VIEWS`; scores have one [k] for
+      each, -1 before the first round.
+
+  Raises:
+    ValueError: sees is out of range.
+
+  Source: One-shot Empirical Privacy Estimation, Algorithm 3.
+  """
+  _check_views(sees)
+
+  def init(params: Params) -> Float[Array, 'v k']:
+    del params
+    return jnp.full((len(sees), canaries.num), -1, jnp.float32)
+
+  def update(
+    largest: Float[Array, 'v k'], seen: RoundView
+  ) -> Float[Array, 'v k']:
+    score = lambda: cosines(
+      canaries, jnp.stack([VIEWS[name](seen) for name in sees])
+    )
+    # Or XLA:CPU would keep what noise is made of until it is stacked.
+    return jnp.maximum(largest, fusion_barrier(largest[0, 0] >= -1, score))
+
+  def scores(
+    largest: Float[Array, 'v k'], params: Params
+  ) -> Float[Array, 'v k']:
+    del params
+    return largest
+
+  return Observer(init, update, scores)
+
+
+def _check_views(sees: Sequence[str]) -> None:
+  unknown = [name for name in sees if name not in VIEWS]
+  if unknown or not sees:
+    raise ValueError(f'sees={sees!r}; give some of {tuple(VIEWS)}.')
 
 
 def choose_buffer(memory: float, *, rounds: int, views: int, dim: int) -> int:
