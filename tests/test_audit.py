@@ -122,7 +122,7 @@ def numpy_cosines(matrix, v):
 
 @pytest.mark.parametrize('buffer', [1, 3, 7, 50])
 def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
-  matrix, participation, _, _, state, scores = small_run(buffer=buffer)
+  matrix, participation, _, _, _, scores = small_run(buffer=buffer)
   expected = numpy_cosines(matrix, numpy_aggregates(matrix, participation))
   np.testing.assert_allclose(scores['trace'][0], expected, atol=1e-5)
   np.testing.assert_allclose(
@@ -133,7 +133,7 @@ def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
 @pytest.mark.parametrize('flushed', [(2,), (3,), (1, 2, 6), range(1, 8)])
 @pytest.mark.parametrize('buffer', [1, 3, 7])
 def test_the_trace_is_the_same_whenever_what_waits_is_scored(buffer, flushed):
-  matrix, participation, _, _, state, scores = small_run(
+  matrix, participation, _, _, _, scores = small_run(
     buffer=buffer, flushed=flushed
   )
   expected = numpy_cosines(matrix, numpy_aggregates(matrix, participation))
