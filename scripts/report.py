@@ -27,6 +27,8 @@ def main(argv: Sequence[str]) -> None:
   try:
     path = report.write_report(given[0])
     text = report.format_report(report.load_result(given[0]))
+  except ImportError as error:
+    raise SystemExit(f'error: {error}') from error
   except (FileNotFoundError, ValueError) as error:
     raise app.UsageError(str(error)) from error
   print(f'{text}\n\nWrote {path} and its figures.')

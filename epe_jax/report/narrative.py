@@ -9,6 +9,16 @@ from epe_jax.epsilon.types import Assumption
 
 Row = Mapping[str, Any]
 
+NAMES = {
+  threat_models.FINAL: 'final model',
+  threat_models.CHANGE: 'change of the model',
+  threat_models.MAXIMUM: 'maximum over rounds',
+  threat_models.LIKELIHOOD: 'likelihood over rounds',
+  threat_models.OWN: 'own round',
+  threat_models.REMOVED: 'own round, others removed',
+}
+"""What tables and figures call all readings, from who knows least on."""
+
 _ATTACKERS = {
   threat_models.FINAL: 'An attacker who sees only the final model',
   threat_models.CHANGE: 'An attacker who sees the initial and the final model',

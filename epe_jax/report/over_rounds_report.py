@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from epe_jax.report import narrative, tables
-from epe_jax.report.figures import style
 
 _TITLES = (
   (False, 'Point estimates, with 90 % intervals: no guarantee'),
@@ -41,8 +40,8 @@ def format_over_rounds(
 
 def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
   """Heading and lines: round, canaries, and the ε of each attacker."""
-  names = [n for n in style.READINGS if any(r['statistic'] == n for r in rows)]
-  lines = [['round', 'took part', *(style.READINGS[n].name for n in names)]]
+  names = [n for n in narrative.NAMES if any(r['statistic'] == n for r in rows)]
+  lines = [['round', 'took part', *(narrative.NAMES[n] for n in names)]]
   for t in sorted({row['round'] for row in rows}):
     found = {row['statistic']: row for row in rows if row['round'] == t}
     count = next(iter(found.values()))['num_observed']

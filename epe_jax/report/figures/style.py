@@ -45,15 +45,18 @@ class Style(NamedTuple):
     )
 
 
+_LOOKS = {
+  threat_models.FINAL: (SKY, 'o', False),
+  threat_models.CHANGE: (BLUE, 's', True),
+  threat_models.MAXIMUM: (ORANGE, '^', False),
+  threat_models.LIKELIHOOD: (PURPLE, 'v', True),
+  threat_models.OWN: (GREEN, 'D', False),
+  threat_models.REMOVED: (VERMILLION, 'o', True),
+}
+
 READINGS = {
-  threat_models.FINAL: Style(SKY, 'o', False, 'final model'),
-  threat_models.CHANGE: Style(BLUE, 's', True, 'change of the model'),
-  threat_models.MAXIMUM: Style(ORANGE, '^', False, 'maximum over rounds'),
-  threat_models.LIKELIHOOD: Style(PURPLE, 'v', True, 'likelihood over rounds'),
-  threat_models.OWN: Style(GREEN, 'D', False, 'own round'),
-  threat_models.REMOVED: Style(
-    VERMILLION, 'o', True, 'own round, others removed'
-  ),
+  statistic: Style(*_LOOKS[statistic], name)
+  for statistic, name in narrative.NAMES.items()
 }
 """All readings of `threat_models.read_all`, from who knows least on."""
 
