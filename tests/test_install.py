@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -134,6 +135,7 @@ def test_without_jax_the_error_names_the_extra(tmp_path):
     'from epe_jax.audit import audited',
     'from epe_jax import experiment; experiment.run',
     'from epe_jax.types import Task',
+    'from epe_jax.configs import digits',
     'from epe_jax.data import digits; digits.load(0, num_clients=2, concentration=1.0)',
     *(
       f'import runpy; runpy.run_path({str(ROOT / "scripts" / f"{s}.py")!r})'
@@ -210,6 +212,25 @@ def test_all_has_every_extra_and_make_run_installs_it():
     cwd=ROOT,
   )
   assert "install -q -e '.[all]'" in commands.stdout
+
+
+def test_every_extra_that_is_named_exists():
+  files = [
+    *(ROOT / name for name in ('README.md', 'CONTRIBUTING.md', 'Makefile')),
+    *(ROOT / 'colabs').glob('*.ipynb'),
+    *(ROOT / 'docs').rglob('*.md'),
+    *(ROOT / 'epe_jax').rglob('*.py'),
+  ]
+  named = {
+    extra
+    for path in files
+    for extras_of in re.findall(
+      r"""(?:epe_jax|'\.|root})\[([\w,]+)\]['`]""", path.read_text()
+    )
+    for extra in extras_of.split(',')
+  }
+  optional = installed.PROJECT['optional-dependencies']
+  assert {'all', 'training', 'reports'} <= named <= optional.keys()
 
 
 @pytest.mark.slow  # Builds a wheel and downloads what it requires: a minute.
