@@ -83,10 +83,10 @@ $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/installed: $(VENV)/python pyproject.toml
-	$(BIN)/python -m pip install -q -e .
+$(VENV)/installed: $(VENV)/python pyproject.toml setup.py
+	$(BIN)/python -m pip install -q -e '.[all]'
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/python pyproject.toml
+$(VENV)/installed-dev: $(VENV)/python pyproject.toml setup.py
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	touch $@ $(VENV)/installed

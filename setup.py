@@ -1,5 +1,15 @@
-"""Lets `pip install .` work; everything is declared in pyproject.toml."""
+"""Lets `pip install .` work; what it installs is declared in pyproject.toml.
+
+All but one thing: the folder configs/ of a checkout, whose files are given to
+scripts by their path, is the package epe_jax.configs of an installation.
+"""
 
 import setuptools
 
-setuptools.setup()
+setuptools.setup(
+  packages=[
+    *setuptools.find_packages(include=['epe_jax', 'epe_jax.*']),
+    'epe_jax.configs',
+  ],
+  package_dir={'epe_jax.configs': 'configs'},
+)

@@ -6,6 +6,7 @@ files work where JAX is not installed.
 
 import lazy_loader
 
+from epe_jax import extras
 from epe_jax._version import __version__
 
 _ROOMS = [
@@ -23,4 +24,5 @@ _ROOMS = [
 ]
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, _ROOMS)
+__getattr__ = extras.explain_missing()(__getattr__)
 __all__ += ['__version__']

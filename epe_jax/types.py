@@ -3,9 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Float
+
+from epe_jax import extras
+
+with extras.explain_missing():
+  import jax
+  import jax.numpy as jnp
 
 Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array  # one typed PRNG key, jax.random.key(...)

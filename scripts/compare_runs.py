@@ -13,11 +13,15 @@ import functools
 import pathlib
 
 from absl import app, flags, logging
-from ml_collections import config_flags
 
-from epe_jax import io
-from epe_jax.report import run_comparison
-from epe_jax.report.figures import single_or_several
+from epe_jax import extras
+
+with extras.explain_missing():
+  from ml_collections import config_flags
+
+  from epe_jax import io
+  from epe_jax.report import run_comparison
+  from epe_jax.report.figures import single_or_several
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config file of the single run.'

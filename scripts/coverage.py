@@ -9,11 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from absl import app, flags
-import tqdm
 
-from epe_jax import io
-from epe_jax.report import tables
-from epe_jax.studies import coverage, run_reports
+from epe_jax import extras
+
+with extras.explain_missing():
+  import tqdm
+
+  from epe_jax import io
+  from epe_jax.report import tables
+  from epe_jax.studies import coverage, run_reports
 
 _EPSILON = flags.DEFINE_list('epsilon', ['0', '1', '3', '10'], 'True ε.')
 _DELTA = flags.DEFINE_list('delta', ['1e-5', '1e-3'], 'δ.')

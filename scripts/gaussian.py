@@ -22,12 +22,16 @@ import math
 import pathlib
 
 from absl import app, flags
-import dp_accounting
-import tqdm
 
-from epe_jax import canaries, io
-from epe_jax.audit import gaussian_mechanism
-from epe_jax.report import gaussian_mechanism_report
+from epe_jax import extras
+
+with extras.explain_missing():
+  import dp_accounting
+  import tqdm
+
+  from epe_jax import canaries, io
+  from epe_jax.audit import gaussian_mechanism
+  from epe_jax.report import gaussian_mechanism_report
 
 _SIGMAS = ('4.22', '1.54', '0.541')
 _PLOTS = ('.png', '.pdf', '.svg')

@@ -7,11 +7,15 @@ minutes.
 """
 
 from absl import app, flags
-import tqdm
 
-from epe_jax import io
-from epe_jax.epsilon import power
-from epe_jax.report import tables
+from epe_jax import extras
+
+with extras.explain_missing():
+  import tqdm
+
+  from epe_jax import io
+  from epe_jax.epsilon import power
+  from epe_jax.report import tables
 
 # The true ε, and the one that is to be certified.
 _PAIRS = [

@@ -17,7 +17,10 @@ import sys
 
 from absl import app, flags
 
-from epe_jax.data import download, formats, prepare
+from epe_jax import extras
+
+with extras.explain_missing():
+  from epe_jax.data import download, formats, prepare
 
 _OUT = flags.DEFINE_string('out', None, 'Folder of the columns.')
 _DOWNLOAD = flags.DEFINE_enum(

@@ -31,6 +31,8 @@ def main(argv: Sequence[str]) -> None:
     path = report.write_report(given[0])
     show = report.format_report if _VERBOSE.value else report.format_summary
     text = show(report.load_result(given[0]))
+  except ImportError as error:
+    raise SystemExit(f'error: {error}') from error
   except (FileNotFoundError, ValueError) as error:
     raise app.UsageError(str(error)) from error
   print(f'{text}\n\nWrote {path} and its figures.')

@@ -10,7 +10,7 @@ runs they are made from are in WORKDIR/SCALE/runs; items that need the same runs
 share them, finished ones are not made again, and killed ones go on.
 """
 
-import importlib.util
+import importlib
 import pathlib
 import shlex
 import signal
@@ -19,11 +19,12 @@ from typing import Any
 
 from absl import app, flags
 
-from epe_jax.experiment import audited_run, finished_runs, sweep, workloads
-from epe_jax.papers.one_shot import files, items, product
-from epe_jax.report import run_comparison, tables
+from epe_jax import extras
 
-_CONFIGS = pathlib.Path(__file__).parents[1] / 'configs'
+with extras.explain_missing():
+  from epe_jax.experiment import audited_run, finished_runs, sweep, workloads
+  from epe_jax.papers.one_shot import files, items, product
+  from epe_jax.report import run_comparison, tables
 
 _SCALE = flags.DEFINE_enum(
   'scale', 'small', ['smoke', 'small', 'paper'], 'Sizes, see configs/paper.py.'
@@ -59,11 +60,7 @@ def listing() -> str:
 def _config(name: str) -> Any:
   """The config of a file in configs/, given as FILE or FILE:MODE."""
   stem, _, mode = name.partition(':')
-  spec = importlib.util.spec_from_file_location(stem, _CONFIGS / f'{stem}.py')
-  assert spec is not None, stem
-  assert spec.loader is not None, stem
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
+  module = importlib.import_module(f'epe_jax.configs.{stem}')
   return module.get_config(mode) if mode else module.get_config()
 
 

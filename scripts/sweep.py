@@ -23,10 +23,14 @@ import sys
 from typing import Any
 
 from absl import app, flags
-from ml_collections import config_flags
 
-from epe_jax.experiment import sweep
-from epe_jax.report import seed_sweep, sweep_report, tables
+from epe_jax import extras
+
+with extras.explain_missing():
+  from ml_collections import config_flags
+
+  from epe_jax.experiment import sweep
+  from epe_jax.report import seed_sweep, sweep_report, tables
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config of all points; an axis overrides its fields.'

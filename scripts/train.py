@@ -13,11 +13,15 @@ with a port of the first one that the others reach, and I from 0 to N - 1.
 """
 
 from absl import app, flags, logging
-from ml_collections import config_flags
 
-from epe_jax.experiment import audited_run, config_fields
-from epe_jax.parallel import sharding
-from epe_jax.report import report
+from epe_jax import extras
+
+with extras.explain_missing():
+  from ml_collections import config_flags
+
+  from epe_jax.experiment import audited_run, config_fields
+  from epe_jax.parallel import sharding
+  from epe_jax.report import report
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config file, with :smoke behind it for a very short run.'
@@ -52,7 +56,7 @@ def main(argv: list[str]) -> None:
     if _DISTRIBUTED.value or given != (None, None, None):
       sharding.initialize_distributed(*given)
     result = audited_run.run(config, workdir)
-  except (ValueError, OSError, FloatingPointError) as error:
+  except (ValueError, OSError, FloatingPointError, ImportError) as error:
     raise SystemExit(f'error: {error}') from error
   if not sharding.is_primary():
     return

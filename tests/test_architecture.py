@@ -25,7 +25,16 @@ PACKAGE = pathlib.Path(epe_jax.__file__).parent
 
 # Each line may import from itself and from the lines above.
 ORDER = [
-  ['_version', 'accounting', 'epsilon', 'io', 'locks', 'streams', 'types'],
+  [
+    '_version',
+    'accounting',
+    'epsilon',
+    'extras',
+    'io',
+    'locks',
+    'streams',
+    'types',
+  ],
   ['parallel'],
   ['canaries', 'sampling'],
   ['training'],

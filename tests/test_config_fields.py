@@ -8,8 +8,8 @@ from ml_collections import config_dict
 import numpy as np
 import pytest
 
-from configs import digits, emnist, stackoverflow
 from epe_jax import io
+from epe_jax.configs import common, digits, emnist, stackoverflow
 from epe_jax.experiment import audited_run, build, config_fields, workloads
 
 CONFIGS = {
@@ -75,6 +75,22 @@ def wrong_values(name, value):
       yield wrong
   if name not in NONE:
     yield None
+
+
+@pytest.mark.parametrize('which', CONFIGS)
+def test_every_config_has_the_common_fields_and_repeats_none(
+  monkeypatch, which
+):
+  make, given = common.make_config, {}
+  shared = io.flatten(make().to_dict())
+  assert len(shared) > 20
+  monkeypatch.setattr(
+    common, 'make_config', lambda **own: given.update(own) or make(**own)
+  )
+  whole, own = io.flatten(CONFIGS[which]().to_dict()), io.flatten(given)
+  assert whole == shared | {name: whole[name] for name in own}
+  for name in shared.keys() & own.keys():
+    assert whole[name] != shared[name], name
 
 
 @pytest.mark.parametrize('which', CONFIGS)

@@ -7,8 +7,8 @@ import numpy as np
 import optax
 import pytest
 
-from configs import digits
 from epe_jax import canaries
+from epe_jax.configs import digits
 from epe_jax.epsilon import diagnostics
 from epe_jax.experiment import build
 

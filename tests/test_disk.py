@@ -8,8 +8,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from configs import digits
 from epe_jax import io
+from epe_jax.configs import digits
 from epe_jax.data import store
 from epe_jax.experiment import audited_run
 

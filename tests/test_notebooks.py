@@ -86,7 +86,10 @@ def test_without_the_package_a_notebook_installs_it_from_its_clone(
   )
   exec(_code_cells(_read(path))[0].source, {})
   assert installed == [
-    [sys.executable, '-m', 'pip', 'install', '-q', str(_ROOT)]
+    [
+      *(sys.executable, '-m', 'pip', 'install', '-q'),
+      f'{_ROOT}[training,reports]',
+    ]
   ]
 
 

@@ -1,6 +1,5 @@
 """Next words: what is read, what is to be predicted, and what counts."""
 
-import builtins
 import functools
 
 import haiku as hk
@@ -217,16 +216,3 @@ def test_a_few_steps_fit_a_few_sentences():
 def test_sizes_out_of_range_are_refused(name):
   with pytest.raises(ValueError, match=f'{name}=0 is not positive. Use 1'):
     stackoverflow.task(**{name: 0})
-
-
-def test_without_haiku_the_error_names_the_extra(monkeypatch):
-  real = builtins.__import__
-
-  def without(name, *args, **kwargs):
-    if name == 'haiku':
-      raise ImportError(name)
-    return real(name, *args, **kwargs)
-
-  monkeypatch.setattr(builtins, '__import__', without)
-  with pytest.raises(ImportError, match=r"pip install 'epe_jax\[haiku\]'"):
-    stackoverflow.task()

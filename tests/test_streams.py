@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import pytest
 
-from configs import digits, emnist, stackoverflow
 import epe_jax
 from epe_jax import streams
+from epe_jax.configs import digits, emnist, stackoverflow
 from epe_jax.data import cohort
 from epe_jax.experiment import build
 

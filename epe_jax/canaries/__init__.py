@@ -1,21 +1,24 @@
 """Canary sets: k unit vectors in R^d, held as the linear map C they form."""
 
-from epe_jax.canaries.base import Canaries
-from epe_jax.canaries.dirac import dirac
-from epe_jax.canaries.given import from_matrix
-from epe_jax.canaries.hadamard import hadamard
-from epe_jax.canaries.hadamard2 import hadamard2
-from epe_jax.canaries.registry import (
-  FAMILIES,
-  ONE_BY_ONE,
-  effective_dimension,
-  family,
-  min_effective_dimension,
-  min_noise_multiplier,
-)
-from epe_jax.canaries.sharded import hadamard_of_parts
-from epe_jax.canaries.sign import sign
-from epe_jax.canaries.sphere import sphere
+from epe_jax import extras
+
+with extras.explain_missing():
+  from epe_jax.canaries.base import Canaries
+  from epe_jax.canaries.dirac import dirac
+  from epe_jax.canaries.given import from_matrix
+  from epe_jax.canaries.hadamard import hadamard
+  from epe_jax.canaries.hadamard2 import hadamard2
+  from epe_jax.canaries.registry import (
+    FAMILIES,
+    ONE_BY_ONE,
+    effective_dimension,
+    family,
+    min_effective_dimension,
+    min_noise_multiplier,
+  )
+  from epe_jax.canaries.sharded import hadamard_of_parts
+  from epe_jax.canaries.sign import sign
+  from epe_jax.canaries.sphere import sphere
 
 __all__ = [
   'FAMILIES',

@@ -6,7 +6,7 @@ downloaded; a model trains on them in seconds on a CPU.
 
 import numpy as np
 
-from epe_jax import streams
+from epe_jax import extras, streams
 from epe_jax.data import federated
 
 
@@ -45,7 +45,8 @@ def load(
   >>> train.num_clients, train.num_examples, test.num_examples
   (20, 1438, 359)
   """
-  from sklearn import datasets
+  with extras.explain_missing():
+    from sklearn import datasets
 
   if not concentration > 0 or not np.isfinite(concentration):
     raise ValueError(

@@ -14,14 +14,13 @@ import re
 import textwrap
 from typing import Any
 
-from epe_jax import io
+from epe_jax import extras, io
 from epe_jax.audit import publication, threat_models
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.record import load_record
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import metrics, result_file, workdirs
 from epe_jax.report import narrative, tables
-from epe_jax.report.figures import of_run
 
 _WIDTH = 100
 _HEAD = ('ε', '90 % interval', 'floor 5-95 %', 'kind')
@@ -176,8 +175,13 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
 
   Raises:
     FileNotFoundError: a file of the run is missing.
+    ModuleNotFoundError: Matplotlib is missing.
     ValueError: a file is damaged, or of another version of this library.
   """
+  # Here and not above: estimates are printed where Matplotlib is missing.
+  with extras.explain_missing():
+    from epe_jax.report.figures import of_run
+
   result, files = load_result(workdir), workdirs.workdir_at(workdir)
   record = None
   if narrative.is_audited(result):
@@ -190,7 +194,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   for name, drawing in drawn.items():
     save = functools.partial(drawing.savefig, format='png', dpi=150)
     io.write_atomically(files.folder / name, save)
-  text = _markdown(result, list(drawn))
+  text = _markdown(result, {name: of_run.CAPTIONS[name] for name in drawn})
   io.write_text(files.report, text)
   return files.report
 
@@ -330,8 +334,7 @@ def _fill(text: str, bullet: str = '') -> str:
   return filled.replace('\N{NO-BREAK SPACE}', ' ')
 
 
-def _markdown(result: Mapping[str, Any], drawn: Sequence[str]) -> str:
-  captions = {name: of_run.CAPTIONS[name] for name in drawn}
+def _markdown(result: Mapping[str, Any], captions: Mapping[str, str]) -> str:
   images = [f'![{text}]({name})\n\n*{text}*' for name, text in captions.items()]
   title = f'Privacy audit: {result["task"]}'
   found = ['## Estimates', _markdown_estimates(result['audit'].attacks)]

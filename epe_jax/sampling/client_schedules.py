@@ -15,7 +15,7 @@ import pathlib
 from jaxtyping import Int
 import numpy as np
 
-from epe_jax import streams
+from epe_jax import extras, streams
 
 # Of random numbers; a run has one schedule.
 _PURPOSE = 'clients'
@@ -246,7 +246,8 @@ def _log(path: pathlib.Path) -> list[tuple[str, str]]:
       f'{path} does not exist; give a CSV or Parquet log.'
     )
   if path.suffix == '.parquet':
-    from pyarrow import parquet
+    with extras.explain_missing():
+      from pyarrow import parquet
 
     table = parquet.read_table(path)
     names, columns = table.column_names, table.to_pydict()

@@ -8,9 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 import optax
 
+from epe_jax import extras
 from epe_jax.tasks.cross_entropy import cross_entropy
 from epe_jax.tasks.lstm import lstm
 from epe_jax.types import Array, Batch, Key, Params, Task, Weighted
+
+# Here and not where it is used: it is missed before data are imported.
+with extras.explain_missing():
+  import haiku as hk
 
 
 def task(
@@ -47,7 +52,6 @@ def task(
     EOS V + 3 behind a sentence of fewer than max_words.
 
   Raises:
-    ImportError: dm-haiku is missing.
     ValueError: a size is out of range.
 
   Source: Reddi et al. 2020, "Adaptive Federated Optimization"; used by One-shot
@@ -110,7 +114,6 @@ def shifted(
 
 def _model(num_ids: int, embedding_size: int, hidden_size: int) -> Any:
   """Ids [b, t] -> [b, t, e], and the w and b that make logits of it."""
-  hk = _haiku()
   glorot = hk.initializers.VarianceScaling(1.0, 'fan_avg', 'uniform')
   uniform = hk.initializers.RandomUniform(-0.05, 0.05)
 
@@ -161,13 +164,3 @@ def _over(counts: Bool[Array, 'b t'], values: Array) -> Weighted:
     jnp.sum(jnp.where(counts, values, 0), axis=1, dtype=jnp.float32),
     jnp.sum(counts, axis=1, dtype=jnp.float32),
   )
-
-
-def _haiku() -> Any:
-  try:
-    import haiku
-  except ImportError as error:
-    raise ImportError(
-      "This model needs dm-haiku. Install it: pip install 'epe_jax[haiku]'"
-    ) from error
-  return haiku

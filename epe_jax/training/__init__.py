@@ -1,14 +1,17 @@
 """DP-FedAvg: local training, clipping, the round. It knows nothing of auditing."""
 
-from epe_jax.training import clipping
-from epe_jax.training.fedavg import (
-  Algorithm,
-  Cohort,
-  Injection,
-  RoundInfo,
-  TrainState,
-  dp_fedavg,
-)
+from epe_jax import extras
+
+with extras.explain_missing():
+  from epe_jax.training import clipping
+  from epe_jax.training.fedavg import (
+    Algorithm,
+    Cohort,
+    Injection,
+    RoundInfo,
+    TrainState,
+    dp_fedavg,
+  )
 
 __all__ = [
   'Algorithm',

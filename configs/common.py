@@ -1,0 +1,99 @@
+"""The fields that all configs share, each explained where it is set.
+
+A new field of every run is added here, and in `experiment.config_fields`, which
+says what it may hold.
+"""
+
+from typing import Any
+
+from ml_collections import config_dict
+
+
+def make_config(**own: Any) -> config_dict.ConfigDict:
+  """Every field of a run: the common ones, and over them a job's own.
+
+  Args:
+    **own: what each job sets for itself. Of a group such as `client` it is a
+      dict of the fields that have no value here, or another one.
+
+  Returns:
+    A config whose fields can be changed from the command line.
+
+  >>> config = make_config(rounds=10, server=dict(learning_rate=0.5))
+  >>> config.rounds, config.server.learning_rate, config.server.optimizer
+  (10, 0.5, 'sgd')
+  """
+  config = config_dict.create(
+    # Which clients take part in which round.
+    participation=dict(
+      # Epochs, 'shuffled' each or in 'one_order'; rounds of 'fixed_size', or
+      # 'poisson', or 'limited' by the two below; or the 'log' of a real system.
+      kind='shuffled',
+      # Least distance between two rounds of a client; 1 is no limit.
+      separation=1,
+      # Rounds of a client at most; None is no limit.
+      most=config_dict.placeholder(int),
+      # CSV or Parquet with the columns round and client_id.
+      log=config_dict.placeholder(str),
+    ),
+    # Clients that are trained at once; None: 1 on a CPU, elsewhere as many as
+    # there is memory for.
+    chunk=config_dict.placeholder(int),
+    # Rounds that are sent to the device as one, for small models on a GPU.
+    rounds_per_dispatch=1,
+    # Clients compute in 'float32', 'tensorfloat32' or 'bfloat16'; what they
+    # send, clipping, noise and canaries are float32 in all.
+    precision='float32',
+    client=dict(
+      # A client with more trains on as many, drawn anew each round; None: all.
+      max_examples=config_dict.placeholder(int),
+    ),
+    # 'sgd', or 'adam' with momentum 0.
+    server=dict(optimizer='sgd'),
+    clipping=dict(
+      kind='adaptive',
+      initial=0.1,
+      quantile=0.5,
+      learning_rate=0.2,
+      # Std of the noise on the count, as a share of clients per round.
+      count_noise=0.05,
+    ),
+    divisor='expected',
+    # How many are observed and unobserved is the job's to say. Without any, 0
+    # and 0, the run is not audited.
+    canaries=dict(
+      # 'sphere', as in the paper; 'hadamard' is a thousand times as fast. All:
+      # docs/canaries.md.
+      family='sphere',
+      # 'once_per_period', in each of `repetitions` equal periods; by
+      # 'coin_flips', likewise, for those of all observed + unobserved whose own
+      # fair coin says so; 'as_clients', sampled as they are; to 'replace' that
+      # many of them; or by the 0/1 'matrix' of a file.
+      schedule='once_per_period',
+      repetitions=1,
+      matrix=config_dict.placeholder(str),
+      # Canaries that are made at once.
+      block=64,
+    ),
+    audit=dict(
+      # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
+      sees='aggregate',
+      # Rounds scored together, no more than lie between two checkpoints; None:
+      # as many as memory holds, 1 for families to whom a look at one round
+      # costs no more.
+      buffer=config_dict.placeholder(int),
+      # Bytes for what is not scored yet: 8 d for each round.
+      memory=2e9,
+      # None: (number of clients)^-1.1
+      delta=config_dict.placeholder(float),
+    ),
+    # Test examples drawn at random to evaluate on; None: all.
+    evaluate_examples=config_dict.placeholder(int),
+    seed=0,
+    # True declares the run a reproducible simulation: the privacy noise and who
+    # takes part then follow from the seed. Set False wherever the model will be
+    # released; docs/secrets.md says what else may be.
+    simulation=True,
+  )
+  config.update(own)
+  return config

@@ -1,0 +1,52 @@
+"""Which extra of `pip install epe_jax[...]` a package that is missing belongs to.
+
+Without extras the package estimates from files of scores, which is what a laptop
+needs; JAX, Matplotlib and readers of some formats come with an extra each.
+"""
+
+from collections.abc import Iterator
+import contextlib
+
+EXTRAS = {
+  'array_record': 'tfds',
+  'flax': 'training',
+  'h5py': 'hdf5',
+  'haiku': 'haiku',
+  'importlib_resources': 'tfds',
+  'jax': 'training',
+  'matplotlib': 'reports',
+  'ml_collections': 'training',
+  'optax': 'training',
+  'orbax': 'training',
+  'pyarrow': 'parquet',
+  'sklearn': 'training',
+  'tensorflow_datasets': 'tfds',
+  'tqdm': 'training',
+}
+"""The extra of each package that may be missing, by the name it is imported by."""
+
+
+@contextlib.contextmanager
+def explain_missing() -> Iterator[None]:
+  """Names the extra, and the command, where an import within finds no package.
+
+  Raises:
+    ModuleNotFoundError: a package is missing; its name is that of the package.
+
+  >>> with explain_missing():
+  ...   raise ModuleNotFoundError("No module named 'haiku'", name='haiku')
+  Traceback (most recent call last):
+  ModuleNotFoundError: haiku is not installed. Install it with the extra 'haiku': pip install 'epe_jax[haiku]'
+  """
+  try:
+    yield
+  except ModuleNotFoundError as error:
+    package = (error.name or '').partition('.')[0]
+    extra = EXTRAS.get(package)
+    if extra is None:
+      raise
+    raise ModuleNotFoundError(
+      f'{package} is not installed. Install it with the extra {extra!r}: '
+      f"pip install 'epe_jax[{extra}]'",
+      name=error.name,
+    ) from error

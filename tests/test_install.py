@@ -1,0 +1,275 @@
+"""What an installation needs: no more than it says, and where more, it says what."""
+
+import ast
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+
+import numpy as np
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+import pytest
+
+import epe_jax
+from epe_jax import extras
+from epe_jax.audit import estimates
+from epe_jax.experiment import score_files
+from epe_jax.report import report
+from tests import installed
+
+ROOT = installed.ROOT
+# Hardware and development; everything else is of use to all.
+APART = {'all', 'colab', 'cuda', 'dev', 'tpu'}
+
+# What works without extras: estimates from a CSV, by the library and by its
+# script. The names of each room that need no JAX are those that can be had.
+ESTIMATE = """
+import contextlib, io, json, runpy, sys
+csv, script = sys.argv[1:]
+
+from epe_jax import audit, epsilon, experiment, sampling
+from epe_jax.experiment import score_files
+
+scores = score_files.load_scores(csv)
+bound = epsilon.lower_bound.lower_bound(scores, delta=1e-5).epsilon
+rooms = {}
+for room in (audit, epsilon, experiment, sampling):
+  rooms[room.__name__] = missing = []
+  for name in room.__all__:
+    try:
+      getattr(room, name)
+    except ImportError:
+      missing.append(name)
+
+sys.argv = [script, csv, '--delta=1e-5']
+table = io.StringIO()
+with contextlib.redirect_stdout(table), contextlib.suppress(SystemExit):
+  runpy.run_path(script, run_name='__main__')
+print(json.dumps({
+  'bound': bound, 'missing': rooms, 'table': table.getvalue(),
+  'jax': 'jax' in sys.modules, 'at': audit.__file__,
+}))
+"""
+NEEDS_JAX = {
+  'epe_jax.audit': ['Observer', 'all_iterates', 'audited', 'final_model'],
+  'epe_jax.epsilon': [],
+  'epe_jax.experiment': ['load_params', 'run'],
+  'epe_jax.sampling': [],
+}
+
+# What each of some statements says of the package that it lacks.
+EXPLAIN = """
+import contextlib, json, sys
+said = []
+for statement in sys.argv[1:]:
+  try:
+    exec(statement)
+  except ImportError as error:
+    said.append(str(error))
+  else:
+    said.append('nothing')
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture
+def csv(tmp_path):
+  rng = np.random.default_rng(0)
+  path = tmp_path / 'scores.csv'
+  lines = [f'{x!r},1' for x in rng.normal(3, 1, 60).tolist()]
+  lines += [f'{x!r},0' for x in rng.normal(0, 1, 60).tolist()]
+  path.write_text('\n'.join(['score,observed', *lines]) + '\n')
+  return path
+
+
+def assert_estimated(found, csv):
+  scores = score_files.load_scores(csv)
+  audit = estimates.evaluate_scores(scores, delta=1e-5)
+  assert found['table'].strip() == report.format_estimates(audit).strip()
+  assert found['bound'] == pytest.approx(
+    epe_jax.epsilon.lower_bound.lower_bound(scores, delta=1e-5).epsilon
+  )
+  assert found['missing'] == NEEDS_JAX
+  assert not found['jax']
+
+
+def test_without_extras_a_csv_is_estimated(csv):
+  found = installed.run(ESTIMATE, csv, ROOT / 'scripts/estimate.py')
+  assert_estimated(found, csv)
+
+
+def explained(statements, tmp_path, *have):
+  """What each statement says, of a package and its extra, with these extras."""
+  return dict(
+    zip(
+      statements,
+      installed.run(EXPLAIN, *statements, extras=have, cwd=tmp_path),
+    )
+  )
+
+
+def cure(package, extra):
+  return (
+    f'{package} is not installed. Install it with the extra {extra!r}: '
+    f"pip install 'epe_jax[{extra}]'"
+  )
+
+
+def test_without_jax_the_error_names_the_extra(tmp_path):
+  scripts = (
+    *('compare_runs', 'coverage', 'gaussian', 'power', 'prepare_data'),
+    *('reproduce', 'sweep', 'train'),
+  )
+  statements = [
+    'from epe_jax import training',
+    'from epe_jax.training import dp_fedavg',
+    'from epe_jax import canaries',
+    'from epe_jax.canaries import sphere',
+    'from epe_jax.audit import audited',
+    'from epe_jax import experiment; experiment.run',
+    'from epe_jax.types import Task',
+    'from epe_jax.configs import digits',
+    'from epe_jax.data import digits; digits.load(0, num_clients=2, concentration=1.0)',
+    *(
+      f'import runpy; runpy.run_path({str(ROOT / "scripts" / f"{s}.py")!r})'
+      for s in scripts
+    ),
+  ]
+  for statement, said in explained(statements, tmp_path).items():
+    packages = [p for p, extra in extras.EXTRAS.items() if extra == 'training']
+    assert said in [cure(p, 'training') for p in packages], statement
+
+
+def test_without_an_extra_the_error_names_it(tmp_path):
+  (tmp_path / 'log.parquet').touch()
+  expected = {
+    'import epe_jax.tasks.stackoverflow': cure('haiku', 'haiku'),
+    "from epe_jax.sampling import replayed; replayed('log.parquet', ['a'])": cure(
+      'pyarrow', 'parquet'
+    ),
+    "from epe_jax.report import report; report.write_report('run')": cure(
+      'matplotlib', 'reports'
+    ),
+  }
+  assert explained(list(expected), tmp_path, 'training') == expected
+
+
+def test_figures_need_no_jax(tmp_path):
+  statement = 'from epe_jax.report.figures import of_run, style'
+  assert explained([statement], tmp_path, 'reports') == {statement: 'nothing'}
+
+
+def imported(path):
+  """Names of others' packages that a file imports, wherever in it."""
+  for node in ast.walk(ast.parse(path.read_text())):
+    names = []
+    if isinstance(node, ast.Import):
+      names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+      names = [str(node.module)]
+    for name in names:
+      head = name.partition('.')[0]
+      if head != 'epe_jax' and head not in sys.stdlib_module_names:
+        yield head
+
+
+def test_whatever_is_imported_is_declared():
+  files = itertools.chain.from_iterable(
+    (ROOT / folder).rglob('*.py')
+    for folder in ('epe_jax', 'configs', 'scripts')
+  )
+  declared = {
+    extra: {canonicalize_name(r.name) for r in installed.requirements(extra)}
+    for extra in installed.PROJECT['optional-dependencies']
+  }
+  core = {canonicalize_name(r.name) for r in installed.requirements()}
+  names = {(name, path) for path in files for name in imported(path)}
+  assert {'jax', 'numpy', 'matplotlib'} <= {name for name, _ in names}
+  for name, path in names:
+    extra = extras.EXTRAS.get(name)
+    place = core if extra is None else declared[extra] - core
+    assert installed.distributions()[name] & place, f'{path} imports {name}'
+  for name, extra in extras.EXTRAS.items():
+    assert installed.distributions()[name] & declared[extra], name
+
+
+def test_all_has_every_extra_and_make_run_installs_it():
+  optional = installed.PROJECT['optional-dependencies']
+  (everything,) = (Requirement(line) for line in optional['all'])
+  assert everything.extras == optional.keys() - APART
+  commands = subprocess.run(
+    ['make', '--dry-run', 'run', f'VENV={ROOT / "none"}'],
+    capture_output=True,
+    text=True,
+    check=True,
+    cwd=ROOT,
+  )
+  assert "install -q -e '.[all]'" in commands.stdout
+
+
+def test_every_extra_that_is_named_exists():
+  files = [
+    *(ROOT / name for name in ('README.md', 'CONTRIBUTING.md', 'Makefile')),
+    *(ROOT / 'colabs').glob('*.ipynb'),
+    *(ROOT / 'docs').rglob('*.md'),
+    *(ROOT / 'epe_jax').rglob('*.py'),
+  ]
+  named = {
+    extra
+    for path in files
+    for extras_of in re.findall(
+      r"""(?:epe_jax|'\.|root})\[([\w,]+)\]['`]""", path.read_text()
+    )
+    for extra in extras_of.split(',')
+  }
+  optional = installed.PROJECT['optional-dependencies']
+  assert {'all', 'training', 'reports'} <= named <= optional.keys()
+
+
+@pytest.mark.slow  # Builds a wheel and downloads what it requires: a minute.
+def test_the_wheel_alone_estimates_from_a_csv(csv, tmp_path):
+  # A copy, as a build leaves folders behind in its sources.
+  sources = tmp_path / 'sources'
+  for name in ('epe_jax', 'configs'):
+    shutil.copytree(
+      ROOT / name, sources / name, ignore=shutil.ignore_patterns('__pycache__')
+    )
+  for name in ('pyproject.toml', 'setup.py', 'README.md', 'LICENSE'):
+    shutil.copy(ROOT / name, sources)
+  files = {
+    str(path.relative_to(sources))
+    for path in (sources / 'epe_jax').rglob('*.*')
+  } | {
+    f'epe_jax/configs/{path.name}' for path in (sources / 'configs').iterdir()
+  }
+
+  def pip(python, *arguments):
+    command = [python, '-m', 'pip', *arguments, '-q']
+    subprocess.run(list(map(str, command)), check=True, cwd=tmp_path)
+
+  pip(sys.executable, 'wheel', '--no-deps', f'--wheel-dir={tmp_path}', sources)
+  (wheel,) = tmp_path.glob('*.whl')
+  inside = zipfile.ZipFile(wheel).namelist()
+  assert {name for name in inside if '.dist-info/' not in name} == files
+
+  venv.create(tmp_path / 'env', with_pip=True)
+  python = tmp_path / 'env' / 'bin' / 'python'
+  pip(python, 'install', wheel)
+  done = subprocess.run(
+    [python, '-c', ESTIMATE, csv, ROOT / 'scripts' / 'estimate.py'],
+    stdout=subprocess.PIPE,
+    check=True,
+    cwd=tmp_path,
+    # Without the paths of whoever runs the tests.
+    env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'},
+  )
+  found = json.loads(done.stdout)
+  assert_estimated(found, csv)
+  assert pathlib.Path(found['at']).is_relative_to(tmp_path / 'env')
