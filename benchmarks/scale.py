@@ -167,8 +167,8 @@ def _here(device: costs.Device) -> tables.Table:
         case.name,
         layout.seconds(found.training),
         layout.seconds(found.serving),
-        layout.seconds(found.looking['hadamard']),
-        layout.seconds(found.looking['sphere']),
+        layout.seconds(found.scoring['hadamard']),
+        layout.seconds(found.scoring['sphere']),
       ]
     )
   head = ['a round of', 'training', 'noise, server', 'Hadamard look', 'sphere']
@@ -190,11 +190,11 @@ def _plan() -> tables.Table:
     ('adding updates up, sent by a device', lambda p: size(p.reduced_bytes)),
     ('adding updates up', lambda p: time(p.reducing)),
     ('noise and server', lambda p: time(p.serving)),
-    ('a look, Hadamard', lambda p: time(p.looking['hadamard'])),
-    ('a look, sphere', lambda p: time(p.looking['sphere'])),
+    ('a look, Hadamard', lambda p: time(p.scoring['hadamard'])),
+    ('a look, sphere', lambda p: time(p.scoring['sphere'])),
     ('canaries put in, Hadamard', lambda p: time(p.inserting['hadamard'])),
     ('canaries put in, sphere', lambda p: time(p.inserting['sphere'])),
-    ('a look, sent by a device, Hadamard', lambda p: size(p.looked_bytes['hadamard'])),
+    ('a look, sent by a device, Hadamard', lambda p: size(p.score_bytes['hadamard'])),
     ('audit, memory a device, Hadamard', lambda p: size(p.audit_bytes['hadamard'])),
     ('audit, memory a device, sphere', lambda p: size(p.audit_bytes['sphere'])),
     ('share of the audit, Hadamard', lambda p: _share(p, 'hadamard')),
@@ -244,7 +244,7 @@ def _devices(count: int) -> str:
 
 
 def _share(found: costs.Plan, family: str) -> str:
-  audit = found.looking[family] + found.inserting[family]
+  audit = found.scoring[family] + found.inserting[family]
   others = found.training + found.reducing + found.serving
   return f'{100 * audit / (audit + others):.2g} %'
 
@@ -261,8 +261,8 @@ def _looks(device: costs.Device | None) -> str:
     times[f'{device.name}, as measured'] = costs.plan_round(case.job, device, 1)
   normals = case.job.canaries * case.job.dim
   said = '; '.join(
-    f'{layout.seconds(p.looking["sphere"])} on {name} '
-    f'(Hadamard: {layout.seconds(p.looking["hadamard"])})'
+    f'{layout.seconds(p.scoring["sphere"])} on {name} '
+    f'(Hadamard: {layout.seconds(p.scoring["hadamard"])})'
     for name, p in times.items()
   )
   return (

@@ -47,11 +47,11 @@ def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones()
     'rounds x clients': '2,048 x 40',
     'd': '151,306',
     'noise': '0.2',
-    'accuracy (commonest answer)': '93.0 % (10.0 %)',
+    'accuracy (majority class)': '93.0 % (10.0 %)',
     'analytic ε': '35.5',
     'ε, final model': '1.20 (floor 0.01 to 0.43)',
     'ε, own round': '8.25 †',
     'ε, others removed': 'not measured',
   }
-  assert second['accuracy (commonest answer)'] == '50.0 % (10.0 %)'
+  assert second['accuracy (majority class)'] == '50.0 % (10.0 %)'
   assert second['analytic ε'] == '∞'

@@ -25,13 +25,13 @@ def test_training_is_proportional_to_clients_positions_and_parameters():
 
 def test_a_sphere_look_is_proportional_to_canaries_and_a_hadamard_look_to_groups():
   one, two, three = (
-    plan(canaries=k).looking for k in (2000, 4096, 4097)
+    plan(canaries=k).scoring for k in (2000, 4096, 4097)
   )  # fmt: skip
   assert two['sphere'] == pytest.approx(4096 / 2000 * one['sphere'])
   assert two['hadamard'] == one['hadamard']
   assert three['hadamard'] == pytest.approx(2 * two['hadamard'])
   for family in ('sphere', 'hadamard'):
-    double = plan(dim=2 * JOB.dim).looking[family]
+    double = plan(dim=2 * JOB.dim).scoring[family]
     assert double == pytest.approx(2 * one[family])
 
 
@@ -39,7 +39,7 @@ def test_devices_share_all_work_but_not_the_trace():
   few, many = plan(devices=16), plan(devices=32)
   for name in ('training', 'serving'):
     assert getattr(few, name) == pytest.approx(2 * getattr(many, name))
-  assert few.looking['sphere'] == pytest.approx(2 * many.looking['sphere'])
+  assert few.scoring['sphere'] == pytest.approx(2 * many.scoring['sphere'])
   assert few.audit_bytes['hadamard'] == many.audit_bytes['hadamard']
   trace = 4 * JOB.canaries * JOB.rounds
   vector = few.audit_bytes['sphere'] - trace
@@ -49,16 +49,16 @@ def test_devices_share_all_work_but_not_the_trace():
 
 def test_rounds_looked_at_together_trade_time_for_memory():
   one, ten = plan(), plan(buffer=10)
-  assert one.looking['sphere'] == pytest.approx(10 * ten.looking['sphere'])
+  assert one.scoring['sphere'] == pytest.approx(10 * ten.scoring['sphere'])
   trace = 4 * JOB.canaries * JOB.rounds
   kept = [p.audit_bytes['sphere'] - trace for p in (one, ten)]
   assert kept[1] == pytest.approx(10 * kept[0])
-  assert one.looking['hadamard'] == ten.looking['hadamard']
+  assert one.scoring['hadamard'] == ten.scoring['hadamard']
 
 
 def test_the_share_of_an_audit_falls_as_clients_are_added():
   shares = [
-    plan(clients=m).looking['sphere'] / plan(clients=m).seconds
+    plan(clients=m).scoring['sphere'] / plan(clients=m).seconds
     for m in (10, 100, 1000)
   ]
   assert shares == sorted(shares, reverse=True)

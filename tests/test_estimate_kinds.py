@@ -115,18 +115,18 @@ def test_a_point_estimate_has_no_confidence_and_a_bound_has_one():
 def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
   rng = np.random.default_rng(0)
   d = 10_000
-  for factor, refuted in ((1, False), (2, True), (0.5, True)):
+  for factor, rejected in ((1, False), (2, True), (0.5, True)):
     observed, unobserved = rng.standard_normal((2, 500)) / np.sqrt(d)
     scores = Scores(observed, unobserved, dim=int(factor * d))
-    assert diagnostics.null_is_rejected(scores) == refuted
+    assert diagnostics.null_is_rejected(scores) == rejected
     for estimate in (
       bound(scores),
       tradeoff.gdp(scores, delta=1e-5),
       parametric.gaussian_lower_bound(scores, delta=1e-5),
       bayes.gdp_credible(scores, delta=1e-5, multiplicity=Split(seed=0)),
     ):
-      assert (estimate.confidence is None) == refuted
-      assert estimate.method.endswith('_null_rejected') == refuted
+      assert (estimate.confidence is None) == rejected
+      assert estimate.method.endswith('_null_rejected') == rejected
   # Were they believed, nothing that leaked would be certified as a large ε.
   wide = Scores(observed, unobserved, dim=100 * d)
   assert bound(wide).epsilon > 10

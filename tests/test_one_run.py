@@ -195,7 +195,7 @@ def test_randomised_response_is_not_refuted_too_often():
   setting = dict(delta=1e-6, guesses=[(200, 200)])
   bound = bounds(one_run.one_run, scores, taken, **setting)
   assert np.mean(bound > epsilon) <= 0.05 + 5 * 0.0138
-  # A smaller claim is refuted nearly always.
+  # A smaller claim is rejected nearly always.
   assert np.mean(bound > 0.7 * epsilon) > 0.9
 
 

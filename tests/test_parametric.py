@@ -132,9 +132,9 @@ def test_scores_that_are_not_gaussian_get_no_confidence():
   # With a known null, unobserved scores only tell whether it is right.
   cosines = Scores(0.01 * sample, 0.01 * sample, dim=10**4)
   assert bound(cosines).confidence == 0.95
-  refuted = bound(Scores(0.01 * sample, 0.01 * heavy, dim=10**4))
-  assert refuted.confidence is None
-  assert refuted.method == 'gaussian_lower_bound_null_rejected'
+  rejected = bound(Scores(0.01 * sample, 0.01 * heavy, dim=10**4))
+  assert rejected.confidence is None
+  assert rejected.method == 'gaussian_lower_bound_null_rejected'
 
 
 def test_bound_does_not_see_the_scale_or_origin_of_scores():

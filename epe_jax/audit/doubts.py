@@ -20,7 +20,7 @@ def scores_differ(scores: Scores) -> bool:
 
 
 def drop_rejected_null(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
-  """Scores without a null law that the unobserved ones refute, and doubts."""
+  """Scores without a null law that the unobserved ones reject, and doubts."""
   doubts = doubt_if_swapped(scores)
   if not diagnostics.null_is_rejected(scores):
     return scores, doubts

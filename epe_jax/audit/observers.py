@@ -55,7 +55,7 @@ VIEWS: dict[str, Callable[[RoundView], Float[Array, ' d']]] = {
   'delta': lambda seen: seen.after - seen.before,
   'residual': lambda seen: seen.aggregate - seen.known,
 }
-"""What can be looked at in a round: rho_bar, as the paper has it; the change of
+"""What can be scored in a round: rho_bar, as the paper has it; the change of
 the model by the server optimizer, as the authors' code has it (with momentum it
 mixes rounds); and what is left of rho_bar for one who knows all that was put in
 and removes it. The analytic bound assumes an attacker who knows all but the one
@@ -96,7 +96,7 @@ def final_model(
 ) -> Observer:
   """Those who see the final model: cosines with theta_T and theta_T - theta_0.
 
-  The paper looks at theta_T; theta_T - theta_0 is for one who knows the initial
+  The paper scores theta_T; theta_T - theta_0 is for one who knows the initial
   model too. Canaries are generated once for both.
 
   Args:
@@ -113,7 +113,7 @@ def final_model(
 
   def scores(
     start: Float[Array, ' d'], params: Params
-  ) -> Float[Array, 'looks=2 k']:
+  ) -> Float[Array, 'vectors=2 k']:
     theta, _ = ravel_pytree(params)
     return cosines(canaries, jnp.stack([theta, theta - start]))
 
@@ -130,14 +130,14 @@ def all_iterates(
 ) -> Observer:
   """The attacker who sees every round: the cosines of all rounds.
 
-  Looking is dear where canaries are generated anew for each look. So the
+  Scoring is dear where canaries are generated anew each time. So the
   vectors of `buffer` rounds are kept, views x R x d numbers, and scored in one
   go. With R = 1 none are kept.
 
   Args:
     canaries: all canaries, observed and unobserved.
     rounds: T >= 1.
-    sees: what is looked at in a round, names of `VIEWS`; scores have one
+    sees: what is scored in a round, names of `VIEWS`; scores have one
       [T, k] for each.
     buffer: R >= 1, rounds scored together; `choose_buffer` chooses one.
     mesh: devices that share what is kept, vectors by views or rounds and cosines
@@ -196,14 +196,14 @@ def all_iterates(
     return scored._replace(buffer=held)
 
   def update(trace: Trace, seen: RoundView) -> Trace:
-    look = lambda: jnp.stack([VIEWS[name](seen) for name in sees])
+    view = lambda: jnp.stack([VIEWS[name](seen) for name in sees])
     seen_one = trace._replace(round=trace.round + 1, pending=trace.pending + 1)
     if trace.buffer is None:
       # Apart, or XLA:CPU would keep what noise is made of until it is stacked.
-      new = fusion_barrier(trace.round >= 0, lambda: cosines(canaries, look()))
+      new = fusion_barrier(trace.round >= 0, lambda: cosines(canaries, view()))
       return score(seen_one, new[:, None])
     trace = seen_one._replace(
-      buffer=trace.buffer.at[:, trace.pending].set(look())
+      buffer=trace.buffer.at[:, trace.pending].set(view())
     )
     return scored_if(trace.pending == buffer, trace)
 

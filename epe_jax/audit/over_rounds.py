@@ -52,7 +52,7 @@ def evaluate_by_round(
   At round t the canaries that took part by then stand against the unobserved
   ones, by the maximum and the likelihood over the rounds so far, by their own
   rounds so far, and by what training has made of the initial model so far. The
-  last is looked at when training ends; before, it is derived from the trace, as
+  last is scored when training ends; before, it is derived from the trace, as
   `published_models.derive_models` does, where it can be.
 
   Where a reading is calibrated there is its point estimate, with an interval for

@@ -54,7 +54,7 @@ def score_own_round(
 def assign_held_out(
   participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
 ) -> Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']:
-  """The same matrix, with rounds lent to the canaries that have none.
+  """The same matrix, with rounds assigned to the held-out canaries.
 
   Unobserved canaries are read in the rounds of the observed ones in turn, so
   that the two groups differ in nothing but in having taken part.

@@ -13,7 +13,7 @@ Projection = Callable[[Int[Array, ' b']], PyTree]
 
 
 class Part(NamedTuple):
-  """The canaries that look, one after another, and what at.
+  """Canaries that are scored one block after another, and the vectors.
 
   Attributes:
     num: k, how many they are.

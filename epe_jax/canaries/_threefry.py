@@ -1,7 +1,7 @@
 """Threefry-2x32: random words as a function of a key and a counter.
 
 A word can be had anywhere without those before it, so canaries are made piece
-by piece, in any order, on any device, and made again at the next look. XLA gets
+by piece, in any order, on any device, and made again when next needed. XLA gets
 the rounds written out, as it can then do them, and what is done with the words,
 in one pass with no array in between. Both words of a pair are used.
 """

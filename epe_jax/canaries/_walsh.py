@@ -60,14 +60,14 @@ def rows(
   order = order_of(dim)
   groups = -(-num // order)
 
-  def looked(v: Float[Array, 'r d']) -> Float[Array, 'r k']:
+  def project(v: Float[Array, 'r d']) -> Float[Array, 'r k']:
     v = v.astype(jnp.float32)
 
-    def look(group: Int[Array, '']) -> Float[Array, 'r b']:
+    def project_group(group: Int[Array, '']) -> Float[Array, 'r b']:
       short = passes.fold(root, group, v).reshape(-1, ORDER // order, order)
       return transform(short.sum(1))
 
-    found = jax.lax.map(look, jnp.arange(groups)) / math.sqrt(dim)
+    found = jax.lax.map(project_group, jnp.arange(groups)) / math.sqrt(dim)
     return jnp.moveaxis(found, 0, 1).reshape(-1, groups * order)[:, :num]
 
   def superpose(
@@ -79,7 +79,7 @@ def rows(
     return passes.unfold(root, which, shorts)
 
   return Canaries(
-    num, dim, accept_stacks(looked, num, passes.length), superpose
+    num, dim, accept_stacks(project, num, passes.length), superpose
   )
 
 

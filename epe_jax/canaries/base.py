@@ -28,12 +28,14 @@ class Canaries(NamedTuple):
 
 
 def accept_stacks(
-  look: Callable[[Float[Array, 'r d']], Float[Array, 'r k']], num: int, dim: int
+  project_rows: Callable[[Float[Array, 'r d']], Float[Array, 'r k']],
+  num: int,
+  dim: int,
 ) -> Callable[[Float[Array, '*r d']], Float[Array, '*r k']]:
   """`project` for one vector or any stack of them, from one for [r, d]."""
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
-    return look(v.reshape(-1, dim)).reshape(*v.shape[:-1], num)
+    return project_rows(v.reshape(-1, dim)).reshape(*v.shape[:-1], num)
 
   return project
 

@@ -15,7 +15,7 @@ _ROUNDS = 12
 def dirac(key: Key, num: int, dim: int) -> Canaries:
   """k different unit coordinate vectors e_i, drawn at random.
 
-  The cheapest canaries there are: k numbers to look at. Cosines have the law of
+  The cheapest canaries there are: k numbers to read. Cosines have the law of
   the coordinates of v, so the null law of the sphere holds only where these are
   themselves independent normals, as in a round with much noise and little else.
 

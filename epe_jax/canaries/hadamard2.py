@@ -83,7 +83,7 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
   split = _split(dim)
   groups = -(-num // split.order)
 
-  def looked(v: Float[Array, 'r d']) -> Float[Array, 'r k']:
+  def project(v: Float[Array, 'r d']) -> Float[Array, 'r k']:
     v = v.astype(jnp.float32)
     rest = _last_mixed(roots, split, v[:, split.tiles * _TILE :])
     found = jax.lax.map(
@@ -100,7 +100,7 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
     )
     return _sum(roots, split, which, _walsh.transform(rows)) / math.sqrt(dim)
 
-  return Canaries(num, dim, accept_stacks(looked, num, dim), superpose)
+  return Canaries(num, dim, accept_stacks(project, num, dim), superpose)
 
 
 def _split(dim: int) -> _Split:

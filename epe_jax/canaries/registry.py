@@ -21,7 +21,7 @@ FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
 
 _PROJECTIONS = {'sphere': project_sphere, 'sign': project_sign}
 ONE_BY_ONE = frozenset(_PROJECTIONS)
-"""Those whose look makes each canary anew: vectors looked at together share
+"""Those that make each canary anew for each score: vectors scored together share
 what that costs. In the others all canaries together cost some passes over a
 vector, and vectors share next to nothing."""
 

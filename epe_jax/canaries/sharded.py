@@ -34,7 +34,7 @@ def hadamard_of_parts(
 
   Returns:
     Canaries whose vectors have `width(dim, mesh)` entries, split evenly over
-    the devices; those past d are 0 and have to be so in what is looked at.
+    the devices; those past d are 0 and have to be so in what is projected.
 
   >>> import jax
   >>> mesh = sharding.make_mesh()
@@ -86,18 +86,18 @@ def by_coordinate(
   parts = hadamard_of_parts(key, num, dim, mesh=mesh)
   more = padded_width(dim, mesh) - dim
 
-  look = lambda v: parts.project(jnp.pad(v, ((0, 0), (0, more))))
+  project = lambda v: parts.project(jnp.pad(v, ((0, 0), (0, more))))
   return Canaries(
     num,
     dim,
-    accept_stacks(look, num, dim),
+    accept_stacks(project, num, dim),
     lambda ids, w: parts.superpose(ids, w)[:dim],
   )
 
 
 def by_canary(
   make: Callable[[Key, int, int], Canaries],
-  look: Callable[[Key, Array, _blocks.Part], Float[Array, 'r k']],
+  project: Callable[[Key, Array, _blocks.Part], Float[Array, 'r k']],
   key: Key,
   num: int,
   dim: int,
@@ -112,7 +112,7 @@ def by_canary(
 
   Args:
     make: the canaries of one device.
-    look: as `sphere_look`.
+    project: as `sphere.project_sphere`.
     key: the canary key.
     num: k.
     dim: d.
@@ -128,16 +128,20 @@ def by_canary(
   def look_at_all(vectors: Float[Array, 'r d']) -> Float[Array, 'r k']:
     spread = len(vectors) % mesh.size == 0
 
-    def looked(key: Key, v: Float[Array, 'r d']) -> Float[Array, 's all_r']:
+    def project_own(
+      key: Key, v: Float[Array, 'r d']
+    ) -> Float[Array, 's all_r']:
       mine = _blocks.Part(share, block, first=share * sharding.device_index())
       if spread:
         mine = mine._replace(fetched=sharding.all_gather)
-      return look(key, v, mine).T
+      return project(key, v, mine).T
 
-    looks = sharding.concatenate_over_devices(
-      looked, mesh, (whole, sharding.SHARDED if spread else whole)
+    project_all = sharding.concatenate_over_devices(
+      project_own, mesh, (whole, sharding.SHARDED if spread else whole)
     )
-    return sharding.constrain_replicated(mesh, looks(key, vectors))[:num].T
+    return sharding.constrain_replicated(mesh, project_all(key, vectors))[
+      :num
+    ].T
 
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']

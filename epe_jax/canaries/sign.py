@@ -61,8 +61,8 @@ def sign(
 
     return jax.lax.map(tile, jnp.arange(tiles)).ravel()[:dim]
 
-  look = lambda v: project_sign(key, v, _blocks.Part(num, block))
-  return Canaries(num, dim, accept_stacks(look, num, dim), superpose)
+  project = lambda v: project_sign(key, v, _blocks.Part(num, block))
+  return Canaries(num, dim, accept_stacks(project, num, dim), superpose)
 
 
 def project_sign(

@@ -36,7 +36,7 @@ def sphere(
   """k independent uniform points of the unit sphere S^{d-1}.
 
   Canary j is N(0, I_d) scaled to norm 1; its coordinates i and i + d/2 come
-  from the counter (i, j). It is made again whenever it is looked at, some
+  from the counter (i, j). It is made again whenever it is needed, some
   coordinates of `block` canaries at a time, so memory is neither k x d nor
   block x d. Its bits depend on (key, j, d) alone.
 
@@ -82,8 +82,8 @@ def sphere(
       [left.ravel()[: split.half], right.ravel()[: dim - split.half]]
     )
 
-  look = lambda v: project_sphere(key, v, _blocks.Part(num, block))
-  return Canaries(num, dim, accept_stacks(look, num, dim), superpose)
+  project = lambda v: project_sphere(key, v, _blocks.Part(num, block))
+  return Canaries(num, dim, accept_stacks(project, num, dim), superpose)
 
 
 def project_sphere(
@@ -98,13 +98,13 @@ def project_sphere(
     right = _blocks.read_piece(v, split.half + start, split.width, split.dim)
     near = part.fetched(jnp.concatenate([left, right], 1))
 
-    def look(ids: Int[Array, ' b']):
+    def project_ids(ids: Int[Array, ' b']):
       z = _pairs(root, split, i[None], ids)
       rows = jnp.concatenate([z.real, z.imag], 1)
       dots = jnp.matmul(near, rows.T, precision='highest').T
       return dots, _squares(split, i[None], z)
 
-    return look
+    return project_ids
 
   dots, squares = _blocks.sum_over_pieces(at, split.pieces, part)
   return (dots * (1 / jnp.sqrt(squares))[:, None]).T

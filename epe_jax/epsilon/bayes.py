@@ -96,7 +96,7 @@ def epsilon_credible(
     ε is the lower bound, or the lower end of the interval, which is given for a
     single audit: a credible bound, whose confidence is its credibility,
     1 - significance; a point estimate for Uncorrected() and where the unobserved
-    scores refute `scores.dim`. With `scores.dim` the FPR is exact, and the
+    scores reject `scores.dim`. With `scores.dim` the FPR is exact, and the
     posterior is that of the FNR.
 
   Raises:

@@ -136,12 +136,12 @@ def anderson_darling_null(
 
 
 def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
-  """Whether the unobserved scores refute that they are cosines in R^dim.
+  """Whether the unobserved scores reject that they are cosines in R^dim.
 
   By `anderson_darling_null`, which sees a wrong shape, and by their mean square,
   which sees a wrong dim, each at a significance of 5e-5: so a bound that is
   withdrawn for it loses next to nothing of its confidence. In nine of ten audits
-  500 cosines refute a dim that is wrong by a factor of 1.5, and 50 cosines one
+  500 cosines reject a dim that is wrong by a factor of 1.5, and 50 cosines one
   that is wrong by a factor of 3.
 
   Args:
@@ -168,7 +168,7 @@ def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
 
 
 def rejected_null_suffix(scores: Scores) -> str | None:
-  """'null_rejected' if any audit refutes its null law, for `types.make_bound`."""
+  """'null_rejected' if any audit rejects its null law, for `types.make_bound`."""
   return 'null_rejected' if np.any(null_is_rejected(scores)) else None
 
 

@@ -91,7 +91,7 @@ def location_mixture_bound(
     significance: chance that the bound exceeds the true ε, in (0, 1).
 
   Returns:
-    The bound, >= 0. Its confidence is 1 - significance; but if scores refute
+    The bound, >= 0. Its confidence is 1 - significance; but if scores reject
     what it assumes, by `shift_tests.p_values` in any of the audits, it is a point
     estimate, and 'rejected' is part of its name.
 
@@ -101,18 +101,18 @@ def location_mixture_bound(
   check_delta(delta)
   intervals.check_significance(significance)
   s = shift_fit.lower_limit(shift_fit.fit_shift(scores), significance)
-  refuted = diagnostics.rejected_null_suffix(scores)
+  rejected = diagnostics.rejected_null_suffix(scores)
   if any(
     np.any(np.asarray(p) < _REJECTED) for p in shift_tests.p_values(scores)
   ):
-    refuted = 'rejected'
+    rejected = 'rejected'
   return make_bound(
     _epsilon_of(shift_fit.shift_of(scores), np.maximum(s, 0.0), delta),
     delta,
     'location_mixture_bound',
     significance=significance,
     assumes=_assumes(scores),
-    rejected=refuted,
+    rejected=rejected,
   )
 
 

@@ -91,7 +91,7 @@ def lower_bound(
 
   Returns:
     The bound, >= 0. Its confidence is 1 - significance, or None if `interval`
-    or `multiplicity` gives no guarantee, or if the unobserved scores refute
+    or `multiplicity` gives no guarantee, or if the unobserved scores reject
     `scores.dim` (`diagnostics.null_is_rejected`).
 
   Raises:

@@ -2,7 +2,7 @@
 
 An attacker sees one trained model and guesses of some of the m canaries whether
 they took part. If each did by its own fair coin, then (ε, δ)-DP limits how many
-guesses can be right, so many right ones refute a small ε. No second model and
+guesses can be right, so many right ones reject a small ε. No second model and
 no assumption about the scores is needed.
 
 The attacker guesses "in" for the k₊ highest scores and "out" for the k₋ lowest.
@@ -198,7 +198,7 @@ def largest_gdp(
   less, so R_{i+1} <= f̄(H_i) with f̄(x) = Φ(Φ⁻¹(x) + μ). If v or more right
   guesses had more than the stated probability, then running this from i = v
   down to 0 gives lower limits of H_0 and R_0. If they sum to more than r/m,
-  which they equal, then μ-Gaussian DP is refuted.
+  which they equal, then μ-Gaussian DP is rejected.
 
   Args:
     num_canaries: m >= 1, of which each took part by its own fair coin.
@@ -207,7 +207,7 @@ def largest_gdp(
     significance: probability of v or more that is too small, in (0, 1).
 
   Returns:
-    μ >= 0; 0 if nothing is refuted.
+    μ >= 0; 0 if nothing is rejected.
 
   Source: Mahloujifar et al., the algorithm for at most r guesses, with an
   alphabet of two and f of Dong, Roth, Su (2022), equation (6).

@@ -40,7 +40,7 @@ def gaussian_lower_bound(
   significance: float = 0.05,
   std: Literal['free', 'common'] = 'free',
 ) -> Estimate:
-  """The smallest ε of all pairs of Gaussians that the scores do not refute.
+  """The smallest ε of all pairs of Gaussians that the scores do not reject.
 
   For a given ratio r of the standard deviations, the pooled variance and the
   difference of the means make a noncentral t variable, whose noncentrality is m
@@ -64,7 +64,7 @@ def gaussian_lower_bound(
     The bound, >= 0. Its confidence is 1 - significance; but if Gaussian scores
     are rejected at 1 % (`gaussian_p_value`), in any of the audits, it is None
     and the method is named 'gaussian_lower_bound_rejected'; likewise
-    '..._null_rejected' if the unobserved scores refute `scores.dim`. The test
+    '..._null_rejected' if the unobserved scores reject `scores.dim`. The test
     sees gross departures only: docs/coverage.md has for several laws how many
     audits pass it, and how many bounds are then too high.
 
@@ -86,9 +86,9 @@ def gaussian_lower_bound(
   if std == 'common':
     low, high = np.zeros_like(low), np.zeros_like(high)
   epsilon = _smallest(gap, low, high, delta)
-  refuted = diagnostics.rejected_null_suffix(scores)
+  rejected = diagnostics.rejected_null_suffix(scores)
   if np.any(np.asarray(gaussian_p_value(scores)) < REJECTED_BELOW):
-    refuted = 'rejected'
+    rejected = 'rejected'
   assumes = (Assumption.INDEPENDENT, Assumption.GAUSSIAN_SCORES)
   if scores.dim is not None:
     assumes += (Assumption.COSINE_NULL,)
@@ -100,7 +100,7 @@ def gaussian_lower_bound(
     'gaussian_lower_bound',
     significance=significance,
     assumes=assumes,
-    rejected=refuted,
+    rejected=rejected,
   )
 
 
@@ -115,7 +115,7 @@ def gaussian_p_value(scores: Scores) -> float | Float[np.ndarray, '...']:
 
   Returns:
     The p-value, in [0, 1], one for each audit. Fewer than eight scores can
-    hardly refute anything.
+    hardly reject anything.
 
   Raises:
     ValueError: if scores of a kind are all equal.

@@ -5,7 +5,7 @@ truth is a larger ε: 80 % is what one plans for. The scores are those of the be
 attack on a Gaussian mechanism, N(μ, 1) and N(0, 1), where μ has the true ε at δ;
 any other attack needs more canaries.
 
-A bound is at least ε₀ if and only if it refutes ε₀, so nothing is inverted, and
+A bound is at least ε₀ if and only if it rejects ε₀, so nothing is inverted, and
 no score is drawn: counts above a rank are enough, and cost the same for a
 hundred canaries and a million.
 """
@@ -157,13 +157,13 @@ def min_canaries(
   return many
 
 
-def _simulated(refuted: Bool[np.ndarray, 'draws']) -> Power:
-  share = float(np.mean(refuted))
-  return Power(share, float(np.sqrt(share * (1 - share) / len(refuted))))
+def _simulated(rejected: Bool[np.ndarray, 'draws']) -> Power:
+  share = float(np.mean(rejected))
+  return Power(share, float(np.sqrt(share * (1 - share) / len(rejected))))
 
 
 def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
-  """Whether `rank_test` refutes ε₀, in each of many audits."""
+  """Whether `rank_test` rejects ε₀, in each of many audits."""
   if bound == 'lower_bound':
     statistic = rank_test.log_ratio(num, num_null, delta, True)
     curve, strength = rank_test.approximate_dp(delta), certified
@@ -184,10 +184,10 @@ def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
 
 
 def _of_known_law(bound, certified, mu, delta, significance, num):
-  """Exactly: ε₀ is refuted if the score at some rank has too small an FPR."""
+  """Exactly: ε₀ is rejected if the score at some rank has too small an FPR."""
   misses = np.arange(num)
   fnr = np.asarray(band.upper_limit(misses, num, significance))
-  # Of counts with the same limit the largest is refuted first.
+  # Of counts with the same limit the largest is rejected first.
   last = np.append(np.diff(fnr) > 0, True) & (fnr < 1 - delta)
   misses, fnr = misses[last], fnr[last]
   if bound == 'lower_bound':
@@ -213,22 +213,22 @@ def _of_means(bound, certified, mu, delta, significance, num, num_null):
 
 
 def _in_one_run(bound, certified, mu, delta, significance, num):
-  """Whether ε₀ is refuted by one of the default guesses, in many runs."""
+  """Whether ε₀ is rejected by one of the default guesses, in many runs."""
   pairs = one_run.default_guesses(num)
   level = significance / len(pairs)
-  refuted = np.zeros(_DRAWS, dtype=bool)
+  rejected = np.zeros(_DRAWS, dtype=bool)
   for pair, correct in zip(pairs, _correct_guesses(mu, pairs, num)):
     right = _fewest_right(bound, certified, delta, level, pair, num)
-    refuted |= correct >= right
-  return refuted
+    rejected |= correct >= right
+  return rejected
 
 
 def _fewest_right(bound, certified, delta, level, pair, num):
-  """The smallest number of right guesses that refutes ε₀."""
+  """The smallest number of right guesses that rejects ε₀."""
   settings = dict(num_canaries=num, num_guesses=sum(pair))
   least = tradeoff_curves.mu_of_epsilon(certified, delta)
 
-  def refutes(correct):
+  def rejects(correct):
     if bound == 'one_run':
       rare = one_run.p_value(certified, delta, **settings, correct=correct)
       return rare <= level
@@ -238,7 +238,7 @@ def _fewest_right(bound, certified, delta, level, pair, num):
   low, high = -1, sum(pair) + 1
   while high - low > 1:
     middle = (low + high) // 2
-    low, high = (low, middle) if refutes(middle) else (middle, high)
+    low, high = (low, middle) if rejects(middle) else (middle, high)
   return high
 
 

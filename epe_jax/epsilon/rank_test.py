@@ -3,7 +3,7 @@
 Two limits, one of the false positive and one of the false negative rate, each
 at half the significance, make a bound that practically never fails: for it to
 be false both rates have to be far from what they look, at the same threshold.
-Here a privacy level is refuted by a single test of the pair, whose level is
+Here a privacy level is rejected by a single test of the pair, whose level is
 that of the bound.
 
 Let f be a trade-off curve and r_1 < ... < r_m ranks that were fixed before any
@@ -151,7 +151,7 @@ def max_rejected(
     significance: how rare, in (0, 1).
 
   Returns:
-    θ >= 0; inf if even the curve's limit is refuted.
+    θ >= 0; inf if even the curve's limit is rejected.
   """
   values = statistic.value(count_above(scores, statistic.ranks))
   unit = 2.0 ** np.round(np.log2(statistic.spread))

@@ -93,9 +93,9 @@ def gdp(
   Returns:
     The bound, >= 0, and inf if a cosine of 1 has no false positives. Its
     confidence is 1 - significance, or None for Uncorrected() and where the
-    unobserved scores refute `scores.dim`. It holds for mechanisms whose curve is
+    unobserved scores reject `scores.dim`. It holds for mechanisms whose curve is
     that of a Gaussian or above: this is taken on trust, as counts at thresholds
-    cannot refute it.
+    cannot reject it.
 
   Raises:
     ValueError: for settings out of range, an unknown multiplicity, or too few
@@ -144,7 +144,7 @@ def family_bound(
 
   Returns:
     The bound, >= 0; confidence as in `gdp`. It holds if the mechanism is a
-    member of the family, and is inf if the scores refute that: no member, with
+    member of the family, and is inf if the scores reject that: no member, with
     whatever noise, would allow them.
 
   Raises:

@@ -218,7 +218,7 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
         free = time.perf_counter()
   # Nothing if the last checkpoint was all that there was to go on from.
   held_out = held_out or evaluate(state.algorithm.params, this.test)
-  looked, rounds = (
+  scores, rounds = (
     _score_observers(this, state),
     sharding.copy_to_host(state.rounds),
   )
@@ -229,7 +229,7 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
   found, wide = estimates.Audit(()), None
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
-    whole = make_record(config, this, looked, rounds)
+    whole = make_record(config, this, scores, rounds)
     write_record(files.scores, whole)
 
     # 6. Estimates, each beside its floor; of a model that will be released those
@@ -280,7 +280,7 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
 def make_record(
   config: build.Config,
   this: build.Run,
-  looked: Mapping[str, Float[np.ndarray, '...']],
+  scores: Mapping[str, Float[np.ndarray, '...']],
   rounds: RoundScalars,
 ) -> Record:
   """What is kept of a run for estimators.
@@ -288,11 +288,11 @@ def make_record(
   Args:
     config: every field set.
     this: what was built of it.
-    looked: the scores of its observers, by name.
+    scores: of its observers, by name.
     rounds: what is known of each round, in NumPy.
   """
-  final, change = looked['final']
-  trace, residual = looked['trace']
+  final, change = scores['final']
+  trace, residual = scores['trace']
   momentum, weight = None, np.empty(0)
   if config.server.optimizer == 'sgd':
     momentum = float(config.server.momentum)
@@ -389,7 +389,7 @@ def _summarize_dimension(
   params: Params,
   rounds: Float[np.ndarray, ' T'],
 ) -> dict[str, Any]:
-  """On how many coordinates the mass lies of what was looked at."""
+  """On how many coordinates the mass lies of what was scored."""
   start, _ = ravel_pytree(this.params)
   final, _ = ravel_pytree(params)
   both = canaries.effective_dimension(jnp.stack([final, final - start]))

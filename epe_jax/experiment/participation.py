@@ -61,7 +61,7 @@ def plan_participation(
   """Clients by config.participation, canaries by config.canaries.
 
   Args:
-    config: every field set; its own seed is not looked at.
+    config: every field set; its own seed is ignored.
     data: of all clients.
     client_seed: which clients take part when follows from it, >= 0.
     canary_seed: when canaries do and their coins follow from it, >= 0.

@@ -74,7 +74,7 @@ class _Program(NamedTuple):
 
   init: Callable[[Params], wrapper.AuditState]
   step: Callable[..., tuple[wrapper.AuditState, dict[str, Array]]]
-  looks: Callable[[Seed, wrapper.AuditState], dict[str, Array]]
+  score: Callable[[Seed, wrapper.AuditState], dict[str, Array]]
   evaluate: Callable[..., dict[str, float]]
 
 
@@ -91,7 +91,7 @@ def run_seeds(
   continues, so take `run_each` where there are many to lose.
 
   Args:
-    config: every field set; its own seed is not looked at.
+    config: every field set; its own seed is ignored.
     seeds: each >= 0 and once.
     at_once: runs that are vmapped, >= 1. The memory is that many times
       4 (3 + views x buffer) d bytes, and their cohorts. None for what is fast:
@@ -196,7 +196,7 @@ def _finished(
         f'{config.server.learning_rate}.'
       )
     bar.update(len(seeds))
-  looked = jax.device_get(program.looks(drawn, state))
+  scores = jax.device_get(program.score(drawn, state))
   rounds = jax.device_get(state.rounds)
   outcomes = []
   for i, (seed, this) in enumerate(zip(seeds, runs)):
@@ -204,7 +204,7 @@ def _finished(
     record = audited_run.make_record(
       config,
       this,
-      {name: x[i] for name, x in looked.items()},
+      {name: x[i] for name, x in scores.items()},
       RoundScalars(*(x[i] for x in rounds)),
     )
     accuracy = program.evaluate(params, this.test)['test_accuracy']
@@ -235,7 +235,7 @@ def _program(config: build.Config, like: build.Run) -> _Program:
     )
     return state, {'aggregate_norm': info.metrics['aggregate_norm']}
 
-  def looks(seed: Seed, state: wrapper.AuditState) -> dict[str, Array]:
+  def score(seed: Seed, state: wrapper.AuditState) -> dict[str, Array]:
     _, observers = audited(seed)
     return {
       name: observer.scores(state.observers[name], state.algorithm.params)
@@ -251,7 +251,7 @@ def _program(config: build.Config, like: build.Run) -> _Program:
       jax.vmap(step, in_axes=(0, axes, 0), out_axes=(axes, 0)),
       donate_argnums=1,
     ),
-    looks=jax.jit(jax.vmap(looks, in_axes=(0, axes))),
+    score=jax.jit(jax.vmap(score, in_axes=(0, axes))),
     evaluate=evaluation.evaluator(like.task),
   )
 

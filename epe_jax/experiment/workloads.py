@@ -21,9 +21,9 @@ class Workload(NamedTuple):
     train: the clients that train.
     test: what it is evaluated on.
     source: where the data come from, in words.
-    baseline: accuracy on the test data of the answer that is commonest in
-      training. Of a model that will be released in the test data, as what is
-      commonest in training is a count that no noise hides.
+    baseline: accuracy on the test data of the majority class of training. Of a
+      model that will be released, of that of the test data, as the majority class
+      of training follows from counts that no noise hides.
   """
 
   task: Task
@@ -197,7 +197,7 @@ def _sampled(
 def _majority_class_accuracy(
   train: federated.FederatedData, test: federated.FederatedData
 ) -> float:
-  """Accuracy on test of the label that is commonest in train."""
+  """Accuracy on test of the majority class of train."""
   answer = np.bincount(train.columns['label']).argmax()
   return float(np.mean(test.columns['label'] == answer))
 

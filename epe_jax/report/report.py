@@ -229,7 +229,7 @@ def _run(result: Mapping[str, Any]) -> str:
   return (
     f'{result["task"]}: {result["rounds"]:,} rounds, d = {result["dim"]:,}, '
     f'{canaries}, noise {result["noise_multiplier"]:g}, '
-    f'δ = {narrative.format_delta(result["delta"])}, accuracy {_percent(result["accuracy"])} (the commonest answer: '
+    f'δ = {narrative.format_delta(result["delta"])}, accuracy {_percent(result["accuracy"])} (majority class: '
     f'{_percent(result["baseline_accuracy"])})'
   )
 
@@ -373,7 +373,7 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ('amplification by sampling', result['amplification'] or 'none counted'),
     ('test accuracy', _percent(result['accuracy'])),
     (
-      'accuracy of the commonest answer',
+      'accuracy of the majority class',
       _percent(result['baseline_accuracy']),
     ),
     ('test loss', f'{float(result["loss"]):.4g}'),

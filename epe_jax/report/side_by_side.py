@@ -33,7 +33,7 @@ def format_side_by_side(results: Mapping[str, Mapping[str, Any]]) -> str:
     'rounds x clients',
     'd',
     'noise',
-    'accuracy (commonest answer)',
+    'accuracy (majority class)',
     'analytic ε',
     *(f'ε, {column}' for column in _ATTACKERS),
   ]

@@ -162,7 +162,7 @@ def _panel(axes: Any, found: Sequence[PointResult]) -> float:
   """Draws the readings of some points; gives the largest ε drawn."""
   highest = 1.0
   for shift, threat_model in enumerate(threat_models.SHIFTED):
-    look = style.STYLES[threat_model]
+    drawn_as = style.STYLES[threat_model]
     known = [
       (i, float(e.epsilon), e.interval)
       for i, e in enumerate(one.epsilons[threat_model] for one in found)
@@ -172,11 +172,11 @@ def _panel(axes: Any, found: Sequence[PointResult]) -> float:
       continue
     at = [i + 0.06 * (shift - 1.5) for i, _, _ in known]
     axes.plot(
-      at, [e for _, e, _ in known], label=threat_model.name, **look.line()
+      at, [e for _, e, _ in known], label=threat_model.name, **drawn_as.line()
     )
     for x, (_, _, interval) in zip(at, known):
       if interval is not None:
-        axes.plot([x, x], interval, color=look.color, lw=3, alpha=0.4)
+        axes.plot([x, x], interval, color=drawn_as.color, lw=3, alpha=0.4)
     highest = max(highest, *(e for _, e, _ in known))
   analytic = [narrative.analytic_epsilon(one.result) for one in found]
   drawn = [(i, x) for i, x in enumerate(analytic) if math.isfinite(x)]

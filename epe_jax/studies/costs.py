@@ -1,6 +1,6 @@
 """What an audited run will cost, by arithmetic alone: before it is run.
 
-A round trains its clients, adds their updates up, adds noise, steps, and looks at
+A round trains its clients, adds their updates up, adds noise, steps, and scores
 the result with all canaries. Each of these costs a number of operations or bytes
 that is known beforehand, and a device does so many a second: as measured, or by
 its data sheet, at best.
@@ -29,7 +29,7 @@ class Device(NamedTuple):
     name: for people.
     flops: of training, a second.
     server_seconds: of noise and the server's step, for each parameter.
-    fold_seconds: of a look with up to 4,096 Hadamard canaries, for each
+    fold_seconds: of scoring with up to 4,096 Hadamard canaries, for each
       parameter.
     normals: entries of sphere canaries made in a second.
     memory: bytes; inf where it is not asked for.
@@ -81,7 +81,7 @@ class Job(NamedTuple):
     rounds: T >= 1.
     positions: that a client trains on in a round: words of its sentences, or
       whatever each parameter is used for once; > 0.
-    buffer: R >= 1, rounds that sphere canaries look at together.
+    buffer: R >= 1, rounds that sphere canaries score together.
   """
 
   clients: int
@@ -102,11 +102,11 @@ class Plan(NamedTuple):
     reduced_bytes: that a device sends to add up the updates of all copies.
     reducing: seconds of it.
     serving: seconds of noise and the server's step.
-    looking: seconds of a look, by family.
+    scoring: seconds of scoring, by family.
     inserting: seconds to put the canaries of a round in, by family.
     seconds: of the round, with Hadamard canaries.
     audit_bytes: of memory on each device, by family, with the trace.
-    looked_bytes: that a device sends to add a look up, by family.
+    score_bytes: that a device sends to add scores up, by family.
     vector_bytes: of memory on each device for training, without activations.
     read_bytes: of examples, two for each position.
     uploaded_bytes: of updates, were clients elsewhere and sent all of them.
@@ -119,11 +119,11 @@ class Plan(NamedTuple):
   reduced_bytes: float
   reducing: float
   serving: float
-  looking: dict[str, float]
+  scoring: dict[str, float]
   inserting: dict[str, float]
   seconds: float
   audit_bytes: dict[str, float]
-  looked_bytes: dict[str, float]
+  score_bytes: dict[str, float]
   vector_bytes: float
   read_bytes: float
   uploaded_bytes: float
@@ -186,12 +186,12 @@ def plan_round(job: Job, device: Device, devices: int) -> Plan:
   trace = _FLOAT * job.canaries * job.rounds
   training = flops / (devices * device.flops)
   reducing, serving = reduced / device.link, each * device.server_seconds
-  looking = {
+  scoring = {
     'hadamard': groups * each * device.fold_seconds,
     'sphere': job.canaries * each / device.normals / job.buffer,
   }
   inserting = {
-    # As many signs are made as for a look; those of a group at most once.
+    # As many signs are made as for scoring; those of a group at most once.
     'hadamard': min(seats, groups) * each * device.fold_seconds,
     'sphere': seats * each / device.normals,
   }
@@ -204,15 +204,15 @@ def plan_round(job: Job, device: Device, devices: int) -> Plan:
     reduced_bytes=reduced,
     reducing=reducing,
     serving=serving,
-    looking=looking,
+    scoring=scoring,
     inserting=inserting,
     seconds=training
     + reducing
     + serving
-    + looking['hadamard']
+    + scoring['hadamard']
     + inserting['hadamard'],
     audit_bytes={name: _FLOAT * n + trace for name, n in kept.items()},
-    looked_bytes={
+    score_bytes={
       name: 2 * (devices - 1) / devices * _FLOAT * n for name, n in sums.items()
     },
     vector_bytes=_VECTORS * _FLOAT * job.dim / share,

@@ -39,7 +39,7 @@ def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
         f'{100 * (with_canaries - without):+.2f}',
       ]
     )
-  commonest = float(runs[0].said.result['baseline_accuracy'])
+  baseline = float(runs[0].said.result['baseline_accuracy'])
   table = tables.Table(
     'Accuracy without canaries and with',
     ['noise', 'without', 'with', 'difference in points'],
@@ -47,7 +47,7 @@ def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
     [
       *reported.brackets(name),
       'One run each, of the same seed; another seed moves an accuracy too.',
-      f'The commonest answer alone has {100 * commonest:.2f} %: a model that is '
+      f'The majority class alone has {100 * baseline:.2f} %: a model that is '
       'not above it has learnt too little to lose by canaries.',
       *product.about(runs),
     ],

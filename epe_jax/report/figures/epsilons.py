@@ -92,16 +92,16 @@ def draw_over_delta(
   fig, (axes,) = style.make_panels(1, height=4.4)
   drawn = []
   for i, line in enumerate(lines):
-    look = style.STYLES[line.threat_model]
+    drawn_as = style.STYLES[line.threat_model]
     axes.fill_between(
-      deltas, line.low, line.high, color=look.color, alpha=0.25, lw=0
+      deltas, line.low, line.high, color=drawn_as.color, alpha=0.25, lw=0
     )
     axes.plot(
       deltas,
       line.epsilon,
       markevery=(2 * i, 12),
       label=line.threat_model.name,
-      **look.line(),
+      **drawn_as.line(),
     )
     drawn += [*line.epsilon, *line.high]
   if gaussian is not None:
@@ -225,11 +225,11 @@ def _line(
   leaked: Sequence[RoundEstimate],
   threat_model: threat_models.ThreatModel,
 ) -> None:
-  look = style.STYLES[threat_model]
+  drawn_as = style.STYLES[threat_model]
   rounds = [one.round for one in leaked]
   epsilons = [float(one.estimate.epsilon) for one in leaked]
-  axes.plot(rounds, epsilons, label=threat_model.name, **look.line())
+  axes.plot(rounds, epsilons, label=threat_model.name, **drawn_as.line())
   between = [one.estimate.interval for one in leaked]
   if all(interval is not None for interval in between):
     low, high = np.array(between, np.float64).T
-    axes.fill_between(rounds, low, high, color=look.color, alpha=0.25, lw=0)
+    axes.fill_between(rounds, low, high, color=drawn_as.color, alpha=0.25, lw=0)

@@ -65,7 +65,9 @@ def draw_single_or_several(rows: Sequence[Mapping[str, Any]]) -> figure.Figure:
 
 
 def _curve(
-  axes: mpl_axes.Axes, rows: Sequence[Mapping[str, Any]], look: dict[str, Any]
+  axes: mpl_axes.Axes,
+  rows: Sequence[Mapping[str, Any]],
+  options: dict[str, Any],
 ) -> None:
   """The empirical distribution function; infinite ε are beyond the axes."""
   values = np.sort([float(row['epsilon']) for row in rows])
@@ -83,7 +85,7 @@ def _curve(
     ms=7,
     mfc='white',
     mew=1.5,
-    **look,
+    **options,
   )
 
 

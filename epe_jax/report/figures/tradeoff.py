@@ -52,8 +52,8 @@ def draw_tradeoff(
       epsilon = narrative.format_number(float(attack.first.epsilon))
       title = f'{title}: ε ≈ {epsilon}'
     if curve.fitted is not None:
-      look = dict(color=style.VERMILLION, lw=2, label='fitted Gaussians')
-      _line(axes, grid, curve.fitted, look)
+      options = dict(color=style.VERMILLION, lw=2, label='fitted Gaussians')
+      _line(axes, grid, curve.fitted, options)
     if gaussian is not None:
       # Nothing is left of the curve of an infinite ε but its name.
       _line(axes, grid, gaussian, style.analytic_line(analytic))
@@ -115,7 +115,7 @@ def _line(
   axes: mpl_axes.Axes,
   fpr: Float[np.ndarray, ' m'],
   fnr: Float[np.ndarray, ' m'],
-  look: dict[str, Any],
+  options: dict[str, Any],
 ) -> None:
   some = fnr > 0
-  axes.plot(fpr[some], fnr[some], **look)
+  axes.plot(fpr[some], fnr[some], **options)

@@ -14,11 +14,11 @@ def draw_utility(pairs: Mapping[float, tuple[float, ...]]) -> figure.Figure:
     pairs: noise -> accuracy without and with canaries, shares.
   """
   fig, (axes,) = style.make_panels(1, height=4.0)
-  looks = (
+  styles = (
     ('without canaries', style.BLUE, 'o', 11),
     ('with', style.TOOK_PART, 'D', 6),
   )
-  for i, (label, color, marker, size) in enumerate(looks):
+  for i, (label, color, marker, size) in enumerate(styles):
     axes.plot(
       range(len(pairs)),
       [100 * pair[i] for pair in pairs.values()],
