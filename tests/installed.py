@@ -45,10 +45,8 @@ def requirements(*extras):
 
 def _closure(asked):
   """Names of these packages and of all that they require."""
-  found, waiting = (
-    set(),
-    [(r, extra) for r in asked for extra in ('', *r.extras)],
-  )
+  found = set()
+  waiting = [(r, extra) for r in asked for extra in ('', *r.extras)]
   while waiting:
     requirement, extra = waiting.pop()
     key = canonicalize_name(requirement.name), extra

@@ -682,9 +682,9 @@ def test_runs_of_every_shape_are_drawn(tmp_path, shape):
 def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   tmp_path, monkeypatch
 ):
-  drawn, draw = [], report.of_run.draw_run
+  drawn, draw = [], of_run.draw_run
   monkeypatch.setattr(
-    report.of_run,
+    of_run,
     'draw_run',
     lambda *given: drawn.append(given) or draw(*given),
   )

@@ -24,6 +24,7 @@ from epe_jax.experiment import (
   workloads,
 )
 from epe_jax.report import report
+from epe_jax.report.figures import of_run
 from epe_jax.training import fedavg
 from tests import helpers, processes
 from tests.test_experiment import load_config
@@ -242,7 +243,7 @@ def log_of(folder):
 def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   tmp_path, put_in, drawn, monkeypatch
 ):
-  monkeypatch.setattr(report.of_run, 'draw_run', lambda *_: {})
+  monkeypatch.setattr(of_run, 'draw_run', lambda *_: {})
   config = small_config()
   audited_run.run(config, tmp_path)
   report.write_report(tmp_path)
