@@ -160,10 +160,7 @@ def test_errors_in_an_archive_name_it_and_its_file(tmp_path):
   with pytest.raises(ValueError, match=rf"{path}/d/b\.h5, split 'b', client"):
     read(path, 'b')
   path.write_bytes(path.read_bytes()[:-5])
-  with pytest.raises(ValueError, match=rf'{path} is truncated'):
-    read(path, 'b')
-  path = archive(tmp_path / 'f.tar.bz2', {'../b.h5': bad})
-  with pytest.raises(ValueError, match=rf'{path}: .*leads out of it'):
+  with pytest.raises(ValueError, match=rf'{path} is damaged, truncated'):
     read(path, 'b')
 
 

@@ -243,9 +243,10 @@ def test_an_import_that_was_killed_goes_on_and_ends_the_same(tmp_path):
   file = tff_files.write(tmp_path / 'f.sqlite', rows)
   program = """
 import os, signal, sys
-from epe_jax.data import column_files, drafts, prepare
+from epe_jax import io
+from epe_jax.data import column_files, prepare
 column_files.SAVE_EVERY = 100
-saved, write = 0, drafts.write_atomically
+saved, write = 0, io.write_text
 
 def killing(path, text):
   global saved
@@ -254,7 +255,7 @@ def killing(path, text):
   if saved == 3:
     os.kill(os.getpid(), signal.SIGKILL)
 
-drafts.write_atomically = killing
+io.write_text = killing
 if __name__ == '__main__':
   list(prepare.prepare(
     sys.argv[1], sys.argv[2], text=prepare.Text(3, 4), workers=1

@@ -14,7 +14,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from epe_jax.data import column_files, drafts, federated, store
+from epe_jax import io
+from epe_jax.data import column_files, federated, store
 
 
 def _clients(num_clients=7, seed=0):
@@ -161,7 +162,7 @@ def test_what_was_saved_is_not_asked_for_again(tmp_path, monkeypatch):
   [
     (store, '_seal', False),
     (pathlib.Path, 'rename', False),
-    (drafts, 'sync_folder', True),
+    (io, 'sync_folder', True),
     (shutil, 'rmtree', True),
   ],
 )

@@ -128,7 +128,7 @@ def _files(
   if not path.name.endswith('.tar.bz2'):
     return [(str(path), path)]
   folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='epe_jax-'))
-  members = archives.extracted(path, folder, suffix='.h5')
+  members = archives.extract(path, folder, suffix='.h5')
   return [(f'{path}/{member}', file) for member, file in members.items()]
 
 
