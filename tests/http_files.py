@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 import contextlib
 import http.server
+import os
 import re
 import threading
 from types import SimpleNamespace
-import urllib.request
+from unittest import mock
 
-# Without the proxies that the environment may name.
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+def without_proxies():
+  """A context in which requests go where they are addressed to."""
+  return mock.patch.dict(os.environ, no_proxy='*')
 
 
 @contextlib.contextmanager
@@ -40,7 +43,8 @@ def served(files, **faults) -> Iterator[SimpleNamespace]:
     thread.start()
     state.url = f'http://127.0.0.1:{server.server_address[1]}'
     try:
-      yield state
+      with without_proxies():
+        yield state
     finally:
       server.shutdown()
       thread.join()
@@ -54,7 +58,8 @@ def _answer(handler, state):
     handler.send_error(state.status or 404)
     return
   data, start = state.files[name], 0
-  if asked and state.ranges:
+  same = handler.headers['If-Range'] in (None, state.etag)
+  if asked and state.ranges and same:
     start = int(re.fullmatch(r'bytes=(\d+)-', asked)[1])
     if start >= len(data):
       handler.send_error(416)

@@ -36,7 +36,7 @@ def extracted(folder, raw, suffix='.h5', cut=None):
   path = folder / 'f.tar.bz2'
   path.write_bytes(bz2.compress(raw)[:cut])
   (folder / 'out').mkdir(exist_ok=True)
-  return archives.extracted(path, folder / 'out', suffix=suffix)
+  return archives.extract(path, folder / 'out', suffix=suffix)
 
 
 @pytest.mark.parametrize(
@@ -76,31 +76,22 @@ def test_a_size_beyond_what_a_header_holds_is_in_an_extension(tmp_path):
 @pytest.mark.parametrize(
   ('hostile', 'message'),
   [
-    (member('/etc/x.h5', b'x'), r"'/etc/x\.h5' leads out of it"),
-    (member('a/../../x.h5', b'x'), r"'a/\.\./\.\./x\.h5' leads out"),
-    (member('..', type=tarfile.DIRTYPE), 'leads out'),
-    (member('a\\..\\x.h5'), 'leads out'),
-    (member('../README', b'x'), 'leads out'),
     (
       member('x.h5', type=tarfile.SYMTYPE, linkname='/etc/passwd'),
-      r"'x\.h5' is a link",
+      r"'x\.h5' is not a regular file",
     ),
-    (member('x.h5', type=tarfile.LNKTYPE, linkname='y.h5'), 'is a link'),
-    (
-      member('README', type=tarfile.SYMTYPE, linkname='l' * 200),
-      'is a link',
-    ),
-    (member('x.h5', type=tarfile.CHRTYPE), r"'x\.h5' is no regular file"),
-    (member('x', type=tarfile.FIFOTYPE), 'is no regular file'),
-    (member('x.h5', type=tarfile.GNUTYPE_SPARSE), 'is no regular file'),
-    (
-      member('x.h5', pax_headers={'GNU.sparse.map': '0,1'}),
-      'it has a sparse file',
-    ),
+    (member('x.h5', type=tarfile.LNKTYPE, linkname='y.h5'), 'not a regular f'),
+    (member('x.h5', type=tarfile.CHRTYPE), r"'x\.h5' is not a regular file"),
+    (member('x.h5', type=tarfile.FIFOTYPE), 'is not a regular file'),
     (member('y.h5', b'again'), r"'y\.h5' is there twice"),
-    (member('x.h5', pax_headers={'size': '-512'}), 'a size of -512 bytes'),
-    (member('x.h5', pax_headers={'size': 'many'}), 'a header is damaged'),
-    (member('x.h5', pax_headers={'k': 'v' * 70_000}), 'a header has 7[0-9]+ b'),
+    (
+      member('x.h5', pax_headers={'size': '-512'}),
+      'not a regular|ends|damaged',
+    ),
+    (
+      member('x.h5', pax_headers={'k': 'v' * (2 << 20)}),
+      'it has a header of 2[0-9]+ bytes',
+    ),
   ],
 )
 def test_what_is_no_plain_file_of_its_own_is_refused_by_name(
@@ -109,9 +100,29 @@ def test_what_is_no_plain_file_of_its_own_is_refused_by_name(
   raw = tar(member('y.h5', b'y'), hostile, format=tarfile.GNU_FORMAT)
   if hostile[0].pax_headers:
     raw = tar(member('y.h5', b'y'), hostile)
-  with pytest.raises(ValueError, match=rf'f\.tar\.bz2: .*{message}'):
+  with pytest.raises(ValueError, match=rf'f\.tar\.bz2 is .*{message}'):
     extracted(tmp_path, raw)
   assert {p.name for p in tmp_path.iterdir()} == {'f.tar.bz2', 'out'}
+
+
+@pytest.mark.parametrize(
+  'name', ['/etc/x.h5', 'a/../../x.h5', 'a\\..\\x.h5', '../../x.h5']
+)
+def test_a_name_leads_nowhere(tmp_path, name):
+  """A file is written by its number, whatever it is called."""
+  found = extracted(tmp_path, tar(member(name, b'x'), member('../', b'')))
+  assert [*found.values()] == [tmp_path / 'out' / '0.h5']
+  assert {p.name for p in tmp_path.iterdir()} == {'f.tar.bz2', 'out'}
+
+
+def test_links_and_devices_that_are_not_wanted_are_skipped(tmp_path):
+  others = [
+    member('README', type=tarfile.SYMTYPE, linkname='/etc/passwd'),
+    member('tty', type=tarfile.CHRTYPE),
+    member('pipe', type=tarfile.FIFOTYPE),
+  ]
+  assert [*extracted(tmp_path, tar(*others, member('x.h5', b'x')))] == ['x.h5']
+  assert {p.name for p in (tmp_path / 'out').iterdir()} == {'0.h5'}
 
 
 def test_a_negative_size_in_a_header_is_refused(tmp_path):
@@ -119,18 +130,8 @@ def test_a_negative_size_in_a_header_is_refused(tmp_path):
   raw[124:136] = b'\xff' * 12
   raw[148:156] = b' ' * 8
   raw[148:156] = b'%06o\0 ' % sum(raw[:512])
-  with pytest.raises(ValueError, match=r"'x\.h5' has a size of -1 bytes"):
+  with pytest.raises(ValueError, match=r"'x\.h5' is not a regular"):
     extracted(tmp_path, bytes(raw))
-
-
-def test_a_name_for_all_files_is_refused(tmp_path):
-  file = io.BytesIO()
-  with tarfile.open(
-    fileobj=file, mode='w', pax_headers={'path': 'x.h5'}
-  ) as archive:
-    archive.addfile(*member('README'))
-  with pytest.raises(ValueError, match='all its files are said to have'):
-    extracted(tmp_path, file.getvalue())
 
 
 def test_an_archive_without_a_wanted_file_or_with_too_many_is_refused(
@@ -138,8 +139,8 @@ def test_an_archive_without_a_wanted_file_or_with_too_many_is_refused(
 ):
   with pytest.raises(ValueError, match=r'has no file \*\.h5'):
     extracted(tmp_path, tar(member('README', b'x')))
-  monkeypatch.setattr(archives, '_MOST_FILES', 2)
-  with pytest.raises(ValueError, match='over 2 files'):
+  monkeypatch.setattr(archives, '_MAX_MEMBERS', 2)
+  with pytest.raises(ValueError, match='over 2 members'):
     extracted(tmp_path, tar(*(member(f'{i}.h5') for i in range(3))))
 
 
@@ -147,13 +148,13 @@ def test_an_archive_cut_anywhere_is_truncated(tmp_path):
   raw = tar(member('x.h5', BYTES[:3000]), member('y.h5', b'y'))
   size = len(bz2.compress(raw))
   for cut in {0, 1, size // 2, size - 1}:
-    with pytest.raises(ValueError, match=r'f\.tar\.bz2 is truncated'):
+    with pytest.raises(ValueError, match=r'f\.tar\.bz2 is damaged, truncated'):
       extracted(tmp_path, raw, cut=cut)
     shutil.rmtree(tmp_path / 'out')
   # The tar within can be cut too, even between two of its files.
   between = raw.index(b'y.h5')
   for cut in (100, 512, 1000, between, between + 100, between + 600):
-    with pytest.raises(ValueError, match='it ends within'):
+    with pytest.raises(ValueError, match='it ends with'):
       extracted(tmp_path, raw[:cut])
     shutil.rmtree(tmp_path / 'out')
 
@@ -167,7 +168,7 @@ def test_a_flipped_bit_in_an_archive_is_an_error(tmp_path):
     path.write_bytes(damaged)
     (tmp_path / 'out').mkdir()
     with pytest.raises(ValueError, match=r'f\.tar\.bz2'):
-      archives.extracted(path, tmp_path / 'out', suffix='.h5')
+      archives.extract(path, tmp_path / 'out', suffix='.h5')
     shutil.rmtree(tmp_path / 'out')
 
 
@@ -175,7 +176,7 @@ def test_a_flipped_bit_in_an_archive_is_an_error(tmp_path):
   'raw', [b'', b'no tar' * 1000, tar(member('x.h5')) + b'more' * 512]
 )
 def test_what_is_no_tar_or_goes_on_behind_it_is_refused(tmp_path, raw):
-  with pytest.raises(ValueError, match=r'truncated|damaged|behind its end'):
+  with pytest.raises(ValueError, match=r'truncated'):
     extracted(tmp_path, raw)
 
 
@@ -184,7 +185,7 @@ def test_zeros_without_end_are_not_read_to_their_end(tmp_path):
   raw = tar(member('x.h5', b'x'))
   assert len(extracted(tmp_path, raw + bytes(1 << 16))) == 1
   shutil.rmtree(tmp_path / 'out')
-  with pytest.raises(ValueError, match='behind its end'):
+  with pytest.raises(ValueError, match='follows its end'):
     extracted(tmp_path, raw + bytes(1 << 21))
 
 
@@ -197,27 +198,18 @@ def room(monkeypatch, *free):
   monkeypatch.setattr(shutil, 'disk_usage', usage)
 
 
-def test_a_file_larger_than_the_disk_is_not_begun(tmp_path, monkeypatch):
-  room(monkeypatch, 10**9)
-  size = str(10**15)
-  raw = tar(member('x.h5', pax_headers={'size': size}))
-  with pytest.raises(OSError, match=rf"no room for 'x\.h5': {size} more bytes"):
-    extracted(tmp_path, raw)
-  assert not list((tmp_path / 'out').iterdir())
-
-
 def test_unpacking_ends_when_the_disk_fills_and_removes_what_it_began(
   tmp_path, monkeypatch
 ):
-  room(monkeypatch, 10**9, 10**9, 10**6)
-  with pytest.raises(OSError, match=r"no room for 'x\.h5'.*TMPDIR"):
+  room(monkeypatch, 10**9, 10**6)
+  with pytest.raises(OSError, match=r'no room for .*TMPDIR'):
     extracted(tmp_path, tar(member('x.h5', BYTES)))
   assert not list((tmp_path / 'out').iterdir())
   path = tmp_path / 'bomb.xz'
   path.write_bytes(lzma.compress(bytes(10**7)))
-  room(monkeypatch, 10**9, 10**9, 10**6)
-  with pytest.raises(OSError, match='no room for its contents'):
-    archives.decompressed(path, tmp_path / 'bomb')
+  room(monkeypatch, 10**9, 10**6)
+  with pytest.raises(OSError, match=r'no room for .*bomb: only 1000000 bytes'):
+    archives.decompress(path, tmp_path / 'bomb')
   assert not (tmp_path / 'bomb').exists()
 
 
@@ -235,21 +227,21 @@ def test_a_compressed_file_comes_out_whole_or_not_at_all(
   path, target = tmp_path / f'f{suffix}', tmp_path / 'plain'
   whole = compress(BYTES)
   path.write_bytes(whole)
-  assert archives.decompressed(path, target) == target
+  assert archives.decompress(path, target) == target
   assert target.read_bytes() == BYTES
   with pytest.raises(FileExistsError):
-    archives.decompressed(path, target)
+    archives.decompress(path, target)
   assert target.read_bytes() == BYTES
   target.unlink()
   for damaged in (whole[:-9], whole[: len(whole) // 2], b'nothing' * 99):
     path.write_bytes(damaged)
-    message = rf'f{suffix} is truncated or not {suffix[1:]}'
+    message = rf'f{suffix} is damaged, truncated or not {suffix[1:]}'
     with pytest.raises(ValueError, match=message):
-      archives.decompressed(path, target)
+      archives.decompress(path, target)
     assert not target.exists()
 
 
 def test_a_suffix_of_no_known_format_is_refused(tmp_path):
   (tmp_path / 'f.rar').write_bytes(b'')
   with pytest.raises(ValueError, match=r"ends in '\.rar'. Use one of"):
-    archives.decompressed(tmp_path / 'f.rar', tmp_path / 'plain')
+    archives.decompress(tmp_path / 'f.rar', tmp_path / 'plain')

@@ -1,6 +1,5 @@
 """Preparing data: any source becomes a folder of stores, once."""
 
-import contextlib
 import lzma
 import os
 import pathlib
@@ -8,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -18,7 +18,6 @@ from epe_jax.data import (
   imports,
   prepare,
   sources,
-  stack_exchange,
   store,
 )
 from tests import tff_files
@@ -118,7 +117,6 @@ def test_arrays_are_written_as_they_are(tmp_path):
 
 
 def test_a_source_that_knows_no_features_is_asked_for_an_example(tmp_path):
-  h5py = pytest.importorskip('h5py')
   path = tmp_path / 'fed_emnist_train.h5'
   with h5py.File(path, 'w') as file:
     client = file.create_group('examples/a')
@@ -157,25 +155,12 @@ def test_the_public_file_is_known_by_its_counts(tmp_path, monkeypatch):
 def test_counts_that_are_known_only_afterwards_are_checked_then(
   tmp_path, monkeypatch
 ):
-  path = tmp_path / 'Posts.xml'
-  path.write_text(
-    '<?xml version="1.0" encoding="utf-8"?>\n<posts>\n'
-    '<row Id="1" PostTypeId="1" OwnerUserId="3" Score="1" Title="t" Tags="" '
-    'CreationDate="2014-01-21T20:26:05.383" '
-    'Body="&lt;p&gt;How is this beer brewed ?&lt;/p&gt;" />\n</posts>\n'
-  )
+  path = tmp_path / 'stackoverflow_train.h5'
+  with h5py.File(path, 'w') as file:
+    file['examples/a/tokens'] = [b'how is it brewed ?']
   counts = {'train': sources.Split(9, 9)}
   public = (download.Public('f', None, counts),)
   monkeypatch.setitem(download.PUBLIC, 'stackoverflow', public)
-  whole = stack_exchange.opened
-
-  @contextlib.contextmanager
-  def forgetful(path):
-    with whole(path) as source:
-      unknown = dict.fromkeys(source.splits, sources.Split(None, None))
-      yield source._replace(splits=unknown)
-
-  monkeypatch.setattr(stack_exchange, 'opened', forgetful)
   text = prepare.Text(2, 4)
   found = prepare.prepare(
     path, tmp_path / 'out', text=text, public='stackoverflow'
@@ -213,7 +198,7 @@ def test_the_script_says_what_is_understood(tmp_path):
   done = _script('f.txt', '--out=out', cwd=tmp_path)
   assert done.returncode == 1
   assert done.stderr.startswith('error: f.txt is of no known form. Understood')
-  for form in ('sqlite', '.h5', 'TFDS', 'Posts.xml', '.npz', 'package.module:'):
+  for form in ('sqlite', '.h5', 'TFDS', '.npz', 'package.module:'):
     assert form in done.stderr
   assert not (tmp_path / 'out').exists()
 
@@ -279,7 +264,6 @@ if __name__ == '__main__':
     ('lzma', b']\0\0'),
     ('h5', b'\x89HDF\r\n\x1a\n'),
     ('npz', b'PK\3\4'),
-    ('xml', b'\xef\xbb\xbf<?xml version="1.0"?>'),
   ],
 )
 def test_a_file_is_opened_by_what_is_in_it(tmp_path, name, content):

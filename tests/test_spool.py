@@ -223,3 +223,27 @@ def test_a_stream_is_a_source_with_one_split():
     assert [i for i, _ in source.read('train', features, 'a')] == ['b']
     with pytest.raises(ValueError, match="generator f has no split 'test'"):
       source.read('test', features, None)
+
+
+def test_a_mapping_of_streams_is_a_source_with_its_splits():
+  streams = {'a': [('x', {'n': [1]})], 'b': [('y', {'n': [2, 3]})]}
+  with spool.opened(lambda: streams, 'f') as source:
+    assert source.splits == {'a': (1, 1), 'b': (1, 2)}
+    for split, client_id in (('a', 'x'), ('b', 'y')):
+      ((found, raw),) = source.read(split, {}, None)
+      assert found == client_id
+      assert raw['n'].tolist() == streams[split][0][1]['n']
+    with pytest.raises(ValueError, match=r"'c', only \['a', 'b'\]"):
+      source.read('c', {}, None)
+
+
+@pytest.mark.parametrize(
+  ('streams', 'message'),
+  [({}, 'f returns no splits'), ({'a': []}, "f, split 'a' has no examples")],
+)
+def test_a_mapping_without_clients_is_refused(streams, message):
+  with (
+    pytest.raises(ValueError, match=message),
+    spool.opened(lambda: streams, 'f'),
+  ):
+    pass

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from epe_jax.data import emnist, glyphs, imports
+from epe_jax.data import emnist, imports, synthetic
 from epe_jax.experiment import workloads
 from tests import tff_files
 from tests.test_experiment import load_config
@@ -84,7 +84,7 @@ def test_images_come_from_the_file_with_their_baseline(tmp_path):
 
 def test_a_folder_of_synthetic_data_is_synthetic_whatever_its_name(tmp_path):
   folder = tmp_path / 'emnist'
-  made = glyphs.source(0, num_clients=12, num_examples=200)
+  made = synthetic.images(0, num_clients=12, num_examples=200)
   imports.written(
     folder / 'all_train', made, 'all_train', emnist.recipe('all_train')
   )

@@ -4,15 +4,14 @@ A file lies under its name only when all of it is there and its hash, if one was
 published, is right.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import filecmp
 import os
 import pathlib
 import tempfile
 from typing import Any, NamedTuple
-import urllib.request
 
-from epe_jax.data import archives, sources, transfer
+from epe_jax.data import archives, sources
 
 BUCKET = 'https://storage.googleapis.com/tff-datasets-public/'
 
@@ -90,7 +89,6 @@ def fetch(
   folder: str | os.PathLike,
   *,
   base_url: str = BUCKET,
-  opener: Callable[..., Any] = urllib.request.urlopen,
 ) -> list[pathlib.Path]:
   """Fetches public files into a folder, or what is missing of them.
 
@@ -102,7 +100,6 @@ def fetch(
     name: of `PUBLIC`.
     folder: made if it is not there.
     base_url: where the files are, http or https.
-    opener: (urllib Request, timeout=seconds) -> response.
 
   Returns:
     The files, in the order of `PUBLIC`.
@@ -112,27 +109,37 @@ def fetch(
     ValueError: if the name is unknown or a hash is not the known one.
     OSError: if the disk has no room for a file.
   """
+  # Only here: nothing else needs a network, or takes the time to load it.
+  import pooch
+
+  from epe_jax.data import transfer
+
   files = _public(name)
   if not base_url.startswith(('https://', 'http://')):
     raise ValueError(f'base_url={base_url!r} is not http or https.')
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
+  # It would print the hash of each file for which none is known.
+  pooch.get_logger().setLevel('WARNING')
   for public in files:
     path, url = folder / public.file, f'{base_url.rstrip("/")}/{public.file}'
-    whole = path
     if not path.exists():
       try:
-        whole = transfer.transferred(url, path, opener)
+        # pooch documents the names (url, output_file, pooch), but its types
+        # have others.
+        downloader: Any = transfer.download
+        pooch.retrieve(
+          url, public.sha256, path.name, folder, downloader=downloader
+        )
       except ConnectionError as error:
         raise ConnectionError(
           f'{error} {_cure(url, folder / files[0].file)}'
         ) from error
-    if public.sha256:
-      transfer.check_hash(
-        whole, 'sha256', public.sha256, 'but was published as'
+    elif public.sha256 and (found := pooch.file_hash(path)) != public.sha256:
+      raise ValueError(
+        f'{path} has the sha256 {found}, but was published as {public.sha256}. '
+        'Delete it and fetch it again.'
       )
-    if whole != path:
-      os.replace(whole, path)
   return [folder / public.file for public in files]
 
 
@@ -184,7 +191,7 @@ def word_count(path: str | os.PathLike) -> pathlib.Path:
     The plain file, of one `word count` a line, the most frequent first.
 
   Raises:
-    ValueError: as `archives.extracted`, or if there is not one such file.
+    ValueError: as `archives.extract`, or if there is not one such file.
     FileExistsError: if another file has its name.
   """
   path = pathlib.Path(path)
@@ -192,7 +199,7 @@ def word_count(path: str | os.PathLike) -> pathlib.Path:
   if target == path:
     raise ValueError(f'{path} is not a .tar.bz2. Give the archive.')
   with tempfile.TemporaryDirectory(prefix='.', dir=path.parent) as folder:
-    found = archives.extracted(path, folder, suffix='.word_count')
+    found = archives.extract(path, folder, suffix='.word_count')
     if len(found) != 1:
       raise ValueError(f'{path} has {sorted(found)}, not one word count.')
     (plain,) = found.values()

@@ -17,9 +17,9 @@ as .lzma or .xz, and any file of that schema;
 .tar.bz2;
   the folder of a version of a TFDS data set of array_record files, whose \
 examples have a client_id;
-  Posts.xml of a Stack Exchange dump, unpacked;
   an .npz file of arrays with a client_id for each row;
-  package.module:function, which gives (client id, name -> rows) in any order."""
+  package.module:function, which gives (client id, name -> rows) in any order, \
+or split -> such a stream; examples/stack_exchange.py is one for Posts.xml."""
 """Ends every message about a file that nothing can read."""
 
 # First bytes of a file -> module.
@@ -30,7 +30,6 @@ _HEADS = {
   b'\x89HDF\r\n\x1a\n': 'hdf5',
   b'BZh': 'hdf5',
   b'PK\3\4': 'arrays',
-  b'<': 'stack_exchange',
 }
 
 
@@ -41,7 +40,7 @@ def opened(
 
   Args:
     path: a file, a folder, or 'package.module:function' for a Python function
-      without arguments, whose stream `spool.grouped` groups; or a source, which
+      without arguments, whose streams `spool.opened` groups; or a source, which
       is open already.
 
   Raises:
@@ -55,8 +54,6 @@ def opened(
 
     return spool.opened(_function(str(path)), str(path))
   path = existing(path)
-  if path.is_dir() and (path / 'Posts.xml').is_file():
-    path = path / 'Posts.xml'
   name = _module_of(path)
   if name is None:
     raise ValueError(f'{path} is of no known form. {UNDERSTOOD}')
@@ -90,7 +87,7 @@ def _module_of(path: pathlib.Path) -> str | None:
   with open(path, 'rb') as file:
     head = file.read(100)
   for start, name in _HEADS.items():
-    if head.removeprefix(b'\xef\xbb\xbf').startswith(start):
+    if head.startswith(start):
       return name
   return None
 

@@ -1,10 +1,12 @@
 """TFF's legacy archives: one HDF5 file a split, `/examples/<client>/<feature>`.
 
 The rows of a feature are a client's examples. A file is followed nowhere: a
-link or a dataset whose data lie in another file, or nowhere, is refused.
+link or a dataset whose data lie in another file, or nowhere, is refused. What
+HDF5 itself makes of damaged bytes is up to it: most are refused, but a length of
+a text may take it 4 GiB of memory to refuse, and a few lists of texts it
+walks for ever. The published archives have hashes, which --download compares.
 """
 
-import bisect
 from collections.abc import Iterator, Mapping
 import contextlib
 import functools
@@ -16,9 +18,15 @@ import tempfile
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from epe_jax.data import archives, example_proto, hdf5_texts, sources
+from epe_jax.data import archives, example_proto, sources
+
+try:
+  import h5py
+except ImportError as error:
+  raise ImportError(
+    "HDF5 files need h5py. Install it: pip install 'epe_jax[hdf5]'"
+  ) from error
 
 CURE = (
   "Expected TFF's fed_emnist_train.h5, fed_emnist_test.h5 or the like, a folder "
@@ -68,16 +76,14 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
     numbers of examples are not known before they are read.
 
   Raises:
-    FileNotFoundError, ImportError, ValueError: if nothing is there, h5py is
-      not installed, or a file is truncated, not HDF5, without `/examples`, or
-      of the same split as another.
+    FileNotFoundError, ValueError: if nothing is there, or a file is truncated,
+      not HDF5, without `/examples`, or of the same split as another.
 
   Source: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the
   form of TensorFlow Federated's first releases.
   """
-  path, h5py = pathlib.Path(path), _h5py()
+  path, splits = pathlib.Path(path), {}
   with contextlib.ExitStack() as stack:
-    splits = {}
     for name, file in _files(path, stack):
       split = _split_of(name)
       if split in splits:
@@ -85,14 +91,10 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
         raise ValueError(
           f'{name} and {other} are both the split {split!r}. Keep one. {CURE}'
         )
-      try:
+      with _explained(name):
         root = stack.enter_context(h5py.File(file, 'r'))
-        group = _linked(root, 'examples', h5py.Group)
+        group = _member(root, 'examples', h5py.Group)
         splits[split] = (name, group, len(group))
-      except _DAMAGE as error:
-        raise ValueError(
-          f'{name} is truncated or not of this form ({error}). {CURE}'
-        ) from error
     yield sources.Source(
       name=str(path),
       splits={
@@ -102,16 +104,6 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
       read=functools.partial(_read, splits),
       decode=sources.decode_columns,
     )
-
-
-def _h5py() -> Any:
-  try:
-    import h5py
-  except ImportError as error:
-    raise ImportError(
-      "HDF5 files need h5py. Install it: pip install 'epe_jax[hdf5]'"
-    ) from error
-  return h5py
 
 
 def _files(
@@ -128,7 +120,7 @@ def _files(
   if not path.name.endswith('.tar.bz2'):
     return [(str(path), path)]
   folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='epe_jax-'))
-  members = archives.extracted(path, folder, suffix='.h5')
+  members = archives.extract(path, folder, suffix='.h5')
   return [(f'{path}/{member}', file) for member, file in members.items()]
 
 
@@ -144,7 +136,7 @@ def _split_of(name: str) -> str:
 
 
 def _read(
-  splits: Mapping[str, tuple[str, Any, int]],
+  splits: Mapping[str, tuple[str, h5py.Group, int]],
   split: str,
   features: example_proto.Features,
   after: str | None,
@@ -156,48 +148,30 @@ def _read(
       f'them, or another file. {CURE}'
     )
   name, group, _ = splits[split]
-  place = f'{name}, split {split!r}'
-  client_ids = _client_ids(group, place)
-  start = 0 if after is None else bisect.bisect_right(client_ids, after)
-  for client_id in client_ids[start:]:
-    try:
-      client = _linked(group, client_id, _h5py().Group)
-      columns = {
-        feature: _column(client, feature, *spec)
-        for feature, spec in features.items()
-      }
-      lengths = {feature: len(column) for feature, column in columns.items()}
-      if len(set(lengths.values())) > 1:
-        raise ValueError(f'features have different numbers of rows, {lengths}')
-      if not all(lengths.values()):
-        raise ValueError('it has no examples')
-    except _DAMAGE as error:
-      raise ValueError(
-        f'{place}, client {client_id!r}: {error}. {CURE}'
-      ) from error
-    yield client_id, columns
+  for client_id in _client_ids(group, f'{name}, split {split!r}'):
+    if after is None or client_id > after:
+      with _explained(f'{name}, split {split!r}, client {client_id!r}'):
+        client = _member(group, client_id, h5py.Group)
+        columns = {feature: _rows(client, feature) for feature in features}
+      yield client_id, columns
 
 
-def _client_ids(group: Any, place: str) -> list[str]:
-  try:
+def _client_ids(group: h5py.Group, place: str) -> list[str]:
+  with _explained(place):
     client_ids = list(group)
-  except _DAMAGE as error:
-    raise ValueError(
-      f'{place}: no clients are listed ({error}). {CURE}'
-    ) from error
-  for client_id in client_ids:
-    # h5py has bytes for a name that is not UTF-8.
-    if not isinstance(client_id, str):
-      raise ValueError(f'{place}, client {client_id!r} is not UTF-8. {CURE}')
+    for client_id in client_ids:
+      # h5py has bytes for a name that is not UTF-8.
+      if not isinstance(client_id, str):
+        raise ValueError(f'client {client_id!r} is not UTF-8')
   return sorted(client_ids)
 
 
-def _linked(group: Any, name: str, kind: type) -> Any:
+def _member(group: h5py.Group, name: str, kind: type) -> Any:
   """The member of a group, if it is in this file and of this kind."""
   link = group.get(name, getlink=True)
   if link is None:
     raise ValueError(f'no {name!r} among {sorted(group)[:20]}')
-  if not isinstance(link, _h5py().HardLink):
+  if not isinstance(link, h5py.HardLink):
     raise ValueError(f'{name!r} is a link ({type(link).__name__}), not data')
   item = group[name]
   if not isinstance(item, kind):
@@ -206,65 +180,45 @@ def _linked(group: Any, name: str, kind: type) -> Any:
   return item
 
 
-def _column(
-  client: Any, feature: str, dtype: DTypeLike, shape: tuple[int, ...]
-) -> np.ndarray:
-  """The rows of a feature, [n, *shape], of the type in the file."""
+def _rows(client: h5py.Group, feature: str) -> np.ndarray:
+  """The rows of a feature, [n, ...], as they are stored."""
   try:
-    dataset = _linked(client, feature, _h5py().Dataset)
-    _check_inside(dataset)
-    kind = 'bytes' if dtype is bytes else np.dtype(dtype).kind
-    kind = {'u': 'integer', 'i': 'integer', 'f': 'float'}.get(kind, kind)
-    if (found := _kind(dataset.dtype)) != kind:
-      raise ValueError(f'it is of type {found}, not {kind}')
-    if not dataset.shape or math.prod(dataset.shape[1:]) != math.prod(shape):
-      raise ValueError(f'it has shape {dataset.shape}, not (n, {shape})')
-    # A dataset can declare any size, or so few bytes a chunk as to decompress
-    # to any, and NumPy would have made room for it.
-    chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
-    for what, size in (('', dataset.nbytes), (' a chunk', chunk)):
-      if size > _LARGEST:
-        raise ValueError(f'it has {size} bytes{what}, over {_LARGEST}')
-    _check_whole(dataset)
-    return _rows(dataset).reshape(-1, *shape)
+    dataset = _member(client, feature, h5py.Dataset)
+    _check_storage(dataset)
+    return dataset[()]
   except _DAMAGE as error:
     raise ValueError(f'feature {feature!r}: {error}') from error
 
 
-def _rows(dataset: Any) -> np.ndarray:
-  text = _h5py().check_string_dtype(dataset.dtype)
-  if text is None or text.length or not hdf5_texts.readable(dataset):
-    rows = dataset[()]
-    return rows if text is None else rows.astype(object)
-  with open(dataset.file.filename, 'rb', buffering=0) as file:
-    return hdf5_texts.rows(dataset, file, largest=_LARGEST)
-
-
-def _check_inside(dataset: Any) -> None:
-  """Refuses data in other files before HDF5 opens them."""
-  plist = dataset.id.get_create_plist()
-  if plist.get_layout() == _h5py().h5d.VIRTUAL or plist.get_external_count():
+def _check_storage(dataset: h5py.Dataset) -> None:
+  """Refuses what lies elsewhere, or nowhere, or has no room in memory."""
+  layout = dataset.id.get_create_plist()
+  if layout.get_layout() == h5py.h5d.VIRTUAL or layout.get_external_count():
     raise ValueError('its data are in another file')
-
-
-def _check_whole(dataset: Any) -> None:
-  """Refuses data that were declared and never written."""
+  if not dataset.shape:
+    raise ValueError(f'it has shape {dataset.shape}')
+  # A dataset can declare any size, or so few bytes a chunk as to decompress to
+  # any, and NumPy would make room for it.
+  chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+  for what, size in (('', dataset.nbytes), (' a chunk', chunk)):
+    if size > _LARGEST:
+      raise ValueError(f'it has {size} bytes{what}, over {_LARGEST}')
+  # HDF5 fills what was declared and never written with zeros.
   if dataset.chunks is None:
     whole = not dataset.size or dataset.id.get_storage_size()
   else:
     sides = zip(dataset.shape, dataset.chunks)
-    chunks = math.prod(-(-side // chunk) for side, chunk in sides)
-    whole = dataset.id.get_num_chunks() == chunks
+    whole = dataset.id.get_num_chunks() == math.prod(
+      -(-n // c) for n, c in sides
+    )
   if not whole:
-    raise ValueError(f'of its {dataset.shape[0]} rows some were never written')
+    raise ValueError(f'of its {len(dataset)} rows some were never written')
 
 
-def _kind(dtype: np.dtype) -> str:
-  """'bytes', 'float', 'integer', or the name of a type with no use here."""
-  if _h5py().check_string_dtype(dtype) is not None:
-    return 'bytes'
-  if _h5py().check_enum_dtype(dtype) is not None:
-    return 'enumeration'
-  return {'f': 'float', 'i': 'integer', 'u': 'integer'}.get(
-    dtype.kind, str(dtype)
-  )
+@contextlib.contextmanager
+def _explained(place: str) -> Iterator[None]:
+  """What h5py raises for damaged data, with a place and a cure."""
+  try:
+    yield
+  except _DAMAGE as error:
+    raise ValueError(f'{place}: {error}. {CURE}') from error

@@ -104,48 +104,64 @@ def grouped(
 
 @contextlib.contextmanager
 def opened(
-  stream: Callable[[], Stream],
+  function: Callable[[], Stream | Mapping[str, Stream]],
   name: str,
   *,
   folder: str | os.PathLike | None = None,
 ) -> Iterator[sources.Source]:
-  """Opens a stream as a source with one split, 'train'.
+  """Opens what a function returns as a source.
 
   Args:
-    stream: called once; see `grouped`.
+    function: called once; returns split -> stream, or one stream, which is the
+      split 'train'. See `grouped` for what a stream is.
     name: what it is, for messages and manifests.
     folder: see `grouped`.
 
   Raises:
     ValueError, OSError: as `grouped`.
   """
-  # disable=None: no bar where stderr is not a terminal.
-  with (
-    tqdm.tqdm(
-      stream(), desc=f'grouping {name}', unit=' pieces', disable=None
-    ) as bar,
-    grouped(iter(bar), name=name, folder=folder) as spool,
-  ):
+  streams = function()
+  if not isinstance(streams, Mapping):
+    streams = {'train': streams}
+  if not streams:
+    raise ValueError(f'{name} returns no splits. Give one or more.')
+  with contextlib.ExitStack() as stack:
+    spools = {}
+    for split, stream in streams.items():
+      # disable=None: no bar where stderr is not a terminal.
+      bar = tqdm.tqdm(
+        stream, desc=f'grouping {name}, {split}', unit=' pieces', disable=None
+      )
+      with bar:
+        spools[split] = stack.enter_context(
+          grouped(iter(bar), name=f'{name}, split {split!r}', folder=folder)
+        )
     yield sources.Source(
       name=name,
-      splits={'train': sources.Split(spool.clients, spool.examples)},
-      read=functools.partial(_read_split, name, spool),
+      splits={
+        split: sources.Split(spool.clients, spool.examples)
+        for split, spool in spools.items()
+      },
+      read=functools.partial(_read_split, name, spools),
       decode=sources.decode_columns,
-      features=spool.features,
+      features=next(iter(spools.values())).features,
     )
 
 
 def _read_split(
   name: str,
-  spool: Spool,
+  spools: Mapping[str, Spool],
   split: str,
   features: example_proto.Features,
   after: str | None,
 ) -> Iterator[tuple[str, sources.Columns]]:
   del features  # `decode_columns` takes those it needs.
-  if split != 'train':
-    raise ValueError(f"{name} has no split {split!r}. Use its one, 'train'.")
-  return spool.read(after)
+  if split not in spools:
+    raise ValueError(
+      f'{name} has no split {split!r}, only {sorted(spools)}. Choose one of '
+      'them.'
+    )
+  return spools[split].read(after)
 
 
 def _write(

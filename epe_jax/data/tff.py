@@ -280,7 +280,7 @@ def _plain(path: pathlib.Path, temporary: pathlib.Path) -> pathlib.Path:
   file = path
   if path.suffix in ('.lzma', '.xz') and _head(path)[:16] != _MAGIC:
     try:
-      file = archives.decompressed(path, temporary)
+      file = archives.decompress(path, temporary)
     except ValueError as error:
       raise ValueError(f'{error} {CURE}') from error
   head, size = _head(file), file.stat().st_size

@@ -1,174 +1,139 @@
-"""One file over HTTP, continued where a connection broke.
+"""Downloads over HTTP that resume, for pooch.
 
-What is fetched of a file lies in a `.part` file, named after the size and the
-version that the server gives: the rest of another version is never appended.
+pooch begins anew when a connection breaks, but public files have gigabytes.
+What has arrived of a file is kept in a `.part` file named after its ETag, and
+the rest is requested on the condition that the ETag is still the same, so the
+parts of two versions are never joined.
+
+Source: RFC 9110, If-Range.
 """
 
 import base64
-from collections.abc import Callable
-import glob
-import hashlib
-import http.client
 import os
 import pathlib
 import re
 import shutil
 from typing import Any
-import urllib.error
-import urllib.request
 
+import pooch
+import requests
 import tqdm
 
 from epe_jax import io
 
 _TIMEOUT = 60  # seconds without a byte
 _ATTEMPTS = 5
-_CHUNK = 1 << 20
+_CHUNK = 1 << 15
 
 
 class _Broken(Exception):
   """The connection ended before the file did."""
 
 
-def transferred(
-  url: str, path: pathlib.Path, opener: Callable[..., Any]
-) -> pathlib.Path:
-  """Fetches a file, or what is missing of it, with a progress bar.
+def download(url: str, output_file: str, pooch_: Any) -> None:
+  """Downloads a file, or what is missing of it, with a progress bar.
 
   A broken connection is opened again a few times, and by the next call. The
-  rest alone is asked for; a server that gives all of the file is heard from
-  the beginning.
+  MD5 is compared if the server sends one (`x-goog-hash`).
 
   Args:
     url: http or https.
-    path: what the file is to be called; it is not written.
-    opener: (urllib Request, timeout=seconds) -> response.
-
-  Returns:
-    The whole file, under a name of its own beside `path`: path.*.part.
+    output_file: where to write it. The `.part` file is kept beside it.
+    pooch_: unused; pooch calls its downloaders with it.
 
   Raises:
-    ConnectionError: if there is no connection, the server refuses or gives
-      something else, or the connection keeps breaking.
-    ValueError: if the bytes are not those whose MD5 the server gives.
+    ConnectionError: if there is no connection, it keeps breaking, or the
+      server refuses or answers something else.
+    ValueError: if the MD5 differs.
     OSError: if the disk has no room.
   """
+  del pooch_
+  folder, name = pathlib.Path(output_file).parent, url.rpartition('/')[2]
   broken = None
-  with tqdm.tqdm(
-    desc=path.name, unit='B', unit_scale=True, disable=None
-  ) as bar:
+  with (
+    io.explain_disk_errors(folder),
+    tqdm.tqdm(desc=name, unit='B', unit_scale=True, disable=None) as bar,
+  ):
     for _ in range(_ATTEMPTS):
       try:
-        return _attempt(url, path, opener, bar)
+        os.replace(_resume(url, folder, name, bar), output_file)
+        return
       except _Broken as error:
         broken = error
+      except requests.RequestException as error:
+        raise ConnectionError(f'{url} cannot be fetched ({error}).') from error
   raise ConnectionError(
     f'{url}: {broken}, {_ATTEMPTS} times. Run it again to fetch the rest.'
   ) from broken
 
 
-def check_hash(
-  path: pathlib.Path, algorithm: str, expected: str, authority: str
-) -> None:
-  """Compares the hash of a file with the hexadecimal one of an authority."""
-  with open(path, 'rb') as f:
-    digest = hashlib.file_digest(
-      f, lambda: hashlib.new(algorithm, usedforsecurity=algorithm != 'md5')
-    )
-  if digest.hexdigest() != expected:
-    raise ValueError(
-      f'{path} has the {algorithm} {digest.hexdigest()}, {authority} '
-      f'{expected}. Delete it and fetch it again.'
-    )
-
-
-def _attempt(
-  url: str, path: pathlib.Path, opener: Callable[..., Any], bar: tqdm.tqdm
+def _resume(
+  url: str, folder: pathlib.Path, name: str, bar: tqdm.tqdm
 ) -> pathlib.Path:
-  """One request for what is missing; raises _Broken if some still is."""
-  parts = sorted(path.parent.glob(f'{glob.escape(path.name)}.*.part'))
-  # The last byte is fetched again: a request for none would be refused.
-  start = max(0, parts[0].stat().st_size - 1) if parts else 0
-  request = urllib.request.Request(url)
-  if start:
-    request.add_header('Range', f'bytes={start}-')
-  try:
-    response = opener(request, timeout=_TIMEOUT)
-  except urllib.error.HTTPError as error:
-    error.close()
-    if start and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-      parts[0].unlink()
-      raise _Broken('the file became shorter than what was fetched') from error
-    raise ConnectionError(f'{url} cannot be fetched ({error}).') from error
-  except (OSError, http.client.HTTPException) as error:
-    raise ConnectionError(f'{url} cannot be fetched ({error}).') from error
-  with response:
-    first, total = _range(response, start, url)
-    part = path.with_name(f'{path.name}.{_version(response, total)}.part')
-    for stale in set(parts) - {part}:
+  """The whole file; raises _Broken if some of it is still missing."""
+  start, headers = 0, {'Accept-Encoding': 'identity'}
+  parts = sorted(folder.glob(f'{name}.*.part'))
+  for part in parts[:1]:
+    # The last byte is fetched again: a request for none would be refused.
+    start = max(0, part.stat().st_size - 1)
+    etag = bytes.fromhex(part.suffixes[-2][1:]).decode()
+    headers |= {'Range': f'bytes={start}-', 'If-Range': etag}
+  with requests.get(
+    url, headers=headers, stream=True, timeout=_TIMEOUT
+  ) as response:
+    response.raise_for_status()
+    start, total = _span(url, response, start)
+    etag = response.headers.get('ETag', '').encode().hex()
+    # What has no ETag is not resumed: nothing says which version it is.
+    part = folder / (f'{name}.{etag}.part' if etag else f'{name}.part')
+    for stale in {*parts} - {part}:
       stale.unlink()
-    if first and part not in parts:
-      raise _Broken('the file is another than what was fetched')
-    _append(response, part, first, total, bar)
-    found = re.search(r'md5=([\w+/]+=*)', response.headers['x-goog-hash'] or '')
-  if found:
-    md5 = base64.b64decode(found[1]).hex()
-    check_hash(part, 'md5', md5, 'but the server says')
+    free = shutil.disk_usage(folder).free
+    if total - start > free:
+      raise OSError(
+        f'no room for {part}: {total - start} more bytes, but {free} are free. '
+        'Make room or choose another folder.'
+      )
+    bar.reset(total)
+    bar.update(start)
+    with open(part, 'r+b' if start else 'wb') as out:
+      out.seek(start)
+      try:
+        for block in response.iter_content(_CHUNK):
+          out.write(block)
+          bar.update(len(block))
+      except requests.RequestException as error:
+        raise _Broken(f'the connection broke ({error})') from error
+      if out.tell() != total:
+        raise _Broken(f'the connection ended at byte {out.tell()} of {total}')
+      os.fsync(out.fileno())
+    _check_md5(part, response.headers.get('x-goog-hash', ''))
   return part
 
 
-def _version(response: Any, total: int) -> str:
-  headers = response.headers
-  version = (headers['ETag'] or headers['Last-Modified'], total)
-  return hashlib.sha256(repr(version).encode()).hexdigest()[:16]
-
-
-def _range(response: Any, start: int, url: str) -> tuple[int, int]:
+def _span(url: str, response: requests.Response, start: int) -> tuple[int, int]:
   """(where the response starts, bytes of the whole file)."""
-  length = response.headers['Content-Length'] or ''
-  given = response.headers['Content-Range'] or ''
-  span = re.fullmatch(r'bytes (\d{1,18})-(\d{1,18})/(\d{1,18})', given)
-  if response.status == http.HTTPStatus.PARTIAL_CONTENT and span:
-    first, last, total = map(int, span.groups())
-    if start and first == start and last == total - 1:
-      return first, total
-  if response.status == http.HTTPStatus.OK and re.fullmatch(
-    r'\d{1,18}', length
-  ):
+  length = response.headers.get('Content-Length', '')
+  given = response.headers.get('Content-Range', '')
+  span = re.fullmatch(rf'bytes {start}-(\d{{1,18}})/(\d{{1,18}})', given)
+  if response.status_code == 206 and span and int(span[1]) + 1 == int(span[2]):
+    return start, int(span[2])
+  if response.status_code == 200 and re.fullmatch(r'\d{1,18}', length):
     return 0, int(length)
   raise ConnectionError(
     f'{url}: asked for the bytes from {start} on, the server answered with '
-    f'status {response.status}, length {length!r} and range {given!r}.'
+    f'status {response.status_code}, length {length!r} and range {given!r}.'
   )
 
 
-def _append(
-  response: Any, part: pathlib.Path, first: int, total: int, bar: tqdm.tqdm
-) -> None:
-  free = shutil.disk_usage(part.parent).free
-  if total - first > free:
-    raise OSError(
-      f'no room for {part}: {total - first} more bytes, but {free} are free. '
-      'Make room or choose another folder.'
-    )
-  bar.total, bar.n = total, first
-  bar.refresh()
-  with (
-    io.explain_disk_errors(part),
-    open(part, 'r+b' if first else 'wb') as out,
+def _check_md5(part: pathlib.Path, header: str) -> None:
+  """Compares the MD5 that Google's storage sends, as base64."""
+  sent = re.search(r'md5=([\w+/]+=*)', header)
+  if sent and (md5 := base64.b64decode(sent[1]).hex()) != (
+    found := pooch.file_hash(str(part), alg='md5')
   ):
-    out.seek(first)
-    while block := _received(response):
-      out.write(block)
-      bar.update(len(block))
-    if out.tell() != total:
-      raise _Broken(f'the connection ended at byte {out.tell()} of {total}')
-    out.flush()
-    os.fsync(out.fileno())
-
-
-def _received(response: Any) -> bytes:
-  try:
-    return response.read(_CHUNK)
-  except (OSError, http.client.HTTPException) as error:
-    raise _Broken(f'the connection broke ({error!r})') from error
+    part.unlink()
+    raise ValueError(
+      f'{part.name} has the md5 {found}, but the server says {md5}. It is '
+      'deleted; fetch it again.'
+    )

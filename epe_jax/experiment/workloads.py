@@ -71,7 +71,7 @@ def _digits(config: Config) -> Workload:
 
 
 def _emnist(config: Config) -> Workload:
-  from epe_jax.data import emnist, glyphs
+  from epe_jax.data import emnist, synthetic
   from epe_jax.tasks import emnist as emnist_task
 
   asked = config.data
@@ -79,7 +79,7 @@ def _emnist(config: Config) -> Workload:
   origin = _origin(
     config,
     'emnist_all.sqlite',
-    lambda: glyphs.source(
+    lambda: synthetic.images(
       config.seed,
       **_given(num_clients=asked.num_clients, num_examples=asked.num_examples),
     ),
@@ -100,14 +100,14 @@ def _emnist(config: Config) -> Workload:
 
 
 def _stackoverflow(config: Config) -> Workload:
-  from epe_jax.data import stackoverflow, synthetic_text
+  from epe_jax.data import stackoverflow, synthetic
   from epe_jax.tasks import stackoverflow as stackoverflow_task
 
   asked = config.data
   origin = _origin(
     config,
     'stackoverflow.sqlite',
-    lambda: synthetic_text.source(
+    lambda: synthetic.sentences(
       config.seed,
       max_sentences=asked.max_sentences,
       **_given(num_clients=asked.num_clients),

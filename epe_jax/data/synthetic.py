@@ -1,0 +1,271 @@
+"""Synthetic data of the form and size of EMNIST and of StackOverflow.
+
+An image is a pattern of its class, one of its writer, and noise. The words of a
+sentence follow a Zipf law, and half of the rarer ones are of the topic of their
+user. Both are drawn as they are read, and what a client has depends on the seed,
+the split and the client alone. An accuracy on them says nothing about the real
+task.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from epe_jax import streams
+from epe_jax.data import example_proto, sources
+
+IMAGES: example_proto.Features = {
+  'pixels': (np.float32, (28, 28)),
+  'label': (np.int32, ()),
+}
+"""Of an image, as TFF's EMNIST has them: background 1, ink 0."""
+
+SENTENCES: example_proto.Features = {'tokens': (bytes, ())}
+"""Of a sentence: words, separated by spaces."""
+
+# Clients and examples of the public splits.
+_EMNIST = {
+  'all_train': (3_400, 671_585),
+  'all_test': (3_400, 77_483),
+  'digits_only_train': (3_383, 341_873),
+  'digits_only_test': (3_383, 40_832),
+}
+_STACKOVERFLOW = {
+  'train': (342_477, 135_818_730),
+  'heldout': (38_758, 16_491_230),
+  'test': (204_088, 16_586_035),
+}
+# Shares of digits, capitals and small letters in EMNIST.
+_SHARES = np.repeat([0.0495, 0.27 / 26, 0.235 / 26], [10, 26, 26])
+_TOPICS = 50
+_SLOTS = 1 << 20
+
+
+class Client(NamedTuple):
+  """What is drawn at once: the examples of a client in a split."""
+
+  seed: int
+  split: str
+  number: int
+  num_examples: int
+
+
+def images(
+  seed: int, *, num_clients: int = 3_400, num_examples: int = 671_585
+) -> sources.Source:
+  """Images of 62 classes by synthetic writers.
+
+  Args:
+    seed: >= 0, of any size.
+    num_clients: writers of 'all_train' and 'all_test', from 1 to 1,000,000. The
+      digits are by the first 3383/3400 of them.
+    num_examples: images of 'all_train', at most 2^31; the other splits have
+      them in the proportions of EMNIST, and every writer one or more.
+
+  Returns:
+    A source with the features `IMAGES` and the splits all_train, all_test,
+    digits_only_train and digits_only_test.
+
+  Raises:
+    ValueError: if an argument is out of its range.
+
+  >>> source = images(0, num_clients=3, num_examples=60)
+  >>> writer, raw = next(source.read('all_train', IMAGES, None))
+  >>> writer, source.decode(raw, IMAGES)['pixels'].shape[1:]
+  ('client0000000', (28, 28))
+  """
+  _check_range('num_clients', num_clients, 1, 1_000_000)
+  # The split with the fewest images is the first without one for each writer.
+  least = -(-num_clients * 671_585 // 40_832)
+  _check_range('num_examples', num_examples, least, 1 << 31)
+  splits = {
+    split: (
+      range(max(1, num_clients * clients // 3_400)),
+      num_examples * examples // 671_585,
+    )
+    for split, (clients, examples) in _EMNIST.items()
+  }
+  name = f'num_clients={num_clients}, num_examples={num_examples}'
+  return _source(seed, f'images, {name}', splits, None, _draw_images, IMAGES)
+
+
+def sentences(
+  seed: int,
+  *,
+  num_clients: int = 342_477,
+  max_sentences: int | None = None,
+  vocabulary_size: int = 20_000,
+) -> sources.Source:
+  """Sentences by synthetic users, 16 words on average.
+
+  The users of 'heldout' are others than those of 'train'; those of 'test' are
+  spread over both.
+
+  Args:
+    seed: >= 0, of any size.
+    num_clients: users of 'train', from 9 to 1,000,000; the other splits have
+      users and sentences in the proportions of StackOverflow.
+    max_sentences: of a user, 1 or more; None for no cap.
+    vocabulary_size: number of different words, from 100 to 50,000.
+
+  Returns:
+    A source with the features `SENTENCES` and the splits train, heldout, test.
+
+  Raises:
+    ValueError: if an argument is out of its range.
+
+  >>> source = sentences(0, num_clients=9, max_sentences=3)
+  >>> user, raw = next(source.read('train', SENTENCES, None))
+  >>> user, len(source.decode(raw, SENTENCES)['tokens'])
+  ('client0000000', 3)
+  """
+  _check_range('num_clients', num_clients, 9, 1_000_000)
+  _check_range(
+    'max_sentences', 1 if max_sentences is None else max_sentences, 1, 1 << 31
+  )
+  _check_range('vocabulary_size', vocabulary_size, 100, 50_000)
+  counts = {
+    split: [num_clients * number // 342_477 for number in numbers]
+    for split, numbers in _STACKOVERFLOW.items()
+  }
+  users = num_clients + counts['heldout'][0]
+  test = counts['test'][0]
+  numbers = {
+    'train': range(num_clients),
+    'heldout': range(num_clients, users),
+    'test': [i * users // test for i in range(test)],
+  }
+  splits = {split: (numbers[split], counts[split][1]) for split in numbers}
+  name = (
+    f'sentences, num_clients={num_clients}, max_sentences={max_sentences}, '
+    f'vocabulary_size={vocabulary_size}'
+  )
+  draw = functools.partial(_draw_sentences, vocabulary_size=vocabulary_size)
+  return _source(seed, name, splits, max_sentences, draw, SENTENCES)
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+  if not low <= value <= high:
+    raise ValueError(f'{name}={value} is not in [{low}, {high}].')
+
+
+def _source(
+  seed: int,
+  name: str,
+  splits: Mapping[str, tuple[Sequence[int], int]],
+  most: int | None,
+  draw: Callable[[Client], sources.Columns],
+  features: example_proto.Features,
+) -> sources.Source:
+  """A source of split -> (numbers of its clients, number of examples)."""
+  clients = {}
+  for split, (numbers, total) in splits.items():
+    rng = streams.host_rng(seed, f'synthetic sizes {split}')
+    shares = rng.lognormal(size=len(numbers))
+    sizes = 1 + rng.multinomial(total - len(numbers), shares / shares.sum())
+    clients[split] = (numbers, np.minimum(sizes, most or total))
+  return sources.Source(
+    name=f'synthetic {name}, seed={seed}, version 3',
+    splits={
+      split: sources.Split(len(sizes), int(sizes.sum()))
+      for split, (_, sizes) in clients.items()
+    },
+    read=functools.partial(_read, seed, clients),
+    decode=functools.partial(_decode, draw),
+    features=features,
+  )
+
+
+def _read(
+  seed: int,
+  clients: Mapping[str, tuple[Sequence[int], np.ndarray]],
+  split: str,
+  features: example_proto.Features,
+  after: str | None,
+) -> Iterator[tuple[str, Client]]:
+  """The clients of a split; see `sources.Source`."""
+  del features
+  if split not in clients:
+    raise ValueError(
+      f'there is no split {split!r}, only {sorted(clients)}. Choose one of them.'
+    )
+  for number, size in zip(*clients[split]):
+    # Leading zeros, so that clients sort as their numbers do.
+    client_id = f'client{number:07}'
+    if after is None or client_id > after:
+      yield client_id, Client(seed, split, number, int(size))
+
+
+def _decode(
+  draw: Callable[[Client], sources.Columns],
+  raw: Client,
+  features: example_proto.Features,
+) -> sources.Columns:
+  return sources.decode_columns(draw(raw), features)
+
+
+def _draw_images(client: Client) -> sources.Columns:
+  """The images of a writer, who is the same in all splits."""
+  own = streams.host_rng(client.seed, 'synthetic writer', client.number)
+  weights = _SHARES * np.exp(0.5 * own.normal(size=len(_SHARES)))
+  if client.split.startswith('digits_only'):
+    weights = weights[:10]
+  rng = streams.host_rng(
+    client.seed, f'synthetic images {client.split}', client.number
+  )
+  label = rng.choice(
+    len(weights), client.num_examples, p=weights / weights.sum()
+  )
+  ink = rng.standard_normal((client.num_examples, 28, 28), np.float32)
+  ink *= np.float32(0.1)
+  ink += (_patterns(client.seed) + 0.3 * _blobs(own, 1))[label]
+  return {'pixels': 1 - ink.clip(0, 1), 'label': label}
+
+
+@functools.lru_cache(1)
+def _patterns(seed: int) -> np.ndarray:
+  """The pattern of each class, float32 [62, 28, 28]."""
+  return _blobs(streams.host_rng(seed, 'synthetic classes'), len(_SHARES))
+
+
+def _blobs(rng: np.random.Generator, num: int) -> np.ndarray:
+  """Patterns of four Gaussian blobs each, float32 [num, 28, 28] in [0, 1]."""
+  distance = np.arange(28) - rng.uniform(6, 22, (2, num, 4, 1))
+  x, y = np.exp(-((distance / 2.5) ** 2) / 2).astype(np.float32)
+  return (x[..., None, :] * y[..., :, None]).max(1)
+
+
+def _draw_sentences(client: Client, vocabulary_size: int) -> sources.Columns:
+  """The sentences of a user, whose topic is the same in all splits."""
+  own = streams.host_rng(client.seed, 'synthetic user', client.number)
+  rng = streams.host_rng(
+    client.seed, f'synthetic sentences {client.split}', client.number
+  )
+  lengths = 1 + rng.poisson(rng.gamma(3, 5, client.num_examples))
+  ends = np.cumsum(lengths)
+  bits = rng.integers(1 << 32, size=ends[-1], dtype=np.uint32)
+  words = _zipf(vocabulary_size)[bits % _SLOTS]
+  # The words of ranks below 50 are of all topics.
+  moved = np.flatnonzero((words >= _TOPICS) & (bits >> 31 == 0))
+  words[moved] += own.integers(_TOPICS) - words[moved] % _TOPICS
+  np.minimum(words, vocabulary_size - 1, out=words)
+  # Words of 8 bytes are copied fast; the zeros that fill them are taken out.
+  text = _spelled(vocabulary_size, ' ')[words]
+  text[ends - 1] = _spelled(vocabulary_size, '\n')[words[ends - 1]]
+  lines = text.tobytes().translate(None, b'\0').split(b'\n')
+  return {'tokens': np.array(lines[:-1], object)}
+
+
+@functools.lru_cache(1)
+def _zipf(size: int) -> np.ndarray:
+  """Ranks of equally likely words, int64: rank r, from 0, in 1/(r + 3) parts."""
+  law = np.cumsum(1 / (np.arange(size) + 3))
+  return np.searchsorted(law, law[-1] * (np.arange(_SLOTS) + 0.5) / _SLOTS)
+
+
+@functools.lru_cache(2)
+def _spelled(size: int, end: str) -> np.ndarray:
+  """The words by rank, each with an end, 8 bytes."""
+  return np.array([f'w{rank}{end}' for rank in range(size)], 'S8')
