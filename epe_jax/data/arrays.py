@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 
 from epe_jax import io
-from epe_jax.data import example_proto, sources
+from epe_jax.data import sources
 
 CURE = (
   'Expected an .npz file of arrays of as many rows: client_id (strings or '
@@ -83,7 +83,7 @@ def _read(
   client_ids: np.ndarray,
   splits: Mapping[str, np.ndarray],
   split: str,
-  features: example_proto.Features,
+  features: sources.Features,
   after: str | None,
 ) -> Iterator[tuple[str, sources.Columns]]:
   """The clients of a split; see `sources.Source`."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epe_jax.data import example_proto, sources
+from epe_jax.data import sources
 
 # Bytes of raw data that a process is given at a time.
 _BATCH = 1 << 20
@@ -34,7 +34,7 @@ class Recipe(NamedTuple):
       same.
   """
 
-  features: example_proto.Features
+  features: sources.Features
   transform: Callable[[sources.Columns], Any]
   meta: Mapping[str, Any]
 
@@ -84,7 +84,7 @@ class _Wrong(ValueError):
 
 
 def _client(
-  decode: Callable[[Any, example_proto.Features], sources.Columns],
+  decode: Callable[[Any, sources.Features], sources.Columns],
   recipe: Recipe,
   client_id: str,
   raw: Any,

@@ -1,195 +1,183 @@
-"""`tf.train.Example` messages, decoded without TensorFlow.
+"""`tf.train.Example` messages, decoded by protobuf without TensorFlow.
 
-  Example { Features features = 1 }
-  Features { map<string, Feature> feature = 1 }
-  Feature { oneof { BytesList = 1; FloatList = 2; Int64List = 3 } }
-  each list { repeated value = 1 }
-
-A message is a row of fields: a tag (field number and wire type), then a
-number, or a length and so many bytes.
+Example { Features features = 1 }
+Features { map<string, Feature> feature = 1 }
+Feature { oneof kind { BytesList = 1; FloatList = 2; Int64List = 3 } }
+each list { repeated value = 1 }
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence
+import functools
+import math
 from typing import Any
 
+from google.protobuf import (
+  descriptor_pb2,
+  descriptor_pool,
+  message,
+  message_factory,
+)
 import numpy as np
 from numpy.typing import DTypeLike
 
-Features = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
-"""name -> (dtype, shape of one example); dtype `bytes` for byte strings."""
+from epe_jax.data import sources
 
-# Wire types: what follows the tag of a field.
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+# The kinds of a feature, in the order of their numbers, and what holds them.
+_STORED = {'bytes': object, 'float': np.float32, 'int64': np.int64}
 
 
-def decode(blob: bytes) -> dict[str, np.ndarray | list[bytes]]:
-  """Features of a serialized `tf.train.Example`.
-
-  Follows the rules of protocol buffers: fields in any order, numbers packed
-  or not, unknown fields skipped, the last of two equal map keys wins, and two
-  parts of one message are read as their concatenation.
+def stack(
+  blobs: Sequence[object], features: sources.Features
+) -> dict[str, np.ndarray]:
+  """Columns of the named features of some examples.
 
   Args:
-    blob: the serialized message.
+    blobs: n >= 1 serialized examples.
+    features: what to take. A float dtype takes floats, an integer dtype
+      integers, `bytes` byte strings. Other features are ignored.
 
   Returns:
-    name -> float32 [n], int64 [n] or list of n byte strings; a feature of no
-    kind is left out. Arrays are read-only.
+    name -> array [n, *shape]; byte strings are arrays of objects.
 
   Raises:
-    ValueError: if the bytes are truncated or otherwise not a message.
+    ValueError: if an example is damaged, or lacks a feature, or has it in
+      another type or length; the message names the row.
+    TypeError: if no example can hold a dtype.
 
-  Source: tensorflow/core/example/{example,feature}.proto.
-
-  >>> decode(bytes.fromhex('0a0c0a0a0a016112051a030a0107'))
-  {'a': array([7])}
+  >>> stack([bytes.fromhex('0a0c0a0a0a016112051a030a0107')], {'a': ('i1', ())})
+  {'a': array([7], dtype=int8)}
   """
-  features = {}
-  try:
-    for message in _messages(blob, slice(0, len(blob)), 1):
-      for entry in _messages(blob, message, 1):
-        key, values = '', []
-        for number, wire, span in _fields(blob, entry):
-          if wire == _BYTES and number == 1:
-            key = blob[span].decode()
-          elif wire == _BYTES and number == 2:
-            values.append(span)
-        features[key] = _feature(blob, values)
-  except ValueError as error:
-    raise ValueError(f'not a tf.train.Example: {error}') from error
-  return {key: value for key, value in features.items() if value is not None}
+  wanted = {
+    name: (_kind(dtype), math.prod(shape))
+    for name, (dtype, shape) in features.items()
+  }
+  # Of each feature a list of values, or of an array for each example.
+  columns = {name: [] for name in features}
+  for row, blob in enumerate(blobs):
+    try:
+      example = _decode(blob)
+      for name, (kind, length) in wanted.items():
+        values = _values(example, name, kind, length)
+        if kind == 'bytes' or length == 1:
+          columns[name] += values
+        else:
+          columns[name].append(np.array(values, _STORED[kind]))
+    except ValueError as error:
+      raise ValueError(f'row {row}: {error}') from error
+  return {
+    name: _stacked(name, columns[name], dtype).reshape(len(blobs), *shape)
+    for name, (dtype, shape) in features.items()
+  }
 
 
-def features_of(blob: bytes) -> dict[str, tuple[DTypeLike, tuple[int, ...]]]:
+def features_of(blob: bytes) -> sources.Features:
   """What an example has; a feature of one value is a scalar.
+
+  Raises:
+    ValueError: if the bytes are not an example.
 
   >>> features_of(bytes.fromhex('0a0c0a0a0a016112051a030a0107'))
   {'a': (dtype('int64'), ())}
   """
-  return {
-    name: (
-      bytes if isinstance(value, list) else value.dtype,
-      () if len(value) == 1 else (len(value),),
+  features = {}
+  for name, feature in sorted(_decode(blob).items()):
+    if field := feature.WhichOneof('kind'):
+      kind, num = (
+        field.removesuffix('_list'),
+        len(getattr(feature, field).value),
+      )
+      dtype = bytes if kind == 'bytes' else np.dtype(_STORED[kind])
+      features[name] = (dtype, () if num == 1 else (num,))
+  return features
+
+
+def _decode(blob: object) -> Any:
+  """name -> Feature of a serialized example."""
+  if not isinstance(blob, bytes):
+    raise ValueError(f'{type(blob).__name__} where a BLOB should be')
+  try:
+    return _example_class().FromString(blob).features.feature
+  except message.DecodeError as error:
+    raise ValueError(f'not a tf.train.Example: {error}') from error
+
+
+@functools.cache
+def _example_class() -> Any:
+  """The class of messages, by the descriptor that tensorflow's protos make.
+
+  Source: tensorflow/core/example/{example,feature}.proto.
+  """
+  spec = descriptor_pb2.FieldDescriptorProto
+  file = descriptor_pb2.FileDescriptorProto(
+    name='example.proto', package='epe_jax', syntax='proto3'
+  )
+
+  def add(parent: Any, name: str, number: int, kind: str | int, **more) -> None:
+    if isinstance(kind, str):
+      more |= {'type_name': f'.epe_jax.{kind}'}
+      kind = spec.TYPE_MESSAGE
+    more = {'label': spec.LABEL_OPTIONAL} | more
+    parent.field.add(name=name, number=number, type=kind, **more)
+
+  feature = file.message_type.add(name='Feature')
+  feature.oneof_decl.add(name='kind')
+  types = (spec.TYPE_BYTES, spec.TYPE_FLOAT, spec.TYPE_INT64)
+  for number, (kind, type_) in enumerate(zip(_STORED, types), 1):
+    values = file.message_type.add(name=f'{kind}List')
+    add(values, 'value', 1, type_, label=spec.LABEL_REPEATED)
+    add(feature, f'{kind}_list', number, f'{kind}List', oneof_index=0)
+  features = file.message_type.add(name='Features')
+  entry = features.nested_type.add(name='FeatureEntry')
+  entry.options.map_entry = True
+  add(entry, 'key', 1, spec.TYPE_STRING)
+  add(entry, 'value', 2, 'Feature')
+  repeated = {'label': spec.LABEL_REPEATED}
+  add(features, 'feature', 1, 'Features.FeatureEntry', **repeated)
+  add(file.message_type.add(name='Example'), 'features', 1, 'Features')
+  pool = descriptor_pool.DescriptorPool()
+  pool.Add(file)
+  return message_factory.GetMessageClass(
+    pool.FindMessageTypeByName('epe_jax.Example')
+  )
+
+
+def _kind(dtype: DTypeLike) -> str:
+  kind = 'bytes' if dtype is bytes else np.dtype(dtype).kind
+  names = {'bytes': 'bytes', 'f': 'float', 'i': 'int64', 'u': 'int64'}
+  if kind not in names:
+    raise TypeError(f'dtype {dtype!r}: use a float, an integer, or bytes.')
+  return names[kind]
+
+
+def _values(example: Any, name: str, kind: str, length: int) -> Any:
+  """The values of the named feature, if it is of this kind and length."""
+  # Looking up a name that is not there would put it there.
+  feature = example.get(name)
+  field = feature and feature.WhichOneof('kind')
+  if not field:
+    there = sorted(n for n in example if example[n].WhichOneof('kind'))
+    raise ValueError(f'no feature {name!r} among {there}')
+  found = field.removesuffix('_list')
+  if found != kind:
+    raise ValueError(f'feature {name!r} is of type {found}, not {kind}')
+  values = getattr(feature, field).value
+  if len(values) != length:
+    raise ValueError(f'feature {name!r} has {len(values)} values, not {length}')
+  return values
+
+
+def _stacked(name: str, values: list, dtype: DTypeLike) -> np.ndarray:
+  """All values of a feature, refusing integers that do not fit."""
+  if dtype is bytes:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+  stored = np.array(values, _STORED[_kind(dtype)])
+  column = stored.astype(dtype, copy=False)
+  if stored.dtype.kind == 'i' and (column != stored).any():
+    place = tuple(np.argwhere(column != stored)[0])
+    raise ValueError(
+      f'row {place[0]}: feature {name!r} has the integer {stored[place]}, '
+      f'beyond {np.dtype(dtype)}'
     )
-    for name, value in sorted(decode(blob).items())
-  }
-
-
-def _feature(
-  blob: bytes, spans: list[slice]
-) -> np.ndarray | list[bytes] | None:
-  """Feature { oneof { BytesList = 1; FloatList = 2; Int64List = 3 } }."""
-  kind, lists = None, []
-  for span in spans:
-    for number, wire, value in _fields(blob, span):
-      if wire == _BYTES and number in (1, 2, 3):
-        if number != kind:
-          kind, lists = number, []
-        lists.append(value)
-  if kind is None:
-    return None
-  values = [
-    (wire, value)
-    for span in lists
-    for number, wire, value in _fields(blob, span)
-    if number == 1
-  ]
-  if kind == 1:
-    return [blob[value] for wire, value in values if wire == _BYTES]
-  return (_floats if kind == 2 else _integers)(blob, values)
-
-
-def _floats(blob: bytes, values: list[tuple[int, Any]]) -> np.ndarray:
-  parts = [blob[span] for wire, span in values if wire in (_BYTES, _FIXED32)]
-  if any(len(part) % 4 for part in parts):
-    raise ValueError('a list of floats ends within one')
-  return np.frombuffer(b''.join(parts), '<f4').astype(np.float32, copy=False)
-
-
-def _integers(blob: bytes, values: list[tuple[int, Any]]) -> np.ndarray:
-  numbers = []
-  for wire, value in values:
-    if wire == _VARINT:
-      numbers.append(value)
-    elif wire == _BYTES:
-      numbers.extend(_packed(blob, value))
-  return _signed(numbers)
-
-
-def packed_integers(blob: bytes) -> np.ndarray:
-  """int64 [n], of nothing but varints.
-
-  >>> packed_integers(bytes.fromhex('01ac02'))
-  array([  1, 300])
-  """
-  return _signed(_packed(blob, slice(0, len(blob))))
-
-
-def _packed(blob: bytes, span: slice) -> Iterator[int]:
-  at = span.start
-  while at < span.stop:
-    number, at = varint(blob, at, span.stop)
-    yield number
-
-
-def _signed(numbers: Iterable[int]) -> np.ndarray:
-  # Negative numbers are stored as their two's complement.
-  return np.array([*numbers], np.uint64).view(np.int64)
-
-
-def _messages(blob: bytes, span: slice, number: int) -> Iterator[slice]:
-  """Where the messages (or strings) with this field number lie."""
-  for found, wire, value in _fields(blob, span):
-    if found == number and wire == _BYTES:
-      yield value
-
-
-def _fields(blob: bytes, span: slice) -> Iterator[tuple[int, int, Any]]:
-  """(number, wire type, value) of each field; the value is an integer for a
-  varint and otherwise the slice of the blob where it lies."""
-  at, end = span.start, span.stop
-  while at < end:
-    tag = blob[at]
-    at += 1
-    # Nearly all tags are one byte: the call is worth avoiding.
-    if tag >= 0x80:
-      tag, at = varint(blob, at - 1, end)
-    number, wire = tag >> 3, tag & 7
-    if not 0 < number < 1 << 29:
-      raise ValueError(f'field number {number} does not exist')
-    if wire == _VARINT:
-      value, at = varint(blob, at, end)
-    elif wire in (_BYTES, _FIXED64, _FIXED32):
-      size = 8 if wire == _FIXED64 else 4
-      if wire == _BYTES:
-        size, at = varint(blob, at, end)
-      if size > end - at:
-        raise ValueError(f'field of {size} bytes where {end - at} are left')
-      value = slice(at, at + size)
-      at += size
-    else:
-      raise ValueError(f'wire type {wire} is not used in examples')
-    yield number, wire, value
-
-
-def varint(blob: bytes, at: int, end: int) -> tuple[int, int]:
-  """(number, position behind it): 7 bits a byte, lowest first.
-
-  Args:
-    blob: where it lies.
-    at: of its first byte.
-    end: of the message that it is in.
-
-  Raises:
-    ValueError: if it does not end there, or is longer than 10 bytes.
-  """
-  value = 0
-  for shift in range(0, 70, 7):
-    if at >= end:
-      raise ValueError('the bytes end within a number')
-    byte = blob[at]
-    at += 1
-    value |= (byte & 0x7F) << shift
-    if byte < 0x80:
-      return value & 0xFFFFFFFFFFFFFFFF, at
-  raise ValueError('a number is longer than 10 bytes')
+  return column

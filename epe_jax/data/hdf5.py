@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.data import archives, example_proto, sources
+from epe_jax.data import archives, sources
 
 try:
   import h5py
@@ -138,7 +138,7 @@ def _split_of(name: str) -> str:
 def _read(
   splits: Mapping[str, tuple[str, h5py.Group, int]],
   split: str,
-  features: example_proto.Features,
+  features: sources.Features,
   after: str | None,
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
   """The clients of a split; see `sources.Source`."""

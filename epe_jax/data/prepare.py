@@ -14,7 +14,6 @@ from epe_jax.data import (
   decoding,
   download,
   emnist,
-  example_proto,
   formats,
   imports,
   sources,
@@ -192,7 +191,7 @@ def _recipes(
 
 
 def _has(
-  source: sources.Source, split: str, features: example_proto.Features
+  source: sources.Source, split: str, features: sources.Features
 ) -> bool:
   if source.features is not None:
     return features.keys() <= source.features.keys()
@@ -204,7 +203,7 @@ def _has(
   return True
 
 
-def _as_it_is(features: example_proto.Features) -> decoding.Recipe:
+def _as_it_is(features: sources.Features) -> decoding.Recipe:
   texts = sorted(name for name, spec in features.items() if spec[0] is bytes)
   if texts or not features:
     raise ValueError(

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from epe_jax.data import example_proto
-
 Columns = Mapping[str, np.ndarray]
+
+Features = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
+"""name -> (dtype, shape of one example); dtype `bytes` for byte strings."""
 
 
 class Split(NamedTuple):
@@ -36,14 +37,12 @@ class Source(NamedTuple):
 
   name: str
   splits: Mapping[str, Split]
-  read: Callable[
-    [str, example_proto.Features, str | None], Iterator[tuple[str, Any]]
-  ]
-  decode: Callable[[Any, example_proto.Features], Columns]
-  features: example_proto.Features | None = None
+  read: Callable[[str, Features, str | None], Iterator[tuple[str, Any]]]
+  decode: Callable[[Any, Features], Columns]
+  features: Features | None = None
 
 
-def decode_columns(raw: Columns, features: example_proto.Features) -> Columns:
+def decode_columns(raw: Columns, features: Features) -> Columns:
   """The named features of columns, in the dtype and shape asked for.
 
   No value changes: integers and floats are stored in fewer or more bits only if

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tqdm
 
-from epe_jax.data import example_proto, sources
+from epe_jax.data import sources
 
 Stream = Iterable[tuple[str, Mapping[str, Any]]]
 """(client id, name -> rows [n, ...]) in any order, clients any number of times.
@@ -49,7 +49,7 @@ class Spool(NamedTuple):
 
   clients: int
   examples: int
-  features: example_proto.Features
+  features: sources.Features
   read: Callable[[str | None], Iterator[tuple[str, sources.Columns]]]
 
 
@@ -152,7 +152,7 @@ def _read_split(
   name: str,
   spools: Mapping[str, Spool],
   split: str,
-  features: example_proto.Features,
+  features: sources.Features,
   after: str | None,
 ) -> Iterator[tuple[str, sources.Columns]]:
   del features  # `decode_columns` takes those it needs.

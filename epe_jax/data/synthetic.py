@@ -14,15 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax import streams
-from epe_jax.data import example_proto, sources
+from epe_jax.data import sources
 
-IMAGES: example_proto.Features = {
+IMAGES: sources.Features = {
   'pixels': (np.float32, (28, 28)),
   'label': (np.int32, ()),
 }
 """Of an image, as TFF's EMNIST has them: background 1, ink 0."""
 
-SENTENCES: example_proto.Features = {'tokens': (bytes, ())}
+SENTENCES: sources.Features = {'tokens': (bytes, ())}
 """Of a sentence: words, separated by spaces."""
 
 # Clients and examples of the public splits.
@@ -157,7 +157,7 @@ def _source(
   splits: Mapping[str, tuple[Sequence[int], int]],
   most: int | None,
   draw: Callable[[Client], sources.Columns],
-  features: example_proto.Features,
+  features: sources.Features,
 ) -> sources.Source:
   """A source of split -> (numbers of its clients, number of examples)."""
   clients = {}
@@ -182,7 +182,7 @@ def _read(
   seed: int,
   clients: Mapping[str, tuple[Sequence[int], np.ndarray]],
   split: str,
-  features: example_proto.Features,
+  features: sources.Features,
   after: str | None,
 ) -> Iterator[tuple[str, Client]]:
   """The clients of a split; see `sources.Source`."""
@@ -201,7 +201,7 @@ def _read(
 def _decode(
   draw: Callable[[Client], sources.Columns],
   raw: Client,
-  features: example_proto.Features,
+  features: sources.Features,
 ) -> sources.Columns:
   return sources.decode_columns(draw(raw), features)
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tqdm
 
-from epe_jax.data import example_columns, example_proto, sources
+from epe_jax.data import example_proto, sources
 
 try:
   import tensorflow_datasets as tfds
@@ -59,7 +59,7 @@ class _Federated(tfds.core.ShardBasedBuilder, skip_registration=True):
   """
 
   VERSION = tfds.core.Version('1.0.0')
-  columns: ClassVar[example_proto.Features]
+  columns: ClassVar[sources.Features]
   shard_size: ClassVar[int]
 
   def __init__(self, *, source: sources.Source | None = None, **options: Any):
@@ -193,13 +193,13 @@ def opened(directory: str | os.PathLike) -> Iterator[sources.Source]:
       split: sources.Split(None, len(found)) for split, found in records.items()
     },
     read=functools.partial(_read, str(path), records),
-    decode=example_columns.stack,
+    decode=example_proto.stack,
     features=features,
   )
 
 
 def _examples(
-  source: sources.Source, split: str, features: example_proto.Features
+  source: sources.Source, split: str, features: sources.Features
 ) -> Iterator[dict[str, Any]]:
   """The examples of a split, client after client, with a progress bar."""
   # disable=None: no bar where stderr is not a terminal.
@@ -222,7 +222,7 @@ def _examples(
 
 
 def _num_examples(
-  source: sources.Source, split: str, features: example_proto.Features
+  source: sources.Source, split: str, features: sources.Features
 ) -> int:
   size = source.splits[split].examples
   if size is not None:
@@ -234,7 +234,7 @@ def _num_examples(
   return sum(len(source.decode(raw, few)[name]) for _, raw in read)
 
 
-def _features(info: tfds.core.DatasetInfo) -> example_proto.Features:
+def _features(info: tfds.core.DatasetInfo) -> sources.Features:
   """What records hold of numbers and byte strings, without the client."""
   if info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
     raise ValueError(f'its files are {info.file_format}, not array_record')
@@ -277,7 +277,7 @@ def _read(
   name: str,
   splits: Mapping[str, Any],
   split: str,
-  features: example_proto.Features,
+  features: sources.Features,
   after: str | None,
 ) -> Iterator[tuple[str, list[bytes]]]:
   """The records of the clients of a split; see `sources.Source`."""
@@ -314,7 +314,7 @@ def _with_clients(
   """(client id, record) of some records."""
   try:
     blobs = records.__getitems__(range(start, stop))
-    columns = example_columns.stack(blobs, {_CLIENT: (bytes, ())})
+    columns = example_proto.stack(blobs, {_CLIENT: (bytes, ())})
     client_ids = [raw.decode() for raw in columns[_CLIENT]]
   except (IndexError, RuntimeError, ValueError) as error:
     raise ValueError(

@@ -18,7 +18,7 @@ import sqlite3
 import tempfile
 from typing import NamedTuple
 
-from epe_jax.data import archives, example_columns, example_proto, sources
+from epe_jax.data import archives, example_proto, sources
 
 CURE = (
   "Expected TFF's emnist_all.sqlite or stackoverflow.sqlite, plain or as "
@@ -92,11 +92,11 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
 
 
 def decode(
-  blobs: Sequence[object], features: example_proto.Features
+  blobs: Sequence[object], features: sources.Features
 ) -> sources.Columns:
-  """`example_columns.stack`, with a cure."""
+  """`example_proto.stack`, with a cure."""
   try:
-    return example_columns.stack(blobs, features)
+    return example_proto.stack(blobs, features)
   except ValueError as error:
     raise ValueError(f'{error}. {CURE}') from error
 
@@ -195,7 +195,7 @@ def _splits(file: _File) -> dict[str, sources.Split]:
   return {split: sources.Split(*numbers) for split, *numbers in rows}
 
 
-def _features(file: _File) -> example_proto.Features | None:
+def _features(file: _File) -> sources.Features | None:
   """The features of the first example, if it can be read."""
   first = file.db.execute(
     'SELECT split_name, client_id, serialized_example_proto FROM examples LIMIT 1'
@@ -215,7 +215,7 @@ def _features(file: _File) -> example_proto.Features | None:
 
 
 def _read(
-  file: _File, split: str, features: example_proto.Features, after: str | None
+  file: _File, split: str, features: sources.Features, after: str | None
 ) -> Iterator[tuple[str, list[object]]]:
   """The blobs of the clients of a split; see `sources.Source`."""
   del features
