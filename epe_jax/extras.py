@@ -10,6 +10,7 @@ import contextlib
 EXTRAS = {
   'array_record': 'tfds',
   'flax': 'training',
+  'google': 'training',
   'h5py': 'hdf5',
   'haiku': 'haiku',
   'importlib_resources': 'tfds',
