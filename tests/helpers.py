@@ -1,12 +1,18 @@
 """A model small enough to write by hand, cohorts for it, and runs cut short."""
 
+import importlib.util
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from epe_jax.audit import estimates
 from epe_jax.training import fedavg
 from epe_jax.types import Task
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 def linear_task(features: int = 3) -> Task:
@@ -74,3 +80,41 @@ def no_estimates(record) -> estimates.Audit:
   """In place of `estimates.evaluate`, which takes longer than a small run."""
   del record
   return estimates.Audit(())
+
+
+def softmax_regression() -> Task:
+  """650 parameters, which compile in no time."""
+
+  def init(key):
+    w = jax.random.normal(key, (64, 10), jnp.float32) / 8
+    return {'w': w, 'b': jnp.zeros(10, jnp.float32)}
+
+  def logits(params, batch):
+    pixels = batch['pixels'].reshape(-1, 64)
+    return pixels @ params['w'] + params['b']
+
+  def loss(params, batch, key):
+    del key
+    return optax.softmax_cross_entropy_with_integer_labels(
+      logits(params, batch), batch['label']
+    )
+
+  def metrics(params, batch):
+    right = logits(params, batch).argmax(axis=-1) == batch['label']
+    return {
+      'loss': loss(params, batch, None),
+      'accuracy': right.astype(jnp.float32),
+    }
+
+  return Task(init, loss, metrics)
+
+
+def load_config(name, mode='smoke', **changes):
+  """A config of configs/ with some fields changed, as the command line does."""
+  path = ROOT / 'configs' / f'{name}.py'
+  spec = importlib.util.spec_from_file_location(name, path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  config = module.get_config(mode).lock()
+  config.update_from_flattened_dict(changes)
+  return config

@@ -21,8 +21,7 @@ from epe_jax.parallel import in_flight, sharding
 from epe_jax.tasks import digits
 from epe_jax.types import Task
 from tests import helpers
-from tests.test_experiment import load_config
-from tests.test_seeds import softmax_regression
+from tests.helpers import load_config, softmax_regression
 
 # Of a matrix, whose products take some milliseconds.
 SIZE = 200

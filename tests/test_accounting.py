@@ -10,8 +10,7 @@ from epe_jax import accounting
 from epe_jax.experiment import audited_run
 from epe_jax.tasks import digits as digits_task
 from tests import helpers
-from tests.test_experiment import load_config
-from tests.test_seeds import softmax_regression
+from tests.helpers import load_config, softmax_regression
 
 
 def _of_sensitivity(sensitivity, z, delta):

@@ -21,8 +21,7 @@ from epe_jax.tasks import digits as digits_task
 from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 from tests import helpers
-from tests.test_experiment import load_config
-from tests.test_seeds import softmax_regression
+from tests.helpers import load_config, softmax_regression
 
 DIM, ROUNDS = 60, 7
 

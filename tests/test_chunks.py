@@ -5,8 +5,7 @@ import pytest
 
 from epe_jax.experiment import build, chunk_size
 from epe_jax.tasks import digits as digits_task
-from tests.test_experiment import load_config
-from tests.test_seeds import softmax_regression
+from tests.helpers import load_config, softmax_regression
 
 
 @pytest.mark.parametrize('clients', [1, 2, 40, 101, 167])

@@ -276,8 +276,8 @@ import contextlib, importlib.util, io, json, sys
 from absl import app
 from absl.testing import flagsaver
 from epe_jax.tasks import digits
-from tests import test_seeds
-digits.task = lambda width: test_seeds.softmax_regression()
+from tests import helpers
+digits.task = lambda width: helpers.softmax_regression()
 path = 'scripts/compare_runs.py'
 spec = importlib.util.spec_from_file_location('script', path)
 script = importlib.util.module_from_spec(spec)

@@ -20,9 +20,8 @@ from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import digits as digits_task
 from epe_jax.training import clipping, fedavg
 from tests import helpers
+from tests.helpers import load_config, softmax_regression
 from tests.test_audit import still_cohort, still_task
-from tests.test_experiment import load_config
-from tests.test_seeds import softmax_regression
 
 ROUNDS, DIM = 6, 4
 

@@ -1,6 +1,5 @@
 """The run: its files, its resumption bit for bit, its refusals."""
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -26,18 +25,9 @@ from epe_jax.experiment import (
 )
 from epe_jax.report import report, side_by_side
 from epe_jax.tasks import digits as digits_task
+from tests.helpers import load_config, softmax_regression
 
 ROOT = pathlib.Path(__file__).parents[1]
-
-
-def load_config(name, mode='smoke', **changes):
-  path = ROOT / 'configs' / f'{name}.py'
-  spec = importlib.util.spec_from_file_location(name, path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  config = module.get_config(mode).lock()
-  config.update_from_flattened_dict(changes)
-  return config
 
 
 @pytest.fixture(scope='session')
@@ -192,9 +182,15 @@ def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
 
 
 @pytest.fixture
+def small_task(monkeypatch):
+  """Digits by a model that compiles in no time, where any model will do."""
+  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
+
+
+@pytest.fixture
 def traces(monkeypatch):
   """A list of the rows of the batches that training steps are traced for."""
-  counted, task = [], digits_task.task()
+  counted, task = [], softmax_regression()
   monkeypatch.setattr(
     digits_task,
     'task',
@@ -232,6 +228,7 @@ def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   assert traces.count(2) == traces.count(1) == len(shapes)
 
 
+@pytest.mark.usefixtures('small_task')
 def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
   gather = cohort.gather
 
@@ -376,12 +373,13 @@ def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
     audited_run.run(config, tmp_path / 'run')
 
 
+@pytest.mark.usefixtures('small_task')
 def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   config = load_config('digits', noise_multiplier=0.0, rounds=2)
   config.canaries.update(observed=8, unobserved=8)
   result = audited_run.run(config, tmp_path / 'run')
   assert result['analytic_epsilon'] == float('inf')
-  stored = io.read_json(tmp_path / 'run' / 'result.json')
+  stored = result_file.load_result(tmp_path / 'run' / 'result.json')
   assert stored['analytic_epsilon'] == 'Infinity'
   assert 'Analytic ε = ∞ for canaries and clients' in report.format_report(
     stored
@@ -394,6 +392,7 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert report.format_estimates(estimates.evaluate(scores, more=True))
 
 
+@pytest.mark.usefixtures('small_task')
 def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
   config = load_config('digits', divisor='actual', rounds=2)
   result = audited_run.run(config, tmp_path / 'run')

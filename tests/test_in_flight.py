@@ -14,7 +14,7 @@ from epe_jax.experiment import audited_run, evaluation, seeds
 from epe_jax.parallel import in_flight, sharding
 from epe_jax.tasks import digits as digits_task
 from tests import helpers, launches, processes
-from tests.test_seeds import softmax_regression
+from tests.helpers import softmax_regression
 
 # They take some ten seconds on two cores. One that hangs is ended here.
 SECONDS = 200

@@ -58,7 +58,13 @@ print(json.dumps({
 }))
 """
 NEEDS_JAX = {
-  'epe_jax.audit': ['Observer', 'all_iterates', 'audited', 'final_model'],
+  'epe_jax.audit': [
+    'Observer',
+    'all_iterates',
+    'audited',
+    'final_model',
+    'running_maximum',
+  ],
   'epe_jax.epsilon': [],
   'epe_jax.experiment': ['load_params', 'run'],
   'epe_jax.sampling': [],

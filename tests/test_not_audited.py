@@ -18,7 +18,7 @@ from epe_jax.experiment import audited_run, build, finished_runs, metrics
 from epe_jax.report import report, side_by_side
 from epe_jax.training import clipping, fedavg
 from tests import helpers
-from tests.test_experiment import load_config
+from tests.helpers import load_config
 
 _NONE = {'canaries.observed': 0, 'canaries.unobserved': 0}
 _SCRIPT = pathlib.Path(__file__).parents[1] / 'scripts' / 'estimate.py'

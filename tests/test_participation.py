@@ -10,7 +10,7 @@ from epe_jax.data import federated
 from epe_jax.experiment import audited_run, participation
 from epe_jax.report import report
 from epe_jax.sampling import client_schedules
-from tests.test_experiment import load_config
+from tests.helpers import load_config
 
 N = 50
 DATA = federated.from_arrays(

@@ -10,7 +10,7 @@ from scipy import stats
 
 from epe_jax.data import federated
 from epe_jax.experiment import build, participation, randomness
-from tests.test_experiment import load_config
+from tests.helpers import load_config
 
 SECRET = bytes(range(32))
 DATA = federated.from_arrays(

@@ -27,7 +27,7 @@ from epe_jax.report import report
 from epe_jax.report.figures import of_run
 from epe_jax.training import fedavg
 from tests import helpers, processes
-from tests.test_experiment import load_config
+from tests.helpers import load_config
 
 ROUNDS = 8
 CANDIDATES = 16

@@ -3,9 +3,7 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from epe_jax.audit import wrapper
@@ -13,36 +11,8 @@ from epe_jax.audit.record import Record, load_record
 from epe_jax.data import cohort
 from epe_jax.experiment import audited_run, build, seeds
 from epe_jax.tasks import digits as digits_task
-from epe_jax.types import Task
 from tests import helpers
-from tests.test_experiment import load_config
-
-
-def softmax_regression() -> Task:
-  """650 parameters, which compile in no time."""
-
-  def init(key):
-    w = jax.random.normal(key, (64, 10), jnp.float32) / 8
-    return {'w': w, 'b': jnp.zeros(10, jnp.float32)}
-
-  def logits(params, batch):
-    pixels = batch['pixels'].reshape(-1, 64)
-    return pixels @ params['w'] + params['b']
-
-  def loss(params, batch, key):
-    del key
-    return optax.softmax_cross_entropy_with_integer_labels(
-      logits(params, batch), batch['label']
-    )
-
-  def metrics(params, batch):
-    right = logits(params, batch).argmax(axis=-1) == batch['label']
-    return {
-      'loss': loss(params, batch, None),
-      'accuracy': right.astype(jnp.float32),
-    }
-
-  return Task(init, loss, metrics)
+from tests.helpers import load_config, softmax_regression
 
 
 @pytest.fixture(autouse=True, scope='module')

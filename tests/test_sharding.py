@@ -15,7 +15,7 @@ from epe_jax.data import cohort, federated
 from epe_jax.experiment import audited_run
 from epe_jax.parallel import sharding
 from tests import processes
-from tests.test_experiment import load_config
+from tests.helpers import load_config
 
 COUNTS = (1, 2, 4, 8)
 

@@ -6,7 +6,7 @@ import pytest
 from epe_jax.data import emnist, imports, synthetic
 from epe_jax.experiment import workloads
 from tests import tff_files
-from tests.test_experiment import load_config
+from tests.helpers import load_config
 
 
 def _sentence(text):
