@@ -6,7 +6,7 @@
 Without the public file, on generated handwriting of the same size:
 
   python scripts/train.py --config=configs/emnist.py \
-    --config.data.synthetic=True --workdir=runs/glyphs
+    --config.data.synthetic=True --workdir=runs/images
 
 Source: One-shot Empirical Privacy Estimation, section 5.2.1; its earlier text
 for ':5x34'.
