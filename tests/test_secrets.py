@@ -376,10 +376,7 @@ def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
   io.write_json(files.config, config.to_dict())
   result = {'audit': estimates.Audit(()), 'accuracy': 0.5}
   result_file.write_result(files.result, result)
-  assert audited_run.run(config, tmp_path) == {
-    'schema': result_file.SCHEMA,
-    **result,
-  }
+  assert audited_run.run(config, tmp_path) == result
   assert not files.secret.exists()
   assert not files.checkpoints.exists()
 

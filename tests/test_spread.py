@@ -93,8 +93,8 @@ def test_reports_say_it_and_read_results_that_did_not_measure_it():
     assert (
       'effective dimension of 6,000' in report.format_report(result)
     ) == said
-    page = report._markdown(result, [])
+    page = report._markdown(result, {})
     assert '9,000' not in page
     assert '8,000 or more in a round, 8,500 in the median' in page
-  assert 'effective dimension' not in report._markdown(old, [])
+  assert 'effective dimension' not in report._markdown(old, {})
   assert len(narrative.narrate(old)) == len(narrative.narrate(result))

@@ -34,6 +34,6 @@ def load_result(path: str | os.PathLike) -> dict[str, Any]:
     raise ValueError(
       f'{path} is not the result of a run; restore it or use another workdir.'
     )
-  io.check_schema(path, result['schema'], reads=SCHEMA)
+  io.check_schema(path, result.pop('schema'), reads=SCHEMA)
   result['audit'] = audit_json.from_json(result['audit'])
   return result
