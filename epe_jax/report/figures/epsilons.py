@@ -91,7 +91,9 @@ def draw_over_delta(
   """
   fig, (axes,) = style.make_panels(1, height=4.4)
   drawn = []
-  for i, line in enumerate(lines):
+  for line in lines:
+    # Markers of each attacker have places of their own.
+    i = threat_models.THREAT_MODELS.index(line.threat_model)
     drawn_as = style.STYLES[line.threat_model]
     axes.fill_between(
       deltas, line.low, line.high, color=drawn_as.color, alpha=0.25, lw=0
