@@ -1,6 +1,6 @@
 """How much had leaked by round t: every reading of a run cut off after t."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 from typing import NamedTuple
 
@@ -76,6 +76,8 @@ def evaluate_by_round(
   delta = record.delta if delta is None else delta
   chosen = choose_rounds(record) if rounds is None else rounds
   derivable = published_models.why_not_derivable(record) is None
+  # One kind of null for the whole curve: after second rounds it is not exact.
+  dims = {r.threat_model: r.scores.dim for r in threat_models.read_all(record)}
   return [
     RoundEstimate(
       int(t),
@@ -85,7 +87,7 @@ def evaluate_by_round(
       reading.scores.unobserved.size,
     )
     for t in chosen
-    for reading in _readings(record, int(t), derivable)
+    for reading in _readings(record, int(t), dims, derivable)
     for estimate in _estimates(reading, delta, confidence, resamples)
   ]
 
@@ -102,10 +104,11 @@ def choose_rounds(record: Record, *, num: int = 12) -> Int[np.ndarray, ' n']:
 
 
 def _readings(
-  record: Record, t: int, derivable: bool
+  record: Record,
+  t: int,
+  dims: Mapping[threat_models.ThreatModel, float | None],
+  derivable: bool,
 ) -> Iterator[threat_models.Reading]:
-  # One kind of null for the whole curve: after second rounds it is not exact.
-  dims = {r.threat_model: r.scores.dim for r in threat_models.read_all(record)}
   for reading in threat_models.read_all(restrict.truncate_after(record, t)):
     if reading.threat_model in dims:
       scores = dataclasses.replace(
