@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import statistics
 from typing import Any
 
-_LOOKS = {
+_VECTORS = {
   'least': 'the round where it is least',
   'final_model': 'the final model',
   'change': 'the change from the initial to the final model',
@@ -61,7 +61,7 @@ def warn_if_low(found: Mapping[str, Any] | None) -> str | None:
     return None
   low = [
     f'{found[name]:,.0f} in {where}'
-    for name, where in _LOOKS.items()
+    for name, where in _VECTORS.items()
     if 0 < found[name] < found['needed']
   ]
   if not low:

@@ -246,15 +246,15 @@ def _bounds(
 
 def _floors_of(
   reading: threat_models.Reading,
-  estimators: Sequence[estimators.Estimator],
+  points: Sequence[estimators.Estimator],
   delta: float,
   known: _Floors,
 ) -> list[Float[np.ndarray, ' simulations'] | None]:
   """What each estimator reports when nothing leaks; made once for equal laws."""
   if reading.draw is None:
-    return [None] * len(estimators)
-  keys = [_key(reading, estimator) for estimator in estimators]
-  missing = {k: e for k, e in zip(keys, estimators) if k not in known}
+    return [None] * len(points)
+  keys = [_key(reading, estimator) for estimator in points]
+  missing = {k: e for k, e in zip(keys, points) if k not in known}
   made = noise_floor.simulate(
     np.random.default_rng(0), list(missing.values()), reading.draw, delta=delta
   )

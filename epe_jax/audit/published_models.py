@@ -55,7 +55,7 @@ def derive_models(
   Returns:
     A row for each difference in place of each round, and for participation the
     cosine to expect of a canary there. Of canaries those are kept that took part
-    in between two models that the attacker has, or had a seat there.
+    in between two models that the attacker has, or are assigned a round there.
 
   Raises:
     ValueError: shown is not of the run or shows too little, or for the reasons
@@ -82,7 +82,7 @@ def derive_models(
   nothing = np.empty(0, np.float32)
   return restrict.replace_views(
     record,
-    seated=np.asarray(record.assigned[between].any(axis=0)),
+    present=np.asarray(record.assigned[between].any(axis=0)),
     final=record.final if shown[-1] else nothing,
     change=record.change if shown[-1] and initial else nothing,
     trace=trace,
@@ -160,7 +160,7 @@ def server_response(
 
 
 def canary_weight(
-  rounds: RoundScalars, seats: Bool[np.ndarray, 'T k'], *, momentum: float
+  rounds: RoundScalars, assigned: Bool[np.ndarray, 'T k'], *, momentum: float
 ) -> Float[np.ndarray, ' k']:
   """What training leaves of each canary in the change of the model.
 
@@ -170,11 +170,11 @@ def canary_weight(
 
   Args:
     rounds: of the whole run.
-    seats: row t holds the canaries of round t.
+    assigned: row t holds the canaries of round t.
     momentum: of the server's SGD, in [0, 1).
   """
-  effect = server_response(len(seats), momentum=momentum)[-1]
-  return (effect * rounds.canary_norm) @ seats
+  effect = server_response(len(assigned), momentum=momentum)[-1]
+  return (effect * rounds.canary_norm) @ assigned
 
 
 def _basis(
@@ -195,7 +195,7 @@ def _added(
   rounds: RoundScalars,
   weights: Float[np.ndarray, 'n T'],
 ) -> tuple[Float[np.ndarray, 'n k'], Float[np.ndarray, 'n k']]:
-  """Cosines with what each difference adds, and those to expect of a seat."""
+  """Cosines with what each difference adds, and those to expect of one."""
   norms = np.asarray(rounds.aggregate_norm, np.float64)
   added = _basis(weights, norms)
   products = (added * norms) @ np.asarray(record.trace, np.float64)

@@ -34,7 +34,7 @@ class Record:
       residual has what was put in of the canary itself.
     momentum: of the server's SGD; None for another server optimizer.
     weight: what training left of each canary in the change of the model, of
-      those that took part or would have by their seats, up to one factor, [k];
+      those that took part or are assigned rounds, up to one factor, [k];
       empty where the server's optimizer does not tell.
     included: 0/1, row t holds the canaries of round t; canaries in no row
       are unobserved. For differences of models, the cosine to expect.
@@ -43,7 +43,7 @@ class Record:
     sees: what the trace is of: 'aggregate' or 'delta' of each round, as
       `observers.VIEWS` names them, or 'models' for the differences of published
       models, as `published_models` makes them.
-    design: 'coin_flip' if each canary took its seats by a fair coin of its own,
+    design: 'coin_flip' if each canary took its rounds by a fair coin of its own,
       and an attacker may know all else; else 'fixed'.
     dim: d.
     delta: the run's, in (0, 1).

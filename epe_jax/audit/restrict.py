@@ -4,7 +4,7 @@ Each function takes what a whole run recorded to what an attacker has of it who
 is shown less, in the same form: every reading and estimate of a run is then one
 of that attacker. Canaries whose rounds leave no trace in what is shown are
 dropped, so that "observed" means that there is something to see. Where canaries
-flip coins those go by their seats, whatever their coins said, so that among the
+flip coins those go by their assigned rounds, whatever their coins said, so that among the
 others a coin is still fair.
 `published_models` is the same for models in place of aggregates.
 """
@@ -47,7 +47,7 @@ def restrict_to_rounds(record: Record, shown: Bool[np.ndarray, ' T']) -> Record:
 def truncate_after(record: Record, round: int) -> Record:
   """A run as it stood after some rounds: what had leaked by then.
 
-  Canaries with a later seat are dropped: they are neither among those who have
+  Canaries with a later round are dropped: they are neither among those who have
   something to lose nor, for having been chosen, among the unobserved.
 
   Args:
@@ -79,30 +79,30 @@ def truncate_after(record: Record, round: int) -> Record:
 
 def replace_views(
   record: Record,
-  seated: Bool[np.ndarray, ' k'] | None = None,
+  present: Bool[np.ndarray, ' k'] | None = None,
   **changes: Any,
 ) -> Record:
   """A run with these changes, and the canaries that then count.
 
   Args:
     record: what attackers saw of the run.
-    seated: canaries that may have left something in what is shown; None for
-      those of the new seats.
+    present: canaries that may have left something in what is shown; None for
+      those that are assigned a round of it.
     **changes: fields of the run.
 
   Raises:
     ValueError: fewer than two observed canaries are left.
   """
-  if seated is None:
-    seated = np.asarray(changes['assigned'].any(axis=0))
-  left = np.count_nonzero(seated & record.observed)
+  if present is None:
+    present = np.asarray(changes['assigned'].any(axis=0))
+  left = np.count_nonzero(present & record.observed)
   of = np.count_nonzero(record.observed)
   if left < 2:
     raise ValueError(
       f'{left} of {of} observed canaries took part in what is shown, but an '
       'audit needs two; show more of the run.'
     )
-  kept = seated | ~record.assigned.any(axis=0)
+  kept = present | ~record.assigned.any(axis=0)
   for name in ('final', 'change', 'weight'):
     values = changes.get(name, getattr(record, name))
     changes[name] = values[kept] if len(values) else values

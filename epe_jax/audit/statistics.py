@@ -45,8 +45,8 @@ def score_own_round(
   n = np.sum(own**2, axis=0)
   if not np.all(n > 0):
     raise ValueError(
-      f'participation has no round for canary {int(np.argmin(n))}; lend it '
-      "another's, with `assign_held_out`, or read observed canaries only."
+      f'participation has no round for canary {int(np.argmin(n))}; assign '
+      "it another's, with `assign_held_out`, or read observed canaries only."
     )
   return np.sum(np.asarray(trace, np.float64) * own, axis=0) / np.sqrt(n)
 
@@ -66,7 +66,7 @@ def assign_held_out(
   observed = own.any(axis=0)
   if not observed.any():
     raise ValueError(
-      'participation is all zeros; no canary has rounds to lend.'
+      'participation is all zeros; no canary has rounds to assign to others.'
     )
   whose = np.arange(own.shape[1])
   whose[~observed] = np.resize(
@@ -104,7 +104,7 @@ def score_mixture(
 def score_residual(
   residual: Float[np.ndarray, 'T k'],
   participation: Bool[np.ndarray, 'T k'],
-  seats: Bool[np.ndarray, 'T k'],
+  assigned: Bool[np.ndarray, 'T k'],
   rounds: RoundScalars,
 ) -> Float[np.ndarray, ' k']:
   """Σ_t <c, Z_t + S c>/(z S √n) over own rounds: the Gaussian mechanism itself.
@@ -116,24 +116,25 @@ def score_residual(
   Args:
     residual: cosines [T, k] with what is left when all canaries are removed.
     participation: row t holds the canaries of round t.
-    seats: rounds in which a canary is read; use `assign_held_out` to read unobserved ones.
+    assigned: rounds in which a canary is read; use `assign_held_out` to read
+      unobserved ones.
     rounds: what is known of each round, with noise.
 
   Source: One-shot Empirical Privacy Estimation, section 3.1; the attacker of the
   analytic ε.
   """
   noise = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
-  total = noise * seats + rounds.canary_norm[:, None] * participation
+  total = noise * assigned + rounds.canary_norm[:, None] * participation
   in_noise = np.sum(total / rounds.noise_std[:, None], axis=0)
-  return in_noise / np.sqrt(seats.sum(axis=0))
+  return in_noise / np.sqrt(assigned.sum(axis=0))
 
 
 def expected_residual(
-  seats: Bool[np.ndarray, 'T k'], rounds: RoundScalars
+  assigned: Bool[np.ndarray, 'T k'], rounds: RoundScalars
 ) -> Float[np.ndarray, ' k']:
   """What `score_residual` is to be expected to read of canaries: √n/z."""
   share = np.asarray(rounds.canary_norm / rounds.noise_std, np.float64)
-  return (share @ seats) / np.sqrt(seats.sum(axis=0))
+  return (share @ assigned) / np.sqrt(assigned.sum(axis=0))
 
 
 def every_nth_round(rounds: int, n: int) -> Bool[np.ndarray, ' T']:

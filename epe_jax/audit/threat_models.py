@@ -181,12 +181,8 @@ def read_shifted(
     is_expected: likewise.
   """
   scores, against = doubts.drop_rejected_null(scores)
-  shift, points = (
-    scores.shift,
-    estimators.point_estimators(
-      estimators.NULL_STD, doubts.scores_differ(scores)
-    ),
-  )
+  shift, spread = scores.shift, doubts.scores_differ(scores)
+  points = estimators.point_estimators(estimators.NULL_STD, spread)
   bounds = estimators.counted_bounds(scores)
   if shift is not None:
     against += doubts.doubt_mixture(scores)
@@ -362,13 +358,11 @@ def _read_residual(record: Record) -> Reading | None:
   if record.residual is None:
     return None
   sees = f'{_shown(record)}, other updates known'
-  assigned, root = (
-    statistics.assign_held_out(record.assigned),
-    float(np.sqrt(record.dim)),
-  )
+  assigned = statistics.assign_held_out(record.assigned)
   if record.rounds is None:
     if not _can_fit_null(record):
       return None
+    root = float(np.sqrt(record.dim))
     values = statistics.score_own_round(record.residual, assigned)
     scores = split_scores(record, values, None)
     return read_shifted(RESIDUAL, sees, scores, scale=root, is_expected=False)

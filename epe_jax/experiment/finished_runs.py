@@ -51,8 +51,7 @@ def estimate_first(
   None if the attacker has nothing to read. Its method ends in '_rejected' where
   the scores say that it is not calibrated.
   """
-  reading = run.record and threat_model.read(run.record)
-  if run.record is None or reading is None:
+  if run.record is None or (reading := threat_model.read(run.record)) is None:
     return None
   return estimates.estimate_with_interval(reading, delta=run.record.delta)
 
@@ -63,8 +62,10 @@ def expected_own_round(run: FinishedRun) -> float | None:
   None where the trace is not of aggregates. The shift of a canary is √d S/(m |ρ̄|):
   the other clients and canaries of the round are part of |ρ̄|, and so of the noise.
   """
-  reading = run.record and threat_models.OWN.read(run.record)
-  if run.record is None or reading is None or not reading.is_expected:
+  if run.record is None:
+    return None
+  reading = threat_models.OWN.read(run.record)
+  if reading is None or not reading.is_expected:
     return None
   assert reading.scores.shift is not None
   return location_mixture.mixture_epsilon(

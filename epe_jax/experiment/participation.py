@@ -34,7 +34,7 @@ class Participation(NamedTuple):
     clients: round -> indices of its real clients.
     canaries: row t holds the canaries of round t; those in no row are
       unobserved.
-    seats: likewise, had all coins said yes; canaries again without coins.
+    assigned: likewise, had all coins said yes; canaries again without coins.
     design: 'coin_flip' or 'fixed', see `record.Record`.
     expected: m, clients and canaries of a round on average.
     slots: real clients of a round at most.
@@ -80,9 +80,9 @@ def plan_participation(
       raise ValueError(f'{name}={value!r}; give one of {names}.')
   rounds, n = config.rounds, data.num_clients
   rng = streams.host_rng(canary_seed, 'canary rounds')
-  clients, seats = _seats(config, data, client_seed, rng)
+  clients, assigned = _assign_rounds(config, data, client_seed, rng)
   coins = how == 'coin_flips'
-  canaries = canary_schedules.coin_flips(rng, seats) if coins else seats
+  canaries = canary_schedules.coin_flips(rng, assigned) if coins else assigned
   _check_groups(canaries, rounds=rounds, coins=coins)
   cohorts = [clients(t) for t in range(rounds)]
   sizes = [len(cohort) for cohort in cohorts]
@@ -91,7 +91,7 @@ def plan_participation(
   )
   # Half of those with a coin, and not as many as came, which would give away
   # something of every coin.
-  inserted = seats.sum() / rounds * (0.5 if coins else 1)
+  inserted = assigned.sum() / rounds * (0.5 if coins else 1)
   most = int(counts.max())
   if kind == 'poisson' and not config.simulation:
     q = config.clients_per_round / _population(config, n)
@@ -103,7 +103,7 @@ def plan_participation(
   return Participation(
     clients=cohorts.__getitem__,
     canaries=canaries,
-    assigned=seats,
+    assigned=assigned,
     design='coin_flip' if coins else 'fixed',
     expected=np.mean(sizes) + inserted if kind == 'log' else mean,
     slots=max(1, *sizes),
@@ -186,28 +186,28 @@ def _clients(
   return schedule
 
 
-def _seats(
+def _assign_rounds(
   config: Config,
   data: federated.FederatedData,
   seed: int,
   rng: np.random.Generator,
 ) -> tuple[client_schedules.ClientSchedule, Bool[np.ndarray, 'T k']]:
-  """Clients of each round, and the canaries with a seat in it.
+  """Clients of each round, and the canaries assigned to it.
 
-  Columns without a seat are of canaries that can only be unobserved.
+  Columns without a round are of canaries that can only be unobserved.
   """
   c, rounds, n = config.canaries, config.rounds, data.num_clients
   if c.observed + c.unobserved == 0:
     return _clients(config, data, seed, n), np.zeros((rounds, 0), bool)
   if c.schedule == 'as_clients':
-    seats, clients = canary_schedules.as_clients(
+    assigned, clients = canary_schedules.as_clients(
       _clients(config, data, seed, _population(config, n)),
       rounds=rounds,
       num=c.observed,
       num_clients=n,
     )
   elif c.schedule == 'replace':
-    seats, clients = canary_schedules.replacing(
+    assigned, clients = canary_schedules.replacing(
       rng,
       _clients(config, data, seed, n),
       rounds=rounds,
@@ -216,9 +216,9 @@ def _seats(
     )
   else:
     clients = _clients(config, data, seed, n)
-    seats = _inserted(config, rng)
-  unseated = c.observed + c.unobserved - seats.shape[1]
-  return clients, np.pad(seats, ((0, 0), (0, unseated)))
+    assigned = _inserted(config, rng)
+  unassigned = c.observed + c.unobserved - assigned.shape[1]
+  return clients, np.pad(assigned, ((0, 0), (0, unassigned)))
 
 
 def _check_groups(
@@ -248,7 +248,7 @@ def _check_groups(
 def _inserted(
   config: Config, rng: np.random.Generator
 ) -> Bool[np.ndarray, 'T n']:
-  """Seats of canaries that come to the clients of a round."""
+  """Rounds assigned to canaries that come to the clients of a round."""
   c, rounds = config.canaries, config.rounds
   if c.schedule == 'matrix':
     if c.matrix is None:

@@ -211,16 +211,12 @@ def _headline(audit: Audit) -> str:
   """The one bound that was chosen before looking, and what of the others."""
   assert audit.headline is not None
   attack, bound = audit.headline
-  assert attack.threat_model.who is not None, (
-    'the strongest attacker has a name'
-  )
   assert bound.confidence is not None, 'bounds have one'
-  who = attack.threat_model.who.removeprefix('An attacker ')
   level = f'{100 * bound.confidence:g} %'
   text = (
     f'The lower bound of this report: ε ≥ {format_number(float(bound.epsilon))} at δ = '
     f'{format_delta(bound.delta)}, with {level} confidence and without assuming a '
-    f'shape of scores or mechanism, for an attacker {who}. Which bound this is '
+    f'shape of scores or mechanism, for {_who(attack)}. Which bound this is '
     'was fixed by the design and not by the scores.'
   )
   others = sum(len(one.bounds) for one in audit.attacks) - 1

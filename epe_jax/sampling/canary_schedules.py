@@ -53,27 +53,27 @@ def once_per_period(
   matrix = np.zeros((rounds, num), bool)
   bounds = np.arange(periods + 1) * rounds // periods
   for start, stop in itertools.pairwise(bounds):
-    seats = rng.permutation(stop - start)[np.arange(num) % (stop - start)]
-    matrix[start + rng.permutation(seats), np.arange(num)] = True
+    rows = rng.permutation(stop - start)[np.arange(num) % (stop - start)]
+    matrix[start + rng.permutation(rows), np.arange(num)] = True
   return matrix
 
 
 def coin_flips(
-  rng: np.random.Generator, seats: Bool[np.ndarray, 'rounds num']
+  rng: np.random.Generator, assigned: Bool[np.ndarray, 'rounds num']
 ) -> Bool[np.ndarray, 'rounds num']:
-  """Each canary takes its seats if its own fair coin says so, or none.
+  """Each canary takes its rounds if its own fair coin says so, or none.
 
   The bounds from one run ask for this design: given all the rest, whether a
-  canary is in is a coin flip. Seats are dealt before the coins are flipped, so
-  that a coin moves no other canary, and an attacker who knows all seats knows
+  canary is in is a coin flip. Rounds are assigned before the coins are flipped, so
+  that a coin moves no other canary, and an attacker who knows all of them knows
   nothing of any coin.
 
   Args:
     rng: canary randomness.
-    seats: a 0/1 matrix; row t holds the canaries with a seat in round t.
+    assigned: a 0/1 matrix; row t holds the canaries assigned to round t.
 
   Returns:
-    The seats of about half of the canaries.
+    The rounds of about half of the canaries.
 
   Source: Steinke, Nasr and Jagielski 2023, Privacy Auditing with One (1)
   Training Run, Algorithm 1.
@@ -82,7 +82,7 @@ def coin_flips(
   >>> coin_flips(rng, once_per_period(rng, rounds=5, num=6)).sum(axis=0)
   array([1, 1, 1, 0, 0, 1])
   """
-  return seats & (rng.random(seats.shape[1]) < 0.5)
+  return assigned & (rng.random(assigned.shape[1]) < 0.5)
 
 
 def as_clients(

@@ -61,9 +61,9 @@ def shuffled_epochs(
 
   def clients(t: int) -> Int[np.ndarray, ' m']:
     epoch, i = divmod(t, epoch_rounds)
-    seats = slice(i * clients_per_round, (i + 1) * clients_per_round)
+    places = slice(i * clients_per_round, (i + 1) * clients_per_round)
     # A copy, for the order is kept.
-    return order(epoch if reshuffle else 0)[seats].copy()
+    return order(epoch if reshuffle else 0)[places].copy()
 
   return clients
 

@@ -182,7 +182,7 @@ def plan_round(job: Job, device: Device, devices: int) -> Plan:
   flops = _FLOPS * float(job.dim) * job.positions * job.clients
   reduced = 2 * (copies - 1) / copies * _FLOAT * job.dim / share
   groups = -(-job.canaries // _ORDER)
-  seats = max(1.0, job.canaries / 2 / job.rounds)
+  per_round = max(1.0, job.canaries / 2 / job.rounds)
   trace = _FLOAT * job.canaries * job.rounds
   training = flops / (devices * device.flops)
   reducing, serving = reduced / device.link, each * device.server_seconds
@@ -192,8 +192,8 @@ def plan_round(job: Job, device: Device, devices: int) -> Plan:
   }
   inserting = {
     # As many signs are made as for scoring; those of a group at most once.
-    'hadamard': min(seats, groups) * each * device.fold_seconds,
-    'sphere': seats * each / device.normals,
+    'hadamard': min(per_round, groups) * each * device.fold_seconds,
+    'sphere': per_round * each / device.normals,
   }
   sums = {'hadamard': groups * _ORDER, 'sphere': job.canaries}
   kept = {'hadamard': groups * _ORDER, 'sphere': job.buffer * each}

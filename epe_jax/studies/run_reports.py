@@ -194,21 +194,21 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
   record, models = run.record, run.models
   assert record.rounds is not None
   assert record.expected is not None
-  seats = record.assigned[:, record.observed]
+  assigned = record.assigned[:, record.observed]
   weight = record.weight[record.observed]
   cosines = {
     threat_models.FINAL: weight / np.linalg.norm(models[-1]),
     threat_models.CHANGE: weight / np.linalg.norm(models[-1] - models[0]),
   }
-  if seats.sum(axis=0).max() == 1:
-    cosines[threat_models.OWN] = record.expected @ seats
+  if assigned.sum(axis=0).max() == 1:
+    cosines[threat_models.OWN] = record.expected @ assigned
   root = np.sqrt(record.dim)
   shifts = {
     name: root * cosine
     for name, cosine in cosines.items()
     if cosine.max() < _SMALL
   }
-  alone = statistics.expected_residual(seats, record.rounds)
+  alone = statistics.expected_residual(assigned, record.rounds)
   return {
     name: location_mixture.mixture_epsilon(shift, record.delta)
     for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()

@@ -68,8 +68,12 @@ def simulate(
   clip = np.ones(rounds) if clip_norms is None else np.asarray(clip_norms)
   canaries = rng.standard_normal((num, dim))
   canaries /= np.linalg.norm(canaries, axis=1, keepdims=True)
-  seats = _seats(rng, rounds, observed, unobserved, repetitions, coins)
-  participation = canary_schedules.coin_flips(rng, seats) if coins else seats
+  assigned = _assign_rounds(
+    rng, rounds, observed, unobserved, repetitions, coins
+  )
+  participation = (
+    canary_schedules.coin_flips(rng, assigned) if coins else assigned
+  )
   common = rng.standard_normal(dim)
   common *= clients / np.linalg.norm(common)
   expected_clients = 7.0
@@ -99,9 +103,9 @@ def simulate(
     residual=compute_cosines(canaries, residual).astype(np.float32),
     rounds=scalars,
     momentum=momentum,
-    weight=published_models.canary_weight(scalars, seats, momentum=momentum),
+    weight=published_models.canary_weight(scalars, assigned, momentum=momentum),
     included=participation,
-    assigned=seats,
+    assigned=assigned,
     sees='aggregate',
     design='coin_flip' if coins else 'fixed',
     dim=dim,
@@ -118,7 +122,7 @@ def compute_cosines(
   return vectors @ canaries.T / np.where(norm > 0, norm, 1)
 
 
-def _seats(
+def _assign_rounds(
   rng: np.random.Generator,
   rounds: int,
   observed: int,
@@ -127,7 +131,7 @@ def _seats(
   coins: bool,
 ) -> Bool[np.ndarray, 'rounds k']:
   num = observed + unobserved if coins else observed
-  seats = canary_schedules.once_per_period(
+  assigned = canary_schedules.once_per_period(
     rng, rounds=rounds, num=num, periods=repetitions
   )
-  return np.pad(seats, ((0, 0), (0, observed + unobserved - num)))
+  return np.pad(assigned, ((0, 0), (0, observed + unobserved - num)))
