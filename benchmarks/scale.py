@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import layout
+from studies import costs
 
 from epe_jax.epsilon import gaussian
 from epe_jax.report import tables
-from epe_jax.studies import costs
 
 _NOT_YET = 'Not measured yet: `python benchmarks/growth.py`.'
 # Of whom those that train are some.

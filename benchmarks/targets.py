@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import layout
 from layout import Rows
-
-from epe_jax.studies import costs
+from studies import costs
 
 
 class Target(NamedTuple):

@@ -8,7 +8,6 @@ tests are side by side already, and what they compare is compared bit for bit.
 
 import importlib
 import os
-import pathlib
 import shutil
 import tempfile
 
@@ -50,10 +49,8 @@ def types_unchecked():
 
 
 @pytest.fixture
-def load_benchmark(monkeypatch):
-  """Imports a module that lies beside the benchmarks, by its name."""
-  folder = pathlib.Path(__file__).parents[1] / 'benchmarks'
-  monkeypatch.syspath_prepend(str(folder))
+def load_benchmark():
+  """Imports a program of benchmarks/ by its name."""
 
   def load(name):
     module = importlib.import_module(name)

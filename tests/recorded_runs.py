@@ -1,10 +1,10 @@
 """What a run records, made without training: by law, and by explicit vectors."""
 
 import numpy as np
+from studies import simulated_runs
 
 from epe_jax.audit import published_models, round_scalars
 from epe_jax.audit.record import Record
-from epe_jax.studies import simulated_runs
 
 
 def scalars(rounds, **known):

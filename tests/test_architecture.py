@@ -41,7 +41,7 @@ ORDER = [
   ['audit', 'data', 'tasks'],
   ['experiment'],
   ['report'],
-  ['papers', 'studies'],
+  ['papers'],
 ]
 LEVEL = {name: i for i, line in enumerate(ORDER) for name in line}
 MODULES = sorted(

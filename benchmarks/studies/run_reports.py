@@ -1,0 +1,255 @@
+"""Do reports of runs claim what is true? Estimates of simulated runs of many shapes.
+
+Each run is simulated by its vectors, so that the ε of every attacker is known: the
+analytic one, which nobody can exceed, and that of the law of the scores which the
+attacker reads.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from epe_jax import accounting
+from epe_jax.audit import estimates, statistics, threat_models
+from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.epsilon import location_mixture
+from epe_jax.report import tables
+from studies import simulated_runs
+
+DIM = 4000
+# Cosines up to here scatter as null ones do, but for 2 %.
+_SMALL = 0.2
+_SHAPES = {
+  'observed': (30, 60, 100, 200, 500, 1000),
+  'rounds': (1, 3, 10, 20, 50, 100),
+  'noise': (0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+  'momentum': (0.0, 0.9),
+  'repetitions': (1, 2, 4),
+  'clients': (0.0, 3.0, 30.0),
+}
+# The first estimate of these attackers is of the law that is known exactly.
+_MIXTURES = (
+  threat_models.FINAL,
+  threat_models.CHANGE,
+  threat_models.OWN,
+  threat_models.RESIDUAL,
+)
+
+
+class SimulatedReport(NamedTuple):
+  """What the report of one simulated run claims, beside the truth.
+
+  Attributes:
+    shape: of the run.
+    analytic: ε of a canary, which bounds every attacker.
+    truths: attacker -> ε of the law of its scores, where that is known.
+    audit: the report.
+    intervals: attacker -> 90 % interval of its first estimate, if calibrated.
+  """
+
+  shape: dict[str, Any]
+  analytic: float
+  truths: dict[ThreatModel, float]
+  audit: estimates.Audit
+  intervals: dict[ThreatModel, tuple[float, float]]
+
+
+class _Claims(NamedTuple):
+  """Of each bound of a kind, one for each run, whether it exceeds what it may not.
+
+  Attributes:
+    above: the analytic ε.
+    beyond: the ε of the law of its scores, of runs where that is known.
+  """
+
+  above: list[bool]
+  beyond: list[bool]
+
+
+def simulate_reports(
+  seed: int,
+  *,
+  runs: int,
+  progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> list[SimulatedReport]:
+  """Reports of runs whose shapes are drawn at random.
+
+  Args:
+    seed: of shapes and runs.
+    runs: how many, >= 1.
+    progress: wraps the list of runs, as `tqdm.tqdm` does.
+  """
+  return [
+    _found(np.random.default_rng((seed, i))) for i in progress(range(runs))
+  ]
+
+
+def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
+  """How often each bound exceeds what it may not, of each attacker."""
+  attacks = [attack for run in found for attack in run.audit.attacks]
+  below = [
+    attack.is_calibrated
+    for attack in attacks
+    if any('below a lower bound' in doubt for doubt in attack.doubts)
+  ]
+  return tables.Table(
+    '',
+    ['scores', 'bound at 95 %', 'runs', '> analytic ε', '> ε of the scores'],
+    [
+      [
+        key[0].statistic,
+        key[1],
+        f'{len(claims.above):,}',
+        _share(claims.above),
+        _share(claims.beyond),
+      ]
+      for key, claims in _claims(found).items()
+    ],
+    [
+      f'{len(found):,} runs, d = {DIM:,}, of {_ranges()}; half of them with a '
+      'clip norm that doubles.',
+      'ε of the scores: of the law that scores have by the vectors of the run. '
+      'Bounds may exceed it in 5 %; the analytic ε is an upper limit of it.',
+      f'A calibrated first estimate stands below a bound of its scores in '
+      f'{sum(below)} readings; in {len(below)} of {len(attacks):,} one that does '
+      'is said not to be calibrated.',
+      *_interval_notes(found),
+    ],
+  )
+
+
+def find_broken(found: Sequence[SimulatedReport]) -> list[str]:
+  """Claims that fail more often than they say, beyond what chance would do.
+
+  By chance a case is named in one of 1,000 studies.
+  """
+  bad = []
+  for (threat_model, method), claims in _claims(found).items():
+    for what, failed in (
+      ('analytic ε', claims.above),
+      ('ε of its scores', claims.beyond),
+    ):
+      if stats.binom.sf(sum(failed) - 1, len(failed), 0.05) < 1e-3:
+        bad.append(
+          f'{method} of {threat_model.statistic} exceeds the {what} in {_share(failed)}'
+        )
+  for threat_model, (inside, total) in _inside(found).items():
+    if stats.binom.cdf(inside, total, 0.9) < 1e-3:
+      bad.append(
+        f'{inside} of {total} intervals of {threat_model.statistic} hold its ε'
+      )
+  return bad
+
+
+def _claims(
+  found: Sequence[SimulatedReport],
+) -> dict[tuple[ThreatModel, str], _Claims]:
+  """All bounds of the reports, by attacker and method."""
+  claims: dict[tuple[ThreatModel, str], _Claims] = {}
+  for run in found:
+    for attack in run.audit.attacks:
+      truth = run.truths.get(attack.threat_model)
+      for bound in attack.bounds:
+        key = attack.threat_model, bound.method
+        above, beyond = claims.setdefault(key, _Claims([], []))
+        above.append(float(bound.epsilon) > run.analytic)
+        if truth is not None:
+          beyond.append(float(bound.epsilon) > truth)
+  return claims
+
+
+def _found(rng: np.random.Generator) -> SimulatedReport:
+  shape = {name: rng.choice(some).item() for name, some in _SHAPES.items()}
+  shape['repetitions'] = min(shape['repetitions'], shape['rounds'])
+  # A clip norm that moves, in half of the runs.
+  growth = 2.0 ** (np.linspace(0, 1, shape['rounds']) * rng.integers(2))
+  run = simulated_runs.simulate(
+    rng, unobserved=shape['observed'], dim=DIM, clip_norms=growth, **shape
+  )
+  analytic = accounting.epsilon_of_releases(
+    shape['noise'],
+    delta=run.record.delta,
+    participations=shape['repetitions'],
+  ).epsilon
+  audit = estimates.evaluate(run.record, floors=False)
+  intervals = {
+    attack.threat_model: attack.first.interval
+    for attack in audit.attacks
+    if attack.is_calibrated
+    and attack.first.method == 'location_mixture'
+    and attack.first.interval is not None
+  }
+  return SimulatedReport(shape, analytic, _truths(run), audit, intervals)
+
+
+def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
+  """ε of the law of the scores, of each attacker for whom it is known.
+
+  Cosines near 1 scatter less than others, so those to be expected have to be
+  small. Of several rounds added up, norms do not tell how aggregates lie to one
+  another.
+  """
+  record, models = run.record, run.models
+  assert record.rounds is not None
+  assert record.expected is not None
+  assigned = record.assigned[:, record.observed]
+  weight = record.weight[record.observed]
+  cosines = {
+    threat_models.FINAL: weight / np.linalg.norm(models[-1]),
+    threat_models.CHANGE: weight / np.linalg.norm(models[-1] - models[0]),
+  }
+  if assigned.sum(axis=0).max() == 1:
+    cosines[threat_models.OWN] = record.expected @ assigned
+  root = np.sqrt(record.dim)
+  shifts = {
+    name: root * cosine
+    for name, cosine in cosines.items()
+    if cosine.max() < _SMALL
+  }
+  alone = statistics.expected_residual(assigned, record.rounds)
+  return {
+    name: location_mixture.mixture_epsilon(shift, record.delta)
+    for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()
+  }
+
+
+def _inside(
+  found: Sequence[SimulatedReport],
+) -> dict[ThreatModel, tuple[int, int]]:
+  """How many intervals hold the ε of their scores, and of how many."""
+  counts = {}
+  for attacker in _MIXTURES:
+    pairs = [
+      (run.intervals[attacker], run.truths[attacker])
+      for run in found
+      if attacker in run.intervals and attacker in run.truths
+    ]
+    inside = sum(low <= truth <= high for (low, high), truth in pairs)
+    counts[attacker] = inside, len(pairs)
+  return counts
+
+
+def _interval_notes(found: Sequence[SimulatedReport]) -> list[str]:
+  parts = [
+    f'{threat_model.statistic}: {inside} of {total}'
+    for threat_model, (inside, total) in _inside(found).items()
+  ]
+  return [
+    'Intervals at 90 % of calibrated estimates that hold the ε of their scores: '
+    f'{"; ".join(parts)}.'
+  ]
+
+
+def _ranges() -> str:
+  k, rounds, noise = (_SHAPES[n] for n in ('observed', 'rounds', 'noise'))
+  return (
+    f'{k[0]} to {k[-1]:,} observed canaries and as many unobserved, {rounds[0]} '
+    f'to {rounds[-1]} rounds, noise {noise[0]:g} to {noise[-1]:g}, momentum 0 and '
+    '0.9, 1 to 4 repetitions and updates of clients of 0 to 30 clip norms'
+  )
+
+
+def _share(claims: Sequence[bool]) -> str:
+  return f'{100 * np.mean(claims):.1f} %' if claims else '-'

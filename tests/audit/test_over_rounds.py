@@ -1,0 +1,236 @@
+"""How much had leaked by round t."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from epe_jax.audit import (
+  estimates,
+  over_rounds,
+  published_models,
+  threat_models,
+)
+from epe_jax.audit.record import write_record
+from epe_jax.epsilon import gaussian, location_mixture
+from epe_jax.epsilon.types import Scores
+from epe_jax.report import over_rounds_report
+from tests import recorded_runs
+
+_SCRIPT = pathlib.Path(__file__).parents[2] / 'scripts' / 'estimate.py'
+
+
+@pytest.fixture(scope='module')
+def simulated():
+  return recorded_runs.by_vectors(momentum=0.9)
+
+
+@pytest.fixture(scope='module')
+def small():
+  return recorded_runs.by_vectors(
+    momentum=0.9, observed=24, unobserved=40, dim=500
+  )
+
+
+def at_round(leaked, t, threat_model=None, *, bounds=False):
+  return [
+    one
+    for one in leaked
+    if one.round == t
+    and threat_model in (None, one.threat_model)
+    and (one.estimate.confidence is not None) == bounds
+  ]
+
+
+def test_after_the_last_round_the_estimates_are_those_of_the_run(small):
+  record = small.record
+  leaked = over_rounds.evaluate_by_round(record, rounds=[12], resamples=20)
+  audit = estimates.evaluate(record)
+  assert {one.threat_model for one in leaked} == {
+    attack.threat_model for attack in audit.attacks
+  }
+  for one in leaked:
+    own = audit.find(one.threat_model).find(one.estimate.method)
+    assert one.estimate.epsilon == own.epsilon
+
+
+def test_by_a_round_a_run_leaked_what_a_run_that_ended_there_leaks():
+  record = recorded_runs.by_law(observed=400, unobserved=400, shift=3.0)
+  rows = over_rounds.evaluate_by_round(record, rounds=[5, 20])
+  truth = gaussian.epsilon_two_gaussians(0, 1, 3.0, 1, 1e-5)
+  slope = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5) - truth
+  for t in (5, 20):
+    (row,) = at_round(rows, t, threat_models.OWN)
+    n = record.included[:t].sum()
+    assert (row.num_observed, row.num_unobserved) == (n, 400)
+    # ε of a mean that is off by at most five standard errors.
+    assert row.estimate.epsilon == pytest.approx(
+      truth, abs=5 * slope / np.sqrt(n)
+    )
+    low, high = row.estimate.interval
+    assert low < row.estimate.epsilon < high
+    (bound,) = at_round(rows, t, threat_models.OWN, bounds=True)
+    assert bound.estimate.interval is None
+    assert 0 < bound.estimate.epsilon < row.estimate.epsilon
+  width = {
+    t: np.ptp(at_round(rows, t, threat_models.OWN)[0].estimate.interval)
+    for t in (5, 20)
+  }
+  assert width[20] < width[5]
+
+
+def test_only_scores_that_are_shifted_get_a_point_estimate():
+  rows = over_rounds.evaluate_by_round(recorded_runs.by_law(), rounds=[20])
+  points = {one.threat_model for one in at_round(rows, 20)}
+  bounds = {one.threat_model for one in at_round(rows, 20, bounds=True)}
+  assert bounds - points == {threat_models.LIKELIHOOD}
+
+
+def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
+  rows = over_rounds.evaluate_by_round(
+    simulated.record,
+    rounds=[4, 9],
+    resamples=20,
+  )
+  record = simulated.record
+  for t in (4, 9):
+    change = simulated.models[t] - simulated.models[0]
+    exact = recorded_runs.cosines(simulated.canaries, change)
+    effect = published_models.server_response(12, momentum=0.9)[t]
+    weight = effect @ record.included
+    seen = weight > 0
+    scores = Scores(exact[seen], exact[~record.observed], shift=weight[seen])
+    truth = location_mixture.location_mixture(scores, delta=1e-5).epsilon
+    (row,) = at_round(rows, t, threat_models.CHANGE)
+    assert row.estimate.epsilon == pytest.approx(truth, rel=1e-3)
+    assert not at_round(rows, t, threat_models.FINAL)
+
+
+def test_where_they_cannot_be_derived_the_models_of_rounds_are_left_out(
+  simulated,
+):
+  adam = dataclasses.replace(simulated.record, momentum=None)
+  rows = over_rounds.evaluate_by_round(adam, rounds=[4], resamples=20)
+  assert rows
+  assert not at_round(rows, 4, threat_models.CHANGE)
+
+
+@pytest.mark.parametrize('observed', [4, 50, 400])
+def test_rounds_run_from_the_first_that_tells_anything_to_the_last(observed):
+  record = recorded_runs.by_law(observed=observed, rounds=40)
+  rounds = over_rounds.choose_rounds(record, num=6)
+  assert rounds[-1] == 40
+  assert np.all(np.diff(rounds) > 0)
+  assert len(rounds) <= 6
+  by = record.included[: rounds[0]].any(axis=0).sum()
+  before = record.included[: rounds[0] - 1].any(axis=0).sum()
+  enough = max(2, min(30, observed // 2))
+  assert before < enough <= by
+
+
+def test_few_unobserved_canaries_have_no_interval_where_they_are_resampled():
+  record = recorded_runs.by_law(unobserved=5, repetitions=4)
+  rows = over_rounds.evaluate_by_round(record, rounds=[20], resamples=20)
+  intervals = {
+    one.threat_model: one.estimate.interval for one in at_round(rows, 20)
+  }
+  assert intervals[threat_models.MAXIMUM] is None
+  assert intervals[threat_models.OWN] is not None
+
+
+def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
+  simulated,
+):
+  rows = over_rounds.evaluate_by_round(
+    simulated.record,
+    rounds=[4, 12],
+    resamples=20,
+  )
+  text = over_rounds_report.format_over_rounds(rows)
+  points, bounds = text.split('Lower bounds')
+  assert 'no guarantee' in points
+  assert re.search(r'^ +4 +80 +- +[\d.]+ \([\d.]+ to [\d.]+\)', points, re.M)
+  assert re.search(r'^ +12 +240 +[\d.]+ \(', points, re.M)
+  assert 'likelihood over rounds' in bounds
+  assert 'likelihood over rounds' not in points
+  for part in (points, bounds):
+    lines = [s for s in part.splitlines() if re.match(r' *(round|4|12) ', s)]
+    assert len({len(s) for s in lines}) == 1
+    assert len(lines) == 3
+  assert '| 12 | 240 |' in over_rounds_report.format_over_rounds(
+    rows, markdown=True
+  )
+
+
+def test_a_round_that_the_run_has_not_is_refused():
+  with pytest.raises(ValueError, match='round=21'):
+    over_rounds.evaluate_by_round(recorded_runs.by_law(), rounds=[21])
+
+
+def test_a_part_of_a_run_is_shown(small):
+  record = small.record
+  assert published_models.restrict_record(record) is record
+  some = published_models.restrict_record(record, every=2, last=6)
+  np.testing.assert_array_equal(
+    some.included.sum(axis=1), record.included[7::2].sum(axis=1)
+  )
+  seen = published_models.restrict_record(record, every=4, models=True)
+  assert seen.sees == 'models'
+  assert len(seen.trace) == 3
+
+
+# Runs the script once for each list of arguments that it reads, in one process
+# as importing takes seconds, and prints [exit code, stdout, stderr] of each.
+_DRIVER = """
+import contextlib, importlib.util, io, json, sys
+from absl import app
+from absl.testing import flagsaver
+spec = importlib.util.spec_from_file_location('script', sys.argv[1])
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+outcomes = []
+for arguments in json.load(sys.stdin):
+  out, err, code = io.StringIO(), io.StringIO(), 0
+  with flagsaver.flagsaver(), contextlib.redirect_stdout(out):
+    try:
+      app.run(script.main, argv=['estimate.py', *arguments])
+    except SystemExit as stop:
+      code = stop.code or 0
+  outcomes.append([code, out.getvalue()])
+json.dump(outcomes, sys.stdout)
+"""
+
+
+def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(
+  tmp_path, small
+):
+  (tmp_path / 'private').mkdir()
+  write_record(tmp_path / 'private/scores.npz', small.record)
+  run = str(tmp_path)
+  commands = [
+    [run, '--every=4', '--models'],
+    [run, '--last=6', '--format=json'],
+    [run, '--by_round', '--delta=1e-3'],
+    [run, '--by_round', '--every=2'],
+    [run, '--every=13'],
+  ]
+  process = subprocess.run(
+    [sys.executable, '-c', _DRIVER, str(_SCRIPT)],
+    input=json.dumps(commands),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert process.returncode == 0, process.stderr
+  models, last, by_round, both, far = json.loads(process.stdout)
+  assert 'Published models: own round' in models[1]
+  found = json.loads(last[1])['attacks']
+  assert {attack['sees'] for attack in found} >= {'all iterates'}
+  assert by_round[1].startswith('δ = 1e-3')
+  assert 'leave out --every' in str(both[0])
+  assert 'every=13; give 1 to the 12 rounds' in str(far[0])

@@ -1,0 +1,224 @@
+"""The pages of benchmarks: what the result files say, and nothing else."""
+
+import io
+import itertools
+import json
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+BENCHMARKS = ROOT / 'benchmarks'
+
+
+@pytest.fixture
+def load(load_benchmark):
+  return load_benchmark
+
+
+@pytest.fixture
+def page(load):
+  return load('page')
+
+
+def target(load, **changes):
+  made = load('targets').Target('it', 'file', 'a/b', 2.0)
+  return made._replace(**changes)
+
+
+def test_the_committed_pages_are_what_the_result_files_say(page):
+  records = page.read()
+  assert page.PAGE.read_text() == page.page(records)
+  text = page.PLAN.read_text()
+  assert page.plan(text, records) == text
+
+
+def test_every_section_has_its_figures_or_says_that_they_are_missing(
+  load, page
+):
+  made = page.page({})
+  sections = load('targets').SECTIONS
+  assert made.count('Not measured yet.') == len(sections)
+  for section in sections:
+    assert section.command in made
+  reached = made[made.index('## Targets') : made.index('## Canary kernels')]
+  lines = [line for line in reached.splitlines() if re.search('[≤≥]', line)]
+  assert len(lines) == len(load('targets').TARGETS) + len(
+    load('targets').REMOTE
+  )
+  assert all('| not measured |  |' in line for line in lines)
+  for remote in load('targets').REMOTE:
+    assert remote.command.split(' --')[0] in made
+  empty = page.plan(page.PLAN.read_text(), {})
+  assert 'Not measured yet: `python benchmarks/growth.py`.' in empty
+
+
+@pytest.mark.parametrize(
+  ('value', 'at_most', 'said'),
+  [
+    (1.5, True, 'met'),
+    (2.0, True, 'met'),
+    (2.5, True, 'missed by 0.5'),
+    (2.5, False, 'met'),
+    (2.0, False, 'met'),
+    (1.5, False, 'missed by 0.5'),
+  ],
+)
+def test_a_target_is_met_or_missed_by_the_figure(
+  load, page, value, at_most, said
+):
+  asked = target(load, at_most=at_most)
+  assert page.measured(asked, {'file': {'a': {'b': value}}}) == value
+  assert page.verdict(asked, value) == said
+
+
+def test_a_figure_that_is_no_number_is_refused(load, page):
+  with pytest.raises(ValueError, match='a/b is not a number'):
+    page.verdict(target(load), float('nan'))
+
+
+def test_a_path_that_leads_nowhere_is_an_error_and_not_an_empty_cell(
+  load, page
+):
+  record = {'a': {'c': 1}}
+  with pytest.raises(ValueError, match=r"'a/b' leads nowhere at 'b'.*'c'"):
+    page.measured(target(load), {'file': record})
+  assert page.measured(target(load), {'file': {'a': {'b': None}}}) is None
+  optional = target(load, at='a/b?')
+  assert page.measured(optional, {'file': record}) is None
+  assert page.measured(optional, {'file': {'a': {'b': 3}}}) == 3
+  layout = load('layout')
+  found = {'sizes': [{'d': 1, 'k': 2, 'x': 3}, {'d': 1, 'k': 4, 'x': 5}]}
+  assert layout.find(found, 'sizes[d=1,k=4]/x') == 5
+  with pytest.raises(ValueError, match=r'no \[d=2\] among 2'):
+    layout.find(found, 'sizes[d=2]/x')
+  with pytest.raises(ValueError, match='is no step'):
+    layout.find(found, 'sizes[/x')
+
+
+def test_a_file_of_any_form_is_shown_to_its_last_figure(load):
+  record = {
+    'points': [{'m': 1, 'seconds': {'a': 0.5}}, {'m': 2, 'bytes': 17}],
+    'works': {'A': {'ratio': 3.25}, 'B': {'ratio': 4.75}},
+    'nested': {'x': {'y': 6.125}},
+    'ok': True,
+    'several': [7, 8],
+    'machine': {'cpu': 'not a figure'},
+  }
+  made = load('layout').everything(record)
+  cells = {cell for table in made for row in table.body for cell in row}
+  wanted = {'500 ms', '17 B', 'A', '3.25', '4.75', '6.12', 'yes', '7, 8'}
+  assert wanted <= cells
+  assert 'not a figure' not in cells
+  for table in made:
+    assert all(len(row) == len(table.head) for row in table.body)
+
+
+def test_a_result_file_without_a_section_is_shown_too(page):
+  record = {
+    'speed': 31.5,
+    'machine': {'cpu': 'fast', 'cores': 3, 'numpy': '9'},
+    'date': '2026-01-02T03:04:05+00:00',
+    'load_before': 0.25,
+  }
+  made = page.page({'of_its_own': record})
+  section = made[made.index('## of its own') :]
+  for said in ('fast, 3 cores', 'numpy 9', '2026-01-02 03:04', '0.25', '31.5'):
+    assert said in section
+
+
+def kernels():
+  """A result of benchmarks/canary_kernels.py, its figures made up."""
+  forms = {'|x|^2': 0.001, 'hadamard': 0.004, 'sphere': 12.0, 'stored': 0.5}
+  rows = []
+  for dim in (100_000, 4_050_748):
+    scale = dim / 4_050_748
+    looks = {name: {'best': scale * x} for name, x in forms.items()}
+    rows.append(
+      {
+        'dim': dim,
+        'canaries': 2000,
+        'vectors': 1,
+        'stored_bytes': 4 * 2000 * dim,
+        'project': looks,
+        'passes': {name: x / 0.001 for name, x in forms.items()},
+        'superpose_2': {'hadamard': {'best': 0.25}},
+      }
+    )
+  machine = {'cpu': 'made up', 'cores': 1}
+  return {'sizes': rows, 'machine': machine, 'date': '2026-01-01T00:00:00'}
+
+
+def test_kernels_are_shown_beside_their_floor_and_their_target(page):
+  made = page.page({'canary_kernels': kernels()})
+  target = next(line for line in made.splitlines() if '2,000 cosines' in line)
+  assert '| ≤ 5 | 4 | met |' in target
+  section = made[made.index('## Canary kernels') :]
+  # d, k, vectors, floor, hadamard, and no hadamard2, sign, ... in the file.
+  assert '| 4,050,748 | 2,000 | 1 | 1 ms | 4 ms | - | - | 12 s |' in section
+  assert '250 ms' in section
+  assert '1 of 14 are met, 0 missed, 13 not measured.' in made
+
+
+def test_a_figure_is_the_same_file_whenever_it_is_drawn(load):
+  drawings = load('drawings')
+  drawn = []
+  for _ in range(2):
+    file = io.BytesIO()
+    figures = drawings.draw({'canary_kernels': kernels()})
+    drawings.save(figures['kernels.svg'], file)
+    drawn.append(file.getvalue())
+  assert drawn[0] == drawn[1]
+  assert b'one pass' in drawn[0]
+
+
+def test_the_plan_rests_on_the_measured_costs(load, page):
+  scale = load('scale')
+  growth = json.loads((BENCHMARKS / 'results' / 'growth.json').read_text())
+  before = scale.blocks({'growth': growth})
+  growth['unit_costs']['sphere_seconds_per_canary_parameter'] *= 1000
+  after = scale.blocks({'growth': growth})
+  assert before['plan'] == after['plan']
+  for name in ('units', 'measured', 'looks'):
+    assert before[name] != after[name]
+
+
+def test_make_runs_every_benchmark_and_each_has_a_section(load):
+  makefile = (ROOT / 'Makefile').read_text().replace('\\\n', ' ')
+  listed = re.search('^BENCHMARKS := (.*)$', makefile, re.M)[1].split()
+  sections = [section.file for section in load('targets').SECTIONS]
+  assert sorted(listed) == sorted(sections)
+  recording = {
+    path.stem
+    for path in BENCHMARKS.glob('*.py')
+    if 'record.write(' in path.read_text()
+  }
+  assert recording <= set(listed)
+
+
+def test_exponents_are_slopes_of_logarithms(load):
+  sizes = [1.0, 4.0, 16.0]
+  growth = load('growth')
+  assert growth.exponent(sizes, [3 * x**2 for x in sizes]) == pytest.approx(2)
+  assert growth.exponent(sizes, [5.0] * 3) == pytest.approx(0)
+  points = [
+    {'direction': 'dim', 'dim': x, 'seconds': {'a': x}, 'bytes': {'a': 1 / x}}
+    for x in sizes
+  ]
+  # A size at which one form was too dear says nothing of it.
+  points.append(
+    {'direction': 'dim', 'dim': 64.0, 'seconds': {'b': 1}, 'bytes': {'b': 1}}
+  )
+  found = growth.exponents(points)['dim']
+  assert found['of_time']['a'] == pytest.approx(1)
+  assert found['of_memory']['a'] == pytest.approx(-1)
+
+
+@pytest.mark.parametrize('dim', [1e5, 1e6, 4e6])
+def test_the_model_has_as_many_parameters_as_asked_for(load, dim):
+  growth = load('growth')
+  units = growth.hidden(int(dim))
+  sizes = (256, units, units, 10)
+  have = sum(a * b + b for a, b in itertools.pairwise(sizes))
+  assert have == pytest.approx(dim, rel=0.01)

@@ -1,0 +1,465 @@
+"""The run: its files, its resumption bit for bit, its refusals."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from epe_jax import io
+from epe_jax.audit import estimates, threat_models
+from epe_jax.audit.record import load_record
+from epe_jax.data import cohort
+from epe_jax.epsilon import diagnostics
+from epe_jax.experiment import (
+  audited_run,
+  build,
+  metrics,
+  result_file,
+  workdirs,
+)
+from epe_jax.report import report, side_by_side
+from epe_jax.tasks import digits as digits_task
+from tests.helpers import load_config, softmax_regression
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope='session')
+def finished(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('runs') / 'smoke'
+  return workdir, audited_run.run(load_config('digits'), workdir)
+
+
+def test_a_run_writes_what_it_promises(finished):
+  workdir, result = finished
+  assert result_file.load_result(workdir / 'result.json') == result
+  assert {
+    'config',
+    'versions',
+    'analytic_epsilon',
+    'analytic_assumes',
+    'delta',
+    'dim',
+    'audit',
+    'accuracy',
+    'rounds',
+    'seconds_per_round',
+  } <= result.keys()
+  assert result['delta'] == pytest.approx(200**-1.1)
+  assert result['dim'] == 151_306
+  audit = result['audit']
+  assert [attack.threat_model for attack in audit.attacks] == list(
+    threat_models.THREAT_MODELS
+  )
+  assert [attack.sees for attack in audit.attacks] == [
+    'final model',
+    'final model, initial model known',
+    'all iterates',
+    'all iterates',
+    'all iterates',
+    'all iterates, other updates known',
+  ]
+  for attack in audit.attacks:
+    for estimate in attack.estimates:
+      assert estimate.epsilon >= 0
+      assert estimate.confidence in (None, 0.95)
+      if floor := estimate.floor:
+        assert 0 <= floor.q05 <= floor.q50 <= floor.q95
+  scores = load_record(workdir / 'private/scores.npz')
+  assert scores.trace.shape == scores.residual.shape == (6, 40)
+  assert scores.included.shape == (6, 40)
+  assert scores.expected.shape == (6,)
+  assert scores.final.shape == scores.change.shape == (40,)
+  assert scores.observed.sum() == 20
+  lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
+  assert [json.loads(line)['round'] for line in lines] == list(range(7))
+  assert json.loads(lines[-1])['test_accuracy'] == result['accuracy']
+  spread = [json.loads(line)['effective_dimension'] for line in lines[1:]]
+  wide = result['effective_dimension']
+  assert (wide['family'], wide['needed']) == ('sphere', None)
+  assert wide['least'] == min(spread)
+  # Normal noise has d / 3, and nothing has more than d.
+  assert result['dim'] / 30 < wide['least'] <= wide['median'] < result['dim']
+  assert 1 < wide['final_model'] < result['dim']
+  assert 1 < wide['change'] < result['dim']
+
+
+def test_observed_canaries_stand_out_in_their_own_round(finished):
+  workdir, result = finished
+  scores = load_record(workdir / 'private/scores.npz')
+  root_d = np.sqrt(result['dim'])
+  own = scores.included
+  # sqrt(d) cos has mean 1 / sigma_eff, about 5 for z = 0.2, and variance 1.
+  assert (scores.trace[own] * root_d).mean() > 3
+  # 220 null cosines: the mean of their squares is 1 up to 5 sqrt(2 / 220).
+  null = scores.trace[~own] * root_d
+  assert abs(np.mean(null**2) - 1) < 5 * np.sqrt(2 / null.size)
+
+
+def test_a_finished_run_is_read_back_and_not_trained_again(
+  finished, monkeypatch
+):
+  workdir, result = finished
+  monkeypatch.setattr(audited_run.build, 'build', pytest.fail)
+  again = audited_run.run(load_config('digits'), workdir)
+  assert again == result
+
+
+def test_the_report_of_a_run_is_drawn_from_its_files(finished):
+  workdir, _ = finished
+  text = report.write_report(workdir).read_text()
+  assert 'final model' in text.lower()
+  for name in ('densities', 'trace', 'accuracy'):
+    assert (workdir / f'{name}.png').read_bytes().startswith(b'\x89PNG')
+
+
+@pytest.fixture(scope='session')
+def flipped(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('runs') / 'coins'
+  config = load_config(
+    'digits',
+    **{
+      'canaries.schedule': 'coin_flips',
+      'canaries.observed': 100,
+      'canaries.unobserved': 100,
+      'audit.delta': 1e-5,
+    },
+  )
+  return workdir, audited_run.run(config, workdir)
+
+
+def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
+  _, result = flipped
+  analytic = result['analytic_epsilon']
+  for attack in result['audit'].attacks:
+    for method in ('one_run', 'one_run_gdp'):
+      bound = attack.find(method)
+      assert bound.confidence == 0.95
+      assert 0 <= bound.epsilon <= analytic
+      if attack.threat_model == threat_models.OWN:
+        assert bound.epsilon > 1
+  for attack in finished[1]['audit'].attacks:
+    assert not any(e.method.startswith('one_run') for e in attack.estimates)
+
+
+def test_by_coins_scores_say_so_and_the_report_too(flipped):
+  workdir, result = flipped
+  scores = load_record(workdir / 'private/scores.npz')
+  assert scores.design == 'coin_flip'
+  np.testing.assert_array_equal(scores.assigned.sum(axis=0), 1)
+  np.testing.assert_array_equal(
+    scores.included, scores.assigned & scores.observed
+  )
+  assert result['num_observed'] == scores.observed.sum()
+  text = report.format_report(result)
+  assert 'in by fair coins' in text
+  assert 'from one run, by fair coins' in text
+
+
+def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
+  scores = load_record(flipped[0] / 'private/scores.npz')
+  away = ~scores.observed
+  for name, cosines in (
+    ('own round', scores.trace[scores.assigned & away]),
+    ('final', scores.final[away]),
+    ('change', scores.change[away]),
+    ('residual', scores.residual[scores.assigned & away]),
+  ):
+    test = diagnostics.anderson_darling_null(cosines, dim=scores.dim)
+    # A wrong alarm once in 10,000 runs for each.
+    assert test.p_value > 1e-4, name
+  own = scores.trace[scores.included]
+  test = diagnostics.anderson_darling_null(own, dim=scores.dim)
+  assert test.p_value < 1e-4
+
+
+@pytest.fixture
+def small_task(monkeypatch):
+  """Digits by a model that compiles in no time, where any model will do."""
+  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
+
+
+@pytest.fixture
+def traces(monkeypatch):
+  """A list of the rows of the batches that training steps are traced for."""
+  counted, task = [], softmax_regression()
+  monkeypatch.setattr(
+    digits_task,
+    'task',
+    lambda width: task._replace(
+      loss=lambda *a: counted.append(len(a[1]['label'])) or task.loss(*a)
+    ),
+  )
+  return counted
+
+
+def test_a_whole_run_is_traced_once(tmp_path, traces):
+  audited_run.run(load_config('digits'), tmp_path / 'run')
+  # A batch, and the half and the quarter of one.
+  assert sorted(traces) == [2, 4, 8]
+
+
+def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
+  config = load_config('digits', **{'data.concentration': 0.01}, rounds=40)
+  config.clipping.kind = 'fixed'
+  config.client.update(batch_size=2, epochs=1)
+  config.canaries.update(observed=2, unobserved=2)
+  config.update(clients_per_round=1, evaluate_every=40, checkpoint_every=40)
+  # So small that clients with one class each do not make it diverge.
+  config.server.learning_rate = 0.01
+  this = build.build(config)
+  shapes = {
+    cohort.gather(
+      this.train, this.who.clients(t), this.plan, seed=config.seed, round=t
+    ).mask.shape
+    for t in range(config.rounds)
+  }
+  assert len(shapes) >= 3
+  traces.clear()
+  audited_run.run(config, tmp_path / 'run')
+  assert traces.count(2) == traces.count(1) == len(shapes)
+
+
+@pytest.mark.usefixtures('small_task')
+def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
+  gather = cohort.gather
+
+  def slow(*a, **k):
+    time.sleep(0.2)
+    return gather(*a, **k)
+
+  monkeypatch.setattr(cohort, 'gather', slow)
+  result = audited_run.run(load_config('digits'), tmp_path / 'run')
+  lines = (tmp_path / 'run' / 'private/metrics.jsonl').read_text().splitlines()
+  records = [json.loads(line) for line in lines][1:]
+  # Each cohort is made in 0.2 s: a round and the wait for it last longer.
+  assert sum(r['waited'] + r['seconds'] for r in records) > 0.2 * 6
+  waited = sum(r['waited'] for r in records[1:])
+  seconds = sum(r['seconds'] for r in records)
+  assert result['waited_share'] == pytest.approx(waited / (waited + seconds))
+
+
+def test_a_run_evaluates_on_as_many_examples_as_asked_for():
+  for asked, found in ((10, 10), (None, 359), (1000, 359)):
+    config = load_config('digits', evaluate_examples=asked)
+    assert build.build(config).test.num_examples == found
+
+
+def same_scores(a, b):
+  one, two = (io.read_arrays(w / 'private/scores.npz') for w in (a, b))
+  assert one.keys() == two.keys()
+  for name in one:
+    np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+def same_metrics(a, b):
+  def lines(workdir):
+    text = (workdir / 'private/metrics.jsonl').read_text().splitlines()
+    timed = {'seconds': 0, 'waited': 0}
+    return [{**json.loads(line), **timed} for line in text]
+
+  assert lines(a) == lines(b)
+
+
+def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
+  config = load_config('digits', rounds=12, checkpoint_every=3)
+  whole, killed = tmp_path / 'whole', tmp_path / 'killed'
+  audited_run.run(config, whole)
+  command = [
+    sys.executable,
+    str(ROOT / 'scripts' / 'train.py'),
+    f'--config={ROOT / "configs" / "digits.py"}:smoke',
+    f'--workdir={killed}',
+    '--config.rounds=12',
+    '--config.checkpoint_every=3',
+  ]
+  with subprocess.Popen(
+    command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+  ) as process:
+    deadline = time.monotonic() + 120
+    while not (killed / 'private/checkpoints' / '6').exists():
+      assert process.poll() is None, 'it ended before it could be killed'
+      assert time.monotonic() < deadline
+      time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+  assert not (killed / 'result.json').exists()
+  audited_run.run(config, killed)
+  same_scores(whole, killed)
+  same_metrics(whole, killed)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'task': 'iris'}, "task='iris'; give one of 'digits'"),
+    ({'rounds': 0}, 'rounds=0; give an integer from 1'),
+    ({'clients_per_round': 201}, 'clients_per_round=201, but .* 200'),
+    ({'client.max_examples': 0}, r'client\.max_examples=0'),
+    ({'evaluate_examples': 0}, 'evaluate_examples=0'),
+    ({'model.width': 0}, r'model\.width=0'),
+    ({'server.optimizer': 'lion'}, r"server\.optimizer='lion'"),
+    ({'server.optimizer': 'adam'}, r'with server\.momentum=0\.9'),
+    ({'client.batch_size': 0}, r'client\.batch_size=0'),
+    ({'canaries.observed': 1}, r'canaries\.observed=1; give at least 2'),
+    ({'canaries.unobserved': 1}, r'canaries\.unobserved=1 says nothing'),
+    ({'canaries.observed': 241}, 'canaries.observed=241 .* 240 slots'),
+    (
+      {'canaries.observed': 100, 'canaries.repetitions': 3},
+      'more than the 80 slots',
+    ),
+    ({'canaries.repetitions': 7}, 'periods=7|slots'),
+    ({'canaries.unobserved': 160_000}, 'dim=151306'),
+    ({'noise_multiplier': -0.1}, 'noise_multiplier=-0.1'),
+    ({'noise_multiplier': 100.0}, 'count_noise'),
+    ({'clipping.kind': 'none'}, r"clipping\.kind='none'"),
+    ({'clipping.initial': 0.0}, 'initial=0.0'),
+    ({'divisor': 'half'}, "divisor='half'"),
+    ({'audit.sees': 'loss'}, r"audit\.sees='loss'; give one of"),
+    ({'audit.delta': 1.0}, r'audit\.delta=1.0'),
+    ({'data.num_clients': 5000}, 'num_clients=5000'),
+    ({'evaluate_every': 0}, 'evaluate_every=0'),
+    ({'chunk': 0}, 'chunk=0; give an integer from 1'),
+    (
+      {'rounds_per_dispatch': 0},
+      'rounds_per_dispatch=0; give an integer from 1',
+    ),
+    ({'precision': 'float16'}, "precision='float16'; give one of"),
+    ({'audit.buffer': 0}, r'audit\.buffer=0; give an integer from 1'),
+    (
+      {'audit.memory': 0.0},
+      r'audit\.memory=0\.0; give a finite number of bytes',
+    ),
+  ],
+)
+def test_bad_settings_are_refused_before_training(tmp_path, changes, message):
+  config = load_config('digits', **changes)
+  with pytest.raises(ValueError, match=message):
+    audited_run.run(config, tmp_path / 'run')
+  assert not (tmp_path / 'run' / 'config.json').exists()
+
+
+def test_a_workdir_of_another_config_is_refused(finished):
+  workdir, _ = finished
+  config = load_config('digits', noise_multiplier=0.5)
+  with pytest.raises(
+    ValueError, match=r'another config: noise_multiplier was 0\.2 and is 0\.5'
+  ):
+    audited_run.run(config, workdir)
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path):
+  (tmp_path / 'thesis.tex').write_text('x')
+  with pytest.raises(ValueError, match=r'no config\.json'):
+    audited_run.run(load_config('digits'), tmp_path)
+
+
+def test_emnist_needs_a_path(tmp_path):
+  with pytest.raises(ValueError, match=r'data\.path'):
+    audited_run.run(load_config('emnist'), tmp_path / 'run')
+
+
+def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
+  config = load_config('emnist')
+  config.data.path = str(tmp_path / 'none.sqlite')
+  with pytest.raises(FileNotFoundError, match=r'(?s)none\.sqlite.*emnist_all'):
+    audited_run.run(config, tmp_path / 'run')
+
+
+@pytest.mark.usefixtures('small_task')
+def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
+  config = load_config('digits', noise_multiplier=0.0, rounds=2)
+  config.canaries.update(observed=8, unobserved=8)
+  result = audited_run.run(config, tmp_path / 'run')
+  assert result['analytic_epsilon'] == float('inf')
+  stored = result_file.load_result(tmp_path / 'run' / 'result.json')
+  assert stored['analytic_epsilon'] == 'Infinity'
+  assert 'Analytic ε = ∞ for canaries and clients' in report.format_report(
+    stored
+  )
+  text = report.write_report(tmp_path / 'run').read_text()
+  assert '| analytic ε of canaries and clients | ∞: ' in text
+  assert 'the analytic ε is infinite' in text
+  assert '| ∞ |' in side_by_side.format_side_by_side({'one': stored})
+  scores = load_record(tmp_path / 'run' / 'private/scores.npz')
+  assert report.format_estimates(estimates.evaluate(scores, more=True))
+
+
+@pytest.mark.usefixtures('small_task')
+def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
+  config = load_config('digits', divisor='actual', rounds=2)
+  result = audited_run.run(config, tmp_path / 'run')
+  for who in ('', 'clients_'):
+    assert 'counted in public' in result[f'{who}analytic_assumes']
+
+
+def test_a_diverged_run_stops_with_what_to_change(tmp_path):
+  config = load_config('digits')
+  config.client.learning_rate = 1e30
+  config.simulation = False
+  run = tmp_path / 'run'
+  with pytest.raises(FloatingPointError, match=r'client\.learning_rate=1e\+30'):
+    audited_run.run(config, run)
+  assert (run / 'config.json').exists()
+  assert (run / 'private' / 'secret').exists()
+  # No round was made, so the config that mends it may have its place.
+  mended, files = load_config('digits', rounds=2), workdirs.workdir_at(run)
+  workdirs.claim(run, mended)
+  with workdirs.lock(files):
+    workdirs.clear_failed_start(files, mended)
+  assert not files.config.exists()
+  assert not files.secret.exists()
+
+
+@pytest.mark.parametrize('what', ['round', 'checkpoint', 'result', 'rows'])
+def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
+  config, files = load_config('digits'), workdirs.workdir_at(tmp_path)
+  files.private.mkdir()
+  io.write_json(files.config, config.to_dict())
+  metrics.append_line(files.metrics, {'round': 0})
+  workdirs.claim(tmp_path, load_config('digits', rounds=7))
+  if what == 'round':
+    metrics.append_line(files.metrics, {'round': 1})
+  elif what == 'checkpoint':
+    (files.checkpoints / '25').mkdir(parents=True)
+  else:
+    io.write_json(tmp_path / f'{what}.json', {})
+  with pytest.raises(ValueError, match='rounds was 6 and is 7'):
+    workdirs.claim(tmp_path, load_config('digits', rounds=7))
+  workdirs.claim(tmp_path, config)
+
+
+def script(*arguments):
+  return subprocess.run(
+    [sys.executable, str(ROOT / 'scripts' / 'train.py'), *arguments],
+    capture_output=True,
+    text=True,
+    env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+  )
+
+
+def test_an_unknown_field_on_the_command_line_is_refused(tmp_path):
+  done = script(
+    f'--config={ROOT}/configs/digits.py:smoke',
+    '--config.roundz=3',
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert done.returncode != 0
+  assert 'roundz' in done.stderr
+  assert not (tmp_path / 'run').exists()
+
+
+def test_an_error_is_a_sentence_and_no_traceback(tmp_path):
+  done = script(
+    f'--config={ROOT}/configs/digits.py:smoke',
+    '--config.rounds=0',
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert done.returncode == 1
+  assert 'error: rounds=0; give an integer from 1 to 10,000,000.' in done.stderr
+  assert 'Traceback' not in done.stderr

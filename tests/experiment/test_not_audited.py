@@ -1,0 +1,196 @@
+"""Runs without canaries: plain training, and files that say so."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from epe_jax import canaries
+from epe_jax.audit import observers, wrapper
+from epe_jax.experiment import audited_run, build, finished_runs, metrics
+from epe_jax.report import report, side_by_side
+from epe_jax.training import clipping, fedavg
+from tests import helpers
+from tests.helpers import load_config
+
+_NONE = {'canaries.observed': 0, 'canaries.unobserved': 0}
+_SCRIPT = pathlib.Path(__file__).parents[2] / 'scripts' / 'estimate.py'
+_ROUNDS, _DIM = 4, 4
+
+
+class Killed(Exception):
+  pass
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('runs') / 'plain'
+  config = load_config('digits', **_NONE)
+  return workdir, config, audited_run.run(config, workdir)
+
+
+def algorithm(noise):
+  return fedavg.dp_fedavg(
+    helpers.linear_task(),
+    client_opt=optax.sgd(0.1),
+    server_opt=optax.sgd(0.5, momentum=0.9),
+    clipping=clipping.adaptive(
+      0.1, quantile=0.5, learning_rate=0.2, count_noise=1.0, expected_clients=5
+    ),
+    noise_multiplier=noise,
+    expected_clients=5.0,
+    divisor='actual' if noise == 0 else 'expected',
+  )
+
+
+def path(step, state):
+  """Parameters after each round, and the algorithm's metrics of each round."""
+  rng, params, shown = np.random.default_rng(0), [], []
+  step = jax.jit(step)
+  for t in range(_ROUNDS):
+    clients = helpers.random_clients(rng, [3, 5, 2, 4, 4])
+    cohort = helpers.make_cohort(clients, batch=2, chunk=1, steps=3)
+    state, info = step(state, cohort, *helpers.keys(t))
+    inner = getattr(state, 'algorithm', state)
+    params.append(ravel_pytree(inner.params)[0])
+    audit_alone = ('effective_dimension', 'residual_norm')
+    shown.append(
+      {k: v for k, v in info.metrics.items() if k not in audit_alone}
+    )
+  return params, shown
+
+
+def same(a, b):
+  for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize('noise', [0.0, 0.3])
+def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
+  alone = algorithm(noise)
+  params = helpers.linear_task().init(jax.random.key(0))
+  nobody = fedavg.no_canaries()
+  plain = path(
+    lambda state, cohort, *keys: alone.step(state, cohort, nobody, *keys),
+    alone.init(params),
+  )
+  none = wrapper.unaudited(alone)
+  same(path(none.step, none.init(params)), plain)
+  # Canaries that only watch change nothing; one that takes part does.
+  set_ = canaries.from_matrix(jnp.eye(_DIM))
+  attackers = {'trace': observers.all_iterates(set_, rounds=_ROUNDS)}
+  rows = np.zeros((_ROUNDS, _DIM), bool)
+  watched = wrapper.audited(alone, set_, rows, attackers)
+  same(path(watched.step, watched.init(params)), plain)
+  rows[1, 2] = True
+  joined = wrapper.audited(alone, set_, rows, attackers)
+  moved, _ = path(joined.step, joined.init(params))
+  np.testing.assert_array_equal(moved[0], plain[0][0])
+  assert np.abs(moved[1] - plain[0][1]).max() > 0
+
+
+def test_a_run_without_canaries_makes_none_and_says_so(finished):
+  workdir, config, result = finished
+  this = build.build(config)
+  assert this.observers == {}
+  assert this.who.expected == config.clients_per_round
+  assert not (workdir / 'private/scores.npz').exists()
+  assert result['audit'].attacks == ()
+  assert result['num_observed'] == result['num_unobserved'] == 0
+  assert result['analytic_epsilon'] is None
+  assert result['clients_analytic_epsilon'] > 0
+  lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
+  assert all(json.loads(line)['canaries'] == 0 for line in lines[1:])
+
+
+@pytest.mark.slow
+def test_a_run_without_canaries_goes_on_where_it_was_killed(
+  finished, tmp_path, monkeypatch
+):
+  workdir, config, result = finished
+  append = audited_run.metrics.append_line
+
+  def die_at_5(path, record):
+    append(path, record)
+    if record['round'] == 5:
+      raise Killed
+
+  monkeypatch.setattr(audited_run.metrics, 'append_line', die_at_5)
+  with pytest.raises(Killed):
+    audited_run.run(config, tmp_path / 'run')
+  monkeypatch.setattr(audited_run.metrics, 'append_line', append)
+  again = audited_run.run(config, tmp_path / 'run')
+  assert (again['accuracy'], again['loss']) == (
+    result['accuracy'],
+    result['loss'],
+  )
+  whole, killed = (
+    [record.get('aggregate_norm') for record in metrics.read_lines(folder)]
+    for folder in (
+      workdir / 'private/metrics.jsonl',
+      tmp_path / 'run/private/metrics.jsonl',
+    )
+  )
+  assert whole == killed
+
+
+def test_its_report_has_how_it_trained_and_no_estimate(finished):
+  workdir, _, _ = finished
+  text = report.write_report(workdir).read_text()
+  assert 'not audited: no canaries' in text
+  assert 'Estimates' not in text
+  assert {p.name for p in workdir.glob('*.png')} == {'accuracy.png'}
+  assert '(accuracy.png)' in text
+  assert '(bars.png)' not in text
+  result = report.load_result(workdir)
+  table = report.format_report(result)
+  assert 'not audited: no canaries' in table
+  assert 'Analytic ε = ' in table
+  assert 'for clients' in table
+  assert 'point estimate' not in table.lower()
+  assert max(map(len, table.splitlines())) <= 100
+  *_, line = side_by_side.format_side_by_side({'plain': result}).splitlines()
+  assert line.count('not audited') == 3
+  assert '(clients)' in line
+
+
+def test_estimates_of_a_run_without_canaries_are_refused(finished, tmp_path):
+  workdir, _, _ = finished
+  done = subprocess.run(
+    [sys.executable, str(_SCRIPT), str(workdir)], capture_output=True, text=True
+  )
+  assert done.returncode == 1
+  assert 'was not audited: no canaries' in done.stderr
+  assert 'Traceback' not in done.stderr
+  # What is no workdir, or not finished, is for others to refuse.
+  finished_runs.check_audited(tmp_path)
+  finished_runs.check_audited(tmp_path / 'scores.csv')
+
+
+@pytest.mark.parametrize('schedule', ['coin_flips', 'as_clients', 'matrix'])
+def test_without_canaries_no_schedule_matters(schedule):
+  changes = {'canaries.schedule': schedule, **_NONE}
+  this = build.build(load_config('digits', **changes))
+  assert this.who.canaries.shape == (6, 0)
+  usual = build.build(load_config('digits', **_NONE))
+  for t in range(6):
+    np.testing.assert_array_equal(this.who.clients(t), usual.who.clients(t))
+
+
+@pytest.mark.parametrize(('observed', 'unobserved'), [(0, 4), (1, 0), (1, 4)])
+def test_too_few_canaries_are_refused_with_the_cure(observed, unobserved):
+  changes = {
+    'canaries.observed': observed,
+    'canaries.unobserved': unobserved,
+  }
+  with pytest.raises(ValueError, match='give at least 2') as refused:
+    build.build(load_config('digits', **changes))
+  assert f'canaries.observed={observed}' in str(refused.value)
+  assert 'without an audit give 0' in str(refused.value)

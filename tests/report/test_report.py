@@ -1,0 +1,764 @@
+"""What a person sees of a finished audit: its table, words and figures."""
+
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from epe_jax import io
+from epe_jax.audit import estimates, publication, threat_models
+from epe_jax.audit.record import load_record, write_record
+from epe_jax.epsilon import tradeoff_curves, types
+from epe_jax.epsilon.types import Scores
+from epe_jax.experiment import result_file
+from epe_jax.report import narrative, report
+from epe_jax.report.figures import of_run
+from tests import recorded_runs
+
+_FILES = ('report.md', *of_run.CAPTIONS)
+_SCRIPT = pathlib.Path(__file__).parents[2] / 'scripts' / 'report.py'
+_FINAL = threat_models.FINAL
+_OWN = threat_models.OWN
+_MAXIMUM = threat_models.MAXIMUM
+
+# Runs the script once for each list of arguments that it reads, in one process
+# as importing takes seconds, and prints [exit code, stdout, stderr] of each.
+_DRIVER = """
+import contextlib, importlib.util, io, json, sys
+from absl import app
+from absl.testing import flagsaver
+spec = importlib.util.spec_from_file_location('script', sys.argv[1])
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+outcomes = []
+for arguments in json.load(sys.stdin):
+  out, err, code = io.StringIO(), io.StringIO(), 0
+  with (
+    flagsaver.flagsaver(),
+    contextlib.redirect_stdout(out),
+    contextlib.redirect_stderr(err),
+  ):
+    try:
+      app.run(script.main, argv=['report.py', *arguments])
+    except SystemExit as stop:
+      code = stop.code or 0
+  outcomes.append([code, out.getvalue(), err.getvalue()])
+json.dump(outcomes, sys.stdout)
+"""
+
+
+def _row(
+  reading,
+  method,
+  epsilon,
+  floor=(0.01, 0.7),
+  confidence=None,
+  interval=None,
+  kind='point estimate',
+  assumes=(),
+):
+  level = floor and types.Floor(
+    sum(floor) / 2, floor[0], sum(floor) / 2, floor[1]
+  )
+  return reading, types.Estimate(
+    float(epsilon),
+    1e-5,
+    method,
+    confidence,
+    kind,
+    assumes,
+    level,
+    interval,
+  )
+
+
+def _bound(reading, method, epsilon, **settings):
+  return _row(
+    reading,
+    method,
+    epsilon,
+    floor=None,
+    confidence=0.95,
+    **{'kind': 'confidence bound'} | settings,
+  )
+
+
+def _reading(reading, calibrated=True, doubts=(), rates=None, agreement=None):
+  return reading, (calibrated, tuple(doubts), rates, agreement)
+
+
+_RATES = estimates.Rates(0.672, (0.123, 0.0321))
+_ROWS = [
+  _row(_FINAL, 'location_mixture', 1.2, interval=(1.05, 1.35)),
+  _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
+  _row(_FINAL, 'eps_lo', 0.88, floor=None),
+  _row(_MAXIMUM, 'maximum_over_rounds', 7.75),
+  _row(_MAXIMUM, 'two_gaussian_fitted', 579.25),
+  _row(_OWN, 'location_mixture', 8.25),
+  _row(_OWN, 'max_threshold_gaussian', 8.5),
+]
+_READINGS = [
+  _reading(_FINAL, rates=_RATES),
+  _reading(_MAXIMUM),
+  _reading(_OWN),
+]
+
+
+def _audit(rows, readings):
+  """An audit with these estimates, and what is known of their attackers."""
+  about = dict(readings)
+  return estimates.Audit(
+    tuple(
+      estimates.Attack(
+        threat_model,
+        'what is seen',
+        1000,
+        1000,
+        *about.get(threat_model, (True, (), None, None)),
+        tuple(estimate for other, estimate in rows if other == threat_model),
+      )
+      for threat_model in dict.fromkeys(one for one, _ in rows)
+    )
+  )
+
+
+def _result(*, estimates=_ROWS, readings=_READINGS, **changes):
+  return {
+    'task': 'digits',
+    'data': 'handwritten digits | real images',
+    'config': {
+      'rounds': 100,
+      'server': {'learning_rate': 1.0, 'momentum': 0.9},
+      'audit': {'delta': None, 'sees': 'aggregate'},
+    },
+    'versions': {'epe_jax': '0.1.0', 'device': '1 x cpu'},
+    'rounds': 100,
+    'dim': 151306,
+    'delta': 1e-5,
+    'num_observed': 1000,
+    'num_unobserved': 1000,
+    'repetitions': 1,
+    'noise_multiplier': 0.2,
+    'noise': 'reproducible simulation',
+    'analytic_epsilon': 35.5,
+    'analytic_assumes': 'one who takes part in one round',
+    'clients_analytic_epsilon': 57.25,
+    'clients_analytic_assumes': 'one who takes part in 2 rounds',
+    'audit': _audit(estimates, readings),
+    'accuracy': 0.93,
+    'baseline_accuracy': 0.1,
+    'amplification': None,
+    'waited_share': 0.01,
+    'loss': 0.31,
+    'seconds_per_round': 0.2,
+    'seconds': 31.5,
+  } | changes
+
+
+def _finished_run(folder, result=None, **record):
+  (folder / 'private').mkdir(parents=True, exist_ok=True)
+  run = recorded_runs.by_law(**record)
+  write_record(folder / 'private/scores.npz', run)
+  result_file.write_result(folder / 'result.json', result or _result())
+  lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(len(run.trace))]
+  (folder / 'private/metrics.jsonl').write_text(''.join(lines))
+  return folder
+
+
+def _attacker(result, phrase):
+  """The one paragraph that has this phrase."""
+  (said,) = [s for s in narrative.narrate(result) if phrase in s]
+  return said
+
+
+@pytest.fixture(scope='module')
+def workdir(tmp_path_factory):
+  folder = _finished_run(tmp_path_factory.mktemp('run'))
+  report.write_report(folder)
+  return folder
+
+
+def test_the_table_fits_in_100_columns_and_its_columns_line_up():
+  wide = _result(
+    rounds=20480,
+    dim=4_050_748,
+    repetitions=16,
+    noise_multiplier=0.2317,
+    analytic_assumes='word ' * 60,
+    estimates=[
+      _row(_FINAL, 'max_threshold_empirical', 45800.0, floor=(1234.5, 98765.4)),
+      _row(_FINAL, 'eps_lo', 5e17),
+    ],
+  )
+  for result in (_result(), wide):
+    lines = report.format_report(result).splitlines()
+    assert max(map(len, lines)) <= 100
+    rows = [s for s in lines if s.endswith(('kind', 'point estimate'))]
+    assert len(rows) > sum(len(x.estimates) for x in result['audit'].attacks)
+    starts = {len(re.split(r'kind$|point estimate', s)[0]) for s in rows}
+    assert len(starts) == 1
+
+
+def test_every_estimate_is_in_the_table_with_its_method_floor_and_kind():
+  text = report.format_report(_result())
+  for cells in (
+    ('Gaussians, shifts known', '1.20', '1.05 to 1.35', '0.01 to 0.70'),
+    ('two Gaussians, std fitted', '1.31', '-', '0.05 to 0.90'),
+    ("the paper's ε_lo (no bound)", '0.88', '-', '-'),
+    ('law of a maximum', '7.75', '-', '0.01 to 0.70'),
+    ('two Gaussians, std fitted', '579.2', '-', '0.01 to 0.70'),
+    ('Gaussians, shifts known', '8.25', '-', '0.01 to 0.70'),
+    ('best threshold, Gaussian rates', '8.50', '-', '0.01 to 0.70'),
+  ):
+    pattern = r'\s+'.join(map(re.escape, cells)) + r'\s+point estimate\n'
+    assert re.search(pattern, text), cells
+
+
+def test_the_kind_of_a_bound_says_what_it_assumes():
+  shape = (types.Assumption.INDEPENDENT, types.Assumption.GAUSSIAN_SCORES)
+  curve = (types.Assumption.GAUSSIAN_CURVE,)
+  bounds = [
+    _bound(_FINAL, 'clopper_pearson_band', 0.5),
+    _bound(_FINAL, 'location_mixture_bound', 0.9, assumes=shape),
+    _bound(_FINAL, 'gdp_clopper_pearson_band', 0.8, assumes=curve),
+    _bound(_FINAL, 'epsilon_credible_split', 0.7, kind='credible bound'),
+  ]
+  with_bounds = _result(estimates=[*_ROWS, *bounds])
+  text = report.format_report(with_bounds)
+  for kind in (
+    'lower bound, 95 %',
+    'if Gaussian, 95 %',
+    'if f Gaussian, 95 %',
+    'credible, 95 %',
+  ):
+    assert len(re.findall(f' {re.escape(kind)}$', text, re.M)) == 1
+  assert not re.search('bound, 95 %$', report.format_report(_result()), re.M)
+  sections = report.format_estimates(with_bounds['audit']).split('\n\n')
+  under = {
+    title: next(s for s in sections if s.startswith(title))
+    for title in (
+      'Point estimates',
+      'Lower bounds, no shape assumed',
+      'Lower bounds if scores or mechanism',
+      'Credible bounds',
+    )
+  }
+  whole = '\n\n'.join(sections)
+  for title, name in zip(under, ('law of a', 'band', 'f is Gauss', 'credible')):
+    after = whole[whole.index(title) :]
+    assert name in after
+  free = whole[whole.index('no shape') : whole.index('if scores or mech')]
+  assert 'Gaussian' not in free
+
+
+def test_both_analytic_epsilons_are_above_the_table_with_what_they_assume():
+  head = report.format_report(_result()).split('\n\n')[0]
+  assert 'Analytic ε = 35.5 for canaries: one who takes part in one' in head
+  assert 'Analytic ε = 57.2 for clients: one who takes part in 2' in head
+  same = _result(
+    clients_analytic_epsilon=35.5,
+    clients_analytic_assumes='one who takes part in one round',
+  )
+  head = report.format_report(same).split('\n\n')[0]
+  assert head.count('Analytic ε') == 1
+  assert 'for canaries and clients' in head
+
+
+def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
+  record = recorded_runs.by_law()
+  audit = estimates.evaluate(record)
+  text = report.format_summary(_result(audit=audit))
+  assert max(map(len, text.splitlines())) <= 100
+  table = text.split('\n\n')[1].splitlines()[1:]
+  assert len(table) == len(audit.attacks)
+  for line, attack in zip(table, audit.attacks, strict=True):
+    assert line.startswith(attack.threat_model.name)
+    shown = narrative.format_number(attack.first.epsilon)
+    if attack.is_calibrated:
+      assert re.search(rf' {re.escape(shown)} ', line)
+    else:
+      assert 'not calibrated' in line
+      assert shown not in line.split()
+    bound = narrative.format_number(attack.bounds[0].epsilon)
+    strongest = attack.threat_model == threat_models.RESIDUAL
+    assert line.split()[-2:] == [bound, '35.5' if strongest else '-']
+  assert any(not attack.is_calibrated for attack in audit.attacks)
+
+
+def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
+  audit = estimates.evaluate(recorded_runs.by_law())
+  certain, likely, agrees = narrative.give_verdict(_result(audit=audit))
+  _, bound = audit.headline
+  assert (
+    f'95 % confidence ε ≥ {narrative.format_number(bound.epsilon)}' in certain
+  )
+  assert 'the analysis allows 35.5 at most' in certain
+  assert 'at even odds it tells' in likely
+  assert 'finds what the analysis implies' in agrees
+  *weaker, strongest = audit.attacks
+  agreement = strongest.agreement._replace(standard_errors=-2.6)
+  off = (*weaker, strongest._replace(agreement=agreement))
+  said = narrative.give_verdict(_result(audit=audit._replace(attacks=off)))
+  assert 'by 2.6 standard errors, so the run may not do' in said[-1]
+  doubted = (weaker[0]._replace(doubts=('it is not',)), *audit.attacks[1:])
+  said = narrative.give_verdict(_result(audit=audit._replace(attacks=doubted)))
+  assert said[-1] == 'Tests contradict the estimates of: final model.'
+  unlimited = _result(audit=audit, analytic_epsilon='Infinity')
+  assert 'there is no limit' in narrative.give_verdict(unlimited)[0]
+  within = [_row(_FINAL, 'location_mixture', 0.3)]
+  (said,) = narrative.give_verdict(_result(estimates=within))
+  assert said.endswith('which is what is found where nothing leaks.')
+  assert narrative.give_verdict(_result(num_observed=0)) == [
+    narrative.NOT_AUDITED
+  ]
+
+
+def test_infinity_is_printed_as_a_sign():
+  result = _result(
+    noise_multiplier=0.0,
+    analytic_epsilon='Infinity',
+    clients_analytic_epsilon='Infinity',
+    estimates=[
+      _row(_FINAL, 'location_mixture', 'Infinity'),
+      _row(_FINAL, 'eps_lo', math.inf),
+    ],
+  )
+  text = report.format_report(result)
+  assert not re.search(r'\binf|\bnan', text.replace('infinite', ''), re.I)
+  # Two analytic, two in rows, one in words.
+  assert text.count('∞') == 5
+  flat = ' '.join(text.split())
+  assert 'Without noise there is no limit' in flat
+
+
+def test_an_estimate_is_told_by_how_well_the_attack_guesses():
+  said = _attacker(_result(), 'sees only the final model')
+  assert said == (
+    'An attacker who sees only the final model: ε ≈ 1.20 at δ = 1e-5 (90 % '
+    'interval 1.05 to 1.35; when nothing leaks this estimator reports 0.01 to '
+    '0.70). Of people who took part with a chance of 50 % this attack guesses '
+    'about 67 % right; allowed one false alarm in 100 it finds about 12 % of '
+    'those who did, and one in 1,000, about 3.2 %.'
+  )
+
+
+@pytest.mark.parametrize(
+  ('epsilon', 'fraction'), [(1.0, 1e-5), (25.5, 2.9e-3)], ids=str
+)
+def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
+  """Rates of the Gaussian mechanism of this ε, by the law of its scores."""
+  mu = tradeoff_curves.mu_of_epsilon(epsilon, fraction)
+  quantiles = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+  scores = Scores(
+    (quantiles + mu) / 1e4, np.empty(0), 10**8, shift=np.ones(20_000)
+  )
+  found = estimates._rates(scores)
+  assert found.accuracy == pytest.approx(stats.norm.cdf(mu / 2), abs=1e-3)
+  for fpr, tpr in zip(estimates.FPR, found.tpr, strict=True):
+    exact = stats.norm.sf(stats.norm.isf(fpr) - mu)
+    assert tpr == pytest.approx(exact, rel=1e-3)
+
+
+def test_nothing_that_was_estimated_is_said_to_be_certain():
+  def said(rates):
+    result = _result(readings=[_reading(_FINAL, rates=rates)])
+    return _attacker(result, 'sees only the final model')
+
+  one = said(estimates.Rates(1.0, (1.0, 0.0)))
+  assert 'guesses more than 99.9 % right; allowed' in one
+  assert 'and one in 1,000, less than 0.1 %.' in one
+  assert '100 %' not in one
+  assert said(estimates.Rates(1.0, (1.0, 1.0))).endswith(
+    'guesses more than 99.9 % right, and with one false alarm in 1,000 it finds as '
+    'many of those who did.'
+  )
+
+
+def test_the_headline_is_one_bound_chosen_by_the_design():
+  record = recorded_runs.by_law()
+  found = estimates.evaluate(record)
+  attack, bound = found.headline
+  assert bound.method == 'clopper_pearson_bonferroni'
+  assert attack.threat_model == threat_models.RESIDUAL
+  assert bound.is_shape_free
+  # Other scores change nothing of the choice.
+  other = dataclasses.replace(record, residual=-record.residual)
+  same, again = estimates.evaluate(other).headline
+  assert (again.method, same.threat_model) == (
+    bound.method,
+    attack.threat_model,
+  )
+  coins = recorded_runs.by_law(design='coin_flip')
+  assert estimates.evaluate(coins).headline[1].method == 'one_run'
+  result = _result(audit=found)
+  said = _attacker(result, 'The lower bound of this report')
+  assert f'ε ≥ {narrative.format_number(bound.epsilon)} at δ' in said
+  others = sum(len(one.bounds) for one in found.attacks) - 1
+  assert f'The {others} others hold at 95 % each and not all' in said
+  assert 'removes them. Which bound' in said
+  # Where who removes the others may not be shown, it is that of another attacker.
+  published = estimates.evaluate(publication.publishable_record(record))
+  assert published.headline[0].threat_model == threat_models.OWN
+  said = _attacker(
+    _result(audit=published, noise='fresh'),
+    'The lower bound of this report',
+  )
+  assert 'knows when a person took part. Which bound' in said
+  assert 'removes' not in said
+
+
+def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated():
+  record = dataclasses.replace(
+    recorded_runs.by_law(), momentum=None, weight=np.empty(0, np.float32)
+  )
+  result = _result(audit=estimates.evaluate(record))
+  said = _attacker(result, 'sees only the final model')
+  assert 'Not calibrated: by how much taking part moves a score is not' in said
+  assert 'guesses' not in said
+
+
+def test_maxima_that_are_all_alike_have_estimates_too():
+  record = recorded_runs.by_law()
+  trace = np.where(record.included, 0.9, record.trace)
+  audit = estimates.evaluate(
+    dataclasses.replace(record, trace=trace.astype(np.float32))
+  )
+  maximum = audit.find(threat_models.MAXIMUM)
+  assert maximum.find('maximum_over_rounds') is not None
+  assert maximum.find('two_gaussian_fitted') is None
+  assert 'the law of a maximum' in report.format_report(_result(audit=audit))
+
+
+def test_maxima_that_refute_their_law_have_a_doubt():
+  record = recorded_runs.by_law()
+  away = ~record.observed
+  trace = record.trace.copy()
+  trace[:, away] = 0.2 * trace[:, away] + 1 / np.sqrt(record.dim)
+  changed = dataclasses.replace(record, trace=trace)
+  reading = threat_models.MAXIMUM.read(changed)
+  assert not reading.is_calibrated
+  assert 'do not follow the law of the largest of' in reading.doubts[-1]
+
+
+def test_bounds_that_hold_together_are_lower_ones():
+  record = recorded_runs.by_law()
+  alone = estimates.evaluate(record)
+  joint = estimates.evaluate(record, simultaneous=True)
+  said = ' '.join(report.format_estimates(joint).split())
+  assert 'All bounds hold together at 95 %.' in said
+  assert '--simultaneous' not in said
+  num = sum(len(attack.bounds) for attack in alone.attacks)
+  for single, both in zip(alone.attacks, joint.attacks, strict=True):
+    for one, all_ in zip(single.estimates, both.estimates, strict=True):
+      if one.kind == 'confidence bound':
+        assert all_.epsilon <= one.epsilon
+        assert all_.confidence == pytest.approx(1 - 0.05 / num)
+      else:
+        assert all_ == one
+
+
+@pytest.mark.parametrize(('epsilon', 'inside'), [(0.7, True), (0.71, False)])
+def test_an_estimate_inside_its_floor_is_told_as_no_leakage(epsilon, inside):
+  rows = [
+    _row(_FINAL, 'location_mixture', epsilon),
+    _row(_MAXIMUM, 'maximum_over_rounds', epsilon),
+    _row(_MAXIMUM, 'two_gaussian_fitted', epsilon),
+  ]
+  result = _result(estimates=rows)
+  for phrase in ('only the final model', 'does not know when'):
+    said = _attacker(result, phrase)
+    assert ('not distinguishable from no leakage at all' in said) == inside
+    assert ('guesses' in said or 'extrapolates' in said) != inside
+
+
+@pytest.mark.parametrize('reading', [_FINAL, _OWN])
+def test_words_are_about_the_first_estimate_alone(reading):
+  rows = [
+    _row(reading, 'location_mixture', 2.0),
+    _row(reading, 'two_gaussian_fitted', 3.0),
+    _row(reading, 'eps_lo', 4.0),
+  ]
+  said = narrative.narrate(_result(estimates=rows))
+  changed = [(who, dataclasses.replace(e, epsilon=5.0)) for who, e in rows]
+  others = [rows[0], *changed[1:]]
+  assert narrative.narrate(_result(estimates=others)) == said
+  assert narrative.narrate(_result(estimates=[changed[0], *rows[1:]])) != said
+
+
+@pytest.mark.parametrize(
+  ('epsilon', 'errors'), [(84.0, None), (86.3, '3.0'), (83.0, None)]
+)
+def test_an_estimate_is_flagged_when_it_is_well_above_the_analytic_one(
+  epsilon, errors
+):
+  """The analytic ε is 83.8 and the standard error of the estimate 0.83."""
+  row = _row(
+    _OWN,
+    'location_mixture',
+    epsilon,
+    interval=(epsilon - 1.6449 * 0.8333, epsilon + 1.6449 * 0.8333),
+  )
+  for analytic, flagged in ((83.8, errors is not None), ('Infinity', False)):
+    result = _result(
+      estimates=[row],
+      readings=[_reading(_OWN)],
+      analytic_epsilon=analytic,
+    )
+    said = _attacker(result, 'knows when a person took part')
+    assert ('exceeds the analytic ε of 83.8' in said) == flagged
+    if flagged:
+      assert f'by {errors} standard errors' in said
+
+
+@pytest.mark.parametrize(
+  ('errors', 'doubtful'), [(0.4, False), (-1.9, False), (2.6, True)]
+)
+def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
+  errors, doubtful
+):
+  removed = threat_models.RESIDUAL
+  agreement = estimates.Agreement(35.4, errors, 0.0123)
+  result = _result(
+    estimates=[_row(removed, 'location_mixture', 35.0)],
+    readings=[_reading(removed, agreement=agreement)],
+  )
+  said = _attacker(result, 'updates of all others')
+  assert 'the attacker of the analytic ε, 35.5' in said
+  assert f'{abs(errors):.1f} standard errors (p = 0.012)' in said
+  assert ('may not do what is assumed' in said) == doubtful
+
+
+def test_the_fit_of_maxima_is_said_to_extrapolate():
+  said = _attacker(_result(), 'does not know when')
+  assert 'ε ≈ 7.75 by the law of a maximum' in said
+  assert '579.2' in said
+  assert 'the largest of 100 cosines' in said
+  assert 'extrapolates' in said
+  assert 'exceeds the analytic ε of 35.5' in said
+  unlimited = _result(analytic_epsilon='Infinity')
+  assert 'exceeds' not in _attacker(unlimited, 'does not know when')
+
+
+def test_doubts_are_told_beside_the_estimate():
+  doubt = 'scores scatter otherwise than those of others (p = 0.001)'
+  result = _result(readings=[_reading(_FINAL, False, [doubt])])
+  assert f'Not calibrated: {doubt}.' in _attacker(
+    result, 'only the final model'
+  )
+  assert 'Doubt: scores scatter otherwise' in report.format_report(result)
+
+
+def test_one_round_has_no_maximum_to_speak_of():
+  assert not any(
+    'does not know when' in said
+    for said in narrative.narrate(_result(rounds=1))
+  )
+
+
+@pytest.mark.parametrize(('clients', 'warned'), [(57.25, True), (35.5, False)])
+def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
+  said = narrative.narrate(_result(clients_analytic_epsilon=clients))
+  assert any('more rounds than canaries do' in s for s in said) == warned
+  assert any('ε of one is 57.2' in s for s in said) == warned
+
+
+def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
+  assert _attacker(_result(), 'It is no bound')
+  without = _result(estimates=[_row(_FINAL, 'location_mixture', 1.2)])
+  assert not any('no bound' in said for said in narrative.narrate(without))
+
+
+@pytest.mark.parametrize(
+  ('noise', 'multiplier', 'warned'),
+  [
+    ('reproducible simulation', 0.2, True),
+    ('reproducible simulation', 0.0, False),
+    ('fresh', 0.2, False),
+  ],
+)
+def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
+  result = _result(noise=noise, noise_multiplier=multiplier)
+  assert ('not for publishing' in report.format_report(result)) == warned
+
+
+def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
+  simulated = recorded_runs.by_vectors(
+    momentum=0.0, noise=0.0, observed=12, unobserved=40, dim=500
+  )
+  # Of each round the canary itself is left, and nothing.
+  record = simulated.record
+  removed = threat_models.read_all(record)[-1].scores
+  assert set(removed.observed) == {1.0}
+  assert set(removed.unobserved) == {0.0}
+  audit = estimates.evaluate(record)
+  found = audit.find(threat_models.RESIDUAL)
+  # No cosine in the null law is as large as 1.
+  assert found.find('shifted_cosine').epsilon == math.inf
+  assert found.find('clopper_pearson_band').epsilon == math.inf
+  assert found.is_calibrated
+  limitless = {
+    'analytic_epsilon': math.inf,
+    'clients_analytic_epsilon': math.inf,
+  }
+  folder = _finished_run(
+    tmp_path,
+    result=_result(noise_multiplier=0.0, audit=audit, **limitless),
+  )
+  write_record(folder / 'private/scores.npz', record)
+  text = report.write_report(folder).read_text()
+  assert 'Without noise nothing is left but the canary itself, and the' in text
+  assert '| ∞ |' in text
+
+
+def test_an_undefined_estimate_claims_nothing():
+  rows = [_row(_FINAL, 'location_mixture', 'NaN', floor=None)]
+  text = report.format_report(_result(estimates=rows))
+  assert 'undefined' in text
+  assert 'no ε could be estimated' in text
+  assert 'guesses' not in text
+
+
+def test_write_leaves_whole_files_and_no_drafts(workdir):
+  given = {'result.json', 'private'}
+  assert {p.name for p in workdir.iterdir()} == given | set(_FILES)
+  for name in _FILES[1:]:
+    png = (workdir / name).read_bytes()
+    assert png.startswith(b'\x89PNG\r\n\x1a\n')
+    assert png.endswith(b'IEND\xaeB`\x82')
+    # 12 inches at 150 dots each.
+    assert struct.unpack('>I', png[16:20]) == (1800,)
+
+
+def test_the_page_holds_the_table_the_words_the_figures_and_the_config(workdir):
+  page = (workdir / 'report.md').read_text()
+  assert page.startswith('# Privacy audit: digits\n')
+  for said in narrative.narrate(_result()):
+    assert f'\n- {said}\n' in page
+  embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', page)
+  assert sorted(embedded) == sorted(_FILES[1:])
+  (config,) = re.findall(r'```json\n(.*?)```', page, re.S)
+  assert json.loads(config) == _result()['config']
+  assert '--config=configs/digits.py' in page
+
+
+def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
+  lines = (workdir / 'report.md').read_text().splitlines()
+  rows = [s for s in lines if s.startswith('|')]
+  bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
+  assert len(rows) == len(bars) > len(_ROWS)
+  assert set(bars) == {3, 8}
+  assert any(r'digits \| real' in s for s in rows)
+
+
+def test_writing_twice_gives_the_same_page(workdir):
+  before = (workdir / 'report.md').read_bytes()
+  assert report.write_report(workdir) == workdir / 'report.md'
+  assert (workdir / 'report.md').read_bytes() == before
+
+
+@pytest.mark.parametrize(
+  'shape',
+  [
+    {'shift': 120.0},
+    {'repetitions': 4},
+    {'observed': 5, 'unobserved': 5},
+    {'observed': 2, 'unobserved': 3, 'rounds': 1},
+    {'rounds': 2, 'unobserved': 0},
+  ],
+  ids=['no noise', 'repeated', 'few canaries', 'one round', 'two rounds'],
+)
+def test_runs_of_every_shape_are_drawn(tmp_path, shape):
+  assert report.write_report(_finished_run(tmp_path, **shape)).is_file()
+
+
+def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
+  tmp_path, monkeypatch
+):
+  drawn, draw = [], of_run.draw_run
+  monkeypatch.setattr(
+    of_run,
+    'draw_run',
+    lambda *given: drawn.append(given) or draw(*given),
+  )
+  result = _result(noise='fresh')
+  for name in ('seconds', 'seconds_per_round', 'waited_share'):
+    del result[name]
+  few = {'observed': 12, 'unobserved': 12}
+  text = report.write_report(_finished_run(tmp_path, result, **few)).read_text()
+  assert '| time |' not in text
+  assert '(by_round.png)' in text
+  ((_, record, history),) = drawn
+  assert record.residual is None
+  for name in ('clients', 'sum_norm', 'residual_norm'):
+    assert np.isnan(getattr(record.rounds, name)).all()
+  assert history
+  for line in history:
+    assert not line.keys() & {'loss', 'clients', 'below', 'update_norm'}
+  assert any('test_loss' in line for line in history)
+  # Nothing is hidden that noise hides already.
+  whole = load_record(tmp_path / 'private/scores.npz')
+  np.testing.assert_array_equal(record.trace, whole.trace)
+  hidden = {one.threat_model for one in threat_models.read_all(whole)} - {
+    one.threat_model for one in threat_models.read_all(record)
+  }
+  assert hidden == {threat_models.RESIDUAL}
+
+
+@pytest.mark.parametrize(
+  'name', ['result.json', 'private/scores.npz', 'private/metrics.jsonl']
+)
+def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
+  _finished_run(tmp_path)
+  (tmp_path / name).unlink()
+  with pytest.raises(FileNotFoundError, match=r'scripts/train\.py') as error:
+    report.write_report(tmp_path)
+  assert str(tmp_path / name) in str(error.value)
+  assert not any((tmp_path / made).exists() for made in _FILES)
+
+
+def test_a_file_of_another_version_is_refused(tmp_path):
+  _finished_run(tmp_path, result=_result(schema=99))
+  with pytest.raises(ValueError, match=r'result\.json has schema=99'):
+    report.write_report(tmp_path)
+  _finished_run(tmp_path)
+  arrays = io.read_arrays(tmp_path / 'private/scores.npz')
+  io.write_arrays(
+    tmp_path / 'private/scores.npz', {**arrays, 'schema': np.asarray(99)}
+  )
+  with pytest.raises(ValueError, match=r'scores\.npz has schema=99'):
+    report.write_report(tmp_path)
+
+
+def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
+  done = _finished_run(tmp_path / 'done', observed=5, unobserved=5)
+  commands = [
+    [str(done)],
+    [str(done), '--verbose'],
+    [],
+    [f'--workdir={tmp_path}/none'],
+  ]
+  process = subprocess.run(
+    [sys.executable, '-c', _DRIVER, str(_SCRIPT)],
+    input=json.dumps(commands),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert process.returncode == 0, process.stderr
+  drawn, verbose, nothing, missing = json.loads(process.stdout)
+  assert drawn[0] == 0
+  assert drawn[1].startswith(report.format_summary(_result()))
+  assert verbose[1].startswith(report.format_report(_result()))
+  assert all((done / name).exists() for name in _FILES)
+  assert nothing[0] != 0
+  assert 'Give the directory of one finished run' in ' '.join(nothing[1:])
+  assert missing[0] != 0
+  assert 'none/result.json does not exist' in ' '.join(missing[1:])

@@ -1,0 +1,331 @@
+"""One run against several: pooled scores, their comparison and its script."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from epe_jax import io
+from epe_jax.audit.record import Record
+from epe_jax.epsilon import gaussian, pooling
+from epe_jax.epsilon.types import Scores
+from epe_jax.experiment import seeds
+from epe_jax.report import run_comparison
+from epe_jax.report.figures import single_or_several
+from tests import recorded_runs
+from tests.experiment import test_seeds
+
+ROOT = pathlib.Path(__file__).parents[2]
+DIM = 10_000
+
+
+def cosines(seed, num, shift=0.03):
+  rng = np.random.default_rng(seed)
+  observed = shift + rng.standard_normal(num) / np.sqrt(DIM)
+  return Scores(observed, rng.standard_normal(num) / np.sqrt(DIM), DIM)
+
+
+def test_shares_of_scores_pool_to_the_whole():
+  whole = cosines(0, 60)
+  shares = [
+    Scores(whole.observed[i::3], whole.unobserved[i::3], DIM) for i in range(3)
+  ]
+  pooled = pooling.pool_scores(shares)
+  for name in ('observed', 'unobserved'):
+    np.testing.assert_array_equal(
+      np.sort(getattr(pooled, name)), np.sort(getattr(whole, name))
+    )
+  one, other = (
+    gaussian.two_gaussian(scores, delta=1e-5).epsilon
+    for scores in (whole, pooled)
+  )
+  assert one == pytest.approx(other, rel=1e-9)
+  assert pooling.pool_scores([whole]).dim == DIM
+
+
+@pytest.mark.parametrize(
+  ('runs', 'said'),
+  [
+    ([], 'runs is empty'),
+    ([cosines(0, 4), Scores(np.ones(3), np.ones(3), 50)], '50'),
+    ([Scores(np.ones(3), np.ones(3))] * 2, 'dim=None'),
+    ([cosines(0, 4), Scores(np.ones((2, 3)), np.ones((2, 3)), DIM)], r'\(2,\)'),
+  ],
+)
+def test_scores_that_are_not_of_one_kind_are_not_pooled(runs, said):
+  with pytest.raises(ValueError, match=said):
+    pooling.pool_scores(runs)
+
+
+def small_config(**changes):
+  config = test_seeds.small_config()
+  config.canaries.update(observed=12, unobserved=6)
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+@pytest.fixture
+def trained(monkeypatch):
+  """Seeds in the order in which they were asked for; nothing is trained."""
+  asked = []
+
+  def each(config, seeds_, **_):
+    for seed in seeds_:
+      asked.append(seed)
+      k, u = config.canaries.observed, config.canaries.unobserved
+      scores = cosines(seed, k + u, shift=0)
+      participation = np.zeros((config.rounds, k + u), bool)
+      participation[0, :k] = True
+      final = (scores.observed + 0.03 * participation[0]).astype(np.float32)
+      empty = np.empty((config.rounds, k + u), np.float32)
+      record = Record(
+        final=final,
+        change=final,
+        trace=empty,
+        residual=empty,
+        rounds=recorded_runs.scalars(config.rounds),
+        momentum=None,
+        weight=np.empty(0, np.float32),
+        included=participation,
+        assigned=participation,
+        design='fixed',
+        sees='aggregate',
+        dim=DIM,
+        delta=1e-3,
+      )
+      yield seeds.Outcome(seed, record, 0.5)
+
+  monkeypatch.setattr(seeds, 'run_each', each)
+  monkeypatch.setattr(run_comparison.build, 'build', lambda config: None)
+  return asked
+
+
+def compared(workdir, *, experiments=3, runs=3, **changes):
+  return run_comparison.compare(
+    small_config(**changes),
+    experiments=experiments,
+    runs=runs,
+    workdir=workdir,
+    progress=test_seeds.Unseen,
+  )
+
+
+def test_every_run_of_a_comparison_has_a_seed_of_its_own(tmp_path, trained):
+  rows = compared(tmp_path / 'w', seed=5)
+  assert sorted(trained) == list(range(5, 5 + 3 * 4))
+  assert test_seeds.Unseen.counted == 3 * 4
+  for i in range(3):
+    mine = [row for row in rows if row['experiment'] == i]
+    single, several = (
+      next(row for row in mine if row['design'] == design)
+      for design in ('single', 'several')
+    )
+    assert len(mine) == 4
+    assert (single['runs'], single['canaries']) == (1, 12)
+    assert (several['runs'], several['canaries']) == (3, 4)
+    assert single['seeds'] + several['seeds'] == list(
+      range(5 + 4 * i, 9 + 4 * i)
+    )
+  assert io.read_json(tmp_path / 'w' / 'rows.json') == rows
+
+
+def test_a_row_is_the_estimate_of_the_pooled_cosines(tmp_path, trained):
+  rows = compared(tmp_path / 'w', experiments=1)
+  final = [
+    (cosines(seed, 6, shift=0).observed + 0.03)[:4] for seed in (1, 2, 3)
+  ]
+  final = np.float32(np.concatenate(final))
+  for std in ('null', 'fitted'):
+    (row,) = run_comparison.select_rows(rows, 'several', std)
+    expected = gaussian.two_gaussian(
+      Scores(final, np.empty(0), DIM), delta=1e-3, std=std
+    ).epsilon
+    assert row['epsilon'] == pytest.approx(expected, rel=1e-3)
+
+
+def test_one_of_several_runs_is_the_single_run_of_its_seed(tmp_path, trained):
+  several = compared(tmp_path / 'a', experiments=1, runs=1, seed=0)
+  single = compared(tmp_path / 'b', experiments=1, runs=1, seed=1)
+  for std in ('null', 'fitted'):
+    (a,) = run_comparison.select_rows(several, 'several', std)
+    (b,) = run_comparison.select_rows(single, 'single', std)
+    assert a | {'design': 'single'} == b
+
+
+def test_finished_experiments_are_not_made_again(tmp_path, trained):
+  whole = compared(tmp_path / 'whole')
+  workdir = tmp_path / 'w'
+  compared(workdir, experiments=1)
+  trained.clear()
+  assert compared(workdir) == whole
+  assert sorted(trained) == list(range(4, 12))
+  # One lost in the middle is the only one to be made.
+  (workdir / 'experiment_0001.npz').unlink()
+  trained.clear()
+  assert compared(workdir) == whole
+  assert sorted(trained) == [4, 5, 6, 7]
+  trained.clear()
+  assert compared(workdir) == whole
+  assert not trained
+
+
+def test_a_comparison_that_is_killed_keeps_what_it_has_finished(
+  tmp_path, trained, monkeypatch
+):
+  whole = compared(tmp_path / 'whole')
+  made = seeds.run_each
+
+  def killed(config, seeds_, **_):
+    for outcome in made(config, seeds_):
+      if outcome.seed == 6:
+        raise KeyboardInterrupt
+      yield outcome
+
+  monkeypatch.setattr(seeds, 'run_each', killed)
+  with pytest.raises(KeyboardInterrupt):
+    compared(tmp_path / 'w')
+  monkeypatch.setattr(seeds, 'run_each', made)
+  trained.clear()
+  assert compared(tmp_path / 'w') == whole
+  assert sorted(trained) == list(range(4, 12))
+
+
+@pytest.mark.parametrize(
+  ('options', 'said'),
+  [
+    ({'runs': 5}, r'canaries\.observed=12 cannot be dealt to runs=5'),
+    ({'runs': 12}, r'canaries\.observed=12 .* at least 2'),
+    ({'runs': 4}, r'canaries\.unobserved=6 cannot be dealt to runs=4'),
+    ({'runs': 0}, 'runs=0'),
+    ({'experiments': 0}, 'experiments=0'),
+    ({'simulation': False}, 'simulation=False'),
+  ],
+)
+def test_what_cannot_be_compared_is_refused(tmp_path, trained, options, said):
+  with pytest.raises(ValueError, match=said):
+    compared(tmp_path / 'w', **options)
+  # And the folder can still be used.
+  compared(tmp_path / 'w')
+
+
+def test_a_folder_holds_one_comparison(tmp_path, trained):
+  compared(tmp_path, experiments=1)
+  with pytest.raises(ValueError, match=r'comparison\.runs was 3 and is 2'):
+    compared(tmp_path, experiments=1, runs=2)
+  with pytest.raises(
+    ValueError, match=r'noise_multiplier was 0\.2 and is 0\.5'
+  ):
+    compared(tmp_path, experiments=1, noise_multiplier=0.5)
+
+
+def by_hand(epsilons, **changes):
+  """Rows of a comparison that found these ε, the second twice as large."""
+  floor = {'5': 0.1, '50': 0.2, '95': 0.3}
+  row = {'delta': 1e-3, 'dim': DIM, 'noise_multiplier': 0.2, 'accuracy': 0.9}
+  return [
+    row
+    | {'experiment': i, 'std': std, 'floor_quantiles': floor, 'epsilon': f * e}
+    | {'design': design, 'runs': runs, 'canaries': 100 // runs}
+    | changes
+    for i, e in enumerate(epsilons)
+    for std in ('null', 'fitted')
+    for f, (design, runs) in enumerate((('single', 1), ('several', 10)), 1)
+  ]
+
+
+def test_the_table_has_quantiles_over_experiments():
+  text = run_comparison.make_table(by_hand(np.arange(1, 11)))
+  lines = text.splitlines()
+  assert lines[0].startswith(
+    '10 experiments, d = 10,000, δ = 1e-3, noise multiplier 0.2'
+  )
+  single, several = (' '.join(line.split()) for line in lines[3:5])
+  # The standard error of a mean of 1 .. 10 is sqrt(55 / 6 / 10) = 0.96.
+  assert single.startswith('null 1 x 100 1.00 3.00 5.00 7.00 9.00 5.50 ± 0.96 ')
+  assert several.startswith(
+    'null 10 x 10 2.00 6.00 10.0 14.0 18.0 11.0 ± 1.91 '
+  )
+  assert '0.10 to 0.30' in lines[5]
+  assert run_comparison.make_table(by_hand([2.0])).count('±') == 1
+
+
+def test_the_figure_shows_the_share_of_experiments_up_to_each_epsilon():
+  rows = by_hand([3.0, 1.0, np.inf, 2.0])
+  fig = single_or_several.draw_single_or_several(rows)
+  assert len(fig.axes) == 2
+  for axes in fig.axes:
+    single, several = axes.get_lines()
+    for line, factor in ((single, 1), (several, 2)):
+      x, y = np.asarray(line.get_data())
+      np.testing.assert_array_equal(x, factor * np.array([0, 1, 2, 3]))
+      np.testing.assert_array_equal(y, [0, 0.25, 0.5, 0.75])
+    assert single.get_color() != several.get_color()
+    assert single.get_linestyle() != several.get_linestyle()
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels[0] == '1 run x 100 canaries, n = 4'
+    assert labels[1] == '10 runs x 10 canaries, n = 4'
+    assert axes.get_xlabel() == 'ε̂ at δ = 1e-3'
+
+
+# The script with a model that compiles quickly, once for each list of flags, in
+# one process as importing takes seconds: [exit code, stdout] of each.
+_DRIVER = """
+import contextlib, importlib.util, io, json, sys
+from absl import app
+from absl.testing import flagsaver
+from epe_jax.tasks import digits
+from tests import helpers
+digits.task = lambda width: helpers.softmax_regression()
+path = 'scripts/compare_runs.py'
+spec = importlib.util.spec_from_file_location('script', path)
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+found = []
+for arguments in json.load(sys.stdin):
+  out, code = io.StringIO(), 0
+  with flagsaver.flagsaver(), contextlib.redirect_stdout(out):
+    try:
+      # Flags of configs are looked for there.
+      sys.argv = [path, *arguments]
+      app.run(script.main)
+    except SystemExit as stop:
+      code = stop.code or 0
+  found.append([code, out.getvalue()])
+json.dump(found, sys.stdout)
+"""
+
+
+def scripts(*commands):
+  done = subprocess.run(
+    [sys.executable, '-c', _DRIVER],
+    input=json.dumps(commands),
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout)
+
+
+def test_the_script_compares_prints_and_draws(tmp_path):
+  flags = [
+    *('--config=configs/digits.py:smoke', '--config.rounds=2'),
+    *('--config.canaries.observed=8', '--config.canaries.unobserved=0'),
+    *('--experiments=2', '--runs=2', f'--workdir={tmp_path}/w'),
+  ]
+  refused, done = scripts([*flags, '--runs=3'], flags)
+  assert refused[0].startswith('error: canaries.observed=8 cannot be dealt'), (
+    refused
+  )
+  code, printed = done
+  assert code == 0
+  assert '2 experiments, d = 650' in printed
+  assert '2 x 4' in printed
+  png = (tmp_path / 'w' / 'comparison.png').read_bytes()
+  assert png.startswith(b'\x89PNG')
+  rows = io.read_json(tmp_path / 'w' / 'rows.json')
+  assert len({row['epsilon'] for row in rows}) == len(rows) == 2 * 2 * 2

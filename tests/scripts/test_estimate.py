@@ -1,0 +1,293 @@
+"""scripts/estimate.py and its readers: scores from anywhere, every estimate."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from epe_jax.audit import estimates, threat_models
+from epe_jax.audit.record import Record, write_record
+from epe_jax.epsilon import gaussian, noise_floor
+from epe_jax.epsilon.types import Scores
+from epe_jax.experiment import score_files
+from epe_jax.report import report
+from tests import recorded_runs
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def groups(num=300, shift=3.0):
+  rng = np.random.default_rng(0)
+  return rng.normal(shift, 1, num), rng.normal(0, 1, num)
+
+
+def write_csv(path, observed, unobserved, words=('1', '0')):
+  lines = ['name,score,observed']
+  for word, group in zip(words, (observed, unobserved)):
+    lines += [f'c{i},{float(x)!r},{word}' for i, x in enumerate(group)]
+  path.write_text('\n'.join(lines) + '\n')
+
+
+def test_all_kinds_of_files_give_the_same_scores(tmp_path):
+  observed, unobserved = groups()
+  np.savez(tmp_path / 'a.npz', observed=observed, unobserved=unobserved)
+  np.savez(
+    tmp_path / 'b.npz', in_canary_scores=observed, out_canary_scores=unobserved
+  )
+  write_csv(tmp_path / 'c.csv', observed, unobserved)
+  write_csv(tmp_path / 'd.csv', observed, unobserved, ('True', 'no'))
+  for name in ('a.npz', 'b.npz', 'c.csv', 'd.csv'):
+    scores = score_files.load_scores(tmp_path / name)
+    assert isinstance(scores, Scores)
+    np.testing.assert_array_equal(scores.observed, observed)
+    np.testing.assert_array_equal(scores.unobserved, unobserved)
+
+
+def test_a_run_is_read_from_its_workdir_or_its_scores(tmp_path):
+  record = recorded_runs.by_law()
+  (tmp_path / 'private').mkdir()
+  write_record(tmp_path / 'private/scores.npz', record)
+  for path in (tmp_path, tmp_path / 'private/scores.npz'):
+    again = score_files.load_scores(path)
+    assert isinstance(again, Record)
+    for field in dataclasses.fields(Record):
+      mine, theirs = (getattr(r, field.name) for r in (again, record))
+      assert type(mine) is type(theirs)
+      np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+  ('name', 'text', 'message'),
+  [
+    ('a.csv', 'a,b\n1,2\n', 'has the columns'),
+    ('a.csv', 'score,observed\n1,maybe\n', "line 2: observed='maybe'"),
+    ('a.csv', 'score,observed\n1,1\nx,0\n', "line 3: score='x'"),
+    ('a.csv', 'score,observed\n1,0\n', 'at least one observed'),
+    ('a.csv', 'score,observed\nnan,1\n1,0\n', 'not finite'),
+    ('a.txt', '1 2 3', 'neither .npz nor .csv'),
+    ('a.npz', 'not a zip', 'not a readable'),
+  ],
+)
+def test_files_that_make_no_sense_are_refused(tmp_path, name, text, message):
+  (tmp_path / name).write_text(text)
+  with pytest.raises(ValueError, match=message):
+    score_files.load_scores(tmp_path / name)
+  with pytest.raises(FileNotFoundError, match='Give the workdir'):
+    score_files.load_scores(tmp_path / 'none.npz')
+
+
+def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
+  audit = estimates.evaluate_scores(Scores(*groups()), delta=1e-5)
+  (attack,) = audit.attacks
+  methods = [estimate.method for estimate in attack.estimates]
+  assert len(methods) == len(set(methods))
+  points, free, shaped = report.format_estimates(audit).split('Lower bounds')
+  assert "the paper's ε_lo (no bound)" in points
+  assert 'lower bound' not in points
+  assert 'lower bound, 95 %' in free
+  assert 'Gaussian' not in free
+  assert 'if Gaussian, 95 %' in shaped
+  # N(3, 1) against N(0, 1) at 1e-5 has an ε of 17.0.
+  for estimate in attack.estimates:
+    if estimate.confidence is not None:
+      assert 0 < estimate.epsilon < 17.0
+      assert estimate.floor is None
+
+
+def test_only_fair_coins_get_a_one_run_bound():
+  methods = {
+    design: {
+      estimate.method
+      for estimate in estimates.evaluate_scores(
+        Scores(*groups(), design=design), delta=1e-5
+      )
+      .attacks[0]
+      .estimates
+    }
+    for design in ('fixed', 'coin_flip')
+  }
+  assert methods['coin_flip'] - methods['fixed'] == {'one_run', 'one_run_gdp'}
+
+
+def test_the_ladder_leaves_out_what_cannot_be_read():
+  def statistics(record):
+    return [
+      reading.threat_model.statistic
+      for reading in threat_models.read_all(record)
+    ]
+
+  record = recorded_runs.by_law()
+  whole = statistics(record)
+  assert whole == [
+    'cosine with the final model',
+    'cosine with the change of the model',
+    'maximum over rounds',
+    'likelihood over rounds',
+    'own round',
+    'own round, others removed',
+  ]
+  nothing = np.empty(0, np.float32)
+  for left_out, change in (
+    ('likelihood', {'sees': 'delta'}),
+    ('final', {'final': nothing}),
+    ('change', {'change': nothing}),
+  ):
+    without = dataclasses.replace(record, **change)
+    assert statistics(without) == [s for s in whole if left_out not in s]
+  for repetitions, sees in ((1, 'aggregate'), (4, 'aggregate'), (1, 'models')):
+    some = recorded_runs.by_law(repetitions=repetitions)
+    for reading in threat_models.read_all(
+      dataclasses.replace(
+        some, sees=sees, rounds=None if sees == 'models' else some.rounds
+      )
+    ):
+      exact = reading.scores.dim is not None
+      attacker = reading.threat_model
+      own = attacker in (threat_models.OWN, threat_models.RESIDUAL)
+      model = attacker in (threat_models.FINAL, threat_models.CHANGE)
+      once = repetitions == 1 and sees == 'aggregate'
+      # The noise of different rounds is orthogonal, and their aggregates not.
+      alone = attacker == threat_models.RESIDUAL and sees != 'models'
+      assert exact == (model or alone or (own and once))
+      assert reading.sees.startswith('published') == (
+        sees == 'models' and not model
+      )
+
+
+def test_scores_that_are_no_gaussians_are_warned_of_in_words():
+  observed, unobserved = groups()
+  good = threat_models.read_external(Scores(observed, unobserved))
+  bad = threat_models.read_external(Scores(np.exp(observed), unobserved))
+  assert good.doubts == ()
+  (said,) = bad.doubts
+  assert 'Gauss' in said
+
+
+def test_swapped_groups_are_warned_of():
+  observed, unobserved = groups()
+  for scores in (
+    Scores(unobserved, observed),
+    Scores(-0.01 * observed, np.empty(0), dim=10**4),
+  ):
+    said = ' '.join(threat_models.read_external(scores).doubts)
+    assert 'score lower than others' in said
+    assert 'swapped or the sign be wrong' in said
+  weak = Scores(observed[:20] - 3.2, unobserved)
+  assert threat_models.read_external(weak).doubts == ()
+
+
+def test_a_dim_that_the_scores_refute_is_not_believed():
+  observed, unobserved = groups(500, shift=0.0)
+  wrong = Scores(observed / 100, unobserved / 100, dim=100 * 10**4)
+  audit = estimates.evaluate_scores(wrong, delta=1e-5)
+  (attack,) = audit.attacks
+  assert any('do not follow the law of random' in s for s in attack.doubts)
+  assert attack.bounds
+  for bound in attack.bounds:
+    assert bound.epsilon < 1
+    assert 'unobserved canaries score as random' not in ' '.join(bound.assumes)
+
+
+_LAWS = {
+  't3': lambda rng, n: rng.standard_t(3, n),
+  'lognormal': lambda rng, n: rng.lognormal(size=n),
+  'cauchy': lambda rng, n: rng.standard_cauchy(n),
+  'coins': lambda rng, n: rng.integers(0, 2, n).astype(float),
+}
+
+
+@pytest.mark.parametrize('law', _LAWS)
+def test_floors_of_external_scores_hold_for_any_law(law):
+  rng, audits = np.random.default_rng(0), 160
+  estimator = functools.partial(gaussian.two_gaussian, std='fitted')
+  above, p = [], []
+  for _ in range(audits):
+    scores = Scores(_LAWS[law](rng, 40), _LAWS[law](rng, 40))
+    (null,) = noise_floor.simulate(
+      rng,
+      [estimator],
+      noise_floor.draw_permutations(scores),
+      delta=1e-3,
+      simulations=59,
+    )
+    epsilon = float(estimator(scores, delta=1e-3).epsilon)
+    above.append(epsilon > noise_floor.summarize(null).q95)
+    p.append(noise_floor.p_value(epsilon, null))
+  # At most 5 %, but for chance: five standard errors.
+  limit = 0.05 + 5 * np.sqrt(0.05 * 0.95 / audits)
+  assert np.mean(above) < limit
+  assert np.mean(np.array(p) <= 0.05) < limit
+  # The floor of normal scores is another one.
+  if law != 'coins':
+    wrong = noise_floor.estimate_noise_floor(
+      rng, estimator, delta=1e-3, num_observed=40, num_unobserved=40
+    )
+    assert _share_above(law, estimator, wrong.q95) > 2 * limit
+
+
+def _share_above(law, estimator, limit):
+  rng = np.random.default_rng(1)
+  observed, unobserved = (_LAWS[law](rng, (400, 40)) for _ in range(2))
+  epsilon = estimator(Scores(observed, unobserved), delta=1e-3).epsilon
+  return np.mean(np.asarray(epsilon) > limit)
+
+
+def script(*arguments):
+  return subprocess.run(
+    [sys.executable, str(ROOT / 'scripts' / 'estimate.py'), *arguments],
+    capture_output=True,
+    text=True,
+  )
+
+
+def test_the_command_prints_text_json_and_markdown(tmp_path):
+  path = tmp_path / 'scores.csv'
+  write_csv(path, *groups(60))
+  text = script(str(path), '--delta=1e-5')
+  assert text.returncode == 0, text.stderr
+  assert 'Point estimates: no guarantee' in text.stdout
+  rows = json.loads(script(str(path), '--delta=1e-5', '--format=json').stdout)
+  first = rows['attacks'][0]['estimates'][0]
+  assert {'method', 'epsilon', 'kind', 'p_value'} <= first.keys()
+  assert rows['headline']['method'] == 'rank_test'
+  markdown = script(str(path), '--delta=1e-5', '--format=markdown').stdout
+  assert '| scores | as given |' in markdown
+  refused = script(str(path))
+  assert refused.returncode == 1
+  assert 'error: ' in refused.stderr
+  assert 'give --delta' in refused.stderr
+  assert 'Traceback' not in refused.stderr
+  again = script(str(path), f'{tmp_path}/./scores.csv', '--delta=1e-5')
+  assert again.returncode == 1
+  assert 'is given more than once' in again.stderr
+
+
+@pytest.mark.parametrize(
+  ('observed', 'message'),
+  [
+    (np.array([1 + 2j, 3]), 'complex'),
+    (np.array(['a', 'b']), 'str|<U'),
+    (np.ones((2, 3)), r'observed has shape \(2, 3\)'),
+  ],
+)
+def test_arrays_that_are_no_scores_are_refused_with_their_file(
+  tmp_path, observed, message
+):
+  path = tmp_path / 'a.npz'
+  np.savez(path, observed=observed, unobserved=np.arange(2.0))
+  with pytest.raises(ValueError, match=f'{path}.*({message})'):
+    score_files.load_scores(path)
+
+
+def test_a_file_that_is_no_csv_is_refused(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_bytes('score,observed\n\xe9,1\n'.encode('latin-1'))
+  with pytest.raises(ValueError, match=rf'{path}.* no CSV in UTF-8'):
+    score_files.load_scores(path)
+  path.write_text('score, observed\n1.5,1\n0.5,0\n')
+  assert score_files.load_scores(path).observed.tolist() == [1.5]

@@ -1,0 +1,233 @@
+"""scripts/gaussian.py end to end, and what it says to bad input."""
+
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+
+import dp_accounting
+import pytest
+
+_SCRIPT = pathlib.Path(__file__).parents[2] / 'scripts' / 'gaussian.py'
+_SMALL = ('--dim=1000', '--num_canaries=20', '--simulations=4')
+_PNG = b'\x89PNG\r\n\x1a\n'
+
+# Runs the script once for each list of flags that it reads, in one process as
+# importing takes seconds, and prints [exit code, stdout, stderr] of each.
+_DRIVER = """
+import contextlib, importlib.util, io, json, sys
+from absl import app
+from absl.testing import flagsaver
+spec = importlib.util.spec_from_file_location('script', sys.argv[1])
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+results = []
+for arguments in json.load(sys.stdin):
+  out, err, code = io.StringIO(), io.StringIO(), 0
+  with (
+    flagsaver.flagsaver(),
+    contextlib.redirect_stdout(out),
+    contextlib.redirect_stderr(err),
+  ):
+    try:
+      app.run(script.main, argv=['gaussian.py', *arguments])
+    except SystemExit as stop:
+      code = stop.code or 0
+  results.append([code, out.getvalue(), err.getvalue()])
+json.dump(results, sys.stdout)
+"""
+
+
+def _run(*commands):
+  """What the script does with each list of flags."""
+  done = subprocess.run(
+    [sys.executable, '-c', _DRIVER, str(_SCRIPT)],
+    input=json.dumps(commands),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp('gaussian')
+
+
+@pytest.fixture(scope='module')
+def results(folder):
+  """Runs of the script by name, for the tests to look at."""
+  commands = {
+    'sigma': [*_SMALL, '--sigma=2,0.5', f'--out={folder}/sigma.json'],
+    'again': [*_SMALL, '--sigma=0.5', f'--out={folder}/again.json'],
+    'seed': [*_SMALL, '--sigma=0.5', '--seed=1', f'--out={folder}/seed.json'],
+    'epsilon': [*_SMALL, '--epsilon=1,10', f'--out={folder}/epsilon.json'],
+    'literal': [
+      *(*_SMALL, '--literal', '--sigma=1'),
+      *(f'--out={folder}/literal.json', f'--plot={folder}/elsewhere.svg'),
+    ],
+    'hadamard': [
+      *(*_SMALL, '--literal', '--family=hadamard', '--sigma=1'),
+      f'--out={folder}/hadamard.json',
+    ],
+    'plot': [*_SMALL, '--sigma=1', f'--plot={folder}/alone.png'],
+    'default': _SMALL,
+    'no noise': [*_SMALL, '--sigma=0', f'--out={folder}/zero.json'],
+  }
+  return dict(zip(commands, _run(*commands.values())))
+
+
+def _rows(folder, name):
+  return json.loads((folder / f'{name}.json').read_text())
+
+
+def test_every_run_succeeds(results):
+  assert {name: code for name, (code, _, _) in results.items()} == (
+    dict.fromkeys(results, 0)
+  )
+
+
+def test_json_has_a_row_for_each_reading_of_each_sigma(results, folder):
+  del results
+  rows = _rows(folder, 'sigma')
+  assert [(row['sigma'], row['estimator']) for row in rows] == [
+    (2.0, 'null'),
+    (2.0, 'fitted'),
+    (0.5, 'null'),
+    (0.5, 'fitted'),
+  ]
+  fields = 'sigma analytic_epsilon estimator mean std simulations'
+  for row in rows:
+    assert list(row) == [*fields.split(), 'dim', 'num_canaries', 'delta']
+    assert row['simulations'] == 4
+    assert row['dim'] == 1000
+    assert row['num_canaries'] == 20
+    assert row['delta'] == 1e-6
+    analytic = dp_accounting.get_epsilon_gaussian(row['sigma'], 1e-6)
+    assert row['analytic_epsilon'] == pytest.approx(analytic)
+    assert row['mean'] > 0
+    assert row['std'] > 0
+
+
+def test_epsilon_is_solved_for_sigma(results, folder):
+  del results
+  rows = _rows(folder, 'epsilon')
+  assert [row['analytic_epsilon'] for row in rows] == pytest.approx(
+    [1, 1, 10, 10]
+  )
+  assert rows[0]['sigma'] == pytest.approx(4.224, abs=1e-3)
+
+
+def test_only_the_seed_changes_a_row(results, folder):
+  del results
+  assert _rows(folder, 'again') == _rows(folder, 'sigma')[2:]
+  assert _rows(folder, 'seed')[0]['mean'] != _rows(folder, 'again')[0]['mean']
+
+
+def test_canaries_of_another_family_audit_the_same_mechanism(results, folder):
+  del results
+  (hadamard, _), (sphere, _) = (
+    _rows(folder, name) for name in ('hadamard', 'literal')
+  )
+  assert hadamard['mean'] != sphere['mean']
+  assert hadamard['analytic_epsilon'] == sphere['analytic_epsilon']
+
+
+def test_no_noise_gives_infinite_analytic_epsilon(results, folder):
+  del results
+  row = _rows(folder, 'zero')[0]
+  assert float(row['analytic_epsilon']) == math.inf
+  assert math.isfinite(row['mean'])
+
+
+def test_plot_goes_beside_the_json_unless_told_otherwise(results, folder):
+  del results
+  for name in ('sigma', 'epsilon', 'alone', 'zero'):
+    assert (folder / f'{name}.png').read_bytes().startswith(_PNG)
+  assert b'<svg' in (folder / 'elsewhere.svg').read_bytes()
+  assert not (folder / 'literal.png').exists()
+
+
+def test_no_temporary_file_is_left(results, folder):
+  del results
+  assert not [path for path in folder.iterdir() if path.suffix == '.tmp']
+
+
+def test_table_shows_the_calibrated_reading_first_and_explains(results):
+  _, text, _ = results['sigma']
+  assert 'd = 1,000, k = 20, δ = 1e-06, 4 simulations' in text
+  assert text.index('null') < text.index('fitted')
+  assert 'std fitted, as Algorithm 1 prints it' in text
+  rows = [line.split() for line in text.splitlines()[3:5]]
+  assert [row[0] for row in rows] == ['2', '0.5']
+  assert all(row.count('±') == 2 for row in rows)
+
+
+def test_default_is_the_three_noise_levels_of_the_paper(results):
+  _, text, _ = results['default']
+  rows = [line.split() for line in text.splitlines()[3:6]]
+  assert [row[:2] for row in rows] == [
+    ['4.22', '1.001'],
+    ['1.54', '3.008'],
+    ['0.541', '10'],
+  ]
+
+
+def test_audits_are_counted_on_a_progress_bar(results):
+  assert '8/8' in results['sigma'][2]
+
+
+_BAD = {
+  '--sigma=1 --epsilon=1': 'not both',
+  '--sigma=-1': r"--sigma=\['-1'\]: .*Pass for instance --sigma=",
+  '--sigma=one': r"--sigma=\['one'\]: .*Pass for instance --sigma=",
+  '--sigma=inf': r"--sigma=\['inf'\]: .*Pass for instance --sigma=",
+  '--sigma=': r'--sigma=\[\]: .*Pass for instance --sigma=',
+  '--epsilon=0': r"--epsilon=\['0'\]: .*Pass for instance --epsilon=",
+  '--dim=1': r'--dim=1: .*Pass --dim=2 or more',
+  '--num_canaries=1': r'--num_canaries=1: .*Pass --num_canaries=2 or more',
+  '--num_canaries=2 --sigma=1,0': r'Pass --num_canaries=3 or more',
+  '--delta=0': r'--delta=0.*Pass for instance --delta=1e-6',
+  '--delta=1': r'--delta=1.*Pass for instance --delta=1e-6',
+  '--simulations=0': r'--simulations=0: .*Pass --simulations=1 or more',
+  '--family=hadamard': r'Pass --literal too',
+  '--family=cube': r'--family=cube: .*should be one of <sphere\|',
+  '--literal --family=dirac --dim=9 --num_canaries=10': (
+    r'no more --num_canaries'
+  ),
+  '--seed=-1': r'--seed=-1: .*Pass --seed=0 or more',
+  '--out=/nowhere/x.json': r'--out=/nowhere/x.json: .*Create the directory',
+  '--out=x.png': r'--out=x.png: this must be a .json file',
+  '--plot=x.gif': r'--plot=x.gif: .*\.png, \.pdf, \.svg',
+  'sigma=1': "'sigma=1' is not a flag",
+}
+
+
+@pytest.fixture(scope='module')
+def refusals():
+  return dict(zip(_BAD, _run(*(text.split() for text in _BAD))))
+
+
+@pytest.mark.parametrize('command', _BAD)
+def test_bad_input_is_refused_by_name_with_a_cure(refusals, command):
+  code, _, err = refusals[command]
+  assert code != 0
+  assert 'Traceback' not in err
+  assert 'audit' not in err  # The progress bar: work had begun.
+  assert re.search(_BAD[command], err), err
+
+
+def test_the_shell_sees_the_failure():
+  done = subprocess.run(
+    [sys.executable, str(_SCRIPT), '--dim=1'],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 1
+  assert 'Pass --dim=2 or more.' in done.stderr
+  assert 'Traceback' not in done.stderr

@@ -1,0 +1,308 @@
+"""Preparing data: any source becomes a folder of stores, once."""
+
+import lzma
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from epe_jax.data import (
+  download,
+  emnist,
+  formats,
+  imports,
+  prepare,
+  sources,
+  store,
+)
+from tests import tff_files
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+_IMAGES = [
+  ('all_train', 'b', tff_files.image(3, 0.25)),
+  ('all_test', 'a', tff_files.image(60)),
+  ('all_train', 'a', tff_files.image(61, 0.5)),
+  ('digits_only_train', 'a', tff_files.image(9)),
+]
+
+
+def _files(path):
+  return {
+    str(file.relative_to(path)): file.read_bytes()
+    for file in sorted(path.rglob('*'))
+    if file.is_file()
+  }
+
+
+def _script(*arguments, cwd=None):
+  command = [sys.executable, ROOT / 'scripts' / 'prepare_data.py', *arguments]
+  return subprocess.run(
+    command, cwd=cwd, capture_output=True, text=True, check=False
+  )
+
+
+def test_every_split_becomes_a_store_that_runs_are_fed_from(tmp_path):
+  file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
+  written = list(prepare.prepare(file, tmp_path / 'out'))
+  found = {w.split: (w.clients, w.examples) for w in written}
+  assert found == {
+    'all_test': (1, 1),
+    'all_train': (2, 2),
+    'digits_only_train': (1, 1),
+  }
+  for w in written:
+    assert w.seconds > 0
+    sizes = [len(raw) for raw in _files(tmp_path / 'out' / w.split).values()]
+    # All but the manifest itself are counted.
+    assert 0 < w.bytes < sum(sizes)
+  train, test = emnist.load(tmp_path / 'out', only_digits=False)
+  assert train.columns['label'].tolist() == [61, 3]
+  assert test.columns['label'].tolist() == [60]
+  with pytest.raises(ValueError, match="has no split 'digits_only_test'"):
+    emnist.load(tmp_path / 'out', only_digits=True)
+
+
+def test_finished_splits_are_left_and_missing_ones_are_added(tmp_path):
+  file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
+  list(prepare.prepare(file, tmp_path / 'out', splits=['all_test']))
+  before = (tmp_path / 'out' / 'all_test').stat().st_mtime_ns
+  written = list(prepare.prepare(file, tmp_path / 'out'))
+  assert [w.seconds > 0 for w in written] == [False, True, True]
+  assert (tmp_path / 'out' / 'all_test').stat().st_mtime_ns == before
+
+
+def test_another_file_or_recipe_is_not_taken_for_the_same(tmp_path):
+  rows = [('train', 'a', tff_files.example(tokens=tff_files.strings([b'a b'])))]
+  file = tff_files.write(tmp_path / 'f.sqlite', rows)
+  list(prepare.prepare(file, tmp_path / 'out', text=prepare.Text(1, 4)))
+  with pytest.raises(ValueError, match='is there, but max_words was another'):
+    list(prepare.prepare(file, tmp_path / 'out', text=prepare.Text(1, 5)))
+  os.utime(file, ns=(1, 1))
+  with pytest.raises(ValueError, match='is there, but the file was another'):
+    list(prepare.prepare(file, tmp_path / 'out', text=prepare.Text(1, 4)))
+
+
+@pytest.mark.parametrize('split', ['../all_train', '/x', '.x', '', 'a/b'])
+def test_a_split_cannot_lead_out_of_the_folder(tmp_path, split):
+  rows = [(split, 'a', tff_files.image(1))]
+  file = tff_files.write(tmp_path / 'f.sqlite', rows)
+  with pytest.raises(ValueError, match=r'cannot be the name of a folder'):
+    list(prepare.prepare(file, tmp_path / 'out'))
+  assert not (tmp_path / 'out').exists()
+
+
+def test_a_split_that_is_not_there_is_refused(tmp_path):
+  file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
+  with pytest.raises(ValueError, match=r"no split 'x', only \['all_test',"):
+    list(prepare.prepare(file, tmp_path / 'out', splits=['x']))
+
+
+def test_arrays_are_written_as_they_are(tmp_path):
+  path = tmp_path / 'f.npz'
+  age = np.arange(6, dtype=np.int16).reshape(3, 2)
+  np.savez(path, client_id=np.array([7, 5, 7]), age=age, ok=age[:, 0] > 0)
+  (written,) = prepare.prepare(path, tmp_path / 'out')
+  assert written[:3] == ('train', 2, 3)
+  data = store.load(tmp_path / 'out' / 'train')
+  assert data.client_ids.tolist() == ['5', '7']
+  assert data.client(1)['age'].tolist() == [[0, 1], [4, 5]]
+  assert data.columns['age'].dtype == np.int16
+  assert data.columns['ok'].tolist() == [True, False, True]
+
+
+def test_a_source_that_knows_no_features_is_asked_for_an_example(tmp_path):
+  path = tmp_path / 'fed_emnist_train.h5'
+  with h5py.File(path, 'w') as file:
+    client = file.create_group('examples/a')
+    client['pixels'] = np.ones((2, 28, 28), np.float32)
+    client['label'] = np.array([3, 61], np.int32)
+  written = list(prepare.prepare(path, tmp_path / 'out'))
+  assert [w[:3] for w in written] == [('all_train', 1, 2)]
+  meta = store.manifest(tmp_path / 'out' / 'all_train')['meta']
+  assert (meta['recipe'], meta['num_classes']) == ('emnist', 62)
+
+
+def test_byte_strings_that_are_no_sentences_are_not_left_out_silently(tmp_path):
+  blob = tff_files.example(
+    name=tff_files.strings([b'x']), n=tff_files.ints([1])
+  )
+  file = tff_files.write(tmp_path / 'f.sqlite', [('train', 'a', blob)])
+  with pytest.raises(ValueError, match=r"features \['name'\] are byte strings"):
+    list(prepare.prepare(file, tmp_path / 'out'))
+
+
+def test_the_public_file_is_known_by_its_counts(tmp_path, monkeypatch):
+  file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
+  with pytest.raises(ValueError, match=r"not the public file.*'all_test'"):
+    next(prepare.prepare(file, tmp_path / 'out', public='emnist'))
+  assert not (tmp_path / 'out').exists()
+  counts = {
+    'all_test': sources.Split(1, 1),
+    'all_train': sources.Split(2, 2),
+    'digits_only_train': sources.Split(1, 1),
+  }
+  public = (download.Public('f', None, counts),)
+  monkeypatch.setitem(download.PUBLIC, 'emnist', public)
+  assert len([*prepare.prepare(file, tmp_path / 'out', public='emnist')]) == 3
+
+
+def test_counts_that_are_known_only_afterwards_are_checked_then(
+  tmp_path, monkeypatch
+):
+  path = tmp_path / 'stackoverflow_train.h5'
+  with h5py.File(path, 'w') as file:
+    file['examples/a/tokens'] = [b'how is it brewed ?']
+  counts = {'train': sources.Split(9, 9)}
+  public = (download.Public('f', None, counts),)
+  monkeypatch.setitem(download.PUBLIC, 'stackoverflow', public)
+  text = prepare.Text(2, 4)
+  found = prepare.prepare(
+    path, tmp_path / 'out', text=text, public='stackoverflow'
+  )
+  splits = [next(found).split]
+  with pytest.raises(ValueError, match='not the public file'):
+    splits.extend(w.split for w in found)
+
+
+_GENERATOR = """
+import numpy as np
+
+def rows():
+  for n in range(6):
+    yield f'user{n % 3}', {'x': np.array([n, n + 10])}
+
+number = 3
+"""
+
+
+def test_the_script_takes_a_function_and_says_what_it_wrote(tmp_path):
+  (tmp_path / 'mine.py').write_text(_GENERATOR)
+  done = _script('mine:rows', '--out=out', '--workers=1', cwd=tmp_path)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.startswith('train: 3 clients, 12 examples, ')
+  data = store.load(tmp_path / 'out' / 'train')
+  assert data.client_ids.tolist() == ['user0', 'user1', 'user2']
+  assert data.client(2)['x'].tolist() == [2, 12, 5, 15]
+  again = _script('mine:rows', '--out=out', '--workers=0', cwd=tmp_path)
+  assert again.stdout.endswith('0.0 s (was there)\n')
+
+
+def test_the_script_says_what_is_understood(tmp_path):
+  (tmp_path / 'f.txt').write_text('no data')
+  done = _script('f.txt', '--out=out', cwd=tmp_path)
+  assert done.returncode == 1
+  assert done.stderr.startswith('error: f.txt is of no known form. Understood')
+  for form in ('sqlite', '.h5', 'TFDS', '.npz', 'package.module:'):
+    assert form in done.stderr
+  assert not (tmp_path / 'out').exists()
+
+
+def test_the_script_fetches_no_public_file_that_is_there(tmp_path):
+  plain = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
+  public = tmp_path / 'out' / 'public'
+  public.mkdir(parents=True)
+  raw = lzma.compress(plain.read_bytes(), lzma.FORMAT_ALONE)
+  (public / 'emnist_all.sqlite.lzma').write_bytes(raw)
+  done = _script('--download=emnist', '--out=out', cwd=tmp_path)
+  assert done.returncode == 1
+  assert done.stderr.startswith('error: emnist: this is not the public file')
+  both = _script('f.sqlite', '--download=emnist', '--out=out', cwd=tmp_path)
+  assert 'give one source, or --download' in both.stdout + both.stderr
+
+
+def test_an_import_that_was_killed_goes_on_and_ends_the_same(tmp_path):
+  rows = [
+    (
+      'train',
+      f'{i:03}',
+      tff_files.example(tokens=tff_files.strings([b'a b c'])),
+    )
+    for i in range(300)
+  ]
+  file = tff_files.write(tmp_path / 'f.sqlite', rows)
+  program = """
+import os, signal, sys
+from epe_jax import io
+from epe_jax.data import column_files, prepare
+column_files.SAVE_EVERY = 100
+saved, write = 0, io.write_text
+
+def killing(path, text):
+  global saved
+  write(path, text)
+  saved += path.name == 'progress.json'
+  if saved == 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+io.write_text = killing
+if __name__ == '__main__':
+  list(prepare.prepare(
+    sys.argv[1], sys.argv[2], text=prepare.Text(3, 4), workers=1
+  ))
+"""
+  (tmp_path / 'killed.py').write_text(program)
+  out = tmp_path / 'out'
+  command = [sys.executable, tmp_path / 'killed.py', file, out]
+  assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+  assert not imports.is_prepared(out)
+  assert (out / '.train.draft').exists()
+  list(prepare.prepare(file, out, text=prepare.Text(3, 4)))
+  list(prepare.prepare(file, tmp_path / 'whole', text=prepare.Text(3, 4)))
+  assert _files(out) == _files(tmp_path / 'whole')
+
+
+@pytest.mark.parametrize(
+  ('name', 'content'),
+  [
+    ('sqlite', b'SQLite format 3\0'),
+    ('lzma', b']\0\0'),
+    ('h5', b'\x89HDF\r\n\x1a\n'),
+    ('npz', b'PK\3\4'),
+  ],
+)
+def test_a_file_is_opened_by_what_is_in_it(tmp_path, name, content):
+  # Each module has its own words for a file that has a head and no more.
+  path = tmp_path / f'f.{"lzma" if name == "lzma" else "data"}'
+  path.write_bytes(content)
+  with (
+    pytest.raises(ValueError, match=str(path)) as caught,
+    formats.opened(path),
+  ):
+    pass
+  assert 'of no known form' not in str(caught.value)
+
+
+def test_folders_and_functions_are_told_apart(tmp_path):
+  with pytest.raises(ValueError, match='of no known form'):
+    formats.opened(tmp_path)
+  with pytest.raises(FileNotFoundError, match=r'does not exist\. Understood'):
+    formats.opened(tmp_path / 'a:b')
+  with pytest.raises(ValueError, match='no_such:f cannot be imported'):
+    formats.opened('no_such:f')
+  with pytest.raises(ValueError, match='epe_jax:__version__ is a str, not'):
+    formats.opened('epe_jax:__version__')
+  (tmp_path / 'x.h5').write_bytes(b'')
+  with pytest.raises(ValueError, match=r'x\.h5'), formats.opened(tmp_path):
+    pass
+
+
+def test_a_tfds_data_set_gives_the_columns_of_the_file_it_was_made_of(tmp_path):
+  file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
+  made = _script(file, '--tfds=FederatedEmnist', f'--out={tmp_path / "tfds"}')
+  assert made.returncode == 0, made.stderr
+  folder = pathlib.Path(made.stdout.strip().splitlines()[-1])
+  for source, out in ((file, 'a'), (folder, 'b')):
+    done = _script(source, f'--out={tmp_path / out}')
+    assert done.returncode == 0, done.stderr
+  for split in ('all_train', 'all_test', 'digits_only_train'):
+    a, b = (store.load(tmp_path / out / split) for out in 'ab')
+    np.testing.assert_array_equal(a.client_ids, b.client_ids)
+    np.testing.assert_array_equal(a.offsets, b.offsets)
+    for name in ('pixels', 'label'):
+      np.testing.assert_array_equal(a.columns[name], b.columns[name])

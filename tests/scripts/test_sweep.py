@@ -1,0 +1,169 @@
+"""Grids of runs: every combination, each finished once."""
+
+import pathlib
+
+from ml_collections import config_dict
+import pytest
+
+from epe_jax import io
+from epe_jax.audit import threat_models
+from epe_jax.experiment import audited_run, metrics, sweep
+from epe_jax.report import seed_sweep, sweep_report
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def base():
+  return config_dict.create(
+    task='none', rounds=3, canaries=dict(repetitions=1), seed=0
+  )
+
+
+def test_a_grid_has_every_combination_once():
+  axes = [('rounds', (1, 2, 3)), ('canaries.repetitions', (1, 4))]
+  points = sweep.make_grid(base(), axes)
+  found = [(p.config.rounds, p.config.canaries.repetitions) for p in points]
+  assert found == [(1, 1), (1, 4), (2, 1), (2, 4), (3, 1), (3, 4)]
+  assert len({p.name for p in points}) == 6
+  assert points[3].settings == {'rounds': 2, 'canaries.repetitions': 4}
+
+
+def test_fields_can_change_together():
+  points = sweep.make_grid(base(), [(('rounds', 'seed'), ((1, 7), (2, 8)))])
+  assert [(p.config.rounds, p.config.seed) for p in points] == [(1, 7), (2, 8)]
+
+
+def test_the_base_stays_as_it_is():
+  config = base()
+  sweep.make_grid(config, [('canaries.repetitions', (5,))])
+  assert config.canaries.repetitions == 1
+
+
+@pytest.mark.parametrize(
+  ('axes', 'message'),
+  [
+    ([('round', (1,))], 'round is no field'),
+    ([('rounds.x', (1,))], r'rounds\.x is no field'),
+    ([('rounds', ())], "'rounds' has no values"),
+    ([('rounds', (1,)), ('rounds', (2,))], 'two axes set rounds'),
+    ([('rounds', (1, 1))], 'make one point twice'),
+    ([(('rounds', 'seed'), ((1,),))], 'a value for each field'),
+  ],
+)
+def test_a_grid_that_makes_no_sense_is_refused(axes, message):
+  with pytest.raises(ValueError, match=message):
+    sweep.make_grid(base(), axes)
+
+
+def test_what_failed_is_told_and_tried_again_only_when_asked(tmp_path):
+  points = sweep.make_grid(base(), [('rounds', (1,))])
+  (name,) = [point.name for point in points]
+  outcome = sweep.run_sweep(points, tmp_path)
+  assert outcome.finished == {}
+  # The config is no one's: the run says which field is wrong.
+  assert 'ended with 1' in outcome.failed[name]
+  log = tmp_path / f'{name}.log'
+  log.write_text('untouched')
+  assert sweep.run_sweep(points, tmp_path).failed == outcome.failed
+  assert log.read_text() == 'untouched'
+  assert sweep.run_sweep(points, tmp_path, retry=True).failed == outcome.failed
+  assert log.read_text() != 'untouched'
+
+
+def test_what_is_finished_is_not_made_again(tmp_path):
+  points = sweep.make_grid(base(), [('rounds', (1, 2))])
+  for point in points:
+    folder = tmp_path / point.name
+    folder.mkdir()
+    io.write_json(folder / 'config.json', point.config.to_dict())
+    io.write_json(folder / 'result.json', {})
+  outcome = sweep.run_sweep(points, tmp_path, jobs=2)
+  assert list(outcome.finished) == [point.name for point in points]
+  assert not list(tmp_path.glob('*.log'))
+
+
+def test_the_folder_of_another_config_is_refused_before_any_work(tmp_path):
+  first, second = sweep.make_grid(base(), [('rounds', (1, 2))])
+  folder = tmp_path / second.name
+  folder.mkdir()
+  io.write_json(folder / 'config.json', first.config.to_dict())
+  (folder / 'private').mkdir()
+  metrics.append_line(folder / 'private/metrics.jsonl', {'round': 1})
+  with pytest.raises(ValueError, match='rounds was 1 and is 2'):
+    sweep.run_sweep([first, second], tmp_path)
+  assert not list(tmp_path.glob('*.log'))
+
+
+def test_no_job_at_a_time_is_refused(tmp_path):
+  with pytest.raises(ValueError, match='jobs=0'):
+    sweep.run_sweep([], tmp_path, jobs=0)
+
+
+def load(name):
+  spec = {}
+  exec((ROOT / 'configs' / f'{name}.py').read_text(), spec)
+  return spec
+
+
+def test_every_grid_fits_every_config():
+  grids = load('grids')
+  for task in ('digits', 'emnist', 'stackoverflow'):
+    base = load(task)['get_config']()
+    for name in grids['_AXES']:
+      # The LSTM has sizes of its own.
+      if (task, name) != ('stackoverflow', 'dimension'):
+        axes = grids['get_config'](name).axes
+        assert len(sweep.make_grid(base, axes)) >= 2, (task, name)
+
+
+def tiny():
+  config = load('digits')['get_config']('smoke')
+  config.rounds, config.clients_per_round, config.model.width = 2, 4, 2
+  config.client.epochs = 1
+  config.canaries.observed = config.canaries.unobserved = 8
+  config.audit.buffer = 2
+  return config
+
+
+@pytest.mark.slow
+def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
+  config = tiny()
+  points = sweep.make_grid(config, [('noise_multiplier', (0.3,))])
+  found = seed_sweep.run_seed_sweep(points, tmp_path / 'sweep', num_seeds=2)
+  assert [row['seed'] for row in found[points[0].name]] == [0, 1]
+  config.noise_multiplier, config.seed = 0.3, 1
+  alone = audited_run.run(config, tmp_path / 'alone')
+  own = alone['audit'].find(threat_models.OWN).find('location_mixture').epsilon
+  row = found[points[0].name][1]
+  assert row['epsilon']['own round'] == pytest.approx(own, rel=1e-3)
+  table = seed_sweep.make_table(points, found)
+  assert [line[0] for line in table.body] == ['0.3']
+  # Again: read and not run.
+  (tmp_path / 'sweep' / points[0].name / 'rows.json').write_text('[]')
+  assert (
+    seed_sweep.run_seed_sweep(points, tmp_path / 'sweep', num_seeds=2)[
+      points[0].name
+    ]
+    == []
+  )
+
+
+def test_seeds_and_an_axis_of_seeds_exclude_each_other(tmp_path):
+  points = sweep.make_grid(tiny(), [('seed', (0, 1))])
+  with pytest.raises(ValueError, match='an axis sets the seed'):
+    seed_sweep.run_seed_sweep(points, tmp_path, num_seeds=2)
+
+
+def test_points_without_canaries_stand_beside_those_with(tmp_path):
+  config = tiny()
+  both = ('canaries.observed', 'canaries.unobserved')
+  points = sweep.make_grid(config, [(both, ((0, 0), (8, 8)))])
+  for point in points:
+    audited_run.run(point.config, tmp_path / point.name)
+  outcome = sweep.run_sweep(points, tmp_path)
+  text = sweep_report.write_sweep(tmp_path, points, outcome)
+  without, with_canaries = text.splitlines()[1:3]
+  assert '(clients)' in without
+  assert without.split()[-4:] == ['-'] * 4
+  assert '[' in with_canaries
+  assert (tmp_path / 'sweep.png').read_bytes()[:4] == b'\x89PNG'
