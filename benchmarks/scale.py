@@ -205,7 +205,7 @@ def _plan() -> tables.Table:
     ('checkpoint', lambda p: size(p.checkpoint_bytes)),
   ]  # fmt: skip
   body = [[name, *map(shown, plans)] for name, shown in rows]
-  reading = [
+  attack_scores = [
     layout.nbytes(p.read_bytes / p.seconds / -(-case.devices // _HOST))
     for p, case in zip(plans, CASES)
   ]
@@ -220,7 +220,7 @@ def _plan() -> tables.Table:
     ],
     ['memory for it', *(size(p.audit_bytes['sphere']) for p in buffered)],
   ]
-  body.insert(-2, ['examples read a second, by a host of 8', *reading])
+  body.insert(-2, ['examples read a second, by a host of 8', *attack_scores])
   head = ['a round', *(f'{c.name}, {_devices(c.devices)}' for c in CASES)]
   job = CASES[-1].job
   return tables.Table(

@@ -78,6 +78,10 @@ def make_config(**own: Any) -> config_dict.ConfigDict:
     audit=dict(
       # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
       sees='aggregate',
+      # Cosines of every round are kept, 8 bytes for each canary and round. False:
+      # only the largest of each canary, for audits whose trace would not fit; who
+      # knows a canary's round, or removes the others, is then not estimated.
+      trace=True,
       # Rounds scored together, no more than lie between two checkpoints; None:
       # as many as memory holds, 1 for families to whom a look at one round
       # costs no more.

@@ -11,7 +11,7 @@ from jax import random
 import numpy as np
 import optax
 
-from epe_jax import accounting, audit, canaries, epsilon, sampling, training
+from epe_jax import accounting, audit, canaries, sampling, training
 from epe_jax.data import cohort, federated
 from epe_jax.report import report
 from epe_jax.tasks.classifier import classifier
@@ -38,7 +38,7 @@ def in_haiku():
   return classifier(init, lambda p, x, key: net.apply(p, key, x))
 
 
-def scores_of(task, noise_key: jax.Array) -> epsilon.Scores:
+def train_audited(task, noise_key: jax.Array) -> audit.Record:
   data, params = federated.from_clients(DATA), task.init(random.key(0))
   dim = sum(x.size for x in jax.tree.leaves(params))
   algorithm = training.dp_fedavg(
@@ -52,17 +52,23 @@ def scores_of(task, noise_key: jax.Array) -> epsilon.Scores:
   rng = np.random.default_rng(0)
   canary_set = canaries.sphere(random.key(1), CANARIES, dim)
   assigned = sampling.once_per_period(rng, rounds=ROUNDS, num=CANARIES)
-  watch = audit.all_iterates(canary_set, rounds=ROUNDS)
-  algorithm = audit.audited(algorithm, canary_set, assigned, {'all': watch})
+  attackers = {
+    'final': audit.final_model(canary_set),
+    'rounds': audit.all_iterates(
+      canary_set, rounds=ROUNDS, sees=('aggregate', 'residual')
+    ),
+  }
+  algorithm = audit.audited(algorithm, canary_set, assigned, attackers)
   state, step = algorithm.init(params), jax.jit(algorithm.step)
   plan = cohort.Plan(10, epochs=1, max_examples=None, chunk=1, slots=CLIENTS)
   for t in range(ROUNDS):
     users = rng.choice(USERS, CLIENTS, replace=False)
     batches = cohort.gather(data, users, plan, seed=0, round=t)
     state, _ = step(state, batches, random.key(t), random.fold_in(noise_key, t))
-  trace = np.asarray(watch.scores(state.observers['all'], None)[0])
-  own = audit.score_own_round(trace, assigned)
-  return epsilon.Scores(own, np.empty(0), dim)
+  cosines = audit.score_observers(state, attackers)
+  return audit.make_record(
+    cosines, state.rounds, included=assigned, dim=dim, delta=DELTA, momentum=0.0
+  )
 
 
 if __name__ == '__main__':
@@ -70,6 +76,5 @@ if __name__ == '__main__':
   for name in sys.argv[1:] or ('jax', 'flax', 'haiku'):
     task = {'jax': in_jax, 'flax': in_flax, 'haiku': in_haiku}[name]()
     fresh = jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32))
-    scores = scores_of(task, random.wrap_key_data(fresh))
-    found = audit.evaluate_scores(scores, delta=DELTA, more=False)
-    print(f'\n{name}: {report.format_estimates(found)}')
+    record = train_audited(task, random.wrap_key_data(fresh))
+    print(f'\n{name}: {report.format_estimates(audit.evaluate(record))}')

@@ -6,6 +6,7 @@ Run by a test as a process of its own, for the number of devices is settled when
 JAX starts. Writes an .npz file.
 """
 
+import functools
 import os
 import sys
 
@@ -100,12 +101,10 @@ def run(family: str, num_devices: int):
     )
     shown.append(info)
   params = state.algorithm.params
-  scores = {
-    name: sharding.copy_to_host(
-      jax.jit(o.scores)(state.observers[name], params)
-    )
-    for name, o in attackers.items()
-  }
+  score = jax.jit(
+    functools.partial(wrapper.score_observers, observers=attackers)
+  )
+  scores = sharding.copy_to_host(score(state))
   host = sharding.copy_to_host((params, shown[-1].metrics))
   buffer = state.observers['trace'].buffer
   return {

@@ -1,10 +1,12 @@
 """What a run records, made without training: by law, and by explicit vectors."""
 
+import dataclasses
+
 import numpy as np
 from studies import simulated_runs
 
-from epe_jax.audit import published_models, round_scalars
-from epe_jax.audit.record import Record
+from epe_jax.audit import round_scalars
+from epe_jax.audit.record import make_record
 
 
 def scalars(rounds, **known):
@@ -55,21 +57,30 @@ def by_law(
     residual_norm=np.sqrt(dim) / shift / 200,
     effective_dimension=dim / 3,
   )
-  return Record(
-    final=final,
-    change=change,
-    trace=trace,
-    residual=noise.astype(np.float32),
-    rounds=known,
-    momentum=0.0,
-    weight=published_models.canary_weight(known, seats, momentum=0.0),
+  return make_record(
+    {'final': final, 'change': change, 'aggregate': trace, 'residual': noise},
+    known,
     included=participation,
     assigned=seats,
-    sees='aggregate',
+    momentum=0.0,
     design=design,
     dim=dim,
     delta=1e-5,
   )
+
+
+def replace_cosines(record, **changes):
+  """The same record with other cosines; without those that are None."""
+  cosines = {**record.cosines, **changes}
+  return dataclasses.replace(
+    record, cosines={n: x for n, x in cosines.items() if x is not None}
+  )
+
+
+def show_as(record, name):
+  """The same record, as if its trace were of something else."""
+  changes = {record.sees: None, name: record.trace}
+  return replace_cosines(record, **changes)
 
 
 def metrics(rounds):

@@ -13,7 +13,7 @@ from scipy import stats
 
 from epe_jax import accounting
 from epe_jax.audit import estimates, statistics, threat_models
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import location_mixture
 from epe_jax.report import tables
 from studies import simulated_runs
@@ -194,6 +194,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
   record, models = run.record, run.models
   assert record.rounds is not None
   assert record.expected is not None
+  assert record.weight is not None
   assigned = record.assigned[:, record.observed]
   weight = record.weight[record.observed]
   cosines = {

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax.audit import published_models
-from epe_jax.audit.record import Record
+from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.sampling import canary_schedules
 
@@ -96,17 +95,18 @@ def simulate(
     residual_norm=np.linalg.norm(residual, axis=1),
     effective_dimension=np.full(rounds, dim / 3),
   )
-  record = Record(
-    final=compute_cosines(canaries, models[-1]).astype(np.float32),
-    change=compute_cosines(canaries, models[-1] - models[0]).astype(np.float32),
-    trace=compute_cosines(canaries, aggregates).astype(np.float32),
-    residual=compute_cosines(canaries, residual).astype(np.float32),
-    rounds=scalars,
-    momentum=momentum,
-    weight=published_models.canary_weight(scalars, assigned, momentum=momentum),
+  seen = {
+    'final': models[-1],
+    'change': models[-1] - models[0],
+    'aggregate': aggregates,
+    'residual': residual,
+  }
+  record = make_record(
+    {name: compute_cosines(canaries, v) for name, v in seen.items()},
+    scalars,
     included=participation,
     assigned=assigned,
-    sees='aggregate',
+    momentum=momentum,
     design='coin_flip' if coins else 'fixed',
     dim=dim,
     delta=delta,

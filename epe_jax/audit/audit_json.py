@@ -5,6 +5,7 @@ import dataclasses
 from typing import Any
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
 from epe_jax.audit.over_rounds import RoundEstimate
 from epe_jax.epsilon.types import Assumption, Estimate, Floor
@@ -27,7 +28,6 @@ def from_json(values: Mapping[str, Any]) -> Audit:
   """The audit that `to_json` wrote; numbers that are not finite as strings.
 
   Raises:
-    ValueError: a threat model is unknown.
     KeyError: a field is missing.
   """
   attacks = tuple(map(_to_attack, values['attacks']))
@@ -50,6 +50,8 @@ def _of_attack(attack: Attack) -> dict[str, Any]:
   }
   return attack._asdict() | {
     'threat_model': attack.threat_model.key,
+    'name': attack.threat_model.name,
+    'who': attack.threat_model.who,
     'statistic': attack.threat_model.statistic,
     'doubts': list(attack.doubts),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
@@ -70,7 +72,8 @@ def _of_estimate(estimate: Estimate) -> dict[str, Any]:
 def _to_attack(values: Mapping[str, Any]) -> Attack:
   rates, agreement = values['rates'], values['agreement']
   return Attack(
-    threat_model=threat_models.find(values['threat_model']),
+    threat_model=threat_models.find(values['threat_model'])
+    or _of_another(values),
     sees=values['sees'],
     num_observed=values['num_observed'],
     num_unobserved=values['num_unobserved'],
@@ -84,6 +87,17 @@ def _to_attack(values: Mapping[str, Any]) -> Attack:
     agreement=agreement
     and Agreement(**{name: float(x) for name, x in agreement.items()}),
     estimates=tuple(map(_to_estimate, values['estimates'])),
+  )
+
+
+def _of_another(values: Mapping[str, Any]) -> ThreatModel:
+  """An attacker that this package does not know, as far as a file tells of it."""
+  return ThreatModel(
+    key=values['threat_model'],
+    name=values['name'],
+    statistic=values['statistic'],
+    who=values['who'],
+    score=lambda record: None,
   )
 
 

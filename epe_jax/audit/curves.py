@@ -12,7 +12,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.audit.threat_models import Reading, ThreatModel
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.epsilon import (
   cosine_null,
   gaussian,
@@ -55,20 +55,21 @@ class Tradeoff(NamedTuple):
 
 
 def over_delta(
-  readings: Sequence[Reading], deltas: Float[np.ndarray, ' n']
+  all_scores: Sequence[AttackScores], deltas: Float[np.ndarray, ' n']
 ) -> list[DeltaCurve]:
   """ε at each δ, of the attackers whose estimate is calibrated.
 
   Args:
-    readings: as `threat_models.read_all` gives them.
+    all_scores: as `threat_models.score_all` gives them.
     deltas: in (0, 1).
   """
   return [
     DeltaCurve(
-      reading.threat_model, *location_mixture.curve(reading.scores, deltas)
+      attack_scores.threat_model,
+      *location_mixture.curve(attack_scores.scores, deltas),
     )
-    for reading in readings
-    if reading.is_calibrated and reading.scores.shift is not None
+    for attack_scores in all_scores
+    if attack_scores.is_calibrated and attack_scores.scores.shift is not None
   ]
 
 
@@ -82,14 +83,16 @@ def gaussian_over_delta(
   return np.asarray(gaussian.epsilon_two_gaussians(0, 1, mu, 1, deltas))
 
 
-def tradeoff(reading: Reading, grid: Float[np.ndarray, ' m']) -> Tradeoff:
+def tradeoff(
+  attack_scores: AttackScores, grid: Float[np.ndarray, ' m']
+) -> Tradeoff:
   """The trade-off of one attacker.
 
   Args:
-    reading: of the attacker.
+    attack_scores: of the attacker.
     grid: false positive rates, in (0, 1), for the fitted mixture.
   """
-  scores = reading.scores
+  scores = attack_scores.scores
   at, misses = threshold.realisable(scores.observed)
   num = scores.observed.size
   if scores.dim is not None:
@@ -99,10 +102,10 @@ def tradeoff(reading: Reading, grid: Float[np.ndarray, ' m']) -> Tradeoff:
     fpr = np.maximum(alarms, 0.5) / scores.unobserved.size
   upper = intervals.clopper_pearson_upper
   fitted = None
-  if reading.is_calibrated and scores.shift is not None:
+  if attack_scores.is_calibrated and scores.shift is not None:
     fitted = 1 - location_mixture.rates(scores, grid)
   return Tradeoff(
-    reading.threat_model,
+    attack_scores.threat_model,
     fpr,
     misses / num,
     1 - np.asarray(upper(num - misses, num, 0.025)),

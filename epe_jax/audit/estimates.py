@@ -8,9 +8,11 @@ from typing import NamedTuple
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit import doubts, estimators, threat_models
+from epe_jax.audit import doubts, estimators
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit.external_scores import score_external
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.threat_models import THREAT_MODELS, score_all
 from epe_jax.epsilon import (
   bootstrap,
   location_mixture,
@@ -133,6 +135,7 @@ def evaluate(
   record: Record,
   *,
   delta: float | None = None,
+  threat_models: Sequence[ThreatModel] = THREAT_MODELS,
   more: bool = False,
   simultaneous: bool = False,
   floors: bool = True,
@@ -142,14 +145,16 @@ def evaluate(
   Args:
     record: what attackers saw.
     delta: in (0, 1); None for the run's own.
+    threat_models: the attackers, from who knows least to who knows most; those who
+      see what an observer of yours scored go among them.
     more: also the estimators of which a report has better ones.
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
     floors: also what estimators report when nothing leaks, which takes most of
       the time.
   """
   delta = record.delta if delta is None else delta
-  found = threat_models.read_all(record)
-  return _evaluate(found, delta, more, simultaneous, floors)
+  all_scores = score_all(record, threat_models)
+  return _evaluate(all_scores, delta, more, simultaneous, floors)
 
 
 def evaluate_scores(
@@ -160,34 +165,36 @@ def evaluate_scores(
   simultaneous: bool = False,
 ) -> Audit:
   """Every estimate of scores from any system, as `evaluate` gives them."""
-  reading = threat_models.read_external(scores)
-  return _evaluate([reading], delta, more, simultaneous, floors=True)
+  attack_scores = score_external(scores)
+  return _evaluate([attack_scores], delta, more, simultaneous, floors=True)
 
 
 def estimate_with_interval(
-  reading: threat_models.Reading,
+  attack_scores: AttackScores,
   *,
   delta: float,
   confidence: float = 0.9,
   resamples: int = 1000,
 ) -> Estimate:
-  """The first point estimate of a reading, with an interval of its scatter.
+  """The first point estimate of an attacker, with an interval of its scatter.
 
   Args:
-    reading: of one attacker.
+    attack_scores: of one attacker.
     delta: in (0, 1).
     confidence: of the interval: that of the estimator itself, or else over
       resampled canaries.
     resamples: of the bootstrap, where it takes one.
 
   Returns:
-    The estimate; its method ends in '_rejected' where the reading is not
+    The estimate; its method ends in '_rejected' where it is not
     calibrated. Without an interval where there are too few scores.
   """
-  estimator = reading.points[0]
+  estimator = attack_scores.points[0]
   if estimator in estimators.SHIFT_AWARE:
     estimator = functools.partial(estimator, confidence=confidence)
-  elif doubts.scores_differ(reading.scores) and _can_resample(reading.scores):
+  elif doubts.scores_differ(attack_scores.scores) and _can_resample(
+    attack_scores.scores
+  ):
     estimator = functools.partial(
       bootstrap.bootstrap_interval,
       np.random.default_rng(0),
@@ -195,8 +202,8 @@ def estimate_with_interval(
       confidence=confidence,
       resamples=resamples,
     )
-  estimate = estimator(reading.scores, delta=delta)
-  if reading.is_calibrated:
+  estimate = estimator(attack_scores.scores, delta=delta)
+  if attack_scores.is_calibrated:
     return estimate
   return dataclasses.replace(estimate, method=f'{estimate.method}_rejected')
 
@@ -207,68 +214,73 @@ def _can_resample(scores: Scores) -> bool:
 
 
 def _evaluate(
-  readings: Sequence[threat_models.Reading],
+  all_scores: Sequence[AttackScores],
   delta: float,
   more: bool,
   simultaneous: bool,
   floors: bool,
 ) -> Audit:
-  bounds = [_bounds(reading, more) for reading in readings]
+  bounds = [_bounds(attack_scores, more) for attack_scores in all_scores]
   significance = SIGNIFICANCE
   if simultaneous:
     significance /= sum(map(len, bounds))
   known: _Floors = {}
   attacks = []
-  for reading, of_reading in zip(readings, bounds):
-    points = list(reading.points)
+  for attack_scores, of_reading in zip(all_scores, bounds):
+    points = list(attack_scores.points)
     if more:
       points += [e for e in estimators.MORE_POINTS if e not in points]
-    found = [_plain(e(reading.scores, delta=delta)) for e in points]
+    found = [_plain(e(attack_scores.scores, delta=delta)) for e in points]
     if floors:
-      nulls = _floors_of(reading, points, delta, known)
+      nulls = _floors_of(attack_scores, points, delta, known)
       found = [_beside_floor(*pair) for pair in zip(found, nulls)]
     found += [
-      _plain(bound(reading.scores, delta=delta, significance=significance))
+      _plain(
+        bound(attack_scores.scores, delta=delta, significance=significance)
+      )
       for bound in of_reading
     ]
-    attacks.append(_attack(reading, found, delta))
+    attacks.append(_attack(attack_scores, found, delta))
   return Audit(tuple(attacks), simultaneous)
 
 
 def _bounds(
-  reading: threat_models.Reading, more: bool
+  attack_scores: AttackScores, more: bool
 ) -> list[estimators.Estimator]:
-  bounds = list(reading.bounds)
+  bounds = list(attack_scores.bounds)
   if more:
     bounds += [b for b in estimators.MORE_BOUNDS if b not in bounds]
   return bounds
 
 
 def _floors_of(
-  reading: threat_models.Reading,
+  attack_scores: AttackScores,
   points: Sequence[estimators.Estimator],
   delta: float,
   known: _Floors,
 ) -> list[Float[np.ndarray, ' simulations'] | None]:
   """What each estimator reports when nothing leaks; made once for equal laws."""
-  if reading.draw is None:
+  if attack_scores.draw is None:
     return [None] * len(points)
-  keys = [_key(reading, estimator) for estimator in points]
+  keys = [_key(attack_scores, estimator) for estimator in points]
   missing = {k: e for k, e in zip(keys, points) if k not in known}
   made = noise_floor.simulate(
-    np.random.default_rng(0), list(missing.values()), reading.draw, delta=delta
+    np.random.default_rng(0),
+    list(missing.values()),
+    attack_scores.draw,
+    delta=delta,
   )
   known.update(zip(missing, made))
   return [known[key] for key in keys]
 
 
 def _key(
-  reading: threat_models.Reading, estimator: estimators.Estimator
+  attack_scores: AttackScores, estimator: estimators.Estimator
 ) -> Hashable:
-  shift = reading.scores.shift
+  shift = attack_scores.scores.shift
   if shift is not None and estimator in estimators.SHIFT_AWARE:
-    return reading.law, estimator, shift.tobytes()
-  return reading.law, estimator
+    return attack_scores.law, estimator, shift.tobytes()
+  return attack_scores.law, estimator
 
 
 def _plain(estimate: Estimate) -> Estimate:
@@ -289,20 +301,20 @@ def _beside_floor(
 
 
 def _attack(
-  reading: threat_models.Reading, found: Sequence[Estimate], delta: float
+  attack_scores: AttackScores, found: Sequence[Estimate], delta: float
 ) -> Attack:
   # What is not calibrated claims nothing that a bound could contradict.
-  contradiction = _contradiction(found) if reading.is_calibrated else []
-  scores = reading.scores
+  contradiction = _contradiction(found) if attack_scores.is_calibrated else []
+  scores = attack_scores.scores
   return Attack(
-    threat_model=reading.threat_model,
-    sees=reading.sees,
+    threat_model=attack_scores.threat_model,
+    sees=attack_scores.sees,
     num_observed=scores.observed.size,
     num_unobserved=scores.unobserved.size,
-    is_calibrated=reading.is_calibrated and not contradiction,
-    doubts=(*reading.doubts, *contradiction),
+    is_calibrated=attack_scores.is_calibrated and not contradiction,
+    doubts=(*attack_scores.doubts, *contradiction),
     rates=None if scores.shift is None else _rates(scores),
-    agreement=_agreement(scores, delta) if reading.is_expected else None,
+    agreement=_agreement(scores, delta) if attack_scores.is_expected else None,
     estimates=tuple(found),
   )
 

@@ -37,16 +37,15 @@ class Observer(NamedTuple):
   Attributes:
     init: params -> state.
     update: (state, seen) -> state, once in every round.
-    scores: (state, final params) -> cosines: [2, k] for an attacker who scores
-      once, two things; [views, T, k] for one who does in every round, [views, k]
-      for one who keeps the largest.
+    scores: (state, final params) -> cosines of all canaries, [k] or [T, k], by
+      the name of what they are with. `record.Record` has these names.
     flush: state -> state in which no vector of a round waits to be scored. Only
       an observer that keeps some has anything to do.
   """
 
   init: Callable[[Params], Any]
   update: Callable[[Any, RoundView], Any]
-  scores: Callable[[Any, Params], Float[Array, '...']]
+  scores: Callable[[Any, Params], dict[str, Float[Array, '... k']]]
   flush: Callable[[Any], Any] = lambda state: state
 
 
@@ -96,8 +95,8 @@ def final_model(
 ) -> Observer:
   """Those who see the final model: cosines with theta_T and theta_T - theta_0.
 
-  The paper scores theta_T; theta_T - theta_0 is for one who knows the initial
-  model too. Canaries are generated once for both.
+  The paper scores theta_T, 'final'; theta_T - theta_0, 'change', is for one who
+  knows the initial model too. Canaries are generated once for both.
 
   Args:
     canaries: all canaries, observed and unobserved.
@@ -113,9 +112,10 @@ def final_model(
 
   def scores(
     start: Float[Array, ' d'], params: Params
-  ) -> Float[Array, 'vectors=2 k']:
+  ) -> dict[str, Float[Array, ' k']]:
     theta, _ = ravel_pytree(params)
-    return cosines(canaries, jnp.stack([theta, theta - start]))
+    final, change = cosines(canaries, jnp.stack([theta, theta - start]))
+    return {'final': final, 'change': change}
 
   return Observer(init, lambda start, seen: start, scores)
 
@@ -137,8 +137,8 @@ def all_iterates(
   Args:
     canaries: all canaries, observed and unobserved.
     rounds: T >= 1.
-    sees: what is scored in a round, names of `VIEWS`; scores have one
-      [T, k] for each.
+    sees: what is scored in a round, names of `VIEWS`; scores have a [T, k] of
+      each name.
     buffer: R >= 1, rounds scored together; `choose_buffer` chooses one.
     mesh: devices that share what is kept, vectors by views or rounds and cosines
       by views or canaries, where they divide these; None for one device.
@@ -212,8 +212,9 @@ def all_iterates(
       return trace
     return scored_if(trace.pending > 0, trace)
 
-  def scores(trace: Trace, params: Params) -> Float[Array, 'v T k']:
-    return flush(trace).cosines[:, :rounds]
+  def scores(trace: Trace, params: Params) -> dict[str, Float[Array, 'T k']]:
+    del params
+    return dict(zip(sees, flush(trace).cosines[:, :rounds]))
 
   return Observer(init, update, scores, flush)
 
@@ -229,8 +230,8 @@ def running_maximum(
 
   Args:
     canaries: all canaries, observed and unobserved.
-    sees: what is scored in a round, names of `VIEWS`; scores have one [k] for
-      each, -1 before the first round.
+    sees: what is scored in a round, names of `VIEWS`; scores have a [k] of each
+      name behind 'max_', -1 before the first round.
 
   Raises:
     ValueError: sees is out of range.
@@ -254,9 +255,9 @@ def running_maximum(
 
   def scores(
     largest: Float[Array, 'v k'], params: Params
-  ) -> Float[Array, 'v k']:
+  ) -> dict[str, Float[Array, ' k']]:
     del params
-    return largest
+    return {f'max_{name}': x for name, x in zip(sees, largest)}
 
   return Observer(init, update, scores)
 

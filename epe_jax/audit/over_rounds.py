@@ -1,4 +1,4 @@
-"""How much had leaked by round t: every reading of a run cut off after t."""
+"""How much had leaked by round t: every attack on a run cut off after t."""
 
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
@@ -7,11 +7,12 @@ from typing import NamedTuple
 from jaxtyping import Int
 import numpy as np
 
-from epe_jax.audit import (
-  estimates,
-  published_models,
-  restrict,
-  threat_models,
+from epe_jax.audit import estimates, published_models, restrict, threat_models
+from epe_jax.audit.attack_scores import (
+  AttackScores,
+  ThreatModel,
+  describe_shifted,
+  split_scores,
 )
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import lower_bound
@@ -33,7 +34,7 @@ class RoundEstimate(NamedTuple):
   """
 
   round: int
-  threat_model: threat_models.ThreatModel
+  threat_model: ThreatModel
   estimate: Estimate
   num_observed: int
   num_unobserved: int
@@ -55,8 +56,8 @@ def evaluate_by_round(
   last is scored when training ends; before, it is derived from the trace, as
   `published_models.derive_models` does, where it can be.
 
-  Where a reading is calibrated there is its point estimate, with an interval for
-  the scatter of canaries. Every reading has a lower bound without a shape assumed;
+  Where an attacker's estimate is calibrated it is given, with an interval for the
+  scatter of canaries. Every attacker has a lower bound without a shape assumed;
   it holds at each round by itself and not at all of them together.
 
   Args:
@@ -77,18 +78,18 @@ def evaluate_by_round(
   chosen = choose_rounds(record) if rounds is None else rounds
   derivable = published_models.why_not_derivable(record) is None
   # One kind of null for the whole curve: after second rounds it is not exact.
-  dims = {r.threat_model: r.scores.dim for r in threat_models.read_all(record)}
+  dims = {r.threat_model: r.scores.dim for r in threat_models.score_all(record)}
   return [
     RoundEstimate(
       int(t),
-      reading.threat_model,
+      attack_scores.threat_model,
       estimate,
-      reading.scores.observed.size,
-      reading.scores.unobserved.size,
+      attack_scores.scores.observed.size,
+      attack_scores.scores.unobserved.size,
     )
     for t in chosen
-    for reading in _readings(record, int(t), dims, derivable)
-    for estimate in _estimates(reading, delta, confidence, resamples)
+    for attack_scores in _readings(record, int(t), dims, derivable)
+    for estimate in _estimates(attack_scores, delta, confidence, resamples)
   ]
 
 
@@ -106,39 +107,41 @@ def choose_rounds(record: Record, *, num: int = 12) -> Int[np.ndarray, ' n']:
 def _readings(
   record: Record,
   t: int,
-  dims: Mapping[threat_models.ThreatModel, float | None],
+  dims: Mapping[ThreatModel, float | None],
   derivable: bool,
-) -> Iterator[threat_models.Reading]:
-  for reading in threat_models.read_all(restrict.truncate_after(record, t)):
-    if reading.threat_model in dims:
+) -> Iterator[AttackScores]:
+  for attack_scores in threat_models.score_all(
+    restrict.truncate_after(record, t)
+  ):
+    if attack_scores.threat_model in dims:
       scores = dataclasses.replace(
-        reading.scores, dim=dims[reading.threat_model]
+        attack_scores.scores, dim=dims[attack_scores.threat_model]
       )
-      yield reading._replace(scores=scores)
-  if t == len(record.trace) or not derivable:
+      yield attack_scores._replace(scores=scores)
+  if t == record.num_rounds or not derivable:
     return
-  only = np.arange(1, len(record.trace) + 1) == t
+  only = np.arange(1, record.num_rounds + 1) == t
   model = published_models.derive_models(record, only)
   # Its norm is estimated, so its null law is that of unobserved canaries.
   if np.count_nonzero(~model.observed) < 2:
     return
-  yield threat_models.read_shifted(
+  yield describe_shifted(
     threat_models.CHANGE,
     'model after the round, initial model known',
-    threat_models.split_scores(model, model.trace[0], None, model.assigned[0]),
+    split_scores(model, model.cosines['models'][0], None, model.assigned[0]),
     scale=float(np.sqrt(record.dim)),
     is_expected=False,
   )
 
 
 def _estimates(
-  reading: threat_models.Reading,
+  attack_scores: AttackScores,
   delta: float,
   confidence: float,
   resamples: int,
 ) -> Iterator[Estimate]:
-  if reading.is_calibrated:
+  if attack_scores.is_calibrated:
     yield estimates.estimate_with_interval(
-      reading, delta=delta, confidence=confidence, resamples=resamples
+      attack_scores, delta=delta, confidence=confidence, resamples=resamples
     )
-  yield lower_bound.lower_bound(reading.scores, delta=delta)
+  yield lower_bound.lower_bound(attack_scores.scores, delta=delta)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.audit.record import Record
+from epe_jax.audit.record import FINAL_MODEL, RELEASES, Record
 
 # The clip norm follows from counts with noise of their own.
 _SHOWN = {
@@ -23,6 +23,13 @@ _SHOWN = {
   'aggregate_norm',
   'effective_dimension',
 }
+# Of cosines, those with what was released. Whatever else an observer scored may be
+# of what only the server knows.
+_COSINES = (
+  *FINAL_MODEL,
+  *RELEASES,
+  *(f'max_{name}' for name in RELEASES),
+)
 _TEST = 'test_'
 
 
@@ -49,15 +56,17 @@ def publishable_record(whole: Record) -> Record:
   """What attackers saw, without what only one knew who had no noise to fear.
 
   Args:
-    whole: what attackers saw of the run. Noise that is known, as the residual, is a sum of
-      updates that is known.
+    whole: what attackers saw of the run. Of what observers scored, cosines with the
+      models and with what rounds released are left. The residual is not: noise that
+      is known is a sum of updates that is known.
   """
   rounds = whole.rounds
   if rounds is not None:
     nothing = np.full_like(rounds.clients, np.nan)
     hidden = set(rounds._fields) - _SHOWN
     rounds = rounds._replace(**dict.fromkeys(hidden, nothing))
-  return dataclasses.replace(whole, residual=None, rounds=rounds)
+  cosines = {n: x for n, x in whole.cosines.items() if n in _COSINES}
+  return dataclasses.replace(whole, cosines=cosines, rounds=rounds)
 
 
 def publishable_history(

@@ -10,8 +10,9 @@ import numpy as np
 from scipy import linalg
 
 from epe_jax.audit import restrict, statistics
-from epe_jax.audit.record import Record
+from epe_jax.audit.record import FINAL_MODEL, Record
 from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.server_response import server_response
 
 # Of what the change of the model is and what it should be; the rest is float32.
 _SAME = 0.999
@@ -75,22 +76,20 @@ def derive_models(
       'one published model has no difference with another. Publish more, or '
       'let the attacker know the initial model.'
     )
-  effect = server_response(len(record.trace), momentum=record.momentum)
+  effect = server_response(record.num_rounds, momentum=record.momentum)
   weights = np.diff(effect[stops], axis=0)
   between = slice(stops[0], stops[-1])
-  trace, share = _added(record, rounds, weights)
-  nothing = np.empty(0, np.float32)
+  cosines, share = _added(record, rounds, weights)
+  if shown[-1]:
+    of_model = FINAL_MODEL if initial else FINAL_MODEL[:1]
+    cosines |= {n: x for n, x in record.cosines.items() if n in of_model}
   return restrict.replace_views(
     record,
     present=np.asarray(record.assigned[between].any(axis=0)),
-    final=record.final if shown[-1] else nothing,
-    change=record.change if shown[-1] and initial else nothing,
-    trace=trace,
-    residual=_added_residual(record, rounds, weights),
+    cosines=cosines,
     rounds=None,
     included=np.where(record.observed, share, 0),
     assigned=share,
-    sees='models',
     design='fixed',
   )
 
@@ -101,10 +100,12 @@ def why_not_derivable(record: Record) -> str | None:
   Whether the server is SGD with its momentum is not taken on trust: the sum of
   all aggregates has to point where the model went.
   """
-  if record.sees != 'aggregate':
+  lacks = {'aggregate', 'change'} - record.cosines.keys()
+  if lacks or record.trace is None:
     return (
-      f'sees={record.sees!r}, but differences of models are derived from '
-      "aggregates. Train with audit.sees='aggregate'."
+      f'the run kept no cosines with {sorted(lacks)}, but differences of models are '
+      "derived from every round's aggregate and checked against the change of the "
+      "model. Train with audit.sees='aggregate' and audit.trace=True."
     )
   if np.count_nonzero(~record.observed) < 2:
     return (
@@ -116,65 +117,16 @@ def why_not_derivable(record: Record) -> str | None:
       f'momentum={record.momentum}; differences of models are known for '
       "server SGD alone. Train with server.optimizer='sgd', or read aggregates."
     )
-  effect = server_response(len(record.trace), momentum=record.momentum)[-1]
+  effect = server_response(record.num_rounds, momentum=record.momentum)[-1]
   norms = effect * record.rounds.aggregate_norm
   change = norms @ np.asarray(record.trace, np.float64)
-  if np.corrcoef(change, record.change)[0, 1] < _SAME:
+  if np.corrcoef(change, record.cosines['change'])[0, 1] < _SAME:
     return (
       f'momentum={record.momentum}, but with it the aggregates do not add up '
       'to the change of the model, so the file was not made by one run. Give '
       'the scores.npz of one run, or read aggregates.'
     )
   return None
-
-
-def server_response(
-  rounds: int, *, momentum: float
-) -> Float[np.ndarray, 'stops rounds']:
-  """What each aggregate weighs in the model after each round: SGD is linear.
-
-  Momentum β keeps adding an aggregate, β^i times in the i-th round after its
-  own, so that after n rounds it has been added (1 - βⁿ)/(1 - β) times. The
-  learning rate scales all weights alike and is left out.
-
-  Args:
-    rounds: T >= 1.
-    momentum: β, in [0, 1).
-
-  Returns:
-    Row t, from 0 to T, is of the model after t rounds.
-
-  Raises:
-    ValueError: momentum is out of range.
-
-  >>> server_response(3, momentum=0.5)
-  array([[0.  , 0.  , 0.  ],
-         [1.  , 0.  , 0.  ],
-         [1.5 , 1.  , 0.  ],
-         [1.75, 1.5 , 1.  ]])
-  """
-  if not 0 <= momentum < 1:
-    raise ValueError(f'momentum={momentum}; give a momentum in [0, 1).')
-  since = np.arange(rounds + 1)[:, None] - np.arange(rounds)
-  return (1 - momentum ** np.maximum(since, 0)) / (1 - momentum)
-
-
-def canary_weight(
-  rounds: RoundScalars, assigned: Bool[np.ndarray, 'T k'], *, momentum: float
-) -> Float[np.ndarray, ' k']:
-  """What training leaves of each canary in the change of the model.
-
-  Its rounds put in S_t/m each, of which the server keeps what `server_response` says.
-  The server's learning rate, alike for all, is left out, and so is what clients
-  do because of it.
-
-  Args:
-    rounds: of the whole run.
-    assigned: row t holds the canaries of round t.
-    momentum: of the server's SGD, in [0, 1).
-  """
-  effect = server_response(len(assigned), momentum=momentum)[-1]
-  return (effect * rounds.canary_norm) @ assigned
 
 
 def _basis(
@@ -194,28 +146,30 @@ def _added(
   record: Record,
   rounds: RoundScalars,
   weights: Float[np.ndarray, 'n T'],
-) -> tuple[Float[np.ndarray, 'n k'], Float[np.ndarray, 'n k']]:
-  """Cosines with what each difference adds, and those to expect of one."""
+) -> tuple[dict[str, Float[np.ndarray, 'n k']], Float[np.ndarray, 'n k']]:
+  """Cosines with what each difference adds, and those to expect of a canary."""
   norms = np.asarray(rounds.aggregate_norm, np.float64)
   added = _basis(weights, norms)
   products = (added * norms) @ np.asarray(record.trace, np.float64)
   null = products[:, ~record.observed]
   norm = np.sqrt(record.dim * np.mean(null**2, axis=1, keepdims=True))
   norm = np.where(norm > 0, norm, 1)
-  return products / norm, (added * rounds.canary_norm) @ record.assigned / norm
+  cosines = {'models': products / norm}
+  if 'residual' in record.cosines:
+    cosines['residual'] = _added_residual(record, rounds, weights)
+  return cosines, (added * rounds.canary_norm) @ record.assigned / norm
 
 
 def _added_residual(
   record: Record,
   rounds: RoundScalars,
   weights: Float[np.ndarray, 'n T'],
-) -> Float[np.ndarray, 'n k'] | None:
+) -> Float[np.ndarray, 'n k']:
   """Cosines with the noise that each difference adds, and the canary itself."""
-  if record.residual is None:
-    return None
+  residual = np.asarray(record.cosines['residual'], np.float64)
   norms = np.asarray(rounds.residual_norm, np.float64)
   added = _basis(weights, norms)
-  noise = (added * norms) @ np.asarray(record.residual, np.float64)
+  noise = (added * norms) @ residual
   own = (added * rounds.canary_norm) @ record.included
   square = 1 + own * (2 * noise + own)
   return (noise + own) / np.sqrt(square)
@@ -241,7 +195,7 @@ def restrict_record(
     ValueError: a number is out of range, or `restrict` or `published_models`
       refuses.
   """
-  rounds = len(record.trace)
+  rounds = record.num_rounds
   mask = np.ones(rounds, bool)
   if every is not None:
     mask &= statistics.every_nth_round(rounds, every)

@@ -1,7 +1,7 @@
 """All that attackers saw of a run, in one value and one file."""
 
+from collections.abc import Mapping
 import dataclasses
-import math
 import os
 from typing import Any, Literal
 
@@ -9,64 +9,81 @@ from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import io
+from epe_jax.audit import server_response
 from epe_jax.audit.round_scalars import RoundScalars
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of scores.npz."""
 
-_ROUNDS = 'rounds_'
+FINAL_MODEL = ('final', 'change')
+"""Cosines with theta_T, and with theta_T - theta_0, what training made of it."""
+
+RELEASES = ('aggregate', 'delta', 'models')
+"""Cosines with what each round released: its aggregate; the change of the model by
+the server's optimizer; or the differences of published models."""
+
+_COSINES, _ROUNDS = 'cosines_', 'rounds_'
+
+Cosines = Mapping[str, Float[np.ndarray, '... k']]
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-  """What attackers saw of a run: all an estimator needs, without the model.
+  """All that attackers saw of a run: what an estimate needs, without the model.
 
   Attributes:
-    final: cosines with the final model, [k]; empty where it is not shown.
-    change: cosines with what training made of the initial model, theta_T -
-      theta_0, [k]; empty where the final model is not shown.
-    trace: cosines with what each round showed, [T, k].
-    residual: cosines with what is left of each round's aggregate when all that
-      was put in is removed, of clients and of canaries, [T, k]; for an attacker
-      who asks about one canary, `statistics.score_residual` leaves that one in.
-      None where it may not be shown.
+    cosines: what observers scored, by the names that they give it: [T, k] round by
+      round, or [k] once. The observers of this package score, as they are asked to,
+      'final' and 'change', as `FINAL_MODEL` has them; a name of `RELEASES`;
+      'residual', what is left of each round's aggregate when all that was put in is
+      removed, of clients and of canaries (for an attacker who asks about one canary,
+      `statistics.score_residual` leaves that one in); and 'max_...', the largest over
+      rounds. A thing that was not seen, or may not be shown, has no name here.
     rounds: one number of each round; None for differences of models, whose
       residual has what was put in of the canary itself.
     momentum: of the server's SGD; None for another server optimizer.
     weight: what training left of each canary in the change of the model, of
-      those that took part or are assigned rounds, up to one factor, [k];
-      empty where the server's optimizer does not tell.
+      those that took part or are assigned rounds, up to one factor, [k]; None
+      where the server's optimizer does not tell.
     included: 0/1, row t holds the canaries of round t; canaries in no row
       are unobserved. For differences of models, the cosine to expect.
     assigned: the same for rounds that a canary would have taken part in, had its
       coin said so; where no coin is flipped, participation again.
-    sees: what the trace is of: 'aggregate' or 'delta' of each round, as
-      `observers.VIEWS` names them, or 'models' for the differences of published
-      models, as `published_models` makes them.
     design: 'coin_flip' if each canary took its rounds by a fair coin of its own,
       and an attacker may know all else; else 'fixed'.
     dim: d.
     delta: the run's, in (0, 1).
   """
 
-  final: Float[np.ndarray, ' f']
-  change: Float[np.ndarray, ' c']
-  trace: Float[np.ndarray, 'T k']
-  residual: Float[np.ndarray, 'T k'] | None
+  cosines: Cosines
   rounds: RoundScalars | None
   momentum: float | None
-  weight: Float[np.ndarray, ' w']
+  weight: Float[np.ndarray, ' k'] | None
   included: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
   assigned: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']
-  sees: str
   design: Literal['fixed', 'coin_flip']
   dim: int
   delta: float
 
   @property
+  def num_rounds(self) -> int:
+    """T."""
+    return len(self.included)
+
+  @property
   def observed(self) -> Bool[np.ndarray, ' k']:
     """Which canaries took part."""
     return np.asarray(self.included.any(axis=0))
+
+  @property
+  def sees(self) -> str | None:
+    """The name in `RELEASES` of what rounds released; None if nobody looked."""
+    return next((name for name in RELEASES if self._saw(name)), None)
+
+  @property
+  def trace(self) -> Float[np.ndarray, 'T k'] | None:
+    """Cosines with what each round released; None where they were not kept."""
+    return None if self.sees is None else self.cosines.get(self.sees)
 
   @property
   def expected(self) -> Float[np.ndarray, ' t'] | None:
@@ -80,25 +97,89 @@ class Record:
     norm = np.maximum(self.rounds.aggregate_norm, 1e-30)
     return np.asarray(self.rounds.canary_norm / norm)
 
+  def _saw(self, release: str) -> bool:
+    return release in self.cosines or f'max_{release}' in self.cosines
+
+
+def make_record(
+  cosines: Mapping[str, Float[Any, '... k']],
+  rounds: RoundScalars,
+  *,
+  included: Bool[np.ndarray, 'T k'],
+  dim: int,
+  delta: float,
+  assigned: Bool[np.ndarray, 'T k'] | None = None,
+  design: Literal['fixed', 'coin_flip'] = 'fixed',
+  momentum: float | None = None,
+) -> Record:
+  """The record of a whole run.
+
+  Args:
+    cosines: as `wrapper.score_observers` gives them.
+    rounds: of the state of the run.
+    included: row t holds the canaries of round t.
+    dim: d.
+    delta: in (0, 1).
+    assigned: rounds that a canary would have taken part in; None where no coin was
+      flipped, as they are those that it took part in.
+    design: 'coin_flip' if a fair coin of its own decided of each canary whether it
+      took its assigned rounds.
+    momentum: of the server, if its optimizer is SGD, so that it is known what the
+      final model keeps of each round; None otherwise.
+
+  Raises:
+    ValueError: shapes contradict one another.
+  """
+  assigned = included if assigned is None else assigned
+  rounds = RoundScalars(*map(np.asarray, rounds))
+  if len(rounds.clip_norm) != len(included):
+    raise ValueError(
+      f'rounds has {len(rounds.clip_norm)} rounds, but included '
+      f'{len(included)}; give both of the same run.'
+    )
+  for name, x in {'assigned': assigned, **cosines}.items():
+    if x.shape not in (included.shape, included.shape[1:]):
+      raise ValueError(
+        f'{name!r} has shape {x.shape}; give a number for each canary, or for '
+        f'each round and canary: included has shape {included.shape}.'
+      )
+  weight = None
+  if momentum is not None:
+    weight = server_response.canary_weight(rounds, assigned, momentum=momentum)
+    weight = weight.astype(np.float32)
+  return Record(
+    cosines={n: np.asarray(x, np.float32) for n, x in cosines.items()},
+    rounds=rounds,
+    momentum=momentum,
+    weight=weight,
+    included=included,
+    assigned=assigned,
+    design=design,
+    dim=dim,
+    delta=delta,
+  )
+
 
 def write_record(path: str | os.PathLike, record: Record) -> None:
-  """Writes scores.npz for its auditor; numbers of rounds as rounds_...
+  """Writes scores.npz for its auditor; one array of each name.
 
   Raises:
     ValueError: of a part of a run, which follows from the run's own file.
   """
-  if record.rounds is None or record.residual is None:
+  if record.rounds is None:
     raise ValueError(
       f'this part of a run, sees={record.sees!r}, cannot be written; keep the '
       'run that it was made of.'
     )
-  fields = vars(record) | {
-    'momentum': np.nan if record.momentum is None else record.momentum,
-    'schema': np.int64(SCHEMA),
+  fields = {
+    name: value
+    for name, value in vars(record).items()
+    if name not in ('cosines', 'rounds') and value is not None
   }
-  del fields['rounds']
-  rounds = {f'{_ROUNDS}{k}': x for k, x in record.rounds._asdict().items()}
-  io.write_arrays(path, fields | rounds, private=True)
+  cosines = {_COSINES + name: x for name, x in record.cosines.items()}
+  rounds = {_ROUNDS + name: x for name, x in record.rounds._asdict().items()}
+  fields |= {'schema': np.int64(SCHEMA)}
+  io.write_arrays(path, fields | cosines | rounds, private=True)
 
 
 def load_record(path: str | os.PathLike) -> Record:
@@ -112,28 +193,33 @@ def load_record(path: str | os.PathLike) -> Record:
   # First, because another version has other arrays.
   if 'schema' in arrays:
     io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
-  names = {field.name for field in dataclasses.fields(Record)} | {'schema'}
-  names |= {_ROUNDS + name for name in RoundScalars._fields}
-  names -= {'rounds'}
-  if not names <= arrays.keys():
+  optional = {'momentum', 'weight'}
+  names = {field.name for field in dataclasses.fields(Record)}
+  names -= {'cosines', 'rounds'}
+  scalars = {_ROUNDS + name for name in RoundScalars._fields}
+  required = {'schema'} | (names - optional) | scalars
+  if lacks := required - arrays.keys():
     raise ValueError(
-      f'{path} lacks {sorted(names - arrays.keys())}; give the scores.npz of a '
+      f'{path} lacks {sorted(lacks)}; give the scores.npz of a '
       'run, or a file that scripts/estimate.py --help describes.'
     )
-  fields: dict[str, Any] = {
-    name: arrays[name]
-    for name in names - {'schema'}
-    if not name.startswith(_ROUNDS)
-  }
-  fields['rounds'] = RoundScalars(
-    *(arrays[_ROUNDS + name] for name in RoundScalars._fields)
-  )
-  momentum = float(arrays['momentum'])
-  fields['momentum'] = None if math.isnan(momentum) else momentum
+  fields: dict[str, Any] = {name: arrays.get(name) for name in names | optional}
+  fields['cosines'] = _with_prefix(arrays, _COSINES)
+  fields['rounds'] = RoundScalars(**_with_prefix(arrays, _ROUNDS))
   for name in ('included', 'assigned'):
-    fields[name] = arrays[name].astype(bool)
-  for name in ('sees', 'design'):
-    fields[name] = str(arrays[name])
-  fields['dim'] = int(arrays['dim'])
-  fields['delta'] = float(arrays['delta'])
+    fields[name] = fields[name].astype(bool)
+  for name, type_ in (('design', str), ('dim', int), ('delta', float)):
+    fields[name] = type_(fields[name])
+  if fields['momentum'] is not None:
+    fields['momentum'] = float(fields['momentum'])
   return Record(**fields)
+
+
+def _with_prefix(
+  arrays: Mapping[str, np.ndarray], prefix: str
+) -> dict[str, np.ndarray]:
+  return {
+    name.removeprefix(prefix): x
+    for name, x in arrays.items()
+    if name.startswith(prefix)
+  }

@@ -1,7 +1,7 @@
 """What is left of a run for an attacker who is shown only a part of it.
 
 Each function takes what a whole run recorded to what an attacker has of it who
-is shown less, in the same form: every reading and estimate of a run is then one
+is shown less, in the same form: every score and estimate of a run is then one
 of that attacker. Canaries whose rounds leave no trace in what is shown are
 dropped, so that "observed" means that there is something to see. Where canaries
 flip coins those go by their assigned rounds, whatever their coins said, so that among the
@@ -12,10 +12,10 @@ others a coin is still fair.
 import dataclasses
 from typing import Any
 
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax.audit.record import Record
+from epe_jax.audit.record import FINAL_MODEL, Record
 from epe_jax.audit.round_scalars import RoundScalars
 
 
@@ -34,11 +34,12 @@ def restrict_to_rounds(record: Record, shown: Bool[np.ndarray, ' T']) -> Record:
       observed canaries.
   """
   check_mask(record, shown)
+  # The largest cosine of all rounds is not what a part of them shows.
+  of_model = {n: x for n, x in record.cosines.items() if n in FINAL_MODEL}
   return replace_views(
     record,
-    trace=record.trace[shown],
-    residual=None if record.residual is None else record.residual[shown],
-    rounds=_of_rounds(record, shown),
+    cosines=of_model | _of_rounds(record, shown),
+    rounds=_scalars_of(record, shown),
     included=record.included[shown],
     assigned=record.assigned[shown],
   )
@@ -58,20 +59,17 @@ def truncate_after(record: Record, round: int) -> Record:
     ValueError: round is out of range, or fewer than two observed canaries took
       part by then.
   """
-  rounds = len(record.trace)
-  if not 1 <= round <= rounds:
+  if not 1 <= round <= record.num_rounds:
     raise ValueError(
-      f'round={round}; give 1 to the {rounds} rounds of the run.'
+      f'round={round}; give 1 to the {record.num_rounds} rounds of the run.'
     )
-  over = round == rounds
+  if round == record.num_rounds:
+    return replace_views(record)
   return replace_views(
     record,
-    final=record.final if over else np.empty(0, np.float32),
-    change=record.change if over else np.empty(0, np.float32),
-    weight=record.weight if over else np.empty(0, np.float32),
-    trace=record.trace[:round],
-    residual=None if record.residual is None else record.residual[:round],
-    rounds=_of_rounds(record, slice(round)),
+    cosines=_of_rounds(record, slice(round)),
+    weight=None,
+    rounds=_scalars_of(record, slice(round)),
     included=record.included[:round],
     assigned=record.assigned[:round],
   )
@@ -93,37 +91,46 @@ def replace_views(
   Raises:
     ValueError: fewer than two observed canaries are left.
   """
+  observed, had_rounds = record.observed, record.assigned.any(axis=0)
+  record = dataclasses.replace(record, **changes)
   if present is None:
-    present = np.asarray(changes['assigned'].any(axis=0))
-  left = np.count_nonzero(present & record.observed)
-  of = np.count_nonzero(record.observed)
+    present = np.asarray(record.assigned.any(axis=0))
+  left = np.count_nonzero(present & observed)
   if left < 2:
     raise ValueError(
-      f'{left} of {of} observed canaries took part in what is shown, but an '
-      'audit needs two; show more of the run.'
+      f'{left} of {np.count_nonzero(observed)} observed canaries took part in '
+      'what is shown, but an audit needs two; show more of the run.'
     )
-  kept = present | ~record.assigned.any(axis=0)
-  for name in ('final', 'change', 'weight'):
-    values = changes.get(name, getattr(record, name))
-    changes[name] = values[kept] if len(values) else values
-  for name in ('trace', 'residual', 'included', 'assigned'):
-    if changes[name] is not None:
-      changes[name] = changes[name][:, kept]
-  return dataclasses.replace(record, **changes)
+  kept = present | ~had_rounds
+  weight = record.weight
+  return dataclasses.replace(
+    record,
+    cosines={name: x[..., kept] for name, x in record.cosines.items()},
+    weight=None if weight is None else weight[kept],
+    included=record.included[:, kept],
+    assigned=record.assigned[:, kept],
+  )
+
+
+def check_mask(record: Record, shown: Bool[np.ndarray, ' T']) -> None:
+  """Raises a ValueError unless this is a mask of some rounds of the run."""
+  if shown.shape != (record.num_rounds,) or not shown.any():
+    raise ValueError(
+      f'shown has shape {shown.shape} and {np.count_nonzero(shown)} rounds; '
+      f'give a mask of the {record.num_rounds} rounds with one or more.'
+    )
 
 
 def _of_rounds(
+  record: Record, which: Bool[np.ndarray, ' T'] | slice
+) -> dict[str, Float[np.ndarray, 't k']]:
+  """Cosines of some rounds, of what was scored round by round."""
+  return {n: x[which] for n, x in record.cosines.items() if x.ndim == 2}
+
+
+def _scalars_of(
   record: Record, which: Bool[np.ndarray, ' T'] | slice
 ) -> RoundScalars | None:
   if record.rounds is None:
     return None
   return RoundScalars(*(x[which] for x in record.rounds))
-
-
-def check_mask(record: Record, shown: Bool[np.ndarray, ' T']) -> None:
-  """Raises a ValueError unless this is a mask of some rounds of the run."""
-  if shown.shape != (len(record.trace),) or not shown.any():
-    raise ValueError(
-      f'shown has shape {shown.shape} and {np.count_nonzero(shown)} rounds; '
-      f'give a mask of the {len(record.trace)} rounds with one or more.'
-    )

@@ -1,7 +1,7 @@
 """What each attacker reads from the trace of cosines, on the host.
 
-Each reading is one number per canary, higher for "took part". They form a
-ladder, from an attacker who knows least to one who knows most; the last is the
+Each statistic is one number per canary, higher for "took part". They are in order,
+from an attacker who knows least to one who knows most; the last is the
 attacker that the analytic bound assumes.
 """
 

@@ -73,7 +73,8 @@ def audited(
     have all of `RoundScalars`, and the state keeps those of every round.
 
   Raises:
-    ValueError: participation is not [rounds, k].
+    ValueError: participation is not [rounds, k]; later, by init, the model is not of
+      the dimension of the canaries, or two observers score the same name.
   """
   if isinstance(participation, CanaryRows):
     ids, weights = participation
@@ -92,9 +93,14 @@ def audited(
         f'canaries have dim={canaries.dim}, but the model has {dim} '
         'parameters; make canaries of the size of the model.'
       )
+    watched = {
+      name: observer.init(params) for name, observer in observers.items()
+    }
+    # Here, where nothing is lost yet, although the scores come last.
+    jax.eval_shape(lambda: _merge_scores(watched, params, observers))
     return AuditState(
       algorithm.init(params),
-      {name: observer.init(params) for name, observer in observers.items()},
+      watched,
       RoundScalars(
         *(jnp.zeros(len(ids), jnp.float32) for _ in RoundScalars._fields)
       ),
@@ -183,6 +189,40 @@ def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:
     for name, observer in observers.items()
   }
   return state._replace(observers=flushed)
+
+
+def score_observers(
+  state: AuditState, observers: Mapping[str, Observer]
+) -> dict[str, Float[Array, '... k']]:
+  """What all observers scored, by the names that they give it.
+
+  Args:
+    state: of `audited` with these observers, after any round.
+    observers: the attackers, by name.
+
+  Returns:
+    Cosines of all canaries, [T, k] round by round or [k] once; `make_record` takes
+    them.
+  """
+  params = state.algorithm.params
+  return _merge_scores(state.observers, params, observers)
+
+
+def _merge_scores(
+  states: Mapping[str, Any],
+  params: Params,
+  observers: Mapping[str, Observer],
+) -> dict[str, Float[Array, '... k']]:
+  merged: dict[str, Float[Array, '... k']] = {}
+  for name, observer in observers.items():
+    scores = observer.scores(states[name], params)
+    if doubled := scores.keys() & merged.keys():
+      raise ValueError(
+        f'observer {name!r} scores {sorted(doubled)}, as another one does; give '
+        'what it scores names of their own.'
+      )
+    merged |= scores
+  return merged
 
 
 def drop_buffers(state: AuditState) -> AuditState:

@@ -1,7 +1,7 @@
 """One audited run, from a config to an ε."""
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
 import functools
@@ -22,15 +22,11 @@ import tqdm
 
 from epe_jax import accounting, canaries, io
 from epe_jax._version import __version__
-from epe_jax.audit import (
-  effective_dimension,
-  estimates,
-  publication,
-  published_models,
-  wrapper,
-)
-from epe_jax.audit.record import Record, write_record
+from epe_jax.audit import effective_dimension, estimates, publication, wrapper
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.record import Record, make_record, write_record
 from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.threat_models import THREAT_MODELS
 from epe_jax.data import cohort
 from epe_jax.experiment import (
   build,
@@ -54,7 +50,13 @@ from epe_jax.types import Params
 T = TypeVar('T')
 
 
-def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
+def run(
+  config: build.Config,
+  workdir: str | os.PathLike,
+  *,
+  observers: build.Observe | None = None,
+  threat_models: Sequence[ThreatModel] = THREAT_MODELS,
+) -> dict[str, Any]:
   """Trains, audits and writes.
 
   A run that was killed continues from its newest checkpoint; a finished one is
@@ -67,6 +69,11 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
   Args:
     config: every field set, as the files in configs/ give it.
     workdir: a folder of its own for this run; made if missing.
+    observers: who else watches, name -> canaries -> `audit.Observer`. What they
+      score is in the record; of a run that is no simulation it is for the auditor
+      alone. A run that goes on needs the same ones.
+    threat_models: the attackers that are estimated, from who knows least to who knows
+      most: yours among those of `audit.THREAT_MODELS`.
 
   Returns:
     What result.json holds; in processes but the first, nothing.
@@ -78,10 +85,16 @@ def run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
     OSError: a disk is full or may not be written.
   """
   with io.explain_disk_errors(workdir):
-    return _run(config_fields.check_config(config), workdir)
+    config = config_fields.check_config(config)
+    return _run(config, workdir, observers, threat_models)
 
 
-def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
+def _run(
+  config: build.Config,
+  workdir: str | os.PathLike,
+  observers: build.Observe | None,
+  threat_models: Sequence[ThreatModel],
+) -> dict[str, Any]:
   """The run of a checked config, with its workdir for itself."""
   scratch = None
   if not sharding.is_primary():
@@ -98,7 +111,7 @@ def _run(config: build.Config, workdir: str | os.PathLike) -> dict[str, Any]:
       workdirs.claim(files.folder, config)
       workdirs.clear_failed_start(files, config)
       if not _is_finished(files):
-        result = _train(config, files)
+        result = _train(config, files, observers, threat_models)
   if scratch:
     scratch.cleanup()
     return {}
@@ -114,13 +127,18 @@ def _is_finished(files: workdirs.Workdir) -> bool:
   return bool(sharding.broadcast_from_primary(int(files.result.exists())))
 
 
-def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
+def _train(
+  config: build.Config,
+  files: workdirs.Workdir,
+  observers: build.Observe | None,
+  threat_models: Sequence[ThreatModel],
+) -> dict[str, Any]:
   """The one long function, read top to bottom; gives what result.json holds."""
   mesh = sharding.mesh()
 
   # 1. Every error of config or data comes here, before the first round.
   secret = _secret(config, files)
-  this = build.build(config, secret=secret, mesh=mesh)
+  this = build.build(config, secret=secret, mesh=mesh, observers=observers)
   this = chunk_size.with_chunk_size(config, this, mesh=mesh)
   took_part = this.who.canaries.sum(axis=0)
   analytic_clients = _analytic(config, this, this.who.most)
@@ -218,10 +236,11 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
         free = time.perf_counter()
   # Nothing if the last checkpoint was all that there was to go on from.
   held_out = held_out or evaluate(state.algorithm.params, this.test)
-  scores, rounds = (
-    _score_observers(this, state),
-    sharding.copy_to_host(state.rounds),
+  score = jax.jit(
+    functools.partial(wrapper.score_observers, observers=this.observers)
   )
+  scores = sharding.copy_to_host(score(state))
+  rounds = sharding.copy_to_host(state.rounds)
   params = sharding.copy_to_host(state.algorithm.params)
   if not sharding.is_primary():
     return {}
@@ -229,7 +248,7 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
   found, wide = estimates.Audit(()), None
   if this.observers:
     # 5. Scores: all an estimator needs, without the model.
-    whole = make_record(config, this, scores, rounds)
+    whole = record_run(config, this, scores, rounds)
     write_record(files.scores, whole)
 
     # 6. Estimates, each beside its floor; of a model that will be released those
@@ -237,7 +256,7 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
     shown = (
       whole if config.simulation else publication.publishable_record(whole)
     )
-    found = estimates.evaluate(shown)
+    found = estimates.evaluate(shown, threat_models=threat_models)
     wide = _summarize_dimension(
       config, this, params, rounds.effective_dimension
     )
@@ -277,10 +296,10 @@ def _train(config: build.Config, files: workdirs.Workdir) -> dict[str, Any]:
   return result
 
 
-def make_record(
+def record_run(
   config: build.Config,
   this: build.Run,
-  scores: Mapping[str, Float[np.ndarray, '...']],
+  cosines: Mapping[str, Float[np.ndarray, '... k']],
   rounds: RoundScalars,
 ) -> Record:
   """What is kept of a run for estimators.
@@ -288,29 +307,17 @@ def make_record(
   Args:
     config: every field set.
     this: what was built of it.
-    scores: of its observers, by name.
+    cosines: what its observers scored, by name.
     rounds: what is known of each round, in NumPy.
   """
-  final, change = scores['final']
-  trace, residual = scores['trace']
-  momentum, weight = None, np.empty(0)
-  if config.server.optimizer == 'sgd':
-    momentum = float(config.server.momentum)
-    weight = published_models.canary_weight(
-      rounds, this.who.assigned, momentum=momentum
-    )
-  return Record(
-    final=final,
-    change=change,
-    trace=trace,
-    residual=residual,
-    rounds=rounds,
-    momentum=momentum,
-    weight=np.asarray(weight, np.float32),
+  is_sgd = config.server.optimizer == 'sgd'
+  return make_record(
+    cosines,
+    rounds,
     included=this.who.canaries,
     assigned=this.who.assigned,
     design=this.who.design,
-    sees=config.audit.sees,
+    momentum=float(config.server.momentum) if is_sgd else None,
     dim=this.dim,
     delta=this.delta,
   )
@@ -349,21 +356,6 @@ def _analytic(
   # The actual number of clients shows in what it divides.
   public = '; clients of a round counted in public'
   return found._replace(assumes=found.assumes + public)
-
-
-def _score_observers(
-  this: build.Run, state: wrapper.AuditState
-) -> dict[str, Float[np.ndarray, '...']]:
-  """What the observers saw in all rounds, by name."""
-  return {
-    name: np.asarray(
-      sharding.copy_to_host(
-        jax.jit(observer.scores)(state.observers[name], state.algorithm.params)
-      ),
-      np.float32,
-    )
-    for name, observer in this.observers.items()
-  }
 
 
 def _summarize_timing(

@@ -1,5 +1,6 @@
 """From a config to everything that training needs, checked on the way."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -10,8 +11,14 @@ import numpy as np
 import optax
 
 from epe_jax import canaries, io, streams
-from epe_jax.audit import observers, wrapper
-from epe_jax.audit.observers import Observer
+from epe_jax.audit import wrapper
+from epe_jax.audit.observers import (
+  Observer,
+  all_iterates,
+  choose_buffer,
+  final_model,
+  running_maximum,
+)
 from epe_jax.data import cohort, federated
 from epe_jax.experiment import (
   config_fields,
@@ -24,6 +31,8 @@ from epe_jax.training import clipping, fedavg
 from epe_jax.types import Key, Params, Task
 
 Config = workloads.Config
+
+Observe = Mapping[str, Callable[[canaries.Canaries], Observer]]
 
 # Servers that take a non-linear function of each coordinate.
 _COORDINATE_WISE = ('adam',)
@@ -52,6 +61,7 @@ def build(
   *,
   secret: bytes | None = None,
   mesh: sharding.Mesh | None = None,
+  observers: Observe | None = None,
 ) -> Run:
   """Task, data, canaries, schedule, DP-FedAvg and the audit around it.
 
@@ -60,6 +70,7 @@ def build(
     secret: what noise and sampling follow from, as `randomness.draw_secret` gives it;
       None in a simulation, where they follow from config.seed.
     mesh: devices that share the work, None for one.
+    observers: who else watches, name -> canaries -> observer.
 
   Raises:
     ValueError: a field is of a wrong type, out of range, or contradicts
@@ -87,6 +98,7 @@ def build(
     purpose_key(config, 'canary'),
     who.canaries,
     mesh=mesh,
+    more=observers,
   )
   delta = config.audit.delta
   return Run(
@@ -133,6 +145,7 @@ def audit_algorithm(
   rows: Bool[np.ndarray, 'T k'] | wrapper.CanaryRows,
   *,
   mesh: sharding.Mesh | None = None,
+  more: Observe | None = None,
 ) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
   """DP-FedAvg with canaries in it, and who watches.
 
@@ -147,6 +160,7 @@ def audit_algorithm(
     canary_key: never the key of the privacy noise.
     rows: who takes part when, as `wrapper.audited` takes it.
     mesh: devices that share the work, None for one.
+    more: who else watches, as `build` takes it.
   """
   algorithm = fedavg.dp_fedavg(
     task,
@@ -165,19 +179,28 @@ def audit_algorithm(
     config.canaries.family, block=config.canaries.block, mesh=mesh
   )
   set_ = make(canary_key, who.canaries.shape[1], dim)
-  # The residual is free: canaries are generated once for both.
-  sees = (config.audit.sees, 'residual')
   attackers = {
-    'final': observers.final_model(set_, mesh=mesh),
-    'trace': observers.all_iterates(
-      set_,
-      rounds=config.rounds,
-      sees=sees,
-      buffer=_buffer(config, views=len(sees), dim=dim),
-      mesh=mesh,
-    ),
+    'final_model': final_model(set_, mesh=mesh),
+    'rounds': _observe_rounds(config, set_, mesh),
+    **{name: observe(set_) for name, observe in (more or {}).items()},
   }
   return wrapper.audited(algorithm, set_, rows, attackers), attackers
+
+
+def _observe_rounds(
+  config: Config, canary_set: canaries.Canaries, mesh: sharding.Mesh | None
+) -> Observer:
+  if not config.audit.trace:
+    return running_maximum(canary_set, sees=(config.audit.sees,))
+  # The residual is free: canaries are generated once for both.
+  sees = (config.audit.sees, 'residual')
+  return all_iterates(
+    canary_set,
+    rounds=config.rounds,
+    sees=sees,
+    buffer=_buffer(config, views=len(sees), dim=canary_set.dim),
+    mesh=mesh,
+  )
 
 
 def _buffer(config: Config, *, views: int, dim: int) -> int:
@@ -190,7 +213,7 @@ def _buffer(config: Config, *, views: int, dim: int) -> int:
     return min(config.audit.buffer, between)
   if config.canaries.family not in canaries.ONE_BY_ONE:
     return 1
-  most = observers.choose_buffer(
+  most = choose_buffer(
     config.audit.memory, rounds=between, views=views, dim=dim
   )
   # In equal parts, as the room of a buffer is scored whether it is full or not.
@@ -295,7 +318,9 @@ def _check_memory(
   num = config.canaries.observed + config.canaries.unobserved
   fields: dict[tuple[str, ...], int] = {
     # Two scores of each canary in each round, and whether it takes part.
-    ('rounds', 'canaries.observed', 'canaries.unobserved'): 9 * rounds * num,
+    ('rounds', 'canaries.observed', 'canaries.unobserved'): (
+      (9 if config.audit.trace else 1) * rounds * num
+    ),
     ('rounds', 'clients_per_round'): 8 * rounds * clients,
     (
       'clients_per_round',

@@ -133,6 +133,7 @@ _COMMON = {
   'canaries.matrix': _or_none(_PATH, 'no file'),
   'canaries.block': _whole(1),
   'audit.sees': _one_of('aggregate', 'delta'),
+  'audit.trace': _FLAG,
   'audit.buffer': _or_none(_whole(1), 'as many as memory holds'),
   'audit.memory': _real(
     'a finite number of bytes > 0', 0, _LARGEST, within=True

@@ -5,6 +5,7 @@ import os
 from typing import Any, NamedTuple
 
 from epe_jax.audit import estimates, publication, threat_models
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import Record, load_record
 from epe_jax.epsilon import location_mixture
 from epe_jax.epsilon.types import Estimate
@@ -44,32 +45,35 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
 
 
 def estimate_first(
-  run: FinishedRun, threat_model: threat_models.ThreatModel
+  run: FinishedRun, threat_model: ThreatModel
 ) -> Estimate | None:
   """The first point estimate of an attacker, with a 90 % interval.
 
   None if the attacker has nothing to read. Its method ends in '_rejected' where
   the scores say that it is not calibrated.
   """
-  if run.record is None or (reading := threat_model.read(run.record)) is None:
+  if (
+    run.record is None
+    or (attack_scores := threat_model.score(run.record)) is None
+  ):
     return None
-  return estimates.estimate_with_interval(reading, delta=run.record.delta)
+  return estimates.estimate_with_interval(attack_scores, delta=run.record.delta)
 
 
 def expected_own_round(run: FinishedRun) -> float | None:
-  """ε that norms alone let one expect of the own-round reading.
+  """ε that norms alone let one expect of the own-round attacker.
 
   None where the trace is not of aggregates. The shift of a canary is √d S/(m |ρ̄|):
   the other clients and canaries of the round are part of |ρ̄|, and so of the noise.
   """
   if run.record is None:
     return None
-  reading = threat_models.OWN.read(run.record)
-  if reading is None or not reading.is_expected:
+  attack_scores = threat_models.OWN.score(run.record)
+  if attack_scores is None or not attack_scores.is_expected:
     return None
-  assert reading.scores.shift is not None
+  assert attack_scores.scores.shift is not None
   return location_mixture.mixture_epsilon(
-    reading.scores.shift, run.record.delta
+    attack_scores.scores.shift, run.record.delta
   )
 
 

@@ -48,7 +48,7 @@ def load_scores(
   path = find_scores(path)
   if path.suffix == '.npz':
     arrays = io.read_arrays(path)
-    if 'trace' in arrays:
+    if 'schema' in arrays:
       return load_record(path)
     observed, unobserved = (_group(path, arrays, names) for names in _GROUPS)
   elif path.suffix == '.csv':

@@ -14,6 +14,7 @@ import numpy as np
 import tqdm
 
 from epe_jax.audit import wrapper
+from epe_jax.audit.observers import Trace
 from epe_jax.audit.record import Record
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.data import cohort
@@ -201,7 +202,7 @@ def _finished(
   outcomes = []
   for i, (seed, this) in enumerate(zip(seeds, runs)):
     params = jax.tree.map(lambda x, i=i: x[i], state.algorithm.params)
-    record = audited_run.make_record(
+    record = audited_run.record_run(
       config,
       this,
       {name: x[i] for name, x in scores.items()},
@@ -237,10 +238,7 @@ def _program(config: build.Config, like: build.Run) -> _Program:
 
   def score(seed: Seed, state: wrapper.AuditState) -> dict[str, Array]:
     _, observers = audited(seed)
-    return {
-      name: observer.scores(state.observers[name], state.algorithm.params)
-      for name, observer in observers.items()
-    }
+    return wrapper.score_observers(state, observers)
 
   # The state at the start is the same function of the model for all seeds.
   init = like.algorithm.init
@@ -259,10 +257,13 @@ def _program(config: build.Config, like: build.Run) -> _Program:
 def _axes(state: wrapper.AuditState) -> Any:
   """Where a state has its axis of seeds: in front, but none in rounds."""
   axes = jax.tree.map(lambda _: 0, state)
-  trace = axes.observers['trace']._replace(round=None, pending=None)
+  watched = {
+    name: x._replace(round=None, pending=None) if isinstance(x, Trace) else x
+    for name, x in axes.observers.items()
+  }
   return wrapper.AuditState(
     algorithm=axes.algorithm._replace(round=None),
-    observers=axes.observers | {'trace': trace},
+    observers=watched,
     rounds=axes.rounds,
   )
 

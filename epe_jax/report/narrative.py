@@ -19,6 +19,10 @@ NOT_AUDITED = (
 )
 
 
+# The maximum has a paragraph of its own, and the likelihood is never calibrated.
+_NOT_NARRATED = (threat_models.MAXIMUM, threat_models.LIKELIHOOD)
+
+
 def narrate(result: Mapping[str, Any]) -> list[str]:
   """What the estimates mean, for a reader who is no statistician.
 
@@ -35,7 +39,7 @@ def narrate(result: Mapping[str, Any]) -> list[str]:
   said += [
     f'{attack.threat_model.who}: {_of_attacker(result, attack)}'
     for attack in audit.attacks
-    if attack.threat_model.who is not None
+    if attack.threat_model not in _NOT_NARRATED
   ]
   maximum = audit.find(threat_models.MAXIMUM)
   if maximum is not None and result['rounds'] > 1:
@@ -185,9 +189,6 @@ def _shape(estimate: Estimate) -> Assumption:
 
 def _who(attack: Attack) -> str:
   """An attacker within a sentence."""
-  assert attack.threat_model.who is not None, (
-    'the strongest attacker has a name'
-  )
   return attack.threat_model.who.replace('An attacker', 'an attacker', 1)
 
 
@@ -277,7 +278,7 @@ def _guesses(rates: Rates) -> str:
 def _compared(result: Mapping[str, Any], attack: Attack) -> str:
   """Whether an estimate agrees with norms, and with the analytic ε."""
   text, limit = '', analytic_epsilon(result)
-  is_strongest = attack.threat_model == threat_models.RESIDUAL
+  is_strongest = attack.threat_model.is_worst_case
   if is_strongest and limit == math.inf:
     return (
       ' Without noise nothing is left but the canary itself, and the analytic ε '

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import external_scores, threat_models
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import gaussian, over_runs, tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores
@@ -74,14 +75,14 @@ def format_over_runs(rows: Sequence[Row], *, markdown: bool = False) -> str:
 
 def _readings(
   scores: Record | Scores,
-) -> dict[threat_models.ThreatModel, threat_models.Reading]:
+) -> dict[ThreatModel, AttackScores]:
   if isinstance(scores, Scores):
-    reading = threat_models.read_external(scores)
-    return {reading.threat_model: reading}
+    attack_scores = external_scores.score_external(scores)
+    return {attack_scores.threat_model: attack_scores}
   return {
-    reading.threat_model: reading
-    for reading in threat_models.read_all(scores)
-    if reading.threat_model in threat_models.SHIFTED
+    attack_scores.threat_model: attack_scores
+    for attack_scores in threat_models.score_all(scores)
+    if attack_scores.threat_model in threat_models.SHIFTED
   }
 
 
@@ -97,10 +98,10 @@ def _delta_of(runs: Sequence[Record | Scores]) -> float:
 
 def _row(
   names: Sequence[str],
-  readings: Sequence[threat_models.Reading],
+  all_scores: Sequence[AttackScores],
   delta: float,
 ) -> Row:
-  scores = _alike([reading.scores for reading in readings])
+  scores = _alike([attack_scores.scores for attack_scores in all_scores])
   mu, variance = over_runs.estimate_shifts(scores)
   effects = over_runs.random_effects(mu, variance)
   epsilon = np.asarray(tradeoff_curves.epsilon_gdp(mu, delta))
@@ -112,9 +113,9 @@ def _row(
   mean = over_runs.epsilon_of_mean(effects, delta=delta)
   new_run = over_runs.epsilon_of_new_run(effects, delta=delta)
   return {
-    'threat_model': readings[0].threat_model.key,
-    'sees': readings[0].sees,
-    'statistic': readings[0].threat_model.statistic,
+    'threat_model': all_scores[0].threat_model.key,
+    'sees': all_scores[0].sees,
+    'statistic': all_scores[0].threat_model.statistic,
     'delta': delta,
     'confidence': effects.confidence,
     'tau': effects.tau,
@@ -135,8 +136,8 @@ def _row(
     'pooled': pooled,
     'doubts': [
       f'{name}: {doubt}'
-      for name, reading in zip(names, readings)
-      for doubt in reading.doubts
+      for name, attack_scores in zip(names, all_scores)
+      for doubt in attack_scores.doubts
     ],
   }
 

@@ -15,7 +15,7 @@ import textwrap
 from typing import Any
 
 from epe_jax import extras, io
-from epe_jax.audit import publication, threat_models
+from epe_jax.audit import publication
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.record import load_record
 from epe_jax.epsilon.types import Estimate
@@ -92,7 +92,7 @@ def _summarized(result: Mapping[str, Any], attack: Attack) -> list[str]:
   if not attack.is_calibrated:
     epsilon, interval, floor = 'not calibrated', '-', '-'
   analytic = '-'
-  if attack.threat_model == threat_models.RESIDUAL:
+  if attack.threat_model.is_worst_case:
     analytic = narrative.format_number(narrative.analytic_epsilon(result))
   bound = narrative.format_number(float(bounds[0].epsilon)) if bounds else '-'
   return [attack.threat_model.name, epsilon, interval, floor, bound, analytic]

@@ -217,8 +217,8 @@ def _cosines(outcomes: Sequence[seeds.Outcome]) -> Cosines:
   record = [outcome.record for outcome in outcomes]
   return Cosines(
     seeds=[outcome.seed for outcome in outcomes],
-    observed=[r.final[r.observed] for r in record],
-    unobserved=[r.final[~r.observed] for r in record],
+    observed=[r.cosines['final'][r.observed] for r in record],
+    unobserved=[r.cosines['final'][~r.observed] for r in record],
     accuracy=[outcome.accuracy for outcome in outcomes],
     dim=record[0].dim,
     delta=record[0].delta,

@@ -40,7 +40,7 @@ def run_seed_sweep(
 
   Returns:
     Point -> a row for each seed, with seed, accuracy and
-    'epsilon': statistic -> ε of the readings whose scores are shifted by known
+    'epsilon': statistic -> ε of the attackers whose scores are shifted by known
     multiples.
 
   Raises:
@@ -109,12 +109,14 @@ def _row(outcome: seeds.Outcome) -> Row:
     'seed': outcome.seed,
     'accuracy': outcome.accuracy,
     'epsilon': {
-      reading.threat_model.statistic: float(
-        reading.points[0](reading.scores, delta=outcome.record.delta).epsilon
+      attack_scores.threat_model.statistic: float(
+        attack_scores.points[0](
+          attack_scores.scores, delta=outcome.record.delta
+        ).epsilon
       )
-      for reading in threat_models.read_all(outcome.record)
+      for attack_scores in threat_models.score_all(outcome.record)
       # What a single run rejects by chance must not leave a gap in the mean.
-      if reading.scores.shift is not None
+      if attack_scores.scores.shift is not None
     },
   }
 

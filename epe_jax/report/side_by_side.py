@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.report import narrative, tables
 
 # Column -> attacker.
@@ -66,9 +67,7 @@ def _line(name: str, result: Mapping[str, Any]) -> list[str]:
   ]
 
 
-def _estimate(
-  result: Mapping[str, Any], threat_model: threat_models.ThreatModel
-) -> str:
+def _estimate(result: Mapping[str, Any], threat_model: ThreatModel) -> str:
   attack = result['audit'].find(threat_model)
   if attack is None:
     return 'not measured'

@@ -11,6 +11,7 @@ from matplotlib import figure
 
 from epe_jax import io
 from epe_jax.audit import threat_models
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, sweep
 from epe_jax.report import narrative, side_by_side, tables
@@ -41,7 +42,7 @@ class PointResult(NamedTuple):
 
   point: sweep.Point
   result: Mapping[str, Any]
-  epsilons: Mapping[threat_models.ThreatModel, Estimate | None]
+  epsilons: Mapping[ThreatModel, Estimate | None]
 
 
 def load_points(
@@ -159,7 +160,7 @@ def format_with_interval(estimate: Estimate | None) -> str:
 
 
 def _panel(axes: Any, found: Sequence[PointResult]) -> float:
-  """Draws the readings of some points; gives the largest ε drawn."""
+  """Draws the estimates of some points; gives the largest ε drawn."""
   highest = 1.0
   for shift, threat_model in enumerate(threat_models.SHIFTED):
     drawn_as = style.STYLES[threat_model]

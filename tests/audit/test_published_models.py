@@ -57,7 +57,7 @@ def test_a_published_model_shows_what_its_difference_with_the_initial_shows(
     )
     # The norm is known from 400 canaries: five standard errors.
     assert abs(ratio - 1) < 5 / np.sqrt(2 * 400)
-    assert len(seen.final) == len(seen.change) == (t == 12) * kept.sum()
+    assert ({'final', 'change'} <= seen.cosines.keys()) == (t == 12)
 
 
 def test_models_of_all_rounds_give_away_the_aggregates(simulated):
@@ -65,11 +65,11 @@ def test_models_of_all_rounds_give_away_the_aggregates(simulated):
   record = simulated.record
   rounds = record.rounds
   norm, share = rounds.residual_norm[:, None], rounds.canary_norm[:, None]
-  noise, own = norm * record.residual, share * record.included
+  noise, own = norm * record.cosines['residual'], share * record.included
   removed = (noise + own) / np.sqrt(norm**2 + own * (2 * noise + own))
   for ours, theirs in (
     (seen.trace, record.trace),
-    (seen.residual, removed),
+    (seen.cosines['residual'], removed),
   ):
     for a, b in zip(ours, theirs):
       assert np.corrcoef(a, b)[0, 1] > 1 - 1e-6
@@ -124,10 +124,10 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
 def test_canaries_that_never_take_part_have_null_cosines(simulated):
   seen = models_of(simulated, statistics.every_nth_round(12, 4))
   for record, known in ((simulated.record, True), (seen, False)):
-    for reading in threat_models.read_all(record):
-      if not reading.is_calibrated or reading.scores.shift is None:
+    for attack_scores in threat_models.score_all(record):
+      if not attack_scores.is_calibrated or attack_scores.scores.shift is None:
         continue
-      scores = reading.scores
+      scores = attack_scores.scores
       # A wrong alarm once in 10,000 for each of a dozen tests.
       assert diagnostics.anderson_darling(scores.unobserved).p_value > 1e-4
       if known:
@@ -135,7 +135,10 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
           scores.unobserved, dim=scores.dim
         )
         assert test.p_value > 1e-4
-        if reading.threat_model in (threat_models.OWN, threat_models.RESIDUAL):
+        if attack_scores.threat_model in (
+          threat_models.OWN,
+          threat_models.RESIDUAL,
+        ):
           took_part = diagnostics.anderson_darling_null(
             scores.observed, dim=scores.dim
           )
@@ -152,8 +155,8 @@ def test_who_does_not_know_the_initial_model_reads_one_difference_less(
   took_part = simulated.record.included
   assert less.observed.sum() == took_part[9:].sum()
   assert seen.observed.sum() == took_part.sum()
-  assert len(less.final) == less.trace.shape[1]
-  assert len(less.change) == 0
+  assert len(less.cosines['final']) == less.trace.shape[1]
+  assert 'change' not in less.cosines
 
 
 def test_published_aggregates_leave_their_canaries_and_nothing_else():
@@ -165,7 +168,9 @@ def test_published_aggregates_leave_their_canaries_and_nothing_else():
   took_part = record.included[shown].any(axis=0)
   kept = took_part | ~record.observed
   np.testing.assert_array_equal(some.trace, record.trace[shown][:, kept])
-  np.testing.assert_array_equal(some.final, record.final[kept])
+  np.testing.assert_array_equal(
+    some.cosines['final'], record.cosines['final'][kept]
+  )
   # A canary of an unpublished round is not told from one that took no part.
   other = record.observed & ~took_part
   seen = statistics.max_over_rounds(record.trace[shown])
@@ -186,7 +191,7 @@ def test_a_run_until_its_last_round_is_the_run():
   assert half.observed.sum() == record.included[:10].sum()
   assert (~half.observed).sum() == 60
   assert half.trace.shape[0] == len(half.expected) == 10
-  assert len(half.final) == len(half.change) == 0
+  assert not {'final', 'change'} & half.cosines.keys()
 
 
 def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
@@ -236,7 +241,7 @@ def test_what_cannot_be_shown_is_refused():
   refused("optimizer='sgd'", record=changed(momentum=None))
   refused(
     r"audit\.sees='aggregate'",
-    record=changed(sees='delta'),
+    record=recorded_runs.show_as(record, 'delta'),
   )
   refused(r'shape \(3,\)', shown=np.ones(3, bool))
   refused(
@@ -246,8 +251,6 @@ def test_what_cannot_be_shown_is_refused():
     record,
     included=np.ones_like(record.included),
     assigned=np.ones_like(record.included),
-    trace=record.trace,
-    residual=record.residual,
   )
   refused('fewer than two', record=few)
   with pytest.raises(ValueError, match='with one or more'):

@@ -1,4 +1,4 @@
-"""Readings of the trace: the ladder of attackers, each with its law."""
+"""Attack statistics: each with its law, and in order of what attackers know."""
 
 import numpy as np
 import pytest
@@ -41,14 +41,14 @@ def auc(scores):
 def test_who_knows_more_tells_more():
   trace, own = made_trace(2.5)
   expected = np.full(T, 2.5 / np.sqrt(DIM))
-  ladder = [
+  accuracies = [
     auc(statistics.max_over_rounds(trace)),
     auc(statistics.score_mixture(trace, expected, dim=DIM)),
     auc(statistics.score_own_round(trace, statistics.assign_held_out(own))),
   ]
   # The standard error of an AUC of 4000 + 4000 is below 0.006; the steps of
-  # this ladder are wider than ten of them but for the first.
-  assert ladder[0] < ladder[1] < ladder[2] - 0.06
+  # these are wider than ten of them but for the first.
+  assert accuracies[0] < accuracies[1] < accuracies[2] - 0.06
 
 
 def test_the_mixture_is_the_likelihood_ratio():

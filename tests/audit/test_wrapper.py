@@ -98,10 +98,7 @@ def small_run(*, buffer=3, sees='aggregate', flushed=(), forgets=False):
     return state
 
   path, state, _ = run(algorithm, params, ROUNDS, between=between)
-  scores = {
-    name: np.asarray(o.scores(state.observers[name], state.algorithm.params))
-    for name, o in attackers.items()
-  }
+  scores = wrapper.score_observers(state, attackers)
   return matrix, participation, params, path, state, scores
 
 
@@ -123,9 +120,9 @@ def numpy_cosines(matrix, v):
 def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
   matrix, participation, _, _, _, scores = small_run(buffer=buffer)
   expected = numpy_cosines(matrix, numpy_aggregates(matrix, participation))
-  np.testing.assert_allclose(scores['trace'][0], expected, atol=1e-5)
+  np.testing.assert_allclose(scores['aggregate'], expected, atol=1e-5)
   np.testing.assert_allclose(
-    scores['maximum'][0], expected.max(axis=0), atol=1e-5
+    scores['max_aggregate'], expected.max(axis=0), atol=1e-5
   )
 
 
@@ -136,10 +133,10 @@ def test_the_trace_is_the_same_whenever_what_waits_is_scored(buffer, flushed):
     buffer=buffer, flushed=flushed
   )
   expected = numpy_cosines(matrix, numpy_aggregates(matrix, participation))
-  np.testing.assert_allclose(scores['trace'][0], expected, atol=1e-5)
+  np.testing.assert_allclose(scores['aggregate'], expected, atol=1e-5)
   # Who goes on without the vectors goes on to the same bits.
   again = small_run(buffer=buffer, flushed=flushed, forgets=True)[-1]
-  np.testing.assert_array_equal(again['trace'], scores['trace'])
+  np.testing.assert_array_equal(again['aggregate'], scores['aggregate'])
 
 
 def test_what_is_scored_at_once_is_kept_nowhere():
@@ -188,7 +185,7 @@ def test_rounds_are_kept_where_a_look_is_dear(family, changes, buffer):
   config = load_config('digits', **{'canaries.family': family} | changes)
   this = build.build(config)
   state = jax.eval_shape(this.algorithm.init, this.params)
-  kept = state.observers['trace'].buffer
+  kept = state.observers['rounds'].buffer
   assert (1 if kept is None else kept.shape[1]) == buffer
 
 
@@ -222,7 +219,7 @@ def test_the_delta_is_what_the_server_optimizer_made_of_it():
   start = np.asarray(ravel_pytree(params)[0])
   deltas = np.diff(np.concatenate([start[None], path]), axis=0)
   np.testing.assert_allclose(
-    scores['trace'][0], numpy_cosines(matrix, deltas), atol=1e-4
+    scores['delta'], numpy_cosines(matrix, deltas), atol=1e-4
   )
 
 
@@ -231,10 +228,12 @@ def test_the_final_model_is_looked_at_as_it_is_and_from_its_start():
   start = np.asarray(ravel_pytree(params)[0])
   looked_at = np.stack([path[-1], path[-1] - start])
   np.testing.assert_allclose(
-    scores['final'], numpy_cosines(matrix, looked_at), atol=1e-5
+    np.stack([scores['final'], scores['change']]),
+    numpy_cosines(matrix, looked_at),
+    atol=1e-5,
   )
   # The two differ, or looking at both would show nothing.
-  assert np.abs(np.subtract(*scores['final'])).max() > 1e-2
+  assert np.abs(scores['final'] - scores['change']).max() > 1e-2
 
 
 @pytest.mark.parametrize('divisor', ['expected', 'actual'])
@@ -401,7 +400,9 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   algorithm = wrapper.audited(inner, set_, participation, {'trace': observer})
   params = still_task(d).init(jax.random.key(0))
   _, state, _ = run(algorithm, params, rounds)
-  trace = np.asarray(observer.scores(state.observers['trace'], params))[0]
+  trace = np.asarray(
+    wrapper.score_observers(state, {'trace': observer})['aggregate']
+  )
   own = statistics.score_own_round(trace, participation)
 
   analytic = accounting.epsilon_of_releases(z, delta=delta).epsilon
@@ -468,9 +469,8 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
     norms.append(float(info.metrics['sum_norm']))
   np.testing.assert_allclose(norms, 0.3 * clients, rtol=1e-3)
   known = jax.device_get(state.rounds)
-  aggregate, residual = np.asarray(
-    observer.scores(state.observers['trace'], params)
-  )
+  scores = jax.device_get(observer.scores(state.observers['trace'], params))
+  aggregate, residual = scores['aggregate'], scores['residual']
   seen = statistics.score_own_round(aggregate, participation) * np.sqrt(d)
   alone = statistics.score_residual(
     residual, participation, participation, known

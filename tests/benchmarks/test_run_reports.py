@@ -82,7 +82,7 @@ def test_a_simulated_run_is_what_its_vectors_say():
   np.testing.assert_allclose(
     rounds.residual_norm, rounds.noise_std * np.sqrt(300), rtol=0.3
   )
-  without = dataclasses.replace(record, weight=np.empty(0))
-  assert [r.is_calibrated for r in threat_models.read_all(without)][:2] == [
+  without = dataclasses.replace(record, weight=None)
+  assert [r.is_calibrated for r in threat_models.score_all(without)][:2] == [
     False
   ] * 2

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax import epsilon
+from epe_jax import audit, epsilon
 
 PATH = pathlib.Path(__file__).parents[2] / 'examples' / 'own_task.py'
 
@@ -16,17 +16,20 @@ PATH = pathlib.Path(__file__).parents[2] / 'examples' / 'own_task.py'
 @pytest.mark.parametrize('model', ['in_jax', 'in_flax', 'in_haiku'])
 def test_the_estimate_lies_around_the_analytic_epsilon(model):
   example = runpy.run_path(str(PATH))
-  scores = example['scores_of'](example[model](), jax.random.key(7))
+  record = example['train_audited'](example[model](), jax.random.key(7))
   delta, z, k = example['DELTA'], example['NOISE'], example['CANARIES']
-  assert scores.observed.shape == (k,)
-  found = epsilon.two_gaussian(scores, delta=delta, std='null').epsilon
+  found = audit.evaluate(record, floors=False)
+  assert {attack.num_observed for attack in found.attacks} == {k}
+  own = next(a for a in found.attacks if a.threat_model.key == 'own_round')
+  assert own.is_calibrated
+  epsilon_of_own_round = own.first.epsilon
   # The mean of k scores has a standard error of 1 / sqrt(k) in units in which
   # the gap is 1 / z; 5 of them. Other clients add little noise: 8 against d.
   low, high = (
     epsilon.epsilon_two_gaussians(0, 1, 1 / z + side / np.sqrt(k), 1, delta)
     for side in (-5, 5)
   )
-  assert low < found < high
+  assert low < epsilon_of_own_round < high
 
 
 def test_it_prints_estimates_beside_their_floor(monkeypatch, capsys):

@@ -72,10 +72,12 @@ def test_a_run_writes_what_it_promises(finished):
       if floor := estimate.floor:
         assert 0 <= floor.q05 <= floor.q50 <= floor.q95
   scores = load_record(workdir / 'private/scores.npz')
-  assert scores.trace.shape == scores.residual.shape == (6, 40)
+  assert scores.trace.shape == scores.cosines['residual'].shape == (6, 40)
   assert scores.included.shape == (6, 40)
   assert scores.expected.shape == (6,)
-  assert scores.final.shape == scores.change.shape == (40,)
+  assert (
+    scores.cosines['final'].shape == scores.cosines['change'].shape == (40,)
+  )
   assert scores.observed.sum() == 20
   lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == list(range(7))
@@ -167,9 +169,9 @@ def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
   away = ~scores.observed
   for name, cosines in (
     ('own round', scores.trace[scores.assigned & away]),
-    ('final', scores.final[away]),
-    ('change', scores.change[away]),
-    ('residual', scores.residual[scores.assigned & away]),
+    ('final', scores.cosines['final'][away]),
+    ('change', scores.cosines['change'][away]),
+    ('residual', scores.cosines['residual'][scores.assigned & away]),
   ):
     test = diagnostics.anderson_darling_null(cosines, dim=scores.dim)
     # A wrong alarm once in 10,000 runs for each.

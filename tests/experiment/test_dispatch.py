@@ -287,7 +287,9 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
     for name in ('one', 'four')
   )
   np.testing.assert_allclose(four.trace, one.trace, rtol=1e-4, atol=1e-6)
-  np.testing.assert_allclose(four.final, one.final, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(
+    four.cosines['final'], one.cosines['final'], rtol=1e-4, atol=1e-6
+  )
   lines = [
     [
       json.loads(line)
@@ -388,7 +390,7 @@ def test_the_noise_of_each_round_of_a_run_that_goes_on_is_new(
   cut_off(config, tmp_path / 'run', 2, monkeypatch)
   audited_run.run(config, tmp_path / 'run')
   scores = load_record(tmp_path / 'run/private/scores.npz')
-  check_uncorrelated(scores.residual)
+  check_uncorrelated(scores.cosines['residual'])
 
   # It is what follows from the key of the noise and the number of the round.
   this = build.build(config)
@@ -400,4 +402,6 @@ def test_the_noise_of_each_round_of_a_run_that_goes_on_is_new(
     for t in range(config.rounds)
   ]
   unit = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-  np.testing.assert_allclose(scores.residual, unit[:, :640], atol=1e-4)
+  np.testing.assert_allclose(
+    scores.cosines['residual'], unit[:, :640], atol=1e-4
+  )

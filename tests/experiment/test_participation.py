@@ -285,9 +285,9 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   assert scores.rounds is not None
   seats = statistics.assign_held_out(scores.assigned)
   alone = statistics.score_residual(
-    scores.residual, scores.included, seats, scores.rounds
+    scores.cosines['residual'], scores.included, seats, scores.rounds
   )
   n = scores.included.sum(axis=0)[scores.observed]
   assert (alone[scores.observed] / np.sqrt(n)).mean() > 3
-  null = scores.residual * root_d
+  null = scores.cosines['residual'] * root_d
   assert abs(np.mean(null**2) - 1) < 5 * np.sqrt(2 / null.size)

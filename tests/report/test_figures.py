@@ -11,13 +11,7 @@ from scipy import special, stats
 
 from epe_jax.audit import estimates, over_rounds, threat_models
 from epe_jax.epsilon import gaussian, tradeoff_curves
-from epe_jax.report.figures import (
-  cosines,
-  epsilons,
-  of_run,
-  style,
-  training,
-)
+from epe_jax.report.figures import cosines, epsilons, of_run, style, training
 from tests import recorded_runs
 
 
@@ -54,7 +48,7 @@ def record():
 
 
 def test_densities_are_drawn_in_units_of_one_over_root_d(record):
-  fig = cosines.draw_densities(threat_models.read_all(record))
+  fig = cosines.draw_densities(threat_models.score_all(record))
   for title in ('final model', 'own round'):
     axes = next(x for x in fig.axes if x.get_title() == title)
     x, y = curve(axes, 'exact')
@@ -69,7 +63,7 @@ def test_densities_are_drawn_in_units_of_one_over_root_d(record):
 
 def test_the_exact_law_is_drawn_only_where_it_holds():
   def drawn(record):
-    fig = cosines.draw_densities(threat_models.read_all(record))
+    fig = cosines.draw_densities(threat_models.score_all(record))
     return {
       axes.get_title()
       for axes in fig.axes
@@ -85,9 +79,9 @@ def test_the_exact_law_is_drawn_only_where_it_holds():
 
 def test_the_trace_marks_the_rounds_of_a_typical_canary():
   record = recorded_runs.by_law(observed=61, repetitions=3)
-  own = threat_models.read_all(record)[-2].scores.observed
+  own = threat_models.score_all(record)[-2].scores.observed
   typical = int(np.flatnonzero(own == np.median(own))[0])
-  left, right = cosines.draw_trace(record).axes
+  left, right = cosines.draw_trace(record, record.trace).axes
   assert (
     left.get_title() == f'canary {typical}: the median of 61 that took part'
   )
@@ -176,7 +170,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(record):
     assert at[0] == pytest.approx(mu, abs=5 / np.sqrt(2000))
   calibrated = [
     r
-    for r in threat_models.read_all(record)
+    for r in threat_models.score_all(record)
     if r.is_calibrated and r.scores.shift is not None
   ]
   assert len(axes.collections) == len(calibrated) == 4
@@ -295,7 +289,9 @@ def test_a_run_has_every_figure_that_has_a_caption():
   rounds, _ = curve(left, 'change of the model')
   assert len(rounds) > 1
   # Models of rounds are left out where the trace does not give them.
-  other = dataclasses.replace(simulated.record, change=simulated.record.final)
+  other = recorded_runs.replace_cosines(
+    simulated.record, change=simulated.record.cosines['final']
+  )
   left, _ = of_run.draw_run(result, other, lines)['by_round.png'].axes
   rounds, _ = curve(left, 'change of the model')
   assert len(rounds) == 1

@@ -56,7 +56,7 @@ json.dump(outcomes, sys.stdout)
 
 
 def _row(
-  reading,
+  attack_scores,
   method,
   epsilon,
   floor=(0.01, 0.7),
@@ -68,7 +68,7 @@ def _row(
   level = floor and types.Floor(
     sum(floor) / 2, floor[0], sum(floor) / 2, floor[1]
   )
-  return reading, types.Estimate(
+  return attack_scores, types.Estimate(
     float(epsilon),
     1e-5,
     method,
@@ -80,9 +80,9 @@ def _row(
   )
 
 
-def _bound(reading, method, epsilon, **settings):
+def _bound(attack_scores, method, epsilon, **settings):
   return _row(
-    reading,
+    attack_scores,
     method,
     epsilon,
     floor=None,
@@ -91,8 +91,10 @@ def _bound(reading, method, epsilon, **settings):
   )
 
 
-def _reading(reading, calibrated=True, doubts=(), rates=None, agreement=None):
-  return reading, (calibrated, tuple(doubts), rates, agreement)
+def _reading(
+  attack_scores, calibrated=True, doubts=(), rates=None, agreement=None
+):
+  return attack_scores, (calibrated, tuple(doubts), rates, agreement)
 
 
 _RATES = estimates.Rates(0.672, (0.123, 0.0321))
@@ -112,9 +114,9 @@ _READINGS = [
 ]
 
 
-def _audit(rows, readings):
+def _audit(rows, all_scores):
   """An audit with these estimates, and what is known of their attackers."""
-  about = dict(readings)
+  about = dict(all_scores)
   return estimates.Audit(
     tuple(
       estimates.Attack(
@@ -130,7 +132,7 @@ def _audit(rows, readings):
   )
 
 
-def _result(*, estimates=_ROWS, readings=_READINGS, **changes):
+def _result(*, estimates=_ROWS, all_scores=_READINGS, **changes):
   return {
     'task': 'digits',
     'data': 'handwritten digits | real images',
@@ -152,7 +154,7 @@ def _result(*, estimates=_ROWS, readings=_READINGS, **changes):
     'analytic_assumes': 'one who takes part in one round',
     'clients_analytic_epsilon': 57.25,
     'clients_analytic_assumes': 'one who takes part in 2 rounds',
-    'audit': _audit(estimates, readings),
+    'audit': _audit(estimates, all_scores),
     'accuracy': 0.93,
     'baseline_accuracy': 0.1,
     'amplification': None,
@@ -369,7 +371,7 @@ def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
 
 def test_nothing_that_was_estimated_is_said_to_be_certain():
   def said(rates):
-    result = _result(readings=[_reading(_FINAL, rates=rates)])
+    result = _result(all_scores=[_reading(_FINAL, rates=rates)])
     return _attacker(result, 'sees only the final model')
 
   one = said(estimates.Rates(1.0, (1.0, 0.0)))
@@ -390,7 +392,9 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert attack.threat_model == threat_models.RESIDUAL
   assert bound.is_shape_free
   # Other scores change nothing of the choice.
-  other = dataclasses.replace(record, residual=-record.residual)
+  other = recorded_runs.replace_cosines(
+    record, residual=-record.cosines['residual']
+  )
   same, again = estimates.evaluate(other).headline
   assert (again.method, same.threat_model) == (
     bound.method,
@@ -417,7 +421,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
 
 def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated():
   record = dataclasses.replace(
-    recorded_runs.by_law(), momentum=None, weight=np.empty(0, np.float32)
+    recorded_runs.by_law(), momentum=None, weight=None
   )
   result = _result(audit=estimates.evaluate(record))
   said = _attacker(result, 'sees only the final model')
@@ -429,7 +433,7 @@ def test_maxima_that_are_all_alike_have_estimates_too():
   record = recorded_runs.by_law()
   trace = np.where(record.included, 0.9, record.trace)
   audit = estimates.evaluate(
-    dataclasses.replace(record, trace=trace.astype(np.float32))
+    recorded_runs.replace_cosines(record, aggregate=trace.astype(np.float32))
   )
   maximum = audit.find(threat_models.MAXIMUM)
   assert maximum.find('maximum_over_rounds') is not None
@@ -442,10 +446,10 @@ def test_maxima_that_refute_their_law_have_a_doubt():
   away = ~record.observed
   trace = record.trace.copy()
   trace[:, away] = 0.2 * trace[:, away] + 1 / np.sqrt(record.dim)
-  changed = dataclasses.replace(record, trace=trace)
-  reading = threat_models.MAXIMUM.read(changed)
-  assert not reading.is_calibrated
-  assert 'do not follow the law of the largest of' in reading.doubts[-1]
+  changed = recorded_runs.replace_cosines(record, aggregate=trace)
+  attack_scores = threat_models.MAXIMUM.score(changed)
+  assert not attack_scores.is_calibrated
+  assert 'do not follow the law of the largest of' in attack_scores.doubts[-1]
 
 
 def test_bounds_that_hold_together_are_lower_ones():
@@ -479,12 +483,12 @@ def test_an_estimate_inside_its_floor_is_told_as_no_leakage(epsilon, inside):
     assert ('guesses' in said or 'extrapolates' in said) != inside
 
 
-@pytest.mark.parametrize('reading', [_FINAL, _OWN])
-def test_words_are_about_the_first_estimate_alone(reading):
+@pytest.mark.parametrize('attack_scores', [_FINAL, _OWN])
+def test_words_are_about_the_first_estimate_alone(attack_scores):
   rows = [
-    _row(reading, 'location_mixture', 2.0),
-    _row(reading, 'two_gaussian_fitted', 3.0),
-    _row(reading, 'eps_lo', 4.0),
+    _row(attack_scores, 'location_mixture', 2.0),
+    _row(attack_scores, 'two_gaussian_fitted', 3.0),
+    _row(attack_scores, 'eps_lo', 4.0),
   ]
   said = narrative.narrate(_result(estimates=rows))
   changed = [(who, dataclasses.replace(e, epsilon=5.0)) for who, e in rows]
@@ -509,7 +513,7 @@ def test_an_estimate_is_flagged_when_it_is_well_above_the_analytic_one(
   for analytic, flagged in ((83.8, errors is not None), ('Infinity', False)):
     result = _result(
       estimates=[row],
-      readings=[_reading(_OWN)],
+      all_scores=[_reading(_OWN)],
       analytic_epsilon=analytic,
     )
     said = _attacker(result, 'knows when a person took part')
@@ -528,7 +532,7 @@ def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
   agreement = estimates.Agreement(35.4, errors, 0.0123)
   result = _result(
     estimates=[_row(removed, 'location_mixture', 35.0)],
-    readings=[_reading(removed, agreement=agreement)],
+    all_scores=[_reading(removed, agreement=agreement)],
   )
   said = _attacker(result, 'updates of all others')
   assert 'the attacker of the analytic ε, 35.5' in said
@@ -549,7 +553,7 @@ def test_the_fit_of_maxima_is_said_to_extrapolate():
 
 def test_doubts_are_told_beside_the_estimate():
   doubt = 'scores scatter otherwise than those of others (p = 0.001)'
-  result = _result(readings=[_reading(_FINAL, False, [doubt])])
+  result = _result(all_scores=[_reading(_FINAL, False, [doubt])])
   assert f'Not calibrated: {doubt}.' in _attacker(
     result, 'only the final model'
   )
@@ -595,7 +599,7 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
   )
   # Of each round the canary itself is left, and nothing.
   record = simulated.record
-  removed = threat_models.read_all(record)[-1].scores
+  removed = threat_models.score_all(record)[-1].scores
   assert set(removed.observed) == {1.0}
   assert set(removed.unobserved) == {0.0}
   audit = estimates.evaluate(record)
@@ -696,7 +700,7 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   assert '| time |' not in text
   assert '(by_round.png)' in text
   ((_, record, history),) = drawn
-  assert record.residual is None
+  assert 'residual' not in record.cosines
   for name in ('clients', 'sum_norm', 'residual_norm'):
     assert np.isnan(getattr(record.rounds, name)).all()
   assert history
@@ -706,8 +710,8 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   # Nothing is hidden that noise hides already.
   whole = load_record(tmp_path / 'private/scores.npz')
   np.testing.assert_array_equal(record.trace, whole.trace)
-  hidden = {one.threat_model for one in threat_models.read_all(whole)} - {
-    one.threat_model for one in threat_models.read_all(record)
+  hidden = {one.threat_model for one in threat_models.score_all(whole)} - {
+    one.threat_model for one in threat_models.score_all(record)
   }
   assert hidden == {threat_models.RESIDUAL}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit.record import Record
+from epe_jax.audit.record import make_record
 from epe_jax.epsilon import gaussian, pooling
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import seeds
@@ -80,19 +80,10 @@ def trained(monkeypatch):
       participation = np.zeros((config.rounds, k + u), bool)
       participation[0, :k] = True
       final = (scores.observed + 0.03 * participation[0]).astype(np.float32)
-      empty = np.empty((config.rounds, k + u), np.float32)
-      record = Record(
-        final=final,
-        change=final,
-        trace=empty,
-        residual=empty,
-        rounds=recorded_runs.scalars(config.rounds),
-        momentum=None,
-        weight=np.empty(0, np.float32),
+      record = make_record(
+        {'final': final},
+        recorded_runs.scalars(config.rounds),
         included=participation,
-        assigned=participation,
-        design='fixed',
-        sees='aggregate',
         dim=DIM,
         delta=1e-3,
       )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import functools
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import product, reported
 from epe_jax.report import narrative, sweep_report, tables
@@ -110,5 +111,5 @@ def _calibrated(run: product.Run) -> list[str]:
   ]
 
 
-def _name(threat_model: threat_models.ThreatModel) -> str:
+def _name(threat_model: ThreatModel) -> str:
   return f'ε, {threat_model.name}'

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
@@ -117,7 +118,7 @@ def run_key(run: product.Run) -> tuple[float, int]:
 
 
 def _calibrated(
-  runs: Sequence[product.Run], threat_model: threat_models.ThreatModel
+  runs: Sequence[product.Run], threat_model: ThreatModel
 ) -> tables.Table:
   """ε by noise and repetitions, and how surely it rises and falls."""
   found = {
@@ -162,25 +163,18 @@ def _beyond(low: Estimate | None, high: Estimate | None) -> bool:
   return low.interval[1] < high.interval[0]
 
 
-def _of(
-  run: product.Run, threat_model: threat_models.ThreatModel
-) -> np.ndarray:
+def _of(run: product.Run, threat_model: ThreatModel) -> np.ndarray:
   """Cosines of the canaries that took part."""
   record = run.said.record
   assert record is not None, 'runs of a grid of repetitions have canaries'
-  values = (
-    record.final if threat_model == threat_models.FINAL else record.change
-  )
-  return values[record.observed]
+  return record.cosines[threat_model.key][record.observed]
 
 
-def _units(
-  run: product.Run, threat_model: threat_models.ThreatModel
-) -> np.ndarray:
+def _units(run: product.Run, threat_model: ThreatModel) -> np.ndarray:
   return np.sqrt(run.said.result['dim']) * _of(run, threat_model)
 
 
 def _units_by(
-  runs: Sequence[product.Run], threat_model: threat_models.ThreatModel
+  runs: Sequence[product.Run], threat_model: ThreatModel
 ) -> dict[tuple[float, int], np.ndarray]:
   return {run_key(run): _units(run, threat_model) for run in runs}

@@ -12,7 +12,8 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
-from epe_jax.audit import statistics, threat_models
+from epe_jax.audit import statistics
+from epe_jax.audit.attack_scores import AttackScores
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import cosine_null
 from epe_jax.report.figures import style
@@ -22,7 +23,7 @@ _FEW = 50
 
 
 def draw_densities(
-  readings: Sequence[threat_models.Reading],
+  all_scores: Sequence[AttackScores],
 ) -> figure.Figure:
   """How far the canaries that took part stand out, for each attacker.
 
@@ -30,20 +31,20 @@ def draw_densities(
   neither for a maximum nor for a sum over rounds.
 
   Args:
-    readings: as `threat_models.read_all` gives them.
+    all_scores: as `threat_models.score_all` gives them.
 
   Returns:
     A panel for each.
   """
-  fig, all_axes = style.make_panels(len(readings))
-  for axes, reading in zip(all_axes, readings):
-    scores, scale = reading.scores, reading.scale
+  fig, all_axes = style.make_panels(len(all_scores))
+  for axes, attack_scores in zip(all_axes, all_scores):
+    scores, scale = attack_scores.scores, attack_scores.scale
     _density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
     _density(axes, scale * scores.unobserved, style.NO_PART, 'took no part')
     if scores.dim is not None:
       _null_density(axes, scores.dim)
-    axes.set_title(reading.threat_model.name)
-    axes.set_xlabel(reading.unit)
+    axes.set_title(attack_scores.threat_model.name)
+    axes.set_xlabel(attack_scores.unit)
     axes.set_yticks([])
     # Log likelihood ratios have many digits.
     axes.xaxis.set_major_locator(ticker.MaxNLocator(6))
@@ -56,7 +57,9 @@ def draw_densities(
   return fig
 
 
-def draw_trace(record: Record) -> figure.Figure:
+def draw_trace(
+  record: Record, trace: Float[np.ndarray, 'T k']
+) -> figure.Figure:
   """The cosines of one observed canary, and of one unobserved, round by round.
 
   The observed canary is the median one by its own rounds, a typical one. The
@@ -65,20 +68,21 @@ def draw_trace(record: Record) -> figure.Figure:
 
   Args:
     record: what a run kept; at least one canary is observed.
+    trace: its cosines of every round.
 
   Returns:
     A panel for each of the two; only the first if no canary is unobserved.
   """
   observed = np.flatnonzero(record.observed)
   own = statistics.score_own_round(
-    record.trace[:, observed], record.included[:, observed]
+    trace[:, observed], record.included[:, observed]
   )
   typical = observed[np.argsort(own, kind='stable')[(len(own) - 1) // 2]]
   chosen = [typical, *np.flatnonzero(~record.observed)[:1]]
   fig, all_axes = style.make_panels(len(chosen), columns=2)
   low, high = np.inf, -np.inf
   for axes, canary in zip(all_axes, chosen):
-    _canary(axes, record, int(canary))
+    _canary(axes, record, trace[:, canary], int(canary))
     bottom, top = axes.get_ylim()
     low, high = min(low, bottom), max(high, top)
   for axes in all_axes:
@@ -121,9 +125,14 @@ def _null_density(axes: mpl_axes.Axes, dim: float) -> None:
   axes.plot(grid, density, color=style.BLACK, ls='--', lw=1.5, label=label)
 
 
-def _canary(axes: mpl_axes.Axes, record: Record, canary: int) -> None:
+def _canary(
+  axes: mpl_axes.Axes,
+  record: Record,
+  values: Float[np.ndarray, ' T'],
+  canary: int,
+) -> None:
   scale = np.sqrt(record.dim)
-  cosines = scale * record.trace[:, canary]
+  cosines = scale * values
   rounds = np.arange(1, len(cosines) + 1)
   own = record.included[:, canary]
   observed = bool(record.observed[canary])

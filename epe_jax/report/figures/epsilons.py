@@ -10,6 +10,7 @@ from matplotlib import figure
 import numpy as np
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.curves import DeltaCurve
 from epe_jax.audit.estimates import Attack
 from epe_jax.audit.over_rounds import RoundEstimate
@@ -184,7 +185,7 @@ def _highest(values: Sequence[float]) -> float:
 
 
 def _bar(axes: mpl_axes.Axes, y: int, attack: Attack, highest: float) -> None:
-  color = style.STYLES[attack.threat_model].color
+  color = style.STYLES.get(attack.threat_model, style.ANOTHER).color
   epsilon, floor = float(attack.first.epsilon), attack.first.floor
   if floor is not None:
     axes.barh(
@@ -225,7 +226,7 @@ def _bar(axes: mpl_axes.Axes, y: int, attack: Attack, highest: float) -> None:
 def _line(
   axes: mpl_axes.Axes,
   leaked: Sequence[RoundEstimate],
-  threat_model: threat_models.ThreatModel,
+  threat_model: ThreatModel,
 ) -> None:
   drawn_as = style.STYLES[threat_model]
   rounds = [one.round for one in leaked]

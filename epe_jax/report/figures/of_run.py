@@ -69,10 +69,10 @@ def draw_run(
     f'{result["num_observed"]:,} canaries took part, '
     f'{result["num_unobserved"]:,} did not'
   )
-  readings = [
-    reading
-    for reading in threat_models.read_all(record)
-    if audit.find(reading.threat_model) is not None
+  all_scores = [
+    attack_scores
+    for attack_scores in threat_models.score_all(record)
+    if audit.find(attack_scores.threat_model) is not None
   ]
   deltas = np.geomspace(min(1e-10, delta / 10), 0.5, 60)
   most = max(result['num_observed'], result['num_unobserved'])
@@ -85,27 +85,35 @@ def draw_run(
     'bars.png': epsilons.draw_bars(
       audit.attacks, analytic=analytic, canaries=canaries
     ),
-    'densities.png': cosines.draw_densities(readings),
+    'densities.png': cosines.draw_densities(all_scores),
     'tradeoff.png': tradeoff.draw_tradeoff(
       audit,
-      [curves.tradeoff(reading, grid) for reading in readings],
+      [curves.tradeoff(attack_scores, grid) for attack_scores in all_scores],
       grid,
       gaussian=fnr,
       analytic=analytic,
     ),
     'delta.png': epsilons.draw_over_delta(
-      curves.over_delta(readings, deltas),
+      curves.over_delta(all_scores, deltas),
       deltas,
       gaussian=over_delta,
       analytic=analytic,
       delta=delta,
       canaries=canaries,
     ),
-    'by_round.png': epsilons.draw_over_rounds(
-      over_rounds.evaluate_by_round(record), analytic=analytic
-    ),
-    'trace.png': cosines.draw_trace(record),
+    **_draw_rounds(record, analytic),
     **trained,
+  }
+
+
+def _draw_rounds(record: Record, analytic: float) -> dict[str, figure.Figure]:
+  """What takes the cosines of every round; nothing where they were not kept."""
+  if record.trace is None:
+    return {}
+  leaked = over_rounds.evaluate_by_round(record)
+  return {
+    'by_round.png': epsilons.draw_over_rounds(leaked, analytic=analytic),
+    'trace.png': cosines.draw_trace(record, record.trace),
   }
 
 

@@ -51,7 +51,10 @@ STYLES = {
   threat_models.OWN: Style(GREEN, 'D', False),
   threat_models.RESIDUAL: Style(VERMILLION, 'o', True),
 }
-"""How each attacker is drawn."""
+"""How each attacker of this package is drawn."""
+
+ANOTHER = Style(BLACK, 'P', True)
+"""How one is drawn that this package does not know."""
 
 
 def make_panels(

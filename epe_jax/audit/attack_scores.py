@@ -1,0 +1,202 @@
+"""The scores of all canaries for one attacker, and which estimators suit them.
+
+The estimators follow from what is known of the scores: their null law, by how much
+taking part shifts each of them, and whether tests contradict that.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+import numpy as np
+
+from epe_jax.audit import doubts, estimators
+from epe_jax.audit.estimators import Estimator
+from epe_jax.audit.record import Record
+from epe_jax.epsilon import location_mixture, noise_floor
+from epe_jax.epsilon.types import Scores
+
+COSINE, IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'
+"""Units of scores."""
+
+# Shifts that differ by less than this are taken to be alike.
+_ALIKE = 0.05
+
+
+class ThreatModel(NamedTuple):
+  """One kind of attacker; whatever is shown of one hangs on its key.
+
+  Attributes:
+    key: in files, and for whoever compares.
+    name: in legends and headings.
+    statistic: the score of a canary, in words.
+    who: the attacker, as the beginning of a sentence: "An attacker who ...".
+    score: record -> the scores of all canaries; None where the record has nothing to
+      score.
+    is_worst_case: the attacker is the one whom the analytic ε of a run assumes.
+  """
+
+  key: str
+  name: str
+  statistic: str
+  who: str
+  score: Callable[[Record], 'AttackScores | None']
+  is_worst_case: bool = False
+
+
+class AttackScores(NamedTuple):
+  """The scores of all canaries for one attacker.
+
+  Attributes:
+    threat_model: the attacker.
+    sees: what is seen and known of the run at hand, in words.
+    scores: observed and unobserved.
+    unit: what scores times scale are measured in.
+    scale: makes scores easy to read.
+    points: point estimators that make sense here, the one to believe first.
+    bounds: lower bounds, the headline one first.
+    draw: makes audits with such scores in which nothing leaks; None if there is
+      no way to.
+    law: of these audits; attackers with equal laws share their floors.
+    is_calibrated: the first point estimator estimates the ε of this attacker, and
+      no test says otherwise.
+    is_expected: shifts of the scores are those that norms tell to expect, and
+      not just in proportion to them.
+    doubts: in plain words, what tests found against the estimates.
+  """
+
+  threat_model: ThreatModel
+  sees: str
+  scores: Scores
+  unit: str
+  scale: float
+  points: Sequence[Estimator]
+  bounds: Sequence[Estimator]
+  draw: noise_floor.Draw | None
+  law: Hashable
+  is_calibrated: bool
+  is_expected: bool
+  doubts: tuple[str, ...]
+
+
+def split_scores(
+  record: Record,
+  values: Float[np.ndarray, ' k'],
+  dim: float | None,
+  shift: Float[np.ndarray, ' k'] | None = None,
+  groups: Int[np.ndarray, ' k'] | None = None,
+) -> Scores:
+  """Values of all canaries as scores: of those that took part, and others.
+
+  Args:
+    record: of a run.
+    values: of all canaries.
+    dim: as in `Scores`.
+    shift: by how much taking part shifts each canary, if that is known.
+    groups: canaries that are in one vector have one number.
+  """
+  observed = record.observed
+  overlap, shift = 0.0, None if shift is None else shift[observed]
+  if shift is not None and groups is not None and dim is not None:
+    of_group = np.bincount(groups[observed], shift**2)
+    others = np.sum(of_group**2) - np.sum(shift**4)
+    overlap = float(others / (dim * np.sum(shift**2)))
+  return Scores(
+    values[observed], values[~observed], dim, record.design, shift, overlap
+  )
+
+
+def describe_shifted(
+  threat_model: ThreatModel,
+  sees: str,
+  scores: Scores,
+  *,
+  scale: float,
+  is_expected: bool,
+) -> AttackScores:
+  """Scores that taking part shifts by known multiples, with what suits them.
+
+  Args:
+    threat_model: the attacker.
+    sees: as in `AttackScores`.
+    scores: with their shift; without, nothing is known of it, and so nothing is
+      calibrated and no bound takes the scores to be of some shape.
+    scale: as in `AttackScores`.
+    is_expected: likewise.
+  """
+  scores, against = doubts.drop_rejected_null(scores)
+  shift, spread = scores.shift, doubts.scores_differ(scores)
+  points = estimators.point_estimators(estimators.NULL_STD, spread)
+  bounds = estimators.counted_bounds(scores)
+  if shift is not None:
+    against += doubts.doubt_mixture(scores)
+    alike = np.ptp(shift) <= _ALIKE * np.max(shift)
+    points = (
+      estimators.MIXTURE,
+      *(() if alike else (estimators.MOST_EXPOSED,)),
+      *points[1:],
+    )
+    if not against:
+      bounds += (location_mixture.location_mixture_bound,)
+  return AttackScores(
+    threat_model=threat_model,
+    sees=sees,
+    scores=scores,
+    unit=COSINE if scale != 1 else IN_NOISE,
+    scale=scale,
+    points=points,
+    bounds=bounds,
+    draw=draw_null(scores),
+    law=name_law(scores),
+    is_calibrated=shift is not None and not against,
+    is_expected=is_expected,
+    doubts=against,
+  )
+
+
+def score_cosines(
+  threat_model: ThreatModel,
+  record: Record,
+  *,
+  sees: str,
+  shift: Float[np.ndarray, ' k'] | None = None,
+) -> AttackScores | None:
+  """Cosines with one vector, in which all canaries are, as scores of an attacker.
+
+  Args:
+    threat_model: the attacker; its key is the name by which an observer scored the
+      vector, [k].
+    record: what attackers saw.
+    sees: as in `AttackScores`.
+    shift: by how much taking part shifts each canary, up to one factor; None if that
+      is not known, and then no estimate is calibrated.
+
+  Returns:
+    None if no observer scored anything of that name.
+  """
+  cosines = record.cosines.get(threat_model.key)
+  if cosines is None:
+    return None
+  one = np.zeros(len(cosines), int)
+  return describe_shifted(
+    threat_model,
+    sees,
+    split_scores(record, cosines, record.dim, shift, one),
+    scale=float(np.sqrt(record.dim)),
+    is_expected=False,
+  )
+
+
+def draw_null(scores: Scores) -> noise_floor.Draw:
+  """Makes audits of as many scores in which nothing leaks."""
+  return noise_floor.draw_from_null(
+    scores.observed.size,
+    scores.unobserved.size,
+    dim=scores.dim,
+    shift=scores.shift,
+  )
+
+
+def name_law(scores: Scores) -> Hashable:
+  """What the floors of shifted scores depend on."""
+  return 'cosine', scores.observed.size, scores.unobserved.size, scores.dim

@@ -1,0 +1,172 @@
+"""What a user's own observer scores reaches the estimates, and only those."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epe_jax import audit
+from epe_jax.audit import (
+  observers,
+  publication,
+  restrict,
+  threat_models,
+  wrapper,
+)
+from epe_jax.experiment import audited_run, build, result_file
+from epe_jax.report import report
+from epe_jax.tasks import digits as digits_task
+from tests.helpers import load_config, softmax_regression
+
+
+def observe_signs(canary_set):
+  """The signs of all updates of the model, added up."""
+
+  def update(total, seen):
+    return total + jnp.sign(seen.after - seen.before)
+
+  def scores(total, params):
+    del params
+    return {'signs': observers.cosines(canary_set, total)}
+
+  init = lambda params: jnp.zeros(canary_set.dim, jnp.float32)
+  return audit.Observer(init, update, scores)
+
+
+def score_signs(record):
+  return audit.score_cosines(SIGNS, record, sees='signs of all updates')
+
+
+SIGNS = audit.ThreatModel(
+  'signs',
+  'signs',
+  'cosine with the sum of signs',
+  'An attacker who sees signs',
+  score_signs,
+)
+
+
+@pytest.fixture
+def small_task(monkeypatch):
+  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
+
+
+def small_config(**changes):
+  return load_config('digits', **changes)
+
+
+def test_an_observer_of_ones_own_is_estimated_beside_the_others(
+  small_task, tmp_path
+):
+  result = audited_run.run(
+    small_config(),
+    tmp_path,
+    observers={'mine': observe_signs},
+    threat_models=(SIGNS, *audit.THREAT_MODELS),
+  )
+  first, *others = result['audit'].attacks
+  assert first.threat_model == SIGNS
+  assert [a.threat_model for a in others] == list(audit.THREAT_MODELS)
+  assert (first.num_observed, first.num_unobserved) == (20, 20)
+  assert first.sees == 'signs of all updates'
+  # By how much taking part shifts a sign is not known, and so said.
+  assert not first.is_calibrated
+  assert first.bounds
+  # A report knows of it what the file says, wherever it is made.
+  read = result_file.load_result(tmp_path / 'result.json')['audit'].attacks[0]
+  assert read.threat_model.name == 'signs'
+  assert read.estimates == first.estimates
+  assert 'signs' in report.format_summary(result)
+  assert 'An attacker who sees signs: ' in (
+    report.write_report(tmp_path).read_text()
+  )
+  record = audit.load_record(tmp_path / 'private/scores.npz')
+  assert record.cosines['signs'].shape == (40,)
+  # Canaries that took part are in what was seen.
+  assert score_signs(record).scores.observed.mean() > 0
+
+
+def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
+  small_task, tmp_path
+):
+  whole, largest = (
+    audited_run.run(
+      small_config(**{'audit.trace': trace}), tmp_path / str(trace)
+    )
+    for trace in (True, False)
+  )
+  kept = audit.load_record(tmp_path / 'False/private/scores.npz')
+  assert {x.shape for x in kept.cosines.values()} == {(40,)}
+  trace = audit.load_record(tmp_path / 'True/private/scores.npz').trace
+  np.testing.assert_allclose(
+    kept.cosines['max_aggregate'], trace.max(axis=0), atol=1e-6
+  )
+  of_both = [r['audit'].find(threat_models.MAXIMUM) for r in (whole, largest)]
+  for one, other in zip(*(attack.estimates for attack in of_both)):
+    assert one.method == other.method
+    assert one.epsilon == pytest.approx(other.epsilon, rel=1e-3, abs=1e-3)
+  models = [a.threat_model for a in largest['audit'].attacks]
+  assert models == [
+    threat_models.FINAL,
+    threat_models.CHANGE,
+    threat_models.MAXIMUM,
+  ]
+  text = report.write_report(tmp_path / 'False').read_text()
+  assert 'bars.png' in text
+  assert 'by_round.png' not in text
+
+
+def test_what_is_not_known_to_be_released_is_not_published(record):
+  shown = publication.publishable_record(record)
+  assert 'signs' in record.cosines
+  assert record.cosines.keys() - shown.cosines.keys() == {'signs', 'residual'}
+
+
+def test_what_all_rounds_made_is_not_shown_by_some(record):
+  some = restrict.restrict_to_rounds(record, np.arange(6) != 5)
+  assert some.cosines.keys() == {'final', 'change', 'aggregate', 'residual'}
+  early = restrict.truncate_after(record, 5)
+  assert early.cosines.keys() == {'aggregate', 'residual'}
+  last = restrict.truncate_after(record, 6)
+  assert last.cosines.keys() == record.cosines.keys()
+
+
+@pytest.fixture
+def record():
+  rng = np.random.default_rng(0)
+  included = np.zeros((6, 12), bool)
+  included[np.arange(6), np.arange(6)] = True
+  row, rows = rng.normal(size=12), rng.normal(size=(6, 12))
+  names = ('final', 'change', 'signs', 'max_delta')
+  cosines = dict.fromkeys(names, row)
+  return audit.make_record(
+    {**cosines, 'aggregate': rows, 'residual': rows},
+    wrapper.RoundScalars(*[np.ones(6)] * len(wrapper.RoundScalars._fields)),
+    included=included,
+    dim=1000,
+    delta=1e-3,
+  )
+
+
+def test_two_observers_cannot_score_one_name(small_task):
+  twice = {'one': observe_signs, 'two': observe_signs}
+  this = build.build(small_config(), observers=twice)
+  with pytest.raises(ValueError, match=r"'two' scores \['signs'\]"):
+    jax.eval_shape(this.algorithm.init, this.params)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_cosines_of_another_run_are_refused(record):
+  rounds = record.rounds
+  with pytest.raises(ValueError, match=r"'final' has shape \(3,\)"):
+    audit.make_record(
+      {'final': np.zeros(3)},
+      rounds,
+      included=record.included,
+      dim=1000,
+      delta=1e-3,
+    )
+  with pytest.raises(ValueError, match='rounds has 6 rounds'):
+    audit.make_record(
+      {}, rounds, included=record.included[:5], dim=1000, delta=1e-3
+    )
