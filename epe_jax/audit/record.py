@@ -11,7 +11,7 @@ import numpy as np
 from epe_jax import io
 from epe_jax.audit.round_scalars import RoundScalars
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of scores.npz."""
 
 _ROUNDS = 'rounds_'
