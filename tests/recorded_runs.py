@@ -52,7 +52,7 @@ def by_law(
     clip_norm=1,
     canary_norm=1 / 200,
     noise_std=1 / shift / 200,
-    canaries=1,
+    num_canaries=1,
     aggregate_norm=np.hypot(1, np.sqrt(dim) / shift) / 200,
     residual_norm=np.sqrt(dim) / shift / 200,
     effective_dimension=dim / 3,
@@ -87,7 +87,12 @@ def metrics(rounds):
   """Lines of metrics.jsonl as training writes them, norms left out."""
   records = [{'round': 0, 'test_accuracy': 0.1, 'test_loss': 2.3}]
   for t in range(1, rounds + 1):
-    train = {'loss': 2 / t, 'clip_norm': 0.1, 'clients': 40.0, 'canaries': 3.0}
+    train = {
+      'loss': 2 / t,
+      'clip_norm': 0.1,
+      'num_clients': 40.0,
+      'num_canaries': 3.0,
+    }
     test = {'test_accuracy': 1 - 0.9 / t, 'test_loss': 2.3 / t}
     records.append({'round': t} | train | (test if t % 5 == 0 else {}))
   return records

@@ -19,7 +19,7 @@ _SHOWN = {
   'clip_norm',
   'canary_norm',
   'noise_std',
-  'canaries',
+  'num_canaries',
   'aggregate_norm',
   'effective_dimension',
 }
@@ -62,7 +62,7 @@ def publishable_record(whole: Record) -> Record:
   """
   rounds = whole.rounds
   if rounds is not None:
-    nothing = np.full_like(rounds.clients, np.nan)
+    nothing = np.full_like(rounds.num_clients, np.nan)
     hidden = set(rounds._fields) - _SHOWN
     rounds = rounds._replace(**dict.fromkeys(hidden, nothing))
   cosines = {n: x for n, x in whole.cosines.items() if n in _COSINES}

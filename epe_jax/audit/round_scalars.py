@@ -12,8 +12,8 @@ class RoundScalars(NamedTuple):
     clip_norm: S.
     canary_norm: S / m, what a canary adds to the noisy mean of its round.
     noise_std: of the privacy noise on a coordinate of the noisy mean.
-    clients: real clients of the round.
-    canaries: canaries of the round.
+    num_clients: real clients of the round.
+    num_canaries: canaries of the round.
     sum_norm: norm of the sum of the clipped updates of the real clients.
     aggregate_norm: norm of the noisy mean.
     residual_norm: norm of the noisy mean less all that was put in, of clients
@@ -24,8 +24,8 @@ class RoundScalars(NamedTuple):
   clip_norm: Float[Any, ' T']
   canary_norm: Float[Any, ' T']
   noise_std: Float[Any, ' T']
-  clients: Float[Any, ' T']
-  canaries: Float[Any, ' T']
+  num_clients: Float[Any, ' T']
+  num_canaries: Float[Any, ' T']
   sum_norm: Float[Any, ' T']
   aggregate_norm: Float[Any, ' T']
   residual_norm: Float[Any, ' T']

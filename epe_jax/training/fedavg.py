@@ -202,15 +202,15 @@ def dp_fedavg(
     metrics = {
       'loss': total.loss / real,
       'clip_norm': bound,
-      'below': total.below / real,
+      'fraction_unclipped': total.below / real,
       'update_norm': total.norm / real,
       'sum_norm': jnp.linalg.norm(total.update),
       'aggregate_norm': jnp.linalg.norm(aggregate),
       # What a canary adds to the aggregate of its round.
       'canary_norm': bound / m,
       'noise_std': jnp.float32(vector_noise) * bound / m,
-      'clients': total.clients,
-      'canaries': injection.count.astype(jnp.float32),
+      'num_clients': total.clients,
+      'num_canaries': injection.count.astype(jnp.float32),
     }
     return new_state, RoundInfo(aggregate, total.update / m, metrics)
 

@@ -299,10 +299,12 @@ def test_canaries_of_a_run_follow_its_clip_norm(tmp_path, monkeypatch):
   known = scores.rounds
   lines = (tmp_path / 'private/metrics.jsonl').read_text().splitlines()
   lines = [json.loads(line) for line in lines[1:]]
-  below = np.array([line['below'] for line in lines]) * known.clients
+  below = (
+    np.array([line['fraction_unclipped'] for line in lines]) * known.num_clients
+  )
 
   m = 40 + 7 / 8
-  share = (below - (known.clients + known.canaries) / 2) / m + 0.5
+  share = (below - (known.num_clients + known.num_canaries) / 2) / m + 0.5
   steps = np.exp(-0.7 * (share - config.clipping.quantile))
   clip_norms = config.clipping.initial * np.append(1, np.cumprod(steps)[:-1])
   # It moves far and does not come back, or this would show nothing.
@@ -311,8 +313,8 @@ def test_canaries_of_a_run_follow_its_clip_norm(tmp_path, monkeypatch):
   np.testing.assert_allclose(known.canary_norm, clip_norms / m, rtol=1e-4)
   # Without noise nothing is left of the aggregate but rounding, once canaries
   # of this length are removed from it.
-  np.testing.assert_array_equal(known.canaries, scores.included.sum(1))
-  assert known.canaries.sum() == 7
+  np.testing.assert_array_equal(known.num_canaries, scores.included.sum(1))
+  assert known.num_canaries.sum() == 7
   assert np.all(known.residual_norm < 1e-3 * known.canary_norm)
 
 

@@ -107,7 +107,7 @@ def test_a_run_without_canaries_makes_none_and_says_so(finished):
   assert result['analytic_epsilon'] is None
   assert result['clients_analytic_epsilon'] > 0
   lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
-  assert all(json.loads(line)['canaries'] == 0 for line in lines[1:])
+  assert all(json.loads(line)['num_canaries'] == 0 for line in lines[1:])
 
 
 @pytest.mark.slow

@@ -345,9 +345,9 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   assert [line['round'] for line in again] == [3, 4, 5, 6, 7, 8]
   assert again[-1]['test_accuracy'] == result['accuracy']
   # Rounds 5 and 6 were made twice.
-  for name in ('aggregate_norm', 'clients', 'canaries', 'loss'):
+  for name in ('aggregate_norm', 'num_clients', 'num_canaries', 'loss'):
     assert [x[name] for x in again[2:4]] == [x[name] for x in log[4:6]]
-  assert len({line['clients'] for line in again}) > 1
+  assert len({line['num_clients'] for line in again}) > 1
   assert not files.secret.exists()
   assert not files.checkpoints.exists()
   for path in files.folder.rglob('*'):

@@ -701,11 +701,16 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   assert '(by_round.png)' in text
   ((_, record, history),) = drawn
   assert 'residual' not in record.cosines
-  for name in ('clients', 'sum_norm', 'residual_norm'):
+  for name in ('num_clients', 'sum_norm', 'residual_norm'):
     assert np.isnan(getattr(record.rounds, name)).all()
   assert history
   for line in history:
-    assert not line.keys() & {'loss', 'clients', 'below', 'update_norm'}
+    assert not line.keys() & {
+      'loss',
+      'num_clients',
+      'fraction_unclipped',
+      'update_norm',
+    }
   assert any('test_loss' in line for line in history)
   # Nothing is hidden that noise hides already.
   whole = load_record(tmp_path / 'private/scores.npz')

@@ -86,7 +86,7 @@ def test_updates_are_clipped_one_by_one_before_the_sum():
   np.testing.assert_allclose(
     info.aggregate, clipped.sum(axis=0) / 4, rtol=1e-4, atol=1e-6
   )
-  assert float(info.metrics['below']) == 0.5
+  assert float(info.metrics['fraction_unclipped']) == 0.5
 
 
 @pytest.mark.parametrize('vary', ['padding', 'chunk', 'order', 'empty slots'])
@@ -178,7 +178,7 @@ def test_canaries_enter_at_the_clip_norm_and_count_as_clients_above_it():
   np.testing.assert_allclose(
     with_two.aggregate - without.aggregate, bound * direction / 4, atol=1e-6
   )
-  below = float(with_two.metrics['below']) * 2
+  below = float(with_two.metrics['fraction_unclipped']) * 2
   b = (below - (2 + 2) / 2) / 4 + 0.5
   assert float(state.clip_state) == pytest.approx(
     bound * np.exp(-0.2 * (b - 0.5)), rel=1e-6

@@ -51,8 +51,8 @@ def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   right.autoscale_view()
   right.set_ylim(bottom=0)
   fig.suptitle(
-    f'{_range(metrics, "clients")} clients and '
-    f'{_range(metrics, "canaries")} canaries in a round',
+    f'{_range(metrics, "num_clients")} clients and '
+    f'{_range(metrics, "num_canaries")} canaries in a round',
     fontsize='medium',
   )
   return fig
