@@ -210,7 +210,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
   }
   alone = statistics.expected_residual(assigned, record.rounds)
   return {
-    name: location_mixture.mixture_epsilon(shift, record.delta)
+    name: location_mixture.epsilon_mixture(shift, record.delta)
     for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()
   }
 

@@ -65,7 +65,8 @@ def over_delta(
   """
   return [
     DeltaCurve(
-      reading.threat_model, *location_mixture.curve(reading.scores, deltas)
+      reading.threat_model,
+      *location_mixture.compute_curve(reading.scores, deltas),
     )
     for reading in readings
     if reading.is_calibrated and reading.scores.shift is not None
@@ -90,17 +91,17 @@ def tradeoff(reading: Reading, grid: Float[np.ndarray, ' m']) -> Tradeoff:
     grid: false positive rates, in (0, 1), for the fitted mixture.
   """
   scores = reading.scores
-  at, misses = threshold.realisable(scores.observed)
+  at, misses = threshold.find_realisable(scores.observed)
   num = scores.observed.size
   if scores.dim is not None:
-    fpr = np.asarray(cosine_null.law(scores.dim).sf(at))
+    fpr = np.asarray(cosine_null.null_law(scores.dim).sf(at))
   else:
-    alarms = threshold.at_least(scores.unobserved, at)
+    alarms = threshold.count_at_least(scores.unobserved, at)
     fpr = np.maximum(alarms, 0.5) / scores.unobserved.size
   upper = intervals.clopper_pearson_upper
   fitted = None
   if reading.is_calibrated and scores.shift is not None:
-    fitted = 1 - location_mixture.rates(scores, grid)
+    fitted = 1 - location_mixture.compute_rates(scores, grid)
   return Tradeoff(
     reading.threat_model,
     fpr,

@@ -47,7 +47,7 @@ MORE_BOUNDS: tuple[Estimator, ...] = (
   _FEW,
   _counted_bound(strategies.Split(seed=0)),
   _counted_bound(strategies.MultiSplit(seed=0)),
-  tradeoff.gdp,
+  tradeoff.gdp_bound,
   functools.partial(
     bayes.epsilon_credible, multiplicity=strategies.Split(seed=0)
   ),

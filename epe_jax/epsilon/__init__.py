@@ -24,7 +24,7 @@ from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.diagnostics import (
   anderson_darling,
   effective_dimension,
-  gaussianity,
+  run_normality_tests,
   warn_if_not_gaussian,
 )
 from epe_jax.epsilon.gaussian import (
@@ -74,7 +74,7 @@ __all__ = [
   'epsilon_one_direction',
   'epsilon_two_gaussians',
   'gaussian_lower_bound',
-  'gaussianity',
+  'run_normality_tests',
   'jeffreys_upper',
   'log_delta_one_direction',
   'lower_bound',

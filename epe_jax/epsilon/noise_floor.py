@@ -236,7 +236,7 @@ def draw_null(
     normals = rng.standard_normal(shape)
     if dim is None:
       return normals
-    if np.isinf(cosine_null.law(dim).dim):
+    if np.isinf(cosine_null.null_law(dim).dim):
       return normals
     # A direction is one coordinate beside the length of all the others.
     return normals / np.sqrt(normals**2 + rng.chisquare(dim - 1, shape))
@@ -247,5 +247,5 @@ def draw_null(
   if dim is None:
     return normals
   # Cosines are a smooth function of normals, dear to compute one by one.
-  known = cosine_null.law(dim).isf(special.ndtr(-_NODES))
+  known = cosine_null.null_law(dim).isf(special.ndtr(-_NODES))
   return interpolate.CubicSpline(_NODES, known)(np.clip(normals, -9, 9))

@@ -86,7 +86,7 @@ def gaussian_lower_bound(
   if std == 'common':
     low, high = np.zeros_like(low), np.zeros_like(high)
   epsilon = _smallest(gap, low, high, delta)
-  rejected = diagnostics.rejected_null_suffix(scores)
+  rejected = diagnostics.name_rejected_null(scores)
   if np.any(np.asarray(gaussian_p_value(scores)) < REJECTED_BELOW):
     rejected = 'rejected'
   assumes = (Assumption.INDEPENDENT, Assumption.GAUSSIAN_SCORES)

@@ -25,7 +25,7 @@ Bound = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
 _BOUNDS = ('lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp')
 _DRAWS = 20_000
 _FEWEST, _MOST, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
-_GAUSSIAN = tradeoff_curves.gaussian()
+_GAUSSIAN = tradeoff_curves.gaussian_family()
 
 
 class Power(NamedTuple):
@@ -165,11 +165,11 @@ def _simulated(rejected: Bool[np.ndarray, 'draws']) -> Power:
 def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
   """Whether `rank_test` rejects ε₀, in each of many audits."""
   if bound == 'lower_bound':
-    statistic = rank_test.log_ratio(num, num_null, delta, True)
-    curve, strength = rank_test.approximate_dp(delta), certified
+    statistic = rank_test.log_ratio_statistic(num, num_null, delta, True)
+    curve, strength = rank_test.approximate_dp_curve(delta), certified
   else:
-    statistic = rank_test.shift(num, num_null)
-    curve = rank_test.members(_GAUSSIAN)
+    statistic = rank_test.shift_statistic(num, num_null)
+    curve = rank_test.family_curve(_GAUSSIAN)
     strength = tradeoff_curves.mu_of_epsilon(certified, delta)
   counts = rank_test.draw_counts(
     # Other draws than those by which the test is calibrated.
@@ -214,7 +214,7 @@ def _of_means(bound, certified, mu, delta, significance, num, num_null):
 
 def _in_one_run(bound, certified, mu, delta, significance, num):
   """Whether ε₀ is rejected by one of the default guesses, in many runs."""
-  pairs = one_run.default_guesses(num)
+  pairs = one_run.choose_guesses(num)
   level = significance / len(pairs)
   rejected = np.zeros(_DRAWS, dtype=bool)
   for pair, correct in zip(pairs, _correct_guesses(mu, pairs, num)):
@@ -232,7 +232,9 @@ def _fewest_right(bound, certified, delta, level, pair, num):
     if bound == 'one_run':
       rare = one_run.p_value(certified, delta, **settings, correct=correct)
       return rare <= level
-    mu = one_run.largest_gdp(**settings, correct=correct, significance=level)
+    mu = one_run.max_rejected_mu(
+      **settings, correct=correct, significance=level
+    )
     return mu > least
 
   low, high = -1, sum(pair) + 1

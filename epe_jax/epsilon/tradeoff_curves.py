@@ -41,7 +41,7 @@ class Family(NamedTuple):
   epsilon: Callable[[float, float], float]
 
 
-def gaussian(*, steps: int = 1) -> Family:
+def gaussian_family(*, steps: int = 1) -> Family:
   """Gaussian mechanism of sensitivity 1: FNR >= Φ(Φ⁻¹(1 - FPR) - 1/z).
 
   Args:
@@ -53,7 +53,7 @@ def gaussian(*, steps: int = 1) -> Family:
 
   Source: Dong, Roth and Su, "Gaussian differential privacy" (2019).
 
-  >>> round(gaussian().epsilon(0.0496, 341_000**-1.1), 2)
+  >>> round(gaussian_family().epsilon(0.0496, 341_000**-1.1), 2)
   298.98
   """
   _check_steps(steps)
@@ -67,7 +67,7 @@ def gaussian(*, steps: int = 1) -> Family:
   return Family('gdp', fnr, epsilon)
 
 
-def subsampled_gaussian(
+def subsampled_gaussian_family(
   sampling_probability: float, *, steps: int = 1
 ) -> Family:
   """Gaussian mechanism on a Poisson sample, the scores being of one step.
@@ -107,7 +107,7 @@ def subsampled_gaussian(
   return Family('subsampled_gaussian', fnr, epsilon)
 
 
-def pld(
+def pld_family(
   audited: Callable[[float], Any],
   *,
   reported: Callable[[float], Any] | None = None,
@@ -198,7 +198,7 @@ def algorithm_4(*, delta: float, num_lines: int = 10) -> Callable[[Any], Lines]:
     num_lines: n, >= 1.
 
   Returns:
-    PLD -> its lines, for `pld`.
+    PLD -> its lines, for `pld_family`.
 
   Source: Nasr et al. (2023), appendix A.
   """

@@ -68,7 +68,7 @@ def expected_own_round(run: FinishedRun) -> float | None:
   if reading is None or not reading.is_expected:
     return None
   assert reading.scores.shift is not None
-  return location_mixture.mixture_epsilon(
+  return location_mixture.epsilon_mixture(
     reading.scores.shift, run.record.delta
   )
 

@@ -93,7 +93,7 @@ def test_no_error_at_delta_0_has_its_closed_form():
 def test_gdp_bound_is_where_the_full_recursion_stops_refuting(
   num, guesses, correct, significance
 ):
-  mu = one_run.largest_gdp(
+  mu = one_run.max_rejected_mu(
     num_canaries=num,
     num_guesses=guesses,
     correct=correct,
@@ -110,7 +110,7 @@ def test_perfect_privacy_is_refuted_exactly_when_coins_are_too_lucky():
   # With μ = 0 and all of r guesses right the recursion is the binomial law.
   for guesses in (1, 4, 5, 10):
     for significance in (0.001, 0.05, 0.2):
-      mu = one_run.largest_gdp(
+      mu = one_run.max_rejected_mu(
         num_canaries=guesses,
         num_guesses=guesses,
         correct=guesses,
@@ -154,11 +154,11 @@ def test_ties_are_broken_as_badly_as_they_can_be():
       ranks = [np.lexsort((key, -pooled)) for key in keys]
       right_in = [np.sum(truth[order[:k]]) for order in ranks]
       right_out = [np.sum(~truth[order[11 - k :]]) for order in ranks]
-      assert one_run.correct_guesses(scores, (k, 0)) == min(right_in)
-      assert one_run.correct_guesses(scores, (0, k)) == min(right_out)
+      assert one_run.count_correct(scores, (k, 0)) == min(right_in)
+      assert one_run.count_correct(scores, (0, k)) == min(right_out)
   # Constant scores say nothing, and must not be sorted by the truth.
   constant = coin_flip(np.zeros(500), np.zeros(500))
-  assert one_run.correct_guesses(constant, (300, 300)) == 0
+  assert one_run.count_correct(constant, (300, 300)) == 0
   assert one_run.one_run(constant, delta=DELTA).epsilon == 0
   assert one_run.one_run_gdp(constant, delta=DELTA).epsilon == 0
 
@@ -167,7 +167,7 @@ def test_distinct_scores_are_counted_from_both_ends():
   scores = coin_flip(np.array([5.0, 4.0, 1.0]), np.array([3.0, 2.0, 0.0]))
   expected = {(1, 0): 1, (2, 0): 2, (3, 0): 2, (0, 1): 1, (0, 2): 1, (3, 3): 4}
   for pair, count in expected.items():
-    assert one_run.correct_guesses(scores, pair) == count
+    assert one_run.count_correct(scores, pair) == count
 
 
 def flips(rng, simulations, num):
@@ -227,7 +227,7 @@ def test_the_best_of_many_guesses_needs_its_correction():
           0.0,
           num_canaries=200,
           num_guesses=pair[0],
-          correct=int(one_run.correct_guesses(coin_flip(s[t], s[~t]), pair)),
+          correct=int(one_run.count_correct(coin_flip(s[t], s[~t]), pair)),
         )
         for pair in pairs
       )

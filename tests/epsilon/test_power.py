@@ -20,7 +20,7 @@ DELTA = 1e-5
 DIM = 10**8  # So large that a cosine is Gaussian.
 BOUNDS = {
   'lower_bound': lower_bound.lower_bound,
-  'gdp': tradeoff.gdp,
+  'gdp': tradeoff.gdp_bound,
   'gaussian': functools.partial(parametric.gaussian_lower_bound, std='common'),
   'one_run': one_run.one_run,
   'one_run_gdp': one_run.one_run_gdp,

@@ -11,13 +11,7 @@ from scipy import special, stats
 
 from epe_jax.audit import estimates, over_rounds, threat_models
 from epe_jax.epsilon import gaussian, tradeoff_curves
-from epe_jax.report.figures import (
-  cosines,
-  epsilons,
-  of_run,
-  style,
-  training,
-)
+from epe_jax.report.figures import cosines, epsilons, of_run, style, training
 from tests import recorded_runs
 
 
