@@ -17,7 +17,7 @@ from epe_jax.epsilon import (
   cosine_null,
   gaussian,
   intervals,
-  location_mixture,
+  mixture,
   threshold,
   tradeoff_curves,
 )
@@ -66,7 +66,7 @@ def over_delta(
   return [
     DeltaCurve(
       reading.threat_model,
-      *location_mixture.compute_curve(reading.scores, deltas),
+      *mixture.compute_curve(reading.scores, deltas),
     )
     for reading in readings
     if reading.is_calibrated and reading.scores.shift is not None
@@ -101,7 +101,7 @@ def tradeoff(reading: Reading, grid: Float[np.ndarray, ' m']) -> Tradeoff:
   upper = intervals.clopper_pearson_upper
   fitted = None
   if reading.is_calibrated and scores.shift is not None:
-    fitted = 1 - location_mixture.compute_rates(scores, grid)
+    fitted = 1 - mixture.compute_rates(scores, grid)
   return Tradeoff(
     reading.threat_model,
     fpr,

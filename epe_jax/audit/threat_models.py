@@ -18,13 +18,13 @@ from epe_jax.audit import doubts, estimators, statistics
 from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import (
+  cosine_alternative,
   diagnostics,
-  location_mixture,
   maximum,
+  mixture,
   noise_floor,
   parametric,
   shift_tests,
-  shifted_cosine,
   threshold,
 )
 from epe_jax.epsilon.types import Scores
@@ -193,7 +193,7 @@ def read_shifted(
       *points[1:],
     )
     if not against:
-      bounds += (location_mixture.location_mixture_bound,)
+      bounds += (mixture.location_mixture_bound,)
   return Reading(
     threat_model=threat_model,
     sees=sees,
@@ -386,7 +386,7 @@ def _read_without_noise(record: Record, sees: str) -> Reading:
     scores=scores,
     unit=_COSINE,
     scale=float(np.sqrt(record.dim)),
-    points=(shifted_cosine.shifted_cosine,),
+    points=(cosine_alternative.shifted_cosine,),
     bounds=estimators.counted_bounds(scores),
     draw=None,
     law=None,

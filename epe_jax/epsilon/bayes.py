@@ -26,11 +26,10 @@ from scipy import optimize, special
 from epe_jax.epsilon import (
   cosine_null,
   diagnostics,
-  intervals,
-  lower_bound,
   strategies,
   threshold,
-  tradeoff,
+  threshold_bound,
+  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
@@ -39,6 +38,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
 )
 
@@ -270,7 +270,7 @@ def _estimate(
   name, shape, quantiles, scores, delta, significance, multiplicity, one_sided
 ):
   check_delta(delta)
-  intervals.check_significance(significance)
+  check_significance(significance)
   strategies.check_multiplicity(multiplicity, get_args(SingleThreshold))
   tails = [significance] if one_sided else [significance / 2]
   if not one_sided:
@@ -288,7 +288,7 @@ def _estimate(
     delta,
     f'{name}_{chosen}',
     significance=significance,
-    assumes=(*lower_bound.counted_assumptions(scores), *shape),
+    assumes=(*threshold_bound.counted_assumptions(scores), *shape),
     kind='credible bound' if valid else 'point estimate',
     rejected=diagnostics.name_rejected_null(scores),
     interval=(float(ends[0, 0]), float(ends[0, 1])) if single else None,
@@ -304,12 +304,12 @@ def _counts(scores, multiplicity, significance):
           f'thresholds={thresholds!r} must be a single one: the posterior is '
           'that of the rates at one threshold.'
         )
-      chosen = tradeoff.broadcast_thresholds(scores, multiplicity)
+      chosen = tradeoff_bound.broadcast_thresholds(scores, multiplicity)
     case Split():
       choose, scores = strategies.partition(scores, multiplicity)
-      chosen = tradeoff.choose_threshold(choose, significance)
+      chosen = tradeoff_bound.choose_threshold(choose, significance)
     case Uncorrected():
-      chosen = tradeoff.choose_threshold(scores, significance)
+      chosen = tradeoff_bound.choose_threshold(scores, significance)
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
   misses = n1 - threshold.count_at_least(scores.observed, chosen).ravel()
   if scores.dim is not None:

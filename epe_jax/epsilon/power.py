@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 from scipy import special, stats
 
-from epe_jax.epsilon import band, intervals, one_run, rank_test, tradeoff_curves
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon import band, coin_flip, rank_test, tradeoff_curves
+from epe_jax.epsilon.types import check_delta, check_significance
 
 Bound = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
 _BOUNDS = ('lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp')
@@ -214,7 +214,7 @@ def _of_means(bound, certified, mu, delta, significance, num, num_null):
 
 def _in_one_run(bound, certified, mu, delta, significance, num):
   """Whether ε₀ is rejected by one of the default guesses, in many runs."""
-  pairs = one_run.choose_guesses(num)
+  pairs = coin_flip.choose_guesses(num)
   level = significance / len(pairs)
   rejected = np.zeros(_DRAWS, dtype=bool)
   for pair, correct in zip(pairs, _correct_guesses(mu, pairs, num)):
@@ -230,9 +230,9 @@ def _fewest_right(bound, certified, delta, level, pair, num):
 
   def rejects(correct):
     if bound == 'one_run':
-      rare = one_run.p_value(certified, delta, **settings, correct=correct)
+      rare = coin_flip.p_value(certified, delta, **settings, correct=correct)
       return rare <= level
-    mu = one_run.max_rejected_mu(
+    mu = coin_flip.max_rejected_mu(
       **settings, correct=correct, significance=level
     )
     return mu > least
@@ -245,7 +245,7 @@ def _fewest_right(bound, certified, delta, level, pair, num):
 
 
 def _correct_guesses(
-  mu: float, pairs: tuple[one_run.Guesses, ...], num: int
+  mu: float, pairs: tuple[coin_flip.Guesses, ...], num: int
 ) -> Int[np.ndarray, 'pairs draws']:
   """Right guesses among m canaries, each in with probability 1/2.
 
@@ -298,7 +298,7 @@ def _check(bound, certified, truth, delta, significance):
   if bound not in _BOUNDS:
     raise ValueError(f'bound={bound!r} is none of {_BOUNDS}.')
   check_delta(delta)
-  intervals.check_significance(significance)
+  check_significance(significance)
   for name, value in (('certified', certified), ('truth', truth)):
     if not 0 <= value < np.inf:
       raise ValueError(f'{name}={value} must be finite and not negative.')

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from epe_jax.audit import estimates, publication, threat_models
 from epe_jax.audit.record import Record, load_record
-from epe_jax.epsilon import location_mixture
+from epe_jax.epsilon import mixture
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import metrics, result_file, workdirs
 
@@ -68,9 +68,7 @@ def expected_own_round(run: FinishedRun) -> float | None:
   if reading is None or not reading.is_expected:
     return None
   assert reading.scores.shift is not None
-  return location_mixture.epsilon_mixture(
-    reading.scores.shift, run.record.delta
-  )
+  return mixture.epsilon_mixture(reading.scores.shift, run.record.delta)
 
 
 def check_audited(path: str | os.PathLike) -> None:

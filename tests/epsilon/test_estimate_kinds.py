@@ -8,9 +8,9 @@ import pytest
 from epe_jax.epsilon import (
   bayes,
   diagnostics,
-  lower_bound,
   parametric,
-  tradeoff,
+  threshold_bound,
+  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import (
@@ -27,7 +27,9 @@ VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0), MultiSplit(0, 5)]
 
 
 def bound(scores, multiplicity=VALID[0]):
-  return lower_bound.lower_bound(scores, delta=1e-5, multiplicity=multiplicity)
+  return threshold_bound.lower_bound(
+    scores, delta=1e-5, multiplicity=multiplicity
+  )
 
 
 @pytest.mark.usefixtures('types_unchecked')
@@ -61,10 +63,10 @@ def test_strategies_that_make_no_sense_are_refused_by_name(make, message):
 @pytest.mark.parametrize(
   'estimator',
   [
-    lower_bound.lower_bound,
-    tradeoff.gdp_bound,
+    threshold_bound.lower_bound,
+    tradeoff_bound.gdp_bound,
     functools.partial(
-      tradeoff.family_bound, family=tradeoff_curves.gaussian_family()
+      tradeoff_bound.family_bound, family=tradeoff_curves.gaussian_family()
     ),
     bayes.epsilon_credible,
     bayes.gdp_credible,
@@ -93,7 +95,9 @@ def test_a_bound_is_of_a_kind_and_says_what_it_assumes(multiplicity):
   assert free.kind == 'confidence bound'
   assert free.is_shape_free
   assert free.assumes == (Assumption.INDEPENDENT,)
-  shaped = tradeoff.gdp_bound(scores, delta=1e-3, multiplicity=multiplicity)
+  shaped = tradeoff_bound.gdp_bound(
+    scores, delta=1e-3, multiplicity=multiplicity
+  )
   assert not shaped.is_shape_free
   assert shaped.assumes[-1] == Assumption.GAUSSIAN_CURVE
   if isinstance(multiplicity, Split):
@@ -123,7 +127,7 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
     assert diagnostics.is_null_rejected(scores) == rejected
     for estimate in (
       bound(scores),
-      tradeoff.gdp_bound(scores, delta=1e-5),
+      tradeoff_bound.gdp_bound(scores, delta=1e-5),
       parametric.gaussian_lower_bound(scores, delta=1e-5),
       bayes.gdp_credible(scores, delta=1e-5, multiplicity=Split(seed=0)),
     ):

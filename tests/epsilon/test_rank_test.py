@@ -10,12 +10,13 @@ from scipy import special, stats
 
 from epe_jax.epsilon import (
   band,
-  lower_bound,
   rank_test,
   threshold,
-  tradeoff,
+  threshold_bound,
+  tradeoff_bound,
   tradeoff_curves,
 )
+from epe_jax.epsilon.contrib import families
 from epe_jax.epsilon.strategies import Bonferroni
 from epe_jax.epsilon.types import Scores
 
@@ -256,7 +257,7 @@ def test_the_least_favourable_laws_use_the_level_up(num, num_null):
 
 def test_a_subsampled_family_keeps_its_level():
   rng, audits, noise, p = np.random.default_rng(4), 500, 0.4, 0.3
-  family = tradeoff_curves.subsampled_gaussian_family(p)
+  family = families.subsampled_gaussian_family(p)
   law = Law(Mixture(p, 1 / noise), stats.norm())
   scores = draw(law, rng, audits, 100, 150)
   bound = rank_test.strength_bound(scores, family, significance=0.05)
@@ -267,7 +268,7 @@ def test_a_subsampled_family_keeps_its_level():
 
 def test_scores_that_no_noise_explains_refute_a_family():
   separated = Scores(np.arange(300.0, 400.0), np.arange(100.0))
-  family = tradeoff_curves.subsampled_gaussian_family(0.1)
+  family = families.subsampled_gaussian_family(0.1)
   assert rank_test.strength_bound(separated, family, significance=0.05) == (
     np.inf
   )
@@ -290,7 +291,7 @@ def two_limits(scores, significance=0.05):
   epsilon = threshold.epsilon_at(
     np.log(fpr), np.log(fnr), DELTA, one_sided=True
   )
-  mu = tradeoff.gdp_mu(np.log(fpr), fnr)
+  mu = tradeoff_bound.gdp_mu(np.log(fpr), fnr)
   return np.max(epsilon, axis=-1), np.max(mu, axis=-1)
 
 
@@ -309,13 +310,13 @@ def test_one_test_of_both_rates_is_tighter_than_two_limits(
   mu = tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
   scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num)
   before, before_mu = two_limits(scores)
-  bound = lower_bound.lower_bound(scores, delta=DELTA).epsilon
-  fixed = lower_bound.lower_bound(
+  bound = threshold_bound.lower_bound(scores, delta=DELTA).epsilon
+  fixed = threshold_bound.lower_bound(
     scores, delta=DELTA, multiplicity=Bonferroni()
   ).epsilon
   best = max(np.median(before), np.median(fixed))
   assert np.median(bound) > best + won
-  gdp = np.median(tradeoff.gdp_bound(scores, delta=DELTA).epsilon)
+  gdp = np.median(tradeoff_bound.gdp_bound(scores, delta=DELTA).epsilon)
   gdp_before = np.median(tradeoff_curves.epsilon_gdp(before_mu, DELTA))
   assert gdp > gdp_before + won_gdp
 

@@ -27,10 +27,10 @@ from epe_jax.epsilon import (
   cosine_null,
   diagnostics,
   intervals,
-  lower_bound,
   rank_test,
   strategies,
   threshold,
+  threshold_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import (
@@ -47,6 +47,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
 )
 
@@ -315,7 +316,7 @@ def _estimate(
 ):
   """Limits [*batch, m] are solved for a parameter [*batch], which gives ε."""
   check_delta(delta)
-  intervals.check_significance(significance)
+  check_significance(significance)
   strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
   if isinstance(multiplicity, MultiSplit):
     # ε is monotone in the parameter, so its median is that of the medians.
@@ -341,7 +342,7 @@ def _estimate(
     delta,
     f'{name}_{chosen}',
     significance=significance,
-    assumes=(*lower_bound.counted_assumptions(scores), shape),
+    assumes=(*threshold_bound.counted_assumptions(scores), shape),
     kind='confidence bound' if valid else 'point estimate',
     rejected=diagnostics.name_rejected_null(scores),
   )

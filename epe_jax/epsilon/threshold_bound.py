@@ -41,6 +41,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
 )
 
@@ -107,7 +108,7 @@ def lower_bound(
   (6.5, 0.95)
   """
   check_delta(delta)
-  intervals.check_significance(significance)
+  check_significance(significance)
   strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
   _check_interval(interval, multiplicity, scores)
   rule = _Rule(interval, delta, one_sided)

@@ -22,7 +22,6 @@ from scipy import interpolate, special
 from epe_jax.epsilon import (
   diagnostics,
   gaussian,
-  intervals,
   monotone,
   shift_fit,
   shift_tests,
@@ -32,6 +31,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
   scalar_or_array,
 )
@@ -99,7 +99,7 @@ def location_mixture_bound(
     ValueError: as `location_mixture`.
   """
   check_delta(delta)
-  intervals.check_significance(significance)
+  check_significance(significance)
   s = shift_fit.lower_confidence_limit(
     shift_fit.fit_shift(scores), significance
   )
@@ -184,7 +184,7 @@ def _assumes(scores):
 
 def _estimate(method, scores, delta, confidence, shift):
   check_delta(delta)
-  intervals.check_significance(1 - confidence)
+  check_significance(1 - confidence)
   found = shift_fit.fit_shift(scores)
   interval = None
   if found.s.ndim == 0:
