@@ -62,6 +62,7 @@ NEEDS_JAX = {
     'Observer',
     'all_iterates',
     'audited',
+    'cosines',
     'final_model',
     'running_maximum',
   ],

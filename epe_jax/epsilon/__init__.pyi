@@ -34,6 +34,7 @@ from .over_runs import estimate_shifts as estimate_shifts
 from .over_runs import random_effects as random_effects
 from .parametric import gaussian_lower_bound as gaussian_lower_bound
 from .pooling import pool_scores as pool_scores
+from .power import BoundName as BoundName
 from .power import Power as Power
 from .power import compute_power as compute_power
 from .power import min_canaries as min_canaries

@@ -69,9 +69,9 @@ def estimate_noise_floor(
     ValueError: if the estimator does not return one ε per simulation, or an
       argument is out of range.
 
-  >>> from epe_jax.epsilon import gaussian
+  >>> from epe_jax import epsilon
   >>> floor = estimate_noise_floor(
-  ...   np.random.default_rng(0), gaussian.two_gaussian, delta=1e-5,
+  ...   np.random.default_rng(0), epsilon.two_gaussian, delta=1e-5,
   ...   num_observed=1000, num_unobserved=0, dim=10**6)
   >>> round(floor.mean, 1)
   0.3

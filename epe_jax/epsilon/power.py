@@ -21,7 +21,7 @@ from scipy import special, stats
 from epe_jax.epsilon import band, coin_flip, rank_test, tradeoff_curves
 from epe_jax.epsilon.types import check_delta, check_significance
 
-Bound = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
+BoundName = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
 _BOUNDS = ('lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp')
 _DRAWS = 20_000
 _FEWEST, _MOST, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
@@ -36,7 +36,7 @@ class Power(NamedTuple):
 
 
 def compute_power(
-  bound: Bound,
+  bound: BoundName,
   *,
   certified: float,
   truth: float,
@@ -95,7 +95,7 @@ def compute_power(
 
 
 def min_canaries(
-  bound: Bound,
+  bound: BoundName,
   *,
   certified: float,
   truth: float,
