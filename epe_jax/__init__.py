@@ -16,6 +16,7 @@ _ROOMS = [
   'data',
   'epsilon',
   'experiment',
+  'parallel',
   'report',
   'sampling',
   'tasks',

@@ -25,10 +25,9 @@ import json
 
 from absl import app, flags
 
-from epe_jax import io
+from epe_jax import epsilon, io
 from epe_jax.audit import audit_json, estimates, over_rounds, published_models
 from epe_jax.audit.record import Record
-from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import finished_runs, score_files
 from epe_jax.report import over_rounds_report, over_runs_report, report
 
@@ -64,11 +63,11 @@ _FORMAT = flags.DEFINE_enum(
 )
 
 
-def _read(path: str) -> Record | Scores:
+def _read(path: str) -> Record | epsilon.Scores:
   """Scores of a file; of a run, what is shown of it."""
   finished_runs.check_audited(path)
   scores = score_files.load_scores(path, dim=_DIM.value, design=_DESIGN.value)
-  external = isinstance(scores, Scores)
+  external = isinstance(scores, epsilon.Scores)
   part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
   if not external and (_DIM.value is not None or _DESIGN.value != 'fixed'):
     raise ValueError('--dim and --design are for files of other systems.')
@@ -80,7 +79,7 @@ def _read(path: str) -> Record | Scores:
     raise ValueError(
       '--by_round is of a whole run; leave out --every, --last and --models.'
     )
-  if isinstance(scores, Scores):
+  if isinstance(scores, epsilon.Scores):
     return scores
   return published_models.restrict_record(
     scores, every=_EVERY.value, last=_LAST.value, models=_MODELS.value
@@ -104,8 +103,8 @@ def _over_runs(paths: Sequence[str]) -> list[over_runs_report.Row]:
   return over_runs_report.evaluate_runs(runs, delta=_DELTA.value)
 
 
-def _audit(path: str, scores: Record | Scores) -> estimates.Audit:
-  if isinstance(scores, Scores):
+def _audit(path: str, scores: Record | epsilon.Scores) -> estimates.Audit:
+  if isinstance(scores, epsilon.Scores):
     if _DELTA.value is None:
       raise ValueError(f'{path} names no delta; give --delta, as 1e-5.')
     return estimates.evaluate_scores(
@@ -132,7 +131,7 @@ def main(argv: list[str]) -> None:
       )
     else:
       scores = _read(paths[0])
-      if _BY_ROUND.value and not isinstance(scores, Scores):
+      if _BY_ROUND.value and not isinstance(scores, epsilon.Scores):
         rows = over_rounds.evaluate_by_round(scores, delta=_DELTA.value)
         made, text = (
           audit_json.of_rounds(rows),

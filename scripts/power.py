@@ -13,8 +13,7 @@ from epe_jax import extras
 with extras.explain_missing():
   import tqdm
 
-  from epe_jax import io
-  from epe_jax.epsilon import power
+  from epe_jax import epsilon, io
   from epe_jax.report import tables
 
 # The true ε, and the one that is to be certified.
@@ -29,7 +28,7 @@ _PAIRS = [
   (10.0, 8.0),
 ]
 # Name of a column, bound, and whether the law of unobserved scores is known.
-_COLUMNS: list[tuple[str, power.Bound, bool]] = [
+_COLUMNS: list[tuple[str, epsilon.BoundName, bool]] = [
   ('thresholds, known null', 'lower_bound', True),
   ('thresholds', 'lower_bound', False),
   ('gdp, known null', 'gdp', True),
@@ -61,9 +60,9 @@ exceeds the truth is on the page on [coverage](coverage.md).
 
 def _table(pairs: list[tuple[float, float]]) -> tables.Table:
   def cell(
-    truth: float, certified: float, bound: power.Bound, known: bool
+    truth: float, certified: float, bound: epsilon.BoundName, known: bool
   ) -> str:
-    needed = power.min_canaries(
+    needed = epsilon.min_canaries(
       bound,
       certified=certified,
       truth=truth,

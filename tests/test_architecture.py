@@ -123,6 +123,33 @@ def test_every_public_name_is_there(room):
     getattr(room, 'nonsense')  # noqa: B009
 
 
+def test_public_names_of_epsilon_are_no_modules():
+  folder = PACKAGE / 'epsilon'
+  stems = {path.stem for path in folder.rglob('*.py')}
+  assert not stems & set(epsilon.__all__)
+  for name in epsilon.__all__:
+    assert not inspect.ismodule(getattr(epsilon, name)), name
+
+
+def test_no_module_of_epsilon_defines_what_it_is_called():
+  for path in (PACKAGE / 'epsilon').rglob('*.py'):
+    for node in ast.parse(path.read_text()).body:
+      if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        assert node.name != path.stem, path
+
+
+def test_importing_epsilon_loads_no_estimator():
+  code = (
+    'import sys, epe_jax.epsilon; '
+    "print([m for m in ('numpy', 'scipy', 'epe_jax.epsilon.gaussian')"
+    ' if m in sys.modules])'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, check=True
+  )
+  assert done.stdout.strip() == '[]'
+
+
 @pytest.mark.parametrize('path', MODULES, ids=lambda p: str(p.stem))
 def test_every_public_thing_has_a_docstring(path):
   name = '.'.join(path.relative_to(PACKAGE.parent).with_suffix('').parts)

@@ -38,7 +38,7 @@ from epe_jax import audit, epsilon, experiment, sampling
 from epe_jax.experiment import score_files
 
 scores = score_files.load_scores(csv)
-bound = epsilon.lower_bound.lower_bound(scores, delta=1e-5).epsilon
+bound = epsilon.lower_bound(scores, delta=1e-5).epsilon
 rooms = {}
 for room in (audit, epsilon, experiment, sampling):
   rooms[room.__name__] = missing = []
@@ -62,6 +62,7 @@ NEEDS_JAX = {
     'Observer',
     'all_iterates',
     'audited',
+    'cosines',
     'final_model',
     'running_maximum',
   ],
@@ -100,7 +101,7 @@ def assert_estimated(found, csv):
   audit = estimates.evaluate_scores(scores, delta=1e-5)
   assert found['table'].strip() == report.format_estimates(audit).strip()
   assert found['bound'] == pytest.approx(
-    epe_jax.epsilon.lower_bound.lower_bound(scores, delta=1e-5).epsilon
+    epe_jax.epsilon.lower_bound(scores, delta=1e-5).epsilon
   )
   assert found['missing'] == NEEDS_JAX
   assert not found['jax']

@@ -15,19 +15,19 @@ from scipy import optimize, stats
 
 from epe_jax.epsilon import (
   bayes,
-  lower_bound,
-  one_run,
+  coin_flip,
   parametric,
   strategies,
   threshold,
-  tradeoff,
+  threshold_bound,
+  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Estimate, Scores
 
 _DIM = 10**8  # So large that a cosine is Gaussian.
 _SPLIT, _SPLITS = strategies.Split(seed=0), strategies.MultiSplit(seed=0)
-_BOUND = lower_bound.lower_bound
+_BOUND = threshold_bound.lower_bound
 Estimator = Callable[..., Estimate]
 
 
@@ -81,13 +81,15 @@ FIXED: tuple[Estimator, ...] = (
   functools.partial(_BOUND, multiplicity=strategies.Explicit((1.0, 2.0))),
   functools.partial(_BOUND, multiplicity=_SPLIT, interval='jeffreys'),
   functools.partial(_BOUND, multiplicity=_SPLIT, interval='katz'),
-  tradeoff.gdp,
-  functools.partial(tradeoff.gdp, multiplicity=strategies.Bonferroni()),
-  functools.partial(tradeoff.gdp, multiplicity=_SPLIT),
-  functools.partial(tradeoff.gdp, multiplicity=_SPLITS),
+  tradeoff_bound.gdp_bound,
   functools.partial(
-    tradeoff.family_bound,
-    family=tradeoff_curves.gaussian()._replace(name='family'),
+    tradeoff_bound.gdp_bound, multiplicity=strategies.Bonferroni()
+  ),
+  functools.partial(tradeoff_bound.gdp_bound, multiplicity=_SPLIT),
+  functools.partial(tradeoff_bound.gdp_bound, multiplicity=_SPLITS),
+  functools.partial(
+    tradeoff_bound.family_bound,
+    family=tradeoff_curves.gaussian_family()._replace(name='family'),
     multiplicity=_SPLIT,
   ),
   parametric.gaussian_lower_bound,
@@ -97,7 +99,7 @@ FIXED: tuple[Estimator, ...] = (
 )
 """Bounds from fixed numbers of canaries."""
 
-COINS: tuple[Estimator, ...] = (one_run.one_run, one_run.one_run_gdp)
+COINS: tuple[Estimator, ...] = (coin_flip.one_run, coin_flip.one_run_gdp)
 """Bounds that need canaries included by fair coins."""
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from epe_jax import accounting
 from epe_jax.audit import estimates, statistics, threat_models
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.epsilon import location_mixture
+from epe_jax.epsilon import mixture
 from epe_jax.report import tables
 from studies import simulated_runs
 
@@ -211,7 +211,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
   }
   alone = statistics.expected_residual(assigned, record.rounds)
   return {
-    name: location_mixture.mixture_epsilon(shift, record.delta)
+    name: mixture.epsilon_mixture(shift, record.delta)
     for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()
   }
 

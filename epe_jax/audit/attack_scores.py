@@ -13,7 +13,7 @@ import numpy as np
 from epe_jax.audit import doubts, estimators
 from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import location_mixture, noise_floor
+from epe_jax.epsilon import mixture, noise_floor
 from epe_jax.epsilon.types import Scores
 
 COSINE, IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'
@@ -137,7 +137,7 @@ def describe_shifted(
       *points[1:],
     )
     if not against:
-      bounds += (location_mixture.location_mixture_bound,)
+      bounds += (mixture.location_mixture_bound,)
   return AttackScores(
     threat_model=threat_model,
     sees=sees,

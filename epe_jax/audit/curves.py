@@ -17,7 +17,7 @@ from epe_jax.epsilon import (
   cosine_null,
   gaussian,
   intervals,
-  location_mixture,
+  mixture,
   threshold,
   tradeoff_curves,
 )
@@ -66,7 +66,7 @@ def over_delta(
   return [
     DeltaCurve(
       attack_scores.threat_model,
-      *location_mixture.curve(attack_scores.scores, deltas),
+      *mixture.compute_curve(attack_scores.scores, deltas),
     )
     for attack_scores in all_scores
     if attack_scores.is_calibrated and attack_scores.scores.shift is not None
@@ -93,17 +93,17 @@ def tradeoff(
     grid: false positive rates, in (0, 1), for the fitted mixture.
   """
   scores = attack_scores.scores
-  at, misses = threshold.realisable(scores.observed)
+  at, misses = threshold.find_realisable(scores.observed)
   num = scores.observed.size
   if scores.dim is not None:
-    fpr = np.asarray(cosine_null.law(scores.dim).sf(at))
+    fpr = np.asarray(cosine_null.null_law(scores.dim).sf(at))
   else:
-    alarms = threshold.at_least(scores.unobserved, at)
+    alarms = threshold.count_at_least(scores.unobserved, at)
     fpr = np.maximum(alarms, 0.5) / scores.unobserved.size
   upper = intervals.clopper_pearson_upper
   fitted = None
   if attack_scores.is_calibrated and scores.shift is not None:
-    fitted = 1 - location_mixture.rates(scores, grid)
+    fitted = 1 - mixture.compute_rates(scores, grid)
   return Tradeoff(
     attack_scores.threat_model,
     fpr,

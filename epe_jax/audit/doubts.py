@@ -22,7 +22,7 @@ def scores_differ(scores: Scores) -> bool:
 def drop_rejected_null(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
   """Scores without a null law that the unobserved ones reject, and doubts."""
   doubts = doubt_if_swapped(scores)
-  if not diagnostics.null_is_rejected(scores):
+  if not diagnostics.is_null_rejected(scores):
     return scores, doubts
   reason = (
     'scores of canaries that took no part do not follow the law of random '
@@ -44,7 +44,7 @@ def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:
     ).pvalue
   else:
     assert scores.dim is not None, 'scores have unobserved ones, or a dim'
-    std = cosine_null.law(scores.dim).std / np.sqrt(scores.observed.size)
+    std = cosine_null.null_law(scores.dim).std / np.sqrt(scores.observed.size)
     p = stats.norm.cdf(scores.observed.mean() / std)
   if p >= _SWAPPED_BELOW:
     return ()

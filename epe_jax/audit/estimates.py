@@ -15,7 +15,7 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import THREAT_MODELS, score_all
 from epe_jax.epsilon import (
   bootstrap,
-  location_mixture,
+  mixture,
   noise_floor,
   shift_tests,
 )
@@ -340,8 +340,8 @@ def _contradiction(found: Sequence[Estimate]) -> list[str]:
 
 def _rates(scores: Scores) -> Rates:
   """How good the attack itself is, by the fitted mixture of Gaussians."""
-  tpr = location_mixture.rates(scores, np.array(FPR))
-  every = location_mixture.rates(scores, _THRESHOLDS)
+  tpr = mixture.compute_rates(scores, np.array(FPR))
+  every = mixture.compute_rates(scores, _THRESHOLDS)
   accuracy = float(np.max(1 - _THRESHOLDS + every) / 2)
   return Rates(accuracy, tuple(map(float, tpr)))
 
@@ -349,5 +349,5 @@ def _rates(scores: Scores) -> Rates:
 def _agreement(scores: Scores, delta: float) -> Agreement:
   """Whether scores are shifted by what norms tell to expect."""
   assert scores.shift is not None
-  expected = location_mixture.mixture_epsilon(scores.shift, delta)
-  return Agreement(expected, *shift_tests.agreement(scores))
+  expected = mixture.epsilon_mixture(scores.shift, delta)
+  return Agreement(expected, *shift_tests.compare_with_expected(scores))

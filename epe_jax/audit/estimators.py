@@ -4,21 +4,21 @@ import functools
 
 from epe_jax.epsilon import (
   bayes,
+  coin_flip,
   gaussian,
-  location_mixture,
-  lower_bound,
+  mixture,
   noise_floor,
-  one_run,
   strategies,
   threshold,
-  tradeoff,
+  threshold_bound,
+  tradeoff_bound,
 )
 from epe_jax.epsilon.types import Scores
 
 Estimator = noise_floor.Estimator
 
-MIXTURE: Estimator = location_mixture.location_mixture
-MOST_EXPOSED: Estimator = location_mixture.most_exposed
+MIXTURE: Estimator = mixture.location_mixture
+MOST_EXPOSED: Estimator = mixture.most_exposed
 FITTED: Estimator = functools.partial(gaussian.two_gaussian, std='fitted')
 NULL_STD: Estimator = functools.partial(gaussian.two_gaussian, std='null')
 COUNTED: Estimator = functools.partial(
@@ -27,12 +27,14 @@ COUNTED: Estimator = functools.partial(
 
 
 def _counted_bound(multiplicity: strategies.Multiplicity) -> Estimator:
-  return functools.partial(lower_bound.lower_bound, multiplicity=multiplicity)
+  return functools.partial(
+    threshold_bound.lower_bound, multiplicity=multiplicity
+  )
 
 
 _BAND = _counted_bound(strategies.Band())
 _FEW = _counted_bound(strategies.Bonferroni())
-_COINS: tuple[Estimator, ...] = (one_run.one_run, one_run.one_run_gdp)
+_COINS: tuple[Estimator, ...] = (coin_flip.one_run, coin_flip.one_run_gdp)
 
 SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
 """Estimators that look at how much each canary is shifted."""
@@ -47,7 +49,7 @@ MORE_BOUNDS: tuple[Estimator, ...] = (
   _FEW,
   _counted_bound(strategies.Split(seed=0)),
   _counted_bound(strategies.MultiSplit(seed=0)),
-  tradeoff.gdp,
+  tradeoff_bound.gdp_bound,
   functools.partial(
     bayes.epsilon_credible, multiplicity=strategies.Split(seed=0)
   ),

@@ -15,7 +15,7 @@ from epe_jax.audit.attack_scores import (
   split_scores,
 )
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import lower_bound
+from epe_jax.epsilon import threshold_bound
 from epe_jax.epsilon.types import Estimate
 
 # Fewer canaries than this scatter too much to start a curve with.
@@ -144,4 +144,4 @@ def _estimates(
     yield estimates.estimate_with_interval(
       attack_scores, delta=delta, confidence=confidence, resamples=resamples
     )
-  yield lower_bound.lower_bound(attack_scores.scores, delta=delta)
+  yield threshold_bound.lower_bound(attack_scores.scores, delta=delta)

@@ -23,10 +23,10 @@ from epe_jax.audit.attack_scores import (
 from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import (
+  cosine_alternative,
   maximum,
   noise_floor,
   shift_tests,
-  shifted_cosine,
   threshold,
 )
 
@@ -211,7 +211,7 @@ def _score_without_noise(record: Record, sees: str) -> AttackScores:
     scores=scores,
     unit=COSINE,
     scale=float(np.sqrt(record.dim)),
-    points=(shifted_cosine.shifted_cosine,),
+    points=(cosine_alternative.shifted_cosine,),
     bounds=estimators.counted_bounds(scores),
     draw=None,
     law=None,

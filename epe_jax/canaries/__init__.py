@@ -16,7 +16,7 @@ with extras.explain_missing():
     min_effective_dimension,
     min_noise_multiplier,
   )
-  from epe_jax.canaries.sharded import hadamard_of_parts
+  from epe_jax.canaries.sharded import hadamard_of_parts, padded_width
   from epe_jax.canaries.sign import sign
   from epe_jax.canaries.sphere import sphere
 
@@ -33,6 +33,7 @@ __all__ = [
   'hadamard_of_parts',
   'min_effective_dimension',
   'min_noise_multiplier',
+  'padded_width',
   'sign',
   'sphere',
 ]

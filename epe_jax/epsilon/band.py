@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import intervals
-from epe_jax.epsilon.types import Real, scalar_or_array
+from epe_jax.epsilon.types import Real, check_significance, scalar_or_array
 
 _RANKS, _BISECTIONS, _TAIL = 80, 14, 9.0
 
@@ -45,7 +44,7 @@ def upper_limit(
   Source: Berk and Jones (1979); Moscovich and Nadler, "Fast calculation of
   boundary crossing probabilities for Poisson processes" (2017).
   """
-  intervals.check_significance(significance)
+  check_significance(significance)
   ranks = _ranks(trials)
   limits = _limits(trials, ranks, local_level(trials, significance))
   index = np.searchsorted(ranks, np.asarray(count) + 1)

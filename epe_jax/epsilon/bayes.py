@@ -26,11 +26,10 @@ from scipy import optimize, special
 from epe_jax.epsilon import (
   cosine_null,
   diagnostics,
-  intervals,
-  lower_bound,
   strategies,
   threshold,
-  tradeoff,
+  threshold_bound,
+  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
@@ -39,10 +38,11 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
 )
 
-Multiplicity = Explicit | Split | Uncorrected
+SingleThreshold = Explicit | Split | Uncorrected
 
 Sides = Literal['in', 'both']
 _Curve = Callable[[np.ndarray], np.ndarray]
@@ -51,7 +51,7 @@ _GRID = special.ndtr(np.linspace(-8, 8, 641))
 _LARGEST, _PRECISION = 1e12, 1e-9
 
 
-class Counts(NamedTuple):
+class ConfusionCounts(NamedTuple):
   """Errors of the attack "in if score >= threshold".
 
   Attributes:
@@ -73,7 +73,7 @@ def epsilon_credible(
   scores: Scores,
   *,
   delta: float,
-  multiplicity: Multiplicity,
+  multiplicity: SingleThreshold,
   significance: float = 0.05,
   one_sided: bool = True,
   sides: Sides = 'in',
@@ -114,7 +114,7 @@ def gdp_credible(
   scores: Scores,
   *,
   delta: float,
-  multiplicity: Multiplicity,
+  multiplicity: SingleThreshold,
   significance: float = 0.05,
   one_sided: bool = True,
   sides: Sides = 'in',
@@ -137,7 +137,7 @@ def gdp_credible(
 
 
 def epsilon_quantiles(
-  counts: Counts,
+  counts: ConfusionCounts,
   probabilities: Float[np.ndarray, 'm'],
   *,
   delta: float,
@@ -154,7 +154,7 @@ def epsilon_quantiles(
   Returns:
     ε >= 0 at each probability; inf where an exact FPR of 0 leaves no limit.
 
-  >>> counts = Counts(0, 1000, 0, 1000)
+  >>> counts = ConfusionCounts(0, 1000, 0, 1000)
   >>> print(epsilon_quantiles(counts, np.array([0.05]), delta=1e-5).round(3))
   [7.207]
   """
@@ -168,7 +168,7 @@ def epsilon_quantiles(
 
 
 def mu_quantiles(
-  counts: Counts,
+  counts: ConfusionCounts,
   probabilities: Float[np.ndarray, 'm'],
   *,
   sides: Sides = 'in',
@@ -177,7 +177,7 @@ def mu_quantiles(
 
   See `epsilon_quantiles`.
 
-  >>> counts = Counts(159, 1000, 159, 1000)
+  >>> counts = ConfusionCounts(159, 1000, 159, 1000)
   >>> print(mu_quantiles(counts, np.array([0.05, 0.5]))[1].round(2))
   2.0
   """
@@ -270,8 +270,8 @@ def _estimate(
   name, shape, quantiles, scores, delta, significance, multiplicity, one_sided
 ):
   check_delta(delta)
-  intervals.check_significance(significance)
-  strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
+  check_significance(significance)
+  strategies.check_multiplicity(multiplicity, get_args(SingleThreshold))
   tails = [significance] if one_sided else [significance / 2]
   if not one_sided:
     tails.append(1 - significance / 2)
@@ -288,9 +288,9 @@ def _estimate(
     delta,
     f'{name}_{chosen}',
     significance=significance,
-    assumes=(*lower_bound.counted_assumptions(scores), *shape),
+    assumes=(*threshold_bound.counted_assumptions(scores), *shape),
     kind='credible bound' if valid else 'point estimate',
-    rejected=diagnostics.rejected_null_suffix(scores),
+    rejected=diagnostics.name_rejected_null(scores),
     interval=(float(ends[0, 0]), float(ends[0, 1])) if single else None,
   )
 
@@ -304,21 +304,24 @@ def _counts(scores, multiplicity, significance):
           f'thresholds={thresholds!r} must be a single one: the posterior is '
           'that of the rates at one threshold.'
         )
-      chosen = tradeoff.explicit_thresholds(scores, multiplicity)
+      chosen = tradeoff_bound.broadcast_thresholds(scores, multiplicity)
     case Split():
       choose, scores = strategies.partition(scores, multiplicity)
-      chosen = tradeoff.best_threshold(choose, significance)
+      chosen = tradeoff_bound.choose_threshold(choose, significance)
     case Uncorrected():
-      chosen = tradeoff.best_threshold(scores, significance)
+      chosen = tradeoff_bound.choose_threshold(scores, significance)
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
-  misses = n1 - threshold.at_least(scores.observed, chosen).ravel()
+  misses = n1 - threshold.count_at_least(scores.observed, chosen).ravel()
   if scores.dim is not None:
-    logs = np.ravel(cosine_null.law(scores.dim).logsf(chosen))
+    logs = np.ravel(cosine_null.null_law(scores.dim).logsf(chosen))
     return [
-      Counts(0, 0, int(m), n1, float(log)) for m, log in zip(misses, logs)
+      ConfusionCounts(0, 0, int(m), n1, float(log))
+      for m, log in zip(misses, logs)
     ]
-  alarms = threshold.at_least(scores.unobserved, chosen).ravel()
-  return [Counts(int(a), n0, int(m), n1) for a, m in zip(alarms, misses)]
+  alarms = threshold.count_at_least(scores.unobserved, chosen).ravel()
+  return [
+    ConfusionCounts(int(a), n0, int(m), n1) for a, m in zip(alarms, misses)
+  ]
 
 
 def _check(counts, probabilities, sides):

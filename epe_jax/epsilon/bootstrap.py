@@ -58,10 +58,10 @@ def bootstrap_interval(
     ValueError: for leading axes, settings out of range, or an estimator that
       refuses a resample.
 
-  >>> from epe_jax.epsilon import gaussian
+  >>> from epe_jax import epsilon
   >>> scores = Scores(np.linspace(-1, 3, 500), np.linspace(-2, 2, 500))
   >>> rng = np.random.default_rng(0)
-  >>> e = bootstrap_interval(rng, gaussian.two_gaussian, scores, delta=1e-5)
+  >>> e = bootstrap_interval(rng, epsilon.two_gaussian, scores, delta=1e-5)
   >>> e.interval[0] < e.epsilon < e.interval[1]
   True
   """

@@ -207,7 +207,7 @@ class NormalNull:
     return scalar_or_array(special.ndtri(np.asarray(probability, np.float64)))
 
 
-def law(dim: float) -> CosineNull | NormalNull:
+def null_law(dim: float) -> CosineNull | NormalNull:
   """The law of unobserved scores: of cosines in R^d, or N(0, 1) for d = inf."""
   return NormalNull() if math.isinf(dim) else CosineNull(int(dim))
 

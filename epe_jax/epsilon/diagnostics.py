@@ -35,7 +35,7 @@ class AndersonDarling(NamedTuple):
   p_value: float
 
 
-class Gaussianity(NamedTuple):
+class NormalityTests(NamedTuple):
   """Anderson-Darling tests of one audit; None where a test cannot be made.
 
   Attributes:
@@ -49,7 +49,7 @@ class Gaussianity(NamedTuple):
   null: AndersonDarling | None
 
 
-def gaussianity(scores: Scores) -> Gaussianity:
+def run_normality_tests(scores: Scores) -> NormalityTests:
   """Tests what the two-Gaussian estimates assume of these scores.
 
   Args:
@@ -72,7 +72,7 @@ def gaussianity(scores: Scores) -> Gaussianity:
   exact = None
   if scores.dim is not None and scores.unobserved.size >= MIN_SCORES:
     exact = anderson_darling_null(scores.unobserved, dim=scores.dim)
-  return Gaussianity(fitted[0], fitted[1], exact)
+  return NormalityTests(fitted[0], fitted[1], exact)
 
 
 def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
@@ -128,14 +128,14 @@ def anderson_darling_null(
     raise ValueError(
       f'values has {values.size} scores; give at least {MIN_SCORES}.'
     )
-  law = cosine_null.law(dim)
+  law = cosine_null.null_law(dim)
   ordered = np.sort(values)
   log_below = np.asarray(law.logcdf(ordered))
   statistic = float(a_squared(log_below, np.asarray(law.logsf(ordered))))
   return AndersonDarling(statistic, _p_value_known(statistic))
 
 
-def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
+def is_null_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   """Whether the unobserved scores reject that they are cosines in R^dim.
 
   By `anderson_darling_null`, which sees a wrong shape, and by their mean square,
@@ -154,7 +154,7 @@ def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   batch = scores.observed.shape[:-1]
   if scores.dim is None or scores.unobserved.shape[-1] < MIN_SCORES:
     return np.zeros(batch, bool)
-  law = cosine_null.law(scores.dim)
+  law = cosine_null.null_law(scores.dim)
   ordered = np.sort(scores.unobserved, axis=-1)
   statistic = a_squared(
     np.asarray(law.logcdf(ordered)), np.asarray(law.logsf(ordered))
@@ -167,9 +167,9 @@ def null_is_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   return np.asarray(rejected & (square > 0))
 
 
-def rejected_null_suffix(scores: Scores) -> str | None:
+def name_rejected_null(scores: Scores) -> str | None:
   """'null_rejected' if any audit rejects its null law, for `types.make_bound`."""
-  return 'null_rejected' if np.any(null_is_rejected(scores)) else None
+  return 'null_rejected' if np.any(is_null_rejected(scores)) else None
 
 
 @functools.cache
@@ -262,7 +262,7 @@ def warn_if_not_gaussian(
   """
   if not 0 < significance < 1:
     raise ValueError(f'significance={significance!r} must lie in (0, 1).')
-  tests = gaussianity(scores)
+  tests = run_normality_tests(scores)
   reasons = []
   groups = {'observed': scores.observed, 'unobserved': scores.unobserved}
   fitted = {'observed': tests.observed, 'unobserved': tests.unobserved}

@@ -233,7 +233,7 @@ def null_gaussian(
   if scores.dim is None:
     return fitted_gaussian('unobserved', scores.unobserved)
   batch = scores.observed.shape[:-1]
-  return np.zeros(batch), np.full(batch, cosine_null.law(scores.dim).std)
+  return np.zeros(batch), np.full(batch, cosine_null.null_law(scores.dim).std)
 
 
 def fitted_gaussian(

@@ -39,7 +39,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _NODES, _WEIGHTS = (1 + _NODES) / 2, _WEIGHTS / 2
 
 
-class Pair(NamedTuple):
+class GaussianPair(NamedTuple):
   """P = N(0, 1) and Q = N(-m, r²), in numbers that neither cancel nor overflow.
 
   Stored are r - 1, which r alone would lose when r is near 1, and log r before
@@ -55,7 +55,7 @@ class Pair(NamedTuple):
 
 def standardise(
   mean_p: _Array, std_p: _Array, mean_q: _Array, std_q: _Array
-) -> Pair:
+) -> GaussianPair:
   """Moves the first Gaussian to N(0, 1) and the second to its left."""
   ratio = std_q / std_p
   r = np.clip(ratio, 1e-300, 1e70)
@@ -76,7 +76,7 @@ def standardise(
     np.minimum(in_units_of(std_p), 1e230),
     np.minimum(in_units_of(std_q), 1e160) * r,
   )
-  return Pair(m, r, np.minimum(r_minus_1, 1e70), log_r)
+  return GaussianPair(m, r, np.minimum(r_minus_1, 1e70), log_r)
 
 
 def _log_ratio(r_minus_1, r):
@@ -95,7 +95,7 @@ def _loss(pair, u):
   return difference * ((u + pair.m) / pair.r + u) / 2 + pair.log_r
 
 
-def near_root(pair: Pair, epsilon: _Array | float) -> _Array:
+def near_root(pair: GaussianPair, epsilon: _Array | float) -> _Array:
   """The root u of L(u) = ε, at least -_FAR; +inf if L stays below ε.
 
   With E = ε - log r and s² = m² + 2(1 - r²)E it is (2r²E - m²)/(m + r s). It is
@@ -119,13 +119,13 @@ def near_root(pair: Pair, epsilon: _Array | float) -> _Array:
   return np.where(exists, np.maximum(u, -_FAR), np.inf)
 
 
-def log_delta(pair: Pair, u: _Array) -> _Array:
+def log_delta(pair: GaussianPair, u: _Array) -> _Array:
   """log δ as a function of the near root u."""
   return _log_parts(pair, u)[0]
 
 
 def solve(
-  pair: Pair,
+  pair: GaussianPair,
   target: Float[np.ndarray, 'num'],
   least: Float[np.ndarray, 'num'],
 ) -> Float[np.ndarray, 'num']:
@@ -140,7 +140,7 @@ def solve(
   for start in range(0, target.size, _BLOCK):
     block = slice(start, start + _BLOCK)
     epsilon[block] = _solve(
-      Pair(*(x[block] for x in pair)), target[block], least[block]
+      GaussianPair(*(x[block] for x in pair)), target[block], least[block]
     )
   return epsilon
 
@@ -148,7 +148,7 @@ def solve(
 def _solve(pair, target, least):
   low = near_root(pair, least)
   leaks = np.isfinite(least) & (log_delta(pair, low) > target)
-  pair = Pair(*(x[leaks] for x in pair))
+  pair = GaussianPair(*(x[leaks] for x in pair))
   low, target = low[leaks], target[leaks]
   # At the solution {L > ε} has P-mass at least δ and at most twice the tail beyond u.
   high = 0.01 - special.ndtri_exp(target - np.log(2))
@@ -193,7 +193,7 @@ def _root(pair, target, low, high, u):
     if not np.any(go):
       break
     left, aim, target = left[go], aim[go], target[go]
-    pair = Pair(*(x[go] for x in pair))
+    pair = GaussianPair(*(x[go] for x in pair))
     u, low, high = new[go], low[go], high[go]
   else:
     root[left] = u

@@ -21,7 +21,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon.types import Real, scalar_or_array
+from epe_jax.epsilon.types import Real, check_significance, scalar_or_array
 
 
 def clopper_pearson_upper(
@@ -115,12 +115,6 @@ def katz_log_lower(
   z = -special.ndtri(significance)
   limit = np.log(gain) - np.log(safe) - z * np.sqrt(variance)
   return scalar_or_array(np.where(applies, limit, -np.inf))
-
-
-def check_significance(significance: float) -> None:
-  """Raises a ValueError unless 0 < significance < 1."""
-  if not 0 < significance < 1:
-    raise ValueError(f'significance={significance!r} must lie in (0, 1).')
 
 
 def _limit(kind, count, trials, significance):

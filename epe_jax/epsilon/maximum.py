@@ -164,9 +164,9 @@ def _epsilon_of(s, own, tau, delta):
   pair = _pair(unique, counts / len(own), tau)
   flat = np.ravel(s)
   if flat.size <= _NODES:
-    return monotone.epsilon(pair, flat, delta).reshape(np.shape(s))
+    return monotone.solve_epsilon(pair, flat, delta).reshape(np.shape(s))
   nodes = np.linspace(0.0, flat.max(), _NODES)
-  known = monotone.epsilon(pair, nodes, delta)
+  known = monotone.solve_epsilon(pair, nodes, delta)
   smooth = interpolate.PchipInterpolator(nodes, known)
   return np.maximum(smooth(flat), 0.0).reshape(np.shape(s))
 
@@ -204,7 +204,7 @@ def _pair(own, weights, tau):
     high = s * np.max(own) - special.ndtri(delta / max(tau, 1.0))
     return low, high
 
-  return monotone.Pair(log_ratio, tails, shifted_tails, bracket)
+  return monotone.MonotonePair(log_ratio, tails, shifted_tails, bracket)
 
 
 def _check(scores, own, rounds):

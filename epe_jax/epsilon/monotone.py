@@ -24,7 +24,7 @@ _Array = Float[np.ndarray, '*shape']
 _Tails = tuple[_Array, _Array]
 
 
-class Pair(NamedTuple):
+class MonotonePair(NamedTuple):
   """P and the laws Q_s of a family with one parameter s > 0.
 
   All functions take x and s of one shape and return arrays of that shape.
@@ -43,8 +43,10 @@ class Pair(NamedTuple):
   bracket: Callable[[_Array, _Array], _Tails]
 
 
-def epsilon(
-  pair: Pair, s: Float[np.ndarray, ' n'], delta: Float[np.ndarray, ' n'] | float
+def solve_epsilon(
+  pair: MonotonePair,
+  s: Float[np.ndarray, ' n'],
+  delta: Float[np.ndarray, ' n'] | float,
 ) -> Float[np.ndarray, ' n']:
   """Smallest ε >= 0 at which P and Q_s are (ε, δ)-close in both directions.
 

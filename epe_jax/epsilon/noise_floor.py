@@ -69,9 +69,9 @@ def estimate_noise_floor(
     ValueError: if the estimator does not return one ε per simulation, or an
       argument is out of range.
 
-  >>> from epe_jax.epsilon import gaussian
+  >>> from epe_jax import epsilon
   >>> floor = estimate_noise_floor(
-  ...   np.random.default_rng(0), gaussian.two_gaussian, delta=1e-5,
+  ...   np.random.default_rng(0), epsilon.two_gaussian, delta=1e-5,
   ...   num_observed=1000, num_unobserved=0, dim=10**6)
   >>> round(floor.mean, 1)
   0.3
@@ -236,7 +236,7 @@ def draw_null(
     normals = rng.standard_normal(shape)
     if dim is None:
       return normals
-    if np.isinf(cosine_null.law(dim).dim):
+    if np.isinf(cosine_null.null_law(dim).dim):
       return normals
     # A direction is one coordinate beside the length of all the others.
     return normals / np.sqrt(normals**2 + rng.chisquare(dim - 1, shape))
@@ -247,5 +247,5 @@ def draw_null(
   if dim is None:
     return normals
   # Cosines are a smooth function of normals, dear to compute one by one.
-  known = cosine_null.law(dim).isf(special.ndtr(-_NODES))
+  known = cosine_null.null_law(dim).isf(special.ndtr(-_NODES))
   return interpolate.CubicSpline(_NODES, known)(np.clip(normals, -9, 9))

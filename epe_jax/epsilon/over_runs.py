@@ -208,11 +208,11 @@ def cluster_bootstrap(
     ValueError: fewer than two runs, runs that cannot be pooled, leading axes,
       settings out of range, or an estimator that refuses a resample.
 
-  >>> from epe_jax.epsilon import gaussian
+  >>> from epe_jax import epsilon
   >>> rng = np.random.default_rng(0)
   >>> runs = [Scores(rng.normal(m, 1, 50) / 100, np.empty(0), 10_000) for m in
   ...         (0.5, 1.0, 1.5)]
-  >>> e = cluster_bootstrap(rng, gaussian.two_gaussian, runs, delta=1e-5)
+  >>> e = cluster_bootstrap(rng, epsilon.two_gaussian, runs, delta=1e-5)
   >>> e.interval[0] < e.epsilon < e.interval[1]
   True
   """

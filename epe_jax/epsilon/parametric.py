@@ -16,13 +16,14 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import diagnostics, gaussian, intervals
+from epe_jax.epsilon import diagnostics, gaussian
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Real,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
   scalar_or_array,
 )
@@ -78,7 +79,7 @@ def gaussian_lower_bound(
   (9.4, 0.95)
   """
   check_delta(delta)
-  intervals.check_significance(significance)
+  check_significance(significance)
   if std not in ('free', 'common'):
     raise ValueError(f"std={std!r} is neither 'free' nor 'common'.")
   share = _RATIO_SHARE * significance if std == 'free' else 0.0
@@ -86,7 +87,7 @@ def gaussian_lower_bound(
   if std == 'common':
     low, high = np.zeros_like(low), np.zeros_like(high)
   epsilon = _smallest(gap, low, high, delta)
-  rejected = diagnostics.rejected_null_suffix(scores)
+  rejected = diagnostics.name_rejected_null(scores)
   if np.any(np.asarray(gaussian_p_value(scores)) < REJECTED_BELOW):
     rejected = 'rejected'
   assumes = (Assumption.INDEPENDENT, Assumption.GAUSSIAN_SCORES)

@@ -18,14 +18,14 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 from scipy import special, stats
 
-from epe_jax.epsilon import band, intervals, one_run, rank_test, tradeoff_curves
-from epe_jax.epsilon.types import check_delta
+from epe_jax.epsilon import band, coin_flip, rank_test, tradeoff_curves
+from epe_jax.epsilon.types import check_delta, check_significance
 
-Bound = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
+BoundName = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
 _BOUNDS = ('lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp')
 _DRAWS = 20_000
 _FEWEST, _MOST, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
-_GAUSSIAN = tradeoff_curves.gaussian()
+_GAUSSIAN = tradeoff_curves.gaussian_family()
 
 
 class Power(NamedTuple):
@@ -36,7 +36,7 @@ class Power(NamedTuple):
 
 
 def compute_power(
-  bound: Bound,
+  bound: BoundName,
   *,
   certified: float,
   truth: float,
@@ -95,7 +95,7 @@ def compute_power(
 
 
 def min_canaries(
-  bound: Bound,
+  bound: BoundName,
   *,
   certified: float,
   truth: float,
@@ -165,11 +165,11 @@ def _simulated(rejected: Bool[np.ndarray, 'draws']) -> Power:
 def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
   """Whether `rank_test` rejects ε₀, in each of many audits."""
   if bound == 'lower_bound':
-    statistic = rank_test.log_ratio(num, num_null, delta, True)
-    curve, strength = rank_test.approximate_dp(delta), certified
+    statistic = rank_test.log_ratio_statistic(num, num_null, delta, True)
+    curve, strength = rank_test.approximate_dp_curve(delta), certified
   else:
-    statistic = rank_test.shift(num, num_null)
-    curve = rank_test.members(_GAUSSIAN)
+    statistic = rank_test.shift_statistic(num, num_null)
+    curve = rank_test.family_curve(_GAUSSIAN)
     strength = tradeoff_curves.mu_of_epsilon(certified, delta)
   counts = rank_test.draw_counts(
     # Other draws than those by which the test is calibrated.
@@ -214,7 +214,7 @@ def _of_means(bound, certified, mu, delta, significance, num, num_null):
 
 def _in_one_run(bound, certified, mu, delta, significance, num):
   """Whether ε₀ is rejected by one of the default guesses, in many runs."""
-  pairs = one_run.default_guesses(num)
+  pairs = coin_flip.choose_guesses(num)
   level = significance / len(pairs)
   rejected = np.zeros(_DRAWS, dtype=bool)
   for pair, correct in zip(pairs, _correct_guesses(mu, pairs, num)):
@@ -230,9 +230,11 @@ def _fewest_right(bound, certified, delta, level, pair, num):
 
   def rejects(correct):
     if bound == 'one_run':
-      rare = one_run.p_value(certified, delta, **settings, correct=correct)
+      rare = coin_flip.p_value(certified, delta, **settings, correct=correct)
       return rare <= level
-    mu = one_run.largest_gdp(**settings, correct=correct, significance=level)
+    mu = coin_flip.max_rejected_mu(
+      **settings, correct=correct, significance=level
+    )
     return mu > least
 
   low, high = -1, sum(pair) + 1
@@ -243,7 +245,7 @@ def _fewest_right(bound, certified, delta, level, pair, num):
 
 
 def _correct_guesses(
-  mu: float, pairs: tuple[one_run.Guesses, ...], num: int
+  mu: float, pairs: tuple[coin_flip.Guesses, ...], num: int
 ) -> Int[np.ndarray, 'pairs draws']:
   """Right guesses among m canaries, each in with probability 1/2.
 
@@ -296,7 +298,7 @@ def _check(bound, certified, truth, delta, significance):
   if bound not in _BOUNDS:
     raise ValueError(f'bound={bound!r} is none of {_BOUNDS}.')
   check_delta(delta)
-  intervals.check_significance(significance)
+  check_significance(significance)
   for name, value in (('certified', certified), ('truth', truth)):
     if not 0 <= value < np.inf:
       raise ValueError(f'{name}={value} must be finite and not negative.')

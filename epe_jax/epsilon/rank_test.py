@@ -113,8 +113,10 @@ def epsilon_bound(
     The bound, >= 0 and finite.
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
-  statistic = log_ratio(num, num_null, delta, one_sided)
-  return max_rejected(scores, approximate_dp(delta), statistic, significance)
+  statistic = log_ratio_statistic(num, num_null, delta, one_sided)
+  return max_rejected(
+    scores, approximate_dp_curve(delta), statistic, significance
+  )
 
 
 def strength_bound(
@@ -135,8 +137,8 @@ def strength_bound(
     The bound, >= 0; inf if no member of the family allows such scores.
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
-  statistic = shift(num, num_null)
-  return max_rejected(scores, members(family), statistic, significance)
+  statistic = shift_statistic(num, num_null)
+  return max_rejected(scores, family_curve(family), statistic, significance)
 
 
 def max_rejected(
@@ -197,7 +199,7 @@ def count_above(
   """How many observed scores exceed the unobserved ones of these ranks."""
   size = scores.unobserved.shape[-1]
   at = np.sort(scores.unobserved, axis=-1)[..., size - ranks]
-  return threshold.at_least(scores.observed, np.nextafter(at, np.inf))
+  return threshold.count_at_least(scores.observed, np.nextafter(at, np.inf))
 
 
 def draw_counts(
@@ -232,7 +234,7 @@ def draw_counts(
 
 
 @functools.lru_cache(maxsize=64)
-def log_ratio(
+def log_ratio_statistic(
   num: int, num_null: int, delta: float, one_sided: bool
 ) -> Statistic:
   """Best approximate lower limit of ε at a threshold.
@@ -266,7 +268,7 @@ def log_ratio(
 
 
 @functools.lru_cache(maxsize=64)
-def shift(num: int, num_null: int) -> Statistic:
+def shift_statistic(num: int, num_null: int) -> Statistic:
   """Larger of two approximate lower limits of μ: of thresholds, of the area.
 
   Args:
@@ -299,7 +301,7 @@ def shift(num: int, num_null: int) -> Statistic:
 
 
 @functools.lru_cache(maxsize=64)
-def approximate_dp(delta: float) -> Curve:
+def approximate_dp_curve(delta: float) -> Curve:
   """(ε, δ)-DP in both directions, of strength ε."""
 
   def fnr(epsilon, log_fpr):
@@ -311,7 +313,7 @@ def approximate_dp(delta: float) -> Curve:
 
 
 @functools.lru_cache(maxsize=64)
-def members(family: tradeoff_curves.Family) -> Curve:
+def family_curve(family: tradeoff_curves.Family) -> Curve:
   """A family by its 1/noise; without a leak at 0, whatever it makes of inf."""
 
   def fnr(strength, log_fpr):

@@ -78,7 +78,7 @@ def shift_of(scores: Scores) -> Float[np.ndarray, ' n1']:
   return np.ones(scores.observed.shape[-1])
 
 
-def lower_limit(found: Fit, significance: float) -> Real:
+def lower_confidence_limit(found: Fit, significance: float) -> Real:
   """Lower limit of s, which exceeds it with this chance."""
   if np.isinf(found.df):
     return found.s + special.ndtri(significance) / found.scale
@@ -87,12 +87,12 @@ def lower_limit(found: Fit, significance: float) -> Real:
   return np.asarray(limit) / found.scale
 
 
-def limits(found: Fit, tail: float) -> tuple[float, float]:
+def confidence_limits(found: Fit, tail: float) -> tuple[float, float]:
   """Lower and upper limit of |s| of one audit, each failing with this chance."""
   mirrored = found._replace(s=-found.s)
   low, high = (
-    float(lower_limit(found, tail)),
-    -float(lower_limit(mirrored, tail)),
+    float(lower_confidence_limit(found, tail)),
+    -float(lower_confidence_limit(mirrored, tail)),
   )
   ends = sorted((abs(low), abs(high)))
   return (0.0 if low <= 0 <= high else ends[0]), ends[1]

@@ -69,7 +69,7 @@ def p_values(scores: Scores) -> PValues:
   return PValues(scalar_or_array(spread), scalar_or_array(shape))
 
 
-def agreement(scores: Scores) -> tuple[float, float]:
+def compare_with_expected(scores: Scores) -> tuple[float, float]:
   """Whether shifts that are known absolutely agree with those of the scores.
 
   Args:

@@ -148,7 +148,7 @@ def check_multiplicity(
   )
 
 
-def splits(several: MultiSplit) -> list[Split]:
+def draw_splits(several: MultiSplit) -> list[Split]:
   """The splits that a `MultiSplit` stands for."""
   rng = np.random.default_rng(several.seed)
   seeds = rng.integers(np.iinfo(np.int64).max, size=several.num_splits)

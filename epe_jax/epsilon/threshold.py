@@ -65,15 +65,15 @@ def eps_lo(
   Jeffreys limit, Zanella-Béguelin et al. (2022).
   """
   check_delta(delta)
-  threshold, misses = realisable(scores.observed)
+  threshold, misses = find_realisable(scores.observed)
   fnr = jeffreys_upper(misses, scores.observed.shape[-1], significance)
   if scores.dim is None:
-    alarms = at_least(scores.unobserved, threshold)
+    alarms = count_at_least(scores.unobserved, threshold)
     log_fpr = np.log(
       jeffreys_upper(alarms, scores.unobserved.shape[-1], significance)
     )
   else:
-    log_fpr = np.asarray(cosine_null.law(scores.dim).logsf(threshold))
+    log_fpr = np.asarray(cosine_null.null_law(scores.dim).logsf(threshold))
   epsilon = np.max(epsilon_at(log_fpr, np.log(fnr), delta), axis=-1)
   return Estimate(
     scalar_or_array(epsilon),
@@ -130,7 +130,7 @@ def max_threshold(
   )
 
 
-def realisable(
+def find_realisable(
   observed: Float[np.ndarray, '*batch n'],
 ) -> tuple[Float[np.ndarray, '*batch n'], Int[np.ndarray, '*batch n']]:
   """The thresholds worth trying: sorted observed scores, and their misses.
@@ -147,7 +147,7 @@ def realisable(
   return ordered, np.maximum.accumulate(np.where(first, index, 0), axis=-1)
 
 
-def at_least(
+def count_at_least(
   scores: Float[np.ndarray, '*batch n'],
   threshold: Float[np.ndarray, '*batch m'],
 ) -> Int[np.ndarray, '*batch m']:
@@ -166,7 +166,7 @@ def at_least(
   return scores.shape[-1] - np.reshape(below, threshold.shape)
 
 
-class Counts(NamedTuple):
+class ErrorCounts(NamedTuple):
   """Errors of the attack "in if score >= threshold", [*batch, m] each.
 
   Attributes:
@@ -181,9 +181,9 @@ class Counts(NamedTuple):
   alarms: Int[np.ndarray, '*batch m'] | None
 
 
-def at_fixed_ranks(
+def count_at_fixed_ranks(
   scores: Scores, num: int, *, one_sided: bool = True
-) -> Counts:
+) -> ErrorCounts:
   """Thresholds at ranks that are fixed before any score is seen.
 
   Ranks are among the unobserved scores, or if their law is known among the
@@ -200,21 +200,25 @@ def at_fixed_ranks(
   """
   if scores.dim is not None:
     size = scores.observed.shape[-1]
-    rank = spaced_ranks(size, num, one_sided)
+    rank = space_ranks(size, num, one_sided)
     thresholds = np.sort(scores.observed, axis=-1)[..., size - rank]
     misses = np.broadcast_to(size - rank, thresholds.shape)
-    return Counts(thresholds, misses, None)
+    return ErrorCounts(thresholds, misses, None)
   size = scores.unobserved.shape[-1]
-  rank = spaced_ranks(size, num, one_sided)
+  rank = space_ranks(size, num, one_sided)
   # "In" is a score strictly above the unobserved one of this rank, which
   # rank - 1 unobserved scores are: fewer if tied, but then not by chance.
   at = np.sort(scores.unobserved, axis=-1)[..., size - rank]
   thresholds = np.nextafter(at, np.inf)
-  misses = scores.observed.shape[-1] - at_least(scores.observed, thresholds)
-  return Counts(thresholds, misses, np.broadcast_to(rank - 1, thresholds.shape))
+  misses = scores.observed.shape[-1] - count_at_least(
+    scores.observed, thresholds
+  )
+  return ErrorCounts(
+    thresholds, misses, np.broadcast_to(rank - 1, thresholds.shape)
+  )
 
 
-def spaced_ranks(size: int, num: int, one_sided: bool) -> Int[np.ndarray, ' m']:
+def space_ranks(size: int, num: int, one_sided: bool) -> Int[np.ndarray, ' m']:
   """At most `num` ranks from the top, dense there, two-sided at both ends."""
   if one_sided:
     return np.unique(np.geomspace(1, size, num).round().astype(int))
@@ -253,13 +257,13 @@ def epsilon_at(
 
 
 def _empirical_rates(scores, delta):
-  threshold, misses = realisable(scores.observed)
+  threshold, misses = find_realisable(scores.observed)
   log_fnr = np.log((misses + 0.5) / (scores.observed.shape[-1] + 1))
   if scores.dim is None:
-    alarms = at_least(scores.unobserved, threshold)
+    alarms = count_at_least(scores.unobserved, threshold)
     log_fpr = np.log((alarms + 0.5) / (scores.unobserved.shape[-1] + 1))
   else:
-    log_fpr = np.asarray(cosine_null.law(scores.dim).logsf(threshold))
+    log_fpr = np.asarray(cosine_null.null_law(scores.dim).logsf(threshold))
   return np.max(epsilon_at(log_fpr, log_fnr, delta), axis=-1)
 
 

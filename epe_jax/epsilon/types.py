@@ -217,6 +217,12 @@ def check_delta(delta: float) -> None:
     raise ValueError(f'delta={delta!r} must lie strictly between 0 and 1.')
 
 
+def check_significance(significance: float) -> None:
+  """Raises a ValueError unless 0 < significance < 1."""
+  if not 0 < significance < 1:
+    raise ValueError(f'significance={significance!r} must lie in (0, 1).')
+
+
 def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:
   """A Python float for a value without axes, the array itself otherwise."""
   return np.asarray(values) if np.ndim(values) else float(values)

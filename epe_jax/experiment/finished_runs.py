@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from epe_jax.audit import estimates, publication, threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import Record, load_record
-from epe_jax.epsilon import location_mixture
+from epe_jax.epsilon import mixture
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import metrics, result_file, workdirs
 
@@ -72,9 +72,7 @@ def expected_own_round(run: FinishedRun) -> float | None:
   if attack_scores is None or not attack_scores.is_expected:
     return None
   assert attack_scores.scores.shift is not None
-  return location_mixture.mixture_epsilon(
-    attack_scores.scores.shift, run.record.delta
-  )
+  return mixture.epsilon_mixture(attack_scores.scores.shift, run.record.delta)
 
 
 def check_audited(path: str | os.PathLike) -> None:

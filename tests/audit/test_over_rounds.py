@@ -17,7 +17,7 @@ from epe_jax.audit import (
   threat_models,
 )
 from epe_jax.audit.record import write_record
-from epe_jax.epsilon import gaussian, location_mixture
+from epe_jax.epsilon import gaussian, mixture
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
 from tests import recorded_runs
@@ -105,7 +105,7 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
     weight = effect @ record.included
     seen = weight > 0
     scores = Scores(exact[seen], exact[~record.observed], shift=weight[seen])
-    truth = location_mixture.location_mixture(scores, delta=1e-5).epsilon
+    truth = mixture.location_mixture(scores, delta=1e-5).epsilon
     (row,) = at_round(rows, t, threat_models.CHANGE)
     assert row.estimate.epsilon == pytest.approx(truth, rel=1e-3)
     assert not at_round(rows, t, threat_models.FINAL)

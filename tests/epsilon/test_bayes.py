@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from epe_jax.epsilon import bayes, tradeoff, tradeoff_curves
-from epe_jax.epsilon.bayes import Counts
+from epe_jax.epsilon import bayes, tradeoff_bound, tradeoff_curves
+from epe_jax.epsilon.bayes import ConfusionCounts
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
 from epe_jax.epsilon.types import Scores
@@ -15,12 +15,12 @@ from epe_jax.epsilon.types import Scores
 DELTA = 1e-5
 PROBABILITIES = np.array([0.025, 0.05, 0.5, 0.975])
 COUNTS = [
-  Counts(159, 1000, 159, 1000),
-  Counts(0, 1000, 0, 1000),
-  Counts(0, 10, 1, 10),
+  ConfusionCounts(159, 1000, 159, 1000),
+  ConfusionCounts(0, 1000, 0, 1000),
+  ConfusionCounts(0, 10, 1, 10),
   # Posteriors of very different widths, either way.
-  Counts(0, 10, 300_000, 10**6),
-  Counts(30, 10**6, 5, 10),
+  ConfusionCounts(0, 10, 300_000, 10**6),
+  ConfusionCounts(30, 10**6, 5, 10),
 ]
 
 
@@ -48,7 +48,9 @@ def scores_with(counts):
 # 1e6 draws: five standard errors of a probability are at most 2.5e-3, a failure
 # has probability 6e-7.
 @pytest.mark.parametrize('sides', ['in', 'both'])
-@pytest.mark.parametrize('counts', [*COUNTS, Counts(500, 1000, 510, 1000)])
+@pytest.mark.parametrize(
+  'counts', [*COUNTS, ConfusionCounts(500, 1000, 510, 1000)]
+)
 def test_quantiles_agree_with_draws_from_the_posterior(counts, sides):
   fpr, fnr = draw(counts, 10**6, seed=0)
   epsilon = plug_in(fpr, fnr)
@@ -71,9 +73,9 @@ def test_quantiles_agree_with_draws_from_the_posterior(counts, sides):
 
 
 def test_the_wrong_prior_is_noticed():
-  fpr, fnr = draw(Counts(1, 10, 1, 10), 10**5, seed=1)
+  fpr, fnr = draw(ConfusionCounts(1, 10, 1, 10), 10**5, seed=1)
   found = bayes.epsilon_quantiles(
-    Counts(0, 10, 0, 10), np.array([0.5]), delta=DELTA
+    ConfusionCounts(0, 10, 0, 10), np.array([0.5]), delta=DELTA
   )
   assert abs(np.mean(plug_in(fpr, fnr) <= found) - 0.5) > 0.1
 
@@ -102,9 +104,9 @@ def test_the_mass_agrees_with_quadrature(counts):
 # compute_eps_lo_hi of privacy-estimates 0.1.0.post1, whose root is found to
 # 1e-2 with a quadrature of 5e-3.
 PUBLISHED = {
-  Counts(159, 1000, 159, 1000): (1.5878, 1.5695, 1.8376),
-  Counts(5, 1000, 500, 1000): (3.9266, 3.8193, 5.5691),
-  Counts(20, 100, 30, 200): (1.4110, 1.3568, 2.0453),
+  ConfusionCounts(159, 1000, 159, 1000): (1.5878, 1.5695, 1.8376),
+  ConfusionCounts(5, 1000, 500, 1000): (3.9266, 3.8193, 5.5691),
+  ConfusionCounts(20, 100, 30, 200): (1.4110, 1.3568, 2.0453),
 }
 
 
@@ -118,7 +120,7 @@ def test_quantiles_are_those_of_privacy_estimates(counts):
 
 def test_privacy_estimates_still_says_so():
   theirs = pytest.importorskip('privacy_estimates')
-  counts = Counts(500, 1000, 510, 1000)
+  counts = ConfusionCounts(500, 1000, 510, 1000)
   table = theirs.AttackResults(FN=510, FP=500, TN=500, TP=490)
   upper = theirs.compute_eps_hi(table, DELTA, 0.05, 'joint-beta')
   found = bayes.epsilon_quantiles(
@@ -134,7 +136,7 @@ def test_credible_bounds_are_above_those_of_two_clopper_pearson_limits():
     scores = Scores(sample + mu, sample)
     settings = dict(delta=DELTA, multiplicity=Explicit((mu / 2,)))
     credible = bayes.gdp_credible(scores, **settings)
-    confident = tradeoff.gdp(scores, **settings)
+    confident = tradeoff_bound.gdp_bound(scores, **settings)
     plain = bayes.epsilon_credible(scores, **settings)
     truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
     assert plain.epsilon < confident.epsilon < credible.epsilon < truth
@@ -172,14 +174,14 @@ def test_nothing_caps_epsilon():
 
 
 def test_a_reversed_attack_proves_something_only_for_both_sides():
-  counts = Counts(900, 1000, 900, 1000)
+  counts = ConfusionCounts(900, 1000, 900, 1000)
   for quantiles in (
     bayes.mu_quantiles,
     lambda *a, **k: bayes.epsilon_quantiles(*a, delta=DELTA, **k),
   ):
     assert quantiles(counts, PROBABILITIES)[-1] == 0
     both = quantiles(counts, PROBABILITIES, sides='both')
-    forward = quantiles(Counts(100, 1000, 100, 1000), PROBABILITIES)
+    forward = quantiles(ConfusionCounts(100, 1000, 100, 1000), PROBABILITIES)
     np.testing.assert_allclose(both, forward, rtol=1e-5)
 
 
@@ -236,7 +238,7 @@ def test_leading_axes_are_independent_audits():
   st.integers(1, 50), st.integers(1, 10**6), st.floats(0, 1), st.floats(0, 1)
 )
 def test_any_counts_give_ordered_numbers(n0, n1, share0, share1):
-  counts = Counts(round(share0 * n0), n0, round(share1 * n1), n1)
+  counts = ConfusionCounts(round(share0 * n0), n0, round(share1 * n1), n1)
   for sides in ('in', 'both'):
     for found in (
       bayes.epsilon_quantiles(counts, PROBABILITIES, delta=DELTA, sides=sides),
@@ -258,6 +260,6 @@ def test_settings_out_of_range_are_refused():
   with pytest.raises(ValueError, match='probabilities='):
     bayes.mu_quantiles(COUNTS[0], np.array([1.0]))
   with pytest.raises(ValueError, match='false_negatives <= positives'):
-    bayes.mu_quantiles(Counts(0, 10, 11, 10), PROBABILITIES)
+    bayes.mu_quantiles(ConfusionCounts(0, 10, 11, 10), PROBABILITIES)
   with pytest.raises(ValueError, match='false_positives <= negatives'):
-    bayes.mu_quantiles(Counts(11, 10, 0, 10), PROBABILITIES)
+    bayes.mu_quantiles(ConfusionCounts(11, 10, 0, 10), PROBABILITIES)

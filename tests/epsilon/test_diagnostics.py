@@ -195,7 +195,10 @@ def test_each_departure_is_named():
 def test_maxima_over_rounds_are_found_not_to_be_gaussian():
   rng = np.random.default_rng(5)
   maxima = noise_floor.draw_null(rng, (1000,), dim=None, rounds=2048)
-  assert diagnostics.gaussianity(Scores(maxima, maxima)).observed.p_value < 1e-6
+  assert (
+    diagnostics.run_normality_tests(Scores(maxima, maxima)).observed.p_value
+    < 1e-6
+  )
 
 
 def test_what_cannot_be_tested_is_refused():
@@ -222,7 +225,7 @@ def test_any_scores_are_tested_or_said_to_be_untestable(
   observed, unobserved, dim
 ):
   scores = Scores(np.array(observed), np.array(unobserved), dim=dim)
-  for test in diagnostics.gaussianity(scores):
+  for test in diagnostics.run_normality_tests(scores):
     if test is not None:
       assert not np.isnan(test.statistic)
       assert 0 <= test.p_value <= 1

@@ -8,9 +8,9 @@ import pytest
 from epe_jax.epsilon import (
   bayes,
   diagnostics,
-  lower_bound,
   parametric,
-  tradeoff,
+  threshold_bound,
+  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import (
@@ -27,7 +27,9 @@ VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0), MultiSplit(0, 5)]
 
 
 def bound(scores, multiplicity=VALID[0]):
-  return lower_bound.lower_bound(scores, delta=1e-5, multiplicity=multiplicity)
+  return threshold_bound.lower_bound(
+    scores, delta=1e-5, multiplicity=multiplicity
+  )
 
 
 @pytest.mark.usefixtures('types_unchecked')
@@ -61,9 +63,11 @@ def test_strategies_that_make_no_sense_are_refused_by_name(make, message):
 @pytest.mark.parametrize(
   'estimator',
   [
-    lower_bound.lower_bound,
-    tradeoff.gdp,
-    functools.partial(tradeoff.family_bound, family=tradeoff_curves.gaussian()),
+    threshold_bound.lower_bound,
+    tradeoff_bound.gdp_bound,
+    functools.partial(
+      tradeoff_bound.family_bound, family=tradeoff_curves.gaussian_family()
+    ),
     bayes.epsilon_credible,
     bayes.gdp_credible,
   ],
@@ -91,7 +95,9 @@ def test_a_bound_is_of_a_kind_and_says_what_it_assumes(multiplicity):
   assert free.kind == 'confidence bound'
   assert free.is_shape_free
   assert free.assumes == (Assumption.INDEPENDENT,)
-  shaped = tradeoff.gdp(scores, delta=1e-3, multiplicity=multiplicity)
+  shaped = tradeoff_bound.gdp_bound(
+    scores, delta=1e-3, multiplicity=multiplicity
+  )
   assert not shaped.is_shape_free
   assert shaped.assumes[-1] == Assumption.GAUSSIAN_CURVE
   if isinstance(multiplicity, Split):
@@ -118,10 +124,10 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
   for factor, rejected in ((1, False), (2, True), (0.5, True)):
     observed, unobserved = rng.standard_normal((2, 500)) / np.sqrt(d)
     scores = Scores(observed, unobserved, dim=int(factor * d))
-    assert diagnostics.null_is_rejected(scores) == rejected
+    assert diagnostics.is_null_rejected(scores) == rejected
     for estimate in (
       bound(scores),
-      tradeoff.gdp(scores, delta=1e-5),
+      tradeoff_bound.gdp_bound(scores, delta=1e-5),
       parametric.gaussian_lower_bound(scores, delta=1e-5),
       bayes.gdp_credible(scores, delta=1e-5, multiplicity=Split(seed=0)),
     ):
@@ -143,4 +149,4 @@ def test_a_right_dim_is_refuted_as_seldom_as_stated():
       norm = np.sqrt(cosines**2 + rng.chisquare(d - 1, cosines.shape))
     scores = Scores(cosines[:, :1] / norm[:, :1], cosines / norm, dim=d)
     # Two in 20,000 are to be expected; more than twelve with chance 1e-6.
-    assert diagnostics.null_is_rejected(scores).sum() <= 12
+    assert diagnostics.is_null_rejected(scores).sum() <= 12

@@ -15,7 +15,7 @@ def law_of(own, rounds):
   pair = maximum._pair(own, weights, float(rounds))
 
   def epsilon(delta):
-    return float(monotone.epsilon(pair, np.ones(1), delta)[0])
+    return float(monotone.solve_epsilon(pair, np.ones(1), delta)[0])
 
   return epsilon
 

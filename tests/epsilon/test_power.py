@@ -7,11 +7,11 @@ import pytest
 from scipy import integrate, special, stats
 
 from epe_jax.epsilon import (
-  lower_bound,
-  one_run,
+  coin_flip,
   parametric,
   power,
-  tradeoff,
+  threshold_bound,
+  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Scores
@@ -19,11 +19,11 @@ from epe_jax.epsilon.types import Scores
 DELTA = 1e-5
 DIM = 10**8  # So large that a cosine is Gaussian.
 BOUNDS = {
-  'lower_bound': lower_bound.lower_bound,
-  'gdp': tradeoff.gdp,
+  'lower_bound': threshold_bound.lower_bound,
+  'gdp': tradeoff_bound.gdp_bound,
   'gaussian': functools.partial(parametric.gaussian_lower_bound, std='common'),
-  'one_run': one_run.one_run,
-  'one_run_gdp': one_run.one_run_gdp,
+  'one_run': coin_flip.one_run,
+  'one_run_gdp': coin_flip.one_run_gdp,
 }
 
 

@@ -10,12 +10,13 @@ from scipy import special, stats
 
 from epe_jax.epsilon import (
   band,
-  lower_bound,
   rank_test,
   threshold,
-  tradeoff,
+  threshold_bound,
+  tradeoff_bound,
   tradeoff_curves,
 )
+from epe_jax.epsilon.contrib import families
 from epe_jax.epsilon.strategies import Bonferroni
 from epe_jax.epsilon.types import Scores
 
@@ -29,7 +30,7 @@ def approximate(epsilon, delta):
 
 
 def gaussian(mu):
-  return lambda log_fpr: tradeoff_curves.gaussian().fnr(1 / mu, log_fpr)
+  return lambda log_fpr: tradeoff_curves.gaussian_family().fnr(1 / mu, log_fpr)
 
 
 # The law of the counts.
@@ -70,7 +71,7 @@ def test_counts_have_the_law_of_two_observed_and_three_unobserved_scores(fnr):
 
 def test_counts_of_gaussian_scores_have_the_law_of_their_curve():
   rng, mu, num, num_null, audits = np.random.default_rng(1), 1.0, 40, 60, 20_000
-  statistic = rank_test.shift(num, num_null)
+  statistic = rank_test.shift_statistic(num, num_null)
   scores = Scores(
     rng.normal(mu, 1, (audits, num)), rng.normal(0, 1, (audits, num_null))
   )
@@ -88,10 +89,10 @@ def test_counts_of_gaussian_scores_have_the_law_of_their_curve():
 @pytest.mark.parametrize(
   'statistic',
   [
-    rank_test.log_ratio(20, 30, DELTA, True),
-    rank_test.log_ratio(20, 30, 0.1, False),
-    rank_test.shift(20, 30),
-    rank_test.shift(1, 1),
+    rank_test.log_ratio_statistic(20, 30, DELTA, True),
+    rank_test.log_ratio_statistic(20, 30, 0.1, False),
+    rank_test.shift_statistic(20, 30),
+    rank_test.shift_statistic(1, 1),
   ],
 )
 def test_statistics_rise_with_every_count(statistic):
@@ -215,7 +216,7 @@ def check_levels(law, num, num_null, audits):
     bound = rank_test.epsilon_bound(scores, **settings)
     assert np.sum(bound > epsilon) <= most
   bound = rank_test.strength_bound(
-    scores, tradeoff_curves.gaussian(), significance=0.05
+    scores, tradeoff_curves.gaussian_family(), significance=0.05
   )
   assert np.sum(bound > mu) <= most
 
@@ -249,14 +250,14 @@ def test_the_least_favourable_laws_use_the_level_up(num, num_null):
   for mu in (0.3, 1.5):
     scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num_null)
     bound = rank_test.strength_bound(
-      scores, tradeoff_curves.gaussian(), significance=0.05
+      scores, tradeoff_curves.gaussian_family(), significance=0.05
     )
     assert least <= np.sum(bound > mu) <= most
 
 
 def test_a_subsampled_family_keeps_its_level():
   rng, audits, noise, p = np.random.default_rng(4), 500, 0.4, 0.3
-  family = tradeoff_curves.subsampled_gaussian(p)
+  family = families.subsampled_gaussian_family(p)
   law = Law(Mixture(p, 1 / noise), stats.norm())
   scores = draw(law, rng, audits, 100, 150)
   bound = rank_test.strength_bound(scores, family, significance=0.05)
@@ -267,12 +268,12 @@ def test_a_subsampled_family_keeps_its_level():
 
 def test_scores_that_no_noise_explains_refute_a_family():
   separated = Scores(np.arange(300.0, 400.0), np.arange(100.0))
-  family = tradeoff_curves.subsampled_gaussian(0.1)
+  family = families.subsampled_gaussian_family(0.1)
   assert rank_test.strength_bound(separated, family, significance=0.05) == (
     np.inf
   )
   plain = rank_test.strength_bound(
-    separated, tradeoff_curves.gaussian(), significance=0.05
+    separated, tradeoff_curves.gaussian_family(), significance=0.05
   )
   assert 3 < plain < 8
 
@@ -282,15 +283,15 @@ def test_scores_that_no_noise_explains_refute_a_family():
 
 def two_limits(scores, significance=0.05):
   """Best ε and μ under a band of each rate at half the significance."""
-  candidates, misses = threshold.realisable(scores.observed)
-  alarms = threshold.at_least(scores.unobserved, candidates)
+  candidates, misses = threshold.find_realisable(scores.observed)
+  alarms = threshold.count_at_least(scores.unobserved, candidates)
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   fnr = np.asarray(band.upper_limit(misses, num, significance / 2))
   fpr = np.asarray(band.upper_limit(alarms, num_null, significance / 2))
   epsilon = threshold.epsilon_at(
     np.log(fpr), np.log(fnr), DELTA, one_sided=True
   )
-  mu = tradeoff.gdp_mu(np.log(fpr), fnr)
+  mu = tradeoff_bound.gdp_mu(np.log(fpr), fnr)
   return np.max(epsilon, axis=-1), np.max(mu, axis=-1)
 
 
@@ -309,13 +310,13 @@ def test_one_test_of_both_rates_is_tighter_than_two_limits(
   mu = tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
   scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num)
   before, before_mu = two_limits(scores)
-  bound = lower_bound.lower_bound(scores, delta=DELTA).epsilon
-  fixed = lower_bound.lower_bound(
+  bound = threshold_bound.lower_bound(scores, delta=DELTA).epsilon
+  fixed = threshold_bound.lower_bound(
     scores, delta=DELTA, multiplicity=Bonferroni()
   ).epsilon
   best = max(np.median(before), np.median(fixed))
   assert np.median(bound) > best + won
-  gdp = np.median(tradeoff.gdp(scores, delta=DELTA).epsilon)
+  gdp = np.median(tradeoff_bound.gdp_bound(scores, delta=DELTA).epsilon)
   gdp_before = np.median(tradeoff_curves.epsilon_gdp(before_mu, DELTA))
   assert gdp > gdp_before + won_gdp
 
@@ -338,7 +339,7 @@ def test_higher_observed_scores_never_lower_a_bound(
       s, delta=DELTA, significance=0.2, one_sided=True
     ),
     lambda s: rank_test.strength_bound(
-      s, tradeoff_curves.gaussian(), significance=0.2
+      s, tradeoff_curves.gaussian_family(), significance=0.2
     ),
   ):
     assert 0 <= bound(low) <= bound(high) < np.inf
@@ -348,6 +349,6 @@ def test_large_numbers_of_scores_are_no_more_work():
   rng, num = np.random.default_rng(6), 400_000
   scores = draw(Law(stats.norm(1), stats.norm()), rng, 1, num, num)
   bound = rank_test.strength_bound(
-    scores, tradeoff_curves.gaussian(), significance=0.05
+    scores, tradeoff_curves.gaussian_family(), significance=0.05
   )
   assert 0.99 < bound[0] < 1.001

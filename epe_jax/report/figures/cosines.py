@@ -117,7 +117,7 @@ def _density(
 
 
 def _null_density(axes: mpl_axes.Axes, dim: float) -> None:
-  law, label = cosine_null.law(dim), 'exact law for taking no part'
+  law, label = cosine_null.null_law(dim), 'exact law for taking no part'
   # Up to four standard deviations, but inside [-1, 1], where cosines are.
   edge = min(4.0, 0.999 * np.sqrt(dim))
   grid = np.linspace(-edge, edge, 400)

@@ -9,7 +9,6 @@ from scipy import optimize, stats
 
 from epe_jax.epsilon import gaussian, threshold
 from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.lower_bound import lower_bound
 from epe_jax.epsilon.strategies import (
   Band,
   Bonferroni,
@@ -18,6 +17,7 @@ from epe_jax.epsilon.strategies import (
   Split,
   Uncorrected,
 )
+from epe_jax.epsilon.threshold_bound import lower_bound
 from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from epe_jax.epsilon import gaussian, shifted_cosine, tradeoff_curves
+from epe_jax.epsilon import cosine_alternative, gaussian, tradeoff_curves
+from epe_jax.epsilon.cosine_alternative import ShiftedCosine, epsilon_cosines
 from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.shifted_cosine import ShiftedCosine, epsilon_cosines
 from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5
@@ -164,7 +164,7 @@ def test_the_estimate_is_right_where_gaussians_are_not():
   z = rng.standard_normal((20, k)) + shift
   length = np.hypot(z, np.sqrt(rng.chisquare(dim - 1, (20, k))))
   scores = Scores(z / length, np.empty(0), dim=dim)
-  estimate = shifted_cosine.shifted_cosine(scores, delta=DELTA)
+  estimate = cosine_alternative.shifted_cosine(scores, delta=DELTA)
   assert estimate.confidence is None
   truth = epsilon_cosines(dim, shift, DELTA)
   # Twenty audits of a standard error of 3 %; a failure has probability 1e-6.
@@ -172,7 +172,7 @@ def test_the_estimate_is_right_where_gaussians_are_not():
   gaussians = gaussian.two_gaussian(scores, delta=DELTA, std='null').epsilon
   assert np.mean(gaussians) > 1.15 * truth
   alone = Scores(scores.observed[3], np.empty(0), dim=dim)
-  one = shifted_cosine.shifted_cosine(alone, delta=DELTA).epsilon
+  one = cosine_alternative.shifted_cosine(alone, delta=DELTA).epsilon
   assert one == pytest.approx(estimate.epsilon[3], rel=1e-9)
 
 
@@ -180,12 +180,12 @@ def test_shifts_are_found_from_means():
   for dim in (2, 3, 100, 10**5):
     for shift in (1e-6, 0.3, 5.0, 300.0):
       mean = ShiftedCosine(dim, shift).mean
-      found = shifted_cosine.shift_of_mean(dim, mean)
+      found = cosine_alternative.shift_of_mean(dim, mean)
       assert found == pytest.approx(shift, rel=1e-5)
-    ends = shifted_cosine.shift_of_mean(dim, np.array([-0.2, 0.0, 1.0]))
+    ends = cosine_alternative.shift_of_mean(dim, np.array([-0.2, 0.0, 1.0]))
     np.testing.assert_array_equal(ends, [0, 0, np.inf])
   ones = Scores(np.ones(3), np.empty(0), dim=4)
-  assert shifted_cosine.shifted_cosine(ones, delta=DELTA).epsilon == np.inf
+  assert cosine_alternative.shifted_cosine(ones, delta=DELTA).epsilon == np.inf
 
 
 def test_settings_out_of_range_are_refused():
@@ -198,4 +198,6 @@ def test_settings_out_of_range_are_refused():
   with pytest.raises(ValueError, match='delta=0'):
     epsilon_cosines(3, 1.0, 0.0)
   with pytest.raises(ValueError, match='dim=None'):
-    shifted_cosine.shifted_cosine(Scores(np.ones(3), np.zeros(3)), delta=DELTA)
+    cosine_alternative.shifted_cosine(
+      Scores(np.ones(3), np.zeros(3)), delta=DELTA
+    )

@@ -60,7 +60,7 @@ def one_run(
     scores: scores of m canaries with design 'coin_flip', any leading axes.
     delta: δ, in [0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    guesses: pairs (k₊, k₋) chosen beforehand; `default_guesses` if None.
+    guesses: pairs (k₊, k₋) chosen beforehand; `choose_guesses` if None.
 
   Returns:
     A lower bound >= 0 at confidence 1 - significance. It cannot exceed about
@@ -103,7 +103,7 @@ def one_run_gdp(
 ) -> Estimate:
   """Lower bound on ε of a Gaussian mechanism, by Mahloujifar et al.
 
-  A lower bound on μ of μ-Gaussian DP (`largest_gdp`), and the exact ε of that
+  A lower bound on μ of μ-Gaussian DP (`max_rejected_mu`), and the exact ε of that
   μ at δ. It is tighter than `one_run`, and says nothing about a mechanism whose
   trade-off curve is not a Gaussian's: for one that is (ε, δ)-DP at a single δ it
   is no bound.
@@ -112,7 +112,7 @@ def one_run_gdp(
     scores: scores of m canaries with design 'coin_flip', any leading axes.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    guesses: pairs (k₊, k₋) chosen beforehand; `default_guesses` if None.
+    guesses: pairs (k₊, k₋) chosen beforehand; `choose_guesses` if None.
 
   Returns:
     A lower bound >= 0 at confidence 1 - significance.
@@ -123,7 +123,7 @@ def one_run_gdp(
   check_delta(delta)
 
   def solve(num, pair, correct, level):
-    return largest_gdp(
+    return max_rejected_mu(
       num_canaries=num,
       num_guesses=sum(pair),
       correct=correct,
@@ -186,7 +186,7 @@ def p_value(
   return min(float(pure + 2 * num_canaries * delta * steepest), 1.0)
 
 
-def largest_gdp(
+def max_rejected_mu(
   *, num_canaries: int, num_guesses: int, correct: int, significance: float
 ) -> float:
   """Largest μ for which μ-Gaussian DP makes so many correct guesses too rare.
@@ -222,7 +222,7 @@ def largest_gdp(
   return _largest_rejected(excess)
 
 
-def default_guesses(num_canaries: int) -> tuple[Guesses, ...]:
+def choose_guesses(num_canaries: int) -> tuple[Guesses, ...]:
   """Three shares of the canaries to guess: 3/4, 1/4, 1/16, half of each kind.
 
   Many guesses see a shift of all scores best, few a leak that few canaries
@@ -234,14 +234,14 @@ def default_guesses(num_canaries: int) -> tuple[Guesses, ...]:
   Returns:
     Pairs (k₊, k₋), the largest first; those without a guess are dropped.
 
-  >>> [tuple(pair) for pair in default_guesses(2000)]
+  >>> [tuple(pair) for pair in choose_guesses(2000)]
   [(750, 750), (250, 250), (62, 62)]
   """
   halves = [3 * num_canaries // 8, num_canaries // 8, num_canaries // 32]
   return tuple(Guesses(k, k) for k in halves if k) or (Guesses(1, 0),)
 
 
-def correct_guesses(
+def count_correct(
   scores: Scores, guesses: tuple[int, int]
 ) -> Int[np.ndarray, '*batch']:
   """How many guesses are right, the wrong ones first among tied scores.
@@ -287,7 +287,7 @@ def _best_bound(
   if not 0 < significance < 1:
     raise ValueError(f'significance={significance!r} must lie in (0, 1).')
   num = scores.observed.shape[-1] + scores.unobserved.shape[-1]
-  pairs = default_guesses(num) if guesses is None else _pairs(guesses)
+  pairs = choose_guesses(num) if guesses is None else _pairs(guesses)
   best = np.zeros(scores.observed.shape[:-1])
   for pair in pairs:
     if min(pair) < 0 or not 0 < sum(pair) <= num:
@@ -295,7 +295,7 @@ def _best_bound(
         f'guesses has (k₊, k₋) = {tuple(pair)}; each must be >= 0 and their sum '
         f'between 1 and the {num} canaries.'
       )
-    correct = correct_guesses(scores, pair)
+    correct = count_correct(scores, pair)
     values, inverse = np.unique(correct, return_inverse=True)
     level = significance / len(pairs)
     limits = [solve(num, pair, int(v), level) for v in values]

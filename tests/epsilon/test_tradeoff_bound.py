@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from epe_jax.epsilon import lower_bound, noise_floor, tradeoff, tradeoff_curves
+from epe_jax.epsilon import (
+  noise_floor,
+  threshold_bound,
+  tradeoff_bound,
+  tradeoff_curves,
+)
+from epe_jax.epsilon.contrib import families
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.strategies import (
   Band,
@@ -51,7 +57,9 @@ def from_dp_accounting(noise_multiplier, p=1.0, steps=1, interval=1e-3):
 @pytest.mark.parametrize('mu', [0.1, 1.0, 7.0])
 def test_the_gaussian_curve_is_that_of_the_best_test(mu):
   threshold = np.linspace(-3, 3, 7)
-  fnr = tradeoff_curves.gaussian().fnr(1 / mu, stats.norm.logsf(threshold))
+  fnr = tradeoff_curves.gaussian_family().fnr(
+    1 / mu, stats.norm.logsf(threshold)
+  )
   np.testing.assert_allclose(fnr, stats.norm.cdf(threshold - mu), rtol=1e-9)
 
 
@@ -71,21 +79,21 @@ def test_epsilon_of_mu_is_exact_far_beyond_any_accountant():
 
 
 def test_releases_of_a_gaussian_compose_exactly():
-  family = tradeoff_curves.gaussian(steps=9)
+  family = tradeoff_curves.gaussian_family(steps=9)
   assert family.epsilon(0.3, DELTA) == tradeoff_curves.epsilon_gdp(10.0, DELTA)
 
 
 @pytest.mark.parametrize(('noise', 'p'), [(1.0, 1.0), (0.5, 0.1), (1.0, 0.01)])
 def test_the_subsampled_curve_and_epsilon_are_those_of_dp_accounting(noise, p):
-  exact = tradeoff_curves.subsampled_gaussian(p)
-  numeric = tradeoff_curves.pld(lambda z: from_dp_accounting(z, p))
+  exact = families.subsampled_gaussian_family(p)
+  numeric = families.pld_family(lambda z: from_dp_accounting(z, p))
   above = exact.fnr(noise, LOG_FPR) - numeric.fnr(noise, LOG_FPR)
   # The PLD is pessimistic and its lines are a grid: below, and not by much.
   assert np.all(above > -1e-6)
   assert np.all(above < 5e-4)
   epsilon = numeric.epsilon(noise, DELTA)
   assert exact.epsilon(noise, DELTA) == pytest.approx(epsilon, rel=1e-4)
-  wrong = tradeoff_curves.subsampled_gaussian(p / 2)
+  wrong = families.subsampled_gaussian_family(p / 2)
   assert np.any(
     np.abs(wrong.fnr(noise, LOG_FPR) - exact.fnr(noise, LOG_FPR)) > 1e-3
   )
@@ -94,11 +102,11 @@ def test_the_subsampled_curve_and_epsilon_are_those_of_dp_accounting(noise, p):
 def test_the_subsampled_curve_is_convex_and_its_own_inverse():
   alpha = np.linspace(1e-6, 1 - 1e-6, 2001)
   for mu, p in ((0.5, 0.3), (3.0, 0.5), (4.0, 0.05)):
-    fnr = tradeoff_curves.subsampled_gaussian(p).fnr(1 / mu, np.log(alpha))
+    fnr = families.subsampled_gaussian_family(p).fnr(1 / mu, np.log(alpha))
     assert np.all(np.diff(fnr, 2) > -1e-9)
     assert np.all(np.diff(fnr) <= 0)
     inside = (fnr > 1e-4) & (fnr < 1 - 1e-4)
-    twice = tradeoff_curves.subsampled_gaussian(p).fnr(
+    twice = families.subsampled_gaussian_family(p).fnr(
       1 / mu, np.log(fnr[inside])
     )
     np.testing.assert_allclose(twice, alpha[inside], rtol=1e-6, atol=1e-9)
@@ -106,31 +114,31 @@ def test_the_subsampled_curve_is_convex_and_its_own_inverse():
 
 def test_epsilon_of_a_subsampled_step_has_no_cap():
   # At p = 1/2, e^ε - 1 is half of e^ε' - 1, with ε' at δ/p.
-  family = tradeoff_curves.subsampled_gaussian(0.5)
+  family = families.subsampled_gaussian_family(0.5)
   inner = tradeoff_curves.epsilon_gdp(50.0, 2 * DELTA)
   assert family.epsilon(1 / 50, DELTA) == pytest.approx(inner - np.log(2))
-  assert tradeoff_curves.subsampled_gaussian(1e-6).epsilon(1.0, DELTA) == 0.0
+  assert families.subsampled_gaussian_family(1e-6).epsilon(1.0, DELTA) == 0.0
 
 
 @pytest.mark.parametrize(
   ('noise', 'p', 'steps'), [(1, 0.01, 2500), (0.1, 0.1, 100)]
 )
 def test_steps_compose_as_the_pld_of_dp_accounting_does(noise, p, steps):
-  epsilon = tradeoff_curves.subsampled_gaussian(p, steps=steps).epsilon(
+  epsilon = families.subsampled_gaussian_family(p, steps=steps).epsilon(
     noise, DELTA
   )
   there = from_dp_accounting(noise, p, steps, interval=1e-4 / noise)
   expected = there.get_epsilon_for_delta(DELTA)
   assert epsilon == pytest.approx(expected, rel=1e-5)
-  one = tradeoff_curves.subsampled_gaussian(p).epsilon(noise, DELTA)
+  one = families.subsampled_gaussian_family(p).epsilon(noise, DELTA)
   assert epsilon > 2 * one
 
 
 def test_an_event_is_accounted_like_its_pld():
-  event = tradeoff_curves.pld(
+  event = families.pld_family(
     lambda z: dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(z))
   )
-  direct = tradeoff_curves.pld(lambda z: from_dp_accounting(z, 0.1))
+  direct = families.pld_family(lambda z: from_dp_accounting(z, 0.1))
   expected = direct.epsilon(0.5, DELTA)
   assert event.epsilon(0.5, DELTA) == pytest.approx(expected, rel=1e-9)
   np.testing.assert_allclose(
@@ -139,12 +147,12 @@ def test_an_event_is_accounted_like_its_pld():
 
 
 def test_algorithm_4_approaches_the_curve_from_below():
-  exact = tradeoff_curves.gaussian().fnr(1.0, LOG_FPR)
+  exact = tradeoff_curves.gaussian_family().fnr(1.0, LOG_FPR)
   gaps = []
   for num in (2, 10, 50):
-    family = tradeoff_curves.pld(
+    family = families.pld_family(
       from_dp_accounting,
-      fnr_from=tradeoff_curves.algorithm_4(delta=DELTA, num_lines=num),
+      fnr_from=families.algorithm_4(delta=DELTA, num_lines=num),
     )
     gap = exact - family.fnr(1.0, LOG_FPR)
     assert np.all(gap > -1e-6)
@@ -161,10 +169,12 @@ def test_algorithm_4_approaches_the_curve_from_below():
 def test_mu_is_zero_for_attacks_no_better_than_chance():
   # |μ| would be 2 for the reverse of a good attack.
   log_fpr, fnr = np.log([0.84, 0.5, 1.0, 1e-9]), np.array([0.84, 0.5, 0.1, 1.0])
-  np.testing.assert_array_equal(tradeoff.gdp_mu(log_fpr, fnr), 0)
+  np.testing.assert_array_equal(tradeoff_bound.gdp_mu(log_fpr, fnr), 0)
   scores = Scores(quantile_sample(1000) - 2, quantile_sample(1000))
   for multiplicity in [*VALID, Uncorrected()]:
-    estimate = tradeoff.gdp(scores, delta=DELTA, multiplicity=multiplicity)
+    estimate = tradeoff_bound.gdp_bound(
+      scores, delta=DELTA, multiplicity=multiplicity
+    )
     assert estimate.epsilon == 0
 
 
@@ -177,7 +187,9 @@ def test_gdp_is_equation_12_at_clopper_pearson_limits(mu):
     0.975, np.array([fp, fn]) + 1, 1000 - np.array([fp, fn])
   )
   expected = tradeoff_curves.epsilon_gdp(-np.sum(stats.norm.ppf(limits)), DELTA)
-  estimate = tradeoff.gdp(scores, delta=DELTA, multiplicity=Explicit((mu / 2,)))
+  estimate = tradeoff_bound.gdp_bound(
+    scores, delta=DELTA, multiplicity=Explicit((mu / 2,))
+  )
   assert estimate.epsilon == pytest.approx(expected, rel=1e-9)
   assert estimate.confidence == 0.95
 
@@ -185,13 +197,16 @@ def test_gdp_is_equation_12_at_clopper_pearson_limits(mu):
 @pytest.mark.parametrize('multiplicity', [Band(), Explicit((1.0,)), Split(0)])
 @pytest.mark.parametrize(
   'family',
-  [tradeoff_curves.gaussian(), tradeoff_curves.subsampled_gaussian(1.0)],
+  [
+    tradeoff_curves.gaussian_family(),
+    families.subsampled_gaussian_family(1.0),
+  ],
 )
 def test_the_solver_agrees_with_the_closed_form(family, multiplicity):
   settings = dict(delta=DELTA, multiplicity=multiplicity)
   for mu in (1.0, 3.0):
-    exact = tradeoff.gdp(shifted(mu), **settings).epsilon
-    solved = tradeoff.family_bound(shifted(mu), family=family, **settings)
+    exact = tradeoff_bound.gdp_bound(shifted(mu), **settings).epsilon
+    solved = tradeoff_bound.family_bound(shifted(mu), family=family, **settings)
     assert solved.epsilon == pytest.approx(exact, rel=1e-6)
     # A split solves for limits, and rounds the noise up.
     assert multiplicity == Band() or solved.epsilon <= exact
@@ -199,14 +214,14 @@ def test_the_solver_agrees_with_the_closed_form(family, multiplicity):
 
 def test_the_solver_finds_the_noise_of_rates_on_the_curve():
   for p in (0.05, 0.5):
-    family = tradeoff_curves.subsampled_gaussian(p)
+    family = families.subsampled_gaussian_family(p)
     for noise in (0.2, 0.7):
       fnr = family.fnr(noise, LOG_FPR)
       for at in (slice(0, 3), slice(None)):
-        found = tradeoff.largest_noise(family, LOG_FPR[at], fnr[at])
+        found = tradeoff_bound.max_noise(family, LOG_FPR[at], fnr[at])
         assert found == pytest.approx(noise, rel=1e-5)
       # The strictest pair decides.
-      one = tradeoff.largest_noise(family, LOG_FPR, fnr * 0.99)
+      one = tradeoff_bound.max_noise(family, LOG_FPR, fnr * 0.99)
       assert one < noise * (1 - 1e-4)
 
 
@@ -214,15 +229,17 @@ def test_bounds_are_below_the_truth_and_tight_on_quantile_samples():
   for mu in (1.0, 3.0):
     truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
     for num, least in ((1000, 0.8), (100_000, 0.97)):
-      best = tradeoff.gdp(
+      best = tradeoff_bound.gdp_bound(
         shifted(mu, num), delta=DELTA, multiplicity=Explicit((mu / 2,))
       ).epsilon
       assert least * truth < best < truth
-    band = tradeoff.gdp(shifted(mu), delta=DELTA).epsilon
+    band = tradeoff_bound.gdp_bound(shifted(mu), delta=DELTA).epsilon
     # Nasr et al., figure 3: (ε, δ)-DP needs far more than 1000 observations.
-    plain = lower_bound.lower_bound(shifted(mu), delta=DELTA).epsilon
+    plain = threshold_bound.lower_bound(shifted(mu), delta=DELTA).epsilon
     assert plain < band < truth
-  assert tradeoff.gdp(shifted(3.0), delta=DELTA).epsilon > 0.8 * truth
+  assert (
+    tradeoff_bound.gdp_bound(shifted(3.0), delta=DELTA).epsilon > 0.8 * truth
+  )
 
 
 def test_a_subsampled_step_is_bounded_tightly_through_all_steps():
@@ -235,15 +252,17 @@ def test_a_subsampled_step_is_bounded_tightly_through_all_steps():
   observed = np.interp((np.arange(num) + 0.5) / num, mixture, grid)
   scores = Scores(observed, quantile_sample(num))
   for steps, least in ((1, 0.9), (100, 0.85)):
-    family = tradeoff_curves.subsampled_gaussian(p, steps=steps)
+    family = families.subsampled_gaussian_family(p, steps=steps)
     truth = family.epsilon(noise, DELTA)
-    bound = tradeoff.family_bound(
+    bound = tradeoff_bound.family_bound(
       scores, family=family, delta=DELTA, multiplicity=Explicit((2.0,))
     )
     assert least * truth < bound.epsilon < truth
   # A plain Gaussian does not explain these scores as well.
-  plain = tradeoff.gdp(scores, delta=DELTA, multiplicity=Explicit((2.0,)))
-  one = tradeoff_curves.subsampled_gaussian(p).epsilon(noise, DELTA)
+  plain = tradeoff_bound.gdp_bound(
+    scores, delta=DELTA, multiplicity=Explicit((2.0,))
+  )
+  one = families.subsampled_gaussian_family(p).epsilon(noise, DELTA)
   assert plain.epsilon < 0.9 * one
 
 
@@ -251,21 +270,21 @@ def test_scores_that_no_member_of_the_family_allows_refute_it():
   # Sampled with probability 0.1, a canary is missed nine times out of ten.
   separated = Scores(np.linspace(5, 6, 1000), np.linspace(0, 1, 1000))
   for family in (
-    tradeoff_curves.subsampled_gaussian(0.1, steps=10),
-    tradeoff_curves.pld(lambda z: from_dp_accounting(z, 0.1)),
+    families.subsampled_gaussian_family(0.1, steps=10),
+    families.pld_family(lambda z: from_dp_accounting(z, 0.1)),
   ):
     settings = dict(family=family, delta=DELTA, multiplicity=Explicit((3.0,)))
-    assert tradeoff.family_bound(separated, **settings).epsilon == np.inf
-  assert np.isfinite(tradeoff.gdp(separated, delta=DELTA).epsilon)
+    assert tradeoff_bound.family_bound(separated, **settings).epsilon == np.inf
+  assert np.isfinite(tradeoff_bound.gdp_bound(separated, delta=DELTA).epsilon)
 
 
 def test_a_composed_pld_is_audited_as_a_whole():
   noise, p, steps = 1.0, 0.05, 50
-  family = tradeoff_curves.pld(lambda z: from_dp_accounting(z, p, steps))
+  family = families.pld_family(lambda z: from_dp_accounting(z, p, steps))
   # A Gaussian near the composed mechanism, in the middle of its curve.
   fpr = np.array([0.1])
   fnr = family.fnr(noise, np.log(fpr))
-  found = tradeoff.largest_noise(family, np.log(fpr), fnr)
+  found = tradeoff_bound.max_noise(family, np.log(fpr), fnr)
   assert found == pytest.approx(noise, rel=1e-5)
 
 
@@ -276,7 +295,7 @@ def test_valid_bounds_exceed_the_truth_as_seldom_as_they_say(multiplicity):
   scores = Scores(
     rng.normal(mu, 1, (simulations, 200)), rng.normal(0, 1, (simulations, 200))
   )
-  estimate = tradeoff.gdp(
+  estimate = tradeoff_bound.gdp_bound(
     scores, delta=DELTA, significance=0.2, multiplicity=multiplicity
   )
   assert estimate.confidence == 0.8
@@ -289,12 +308,14 @@ def test_the_best_of_all_thresholds_is_no_bound():
   rng = np.random.default_rng(1)
   scores = Scores(rng.normal(size=(400, 500)), rng.normal(size=(400, 500)))
   settings = dict(delta=DELTA, significance=0.2)
-  estimate = tradeoff.gdp(scores, **settings, multiplicity=Uncorrected())
+  estimate = tradeoff_bound.gdp_bound(
+    scores, **settings, multiplicity=Uncorrected()
+  )
   assert estimate.confidence is None
   # Nothing leaks: a valid bound is above 0 in at most 20 %, this one in 42 %.
   error = np.sqrt(0.2 * 0.8 / 400)
   assert np.mean(estimate.epsilon > 0) > 0.2 + 5 * error
-  band = np.asarray(tradeoff.gdp(scores, **settings).epsilon)
+  band = np.asarray(tradeoff_bound.gdp_bound(scores, **settings).epsilon)
   assert np.mean(band > 0) < 0.2 + 5 * error
 
 
@@ -306,7 +327,9 @@ def test_an_exact_null_spends_everything_on_the_fnr():
     0.95, np.sum(observed < 0.06) + 1, np.sum(observed >= 0.06)
   )
   mu = -stats.norm.ppf(law.sf(0.06)) - stats.norm.ppf(fnr)
-  estimate = tradeoff.gdp(scores, delta=DELTA, multiplicity=Explicit((0.06,)))
+  estimate = tradeoff_bound.gdp_bound(
+    scores, delta=DELTA, multiplicity=Explicit((0.06,))
+  )
   assert estimate.epsilon == pytest.approx(
     tradeoff_curves.epsilon_gdp(mu, DELTA)
   )
@@ -315,15 +338,17 @@ def test_an_exact_null_spends_everything_on_the_fnr():
 def test_cosines_far_beyond_the_null_prove_thousands():
   scores = Scores(np.full(1000, 0.5), np.empty(0), dim=10**5)
   at = np.array([CosineNull(10**5).logsf(0.5)])
-  mu = tradeoff.gdp_mu(at, np.array([1 - 0.05 ** (1 / 1000)]))[0]
+  mu = tradeoff_bound.gdp_mu(at, np.array([1 - 0.05 ** (1 / 1000)]))[0]
   assert mu > 150
-  estimate = tradeoff.gdp(scores, delta=DELTA, multiplicity=Explicit((0.5,)))
+  estimate = tradeoff_bound.gdp_bound(
+    scores, delta=DELTA, multiplicity=Explicit((0.5,))
+  )
   assert estimate.epsilon == pytest.approx(
     tradeoff_curves.epsilon_gdp(mu, DELTA)
   )
   assert estimate.epsilon > 10_000
   certain = Scores(np.ones(3), np.empty(0), dim=10)
-  assert tradeoff.gdp(certain, delta=DELTA).epsilon == np.inf
+  assert tradeoff_bound.gdp_bound(certain, delta=DELTA).epsilon == np.inf
 
 
 def test_leading_axes_are_independent_audits():
@@ -331,21 +356,21 @@ def test_leading_axes_are_independent_audits():
   scores = Scores(rng.normal(2, 1, (2, 3, 40)), rng.normal(size=(2, 3, 50)))
   for multiplicity in [*VALID, Uncorrected()]:
     settings = dict(delta=DELTA, multiplicity=multiplicity)
-    together = np.asarray(tradeoff.gdp(scores, **settings).epsilon)
-    by_family = tradeoff.family_bound(
-      scores, family=tradeoff_curves.gaussian(), **settings
+    together = np.asarray(tradeoff_bound.gdp_bound(scores, **settings).epsilon)
+    by_family = tradeoff_bound.family_bound(
+      scores, family=tradeoff_curves.gaussian_family(), **settings
     )
     assert together.shape == (2, 3)
     np.testing.assert_allclose(by_family.epsilon, together, rtol=1e-5)
     for at in np.ndindex(2, 3):
       alone = Scores(scores.observed[at], scores.unobserved[at])
-      assert together[at] == tradeoff.gdp(alone, **settings).epsilon
+      assert together[at] == tradeoff_bound.gdp_bound(alone, **settings).epsilon
 
 
 def test_the_noise_floor_of_a_valid_bound_is_zero():
   result = noise_floor.estimate_noise_floor(
     np.random.default_rng(3),
-    tradeoff.gdp,
+    tradeoff_bound.gdp_bound,
     delta=DELTA,
     num_observed=200,
     num_unobserved=200,
@@ -361,39 +386,41 @@ def test_the_noise_floor_of_a_valid_bound_is_zero():
   multiplicity=st.sampled_from([*VALID, Uncorrected()]),
   family=st.sampled_from(
     [
-      tradeoff_curves.gaussian(),
-      tradeoff_curves.subsampled_gaussian(0.3, steps=1),
+      tradeoff_curves.gaussian_family(),
+      families.subsampled_gaussian_family(0.3, steps=1),
     ]
   ),
 )
 def test_any_scores_give_a_number(observed, unobserved, multiplicity, family):
   scores = Scores(np.array(observed), np.array(unobserved))
   settings = dict(delta=DELTA, multiplicity=multiplicity)
-  exact = tradeoff.gdp(scores, **settings).epsilon
-  solved = tradeoff.family_bound(scores, family=family, **settings).epsilon
+  exact = tradeoff_bound.gdp_bound(scores, **settings).epsilon
+  solved = tradeoff_bound.family_bound(
+    scores, family=family, **settings
+  ).epsilon
   assert 0 <= exact < np.inf
   assert solved >= 0
 
 
 def test_one_score_of_each_kind_gives_a_number():
   scores = Scores(np.ones(1), np.zeros(1))
-  assert tradeoff.gdp(scores, delta=DELTA).epsilon == 0
+  assert tradeoff_bound.gdp_bound(scores, delta=DELTA).epsilon == 0
   with pytest.raises(ValueError, match='leaves one part empty'):
-    tradeoff.gdp(scores, delta=DELTA, multiplicity=Split(0))
+    tradeoff_bound.gdp_bound(scores, delta=DELTA, multiplicity=Split(0))
 
 
 def test_settings_out_of_range_are_refused():
   scores = shifted(1.0, 10)
   with pytest.raises(ValueError, match='delta=0'):
-    tradeoff.gdp(scores, delta=0.0)
+    tradeoff_bound.gdp_bound(scores, delta=0.0)
   with pytest.raises(ValueError, match='significance=1'):
-    tradeoff.gdp(scores, delta=DELTA, significance=1.0)
+    tradeoff_bound.gdp_bound(scores, delta=DELTA, significance=1.0)
   with pytest.raises(ValueError, match='sampling_probability=0'):
-    tradeoff_curves.subsampled_gaussian(0.0)
+    families.subsampled_gaussian_family(0.0)
   with pytest.raises(ValueError, match='steps=0'):
-    tradeoff_curves.gaussian(steps=0)
+    tradeoff_curves.gaussian_family(steps=0)
   with pytest.raises(ValueError, match='num_lines=0'):
-    tradeoff_curves.algorithm_4(delta=DELTA, num_lines=0)
+    families.algorithm_4(delta=DELTA, num_lines=0)
 
 
 def test_epsilon_of_a_thousand_observations_is_tight_as_published():
@@ -404,7 +431,7 @@ def test_epsilon_of_a_thousand_observations_is_tight_as_published():
     mu = optimize.brentq(
       lambda m, e=epsilon: tradeoff_curves.epsilon_gdp(m, DELTA) - e, 0.1, 9
     )
-    bound = tradeoff.gdp(
+    bound = tradeoff_bound.gdp_bound(
       shifted(mu), delta=DELTA, multiplicity=Explicit((mu / 2,))
     ).epsilon
     assert 0.75 * epsilon < bound < epsilon

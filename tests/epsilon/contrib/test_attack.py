@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.epsilon import attack
+from epe_jax.epsilon.contrib import attack
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import Scores
 

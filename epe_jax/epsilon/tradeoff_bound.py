@@ -27,10 +27,10 @@ from epe_jax.epsilon import (
   cosine_null,
   diagnostics,
   intervals,
-  lower_bound,
   rank_test,
   strategies,
   threshold,
+  threshold_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.strategies import (
@@ -47,11 +47,12 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
 )
 
 _BAND = Band()
-_GAUSSIAN = tradeoff_curves.gaussian()
+_GAUSSIAN = tradeoff_curves.gaussian_family()
 _PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
 
 
@@ -67,7 +68,7 @@ class Limits(NamedTuple):
   fnr: Float[np.ndarray, '*batch m']
 
 
-def gdp(
+def gdp_bound(
   scores: Scores,
   *,
   delta: float,
@@ -104,7 +105,7 @@ def gdp(
   Source: equation (12).
 
   >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
-  >>> bound = gdp(scores, delta=1e-5, multiplicity=Explicit((1.5,)))
+  >>> bound = gdp_bound(scores, delta=1e-5, multiplicity=Explicit((1.5,)))
   >>> round(bound.epsilon, 2), bound.confidence
   (36.49, 0.95)
   """
@@ -130,7 +131,7 @@ def family_bound(
 ) -> Estimate:
   """Lower bound of ε of a mechanism of a family, from one of its noise.
 
-  The same as `gdp` for other curves: a subsampled Gaussian, or whatever a PLD
+  The same as `gdp_bound` for other curves: a subsampled Gaussian, or whatever a PLD
   of dp_accounting describes. From single steps to all of a run: a family whose
   curve is of one step and whose ε is of all steps.
 
@@ -139,11 +140,11 @@ def family_bound(
     family: from `tradeoff_curves`.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    multiplicity: as in `gdp`. A split takes the threshold that is best for
-      `gdp`, whatever the family.
+    multiplicity: as in `gdp_bound`. A split takes the threshold that is best for
+      `gdp_bound`, whatever the family.
 
   Returns:
-    The bound, >= 0; confidence as in `gdp`. It holds if the mechanism is a
+    The bound, >= 0; confidence as in `gdp_bound`. It holds if the mechanism is a
     member of the family, and is inf if the scores reject that: no member, with
     whatever noise, would allow them.
 
@@ -154,7 +155,7 @@ def family_bound(
   def solve(limits):
     inverse = np.empty(limits.fnr.shape[:-1])
     for at in np.ndindex(inverse.shape):
-      noise = largest_noise(family, limits.log_fpr[at], limits.fnr[at])
+      noise = max_noise(family, limits.log_fpr[at], limits.fnr[at])
       inverse[at] = 1 / noise if noise > 0 else np.inf
     return inverse
 
@@ -187,7 +188,7 @@ def gdp_mu(
   return np.where(some, np.maximum(mu, 0.0), 0.0)
 
 
-def largest_noise(
+def max_noise(
   family: tradeoff_curves.Family,
   log_fpr: Float[np.ndarray, 'm'],
   fnr: Float[np.ndarray, 'm'],
@@ -238,7 +239,7 @@ def largest_noise(
   return float(np.exp(root + _PRECISION))
 
 
-def limits_at(
+def limit_rates_at(
   scores: Scores,
   thresholds: Float[np.ndarray, '*batch m'],
   significance: float,
@@ -257,17 +258,17 @@ def limits_at(
     The limits.
   """
   num = scores.observed.shape[-1]
-  misses = num - threshold.at_least(scores.observed, thresholds)
+  misses = num - threshold.count_at_least(scores.observed, thresholds)
   alarms = None
   if scores.dim is None:
-    alarms = threshold.at_least(scores.unobserved, thresholds)
-  counts = threshold.Counts(thresholds, misses, alarms)
-  return limits_of(scores, counts, significance, upper=upper)
+    alarms = threshold.count_at_least(scores.unobserved, thresholds)
+  counts = threshold.ErrorCounts(thresholds, misses, alarms)
+  return limit_rates(scores, counts, significance, upper=upper)
 
 
-def limits_of(
+def limit_rates(
   scores: Scores,
-  counts: threshold.Counts,
+  counts: threshold.ErrorCounts,
   significance: float,
   *,
   upper=intervals.clopper_pearson_upper,
@@ -286,23 +287,23 @@ def limits_of(
   share = significance / 2 if scores.dim is None else significance
   fnr = np.asarray(upper(counts.misses, scores.observed.shape[-1], share))
   if scores.dim is not None:
-    law = cosine_null.law(scores.dim)
+    law = cosine_null.null_law(scores.dim)
     return Limits(np.asarray(law.logsf(counts.threshold)), fnr)
   fpr = upper(counts.alarms, scores.unobserved.shape[-1], share)
   return Limits(np.log(np.asarray(fpr)), fnr)
 
 
-def best_threshold(
+def choose_threshold(
   scores: Scores, significance: float
 ) -> Float[np.ndarray, '*batch 1']:
   """The observed score with the largest limit of μ."""
-  candidates, _ = threshold.realisable(scores.observed)
-  mu = gdp_mu(*limits_at(scores, candidates, significance))
+  candidates, _ = threshold.find_realisable(scores.observed)
+  mu = gdp_mu(*limit_rates_at(scores, candidates, significance))
   best = np.argmax(mu, axis=-1, keepdims=True)
   return np.take_along_axis(candidates, best, axis=-1)
 
 
-def explicit_thresholds(
+def broadcast_thresholds(
   scores: Scores, given: Explicit
 ) -> Float[np.ndarray, '*batch m']:
   """The given thresholds, for each audit."""
@@ -315,14 +316,14 @@ def _estimate(
 ):
   """Limits [*batch, m] are solved for a parameter [*batch], which gives ε."""
   check_delta(delta)
-  intervals.check_significance(significance)
+  check_significance(significance)
   strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
   if isinstance(multiplicity, MultiSplit):
     # ε is monotone in the parameter, so its median is that of the medians.
     parameter = np.median(
       [
         solve(_limits(scores, significance / 2, split))
-        for split in strategies.splits(multiplicity)
+        for split in strategies.draw_splits(multiplicity)
       ],
       axis=0,
     )
@@ -341,9 +342,9 @@ def _estimate(
     delta,
     f'{name}_{chosen}',
     significance=significance,
-    assumes=(*lower_bound.counted_assumptions(scores), shape),
+    assumes=(*threshold_bound.counted_assumptions(scores), shape),
     kind='confidence bound' if valid else 'point estimate',
-    rejected=diagnostics.rejected_null_suffix(scores),
+    rejected=diagnostics.name_rejected_null(scores),
   )
 
 
@@ -351,22 +352,22 @@ def _limits(scores, significance, multiplicity):
   """Limits that all hold together, except for Uncorrected()."""
   match multiplicity:
     case Explicit(thresholds):
-      each = explicit_thresholds(scores, multiplicity)
-      return limits_at(scores, each, significance / len(thresholds))
+      each = broadcast_thresholds(scores, multiplicity)
+      return limit_rates_at(scores, each, significance / len(thresholds))
     case Bonferroni(num):
-      counts = threshold.at_fixed_ranks(scores, num)
+      counts = threshold.count_at_fixed_ranks(scores, num)
       share = significance / counts.threshold.shape[-1]
-      return limits_of(scores, counts, share)
+      return limit_rates(scores, counts, share)
     case Split():
       choose, count = strategies.partition(scores, multiplicity)
-      best = best_threshold(choose, significance)
-      return limits_at(count, best, significance)
+      best = choose_threshold(choose, significance)
+      return limit_rates_at(count, best, significance)
     case Band() | Uncorrected():
-      candidates, _ = threshold.realisable(scores.observed)
+      candidates, _ = threshold.find_realisable(scores.observed)
       upper = intervals.clopper_pearson_upper
       if multiplicity == Band():
         upper = band.upper_limit
-      return limits_at(scores, candidates, significance, upper=upper)
+      return limit_rates_at(scores, candidates, significance, upper=upper)
   raise AssertionError(f'{multiplicity!r} was checked, but has no limits')
 
 

@@ -41,6 +41,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
 )
 
@@ -92,7 +93,7 @@ def lower_bound(
   Returns:
     The bound, >= 0. Its confidence is 1 - significance, or None if `interval`
     or `multiplicity` gives no guarantee, or if the unobserved scores reject
-    `scores.dim` (`diagnostics.null_is_rejected`).
+    `scores.dim` (`diagnostics.is_null_rejected`).
 
   Raises:
     ValueError: for settings out of range, another multiplicity than those of
@@ -107,7 +108,7 @@ def lower_bound(
   (6.5, 0.95)
   """
   check_delta(delta)
-  intervals.check_significance(significance)
+  check_significance(significance)
   strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
   _check_interval(interval, multiplicity, scores)
   rule = _Rule(interval, delta, one_sided)
@@ -129,7 +130,7 @@ def lower_bound(
     case MultiSplit():
       bounds = [
         _held_out(rule, scores, significance / 2, split)
-        for split in strategies.splits(multiplicity)
+        for split in strategies.draw_splits(multiplicity)
       ]
       epsilon = np.median(bounds, axis=0)
   valid = interval == 'clopper_pearson' and multiplicity != Uncorrected()
@@ -143,7 +144,7 @@ def lower_bound(
     significance=significance,
     assumes=counted_assumptions(scores),
     kind='confidence bound' if valid else 'point estimate',
-    rejected=diagnostics.rejected_null_suffix(scores),
+    rejected=diagnostics.name_rejected_null(scores),
   )
 
 
@@ -179,7 +180,7 @@ def _at(rule, scores, thresholds, misses, alarms, significance):
     significance = significance / 2
     log_fpr = np.log(upper(alarms, num_null, significance))
   else:
-    log_fpr = np.asarray(cosine_null.law(scores.dim).logsf(thresholds))
+    log_fpr = np.asarray(cosine_null.null_law(scores.dim).logsf(thresholds))
   log_fnr = np.log(upper(misses, num, significance))
   return threshold.epsilon_at(
     log_fpr, log_fnr, rule.delta, one_sided=rule.one_sided
@@ -200,9 +201,9 @@ def _katz(rule, misses, num, alarms, num_null, significance):
 
 def _best(rule, scores, significance, most=None):
   """The largest ε over realisable thresholds, and the threshold of it."""
-  thresholds, misses = threshold.realisable(scores.observed)
+  thresholds, misses = threshold.find_realisable(scores.observed)
   if most is not None and most < thresholds.shape[-1]:
-    kept = threshold.spaced_ranks(thresholds.shape[-1], most, False) - 1
+    kept = threshold.space_ranks(thresholds.shape[-1], most, False) - 1
     thresholds, misses = thresholds[..., kept], misses[..., kept]
   alarms = _alarms(scores, thresholds)
   epsilon = _at(rule, scores, thresholds, misses, alarms, significance)
@@ -216,19 +217,19 @@ def _best(rule, scores, significance, most=None):
 def _alarms(scores, thresholds):
   if scores.dim is not None:
     return None
-  return threshold.at_least(scores.unobserved, thresholds)
+  return threshold.count_at_least(scores.unobserved, thresholds)
 
 
 def _at_ranks(rule, scores, significance, num):
   """Bonferroni: thresholds at ranks fixed before any score was seen."""
-  counts = threshold.at_fixed_ranks(scores, num, one_sided=rule.one_sided)
+  counts = threshold.count_at_fixed_ranks(scores, num, one_sided=rule.one_sided)
   share = significance / counts.threshold.shape[-1]
   return np.max(_at(rule, scores, *counts, share), axis=-1)
 
 
 def _misses(scores, thresholds):
   num = scores.observed.shape[-1]
-  return num - threshold.at_least(scores.observed, thresholds)
+  return num - threshold.count_at_least(scores.observed, thresholds)
 
 
 def _at_given(rule, scores, significance, thresholds):

@@ -132,7 +132,7 @@ def tpr_at_fpr(
   _check_one_audit(scores)
   if scores.dim is not None:
     above = scores.observed[
-      scores.observed >= cosine_null.law(scores.dim).isf(fpr)
+      scores.observed >= cosine_null.null_law(scores.dim).isf(fpr)
     ]
   else:
     unobserved = np.sort(scores.unobserved)

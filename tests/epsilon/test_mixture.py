@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from epe_jax.epsilon import gaussian, location_mixture, shift_fit, shift_tests
+from epe_jax.epsilon import gaussian, mixture, shift_fit, shift_tests
 from epe_jax.epsilon.types import Scores
 
 DIM = 10**8
@@ -32,7 +32,7 @@ def brute_force(shifts, delta):
   ids=str,
 )
 def test_the_epsilon_of_a_mixture_is_the_integral(shifts, delta):
-  found = location_mixture.mixture_epsilon(np.array(shifts), delta)
+  found = mixture.epsilon_mixture(np.array(shifts), delta)
   assert found == pytest.approx(brute_force(shifts, delta), rel=1e-5, abs=1e-6)
 
 
@@ -40,17 +40,17 @@ def test_the_epsilon_of_a_mixture_is_the_integral(shifts, delta):
 def test_equal_shifts_are_one_gaussian_mechanism(mu):
   for delta in (1e-9, 1e-5, 0.3):
     exact = gaussian.epsilon_two_gaussians(0, 1, mu, 1, delta)
-    found = location_mixture.mixture_epsilon(np.full(3, mu), delta)
+    found = mixture.epsilon_mixture(np.full(3, mu), delta)
     assert found == pytest.approx(exact, rel=1e-9, abs=1e-9)
-    weighted = location_mixture.mixture_epsilon(
+    weighted = mixture.epsilon_mixture(
       np.array([mu, mu]), delta, np.array([0.9, 0.1])
     )
     assert weighted == pytest.approx(exact, rel=1e-9, abs=1e-9)
 
 
 def test_a_component_twice_is_one_of_twice_the_weight():
-  many = location_mixture.mixture_epsilon(np.array([1.0, 1.0, 4.0]), 1e-5)
-  few = location_mixture.mixture_epsilon(
+  many = mixture.epsilon_mixture(np.array([1.0, 1.0, 4.0]), 1e-5)
+  few = mixture.epsilon_mixture(
     np.array([1.0, 4.0]), 1e-5, np.array([2, 1]) / 3
   )
   assert many == pytest.approx(few, rel=1e-12)
@@ -76,10 +76,8 @@ def test_one_shift_for_all_reads_too_low_and_the_mixture_does_not(dim):
   weights = momentum_weights(20) * np.linspace(0.5, 1.5, 20)
   scores = audits(rng, weights, 60, s=0.3, dim=dim)
   delta = 1e-5
-  truth = location_mixture.mixture_epsilon(0.3 * scores.shift, delta)
-  found = np.asarray(
-    location_mixture.location_mixture(scores, delta=delta).epsilon
-  )
+  truth = mixture.epsilon_mixture(0.3 * scores.shift, delta)
+  found = np.asarray(mixture.location_mixture(scores, delta=delta).epsilon)
   single = np.asarray(
     gaussian.two_gaussian(scores, delta=delta, std='null').epsilon
   )
@@ -87,7 +85,7 @@ def test_one_shift_for_all_reads_too_low_and_the_mixture_does_not(dim):
   # Of the mean of 60 audits: five standard errors.
   assert abs(found.mean() - truth) < 5 * error
   assert single.mean() < truth - 20 * error
-  exposed = location_mixture.most_exposed(scores, delta=delta).epsilon
+  exposed = mixture.most_exposed(scores, delta=delta).epsilon
   strongest = gaussian.epsilon_two_gaussians(
     0, 1, 0.3 * np.max(scores.shift), 1, delta
   )
@@ -101,8 +99,8 @@ def test_bound_and_interval_fail_as_often_as_they_say(dim, s):
   rng = np.random.default_rng(1)
   weights = momentum_weights(30)
   scores = audits(rng, weights, 2000, s=s, dim=dim, unobserved=60)
-  truth = location_mixture.mixture_epsilon(s * scores.shift, 1e-5)
-  bound = location_mixture.location_mixture_bound(scores, delta=1e-5).epsilon
+  truth = mixture.epsilon_mixture(s * scores.shift, 1e-5)
+  bound = mixture.location_mixture_bound(scores, delta=1e-5).epsilon
   # At s = 0 the bound is 0 half of the time and right; 95 % of 2,000 audits.
   exceeded = np.mean(np.asarray(bound) > truth)
   assert exceeded == pytest.approx(0.05, abs=5 * np.sqrt(0.05 * 0.95 / 2000))
@@ -110,12 +108,12 @@ def test_bound_and_interval_fail_as_often_as_they_say(dim, s):
   inside = 0
   for observed, unobserved in zip(scores.observed[:400], scores.unobserved):
     one = Scores(observed, unobserved, dim=dim, shift=scores.shift)
-    low, high = shift_fit.limits(shift_fit.fit_shift(one), 0.05)
+    low, high = shift_fit.confidence_limits(shift_fit.fit_shift(one), 0.05)
     inside += low <= s <= high
   assert inside / 400 > 0.9 - 5 * np.sqrt(0.09 / 400)
-  found = location_mixture.location_mixture(one, delta=1e-5).interval
+  found = mixture.location_mixture(one, delta=1e-5).interval
   ends = [
-    location_mixture.mixture_epsilon(x * scores.shift, 1e-5)
+    mixture.epsilon_mixture(x * scores.shift, 1e-5)
     for x in (max(low, 1e-9), high)
   ]
   np.testing.assert_allclose(found, ends, rtol=1e-6, atol=1e-6)
@@ -128,9 +126,9 @@ def test_a_whole_curve_is_that_of_each_delta():
     scores.observed[0], scores.unobserved[0], DIM, shift=scores.shift
   )
   deltas = np.array([1e-7, 1e-3])
-  lines = location_mixture.curve(one, deltas)
+  lines = mixture.compute_curve(one, deltas)
   for i, delta in enumerate(deltas):
-    estimate = location_mixture.location_mixture(one, delta=float(delta))
+    estimate = mixture.location_mixture(one, delta=float(delta))
     np.testing.assert_allclose(
       lines[:, i], [estimate.epsilon, *estimate.interval], rtol=1e-9
     )
@@ -139,12 +137,12 @@ def test_a_whole_curve_is_that_of_each_delta():
 def test_many_audits_have_the_epsilon_of_each():
   rng = np.random.default_rng(3)
   scores = audits(rng, momentum_weights(20), 300, s=0.1)
-  many = location_mixture.location_mixture(scores, delta=1e-5).epsilon
+  many = mixture.location_mixture(scores, delta=1e-5).epsilon
   for i in (0, 17, 299):
     one = Scores(
       scores.observed[i], scores.unobserved[i], DIM, shift=scores.shift
     )
-    alone = location_mixture.location_mixture(one, delta=1e-5).epsilon
+    alone = mixture.location_mixture(one, delta=1e-5).epsilon
     assert many[i] == pytest.approx(alone, rel=1e-4, abs=1e-4)
 
 
@@ -156,7 +154,7 @@ def test_rates_are_of_the_fitted_mixture():
   fpr = np.array([0.01, 0.2])
   z = stats.norm.isf(fpr)
   expected = (stats.norm.sf(z - 1) + stats.norm.sf(z - 3)) / 2
-  found = location_mixture.rates(scores, fpr)
+  found = mixture.compute_rates(scores, fpr)
   np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -188,12 +186,12 @@ def test_scores_that_contradict_the_mixture_give_no_confidence():
   rng = np.random.default_rng(5)
   scores = audits(rng, momentum_weights(30), 1, s=0.3)
   observed, unobserved = scores.observed[0], scores.unobserved[0]
-  good = location_mixture.location_mixture_bound(
+  good = mixture.location_mixture_bound(
     Scores(observed, unobserved, DIM, shift=scores.shift), delta=1e-5
   )
   assert good.confidence == 0.95
   assert not good.is_shape_free
-  bad = location_mixture.location_mixture_bound(
+  bad = mixture.location_mixture_bound(
     Scores(1.5 * observed, unobserved, DIM, shift=scores.shift), delta=1e-5
   )
   assert (bad.confidence, bad.kind) == (None, 'point estimate')
@@ -209,14 +207,14 @@ def test_agreement_with_known_shifts_is_standard_normal(dim):
     one = Scores(
       scores.observed[0], scores.unobserved[0], dim, shift=scores.shift
     )
-    errors, p_value = shift_tests.agreement(one)
+    errors, p_value = shift_tests.compare_with_expected(one)
     assert p_value == pytest.approx(2 * stats.norm.sf(abs(errors)))
     found.append(errors)
   # Chance of 1e-6 to fail at each end.
   assert stats.kstest(found, 'norm').pvalue > 1e-6
   half = audits(rng, np.linspace(2, 6, 10), 1, s=0.8, dim=dim)
   one = Scores(half.observed[0], half.unobserved[0], dim, shift=half.shift)
-  assert shift_tests.agreement(one)[0] < -5
+  assert shift_tests.compare_with_expected(one)[0] < -5
 
 
 def test_the_fit_is_a_regression():
@@ -236,6 +234,4 @@ def test_wrong_shifts_are_refused():
     with pytest.raises(ValueError, match='shift'):
       Scores(np.zeros(2), np.ones(2), shift=shift)
   with pytest.raises(ValueError, match='unobserved has 1 scores'):
-    location_mixture.location_mixture(
-      Scores(np.arange(4.0), np.zeros(1)), delta=1e-5
-    )
+    mixture.location_mixture(Scores(np.arange(4.0), np.zeros(1)), delta=1e-5)

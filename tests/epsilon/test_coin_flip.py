@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from epe_jax.epsilon import gaussian, one_run
+from epe_jax.epsilon import coin_flip, gaussian
 from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5
 
 
-def coin_flip(observed, unobserved):
+def coin_flip_scores(observed, unobserved):
   return Scores(observed, unobserved, design='coin_flip')
 
 
@@ -50,7 +50,7 @@ def slow_gdp_refutes(mu, num, guesses, correct, significance):
 )
 def test_p_value_is_the_sum_of_the_theorem(num, guesses, correct, delta):
   for epsilon in (0.0, 0.3, 2.0, 8.0, 50.0):
-    p = one_run.p_value(
+    p = coin_flip.p_value(
       epsilon, delta, num_canaries=num, num_guesses=guesses, correct=correct
     )
     expected = slow_p_value(epsilon, delta, num, guesses, correct)
@@ -64,7 +64,7 @@ def test_p_value_of_many_guesses_does_not_need_every_term():
     falling = np.cumsum(mass[:correct][::-1])
     steepest = np.max(falling / np.arange(1, correct + 1))
     expected = min(1.0, np.sum(mass[correct:]) + 2 * n * 1e-4 * steepest)
-    p = one_run.p_value(
+    p = coin_flip.p_value(
       0.1, 1e-4, num_canaries=n, num_guesses=n, correct=correct
     )
     assert p == pytest.approx(expected, rel=1e-8)
@@ -72,9 +72,9 @@ def test_p_value_of_many_guesses_does_not_need_every_term():
 
 def test_no_error_at_delta_0_has_its_closed_form():
   # P(r right) = q^r is the significance at q = α^(1/r).
-  scores = coin_flip(np.ones(300), np.zeros(200))
+  scores = coin_flip_scores(np.ones(300), np.zeros(200))
   for k_plus, k_minus in ((300, 200), (10, 0), (0, 200)):
-    estimate = one_run.one_run(scores, delta=0, guesses=[(k_plus, k_minus)])
+    estimate = coin_flip.one_run(scores, delta=0, guesses=[(k_plus, k_minus)])
     expected = special.logit(0.05 ** (1 / (k_plus + k_minus)))
     assert estimate.epsilon == pytest.approx(expected, rel=1e-7)
   assert estimate.confidence == 0.95
@@ -93,7 +93,7 @@ def test_no_error_at_delta_0_has_its_closed_form():
 def test_gdp_bound_is_where_the_full_recursion_stops_refuting(
   num, guesses, correct, significance
 ):
-  mu = one_run.largest_gdp(
+  mu = coin_flip.max_rejected_mu(
     num_canaries=num,
     num_guesses=guesses,
     correct=correct,
@@ -110,7 +110,7 @@ def test_perfect_privacy_is_refuted_exactly_when_coins_are_too_lucky():
   # With μ = 0 and all of r guesses right the recursion is the binomial law.
   for guesses in (1, 4, 5, 10):
     for significance in (0.001, 0.05, 0.2):
-      mu = one_run.largest_gdp(
+      mu = coin_flip.max_rejected_mu(
         num_canaries=guesses,
         num_guesses=guesses,
         correct=guesses,
@@ -123,7 +123,7 @@ def test_both_bounds_agree_with_jax_privacy():
   auditing = pytest.importorskip('jax_privacy.auditing')
   rng = np.random.default_rng(0)
   observed, unobserved = rng.normal(1.5, 1, 480), rng.normal(size=520)
-  scores = coin_flip(observed, unobserved)
+  scores = coin_flip_scores(observed, unobserved)
   auditor = auditing.CanaryScoreAuditor(observed, unobserved)
   pooled = np.sort(np.concatenate([observed, unobserved]))[::-1]
   for k in (1, 20, 100, 480, 1000):
@@ -133,12 +133,12 @@ def test_both_bounds_agree_with_jax_privacy():
         significance, delta, threshold_strategy=threshold
       )
       setting = dict(delta=delta, significance=significance, guesses=[(k, 0)])
-      ours = one_run.one_run(scores, **setting).epsilon
+      ours = coin_flip.one_run(scores, **setting).epsilon
       assert ours == pytest.approx(theirs, abs=3e-6)
       theirs = auditor.epsilon_one_run_fdp(
         significance, delta, threshold_strategy=threshold
       )
-      ours = one_run.one_run_gdp(scores, **setting).epsilon
+      ours = coin_flip.one_run_gdp(scores, **setting).epsilon
       assert ours == pytest.approx(theirs, abs=3e-6)
 
 
@@ -147,27 +147,29 @@ def test_ties_are_broken_as_badly_as_they_can_be():
   truth = np.array([True] * 5 + [False] * 6)
   for _ in range(20):
     pooled = rng.integers(0, 3, 11).astype(float)
-    scores = coin_flip(pooled[:5], pooled[5:])
+    scores = coin_flip_scores(pooled[:5], pooled[5:])
     for k in (1, 3, 6, 11):
       # Any order of tied canaries, told by a random key.
       keys = rng.random((500, 11))
       ranks = [np.lexsort((key, -pooled)) for key in keys]
       right_in = [np.sum(truth[order[:k]]) for order in ranks]
       right_out = [np.sum(~truth[order[11 - k :]]) for order in ranks]
-      assert one_run.correct_guesses(scores, (k, 0)) == min(right_in)
-      assert one_run.correct_guesses(scores, (0, k)) == min(right_out)
+      assert coin_flip.count_correct(scores, (k, 0)) == min(right_in)
+      assert coin_flip.count_correct(scores, (0, k)) == min(right_out)
   # Constant scores say nothing, and must not be sorted by the truth.
-  constant = coin_flip(np.zeros(500), np.zeros(500))
-  assert one_run.correct_guesses(constant, (300, 300)) == 0
-  assert one_run.one_run(constant, delta=DELTA).epsilon == 0
-  assert one_run.one_run_gdp(constant, delta=DELTA).epsilon == 0
+  constant = coin_flip_scores(np.zeros(500), np.zeros(500))
+  assert coin_flip.count_correct(constant, (300, 300)) == 0
+  assert coin_flip.one_run(constant, delta=DELTA).epsilon == 0
+  assert coin_flip.one_run_gdp(constant, delta=DELTA).epsilon == 0
 
 
 def test_distinct_scores_are_counted_from_both_ends():
-  scores = coin_flip(np.array([5.0, 4.0, 1.0]), np.array([3.0, 2.0, 0.0]))
+  scores = coin_flip_scores(
+    np.array([5.0, 4.0, 1.0]), np.array([3.0, 2.0, 0.0])
+  )
   expected = {(1, 0): 1, (2, 0): 2, (3, 0): 2, (0, 1): 1, (0, 2): 1, (3, 3): 4}
   for pair, count in expected.items():
-    assert one_run.correct_guesses(scores, pair) == count
+    assert coin_flip.count_correct(scores, pair) == count
 
 
 def flips(rng, simulations, num):
@@ -177,7 +179,7 @@ def flips(rng, simulations, num):
 def bounds(estimator, scores, taken, **settings):
   return np.array(
     [
-      estimator(coin_flip(s[t], s[~t]), **settings).epsilon
+      estimator(coin_flip_scores(s[t], s[~t]), **settings).epsilon
       for s, t in zip(scores, taken)
     ]
   )
@@ -193,7 +195,7 @@ def test_randomised_response_is_not_refuted_too_often():
   # Distinct scores, whose order within one answer says nothing.
   scores = (taken == truthful) + 0.1 * rng.random(taken.shape)
   setting = dict(delta=1e-6, guesses=[(200, 200)])
-  bound = bounds(one_run.one_run, scores, taken, **setting)
+  bound = bounds(coin_flip.one_run, scores, taken, **setting)
   assert np.mean(bound > epsilon) <= 0.05 + 5 * 0.0138
   # A smaller claim is rejected nearly always.
   assert np.mean(bound > 0.7 * epsilon) > 0.9
@@ -205,7 +207,7 @@ def test_gaussian_mechanism_is_not_refuted_too_often(mu):
   epsilon = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, DELTA)
   taken = flips(rng, 250, 400)
   scores = mu * taken + rng.normal(size=taken.shape)
-  for estimator in (one_run.one_run, one_run.one_run_gdp):
+  for estimator in (coin_flip.one_run, coin_flip.one_run_gdp):
     # One choice, so that Bonferroni leaves no slack.
     setting = dict(delta=DELTA, guesses=[(40, 40)])
     bound = bounds(estimator, scores, taken, **setting)
@@ -222,12 +224,14 @@ def test_the_best_of_many_guesses_needs_its_correction():
   smallest = np.array(
     [
       min(
-        one_run.p_value(
+        coin_flip.p_value(
           0.0,
           0.0,
           num_canaries=200,
           num_guesses=pair[0],
-          correct=int(one_run.correct_guesses(coin_flip(s[t], s[~t]), pair)),
+          correct=int(
+            coin_flip.count_correct(coin_flip_scores(s[t], s[~t]), pair)
+          ),
         )
         for pair in pairs
       )
@@ -235,7 +239,7 @@ def test_the_best_of_many_guesses_needs_its_correction():
     ]
   )
   assert np.mean(smallest <= 0.05) > 0.05 + 5 * 0.0138
-  corrected = bounds(one_run.one_run, scores, taken, delta=0, guesses=pairs)
+  corrected = bounds(coin_flip.one_run, scores, taken, delta=0, guesses=pairs)
   np.testing.assert_array_equal(corrected > 0, smallest < 0.05 / len(pairs))
   assert np.mean(corrected > 0) <= 0.05 + 5 * 0.0138
 
@@ -244,11 +248,13 @@ def quantiles(num):
   return stats.norm.ppf((np.arange(num) + 0.5) / num)
 
 
-@pytest.mark.parametrize('estimator', [one_run.one_run, one_run.one_run_gdp])
+@pytest.mark.parametrize(
+  'estimator', [coin_flip.one_run, coin_flip.one_run_gdp]
+)
 def test_default_guesses_are_near_the_best_in_hindsight(estimator):
   for mu in (1.0, 3.0, 5.0):
     exact = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, DELTA)
-    scores = coin_flip(mu + quantiles(1000), quantiles(1000))
+    scores = coin_flip_scores(mu + quantiles(1000), quantiles(1000))
     hindsight = max(
       estimator(scores, delta=DELTA, guesses=[(k, k)]).epsilon
       for k in np.geomspace(10, 1000, 12).astype(int).tolist()
@@ -261,11 +267,11 @@ def test_default_guesses_are_near_the_best_in_hindsight(estimator):
 def test_default_guesses_do_no_worse_than_all_thresholds_of_jax_privacy():
   auditing = pytest.importorskip('jax_privacy.auditing')
   for mu in (1.0, 5.0):
-    scores = coin_flip(mu + quantiles(300), quantiles(300))
+    scores = coin_flip_scores(mu + quantiles(300), quantiles(300))
     auditor = auditing.CanaryScoreAuditor(scores.observed, scores.unobserved)
-    ours = one_run.one_run(scores, delta=DELTA).epsilon
+    ours = coin_flip.one_run(scores, delta=DELTA).epsilon
     assert ours > auditor.epsilon_one_run(0.05, DELTA)
-    sharper = one_run.one_run_gdp(scores, delta=DELTA).epsilon
+    sharper = coin_flip.one_run_gdp(scores, delta=DELTA).epsilon
     assert sharper > auditor.epsilon_one_run_fdp(0.05, DELTA)
     assert sharper > ours
 
@@ -274,27 +280,29 @@ def test_randomised_response_is_found_tightly_by_many_guesses():
   right = special.expit(2.0)
   n = 100_000
   answers = np.where(np.arange(n) < right * n, 1.0, 0.0)
-  scores = coin_flip(answers, 1 - answers)
+  scores = coin_flip_scores(answers, 1 - answers)
   k = int(0.49 * 2 * n)
-  estimate = one_run.one_run(scores, delta=1e-9, guesses=[(k, k)])
+  estimate = coin_flip.one_run(scores, delta=1e-9, guesses=[(k, k)])
   assert 1.8 < estimate.epsilon < 2.0
 
 
 def test_leading_axes_are_independent_audits():
   rng = np.random.default_rng(5)
-  scores = coin_flip(rng.normal(1, 1, (2, 3, 90)), rng.normal(size=(2, 3, 110)))
-  for estimator in (one_run.one_run, one_run.one_run_gdp):
+  scores = coin_flip_scores(
+    rng.normal(1, 1, (2, 3, 90)), rng.normal(size=(2, 3, 110))
+  )
+  for estimator in (coin_flip.one_run, coin_flip.one_run_gdp):
     together = estimator(scores, delta=DELTA).epsilon
     assert together.shape == (2, 3)
     for i, j in np.ndindex(2, 3):
-      alone = coin_flip(scores.observed[i, j], scores.unobserved[i, j])
+      alone = coin_flip_scores(scores.observed[i, j], scores.unobserved[i, j])
       assert together[i, j] == estimator(alone, delta=DELTA).epsilon
     assert isinstance(estimator(alone, delta=DELTA).epsilon, float)
 
 
 def test_bounds_fall_with_significance_and_delta():
-  scores = coin_flip(1.5 + quantiles(500), quantiles(500))
-  for estimator in (one_run.one_run, one_run.one_run_gdp):
+  scores = coin_flip_scores(1.5 + quantiles(500), quantiles(500))
+  for estimator in (coin_flip.one_run, coin_flip.one_run_gdp):
     values = [
       estimator(scores, delta=DELTA, significance=s).epsilon
       for s in (1e-6, 1e-3, 0.05, 0.2)
@@ -309,10 +317,10 @@ def test_bounds_fall_with_significance_and_delta():
 @pytest.mark.usefixtures('types_unchecked')
 def test_other_designs_and_impossible_settings_are_refused():
   fixed = Scores(np.ones(5), np.zeros(5))
-  for estimator in (one_run.one_run, one_run.one_run_gdp):
+  for estimator in (coin_flip.one_run, coin_flip.one_run_gdp):
     with pytest.raises(ValueError, match="fair coins, but design='fixed'"):
       estimator(fixed, delta=DELTA)
-    scores = coin_flip(np.ones(5), np.zeros(5))
+    scores = coin_flip_scores(np.ones(5), np.zeros(5))
     for guesses in ([(6, 5)], [(-1, 2)], [(0, 0)]):
       with pytest.raises(ValueError, match='between 1 and the 10 canaries'):
         estimator(scores, delta=DELTA, guesses=guesses)
@@ -324,9 +332,9 @@ def test_other_designs_and_impossible_settings_are_refused():
     with pytest.raises(ValueError, match=r'delta=1\.0'):
       estimator(scores, delta=1.0)
   with pytest.raises(ValueError, match='delta=0'):
-    one_run.one_run_gdp(scores, delta=0)
+    coin_flip.one_run_gdp(scores, delta=0)
   with pytest.raises(ValueError, match='correct=4'):
-    one_run.p_value(1.0, 0.0, num_canaries=9, num_guesses=3, correct=4)
+    coin_flip.p_value(1.0, 0.0, num_canaries=9, num_guesses=3, correct=4)
 
 
 GROUP = st.lists(st.integers(-2, 2), min_size=1, max_size=40)
@@ -337,16 +345,18 @@ GROUP = st.lists(st.integers(-2, 2), min_size=1, max_size=40)
   GROUP, GROUP, st.sampled_from([1e-300, 1e-5, 0.3]), st.floats(1e-9, 0.99)
 )
 def test_any_scores_give_a_finite_bound(observed, unobserved, delta, level):
-  scores = coin_flip(np.array(observed), np.array(unobserved))
-  for estimator in (one_run.one_run, one_run.one_run_gdp):
+  scores = coin_flip_scores(np.array(observed), np.array(unobserved))
+  for estimator in (coin_flip.one_run, coin_flip.one_run_gdp):
     epsilon = estimator(scores, delta=delta, significance=level).epsilon
     assert 0 <= epsilon < np.inf
 
 
 def test_the_right_root_is_found_where_it_is_known():
   # (ε, 0): P(W >= v) = α is a beta quantile in q.
-  scores = coin_flip(np.ones(90), np.concatenate([np.ones(10), np.zeros(100)]))
-  estimate = one_run.one_run(scores, delta=0, guesses=[(100, 100)])
+  scores = coin_flip_scores(
+    np.ones(90), np.concatenate([np.ones(10), np.zeros(100)])
+  )
+  estimate = coin_flip.one_run(scores, delta=0, guesses=[(100, 100)])
   right = optimize.brentq(
     lambda q: stats.binom.sf(189, 200, q) - 0.05, 0.5, 0.999
   )

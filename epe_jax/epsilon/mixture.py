@@ -22,7 +22,6 @@ from scipy import interpolate, special
 from epe_jax.epsilon import (
   diagnostics,
   gaussian,
-  intervals,
   monotone,
   shift_fit,
   shift_tests,
@@ -32,6 +31,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
   scalar_or_array,
 )
@@ -99,9 +99,11 @@ def location_mixture_bound(
     ValueError: as `location_mixture`.
   """
   check_delta(delta)
-  intervals.check_significance(significance)
-  s = shift_fit.lower_limit(shift_fit.fit_shift(scores), significance)
-  rejected = diagnostics.rejected_null_suffix(scores)
+  check_significance(significance)
+  s = shift_fit.lower_confidence_limit(
+    shift_fit.fit_shift(scores), significance
+  )
+  rejected = diagnostics.name_rejected_null(scores)
   if any(
     np.any(np.asarray(p) < _REJECTED) for p in shift_tests.p_values(scores)
   ):
@@ -116,7 +118,7 @@ def location_mixture_bound(
   )
 
 
-def rates(
+def compute_rates(
   scores: Scores, fpr: Float[np.ndarray, ' m']
 ) -> Float[np.ndarray, ' m']:
   """True positive rates of the fitted mixture at given false positive rates."""
@@ -125,7 +127,7 @@ def rates(
   return np.mean(special.ndtr(s * shift_fit.shift_of(scores) - z), axis=1)
 
 
-def mixture_epsilon(
+def epsilon_mixture(
   shift: Float[np.ndarray, ' n'],
   delta: float,
   weights: Float[np.ndarray, ' n'] | None = None,
@@ -137,15 +139,15 @@ def mixture_epsilon(
     delta: δ, in (0, 1).
     weights: of each, summing to 1; None for equal ones.
 
-  >>> round(mixture_epsilon(np.array([1.0, 1.0]), 1e-5), 4)
+  >>> round(epsilon_mixture(np.array([1.0, 1.0]), 1e-5), 4)
   4.3772
   """
   check_delta(delta)
   pair = _pair(np.asarray(shift, np.float64), weights)
-  return float(monotone.epsilon(pair, np.ones(1), delta)[0])
+  return float(monotone.solve_epsilon(pair, np.ones(1), delta)[0])
 
 
-def curve(
+def compute_curve(
   scores: Scores,
   deltas: Float[np.ndarray, ' m'],
   *,
@@ -159,12 +161,12 @@ def curve(
     confidence: of the two-sided interval, in (0, 1).
   """
   found = shift_fit.fit_shift(scores)
-  ends = shift_fit.limits(found, (1 - confidence) / 2)
+  ends = shift_fit.confidence_limits(found, (1 - confidence) / 2)
   unique, counts = np.unique(shift_fit.shift_of(scores), return_counts=True)
   pair = _pair(unique, counts / scores.observed.size)
   return np.stack(
     [
-      monotone.epsilon(pair, np.full(deltas.shape, s), deltas)
+      monotone.solve_epsilon(pair, np.full(deltas.shape, s), deltas)
       for s in (abs(float(found.s)), *ends)
     ]
   )
@@ -182,7 +184,7 @@ def _assumes(scores):
 
 def _estimate(method, scores, delta, confidence, shift):
   check_delta(delta)
-  intervals.check_significance(1 - confidence)
+  check_significance(1 - confidence)
   found = shift_fit.fit_shift(scores)
   interval = None
   if found.s.ndim == 0:
@@ -198,7 +200,9 @@ def _estimate(method, scores, delta, confidence, shift):
 
 
 def _interval(found, shift, delta, tail):
-  low, high = _epsilon_of(shift, np.array(shift_fit.limits(found, tail)), delta)
+  low, high = _epsilon_of(
+    shift, np.array(shift_fit.confidence_limits(found, tail)), delta
+  )
   return float(low), float(high)
 
 
@@ -213,9 +217,9 @@ def _epsilon_of(shift, s, delta):
   pair = _pair(unique, counts / shift.size)
   flat = s.ravel()
   if flat.size <= _MANY:
-    return monotone.epsilon(pair, flat, delta).reshape(s.shape)
+    return monotone.solve_epsilon(pair, flat, delta).reshape(s.shape)
   nodes = np.linspace(flat.min(), flat.max(), _NODES)
-  known = monotone.epsilon(pair, nodes, delta)
+  known = monotone.solve_epsilon(pair, nodes, delta)
   smooth = interpolate.PchipInterpolator(nodes, known)
   return np.maximum(smooth(flat), 0.0).reshape(s.shape)
 
@@ -244,4 +248,4 @@ def _pair(shift, weights):
     low = special.ndtri(delta)
     return low, s * np.max(shift) - low
 
-  return monotone.Pair(log_ratio, tails, shifted_tails, bracket)
+  return monotone.MonotonePair(log_ratio, tails, shifted_tails, bracket)
