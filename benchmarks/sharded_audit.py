@@ -71,7 +71,9 @@ def main(argv: list[str]) -> None:
     return jnp.where(jnp.arange(length) < dim, noise, 0)
 
   vector = jax.jit(update, out_shardings=split)(jax.random.key(1))
-  look = jax.jit(lambda v: observers.cosines(c, v)).lower(vector).compile()
+  look = (
+    jax.jit(lambda v: observers.compute_cosines(c, v)).lower(vector).compile()
+  )
   insert = (
     jax.jit(lambda v, ids, weights: v + c.superpose(ids, weights))
     .lower(vector, ids, weights)

@@ -134,7 +134,7 @@ def main(argv: list[str]) -> None:
       if _BY_ROUND.value and not isinstance(scores, epsilon.Scores):
         rows = over_rounds.evaluate_by_round(scores, delta=_DELTA.value)
         made, text = (
-          audit_json.of_rounds(rows),
+          audit_json.rounds_to_json(rows),
           over_rounds_report.format_over_rounds(rows, markdown=markdown),
         )
       else:

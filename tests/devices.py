@@ -126,7 +126,7 @@ def sent() -> dict[str, np.ndarray]:
 
   def audited(v, ids, weights):
     v = v + c.superpose(ids, weights)
-    return v, observers.cosines(c, v)
+    return v, observers.compute_cosines(c, v)
 
   program = jax.jit(audited).lower(v, jnp.zeros(3, int), jnp.zeros(3)).compile()
   whole = canaries.hadamard(jax.random.key(0), 20, dim)
@@ -142,7 +142,7 @@ def sent() -> dict[str, np.ndarray]:
     'after': np.asarray(after),
     'after_expected': np.asarray(expected),
     'scores': np.asarray(scores),
-    'scores_expected': np.asarray(observers.cosines(whole, expected)),
+    'scores_expected': np.asarray(observers.compute_cosines(whole, expected)),
     'parts': np.array([s.data.size for s in after.addressable_shards]),
   }
 

@@ -209,7 +209,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
     for name, cosine in cosines.items()
     if cosine.max() < _SMALL
   }
-  alone = statistics.expected_residual(assigned, record.rounds)
+  alone = statistics.expect_residual(assigned, record.rounds)
   return {
     name: mixture.epsilon_mixture(shift, record.delta)
     for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()

@@ -6,7 +6,7 @@ from .estimates import evaluate_scores as evaluate_scores
 from .observers import Observer as Observer
 from .observers import RoundView as RoundView
 from .observers import all_iterates as all_iterates
-from .observers import cosines as cosines
+from .observers import compute_cosines as compute_cosines
 from .observers import final_model as final_model
 from .observers import running_maximum as running_maximum
 from .record import Record as Record

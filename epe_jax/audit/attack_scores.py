@@ -20,7 +20,7 @@ COSINE, IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'
 """Units of scores."""
 
 # Shifts that differ by less than this are taken to be alike.
-_ALIKE = 0.05
+_UNIFORM_WITHIN = 0.05
 
 
 class ThreatModel(NamedTuple):
@@ -124,19 +124,19 @@ def describe_shifted(
     scale: as in `AttackScores`.
     is_expected: likewise.
   """
-  scores, against = doubts.drop_rejected_null(scores)
-  shift, spread = scores.shift, doubts.scores_differ(scores)
-  points = estimators.point_estimators(estimators.NULL_STD, spread)
-  bounds = estimators.counted_bounds(scores)
+  scores, reasons = doubts.drop_rejected_null(scores)
+  shift, has_spread = scores.shift, doubts.scores_differ(scores)
+  points = estimators.choose_points(estimators.NULL_STD, has_spread)
+  bounds = estimators.choose_bounds(scores)
   if shift is not None:
-    against += doubts.doubt_mixture(scores)
-    alike = np.ptp(shift) <= _ALIKE * np.max(shift)
+    reasons += doubts.doubt_mixture(scores)
+    is_uniform = np.ptp(shift) <= _UNIFORM_WITHIN * np.max(shift)
     points = (
       estimators.MIXTURE,
-      *(() if alike else (estimators.MOST_EXPOSED,)),
+      *(() if is_uniform else (estimators.MOST_EXPOSED,)),
       *points[1:],
     )
-    if not against:
+    if not reasons:
       bounds += (mixture.location_mixture_bound,)
   return AttackScores(
     threat_model=threat_model,
@@ -148,9 +148,9 @@ def describe_shifted(
     bounds=bounds,
     draw=draw_null(scores),
     law=name_law(scores),
-    is_calibrated=shift is not None and not against,
+    is_calibrated=shift is not None and not reasons,
     is_expected=is_expected,
-    doubts=against,
+    doubts=reasons,
   )
 
 
@@ -177,11 +177,11 @@ def score_cosines(
   cosines = record.cosines.get(threat_model.key)
   if cosines is None:
     return None
-  one = np.zeros(len(cosines), int)
+  groups = np.zeros(len(cosines), int)
   return describe_shifted(
     threat_model,
     sees,
-    split_scores(record, cosines, record.dim, shift, one),
+    split_scores(record, cosines, record.dim, shift, groups),
     scale=float(np.sqrt(record.dim)),
     is_expected=False,
   )

@@ -16,9 +16,11 @@ def to_json(audit: Audit) -> dict[str, Any]:
   headline = None
   if audit.headline is not None:
     attack, bound = audit.headline
-    headline = {'threat_model': attack.threat_model.key} | _of_estimate(bound)
+    headline = {'threat_model': attack.threat_model.key} | _estimate_to_json(
+      bound
+    )
   return {
-    'attacks': [_of_attack(attack) for attack in audit.attacks],
+    'attacks': [_attack_to_json(attack) for attack in audit.attacks],
     'headline': headline,
     'is_simultaneous': audit.is_simultaneous,
   }
@@ -30,21 +32,21 @@ def from_json(values: Mapping[str, Any]) -> Audit:
   Raises:
     KeyError: a field is missing.
   """
-  attacks = tuple(map(_to_attack, values['attacks']))
+  attacks = tuple(map(_attack_from_json, values['attacks']))
   return Audit(attacks, bool(values['is_simultaneous']))
 
 
-def of_rounds(leaked: Sequence[RoundEstimate]) -> list[dict[str, Any]]:
+def rounds_to_json(leaked: Sequence[RoundEstimate]) -> list[dict[str, Any]]:
   """A row for each estimate after some rounds."""
   return [
     one._asdict()
     | {'threat_model': one.threat_model.key}
-    | {'estimate': _of_estimate(one.estimate)}
+    | {'estimate': _estimate_to_json(one.estimate)}
     for one in leaked
   ]
 
 
-def _of_attack(attack: Attack) -> dict[str, Any]:
+def _attack_to_json(attack: Attack) -> dict[str, Any]:
   tpr = attack.rates and {
     f'{fpr:g}': rate for fpr, rate in zip(FPR, attack.rates.tpr)
   }
@@ -56,11 +58,11 @@ def _of_attack(attack: Attack) -> dict[str, Any]:
     'doubts': list(attack.doubts),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
-    'estimates': [_of_estimate(estimate) for estimate in attack.estimates],
+    'estimates': [_estimate_to_json(estimate) for estimate in attack.estimates],
   }
 
 
-def _of_estimate(estimate: Estimate) -> dict[str, Any]:
+def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
   return dataclasses.asdict(estimate) | {
     'assumes': [str(assumption) for assumption in estimate.assumes],
     'is_shape_free': estimate.is_shape_free,
@@ -69,11 +71,11 @@ def _of_estimate(estimate: Estimate) -> dict[str, Any]:
   }
 
 
-def _to_attack(values: Mapping[str, Any]) -> Attack:
+def _attack_from_json(values: Mapping[str, Any]) -> Attack:
   rates, agreement = values['rates'], values['agreement']
   return Attack(
     threat_model=threat_models.find(values['threat_model'])
-    or _of_another(values),
+    or _make_unknown(values),
     sees=values['sees'],
     num_observed=values['num_observed'],
     num_unobserved=values['num_unobserved'],
@@ -86,11 +88,11 @@ def _to_attack(values: Mapping[str, Any]) -> Attack:
     ),
     agreement=agreement
     and Agreement(**{name: float(x) for name, x in agreement.items()}),
-    estimates=tuple(map(_to_estimate, values['estimates'])),
+    estimates=tuple(map(_estimate_from_json, values['estimates'])),
   )
 
 
-def _of_another(values: Mapping[str, Any]) -> ThreatModel:
+def _make_unknown(values: Mapping[str, Any]) -> ThreatModel:
   """An attacker that this package does not know, as far as a file tells of it."""
   return ThreatModel(
     key=values['threat_model'],
@@ -101,7 +103,7 @@ def _of_another(values: Mapping[str, Any]) -> ThreatModel:
   )
 
 
-def _to_estimate(values: Mapping[str, Any]) -> Estimate:
+def _estimate_from_json(values: Mapping[str, Any]) -> Estimate:
   floor, interval = values['floor'], values['interval']
   return Estimate(
     epsilon=float(values['epsilon']),

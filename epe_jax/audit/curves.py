@@ -54,7 +54,7 @@ class Tradeoff(NamedTuple):
   fitted: Float[np.ndarray, ' m'] | None
 
 
-def over_delta(
+def compute_over_delta(
   all_scores: Sequence[AttackScores], deltas: Float[np.ndarray, ' n']
 ) -> list[DeltaCurve]:
   """ε at each δ, of the attackers whose estimate is calibrated.
@@ -73,7 +73,7 @@ def over_delta(
   ]
 
 
-def gaussian_over_delta(
+def compute_gaussian_over_delta(
   analytic: float, delta: float, deltas: Float[np.ndarray, ' n']
 ) -> Float[np.ndarray, ' n']:
   """ε at each δ of the Gaussian mechanism with an analytic ε; inf if that is."""
@@ -83,7 +83,7 @@ def gaussian_over_delta(
   return np.asarray(gaussian.epsilon_two_gaussians(0, 1, mu, 1, deltas))
 
 
-def tradeoff(
+def compute_tradeoff(
   attack_scores: AttackScores, grid: Float[np.ndarray, ' m']
 ) -> Tradeoff:
   """The trade-off of one attacker.
@@ -114,7 +114,7 @@ def tradeoff(
   )
 
 
-def gaussian_fnr(
+def compute_gaussian_fnr(
   analytic: float, delta: float, grid: Float[np.ndarray, ' m']
 ) -> Float[np.ndarray, ' m']:
   """False negative rates below which no attack on the Gaussian mechanism is."""

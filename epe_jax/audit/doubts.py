@@ -58,14 +58,14 @@ def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:
 def doubt_mixture(scores: Scores) -> tuple[str, ...]:
   """Doubts if scores are not Gaussian around shifts with the spread of the null."""
   tests = shift_tests.p_values(scores)
-  least, doubts = shift_tests.REJECTED_BELOW, ()
-  if tests.spread < least:
+  rejected_below, doubts = shift_tests.REJECTED_BELOW, ()
+  if tests.spread < rejected_below:
     doubts += (
       'scores of canaries that took part scatter otherwise than those of others '
       f'(p = {tests.spread:.2g}), so that no estimate that takes them to be '
       'shifted alone is calibrated',
     )
-  if tests.shape < least:
+  if tests.shape < rejected_below:
     doubts += (
       'scores of canaries that took part are not Gaussian around their shifts '
       f'(p = {tests.shape:.2g}), so that no estimate that takes them to be is '

@@ -35,41 +35,41 @@ def summarize(
     final_model: that of the final model.
     change: that of its difference from the initial model.
 
-  >>> found = summarize('hadamard', needed=100.0, rounds=[50.0, 0.0, 70.0],
+  >>> summary = summarize('hadamard', needed=100.0, rounds=[50.0, 0.0, 70.0],
   ...                final_model=200.0, change=300.0)
-  >>> found['least'], found['median']
+  >>> summary['least'], summary['median']
   (50.0, 60.0)
   """
-  some = [x for x in rounds if x > 0] or [0.0]
+  positive = [x for x in rounds if x > 0] or [0.0]
   return {
     'family': family,
     'needed': needed,
-    'least': min(some),
-    'median': statistics.median(some),
+    'least': min(positive),
+    'median': statistics.median(positive),
     'final_model': final_model,
     'change': change,
   }
 
 
-def warn_if_low(found: Mapping[str, Any] | None) -> str | None:
+def warn_if_low(summary: Mapping[str, Any] | None) -> str | None:
   """Says where there were too few coordinates, and what to do; else None.
 
   Args:
-    found: what `summarize` made; None of a run without canaries.
+    summary: what `summarize` made; None of a run without canaries.
   """
-  if found is None or found['needed'] is None:
+  if summary is None or summary['needed'] is None:
     return None
   low = [
-    f'{found[name]:,.0f} in {where}'
+    f'{summary[name]:,.0f} in {where}'
     for name, where in _VECTORS.items()
-    if 0 < found[name] < found['needed']
+    if 0 < summary[name] < summary['needed']
   ]
   if not low:
     return None
   return (
-    f"Cosines with canaries of the family '{found['family']}' are normal where "
+    f"Cosines with canaries of the family '{summary['family']}' are normal where "
     'the mass of a vector lies on enough coordinates: an effective dimension of '
-    f'{found["needed"]:,.0f} or more. It is {", ".join(low)}. Take estimates '
+    f'{summary["needed"]:,.0f} or more. It is {", ".join(low)}. Take estimates '
     "from these for doubtful, and train with canaries.family='hadamard2' or "
     "'sphere', which need no such thing."
   )

@@ -13,12 +13,7 @@ from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.external_scores import score_external
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import THREAT_MODELS, score_all
-from epe_jax.epsilon import (
-  bootstrap,
-  mixture,
-  noise_floor,
-  shift_tests,
-)
+from epe_jax.epsilon import bootstrap, mixture, noise_floor, shift_tests
 from epe_jax.epsilon.types import Estimate, Scores
 
 SIGNIFICANCE = 0.05
@@ -220,31 +215,31 @@ def _evaluate(
   simultaneous: bool,
   floors: bool,
 ) -> Audit:
-  bounds = [_bounds(attack_scores, more) for attack_scores in all_scores]
+  bounds = [_choose_bounds(attack_scores, more) for attack_scores in all_scores]
   significance = SIGNIFICANCE
   if simultaneous:
     significance /= sum(map(len, bounds))
-  known: _Floors = {}
+  known_floors: _Floors = {}
   attacks = []
-  for attack_scores, of_reading in zip(all_scores, bounds):
+  for attack_scores, of_attacker in zip(all_scores, bounds):
     points = list(attack_scores.points)
     if more:
       points += [e for e in estimators.MORE_POINTS if e not in points]
-    found = [_plain(e(attack_scores.scores, delta=delta)) for e in points]
+    results = [_to_float(e(attack_scores.scores, delta=delta)) for e in points]
     if floors:
-      nulls = _floors_of(attack_scores, points, delta, known)
-      found = [_beside_floor(*pair) for pair in zip(found, nulls)]
-    found += [
-      _plain(
+      nulls = _simulate_floors(attack_scores, points, delta, known_floors)
+      results = [_add_floor(*pair) for pair in zip(results, nulls)]
+    results += [
+      _to_float(
         bound(attack_scores.scores, delta=delta, significance=significance)
       )
-      for bound in of_reading
+      for bound in of_attacker
     ]
-    attacks.append(_attack(attack_scores, found, delta))
+    attacks.append(_summarize_attack(attack_scores, results, delta))
   return Audit(tuple(attacks), simultaneous)
 
 
-def _bounds(
+def _choose_bounds(
   attack_scores: AttackScores, more: bool
 ) -> list[estimators.Estimator]:
   bounds = list(attack_scores.bounds)
@@ -253,28 +248,28 @@ def _bounds(
   return bounds
 
 
-def _floors_of(
+def _simulate_floors(
   attack_scores: AttackScores,
   points: Sequence[estimators.Estimator],
   delta: float,
-  known: _Floors,
+  known_floors: _Floors,
 ) -> list[Float[np.ndarray, ' simulations'] | None]:
   """What each estimator reports when nothing leaks; made once for equal laws."""
   if attack_scores.draw is None:
     return [None] * len(points)
-  keys = [_key(attack_scores, estimator) for estimator in points]
-  missing = {k: e for k, e in zip(keys, points) if k not in known}
-  made = noise_floor.simulate(
+  keys = [_floor_key(attack_scores, estimator) for estimator in points]
+  missing = {k: e for k, e in zip(keys, points) if k not in known_floors}
+  simulated = noise_floor.simulate(
     np.random.default_rng(0),
     list(missing.values()),
     attack_scores.draw,
     delta=delta,
   )
-  known.update(zip(missing, made))
-  return [known[key] for key in keys]
+  known_floors.update(zip(missing, simulated))
+  return [known_floors[key] for key in keys]
 
 
-def _key(
+def _floor_key(
   attack_scores: AttackScores, estimator: estimators.Estimator
 ) -> Hashable:
   shift = attack_scores.scores.shift
@@ -283,12 +278,12 @@ def _key(
   return attack_scores.law, estimator
 
 
-def _plain(estimate: Estimate) -> Estimate:
+def _to_float(estimate: Estimate) -> Estimate:
   """The estimate with a Python float, as files keep it."""
   return dataclasses.replace(estimate, epsilon=float(estimate.epsilon))
 
 
-def _beside_floor(
+def _add_floor(
   estimate: Estimate, null: Float[np.ndarray, ' simulations'] | None
 ) -> Estimate:
   if null is None:
@@ -300,11 +295,13 @@ def _beside_floor(
   )
 
 
-def _attack(
-  attack_scores: AttackScores, found: Sequence[Estimate], delta: float
+def _summarize_attack(
+  attack_scores: AttackScores, results: Sequence[Estimate], delta: float
 ) -> Attack:
   # What is not calibrated claims nothing that a bound could contradict.
-  contradiction = _contradiction(found) if attack_scores.is_calibrated else []
+  contradiction = (
+    _find_contradiction(results) if attack_scores.is_calibrated else []
+  )
   scores = attack_scores.scores
   return Attack(
     threat_model=attack_scores.threat_model,
@@ -313,17 +310,20 @@ def _attack(
     num_unobserved=scores.unobserved.size,
     is_calibrated=attack_scores.is_calibrated and not contradiction,
     doubts=(*attack_scores.doubts, *contradiction),
-    rates=None if scores.shift is None else _rates(scores),
-    agreement=_agreement(scores, delta) if attack_scores.is_expected else None,
-    estimates=tuple(found),
+    rates=None if scores.shift is None else _compute_rates(scores),
+    agreement=_test_agreement(scores, delta)
+    if attack_scores.is_expected
+    else None,
+    estimates=tuple(results),
   )
 
 
-def _contradiction(found: Sequence[Estimate]) -> list[str]:
+def _find_contradiction(results: Sequence[Estimate]) -> list[str]:
   """A doubt if a bound of the same scores is above the first estimate."""
-  first = found[0]
+  first = results[0]
   highest = max(
-    (e for e in found if e.kind == 'confidence bound'), key=lambda e: e.epsilon
+    (e for e in results if e.kind == 'confidence bound'),
+    key=lambda e: e.epsilon,
   )
   assert highest.confidence is not None, 'bounds have one'
   if first.epsilon >= highest.epsilon:
@@ -338,15 +338,15 @@ def _contradiction(found: Sequence[Estimate]) -> list[str]:
   ]
 
 
-def _rates(scores: Scores) -> Rates:
+def _compute_rates(scores: Scores) -> Rates:
   """How good the attack itself is, by the fitted mixture of Gaussians."""
   tpr = mixture.compute_rates(scores, np.array(FPR))
-  every = mixture.compute_rates(scores, _THRESHOLDS)
-  accuracy = float(np.max(1 - _THRESHOLDS + every) / 2)
+  at_thresholds = mixture.compute_rates(scores, _THRESHOLDS)
+  accuracy = float(np.max(1 - _THRESHOLDS + at_thresholds) / 2)
   return Rates(accuracy, tuple(map(float, tpr)))
 
 
-def _agreement(scores: Scores, delta: float) -> Agreement:
+def _test_agreement(scores: Scores, delta: float) -> Agreement:
   """Whether scores are shifted by what norms tell to expect."""
   assert scores.shift is not None
   expected = mixture.epsilon_mixture(scores.shift, delta)

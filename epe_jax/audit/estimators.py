@@ -26,14 +26,14 @@ COUNTED: Estimator = functools.partial(
 )
 
 
-def _counted_bound(multiplicity: strategies.Multiplicity) -> Estimator:
+def _make_counted_bound(multiplicity: strategies.Multiplicity) -> Estimator:
   return functools.partial(
     threshold_bound.lower_bound, multiplicity=multiplicity
   )
 
 
-_BAND = _counted_bound(strategies.Band())
-_FEW = _counted_bound(strategies.Bonferroni())
+_BAND = _make_counted_bound(strategies.Band())
+_FEW = _make_counted_bound(strategies.Bonferroni())
 _COINS: tuple[Estimator, ...] = (coin_flip.one_run, coin_flip.one_run_gdp)
 
 SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
@@ -41,14 +41,14 @@ SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
 
 MORE_POINTS: tuple[Estimator, ...] = (
   COUNTED,
-  _counted_bound(strategies.Uncorrected()),
+  _make_counted_bound(strategies.Uncorrected()),
 )
 """Point estimates that scripts/estimate.py shows besides those of a report."""
 
 MORE_BOUNDS: tuple[Estimator, ...] = (
   _FEW,
-  _counted_bound(strategies.Split(seed=0)),
-  _counted_bound(strategies.MultiSplit(seed=0)),
+  _make_counted_bound(strategies.Split(seed=0)),
+  _make_counted_bound(strategies.MultiSplit(seed=0)),
   tradeoff_bound.gdp_bound,
   functools.partial(
     bayes.epsilon_credible, multiplicity=strategies.Split(seed=0)
@@ -58,7 +58,7 @@ MORE_BOUNDS: tuple[Estimator, ...] = (
 """Bounds that scripts/estimate.py shows besides those of a report."""
 
 
-def counted_bounds(scores: Scores) -> tuple[Estimator, ...]:
+def choose_bounds(scores: Scores) -> tuple[Estimator, ...]:
   """Bounds from counts alone, chosen by design before any score is seen.
 
   The first is the tightest for its design in most cases of docs/coverage.md.
@@ -68,8 +68,8 @@ def counted_bounds(scores: Scores) -> tuple[Estimator, ...]:
   return (_BAND,) if scores.dim is None else (_FEW, _BAND)
 
 
-def point_estimators(first: Estimator, spread: bool) -> tuple[Estimator, ...]:
+def choose_points(first: Estimator, has_spread: bool) -> tuple[Estimator, ...]:
   """Point estimators; those that fit a spread only where there is one."""
-  if spread:
+  if has_spread:
     return first, FITTED, threshold.max_threshold, threshold.eps_lo
   return first, COUNTED, threshold.eps_lo

@@ -26,8 +26,8 @@ def score_external(scores: Scores) -> AttackScores:
   that take scores for Gaussian are among the others and say so. When nothing
   leaks, labels are dealt at random: floors hold for any law of the scores.
   """
-  scores, against = doubts.drop_rejected_null(scores)
-  spread = doubts.scores_differ(scores)
+  scores, reasons = doubts.drop_rejected_null(scores)
+  has_spread = doubts.scores_differ(scores)
   draw, law = draw_null(scores), name_law(scores)
   if scores.unobserved.size:
     draw, law = noise_floor.draw_permutations(scores), ('permuted', id(scores))
@@ -38,14 +38,14 @@ def score_external(scores: Scores) -> AttackScores:
     scores=scores,
     unit='score',
     scale=1.0,
-    points=estimators.point_estimators(estimators.NULL_STD, spread),
+    points=estimators.choose_points(estimators.NULL_STD, has_spread),
     bounds=(
-      *estimators.counted_bounds(scores),
-      *((parametric.gaussian_lower_bound,) if spread else ()),
+      *estimators.choose_bounds(scores),
+      *((parametric.gaussian_lower_bound,) if has_spread else ()),
     ),
     draw=draw,
     law=law,
     is_calibrated=False,
     is_expected=False,
-    doubts=(*against, *([reason.removesuffix('.')] if reason else ())),
+    doubts=(*reasons, *([reason.removesuffix('.')] if reason else ())),
   )

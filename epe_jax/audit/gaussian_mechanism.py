@@ -81,15 +81,15 @@ def simulate_exact(
   >>> print(f'{1e4 * g.mean():.1f}')  # Theorem 3.3: sqrt(d) mean(g) -> 1/sigma.
   2.0
   """
-  _check([sigma], num_canaries, dim)
+  _check_arguments([sigma], num_canaries, dim)
   rank = min(num_canaries, dim)
   rng = np.random.default_rng(seed)
   u = np.zeros(rank)
-  for rows in _triangle(rng, num_canaries, dim):
+  for rows in _draw_triangle(rng, num_canaries, dim):
     u[: rows.shape[1]] += rows.sum(axis=0)
   u += sigma * rng.standard_normal(rank)
   outside = rng.chisquare(dim - rank) if dim > rank else 0.0
-  replay = _triangle(np.random.default_rng(seed), num_canaries, dim)
+  replay = _draw_triangle(np.random.default_rng(seed), num_canaries, dim)
   dots = np.concatenate([rows @ u[: rows.shape[1]] for rows in replay])
   return dots / math.sqrt(u @ u + sigma**2 * outside)
 
@@ -121,7 +121,7 @@ def simulate_literal(
 
   Source: One-shot Empirical Privacy Estimation, Algorithm 1.
   """
-  _check([sigma], num_canaries, dim)
+  _check_arguments([sigma], num_canaries, dim)
   words = jnp.asarray(seed.generate_state(2, np.uint32))
   key = jax.random.wrap_key_data(words, impl='threefry2x32')
   cosines = _release_and_score(key, sigma, num_canaries, dim, family)
@@ -162,20 +162,20 @@ def run_estimators(
 
   Source: One-shot Empirical Privacy Estimation, section 3 and Table 2.
   """
-  _check(sigmas, num_canaries, dim)
+  _check_arguments(sigmas, num_canaries, dim)
   epsilon_types.check_delta(delta)
   # Without noise two canaries score alike: no std can be fitted to them.
-  fewest = 3 if 0 in sigmas else 2
-  if num_canaries < fewest:
+  min_canaries = 3 if 0 in sigmas else 2
+  if num_canaries < min_canaries:
     raise ValueError(
       f'num_canaries={num_canaries}: a standard deviation is fitted to the '
-      f'cosines; give num_canaries >= {fewest}.'
+      f'cosines; give num_canaries >= {min_canaries}.'
     )
   if simulations < 1:
     raise ValueError(f'simulations={simulations}; give simulations >= 1.')
   cosines = np.empty((len(sigmas), simulations, num_canaries))
   for i, n in progress(list(np.ndindex(len(sigmas), simulations))):
-    stream = _stream(seed, sigmas[i], n)
+    stream = _make_stream(seed, sigmas[i], n)
     cosines[i, n] = law(stream, sigmas[i], num_canaries=num_canaries, dim=dim)
   scores = epsilon_types.Scores(
     observed=cosines, unobserved=np.empty((*cosines.shape[:2], 0)), dim=dim
@@ -206,7 +206,7 @@ def summarize(
   Returns:
     For each sigma one row of each reading, the calibrated one first.
   """
-  found = []
+  rows = []
   for i, sigma in enumerate(sigmas):
     analytic = float(dp_accounting.get_epsilon_gaussian(sigma, delta))
     for estimator, values in epsilons.items():
@@ -224,8 +224,8 @@ def summarize(
         num_canaries=num_canaries,
         delta=delta,
       )
-      found.append(row)
-  return found
+      rows.append(row)
+  return rows
 
 
 @functools.partial(jax.jit, static_argnames=('num_canaries', 'dim', 'family'))
@@ -241,10 +241,10 @@ def _release_and_score(
   total = c.superpose(jnp.arange(num_canaries), jnp.ones(num_canaries))
   # The noise of a simulation: `jax.random` would take most of the time.
   rho = total + sigma * _normals.vector(_threefry.root(noise_key, 0), dim)
-  return observers.cosines(c, rho)
+  return observers.compute_cosines(c, rho)
 
 
-def _triangle(
+def _draw_triangle(
   rng: np.random.Generator, num_canaries: int, dim: int
 ) -> Iterator[Float[np.ndarray, 'block width']]:
   """Yields the rows of A in blocks, without their zeros on the right."""
@@ -257,13 +257,15 @@ def _triangle(
     yield block / np.linalg.norm(block, axis=1, keepdims=True)
 
 
-def _stream(seed: int, sigma: float, n: int) -> np.random.SeedSequence:
+def _make_stream(seed: int, sigma: float, n: int) -> np.random.SeedSequence:
   # Keyed by the bits of sigma: its place in the list of sigmas does not count.
   bits = int(np.float64(sigma).view(np.uint64))
   return np.random.SeedSequence(seed, spawn_key=(bits >> 32, bits % 2**32, n))
 
 
-def _check(sigmas: Sequence[float], num_canaries: int, dim: int) -> None:
+def _check_arguments(
+  sigmas: Sequence[float], num_canaries: int, dim: int
+) -> None:
   for sigma in sigmas:
     if not 0 <= sigma < math.inf:
       raise ValueError(f'sigma={sigma}; give finite sigma >= 0.')

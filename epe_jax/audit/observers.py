@@ -36,7 +36,7 @@ class Observer(NamedTuple):
 
   Attributes:
     init: params -> state.
-    update: (state, seen) -> state, once in every round.
+    update: (state, view) -> state, once in every round.
     scores: (state, final params) -> cosines of all canaries, [k] or [T, k], by
       the name of what they are with. `record.Record` has these names.
     flush: state -> state in which no vector of a round waits to be scored. Only
@@ -50,9 +50,9 @@ class Observer(NamedTuple):
 
 
 VIEWS: dict[str, Callable[[RoundView], Float[Array, ' d']]] = {
-  'aggregate': lambda seen: seen.aggregate,
-  'delta': lambda seen: seen.after - seen.before,
-  'residual': lambda seen: seen.aggregate - seen.known,
+  'aggregate': lambda view: view.aggregate,
+  'delta': lambda view: view.after - view.before,
+  'residual': lambda view: view.aggregate - view.known,
 }
 """What can be scored in a round: rho_bar, as the paper has it; the change of
 the model by the server optimizer, as the authors' code has it (with momentum it
@@ -79,7 +79,7 @@ class Trace(NamedTuple):
   cosines: Float[Array, 'v T k']
 
 
-def cosines(
+def compute_cosines(
   canaries: Canaries, v: Float[Array, '*r d']
 ) -> Float[Array, '*r k']:
   """cos(c_j, v) = <c_j, v> / |v| of all canaries; 0 where v = 0.
@@ -114,10 +114,10 @@ def final_model(
     start: Float[Array, ' d'], params: Params
   ) -> dict[str, Float[Array, ' k']]:
     theta, _ = ravel_pytree(params)
-    final, change = cosines(canaries, jnp.stack([theta, theta - start]))
+    final, change = compute_cosines(canaries, jnp.stack([theta, theta - start]))
     return {'final': final, 'change': change}
 
-  return Observer(init, lambda start, seen: start, scores)
+  return Observer(init, lambda start, view: start, scores)
 
 
 def all_iterates(
@@ -189,21 +189,23 @@ def all_iterates(
     # The buffer is not among what the branches return: it would be copied.
     scored = jax.lax.cond(
       due,
-      lambda rest: score(rest, cosines(canaries, held)),
+      lambda rest: score(rest, compute_cosines(canaries, held)),
       lambda rest: rest,
       trace._replace(buffer=None),
     )
     return scored._replace(buffer=held)
 
-  def update(trace: Trace, seen: RoundView) -> Trace:
-    view = lambda: jnp.stack([VIEWS[name](seen) for name in sees])
-    seen_one = trace._replace(round=trace.round + 1, pending=trace.pending + 1)
+  def update(trace: Trace, view: RoundView) -> Trace:
+    stack = lambda: jnp.stack([VIEWS[name](view) for name in sees])
+    advanced = trace._replace(round=trace.round + 1, pending=trace.pending + 1)
     if trace.buffer is None:
       # Apart, or XLA:CPU would keep what noise is made of until it is stacked.
-      new = fusion_barrier(trace.round >= 0, lambda: cosines(canaries, view()))
-      return score(seen_one, new[:, None])
-    trace = seen_one._replace(
-      buffer=trace.buffer.at[:, trace.pending].set(view())
+      new = fusion_barrier(
+        trace.round >= 0, lambda: compute_cosines(canaries, stack())
+      )
+      return score(advanced, new[:, None])
+    trace = advanced._replace(
+      buffer=trace.buffer.at[:, trace.pending].set(stack())
     )
     return scored_if(trace.pending == buffer, trace)
 
@@ -245,10 +247,10 @@ def running_maximum(
     return jnp.full((len(sees), canaries.num), -1, jnp.float32)
 
   def update(
-    largest: Float[Array, 'v k'], seen: RoundView
+    largest: Float[Array, 'v k'], view: RoundView
   ) -> Float[Array, 'v k']:
-    score = lambda: cosines(
-      canaries, jnp.stack([VIEWS[name](seen) for name in sees])
+    score = lambda: compute_cosines(
+      canaries, jnp.stack([VIEWS[name](view) for name in sees])
     )
     # Or XLA:CPU would keep what noise is made of until it is stacked.
     return jnp.maximum(largest, fusion_barrier(largest[0, 0] >= -1, score))

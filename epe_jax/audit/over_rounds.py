@@ -19,7 +19,7 @@ from epe_jax.epsilon import threshold_bound
 from epe_jax.epsilon.types import Estimate
 
 # Fewer canaries than this scatter too much to start a curve with.
-_FEWEST = 30
+_MIN_OBSERVED = 30
 
 
 class RoundEstimate(NamedTuple):
@@ -75,8 +75,8 @@ def evaluate_by_round(
     ValueError: a round is out of range or has fewer than two canaries.
   """
   delta = record.delta if delta is None else delta
-  chosen = choose_rounds(record) if rounds is None else rounds
-  derivable = published_models.why_not_derivable(record) is None
+  rounds_shown = choose_rounds(record) if rounds is None else rounds
+  derivable = published_models.explain_not_derivable(record) is None
   # One kind of null for the whole curve: after second rounds it is not exact.
   dims = {r.threat_model: r.scores.dim for r in threat_models.score_all(record)}
   return [
@@ -87,9 +87,9 @@ def evaluate_by_round(
       attack_scores.scores.observed.size,
       attack_scores.scores.unobserved.size,
     )
-    for t in chosen
-    for attack_scores in _readings(record, int(t), dims, derivable)
-    for estimate in _estimates(attack_scores, delta, confidence, resamples)
+    for t in rounds_shown
+    for attack_scores in _score_round(record, int(t), dims, derivable)
+    for estimate in _estimate_round(attack_scores, delta, confidence, resamples)
   ]
 
 
@@ -99,12 +99,12 @@ def choose_rounds(record: Record, *, num: int = 12) -> Int[np.ndarray, ' n']:
   If fewer took part in all, from the first with half of them; two at least.
   """
   by = np.logical_or.accumulate(record.included).sum(axis=1)
-  enough = max(2, min(_FEWEST, by[-1] // 2))
-  first = 1 + int(np.argmax(by >= enough))
+  min_observed = max(2, min(_MIN_OBSERVED, by[-1] // 2))
+  first = 1 + int(np.argmax(by >= min_observed))
   return np.unique(np.linspace(first, len(by), num).round().astype(int))
 
 
-def _readings(
+def _score_round(
   record: Record,
   t: int,
   dims: Mapping[ThreatModel, float | None],
@@ -134,7 +134,7 @@ def _readings(
   )
 
 
-def _estimates(
+def _estimate_round(
   attack_scores: AttackScores,
   delta: float,
   confidence: float,

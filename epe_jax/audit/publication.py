@@ -33,9 +33,9 @@ _COSINES = (
 _TEST = 'test_'
 
 
-def publishable(
+def redact_run(
   result: Mapping[str, Any],
-  whole: Record | None,
+  record: Record | None,
   records: Sequence[Mapping[str, float]],
 ) -> tuple[Record | None, Sequence[Mapping[str, float]]]:
   """What a run recorded and its history, as far as they may be published.
@@ -44,32 +44,32 @@ def publishable(
 
   Args:
     result: what result.json holds.
-    whole: what attackers saw of the run; None if it was not audited.
+    record: what attackers saw of the run; None if it was not audited.
     records: the lines of metrics.jsonl.
   """
   if result['noise'] != 'fresh':
-    return whole, records
-  return whole and publishable_record(whole), publishable_history(records)
+    return record, records
+  return record and redact_record(record), redact_history(records)
 
 
-def publishable_record(whole: Record) -> Record:
+def redact_record(record: Record) -> Record:
   """What attackers saw, without what only one knew who had no noise to fear.
 
   Args:
-    whole: what attackers saw of the run. Of what observers scored, cosines with the
+    record: what attackers saw of the run. Of what observers scored, cosines with the
       models and with what rounds released are left. The residual is not: noise that
       is known is a sum of updates that is known.
   """
-  rounds = whole.rounds
+  rounds = record.rounds
   if rounds is not None:
     nothing = np.full_like(rounds.num_clients, np.nan)
     hidden = set(rounds._fields) - _SHOWN
     rounds = rounds._replace(**dict.fromkeys(hidden, nothing))
-  cosines = {n: x for n, x in whole.cosines.items() if n in _COSINES}
-  return dataclasses.replace(whole, cosines=cosines, rounds=rounds)
+  cosines = {n: x for n, x in record.cosines.items() if n in _COSINES}
+  return dataclasses.replace(record, cosines=cosines, rounds=rounds)
 
 
-def publishable_history(
+def redact_history(
   records: Sequence[Mapping[str, float]],
 ) -> list[dict[str, float]]:
   """Lines of metrics.jsonl without what clients measured, and how many came.
@@ -79,7 +79,7 @@ def publishable_history(
   Args:
     records: as `metrics.read_lines` gives them.
 
-  >>> publishable_history([{'round': 1, 'loss': 0.7, 'clip_norm': 0.1, 'test_loss': 0.6}])
+  >>> redact_history([{'round': 1, 'loss': 0.7, 'clip_norm': 0.1, 'test_loss': 0.6}])
   [{'round': 1, 'clip_norm': 0.1, 'test_loss': 0.6}]
   """
   return [

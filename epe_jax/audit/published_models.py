@@ -12,7 +12,7 @@ from scipy import linalg
 from epe_jax.audit import restrict, statistics
 from epe_jax.audit.record import FINAL_MODEL, Record
 from epe_jax.audit.round_scalars import RoundScalars
-from epe_jax.audit.server_response import server_response
+from epe_jax.audit.server_response import respond_to_rounds
 
 # Of what the change of the model is and what it should be; the rest is float32.
 _SAME = 0.999
@@ -60,10 +60,10 @@ def derive_models(
 
   Raises:
     ValueError: shown is not of the run or shows too little, or for the reasons
-      of `why_not_derivable`.
+      of `explain_not_derivable`.
   """
   restrict.check_mask(record, shown)
-  if reason := why_not_derivable(record):
+  if reason := explain_not_derivable(record):
     raise ValueError(reason)
   rounds = record.rounds
   assert rounds is not None
@@ -76,16 +76,16 @@ def derive_models(
       'one published model has no difference with another. Publish more, or '
       'let the attacker know the initial model.'
     )
-  effect = server_response(record.num_rounds, momentum=record.momentum)
+  effect = respond_to_rounds(record.num_rounds, momentum=record.momentum)
   weights = np.diff(effect[stops], axis=0)
-  between = slice(stops[0], stops[-1])
-  cosines, share = _added(record, rounds, weights)
+  in_between = slice(stops[0], stops[-1])
+  cosines, share = _score_differences(record, rounds, weights)
   if shown[-1]:
     of_model = FINAL_MODEL if initial else FINAL_MODEL[:1]
     cosines |= {n: x for n, x in record.cosines.items() if n in of_model}
   return restrict.replace_views(
     record,
-    present=np.asarray(record.assigned[between].any(axis=0)),
+    present=np.asarray(record.assigned[in_between].any(axis=0)),
     cosines=cosines,
     rounds=None,
     included=np.where(record.observed, share, 0),
@@ -94,7 +94,7 @@ def derive_models(
   )
 
 
-def why_not_derivable(record: Record) -> str | None:
+def explain_not_derivable(record: Record) -> str | None:
   """Why `models` cannot be derived from a run; None if they can.
 
   Whether the server is SGD with its momentum is not taken on trust: the sum of
@@ -117,7 +117,7 @@ def why_not_derivable(record: Record) -> str | None:
       f'momentum={record.momentum}; differences of models are known for '
       "server SGD alone. Train with server.optimizer='sgd', or read aggregates."
     )
-  effect = server_response(record.num_rounds, momentum=record.momentum)[-1]
+  effect = respond_to_rounds(record.num_rounds, momentum=record.momentum)[-1]
   norms = effect * record.rounds.aggregate_norm
   change = norms @ np.asarray(record.trace, np.float64)
   if np.corrcoef(change, record.cosines['change'])[0, 1] < _SAME:
@@ -129,7 +129,7 @@ def why_not_derivable(record: Record) -> str | None:
   return None
 
 
-def _basis(
+def _orthogonalize(
   weights: Float[np.ndarray, 'n T'], norms: Float[np.ndarray, ' T']
 ) -> Float[np.ndarray, 'n T']:
   """Weights of what each difference adds to those before, of norm 1.
@@ -142,25 +142,25 @@ def _basis(
   return linalg.solve_triangular(root, weights, lower=True)
 
 
-def _added(
+def _score_differences(
   record: Record,
   rounds: RoundScalars,
   weights: Float[np.ndarray, 'n T'],
 ) -> tuple[dict[str, Float[np.ndarray, 'n k']], Float[np.ndarray, 'n k']]:
   """Cosines with what each difference adds, and those to expect of a canary."""
   norms = np.asarray(rounds.aggregate_norm, np.float64)
-  added = _basis(weights, norms)
+  added = _orthogonalize(weights, norms)
   products = (added * norms) @ np.asarray(record.trace, np.float64)
   null = products[:, ~record.observed]
   norm = np.sqrt(record.dim * np.mean(null**2, axis=1, keepdims=True))
   norm = np.where(norm > 0, norm, 1)
   cosines = {'models': products / norm}
   if 'residual' in record.cosines:
-    cosines['residual'] = _added_residual(record, rounds, weights)
+    cosines['residual'] = _score_residual(record, rounds, weights)
   return cosines, (added * rounds.canary_norm) @ record.assigned / norm
 
 
-def _added_residual(
+def _score_residual(
   record: Record,
   rounds: RoundScalars,
   weights: Float[np.ndarray, 'n T'],
@@ -168,7 +168,7 @@ def _added_residual(
   """Cosines with the noise that each difference adds, and the canary itself."""
   residual = np.asarray(record.cosines['residual'], np.float64)
   norms = np.asarray(rounds.residual_norm, np.float64)
-  added = _basis(weights, norms)
+  added = _orthogonalize(weights, norms)
   noise = (added * norms) @ residual
   own = (added * rounds.canary_norm) @ record.included
   square = 1 + own * (2 * noise + own)

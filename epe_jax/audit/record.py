@@ -145,7 +145,7 @@ def make_record(
       )
   weight = None
   if momentum is not None:
-    weight = server_response.canary_weight(rounds, assigned, momentum=momentum)
+    weight = server_response.weigh_canaries(rounds, assigned, momentum=momentum)
     weight = weight.astype(np.float32)
   return Record(
     cosines={n: np.asarray(x, np.float32) for n, x in cosines.items()},

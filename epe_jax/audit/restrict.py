@@ -38,8 +38,8 @@ def restrict_to_rounds(record: Record, shown: Bool[np.ndarray, ' T']) -> Record:
   of_model = {n: x for n, x in record.cosines.items() if n in FINAL_MODEL}
   return replace_views(
     record,
-    cosines=of_model | _of_rounds(record, shown),
-    rounds=_scalars_of(record, shown),
+    cosines=of_model | _select_cosines(record, shown),
+    rounds=_select_scalars(record, shown),
     included=record.included[shown],
     assigned=record.assigned[shown],
   )
@@ -67,9 +67,9 @@ def truncate_after(record: Record, round: int) -> Record:
     return replace_views(record)
   return replace_views(
     record,
-    cosines=_of_rounds(record, slice(round)),
+    cosines=_select_cosines(record, slice(round)),
     weight=None,
-    rounds=_scalars_of(record, slice(round)),
+    rounds=_select_scalars(record, slice(round)),
     included=record.included[:round],
     assigned=record.assigned[:round],
   )
@@ -95,20 +95,20 @@ def replace_views(
   record = dataclasses.replace(record, **changes)
   if present is None:
     present = np.asarray(record.assigned.any(axis=0))
-  left = np.count_nonzero(present & observed)
-  if left < 2:
+  num_left = np.count_nonzero(present & observed)
+  if num_left < 2:
     raise ValueError(
-      f'{left} of {np.count_nonzero(observed)} observed canaries took part in '
+      f'{num_left} of {np.count_nonzero(observed)} observed canaries took part in '
       'what is shown, but an audit needs two; show more of the run.'
     )
-  kept = present | ~had_rounds
+  is_kept = present | ~had_rounds
   weight = record.weight
   return dataclasses.replace(
     record,
-    cosines={name: x[..., kept] for name, x in record.cosines.items()},
-    weight=None if weight is None else weight[kept],
-    included=record.included[:, kept],
-    assigned=record.assigned[:, kept],
+    cosines={name: x[..., is_kept] for name, x in record.cosines.items()},
+    weight=None if weight is None else weight[is_kept],
+    included=record.included[:, is_kept],
+    assigned=record.assigned[:, is_kept],
   )
 
 
@@ -121,14 +121,14 @@ def check_mask(record: Record, shown: Bool[np.ndarray, ' T']) -> None:
     )
 
 
-def _of_rounds(
+def _select_cosines(
   record: Record, which: Bool[np.ndarray, ' T'] | slice
 ) -> dict[str, Float[np.ndarray, 't k']]:
   """Cosines of some rounds, of what was scored round by round."""
   return {n: x[which] for n, x in record.cosines.items() if x.ndim == 2}
 
 
-def _scalars_of(
+def _select_scalars(
   record: Record, which: Bool[np.ndarray, ' T'] | slice
 ) -> RoundScalars | None:
   if record.rounds is None:

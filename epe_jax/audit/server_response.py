@@ -6,7 +6,7 @@ import numpy as np
 from epe_jax.audit.round_scalars import RoundScalars
 
 
-def server_response(
+def respond_to_rounds(
   rounds: int, *, momentum: float
 ) -> Float[np.ndarray, 'stops rounds']:
   """What each aggregate weighs in the model after each round: SGD is linear.
@@ -25,7 +25,7 @@ def server_response(
   Raises:
     ValueError: momentum is out of range.
 
-  >>> server_response(3, momentum=0.5)
+  >>> respond_to_rounds(3, momentum=0.5)
   array([[0.  , 0.  , 0.  ],
          [1.  , 0.  , 0.  ],
          [1.5 , 1.  , 0.  ],
@@ -37,12 +37,12 @@ def server_response(
   return (1 - momentum ** np.maximum(since, 0)) / (1 - momentum)
 
 
-def canary_weight(
+def weigh_canaries(
   rounds: RoundScalars, assigned: Bool[np.ndarray, 'T k'], *, momentum: float
 ) -> Float[np.ndarray, ' k']:
   """What training leaves of each canary in the change of the model.
 
-  Its rounds put in S_t/m each, of which the server keeps what `server_response` says.
+  Its rounds put in S_t/m each, of which the server keeps what `respond_to_rounds` says.
   The server's learning rate, alike for all, is left out, and so is what clients
   do because of it.
 
@@ -51,5 +51,5 @@ def canary_weight(
     assigned: row t holds the canaries of round t.
     momentum: of the server's SGD, in [0, 1).
   """
-  effect = server_response(len(assigned), momentum=momentum)[-1]
+  effect = respond_to_rounds(len(assigned), momentum=momentum)[-1]
   return (effect * rounds.canary_norm) @ assigned

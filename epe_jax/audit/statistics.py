@@ -129,7 +129,7 @@ def score_residual(
   return in_noise / np.sqrt(assigned.sum(axis=0))
 
 
-def expected_residual(
+def expect_residual(
   assigned: Bool[np.ndarray, 'T k'], rounds: RoundScalars
 ) -> Float[np.ndarray, ' k']:
   """What `score_residual` is to be expected to read of canaries: √n/z."""

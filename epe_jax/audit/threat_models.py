@@ -59,7 +59,7 @@ def score_all(
 def find(key: str) -> ThreatModel | None:
   """The attacker of a key among those of this package; None if it has none."""
   models = (*THREAT_MODELS, external_scores.EXTERNAL)
-  return next((one for one in models if one.key == key), None)
+  return next((model for model in models if model.key == key), None)
 
 
 def _score_final(record: Record) -> AttackScores | None:
@@ -86,39 +86,43 @@ def _score_maximum(record: Record) -> AttackScores | None:
     estimators.FITTED if differ else estimators.COUNTED,
     threshold.eps_lo,
   )
-  against, tau = doubts.doubt_if_swapped(scores), float(record.num_rounds)
+  reasons, tau = doubts.doubt_if_swapped(scores), float(record.num_rounds)
   if record.expected is not None:
-    own = np.sqrt(record.dim) * record.expected[:, None] * record.assigned
-    own = -np.sort(-own[:, record.observed], axis=0)
-    most = np.count_nonzero(record.assigned, axis=0).max()
+    own_shifts = (
+      np.sqrt(record.dim) * record.expected[:, None] * record.assigned
+    )
+    own_shifts = -np.sort(-own_shifts[:, record.observed], axis=0)
+    max_rounds = np.count_nonzero(record.assigned, axis=0).max()
     estimator = functools.partial(
-      maximum.maximum_over_rounds, own=own[:most].T, rounds=len(own)
+      maximum.maximum_over_rounds,
+      own=own_shifts[:max_rounds].T,
+      rounds=len(own_shifts),
     )
     points = (estimator, *points)
     tau = float(maximum.independent_rounds(scores.unobserved))
-    tau = min(max(tau, 1.0), float(len(own)))
+    tau = min(max(tau, 1.0), float(len(own_shifts)))
     p = maximum.p_value(scores.unobserved)
     if p < shift_tests.REJECTED_BELOW:
-      against += (
+      reasons += (
         'maxima of canaries that took no part do not follow the law of the '
         f'largest of independent cosines (p = {p:.2g}), so that no estimate from '
         'them is calibrated',
       )
   return AttackScores(
     threat_model=MAXIMUM,
-    sees=_shown(record),
+    sees=_describe_release(record),
     scores=scores,
     unit=COSINE,
     scale=1.0,
     points=points,
-    bounds=estimators.counted_bounds(scores),
+    bounds=estimators.choose_bounds(scores),
     draw=noise_floor.draw_from_null(
       scores.observed.size, scores.unobserved.size, rounds=tau
     ),
     law=('maximum', scores.observed.size, scores.unobserved.size, tau),
-    is_calibrated=record.expected is not None and not against,
+    is_calibrated=record.expected is not None and not reasons,
     is_expected=False,
-    doubts=against,
+    doubts=reasons,
   )
 
 
@@ -130,12 +134,12 @@ def _score_likelihood(record: Record) -> AttackScores | None:
   scores = split_scores(record, ratio, None)
   return AttackScores(
     threat_model=LIKELIHOOD,
-    sees=_shown(record),
+    sees=_describe_release(record),
     scores=scores,
     unit='log likelihood ratio',
     scale=1.0,
     points=(estimators.COUNTED, threshold.eps_lo),
-    bounds=estimators.counted_bounds(scores),
+    bounds=estimators.choose_bounds(scores),
     draw=None,
     law=None,
     is_calibrated=False,
@@ -168,7 +172,7 @@ def _score_own(record: Record) -> AttackScores | None:
   scores = split_scores(record, values, dim, shift, assigned.argmax(axis=0))
   return describe_shifted(
     OWN,
-    _shown(record),
+    _describe_release(record),
     scores,
     scale=root,
     is_expected=exact and shift is not None,
@@ -180,7 +184,7 @@ def _score_residual(record: Record) -> AttackScores | None:
   residual = record.cosines.get('residual')
   if residual is None:
     return None
-  sees = f'{_shown(record)}, other updates known'
+  sees = f'{_describe_release(record)}, other updates known'
   assigned = statistics.assign_held_out(record.assigned)
   if record.rounds is None:
     if not _can_fit_null(record):
@@ -196,7 +200,7 @@ def _score_residual(record: Record) -> AttackScores | None:
   values = statistics.score_residual(
     residual, record.included, assigned, record.rounds
   )
-  shift = statistics.expected_residual(assigned, record.rounds)
+  shift = statistics.expect_residual(assigned, record.rounds)
   scores = split_scores(record, values, math.inf, shift)
   return describe_shifted(RESIDUAL, sees, scores, scale=1.0, is_expected=True)
 
@@ -212,7 +216,7 @@ def _score_without_noise(record: Record, sees: str) -> AttackScores:
     unit=COSINE,
     scale=float(np.sqrt(record.dim)),
     points=(cosine_alternative.shifted_cosine,),
-    bounds=estimators.counted_bounds(scores),
+    bounds=estimators.choose_bounds(scores),
     draw=None,
     law=None,
     is_calibrated=True,
@@ -221,7 +225,7 @@ def _score_without_noise(record: Record, sees: str) -> AttackScores:
   )
 
 
-def _shown(record: Record) -> str:
+def _describe_release(record: Record) -> str:
   return 'published models' if record.sees == 'models' else 'all iterates'
 
 

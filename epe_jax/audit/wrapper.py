@@ -93,14 +93,14 @@ def audited(
         f'canaries have dim={canaries.dim}, but the model has {dim} '
         'parameters; make canaries of the size of the model.'
       )
-    watched = {
+    observer_states = {
       name: observer.init(params) for name, observer in observers.items()
     }
     # Here, where nothing is lost yet, although the scores come last.
-    jax.eval_shape(lambda: _merge_scores(watched, params, observers))
+    jax.eval_shape(lambda: _merge_scores(observer_states, params, observers))
     return AuditState(
       algorithm.init(params),
-      watched,
+      observer_states,
       RoundScalars(
         *(jnp.zeros(len(ids), jnp.float32) for _ in RoundScalars._fields)
       ),
@@ -122,18 +122,18 @@ def audited(
     assert info.known is not None, 'the algorithm must show what is known of it'
     # Anew, and not what the algorithm says it put in: that is audited too.
     injected = fusion_barrier(new.round >= 0, injection.direction)
-    seen = RoundView(
+    view = RoundView(
       before=ravel_pytree(before)[0],
       after=ravel_pytree(new.params)[0],
       aggregate=info.aggregate,
       known=info.known + info.metrics['canary_norm'] * injected,
     )
-    watched = {
-      name: observer.update(state.observers[name], seen)
+    observer_states = {
+      name: observer.update(state.observers[name], view)
       for name, observer in observers.items()
     }
     metrics = info.metrics | {
-      'residual_norm': jnp.linalg.norm(VIEWS['residual'](seen)),
+      'residual_norm': jnp.linalg.norm(VIEWS['residual'](view)),
       'effective_dimension': effective_dimension(info.aggregate),
     }
     assert state.rounds is not None
@@ -145,7 +145,7 @@ def audited(
     )
     # Vectors are for the observers alone; d numbers a round are no metric.
     return (
-      AuditState(new, watched, rounds),
+      AuditState(new, observer_states, rounds),
       fedavg.RoundInfo(aggregate=None, known=None, metrics=metrics),
     )
 
@@ -231,20 +231,20 @@ def drop_buffers(state: AuditState) -> AuditState:
   They are gigabytes, and what a round released less what is left without its
   updates is the sum of these, without any noise.
   """
-  return _with_buffers(state, lambda name: None)
+  return _replace_buffers(state, lambda name: None)
 
 
-def restore_buffers(kept: AuditState, like: AuditState) -> AuditState:
+def restore_buffers(saved: AuditState, like: AuditState) -> AuditState:
   """A state that training goes on from.
 
   Args:
-    kept: as `drop_buffers` gives it.
+    saved: as `drop_buffers` gives it.
     like: a state of the same run, which lends the room for vectors.
   """
-  return _with_buffers(kept, lambda name: like.observers[name].buffer)
+  return _replace_buffers(saved, lambda name: like.observers[name].buffer)
 
 
-def _with_buffers(
+def _replace_buffers(
   state: AuditState, buffer: Callable[[str], Array | None]
 ) -> AuditState:
   observers = {
@@ -269,11 +269,11 @@ def canary_rows(
   >>> canary_rows(np.array([[False, True, True], [True, False, False]])).ids.tolist()
   [[1, 2], [0, 0]]
   """
-  most = int(participation.sum(axis=1).max(initial=0))
-  width = most if width is None else width
-  if width < most:
+  max_canaries = int(participation.sum(axis=1).max(initial=0))
+  width = max_canaries if width is None else width
+  if width < max_canaries:
     raise ValueError(
-      f'width={width}, but a round has {most} canaries; give at least as many.'
+      f'width={width}, but a round has {max_canaries} canaries; give at least as many.'
     )
   # A stable sort puts the canaries of a round first, by id.
   ids = np.argsort(~participation, axis=1, kind='stable')[:, :width]

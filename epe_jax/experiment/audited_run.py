@@ -253,9 +253,7 @@ def _train(
 
     # 6. Estimates, each beside its floor; of a model that will be released those
     # that may be too.
-    shown = (
-      whole if config.simulation else publication.publishable_record(whole)
-    )
+    shown = whole if config.simulation else publication.redact_record(whole)
     found = estimates.evaluate(shown, threat_models=threat_models)
     wide = _summarize_dimension(
       config, this, params, rounds.effective_dimension

@@ -41,7 +41,7 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
     record = load_record(files.scores)
   lines = [line for line in metrics.read_lines(files.metrics) if line['round']]
   # Tables may be published, as results may.
-  return FinishedRun(result, *publication.publishable(result, record, lines))
+  return FinishedRun(result, *publication.redact_run(result, record, lines))
 
 
 def estimate_first(

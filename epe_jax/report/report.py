@@ -189,7 +189,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   history = metrics.read_lines(_existing(files.metrics))
   # The report may be published, as the result may.
   drawn = of_run.draw_run(
-    result, *publication.publishable(result, record, history)
+    result, *publication.redact_run(result, record, history)
   )
   for name, drawing in drawn.items():
     save = functools.partial(drawing.savefig, format='png', dpi=150)

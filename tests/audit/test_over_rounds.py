@@ -14,6 +14,7 @@ from epe_jax.audit import (
   estimates,
   over_rounds,
   published_models,
+  server_response,
   threat_models,
 )
 from epe_jax.audit.record import write_record
@@ -101,7 +102,7 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
   for t in (4, 9):
     change = simulated.models[t] - simulated.models[0]
     exact = recorded_runs.cosines(simulated.canaries, change)
-    effect = published_models.server_response(12, momentum=0.9)[t]
+    effect = server_response.respond_to_rounds(12, momentum=0.9)[t]
     weight = effect @ record.included
     seen = weight > 0
     scores = Scores(exact[seen], exact[~record.observed], shift=weight[seen])

@@ -36,7 +36,7 @@ def test_the_response_is_what_the_server_makes_of_an_impulse():
         theta += update
         path.append(theta)
       np.testing.assert_allclose(
-        published_models.server_response(5, momentum=momentum)[:, s],
+        server_response.respond_to_rounds(5, momentum=momentum)[:, s],
         path,
         atol=1e-12,
       )

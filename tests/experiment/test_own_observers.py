@@ -27,7 +27,7 @@ def observe_signs(canary_set):
 
   def scores(total, params):
     del params
-    return {'signs': observers.cosines(canary_set, total)}
+    return {'signs': observers.compute_cosines(canary_set, total)}
 
   init = lambda params: jnp.zeros(canary_set.dim, jnp.float32)
   return audit.Observer(init, update, scores)
@@ -117,7 +117,7 @@ def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
 
 
 def test_what_is_not_known_to_be_released_is_not_published(record):
-  shown = publication.publishable_record(record)
+  shown = publication.redact_record(record)
   assert 'signs' in record.cosines
   assert record.cosines.keys() - shown.cosines.keys() == {'signs', 'residual'}
 

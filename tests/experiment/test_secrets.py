@@ -12,7 +12,11 @@ import orbax.checkpoint as ocp
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import estimates, observers, published_models
+from epe_jax.audit import (
+  estimates,
+  observers,
+  server_response,
+)
 from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   audited_run,
@@ -219,7 +223,7 @@ def by_noise(asked, paths, noise_key, noise_std, config):
     params = {name: arrays[name] for name in arrays.files}
   change = np.asarray(ravel_pytree(params)[0], np.float64)
   change /= config.server.learning_rate
-  weights = published_models.server_response(
+  weights = server_response.respond_to_rounds(
     ROUNDS, momentum=config.server.momentum
   )[-1]
   noise = []

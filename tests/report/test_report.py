@@ -362,7 +362,7 @@ def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
   scores = Scores(
     (quantiles + mu) / 1e4, np.empty(0), 10**8, shift=np.ones(20_000)
   )
-  found = estimates._rates(scores)
+  found = estimates._compute_rates(scores)
   assert found.accuracy == pytest.approx(stats.norm.cdf(mu / 2), abs=1e-3)
   for fpr, tpr in zip(estimates.FPR, found.tpr, strict=True):
     exact = stats.norm.sf(stats.norm.isf(fpr) - mu)
@@ -409,7 +409,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert f'The {others} others hold at 95 % each and not all' in said
   assert 'removes them. Which bound' in said
   # Where who removes the others may not be shown, it is that of another attacker.
-  published = estimates.evaluate(publication.publishable_record(record))
+  published = estimates.evaluate(publication.redact_record(record))
   assert published.headline[0].threat_model == threat_models.OWN
   said = _attacker(
     _result(audit=published, noise='fresh'),

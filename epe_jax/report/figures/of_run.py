@@ -79,8 +79,8 @@ def draw_run(
   grid = np.geomspace(0.5 / most, 1, 200)[:-1]
   over_delta, fnr = None, None
   if not math.isnan(analytic):
-    over_delta = curves.gaussian_over_delta(analytic, delta, deltas)
-    fnr = curves.gaussian_fnr(analytic, delta, grid)
+    over_delta = curves.compute_gaussian_over_delta(analytic, delta, deltas)
+    fnr = curves.compute_gaussian_fnr(analytic, delta, grid)
   return {
     'bars.png': epsilons.draw_bars(
       audit.attacks, analytic=analytic, canaries=canaries
@@ -88,13 +88,16 @@ def draw_run(
     'densities.png': cosines.draw_densities(all_scores),
     'tradeoff.png': tradeoff.draw_tradeoff(
       audit,
-      [curves.tradeoff(attack_scores, grid) for attack_scores in all_scores],
+      [
+        curves.compute_tradeoff(attack_scores, grid)
+        for attack_scores in all_scores
+      ],
       grid,
       gaussian=fnr,
       analytic=analytic,
     ),
     'delta.png': epsilons.draw_over_delta(
-      curves.over_delta(all_scores, deltas),
+      curves.compute_over_delta(all_scores, deltas),
       deltas,
       gaussian=over_delta,
       analytic=analytic,
