@@ -46,7 +46,7 @@ _SPLITS = {
   'stackoverflow_test': 'test',
 }
 # A client is held in memory, and so is a chunk that is decompressed.
-_LARGEST = 1 << 30
+_MAX_BYTES = 1 << 30
 # What h5py raises for files that are damaged, by what is damaged in them.
 _DAMAGE = (
   KeyError,
@@ -60,7 +60,7 @@ _DAMAGE = (
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
+def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
   """Opens HDF5 files for reading, one client at a time.
 
   An archive is first unpacked into the temporary directory (`TMPDIR`) and
@@ -84,16 +84,16 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
   """
   path, splits = pathlib.Path(path), {}
   with contextlib.ExitStack() as stack:
-    for name, file in _files(path, stack):
-      split = _split_of(name)
+    for name, file in _find_files(path, stack):
+      split = _name_split(name)
       if split in splits:
         other = splits[split][0]
         raise ValueError(
           f'{name} and {other} are both the split {split!r}. Keep one. {CURE}'
         )
-      with _explained(name):
+      with _explain_damage(name):
         root = stack.enter_context(h5py.File(file, 'r'))
-        group = _member(root, 'examples', h5py.Group)
+        group = _open_member(root, 'examples', h5py.Group)
         splits[split] = (name, group, len(group))
     yield sources.Source(
       name=str(path),
@@ -101,12 +101,12 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
         split: sources.Split(clients, None)
         for split, (_, _, clients) in splits.items()
       },
-      read=functools.partial(_read, splits),
+      read=functools.partial(_read_clients, path, splits),
       decode=sources.decode_columns,
     )
 
 
-def _files(
+def _find_files(
   path: pathlib.Path, stack: contextlib.ExitStack
 ) -> list[tuple[str, pathlib.Path]]:
   """(name for messages, where it is) of each file."""
@@ -124,7 +124,7 @@ def _files(
   return [(f'{path}/{member}', file) for member, file in members.items()]
 
 
-def _split_of(name: str) -> str:
+def _name_split(name: str) -> str:
   stem = pathlib.PurePosixPath(name.replace(os.sep, '/')).stem
   # A split becomes the name of a folder.
   if not re.fullmatch(r'\w[\w.-]*', stem):
@@ -135,29 +135,25 @@ def _split_of(name: str) -> str:
   return _SPLITS.get(stem, stem)
 
 
-def _read(
+def _read_clients(
+  path: pathlib.Path,
   splits: Mapping[str, tuple[str, h5py.Group, int]],
   split: str,
   features: sources.Features,
   after: str | None,
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
   """The clients of a split; see `sources.Source`."""
-  if split not in splits:
-    raise ValueError(
-      f'there is no split {split!r}, only {sorted(splits)}. Choose one of '
-      f'them, or another file. {CURE}'
-    )
-  name, group, _ = splits[split]
-  for client_id in _client_ids(group, f'{name}, split {split!r}'):
+  name, group, _ = sources.find_split(splits, split, str(path))
+  for client_id in _list_clients(group, f'{name}, split {split!r}'):
     if after is None or client_id > after:
-      with _explained(f'{name}, split {split!r}, client {client_id!r}'):
-        client = _member(group, client_id, h5py.Group)
-        columns = {feature: _rows(client, feature) for feature in features}
+      with _explain_damage(f'{name}, split {split!r}, client {client_id!r}'):
+        client = _open_member(group, client_id, h5py.Group)
+        columns = {feature: _read_rows(client, feature) for feature in features}
       yield client_id, columns
 
 
-def _client_ids(group: h5py.Group, place: str) -> list[str]:
-  with _explained(place):
+def _list_clients(group: h5py.Group, place: str) -> list[str]:
+  with _explain_damage(place):
     client_ids = list(group)
     for client_id in client_ids:
       # h5py has bytes for a name that is not UTF-8.
@@ -166,7 +162,7 @@ def _client_ids(group: h5py.Group, place: str) -> list[str]:
   return sorted(client_ids)
 
 
-def _member(group: h5py.Group, name: str, kind: type) -> Any:
+def _open_member(group: h5py.Group, name: str, kind: type) -> Any:
   """The member of a group, if it is in this file and of this kind."""
   link = group.get(name, getlink=True)
   if link is None:
@@ -180,10 +176,10 @@ def _member(group: h5py.Group, name: str, kind: type) -> Any:
   return item
 
 
-def _rows(client: h5py.Group, feature: str) -> np.ndarray:
+def _read_rows(client: h5py.Group, feature: str) -> np.ndarray:
   """The rows of a feature, [n, ...], as they are stored."""
   try:
-    dataset = _member(client, feature, h5py.Dataset)
+    dataset = _open_member(client, feature, h5py.Dataset)
     _check_storage(dataset)
     return dataset[()]
   except _DAMAGE as error:
@@ -201,8 +197,8 @@ def _check_storage(dataset: h5py.Dataset) -> None:
   # any, and NumPy would make room for it.
   chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
   for what, size in (('', dataset.nbytes), (' a chunk', chunk)):
-    if size > _LARGEST:
-      raise ValueError(f'it has {size} bytes{what}, over {_LARGEST}')
+    if size > _MAX_BYTES:
+      raise ValueError(f'it has {size} bytes{what}, over {_MAX_BYTES}')
   # HDF5 fills what was declared and never written with zeros.
   if dataset.chunks is None:
     whole = not dataset.size or dataset.id.get_storage_size()
@@ -216,7 +212,7 @@ def _check_storage(dataset: h5py.Dataset) -> None:
 
 
 @contextlib.contextmanager
-def _explained(place: str) -> Iterator[None]:
+def _explain_damage(place: str) -> Iterator[None]:
   """What h5py raises for damaged data, with a place and a cure."""
   try:
     yield

@@ -82,7 +82,7 @@ def _resume(
     url, headers=headers, stream=True, timeout=_TIMEOUT
   ) as response:
     response.raise_for_status()
-    start, total = _span(url, response, start)
+    start, total = _parse_span(url, response, start)
     etag = response.headers.get('ETag', '').encode().hex()
     # What has no ETag is not resumed: nothing says which version it is.
     part = folder / (f'{name}.{etag}.part' if etag else f'{name}.part')
@@ -111,7 +111,9 @@ def _resume(
   return part
 
 
-def _span(url: str, response: requests.Response, start: int) -> tuple[int, int]:
+def _parse_span(
+  url: str, response: requests.Response, start: int
+) -> tuple[int, int]:
   """(where the response starts, bytes of the whole file)."""
   length = response.headers.get('Content-Length', '')
   given = response.headers.get('Content-Range', '')

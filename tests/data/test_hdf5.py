@@ -41,9 +41,9 @@ def same(columns):
 
 
 def read(path, split='all_train', features=IMAGES, after=None):
-  with hdf5.opened(path) as source:
+  with hdf5.open_source(path) as source:
     recipe = decoding.Recipe(features, same, {})
-    return list(decoding.decoded(source, split, recipe, after))
+    return list(decoding.decode_clients(source, split, recipe, after))
 
 
 def archive(path, files):
@@ -58,7 +58,7 @@ def archive(path, files):
 
 def test_clients_come_in_order_of_id_with_the_rows_of_the_file(tmp_path):
   path = write(tmp_path / 'fed_emnist_train.h5')
-  with hdf5.opened(path) as source:
+  with hdf5.open_source(path) as source:
     assert source.splits == {'all_train': sources.Split(3, None)}
     assert source.name == str(path)
     assert source.decode is sources.decode_columns
@@ -127,7 +127,7 @@ def test_texts_are_byte_strings_however_they_are_stored(tmp_path, dtype):
   ],
 )
 def test_a_file_is_a_split(tmp_path, name, split):
-  with hdf5.opened(write(tmp_path / f'{name}.h5')) as source:
+  with hdf5.open_source(write(tmp_path / f'{name}.h5')) as source:
     assert set(source.splits) == {split}
 
 
@@ -147,7 +147,7 @@ def test_a_folder_and_an_archive_have_a_split_for_each_file(
   (tmp_path / 'temporary').mkdir()
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'temporary'))
   for path in (folder, packed):
-    with hdf5.opened(path) as source:
+    with hdf5.open_source(path) as source:
       assert source.splits == {
         'all_test': sources.Split(1, None),
         'all_train': sources.Split(3, None),
@@ -232,7 +232,7 @@ def test_a_missing_h5py_is_an_error_with_the_cure(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'h5py', None)
   monkeypatch.delitem(sys.modules, hdf5.__name__)
   with pytest.raises(ImportError, match=r"pip install 'epe_jax\[hdf5\]'"):
-    formats.opened(path)
+    formats.open_source(path)
 
 
 def refused(tmp_path, change, message, features=IMAGES):
@@ -243,9 +243,9 @@ def refused(tmp_path, change, message, features=IMAGES):
   with h5py.File(path, 'r+') as file:
     change(file['examples/bad'])
   place = re.escape(f"{path}, split 'all_train', client 'bad'")
-  with hdf5.opened(path) as source:
+  with hdf5.open_source(path) as source:
     recipe = decoding.Recipe(features, same, {})
-    clients = decoding.decoded(source, 'all_train', recipe)
+    clients = decoding.decode_clients(source, 'all_train', recipe)
     assert next(clients)[0] == 'a'
     with pytest.raises(ValueError, match=rf'{place}.*{message}'):
       next(clients)
