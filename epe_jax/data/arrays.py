@@ -78,8 +78,8 @@ def _check_strings(
   path: pathlib.Path, name: str, values: np.ndarray | None
 ) -> np.ndarray:
   if values is None or values.ndim != 1 or values.dtype.kind not in 'Uiu':
-    found = 'missing' if values is None else f'{values.dtype} {values.shape}'
-    raise ValueError(f'{path}: array {name!r} is {found}. {CURE}')
+    what = 'missing' if values is None else f'{values.dtype} {values.shape}'
+    raise ValueError(f'{path}: array {name!r} is {what}. {CURE}')
   return values.astype(np.str_)
 
 
@@ -95,9 +95,9 @@ def _read_clients(
   """The clients of a split; see `sources.Source`."""
   rows = sources.find_split(splits, split, name)
   owners, starts = np.unique(client_ids[rows], return_index=True)
-  for owner, mine in zip(owners.tolist(), np.split(rows, starts[1:])):
+  for owner, its_rows in zip(owners.tolist(), np.split(rows, starts[1:])):
     if after is None or owner > after:
       yield (
         owner,
-        {n: column[mine] for n, column in arrays.items() if n in features},
+        {n: column[its_rows] for n, column in arrays.items() if n in features},
       )

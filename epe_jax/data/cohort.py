@@ -41,7 +41,7 @@ class Plan(NamedTuple):
 
 
 def count_steps(sizes: Int[np.ndarray, ' clients'], plan: Plan) -> int:
-  """Local steps epochs * ceil(n / b) that the largest client takes.
+  """Counts the local steps epochs * ceil(n / b) that the largest client takes.
 
   Args:
     sizes: number of examples of each client, at least one client.
@@ -56,7 +56,7 @@ def count_steps(sizes: Int[np.ndarray, ' clients'], plan: Plan) -> int:
 
 
 def choose_room(need: int, largest: int) -> int:
-  """Steps to make room for: the least of largest / 4^i that suffice.
+  """Chooses how many steps to make room for: the first of largest / 4^i above need.
 
   A run without a cap would otherwise pad every round to its largest client,
   and one that pads to what a round needs would compile every round anew. What
@@ -81,7 +81,7 @@ def gather(
   parts: Sequence[int] = (0,),
   of: int = 1,
 ) -> fedavg.Cohort:
-  """The batches of the clients of a round, in NumPy arrays of few shapes.
+  """Gathers the batches of the clients of a round, in NumPy arrays of few shapes.
 
   A client's examples are shuffled anew in each local epoch, by a generator
   that depends on (seed, round, client) alone: its batches are the same
@@ -145,11 +145,11 @@ def gather(
     ):
       n = len(order)
       start = epoch * -(-n // plan.batch_size) * plan.batch_size
-      places = slice(start, start + n)
-      mask[slot, places] = True
+      span = slice(start, start + n)
+      mask[slot, span] = True
       for name, column in rows.items():
         # clip, because take buffers its output where it may have to raise.
-        column.take(order, axis=0, out=batches[name][slot, places], mode='clip')
+        column.take(order, axis=0, out=batches[name][slot, span], mode='clip')
 
   shape = (chunks, plan.chunk, steps, plan.batch_size)
   return fedavg.Cohort(
@@ -161,7 +161,7 @@ def gather(
 
 
 def stack_rounds(cohorts: Sequence[fedavg.Cohort]) -> fedavg.Cohort:
-  """The cohorts of several rounds as one, with an axis of rounds in front.
+  """Stacks the cohorts of several rounds, with an axis of rounds in front.
 
   Args:
     cohorts: at least one, as `gather` makes them by one plan.
@@ -179,7 +179,7 @@ def stack_rounds(cohorts: Sequence[fedavg.Cohort]) -> fedavg.Cohort:
 
 
 def resize_steps(one: fedavg.Cohort, steps: int) -> fedavg.Cohort:
-  """The same cohort with room for so many steps, at least those it takes."""
+  """Gives a cohort room for so many steps, at least those that it takes."""
 
   def fit(x: Shaped[np.ndarray, '...']) -> Shaped[np.ndarray, '...']:
     if x.ndim < 3 or x.shape[2] == steps:
@@ -226,7 +226,7 @@ def iterate_batches(
 ) -> Iterator[
   tuple[dict[str, Shaped[np.ndarray, 'b ...']], Bool[np.ndarray, ' b']]
 ]:
-  """All examples in order, one batch in memory at a time.
+  """Iterates over all examples in order, one batch in memory at a time.
 
   Args:
     data: whose clients are read as one.

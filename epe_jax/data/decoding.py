@@ -47,7 +47,7 @@ def decode_clients(
   *,
   workers: int = 0,
 ) -> Iterator[tuple[str, Any]]:
-  """What a recipe makes of each client of a split, in order.
+  """Decodes the clients of a split, in order, by a recipe.
 
   Args:
     source: where to read.
@@ -101,9 +101,9 @@ def _check_finite(columns: sources.Columns) -> None:
   """Refuses what no model can be trained on."""
   for name, column in columns.items():
     if column.dtype.kind == 'f' and not np.isfinite(column).all():
-      place = np.argwhere(~np.isfinite(column))[0]
+      index = np.argwhere(~np.isfinite(column))[0]
       raise ValueError(
-        f'row {place[0]}: feature {name!r} is {column[tuple(place)]}, which is no '
+        f'row {index[0]}: feature {name!r} is {column[tuple(index)]}, which is no '
         'number. Correct it in the source, or leave the row out.'
       )
 

@@ -79,7 +79,7 @@ PUBLIC = {
 }
 """name -> its files, that with the examples first.
 
-Source: Caldas et al. 2018, LEAF; Authors of TensorFlow Federated 2019, TFF Stack
+Reference: Caldas et al. 2018, LEAF; Authors of TensorFlow Federated 2019, TFF Stack
 Overflow dataset; counts and hashes as published with them.
 """
 
@@ -135,9 +135,9 @@ def fetch(
         raise ConnectionError(
           f'{error} {_explain_offline(url, folder / files[0].file)}'
         ) from error
-    elif public.sha256 and (found := pooch.file_hash(path)) != public.sha256:
+    elif public.sha256 and (digest := pooch.file_hash(path)) != public.sha256:
       raise ValueError(
-        f'{path} has the sha256 {found}, but was published as {public.sha256}. '
+        f'{path} has the sha256 {digest}, but was published as {public.sha256}. '
         'Delete it and fetch it again.'
       )
   return [folder / public.file for public in files]
@@ -199,10 +199,10 @@ def unpack_word_count(path: str | os.PathLike) -> pathlib.Path:
   if target == path:
     raise ValueError(f'{path} is not a .tar.bz2. Give the archive.')
   with tempfile.TemporaryDirectory(prefix='.', dir=path.parent) as folder:
-    found = archives.extract(path, folder, suffix='.word_count')
-    if len(found) != 1:
-      raise ValueError(f'{path} has {sorted(found)}, not one word count.')
-    (plain,) = found.values()
+    files = archives.extract(path, folder, suffix='.word_count')
+    if len(files) != 1:
+      raise ValueError(f'{path} has {sorted(files)}, not one word count.')
+    (plain,) = files.values()
     if target.exists() and not filecmp.cmp(plain, target, shallow=False):
       raise FileExistsError(
         f'{target} is not what is in {path}. Give it directly, or move it.'

@@ -20,7 +20,7 @@ def load(
   only_digits: bool,
   cache: str | os.PathLike | None = None,
 ) -> tuple[federated.FederatedData, federated.FederatedData]:
-  """The train and test characters of 3,400 writers.
+  """Loads the train and test characters of 3,400 writers.
 
   The first call imports the file into a columnar store, later calls map it
   into memory; a file of another path, size or time is imported anew.
@@ -43,7 +43,7 @@ def load(
       damaged, a label or a pixel is out of range, or the folder is of
       something else.
 
-  Source: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the
+  Reference: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the
   form of TensorFlow Federated's emnist_all.sqlite.
   """
   kind = 'digits_only' if only_digits else 'all'
@@ -70,7 +70,7 @@ def load(
 
 
 def make_recipe(split: str) -> decoding.Recipe:
-  """Pixels and labels as they are, of 10 classes in 'digits_only_*', else 62."""
+  """Makes the recipe of pixels and labels, of 10 classes in 'digits_only_*', else 62."""
   num_classes = 10 if split.startswith('digits_only') else 62
   return decoding.Recipe(
     FEATURES,

@@ -29,7 +29,7 @@ _STORED = {'bytes': object, 'float': np.float32, 'int64': np.int64}
 def stack(
   blobs: Sequence[object], features: sources.Features
 ) -> dict[str, np.ndarray]:
-  """Columns of the named features of some examples.
+  """Stacks the named features of some examples into columns.
 
   Args:
     blobs: n >= 1 serialized examples.
@@ -71,7 +71,7 @@ def stack(
 
 
 def read_features(blob: bytes) -> sources.Features:
-  """What an example has; a feature of one value is a scalar.
+  """Reads what features an example has; one of one value is a scalar.
 
   Raises:
     ValueError: if the bytes are not an example.
@@ -105,7 +105,7 @@ def _decode(blob: object) -> Any:
 def _make_example_class() -> Any:
   """The class of messages, by the descriptor that tensorflow's protos make.
 
-  Source: tensorflow/core/example/{example,feature}.proto.
+  Reference: tensorflow/core/example/{example,feature}.proto.
   """
   spec = descriptor_pb2.FieldDescriptorProto
   file = descriptor_pb2.FileDescriptorProto(
@@ -157,9 +157,9 @@ def _get_values(example: Any, name: str, kind: str, length: int) -> Any:
   if not field:
     there = sorted(n for n in example if example[n].WhichOneof('kind'))
     raise ValueError(f'no feature {name!r} among {there}')
-  found = field.removesuffix('_list')
-  if found != kind:
-    raise ValueError(f'feature {name!r} is of type {found}, not {kind}')
+  stored_kind = field.removesuffix('_list')
+  if stored_kind != kind:
+    raise ValueError(f'feature {name!r} is of type {stored_kind}, not {kind}')
   values = getattr(feature, field).value
   if len(values) != length:
     raise ValueError(f'feature {name!r} has {len(values)} values, not {length}')
@@ -175,9 +175,9 @@ def _stack_values(name: str, values: list, dtype: DTypeLike) -> np.ndarray:
   stored = np.array(values, _STORED[_find_kind(dtype)])
   column = stored.astype(dtype, copy=False)
   if stored.dtype.kind == 'i' and (column != stored).any():
-    place = tuple(np.argwhere(column != stored)[0])
+    index = tuple(np.argwhere(column != stored)[0])
     raise ValueError(
-      f'row {place[0]}: feature {name!r} has the integer {stored[place]}, '
+      f'row {index[0]}: feature {name!r} has the integer {stored[index]}, '
       f'beyond {np.dtype(dtype)}'
     )
   return column

@@ -102,7 +102,7 @@ class FederatedData:
 
 
 def compute_digest(data: FederatedData) -> str:
-  """The digest that the data come with, or else `hash_contents`.
+  """Gives the digest that the data come with, or else `hash_contents`.
 
   A store on the disk has one from when it was written: 100 GB are not read for
   it.
@@ -198,7 +198,7 @@ def from_clients(
 def sample(
   data: FederatedData, seed: int, *, num_examples: int
 ) -> FederatedData:
-  """Some examples of all clients, drawn without replacement, in memory.
+  """Draws some examples of all clients, without replacement, into memory.
 
   Every example is equally likely, so that a mean over the sample estimates the
   mean over all of them without bias.
@@ -301,19 +301,19 @@ def check_columns(columns: Mapping[str, np.ndarray], specs: Specs) -> None:
 
 
 def describe_columns(columns: Mapping[str, np.ndarray]) -> Specs:
-  """The dtype and the shape of a row of each column."""
+  """Gives the dtype and the shape of a row of each column."""
   return {name: (x.dtype, x.shape[1:]) for name, x in columns.items()}
 
 
 def count_rows(columns: Mapping[str, np.ndarray]) -> int:
-  """The length that the columns of a checked client have in common."""
+  """Counts the rows that the columns of a client have in common."""
   return len(next(iter(columns.values())))
 
 
 def compute_offsets(
   sizes: list[int] | np.ndarray,
 ) -> Int64[np.ndarray, ' boundaries']:
-  """Where the rows of clients begin and end, for clients of these sizes.
+  """Computes where the rows of clients of these sizes begin and end.
 
   >>> compute_offsets([2, 1])
   array([0, 2, 3])

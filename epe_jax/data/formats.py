@@ -72,7 +72,7 @@ def is_function(path: str | os.PathLike) -> bool:
 
 
 def check_exists(path: str | os.PathLike) -> pathlib.Path:
-  """The path, if there is something; otherwise an error with a cure."""
+  """Gives the path; raises a FileNotFoundError with a cure if nothing is there."""
   path = pathlib.Path(path)
   if not path.exists():
     raise FileNotFoundError(f'{path} does not exist. {UNDERSTOOD}')

@@ -126,10 +126,10 @@ def _find_files(
   if not path.exists():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
   if path.is_dir():
-    found = [p for p in sorted(path.glob('*.h5')) if p.name[0] != '.']
-    if not found:
+    files = [p for p in sorted(path.glob('*.h5')) if p.name[0] != '.']
+    if not files:
       raise ValueError(f'{path} has no file *.h5. {CURE}')
-    return [(str(file), file) for file in found]
+    return [(str(file), file) for file in files]
   if not path.name.endswith('.tar.bz2'):
     return [(str(path), path)]
   folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='epe_jax-'))
@@ -214,7 +214,8 @@ def serve(handle: int) -> None:
   # Linux says how much address space is taken; elsewhere it has no limit.
   if (statm := pathlib.Path('/proc/self/statm')).exists():
     taken = int(statm.read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + _MAX_MEMORY,) * 2)
+    limit = taken + _MAX_MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
   groups: dict[str, h5py.Group] = {}
   with connection.Connection(handle) as pipe:
     while True:
@@ -272,8 +273,8 @@ def _open_member(group: h5py.Group, name: str, kind: type) -> Any:
     raise ValueError(f'{name!r} is a link ({type(link).__name__}), not data')
   item = group[name]
   if not isinstance(item, kind):
-    found, expected = type(item).__name__, kind.__name__
-    raise ValueError(f'{name!r} is a {found}, not a {expected}')
+    actual, expected = type(item).__name__, kind.__name__
+    raise ValueError(f'{name!r} is a {actual}, not a {expected}')
   return item
 
 
@@ -302,11 +303,11 @@ def _check_storage(dataset: h5py.Dataset) -> None:
       raise ValueError(f'it has {size} bytes{what}, over {_MAX_BYTES}')
   # HDF5 fills what was declared and never written with zeros.
   if dataset.chunks is None:
-    whole = not dataset.size or dataset.id.get_storage_size()
+    complete = not dataset.size or dataset.id.get_storage_size()
   else:
     sides = zip(dataset.shape, dataset.chunks)
-    whole = dataset.id.get_num_chunks() == math.prod(
+    complete = dataset.id.get_num_chunks() == math.prod(
       -(-n // c) for n, c in sides
     )
-  if not whole:
+  if not complete:
     raise ValueError(f'of its {len(dataset)} rows some were never written')

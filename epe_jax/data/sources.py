@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 
 def decode_columns(raw: Columns, features: Features) -> Columns:
-  """The named features of columns, in the dtype and shape asked for.
+  """Gives the named features of columns, in the dtype and shape asked for.
 
   No value changes: integers and floats are stored in fewer or more bits only if
   they stay what they are.
@@ -136,16 +136,16 @@ def encode_strings(
       f'feature {name!r} is of type {stored.dtype}, not byte strings'
     )
   column = np.empty(stored.shape, object)
-  for place, value in np.ndenumerate(stored):
+  for index, value in np.ndenumerate(stored):
     if not isinstance(value, bytes | str):
       raise ValueError(
-        f'row {place[0]}: feature {name!r} is of type {type(value).__name__}, '
+        f'row {index[0]}: feature {name!r} is of type {type(value).__name__}, '
         'not bytes'
       )
     try:
-      column[place] = value.encode() if isinstance(value, str) else bytes(value)
+      column[index] = value.encode() if isinstance(value, str) else bytes(value)
     except UnicodeEncodeError as error:
-      raise ValueError(f'row {place[0]}: feature {name!r}: {error}') from error
+      raise ValueError(f'row {index[0]}: feature {name!r}: {error}') from error
   return column
 
 

@@ -31,7 +31,7 @@ def load(
   test_split: str = 'heldout',
   cache: str | os.PathLike | None = None,
 ) -> tuple[federated.FederatedData, federated.FederatedData, tuple[str, ...]]:
-  """The train and test sentences of some users, and the words they are of.
+  """Loads the train and test sentences of some users, and their vocabulary.
 
   The first call imports the file into a columnar store, later calls map it
   into memory; a file of another path, size or time is imported anew.
@@ -58,7 +58,7 @@ def load(
     FileNotFoundError, ValueError: if a file is missing, of no known form, or
       damaged, or the folder was prepared otherwise.
 
-  Source: Authors of TensorFlow Federated 2019, TFF Stack Overflow dataset;
+  Reference: Authors of TensorFlow Federated 2019, TFF Stack Overflow dataset;
   Reddi et al. 2021, Adaptive Federated Optimization, for the task.
   """
   splits = (TRAIN, test_split)
@@ -114,7 +114,7 @@ def load_words(
   *,
   workers: int = 0,
 ) -> tuple[str, ...]:
-  """The vocabulary of a file, or that of a source where there is no file.
+  """Loads the vocabulary of a file, or counts that of a source.
 
   Args:
     source: whose train split is counted.
@@ -133,7 +133,7 @@ def load_words(
 
 
 def make_recipe(words: Sequence[str], max_words: int) -> decoding.Recipe:
-  """Sentences as numbers of words; see `vocabulary.encode`."""
+  """Makes the recipe of sentences as numbers of words; see `vocabulary.encode`."""
   if max_words < 1:
     raise ValueError(f'max_words={max_words} is not positive. Use e.g. 20.')
   ids = {word.encode(): i for i, word in enumerate(words, 1)}

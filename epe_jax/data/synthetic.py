@@ -55,7 +55,7 @@ class Client(NamedTuple):
 def generate_images(
   seed: int, *, num_clients: int = 3_400, num_examples: int = 671_585
 ) -> sources.Source:
-  """Images of 62 classes by synthetic writers.
+  """Makes a source of images of 62 classes by synthetic writers.
 
   Args:
     seed: >= 0, of any size.
@@ -78,8 +78,8 @@ def generate_images(
   """
   _check_range('num_clients', num_clients, 1, 1_000_000)
   # The split with the fewest images is the first without one for each writer.
-  least = -(-num_clients * 671_585 // 40_832)
-  _check_range('num_examples', num_examples, least, 1 << 31)
+  min_examples = -(-num_clients * 671_585 // 40_832)
+  _check_range('num_examples', num_examples, min_examples, 1 << 31)
   splits = {
     split: (
       range(max(1, num_clients * clients // 3_400)),
@@ -100,7 +100,7 @@ def generate_sentences(
   max_sentences: int | None = None,
   vocabulary_size: int = 20_000,
 ) -> sources.Source:
-  """Sentences by synthetic users, 16 words on average.
+  """Makes a source of sentences by synthetic users, 16 words on average.
 
   The users of 'heldout' are others than those of 'train'; those of 'test' are
   spread over both.
@@ -157,7 +157,7 @@ def _make_source(
   seed: int,
   name: str,
   splits: Mapping[str, tuple[Sequence[int], int]],
-  most: int | None,
+  max_examples: int | None,
   draw: Callable[[Client], sources.Columns],
   features: sources.Features,
 ) -> sources.Source:
@@ -167,7 +167,7 @@ def _make_source(
     rng = streams.host_rng(seed, f'synthetic sizes {split}')
     shares = rng.lognormal(size=len(numbers))
     sizes = 1 + rng.multinomial(total - len(numbers), shares / shares.sum())
-    clients[split] = (numbers, np.minimum(sizes, most or total))
+    clients[split] = (numbers, np.minimum(sizes, max_examples or total))
   return sources.Source(
     name=f'synthetic {name}, seed={seed}, version 3',
     splits={
@@ -208,8 +208,8 @@ def _decode(
 
 def _draw_images(client: Client) -> sources.Columns:
   """The images of a writer, who is the same in all splits."""
-  own = streams.host_rng(client.seed, 'synthetic writer', client.number)
-  weights = _SHARES * np.exp(0.5 * own.normal(size=len(_SHARES)))
+  writer_rng = streams.host_rng(client.seed, 'synthetic writer', client.number)
+  weights = _SHARES * np.exp(0.5 * writer_rng.normal(size=len(_SHARES)))
   if client.split.startswith('digits_only'):
     weights = weights[:10]
   rng = streams.host_rng(
@@ -220,7 +220,7 @@ def _draw_images(client: Client) -> sources.Columns:
   )
   ink = rng.standard_normal((client.num_examples, 28, 28), np.float32)
   ink *= np.float32(0.1)
-  ink += (_draw_patterns(client.seed) + 0.3 * _draw_blobs(own, 1))[label]
+  ink += (_draw_patterns(client.seed) + 0.3 * _draw_blobs(writer_rng, 1))[label]
   return {'pixels': 1 - ink.clip(0, 1), 'label': label}
 
 
@@ -239,7 +239,7 @@ def _draw_blobs(rng: np.random.Generator, num: int) -> np.ndarray:
 
 def _draw_sentences(client: Client, vocabulary_size: int) -> sources.Columns:
   """The sentences of a user, whose topic is the same in all splits."""
-  own = streams.host_rng(client.seed, 'synthetic user', client.number)
+  user_rng = streams.host_rng(client.seed, 'synthetic user', client.number)
   rng = streams.host_rng(
     client.seed, f'synthetic sentences {client.split}', client.number
   )
@@ -249,7 +249,7 @@ def _draw_sentences(client: Client, vocabulary_size: int) -> sources.Columns:
   words = _tabulate_zipf(vocabulary_size)[bits % _SLOTS]
   # The words of ranks below 50 are of all topics.
   moved = np.flatnonzero((words >= _TOPICS) & (bits >> 31 == 0))
-  words[moved] += own.integers(_TOPICS) - words[moved] % _TOPICS
+  words[moved] += user_rng.integers(_TOPICS) - words[moved] % _TOPICS
   np.minimum(words, vocabulary_size - 1, out=words)
   # Words of 8 bytes are copied fast; the zeros that fill them are taken out.
   text = _spell_words(vocabulary_size, ' ')[words]

@@ -145,15 +145,15 @@ def prepare(
     FileExistsError: the data set is there.
     ValueError: as the source when it is read.
   """
-  made = builder(
+  instance = builder(
     source=source, data_dir=os.fspath(directory), file_format='array_record'
   )
-  path = pathlib.Path(made.data_dir)
+  path = pathlib.Path(instance.data_dir)
   if path.exists():
     raise FileExistsError(
       f'{path} exists. Open it, delete it, or choose another directory.'
     )
-  made.download_and_prepare()
+  instance.download_and_prepare()
   return path
 
 
@@ -191,7 +191,7 @@ def open_source(directory: str | os.PathLike) -> Iterator[sources.Source]:
   yield sources.Source(
     name=str(path),
     splits={
-      split: sources.Split(None, len(found)) for split, found in records.items()
+      split: sources.Split(None, len(rows)) for split, rows in records.items()
     },
     read=functools.partial(_read_clients, str(path), records),
     decode=example_proto.stack,
@@ -262,13 +262,13 @@ def _open_records(path: pathlib.Path, builder: Any, split: str) -> Any:
       raise ValueError(f'there is no file {shard}')
     try:
       reader = array_record.ArrayRecordReader(str(shard))
-      found = reader.num_records()
+      num_records = reader.num_records()
       reader.close()
     except RuntimeError as error:
       raise ValueError(f'{shard.name} is truncated ({error})') from error
-    if found != file.examples_in_shard:
+    if num_records != file.examples_in_shard:
       raise ValueError(
-        f'{shard.name} has {found} records, not {file.examples_in_shard}'
+        f'{shard.name} has {num_records} records, not {file.examples_in_shard}'
       )
   raw = tfds.decode.DeserializeMethod.RAW_BYTES
   return builder.as_data_source(split=split, deserialize_method=raw)
@@ -287,9 +287,9 @@ def _read_clients(
   place = f'{name}, split {split!r}'
   start = 0
   if after is not None:
-    client_of = lambda i: _read_records(records, i, i + 1, place)[0][0]
+    read_client_id = lambda i: _read_records(records, i, i + 1, place)[0][0]
     every = range(len(records))
-    start = bisect.bisect_right(every, after, key=client_of)
+    start = bisect.bisect_right(every, after, key=read_client_id)
   rows = itertools.chain.from_iterable(
     _read_records(records, at, min(at + _BATCH, len(records)), place)
     for at in range(start, len(records), _BATCH)

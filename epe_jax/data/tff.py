@@ -127,11 +127,11 @@ def _check_schema(file: _File) -> None:
         f'rows into a table. {CURE}'
       )
     info = file.db.execute(f'PRAGMA table_info({table})')
-    found = sorted(column[1] for column in info)
-    if not expected <= set(found):
+    columns = sorted(column[1] for column in info)
+    if not expected <= set(columns):
       raise ValueError(
         f'{file.path}: table {table!r} should have the columns '
-        f'{sorted(expected)} and has {found}. {CURE}'
+        f'{sorted(expected)} and has {columns}. {CURE}'
       )
   # In UTF-16 SQLite would sort ids in another order than that of their letters.
   ((encoding,),) = file.db.execute('PRAGMA encoding')
@@ -245,9 +245,9 @@ def _read_clients(
       raise _make_count_error(where, '0 ', expected)
 
 
-def _make_count_error(where: str, found: str, expected: int) -> ValueError:
+def _make_count_error(where: str, counted: str, expected: int) -> ValueError:
   return ValueError(
-    f'{where}: {found}examples, but client_metadata says {expected}. The file '
+    f'{where}: {counted}examples, but client_metadata says {expected}. The file '
     f'is incomplete or was edited: get it again. {CURE}'
   )
 
@@ -284,11 +284,11 @@ def _make_plain(path: pathlib.Path, temporary: pathlib.Path) -> pathlib.Path:
     raise ValueError(f'{path} is not an SQLite database. {CURE}')
   page_size = int.from_bytes(head[16:18], 'big')
   page_size = 65536 if page_size == 1 else page_size
-  whole = int.from_bytes(head[28:32], 'big') * page_size
+  expected = int.from_bytes(head[28:32], 'big') * page_size
   # The number of pages in the header is valid where these two fields agree.
-  if size < 100 or (head[24:28] == head[92:96] and size < whole):
+  if size < 100 or (head[24:28] == head[92:96] and size < expected):
     raise ValueError(
-      f'{path} is truncated: SQLite counts {whole} bytes, {size} are there. '
+      f'{path} is truncated: SQLite counts {expected} bytes, {size} are there. '
       f'Get it again. {CURE}'
     )
   return file

@@ -1,4 +1,4 @@
-"""The most frequent words of a text, in order."""
+"""Vocabularies: the most frequent words of a text, and sentences as their ids."""
 
 import collections
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _MAX_WORDS = 2_000_000
 
 
 def read(path: str | os.PathLike, size: int) -> tuple[str, ...]:
-  """The first words of a file of `word count` lines, most frequent first.
+  """Reads the first words of a file of `word count` lines, most frequent first.
 
   Args:
     path: e.g. TFF's stackoverflow.word_count.
@@ -70,7 +70,9 @@ def read(path: str | os.PathLike, size: int) -> tuple[str, ...]:
 def count_words(
   source: sources.Source, split: str, size: int, *, workers: int = 0
 ) -> list[tuple[str, int]]:
-  """The most frequent words of a split; those as frequent, in their order.
+  """Counts the words of a split and gives the most frequent ones.
+
+  Words that are as frequent come in the order of their UTF-8.
 
   Memory is bounded whatever the number of words: counts are sorted into
   temporary files (in `TMPDIR`) and merged.
@@ -103,10 +105,10 @@ def count_words(
       )
     )
     runs = []
-    for _, found in decoding.decode_clients(
+    for _, client_counts in decoding.decode_clients(
       source, split, recipe, workers=workers
     ):
-      counts.update(found)
+      counts.update(client_counts)
       bar.update()
       if len(counts) > _MAX_WORDS:
         runs.append(_spill(counts, pathlib.Path(folder, str(len(runs)))))
@@ -120,16 +122,16 @@ def count_words(
         distinct += 1
         yield -sum(count for _, count in group), word
 
-    most = heapq.nsmallest(size, totals())
+    largest = heapq.nsmallest(size, totals())
   if distinct < size:
     raise _make_size_error(f'{source.name}, split {split!r},', distinct, size)
-  return [(word.decode(), -count) for count, word in most]
+  return [(word.decode(), -count) for count, word in largest]
 
 
 def read_or_count(
   path: pathlib.Path, size: int, count: Callable[[], list[tuple[str, int]]]
 ) -> tuple[str, ...]:
-  """The words of a file; counted, and kept in it, if it is not there.
+  """Reads the words of a file, which are counted and kept in it if need be.
 
   Args:
     path: of "word count" lines.
@@ -146,7 +148,7 @@ def read_or_count(
 def encode(
   tokens: Sequence[bytes], ids: Mapping[bytes, int], max_words: int
 ) -> np.ndarray:
-  """Word ids of sentences: 1 to V, V + 1 for other words, 0 behind the last.
+  """Gives the word ids of sentences: 1 to V, V + 1 for other words, 0 behind the last.
 
   Words are what spaces (or other ASCII white space) separate.
 
@@ -235,8 +237,8 @@ def _check_size(size: int) -> None:
     raise ValueError(f'vocabulary_size={size} is not positive. Use 1 or more.')
 
 
-def _make_size_error(where: str, found: int, size: int) -> ValueError:
+def _make_size_error(where: str, num_words: int, size: int) -> ValueError:
   return ValueError(
-    f'{where} has {found} different words, fewer than vocabulary_size={size}. '
-    f'Use vocabulary_size={found} or less, or more text.'
+    f'{where} has {num_words} different words, fewer than vocabulary_size={size}. '
+    f'Use vocabulary_size={num_words} or less, or more text.'
   )
