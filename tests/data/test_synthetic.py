@@ -242,7 +242,9 @@ def test_at_the_smallest_size_every_writer_has_an_image(num_clients):
 
 def test_an_unknown_split_or_feature_is_refused():
   source = synthetic.generate_sentences(0, num_clients=9)
-  with pytest.raises(ValueError, match="there is no split 'all_train', only"):
+  with pytest.raises(
+    ValueError, match="synthetic data has no split 'all_train', only"
+  ):
     next(source.read('all_train', {}, None))
   (_, raw), *_ = source.read('heldout', {}, None)
   with pytest.raises(ValueError, match="no feature 'score'"):

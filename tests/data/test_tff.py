@@ -161,7 +161,7 @@ def test_a_client_id_that_is_no_text_is_named(tmp_path, client_id):
 
 
 def test_an_example_of_absurd_length_is_refused(tmp_path, monkeypatch):
-  monkeypatch.setattr(tff, '_LONGEST', 2000)
+  monkeypatch.setattr(tff, '_MAX_LENGTH', 2000)
   path = tff_files.write(tmp_path / 'f.sqlite', _ROWS)
   with pytest.raises(ValueError, match=f'{path} cannot be read.*too big'):
     _read(path)
