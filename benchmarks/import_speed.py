@@ -58,11 +58,11 @@ def main(argv: list[str]) -> None:
     seconds, memory = _imported(path, words, out)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    described = store.manifest(out / 'train')
-    assert described['num_examples'] == _SENTENCES.value
+    header = store.read_header(out / 'train.arrow')
+    assert header.num_examples == _SENTENCES.value
     result = {
-      'sentences': described['num_examples'],
-      'clients': described['num_clients'],
+      'sentences': header.num_examples,
+      'clients': header.num_clients,
       'workers': _WORKERS.value,
       'sqlite': sqlite3.sqlite_version,
       'seconds': round(seconds, 2),
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> None:
       'sentences_per_second': round(_SENTENCES.value / seconds),
       'peak_rss_bytes_all_processes': memory,
       'bytes_in': path.stat().st_size,
-      'bytes_out': sum(f['bytes'] for f in described['files'].values()),
+      'bytes_out': (out / 'train.arrow').stat().st_size,
       'floor_seconds': {name: round(s, 2) for name, s in floors.items()},
       'load_before': round(load, 2),
       'other_work_on_the_machine': _OTHER_WORK.value,

@@ -20,7 +20,7 @@ EXTRAS = {
   'optax': 'training',
   'orbax': 'training',
   'pooch': 'training',
-  'pyarrow': 'parquet',
+  'pyarrow': 'training',
   'requests': 'training',
   'sklearn': 'training',
   'tensorflow_datasets': 'tfds',

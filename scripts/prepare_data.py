@@ -7,8 +7,8 @@
 
 The source is a file or folder of any form that is known (a wrong one has them
 listed), or package.module:function, which gives (client id, name -> rows).
-Every split becomes a folder in --out, which is what the configs' data.path
-takes. An import that was stopped goes on where it was.
+Every split becomes a file SPLIT.arrow in --out, which is the folder that the
+configs' data.path takes. An import that was stopped goes on where it was.
 """
 
 import os
@@ -84,7 +84,7 @@ def _prepared(argv: list[str]):
   else:
     source, *others = download.fetch(_DOWNLOAD.value, out / 'public')
     if others and word_count is None:
-      word_count = download.word_count(others[0])
+      word_count = download.unpack_word_count(others[0])
   text = prepare.Text(_VOCABULARY_SIZE.value, _MAX_WORDS.value, word_count)
   return prepare.prepare(
     source,
@@ -101,8 +101,8 @@ def _as_tfds(argv: list[str]) -> pathlib.Path:
 
   if len(argv) != 2:
     raise app.UsageError('--tfds takes a source on the disk.')
-  with formats.opened(argv[1]) as source:
-    return tfds.prepared(
+  with formats.open_source(argv[1]) as source:
+    return tfds.prepare(
       getattr(tfds, str(_TFDS.value)), source, str(_OUT.value)
     )
 

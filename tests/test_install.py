@@ -145,6 +145,7 @@ def test_without_jax_the_error_names_the_extra(tmp_path):
     'from epe_jax import experiment; experiment.run',
     'from epe_jax.types import Task',
     'from epe_jax.configs import digits',
+    'from epe_jax.data import store',
     'from epe_jax.data import digits; digits.load(0, num_clients=2, concentration=1.0)',
     *(
       f'import runpy; runpy.run_path({str(ROOT / "scripts" / f"{s}.py")!r})'
@@ -157,12 +158,8 @@ def test_without_jax_the_error_names_the_extra(tmp_path):
 
 
 def test_without_an_extra_the_error_names_it(tmp_path):
-  (tmp_path / 'log.parquet').touch()
   expected = {
     'import epe_jax.tasks.stackoverflow': cure('haiku', 'haiku'),
-    "from epe_jax.sampling import replayed; replayed('log.parquet', ['a'])": cure(
-      'pyarrow', 'parquet'
-    ),
     "from epe_jax.report import report; report.write_report('run')": cure(
       'matplotlib', 'reports'
     ),

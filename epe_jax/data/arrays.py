@@ -21,7 +21,7 @@ CURE = (
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
+def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
   """Opens an .npz file, which is held in memory.
 
   Args:
@@ -40,9 +40,9 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
     raise FileNotFoundError(f'{path} does not exist. {CURE}') from error
   except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
     raise ValueError(f'{path} cannot be read: {error}. {CURE}') from error
-  client_ids = _strings(path, 'client_id', arrays.pop('client_id', None))
+  client_ids = _check_strings(path, 'client_id', arrays.pop('client_id', None))
   every = np.full(len(client_ids), 'train')
-  split_of = _strings(path, 'split', arrays.pop('split', every))
+  split_of = _check_strings(path, 'split', arrays.pop('split', every))
   lengths = {'client_id': len(client_ids), 'split': len(split_of)} | {
     name: column.shape[0] if column.ndim else 0
     for name, column in arrays.items()
@@ -60,24 +60,30 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
       split: sources.Split(len(np.unique(client_ids[rows])), len(rows))
       for split, rows in splits.items()
     },
-    read=functools.partial(_read, str(path), arrays, client_ids, splits),
+    read=functools.partial(
+      _read_clients, str(path), arrays, client_ids, splits
+    ),
     decode=sources.decode_columns,
     features={
-      name: (column.dtype, column.shape[1:]) for name, column in arrays.items()
+      name: (
+        bytes if x.dtype.kind in 'SU' else x.dtype.newbyteorder('='),
+        x.shape[1:],
+      )
+      for name, x in arrays.items()
     },
   )
 
 
-def _strings(
+def _check_strings(
   path: pathlib.Path, name: str, values: np.ndarray | None
 ) -> np.ndarray:
   if values is None or values.ndim != 1 or values.dtype.kind not in 'Uiu':
-    found = 'missing' if values is None else f'{values.dtype} {values.shape}'
-    raise ValueError(f'{path}: array {name!r} is {found}. {CURE}')
+    what = 'missing' if values is None else f'{values.dtype} {values.shape}'
+    raise ValueError(f'{path}: array {name!r} is {what}. {CURE}')
   return values.astype(np.str_)
 
 
-def _read(
+def _read_clients(
   name: str,
   arrays: sources.Columns,
   client_ids: np.ndarray,
@@ -87,16 +93,11 @@ def _read(
   after: str | None,
 ) -> Iterator[tuple[str, sources.Columns]]:
   """The clients of a split; see `sources.Source`."""
-  if split not in splits:
-    raise ValueError(
-      f'{name} has no split {split!r}, only {sorted(splits)}. Choose one of '
-      'them.'
-    )
-  rows = splits[split]
+  rows = sources.find_split(splits, split, name)
   owners, starts = np.unique(client_ids[rows], return_index=True)
-  for owner, mine in zip(owners.tolist(), np.split(rows, starts[1:])):
+  for owner, its_rows in zip(owners.tolist(), np.split(rows, starts[1:])):
     if after is None or owner > after:
       yield (
         owner,
-        {n: column[mine] for n, column in arrays.items() if n in features},
+        {n: column[its_rows] for n, column in arrays.items() if n in features},
       )

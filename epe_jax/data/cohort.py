@@ -40,29 +40,29 @@ class Plan(NamedTuple):
   slots: int
 
 
-def steps_for(sizes: Int[np.ndarray, ' clients'], plan: Plan) -> int:
-  """Local steps epochs * ceil(n / b) that the largest client takes.
+def count_steps(sizes: Int[np.ndarray, ' clients'], plan: Plan) -> int:
+  """Counts the local steps epochs * ceil(n / b) that the largest client takes.
 
   Args:
     sizes: number of examples of each client, at least one client.
     plan: of which max_examples caps n.
 
   >>> plan = Plan(batch_size=10, epochs=2, max_examples=15, chunk=1, slots=1)
-  >>> steps_for(np.array([3, 21]), plan)
+  >>> count_steps(np.array([3, 21]), plan)
   4
   """
   _check_plan(plan)
-  return plan.epochs * -(-_capped(int(sizes.max()), plan) // plan.batch_size)
+  return plan.epochs * -(-_cap(int(sizes.max()), plan) // plan.batch_size)
 
 
-def room_for(need: int, largest: int) -> int:
-  """Steps to make room for: the least of largest / 4^i that suffice.
+def choose_room(need: int, largest: int) -> int:
+  """Chooses how many steps to make room for: the first of largest / 4^i above need.
 
   A run without a cap would otherwise pad every round to its largest client,
   and one that pads to what a round needs would compile every round anew. What
   is padded is not computed, so a factor of 4 costs memory only.
 
-  >>> [room_for(n, 100) for n in (0, 3, 7, 8, 25, 26)]
+  >>> [choose_room(n, 100) for n in (0, 3, 7, 8, 25, 26)]
   [1, 7, 7, 25, 25, 100]
   """
   room = largest
@@ -81,7 +81,7 @@ def gather(
   parts: Sequence[int] = (0,),
   of: int = 1,
 ) -> fedavg.Cohort:
-  """The batches of the clients of a round, in NumPy arrays of few shapes.
+  """Gathers the batches of the clients of a round, in NumPy arrays of few shapes.
 
   A client's examples are shuffled anew in each local epoch, by a generator
   that depends on (seed, round, client) alone: its batches are the same
@@ -105,7 +105,7 @@ def gather(
 
   Returns:
     The chunks of these devices one behind the other, equally many each.
-    Batches with the columns of the data, with as many steps as `room_for`
+    Batches with the columns of the data, with as many steps as `choose_room`
     says. An empty slot has client -1.
 
   Raises:
@@ -123,10 +123,12 @@ def gather(
   _check_clients(clients, data.num_clients, plan.slots)
   _check_parts(parts, of)
   sizes = data.sizes[clients]
-  need = steps_for(sizes, plan) if sizes.size else 0
-  steps = room_for(need, steps_for(data.sizes, plan))
+  need = count_steps(sizes, plan) if sizes.size else 0
+  steps = choose_room(need, count_steps(data.sizes, plan))
 
-  index = _dealt(clients[np.lexsort((clients, -sizes))], plan, of)[list(parts)]
+  index = _deal_to_devices(clients[np.lexsort((clients, -sizes))], plan, of)[
+    list(parts)
+  ]
   chunks = index.size // plan.chunk
   flat = (index.size, steps * plan.batch_size)
   batches = {
@@ -138,14 +140,16 @@ def gather(
     client = int(index.flat[slot])
     rows = data.client(client)
     rng = streams.host_rng(seed, 'batches', round, client)
-    for epoch, order in enumerate(_orders(rng, federated.num_rows(rows), plan)):
+    for epoch, order in enumerate(
+      _draw_orders(rng, federated.count_rows(rows), plan)
+    ):
       n = len(order)
       start = epoch * -(-n // plan.batch_size) * plan.batch_size
-      places = slice(start, start + n)
-      mask[slot, places] = True
+      span = slice(start, start + n)
+      mask[slot, span] = True
       for name, column in rows.items():
         # clip, because take buffers its output where it may have to raise.
-        column.take(order, axis=0, out=batches[name][slot, places], mode='clip')
+        column.take(order, axis=0, out=batches[name][slot, span], mode='clip')
 
   shape = (chunks, plan.chunk, steps, plan.batch_size)
   return fedavg.Cohort(
@@ -156,8 +160,8 @@ def gather(
   )
 
 
-def stacked(cohorts: Sequence[fedavg.Cohort]) -> fedavg.Cohort:
-  """The cohorts of several rounds as one, with an axis of rounds in front.
+def stack_rounds(cohorts: Sequence[fedavg.Cohort]) -> fedavg.Cohort:
+  """Stacks the cohorts of several rounds, with an axis of rounds in front.
 
   Args:
     cohorts: at least one, as `gather` makes them by one plan.
@@ -170,12 +174,12 @@ def stacked(cohorts: Sequence[fedavg.Cohort]) -> fedavg.Cohort:
     return jax.tree.map(lambda x: x[None], cohorts[0])
   steps = max(np.shape(one.mask)[2] for one in cohorts)
   return jax.tree.map(
-    lambda *x: np.stack(x), *(of_length(one, steps) for one in cohorts)
+    lambda *x: np.stack(x), *(resize_steps(one, steps) for one in cohorts)
   )
 
 
-def of_length(one: fedavg.Cohort, steps: int) -> fedavg.Cohort:
-  """The same cohort with room for so many steps, at least those it takes."""
+def resize_steps(one: fedavg.Cohort, steps: int) -> fedavg.Cohort:
+  """Gives a cohort room for so many steps, at least those that it takes."""
 
   def fit(x: Shaped[np.ndarray, '...']) -> Shaped[np.ndarray, '...']:
     if x.ndim < 3 or x.shape[2] == steps:
@@ -217,12 +221,12 @@ def prefetch(
   return _prefetch(make, iter(rounds), depth)
 
 
-def eval_batches(
+def iterate_batches(
   data: federated.FederatedData, *, batch_size: int
 ) -> Iterator[
   tuple[dict[str, Shaped[np.ndarray, 'b ...']], Bool[np.ndarray, ' b']]
 ]:
-  """All examples in order, one batch in memory at a time.
+  """Iterates over all examples in order, one batch in memory at a time.
 
   Args:
     data: whose clients are read as one.
@@ -234,7 +238,7 @@ def eval_batches(
 
   >>> data = federated.from_arrays({'x': np.arange(3)}, np.array(['a'] * 3))
   >>> [(batch['x'].tolist(), mask.tolist()) for batch, mask in
-  ...  eval_batches(data, batch_size=2)]
+  ...  iterate_batches(data, batch_size=2)]
   [([0, 1], [True, True]), ([2, 0], [True, False])]
   """
   _check_positive(batch_size=batch_size)
@@ -247,7 +251,7 @@ def eval_batches(
     yield batch, np.arange(batch_size) < n
 
 
-def _dealt(
+def _deal_to_devices(
   clients: Int[np.ndarray, ' m'], plan: Plan, devices: int
 ) -> Int[np.ndarray, 'devices slots']:
   """The clients of each device, in whole chunks; -1 for an empty slot."""
@@ -259,18 +263,18 @@ def _dealt(
   return index.T
 
 
-def _orders(
+def _draw_orders(
   rng: np.random.Generator, n: int, plan: Plan
 ) -> Iterator[Int[np.ndarray, ' kept']]:
   """The rows of a client in the order of each epoch, the same rows in all."""
-  order = rng.permutation(n)[: _capped(n, plan)]
+  order = rng.permutation(n)[: _cap(n, plan)]
   kept = np.sort(order)
   yield order
   for _ in range(plan.epochs - 1):
     yield kept[rng.permutation(len(kept))]
 
 
-def _capped(n: int, plan: Plan) -> int:
+def _cap(n: int, plan: Plan) -> int:
   return n if plan.max_examples is None else min(n, plan.max_examples)
 
 
@@ -327,12 +331,12 @@ def _prefetch(
       if not ahead:
         return
       # No local name for the result: it would outlive its use by a round.
-      yield _outcome(*ahead.popleft())
+      yield _wait_for(*ahead.popleft())
   finally:
     pool.shutdown(cancel_futures=True)
 
 
-def _outcome(t: int, future: futures.Future[T]) -> tuple[int, T]:
+def _wait_for(t: int, future: futures.Future[T]) -> tuple[int, T]:
   try:
     return t, future.result()
   except Exception as error:

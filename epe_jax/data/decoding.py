@@ -39,7 +39,7 @@ class Recipe(NamedTuple):
   meta: Mapping[str, Any]
 
 
-def decoded(
+def decode_clients(
   source: sources.Source,
   split: str,
   recipe: Recipe,
@@ -47,7 +47,7 @@ def decoded(
   *,
   workers: int = 0,
 ) -> Iterator[tuple[str, Any]]:
-  """What a recipe makes of each client of a split, in order.
+  """Decodes the clients of a split, in order, by a recipe.
 
   Args:
     source: where to read.
@@ -69,21 +69,21 @@ def decoded(
   if workers < 0:
     raise ValueError(f'workers={workers} is negative. Use 0 or more.')
   raws = source.read(split, recipe.features, after)
-  work = functools.partial(_client, source.decode, recipe)
+  work = functools.partial(_decode_client, source.decode, recipe)
   try:
     if not workers:
       yield from (work(client_id, raw) for client_id, raw in raws)
     else:
-      yield from _in_processes(raws, work, workers)
-  except _Wrong as error:
+      yield from _decode_in_processes(raws, work, workers)
+  except _UndecodableClient as error:
     raise ValueError(f'{source.name}, split {split!r}, {error}') from error
 
 
-class _Wrong(ValueError):
+class _UndecodableClient(ValueError):
   """A client that cannot be decoded."""
 
 
-def _client(
+def _decode_client(
   decode: Callable[[Any, sources.Features], sources.Columns],
   recipe: Recipe,
   client_id: str,
@@ -94,21 +94,21 @@ def _client(
     _check_finite(columns)
     return client_id, recipe.transform(columns)
   except ValueError as error:
-    raise _Wrong(f'client {client_id!r}, {error}') from error
+    raise _UndecodableClient(f'client {client_id!r}, {error}') from error
 
 
 def _check_finite(columns: sources.Columns) -> None:
   """Refuses what no model can be trained on."""
   for name, column in columns.items():
     if column.dtype.kind == 'f' and not np.isfinite(column).all():
-      place = np.argwhere(~np.isfinite(column))[0]
+      index = np.argwhere(~np.isfinite(column))[0]
       raise ValueError(
-        f'row {place[0]}: feature {name!r} is {column[tuple(place)]}, which is no '
+        f'row {index[0]}: feature {name!r} is {column[tuple(index)]}, which is no '
         'number. Correct it in the source, or leave the row out.'
       )
 
 
-def _in_processes(
+def _decode_in_processes(
   raws: Iterator[tuple[str, Any]],
   work: Callable[[str, Any], tuple[str, Any]],
   workers: int,
@@ -122,8 +122,8 @@ def _in_processes(
   )
   pending: collections.deque[futures.Future] = collections.deque()
   try:
-    for batch in _batches(raws):
-      pending.append(pool.submit(_batch, batch))
+    for batch in _pickle_batches(raws):
+      pending.append(pool.submit(_decode_batch, batch))
       if len(pending) > 2 * workers:
         yield from pending.popleft().result()
     while pending:
@@ -137,7 +137,7 @@ def _in_processes(
     pool.shutdown(cancel_futures=True)
 
 
-def _batches(raws: Iterator[tuple[str, Any]]) -> Iterator[list[bytes]]:
+def _pickle_batches(raws: Iterator[tuple[str, Any]]) -> Iterator[list[bytes]]:
   """Clients, pickled one by one, so that their size is known."""
   batch, size = [], 0
   for client in raws:
@@ -169,5 +169,5 @@ def _follow() -> None:
     os._exit(1)
 
 
-def _batch(batch: list[bytes]) -> list[tuple[str, Any]]:
+def _decode_batch(batch: list[bytes]) -> list[tuple[str, Any]]:
   return [_work(*pickle.loads(client)) for client in batch]

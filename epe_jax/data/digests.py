@@ -1,22 +1,44 @@
-"""Digests of arrays: equal ones have equal numbers, whatever holds them."""
+"""Digests of arrays: equal ones have equal digests, whatever holds them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import hashlib
 
 from jaxtyping import Shaped
 import numpy as np
 
+# Bytes that are hashed at a time.
+_BLOCK = 1 << 24
 
-def of_arrays(
+
+def hash_arrays(
   arrays: Iterable[tuple[str, Shaped[np.ndarray, '...']]],
+  *,
+  release: Callable[[], object] = lambda: None,
 ) -> str:
-  """SHA-256 of the names, types, shapes and bytes of arrays, in their order.
+  """Computes the SHA-256 of the names, types, shapes and bytes of arrays.
 
-  >>> of_arrays([('x', np.zeros(2))]) == of_arrays([('x', np.zeros((2, 1)))])
+  Args:
+    arrays: (name, array), in the order in which they count. The items of an
+      array of objects are byte strings.
+    release: called after every few megabytes, so that the pages of a memory map
+      need not stay in memory.
+
+  Returns:
+    64 hexadecimal digits.
+
+  >>> hash_arrays([('x', np.zeros(2))]) == hash_arrays([('x', np.zeros((2, 1)))])
   False
   """
-  found = hashlib.sha256()
-  for name, x in arrays:
-    found.update(repr((name, x.dtype.str, x.shape)).encode())
-    found.update(np.ascontiguousarray(x).data)
-  return found.hexdigest()
+  digest = hashlib.sha256()
+  for name, array in arrays:
+    digest.update(repr((name, array.dtype.str, array.shape)).encode())
+    if array.dtype.kind == 'O':
+      # Where each ends, or b'a', b'bc' would be b'ab', b'c'.
+      ends = np.cumsum([len(x) for x in array.flat], dtype=np.int64)
+      digest.update(ends.data)
+      array = np.frombuffer(b''.join(array.flat), np.uint8)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    for start in range(0, len(data), _BLOCK):
+      digest.update(data[start : start + _BLOCK].data)
+      release()
+  return digest.hexdigest()

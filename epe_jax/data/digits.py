@@ -17,7 +17,7 @@ def load(
   concentration: float,
   test_fraction: float = 0.2,
 ) -> tuple[federated.FederatedData, federated.FederatedData]:
-  """Digits of which class l goes to the clients in shares Dir(concentration).
+  """Deals digits: class l goes to the clients in shares Dir(concentration).
 
   For every label the shares of the clients are drawn from a symmetric
   Dirichlet law, so a small concentration gives clients few labels each and
@@ -38,7 +38,7 @@ def load(
   Raises:
     ValueError: if an argument is out of its range.
 
-  Source of the label skew: Yurochkin et al. 2019, Bayesian Nonparametric
+  Reference for the label skew: Yurochkin et al. 2019, Bayesian Nonparametric
   Federated Learning of Neural Networks, section 4.
 
   >>> train, test = load(0, num_clients=20, concentration=0.5)

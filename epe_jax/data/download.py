@@ -79,7 +79,7 @@ PUBLIC = {
 }
 """name -> its files, that with the examples first.
 
-Source: Caldas et al. 2018, LEAF; Authors of TensorFlow Federated 2019, TFF Stack
+Reference: Caldas et al. 2018, LEAF; Authors of TensorFlow Federated 2019, TFF Stack
 Overflow dataset; counts and hashes as published with them.
 """
 
@@ -114,7 +114,7 @@ def fetch(
 
   from epe_jax.data import transfer
 
-  files = _public(name)
+  files = _find_public(name)
   if not base_url.startswith(('https://', 'http://')):
     raise ValueError(f'base_url={base_url!r} is not http or https.')
   folder = pathlib.Path(folder)
@@ -133,11 +133,11 @@ def fetch(
         )
       except ConnectionError as error:
         raise ConnectionError(
-          f'{error} {_cure(url, folder / files[0].file)}'
+          f'{error} {_explain_offline(url, folder / files[0].file)}'
         ) from error
-    elif public.sha256 and (found := pooch.file_hash(path)) != public.sha256:
+    elif public.sha256 and (digest := pooch.file_hash(path)) != public.sha256:
       raise ValueError(
-        f'{path} has the sha256 {found}, but was published as {public.sha256}. '
+        f'{path} has the sha256 {digest}, but was published as {public.sha256}. '
         'Delete it and fetch it again.'
       )
   return [folder / public.file for public in files]
@@ -166,7 +166,7 @@ def check_counts(name: str, splits: Mapping[str, sources.Split]) -> None:
     ValueError: if a split is missing, is not known, or has another number of
       clients or examples; names both numbers.
   """
-  expected = _public(name)[0].splits
+  expected = _find_public(name)[0].splits
   if wrong := [s for s in sorted(expected) if splits.get(s) != expected[s]]:
     wrong = '; '.join(
       f'{s!r}: {splits.get(s)}, not {expected[s]}' for s in wrong
@@ -175,13 +175,13 @@ def check_counts(name: str, splits: Mapping[str, sources.Split]) -> None:
     wrong = f'the splits {extra} should not be there'
   if wrong:
     raise ValueError(
-      f'{name}: this is not the public file {_public(name)[0].file}. {wrong}. '
+      f'{name}: this is not the public file {_find_public(name)[0].file}. {wrong}. '
       'Delete it and fetch it again, or import it as a file of your own, '
       'without --download.'
     )
 
 
-def word_count(path: str | os.PathLike) -> pathlib.Path:
+def unpack_word_count(path: str | os.PathLike) -> pathlib.Path:
   """Unpacks stackoverflow.word_count.tar.bz2 beside itself.
 
   Args:
@@ -199,10 +199,10 @@ def word_count(path: str | os.PathLike) -> pathlib.Path:
   if target == path:
     raise ValueError(f'{path} is not a .tar.bz2. Give the archive.')
   with tempfile.TemporaryDirectory(prefix='.', dir=path.parent) as folder:
-    found = archives.extract(path, folder, suffix='.word_count')
-    if len(found) != 1:
-      raise ValueError(f'{path} has {sorted(found)}, not one word count.')
-    (plain,) = found.values()
+    files = archives.extract(path, folder, suffix='.word_count')
+    if len(files) != 1:
+      raise ValueError(f'{path} has {sorted(files)}, not one word count.')
+    (plain,) = files.values()
     if target.exists() and not filecmp.cmp(plain, target, shallow=False):
       raise FileExistsError(
         f'{target} is not what is in {path}. Give it directly, or move it.'
@@ -211,13 +211,13 @@ def word_count(path: str | os.PathLike) -> pathlib.Path:
   return target
 
 
-def _public(name: str) -> tuple[Public, ...]:
+def _find_public(name: str) -> tuple[Public, ...]:
   if name not in PUBLIC:
     raise ValueError(f'no public files {name!r}. Use one of {sorted(PUBLIC)}.')
   return PUBLIC[name]
 
 
-def _cure(url: str, first: pathlib.Path) -> str:
+def _explain_offline(url: str, first: pathlib.Path) -> str:
   return (
     f'Without a network: fetch {url} elsewhere, put it into {first.parent} '
     'under the same name, and run the same command again, or go on with '

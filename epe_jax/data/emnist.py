@@ -20,14 +20,14 @@ def load(
   only_digits: bool,
   cache: str | os.PathLike | None = None,
 ) -> tuple[federated.FederatedData, federated.FederatedData]:
-  """The train and test characters of 3,400 writers.
+  """Loads the train and test characters of 3,400 writers.
 
   The first call imports the file into a columnar store, later calls map it
   into memory; a file of another path, size or time is imported anew.
 
   Args:
     path: emnist_all.sqlite, plain or LZMA-compressed, or another form of these
-      splits that `formats.opened` knows; or a folder that
+      splits that `formats.open_source` knows; or a folder that
       scripts/prepare_data.py made of one.
     only_digits: True for the splits with 10 classes (3,383 writers), False for
       those with 62 (3,400 writers).
@@ -43,7 +43,7 @@ def load(
       damaged, a label or a pixel is out of range, or the folder is of
       something else.
 
-  Source: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the
+  Reference: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the
   form of TensorFlow Federated's emnist_all.sqlite.
   """
   kind = 'digits_only' if only_digits else 'all'
@@ -51,34 +51,37 @@ def load(
   generated = isinstance(path, sources.Source)
   if not generated and imports.is_prepared(path):
     train, test = (
-      imports.prepared(path, split, recipe(split).meta) for split in splits
+      imports.load_prepared(path, split, make_recipe(split).meta)
+      for split in splits
     )
     return train, test
   if not generated:
-    path = formats.existing(path)
-  places = {
-    split: imports.place(path, split, key=_VERSION, cache=cache)
+    path = formats.check_exists(path)
+  paths = {
+    split: imports.choose_cache_path(path, split, key=_VERSION, cache=cache)
     for split in splits
   }
-  if not all(place.exists() for place in places.values()):
-    with formats.opened(path) as source:
-      for split, place in places.items():
-        imports.written(place, source, split, recipe(split))
-  train, test = map(store.load, places.values())
+  if not all(kept.exists() for kept in paths.values()):
+    with formats.open_source(path) as source:
+      for split, kept in paths.items():
+        imports.import_split(kept, source, split, make_recipe(split))
+  train, test = map(store.load, paths.values())
   return train, test
 
 
-def recipe(split: str) -> decoding.Recipe:
-  """Pixels and labels as they are, of 10 classes in 'digits_only_*', else 62."""
+def make_recipe(split: str) -> decoding.Recipe:
+  """Makes the recipe of pixels and labels, of 10 classes in 'digits_only_*', else 62."""
   num_classes = 10 if split.startswith('digits_only') else 62
   return decoding.Recipe(
     FEATURES,
-    functools.partial(_checked, num_classes=num_classes),
+    functools.partial(_check_values, num_classes=num_classes),
     {'recipe': 'emnist', 'num_classes': num_classes},
   )
 
 
-def _checked(columns: sources.Columns, num_classes: int) -> sources.Columns:
+def _check_values(
+  columns: sources.Columns, num_classes: int
+) -> sources.Columns:
   labels = columns['label']
   wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
   if wrong.size:

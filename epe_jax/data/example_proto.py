@@ -29,7 +29,7 @@ _STORED = {'bytes': object, 'float': np.float32, 'int64': np.int64}
 def stack(
   blobs: Sequence[object], features: sources.Features
 ) -> dict[str, np.ndarray]:
-  """Columns of the named features of some examples.
+  """Stacks the named features of some examples into columns.
 
   Args:
     blobs: n >= 1 serialized examples.
@@ -48,7 +48,7 @@ def stack(
   {'a': array([7], dtype=int8)}
   """
   wanted = {
-    name: (_kind(dtype), math.prod(shape))
+    name: (_find_kind(dtype), math.prod(shape))
     for name, (dtype, shape) in features.items()
   }
   # Of each feature a list of values, or of an array for each example.
@@ -57,7 +57,7 @@ def stack(
     try:
       example = _decode(blob)
       for name, (kind, length) in wanted.items():
-        values = _values(example, name, kind, length)
+        values = _get_values(example, name, kind, length)
         if kind == 'bytes' or length == 1:
           columns[name] += values
         else:
@@ -65,18 +65,18 @@ def stack(
     except ValueError as error:
       raise ValueError(f'row {row}: {error}') from error
   return {
-    name: _stacked(name, columns[name], dtype).reshape(len(blobs), *shape)
+    name: _stack_values(name, columns[name], dtype).reshape(len(blobs), *shape)
     for name, (dtype, shape) in features.items()
   }
 
 
-def features_of(blob: bytes) -> sources.Features:
-  """What an example has; a feature of one value is a scalar.
+def read_features(blob: bytes) -> sources.Features:
+  """Reads what features an example has; one of one value is a scalar.
 
   Raises:
     ValueError: if the bytes are not an example.
 
-  >>> features_of(bytes.fromhex('0a0c0a0a0a016112051a030a0107'))
+  >>> read_features(bytes.fromhex('0a0c0a0a0a016112051a030a0107'))
   {'a': (dtype('int64'), ())}
   """
   features = {}
@@ -96,16 +96,16 @@ def _decode(blob: object) -> Any:
   if not isinstance(blob, bytes):
     raise ValueError(f'{type(blob).__name__} where a BLOB should be')
   try:
-    return _example_class().FromString(blob).features.feature
+    return _make_example_class().FromString(blob).features.feature
   except message.DecodeError as error:
     raise ValueError(f'not a tf.train.Example: {error}') from error
 
 
 @functools.cache
-def _example_class() -> Any:
+def _make_example_class() -> Any:
   """The class of messages, by the descriptor that tensorflow's protos make.
 
-  Source: tensorflow/core/example/{example,feature}.proto.
+  Reference: tensorflow/core/example/{example,feature}.proto.
   """
   spec = descriptor_pb2.FieldDescriptorProto
   file = descriptor_pb2.FileDescriptorProto(
@@ -141,7 +141,7 @@ def _example_class() -> Any:
   )
 
 
-def _kind(dtype: DTypeLike) -> str:
+def _find_kind(dtype: DTypeLike) -> str:
   kind = 'bytes' if dtype is bytes else np.dtype(dtype).kind
   names = {'bytes': 'bytes', 'f': 'float', 'i': 'int64', 'u': 'int64'}
   if kind not in names:
@@ -149,7 +149,7 @@ def _kind(dtype: DTypeLike) -> str:
   return names[kind]
 
 
-def _values(example: Any, name: str, kind: str, length: int) -> Any:
+def _get_values(example: Any, name: str, kind: str, length: int) -> Any:
   """The values of the named feature, if it is of this kind and length."""
   # Looking up a name that is not there would put it there.
   feature = example.get(name)
@@ -157,27 +157,27 @@ def _values(example: Any, name: str, kind: str, length: int) -> Any:
   if not field:
     there = sorted(n for n in example if example[n].WhichOneof('kind'))
     raise ValueError(f'no feature {name!r} among {there}')
-  found = field.removesuffix('_list')
-  if found != kind:
-    raise ValueError(f'feature {name!r} is of type {found}, not {kind}')
+  stored_kind = field.removesuffix('_list')
+  if stored_kind != kind:
+    raise ValueError(f'feature {name!r} is of type {stored_kind}, not {kind}')
   values = getattr(feature, field).value
   if len(values) != length:
     raise ValueError(f'feature {name!r} has {len(values)} values, not {length}')
   return values
 
 
-def _stacked(name: str, values: list, dtype: DTypeLike) -> np.ndarray:
+def _stack_values(name: str, values: list, dtype: DTypeLike) -> np.ndarray:
   """All values of a feature, refusing integers that do not fit."""
   if dtype is bytes:
     column = np.empty(len(values), object)
     column[:] = values
     return column
-  stored = np.array(values, _STORED[_kind(dtype)])
+  stored = np.array(values, _STORED[_find_kind(dtype)])
   column = stored.astype(dtype, copy=False)
   if stored.dtype.kind == 'i' and (column != stored).any():
-    place = tuple(np.argwhere(column != stored)[0])
+    index = tuple(np.argwhere(column != stored)[0])
     raise ValueError(
-      f'row {place[0]}: feature {name!r} has the integer {stored[place]}, '
+      f'row {index[0]}: feature {name!r} has the integer {stored[index]}, '
       f'beyond {np.dtype(dtype)}'
     )
   return column

@@ -5,14 +5,20 @@ opens in milliseconds as memory maps, a client is a slice, and nothing is read
 from the disk before a round asks for it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import dataclasses
+import operator
 
 from jaxtyping import Int64, Shaped
 import numpy as np
 
 from epe_jax import streams
 from epe_jax.data import digests
+
+_NO_ROWS = 'no examples. Leave it out: a client without examples cannot train.'
+
+Specs = dict[str, tuple[np.dtype, tuple[int, ...]]]
+"""Name of a column -> its dtype and the shape of a row."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,8 +30,8 @@ class FederatedData:
     offsets: [num_clients + 1], from 0 to num_examples, strictly increasing.
     client_ids: [num_clients] strings, strictly increasing, so that the order
       of clients never depends on the order of files or dictionaries.
-    digest: differs between data that differ, where somebody has taken one;
-      `digest` takes one of any data.
+    digest: `hash_contents` of the data, where it is known already;
+      `compute_digest` gives that of any data.
 
   Raises:
     ValueError: if there is no column or no client, if a client owns no rows,
@@ -95,16 +101,31 @@ class FederatedData:
       yield str(client_id), self.client(i)
 
 
-def digest(data: FederatedData) -> str:
-  """SHA-256 of all clients and rows, unless the data come with a digest.
+def compute_digest(data: FederatedData) -> str:
+  """Gives the digest that the data come with, or else `hash_contents`.
 
-  Of a store on the disk that is one of its manifest, which has the SHA-256 of
-  every file from when it was written: 100 GB are not read for it.
+  A store on the disk has one from when it was written: 100 GB are not read for
+  it.
   """
-  if data.digest is not None:
-    return data.digest
-  arrays = {'offsets': data.offsets, 'client_ids': data.client_ids}
-  return digests.of_arrays(sorted([*arrays.items(), *data.columns.items()]))
+  return data.digest or hash_contents(data)
+
+
+def hash_contents(
+  data: FederatedData, *, release: Callable[[], object] = lambda: None
+) -> str:
+  """Computes the SHA-256 of all clients and rows.
+
+  Args:
+    data: in memory or on the disk, which makes no difference.
+    release: as for `digests.hash_arrays`.
+
+  Returns:
+    64 hexadecimal digits.
+  """
+  arrays = [('client_ids', data.client_ids), ('offsets', data.offsets)]
+  # By name alone, as a column may be called 'offsets' too.
+  named = sorted([*arrays, *data.columns.items()], key=operator.itemgetter(0))
+  return digests.hash_arrays(named, release=release)
 
 
 def from_arrays(
@@ -139,7 +160,7 @@ def from_arrays(
   order = np.argsort(owner, kind='stable')
   return FederatedData(
     {name: columns[name][order] for name in sorted(columns)},
-    offsets_of(sizes),
+    compute_offsets(sizes),
     client_ids,
   )
 
@@ -164,10 +185,12 @@ def from_clients(
   >>> data.client_ids.tolist(), data.columns['x'].tolist()
   (['a', 'b'], [5, 6, 7])
   """
-  client_ids, parts = zip(*checked((i, clients[i]) for i in sorted(clients)))
+  client_ids, parts = zip(
+    *check_clients((i, clients[i]) for i in sorted(clients))
+  )
   return FederatedData(
     {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
-    offsets_of([num_rows(part) for part in parts]),
+    compute_offsets([count_rows(part) for part in parts]),
     np.array(client_ids, np.str_),
   )
 
@@ -175,7 +198,7 @@ def from_clients(
 def sample(
   data: FederatedData, seed: int, *, num_examples: int
 ) -> FederatedData:
-  """Some examples of all clients, drawn without replacement, in memory.
+  """Draws some examples of all clients, without replacement, into memory.
 
   Every example is equally likely, so that a mean over the sample estimates the
   mean over all of them without bias.
@@ -210,67 +233,89 @@ def sample(
   )
 
 
-def checked(
+def check_clients(
   clients: Iterable[tuple[str, Mapping[str, np.ndarray]]],
+  *,
+  after: str | None = None,
+  specs: Specs | None = None,
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
   """Passes on the clients of a stream as long as they can be stacked.
 
   Args:
     clients: (id, name -> array [n_i, ...]) in increasing order of id. All have
       the same columns, of the same dtype and shape of a row; n_i >= 1.
+    after: id of a client that went before; None if there is none.
+    specs: of its columns, if there was one.
 
   Yields:
     The clients, with their columns sorted by name.
 
   Raises:
-    ValueError: if there are no clients, or if one is out of order, repeated,
-      empty, or differs from the first in its columns.
+    ValueError: if there are no clients at all, or if one is out of order,
+      repeated, empty, or differs from the first in its columns.
   """
-  layout, last = None, None
   for client_id, columns in clients:
-    if last is not None and client_id <= last:
-      raise _unordered(last, client_id)
+    if after is not None and client_id <= after:
+      raise _make_order_error(after, client_id)
     # NumPy pads strings with NUL and so would lose one at the end of an id.
     if client_id.endswith('\0'):
       raise ValueError(f'client {client_id!r} ends in a NUL. Remove it.')
-    found = {
-      n: (columns[n].dtype, columns[n].shape[1:]) for n in sorted(columns)
-    }
-    if not found:
-      raise ValueError(
-        f'client {client_id!r} has no columns. Give at least one.'
-      )
-    layout = layout or found
-    if found != layout:
-      raise ValueError(
-        f'client {client_id!r} has columns {found}, but others have {layout}. '
-        'Give all clients the same names, dtypes and shapes.'
-      )
-    lengths = {name: columns[name].shape[:1] for name in found}
-    if len(set(lengths.values())) != 1 or () in lengths.values():
-      raise ValueError(
-        f'client {client_id!r} has columns of lengths {lengths}. Give all '
-        'columns of a client the same number of rows.'
-      )
-    if not num_rows(columns):
-      raise _no_rows(client_id)
-    yield client_id, {name: columns[name] for name in found}
-    last = client_id
-  if last is None:
+    columns = {name: columns[name] for name in sorted(columns)}
+    specs = specs or describe_columns(columns)
+    try:
+      check_columns(columns, specs)
+    except ValueError as error:
+      raise ValueError(f'client {client_id!r} has {error}') from error
+    yield client_id, columns
+    after = client_id
+  if after is None:
     raise ValueError('clients is empty. Give at least one client.')
 
 
-def num_rows(columns: Mapping[str, np.ndarray]) -> int:
-  """The length that the columns of a checked client have in common."""
+def check_columns(columns: Mapping[str, np.ndarray], specs: Specs) -> None:
+  """Checks the rows of a client.
+
+  Args:
+    columns: name -> array [n, ...], sorted by name.
+    specs: what these should be.
+
+  Raises:
+    ValueError: there are no columns, others, or not n >= 1 rows in all of them;
+      says what there is.
+  """
+  if not columns:
+    raise ValueError('no columns. Give at least one.')
+  lengths = {name: column.shape[:1] for name, column in columns.items()}
+  if len(set(lengths.values())) != 1 or () in lengths.values():
+    raise ValueError(
+      f'columns of lengths {lengths}. Give all columns of a client the same '
+      'number of rows.'
+    )
+  if not count_rows(columns):
+    raise ValueError(_NO_ROWS)
+  if describe_columns(columns) != specs:
+    raise ValueError(
+      f'columns {describe_columns(columns)}, but others have {specs}. Give all clients '
+      'the same names, dtypes and shapes.'
+    )
+
+
+def describe_columns(columns: Mapping[str, np.ndarray]) -> Specs:
+  """Gives the dtype and the shape of a row of each column."""
+  return {name: (x.dtype, x.shape[1:]) for name, x in columns.items()}
+
+
+def count_rows(columns: Mapping[str, np.ndarray]) -> int:
+  """Counts the rows that the columns of a client have in common."""
   return len(next(iter(columns.values())))
 
 
-def offsets_of(
+def compute_offsets(
   sizes: list[int] | np.ndarray,
 ) -> Int64[np.ndarray, ' boundaries']:
-  """Where the rows of clients begin and end, for clients of these sizes.
+  """Computes where the rows of clients of these sizes begin and end.
 
-  >>> offsets_of([2, 1])
+  >>> compute_offsets([2, 1])
   array([0, 2, 3])
   """
   return np.cumsum([0, *sizes], dtype=np.int64)
@@ -280,10 +325,10 @@ def _check_order(client_ids: np.ndarray) -> None:
   wrong = np.flatnonzero(client_ids[1:] <= client_ids[:-1])
   if wrong.size:
     first, second = client_ids[wrong[0]], client_ids[wrong[0] + 1]
-    raise _unordered(str(first), str(second))
+    raise _make_order_error(str(first), str(second))
 
 
-def _unordered(first: str, second: str) -> ValueError:
+def _make_order_error(first: str, second: str) -> ValueError:
   if first == second:
     return ValueError(
       f'client {first!r} occurs twice. Give all rows of a client together.'
@@ -302,15 +347,8 @@ def _check_offsets(offsets: np.ndarray, client_ids: np.ndarray) -> None:
     return
   i, client_id = wrong[0], str(client_ids[wrong[0]])
   if offsets[i] == offsets[i + 1]:
-    raise _no_rows(client_id)
+    raise ValueError(f'client {client_id!r} has {_NO_ROWS}')
   raise ValueError(
     f'offsets fall from {offsets[i]} to {offsets[i + 1]} at client '
     f'{client_id!r}. They must increase.'
-  )
-
-
-def _no_rows(client_id: str) -> ValueError:
-  return ValueError(
-    f'client {client_id!r} has no examples. Leave it out: a client without '
-    'examples cannot train.'
   )

@@ -33,15 +33,15 @@ _HEADS = {
 }
 
 
-def opened(
+def open_source(
   path: str | os.PathLike | sources.Source,
 ) -> contextlib.AbstractContextManager[sources.Source]:
   """Opens data of any form that is understood.
 
   Args:
     path: a file, a folder, or 'package.module:function' for a Python function
-      without arguments, whose streams `spool.opened` groups; or a source, which
-      is open already.
+      without arguments, whose streams `group_by.open_function` groups; or a
+      source, which is open already.
 
   Raises:
     FileNotFoundError, ValueError: if there is nothing, or nothing that is
@@ -50,15 +50,15 @@ def opened(
   if isinstance(path, sources.Source):
     return contextlib.nullcontext(path)
   if is_function(path):
-    from epe_jax.data import spool
+    from epe_jax.data import group_by
 
-    return spool.opened(_function(str(path)), str(path))
-  path = existing(path)
-  name = _module_of(path)
+    return group_by.open_function(_import_function(str(path)), str(path))
+  path = check_exists(path)
+  name = _choose_module(path)
   if name is None:
     raise ValueError(f'{path} is of no known form. {UNDERSTOOD}')
   # Only now: some need packages that others do not.
-  return importlib.import_module(f'epe_jax.data.{name}').opened(path)
+  return importlib.import_module(f'epe_jax.data.{name}').open_source(path)
 
 
 def is_function(path: str | os.PathLike) -> bool:
@@ -71,15 +71,15 @@ def is_function(path: str | os.PathLike) -> bool:
   return name is not None and not pathlib.Path(path).exists()
 
 
-def existing(path: str | os.PathLike) -> pathlib.Path:
-  """The path, if there is something; otherwise an error with a cure."""
+def check_exists(path: str | os.PathLike) -> pathlib.Path:
+  """Gives the path; raises a FileNotFoundError with a cure if nothing is there."""
   path = pathlib.Path(path)
   if not path.exists():
     raise FileNotFoundError(f'{path} does not exist. {UNDERSTOOD}')
   return path
 
 
-def _module_of(path: pathlib.Path) -> str | None:
+def _choose_module(path: pathlib.Path) -> str | None:
   if path.is_dir():
     if (path / 'dataset_info.json').is_file():
       return 'tfds'
@@ -92,15 +92,15 @@ def _module_of(path: pathlib.Path) -> str | None:
   return None
 
 
-def _function(name: str) -> Any:
+def _import_function(name: str) -> Any:
   module, _, function = name.partition(':')
   try:
-    found = getattr(importlib.import_module(module), function)
+    value = getattr(importlib.import_module(module), function)
   except (ImportError, AttributeError) as error:
     raise ValueError(
       f'{name} cannot be imported ({error}). Its module should lie in the '
       f'working directory or on the path of Python, {sys.path}.'
     ) from error
-  if not callable(found):
-    raise ValueError(f'{name} is a {type(found).__name__}, not a function.')
-  return found
+  if not callable(value):
+    raise ValueError(f'{name} is a {type(value).__name__}, not a function.')
+  return value

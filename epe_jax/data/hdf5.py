@@ -2,18 +2,24 @@
 
 The rows of a feature are a client's examples. A file is followed nowhere: a
 link or a dataset whose data lie in another file, or nowhere, is refused. What
-HDF5 itself makes of damaged bytes is up to it: most are refused, but a length of
-a text may take it 4 GiB of memory to refuse, and a few lists of texts it
-walks for ever. The published archives have hashes, which --download compares.
+HDF5 itself makes of damaged bytes is up to it: most are refused, but some take
+gigabytes of memory to refuse, and some are followed for ever. So HDF5 runs in a
+process of its own, of bounded memory, and an answer is not waited for for ever.
+The published archives have hashes, which --download compares.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import functools
 import math
+import multiprocessing
+from multiprocessing import connection
 import os
 import pathlib
 import re
+import resource
+import subprocess
+import sys
 import tempfile
 from typing import Any
 
@@ -46,7 +52,11 @@ _SPLITS = {
   'stackoverflow_test': 'test',
 }
 # A client is held in memory, and so is a chunk that is decompressed.
-_LARGEST = 1 << 30
+_MAX_BYTES = 1 << 30
+# Of the process beside what it needs to start: a client, twice, and a chunk.
+_MAX_MEMORY = 3 * _MAX_BYTES
+# For an answer: a client of 1 GiB takes seconds.
+_MAX_SECONDS = 60.0
 # What h5py raises for files that are damaged, by what is damaged in them.
 _DAMAGE = (
   KeyError,
@@ -60,11 +70,12 @@ _DAMAGE = (
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
+def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
   """Opens HDF5 files for reading, one client at a time.
 
   An archive is first unpacked into the temporary directory (`TMPDIR`) and
-  removed at the end; unpack it yourself to read it often.
+  removed at the end; unpack it yourself to read it often. HDF5 runs in a
+  process of its own, which is ended if it takes over a minute for an answer.
 
   Args:
     path: an .h5 file, a folder with such files (others in it, and hidden ones,
@@ -77,46 +88,48 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
 
   Raises:
     FileNotFoundError, ValueError: if nothing is there, or a file is truncated,
-      not HDF5, without `/examples`, or of the same split as another.
+      not HDF5, without `/examples`, of the same split as another, or, now or
+      while it is read, so damaged that HDF5 gives no answer.
 
-  Source: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the
-  form of TensorFlow Federated's first releases.
+  Reference: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in
+  the form of TensorFlow Federated's first releases.
   """
   path, splits = pathlib.Path(path), {}
   with contextlib.ExitStack() as stack:
-    for name, file in _files(path, stack):
-      split = _split_of(name)
+    files = _find_files(path, stack)
+    ask = stack.enter_context(_start_reader())
+    for name, file in files:
+      split = _name_split(name)
       if split in splits:
-        other = splits[split][0]
         raise ValueError(
-          f'{name} and {other} are both the split {split!r}. Keep one. {CURE}'
+          f'{name} and {splits[split]} are both the split {split!r}. Keep one. '
+          f'{CURE}'
         )
-      with _explained(name):
-        root = stack.enter_context(h5py.File(file, 'r'))
-        group = _member(root, 'examples', h5py.Group)
-        splits[split] = (name, group, len(group))
+      splits[split] = name
+      ask(name, _open_group, split, file)
+    num_clients = {
+      split: len(ask(name, _list_clients, split))
+      for split, name in splits.items()
+    }
     yield sources.Source(
       name=str(path),
-      splits={
-        split: sources.Split(clients, None)
-        for split, (_, _, clients) in splits.items()
-      },
-      read=functools.partial(_read, splits),
+      splits={s: sources.Split(num_clients[s], None) for s in splits},
+      read=functools.partial(_read_clients, str(path), splits, ask),
       decode=sources.decode_columns,
     )
 
 
-def _files(
+def _find_files(
   path: pathlib.Path, stack: contextlib.ExitStack
 ) -> list[tuple[str, pathlib.Path]]:
   """(name for messages, where it is) of each file."""
   if not path.exists():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
   if path.is_dir():
-    found = [p for p in sorted(path.glob('*.h5')) if p.name[0] != '.']
-    if not found:
+    files = [p for p in sorted(path.glob('*.h5')) if p.name[0] != '.']
+    if not files:
       raise ValueError(f'{path} has no file *.h5. {CURE}')
-    return [(str(file), file) for file in found]
+    return [(str(file), file) for file in files]
   if not path.name.endswith('.tar.bz2'):
     return [(str(path), path)]
   folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='epe_jax-'))
@@ -124,7 +137,7 @@ def _files(
   return [(f'{path}/{member}', file) for member, file in members.items()]
 
 
-def _split_of(name: str) -> str:
+def _name_split(name: str) -> str:
   stem = pathlib.PurePosixPath(name.replace(os.sep, '/')).stem
   # A split becomes the name of a folder.
   if not re.fullmatch(r'\w[\w.-]*', stem):
@@ -135,38 +148,123 @@ def _split_of(name: str) -> str:
   return _SPLITS.get(stem, stem)
 
 
-def _read(
-  splits: Mapping[str, tuple[str, h5py.Group, int]],
+def _read_clients(
+  path: str,
+  splits: Mapping[str, str],
+  ask: Callable[..., Any],
   split: str,
   features: sources.Features,
   after: str | None,
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
   """The clients of a split; see `sources.Source`."""
-  if split not in splits:
-    raise ValueError(
-      f'there is no split {split!r}, only {sorted(splits)}. Choose one of '
-      f'them, or another file. {CURE}'
-    )
-  name, group, _ = splits[split]
-  for client_id in _client_ids(group, f'{name}, split {split!r}'):
+  place = f'{sources.find_split(splits, split, path)}, split {split!r}'
+  for client_id in ask(place, _list_clients, split):
     if after is None or client_id > after:
-      with _explained(f'{name}, split {split!r}, client {client_id!r}'):
-        client = _member(group, client_id, h5py.Group)
-        columns = {feature: _rows(client, feature) for feature in features}
-      yield client_id, columns
+      where = f'{place}, client {client_id!r}'
+      yield client_id, ask(where, _read_client, split, client_id, [*features])
 
 
-def _client_ids(group: h5py.Group, place: str) -> list[str]:
-  with _explained(place):
-    client_ids = list(group)
-    for client_id in client_ids:
-      # h5py has bytes for a name that is not UTF-8.
-      if not isinstance(client_id, str):
-        raise ValueError(f'client {client_id!r} is not UTF-8')
+@contextlib.contextmanager
+def _start_reader() -> Iterator[Callable[..., Any]]:
+  """Starts a process that calls HDF5; yields what asks it for an answer."""
+  pipe, its_end = multiprocessing.Pipe()
+  handle = its_end.fileno()
+  command = f'from epe_jax.data import hdf5; hdf5.serve({handle})'
+  # Not by multiprocessing, which would import the caller's program anew.
+  process = subprocess.Popen(
+    [sys.executable, '-c', command],
+    pass_fds=[handle],
+    env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+  )
+  its_end.close()
+
+  def ask(place: str, function: Callable[..., Any], *args: Any) -> Any:
+    try:
+      pipe.send((place, function, args))
+      if not pipe.poll(_MAX_SECONDS):
+        raise ValueError(
+          f'{place}: HDF5 gave no answer in {_MAX_SECONDS} s, as it follows some '
+          f'damaged bytes for ever. Get the file again. {CURE}'
+        )
+      answer = pipe.recv()
+    except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+      raise ValueError(
+        f'{place}: HDF5 ended with status {process.wait()}, as it does of some '
+        f'damaged bytes. Get the file again. {CURE}'
+      ) from error
+    if isinstance(answer, Exception):
+      raise answer
+    return answer
+
+  try:
+    yield ask
+  finally:
+    process.kill()
+    process.wait()
+    pipe.close()
+
+
+def serve(handle: int) -> None:
+  """Answers what `open_source` asks, in a process of its own.
+
+  Args:
+    handle: of a pipe, of which the other end has (place, function, arguments)
+      to be called with the open groups.
+  """
+  # Linux says how much address space is taken; elsewhere it has no limit.
+  if (statm := pathlib.Path('/proc/self/statm')).exists():
+    taken = int(statm.read_text().split()[0]) * resource.getpagesize()
+    limit = taken + _MAX_MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+  groups: dict[str, h5py.Group] = {}
+  with connection.Connection(handle) as pipe:
+    while True:
+      try:
+        request = pipe.recv()
+      except EOFError:
+        return
+      pipe.send(_answer(groups, *request))
+
+
+def _answer(
+  groups: dict[str, h5py.Group],
+  place: str,
+  function: Callable[..., Any],
+  args: tuple[Any, ...],
+) -> Any:
+  """What a function returns, or what it raises, with a place and a cure."""
+  try:
+    return function(groups, *args)
+  except _DAMAGE as error:
+    return ValueError(f'{place}: {error}. {CURE}')
+
+
+def _open_group(
+  groups: dict[str, h5py.Group], split: str, file: pathlib.Path
+) -> None:
+  groups[split] = _open_member(h5py.File(file, 'r'), 'examples', h5py.Group)
+
+
+def _list_clients(groups: dict[str, h5py.Group], split: str) -> list[str]:
+  client_ids = list(groups[split])
+  for client_id in client_ids:
+    # h5py has bytes for a name that is not UTF-8.
+    if not isinstance(client_id, str):
+      raise ValueError(f'client {client_id!r} is not UTF-8')
   return sorted(client_ids)
 
 
-def _member(group: h5py.Group, name: str, kind: type) -> Any:
+def _read_client(
+  groups: dict[str, h5py.Group],
+  split: str,
+  client_id: str,
+  features: Sequence[str],
+) -> dict[str, np.ndarray]:
+  client = _open_member(groups[split], client_id, h5py.Group)
+  return {feature: _read_rows(client, feature) for feature in features}
+
+
+def _open_member(group: h5py.Group, name: str, kind: type) -> Any:
   """The member of a group, if it is in this file and of this kind."""
   link = group.get(name, getlink=True)
   if link is None:
@@ -175,15 +273,15 @@ def _member(group: h5py.Group, name: str, kind: type) -> Any:
     raise ValueError(f'{name!r} is a link ({type(link).__name__}), not data')
   item = group[name]
   if not isinstance(item, kind):
-    found, expected = type(item).__name__, kind.__name__
-    raise ValueError(f'{name!r} is a {found}, not a {expected}')
+    actual, expected = type(item).__name__, kind.__name__
+    raise ValueError(f'{name!r} is a {actual}, not a {expected}')
   return item
 
 
-def _rows(client: h5py.Group, feature: str) -> np.ndarray:
+def _read_rows(client: h5py.Group, feature: str) -> np.ndarray:
   """The rows of a feature, [n, ...], as they are stored."""
   try:
-    dataset = _member(client, feature, h5py.Dataset)
+    dataset = _open_member(client, feature, h5py.Dataset)
     _check_storage(dataset)
     return dataset[()]
   except _DAMAGE as error:
@@ -201,24 +299,15 @@ def _check_storage(dataset: h5py.Dataset) -> None:
   # any, and NumPy would make room for it.
   chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
   for what, size in (('', dataset.nbytes), (' a chunk', chunk)):
-    if size > _LARGEST:
-      raise ValueError(f'it has {size} bytes{what}, over {_LARGEST}')
+    if size > _MAX_BYTES:
+      raise ValueError(f'it has {size} bytes{what}, over {_MAX_BYTES}')
   # HDF5 fills what was declared and never written with zeros.
   if dataset.chunks is None:
-    whole = not dataset.size or dataset.id.get_storage_size()
+    complete = not dataset.size or dataset.id.get_storage_size()
   else:
     sides = zip(dataset.shape, dataset.chunks)
-    whole = dataset.id.get_num_chunks() == math.prod(
+    complete = dataset.id.get_num_chunks() == math.prod(
       -(-n // c) for n, c in sides
     )
-  if not whole:
+  if not complete:
     raise ValueError(f'of its {len(dataset)} rows some were never written')
-
-
-@contextlib.contextmanager
-def _explained(place: str) -> Iterator[None]:
-  """What h5py raises for damaged data, with a place and a cure."""
-  try:
-    yield
-  except _DAMAGE as error:
-    raise ValueError(f'{place}: {error}. {CURE}') from error

@@ -1,7 +1,7 @@
 """Splits of sources as stores: made once, then found again.
 
 They are made when they are first asked for, in a cache, or beforehand, by
-`prepare`, in a folder with one store for each split.
+`prepare.prepare`, in a folder with one file SPLIT.arrow for each split.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 import pathlib
+import reprlib
 from typing import Any
 
 import tqdm
@@ -16,8 +17,8 @@ import tqdm
 from epe_jax.data import decoding, federated, sources, store
 
 
-def fingerprint(path: str | os.PathLike) -> str:
-  """16 digits that differ if a file, or one in a folder, was replaced.
+def compute_fingerprint(path: str | os.PathLike) -> str:
+  """Computes 16 digits that differ if a file, or one in a folder, was replaced.
 
   Sizes and times are compared, not contents: those may be 100 GB.
 
@@ -30,49 +31,57 @@ def fingerprint(path: str | os.PathLike) -> str:
   files = sorted(p for p in path.rglob('*') if p.is_file())
   stats = {file.relative_to(path): file.stat() for file in files or [path]}
   key = [(str(f), s.st_size, s.st_mtime_ns) for f, s in stats.items()]
-  return digest(key)
+  return hash_key(key)
 
 
-def digest(key: object) -> str:
-  """16 digits that differ between objects of different `repr`."""
+def hash_key(key: object) -> str:
+  """Computes 16 digits that differ between objects of different `repr`."""
   return hashlib.sha256(repr(key).encode()).hexdigest()[:16]
 
 
-def place(
+def choose_cache_path(
   origin: str | os.PathLike | sources.Source,
   part: str,
   *,
   key: object,
+  suffix: str = store.SUFFIX,
   cache: str | os.PathLike | None = None,
 ) -> pathlib.Path:
-  """Where to keep what was imported from part of a file, to import it once.
+  """Chooses where to keep what was imported from part of a file.
 
   Args:
     origin: what is imported. A file or folder of another path, size or time has
-      another place; so has a generated source of another name, which should say
-      all that it depends on.
+      another cache path; so has a generated source of another name, which should
+      say all that it depends on.
     part: which part of it, e.g. a split.
     key: anything else that makes a difference, of which `repr` says all: what
       is imported, and a version of the importing code.
+    suffix: of the file.
     cache: directory of the imports; $XDG_CACHE_HOME/epe_jax or
       ~/.cache/epe_jax if None.
 
   Returns:
-    Path of a store that may or may not exist yet.
+    Path of a file that may or may not exist yet.
   """
   if cache is None:
     home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
     cache = pathlib.Path(home, 'epe_jax')
   if isinstance(origin, sources.Source):
-    name, whole = origin.name.split()[0], (origin.name,)
+    name, contents = origin.name.split()[0], (origin.name,)
   else:
     path = pathlib.Path(origin).resolve()
-    name, whole = path.name.split('.')[0], (str(path), fingerprint(path))
-  whole = (*whole, part, key, store.VERSION)
-  return pathlib.Path(cache, f'{name}-{part}-{digest(whole)}')
+    name, contents = (
+      path.name.split('.')[0],
+      (
+        str(path),
+        compute_fingerprint(path),
+      ),
+    )
+  digits = hash_key((*contents, part, key, store.VERSION))
+  return pathlib.Path(cache, f'{name}-{part}-{digits}{suffix}')
 
 
-def written(
+def import_split(
   path: pathlib.Path,
   source: sources.Source,
   split: str,
@@ -87,13 +96,13 @@ def written(
     path: of the store.
     source: where to read.
     split: one of its splits.
-    recipe: what to write; its meta is kept in the manifest.
+    recipe: what to write; its meta is kept in the header of the store.
     meta: what else to keep there.
-    workers: as for `decoding.decoded`.
+    workers: as for `decoding.decode_clients`.
 
   Raises:
-    ValueError: as `decoding.decoded` and `store.write`, or if a draft is of
-      something else.
+    ValueError: as `decoding.decode_clients` and `store.write`, or if the
+      beginning of the store is of something else.
   """
   numbers = source.splits.get(split, sources.Split(None, None))
   # disable=None: no bar where stderr is not a terminal.
@@ -106,51 +115,55 @@ def written(
     return store.write(
       path,
       functools.partial(
-        decoding.decoded, source, split, recipe, workers=workers
+        decoding.decode_clients, source, split, recipe, workers=workers
       ),
       source=f'{source.name}, split {split!r}',
       meta={**recipe.meta, **(meta or {})},
       exist_ok=True,
-      wrote=bar.update,
+      report_progress=bar.update,
     )
 
 
 def is_prepared(path: str | os.PathLike) -> bool:
-  """Whether a path is a folder of stores."""
-  return any(pathlib.Path(path).glob('*/manifest.json'))
+  """Whether a path is a folder of stores, be they of this version or older."""
+  return any(
+    any(pathlib.Path(path).glob(pattern))
+    for pattern in (f'*{store.SUFFIX}', '*/manifest.json')
+  )
 
 
-def prepared(
+def load_prepared(
   folder: str | os.PathLike, split: str, expected: Mapping[str, Any]
 ) -> federated.FederatedData:
-  """A split of a folder that `prepare` made.
+  """Opens a split of a folder that `prepare.prepare` made.
 
   Args:
     folder: of stores.
     split: which one.
-    expected: what its manifest's meta should have, among other things.
+    expected: what the meta in its header should have, among other things.
 
   Raises:
     ValueError: if the split is not there, or was made otherwise.
   """
-  path = pathlib.Path(folder, split)
-  if not path.exists():
-    found = sorted(p.parent.name for p in path.parent.glob('*/manifest.json'))
+  path = locate_split(folder, split)
+  try:
+    meta = store.read_header(path).meta
+  except FileNotFoundError as error:
+    splits = sorted(p.stem for p in path.parent.glob(f'*{store.SUFFIX}'))
     raise ValueError(
-      f'{folder} has no split {split!r}, only {found}. Make it with '
+      f'{folder} has no split {split!r}, only {splits}. Make it with '
       'scripts/prepare_data.py, or choose another.'
-    )
-  meta = store.manifest(path)['meta']
+    ) from error
   for name, value in expected.items():
     if meta.get(name) != value:
       raise ValueError(
-        f'{path} was prepared with {name}={_short(meta.get(name))}, not '
-        f'{_short(value)}. Ask for that, or prepare the data anew with '
+        f'{path} was prepared with {name}={reprlib.repr(meta.get(name))}, not '
+        f'{reprlib.repr(value)}. Ask for that, or prepare the data anew with '
         'scripts/prepare_data.py in another folder.'
       )
   return store.load(path)
 
 
-def _short(value: object) -> str:
-  text = repr(value)
-  return text if len(text) < 200 else f'{text[:200]}...'
+def locate_split(folder: str | os.PathLike, split: str) -> pathlib.Path:
+  """The store of a split in a folder that `prepare.prepare` made."""
+  return pathlib.Path(folder, f'{split}{store.SUFFIX}')

@@ -49,7 +49,7 @@ class Written(NamedTuple):
     split: its name.
     clients: how many it has.
     examples: of all clients.
-    bytes: of its files.
+    bytes: of its file.
     seconds: what it took; 0 if it was there.
   """
 
@@ -69,78 +69,68 @@ def prepare(
   public: str | None = None,
   workers: int = 0,
 ) -> Iterator[Written]:
-  """Writes splits into stores, out/SPLIT; finished ones are left as they are.
+  """Writes splits into stores, out/SPLIT.arrow; finished ones are left as they are.
 
   What is written follows from the features of the examples: 'tokens' become
   numbers of words; 'pixels' and 'label' EMNIST; others arrays as they are. A
   call that was killed is continued by the next.
 
   Args:
-    path: what `formats.opened` understands.
+    path: what `formats.open_source` understands.
     out: folder to write into.
     splits: which ones; None: all.
     text: how sentences are written.
     public: name in `download.PUBLIC` of a file that should be this; None: any.
-    workers: processes that decode, as for `decoding.decoded`.
+    workers: processes that decode, as for `decoding.decode_clients`.
 
   Yields:
     Each split, when it is written.
 
   Raises:
     FileNotFoundError, ValueError: if the source is missing, of no known form
-      or damaged, has no such split, or out/SPLIT was made of something else.
+      or damaged, has no such split, or out/SPLIT.arrow was made of
+      something else.
   """
-  out, opened = pathlib.Path(out), formats.opened(path)
-  mark = _fingerprint(path)
-  with io.explain_disk_errors(out), opened as source:
+  out, opening = pathlib.Path(out), formats.open_source(path)
+  mark = _fingerprint_source(path)
+  with io.explain_disk_errors(out), opening as source:
     # Before hours are spent on it, where it knows its numbers; and after.
     if public and all(None not in known for known in source.splits.values()):
       download.check_counts(public, source.splits)
     splits = [*source.splits] if splits is None else splits
     for split in splits:
       _check_split(source, split)
-    found = {}
-    recipe_of = _recipes(source, splits, text, out, mark, workers)
+    counts = {}
+    recipe_of = _choose_recipes(source, splits, text, out, mark, workers)
     for split in splits:
       recipe, start = recipe_of(split), time.monotonic()
-      meta = {'fingerprint': mark}
-      there = (out / split).exists()
-      if there:
-        _check_same(out / split, {**recipe.meta, **meta})
+      store_path, meta = imports.locate_split(out, split), {'fingerprint': mark}
+      exists = store_path.exists()
+      if exists:
+        _check_same(store_path, {**recipe.meta, **meta})
       else:
-        imports.written(
-          out / split, source, split, recipe, meta=meta, workers=workers
+        imports.import_split(
+          store_path, source, split, recipe, meta=meta, workers=workers
         )
-      seconds = 0.0 if there else time.monotonic() - start
-      described = store.manifest(out / split)
-      size = sum(file['bytes'] for file in described['files'].values())
-      found[split] = sources.Split(
-        described['num_clients'], described['num_examples']
-      )
+      seconds = 0.0 if exists else time.monotonic() - start
+      header, size = store.read_header(store_path), store_path.stat().st_size
+      counts[split] = sources.Split(header.num_clients, header.num_examples)
       yield Written(
-        split,
-        described['num_clients'],
-        described['num_examples'],
-        size,
-        seconds,
+        split, header.num_clients, header.num_examples, size, seconds
       )
-    if public and found.keys() == source.splits.keys():
-      download.check_counts(public, found)
+    if public and counts.keys() == source.splits.keys():
+      download.check_counts(public, counts)
 
 
-def _fingerprint(path: str | os.PathLike) -> str:
+def _fingerprint_source(path: str | os.PathLike) -> str:
   if formats.is_function(path):
     module = importlib.import_module(str(path).partition(':')[0])
-    return imports.fingerprint(str(module.__file__))
-  return imports.fingerprint(path)
+    return imports.compute_fingerprint(str(module.__file__))
+  return imports.compute_fingerprint(path)
 
 
 def _check_split(source: sources.Source, split: str) -> None:
-  if split not in source.splits:
-    raise ValueError(
-      f'{source.name} has no split {split!r}, only {sorted(source.splits)}. '
-      'Choose some of them.'
-    )
+  sources.find_split(source.splits, split, source.name)
   # It becomes the name of a folder.
   if not re.fullmatch(r'\w[\w.-]*', split):
     raise ValueError(
@@ -150,9 +140,9 @@ def _check_split(source: sources.Source, split: str) -> None:
 
 
 def _check_same(path: pathlib.Path, meta: dict) -> None:
-  found = store.manifest(path)['meta']
-  for name in sorted(meta.keys() | found.keys()):
-    if found.get(name) != meta.get(name):
+  before = store.read_header(path).meta
+  for name in sorted(meta.keys() | before.keys()):
+    if before.get(name) != meta.get(name):
       what = 'the file' if name == 'fingerprint' else name
       raise ValueError(
         f'{path} is there, but {what} was another when it was made. Delete it '
@@ -160,7 +150,7 @@ def _check_same(path: pathlib.Path, meta: dict) -> None:
       )
 
 
-def _recipes(
+def _choose_recipes(
   source: sources.Source,
   splits: Sequence[str],
   text: Text,
@@ -169,28 +159,33 @@ def _recipes(
   workers: int,
 ) -> Callable[[str], decoding.Recipe]:
   """split -> recipe, by the features that there are."""
-  if _has(source, splits[0], vocabulary.FEATURES):
-    counted = imports.digest((mark, text.vocabulary_size))
-    words = stackoverflow.words_for(
+  if _has_features(source, splits[0], vocabulary.FEATURES):
+    counted = imports.hash_key((mark, text.vocabulary_size))
+    words = stackoverflow.load_words(
       source,
       text.vocabulary_size,
       text.word_count,
       out / f'.{stackoverflow.TRAIN}-{counted}.word_count',
       workers=workers,
     )
-    recipe = stackoverflow.recipe(words, text.max_words)
+    recipe = stackoverflow.make_recipe(words, text.max_words)
     return lambda split: recipe
-  if _has(source, splits[0], emnist.FEATURES):
-    return emnist.recipe
+  if _has_features(source, splits[0], emnist.FEATURES):
+    return emnist.make_recipe
   if source.features is None:
     raise ValueError(
       f'{source.name} has neither tokens nor pixels and label. Give its rows by '
       'a function, package.module:function.'
     )
-  return lambda split: _as_it_is(source.features or {})
+  recipe = decoding.Recipe(
+    source.features,
+    _keep,
+    {'recipe': 'arrays', 'features': sorted(source.features)},
+  )
+  return lambda split: recipe
 
 
-def _has(
+def _has_features(
   source: sources.Source, split: str, features: sources.Features
 ) -> bool:
   if source.features is not None:
@@ -203,17 +198,5 @@ def _has(
   return True
 
 
-def _as_it_is(features: sources.Features) -> decoding.Recipe:
-  texts = sorted(name for name, spec in features.items() if spec[0] is bytes)
-  if texts or not features:
-    raise ValueError(
-      f'the features {texts} are byte strings, which have no width to be stored '
-      "in. Leave them out, or call sentences of words 'tokens'."
-    )
-  return decoding.Recipe(
-    features, _same, {'recipe': 'arrays', 'features': sorted(features)}
-  )
-
-
-def _same(columns: sources.Columns) -> sources.Columns:
+def _keep(columns: sources.Columns) -> sources.Columns:
   return columns

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from jaxtyping import Shaped
 import numpy as np
 from numpy.typing import DTypeLike
+
+T = TypeVar('T')
 
 Columns = Mapping[str, np.ndarray]
 
@@ -24,7 +27,7 @@ class Source(NamedTuple):
   """Splits of clients of examples, one client in memory at a time.
 
   Attributes:
-    name: what it is, for messages and manifests.
+    name: what it is, for messages and the headers of stores.
     splits: name -> numbers of clients and examples.
     read: (split, features, after) -> (client id, raw) in strictly increasing
       order of ids, only of ids > after; all clients if after is None.
@@ -43,7 +46,7 @@ class Source(NamedTuple):
 
 
 def decode_columns(raw: Columns, features: Features) -> Columns:
-  """The named features of columns, in the dtype and shape asked for.
+  """Gives the named features of columns, in the dtype and shape asked for.
 
   No value changes: integers and floats are stored in fewer or more bits only if
   they stay what they are.
@@ -64,7 +67,9 @@ def decode_columns(raw: Columns, features: Features) -> Columns:
   {'x': array([[[7],
           [8]]], dtype=int8)}
   """
-  columns = {name: _column(raw, name, *spec) for name, spec in features.items()}
+  columns = {
+    name: _decode_column(raw, name, *spec) for name, spec in features.items()
+  }
   lengths = {name: len(column) for name, column in columns.items()}
   if len(set(lengths.values())) > 1:
     raise ValueError(
@@ -74,7 +79,7 @@ def decode_columns(raw: Columns, features: Features) -> Columns:
   return columns
 
 
-def _column(
+def _decode_column(
   raw: Columns, name: str, dtype: DTypeLike, shape: tuple[int, ...]
 ) -> np.ndarray:
   if name not in raw:
@@ -86,7 +91,7 @@ def _column(
     )
   stored = stored.reshape(len(stored), *shape)
   if dtype is bytes:
-    return _byte_strings(stored, name)
+    return encode_strings(stored, name)
   dtype = np.dtype(dtype)
   kinds = {'i': 'iu', 'u': 'iu'}.get(dtype.kind, dtype.kind)
   if stored.dtype.kind not in kinds:
@@ -111,20 +116,53 @@ def _column(
   return column
 
 
-def _byte_strings(stored: np.ndarray, name: str) -> np.ndarray:
+def encode_strings(
+  stored: Shaped[np.ndarray, 'n ...'], name: str
+) -> Shaped[np.ndarray, 'n ...']:
+  """Turns strings into UTF-8 and leaves byte strings as they are.
+
+  Args:
+    stored: strings or byte strings, of any dtype.
+    name: of the feature, for messages.
+
+  Returns:
+    An array of objects that are byte strings.
+
+  Raises:
+    ValueError: an item is something else; names the row.
+  """
   if stored.dtype.kind not in 'OSU':
     raise ValueError(
       f'feature {name!r} is of type {stored.dtype}, not byte strings'
     )
   column = np.empty(stored.shape, object)
-  for place, value in np.ndenumerate(stored):
+  for index, value in np.ndenumerate(stored):
     if not isinstance(value, bytes | str):
-      found = type(value).__name__
       raise ValueError(
-        f'row {place[0]}: feature {name!r} is of type {found}, not bytes'
+        f'row {index[0]}: feature {name!r} is of type {type(value).__name__}, '
+        'not bytes'
       )
     try:
-      column[place] = value.encode() if isinstance(value, str) else bytes(value)
+      column[index] = value.encode() if isinstance(value, str) else bytes(value)
     except UnicodeEncodeError as error:
-      raise ValueError(f'row {place[0]}: feature {name!r}: {error}') from error
+      raise ValueError(f'row {index[0]}: feature {name!r}: {error}') from error
   return column
+
+
+def find_split(splits: Mapping[str, T], split: str, name: str) -> T:
+  """Gives what belongs to a split.
+
+  Args:
+    splits: split -> anything.
+    split: which one.
+    name: of the source, for the message.
+
+  Raises:
+    ValueError: there is no such split; lists those that there are.
+  """
+  if split not in splits:
+    raise ValueError(
+      f'{name} has no split {split!r}, only {sorted(splits)}. Choose one of '
+      'them.'
+    )
+  return splits[split]

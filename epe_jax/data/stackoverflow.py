@@ -31,14 +31,14 @@ def load(
   test_split: str = 'heldout',
   cache: str | os.PathLike | None = None,
 ) -> tuple[federated.FederatedData, federated.FederatedData, tuple[str, ...]]:
-  """The train and test sentences of some users, and the words they are of.
+  """Loads the train and test sentences of some users, and their vocabulary.
 
   The first call imports the file into a columnar store, later calls map it
   into memory; a file of another path, size or time is imported anew.
 
   Args:
     path: stackoverflow.sqlite, plain or LZMA-compressed, or another form of
-      these splits that `formats.opened` knows; or a folder that
+      these splits that `formats.open_source` knows; or a folder that
       scripts/prepare_data.py made of one.
     vocabulary_size: V, how many words have a number of their own; 10,000 in
       the literature.
@@ -58,7 +58,7 @@ def load(
     FileNotFoundError, ValueError: if a file is missing, of no known form, or
       damaged, or the folder was prepared otherwise.
 
-  Source: Authors of TensorFlow Federated 2019, TFF Stack Overflow dataset;
+  Reference: Authors of TensorFlow Federated 2019, TFF Stack Overflow dataset;
   Reddi et al. 2021, Adaptive Federated Optimization, for the task.
   """
   splits = (TRAIN, test_split)
@@ -72,36 +72,41 @@ def load(
     if word_count is not None:
       words = vocabulary.read(word_count, vocabulary_size)
       expected['vocabulary'] = list(words)
-    train, test = (imports.prepared(path, split, expected) for split in splits)
-    words = _words_of(pathlib.Path(path, TRAIN))
-    if words != _words_of(pathlib.Path(path, test_split)):
+    train, test = (
+      imports.load_prepared(path, split, expected) for split in splits
+    )
+    words = _read_words(imports.locate_split(path, TRAIN))
+    if words != _read_words(imports.locate_split(path, test_split)):
       raise ValueError(
         f'{path}: {TRAIN!r} and {test_split!r} were prepared with different '
         'vocabularies. Prepare them together, in another folder.'
       )
     return train, test, words
   if not generated:
-    path = formats.existing(path)
-  counted = word_count and imports.fingerprint(word_count)
-  key = (_VERSION, vocabulary_size, max_words, counted)
-  places = {
-    split: imports.place(path, split, key=key, cache=cache) for split in splits
+    path = formats.check_exists(path)
+  counts = word_count and imports.compute_fingerprint(word_count)
+  key = (_VERSION, vocabulary_size, max_words, counts)
+  paths = {
+    split: imports.choose_cache_path(path, split, key=key, cache=cache)
+    for split in splits
   }
-  if not all(place.exists() for place in places.values()):
-    with formats.opened(path) as source:
-      words = words_for(
+  if not all(kept.exists() for kept in paths.values()):
+    with formats.open_source(path) as source:
+      words = load_words(
         source,
         vocabulary_size,
         word_count,
-        imports.place(path, 'words', key=key, cache=cache),
+        imports.choose_cache_path(
+          path, 'words', key=key, suffix='.word_count', cache=cache
+        ),
       )
-      for split, place in places.items():
-        imports.written(place, source, split, recipe(words, max_words))
-  train, test = map(store.load, places.values())
-  return train, test, _words_of(places[TRAIN])
+      for split, kept in paths.items():
+        imports.import_split(kept, source, split, make_recipe(words, max_words))
+  train, test = map(store.load, paths.values())
+  return train, test, _read_words(paths[TRAIN])
 
 
-def words_for(
+def load_words(
   source: sources.Source,
   size: int,
   word_count: str | os.PathLike | None,
@@ -109,32 +114,32 @@ def words_for(
   *,
   workers: int = 0,
 ) -> tuple[str, ...]:
-  """The vocabulary of a file, or that of a source where there is no file.
+  """Loads the vocabulary of a file, or counts that of a source.
 
   Args:
     source: whose train split is counted.
     size: number of words.
     word_count: the file, or None.
     kept: file in which to keep what was counted, and to find it again.
-    workers: as for `decoding.decoded`.
+    workers: as for `decoding.decode_clients`.
   """
   if word_count is not None:
     return vocabulary.read(word_count, size)
-  return vocabulary.saved(
+  return vocabulary.read_or_count(
     kept,
     size,
-    lambda: vocabulary.counted(source, TRAIN, size, workers=workers),
+    lambda: vocabulary.count_words(source, TRAIN, size, workers=workers),
   )
 
 
-def recipe(words: Sequence[str], max_words: int) -> decoding.Recipe:
-  """Sentences as numbers of words; see `vocabulary.encode`."""
+def make_recipe(words: Sequence[str], max_words: int) -> decoding.Recipe:
+  """Makes the recipe of sentences as numbers of words; see `vocabulary.encode`."""
   if max_words < 1:
     raise ValueError(f'max_words={max_words} is not positive. Use e.g. 20.')
   ids = {word.encode(): i for i, word in enumerate(words, 1)}
   return decoding.Recipe(
     vocabulary.FEATURES,
-    functools.partial(_encoded, ids=ids, max_words=max_words),
+    functools.partial(_encode, ids=ids, max_words=max_words),
     {
       'recipe': 'stackoverflow',
       'vocabulary_size': len(words),
@@ -144,12 +149,12 @@ def recipe(words: Sequence[str], max_words: int) -> decoding.Recipe:
   )
 
 
-def _encoded(
+def _encode(
   columns: sources.Columns, ids: dict[bytes, int], max_words: int
 ) -> sources.Columns:
   tokens = columns['tokens'].tolist()
   return {'words': vocabulary.encode(tokens, ids, max_words)}
 
 
-def _words_of(path: pathlib.Path) -> tuple[str, ...]:
-  return tuple(store.manifest(path)['meta']['vocabulary'])
+def _read_words(path: pathlib.Path) -> tuple[str, ...]:
+  return tuple(store.read_header(path).meta['vocabulary'])

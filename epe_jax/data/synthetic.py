@@ -52,10 +52,10 @@ class Client(NamedTuple):
   num_examples: int
 
 
-def images(
+def generate_images(
   seed: int, *, num_clients: int = 3_400, num_examples: int = 671_585
 ) -> sources.Source:
-  """Images of 62 classes by synthetic writers.
+  """Makes a source of images of 62 classes by synthetic writers.
 
   Args:
     seed: >= 0, of any size.
@@ -71,15 +71,15 @@ def images(
   Raises:
     ValueError: if an argument is out of its range.
 
-  >>> source = images(0, num_clients=3, num_examples=60)
+  >>> source = generate_images(0, num_clients=3, num_examples=60)
   >>> writer, raw = next(source.read('all_train', IMAGES, None))
   >>> writer, source.decode(raw, IMAGES)['pixels'].shape[1:]
   ('client0000000', (28, 28))
   """
   _check_range('num_clients', num_clients, 1, 1_000_000)
   # The split with the fewest images is the first without one for each writer.
-  least = -(-num_clients * 671_585 // 40_832)
-  _check_range('num_examples', num_examples, least, 1 << 31)
+  min_examples = -(-num_clients * 671_585 // 40_832)
+  _check_range('num_examples', num_examples, min_examples, 1 << 31)
   splits = {
     split: (
       range(max(1, num_clients * clients // 3_400)),
@@ -88,17 +88,19 @@ def images(
     for split, (clients, examples) in _EMNIST.items()
   }
   name = f'num_clients={num_clients}, num_examples={num_examples}'
-  return _source(seed, f'images, {name}', splits, None, _draw_images, IMAGES)
+  return _make_source(
+    seed, f'images, {name}', splits, None, _draw_images, IMAGES
+  )
 
 
-def sentences(
+def generate_sentences(
   seed: int,
   *,
   num_clients: int = 342_477,
   max_sentences: int | None = None,
   vocabulary_size: int = 20_000,
 ) -> sources.Source:
-  """Sentences by synthetic users, 16 words on average.
+  """Makes a source of sentences by synthetic users, 16 words on average.
 
   The users of 'heldout' are others than those of 'train'; those of 'test' are
   spread over both.
@@ -116,7 +118,7 @@ def sentences(
   Raises:
     ValueError: if an argument is out of its range.
 
-  >>> source = sentences(0, num_clients=9, max_sentences=3)
+  >>> source = generate_sentences(0, num_clients=9, max_sentences=3)
   >>> user, raw = next(source.read('train', SENTENCES, None))
   >>> user, len(source.decode(raw, SENTENCES)['tokens'])
   ('client0000000', 3)
@@ -143,7 +145,7 @@ def sentences(
     f'vocabulary_size={vocabulary_size}'
   )
   draw = functools.partial(_draw_sentences, vocabulary_size=vocabulary_size)
-  return _source(seed, name, splits, max_sentences, draw, SENTENCES)
+  return _make_source(seed, name, splits, max_sentences, draw, SENTENCES)
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:
@@ -151,11 +153,11 @@ def _check_range(name: str, value: int, low: int, high: int) -> None:
     raise ValueError(f'{name}={value} is not in [{low}, {high}].')
 
 
-def _source(
+def _make_source(
   seed: int,
   name: str,
   splits: Mapping[str, tuple[Sequence[int], int]],
-  most: int | None,
+  max_examples: int | None,
   draw: Callable[[Client], sources.Columns],
   features: sources.Features,
 ) -> sources.Source:
@@ -165,7 +167,7 @@ def _source(
     rng = streams.host_rng(seed, f'synthetic sizes {split}')
     shares = rng.lognormal(size=len(numbers))
     sizes = 1 + rng.multinomial(total - len(numbers), shares / shares.sum())
-    clients[split] = (numbers, np.minimum(sizes, most or total))
+    clients[split] = (numbers, np.minimum(sizes, max_examples or total))
   return sources.Source(
     name=f'synthetic {name}, seed={seed}, version 3',
     splits={
@@ -187,11 +189,9 @@ def _read(
 ) -> Iterator[tuple[str, Client]]:
   """The clients of a split; see `sources.Source`."""
   del features
-  if split not in clients:
-    raise ValueError(
-      f'there is no split {split!r}, only {sorted(clients)}. Choose one of them.'
-    )
-  for number, size in zip(*clients[split]):
+  for number, size in zip(
+    *sources.find_split(clients, split, 'synthetic data')
+  ):
     # Leading zeros, so that clients sort as their numbers do.
     client_id = f'client{number:07}'
     if after is None or client_id > after:
@@ -208,8 +208,8 @@ def _decode(
 
 def _draw_images(client: Client) -> sources.Columns:
   """The images of a writer, who is the same in all splits."""
-  own = streams.host_rng(client.seed, 'synthetic writer', client.number)
-  weights = _SHARES * np.exp(0.5 * own.normal(size=len(_SHARES)))
+  writer_rng = streams.host_rng(client.seed, 'synthetic writer', client.number)
+  weights = _SHARES * np.exp(0.5 * writer_rng.normal(size=len(_SHARES)))
   if client.split.startswith('digits_only'):
     weights = weights[:10]
   rng = streams.host_rng(
@@ -220,17 +220,17 @@ def _draw_images(client: Client) -> sources.Columns:
   )
   ink = rng.standard_normal((client.num_examples, 28, 28), np.float32)
   ink *= np.float32(0.1)
-  ink += (_patterns(client.seed) + 0.3 * _blobs(own, 1))[label]
+  ink += (_draw_patterns(client.seed) + 0.3 * _draw_blobs(writer_rng, 1))[label]
   return {'pixels': 1 - ink.clip(0, 1), 'label': label}
 
 
 @functools.lru_cache(1)
-def _patterns(seed: int) -> np.ndarray:
+def _draw_patterns(seed: int) -> np.ndarray:
   """The pattern of each class, float32 [62, 28, 28]."""
-  return _blobs(streams.host_rng(seed, 'synthetic classes'), len(_SHARES))
+  return _draw_blobs(streams.host_rng(seed, 'synthetic classes'), len(_SHARES))
 
 
-def _blobs(rng: np.random.Generator, num: int) -> np.ndarray:
+def _draw_blobs(rng: np.random.Generator, num: int) -> np.ndarray:
   """Patterns of four Gaussian blobs each, float32 [num, 28, 28] in [0, 1]."""
   distance = np.arange(28) - rng.uniform(6, 22, (2, num, 4, 1))
   x, y = np.exp(-((distance / 2.5) ** 2) / 2).astype(np.float32)
@@ -239,33 +239,33 @@ def _blobs(rng: np.random.Generator, num: int) -> np.ndarray:
 
 def _draw_sentences(client: Client, vocabulary_size: int) -> sources.Columns:
   """The sentences of a user, whose topic is the same in all splits."""
-  own = streams.host_rng(client.seed, 'synthetic user', client.number)
+  user_rng = streams.host_rng(client.seed, 'synthetic user', client.number)
   rng = streams.host_rng(
     client.seed, f'synthetic sentences {client.split}', client.number
   )
   lengths = 1 + rng.poisson(rng.gamma(3, 5, client.num_examples))
   ends = np.cumsum(lengths)
   bits = rng.integers(1 << 32, size=ends[-1], dtype=np.uint32)
-  words = _zipf(vocabulary_size)[bits % _SLOTS]
+  words = _tabulate_zipf(vocabulary_size)[bits % _SLOTS]
   # The words of ranks below 50 are of all topics.
   moved = np.flatnonzero((words >= _TOPICS) & (bits >> 31 == 0))
-  words[moved] += own.integers(_TOPICS) - words[moved] % _TOPICS
+  words[moved] += user_rng.integers(_TOPICS) - words[moved] % _TOPICS
   np.minimum(words, vocabulary_size - 1, out=words)
   # Words of 8 bytes are copied fast; the zeros that fill them are taken out.
-  text = _spelled(vocabulary_size, ' ')[words]
-  text[ends - 1] = _spelled(vocabulary_size, '\n')[words[ends - 1]]
+  text = _spell_words(vocabulary_size, ' ')[words]
+  text[ends - 1] = _spell_words(vocabulary_size, '\n')[words[ends - 1]]
   lines = text.tobytes().translate(None, b'\0').split(b'\n')
   return {'tokens': np.array(lines[:-1], object)}
 
 
 @functools.lru_cache(1)
-def _zipf(size: int) -> np.ndarray:
+def _tabulate_zipf(size: int) -> np.ndarray:
   """Ranks of equally likely words, int64: rank r, from 0, in 1/(r + 3) parts."""
   law = np.cumsum(1 / (np.arange(size) + 3))
   return np.searchsorted(law, law[-1] * (np.arange(_SLOTS) + 0.5) / _SLOTS)
 
 
 @functools.lru_cache(2)
-def _spelled(size: int, end: str) -> np.ndarray:
+def _spell_words(size: int, end: str) -> np.ndarray:
   """The words by rank, each with an end, 8 bytes."""
   return np.array([f'w{rank}{end}' for rank in range(size)], 'S8')

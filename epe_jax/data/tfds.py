@@ -92,8 +92,8 @@ class _Federated(tfds.core.ShardBasedBuilder, skip_registration=True):
       )
     shards = {}
     for split in self.source.splits:
-      rows = enumerate(_examples(self.source, split, self.columns))
-      size = _num_examples(self.source, split, self.columns)
+      rows = enumerate(_iterate_examples(self.source, split, self.columns))
+      size = _count_examples(self.source, split, self.columns)
       # TFDS asks for one file after the other, and for all of one. The last
       # one asks for all that is left, so that the source is read to its end.
       full = functools.partial(itertools.islice, rows, self.shard_size)
@@ -126,7 +126,7 @@ class FederatedStackoverflow(_Federated):
   shard_size = 1 << 17
 
 
-def prepared(
+def prepare(
   builder: type[_Federated],
   source: sources.Source,
   directory: str | os.PathLike,
@@ -139,27 +139,27 @@ def prepared(
     directory: TFDS's data_dir. The data set appears in it when it is complete.
 
   Returns:
-    The directory of the data set, NAME/VERSION in the one given, for `opened`.
+    The directory of the data set, NAME/VERSION in the one given, for `open_source`.
 
   Raises:
     FileExistsError: the data set is there.
     ValueError: as the source when it is read.
   """
-  made = builder(
+  instance = builder(
     source=source, data_dir=os.fspath(directory), file_format='array_record'
   )
-  path = pathlib.Path(made.data_dir)
+  path = pathlib.Path(instance.data_dir)
   if path.exists():
     raise FileExistsError(
       f'{path} exists. Open it, delete it, or choose another directory.'
     )
-  made.download_and_prepare()
+  instance.download_and_prepare()
   return path
 
 
 @contextlib.contextmanager
-def opened(directory: str | os.PathLike) -> Iterator[sources.Source]:
-  """Opens a data set that `prepared` wrote, or another of its form.
+def open_source(directory: str | os.PathLike) -> Iterator[sources.Source]:
+  """Opens a data set that `prepare` wrote, or another of its form.
 
   Args:
     directory: of a version, e.g. DIR/federated_emnist/1.0.0. Any TFDS data set
@@ -180,9 +180,10 @@ def opened(directory: str | os.PathLike) -> Iterator[sources.Source]:
     raise FileNotFoundError(f'{path} has no dataset_info.json. {CURE}')
   try:
     builder = tfds.builder_from_directory(path)
-    features = _features(builder.info)
+    features = _read_features(builder.info)
     records = {
-      split: _records(path, builder, split) for split in builder.info.splits
+      split: _open_records(path, builder, split)
+      for split in builder.info.splits
     }
   except Exception as error:
     # TFDS, protobuf and etils have errors of their own for damaged files.
@@ -190,15 +191,15 @@ def opened(directory: str | os.PathLike) -> Iterator[sources.Source]:
   yield sources.Source(
     name=str(path),
     splits={
-      split: sources.Split(None, len(found)) for split, found in records.items()
+      split: sources.Split(None, len(rows)) for split, rows in records.items()
     },
-    read=functools.partial(_read, str(path), records),
+    read=functools.partial(_read_clients, str(path), records),
     decode=example_proto.stack,
     features=features,
   )
 
 
-def _examples(
+def _iterate_examples(
   source: sources.Source, split: str, features: sources.Features
 ) -> Iterator[dict[str, Any]]:
   """The examples of a split, client after client, with a progress bar."""
@@ -221,7 +222,7 @@ def _examples(
         bar.update()
 
 
-def _num_examples(
+def _count_examples(
   source: sources.Source, split: str, features: sources.Features
 ) -> int:
   size = source.splits[split].examples
@@ -234,7 +235,7 @@ def _num_examples(
   return sum(len(source.decode(raw, few)[name]) for _, raw in read)
 
 
-def _features(info: tfds.core.DatasetInfo) -> sources.Features:
+def _read_features(info: tfds.core.DatasetInfo) -> sources.Features:
   """What records hold of numbers and byte strings, without the client."""
   if info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
     raise ValueError(f'its files are {info.file_format}, not array_record')
@@ -253,7 +254,7 @@ def _features(info: tfds.core.DatasetInfo) -> sources.Features:
   return features
 
 
-def _records(path: pathlib.Path, builder: Any, split: str) -> Any:
+def _open_records(path: pathlib.Path, builder: Any, split: str) -> Any:
   """The records of a split, if its files are there and whole."""
   for file in builder.info.splits[split].file_instructions:
     shard = pathlib.Path(file.filename)
@@ -261,19 +262,19 @@ def _records(path: pathlib.Path, builder: Any, split: str) -> Any:
       raise ValueError(f'there is no file {shard}')
     try:
       reader = array_record.ArrayRecordReader(str(shard))
-      found = reader.num_records()
+      num_records = reader.num_records()
       reader.close()
     except RuntimeError as error:
       raise ValueError(f'{shard.name} is truncated ({error})') from error
-    if found != file.examples_in_shard:
+    if num_records != file.examples_in_shard:
       raise ValueError(
-        f'{shard.name} has {found} records, not {file.examples_in_shard}'
+        f'{shard.name} has {num_records} records, not {file.examples_in_shard}'
       )
   raw = tfds.decode.DeserializeMethod.RAW_BYTES
   return builder.as_data_source(split=split, deserialize_method=raw)
 
 
-def _read(
+def _read_clients(
   name: str,
   splits: Mapping[str, Any],
   split: str,
@@ -282,19 +283,15 @@ def _read(
 ) -> Iterator[tuple[str, list[bytes]]]:
   """The records of the clients of a split; see `sources.Source`."""
   del features  # A record is read as a whole.
-  if split not in splits:
-    raise ValueError(
-      f'{name} has no split {split!r}, only {sorted(splits)}. Choose one of '
-      'them.'
-    )
-  records, place = splits[split], f'{name}, split {split!r}'
+  records = sources.find_split(splits, split, name)
+  place = f'{name}, split {split!r}'
   start = 0
   if after is not None:
-    client_of = lambda i: _with_clients(records, i, i + 1, place)[0][0]
+    read_client_id = lambda i: _read_records(records, i, i + 1, place)[0][0]
     every = range(len(records))
-    start = bisect.bisect_right(every, after, key=client_of)
+    start = bisect.bisect_right(every, after, key=read_client_id)
   rows = itertools.chain.from_iterable(
-    _with_clients(records, at, min(at + _BATCH, len(records)), place)
+    _read_records(records, at, min(at + _BATCH, len(records)), place)
     for at in range(start, len(records), _BATCH)
   )
   previous = after
@@ -308,7 +305,7 @@ def _read(
     yield client_id, [blob for _, blob in group]
 
 
-def _with_clients(
+def _read_records(
   records: Any, start: int, stop: int, place: str
 ) -> list[tuple[str, bytes]]:
   """(client id, record) of some records."""

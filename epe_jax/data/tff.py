@@ -35,9 +35,9 @@ _TABLES = {
 }
 _MAGIC = b'SQLite format 3\0'
 # Bytes of an example or a text: SQLite reads no longer ones.
-_LONGEST = 64 << 20
+_MAX_LENGTH = 64 << 20
 # Of a client; so that they can be summed.
-_MOST_EXAMPLES = 1 << 40
+_MAX_EXAMPLES = 1 << 40
 
 
 class _File(NamedTuple):
@@ -48,7 +48,7 @@ class _File(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
+def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
   """Opens a file for reading and checks that it is whole and one of TFF's.
 
   A compressed file is first decompressed into the temporary directory
@@ -68,26 +68,26 @@ def opened(path: str | os.PathLike) -> Iterator[sources.Source]:
     FileNotFoundError, ValueError: if the file is missing, not SQLite, damaged,
       has other tables, or contradicts itself.
   """
-  path = _existing(path)
+  path = _check_exists(path)
   with tempfile.TemporaryDirectory(prefix='epe_jax-') as folder:
-    plain = _plain(path, pathlib.Path(folder, 'plain.sqlite'))
+    plain = _make_plain(path, pathlib.Path(folder, 'plain.sqlite'))
     uri = f'{plain.absolute().as_uri()}?mode=ro'
     with (
-      _named(path),
+      _explain_sqlite(path),
       contextlib.closing(sqlite3.connect(uri, uri=True)) as db,
     ):
       # What a file says that SQLite should do beside giving rows is not done.
       db.execute('PRAGMA trusted_schema = OFF')
-      db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+      db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_LENGTH)
       file = _File(path, db)
       _check_schema(file)
       _check_metadata(file)
       yield sources.Source(
         name=str(path),
-        splits=_splits(file),
-        read=functools.partial(_read, file),
+        splits=_count_splits(file),
+        read=functools.partial(_read_clients, file),
         decode=decode,
-        features=_features(file),
+        features=_read_features(file),
       )
 
 
@@ -102,7 +102,7 @@ def decode(
 
 
 @contextlib.contextmanager
-def _named(path: pathlib.Path) -> Iterator[None]:
+def _explain_sqlite(path: pathlib.Path) -> Iterator[None]:
   """What SQLite says, with the name of the file and a cure."""
   try:
     yield
@@ -127,11 +127,11 @@ def _check_schema(file: _File) -> None:
         f'rows into a table. {CURE}'
       )
     info = file.db.execute(f'PRAGMA table_info({table})')
-    found = sorted(column[1] for column in info)
-    if not expected <= set(found):
+    columns = sorted(column[1] for column in info)
+    if not expected <= set(columns):
       raise ValueError(
         f'{file.path}: table {table!r} should have the columns '
-        f'{sorted(expected)} and has {found}. {CURE}'
+        f'{sorted(expected)} and has {columns}. {CURE}'
       )
   # In UTF-16 SQLite would sort ids in another order than that of their letters.
   ((encoding,),) = file.db.execute('PRAGMA encoding')
@@ -146,7 +146,7 @@ def _check_metadata(file: _File) -> None:
     "WHERE typeof(split_name) <> 'text' OR typeof(client_id) <> 'text' "
     "OR typeof(num_examples) <> 'integer' "
     'OR num_examples NOT BETWEEN 0 AND ? LIMIT 1',
-    (_MOST_EXAMPLES,),
+    (_MAX_EXAMPLES,),
   )
   for row, split, client_id, n in wrong:
     raise ValueError(
@@ -163,8 +163,8 @@ def _check_metadata(file: _File) -> None:
       f'{file.path}: row {row} of client_metadata is not the first for the '
       f'client {client_id!r} of the split {split!r}. {CURE}'
     )
-  known = _splits(file).keys()
-  for split in _split_names(file):
+  known = _count_splits(file).keys()
+  for split in _list_split_names(file):
     if split not in known:
       raise ValueError(
         f'{file.path}: examples are of the split {split!r}, of which '
@@ -172,7 +172,7 @@ def _check_metadata(file: _File) -> None:
       )
 
 
-def _split_names(file: _File) -> Iterator[object]:
+def _list_split_names(file: _File) -> Iterator[object]:
   """The different values of split_name in examples, whatever they are."""
   # One step of an index each, or a pass over the table where there is none.
   first = 'SELECT split_name FROM examples ORDER BY split_name LIMIT 1'
@@ -187,7 +187,7 @@ def _split_names(file: _File) -> Iterator[object]:
     rows = file.db.execute(after, (split,)).fetchall()
 
 
-def _splits(file: _File) -> dict[str, sources.Split]:
+def _count_splits(file: _File) -> dict[str, sources.Split]:
   rows = file.db.execute(
     'SELECT split_name, COUNT(*), SUM(num_examples) FROM client_metadata '
     'GROUP BY split_name ORDER BY split_name'
@@ -195,7 +195,7 @@ def _splits(file: _File) -> dict[str, sources.Split]:
   return {split: sources.Split(*numbers) for split, *numbers in rows}
 
 
-def _features(file: _File) -> sources.Features | None:
+def _read_features(file: _File) -> sources.Features | None:
   """The features of the first example, if it can be read."""
   first = file.db.execute(
     'SELECT split_name, client_id, serialized_example_proto FROM examples LIMIT 1'
@@ -207,26 +207,26 @@ def _features(file: _File) -> sources.Features | None:
         f'{type(blob).__name__} where a BLOB should be. {CURE}'
       )
     try:
-      return example_proto.features_of(blob)
+      return example_proto.read_features(blob)
     except ValueError:
       # Who reads it is told where it is.
       break
   return None
 
 
-def _read(
+def _read_clients(
   file: _File, split: str, features: sources.Features, after: str | None
 ) -> Iterator[tuple[str, list[object]]]:
   """The blobs of the clients of a split; see `sources.Source`."""
   del features
-  sizes = _sizes(file, split, after)
+  sizes = _read_sizes(file, split, after)
   # Without rowid the order of a client's examples would be SQLite's choice.
   query = (
     'SELECT client_id, serialized_example_proto FROM examples '
     f'WHERE split_name = ? {"AND client_id > ? " if after is not None else ""}'
     'ORDER BY client_id COLLATE BINARY, rowid'
   )
-  with _named(file.path):
+  with _explain_sqlite(file.path):
     rows = file.db.execute(query, [x for x in (split, after) if x is not None])
     for client_id, group in itertools.groupby(rows, operator.itemgetter(0)):
       where = f'{file.path}, split {split!r}, client {client_id!r}'
@@ -237,28 +237,24 @@ def _read(
       blobs = [blob for _, blob in itertools.islice(group, expected + 1)]
       if len(blobs) != expected:
         more = 'or more ' if len(blobs) > expected else ''
-        raise _miscounted(where, f'{len(blobs)} {more}', expected)
+        raise _make_count_error(where, f'{len(blobs)} {more}', expected)
       yield client_id, blobs
   for client_id, expected in sizes.items():
     if expected:
       where = f'{file.path}, split {split!r}, client {client_id!r}'
-      raise _miscounted(where, '0 ', expected)
+      raise _make_count_error(where, '0 ', expected)
 
 
-def _miscounted(where: str, found: str, expected: int) -> ValueError:
+def _make_count_error(where: str, counted: str, expected: int) -> ValueError:
   return ValueError(
-    f'{where}: {found}examples, but client_metadata says {expected}. The file '
+    f'{where}: {counted}examples, but client_metadata says {expected}. The file '
     f'is incomplete or was edited: get it again. {CURE}'
   )
 
 
-def _sizes(file: _File, split: str, after: str | None) -> dict[str, int]:
+def _read_sizes(file: _File, split: str, after: str | None) -> dict[str, int]:
   """Number of examples of each client of a split, by client_metadata."""
-  if split not in (splits := _splits(file)):
-    raise ValueError(
-      f'{file.path} has no split {split!r}, only {sorted(splits)}. Choose one '
-      f'of them, or another file. {CURE}'
-    )
+  sources.find_split(_count_splits(file), split, str(file.path))
   rows = file.db.execute(
     'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?',
     (split,),
@@ -266,7 +262,7 @@ def _sizes(file: _File, split: str, after: str | None) -> dict[str, int]:
   return {i: n for i, n in rows if after is None or i > after}
 
 
-def _existing(path: str | os.PathLike) -> pathlib.Path:
+def _check_exists(path: str | os.PathLike) -> pathlib.Path:
   path = pathlib.Path(path)
   if not path.exists():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
@@ -275,29 +271,29 @@ def _existing(path: str | os.PathLike) -> pathlib.Path:
   return path
 
 
-def _plain(path: pathlib.Path, temporary: pathlib.Path) -> pathlib.Path:
+def _make_plain(path: pathlib.Path, temporary: pathlib.Path) -> pathlib.Path:
   """A whole SQLite file: the one given, or what it is when decompressed."""
   file = path
-  if path.suffix in ('.lzma', '.xz') and _head(path)[:16] != _MAGIC:
+  if path.suffix in ('.lzma', '.xz') and _read_head(path)[:16] != _MAGIC:
     try:
       file = archives.decompress(path, temporary)
     except ValueError as error:
       raise ValueError(f'{error} {CURE}') from error
-  head, size = _head(file), file.stat().st_size
+  head, size = _read_head(file), file.stat().st_size
   if head[:16] != _MAGIC:
     raise ValueError(f'{path} is not an SQLite database. {CURE}')
   page_size = int.from_bytes(head[16:18], 'big')
   page_size = 65536 if page_size == 1 else page_size
-  whole = int.from_bytes(head[28:32], 'big') * page_size
+  expected = int.from_bytes(head[28:32], 'big') * page_size
   # The number of pages in the header is valid where these two fields agree.
-  if size < 100 or (head[24:28] == head[92:96] and size < whole):
+  if size < 100 or (head[24:28] == head[92:96] and size < expected):
     raise ValueError(
-      f'{path} is truncated: SQLite counts {whole} bytes, {size} are there. '
+      f'{path} is truncated: SQLite counts {expected} bytes, {size} are there. '
       f'Get it again. {CURE}'
     )
   return file
 
 
-def _head(path: pathlib.Path) -> bytes:
+def _read_head(path: pathlib.Path) -> bytes:
   with open(path, 'rb') as f:
     return f.read(100)

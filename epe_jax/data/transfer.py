@@ -5,7 +5,7 @@ What has arrived of a file is kept in a `.part` file named after its ETag, and
 the rest is requested on the condition that the ETag is still the same, so the
 parts of two versions are never joined.
 
-Source: RFC 9110, If-Range.
+Reference: RFC 9110, If-Range.
 """
 
 import base64
@@ -82,7 +82,7 @@ def _resume(
     url, headers=headers, stream=True, timeout=_TIMEOUT
   ) as response:
     response.raise_for_status()
-    start, total = _span(url, response, start)
+    start, total = _parse_span(url, response, start)
     etag = response.headers.get('ETag', '').encode().hex()
     # What has no ETag is not resumed: nothing says which version it is.
     part = folder / (f'{name}.{etag}.part' if etag else f'{name}.part')
@@ -111,7 +111,9 @@ def _resume(
   return part
 
 
-def _span(url: str, response: requests.Response, start: int) -> tuple[int, int]:
+def _parse_span(
+  url: str, response: requests.Response, start: int
+) -> tuple[int, int]:
   """(where the response starts, bytes of the whole file)."""
   length = response.headers.get('Content-Length', '')
   given = response.headers.get('Content-Range', '')
@@ -130,10 +132,10 @@ def _check_md5(part: pathlib.Path, header: str) -> None:
   """Compares the MD5 that Google's storage sends, as base64."""
   sent = re.search(r'md5=([\w+/]+=*)', header)
   if sent and (md5 := base64.b64decode(sent[1]).hex()) != (
-    found := pooch.file_hash(str(part), alg='md5')
+    digest := pooch.file_hash(str(part), alg='md5')
   ):
     part.unlink()
     raise ValueError(
-      f'{part.name} has the md5 {found}, but the server says {md5}. It is '
+      f'{part.name} has the md5 {digest}, but the server says {md5}. It is '
       'deleted; fetch it again.'
     )

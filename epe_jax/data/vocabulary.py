@@ -1,4 +1,4 @@
-"""The most frequent words of a text, in order."""
+"""Vocabularies: the most frequent words of a text, and sentences as their ids."""
 
 import collections
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ FEATURES = {'tokens': (bytes, ())}
 """Sentences: words between spaces, in UTF-8."""
 
 # Different words that are counted in memory, of about 100 bytes each.
-_MOST_WORDS = 2_000_000
+_MAX_WORDS = 2_000_000
 
 
 def read(path: str | os.PathLike, size: int) -> tuple[str, ...]:
-  """The first words of a file of `word count` lines, most frequent first.
+  """Reads the first words of a file of `word count` lines, most frequent first.
 
   Args:
     path: e.g. TFF's stackoverflow.word_count.
@@ -50,7 +50,7 @@ def read(path: str | os.PathLike, size: int) -> tuple[str, ...]:
   with open(path, 'rb') as lines:
     for number, line in enumerate(itertools.islice(lines, size), 1):
       try:
-        word, count = _parsed(line)
+        word, count = _parse_line(line)
         if word in words:
           raise ValueError(f'{word!r} is on line {words[word]} too')
         if last is not None and count > last:
@@ -63,14 +63,16 @@ def read(path: str | os.PathLike, size: int) -> tuple[str, ...]:
       words[word] = number
       last = count
   if len(words) < size:
-    raise _too_few(str(path), len(words), size)
+    raise _make_size_error(str(path), len(words), size)
   return tuple(words)
 
 
-def counted(
+def count_words(
   source: sources.Source, split: str, size: int, *, workers: int = 0
 ) -> list[tuple[str, int]]:
-  """The most frequent words of a split; those as frequent, in their order.
+  """Counts the words of a split and gives the most frequent ones.
+
+  Words that are as frequent come in the order of their UTF-8.
 
   Memory is bounded whatever the number of words: counts are sorted into
   temporary files (in `TMPDIR`) and merged.
@@ -79,7 +81,7 @@ def counted(
     source: with the feature 'tokens'.
     split: where to count.
     size: how many words, V >= 1.
-    workers: as for `decoding.decoded`.
+    workers: as for `decoding.decode_clients`.
 
   Returns:
     V words and how often they occur.
@@ -88,7 +90,7 @@ def counted(
     ValueError: if there are fewer words, or a sentence is not text.
   """
   _check_size(size)
-  recipe = decoding.Recipe(FEATURES, _counts, {})
+  recipe = decoding.Recipe(FEATURES, _count_client, {})
   numbers = source.splits.get(split, sources.Split(None, None))
   counts, distinct = collections.Counter(), 0
   with contextlib.ExitStack() as stack:
@@ -103,13 +105,15 @@ def counted(
       )
     )
     runs = []
-    for _, found in decoding.decoded(source, split, recipe, workers=workers):
-      counts.update(found)
+    for _, client_counts in decoding.decode_clients(
+      source, split, recipe, workers=workers
+    ):
+      counts.update(client_counts)
       bar.update()
-      if len(counts) > _MOST_WORDS:
-        runs.append(_spilled(counts, pathlib.Path(folder, str(len(runs)))))
+      if len(counts) > _MAX_WORDS:
+        runs.append(_spill(counts, pathlib.Path(folder, str(len(runs)))))
         counts.clear()
-    parts = [_reread(stack.enter_context(open(run, 'rb'))) for run in runs]
+    parts = [_read_counts(stack.enter_context(open(run, 'rb'))) for run in runs]
     merged = heapq.merge(*parts, sorted(counts.items()))
 
     def totals() -> Iterator[tuple[int, bytes]]:
@@ -118,16 +122,16 @@ def counted(
         distinct += 1
         yield -sum(count for _, count in group), word
 
-    most = heapq.nsmallest(size, totals())
+    largest = heapq.nsmallest(size, totals())
   if distinct < size:
-    raise _too_few(f'{source.name}, split {split!r},', distinct, size)
-  return [(word.decode(), -count) for count, word in most]
+    raise _make_size_error(f'{source.name}, split {split!r},', distinct, size)
+  return [(word.decode(), -count) for count, word in largest]
 
 
-def saved(
+def read_or_count(
   path: pathlib.Path, size: int, count: Callable[[], list[tuple[str, int]]]
 ) -> tuple[str, ...]:
-  """The words of a file; counted, and kept in it, if it is not there.
+  """Reads the words of a file, which are counted and kept in it if need be.
 
   Args:
     path: of "word count" lines.
@@ -144,7 +148,7 @@ def saved(
 def encode(
   tokens: Sequence[bytes], ids: Mapping[bytes, int], max_words: int
 ) -> np.ndarray:
-  """Word ids of sentences: 1 to V, V + 1 for other words, 0 behind the last.
+  """Gives the word ids of sentences: 1 to V, V + 1 for other words, 0 behind the last.
 
   Words are what spaces (or other ASCII white space) separate.
 
@@ -177,7 +181,7 @@ def encode(
   return encoded
 
 
-def _counts(columns: sources.Columns) -> collections.Counter[bytes]:
+def _count_client(columns: sources.Columns) -> collections.Counter[bytes]:
   tokens = columns['tokens'].tolist()
   _check_text(tokens)
   return collections.Counter(b' '.join(tokens).split())
@@ -208,21 +212,21 @@ def _check_word(text: bytes) -> str:
     raise ValueError(f'{text[:60]!r} is not UTF-8 ({error.reason})') from error
 
 
-def _parsed(line: bytes) -> tuple[str, int]:
+def _parse_line(line: bytes) -> tuple[str, int]:
   parts = line.split()
   if len(parts) != 2 or not parts[1].isdigit() or len(parts[1]) > 18:
     raise ValueError(f'{line[:60]!r} is not a word and a count')
   return _check_word(parts[0]), int(parts[1])
 
 
-def _spilled(counts: Mapping[bytes, int], path: pathlib.Path) -> pathlib.Path:
+def _spill(counts: Mapping[bytes, int], path: pathlib.Path) -> pathlib.Path:
   with open(path, 'wb') as file:
     for word, count in sorted(counts.items()):
       file.write(b'%b %d\n' % (word, count))
   return path
 
 
-def _reread(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+def _read_counts(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
   for line in lines:
     word, count = line.split()
     yield word, int(count)
@@ -233,8 +237,8 @@ def _check_size(size: int) -> None:
     raise ValueError(f'vocabulary_size={size} is not positive. Use 1 or more.')
 
 
-def _too_few(where: str, found: int, size: int) -> ValueError:
+def _make_size_error(where: str, num_words: int, size: int) -> ValueError:
   return ValueError(
-    f'{where} has {found} different words, fewer than vocabulary_size={size}. '
-    f'Use vocabulary_size={found} or less, or more text.'
+    f'{where} has {num_words} different words, fewer than vocabulary_size={size}. '
+    f'Use vocabulary_size={num_words} or less, or more text.'
   )

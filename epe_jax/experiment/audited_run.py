@@ -467,7 +467,7 @@ def _cohorts(
     )
 
   def make(first: int) -> fedavg.Cohort:
-    made = cohort.stacked([gather(t) for t in rounds[first]])
+    made = cohort.stack_rounds([gather(t) for t in rounds[first]])
     return sharding.assemble_global(mesh, made, axis=1)
 
   # By map, because a local name would keep a cohort while the next round runs.

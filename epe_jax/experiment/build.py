@@ -312,7 +312,7 @@ def _check_memory(
     rounds,
   )
   plan = _plan(config, clients)
-  examples = cohort.steps_for(train.sizes, plan) * plan.batch_size
+  examples = cohort.count_steps(train.sizes, plan) * plan.batch_size
   examples *= -(-clients // plan.chunk) * plan.chunk * together
   row = sum(x[:1].nbytes for x in train.columns.values())
   num = config.canaries.observed + config.canaries.unobserved

@@ -125,6 +125,6 @@ def _read(manager: ocp.CheckpointManager, rounds: int, host: PyTree) -> PyTree:
 def _digest(host: PyTree) -> str:
   """SHA-256 of the names, types, shapes and bytes of all arrays."""
   leaves = jax.tree_util.tree_leaves_with_path(host)
-  return digests.of_arrays(
+  return digests.hash_arrays(
     (jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in leaves
   )

@@ -103,7 +103,7 @@ def _temporary(
 
 def _client(this: build.Run) -> fedavg.Cohort:
   """The shapes of what the largest client trains on."""
-  steps = cohort.steps_for(this.train.sizes, this.plan)
+  steps = cohort.count_steps(this.train.sizes, this.plan)
   shape = (steps, this.plan.batch_size)
 
   def of(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -73,7 +73,7 @@ def make_advance(algorithm: fedavg.Algorithm) -> Advance:
     algorithm: as `wrapper.audited` gives it.
 
   Returns:
-    A function of (state, cohorts as `cohort.stacked` gives them, training key,
+    A function of (state, cohorts as `cohort.stack_rounds` gives them, training key,
     noise key of the run) -> (state, name -> metrics [rounds]).
   """
 

@@ -60,7 +60,7 @@ def evaluator(
   def dispatched(
     params: Params, data: federated.FederatedData, size: int
   ) -> Iterator[dict[str, Weighted]]:
-    for part in cohort.eval_batches(data, batch_size=size):
+    for part in cohort.iterate_batches(data, batch_size=size):
       yield program(params, *sharding.shard_first_axis(mesh, part))
 
   def evaluate(

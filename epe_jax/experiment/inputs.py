@@ -33,8 +33,8 @@ def compute_digests(
     test: what is evaluated on.
   """
   found = {
-    'the training data': federated.digest(train),
-    'the test data': federated.digest(test),
+    'the training data': federated.compute_digest(train),
+    'the test data': federated.compute_digest(test),
   }
   for name, field in _FILES.items():
     if path := field(config):

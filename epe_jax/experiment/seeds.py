@@ -278,9 +278,9 @@ def _cohorts(
     plan = this.plan._replace(slots=room.slots)
     made.append(cohort.gather(this.train, clients, plan, seed=seed, round=t))
     if len(clients):
-      need = max(need, cohort.steps_for(this.train.sizes[clients], plan))
-  steps = cohort.room_for(need, room.steps)
-  return _stacked([cohort.of_length(one, steps) for one in made])
+      need = max(need, cohort.count_steps(this.train.sizes[clients], plan))
+  steps = cohort.choose_room(need, room.steps)
+  return _stacked([cohort.resize_steps(one, steps) for one in made])
 
 
 def _stacked(trees: Sequence[Any]) -> Any:
@@ -294,7 +294,7 @@ def _needed(this: build.Run) -> _Room:
   return _Room(
     canaries=int(this.who.canaries.sum(axis=1).max()),
     slots=this.who.slots,
-    steps=cohort.steps_for(this.train.sizes, this.plan),
+    steps=cohort.count_steps(this.train.sizes, this.plan),
   )
 
 

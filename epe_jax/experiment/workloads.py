@@ -79,7 +79,7 @@ def _emnist(config: Config) -> Workload:
   origin = _origin(
     config,
     'emnist_all.sqlite',
-    lambda: synthetic.images(
+    lambda: synthetic.generate_images(
       config.seed,
       **_given(num_clients=asked.num_clients, num_examples=asked.num_examples),
     ),
@@ -107,7 +107,7 @@ def _stackoverflow(config: Config) -> Workload:
   origin = _origin(
     config,
     'stackoverflow.sqlite',
-    lambda: synthetic.sentences(
+    lambda: synthetic.generate_sentences(
       config.seed,
       max_sentences=asked.max_sentences,
       **_given(num_clients=asked.num_clients),
@@ -170,7 +170,8 @@ def _described(
   # The folder it lies in is the business of its owner.
   name = pathlib.Path(origin).name
   if imports.is_prepared(origin):
-    name += f', made of {store.manifest(pathlib.Path(origin, split))["source"]}'
+    header = store.read_header(imports.locate_split(origin, split))
+    name += f', made of {header.source}'
   if 'synthetic' in name:
     return name
   same = download.is_published(

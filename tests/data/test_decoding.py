@@ -37,7 +37,7 @@ def _source(clients, read=None):
 
 def _decoded(source, after=None, transform=_doubled, **kwargs):
   recipe = decoding.Recipe(_FEATURES, transform, {})
-  return list(decoding.decoded(source, 'train', recipe, after, **kwargs))
+  return list(decoding.decode_clients(source, 'train', recipe, after, **kwargs))
 
 
 @pytest.mark.parametrize('workers', [0, 2])
@@ -72,7 +72,7 @@ def test_no_more_is_read_than_what_is_under_way(monkeypatch):
 
   recipe = decoding.Recipe(_FEATURES, _doubled, {})
   source = _source({}, read)
-  stream = decoding.decoded(source, 'train', recipe, workers=1)
+  stream = decoding.decode_clients(source, 'train', recipe, workers=1)
   for taken, _ in enumerate(stream, 1):
     assert handed_out <= taken + 2
   assert taken == 50

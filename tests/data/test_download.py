@@ -283,16 +283,16 @@ def word_count_archive(folder, *members):
 def test_the_word_count_is_unpacked_beside_its_archive(tmp_path):
   path = word_count_archive(tmp_path, ('stackoverflow.word_count', b'the 9\n'))
   for _ in range(2):
-    plain = download.word_count(path)
+    plain = download.unpack_word_count(path)
     assert plain == tmp_path / 'stackoverflow.word_count'
     assert plain.read_bytes() == b'the 9\n'
   assert names(tmp_path) == [plain.name, path.name]
   plain.write_bytes(b'mine 1\n')
   with pytest.raises(FileExistsError, match='is not what is in'):
-    download.word_count(path)
+    download.unpack_word_count(path)
   assert plain.read_bytes() == b'mine 1\n'
   with pytest.raises(ValueError, match='Give the archive'):
-    download.word_count(plain)
+    download.unpack_word_count(plain)
 
 
 def test_an_archive_of_two_word_counts_is_refused(tmp_path):
@@ -300,5 +300,5 @@ def test_an_archive_of_two_word_counts_is_refused(tmp_path):
     tmp_path, ('a.word_count', b''), ('b.word_count', b'')
   )
   with pytest.raises(ValueError, match='not one word count'):
-    download.word_count(path)
+    download.unpack_word_count(path)
   assert names(tmp_path) == [path.name]

@@ -25,7 +25,7 @@ def _decoded(blob):
   """All features of an example, as plain lists."""
   features = {
     name: (dtype, (math.prod(shape),))
-    for name, (dtype, shape) in example_proto.features_of(blob).items()
+    for name, (dtype, shape) in example_proto.read_features(blob).items()
   }
   columns = example_proto.stack([blob], features)
   return {
@@ -97,14 +97,14 @@ def test_a_feature_of_no_kind_is_left_out_and_hides_an_earlier_one():
 )
 def test_damaged_messages_are_refused(blob):
   with pytest.raises(ValueError, match=r'not a tf\.train\.Example'):
-    example_proto.features_of(blob)
+    example_proto.read_features(blob)
 
 
 def test_no_proper_prefix_of_an_example_is_an_example():
   blob = example(x=floats([1.0, 2.0]), n=ints([3, -4]), s=strings([b'abc']))
   for stop in range(1, len(blob)):
     with pytest.raises(ValueError, match=r'not a tf\.train\.Example'):
-      example_proto.features_of(blob[:stop])
+      example_proto.read_features(blob[:stop])
 
 
 _FLOAT32 = st.floats(width=32, allow_nan=False)

@@ -132,7 +132,7 @@ def test_clients_that_cannot_be_stacked_are_refused(clients, message):
   with pytest.raises(ValueError, match=message):
     federated.from_clients(dict(clients))
   with pytest.raises(ValueError, match=message):
-    list(federated.checked(clients))
+    list(federated.check_clients(clients))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_clients_that_cannot_be_stacked_are_refused(clients, message):
 )
 def test_a_stream_of_clients_out_of_order_is_refused(ids, message):
   with pytest.raises(ValueError, match=message):
-    list(federated.checked((i, {'x': _X}) for i in ids))
+    list(federated.check_clients((i, {'x': _X}) for i in ids))
 
 
 def test_a_sample_has_examples_of_all_clients_with_their_owners():

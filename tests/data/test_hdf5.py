@@ -1,7 +1,9 @@
 """HDF5 archives: whole ones are read in full, and all others are refused."""
 
+import contextlib
 import io
 import re
+import resource
 import sys
 import tarfile
 import tempfile
@@ -14,6 +16,35 @@ from epe_jax.data import decoding, formats, hdf5, sources
 
 IMAGES = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
 TEXT = {'tokens': (bytes, ())}
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(request, monkeypatch):
+  """Most tests call HDF5 here: to start a process takes half a second."""
+
+  @contextlib.contextmanager
+  def answer_here():
+    groups = {}
+
+    def ask(place, function, *args):
+      answer = hdf5._answer(groups, place, function, args)
+      if isinstance(answer, Exception):
+        raise answer
+      return answer
+
+    try:
+      yield ask
+    finally:
+      for group in groups.values():
+        group.file.close()
+
+  if 'own_process' not in request.fixturenames:
+    monkeypatch.setattr(hdf5, '_start_reader', answer_here)
+
+
+@pytest.fixture
+def own_process():
+  """Tests that ask for it have HDF5 called in a process of its own."""
 
 
 def images(*labels):
@@ -41,9 +72,9 @@ def same(columns):
 
 
 def read(path, split='all_train', features=IMAGES, after=None):
-  with hdf5.opened(path) as source:
+  with hdf5.open_source(path) as source:
     recipe = decoding.Recipe(features, same, {})
-    return list(decoding.decoded(source, split, recipe, after))
+    return list(decoding.decode_clients(source, split, recipe, after))
 
 
 def archive(path, files):
@@ -58,7 +89,7 @@ def archive(path, files):
 
 def test_clients_come_in_order_of_id_with_the_rows_of_the_file(tmp_path):
   path = write(tmp_path / 'fed_emnist_train.h5')
-  with hdf5.opened(path) as source:
+  with hdf5.open_source(path) as source:
     assert source.splits == {'all_train': sources.Split(3, None)}
     assert source.name == str(path)
     assert source.decode is sources.decode_columns
@@ -127,7 +158,7 @@ def test_texts_are_byte_strings_however_they_are_stored(tmp_path, dtype):
   ],
 )
 def test_a_file_is_a_split(tmp_path, name, split):
-  with hdf5.opened(write(tmp_path / f'{name}.h5')) as source:
+  with hdf5.open_source(write(tmp_path / f'{name}.h5')) as source:
     assert set(source.splits) == {split}
 
 
@@ -147,7 +178,7 @@ def test_a_folder_and_an_archive_have_a_split_for_each_file(
   (tmp_path / 'temporary').mkdir()
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'temporary'))
   for path in (folder, packed):
-    with hdf5.opened(path) as source:
+    with hdf5.open_source(path) as source:
       assert source.splits == {
         'all_test': sources.Split(1, None),
         'all_train': sources.Split(3, None),
@@ -232,7 +263,7 @@ def test_a_missing_h5py_is_an_error_with_the_cure(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'h5py', None)
   monkeypatch.delitem(sys.modules, hdf5.__name__)
   with pytest.raises(ImportError, match=r"pip install 'epe_jax\[hdf5\]'"):
-    formats.opened(path)
+    formats.open_source(path)
 
 
 def refused(tmp_path, change, message, features=IMAGES):
@@ -243,9 +274,9 @@ def refused(tmp_path, change, message, features=IMAGES):
   with h5py.File(path, 'r+') as file:
     change(file['examples/bad'])
   place = re.escape(f"{path}, split 'all_train', client 'bad'")
-  with hdf5.opened(path) as source:
+  with hdf5.open_source(path) as source:
     recipe = decoding.Recipe(features, same, {})
-    clients = decoding.decoded(source, 'all_train', recipe)
+    clients = decoding.decode_clients(source, 'all_train', recipe)
     assert next(clients)[0] == 'a'
     with pytest.raises(ValueError, match=rf'{place}.*{message}'):
       next(clients)
@@ -436,44 +467,94 @@ def test_texts_that_were_never_set_are_empty(tmp_path):
   assert columns['tokens'].tolist() == [b'', b'b', b'']
 
 
-@pytest.mark.parametrize(
-  ('at', 'value'),
-  [
-    (16, 2**30 - 99),
-    (16, 5),
-    (28, 9),
-    (20, 8),
-    (20, 2**31),
-    (24, 2**31),
-  ],
-)
-def test_a_text_that_is_not_where_it_should_be_is_refused_by_hdf5(
-  tmp_path, at, value
-):
-  path = texts(tmp_path / 'stackoverflow_train.h5', b'a b', b'quux', b'abc')
+def test_a_text_that_is_not_where_it_should_be_is_refused_by_hdf5(tmp_path):
+  whole = texts(tmp_path / 'whole.h5', b'a b', b'quux', b'abc')
+  with h5py.File(whole) as file:
+    start = file['examples/a/tokens'].id.get_offset()
+  path = tmp_path / 'stackoverflow_train.h5'
+  place = f"{path}, split 'train', client 'a': feature 'tokens'"
+  for at, value in [(16, 5), (28, 9), (20, 8), (20, 2**31), (24, 2**31)]:
+    raw = bytearray(whole.read_bytes())
+    raw[start + at : start + at + 4] = value.to_bytes(4, 'little')
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match=f'{place}: .*fed_emnist'):
+      read(path, 'train', TEXT)
+
+
+def test_a_damaged_collection_of_texts_is_refused_by_hdf5(tmp_path):
+  whole = texts(tmp_path / 'whole.h5', b'a b', b'quux').read_bytes()
+  path = tmp_path / 'stackoverflow_train.h5'
+  start = whole.index(b'GCOL')
+  for size in (2**40, 2**64 - 8, 4097):
+    # Its own size is in its head of 16 bytes; that of the first object follows.
+    for at in (start + 8, start + 24):
+      path.write_bytes(
+        whole[:at] + size.to_bytes(8, 'little') + whole[at + 8 :]
+      )
+      with pytest.raises(ValueError, match="feature 'tokens': "):
+        read(path, 'train', TEXT)
+
+
+@pytest.mark.usefixtures('own_process')
+def test_a_file_that_hdf5_follows_for_ever_is_given_up(tmp_path, monkeypatch):
+  # Where the second text begins follows from the length of the first.
+  raw = bytearray(
+    texts(tmp_path / 'whole.h5', b'a b', b'quux', b'abc').read_bytes()
+  )
+  at = raw.index(b'abc\0') - 8
+  assert raw[at] == 3
+  raw[at] = 19
+  path = tmp_path / 'stackoverflow_train.h5'
+  path.write_bytes(raw)
+  with hdf5.open_source(path) as source:
+    clients = source.read('train', TEXT, None)
+    monkeypatch.setattr(hdf5, '_MAX_SECONDS', 0.5)
+    with pytest.raises(
+      ValueError, match=r"client 'a': HDF5 gave no answer in 0\.5 s.*fed_emni"
+    ):
+      next(clients)
+
+
+@pytest.mark.usefixtures('own_process')
+def test_a_text_of_gigabytes_is_refused_without_room_for_it(tmp_path):
+  path = texts(tmp_path / 'stackoverflow_train.h5', b'a b', b'quux')
   with h5py.File(path) as file:
     start = file['examples/a/tokens'].id.get_offset()
   raw = bytearray(path.read_bytes())
-  raw[start + at : start + at + 4] = value.to_bytes(4, 'little')
+  raw[start + 16 : start + 20] = (2**32 - 1).to_bytes(4, 'little')
   path.write_bytes(raw)
-  place = f"{path}, split 'train', client 'a': feature 'tokens'"
-  with pytest.raises(ValueError, match=f'{place}: .*fed_emnist'):
+  with pytest.raises(ValueError, match="client 'a': feature 'tokens'"):
     read(path, 'train', TEXT)
+  before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+  assert before < 2**20  # Of KiB.
 
 
-@pytest.mark.parametrize('size', [2**40, 2**64 - 8, 4097])
-@pytest.mark.parametrize('place', [8, 24])
-def test_a_damaged_collection_of_texts_is_refused_by_hdf5(
-  tmp_path, size, place
-):
+@pytest.mark.usefixtures('own_process')
+def test_a_file_of_which_hdf5_dies_is_refused(tmp_path):
   path = texts(tmp_path / 'stackoverflow_train.h5', b'a b', b'quux')
-  raw = bytearray(path.read_bytes())
-  (start,) = (m.start() for m in re.finditer(b'GCOL', raw))
-  # Its own size is in its head of 16 bytes; that of the first object follows.
-  raw[start + place : start + place + 8] = size.to_bytes(8, 'little')
-  path.write_bytes(raw)
-  with pytest.raises(ValueError, match="feature 'tokens': "):
+  # A list of variable length that is neither a sequence, 0, nor a text, 1.
+  raw = path.read_bytes()
+  list_of_texts = b'\x19\1\1\0\x10\0\0\0'
+  path.write_bytes(raw.replace(list_of_texts, b'\x19\5\1\0\x10\0\0\0'))
+  with pytest.raises(ValueError, match=r"client 'a': .*HDF5 ended with status"):
     read(path, 'train', TEXT)
+
+
+@pytest.mark.usefixtures('own_process')
+def test_a_process_of_its_own_reads_the_same_and_many_splits_at_once(tmp_path):
+  write(tmp_path / 'fed_emnist_train.h5')
+  write(tmp_path / 'fed_emnist_test.h5')
+  with hdf5.open_source(tmp_path) as source:
+    train, test = (
+      source.read(split, IMAGES, None) for split in ('all_train', 'all_test')
+    )
+    for (a, rows), (b, other_rows) in zip(train, test, strict=True):
+      assert a == b
+      for feature in IMAGES:
+        np.testing.assert_array_equal(rows[feature], CLIENTS[a][feature])
+        np.testing.assert_array_equal(rows[feature], other_rows[feature])
+  with pytest.raises(ValueError, match=r"'all_train', client 'f10': .*'x'"):
+    read(tmp_path, features={'x': (np.int32, ())})
 
 
 def _outcome(path):

@@ -1,4 +1,4 @@
-"""Imports: each is made once, and has a place of its own."""
+"""Imports: each is made once, and has a cache path of its own."""
 
 import os
 
@@ -8,43 +8,44 @@ import pytest
 from epe_jax.data import decoding, imports, sources, store
 
 
-def test_an_import_has_its_place_by_file_part_and_key(tmp_path, monkeypatch):
+def test_a_cache_path_is_that_of_a_file_a_part_and_a_key(tmp_path, monkeypatch):
   file = tmp_path / 'f.sqlite'
   file.write_bytes(b'x')
 
-  def place(part='train', key=1, cache='c'):
-    return imports.place(file, part, key=key, cache=cache)
+  def choose(part='train', key=1, cache='c'):
+    return imports.choose_cache_path(file, part, key=key, cache=cache)
 
-  first = place()
-  assert first == place()
+  first = choose()
+  assert first == choose()
   assert str(first.parent) == 'c'
   assert first.name.startswith('f-train-')
-  places = {first, place(part='test'), place(key=2)}
+  assert first.suffix == '.arrow'
+  paths = {first, choose(part='test'), choose(key=2)}
   os.utime(file, ns=(1, 1))
-  places.add(place())
+  paths.add(choose())
   file.write_bytes(b'xy')
   os.utime(file, ns=(1, 1))
-  places.add(place())
-  assert len(places) == 5
+  paths.add(choose())
+  assert len(paths) == 5
   monkeypatch.setenv('XDG_CACHE_HOME', '/xdg')
-  assert str(place(cache=None).parent) == '/xdg/epe_jax'
+  assert str(choose(cache=None).parent) == '/xdg/epe_jax'
   monkeypatch.delenv('XDG_CACHE_HOME')
   monkeypatch.setenv('HOME', '/home')
-  assert str(place(cache=None).parent) == '/home/.cache/epe_jax'
+  assert str(choose(cache=None).parent) == '/home/.cache/epe_jax'
 
 
 def test_a_folder_is_another_when_a_file_in_it_is(tmp_path):
   (tmp_path / 'a').mkdir()
   (tmp_path / 'a' / 'x').write_text('x')
-  found = {imports.fingerprint(tmp_path)}
+  found = {imports.compute_fingerprint(tmp_path)}
   (tmp_path / 'a' / 'x').rename(tmp_path / 'a' / 'y')
-  found.add(imports.fingerprint(tmp_path))
+  found.add(imports.compute_fingerprint(tmp_path))
   os.utime(tmp_path / 'a' / 'y', ns=(1, 1))
-  found.add(imports.fingerprint(tmp_path))
+  found.add(imports.compute_fingerprint(tmp_path))
   assert len(found) == 3
-  assert imports.fingerprint(tmp_path) in found
+  assert imports.compute_fingerprint(tmp_path) in found
   with pytest.raises(FileNotFoundError, match='nowhere does not exist'):
-    imports.fingerprint(tmp_path / 'nowhere')
+    imports.compute_fingerprint(tmp_path / 'nowhere')
 
 
 def _source(*client_ids):
@@ -59,25 +60,36 @@ def _source(*client_ids):
 _RECIPE = decoding.Recipe({'x': (np.int64, ())}, dict, {'recipe': 'numbers'})
 
 
-def test_the_manifest_says_what_was_imported_and_how(tmp_path):
-  path = tmp_path / 'train'
-  imports.written(path, _source('a'), 'train', _RECIPE, meta={'more': 1})
-  manifest = store.manifest(path)
-  assert manifest['source'] == "a test, split 'train'"
-  assert manifest['meta'] == {'recipe': 'numbers', 'more': 1}
+def test_the_header_says_what_was_imported_and_how(tmp_path):
+  path = tmp_path / 'train.arrow'
+  imports.import_split(path, _source('a'), 'train', _RECIPE, meta={'more': 1})
+  header = store.read_header(path)
+  assert header.source == "a test, split 'train'"
+  assert header.meta == {'recipe': 'numbers', 'more': 1}
   # What is there is not read again.
-  again = imports.written(path, _source('b'), 'train', _RECIPE)
+  again = imports.import_split(path, _source('b'), 'train', _RECIPE)
   assert again.client_ids.tolist() == ['a']
 
 
 def test_a_prepared_folder_is_one_of_stores_with_what_is_expected(tmp_path):
   assert not imports.is_prepared(tmp_path)
-  imports.written(tmp_path / 'train', _source('a'), 'train', _RECIPE)
+  imports.import_split(tmp_path / 'train.arrow', _source('a'), 'train', _RECIPE)
   assert imports.is_prepared(tmp_path)
-  data = imports.prepared(tmp_path, 'train', {'recipe': 'numbers'})
+  data = imports.load_prepared(tmp_path, 'train', {'recipe': 'numbers'})
   assert data.client_ids.tolist() == ['a']
   with pytest.raises(ValueError, match=r"no split 'test', only \['train'\]"):
-    imports.prepared(tmp_path, 'test', {})
+    imports.load_prepared(tmp_path, 'test', {})
   message = "with recipe='numbers', not 'words'.*prepare the data anew"
   with pytest.raises(ValueError, match=message):
-    imports.prepared(tmp_path, 'train', {'recipe': 'words'})
+    imports.load_prepared(tmp_path, 'train', {'recipe': 'words'})
+
+
+def test_a_folder_of_an_older_version_is_refused_with_what_it_was_made_of(
+  tmp_path,
+):
+  (tmp_path / 'train').mkdir()
+  (tmp_path / 'train' / 'manifest.json').write_text('{"source": "f.sqlite"}')
+  assert imports.is_prepared(tmp_path)
+  message = r'train is a store of \.npy files.*scripts/prepare_data\.py'
+  with pytest.raises(ValueError, match=message):
+    imports.load_prepared(tmp_path, 'train', {})

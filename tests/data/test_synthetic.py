@@ -10,10 +10,13 @@ from epe_jax.data import synthetic
 
 SIZE = 2000
 DRAWN = [
-  (functools.partial(synthetic.images, num_examples=400), synthetic.IMAGES),
+  (
+    functools.partial(synthetic.generate_images, num_examples=400),
+    synthetic.IMAGES,
+  ),
   (
     functools.partial(
-      synthetic.sentences, max_sentences=20, vocabulary_size=SIZE
+      synthetic.generate_sentences, max_sentences=20, vocabulary_size=SIZE
     ),
     synthetic.SENTENCES,
   ),
@@ -33,13 +36,13 @@ def _stacked(clients, name):
 
 
 def test_the_sizes_are_those_of_the_public_data():
-  assert synthetic.images(0).splits == {
+  assert synthetic.generate_images(0).splits == {
     'all_train': (3400, 671_585),
     'all_test': (3400, 77_483),
     'digits_only_train': (3383, 341_873),
     'digits_only_test': (3383, 40_832),
   }
-  assert synthetic.sentences(0).splits == {
+  assert synthetic.generate_sentences(0).splits == {
     'train': (342_477, 135_818_730),
     'heldout': (38_758, 16_491_230),
     'test': (204_088, 16_586_035),
@@ -90,7 +93,7 @@ def test_reading_goes_on_after_a_client(make, features):
 
 def test_sizes_have_a_heavy_tail_and_a_cap_that_only_caps():
   whole, capped = (
-    synthetic.sentences(0, num_clients=20_000, max_sentences=most)
+    synthetic.generate_sentences(0, num_clients=20_000, max_sentences=most)
     for most in (None, 100)
   )
   sizes, kept = (
@@ -102,7 +105,7 @@ def test_sizes_have_a_heavy_tail_and_a_cap_that_only_caps():
 
 
 def test_users_of_heldout_are_others_and_those_of_test_are_of_both():
-  source = synthetic.sentences(0, num_clients=1000, max_sentences=1)
+  source = synthetic.generate_sentences(0, num_clients=1000, max_sentences=1)
   train, heldout, test = (
     {client_id for client_id, _ in source.read(split, {}, None)}
     for split in ('train', 'heldout', 'test')
@@ -114,7 +117,7 @@ def test_users_of_heldout_are_others_and_those_of_test_are_of_both():
 
 
 def test_images_have_the_form_of_emnist():
-  source = synthetic.images(0, num_clients=20, num_examples=4000)
+  source = synthetic.generate_images(0, num_clients=20, num_examples=4000)
   clients = _clients(source, 'all_train')
   pixels, label = (_stacked(clients, name) for name in ('pixels', 'label'))
   assert (pixels.dtype, label.dtype) == (np.float32, np.int32)
@@ -127,7 +130,7 @@ def test_images_have_the_form_of_emnist():
 
 
 def test_classes_can_be_told_apart_and_so_can_writers():
-  source = synthetic.images(0, num_clients=20, num_examples=4000)
+  source = synthetic.generate_images(0, num_clients=20, num_examples=4000)
   train, test = (_clients(source, split) for split in ('all_train', 'all_test'))
   pixels, label = (_stacked(train, name) for name in ('pixels', 'label'))
   means = np.stack([pixels[label == c].mean(0) for c in range(62)])
@@ -148,7 +151,7 @@ def _ranks(clients):
 
 
 def test_words_follow_the_law_of_zipf():
-  source = synthetic.sentences(
+  source = synthetic.generate_sentences(
     0, num_clients=300, max_sentences=150, vocabulary_size=SIZE
   )
   clients = _clients(source, 'train')
@@ -165,7 +168,7 @@ def test_words_follow_the_law_of_zipf():
 
 
 def test_a_user_has_a_topic_and_the_same_in_every_split():
-  source = synthetic.sentences(0, num_clients=60, vocabulary_size=SIZE)
+  source = synthetic.generate_sentences(0, num_clients=60, vocabulary_size=SIZE)
   topics = [
     {
       client_id: np.bincount(ranks[ranks >= 50] % 50).argmax()
@@ -183,18 +186,42 @@ def test_a_user_has_a_topic_and_the_same_in_every_split():
 @pytest.mark.parametrize(
   ('make', 'arguments', 'message'),
   [
-    (synthetic.images, {'seed': -1}, 'seed=-1; give an integer'),
-    (synthetic.images, {'num_clients': 0}, r'num_clients=0 is not in \[1, '),
-    (synthetic.images, {'num_clients': 10**6 + 1}, r'not in \[1, 1000000\]'),
+    (synthetic.generate_images, {'seed': -1}, 'seed=-1; give an integer'),
     (
-      synthetic.images,
+      synthetic.generate_images,
+      {'num_clients': 0},
+      r'num_clients=0 is not in \[1, ',
+    ),
+    (
+      synthetic.generate_images,
+      {'num_clients': 10**6 + 1},
+      r'not in \[1, 1000000\]',
+    ),
+    (
+      synthetic.generate_images,
       {'num_examples': 55_921},
       r'num_examples=55921 is not in \[55922, ',
     ),
-    (synthetic.sentences, {'num_clients': 8}, r'num_clients=8 is not in \[9, '),
-    (synthetic.sentences, {'max_sentences': 0}, 'max_sentences=0 is not in'),
-    (synthetic.sentences, {'vocabulary_size': 99}, 'vocabulary_size=99 is not'),
-    (synthetic.sentences, {'vocabulary_size': 10**5}, 'not in .100, 50000.'),
+    (
+      synthetic.generate_sentences,
+      {'num_clients': 8},
+      r'num_clients=8 is not in \[9, ',
+    ),
+    (
+      synthetic.generate_sentences,
+      {'max_sentences': 0},
+      'max_sentences=0 is not in',
+    ),
+    (
+      synthetic.generate_sentences,
+      {'vocabulary_size': 99},
+      'vocabulary_size=99 is not',
+    ),
+    (
+      synthetic.generate_sentences,
+      {'vocabulary_size': 10**5},
+      'not in .100, 50000.',
+    ),
   ],
 )
 def test_arguments_out_of_range_are_refused(make, arguments, message):
@@ -205,15 +232,19 @@ def test_arguments_out_of_range_are_refused(make, arguments, message):
 @pytest.mark.parametrize('num_clients', [1, 10, 999])
 def test_at_the_smallest_size_every_writer_has_an_image(num_clients):
   least = -(-num_clients * 671_585 // 40_832)
-  source = synthetic.images(0, num_clients=num_clients, num_examples=least)
+  source = synthetic.generate_images(
+    0, num_clients=num_clients, num_examples=least
+  )
   for split in source.splits:
     sizes = [raw.num_examples for _, raw in source.read(split, {}, None)]
     assert min(sizes) >= 1
 
 
 def test_an_unknown_split_or_feature_is_refused():
-  source = synthetic.sentences(0, num_clients=9)
-  with pytest.raises(ValueError, match="there is no split 'all_train', only"):
+  source = synthetic.generate_sentences(0, num_clients=9)
+  with pytest.raises(
+    ValueError, match="synthetic data has no split 'all_train', only"
+  ):
     next(source.read('all_train', {}, None))
   (_, raw), *_ = source.read('heldout', {}, None)
   with pytest.raises(ValueError, match="no feature 'score'"):

@@ -56,8 +56,8 @@ _CASES = {
 def _prepared(tmp_path, case='emnist', rows=None):
   builder, cases = _CASES[case]
   path = tff_files.write(tmp_path / 'f.sqlite', rows or cases)
-  with tff.opened(path) as source:
-    return path, tfds.prepared(builder, source, tmp_path / 'data')
+  with tff.open_source(path) as source:
+    return path, tfds.prepare(builder, source, tmp_path / 'data')
 
 
 def _lists(columns):
@@ -80,7 +80,7 @@ def test_a_data_set_has_the_rows_of_the_file_it_was_prepared_from(
 ):
   path, directory = _prepared(tmp_path, case)
   features = _CASES[case][0].columns
-  with tff.opened(path) as file, tfds.opened(directory) as source:
+  with tff.open_source(path) as file, tfds.open_source(directory) as source:
     assert source.name == str(directory)
     assert source.features == features
     assert source.splits.keys() == file.splits.keys()
@@ -101,7 +101,7 @@ def test_clients_over_many_files_and_batches_are_whole(
   path, directory = _prepared(tmp_path)
   assert len(list(directory.glob('*all_train*'))) == -(-6 // shard_size)
   features = {'label': (np.int64, ())}
-  with tff.opened(path) as file, tfds.opened(directory) as source:
+  with tff.open_source(path) as file, tfds.open_source(directory) as source:
     for after in (None, '', 'a', 'aa', 'b', 'c', 'ä', 'z'):
       expected = _read(file, 'all_train', features, after)
       assert _read(source, 'all_train', features, after) == expected
@@ -117,7 +117,7 @@ def test_tfds_itself_reads_it_by_its_name(tmp_path, case):
   )
   assert str(builder.data_dir) == str(directory)
   features = _CASES[case][0].columns
-  with tff.opened(path) as file:
+  with tff.open_source(path) as file:
     for split in file.splits:
       found = iter(builder.as_data_source(split=split))
       for client_id, raw in file.read(split, features, None):
@@ -144,10 +144,10 @@ def test_an_hdf5_file_is_counted_before_it_is_prepared(tmp_path, monkeypatch):
       client['pixels'] = np.full((n, 28, 28), n / 8, np.float32)
       client['label'] = np.arange(n, dtype=np.int32)
   features = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
-  with hdf5.opened(tmp_path / 'fed_emnist_train.h5') as file:
+  with hdf5.open_source(tmp_path / 'fed_emnist_train.h5') as file:
     assert file.splits['all_train'].examples is None
-    directory = tfds.prepared(tfds.FederatedEmnist, file, tmp_path / 'data')
-    with tfds.opened(directory) as source:
+    directory = tfds.prepare(tfds.FederatedEmnist, file, tmp_path / 'data')
+    with tfds.open_source(directory) as source:
       assert source.splits == {'all_train': (None, 5)}
       assert len(list(directory.glob('*all_train*'))) == 3
       expected = _read(file, 'all_train', features)
@@ -158,9 +158,9 @@ _WITHOUT_TENSORFLOW = """
 import sys
 from epe_jax.data import tff, tfds
 path, folder = sys.argv[1:]
-with tff.opened(path) as source:
-  directory = tfds.prepared(tfds.FederatedEmnist, source, folder)
-with tfds.opened(directory) as source:
+with tff.open_source(path) as source:
+  directory = tfds.prepare(tfds.FederatedEmnist, source, folder)
+with tfds.open_source(directory) as source:
   read = source.read('all_train', source.features, None)
   total = sum(len(source.decode(raw, source.features)['label']) for _, raw in read)
 import tensorflow_datasets
@@ -226,20 +226,20 @@ def test_clients_that_are_not_in_the_metadata_are_not_dropped(
     },
   )
   monkeypatch.setattr(tfds.FederatedEmnist, 'shard_size', 2)
-  directory = tfds.prepared(tfds.FederatedEmnist, source, tmp_path)
-  with tfds.opened(directory) as found:
+  directory = tfds.prepare(tfds.FederatedEmnist, source, tmp_path)
+  with tfds.open_source(directory) as found:
     assert found.splits['train'].examples == 4
 
 
 def test_a_data_set_is_not_prepared_over_another(tmp_path):
   path, directory = _prepared(tmp_path)
   with (
-    tff.opened(path) as source,
+    tff.open_source(path) as source,
     pytest.raises(
       FileExistsError, match=f'{directory} exists. Open it, delete'
     ),
   ):
-    tfds.prepared(tfds.FederatedEmnist, source, tmp_path / 'data')
+    tfds.prepare(tfds.FederatedEmnist, source, tmp_path / 'data')
 
 
 def test_a_builder_without_a_source_says_how_to_give_one(tmp_path):
@@ -268,10 +268,10 @@ def test_records_that_are_not_sorted_by_client_are_refused(
 ):
   monkeypatch.setattr(tfds, '_BATCH', batch)
   source = _unsorted(client_ids)
-  directory = tfds.prepared(tfds.FederatedEmnist, source, tmp_path)
+  directory = tfds.prepare(tfds.FederatedEmnist, source, tmp_path)
   message = f"{directory}, split 'train': the client .* is behind .* sorted by"
   with (
-    tfds.opened(directory) as found,
+    tfds.open_source(directory) as found,
     pytest.raises(ValueError, match=message),
   ):
     list(found.read('train', {}, None))
@@ -350,7 +350,7 @@ def test_a_damaged_data_set_is_refused_when_it_is_opened(
     pytest.raises(
       ValueError, match=f'(?s){directory} cannot be read.*{message}.*prepared'
     ),
-    tfds.opened(directory),
+    tfds.open_source(directory),
   ):
     pass
 
@@ -362,7 +362,7 @@ def test_a_damaged_record_is_refused_when_it_is_read(tmp_path):
   _shard(directory).write_bytes(raw)
   message = f"{directory}, split 'all_train', records 0 to 5: .*prepared"
   with (
-    tfds.opened(directory) as source,
+    tfds.open_source(directory) as source,
     pytest.raises(ValueError, match=message),
   ):
     list(source.read('all_train', {}, None))
@@ -371,11 +371,11 @@ def test_a_damaged_record_is_refused_when_it_is_read(tmp_path):
 def test_what_is_not_there_is_refused(tmp_path):
   with (
     pytest.raises(FileNotFoundError, match=r'no dataset_info\.json'),
-    tfds.opened(tmp_path),
+    tfds.open_source(tmp_path),
   ):
     pass
   _, directory = _prepared(tmp_path)
-  with tfds.opened(directory) as source:
+  with tfds.open_source(directory) as source:
     with pytest.raises(ValueError, match=r"no split 'train', only \['all_test"):
       next(source.read('train', {}, None))
     raw = next(source.read('all_train', {}, None))[1]

@@ -16,12 +16,12 @@ _PIXELS = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
 
 def _read(path, split='all_train', after=None):
   recipe = decoding.Recipe(_PIXELS, dict, {})
-  with tff.opened(path) as source:
-    return list(decoding.decoded(source, split, recipe, after))
+  with tff.open_source(path) as source:
+    return list(decoding.decode_clients(source, split, recipe, after))
 
 
 def _splits(path):
-  with tff.opened(path) as source:
+  with tff.open_source(path) as source:
     return source.splits
 
 
@@ -57,7 +57,7 @@ def test_a_compressed_file_is_read_and_no_temporary_file_is_left(
   path.write_bytes(lzma.compress(plain.read_bytes(), **options))
   (tmp_path / 'temporary').mkdir()
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'temporary'))
-  with tff.opened(path) as source:
+  with tff.open_source(path) as source:
     clients = source.read('all_train', _PIXELS, None)
     assert [client_id for client_id, _ in clients] == ['a', 'b']
     assert list((tmp_path / 'temporary').iterdir())
@@ -161,7 +161,7 @@ def test_a_client_id_that_is_no_text_is_named(tmp_path, client_id):
 
 
 def test_an_example_of_absurd_length_is_refused(tmp_path, monkeypatch):
-  monkeypatch.setattr(tff, '_LONGEST', 2000)
+  monkeypatch.setattr(tff, '_MAX_LENGTH', 2000)
   path = tff_files.write(tmp_path / 'f.sqlite', _ROWS)
   with pytest.raises(ValueError, match=f'{path} cannot be read.*too big'):
     _read(path)
@@ -208,7 +208,7 @@ def test_an_index_is_used_where_there_is_one(tmp_path):
   path = tff_files.write(tmp_path / 'f.sqlite', _ROWS, indexed=True)
   plans = []
   with (
-    tff.opened(path) as source,
+    tff.open_source(path) as source,
     contextlib.closing(sqlite3.connect(path)) as db,
   ):
     (file,) = source.read.args
@@ -225,13 +225,13 @@ def test_an_index_is_used_where_there_is_one(tmp_path):
 
 def test_the_features_of_the_file_are_known(tmp_path):
   path = tff_files.write(tmp_path / 'f.sqlite', _ROWS)
-  with tff.opened(path) as source:
+  with tff.open_source(path) as source:
     assert source.features == {
       'label': (np.int64, ()),
       'pixels': (np.float32, (784,)),
     }
   damaged = tff_files.write(tmp_path / 'g', [('s', 'a', b'\xff')])
-  with tff.opened(damaged) as source:
+  with tff.open_source(damaged) as source:
     assert source.features is None
 
 

@@ -70,15 +70,15 @@ _CLIENTS = st.lists(st.lists(_TEXT, min_size=1, max_size=4), min_size=1)
 
 @hypothesis.settings(max_examples=50, derandomize=True, deadline=None)
 @hypothesis.given(_CLIENTS, st.integers(1, 5), st.integers(1, 20))
-def test_words_are_counted_whatever_fits_in_memory(clients, size, most):
+def test_words_are_counted_whatever_fits_in_memory(clients, size, max_words):
   whole = b' '.join(s for sentences in clients for s in sentences)
   counts = collections.Counter(whole.decode().split())
   # Ties by the word: code points are in the order of their UTF-8.
   expected = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
   hypothesis.assume(len(expected) >= size)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(vocabulary, '_MOST_WORDS', most)
-    found = vocabulary.counted(_source(*clients), 'train', size)
+    patch.setattr(vocabulary, '_MAX_WORDS', max_words)
+    found = vocabulary.count_words(_source(*clients), 'train', size)
   assert found == expected[:size]
 
 
@@ -86,16 +86,22 @@ def test_too_few_words_and_what_is_no_text_are_refused():
   with pytest.raises(
     ValueError, match=r"'train', has 2 .* vocabulary_size=2 or"
   ):
-    vocabulary.counted(_source([b'a b a']), 'train', 3)
+    vocabulary.count_words(_source([b'a b a']), 'train', 3)
   message = "clients, split 'train', client '1', row 1: .* is not UTF-8"
   with pytest.raises(ValueError, match=message):
-    vocabulary.counted(_source([b'a'], [b'b', b'\xff']), 'train', 1)
+    vocabulary.count_words(_source([b'a'], [b'b', b'\xff']), 'train', 1)
 
 
 def test_counted_words_are_kept_and_found_again(tmp_path):
   path = tmp_path / 'new' / 'words'
-  assert vocabulary.saved(path, 2, lambda: [('é', 3), ('a', 1)]) == ('é', 'a')
-  assert vocabulary.saved(path, 2, lambda: pytest.fail('counted')) == ('é', 'a')
+  assert vocabulary.read_or_count(path, 2, lambda: [('é', 3), ('a', 1)]) == (
+    'é',
+    'a',
+  )
+  assert vocabulary.read_or_count(path, 2, lambda: pytest.fail('counted')) == (
+    'é',
+    'a',
+  )
   assert path.read_text(encoding='utf-8') == 'é 3\na 1\n'
 
 

@@ -98,7 +98,7 @@ def sent(algorithm, spans):
   advance = jax.jit(dispatch.make_advance(algorithm), donate_argnums=0)
   state, cohorts, seen = algorithm.init(params), small_cohorts(), []
   for span in spans:
-    together = cohort.stacked([cohorts[t] for t in span])
+    together = cohort.stack_rounds([cohorts[t] for t in span])
     state, metrics = advance(state, together, *helpers.keys())
     seen.append(metrics)
   return state, jax.tree.map(lambda *x: np.concatenate(x), *seen)
@@ -163,7 +163,7 @@ def test_the_noise_of_each_round_is_new(spans):
   advance = jax.jit(dispatch.make_advance(algorithm))
   state = algorithm.init(task.init(jax.random.key(0)))
   for span in spans:
-    together = cohort.stacked([still_cohort() for _ in span])
+    together = cohort.stack_rounds([still_cohort() for _ in span])
     state, _ = advance(state, together, *helpers.keys())
   # The client sends nothing, so that this is the noise and nothing else.
   _, noise = state.algorithm.opt_state
@@ -201,7 +201,7 @@ def test_the_state_of_a_round_is_written_over_by_the_next():
   algorithm = small_algorithm()
   params = helpers.linear_task(DIM - 1).init(jax.random.key(0))
   advance = jax.jit(dispatch.make_advance(algorithm), donate_argnums=0)
-  batch = cohort.stacked(small_cohorts()[:1])
+  batch = cohort.stack_rounds(small_cohorts()[:1])
   # Beside the state of a run there is no room for a second one.
   state, _ = advance(algorithm.init(params), batch, *helpers.keys())
   at = lambda state: {
@@ -276,7 +276,7 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
       )
       for t in span
     ]
-    made.add(cohort.stacked(each).mask.shape)
+    made.add(cohort.stack_rounds(each).mask.shape)
   audited_run.run(config, tmp_path / 'four')
   # One for each shape and length; shapes differ, or it would be too easy.
   assert len({shape[1:] for shape in made}) > 1

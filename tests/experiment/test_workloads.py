@@ -84,13 +84,14 @@ def test_images_come_from_the_file_with_their_baseline(tmp_path):
 
 def test_a_folder_of_synthetic_data_is_synthetic_whatever_its_name(tmp_path):
   folder = tmp_path / 'emnist'
-  made = synthetic.images(0, num_clients=12, num_examples=200)
-  imports.written(
-    folder / 'all_train', made, 'all_train', emnist.recipe('all_train')
-  )
-  imports.written(
-    folder / 'all_test', made, 'all_test', emnist.recipe('all_test')
-  )
+  made = synthetic.generate_images(0, num_clients=12, num_examples=200)
+  for split in ('all_train', 'all_test'):
+    imports.import_split(
+      imports.locate_split(folder, split),
+      made,
+      split,
+      emnist.make_recipe(split),
+    )
   found = workloads.load_workload(
     load_config('emnist', **{'data.path': str(folder)})
   )

@@ -58,9 +58,7 @@ def test_every_split_becomes_a_store_that_runs_are_fed_from(tmp_path):
   }
   for w in written:
     assert w.seconds > 0
-    sizes = [len(raw) for raw in _files(tmp_path / 'out' / w.split).values()]
-    # All but the manifest itself are counted.
-    assert 0 < w.bytes < sum(sizes)
+    assert w.bytes == (tmp_path / 'out' / f'{w.split}.arrow').stat().st_size
   train, test = emnist.load(tmp_path / 'out', only_digits=False)
   assert train.columns['label'].tolist() == [61, 3]
   assert test.columns['label'].tolist() == [60]
@@ -71,10 +69,10 @@ def test_every_split_becomes_a_store_that_runs_are_fed_from(tmp_path):
 def test_finished_splits_are_left_and_missing_ones_are_added(tmp_path):
   file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
   list(prepare.prepare(file, tmp_path / 'out', splits=['all_test']))
-  before = (tmp_path / 'out' / 'all_test').stat().st_mtime_ns
+  before = (tmp_path / 'out' / 'all_test.arrow').stat().st_mtime_ns
   written = list(prepare.prepare(file, tmp_path / 'out'))
   assert [w.seconds > 0 for w in written] == [False, True, True]
-  assert (tmp_path / 'out' / 'all_test').stat().st_mtime_ns == before
+  assert (tmp_path / 'out' / 'all_test.arrow').stat().st_mtime_ns == before
 
 
 def test_another_file_or_recipe_is_not_taken_for_the_same(tmp_path):
@@ -109,7 +107,7 @@ def test_arrays_are_written_as_they_are(tmp_path):
   np.savez(path, client_id=np.array([7, 5, 7]), age=age, ok=age[:, 0] > 0)
   (written,) = prepare.prepare(path, tmp_path / 'out')
   assert written[:3] == ('train', 2, 3)
-  data = store.load(tmp_path / 'out' / 'train')
+  data = store.load(tmp_path / 'out' / 'train.arrow')
   assert data.client_ids.tolist() == ['5', '7']
   assert data.client(1)['age'].tolist() == [[0, 1], [4, 5]]
   assert data.columns['age'].dtype == np.int16
@@ -124,17 +122,18 @@ def test_a_source_that_knows_no_features_is_asked_for_an_example(tmp_path):
     client['label'] = np.array([3, 61], np.int32)
   written = list(prepare.prepare(path, tmp_path / 'out'))
   assert [w[:3] for w in written] == [('all_train', 1, 2)]
-  meta = store.manifest(tmp_path / 'out' / 'all_train')['meta']
+  meta = store.read_header(tmp_path / 'out' / 'all_train.arrow').meta
   assert (meta['recipe'], meta['num_classes']) == ('emnist', 62)
 
 
-def test_byte_strings_that_are_no_sentences_are_not_left_out_silently(tmp_path):
+def test_byte_strings_that_are_no_sentences_are_kept(tmp_path):
   blob = tff_files.example(
     name=tff_files.strings([b'x']), n=tff_files.ints([1])
   )
   file = tff_files.write(tmp_path / 'f.sqlite', [('train', 'a', blob)])
-  with pytest.raises(ValueError, match=r"features \['name'\] are byte strings"):
-    list(prepare.prepare(file, tmp_path / 'out'))
+  list(prepare.prepare(file, tmp_path / 'out'))
+  data = store.load(tmp_path / 'out' / 'train.arrow')
+  assert data.client(0)['name'].tolist() == [b'x']
 
 
 def test_the_public_file_is_known_by_its_counts(tmp_path, monkeypatch):
@@ -186,7 +185,7 @@ def test_the_script_takes_a_function_and_says_what_it_wrote(tmp_path):
   done = _script('mine:rows', '--out=out', '--workers=1', cwd=tmp_path)
   assert done.returncode == 0, done.stderr
   assert done.stdout.startswith('train: 3 clients, 12 examples, ')
-  data = store.load(tmp_path / 'out' / 'train')
+  data = store.load(tmp_path / 'out' / 'train.arrow')
   assert data.client_ids.tolist() == ['user0', 'user1', 'user2']
   assert data.client(2)['x'].tolist() == [2, 12, 5, 15]
   again = _script('mine:rows', '--out=out', '--workers=0', cwd=tmp_path)
@@ -229,8 +228,8 @@ def test_an_import_that_was_killed_goes_on_and_ends_the_same(tmp_path):
   program = """
 import os, signal, sys
 from epe_jax import io
-from epe_jax.data import column_files, prepare
-column_files.SAVE_EVERY = 100
+from epe_jax.data import prepare, staged_columns
+staged_columns.SAVE_EVERY = 100
 saved, write = 0, io.write_text
 
 def killing(path, text):
@@ -251,7 +250,7 @@ if __name__ == '__main__':
   command = [sys.executable, tmp_path / 'killed.py', file, out]
   assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
   assert not imports.is_prepared(out)
-  assert (out / '.train.draft').exists()
+  assert (out / '.train.arrow.staging').exists()
   list(prepare.prepare(file, out, text=prepare.Text(3, 4)))
   list(prepare.prepare(file, tmp_path / 'whole', text=prepare.Text(3, 4)))
   assert _files(out) == _files(tmp_path / 'whole')
@@ -272,7 +271,7 @@ def test_a_file_is_opened_by_what_is_in_it(tmp_path, name, content):
   path.write_bytes(content)
   with (
     pytest.raises(ValueError, match=str(path)) as caught,
-    formats.opened(path),
+    formats.open_source(path),
   ):
     pass
   assert 'of no known form' not in str(caught.value)
@@ -280,15 +279,15 @@ def test_a_file_is_opened_by_what_is_in_it(tmp_path, name, content):
 
 def test_folders_and_functions_are_told_apart(tmp_path):
   with pytest.raises(ValueError, match='of no known form'):
-    formats.opened(tmp_path)
+    formats.open_source(tmp_path)
   with pytest.raises(FileNotFoundError, match=r'does not exist\. Understood'):
-    formats.opened(tmp_path / 'a:b')
+    formats.open_source(tmp_path / 'a:b')
   with pytest.raises(ValueError, match='no_such:f cannot be imported'):
-    formats.opened('no_such:f')
+    formats.open_source('no_such:f')
   with pytest.raises(ValueError, match='epe_jax:__version__ is a str, not'):
-    formats.opened('epe_jax:__version__')
+    formats.open_source('epe_jax:__version__')
   (tmp_path / 'x.h5').write_bytes(b'')
-  with pytest.raises(ValueError, match=r'x\.h5'), formats.opened(tmp_path):
+  with pytest.raises(ValueError, match=r'x\.h5'), formats.open_source(tmp_path):
     pass
 
 
@@ -301,7 +300,7 @@ def test_a_tfds_data_set_gives_the_columns_of_the_file_it_was_made_of(tmp_path):
     done = _script(source, f'--out={tmp_path / out}')
     assert done.returncode == 0, done.stderr
   for split in ('all_train', 'all_test', 'digits_only_train'):
-    a, b = (store.load(tmp_path / out / split) for out in 'ab')
+    a, b = (store.load(tmp_path / out / f'{split}.arrow') for out in 'ab')
     np.testing.assert_array_equal(a.client_ids, b.client_ids)
     np.testing.assert_array_equal(a.offsets, b.offsets)
     for name in ('pixels', 'label'):
