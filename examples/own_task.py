@@ -52,22 +52,17 @@ def train_audited(task, noise_key: jax.Array) -> audit.Record:
   rng = np.random.default_rng(0)
   canary_set = canaries.sphere(random.key(1), CANARIES, dim)
   assigned = sampling.once_per_period(rng, rounds=ROUNDS, num=CANARIES)
-  attackers = {
-    'final': audit.final_model(canary_set),
-    'rounds': audit.all_iterates(
-      canary_set, rounds=ROUNDS, sees=('aggregate', 'residual')
-    ),
-  }
-  algorithm = audit.audited(algorithm, canary_set, assigned, attackers)
+  watch = {'all': audit.all_iterates(canary_set, rounds=ROUNDS)}
+  algorithm = audit.audited(algorithm, canary_set, assigned, watch)
   state, step = algorithm.init(params), jax.jit(algorithm.step)
   plan = cohort.Plan(10, epochs=1, max_examples=None, chunk=1, slots=CLIENTS)
   for t in range(ROUNDS):
     users = rng.choice(USERS, CLIENTS, replace=False)
     batches = cohort.gather(data, users, plan, seed=0, round=t)
     state, _ = step(state, batches, random.key(t), random.fold_in(noise_key, t))
-  cosines = audit.score_observers(state, attackers)
+  cosines = audit.score_observers(state, watch)
   return audit.make_record(
-    cosines, state.rounds, included=assigned, dim=dim, delta=DELTA, momentum=0.0
+    cosines, state.rounds, included=assigned, dim=dim, delta=DELTA
   )
 
 
