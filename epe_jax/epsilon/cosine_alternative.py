@@ -157,13 +157,13 @@ def epsilon_cosines(dim: int, shift: Real, delta: float) -> _Value:
     raise ValueError(f'shift={shift} must be finite and not negative.')
   flat = mu.ravel()
   epsilon = np.zeros_like(flat)
-  some = flat > 0
-  if np.any(some):
+  positive = flat > 0
+  if np.any(positive):
     # From the angle at which both laws are equally likely, outwards.
-    even = _even(dim, flat[some])
-    epsilon[some] = np.maximum(
-      _one_side(dim, flat[some], even, delta, 1.0),
-      _one_side(dim, flat[some], even, delta, -1.0),
+    even = _even(dim, flat[positive])
+    epsilon[positive] = np.maximum(
+      _one_side(dim, flat[positive], even, delta, 1.0),
+      _one_side(dim, flat[positive], even, delta, -1.0),
     )
   return scalar_or_array(epsilon.reshape(mu.shape))
 
@@ -192,8 +192,8 @@ def shifted_cosine(scores: Scores, *, delta: float) -> Estimate:
   dim = int(scores.dim)
   mu = shift_of_mean(dim, np.mean(scores.observed, axis=-1))
   epsilon = np.full(np.shape(mu), np.inf)
-  some = np.isfinite(mu)
-  epsilon[some] = epsilon_cosines(dim, np.asarray(mu)[some], delta)
+  finite = np.isfinite(mu)
+  epsilon[finite] = epsilon_cosines(dim, np.asarray(mu)[finite], delta)
   return Estimate(
     scalar_or_array(epsilon), delta, 'shifted_cosine', confidence=None
   )
@@ -211,8 +211,8 @@ def shift_of_mean(dim: int, mean: Real) -> _Value:
     least 1.
   """
   mean = np.asarray(mean, dtype=np.float64)
-  some = (mean > 0) & (mean < 1)
-  target = np.where(some, mean, 0.5)
+  inside = (mean > 0) & (mean < 1)
+  target = np.where(inside, mean, 0.5)
   # The mean is between μ/√(d + μ²) and that with one dimension less.
   odds = target / np.sqrt((1 - target) * (1 + target))
   low, high = odds * np.sqrt(dim - 1) * 0.5, odds * np.sqrt(dim) * 2 + 1e-300
@@ -221,7 +221,9 @@ def shift_of_mean(dim: int, mean: Real) -> _Value:
     return _mean(dim, mu) - target
 
   root = elementwise.find_root(excess, (low, high), args=(target,)).x
-  return scalar_or_array(np.where(some, root, np.where(mean > 0, np.inf, 0.0)))
+  return scalar_or_array(
+    np.where(inside, root, np.where(mean > 0, np.inf, 0.0))
+  )
 
 
 def _mean(dim, mu):

@@ -182,12 +182,12 @@ def gdp_mu(
   Returns:
     μ; 0 for an attack no better than chance, inf for an FPR of 0.
   """
-  some = (log_fpr < 0) & (fnr < 1)
+  informative = (log_fpr < 0) & (fnr < 1)
   with np.errstate(divide='ignore'):
-    mu = -special.ndtri_exp(np.where(some, log_fpr, -1.0)) - special.ndtri(
-      np.where(some, fnr, 0.5)
-    )
-  return np.where(some, np.maximum(mu, 0.0), 0.0)
+    mu = -special.ndtri_exp(
+      np.where(informative, log_fpr, -1.0)
+    ) - special.ndtri(np.where(informative, fnr, 0.5))
+  return np.where(informative, np.maximum(mu, 0.0), 0.0)
 
 
 def max_noise(

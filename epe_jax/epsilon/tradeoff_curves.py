@@ -108,8 +108,10 @@ def epsilon_gdp(mu: Real, delta: float) -> float | Float[np.ndarray, '...']:
   check_delta(delta)
   mu = np.asarray(mu, dtype=np.float64)
   epsilon = np.where(mu > 0, np.inf, 0.0)
-  some = np.isfinite(mu) & (mu > 0)
-  epsilon[some] = gaussian.epsilon_two_gaussians(0, 1, mu[some], 1, delta)
+  positive = np.isfinite(mu) & (mu > 0)
+  epsilon[positive] = gaussian.epsilon_two_gaussians(
+    0, 1, mu[positive], 1, delta
+  )
   return scalar_or_array(epsilon)
 
 

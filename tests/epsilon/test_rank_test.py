@@ -116,7 +116,7 @@ def test_a_bound_is_where_the_exact_p_value_is_the_significance():
 
   for significance in (0.01, 0.05, 0.3):
     bound = rank_test.epsilon_bound(
-      scores, delta=DELTA, significance=significance, one_sided=True
+      scores, delta=DELTA, significance=significance, sides='in'
     )
     # Three standard errors of the draws, which are always the same.
     assert p_value(bound) == pytest.approx(significance, rel=0.1)
@@ -211,8 +211,8 @@ def check_levels(law, num, num_null, audits):
   # A failure has probability 1e-5 in each check at exact coverage, and the
   # draws of the law may be out by three standard errors.
   most = stats.binom.isf(1e-5, audits, 0.055)
-  for one_sided in (True, False):
-    settings = dict(delta=DELTA, significance=0.05, one_sided=one_sided)
+  for sides in ('in', 'both'):
+    settings = dict(delta=DELTA, significance=0.05, sides=sides)
     bound = rank_test.epsilon_bound(scores, **settings)
     assert np.sum(bound > epsilon) <= most
   bound = rank_test.strength_bound(
@@ -243,8 +243,8 @@ def test_the_least_favourable_laws_use_the_level_up(num, num_null):
     law = Law(Response(epsilon), stats.uniform(-1, 1))
     observed = law.observed.rvs((audits, num), rng)
     scores = Scores(observed, 1 - rng.random((audits, num_null)))
-    for one_sided in (True, False):
-      settings = dict(delta=DELTA, significance=0.05, one_sided=one_sided)
+    for sides in ('in', 'both'):
+      settings = dict(delta=DELTA, significance=0.05, sides=sides)
       bound = rank_test.epsilon_bound(scores, **settings)
       assert least <= np.sum(bound > epsilon) <= most
   for mu in (0.3, 1.5):
@@ -288,9 +288,7 @@ def two_limits(scores, significance=0.05):
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   fnr = np.asarray(band.upper_limit(misses, num, significance / 2))
   fpr = np.asarray(band.upper_limit(alarms, num_null, significance / 2))
-  epsilon = threshold.epsilon_at(
-    np.log(fpr), np.log(fnr), DELTA, one_sided=True
-  )
+  epsilon = threshold.epsilon_at(np.log(fpr), np.log(fnr), DELTA, sides='in')
   mu = tradeoff_bound.gdp_mu(np.log(fpr), fnr)
   return np.max(epsilon, axis=-1), np.max(mu, axis=-1)
 
@@ -336,7 +334,7 @@ def test_higher_observed_scores_never_lower_a_bound(
   high = Scores(raised, low.unobserved)
   for bound in (
     lambda s: rank_test.epsilon_bound(
-      s, delta=DELTA, significance=0.2, one_sided=True
+      s, delta=DELTA, significance=0.2, sides='in'
     ),
     lambda s: rank_test.strength_bound(
       s, tradeoff_curves.gaussian_family(), significance=0.2
