@@ -42,6 +42,7 @@ from epe_jax.epsilon.types import (
   Scores,
   Sides,
   check_delta,
+  check_sides,
   check_significance,
   make_bound,
 )
@@ -109,6 +110,7 @@ def lower_bound(
   """
   check_delta(delta)
   check_significance(significance)
+  check_sides(sides)
   strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
   _check_interval(interval, multiplicity, scores)
   rule = _Rule(interval, delta, sides)

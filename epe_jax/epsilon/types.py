@@ -17,7 +17,7 @@ import dataclasses
 import enum
 import math
 import numbers
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from jaxtyping import Float, Shaped
 import numpy as np
@@ -248,6 +248,12 @@ def check_confidence(confidence: float) -> None:
   """Raises a ValueError unless 0 < confidence < 1."""
   if not 0 < confidence < 1:
     raise ValueError(f'confidence={confidence!r} must lie in (0, 1).')
+
+
+def check_sides(sides: Sides) -> None:
+  """Raises a ValueError unless sides is 'in' or 'both'."""
+  if sides not in get_args(Sides):
+    raise ValueError(f"sides={sides!r} is neither 'in' nor 'both'.")
 
 
 def check_significance(significance: float) -> None:

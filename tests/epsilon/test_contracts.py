@@ -112,6 +112,14 @@ def test_levels_out_of_range_are_refused_by_name():
           call(function, **{name: wrong})
 
 
+@pytest.mark.usefixtures('types_unchecked')
+def test_sides_that_there_are_not_are_refused_by_name():
+  with pytest.raises(
+    ValueError, match="sides='out' is neither 'in' nor 'both'"
+  ):
+    call('lower_bound', sides='out')
+
+
 def test_a_bound_has_one_minus_its_significance_and_a_point_estimate_nothing():
   for function in ESTIMATORS:
     takes = {name for name, *_ in parameters(FUNCTIONS[function])}
