@@ -131,6 +131,21 @@ def test_public_names_of_epsilon_are_no_modules():
     assert not inspect.ismodule(getattr(epsilon, name)), name
 
 
+def test_one_function_says_which_effective_dimension_suffices():
+  """Two thresholds would have one part of a report trust what another doubts."""
+  defined = {}
+  for path in MODULES:
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, ast.FunctionDef):
+        defined.setdefault(node.name, []).append(part(path))
+        names = [a.arg for a in (*node.args.args, *node.args.kwonlyargs)]
+        assert not any('effective_dim' in name for name in names), path
+      elif isinstance(node, ast.Compare) and 'effective_dim' in ast.dump(node):
+        raise AssertionError(f'{path}: {ast.unparse(node)}')
+  assert defined['effective_dimension'] == ['canaries']
+  assert defined['min_effective_dimension'] == ['canaries']
+
+
 def test_no_module_of_epsilon_defines_what_it_is_called():
   for path in (PACKAGE / 'epsilon').rglob('*.py'):
     for node in ast.parse(path.read_text()).body:

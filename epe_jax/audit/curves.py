@@ -93,13 +93,13 @@ def compute_tradeoff(
     grid: false positive rates, in (0, 1), for the fitted mixture.
   """
   scores = attack_scores.scores
-  at, misses = threshold.find_realisable(scores.observed)
+  at, false_negatives = threshold.find_realisable(scores.observed)
   num = scores.observed.size
   if scores.dim is not None:
     fpr = np.asarray(cosine_null.null_law(scores.dim).sf(at))
   else:
-    alarms = threshold.count_at_least(scores.unobserved, at)
-    fpr = np.maximum(alarms, 0.5) / scores.unobserved.size
+    false_positives = threshold.count_at_least(scores.unobserved, at)
+    fpr = np.maximum(false_positives, 0.5) / scores.unobserved.size
   upper = intervals.clopper_pearson_upper
   fitted = None
   if attack_scores.is_calibrated and scores.shift is not None:
@@ -107,9 +107,9 @@ def compute_tradeoff(
   return Tradeoff(
     attack_scores.threat_model,
     fpr,
-    misses / num,
-    1 - np.asarray(upper(num - misses, num, 0.025)),
-    np.asarray(upper(misses, num, 0.025)),
+    false_negatives / num,
+    1 - np.asarray(upper(num - false_negatives, num, 0.025)),
+    np.asarray(upper(false_negatives, num, 0.025)),
     fitted,
   )
 

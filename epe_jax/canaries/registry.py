@@ -69,10 +69,11 @@ def family(
 def min_effective_dimension(name: str, dim: int) -> float | None:
   """The effective dimension that vectors need for normal cosines.
 
-  For canaries of signs it is 6,000, or d/6 where d is small: half of what normal
-  noise has. Of vectors of equal entries, 1,000 of them were enough for the test
-  of Anderson and Darling to see no difference in 2,000 cosines, and 300 were not
-  (`benchmarks/canary_law.py`).
+  It is the one threshold of the project. For canaries of signs it is 6,000, or d/6
+  if that is less, which is half of what normal noise has. For vectors of equal
+  entries, 1,000 of them were enough for the test of Anderson and Darling to detect
+  no difference in 2,000 cosines, and 300 were not (`benchmarks/canary_law.py`);
+  6,000 leaves a margin of six for entries that are not equal.
 
   Cosines with 'dirac' are the coordinates themselves, of kurtosis d / d_eff,
   which must be the 3 of a normal law. It is d/3.5: an excess of 1/2 is some five

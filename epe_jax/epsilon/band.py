@@ -28,18 +28,22 @@ def upper_limit(
   the same local level, chosen such that they hold together with the chance
   asked for: a one-sided Berk-Jones band. Ties only make it conservative.
 
-  Limits are set at about 150 ranks, dense in both tails; a count between two of
-  them has the limit of the next. Neighbouring thresholds see nearly the same
-  scores: for n = 1000 and 5 % the local level is 0.15 %, where dividing 5 % by
-  1000 would give 0.005 %.
+  Limits are computed at about 150 ranks, dense in both tails; a count between
+  two of them has the limit of the next. Neighbouring thresholds separate nearly
+  the same scores, so the local level falls slowly with n: for n = 1000 and 5 % it
+  is 0.15 %, whereas 5 %/1000 would be 0.005 %.
 
   Args:
-    count: how many of the scores are at least t, integers in [0, trials].
+    count: how many of the scores are at least t, integers in [0, trials], any
+      shape.
     trials: number of scores, >= 1.
     significance: chance that any limit is below its probability, in (0, 1).
 
   Returns:
     The limit, in (0, 1], with the shape of `count`.
+
+  Raises:
+    ValueError: significance is out of range.
 
   Source: Berk and Jones (1979); Moscovich and Nadler, "Fast calculation of
   boundary crossing probabilities for Poisson processes" (2017).
@@ -53,10 +57,10 @@ def upper_limit(
 
 @functools.lru_cache(maxsize=256)
 def local_level(trials: int, significance: float) -> float:
-  """Chance of failure of each limit of `upper_limit` alone.
+  """Chance that a single limit of `upper_limit` fails.
 
-  Found by bisection with an exact recursion and rounded down. It is remembered:
-  only the first audit of a size pays for it.
+  It is computed by bisection with an exact recursion, and rounded down. The
+  result is cached, so that only the first audit of a size pays for it.
 
   Args:
     trials: number of scores, >= 1.
@@ -83,30 +87,31 @@ def coverage(
 ) -> float:
   """P(U_(r) <= limit_r at all ranks r) for the order statistics of n uniforms.
 
-  With N(x) the number of uniforms up to x, this is P(N(limit_r) >= r). N is a
-  Poisson process conditioned on N(1) = n, and a Poisson process has independent
-  increments: its law is convolved from limit to limit and cut below r. States
-  beyond nine standard deviations are dropped, which can only lower the result.
+  With N(x) the number of uniforms up to x, this is P(N(limit_r) >= r for all r).
+  N is a Poisson process conditioned on N(1) = n, and a Poisson process has
+  independent increments: its law is convolved from limit to limit and cut below
+  r. States beyond nine standard deviations are dropped, which can only lower the
+  result.
 
   Args:
     trials: n >= 1.
-    ranks: increasing integers in [1, n].
-    limits: increasing, in (0, 1).
+    ranks: [m], increasing integers in [1, n].
+    limits: [m], increasing, in (0, 1).
 
   Returns:
-    The probability.
+    The probability, in [0, 1].
   """
   state, start, before = np.ones(1), 0, 0.0
   for rank, limit in zip(ranks, limits):
     mean = trials * (limit - before)
     reach = _TAIL * np.sqrt(mean) + 2 * _TAIL
-    least = max(0, int(mean - reach))
-    step = _poisson(np.arange(least, int(mean + reach) + 1), mean)
-    state, start = _convolve(state, step), start + least
-    most = trials * limit
-    most = min(trials, int(most + _TAIL * np.sqrt(most) + 2 * _TAIL))
+    lowest = max(0, int(mean - reach))
+    step = _poisson(np.arange(lowest, int(mean + reach) + 1), mean)
+    state, start = _convolve(state, step), start + lowest
+    total = trials * limit
+    highest = min(trials, int(total + _TAIL * np.sqrt(total) + 2 * _TAIL))
     first = max(rank - start, 0)
-    state, start = state[first : max(most - start + 1, first)], start + first
+    state, start = state[first : max(highest - start + 1, first)], start + first
     if not state.size:
       return 0.0
     before = limit

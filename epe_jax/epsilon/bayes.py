@@ -4,20 +4,20 @@ Under independent Jeffreys priors the rates of a fixed threshold have posterior
 
   FPR ~ Beta(1/2 + fp, 1/2 + n0 - fp),  FNR ~ Beta(1/2 + fn, 1/2 + n1 - fn).
 
-Each pair of rates has a privacy parameter, the smallest whose trade-off curve f
-allows it, so this induces a posterior of the parameter, whose distribution
-function at p is the mass of the rates that f_p allows. Two limits of the rates,
-as in Clopper-Pearson audits, cut off more than they need to.
+Each pair of rates determines a privacy parameter, the smallest whose trade-off
+curve f allows it. This induces a posterior of the parameter, whose distribution
+function at p is the mass of the rates that f_p allows. Separate limits of both
+rates, as in Clopper-Pearson audits, cut off more than that.
 
-A credible bound is a statement about belief: on average over the prior it holds
-as often as it says, at a given ε it may not.
+A credible bound states a belief: on average over the prior it holds as often as
+it says, but at a given ε it may fail more often.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 import functools
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from jaxtyping import Float
 import numpy as np
@@ -44,22 +44,22 @@ from epe_jax.epsilon.types import (
 
 SingleThreshold = Explicit | Split | Uncorrected
 
-Sides = Literal['in', 'both']
 _Curve = Callable[[np.ndarray], np.ndarray]
 # Quantiles at these standard normal scores: 1e-15 to 1 - 1e-15.
 _GRID = special.ndtr(np.linspace(-8, 8, 641))
-_LARGEST, _PRECISION = 1e12, 1e-9
+_MAX_PARAMETER, _PRECISION = 1e12, 1e-9
 
 
 class ConfusionCounts(NamedTuple):
-  """Errors of the attack "in if score >= threshold".
+  """The confusion matrix of the attack "in if score >= threshold".
 
   Attributes:
-    false_positives: unobserved canaries guessed "in".
-    negatives: unobserved canaries, >= 1; or 0 if `log_fpr` is given.
-    false_negatives: observed canaries guessed "out".
-    positives: observed canaries, >= 1.
-    log_fpr: log of the FPR if it is known exactly; counts are then ignored.
+    false_positives: number of unobserved canaries guessed "in".
+    negatives: number of unobserved canaries, >= 1; or 0 if `log_fpr` is given.
+    false_negatives: number of observed canaries guessed "out".
+    positives: number of observed canaries, >= 1.
+    log_fpr: log of the FPR if it is known exactly, in which case the first two
+      are ignored; None otherwise.
   """
 
   false_positives: int
@@ -75,38 +75,37 @@ def epsilon_credible(
   delta: float,
   multiplicity: SingleThreshold,
   significance: float = 0.05,
-  one_sided: bool = True,
-  sides: Sides = 'in',
+  reverse: bool = False,
 ) -> Estimate:
-  """Credible bound or interval of the ε of (ε, δ)-DP, without a cap.
+  """Credible lower bound of the ε of (ε, δ)-DP, without a cap.
+
+  If `scores.dim` is given, the FPR is exact and the posterior is that of the FNR
+  alone.
 
   Args:
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
     multiplicity: where the threshold comes from: one Explicit threshold, a
-      Split, or Uncorrected(), the best on the scores that are then counted.
-    significance: posterior probability outside, in (0, 1).
-    one_sided: the lower bound alone; otherwise the equal-tailed interval.
-    sides: 'in', a high score means "in" and an attack worse than chance proves
-      nothing; 'both', it proves as much as its reverse, as in the source. Then
-      ε = 0 has no posterior mass, and the bound is above it even if nothing
-      leaks.
+      Split, or Uncorrected(), the best for the very scores that are counted.
+    significance: posterior probability that ε is below the bound, in (0, 1).
+    reverse: whether an attack that is worse than chance proves as much as its
+      reverse, as in the source. Then ε = 0 has no posterior mass, and the bound
+      is positive even if nothing leaks. By default such an attack proves
+      nothing.
 
   Returns:
-    ε is the lower bound, or the lower end of the interval, which is given for a
-    single audit: a credible bound, whose confidence is its credibility,
-    1 - significance; a point estimate for Uncorrected() and where the unobserved
-    scores reject `scores.dim`. With `scores.dim` the FPR is exact, and the
-    posterior is that of the FNR.
+    A credible bound >= 0 whose confidence is its credibility, 1 - significance;
+    a point estimate for Uncorrected(), and if the unobserved scores reject
+    `scores.dim`.
 
   Raises:
-    ValueError: for settings out of range.
+    ValueError: a setting is out of range.
 
   Source: Zanella-Béguelin et al., "Bayesian estimation of differential privacy"
   (2022).
   """
-  quantiles = functools.partial(epsilon_quantiles, delta=delta, sides=sides)
-  settings = (scores, delta, significance, multiplicity, one_sided)
+  quantiles = functools.partial(epsilon_quantiles, delta=delta, reverse=reverse)
+  settings = (scores, delta, significance, multiplicity)
   return _estimate('epsilon_credible', (), quantiles, *settings)
 
 
@@ -116,23 +115,22 @@ def gdp_credible(
   delta: float,
   multiplicity: SingleThreshold,
   significance: float = 0.05,
-  one_sided: bool = True,
-  sides: Sides = 'in',
+  reverse: bool = False,
 ) -> Estimate:
-  """Credible bound or interval of ε of a Gaussian mechanism, by that of μ.
+  """Credible lower bound of the ε of a Gaussian mechanism, from one of its μ.
 
-  See `epsilon_credible` for the arguments, the result and the errors. It holds
-  for mechanisms whose trade-off curve is that of a Gaussian or above.
+  See `epsilon_credible` for the arguments, the result and the errors. The bound
+  is for mechanisms whose trade-off curve is that of a Gaussian or above.
 
   Source: section 4.2 of Nasr et al. (2023), equations (13) and (14).
   """
 
   def quantiles(counts, probabilities):
-    mu = mu_quantiles(counts, probabilities, sides=sides)
+    mu = mu_quantiles(counts, probabilities, reverse=reverse)
     return np.asarray(tradeoff_curves.epsilon_gdp(mu, delta))
 
   shape = (Assumption.GAUSSIAN_CURVE,)
-  settings = (scores, delta, significance, multiplicity, one_sided)
+  settings = (scores, delta, significance, multiplicity)
   return _estimate('gdp_credible', shape, quantiles, *settings)
 
 
@@ -141,18 +139,23 @@ def epsilon_quantiles(
   probabilities: Float[np.ndarray, 'm'],
   *,
   delta: float,
-  sides: Sides = 'in',
+  reverse: bool = False,
 ) -> Float[np.ndarray, 'm']:
   """Posterior quantiles of the ε of (ε, δ)-DP.
 
+  Two of them are a credible interval.
+
   Args:
-    counts: errors at a threshold chosen without looking at them.
-    probabilities: in (0, 1).
+    counts: errors at a threshold that was thresholds without looking at them.
+    probabilities: [m], in (0, 1).
     delta: δ, in (0, 1).
-    sides: see `epsilon_credible`.
+    reverse: see `epsilon_credible`.
 
   Returns:
     ε >= 0 at each probability; inf where an exact FPR of 0 leaves no limit.
+
+  Raises:
+    ValueError: an argument is out of range.
 
   >>> counts = ConfusionCounts(0, 1000, 0, 1000)
   >>> print(epsilon_quantiles(counts, np.array([0.05]), delta=1e-5).round(3))
@@ -164,18 +167,18 @@ def epsilon_quantiles(
     lines = tradeoff_curves.Lines(np.array([epsilon]), np.array([delta]))
     return lines.fnr(log_fpr)
 
-  return _quantiles(counts, probabilities, curve, sides)
+  return _quantiles(counts, probabilities, curve, reverse)
 
 
 def mu_quantiles(
   counts: ConfusionCounts,
   probabilities: Float[np.ndarray, 'm'],
   *,
-  sides: Sides = 'in',
+  reverse: bool = False,
 ) -> Float[np.ndarray, 'm']:
-  """Posterior quantiles of the μ of μ-GDP.
+  """Posterior quantiles of the μ of μ-Gaussian DP.
 
-  See `epsilon_quantiles`.
+  See `epsilon_quantiles` for the arguments, the result and the errors.
 
   >>> counts = ConfusionCounts(159, 1000, 159, 1000)
   >>> print(mu_quantiles(counts, np.array([0.05, 0.5]))[1].round(2))
@@ -185,17 +188,19 @@ def mu_quantiles(
   def curve(mu, log_fpr):
     return special.ndtr(-special.ndtri_exp(log_fpr) - mu)
 
-  return _quantiles(counts, probabilities, curve, sides)
+  return _quantiles(counts, probabilities, curve, reverse)
 
 
-def _quantiles(counts, probabilities, curve, sides):
-  """Smallest parameters p at which the mass that curve(p, ·) allows is enough."""
-  _check(counts, probabilities, sides)
+def _quantiles(counts, probabilities, curve, reverse):
+  """Smallest parameters p for which curve(p, ·) allows the mass asked for."""
+  _check(counts, probabilities)
   posterior = _Posterior(counts)
 
   def allowed(parameter):
     with np.errstate(divide='ignore', under='ignore'):
-      return posterior.allowed(functools.partial(curve, parameter), sides)
+      return posterior.allowed_mass(
+        functools.partial(curve, parameter), reverse
+      )
 
   return np.array([_smallest(allowed, p) for p in probabilities])
 
@@ -206,7 +211,7 @@ def _smallest(allowed, probability):
   high = 1.0
   while allowed(high) < probability:
     high *= 2
-    if high > _LARGEST:
+    if high > _MAX_PARAMETER:
       return np.inf
   low = high / 2 if high > 1 else 0.0
   return optimize.brentq(
@@ -226,16 +231,16 @@ class _Posterior:
       self.fpr_nodes = _beta_nodes(*self.fpr)
       self.fnr_nodes = _beta_nodes(*self.fnr)
 
-  def allowed(self, curve: _Curve, sides: Sides) -> float:
-    """P(FNR >= f(FPR)), and for both sides also FNR <= 1 - f(1 - FPR)."""
+  def allowed_mass(self, curve: _Curve, reverse: bool) -> float:
+    """P(FNR >= f(FPR)); with `reverse` also FNR <= 1 - f(1 - FPR)."""
     if self.log_fpr is not None:
       mass = 1 - self._below_at(curve, self.log_fpr)
-      if sides == 'both':
+      if reverse:
         rest = np.log(-np.expm1(self.log_fpr))
         mass -= 1 - special.betainc(*self.fnr, 1 - curve(np.array([rest]))[0])
       return float(mass)
     mass = 1 - self._below(curve, self.fpr, self.fnr, *self._nodes())
-    if sides == 'both':
+    if reverse:
       # By symmetry: the same below the curve, for the rates of the reverse.
       fpr, fnr = self.fpr[::-1], self.fnr[::-1]
       nodes = (1 - self.fpr_nodes)[::-1], (1 - self.fnr_nodes)[::-1]
@@ -267,64 +272,64 @@ def _beta_nodes(a, b):
 
 
 def _estimate(
-  name, shape, quantiles, scores, delta, significance, multiplicity, one_sided
+  name, shape, quantiles, scores, delta, significance, multiplicity
 ):
   check_delta(delta)
   check_significance(significance)
   strategies.check_multiplicity(multiplicity, get_args(SingleThreshold))
-  tails = [significance] if one_sided else [significance / 2]
-  if not one_sided:
-    tails.append(1 - significance / 2)
-  counts = _counts(scores, multiplicity, significance)
+  counts = _count_errors(scores, multiplicity, significance)
   # Audits with equal counts have equal posteriors.
-  known = {c: quantiles(c, np.array(tails)) for c in set(counts)}
-  ends = np.array([known[c] for c in counts])
-  epsilon = np.reshape(ends[:, 0], scores.observed.shape[:-1])
-  chosen = type(multiplicity).__name__.lower()
-  single = not one_sided and epsilon.ndim == 0
+  bounds = {c: quantiles(c, np.array([significance]))[0] for c in set(counts)}
+  batch = scores.observed.shape[:-1]
+  epsilon = np.reshape([bounds[c] for c in counts], batch)
+  strategy = type(multiplicity).__name__.lower()
   valid = multiplicity != Uncorrected()
   return make_bound(
     epsilon,
     delta,
-    f'{name}_{chosen}',
+    f'{name}_{strategy}',
     significance=significance,
     assumes=(*threshold_bound.counted_assumptions(scores), *shape),
     kind='credible bound' if valid else 'point estimate',
     rejected=diagnostics.name_rejected_null(scores),
-    interval=(float(ends[0, 0]), float(ends[0, 1])) if single else None,
   )
 
 
-def _counts(scores, multiplicity, significance):
+def _count_errors(scores, multiplicity, significance):
   """Counts of each audit, in the order of the flattened leading axes."""
   match multiplicity:
-    case Explicit(thresholds):
-      if len(thresholds) != 1:
+    case Explicit(given):
+      if len(given) != 1:
         raise ValueError(
-          f'thresholds={thresholds!r} must be a single one: the posterior is '
+          f'thresholds={given!r} must be a single one: the posterior is '
           'that of the rates at one threshold.'
         )
-      chosen = tradeoff_bound.broadcast_thresholds(scores, multiplicity)
+      thresholds = tradeoff_bound.broadcast_thresholds(scores, multiplicity)
     case Split():
       choose, scores = strategies.partition(scores, multiplicity)
-      chosen = tradeoff_bound.choose_threshold(choose, significance)
+      thresholds = tradeoff_bound.choose_threshold(choose, significance)
     case Uncorrected():
-      chosen = tradeoff_bound.choose_threshold(scores, significance)
+      thresholds = tradeoff_bound.choose_threshold(scores, significance)
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
-  misses = n1 - threshold.count_at_least(scores.observed, chosen).ravel()
+  false_negatives = (
+    n1 - threshold.count_at_least(scores.observed, thresholds).ravel()
+  )
   if scores.dim is not None:
-    logs = np.ravel(cosine_null.null_law(scores.dim).logsf(chosen))
+    logs = np.ravel(cosine_null.null_law(scores.dim).logsf(thresholds))
     return [
-      ConfusionCounts(0, 0, int(m), n1, float(log))
-      for m, log in zip(misses, logs)
+      ConfusionCounts(0, 0, int(fn), n1, float(log))
+      for fn, log in zip(false_negatives, logs)
     ]
-  alarms = threshold.count_at_least(scores.unobserved, chosen).ravel()
+  false_positives = threshold.count_at_least(
+    scores.unobserved, thresholds
+  ).ravel()
   return [
-    ConfusionCounts(int(a), n0, int(m), n1) for a, m in zip(alarms, misses)
+    ConfusionCounts(int(fp), n0, int(fn), n1)
+    for fp, fn in zip(false_positives, false_negatives)
   ]
 
 
-def _check(counts, probabilities, sides):
+def _check(counts, probabilities):
   fp, n0, fn, n1, log_fpr = counts
   if not (0 <= fn <= n1 and n1 >= 1):
     raise ValueError(f'{counts} needs 0 <= false_negatives <= positives.')
@@ -334,5 +339,3 @@ def _check(counts, probabilities, sides):
     raise ValueError(f'log_fpr={log_fpr} is the log of no probability.')
   if not np.all((probabilities > 0) & (probabilities < 1)):
     raise ValueError(f'probabilities={probabilities} must lie in (0, 1).')
-  if sides not in ('in', 'both'):
-    raise ValueError(f"sides={sides!r} is neither 'in' nor 'both'.")

@@ -14,7 +14,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon.types import Estimate, Scores
+from epe_jax.epsilon.types import Estimate, Scores, check_confidence
 
 _BLOCK_BYTES = 2**26
 _GROUPS = 1000
@@ -33,9 +33,9 @@ def bootstrap_interval(
   """The estimator's own estimate, with a bootstrap interval of its ε.
 
   Observed and unobserved scores are resampled separately, with replacement. The
-  interval shows the scatter of the estimator over draws of canaries. It does
-  not bound the true ε: a biased estimator, such as a maximum over thresholds or
-  one with a noise floor, has an interval around its biased value.
+  interval shows how much the estimator varies over draws of canaries. It does not
+  bound the true ε: a biased estimator, such as a maximum over thresholds or one
+  with a noise floor, has an interval around its biased value.
 
   Args:
     rng: source of the resamples.
@@ -43,20 +43,20 @@ def bootstrap_interval(
       resamples on a leading axis. Bind other settings first, with
       `functools.partial`.
     scores: one audit, without leading axes. An estimator that fits a spread
-      needs some dozen canaries, or a resample may have none.
+      needs about a dozen canaries, or all scores of a resample may be equal.
     delta: δ, in (0, 1).
-    confidence: nominal coverage of the estimator's mean scatter, in (0, 1).
-    method: 'percentile' takes quantiles of the resampled ε; 'bca' shifts them
+    confidence: nominal coverage of the interval, in (0, 1).
+    method: 'percentile' takes quantiles of the resampled ε; 'bca' corrects them
       for bias and skewness. The latter is second-order accurate for smooth
-      estimators, and no better for one that is cut off at 0.
+      estimators, and no better for one that is clipped at 0.
     resamples: number of resamples, at least 2/(1 - confidence).
 
   Returns:
-    The estimate, with `interval` filled and its `confidence` left as it is.
+    The estimate with its `interval`. Its own `confidence` does not change.
 
   Raises:
-    ValueError: for leading axes, settings out of range, or an estimator that
-      refuses a resample.
+    ValueError: the scores have leading axes or a shift, a setting is out of
+      range, or the estimator rejects a resample.
 
   >>> from epe_jax import epsilon
   >>> scores = Scores(np.linspace(-1, 3, 500), np.linspace(-2, 2, 500))
@@ -74,7 +74,7 @@ def bootstrap_interval(
     )
     return np.asarray(estimator(blocks, delta=delta).epsilon)
 
-  values = np.sort(_resampled(rng, epsilon, scores, resamples))
+  values = np.sort(_resample_epsilon(rng, epsilon, scores, resamples))
   levels = np.array([1 - confidence, 1 + confidence]) / 2
   if method == 'bca':
     acceleration = _acceleration(rng, epsilon, scores)
@@ -85,21 +85,27 @@ def bootstrap_interval(
 
 
 def check_settings(confidence: float, resamples: int) -> None:
-  """Raises a ValueError unless so many resamples make such an interval."""
-  if not 0 < confidence < 1:
-    raise ValueError(f'confidence={confidence!r} must lie in (0, 1).')
-  fewest = int(np.ceil(2 / (1 - confidence) * (1 - 1e-12)))
-  if resamples < fewest:
+  """Raises a ValueError unless there are enough resamples for the confidence."""
+  check_confidence(confidence)
+  min_resamples = int(np.ceil(2 / (1 - confidence) * (1 - 1e-12)))
+  if resamples < min_resamples:
     raise ValueError(
       f'resamples={resamples} leaves nothing outside a {confidence:.3g} '
-      f'interval; take at least {fewest}.'
+      f'interval; take at least {min_resamples}.'
     )
 
 
 def order_statistics(
   values: Float[np.ndarray, 'resamples'], levels: Float[np.ndarray, '2']
 ) -> tuple[float, float]:
-  """Two order statistics of sorted values: no mean of any, as ε may be infinite.
+  """Two order statistics, without interpolation, since ε may be infinite.
+
+  Args:
+    values: sorted values.
+    levels: shares of the values, in [0, 1], that lie at or below each statistic.
+
+  Returns:
+    A value for each level.
 
   >>> order_statistics(np.array([0.0, 1.0, 2.0, np.inf]), np.array([0.25, 0.75]))
   (0.0, 2.0)
@@ -114,34 +120,39 @@ def call_with_cure(
   observed: Float[np.ndarray, 'rows n1'],
   unobserved: Float[np.ndarray, 'rows n0'],
 ) -> Float[np.ndarray, 'rows']:
-  """ε of each resample, or the estimator's error with its cure.
+  """ε of each resample; an error of the estimator also names a cure.
+
+  Args:
+    epsilon: (observed, unobserved) -> ε of each row.
+    observed: resampled scores of observed canaries.
+    unobserved: resampled scores of unobserved canaries.
 
   Raises:
-    ValueError: the estimator refuses a resample.
+    ValueError: the estimator rejects a resample.
   """
   try:
     return epsilon(observed, unobserved)
   except ValueError as error:
     raise ValueError(
-      f'the estimator refuses a resample of the {observed.shape[-1]} observed '
+      f'the estimator rejects a resample of the {observed.shape[-1]} observed '
       f'and {unobserved.shape[-1]} unobserved scores: {error} A bootstrap needs '
       'more canaries, or fewer tied scores.'
     ) from error
 
 
-def _resampled(rng, epsilon, scores, resamples):
+def _resample_epsilon(rng, epsilon, scores, resamples):
   """ε of each resample, a block of bounded memory at a time."""
   groups = (scores.observed, scores.unobserved)
   block = max(1, _BLOCK_BYTES // (8 * max(g.size for g in groups)))
   values = []
   for start in range(0, resamples, block):
     rows = min(block, resamples - start)
-    drawn = [_drawn(rng, group, rows) for group in groups]
-    values.append(call_with_cure(epsilon, *drawn))
+    resampled = [_resample(rng, group, rows) for group in groups]
+    values.append(call_with_cure(epsilon, *resampled))
   return np.concatenate(values)
 
 
-def _drawn(rng, group, rows):
+def _resample(rng, group, rows):
   if not group.size:
     return np.empty((rows, 0))
   return group[rng.integers(group.size, size=(rows, group.size))]
@@ -182,7 +193,7 @@ def _influence(
   groups = {'observed': scores.observed, 'unobserved': scores.unobserved}
   size = groups[name].size
   sets = min(size, _GROUPS)
-  # With fewer than two scores there is none to leave out.
+  # With fewer than two scores there is nothing to leave out.
   if sets < 2:
     return np.zeros(0)
   each = size // sets
@@ -215,8 +226,8 @@ def _check(scores, confidence, method, resamples):
     )
   if scores.shift is not None:
     raise ValueError(
-      'scores have a shift, so they are not alike and cannot be resampled as if '
-      'they were; take the interval of location_mixture, or leave shift out.'
+      'scores have a shift, so they are not identically distributed and cannot '
+      'be resampled; take the interval of location_mixture, or leave shift out.'
     )
   if method not in ('percentile', 'bca'):
     raise ValueError(f"method={method!r} is neither 'percentile' nor 'bca'.")

@@ -1,15 +1,15 @@
 """Lower bounds on ε from canaries included by independent fair coins.
 
-An attacker sees one trained model and guesses of some of the m canaries whether
-they took part. If each did by its own fair coin, then (ε, δ)-DP limits how many
-guesses can be right, so many right ones reject a small ε. No second model and
-no assumption about the scores is needed.
+An attacker sees one trained model and guesses for some of the m canaries whether
+they took part. If each took part by its own fair coin, then (ε, δ)-DP limits how
+many guesses can be correct, and many correct ones reject a small ε. Neither a
+second model nor an assumption about the scores is needed.
 
 The attacker guesses "in" for the k₊ highest scores and "out" for the k₋ lowest.
 Both numbers must be chosen before the scores are seen. Several choices may be
 tried: each is then tested at an equal share of the significance (Bonferroni).
-Where scores tie at the edge, the guesses that are wrong are made first: no rule
-for breaking ties that ignores the truth does worse.
+Among tied scores at the edge the wrong guesses are counted first: no rule for
+breaking ties that ignores the truth does worse.
 
 Sources: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run"
 (NeurIPS 2023, arXiv:2305.08846), Theorem 5.2 and appendix D; Mahloujifar, Melis,
@@ -33,13 +33,19 @@ from epe_jax.epsilon.types import (
   Estimate,
   Scores,
   check_delta,
+  check_significance,
   make_bound,
   scalar_or_array,
 )
 
 
 class Guesses(NamedTuple):
-  """How many of the highest scores are guessed in, of the lowest out."""
+  """How many of the highest scores are guessed "in", and of the lowest "out".
+
+  Attributes:
+    k_plus: k₊ >= 0, the number of guesses "in".
+    k_minus: k₋ >= 0, the number of guesses "out".
+  """
 
   k_plus: int
   k_minus: int
@@ -52,7 +58,7 @@ def one_run(
   significance: float = 0.05,
   guesses: Sequence[tuple[int, int]] | None = None,
 ) -> Estimate:
-  """Lower bound on ε of any (ε, δ)-DP mechanism, by Steinke et al.
+  """Lower bound on the ε of any (ε, δ)-DP mechanism, by Steinke et al.
 
   It is the largest ε whose `p_value` is at most the significance.
 
@@ -67,7 +73,8 @@ def one_run(
     log(r/log(1/significance)) with r guesses.
 
   Raises:
-    ValueError: for another design, or guesses that m canaries do not allow.
+    ValueError: the design is another, a setting is out of range, or m canaries
+      do not allow the guesses.
 
   >>> scores = Scores(np.ones(500), np.zeros(500), design='coin_flip')
   >>> round(one_run(scores, delta=1e-5, guesses=[(500, 500)]).epsilon, 2)
@@ -82,7 +89,7 @@ def one_run(
         epsilon, delta, num_canaries=num, num_guesses=sum(pair), correct=correct
       )
 
-    return _largest_rejected(excess)
+    return _max_rejected(excess)
 
   epsilon = _best_bound(scores, significance, guesses, solve)
   return make_bound(
@@ -101,12 +108,12 @@ def one_run_gdp(
   significance: float = 0.05,
   guesses: Sequence[tuple[int, int]] | None = None,
 ) -> Estimate:
-  """Lower bound on ε of a Gaussian mechanism, by Mahloujifar et al.
+  """Lower bound on the ε of a Gaussian mechanism, by Mahloujifar et al.
 
-  A lower bound on μ of μ-Gaussian DP (`max_rejected_mu`), and the exact ε of that
-  μ at δ. It is tighter than `one_run`, and says nothing about a mechanism whose
-  trade-off curve is not a Gaussian's: for one that is (ε, δ)-DP at a single δ it
-  is no bound.
+  It is the exact ε at δ of a lower bound on the μ of μ-Gaussian DP
+  (`max_rejected_mu`). It is tighter than `one_run`, but says nothing about a
+  mechanism whose trade-off curve is not Gaussian: for one that is (ε, δ)-DP at a
+  single δ it is no bound.
 
   Args:
     scores: scores of m canaries with design 'coin_flip', any leading axes.
@@ -118,7 +125,8 @@ def one_run_gdp(
     A lower bound >= 0 at confidence 1 - significance.
 
   Raises:
-    ValueError: for another design, or guesses that m canaries do not allow.
+    ValueError: the design is another, a setting is out of range, or m canaries
+      do not allow the guesses.
   """
   check_delta(delta)
 
@@ -149,20 +157,24 @@ def p_value(
   num_guesses: int,
   correct: int,
 ) -> float:
-  """Largest probability of so many correct guesses under (ε, δ)-DP.
+  """Largest probability of v or more correct guesses under (ε, δ)-DP.
 
-  P(W >= v) + 2 m δ max_i P(v > W >= v - i)/i, over i = 1..v, with W the number
-  of r guesses that are right when each is with probability e^ε/(1 + e^ε).
+  It is P(W >= v) + 2 m δ max_i P(v > W >= v - i)/i, over i = 1..v, where W is the
+  number of correct guesses out of r if each is correct with probability
+  e^ε/(1 + e^ε).
 
   Args:
     epsilon: ε >= 0.
     delta: δ, in [0, 1).
-    num_canaries: m >= 1, of which each took part by its own fair coin.
-    num_guesses: r, the guesses made, in [0, m].
-    correct: v, those that were right, in [0, r].
+    num_canaries: m >= 1; each took part by its own fair coin.
+    num_guesses: r, the number of guesses, in [0, m].
+    correct: v, the number of correct guesses, in [0, r].
 
   Returns:
     The p-value, in [0, 1].
+
+  Raises:
+    ValueError: unless 0 <= v <= r <= m.
 
   Source: Steinke et al., Theorem 5.2 (in appendix D for the form with a maximum).
 
@@ -189,25 +201,29 @@ def p_value(
 def max_rejected_mu(
   *, num_canaries: int, num_guesses: int, correct: int, significance: float
 ) -> float:
-  """Largest μ for which μ-Gaussian DP makes so many correct guesses too rare.
+  """Largest μ for which μ-Gaussian DP makes v correct guesses too improbable.
 
-  With p_i the probability of i right guesses out of r, let
-  R_i = Σ_{j>=i} j p_j/m and H_i = Σ_{j>=i} (r - j) p_j/m: the chances that a
-  random canary is guessed right, or wrong, and that i or more are right. Moving
-  that canary in or out turns the first into the second with one right guess
-  less, so R_{i+1} <= f̄(H_i) with f̄(x) = Φ(Φ⁻¹(x) + μ). If v or more right
-  guesses had more than the stated probability, then running this from i = v
-  down to 0 gives lower limits of H_0 and R_0. If they sum to more than r/m,
-  which they equal, then μ-Gaussian DP is rejected.
+  With p_i the probability of i correct guesses out of r, let
+  R_i = Σ_{j>=i} j p_j/m and H_i = Σ_{j>=i} (r - j) p_j/m: the probabilities that
+  a random canary is guessed correctly, or wrongly, and that i or more guesses are
+  correct. Moving that canary in or out turns the first event into the second with
+  one correct guess less, so R_{i+1} <= f̄(H_i) with f̄(x) = Φ(Φ⁻¹(x) + μ). If v or
+  more correct guesses had more than the given probability, then recursion from
+  i = v down to 0 gives lower limits of H_0 and R_0. If these add up to more than
+  r/m, which is the sum of H_0 and R_0, then μ-Gaussian DP is rejected.
 
   Args:
-    num_canaries: m >= 1, of which each took part by its own fair coin.
-    num_guesses: r, the guesses made, in [0, m].
-    correct: v, those that were right, in [0, r].
-    significance: probability of v or more that is too small, in (0, 1).
+    num_canaries: m >= 1; each took part by its own fair coin.
+    num_guesses: r, the number of guesses, in [0, m].
+    correct: v, the number of correct guesses, in [0, r].
+    significance: the probability of v or more correct guesses at which μ is
+      rejected, in (0, 1).
 
   Returns:
     μ >= 0; 0 if nothing is rejected.
+
+  Raises:
+    ValueError: unless 0 <= v <= r <= m.
 
   Source: Mahloujifar et al., the algorithm for at most r guesses, with an
   alphabet of two and f of Dong, Roth, Su (2022), equation (6).
@@ -217,22 +233,22 @@ def max_rejected_mu(
     return 0.0
 
   def excess(mu):
-    return _least_total(mu, num_guesses, correct, significance, num_canaries)
+    return _total_excess(mu, num_guesses, correct, significance, num_canaries)
 
-  return _largest_rejected(excess)
+  return _max_rejected(excess)
 
 
 def choose_guesses(num_canaries: int) -> tuple[Guesses, ...]:
-  """Three shares of the canaries to guess: 3/4, 1/4, 1/16, half of each kind.
+  """Three numbers of guesses, of 3/4, 1/4 and 1/16 of the canaries, half "in".
 
-  Many guesses see a shift of all scores best, few a leak that few canaries
-  show. Guessing as many "in" as "out" loses least in the Gaussian bound.
+  Many guesses detect a shift of all scores best, few guesses a leak of few
+  canaries. As many guesses "in" as "out" lose least in the Gaussian bound.
 
   Args:
     num_canaries: m >= 1.
 
   Returns:
-    Pairs (k₊, k₋), the largest first; those without a guess are dropped.
+    Pairs (k₊, k₋), the largest first, without pairs of no guess.
 
   >>> [tuple(pair) for pair in choose_guesses(2000)]
   [(750, 750), (250, 250), (62, 62)]
@@ -244,7 +260,7 @@ def choose_guesses(num_canaries: int) -> tuple[Guesses, ...]:
 def count_correct(
   scores: Scores, guesses: tuple[int, int]
 ) -> Int[np.ndarray, '*batch']:
-  """How many guesses are right, the wrong ones first among tied scores.
+  """How many guesses are correct; among tied scores wrong ones count first.
 
   Args:
     scores: scores of canaries, any leading axes.
@@ -254,20 +270,20 @@ def count_correct(
     Counts in [0, k₊ + k₋].
   """
   k_plus, k_minus = guesses
-  right_in = _right(scores.observed, scores.unobserved, k_plus)
-  right_out = _right(-scores.unobserved, -scores.observed, k_minus)
-  return np.asarray(right_in + right_out)
+  correct_in = _count_highest(scores.observed, scores.unobserved, k_plus)
+  correct_out = _count_highest(-scores.unobserved, -scores.observed, k_minus)
+  return np.asarray(correct_in + correct_out)
 
 
-def _right(sought, others, k):
-  """How many of the k highest are sought; ties count as not."""
-  batch = sought.shape[:-1]
+def _count_highest(group, others, k):
+  """How many of the k highest scores are of the group; ties count against it."""
+  batch = group.shape[:-1]
   if k == 0:
     return np.zeros(batch, dtype=np.int64)
-  pooled = np.concatenate([sought, others], axis=-1)
+  pooled = np.concatenate([group, others], axis=-1)
   edge = np.partition(pooled, pooled.shape[-1] - k, axis=-1)
   edge = edge[..., pooled.shape[-1] - k, None]
-  above = np.sum(sought > edge, axis=-1)
+  above = np.sum(group > edge, axis=-1)
   return np.maximum(above, k - np.sum(others >= edge, axis=-1))
 
 
@@ -277,17 +293,16 @@ def _best_bound(
   guesses: Sequence[tuple[int, int]] | None,
   solve: Callable[[int, tuple[int, int], int, float], float],
 ) -> float | Float[np.ndarray, '...']:
-  """Largest of the bounds of all guesses, each at its share of significance."""
+  """Largest of the bounds of all pairs, each at its share of the significance."""
   if scores.design != 'coin_flip':
     raise ValueError(
       'one_run needs canaries included by independent fair coins, but '
       f"design={scores.design!r}. Audit with design='coin_flip', or use a bound "
       'on thresholds, which takes any design.'
     )
-  if not 0 < significance < 1:
-    raise ValueError(f'significance={significance!r} must lie in (0, 1).')
+  check_significance(significance)
   num = scores.observed.shape[-1] + scores.unobserved.shape[-1]
-  pairs = choose_guesses(num) if guesses is None else _pairs(guesses)
+  pairs = choose_guesses(num) if guesses is None else _validate_pairs(guesses)
   best = np.zeros(scores.observed.shape[:-1])
   for pair in pairs:
     if min(pair) < 0 or not 0 < sum(pair) <= num:
@@ -303,7 +318,7 @@ def _best_bound(
   return scalar_or_array(best)
 
 
-def _pairs(guesses: Any) -> list[tuple[int, int]]:
+def _validate_pairs(guesses: Any) -> list[tuple[int, int]]:
   try:
     pairs = [tuple(map(operator.index, pair)) for pair in guesses]
   except TypeError:
@@ -316,11 +331,11 @@ def _pairs(guesses: Any) -> list[tuple[int, int]]:
   return [(k_plus, k_minus) for k_plus, k_minus in pairs]
 
 
-def _largest_rejected(excess: Callable[[float], float]) -> float:
-  """Where a function that is positive when rejecting changes sign, from below.
+def _max_rejected(excess: Callable[[float], float]) -> float:
+  """The root of a function that is positive where rejecting, from below.
 
-  Any rejected value is a lower bound at the same confidence: whatever satisfies
-  a privacy guarantee satisfies all weaker ones.
+  Any rejected value is a lower bound at the same confidence: what satisfies a
+  privacy guarantee satisfies all weaker ones.
   """
   if excess(0.0) <= 0:
     return 0.0
@@ -333,8 +348,8 @@ def _largest_rejected(excess: Callable[[float], float]) -> float:
   return max(root * (1 - 1e-9) - 1e-9, 0.0)
 
 
-def _least_total(mu, num_guesses, correct, significance, num_canaries):
-  """Lower limit of H_0 + R_0 less r/m; all are kept in units of r/m."""
+def _total_excess(mu, num_guesses, correct, significance, num_canaries):
+  """Lower limit of H_0 + R_0, less r/m; everything is in units of r/m."""
   right = significance * correct / num_guesses
   wrong = significance * (num_guesses - correct) / num_guesses
   unit = num_guesses / num_canaries
@@ -353,5 +368,5 @@ def _check_counts(num_canaries, num_guesses, correct):
   if not 0 <= correct <= num_guesses <= num_canaries:
     raise ValueError(
       f'correct={correct}, num_guesses={num_guesses}, '
-      f'num_canaries={num_canaries} must be in this order, from 0 upwards.'
+      f'num_canaries={num_canaries} must be in increasing order, from 0.'
     )

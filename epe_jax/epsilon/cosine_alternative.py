@@ -1,9 +1,9 @@
-"""The exact law of the cosine of a canary with the sum that holds it.
+"""The exact law of the cosine of a canary with a sum that contains it.
 
-The estimates of this package take √d times a cosine for N(μ, 1). For any d it is
-a function of a noncentral t variable, and how good the approximation is can be
-computed: `epsilon_cosines` is exact for every d >= 2. Below some hundred
-dimensions `shifted_cosine` is the estimate to use.
+The estimates of this package treat √d times a cosine as N(μ, 1). Its exact law is
+that of a function of a noncentral t variable, for any d >= 2, and
+`epsilon_cosines` is its exact ε. Below some hundred dimensions `shifted_cosine` is
+the estimate to use.
 
 Reference: Johnson, Kotz and Balakrishnan, "Continuous univariate distributions",
 volume 2 (1995), chapter 31; Mardia and Jupp, "Directional statistics" (2000),
@@ -52,6 +52,9 @@ class ShiftedCosine:
     dim: d >= 2.
     shift: μ >= 0.
 
+  Raises:
+    ValueError: an attribute is out of range.
+
   >>> law = ShiftedCosine(dim=3, shift=1.0)
   >>> round(law.cdf(0.5), 6), round(law.mean, 6)
   (0.396273, 0.483941)
@@ -79,7 +82,7 @@ class ShiftedCosine:
     return float(np.sqrt(1 - sine2 - self.mean**2))
 
   def log_ratio(self, cosine: Real) -> _Value:
-    """log of the density over that of `cosine_null.CosineNull`; it rises.
+    """Log of the density over that of `cosine_null.CosineNull`; increasing.
 
     It is bounded, so that cosines are (ε, 0)-DP for some ε.
     """
@@ -88,7 +91,7 @@ class ShiftedCosine:
     return scalar_or_array(_log_ratio(self.dim, shift, x))
 
   def logpdf(self, cosine: Real) -> _Value:
-    """log density; -inf outside [-1, 1]."""
+    """Log density; -inf outside [-1, 1]."""
     x = np.asarray(cosine, dtype=np.float64)
     base = np.asarray(cosine_null.CosineNull(self.dim).logpdf(x))
     return scalar_or_array(base + self.log_ratio(np.clip(x, -1.0, 1.0)))
@@ -98,7 +101,7 @@ class ShiftedCosine:
     return scalar_or_array(np.exp(self.logpdf(cosine)))
 
   def logsf(self, cosine: Real) -> _Value:
-    """log P(cos > cosine), also where that probability underflows."""
+    """Log of P(cos > cosine), also where that probability underflows."""
     return scalar_or_array(self._log_tail(cosine, 1.0))
 
   def sf(self, cosine: Real) -> _Value:
@@ -106,7 +109,7 @@ class ShiftedCosine:
     return scalar_or_array(np.exp(self.logsf(cosine)))
 
   def logcdf(self, cosine: Real) -> _Value:
-    """log P(cos <= cosine), also where that probability underflows."""
+    """Log of P(cos <= cosine), also where that probability underflows."""
     return scalar_or_array(self._log_tail(cosine, -1.0))
 
   def cdf(self, cosine: Real) -> _Value:
@@ -125,12 +128,12 @@ class ShiftedCosine:
 def epsilon_cosines(dim: int, shift: Real, delta: float) -> _Value:
   """Smallest ε >= 0 at which null and shifted cosines are (ε, δ)-close.
 
-  The likelihood ratio R rises with the cosine, so {R > e^ε} is a half-line, and
-  δ = P_μ(cos > x) - R(x) P_0(cos > x) is solved for x; the same for cosines
+  The likelihood ratio R increases with the cosine, so {R > e^ε} is a half-line,
+  and δ = P_μ(cos > x) - R(x) P_0(cos > x) is solved for x; likewise for cosines
   below x, and ε is the larger of both.
 
-  It is at most the ε of N(μ, 1) and N(0, 1), from which it follows that whoever
-  looks at cosines, and not at lengths, learns less.
+  It is at most the ε of N(μ, 1) and N(0, 1): an attacker who sees cosines and not
+  lengths learns less.
 
   Args:
     dim: d >= 2.
@@ -141,7 +144,7 @@ def epsilon_cosines(dim: int, shift: Real, delta: float) -> _Value:
     ε with the shape of `shift`, to eight digits.
 
   Raises:
-    ValueError: for settings out of range.
+    ValueError: an argument is out of range.
 
   >>> round(epsilon_cosines(10**6, 1.0, 1e-5), 3), round(
   ...   epsilon_cosines(10, 1.0, 1e-5), 3)
@@ -154,31 +157,31 @@ def epsilon_cosines(dim: int, shift: Real, delta: float) -> _Value:
     raise ValueError(f'shift={shift} must be finite and not negative.')
   flat = mu.ravel()
   epsilon = np.zeros_like(flat)
-  some = flat > 0
-  if np.any(some):
+  positive = flat > 0
+  if np.any(positive):
     # From the angle at which both laws are equally likely, outwards.
-    even = _even(dim, flat[some])
-    epsilon[some] = np.maximum(
-      _one_side(dim, flat[some], even, delta, 1.0),
-      _one_side(dim, flat[some], even, delta, -1.0),
+    even = _even(dim, flat[positive])
+    epsilon[positive] = np.maximum(
+      _one_side(dim, flat[positive], even, delta, 1.0),
+      _one_side(dim, flat[positive], even, delta, -1.0),
     )
   return scalar_or_array(epsilon.reshape(mu.shape))
 
 
 def shifted_cosine(scores: Scores, *, delta: float) -> Estimate:
-  """ε of cosines in few dimensions, by the μ that has the mean of the scores.
+  """ε of cosines in few dimensions, at the μ whose mean cosine is the observed one.
 
-  It assumes Gaussian noise, one strength of all canaries, and nothing of d.
+  It assumes Gaussian noise and the same μ for all canaries, and holds for any d.
 
   Args:
     scores: cosines, with `dim`, any leading axes.
     delta: δ, in (0, 1).
 
   Returns:
-    A point estimate, confidence None; inf if all cosines are 1.
+    A point estimate; inf if all cosines are 1.
 
   Raises:
-    ValueError: if the scores have no `dim`, or an infinite one.
+    ValueError: delta is out of range, or `scores.dim` is None or infinite.
   """
   check_delta(delta)
   if scores.dim is None or np.isinf(scores.dim):
@@ -189,23 +192,27 @@ def shifted_cosine(scores: Scores, *, delta: float) -> Estimate:
   dim = int(scores.dim)
   mu = shift_of_mean(dim, np.mean(scores.observed, axis=-1))
   epsilon = np.full(np.shape(mu), np.inf)
-  some = np.isfinite(mu)
-  epsilon[some] = epsilon_cosines(dim, np.asarray(mu)[some], delta)
+  finite = np.isfinite(mu)
+  epsilon[finite] = epsilon_cosines(dim, np.asarray(mu)[finite], delta)
   return Estimate(
     scalar_or_array(epsilon), delta, 'shifted_cosine', confidence=None
   )
 
 
 def shift_of_mean(dim: int, mean: Real) -> _Value:
-  """μ >= 0 of a mean cosine: 0 for one below 0, inf for one of at least 1.
+  """The μ >= 0 at which the mean of the cosine is a given one.
 
   Args:
     dim: d >= 2.
     mean: mean cosines, any shape.
+
+  Returns:
+    μ, with the shape of `mean`: 0 for a mean of at most 0, inf for one of at
+    least 1.
   """
   mean = np.asarray(mean, dtype=np.float64)
-  some = (mean > 0) & (mean < 1)
-  target = np.where(some, mean, 0.5)
+  inside = (mean > 0) & (mean < 1)
+  target = np.where(inside, mean, 0.5)
   # The mean is between μ/√(d + μ²) and that with one dimension less.
   odds = target / np.sqrt((1 - target) * (1 + target))
   low, high = odds * np.sqrt(dim - 1) * 0.5, odds * np.sqrt(dim) * 2 + 1e-300
@@ -214,7 +221,9 @@ def shift_of_mean(dim: int, mean: Real) -> _Value:
     return _mean(dim, mu) - target
 
   root = elementwise.find_root(excess, (low, high), args=(target,)).x
-  return scalar_or_array(np.where(some, root, np.where(mean > 0, np.inf, 0.0)))
+  return scalar_or_array(
+    np.where(inside, root, np.where(mean > 0, np.inf, 0.0))
+  )
 
 
 def _mean(dim, mu):
@@ -288,7 +297,7 @@ def _log_tail(dim, mu, cot, side):
 
 
 def _log_delta(dim, mu, cot, side):
-  """log δ of the half-line from cot on, and log of the likelihood ratio there."""
+  """Log of δ of the half-line from cot on, and of the likelihood ratio at cot."""
   log_ratio = _log_ratio(dim, mu, _cosine(cot))
   shifted = _log_tail(dim, mu, cot, side)
   central = _log_tail(dim, np.zeros_like(mu), cot, side)
@@ -302,7 +311,7 @@ def _log_delta(dim, mu, cot, side):
 
 
 def _even(dim, mu):
-  """The cotangent at which both densities are the same."""
+  """The cotangent at which both densities are equal."""
 
   def excess(cot, mu):
     return _log_ratio(dim, mu, _cosine(cot))

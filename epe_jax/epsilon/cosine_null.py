@@ -1,7 +1,7 @@
-"""The exact law of what a canary that took no part scores.
+"""The exact law of the score of a canary that took no part.
 
-The cosine of a random direction, for every dimension; and the standard normal law
-of its inner product with Gaussian noise, in units of that noise.
+It is that of the cosine of a random direction, in any dimension; or the standard
+normal law of its inner product with Gaussian noise, in units of that noise.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ class CosineNull:
 
   Its density is Γ(d/2)/(Γ((d-1)/2)√π) (1 - τ²)^((d-3)/2) on [-1, 1], so that τ²
   is Beta(1/2, (d-1)/2): every tail is an incomplete beta function of τ², which
-  unlike one of (1 + τ)/2 keeps its digits when d is large and τ small. It is
-  the score of an unobserved canary, exactly, for d = 2 (arcsine law), d = 3
-  (uniform), and d = 1e9 (normal to seven digits) alike.
+  unlike one of (1 + τ)/2 keeps its digits when d is large and τ small. The law is
+  exact in every dimension: an arcsine law for d = 2, uniform for d = 3, and
+  normal to seven digits for d = 1e9.
 
   All methods broadcast and return a float for a scalar argument.
 
   Attributes:
     dim: d >= 2.
+
+  Raises:
+    ValueError: dim is less than 2.
 
   Source: Theorem 3.1 of the paper.
 
@@ -56,7 +59,7 @@ class CosineNull:
     return 1 / np.sqrt(self.dim)
 
   def logpdf(self, cosine: Real) -> _Value:
-    """log density; -inf outside [-1, 1]."""
+    """Log density; -inf outside [-1, 1]."""
     x = np.asarray(cosine, dtype=np.float64)
     inside = np.abs(x) < 1
     power = (self.dim - 3) / 2
@@ -83,7 +86,7 @@ class CosineNull:
     return self.sf(-np.asarray(cosine, dtype=np.float64))
 
   def logsf(self, cosine: Real) -> _Value:
-    """log P(τ > cosine), also where that probability underflows."""
+    """Log of P(τ > cosine), also where that probability underflows."""
     x = np.clip(np.asarray(cosine, dtype=np.float64), -1.0, 1.0)
     if x.size > _MANY and self.dim >= _SMOOTH_FROM:
       return self._interpolated_logsf(x)
@@ -96,7 +99,7 @@ class CosineNull:
     return scalar_or_array(log_sf)
 
   def logcdf(self, cosine: Real) -> _Value:
-    """log P(τ <= cosine), also where that probability underflows."""
+    """Log of P(τ <= cosine), also where that probability underflows."""
     return self.logsf(-np.asarray(cosine, dtype=np.float64))
 
   def isf(self, probability: Real) -> _Value:
@@ -168,13 +171,18 @@ class CosineNull:
 
 @dataclasses.dataclass(frozen=True)
 class NormalNull:
-  """N(0, 1): the law of <c, Z> for Z ~ N(0, I), with the methods of `CosineNull`."""
+  """N(0, 1), the law of <c, Z> for Z ~ N(0, I), with the methods of `CosineNull`.
+
+  Attributes:
+    dim: inf.
+    std: 1.
+  """
 
   dim: float = math.inf
   std: float = 1.0
 
   def logpdf(self, score: Real) -> _Value:
-    """log density."""
+    """Log density."""
     x = np.asarray(score, dtype=np.float64)
     return scalar_or_array(-(x**2) / 2 - np.log(2 * np.pi) / 2)
 
@@ -191,11 +199,11 @@ class NormalNull:
     return scalar_or_array(special.ndtr(np.asarray(score, np.float64)))
 
   def logsf(self, score: Real) -> _Value:
-    """log P(Z > score)."""
+    """Log of P(Z > score)."""
     return scalar_or_array(special.log_ndtr(-np.asarray(score, np.float64)))
 
   def logcdf(self, score: Real) -> _Value:
-    """log P(Z <= score)."""
+    """Log of P(Z <= score)."""
     return scalar_or_array(special.log_ndtr(np.asarray(score, np.float64)))
 
   def isf(self, probability: Real) -> _Value:
@@ -208,7 +216,14 @@ class NormalNull:
 
 
 def null_law(dim: float) -> CosineNull | NormalNull:
-  """The law of unobserved scores: of cosines in R^d, or N(0, 1) for d = inf."""
+  """The law of unobserved scores: of cosines in R^d, or N(0, 1) for d = inf.
+
+  Args:
+    dim: d, as in `types.Scores`.
+
+  Raises:
+    ValueError: dim is less than 2.
+  """
   return NormalNull() if math.isinf(dim) else CosineNull(int(dim))
 
 

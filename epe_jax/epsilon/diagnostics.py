@@ -1,9 +1,9 @@
 """Are scores Gaussian, as the two-Gaussian estimates assume?
 
 Cosines with a fixed vector are close to Gaussian if the vector is spread over
-many coordinates, or for canaries uniform on the sphere always. Maxima over
-rounds, clients that overlap and one-hot updates can break it, and ε is read far
-out in the tails, where small departures count.
+many coordinates, and always for canaries uniform on the sphere. Maxima over
+rounds, overlapping clients and one-hot updates can violate this, and ε depends
+on the far tails, where small departures matter.
 
 Sources: Anderson and Darling (1954); D'Agostino and Stephens, "Goodness-of-fit
 techniques" (1986), sections 4.8 and 4.5.
@@ -14,34 +14,44 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 import numpy as np
 from scipy import optimize, special
 
 from epe_jax.epsilon import cosine_null, gaussian
-from epe_jax.epsilon.types import Real, Scores, scalar_or_array
+from epe_jax.epsilon.types import (
+  Real,
+  Scores,
+  check_significance,
+  scalar_or_array,
+)
 
 # The approximation of the p-value holds from eight scores on.
 MIN_SCORES = 8
-_LOW_DIMENSION = 1000
 _NULL_REJECTED_BELOW = 1e-4
 _NODES = np.cos((np.arange(64) + 0.5) * np.pi / 64)
 
 
 class AndersonDarling(NamedTuple):
-  """A² and the probability of a larger one if the assumed law is right."""
+  """A², and the probability of a larger one if the assumed law is true.
+
+  Attributes:
+    statistic: A² >= 0.
+    p_value: the p-value, in [0, 1].
+  """
 
   statistic: float
   p_value: float
 
 
 class NormalityTests(NamedTuple):
-  """Anderson-Darling tests of one audit; None where a test cannot be made.
+  """Anderson-Darling tests of one audit; None for a test that is impossible.
 
   Attributes:
-    observed: observed scores against a Gaussian of their mean and spread.
-    unobserved: unobserved scores against a Gaussian of theirs.
-    null: unobserved scores against their exact law, if `scores.dim` is given.
+    observed: of the observed scores, against a Gaussian fitted to them.
+    unobserved: of the unobserved scores, against a Gaussian fitted to them.
+    null: of the unobserved scores, against their exact law, if `scores.dim` is
+      given.
   """
 
   observed: AndersonDarling | None
@@ -57,6 +67,9 @@ def run_normality_tests(scores: Scores) -> NormalityTests:
 
   Returns:
     Three tests. A group of fewer than eight scores, or of equal ones, has none.
+
+  Raises:
+    ValueError: the scores have leading axes.
   """
   if scores.observed.ndim != 1:
     raise ValueError(
@@ -78,19 +91,19 @@ def run_normality_tests(scores: Scores) -> NormalityTests:
 def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
   """Anderson-Darling test of normality, mean and spread unknown (case 3).
 
-  A² is as SciPy and the paper print it, with the standard deviation of n - 1.
-  The p-value is that of A² (1 + 0.75/n + 2.25/n²). By it 1.088, which the paper
-  rejects at 1 % (after Stephens 1974), has p = 0.0074, and 1.035 is the 1 %
-  point for large n.
+  A² is computed as in SciPy and in the paper, with the standard deviation of
+  n - 1. The p-value is that of A² (1 + 0.75/n + 2.25/n²). By it 1.088, which the
+  paper rejects at 1 % (after Stephens 1974), has p = 0.0074, and the critical
+  value at 1 % is 1.035 for large n.
 
   Args:
     values: scores, n >= 8.
 
   Returns:
-    The statistic and its p-value, good to two digits; below 1e-23 it is cut.
+    The statistic and its p-value, accurate to two digits and at least 1e-23.
 
   Raises:
-    ValueError: for fewer than eight scores, or equal ones.
+    ValueError: there are fewer than eight scores, or all are equal.
 
   Source: D'Agostino and Stephens, section 4.8.5 and Table 4.9.
   """
@@ -110,8 +123,8 @@ def anderson_darling_null(
 ) -> AndersonDarling:
   """Anderson-Darling test of the exact law of a cosine in R^d (case 0).
 
-  Nothing is fitted, so a wrong mean or spread is noticed as well as a wrong
-  shape. For large d the law is N(0, 1/d).
+  Nothing is fitted, so that the test detects a wrong mean or spread as well as a
+  wrong shape. For large d the law is N(0, 1/d).
 
   Args:
     values: cosines, n >= 8.
@@ -119,10 +132,10 @@ def anderson_darling_null(
 
   Returns:
     The statistic, infinite for a cosine of 1, and its p-value in the limit of
-    many scores, which for eight is off by at most 0.02.
+    many scores, which for eight is wrong by at most 0.02.
 
   Raises:
-    ValueError: for fewer than eight scores.
+    ValueError: there are fewer than eight scores.
   """
   if values.size < MIN_SCORES:
     raise ValueError(
@@ -138,18 +151,19 @@ def anderson_darling_null(
 def is_null_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
   """Whether the unobserved scores reject that they are cosines in R^dim.
 
-  By `anderson_darling_null`, which sees a wrong shape, and by their mean square,
-  which sees a wrong dim, each at a significance of 5e-5: so a bound that is
-  withdrawn for it loses next to nothing of its confidence. In nine of ten audits
-  500 cosines reject a dim that is wrong by a factor of 1.5, and 50 cosines one
-  that is wrong by a factor of 3.
+  There are two tests, each at a significance of 5e-5: `anderson_darling_null`,
+  which detects a wrong shape, and one of their mean square, which detects a wrong
+  dim. A bound that is withdrawn if either rejects therefore keeps practically all
+  of its confidence. In nine of ten audits 500 cosines reject a dim that is wrong
+  by a factor of 1.5, and 50 cosines one that is wrong by a factor of 3.
 
   Args:
     scores: scores of canaries, any leading axes.
 
   Returns:
-    For each audit; never where `scores.dim` is None, fewer than eight scores
-    are unobserved, or all of these are 0, as with a vector of zeros.
+    A boolean for each audit. It is False if `scores.dim` is None, if there are
+    fewer than eight unobserved scores, or if all of these are 0, as with a vector
+    of zeros.
   """
   batch = scores.observed.shape[:-1]
   if scores.dim is None or scores.unobserved.shape[-1] < MIN_SCORES:
@@ -168,7 +182,10 @@ def is_null_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
 
 
 def name_rejected_null(scores: Scores) -> str | None:
-  """'null_rejected' if any audit rejects its null law, for `types.make_bound`."""
+  """'null_rejected' if any audit rejects its null law, otherwise None.
+
+  It is what `types.make_bound` takes as `rejected`.
+  """
   return 'null_rejected' if np.any(is_null_rejected(scores)) else None
 
 
@@ -182,7 +199,12 @@ def a_squared(
   log_below: Float[np.ndarray, '*batch n'],
   log_above: Float[np.ndarray, '*batch n'],
 ) -> Float[np.ndarray, '*batch']:
-  """A² of ordered scores, from the logs of their cdf and survival function."""
+  """A² of sorted scores, from the logs of their cdf and survival function.
+
+  Args:
+    log_below: log P(X <= score), increasing along the last axis.
+    log_above: log P(X > score).
+  """
   n = log_below.shape[-1]
   weight = (2 * np.arange(n) + 1) / n
   return np.asarray(
@@ -193,7 +215,7 @@ def a_squared(
 def p_value_fitted(
   statistic: Real, n: int
 ) -> float | Float[np.ndarray, '*batch']:
-  """P-value of A² of n scores when mean and spread were fitted.
+  """P-value of the A² of n scores whose mean and spread were fitted.
 
   Source: D'Agostino and Stephens, Table 4.9.
   """
@@ -212,56 +234,23 @@ def p_value_fitted(
   return scalar_or_array(p_value)
 
 
-def effective_dimension(vector: Shaped[np.ndarray, '...']) -> float:
-  """d_eff = (Σ x²)²/Σ x⁴: over how many coordinates a vector is spread.
-
-  It is d for a vector of equal magnitudes, d/3 for a Gaussian one, and 1 for a
-  one-hot one. The cosine of a random sign vector with it has excess kurtosis
-  -2/d_eff: below some hundreds, cosines with sign or Hadamard canaries are not
-  Gaussian, while canaries uniform on the sphere do not mind.
-
-  Args:
-    vector: any shape; taken as one vector.
-
-  Returns:
-    d_eff, in [1, d].
-
-  Raises:
-    ValueError: for a vector that is zero, empty or not finite.
-
-  >>> effective_dimension(np.array([3.0, -3.0, 0.0, 3.0]))
-  3.0
-  """
-  x = np.abs(np.asarray(vector, dtype=np.float64)).ravel()
-  largest = np.max(x, initial=0.0)
-  if not 0 < largest < np.inf:
-    raise ValueError(
-      f'vector has largest magnitude {largest}; d_eff needs a finite vector '
-      'that is not zero.'
-    )
-  square = (x / largest) ** 2
-  return float(np.sum(square) ** 2 / np.sum(square**2))
-
-
 def warn_if_not_gaussian(
-  scores: Scores,
-  *,
-  significance: float = 0.01,
-  effective_dim: float | None = None,
+  scores: Scores, *, significance: float = 0.01
 ) -> str | None:
-  """In plain words, why a Gaussian estimate of these scores may mislead.
+  """Sentences that say why a Gaussian estimate of these scores may mislead.
 
   Args:
     scores: one audit, without leading axes.
-    significance: chance that each of up to three tests warns without need.
-    effective_dim: `effective_dimension` of the vector that cosines are taken
-      with, if known.
+    significance: chance that one of up to three tests warns needlessly, in
+      (0, 1).
 
   Returns:
-    One sentence for each reason, or None if there is none.
+    A sentence for each reason, or None if there is none.
+
+  Raises:
+    ValueError: the scores have leading axes, or significance is out of range.
   """
-  if not 0 < significance < 1:
-    raise ValueError(f'significance={significance!r} must lie in (0, 1).')
+  check_significance(significance)
   tests = run_normality_tests(scores)
   reasons = []
   groups = {'observed': scores.observed, 'unobserved': scores.unobserved}
@@ -274,27 +263,20 @@ def warn_if_not_gaussian(
       )
     elif test is not None and test.p_value < significance:
       reasons.append(
-        f'The {name} scores are not Gaussian ({_found(test)}): take '
+        f'The {name} scores are not Gaussian ({_format_test(test)}): take '
         'two-Gaussian estimates for an order of magnitude, and bounds on '
         'thresholds for a guarantee.'
       )
   if tests.null is not None and tests.null.p_value < significance:
     reasons.append(
       f'The unobserved scores do not follow the law of a cosine in dimension '
-      f'{scores.dim} ({_found(tests.null)}): use dim=None, so that their law is '
+      f'{scores.dim} ({_format_test(tests.null)}): use dim=None, so that their law is '
       'taken from the unobserved scores.'
-    )
-  if effective_dim is not None and effective_dim < _LOW_DIMENSION:
-    reasons.append(
-      f'The vector has its weight on few coordinates (d_eff = '
-      f'{effective_dim:.3g}, below {_LOW_DIMENSION}): cosines with sign or '
-      'Hadamard canaries are then not Gaussian. Use canaries uniform on the '
-      'sphere.'
     )
   return ' '.join(reasons) or None
 
 
-def _found(test):
+def _format_test(test):
   return f'Anderson-Darling {test.statistic:.3g}, p = {test.p_value:.2g}'
 
 

@@ -33,7 +33,7 @@ def epsilon_two_gaussians(
 
   Both directions of the hockey-stick divergence are then at most δ. For any
   finite input and δ <= 1/2 the relative error is below 1e-10 or the absolute
-  one below 1e-12; ε is inf where it exceeds the range of a float64.
+  error below 1e-12; ε is inf if it exceeds the range of a float64.
 
   Args:
     mean0: mean of the first Gaussian; all arguments broadcast.
@@ -46,7 +46,7 @@ def epsilon_two_gaussians(
     ε: a float for scalar arguments, otherwise an array of the broadcast shape.
 
   Raises:
-    ValueError: if an argument is not finite or out of range.
+    ValueError: an argument is not finite or is out of range.
 
   Source: section 3.2 of the paper.
 
@@ -55,15 +55,15 @@ def epsilon_two_gaussians(
   """
   moments, target, shape = _moments_and_target(mean0, std0, mean1, std1, delta)
   mean0, std0, mean1, std1 = moments
-  # An event far out in the wider Gaussian gives most away, nearly always: the
-  # other direction is solved only where it asks for more.
+  # An event far out in the wider Gaussian nearly always leaks most: the other
+  # direction is solved only where its ε is larger.
   swap = std0 < std1
-  wide, narrow = (
+  wider, narrower = (
     [np.where(choose, x0, x1) for x0, x1 in ((mean0, mean1), (std0, std1))]
     for choose in (~swap, swap)
   )
-  epsilon = _solved(wide, narrow, target, least=np.zeros_like(target))
-  epsilon = _solved(narrow, wide, target, least=epsilon)
+  epsilon = _solve(wider, narrower, target, min_epsilon=np.zeros_like(target))
+  epsilon = _solve(narrower, wider, target, min_epsilon=epsilon)
   return scalar_or_array(epsilon.reshape(shape))
 
 
@@ -81,7 +81,7 @@ def epsilon_one_direction(
   """
   moments, target, shape = _moments_and_target(mean0, std0, mean1, std1, delta)
   p, q = moments[:2], moments[2:]
-  epsilon = _solved(p, q, target, least=np.zeros_like(target))
+  epsilon = _solve(p, q, target, min_epsilon=np.zeros_like(target))
   return scalar_or_array(epsilon.reshape(shape))
 
 
@@ -92,7 +92,7 @@ def log_delta_one_direction(
   mean1: Real,
   std1: Real,
 ) -> float | Float[np.ndarray, '...']:
-  """log δ(ε), the log of sup_A N(mean0, std0²)(A) - e^ε N(mean1, std1²)(A).
+  """Log of δ(ε) = sup_A N(mean0, std0²)(A) - e^ε N(mean1, std1²)(A).
 
   Args:
     epsilon: ε >= 0, finite; all arguments broadcast.
@@ -102,12 +102,15 @@ def log_delta_one_direction(
     std1: its standard deviation, > 0.
 
   Returns:
-    log δ, -inf where δ = 0: a float for scalars, otherwise an array.
+    log δ, -inf where δ = 0: a float for scalar arguments, otherwise an array of
+    the broadcast shape.
 
   Raises:
-    ValueError: if an argument is not finite or out of range.
+    ValueError: an argument is not finite or is out of range.
   """
-  means_and_stds, epsilon = _checked(mean0, std0, mean1, std1, epsilon=epsilon)
+  means_and_stds, epsilon = _validate_moments(
+    mean0, std0, mean1, std1, epsilon=epsilon
+  )
   if np.any(epsilon < 0):
     raise ValueError(f'epsilon={epsilon.min()} must not be negative.')
   with np.errstate(all='ignore'):
@@ -130,30 +133,30 @@ def two_gaussian(
   otherwise it is fitted to the unobserved scores (Algorithm 3). The observed
   Gaussian has the sample mean, and as standard deviation
 
-  - 'fitted': the population one (1/k) of the observed scores, as printed. It
-    biases ε upwards, because at small δ ε is smallest at equal stds;
-  - 'null': the null's. It is calibrated when taking part shifts a score and
-    leaves its spread alone, as in Algorithm 1, and it is the reading that
+  - 'fitted': that of the observed scores (1/k), as the paper prints it. It biases
+    ε upwards, because at small δ ε is smallest for equal standard deviations;
+  - 'null': that of the null Gaussian. The estimate is calibrated if participation
+    shifts a score and does not change its spread, as in Algorithm 1, and it
     reproduces the table of the paper;
-  - 'pooled': one of both groups, each around its own mean, for both Gaussians.
-    It makes the same assumption as 'null' and uses all scores, so it scatters
-    less where the null is not known exactly. Where it is known there is nothing
-    to pool.
+  - 'pooled': that of both groups, each around its own mean, used for both
+    Gaussians. It assumes the same as 'null' and uses all scores, so it has less
+    variance if the null is not known exactly. If it is known there is nothing to
+    pool.
 
   Args:
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
-    std: which standard deviation the observed Gaussian has.
+    std: the standard deviation of the observed Gaussian, as above.
     direction: 'forward' bounds the probabilities of the null Gaussian by those
-      of the observed one, 'backward' the other way round, 'max' is the larger
-      ε: that of (ε, δ)-DP when a canary may be added or removed.
+      of the observed one, and 'backward' vice versa; 'max' is the larger ε, that
+      of (ε, δ)-DP if a canary may be added or removed.
 
   Returns:
-    A point estimate, confidence None: it bounds nothing.
+    A point estimate.
 
   Raises:
-    ValueError: if a fitted standard deviation is zero, or if std='pooled' and
-      `scores.dim` is given.
+    ValueError: a setting is out of range, a fitted standard deviation is zero, or
+      std='pooled' although `scores.dim` is given.
   """
   check_delta(delta)
   epsilon = epsilon_curve(
@@ -185,7 +188,7 @@ def epsilon_curve(
 
   Args:
     scores: scores of canaries, any leading axes.
-    deltas: values of δ, each in (0, 1).
+    deltas: [m] values of δ, each in (0, 1).
     std: as in `two_gaussian`.
     direction: as in `two_gaussian`.
 
@@ -193,7 +196,7 @@ def epsilon_curve(
     ε at each δ, after the leading axes of the scores: point estimates.
 
   Raises:
-    ValueError: as `two_gaussian`, or if a δ is out of range.
+    ValueError: as `two_gaussian`, or a δ is out of range.
 
   >>> scores = Scores(np.array([0.5, 1.5, 2.5]), np.array([-1.0, 0.0, 1.0]))
   >>> epsilon_curve(scores, np.array([1e-9, 1e-5, 1e-1]), std='pooled').round(2)
@@ -228,7 +231,7 @@ def null_gaussian(
     Mean and standard deviation, each with the leading axes of the scores.
 
   Raises:
-    ValueError: if it is fitted and the unobserved scores are constant.
+    ValueError: it has to be fitted, and all unobserved scores are equal.
   """
   if scores.dim is None:
     return fitted_gaussian('unobserved', scores.unobserved)
@@ -242,16 +245,16 @@ def fitted_gaussian(
   """Sample mean and population standard deviation (1/n) along the last axis.
 
   Args:
-    name: which scores these are, for the error.
+    name: the group of the scores, for the error message.
     values: scores, [*batch, n].
 
   Returns:
     Mean and standard deviation, each [*batch].
 
   Raises:
-    ValueError: if the scores of an audit are all equal.
+    ValueError: the scores of an audit are all equal.
   """
-  # Equal scores may show a rounding error as their spread.
+  # The standard deviation of equal scores may be a rounding error above 0.
   std = np.where(np.ptp(values, axis=-1) > 0, np.std(values, axis=-1), 0.0)
   if not np.all(std > 0):
     cure = "use std='null' or more canaries"
@@ -287,7 +290,7 @@ def _pooled(observed, unobserved):
   total = sum(x.shape[-1] for x in groups)
   variance = sum(np.var(x, axis=-1) * (x.shape[-1] / total) for x in groups)
   spread = np.maximum(*(np.ptp(x, axis=-1) for x in groups))
-  # Equal scores may show a rounding error as their spread.
+  # The standard deviation of equal scores may be a rounding error above 0.
   std = np.where(spread > 0, np.sqrt(variance), 0.0)
   if not np.all(std > 0):
     raise ValueError(
@@ -299,21 +302,21 @@ def _pooled(observed, unobserved):
 
 def _moments_and_target(mean0, std0, mean1, std1, delta):
   """Checked moments and log δ, each [num], and the broadcast shape."""
-  moments, delta = _checked(mean0, std0, mean1, std1, delta=delta)
+  moments, delta = _validate_moments(mean0, std0, mean1, std1, delta=delta)
   if not np.all((delta > 0) & (delta < 1)):
     bad = delta[~((delta > 0) & (delta < 1))].flat[0]
     raise ValueError(f'delta={bad} must lie strictly between 0 and 1.')
   return [x.ravel() for x in moments], np.log(delta.ravel()), delta.shape
 
 
-def _solved(p, q, target, *, least):
-  """The ε >= least of one direction; p and q are mean and std."""
+def _solve(p, q, target, *, min_epsilon):
+  """The ε >= min_epsilon of one direction; p and q are mean and std."""
   with np.errstate(all='ignore'):
     pair = hockey_stick.standardise(*p, *q)
-    return hockey_stick.solve(pair, target, least)
+    return hockey_stick.solve(pair, target, min_epsilon)
 
 
-def _checked(mean0, std0, mean1, std1, **last):
+def _validate_moments(mean0, std0, mean1, std1, **last):
   """Broadcast float64 arrays, or an error that names argument and value."""
   named = dict(mean0=mean0, std0=std0, mean1=mean1, std1=std1, **last)
   for name, value in named.items():

@@ -1,9 +1,9 @@
-"""The hockey-stick divergence of two Gaussians, in numbers that never overflow.
+"""The hockey-stick divergence of two Gaussians, computed without overflow.
 
-For one direction the first Gaussian is moved to P = N(0, 1) and the second to
+For one direction the first Gaussian is mapped to P = N(0, 1) and the second to
 Q = N(-m, r²), m >= 0. The privacy loss L(y) = log p(y)/q(y) is a parabola, and
-{L > ε} is bounded by two roots of L = ε. The one nearer to the bulk of P, at
-y = u, names the problem:
+{L > ε} is bounded by the two roots of L = ε. With u the root nearer to the bulk of
+P,
 
   ε = L(u) = (v² - u²)/2 + log r  with v = (u + m)/r,
   δ = ∫_{L > ε} (p - e^ε q).
@@ -11,11 +11,11 @@ y = u, names the problem:
 At a root e^ε q = p, so e^ε φ(v)/r = φ(u): both integrals are φ(u) times a
 ratio of Mills type, and e^ε, which overflows, never appears. If r <= 1 the set
 is y > u together with a far tail; if r > 1 it is the interval from u to the far
-root. Both δ and its bracket are well scaled in u, whatever the size of ε, so
-that δ is inverted for u and ε read off.
+root. Both δ and its bracket are well scaled in u for any ε, so that δ is solved
+for u, which gives ε.
 
 The functions take float64 arrays of one shape and expect the caller to ignore
-floating-point warnings: branches that are not selected may overflow.
+floating-point warnings, since branches that are not selected may overflow.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
 _FAR = 40.0
 # Pairs that are solved together, so that their arrays stay in a cache.
 _BLOCK = 1 << 13
-# Of Newton or by halving: 4 are usual, and halving alone takes 60.
-_MOST_STEPS = 200
+# Newton steps or bisections: 4 are usual, and bisection alone takes 60.
+_MAX_STEPS = 200
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _NODES, _WEIGHTS = (1 + _NODES) / 2, _WEIGHTS / 2
 
@@ -42,9 +42,15 @@ _NODES, _WEIGHTS = (1 + _NODES) / 2, _WEIGHTS / 2
 class GaussianPair(NamedTuple):
   """P = N(0, 1) and Q = N(-m, r²), in numbers that neither cancel nor overflow.
 
-  Stored are r - 1, which r alone would lose when r is near 1, and log r before
-  r is capped. Past the caps the narrow Gaussian is a point beside the wide one,
-  so that r matters only through log r.
+  It holds r - 1, whose digits r alone would lose near 1, and log r before r is
+  capped. Beyond the caps the narrower Gaussian is a point compared with the
+  wider, so that r matters only through log r.
+
+  Attributes:
+    m: distance of the means in units of the first std, >= 0.
+    r: ratio of the second std to the first, capped.
+    r_minus_1: r - 1.
+    log_r: log r, not capped.
   """
 
   m: np.ndarray
@@ -56,7 +62,14 @@ class GaussianPair(NamedTuple):
 def standardise(
   mean_p: _Array, std_p: _Array, mean_q: _Array, std_q: _Array
 ) -> GaussianPair:
-  """Moves the first Gaussian to N(0, 1) and the second to its left."""
+  """Maps the first Gaussian to N(0, 1) and the second to its left.
+
+  Args:
+    mean_p: mean of the first Gaussian.
+    std_p: its standard deviation, > 0.
+    mean_q: mean of the second Gaussian.
+    std_q: its standard deviation, > 0.
+  """
   ratio = std_q / std_p
   r = np.clip(ratio, 1e-300, 1e70)
   r_minus_1 = (std_q - std_p) / std_p
@@ -96,10 +109,10 @@ def _loss(pair, u):
 
 
 def near_root(pair: GaussianPair, epsilon: _Array | float) -> _Array:
-  """The root u of L(u) = ε, at least -_FAR; +inf if L stays below ε.
+  """The root u of L(u) = ε, at least -_FAR; +inf if L is below ε everywhere.
 
-  With E = ε - log r and s² = m² + 2(1 - r²)E it is (2r²E - m²)/(m + r s). It is
-  evaluated on the scale of square roots, where nothing overflows.
+  With E = ε - log r and s² = m² + 2(1 - r²)E it is (2r²E - m²)/(m + r s), which
+  is evaluated on the scale of square roots, where nothing overflows.
   """
   m, r, r_minus_1, log_r = pair
   excess = epsilon - log_r
@@ -120,34 +133,34 @@ def near_root(pair: GaussianPair, epsilon: _Array | float) -> _Array:
 
 
 def log_delta(pair: GaussianPair, u: _Array) -> _Array:
-  """log δ as a function of the near root u."""
+  """Log of δ as a function of the near root u."""
   return _log_parts(pair, u)[0]
 
 
 def solve(
   pair: GaussianPair,
   target: Float[np.ndarray, 'num'],
-  least: Float[np.ndarray, 'num'],
+  min_epsilon: Float[np.ndarray, 'num'],
 ) -> Float[np.ndarray, 'num']:
-  """The smallest ε >= least at which log δ is at most the target.
+  """The smallest ε >= min_epsilon at which log δ is at most the target.
 
   Args:
-    pair: of arrays [num].
-    target: log δ, pair by pair.
-    least: >= 0; where it is inf so is ε.
+    pair: the Gaussians, arrays [num].
+    target: log δ for each pair.
+    min_epsilon: >= 0; where it is inf, ε is inf.
   """
   epsilon = np.empty_like(target)
   for start in range(0, target.size, _BLOCK):
     block = slice(start, start + _BLOCK)
     epsilon[block] = _solve(
-      GaussianPair(*(x[block] for x in pair)), target[block], least[block]
+      GaussianPair(*(x[block] for x in pair)), target[block], min_epsilon[block]
     )
   return epsilon
 
 
-def _solve(pair, target, least):
-  low = near_root(pair, least)
-  leaks = np.isfinite(least) & (log_delta(pair, low) > target)
+def _solve(pair, target, min_epsilon):
+  low = near_root(pair, min_epsilon)
+  leaks = np.isfinite(min_epsilon) & (log_delta(pair, low) > target)
   pair = GaussianPair(*(x[leaks] for x in pair))
   low, target = low[leaks], target[leaks]
   # At the solution {L > ε} has P-mass at least δ and at most twice the tail beyond u.
@@ -158,10 +171,10 @@ def _solve(pair, target, least):
   fall = pair.r_minus_1 * (2 + pair.r_minus_1) / pair.r**2
   cube = 1.5 * np.exp(target + peak**2 / 2 + _LOG_SQRT_2PI) / fall
   start = np.where(peak < high, np.maximum(peak - np.cbrt(cube), low), high)
-  epsilon = least.copy()
+  epsilon = min_epsilon.copy()
   root = _root(pair, target, low, np.minimum(high, peak), start)
   loss = _loss(pair, root)
-  epsilon[leaks] = np.maximum(loss, least[leaks])
+  epsilon[leaks] = np.maximum(loss, min_epsilon[leaks])
   return epsilon
 
 
@@ -173,7 +186,7 @@ def _root(pair, target, low, high, u):
   """
   root, left = np.empty_like(target), np.arange(target.size)
   aim = np.sqrt(-target)
-  for _ in range(_MOST_STEPS):
+  for _ in range(_MAX_STEPS):
     value, slope = _with_slope(pair, u)
     above = value > target
     low, high = np.where(above, u, low), np.where(above, high, u)
@@ -201,7 +214,7 @@ def _root(pair, target, low, high, u):
 
 
 def _with_slope(pair, u):
-  """log δ and its derivative: in ε that of δ is -e^ε Q(L > ε)."""
+  """Log of δ and its derivative: in ε that of δ is -e^ε Q(L > ε)."""
   m, r, r_minus_1, _ = pair
   value, log_q = _log_parts(pair, u)
   # dL/du, of which the factor 1/r is in the exponent: it may overflow.
@@ -210,31 +223,31 @@ def _with_slope(pair, u):
 
 
 def _log_parts(pair, u):
-  """log δ and log e^ε Q(L > ε), of which δ is P(L > ε) less the second."""
+  """Log of δ and of e^ε Q(L > ε), of which δ is P(L > ε) less the second."""
   m, r, r_minus_1, _ = pair
   log_r = _log_ratio(r_minus_1, r)
   interval = r_minus_1 > 0
   peak = _peak(pair)
   # 1e300 stands for an infinite width: the mass beyond it is 0.
   width = np.where(interval, 2 * (peak - u), 1e300)
-  found, log_q = _log_excess(u, (u + m) / r, width, width / r, log_r)
-  found[(interval & (u >= peak)) | np.isinf(u)] = -np.inf
+  excess, log_q = _log_excess(u, (u + m) / r, width, width / r, log_r)
+  excess[(interval & (u >= peak)) | np.isinf(u)] = -np.inf
   far = u + 2 * peak
-  used = ~interval & (far < 100)
-  if np.any(used):
-    m, r, log_r, far = m[used], r[used], log_r[used], far[used]
+  with_far = ~interval & (far < 100)
+  if np.any(with_far):
+    m, r, log_r, far = m[with_far], r[with_far], log_r[with_far], far[with_far]
     infinite = np.full_like(far, 1e300)
     far_q = np.maximum(far - m, 0.0) / r
     tail, tail_q = _log_excess(far, far_q, infinite, infinite, log_r)
-    found[used] = np.logaddexp(found[used], tail)
-    log_q[used] = np.logaddexp(log_q[used], tail_q)
-  return np.minimum(found, 0.0), log_q
+    excess[with_far] = np.logaddexp(excess[with_far], tail)
+    log_q[with_far] = np.logaddexp(log_q[with_far], tail_q)
+  return np.minimum(excess, 0.0), log_q
 
 
 def _log_excess(u, v, width, width_q, log_r):
-  """log of the integral of p - e^ε q from u on, where e^ε φ(v)/r = φ(u).
+  """Log of the integral of p - e^ε q from u on, where e^ε φ(v)/r = φ(u).
 
-  And log of that of e^ε q alone.
+  And the log of that of e^ε q alone.
   """
   log_p = _log_mass(u, width)
   log_q = log_r + _log_mass(v, width_q)
@@ -245,20 +258,20 @@ def _log_excess(u, v, width, width_q, log_r):
 
 
 def _log_mass(low, width):
-  """log ∫ φ / φ(low) over an interval, -_FAR <= low, whose middle is >= 0."""
+  """Log of ∫ φ / φ(low) over an interval, -_FAR <= low, whose middle is >= 0."""
   # Special functions are what takes the time, so each is called for those
   # intervals alone that need it.
   across = low < 0
   short = ~across & (width * (low + width / 2) < 1)
-  found = np.empty_like(low)
+  log_mass = np.empty_like(low)
   for which, law in (
     (across, _log_across),
     (short, _log_short),
     (~(across | short), _log_tail),
   ):
     if np.any(which):
-      found[which] = law(low[which], width[which])
-  return found
+      log_mass[which] = law(low[which], width[which])
+  return log_mass
 
 
 def _log_across(low, width):

@@ -3,11 +3,11 @@
 Only upper limits are here: the lower limit of a rate is 1 minus the upper limit
 of its complement, with the same chance of failure.
 
-- Clopper-Pearson: never fails more often than it says.
-- Jeffreys: fails as often as it says on average over the proportion, but at
-  some proportions up to three times as often. An approximation, no guarantee.
-- Katz: a limit for the logarithm of a ratio of two proportions, by the delta
-  method. An approximation for large counts, no guarantee.
+- A Clopper-Pearson limit never fails more often than it says.
+- A Jeffreys limit fails as often as it says on average over the proportion, but at
+  some proportions up to three times as often. It is an approximation.
+- A Katz limit is one of the logarithm of a ratio of two proportions, by the delta
+  method. It is an approximation for large counts.
 
 A limit holds at a threshold that does not depend on the counted scores. `band`
 has limits that hold at all thresholds at once.
@@ -27,16 +27,20 @@ from epe_jax.epsilon.types import Real, check_significance, scalar_or_array
 def clopper_pearson_upper(
   count: Real, trials: int, significance: float
 ) -> float | Float[np.ndarray, '...']:
-  """One-sided Clopper-Pearson upper limit of a proportion: p at which
-  P(Binomial(trials, p) <= count) = significance.
+  """One-sided Clopper-Pearson upper limit of a proportion.
+
+  It is the p at which P(Binomial(trials, p) <= count) = significance.
 
   Args:
-    count: number of events, integers in [0, trials].
+    count: number of events, integers in [0, trials], any shape.
     trials: number of trials, >= 1.
     significance: chance that the limit is below the proportion, in (0, 1).
 
   Returns:
     The limit, in (0, 1], with the shape of `count`.
+
+  Raises:
+    ValueError: significance is out of range.
 
   Source: Clopper and Pearson, Biometrika 26 (1934).
 
@@ -51,17 +55,20 @@ def jeffreys_upper(
 ) -> float | Float[np.ndarray, '...']:
   """One-sided Jeffreys upper limit of a proportion.
 
-  The 1 - significance quantile of Beta(count + 1/2, trials - count + 1/2), the
-  posterior from Jeffreys' prior.
+  It is the 1 - significance quantile of Beta(count + 1/2, trials - count + 1/2),
+  the posterior under Jeffreys' prior.
 
   Args:
-    count: number of events, integers in [0, trials].
+    count: number of events, integers in [0, trials], any shape.
     trials: number of trials, >= 1.
     significance: chance that the limit is below the proportion, in (0, 1), on
       average over the prior.
 
   Returns:
     The limit, in (0, 1), with the shape of `count`.
+
+  Raises:
+    ValueError: significance is out of range.
 
   >>> round(jeffreys_upper(0, 1000, 0.05), 6)
   0.001918
@@ -70,32 +77,35 @@ def jeffreys_upper(
 
 
 def katz_log_lower(
-  hits: Real,
+  true_positives: Real,
   positives: int,
-  alarms: Real,
+  false_positives: Real,
   negatives: int | None,
   significance: float,
   *,
   delta: float = 0.0,
 ) -> float | Float[np.ndarray, '...']:
-  """One-sided Katz lower limit of log((p - δ)/a), p and a two proportions.
+  """One-sided Katz lower limit of log((TPR - δ)/FPR).
 
-  The plug-in value minus z times its standard error by the delta method,
-  √(p(1-p)/(n₁(p-δ)²) + (1-a)/(n₀a)). One limit serves the pair of proportions,
-  so nothing is lost by dividing the chance of failure between two.
+  It is the plug-in value minus z times its standard error by the delta method,
+  √(p(1-p)/(n₁(p-δ)²) + (1-a)/(n₀a)) with p and a the two rates. One limit covers
+  both rates, so that the chance of failure need not be divided between them.
 
   Args:
-    hits: events of the first proportion, integers in [0, positives].
-    positives: its number of trials, >= 1.
-    alarms: events of the second proportion; if `negatives` is None, that
-      proportion itself, exactly known.
-    negatives: its number of trials, >= 1, or None.
-    significance: nominal chance that the limit is above the log ratio.
+    true_positives: number of true positives, integers in [0, positives].
+    positives: n₁ >= 1, of which these are counted.
+    false_positives: number of false positives; if `negatives` is None, the FPR
+      itself, which is then exact.
+    negatives: n₀ >= 1, or None.
+    significance: nominal chance that the limit exceeds the log ratio, in (0, 1).
     delta: δ, in [0, 1).
 
   Returns:
-    The limit, -inf where the method does not apply: a count of 0, or a first
-    proportion of at most δ. Both proportions 1 have standard error 0.
+    The limit; -inf if the method does not apply, because a count is 0 or the TPR
+    at most δ. If both rates are 1 the standard error is 0.
+
+  Raises:
+    ValueError: significance is out of range.
 
   Source: Katz et al., Biometrics 34 (1978), for δ = 0.
 
@@ -103,8 +113,8 @@ def katz_log_lower(
   0.675
   """
   check_significance(significance)
-  p = np.asarray(hits, dtype=np.float64) / positives
-  a = np.asarray(alarms, dtype=np.float64)
+  p = np.asarray(true_positives, dtype=np.float64) / positives
+  a = np.asarray(false_positives, dtype=np.float64)
   a = a if negatives is None else a / negatives
   applies = (p > delta) & (a > 0)
   gain = np.where(applies, p - delta, 1.0)
@@ -137,6 +147,7 @@ def _table(kind, trials, significance):
 def _beta_limit(kind, count, trials, significance):
   if kind == 'jeffreys':
     return special.betainccinv(count + 0.5, trials - count + 0.5, significance)
-  some = np.minimum(count, trials - 1)
-  limit = special.betainccinv(some + 1.0, trials - some, significance)
+  # At count = trials the limit is 1, and the beta law has no quantile.
+  below = np.minimum(count, trials - 1)
+  limit = special.betainccinv(below + 1.0, trials - below, significance)
   return np.where(count < trials, limit, 1.0)

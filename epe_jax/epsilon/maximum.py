@@ -1,18 +1,18 @@
 """Maxima over rounds: their null law, and ε without two fitted Gaussians.
 
 With F the law of one score, N(0, 1) in units of 1/√d, the maximum over T rounds
-has law F^T if canaries take no part, and
+has law F^T for a canary that takes no part, and
 
   F^(T-n) Π_t F(· - s e_t)
 
-if one takes part in n rounds, in which its score is shifted by s e_t. The ratio
-of the densities rises, so ε is that of half-lines (`monotone`). Two Gaussians
-fitted to maxima extrapolate instead: the null of a maximum is narrow, and its
-upper tail is not that of a Gaussian so narrow.
+for one that takes part in n rounds, in which its score is shifted by s e_t. The
+ratio of the densities increases, so that ε is that of half-lines (`monotone`).
+Two Gaussians fitted to the maxima extrapolate instead: the null law of a maximum
+is narrow, and its upper tail is heavier than that of so narrow a Gaussian.
 
-Where aggregates of rounds are not orthogonal, T is larger than the number of
-independent scores τ that the maximum is of; τ is therefore estimated from the
-canaries that took no part.
+If the aggregates of rounds are not orthogonal, the maximum is that of fewer than T
+independent scores; their number τ is therefore estimated from the canaries that
+took no part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NODES, _QUADRATURE = 96, 400
 
 
 # Logarithm of the upper tail of A²(1 + 0.6/n) for an exponential law; beyond the
-# table it goes on as it ends.
+# table it is extrapolated.
 _LOG_TAIL = interpolate.make_interp_spline(
   [0.0, 0.736, 0.816, 0.916, 1.062, 1.321, 1.591, 1.959, 2.244],
   np.log([1.0, 0.25, 0.20, 0.15, 0.10, 0.05, 0.025, 0.01, 0.005]),
@@ -49,25 +49,26 @@ def maximum_over_rounds(
   own: Float[np.ndarray, 'n1 n'],
   rounds: int,
 ) -> Estimate:
-  """ε between maxima of canaries that took no part and of those that did.
+  """ε between the maxima of canaries that took part and of those that did not.
 
-  The factor s is that at which the mean of the observed maxima is as expected,
-  and τ that of the unobserved ones, at most the number of rounds.
+  The factor s is that at which the expected mean of the observed maxima is their
+  mean, and τ is fitted to the unobserved maxima, at most the number of rounds.
 
   Args:
     scores: maxima over rounds, in units of the standard deviation of one score,
       any leading axes.
     delta: δ, in (0, 1).
-    own: shifts e_t > 0 to expect in a canary's own rounds, in the same units; 0
-      where it has fewer rounds than others.
+    own: [n1, n] expected shifts e_t > 0 in the rounds of each observed canary, in
+      the same units; 0 where it has fewer rounds than others.
     rounds: T >= 1.
 
   Returns:
-    A point estimate: of an attacker who sees all rounds, does not know a
-    canary's own, and looks at the maximum.
+    A point estimate, for an attacker who sees all rounds, does not know which are
+    a canary's own, and uses the maximum.
 
   Raises:
-    ValueError: own or rounds is out of range, or no unobserved scores.
+    ValueError: delta, own or rounds is out of range, or there are no unobserved
+      scores.
 
   Source: One-shot Empirical Privacy Estimation, Algorithm 3, for the statistic.
   """
@@ -76,7 +77,7 @@ def maximum_over_rounds(
   tau = np.minimum(independent_rounds(scores.unobserved), float(rounds))
   # One law for all audits at once, so that ε is a function of s alone.
   typical = float(np.median(tau))
-  s = _fitted(scores.observed, own, typical)
+  s = _fit_factor(scores.observed, own, typical)
   epsilon = _epsilon_of(s, own, typical, delta)
   return Estimate(
     scalar_or_array(epsilon),
@@ -94,7 +95,13 @@ def maximum_over_rounds(
 def independent_rounds(
   maxima: Float[np.ndarray, '*batch n0'],
 ) -> Float[np.ndarray, '*batch']:
-  """τ of the law F^τ, by maximum likelihood: -log F(g) is exponential.
+  """τ of the law F^τ, by maximum likelihood, as -log F(g) is exponential.
+
+  Args:
+    maxima: in units of the standard deviation of one score.
+
+  Returns:
+    τ > 0 of each audit.
 
   >>> rng = np.random.default_rng(0)
   >>> float(independent_rounds(rng.normal(size=(10**4, 50)).max(axis=1)).round())
@@ -104,7 +111,7 @@ def independent_rounds(
 
 
 def p_value(maxima: Float[np.ndarray, ' n0']) -> float:
-  """Evidence of one audit against F^τ, τ fitted: Anderson and Darling's test.
+  """P-value of Anderson and Darling's test of F^τ with a fitted τ, of one audit.
 
   Source: D'Agostino and Stephens, Goodness-of-Fit Techniques (1986), table 4.14.
   """
@@ -120,9 +127,15 @@ def p_value(maxima: Float[np.ndarray, ' n0']) -> float:
 def mean_shifted(
   own: Float[np.ndarray, 'n1 n'], tau: float, s: float
 ) -> Float[np.ndarray, ' n1']:
-  """Mean of the maximum of each canary that took part."""
-  # Nearly all of a maximum is within nine standard deviations of the largest
-  # shift: below these it never is, and above them always.
+  """Expected maximum of each canary that took part.
+
+  Args:
+    own: expected shifts in its own rounds.
+    tau: number of independent scores.
+    s: factor of the shifts, >= 0.
+  """
+  # The law of a maximum is practically within nine standard deviations of the
+  # largest shift.
   top = s * np.max(own, axis=1, initial=0.0)
   x = top - 9.0 + np.linspace(0.0, 18.0, 2 * _QUADRATURE)[:, None]
   above = -np.expm1(_log_below(x, own, tau, np.full(1, s)))
@@ -137,20 +150,20 @@ def _log_below(x, own, tau, s):
   return total
 
 
-def _fitted(observed, own, tau):
+def _fit_factor(observed, own, tau):
   """s >= 0 at which the mean maximum is the observed one."""
-  # Of all canaries, so the mean over them is all that a fit looks at.
+  # The fit uses the mean over canaries alone.
   unique, counts = np.unique(own, axis=0, return_counts=True)
   mean_of = lambda s: float(
     np.average(mean_shifted(unique, tau, s), weights=counts)
   )
   target = np.mean(observed, axis=-1)
-  least = mean_of(0.0)
+  lowest = mean_of(0.0)
   high = 1.0
-  while mean_of(high) < np.max(target, initial=least) and high < 2.0**30:
+  while mean_of(high) < np.max(target, initial=lowest) and high < 2.0**30:
     high *= 2
   if target.ndim == 0:
-    if target <= least:
+    if target <= lowest:
       return np.asarray(0.0)
     excess = lambda s: mean_of(s) - target
     return np.asarray(optimize.brentq(excess, 0.0, high, xtol=1e-8))
@@ -166,8 +179,8 @@ def _epsilon_of(s, own, tau, delta):
   if flat.size <= _NODES:
     return monotone.solve_epsilon(pair, flat, delta).reshape(np.shape(s))
   nodes = np.linspace(0.0, flat.max(), _NODES)
-  known = monotone.solve_epsilon(pair, nodes, delta)
-  smooth = interpolate.PchipInterpolator(nodes, known)
+  epsilon = monotone.solve_epsilon(pair, nodes, delta)
+  smooth = interpolate.PchipInterpolator(nodes, epsilon)
   return np.maximum(smooth(flat), 0.0).reshape(np.shape(s))
 
 
@@ -180,7 +193,7 @@ def _pair(own, weights, tau):
   def log_ratio(x, s):
     x = x[..., None]
     shifted = x[..., None] - s[..., None, None] * own
-    # Density over law, of all rounds: (τ - n) rounds of others and the own.
+    # Density over law, of all rounds: τ - n rounds of others, and the own ones.
     hazards = monotone.log_sum(log_hazard(shifted))
     others = np.log(max(tau - n, 0.0) + 1e-300) + log_hazard(x)
     both = np.logaddexp(hazards, others) - log_hazard(x) - np.log(tau)
@@ -220,6 +233,6 @@ def _check(scores, own, rounds):
     )
   if not scores.unobserved.size:
     raise ValueError(
-      'unobserved is empty, so nothing says of how many independent scores the '
-      'maximum is; use unobserved canaries.'
+      'unobserved is empty, so the number of independent scores that the '
+      'maximum is taken over is unknown; use unobserved canaries.'
     )

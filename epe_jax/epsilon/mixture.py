@@ -1,16 +1,17 @@
-"""Canaries that are shifted by known multiples of one unknown number.
+"""ε of canaries that are shifted by known multiples of one unknown number.
 
 A final model holds more of the canaries of some rounds than of others: momentum
-adds an aggregate again and again, and the clip norm moves. What training leaves
-of each canary is known up to one common factor, so scores in units of the null's
-standard deviation are
+adds an aggregate again and again, and the clip norm varies. What training leaves
+of each canary is known up to one common factor, so that in units of the null's
+standard deviation the scores are
 
-  x_j ~ N(s μ_j, 1)   with μ_j known and s not.
+  x_j ~ N(s μ_j, 1)   with known μ_j and unknown s.
 
-An attacker who does not know the round of a canary tells N(0, 1) from the mixture
-of all N(s μ_j, 1). One shift fitted to all, as of a single Gaussian mechanism, is
-too small an ε, because ε at a small δ is about the canaries that stand out. An
-attacker who knows the round meets a Gaussian mechanism with μ = s μ_j.
+An attacker who does not know the round of a canary distinguishes N(0, 1) from the
+mixture of all N(s μ_j, 1). A single shift fitted to all, as for one Gaussian
+mechanism, gives too small an ε, because ε at a small δ depends on the canaries
+that are shifted most. An attacker who knows the round faces a Gaussian mechanism
+with μ = s μ_j.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
+  check_confidence,
   check_delta,
   check_significance,
   make_bound,
@@ -37,7 +39,7 @@ from epe_jax.epsilon.types import (
 )
 
 _REJECTED = shift_tests.REJECTED_BELOW
-# So many audits at once have ε by interpolation.
+# The ε of more audits than this are interpolated between nodes.
 _MANY, _NODES = 128, 192
 
 
@@ -46,22 +48,22 @@ def location_mixture(
 ) -> Estimate:
   """ε between N(0, 1) and the mixture of N(ŝ μ_j, 1) over observed canaries.
 
-  It is of a canary of a random round, if the attacker does not know which. If
-  all shifts are alike it is `gaussian.two_gaussian` with the std of the null or
-  the pooled one.
+  It is the ε of a canary of a random round, for an attacker who does not know
+  which. If all shifts are equal it is `gaussian.two_gaussian` with std='null' or
+  'pooled'.
 
   Args:
-    scores: scores of canaries, any leading axes, with their `shift`; without,
-      all are taken to be shifted alike.
+    scores: scores of canaries, any leading axes, with their `shift`; without it
+      all canaries are assumed to be shifted alike.
     delta: δ, in (0, 1).
     confidence: of the two-sided interval, in (0, 1).
 
   Returns:
-    A point estimate; for a single audit with the interval of ε that follows
+    A point estimate. For a single audit it has the interval of ε that follows
     from that of s, exact if scores are Gaussian with the null's spread.
 
   Raises:
-    ValueError: if settings are out of range, or there are too few scores.
+    ValueError: a setting is out of range, or there are too few scores.
   """
   return _estimate(
     'location_mixture', scores, delta, confidence, shift_fit.shift_of(scores)
@@ -71,10 +73,11 @@ def location_mixture(
 def most_exposed(
   scores: Scores, *, delta: float, confidence: float = 0.9
 ) -> Estimate:
-  """ε between N(0, 1) and N(ŝ max μ_j, 1): of the canary that is shifted most.
+  """ε between N(0, 1) and N(ŝ max μ_j, 1): that of the canary shifted most.
 
-  It is of a canary, or a client, of the round of which most is left, to an
-  attacker who knows that. See `location_mixture`.
+  It is the ε of a canary, or a client, of the round of which most is left, for an
+  attacker who knows that round. See `location_mixture` for the arguments, the
+  result and the errors.
   """
   largest = np.max(shift_fit.shift_of(scores), keepdims=True)
   return _estimate('most_exposed', scores, delta, confidence, largest)
@@ -83,7 +86,7 @@ def most_exposed(
 def location_mixture_bound(
   scores: Scores, *, delta: float, significance: float = 0.05
 ) -> Estimate:
-  """Lower bound of the ε of `location_mixture`, from an exact one of s.
+  """Lower bound of the ε of `location_mixture`, from an exact bound of s.
 
   Args:
     scores: as for `location_mixture`.
@@ -91,9 +94,9 @@ def location_mixture_bound(
     significance: chance that the bound exceeds the true ε, in (0, 1).
 
   Returns:
-    The bound, >= 0. Its confidence is 1 - significance; but if scores reject
-    what it assumes, by `shift_tests.p_values` in any of the audits, it is a point
-    estimate, and 'rejected' is part of its name.
+    The bound, >= 0. Its confidence is 1 - significance; but if the scores of any
+    audit reject the assumptions, by `shift_tests.p_values`, it is a point
+    estimate and its method ends in 'rejected'.
 
   Raises:
     ValueError: as `location_mixture`.
@@ -121,7 +124,18 @@ def location_mixture_bound(
 def compute_rates(
   scores: Scores, fpr: Float[np.ndarray, ' m']
 ) -> Float[np.ndarray, ' m']:
-  """True positive rates of the fitted mixture at given false positive rates."""
+  """True positive rates of the fitted mixture at given false positive rates.
+
+  Args:
+    scores: one audit.
+    fpr: [m] false positive rates, in (0, 1).
+
+  Returns:
+    The true positive rates, [m].
+
+  Raises:
+    ValueError: there are too few scores.
+  """
   s = np.abs(shift_fit.fit_shift(scores).s)
   z = -special.ndtri(np.asarray(fpr))[:, None]
   return np.mean(special.ndtr(s * shift_fit.shift_of(scores) - z), axis=1)
@@ -135,9 +149,15 @@ def epsilon_mixture(
   """ε between N(0, 1) and Σ w_j N(shift_j, 1), both directions, exactly.
 
   Args:
-    shift: of each component, >= 0.
+    shift: [n] mean of each component, >= 0.
     delta: δ, in (0, 1).
-    weights: of each, summing to 1; None for equal ones.
+    weights: [n] weight of each component, adding up to 1; None for equal ones.
+
+  Returns:
+    ε >= 0.
+
+  Raises:
+    ValueError: delta is out of range.
 
   >>> round(epsilon_mixture(np.array([1.0, 1.0]), 1e-5), 4)
   4.3772
@@ -157,26 +177,33 @@ def compute_curve(
 
   Args:
     scores: one audit.
-    deltas: each in (0, 1).
+    deltas: [m] values of δ, each in (0, 1).
     confidence: of the two-sided interval, in (0, 1).
+
+  Returns:
+    ε, its lower limits and its upper limits: three rows of [m].
+
+  Raises:
+    ValueError: confidence is out of range, or there are too few scores.
   """
-  found = shift_fit.fit_shift(scores)
-  ends = shift_fit.confidence_limits(found, (1 - confidence) / 2)
+  check_confidence(confidence)
+  fit = shift_fit.fit_shift(scores)
+  ends = shift_fit.confidence_limits(fit, (1 - confidence) / 2)
   unique, counts = np.unique(shift_fit.shift_of(scores), return_counts=True)
   pair = _pair(unique, counts / scores.observed.size)
   return np.stack(
     [
       monotone.solve_epsilon(pair, np.full(deltas.shape, s), deltas)
-      for s in (abs(float(found.s)), *ends)
+      for s in (abs(float(fit.s)), *ends)
     ]
   )
 
 
 def _assumes(scores):
-  known = (Assumption.COSINE_NULL,) if scores.dim is not None else ()
+  null = (Assumption.COSINE_NULL,) if scores.dim is not None else ()
   return (
     Assumption.INDEPENDENT,
-    *known,
+    *null,
     Assumption.GAUSSIAN_SCORES,
     Assumption.EQUAL_SPREAD,
   )
@@ -184,13 +211,13 @@ def _assumes(scores):
 
 def _estimate(method, scores, delta, confidence, shift):
   check_delta(delta)
-  check_significance(1 - confidence)
-  found = shift_fit.fit_shift(scores)
+  check_confidence(confidence)
+  fit = shift_fit.fit_shift(scores)
   interval = None
-  if found.s.ndim == 0:
-    interval = _interval(found, shift, delta, (1 - confidence) / 2)
+  if fit.s.ndim == 0:
+    interval = _interval(fit, shift, delta, (1 - confidence) / 2)
   return Estimate(
-    scalar_or_array(_epsilon_of(shift, np.abs(found.s), delta)),
+    scalar_or_array(_epsilon_of(shift, np.abs(fit.s), delta)),
     delta,
     method,
     confidence=None,
@@ -199,9 +226,9 @@ def _estimate(method, scores, delta, confidence, shift):
   )
 
 
-def _interval(found, shift, delta, tail):
+def _interval(fit, shift, delta, tail):
   low, high = _epsilon_of(
-    shift, np.array(shift_fit.confidence_limits(found, tail)), delta
+    shift, np.array(shift_fit.confidence_limits(fit, tail)), delta
   )
   return float(low), float(high)
 
@@ -219,8 +246,8 @@ def _epsilon_of(shift, s, delta):
   if flat.size <= _MANY:
     return monotone.solve_epsilon(pair, flat, delta).reshape(s.shape)
   nodes = np.linspace(flat.min(), flat.max(), _NODES)
-  known = monotone.solve_epsilon(pair, nodes, delta)
-  smooth = interpolate.PchipInterpolator(nodes, known)
+  epsilon = monotone.solve_epsilon(pair, nodes, delta)
+  smooth = interpolate.PchipInterpolator(nodes, epsilon)
   return np.maximum(smooth(flat), 0.0).reshape(s.shape)
 
 

@@ -1,13 +1,13 @@
-"""ε between two laws on a line whose likelihood ratio rises.
+"""ε between two laws on a line whose likelihood ratio increases.
 
-If log q(x)/p(x) = L(x) rises with x, the events that tell Q from P best are the
-half-lines {x > a}, and those that tell P from Q best are {x < b}:
+If log q(x)/p(x) = L(x) increases with x, the events that distinguish Q from P best
+are the half-lines {x > a}, and those that distinguish P from Q best are {x < b}:
 
   δ₊(a) = Q(x > a) - e^L(a) P(x > a)   at ε = L(a),
   δ₋(b) = P(x < b) - e^-L(b) Q(x < b)  at ε = -L(b).
 
-δ₊ falls with a and δ₋ rises with b, so each is solved for its threshold and ε is
-read off. ε itself never has to be exponentiated.
+δ₊ decreases with a and δ₋ increases with b, so each is solved for its threshold,
+which gives ε. e^ε itself is never computed.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _Tails = tuple[_Array, _Array]
 
 
 class MonotonePair(NamedTuple):
-  """P and the laws Q_s of a family with one parameter s > 0.
+  """P, and the laws Q_s of a family with one parameter s > 0.
 
   All functions take x and s of one shape and return arrays of that shape.
 
   Attributes:
-    log_ratio: (x, s) -> L(x), rising with x.
+    log_ratio: (x, s) -> L(x), increasing with x.
     tails: x -> log P(x' < x), log P(x' > x).
     shifted_tails: (x, s) -> log Q_s(x' < x), log Q_s(x' > x).
     bracket: (s, δ) -> thresholds between which both solutions lie: P has at
-      most δ below the first, Q_s at most δ above the second.
+      most mass δ below the first, and Q_s at most δ above the second.
   """
 
   log_ratio: Callable[[_Array, _Array], _Array]
@@ -52,20 +52,20 @@ def solve_epsilon(
 
   Args:
     pair: the laws.
-    s: parameters, finite and >= 0; at 0 the two laws are the same.
-    delta: δ, in (0, 1), one for all or for each.
+    s: [n] parameters, finite and >= 0; at 0 the two laws are equal.
+    delta: δ, in (0, 1), a number or one for each parameter.
 
   Returns:
-    ε of each s.
+    ε >= 0 of each parameter.
   """
   result = np.zeros_like(s)
-  some = s > 0
-  if not np.any(some):
+  positive = s > 0
+  if not np.any(positive):
     return result
-  s, delta = s[some], np.broadcast_to(delta, result.shape)[some]
+  s, delta = s[positive], np.broadcast_to(delta, result.shape)[positive]
 
   def above(a, s, target):
-    """log δ₊ - log δ, the excess of the event {x > a}."""
+    """Log of δ₊/δ, for the event {x > a}."""
     _, log_p = pair.tails(a)
     _, log_q = pair.shifted_tails(a, s)
     return _log_excess(log_q, log_p + pair.log_ratio(a, s)) - target
@@ -78,28 +78,28 @@ def solve_epsilon(
   with np.errstate(all='ignore'):
     low, high = pair.bracket(s, delta)
     arguments = (s, np.log(delta))
-    forward = pair.log_ratio(_root(above, low, high, arguments), s)
-    backward = -pair.log_ratio(_root(below, low, high, arguments), s)
-  result[some] = np.maximum(np.maximum(forward, backward), 0.0)
+    of_upper = pair.log_ratio(_root(above, low, high, arguments), s)
+    of_lower = -pair.log_ratio(_root(below, low, high, arguments), s)
+  result[positive] = np.maximum(np.maximum(of_upper, of_lower), 0.0)
   return result
 
 
 def log_sum(
   values: Float[np.ndarray, '*shape n'],
 ) -> Float[np.ndarray, '*shape']:
-  """log Σ e^values over the last axis."""
+  """Log of Σ e^values over the last axis."""
   return np.asarray(special.logsumexp(values, axis=-1))
 
 
 def _log_excess(log_mass, log_limit):
-  """log (e^log_mass - e^log_limit), clipped so that a root finder may use it."""
+  """Log of e^log_mass - e^log_limit, clipped to finite values for a root finder."""
   share = -np.expm1(np.minimum(log_limit - log_mass, 0.0))
   return np.maximum(log_mass + np.log(share), -1e4)
 
 
 def _root(excess, low, high, arguments):
-  """Where the excess changes sign; the end nearer to it if it does not."""
+  """The root of an excess; if it has none, the end where it is nearer to 0."""
   ends = excess(low, *arguments), excess(high, *arguments)
-  found = elementwise.find_root(excess, (low, high), args=arguments)
+  root = elementwise.find_root(excess, (low, high), args=arguments)
   nearer = np.where(np.abs(ends[0]) < np.abs(ends[1]), low, high)
-  return np.where(found.success, found.x, nearer)
+  return np.where(root.success, root.x, nearer)

@@ -1,14 +1,14 @@
 """What an estimator reports when nothing leaks.
 
 An estimator that maximises over thresholds or fits a spread is biased upwards:
-with no leakage at all and 1000 canaries, the fitted two-Gaussian estimate is
-0.31 on average at δ = 1e-5, and 1.22 with 100. An estimate means little until
-it is compared with this floor.
+with no leakage at all, the fitted two-Gaussian estimate at δ = 1e-5 is on average
+0.31 with 1000 canaries and 1.22 with 100. An estimate means little until it is
+compared with this floor.
 
-Where the law of the scores is known, audits are drawn from it (`draw_from_null`).
-Where it is not, as of scores of another system, labels are dealt anew
-(`draw_permutations`): if nothing leaks, observed and unobserved scores are alike and
-every dealing is as likely as the one that was seen, whatever their law.
+If the law of the scores is known, audits are drawn from it (`draw_from_null`). If
+it is not, as for scores of another system, labels are permuted
+(`draw_permutations`): if nothing leaks, observed and unobserved scores have the same
+law, whatever it is, and every permutation of the labels is equally likely.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from epe_jax.epsilon.types import Estimate, Floor, Scores
 
 Estimator = Callable[..., Estimate]
 Draw = Callable[[np.random.Generator, int], Scores]
-"""(rng, audits) -> scores in which nothing leaks, audits along the first axis."""
+"""(rng, audits) -> scores in which nothing leaks, with audits on the first axis."""
 
-# Scores of a block of audits, and of all of them.
+# Numbers of scores, in a block of audits and in all of them.
 _BLOCK, _ALL = 2_000_000, 20_000_000
-_FEWEST, _MOST = 200, 4000
+_MIN_SIMULATIONS, _MAX_SIMULATIONS = 200, 4000
 # Nodes from -9 to 9 standard deviations.
 _NODES = np.linspace(-9.0, 9.0, 2049)
 
@@ -44,30 +44,29 @@ def estimate_noise_floor(
   rounds: float = 1,
   simulations: int | None = None,
 ) -> Floor:
-  """Mean and 5, 50, 95 % points of an estimator on scores that hide nothing.
+  """Mean and 5, 50, 95 % points of an estimator on scores without a leak.
 
   Observed and unobserved scores are drawn from the same null law. The estimator
-  is called as `estimator(scores, delta=delta)` with audits along the leading axis
-  of the scores, and must return that many values of ε: the contract that every
-  estimator of this package keeps. Bind other settings first, with
-  `functools.partial`.
+  is called as `estimator(scores, delta=delta)` with audits on the leading axis of
+  the scores, and must return one ε for each, as every estimator of this package
+  does. Bind other settings first, with `functools.partial`.
 
   Args:
     rng: source of the simulated scores.
     estimator: the estimator.
     delta: δ, in (0, 1).
-    num_observed: as in `draw_from_null`, like all that follow.
-    num_unobserved: likewise.
-    dim: likewise.
-    rounds: likewise.
-    simulations: as in `floors`.
+    num_observed: number of observed canaries of an audit, >= 1.
+    num_unobserved: number of unobserved canaries, as in `draw_from_null`.
+    dim: d of the cosines or None, as in `draw_from_null`.
+    rounds: rounds of which a score is the maximum, as in `draw_from_null`.
+    simulations: number of audits, as in `simulate`.
 
   Returns:
     The floor.
 
   Raises:
-    ValueError: if the estimator does not return one ε per simulation, or an
-      argument is out of range.
+    ValueError: the estimator does not return one ε for each audit, or an argument
+      is out of range.
 
   >>> from epe_jax import epsilon
   >>> floor = estimate_noise_floor(
@@ -91,30 +90,32 @@ def simulate(
   delta: float,
   simulations: int | None = None,
 ) -> Float[np.ndarray, 'estimators simulations']:
-  """What each estimator reports of audits in which nothing leaks.
+  """What each estimator reports for audits in which nothing leaks.
 
-  All estimators are shown the same audits, as drawing these takes the time.
+  All estimators are given the same audits, since drawing them takes most of the
+  time.
 
   Args:
     rng: source of the audits.
     estimators: each as for `estimate_noise_floor`.
-    draw: makes audits: `draw_from_null` or `draw_permutations`.
+    draw: draws audits: the result of `draw_from_null` or `draw_permutations`.
     delta: δ, in (0, 1).
-    simulations: number of audits, >= 1; None for 4,000, and fewer, at least 200,
-      where an audit has more than 5,000 scores.
+    simulations: number of audits, >= 1; None for 4,000, or fewer, but at least
+      200, if an audit has more than 5,000 scores.
 
   Returns:
     ε of each audit.
 
   Raises:
-    ValueError: an estimator does not return one ε per audit.
+    ValueError: simulations is out of range, or an estimator does not return one ε
+      for each audit.
   """
   if simulations is not None and simulations < 1:
     raise ValueError(f'simulations={simulations} must be at least 1.')
   first = draw(rng, 1)
   size = first.observed.shape[-1] + first.unobserved.shape[-1]
   if simulations is None:
-    simulations = int(np.clip(_ALL // size, _FEWEST, _MOST))
+    simulations = int(np.clip(_ALL // size, _MIN_SIMULATIONS, _MAX_SIMULATIONS))
   block = max(1, min(simulations, _BLOCK // size))
   values = np.empty((len(estimators), simulations))
   for start in range(0, simulations, block):
@@ -133,16 +134,21 @@ def simulate(
 
 
 def summarize(values: Float[np.ndarray, ' simulations']) -> Floor:
-  """Mean and 5, 50, 95 % points."""
+  """Mean and 5, 50, 95 % points of the values of ε of simulated audits."""
   q05, q50, q95 = np.quantile(values, (0.05, 0.5, 0.95))
   return Floor(float(values.mean()), float(q05), float(q50), float(q95))
 
 
 def p_value(epsilon: float, values: Float[np.ndarray, ' simulations']) -> float:
-  """Of "nothing leaks": the share of audits, with this one, that report as much.
+  """P-value of "nothing leaks": the share of audits that report as much.
 
-  Exact for `draw_permutations`: under no leakage at most p of all audits have a
+  The audit itself is counted among the simulated ones. The p-value is exact for
+  `draw_permutations`: if nothing leaks, at most a share p of all audits has a
   p-value of p or less.
+
+  Args:
+    epsilon: the estimate of the audit.
+    values: estimates of simulated audits in which nothing leaks.
 
   >>> p_value(2.0, np.array([0.0, 1.0, 2.0]))
   0.5
@@ -158,18 +164,21 @@ def draw_from_null(
   rounds: float = 1,
   shift: Float[np.ndarray, ' n1'] | None = None,
 ) -> Draw:
-  """Audits with observed and unobserved scores of the same null law.
+  """A source of audits whose observed and unobserved scores have one null law.
 
   Args:
-    num_observed: observed canaries of an audit, >= 1.
-    num_unobserved: unobserved canaries of an audit; 0 is allowed if the null is
-      known.
+    num_observed: number of observed canaries of an audit, >= 1.
+    num_unobserved: number of unobserved canaries of an audit; 0 is allowed if the
+      null law is known.
     dim: d of the cosines; None for standard normal scores, the limit of large d
-      in units of 1/√d, whose law the estimator is not told.
-    rounds: a score is the maximum over this many independent ones, >= 1, and
-      need not be whole. The estimator is then not told `dim` either, as in a
-      real run, where the law of the maximum is unknown.
-    shift: as in `Scores`, for estimators that look at it.
+      in units of 1/√d. With None the estimator is not given the null law.
+    rounds: the number of independent scores, >= 1 and not necessarily an integer,
+      whose maximum a score is. Unless it is 1 the estimator is not given `dim`,
+      as in a real run, where the law of the maximum is unknown.
+    shift: as in `Scores`, for estimators that use it.
+
+  Returns:
+    A function that draws audits.
 
   Raises:
     ValueError: rounds is out of range.
@@ -182,20 +191,23 @@ def draw_from_null(
       draw_null(rng, (audits, num), dim=dim, rounds=rounds)
       for num in (num_observed, num_unobserved)
     )
-    known = dim if rounds == 1 else None
-    return Scores(observed, unobserved, dim=known, shift=shift)
+    given_dim = dim if rounds == 1 else None
+    return Scores(observed, unobserved, dim=given_dim, shift=shift)
 
   return draw
 
 
 def draw_permutations(scores: Scores) -> Draw:
-  """Audits with the same scores, of which others are said to be observed.
+  """A source of audits with the same scores, whose labels are permuted.
 
   Args:
     scores: one audit, with unobserved scores.
 
+  Returns:
+    A function that draws audits.
+
   Raises:
-    ValueError: leading axes, or no unobserved scores.
+    ValueError: the scores have leading axes, or none are unobserved.
   """
   if scores.observed.ndim != 1 or not scores.unobserved.size:
     raise ValueError(
@@ -207,9 +219,9 @@ def draw_permutations(scores: Scores) -> Draw:
   num = scores.observed.size
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
-    dealt = np.broadcast_to(pooled, (audits, pooled.size))
-    dealt = rng.permuted(dealt, axis=-1)
-    return Scores(dealt[:, :num], dealt[:, num:], dim=scores.dim)
+    copies = np.broadcast_to(pooled, (audits, pooled.size))
+    permuted = rng.permuted(copies, axis=-1)
+    return Scores(permuted[:, :num], permuted[:, num:], dim=scores.dim)
 
   return draw
 
@@ -226,11 +238,11 @@ def draw_null(
   Args:
     rng: source of the scores.
     shape: shape of the result.
-    dim: d of the cosines, >= 2; None for standard normals.
-    rounds: scores of which each is the maximum, >= 1.
+    dim: d of the cosines, >= 2; None or inf for standard normals.
+    rounds: number of scores whose maximum each is, >= 1.
 
   Returns:
-    Independent scores.
+    Independent scores, float64.
   """
   if rounds == 1:
     normals = rng.standard_normal(shape)
@@ -246,6 +258,6 @@ def draw_null(
   normals = -special.ndtri(above)
   if dim is None:
     return normals
-  # Cosines are a smooth function of normals, dear to compute one by one.
-  known = cosine_null.null_law(dim).isf(special.ndtr(-_NODES))
-  return interpolate.CubicSpline(_NODES, known)(np.clip(normals, -9, 9))
+  # Cosines are a smooth function of normals, expensive to compute one by one.
+  cosines = cosine_null.null_law(dim).isf(special.ndtr(-_NODES))
+  return interpolate.CubicSpline(_NODES, cosines)(np.clip(normals, -9, 9))

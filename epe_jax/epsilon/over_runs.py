@@ -1,13 +1,13 @@
-"""ε over several runs: canaries scatter within a run, and runs from each other.
+"""ε over several runs: canaries vary within a run, and runs vary too.
 
 Run r shifts the scores of its canaries by μ_r, in units of the null's standard
 deviation, and has an estimate y_r of it:
 
   y_r ~ N(μ_r, v_r)   and   μ_r ~ N(μ, τ²)
 
-Canaries of all runs taken for independent draws of one law, as
-`pooling.pool_scores` takes them, leave out τ: their interval is too narrow for μ, and
-says nothing of the μ of a new run.
+To treat the canaries of all runs as independent draws of one law, as
+`pooling.pool_scores` does, is to assume τ = 0: their interval is too narrow for μ,
+and says nothing about the μ of a new run.
 
 References: Cochran, "The combination of estimates from different experiments"
 (1954), for Q; DerSimonian and Laird, "Meta-analysis in clinical trials" (1986),
@@ -31,30 +31,29 @@ import numpy as np
 from scipy import optimize, special
 
 from epe_jax.epsilon import bootstrap, pooling, shift_fit, tradeoff_curves
-from epe_jax.epsilon.types import Assumption, Estimate, Scores
+from epe_jax.epsilon.types import Assumption, Estimate, Scores, check_confidence
 
 _BLOCK_BYTES = 2**26
-
-Interval = tuple[float, float]
 
 
 class RandomEffects(NamedTuple):
   """The law of μ over runs.
 
   Attributes:
-    mu: the mean over runs.
-    interval: of the mean, as μ.
-    prediction: of the μ of one more run; None of two runs, which are too few.
+    mu: the estimated mean of μ over runs.
+    interval: two-sided confidence interval of that mean.
+    prediction: two-sided prediction interval of the μ of one more run; None for
+      two runs, which are too few.
     tau: standard deviation of μ between runs, >= 0.
-    i_squared: share of the scatter of the estimates that is not from canaries,
+    i_squared: share of the variance of the estimates that is not due to canaries,
       in [0, 1).
-    p_value: of so large a scatter if all runs had the same μ.
+    p_value: p-value of the hypothesis that all runs have the same μ.
     confidence: nominal coverage of both intervals.
   """
 
   mu: float
-  interval: Interval
-  prediction: Interval | None
+  interval: tuple[float, float]
+  prediction: tuple[float, float] | None
   tau: float
   i_squared: float
   p_value: float
@@ -66,20 +65,20 @@ def estimate_shifts(
 ) -> tuple[Float[np.ndarray, ' runs'], Float[np.ndarray, ' runs']]:
   """y_r, the mean shift of the canaries of each run, and its variance v_r.
 
-  With n canaries that are shifted alike and a null law that is known, v_r is
-  1/n exactly. A null law fitted to m unobserved canaries makes it
-  1/n + 1/m + y_r²/(2 (n + m - 2)), to first order.
+  With n canaries that are shifted alike and a known null law, v_r is exactly 1/n.
+  With a null law fitted to m unobserved canaries it is, to first order,
+  1/n + 1/m + y_r²/(2 (n + m - 2)).
 
   Args:
     runs: scores of two runs or more, without leading axes, of one dim and one
-      design. Shifts of canaries that are known are used.
+      design. Their `shift` is used if it is given.
 
   Returns:
     y and v, in units of the null's standard deviation and of its square.
 
   Raises:
-    ValueError: fewer than two runs, runs that differ in dim or design, leading
-      axes, or too few scores to fit the null law of a run.
+    ValueError: there are fewer than two runs, runs differ in dim or design,
+      scores have leading axes, or a run has too few scores to fit its null law.
 
   >>> runs = [Scores(np.full(4, x), np.empty(0), dim=100) for x in (0.1, 0.2)]
   >>> [values.tolist() for values in estimate_shifts(runs)]
@@ -102,23 +101,26 @@ def random_effects(
   *,
   confidence: float = 0.9,
 ) -> RandomEffects:
-  """The mean of μ over runs, and what to expect of one more run.
+  """The mean of μ over runs, and a prediction for one more run.
 
   τ² solves Q(τ²) = Σ (y_r - ŷ)²/(v_r + τ²) = R - 1 after Paule and Mandel, with ŷ
-  the mean under weights 1/(v_r + τ²), and is 0 where Q(0) is less. The interval
-  of the mean is Hartung and Knapp's, which for equal v_r is that of Student's t
-  test of the y_r: exact for every τ and R. The one of a new run is ŷ ± t √(τ² +
-  1/Σ 1/(v_r + τ²)) with R - 2 degrees of freedom; with few runs it is rough, as τ
-  is hardly known.
+  the mean under weights 1/(v_r + τ²), and is 0 if Q(0) is less. The interval of
+  the mean is Hartung and Knapp's, which for equal v_r is that of Student's t test
+  of the y_r: exact for every τ and R. That of a new run is
+  ŷ ± t √(τ² + 1/Σ 1/(v_r + τ²)) with R - 2 degrees of freedom; with few runs it is
+  rough, because the estimate of τ is.
 
   Args:
     mu: estimates y_r of R >= 2 runs.
     variance: their variances v_r within runs, > 0.
-    confidence: of both intervals, in (0, 1).
+    confidence: of both two-sided intervals, in (0, 1).
+
+  Returns:
+    The estimates and both intervals.
 
   Raises:
-    ValueError: fewer than two runs, numbers that are not finite or out of range,
-      or arrays that differ in shape.
+    ValueError: there are fewer than two runs, a number is not finite or is out of
+      range, or the arrays differ in shape.
 
   >>> effects = random_effects(np.array([1.0, 2.0, 3.0]), np.full(3, 0.19))
   >>> round(effects.mu, 6), round(effects.tau, 6), round(effects.i_squared, 6)
@@ -128,7 +130,7 @@ def random_effects(
   num, tail = mu.size, (1 + confidence) / 2
   q_value = _q_value(0.0, mu, variance)
   tau_squared = _tau_squared(mu, variance)
-  mean, weights = _weighted(tau_squared, mu, variance)
+  mean, weights = _weighted_mean(tau_squared, mu, variance)
   error = np.sqrt(_q_value(tau_squared, mu, variance) / (num - 1))
   error /= np.sqrt(np.sum(weights))
   prediction = None
@@ -147,23 +149,27 @@ def random_effects(
 
 
 def epsilon_of_mean(effects: RandomEffects, *, delta: float) -> Estimate:
-  """ε of a Gaussian mechanism with the mean μ of runs.
+  """ε of the Gaussian mechanism with the mean μ of the runs.
 
   Args:
-    effects: of runs.
+    effects: the result of `random_effects`.
     delta: δ, in (0, 1).
 
   Returns:
-    A point estimate, with the interval that follows from that of the mean.
+    A point estimate with the interval that follows from that of the mean, of the
+    same confidence.
+
+  Raises:
+    ValueError: delta is out of range.
   """
   return _estimate('random_effects', effects, effects.interval, delta)
 
 
 def epsilon_of_new_run(effects: RandomEffects, *, delta: float) -> Estimate:
-  """ε of a Gaussian mechanism with the μ of one more run.
+  """ε of the Gaussian mechanism with the predicted μ of one more run.
 
-  See `epsilon_of_mean`; the interval is that of the new run, and None where two
-  runs are all there are.
+  See `epsilon_of_mean`. The interval is the prediction interval, and None if
+  there are only two runs.
   """
   return _estimate('random_effects_new_run', effects, effects.prediction, delta)
 
@@ -179,34 +185,33 @@ def cluster_bootstrap(
 ) -> Estimate:
   """The estimate from the pooled canaries, with an interval over other runs.
 
-  Two stages: R of the R runs are drawn, with replacement, then from each as many
-  observed and as many unobserved canaries as it has; and the percentiles of the
-  resampled ε are taken. A mean of R runs of n canaries, of variance (τ² + σ²/n)/R,
-  scatters over resamples by
+  It has two stages: R of the R runs are drawn with replacement, and then from each
+  as many observed and as many unobserved canaries as it has. The limits are
+  percentiles of the resampled ε. The mean of R runs of n canaries, whose variance
+  is (τ² + σ²/n)/R, has over resamples an average variance of
 
-    (1 - 1/R) (τ² + (1 - 1/n) σ²/n)/R + (1 - 1/n) σ²/(n R)
+    (1 - 1/R) (τ² + (1 - 1/n) σ²/n)/R + (1 - 1/n) σ²/(n R).
 
-  on average. That is too wide where runs hardly differ; it is too narrow with
-  few runs that do, though less so than whole runs would be, which are the usual
-  cluster bootstrap and lack the last term. With fewer than about ten runs prefer
-  `random_effects`.
+  That is too large if runs hardly differ, and too small for few runs that do,
+  though less so than in the usual cluster bootstrap, which resamples whole runs
+  and lacks the last term. With fewer than about ten runs prefer `random_effects`.
 
   Args:
     rng: source of the resamples.
     estimator: as for `bootstrap.bootstrap_interval`.
-    runs: scores of two runs or more, without leading axes, cosines of one dim
-      and one design. That canaries are shifted unequally is left out, as
-      pooling leaves it out.
+    runs: scores of two runs or more, without leading axes, which are cosines of
+      one dim and one design. Their `shift` is ignored, as by pooling.
     delta: δ, in (0, 1).
-    confidence: nominal coverage of the estimator's mean over runs, in (0, 1).
+    confidence: nominal coverage of the interval, in (0, 1).
     resamples: number of resamples, at least 2/(1 - confidence).
 
   Returns:
-    The estimate from the pooled canaries, with `interval` filled.
+    The estimate from the pooled canaries, with its `interval`.
 
   Raises:
-    ValueError: fewer than two runs, runs that cannot be pooled, leading axes,
-      settings out of range, or an estimator that refuses a resample.
+    ValueError: there are fewer than two runs, runs cannot be pooled, scores have
+      leading axes, a setting is out of range, or the estimator rejects a
+      resample.
 
   >>> from epe_jax import epsilon
   >>> rng = np.random.default_rng(0)
@@ -233,8 +238,8 @@ def cluster_bootstrap(
   )
   values = []
   for block in _draw_runs(rng, groups, resamples):
-    drawn = [_draw_canaries(rng, group, block) for group in groups]
-    values.append(bootstrap.call_with_cure(epsilon, *drawn))
+    resampled = [_draw_canaries(rng, group, block) for group in groups]
+    values.append(bootstrap.call_with_cure(epsilon, *resampled))
   values = np.sort(np.concatenate(values))
   levels = np.array([1 - confidence, 1 + confidence]) / 2
   interval = bootstrap.order_statistics(values, levels)
@@ -246,7 +251,7 @@ def _draw_runs(
   groups: Sequence[Sequence[Float[np.ndarray, '_']]],
   resamples: int,
 ) -> Iterator[Int[np.ndarray, 'block runs']]:
-  """Runs of resamples, in blocks that have as many canaries in each."""
+  """Runs of each resample, in blocks of resamples with equally many canaries."""
   sizes = np.array([[scores.size for scores in group] for group in groups])
   num = sizes.shape[1]
   runs = rng.integers(num, size=(resamples, num))
@@ -265,12 +270,12 @@ def _draw_canaries(
   scores: Sequence[Float[np.ndarray, '_']],
   runs: Int[np.ndarray, 'block runs'],
 ) -> Float[np.ndarray, 'block n']:
-  """As many scores of each drawn run as it has, with replacement."""
+  """As many scores of each run as it has, drawn with replacement."""
   sizes = np.array([x.size for x in scores])
   starts = np.cumsum(sizes) - sizes
-  # The run of each canary; rows have as many of them.
-  of = np.stack([np.repeat(drawn, sizes[drawn]) for drawn in runs])
-  return np.concatenate(scores)[starts[of] + rng.integers(sizes[of])]
+  # The run of each canary; all rows have equally many.
+  run_of = np.stack([np.repeat(row, sizes[row]) for row in runs])
+  return np.concatenate(scores)[starts[run_of] + rng.integers(sizes[run_of])]
 
 
 def _tau_squared(mu, variance) -> float:
@@ -287,23 +292,26 @@ def _tau_squared(mu, variance) -> float:
 
 
 def _q_value(tau_squared, mu, variance) -> float:
-  mean, weights = _weighted(tau_squared, mu, variance)
+  mean, weights = _weighted_mean(tau_squared, mu, variance)
   return float(np.sum(weights * (mu - mean) ** 2))
 
 
-def _weighted(
+def _weighted_mean(
   tau_squared, mu, variance
 ) -> tuple[float, Float[np.ndarray, ' runs']]:
   weights = 1 / (variance + tau_squared)
   return float(np.sum(weights * mu) / np.sum(weights)), weights
 
 
-def _around(centre: float, half: float) -> Interval:
+def _around(centre: float, half: float) -> tuple[float, float]:
   return float(centre - half), float(centre + half)
 
 
 def _estimate(
-  method: str, effects: RandomEffects, limits: Interval | None, delta: float
+  method: str,
+  effects: RandomEffects,
+  limits: tuple[float, float] | None,
+  delta: float,
 ) -> Estimate:
   interval = None
   if limits is not None:
@@ -323,7 +331,7 @@ def _check_runs(runs: Sequence[Scores]) -> None:
   if len(runs) < 2:
     raise ValueError(
       f'runs has {len(runs)} of them, but how runs differ takes two or more. Give '
-      'more runs, or take bootstrap.bootstrap for the canaries of one.'
+      'more runs, or use bootstrap_interval for the canaries of one.'
     )
   for name in ('dim', 'design'):
     kinds = {getattr(scores, name) for scores in runs}
@@ -361,5 +369,4 @@ def _check_estimates(mu, variance, confidence) -> None:
       f'variance={bad} of a run must be finite and > 0; give the square of a '
       'standard error, such as 1/n of n canaries.'
     )
-  if not 0 < confidence < 1:
-    raise ValueError(f'confidence={confidence!r} must lie in (0, 1).')
+  check_confidence(confidence)

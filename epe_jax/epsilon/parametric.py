@@ -1,11 +1,11 @@
-"""The lower bound of ε of one who trusts that scores are Gaussian.
+"""A lower bound of ε that assumes Gaussian scores.
 
-Far tighter than bounds from counts, and a bound only if the trust is deserved:
-ε depends on tails in which no canary was seen. So the assumption is in the name
-of the method, and is tested before confidence is claimed.
+It is far tighter than bounds from counts, but a bound only if the assumption
+holds: ε depends on tails in which no canary was observed. So the assumption is
+part of the method's name, and is tested before a confidence is stated.
 
-For Gaussians ε depends on two numbers only: the gap of the means m in units of
-the null's standard deviation, and the ratio r of the standard deviations.
+For Gaussians ε depends on two numbers only: the gap m between the means in units
+of the null's standard deviation, and the ratio r of the standard deviations.
 """
 
 from __future__ import annotations
@@ -43,34 +43,35 @@ def gaussian_lower_bound(
 ) -> Estimate:
   """The smallest ε of all pairs of Gaussians that the scores do not reject.
 
-  For a given ratio r of the standard deviations, the pooled variance and the
-  difference of the means make a noncentral t variable, whose noncentrality is m
-  but for a known factor: its exact lower limit is a function m(r). The ratio
-  itself has an exact interval from the F law, independent of both. ε grows with
-  |m| at every r, so that the minimum of ε(m(r), r) over the interval is an exact
-  bound. If `scores.dim` is given, the null is N(0, 1/d), and normal and χ²
-  limits take the places of t and F.
+  For a given ratio r of the standard deviations, the difference of the means over
+  the pooled standard deviation is a noncentral t variable, whose noncentrality is
+  m up to a known factor: its exact lower limit is a function m(r). The ratio has
+  an exact interval from the F law, independent of both. ε increases with |m| at
+  every r, so that the minimum of ε(m(r), r) over the interval is an exact bound.
+  If `scores.dim` is given, the null is N(0, 1/d), and normal and χ² limits replace
+  those of t and F.
 
-  The gap has 80 % of the significance and the ratio 20 %.
+  The gap is allotted 80 % of the significance and the ratio 20 %.
 
   Args:
-    scores: scores of canaries, any leading axes, at least two of each kind
-      that is used.
+    scores: scores of canaries, any leading axes, at least two in each group that
+      is used.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    std: 'free', or 'common' if taking part is known to shift a score and to
-      leave its spread alone. Then r = 1 and the gap has the whole significance.
+    std: 'free', or 'common' if participation is known to shift a score and not to
+      change its spread. Then r = 1 and the gap has the whole significance.
 
   Returns:
     The bound, >= 0. Its confidence is 1 - significance; but if Gaussian scores
-    are rejected at 1 % (`gaussian_p_value`), in any of the audits, it is None
-    and the method is named 'gaussian_lower_bound_rejected'; likewise
+    are rejected at 1 % (`gaussian_p_value`) in any of the audits, it is a point
+    estimate by the method 'gaussian_lower_bound_rejected', and likewise
     '..._null_rejected' if the unobserved scores reject `scores.dim`. The test
-    sees gross departures only: docs/coverage.md has for several laws how many
-    audits pass it, and how many bounds are then too high.
+    detects gross departures only: docs/coverage.md shows for several laws how
+    many audits pass it, and how many of their bounds are too high.
 
   Raises:
-    ValueError: if scores of a kind are all equal or fewer than two.
+    ValueError: a setting is out of range, or the scores of a group are all equal
+      or fewer than two.
 
   >>> from scipy import stats
   >>> sample = stats.norm.ppf((np.arange(1000) + 0.5) / 1000)
@@ -106,20 +107,21 @@ def gaussian_lower_bound(
 
 
 def gaussian_p_value(scores: Scores) -> float | Float[np.ndarray, '...']:
-  """Evidence against Gaussian scores: a p-value of Anderson and Darling's test.
+  """P-value of Anderson and Darling's test that scores are Gaussian.
 
-  Mean and standard deviation are fitted. Observed and, unless their law is
-  known, unobserved scores are tested, and the smaller of two p-values doubled.
+  Mean and standard deviation are fitted. The observed scores are tested and,
+  unless their law is known, the unobserved ones; the smaller of the two p-values
+  is then doubled.
 
   Args:
     scores: scores of canaries, any leading axes.
 
   Returns:
-    The p-value, in [0, 1], one for each audit. Fewer than eight scores can
-    hardly reject anything.
+    The p-value, in [0, 1], of each audit. Fewer than eight scores can hardly
+    reject anything.
 
   Raises:
-    ValueError: if scores of a kind are all equal.
+    ValueError: the scores of a group are all equal or fewer than two.
 
   Source: D'Agostino and Stephens, Goodness-of-Fit Techniques (1986), table 4.9.
   """
@@ -135,12 +137,12 @@ def noncentrality_lower(
 ) -> float | Float[np.ndarray, '...']:
   """Lower limit of the noncentrality μ of a t variable (Z + μ)/√(W/df).
 
-  The μ at which P(T >= t) = significance. The probability is a trapezoidal sum
-  over Z or over log W, whichever leaves the smoother function; both converge
+  It is the μ at which P(T >= t) = significance. The probability is a trapezoidal
+  sum over Z or over log W, whichever leaves the smoother integrand; both converge
   geometrically, for any df and t.
 
   Args:
-    t: the value of the statistic.
+    t: values of the statistic, any shape.
     df: degrees of freedom, >= 1.
     significance: chance that the limit exceeds μ, in (0, 1).
 
@@ -155,12 +157,12 @@ def noncentrality_lower(
   t = np.asarray(t, dtype=np.float64)
   flat, target = t.ravel(), special.ndtri(significance)
   slope = np.sqrt(1 + flat**2 / (2 * df))
-  limit, widest = flat + target * slope, 8 * slope
+  limit, max_step = flat + target * slope, 8 * slope
   low, high = np.full_like(flat, -np.inf), np.full_like(flat, np.inf)
   last = last_probit = np.full_like(flat, np.nan)
   for _ in range(_ITERATIONS):
-    # In probits the probability is nearly linear in the noncentrality: secants,
-    # kept inside of what earlier values have bracketed.
+    # The probit of the probability is nearly linear in the noncentrality, so that
+    # secants converge quickly; earlier values bracket the root.
     exceeds = np.clip(_exceedance(flat, df, limit), 1e-300, 1 - 1e-16)
     probit = special.ndtri(exceeds)
     low = np.where(probit <= target, limit, low)
@@ -168,10 +170,10 @@ def noncentrality_lower(
     rises = (probit - last_probit) * (limit - last) > 0
     rise = np.where(rises, probit - last_probit, 1.0)
     slope = np.where(rises, (limit - last) / rise, slope)
-    step = np.clip((target - probit) * slope, -widest, widest)
+    step = np.clip((target - probit) * slope, -max_step, max_step)
     proposal = limit + step
     outside = (proposal < low) | (proposal > high)
-    # Outside means that this side has been seen: both ends are finite.
+    # A proposal is outside only if both ends have been evaluated and are finite.
     middle = np.where(outside, low, 0.0) / 2 + np.where(outside, high, 0.0) / 2
     last, last_probit = limit, probit
     limit = np.where(outside, middle, proposal)

@@ -1,8 +1,8 @@
 """Scores of several runs as those of one audit.
 
 The cosine of a canary that took no part has the same law in every run whose
-model has as many parameters, so cosines of runs may be put together: ten runs
-of 100 canaries give as many scores as one run of 1000.
+model has the same number of parameters, so that the cosines of runs can be
+pooled: ten runs of 100 canaries give as many scores as one run of 1000.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,15 @@ def pool_scores(runs: Sequence[Scores]) -> Scores:
   """The scores of all canaries of all runs.
 
   Args:
-    runs: scores of each, with the same leading axes and design; cosines of
-      models with the same number of parameters.
+    runs: scores of one run or more, with equal leading axes and design, which
+      are cosines of one dim. Their `shift` is ignored.
+
+  Returns:
+    The scores, those of the first run first.
 
   Raises:
-    ValueError: no runs, scores that are no cosines, or runs that differ in the
-      dimension, the design or the leading axes.
+    ValueError: there are no runs, a dim is None, or runs differ in the dim, the
+      design or the leading axes.
 
   >>> runs = [Scores(np.full(3, x), np.zeros(2), dim=100) for x in (0.1, 0.2)]
   >>> pool_scores(runs).observed.tolist()

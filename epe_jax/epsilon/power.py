@@ -1,13 +1,13 @@
 """How many canaries it takes to certify an ε.
 
-The power of a bound is the probability that it is at least some ε₀ when the
-truth is a larger ε: 80 % is what one plans for. The scores are those of the best
-attack on a Gaussian mechanism, N(μ, 1) and N(0, 1), where μ has the true ε at δ;
-any other attack needs more canaries.
+The power of a bound is the probability that it is at least some ε₀ if the true ε
+is larger; experiments are commonly planned for 80 %. The scores are those of the
+best attack on a Gaussian mechanism, N(μ, 1) and N(0, 1), where μ has the true ε at
+δ; any other attack needs more canaries.
 
-A bound is at least ε₀ if and only if it rejects ε₀, so nothing is inverted, and
-no score is drawn: counts above a rank are enough, and cost the same for a
-hundred canaries and a million.
+A bound is at least ε₀ if and only if it rejects ε₀, so that no bound is computed,
+and no score is drawn: counts above a rank suffice, and cost the same for a hundred
+canaries and a million.
 """
 
 from __future__ import annotations
@@ -24,12 +24,17 @@ from epe_jax.epsilon.types import check_delta, check_significance
 BoundName = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
 _BOUNDS = ('lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp')
 _DRAWS = 20_000
-_FEWEST, _MOST, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
+_MIN_CANARIES, _MAX_CANARIES, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
 _GAUSSIAN = tradeoff_curves.gaussian_family()
 
 
 class Power(NamedTuple):
-  """A probability, and its standard error if it is simulated, 0 if exact."""
+  """A probability, and how accurately it is known.
+
+  Attributes:
+    probability: in [0, 1].
+    error: its standard error if it is simulated; 0 if it is exact.
+  """
 
   probability: float
   error: float
@@ -45,26 +50,26 @@ def compute_power(
   num_unobserved: int | None,
   significance: float = 0.05,
 ) -> Power:
-  """The probability that a bound is at least ε₀ when the truth is ε.
+  """The probability that a bound is at least ε₀ if the true ε is larger.
 
   Args:
-    bound: 'lower_bound' and 'gdp' with their default multiplicity; 'gaussian',
-      which is `gaussian_lower_bound` with std='common'; 'one_run' and
-      'one_run_gdp' with their default guesses.
+    bound: 'lower_bound', or 'gdp' for `gdp_bound`, both with their default
+      multiplicity; 'gaussian' for `gaussian_lower_bound` with std='common';
+      'one_run' or 'one_run_gdp', with their default guesses.
     certified: ε₀ >= 0.
     truth: ε of the mechanism at δ, >= 0.
     delta: δ, in (0, 1).
-    num_observed: canaries that take part, >= 1.
-    num_unobserved: canaries that do not; None if their law is known exactly
-      (`Scores.dim`). In one run all canaries take part by fair coins, and only
-      the sum of both numbers counts.
+    num_observed: number of canaries that take part, >= 1.
+    num_unobserved: number of canaries that do not; None if their law is known
+      exactly (`Scores.dim`). For 'one_run' and 'one_run_gdp' every canary takes
+      part by a fair coin, and only the sum of both numbers matters.
     significance: chance that the bound exceeds the truth, in (0, 1).
 
   Returns:
     The probability. It is exact for a known law and for 'gaussian'.
 
   Raises:
-    ValueError: for settings out of range.
+    ValueError: a setting is out of range.
 
   >>> settings = dict(certified=3, truth=4, delta=1e-5, num_observed=200)
   >>> result = compute_power('gdp', **settings, num_unobserved=None)
@@ -86,12 +91,12 @@ def compute_power(
         f'bound={bound!r} compares canaries that were in with those that were '
         'out: give num_unobserved.'
       )
-    return _simulated(_in_one_run(*settings, num_observed + num_unobserved))
+    return _summarize(_in_one_run(*settings, num_observed + num_unobserved))
   if bound == 'gaussian':
     return _of_means(*settings, num_observed, num_unobserved)
   if num_unobserved is None:
     return _of_known_law(*settings, num_observed)
-  return _simulated(_of_ranks(*settings, num_observed, num_unobserved))
+  return _summarize(_of_ranks(*settings, num_observed, num_unobserved))
 
 
 def min_canaries(
@@ -111,17 +116,18 @@ def min_canaries(
     certified: ε₀ >= 0.
     truth: ε of the mechanism at δ, >= 0.
     delta: δ, in (0, 1).
-    probability: the power that is asked for, in (0, 1).
-    known_law: the law of unobserved scores is known, and none are needed.
+    probability: the required power, in (0, 1).
+    known_law: whether the law of unobserved scores is known, so that none are
+      needed.
     significance: chance that the bound exceeds the truth, in (0, 1).
 
   Returns:
-    k of k observed and k unobserved canaries, or of 2k in one run, to 1 % and
-    at least 8; None if a million are too few, or for one run whose bound no
-    number of canaries brings to ε₀.
+    k, for k observed and k unobserved canaries, or for 2k canaries of one run. It
+    is at least 8 and accurate to 1 %. None if a million are too few, and for a
+    bound of one run that reaches ε₀ with no number of canaries.
 
   Raises:
-    ValueError: for settings out of range.
+    ValueError: a setting is out of range.
 
   >>> min_canaries('gaussian', certified=3, truth=4, delta=1e-5)
   320
@@ -130,11 +136,11 @@ def min_canaries(
     raise ValueError(f'probability={probability} must lie in (0, 1).')
   if certified >= truth:
     raise ValueError(
-      f'certified={certified} is not below truth={truth}, and no number of canaries '
-      'certifies more than is true. Give a smaller certified.'
+      f'certified={certified} is not below truth={truth}, but a bound certifies '
+      'no more than is true. Give a smaller certified.'
     )
 
-  def enough(num):
+  def suffices(num):
     settings = dict(certified=certified, truth=truth, delta=delta)
     reached = compute_power(
       bound,
@@ -145,19 +151,20 @@ def min_canaries(
     )
     return reached.probability >= probability
 
-  # Power may fall again: the p-value of one run grows with δ times canaries.
-  few, many = _FEWEST - 1, _FEWEST
-  while not enough(many):
+  # Power may fall again, because the p-value of one run increases with δ times
+  # the number of canaries.
+  few, many = _MIN_CANARIES - 1, _MIN_CANARIES
+  while not suffices(many):
     few, many = many, int(np.ceil(many * _FACTOR))
-    if many > _MOST:
+    if many > _MAX_CANARIES:
       return None
   while many - few > max(1, _PRECISION * few):
     middle = (few + many) // 2
-    few, many = (few, middle) if enough(middle) else (middle, many)
+    few, many = (few, middle) if suffices(middle) else (middle, many)
   return many
 
 
-def _simulated(rejected: Bool[np.ndarray, 'draws']) -> Power:
+def _summarize(rejected: Bool[np.ndarray, 'draws']) -> Power:
   share = float(np.mean(rejected))
   return Power(share, float(np.sqrt(share * (1 - share) / len(rejected))))
 
@@ -165,7 +172,7 @@ def _simulated(rejected: Bool[np.ndarray, 'draws']) -> Power:
 def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
   """Whether `rank_test` rejects ε₀, in each of many audits."""
   if bound == 'lower_bound':
-    statistic = rank_test.log_ratio_statistic(num, num_null, delta, True)
+    statistic = rank_test.log_ratio_statistic(num, num_null, delta, 'in')
     curve, strength = rank_test.approximate_dp_curve(delta), certified
   else:
     statistic = rank_test.shift_statistic(num, num_null)
@@ -184,31 +191,31 @@ def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
 
 
 def _of_known_law(bound, certified, mu, delta, significance, num):
-  """Exactly: ε₀ is rejected if the score at some rank has too small an FPR."""
-  misses = np.arange(num)
-  fnr = np.asarray(band.upper_limit(misses, num, significance))
+  """The exact power; a score of some rank with too small an FPR rejects ε₀."""
+  false_negatives = np.arange(num)
+  fnr = np.asarray(band.upper_limit(false_negatives, num, significance))
   # Of counts with the same limit the largest is rejected first.
   last = np.append(np.diff(fnr) > 0, True) & (fnr < 1 - delta)
-  misses, fnr = misses[last], fnr[last]
+  false_negatives, fnr = false_negatives[last], fnr[last]
   if bound == 'lower_bound':
     log_fpr = np.log(1 - delta - fnr) - certified
   else:
-    least = tradeoff_curves.mu_of_epsilon(certified, delta)
-    log_fpr = special.log_ndtr(-least - special.ndtri(fnr))
-  kept = band.coverage(num, misses + 1, _fnr(mu, log_fpr))
-  return Power(float(np.clip(1 - kept, 0.0, 1.0)), 0.0)
+    min_mu = tradeoff_curves.mu_of_epsilon(certified, delta)
+    log_fpr = special.log_ndtr(-min_mu - special.ndtri(fnr))
+  coverage = band.coverage(num, false_negatives + 1, _fnr(mu, log_fpr))
+  return Power(float(np.clip(1 - coverage, 0.0, 1.0)), 0.0)
 
 
 def _of_means(bound, certified, mu, delta, significance, num, num_null):
-  """Exactly: the gap of the means is normal, in units of a std if known."""
-  least = tradeoff_curves.mu_of_epsilon(certified, delta)
+  """The exact power; the gap of the means is normal, or a t variable."""
+  min_mu = tradeoff_curves.mu_of_epsilon(certified, delta)
   if num_null is None:
     z = -special.ndtri(significance)
-    return Power(float(special.ndtr((mu - least) * np.sqrt(num) - z)), 0.0)
+    return Power(float(special.ndtr((mu - min_mu) * np.sqrt(num) - z)), 0.0)
   unit, df = np.sqrt(1 / num + 1 / num_null), num + num_null - 2
   if df < 1:
     return Power(0.0, 0.0)
-  critical = stats.nct.isf(significance, df, least / unit)
+  critical = stats.nct.isf(significance, df, min_mu / unit)
   return Power(float(stats.nct.sf(critical, df, mu / unit)), 0.0)
 
 
@@ -218,24 +225,24 @@ def _in_one_run(bound, certified, mu, delta, significance, num):
   level = significance / len(pairs)
   rejected = np.zeros(_DRAWS, dtype=bool)
   for pair, correct in zip(pairs, _correct_guesses(mu, pairs, num)):
-    right = _fewest_right(bound, certified, delta, level, pair, num)
-    rejected |= correct >= right
+    needed = _min_correct(bound, certified, delta, level, pair, num)
+    rejected |= correct >= needed
   return rejected
 
 
-def _fewest_right(bound, certified, delta, level, pair, num):
-  """The smallest number of right guesses that rejects ε₀."""
+def _min_correct(bound, certified, delta, level, pair, num):
+  """The smallest number of correct guesses that rejects ε₀."""
   settings = dict(num_canaries=num, num_guesses=sum(pair))
-  least = tradeoff_curves.mu_of_epsilon(certified, delta)
+  min_mu = tradeoff_curves.mu_of_epsilon(certified, delta)
 
   def rejects(correct):
     if bound == 'one_run':
-      rare = coin_flip.p_value(certified, delta, **settings, correct=correct)
-      return rare <= level
+      p_value = coin_flip.p_value(certified, delta, **settings, correct=correct)
+      return p_value <= level
     mu = coin_flip.max_rejected_mu(
       **settings, correct=correct, significance=level
     )
-    return mu > least
+    return mu > min_mu
 
   low, high = -1, sum(pair) + 1
   while high - low > 1:
@@ -247,10 +254,10 @@ def _fewest_right(bound, certified, delta, level, pair, num):
 def _correct_guesses(
   mu: float, pairs: tuple[coin_flip.Guesses, ...], num: int
 ) -> Int[np.ndarray, 'pairs draws']:
-  """Right guesses among m canaries, each in with probability 1/2.
+  """Numbers of correct guesses about m canaries, each in with probability 1/2.
 
   Scores are quantiles of the mixture of both laws. Between the order statistics
-  at the edges of guesses they are independent, and so is who was in.
+  at the edges of the guesses they are independent, and so is who took part.
   """
   rng = np.random.default_rng(2)
   edges = {k for pair in pairs for k in (pair.k_plus, num - pair.k_minus)}
@@ -282,7 +289,7 @@ def _correct_guesses(
 
 
 def _mixture(mu, shares):
-  """Scores exceeded with these chances, and P(in and above them)."""
+  """Scores exceeded with these probabilities, and P(in and above them)."""
   grid = np.linspace(-12.0, mu + 12.0, 20_001)
   inside = special.ndtr(mu - grid) / 2
   exceeded = inside + special.ndtr(-grid) / 2

@@ -1,38 +1,37 @@
 """Bounds from both rates at once, by a test of the ranks of scores.
 
-Two limits, one of the false positive and one of the false negative rate, each
-at half the significance, make a bound that practically never fails: for it to
-be false both rates have to be far from what they look, at the same threshold.
-Here a privacy level is rejected by a single test of the pair, whose level is
-that of the bound.
+Two limits, one of the false positive and one of the false negative rate, each at
+half the significance, make a bound that practically never fails: both rates would
+have to be far from their estimates at the same threshold. Here a privacy level is
+rejected by a single test of the pair, whose level is that of the bound.
 
 Let f be a trade-off curve and r_1 < ... < r_m ranks that were fixed before any
 score was seen. N_k is the number of observed scores above the r_k-th largest
-unobserved one, and S(N) any statistic that does not fall when a count rises. If
-no attack "in if the score exceeds t" has rates below f, then
+unobserved one, and S(N) any statistic that is nondecreasing in every count. If no
+attack "in if the score exceeds t" has rates below f, then
 
   P(S(N) >= s) <= P(S(N*) >= s)   for every s,
 
 where N* are the counts of U_1, ..., U_n0 uniform on [0, 1] and V_1, ..., V_n1
-with distribution function 1 - f, "above" meaning V_j <= U_i.
+with distribution function 1 - f, and "above" means V_j <= U_i.
 
-Proof. With a uniform ξ of its own for every score, let U_i be the chance that
-an unobserved score X exceeds X_i, plus ξ_i P(X = X_i), and V_j the same of Y_j.
-The U_i are uniform. "In if V <= u" is an attack with false positive rate u, so
+Proof. With an independent uniform ξ for every score, let U_i be the probability
+that an unobserved score X exceeds X_i, plus ξ_i P(X = X_i), and V_j the same for
+the observed score Y_j. The U_i are uniform. "In if V <= u" is an attack with false positive rate u, so
 P(V_j <= u) <= 1 - f(u): coupled by their quantiles, V_j >= V*_j. Y_j > X_i
 implies V_j <= U_i, so that fewer than r unobserved scores at or above Y_j imply
 V_j <= U_(r), and N_k <= #{j: V_j <= U_(r_k)} <= N*_k.
 
-Ties can only lower N, scores may have any laws, and observed ones may differ in
-theirs. The law of N* depends on f alone. If f_θ falls as the strength θ of the
-leak grows, N* rises, so p(θ) = P_θ(S(N*) >= s) rises too and the largest θ at
-which p(θ) is at most the significance is a lower bound of θ at that
-significance. It is attained: by the pair of laws that N* has.
+Ties can only lower N. Scores may have any laws, and those of observed ones may
+differ. The law of N* depends on f alone. If f_θ falls as the strength θ of the
+leak grows, N* grows, so that p(θ) = P_θ(S(N*) >= s) increases too, and the largest
+θ at which p(θ) is at most the significance is a lower bound of θ at that
+significance. The bound is sharp, for the pair of laws of N*.
 
-U_(r_k) is a sum of gamma variables, and given these the counts are a chain of
-binomial ones, so N* is drawn quickly whatever the number of scores. p(θ) is
-(1 + #{S(N*) >= s})/(1 + draws), which makes a Monte Carlo test exact, averaged
-over what is drawn (Barnard 1963; Besag and Clifford 1989).
+U_(r_k) is a ratio of sums of gamma variables, and given these the counts are a
+chain of binomial variables, so that N* is drawn quickly for any number of scores.
+p(θ) is (1 + #{S(N*) >= s})/(1 + draws), which makes the Monte Carlo test exact on
+average over the draws (Barnard 1963; Besag and Clifford 1989).
 
 References: Kairouz, Oh and Viswanath (2015) for attacks and f; Newcombe (1998)
 and Zou and Donner (2008) for combining two limits as roots of squares.
@@ -50,26 +49,26 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import threshold, tradeoff_curves
-from epe_jax.epsilon.types import Real, Scores, scalar_or_array
+from epe_jax.epsilon.types import Real, Scores, Sides, scalar_or_array
 
 # Neighbouring ranks differ by this factor.
 _RATIO = 1.35
-# The draws give the level to 3 % of itself: one standard error.
+# So many draws beyond the critical value give the level to 3 %, its standard error.
 _DRAWS_BEYOND = 1000
 _CURVE_POINTS = 3000
-# How the parts of a statistic are weighed. No choice makes a bound false.
+# Weights of the parts of a statistic. A bound is valid for any choice.
 _RATIO_LEVEL, _SHIFT_LEVEL, _AREA_ERRORS = 0.01, 0.003, 1.8
-# The strengths of a family beyond which its curve no longer changes.
+# The strength of a family beyond which its curve practically does not change.
 _SATURATED = 16.0
 _NARROW, _CLOSE, _ROUNDING = 4, 1e-5, 1e-9
 
 
 class Curve(NamedTuple):
-  """Trade-off curves f_θ that fall as the strength θ grows from 0.
+  """Trade-off curves f_θ that fall as the strength θ of a leak grows from 0.
 
   Attributes:
-    fnr: (θ, log FPR) -> the smallest FNR, or less.
-    limit: the curve is the same for all larger θ; inf if there is none.
+    fnr: (θ, log FPR) -> the smallest FNR, or a lower value.
+    limit: the θ beyond which the curve does not change; inf if there is none.
   """
 
   fnr: Callable[[float, Float[np.ndarray, 'n']], Float[np.ndarray, 'n']]
@@ -78,14 +77,15 @@ class Curve(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Statistic:
-  """What a test looks at.
+  """A test statistic of the counts above some ranks.
 
   Attributes:
     num: number of observed scores, >= 1.
     num_null: number of unobserved scores, >= 1.
-    ranks: of unobserved scores from the top, increasing.
-    value: counts [..., m] -> [...], rising in each count and on the scale of θ.
-    spread: about its standard deviation, where a search for θ begins.
+    ranks: [m] ranks of unobserved scores from the top, increasing.
+    value: counts [..., m] -> statistic [...], nondecreasing in each count and on
+      the scale of θ.
+    spread: approximate standard deviation, the unit of the search for θ.
   """
 
   num: int
@@ -96,7 +96,7 @@ class Statistic:
 
 
 def epsilon_bound(
-  scores: Scores, *, delta: float, significance: float, one_sided: bool
+  scores: Scores, *, delta: float, significance: float, sides: Sides
 ) -> Float[np.ndarray, '*batch']:
   """Lower bound of the ε of any (ε, δ)-DP mechanism.
 
@@ -104,16 +104,16 @@ def epsilon_bound(
   approximate lower limit of log (1 - δ - FNR)/FPR over the thresholds.
 
   Args:
-    scores: scores of canaries, any leading axes, `dim` not used.
+    scores: scores of canaries, any leading axes; `dim` is ignored.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    one_sided: do not look at log (1 - δ - FPR)/FNR as well.
+    sides: which guesses count.
 
   Returns:
     The bound, >= 0 and finite.
   """
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
-  statistic = log_ratio_statistic(num, num_null, delta, one_sided)
+  statistic = log_ratio_statistic(num, num_null, delta, sides)
   return max_rejected(
     scores, approximate_dp_curve(delta), statistic, significance
   )
@@ -122,15 +122,15 @@ def epsilon_bound(
 def strength_bound(
   scores: Scores, family: tradeoff_curves.Family, *, significance: float
 ) -> Float[np.ndarray, '*batch']:
-  """Lower bound of 1/noise of a member of a family; of μ if it is Gaussian.
+  """Lower bound of 1/noise of a member of a family, which is μ if it is Gaussian.
 
-  The statistic is the larger of two approximate lower limits of μ: the best
-  threshold's, and that from the area under the ROC. The area sees a shift of
-  all scores best, a threshold a leak that few canaries show.
+  The statistic is the larger of two approximate lower limits of μ: that of the
+  best threshold, and that from the area under the ROC curve. The area detects a
+  shift of all scores best, a threshold a leak of few canaries.
 
   Args:
-    scores: scores of canaries, any leading axes, `dim` not used.
-    family: from `tradeoff_curves`.
+    scores: scores of canaries, any leading axes; `dim` is ignored.
+    family: from `tradeoff_curves` or `contrib.families`.
     significance: chance that the bound exceeds the truth, in (0, 1).
 
   Returns:
@@ -144,16 +144,16 @@ def strength_bound(
 def max_rejected(
   scores: Scores, curve: Curve, statistic: Statistic, significance: float
 ) -> Float[np.ndarray, '*batch']:
-  """The largest θ at which scores as telling as these are too rare.
+  """The largest strength θ that the test rejects.
 
   Args:
     scores: scores of canaries, any leading axes.
-    curve: what is tested.
-    statistic: by what.
-    significance: how rare, in (0, 1).
+    curve: the curves that are tested.
+    statistic: the statistic of the test.
+    significance: level of the test, in (0, 1).
 
   Returns:
-    θ >= 0; inf if even the curve's limit is rejected.
+    θ >= 0; 0 if none is rejected, and inf if the curve's limit is.
   """
   values = statistic.value(count_above(scores, statistic.ranks))
   unit = 2.0 ** np.round(np.log2(statistic.spread))
@@ -174,14 +174,15 @@ def p_value(
   statistic: Statistic,
   significance: float,
 ) -> float | Float[np.ndarray, '...']:
-  """Largest chance of a statistic like these, or above, at a strength.
+  """P-values of values of the statistic under the curve of a strength.
 
   Args:
-    values: of the statistic.
-    curve: what is tested.
+    values: values of the statistic, any shape.
+    curve: the curves that are tested.
     strength: θ >= 0.
-    statistic: by what.
-    significance: that p-values are compared with, and known well around.
+    statistic: the statistic of the test.
+    significance: the level with which the p-values will be compared, near which
+      they are accurate; in (0, 1).
 
   Returns:
     The p-values, in (0, 1], with the shape of `values`.
@@ -196,7 +197,15 @@ def p_value(
 def count_above(
   scores: Scores, ranks: Int[np.ndarray, 'm']
 ) -> Int[np.ndarray, '*batch m']:
-  """How many observed scores exceed the unobserved ones of these ranks."""
+  """How many observed scores exceed the unobserved ones of given ranks.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    ranks: [m] ranks from the top, in [1, n0].
+
+  Returns:
+    Counts in [0, n1].
+  """
   size = scores.unobserved.shape[-1]
   at = np.sort(scores.unobserved, axis=-1)[..., size - ranks]
   return threshold.count_at_least(scores.observed, np.nextafter(at, np.inf))
@@ -208,20 +217,23 @@ def draw_counts(
   statistic: Statistic,
   draws: int,
 ) -> Int[np.ndarray, 'draws m']:
-  """Counts of scores whose trade-off curve is the given one: N* above.
+  """Draws of N*, the counts of scores with a given trade-off curve.
 
   Args:
     rng: source of the draws.
     fnr: the trade-off curve, log FPR -> the smallest FNR.
-    statistic: what the counts are for.
-    draws: how many.
+    statistic: has the numbers of scores and the ranks.
+    draws: number of draws, >= 1.
+
+  Returns:
+    Counts in [0, n1].
   """
   num, num_null, ranks = statistic.num, statistic.num_null, statistic.ranks
   steps = np.append(np.diff(ranks, prepend=0), num_null + 1 - ranks[-1])
   sums = np.cumsum(rng.standard_gamma(steps, (draws, len(steps))), axis=-1)
   rates = sums[:, :-1] / sums[:, -1:]
-  # Points are so dense that lines between them are out by far less than the
-  # draws; below the first one the curve is flat, which can only raise a count.
+  # The grid is so dense that linear interpolation errs by far less than the
+  # draws; below its first point the curve is flat, which can only raise a count.
   grid = np.linspace(np.log(1e-9 / num_null), 0.0, _CURVE_POINTS)
   hit = np.interp(np.log(rates), grid, 1 - fnr(grid))
   counts = np.empty(rates.shape, dtype=np.int64)
@@ -235,33 +247,33 @@ def draw_counts(
 
 @functools.lru_cache(maxsize=64)
 def log_ratio_statistic(
-  num: int, num_null: int, delta: float, one_sided: bool
+  num: int, num_null: int, delta: float, sides: Sides
 ) -> Statistic:
-  """Best approximate lower limit of ε at a threshold.
+  """The largest approximate lower limit of ε over thresholds.
 
   Args:
     num: number of observed scores.
     num_null: number of unobserved scores.
     delta: δ.
-    one_sided: only log (1 - δ - FNR)/FPR, at ranks that are dense at the top.
+    sides: which guesses count; for 'in' ranks are dense at the top.
   """
-  ranks = _spaced_ranks(num_null, one_sided)
+  ranks = _space_ranks(num_null, sides)
   fpr, highest_fpr = _fpr(ranks, num_null, _RATIO_LEVEL)
 
   def value(counts):
     tpr, lowest_tpr = _tpr(counts, num, _RATIO_LEVEL)
-    forward = _combined(
+    of_guesses_in = _limit_difference(
       _log(tpr - delta), _log(lowest_tpr - delta), _log(fpr), _log(highest_fpr)
     )
-    if one_sided:
-      return np.max(forward, axis=-1)
-    backward = _combined(
+    if sides == 'in':
+      return np.max(of_guesses_in, axis=-1)
+    of_guesses_out = _limit_difference(
       -_log(1 - tpr),
       -_log(1 - lowest_tpr),
       -_log(1 - fpr - delta),
       -_log(1 - highest_fpr - delta),
     )
-    return np.max(np.maximum(forward, backward), axis=-1)
+    return np.max(np.maximum(of_guesses_in, of_guesses_out), axis=-1)
 
   spread = 4 * np.sqrt(1 / num + 1 / num_null)
   return Statistic(num, num_null, ranks, value, spread)
@@ -269,23 +281,24 @@ def log_ratio_statistic(
 
 @functools.lru_cache(maxsize=64)
 def shift_statistic(num: int, num_null: int) -> Statistic:
-  """Larger of two approximate lower limits of μ: of thresholds, of the area.
+  """The larger of two approximate lower limits of μ: of thresholds, of the area.
 
   Args:
     num: number of observed scores.
     num_null: number of unobserved scores.
   """
-  ranks = _spaced_ranks(num_null, one_sided=False)
+  ranks = _space_ranks(num_null, 'both')
   fpr, highest_fpr = _fpr(ranks, num_null, _SHIFT_LEVEL)
   ends = np.concatenate([[0], ranks, [num_null + 1]])
-  # Of the trapezoids over ranks, twice; integers, so that equals stay equal.
+  # Twice the widths of trapezoids over ranks: as integers, so that equal areas are
+  # equal numbers.
   widths = ends[2:] - ends[:-2]
   last = (num_null + 1 - ranks[-1]) * num
   variance = 1 / num + 1 / num_null
 
   def value(counts):
     tpr, lowest_tpr = _tpr(counts, num, _SHIFT_LEVEL)
-    at_thresholds = _combined(
+    at_thresholds = _limit_difference(
       special.ndtri(tpr),
       special.ndtri(lowest_tpr),
       special.ndtri(fpr),
@@ -302,7 +315,11 @@ def shift_statistic(num: int, num_null: int) -> Statistic:
 
 @functools.lru_cache(maxsize=64)
 def approximate_dp_curve(delta: float) -> Curve:
-  """(ε, δ)-DP in both directions, of strength ε."""
+  """The curves of (ε, δ)-DP in both directions, of strength ε.
+
+  Args:
+    delta: δ, in (0, 1).
+  """
 
   def fnr(epsilon, log_fpr):
     return tradeoff_curves.Lines(np.array([epsilon]), np.array([delta])).fnr(
@@ -314,7 +331,11 @@ def approximate_dp_curve(delta: float) -> Curve:
 
 @functools.lru_cache(maxsize=64)
 def family_curve(family: tradeoff_curves.Family) -> Curve:
-  """A family by its 1/noise; without a leak at 0, whatever it makes of inf."""
+  """The curves of a family, of strength 1/noise; at 0 there is no leak.
+
+  Args:
+    family: from `tradeoff_curves` or `contrib.families`.
+  """
 
   def fnr(strength, log_fpr):
     if strength == 0:
@@ -326,17 +347,17 @@ def family_curve(family: tradeoff_curves.Family) -> Curve:
 
 @functools.lru_cache(maxsize=1024)
 def _law(curve, strength, statistic, draws):
-  """Sorted draws of the statistic; always the same ones."""
+  """Sorted draws of the statistic, the same in every call."""
   fnr = functools.partial(curve.fnr, strength)
   counts = draw_counts(np.random.default_rng(0), fnr, statistic, draws)
   return np.sort(statistic.value(counts))
 
 
 def _crossing(p_value, start, unit, limit, significance):
-  """Where the p-value, which rises with θ, passes the significance.
+  """The θ at which the p-value, which increases with θ, is the significance.
 
-  Found between two multiples of a power of two, so that audits share their
-  draws, by a straight line in probits.
+  It is interpolated between two multiples of a power of two, so that audits share
+  their draws, by a straight line in probits.
   """
   low = unit * max(np.floor(start / unit), 0.0)
   high, step = low + unit, unit
@@ -350,10 +371,10 @@ def _crossing(p_value, start, unit, limit, significance):
     step *= 2
   if p_value(low) > significance:
     return 0.0
-  close = _CLOSE * (1 + high)
-  # Not further from the significance than the line is straight.
+  tolerance = _CLOSE * (1 + high)
+  # The interval is narrowed until probits are nearly linear within it.
   ends = significance / _NARROW, min(significance * _NARROW, 0.9)
-  while high - low > close and not (
+  while high - low > tolerance and not (
     p_value(low) >= ends[0] and p_value(high) <= ends[1]
   ):
     middle = (low + high) / 2
@@ -361,44 +382,44 @@ def _crossing(p_value, start, unit, limit, significance):
       low = middle
     else:
       high = middle
-  if high - low <= close:
+  if high - low <= tolerance:
     return low
   probits = special.ndtri([p_value(low), significance, p_value(high)])
   share = (probits[1] - probits[0]) / (probits[2] - probits[0])
   return low + share * (high - low)
 
 
-def _spaced_ranks(size, one_sided):
-  """Ranks from the top that are dense there, or at both ends."""
+def _space_ranks(size, sides):
+  """Ranks from the top: dense there, or for 'both' sides at either end."""
 
   def spaced(last):
     num = int(np.ceil(np.log(last) / np.log(_RATIO))) + 1
     return np.geomspace(1, last, num).round().astype(int)
 
-  if one_sided:
+  if sides == 'in':
     return np.unique(spaced(size))
   top = spaced((size + 1) / 2)
   return np.unique(np.concatenate([top, size + 1 - top]))
 
 
 def _fpr(ranks, num_null, level):
-  """Mean and upper limit of P(score > the unobserved one of a rank)."""
+  """Mean and upper limit of P(score > the unobserved score of a rank)."""
   limit = special.betainccinv(ranks, num_null - ranks + 1.0, level)
   return ranks / (num_null + 1.0), limit
 
 
 def _tpr(counts, num, level):
-  """Estimate and Wilson's lower limit of a rate, both rising in the count."""
+  """Estimate and Wilson's lower limit of a rate, both increasing in the count."""
   rate, z2 = counts / num, special.ndtri(level) ** 2
   spread = np.sqrt(z2 * (rate * (1 - rate) / num + z2 / (4 * num**2)))
   lowest = (rate + z2 / (2 * num) - spread) / (1 + z2 / num)
   return (counts + 0.5) / (num + 1), np.maximum(lowest, 0.0)
 
 
-def _combined(first, lowest_first, second, highest_second):
-  """Lower limit of a difference from one limit of each of its terms.
+def _limit_difference(first, lowest_first, second, highest_second):
+  """Lower limit of a difference, from a limit of each of its terms.
 
-  It rises with `first` and `lowest_first`, and is -inf where they are.
+  It increases with `first` and `lowest_first`, and is -inf where they are.
   """
   with np.errstate(invalid='ignore'):
     distance = np.hypot(first - lowest_first, highest_second - second)

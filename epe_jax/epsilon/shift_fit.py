@@ -1,7 +1,7 @@
-"""Scores x_j = s μ_j + noise with known multiples μ_j: the fit of s, and its limits.
+"""Fits s, and its confidence limits, to scores x_j = s μ_j + noise with known μ_j.
 
-In units of the null's standard deviation the noise is N(0, 1), whether a canary
-took part or not.
+In units of the null's standard deviation the noise is N(0, 1), whether or not a
+canary took part.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from epe_jax.epsilon.types import Real, Scores
 
 
 class Fit(NamedTuple):
-  """The fitted factor s, and how exactly it is known.
+  """The fitted factor s, and how accurately it is known.
 
   Attributes:
     s: [*batch], in units of the null's standard deviation; negative if canaries
       that took part score lower than others.
-    scale: 1 over the standard error of s, [*batch].
-    df: degrees of freedom of the standard deviation, which make s times scale a
-      t statistic; inf if the null law is known.
+    scale: [*batch], 1 over the standard error of s.
+    df: degrees of freedom of the fitted standard deviation, for which s times
+      scale is a t statistic; inf if the null law is known.
   """
 
   s: Float[np.ndarray, '*batch']
@@ -33,10 +33,14 @@ class Fit(NamedTuple):
 
 
 def fit_shift(scores: Scores) -> Fit:
-  """Least squares of s; of a null law that is not known, together with it.
+  """Fits s by least squares, together with the null law if that is not known.
+
+  Args:
+    scores: scores of canaries, any leading axes.
 
   Raises:
-    ValueError: fewer than two scores to tell the spread of the null from.
+    ValueError: there are fewer than two unobserved scores to fit the spread of
+      the null, or all scores of each group are equal.
   """
   shift = shift_of(scores)
   if scores.dim is not None:
@@ -54,12 +58,12 @@ def fit_shift(scores: Scores) -> Fit:
       'more canaries, or give dim if scores are cosines.'
     )
   # The regression x = m + s σ μ, with μ = 0 for those that took no part.
-  everything = np.concatenate([scores.observed, null], axis=-1)
+  pooled = np.concatenate([scores.observed, null], axis=-1)
   mu = np.concatenate([shift, np.zeros(null.shape[-1])])
   centred = mu - mu.mean()
   square = float(np.sum(centred**2))
-  slope = np.sum(centred * everything, axis=-1) / square
-  rest = everything - everything.mean(axis=-1, keepdims=True)
+  slope = np.sum(centred * pooled, axis=-1) / square
+  rest = pooled - pooled.mean(axis=-1, keepdims=True)
   rest = rest - slope[..., None] * centred
   std = np.sqrt(np.sum(rest**2, axis=-1) / (total - 2))
   if not np.all(std > 0):
@@ -72,26 +76,36 @@ def fit_shift(scores: Scores) -> Fit:
 
 
 def shift_of(scores: Scores) -> Float[np.ndarray, ' n1']:
-  """The shift of each observed canary, up to a factor; 1 if none is given."""
+  """The shift μ of each observed canary, up to a factor; 1 if none is given."""
   if scores.shift is not None:
     return scores.shift
   return np.ones(scores.observed.shape[-1])
 
 
-def lower_confidence_limit(found: Fit, significance: float) -> Real:
-  """Lower limit of s, which exceeds it with this chance."""
-  if np.isinf(found.df):
-    return found.s + special.ndtri(significance) / found.scale
-  t = found.s * found.scale
-  limit = parametric.noncentrality_lower(t, found.df, significance)
-  return np.asarray(limit) / found.scale
+def lower_confidence_limit(fit: Fit, significance: float) -> Real:
+  """Lower limit of s, of each audit.
+
+  Args:
+    fit: of s.
+    significance: chance that the limit exceeds s, in (0, 1).
+  """
+  if np.isinf(fit.df):
+    return fit.s + special.ndtri(significance) / fit.scale
+  t = fit.s * fit.scale
+  limit = parametric.noncentrality_lower(t, fit.df, significance)
+  return np.asarray(limit) / fit.scale
 
 
-def confidence_limits(found: Fit, tail: float) -> tuple[float, float]:
-  """Lower and upper limit of |s| of one audit, each failing with this chance."""
-  mirrored = found._replace(s=-found.s)
+def confidence_limits(fit: Fit, tail: float) -> tuple[float, float]:
+  """Lower and upper limit of |s| of one audit.
+
+  Args:
+    fit: of s.
+    tail: chance with which each limit fails, in (0, 1/2).
+  """
+  mirrored = fit._replace(s=-fit.s)
   low, high = (
-    float(lower_confidence_limit(found, tail)),
+    float(lower_confidence_limit(fit, tail)),
     -float(lower_confidence_limit(mirrored, tail)),
   )
   ends = sorted((abs(low), abs(high)))

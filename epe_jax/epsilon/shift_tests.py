@@ -1,4 +1,4 @@
-"""Do scores that taking part shifts by known multiples contradict just that?"""
+"""Tests whether scores are Gaussian around shifts that are known multiples."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from epe_jax.epsilon import diagnostics, gaussian, shift_fit
 from epe_jax.epsilon.types import Scores, scalar_or_array
 
 REJECTED_BELOW = 1e-3
-"""Significance at which a test takes an estimate's calibration away.
+"""Significance at which a test says that an estimate is not calibrated.
 
-A report makes some ten such tests, so that one of a hundred has a doubt by chance.
+A report makes about ten such tests, so that one report in a hundred raises a doubt
+by chance.
 """
 
 
 class PValues(NamedTuple):
-  """Evidence against what `location_mixture` assumes, [*batch] each.
+  """P-values of what `mixture.location_mixture` assumes, [*batch] each.
 
   Attributes:
-    spread: that observed scores, less their shifts, scatter as unobserved ones.
-    shape: that they are Gaussian, by Anderson and Darling's test.
+    spread: of the test that observed scores, less their shifts, have the spread
+      of unobserved ones.
+    shape: of Anderson and Darling's test that they are Gaussian.
   """
 
   spread: float | Float[np.ndarray, '*batch']
@@ -31,14 +33,14 @@ class PValues(NamedTuple):
 
 
 def p_values(scores: Scores) -> PValues:
-  """Tests what `location_mixture` assumes of these scores.
+  """Tests what `mixture.location_mixture` assumes of these scores.
 
   Args:
-    scores: any leading axes; of fewer than eight observed ones the shape, and of
-      fewer than two the spread, is not tested: the p-value is 1.
+    scores: scores of canaries, any leading axes.
 
   Returns:
-    Two p-values for each audit.
+    Two p-values for each audit. That of the shape is 1 for fewer than eight
+    observed scores, and that of the spread for fewer than two.
   """
   num = scores.observed.shape[-1]
   batch = scores.observed.shape[:-1]
@@ -70,25 +72,32 @@ def p_values(scores: Scores) -> PValues:
 
 
 def compare_with_expected(scores: Scores) -> tuple[float, float]:
-  """Whether shifts that are known absolutely agree with those of the scores.
+  """Compares the fitted factor ŝ with 1, for shifts known absolutely.
 
   Args:
-    scores: one audit, with `shift` in units of the null's standard deviation:
-      s should be 1.
+    scores: one audit, with `shift` in units of the null's standard deviation, so
+      that s should be 1.
 
   Returns:
     The difference of ŝ from 1 in standard errors, and its two-sided p-value.
+
+  Raises:
+    ValueError: as `shift_fit.fit_shift`.
   """
-  found = shift_fit.fit_shift(scores)
-  z = float((found.s - 1) * found.scale)
-  if not np.isinf(found.df):
-    # The standard deviation is estimated: that of ŝ grows with ŝ itself.
-    z /= float(np.sqrt(1 + (found.s * found.scale) ** 2 / (2 * found.df)))
+  fit = shift_fit.fit_shift(scores)
+  z = float((fit.s - 1) * fit.scale)
+  if not np.isinf(fit.df):
+    # As the standard deviation is estimated, the error of ŝ grows with ŝ.
+    z /= float(np.sqrt(1 + (fit.s * fit.scale) ** 2 / (2 * fit.df)))
   return z, float(2 * special.ndtr(-abs(z)))
 
 
 def residuals(scores: Scores) -> Float[np.ndarray, '*batch n1']:
-  """Observed scores less their fitted shifts, in units of the null's std."""
+  """Observed scores less their fitted shifts, in units of the null's std.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+  """
   if scores.dim is not None:
     mean, std = gaussian.null_gaussian(scores)
   else:

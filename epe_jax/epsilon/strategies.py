@@ -1,6 +1,7 @@
-"""How a lower bound pays for having looked at many thresholds.
+"""How a lower bound is corrected for the choice among many thresholds.
 
-A limit that fails at one threshold with 5 % fails somewhere much more often.
+A limit that fails at a given threshold with probability 5 % fails at some
+threshold much more often.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from epe_jax.epsilon.types import Scores
 
 @dataclasses.dataclass(frozen=True)
 class Uncorrected:
-  """The best realisable threshold, nothing paid for the choice: no bound."""
+  """The best realisable threshold, without a correction: not a bound."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-  """The best threshold, paid for by a calibration over all of them at once.
+  """The best threshold, with a correction for all of them at once.
 
-  Costs least where nothing is known of the best threshold. If the null law is
+  It loses least if nothing is known about the best threshold. If the null law is
   known, the FNR has limits that hold at every threshold (`band.upper_limit`);
-  otherwise one test of both rates decides (`rank_test`).
+  otherwise a single test of both rates decides (`rank_test`).
   """
 
 
@@ -41,12 +42,12 @@ class Bonferroni:
   exact. Quantiles of the pooled scores would depend on both counts at once.
 
   To divide by the number of all realisable thresholds, as many do, is wasteful:
-  neighbours see nearly the same scores, and 1000 of them cost what 30
-  independent ones do. Dividing by the number on the convex hull of the ROC is
-  no remedy, as that number is itself read off the scores.
+  neighbouring thresholds separate nearly the same scores, and 1000 of them need
+  the correction of 30 independent ones. To divide by the number on the convex
+  hull of the ROC curve is not valid, since that number depends on the scores.
 
   Attributes:
-    num_thresholds: how many thresholds, >= 1. Equal ranks are merged.
+    num_thresholds: number of thresholds, >= 1. Equal ranks are merged.
 
   Raises:
     ValueError: num_thresholds is out of range.
@@ -85,12 +86,13 @@ class Explicit:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-  """The threshold is chosen on some canaries, the bound is from the others.
+  """A threshold chosen by some canaries, for a bound from the others.
 
   Attributes:
-    seed: of the random split. To try several and keep the best is cheating.
-    fraction: share of the canaries, of both kinds, that choose the threshold,
-      in (0, 1).
+    seed: of the random split, >= 0. A bound is not valid if several seeds are
+      tried and the best is kept.
+    fraction: share of the canaries of each group that choose the threshold, in
+      (0, 1).
 
   Raises:
     ValueError: an attribute is out of range.
@@ -108,13 +110,13 @@ class Split:
 class MultiSplit:
   """The median of the bounds of many splits, each at half the significance.
 
-  If the median exceeds ε, at least half of the splits do. Each does so with
-  probability significance/2, so by Markov's inequality half of them do with at
-  most twice that. The result hardly depends on the seed.
+  If the median exceeds ε, then so do at least half of the bounds. Each does so
+  with probability significance/2, so that by Markov's inequality half of them do
+  with at most twice that probability. The result hardly depends on the seed.
 
   Attributes:
-    seed: of the random splits.
-    num_splits: how many, >= 1.
+    seed: of the random splits, >= 0.
+    num_splits: number of splits, >= 1.
     fraction: share of the canaries that choose the threshold, in (0, 1).
 
   Raises:
@@ -148,15 +150,19 @@ def check_multiplicity(
   )
 
 
-def draw_splits(several: MultiSplit) -> list[Split]:
-  """The splits that a `MultiSplit` stands for."""
-  rng = np.random.default_rng(several.seed)
-  seeds = rng.integers(np.iinfo(np.int64).max, size=several.num_splits)
-  return [Split(int(seed), several.fraction) for seed in seeds]
+def draw_splits(multi_split: MultiSplit) -> list[Split]:
+  """The random splits of a `MultiSplit`, the same in every call."""
+  rng = np.random.default_rng(multi_split.seed)
+  seeds = rng.integers(np.iinfo(np.int64).max, size=multi_split.num_splits)
+  return [Split(int(seed), multi_split.fraction) for seed in seeds]
 
 
 def partition(scores: Scores, split: Split) -> tuple[Scores, Scores]:
-  """The scores that choose a threshold, and those that are then counted.
+  """Splits scores into those that choose a threshold and those that are counted.
+
+  Args:
+    scores: scores of canaries, any leading axes, which are split alike.
+    split: of the canaries.
 
   Raises:
     ValueError: a part would be empty.
@@ -183,11 +189,13 @@ def partition(scores: Scores, split: Split) -> tuple[Scores, Scores]:
   return choose, count
 
 
-def _check_integer(name, value, least):
+def _check_integer(name, value, min_value):
   if (
-    not isinstance(value, Integral) or isinstance(value, bool) or value < least
+    not isinstance(value, Integral)
+    or isinstance(value, bool)
+    or value < min_value
   ):
-    raise ValueError(f'{name}={value!r} must be an integer >= {least}.')
+    raise ValueError(f'{name}={value!r} must be an integer >= {min_value}.')
 
 
 def _check_fraction(fraction):

@@ -7,10 +7,10 @@ false negative rate (FNR) among observed ones. (ε, δ)-DP forces
 
 equation (1) of Andrew et al. (ICLR 2024), after Kairouz et al. (2015).
 
-Only thresholds equal to an observed score are tried: between two of them the
-FNR is constant and the FPR falls, so the upper one is at least as good. A
-canary is guessed "in" if its score is at least the threshold, so tied scores
-fall on the same side.
+Only thresholds equal to an observed score are tried: between two of them the FNR
+is constant and the FPR falls, so that the upper one is at least as good. A canary
+is guessed "in" if its score is at least the threshold, so that tied scores are
+guessed alike.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
+  Sides,
   check_delta,
   scalar_or_array,
 )
@@ -40,14 +41,13 @@ def eps_lo(
   """The paper's ε_lo: (1) with upper limits of both rates, at its best threshold.
 
   The FNR is replaced by its Jeffreys upper limit. The FPR is exact if
-  `scores.dim` is given (the paper's final-model column), otherwise replaced by
-  its Jeffreys upper limit among the unobserved (its all-iterates column).
+  `scores.dim` is given (the paper's final-model column), and otherwise replaced
+  by its Jeffreys upper limit among the unobserved (its all-iterates column).
 
-  The paper calls this a 95 % lower bound. It is none, so `confidence` is None:
-  each threshold has its own 5 % chance of error and the maximum over k of them
-  is not corrected for. With no leakage at all, k = 1000 and δ = 1e-5 it exceeds
-  the true ε = 0 in about 74 % of audits with the exact null, 29 % with the
-  empirical one.
+  The paper calls this a 95 % lower bound. It is not, because each threshold has
+  its own 5 % chance of error and the maximum over k of them is not corrected for.
+  With no leakage at all, k = 1000 and δ = 1e-5 it exceeds the true ε = 0 in about
+  74 % of audits with the exact null law, and in 29 % with the empirical one.
 
   With two sets of k canaries it saturates at log((1 - δ - b)/b), where b is the
   Jeffreys limit for no error in k: 6.25 for k = 1000, however far apart the
@@ -61,16 +61,19 @@ def eps_lo(
   Returns:
     A point estimate >= 0. It is inf if a cosine of 1 has no false positives.
 
+  Raises:
+    ValueError: a setting is out of range.
+
   Source: section 5.1 of the paper; Jagielski et al. (2020) and, for the
   Jeffreys limit, Zanella-Béguelin et al. (2022).
   """
   check_delta(delta)
-  threshold, misses = find_realisable(scores.observed)
-  fnr = jeffreys_upper(misses, scores.observed.shape[-1], significance)
+  threshold, false_negatives = find_realisable(scores.observed)
+  fnr = jeffreys_upper(false_negatives, scores.observed.shape[-1], significance)
   if scores.dim is None:
-    alarms = count_at_least(scores.unobserved, threshold)
+    false_positives = count_at_least(scores.unobserved, threshold)
     log_fpr = np.log(
-      jeffreys_upper(alarms, scores.unobserved.shape[-1], significance)
+      jeffreys_upper(false_positives, scores.unobserved.shape[-1], significance)
     )
   else:
     log_fpr = np.asarray(cosine_null.null_law(scores.dim).logsf(threshold))
@@ -90,26 +93,29 @@ def max_threshold(
   delta: float,
   rates: Literal['gaussian', 'empirical'] = 'gaussian',
 ) -> Estimate:
-  """The first arXiv text's estimate: (1) at its best threshold, no limits.
+  """The estimate of the paper's first version: (1) at its best threshold.
+
+  It uses estimates of both rates, not limits.
 
   Args:
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
-    rates: where FPR and FNR come from. 'gaussian', as printed: from the null
+    rates: how FPR and FNR are estimated. 'gaussian', as printed: from the null
       Gaussian, N(0, 1/d) or fitted to the unobserved scores, and the Gaussian
       fitted to the observed ones; the threshold is then any number.
-      'empirical': from counts, c canaries out of n being read as the Jeffreys
-      mean (c + 1/2)/(n + 1), for a plain c/n of 0 would make ε infinite at the
-      lowest observed score already. The FPR is then exact if `scores.dim` is
-      given.
+      'empirical': from counts, where c canaries out of n are a rate of
+      (c + 1/2)/(n + 1), the Jeffreys mean, because with c/n a rate of 0 would
+      make ε infinite at the lowest observed score already. The FPR is then exact
+      if `scores.dim` is given.
 
   Returns:
-    A point estimate >= 0, confidence None: it bounds nothing. Gaussian rates
-    give at most `gaussian.two_gaussian`, which may choose any event and not
-    just a half-line, and the same at equal standard deviations.
+    A point estimate >= 0. With Gaussian rates it is at most
+    `gaussian.two_gaussian`, which may choose any event and not only a half-line,
+    and equal to it for equal standard deviations.
 
   Raises:
-    ValueError: if a Gaussian is fitted to scores that are all equal.
+    ValueError: a setting is out of range, or a Gaussian has to be fitted to
+      scores that are all equal.
 
   Source: arXiv:2302.03098, text of May 2023, sections 3 and 4.
   """
@@ -133,7 +139,7 @@ def max_threshold(
 def find_realisable(
   observed: Float[np.ndarray, '*batch n'],
 ) -> tuple[Float[np.ndarray, '*batch n'], Int[np.ndarray, '*batch n']]:
-  """The thresholds worth trying: sorted observed scores, and their misses.
+  """The thresholds worth trying: the observed scores, and their false negatives.
 
   Args:
     observed: scores, [*batch, n].
@@ -170,57 +176,58 @@ class ErrorCounts(NamedTuple):
   """Errors of the attack "in if score >= threshold", [*batch, m] each.
 
   Attributes:
-    threshold: each of the m thresholds.
-    misses: observed canaries below it, guessed "out".
-    alarms: unobserved canaries not below it, guessed "in"; None if the law of
-      their scores is known.
+    threshold: the m thresholds.
+    false_negatives: number of observed canaries below each, guessed "out".
+    false_positives: number of unobserved canaries not below each, guessed "in";
+      None if the law of their scores is known.
   """
 
   threshold: Float[np.ndarray, '*batch m']
-  misses: Int[np.ndarray, '*batch m']
-  alarms: Int[np.ndarray, '*batch m'] | None
+  false_negatives: Int[np.ndarray, '*batch m']
+  false_positives: Int[np.ndarray, '*batch m'] | None
 
 
 def count_at_fixed_ranks(
-  scores: Scores, num: int, *, one_sided: bool = True
+  scores: Scores, num: int, *, sides: Sides = 'in'
 ) -> ErrorCounts:
-  """Thresholds at ranks that are fixed before any score is seen.
+  """Counts errors at thresholds of ranks that are fixed before a score is seen.
 
-  Ranks are among the unobserved scores, or if their law is known among the
+  Ranks are among the unobserved scores or, if their law is known, among the
   observed ones. At a fixed rank the rate of that group is a beta variable, and
   given its scores the errors of the other group are binomial.
 
   Args:
     scores: scores of canaries, any leading axes.
-    num: how many thresholds at most, >= 1; equal ranks are merged.
-    one_sided: ranks from the top, dense there; otherwise from both ends.
+    num: maximum number of thresholds, >= 1; equal ranks are merged.
+    sides: which guesses count; for 'in' ranks are dense at the top, for 'both'
+      at either end.
 
   Returns:
     The thresholds and their counts.
   """
   if scores.dim is not None:
     size = scores.observed.shape[-1]
-    rank = space_ranks(size, num, one_sided)
+    rank = space_ranks(size, num, sides)
     thresholds = np.sort(scores.observed, axis=-1)[..., size - rank]
-    misses = np.broadcast_to(size - rank, thresholds.shape)
-    return ErrorCounts(thresholds, misses, None)
+    false_negatives = np.broadcast_to(size - rank, thresholds.shape)
+    return ErrorCounts(thresholds, false_negatives, None)
   size = scores.unobserved.shape[-1]
-  rank = space_ranks(size, num, one_sided)
-  # "In" is a score strictly above the unobserved one of this rank, which
-  # rank - 1 unobserved scores are: fewer if tied, but then not by chance.
+  rank = space_ranks(size, num, sides)
+  # "In" is a score strictly above the unobserved one of this rank. rank - 1
+  # unobserved scores are, or fewer if scores are tied, which only weakens a bound.
   at = np.sort(scores.unobserved, axis=-1)[..., size - rank]
   thresholds = np.nextafter(at, np.inf)
-  misses = scores.observed.shape[-1] - count_at_least(
+  false_negatives = scores.observed.shape[-1] - count_at_least(
     scores.observed, thresholds
   )
   return ErrorCounts(
-    thresholds, misses, np.broadcast_to(rank - 1, thresholds.shape)
+    thresholds, false_negatives, np.broadcast_to(rank - 1, thresholds.shape)
   )
 
 
-def space_ranks(size: int, num: int, one_sided: bool) -> Int[np.ndarray, ' m']:
-  """At most `num` ranks from the top, dense there, two-sided at both ends."""
-  if one_sided:
+def space_ranks(size: int, num: int, sides: Sides) -> Int[np.ndarray, ' m']:
+  """At most `num` ranks from the top: dense there, or for 'both' at either end."""
+  if sides == 'in':
     return np.unique(np.geomspace(1, size, num).round().astype(int))
   top = np.geomspace(1, (size + 1) / 2, (num + 1) // 2).round().astype(int)
   return np.unique(np.concatenate([top, size + 1 - top]))[:num]
@@ -231,37 +238,39 @@ def epsilon_at(
   log_fnr: Float[np.ndarray, '...'],
   delta: float,
   *,
-  one_sided: bool = False,
+  sides: Sides = 'both',
 ) -> Float[np.ndarray, '...']:
-  """Equation (1) and 0, from log rates; a rate of 0 makes it infinite.
+  """The larger of equation (1) and 0, from log rates; inf for a rate of 0.
 
   Args:
     log_fpr: log of the false positive rate, or of an upper limit of it.
-    log_fnr: the same of the false negative rate; broadcasts.
-    delta: δ.
-    one_sided: only log (1 - δ - FNR)/FPR.
+    log_fnr: the same for the false negative rate; broadcasts.
+    delta: δ, in (0, 1).
+    sides: which guesses count.
 
   Returns:
     ε >= 0 at each threshold.
   """
 
-  def one_direction(log_kept, log_lost):
-    share = 1 - delta - np.exp(log_lost)
+  def one_side(log_wrong, log_missed):
+    share = 1 - delta - np.exp(log_missed)
     log_share = np.log(np.where(share > 0, share, 1.0))
-    return np.where(share > 0, log_share - log_kept, 0.0)
+    return np.where(share > 0, log_share - log_wrong, 0.0)
 
-  forward = np.maximum(one_direction(log_fpr, log_fnr), 0.0)
-  if one_sided:
-    return forward
-  return np.maximum(forward, one_direction(log_fnr, log_fpr))
+  of_guesses_in = np.maximum(one_side(log_fpr, log_fnr), 0.0)
+  if sides == 'in':
+    return of_guesses_in
+  return np.maximum(of_guesses_in, one_side(log_fnr, log_fpr))
 
 
 def _empirical_rates(scores, delta):
-  threshold, misses = find_realisable(scores.observed)
-  log_fnr = np.log((misses + 0.5) / (scores.observed.shape[-1] + 1))
+  threshold, false_negatives = find_realisable(scores.observed)
+  log_fnr = np.log((false_negatives + 0.5) / (scores.observed.shape[-1] + 1))
   if scores.dim is None:
-    alarms = count_at_least(scores.unobserved, threshold)
-    log_fpr = np.log((alarms + 0.5) / (scores.unobserved.shape[-1] + 1))
+    false_positives = count_at_least(scores.unobserved, threshold)
+    log_fpr = np.log(
+      (false_positives + 0.5) / (scores.unobserved.shape[-1] + 1)
+    )
   else:
     log_fpr = np.asarray(cosine_null.null_law(scores.dim).logsf(threshold))
   return np.max(epsilon_at(log_fpr, log_fnr, delta), axis=-1)
@@ -276,22 +285,22 @@ def _gaussian_rates(scores, delta):
 
 
 def _best_half_line(mean_p, std_p, mean_q, std_q, delta):
-  """sup over a of log (P(X > a) - δ)/Q(X > a), by repeated grid search.
+  """Maximum over a of log (P(X > a) - δ)/Q(X > a), by repeated grid search.
 
-  The threshold is a = mean_p + z std_p with z below the z at which P(X > a) is
-  δ. Each grid spans two steps either side of the best point of the one before,
-  so it is 16 times as fine; the last step is 1e-9, and the maximum is flat.
+  The threshold is a = mean_p + z std_p with z below that at which P(X > a) is δ.
+  Each grid spans two steps on either side of the best point of the one before, so
+  that it is 16 times as fine; the last step is 1e-9, and the maximum is flat.
   """
   shift, scale = (mean_p - mean_q) / std_q, std_p / std_q
   low, high = np.full_like(mean_p, -9.0), np.full_like(mean_p, 0.0)
   high = high - special.ndtri(delta)
   for _ in range(_REFINEMENTS):
     z = np.linspace(low, high, _GRID, axis=-1)
-    kept = special.ndtr(-z) - delta
-    value = np.log(np.where(kept > 0, kept, 1.0)) - special.log_ndtr(
+    gain = special.ndtr(-z) - delta
+    value = np.log(np.where(gain > 0, gain, 1.0)) - special.log_ndtr(
       -(shift[..., None] + scale[..., None] * z)
     )
-    value = np.where(kept > 0, value, -np.inf)
+    value = np.where(gain > 0, value, -np.inf)
     best = np.argmax(value, axis=-1, keepdims=True)
     step = (high - low) / (_GRID - 1)
     centre = np.take_along_axis(z, best, axis=-1)[..., 0]

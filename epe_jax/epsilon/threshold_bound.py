@@ -1,14 +1,14 @@
-"""Lower bounds of ε that keep their word, from thresholds on the score.
+"""Valid lower bounds of ε from thresholds on the score.
 
-A bound is made of three choices:
+A bound consists of three choices:
 
 - thresholds, at each of which the canaries scoring at least t are guessed "in";
 - an interval, which turns counts of false positives and false negatives into
   upper limits of their rates (`intervals`);
-- a way to pay for having looked at many thresholds, the classes of
+- a correction for the choice among many thresholds, one of the classes of
   `strategies`.
 
-Whatever is chosen, canaries of an audit must score independently.
+The canaries of an audit must score independently in any case.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
+  Sides,
   check_delta,
+  check_sides,
   check_significance,
   make_bound,
 )
@@ -49,7 +51,7 @@ Interval = Literal['clopper_pearson', 'jeffreys', 'katz']
 
 
 _BAND = Band()
-# Of these many thresholds that are tried, the best is as good as of a million.
+# The best of so many thresholds is practically as good as that of a million.
 _CANDIDATES = 2000
 
 
@@ -60,45 +62,44 @@ def lower_bound(
   significance: float = 0.05,
   interval: Interval = 'clopper_pearson',
   multiplicity: Multiplicity = _BAND,
-  one_sided: bool = True,
+  sides: Sides = 'in',
 ) -> Estimate:
   """Lower bound of ε that exceeds the truth with probability <= significance.
 
   At a threshold with upper limits a of the FPR and b of the FNR, ε is at least
 
-    log (1 - δ - b)/a,  and, two-sided, also  log (1 - δ - a)/b.
+    log (1 - δ - b)/a,  and if sides='both' also  log (1 - δ - a)/b.
 
-  The two limits fail with probability significance/2 each, whichever direction
-  is used. If `scores.dim` is given, a is exactly the survival function of the
+  Each of the two limits fails with probability significance/2, for either choice
+  of sides. If `scores.dim` is given, a is exactly the survival function of the
   cosine and b has the whole significance; unobserved scores are not needed. The
-  Katz interval has one limit for the ratio, and one for each direction. Band()
-  without `scores.dim` has no such limits: it tests both rates at once, and ε in
-  both directions (`rank_test`).
+  Katz interval has one limit for the ratio, on each side. Band() without
+  `scores.dim` uses no such limits, but tests both rates at once (`rank_test`).
 
-  Only thresholds equal to a score count, and tied scores fall on one side.
+  Only thresholds equal to a score are tried, and tied scores are guessed alike.
 
-  Where canaries leak unequally, as those of different rounds do, it is a bound
-  of the ε of the most exposed one: no other could make the rates as good.
+  If canaries leak unequally, as those of different rounds do, the bound is one of
+  the ε of the most exposed canary, without which the rates could not be as good.
 
   Args:
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    interval: how limits are made from counts. Only 'clopper_pearson' keeps its
-      word at every rate; 'jeffreys' and 'katz' are approximations.
-    multiplicity: how the choice of the threshold is paid for.
-    one_sided: only the first of the two directions. The second helps if the
-      unobserved scores have a lower tail that no observed score reaches.
+    interval: how limits are computed from counts. Only 'clopper_pearson' is valid
+      at every rate; 'jeffreys' and 'katz' are approximations.
+    multiplicity: the correction for the choice of the threshold.
+    sides: which guesses count. Those of 'both' help if the unobserved scores have
+      a lower tail that no observed score reaches.
 
   Returns:
-    The bound, >= 0. Its confidence is 1 - significance, or None if `interval`
-    or `multiplicity` gives no guarantee, or if the unobserved scores reject
-    `scores.dim` (`diagnostics.is_null_rejected`).
+    The bound, >= 0. Its confidence is 1 - significance; it is a point estimate if
+    `interval` or `multiplicity` gives no guarantee, or if the unobserved scores
+    reject `scores.dim` (`diagnostics.is_null_rejected`).
 
   Raises:
-    ValueError: for settings out of range, another multiplicity than those of
-      `strategies`, 'katz' with a band, and a split of fewer than two canaries of
-      a kind.
+    ValueError: a setting is out of range, multiplicity is no instance of a class
+      of `strategies`, another interval than 'clopper_pearson' is combined with
+      Band(), 'katz' with `scores.dim`, or a group is too small to split.
 
   Source: Jagielski et al. (2020); equation (1) of Andrew et al. (ICLR 2024).
 
@@ -109,15 +110,16 @@ def lower_bound(
   """
   check_delta(delta)
   check_significance(significance)
+  check_sides(sides)
   strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
   _check_interval(interval, multiplicity, scores)
-  rule = _Rule(interval, delta, one_sided)
+  rule = _Rule(interval, delta, sides)
   match multiplicity:
     case Uncorrected():
       epsilon, _ = _best(rule, scores, significance)
     case Band() if scores.dim is None:
       epsilon = rank_test.epsilon_bound(
-        scores, delta=delta, significance=significance, one_sided=one_sided
+        scores, delta=delta, significance=significance, sides=sides
       )
     case Band():
       epsilon, _ = _best(rule._replace(interval='band'), scores, significance)
@@ -149,7 +151,11 @@ def lower_bound(
 
 
 def counted_assumptions(scores: Scores) -> tuple[Assumption, ...]:
-  """What limits from counts of canaries assume."""
+  """What limits from counts of canaries assume.
+
+  Args:
+    scores: whose null law is known or not.
+  """
   if scores.dim is None:
     return (Assumption.INDEPENDENT,)
   return Assumption.INDEPENDENT, Assumption.COSINE_NULL
@@ -160,7 +166,7 @@ class _Rule(NamedTuple):
 
   interval: str
   delta: float
-  one_sided: bool
+  sides: Sides
 
 
 _UPPER = {
@@ -170,43 +176,53 @@ _UPPER = {
 }
 
 
-def _at(rule, scores, thresholds, misses, alarms, significance):
+def _at(
+  rule, scores, thresholds, false_negatives, false_positives, significance
+):
   """ε at each threshold [*batch, m], from counts of the same shape."""
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   if rule.interval == 'katz':
-    return _katz(rule, misses, num, alarms, num_null, significance)
+    return _katz(
+      rule, false_negatives, num, false_positives, num_null, significance
+    )
   upper = _UPPER[rule.interval]
   if scores.dim is None:
     significance = significance / 2
-    log_fpr = np.log(upper(alarms, num_null, significance))
+    log_fpr = np.log(upper(false_positives, num_null, significance))
   else:
     log_fpr = np.asarray(cosine_null.null_law(scores.dim).logsf(thresholds))
-  log_fnr = np.log(upper(misses, num, significance))
-  return threshold.epsilon_at(
-    log_fpr, log_fnr, rule.delta, one_sided=rule.one_sided
-  )
+  log_fnr = np.log(upper(false_negatives, num, significance))
+  return threshold.epsilon_at(log_fpr, log_fnr, rule.delta, sides=rule.sides)
 
 
-def _katz(rule, misses, num, alarms, num_null, significance):
-  share = significance if rule.one_sided else significance / 2
+def _katz(rule, false_negatives, num, false_positives, num_null, significance):
+  share = significance if rule.sides == 'in' else significance / 2
   limit = functools.partial(
     intervals.katz_log_lower, significance=share, delta=rule.delta
   )
-  epsilon = limit(num - misses, num, alarms, num_null)
-  if not rule.one_sided:
-    backward = limit(num_null - alarms, num_null, misses, num)
-    epsilon = np.maximum(epsilon, backward)
+  epsilon = limit(num - false_negatives, num, false_positives, num_null)
+  if rule.sides == 'both':
+    of_guesses_out = limit(
+      num_null - false_positives, num_null, false_negatives, num
+    )
+    epsilon = np.maximum(epsilon, of_guesses_out)
   return np.maximum(epsilon, 0.0)
 
 
-def _best(rule, scores, significance, most=None):
+def _best(rule, scores, significance, max_thresholds=None):
   """The largest ε over realisable thresholds, and the threshold of it."""
-  thresholds, misses = threshold.find_realisable(scores.observed)
-  if most is not None and most < thresholds.shape[-1]:
-    kept = threshold.space_ranks(thresholds.shape[-1], most, False) - 1
-    thresholds, misses = thresholds[..., kept], misses[..., kept]
-  alarms = _alarms(scores, thresholds)
-  epsilon = _at(rule, scores, thresholds, misses, alarms, significance)
+  thresholds, false_negatives = threshold.find_realisable(scores.observed)
+  num = thresholds.shape[-1]
+  if max_thresholds is not None and max_thresholds < num:
+    index = threshold.space_ranks(num, max_thresholds, 'both') - 1
+    thresholds, false_negatives = (
+      thresholds[..., index],
+      false_negatives[..., index],
+    )
+  false_positives = _count_false_positives(scores, thresholds)
+  epsilon = _at(
+    rule, scores, thresholds, false_negatives, false_positives, significance
+  )
   best = np.argmax(epsilon, axis=-1, keepdims=True)
   return (
     np.take_along_axis(epsilon, best, axis=-1)[..., 0],
@@ -214,38 +230,46 @@ def _best(rule, scores, significance, most=None):
   )
 
 
-def _alarms(scores, thresholds):
+def _count_false_positives(scores, thresholds):
   if scores.dim is not None:
     return None
   return threshold.count_at_least(scores.unobserved, thresholds)
 
 
 def _at_ranks(rule, scores, significance, num):
-  """Bonferroni: thresholds at ranks fixed before any score was seen."""
-  counts = threshold.count_at_fixed_ranks(scores, num, one_sided=rule.one_sided)
+  """Bonferroni: ε at ranks that are fixed before any score is seen."""
+  counts = threshold.count_at_fixed_ranks(scores, num, sides=rule.sides)
   share = significance / counts.threshold.shape[-1]
   return np.max(_at(rule, scores, *counts, share), axis=-1)
 
 
-def _misses(scores, thresholds):
+def _count_false_negatives(scores, thresholds):
   num = scores.observed.shape[-1]
   return num - threshold.count_at_least(scores.observed, thresholds)
 
 
 def _at_given(rule, scores, significance, thresholds):
-  """ε at thresholds that do not depend on the scores, corrected for number."""
+  """ε at thresholds that do not depend on the scores, with their correction."""
   given = np.asarray(thresholds, dtype=np.float64)
   each = np.broadcast_to(given, (*scores.observed.shape[:-1], len(given)))
-  misses, alarms = _misses(scores, each), _alarms(scores, each)
+  false_negatives, false_positives = (
+    _count_false_negatives(scores, each),
+    _count_false_positives(scores, each),
+  )
   share = significance / len(given)
-  return np.max(_at(rule, scores, each, misses, alarms, share), axis=-1)
+  return np.max(
+    _at(rule, scores, each, false_negatives, false_positives, share), axis=-1
+  )
 
 
 def _held_out(rule, scores, significance, split):
-  """ε of some canaries at the threshold that is best for the others."""
+  """ε from some canaries at the threshold that is best for the others."""
   choose, held_out = strategies.partition(scores, split)
   _, best = _best(rule, choose, significance, _CANDIDATES)
-  counts = _misses(held_out, best), _alarms(held_out, best)
+  counts = (
+    _count_false_negatives(held_out, best),
+    _count_false_positives(held_out, best),
+  )
   return _at(rule, held_out, best, *counts, significance)[..., 0]
 
 

@@ -1,13 +1,13 @@
 """f-DP audits: bounds from the whole trade-off curve of a mechanism.
 
-(ε, δ)-DP holds an attacker to two lines, which touch the curve of a Gaussian
-mechanism at two points; everywhere else an attack that is as good as can be
-proves less than ε. An audit that assumes the shape of the curve and asks only
-for its noise is tight at any threshold. What it assumes is exactly that: the
-mechanism is a member of the family, with some noise.
+(ε, δ)-DP bounds the rates of an attacker by two lines, which touch the curve of a
+Gaussian mechanism at two points; everywhere else even the best attack proves less
+than ε. An audit that assumes the shape of the curve and bounds only its noise is
+tight at any threshold. It assumes that the mechanism is a member of a family, with
+some noise.
 
-If a attains limits α of its FPR and β of its FNR, then f(α) <= β, because f
-falls. The noise is at most the largest for which this holds.
+If an attack has upper limits α of its FPR and β of its FNR, then f(α) <= β,
+because f falls. The noise is at most the largest for which this holds.
 
 Source: Nasr et al., "Tight auditing of differentially private machine learning"
 (2023), section 4.1 and appendix A.
@@ -75,32 +75,32 @@ def gdp_bound(
   significance: float = 0.05,
   multiplicity: Multiplicity = _BAND,
 ) -> Estimate:
-  """Lower bound of ε of a Gaussian mechanism, from a lower bound of its μ.
+  """Lower bound of the ε of a Gaussian mechanism, from a lower bound of its μ.
 
-  μ >= Φ⁻¹(1 - FPR) - Φ⁻¹(FNR), clamped at 0, with Clopper-Pearson limits of the
-  rates; ε at δ is then exact and has no cap. The limits fail with probability
-  significance/2 each; if `scores.dim` is given, the FPR is exact and the FNR
-  has the whole of it. Band() without `scores.dim` tests both rates at once, and
-  the area under the ROC with them (`rank_test`).
+  μ >= Φ⁻¹(1 - FPR) - Φ⁻¹(FNR), or 0, with Clopper-Pearson limits of the rates; ε at
+  δ is then exact and has no cap. Each limit fails with probability
+  significance/2; if `scores.dim` is given, the FPR is exact and the FNR has the
+  whole significance. Band() without `scores.dim` tests both rates at once, and
+  with them the area under the ROC curve (`rank_test`).
 
   Args:
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    multiplicity: how the choice of the threshold is paid for, an instance of a
-      class of `strategies`. Uncorrected() is the reading of the paper, the best of all
-      thresholds without paying for it: the result is no bound.
+    multiplicity: the correction for the choice of the threshold, an instance of a
+      class of `strategies`. Uncorrected(), as in the paper, is the best of all
+      thresholds without a correction, and the result is not a bound.
 
   Returns:
     The bound, >= 0, and inf if a cosine of 1 has no false positives. Its
-    confidence is 1 - significance, or None for Uncorrected() and where the
-    unobserved scores reject `scores.dim`. It holds for mechanisms whose curve is
-    that of a Gaussian or above: this is taken on trust, as counts at thresholds
-    cannot reject it.
+    confidence is 1 - significance; it is a point estimate for Uncorrected() and if
+    the unobserved scores reject `scores.dim`. It is valid for mechanisms whose
+    curve is that of a Gaussian or above, an assumption that counts at thresholds
+    cannot test.
 
   Raises:
-    ValueError: for settings out of range, an unknown multiplicity, or too few
-      scores to split.
+    ValueError: a setting is out of range, multiplicity is unknown, or there are
+      too few scores to split.
 
   Source: equation (12).
 
@@ -129,27 +129,29 @@ def family_bound(
   significance: float = 0.05,
   multiplicity: Multiplicity = _BAND,
 ) -> Estimate:
-  """Lower bound of ε of a mechanism of a family, from one of its noise.
+  """Lower bound of the ε of a mechanism of a family, from an upper one of its noise.
 
-  The same as `gdp_bound` for other curves: a subsampled Gaussian, or whatever a PLD
-  of dp_accounting describes. From single steps to all of a run: a family whose
-  curve is of one step and whose ε is of all steps.
+  It is `gdp_bound` for other curves, such as those of `contrib.families`: of a
+  subsampled Gaussian, or of any mechanism with a PLD. To audit a whole run by
+  single steps, use a family whose curve is that of one step and whose ε is that of
+  all steps.
 
   Args:
     scores: scores of canaries, any leading axes.
-    family: from `tradeoff_curves`.
+    family: from `tradeoff_curves` or `contrib.families`.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    multiplicity: as in `gdp_bound`. A split takes the threshold that is best for
-      `gdp_bound`, whatever the family.
+    multiplicity: as in `gdp_bound`. A split chooses the threshold that is best for
+      `gdp_bound`, for any family.
 
   Returns:
-    The bound, >= 0; confidence as in `gdp_bound`. It holds if the mechanism is a
-    member of the family, and is inf if the scores reject that: no member, with
-    whatever noise, would allow them.
+    The bound, >= 0, with a confidence as in `gdp_bound`. It is valid if the
+    mechanism is a member of the family, and inf if the scores reject every member
+    of the family.
 
   Raises:
-    ValueError: for settings out of range, or too few scores to split.
+    ValueError: a setting is out of range, multiplicity is unknown, or there are
+      too few scores to split.
   """
 
   def solve(limits):
@@ -171,7 +173,7 @@ def family_bound(
 def gdp_mu(
   log_fpr: Float[np.ndarray, '*shape'], fnr: Float[np.ndarray, '*shape']
 ) -> Float[np.ndarray, '*shape']:
-  """Smallest μ >= 0 of a Gaussian mechanism that allows these rates.
+  """The smallest μ >= 0 of a Gaussian mechanism that allows given rates.
 
   Args:
     log_fpr: log of the false positive rate.
@@ -180,12 +182,12 @@ def gdp_mu(
   Returns:
     μ; 0 for an attack no better than chance, inf for an FPR of 0.
   """
-  some = (log_fpr < 0) & (fnr < 1)
+  informative = (log_fpr < 0) & (fnr < 1)
   with np.errstate(divide='ignore'):
-    mu = -special.ndtri_exp(np.where(some, log_fpr, -1.0)) - special.ndtri(
-      np.where(some, fnr, 0.5)
-    )
-  return np.where(some, np.maximum(mu, 0.0), 0.0)
+    mu = -special.ndtri_exp(
+      np.where(informative, log_fpr, -1.0)
+    ) - special.ndtri(np.where(informative, fnr, 0.5))
+  return np.where(informative, np.maximum(mu, 0.0), 0.0)
 
 
 def max_noise(
@@ -193,17 +195,17 @@ def max_noise(
   log_fpr: Float[np.ndarray, 'm'],
   fnr: Float[np.ndarray, 'm'],
 ) -> float:
-  """Largest noise multiplier of a family that allows all of these rates.
+  """The largest noise multiplier of a family that allows all given rates.
 
   Args:
-    family: from `tradeoff_curves`.
-    log_fpr: logs of false positive rates, or of upper limits.
-    fnr: the false negative rates beside them.
+    family: from `tradeoff_curves` or `contrib.families`.
+    log_fpr: [m] logs of false positive rates, or of upper limits.
+    fnr: [m] false negative rates, or upper limits.
 
   Returns:
-    The noise multiplier, rounded up in the seventh digit; inf if rates are no
-    better than chance, 0 if no noise allows them: a sample of probability p
-    has FNR >= (1-p)(1-FPR) without any.
+    The noise multiplier, rounded up in the seventh digit; inf if the rates are no
+    better than chance, 0 if no noise allows them: even without noise a Poisson
+    sample of probability p has FNR >= (1-p)(1-FPR).
   """
   mu = gdp_mu(log_fpr, fnr)
   better = mu > 0
@@ -213,25 +215,25 @@ def max_noise(
     return 0.0
   log_fpr, target = log_fpr[better], special.ndtri(fnr[better])
 
-  # Remembered, as a curve may take a tenth of a second.
+  # Cached, because a curve may take a tenth of a second.
   @functools.cache
   def slack(log_noise):
-    lowest = family.fnr(float(np.exp(log_noise)), log_fpr)
+    min_fnr = family.fnr(float(np.exp(log_noise)), log_fpr)
     # Probits are nearly linear in 1/noise; the cap keeps them finite.
-    lowest = np.clip(lowest, 1e-300, 1 - 1e-16)
-    return float(np.min(target - special.ndtri(lowest)))
+    min_fnr = np.clip(min_fnr, 1e-300, 1 - 1e-16)
+    return float(np.min(target - special.ndtri(min_fnr)))
 
   start = -np.log(np.max(mu))
   sign = 1.0 if slack(start) >= 0 else -1.0
   low, high = start, start
-  # So little noise that a Gaussian test has hardly a false negative: with less,
-  # the curve no longer changes.
-  least = -np.log(np.max(-special.ndtri_exp(log_fpr)) + _FAR)
+  # With so little noise a Gaussian test has hardly a false negative: with less,
+  # the curve does not change.
+  lowest = -np.log(np.max(-special.ndtri_exp(log_fpr)) + _FAR)
   for _ in range(_DOUBLINGS):
-    low, high = high, max(high + sign * np.log(2), least)
+    low, high = high, max(high + sign * np.log(2), lowest)
     if sign * slack(high) < 0:
       break
-    if high == least:
+    if high == lowest:
       return 0.0
   else:
     return np.inf
@@ -249,20 +251,21 @@ def limit_rates_at(
   """Upper limits of both rates of the attack "in if score >= threshold".
 
   Args:
-    scores: scores of canaries.
-    thresholds: for each audit, chosen without a look at these scores.
-    significance: chance that one of the two limits at a threshold fails.
-    upper: (count, trials, significance) -> limit, a function of `intervals`.
+    scores: scores of canaries, any leading axes.
+    thresholds: thresholds of each audit, chosen without these scores.
+    significance: chance that one of the two limits at a threshold fails, in
+      (0, 1).
+    upper: (count, trials, significance) -> limit, as in `intervals`.
 
   Returns:
     The limits.
   """
   num = scores.observed.shape[-1]
-  misses = num - threshold.count_at_least(scores.observed, thresholds)
-  alarms = None
+  false_negatives = num - threshold.count_at_least(scores.observed, thresholds)
+  false_positives = None
   if scores.dim is None:
-    alarms = threshold.count_at_least(scores.unobserved, thresholds)
-  counts = threshold.ErrorCounts(thresholds, misses, alarms)
+    false_positives = threshold.count_at_least(scores.unobserved, thresholds)
+  counts = threshold.ErrorCounts(thresholds, false_negatives, false_positives)
   return limit_rates(scores, counts, significance, upper=upper)
 
 
@@ -276,27 +279,36 @@ def limit_rates(
   """Upper limits of both rates, from counts of errors.
 
   Args:
-    scores: scores of canaries.
-    counts: of them.
-    significance: chance that one of the two limits at a threshold fails.
-    upper: (count, trials, significance) -> limit, a function of `intervals`.
+    scores: scores of canaries, any leading axes.
+    counts: errors at some thresholds.
+    significance: chance that one of the two limits at a threshold fails, in
+      (0, 1).
+    upper: (count, trials, significance) -> limit, as in `intervals`.
 
   Returns:
     The limits.
   """
   share = significance / 2 if scores.dim is None else significance
-  fnr = np.asarray(upper(counts.misses, scores.observed.shape[-1], share))
+  fnr = np.asarray(
+    upper(counts.false_negatives, scores.observed.shape[-1], share)
+  )
   if scores.dim is not None:
     law = cosine_null.null_law(scores.dim)
     return Limits(np.asarray(law.logsf(counts.threshold)), fnr)
-  fpr = upper(counts.alarms, scores.unobserved.shape[-1], share)
+  fpr = upper(counts.false_positives, scores.unobserved.shape[-1], share)
   return Limits(np.log(np.asarray(fpr)), fnr)
 
 
 def choose_threshold(
   scores: Scores, significance: float
 ) -> Float[np.ndarray, '*batch 1']:
-  """The observed score with the largest limit of μ."""
+  """The observed score with the largest limit of μ.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    significance: chance that one of the two limits at a threshold fails, in
+      (0, 1).
+  """
   candidates, _ = threshold.find_realisable(scores.observed)
   mu = gdp_mu(*limit_rates_at(scores, candidates, significance))
   best = np.argmax(mu, axis=-1, keepdims=True)
@@ -306,7 +318,12 @@ def choose_threshold(
 def broadcast_thresholds(
   scores: Scores, given: Explicit
 ) -> Float[np.ndarray, '*batch m']:
-  """The given thresholds, for each audit."""
+  """The given thresholds, for each audit.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    given: the thresholds.
+  """
   values = np.asarray(given.thresholds, dtype=np.float64)
   return np.broadcast_to(values, (*scores.observed.shape[:-1], values.size))
 
@@ -314,7 +331,7 @@ def broadcast_thresholds(
 def _estimate(
   name, shape, family, solve, convert, scores, delta, significance, multiplicity
 ):
-  """Limits [*batch, m] are solved for a parameter [*batch], which gives ε."""
+  """Solves limits [*batch, m] for a parameter [*batch], and that for ε."""
   check_delta(delta)
   check_significance(significance)
   strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
@@ -333,14 +350,14 @@ def _estimate(
     )
   else:
     parameter = solve(_limits(scores, significance, multiplicity))
-  chosen = f'clopper_pearson_{type(multiplicity).__name__.lower()}'
+  correction = f'clopper_pearson_{type(multiplicity).__name__.lower()}'
   if multiplicity == Band() and scores.dim is None:
-    chosen = 'rank_test'
+    correction = 'rank_test'
   valid = multiplicity != Uncorrected()
   return make_bound(
     convert(np.asarray(parameter)),
     delta,
-    f'{name}_{chosen}',
+    f'{name}_{correction}',
     significance=significance,
     assumes=(*threshold_bound.counted_assumptions(scores), shape),
     kind='confidence bound' if valid else 'point estimate',
@@ -349,7 +366,7 @@ def _estimate(
 
 
 def _limits(scores, significance, multiplicity):
-  """Limits that all hold together, except for Uncorrected()."""
+  """Limits of the rates that hold together, except for Uncorrected()."""
   match multiplicity:
     case Explicit(thresholds):
       each = broadcast_thresholds(scores, multiplicity)
@@ -359,9 +376,9 @@ def _limits(scores, significance, multiplicity):
       share = significance / counts.threshold.shape[-1]
       return limit_rates(scores, counts, share)
     case Split():
-      choose, count = strategies.partition(scores, multiplicity)
+      choose, held_out = strategies.partition(scores, multiplicity)
       best = choose_threshold(choose, significance)
-      return limit_rates_at(count, best, significance)
+      return limit_rates_at(held_out, best, significance)
     case Band() | Uncorrected():
       candidates, _ = threshold.find_realisable(scores.observed)
       upper = intervals.clopper_pearson_upper

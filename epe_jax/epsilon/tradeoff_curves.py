@@ -1,9 +1,9 @@
 """Trade-off curves of noisy mechanisms, as families ordered by their noise.
 
-A mechanism with trade-off curve f lets no attacker with false positive rate α
-have a false negative rate below f(α). More noise lifts the curve, so that rates
-seen in an audit bound the noise from above and ε from below (`tradeoff`). All
-curves are those of the add-or-remove relation: symmetric in the two rates.
+No attacker of a mechanism with trade-off curve f has a false positive rate α and a
+false negative rate below f(α). More noise raises the curve, so that the rates of an
+audit bound the noise from above and ε from below (`tradeoff_bound`). All curves are
+those of the add-or-remove relation: symmetric in the two rates.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Family(NamedTuple):
   """Mechanisms that differ in how much Gaussian noise they add.
 
   Attributes:
-    name: of the family, for the name of the estimator.
-    fnr: (noise multiplier, log FPR) -> the smallest FNR, or less: a curve that
-      is too low makes an audit weaker and not wrong.
-    epsilon: (noise multiplier, δ) -> ε of all that is to be reported, such as
-      all steps of a run when the scores come from single steps.
+    name: of the family, part of the name of the method.
+    fnr: (noise multiplier, log FPR) -> the smallest FNR, or a lower value: a curve
+      that is too low makes a bound weaker, and still valid.
+    epsilon: (noise multiplier, δ) -> the ε to report, such as that of all steps of
+      a run if the scores are those of single steps.
   """
 
   name: str
@@ -36,14 +36,17 @@ class Family(NamedTuple):
 
 
 def gaussian_family(*, steps: int = 1) -> Family:
-  """Gaussian mechanism of sensitivity 1: FNR >= Φ(Φ⁻¹(1 - FPR) - 1/z).
+  """Gaussian mechanisms of sensitivity 1: FNR >= Φ(Φ⁻¹(1 - FPR) - 1/z).
 
   Args:
-    steps: releases T over which ε is reported; scores are of one. T releases
-      are one with noise z/√T, exactly.
+    steps: number T >= 1 of releases whose ε is reported, while scores are those of
+      one release. T releases are exactly one with noise z/√T.
 
   Returns:
-    The family; ε is exact and may be in the thousands.
+    The family, with an exact ε, which may be in the thousands.
+
+  Raises:
+    ValueError: steps is out of range.
 
   Source: Dong, Roth and Su, "Gaussian differential privacy" (2019).
 
@@ -62,14 +65,14 @@ def gaussian_family(*, steps: int = 1) -> Family:
 
 
 class Lines(NamedTuple):
-  """A curve below the trade-off curve: the largest of some guarantees.
+  """A curve that is at most the trade-off curve: the maximum of some lines.
 
-  Each (ε, δ) guarantee says FNR >= 1 - δ - e^ε FPR and the same with the rates
+  Each (ε, δ) guarantee implies FNR >= 1 - δ - e^ε FPR, and the same with the rates
   exchanged, equation (4) of Nasr et al.
 
   Attributes:
-    epsilon: ε >= 0.
-    delta: δ of each ε.
+    epsilon: [n] values of ε >= 0.
+    delta: [n] δ of each ε.
   """
 
   epsilon: Float[np.ndarray, 'n']
@@ -87,7 +90,17 @@ class Lines(NamedTuple):
 
 
 def epsilon_gdp(mu: Real, delta: float) -> float | Float[np.ndarray, '...']:
-  """ε of μ-GDP at δ, exact, without a cap; inf for μ = inf, 0 for μ <= 0.
+  """ε of μ-Gaussian DP at δ, exact and without a cap.
+
+  Args:
+    mu: μ, any shape.
+    delta: δ, in (0, 1).
+
+  Returns:
+    ε, with the shape of `mu`: inf for μ = inf, 0 for μ <= 0.
+
+  Raises:
+    ValueError: delta is out of range.
 
   >>> round(epsilon_gdp(1.0, 1e-5), 4)
   4.3772
@@ -95,13 +108,25 @@ def epsilon_gdp(mu: Real, delta: float) -> float | Float[np.ndarray, '...']:
   check_delta(delta)
   mu = np.asarray(mu, dtype=np.float64)
   epsilon = np.where(mu > 0, np.inf, 0.0)
-  some = np.isfinite(mu) & (mu > 0)
-  epsilon[some] = gaussian.epsilon_two_gaussians(0, 1, mu[some], 1, delta)
+  positive = np.isfinite(mu) & (mu > 0)
+  epsilon[positive] = gaussian.epsilon_two_gaussians(
+    0, 1, mu[positive], 1, delta
+  )
   return scalar_or_array(epsilon)
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
-  """μ of the Gaussian mechanism that has this ε at δ; 0 for ε = 0.
+  """μ of the Gaussian mechanism that has a given ε at δ.
+
+  Args:
+    epsilon: ε >= 0.
+    delta: δ, in (0, 1).
+
+  Returns:
+    μ >= 0; 0 for ε = 0 and inf for ε = inf.
+
+  Raises:
+    ValueError: delta is out of range.
 
   >>> round(mu_of_epsilon(4.3772, 1e-5), 4)
   1.0
@@ -113,7 +138,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
   low = 2 * float(special.ndtri((1 + delta) / 2))
   high = low + 1 + 2 * np.sqrt(epsilon)
 
-  # δ of ε and μ is a formula; ε of δ and μ would be solved for in each step.
+  # δ is a formula of ε and μ, whereas ε would have to be solved for in each step.
   def excess(mu):
     log_delta = gaussian.log_delta_one_direction(epsilon, mu, 1, 0, 1)
     return max(float(log_delta), -1e4) - np.log(delta)

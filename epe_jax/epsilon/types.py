@@ -1,4 +1,15 @@
-"""What goes into an estimate of ε, and what comes out."""
+"""What goes into an estimate of ε, and what comes out.
+
+Three words mean the same wherever a function of this package takes or returns
+them, and all lie in (0, 1) but the last:
+
+- `significance` is the chance that a lower bound exceeds the true ε, or that a
+  one-sided limit fails.
+- `confidence` is the probability that a statement holds. That of a bound is
+  one-sided, and 1 - significance; a point estimate has none. An interval is
+  two-sided: each of its limits fails with a chance of (1 - confidence)/2.
+- `sides` says which guesses of an attacker count (`Sides`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +17,7 @@ import dataclasses
 import enum
 import math
 import numbers
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from jaxtyping import Float, Shaped
 import numpy as np
@@ -14,43 +25,50 @@ import numpy as np
 # What a function of real arguments takes; it broadcasts.
 Real = np.ndarray | np.number | float | int
 
+Sides = Literal['in', 'both']
+"""Which guesses of the attack "in if score >= threshold" bound ε.
+
+'in': those that a canary took part, by ε >= log (1 - δ - FNR)/FPR. 'both': also
+those that one did not, by ε >= log (1 - δ - FPR)/FNR.
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
   """Scores of canaries that took part, and of canaries that did not.
 
-  A higher score means "took part". Leading axes are independent audits, such
+  A higher score means "took part". Leading axes hold independent audits, such
   as bootstrap resamples or simulations: every estimator works on the last axis
   and broadcasts over the others.
 
   Attributes:
     observed: [*batch, n1] scores of canaries that took part; n1 >= 1. Any real
-      dtype is taken and float64 is kept.
+      dtype is accepted and converted to float64.
     unobserved: [*batch, n0] scores of canaries that did not. It may be empty
-      only if `dim` is given, then as np.empty(0) whatever the leading axes.
-    dim: d, when the score of an unobserved canary is exactly the cosine of a
+      only if `dim` is given, and is then np.empty(0) for any leading axes.
+    dim: d, if the score of an unobserved canary is exactly the cosine of a
       uniform unit vector in R^d with an independent vector, so that its law is
-      known (`cosine_null.CosineNull`); inf when it is exactly N(0, 1), as an inner
-      product with Gaussian noise in units of that noise. None when that law is
-      known only through `unobserved`, such as for a maximum over rounds.
+      known (`cosine_null.CosineNull`); inf, if it is exactly N(0, 1), like an
+      inner product with Gaussian noise in units of that noise; None, if its law
+      is known only through `unobserved`, as for a maximum over rounds.
     design: 'fixed' if the numbers of observed and unobserved canaries were
-      chosen, 'coin_flip' if an independent fair coin put each canary in or out.
-    shift: [n1] by how much taking part is expected to move the score of each
-      observed canary, > 0 and up to one common factor, alike in all audits;
-      None if all are moved alike. Canaries of different rounds are not, where a
+      chosen, 'coin_flip' if an independent fair coin included or left out each
+      canary.
+    shift: [n1] by how much participation is expected to shift the score of each
+      observed canary, > 0 and up to one common factor, the same in all audits;
+      None if all are shifted alike. Canaries of different rounds are not, if the
       final model holds more of one round than of another.
     overlap: Σ_{i≠j} μ_i² μ_j²/(d Σ μ²) over pairs of observed canaries that are
-      in one vector, with μ the shifts. Each is noise to the other and in the same
-      way, so that s² times this is what the variance of a fitted factor s of all
-      shifts gains. It is next to nothing where clients or noise outweigh
-      canaries.
+      in the same vector, where μ are the shifts. Each canary of a pair is noise
+      to the other, and equally so: the variance of a fitted common factor s
+      grows by s² times `overlap`. It is negligible where clients or noise
+      outweigh canaries.
 
   Raises:
-    ValueError: for empty, non-finite or mismatched arrays, for those that are
-      masked or not of real numbers, for columns [n, 1] in both groups, for a
-      dim that is neither an integer >= 2 nor inf, for scores that cannot be
-      cosines although `dim` is given, and for shifts that are not one positive
-      number for each observed canary.
+    ValueError: arrays are empty, not finite, masked, not of real numbers or do
+      not match; both groups are columns [n, 1]; dim is neither an integer >= 2
+      nor inf; dim is given but a score is no cosine; or shift is not one
+      positive number for each observed canary.
   """
 
   observed: Shaped[np.ndarray, '... n1']
@@ -61,8 +79,8 @@ class Scores:
   overlap: float = 0.0
 
   def __post_init__(self):
-    observed = _float64('observed', self.observed)
-    unobserved = _float64('unobserved', self.unobserved)
+    observed = _to_float64('observed', self.observed)
+    unobserved = _to_float64('unobserved', self.unobserved)
     batch = observed.shape[:-1]
     if unobserved.size == 0:
       unobserved = np.empty((*batch, 0))
@@ -91,14 +109,20 @@ class Scores:
     if self.dim is not None:
       _check_cosines(self.dim, observed, unobserved)
     if self.shift is not None:
-      shift = _checked_shift(self.shift, observed.shape[-1])
+      shift = _validate_shift(self.shift, observed.shape[-1])
       object.__setattr__(self, 'shift', shift)
 
 
 class Floor(NamedTuple):
-  """What an estimator reports when nothing leaks: mean and 5, 50, 95 % points.
+  """What an estimator reports when nothing leaks, over simulated audits.
 
-  An estimate is only meaningful beside it.
+  An estimate means little until it is compared with its floor.
+
+  Attributes:
+    mean: mean of ε.
+    q05: 5 % quantile of ε.
+    q50: median of ε.
+    q95: 95 % quantile of ε.
   """
 
   mean: float
@@ -108,7 +132,7 @@ class Floor(NamedTuple):
 
 
 class Assumption(enum.StrEnum):
-  """What must hold for an estimate to be what it says it is."""
+  """A condition without which an estimate is not what it says it is."""
 
   INDEPENDENT = 'canaries score independently'
   COINS = 'canaries were included by independent fair coins'
@@ -119,6 +143,7 @@ class Assumption(enum.StrEnum):
   FAMILY = 'the mechanism is of the given family'
 
 
+# Assumptions about the shape of a law.
 _SHAPE = frozenset(Assumption) - {
   Assumption.INDEPENDENT,
   Assumption.COINS,
@@ -133,22 +158,24 @@ class Estimate:
   """An ε at a δ, and what it is worth.
 
   Attributes:
-    epsilon: a float, or an array with the leading axes of the scores.
-    delta: the δ it holds at, in (0, 1).
+    epsilon: ε >= 0: a float, or an array with the leading axes of the scores.
+    delta: the δ at which ε holds, in (0, 1).
     method: the name of the estimator.
-    confidence: probability that `epsilon` is below the true ε, if what it
-      assumes holds; of a credible bound the belief that it is. None marks a
-      point estimate: no guarantee.
+    confidence: the probability that `epsilon` is at most the true ε, provided
+      that its assumptions hold; for a credible bound, the posterior probability.
+      None marks a point estimate, which guarantees nothing.
     kind: 'point estimate', 'confidence bound' or 'credible bound'. A credible
-      bound is below the true ε as often as it says on average over a prior; at
-      one given ε it may fail more often.
-    assumes: what must hold of scores and mechanism.
+      bound is below the true ε as often as stated on average over a prior; at a
+      given ε it may fail more often.
+    assumes: what must hold of the scores and the mechanism.
     floor: what the same estimator reports when nothing leaks.
-    interval: lower and upper limit, where the method has them.
-    p_value: of "nothing leaks", where audits without leakage were simulated.
+    interval: lower and upper limit of ε, two-sided, if the method has them.
+      The function that computes it takes its confidence.
+    p_value: the p-value of "nothing leaks", if audits without a leak were
+      simulated.
 
   Raises:
-    ValueError: a point estimate with a confidence, or a bound without.
+    ValueError: a point estimate has a confidence, or a bound has none.
   """
 
   epsilon: float | Float[np.ndarray, '...']
@@ -170,7 +197,7 @@ class Estimate:
 
   @property
   def is_shape_free(self) -> bool:
-    """Whether neither scores nor mechanism are taken to be of some shape."""
+    """Whether no shape of a law, of scores or mechanism, is assumed."""
     return not _SHAPE.intersection(self.assumes)
 
 
@@ -183,20 +210,21 @@ def make_bound(
   assumes: tuple[Assumption, ...],
   kind: Kind = 'confidence bound',
   rejected: str | None = None,
-  interval: tuple[float, float] | None = None,
 ) -> Estimate:
-  """A lower bound, or where its assumptions are rejected a mere point estimate.
+  """A lower bound, or only a point estimate if its assumptions are rejected.
 
   Args:
     epsilon: the bound.
-    delta: δ.
+    delta: δ, in (0, 1).
     method: the name of the estimator.
-    significance: chance that the bound exceeds the true ε.
+    significance: chance that the bound exceeds the true ε, in (0, 1).
     assumes: what must hold.
-    kind: of the bound; 'point estimate' if it never had a guarantee.
-    rejected: names the assumption that the scores reject: it is added to the
-      name of the method, and the confidence is withdrawn.
-    interval: lower and upper limit, if there are two.
+    kind: the kind of bound; 'point estimate' if it never had a guarantee.
+    rejected: a name for what the scores reject: it is appended to the name of
+      the method, and the result is a point estimate.
+
+  Returns:
+    The estimate. A bound has the confidence 1 - significance.
   """
   if rejected is not None:
     method, kind = f'{method}_{rejected}', 'point estimate'
@@ -207,7 +235,6 @@ def make_bound(
     confidence=None if kind == 'point estimate' else 1 - significance,
     kind=kind,
     assumes=assumes,
-    interval=interval,
   )
 
 
@@ -215,6 +242,18 @@ def check_delta(delta: float) -> None:
   """Raises a ValueError unless 0 < delta < 1."""
   if not 0 < delta < 1:
     raise ValueError(f'delta={delta!r} must lie strictly between 0 and 1.')
+
+
+def check_confidence(confidence: float) -> None:
+  """Raises a ValueError unless 0 < confidence < 1."""
+  if not 0 < confidence < 1:
+    raise ValueError(f'confidence={confidence!r} must lie in (0, 1).')
+
+
+def check_sides(sides: Sides) -> None:
+  """Raises a ValueError unless sides is 'in' or 'both'."""
+  if sides not in get_args(Sides):
+    raise ValueError(f"sides={sides!r} is neither 'in' nor 'both'.")
 
 
 def check_significance(significance: float) -> None:
@@ -228,19 +267,19 @@ def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:
   return np.asarray(values) if np.ndim(values) else float(values)
 
 
-def _float64(name, values):
+def _to_float64(name, values):
   if isinstance(values, np.ma.MaskedArray):
     raise ValueError(
       f'{name} is a masked array of shape {values.shape}, of which estimators '
       f'would use the masked scores too. Give {name}.compressed().'
     )
-  found = np.asarray(values)
-  if found.dtype.kind not in 'biuf':
+  array = np.asarray(values)
+  if array.dtype.kind not in 'biuf':
     raise ValueError(
-      f'{name} has dtype {found.dtype}, which is not one of real numbers. Give '
+      f'{name} has dtype {array.dtype}, which is not one of real numbers. Give '
       'real scores, such as cosines.'
     )
-  array = found.astype(np.float64)
+  array = array.astype(np.float64)
   if array.ndim < 1:
     raise ValueError(
       f'{name}={values!r} is a single number; give an array [..., canaries].'
@@ -253,8 +292,8 @@ def _float64(name, values):
   return array
 
 
-def _checked_shift(values, num):
-  shift = _float64('shift', values)
+def _validate_shift(values, num):
+  shift = _to_float64('shift', values)
   if shift.shape != (num,) or not np.all(shift > 0):
     raise ValueError(
       f'shift has shape {shift.shape} and a smallest value of '
@@ -265,7 +304,7 @@ def _checked_shift(values, num):
 
 
 def _check_no_columns(observed, unobserved):
-  """Refuses several audits of one canary in each group: they say nothing."""
+  """Rejects [n, 1] in both groups: nothing follows from audits of one canary."""
   one_each = observed.shape[-1] == 1 and unobserved.shape[-1] == 1
   if one_each and max(observed.size, unobserved.size) > 1:
     raise ValueError(

@@ -153,7 +153,7 @@ def _alike(runs: Sequence[Scores]) -> list[Scores]:
 def _cells_of(
   estimate: Estimate,
   mu: float | None,
-  mu_interval: over_runs.Interval | None,
+  mu_interval: tuple[float, float] | None,
 ) -> Row:
   return {
     'mu': mu,

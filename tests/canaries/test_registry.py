@@ -216,6 +216,13 @@ def test_effective_dimension_counts_the_coordinates_that_matter():
   np.testing.assert_allclose(tiny, found, rtol=1e-5)
 
 
+def test_the_excess_kurtosis_of_cosines_with_signs_is_two_over_d_eff():
+  vector = np.array([3.0, 2.0, 1.0, 1.0])
+  signs = np.array(np.meshgrid(*[[-1, 1]] * 4)).reshape(4, -1)
+  d_eff = float(canaries.effective_dimension(jnp.asarray(vector)))
+  assert stats.kurtosis(vector @ signs) == pytest.approx(-2 / d_eff, rel=1e-6)
+
+
 @pytest.mark.parametrize('name', ['sign', 'hadamard', 'hadamard2'])
 def test_families_of_signs_hold_nothing_of_size_k_by_d(name):
   k, d = 512, 400_000

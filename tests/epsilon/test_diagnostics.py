@@ -137,25 +137,6 @@ def test_the_exact_null_holds_in_every_dimension():
     )
 
 
-def test_effective_dimension_has_its_known_values():
-  rng = np.random.default_rng(4)
-  assert diagnostics.effective_dimension(np.eye(7)[2]) == 1
-  signs = 1e-200 * rng.choice([-1, 1], (50, 40))
-  assert diagnostics.effective_dimension(signs) == pytest.approx(2000)
-  dense = rng.normal(size=300_000)
-  assert diagnostics.effective_dimension(dense) == pytest.approx(1e5, rel=0.03)
-  # The excess kurtosis of sign canaries is -2/d_eff.
-  vector = np.array([3.0, 2.0, 1.0, 1.0])
-  canaries = np.array(np.meshgrid(*[[-1, 1]] * 4)).reshape(4, -1)
-  kurtosis = stats.kurtosis(vector @ canaries)
-  assert kurtosis == pytest.approx(-2 / diagnostics.effective_dimension(vector))
-  for bad in (np.zeros(3), np.empty(0), np.array([1.0, np.inf])):
-    with pytest.raises(ValueError, match='largest magnitude'):
-      diagnostics.effective_dimension(bad)
-  with pytest.raises(ValueError, match='largest magnitude nan'):
-    diagnostics.effective_dimension(np.array([1.0, np.nan]))
-
-
 def quantiles(num):
   return stats.norm.ppf((np.arange(num) + 0.5) / num)
 
@@ -163,7 +144,6 @@ def quantiles(num):
 def test_gaussian_scores_raise_no_warning():
   scores = Scores(3 + 2 * quantiles(500), quantiles(500))
   assert diagnostics.warn_if_not_gaussian(scores) is None
-  assert diagnostics.warn_if_not_gaussian(scores, effective_dim=5000.0) is None
   cosines = Scores(
     0.1 + 0.02 * quantiles(500), 0.01 * quantiles(500), dim=10**4
   )
@@ -184,10 +164,6 @@ def test_each_departure_is_named():
   text = diagnostics.warn_if_not_gaussian(wrong)
   assert 'law of a cosine in dimension 10000' in text
   assert 'not Gaussian' not in text
-  text = diagnostics.warn_if_not_gaussian(
-    Scores(normal, normal), effective_dim=12.0
-  )
-  assert 'd_eff = 12' in text
   text = diagnostics.warn_if_not_gaussian(Scores(normal, np.zeros(4)))
   assert 'The 4 unobserved scores are too few' in text
 

@@ -89,8 +89,8 @@ def test_counts_of_gaussian_scores_have_the_law_of_their_curve():
 @pytest.mark.parametrize(
   'statistic',
   [
-    rank_test.log_ratio_statistic(20, 30, DELTA, True),
-    rank_test.log_ratio_statistic(20, 30, 0.1, False),
+    rank_test.log_ratio_statistic(20, 30, DELTA, 'in'),
+    rank_test.log_ratio_statistic(20, 30, 0.1, 'both'),
     rank_test.shift_statistic(20, 30),
     rank_test.shift_statistic(1, 1),
   ],
@@ -116,7 +116,7 @@ def test_a_bound_is_where_the_exact_p_value_is_the_significance():
 
   for significance in (0.01, 0.05, 0.3):
     bound = rank_test.epsilon_bound(
-      scores, delta=DELTA, significance=significance, one_sided=True
+      scores, delta=DELTA, significance=significance, sides='in'
     )
     # Three standard errors of the draws, which are always the same.
     assert p_value(bound) == pytest.approx(significance, rel=0.1)
@@ -211,8 +211,8 @@ def check_levels(law, num, num_null, audits):
   # A failure has probability 1e-5 in each check at exact coverage, and the
   # draws of the law may be out by three standard errors.
   most = stats.binom.isf(1e-5, audits, 0.055)
-  for one_sided in (True, False):
-    settings = dict(delta=DELTA, significance=0.05, one_sided=one_sided)
+  for sides in ('in', 'both'):
+    settings = dict(delta=DELTA, significance=0.05, sides=sides)
     bound = rank_test.epsilon_bound(scores, **settings)
     assert np.sum(bound > epsilon) <= most
   bound = rank_test.strength_bound(
@@ -237,22 +237,32 @@ def test_levels_in_many_audits(name, num, num_null):
 @pytest.mark.parametrize(('num', 'num_null'), SIZES)
 def test_the_least_favourable_laws_use_the_level_up(num, num_null):
   rng, audits = np.random.default_rng(3), 2000
-  least = stats.binom.ppf(1e-5, audits, 0.045)
-  most = stats.binom.isf(1e-5, audits, 0.055)
+  lows, highs = stats.binom.interval(1 - 2e-5, audits, (0.045, 0.055))
+  low, high = lows[0], highs[1]
+
+  def rejects(scores, curve, statistic, strength):
+    """Of each audit: a bound is above the truth where the test rejects it."""
+    values = statistic.value(rank_test.count_above(scores, statistic.ranks))
+    p_values = rank_test.p_value(values, curve, strength, statistic, 0.05)
+    rejected = np.asarray(p_values) <= 0.05
+    first = Scores(scores.observed[:40], scores.unobserved[:40])
+    bound = rank_test.max_rejected(first, curve, statistic, 0.05)
+    np.testing.assert_array_equal(bound > strength, rejected[:40])
+    return np.sum(rejected)
+
+  dp = rank_test.approximate_dp_curve(DELTA)
   for epsilon in (0.5, 2.0):
     law = Law(Response(epsilon), stats.uniform(-1, 1))
     observed = law.observed.rvs((audits, num), rng)
     scores = Scores(observed, 1 - rng.random((audits, num_null)))
-    for one_sided in (True, False):
-      settings = dict(delta=DELTA, significance=0.05, one_sided=one_sided)
-      bound = rank_test.epsilon_bound(scores, **settings)
-      assert least <= np.sum(bound > epsilon) <= most
+    for sides in ('in', 'both'):
+      statistic = rank_test.log_ratio_statistic(num, num_null, DELTA, sides)
+      assert low <= rejects(scores, dp, statistic, epsilon) <= high
+  gaussian = rank_test.family_curve(tradeoff_curves.gaussian_family())
+  statistic = rank_test.shift_statistic(num, num_null)
   for mu in (0.3, 1.5):
     scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num_null)
-    bound = rank_test.strength_bound(
-      scores, tradeoff_curves.gaussian_family(), significance=0.05
-    )
-    assert least <= np.sum(bound > mu) <= most
+    assert low <= rejects(scores, gaussian, statistic, mu) <= high
 
 
 def test_a_subsampled_family_keeps_its_level():
@@ -288,9 +298,7 @@ def two_limits(scores, significance=0.05):
   num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
   fnr = np.asarray(band.upper_limit(misses, num, significance / 2))
   fpr = np.asarray(band.upper_limit(alarms, num_null, significance / 2))
-  epsilon = threshold.epsilon_at(
-    np.log(fpr), np.log(fnr), DELTA, one_sided=True
-  )
+  epsilon = threshold.epsilon_at(np.log(fpr), np.log(fnr), DELTA, sides='in')
   mu = tradeoff_bound.gdp_mu(np.log(fpr), fnr)
   return np.max(epsilon, axis=-1), np.max(mu, axis=-1)
 
@@ -306,7 +314,7 @@ def two_limits(scores, significance=0.05):
 def test_one_test_of_both_rates_is_tighter_than_two_limits(
   num, epsilon, won, won_gdp
 ):
-  rng, audits = np.random.default_rng(5), 31
+  rng, audits = np.random.default_rng(5), 11
   mu = tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
   scores = draw(Law(stats.norm(mu), stats.norm()), rng, audits, num, num)
   before, before_mu = two_limits(scores)
@@ -336,7 +344,7 @@ def test_higher_observed_scores_never_lower_a_bound(
   high = Scores(raised, low.unobserved)
   for bound in (
     lambda s: rank_test.epsilon_bound(
-      s, delta=DELTA, significance=0.2, one_sided=True
+      s, delta=DELTA, significance=0.2, sides='in'
     ),
     lambda s: rank_test.strength_bound(
       s, tradeoff_curves.gaussian_family(), significance=0.2

@@ -62,7 +62,7 @@ def test_bounds_exceed_the_truth_as_rarely_as_they_say(
   audits = 300 if num == 100 else 100
   rng = np.random.default_rng([epsilon, num, dim is None])
   scores = draw(rng, epsilon, audits, num, dim)
-  estimate = bound(scores, strategy, one_sided=False)
+  estimate = bound(scores, strategy, sides='both')
   assert estimate.confidence == 0.95
   exceeds = np.sum(estimate.epsilon > epsilon)
   # 80 tests; a failure has probability 1e-6 in each at exact coverage.
@@ -77,9 +77,9 @@ def test_eps_lo_of_the_paper_fails_where_the_bounds_hold(dim):
   limit = stats.binom.isf(1e-6, 300, 0.05)
   assert np.sum(paper > 0) > limit
   for strategy in (Band(), Bonferroni()):
-    valid = bound(scores, strategy, one_sided=False).epsilon
+    valid = bound(scores, strategy, sides='both').epsilon
     assert np.sum(valid > 0) <= limit
-  uncorrected = bound(scores, Uncorrected(), one_sided=False)
+  uncorrected = bound(scores, Uncorrected(), sides='both')
   assert uncorrected.confidence is None
   if dim is not None:
     assert np.sum(uncorrected.epsilon > 0) > limit
@@ -91,7 +91,7 @@ def clopper_pearson(count, trials, significance):
   return stats.beta.isf(significance, count + 1, trials - count)
 
 
-def slow_bound(scores, thresholds, share, one_sided):
+def slow_bound(scores, thresholds, share, sides):
   """The largest ε over thresholds, counting canaries one by one."""
   best = 0.0
   n1, n0 = len(scores.observed), len(scores.unobserved)
@@ -104,14 +104,14 @@ def slow_bound(scores, thresholds, share, one_sided):
       fpr = clopper_pearson(sum(s >= t for s in scores.unobserved), n0, level)
     if 1 - DELTA - lost > 0:
       best = max(best, np.log((1 - DELTA - lost) / fpr))
-    if not one_sided and 1 - DELTA - fpr > 0:
+    if sides == 'both' and 1 - DELTA - fpr > 0:
       best = max(best, np.log((1 - DELTA - fpr) / lost))
   return best
 
 
 @pytest.mark.parametrize('dim', [None, 20])
-@pytest.mark.parametrize('one_sided', [True, False])
-def test_bounds_agree_with_counting_by_hand(dim, one_sided):
+@pytest.mark.parametrize('sides', ['in', 'both'])
+def test_bounds_agree_with_counting_by_hand(dim, sides):
   rng = np.random.default_rng(1)
   for tied in (False, True):
     observed = 0.9 * np.tanh(rng.normal(0.5, 0.3, 23))
@@ -120,13 +120,13 @@ def test_bounds_agree_with_counting_by_hand(dim, one_sided):
       observed, unobserved = np.round(observed, 1), np.round(unobserved, 1)
     scores = Scores(observed, unobserved, dim=dim)
     everywhere = np.union1d(observed, unobserved)
-    slow = slow_bound(scores, everywhere, 0.05, one_sided)
+    slow = slow_bound(scores, everywhere, 0.05, sides)
     assert slow > 0
-    estimate = bound(scores, Uncorrected(), one_sided=one_sided)
+    estimate = bound(scores, Uncorrected(), sides=sides)
     assert estimate.epsilon == pytest.approx(slow, rel=1e-9)
     given_ = (-0.2, 0.0, 0.4)
-    slow = slow_bound(scores, given_, 0.05 / 3, one_sided)
-    estimate = bound(scores, Explicit(given_), one_sided=one_sided)
+    slow = slow_bound(scores, given_, 0.05 / 3, sides)
+    estimate = bound(scores, Explicit(given_), sides=sides)
     assert estimate.epsilon == pytest.approx(slow, rel=1e-9)
 
 
@@ -150,7 +150,7 @@ def test_ties_make_every_bound_smaller_not_larger():
   scores = draw(np.random.default_rng(3), 0, 300, 200)
   coarse = Scores(np.round(scores.observed), np.round(scores.unobserved))
   for strategy in VALID:
-    exceeds = np.sum(bound(coarse, strategy, one_sided=False).epsilon > 0)
+    exceeds = np.sum(bound(coarse, strategy, sides='both').epsilon > 0)
     assert exceeds <= stats.binom.isf(1e-6, 300, 0.05)
 
 
@@ -221,7 +221,7 @@ def test_the_second_direction_finds_a_lower_tail():
   scores = Scores(observed, unobserved)
   for strategy in (Band(), Bonferroni()):
     one = bound(scores, strategy).epsilon
-    assert bound(scores, strategy, one_sided=False).epsilon > one + 0.5
+    assert bound(scores, strategy, sides='both').epsilon > one + 0.5
 
 
 def test_bad_settings_are_refused():
@@ -246,18 +246,21 @@ values = hnp.arrays(
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
-@given(values, values, st.sampled_from([None, 2, 50]), st.booleans())
+@given(
+  values,
+  values,
+  st.sampled_from([None, 2, 50]),
+  st.sampled_from(['in', 'both']),
+)
 def test_any_scores_give_a_number_or_a_plain_error(
-  observed, unobserved, dim, one_sided
+  observed, unobserved, dim, sides
 ):
   scores = Scores(observed, unobserved, dim=dim)
   intervals = ['clopper_pearson', 'jeffreys', 'katz']
   for strategy in [*VALID, Uncorrected()]:
     for interval in intervals:
       try:
-        estimate = bound(
-          scores, strategy, interval=interval, one_sided=one_sided
-        )
+        estimate = bound(scores, strategy, interval=interval, sides=sides)
       except ValueError as refusal:
         told = str(refusal)
         estimate = None
@@ -268,9 +271,9 @@ def test_any_scores_give_a_number_or_a_plain_error(
         assert estimate.epsilon >= 0
 
 
-@pytest.mark.parametrize('one_sided', [True, False])
+@pytest.mark.parametrize('sides', ['in', 'both'])
 @pytest.mark.parametrize('seed', range(3))
-def test_numbers_are_those_of_jax_privacy(one_sided, seed):
+def test_numbers_are_those_of_jax_privacy(sides, seed):
   auditing = pytest.importorskip('jax_privacy.auditing')
   rng = np.random.default_rng(seed)
   observed, unobserved = rng.normal(2, 1, 300), rng.normal(0, 1, 400)
@@ -279,11 +282,11 @@ def test_numbers_are_those_of_jax_privacy(one_sided, seed):
 
   def theirs(strategy, significance=0.05):
     return auditor.epsilon_clopper_pearson(
-      significance, DELTA, one_sided, threshold_strategy=strategy
+      significance, DELTA, sides == 'in', threshold_strategy=strategy
     )
 
   def ours(strategy, **settings_):
-    return bound(scores, strategy, one_sided=one_sided, **settings_).epsilon
+    return bound(scores, strategy, sides=sides, **settings_).epsilon
 
   explicit = theirs(auditing.Explicit(1.0))
   assert ours(Explicit((1.0,))) == pytest.approx(explicit, rel=1e-9)

@@ -1,7 +1,5 @@
 """f-DP audits against closed forms, dp_accounting, and simulation."""
 
-from dp_accounting import dp_event
-from dp_accounting.pld import privacy_loss_distribution
 import hypothesis
 from hypothesis import strategies as st
 import numpy as np
@@ -24,6 +22,7 @@ from epe_jax.epsilon.strategies import (
   Uncorrected,
 )
 from epe_jax.epsilon.types import Scores
+from tests.epsilon import plds
 
 DELTA = 1e-5
 LOG_FPR = np.log([1e-6, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])
@@ -42,13 +41,6 @@ def quantile_sample(num):
 
 def shifted(mu, num=1000):
   return Scores(quantile_sample(num) + mu, quantile_sample(num))
-
-
-def from_dp_accounting(noise_multiplier, p=1.0, steps=1, interval=1e-3):
-  one = privacy_loss_distribution.from_gaussian_mechanism(
-    noise_multiplier, sampling_prob=p, value_discretization_interval=interval
-  )
-  return one.self_compose(steps) if steps > 1 else one
 
 
 # Curves.
@@ -81,86 +73,6 @@ def test_epsilon_of_mu_is_exact_far_beyond_any_accountant():
 def test_releases_of_a_gaussian_compose_exactly():
   family = tradeoff_curves.gaussian_family(steps=9)
   assert family.epsilon(0.3, DELTA) == tradeoff_curves.epsilon_gdp(10.0, DELTA)
-
-
-@pytest.mark.parametrize(('noise', 'p'), [(1.0, 1.0), (0.5, 0.1), (1.0, 0.01)])
-def test_the_subsampled_curve_and_epsilon_are_those_of_dp_accounting(noise, p):
-  exact = families.subsampled_gaussian_family(p)
-  numeric = families.pld_family(lambda z: from_dp_accounting(z, p))
-  above = exact.fnr(noise, LOG_FPR) - numeric.fnr(noise, LOG_FPR)
-  # The PLD is pessimistic and its lines are a grid: below, and not by much.
-  assert np.all(above > -1e-6)
-  assert np.all(above < 5e-4)
-  epsilon = numeric.epsilon(noise, DELTA)
-  assert exact.epsilon(noise, DELTA) == pytest.approx(epsilon, rel=1e-4)
-  wrong = families.subsampled_gaussian_family(p / 2)
-  assert np.any(
-    np.abs(wrong.fnr(noise, LOG_FPR) - exact.fnr(noise, LOG_FPR)) > 1e-3
-  )
-
-
-def test_the_subsampled_curve_is_convex_and_its_own_inverse():
-  alpha = np.linspace(1e-6, 1 - 1e-6, 2001)
-  for mu, p in ((0.5, 0.3), (3.0, 0.5), (4.0, 0.05)):
-    fnr = families.subsampled_gaussian_family(p).fnr(1 / mu, np.log(alpha))
-    assert np.all(np.diff(fnr, 2) > -1e-9)
-    assert np.all(np.diff(fnr) <= 0)
-    inside = (fnr > 1e-4) & (fnr < 1 - 1e-4)
-    twice = families.subsampled_gaussian_family(p).fnr(
-      1 / mu, np.log(fnr[inside])
-    )
-    np.testing.assert_allclose(twice, alpha[inside], rtol=1e-6, atol=1e-9)
-
-
-def test_epsilon_of_a_subsampled_step_has_no_cap():
-  # At p = 1/2, e^ε - 1 is half of e^ε' - 1, with ε' at δ/p.
-  family = families.subsampled_gaussian_family(0.5)
-  inner = tradeoff_curves.epsilon_gdp(50.0, 2 * DELTA)
-  assert family.epsilon(1 / 50, DELTA) == pytest.approx(inner - np.log(2))
-  assert families.subsampled_gaussian_family(1e-6).epsilon(1.0, DELTA) == 0.0
-
-
-@pytest.mark.parametrize(
-  ('noise', 'p', 'steps'), [(1, 0.01, 2500), (0.1, 0.1, 100)]
-)
-def test_steps_compose_as_the_pld_of_dp_accounting_does(noise, p, steps):
-  epsilon = families.subsampled_gaussian_family(p, steps=steps).epsilon(
-    noise, DELTA
-  )
-  there = from_dp_accounting(noise, p, steps, interval=1e-4 / noise)
-  expected = there.get_epsilon_for_delta(DELTA)
-  assert epsilon == pytest.approx(expected, rel=1e-5)
-  one = families.subsampled_gaussian_family(p).epsilon(noise, DELTA)
-  assert epsilon > 2 * one
-
-
-def test_an_event_is_accounted_like_its_pld():
-  event = families.pld_family(
-    lambda z: dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(z))
-  )
-  direct = families.pld_family(lambda z: from_dp_accounting(z, 0.1))
-  expected = direct.epsilon(0.5, DELTA)
-  assert event.epsilon(0.5, DELTA) == pytest.approx(expected, rel=1e-9)
-  np.testing.assert_allclose(
-    event.fnr(0.5, LOG_FPR), direct.fnr(0.5, LOG_FPR), rtol=1e-9
-  )
-
-
-def test_algorithm_4_approaches_the_curve_from_below():
-  exact = tradeoff_curves.gaussian_family().fnr(1.0, LOG_FPR)
-  gaps = []
-  for num in (2, 10, 50):
-    family = families.pld_family(
-      from_dp_accounting,
-      fnr_from=families.algorithm_4(delta=DELTA, num_lines=num),
-    )
-    gap = exact - family.fnr(1.0, LOG_FPR)
-    assert np.all(gap > -1e-6)
-    gaps.append(np.max(gap))
-  # "Even with 10 approximations we can get a good estimation": appendix A.
-  assert gaps[0] > gaps[1] > gaps[2]
-  assert gaps[1] < 0.1
-  assert gaps[2] < 0.02
 
 
 # Bounds.
@@ -271,7 +183,7 @@ def test_scores_that_no_member_of_the_family_allows_refute_it():
   separated = Scores(np.linspace(5, 6, 1000), np.linspace(0, 1, 1000))
   for family in (
     families.subsampled_gaussian_family(0.1, steps=10),
-    families.pld_family(lambda z: from_dp_accounting(z, 0.1)),
+    families.pld_family(lambda z: plds.from_dp_accounting(z, 0.1)),
   ):
     settings = dict(family=family, delta=DELTA, multiplicity=Explicit((3.0,)))
     assert tradeoff_bound.family_bound(separated, **settings).epsilon == np.inf
@@ -280,7 +192,7 @@ def test_scores_that_no_member_of_the_family_allows_refute_it():
 
 def test_a_composed_pld_is_audited_as_a_whole():
   noise, p, steps = 1.0, 0.05, 50
-  family = families.pld_family(lambda z: from_dp_accounting(z, p, steps))
+  family = families.pld_family(lambda z: plds.from_dp_accounting(z, p, steps))
   # A Gaussian near the composed mechanism, in the middle of its curve.
   fpr = np.array([0.1])
   fnr = family.fnr(noise, np.log(fpr))
@@ -415,12 +327,8 @@ def test_settings_out_of_range_are_refused():
     tradeoff_bound.gdp_bound(scores, delta=0.0)
   with pytest.raises(ValueError, match='significance=1'):
     tradeoff_bound.gdp_bound(scores, delta=DELTA, significance=1.0)
-  with pytest.raises(ValueError, match='sampling_probability=0'):
-    families.subsampled_gaussian_family(0.0)
   with pytest.raises(ValueError, match='steps=0'):
     tradeoff_curves.gaussian_family(steps=0)
-  with pytest.raises(ValueError, match='num_lines=0'):
-    families.algorithm_4(delta=DELTA, num_lines=0)
 
 
 def test_epsilon_of_a_thousand_observations_is_tight_as_published():

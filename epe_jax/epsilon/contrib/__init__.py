@@ -1,4 +1,5 @@
-"""Estimators and families that no command, report or page of ours uses.
+"""Estimators and families that no command and no report of this project uses.
 
-They are tested like all others, and imported by the names of their modules.
+They are tested like the others and imported from their modules, but their names
+may change without notice.
 """

@@ -1,6 +1,6 @@
-"""How well a threshold on the score tells who took part.
+"""How well a threshold on the score distinguishes who took part.
 
-The quality of the attack itself, before it is turned into an ε. A canary is
+These are measures of the attack itself, before it is turned into an ε. A canary is
 guessed "in" if its score is at least the threshold, and only thresholds that
 separate distinct scores are realisable: tied canaries are guessed alike.
 """
@@ -14,17 +14,17 @@ import numpy as np
 from scipy import optimize, special
 
 from epe_jax.epsilon import cosine_null
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, check_confidence
 
 
 class Roc(NamedTuple):
   """False and true positive rates of every realisable threshold.
 
   Attributes:
-    threshold: falling, from infinity (nobody is guessed "in") to the lowest
+    threshold: [m], decreasing from infinity (nobody is guessed "in") to the lowest
       score (everybody is).
-    fpr: share of the unobserved scores that are at least the threshold.
-    tpr: the same share of the observed scores.
+    fpr: [m] shares of the unobserved scores that are at least the threshold.
+    tpr: [m] shares of the observed scores that are.
   """
 
   threshold: Float[np.ndarray, 'm']
@@ -36,11 +36,11 @@ class Quality(NamedTuple):
   """A measure of an attack, with its two-sided confidence interval.
 
   Attributes:
-    value: the measure on these scores.
+    value: the measure of the scores.
     interval: lower and upper limit.
-    confidence: chance that the interval holds the true value.
-    threshold: the lowest score that is guessed "in"; None where there is none,
-      and infinity where nobody is guessed "in".
+    confidence: probability that the interval contains the true value.
+    threshold: the lowest score that is guessed "in"; None if the measure has no
+      threshold, and infinity if nobody is guessed "in".
   """
 
   value: float
@@ -56,7 +56,10 @@ def roc(scores: Scores) -> Roc:
     scores: one audit, with unobserved scores.
 
   Returns:
-    The curve, from (0, 0) to (1, 1). Tied scores make one point.
+    The curve, from (0, 0) to (1, 1). Tied scores give one point.
+
+  Raises:
+    ValueError: the scores have leading axes, or none are unobserved.
 
   >>> curve = roc(Scores(np.array([1.0, 2.0]), np.array([0.0, 1.0])))
   >>> curve.fpr, curve.tpr
@@ -75,13 +78,13 @@ def roc(scores: Scores) -> Roc:
 def auroc(scores: Scores, *, confidence: float = 0.95) -> Quality:
   """P(an observed score is above an unobserved one) + half that of a tie.
 
-  It is the area below the curve itself. Below its concave hull, which some
-  programs report, the area exceeds ½ with no leakage at all.
+  It is the area under the ROC curve. The area under its concave hull, which some
+  programs report, exceeds ½ without any leakage.
 
-  Each limit is the further one of two. DeLong's variance on the logit scale
-  holds for any law of scores and many canaries, but vanishes for scores that do
-  not overlap. Newcombe's score interval holds then and for few canaries, from
-  the variance that exponential scores have.
+  Each limit is the farther of two. DeLong's variance on the logit scale holds for
+  any law of scores and many canaries, but vanishes for scores that do not overlap.
+  Newcombe's score interval, with the variance of exponential scores, holds then
+  and for few canaries.
 
   Args:
     scores: one audit, with unobserved scores.
@@ -89,6 +92,10 @@ def auroc(scores: Scores, *, confidence: float = 0.95) -> Quality:
 
   Returns:
     The area under the ROC curve, without a threshold.
+
+  Raises:
+    ValueError: the scores have leading axes, none are unobserved, or confidence
+      is out of range.
 
   Source: DeLong, DeLong, Clarke-Pearson (1988); Newcombe, "Confidence intervals
   for an effect size measure based on the Mann-Whitney statistic, part 2"
@@ -120,15 +127,19 @@ def tpr_at_fpr(
 
   Args:
     scores: one audit.
-    fpr: largest false positive rate, in [0, 1].
+    fpr: the maximum false positive rate, in [0, 1].
     confidence: of the two-sided interval, in (0, 1).
 
   Returns:
     The true positive rate, and the lowest observed score that is guessed "in".
+
+  Raises:
+    ValueError: the scores have leading axes, or fpr or confidence is out of range.
   """
   if not 0 <= fpr <= 1:
     raise ValueError(f'fpr={fpr!r} must lie in [0, 1].')
-  significance = 1 - _checked_confidence(confidence)
+  check_confidence(confidence)
+  significance = 1 - confidence
   _check_one_audit(scores)
   if scores.dim is not None:
     above = scores.observed[
@@ -142,28 +153,32 @@ def tpr_at_fpr(
     if allowed < unobserved.size:
       edge = unobserved[unobserved.size - 1 - allowed]
       above = scores.observed[scores.observed > edge]
-  hits, trials = above.size, scores.observed.size
-  # The limits of no hit and of no miss are exact, where beta has no quantile.
-  low = special.betaincinv(max(hits, 1), trials - hits + 1, significance / 2)
-  high = special.betainccinv(hits + 1, max(trials - hits, 1), significance / 2)
+  true_positives, trials = above.size, scores.observed.size
+  # For no true positive and for no false negative beta laws have no quantile.
+  low = special.betaincinv(
+    max(true_positives, 1), trials - true_positives + 1, significance / 2
+  )
+  high = special.betainccinv(
+    true_positives + 1, max(trials - true_positives, 1), significance / 2
+  )
   interval = (
-    float(low) if hits else 0.0,
-    float(high) if hits < trials else 1.0,
+    float(low) if true_positives else 0.0,
+    float(high) if true_positives < trials else 1.0,
   )
   threshold = float(np.min(above, initial=np.inf))
-  return Quality(hits / trials, interval, confidence, threshold)
+  return Quality(true_positives / trials, interval, confidence, threshold)
 
 
 def best_accuracy(scores: Scores, *, confidence: float = 0.95) -> Quality:
   """Largest (TPR + 1 - FPR)/2 over thresholds: the best balanced accuracy.
 
-  It is ½ plus half the one-sided Kolmogorov-Smirnov distance. The best of many
-  thresholds looks better than it is. The lower limit allows for that, by bands
-  around both empirical distributions that hold at all thresholds together
-  (Dvoretzky-Kiefer-Wolfowitz with Massart's constant). The upper limit needs
-  none: at the truly best threshold the sample does no better than at its own
-  best, so Hoeffding's inequality at that one threshold is enough. Both hold for
-  any number of canaries and any law.
+  It is ½ plus half the one-sided Kolmogorov-Smirnov distance. The accuracy at the
+  best of many thresholds is biased upwards. The lower limit corrects for that by
+  bands around both empirical distributions that hold at all thresholds together
+  (Dvoretzky-Kiefer-Wolfowitz with Massart's constant). The upper limit needs no
+  correction: at the truly best threshold the sample does no better than at its own
+  best, so that Hoeffding's inequality at that one threshold suffices. Both limits
+  hold for any number of canaries and any law.
 
   Args:
     scores: one audit, with unobserved scores.
@@ -172,10 +187,15 @@ def best_accuracy(scores: Scores, *, confidence: float = 0.95) -> Quality:
   Returns:
     The accuracy in [½, 1], and the highest threshold that reaches it.
 
+  Raises:
+    ValueError: the scores have leading axes, none are unobserved, or confidence
+      is out of range.
+
   Source: Massart, "The tight constant in the Dvoretzky-Kiefer-Wolfowitz
   inequality" (1990).
   """
-  significance = 1 - _checked_confidence(confidence)
+  check_confidence(confidence)
+  significance = 1 - confidence
   curve = roc(scores)
   gain = curve.tpr - curve.fpr
   best = int(np.argmax(gain))
@@ -198,7 +218,7 @@ def _mid_share(ordered, values):
 
 
 def _newcombe(area, z, num_observed, num_unobserved):
-  """Where the true area is z standard errors from the estimate, both ways."""
+  """The two true areas that are z standard errors from the estimate."""
   excess = (num_observed + num_unobserved) / 2 - 1
 
   def variance(true):
@@ -212,20 +232,15 @@ def _newcombe(area, z, num_observed, num_unobserved):
   def crossing(low, high):
     return optimize.root_scalar(gap, bracket=(low, high), method='brentq').root
 
-  # At 0 and 1 the variance is 0 too, which is not the root that is meant.
+  # At 0 and 1 the variance is 0, which are roots too, but not these.
   tiny = 1e-15
   low = crossing(0.0, min(area, 1 - tiny)) if area > 0 else 0.0
   return low, crossing(max(area, tiny), 1.0) if area < 1 else 1.0
 
 
 def _two_sided_z(confidence):
-  return -special.ndtri((1 - _checked_confidence(confidence)) / 2)
-
-
-def _checked_confidence(confidence):
-  if not 0 < confidence < 1:
-    raise ValueError(f'confidence={confidence!r} must lie in (0, 1).')
-  return confidence
+  check_confidence(confidence)
+  return -special.ndtri((1 - confidence) / 2)
 
 
 def _check_one_audit(scores):

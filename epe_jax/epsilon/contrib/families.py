@@ -1,7 +1,8 @@
-"""Trade-off curves of subsampled mechanisms, and of any that dp_accounting knows.
+"""Trade-off curves of subsampled mechanisms, and of any with a PLD.
 
-They are for `tradeoff_bound.family_bound`, which audits single steps of DP-SGD or
-whole runs of a mechanism by its privacy loss distribution (PLD).
+A privacy loss distribution (PLD) is what dp_accounting computes of a mechanism. The
+families are for `tradeoff_bound.family_bound`, which audits single steps of DP-SGD,
+or whole runs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _OVERFLOW = 700.0
 def subsampled_gaussian_family(
   sampling_probability: float, *, steps: int = 1
 ) -> Family:
-  """Gaussian mechanism on a Poisson sample, the scores being of one step.
+  """Gaussian mechanisms on a Poisson sample, with scores of a single step.
 
   With g the Gaussian curve and p the sampling probability, one direction has
   f(α) = p g(α) + (1-p)(1-α) and the other its inverse. The curve of both is
@@ -39,11 +40,15 @@ def subsampled_gaussian_family(
 
   Args:
     sampling_probability: p, in (0, 1]. 1 is the Gaussian mechanism.
-    steps: T over which ε is reported, by the PLD of dp_accounting if T > 1.
+    steps: number T >= 1 of steps whose ε is reported, by the PLD of dp_accounting
+      if T > 1.
 
   Returns:
-    The family. ε is exact for T = 1 or p = 1. Otherwise it is that of a PLD
-    from connected dots, which is too large by less than 1e-5 of itself.
+    The family. ε is exact for T = 1 or p = 1. Otherwise it is that of a PLD by
+    connected dots, which is too large by a relative error of less than 1e-5.
+
+  Raises:
+    ValueError: an argument is out of range.
 
   Source: Dong et al. (2019), section 4; Balle et al. (2018), theorem 8.
   """
@@ -73,19 +78,19 @@ def pld_family(
   reported: Callable[[float], Any] | None = None,
   fnr_from: Callable[[Any], Lines] | None = None,
 ) -> Family:
-  """Any mechanism that dp_accounting can account for.
+  """Mechanisms of any kind that dp_accounting can account for.
 
-  The curve is the envelope of its (ε, δ) guarantees on a grid of ε, each of
-  which is a line. It needs a PLD for every noise multiplier that the solver
-  tries, about ten. A value_discretization_interval of 1e-3 is ten times as fast
-  as its default, and ε of 2500 steps is then too large by less than 0.1 %.
+  The curve is the envelope of the (ε, δ) guarantees on a grid of ε, each of which
+  is a line. It needs a PLD for every noise multiplier that the solver tries, about
+  ten. A value_discretization_interval of 1e-3 is ten times as fast as the default,
+  and the ε of 2500 steps is then too large by less than 0.1 %.
 
   Args:
-    audited: noise multiplier -> dp_accounting PrivacyLossDistribution or
-      DpEvent of what the scores see. It must be a pessimistic one.
-    reported: the same for what ε is reported of; by default `audited`.
-    fnr_from: PLD -> the lines; by default `envelope`. `algorithm_4` gives those
-      of Nasr et al.
+    audited: noise multiplier -> dp_accounting PrivacyLossDistribution or DpEvent of
+      the mechanism that the scores are of. A PLD must be pessimistic.
+    reported: the same for the mechanism whose ε is reported; by default `audited`.
+    fnr_from: PLD -> lines; by default `envelope`. `algorithm_4` gives those of Nasr
+      et al.
 
   Returns:
     The family.
@@ -103,13 +108,13 @@ def pld_family(
 
 
 def envelope(privacy: Any) -> Lines:
-  """Guarantees of a PLD at a grid of ε from 0 to where δ is negligible.
+  """Guarantees of a PLD on a grid of ε from 0 to where δ is negligible.
 
   Args:
     privacy: a dp_accounting PrivacyLossDistribution.
 
   Returns:
-    Its lines. Between grid points the curve is a little too low.
+    The lines. Between grid points their curve is slightly too low.
   """
   top, delta = 1.0, privacy.get_delta_for_epsilon
   while delta(top) > _SMALLEST_DELTA and delta(2 * top) < delta(top):
@@ -117,23 +122,26 @@ def envelope(privacy: Any) -> Lines:
   grid = np.linspace(0.0, top, _NUM_LINES)
   if top < _OVERFLOW:
     return Lines(grid, np.asarray(delta(grid.tolist())))
-  # One by one: the form for many ε computes e^ε.
+  # One by one, because for a list of ε dp_accounting computes e^ε.
   return Lines(grid, np.array([delta(float(e)) for e in grid]))
 
 
 def algorithm_4(*, delta: float, num_lines: int = 10) -> Callable[[Any], Lines]:
   """Algorithm 4 of Nasr et al.: guarantees at linearly spaced δ'.
 
-  As printed it takes the smallest of the lines. Each line is a guarantee of its
-  own, so that all of them hold and the largest is what an attacker is held to;
-  it is also the only reading that approaches the curve in their figure 13.
+  As printed it takes the smallest of the lines. But each line is a guarantee, so
+  that all of them bound an attacker, and so does their maximum; which is also what
+  approaches the curve in their figure 13.
 
   Args:
-    delta: δ; δ' are num_lines values from δ to 1 - δ. In (0, 1/2).
+    delta: δ, in (0, 1/2); the δ' are num_lines values from δ to 1 - δ.
     num_lines: n, >= 1.
 
   Returns:
-    PLD -> its lines, for `pld_family`.
+    A function from a PLD to its lines, for `pld_family`.
+
+  Raises:
+    ValueError: an argument is out of range.
 
   Source: Nasr et al. (2023), appendix A.
   """
@@ -158,8 +166,8 @@ def _subsampled_fnr(mu, p, log_fpr):
   corner = p * fixed + (1 - p) * (1 - fixed)
 
   def one_direction(log_alpha):
-    kept = special.ndtr(-special.ndtri_exp(log_alpha) - mu)
-    return p * kept + (1 - p) * -np.expm1(log_alpha)
+    gaussian = special.ndtr(-special.ndtri_exp(log_alpha) - mu)
+    return p * gaussian + (1 - p) * -np.expm1(log_alpha)
 
   flat = alpha > corner
   inverse = np.zeros_like(alpha)
@@ -173,7 +181,7 @@ def _subsampled_fnr(mu, p, log_fpr):
 
 
 def _inverse(decreasing, target, log_top):
-  """x up to a top at which a decreasing function of log x is the target."""
+  """The x, at most e^log_top, at which a decreasing function of log x is given."""
   high = np.full_like(target, log_top)
   # e^-745 is the smallest float64.
   low = np.minimum(high, -745.0)
@@ -193,7 +201,7 @@ def _subsampled_epsilon(mu, p, delta):
 
 
 def _subsampled_pld(noise_multiplier, p, steps):
-  # Imported late: a reader of scores need not have it, and it is slow to load.
+  # Imported late, because it is slow to load.
   from dp_accounting.pld import privacy_loss_distribution
 
   mu = 1 / noise_multiplier
@@ -206,18 +214,18 @@ def _subsampled_pld(noise_multiplier, p, steps):
   return one.self_compose(steps)
 
 
-def _as_pld(made):
-  if hasattr(made, 'get_delta_for_epsilon'):
-    return made
+def _as_pld(mechanism):
+  if hasattr(mechanism, 'get_delta_for_epsilon'):
+    return mechanism
   from dp_accounting import pld as dp_pld
 
-  return _OfAccountant(
-    dp_pld.PLDAccountant(value_discretization_interval=1e-3).compose(made)
+  return _AccountantPld(
+    dp_pld.PLDAccountant(value_discretization_interval=1e-3).compose(mechanism)
   )
 
 
-class _OfAccountant(NamedTuple):
-  """The two questions to a PLD, asked of an accountant."""
+class _AccountantPld(NamedTuple):
+  """The two methods of a PLD that are used, by an accountant."""
 
   accountant: Any
 
