@@ -158,7 +158,7 @@ def test_without_an_extra_the_error_names_it(tmp_path):
   (tmp_path / 'log.parquet').touch()
   expected = {
     'import epe_jax.tasks.stackoverflow': cure('haiku', 'haiku'),
-    "from epe_jax.sampling import replayed; replayed('log.parquet', ['a'])": cure(
+    "from epe_jax.sampling import replay_log; replay_log('log.parquet', ['a'])": cure(
       'pyarrow', 'parquet'
     ),
     "from epe_jax.report import report; report.write_report('run')": cure(

@@ -1,4 +1,4 @@
-"""Canaries that are rows of a Hadamard matrix, laid over d and signed at random.
+"""Canaries that are rows of a Hadamard matrix, tiled over d with random signs.
 
 c_j = s ∘ (H_j, H_j, ..., H_j) / sqrt(d) with random signs s and row j of the
 Hadamard matrix of order B. All k inner products <c_j, x> are then one pass over
@@ -39,4 +39,6 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
   >>> canaries.project(two).round(3).tolist()
   [0.0, 0.0, 0.0, 1.0, 2.0]
   """
-  return _walsh.rows(_threefry.root(key, _walsh.PURPOSE), num, dim)
+  return _walsh.make_canaries(
+    _threefry.derive_root(key, _walsh.PURPOSE), num, dim
+  )
