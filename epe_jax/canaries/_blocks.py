@@ -1,4 +1,4 @@
-"""Computes C v from one piece of coordinates of one block of canaries at a time."""
+"""C v, computed piece by piece of coordinates for blocks of canaries."""
 
 from collections.abc import Callable
 from typing import NamedTuple

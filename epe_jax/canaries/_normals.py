@@ -69,8 +69,8 @@ def convert_to_normals(
   """
   # Conversion of signed integers is one instruction, hence 31 bits of them.
   u = _convert_signed(first >> jnp.uint32(1)) * 2.0**-31 + 2.0**-32
-  # cos and sin of pi/4 + a are (cos a -+ sin a) / sqrt 2: its square, 1/2, makes
-  # -2 log u to -log u. The small number is there for u = 1.
+  # cos and sin of pi/4 + a are (cos a -+ sin a) / sqrt 2: its square, 1/2,
+  # makes -2 log u to -log u. The small number is there for u = 1.
   radius = jnp.sqrt(2.0**-27 - jnp.log(u))
   t = _convert_signed(second << jnp.uint32(2)) * 2.0**-31
   sin, cos = (

@@ -1,9 +1,9 @@
 """Threefry-2x32: random words as a function of a key and a counter.
 
-A word can be drawn without those before it, so canaries are made piece by piece,
-in any order, on any device, and made again when they are next needed. The rounds
-are written out, so that XLA fuses them, and what is done with the words, into
-one pass with no array in between. Both words of a pair are used.
+A word can be drawn without those before it, so canaries are made piece by
+piece, in any order, on any device, and made again when they are next needed.
+The rounds are written out, so that XLA fuses them, and what is done with the
+words, into one pass with no array in between. Both words of a pair are used.
 """
 
 from typing import NamedTuple
@@ -53,7 +53,8 @@ def draw_words(
   References:
     Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3".
 
-  >>> a, b = draw_words(Root(jnp.uint32(0), jnp.uint32(0)), *jnp.zeros(2, jnp.uint32))
+  >>> zero = jnp.uint32(0)
+  >>> a, b = draw_words(Root(zero, zero), zero, zero)
   >>> f'{a:x} {b:x}'  # The first known answer that the authors give.
   '6b200159 99ba4efe'
   """

@@ -1,8 +1,8 @@
 """Walsh-Hadamard transforms of vectors that are folded with random signs.
 
-`hadamard`, `hadamard2` and their forms for several devices have these in common:
-signs made by the tile, a pass over v that adds s ∘ v up into B numbers, the pass
-back, and the transform of these B numbers.
+`hadamard`, `hadamard2` and their forms for several devices have these in
+common: signs made by the tile, a pass over v that adds s ∘ v up into B numbers,
+the pass back, and the transform of these B numbers.
 """
 
 from collections.abc import Callable

@@ -32,7 +32,7 @@ def accept_stacks(
   num: int,
   dim: int,
 ) -> Callable[[Float[Array, '*r d']], Float[Array, '*r k']]:
-  """Returns `project` for one vector or any stack of them, given it for [r, d]."""
+  """Makes a projection of rows [r, d] take one vector or any stack of them."""
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
     return project_rows(v.reshape(-1, dim)).reshape(*v.shape[:-1], num)

@@ -16,8 +16,9 @@ def dirac(key: Key, num: int, dim: int) -> Canaries:
   """k different unit coordinate vectors e_i, drawn at random.
 
   These are the cheapest canaries, as a projection reads k numbers. Cosines have
-  the law of the coordinates of v, so the null law of the sphere holds only where
-  these are independent normals, as in a round with much noise and little else.
+  the law of the coordinates of v, so the null law of the sphere holds only
+  where these are independent normals, as in a round with much noise and little
+  else.
 
   Args:
     key: the canary key; never the key of the privacy noise.

@@ -10,7 +10,8 @@ from epe_jax.types import Array
 def from_matrix(matrix: Float[Array, 'k d']) -> Canaries:
   """k unit vectors in R^d that are the rows of a given matrix.
 
-  This is for small d, for crafted canaries, and a plain oracle of other families.
+  This is for small d, for crafted canaries, and a plain oracle of other
+  families.
 
   Args:
     matrix: k unit rows, float; norms within 1e-4 of 1.

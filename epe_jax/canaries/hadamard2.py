@@ -3,7 +3,8 @@
 x is folded onto 16 rows of B numbers with random signs, each row rotated by a
 random amount for every tile that is added to it. A transform of each row
 spreads what is on one number over B, and then the rows are folded as those of
-`hadamard`. The transforms are of 16 B numbers and not of d, so they cost nothing.
+`hadamard`. The transforms are of 16 B numbers and not of d, so they cost
+nothing.
 """
 
 import math
@@ -40,7 +41,8 @@ class _Split(NamedTuple):
   Attributes:
     order: B.
     tiles: whole tiles that do not touch the last B coordinates.
-    blocks: coordinates behind those in whole blocks, > 0; one more tile at most.
+    blocks: coordinates behind those in whole blocks, > 0; one more tile at
+      most.
     remainder: L = d mod B.
   """
 
@@ -63,7 +65,8 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
 
   Norms and inner products are those of `hadamard`, as are memory, 32 B floats
   a vector, and time: one pass over v for each group of canaries. So is what
-  must be known of v behind Adam and its like: see `registry.min_noise_multiplier`.
+  must be known of v behind Adam and its like: see
+  `registry.min_noise_multiplier`.
 
   Args:
     key: the canary key; never the key of the privacy noise.
@@ -183,7 +186,7 @@ def _superpose_groups(
   groups: Int[Array, ' g'],
   shorts: Float[Array, 'g b'],
 ) -> Float[Array, ' d']:
-  """Sums canaries, weighted by short vectors: the transpose of `_project_group`."""
+  """Sums weighted canaries of groups: the transpose of `_project_group`."""
   tiled = jnp.tile(shorts, _WIDTH // split.order)[:, None]
   spread = jax.vmap(
     lambda group, x: _mix_rows(roots, split, group, x[None], back=True)[0]

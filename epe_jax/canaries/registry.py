@@ -69,14 +69,14 @@ def family(
 def min_effective_dimension(name: str, dim: int) -> float | None:
   """Returns the effective dimension that vectors need for normal cosines.
 
-  For canaries of signs it is 6,000, or d/6 where d is small: half of what normal
-  noise has. Of vectors of equal entries, 1,000 of them were enough for the test
-  of Anderson and Darling to see no difference in 2,000 cosines, and 300 were not
-  (`benchmarks/canary_law.py`).
+  For canaries of signs it is 6,000, or d/6 where d is small: half of what
+  normal noise has. Of vectors of equal entries, 1,000 of them were enough for
+  the test of Anderson and Darling to see no difference in 2,000 cosines, and
+  300 were not (`benchmarks/canary_law.py`).
 
   Cosines with 'dirac' are the coordinates themselves, of kurtosis d / d_eff,
-  which must be the 3 of a normal law. It is d/3.5: an excess of 1/2 is some five
-  standard errors of the kurtosis of 2,000 coordinates.
+  which must be the 3 of a normal law. It is d/3.5: an excess of 1/2 is some
+  five standard errors of the kurtosis of 2,000 coordinates.
 
   Args:
     name: one of `FAMILIES`.
@@ -90,8 +90,9 @@ def min_effective_dimension(name: str, dim: int) -> float | None:
   Raises:
     ValueError: there is no such family.
 
-  >>> min_effective_dimension('hadamard', 10**6), min_effective_dimension('sphere', 10**6)
-  (6000.0, None)
+  >>> min_effective_dimension('hadamard', 10**6)
+  6000.0
+  >>> min_effective_dimension('sphere', 10**6)
   """
   signed = min(6000.0, dim / 6)
   minima = {
@@ -134,8 +135,10 @@ def min_noise_multiplier(name: str, dim: int, together: int) -> float:
   Raises:
     ValueError: there is no such family.
 
-  >>> min_noise_multiplier('hadamard', 10**6, 10), min_noise_multiplier('hadamard2', 10**6, 25)
-  (0.04, 0.02)
+  >>> min_noise_multiplier('hadamard', 10**6, 10)
+  0.04
+  >>> min_noise_multiplier('hadamard2', 10**6, 25)
+  0.02
   >>> min_noise_multiplier('sphere', 10**6, 10)
   0.0
   """
@@ -156,7 +159,8 @@ def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:
   Args:
     v: one vector or a stack of them.
 
-  >>> effective_dimension(jnp.array([[1.0, -1.0, 1.0], [0.0, 2.0, 0.0]])).tolist()
+  >>> v = jnp.array([[1.0, -1.0, 1.0], [0.0, 2.0, 0.0]])
+  >>> effective_dimension(v).tolist()
   [3.0, 1.0]
   """
   # Fourth powers of small numbers would vanish in float32.

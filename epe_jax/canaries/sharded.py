@@ -33,9 +33,9 @@ def hadamard_of_parts(
     mesh: the devices.
 
   Returns:
-    Canaries whose vectors have `compute_padded_width(dim, mesh)` entries, sharded
-    evenly over the devices. Those past d are 0, and must be 0 in vectors that
-    are projected.
+    Canaries whose vectors have `compute_padded_width(dim, mesh)` entries,
+    sharded evenly over the devices. Those past d are 0, and must be 0 in
+    vectors that are projected.
 
   >>> import jax
   >>> mesh = sharding.make_mesh()
@@ -177,7 +177,7 @@ def replicate(
   *,
   mesh: sharding.Mesh,
 ) -> Canaries:
-  """Canaries of which every device makes all, as they are too cheap to share."""
+  """Canaries of which every device makes all, being too cheap to share."""
   inner = make(key, num, dim)
   return inner._replace(
     project=lambda v: inner.project(sharding.constrain_replicated(mesh, v)),

@@ -18,7 +18,7 @@ _WIDTH = 1024
 
 
 class _Split(NamedTuple):
-  """The cut of d coordinates: i < half is paired with half + i, pairs in pieces."""
+  """The pairs of coordinates i < half and half + i, cut into pieces."""
 
   half: int
   width: int
@@ -36,8 +36,8 @@ def sphere(
   """k independent uniform points of the unit sphere S^{d-1}.
 
   Canary j is N(0, I_d) scaled to norm 1; its coordinates i and i + d/2 follow
-  from the counter (i, j). Canaries are made anew whenever they are needed, a few
-  coordinates of `block` of them at a time, so memory is neither k x d nor
+  from the counter (i, j). Canaries are made anew whenever they are needed, a
+  few coordinates of `block` of them at a time, so memory is neither k x d nor
   block x d. The bits of a canary depend on (key, j, d) alone.
 
   Args:
@@ -92,7 +92,7 @@ def sphere(
 def project_sphere(
   key: Key, v: Float[Array, 'r d'], shard: _blocks.Shard
 ) -> Float[Array, 'all_r k']:
-  """Returns <c_j, v> of the canaries of a shard, and of all vectors it gathers."""
+  """Returns <c_j, v> of a shard of canaries and all vectors that it gathers."""
   root, split = (
     _threefry.derive_root(key, _PURPOSE),
     _split_coordinates(v.shape[1]),

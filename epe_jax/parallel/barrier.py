@@ -1,4 +1,4 @@
-"""A fusion barrier: an array is computed once, where XLA would do it for each use."""
+"""A fusion barrier, behind which an array is computed once for all its uses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +13,9 @@ from epe_jax.types import Array
 def fusion_barrier(always: Bool[Array, ''], make: Callable[[], Any]) -> Any:
   """Returns what `make` returns, materialized rather than fused into its uses.
 
-  XLA:CPU recomputes an array inside each computation that uses it if each single
-  operation is cheap, and so would do the rounds of Threefry twice or 32 times. It
-  does not fuse across the branches of a conditional.
+  XLA:CPU recomputes an array inside each computation that uses it if each
+  single operation is cheap, and so would do the rounds of Threefry twice or 32
+  times. It does not fuse across the branches of a conditional.
 
   Args:
     always: a traced condition that is true, which XLA cannot infer.

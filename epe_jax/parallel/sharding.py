@@ -135,7 +135,7 @@ def sharding_over(mesh: Mesh, axis: int = 0) -> NamedSharding:
 def shard_if_divisible(
   mesh: Mesh | None, x: Array, *, axes: Sequence[int]
 ) -> Array:
-  """Shards an array along the first axis that the devices divide, or replicates it.
+  """Shards an array along an axis that the devices divide, or replicates it.
 
   Its shape is thus the same on any number of devices, so that a checkpoint can
   be restored on another number.
@@ -156,10 +156,10 @@ def shard_if_divisible(
 def sum_over_devices(
   function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
 ) -> Callable[..., PyTree]:
-  """Returns the function that calls another on each device and sums the results.
+  """Returns a function that calls another on each device and sums the results.
 
-  Each device calls it with its own shard of the arguments. Devices wait for each
-  other only for the sum, so loops take as many steps as each device needs.
+  Each device calls it with its own shard of the arguments. Devices wait for
+  each other only for the sum, so loops take as many steps as each device needs.
 
   Args:
     function: a function of arrays, or trees of them, that returns a tree of
@@ -171,8 +171,8 @@ def sum_over_devices(
   def sum_results(*arguments: PyTree) -> PyTree:
     return jax.lax.psum(function(*arguments), AXIS)
 
-  # Unchecked, as the check would sum over devices the gradients that each client
-  # takes by itself.
+  # Unchecked, as the check would sum over devices the gradients that each
+  # client takes by itself.
   return jax.shard_map(
     sum_results,
     mesh=mesh,
@@ -185,7 +185,7 @@ def sum_over_devices(
 def concatenate_over_devices(
   function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
 ) -> Callable[..., PyTree]:
-  """Returns the function that calls another on each device and concatenates.
+  """Returns a function that calls another on each device and concatenates.
 
   Args:
     function: as for `sum_over_devices`; its results are concatenated along
@@ -222,7 +222,7 @@ def constrain_replicated(mesh: Mesh | None, x: PyTree) -> PyTree:
 def assemble_global(
   mesh: Mesh | None, parts: PyTree, *, axis: int = 0
 ) -> PyTree:
-  """Assembles global arrays, of which each process gives the shards of its devices.
+  """Assembles global arrays, of which each process gives its devices' shards.
 
   Args:
     mesh: the devices.

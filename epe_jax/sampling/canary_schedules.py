@@ -62,16 +62,16 @@ def once_per_period(
 def coin_flips(
   rng: np.random.Generator, assigned: Bool[np.ndarray, 'rounds num']
 ) -> Bool[np.ndarray, 'rounds num']:
-  """Includes each canary, in all its rounds, independently with probability 1/2.
+  """Includes each canary in its rounds by an independent Bernoulli(1/2).
 
-  Lower bounds from one run need this design: given everything else, the inclusion
-  of a canary is Bernoulli(1/2). Rounds are assigned before the coins are flipped,
-  so that a coin affects no other canary, and an attacker who knows the assigned
-  rounds learns nothing about any coin.
+  Lower bounds from one run need this design: given everything else, the
+  inclusion of a canary is Bernoulli(1/2). Rounds are assigned before the coins
+  are flipped, so that a coin affects no other canary, and an attacker who knows
+  the assigned rounds learns nothing about any coin.
 
   Args:
     rng: randomness of canaries.
-    assigned: a 0/1 matrix, of which row t holds the canaries assigned to round t.
+    assigned: a 0/1 matrix; row t holds the canaries assigned to round t.
 
   Returns:
     The same matrix with the columns of about half of the canaries set to 0.
@@ -105,7 +105,9 @@ def as_clients(
   Returns:
     The matrix, and the schedule of the real clients alone.
 
-  >>> both = client_schedules.shuffled_epochs(0, num_clients=6, clients_per_round=3)
+  >>> both = client_schedules.shuffled_epochs(
+  ...   0, num_clients=6, clients_per_round=3
+  ... )
   >>> m, real = as_clients(both, rounds=2, num=2, num_clients=4)
   >>> m.sum(axis=0).tolist(), len(real(0)) + len(real(1))
   ([1, 1], 4)
@@ -130,7 +132,7 @@ def replacing(
   num: int,
   num_clients: int,
 ) -> tuple[Bool[np.ndarray, 'rounds num'], client_schedules.ClientSchedule]:
-  """Puts each canary in the place of a designated real client, in all its rounds.
+  """Puts each canary in the place of a designated real client.
 
   In production nobody can add clients to a round. There, some devices send a
   canary whenever they are asked for an update, and never anything else.
@@ -174,7 +176,7 @@ def replacing(
 def read_matrix(
   path: str | os.PathLike[str], *, rounds: int
 ) -> Bool[np.ndarray, 'rounds num']:
-  """Reads a 0/1 matrix from a .npy file, or from text with a row for each round.
+  """Reads a 0/1 matrix, with a row for each round, from .npy or text.
 
   Args:
     path: a .npy file, or zeros and ones with spaces or commas between them.

@@ -1,8 +1,8 @@
 """Cohort sampling: which clients take part in which round. Host only.
 
-A schedule is a function of the round. Nothing but the seed and the round decides,
-so resuming a run needs no replay. Whoever knows the seed knows the cohorts; it
-may have as many bits as it takes to keep them secret.
+A schedule is a function of the round. Nothing but the seed and the round
+decides, so resuming a run needs no replay. Whoever knows the seed knows the
+cohorts; it may have as many bits as it takes to keep them secret.
 """
 
 from collections.abc import Callable, Sequence

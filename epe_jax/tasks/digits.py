@@ -1,4 +1,4 @@
-"""The embedded default: 8 x 8 handwritten digits, a CNN of 151,306 parameters."""
+"""The default task: 8 x 8 handwritten digits, a CNN of 151,306 parameters."""
 
 from flax import linen as nn
 from jaxtyping import Float

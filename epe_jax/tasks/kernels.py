@@ -5,8 +5,8 @@
     nine shifted images, because clients that are vmapped have kernels of their
     own.
   - On a CPU the gradient of a dense layer's weights is a sum over the few rows
-    of a batch, which XLA makes while it updates the weights. As a matrix product
-    it would be written, and read again, at the size of the weights.
+    of a batch, which XLA makes while it updates the weights. As a matrix
+    product it would be written, and read again, at the size of the weights.
   - The pool, the LSTM and the cross-entropy have one form for all backends,
     which is the one that a CPU needs.
 

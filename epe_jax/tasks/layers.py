@@ -88,7 +88,7 @@ class Dropout(nn.Module):
 
 
 def max_pool2x2(x: Float[Array, 'b h w c']) -> Float[Array, 'b h//2 w//2 c']:
-  """Pools maxima of 2 x 2 windows, as nn.max_pool(x, (2, 2), strides=(2, 2))."""
+  """Pools maxima of 2 x 2 windows, as nn.max_pool with strides (2, 2)."""
   return kernels.max_pool2x2(x)
 
 

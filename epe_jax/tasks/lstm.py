@@ -14,7 +14,7 @@ with extras.explain_missing():
 
 
 class Lstm(hk.Module):
-  """hk.LSTM, unrolled from a state of zeros; with its parameters and numbers."""
+  """The parameters and numbers of hk.LSTM, unrolled from a state of zeros."""
 
   def __init__(
     self,

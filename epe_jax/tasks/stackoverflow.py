@@ -98,7 +98,8 @@ def split_inputs_and_targets(
 ) -> tuple[Int[Array, 'b max_words'], Int[Array, 'b max_words']]:
   """Returns what the model reads at each step, and what it is to predict.
 
-  >>> inputs, targets = split_inputs_and_targets(jnp.array([[5, 6, 0], [7, 8, 9]]), 100)
+  >>> words = jnp.array([[5, 6, 0], [7, 8, 9]])
+  >>> inputs, targets = split_inputs_and_targets(words, 100)
   >>> inputs.tolist(), targets.tolist()
   ([[102, 5, 6], [102, 7, 8]], [[5, 6, 103], [7, 8, 9]])
   """
@@ -148,8 +149,8 @@ def _draw_orthonormal_rows(
 ) -> Float[Array, 'rows columns']:
   """Draws orthonormal rows, fewer than columns, uniformly among all of them.
 
-  They follow from the Cholesky factor of the Gram matrix. This is as exact as QR,
-  because a Gaussian matrix with 4 times as many columns as rows is well
+  They follow from the Cholesky factor of the Gram matrix. This is as exact as
+  QR, because a Gaussian matrix with 4 times as many columns as rows is well
   conditioned, and it is not slowed down tenfold where other processes use the
   cores that LAPACK counts on.
   """

@@ -23,8 +23,8 @@ class Clipping(NamedTuple):
       num_clients of a round, canaries included, num_unclipped had a norm of at
       most S; both are float32 scalars. The key is for the noise on the count,
       and None in a run without privacy noise.
-    vector_noise: z >= 0 -> the noise multiplier of the sum of updates with which
-      sum and count together cost the privacy that z alone costs; 0 for 0.
+    vector_noise: z >= 0 -> the noise multiplier of the sum of updates with
+      which sum and count together cost the privacy that z alone costs; 0 for 0.
   """
 
   init: Callable[[], State]
@@ -76,9 +76,9 @@ def adaptive(
   """S follows a quantile of the norms: S <- S exp(-eta_C (b - gamma)).
 
   b is the noisy fraction of clients with a norm of at most S: the sum of
-  1[|x_i| <= S] - 1/2 over m, plus N(0, (count_noise / m)^2), plus 1/2. The shift
-  by 1/2 halves the sensitivity of the count. Releasing the count costs privacy,
-  so the updates get a noise multiplier larger than z:
+  1[|x_i| <= S] - 1/2 over m, plus N(0, (count_noise / m)^2), plus 1/2. The
+  shift by 1/2 halves the sensitivity of the count. Releasing the count costs
+  privacy, so the updates get a noise multiplier larger than z:
   z_x = (z^-2 - (2 count_noise)^-2)^(-1/2).
 
   Args:

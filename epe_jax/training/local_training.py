@@ -1,4 +1,4 @@
-"""ClientUpdate of FedAvg: a client trains the model and returns the difference."""
+"""ClientUpdate of FedAvg: a client trains the model and sends its change."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

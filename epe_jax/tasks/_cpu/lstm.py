@@ -92,7 +92,7 @@ def _backward(
   w, x, h, c, z = activations
   i, g, f, o = _gates(z)
   tanh_c = jnp.tanh(c)
-  # dz = slopes * [dc, dc, dc, dh], of which only dc and dh depend on other steps.
+  # dz = slopes * [dc, dc, dc, dh]. Only dc and dh depend on other steps.
   slopes = jnp.concatenate(
     [
       g * i * (1 - i),
