@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
   mesh = sharding.make_mesh()
   c = canaries.hadamard_of_parts(jax.random.key(0), num, dim, mesh=mesh)
   length, split = (
-    sharded.compute_padded_width(dim, mesh),
+    sharded.padded_width(dim, mesh),
     sharding.sharding_over(mesh),
   )
   ids, weights = jnp.arange(_INSERTED.value), jnp.ones(_INSERTED.value)

@@ -119,7 +119,7 @@ def sent() -> dict[str, np.ndarray]:
   """Sizes of what the compiled audit of a split vector sends."""
   mesh, dim = sharding.make_mesh(), 9 * 65536 + 5
   c = canaries.hadamard_of_parts(jax.random.key(0), 20, dim, mesh=mesh)
-  length = sharded.compute_padded_width(dim, mesh)
+  length = sharded.padded_width(dim, mesh)
   v = jax.ShapeDtypeStruct(
     (length,), jnp.float32, sharding=sharding.sharding_over(mesh)
   )

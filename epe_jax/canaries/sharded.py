@@ -33,7 +33,7 @@ def hadamard_of_parts(
     mesh: the devices.
 
   Returns:
-    Canaries whose vectors have `compute_padded_width(dim, mesh)` entries,
+    Canaries whose vectors have `padded_width(dim, mesh)` entries,
     sharded evenly over the devices. Those past d are 0, and must be 0 in
     vectors that are projected.
 
@@ -44,7 +44,7 @@ def hadamard_of_parts(
   >>> v.shape, abs(c.project(v)).round(3).tolist()
   ((65536,), [0.0, 0.0, 0.0, 1.0, 2.0])
   """
-  length = compute_padded_width(dim, mesh)
+  length = padded_width(dim, mesh)
   shard_length = length // mesh.size
   columns = sharding.sharding_over(mesh, 1).spec
   replicated = sharding.REPLICATED
@@ -77,7 +77,7 @@ def hadamard_of_parts(
   )
 
 
-def compute_padded_width(dim: int, mesh: sharding.Mesh) -> int:
+def padded_width(dim: int, mesh: sharding.Mesh) -> int:
   """Returns d rounded up to whole tiles, equally many on each device.
 
   This is at most 65536 more than d for each device.
@@ -91,7 +91,7 @@ def shard_by_coordinate(
 ) -> Canaries:
   """The canaries of `hadamard` for vectors [d], replicated or sharded."""
   padded = hadamard_of_parts(key, num, dim, mesh=mesh)
-  margin = compute_padded_width(dim, mesh) - dim
+  margin = padded_width(dim, mesh) - dim
 
   project = lambda v: padded.project(jnp.pad(v, ((0, 0), (0, margin))))
   return Canaries(
