@@ -137,7 +137,7 @@ def test_cross_entropy_has_the_numbers_and_gradients_of_optax():
 
 
 def test_dropout_follows_the_key_in_training_and_is_off_in_evaluation():
-  task = emnist.task(10, width=2)
+  task = emnist.task(10, width=8)
   params = jax.jit(task.init)(jax.random.key(0))
   batch = {
     'pixels': jax.random.uniform(jax.random.key(1), (3, 28, 28)),
@@ -148,7 +148,7 @@ def test_dropout_follows_the_key_in_training_and_is_off_in_evaluation():
   np.testing.assert_array_equal(one, same)
   assert np.all(np.asarray(one != other))
   metrics = jax.jit(task.metrics)(params, batch)
-  cnn = jax.jit(emnist.Cnn(10, width=2).apply, static_argnums=2)
+  cnn = jax.jit(emnist.Cnn(10, width=8).apply, static_argnums=2)
   logits = cnn({'params': params}, batch['pixels'], False)
   expected = -jax.nn.log_softmax(logits)[jnp.arange(3), batch['label']]
   np.testing.assert_allclose(metrics['loss'], expected, rtol=1e-5)
