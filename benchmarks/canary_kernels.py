@@ -99,8 +99,8 @@ def regenerated(num: int, dim: int):
 
 def forms(num: int, dim: int, stack: int) -> dict[str, Form]:
   """Everything that is timed for one size."""
-  root = _threefry.root(jax.random.key(1), 0)
-  v = _normals.vector(root, stack * dim).reshape(stack, dim)
+  root = _threefry.derive_root(jax.random.key(1), 0)
+  v = _normals.draw_normals(root, stack * dim).reshape(stack, dim)
   fewer = min(num, max(16, int(_MAX_ENTRIES.value / dim)))
   by_jax = min(num, max(1, int(_MAX_JAX_ENTRIES.value / dim)))
   by_jax -= by_jax % min(16, by_jax)  # Whole blocks.

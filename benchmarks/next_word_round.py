@@ -51,7 +51,9 @@ def textbook() -> Task:
 
   def loss(params, batch, key):
     del key
-    inputs, targets = stackoverflow.shifted(batch['words'], _WORDS)
+    inputs, targets = stackoverflow.split_inputs_and_targets(
+      batch['words'], _WORDS
+    )
     each = optax.softmax_cross_entropy_with_integer_labels(
       model.apply(params, inputs), targets
     )

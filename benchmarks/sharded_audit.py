@@ -63,7 +63,10 @@ def main(argv: list[str]) -> None:
   dim, num = int(_DIM.value), _CANARIES.value
   mesh = sharding.make_mesh()
   c = canaries.hadamard_of_parts(jax.random.key(0), num, dim, mesh=mesh)
-  length, split = sharded.padded_width(dim, mesh), sharding.sharding_over(mesh)
+  length, split = (
+    sharded.padded_width(dim, mesh),
+    sharding.sharding_over(mesh),
+  )
   ids, weights = jnp.arange(_INSERTED.value), jnp.ones(_INSERTED.value)
 
   def update(key):

@@ -231,7 +231,7 @@ def test_clippings_keep_the_contract(make, key):
   new = c.update(key, state, jnp.float32(3), jnp.float32(9))
   same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
   assert same(new) == same(state)
-  assert c.bound(new).shape == ()
+  assert c.clip_norm(new).shape == ()
   assert c.vector_noise(0) == 0
   assert c.vector_noise(0.5) >= 0.5
 

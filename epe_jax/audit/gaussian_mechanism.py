@@ -240,7 +240,9 @@ def _release_and_score(
   c = family(canary_key, num_canaries, dim)
   total = c.superpose(jnp.arange(num_canaries), jnp.ones(num_canaries))
   # The noise of a simulation: `jax.random` would take most of the time.
-  rho = total + sigma * _normals.vector(_threefry.root(noise_key, 0), dim)
+  rho = total + sigma * _normals.draw_normals(
+    _threefry.derive_root(noise_key, 0), dim
+  )
   return observers.compute_cosines(c, rho)
 
 

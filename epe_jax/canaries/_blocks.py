@@ -1,4 +1,4 @@
-"""C v without C: a piece of coordinates of a block of canaries at a time."""
+"""C v, computed piece by piece of coordinates for blocks of canaries."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,73 +12,76 @@ from epe_jax.types import Array, PyTree
 Projection = Callable[[Int[Array, ' b']], PyTree]
 
 
-class Part(NamedTuple):
-  """Canaries that are scored one block after another, and the vectors.
+class Shard(NamedTuple):
+  """The consecutive canaries that one device scores, a block at a time.
 
   Attributes:
-    num: k, how many they are.
-    block: those that are held at once.
-    first: number of the first; it may be traced.
-    fetched: makes a piece of the vectors at hand that of all vectors.
+    num: k, the number of these canaries.
+    block: canaries that are held at once.
+    first: id of the first one; it may be traced.
+    gather: a piece of the vectors of this device -> that piece of all vectors.
   """
 
   num: int
   block: int
   first: int | Int[Array, ''] = 0
-  fetched: Callable[[Float[Array, 'r w']], Float[Array, 'all_r w']] = (
+  gather: Callable[[Float[Array, 'r w']], Float[Array, 'all_r w']] = (
     lambda piece: piece
   )
 
 
 def sum_over_pieces(
-  at: Callable[[Int[Array, '']], Projection], pieces: int, part: Part
+  project_piece: Callable[[Int[Array, '']], Projection],
+  pieces: int,
+  shard: Shard,
 ) -> PyTree:
-  """Sums over pieces of what is seen of each canary in a piece.
+  """Sums projections onto canaries over the pieces of coordinates.
 
   Pieces are the outer loop and canaries the inner one, so that the vectors
   that canaries are compared with are read once, however many canaries there
   are.
 
   Args:
-    at: piece i -> a function from ids [b] to arrays [b, ...].
+    project_piece: i -> a function from ids [b] to arrays [b, ...].
     pieces: the number of pieces.
-    part: the canaries.
+    shard: the canaries.
 
   Returns:
     Arrays [k, ...]; added up in the order of the pieces.
   """
-  block = min(part.block, part.num)
+  block = min(shard.block, shard.num)
   # The last block is filled up with ids past the last, which are dropped.
-  ids = part.first + jnp.arange(-(-part.num // block) * block)
+  ids = shard.first + jnp.arange(-(-shard.num // block) * block)
   ids = ids.reshape(-1, block)
 
-  def seen(i: Int[Array, '']) -> PyTree:
-    return jax.lax.map(at(i), ids)
+  def project_all(i: Int[Array, '']) -> PyTree:
+    return jax.lax.map(project_piece(i), ids)
 
   def add(sums: PyTree, i: Int[Array, '']):
-    return jax.tree.map(jnp.add, sums, seen(i)), None
+    return jax.tree.map(jnp.add, sums, project_all(i)), None
 
   zero = jax.tree.map(
-    lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(seen, jnp.int32(0))
+    lambda x: jnp.zeros(x.shape, x.dtype),
+    jax.eval_shape(project_all, jnp.int32(0)),
   )
   sums = jax.lax.scan(add, zero, jnp.arange(pieces))[0]
-  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: part.num], sums)
+  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: shard.num], sums)
 
 
 def read_piece(
   v: Float[Array, 'r d'], start: Int[Array, ''], width: int, end: int
 ) -> Float[Array, 'r w']:
-  """Coordinates from `start` on as float32, with zeros from `end` on.
+  """Reads `width` coordinates from `start` on as float32; from `end` on, zeros.
 
-  Cut out of v as it is: vectors that are filled up to whole pieces would be a
-  copy of them all, which are most of the memory that there is.
+  They are cut out of v as it is. Padding v to whole pieces would copy all the
+  vectors, and these are most of the memory in use.
   """
   v = jnp.pad(v, ((0, 0), (0, max(width - v.shape[1], 0))))
   # A slice that would reach past the last coordinate is moved to end there.
   begin = jnp.minimum(start, v.shape[1] - width)
-  found = jax.lax.dynamic_slice_in_dim(v, begin, width, 1)
-  found = jax.lax.dynamic_slice_in_dim(
-    jnp.pad(found, ((0, 0), (0, width))), start - begin, width, 1
+  piece = jax.lax.dynamic_slice_in_dim(v, begin, width, 1)
+  piece = jax.lax.dynamic_slice_in_dim(
+    jnp.pad(piece, ((0, 0), (0, width))), start - begin, width, 1
   )
-  found = jnp.where(start + jnp.arange(width) < end, found, 0)
-  return found.astype(jnp.float32)
+  piece = jnp.where(start + jnp.arange(width) < end, piece, 0)
+  return piece.astype(jnp.float32)

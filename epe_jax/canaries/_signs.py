@@ -22,26 +22,26 @@ ALL_ROWS = np.arange(ROWS)[:, None, None, None]
 """Flips all rows of a tile together."""
 
 
-def words(
+def draw_words(
   root: _threefry.Root,
   tile: Int[Array, ''],
   streams: Int[Array, ' b'],
   lanes: int,
 ) -> UInt32[Array, 'b w=2 h=1 n']:
-  """The words of a tile, in each of some streams.
+  """Draws the words of a tile in each of the given streams.
 
   Args:
-    root: of the words.
-    tile: >= 0; a traced number, such as the index of a loop.
+    root: generator of the words.
+    tile: index of the tile, >= 0; traced, such as the index of a loop.
     streams: numbers of independent sequences of tiles.
-    lanes: n, words of each of the two.
+    lanes: n, the number of counters of a tile.
   """
   low = (tile * lanes).astype(jnp.uint32) + jnp.arange(lanes, dtype=jnp.uint32)
   high = streams.astype(jnp.uint32)[:, None]
   shape = (streams.shape[0], lanes)
 
   def make() -> UInt32[Array, 'b w=2 h=1 n']:
-    pair = _threefry.pair(
+    pair = _threefry.draw_words(
       root, jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
     )
     return jnp.stack(pair, 1)[:, :, None]
@@ -49,12 +49,12 @@ def words(
   return fusion_barrier(tile >= 0, make)
 
 
-def flipped(
+def apply_signs(
   x: Float[Array, '*r w=2 h=2 n'],
   words: UInt32[Array, '*b w=2 h=1 n'],
   row: int | Int[np.ndarray, 'rows=16 1 1 1'],
 ) -> Float[Array, '*s w=2 h=2 n']:
-  """One row of a tile, or all 16, with the signs that it has there."""
+  """Gives one row of a tile, or all 16, the signs that it has there."""
   left = (31 - row - ROWS * np.arange(2)[:, None]).astype(np.uint32)
   signs = (words << left) & jnp.uint32(0x80000000)
   bits = jax.lax.bitcast_convert_type(x, jnp.uint32)

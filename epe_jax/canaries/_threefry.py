@@ -1,9 +1,9 @@
 """Threefry-2x32: random words as a function of a key and a counter.
 
-A word can be had anywhere without those before it, so canaries are made piece
-by piece, in any order, on any device, and made again when next needed. XLA gets
-the rounds written out, as it can then do them, and what is done with the words,
-in one pass with no array in between. Both words of a pair are used.
+A word can be drawn without those before it, so canaries are made piece by
+piece, in any order, on any device, and made again when they are next needed.
+The rounds are written out, so that XLA fuses them, and what is done with the
+words, into one pass with no array in between. Both words of a pair are used.
 """
 
 from typing import NamedTuple
@@ -25,34 +25,36 @@ class Root(NamedTuple):
   second: UInt32[Array, '']
 
 
-def root(key: Key, purpose: int) -> Root:
-  """The generator of one purpose.
+def derive_root(key: Key, purpose: int) -> Root:
+  """Derives the generator of one purpose from a key.
 
   Args:
     key: the canary key, of any implementation; may be traced.
-    purpose: a number of the family of canaries, so that two families that are
-      made from one key share no words.
+    purpose: a number that each family of canaries has for itself, so that two
+      families with one key share no words.
   """
   bits = jax.random.bits(jax.random.fold_in(key, purpose), (2,), jnp.uint32)
   return Root(bits[0], bits[1])
 
 
-def pair(
+def draw_words(
   root: Root, low: UInt32[Array, '*a'], high: UInt32[Array, '*b']
 ) -> tuple[UInt32[Array, '*c'], UInt32[Array, '*c']]:
-  """The two words of each counter (low, high), in 20 rounds.
+  """Draws the two words of each counter (low, high), in 20 rounds.
 
   Args:
-    root: the key.
+    root: the generator.
     low: first words of the counters.
     high: second words of the counters; broadcasts against low.
 
   Returns:
     Two independent uniform words for each counter.
 
-  Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (2011).
+  References:
+    Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3".
 
-  >>> a, b = pair(Root(jnp.uint32(0), jnp.uint32(0)), *jnp.zeros(2, jnp.uint32))
+  >>> zero = jnp.uint32(0)
+  >>> a, b = draw_words(Root(zero, zero), zero, zero)
   >>> f'{a:x} {b:x}'  # The first known answer that the authors give.
   '6b200159 99ba4efe'
   """

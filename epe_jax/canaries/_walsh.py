@@ -1,8 +1,8 @@
 """Walsh-Hadamard transforms of vectors that are folded with random signs.
 
-What `hadamard`, `hadamard2` and their forms for several devices have in common:
-signs made by the tile, a pass over v that adds s ∘ v up into B numbers, the way
-back, and the transform of these B numbers.
+`hadamard`, `hadamard2` and their forms for several devices have these in
+common: signs made by the tile, a pass over v that adds s ∘ v up into B numbers,
+the pass back, and the transform of these B numbers.
 """
 
 from collections.abc import Callable
@@ -22,17 +22,17 @@ PURPOSE = 2
 ORDER = 4096
 """The largest B."""
 LANES = ORDER // 4
-"""Words of each kind in a tile."""
+"""The counters of a tile, of which each gives two words."""
 TILE = _signs.PER_LANE * LANES
 """Coordinates whose signs are made together, 16 rows of 4096; a vector is cut
 between tiles."""
 
 
 class Passes(NamedTuple):
-  """A pass over v there and one back, as `fold` and `unfold`.
+  """The two passes over v, `fold` and its transpose `unfold`.
 
   Attributes:
-    length: entries of the vectors, d unless they are filled up.
+    length: entries of the vectors, d unless they are padded.
     fold: (root, stream, x [r, length]) -> [r, 4096].
     unfold: (root, streams [g], shorts [g, 4096]) -> [length].
   """
@@ -42,22 +42,22 @@ class Passes(NamedTuple):
   unfold: Callable[..., Float[Array, ' d']]
 
 
-def rows(
+def make_canaries(
   root: _threefry.Root, num: int, dim: int, passes: Passes | None = None
 ) -> Canaries:
-  """The canaries of `hadamard.hadamard`, whoever makes the passes over v.
+  """Makes the canaries of `hadamard.hadamard` from the two passes over v.
 
   Args:
-    root: of the signs.
+    root: generator of the signs.
     num: k >= 1.
     dim: d >= 2.
-    passes: None for those of one device.
+    passes: the passes over v; None for those of one device.
   """
   check_sizes(num, dim)
   passes = passes or Passes(
     dim, fold, lambda root, which, shorts: unfold(root, which, shorts, dim)
   )
-  order = order_of(dim)
+  order = compute_order(dim)
   groups = -(-num // order)
 
   def project(v: Float[Array, 'r d']) -> Float[Array, 'r k']:
@@ -67,14 +67,14 @@ def rows(
       short = passes.fold(root, group, v).reshape(-1, ORDER // order, order)
       return transform(short.sum(1))
 
-    found = jax.lax.map(project_group, jnp.arange(groups)) / math.sqrt(dim)
-    return jnp.moveaxis(found, 0, 1).reshape(-1, groups * order)[:, :num]
+    products = jax.lax.map(project_group, jnp.arange(groups)) / math.sqrt(dim)
+    return jnp.moveaxis(products, 0, 1).reshape(-1, groups * order)[:, :num]
 
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
   ) -> Float[Array, ' d']:
     weights = weights.astype(jnp.float32) / math.sqrt(dim)
-    which, rows = by_group(ids, weights, groups, order)
+    which, rows = group_weights(ids, weights, groups, order)
     shorts = jnp.tile(transform(rows), ORDER // order)
     return passes.unfold(root, which, shorts)
 
@@ -83,50 +83,50 @@ def rows(
   )
 
 
-def order_of(dim: int) -> int:
-  """B: 4096, or the largest power of two that is at most d."""
+def compute_order(dim: int) -> int:
+  """Returns B: 4096, or the largest power of two that is at most d."""
   return min(ORDER, 1 << (dim.bit_length() - 1))
 
 
-def by_group(
+def group_weights(
   ids: Int[Array, ' m'],
   weights: Float[Array, ' m'],
   groups: int,
   order: int,
 ) -> tuple[Int[Array, ' g'], Float[Array, 'g b']]:
-  """Weights of canaries as weights of the rows of groups.
+  """Turns weights of canaries into weights of the rows of groups.
 
   Args:
-    ids: canaries.
-    weights: of each.
-    groups: how many there are.
-    order: B, canaries of a group.
+    ids: of the canaries.
+    weights: one of each canary.
+    groups: the number of groups.
+    order: B, the number of canaries of a group.
 
   Returns:
-    Groups, and for each of them the weights of its B rows. A group may come
+    Groups, and for each of them the weights of its B rows. A group may occur
     more than once.
   """
   group, row = ids // order, ids % order
-  if ids.shape[0] < groups:  # Few ids: each on its own, in its group.
+  if ids.shape[0] < groups:  # With few ids each is a group of its own.
     return group, jax.nn.one_hot(row, order) * weights[:, None]
   rows = jnp.zeros((groups, order)).at[group, row].add(weights)
   return jnp.arange(groups), rows
 
 
 def transform(x: Float[Array, '*r b']) -> Float[Array, '*r b']:
-  """H x with the Hadamard matrix of order b = 2^n, not scaled.
+  """Returns H x, with the unscaled Hadamard matrix of order b = 2^n.
 
   H of order p q is the Kronecker product of those of orders p and q, so two
   products with small matrices do what n rounds of butterflies do.
   """
   bits = x.shape[-1].bit_length() - 1
-  left, right = _matrix(bits // 2), _matrix(bits - bits // 2)
+  left, right = _make_matrix(bits // 2), _make_matrix(bits - bits // 2)
   square = x.reshape(*x.shape[:-1], left.shape[0], right.shape[0])
-  # Their order is that of whole float32 numbers, on every device.
-  found = jnp.einsum(
+  # In full float32 on every device.
+  product = jnp.einsum(
     'pa,...ab,bq->...pq', left, square, right, precision='highest'
   )
-  return found.reshape(x.shape)
+  return product.reshape(x.shape)
 
 
 def fold(
@@ -135,15 +135,15 @@ def fold(
   x: Float[Array, 'r d'],
   first: int | Int[Array, ''] = 0,
 ) -> Float[Array, 'r b=4096']:
-  """Sums of s_i x_i over all coordinates i with the same i mod 4096.
+  """Sums s_i x_i over all coordinates i with the same i mod 4096.
 
   Args:
-    root: of the signs.
-    stream: number of the group.
-    x: vectors, or a part of their coordinates that begins with a tile.
-    first: number of that tile.
+    root: generator of the signs.
+    stream: index of the group.
+    x: vectors, or consecutive coordinates of them that begin with a tile.
+    first: index of that tile.
   """
-  whole = x.shape[1] // TILE
+  tiles = x.shape[1] // TILE
 
   def add(
     total: Float[Array, 'r w=2 h=2 n'],
@@ -151,25 +151,25 @@ def fold(
     x: Float[Array, 'r x'],
     start: Int[Array, ''],
   ) -> Float[Array, 'r w=2 h=2 n']:
-    words = _signs.words(root, first + tile, stream[None], LANES)[0]
+    words = _signs.draw_words(root, first + tile, stream[None], LANES)[0]
     rows = []
     for i in range(_signs.ROWS):
       row = jax.lax.dynamic_slice_in_dim(x, start + i * ORDER, ORDER, 1)
-      rows.append(_signs.flipped(row.reshape(total.shape), words, i))
+      rows.append(_signs.apply_signs(row.reshape(total.shape), words, i))
     # By halves: a sum that waits for the one before it is slower.
     while len(rows) > 1:
       rows = [a + b for a, b in zip(rows[::2], rows[1::2])]
     return total + rows[0]
 
   total = jnp.zeros((x.shape[0], 2, 2, LANES), jnp.float32)
-  if whole:
+  if tiles:
     total = jax.lax.fori_loop(
-      0, whole, lambda i, total: add(total, i, x, i * TILE), total
+      0, tiles, lambda i, total: add(total, i, x, i * TILE), total
     )
-  rest = x[:, whole * TILE :]
+  rest = x[:, tiles * TILE :]
   if rest.shape[1]:
     rest = jnp.pad(rest, ((0, 0), (0, TILE - rest.shape[1])))
-    total = add(total, jnp.int32(whole), rest, jnp.int32(0))
+    total = add(total, jnp.int32(tiles), rest, jnp.int32(0))
   return total.reshape(-1, ORDER)
 
 
@@ -180,29 +180,29 @@ def unfold(
   dim: int,
   first: int | Int[Array, ''] = 0,
 ) -> Float[Array, ' d']:
-  """The sum of s ∘ (short, short, ...) over streams, the transpose of `fold`."""
+  """Sums s ∘ (short, short, ...) over streams: the transpose of `fold`."""
 
-  def tile(i: Int[Array, '']) -> Float[Array, 'rows=16 w=2 h=2 n']:
-    def flipped(stream: Int[Array, ''], short: Float[Array, ' b=4096']):
-      words = _signs.words(root, i, stream[None], LANES)
-      return _signs.flipped(
+  def make_tile(i: Int[Array, '']) -> Float[Array, 'rows=16 w=2 h=2 n']:
+    def make_signed(stream: Int[Array, ''], short: Float[Array, ' b=4096']):
+      words = _signs.draw_words(root, i, stream[None], LANES)
+      return _signs.apply_signs(
         short.reshape(1, 2, 2, LANES), words, _signs.ALL_ROWS
       )
 
     if streams.shape[0] == 1:
-      return flipped(streams[0], shorts[0])
+      return make_signed(streams[0], shorts[0])
     zero = jnp.zeros((_signs.ROWS, 2, 2, LANES), jnp.float32)
     total, _ = jax.lax.scan(
-      lambda total, one: (total + flipped(*one), None), zero, (streams, shorts)
+      lambda total, x: (total + make_signed(*x), None), zero, (streams, shorts)
     )
     return total
 
-  # Flattened behind the loop: XLA:CPU would divide at each entry within it.
+  # Flattened after the loop; within it XLA:CPU would divide at each entry.
   tiles = first + jnp.arange(-(-dim // TILE))
-  return jax.lax.map(tile, tiles).ravel()[:dim]
+  return jax.lax.map(make_tile, tiles).ravel()[:dim]
 
 
-def _matrix(bits: int) -> Float[np.ndarray, 'b b']:
+def _make_matrix(bits: int) -> Float[np.ndarray, 'b b']:
   """The Hadamard matrix of order 2^bits in the order of Sylvester."""
   i = np.arange(1 << bits)
   shared = np.bitwise_count(i[:, None] & i)

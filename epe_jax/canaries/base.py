@@ -32,7 +32,7 @@ def accept_stacks(
   num: int,
   dim: int,
 ) -> Callable[[Float[Array, '*r d']], Float[Array, '*r k']]:
-  """`project` for one vector or any stack of them, from one for [r, d]."""
+  """Makes a projection of rows [r, d] take one vector or any stack of them."""
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
     return project_rows(v.reshape(-1, dim)).reshape(*v.shape[:-1], num)
@@ -41,12 +41,12 @@ def accept_stacks(
 
 
 def check_sizes(num: int, dim: int, block: int = 1) -> None:
-  """Refuses what is no set of canaries.
+  """Checks the sizes of a set of canaries.
 
   Args:
     num: k, must be >= 1.
     dim: d, must be >= 2.
-    block: canaries held at once, must be >= 1.
+    block: canaries that are held at once, must be >= 1.
 
   Raises:
     ValueError: one of them is out of range.

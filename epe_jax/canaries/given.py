@@ -1,4 +1,4 @@
-"""Canaries that are given as a matrix."""
+"""Canaries given as a matrix."""
 
 import jax.numpy as jnp
 from jaxtyping import Float
@@ -8,9 +8,10 @@ from epe_jax.types import Array
 
 
 def from_matrix(matrix: Float[Array, 'k d']) -> Canaries:
-  """The canaries that are the rows of a given k x d matrix.
+  """k unit vectors in R^d that are the rows of a given matrix.
 
-  For small d, for crafted canaries and as the plain oracle of the other maps.
+  This is for small d, for crafted canaries, and a plain oracle of other
+  families.
 
   Args:
     matrix: k unit rows, float; norms within 1e-4 of 1.

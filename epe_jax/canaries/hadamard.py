@@ -1,8 +1,9 @@
-"""Canaries that are rows of a Hadamard matrix, laid over d and signed at random.
+"""Canaries that are rows of a Hadamard matrix, tiled over d with random signs.
 
 c_j = s ∘ (H_j, H_j, ..., H_j) / sqrt(d) with random signs s and row j of the
 Hadamard matrix of order B. All k inner products <c_j, x> are then one pass over
-x, which adds s ∘ x up into B numbers, and one Walsh-Hadamard transform of these.
+x, which adds s ∘ x up into B numbers, and one Walsh-Hadamard transform of
+these.
 """
 
 from epe_jax.canaries import _threefry, _walsh
@@ -21,9 +22,10 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
 
   For each pair of v and j, cos(c_j, v) has mean 0 and variance 1/d exactly. It
   is normal if the mass of v lies on many coordinates: see
-  `effective_dimension`, and `hadamard2` for those v that are sparse. A v that is
-  a non-linear function of sums of canaries, coordinate by coordinate, as behind
-  Adam, depends on rows that are not in the sums: see `registry.min_noise_multiplier`.
+  `effective_dimension`, and `hadamard2` for those v that are sparse. A v that
+  is a non-linear function of sums of canaries, coordinate by coordinate, as
+  behind Adam, depends on rows that are not in the sums: see
+  `registry.min_noise_multiplier`.
 
   Args:
     key: the canary key; never the key of the privacy noise.
@@ -39,4 +41,6 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
   >>> canaries.project(two).round(3).tolist()
   [0.0, 0.0, 0.0, 1.0, 2.0]
   """
-  return _walsh.rows(_threefry.root(key, _walsh.PURPOSE), num, dim)
+  return _walsh.make_canaries(
+    _threefry.derive_root(key, _walsh.PURPOSE), num, dim
+  )

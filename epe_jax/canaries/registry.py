@@ -1,4 +1,4 @@
-"""The families of canaries by name, and which vectors they are right for."""
+"""The families of canaries by name, and the vectors that each is right for."""
 
 from collections.abc import Callable
 import functools
@@ -21,15 +21,15 @@ FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
 
 _PROJECTIONS = {'sphere': project_sphere, 'sign': project_sign}
 ONE_BY_ONE = frozenset(_PROJECTIONS)
-"""Those that make each canary anew for each score: vectors scored together share
-what that costs. In the others all canaries together cost some passes over a
-vector, and vectors share next to nothing."""
+"""The families that make each canary anew for each projection, whose cost the
+vectors that are projected together share. In the others all canaries together
+cost a few passes over a vector, and vectors share next to nothing."""
 
 
 def family(
   name: str, *, block: int = 64, mesh: sharding.Mesh | None = None
 ) -> Callable[[Key, int, int], Canaries]:
-  """(key, k, d) -> Canaries of a family.
+  """Returns the function (key, k, d) -> Canaries of a family.
 
   Args:
     name: one of `FAMILIES`.
@@ -54,20 +54,20 @@ def family(
   if mesh is None:
     return makers[name]
   if name == 'hadamard':
-    return functools.partial(sharded.by_coordinate, mesh=mesh)
+    return functools.partial(sharded.shard_by_coordinate, mesh=mesh)
   if name in ONE_BY_ONE:
     return functools.partial(
-      sharded.by_canary,
+      sharded.shard_by_canary,
       makers[name],
       _PROJECTIONS[name],
       block=block,
       mesh=mesh,
     )
-  return functools.partial(sharded.on_each, makers[name], mesh=mesh)
+  return functools.partial(sharded.replicate, makers[name], mesh=mesh)
 
 
 def min_effective_dimension(name: str, dim: int) -> float | None:
-  """The effective dimension that vectors need for normal cosines.
+  """Returns the effective dimension that vectors need for normal cosines.
 
   It is the one threshold of the project. For canaries of signs it is 6,000, or d/6
   if that is less, which is half of what normal noise has. For vectors of equal
@@ -76,8 +76,8 @@ def min_effective_dimension(name: str, dim: int) -> float | None:
   6,000 leaves a margin of six for entries that are not equal.
 
   Cosines with 'dirac' are the coordinates themselves, of kurtosis d / d_eff,
-  which must be the 3 of a normal law. It is d/3.5: an excess of 1/2 is some five
-  standard errors of the kurtosis of 2,000 coordinates.
+  which must be the 3 of a normal law. It is d/3.5: an excess of 1/2 is some
+  five standard errors of the kurtosis of 2,000 coordinates.
 
   Args:
     name: one of `FAMILIES`.
@@ -91,41 +91,42 @@ def min_effective_dimension(name: str, dim: int) -> float | None:
   Raises:
     ValueError: there is no such family.
 
-  >>> min_effective_dimension('hadamard', 10**6), min_effective_dimension('sphere', 10**6)
-  (6000.0, None)
+  >>> min_effective_dimension('hadamard', 10**6)
+  6000.0
+  >>> min_effective_dimension('sphere', 10**6)
   """
   signed = min(6000.0, dim / 6)
-  needed = {
+  minima = {
     'sphere': None,
     'sign': signed,
     'hadamard': signed,
     'hadamard2': None,
     'dirac': dim / 3.5,
   }
-  if name not in needed:
+  if name not in minima:
     raise ValueError(f'canaries.family={name!r}; give one of {FAMILIES}.')
-  return needed[name]
+  return minima[name]
 
 
 def min_noise_multiplier(name: str, dim: int, together: int) -> float:
-  """The noise multiplier that cosines need behind a coordinate-wise server.
+  """Returns the noise multiplier that a coordinate-wise server needs.
 
   Adam and sign descent take a non-linear function of each coordinate of a sum
   of canaries. In the Hadamard families it is, up to signs, the same function of
   the same numbers in all tiles of coordinates, so what it adds is a sum of rows
-  of the group: of those, too, that were never put in. Without noise their
+  of the group, including those that were never inserted. Without noise their
   cosines are 0, or up to √(d / 4096) times as large as the null law has them.
   Noise makes the function linear where it is a few times what the canaries of
   a round add up to in one coordinate. Of `hadamard` that is n/√d, as all rows
   agree in column 0; of `hadamard2`, whose entries are like normal ones, √(n/d).
 
-  Updates of clients do the same as noise, but nobody promises how large they
-  are in a coordinate, and they are not counted.
+  Updates of clients do the same as noise, but nothing bounds their size in a
+  coordinate from below, so they are not counted.
 
   Args:
     name: one of `FAMILIES`.
     dim: d.
-    together: n, canaries of a round at most.
+    together: n, the maximum number of canaries of a round.
 
   Returns:
     4 n/√d for 'hadamard', 4 √(n/d) for 'hadamard2', at which the test of
@@ -135,8 +136,10 @@ def min_noise_multiplier(name: str, dim: int, together: int) -> float:
   Raises:
     ValueError: there is no such family.
 
-  >>> min_noise_multiplier('hadamard', 10**6, 10), min_noise_multiplier('hadamard2', 10**6, 25)
-  (0.04, 0.02)
+  >>> min_noise_multiplier('hadamard', 10**6, 10)
+  0.04
+  >>> min_noise_multiplier('hadamard2', 10**6, 25)
+  0.02
   >>> min_noise_multiplier('sphere', 10**6, 10)
   0.0
   """
@@ -147,7 +150,7 @@ def min_noise_multiplier(name: str, dim: int, together: int) -> float:
 
 
 def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:
-  """d_eff = (sum x^2)^2 / sum x^4, on how many coordinates the mass of v lies.
+  """Returns d_eff = (Σ x²)² / Σ x⁴: on how many coordinates the mass of v lies.
 
   It is d if all entries are ±1, d/3 if they are normal, 1 if one alone is not
   0, and 0 for v = 0. With signed canaries, `sign` and `hadamard`, a cosine with
@@ -157,7 +160,8 @@ def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:
   Args:
     v: one vector or a stack of them.
 
-  >>> effective_dimension(jnp.array([[1.0, -1.0, 1.0], [0.0, 2.0, 0.0]])).tolist()
+  >>> v = jnp.array([[1.0, -1.0, 1.0], [0.0, 2.0, 0.0]])
+  >>> effective_dimension(v).tolist()
   [3.0, 1.0]
   """
   # Fourth powers of small numbers would vanish in float32.

@@ -1,9 +1,9 @@
 """Canaries whose work is shared by the devices of a mesh.
 
-A map C is cut by its rows, where each canary is made by itself, or by its
+A map C is split by its rows, where each canary is made by itself, or by its
 columns, where all of them are one pass over v. The bits of a canary follow from
-its number and those of its coordinates, so they are the same however it is cut;
-what is added up over devices agrees to rounding.
+its id and those of its coordinates, so they are the same however C is split.
+Sums over devices agree to rounding.
 """
 
 from collections.abc import Callable
@@ -20,21 +20,22 @@ from epe_jax.types import Array, Key
 def hadamard_of_parts(
   key: Key, num: int, dim: int, *, mesh: sharding.Mesh
 ) -> Canaries:
-  """The canaries of `hadamard`, for vectors that no device has the whole of.
+  """The canaries of `hadamard`, for vectors that are sharded over devices.
 
-  With them a model is audited that is larger than the memory of a device. Each
-  device folds its own part of v; 4096 floats a group and vector are added up
-  over devices, and nothing else is sent. `superpose` sends nothing at all.
+  They audit a model that is larger than the memory of a device. Each device
+  folds its own shard of v; the devices add up 4096 floats for each group and
+  vector, and send nothing else. `superpose` sends nothing at all.
 
   Args:
     key: the canary key; never the key of the privacy noise.
     num: k >= 1.
     dim: d >= 2, parameters of the model.
-    mesh: of the devices.
+    mesh: the devices.
 
   Returns:
-    Canaries whose vectors have `width(dim, mesh)` entries, split evenly over
-    the devices; those past d are 0 and have to be so in what is projected.
+    Canaries whose vectors have `padded_width(dim, mesh)` entries,
+    sharded evenly over the devices. Those past d are 0, and must be 0 in
+    vectors that are projected.
 
   >>> import jax
   >>> mesh = sharding.make_mesh()
@@ -44,60 +45,66 @@ def hadamard_of_parts(
   ((65536,), [0.0, 0.0, 0.0, 1.0, 2.0])
   """
   length = padded_width(dim, mesh)
-  own = length // mesh.size
+  shard_length = length // mesh.size
   columns = sharding.sharding_over(mesh, 1).spec
-  whole = sharding.REPLICATED
+  replicated = sharding.REPLICATED
 
   def fold(
     root: _threefry.Root, stream: Int[Array, ''], x: Float[Array, 'r d']
   ) -> Float[Array, 'r b']:
     return _walsh.fold(
-      root, stream, x, sharding.device_index() * (own // _walsh.TILE)
+      root, stream, x, sharding.device_index() * (shard_length // _walsh.TILE)
     )
 
   def unfold(
     root: _threefry.Root, streams: Int[Array, ' g'], shorts: Float[Array, 'g b']
   ) -> Float[Array, ' d']:
     p = sharding.device_index()
-    v = _walsh.unfold(root, streams, shorts, own, p * (own // _walsh.TILE))
-    return jnp.where(jnp.arange(own) < dim - p * own, v, 0)
+    v = _walsh.unfold(
+      root, streams, shorts, shard_length, p * (shard_length // _walsh.TILE)
+    )
+    return jnp.where(jnp.arange(shard_length) < dim - p * shard_length, v, 0)
 
   passes = _walsh.Passes(
     length,
-    sharding.sum_over_devices(fold, mesh, (whole, whole, columns)),
-    sharding.concatenate_over_devices(unfold, mesh, (whole, whole, whole)),
+    sharding.sum_over_devices(fold, mesh, (replicated, replicated, columns)),
+    sharding.concatenate_over_devices(
+      unfold, mesh, (replicated, replicated, replicated)
+    ),
   )
-  return _walsh.rows(_threefry.root(key, _walsh.PURPOSE), num, dim, passes)
+  return _walsh.make_canaries(
+    _threefry.derive_root(key, _walsh.PURPOSE), num, dim, passes
+  )
 
 
 def padded_width(dim: int, mesh: sharding.Mesh) -> int:
-  """Entries of a vector of d that is cut into whole tiles, equally many each.
+  """Returns d rounded up to whole tiles, equally many on each device.
 
-  At most 65536 per device more than d, of which no canary depends.
+  This is at most 65536 more than d for each device.
   """
   tiles = -(-dim // _walsh.TILE)
   return -(-tiles // mesh.size) * mesh.size * _walsh.TILE
 
 
-def by_coordinate(
+def shard_by_coordinate(
   key: Key, num: int, dim: int, *, mesh: sharding.Mesh
 ) -> Canaries:
-  """The canaries of `hadamard` for vectors [d], whole or split in any way."""
-  parts = hadamard_of_parts(key, num, dim, mesh=mesh)
-  more = padded_width(dim, mesh) - dim
+  """The canaries of `hadamard` for vectors [d], replicated or sharded."""
+  padded = hadamard_of_parts(key, num, dim, mesh=mesh)
+  margin = padded_width(dim, mesh) - dim
 
-  project = lambda v: parts.project(jnp.pad(v, ((0, 0), (0, more))))
+  project = lambda v: padded.project(jnp.pad(v, ((0, 0), (0, margin))))
   return Canaries(
     num,
     dim,
     accept_stacks(project, num, dim),
-    lambda ids, w: parts.superpose(ids, w)[:dim],
+    lambda ids, w: padded.superpose(ids, w)[:dim],
   )
 
 
-def by_canary(
+def shard_by_canary(
   make: Callable[[Key, int, int], Canaries],
-  project: Callable[[Key, Array, _blocks.Part], Float[Array, 'r k']],
+  project: Callable[[Key, Array, _blocks.Shard], Float[Array, 'r k']],
   key: Key,
   num: int,
   dim: int,
@@ -105,39 +112,41 @@ def by_canary(
   block: int,
   mesh: sharding.Mesh,
 ) -> Canaries:
-  """Canaries of which each device makes its own, equally many.
+  """Canaries of which each device makes a shard, equally many each.
 
-  Vectors may lie where they are, equally many on each device: all are sent to
-  all, a piece of their coordinates at a time.
+  Vectors stay where they are, equally many on each device. Each device sends
+  its own to all others, a piece of their coordinates at a time.
 
   Args:
-    make: the canaries of one device.
-    project: as `sphere.project_sphere`.
+    make: (key, k, d) -> the canaries of one device.
+    project: projection onto a shard, such as `sphere.project_sphere`.
     key: the canary key.
-    num: k.
-    dim: d.
-    block: canaries that a device holds at once.
-    mesh: of the devices.
+    num: k >= 1.
+    dim: d >= 2.
+    block: canaries that a device holds at once, >= 1.
+    mesh: the devices.
 
   Raises:
     ValueError: num, dim or block is out of range.
   """
   check_sizes(num, dim, block)
-  whole, share = sharding.REPLICATED, -(-num // mesh.size)
+  replicated, share = sharding.REPLICATED, -(-num // mesh.size)
 
-  def look_at_all(vectors: Float[Array, 'r d']) -> Float[Array, 'r k']:
-    spread = len(vectors) % mesh.size == 0
+  def project_all_rows(vectors: Float[Array, 'r d']) -> Float[Array, 'r k']:
+    is_sharded = len(vectors) % mesh.size == 0
 
     def project_own(
       key: Key, v: Float[Array, 'r d']
     ) -> Float[Array, 's all_r']:
-      mine = _blocks.Part(share, block, first=share * sharding.device_index())
-      if spread:
-        mine = mine._replace(fetched=sharding.all_gather)
-      return project(key, v, mine).T
+      shard = _blocks.Shard(share, block, first=share * sharding.device_index())
+      if is_sharded:
+        shard = shard._replace(gather=sharding.all_gather)
+      return project(key, v, shard).T
 
     project_all = sharding.concatenate_over_devices(
-      project_own, mesh, (whole, sharding.SHARDED if spread else whole)
+      project_own,
+      mesh,
+      (replicated, sharding.SHARDED if is_sharded else replicated),
     )
     return sharding.constrain_replicated(mesh, project_all(key, vectors))[
       :num
@@ -146,19 +155,21 @@ def by_canary(
   def superpose(
     ids: Int[Array, ' m'], weights: Float[Array, ' m']
   ) -> Float[Array, ' d']:
-    # Filled up by canaries of weight 0.
-    more = (0, -len(ids) % mesh.size)
+    # Padded by canaries of weight 0.
+    margin = (0, -len(ids) % mesh.size)
     summed = sharding.sum_over_devices(
       lambda key, ids, weights: make(key, num, dim).superpose(ids, weights),
       mesh,
-      (whole, sharding.SHARDED, sharding.SHARDED),
+      (replicated, sharding.SHARDED, sharding.SHARDED),
     )
-    return summed(key, jnp.pad(ids, more), jnp.pad(weights, more))
+    return summed(key, jnp.pad(ids, margin), jnp.pad(weights, margin))
 
-  return Canaries(num, dim, accept_stacks(look_at_all, num, dim), superpose)
+  return Canaries(
+    num, dim, accept_stacks(project_all_rows, num, dim), superpose
+  )
 
 
-def on_each(
+def replicate(
   make: Callable[..., Canaries],
   key: Key,
   num: int,
@@ -166,7 +177,7 @@ def on_each(
   *,
   mesh: sharding.Mesh,
 ) -> Canaries:
-  """Canaries of which every device makes all: too cheap to be shared."""
+  """Canaries of which every device makes all, being too cheap to share."""
   inner = make(key, num, dim)
   return inner._replace(
     project=lambda v: inner.project(sharding.constrain_replicated(mesh, v)),

@@ -25,10 +25,11 @@ def sign(
 ) -> Canaries:
   """k independent vectors of fair random signs, ±1/sqrt(d).
 
-  Independent like those of `sphere`, of norm exactly 1, and several times as
-  fast, as a sign takes one bit and a normal takes 32 and a logarithm. For any
-  v, cos(c_j, v) has mean 0 and variance 1/d; it is normal if the mass of v lies
-  on many coordinates, and for one-hot v it is ±1/sqrt(d).
+  They are independent like those of `sphere`, have norm exactly 1, and are made
+  several times as fast, as a sign takes one random bit where a normal takes 32
+  and a logarithm. For any v, cos(c_j, v) has mean 0 and variance 1/d. It is
+  normal if the mass of v lies on many coordinates; for one-hot v it is
+  ±1/sqrt(d).
 
   Args:
     key: the canary key; never the key of the privacy noise.
@@ -44,7 +45,7 @@ def sign(
   [0.5, 0.5, 0.5, 0.5]
   """
   check_sizes(num, dim, block)
-  root = _threefry.root(key, _PURPOSE)
+  root = _threefry.derive_root(key, _PURPOSE)
   tiles = -(-dim // _TILE)
 
   def superpose(
@@ -52,43 +53,43 @@ def sign(
   ) -> Float[Array, ' d']:
     weights = weights.astype(jnp.float32) / math.sqrt(dim)
 
-    def tile(i: Int[Array, '']) -> Float[Array, ' t']:
-      def add(total: Float[Array, ' t'], one: tuple[Array, Array]):
-        j, weight = one
-        return total + weight * _tile(root, i, j[None])[0], None
+    def make_tile(i: Int[Array, '']) -> Float[Array, ' t']:
+      def add(total: Float[Array, ' t'], canary: tuple[Array, Array]):
+        j, weight = canary
+        return total + weight * _draw_tile(root, i, j[None])[0], None
 
       return jax.lax.scan(add, jnp.zeros(_TILE), (ids, weights))[0]
 
-    return jax.lax.map(tile, jnp.arange(tiles)).ravel()[:dim]
+    return jax.lax.map(make_tile, jnp.arange(tiles)).ravel()[:dim]
 
-  project = lambda v: project_sign(key, v, _blocks.Part(num, block))
+  project = lambda v: project_sign(key, v, _blocks.Shard(num, block))
   return Canaries(num, dim, accept_stacks(project, num, dim), superpose)
 
 
 def project_sign(
-  key: Key, v: Float[Array, 'r d'], part: _blocks.Part
+  key: Key, v: Float[Array, 'r d'], shard: _blocks.Shard
 ) -> Float[Array, 'all_r k']:
-  """<c_j, v>, as `sphere_look` has it."""
-  root, dim = _threefry.root(key, _PURPOSE), v.shape[1]
+  """Returns <c_j, v>, as `sphere.project_sphere` does."""
+  root, dim = _threefry.derive_root(key, _PURPOSE), v.shape[1]
 
-  def at(tile: Int[Array, '']) -> _blocks.Projection:
-    near = part.fetched(_blocks.read_piece(v, tile * _TILE, _TILE, dim))
+  def project_tile(tile: Int[Array, '']) -> _blocks.Projection:
+    piece = shard.gather(_blocks.read_piece(v, tile * _TILE, _TILE, dim))
     return lambda ids: (
-      jnp.matmul(near, _tile(root, tile, ids).T, precision='highest').T
+      jnp.matmul(piece, _draw_tile(root, tile, ids).T, precision='highest').T
     )
 
-  dots = _blocks.sum_over_pieces(at, -(-dim // _TILE), part)
+  dots = _blocks.sum_over_pieces(project_tile, -(-dim // _TILE), shard)
   return (dots / math.sqrt(dim)).T
 
 
-def _tile(
+def _draw_tile(
   root: _threefry.Root, tile: Int[Array, ''], ids: Int[Array, ' b']
 ) -> Float[Array, 'b t']:
   """±1 for the coordinates of a tile of some canaries."""
 
   def make() -> Float[Array, 'b rows=16 w=2 h=2 n']:
-    words = _signs.words(root, tile, ids, _LANES)
+    words = _signs.draw_words(root, tile, ids, _LANES)
     ones = jnp.ones((2, 2, _LANES), jnp.float32)
-    return _signs.flipped(ones, words[:, None], _signs.ALL_ROWS)
+    return _signs.apply_signs(ones, words[:, None], _signs.ALL_ROWS)
 
   return fusion_barrier(tile >= 0, make).reshape(ids.shape[0], _TILE)

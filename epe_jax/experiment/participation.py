@@ -169,8 +169,8 @@ def _clients(
       seed,
       rounds=config.rounds,
       **sizes,
-      separation=p.separation,
-      most=p.most,
+      min_separation=p.separation,
+      max_participations=p.most,
     )
   if p.log is None or num_clients != data.num_clients:
     raise ValueError(
@@ -178,7 +178,9 @@ def _clients(
       f'canaries.schedule={config.canaries.schedule!r}; give the log of a real '
       "system, in which no canary is: not with 'as_clients'."
     )
-  schedule, logged = client_schedules.replayed(p.log, data.client_ids.tolist())
+  schedule, logged = client_schedules.replay_log(
+    p.log, data.client_ids.tolist()
+  )
   if config.rounds > logged:
     raise ValueError(
       f'rounds={config.rounds}, but {p.log} has {logged}. Ask for these.'

@@ -1,4 +1,4 @@
-"""Computed once and kept for all who use it, where XLA would do it for each."""
+"""A fusion barrier, behind which an array is computed once for all its uses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,15 +11,15 @@ from epe_jax.types import Array
 
 
 def fusion_barrier(always: Bool[Array, ''], make: Callable[[], Any]) -> Any:
-  """What `make` returns, computed once and kept for all who use it.
+  """Returns what `make` returns, materialized rather than fused into its uses.
 
-  XLA:CPU makes an array anew inside each computation that uses it if every
+  XLA:CPU recomputes an array inside each computation that uses it if each
   single operation is cheap, and so would do the rounds of Threefry twice or 32
-  times. It does not look into branches.
+  times. It does not fuse across the branches of a conditional.
 
   Args:
-    always: true, and traced: something that XLA does not know to be true.
-    make: what is to be computed.
+    always: a traced condition that is true, which XLA cannot infer.
+    make: () -> a tree of arrays.
   """
   like = jax.eval_shape(make)
 

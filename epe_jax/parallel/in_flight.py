@@ -1,7 +1,7 @@
-"""Programs that were dispatched and have not ended: few, for a backend's sake.
+"""Programs in flight: how many a loop may dispatch before it waits for one.
 
 JAX returns from a jitted function before its program has run, so that a loop
-can be as far ahead of the devices as it likes. Over several devices of one
+can be any number of programs ahead of the devices. Over several devices of one
 processor this ends in a deadlock. XLA:CPU has one pool of as many threads as
 there are cores, or devices if they are more. A program takes one of them for
 each of its devices, and in a collective each waits for all the others. But the
@@ -34,18 +34,18 @@ XLA_CPU_PROGRAMS = 32
 """Programs that XLA:CPU has in flight on a device before a launch waits."""
 
 MAX_PROGRAMS = 2
-"""Programs of a loop: one that runs, and the next, so that none waits for it."""
+"""Programs that a loop has in flight: the one that runs, and the next."""
 
 
 def pop_due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
-  """Takes out of a queue what has to end before one more may be dispatched.
+  """Takes out of a queue what must end before one more may be dispatched.
 
   Args:
-    queue: what was dispatched, the oldest first.
-    drain: take out all, for one who looks at what they leave behind.
+    queue: the programs in flight, the oldest first.
+    drain: take out all, for a caller that needs the results of all of them.
 
   Yields:
-    The oldest each time. The caller waits for it.
+    The oldest program each time. The caller waits for it.
 
   >>> queue = collections.deque('abc')
   >>> list(pop_due(queue)), queue
@@ -56,13 +56,13 @@ def pop_due(queue: collections.deque[T], *, drain: bool = False) -> Iterator[T]:
 
 
 def iterate_in_order(results: Iterable[T]) -> Iterator[T]:
-  """Results of a loop's programs, each once it is there.
+  """Yields the results of a loop's programs in order, each once it is computed.
 
   Args:
     results: trees of arrays; each step of the iteration dispatches a program.
 
   Yields:
-    The same in the same order.
+    The same trees in the same order.
 
   >>> double = jax.jit(lambda x: 2 * x)
   >>> [int(x) for x in iterate_in_order(double(i) for i in range(3))]

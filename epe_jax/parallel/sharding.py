@@ -1,8 +1,8 @@
-"""The one mesh: all devices of all processes in a row.
+"""The one mesh: all devices of all processes, along one axis.
 
-Clients, canaries and coordinates are each split along this row. A single device
-has no mesh, None: whoever is given none runs the program that knows of no other
-devices.
+Clients, canaries and coordinates are each sharded along this axis. A single
+device has no mesh, None, and code that is given None runs the program for one
+device.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,26 +18,27 @@ import numpy as np
 from epe_jax.types import Array, Key, PyTree
 
 T = TypeVar('T')
-# Not on every system.
+# Some systems have no affinities.
 _AFFINITY = hasattr(os, 'sched_getaffinity')
 Mesh: TypeAlias = jax.sharding.Mesh
 
 AXIS = 'devices'
 SHARDED = PartitionSpec(AXIS)
-"""The first axis of an array is split over the devices."""
+"""The first axis of an array is sharded over the devices."""
 REPLICATED = PartitionSpec()
-"""Each device has all of it."""
+"""Each device has the whole array."""
 
 
-def use_cores(most: int) -> None:
-  """A device for each core of the processor, to be called before all else.
+def use_cores(max_devices: int) -> None:
+  """Makes each core of the processor a device; call it before anything else.
 
-  Clients side by side use the cores better than one client on all of them: the
-  steps of a small model are too short to be cut. What JAX_NUM_CPU_DEVICES or
-  XLA_FLAGS say goes before it, and an accelerator is used where there is one.
+  Clients side by side use the cores better than one client on all of them, as
+  the steps of a small model are too short to be shared. JAX_NUM_CPU_DEVICES and
+  XLA_FLAGS have precedence, and an accelerator is used where there is one.
 
   Args:
-    most: devices for which there is work, >= 1, as clients of a round.
+    max_devices: the number of devices that there is work for, >= 1, such as the
+      clients of a round.
 
   Raises:
     RuntimeError: JAX has been used already.
@@ -48,7 +49,7 @@ def use_cores(most: int) -> None:
     and 'xla_force_host_platform_device_count' not in flags
   ):
     cores = len(os.sched_getaffinity(0)) if _AFFINITY else os.cpu_count() or 1
-    jax.config.update('jax_num_cpu_devices', min(cores, most))
+    jax.config.update('jax_num_cpu_devices', min(cores, max_devices))
 
 
 def initialize_distributed(
@@ -58,16 +59,18 @@ def initialize_distributed(
 ) -> None:
   """Makes this process one of several that run the same program.
 
-  To be called before anything else of JAX. Without arguments JAX looks for
-  what it recognises: Slurm, Open MPI, Kubernetes, Cloud TPU.
+  Call it before anything else of JAX. Without arguments JAX finds out by itself
+  on the clusters that it recognises: Slurm, Open MPI, Kubernetes, Cloud TPU.
 
   Args:
-    coordinator: host:port of the first process.
-    num_processes: of all hosts together, >= 1.
-    process_id: of this one, from 0; the first one writes the files of a run.
+    coordinator: host:port of the primary process.
+    num_processes: the number of processes of all hosts, >= 1.
+    process_id: index of this process, from 0. Process 0 is the primary, which
+      writes the files of a run.
 
   Raises:
-    ValueError: some are given and others are not, or one is out of range.
+    ValueError: some arguments are given and others are not, or one is out of
+      range.
   """
   given = (coordinator, num_processes, process_id)
   if given == (None, None, None):
@@ -88,22 +91,22 @@ def initialize_distributed(
 
 
 def mesh(devices: Sequence[Any] | None = None) -> Mesh | None:
-  """The devices in a row, or None for one alone.
+  """Returns the mesh of several devices, or None for one device.
 
   Args:
-    devices: those to use; None for all of all processes.
+    devices: the devices to use; None for all devices of all processes.
   """
-  found = make_mesh(devices)
-  return None if found.size == 1 else found
+  mesh = make_mesh(devices)
+  return None if mesh.size == 1 else mesh
 
 
 def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-  """The devices in a row, be it one alone.
+  """Makes a 1-D mesh of any number of devices, even of one.
 
   Args:
-    devices: those to use; None for all of all processes.
+    devices: the devices to use; None for all devices of all processes.
   """
-  # In the order of JAX, so that those of a process lie side by side.
+  # In the order of JAX, so that the devices of a process are consecutive.
   return jax.sharding.Mesh(
     jax.devices() if devices is None else devices,
     (AXIS,),
@@ -112,12 +115,12 @@ def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
 
 
 def num_devices(mesh: Mesh | None) -> int:
-  """How many devices there are."""
+  """Returns the number of devices."""
   return 1 if mesh is None else mesh.size
 
 
 def local_devices_of(mesh: Mesh | None) -> list[int]:
-  """Which of the devices belong to this process."""
+  """Returns the indices in the mesh of the devices of this process."""
   if mesh is None:
     return [0]
   here = jax.process_index()
@@ -125,22 +128,22 @@ def local_devices_of(mesh: Mesh | None) -> list[int]:
 
 
 def sharding_over(mesh: Mesh, axis: int = 0) -> NamedSharding:
-  """An array of which one axis is split over the devices."""
+  """Returns the sharding of an array along one of its axes."""
   return NamedSharding(mesh, PartitionSpec(*[None] * axis, AXIS))
 
 
 def shard_if_divisible(
   mesh: Mesh | None, x: Array, *, axes: Sequence[int]
 ) -> Array:
-  """Split along the first of some axes that the devices divide; or whole.
+  """Shards an array along an axis that the devices divide, or replicates it.
 
-  So the shape of an array is the same on any number of devices, and a
-  checkpoint of it can be read on another.
+  Its shape is thus the same on any number of devices, so that a checkpoint can
+  be restored on another number.
 
   Args:
     mesh: the devices.
     x: an array, within a jitted function.
-    axes: those that may be split, the best first.
+    axes: the axes that may be sharded, in order of preference.
   """
   if mesh is None:
     return x
@@ -153,24 +156,25 @@ def shard_if_divisible(
 def sum_over_devices(
   function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
 ) -> Callable[..., PyTree]:
-  """What a function returns, added up over devices.
+  """Returns a function that calls another on each device and sums the results.
 
-  Each device calls it with its own part of the arguments and goes its own way,
-  with loops as long as it takes, until the sum.
+  Each device calls it with its own shard of the arguments. Devices wait for
+  each other only for the sum, so loops take as many steps as each device needs.
 
   Args:
-    function: of arrays, or trees of them, to a tree of arrays.
+    function: a function of arrays, or trees of them, that returns a tree of
+      arrays.
     mesh: the devices.
     specs: `SHARDED` or `REPLICATED` for each argument.
   """
 
-  def part(*arguments: PyTree) -> PyTree:
+  def sum_results(*arguments: PyTree) -> PyTree:
     return jax.lax.psum(function(*arguments), AXIS)
 
-  # Unchecked: the check would make sums over devices of gradients that are
-  # taken by each client on its own.
+  # Unchecked, as the check would sum over devices the gradients that each
+  # client takes by itself.
   return jax.shard_map(
-    part,
+    sum_results,
     mesh=mesh,
     in_specs=tuple(specs),
     out_specs=REPLICATED,
@@ -181,12 +185,13 @@ def sum_over_devices(
 def concatenate_over_devices(
   function: Callable[..., PyTree], mesh: Mesh, specs: Sequence[PartitionSpec]
 ) -> Callable[..., PyTree]:
-  """What a function returns on each device, one behind the other.
+  """Returns a function that calls another on each device and concatenates.
 
   Args:
-    function: likewise; the results are split along the first axis.
+    function: as for `sum_over_devices`; its results are concatenated along
+      their first axis, and remain sharded.
     mesh: the devices.
-    specs: of the arguments.
+    specs: `SHARDED` or `REPLICATED` for each argument.
   """
   return jax.shard_map(
     function,
@@ -198,17 +203,17 @@ def concatenate_over_devices(
 
 
 def device_index() -> Array:
-  """Within `sum_over_devices` and `concatenate_over_devices`: which of the devices this is."""
+  """Returns the index of this device, within a function that runs on each."""
   return jax.lax.axis_index(AXIS)
 
 
 def all_gather(x: Array) -> Array:
-  """Within `sum_over_devices` and `concatenate_over_devices`: the parts of all devices along the first axis."""
+  """Gathers the shards of all devices, within a function that runs on each."""
   return jax.lax.all_gather(x, AXIS, tiled=True)
 
 
 def constrain_replicated(mesh: Mesh | None, x: PyTree) -> PyTree:
-  """Within a jitted function: each device has all of it from here on."""
+  """Replicates arrays on all devices, within a jitted function."""
   if mesh is None:
     return x
   return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, REPLICATED))
@@ -217,13 +222,13 @@ def constrain_replicated(mesh: Mesh | None, x: PyTree) -> PyTree:
 def assemble_global(
   mesh: Mesh | None, parts: PyTree, *, axis: int = 0
 ) -> PyTree:
-  """Global arrays, of which each process gives the part of its own devices.
+  """Assembles global arrays, of which each process gives its devices' shards.
 
   Args:
     mesh: the devices.
-    parts: NumPy arrays, with the devices of this process one after another
-      along an axis.
-    axis: which.
+    parts: NumPy arrays, with the shards of this process's devices one after
+      another along an axis.
+    axis: the axis that is sharded.
   """
   if mesh is None:
     return jax.device_put(parts)
@@ -234,7 +239,7 @@ def assemble_global(
 
 
 def shard_first_axis(mesh: Mesh | None, x: PyTree) -> PyTree:
-  """Arrays that every process has, split along the first axis."""
+  """Shards arrays that every process has along the first axis."""
   return (
     x
     if mesh is None
@@ -243,7 +248,7 @@ def shard_first_axis(mesh: Mesh | None, x: PyTree) -> PyTree:
 
 
 def replicate(mesh: Mesh | None, x: PyTree) -> PyTree:
-  """Arrays that every process has, on every device."""
+  """Puts arrays that every process has on every device."""
   if mesh is None:
     return x
   sharding = NamedSharding(mesh, REPLICATED)
@@ -251,7 +256,7 @@ def replicate(mesh: Mesh | None, x: PyTree) -> PyTree:
 
 
 def replicate_key(mesh: Mesh | None, key: Key) -> Key:
-  """A key that every process has, on every device."""
+  """Puts a key that every process has on every device."""
   if mesh is None:
     return key
   data = replicate(mesh, jax.random.key_data(key))
@@ -259,35 +264,36 @@ def replicate_key(mesh: Mesh | None, key: Key) -> Key:
 
 
 def current_shardings(mesh: Mesh | None, state: PyTree) -> Any:
-  """`out_shardings` of a function that returns the state as it lies now."""
+  """Returns the `out_shardings` that keep a state as it is sharded now."""
   return None if mesh is None else jax.tree.map(lambda x: x.sharding, state)
 
 
 def step_shardings(mesh: Mesh | None, state: PyTree) -> Any:
-  """`out_shardings` of a step that returns (state, what is on every device)."""
+  """Returns the `out_shardings` of a step to (state, replicated arrays)."""
   if mesh is None:
     return None
   return current_shardings(mesh, state), NamedSharding(mesh, REPLICATED)
 
 
-def shard_like(x: PyTree, model: PyTree) -> PyTree:
-  """Arrays that every process has, laid out as those of a model.
+def shard_like(x: PyTree, template: PyTree) -> PyTree:
+  """Shards arrays that every process has as those of a template are sharded.
 
-  Where the model has arrays of NumPy they stay on the host, to be written into.
+  Where the template has NumPy arrays, they stay on the host and are copies that
+  may be written into.
   """
   return jax.tree.map(
-    lambda x, model: (
-      np.array(x) if isinstance(model, np.ndarray) else _put(x, model.sharding)
+    lambda x, like: (
+      np.array(x) if isinstance(like, np.ndarray) else _put(x, like.sharding)
     ),
     x,
-    model,
+    template,
   )
 
 
 def copy_to_host(x: PyTree) -> PyTree:
-  """Copies in NumPy, in every process, however the arrays are laid out.
+  """Copies arrays to NumPy in every process, however they are sharded.
 
-  All processes have to call it, because all send what they have.
+  All processes must call it, as each sends its shards.
   """
 
   def copy(x: Any) -> Any:
@@ -295,21 +301,21 @@ def copy_to_host(x: PyTree) -> PyTree:
       return x.copy()
     if not (x.is_fully_addressable or x.is_fully_replicated):
       assert isinstance(x.sharding, NamedSharding)
-      everywhere = NamedSharding(x.sharding.mesh, REPLICATED)
-      x = jax.jit(jnp.copy, out_shardings=everywhere)(x)
+      replicated = NamedSharding(x.sharding.mesh, REPLICATED)
+      x = jax.jit(jnp.copy, out_shardings=replicated)(x)
     if x.is_fully_replicated:
       return np.array(x.addressable_data(0))
-    # Not by device_get, which keeps what it put together as long as x.
-    whole = np.empty(x.shape, x.dtype)
-    for part in x.addressable_shards:
-      whole[part.index] = part.data
-    return whole
+    # Not by device_get, which keeps the assembled array for as long as x.
+    assembled = np.empty(x.shape, x.dtype)
+    for shard in x.addressable_shards:
+      assembled[shard.index] = shard.data
+    return assembled
 
   return jax.tree.map(copy, x)
 
 
 def broadcast_from_primary(x: PyTree) -> PyTree:
-  """What the first process has, in NumPy; shapes are the same in all.
+  """Returns what the primary process has, in NumPy; shapes are the same in all.
 
   >>> int(broadcast_from_primary(3))
   3
@@ -318,11 +324,11 @@ def broadcast_from_primary(x: PyTree) -> PyTree:
 
 
 def is_primary() -> bool:
-  """Whether this is the process that writes files."""
+  """Whether this is the primary process, the one that writes files."""
   return jax.process_index() == 0
 
 
 def _put(x: Any, sharding: jax.sharding.Sharding) -> Array:
   x = jax.device_get(x)
-  # No comparison of what the processes have, as device_put would make.
+  # device_put would compare what the processes have.
   return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])

@@ -1,4 +1,4 @@
-"""Who takes part in which round: clients and canaries."""
+"""Participation: which clients and canaries take part in which round."""
 
 from epe_jax.sampling.canary_schedules import (
   as_clients,
@@ -10,7 +10,7 @@ from epe_jax.sampling.client_schedules import (
   fixed_size,
   limited,
   poisson,
-  replayed,
+  replay_log,
   shuffled_epochs,
 )
 
@@ -22,6 +22,6 @@ __all__ = [
   'limited',
   'once_per_period',
   'poisson',
-  'replayed',
+  'replay_log',
   'shuffled_epochs',
 ]

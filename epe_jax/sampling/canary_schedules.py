@@ -1,7 +1,7 @@
-"""When canaries take part: 0/1 matrices [rounds, canaries].
+"""Participation of canaries: 0/1 matrices [rounds, canaries].
 
-A matrix is all that the audit asks for; these make the usual ones. A canary
-that takes part in no round is unobserved.
+An audit needs such a matrix and nothing else; these functions make the usual
+ones. A canary that takes part in no round is unobserved.
 """
 
 import itertools
@@ -17,25 +17,26 @@ from epe_jax.sampling import client_schedules
 def once_per_period(
   rng: np.random.Generator, *, rounds: int, num: int, periods: int = 1
 ) -> Bool[np.ndarray, 'rounds num']:
-  """Each canary takes part once in each of n equal periods.
+  """Assigns each canary one round in each of n equal periods.
 
-  Within a period canaries are dealt to rounds in random order, as evenly as
-  they go: rounds differ by at most one canary.
+  Within a period canaries are assigned to rounds in random order and evenly, so
+  that the rounds differ by at most one canary.
 
   Args:
-    rng: canary randomness, apart from that of noise and data.
+    rng: randomness of canaries, independent of that of noise and data.
     rounds: T >= periods. If periods does not divide T, periods differ by at
       most one round.
     num: number of canaries, >= 0.
     periods: n >= 1.
 
   Returns:
-    A 0/1 matrix: row t holds the canaries of round t.
+    A 0/1 matrix, of which row t holds the canaries of round t.
 
   Raises:
     ValueError: num, periods or rounds is out of range.
 
-  Source: One-shot Empirical Privacy Estimation, section 5.2.
+  References:
+    One-shot Empirical Privacy Estimation, section 5.2.
 
   >>> m = once_per_period(np.random.default_rng(0), rounds=6, num=4, periods=2)
   >>> m[:3].sum(axis=0), m[3:].sum(axis=0)
@@ -61,22 +62,23 @@ def once_per_period(
 def coin_flips(
   rng: np.random.Generator, assigned: Bool[np.ndarray, 'rounds num']
 ) -> Bool[np.ndarray, 'rounds num']:
-  """Each canary takes its rounds if its own fair coin says so, or none.
+  """Includes each canary in its rounds by an independent Bernoulli(1/2).
 
-  The bounds from one run ask for this design: given all the rest, whether a
-  canary is in is a coin flip. Rounds are assigned before the coins are flipped, so
-  that a coin moves no other canary, and an attacker who knows all of them knows
-  nothing of any coin.
+  Lower bounds from one run need this design: given everything else, the
+  inclusion of a canary is Bernoulli(1/2). Rounds are assigned before the coins
+  are flipped, so that a coin affects no other canary, and an attacker who knows
+  the assigned rounds learns nothing about any coin.
 
   Args:
-    rng: canary randomness.
+    rng: randomness of canaries.
     assigned: a 0/1 matrix; row t holds the canaries assigned to round t.
 
   Returns:
-    The rounds of about half of the canaries.
+    The same matrix with the columns of about half of the canaries set to 0.
 
-  Source: Steinke, Nasr and Jagielski 2023, Privacy Auditing with One (1)
-  Training Run, Algorithm 1.
+  References:
+    Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training
+    Run", Algorithm 1.
 
   >>> rng = np.random.default_rng(5)
   >>> coin_flips(rng, once_per_period(rng, rounds=5, num=6)).sum(axis=0)
@@ -92,10 +94,10 @@ def as_clients(
   num: int,
   num_clients: int,
 ) -> tuple[Bool[np.ndarray, 'rounds num'], client_schedules.ClientSchedule]:
-  """Canaries that are sampled as real clients are, by the same schedule.
+  """Samples canaries as real clients are sampled, by the same schedule.
 
   Args:
-    schedule: of num_clients + num clients, of whom the last are the canaries.
+    schedule: of num_clients + num clients, of which the last are the canaries.
     rounds: T >= 1.
     num: number of canaries, >= 0.
     num_clients: number of real clients.
@@ -103,21 +105,23 @@ def as_clients(
   Returns:
     The matrix, and the schedule of the real clients alone.
 
-  >>> both = client_schedules.shuffled_epochs(0, num_clients=6, clients_per_round=3)
+  >>> both = client_schedules.shuffled_epochs(
+  ...   0, num_clients=6, clients_per_round=3
+  ... )
   >>> m, real = as_clients(both, rounds=2, num=2, num_clients=4)
   >>> m.sum(axis=0).tolist(), len(real(0)) + len(real(1))
   ([1, 1], 4)
   """
   matrix = np.zeros((rounds, num), bool)
   for t in range(rounds):
-    found = schedule(t)
-    matrix[t, found[found >= num_clients] - num_clients] = True
+    cohort = schedule(t)
+    matrix[t, cohort[cohort >= num_clients] - num_clients] = True
 
-  def real(t: int) -> np.ndarray:
-    found = schedule(t)
-    return found[found < num_clients]
+  def draw_real_clients(t: int) -> np.ndarray:
+    cohort = schedule(t)
+    return cohort[cohort < num_clients]
 
-  return matrix, real
+  return matrix, draw_real_clients
 
 
 def replacing(
@@ -128,13 +132,13 @@ def replacing(
   num: int,
   num_clients: int,
 ) -> tuple[Bool[np.ndarray, 'rounds num'], client_schedules.ClientSchedule]:
-  """Each canary takes the place of a designated real client in all its rounds.
+  """Puts each canary in the place of a designated real client.
 
-  In production nobody can add clients to a round: some devices send a canary
-  whenever they are asked, and nothing else ever.
+  In production nobody can add clients to a round. There, some devices send a
+  canary whenever they are asked for an update, and never anything else.
 
   Args:
-    rng: canary randomness; designates num different clients.
+    rng: randomness of canaries, which designates num different clients.
     schedule: of the real clients.
     rounds: T >= 1.
     num: number of canaries, 0 <= num <= num_clients.
@@ -146,7 +150,8 @@ def replacing(
   Raises:
     ValueError: num is out of range.
 
-  Source: One-shot Empirical Privacy Estimation, section 3.
+  References:
+    One-shot Empirical Privacy Estimation, section 3.
   """
   if not 0 <= num <= num_clients:
     raise ValueError(
@@ -158,43 +163,43 @@ def replacing(
   canary_of[designated] = np.arange(num)
   matrix = np.zeros((rounds, num), bool)
   for t in range(rounds):
-    sent = canary_of[schedule(t)]
-    matrix[t, sent[sent >= 0]] = True
+    ids = canary_of[schedule(t)]
+    matrix[t, ids[ids >= 0]] = True
 
-  def real(t: int) -> np.ndarray:
-    found = schedule(t)
-    return found[canary_of[found] < 0]
+  def draw_real_clients(t: int) -> np.ndarray:
+    cohort = schedule(t)
+    return cohort[canary_of[cohort] < 0]
 
-  return matrix, real
+  return matrix, draw_real_clients
 
 
 def read_matrix(
   path: str | os.PathLike[str], *, rounds: int
 ) -> Bool[np.ndarray, 'rounds num']:
-  """Any 0/1 matrix, from a .npy file or from text with a row for each round.
+  """Reads a 0/1 matrix, with a row for each round, from .npy or text.
 
   Args:
-    path: .npy, or zeros and ones with spaces or commas between them.
-    rounds: rows that the matrix must have.
+    path: a .npy file, or zeros and ones with spaces or commas between them.
+    rounds: T, the number of rows that the matrix must have.
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: it is not a matrix of zeros and ones with so many rows.
+    ValueError: it does not hold a matrix of zeros and ones with T rows.
   """
   path = pathlib.Path(path)
   if not path.is_file():
     raise FileNotFoundError(f'{path} does not exist; give a matrix of 0 and 1.')
   try:
     if path.suffix == '.npy':
-      # Mapped, or NumPy would make room for any size that the header announces.
+      # Memory-mapped; NumPy would allocate any size that the header announces.
       matrix = np.load(path, mmap_mode='r', allow_pickle=False)
     else:
       text = path.read_text(encoding='utf-8').replace(',', ' ')
       matrix = np.loadtxt(text.splitlines(), ndmin=2)
   except ValueError as error:
     raise ValueError(f'{path} cannot be read: {error}') from error
-  wrong = matrix.ndim != 2 or len(matrix) != rounds
-  if wrong or not np.isin(matrix, (0, 1)).all():
+  is_wrong_shape = matrix.ndim != 2 or len(matrix) != rounds
+  if is_wrong_shape or not np.isin(matrix, (0, 1)).all():
     raise ValueError(
       f'{path} has shape {matrix.shape} and values from {matrix.min()} to '
       f'{matrix.max()}; give {rounds} rows, one for each round, of 0 and 1.'

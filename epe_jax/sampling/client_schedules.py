@@ -1,8 +1,8 @@
-"""Which clients take part in which round.
+"""Cohort sampling: which clients take part in which round. Host only.
 
-Host only. A schedule is a function of the round; nothing but the seed and the
-round decides, so a run that is continued needs no replay. Who knows the seed knows
-who takes part; it may be as long as it takes to keep that a secret.
+A schedule is a function of the round. Nothing but the seed and the round
+decides, so resuming a run needs no replay. Whoever knows the seed knows the
+cohorts; it may have as many bits as it takes to keep them secret.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,27 +17,27 @@ import numpy as np
 
 from epe_jax import extras, streams
 
-# Of random numbers; a run has one schedule.
+# The purpose of the stream of random numbers; a run has one schedule.
 _PURPOSE = 'clients'
 
-# round -> indices of its clients
+# t -> indices of the clients of round t, all different
 ClientSchedule = Callable[[int], Int[np.ndarray, ' m']]
 
 
 def shuffled_epochs(
   seed: int, *, num_clients: int, clients_per_round: int, reshuffle: bool = True
 ) -> ClientSchedule:
-  """Clients in shuffled order, epoch after epoch.
+  """Takes m clients after another in shuffled order, epoch after epoch.
 
-  An epoch is floor(N / m) rounds; the rest of its order, fewer than m clients,
-  sits out, so that no client enters a round twice.
+  An epoch is floor(N / m) rounds. The last N mod m clients of its order sit it
+  out, so that no client enters a round twice.
 
   Args:
     seed: of `streams.sequence`.
     num_clients: N.
     clients_per_round: m, 1 <= m <= N.
-    reshuffle: a new order for each epoch, as in the paper; False keeps one
-      order for all epochs, as the authors' released code does.
+    reshuffle: True draws a new order for each epoch, as in the paper; False
+      keeps one order for all epochs, as the authors' released code does.
 
   Returns:
     round -> m distinct client indices.
@@ -45,7 +45,8 @@ def shuffled_epochs(
   Raises:
     ValueError: clients_per_round is out of range.
 
-  Source: One-shot Empirical Privacy Estimation, section 5.2.1.
+  References:
+    One-shot Empirical Privacy Estimation, section 5.2.1.
 
   >>> cohort = shuffled_epochs(0, num_clients=6, clients_per_round=3)
   >>> sorted([*cohort(0), *cohort(1)]) == list(range(6))
@@ -54,41 +55,46 @@ def shuffled_epochs(
   _check_size(clients_per_round, num_clients)
   epoch_rounds = num_clients // clients_per_round
 
-  # An epoch has one order: 2,000 rounds would shuffle 342,477 clients anew.
+  # Cached, or each of 2,000 rounds would shuffle 342,477 clients anew.
   @functools.lru_cache(maxsize=1)
-  def order(epoch: int) -> Int[np.ndarray, ' n']:
+  def draw_order(epoch: int) -> Int[np.ndarray, ' n']:
     return streams.host_rng(seed, _PURPOSE, epoch).permutation(num_clients)
 
-  def clients(t: int) -> Int[np.ndarray, ' m']:
+  def draw_cohort(t: int) -> Int[np.ndarray, ' m']:
     epoch, i = divmod(t, epoch_rounds)
     places = slice(i * clients_per_round, (i + 1) * clients_per_round)
-    # A copy, for the order is kept.
-    return order(epoch if reshuffle else 0)[places].copy()
+    # A copy, because the order is cached.
+    return draw_order(epoch if reshuffle else 0)[places].copy()
 
-  return clients
+  return draw_cohort
 
 
 def fixed_size(
   seed: int, *, num_clients: int, clients_per_round: int
 ) -> ClientSchedule:
-  """m clients in each round, drawn anew without replacement.
+  """Draws m clients in each round, anew and without replacement.
+
+  Args:
+    seed: of `streams.sequence`.
+    num_clients: N.
+    clients_per_round: m, 1 <= m <= N.
 
   Raises:
-    ValueError: clients_per_round is not in [1, num_clients].
+    ValueError: clients_per_round is out of range.
   """
   _check_size(clients_per_round, num_clients)
 
-  def clients(t: int) -> Int[np.ndarray, ' m']:
+  def draw_cohort(t: int) -> Int[np.ndarray, ' m']:
     rng = streams.host_rng(seed, _PURPOSE, t)
     return rng.choice(num_clients, clients_per_round, replace=False)
 
-  return clients
+  return draw_cohort
 
 
 def poisson(
   seed: int, *, num_clients: int, expected_clients: float
 ) -> ClientSchedule:
-  """Each client in each round with probability q = m / N, on its own.
+  """Poisson sampling: each client in each round with probability q = m / N.
 
   Args:
     seed: of `streams.sequence`.
@@ -104,13 +110,13 @@ def poisson(
       f'clients; give more than 0 and at most {num_clients}.'
     )
 
-  def clients(t: int) -> Int[np.ndarray, ' m']:
+  def draw_cohort(t: int) -> Int[np.ndarray, ' m']:
     rng = streams.host_rng(seed, _PURPOSE, t)
-    # Given how many they are, every set of clients is equally likely.
+    # Given its size, every set of clients is equally likely.
     size = rng.binomial(num_clients, expected_clients / num_clients)
     return rng.choice(num_clients, size, replace=False)
 
-  return clients
+  return draw_cohort
 
 
 def limited(
@@ -119,73 +125,81 @@ def limited(
   rounds: int,
   num_clients: int,
   clients_per_round: int,
-  separation: int = 1,
-  most: int | None = None,
+  min_separation: int = 1,
+  max_participations: int | None = None,
 ) -> ClientSchedule:
-  """m clients in each round, of those who have rested and have rounds left.
+  """Draws m clients in each round, of those who may take part again.
 
   Args:
     seed: of `streams.sequence`.
     rounds: T >= 1, planned ahead because each round depends on those before.
     num_clients: N.
     clients_per_round: m, 1 <= m <= N.
-    separation: least distance between two rounds of a client; 1 is no limit.
-    most: rounds of a client at most; None is no limit.
+    min_separation: minimum distance between two rounds of a client, >= 1; 1 is
+      no limit.
+    max_participations: maximum number of rounds of a client, >= 1; None is no
+      limit.
 
   Raises:
-    ValueError: an argument is out of range, or a round finds fewer than m
-      clients; the message names the round.
+    ValueError: an argument is out of range, or fewer than m clients may take
+      part in a round; the message names the round.
 
   >>> clients = limited(
-  ...   0, rounds=4, num_clients=6, clients_per_round=3, separation=2
+  ...   0, rounds=4, num_clients=6, clients_per_round=3, min_separation=2
   ... )
   >>> set(clients(0)) & set(clients(1))
   set()
   """
   _check_size(clients_per_round, num_clients)
-  if separation < 1 or (most is not None and most < 1):
-    raise ValueError(f'separation={separation}, most={most}; give 1 or more.')
-  last = np.full(num_clients, -separation)
-  left = np.full(num_clients, rounds if most is None else most)
+  limit = rounds if max_participations is None else max_participations
+  if min_separation < 1 or limit < 1:
+    raise ValueError(
+      f'min_separation={min_separation}, '
+      f'max_participations={max_participations}; give 1 or more.'
+    )
+  last = np.full(num_clients, -min_separation)
+  remaining = np.full(num_clients, limit)
   plan = []
   for t in range(rounds):
-    able = np.flatnonzero((t - last >= separation) & (left > 0))
-    if len(able) < clients_per_round:
+    eligible = np.flatnonzero((t - last >= min_separation) & (remaining > 0))
+    if len(eligible) < clients_per_round:
       raise ValueError(
-        f'round {t} finds {len(able)} of {num_clients} clients, but '
-        f'clients_per_round={clients_per_round}: separation={separation} and '
-        f'most={most} rule out the others. Ask for fewer, or for less.'
+        f'{len(eligible)} of {num_clients} clients may take part in round {t}, '
+        f'but clients_per_round={clients_per_round}: '
+        f'min_separation={min_separation} and '
+        f'max_participations={max_participations} rule out the others. Use '
+        'fewer clients in a round, or loosen a limit.'
       )
     rng = streams.host_rng(seed, _PURPOSE, t)
-    chosen = rng.choice(able, clients_per_round, replace=False)
-    last[chosen] = t
-    left[chosen] -= 1
-    plan.append(chosen)
+    cohort = rng.choice(eligible, clients_per_round, replace=False)
+    last[cohort] = t
+    remaining[cohort] -= 1
+    plan.append(cohort)
   return plan.__getitem__
 
 
-def replayed(
+def replay_log(
   path: str | os.PathLike[str], client_ids: Sequence[str]
 ) -> tuple[ClientSchedule, int]:
-  """The cohorts that a log of a real system lists.
+  """Reads the schedule of the cohorts that a log of a real system lists.
 
   Args:
     path: CSV or Parquet with the columns round and client_id, a line for each
       client of each round, in any order. Rounds are numbered from 0 or 1
       without a gap.
-    client_ids: of the data, in order.
+    client_ids: the ids of the clients of the data, in order.
 
   Returns:
-    The schedule, and the number of rounds of the log.
+    The schedule, and T, the number of rounds of the log.
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: a column is missing, a round is no number or left out, or a
-      client is unknown or twice in a round; the message names the line.
+    ValueError: a column is missing, a round is no number or is left out, or a
+      client is unknown or twice in a round; the message names the entry.
   """
   index = {str(client_id): i for i, client_id in enumerate(client_ids)}
   cohorts: dict[int, dict[int, None]] = {}
-  for line, (number, client_id) in enumerate(_log(pathlib.Path(path)), 1):
+  for line, (number, client_id) in enumerate(_read_log(pathlib.Path(path)), 1):
     where = f'{path}, entry {line}'
     try:
       t = int(number)
@@ -219,7 +233,7 @@ def replayed(
 def count_participations(
   schedule: ClientSchedule, *, rounds: int, num_clients: int
 ) -> Int[np.ndarray, ' clients']:
-  """How many rounds each client takes part in.
+  """Counts the rounds in which each client takes part.
 
   >>> schedule = shuffled_epochs(0, num_clients=6, clients_per_round=3)
   >>> count_participations(schedule, rounds=4, num_clients=6)
@@ -239,8 +253,8 @@ def _check_size(clients_per_round: int, num_clients: int) -> None:
     )
 
 
-def _log(path: pathlib.Path) -> list[tuple[str, str]]:
-  """(round, client id) of each entry, as text."""
+def _read_log(path: pathlib.Path) -> list[tuple[str, str]]:
+  """Reads (round, client id) of each entry, as text."""
   if not path.is_file():
     raise FileNotFoundError(
       f'{path} does not exist; give a CSV or Parquet log.'

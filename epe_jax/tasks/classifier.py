@@ -1,4 +1,4 @@
-"""Any classifier as a Task: what is left to give is how it makes logits."""
+"""Any classifier as a Task, given the function that makes its logits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +18,14 @@ def classifier(
   inputs: str = 'x',
   labels: str = 'y',
 ) -> Task:
-  """Cross-entropy and accuracy of a model that makes logits.
+  """The task of a model that makes logits, with cross-entropy and accuracy.
 
   Args:
     init: key -> params, float32 leaves.
     logits: (params, inputs [b, ...], key) -> [b, classes]. The key is for
       dropout and the like, and None in evaluation.
     inputs: name of the inputs in a batch.
-    labels: name of the right classes, int32 [b] in [0, classes).
+    labels: name of the true classes in a batch, int32 [b] in [0, classes).
 
   >>> import jax
   >>> task = classifier(

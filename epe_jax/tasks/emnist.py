@@ -11,11 +11,13 @@ class Cnn(nn.Module):
   """Conv 32, conv 64, pool, dropout, dense 128, dropout, dense classes.
 
   Attributes:
-    num_classes: classes.
-    width: filters of the first convolution; what follows grows with it.
+    num_classes: number of classes.
+    width: filters of the first convolution. All layers but the last grow in
+      proportion to it.
 
-  Source: Reddi et al. 2020, "Adaptive Federated Optimization", table 4; used by
-  One-shot Empirical Privacy Estimation, section 5.2.1.
+  References:
+    Reddi et al. 2020, "Adaptive Federated Optimization", table 4; used by
+    One-shot Empirical Privacy Estimation, section 5.2.1.
   """
 
   num_classes: int
@@ -27,7 +29,7 @@ class Cnn(nn.Module):
   ) -> Float[Array, 'b classes']:
     x = pixels[..., None]
     x = nn.relu(layers.Conv3x3(self.width)(x))
-    # The same numbers as the other way round, from a fourth of the entries.
+    # relu and maximum commute; this way relu has a fourth of the entries.
     x = nn.relu(layers.max_pool2x2(layers.Conv3x3(2 * self.width)(x)))
     x = layers.Dropout(0.25)(x, train)
     x = x.reshape(x.shape[0], -1)
@@ -37,14 +39,18 @@ class Cnn(nn.Module):
 
 
 def task(num_classes: int = 62, *, width: int = 32) -> Task:
-  """Character recognition.
+  """Classification of 28 x 28 images of handwritten characters.
 
   Args:
     num_classes: 62, or 10 for the digits-only split.
     width: filters of the first convolution, >= 1; the paper's model has 32.
 
+  Returns:
+    A task whose batches are {'pixels': float32 [b, 28, 28], 'label': int32
+    [b]}.
+
   Raises:
     ValueError: width is out of range.
   """
-  cnn = Cnn(num_classes, layers.checked_width(width))
+  cnn = Cnn(num_classes, layers.check_width(width))
   return images.classifier(cnn, (28, 28))

@@ -1,4 +1,4 @@
-"""A Flax classifier of images as a Task."""
+"""Any Flax classifier of images as a Task."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from epe_jax.types import Array, Key, Params, Task
 
 
 def classifier(module: nn.Module, image_shape: tuple[int, ...]) -> Task:
-  """Cross-entropy and accuracy of a Flax module on 'pixels' and 'label'.
+  """The task of a Flax module, with cross-entropy and accuracy.
 
   Args:
-    module: called as module(pixels [b, *image_shape], train: bool) with an rng
-      stream 'dropout'; gives logits [b, classes].
+    module: (pixels [b, *image_shape], train: bool) -> logits [b, classes], with
+      an rng stream 'dropout' in training.
     image_shape: shape of one image.
 
   Returns:

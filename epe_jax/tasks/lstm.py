@@ -1,138 +1,44 @@
-"""An LSTM in a form that XLA runs well inside loops.
+"""A Haiku LSTM over whole sequences."""
 
-With an unrolled cell and its gradient a training step of the StackOverflow
-model takes more than twice as long on XLA:CPU (benchmarks/next_word_round.py).
-Three things make the difference:
+from collections.abc import Callable
 
-  - The gradient of the weights is one matrix product over all steps of time,
-    and not a sum that is carried from step to step.
-  - What a step needs that does not wait for the step before is made outside of
-    the loop over time, the transposed weights above all.
-  - States are columns: W^T [x; h] with a tall W^T and few columns is read as it
-    lies in memory, where [x, h] W would first be packed at every step.
-"""
-
-from typing import NamedTuple
-
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from epe_jax import extras
+from epe_jax.tasks import kernels
 from epe_jax.types import Array
 
-
-@jax.custom_vjp
-def lstm(
-  inputs: Float[Array, 'b t e'],
-  w: Float[Array, 'e_plus_h four_h'],
-  b: Float[Array, ' four_h'],
-) -> Float[Array, 'b t h']:
-  """Hidden states of a cell that starts at zero: the numbers of hk.LSTM.
-
-  i, g, f, o = [x, h] w + b;  c' = sigmoid(f + 1) c + sigmoid(i) tanh(g);
-  h' = sigmoid(o) tanh(c').
-
-  Args:
-    inputs: x of every step of time.
-    w: rows for x first, then for h; columns of the gates i, g, f and o.
-    b: bias of the gates.
-
-  Returns:
-    h' after every step. It has first derivatives, by reverse mode, only.
-
-  Source: Zaremba et al. 2014, "Recurrent Neural Network Regularization"; the 1
-  of the forget gate: Jozefowicz et al. 2015, "An Empirical Exploration of
-  Recurrent Network Architectures".
-  """
-  return _forward(inputs, w, b)[0]
+with extras.explain_missing():
+  import haiku as hk
 
 
-class _Kept(NamedTuple):
-  """What the gradient needs, with the steps of time first and states last."""
+class Lstm(hk.Module):
+  """The parameters and numbers of hk.LSTM, unrolled from a state of zeros."""
 
-  w: Float[Array, 'e_plus_h four_h']
-  x: Float[Array, 't e b']
-  h: Float[Array, 't h b']
-  c: Float[Array, 't h b']
-  # The gates before their sigmoid or tanh.
-  z: Float[Array, 't four_h b']
+  def __init__(
+    self,
+    hidden_size: int,
+    *,
+    w_init: Callable[..., Array],
+    name: str = 'lstm',
+  ) -> None:
+    """Names the layer.
 
+    Args:
+      hidden_size: h, numbers of the hidden state, >= 1.
+      w_init: (shape, dtype) -> initial weights [e + h, 4 h], with the rows of
+        inputs first and the columns of the gates i, g, f and o.
+      name: of the layer in the tree of parameters.
+    """
+    super().__init__(name)
+    self.hidden_size = hidden_size
+    self.w_init = w_init
 
-def _forward(
-  inputs: Float[Array, 'b t e'],
-  w: Float[Array, 'e_plus_h four_h'],
-  b: Float[Array, ' four_h'],
-) -> tuple[Float[Array, 'b t h'], _Kept]:
-  x = inputs.transpose(1, 2, 0)
-  # Made here, for XLA would make it anew at every step.
-  transposed, bias = w.T, b[:, None]
-
-  def step(state: tuple[Array, Array], x: Float[Array, 'e b']):
-    h, c = state
-    z = transposed @ jnp.concatenate([x, h]) + bias
-    i, g, f, o = _gates(z)
-    c = f * c + i * g
-    h = o * jnp.tanh(c)
-    return (h, c), (h, c, z)
-
-  zero = jnp.zeros((w.shape[1] // 4, x.shape[2]), x.dtype)
-  _, (h, c, z) = jax.lax.scan(step, (zero, zero), x)
-  return h.transpose(2, 0, 1), _Kept(w, x, h, c, z)
-
-
-def _backward(
-  kept: _Kept, out_grad: Float[Array, 'b t h']
-) -> tuple[
-  Float[Array, 'b t e'],
-  Float[Array, 'e_plus_h four_h'],
-  Float[Array, ' four_h'],
-]:
-  w, x, h, c, z = kept
-  i, g, f, o = _gates(z)
-  tanh_c = jnp.tanh(c)
-  # dz = slopes * [dc, dc, dc, dh], of which only dc and dh wait for others.
-  slopes = jnp.concatenate(
-    [
-      g * i * (1 - i),
-      i * (1 - g**2),
-      _before(c) * f * (1 - f),
-      tanh_c * o * (1 - o),
-    ],
-    axis=1,
-  )
-  through = o * (1 - tanh_c**2)
-
-  def step(grads: tuple[Array, Array], at: tuple[Array, Array, Array, Array]):
-    dh, dc = grads
-    out_grad, slopes, through, f = at
-    dh = dh + out_grad
-    dc = dc + dh * through
-    dz = slopes * jnp.concatenate([dc, dc, dc, dh])
-    dx, dh = jnp.split(w @ dz, [x.shape[1]])
-    return (dh, dc * f), (dx, dz)
-
-  zero = jnp.zeros_like(h[0])
-  _, (dx, dz) = jax.lax.scan(
-    step,
-    (zero, zero),
-    (out_grad.transpose(1, 2, 0), slopes, through, f),
-    reverse=True,
-  )
-  seen = jnp.concatenate([x, _before(h)], axis=1)
-  columns = seen.transpose(1, 0, 2).reshape(w.shape[0], -1)
-  rows = dz.transpose(0, 2, 1).reshape(-1, w.shape[1])
-  return dx.transpose(2, 0, 1), columns @ rows, dz.sum(axis=(0, 2))
-
-
-def _gates(z: Float[Array, '*t four_h b']) -> tuple[Array, Array, Array, Array]:
-  i, g, f, o = jnp.split(z, 4, axis=-2)
-  sigmoid = jax.nn.sigmoid
-  return sigmoid(i), jnp.tanh(g), sigmoid(f + 1), sigmoid(o)
-
-
-def _before(x: Float[Array, 't h b']) -> Float[Array, 't h b']:
-  """The state that each step found."""
-  return jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]])
-
-
-lstm.defvjp(_forward, _backward)
+  def __call__(self, x: Float[Array, 'b t e']) -> Float[Array, 'b t h']:
+    """Returns the hidden state after each of the t inputs of each sequence."""
+    rows, columns = x.shape[-1] + self.hidden_size, 4 * self.hidden_size
+    with hk.name_scope('linear'):
+      w = hk.get_parameter('w', (rows, columns), jnp.float32, init=self.w_init)
+      b = hk.get_parameter('b', (columns,), jnp.float32, init=jnp.zeros)
+    return kernels.lstm(x, w, b)

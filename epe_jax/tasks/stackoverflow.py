@@ -1,6 +1,5 @@
 """StackOverflow next words: the paper's LSTM, 4,050,748 parameters."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,11 +8,11 @@ from jaxtyping import Bool, Float, Int
 import optax
 
 from epe_jax import extras
-from epe_jax.tasks.cross_entropy import cross_entropy
-from epe_jax.tasks.lstm import lstm
+from epe_jax.tasks import kernels
+from epe_jax.tasks.lstm import Lstm
 from epe_jax.types import Array, Batch, Key, Params, Task, Weighted
 
-# Here and not where it is used: it is missed before data are imported.
+# Here and not where it is used, so that it is missed before data are imported.
 with extras.explain_missing():
   import haiku as hk
 
@@ -65,41 +64,42 @@ def task(
   for name, value in sizes.items():
     if value < 1:
       raise ValueError(f'{name}={value} is not positive. Use 1 or more.')
-  model = _model(vocabulary_size + 4, embedding_size, hidden_size)
+  model = _build_model(vocabulary_size + 4, embedding_size, hidden_size)
 
   def init(key: Key) -> Params:
     return model.init(key, jnp.zeros((1, 1), jnp.int32))
 
   def loss(params: Params, batch: Batch, key: Key) -> Weighted:
     del key  # No dropout.
-    inputs, targets = shifted(batch['words'], vocabulary_size)
+    inputs, targets = split_inputs_and_targets(batch['words'], vocabulary_size)
     x, w, b = model.apply(params, inputs)
     rows = x.reshape(-1, embedding_size)
-    losses = cross_entropy(rows, w, b, targets.reshape(-1))
-    return _over(targets > 0, losses.reshape(targets.shape))
+    losses = kernels.cross_entropy(rows, w, b, targets.reshape(-1))
+    return _sum_over(targets > 0, losses.reshape(targets.shape))
 
   def metrics(params: Params, batch: Batch) -> dict[str, Weighted]:
-    inputs, targets = shifted(batch['words'], vocabulary_size)
+    inputs, targets = split_inputs_and_targets(batch['words'], vocabulary_size)
     x, w, b = model.apply(params, inputs)
     logits = x @ w + b
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     hits = jnp.argmax(logits, axis=-1) == targets
     in_vocabulary = (targets > 0) & (targets <= vocabulary_size)
     return {
-      'loss': _over(targets > 0, losses),
-      'accuracy': _over(in_vocabulary, hits),
-      'accuracy_with_oov_eos': _over(targets > 0, hits),
+      'loss': _sum_over(targets > 0, losses),
+      'accuracy': _sum_over(in_vocabulary, hits),
+      'accuracy_with_oov_eos': _sum_over(targets > 0, hits),
     }
 
   return Task(init, loss, metrics)
 
 
-def shifted(
+def split_inputs_and_targets(
   words: Int[Array, 'b max_words'], vocabulary_size: int
 ) -> tuple[Int[Array, 'b max_words'], Int[Array, 'b max_words']]:
-  """What the model reads at each step, and what it is to predict there.
+  """Returns what the model reads at each step, and what it is to predict.
 
-  >>> inputs, targets = shifted(jnp.array([[5, 6, 0], [7, 8, 9]]), 100)
+  >>> words = jnp.array([[5, 6, 0], [7, 8, 9]])
+  >>> inputs, targets = split_inputs_and_targets(words, 100)
   >>> inputs.tolist(), targets.tolist()
   ([[102, 5, 6], [102, 7, 8]], [[5, 6, 103], [7, 8, 9]])
   """
@@ -112,54 +112,55 @@ def shifted(
   return jnp.concatenate([begin, targets[:, :-1]], axis=1), targets
 
 
-def _model(num_ids: int, embedding_size: int, hidden_size: int) -> Any:
-  """Ids [b, t] -> [b, t, e], and the w and b that make logits of it."""
+def _build_model(num_ids: int, embedding_size: int, hidden_size: int) -> Any:
+  """Ids [b, t] -> [b, t, e], and the w and b that make logits of it.
+
+  The last product is left to the loss, which makes it and its gradient in one.
+  """
   glorot = hk.initializers.VarianceScaling(1.0, 'fan_avg', 'uniform')
   uniform = hk.initializers.RandomUniform(-0.05, 0.05)
 
-  def gates(shape: tuple[int, int], dtype: Any) -> Float[Array, 'rows columns']:
+  def init_gates(
+    shape: tuple[int, int], dtype: Any
+  ) -> Float[Array, 'rows columns']:
     columns = shape[1]
-    recurrent = _orthonormal_rows(hk.next_rng_key(), hidden_size, columns)
+    recurrent = _draw_orthonormal_rows(hk.next_rng_key(), hidden_size, columns)
     return jnp.concatenate(
       [glorot((embedding_size, columns), dtype), recurrent]
     )
-
-  def linear(
-    name: str, rows: int, columns: int, init: Callable[..., Array]
-  ) -> tuple[Float[Array, 'rows columns'], Float[Array, ' columns']]:
-    """The parameters of an hk.Linear of this name."""
-    with hk.name_scope(name):
-      w = hk.get_parameter('w', (rows, columns), jnp.float32, init=init)
-      return w, hk.get_parameter('b', (columns,), jnp.float32, init=jnp.zeros)
 
   @hk.without_apply_rng
   @hk.transform
   def model(words: Int[Array, 'b t']) -> tuple[Array, Array, Array]:
     x = hk.Embed(num_ids, embedding_size, w_init=uniform)(words)
-    rows, columns = embedding_size + hidden_size, 4 * hidden_size
-    x = lstm(x, *linear('lstm/linear', rows, columns, gates))
+    x = Lstm(hidden_size, w_init=init_gates)(x)
     x = hk.Linear(embedding_size, w_init=glorot)(x)
-    return x, *linear('linear_1', embedding_size, num_ids, glorot)
+    with hk.name_scope('linear_1'):
+      shape = embedding_size, num_ids
+      w = hk.get_parameter('w', shape, jnp.float32, init=glorot)
+      b = hk.get_parameter('b', (num_ids,), jnp.float32, init=jnp.zeros)
+    return x, w, b
 
   return model
 
 
-def _orthonormal_rows(
+def _draw_orthonormal_rows(
   key: Key, rows: int, columns: int
 ) -> Float[Array, 'rows columns']:
-  """Uniform among all of them, for fewer rows than columns.
+  """Draws orthonormal rows, fewer than columns, uniformly among all of them.
 
-  By the Cholesky factor of the Gram matrix: as exact as by QR, for a Gaussian
-  with 4 times as many columns as rows is well conditioned, and not slowed down
-  tenfold where other processes use the cores that LAPACK counts on.
+  They follow from the Cholesky factor of the Gram matrix. This is as exact as
+  QR, because a Gaussian matrix with 4 times as many columns as rows is well
+  conditioned, and it is not slowed down tenfold where other processes use the
+  cores that LAPACK counts on.
   """
   x = jax.random.normal(key, (rows, columns), jnp.float32)
   lower = jnp.linalg.cholesky(x @ x.T)
   return jax.scipy.linalg.solve_triangular(lower, x, lower=True)
 
 
-def _over(counts: Bool[Array, 'b t'], values: Array) -> Weighted:
-  """Sums of values over the targets that count."""
+def _sum_over(counts: Bool[Array, 'b t'], values: Array) -> Weighted:
+  """Sums the values of each sentence over the targets that count."""
   return Weighted(
     jnp.sum(jnp.where(counts, values, 0), axis=1, dtype=jnp.float32),
     jnp.sum(counts, axis=1, dtype=jnp.float32),

@@ -1,4 +1,4 @@
-"""DP-FedAvg: local training, clipping, the round. It knows nothing of auditing."""
+"""DP-FedAvg: local training, clipping, and the round, without auditing."""
 
 from epe_jax import extras
 

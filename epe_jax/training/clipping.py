@@ -1,4 +1,4 @@
-"""The clip norm S and how it moves: the bound that every update is cut to."""
+"""The clip norm S, to which every update is clipped, and how it moves."""
 
 from collections.abc import Callable
 import math
@@ -14,20 +14,21 @@ State = Any
 
 
 class Clipping(NamedTuple):
-  """How the clip norm starts, moves, and shares the privacy budget.
+  """A clipping rule: how the clip norm starts, moves, and what it costs.
 
   Attributes:
     init: () -> state.
-    bound: state -> S, float32 scalar, in parameter units, > 0.
-    update: (key, state, below, clients) -> state. `below` of the `clients` who
-      took part (float32 scalars, canaries included) had a norm of at most S.
-      A key of None says that the run has no privacy noise.
-    vector_noise: z >= 0 -> the noise on the sum of updates, as a multiple of S,
-      such that sum and count together cost what z costs; 0 for 0.
+    clip_norm: state -> S, float32 scalar, in parameter units, > 0.
+    update: (key, state, num_unclipped, num_clients) -> state. Of the
+      num_clients of a round, canaries included, num_unclipped had a norm of at
+      most S; both are float32 scalars. The key is for the noise on the count,
+      and None in a run without privacy noise.
+    vector_noise: z >= 0 -> the noise multiplier of the sum of updates with
+      which sum and count together cost the privacy that z alone costs; 0 for 0.
   """
 
   init: Callable[[], State]
-  bound: Callable[[State], Float[Array, '']]
+  clip_norm: Callable[[State], Float[Array, '']]
   update: Callable[
     [Key | None, State, Float[Array, ''], Float[Array, '']], State
   ]
@@ -35,18 +36,19 @@ class Clipping(NamedTuple):
 
 
 def clip(
-  x: Float[Array, ' d'], bound: Float[Array, '']
+  x: Float[Array, ' d'], clip_norm: Float[Array, '']
 ) -> tuple[Float[Array, ' d'], Float[Array, '']]:
-  """CLIP(x; S) = x min(1, S / |x|), and |x|.
+  """Returns CLIP(x; S) = x min(1, S / |x|), and |x|.
 
-  Source: One-shot Empirical Privacy Estimation, Algorithm 2.
+  References:
+    One-shot Empirical Privacy Estimation, Algorithm 2.
   """
   norm = jnp.linalg.norm(x)
-  return x * jnp.minimum(1.0, bound / jnp.maximum(norm, 1e-30)), norm
+  return x * jnp.minimum(1.0, clip_norm / jnp.maximum(norm, 1e-30)), norm
 
 
 def fixed(clip_norm: float) -> Clipping:
-  """The same S in every round.
+  """A clip norm that is the same S in every round.
 
   Args:
     clip_norm: S, in parameter units, finite and > 0.
@@ -57,8 +59,8 @@ def fixed(clip_norm: float) -> Clipping:
   _check_positive('clip_norm', clip_norm)
   return Clipping(
     init=lambda: jnp.asarray(clip_norm, jnp.float32),
-    bound=lambda state: state,
-    update=lambda key, state, below, clients: state,
+    clip_norm=lambda state: state,
+    update=lambda key, state, num_unclipped, num_clients: state,
     vector_noise=float,
   )
 
@@ -73,43 +75,47 @@ def adaptive(
 ) -> Clipping:
   """S follows a quantile of the norms: S <- S exp(-eta_C (b - gamma)).
 
-  b is the noisy share of clients with norm at most S: the mean over m of
-  1[|x_i| <= S] - 1/2, plus N(0, (count_noise / m)^2), plus 1/2. The shift by
-  1/2 halves the count's sensitivity. Noise on the count costs privacy, so the
-  vectors get more than z: z_x = (z^-2 - (2 count_noise)^-2)^(-1/2).
+  b is the noisy fraction of clients with a norm of at most S: the sum of
+  1[|x_i| <= S] - 1/2 over m, plus N(0, (count_noise / m)^2), plus 1/2. The
+  shift by 1/2 halves the sensitivity of the count. Releasing the count costs
+  privacy, so the updates get a noise multiplier larger than z:
+  z_x = (z^-2 - (2 count_noise)^-2)^(-1/2).
 
   Args:
     initial: S_0, in parameter units, finite and > 0.
-    quantile: gamma in (0, 1), the share of clients to leave unclipped.
+    quantile: gamma in (0, 1), the fraction of clients to leave unclipped.
     learning_rate: eta_C > 0.
-    count_noise: sigma_b, std of the noise on the count, in clients; more than
-      z / 2 in a run with noise.
-    expected_clients: m > 0, the divisor, canaries included.
+    count_noise: sigma_b, standard deviation of the noise on the count, in
+      clients; more than z / 2 in a run with noise.
+    expected_clients: m > 0, the clients and canaries expected in a round.
 
   Raises:
-    ValueError: an argument is out of range; from vector_noise, if z is too
+    ValueError: an argument is out of range; or, from `vector_noise`, z is too
       large for count_noise.
 
-  Source: Andrew et al. 2021, "Differentially Private Learning with Adaptive
-  Clipping", Algorithm 1 and Theorem 1.
+  References:
+    Andrew et al. 2021, "Differentially Private Learning with Adaptive
+    Clipping", Algorithm 1 and Theorem 1.
   """
   _check_positive('initial', initial)
   _check_positive('learning_rate', learning_rate)
   _check_positive('expected_clients', expected_clients)
   if not 0 < quantile < 1:
-    raise ValueError(f'quantile={quantile} is a share of clients in (0, 1).')
+    raise ValueError(
+      f'quantile={quantile} is a fraction of clients; give one in (0, 1).'
+    )
 
   def update(
     key: Key | None,
-    bound: Float[Array, ''],
-    below: Float[Array, ''],
-    clients: Float[Array, ''],
+    clip_norm: Float[Array, ''],
+    num_unclipped: Float[Array, ''],
+    num_clients: Float[Array, ''],
   ) -> Float[Array, '']:
-    total = below - clients / 2
+    total = num_unclipped - num_clients / 2
     if key is not None:
       total += count_noise * jax.random.normal(key, (), jnp.float32)
     b = total / expected_clients + 0.5
-    return bound * jnp.exp(-learning_rate * (b - quantile))
+    return clip_norm * jnp.exp(-learning_rate * (b - quantile))
 
   def vector_noise(z: float) -> float:
     if z > 0 and not count_noise > z / 2:
@@ -122,7 +128,7 @@ def adaptive(
 
   return Clipping(
     init=lambda: jnp.asarray(initial, jnp.float32),
-    bound=lambda state: state,
+    clip_norm=lambda state: state,
     update=update,
     vector_noise=vector_noise,
   )

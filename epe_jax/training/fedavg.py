@@ -1,7 +1,7 @@
 """DP-FedAvg: clip, sum, add noise, divide, step. It knows nothing of auditing.
 
-The one opening is `Injection`: a vector of unit directions that is added to
-the sum at the clip norm, and the number of clients it stands for.
+Its one opening is `Injection`: a vector of unit directions that enters the sum
+at the clip norm, and the number of clients that it stands for.
 """
 
 from collections.abc import Callable
@@ -18,17 +18,18 @@ import optax
 from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import clipping as clipping_lib
-from epe_jax.training import local_training as clients_lib
+from epe_jax.training import local_training, padding
 from epe_jax.types import Array, Batch, Key, Params, Task
 
 
 class Cohort(NamedTuple):
-  """The clients of one round; those of a chunk are vmapped, chunks scanned.
+  """The clients of one round. Those of a chunk are vmapped; chunks are scanned.
 
   Attributes:
-    batches: arrays [chunks, chunk, steps, b, ...].
-    mask: [chunks, chunk, steps, b], which examples are real.
-    clients: [chunks, chunk] index of each client, -1 for an empty slot.
+    batches: the examples, arrays [chunks, chunk, steps, b, ...].
+    mask: [chunks, chunk, steps, b], true where an example is real.
+    clients: [chunks, chunk], index of each client, int32 >= 0; -1 for an empty
+      slot.
   """
 
   batches: Batch
@@ -37,13 +38,14 @@ class Cohort(NamedTuple):
 
 
 class Injection(NamedTuple):
-  """Clients that send a given direction at exactly the clip norm.
+  """Clients that send given unit directions at exactly the clip norm.
 
   Attributes:
-    direction: gives the sum of their unit vectors, [d], or a 0 if there are
-      none. It is asked when clients are done, whose training needs the room. A
-      `jax.tree_util.Partial` may cross jit.
-    count: how many they are.
+    direction: () -> the sum of their unit vectors, [d], or a scalar 0 if there
+      are none. It is called after the clients have trained, as its d floats
+      would take room that training needs. To cross jit, make it a
+      `jax.tree_util.Partial`.
+    count: the number of these clients, int32 >= 0.
   """
 
   direction: Callable[[], Float[Array, ' d'] | Float[Array, '']]
@@ -51,13 +53,20 @@ class Injection(NamedTuple):
 
 
 def no_canaries() -> Injection:
-  """No canaries."""
+  """The injection of a round without canaries."""
   zero = jax.tree_util.Partial(jnp.zeros, ())
   return Injection(zero, jnp.zeros((), jnp.int32))
 
 
 class TrainState(NamedTuple):
-  """What the next round needs."""
+  """The state that a round leaves to the next one.
+
+  Attributes:
+    round: the number of rounds done, int32.
+    params: the model.
+    opt_state: state of the server optimizer.
+    clip_state: state of the clipping rule.
+  """
 
   round: Int[Array, '']
   params: Params
@@ -66,11 +75,11 @@ class TrainState(NamedTuple):
 
 
 class RoundInfo(NamedTuple):
-  """What the server saw, and what a person plots.
+  """What the server computed in a round, and what a person plots of it.
 
   Attributes:
-    aggregate: the noisy mean rho_bar = (rho + Z) / m, [d].
-    known: the real clients' part of it, sum_i CLIP(x_i; S) / m, [d].
+    aggregate: the noisy mean (ρ + Z) / m, [d].
+    known: the real clients' part of it, Σ_i CLIP(x_i; S) / m, [d].
     metrics: name -> float32 scalar.
   """
 
@@ -84,7 +93,7 @@ class Algorithm(NamedTuple):
 
   Attributes:
     init: params -> state.
-    step: (state, ...) -> (state, info).
+    step: (state, cohort, ...) -> (state, info), one round.
   """
 
   init: Callable[..., Any]
@@ -103,25 +112,26 @@ def dp_fedavg(
   precision: str = 'float32',
   mesh: sharding.Mesh | None = None,
 ) -> Algorithm:
-  """rho = sum_i CLIP(x_i; S) + S sum_j c_j;  theta <- server((rho + Z) / m).
+  """ρ = Σ_i CLIP(x_i; S) + S Σ_j c_j;  θ <- server(θ, (ρ + Z) / m).
 
-  Z ~ N(0, (z S)^2 I_d), with z split between updates and count when clipping is
-  adaptive. The server optimizer is given -(rho + Z) / m as its gradient.
+  x_i is the update of client i and c_j a canary of the round. Z ~ N(0, (z S)^2
+  I_d), with z split between updates and count when clipping is adaptive. The
+  server optimizer is given -(ρ + Z) / m as its gradient.
 
   Args:
-    task: the model.
-    client_opt: optimizer of the clients, fresh in each round.
+    task: the model and its loss.
+    client_opt: optimizer of the clients. Its state starts anew in each round.
     server_opt: optimizer of the server.
-    clipping: how S moves.
-    noise_multiplier: z >= 0; 0 draws no noise at all.
+    clipping: gives S, and moves it from round to round.
+    noise_multiplier: z, finite and >= 0. With 0 no noise is drawn at all.
     expected_clients: m > 0, clients and canaries expected in a round.
-    divisor: what the noisy sum is divided by: 'expected' m, as the analytic
-      bound assumes, or the 'actual' number of the round, which an attacker
-      would learn from it.
-    precision: in which numbers clients compute, one of `local_training.PRECISIONS`;
-      all that follows is in float32.
-    mesh: devices that share the chunks of a cohort, equally many each; each
-      scans its own. None for one device.
+    divisor: 'expected' divides the noisy sum by m, as the analytic ε assumes.
+      'actual' divides by the number of clients and canaries of the round, which
+      an attacker would learn from the result.
+    precision: in which clients compute, one of `local_training.PRECISIONS`. All
+      that follows is in float32.
+    mesh: the devices that share the chunks of a cohort, equally many each; each
+      device scans its own. None for one device.
 
   Returns:
     init(params), and step(state, cohort, injection, training_key, noise_key),
@@ -132,7 +142,8 @@ def dp_fedavg(
     ValueError: noise_multiplier, expected_clients, divisor or precision is out
       of range.
 
-  Source: One-shot Empirical Privacy Estimation, Algorithm 2.
+  References:
+    One-shot Empirical Privacy Estimation, Algorithm 2.
   """
   if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
     raise ValueError(
@@ -142,12 +153,12 @@ def dp_fedavg(
     raise ValueError(f'expected_clients={expected_clients}; give m > 0.')
   if divisor not in ('expected', 'actual'):
     raise ValueError(f"divisor={divisor!r}; give 'expected' or 'actual'.")
-  train = clients_lib.local_training(task, client_opt, precision=precision)
-  sum_of_updates = functools.partial(_sum_of_updates, train)
+  train = local_training.local_training(task, client_opt, precision=precision)
+  sum_clipped_updates = functools.partial(_sum_clipped_updates, train)
   if mesh is not None:
-    whole, split = sharding.REPLICATED, sharding.SHARDED
-    sum_of_updates = sharding.sum_over_devices(
-      sum_of_updates, mesh, (whole, split, whole, whole)
+    replicated, sharded = sharding.REPLICATED, sharding.SHARDED
+    sum_clipped_updates = sharding.sum_over_devices(
+      sum_clipped_updates, mesh, (replicated, sharded, replicated, replicated)
     )
   vector_noise = clipping.vector_noise(noise_multiplier)
 
@@ -160,6 +171,13 @@ def dp_fedavg(
       clip_state=clipping.init(),
     )
 
+  def draw_noise(key: Key, clip_norm: Float[Array, ''], dim: int):
+    # A coordinate's bits follow from the key alone, whichever device draws it.
+    noise = sharding.shard_if_divisible(
+      mesh, jax.random.normal(key, (dim,), jnp.float32), axes=(0,)
+    )
+    return vector_noise * clip_norm * noise
+
   def step(
     state: TrainState,
     cohort: Cohort,
@@ -167,22 +185,20 @@ def dp_fedavg(
     training_key: Key,
     noise_key: Key,
   ) -> tuple[TrainState, RoundInfo]:
-    bound = clipping.bound(state.clip_state)
-    total = sum_of_updates(state.params, cohort, bound, training_key)
-    # Apart, and when all is added up, or XLA might make it while clients train.
-    direction = fusion_barrier(total.clients >= 0, injection.direction)
-    rho = total.update + bound * direction
-    clients = total.clients + injection.count
+    clip_norm = clipping.clip_norm(state.clip_state)
+    sums = sum_clipped_updates(state.params, cohort, clip_norm, training_key)
+    # Materialize the canaries after the client scan; otherwise XLA may keep
+    # their d floats live during training.
+    direction = fusion_barrier(sums.num_clients >= 0, injection.direction)
+    rho = sums.update + clip_norm * direction
+    num_clients = sums.num_clients + injection.count
+    count_key = None
     if noise_multiplier > 0:
       vector_key, count_key = jax.random.split(noise_key)
-      # Bits follow from the key and the place, whoever draws which.
-      noise = sharding.shard_if_divisible(
-        mesh, jax.random.normal(vector_key, rho.shape, jnp.float32), axes=(0,)
-      )
-      rho = rho + vector_noise * bound * noise
-    else:
-      count_key = None
-    m = expected_clients if divisor == 'expected' else jnp.maximum(clients, 1)
+      rho = rho + draw_noise(vector_key, clip_norm, rho.size)
+    m = (
+      expected_clients if divisor == 'expected' else jnp.maximum(num_clients, 1)
+    )
     aggregate = rho / m
     _, unravel = ravel_pytree(state.params)
     updates, opt_state = server_opt.update(
@@ -192,69 +208,87 @@ def dp_fedavg(
       round=state.round + 1,
       params=optax.apply_updates(state.params, updates),
       opt_state=opt_state,
-      # A canary is scaled to the bound, as one clipped from above would be, so
-      # it counts as a client and not as one below.
+      # A canary has norm S as a client that was clipped to it, so it counts as
+      # a client and not as an unclipped one.
       clip_state=clipping.update(
-        count_key, state.clip_state, total.below, clients
+        count_key, state.clip_state, sums.num_unclipped, num_clients
       ),
     )
-    real = jnp.maximum(total.clients, 1)
     metrics = {
-      'loss': total.loss / real,
-      'clip_norm': bound,
-      'fraction_unclipped': total.below / real,
-      'update_norm': total.norm / real,
-      'sum_norm': jnp.linalg.norm(total.update),
+      **_average_over_clients(sums),
+      'clip_norm': clip_norm,
+      'sum_norm': jnp.linalg.norm(sums.update),
       'aggregate_norm': jnp.linalg.norm(aggregate),
       # What a canary adds to the aggregate of its round.
-      'canary_norm': bound / m,
-      'noise_std': jnp.float32(vector_noise) * bound / m,
-      'num_clients': total.clients,
+      'canary_norm': clip_norm / m,
+      'noise_std': jnp.float32(vector_noise) * clip_norm / m,
+      'num_clients': sums.num_clients,
       'num_canaries': injection.count.astype(jnp.float32),
     }
-    return new_state, RoundInfo(aggregate, total.update / m, metrics)
+    return new_state, RoundInfo(aggregate, sums.update / m, metrics)
 
   return Algorithm(init, step)
 
 
-class _Total(NamedTuple):
-  """Sums over the real clients of a round."""
+class _Sums(NamedTuple):
+  """Sums over the real clients of a round.
+
+  Attributes:
+    update: of clipped updates, [d].
+    num_clients: how many clients there are.
+    num_unclipped: how many of them had a norm of at most S.
+    norm: of the norms of updates, before clipping.
+    loss: of the mean training losses.
+  """
 
   update: Float[Array, ' d']
-  clients: Float[Array, '']
-  below: Float[Array, '']
+  num_clients: Float[Array, '']
+  num_unclipped: Float[Array, '']
   norm: Float[Array, '']
   loss: Float[Array, '']
 
 
-def _sum_of_updates(
-  train: clients_lib.LocalTraining,
+def _sum_clipped_updates(
+  train: local_training.LocalTraining,
   params: Params,
   cohort: Cohort,
-  bound: Float[Array, ''],
+  clip_norm: Float[Array, ''],
   key: Key,
-) -> _Total:
-  """Sum of the clipped updates, holding chunk x d numbers at a time."""
+) -> _Sums:
+  """Σ_i CLIP(x_i; S), holding chunk x d numbers at a time."""
 
-  def client(
-    batches: Batch, mask: Bool[Array, 'steps b'], index: Array, rows: Array
-  ) -> _Total:
-    # Keyed by the client and not by its slot: order changes nothing.
-    update = train(params, batches, mask, rows, jax.random.fold_in(key, index))
-    x, norm = clipping_lib.clip(ravel_pytree(update.delta)[0], bound)
-    real = (index >= 0).astype(jnp.float32)
-    below = (norm <= bound).astype(jnp.float32)
-    return _Total(*(real * v for v in (x, 1.0, below, norm, update.loss)))
+  def train_and_clip(
+    batches: Batch, mask: Bool[Array, 'steps b'], client: Array, rows: Array
+  ) -> _Sums:
+    # The key follows from the client and not from its slot, so that the order
+    # of clients changes nothing.
+    key_of_client = jax.random.fold_in(key, client)
+    update = train(params, batches, mask, rows, key_of_client)
+    x, norm = clipping_lib.clip(ravel_pytree(update.delta)[0], clip_norm)
+    is_real = (client >= 0).astype(jnp.float32)
+    is_unclipped = (norm <= clip_norm).astype(jnp.float32)
+    values = x, 1.0, is_unclipped, norm, update.loss
+    return _Sums(*(is_real * value for value in values))
 
-  def add_chunk(total: _Total, chunk: Cohort) -> tuple[_Total, None]:
-    # As far as the longest client of the chunk goes, and no further.
-    rows = clients_lib.rows_in_use(chunk.mask.any(axis=0))
-    each = jax.vmap(client, in_axes=(0, 0, 0, None))(
+  def add_chunk(sums: _Sums, chunk: Cohort) -> tuple[_Sums, None]:
+    # The chunk takes as many steps and rows as any of its clients needs.
+    rows = padding.count_rows_in_use(chunk.mask.any(axis=0))
+    each = jax.vmap(train_and_clip, in_axes=(0, 0, 0, None))(
       chunk.batches, chunk.mask, chunk.clients, rows
     )
-    return jax.tree.map(lambda t, x: t + x.sum(axis=0), total, each), None
+    return jax.tree.map(lambda s, x: s + x.sum(axis=0), sums, each), None
 
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   scalar = jnp.zeros((), jnp.float32)
-  zero = _Total(jnp.zeros(dim, jnp.float32), scalar, scalar, scalar, scalar)
+  zero = _Sums(jnp.zeros(dim, jnp.float32), scalar, scalar, scalar, scalar)
   return jax.lax.scan(add_chunk, zero, cohort)[0]
+
+
+def _average_over_clients(sums: _Sums) -> dict[str, Float[Array, '']]:
+  """Means over the real clients of a round; 0 if there are none."""
+  num_clients = jnp.maximum(sums.num_clients, 1)
+  return {
+    'loss': sums.loss / num_clients,
+    'fraction_unclipped': sums.num_unclipped / num_clients,
+    'update_norm': sums.norm / num_clients,
+  }

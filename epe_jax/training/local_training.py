@@ -1,23 +1,44 @@
-"""What one client does: train the model it was sent, return the difference."""
+"""ClientUpdate of FedAvg: a client trains the model and sends its change."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 import optax
 
+from epe_jax.training import padding
 from epe_jax.types import Array, Batch, Key, Params, Task, Weighted, weighted
+
+PRECISIONS = ('float32', 'tensorfloat32', 'bfloat16')
+"""The precisions in which clients may compute. 'float32' and 'tensorfloat32'
+are those of matrix products between float32 arrays; tensorfloat32 keeps 10 bits
+of each factor, on devices that have it. With 'bfloat16', forward and backward
+passes are in bfloat16."""
+
+
+class ClientState(NamedTuple):
+  """The state of a client between two of its steps.
+
+  Attributes:
+    params: the local model.
+    opt_state: state of the client optimizer.
+    loss: sums of the losses so far and of their weights, scalars.
+  """
+
+  params: Params
+  opt_state: optax.OptState
+  loss: Weighted
 
 
 class LocalUpdate(NamedTuple):
   """What a client sends back.
 
   Attributes:
-    delta: trained minus received parameters, a pytree like params.
-    loss: mean training loss over the examples it stepped through, as their
-      weights have it.
+    delta: trained minus received parameters, a pytree like params, float32.
+    loss: the weighted mean of the training losses of all its examples, each at
+      the step that it took part in; 0 if they weigh nothing.
   """
 
   delta: Params
@@ -31,62 +52,71 @@ LocalTraining = Callable[
 ]
 
 
-PRECISIONS = ('float32', 'tensorfloat32', 'bfloat16')
-"""In which numbers clients compute. Matrix products of float32 numbers that are
-rounded no further, or to the 10 bits of tensorfloat32 where a device has it; or
-forward and backward passes in bfloat16."""
-
-_Carry: TypeAlias = tuple[Params, optax.OptState, Weighted]
-
-
 def local_training(
   task: Task,
   optimizer: optax.GradientTransformation,
   *,
   precision: str = 'float32',
 ) -> LocalTraining:
-  """One pass over a client's batches with its own optimizer.
+  """w <- optimizer(w, ∇ℓ(w; b)) for each batch b of a client; returns w - w_0.
 
-  A step's loss is the mean over its real examples, as their weights have it. A
-  step in which nothing weighs anything changes nothing, whatever the optimizer.
-
-  The last batch of a client is rarely full. Of one with at most half of its
-  rows in use only the first half is computed, or the first quarter.
+  ℓ(w; b) is the weighted mean of the losses of the real examples of b. A batch
+  that weighs nothing changes nothing, whatever the optimizer is.
 
   Args:
     task: gives the loss.
-    optimizer: the client optimizer; its state starts anew each round.
-    precision: one of `PRECISIONS`. Parameters, gradients and what is sent back
-      are float32 in all of them.
+    optimizer: the client optimizer. Its state starts anew in each round.
+    precision: one of `PRECISIONS`. Parameters, gradients and the update are
+      float32 in all of them.
 
   Returns:
-    A function of (params, batches [steps, b, ...], mask [steps, b], rows
-    [steps], key). rows are how many of a step's rows, from the first, may be
-    real, as `rows_in_use` tells; it is shared by clients that are vmapped
-    together.
+    A function (params, batches, mask, rows, key) -> `LocalUpdate`. `batches`
+    holds arrays [steps, b, ...], and `mask` [steps, b] marks their real
+    examples. `rows` [steps], from `padding.count_rows_in_use`, says how many
+    rows of each batch are computed; clients that are vmapped share it. `key` is
+    for dropout and the like; each step folds its own index into it.
 
-  Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep
-  Networks from Decentralized Data", Algorithm 1, ClientUpdate.
+  Raises:
+    ValueError: precision is unknown.
+
+  References:
+    McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from
+    Decentralized Data", Algorithm 1, ClientUpdate.
   """
   if precision not in PRECISIONS:
     raise ValueError(f'precision={precision!r}; give one of {PRECISIONS}.')
 
-  def lowered(tree: Any) -> Any:
-    if precision != 'bfloat16':
-      return tree
-    floating = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
-    return jax.tree.map(
-      lambda x: x.astype(jnp.bfloat16) if floating(x) else x, tree
-    )
-
-  def masked_loss(
+  def mean_loss(
     params: Params, batch: Batch, mask: Bool[Array, ' b'], key: Key
   ) -> tuple[Float[Array, ''], Weighted]:
-    values = weighted(task.loss(lowered(params), lowered(batch), key))
-    sums = jax.tree.map(
-      lambda x: jnp.sum(jnp.where(mask, x, 0), dtype=jnp.float32), values
+    if precision == 'bfloat16':
+      params, batch = _cast_to_bfloat16(params), _cast_to_bfloat16(batch)
+    losses = _sum_real(weighted(task.loss(params, batch, key)), mask)
+    return _mean(losses), losses
+
+  def init(params: Params) -> ClientState:
+    zero = jnp.zeros((), jnp.float32)
+    return ClientState(params, optimizer.init(params), Weighted(zero, zero))
+
+  def step(
+    state: ClientState, batch: Batch, mask: Bool[Array, ' b'], key: Key
+  ) -> ClientState:
+    with jax.default_matmul_precision(precision):
+      (_, loss), grads = jax.value_and_grad(mean_loss, has_aux=True)(
+        state.params, batch, mask, key
+      )
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    new = optax.apply_updates(state.params, updates), opt_state
+    # Momentum or weight decay would move the model in an empty step too.
+    params, opt_state = jax.tree.map(
+      lambda new, old: jnp.where(loss.weight > 0, new, old), new, state[:2]
     )
-    return _mean(sums), sums
+    total = jax.tree.map(jnp.add, state.loss, loss)
+    return ClientState(params, opt_state, total)
+
+  def final(params: Params, state: ClientState) -> LocalUpdate:
+    delta = jax.tree.map(jnp.subtract, state.params, params)
+    return LocalUpdate(delta, _mean(state.loss))
 
   def train(
     params: Params,
@@ -95,61 +125,24 @@ def local_training(
     rows: Int[Array, ' steps'],
     key: Key,
   ) -> LocalUpdate:
-    b = mask.shape[1]
-    # A quarter and a half of a batch, where these are less than a batch.
-    parts = sorted({-(-b // 4), -(-b // 2)} - {b})
-    steps = jnp.max(jnp.where(rows > 0, jnp.arange(1, rows.size + 1), 0))
-
-    def step(i: Int[Array, ''], size: int, carry: _Carry) -> _Carry:
-      local, opt_state, seen = carry
-      batch = jax.tree.map(lambda x: x[i, :size], batches)
-      with jax.default_matmul_precision(precision):
-        (_, sums), grads = jax.value_and_grad(masked_loss, has_aux=True)(
-          local, batch, mask[i, :size], jax.random.fold_in(key, i)
-        )
-      updates, new_state = optimizer.update(grads, opt_state, local)
-      # Momentum or weight decay would move the model in an empty step too.
-      new = optax.apply_updates(local, updates), new_state
-      local, opt_state = jax.tree.map(
-        lambda a, b: jnp.where(sums.weight > 0, a, b), new, (local, opt_state)
-      )
-      return local, opt_state, jax.tree.map(jnp.add, seen, sums)
-
-    def as_far_as_full(at: tuple[Int[Array, ''], _Carry]):
-      return jax.lax.while_loop(
-        lambda at: (at[0] < steps) & (rows[at[0]] > max(parts, default=0)),
-        lambda at: (at[0] + 1, step(at[0], b, at[1])),
-        at,
-      )
-
-    def then_partial(at: tuple[Int[Array, ''], _Carry]):
-      i, carry = as_far_as_full(at)
-      forms = [lambda carry, size=size: step(i, size, carry) for size in parts]
-      which = sum((rows[i] > size for size in parts[:-1]), start=1)
-      return i + 1, jax.lax.switch(
-        jnp.where(i < steps, which, 0), [lambda carry: carry, *forms], carry
-      )
-
-    zero = jnp.zeros((), jnp.float32)
-    start = (params, optimizer.init(params), Weighted(zero, zero))
-    _, (trained, _, seen) = jax.lax.while_loop(
-      lambda at: at[0] < steps, then_partial, (jnp.zeros((), jnp.int32), start)
-    )
-    return LocalUpdate(
-      delta=jax.tree.map(jnp.subtract, trained, params), loss=_mean(seen)
-    )
+    state = padding.fold_batches(step, init(params), batches, mask, rows, key)
+    return final(params, state)
 
   return train
 
 
-def rows_in_use(mask: Bool[Array, 'steps b']) -> Int[Array, ' steps']:
-  """How far the real examples of each step reach.
+def _cast_to_bfloat16(tree: Any) -> Any:
+  is_floating = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+  return jax.tree.map(
+    lambda x: x.astype(jnp.bfloat16) if is_floating(x) else x, tree
+  )
 
-  >>> rows_in_use(jnp.array([[True, True], [False, True], [False, False]]))
-  Array([2, 2, 0], dtype=int32)
-  """
-  place = jnp.arange(1, mask.shape[1] + 1, dtype=jnp.int32)
-  return jnp.max(jnp.where(mask, place, 0), axis=1)
+
+def _sum_real(values: Weighted, mask: Bool[Array, ' b']) -> Weighted:
+  """Sums over the real examples of a batch, in float32."""
+  return jax.tree.map(
+    lambda x: jnp.sum(jnp.where(mask, x, 0), dtype=jnp.float32), values
+  )
 
 
 def _mean(sums: Weighted) -> Float[Array, '']:

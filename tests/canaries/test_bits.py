@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.canaries import _normals, _signs, _threefry
-from epe_jax.canaries.dirac import permuted
+from epe_jax.canaries.dirac import permute
 
 _ALL = 2**32 - 1
 
@@ -19,14 +19,16 @@ def test_words_are_those_of_jax():
   key = jax.random.key(7)
   data = jax.random.key_data(key)
   low = jnp.arange(100, dtype=jnp.uint32)
-  a, b = jax.jit(_threefry.pair)(
+  a, b = jax.jit(_threefry.draw_words)(
     _threefry.Root(data[0], data[1]), jnp.zeros_like(low), low
   )
   np.testing.assert_array_equal(a ^ b, jax.random.bits(key, (100,)))
 
 
 def test_two_purposes_of_a_key_share_no_words():
-  roots = [_threefry.root(jax.random.key(0), purpose) for purpose in (1, 2)]
+  roots = [
+    _threefry.derive_root(jax.random.key(0), purpose) for purpose in (1, 2)
+  ]
   assert roots[0] != roots[1]
 
 
@@ -37,7 +39,7 @@ def test_normals_are_those_of_exact_arithmetic():
   drawn = rng.integers(0, 2**32, (2, 10_000))
   first = np.concatenate([first.ravel(), drawn[0]]).astype(np.uint32)
   second = np.concatenate([second.ravel(), drawn[1]]).astype(np.uint32)
-  x, y = jax.jit(_normals.two_normals)(first, second)
+  x, y = jax.jit(_normals.convert_to_normals)(first, second)
   # In float64, and with the quadrant as a part of the angle.
   u = (first >> 1) * 2.0**-31 + 2.0**-32
   fraction = (second << np.uint32(2)).astype(np.int32) * 2.0**-31
@@ -54,17 +56,19 @@ def test_normals_are_those_of_exact_arithmetic():
 
 def test_no_two_words_make_a_pair_without_direction():
   second = jnp.arange(0, 2**32, 2**22 + 1, dtype=jnp.uint32)
-  x, y = jax.jit(_normals.two_normals)(jnp.full_like(second, _ALL), second)
+  x, y = jax.jit(_normals.convert_to_normals)(
+    jnp.full_like(second, _ALL), second
+  )
   assert np.all(np.hypot(x, y) > 1e-5)
 
 
 def test_normals_have_the_law_to_the_tails():
   n = 2**19
-  root = _threefry.root(jax.random.key(3), 1)
-  words = jax.jit(_threefry.pair)(
+  root = _threefry.derive_root(jax.random.key(3), 1)
+  words = jax.jit(_threefry.draw_words)(
     root, jnp.arange(n, dtype=jnp.uint32), jnp.zeros(n, jnp.uint32)
   )
-  x, y = np.asarray(jax.jit(_normals.two_normals)(*words), np.float64)
+  x, y = np.asarray(jax.jit(_normals.convert_to_normals)(*words), np.float64)
   both = np.concatenate([x, y])
   # One test of these in 10^5 would fail by chance.
   assert stats.kstest(both, stats.norm.cdf).pvalue > 1e-6
@@ -79,8 +83,8 @@ def test_normals_have_the_law_to_the_tails():
 
 
 def test_a_vector_of_normals_has_the_law_and_its_length_alone_decides_it():
-  root = _threefry.root(jax.random.key(5), 0)
-  vector = jax.jit(_normals.vector, static_argnums=1)
+  root = _threefry.derive_root(jax.random.key(5), 0)
+  vector = jax.jit(_normals.draw_normals, static_argnums=1)
   for dim in (1, 8191, 100_001):
     x = vector(root, dim)
     assert x.shape == (dim,)
@@ -90,7 +94,7 @@ def test_a_vector_of_normals_has_the_law_and_its_length_alone_decides_it():
   assert len(np.unique(x)) > len(x) - 5000
   for lag in (1, 4096, 8192):
     assert abs(np.corrcoef(x[lag:], x[:-lag])[0, 1]) < 5.5 / 300
-  other = vector(_threefry.root(jax.random.key(6), 0), dim)
+  other = vector(_threefry.derive_root(jax.random.key(6), 0), dim)
   assert abs(np.corrcoef(x, other)[0, 1]) < 5.5 / 300
 
 
@@ -102,19 +106,18 @@ def test_each_sign_of_a_tile_is_a_bit_of_its_own():
     for bit in range(32):
       words = np.zeros((2, 1, 1), np.uint32)
       words[word] = np.uint32(1 << bit)
-      x = _signs.flipped(ones, jnp.asarray(words), _signs.ALL_ROWS)
+      x = _signs.apply_signs(ones, jnp.asarray(words), _signs.ALL_ROWS)
       assert set(np.unique(x)) == {-1.0, 1.0}
       flipped.append(np.flatnonzero(x.ravel() < 0))
   assert sorted(np.concatenate(flipped)) == list(range(64))
-  row = _signs.flipped(ones, jnp.asarray(words), 15)
+  row = _signs.apply_signs(ones, jnp.asarray(words), 15)
   np.testing.assert_array_equal(row, x[15])
 
 
 @pytest.mark.parametrize('dim', [2, 5, 16, 1000])
 def test_permutations_permute(dim):
-  root = _threefry.root(jax.random.key(dim), 6)
-  permute = jax.jit(permuted, static_argnums=2)
-  found = permute(root, jnp.arange(dim), dim)
+  root = _threefry.derive_root(jax.random.key(dim), 6)
+  found = jax.jit(permute, static_argnums=2)(root, jnp.arange(dim), dim)
   np.testing.assert_array_equal(np.sort(found), np.arange(dim))
 
 
@@ -123,7 +126,7 @@ def test_every_permutation_is_as_likely_as_another():
 
   def permutation(i):
     key = jax.random.fold_in(jax.random.key(0), i)
-    return permuted(_threefry.root(key, 6), jnp.arange(dim), dim)
+    return permute(_threefry.derive_root(key, 6), jnp.arange(dim), dim)
 
   found = np.asarray(jax.jit(jax.vmap(permutation))(jnp.arange(n)))
   _, counts = np.unique(found @ dim ** np.arange(dim), return_counts=True)

@@ -18,7 +18,8 @@ from epe_jax.experiment import (
   seeds,
 )
 from epe_jax.tasks import digits as digits_task
-from epe_jax.tasks import layers, winograd
+from epe_jax.tasks import kernels
+from epe_jax.tasks._cpu import winograd
 from epe_jax.types import Task, Weighted
 from tests import helpers
 from tests.helpers import load_config, softmax_regression
@@ -91,15 +92,15 @@ def test_programs_have_few_examples_and_little_is_filled_up(num, devices):
 
 
 def test_batches_are_such_that_a_cpu_convolves_quickly(monkeypatch):
-  convolved, shapes = winograd.convolved, []
+  convolve, shapes = winograd.convolve, []
   monkeypatch.setattr(
     winograd,
-    'convolved',
-    lambda *a: shapes.append(a[0].shape) or convolved(*a),
+    'convolve',
+    lambda *a: shapes.append(a[0].shape) or convolve(*a),
   )
 
   def metrics(params, batch):
-    convolution = layers.conv3x3(batch['n'], jnp.ones((3, 3, 32, 32)))
+    convolution = kernels.conv3x3(batch['n'], jnp.ones((3, 3, 32, 32)))
     return {'mean': convolution.mean(axis=(1, 2, 3))}
 
   images = np.ones((70, 4, 4, 32), np.float32)

@@ -31,6 +31,7 @@ def found(tmp_path_factory):
   return dict(np.load(out))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('family', 'devices'),
   [('sphere', 2), ('sphere', 4), ('sphere', 8), ('hadamard', 8)],
@@ -46,12 +47,14 @@ def test_any_number_of_devices_gives_the_same_round(found, family, devices):
     np.testing.assert_allclose(several, one, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
+@pytest.mark.integration
 def test_vectors_that_are_kept_are_split_if_the_devices_divide_them(found):
   # Two views of four rounds.
   split = [bool(found[f'sphere/{n}/buffer_split']) for n in COUNTS]
   assert split == [False, True, True, False]
 
 
+@pytest.mark.integration
 def test_an_audit_of_a_split_vector_sends_a_few_thousand_numbers(found):
   program = str(found['sent/program'])
   kinds = set(re.findall(r'(all-[a-z-]+|collective-[a-z-]+)\(', program))
@@ -67,6 +70,7 @@ def test_an_audit_of_a_split_vector_sends_a_few_thousand_numbers(found):
   assert len(found['sent/parts']) == 8
 
 
+@pytest.mark.integration
 def test_a_split_vector_is_audited_as_a_whole_one(found):
   after, expected = found['sent/after'], found['sent/after_expected']
   dim = len(expected)
@@ -231,24 +235,42 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
     np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-6)
 
 
+_SETTLED = ('XLA_FLAGS', 'JAX_NUM_CPU_DEVICES')
+_CORES = len(os.sched_getaffinity(0))
+
+
 @pytest.mark.parametrize(
-  ('variables', 'devices'),
+  ('variables', 'updates'),
   [
-    ({}, min(3, len(os.sched_getaffinity(0)))),
-    ({'JAX_NUM_CPU_DEVICES': '5'}, 5),
-    ({'XLA_FLAGS': '--xla_force_host_platform_device_count=4'}, 4),
+    ({}, [('jax_num_cpu_devices', min(3, _CORES))]),
+    ({'JAX_NUM_CPU_DEVICES': '5'}, []),
+    ({'XLA_FLAGS': '--xla_force_host_platform_device_count=4'}, []),
   ],
 )
 def test_cores_are_devices_unless_another_number_is_asked_for(
-  variables, devices
+  variables, updates, monkeypatch
 ):
+  for name in _SETTLED:
+    monkeypatch.delenv(name, raising=False)
+  for name, value in variables.items():
+    monkeypatch.setenv(name, value)
+  calls = []
+  monkeypatch.setattr(jax.config, 'update', lambda *args: calls.append(args))
+  sharding.use_cores(3)
+  assert calls == updates
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+  ('variables', 'devices'), [({}, min(3, _CORES)), ({_SETTLED[1]: '5'}, 5)]
+)
+def test_a_program_has_the_devices_that_it_asked_for(variables, devices):
   program = (
     'import jax; from epe_jax.parallel import sharding; sharding.use_cores(3); '
     'print(jax.device_count())'
   )
-  settled = ('XLA_FLAGS', 'JAX_NUM_CPU_DEVICES')
-  without = {k: v for k, v in os.environ.items() if k not in settled}
-  found = subprocess.run(
+  without = {k: v for k, v in os.environ.items() if k not in _SETTLED}
+  done = subprocess.run(
     [sys.executable, '-c', program],
     env={**without, **variables},
     cwd=processes.ROOT,
@@ -256,4 +278,4 @@ def test_cores_are_devices_unless_another_number_is_asked_for(
     text=True,
     check=True,
   )
-  assert int(found.stdout) == devices
+  assert int(done.stdout) == devices

@@ -23,7 +23,12 @@ SCHEDULES = {
     seed, num_clients=50, expected_clients=7
   ),
   'limited': lambda seed: client_schedules.limited(
-    seed, rounds=60, num_clients=50, clients_per_round=7, separation=3, most=12
+    seed,
+    rounds=60,
+    num_clients=50,
+    clients_per_round=7,
+    min_separation=3,
+    max_participations=12,
   ),
 }
 
@@ -109,8 +114,8 @@ def test_clients_rest_and_stop_as_limited(separation, most):
     rounds=rounds,
     num_clients=40,
     clients_per_round=10,
-    separation=separation,
-    most=most,
+    min_separation=separation,
+    max_participations=most,
   )
   taken = np.zeros((rounds, 40), int)
   for t in range(rounds):
@@ -127,10 +132,10 @@ def test_clients_rest_and_stop_as_limited(separation, most):
 @pytest.mark.parametrize(
   ('limits', 'message'),
   [
-    ({'separation': 5}, 'round 4 finds 0 of 40 clients'),
-    ({'most': 1}, 'round 4 finds 0 of 40 clients'),
-    ({'separation': 0}, 'separation=0'),
-    ({'most': 0}, 'most=0'),
+    ({'min_separation': 5}, '0 of 40 clients may take part in round 4'),
+    ({'max_participations': 1}, '0 of 40 clients may take part in round 4'),
+    ({'min_separation': 0}, 'min_separation=0'),
+    ({'max_participations': 0}, 'max_participations=0'),
   ],
 )
 def test_limits_that_leave_nobody_are_refused(limits, message):
@@ -146,7 +151,7 @@ LOG = 'round,client_id\n2,b\n1,a\n1,c\n2,c\n3,a\n'
 def test_a_log_is_replayed(tmp_path):
   path = tmp_path / 'log.csv'
   path.write_text(LOG)
-  schedule, rounds = client_schedules.replayed(path, ['a', 'b', 'c'])
+  schedule, rounds = client_schedules.replay_log(path, ['a', 'b', 'c'])
   assert [sorted(schedule(t).tolist()) for t in range(rounds)] == [
     [0, 2],
     [1, 2],
@@ -165,7 +170,7 @@ def test_a_log_in_parquet_is_the_same(tmp_path):
   parquet.write_table(table, tmp_path / 'log.parquet')
   (tmp_path / 'log.csv').write_text(LOG)
   a, b = (
-    client_schedules.replayed(tmp_path / f'log.{kind}', ['a', 'b', 'c'])
+    client_schedules.replay_log(tmp_path / f'log.{kind}', ['a', 'b', 'c'])
     for kind in ('csv', 'parquet')
   )
   assert a[1] == b[1]
@@ -189,9 +194,9 @@ def test_a_wrong_log_is_refused_with_its_entry(tmp_path, text, message):
   path = tmp_path / 'log.csv'
   path.write_text(text)
   with pytest.raises(ValueError, match=message):
-    client_schedules.replayed(path, ['a', 'b', 'c'])
+    client_schedules.replay_log(path, ['a', 'b', 'c'])
   with pytest.raises(FileNotFoundError, match=r'none\.csv'):
-    client_schedules.replayed(tmp_path / 'none.csv', ['a'])
+    client_schedules.replay_log(tmp_path / 'none.csv', ['a'])
 
 
 @pytest.mark.parametrize('clients_per_round', [0, 11])

@@ -1,5 +1,7 @@
 """Tasks: sizes, and layers that give the numbers of the ordinary ones."""
 
+import pathlib
+
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
@@ -7,31 +9,40 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.tasks import cross_entropy, digits, emnist, layers, winograd
+from epe_jax.tasks import digits, emnist, kernels, layers
+from epe_jax.tasks._cpu import winograd
 
 
-def size(params):
-  return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
-@pytest.mark.parametrize(
-  ('task', 'parameters'),
-  [
+def test_models_have_the_stated_number_of_parameters():
+  for task, parameters in (
     (emnist.task(), 1_206_590),  # REFERENCE: 62 classes
     (emnist.task(num_classes=10), 1_199_882),
     (digits.task(), 151_306),
-  ],
-)
-def test_models_have_the_stated_number_of_parameters(task, parameters):
-  params = task.init(jax.random.key(0))
-  assert size(params) == parameters
-  assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
+  ):
+    leaves = jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0)))
+    assert sum(leaf.size for leaf in leaves) == parameters
+    assert all(leaf.dtype == jnp.float32 for leaf in leaves)
+
+
+def draw_params(task):
+  """Parameters of the size that init has them, which compile nothing."""
+  rng = np.random.default_rng(0)
+
+  def draw(x):
+    scale = np.sqrt(np.prod(x.shape[:-1])) if x.ndim > 1 else np.inf
+    return jnp.asarray(rng.normal(size=x.shape) / scale, jnp.float32)
+
+  return jax.tree.map(draw, jax.eval_shape(task.init, jax.random.key(0)))
 
 
 def value_and_grads(f, *args):
-  out, pull = jax.vjp(f, *args)
-  seed = jax.random.normal(jax.random.key(7), out.shape)
-  return out, pull(seed)
+  @jax.jit
+  def compute(*args):
+    out, pull = jax.vjp(f, *args)
+    seed = jax.random.normal(jax.random.key(7), out.shape)
+    return out, pull(seed)
+
+  return compute(*args)
 
 
 # Odd, for the method of Winograd, and too many images for it.
@@ -70,10 +81,19 @@ def test_winograd_is_the_convolution_exactly_for_whole_numbers(shape):
     x,
     kernel,
   )
-  np.testing.assert_array_equal(winograd.convolved(x, kernel), defined)
-  ours = winograd.gradients(x, kernel, out_grad)
+  np.testing.assert_array_equal(winograd.convolve(x, kernel), defined)
+  ours = winograd.compute_gradients(x, kernel, out_grad)
   for a, b in zip(ours, pull(out_grad), strict=True):
     np.testing.assert_array_equal(a, b)
+
+
+def test_kernels_alone_choose_those_of_the_cpu():
+  # So that models and layers read as if there were but one backend.
+  tasks = pathlib.Path(layers.__file__).parent
+  users = {
+    path.stem for path in tasks.glob('*.py') if '_cpu' in path.read_text()
+  }
+  assert users == {'kernels'}
 
 
 def test_winograd_rounds_little_more_than_the_definition():
@@ -89,7 +109,7 @@ def test_winograd_rounds_little_more_than_the_definition():
     )
 
   error = lambda found: np.std(np.float64(found) - defined(np.float64))
-  ours = winograd.convolved(jnp.asarray(x), jnp.asarray(kernel))
+  ours = winograd.convolve(jnp.asarray(x), jnp.asarray(kernel))
   assert error(ours) < 2 * error(defined(np.float32))
 
 
@@ -115,7 +135,7 @@ def test_cross_entropy_has_the_numbers_and_gradients_of_optax():
   def theirs(x, w, b):
     return optax.softmax_cross_entropy_with_integer_labels(x @ w + b, labels)
 
-  ours = lambda x, w, b: cross_entropy.cross_entropy(x, w, b, labels)
+  ours = lambda x, w, b: kernels.cross_entropy(x, w, b, labels)
   # The second would overflow, were the largest logit not taken off first.
   for scale in (1, 100):
     args = x, scale * w, b
@@ -128,19 +148,19 @@ def test_cross_entropy_has_the_numbers_and_gradients_of_optax():
 
 
 def test_dropout_follows_the_key_in_training_and_is_off_in_evaluation():
-  task = emnist.task(10)
-  params = task.init(jax.random.key(0))
+  task = emnist.task(10, width=8)
+  params = draw_params(task)
   batch = {
     'pixels': jax.random.uniform(jax.random.key(1), (3, 28, 28)),
     'label': jnp.array([0, 5, 9]),
   }
-  one, same, other = (
-    task.loss(params, batch, jax.random.key(k)) for k in (1, 1, 2)
-  )
+  loss = jax.jit(task.loss)
+  one, same, other = (loss(params, batch, jax.random.key(k)) for k in (1, 1, 2))
   np.testing.assert_array_equal(one, same)
   assert np.all(np.asarray(one != other))
-  metrics = task.metrics(params, batch)
-  logits = emnist.Cnn(10).apply({'params': params}, batch['pixels'], False)
+  metrics = jax.jit(task.metrics)(params, batch)
+  cnn = jax.jit(emnist.Cnn(10, width=8).apply, static_argnums=2)
+  logits = cnn({'params': params}, batch['pixels'], False)
   expected = -jax.nn.log_softmax(logits)[jnp.arange(3), batch['label']]
   np.testing.assert_allclose(metrics['loss'], expected, rtol=1e-5)
   np.testing.assert_array_equal(
@@ -149,10 +169,11 @@ def test_dropout_follows_the_key_in_training_and_is_off_in_evaluation():
 
 
 @pytest.mark.parametrize(
-  ('task', 'shape'), [(emnist.task(10), (28, 28)), (digits.task(), (8, 8))]
+  ('task', 'shape'),
+  [(emnist.task(10, width=4), (28, 28)), (digits.task(width=4), (8, 8))],
 )
 def test_a_few_steps_fit_a_few_images(task, shape):
-  params = task.init(jax.random.key(0))
+  params = draw_params(task)
   batch = {
     'pixels': jax.random.uniform(jax.random.key(1), (8, *shape)),
     'label': jnp.arange(8),
@@ -163,10 +184,11 @@ def test_a_few_steps_fit_a_few_images(task, shape):
     grads = jax.grad(lambda p: task.loss(p, batch, key).mean())(params)
     return jax.tree.map(lambda p, g: p - 0.05 * g, params, grads)
 
-  before = task.metrics(params, batch)['loss'].mean()
+  metrics = jax.jit(task.metrics)
+  before = metrics(params, batch)['loss'].mean()
   for i in range(40):
     params = step(params, jax.random.key(i))
-  assert task.metrics(params, batch)['loss'].mean() < before - 0.1
+  assert metrics(params, batch)['loss'].mean() < before - 0.1
 
 
 def test_dropout_zeros_its_share_and_leaves_the_mean():
@@ -220,13 +242,13 @@ def test_a_dense_layer_has_the_numbers_and_gradients_of_flax(rows):
 def test_every_form_of_a_layer_has_the_same_numbers(platform, monkeypatch):
   # What another backend would run, run here; clients have their own kernels.
   monkeypatch.setattr(
-    layers.jax.lax,
+    kernels.jax.lax,
     'platform_dependent',
     lambda *args, **forms: forms[platform](*args),
   )
   x = jax.random.normal(jax.random.key(0), (3, 2, 7, 6, 4))
   kernel = jax.random.normal(jax.random.key(1), (3, 3, 3, 4, 5))
-  ours = lambda x, k: layers.max_pool2x2(layers.conv3x3(x, k))
+  ours = lambda x, k: layers.max_pool2x2(kernels.conv3x3(x, k))
   conv = nn.Conv(5, (3, 3), padding='VALID', use_bias=False)
   theirs = lambda x, k: nn.max_pool(
     conv.apply({'params': {'kernel': k}}, x), (2, 2), strides=(2, 2)

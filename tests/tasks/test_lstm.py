@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax.tasks.lstm import lstm
+from epe_jax.tasks.kernels import lstm
 
 T, E, H = 7, 3, 5
 

@@ -56,7 +56,9 @@ def padded(max_words=4, dtype=np.int16):
 def test_sentences_begin_with_bos_and_end_with_eos_if_there_is_room(
   max_words, dtype
 ):
-  inputs, targets = stackoverflow.shifted(padded(max_words, dtype), V)
+  inputs, targets = stackoverflow.split_inputs_and_targets(
+    padded(max_words, dtype), V
+  )
   for i, sentence in enumerate(SENTENCES):
     read, predicted = by_hand(sentence, max_words)
     assert inputs[i].tolist() == read

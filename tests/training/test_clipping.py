@@ -33,14 +33,16 @@ def test_the_bound_reaches_the_quantile_of_the_norms(quantile, noisy):
   rule = adaptive(quantile=quantile)
 
   def step(state, key):
-    below = jnp.sum(jnp.asarray(norms, jnp.float32) <= rule.bound(state))
+    num_unclipped = jnp.sum(
+      jnp.asarray(norms, jnp.float32) <= rule.clip_norm(state)
+    )
     state = rule.update(
       key if noisy else None,
       state,
-      below.astype(jnp.float32),
+      num_unclipped.astype(jnp.float32),
       jnp.float32(100),
     )
-    return state, rule.bound(state)
+    return state, rule.clip_norm(state)
 
   keys = jax.random.split(jax.random.key(0), 600)
   _, path = jax.lax.scan(step, rule.init(), keys)

@@ -1,8 +1,8 @@
-"""Cross-entropy of a wide last layer, in a form that XLA runs well.
+"""Cross-entropy of a last layer with thousands of classes.
 
-Over thousands of classes the logits are the largest array of a model. Each pass
-over them counts, so the exponentials of the loss serve its gradient too, and
-the bias costs no pass of its own.
+The logits are then the largest array of a model, and each pass over them
+counts. So the exponentials of the loss serve its gradient too, and the bias
+costs no pass of its own.
 """
 
 from typing import NamedTuple
@@ -21,23 +21,22 @@ def cross_entropy(
   b: Float[Array, ' classes'],
   labels: Int[Array, ' n'],
 ) -> Float[Array, ' n']:
-  """-log softmax(x w + b) at the labels: a dense layer and its loss in one.
+  """Returns -log softmax(x w + b) at the labels: a dense layer and its loss.
 
   Args:
-    x: what the last layer is given.
+    x: inputs of the last layer.
     w: its weights.
     b: its bias.
-    labels: the right classes, in [0, classes).
+    labels: the true classes, in [0, classes).
 
   Returns:
-    The loss of each row of x, in nats. It has first derivatives, by reverse
-    mode, only.
+    The loss of each row of x, in nats.
   """
   return _forward(x, w, b, labels)[0]
 
 
-class _Kept(NamedTuple):
-  """What the gradient needs."""
+class _Activations(NamedTuple):
+  """The arrays that the gradient needs."""
 
   ones: Float[Array, 'n e_plus_1']
   w: Float[Array, 'e classes']
@@ -51,7 +50,7 @@ def _forward(
   w: Float[Array, 'e classes'],
   b: Float[Array, ' classes'],
   labels: Int[Array, ' n'],
-) -> tuple[Float[Array, ' n'], _Kept]:
+) -> tuple[Float[Array, ' n'], _Activations]:
   # The bias is the row of weights of an input that is 1.
   ones = jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1)
   logits = ones @ jnp.concatenate([w, b[None]])
@@ -60,24 +59,25 @@ def _forward(
   total = exp.sum(axis=1)
   at_label = jnp.take_along_axis(logits, labels[:, None], axis=1)
   loss = jnp.log(total) + (top - at_label)[:, 0]
-  return loss, _Kept(ones, w, labels, exp, total)
+  return loss, _Activations(ones, w, labels, exp, total)
 
 
 def _backward(
-  kept: _Kept, loss_grad: Float[Array, ' n']
+  activations: _Activations, loss_grad: Float[Array, ' n']
 ) -> tuple[
   Float[Array, 'n e'],
   Float[Array, 'e classes'],
   Float[Array, ' classes'],
   None,
 ]:
-  # A comparison runs along with the rest, where a scatter would run by itself.
-  hit = kept.labels[:, None] == jnp.arange(kept.w.shape[1])
-  softmax_grad = kept.exp * (loss_grad / kept.total)[:, None]
+  ones, w, labels, exp, total = activations
+  # XLA fuses a comparison with the rest, where a scatter would run by itself.
+  hit = labels[:, None] == jnp.arange(w.shape[1])
+  softmax_grad = exp * (loss_grad / total)[:, None]
   logits_grad = softmax_grad - jnp.where(hit, loss_grad[:, None], 0)
-  both = kept.ones.T @ logits_grad
-  # As w lies in memory; of kept.w.T a copy would be made.
-  x_grad = jax.lax.dot_general(logits_grad, kept.w, (((1,), (1,)), ((), ())))
+  both = ones.T @ logits_grad
+  # w as it lies in memory, where XLA:CPU would make a copy of w.T.
+  x_grad = jax.lax.dot_general(logits_grad, w, (((1,), (1,)), ((), ())))
   return x_grad, both[:-1], both[-1], None
 
 

@@ -1,0 +1,192 @@
+"""The kernels of layers, and which backend runs which: chosen here alone.
+
+  - On a CPU a convolution and its gradients are matrix products of Winograd's
+    method, or forward convolutions. Elsewhere they are one matrix product over
+    nine shifted images, because clients that are vmapped have kernels of their
+    own.
+  - On a CPU the gradient of a dense layer's weights is a sum over the few rows
+    of a batch, which XLA makes while it updates the weights. As a matrix
+    product it would be written, and read again, at the size of the weights.
+  - The pool, the LSTM and the cross-entropy have one form for all backends,
+    which is the one that a CPU needs.
+
+All of them have first derivatives, by reverse mode, only.
+"""
+
+from collections.abc import Callable
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, UInt8, UInt32
+
+from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.tasks._cpu import convolution, pooling
+from epe_jax.tasks._cpu.cross_entropy import cross_entropy
+from epe_jax.tasks._cpu.lstm import lstm
+from epe_jax.types import Array, Key
+
+__all__ = [
+  'conv3x3',
+  'cross_entropy',
+  'draw_keep_mask',
+  'lstm',
+  'max_pool2x2',
+  'multiply',
+]
+
+# Rows of a batch in training, of which the paper has 16, or somewhat more.
+_MAX_ROWS = 32
+
+
+@jax.custom_vjp
+def conv3x3(
+  x: Float[Array, 'b h w c'], kernel: Float[Array, '3 3 c f']
+) -> Float[Array, 'b h-2 w-2 f']:
+  """Returns the VALID convolution of images with a 3 x 3 kernel."""
+  return _choose(convolution.convolve, _convolve_by_patches)(x, kernel)
+
+
+def _conv3x3_forward(
+  x: Array, kernel: Array
+) -> tuple[Array, tuple[Array, Array]]:
+  return conv3x3(x, kernel), (x, kernel)
+
+
+def _conv3x3_backward(
+  inputs: tuple[Float[Array, 'b h w c'], Float[Array, '3 3 c f']],
+  out_grad: Float[Array, 'b h-2 w-2 f'],
+) -> tuple[Float[Array, 'b h w c'], Float[Array, '3 3 c f']]:
+  def elsewhere(x: Array, kernel: Array, out_grad: Array):
+    return jax.vjp(_convolve_by_patches, x, kernel)[1](out_grad)
+
+  return _choose(convolution.compute_gradients, elsewhere)(*inputs, out_grad)
+
+
+conv3x3.defvjp(_conv3x3_forward, _conv3x3_backward)
+
+
+@jax.custom_vjp
+def multiply(
+  x: Float[Array, 'b n'], w: Float[Array, 'n f']
+) -> Float[Array, 'b f']:
+  """Returns x w, the product of a dense layer."""
+  return x @ w
+
+
+def _multiply_forward(x: Array, w: Array) -> tuple[Array, tuple[Array, Array]]:
+  return x @ w, (x, w)
+
+
+def _multiply_backward(
+  inputs: tuple[Float[Array, 'b n'], Float[Array, 'n f']],
+  out_grad: Float[Array, 'b f'],
+) -> tuple[Float[Array, 'b n'], Float[Array, 'n f']]:
+  x, w = inputs
+
+  def sum_outer_products(x: Array, out_grad: Array) -> Float[Array, 'n f']:
+    return sum(
+      (x[i, :, None] * out_grad[i, None] for i in range(1, x.shape[0])),
+      start=x[0, :, None] * out_grad[0, None],
+    )
+
+  def multiply_once(x: Array, out_grad: Array) -> Float[Array, 'n f']:
+    return jax.lax.dot_general(x, out_grad, (((0,), (0,)), ((), ())))
+
+  on_cpu = sum_outer_products if x.shape[0] <= _MAX_ROWS else multiply_once
+  return (
+    jax.lax.dot_general(out_grad, w, (((1,), (1,)), ((), ()))),
+    _choose(on_cpu, multiply_once)(x, out_grad),
+  )
+
+
+multiply.defvjp(_multiply_forward, _multiply_backward)
+
+
+@jax.custom_vjp
+def max_pool2x2(
+  x: Float[Array, 'b h w c'],
+) -> Float[Array, 'b h//2 w//2 c']:
+  """Returns the maxima of 2 x 2 windows, with stride 2 and VALID padding.
+
+  Of equal numbers the first one has the gradient.
+  """
+  return _max_pool2x2_forward(x)[0]
+
+
+def _max_pool2x2_forward(x: Float[Array, 'b h w c']):
+  top, index = _materialize(pooling.find_maxima)(x)
+  # An empty array, for its shape.
+  return top, (index, x[:0])
+
+
+def _max_pool2x2_backward(
+  activations: tuple[UInt8[Array, 'b i j c'], Float[Array, '0 h w c']],
+  out_grad: Float[Array, 'b i j c'],
+) -> tuple[Float[Array, 'b h w c']]:
+  index, like = activations
+  _, height, width, _ = like.shape
+
+  def spread(out_grad: Array, index: Array) -> Float[Array, 'b h w c']:
+    return pooling.spread_gradient(out_grad, index, height, width)
+
+  return (_materialize(spread)(out_grad, index),)
+
+
+max_pool2x2.defvjp(_max_pool2x2_forward, _max_pool2x2_backward)
+
+
+def draw_keep_mask(
+  key: Key, shape: tuple[int, ...], threshold: int
+) -> Bool[Array, '*n']:
+  """Draws a mask of dropout, true with probability 1 - threshold / 256.
+
+  It takes a byte of random bits for each entry, a fourth of what a float takes.
+
+  Args:
+    key: of the random bits.
+    shape: of the mask.
+    threshold: in [0, 256).
+  """
+  size = math.prod(shape)
+  words = jax.random.bits(key, (-(-size // 4),))
+
+  def compare(words: UInt32[Array, ' m']) -> Bool[Array, '*n']:
+    numbers = jax.lax.bitcast_convert_type(words, jnp.uint8).ravel()
+    return (numbers[:size] >= threshold).reshape(shape)
+
+  return _materialize(compare)(words)
+
+
+def _convolve_by_patches(
+  x: Float[Array, 'b h w c'], kernel: Float[Array, '3 3 c f']
+) -> Float[Array, 'b h-2 w-2 f']:
+  """The convolution as one matrix product over nine shifted images."""
+  h, w = x.shape[1] - 2, x.shape[2] - 2
+  shifted = [x[:, i : i + h, j : j + w] for i in range(3) for j in range(3)]
+  patches = jnp.concatenate(shifted, axis=-1)
+  return patches @ kernel.reshape(-1, kernel.shape[-1])
+
+
+def _choose(
+  on_cpu: Callable[..., Any], elsewhere: Callable[..., Any]
+) -> Callable[..., Any]:
+  """One of two functions, by the backend that the program is compiled for."""
+  # One client after another: XLA:CPU has no good code for kernels of each.
+  in_turn = jax.custom_batching.sequential_vmap(on_cpu)
+  return lambda *args: jax.lax.platform_dependent(
+    *args, cpu=in_turn, default=elsewhere
+  )
+
+
+def _materialize(function: Callable[..., Any]) -> Callable[..., Any]:
+  """The function; on a CPU, its result is computed once for all its uses."""
+
+  def on_cpu(x: Array, *args: Array) -> Any:
+    # Always true, which XLA does not know.
+    first = x.ravel()[0].astype(jnp.float32)
+    always = (jax.lax.bitcast_convert_type(first, jnp.int32) | 1) != 0
+    return fusion_barrier(always, lambda: function(x, *args))
+
+  return _choose(on_cpu, function)
