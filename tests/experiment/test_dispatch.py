@@ -239,15 +239,13 @@ def test_times_of_a_round_are_those_of_the_device():
 
 
 @pytest.fixture
-def traces(monkeypatch):
+def traces(monkeypatch, unestimated):
   """A list that grows by one whenever a training step is traced."""
   counted, task = [], softmax_regression()
   loss = lambda *a: counted.append(1) or task.loss(*a)
   monkeypatch.setattr(
     digits_task, 'task', lambda width: task._replace(loss=loss)
   )
-  # Estimates take longer than such a run, and nothing here looks at them.
-  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   return counted
 
 
