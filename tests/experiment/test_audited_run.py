@@ -196,7 +196,8 @@ def traces(monkeypatch, unestimated):
 
 
 def test_a_whole_run_is_traced_once(tmp_path, traces):
-  audited_run.run(load_config('digits'), tmp_path / 'run')
+  config = load_config('digits', **{'canaries.family': 'dirac'})
+  audited_run.run(config, tmp_path / 'run')
   # A batch, and the half and the quarter of one.
   assert sorted(traces) == [2, 4, 8]
 
@@ -205,7 +206,7 @@ def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   config = load_config('digits', **{'data.concentration': 0.01}, rounds=40)
   config.clipping.kind = 'fixed'
   config.client.update(batch_size=2, epochs=1)
-  config.canaries.update(observed=2, unobserved=2)
+  config.canaries.update(family='dirac', observed=2, unobserved=2)
   config.update(clients_per_round=1, evaluate_every=40, checkpoint_every=40)
   # So small that clients with one class each do not make it diverge.
   config.server.learning_rate = 0.01
@@ -380,7 +381,7 @@ def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
 @pytest.mark.usefixtures('small_task')
 def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   config = load_config('digits', noise_multiplier=0.0, rounds=2)
-  config.canaries.update(observed=8, unobserved=8)
+  config.canaries.update(family='dirac', observed=8, unobserved=8)
   result = audited_run.run(config, tmp_path / 'run')
   assert result['analytic_epsilon'] == float('inf')
   stored = result_file.load_result(tmp_path / 'run' / 'result.json')

@@ -42,6 +42,7 @@ def launch(devices, *names, flags=''):
   return done.returncode, done.stdout
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('devices', 'names'),
   [
@@ -54,6 +55,7 @@ def test_any_number_of_programs_over_several_devices_ends(devices, names):
   assert status == 0, output
 
 
+@pytest.mark.integration
 def test_xla_does_not_run_as_many_programs_as_one_may_dispatch():
   # The reason for the rule. If this fails, XLA has mended it.
   timeout = '--xla_cpu_collective_call_{}_timeout_seconds=2'

@@ -31,6 +31,7 @@ def found(tmp_path_factory):
   return dict(np.load(out))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('family', 'devices'),
   [('sphere', 2), ('sphere', 4), ('sphere', 8), ('hadamard', 8)],
@@ -46,12 +47,14 @@ def test_any_number_of_devices_gives_the_same_round(found, family, devices):
     np.testing.assert_allclose(several, one, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
+@pytest.mark.integration
 def test_vectors_that_are_kept_are_split_if_the_devices_divide_them(found):
   # Two views of four rounds.
   split = [bool(found[f'sphere/{n}/buffer_split']) for n in COUNTS]
   assert split == [False, True, True, False]
 
 
+@pytest.mark.integration
 def test_an_audit_of_a_split_vector_sends_a_few_thousand_numbers(found):
   program = str(found['sent/program'])
   kinds = set(re.findall(r'(all-[a-z-]+|collective-[a-z-]+)\(', program))
@@ -67,6 +70,7 @@ def test_an_audit_of_a_split_vector_sends_a_few_thousand_numbers(found):
   assert len(found['sent/parts']) == 8
 
 
+@pytest.mark.integration
 def test_a_split_vector_is_audited_as_a_whole_one(found):
   after, expected = found['sent/after'], found['sent/after_expected']
   dim = len(expected)
@@ -231,6 +235,7 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
     np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('variables', 'devices'),
   [
