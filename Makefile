@@ -1,5 +1,5 @@
 # make run    audit the default job; its report is in runs/digits
-# make test   run the tests
+# make test   run the tests; test-integration those that start other programs
 # Both make their own virtual environment first and need Python >= 3.11 only.
 
 PYTHON ?= python3
@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run test test-slow lint types docs results bench bench-quick clean
+.PHONY: run test test-integration test-slow lint types docs results bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=$(WORKDIR)
@@ -15,7 +15,12 @@ run: $(VENV)/installed
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-# Minutes, not seconds: what `make test` leaves out.
+# What `make test` leaves out: other programs, notebooks, whole reproductions.
+test-integration: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal \
+	  -m 'integration and not slow'
+
+# Minutes, not seconds.
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -m slow
 

@@ -49,6 +49,24 @@ def types_unchecked():
 
 
 @pytest.fixture
+def small_task(monkeypatch):
+  """Digits by a model that compiles in no time, where any model will do."""
+  # Not above: the hook has to be there before the package is imported.
+  from tests import helpers
+
+  task = helpers.softmax_regression()
+  monkeypatch.setattr('epe_jax.tasks.digits.task', lambda width: task)
+
+
+@pytest.fixture
+def unestimated(monkeypatch):
+  """Runs end without estimates, which take longer than a small one."""
+  from tests import helpers
+
+  monkeypatch.setattr('epe_jax.audit.estimates.evaluate', helpers.no_estimates)
+
+
+@pytest.fixture
 def load_benchmark():
   """Imports a program of benchmarks/ by its name."""
 

@@ -8,9 +8,7 @@ from scipy import optimize, special, stats
 
 from epe_jax import accounting
 from epe_jax.experiment import audited_run
-from epe_jax.tasks import digits as digits_task
-from tests import helpers
-from tests.helpers import load_config, softmax_regression
+from tests.helpers import load_config
 
 
 def _of_sensitivity(sensitivity, z, delta):
@@ -35,10 +33,7 @@ def test_n_rounds_have_sensitivity_root_n(z, n):
 
 
 @pytest.fixture
-def small_digits(monkeypatch):
-  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
-  # Estimates take longer than such a run, and nothing here looks at them.
-  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
+def small_digits(small_task, unestimated):
   config = load_config('digits', rounds=6, noise_multiplier=1.0)
   # A single step, so that there is one shape of cohorts.
   config.client.update(epochs=1, max_examples=8)

@@ -14,6 +14,8 @@ import pytest
 from epe_jax import io
 from epe_jax.experiment import metrics
 
+pytestmark = pytest.mark.integration
+
 ROOT = pathlib.Path(__file__).parents[1]
 TOOL = ROOT.parent / 'shared' / 'tools' / 'make_tff_files.py'
 # It takes half a minute on two cores. One that hangs is ended here.

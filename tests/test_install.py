@@ -109,6 +109,7 @@ def assert_estimated(found, csv):
   assert not found['jax']
 
 
+@pytest.mark.integration
 def test_without_extras_a_csv_is_estimated(csv):
   found = installed.run(ESTIMATE, csv, ROOT / 'scripts/estimate.py')
   assert_estimated(found, csv)
@@ -131,6 +132,7 @@ def cure(package, extra):
   )
 
 
+@pytest.mark.integration
 def test_without_jax_the_error_names_the_extra(tmp_path):
   scripts = (
     *('compare_runs', 'gaussian', 'power', 'prepare_data'),
@@ -157,6 +159,7 @@ def test_without_jax_the_error_names_the_extra(tmp_path):
     assert said in [cure(p, 'training') for p in packages], statement
 
 
+@pytest.mark.integration
 def test_without_an_extra_the_error_names_it(tmp_path):
   expected = {
     'import epe_jax.tasks.stackoverflow': cure('haiku', 'haiku'),
@@ -167,6 +170,7 @@ def test_without_an_extra_the_error_names_it(tmp_path):
   assert explained(list(expected), tmp_path, 'training') == expected
 
 
+@pytest.mark.integration
 def test_figures_need_no_jax(tmp_path):
   statement = 'from epe_jax.report.figures import of_run, style'
   assert explained([statement], tmp_path, 'reports') == {statement: 'nothing'}

@@ -1,11 +1,9 @@
 """How much had leaked by round t."""
 
 import dataclasses
+import functools
 import json
-import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -22,8 +20,7 @@ from epe_jax.epsilon import gaussian, mixture
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
 from tests import recorded_runs
-
-_SCRIPT = pathlib.Path(__file__).parents[2] / 'scripts' / 'estimate.py'
+from tests.in_process import run_script
 
 
 @pytest.fixture(scope='module')
@@ -185,53 +182,17 @@ def test_a_part_of_a_run_is_shown(small):
   assert len(seen.trace) == 3
 
 
-# Runs the script once for each list of arguments that it reads, in one process
-# as importing takes seconds, and prints [exit code, stdout, stderr] of each.
-_DRIVER = """
-import contextlib, importlib.util, io, json, sys
-from absl import app
-from absl.testing import flagsaver
-spec = importlib.util.spec_from_file_location('script', sys.argv[1])
-script = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(script)
-outcomes = []
-for arguments in json.load(sys.stdin):
-  out, err, code = io.StringIO(), io.StringIO(), 0
-  with flagsaver.flagsaver(), contextlib.redirect_stdout(out):
-    try:
-      app.run(script.main, argv=['estimate.py', *arguments])
-    except SystemExit as stop:
-      code = stop.code or 0
-  outcomes.append([code, out.getvalue()])
-json.dump(outcomes, sys.stdout)
-"""
-
-
-def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(
-  tmp_path, small
-):
-  (tmp_path / 'private').mkdir()
-  write_record(tmp_path / 'private/scores.npz', small.record)
-  run = str(tmp_path)
-  commands = [
-    [run, '--every=4', '--models'],
-    [run, '--last=6', '--format=json'],
-    [run, '--by_round', '--delta=1e-3'],
-    [run, '--by_round', '--every=2'],
-    [run, '--every=13'],
-  ]
-  process = subprocess.run(
-    [sys.executable, '-c', _DRIVER, str(_SCRIPT)],
-    input=json.dumps(commands),
-    capture_output=True,
-    text=True,
-    check=False,
+def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(tmp_path):
+  few = recorded_runs.by_vectors(
+    momentum=0.9, observed=8, unobserved=10, dim=200, rounds=4
   )
-  assert process.returncode == 0, process.stderr
-  models, last, by_round, both, far = json.loads(process.stdout)
-  assert 'Published models: own round' in models[1]
-  found = json.loads(last[1])['attacks']
-  assert {attack['sees'] for attack in found} >= {'all iterates'}
-  assert by_round[1].startswith('δ = 1e-3')
-  assert 'leave out --every' in str(both[0])
-  assert 'every=13; give 1 to the 12 rounds' in str(far[0])
+  (tmp_path / 'private').mkdir()
+  write_record(tmp_path / 'private/scores.npz', few.record)
+  run = functools.partial(run_script, 'estimate', tmp_path)
+  assert 'Published models: own round' in run('--every=2', '--models').stdout
+  last = json.loads(run('--last=2', '--format=json').stdout)['attacks']
+  assert {attack['sees'] for attack in last} >= {'all iterates'}
+  by_round = run('--by_round', '--delta=1e-3')
+  assert by_round.stdout.startswith('δ = 1e-3')
+  assert 'leave out --every' in run('--by_round', '--every=2').stderr
+  assert 'every=5; give 1 to the 4 rounds' in run('--every=5').stderr

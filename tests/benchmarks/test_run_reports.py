@@ -15,6 +15,7 @@ def found():
   return run_reports.simulate_reports(0, runs=14)
 
 
+@pytest.mark.integration
 def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
   assert run_reports.find_broken(found) == []
   for run in found:
@@ -26,6 +27,7 @@ def test_reports_of_runs_of_many_shapes_claim_what_is_true(found):
   assert '| own round, others removed | location_mixture_bound | 14 |' in text
 
 
+@pytest.mark.integration
 def test_bounds_that_claim_too_much_are_named(found):
   def inflated(run, factor):
     attacks = tuple(

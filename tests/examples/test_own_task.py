@@ -13,7 +13,14 @@ from epe_jax import audit, epsilon
 PATH = pathlib.Path(__file__).parents[2] / 'examples' / 'own_task.py'
 
 
-@pytest.mark.parametrize('model', ['in_jax', 'in_flax', 'in_haiku'])
+@pytest.mark.parametrize(
+  'model',
+  [
+    'in_jax',
+    pytest.param('in_flax', marks=pytest.mark.integration),
+    pytest.param('in_haiku', marks=pytest.mark.integration),
+  ],
+)
 def test_the_estimate_lies_around_the_analytic_epsilon(model):
   example = runpy.run_path(str(PATH))
   record = example['train_audited'](example[model](), jax.random.key(7))

@@ -4,8 +4,7 @@ import jax
 import pytest
 
 from epe_jax.experiment import build, chunk_size
-from epe_jax.tasks import digits as digits_task
-from tests.helpers import load_config, softmax_regression
+from tests.helpers import load_config
 
 
 @pytest.mark.parametrize('clients', [1, 2, 40, 101, 167])
@@ -32,8 +31,7 @@ def test_what_is_no_size_is_refused(each, clients):
 
 
 @pytest.fixture
-def small(monkeypatch):
-  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
+def small(small_task):
   config = load_config('digits', **{'client.max_examples': 16})
   config.canaries.update(family='dirac', observed=2, unobserved=2)
   return config, build.build(config)

@@ -69,7 +69,9 @@ def small_algorithm():
   attackers = {
     'final': observers.final_model(set_),
     'late': observers.all_iterates(set_, rounds=ROUNDS, buffer=4),
-    'at once': observers.all_iterates(set_, rounds=ROUNDS, buffer=1),
+    'at once': observers.all_iterates(
+      set_, rounds=ROUNDS, sees='delta', buffer=1
+    ),
   }
   return wrapper.audited(inner, set_, rows, attackers)
 
@@ -239,21 +241,19 @@ def test_times_of_a_round_are_those_of_the_device():
 
 
 @pytest.fixture
-def traces(monkeypatch):
+def traces(monkeypatch, unestimated):
   """A list that grows by one whenever a training step is traced."""
   counted, task = [], softmax_regression()
   loss = lambda *a: counted.append(1) or task.loss(*a)
   monkeypatch.setattr(
     digits_task, 'task', lambda width: task._replace(loss=loss)
   )
-  # Estimates take longer than such a run, and nothing here looks at them.
-  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   return counted
 
 
 def ragged_config(**changes):
   """Rounds of few clients, who have from 1 to more than 100 examples."""
-  config = load_config('digits', **{'data.concentration': 0.01}, rounds=15)
+  config = load_config('digits', **{'data.concentration': 0.01}, rounds=10)
   config.clipping.kind = 'fixed'
   config.client.update(batch_size=2, epochs=1)
   config.canaries.update(family='dirac', observed=2, unobserved=2)
@@ -268,7 +268,7 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
   config = ragged_config(rounds_per_dispatch=4)
   this = build.build(config)
   made = set()
-  spans = [*dispatch.dispatch_groups(0, 15, most=4, every=(9, 5))]
+  spans = [*dispatch.dispatch_groups(0, 10, most=4, every=(9, 5))]
   for span in spans:
     each = [
       cohort.gather(
@@ -299,7 +299,7 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
     ]
     for name in ('one', 'four')
   ]
-  assert [r['round'] for r in lines[1]] == list(range(16))
+  assert [r['round'] for r in lines[1]] == list(range(11))
   for a, b in zip(*lines, strict=True):
     assert a.keys() == b.keys()
     for name in a.keys() - {'seconds', 'waited'}:

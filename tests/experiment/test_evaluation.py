@@ -17,12 +17,10 @@ from epe_jax.experiment import (
   model_file,
   seeds,
 )
-from epe_jax.tasks import digits as digits_task
 from epe_jax.tasks import kernels
 from epe_jax.tasks._cpu import winograd
 from epe_jax.types import Task, Weighted
-from tests import helpers
-from tests.helpers import load_config, softmax_regression
+from tests.helpers import load_config
 
 
 def task_of(metrics):
@@ -123,7 +121,7 @@ def test_a_long_evaluation_shows_how_far_it_is(monkeypatch, capsys):
 
 
 @pytest.fixture
-def wrongly_labelled(monkeypatch):
+def wrongly_labelled(monkeypatch, small_task, unestimated):
   """A config whose test data have all labels wrong by one.
 
   Who has learnt from the training data is right about these, and wrong about
@@ -138,9 +136,6 @@ def wrongly_labelled(monkeypatch):
     return train, dataclasses.replace(test, columns=columns)
 
   monkeypatch.setattr(digits_data, 'load', shifted)
-  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
-  # Estimates take longer than such a run, and nothing here looks at them.
-  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   config = load_config('digits', noise_multiplier=0.0, rounds=6)
   config.clipping.initial = 1.0
   config.canaries.update(family='dirac', observed=2, unobserved=2)

@@ -15,8 +15,7 @@ from epe_jax.audit import (
 )
 from epe_jax.experiment import audited_run, build, result_file
 from epe_jax.report import report
-from epe_jax.tasks import digits as digits_task
-from tests.helpers import load_config, softmax_regression
+from tests.helpers import load_config
 
 
 def observe_signs(canary_set):
@@ -44,11 +43,6 @@ SIGNS = audit.ThreatModel(
   'An attacker who sees signs',
   score_signs,
 )
-
-
-@pytest.fixture
-def small_task(monkeypatch):
-  monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
 
 
 def small_config(**changes):

@@ -30,7 +30,7 @@ from epe_jax.experiment import (
 from epe_jax.report import report
 from epe_jax.report.figures import of_run
 from epe_jax.training import fedavg
-from tests import helpers, processes
+from tests import processes
 from tests.helpers import load_config
 
 ROUNDS = 8
@@ -320,9 +320,8 @@ def killed(monkeypatch):
 
 
 def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
-  tmp_path, softmax, drawn, killed, monkeypatch
+  tmp_path, softmax, unestimated, drawn, killed, monkeypatch
 ):
-  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
   config = small_config(**{'participation.kind': 'poisson'})
   files = workdirs.workdir_at(tmp_path / 'run')
   gather, orders = cohort.gather, set()

@@ -3,11 +3,8 @@
 import dataclasses
 import json
 import math
-import pathlib
 import re
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -22,37 +19,12 @@ from epe_jax.experiment import result_file
 from epe_jax.report import narrative, report
 from epe_jax.report.figures import of_run
 from tests import recorded_runs
+from tests.in_process import run_script
 
 _FILES = ('report.md', *of_run.CAPTIONS)
-_SCRIPT = pathlib.Path(__file__).parents[2] / 'scripts' / 'report.py'
 _FINAL = threat_models.FINAL
 _OWN = threat_models.OWN
 _MAXIMUM = threat_models.MAXIMUM
-
-# Runs the script once for each list of arguments that it reads, in one process
-# as importing takes seconds, and prints [exit code, stdout, stderr] of each.
-_DRIVER = """
-import contextlib, importlib.util, io, json, sys
-from absl import app
-from absl.testing import flagsaver
-spec = importlib.util.spec_from_file_location('script', sys.argv[1])
-script = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(script)
-outcomes = []
-for arguments in json.load(sys.stdin):
-  out, err, code = io.StringIO(), io.StringIO(), 0
-  with (
-    flagsaver.flagsaver(),
-    contextlib.redirect_stdout(out),
-    contextlib.redirect_stderr(err),
-  ):
-    try:
-      app.run(script.main, argv=['report.py', *arguments])
-    except SystemExit as stop:
-      code = stop.code or 0
-  outcomes.append([code, out.getvalue(), err.getvalue()])
-json.dump(outcomes, sys.stdout)
-"""
 
 
 def _row(
@@ -748,26 +720,15 @@ def test_a_file_of_another_version_is_refused(tmp_path):
 
 def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
   done = _finished_run(tmp_path / 'done', observed=5, unobserved=5)
-  commands = [
-    [str(done)],
-    [str(done), '--verbose'],
-    [],
-    [f'--workdir={tmp_path}/none'],
-  ]
-  process = subprocess.run(
-    [sys.executable, '-c', _DRIVER, str(_SCRIPT)],
-    input=json.dumps(commands),
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert process.returncode == 0, process.stderr
-  drawn, verbose, nothing, missing = json.loads(process.stdout)
-  assert drawn[0] == 0
-  assert drawn[1].startswith(report.format_summary(_result()))
-  assert verbose[1].startswith(report.format_report(_result()))
+  drawn = run_script('report', done)
+  assert drawn.returncode == 0
+  assert drawn.stdout.startswith(report.format_summary(_result()))
   assert all((done / name).exists() for name in _FILES)
-  assert nothing[0] != 0
-  assert 'Give the directory of one finished run' in ' '.join(nothing[1:])
-  assert missing[0] != 0
-  assert 'none/result.json does not exist' in ' '.join(missing[1:])
+  verbose = run_script('report', done, '--verbose')
+  assert verbose.stdout.startswith(report.format_report(_result()))
+  nothing = run_script('report')
+  assert nothing.returncode != 0
+  assert 'Give the directory of one finished run' in nothing.stderr
+  missing = run_script('report', f'--workdir={tmp_path}/none')
+  assert missing.returncode != 0
+  assert 'none/result.json does not exist' in missing.stderr

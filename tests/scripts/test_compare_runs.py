@@ -1,9 +1,6 @@
 """One run against several: pooled scores, their comparison and its script."""
 
-import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +14,7 @@ from epe_jax.report import run_comparison
 from epe_jax.report.figures import single_or_several
 from tests import recorded_runs
 from tests.experiment import test_seeds
+from tests.in_process import run_script
 
 ROOT = pathlib.Path(__file__).parents[2]
 DIM = 10_000
@@ -261,61 +259,21 @@ def test_the_figure_shows_the_share_of_experiments_up_to_each_epsilon():
     assert axes.get_xlabel() == 'ε̂ at δ = 1e-3'
 
 
-# The script with a model that compiles quickly, once for each list of flags, in
-# one process as importing takes seconds: [exit code, stdout] of each.
-_DRIVER = """
-import contextlib, importlib.util, io, json, sys
-from absl import app
-from absl.testing import flagsaver
-from epe_jax.tasks import digits
-from tests import helpers
-digits.task = lambda width: helpers.softmax_regression()
-path = 'scripts/compare_runs.py'
-spec = importlib.util.spec_from_file_location('script', path)
-script = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(script)
-found = []
-for arguments in json.load(sys.stdin):
-  out, code = io.StringIO(), 0
-  with flagsaver.flagsaver(), contextlib.redirect_stdout(out):
-    try:
-      # Flags of configs are looked for there.
-      sys.argv = [path, *arguments]
-      app.run(script.main)
-    except SystemExit as stop:
-      code = stop.code or 0
-  found.append([code, out.getvalue()])
-json.dump(found, sys.stdout)
-"""
-
-
-def scripts(*commands):
-  done = subprocess.run(
-    [sys.executable, '-c', _DRIVER],
-    input=json.dumps(commands),
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
-  return json.loads(done.stdout)
-
-
+@pytest.mark.usefixtures('small_task')
 def test_the_script_compares_prints_and_draws(tmp_path):
   flags = [
-    *('--config=configs/digits.py:smoke', '--config.rounds=2'),
+    *(f'--config={ROOT}/configs/digits.py:smoke', '--config.rounds=2'),
     *('--config.canaries.observed=8', '--config.canaries.unobserved=0'),
+    *('--config.canaries.family=dirac', '--config.client.epochs=1'),
     *('--experiments=2', '--runs=2', f'--workdir={tmp_path}/w'),
   ]
-  refused, done = scripts([*flags, '--runs=3'], flags)
-  assert refused[0].startswith('error: canaries.observed=8 cannot be dealt'), (
-    refused
-  )
-  code, printed = done
-  assert code == 0
-  assert '2 experiments, d = 650' in printed
-  assert '2 x 4' in printed
+  refused = run_script('compare_runs', *flags, '--runs=3')
+  assert refused.returncode == 1
+  assert refused.stderr.startswith('error: canaries.observed=8 cannot be dealt')
+  done = run_script('compare_runs', *flags)
+  assert done.returncode == 0
+  assert '2 experiments, d = 650' in done.stdout
+  assert '2 x 4' in done.stdout
   png = (tmp_path / 'w' / 'comparison.png').read_bytes()
   assert png.startswith(b'\x89PNG')
   rows = io.read_json(tmp_path / 'w' / 'rows.json')

@@ -1,5 +1,6 @@
 """Preparing data: any source becomes a folder of stores, once."""
 
+import functools
 import lzma
 import os
 import pathlib
@@ -21,8 +22,7 @@ from epe_jax.data import (
   store,
 )
 from tests import tff_files
-
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.in_process import run_script
 
 _IMAGES = [
   ('all_train', 'b', tff_files.image(3, 0.25)),
@@ -38,13 +38,6 @@ def _files(path):
     for file in sorted(path.rglob('*'))
     if file.is_file()
   }
-
-
-def _script(*arguments, cwd=None):
-  command = [sys.executable, ROOT / 'scripts' / 'prepare_data.py', *arguments]
-  return subprocess.run(
-    command, cwd=cwd, capture_output=True, text=True, check=False
-  )
 
 
 def test_every_split_becomes_a_store_that_runs_are_fed_from(tmp_path):
@@ -180,39 +173,47 @@ number = 3
 """
 
 
-def test_the_script_takes_a_function_and_says_what_it_wrote(tmp_path):
-  (tmp_path / 'mine.py').write_text(_GENERATOR)
-  done = _script('mine:rows', '--out=out', '--workers=1', cwd=tmp_path)
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+  """The working directory, which programs see as their users do."""
+  monkeypatch.chdir(tmp_path)
+  return tmp_path
+
+
+def test_the_script_takes_a_function_and_says_what_it_wrote(here):
+  (here / 'mine.py').write_text(_GENERATOR)
+  done = run_script('prepare_data', 'mine:rows', '--out=out', '--workers=1')
   assert done.returncode == 0, done.stderr
   assert done.stdout.startswith('train: 3 clients, 12 examples, ')
-  data = store.load(tmp_path / 'out' / 'train.arrow')
+  data = store.load(here / 'out' / 'train.arrow')
   assert data.client_ids.tolist() == ['user0', 'user1', 'user2']
   assert data.client(2)['x'].tolist() == [2, 12, 5, 15]
-  again = _script('mine:rows', '--out=out', '--workers=0', cwd=tmp_path)
+  again = run_script('prepare_data', 'mine:rows', '--out=out', '--workers=0')
   assert again.stdout.endswith('0.0 s (was there)\n')
 
 
-def test_the_script_says_what_is_understood(tmp_path):
-  (tmp_path / 'f.txt').write_text('no data')
-  done = _script('f.txt', '--out=out', cwd=tmp_path)
+def test_the_script_says_what_is_understood(here):
+  (here / 'f.txt').write_text('no data')
+  done = run_script('prepare_data', 'f.txt', '--out=out')
   assert done.returncode == 1
   assert done.stderr.startswith('error: f.txt is of no known form. Understood')
   for form in ('sqlite', '.h5', 'TFDS', '.npz', 'package.module:'):
     assert form in done.stderr
-  assert not (tmp_path / 'out').exists()
+  assert not (here / 'out').exists()
 
 
-def test_the_script_fetches_no_public_file_that_is_there(tmp_path):
-  plain = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
-  public = tmp_path / 'out' / 'public'
+def test_the_script_fetches_no_public_file_that_is_there(here):
+  plain = tff_files.write(here / 'f.sqlite', _IMAGES)
+  public = here / 'out' / 'public'
   public.mkdir(parents=True)
   raw = lzma.compress(plain.read_bytes(), lzma.FORMAT_ALONE)
   (public / 'emnist_all.sqlite.lzma').write_bytes(raw)
-  done = _script('--download=emnist', '--out=out', cwd=tmp_path)
+  fetch = functools.partial(run_script, 'prepare_data', '--download=emnist')
+  done = fetch('--out=out')
   assert done.returncode == 1
   assert done.stderr.startswith('error: emnist: this is not the public file')
-  both = _script('f.sqlite', '--download=emnist', '--out=out', cwd=tmp_path)
-  assert 'give one source, or --download' in both.stdout + both.stderr
+  both = fetch('--out=out', 'f.sqlite')
+  assert 'give one source, or --download' in both.stderr
 
 
 def test_an_import_that_was_killed_goes_on_and_ends_the_same(tmp_path):
@@ -293,11 +294,16 @@ def test_folders_and_functions_are_told_apart(tmp_path):
 
 def test_a_tfds_data_set_gives_the_columns_of_the_file_it_was_made_of(tmp_path):
   file = tff_files.write(tmp_path / 'f.sqlite', _IMAGES)
-  made = _script(file, '--tfds=FederatedEmnist', f'--out={tmp_path / "tfds"}')
+  made = run_script(
+    'prepare_data',
+    file,
+    '--tfds=FederatedEmnist',
+    f'--out={tmp_path / "tfds"}',
+  )
   assert made.returncode == 0, made.stderr
   folder = pathlib.Path(made.stdout.strip().splitlines()[-1])
   for source, out in ((file, 'a'), (folder, 'b')):
-    done = _script(source, f'--out={tmp_path / out}')
+    done = run_script('prepare_data', source, f'--out={tmp_path / out}')
     assert done.returncode == 0, done.stderr
   for split in ('all_train', 'all_test', 'digits_only_train'):
     a, b = (store.load(tmp_path / out / f'{split}.arrow') for out in 'ab')

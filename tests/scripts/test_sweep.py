@@ -55,6 +55,7 @@ def test_a_grid_that_makes_no_sense_is_refused(axes, message):
     sweep.make_grid(base(), axes)
 
 
+@pytest.mark.integration
 def test_what_failed_is_told_and_tried_again_only_when_asked(tmp_path):
   points = sweep.make_grid(base(), [('rounds', (1,))])
   (name,) = [point.name for point in points]
@@ -154,6 +155,7 @@ def test_seeds_and_an_axis_of_seeds_exclude_each_other(tmp_path):
     seed_sweep.run_seed_sweep(points, tmp_path, num_seeds=2)
 
 
+@pytest.mark.usefixtures('small_task')
 def test_points_without_canaries_stand_beside_those_with(tmp_path):
   config = tiny()
   both = ('canaries.observed', 'canaries.unobserved')
