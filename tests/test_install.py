@@ -63,7 +63,7 @@ NEEDS_JAX = {
     'RoundView',
     'all_iterates',
     'audited',
-    'cosines',
+    'compute_cosines',
     'final_model',
     'running_maximum',
     'score_observers',
