@@ -3,10 +3,10 @@
   python scripts/compare_runs.py --config=configs/digits.py \\
     --experiments=50 --runs=10 --workdir=comparisons/digits
 
-Prints quantiles of ε̂ over experiments, and keeps the cosines of each, rows.json
-and comparison.png in the workdir. A comparison that was killed goes on; one of
-more experiments adds to those that are finished. Let the canaries of a round
-be few against its clients, or the two designs train differently.
+Prints quantiles of ε̂ over experiments, and writes the cosines of each, rows.json
+and comparison.png into the workdir. A comparison that was killed is resumed, and
+one of more experiments adds to those that are finished. Canaries must be few
+against the clients of a round, or the two designs train differently.
 """
 
 import functools
@@ -20,7 +20,7 @@ with extras.explain_missing():
   from ml_collections import config_flags
 
   from epe_jax import io
-  from epe_jax.report import run_comparison
+  from epe_jax.report import run_comparison, run_comparison_report
   from epe_jax.report.figures import single_or_several
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
     )
   except (ValueError, FileNotFoundError) as error:
     raise SystemExit(f'error: {error}') from error
-  print(run_comparison.make_table(rows))
+  print(run_comparison_report.format_comparison(rows))
   figure = single_or_several.draw_single_or_several(rows)
   save = functools.partial(figure.savefig, format='png', dpi=150)
   io.write_atomically(workdir / 'comparison.png', save)

@@ -2,8 +2,8 @@
 
   make docs
 
-makes the runs and calls this. Without flags pages are written anew from what
-docs/runs holds; a test checks that they are up to date.
+trains the runs and calls this script. Without flags it writes the pages anew from
+the files in docs/runs; a test checks that they are up to date.
 """
 
 import pathlib
@@ -25,8 +25,8 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
 _RESULTS = _ROOT / 'docs' / 'results'
 _PAGE = _ROOT / 'docs' / 'results.md'
-_KEPT = ('result.json', 'report.md', *of_run.CAPTIONS)
-# Those that are set side by side, and what they are called.
+_COPIED = ('result.json', 'report.md', *of_run.CAPTIONS)
+# Name of a run in the table of experiments -> its title there.
 _COMPARED = {
   'emnist': 'EMNIST, 10 classes',
   'emnist62': 'EMNIST, 62 classes',
@@ -34,19 +34,19 @@ _COMPARED = {
 }
 
 _RUN = flags.DEFINE_multi_string(
-  'run', [], 'NAME=WORKDIR of a finished run, to be kept in docs/runs/NAME.'
+  'run', [], 'NAME=WORKDIR of a finished run, to be copied to docs/runs/NAME.'
 )
 _GAUSSIAN = flags.DEFINE_string('gaussian', None, 'Rows of Algorithm 1, .json.')
 _ITEMS = flags.DEFINE_multi_string(
-  'results', [], 'Folder with the items that scripts/reproduce.py made.'
+  'results', [], 'Folder with items by scripts/reproduce.py.'
 )
 
 
-def blocks() -> dict[str, dict[str, str]]:
-  """Page -> what stands between its markers, by their name."""
+def make_blocks() -> dict[str, dict[str, str]]:
+  """Makes what stands between markers: page -> name of a marker -> text."""
   rows = io.read_json(_RUNS / 'gaussian.json')
   mechanism = gaussian_mechanism_report.format_table(
-    gaussian_mechanism_report.make_table(rows)
+    gaussian_mechanism_report.parse_rows(rows)
   )
   digits = report.format_summary(report.load_result(_RUNS / 'digits'))
   compared = {
@@ -62,30 +62,33 @@ def blocks() -> dict[str, dict[str, str]]:
   }
 
 
-def spliced() -> dict[str, str]:
-  """Page -> its text, with each block as the files in docs/runs have it.
+def splice_pages() -> dict[str, str]:
+  """Fills every block from the files in docs/runs.
+
+  Returns:
+    Page -> its text.
 
   Raises:
     ValueError: a marker is missing.
   """
   return {
-    name: tables.splice((_ROOT / name).read_text(), found)
-    for name, found in blocks().items()
+    name: tables.splice((_ROOT / name).read_text(), blocks)
+    for name, blocks in make_blocks().items()
   }
 
 
-def page() -> str:
-  """docs/results.md, as the files in docs/results have it."""
+def format_results() -> str:
+  """The text of docs/results.md, from the files in docs/results."""
   return files.format_page(_RESULTS, link='results')
 
 
-def _keep_items(folder: pathlib.Path) -> None:
+def _copy_items(folder: pathlib.Path) -> None:
   for path in sorted(folder.glob('*/item.json')):
     name = path.parent.name
     (_RESULTS / name).mkdir(parents=True, exist_ok=True)
     pictures = [f'{x}.png' for x in io.read_json(path)['figures']]
-    for kept in ('item.json', 'table.tex', *pictures):
-      shutil.copyfile(path.parent / kept, _RESULTS / name / kept)
+    for file in ('item.json', 'table.tex', *pictures):
+      shutil.copyfile(path.parent / file, _RESULTS / name / file)
 
 
 def main(argv: list[str]) -> None:
@@ -97,17 +100,17 @@ def main(argv: list[str]) -> None:
       raise app.UsageError(f'--run={run!r}; give NAME=WORKDIR.')
     report.write_report(workdir)
     (_RUNS / name).mkdir(parents=True, exist_ok=True)
-    for kept in _KEPT:
-      shutil.copyfile(pathlib.Path(workdir) / kept, _RUNS / name / kept)
+    for file in _COPIED:
+      shutil.copyfile(pathlib.Path(workdir) / file, _RUNS / name / file)
   if _GAUSSIAN.value:
     source = pathlib.Path(_GAUSSIAN.value)
     shutil.copyfile(source, _RUNS / 'gaussian.json')
     shutil.copyfile(source.with_suffix('.png'), _RUNS / 'gaussian.png')
   for folder in _ITEMS.value:
-    _keep_items(pathlib.Path(folder))
-  for name, text in spliced().items():
+    _copy_items(pathlib.Path(folder))
+  for name, text in splice_pages().items():
     io.write_text(_ROOT / name, text)
-  io.write_text(_PAGE, page())
+  io.write_text(_PAGE, format_results())
 
 
 if __name__ == '__main__':

@@ -9,19 +9,20 @@
 A file is the workdir of a finished run, its private/scores.npz, an .npz with arrays
 observed and unobserved (or in_canary_scores and out_canary_scores), or a CSV
 with the columns score and observed, from any system. Point estimates, which
-guarantee nothing, stand apart from lower bounds, which hold at the confidence
-they state.
+guarantee nothing, are listed first, and then lower bounds, which hold at the
+confidence they state.
 
-Of a run, --every or --last shows attackers some rounds only: their aggregates,
-or with --models the models after them. --by_round gives what had leaked after
+With --every or --last, attackers see some rounds of a run only: their aggregates,
+or with --models the models after them. --by_round prints how much had leaked after
 each of some rounds.
 
-Of several runs of one config it prints the μ and ε of each, their mean with an
+For several runs of one config it prints the μ and ε of each, their mean with an
 interval over runs, and what to expect of one more run.
 """
 
 from collections.abc import Sequence
 import json
+from typing import Any
 
 from absl import app, flags
 
@@ -29,19 +30,24 @@ from epe_jax import epsilon, io
 from epe_jax.audit import audit_json, estimates, over_rounds, published_models
 from epe_jax.audit.record import Record
 from epe_jax.experiment import finished_runs, score_files
-from epe_jax.report import over_rounds_report, over_runs_report, report
+from epe_jax.report import (
+  over_rounds_report,
+  over_runs_report,
+  report,
+  run_effects,
+)
 
 _DELTA = flags.DEFINE_float(
-  'delta', None, "δ, in (0, 1). Needed for foreign files; else the run's."
+  'delta', None, "δ, in (0, 1). Needed for external scores; else the run's."
 )
 _DIM = flags.DEFINE_integer(
-  'dim', None, 'd, if the scores of a foreign file are cosines in R^d.'
+  'dim', None, 'd, if external scores are cosines in R^d.'
 )
 _DESIGN = flags.DEFINE_enum(
   'design',
   'fixed',
   ['fixed', 'coin_flip'],
-  'How canaries of a foreign file were included.',
+  'How the canaries of external scores were included.',
 )
 _EVERY = flags.DEFINE_integer(
   'every', None, 'Only every n-th round of a run is published.'
@@ -63,19 +69,19 @@ _FORMAT = flags.DEFINE_enum(
 )
 
 
-def _read(path: str) -> Record | epsilon.Scores:
-  """Scores of a file; of a run, what is shown of it."""
+def _load_scores(path: str) -> Record | epsilon.Scores:
+  """Loads external scores, or the part of a run that attackers see."""
   finished_runs.check_audited(path)
   scores = score_files.load_scores(path, dim=_DIM.value, design=_DESIGN.value)
-  external = isinstance(scores, epsilon.Scores)
-  part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
-  if not external and (_DIM.value is not None or _DESIGN.value != 'fixed'):
+  is_external = isinstance(scores, epsilon.Scores)
+  is_part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
+  if not is_external and (_DIM.value is not None or _DESIGN.value != 'fixed'):
     raise ValueError('--dim and --design are for files of other systems.')
-  if external and (part or _BY_ROUND.value):
+  if is_external and (is_part or _BY_ROUND.value):
     raise ValueError(
       '--every, --last, --models and --by_round are for runs of ours.'
     )
-  if part and _BY_ROUND.value:
+  if is_part and _BY_ROUND.value:
     raise ValueError(
       '--by_round is of a whole run; leave out --every, --last and --models.'
     )
@@ -86,7 +92,7 @@ def _read(path: str) -> Record | epsilon.Scores:
   )
 
 
-def _over_runs(paths: Sequence[str]) -> list[over_runs_report.Row]:
+def _evaluate_runs(paths: Sequence[str]) -> list[run_effects.OverRuns]:
   if _BY_ROUND.value or _SIMULTANEOUS.value:
     raise ValueError(
       f'--by_round and --simultaneous are for one run, but {len(paths)} files are '
@@ -99,11 +105,11 @@ def _over_runs(paths: Sequence[str]) -> list[over_runs_report.Row]:
         f'{path} is given more than once, but runs must be independent; give '
         'it once.'
       )
-  runs = {path: _read(path) for path in paths}
-  return over_runs_report.evaluate_runs(runs, delta=_DELTA.value)
+  runs = {path: _load_scores(path) for path in paths}
+  return run_effects.evaluate_runs(runs, delta=_DELTA.value)
 
 
-def _audit(path: str, scores: Record | epsilon.Scores) -> estimates.Audit:
+def _evaluate(path: str, scores: Record | epsilon.Scores) -> estimates.Audit:
   if isinstance(scores, epsilon.Scores):
     if _DELTA.value is None:
       raise ValueError(f'{path} names no delta; give --delta, as 1e-5.')
@@ -118,33 +124,33 @@ def _audit(path: str, scores: Record | epsilon.Scores) -> estimates.Audit:
   )
 
 
+def _estimate(paths: Sequence[str]) -> tuple[Any, str]:
+  """Every estimate from some files, as values for JSON and as text."""
+  markdown = _FORMAT.value == 'markdown'
+  if len(paths) > 1:
+    effects = _evaluate_runs(paths)
+    text = over_runs_report.format_over_runs(effects, markdown=markdown)
+    return run_effects.to_json(effects), text
+  scores = _load_scores(paths[0])
+  if _BY_ROUND.value and not isinstance(scores, epsilon.Scores):
+    rounds = over_rounds.evaluate_by_round(scores, delta=_DELTA.value)
+    text = over_rounds_report.format_over_rounds(rounds, markdown=markdown)
+    return audit_json.rounds_to_json(rounds), text
+  audit = _evaluate(paths[0], scores)
+  text = report.format_estimates(audit, markdown=markdown)
+  return audit_json.to_json(audit), text
+
+
 def main(argv: list[str]) -> None:
   if len(argv) < 2:
     raise app.UsageError(f'Give a file of scores. {score_files.CURE}')
-  markdown, paths = _FORMAT.value == 'markdown', argv[1:]
   try:
-    if len(paths) > 1:
-      rows = _over_runs(paths)
-      made, text = (
-        rows,
-        over_runs_report.format_over_runs(rows, markdown=markdown),
-      )
-    else:
-      scores = _read(paths[0])
-      if _BY_ROUND.value and not isinstance(scores, epsilon.Scores):
-        rows = over_rounds.evaluate_by_round(scores, delta=_DELTA.value)
-        made, text = (
-          audit_json.rounds_to_json(rows),
-          over_rounds_report.format_over_rounds(rows, markdown=markdown),
-        )
-      else:
-        audit = _audit(paths[0], scores)
-        made = audit_json.to_json(audit)
-        text = report.format_estimates(audit, markdown=markdown)
+    values, text = _estimate(argv[1:])
   except (OSError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error
   if _FORMAT.value == 'json':
-    text = json.dumps(io.spell_non_finite(made), indent=2, ensure_ascii=False)
+    values = io.spell_non_finite(values)
+    text = json.dumps(values, indent=2, ensure_ascii=False)
   print(text)
 
 

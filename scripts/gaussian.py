@@ -5,7 +5,7 @@ The paper's table takes a few seconds on two CPU cores:
   python scripts/gaussian.py --dim=1000000 --num_canaries=1000 \
     --simulations=50 --seed=0
 
-Ask for analytic epsilons instead of noise levels, and keep the result:
+Analytic epsilons in place of noise levels, and the rows in a file:
 
   python scripts/gaussian.py --epsilon=1,3,10 --out=gaussian.json
 
@@ -62,11 +62,11 @@ _PLOT = flags.DEFINE_string(
 )
 
 
-def _at_least(bound: int, name: str, cure: str) -> None:
+def _require_at_least(bound: int, name: str, cure: str) -> None:
   flags.register_validator(name, lambda value: value >= bound, cure)
 
 
-def _numbers(texts: Sequence[str] | None, *, zero: bool) -> bool:
+def _are_numbers(texts: Sequence[str] | None, *, zero: bool) -> bool:
   if texts is None:
     return True
   try:
@@ -77,21 +77,25 @@ def _numbers(texts: Sequence[str] | None, *, zero: bool) -> bool:
   return bool(valid) and all(valid)
 
 
-def _writable(text: str | None, suffixes: Sequence[str]) -> bool:
+def _is_writable(text: str | None, suffixes: Sequence[str]) -> bool:
   if text is None:
     return True
   path = pathlib.Path(text)
   return path.suffix in suffixes and path.parent.is_dir() and not path.is_dir()
 
 
-_at_least(2, 'dim', 'a cosine needs two dimensions. Pass --dim=2 or more.')
-_at_least(
+_require_at_least(
+  2, 'dim', 'a cosine needs two dimensions. Pass --dim=2 or more.'
+)
+_require_at_least(
   2,
   'num_canaries',
   'the fitted std needs two cosines. Pass --num_canaries=2 or more.',
 )
-_at_least(1, 'simulations', 'nothing to average. Pass --simulations=1 or more.')
-_at_least(0, 'seed', 'a seed is not negative. Pass --seed=0 or more.')
+_require_at_least(
+  1, 'simulations', 'nothing to average. Pass --simulations=1 or more.'
+)
+_require_at_least(0, 'seed', 'a seed is not negative. Pass --seed=0 or more.')
 flags.register_validator(
   'delta',
   lambda delta: 0 < delta < 1,
@@ -99,12 +103,12 @@ flags.register_validator(
 )
 flags.register_validator(
   'sigma',
-  lambda texts: _numbers(texts, zero=True),
+  lambda texts: _are_numbers(texts, zero=True),
   'these must be finite numbers >= 0. Pass for instance --sigma=4.22,1.54.',
 )
 flags.register_validator(
   'epsilon',
-  lambda texts: _numbers(texts, zero=False),
+  lambda texts: _are_numbers(texts, zero=False),
   'these must be finite numbers > 0. Pass for instance --epsilon=1,3,10.',
 )
 flags.register_multi_flags_validator(
@@ -136,13 +140,13 @@ flags.register_multi_flags_validator(
 )
 flags.register_validator(
   'out',
-  lambda text: _writable(text, ('.json',)),
+  lambda text: _is_writable(text, ('.json',)),
   'this must be a .json file in a directory that exists. Create the '
   'directory, or rename the file.',
 )
 flags.register_validator(
   'plot',
-  lambda text: _writable(text, _PLOTS),
+  lambda text: _is_writable(text, _PLOTS),
   f'this must be a {", ".join(_PLOTS)} file in a directory that exists. '
   'Create the directory, or rename the file.',
 )

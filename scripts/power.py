@@ -2,8 +2,8 @@
 
   python scripts/power.py --truth=4 --certified=3 --delta=1e-5
 
-Without these flags, and with --out=docs/power.md, it makes that page, in some
-minutes.
+Without these flags, and with --out=docs/power.md, it writes that page, which takes
+some minutes.
 """
 
 from absl import app, flags
@@ -58,9 +58,9 @@ exceeds the truth is on the page on [coverage](coverage.md).
 """
 
 
-def _table(pairs: list[tuple[float, float]]) -> tables.Table:
-  def cell(
-    truth: float, certified: float, bound: epsilon.BoundName, known: bool
+def _make_table(pairs: list[tuple[float, float]]) -> tables.Table:
+  def format_cell(
+    truth: float, certified: float, bound: epsilon.BoundName, known_law: bool
   ) -> str:
     needed = epsilon.min_canaries(
       bound,
@@ -68,7 +68,7 @@ def _table(pairs: list[tuple[float, float]]) -> tables.Table:
       truth=truth,
       delta=_DELTA.value,
       probability=_PROBABILITY.value,
-      known_law=known,
+      known_law=known_law,
       significance=_SIGNIFICANCE.value,
     )
     return '-' if needed is None else f'{needed:,}'
@@ -77,7 +77,11 @@ def _table(pairs: list[tuple[float, float]]) -> tables.Table:
     '',
     ['true ε', 'ε₀', *(name for name, *_ in _COLUMNS)],
     [
-      [f'{t:g}', f'{c:g}', *(cell(t, c, b, known) for _, b, known in _COLUMNS)]
+      [
+        f'{t:g}',
+        f'{c:g}',
+        *(format_cell(t, c, b, known_law) for _, b, known_law in _COLUMNS),
+      ]
       for t, c in tqdm.tqdm(pairs, unit='row')
     ],
     [
@@ -101,7 +105,7 @@ def main(argv: list[str]) -> None:
   if truth is not None and certified is not None:
     pairs = [(truth, certified)]
   try:
-    table = _table(pairs)
+    table = _make_table(pairs)
   except ValueError as error:
     raise SystemExit(f'error: {error}') from error
   print(tables.format_text(table))

@@ -1,14 +1,14 @@
-"""Imports federated data, once, into columns from which runs are fed.
+"""Imports federated data, once, into the columns that runs read.
 
   python scripts/prepare_data.py stackoverflow.sqlite --out=data/stackoverflow
   python scripts/prepare_data.py --download=emnist --out=data/emnist
   python scripts/prepare_data.py emnist_all.sqlite --tfds=FederatedEmnist \
     --out=tensorflow_datasets
 
-The source is a file or folder of any form that is known (a wrong one has them
-listed), or package.module:function, which gives (client id, name -> rows).
-Every split becomes a file SPLIT.arrow in --out, which is the folder that the
-configs' data.path takes. An import that was stopped goes on where it was.
+The source is a file or folder in one of the supported formats (the error for any
+other file lists them), or package.module:function, which yields (client id, name
+-> rows). Every split becomes a file SPLIT.arrow in --out, which is the folder for
+data.path of configs. An import that was stopped is resumed.
 """
 
 import os
@@ -38,10 +38,10 @@ _TFDS = flags.DEFINE_enum(
 )
 _SPLITS = flags.DEFINE_list('splits', None, 'Splits to import; all if none.')
 _VOCABULARY_SIZE = flags.DEFINE_integer(
-  'vocabulary_size', 10_000, 'Text: words that have a number of their own.'
+  'vocabulary_size', 10_000, 'Text: words in the vocabulary.'
 )
 _MAX_WORDS = flags.DEFINE_integer(
-  'max_words', 20, 'Text: words of a sentence that are kept.'
+  'max_words', 20, 'Text: words of a sentence; the rest is cut off.'
 )
 _WORD_COUNT = flags.DEFINE_string(
   'word_count',
@@ -65,9 +65,9 @@ def main(argv: list[str]) -> None:
   sys.path.insert(0, os.getcwd())
   try:
     if _TFDS.value:
-      print(_as_tfds(argv))
+      print(_write_tfds(argv))
       return
-    for written in _prepared(argv):
+    for written in _prepare(argv):
       print(
         f'{written.split}: {written.clients:,} clients, '
         f'{written.examples:,} examples, {written.bytes:,} bytes, '
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> None:
     raise SystemExit(f'error: {error}') from error
 
 
-def _prepared(argv: list[str]):
+def _prepare(argv: list[str]):
   out, word_count = pathlib.Path(str(_OUT.value)), _WORD_COUNT.value
   if _DOWNLOAD.value is None:
     source = argv[1]
@@ -96,7 +96,7 @@ def _prepared(argv: list[str]):
   )
 
 
-def _as_tfds(argv: list[str]) -> pathlib.Path:
+def _write_tfds(argv: list[str]) -> pathlib.Path:
   from epe_jax.data import tfds
 
   if len(argv) != 2:

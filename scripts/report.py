@@ -16,21 +16,21 @@ _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Directory of a finished run; may be given without the flag.'
 )
 _VERBOSE = flags.DEFINE_bool(
-  'verbose', False, 'Print every estimate, and what each says.'
+  'verbose', False, 'Print every estimate, and what each means.'
 )
 
 
 def main(argv: Sequence[str]) -> None:
-  given = [*argv[1:], *([_WORKDIR.value] if _WORKDIR.value else [])]
-  if len(given) != 1:
+  workdirs = [*argv[1:], *([_WORKDIR.value] if _WORKDIR.value else [])]
+  if len(workdirs) != 1:
     raise app.UsageError(
-      f'{len(given)} directories were given. Give the directory of one '
+      f'{len(workdirs)} directories were given. Give the directory of one '
       'finished run.'
     )
   try:
-    path = report.write_report(given[0])
-    show = report.format_report if _VERBOSE.value else report.format_summary
-    text = show(report.load_result(given[0]))
+    path = report.write_report(workdirs[0])
+    form = report.format_report if _VERBOSE.value else report.format_summary
+    text = form(report.load_result(workdirs[0]))
   except ImportError as error:
     raise SystemExit(f'error: {error}') from error
   except (FileNotFoundError, ValueError) as error:

@@ -10,11 +10,11 @@ Axes can be given on the command line too, also on top of a grid:
     --axis=noise_multiplier=0.1,0.2 --axis=seed=0,1,2
 
 With --seeds=50 every point is run with 50 seeds by one compiled program, vmapped
-over seeds where that is fast, and the table has means and their spread.
+over seeds where that is fast, and the table has means and standard deviations.
 
-What is finished is not trained again; what failed is reported, and tried again
-with --retry. In the workdir: an ordinary run in a folder for each point, what it
-said in a .log beside it, and sweep.md, sweep.tex and sweep.png of all.
+Finished points are not trained again; those that failed are reported, and tried
+again with --retry. The workdir has a folder with an ordinary run and a .log of its
+output for each point, and sweep.md, sweep.tex and sweep.png of all points.
 """
 
 import ast
@@ -49,14 +49,14 @@ _SEEDS = flags.DEFINE_integer(
 _RETRY = flags.DEFINE_bool('retry', False, 'Try again what failed.')
 
 
-def _axis(text: str) -> sweep.Axis:
+def _parse_axis(text: str) -> sweep.Axis:
   field, _, values = text.partition('=')
   if not field or not values:
     raise app.UsageError(f'--axis={text!r}; give FIELD=VALUE,VALUE,...')
-  return field, [_value(value) for value in values.split(',')]
+  return field, [_parse_value(value) for value in values.split(',')]
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
   try:
     return ast.literal_eval(text)
   except (ValueError, SyntaxError):
@@ -68,15 +68,20 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
   # A polite end reaches the points too.
   signal.signal(signal.SIGTERM, lambda *_: sys.exit('stopped'))
-  axes = [*(_GRID.value.axes if _GRID.value else ()), *map(_axis, _AXIS.value)]
+  axes = [
+    *(_GRID.value.axes if _GRID.value else ()),
+    *map(_parse_axis, _AXIS.value),
+  ]
   if not axes:
     raise app.UsageError('nothing varies; give --grid or --axis.')
   workdir = str(_WORKDIR.value)
   try:
     points = sweep.make_grid(_CONFIG.value, axes)
     if _SEEDS.value is not None:
-      found = seed_sweep.run_seed_sweep(points, workdir, num_seeds=_SEEDS.value)
-      print(tables.format_text(seed_sweep.make_table(points, found)))
+      results = seed_sweep.run_seed_sweep(
+        points, workdir, num_seeds=_SEEDS.value
+      )
+      print(tables.format_text(seed_sweep.make_table(points, results)))
       return
     outcome = sweep.run_sweep(
       points, workdir, jobs=_JOBS.value, retry=_RETRY.value

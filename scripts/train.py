@@ -2,10 +2,10 @@
 
   python scripts/train.py --config=configs/digits.py --workdir=runs/digits
 
-A run that was killed goes on from its checkpoint; a finished one is shown. All
-devices of the machine share the work; without an accelerator, each core is one.
-Several machines do if each is given the same flags and --distributed, or where
-JAX does not recognise the cluster
+A run that was killed is resumed from its checkpoint; of a finished one the result is
+printed. All devices of the machine share the work; without an accelerator, each
+core is a device. So do several machines if each is given the same flags and
+--distributed, or where JAX does not recognise the cluster
 
   --coordinator=HOST:PORT --num_processes=N --process_id=I
 
@@ -40,7 +40,7 @@ _PROCESS_ID = flags.DEFINE_integer(
   'process_id', None, 'Which of them this is, from 0.', lower_bound=0
 )
 _VERBOSE = flags.DEFINE_bool(
-  'verbose', False, 'Print every estimate, and what each says.'
+  'verbose', False, 'Print every estimate, and what each means.'
 )
 
 
@@ -49,19 +49,19 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
   logging.set_verbosity(logging.WARNING)
   workdir = str(_WORKDIR.value)
-  given = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
+  cluster = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   try:
     config = config_fields.check_config(_CONFIG.value)
     sharding.use_cores(config.clients_per_round)
-    if _DISTRIBUTED.value or given != (None, None, None):
-      sharding.initialize_distributed(*given)
+    if _DISTRIBUTED.value or cluster != (None, None, None):
+      sharding.initialize_distributed(*cluster)
     result = audited_run.run(config, workdir)
   except (ValueError, OSError, FloatingPointError, ImportError) as error:
     raise SystemExit(f'error: {error}') from error
   if not sharding.is_primary():
     return
-  show = report.format_report if _VERBOSE.value else report.format_summary
-  print(show(result))
+  form = report.format_report if _VERBOSE.value else report.format_summary
+  print(form(result))
   print(f'\nReport, figures and files: {report.write_report(workdir)}')
 
 

@@ -30,13 +30,13 @@ def load_script(name):
 
 
 def test_pages_show_the_figures_of_the_recorded_runs():
-  for name, text in load_script('docs').spliced().items():
+  for name, text in load_script('docs').splice_pages().items():
     assert (ROOT / name).read_text() == text, name
 
 
 def test_the_page_of_results_shows_what_was_made():
   page = (ROOT / 'docs' / 'results.md').read_text()
-  assert load_script('docs').page() == page
+  assert load_script('docs').format_results() == page
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda p: p.stem)

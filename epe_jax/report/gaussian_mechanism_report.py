@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib import figure
 
 from epe_jax.audit import gaussian_mechanism
+from epe_jax.report import tables
 from epe_jax.report.figures import style
 
 # Moved sideways by 2 %, so that the bars of the two do not overlap.
@@ -14,20 +15,20 @@ _STYLES = {
   'null': (style.BLUE, 'o', 0.98, 'std fixed at 1/√d'),
   'fitted': (style.VERMILLION, 's', 1.02, 'std fitted'),
 }
-READINGS = {name: label for name, (_, _, _, label) in _STYLES.items()}
-"""What the std of each reading is, in words."""
+LABELS = {name: label for name, (_, _, _, label) in _STYLES.items()}
+"""What the std of each estimator is, for legends and titles."""
 
 _EXPLANATION = """\
 null   std of the canaries' cosines fixed at 1/√d, its value as d grows: the
-       calibrated reading, which estimates the analytic ε.
+       calibrated estimator, which estimates the analytic ε.
 fitted std fitted, as Algorithm 1 prints it: the fit is off by 1/√(2k) of its
        value and any difference between two stds raises ε, so it reads high."""
 
 
-def make_table(
+def parse_rows(
   records: Sequence[Mapping[str, Any]],
 ) -> list[gaussian_mechanism.Row]:
-  """Rows from what a JSON file of them holds."""
+  """The rows that a JSON file of them holds."""
   rows = []
   for record in records:
     fields: dict[str, Any] = dict(record)
@@ -37,29 +38,44 @@ def make_table(
   return rows
 
 
+def group_by_sigma(
+  rows: Sequence[gaussian_mechanism.Row],
+) -> list[Sequence[gaussian_mechanism.Row]]:
+  """The rows of each noise level together, one for each estimator."""
+  num = len(gaussian_mechanism.ESTIMATORS)
+  return [rows[i : i + num] for i in range(0, len(rows), num)]
+
+
 def format_table(rows: Sequence[gaussian_mechanism.Row]) -> str:
-  """The table of the paper, both readings beside the analytic epsilon.
+  """The table of the paper: both estimators beside the analytic ε.
 
   Args:
-    rows: as `gaussian_mechanism.summarize` gives them, of one dim and delta.
+    rows: what `gaussian_mechanism.summarize` returns, of one dim and delta.
 
   Returns:
     Text without a final newline.
   """
   names = gaussian_mechanism.ESTIMATORS
-  lines = [f'{"σ":>10} {"analytic ε":>12}' + ''.join(f'{n:>20}' for n in names)]
-  for i in range(0, len(rows), len(names)):
-    line = f'{rows[i].sigma:>10.4g} {rows[i].analytic_epsilon:>12.4g}'
-    for row in rows[i : i + len(names)]:
-      line += f'{f"{row.mean:.4g} ± {row.std:.2g}":>20}'
-    lines.append(line)
-  return '\n'.join([make_title(rows), '', *lines, '', _EXPLANATION])
+  lines = [['σ', 'analytic ε', *names]]
+  for of_sigma in group_by_sigma(rows):
+    first = of_sigma[0]
+    lines.append(
+      [
+        f'{first.sigma:.4g}',
+        f'{first.analytic_epsilon:.4g}',
+        *(f'{row.mean:.4g} ± {row.std:.2g}' for row in of_sigma),
+      ]
+    )
+  table = tables.align_columns(
+    lines, '>' * len(lines[0]), widths=(10, 13, *(20 for _ in names)), gap=''
+  )
+  return '\n'.join([make_title(rows), '', table, '', _EXPLANATION])
 
 
 def draw_mechanism(rows: Sequence[gaussian_mechanism.Row]) -> figure.Figure:
-  """Estimates against the analytic epsilon; on the dashed line they agree."""
-  drawn = [r for r in rows if math.isfinite(r.analytic_epsilon + r.mean)]
-  values = [x for r in drawn for x in (r.analytic_epsilon, r.mean)] or [1.0]
+  """Draws estimates against the analytic ε; on the dashed line they agree."""
+  finite = [r for r in rows if math.isfinite(r.analytic_epsilon + r.mean)]
+  values = [x for r in finite for x in (r.analytic_epsilon, r.mean)] or [1.0]
   fig = figure.Figure(figsize=(5.5, 5), layout='constrained')
   axes = fig.subplots()
   ends = (min(values), max(values))
@@ -67,11 +83,11 @@ def draw_mechanism(rows: Sequence[gaussian_mechanism.Row]) -> figure.Figure:
     ends, ends, '--', color='0.6', zorder=0, label='estimate = analytic'
   )
   for name, (color, marker, shift, label) in _STYLES.items():
-    mine = [r for r in drawn if r.estimator == name]
+    selected = [r for r in finite if r.estimator == name]
     axes.errorbar(
-      [r.analytic_epsilon * shift for r in mine],
-      [r.mean for r in mine],
-      [0.0 if math.isnan(r.std) else r.std for r in mine],
+      [r.analytic_epsilon * shift for r in selected],
+      [r.mean for r in selected],
+      [0.0 if math.isnan(r.std) else r.std for r in selected],
       fmt=marker,
       color=color,
       mfc='white',

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from epe_jax.audit import threat_models
 from epe_jax.audit.over_rounds import RoundEstimate
-from epe_jax.report import narrative, tables
+from epe_jax.report import cells, tables
 
 _TITLES = (
   (False, 'Point estimates, with 90 % intervals: no guarantee'),
@@ -13,62 +13,65 @@ _TITLES = (
 
 
 def format_over_rounds(
-  leaked: Sequence[RoundEstimate], *, markdown: bool = False
+  estimates: Sequence[RoundEstimate], *, markdown: bool = False
 ) -> str:
   """ε after each round, a column for each attacker: estimates, then bounds.
 
   Args:
-    leaked: as `over_rounds.evaluate_by_round` gives it.
-    markdown: tables in Markdown instead of text.
+    estimates: what `over_rounds.evaluate_by_round` returns.
+    markdown: whether tables are in Markdown instead of text.
 
   Returns:
     Text without a final newline.
   """
-  delta = leaked[0].estimate.delta
-  parts = [f'δ = {narrative.format_delta(delta)}']
+  delta = estimates[0].estimate.delta
+  parts = [f'δ = {cells.format_delta(delta)}']
   for is_bound, title in _TITLES:
-    some = [
-      one for one in leaked if (one.estimate.confidence is not None) == is_bound
-    ]
-    if not some:
+    rows = select_estimates(estimates, is_bound=is_bound)
+    if not rows:
       continue
-    head, *body = _cells(some)
+    table = _make_table(rows)
     if markdown:
-      table = tables.format_markdown(tables.Table('', head, body))
-      parts.append(f'## {title}\n\n{table}')
+      parts.append(f'## {title}\n\n{tables.format_markdown(table)}')
     else:
-      lines = [title, '=' * len(title), *_aligned([head, *body])]
-      parts.append('\n'.join(lines))
+      lines = tables.align_columns(
+        [table.head, *table.body], '>' * len(table.head)
+      )
+      parts.append('\n'.join([title, '=' * len(title), lines]))
   return '\n\n'.join(parts)
 
 
-def _cells(leaked: Sequence[RoundEstimate]) -> list[list[str]]:
-  """Heading and lines: round, canaries, and the ε of each attacker."""
+def select_estimates(
+  estimates: Sequence[RoundEstimate], *, is_bound: bool
+) -> list[RoundEstimate]:
+  """The lower bounds among the estimates, or all but these."""
+  return [
+    row
+    for row in estimates
+    if (row.estimate.confidence is not None) == is_bound
+  ]
+
+
+def _make_table(estimates: Sequence[RoundEstimate]) -> tables.Table:
+  """A line for each round: the canaries by then, and the ε of each attacker."""
   attackers = [
     threat_model
     for threat_model in threat_models.THREAT_MODELS
-    if any(one.threat_model == threat_model for one in leaked)
+    if any(row.threat_model == threat_model for row in estimates)
   ]
-  lines = [['round', 'took part', *(one.name for one in attackers)]]
-  for t in sorted({one.round for one in leaked}):
-    mine = {one.threat_model: one for one in leaked if one.round == t}
-    count = next(iter(mine.values())).num_observed
-    cells = (_cell(mine.get(threat_model)) for threat_model in attackers)
-    lines.append([f'{t:,}', f'{count:,}', *cells])
-  return lines
+  body = []
+  for t in sorted({row.round for row in estimates}):
+    of_round = {row.threat_model: row for row in estimates if row.round == t}
+    num_observed = next(iter(of_round.values())).num_observed
+    epsilons = (_format_cell(of_round.get(attacker)) for attacker in attackers)
+    body.append([f'{t:,}', f'{num_observed:,}', *epsilons])
+  names = [attacker.name for attacker in attackers]
+  return tables.Table('', ['round', 'took part', *names], body)
 
 
-def _cell(one: RoundEstimate | None) -> str:
-  if one is None:
+def _format_cell(row: RoundEstimate | None) -> str:
+  if row is None:
     return '-'
-  epsilon = narrative.format_number(float(one.estimate.epsilon))
-  between = narrative.format_interval(one.estimate.interval)
-  return epsilon if between is None else f'{epsilon} ({between})'
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-  widths = [max(map(len, column)) for column in zip(*lines)]
-  return [
-    '  '.join(cell.rjust(width) for cell, width in zip(line, widths))
-    for line in lines
-  ]
+  epsilon = cells.format_epsilon(row.estimate)
+  interval = cells.format_interval(row.estimate.interval)
+  return epsilon if interval is None else f'{epsilon} ({interval})'

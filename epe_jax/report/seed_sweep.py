@@ -1,13 +1,13 @@
 """A grid in which every point is run with many seeds, by one program each.
 
-For models so small that a process and a compilation would cost more than the
-run. What is kept of a run is its accuracy and its calibrated estimates.
+This is for models so small that a process and a compilation would cost more than
+the run. A run leaves its accuracy and its calibrated estimates.
 """
 
 from collections.abc import Mapping, Sequence
 import os
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tqdm
@@ -15,9 +15,22 @@ import tqdm
 from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.experiment import build, seeds, sweep, workdirs
-from epe_jax.report import narrative, tables
+from epe_jax.report import cells, tables
 
-Row = dict[str, Any]
+
+class SeedEstimates(NamedTuple):
+  """The run of one seed; a row of rows.json.
+
+  Attributes:
+    seed: of the run.
+    accuracy: of the final model on the test data, in [0, 1].
+    epsilon: attack statistic -> calibrated point estimate of ε, of the attackers
+      whose scores are shifted by known multiples.
+  """
+
+  seed: int
+  accuracy: float
+  epsilon: Mapping[str, float]
 
 
 def run_seed_sweep(
@@ -27,21 +40,19 @@ def run_seed_sweep(
   num_seeds: int,
   at_once: int | None = None,
   progress: seeds.Progress = tqdm.tqdm,
-) -> dict[str, list[Row]]:
+) -> dict[str, list[SeedEstimates]]:
   """Runs every point with the seeds s, s + 1, ..., s of its config.
 
   Args:
     points: as `sweep.make_grid` makes them; no axis sets the seed.
-    workdir: a folder with a folder for each point, whose rows.json is made last:
-      a point that has one is not run again.
+    workdir: a folder with a folder for each point, whose rows.json is written
+      last: a point that has one is not run again.
     num_seeds: runs of each point, >= 1.
     at_once: as for `seeds.run_seeds`.
     progress: makes the bar of each point, as `tqdm.tqdm` does.
 
   Returns:
-    Point -> a row for each seed, with seed, accuracy and
-    'epsilon': statistic -> ε of the attackers whose scores are shifted by known
-    multiples.
+    Name of a point -> a row for each seed.
 
   Raises:
     ValueError: num_seeds is out of range, a point sets the seed, its folder
@@ -54,41 +65,43 @@ def run_seed_sweep(
       raise ValueError(
         'an axis sets the seed, as num_seeds does; give one of them.'
       )
-  found = {}
+  results = {}
   for point in points:
     folder = pathlib.Path(workdir, point.name)
-    # By this its folder is known.
+    # The folder is recognised by this config.
     config = build.replace_fields(point.config, num_seeds=num_seeds)
     workdirs.claim(folder, config)
     path = folder / 'rows.json'
     if not path.exists():
-      wanted = range(point.config.seed, point.config.seed + num_seeds)
+      first = point.config.seed
       outcomes = seeds.run_seeds(
-        point.config, wanted, at_once=at_once, progress=progress
+        point.config,
+        range(first, first + num_seeds),
+        at_once=at_once,
+        progress=progress,
       )
       io.write_json(folder / 'config.json', config.to_dict())
-      io.write_json(path, [_row(outcome) for outcome in outcomes])
-    found[point.name] = io.read_json(path)
-  return found
+      rows = map(_estimate_seed, outcomes)
+      io.write_json(path, [row._asdict() for row in rows])
+    results[point.name] = list(map(_parse_row, io.read_json(path)))
+  return results
 
 
 def make_table(
-  points: Sequence[sweep.Point], found: Mapping[str, Sequence[Row]]
+  points: Sequence[sweep.Point], results: Mapping[str, Sequence[SeedEstimates]]
 ) -> tables.Table:
   """Mean ± standard deviation over seeds, a line for each point."""
   names = list(
     dict.fromkeys(
-      name for rows in found.values() for row in rows for name in row['epsilon']
+      name for rows in results.values() for row in rows for name in row.epsilon
     )
   )
   body = []
   for point in points:
-    rows = found[point.name]
-    accuracy = _spread([100 * row['accuracy'] for row in rows])
+    rows = results[point.name]
+    accuracy = _format_spread([100 * row.accuracy for row in rows])
     epsilons = [
-      _spread(
-        [float(row['epsilon'][name]) for row in rows if name in row['epsilon']]
-      )
+      _format_spread([row.epsilon[name] for row in rows if name in row.epsilon])
       for name in names
     ]
     settings = [f'{value}' for value in point.settings.values()]
@@ -104,25 +117,27 @@ def make_table(
   )
 
 
-def _row(outcome: seeds.Outcome) -> Row:
-  return {
-    'seed': outcome.seed,
-    'accuracy': outcome.accuracy,
-    'epsilon': {
-      attack_scores.threat_model.statistic: float(
-        attack_scores.points[0](
-          attack_scores.scores, delta=outcome.record.delta
-        ).epsilon
-      )
-      for attack_scores in threat_models.score_all(outcome.record)
-      # What a single run rejects by chance must not leave a gap in the mean.
-      if attack_scores.scores.shift is not None
-    },
+def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
+  delta = outcome.record.delta
+  epsilon = {
+    attack_scores.threat_model.statistic: float(
+      attack_scores.points[0](attack_scores.scores, delta=delta).epsilon
+    )
+    for attack_scores in threat_models.score_all(outcome.record)
+    # What a single run rejects by chance must not leave a gap in the mean.
+    if attack_scores.scores.shift is not None
   }
+  return SeedEstimates(outcome.seed, outcome.accuracy, epsilon)
 
 
-def _spread(values: Sequence[float]) -> str:
-  mean = narrative.format_number(float(np.mean(values)))
+def _parse_row(row: Mapping[str, Any]) -> SeedEstimates:
+  # An infinite ε is a string in JSON.
+  epsilon = {name: float(value) for name, value in row['epsilon'].items()}
+  return SeedEstimates(row['seed'], row['accuracy'], epsilon)
+
+
+def _format_spread(values: Sequence[float]) -> str:
+  mean = cells.format_number(float(np.mean(values)))
   if len(values) < 2 or not np.isfinite(values).all():
     return mean
-  return f'{mean} ± {narrative.format_number(float(np.std(values, ddof=1)))}'
+  return f'{mean} ± {cells.format_number(float(np.std(values, ddof=1)))}'

@@ -5,7 +5,7 @@ from typing import Any
 
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.report import narrative, tables
+from epe_jax.report import cells, facts, tables
 
 # Column -> attacker.
 _ATTACKERS = {
@@ -18,10 +18,10 @@ _ATTACKERS = {
 def format_side_by_side(results: Mapping[str, Mapping[str, Any]]) -> str:
   """A table with a line for each run.
 
-  ε are point estimates, without a guarantee; that of the final model has beside
-  it the 5 to 95 % range that the same estimator gives where nothing leaks, and one
-  that is not calibrated, as its report says, a dagger. The
-  analytic ε is that of a canary, or without any that of a client.
+  Every ε is a point estimate, without a guarantee, and one that is not calibrated
+  has a dagger. Behind that of the final model is the range, 5 to 95 %, of what the
+  same estimator reports when nothing leaks. The analytic ε is that of a canary, or
+  of a client where there are no canaries.
 
   Args:
     results: name of a run -> what its result.json holds.
@@ -38,44 +38,46 @@ def format_side_by_side(results: Mapping[str, Mapping[str, Any]]) -> str:
     'analytic ε',
     *(f'ε, {column}' for column in _ATTACKERS),
   ]
-  body = [_line(name, result) for name, result in results.items()]
+  body = [_make_line(name, result) for name, result in results.items()]
   return tables.format_markdown(tables.Table('', head, body))
 
 
 def format_analytic(result: Mapping[str, Any]) -> str:
-  """The analytic ε of a canary, or without any that of a client, as a cell."""
-  text = narrative.format_number(narrative.analytic_epsilon(result))
-  return text if narrative.is_audited(result) else f'{text} (clients)'
+  """The analytic ε of a canary, or of a client if no canaries took part."""
+  text = cells.format_number(facts.find_analytic_epsilon(result))
+  return text if facts.is_audited(result) else f'{text} (clients)'
 
 
-def _line(name: str, result: Mapping[str, Any]) -> list[str]:
+def _make_line(name: str, result: Mapping[str, Any]) -> list[str]:
   config = result['config']
-  estimates = {
-    column: _estimate(result, which) for column, which in _ATTACKERS.items()
-  }
-  if not narrative.is_audited(result):
-    estimates = dict.fromkeys(estimates, 'not audited')
+  if facts.is_audited(result):
+    estimates = [
+      _format_first(result, attacker) for attacker in _ATTACKERS.values()
+    ]
+  else:
+    estimates = ['not audited'] * len(_ATTACKERS)
   return [
     name,
     f'{result["rounds"]:,} x {config["clients_per_round"]:,}',
     f'{result["dim"]:,}',
     f'{result["noise_multiplier"]:g}',
-    f'{100 * result["accuracy"]:.1f} % '
-    f'({100 * result["baseline_accuracy"]:.1f} %)',
+    f'{cells.format_percent(result["accuracy"])} '
+    f'({cells.format_percent(result["baseline_accuracy"])})',
     format_analytic(result),
-    *estimates.values(),
+    *estimates,
   ]
 
 
-def _estimate(result: Mapping[str, Any], threat_model: ThreatModel) -> str:
+def _format_first(result: Mapping[str, Any], threat_model: ThreatModel) -> str:
+  """The first estimate of an attacker, as a cell."""
   attack = result['audit'].find(threat_model)
   if attack is None:
     return 'not measured'
-  text = narrative.format_number(float(attack.first.epsilon))
+  text = cells.format_epsilon(attack.first)
   if not attack.is_calibrated:
     text += ' †'
   # Where much leaks the floor says nothing.
-  floor = narrative.format_floor(attack.first)
+  floor = cells.format_floor(attack.first)
   if threat_model == threat_models.FINAL and floor:
     text += f' (floor {floor})'
   return text

@@ -1,12 +1,13 @@
 """A grid of runs for people: a line for each point, and a figure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import math
 import os
 import pathlib
 from typing import Any, NamedTuple
 
+from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
 from epe_jax import io
@@ -14,24 +15,14 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, sweep
-from epe_jax.report import narrative, side_by_side, tables
+from epe_jax.report import cells, facts, side_by_side, tables
 from epe_jax.report.figures import style
 
-_MOST_PANELS = 12
-
-
-def explain_rejected(cells: Iterable[str]) -> list[str]:
-  """What a dagger behind an ε means, if any of these cells has one."""
-  if not any('†' in cell for cell in cells):
-    return []
-  return [
-    '† the scores contradict what the estimate assumes: take it for an order of '
-    'magnitude.'
-  ]
+_MAX_PANELS = 12
 
 
 class PointResult(NamedTuple):
-  """What a finished point found.
+  """The result of a finished point, and its estimates.
 
   Attributes:
     point: of the grid.
@@ -48,74 +39,86 @@ class PointResult(NamedTuple):
 def load_points(
   points: Sequence[sweep.Point], outcome: sweep.Outcome
 ) -> dict[str, PointResult]:
-  """What the finished points found, by name."""
-  found = {}
+  """Loads the finished points and estimates the ε of their attackers.
+
+  Args:
+    points: of the grid.
+    outcome: what `sweep.run_sweep` returned for them.
+
+  Returns:
+    Name of a point -> its result, without those that failed.
+
+  Raises:
+    FileNotFoundError: a file of a finished point is missing.
+    ValueError: a file is damaged or of another version.
+  """
+  results = {}
   for point in points:
     if point.name in outcome.finished:
       run = finished_runs.load_finished_run(outcome.finished[point.name])
       epsilons = {
-        name: finished_runs.estimate_first(run, name)
-        for name in threat_models.SHIFTED
+        threat_model: finished_runs.estimate_first(run, threat_model)
+        for threat_model in threat_models.SHIFTED
       }
-      found[point.name] = PointResult(point, run.result, epsilons)
-  return found
+      results[point.name] = PointResult(point, run.result, epsilons)
+  return results
 
 
 def make_table(
   points: Sequence[sweep.Point],
-  found: Mapping[str, PointResult],
+  results: Mapping[str, PointResult],
   failed: Mapping[str, str],
 ) -> tables.Table:
-  """What each point found, beside what it sets; what failed, and why.
+  """A line for each point: what it sets, its accuracy and its estimates.
 
-  ε are point estimates with 90 % intervals.
+  Args:
+    points: of the grid.
+    results: name of a finished point -> its result.
+    failed: name of a point that failed -> why.
+
+  Returns:
+    A table whose ε are point estimates with 90 % intervals.
   """
-  fields = _fields(points)
-  rows = []
-  for point in points:
-    head = [_text(point.settings[field]) for field in fields]
-    if point.name not in found:
-      rows.append([*head, 'failed', *[''] * (1 + len(threat_models.SHIFTED))])
-      continue
-    result = found[point.name].result
-    rows.append(
-      [
-        *head,
-        f'{100 * result["accuracy"]:.1f} %',
-        side_by_side.format_analytic(result),
-        *map(format_with_interval, found[point.name].epsilons.values()),
-      ]
-    )
-  sources = dict.fromkeys(one.result['data'] for one in found.values())
+  body = [_list_cells(point, results.get(point.name)) for point in points]
+  sources = dict.fromkeys(r.result['data'] for r in results.values())
   notes = [
     'ε are point estimates, no bounds; in brackets 90 % intervals.',
-    *explain_rejected(cell for row in rows for cell in row),
+    *cells.explain_rejected(cell for line in body for cell in line),
     *(f'Data: {source}.' for source in sources),
     *(f'{name} failed: {why}' for name, why in failed.items()),
   ]
   names = [threat_model.name for threat_model in threat_models.SHIFTED]
-  head = [*fields, 'accuracy', 'analytic ε', *(f'ε, {name}' for name in names)]
-  return tables.Table('', head, rows, notes)
+  head = [
+    *points[0].settings,
+    'accuracy',
+    'analytic ε',
+    *(f'ε, {name}' for name in names),
+  ]
+  return tables.Table('', head, body, notes)
 
 
-def draw_sweep(found: Sequence[PointResult]) -> figure.Figure | None:
+def draw_sweep(results: Sequence[PointResult]) -> figure.Figure | None:
   """ε along the last axis, a panel for each setting of the others.
 
-  None if there is nothing to draw, or more panels than can be read.
+  Args:
+    results: of the finished points.
+
+  Returns:
+    None if there is nothing to draw, or more panels than can be read.
   """
   panels: dict[str, list[PointResult]] = {}
-  for one in found:
-    *others, _ = one.point.settings.items()
-    title = '\n'.join(f'{field} = {_text(x)}' for field, x in others)
-    panels.setdefault(title, []).append(one)
-  if not panels or len(panels) > _MOST_PANELS:
+  for result in results:
+    *others, _ = result.point.settings.items()
+    title = '\n'.join(f'{field} = {_format_value(x)}' for field, x in others)
+    panels.setdefault(title, []).append(result)
+  if not panels or len(panels) > _MAX_PANELS:
     return None
   fig, all_axes = style.make_panels(len(panels), height=3.8)
   highest = 1.0
-  for axes, (title, mine) in zip(all_axes, panels.items()):
-    last = list(mine[0].point.settings)[-1]
-    labels = [_text(one.point.settings[last]) for one in mine]
-    highest = max(highest, _panel(axes, mine))
+  for axes, (title, of_panel) in zip(all_axes, panels.items()):
+    last = list(of_panel[0].point.settings)[-1]
+    labels = [_format_value(r.point.settings[last]) for r in of_panel]
+    highest = max(highest, _draw_panel(axes, of_panel))
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.4, len(labels) - 0.6)
     axes.set_xlabel(last)
@@ -132,66 +135,88 @@ def write_sweep(
   points: Sequence[sweep.Point],
   outcome: sweep.Outcome,
 ) -> str:
-  """Writes sweep.md, sweep.tex and sweep.png; gives the table as text."""
-  found = load_points(points, outcome)
-  made = make_table(points, found, outcome.failed)
+  """Writes sweep.md, sweep.tex and, if there is a figure, sweep.png.
+
+  Args:
+    folder: where the files go.
+    points: of the grid.
+    outcome: what `sweep.run_sweep` returned for them.
+
+  Returns:
+    The table as text, without a final newline.
+
+  Raises:
+    FileNotFoundError: a file of a finished point is missing.
+    ValueError: a file is damaged or of another version.
+  """
+  results = load_points(points, outcome)
+  table = make_table(points, results, outcome.failed)
   folder = pathlib.Path(folder)
   for name, content in (
-    ('sweep.md', tables.format_markdown(made)),
-    ('sweep.tex', tables.format_latex(made)),
+    ('sweep.md', tables.format_markdown(table)),
+    ('sweep.tex', tables.format_latex(table)),
   ):
     io.write_text(folder / name, f'{content}\n')
-  drawn = draw_sweep(list(found.values()))
-  if drawn is not None:
-    save = functools.partial(drawn.savefig, format='png', dpi=150)
+  drawing = draw_sweep(list(results.values()))
+  if drawing is not None:
+    save = functools.partial(drawing.savefig, format='png', dpi=150)
     io.write_atomically(folder / 'sweep.png', save)
-  return tables.format_text(made)
+  return tables.format_text(table)
 
 
-def format_with_interval(estimate: Estimate | None) -> str:
-  """ε and its interval, as a cell; with a dagger where scores contradict it."""
-  if estimate is None:
-    return '-'
-  text = narrative.format_number(float(estimate.epsilon))
-  if estimate.interval is not None and math.isfinite(estimate.epsilon):
-    low, high = map(narrative.format_number, estimate.interval)
-    text += f' [{low}, {high}]'
-  return f'{text} †' if estimate.method.endswith('_rejected') else text
+def _list_cells(point: sweep.Point, result: PointResult | None) -> list[str]:
+  """The line of a point in the table."""
+  settings = list(map(_format_value, point.settings.values()))
+  if result is None:
+    return [*settings, 'failed', *[''] * (1 + len(threat_models.SHIFTED))]
+  return [
+    *settings,
+    cells.format_percent(result.result['accuracy']),
+    side_by_side.format_analytic(result.result),
+    *map(cells.format_with_interval, result.epsilons.values()),
+  ]
 
 
-def _panel(axes: Any, found: Sequence[PointResult]) -> float:
-  """Draws the estimates of some points; gives the largest ε drawn."""
+def _draw_panel(axes: mpl_axes.Axes, results: Sequence[PointResult]) -> float:
+  """Draws the estimates of some points; returns the largest ε in the panel."""
   highest = 1.0
-  for shift, threat_model in enumerate(threat_models.SHIFTED):
-    drawn_as = style.STYLES[threat_model]
-    known = [
-      (i, float(e.epsilon), e.interval)
-      for i, e in enumerate(one.epsilons[threat_model] for one in found)
-      if e is not None and math.isfinite(e.epsilon)
-    ]
-    if not known:
-      continue
-    at = [i + 0.06 * (shift - 1.5) for i, _, _ in known]
+  for i, threat_model in enumerate(threat_models.SHIFTED):
+    # Moved sideways, so that the intervals of attackers do not overlap.
+    shift = 0.06 * (i - 1.5)
+    highest = max(highest, _draw_attacker(axes, results, threat_model, shift))
+  analytic = [facts.find_analytic_epsilon(r.result) for r in results]
+  finite = [(x, e) for x, e in enumerate(analytic) if math.isfinite(e)]
+  if finite:
     axes.plot(
-      at, [e for _, e, _ in known], label=threat_model.name, **drawn_as.line()
+      *zip(*finite), '_', color=style.BLACK, ms=24, mew=1.5, label='analytic ε'
     )
-    for x, (_, _, interval) in zip(at, known):
-      if interval is not None:
-        axes.plot([x, x], interval, color=drawn_as.color, lw=3, alpha=0.4)
-    highest = max(highest, *(e for _, e, _ in known))
-  analytic = [narrative.analytic_epsilon(one.result) for one in found]
-  drawn = [(i, x) for i, x in enumerate(analytic) if math.isfinite(x)]
-  if drawn:
-    axes.plot(
-      *zip(*drawn), '_', color=style.BLACK, ms=24, mew=1.5, label='analytic ε'
-    )
-    highest = max(highest, *(x for _, x in drawn))
-  return highest
+  return max([highest, *(e for _, e in finite)])
 
 
-def _fields(points: Sequence[sweep.Point]) -> list[str]:
-  return list(points[0].settings)
+def _draw_attacker(
+  axes: mpl_axes.Axes,
+  results: Sequence[PointResult],
+  threat_model: ThreatModel,
+  shift: float,
+) -> float:
+  """Draws the estimates of one attacker; returns the largest of them."""
+  estimates = {
+    x + shift: estimate
+    for x, estimate in enumerate(r.epsilons[threat_model] for r in results)
+    if estimate is not None and math.isfinite(estimate.epsilon)
+  }
+  if not estimates:
+    return 0.0
+  look = style.STYLES[threat_model]
+  epsilons = [float(estimate.epsilon) for estimate in estimates.values()]
+  axes.plot(
+    list(estimates), epsilons, label=threat_model.name, **look.line_options
+  )
+  for x, estimate in estimates.items():
+    if estimate.interval is not None:
+      axes.plot([x, x], estimate.interval, color=look.color, lw=3, alpha=0.4)
+  return max(epsilons)
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
   return f'{value:g}' if isinstance(value, float) else str(value)

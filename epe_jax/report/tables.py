@@ -1,9 +1,13 @@
-"""Tables of text: for the terminal, for Markdown and for LaTeX."""
+"""Tables as text, for the terminal, Markdown and LaTeX; and paragraphs."""
 
 from collections.abc import Mapping, Sequence
+import itertools
+import re
+import textwrap
 from typing import NamedTuple
 import unicodedata
 
+_WIDTH = 100
 _LATEX = {
   '\\': r'\textbackslash{}',
   '&': r'\&',
@@ -57,19 +61,62 @@ def format_text(table: Table) -> str:
   0       ∞
   0.1  91.7
   """
-  lines = [table.head, *table.body]
-  widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-  drawn = []
-  for line in lines:
-    first, *others = (
-      ' ' * (width - _width(cell)) for cell, width in zip(line, widths)
-    )
-    cells = [line[0] + first]
-    cells += [pad + cell for pad, cell in zip(others, line[1:])]
-    drawn.append('  '.join(cells).rstrip())
-  notes = [f'- {note}' for note in table.notes]
-  parts = [table.title, '\n'.join(drawn), '\n'.join(notes)]
-  return '\n\n'.join(part for part in parts if part)
+  alignment = '<' + '>' * (len(table.head) - 1)
+  rows = align_columns([table.head, *table.body], alignment)
+  notes = '\n'.join(f'- {note}' for note in table.notes)
+  return '\n\n'.join(part for part in (table.title, rows, notes) if part)
+
+
+def align_columns(
+  rows: Sequence[Sequence[str]],
+  alignment: str,
+  *,
+  widths: Sequence[int] = (),
+  gap: str = '  ',
+) -> str:
+  """Rows whose cells stand below each other.
+
+  Args:
+    rows: cells, equally many in each row.
+    alignment: '<' or '>' for each column, left or right.
+    widths: the minimum of each column; without, it is as wide as its cells.
+    gap: between columns.
+
+  Returns:
+    A line for each row, without a final newline.
+
+  Raises:
+    ValueError: a row has fewer or more cells than alignment has columns.
+
+  >>> print(align_columns([['a', 'b'], ['10', '200']], '>>'))
+   a    b
+  10  200
+  """
+  columns = zip(alignment, *rows, strict=True)
+  padded = [
+    _pad_cells(cells, side, width)
+    for (side, *cells), width in zip(columns, widths or itertools.repeat(0))
+  ]
+  return '\n'.join(gap.join(line).rstrip() for line in zip(*padded))
+
+
+def fill_paragraph(text: str, *, bullet: str = '') -> str:
+  """The text in lines of at most 100 columns.
+
+  Args:
+    text: one paragraph.
+    bullet: what the first line begins with; the others are indented as far.
+  """
+  # A number stays on the line of its sign: textwrap breaks at plain spaces.
+  glued = re.sub('(?<=[=≈]) | (?=[=≈%])', '\N{NO-BREAK SPACE}', text)
+  filled = textwrap.fill(
+    glued,
+    _WIDTH,
+    initial_indent=bullet,
+    subsequent_indent=' ' * len(bullet),
+    break_on_hyphens=False,
+  )
+  return filled.replace('\N{NO-BREAK SPACE}', ' ')
 
 
 def format_markdown(table: Table) -> str:
@@ -92,11 +139,14 @@ def format_markdown(table: Table) -> str:
 
 
 def splice(text: str, blocks: Mapping[str, str]) -> str:
-  """A page with each block between its markers, whatever stood there.
+  """Replaces what a page has between markers.
 
   Args:
     text: with `<!-- begin NAME -->` and `<!-- end NAME -->` for each block.
     blocks: name -> what belongs between its markers.
+
+  Returns:
+    The page with every block between its markers.
 
   Raises:
     ValueError: a marker is missing.
@@ -106,9 +156,9 @@ def splice(text: str, blocks: Mapping[str, str]) -> str:
   """
   for name, block in blocks.items():
     begin, end = f'<!-- begin {name} -->', f'<!-- end {name} -->'
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
+    before, has_begin, rest = text.partition(begin)
+    _, has_end, after = rest.partition(end)
+    if not (has_begin and has_end):
       raise ValueError(f'The page lacks {begin} or {end}; put them back.')
     text = f'{before}{begin}\n{block}\n{end}{after}'
   return text
@@ -124,9 +174,9 @@ def format_latex(table: Table) -> str:
   \caption{At 5 \%.}
   """
   columns = 'l' + 'r' * (len(table.head) - 1)
-  rows = [' & '.join(map(_escaped, row)) + r' \\' for row in table.body]
-  said = [f'{table.title}.' if table.title else '', *table.notes]
-  caption = _escaped(' '.join(said))
+  rows = [' & '.join(map(_escape_latex, row)) + r' \\' for row in table.body]
+  sentences = [f'{table.title}.' if table.title else '', *table.notes]
+  caption = _escape_latex(' '.join(sentences))
   return '\n'.join(
     [
       r'\begin{table}',
@@ -134,7 +184,7 @@ def format_latex(table: Table) -> str:
       rf'\caption{{{caption.strip()}}}',
       rf'\begin{{tabular}}{{{columns}}}',
       r'\toprule',
-      ' & '.join(map(_escaped, table.head)) + r' \\',
+      ' & '.join(map(_escape_latex, table.head)) + r' \\',
       r'\midrule',
       *rows,
       r'\bottomrule',
@@ -144,10 +194,19 @@ def format_latex(table: Table) -> str:
   )
 
 
-def _width(cell: str) -> int:
+def _pad_cells(cells: Sequence[str], side: str, width: int) -> list[str]:
+  """The cells of a column, all as wide as the widest, or wider."""
+  width = max(width, *map(_measure_width, cells))
+  pads = [' ' * (width - _measure_width(cell)) for cell in cells]
+  return [
+    cell + pad if side == '<' else pad + cell for cell, pad in zip(cells, pads)
+  ]
+
+
+def _measure_width(cell: str) -> int:
   # A combining mark stands on the letter before it.
   return sum(not unicodedata.combining(letter) for letter in cell)
 
 
-def _escaped(cell: str) -> str:
+def _escape_latex(cell: str) -> str:
   return ''.join(_LATEX.get(letter, letter) for letter in cell)

@@ -8,7 +8,7 @@ import pytest
 from epe_jax import canaries
 from epe_jax.audit import effective_dimension, wrapper
 from epe_jax.audit.round_scalars import RoundScalars
-from epe_jax.report import narrative, report
+from epe_jax.report import narrative, page, report
 from epe_jax.training import fedavg
 from tests.report import test_report
 
@@ -93,8 +93,8 @@ def test_reports_say_it_and_read_results_that_did_not_measure_it():
     assert (
       'effective dimension of 6,000' in report.format_report(result)
     ) == said
-    page = report._markdown(result, {})
-    assert '9,000' not in page
-    assert '8,000 or more in a round, 8,500 in the median' in page
-  assert 'effective dimension' not in report._markdown(old, {})
+    text = page.format_page(result, {})
+    assert '9,000' not in text
+    assert '8,000 or more in a round, 8,500 in the median' in text
+  assert 'effective dimension' not in page.format_page(old, {})
   assert len(narrative.narrate(old)) == len(narrative.narrate(result))

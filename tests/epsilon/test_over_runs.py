@@ -18,7 +18,7 @@ from epe_jax.epsilon import (
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Estimate, Scores
-from epe_jax.report import over_runs_report
+from epe_jax.report import over_runs_report, run_effects
 from tests import recorded_runs
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -372,8 +372,8 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   runs = {
     f'runs/{shift}': recorded_runs.by_law(shift=shift) for shift in (2, 3, 4)
   }
-  rows = over_runs_report.evaluate_runs(runs)
-  assert [row['statistic'] for row in rows] == [
+  rows = run_effects.evaluate_runs(runs)
+  assert [row.statistic for row in rows] == [
     'cosine with the final model',
     'cosine with the change of the model',
     'own round',
@@ -381,14 +381,14 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   ]
   own = rows[-2]
   # √60 canaries in each run: the shift is known to 0.13.
-  for run, shift in zip(own['runs'], (2, 3, 4)):
-    assert run['mu'] == pytest.approx(shift, abs=5 / np.sqrt(60))
-    assert run['standard_error'] == pytest.approx(1 / np.sqrt(60), rel=0.01)
-  assert own['mean']['mu'] == pytest.approx(3, abs=5 / np.sqrt(180))
-  low, high = own['mean']['interval']
-  assert low < own['mean']['epsilon'] < high
-  assert own['new_run']['interval'][1] > high
-  assert own['i_squared'] > 0.9
+  for run, shift in zip(own.runs, (2, 3, 4)):
+    assert run.mu == pytest.approx(shift, abs=5 / np.sqrt(60))
+    assert run.standard_error == pytest.approx(1 / np.sqrt(60), rel=0.01)
+  assert own.mean.mu == pytest.approx(3, abs=5 / np.sqrt(180))
+  low, high = own.mean.interval
+  assert low < own.mean.epsilon < high
+  assert own.new_run.interval[1] > high
+  assert own.i_squared > 0.9
   table = over_runs_report.format_over_runs(rows)
   for name in (*runs, 'mean of runs', 'a new run', 'pooled, cluster bootstrap'):
     assert table.count(name) == 4
@@ -396,13 +396,13 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
     rows, markdown=True
   )
   with pytest.raises(ValueError, match='several values of dim'):
-    over_runs_report.evaluate_runs(
+    run_effects.evaluate_runs(
       {'a': recorded_runs.by_law(), 'b': recorded_runs.by_law(dim=10**5)}
     )
   with pytest.raises(ValueError, match='external scores; give one kind'):
-    over_runs_report.evaluate_runs({'a': runs['runs/2'], 'b': one_kind()})
+    run_effects.evaluate_runs({'a': runs['runs/2'], 'b': one_kind()})
   with pytest.raises(ValueError, match='as --delta=1e-5'):
-    over_runs_report.evaluate_runs({'a': one_kind(), 'b': one_kind()})
+    run_effects.evaluate_runs({'a': one_kind(), 'b': one_kind()})
 
 
 def test_a_null_law_that_one_run_rejects_is_believed_in_none():
@@ -413,10 +413,10 @@ def test_a_null_law_that_one_run_rejects_is_believed_in_none():
     )
     for name, std in (('good', 1), ('bad', 2), ('also good', 1))
   }
-  (row,) = over_runs_report.evaluate_runs(runs, delta=DELTA)
-  assert row['pooled'] is None
-  assert 'bad: scores of canaries that took no part' in row['doubts'][0]
-  assert row['runs'][1]['mu'] == pytest.approx(0.5, abs=5 * np.sqrt(2 / 90))
+  (row,) = run_effects.evaluate_runs(runs, delta=DELTA)
+  assert row.pooled is None
+  assert 'bad: scores of canaries that took no part' in row.doubts[0]
+  assert row.runs[1].mu == pytest.approx(0.5, abs=5 * np.sqrt(2 / 90))
   assert 'cluster bootstrap' not in over_runs_report.format_over_runs([row])
 
 

@@ -16,7 +16,7 @@ from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import result_file
-from epe_jax.report import narrative, report
+from epe_jax.report import cells, narrative, report, verdict
 from epe_jax.report.figures import of_run
 from tests import recorded_runs
 from tests.in_process import run_script
@@ -183,7 +183,7 @@ def test_the_table_fits_in_100_columns_and_its_columns_line_up():
 
 def test_every_estimate_is_in_the_table_with_its_method_floor_and_kind():
   text = report.format_report(_result())
-  for cells in (
+  for expected in (
     ('Gaussians, shifts known', '1.20', '1.05 to 1.35', '0.01 to 0.70'),
     ('two Gaussians, std fitted', '1.31', '-', '0.05 to 0.90'),
     ("the paper's ε_lo (no bound)", '0.88', '-', '-'),
@@ -192,8 +192,8 @@ def test_every_estimate_is_in_the_table_with_its_method_floor_and_kind():
     ('Gaussians, shifts known', '8.25', '-', '0.01 to 0.70'),
     ('best threshold, Gaussian rates', '8.50', '-', '0.01 to 0.70'),
   ):
-    pattern = r'\s+'.join(map(re.escape, cells)) + r'\s+point estimate\n'
-    assert re.search(pattern, text), cells
+    pattern = r'\s+'.join(map(re.escape, expected)) + r'\s+point estimate\n'
+    assert re.search(pattern, text), expected
 
 
 def test_the_kind_of_a_bound_says_what_it_assumes():
@@ -255,13 +255,13 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
     assert line.startswith(attack.threat_model.name)
-    shown = narrative.format_number(attack.first.epsilon)
+    shown = cells.format_number(attack.first.epsilon)
     if attack.is_calibrated:
       assert re.search(rf' {re.escape(shown)} ', line)
     else:
       assert 'not calibrated' in line
       assert shown not in line.split()
-    bound = narrative.format_number(attack.bounds[0].epsilon)
+    bound = cells.format_number(attack.bounds[0].epsilon)
     strongest = attack.threat_model == threat_models.RESIDUAL
     assert line.split()[-2:] == [bound, '35.5' if strongest else '-']
   assert any(not attack.is_calibrated for attack in audit.attacks)
@@ -269,30 +269,38 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
 
 def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   audit = estimates.evaluate(recorded_runs.by_law())
-  certain, likely, agrees = narrative.give_verdict(_result(audit=audit))
+  certain, likely, agrees = verdict.give_verdict(_result(audit=audit))
   _, bound = audit.headline
-  assert (
-    f'95 % confidence ε ≥ {narrative.format_number(bound.epsilon)}' in certain
-  )
+  assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
   assert 'the analysis allows 35.5 at most' in certain
   assert 'at even odds it tells' in likely
   assert 'finds what the analysis implies' in agrees
   *weaker, strongest = audit.attacks
   agreement = strongest.agreement._replace(standard_errors=-2.6)
   off = (*weaker, strongest._replace(agreement=agreement))
-  said = narrative.give_verdict(_result(audit=audit._replace(attacks=off)))
+  said = verdict.give_verdict(_result(audit=audit._replace(attacks=off)))
   assert 'by 2.6 standard errors, so the run may not do' in said[-1]
   doubted = (weaker[0]._replace(doubts=('it is not',)), *audit.attacks[1:])
-  said = narrative.give_verdict(_result(audit=audit._replace(attacks=doubted)))
+  said = verdict.give_verdict(_result(audit=audit._replace(attacks=doubted)))
   assert said[-1] == 'Tests contradict the estimates of: final model.'
   unlimited = _result(audit=audit, analytic_epsilon='Infinity')
-  assert 'there is no limit' in narrative.give_verdict(unlimited)[0]
+  assert 'there is no limit' in verdict.give_verdict(unlimited)[0]
   within = [_row(_FINAL, 'location_mixture', 0.3)]
-  (said,) = narrative.give_verdict(_result(estimates=within))
+  (said,) = verdict.give_verdict(_result(estimates=within))
   assert said.endswith('which is what is found where nothing leaks.')
-  assert narrative.give_verdict(_result(num_observed=0)) == [
+  assert verdict.give_verdict(_result(num_observed=0)) == [
     narrative.NOT_AUDITED
   ]
+
+
+def test_a_verdict_has_no_estimate_that_is_not_calibrated():
+  rows = [_row(_FINAL, 'location_mixture', 579.25)]
+  for is_calibrated in (True, False):
+    all_scores = [_reading(_FINAL, is_calibrated)]
+    result = _result(estimates=rows, all_scores=all_scores)
+    text = ' '.join(verdict.give_verdict(result))
+    assert ('579' in text) == is_calibrated
+    assert ('no estimate is calibrated' in text) != is_calibrated
 
 
 def test_infinity_is_printed_as_a_sign():
@@ -376,7 +384,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert estimates.evaluate(coins).headline[1].method == 'one_run'
   result = _result(audit=found)
   said = _attacker(result, 'The lower bound of this report')
-  assert f'ε ≥ {narrative.format_number(bound.epsilon)} at δ' in said
+  assert f'ε ≥ {cells.format_number(bound.epsilon)} at δ' in said
   others = sum(len(one.bounds) for one in found.attacks) - 1
   assert f'The {others} others hold at 95 % each and not all' in said
   assert 'removes them. Which bound' in said

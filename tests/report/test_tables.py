@@ -22,6 +22,16 @@ def test_text_is_aligned_and_complete():
   assert lines[1].endswith(' ∞')
 
 
+def test_columns_are_aligned_by_what_is_seen_and_as_wide_as_asked_for():
+  lines = tables.align_columns(
+    [['std', 'ε̂'], ['null', '1.0']], '<>', widths=(6, 5), gap='|'
+  ).splitlines()
+  # A combining mark takes no place of its own.
+  assert lines == ['std   |    ε̂', 'null  |  1.0']
+  with pytest.raises(ValueError, match='longer'):
+    tables.align_columns([['1', '2', '3']], '<>')
+
+
 def test_markdown_escapes_what_would_end_a_cell():
   lines = tables.format_markdown(TABLE).splitlines()
   assert lines[0] == '**Of z & ε_lo, 5 %**'

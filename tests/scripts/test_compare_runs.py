@@ -10,7 +10,7 @@ from epe_jax.audit.record import make_record
 from epe_jax.epsilon import gaussian, pooling
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import seeds
-from epe_jax.report import run_comparison
+from epe_jax.report import run_comparison, run_comparison_report
 from epe_jax.report.figures import single_or_several
 from tests import recorded_runs
 from tests.experiment import test_seeds
@@ -107,18 +107,18 @@ def test_every_run_of_a_comparison_has_a_seed_of_its_own(tmp_path, trained):
   assert sorted(trained) == list(range(5, 5 + 3 * 4))
   assert test_seeds.Unseen.counted == 3 * 4
   for i in range(3):
-    mine = [row for row in rows if row['experiment'] == i]
+    mine = [row for row in rows if row.experiment == i]
     single, several = (
-      next(row for row in mine if row['design'] == design)
+      next(row for row in mine if row.design == design)
       for design in ('single', 'several')
     )
     assert len(mine) == 4
-    assert (single['runs'], single['canaries']) == (1, 12)
-    assert (several['runs'], several['canaries']) == (3, 4)
-    assert single['seeds'] + several['seeds'] == list(
-      range(5 + 4 * i, 9 + 4 * i)
-    )
-  assert io.read_json(tmp_path / 'w' / 'rows.json') == rows
+    assert (single.runs, single.canaries) == (1, 12)
+    assert (several.runs, several.canaries) == (3, 4)
+    assert single.seeds + several.seeds == list(range(5 + 4 * i, 9 + 4 * i))
+  assert io.read_json(tmp_path / 'w' / 'rows.json') == [
+    row._asdict() for row in rows
+  ]
 
 
 def test_a_row_is_the_estimate_of_the_pooled_cosines(tmp_path, trained):
@@ -132,7 +132,7 @@ def test_a_row_is_the_estimate_of_the_pooled_cosines(tmp_path, trained):
     expected = gaussian.two_gaussian(
       Scores(final, np.empty(0), DIM), delta=1e-3, std=std
     ).epsilon
-    assert row['epsilon'] == pytest.approx(expected, rel=1e-3)
+    assert row.epsilon == pytest.approx(expected, rel=1e-3)
 
 
 def test_one_of_several_runs_is_the_single_run_of_its_seed(tmp_path, trained):
@@ -141,7 +141,7 @@ def test_one_of_several_runs_is_the_single_run_of_its_seed(tmp_path, trained):
   for std in ('null', 'fitted'):
     (a,) = run_comparison.select_rows(several, 'several', std)
     (b,) = run_comparison.select_rows(single, 'single', std)
-    assert a | {'design': 'single'} == b
+    assert a._replace(design='single') == b
 
 
 def test_finished_experiments_are_not_made_again(tmp_path, trained):
@@ -210,15 +210,24 @@ def test_a_folder_holds_one_comparison(tmp_path, trained):
     compared(tmp_path, experiments=1, noise_multiplier=0.5)
 
 
-def by_hand(epsilons, **changes):
+def by_hand(epsilons):
   """Rows of a comparison that found these ε, the second twice as large."""
   floor = {'5': 0.1, '50': 0.2, '95': 0.3}
-  row = {'delta': 1e-3, 'dim': DIM, 'noise_multiplier': 0.2, 'accuracy': 0.9}
   return [
-    row
-    | {'experiment': i, 'std': std, 'floor_quantiles': floor, 'epsilon': f * e}
-    | {'design': design, 'runs': runs, 'canaries': 100 // runs}
-    | changes
+    run_comparison.DesignEstimate(
+      i,
+      design,
+      runs,
+      100 // runs,
+      std,
+      float(f * e),
+      1e-3,
+      DIM,
+      0.2,
+      0.9,
+      [i],
+      floor,
+    )
     for i, e in enumerate(epsilons)
     for std in ('null', 'fitted')
     for f, (design, runs) in enumerate((('single', 1), ('several', 10)), 1)
@@ -226,7 +235,7 @@ def by_hand(epsilons, **changes):
 
 
 def test_the_table_has_quantiles_over_experiments():
-  text = run_comparison.make_table(by_hand(np.arange(1, 11)))
+  text = run_comparison_report.format_comparison(by_hand(np.arange(1, 11)))
   lines = text.splitlines()
   assert lines[0].startswith(
     '10 experiments, d = 10,000, δ = 1e-3, noise multiplier 0.2'
@@ -238,7 +247,7 @@ def test_the_table_has_quantiles_over_experiments():
     'null 10 x 10 2.00 6.00 10.0 14.0 18.0 11.0 ± 1.91 '
   )
   assert '0.10 to 0.30' in lines[5]
-  assert run_comparison.make_table(by_hand([2.0])).count('±') == 1
+  assert run_comparison_report.format_comparison(by_hand([2.0])).count('±') == 1
 
 
 def test_the_figure_shows_the_share_of_experiments_up_to_each_epsilon():

@@ -131,12 +131,12 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   config = tiny()
   points = sweep.make_grid(config, [('noise_multiplier', (0.3,))])
   found = seed_sweep.run_seed_sweep(points, tmp_path / 'sweep', num_seeds=2)
-  assert [row['seed'] for row in found[points[0].name]] == [0, 1]
+  assert [row.seed for row in found[points[0].name]] == [0, 1]
   config.noise_multiplier, config.seed = 0.3, 1
   alone = audited_run.run(config, tmp_path / 'alone')
   own = alone['audit'].find(threat_models.OWN).find('location_mixture').epsilon
   row = found[points[0].name][1]
-  assert row['epsilon']['own round'] == pytest.approx(own, rel=1e-3)
+  assert row.epsilon['own round'] == pytest.approx(own, rel=1e-3)
   table = seed_sweep.make_table(points, found)
   assert [line[0] for line in table.body] == ['0.3']
   # Again: read and not run.

@@ -1,4 +1,4 @@
-"""Files of an item: text, Markdown, LaTeX and pictures; and the page of all."""
+"""The files of an item: text, Markdown, LaTeX, pictures; and a page of all items."""
 
 from collections.abc import Mapping
 import functools
@@ -30,42 +30,45 @@ called a bound: [reading the numbers](estimates.md)."""
 def write_item(
   folder: str | os.PathLike,
   name: str,
-  made: product.Product,
-  about: Mapping[str, Any],
+  item: product.Product,
+  origin: Mapping[str, Any],
 ) -> None:
   """Writes item.json, table.txt, .md and .tex, and each figure as .png and .pdf.
 
   Args:
-    folder: made if it is missing.
+    folder: created if it is missing.
     name: of the item.
-    made: its tables and figures.
-    about: scale, command and whatever else item.json is to hold.
+    item: its tables and figures.
+    origin: scale, command and whatever else item.json is to hold.
   """
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
   for suffix, form in _FORMATS.items():
-    text = '\n\n'.join(map(form, made.tables)) + '\n'
+    text = '\n\n'.join(map(form, item.tables)) + '\n'
     path = folder / f'table.{suffix}'
     io.write_text(path, text)
-  for figure_name, drawing in made.figures.items():
+  for figure_name, drawing in item.figures.items():
     for suffix in _PICTURES:
       save = functools.partial(drawing.savefig, format=suffix, dpi=150)
       io.write_atomically(folder / f'{figure_name}.{suffix}', save)
   record = {
     'name': name,
-    'figures': list(made.figures),
-    'tables': [table._asdict() for table in made.tables],
-    **about,
+    'figures': list(item.figures),
+    'tables': [table._asdict() for table in item.tables],
+    **origin,
   }
   io.write_json(folder / 'item.json', record)
 
 
 def format_page(folder: str | os.PathLike, *, link: str) -> str:
-  """Markdown of all items in a folder, in the order of `items.ITEMS`.
+  """The page of all items in a folder, in the order of `items.ITEMS`.
 
   Args:
-    folder: holds a folder for each item that was made.
-    link: the way from the page to it.
+    folder: has a folder with an item.json for each finished item.
+    link: the path from the page to it.
+
+  Returns:
+    Markdown that ends in a newline.
   """
   parts, missing = [_HEAD], []
   for name, item in items.ITEMS.items():

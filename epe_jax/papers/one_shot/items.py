@@ -1,4 +1,4 @@
-"""Every table and figure there is, by name."""
+"""The tables and figures of the paper, by name."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,16 +14,16 @@ from epe_jax.papers.one_shot import (
 
 
 class Item(NamedTuple):
-  """A table or figure.
+  """A table or figure of the paper.
 
   Attributes:
     title: in one line.
     source: where it is in the paper.
     experiment: what it is made from, a field of configs/paper.py.
-    kind: what `make` is given: for 'mechanism' the settings of the experiment,
-      for 'grid' the finished runs of its grid, for 'comparison' the rows of
-      single and several runs, and the source of their data.
-    make: gives tables and figures.
+    kind: what `make` takes: for 'mechanism' the settings of the experiment, for
+      'grid' the finished runs of its grid, for 'comparison' the rows of
+      `run_comparison.compare`, and the source of their data.
+    make: returns tables and figures.
   """
 
   title: str
@@ -41,63 +41,63 @@ ITEMS = {
     'section 3, Table 1 of the text of May 2023',
     'algorithm1',
     'mechanism',
-    mechanism.table,
+    mechanism.make_algorithm1,
   ),
   'd_sweep': Item(
     'Algorithm 1 at several dimensions',
     'the authors in answer to their reviewers',
     'd_sweep',
     'mechanism',
-    mechanism.d_sweep,
+    mechanism.make_d_sweep,
   ),
   'stackoverflow': Item(
     'StackOverflow: ε at each noise level',
     'section 5.1, Table 3',
     'stackoverflow',
     'grid',
-    noise_tables.stackoverflow,
+    noise_tables.make_stackoverflow,
   ),
   'emnist': Item(
     'EMNIST: ε at each noise level',
     'section 5.2.1, Table 4',
     'emnist',
     'grid',
-    noise_tables.emnist,
+    noise_tables.make_emnist,
   ),
   'emnist_5x34': Item(
     'EMNIST, 5 epochs of 34 clients a round: ε at each noise level',
     'the submission of 2023, appendix',
     'emnist_5x34',
     'grid',
-    noise_tables.emnist_5x34,
+    noise_tables.make_emnist_5x34,
   ),
   'accuracy': Item(
     'StackOverflow: accuracy with canaries and without',
     'the text of May 2023, Table 2',
     'accuracy',
     'grid',
-    utility.stackoverflow,
+    utility.make_stackoverflow,
   ),
   'emnist_accuracy': Item(
     'EMNIST: accuracy with canaries and without',
     _OURS,
     'emnist_accuracy',
     'grid',
-    utility.emnist,
+    utility.make_emnist,
   ),
   'densities': Item(
     'StackOverflow: cosines by repetitions and noise',
     'section 5.2, Figure 1',
     'stackoverflow',
     'grid',
-    repetitions.densities,
+    repetitions.make_densities,
   ),
   'bars': Item(
     'StackOverflow: ε by repetitions and noise',
     'section 5.2, Figure 2',
     'stackoverflow',
     'grid',
-    repetitions.bars,
+    repetitions.make_bars,
   ),
   'runs': Item(
     'One run of many canaries against several runs of few',
@@ -111,27 +111,27 @@ ITEMS = {
     'appendix B, Table 6',
     'stackoverflow',
     'grid',
-    repetitions.stackoverflow_anderson,
+    repetitions.make_stackoverflow_anderson,
   ),
   'emnist_densities': Item(
     'EMNIST: cosines by repetitions and noise',
     _OURS,
     'emnist',
     'grid',
-    repetitions.densities,
+    repetitions.make_densities,
   ),
   'emnist_bars': Item(
     'EMNIST: ε by repetitions and noise',
     _OURS,
     'emnist',
     'grid',
-    repetitions.bars,
+    repetitions.make_bars,
   ),
   'emnist_anderson': Item(
     'EMNIST: are cosines Gaussian?',
     _OURS,
     'emnist',
     'grid',
-    repetitions.emnist_anderson,
+    repetitions.make_emnist_anderson,
   ),
 }

@@ -19,7 +19,7 @@ _COLUMNS = {
   'fitted': 'ε, std fitted',
 }
 _NOTES = (
-  *reported.brackets('algorithm1'),
+  *reported.explain_brackets('algorithm1'),
   'Cosines are simulated from their exact law. Mean ± standard deviation of '
   'the estimates.',
   'As Algorithm 1 is printed, it fits the std; the figures of the paper are '
@@ -27,35 +27,37 @@ _NOTES = (
 )
 
 
-def table(settings: Any) -> product.Product:
-  """Estimates at the paper's noise levels, at one dimension.
+def make_algorithm1(settings: Any) -> product.Product:
+  """Makes the table and figure of the paper's noise levels, at one dimension.
 
   Args:
     settings: dim, num_canaries, delta and simulations.
   """
   sigmas = [row['sigma'] for row in reported.load_rows('algorithm1')]
-  rows = _rows(sigmas, settings.dim, settings.num_canaries, settings)
+  rows = _simulate(sigmas, settings.dim, settings.num_canaries, settings)
   body = [
     [
-      f'{mine[0].sigma:g}',
-      f'{mine[0].analytic_epsilon:.3g}',
-      *_cells(mine, reported.find_row('algorithm1', sigma=mine[0].sigma)),
+      f'{group[0].sigma:g}',
+      f'{group[0].analytic_epsilon:.3g}',
+      *_list_cells(
+        group, reported.find_row('algorithm1', sigma=group[0].sigma)
+      ),
     ]
-    for mine in _grouped(rows)
+    for group in gaussian_mechanism_report.group_by_sigma(rows)
   ]
-  made = tables.Table(
+  table = tables.Table(
     gaussian_mechanism_report.make_title(rows),
     ['σ', 'analytic ε', *_COLUMNS.values()],
     body,
     _NOTES,
   )
   return product.Product(
-    [made], {'algorithm1': gaussian_mechanism_report.draw_mechanism(rows)}
+    [table], {'algorithm1': gaussian_mechanism_report.draw_mechanism(rows)}
   )
 
 
-def d_sweep(settings: Any) -> product.Product:
-  """The same with k = √d canaries at several dimensions.
+def make_d_sweep(settings: Any) -> product.Product:
+  """Makes the table and figure of k = √d canaries at several dimensions.
 
   Args:
     settings: dims, delta and simulations.
@@ -65,32 +67,33 @@ def d_sweep(settings: Any) -> product.Product:
     dp_accounting.get_sigma_gaussian(e, settings.delta) for e in epsilons
   ]
   by_dim = {
-    dim: _rows(sigmas, dim, round(math.sqrt(dim)), settings)
+    dim: _simulate(sigmas, dim, round(math.sqrt(dim)), settings)
     for dim in settings.dims
   }
   body = []
   for dim, rows in by_dim.items():
-    for epsilon, mine in zip(epsilons, _grouped(rows)):
+    groups = gaussian_mechanism_report.group_by_sigma(rows)
+    for epsilon, group in zip(epsilons, groups):
       paper = reported.find_row('d_sweep', dim=dim, analytic=epsilon)
-      head = [f'{dim:,}', f'{mine[0].num_canaries:,}', f'{epsilon:g}']
-      body.append(head + _cells(mine, paper))
-  made = tables.Table(
+      head = [f'{dim:,}', f'{group[0].num_canaries:,}', f'{epsilon:g}']
+      body.append(head + _list_cells(group, paper))
+  table = tables.Table(
     f'k = √d canaries, δ = {settings.delta:g}, {settings.simulations} '
     'simulations',
     ['d', 'k', 'analytic ε', *_COLUMNS.values()],
     body,
     _NOTES,
   )
-  return product.Product([made], {'d_sweep': _drawing(by_dim)})
+  return product.Product([table], {'d_sweep': _draw_d_sweep(by_dim)})
 
 
-def _rows(
+def _simulate(
   sigmas: Sequence[float], dim: int, num_canaries: int, settings: Any
 ) -> list[gaussian_mechanism.Row]:
   progress: Callable[..., Iterable] = functools.partial(
     tqdm.tqdm, unit='audit', desc=f'd = {dim:,}'
   )
-  found = gaussian_mechanism.run_estimators(
+  epsilons = gaussian_mechanism.run_estimators(
     0,
     sigmas,
     delta=settings.delta,
@@ -100,45 +103,41 @@ def _rows(
     num_canaries=num_canaries,
   )
   return gaussian_mechanism.summarize(
-    sigmas, found, delta=settings.delta, dim=dim, num_canaries=num_canaries
+    sigmas, epsilons, delta=settings.delta, dim=dim, num_canaries=num_canaries
   )
 
 
-def _grouped(
-  rows: Sequence[gaussian_mechanism.Row],
-) -> list[Sequence[gaussian_mechanism.Row]]:
-  """Rows of one noise level together, a row for each of the readings."""
-  each = len(gaussian_mechanism.ESTIMATORS)
-  return [rows[i : i + each] for i in range(0, len(rows), each)]
-
-
-def _cells(
+def _list_cells(
   rows: Sequence[gaussian_mechanism.Row], paper: dict[str, float] | None
 ) -> list[str]:
+  """The estimates of one noise level, with the paper's in brackets."""
   cells = [f'{row.mean:.3f} ± {row.std:.3f}' for row in rows]
   if paper is not None:
-    # The paper's figures are those of the calibrated reading.
+    # The numbers of the paper are those of the calibrated estimator.
     cells[0] += f' ({paper["mean"]:g} ± {paper["std"]:g})'
   return cells
 
 
-def _drawing(
+def _draw_d_sweep(
   by_dim: dict[int, list[gaussian_mechanism.Row]],
 ) -> figure.Figure:
-  """Estimate over analytic ε along d, a panel for each reading."""
+  """Draws estimate over analytic ε along d, a panel for each estimator."""
   fig, all_axes = style.make_panels(2, columns=2, height=4.0, share=True)
   colors = (style.SKY, style.GREEN, style.VERMILLION)
+  groups = [
+    gaussian_mechanism_report.group_by_sigma(rows) for rows in by_dim.values()
+  ]
   for i, (axes, name) in enumerate(
     zip(all_axes, gaussian_mechanism.ESTIMATORS)
   ):
     axes.axhline(1, color=style.BLACK, ls='--', lw=1.5, label='analytic')
     for j, color in enumerate(colors):
-      found = [_grouped(rows)[j][i] for rows in by_dim.values()]
-      scale = [row.analytic_epsilon for row in found]
+      selected = [of_dim[j][i] for of_dim in groups]
+      scale = [row.analytic_epsilon for row in selected]
       axes.errorbar(
-        [row.dim * 1.15 ** (j - 1) for row in found],
-        [row.mean / e for row, e in zip(found, scale)],
-        [row.std / e for row, e in zip(found, scale)],
+        [row.dim * 1.15 ** (j - 1) for row in selected],
+        [row.mean / e for row, e in zip(selected, scale)],
+        [row.std / e for row, e in zip(selected, scale)],
         fmt='o-',
         color=color,
         mfc='white',
@@ -146,7 +145,7 @@ def _drawing(
         label=f'analytic ε = {scale[0]:.3g}',
       )
     axes.set(xscale='log', xlabel='d, with k = √d canaries')
-    axes.set_title(gaussian_mechanism_report.READINGS[name])
+    axes.set_title(gaussian_mechanism_report.LABELS[name])
   all_axes[0].set_ylabel('estimated ε / analytic ε, mean ± std')
   style.draw_legend(fig, all_axes)
   return fig

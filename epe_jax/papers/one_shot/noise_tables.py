@@ -7,7 +7,7 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import product, reported
-from epe_jax.report import narrative, sweep_report, tables
+from epe_jax.report import cells, tables
 
 _PAPER = {
   'eps_lo_all': (threat_models.MAXIMUM, 'eps_lo', 'ε_lo, all'),
@@ -18,28 +18,28 @@ _PAPER = {
 
 
 def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
-  """The columns of the paper, and beside them what is calibrated.
+  """Makes a table with the columns of the paper, and one of calibrated estimates.
 
   Args:
-    runs: those in which canaries took part once are shown.
+    runs: of a grid; the tables have those in which canaries took part once.
     name: of the paper's table in reported.json.
   """
   once = [run for run in runs if run.repetitions == 1]
-  calibrated = [_calibrated(run) for run in once]
-  about = product.about(once)
+  calibrated = [_list_calibrated(run) for run in once]
+  sizes = product.describe_runs(once)
   return product.Product(
     [
       tables.Table(
         'As the paper has it',
         ['noise', 'analytic ε', *(head for _, _, head in _PAPER.values())],
-        [_as_printed(run, name) for run in once],
+        [_list_as_printed(run, name) for run in once],
         [
-          *reported.brackets(name),
+          *reported.explain_brackets(name),
           'all: the maximum over rounds; final: the cosine with the final model. '
           'ε_est fits two Gaussians, and on a maximum it extrapolates: see '
           'docs/estimates.md. ε_lo is called a lower bound by the paper and is '
           'none.',
-          *about,
+          *sizes,
         ],
       ),
       tables.Table(
@@ -48,22 +48,22 @@ def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
           'noise',
           'accuracy',
           *map(
-            _name,
+            _name_column,
             (threat_models.FINAL, threat_models.CHANGE, threat_models.OWN),
           ),
           'own round, from norms',
-          _name(threat_models.RESIDUAL),
+          _name_column(threat_models.RESIDUAL),
           'analytic ε',
         ],
         calibrated,
         [
           'Point estimates of the mixture of shifted Gaussians, with 90 % '
           'intervals.',
-          *sweep_report.explain_rejected(c for row in calibrated for c in row),
+          *cells.explain_rejected(c for line in calibrated for c in line),
           'From norms: the ε that follows from the norms of rounds alone, which '
-          'the own-round reading should find.',
+          'the own-round attacker should find.',
           'Who removes the updates of others should find the analytic ε.',
-          *about,
+          *sizes,
         ],
       ),
     ],
@@ -71,31 +71,33 @@ def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
   )
 
 
-stackoverflow = functools.partial(make_tables, name='stackoverflow')
-emnist = functools.partial(make_tables, name='emnist')
-emnist_5x34 = functools.partial(make_tables, name='emnist_5x34')
+make_stackoverflow = functools.partial(make_tables, name='stackoverflow')
+make_emnist = functools.partial(make_tables, name='emnist')
+make_emnist_5x34 = functools.partial(make_tables, name='emnist_5x34')
 
 
-def _as_printed(run: product.Run, name: str) -> list[str]:
+def _list_as_printed(run: product.Run, name: str) -> list[str]:
+  """The line of a run with the columns of the paper."""
   paper = reported.find_row(name, noise=run.noise)
-  analytic = run.said.result['analytic_epsilon']
-  cells = [f'{run.noise:g}', reported.add_reported(analytic, paper, 'analytic')]
+  analytic = run.result['analytic_epsilon']
+  line = [f'{run.noise:g}', reported.add_reported(analytic, paper, 'analytic')]
   for column, (threat_model, method, _) in _PAPER.items():
-    attack = run.said.result['audit'].find(threat_model)
-    found = attack and attack.find(method)
-    value = found and float(found.epsilon)
-    cells.append(reported.add_reported(value, paper, column))
-  return cells
+    attack = run.result['audit'].find(threat_model)
+    estimate = attack and attack.find(method)
+    value = estimate and float(estimate.epsilon)
+    line.append(reported.add_reported(value, paper, column))
+  return line
 
 
-def _calibrated(run: product.Run) -> list[str]:
-  expected = finished_runs.expected_own_round(run.said)
+def _list_calibrated(run: product.Run) -> list[str]:
+  """The line of a run with its calibrated estimates."""
+  expected = finished_runs.expected_own_round(run)
   return [
     f'{run.noise:g}',
-    f'{100 * run.said.result["accuracy"]:.1f} %',
+    cells.format_percent(run.result['accuracy']),
     *(
-      sweep_report.format_with_interval(
-        finished_runs.estimate_first(run.said, threat_model)
+      cells.format_with_interval(
+        finished_runs.estimate_first(run, threat_model)
       )
       for threat_model in (
         threat_models.FINAL,
@@ -103,13 +105,13 @@ def _calibrated(run: product.Run) -> list[str]:
         threat_models.OWN,
       )
     ),
-    '-' if expected is None else narrative.format_number(expected),
-    sweep_report.format_with_interval(
-      finished_runs.estimate_first(run.said, threat_models.RESIDUAL)
+    '-' if expected is None else cells.format_number(expected),
+    cells.format_with_interval(
+      finished_runs.estimate_first(run, threat_models.RESIDUAL)
     ),
-    narrative.format_number(run.said.result['analytic_epsilon']),
+    cells.format_number(run.result['analytic_epsilon']),
   ]
 
 
-def _name(threat_model: ThreatModel) -> str:
+def _name_column(threat_model: ThreatModel) -> str:
   return f'ε, {threat_model.name}'

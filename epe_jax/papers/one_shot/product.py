@@ -1,7 +1,7 @@
-"""What one item of the paper is made into: tables and figures."""
+"""The tables and figures of an item, and the finished runs behind it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from matplotlib import figure
 
@@ -9,50 +9,54 @@ from epe_jax.experiment import finished_runs
 from epe_jax.report import tables
 
 
-class Run(NamedTuple):
-  """A finished run of a grid.
+class Run(finished_runs.FinishedRun):
+  """A finished run of a grid, which varies noise and repetitions."""
 
-  Attributes:
-    settings: dotted field -> value, what its point sets.
-    said: what its files hold.
-  """
-
-  settings: Mapping[str, Any]
-  said: finished_runs.FinishedRun
+  __slots__ = ()
 
   @property
   def noise(self) -> float:
-    """z."""
-    return float(self.said.result['noise_multiplier'])
+    """The noise multiplier z."""
+    return float(self.result['noise_multiplier'])
 
   @property
   def repetitions(self) -> int:
-    """How often a canary took part."""
-    return int(self.said.result['repetitions'])
+    """The number of rounds in which a canary took part."""
+    return int(self.result['repetitions'])
+
+  @property
+  def is_audited(self) -> bool:
+    """Whether canaries took part."""
+    return bool(self.result['audit'].attacks)
 
 
 class Product(NamedTuple):
-  """Tables, and figures by file name without its suffix."""
+  """Tables and figures.
+
+  Attributes:
+    tables: in their order on the page.
+    figures: name of the file, without its suffix -> figure.
+  """
 
   tables: Sequence[tables.Table]
   figures: Mapping[str, figure.Figure]
 
 
-def about(runs: Sequence[Run]) -> list[str]:
-  """The data and sizes of runs, as sentences."""
-  said = {}
+def describe_runs(runs: Sequence[Run]) -> list[str]:
+  """The data and the sizes of runs, as sentences, each of them once."""
+  sentences = []
   for run in runs:
-    r = run.said.result
-    audited = (
+    r = run.result
+    canaries = (
       f'{r["num_observed"]:,} canaries that took part and '
       f'{r["num_unobserved"]:,} that did not'
-      if r['audit'].attacks
+      if run.is_audited
       else 'no canaries'
     )
     sizes = (
       f'{r["rounds"]:,} rounds of {r["config"]["clients_per_round"]:,} clients, '
-      f'd = {r["dim"]:,}, {audited}'
+      f'd = {r["dim"]:,}, {canaries}'
     )
-    said[f'Data: {r["data"]}.'] = None
-    said[f'{sizes[0].upper()}{sizes[1:]}.'] = None
-  return list(said)
+    sentences.append(f'Data: {r["data"]}.')
+    sentences.append(f'{sizes[0].upper()}{sizes[1:]}.')
+  return list(dict.fromkeys(sentences))

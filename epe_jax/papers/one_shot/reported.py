@@ -1,18 +1,22 @@
-"""What the paper reports, from a data file."""
+"""The numbers that the paper reports, from a data file."""
 
 from collections.abc import Mapping
 import importlib.resources
 import json
 import math
-from typing import Any
 
-from epe_jax.report import narrative
+from epe_jax.report import cells
 
 
 def load_rows(name: str) -> list[dict[str, float]]:
-  """The rows of one table; none of a table that the paper does not have.
+  """Loads the rows of one table.
 
-  Numbers that are not finite are floats too.
+  Args:
+    name: of the table in reported.json.
+
+  Returns:
+    Column -> number of each row, those that are not finite included; no rows of a
+    table that the paper does not have.
 
   >>> load_rows('stackoverflow')[1]['analytic']
   300.0
@@ -25,7 +29,14 @@ def load_rows(name: str) -> list[dict[str, float]]:
 
 
 def find_row(name: str, **where: float) -> dict[str, float] | None:
-  """The row of a table with these values; None if the paper has no such one.
+  """Finds the row of a table with these values.
+
+  Args:
+    name: of the table in reported.json.
+    **where: column -> its value in that row.
+
+  Returns:
+    Column -> number; None if the paper has no such row.
 
   >>> find_row('anderson', noise=0.2317, repetitions=1)['statistic']
   1.23
@@ -37,16 +48,20 @@ def find_row(name: str, **where: float) -> dict[str, float] | None:
 
 
 def add_reported(
-  value: Any, row: Mapping[str, float] | None, column: str
+  value: float | str | None, row: Mapping[str, float] | None, column: str
 ) -> str:
-  """A figure of ours with the paper's in brackets behind it, if it has one."""
-  text = '-' if value is None else narrative.format_number(value)
-  return (
-    text if row is None else f'{text} ({narrative.format_number(row[column])})'
-  )
+  """A number of ours with the paper's in brackets behind it, if it has one.
+
+  Args:
+    value: ours; None if there is none.
+    row: of the paper's table; None if there is none.
+    column: of that row.
+  """
+  text = '-' if value is None else cells.format_number(value)
+  return text if row is None else f'{text} ({cells.format_number(row[column])})'
 
 
-def brackets(name: str) -> list[str]:
-  """What figures in brackets are, if there are any."""
-  said = 'In brackets the figures of the paper, at its own scale and data.'
-  return [said] if load_rows(name) else []
+def explain_brackets(name: str) -> list[str]:
+  """A note on what numbers in brackets are, if the paper has the table."""
+  note = 'In brackets the figures of the paper, at its own scale and data.'
+  return [note] if load_rows(name) else []

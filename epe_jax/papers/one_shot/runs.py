@@ -1,7 +1,6 @@
 """One run of many canaries against several runs: quantiles of the estimates."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,26 +12,28 @@ _STDS = {'fitted': 'std fitted, as the paper has it', 'null': 'std of the null'}
 
 
 def make_runs_table(
-  rows: Sequence[Mapping[str, Any]], *, source: str
+  rows: Sequence[run_comparison.DesignEstimate], *, source: str
 ) -> product.Product:
-  """Quantiles over experiments, with the paper's beside those of its estimator.
+  """Makes tables of quantiles over experiments, and a figure for each noise level.
 
   Args:
-    rows: as `run_comparison.compare` gives them, of one noise level or more.
+    rows: what `run_comparison.compare` returns, of one noise level or more.
     source: of the data, in words.
+
+  Returns:
+    A table for each estimator; the paper's numbers are in that of its own.
   """
-  noises = list(dict.fromkeys(row['noise_multiplier'] for row in rows))
+  noises = dict.fromkeys(row.noise_multiplier for row in rows)
   by_noise = {
-    z: [row for row in rows if row['noise_multiplier'] == z] for z in noises
+    z: [row for row in rows if row.noise_multiplier == z] for z in noises
   }
-  first = rows[0]
-  count = 1 + max(row['experiment'] for row in rows)
-  about = [
+  count = 1 + max(row.experiment for row in rows)
+  notes = [
     f'Quantiles of the ε of the final model over {count} experiments, each of '
     'other seeds throughout.',
-    f'Data: {source}. d = {first["dim"]:,}.',
+    f'Data: {source}. d = {rows[0].dim:,}.',
   ]
-  said = [
+  quantile_tables = [
     tables.Table(
       title,
       [
@@ -41,39 +42,45 @@ def make_runs_table(
         *(f'{q:g}' for q in run_comparison.QUANTILES),
       ],
       [
-        _cells(
-          run_comparison.select_rows(mine, design, std), paper=std == 'fitted'
+        _list_cells(
+          run_comparison.select_rows(of_noise, design, std),
+          with_paper=std == 'fitted',
         )
-        for mine in by_noise.values()
+        for of_noise in by_noise.values()
         for design in ('single', 'several')
       ],
-      [*(reported.brackets('runs') if std == 'fitted' else ()), *about],
+      [*(reported.explain_brackets('runs') if std == 'fitted' else ()), *notes],
     )
     for std, title in _STDS.items()
   ]
   return product.Product(
-    said,
+    quantile_tables,
     {
-      f'runs_{z:g}': single_or_several.draw_single_or_several(mine)
-      for z, mine in by_noise.items()
+      f'runs_{z:g}': single_or_several.draw_single_or_several(of_noise)
+      for z, of_noise in by_noise.items()
     },
   )
 
 
-def _cells(rows: Sequence[Mapping[str, Any]], *, paper: bool) -> list[str]:
+def _list_cells(
+  rows: Sequence[run_comparison.DesignEstimate], *, with_paper: bool
+) -> list[str]:
+  """The line of one design, estimator and noise level, over experiments."""
   first = rows[0]
-  noise, runs = first['noise_multiplier'], first['runs']
-  found = np.quantile(
-    [float(row['epsilon']) for row in rows],
+  noise, runs = first.noise_multiplier, first.runs
+  quantiles = np.quantile(
+    [row.epsilon for row in rows],
     run_comparison.QUANTILES,
     method='inverted_cdf',
   )
-  theirs = reported.find_row('runs', noise=noise, runs=runs) if paper else None
+  paper = None
+  if with_paper:
+    paper = reported.find_row('runs', noise=noise, runs=runs)
   return [
     f'{noise:g}',
-    f'{runs:,} x {first["canaries"]:,}',
+    f'{runs:,} x {first.canaries:,}',
     *(
-      reported.add_reported(float(x), theirs, f'{q:g}')
-      for x, q in zip(found, run_comparison.QUANTILES)
+      reported.add_reported(float(x), paper, f'{q:g}')
+      for x, q in zip(quantiles, run_comparison.QUANTILES)
     ),
   ]

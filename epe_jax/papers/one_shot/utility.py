@@ -9,7 +9,7 @@ from epe_jax.report.figures import utility
 
 
 def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
-  """Accuracy of runs that differ in their canaries alone.
+  """Makes the table and figure of runs that differ in their canaries alone.
 
   Args:
     runs: for each noise level one without canaries and one with.
@@ -17,48 +17,45 @@ def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
   """
   pairs = {
     run.noise: tuple(
-      float(other.said.result['accuracy'])
-      for audited in (False, True)
+      float(other.result['accuracy'])
+      for is_audited in (False, True)
       for other in runs
-      if other.noise == run.noise
-      and bool(other.said.result['audit'].attacks) == audited
+      if other.noise == run.noise and other.is_audited == is_audited
     )
     for run in runs
   }
   body = []
   for noise, (without, with_canaries) in pairs.items():
     paper = reported.find_row(name, noise=noise) or {}
-    figures = (
-      (without, paper.get('without')),
-      (with_canaries, paper.get('with')),
-    )
     body.append(
       [
         f'{noise:g}',
-        *(_beside(x, p) for x, p in figures),
+        _format_accuracy(without, paper.get('without')),
+        _format_accuracy(with_canaries, paper.get('with')),
         f'{100 * (with_canaries - without):+.2f}',
       ]
     )
-  baseline = float(runs[0].said.result['baseline_accuracy'])
+  baseline = float(runs[0].result['baseline_accuracy'])
   table = tables.Table(
     'Accuracy without canaries and with',
     ['noise', 'without', 'with', 'difference in points'],
     body,
     [
-      *reported.brackets(name),
+      *reported.explain_brackets(name),
       'One run each, of the same seed; another seed moves an accuracy too.',
       f'The majority class alone has {100 * baseline:.2f} %: a model that is '
       'not above it has learnt too little to lose by canaries.',
-      *product.about(runs),
+      *product.describe_runs(runs),
     ],
   )
   return product.Product([table], {'accuracy': utility.draw_utility(pairs)})
 
 
-stackoverflow = functools.partial(make_utility, name='accuracy')
-emnist = functools.partial(make_utility, name='emnist_accuracy')
+make_stackoverflow = functools.partial(make_utility, name='accuracy')
+make_emnist = functools.partial(make_utility, name='emnist_accuracy')
 
 
-def _beside(share: float, paper: float | None) -> str:
+def _format_accuracy(share: float, paper: float | None) -> str:
+  """An accuracy with the paper's in brackets behind it, if it has one."""
   text = f'{100 * share:.2f} %'
   return text if paper is None else f'{text} ({100 * paper:.1f} %)'

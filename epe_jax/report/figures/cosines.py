@@ -19,30 +19,32 @@ from epe_jax.epsilon import cosine_null
 from epe_jax.report.figures import style
 
 # Up to here every score is drawn, above it a histogram is.
-_FEW = 50
+_MAX_TICKS = 50
 
 
 def draw_densities(
   all_scores: Sequence[AttackScores],
 ) -> figure.Figure:
-  """How far the canaries that took part stand out, for each attacker.
+  """Draws the densities of scores, with and without taking part.
 
-  The exact law of an unobserved canary is drawn where there is one, which is
+  The exact law of an unobserved canary is in a panel where there is one, which is
   neither for a maximum nor for a sum over rounds.
 
   Args:
-    all_scores: as `threat_models.score_all` gives them.
+    all_scores: what `threat_models.score_all` returns.
 
   Returns:
-    A panel for each.
+    A panel for each attacker.
   """
   fig, all_axes = style.make_panels(len(all_scores))
   for axes, attack_scores in zip(all_axes, all_scores):
     scores, scale = attack_scores.scores, attack_scores.scale
-    _density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
-    _density(axes, scale * scores.unobserved, style.NO_PART, 'took no part')
+    _draw_density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
+    _draw_density(
+      axes, scale * scores.unobserved, style.NO_PART, 'took no part'
+    )
     if scores.dim is not None:
-      _null_density(axes, scores.dim)
+      _draw_null_density(axes, scores.dim)
     axes.set_title(attack_scores.threat_model.name)
     axes.set_xlabel(attack_scores.unit)
     axes.set_yticks([])
@@ -60,29 +62,30 @@ def draw_densities(
 def draw_trace(
   record: Record, trace: Float[np.ndarray, 'T k']
 ) -> figure.Figure:
-  """The cosines of one observed canary, and of one unobserved, round by round.
+  """Draws the cosines of one observed and one unobserved canary by round.
 
   The observed canary is the median one by its own rounds, a typical one. The
   band of ±2 holds 95 % of the cosines of a canary that took no part, the line
   above is where a canary of that round is to be expected.
 
   Args:
-    record: what a run kept; at least one canary is observed.
+    record: what attackers saw; at least one canary is observed.
     trace: its cosines of every round.
 
   Returns:
     A panel for each of the two; only the first if no canary is unobserved.
   """
   observed = np.flatnonzero(record.observed)
-  own = statistics.score_own_round(
+  own_round = statistics.score_own_round(
     trace[:, observed], record.included[:, observed]
   )
-  typical = observed[np.argsort(own, kind='stable')[(len(own) - 1) // 2]]
-  chosen = [typical, *np.flatnonzero(~record.observed)[:1]]
-  fig, all_axes = style.make_panels(len(chosen), columns=2)
+  middle = (len(own_round) - 1) // 2
+  typical = observed[np.argsort(own_round, kind='stable')[middle]]
+  canaries = [typical, *np.flatnonzero(~record.observed)[:1]]
+  fig, all_axes = style.make_panels(len(canaries), columns=2)
   low, high = np.inf, -np.inf
-  for axes, canary in zip(all_axes, chosen):
-    _canary(axes, record, trace[:, canary], int(canary))
+  for axes, canary in zip(all_axes, canaries):
+    _draw_canary(axes, record, trace[:, canary], int(canary))
     bottom, top = axes.get_ylim()
     low, high = min(low, bottom), max(high, top)
   for axes in all_axes:
@@ -92,17 +95,17 @@ def draw_trace(
   return fig
 
 
-def _density(
+def _draw_density(
   axes: mpl_axes.Axes,
   values: Float[np.ndarray, ' n'],
   color: str,
   label: str,
 ) -> None:
-  """A kernel density estimate, over a histogram or over every score."""
+  """Draws a kernel density estimate, over a histogram or over every score."""
   if not len(values):
     return
   label = f'{label}: n = {len(values):,}'
-  if len(values) <= _FEW:
+  if len(values) <= _MAX_TICKS:
     axes.plot(values, np.zeros(len(values)), '|', color=color, ms=18, mew=1.5)
   else:
     axes.hist(values, 'auto', density=True, color=color, alpha=0.25)
@@ -116,7 +119,8 @@ def _density(
   axes.plot(grid, kernel(grid), color=color, lw=2, label=label)
 
 
-def _null_density(axes: mpl_axes.Axes, dim: float) -> None:
+def _draw_null_density(axes: mpl_axes.Axes, dim: float) -> None:
+  """Draws the exact law of a cosine with a vector that is unrelated."""
   law, label = cosine_null.null_law(dim), 'exact law for taking no part'
   # Up to four standard deviations, but inside [-1, 1], where cosines are.
   edge = min(4.0, 0.999 * np.sqrt(dim))
@@ -125,16 +129,17 @@ def _null_density(axes: mpl_axes.Axes, dim: float) -> None:
   axes.plot(grid, density, color=style.BLACK, ls='--', lw=1.5, label=label)
 
 
-def _canary(
+def _draw_canary(
   axes: mpl_axes.Axes,
   record: Record,
   values: Float[np.ndarray, ' T'],
   canary: int,
 ) -> None:
+  """Draws the cosines of a canary, and marks the rounds it took part in."""
   scale = np.sqrt(record.dim)
   cosines = scale * values
   rounds = np.arange(1, len(cosines) + 1)
-  own = record.included[:, canary]
+  included = record.included[:, canary]
   observed = bool(record.observed[canary])
   color = style.TOOK_PART if observed else style.NO_PART
   axes.axhspan(
@@ -153,8 +158,8 @@ def _canary(
   axes.plot(rounds, cosines, marker, color=color, ms=5)
   axes.vlines(rounds, 0, cosines, color=color, lw=0.6, alpha=0.6)
   axes.plot(
-    rounds[own],
-    cosines[own],
+    rounds[included],
+    cosines[included],
     'D',
     color=style.BLACK,
     mfc='none',
@@ -168,4 +173,4 @@ def _canary(
     group = f'one of {np.sum(~record.observed):,} that took no part'
   axes.set_title(f'canary {canary}: {group}')
   axes.set_xlabel('round')
-  axes.xaxis.set_major_locator(style.set_integer_ticks())
+  axes.xaxis.set_major_locator(style.make_round_locator())

@@ -9,6 +9,7 @@ import numpy as np
 
 from epe_jax.audit import curves, over_rounds, threat_models
 from epe_jax.audit.record import Record
+from epe_jax.report import facts
 from epe_jax.report.figures import cosines, epsilons, tradeoff, training
 
 CAPTIONS = {
@@ -50,7 +51,7 @@ def draw_run(
   record: Record | None,
   history: Sequence[Mapping[str, Any]],
 ) -> dict[str, figure.Figure]:
-  """Every figure that `CAPTIONS` names; without an audit, how it trained.
+  """Draws every figure that `CAPTIONS` names; without an audit, the training.
 
   Args:
     result: what result.json holds.
@@ -60,10 +61,10 @@ def draw_run(
   Returns:
     File name -> figure.
   """
-  trained = {'accuracy.png': training.draw_accuracy(history)}
+  of_training = {'accuracy.png': training.draw_accuracy(history)}
   if record is None:
-    return trained
-  audit, analytic = result['audit'], _analytic(result)
+    return of_training
+  audit, analytic = result['audit'], facts.find_analytic_epsilon(result)
   delta = float(result['delta'])
   canaries = (
     f'{result["num_observed"]:,} canaries took part, '
@@ -75,8 +76,8 @@ def draw_run(
     if audit.find(attack_scores.threat_model) is not None
   ]
   deltas = np.geomspace(min(1e-10, delta / 10), 0.5, 60)
-  most = max(result['num_observed'], result['num_unobserved'])
-  grid = np.geomspace(0.5 / most, 1, 200)[:-1]
+  max_group = max(result['num_observed'], result['num_unobserved'])
+  grid = np.geomspace(0.5 / max_group, 1, 200)[:-1]
   over_delta, fnr = None, None
   if not math.isnan(analytic):
     over_delta = curves.compute_gaussian_over_delta(analytic, delta, deltas)
@@ -105,22 +106,16 @@ def draw_run(
       canaries=canaries,
     ),
     **_draw_rounds(record, analytic),
-    **trained,
+    **of_training,
   }
 
 
 def _draw_rounds(record: Record, analytic: float) -> dict[str, figure.Figure]:
-  """What takes the cosines of every round; nothing where they were not kept."""
+  """Draws what needs the cosines of every round; nothing where they are missing."""
   if record.trace is None:
     return {}
-  leaked = over_rounds.evaluate_by_round(record)
+  estimates = over_rounds.evaluate_by_round(record)
   return {
-    'by_round.png': epsilons.draw_over_rounds(leaked, analytic=analytic),
+    'by_round.png': epsilons.draw_over_rounds(estimates, analytic=analytic),
     'trace.png': cosines.draw_trace(record, record.trace),
   }
-
-
-def _analytic(result: Mapping[str, Any]) -> float:
-  """ε of a canary, nan where no tight analysis is known."""
-  value = result['analytic_epsilon']
-  return math.nan if value is None else float(value)

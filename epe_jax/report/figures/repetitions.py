@@ -2,49 +2,55 @@
 
 from collections.abc import Mapping
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Float
+from matplotlib import axes as mpl_axes
 from matplotlib import figure
 import numpy as np
 from scipy import stats
 
 from epe_jax.epsilon.types import Estimate
-from epe_jax.report import narrative
+from epe_jax.report import cells
 from epe_jax.report.figures import style
 
 _COLORS = (style.SKY, style.GREEN, style.ORANGE, style.VERMILLION, style.PURPLE)
 _LINES = ('-', '--', '-.', ':', '-')
 
-Place = tuple[float, int]
-"""Noise and repetitions."""
+NoiseAndRepetitions = tuple[float, int]
+"""Noise multiplier, and the rounds in which a canary took part."""
 
 
 class Bar(NamedTuple):
-  """Estimates of one run: the bar and the tick on it."""
+  """Estimates of one run.
 
-  estimate: Estimate | None
+  Attributes:
+    estimate: the height of the bar, with its floor.
+    tick: on the bar; None if there is none.
+  """
+
+  estimate: Estimate
   tick: Estimate | None
 
 
 def draw_densities(
-  cosines: Mapping[Place, Float[np.ndarray, ' k']],
+  cosines: Mapping[NoiseAndRepetitions, Float[np.ndarray, ' k']],
 ) -> figure.Figure:
-  """Kernel densities of the canaries that took part, a panel for each noise.
+  """Draws the densities of cosines, a panel for each noise level.
 
   Args:
-    cosines: in units of 1/√d, of the canaries that took part.
+    cosines: of the canaries that took part, in units of 1/√d.
 
   Source: One-shot Empirical Privacy Estimation, Figure 1.
   """
   noises = list(dict.fromkeys(noise for noise, _ in cosines))
   fig, all_axes = style.make_panels(len(noises), columns=2, height=3.2)
   for axes, noise in zip(all_axes, noises):
-    mine = {n: x for (z, n), x in cosines.items() if z == noise}
-    low = min(-4.0, *(x.min() - 1 for x in mine.values()))
-    high = max(4.0, *(x.max() + 1 for x in mine.values()))
+    of_noise = {n: x for (z, n), x in cosines.items() if z == noise}
+    low = min(-4.0, *(x.min() - 1 for x in of_noise.values()))
+    high = max(4.0, *(x.max() + 1 for x in of_noise.values()))
     grid = np.linspace(low, high, 500)
-    for (n, x), color, line in zip(mine.items(), _COLORS, _LINES):
+    for (n, x), color, line in zip(of_noise.items(), _COLORS, _LINES):
       label = f'{n} x, {len(x):,} canaries'
       density = stats.gaussian_kde(x)(grid)
       axes.plot(grid, density, line, color=color, lw=2, label=label)
@@ -65,22 +71,22 @@ def draw_densities(
   return fig
 
 
-def draw_bars(drawn: Mapping[Place, Bar]) -> figure.Figure:
-  """ε_est as a bar, ε_lo as a tick on it, the noise floor as a band.
+def draw_bars(bars: Mapping[NoiseAndRepetitions, Bar]) -> figure.Figure:
+  """Draws ε_est as a bar, ε_lo as a tick on it, the noise floor as a band.
 
   Args:
-    drawn: by noise and repetitions.
+    bars: of the runs, by noise and repetitions.
 
   Source: One-shot Empirical Privacy Estimation, Figure 2.
   """
-  noises = list(dict.fromkeys(noise for noise, _ in drawn))
+  noises = list(dict.fromkeys(noise for noise, _ in bars))
   fig, all_axes = style.make_panels(len(noises), columns=2, height=3.0)
   for axes, noise in zip(all_axes, noises):
-    mine = {n: bar for (z, n), bar in drawn.items() if z == noise}
+    of_noise = {n: bar for (z, n), bar in bars.items() if z == noise}
     top = 0.0
-    for x, bar in enumerate(mine.values()):
-      top = max(top, _bar(axes, x, bar))
-    axes.set_xticks(range(len(mine)), [f'{n} x' for n in mine])
+    for x, bar in enumerate(of_noise.values()):
+      top = max(top, _draw_bar(axes, x, bar))
+    axes.set_xticks(range(len(of_noise)), [f'{n} x' for n in of_noise])
     axes.set_title(f'noise z = {noise:g}')
     axes.set_ylim(0, 1.15 * top or 1)
   for axes in all_axes[::2]:
@@ -91,9 +97,8 @@ def draw_bars(drawn: Mapping[Place, Bar]) -> figure.Figure:
   return fig
 
 
-def _bar(axes: Any, x: int, bar: Bar) -> float:
-  """Draws one bar; gives how high it reaches."""
-  assert bar.estimate is not None, 'every audited run has an estimate'
+def _draw_bar(axes: mpl_axes.Axes, x: int, bar: Bar) -> float:
+  """Draws one bar; returns how high it reaches."""
   value = float(bar.estimate.epsilon)
   floor = bar.estimate.floor
   if floor is not None:
@@ -111,7 +116,7 @@ def _bar(axes: Any, x: int, bar: Bar) -> float:
     return 0.0
   axes.bar(x, value, 0.6, color=style.BLUE, alpha=0.85, label='ε_est')
   axes.annotate(
-    narrative.format_number(value),
+    cells.format_number(value),
     (x, value),
     (0, 2),
     textcoords='offset points',

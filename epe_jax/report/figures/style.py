@@ -12,7 +12,7 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure, scale, ticker
 
 from epe_jax.audit import threat_models
-from epe_jax.report import narrative
+from epe_jax.report import cells
 
 BLACK, GREY = '#000000', '#CCCCCC'
 BLUE, SKY, GREEN = '#0072B2', '#56B4E9', '#009E73'
@@ -35,8 +35,9 @@ class Style(NamedTuple):
   marker: str
   filled: bool
 
-  def line(self) -> dict[str, Any]:
-    """Arguments of a line with markers."""
+  @property
+  def line_options(self) -> dict[str, Any]:
+    """Arguments of `Axes.plot` for a line with markers."""
     size = {} if self.filled else {'ms': 9, 'mfc': 'white', 'mew': 1.5}
     return {'color': self.color, 'marker': self.marker, 'ms': 4, 'lw': 1.5} | (
       size
@@ -53,14 +54,24 @@ STYLES = {
 }
 """How each attacker of this package is drawn."""
 
-ANOTHER = Style(BLACK, 'P', True)
-"""How one is drawn that this package does not know."""
+OTHER_STYLE = Style(BLACK, 'P', True)
+"""How an attacker is drawn that this package does not know."""
 
 
 def make_panels(
   num: int, *, columns: int = 3, height: float = 3.6, share: bool = False
 ) -> tuple[figure.Figure, list[mpl_axes.Axes]]:
-  """A figure of 12 inches with `num` panels, which may share their axes."""
+  """Makes a figure of empty panels.
+
+  Args:
+    num: panels, >= 1.
+    columns: panels in a row at most.
+    height: of a panel, in inches; a row is 12 inches wide.
+    share: whether all panels have the same axes.
+
+  Returns:
+    The figure and its panels, row by row.
+  """
   rows = -(-num // columns)
   fig = figure.Figure(figsize=(12, height * rows + 0.6), layout='constrained')
   grid = fig.subplots(
@@ -76,7 +87,7 @@ def make_panels(
 def draw_legend(
   fig: figure.Figure, all_axes: Sequence[mpl_axes.Axes], *, columns: int = 4
 ) -> None:
-  """One legend for all panels, below them, each label once."""
+  """Draws one legend for all panels, below them, with each label once."""
   handles = {}
   for axes in all_axes:
     for handle, label in zip(*axes.get_legend_handles_labels()):
@@ -90,21 +101,25 @@ def draw_legend(
   )
 
 
-def analytic_line(epsilon: float) -> dict[str, Any]:
-  """Arguments of the line of the analytic ε, which has no place if infinite."""
-  label = f'analytic ε = {narrative.format_number(epsilon)}'
+def style_analytic_line(epsilon: float) -> dict[str, Any]:
+  """Arguments of `Axes.plot` for the line of the analytic ε.
+
+  Args:
+    epsilon: >= 0; an infinite one has a label and no place.
+  """
+  label = f'analytic ε = {cells.format_number(epsilon)}'
   if epsilon == math.inf:
     label += ', off the axes'
   return {'color': BLACK, 'ls': '--', 'lw': 1.5, 'label': label}
 
 
 def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
-  """Linear from 0 to 1 and logarithmic above, so that 0 and 100 both show.
+  """Makes an axis linear up to 1 and logarithmic above, to show 0 and 100 both.
 
   Args:
     axes: a panel.
     which: 'x' or 'y', the axis that ε is on.
-    highest: largest ε that is drawn.
+    highest: the largest ε in the panel.
   """
   decades = range(math.ceil(math.log10(max(highest, 1) * 1.5)) + 1)
   axes.set(
@@ -123,6 +138,6 @@ def set_epsilon_axis(axes: mpl_axes.Axes, which: str, highest: float) -> None:
   axis.set_major_formatter('{x:,g}')
 
 
-def set_integer_ticks() -> ticker.Locator:
-  """Ticks at whole numbers, for rounds."""
+def make_round_locator() -> ticker.Locator:
+  """Makes a locator of ticks at whole numbers, for axes of rounds."""
   return ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10])

@@ -9,8 +9,8 @@ from matplotlib import figure, ticker
 import numpy as np
 
 from epe_jax.audit.curves import Tradeoff
-from epe_jax.audit.estimates import Audit
-from epe_jax.report import narrative
+from epe_jax.audit.estimates import Attack, Audit
+from epe_jax.report import cells
 from epe_jax.report.figures import style
 
 
@@ -22,7 +22,7 @@ def draw_tradeoff(
   gaussian: Float[np.ndarray, ' m'] | None,
   analytic: float,
 ) -> figure.Figure:
-  """Rates of the attack "took part if the score is high", for each attacker.
+  """Draws the rates of the attack "took part if the score is high".
 
   The shading holds the false negative rate of a threshold fixed beforehand in
   19 of 20 audits. No attack on a Gaussian mechanism with the analytic ε is below
@@ -45,19 +45,10 @@ def draw_tradeoff(
   for axes, curve in zip(all_axes, tradeoffs):
     attack = audit.find(curve.threat_model)
     assert attack is not None, 'every attacker has a trade-off'
-    axes.plot(grid, 1 - grid, color='0.6', lw=1, label='guessing')
-    _counted(axes, curve, lowest)
-    title = attack.threat_model.name
-    if attack.is_calibrated:
-      epsilon = narrative.format_number(float(attack.first.epsilon))
-      title = f'{title}: ε ≈ {epsilon}'
-    if curve.fitted is not None:
-      options = dict(color=style.VERMILLION, lw=2, label='fitted Gaussians')
-      _line(axes, grid, curve.fitted, options)
+    _draw_attack(axes, attack, curve, grid)
     if gaussian is not None:
       # Nothing is left of the curve of an infinite ε but its name.
-      _line(axes, grid, gaussian, style.analytic_line(analytic))
-    axes.set_title(title)
+      _draw_line(axes, grid, gaussian, style.style_analytic_line(analytic))
   all_axes[0].set(xscale='log', yscale='log')
   all_axes[0].set(xlim=(lowest, 1), ylim=(lowest, 1))
   for axis in (all_axes[0].xaxis, all_axes[0].yaxis):
@@ -72,14 +63,32 @@ def draw_tradeoff(
   first = audit.attacks[0]
   fig.suptitle(
     f'{first.num_observed:,} canaries took part, {first.num_unobserved:,} did '
-    f'not; δ = {narrative.format_delta(first.first.delta)}',
+    f'not; δ = {cells.format_delta(first.first.delta)}',
     fontsize='medium',
   )
   return fig
 
 
-def _counted(axes: mpl_axes.Axes, curve: Tradeoff, lowest: float) -> None:
-  """Rates at every score, with the uncertainty of the false negatives."""
+def _draw_attack(
+  axes: mpl_axes.Axes,
+  attack: Attack,
+  curve: Tradeoff,
+  grid: Float[np.ndarray, ' m'],
+) -> None:
+  """Draws the counted and the fitted rates of an attacker, beside guessing."""
+  axes.plot(grid, 1 - grid, color='0.6', lw=1, label='guessing')
+  _draw_counts(axes, curve, float(grid[0]))
+  title = attack.threat_model.name
+  if attack.is_calibrated:
+    title = f'{title}: ε ≈ {cells.format_epsilon(attack.first)}'
+  axes.set_title(title)
+  if curve.fitted is not None:
+    options = dict(color=style.VERMILLION, lw=2, label='fitted Gaussians')
+    _draw_line(axes, grid, curve.fitted, options)
+
+
+def _draw_counts(axes: mpl_axes.Axes, curve: Tradeoff, lowest: float) -> None:
+  """Draws the rates at every score, and how uncertain the false negatives are."""
   tiny = 1e-12
   axes.fill_between(
     np.maximum(curve.fpr, tiny),
@@ -99,10 +108,10 @@ def _counted(axes: mpl_axes.Axes, curve: Tradeoff, lowest: float) -> None:
       ha='center',
       style='italic',
     )
-  some = (curve.fnr > 0) & (curve.fpr > lowest)
+  visible = (curve.fnr > 0) & (curve.fpr > lowest)
   axes.plot(
-    curve.fpr[some],
-    curve.fnr[some],
+    curve.fpr[visible],
+    curve.fnr[visible],
     '.',
     color='0.4',
     ms=3,
@@ -111,11 +120,12 @@ def _counted(axes: mpl_axes.Axes, curve: Tradeoff, lowest: float) -> None:
   )
 
 
-def _line(
+def _draw_line(
   axes: mpl_axes.Axes,
   fpr: Float[np.ndarray, ' m'],
   fnr: Float[np.ndarray, ' m'],
   options: dict[str, Any],
 ) -> None:
-  some = fnr > 0
-  axes.plot(fpr[some], fnr[some], **options)
+  # Zero has no place on a logarithmic axis.
+  positive = fnr > 0
+  axes.plot(fpr[positive], fnr[positive], **options)

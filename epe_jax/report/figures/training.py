@@ -10,7 +10,7 @@ from epe_jax.report.figures import style
 
 
 def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
-  """Test accuracy, loss and clip norm over the rounds of a run.
+  """Draws test accuracy, loss and clip norm over the rounds of a run.
 
   Args:
     metrics: the lines of metrics.jsonl.
@@ -20,18 +20,18 @@ def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   """
   fig = figure.Figure(figsize=(12, 3.8), layout='constrained')
   left, middle, right = fig.subplots(1, 3)
-  rounds, values = _column(metrics, 'test_accuracy')
+  rounds, values = _read_column(metrics, 'test_accuracy')
   left.plot(rounds, 100 * values, 'o-', color=style.BLUE, ms=4)
   # Up to 100 % only where it comes near: small accuracies rise too.
   top = min(100.0, max(1.0, 140 * float(np.nan_to_num(values).max(initial=0))))
   left.set(title='test accuracy', ylabel='%', ylim=(0, top))
-  rounds, values = _column(metrics, 'loss')
+  rounds, values = _read_column(metrics, 'loss')
   # Of a run with fresh noise it may not be shown.
   if values.size:
     middle.plot(
       rounds, values, color=style.GREEN, lw=1, label='clients, while training'
     )
-  rounds, values = _column(metrics, 'test_loss')
+  rounds, values = _read_column(metrics, 'test_loss')
   middle.plot(rounds, values, 'o-', color=style.BLUE, ms=4, label='test')
   # One client that diverges for a round must not hide all the others.
   middle.set(title='loss', ylabel='loss per example', yscale='log')
@@ -39,36 +39,37 @@ def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   middle.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
   middle.yaxis.set_minor_formatter('{x:g}')
   middle.legend(frameon=False)
-  rounds, values = _column(metrics, 'clip_norm')
+  rounds, values = _read_column(metrics, 'clip_norm')
   right.plot(rounds, values, color=style.VERMILLION)
   right.set(title='clip norm S', ylabel='norm of an update')
   for axes in (left, middle, right):
     axes.set_xlabel('round')
-    axes.xaxis.set_major_locator(style.set_integer_ticks())
+    axes.xaxis.set_major_locator(style.make_round_locator())
     axes.spines[['top', 'right']].set_visible(False)
     axes.grid(alpha=0.3)
   right.update_datalim([(0, 0)], updatex=False)
   right.autoscale_view()
   right.set_ylim(bottom=0)
   fig.suptitle(
-    f'{_range(metrics, "num_clients")} clients and '
-    f'{_range(metrics, "num_canaries")} canaries in a round',
+    f'{_format_range(metrics, "num_clients")} clients and '
+    f'{_format_range(metrics, "num_canaries")} canaries in a round',
     fontsize='medium',
   )
   return fig
 
 
-def _column(
+def _read_column(
   metrics: Sequence[Mapping[str, Any]], name: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Rounds that have this number, and the number."""
+  """The rounds that have a value of this name, and their values."""
   rows = [(row['round'], float(row[name])) for row in metrics if name in row]
   pairs = np.array(rows, dtype=np.float64).reshape(-1, 2)
   return pairs[:, 0], pairs[:, 1]
 
 
-def _range(metrics: Sequence[Mapping[str, Any]], name: str) -> str:
-  _, values = _column(metrics, name)
+def _format_range(metrics: Sequence[Mapping[str, Any]], name: str) -> str:
+  """The least and the largest value of this name, as people read them."""
+  _, values = _read_column(metrics, name)
   if not len(values):
     return 'unknown numbers of'
   low, high = f'{values.min():,.0f}', f'{values.max():,.0f}'

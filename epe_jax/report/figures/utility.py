@@ -8,10 +8,10 @@ from epe_jax.report.figures import style
 
 
 def draw_utility(pairs: Mapping[float, tuple[float, ...]]) -> figure.Figure:
-  """Two points for each noise level, which should lie upon each other.
+  """Draws two points for each noise level, which should lie upon each other.
 
   Args:
-    pairs: noise -> accuracy without and with canaries, shares.
+    pairs: noise multiplier -> accuracy without and with canaries, in [0, 1].
   """
   fig, (axes,) = style.make_panels(1, height=4.0)
   styles = (

@@ -1,0 +1,83 @@
+"""What the numbers of an audit do not say."""
+
+from collections.abc import Mapping
+import math
+from typing import Any
+
+from epe_jax.report import cells, facts
+
+_ABOUT_EPS_LO = (
+  'The paper calls its ε_lo a lower bound at 95 %. It is no bound: it takes '
+  'the best of many thresholds and allows for the error of one, and so it can '
+  'exceed the true ε in far more than 5 % of audits.'
+)
+_ABOUT_COIN_FLIPS = (
+  'Each canary was included independently with probability 1/2. The bounds from '
+  'one run rest on this alone: neither the scores of canaries nor their law '
+  'matter. The one for a Gaussian f also takes the mechanism for Gaussian, '
+  'as that of this run is by design.'
+)
+_ABOUT_CONFIDENCE_BOUNDS = (
+  'A lower bound at 95 % exceeds the true ε in at most 5 % of audits, if '
+  'canaries score independently; how far below the truth it is, it does not '
+  'say. A bound "if Gaussian" holds only if scores are: tests see departures '
+  'from that only when they are large (docs/coverage.md).'
+)
+_ABOUT_CREDIBLE_BOUNDS = (
+  'A credible bound holds as often as it says on average over what one '
+  'believed before; at a given ε it may fail more often.'
+)
+
+
+def list_caveats(result: Mapping[str, Any]) -> list[str]:
+  """Paragraphs on what the estimates of a run do not say.
+
+  Args:
+    result: what result.json holds.
+  """
+  estimates = [
+    e for attack in result['audit'].attacks for e in attack.estimates
+  ]
+  kinds = {estimate.kind for estimate in estimates}
+  caveats = _list_limits(result)
+  if any(estimate.method == 'eps_lo' for estimate in estimates):
+    caveats.append(_ABOUT_EPS_LO)
+  if facts.is_coin_flip(result):
+    caveats.append(_ABOUT_COIN_FLIPS)
+  if 'confidence bound' in kinds:
+    caveats.append(_ABOUT_CONFIDENCE_BOUNDS)
+  if 'credible bound' in kinds:
+    caveats.append(_ABOUT_CREDIBLE_BOUNDS)
+  if result['noise'] != 'fresh' and result['noise_multiplier'] > 0:
+    caveats.append(
+      f'The noise of this run is a {result["noise"]}: whoever has the seed can '
+      'subtract it, so this model is for measuring and not for publishing.'
+    )
+  return caveats
+
+
+def _list_limits(result: Mapping[str, Any]) -> list[str]:
+  """What limits the ε of every attack, and whose ε may be larger."""
+  analytic = facts.find_analytic_epsilon(result)
+  if analytic == math.inf:
+    limit = 'Without noise there is no limit: the analytic ε is infinite.'
+  else:
+    limit = (
+      'Only the analytic ε limits every attack, as far as what it assumes '
+      'holds.'
+    )
+  if not facts.is_audited(result):
+    return [limit]
+  limits = [
+    'A point estimate is about one attack on canaries, which are updates of '
+    'the full clip norm in random directions. It is no guarantee: another '
+    f'attack may learn more. {limit}'
+  ]
+  clients = float(result['clients_analytic_epsilon'])
+  if clients > analytic:
+    limits.append(
+      'Clients take part in more rounds than canaries do, so that a client may '
+      'leak more than these estimates say: the analytic ε of one is '
+      f'{cells.format_number(clients)}.'
+    )
+  return limits

@@ -1,0 +1,125 @@
+"""Numbers and estimates as people read them, in cells of tables and sentences."""
+
+from collections.abc import Iterable
+import math
+
+from epe_jax.epsilon.types import Assumption, Estimate
+
+_SHAPES = {
+  Assumption.GAUSSIAN_SCORES: 'Gaussian',
+  Assumption.GAUSSIAN_CURVE: 'f Gaussian',
+  Assumption.FAMILY: 'of the family',
+}
+
+
+def format_number(value: float | str) -> str:
+  """A number for people: two decimals below 10, none from 1000 on.
+
+  Args:
+    value: a number; one that is not finite may be spelled out, as in JSON.
+
+  >>> [format_number(x) for x in (0.304, 29.33, 45800.0, 'Infinity')]
+  ['0.30', '29.3', '45,800', '∞']
+  """
+  x = float(value)
+  if math.isnan(x):
+    return 'undefined'
+  if math.isinf(x):
+    return '∞'
+  if abs(x) < 10:
+    return f'{x:.2f}'
+  if abs(x) < 1000:
+    return f'{x:.1f}'
+  return f'{x:,.0f}' if abs(x) < 1e6 else f'{x:.2e}'
+
+
+def format_epsilon(estimate: Estimate) -> str:
+  """The ε of an estimate, as `format_number` has it."""
+  return format_number(float(estimate.epsilon))
+
+
+def format_delta(delta: float) -> str:
+  """δ as people write it.
+
+  >>> format_delta(1e-05), format_delta(8.2e-07)
+  ('1e-5', '8.2e-7')
+  """
+  digits, _, power = f'{delta:.1e}'.partition('e')
+  return f'{digits.removesuffix(".0")}e{int(power)}'
+
+
+def format_percent(share: float | str) -> str:
+  """A share in [0, 1] as a percentage.
+
+  >>> format_percent(0.964)
+  '96.4 %'
+  """
+  return f'{100 * float(share):.1f} %'
+
+
+def format_estimated_share(share: float) -> str:
+  """A share for people; nothing is certain that was estimated.
+
+  >>> [format_estimated_share(x) for x in (0.672, 0.9871, 0.99999)]
+  ['about 67 %', 'about 98.7 %', 'more than 99.9 %']
+  """
+  if share >= 0.9995:
+    return 'more than 99.9 %'
+  if share < 0.0005:
+    return 'less than 0.1 %'
+  return f'about {100 * share:.{0 if 0.1 <= share < 0.985 else 1}f} %'
+
+
+def format_interval(interval: tuple[float, float] | None) -> str | None:
+  """The two limits of an interval; None if there is no interval."""
+  if interval is None:
+    return None
+  low, high = map(format_number, interval)
+  return f'{low} to {high}'
+
+
+def format_floor(estimate: Estimate) -> str | None:
+  """5 to 95 % of what the estimator reports when nothing leaks.
+
+  None if the estimate has no floor.
+  """
+  if estimate.floor is None:
+    return None
+  return format_interval((estimate.floor.q05, estimate.floor.q95))
+
+
+def format_with_interval(estimate: Estimate | None) -> str:
+  """ε and its interval in brackets, with a dagger where scores contradict it."""
+  if estimate is None:
+    return '-'
+  text = format_epsilon(estimate)
+  if estimate.interval is not None and math.isfinite(estimate.epsilon):
+    low, high = map(format_number, estimate.interval)
+    text += f' [{low}, {high}]'
+  return f'{text} †' if estimate.method.endswith('_rejected') else text
+
+
+def explain_rejected(cells: Iterable[str]) -> list[str]:
+  """A note on what the dagger behind an ε means, if any of the cells has one."""
+  if not any('†' in cell for cell in cells):
+    return []
+  return [
+    '† the scores contradict what the estimate assumes: take it for an order of '
+    'magnitude.'
+  ]
+
+
+def describe_kind(estimate: Estimate) -> str:
+  """What an estimate is worth, in a few words.
+
+  >>> describe_kind(Estimate(1.0, 1e-5, 'band', 0.95, 'confidence bound'))
+  'lower bound, 95 %'
+  """
+  if estimate.confidence is None:
+    return 'point estimate'
+  parts = ['credible'] if estimate.kind == 'credible bound' else []
+  if not estimate.is_shape_free:
+    shape = next(shape for shape in _SHAPES if shape in estimate.assumes)
+    parts.append(f'if {_SHAPES[shape]}')
+  name = ' '.join(parts) or 'lower bound'
+  return f'{name}, {100 * estimate.confidence:.4g} %'

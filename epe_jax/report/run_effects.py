@@ -1,0 +1,221 @@
+"""Several runs of one config: the shift of each, their mean, and one more run."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epe_jax.audit import external_scores, threat_models
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit.record import Record
+from epe_jax.epsilon import gaussian, over_runs, tradeoff_curves
+from epe_jax.epsilon.types import Estimate, Scores
+
+# Statistics that taking part shifts: a maximum or a likelihood has no μ.
+_ESTIMATOR = functools.partial(gaussian.two_gaussian, std='null')
+
+
+class RunShift(NamedTuple):
+  """The shift of the scores of one run.
+
+  Attributes:
+    run: its name.
+    num_observed: canaries that took part, >= 2.
+    mu: the shift, in standard deviations of the null.
+    standard_error: of mu, likewise.
+    epsilon: ε of a Gaussian mechanism with this shift.
+  """
+
+  run: str
+  num_observed: int
+  mu: float
+  standard_error: float
+  epsilon: float
+
+
+class Effect(NamedTuple):
+  """A shift and its ε over runs.
+
+  Attributes:
+    mu: the shift, in standard deviations of the null; None where it is not
+      estimated.
+    mu_interval: of mu; None likewise.
+    epsilon: of the shift.
+    interval: of epsilon; None where there is none.
+  """
+
+  mu: float | None
+  mu_interval: tuple[float, float] | None
+  epsilon: float
+  interval: tuple[float, float] | None
+
+
+class OverRuns(NamedTuple):
+  """Random effects over runs of one attack statistic.
+
+  Attributes:
+    threat_model: key of the attacker.
+    sees: what is seen and known in these runs, in words.
+    statistic: the score of a canary, in words.
+    delta: of every ε.
+    confidence: of the intervals.
+    tau: standard deviation of the shift between runs.
+    i_squared: share of the scatter of the runs' estimates that is not from
+      canaries, in [0, 1].
+    p_value: of such scatter if all runs had the same shift.
+    runs: each of them.
+    mean: over runs.
+    new_run: what to expect of one more run; its intervals predict.
+    pooled: by the cluster bootstrap, without mu; None where the null law is that
+      of unobserved canaries.
+    doubts: in plain words, what tests found against the scores of which run.
+  """
+
+  threat_model: str
+  sees: str
+  statistic: str
+  delta: float
+  confidence: float
+  tau: float
+  i_squared: float
+  p_value: float
+  runs: Sequence[RunShift]
+  mean: Effect
+  new_run: Effect
+  pooled: Effect | None
+  doubts: Sequence[str]
+
+
+def evaluate_runs(
+  runs: Mapping[str, Record | Scores], *, delta: float | None = None
+) -> list[OverRuns]:
+  """Estimates random effects of each attack statistic that all runs have.
+
+  Args:
+    runs: name -> what the run recorded, or external scores; all of one kind.
+    delta: δ, in (0, 1); None for that of the runs.
+
+  Returns:
+    One value for each attack statistic.
+
+  Raises:
+    ValueError: as `over_runs.estimate_shifts`; recorded runs beside external
+      scores; runs of several δ, or external scores, without delta.
+  """
+  by_run = [_score_attackers(scores) for scores in runs.values()]
+  if len({isinstance(scores, Scores) for scores in runs.values()}) > 1:
+    raise ValueError(
+      'some files are runs of ours and others external scores; give one kind.'
+    )
+  if delta is None:
+    delta = _find_delta(list(runs.values()))
+  return [
+    _estimate_effects(
+      list(runs), [scores[attacker] for scores in by_run], delta
+    )
+    for attacker in by_run[0]
+    if all(attacker in scores for scores in by_run)
+  ]
+
+
+def to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
+  """What `evaluate_runs` returns, in lists, dicts, strings and numbers."""
+  return [
+    row._asdict()
+    | {
+      'runs': [run._asdict() for run in row.runs],
+      'mean': row.mean._asdict(),
+      'new_run': row.new_run._asdict(),
+      'pooled': row.pooled and row.pooled._asdict(),
+    }
+    for row in rows
+  ]
+
+
+def _score_attackers(
+  scores: Record | Scores,
+) -> dict[ThreatModel, AttackScores]:
+  """The scores of every attacker for whom taking part is a shift."""
+  if isinstance(scores, Scores):
+    all_scores = [external_scores.score_external(scores)]
+  else:
+    all_scores = [
+      attack_scores
+      for attack_scores in threat_models.score_all(scores)
+      if attack_scores.threat_model in threat_models.SHIFTED
+    ]
+  return {
+    attack_scores.threat_model: attack_scores for attack_scores in all_scores
+  }
+
+
+def _find_delta(runs: Sequence[Record | Scores]) -> float:
+  deltas = {run.delta for run in runs if isinstance(run, Record)}
+  if len(deltas) != 1:
+    raise ValueError(
+      f'delta=None, and the files name {sorted(deltas) or "none"}; give one δ, '
+      'as --delta=1e-5.'
+    )
+  return deltas.pop()
+
+
+def _estimate_effects(
+  names: Sequence[str], all_scores: Sequence[AttackScores], delta: float
+) -> OverRuns:
+  scores = _share_null([attack_scores.scores for attack_scores in all_scores])
+  mu, variance = over_runs.estimate_shifts(scores)
+  effects = over_runs.random_effects(mu, variance)
+  epsilon = np.asarray(tradeoff_curves.epsilon_gdp(mu, delta))
+  pooled = None
+  if scores[0].dim is not None:
+    rng = np.random.default_rng(0)
+    estimate = over_runs.cluster_bootstrap(rng, _ESTIMATOR, scores, delta=delta)
+    pooled = _make_effect(estimate, None, None)
+  mean = over_runs.epsilon_of_mean(effects, delta=delta)
+  new_run = over_runs.epsilon_of_new_run(effects, delta=delta)
+  return OverRuns(
+    threat_model=all_scores[0].threat_model.key,
+    sees=all_scores[0].sees,
+    statistic=all_scores[0].threat_model.statistic,
+    delta=delta,
+    confidence=effects.confidence,
+    tau=effects.tau,
+    i_squared=effects.i_squared,
+    p_value=effects.p_value,
+    runs=[
+      RunShift(
+        run=name,
+        num_observed=of_run.observed.size,
+        mu=float(mu[i]),
+        standard_error=float(np.sqrt(variance[i])),
+        epsilon=float(epsilon[i]),
+      )
+      for i, (name, of_run) in enumerate(zip(names, scores))
+    ],
+    mean=_make_effect(mean, effects.mu, effects.interval),
+    new_run=_make_effect(new_run, effects.mu, effects.prediction),
+    pooled=pooled,
+    doubts=[
+      f'{name}: {doubt}'
+      for name, attack_scores in zip(names, all_scores)
+      for doubt in attack_scores.doubts
+    ],
+  )
+
+
+def _share_null(runs: Sequence[Scores]) -> list[Scores]:
+  """Without the null law in all runs, if unobserved canaries reject it in one."""
+  dims = {scores.dim for scores in runs}
+  if None not in dims or len(dims) != 2:
+    return list(runs)
+  return [dataclasses.replace(scores, dim=None) for scores in runs]
+
+
+def _make_effect(
+  estimate: Estimate,
+  mu: float | None,
+  mu_interval: tuple[float, float] | None,
+) -> Effect:
+  return Effect(mu, mu_interval, float(estimate.epsilon), estimate.interval)

@@ -1,0 +1,82 @@
+"""The verdict on a run, in three sentences."""
+
+from collections.abc import Mapping
+import math
+from typing import Any
+
+from epe_jax.audit import threat_models
+from epe_jax.audit.estimates import Attack, Audit
+from epe_jax.epsilon.types import Estimate
+from epe_jax.report import cells, facts, narrative
+
+
+def give_verdict(result: Mapping[str, Any]) -> list[str]:
+  """Three sentences at most: what is certain, what is likely, what to doubt.
+
+  Args:
+    result: what result.json holds.
+  """
+  if not facts.is_audited(result):
+    return [narrative.NOT_AUDITED]
+  audit = result['audit']
+  sentences = []
+  if audit.headline is not None:
+    attack, bound = audit.headline
+    limit = facts.find_analytic_epsilon(result)
+    sentences.append(_state_headline(attack, bound, limit))
+  final = audit.find(threat_models.FINAL)
+  if final is not None:
+    sentences.append(_describe_final_model(final))
+  return sentences + _list_doubts(audit)
+
+
+def _state_headline(attack: Attack, bound: Estimate, limit: float) -> str:
+  """The bound that the design fixed, beside what the analysis allows."""
+  assert bound.confidence is not None, 'bounds have one'
+  allowed = (
+    'without noise there is no limit to it'
+    if limit == math.inf
+    else f'the analysis allows {cells.format_number(limit)} at most'
+  )
+  return (
+    f'With {100 * bound.confidence:g} % confidence '
+    f'ε ≥ {cells.format_epsilon(bound)} at δ = {cells.format_delta(bound.delta)} '
+    f'for {narrative.name_attacker(attack)}; {allowed}.'
+  )
+
+
+def _describe_final_model(attack: Attack) -> str:
+  """How much the final model alone tells of a person."""
+  text = f'The final model alone: ε ≈ {cells.format_epsilon(attack.first)}'
+  if narrative.is_within_floor(attack.first):
+    return f'{text}, which is what is found where nothing leaks.'
+  if not attack.is_calibrated:
+    # The number could be above the analytic ε, and is not for a verdict.
+    return 'The final model alone: no estimate is calibrated.'
+  if attack.rates is None:
+    return f'{text}.'
+  return (
+    f'{text}; at even odds it tells whether a person took part in '
+    f'{cells.format_estimated_share(attack.rates.accuracy)} of cases.'
+  )
+
+
+def _list_doubts(audit: Audit) -> list[str]:
+  """What speaks against the estimates, or that nothing does; one sentence."""
+  doubted = [attack for attack in audit.attacks if attack.doubts]
+  agreement = audit.attacks[-1].agreement
+  if agreement is not None and narrative.is_notable(agreement.standard_errors):
+    return [
+      'The strongest attack differs from what the analysis implies by '
+      f'{abs(agreement.standard_errors):.1f} standard errors, so the run may not '
+      'do what is assumed of it.'
+    ]
+  if doubted:
+    names = ', '.join(attack.threat_model.name for attack in doubted)
+    return [f'Tests contradict the estimates of: {names}.']
+  if agreement is not None:
+    return [
+      'The strongest attack finds what the analysis implies, within '
+      f'{abs(agreement.standard_errors):.1f} standard errors.'
+    ]
+  return []
