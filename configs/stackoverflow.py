@@ -20,7 +20,14 @@ from epe_jax.configs import common  # pyright: ignore[reportMissingImports]
 
 
 def get_config(mode: str = 'full') -> config_dict.ConfigDict:
-  """'full' has the paper's settings; 'smoke' shows that the file is read."""
+  """Makes the config of a mode.
+
+  Args:
+    mode: 'full' has the paper's settings, and 'smoke' shows that the file is read.
+
+  Raises:
+    ValueError: there is no such mode.
+  """
   if mode not in ('full', 'smoke'):
     raise ValueError(f"mode={mode!r}; give 'full' or 'smoke'.")
   smoke = mode == 'smoke'

@@ -1,4 +1,4 @@
-"""Scores from files: of a run of ours, or of any other system."""
+"""Files of scores: of a run of this package, or of any other system."""
 
 from collections.abc import Iterator
 import csv
@@ -22,7 +22,7 @@ CURE = (
   'Give the workdir of a finished run, its private/scores.npz, an .npz with arrays '
   'observed and unobserved, or a CSV with columns score and observed (1 or 0).'
 )
-"""Ends every message about a file that is none of these."""
+"""The cure that ends every error about a file that is none of these."""
 
 
 def load_scores(
@@ -35,24 +35,27 @@ def load_scores(
       `observed` and `unobserved` (or `in_canary_scores`, `out_canary_scores`);
       or a CSV with a header and the columns `score` and `observed`, where 1,
       true, in or yes says that the canary took part.
-    dim: d, if the scores of a foreign file are cosines in R^d.
-    design: 'coin_flip' if each canary of it took part by a fair coin.
+    dim: d, if external scores are cosines in R^d; otherwise None.
+    design: 'coin_flip' if each canary of external scores took part by a fair coin of
+      its own; otherwise 'fixed'.
 
   Returns:
-    What a run recorded, or the scores of a foreign file.
+    The record of a run, or external scores.
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: it is none of these, or a line of the CSV makes no sense.
+    ValueError: it is none of these, or a line of the CSV is no score.
   """
   path = find_scores(path)
   if path.suffix == '.npz':
     arrays = io.read_arrays(path)
     if 'schema' in arrays:
       return load_record(path)
-    observed, unobserved = (_group(path, arrays, names) for names in _GROUPS)
+    observed, unobserved = (
+      _read_group(path, arrays, names) for names in _GROUPS
+    )
   elif path.suffix == '.csv':
-    observed, unobserved = _columns(path)
+    observed, unobserved = _read_csv(path)
   else:
     raise ValueError(f'{path} is neither .npz nor .csv. {CURE}')
   try:
@@ -62,7 +65,10 @@ def load_scores(
 
 
 def find_scores(path: str | os.PathLike) -> pathlib.Path:
-  """The file that scores are read from: that of a workdir, or the path itself.
+  """Finds the file that scores are read from.
+
+  Args:
+    path: a workdir, whose private/scores.npz it is, or the file itself.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -75,7 +81,7 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
   return path
 
 
-def _group(
+def _read_group(
   path: pathlib.Path, arrays: dict[str, np.ndarray], names: tuple[str, ...]
 ) -> np.ndarray:
   for name in names:
@@ -93,10 +99,10 @@ def _group(
   )
 
 
-def _columns(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+def _read_csv(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   groups: dict[bool, list[float]] = {True: [], False: []}
   with open(path, newline='', encoding='utf-8-sig') as f:
-    for line, row in _lines(path, f):
+    for line, row in _iterate_rows(path, f):
       took_part = str(row['observed']).strip().lower()
       if took_part not in _YES | _NO:
         raise ValueError(
@@ -111,8 +117,10 @@ def _columns(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   return np.array(groups[True]), np.array(groups[False])
 
 
-def _lines(path: pathlib.Path, file: TextIO) -> Iterator[tuple[int, dict]]:
-  """Number and fields of each line behind the header."""
+def _iterate_rows(
+  path: pathlib.Path, file: TextIO
+) -> Iterator[tuple[int, dict]]:
+  """Iterates over the lines behind the header: the number and fields of each."""
   rows = csv.DictReader(file)
   try:
     rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
