@@ -1,7 +1,7 @@
 """The fields that all configs share, each explained where it is set.
 
-A new field of every run is added here, and to `experiment.config_fields`, which has
-the values that it may have.
+A new field of every run is added here, and to `experiment.config_fields`, which
+has the values that it may have.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
   """Makes a config of the common fields and those of a job.
 
   Args:
-    **fields: the fields that the job sets. For a group such as `client` it is a dict
-      of the fields that have no value here, or another one.
+    **fields: the fields that the job sets. For a group such as `client` it is a
+      dict of the fields that have no value here, or another one.
 
   Returns:
     A config with every field of the job, which the command line can change.
@@ -78,9 +78,10 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
     audit=dict(
       # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
       sees='aggregate',
-      # Cosines of every round are kept, 8 bytes for each canary and round. False:
-      # only the largest of each canary, for audits whose trace would not fit; who
-      # knows a canary's round, or removes the others, is then not estimated.
+      # Cosines of every round are kept, 8 bytes for each canary and round.
+      # False: only the largest of each canary, for audits whose trace would not
+      # fit; who knows a canary's round, or removes the others, is then not
+      # estimated.
       trace=True,
       # Rounds scored together, no more than lie between two checkpoints; None:
       # as many as memory holds, 1 for families to whom a look at one round

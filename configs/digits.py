@@ -14,7 +14,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   """Makes the config of a mode.
 
   Args:
-    mode: 'full' audits with 1000 + 1000 canaries, and 'smoke' shows that it runs.
+    mode: 'full' audits with 1000 + 1000 canaries, and 'smoke' shows that it
+      runs.
 
   Raises:
     ValueError: there is no such mode.

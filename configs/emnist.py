@@ -21,8 +21,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   """Makes the config of a mode.
 
   Args:
-    mode: 'full' has the paper's 15 epochs of 101 clients a round, '5x34' its earlier
-      5 epochs of 34, and 'smoke' shows that the file is read.
+    mode: 'full' has the paper's 15 epochs of 101 clients a round, '5x34' its
+      earlier 5 epochs of 34, and 'smoke' shows that the file is read.
 
   Raises:
     ValueError: there is no such mode.

@@ -1,10 +1,10 @@
 """The sizes at which scripts/reproduce.py makes the paper's tables and figures.
 
-'paper' has the paper's sizes; 'small' takes about half an hour for each item on two
-cores; 'smoke' shows within a minute or two that everything is in place.
+'paper' has the paper's sizes; 'small' takes about half an hour for each item on
+two cores; 'smoke' shows within a minute or two that everything is in place.
 
-An experiment of runs names a config in configs/, the fields that it sets, and the
-axes of its grid. Items that need the same runs share them.
+An experiment of runs names a config in configs/, the fields that it sets, and
+the axes of its grid. Items that need the same runs share them.
 """
 
 from typing import Any
@@ -72,7 +72,7 @@ _TEXT = {
 
 
 def _make_runs(scale: str) -> dict[str, Any]:
-  """Makes the comparison of one run of k canaries with several that share them."""
+  """Makes the comparison of one run with several that share its canaries."""
   settings: dict[str, Any] = dict(
     config='stackoverflow' if scale == 'paper' else 'digits',
     sets=[],

@@ -2,7 +2,8 @@
 
   python scripts/train.py --config=configs/stackoverflow.py \
     --config.data.path=stackoverflow.sqlite \
-    --config.data.word_count=stackoverflow.word_count --workdir=runs/stackoverflow
+    --config.data.word_count=stackoverflow.word_count
+    --workdir=runs/stackoverflow
 
 Without the public files, on generated text of as many users:
 
@@ -23,7 +24,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   """Makes the config of a mode.
 
   Args:
-    mode: 'full' has the paper's settings, and 'smoke' shows that the file is read.
+    mode: 'full' has the paper's settings, and 'smoke' shows that the file is
+      read.
 
   Raises:
     ValueError: there is no such mode.

@@ -24,8 +24,9 @@ def epsilon_of_releases(
 ) -> Analytic:
   """Computes ε of one who takes part in n rounds with noise z.
 
-  n adaptive releases of the Gaussian mechanism are exactly one release with noise
-  z / sqrt(n), so no composition theorem and no numerical convolution is needed.
+  n adaptive releases of the Gaussian mechanism are exactly one release with
+  noise z / sqrt(n), so no composition theorem and no numerical convolution is
+  needed.
 
   Args:
     noise_multiplier: z >= 0.
@@ -62,8 +63,9 @@ def epsilon_of_releases(
 def epsilon_of_poisson(
   noise_multiplier: float, *, delta: float, probability: float, rounds: int
 ) -> Analytic:
-  """Computes ε of one who takes part in each round with probability q, in secret.
+  """Computes ε of one who takes part in each round with probability q.
 
+  The rounds in which it takes part are secret.
   The privacy loss distribution of a round is composed T times on a grid. It is
   rounded towards more loss, so that ε is an upper bound.
 
@@ -100,7 +102,8 @@ def epsilon_of_poisson(
   loss = pld.from_gaussian_mechanism(
     noise_multiplier,
     sampling_prob=probability,
-    # Of one release. With little noise a fine grid would have millions of points.
+    # Of one release. With little noise a fine grid would have millions of
+    # points.
     value_discretization_interval=max(1e-4, 1e-3 / noise_multiplier),
     use_connect_dots=True,
   )

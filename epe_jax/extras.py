@@ -1,7 +1,7 @@
 """The extra of `pip install epe_jax[...]` that a missing package belongs to.
 
-Without extras the package estimates from files of scores. JAX, Matplotlib and the
-readers of some formats come with an extra each.
+Without extras the package estimates from files of scores. JAX, Matplotlib and
+the readers of some formats come with an extra each.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ def explain_missing() -> Iterator[None]:
   """Names the extra and the command where an import within finds no package.
 
   Raises:
-    ModuleNotFoundError: a package is missing. It replaces the error of the import,
-      whose `name` it has.
+    ModuleNotFoundError: a package is missing. It replaces the error of the
+      import, whose `name` it has.
 
   >>> with explain_missing():
   ...   raise ModuleNotFoundError("No module named 'haiku'", name='haiku')

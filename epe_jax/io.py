@@ -1,7 +1,7 @@
 """Files that are written whole or not at all, and read without pickle.
 
-Errors of the disk are explained, because the system says what it refused, not always
-where, and never what to do.
+Errors of the disk are explained, because the system says what it refused, not
+always where, and never what to do.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -40,8 +40,8 @@ def write_atomically(
 ) -> None:
   """Writes a file under another name, then puts it in place of `path`.
 
-  When this function returns, the file is on the disk, whatever happens to the power.
-  If it fails, the old file stays as it was.
+  When this function returns, the file is on the disk, whatever happens to the
+  power. If it fails, the old file stays as it was.
 
   Args:
     path: the file.
@@ -69,7 +69,7 @@ def write_text(
 
 
 def open_private(path: str, flags: int) -> int:
-  """Opens a file that only its owner may read if it is made; for `open(opener=)`."""
+  """Opens a file, which only its owner may read if it is new; for `open`."""
   return os.open(path, flags, 0o600)
 
 
@@ -78,8 +78,8 @@ def write_json(
 ) -> None:
   """Writes JSON with `write_atomically`.
 
-  Numbers that are not finite are written as the strings 'Infinity', '-Infinity' and
-  'NaN', which JSON has no numbers for and `float` reads back.
+  Numbers that are not finite are written as the strings 'Infinity', '-Infinity'
+  and 'NaN', which JSON has no numbers for and `float` reads back.
   """
   text = json.dumps(spell_non_finite(value), indent=2, allow_nan=False) + '\n'
   write_text(path, text, private=private)
@@ -169,7 +169,7 @@ def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
 
 
 def spell_non_finite(value: Any) -> Any:
-  """Replaces numbers that are not finite by strings, anywhere in JSON-like values."""
+  """Replaces numbers that are not finite by strings, in JSON-like values."""
   if isinstance(value, Mapping):
     return {k: spell_non_finite(v) for k, v in value.items()}
   if isinstance(value, list | tuple):
@@ -186,8 +186,8 @@ def read_npz(file: BinaryIO) -> dict[str, np.ndarray]:
     file: a file that is open for reading; it stays open.
 
   Raises:
-    ValueError: an array is not as large as its header says or would need pickle, or
-      all of them need more memory than this machine has.
+    ValueError: an array is not as large as its header says or would need
+      pickle, or all of them need more memory than this machine has.
     EOFError, OSError, zipfile.BadZipFile: the file is damaged, or no .npz file.
   """
   with zipfile.ZipFile(file) as archive:

@@ -1,4 +1,4 @@
-"""Lock files, which one process at a time holds until it ends, however it ends."""
+"""Lock files, which one process at a time holds, however it ends."""
 
 from collections.abc import Iterator
 import contextlib
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 class Busy(Exception):
-  """Another process holds the lock. The message is what it wrote into the file."""
+  """Another process holds the lock. The message is what that wrote into it."""
 
 
 @contextlib.contextmanager
@@ -17,9 +17,10 @@ def hold(path: pathlib.Path, *, wait: bool) -> Iterator[BinaryIO]:
   """Holds a lock file, and removes it at the end.
 
   Args:
-    path: the lock file. Its folder must outlive the lock: if it were removed while
-      others wait, they would lock a file that is gone.
-    wait: whether to wait for another process that holds it, however long that takes.
+    path: the lock file. Its folder must outlive the lock: if it were removed
+      while others wait, they would lock a file that is gone.
+    wait: whether to wait for another process that holds it, however long that
+      takes.
 
   Yields:
     The empty file, open for writing the name of its holder.

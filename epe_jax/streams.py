@@ -1,9 +1,9 @@
 """Independent streams of random numbers on the host, one for each purpose.
 
-A run has one root, and only this module makes generators of it. The purpose of a
-stream is part of its seed. Without it, as in `default_rng(seed)` and
-`default_rng((seed, 0))`, which are the same, the data would be dealt by the numbers
-that draw the clients.
+A run has one root, and only this module makes generators of it. The purpose of
+a stream is part of its seed. Without it, as in `default_rng(seed)` and
+`default_rng((seed, 0))`, which are the same, the data would be dealt by the
+numbers that draw the clients.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ def check_root(root: int) -> None:
 
 
 def sequence(root: int, purpose: str, *place: int) -> np.random.SeedSequence:
-  """Makes the seed sequence of a stream from all bits of root, purpose and place.
+  """Makes the seed sequence of a stream from root, purpose and place.
 
   Args:
-    root: an integer >= 0 of any size: the seed of a run, or a secret of so many bits
-      that nobody can guess it.
+    root: an integer >= 0 of any size: the seed of a run, or a secret of so many
+      bits that nobody can guess it.
     purpose: the purpose of the stream, a name that no other purpose has.
     *place: which stream of that purpose it is, such as the number of a round.
 

@@ -19,10 +19,10 @@ Batch: TypeAlias = PyTree  # arrays with the examples along the first axis
 
 
 class Weighted(NamedTuple):
-  """A value of each example that is itself a sum, such as over the words of a sentence.
+  """A value of each example that is itself a sum, such as over its words.
 
-  The mean over several examples is sum(total) / sum(weight), or 0 if all weights are
-  0: a mean over words and not over sentences.
+  The mean over several examples is sum(total) / sum(weight), or 0 if all
+  weights are 0: a mean over words and not over sentences.
 
   Attributes:
     total: [b] sums, one for each example; 0 where the weight is 0.
@@ -48,8 +48,8 @@ class Task(NamedTuple):
   """Anything trainable, as three pure functions of Flax, Haiku or your own.
 
   The values of examples are an array [b], in which each has the weight 1, or
-  `Weighted`. The library masks padded examples and takes the mean. The values of
-  padded examples are never used, but must be finite.
+  `Weighted`. The library masks padded examples and takes the mean. The values
+  of padded examples are never used, but must be finite.
 
   Attributes:
     init: key -> params, whose leaves are float32.

@@ -1,8 +1,8 @@
-"""The effective dimension of the vectors that a run showed, and whether it is enough.
+"""The effective dimension of the vectors of a run, and whether it is enough.
 
-Cosines with canaries of signs, or of single coordinates, are normal only where the
-mass of a vector lies on many coordinates. Their number in each round, and in the
-final model, is kept beside the estimates that depend on it.
+Cosines with canaries of signs, or of single coordinates, are normal only where
+the mass of a vector lies on many coordinates. Their number in each round, and
+in the final model, is kept beside the estimates that depend on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,18 +29,18 @@ def summarize(
   Args:
     family: the family of the canaries.
     threshold: the effective dimension below which their cosines are not to be
-      taken for normal, as `canaries.min_effective_dimension` gives it; None if the
-      family has none.
-    rounds: the effective dimension of each round's aggregate. It is 0 of a vector of
-      zeros, which has no cosines and is left out.
+      taken for normal, as `canaries.min_effective_dimension` gives it; None if
+      the family has none.
+    rounds: the effective dimension of each round's aggregate. It is 0 of a
+      vector of zeros, which has no cosines and is left out.
     final_model: that of the final model.
     change: that of the difference between the final and the initial model.
 
   Returns:
-    The numbers by name: 'min_round' and 'median_round' are those of the smallest
-    and of the median round.
+    The numbers by name: 'min_round' and 'median_round' are those of the
+    smallest and of the median round.
 
-  >>> dimension = summarize('hadamard', threshold=100.0, rounds=[50.0, 0.0, 70.0],
+  >>> dimension = summarize('hadamard', threshold=100, rounds=[50.0, 0.0, 70.0],
   ...                       final_model=200.0, change=300.0)
   >>> dimension['min_round'], dimension['median_round']
   (50.0, 60.0)
@@ -72,9 +72,9 @@ def warn_if_low(dimension: Mapping[str, Any] | None) -> str | None:
   if not low:
     return None
   return (
-    f"Cosines with canaries of the family '{dimension['family']}' are normal where "
-    'the mass of a vector lies on enough coordinates: an effective dimension of '
-    f'{dimension["threshold"]:,.0f} or more. It is {", ".join(low)}. Take estimates '
-    "from these for doubtful, and train with canaries.family='hadamard2' or "
-    "'sphere', which need no such thing."
+    f"Cosines with canaries of the family '{dimension['family']}' are normal "
+    'where the mass of a vector lies on enough coordinates: an effective '
+    f'dimension of {dimension["threshold"]:,.0f} or more. It is {", ".join(low)}. Take '
+    'estimates from these for doubtful, and train with '
+    "canaries.family='hadamard2' or 'sphere', which need no such thing."
   )

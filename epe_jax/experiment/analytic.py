@@ -1,4 +1,4 @@
-"""The analytic ε of a run, which follows from its mechanism and participation."""
+"""The analytic ε of a run, by its mechanism and its participation."""
 
 import math
 from typing import Any
@@ -15,9 +15,9 @@ def summarize(config: build.Config, setup: build.Setup) -> dict[str, Any]:
     setup: what was built of it.
 
   Returns:
-    The analytic ε of the canary and of the client who take part most often, each
-    with what it assumes, and what is known of amplification by sampling. The ε of
-    canaries is None in a run without any.
+    The analytic ε of the canary and of the client who take part most often,
+    each with what it assumes, and what is known of amplification by sampling.
+    The ε of canaries is None in a run without any.
   """
   participants = setup.participants
   clients = compute_epsilon(
@@ -66,21 +66,24 @@ def compute_epsilon(
 def describe_amplification(
   config: build.Config, *, num_clients: int, delta: float
 ) -> str | None:
-  """Says what is known of amplification by sampling; None if nothing is sampled.
+  """Says what is known of amplification by sampling.
 
-  The attacker of the analytic ε knows the rounds of each client. An attacker who
-  does not know them learns less where rounds are drawn in secret.
+  The attacker of the analytic ε knows the rounds of each client. An attacker
+  who does not know them learns less where rounds are drawn in secret.
 
   Args:
     config: the config of the run, with every field set.
     num_clients: the number of real clients, >= 1.
     delta: the δ of the run, in (0, 1).
+
+  Returns:
+    A sentence; None if no clients are sampled.
   """
   kind = config.participation.kind
   if kind == 'poisson' and config.divisor != 'expected':
     return (
-      'not known: the number of clients of a round, which says something of each '
-      f'coin, shows in what divisor={config.divisor!r} divides'
+      'not known: the number of clients of a round, which says something of '
+      f'each coin, shows in what divisor={config.divisor!r} divides'
     )
   if kind == 'poisson':
     analytic = accounting.epsilon_of_poisson(

@@ -48,34 +48,37 @@ def run(
 ) -> dict[str, Any]:
   """Trains a model, audits it and writes what it finds into a workdir.
 
-  A run that was killed resumes from its newest checkpoint; a finished run is not
-  made again, and its result is read back. Of the files that `workdirs` describes,
-  result.json and model.npz may be published, and those in private/ are for the
-  auditor alone. A run without any canaries is not audited: it has no scores.npz and
-  no estimates, and the analytic ε of canaries is None. All devices share the work.
-  Of several processes each has to call this function, and the first one writes.
+  A run that was killed resumes from its newest checkpoint; a finished run is
+  not made again, and its result is read back. Of the files that `workdirs`
+  describes, result.json and model.npz may be published, and those in private/
+  are for the auditor alone. A run without any canaries is not audited: it has
+  no scores.npz and no estimates, and the analytic ε of canaries is None. All
+  devices share the work. Of several processes each has to call this function,
+  and the first one writes.
 
   Args:
-    config: the config of the run, with every field set, as the files in configs/
-      give it.
+    config: the config of the run, with every field set, as the files in
+      configs/ give it.
     workdir: a folder for this run alone, which is made if it is missing.
-    observers: your own observers beside those of the package, name -> canaries ->
-      `audit.Observer`. Their scores are in the record; unless the run is a
+    observers: your own observers beside those of the package, name -> canaries
+      -> `audit.Observer`. Their scores are in the record; unless the run is a
       simulation, these are for the auditor alone. A run that is resumed needs
-      observers of the same names, whose states have arrays of the same shapes and
-      dtypes; that they also compute the same is for the caller to see to.
-    threat_models: the attackers that are estimated, ordered by their knowledge, such
-      as your own followed by `audit.THREAT_MODELS`. They play no part until training
-      has ended. Of a finished run `audit.evaluate` estimates others from its record.
+      observers of the same names, whose states have arrays of the same shapes
+      and dtypes; that they also compute the same is for the caller to see to.
+    threat_models: the attackers that are estimated, ordered by their knowledge,
+      such as your own followed by `audit.THREAT_MODELS`. They play no part
+      until training has ended. Of a finished run `audit.evaluate` estimates
+      others from its record.
 
   Returns:
     The fields of result.json, by name. In all processes but the first they are
     empty.
 
   Raises:
-    ValueError, FileNotFoundError: a field or the data are wrong, as `build.build`
-      has it; or the workdir holds a run of another config, belongs to another
-      process, or is of a run that began with other data, observers or secret.
+    ValueError, FileNotFoundError: a field or the data are wrong, as
+      `build.build` has it; or the workdir holds a run of another config,
+      belongs to another process, or is of a run that began with other data,
+      observers or secret.
     FloatingPointError: training has diverged.
     OSError: a disk is full or may not be written.
   """
@@ -95,7 +98,7 @@ def _run_or_read(
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
 ) -> dict[str, Any]:
-  """Makes the run of a checked config, unless it is finished; gives its result."""
+  """Makes the run of a checked config unless it is finished, or reads it."""
   files, result = workdirs.workdir_at(workdir), None
   workdirs.claim(files.folder, config)
   if not _is_finished(files):
@@ -124,10 +127,11 @@ def _train(
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
 ) -> dict[str, Any]:
-  """The one long function, read top to bottom; gives the fields of result.json."""
+  """Makes a run: the one long function, to be read from top to bottom."""
   mesh = sharding.mesh()
 
-  # 1. Build and check. Every error of config or data comes before the first round.
+  # 1. Build and check. Every error of config or data comes before the first
+  # round.
   secret = randomness.load_or_draw_secret(config, files)
   setup = build.build(config, secret=secret, mesh=mesh, observers=observers)
   setup = chunk_size.set_chunk_size(config, setup, mesh=mesh)
@@ -137,8 +141,9 @@ def _train(
   if sharding.is_primary():
     inputs.write_inputs(config, files, setup, secret)
 
-  # 3. Start, or resume from the newest good checkpoint. The initial state is made
-  # by one program, so that no array of the model's size is made on the way.
+  # 3. Start, or resume from the newest good checkpoint. The initial state is
+  # made by one program, so that no array of the model's size is made on the
+  # way.
   state = jax.jit(setup.algorithm.init)(sharding.replicate(mesh, setup.params))
   jitted = programs.make_programs(setup, state, mesh)
   evaluate = evaluation.evaluator(setup.task, mesh=mesh)
@@ -216,8 +221,8 @@ def _train(
     record = build.make_run_record(config, setup, cosines, scalars)
     write_record(files.scores, record)
 
-    # 6. Estimate, each ε beside its floor. Of a model that will be released only
-    # what may be published too is estimated.
+    # 6. Estimate, each ε beside its floor. Of a model that will be released
+    # only what may be published too is estimated.
     if not config.simulation:
       record = publication.redact_record(record)
     audit = estimates.evaluate(record, threat_models=threat_models)

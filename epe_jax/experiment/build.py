@@ -82,14 +82,14 @@ def build(
 
   Args:
     config: the config of the run, with every field set.
-    secret: what noise and sampling follow from, as `randomness.draw_secret` gives
-      it; None for a simulation, where they follow from config.seed.
+    secret: what noise and sampling follow from, as `randomness.draw_secret`
+      gives it; None for a simulation, where they follow from config.seed.
     mesh: the devices that share the work; None for one device.
     observers: further observers, name -> canaries -> observer.
 
   Raises:
-    ValueError: a field has a wrong type, is out of range or contradicts another.
-      The message names it, its value and the cure.
+    ValueError: a field has a wrong type, is out of range or contradicts
+      another. The message names it, its value and the cure.
     FileNotFoundError: the data file is missing.
   """
   config = config_fields.check_config(config)
@@ -147,14 +147,14 @@ def audit_algorithm(
 ) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
   """Makes DP-FedAvg with canaries in it, and its observers.
 
-  Only the key and the rows depend on the seed of a run, and both may be traced: a
-  function of them is vmapped over seeds.
+  Only the key and the rows depend on the seed of a run, and both may be traced:
+  a function of them is vmapped over seeds.
 
   Args:
     config: the config of the run, with every field set.
     task: what is trained.
-    participants: gives the numbers of clients and canaries; which canaries are in
-      which round is taken from rows.
+    participants: gives the numbers of clients and canaries; which canaries are
+      in which round is taken from rows.
     dim: d, the number of parameters of the model.
     canary_key: the key of the canaries, never that of the privacy noise.
     rows: the canaries of each round, as `wrapper.audited` takes them.
@@ -162,8 +162,8 @@ def audit_algorithm(
     observers: further observers, as `build` takes them.
 
   Returns:
-    An algorithm whose steps take no injection, and all observers by name. Without
-    any canaries there are none.
+    An algorithm whose steps take no injection, and all observers by name.
+    Without any canaries there are none.
   """
   algorithm = fedavg.dp_fedavg(
     task,
@@ -224,7 +224,7 @@ def make_run_record(
 
 
 def replace_fields(config: Config, **fields: Any) -> Config:
-  """Copies a config with other values at its top level, or with new fields there.
+  """Copies a config with other or new fields at its top level.
 
   Args:
     config: any config.

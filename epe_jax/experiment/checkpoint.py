@@ -1,9 +1,9 @@
 """Checkpoints of a run, by Orbax: atomic, written in the background.
 
-A checkpoint holds whole arrays, however these are sharded over devices, and only
-the first process reads and writes it. So a run resumes with any other number of
-devices and processes. Beside the arrays lies a digest of them, by which a flipped
-bit is noticed.
+A checkpoint holds whole arrays, however these are sharded over devices, and
+only the first process reads and writes it. So a run resumes with any other
+number of devices and processes. Beside the arrays lies a digest of them, by
+which a flipped bit is noticed.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ class Checkpoints(NamedTuple):
   """The checkpoints in a folder. Every process calls these functions.
 
   Attributes:
-    save: (rounds, state) -> None. It returns when the state may change again. The
-      leaves of a state are arrays of JAX or of NumPy.
+    save: (rounds, state) -> None. It returns when the state may change again.
+      The leaves of a state are arrays of JAX or of NumPy.
     restore: state of the right shapes -> (rounds, state) of the newest
-      checkpoint whose digest agrees, laid out as the given one is; None if there
-      are no checkpoints. Newer ones are removed. It raises a ValueError if there
-      are checkpoints and none is good.
+      checkpoint whose digest agrees, laid out as the given one is; None if
+      there are no checkpoints. Newer ones are removed. It raises a ValueError
+      if there are checkpoints and none is good.
     close: waits until all is written.
   """
 

@@ -1,7 +1,8 @@
 """The number of clients that are trained at once, by the memory of the device.
 
-On a CPU it is one, because clients share no weights and vmapping them wins nothing.
-An accelerator is used the better, the more of them are trained at once.
+On a CPU it is one, because clients share no weights and vmapping them wins
+nothing. An accelerator is used the better, the more of them are trained at
+once.
 """
 
 import math
@@ -26,7 +27,7 @@ _COHORTS = 5
 def choose_chunk_size(
   bytes_fixed: float, bytes_per_client: float, limit: float, clients: int
 ) -> int:
-  """Chooses how many clients are trained at once: as many as fit, in even chunks.
+  """Chooses the number of clients to train at once: what fits, in even chunks.
 
   Args:
     bytes_fixed: the memory that is needed for any number of clients, >= 0.
@@ -62,9 +63,9 @@ def set_chunk_size(
 ) -> build.Setup:
   """Sets the chunk that config.chunk=None leaves to the device.
 
-  The memory that a client takes is measured as the difference between rounds that
-  are compiled for chunks of two and of four; a chunk of one is a program of another
-  form.
+  The memory that a client takes is measured as the difference between rounds
+  that are compiled for chunks of two and of four; a chunk of one is a program
+  of another form.
 
   Args:
     config: the config of the run, with every field set.
@@ -101,7 +102,7 @@ def set_chunk_size(
 def _measure_temporary(
   setup: build.Setup, state: Any, chunk: int, mesh: sharding.Mesh | None
 ) -> int:
-  """Measures the bytes of each device that a round needs besides its arguments."""
+  """Measures the bytes of a device that a round needs besides its arguments."""
   chunks = 2 * sharding.num_devices(mesh)
   batches = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct((1, chunks, chunk, *x.shape), x.dtype),

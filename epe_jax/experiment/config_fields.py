@@ -1,8 +1,9 @@
 """The fields of a config: one table of the values that each may have.
 
 Types and ranges of single fields are checked here, before any work is done; a
-config in Python may hold anything at all. A value that contradicts another field,
-the data or the model is refused by `contradictions`, or where it is used.
+config in Python may hold anything at all. A value that contradicts another
+field, the data or the model is refused by `contradictions`, or where it is
+used.
 """
 
 from collections.abc import Callable, Mapping
@@ -197,8 +198,8 @@ def list_fields(task: object) -> dict[str, Field]:
 def check_config(config: Config) -> Config:
   """Checks every field of a config, and gives a copy in types of Python.
 
-  Numbers of NumPy become those of Python, and an integer is a real number too. No
-  other type is taken for another.
+  Numbers of NumPy become those of Python, and an integer is a real number too.
+  No other type is taken for another.
 
   Args:
     config: every field of its task, as the files in configs/ give them.

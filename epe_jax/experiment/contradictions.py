@@ -1,4 +1,4 @@
-"""Contradictions of a config: with itself, its data, its model or the machine."""
+"""Contradictions of a config with itself, its data, model or machine."""
 
 from absl import logging
 
@@ -139,6 +139,6 @@ def check_memory(
     if size > memory:
       settings = ', '.join(f'{name}={flat[name]}' for name in names)
       raise ValueError(
-        f'{settings} take {size:.2g} bytes, but this machine has {memory:.2g} of '
-        f'memory; give less of {" or ".join(names)}.'
+        f'{settings} take {size:.2g} bytes, but this machine has {memory:.2g} '
+        f'of memory; give less of {" or ".join(names)}.'
       )

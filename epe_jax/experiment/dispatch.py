@@ -1,9 +1,9 @@
 """Dispatching rounds to the device before the last ones have come back.
 
 A device whose host first reads some numbers, writes a line and then dispatches
-the next round is idle meanwhile. So several rounds may be dispatched as one, their
-cohorts are made ahead by a thread, and the metrics of rounds are fetched by another
-while the next ones are in flight.
+the next round is idle meanwhile. So several rounds may be dispatched as one,
+their cohorts are made ahead by a thread, and the metrics of rounds are fetched
+by another while the next ones are in flight.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,8 +51,8 @@ def group_rounds(
     start: the first round.
     stop: the round behind the last one.
     max_size: the largest number of rounds in a group, >= 1.
-    ends: a group ends behind every so many rounds, where the state is needed on the
-      host; each >= 1.
+    ends: a group ends behind every so many rounds, where the state is needed on
+      the host; each >= 1.
 
   >>> list(group_rounds(0, 7, max_size=3, ends=(4,)))
   [range(0, 3), range(3, 4), range(4, 7)]
@@ -143,15 +143,16 @@ def fetch_metrics(metrics: dict[str, Array]) -> Fetched:
 def collect(
   group: Group, idle_since: float
 ) -> tuple[list[dict[str, Any]], float]:
-  """Collects the metrics of each round of a group, once the group has come back.
+  """Collects the metrics of each round of a group, and waits for the group.
 
-  'seconds' is the time for which the device had the group, divided by its rounds:
-  from when it was dispatched, or the device had finished what was before it, to
-  when it was finished. 'waited' is the time for which the device was idle because
-  the cohorts were not there yet; the first round of a group has it.
+  'seconds' is the time for which the device had the group, divided by its
+  rounds: from when it was dispatched, or the device had finished what was
+  before it, to when it was finished. 'waited' is the time for which the device
+  was idle because the cohorts were not there yet; the first round of a group
+  has it.
 
   Args:
-    group: the group; the wait for it may be long.
+    group: the group.
     idle_since: when the device had finished all that was dispatched before it.
 
   Returns:

@@ -1,4 +1,4 @@
-"""The evaluation of a model: the means of its metrics over all test examples."""
+"""The evaluation of a model: the means of its metrics on the test data."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -27,16 +27,16 @@ def evaluator(
   """Makes the function that evaluates a model.
 
   Each device loops over batches of its own, in one program for some thousand
-  examples. The examples of two programs are on the devices at a time, so neither
-  they nor the programs in flight grow with the test set.
+  examples. The examples of two programs are on the devices at a time, so
+  neither they nor the programs in flight grow with the test set.
 
   Args:
     task: the task whose metrics are taken.
     mesh: the devices that share the examples; None for one device.
 
   Returns:
-    A function (params, data) -> the mean of each metric over all examples, by its
-    name with 'test_' in front. Sums are float64.
+    A function (params, data) -> the mean of each metric over all examples, by
+    its name with 'test_' in front. Sums are float64.
   """
 
   def sum_batches(
@@ -103,7 +103,7 @@ def _count_program_examples(num_examples: int, devices: int) -> int:
 def _add_sums(
   totals: dict[str, np.ndarray], sums: Mapping[str, Weighted]
 ) -> None:
-  """Adds sums of batches to totals in float64, as float32 counts to 2^24 alone."""
+  """Adds sums to totals in float64, as float32 stops counting at 2^24."""
   for name, of_batches in sums.items():
     total = np.asarray(of_batches, np.float64).sum(axis=1)
     totals[name] = totals.get(name, 0) + total

@@ -57,8 +57,8 @@ def estimate_first(
     threat_model: the attacker.
 
   Returns:
-    The estimate, whose method ends in '_rejected' where the scores say that it is
-    not calibrated; None if the record has no scores for this attacker.
+    The estimate, whose method ends in '_rejected' where the scores say that it
+    is not calibrated; None if the record has no scores for this attacker.
   """
   if (
     run.record is None
@@ -71,8 +71,8 @@ def estimate_first(
 def predict_own_round(run: FinishedRun) -> float | None:
   """Predicts the ε of the own-round attacker from norms alone.
 
-  The shift of a canary is √d S / (m |ρ̄|): the other clients and canaries of the
-  round are part of |ρ̄|, and so of the noise.
+  The shift of a canary is √d S / (m |ρ̄|): the other clients and canaries of
+  the round are part of |ρ̄|, and so of the noise.
 
   Args:
     run: a finished run.

@@ -1,4 +1,4 @@
-"""Digests of what a run reads and who observes it: a resumed run needs the same."""
+"""Digests of the data, files and observers of a run, which it resumes with."""
 
 from collections.abc import Mapping
 import hashlib
@@ -30,7 +30,8 @@ def write_inputs(
 
   Args:
     config: the config of the run, with every field set.
-    files: its workdir. config.json is written last, and training begins with it.
+    files: its workdir. config.json is written last, and training begins with
+      it.
     setup: what was built of the config.
     secret: the secret of the run, None for a simulation.
 
@@ -61,9 +62,10 @@ def compute_digests(
   """Computes a digest of each input of a run.
 
   That of data is taken from what was imported, whatever the file, its name and
-  its time are: a file of the same content is the same input. That of an observer
-  is taken from the arrays of its state: it notices an observer whose state would
-  not fit a checkpoint, and none that computes something else in the same arrays.
+  its time are: a file of the same content is the same input. That of an
+  observer is taken from the arrays of its state: it notices an observer whose
+  state would not fit a checkpoint, and none that computes something else in the
+  same arrays.
 
   Args:
     config: the config of the run, with every field set.
@@ -94,7 +96,8 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
   """Checks that a run resumes with the inputs that it began with.
 
   Args:
-    path: the file of the digests that `compute_digests` gave when the run began.
+    path: the file of the digests that `compute_digests` gave when the run
+      began.
     now: the digests of today.
 
   Raises:
@@ -114,8 +117,8 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
   ]
   if changes:
     raise ValueError(
-      f'{", ".join(changes)}, by the digests in {path}. Resume with what the run '
-      'began with, or begin anew in another --workdir.'
+      f'{", ".join(changes)}, by the digests in {path}. Resume with what the '
+      'run began with, or begin anew in another --workdir.'
     )
 
 

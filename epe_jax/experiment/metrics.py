@@ -18,13 +18,13 @@ def append_line(
 ) -> None:
   """Appends a line.
 
-  A line is appended to the file in place, and not by `io.write_atomically`: one that
-  a killed process cut short is left out by `read_lines`.
+  A line is appended to the file in place, and not by `io.write_atomically`: one
+  that a killed process cut short is left out by `read_lines`.
 
   Args:
     path: the file, which only its owner may read if it is made here.
-    record: the numbers of a round by name; 'round' is the number of the rounds that
-      are done, from 0.
+    record: the numbers of a round by name; 'round' is the number of the rounds
+      that are done, from 0.
   """
   with open(path, 'a', opener=io.open_private) as f:
     f.write(json.dumps(record) + '\n')
@@ -33,8 +33,8 @@ def append_line(
 def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
   """Reads all lines that are complete.
 
-  A killed run or a full disk may have cut some lines short. These are left out with
-  a warning.
+  A killed run or a full disk may have cut some lines short. These are left out
+  with a warning.
 
   Args:
     path: the file.

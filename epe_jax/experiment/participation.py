@@ -13,8 +13,8 @@ from epe_jax.sampling import canary_schedules, client_schedules
 
 Config = workloads.Config
 
-# The probability with which a client may exceed `Participation.max_rounds` where
-# the coins of a Poisson schedule are secret.
+# The probability with which a client may exceed `Participation.max_rounds`
+# where the coins of a Poisson schedule are secret.
 _TAIL = 1e-9
 
 CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
@@ -34,8 +34,8 @@ class Participation(NamedTuple):
 
   Attributes:
     clients: gives the indices of the real clients of a round t in [0, T).
-    canaries: a 0/1 matrix whose row t holds the canaries of round t; canaries in no
-      row are unobserved.
+    canaries: a 0/1 matrix whose row t holds the canaries of round t; canaries
+      in no row are unobserved.
     assigned: the same matrix if every coin came up heads; without coins it is
       `canaries` itself.
     design: 'coin_flip' or 'fixed', as `audit.Record` has it.
@@ -94,14 +94,15 @@ def plan_participation(
   counts = client_schedules.count_participations(
     cohorts.__getitem__, rounds=rounds, num_clients=n
   )
-  # Half of those with a coin, and not the number that took part, which would tell
-  # something of every coin.
+  # Half of those with a coin, and not the number that took part, which would
+  # tell something of every coin.
   mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
   max_rounds = int(counts.max())
   if kind == 'poisson' and not config.simulation:
     q = config.clients_per_round / count_population(config, n)
     max_rounds = max(1, int(stats.binom.isf(_TAIL / n, rounds, q)))
-  # These schedules add canaries to a round; the others put them among its clients.
+  # These schedules add canaries to a round; the others put them among its
+  # clients.
   mean = config.clients_per_round
   if schedule in ('once_per_period', 'coin_flips', 'matrix'):
     mean += mean_inserted
@@ -162,7 +163,7 @@ def _schedule_clients(
   )
   if config.rounds > num_logged:
     raise ValueError(
-      f'rounds={config.rounds}, but {p.log} has {num_logged}. Set no more of them.'
+      f'rounds={config.rounds}, but {p.log} has {num_logged}. Set no more.'
     )
   return schedule
 
@@ -234,8 +235,8 @@ def _insert_canaries(
   if c.schedule == 'matrix':
     if c.matrix is None:
       raise ValueError(
-        "canaries.schedule='matrix', but canaries.matrix=None; give the file of "
-        'a 0/1 matrix, a row for each round.'
+        "canaries.schedule='matrix', but canaries.matrix=None; give the file "
+        'of a 0/1 matrix, a row for each round.'
       )
     matrix = canary_schedules.read_matrix(c.matrix, rounds=rounds)
     if matrix.shape[1] != c.observed:

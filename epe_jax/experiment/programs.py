@@ -16,16 +16,17 @@ Advance = Callable[
   [wrapper.AuditState, fedavg.Cohort, Key, Key],
   tuple[wrapper.AuditState, dict[str, Array]],
 ]
-"""(state, cohorts with a first axis of rounds, training key, noise key) -> (state,
-name -> metrics [rounds])."""
+"""(state, cohorts, training key, noise key) -> (state, metrics by name).
+
+Cohorts and metrics have a first axis of rounds."""
 
 
 class Programs(NamedTuple):
   """The jitted programs of a run.
 
   Attributes:
-    advance: steps through a group of rounds, as `make_advance` has it; its first
-      argument is donated.
+    advance: steps through a group of rounds, as `make_advance` has it; its
+      first argument is donated.
     flush: scores the vectors that wait in a state; its argument is donated.
     score: gives the cosines of all observers by name.
   """
@@ -65,15 +66,15 @@ def make_programs(
 def make_advance(algorithm: fedavg.Algorithm) -> Advance:
   """Makes the function that steps through a group of rounds, to be jitted.
 
-  Keys of a round are folds of the run's keys by its number, so they do not depend
-  on which rounds are dispatched as one.
+  Keys of a round are folds of the run's keys by its number, so they do not
+  depend on which rounds are dispatched as one.
 
   Args:
     algorithm: an algorithm as `wrapper.audited` gives it.
 
   Returns:
-    A function of (state, cohorts as `cohort.stack_rounds` gives them, training key,
-    noise key of the run) -> (state, name -> metrics [rounds]).
+    A function of (state, cohorts as `cohort.stack_rounds` gives them, training
+    key, noise key of the run) -> (state, name -> metrics [rounds]).
   """
 
   def advance(state, cohorts, training_key, noise_key):

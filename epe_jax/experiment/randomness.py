@@ -1,4 +1,4 @@
-"""The sources of a run's randomness: its seed, or a secret of the operating system.
+"""The randomness of a run, from its seed or a secret of the operating system.
 
 A simulation is a function of its seed, which everybody may know. A run whose
 model will be released draws its noise and its participation from 256 bits that
@@ -49,8 +49,9 @@ def make_randomness(config: Config, secret: bytes | None) -> Randomness:
 
   Args:
     config: the config of the run, with every field set.
-    secret: 256 bits, as `draw_secret` gives them, for a run that is no simulation;
-      None for a simulation, whose keys and seeds follow from config.seed.
+    secret: 256 bits, as `draw_secret` gives them, for a run that is no
+      simulation; None for a simulation, whose keys and seeds follow from
+      config.seed.
 
   Raises:
     ValueError: a simulation has a secret, another run has none, or the secret
@@ -58,9 +59,9 @@ def make_randomness(config: Config, secret: bytes | None) -> Randomness:
   """
   if config.simulation != (secret is None):
     raise ValueError(
-      f'simulation={config.simulation}, {"without" if secret is None else "with"}'
-      ' a secret; a simulation draws from its seed and has none, any other run '
-      'draws from a secret.'
+      f'simulation={config.simulation}, '
+      f'{"without" if secret is None else "with"} a secret; a simulation '
+      'draws from its seed and has none, any other run draws from a secret.'
     )
   if secret is not None:
     return derive_randomness(secret)
@@ -94,10 +95,10 @@ def load_or_draw_secret(
 ) -> bytes | None:
   """Gives the secret of a run: that of its workdir, or a new one if it is new.
 
-  A resumed run repeats rounds, and must repeat them with the same noise: a round
-  that is released under two noises is worth two releases. So the first process
-  keeps the secret, readable by its owner alone, until the run is finished. All
-  processes call this function and get the same bytes.
+  A resumed run repeats rounds, and must repeat them with the same noise: a
+  round that is released under two noises is worth two releases. So the first
+  process keeps the secret, readable by its owner alone, until the run is
+  finished. All processes call this function and get the same bytes.
 
   Args:
     config: the config of the run, with every field set.
@@ -146,8 +147,8 @@ def check_secret(secret: bytes, name: str) -> None:
   """
   if len(secret) != SECRET_BYTES:
     raise ValueError(
-      f'{name} has {len(secret)} bytes and not {SECRET_BYTES}: it is damaged, or '
-      'of another version of epe_jax. Restore it, or begin anew in another '
+      f'{name} has {len(secret)} bytes and not {SECRET_BYTES}: it is damaged, '
+      'or of another version of epe_jax. Restore it, or begin anew in another '
       '--workdir and publish nothing of this one.'
     )
 

@@ -29,8 +29,8 @@ def load_result(path: str | os.PathLike) -> dict[str, Any]:
     path: the file.
 
   Returns:
-    Its fields by name, of which 'audit' is an `audit.Audit`. Numbers that are not
-    finite are strings, as `io.write_json` writes them.
+    Its fields by name, of which 'audit' is an `audit.Audit`. Numbers that are
+    not finite are strings, as `io.write_json` writes them.
 
   Raises:
     FileNotFoundError: there is no such file.

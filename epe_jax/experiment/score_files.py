@@ -19,8 +19,9 @@ _GROUPS = (
 )
 _YES, _NO = {'1', 'true', 'in', 'yes'}, {'0', 'false', 'out', 'no'}
 CURE = (
-  'Give the workdir of a finished run, its private/scores.npz, an .npz with arrays '
-  'observed and unobserved, or a CSV with columns score and observed (1 or 0).'
+  'Give the workdir of a finished run, its private/scores.npz, an .npz with '
+  'arrays observed and unobserved, or a CSV with columns score and observed '
+  '(1 or 0).'
 )
 """The cure that ends every error about a file that is none of these."""
 
@@ -31,13 +32,13 @@ def load_scores(
   """Reads scores from a workdir, an .npz or a CSV.
 
   Args:
-    path: the workdir of a finished run; its private/scores.npz; an .npz with arrays
-      `observed` and `unobserved` (or `in_canary_scores`, `out_canary_scores`);
-      or a CSV with a header and the columns `score` and `observed`, where 1,
-      true, in or yes says that the canary took part.
+    path: the workdir of a finished run; its private/scores.npz; an .npz with
+      arrays `observed` and `unobserved` (or `in_canary_scores`,
+      `out_canary_scores`); or a CSV with a header and the columns `score` and
+      `observed`, where 1, true, in or yes says that the canary took part.
     dim: d, if external scores are cosines in R^d; otherwise None.
-    design: 'coin_flip' if each canary of external scores took part by a fair coin of
-      its own; otherwise 'fixed'.
+    design: 'coin_flip' if each canary of external scores took part by a fair
+      coin of its own; otherwise 'fixed'.
 
   Returns:
     The record of a run, or external scores.
@@ -89,8 +90,8 @@ def _read_group(
       group = np.squeeze(arrays[name])
       if group.ndim > 1:
         raise ValueError(
-          f'{path}: {name} has shape {group.shape}, but one audit has an array [n]. '
-          'Write one file for each audit.'
+          f'{path}: {name} has shape {group.shape}, but one audit has an '
+          'array [n]. Write one file for each audit.'
         )
       return np.atleast_1d(group)
   raise ValueError(
@@ -120,7 +121,7 @@ def _read_csv(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
 def _iterate_rows(
   path: pathlib.Path, file: TextIO
 ) -> Iterator[tuple[int, dict]]:
-  """Iterates over the lines behind the header: the number and fields of each."""
+  """Iterates over the lines behind the header, with their numbers."""
   rows = csv.DictReader(file)
   try:
     rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]

@@ -77,7 +77,7 @@ class _Sizes(NamedTuple):
 
 
 class _Program(NamedTuple):
-  """The jitted programs of a group of seeds, which are the first axis of arrays."""
+  """The jitted programs of a group of seeds, the first axis of all arrays."""
 
   init: Callable[[Params], wrapper.AuditState]
   step: Callable[..., tuple[wrapper.AuditState, dict[str, Array]]]
@@ -92,26 +92,28 @@ def run_seeds(
   at_once: int | None = None,
   progress: Progress = tqdm.tqdm,
 ) -> list[Outcome]:
-  """Makes the runs that `audited_run.run` would make of a config with these seeds.
+  """Makes the runs of a config that differ only by their seed.
 
-  They agree with it to float32 rounding. Nothing is written and no run can be
-  resumed, so take `run_each` where there are many to lose.
+  They agree with those of `audited_run.run` to float32 rounding. Nothing is
+  written and no run can be resumed, so take `run_each` where there are many to
+  lose.
 
   Args:
-    config: the config of the runs, with every field set. Its own seed is ignored.
+    config: the config of the runs, with every field set. Its own seed is
+      ignored.
     seeds: the seeds, each >= 0 and given once.
-    at_once: the number of runs that are vmapped, >= 1. They take that many times
-      4 (3 + views x buffer) d bytes of memory, and their cohorts. None chooses what
-      is fast: 1 on a CPU, where models share no weights and vmapping wins nothing,
-      and 16 elsewhere.
+    at_once: the number of runs that are vmapped, >= 1. They take that many
+      times 4 (3 + views x buffer) d bytes of memory, and their cohorts. None
+      chooses what is fast: 1 on a CPU, where models share no weights and
+      vmapping wins nothing, and 16 elsewhere.
     progress: makes the bar that counts rounds, as `tqdm.tqdm` does.
 
   Returns:
     One outcome for each seed, in the order of the seeds.
 
   Raises:
-    ValueError: as `build.build`; config.simulation is False; or one program cannot
-      serve all seeds.
+    ValueError: as `build.build`; config.simulation is False; or one program
+      cannot serve all seeds.
     FloatingPointError: a run has diverged.
   """
   return list(run_each(config, seeds, at_once=at_once, progress=progress))
@@ -223,8 +225,8 @@ def _run_group(
 def _make_program(config: build.Config, like: build.Setup) -> _Program:
   """Makes the programs of a group of seeds.
 
-  Rounds have no axis of seeds: the condition on which canaries are scored would be
-  one of each seed, and then every round would pay for scoring.
+  Rounds have no axis of seeds: the condition on which canaries are scored would
+  be one of each seed, and then every round would pay for scoring.
   """
 
   def audit_algorithm(draws: Draws):
@@ -326,6 +328,6 @@ def _check_same_program(
   ):
     if of_first != of_seed:
       raise ValueError(
-        f'seed={seed} has {name}: {of_seed}, but the first seed {of_first}; such '
-        'runs cannot be made at once. Make each with scripts/train.py.'
+        f'seed={seed} has {name}: {of_seed}, but the first seed {of_first}; '
+        'such runs cannot be made at once. Make each with scripts/train.py.'
       )

@@ -37,13 +37,13 @@ def summarize_run(
     audit: its estimates; none in a run without canaries.
     dimension: what `summarize_dimension` gives; None without canaries.
     evaluation: the test metrics of the final model, by name.
-    times: the seconds that each round took, and those that the device waited for
-      its cohort.
+    times: the seconds that each round took, and those that the device waited
+      for its cohort.
 
   Returns:
-    The fields of result.json by name, as `result_file.write_result` takes them. The
-    times, which tell how many clients took part and how many examples these have,
-    are in it for simulations alone.
+    The fields of result.json by name, as `result_file.write_result` takes them.
+    The times, which tell how many clients took part and how many examples these
+    have, are in it for simulations alone.
   """
   rounds_of_canary = setup.participants.canaries.sum(axis=0)
   result = {

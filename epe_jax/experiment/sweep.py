@@ -1,8 +1,9 @@
 """Many runs that differ in a few fields: a grid with one folder for each point.
 
-Each point is run by a process of its own, so that one that fails, or is killed for
-lack of memory, takes no other with it. The folder of a point holds an ordinary run:
-one that is finished is not made again, and one that was stopped is resumed.
+Each point is run by a process of its own, so that one that fails, or is killed
+for lack of memory, takes no other with it. The folder of a point holds an
+ordinary run: one that is finished is not made again, and one that was stopped
+is resumed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from epe_jax.parallel import sharding
 Config = workloads.Config
 
 FAILED = '.failed'
-"""The suffix of the file beside the folder of a point that says why it failed."""
+"""The suffix of the file beside the folder of a point that failed."""
 
 
 class Point(NamedTuple):
@@ -60,7 +61,7 @@ class Outcome(NamedTuple):
 
 
 Axis = tuple[str | Sequence[str], Sequence[Any]]
-"""A field and its values; or several fields, and for each step a value of each."""
+"""A field and its values; or several fields, and the values of each step."""
 
 
 def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
@@ -74,8 +75,8 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
     One point for each combination.
 
   Raises:
-    ValueError: base lacks a field of an axis, two axes set the same field, an axis
-      has no values, or two points have the same name.
+    ValueError: base lacks a field of an axis, two axes set the same field, an
+      axis has no values, or two points have the same name.
 
   >>> base = config_dict.create(noise=0.1, canaries=dict(repetitions=1))
   >>> axes = [('noise', (0.0, 0.1)), ('canaries.repetitions', (1, 2))]
@@ -111,19 +112,21 @@ def run_sweep(
 ) -> Outcome:
   """Runs all points that are not finished, `jobs` of them side by side.
 
-  A point that failed before is skipped, unless `retry` is set. When this process is
-  stopped, the running points are stopped too, and resume from their checkpoints the
-  next time.
+  A point that failed before is skipped, unless `retry` is set. When this
+  process is stopped, the running points are stopped too, and resume from their
+  checkpoints the next time.
 
   Args:
     points: the points, as `make_grid` makes them.
-    workdir: a folder with a folder for each point. Beside it <point>.log has the
-      output of the run.
-    jobs: the number of processes at a time, >= 1. Each uses all cores that it finds.
+    workdir: a folder with a folder for each point. Beside it <point>.log has
+      the output of the run.
+    jobs: the number of processes at a time, >= 1. Each uses all cores that it
+      finds.
     retry: whether points that failed before are tried again.
 
   Raises:
-    ValueError: jobs is out of range, or the folder of a point holds another run.
+    ValueError: jobs is out of range, or the folder of a point holds another
+      run.
   """
   if jobs < 1:
     raise ValueError(f'jobs={jobs}; give 1 or more.')
@@ -245,7 +248,7 @@ def _check_field(base: Config, name: str) -> None:
 
 
 def _main() -> None:
-  """Runs one point: its config comes from stdin, its workdir is the argument."""
+  """Runs one point, with its config on stdin and its workdir as argument."""
   config = config_dict.ConfigDict(json.load(sys.stdin))
   sharding.use_cores(config.clients_per_round)
   try:

@@ -1,9 +1,9 @@
 """A JAX key of 128 bits, made of two Threefry keys.
 
-A key of Threefry-2x32 has 64 bits, too few to hide noise behind. The random bits
-of this one are the sums modulo 2 of the bits of two Threefry keys, so that
-predicting them takes both. Like the bits of one key they follow from the key and
-the position alone, on any number of devices.
+A key of Threefry-2x32 has 64 bits, too few to hide noise behind. The random
+bits of this one are the sums modulo 2 of the bits of two Threefry keys, so that
+predicting them takes both. Like the bits of one key they follow from the key
+and the position alone, on any number of devices.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """The workdir of a run: the paths of its files, and which run it belongs to.
 
 The files in the folder itself may be published once the run has ended. Those in
-private/ are for the auditor alone: of a run with fresh noise they would undo that
-noise. docs/secrets.md says which is which, and why.
+private/ are for the auditor alone: of a run with fresh noise they would undo
+that noise. docs/secrets.md says which is which, and why.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Workdir:
 
   @property
   def config(self) -> pathlib.Path:
-    """Every field of the config, written when all is checked and training may begin."""
+    """Every field of the config, written when training may begin."""
     return self.folder / 'config.json'
 
   @property
@@ -78,7 +78,7 @@ class Workdir:
 
   @property
   def secret(self) -> pathlib.Path:
-    """The secret that noise and sampling follow from, until the run has ended."""
+    """The secret of noise and sampling, until the run has ended."""
     return self.private / 'secret'
 
   @property
@@ -139,8 +139,8 @@ def lock(files: Workdir) -> Iterator[None]:
       file = stack.enter_context(locks.hold(files.lock, wait=False))
     except locks.Busy as busy:
       raise ValueError(
-        f'workdir={files.folder} is in use by {busy}. Wait until that has ended, '
-        'or give another --workdir.'
+        f'workdir={files.folder} is in use by {busy}. Wait until that has '
+        'ended, or give another --workdir.'
       ) from busy
     file.write(f'process {os.getpid()} on {socket.gethostname()}'.encode())
     file.flush()
@@ -164,8 +164,8 @@ def clear_failed_start(files: Workdir, config: Config) -> None:
   """Removes what a run of another config wrote that failed to start.
 
   Args:
-    files: the workdir, after `claim` and within `lock`; otherwise the first round
-      of the other run could be under way.
+    files: the workdir, after `claim` and within `lock`; otherwise the first
+      round of the other run could be under way.
     config: the config of the run that takes the place.
   """
   if files.config.exists() and _list_differences(files, config):

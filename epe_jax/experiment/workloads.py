@@ -21,10 +21,10 @@ class Workload(NamedTuple):
     train: the data of the clients that train.
     test: the data that the model is evaluated on.
     source: where the data come from, in words.
-    baseline: the majority-class baseline: the accuracy on the test data, in [0, 1],
-      of always answering the most frequent class of the training data. If the model
-      will be released, the class is that of the test data, because counts of the
-      training data are hidden by no noise.
+    baseline: the majority-class baseline: the accuracy on the test data, in [0,
+      1], of always answering the most frequent class of the training data. If
+      the model will be released, the class is that of the test data, because
+      counts of the training data are hidden by no noise.
   """
 
   task: Task
@@ -145,8 +145,8 @@ def _load_stackoverflow(config: Config) -> Workload:
     ),
     train,
     test,
-    f'{_describe_source(origin, train, "train")}, {train.num_clients:,} train users, accuracy on the split '
-    f'{fields.test_split!r}',
+    f'{_describe_source(origin, train, "train")}, {train.num_clients:,} train '
+    f'users, accuracy on the split {fields.test_split!r}',
     float(np.sum(targets == majority_class) / max(targets.size, 1)),
   )
 
@@ -164,8 +164,8 @@ def _choose_origin(
     return generate()
   if path is None:
     raise ValueError(
-      f'data.path=None; give {usual}, another file or a folder of prepared data '
-      'by --config.data.path=PATH, or --config.data.synthetic=True.'
+      f'data.path=None; give {usual}, another file or a folder of prepared '
+      'data by --config.data.path=PATH, or --config.data.synthetic=True.'
     )
   return path
 
