@@ -33,7 +33,7 @@ import record
 from epe_jax import canaries
 from epe_jax.audit import observers, wrapper
 from epe_jax.audit.observers import Observer
-from epe_jax.experiment import checkpoint, dispatch
+from epe_jax.experiment import checkpoint, programs
 from epe_jax.parallel import sharding
 from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import emnist, stackoverflow
@@ -145,7 +145,7 @@ def form(name: str, this: Work) -> Form:
     audited = wrapper.audited(algorithm, set_, rows, attackers)
   state = jax.jit(audited.init)(sharding.replicate(mesh, params))
   advance = jax.jit(
-    dispatch.make_advance(audited),
+    programs.make_advance(audited),
     donate_argnums=0,
     out_shardings=sharding.step_shardings(mesh, state),
   )

@@ -1,7 +1,7 @@
-"""What can be run: a module for each job, with `get_config(mode)`.
+"""The configs of all jobs: a module for each job, with `get_config(mode)`.
 
-The package has them as `epe_jax.configs`, so that an installed one needs no
-checkout; a file of a checkout is given to scripts by its path.
+The package has them as `epe_jax.configs`, so that an installed package needs no
+checkout. The scripts of a checkout take the path of a file.
 """
 
 from epe_jax import extras

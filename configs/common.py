@@ -1,7 +1,7 @@
 """The fields that all configs share, each explained where it is set.
 
-A new field of every run is added here, and in `experiment.config_fields`, which
-says what it may hold.
+A new field of every run is added here, and to `experiment.config_fields`, which
+has the values that it may have.
 """
 
 from typing import Any
@@ -9,15 +9,15 @@ from typing import Any
 from ml_collections import config_dict
 
 
-def make_config(**own: Any) -> config_dict.ConfigDict:
-  """Every field of a run: the common ones, and over them a job's own.
+def make_config(**fields: Any) -> config_dict.ConfigDict:
+  """Makes a config of the common fields and those of a job.
 
   Args:
-    **own: what each job sets for itself. Of a group such as `client` it is a
+    **fields: the fields that the job sets. For a group such as `client` it is a
       dict of the fields that have no value here, or another one.
 
   Returns:
-    A config whose fields can be changed from the command line.
+    A config with every field of the job, which the command line can change.
 
   >>> config = make_config(rounds=10, server=dict(learning_rate=0.5))
   >>> config.rounds, config.server.learning_rate, config.server.optimizer
@@ -29,10 +29,10 @@ def make_config(**own: Any) -> config_dict.ConfigDict:
       # Epochs, 'shuffled' each or in 'one_order'; rounds of 'fixed_size', or
       # 'poisson', or 'limited' by the two below; or the 'log' of a real system.
       kind='shuffled',
-      # Least distance between two rounds of a client; 1 is no limit.
+      # Smallest distance between two rounds of a client; 1 is no limit.
       separation=1,
-      # Rounds of a client at most; None is no limit.
-      most=config_dict.placeholder(int),
+      # Largest number of rounds of a client; None is no limit.
+      max_rounds=config_dict.placeholder(int),
       # CSV or Parquet with the columns round and client_id.
       log=config_dict.placeholder(str),
     ),
@@ -59,8 +59,8 @@ def make_config(**own: Any) -> config_dict.ConfigDict:
       count_noise=0.05,
     ),
     divisor='expected',
-    # How many are observed and unobserved is the job's to say. Without any, 0
-    # and 0, the run is not audited.
+    # The job sets the numbers of observed and unobserved canaries. With 0 and 0
+    # the run is not audited.
     canaries=dict(
       # 'sphere', as in the paper; 'hadamard' is a thousand times as fast. All:
       # docs/canaries.md.
@@ -72,15 +72,16 @@ def make_config(**own: Any) -> config_dict.ConfigDict:
       schedule='once_per_period',
       repetitions=1,
       matrix=config_dict.placeholder(str),
-      # Canaries that are made at once.
+      # Canaries that are generated at once.
       block=64,
     ),
     audit=dict(
       # 'aggregate' is rho_bar, 'delta' the change after the server optimizer.
       sees='aggregate',
-      # Cosines of every round are kept, 8 bytes for each canary and round. False:
-      # only the largest of each canary, for audits whose trace would not fit; who
-      # knows a canary's round, or removes the others, is then not estimated.
+      # Cosines of every round are kept, 8 bytes for each canary and round.
+      # False: only the largest of each canary, for audits whose trace would not
+      # fit; who knows a canary's round, or removes the others, is then not
+      # estimated.
       trace=True,
       # Rounds scored together, no more than lie between two checkpoints; None:
       # as many as memory holds, 1 for families to whom a look at one round
@@ -99,5 +100,5 @@ def make_config(**own: Any) -> config_dict.ConfigDict:
     # released; docs/secrets.md says what else may be.
     simulation=True,
   )
-  config.update(own)
+  config.update(fields)
   return config

@@ -11,7 +11,15 @@ from epe_jax.configs import common  # pyright: ignore[reportMissingImports]
 
 
 def get_config(mode: str = 'full') -> config_dict.ConfigDict:
-  """'full' audits with 1000 + 1000 canaries; 'smoke' shows that it runs."""
+  """Makes the config of a mode.
+
+  Args:
+    mode: 'full' audits with 1000 + 1000 canaries, and 'smoke' shows that it
+      runs.
+
+  Raises:
+    ValueError: there is no such mode.
+  """
   if mode not in ('full', 'smoke'):
     raise ValueError(f"mode={mode!r}; give 'full' or 'smoke'.")
   smoke = mode == 'smoke'

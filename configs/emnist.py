@@ -18,8 +18,15 @@ from epe_jax.configs import common  # pyright: ignore[reportMissingImports]
 
 
 def get_config(mode: str = 'full') -> config_dict.ConfigDict:
-  """'full' has the paper's 15 epochs of 101 clients a round, '5x34' its earlier
-  5 epochs of 34; 'smoke' shows that the file is read."""
+  """Makes the config of a mode.
+
+  Args:
+    mode: 'full' has the paper's 15 epochs of 101 clients a round, '5x34' its
+      earlier 5 epochs of 34, and 'smoke' shows that the file is read.
+
+  Raises:
+    ValueError: there is no such mode.
+  """
   if mode not in ('full', '5x34', 'smoke'):
     raise ValueError(f"mode={mode!r}; give 'full', '5x34' or 'smoke'.")
   smoke = mode == 'smoke'

@@ -1,4 +1,4 @@
-"""What to vary: the axes of scripts/sweep.py, by name.
+"""The grids of scripts/sweep.py: the axes of each, by name.
 
   python scripts/sweep.py --config=configs/emnist.py \
     --config.data.path=emnist_all.sqlite --grid=configs/grids.py:repetitions \
@@ -60,7 +60,14 @@ _AXES = {
 
 
 def get_config(mode: str = 'repetitions') -> config_dict.ConfigDict:
-  """The axes of one question; the field of the last one changes fastest."""
+  """Gives the axes of a grid, of which the last one changes fastest.
+
+  Args:
+    mode: the name of the grid.
+
+  Raises:
+    ValueError: there is no such grid.
+  """
   if mode not in _AXES:
     raise ValueError(f'grid {mode!r}; give one of {", ".join(_AXES)}.')
   return config_dict.create(axes=_AXES[mode])

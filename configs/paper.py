@@ -1,10 +1,10 @@
-"""At which sizes scripts/reproduce.py makes the paper's tables and figures.
+"""The sizes at which scripts/reproduce.py makes the paper's tables and figures.
 
-'paper' has the paper's sizes; 'small' is made for half an hour for each item
-on two cores; 'smoke' shows within a minute or two that everything is in place.
+'paper' has the paper's sizes; 'small' takes about half an hour for each item on
+two cores; 'smoke' shows within a minute or two that everything is in place.
 
-An experiment of runs names a config in configs/, what it sets of it, and the axes
-of its grid. Items that need the same runs share them.
+An experiment of runs names a config in configs/, the fields that it sets, and
+the axes of its grid. Items that need the same runs share them.
 """
 
 from typing import Any
@@ -71,8 +71,8 @@ _TEXT = {
 }
 
 
-def _runs(scale: str) -> dict[str, Any]:
-  """One run of k canaries against several that share them, at two noise levels."""
+def _make_runs(scale: str) -> dict[str, Any]:
+  """Makes the comparison of one run with several that share its canaries."""
   settings: dict[str, Any] = dict(
     config='stackoverflow' if scale == 'paper' else 'digits',
     sets=[],
@@ -102,31 +102,35 @@ def _runs(scale: str) -> dict[str, Any]:
 
 
 def get_config(scale: str = 'small') -> config_dict.ConfigDict:
-  """The experiments at one scale."""
+  """Makes the experiments at one scale.
+
+  Args:
+    scale: 'smoke', 'small' or 'paper'.
+
+  Raises:
+    ValueError: there is no such scale.
+  """
   if scale not in _FEWER_ROUNDS:
     raise ValueError(f'scale {scale!r}; give smoke, small or paper.')
   smoke = scale == 'smoke'
   repetitions = ('canaries.repetitions', (1, 2) if smoke else (1, 2, 4, 8))
-  some = _FEWER_ROUNDS[scale].get('canaries', _PAPERS)
+  num_canaries = _FEWER_ROUNDS[scale].get('canaries', _PAPERS)
   utility = (
     ('canaries.observed', 'canaries.unobserved'),
-    ((0, 0), (some['observed'], some['unobserved'])),
+    ((0, 0), (num_canaries['observed'], num_canaries['unobserved'])),
   )
 
-  def grid(
+  def make_grid(
     config: str, sizes: dict[str, dict[str, Any]], *axes: Any
   ) -> dict[str, Any]:
     (name, levels), *others = axes
-
-    def few(levels: tuple[float, ...]) -> tuple[float, ...]:
+    if smoke:
       # Without noise and with some, where that is not two runs more.
-      most = 2 if others == [repetitions] else 1
-      return levels[:most] if smoke else levels
-
+      levels = levels[: 2 if others == [repetitions] else 1]
     return dict(
       config=config,
       sets=[_FEWER_ROUNDS[scale], sizes[scale]],
-      axes=((name, few(levels)), *others),
+      axes=((name, levels), *others),
     )
 
   noise = 'noise_multiplier'
@@ -144,12 +148,12 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
       delta=1e-6,
       simulations=5 if smoke else 50,
     ),
-    stackoverflow=grid(
+    stackoverflow=make_grid(
       'stackoverflow', _TEXT, (noise, _STACKOVERFLOW), repetitions
     ),
-    emnist=grid('emnist', _IMAGES, (noise, _EMNIST), repetitions),
-    emnist_5x34=grid('emnist:5x34', _IMAGES, (noise, _EMNIST_5X34)),
-    runs=_runs(scale),
-    accuracy=grid('stackoverflow', _TEXT, (noise, _ACCURACY), utility),
-    emnist_accuracy=grid('emnist', _IMAGES, (noise, _EMNIST), utility),
+    emnist=make_grid('emnist', _IMAGES, (noise, _EMNIST), repetitions),
+    emnist_5x34=make_grid('emnist:5x34', _IMAGES, (noise, _EMNIST_5X34)),
+    runs=_make_runs(scale),
+    accuracy=make_grid('stackoverflow', _TEXT, (noise, _ACCURACY), utility),
+    emnist_accuracy=make_grid('emnist', _IMAGES, (noise, _EMNIST), utility),
   )

@@ -2,7 +2,8 @@
 
   python scripts/train.py --config=configs/stackoverflow.py \
     --config.data.path=stackoverflow.sqlite \
-    --config.data.word_count=stackoverflow.word_count --workdir=runs/stackoverflow
+    --config.data.word_count=stackoverflow.word_count
+    --workdir=runs/stackoverflow
 
 Without the public files, on generated text of as many users:
 
@@ -20,7 +21,15 @@ from epe_jax.configs import common  # pyright: ignore[reportMissingImports]
 
 
 def get_config(mode: str = 'full') -> config_dict.ConfigDict:
-  """'full' has the paper's settings; 'smoke' shows that the file is read."""
+  """Makes the config of a mode.
+
+  Args:
+    mode: 'full' has the paper's settings, and 'smoke' shows that the file is
+      read.
+
+  Raises:
+    ValueError: there is no such mode.
+  """
   if mode not in ('full', 'smoke'):
     raise ValueError(f"mode={mode!r}; give 'full' or 'smoke'.")
   smoke = mode == 'smoke'

@@ -1,4 +1,4 @@
-"""The analytic ε of a run, with what it assumes."""
+"""The analytic ε of a mechanism, with what it assumes."""
 
 import math
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 
 class Analytic(NamedTuple):
-  """An upper bound on ε from the mechanism alone.
+  """An upper bound on ε that follows from the mechanism alone.
 
   Attributes:
-    epsilon: the bound; inf without noise.
-    assumes: the attacker and the participation it holds for, in words.
+    epsilon: the bound, >= 0; inf without noise.
+    assumes: the attacker and the participation that it holds for, in words.
   """
 
   epsilon: float
@@ -22,20 +22,22 @@ class Analytic(NamedTuple):
 def epsilon_of_releases(
   noise_multiplier: float, *, delta: float, participations: int = 1
 ) -> Analytic:
-  """ε of one who takes part n times in rounds with noise z.
+  """Computes ε of one who takes part in n rounds with noise z.
 
-  n adaptive releases of the Gaussian mechanism are one with noise z / sqrt(n),
-  exactly, so no composition theorem and no numerical convolution is needed.
+  n adaptive releases of the Gaussian mechanism are exactly one release with
+  noise z / sqrt(n), so no composition theorem and no numerical convolution is
+  needed.
 
   Args:
     noise_multiplier: z >= 0.
-    delta: in (0, 1).
+    delta: δ in (0, 1).
     participations: n >= 1.
 
   Raises:
     ValueError: an argument is out of range.
 
-  Source: Balle and Wang 2018; Dong, Roth and Su 2022, corollary 3.3.
+  References:
+    Balle and Wang 2018; Dong, Roth and Su 2022, corollary 3.3.
 
   >>> round(epsilon_of_releases(4.22, delta=1e-6).epsilon, 2)
   1.0
@@ -61,22 +63,23 @@ def epsilon_of_releases(
 def epsilon_of_poisson(
   noise_multiplier: float, *, delta: float, probability: float, rounds: int
 ) -> Analytic:
-  """ε of one who takes part in each round with probability q, in secret.
+  """Computes ε of one who takes part in each round with probability q.
 
-  The privacy loss distribution of a round is composed T times on a
-  grid and rounded towards more loss, so that ε is an upper bound.
+  The rounds in which it takes part are secret.
+  The privacy loss distribution of a round is composed T times on a grid. It is
+  rounded towards more loss, so that ε is an upper bound.
 
   Args:
     noise_multiplier: z >= 0.
-    delta: in (0, 1).
+    delta: δ in (0, 1).
     probability: q in (0, 1].
     rounds: T >= 1.
 
   Raises:
     ValueError: an argument is out of range.
 
-  Source: Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022 (connect the
-  dots).
+  References:
+    Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022 (connect the dots).
 
   >>> round(epsilon_of_poisson(1.0, delta=1e-6, probability=0.01, rounds=1000).epsilon, 1)
   2.1
@@ -99,7 +102,8 @@ def epsilon_of_poisson(
   loss = pld.from_gaussian_mechanism(
     noise_multiplier,
     sampling_prob=probability,
-    # Of one release; a fine grid for little noise would be of millions.
+    # Of one release. With little noise a fine grid would have millions of
+    # points.
     value_discretization_interval=max(1e-4, 1e-3 / noise_multiplier),
     use_connect_dots=True,
   )

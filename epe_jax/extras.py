@@ -1,7 +1,7 @@
-"""Which extra of `pip install epe_jax[...]` a package that is missing belongs to.
+"""The extra of `pip install epe_jax[...]` that a missing package belongs to.
 
-Without extras the package estimates from files of scores, which is what a laptop
-needs; JAX, Matplotlib and readers of some formats come with an extra each.
+Without extras the package estimates from files of scores. JAX, Matplotlib and
+the readers of some formats come with an extra each.
 """
 
 from collections.abc import Iterator
@@ -26,15 +26,16 @@ EXTRAS = {
   'tensorflow_datasets': 'tfds',
   'tqdm': 'training',
 }
-"""The extra of each package that may be missing, by the name it is imported by."""
+"""The extra of each package that may be missing, by the name of its import."""
 
 
 @contextlib.contextmanager
 def explain_missing() -> Iterator[None]:
-  """Names the extra, and the command, where an import within finds no package.
+  """Names the extra and the command where an import within finds no package.
 
   Raises:
-    ModuleNotFoundError: a package is missing; its name is that of the package.
+    ModuleNotFoundError: a package is missing. It replaces the error of the
+      import, whose `name` it has.
 
   >>> with explain_missing():
   ...   raise ModuleNotFoundError("No module named 'haiku'", name='haiku')

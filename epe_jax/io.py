@@ -1,7 +1,7 @@
-"""Files: written whole or not at all, and read without pickle.
+"""Files that are written whole or not at all, and read without pickle.
 
-Errors of the disk are explained: the system says what it refused, not always
-where, and never what to do.
+Errors of the disk are explained, because the system says what it refused, not
+always where, and never what to do.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,18 +18,18 @@ import zipfile
 from jaxtyping import Shaped
 import numpy as np
 
-_ROOM = 'Make room there, or give a folder on another disk'
-_WAY = 'Have its permissions changed, or give another path'
+_CURE_OF_SPACE = 'Make room there, or give a folder on another disk'
+_CURE_OF_PERMISSIONS = 'Have its permissions changed, or give another path'
 _CURES = {
-  errno.ENOSPC: f'the disk is full. {_ROOM}',
-  errno.EDQUOT: f'all that you may use of the disk is used. {_ROOM}',
+  errno.ENOSPC: f'the disk is full. {_CURE_OF_SPACE}',
+  errno.EDQUOT: f'all that you may use of the disk is used. {_CURE_OF_SPACE}',
   errno.EROFS: 'the disk can only be read. Give a folder on another one',
-  errno.EACCES: f'you may not do that there. {_WAY}',
-  errno.EPERM: f'you may not do that there. {_WAY}',
+  errno.EACCES: f'you may not do that there. {_CURE_OF_PERMISSIONS}',
+  errno.EPERM: f'you may not do that there. {_CURE_OF_PERMISSIONS}',
 }
 
-# What one byte of the method of .zip can become, at most.
-_DEFLATED = 1032
+# The largest number of bytes that one byte of a .zip can become.
+_MAX_INFLATION = 1032
 
 
 def write_atomically(
@@ -38,12 +38,15 @@ def write_atomically(
   *,
   private: bool = False,
 ) -> None:
-  """Has `fill` write the open file, then puts it in place of `path`.
+  """Writes a file under another name, then puts it in place of `path`.
+
+  When this function returns, the file is on the disk, whatever happens to the
+  power. If it fails, the old file stays as it was.
 
   Args:
-    path: of the file, which is then on the disk, whatever happens to the power.
-    fill: writes the file.
-    private: for its owner alone to read, from the first byte on.
+    path: the file.
+    fill: writes its content into an open binary file.
+    private: whether only its owner may read the file, from the first byte on.
   """
   path = pathlib.Path(path)
   draft = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
@@ -61,28 +64,29 @@ def write_atomically(
 def write_text(
   path: str | os.PathLike, text: str, *, private: bool = False
 ) -> None:
-  """Writes text in UTF-8, as `write_atomically` writes."""
+  """Writes text in UTF-8 with `write_atomically`."""
   write_atomically(path, lambda f: f.write(text.encode()), private=private)
 
 
 def open_private(path: str, flags: int) -> int:
-  """An opener of files that are made for none but their owner to read."""
+  """Opens a file, which only its owner may read if it is new; for `open`."""
   return os.open(path, flags, 0o600)
 
 
 def write_json(
   path: str | os.PathLike, value: Any, *, private: bool = False
 ) -> None:
-  """Writes JSON; numbers that are not finite become 'Infinity' or 'NaN'.
+  """Writes JSON with `write_atomically`.
 
-  JSON has no such numbers, and `float` reads those strings back.
+  Numbers that are not finite are written as the strings 'Infinity', '-Infinity'
+  and 'NaN', which JSON has no numbers for and `float` reads back.
   """
   text = json.dumps(spell_non_finite(value), indent=2, allow_nan=False) + '\n'
   write_text(path, text, private=private)
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-  """Dotted name -> value.
+  """Flattens nested groups of fields to dotted names.
 
   >>> flatten({'rounds': 3, 'client': {'epochs': 1}})
   {'rounds': 3, 'client.epochs': 1}
@@ -100,6 +104,7 @@ def read_json(path: str | os.PathLike) -> Any:
   """Reads a JSON file.
 
   Raises:
+    FileNotFoundError: there is no such file.
     ValueError: the file is not JSON.
   """
   try:
@@ -113,7 +118,7 @@ def read_json(path: str | os.PathLike) -> Any:
 def write_arrays(
   path: str | os.PathLike, arrays: Mapping[str, Any], *, private: bool = False
 ) -> None:
-  """Writes arrays and numbers as a compressed .npz."""
+  """Writes arrays and numbers as a compressed .npz with `write_atomically`."""
   write_atomically(
     path, lambda f: np.savez_compressed(f, **arrays), private=private
   )
@@ -122,7 +127,7 @@ def write_arrays(
 def read_arrays(
   path: str | os.PathLike,
 ) -> dict[str, Shaped[np.ndarray, '...']]:
-  """Reads an .npz.
+  """Reads all arrays of an .npz, by name.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -146,7 +151,16 @@ def read_arrays(
 
 
 def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
-  """Raises a ValueError unless a file is of this version of the library."""
+  """Checks the version of a file.
+
+  Args:
+    path: the file, for the error.
+    schema: the version that the file has.
+    reads: the version that this library reads.
+
+  Raises:
+    ValueError: they differ.
+  """
   if schema != reads:
     raise ValueError(
       f'{path} has schema={schema}, but this version of epe_jax reads {reads}. '
@@ -155,7 +169,7 @@ def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
 
 
 def spell_non_finite(value: Any) -> Any:
-  """JSON-like values with numbers that are not finite as strings."""
+  """Replaces numbers that are not finite by strings, in JSON-like values."""
   if isinstance(value, Mapping):
     return {k: spell_non_finite(v) for k, v in value.items()}
   if isinstance(value, list | tuple):
@@ -166,15 +180,15 @@ def spell_non_finite(value: Any) -> Any:
 
 
 def read_npz(file: BinaryIO) -> dict[str, np.ndarray]:
-  """All arrays of an open .npz file, by name.
+  """Reads all arrays of an open .npz file, by name.
 
   Args:
-    file: opened for reading; not closed, whatever happens.
+    file: a file that is open for reading; it stays open.
 
   Raises:
-    ValueError: an array is not as large as its header says, would need
-      pickle, or all of them need more than the memory of this machine.
-    EOFError, OSError, zipfile.BadZipFile: it is damaged, or no .npz file.
+    ValueError: an array is not as large as its header says or would need
+      pickle, or all of them need more memory than this machine has.
+    EOFError, OSError, zipfile.BadZipFile: the file is damaged, or no .npz file.
   """
   with zipfile.ZipFile(file) as archive:
     _check_members(archive, os.fstat(file.fileno()).st_size)
@@ -187,8 +201,8 @@ def _check_members(archive: zipfile.ZipFile, size: int) -> None:
   memory = machine_memory()
   total = 0
   for member in archive.infolist():
-    most = _DEFLATED * min(member.compress_size, size) + _DEFLATED
-    if member.file_size > most:
+    compressed = min(member.compress_size, size)
+    if member.file_size > _MAX_INFLATION * (compressed + 1):
       raise ValueError(
         f'{member.filename!r} announces {member.file_size} bytes, which are '
         f'not in the {size} of the file'
@@ -204,7 +218,7 @@ def _check_members(archive: zipfile.ZipFile, size: int) -> None:
 
 
 def _check_header(member: zipfile.ZipInfo, raw) -> None:
-  """Whether the header of an array announces what lies behind it."""
+  """Raises a ValueError unless an array is as large as its header announces."""
   if raw.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
     return  # Bytes, of which np.load makes no array.
   raw.seek(0)
@@ -214,22 +228,22 @@ def _check_header(member: zipfile.ZipInfo, raw) -> None:
   else:
     shape, _, dtype = np.lib.format.read_array_header_2_0(raw)
   announced = math.prod(shape) * dtype.itemsize
-  found = member.file_size - raw.tell()
+  size = member.file_size - raw.tell()
   # Pickled objects have any size; they are refused as such.
-  if announced != found and not dtype.hasobject:
+  if announced != size and not dtype.hasobject:
     raise ValueError(
       f'{member.filename!r} announces an array of {announced} bytes, but has '
-      f'{found}'
+      f'{size}'
     )
 
 
 def machine_memory() -> int:
-  """Bytes of memory that this machine has, for all processes together."""
+  """Gives the memory of this machine in bytes, for all processes together."""
   return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
 
 
 def sync_folder(folder: pathlib.Path) -> None:
-  """Forces the names in a folder to the disk."""
+  """Writes the names in a folder to the disk, as fsync does for a file."""
   descriptor = os.open(folder, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -239,14 +253,14 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def explain_disk_errors(path: str | os.PathLike) -> Iterator[None]:
-  """Turns such errors of the system into sentences, with a path and a cure.
+  """Explains errors of the disk within, by a sentence with a path and a cure.
 
   Args:
-    path: what is written, where the system does not say it.
+    path: the path to name where the system names none.
 
   Raises:
-    OSError: in place of one of ENOSPC, EDQUOT, EROFS, EACCES or EPERM; all
-      others pass.
+    OSError: explains one of ENOSPC, EDQUOT, EROFS, EACCES and EPERM. All other
+      errors pass.
   """
   try:
     yield

@@ -1,4 +1,4 @@
-"""A file that one process at a time has, and gives up however it ends."""
+"""Lock files, which one process at a time holds, however it ends."""
 
 from collections.abc import Iterator
 import contextlib
@@ -9,33 +9,34 @@ from typing import BinaryIO
 
 
 class Busy(Exception):
-  """Another process has the lock; says what that wrote into its file."""
+  """Another process holds the lock. The message is what that wrote into it."""
 
 
 @contextlib.contextmanager
 def hold(path: pathlib.Path, *, wait: bool) -> Iterator[BinaryIO]:
-  """Has a lock file, and removes it at the end.
+  """Holds a lock file, and removes it at the end.
 
   Args:
-    path: of the lock file. Its folder must outlive the lock: who removed it
-      while others wait would have them lock a file that is gone.
-    wait: for another process that has it, however long that takes.
+    path: the lock file. Its folder must outlive the lock: if it were removed
+      while others wait, they would lock a file that is gone.
+    wait: whether to wait for another process that holds it, however long that
+      takes.
 
   Yields:
-    The file, empty, to write into who has it.
+    The empty file, open for writing the name of its holder.
 
   Raises:
-    Busy: another process has it, and wait is False.
+    Busy: another process holds it, and wait is False.
   """
-  how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+  operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
   while True:
     with open(path, 'ab') as file:
       try:
-        fcntl.flock(file, how)
+        fcntl.flock(file, operation)
       except BlockingIOError:
-        raise Busy(_said(path) or 'another process') from None
-      # Who had it has removed it, and another may have made a new one.
-      if _same(path, file):
+        raise Busy(_read_holder(path) or 'another process') from None
+      # The last holder has removed it, and another may have made a new one.
+      if _is_same(path, file):
         file.truncate(0)
         try:
           yield file
@@ -44,14 +45,14 @@ def hold(path: pathlib.Path, *, wait: bool) -> Iterator[BinaryIO]:
         return
 
 
-def _said(path: pathlib.Path) -> str:
+def _read_holder(path: pathlib.Path) -> str:
   try:
     return path.read_text(encoding='utf-8', errors='replace')
   except FileNotFoundError:
     return ''
 
 
-def _same(path: pathlib.Path, file: BinaryIO) -> bool:
+def _is_same(path: pathlib.Path, file: BinaryIO) -> bool:
   try:
     return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
   except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""Independent streams of random numbers on the host, each with a purpose.
+"""Independent streams of random numbers on the host, one for each purpose.
 
-A run has one root, and nobody but this module makes a generator of it. What a
-stream is for is part of what it follows from: were it left out, as in
-`default_rng(seed)` and `default_rng((seed, 0))`, which are the same, the data
-would be dealt by the numbers that draw the clients.
+A run has one root, and only this module makes generators of it. The purpose of
+a stream is part of its seed. Without it, as in `default_rng(seed)` and
+`default_rng((seed, 0))`, which are the same, the data would be dealt by the
+numbers that draw the clients.
 """
 
 import hashlib
@@ -14,23 +14,27 @@ import numpy as np
 
 
 def check_root(root: int) -> None:
-  """Raises a ValueError unless it is an integer >= 0."""
-  whole = isinstance(root, numbers.Integral) and not isinstance(root, bool)
-  if not whole or root < 0:
+  """Checks a root.
+
+  Raises:
+    ValueError: it is no integer >= 0.
+  """
+  is_integer = isinstance(root, numbers.Integral) and not isinstance(root, bool)
+  if not is_integer or root < 0:
     raise ValueError(f'seed={root!r}; give an integer >= 0, such as 0.')
 
 
 def sequence(root: int, purpose: str, *place: int) -> np.random.SeedSequence:
-  """What a stream follows from: root, purpose and place, and all of each.
+  """Makes the seed sequence of a stream from root, purpose and place.
 
   Args:
-    root: >= 0, of any size: the seed of a run, or more bits than that if
-      nobody is to guess what follows from them.
-    purpose: what the stream is for, by a name that no other one has.
-    place: which stream of that purpose, such as the number of a round.
+    root: an integer >= 0 of any size: the seed of a run, or a secret of so many
+      bits that nobody can guess it.
+    purpose: the purpose of the stream, a name that no other purpose has.
+    *place: which stream of that purpose it is, such as the number of a round.
 
   Raises:
-    ValueError: as `check_root`.
+    ValueError: the root is no integer >= 0.
   """
   check_root(root)
   # NumPy fills short seeds with zeros and folds long ones; a hash keeps what
@@ -41,7 +45,7 @@ def sequence(root: int, purpose: str, *place: int) -> np.random.SeedSequence:
 
 
 def host_rng(root: int, purpose: str, *place: int) -> np.random.Generator:
-  """A generator of its own for each root, purpose and place; see `sequence`.
+  """Makes the generator of a stream, whose arguments are those of `sequence`.
 
   >>> float(host_rng(0, 'docs').random()) == float(host_rng(0, 'docs').random())
   True

@@ -1,4 +1,4 @@
-"""The words that signatures are written in, and what a model must offer."""
+"""The types of signatures, and the functions that a model must offer."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -19,14 +19,14 @@ Batch: TypeAlias = PyTree  # arrays with the examples along the first axis
 
 
 class Weighted(NamedTuple):
-  """A value of each example that is itself a sum, as over a sentence's words.
+  """A value of each example that is itself a sum, such as over its words.
 
-  Its mean over some examples is sum(total) / sum(weight), or 0 if they weigh
-  nothing: a mean over words and not over sentences.
+  The mean over several examples is sum(total) / sum(weight), or 0 if all
+  weights are 0: a mean over words and not over sentences.
 
   Attributes:
-    total: [b] sums, one per example; 0 where the weight is 0.
-    weight: [b] how many each sums up, >= 0.
+    total: [b] sums, one for each example; 0 where the weight is 0.
+    weight: [b] the number of terms in each sum, >= 0.
   """
 
   total: Float[Array, ' b']
@@ -34,7 +34,7 @@ class Weighted(NamedTuple):
 
 
 def weighted(values: Float[Array, ' b'] | Weighted) -> Weighted:
-  """Values of examples with their weights; in a plain array each weighs 1.
+  """Gives values of examples their weights, which are 1 in a plain array.
 
   >>> weighted(jnp.array([0.5, 2.0])).weight.tolist()
   [1.0, 1.0]
@@ -45,18 +45,18 @@ def weighted(values: Float[Array, ' b'] | Weighted) -> Weighted:
 
 
 class Task(NamedTuple):
-  """Anything trainable: three pure functions. Flax, Haiku or hand-written.
+  """Anything trainable, as three pure functions of Flax, Haiku or your own.
 
-  A value of each example is an array [b], in which each weighs 1, or
-  `Weighted`. The library masks padded examples and takes the mean; what a task
-  gives for these is never used, as long as it is finite.
+  The values of examples are an array [b], in which each has the weight 1, or
+  `Weighted`. The library masks padded examples and takes the mean. The values
+  of padded examples are never used, but must be finite.
 
   Attributes:
-    init: key -> params, float32 leaves.
-    loss: (params, batch, key) -> losses, one per example. The key is for
+    init: key -> params, whose leaves are float32.
+    loss: (params, batch, key) -> losses, one for each example. The key is for
       dropout and the like.
-    metrics: (params, batch) -> name -> values, one per example, without
-      dropout; 'loss' and 'accuracy' at least.
+    metrics: (params, batch) -> name -> values, one for each example, without
+      dropout. 'loss' and 'accuracy' are required.
   """
 
   init: Callable[[Key], Params]

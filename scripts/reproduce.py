@@ -22,7 +22,7 @@ from absl import app, flags
 from epe_jax import extras
 
 with extras.explain_missing():
-  from epe_jax.experiment import audited_run, finished_runs, sweep, workloads
+  from epe_jax.experiment import finished_runs, summary, sweep, workloads
   from epe_jax.papers.one_shot import files, items, product
   from epe_jax.report import run_comparison, tables
 
@@ -142,7 +142,7 @@ def main(argv: list[str]) -> None:
     origin = {
       'scale': _SCALE.value,
       'command': _format_command(name),
-      'versions': audited_run.versions(),
+      'versions': summary.collect_versions(),
     }
     files.write_item(folder, name, item, origin)
     print(

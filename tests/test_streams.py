@@ -14,7 +14,7 @@ import epe_jax
 from epe_jax import streams
 from epe_jax.configs import digits, emnist, stackoverflow
 from epe_jax.data import cohort
-from epe_jax.experiment import build
+from epe_jax.experiment import build, randomness
 
 
 def test_streams_differ_wherever_root_purpose_or_place_do():
@@ -51,13 +51,19 @@ def test_all_bits_of_a_seed_count_in_keys_and_in_what_the_host_draws():
   cohorts = set()
   for seed in seeds:
     changed = build.replace_fields(config, seed=seed)
-    keys.add(jax.random.key_data(build.purpose_key(changed, 'noise')).tobytes())
+    keys.add(
+      jax.random.key_data(
+        randomness.derive_key(changed.seed, 'noise')
+      ).tobytes()
+    )
     run = build.build(changed)
-    cohorts.add((run.who.clients(0).tobytes(), run.train.offsets.tobytes()))
+    cohorts.add(
+      (run.participants.clients(0).tobytes(), run.train.offsets.tobytes())
+    )
   assert len(keys) == len(cohorts) == len(seeds)
   assert not np.array_equal(
-    jax.random.key_data(build.purpose_key(config, 'noise')),
-    jax.random.key_data(build.purpose_key(config, 'training')),
+    jax.random.key_data(randomness.derive_key(config.seed, 'noise')),
+    jax.random.key_data(randomness.derive_key(config.seed, 'training')),
   )
 
 
@@ -129,7 +135,7 @@ def test_no_two_purposes_of_a_run_share_a_stream(
   config.update_from_flattened_dict(fields)
   run = build.build(config)
   for t in range(config.rounds):
-    clients = run.who.clients(t)
+    clients = run.participants.clients(t)
     cohort.gather(run.train, clients, run.plan, seed=config.seed, round=t)
   places = set().union(*makers.values())
   # Data, evaluation sample, clients, canaries, batches.

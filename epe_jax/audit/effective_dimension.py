@@ -1,8 +1,8 @@
-"""On how many coordinates lies the mass of what a run showed: was it enough?
+"""The effective dimension of the vectors of a run, and whether it is enough.
 
 Cosines with canaries of signs, or of single coordinates, are normal only where
-the vector is spread over many coordinates. How many they are in each round, and
-in the final model, is kept beside the estimates that rest on it.
+the mass of a vector lies on many coordinates. Their number in each round, and
+in the final model, is kept beside the estimates that depend on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ import statistics
 from typing import Any
 
 _VECTORS = {
-  'least': 'the round where it is least',
+  'min_round': 'the round where it is smallest',
   'final_model': 'the final model',
   'change': 'the change from the initial to the final model',
 }
@@ -19,57 +19,62 @@ _VECTORS = {
 def summarize(
   family: str,
   *,
-  needed: float | None,
+  threshold: float | None,
   rounds: Sequence[float],
   final_model: float,
   change: float,
 ) -> dict[str, Any]:
-  """What result.json keeps of it.
+  """Summarizes the effective dimensions of a run, for result.json.
 
   Args:
-    family: of the canaries.
-    needed: the effective dimension below which their cosines are not to be
-      taken for normal, as `canaries.min_effective_dimension` gives it.
-    rounds: effective dimension of each round's aggregate; 0 of a vector of
-      zeros, which has no cosines and is left out.
+    family: the family of the canaries.
+    threshold: the effective dimension below which their cosines are not to be
+      taken for normal, as `canaries.min_effective_dimension` gives it; None if
+      the family has none.
+    rounds: the effective dimension of each round's aggregate. It is 0 of a
+      vector of zeros, which has no cosines and is left out.
     final_model: that of the final model.
-    change: that of its difference from the initial model.
+    change: that of the difference between the final and the initial model.
 
-  >>> summary = summarize('hadamard', needed=100.0, rounds=[50.0, 0.0, 70.0],
-  ...                final_model=200.0, change=300.0)
-  >>> summary['least'], summary['median']
+  Returns:
+    The numbers by name: 'min_round' and 'median_round' are those of the
+    smallest and of the median round.
+
+  >>> dimension = summarize('hadamard', threshold=100, rounds=[50.0, 0.0, 70.0],
+  ...                       final_model=200.0, change=300.0)
+  >>> dimension['min_round'], dimension['median_round']
   (50.0, 60.0)
   """
   positive = [x for x in rounds if x > 0] or [0.0]
   return {
     'family': family,
-    'needed': needed,
-    'least': min(positive),
-    'median': statistics.median(positive),
+    'threshold': threshold,
+    'min_round': min(positive),
+    'median_round': statistics.median(positive),
     'final_model': final_model,
     'change': change,
   }
 
 
-def warn_if_low(summary: Mapping[str, Any] | None) -> str | None:
-  """Says where there were too few coordinates, and what to do; else None.
+def warn_if_low(dimension: Mapping[str, Any] | None) -> str | None:
+  """Says where the effective dimension is too low, and what to do; else None.
 
   Args:
-    summary: what `summarize` made; None of a run without canaries.
+    dimension: what `summarize` gives; None for a run without canaries.
   """
-  if summary is None or summary['needed'] is None:
+  if dimension is None or dimension['threshold'] is None:
     return None
   low = [
-    f'{summary[name]:,.0f} in {where}'
+    f'{dimension[name]:,.0f} in {where}'
     for name, where in _VECTORS.items()
-    if 0 < summary[name] < summary['needed']
+    if 0 < dimension[name] < dimension['threshold']
   ]
   if not low:
     return None
   return (
-    f"Cosines with canaries of the family '{summary['family']}' are normal where "
-    'the mass of a vector lies on enough coordinates: an effective dimension of '
-    f'{summary["needed"]:,.0f} or more. It is {", ".join(low)}. Take estimates '
-    "from these for doubtful, and train with canaries.family='hadamard2' or "
-    "'sphere', which need no such thing."
+    f"Cosines with canaries of the family '{dimension['family']}' are normal "
+    'where the mass of a vector lies on enough coordinates: an effective '
+    f'dimension of {dimension["threshold"]:,.0f} or more. It is {", ".join(low)}. Take '
+    'estimates from these for doubtful, and train with '
+    "canaries.family='hadamard2' or 'sphere', which need no such thing."
   )

@@ -1,9 +1,9 @@
-"""Checkpoints of a run, by orbax: atomic, written in the background.
+"""Checkpoints of a run, by Orbax: atomic, written in the background.
 
-They hold whole arrays, however these are split over devices, and the first
-process alone reads and writes them. So a run goes on with any other number of
-devices and processes. Beside the arrays lies a digest of them: what a disk made
-of a bit is no checkpoint.
+A checkpoint holds whole arrays, however these are sharded over devices, and
+only the first process reads and writes it. So a run resumes with any other
+number of devices and processes. Beside the arrays lies a digest of them, by
+which a flipped bit is noticed.
 """
 
 from collections.abc import Callable
@@ -21,16 +21,16 @@ from epe_jax.types import PyTree
 
 
 class Checkpoints(NamedTuple):
-  """The checkpoints in a folder; every process calls these.
+  """The checkpoints in a folder. Every process calls these functions.
 
   Attributes:
-    save: (rounds, state) -> None; returns when the state may change again. Its
-      leaves are arrays of JAX or of NumPy.
+    save: (rounds, state) -> None. It returns when the state may change again.
+      The leaves of a state are arrays of JAX or of NumPy.
     restore: state of the right shapes -> (rounds, state) of the newest
-      checkpoint whose digest agrees, laid out as the given one is, or None if
-      there are no checkpoints. Newer ones are removed. Raises a ValueError if
-      there are some and none is good.
-    close: waits for what is being written.
+      checkpoint whose digest agrees, laid out as the given one is; None if
+      there are no checkpoints. Newer ones are removed. It raises a ValueError
+      if there are checkpoints and none is good.
+    close: waits until all is written.
   """
 
   save: Callable[[int, PyTree], None]
@@ -39,26 +39,32 @@ class Checkpoints(NamedTuple):
 
 
 def checkpoints(folder: pathlib.Path) -> Checkpoints:
-  """The two newest checkpoints, kept in `folder` by the first process."""
-  manager = _manager(folder) if sharding.is_primary() else None
+  """Opens the checkpoints in a folder, of which the two newest are kept.
+
+  Args:
+    folder: the folder, in which the first process reads and writes.
+  """
+  manager = _make_manager(folder) if sharding.is_primary() else None
 
   def save(rounds: int, state: PyTree) -> None:
     # A copy: the next round is given the buffers of this one to write over.
     host = sharding.copy_to_host(state)
     if manager is not None:
-      kept = ocp.args.Composite(
+      args = ocp.args.Composite(
         state=ocp.args.StandardSave(host),
-        digest=ocp.args.JsonSave({'sha256': _digest(host)}),
+        digest=ocp.args.JsonSave({'sha256': _compute_digest(host)}),
       )
-      manager.save(rounds, args=kept)
+      manager.save(rounds, args=args)
 
   def restore(like: PyTree) -> tuple[int, PyTree] | None:
     host = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
-    found = None if manager is None else _newest(manager, folder, host)
-    rounds = int(sharding.broadcast_from_primary(found[0] if found else -1))
+    newest = None
+    if manager is not None:
+      newest = _read_newest(manager, folder, host)
+    rounds = int(sharding.broadcast_from_primary(newest[0] if newest else -1))
     if rounds < 0:
       return None
-    state = sharding.broadcast_from_primary(found[1] if found else host)
+    state = sharding.broadcast_from_primary(newest[1] if newest else host)
     return rounds, sharding.shard_like(state, like)
 
   def close() -> None:
@@ -69,9 +75,9 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
   return Checkpoints(save, restore, close)
 
 
-def _manager(folder: pathlib.Path) -> ocp.CheckpointManager:
-  # Alone, or it would wait for the other processes.
-  alone = ocp.options.MultiprocessingOptions(
+def _make_manager(folder: pathlib.Path) -> ocp.CheckpointManager:
+  # Of one process, or it would wait for the others.
+  one_process = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix='first'
   )
   folder.mkdir(parents=True, exist_ok=True)
@@ -80,16 +86,16 @@ def _manager(folder: pathlib.Path) -> ocp.CheckpointManager:
     options=ocp.CheckpointManagerOptions(
       max_to_keep=2,
       create=False,
-      multiprocessing_options=alone,
+      multiprocessing_options=one_process,
       file_options=ocp.options.FileOptions(path_permission_mode=0o700),
     ),
   )
 
 
-def _newest(
+def _read_newest(
   manager: ocp.CheckpointManager, folder: pathlib.Path, host: PyTree
 ) -> tuple[int, PyTree] | None:
-  """The newest checkpoint whose digest agrees, in NumPy."""
+  """Reads the newest checkpoint whose digest agrees, into NumPy."""
   damaged = []
   for rounds in sorted(manager.all_steps(), reverse=True):
     try:
@@ -116,14 +122,14 @@ def _read(manager: ocp.CheckpointManager, rounds: int, host: PyTree) -> PyTree:
   args: Any = ocp.args.Composite(
     state=ocp.args.StandardRestore(host), digest=ocp.args.JsonRestore()
   )
-  found = manager.restore(rounds, args=args)
-  if found['digest']['sha256'] != _digest(found['state']):
+  items = manager.restore(rounds, args=args)
+  if items['digest']['sha256'] != _compute_digest(items['state']):
     raise ValueError('its numbers are not those that were saved')
-  return found['state']
+  return items['state']
 
 
-def _digest(host: PyTree) -> str:
-  """SHA-256 of the names, types, shapes and bytes of all arrays."""
+def _compute_digest(host: PyTree) -> str:
+  """Computes SHA-256 of the names, types, shapes and bytes of all arrays."""
   leaves = jax.tree_util.tree_leaves_with_path(host)
   return digests.hash_arrays(
     (jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in leaves

@@ -1,11 +1,12 @@
-"""The fields of a config: one table of what each may hold.
+"""The fields of a config: one table of the values that each may have.
 
-A field is checked here by its type and range, and what contradicts another field,
-the data or the model is checked where that is known. A config in Python may hold
-anything at all, and what it holds comes to where it hurts only after minutes.
+Types and ranges of single fields are checked here, before any work is done; a
+config in Python may hold anything at all. A value that contradicts another
+field, the data or the model is refused by `contradictions`, or where it is
+used.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import difflib
 import math
 import numbers
@@ -16,52 +17,51 @@ from ml_collections import config_dict
 import numpy as np
 
 from epe_jax import canaries, io
-from epe_jax.experiment import participation
+from epe_jax.experiment import participation, workdirs
 from epe_jax.training import local_training
 
-# A ConfigDict, whose fields type checkers know nothing of.
-Config = Any
+Config = workdirs.Config
 
 # Larger numbers than these are no setting of anything, or no float32.
-_MOST = 10**9
-_LARGEST = 1e38
+_MAX_INTEGER = 10**9
+_MAX_REAL = 1e38
 _BELOW_1 = math.nextafter(1.0, 0.0)
 
 
 class Field(NamedTuple):
-  """What a field may hold.
+  """The values that a field may have.
 
   Attributes:
-    what: that, in words, after "give".
-    holds: whether a value is such.
-    plain: such a value, as Python has it and JSON can.
+    description: these values in words, which follow "give" in an error.
+    is_valid: says whether a value is one of them.
+    convert: converts such a value to a type of Python that JSON has.
   """
 
-  what: str
-  holds: Callable[[Any], bool]
-  plain: Callable[[Any], Any]
+  description: str
+  is_valid: Callable[[Any], bool]
+  convert: Callable[[Any], Any]
 
 
-def _whole(least: int, most: int | None = _MOST) -> Field:
-  what = f'an integer from {least:,}'
+def _integer(low: int, high: int | None = _MAX_INTEGER) -> Field:
+  description = f'an integer from {low:,}'
   return Field(
-    what + (f' to {most:,}' if most is not None else ' on'),
+    description + (f' to {high:,}' if high is not None else ' on'),
     lambda x: (
       _is_number(x, numbers.Integral)
-      and least <= x
-      and (most is None or x <= most)
+      and low <= x
+      and (high is None or x <= high)
     ),
     int,
   )
 
 
-def _real(what: str, least: float, most: float, *, within: bool) -> Field:
-  """A number from least to most, or within them."""
+def _real(description: str, low: float, high: float, *, is_open: bool) -> Field:
+  """A number in the open interval (low, high), or in the closed one."""
   return Field(
-    what,
+    description,
     lambda x: (
       _is_number(x, numbers.Real)
-      and (least < x < most if within else least <= x <= most)
+      and (low < x < high if is_open else low <= x <= high)
     ),
     float,
   )
@@ -81,9 +81,9 @@ def _one_of(*names: str) -> Field:
 
 def _or_none(field: Field, none: str) -> Field:
   return Field(
-    f'{field.what}, or None for {none}',
-    lambda x: x is None or field.holds(x),
-    lambda x: x if x is None else field.plain(x),
+    f'{field.description}, or None for {none}',
+    lambda x: x is None or field.is_valid(x),
+    lambda x: x if x is None else field.convert(x),
   )
 
 
@@ -97,27 +97,27 @@ _PATH = Field(
   ),
   os.fspath,
 )
-_POSITIVE = _real('a finite number > 0', 0, _LARGEST, within=True)
-_NOT_NEGATIVE = _real('a finite number >= 0', 0, _LARGEST, within=False)
-_SHARE = _real('a number in (0, 1)', 0, 1, within=True)
+_POSITIVE = _real('a finite number > 0', 0, _MAX_REAL, is_open=True)
+_NOT_NEGATIVE = _real('a finite number >= 0', 0, _MAX_REAL, is_open=False)
+_SHARE = _real('a number in (0, 1)', 0, 1, is_open=True)
 
-_COMMON = {
-  'rounds': _whole(1, 10**7),
-  'clients_per_round': _whole(1),
+_COMMON_FIELDS = {
+  'rounds': _integer(1, 10**7),
+  'clients_per_round': _integer(1),
   'participation.kind': _one_of(*participation.CLIENTS),
-  'participation.separation': _whole(1),
-  'participation.most': _or_none(_whole(1), 'no limit'),
+  'participation.separation': _integer(1),
+  'participation.max_rounds': _or_none(_integer(1), 'no limit'),
   'participation.log': _or_none(_PATH, 'no log'),
-  'chunk': _or_none(_whole(1), 'what fits'),
-  'rounds_per_dispatch': _whole(1),
+  'chunk': _or_none(_integer(1), 'what fits'),
+  'rounds_per_dispatch': _integer(1),
   'precision': _one_of(*local_training.PRECISIONS),
   'client.learning_rate': _NOT_NEGATIVE,
-  'client.batch_size': _whole(1),
-  'client.epochs': _whole(1),
-  'client.max_examples': _or_none(_whole(1), 'all'),
+  'client.batch_size': _integer(1),
+  'client.epochs': _integer(1),
+  'client.max_examples': _or_none(_integer(1), 'all'),
   'server.optimizer': _one_of('sgd', 'adam'),
   'server.learning_rate': _POSITIVE,
-  'server.momentum': _real('a number in [0, 1)', 0, _BELOW_1, within=False),
+  'server.momentum': _real('a number in [0, 1)', 0, _BELOW_1, is_open=False),
   'clipping.kind': _one_of('fixed', 'adaptive'),
   'clipping.initial': _POSITIVE,
   'clipping.quantile': _SHARE,
@@ -126,109 +126,131 @@ _COMMON = {
   'noise_multiplier': _NOT_NEGATIVE,
   'divisor': _one_of('expected', 'actual'),
   'canaries.family': _one_of(*canaries.FAMILIES),
-  'canaries.observed': _whole(0),
-  'canaries.unobserved': _whole(0),
+  'canaries.observed': _integer(0),
+  'canaries.unobserved': _integer(0),
   'canaries.schedule': _one_of(*participation.CANARIES),
-  'canaries.repetitions': _whole(1),
+  'canaries.repetitions': _integer(1),
   'canaries.matrix': _or_none(_PATH, 'no file'),
-  'canaries.block': _whole(1),
+  'canaries.block': _integer(1),
   'audit.sees': _one_of('aggregate', 'delta'),
   'audit.trace': _FLAG,
-  'audit.buffer': _or_none(_whole(1), 'as many as memory holds'),
+  'audit.buffer': _or_none(_integer(1), 'as many as memory holds'),
   'audit.memory': _real(
-    'a finite number of bytes > 0', 0, _LARGEST, within=True
+    'a finite number of bytes > 0', 0, _MAX_REAL, is_open=True
   ),
   'audit.delta': _or_none(_SHARE, '(number of clients)^-1.1'),
-  'evaluate_every': _whole(1),
-  'evaluate_examples': _or_none(_whole(1), 'all'),
-  'checkpoint_every': _whole(1),
-  'seed': _whole(0, None),
+  'evaluate_every': _integer(1),
+  'evaluate_examples': _or_none(_integer(1), 'all'),
+  'checkpoint_every': _integer(1),
+  'seed': _integer(0, None),
   'simulation': _FLAG,
 }
 
-_OF_FILES = {
+_FILE_FIELDS = {
   'data.path': _or_none(_PATH, 'data.synthetic=True'),
   'data.cache': _or_none(_PATH, "a folder in the user's cache"),
   'data.synthetic': _FLAG,
 }
 
-_OF_TASK = {
+_TASK_FIELDS = {
   'digits': {
-    'data.num_clients': _whole(1),
+    'data.num_clients': _integer(1),
     'data.concentration': _real(
-      'a number in [0.001, 1e6]', 1e-3, 1e6, within=False
+      'a number in [0.001, 1e6]', 1e-3, 1e6, is_open=False
     ),
-    'model.width': _whole(1, 4096),
+    'model.width': _integer(1, 4096),
   },
   'emnist': {
-    **_OF_FILES,
+    **_FILE_FIELDS,
     'data.only_digits': _FLAG,
-    'data.num_clients': _or_none(_whole(1), 'as many as EMNIST has'),
-    'data.num_examples': _or_none(_whole(1), 'as many as EMNIST has'),
-    'model.width': _whole(1, 4096),
+    'data.num_clients': _or_none(_integer(1), 'as many as EMNIST has'),
+    'data.num_examples': _or_none(_integer(1), 'as many as EMNIST has'),
+    'model.width': _integer(1, 4096),
   },
   'stackoverflow': {
-    **_OF_FILES,
+    **_FILE_FIELDS,
     'data.word_count': _or_none(_PATH, "the words of the split 'train'"),
-    'data.vocabulary_size': _whole(1, 32_000),
-    'data.max_words': _whole(1, 10_000),
+    'data.vocabulary_size': _integer(1, 32_000),
+    'data.max_words': _integer(1, 10_000),
     'data.test_split': _one_of('heldout', 'test'),
-    'data.num_clients': _or_none(_whole(1), 'as many as StackOverflow has'),
-    'data.max_sentences': _whole(1),
-    'model.embedding_size': _whole(1, 65_536),
-    'model.hidden_size': _whole(1, 65_536),
+    'data.num_clients': _or_none(_integer(1), 'as many as StackOverflow has'),
+    'data.max_sentences': _integer(1),
+    'model.embedding_size': _integer(1, 65_536),
+    'model.hidden_size': _integer(1, 65_536),
   },
 }
 
 
-def fields_of_task(task: object) -> dict[str, Field]:
-  """name -> what it may hold, of all fields of the configs of a task.
+def list_fields(task: object) -> dict[str, Field]:
+  """Lists all fields of the configs of a task, by their dotted names.
+
+  Args:
+    task: the value of config.task.
 
   Raises:
     ValueError: there is no such task.
   """
-  tasks = _one_of(*_OF_TASK)
-  _check('task', task, tasks)
-  return {'task': tasks, **_COMMON, **_OF_TASK[str(task)]}
+  tasks = _one_of(*_TASK_FIELDS)
+  _check_value('task', task, tasks)
+  return {'task': tasks, **_COMMON_FIELDS, **_TASK_FIELDS[str(task)]}
 
 
 def check_config(config: Config) -> Config:
-  """A copy of a config, all of whose fields hold what they may.
+  """Checks every field of a config, and gives a copy in types of Python.
 
-  Numbers of NumPy are taken and become those of Python, an integer is a real
-  number too, and no other type is taken for another.
+  Numbers of NumPy become those of Python, and an integer is a real number too.
+  No other type is taken for another.
 
   Args:
     config: every field of its task, as the files in configs/ give them.
 
   Raises:
-    ValueError: a field is missing or unknown, or holds something else; the
-      message names it, its value and the cure.
+    ValueError: a field is missing, unknown or has a value that it may not have.
+      The message names the field, its value and the cure.
   """
-  found = io.flatten(config.to_dict())
-  fields = fields_of_task(found.get('task'))
-  for name in found:
+  values = io.flatten(config.to_dict())
+  fields = list_fields(values.get('task'))
+  for name, value in values.items():
     if name not in fields:
-      near = difflib.get_close_matches(name, fields, n=1)
       raise ValueError(
-        f'{name}={found[name]!r} is no field of the task {found["task"]!r}. '
-        + (f'Is {near[0]} meant?' if near else 'Leave it out.')
+        f'{name}={value!r} is no field of the task {values["task"]!r}. '
+        f'{_suggest_name(name, fields, values)}'
       )
   nested: dict[str, Any] = {}
   for name, field in fields.items():
-    if name not in found:
-      raise ValueError(f'{name} is missing from the config; give {field.what}.')
-    _check(name, found[name], field)
+    if name not in values:
+      raise ValueError(
+        f'{name} is missing from the config; give {field.description}.'
+      )
+    _check_value(name, values[name], field)
     *groups, last = name.split('.')
-    place = nested
-    for group in groups:
-      place = place.setdefault(group, {})
-    place[last] = field.plain(found[name])
+    group = nested
+    for part in groups:
+      group = group.setdefault(part, {})
+    group[last] = field.convert(values[name])
   return config_dict.ConfigDict(nested)
 
 
-def _check(name: str, value: Any, field: Field) -> None:
-  if not field.holds(value):
-    shown = repr(value)
-    shown = shown if len(shown) < 80 else f'{shown[:80]}...'
-    raise ValueError(f'{name}={shown}; give {field.what}.')
+def _suggest_name(
+  name: str, fields: Mapping[str, Field], values: Mapping[str, Any]
+) -> str:
+  """Says which field may be meant by a name that is none."""
+  # A renamed or misspelled field has mostly left its own name without a value.
+  similar = difflib.get_close_matches(name, fields.keys() - values.keys(), n=1)
+  if not similar:
+    group, dot, last = name.rpartition('.')
+    siblings = [
+      x.removeprefix(group + dot) for x in fields if x.startswith(group)
+    ]
+    similar = difflib.get_close_matches(last, siblings, n=1)
+    similar = [f'{group}{dot}{x}' for x in similar]
+  if similar:
+    return f'Is {similar[0]} meant?'
+  return 'Leave it out.'
+
+
+def _check_value(name: str, value: Any, field: Field) -> None:
+  if not field.is_valid(value):
+    text = repr(value)
+    text = text if len(text) < 80 else f'{text[:80]}...'
+    raise ValueError(f'{name}={text}; give {field.description}.')

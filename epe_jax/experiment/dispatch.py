@@ -1,128 +1,166 @@
-"""Rounds go to the device before the last ones have come back.
+"""Dispatching rounds to the device before the last ones have come back.
 
-A device whose host first reads some numbers, writes a line and then sends the
-next round stands idle meanwhile. So several rounds may be sent as one, and what
-rounds measured is fetched by a thread while the next ones are under way.
+A device whose host first reads some numbers, writes a line and then dispatches
+the next round is idle meanwhile. So several rounds may be dispatched as one,
+their cohorts are made ahead by a thread, and the metrics of rounds are fetched
+by another while the next ones are in flight.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit import wrapper
+from epe_jax.data import cohort
+from epe_jax.experiment import build
+from epe_jax.parallel import sharding
 from epe_jax.training import fedavg
-from epe_jax.types import Array, Key
+from epe_jax.types import Array
 
-# (state, cohorts with an axis of rounds in front, training key, noise key)
-Advance = Callable[
-  [wrapper.AuditState, fedavg.Cohort, Key, Key],
-  tuple[wrapper.AuditState, dict[str, Array]],
-]
+T = TypeVar('T')
+
 Fetched = tuple[dict[str, Float[np.ndarray, ' rounds']], float]
 
 
-class Dispatched(NamedTuple):
-  """Rounds that were sent as one, with times by `time.perf_counter`.
+class Group(NamedTuple):
+  """Rounds that were dispatched as one, with times by `time.perf_counter`.
 
   Attributes:
-    rounds: which.
-    asked: when their cohorts were asked for.
-    begun: when the cohorts were there and the rounds were sent.
-    coming: their metrics, and when the device had finished them.
+    rounds: the numbers of the rounds, from 0.
+    request_time: when their cohorts were requested.
+    start_time: when the cohorts were there and the rounds were dispatched.
+    future: their metrics, and when the device had finished them.
   """
 
   rounds: range
-  asked: float
-  begun: float
-  coming: futures.Future[Fetched]
+  request_time: float
+  start_time: float
+  future: futures.Future[Fetched]
 
 
-def dispatch_groups(
-  start: int, stop: int, *, most: int, every: Sequence[int]
+def group_rounds(
+  start: int, stop: int, *, max_size: int, ends: Sequence[int]
 ) -> Iterator[range]:
-  """The rounds that are sent as one.
+  """Divides rounds into groups that are dispatched as one.
 
   Args:
     start: the first round.
-    stop: behind the last round.
-    most: rounds of a span, >= 1.
-    every: a span ends behind every so many rounds, where the state is looked at.
+    stop: the round behind the last one.
+    max_size: the largest number of rounds in a group, >= 1.
+    ends: a group ends behind every so many rounds, where the state is needed on
+      the host; each >= 1.
 
-  >>> list(dispatch_groups(0, 7, most=3, every=(4,)))
+  >>> list(group_rounds(0, 7, max_size=3, ends=(4,)))
   [range(0, 3), range(3, 4), range(4, 7)]
   """
   while start < stop:
-    ends = ((start // n + 1) * n for n in every)
-    end = min(start + most, stop, *ends)
+    next_ends = ((start // n + 1) * n for n in ends)
+    end = min(start + max_size, stop, *next_ends)
     yield range(start, end)
     start = end
 
 
-def make_advance(algorithm: fedavg.Algorithm) -> Advance:
-  """Steps of a span of rounds, to be jitted by the caller.
+def iterate_groups(
+  config: build.Config,
+  setup: build.Setup,
+  start: int,
+  mesh: sharding.Mesh | None,
+) -> Iterator[tuple[range, fedavg.Cohort]]:
+  """Iterates over groups of rounds, each with its cohorts on the devices.
 
-  Keys of a round are folds of the run's by its number, so they do not depend on
-  which rounds are sent as one.
+  The cohorts are made ahead by a thread.
 
   Args:
-    algorithm: as `wrapper.audited` gives it.
-
-  Returns:
-    A function of (state, cohorts as `cohort.stack_rounds` gives them, training key,
-    noise key of the run) -> (state, name -> metrics [rounds]).
+    config: the config of the run, with every field set.
+    setup: what was built of it.
+    start: the first round.
+    mesh: the devices that share the work; None for one device.
   """
+  groups = {
+    group.start: group
+    for group in group_rounds(
+      start,
+      config.rounds,
+      max_size=config.rounds_per_dispatch,
+      ends=(config.evaluate_every, config.checkpoint_every),
+    )
+  }
 
-  def advance(state, batches, training_key, noise_key):
-    def one(state: wrapper.AuditState, batch: fedavg.Cohort):
-      t = state.algorithm.round
-      state, info = algorithm.step(
-        state,
-        batch,
-        jax.random.fold_in(training_key, t),
-        jax.random.fold_in(noise_key, t),
-      )
-      return state, info.metrics
+  def gather(t: int) -> fedavg.Cohort:
+    return cohort.gather(
+      setup.train,
+      setup.participants.clients(t),
+      setup.plan,
+      seed=setup.randomness.order,
+      round=t,
+      parts=sharding.local_devices_of(mesh),
+      of=sharding.num_devices(mesh),
+    )
 
-    if batches.clients.shape[0] > 1:
-      return jax.lax.scan(one, state, batches)
-    # No loop around a single round, for loops are compiled less well.
-    state, metrics = one(state, jax.tree.map(lambda x: x[0], batches))
-    return state, {name: x[None] for name, x in metrics.items()}
+  def assemble(first: int) -> fedavg.Cohort:
+    cohorts = cohort.stack_rounds([gather(t) for t in groups[first]])
+    return sharding.assemble_global(mesh, cohorts, axis=1)
 
-  return advance
+  # By map, because a local name would keep a cohort while the next round runs.
+  return map(
+    lambda item: (groups[item[0]], item[1]), cohort.prefetch(assemble, groups)
+  )
+
+
+def time_requests(items: Iterable[T]) -> Iterator[tuple[float, T]]:
+  """Iterates over items, each with the time when it was requested.
+
+  >>> [item for _, item in time_requests('ab')]
+  ['a', 'b']
+  """
+  items = iter(items)
+  while True:
+    request_time = time.perf_counter()
+    try:
+      # No local name: it would keep a cohort while the next round runs.
+      yield request_time, next(items)
+    except StopIteration:
+      return
 
 
 def fetch_metrics(metrics: dict[str, Array]) -> Fetched:
-  """Metrics on the host, and when they came; blocks until they do."""
-  found = jax.device_get(metrics)
-  return found, time.perf_counter()
+  """Fetches the metrics of a group, and blocks until its rounds have ended.
+
+  Args:
+    metrics: name -> metrics [rounds], on the device.
+
+  Returns:
+    The same in NumPy, and the time when they came.
+  """
+  values = jax.device_get(metrics)
+  return values, time.perf_counter()
 
 
 def collect(
-  sent: Dispatched, free: float
+  group: Group, idle_since: float
 ) -> tuple[list[dict[str, Any]], float]:
-  """What each round of a span measured, once the span has come back.
+  """Collects the metrics of each round of a group, and waits for the group.
 
-  'seconds' is the time the device had the span in its hands, divided by its
-  rounds: from when it was sent, or the device had finished what was before it,
-  to when it was finished. 'waited' is the time for which the device had nothing
-  to do because the cohorts were not there yet; the first round of a span has it.
+  'seconds' is the time for which the device had the group, divided by its
+  rounds: from when it was dispatched, or the device had finished what was
+  before it, to when it was finished. 'waited' is the time for which the device
+  was idle because the cohorts were not there yet; the first round of a group
+  has it.
 
   Args:
-    sent: the span; the wait for it may be long.
-    free: when the device had finished all that was sent before it.
+    group: the group.
+    idle_since: when the device had finished all that was dispatched before it.
 
   Returns:
     A record for each round, and when the device had finished them.
   """
-  metrics, done = sent.coming.result()
-  seconds = (done - max(sent.begun, free)) / len(sent.rounds)
-  waited = max(0.0, sent.begun - max(sent.asked, free))
+  metrics, end_time = group.future.result()
+  seconds = (end_time - max(group.start_time, idle_since)) / len(group.rounds)
+  waited = max(0.0, group.start_time - max(group.request_time, idle_since))
   records = [
     {
       'round': t + 1,
@@ -130,6 +168,27 @@ def collect(
       'seconds': seconds,
       'waited': 0.0 if i else waited,
     }
-    for i, t in enumerate(sent.rounds)
+    for i, t in enumerate(group.rounds)
   ]
-  return records, done
+  return records, end_time
+
+
+def check_finite(
+  config: build.Config, metrics: Mapping[str, float], name: str
+) -> None:
+  """Checks that training has not diverged.
+
+  Args:
+    config: the config of the run, with every field set.
+    metrics: the metrics of a round.
+    name: what the error calls the round, such as 'round 3'.
+
+  Raises:
+    FloatingPointError: the norm of the aggregate is not finite.
+  """
+  if not np.isfinite(metrics['aggregate_norm']):
+    raise FloatingPointError(
+      f'{name}: the aggregate is not finite, training has diverged. Lower '
+      f'client.learning_rate={config.client.learning_rate} or '
+      f'server.learning_rate={config.server.learning_rate}.'
+    )

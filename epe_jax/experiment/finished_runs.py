@@ -13,13 +13,13 @@ from epe_jax.experiment import metrics, result_file, workdirs
 
 
 class FinishedRun(NamedTuple):
-  """What is left of a run.
+  """A finished run, as far as it may be published.
 
   Attributes:
-    result: what its result.json holds.
-    record: what its scores.npz holds, as far as it may be published; None if
-      there were no canaries.
-    history: the lines of its metrics.jsonl, from round 1, likewise.
+    result: the fields of its result.json, by name.
+    record: its record, without what may not be published; None if there were no
+      canaries.
+    history: the lines of its metrics.jsonl from round 1, likewise.
   """
 
   result: dict[str, Any]
@@ -29,6 +29,9 @@ class FinishedRun(NamedTuple):
 
 def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
   """Reads a finished run.
+
+  Args:
+    workdir: the workdir of the run.
 
   Raises:
     FileNotFoundError: a file is missing.
@@ -47,10 +50,15 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
 def estimate_first(
   run: FinishedRun, threat_model: ThreatModel
 ) -> Estimate | None:
-  """The first point estimate of an attacker, with a 90 % interval.
+  """Makes the first point estimate of an attacker, with a 90 % interval.
 
-  None if the attacker has nothing to read. Its method ends in '_rejected' where
-  the scores say that it is not calibrated.
+  Args:
+    run: a finished run.
+    threat_model: the attacker.
+
+  Returns:
+    The estimate, whose method ends in '_rejected' where the scores say that it
+    is not calibrated; None if the record has no scores for this attacker.
   """
   if (
     run.record is None
@@ -60,11 +68,17 @@ def estimate_first(
   return estimates.estimate_with_interval(attack_scores, delta=run.record.delta)
 
 
-def expected_own_round(run: FinishedRun) -> float | None:
-  """ε that norms alone let one expect of the own-round attacker.
+def predict_own_round(run: FinishedRun) -> float | None:
+  """Predicts the ε of the own-round attacker from norms alone.
 
-  None where the trace is not of aggregates. The shift of a canary is √d S/(m |ρ̄|):
-  the other clients and canaries of the round are part of |ρ̄|, and so of the noise.
+  The shift of a canary is √d S / (m |ρ̄|): the other clients and canaries of
+  the round are part of |ρ̄|, and so of the noise.
+
+  Args:
+    run: a finished run.
+
+  Returns:
+    ε >= 0; None where the trace is not of aggregates.
   """
   if run.record is None:
     return None
@@ -76,7 +90,14 @@ def expected_own_round(run: FinishedRun) -> float | None:
 
 
 def check_audited(path: str | os.PathLike) -> None:
-  """Raises a ValueError if this is the workdir of a run without canaries."""
+  """Checks that a workdir is not that of a run without canaries.
+
+  Args:
+    path: a workdir, or any other path.
+
+  Raises:
+    ValueError: it is the workdir of a finished run that was not audited.
+  """
   file = workdirs.workdir_at(path).result
   if file.is_file() and result_file.load_result(file)['num_observed'] == 0:
     raise ValueError(

@@ -1,13 +1,16 @@
-"""Digests of what a run reads: one that goes on has to find the same."""
+"""Digests of the data, files and observers of a run, which it resumes with."""
 
 from collections.abc import Mapping
 import hashlib
 import pathlib
 from typing import Any
 
+import jax
+
 from epe_jax import io
 from epe_jax.data import federated
-from epe_jax.experiment import workloads
+from epe_jax.experiment import build, workdirs
+from epe_jax.types import PyTree
 
 # Small files, whose contents are read.
 _FILES = {
@@ -17,38 +20,88 @@ _FILES = {
 }
 
 
-def compute_digests(
-  config: workloads.Config,
-  train: federated.FederatedData,
-  test: federated.FederatedData,
-) -> dict[str, str]:
-  """Name of an input -> a digest of what is in it.
-
-  Of data it is taken from what was imported, whatever the file, its name and
-  its time are: a file of the same content is the same input.
+def write_inputs(
+  config: build.Config,
+  files: workdirs.Workdir,
+  setup: build.Setup,
+  secret: bytes | None,
+) -> None:
+  """Writes what a run begins with, or checks that it resumes with the same.
 
   Args:
-    config: every field set.
-    train: the clients that train.
-    test: what is evaluated on.
+    config: the config of the run, with every field set.
+    files: its workdir. config.json is written last, and training begins with
+      it.
+    setup: what was built of the config.
+    secret: the secret of the run, None for a simulation.
+
+  Raises:
+    ValueError: the run has begun with other data, files or observers.
   """
-  found = {
+  # Shapes alone; observers that contradict each other are refused here.
+  state = jax.eval_shape(setup.algorithm.init, setup.params)
+  digests = compute_digests(
+    config, setup.train, setup.test, observers=state.observers
+  )
+  if files.config.exists() and not workdirs.has_failed_to_start(files):
+    check_digests(files.inputs, digests)
+    return
+  if secret is not None:
+    io.write_atomically(files.secret, lambda f: f.write(secret), private=True)
+  io.write_json(files.inputs, digests, private=True)
+  io.write_json(files.config, config.to_dict())
+
+
+def compute_digests(
+  config: build.Config,
+  train: federated.FederatedData,
+  test: federated.FederatedData,
+  *,
+  observers: Mapping[str, PyTree],
+) -> dict[str, str]:
+  """Computes a digest of each input of a run.
+
+  That of data is taken from what was imported, whatever the file, its name and
+  its time are: a file of the same content is the same input. That of an
+  observer is taken from the arrays of its state: it notices an observer whose
+  state would not fit a checkpoint, and none that computes something else in the
+  same arrays.
+
+  Args:
+    config: the config of the run, with every field set.
+    train: the data of the clients that train.
+    test: the data that the model is evaluated on.
+    observers: the state of each observer, or its shapes, by name.
+
+  Returns:
+    SHA-256 digests by the name of the input, such as 'the training data'.
+  """
+  digests = {
     'the training data': federated.compute_digest(train),
     'the test data': federated.compute_digest(test),
   }
   for name, field in _FILES.items():
     if path := field(config):
-      content = pathlib.Path(path).read_bytes()
-      found[name] = hashlib.sha256(content).hexdigest()
-  return found
+      digests[name] = _hash(pathlib.Path(path).read_bytes())
+  for name, state in observers.items():
+    arrays = [
+      (jax.tree_util.keystr(path), x.shape, str(x.dtype))
+      for path, x in jax.tree_util.tree_leaves_with_path(state)
+    ]
+    digests[f'observer {name!r}'] = _hash(repr(arrays).encode())
+  return digests
 
 
 def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
-  """Raises a ValueError unless a run goes on with what it began with.
+  """Checks that a run resumes with the inputs that it began with.
 
   Args:
-    path: of what `compute_digests` gave when the run began.
-    now: what it gives today.
+    path: the file of the digests that `compute_digests` gave when the run
+      began.
+    now: the digests of today.
+
+  Raises:
+    ValueError: an input was added, is missing or changed, or there is no file.
   """
   if not path.exists():
     raise ValueError(
@@ -57,13 +110,25 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
       'epe_jax. Begin anew in another --workdir.'
     )
   before: dict[str, Any] = io.read_json(path)
-  changed = [
-    name
+  changes = [
+    f'{name} {_describe_change(name in before, name in now)}'
     for name in sorted(before.keys() | now.keys())
     if before.get(name) != now.get(name)
   ]
-  if changed:
+  if changes:
     raise ValueError(
-      f'{", ".join(changed)} changed since this run began, by the digests in '
-      f'{path}. Restore what it began with, or begin anew in another --workdir.'
+      f'{", ".join(changes)}, by the digests in {path}. Resume with what the '
+      'run began with, or begin anew in another --workdir.'
     )
+
+
+def _describe_change(was_there: bool, is_there: bool) -> str:
+  if was_there and is_there:
+    return 'changed since this run began'
+  if was_there:
+    return 'was there when this run began and is missing'
+  return 'was not there when this run began'
+
+
+def _hash(content: bytes) -> str:
+  return hashlib.sha256(content).hexdigest()

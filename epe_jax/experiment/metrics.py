@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object per line, one line per round, for people.
+"""The file metrics.jsonl, with a JSON object for each round, for people.
 
 Nothing that a run computes depends on it.
 """
@@ -16,13 +16,28 @@ from epe_jax import io
 def append_line(
   path: str | os.PathLike, record: Mapping[str, float | int]
 ) -> None:
-  """Adds a line, for its auditor."""
+  """Appends a line.
+
+  A line is appended to the file in place, and not by `io.write_atomically`: one
+  that a killed process cut short is left out by `read_lines`.
+
+  Args:
+    path: the file, which only its owner may read if it is made here.
+    record: the numbers of a round by name; 'round' is the number of the rounds
+      that are done, from 0.
+  """
   with open(path, 'a', opener=io.open_private) as f:
     f.write(json.dumps(record) + '\n')
 
 
 def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
-  """All lines that are whole, as a killed run or a full disk may cut some.
+  """Reads all lines that are complete.
+
+  A killed run or a full disk may have cut some lines short. These are left out
+  with a warning.
+
+  Args:
+    path: the file.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -42,9 +57,14 @@ def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
 
 
 def rewind_to(path: str | os.PathLike, rounds: int) -> None:
-  """Keeps the lines of the first `rounds` rounds, for a run that continues."""
-  kept = []
+  """Removes the lines of later rounds, for a run that is resumed.
+
+  Args:
+    path: the file, which is made if it is missing.
+    rounds: the number of rounds whose lines stay, >= 0.
+  """
+  records = []
   if pathlib.Path(path).exists():
-    kept = [r for r in read_lines(path) if r['round'] <= rounds]
-  text = ''.join(json.dumps(r) + '\n' for r in kept)
+    records = [r for r in read_lines(path) if r['round'] <= rounds]
+  text = ''.join(json.dumps(r) + '\n' for r in records)
   io.write_text(path, text, private=True)

@@ -1,23 +1,24 @@
-"""Who takes part when, as a config says, and what is known of it."""
+"""The participation of clients and canaries in rounds, as a config sets it."""
 
-import math
 from typing import Literal, NamedTuple
 
 from jaxtyping import Bool
 import numpy as np
 from scipy import stats
 
-from epe_jax import accounting, streams
+from epe_jax import streams
 from epe_jax.data import federated
 from epe_jax.experiment import workloads
 from epe_jax.sampling import canary_schedules, client_schedules
 
 Config = workloads.Config
 
-# A chance that nobody need reckon with.
-_RARELY = 1e-9
+# The probability with which a client may exceed `Participation.max_rounds`
+# where the coins of a Poisson schedule are secret.
+_TAIL = 1e-9
 
 CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
+"""The values of config.participation.kind."""
 CANARIES = (
   'once_per_period',
   'coin_flips',
@@ -25,30 +26,33 @@ CANARIES = (
   'replace',
   'matrix',
 )
+"""The values of config.canaries.schedule."""
 
 
 class Participation(NamedTuple):
-  """Who takes part when.
+  """The participation of clients and canaries in T rounds.
 
   Attributes:
-    clients: round -> indices of its real clients.
-    canaries: row t holds the canaries of round t; those in no row are
-      unobserved.
-    assigned: likewise, had all coins said yes; canaries again without coins.
-    design: 'coin_flip' or 'fixed', see `record.Record`.
-    expected: m, clients and canaries of a round on average.
-    slots: real clients of a round at most.
-    most: rounds that a real client takes part in at most. Where coins are to
-      stay secret it follows from their law: more have a chance of 1e-9.
+    clients: gives the indices of the real clients of a round t in [0, T).
+    canaries: a 0/1 matrix whose row t holds the canaries of round t; canaries
+      in no row are unobserved.
+    assigned: the same matrix if every coin came up heads; without coins it is
+      `canaries` itself.
+    design: 'coin_flip' or 'fixed', as `audit.Record` has it.
+    expected_clients: m, the mean number of clients and canaries in a round.
+    slots: the largest number of real clients in a round, >= 1.
+    max_rounds: the largest number of rounds in which a real client takes part.
+      Where coins are secret it follows from their law, and the probability that
+      some client exceeds it is at most 1e-9.
   """
 
   clients: client_schedules.ClientSchedule
   canaries: Bool[np.ndarray, 'T k']
   assigned: Bool[np.ndarray, 'T k']
   design: Literal['fixed', 'coin_flip']
-  expected: float
+  expected_clients: float
   slots: int
-  most: int
+  max_rounds: int
 
 
 def plan_participation(
@@ -58,30 +62,31 @@ def plan_participation(
   client_seed: int,
   canary_seed: int,
 ) -> Participation:
-  """Clients by config.participation, canaries by config.canaries.
+  """Plans clients by config.participation and canaries by config.canaries.
 
   Args:
-    config: every field set; its own seed is ignored.
-    data: of all clients.
-    client_seed: which clients take part when follows from it, >= 0.
-    canary_seed: when canaries do and their coins follow from it, >= 0.
+    config: the config of the run, with every field set. Its seed is not used.
+    data: the data of all clients.
+    client_seed: an integer >= 0, from which the rounds of clients follow.
+    canary_seed: an integer >= 0, from which the rounds of canaries and their
+      coins follow.
 
   Raises:
     ValueError: a field is out of range or contradicts another.
     FileNotFoundError: the log or the matrix is missing.
   """
-  kind, how = config.participation.kind, config.canaries.schedule
-  for name, value, known in (
+  kind, schedule = config.participation.kind, config.canaries.schedule
+  for name, value, choices in (
     ('participation.kind', kind, CLIENTS),
-    ('canaries.schedule', how, CANARIES),
+    ('canaries.schedule', schedule, CANARIES),
   ):
-    if value not in known:
-      names = ', '.join(map(repr, known))
+    if value not in choices:
+      names = ', '.join(map(repr, choices))
       raise ValueError(f'{name}={value!r}; give one of {names}.')
   rounds, n = config.rounds, data.num_clients
   rng = streams.host_rng(canary_seed, 'canary rounds')
   clients, assigned = _assign_rounds(config, data, client_seed, rng)
-  coins = how == 'coin_flips'
+  coins = schedule == 'coin_flips'
   canaries = canary_schedules.coin_flips(rng, assigned) if coins else assigned
   _check_groups(canaries, rounds=rounds, coins=coins)
   cohorts = [clients(t) for t in range(rounds)]
@@ -89,69 +94,44 @@ def plan_participation(
   counts = client_schedules.count_participations(
     cohorts.__getitem__, rounds=rounds, num_clients=n
   )
-  # Half of those with a coin, and not as many as came, which would give away
-  # something of every coin.
-  inserted = assigned.sum() / rounds * (0.5 if coins else 1)
-  most = int(counts.max())
+  # Half of those with a coin, and not the number that took part, which would
+  # tell something of every coin.
+  mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
+  max_rounds = int(counts.max())
   if kind == 'poisson' and not config.simulation:
-    q = config.clients_per_round / _population(config, n)
-    most = max(1, int(stats.binom.isf(_RARELY / n, rounds, q)))
-  # Where canaries come on top, they are expected on top; else among the rest.
+    q = config.clients_per_round / count_population(config, n)
+    max_rounds = max(1, int(stats.binom.isf(_TAIL / n, rounds, q)))
+  # These schedules add canaries to a round; the others put them among its
+  # clients.
   mean = config.clients_per_round
-  if how in ('once_per_period', 'coin_flips', 'matrix'):
-    mean += inserted
+  if schedule in ('once_per_period', 'coin_flips', 'matrix'):
+    mean += mean_inserted
   return Participation(
     clients=cohorts.__getitem__,
     canaries=canaries,
     assigned=assigned,
     design='coin_flip' if coins else 'fixed',
-    expected=np.mean(sizes) + inserted if kind == 'log' else mean,
+    expected_clients=np.mean(sizes) + mean_inserted if kind == 'log' else mean,
     slots=max(1, *sizes),
-    most=most,
+    max_rounds=max_rounds,
   )
 
 
-def describe_amplification(
-  config: Config, *, num_clients: int, delta: float
-) -> str | None:
-  """What is known of amplification by sampling, in words; None without any.
+def count_population(config: Config, num_clients: int) -> int:
+  """Counts those from whom a round is drawn: clients, and canaries among them.
 
-  The attacker of the analytic ε knows who takes part when. One who does not
-  learns less where rounds are drawn in secret.
+  Args:
+    config: the config of the run, with every field set.
+    num_clients: the number of real clients, >= 1.
   """
-  kind = config.participation.kind
-  if kind == 'poisson' and config.divisor != 'expected':
-    return (
-      'not known: the number of clients of a round, which says something of each '
-      f'coin, shows in what divisor={config.divisor!r} divides'
-    )
-  if kind == 'poisson':
-    found = accounting.epsilon_of_poisson(
-      config.noise_multiplier,
-      delta=delta,
-      probability=config.clients_per_round / _population(config, num_clients),
-      rounds=config.rounds,
-    )
-    epsilon = '∞' if math.isinf(found.epsilon) else f'{found.epsilon:.4g}'
-    return f'ε = {epsilon} for clients: {found.assumes}'
-  if kind in ('fixed_size', 'limited'):
-    return (
-      'not known: there is no tight analysis of a participation '
-      f'{kind.replace("_", " ")}'
-    )
-  return None
-
-
-def _population(config: Config, num_clients: int) -> int:
-  """From how many a round is drawn: canaries may be among them."""
   c = config.canaries
   return num_clients + (c.observed if c.schedule == 'as_clients' else 0)
 
 
-def _clients(
+def _schedule_clients(
   config: Config, data: federated.FederatedData, seed: int, num_clients: int
 ) -> client_schedules.ClientSchedule:
-  """The schedule of so many clients, who may include canaries."""
+  """Makes the schedule of so many clients, who may include canaries."""
   p, m = config.participation, config.clients_per_round
   sizes = {'num_clients': num_clients, 'clients_per_round': m}
   if p.kind in ('shuffled', 'one_order'):
@@ -170,7 +150,7 @@ def _clients(
       rounds=config.rounds,
       **sizes,
       min_separation=p.separation,
-      max_participations=p.most,
+      max_participations=p.max_rounds,
     )
   if p.log is None or num_clients != data.num_clients:
     raise ValueError(
@@ -178,12 +158,12 @@ def _clients(
       f'canaries.schedule={config.canaries.schedule!r}; give the log of a real '
       "system, in which no canary is: not with 'as_clients'."
     )
-  schedule, logged = client_schedules.replay_log(
+  schedule, num_logged = client_schedules.replay_log(
     p.log, data.client_ids.tolist()
   )
-  if config.rounds > logged:
+  if config.rounds > num_logged:
     raise ValueError(
-      f'rounds={config.rounds}, but {p.log} has {logged}. Ask for these.'
+      f'rounds={config.rounds}, but {p.log} has {num_logged}. Set no more.'
     )
   return schedule
 
@@ -194,16 +174,16 @@ def _assign_rounds(
   seed: int,
   rng: np.random.Generator,
 ) -> tuple[client_schedules.ClientSchedule, Bool[np.ndarray, 'T k']]:
-  """Clients of each round, and the canaries assigned to it.
+  """Assigns clients and canaries to rounds.
 
-  Columns without a round are of canaries that can only be unobserved.
+  A column without a round is that of a canary that can only be unobserved.
   """
   c, rounds, n = config.canaries, config.rounds, data.num_clients
   if c.observed + c.unobserved == 0:
-    return _clients(config, data, seed, n), np.zeros((rounds, 0), bool)
+    return _schedule_clients(config, data, seed, n), np.zeros((rounds, 0), bool)
   if c.schedule == 'as_clients':
     assigned, clients = canary_schedules.as_clients(
-      _clients(config, data, seed, _population(config, n)),
+      _schedule_clients(config, data, seed, count_population(config, n)),
       rounds=rounds,
       num=c.observed,
       num_clients=n,
@@ -211,14 +191,14 @@ def _assign_rounds(
   elif c.schedule == 'replace':
     assigned, clients = canary_schedules.replacing(
       rng,
-      _clients(config, data, seed, n),
+      _schedule_clients(config, data, seed, n),
       rounds=rounds,
       num=c.observed,
       num_clients=n,
     )
   else:
-    clients = _clients(config, data, seed, n)
-    assigned = _inserted(config, rng)
+    clients = _schedule_clients(config, data, seed, n)
+    assigned = _insert_canaries(config, rng)
   unassigned = c.observed + c.unobserved - assigned.shape[1]
   return clients, np.pad(assigned, ((0, 0), (0, unassigned)))
 
@@ -226,10 +206,10 @@ def _assign_rounds(
 def _check_groups(
   canaries: Bool[np.ndarray, 'T k'], *, rounds: int, coins: bool
 ) -> None:
-  """Raises a ValueError if canaries that take part have no spread of scores.
+  """Raises a ValueError if a group is too small for a spread of its scores.
 
-  By coins, if those that do not have none either; without coins there may be a
-  null law that is known.
+  Canaries that take part always need one. Those that do not need one if coins
+  decide; without coins their null law may be known.
   """
   k, observed = canaries.shape[1], int(canaries.any(axis=0).sum())
   if k == 0:
@@ -247,16 +227,16 @@ def _check_groups(
     )
 
 
-def _inserted(
+def _insert_canaries(
   config: Config, rng: np.random.Generator
 ) -> Bool[np.ndarray, 'T n']:
-  """Rounds assigned to canaries that come to the clients of a round."""
+  """Assigns rounds to canaries that are added to the clients of a round."""
   c, rounds = config.canaries, config.rounds
   if c.schedule == 'matrix':
     if c.matrix is None:
       raise ValueError(
-        "canaries.schedule='matrix', but canaries.matrix=None; give the file of "
-        'a 0/1 matrix, a row for each round.'
+        "canaries.schedule='matrix', but canaries.matrix=None; give the file "
+        'of a 0/1 matrix, a row for each round.'
       )
     matrix = canary_schedules.read_matrix(c.matrix, rounds=rounds)
     if matrix.shape[1] != c.observed:

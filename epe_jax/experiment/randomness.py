@@ -1,37 +1,40 @@
-"""What a run draws from: its seed, or a secret of the operating system.
+"""The randomness of a run, from its seed or a secret of the operating system.
 
 A simulation is a function of its seed, which everybody may know. A run whose
-model will be released draws its noise, and who takes part when, from 256 bits
-that nobody knows. Each purpose has a key of its own, from which nothing follows
-about the secret or about another key.
+model will be released draws its noise and its participation from 256 bits that
+nobody knows. Each purpose has a key of its own, which reveals nothing about the
+secret or about any other key.
 """
 
 import dataclasses
 import hmac
 import secrets
-from typing import Any
 
 import jax
-from jax.extend import random as extend
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax.types import Array, Key
+from epe_jax import streams
+from epe_jax.experiment import twofold_threefry, workdirs
+from epe_jax.parallel import sharding
+from epe_jax.types import Key
+
+Config = workdirs.Config
 
 SECRET_BYTES = 32
-"""Length of a secret."""
+"""Length of a secret in bytes."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Randomness:
-  """Where a run draws from; without a repr, for it is what must not be shown.
+  """The keys and seeds of a run. It has no repr, because it must not be shown.
 
   Attributes:
-    noise: key of the privacy noise of all rounds.
-    training: key of the clients, for dropout and the like.
-    clients: seed, >= 0, of who takes part when.
-    canaries: seed, >= 0, of when canaries do, and of their coins.
-    order: seed, >= 0, of the order of a client's examples.
+    noise: the key of the privacy noise of all rounds.
+    training: the key of the clients, for dropout and the like.
+    clients: the seed of the clients' participation, >= 0.
+    canaries: the seed of the canaries' participation and of their coins, >= 0.
+    order: the seed of the order of each client's examples, >= 0.
   """
 
   noise: Key
@@ -41,106 +44,142 @@ class Randomness:
   order: int
 
 
+def make_randomness(config: Config, secret: bytes | None) -> Randomness:
+  """Derives the keys and seeds of a run.
+
+  Args:
+    config: the config of the run, with every field set.
+    secret: 256 bits, as `draw_secret` gives them, for a run that is no
+      simulation; None for a simulation, whose keys and seeds follow from
+      config.seed.
+
+  Raises:
+    ValueError: a simulation has a secret, another run has none, or the secret
+      does not have 256 bits.
+  """
+  if config.simulation != (secret is None):
+    raise ValueError(
+      f'simulation={config.simulation}, '
+      f'{"without" if secret is None else "with"} a secret; a simulation '
+      'draws from its seed and has none, any other run draws from a secret.'
+    )
+  if secret is not None:
+    return derive_randomness(secret)
+  return Randomness(
+    noise=derive_key(config.seed, 'noise'),
+    training=derive_key(config.seed, 'training'),
+    clients=config.seed,
+    canaries=config.seed,
+    order=config.seed,
+  )
+
+
+def derive_key(seed: int, purpose: str) -> Key:
+  """Derives the key of one purpose from all bits of a seed.
+
+  `jax.random.key` would take the seed modulo 2^32.
+
+  Args:
+    seed: an integer >= 0 of any size.
+    purpose: what the key is for, such as 'noise'.
+
+  Raises:
+    ValueError: the seed is no integer >= 0.
+  """
+  words = streams.sequence(seed, f'{purpose} key').generate_state(2)
+  return jax.random.wrap_key_data(jnp.asarray(words), impl='threefry2x32')
+
+
+def load_or_draw_secret(
+  config: Config, files: workdirs.Workdir
+) -> bytes | None:
+  """Gives the secret of a run: that of its workdir, or a new one if it is new.
+
+  A resumed run repeats rounds, and must repeat them with the same noise: a
+  round that is released under two noises is worth two releases. So the first
+  process keeps the secret, readable by its owner alone, until the run is
+  finished. All processes call this function and get the same bytes.
+
+  Args:
+    config: the config of the run, with every field set.
+    files: its workdir. This function writes nothing into it.
+
+  Returns:
+    The secret; None for a simulation.
+
+  Raises:
+    ValueError: the workdir holds a run whose secret is missing or damaged.
+  """
+  if config.simulation:
+    return None
+  words = np.zeros(SECRET_BYTES // 4, np.uint32)
+  if sharding.is_primary():
+    if files.secret.exists():
+      secret = files.secret.read_bytes()
+      check_secret(secret, str(files.secret))
+    elif not files.config.exists():
+      secret = draw_secret()
+    else:
+      raise ValueError(
+        f'{files.secret} is missing, from which the noise of this run follows. '
+        'With other noise the rounds that it has made would be released twice. '
+        'Restore it, or begin anew in another --workdir and publish nothing of '
+        'this one.'
+      )
+    words = np.frombuffer(secret, np.uint32)
+  return sharding.broadcast_from_primary(words).tobytes()
+
+
 def draw_secret() -> bytes:
-  """A new secret, from the operating system."""
+  """Draws a new secret of `SECRET_BYTES` bytes from the operating system."""
   return secrets.token_bytes(SECRET_BYTES)
 
 
 def check_secret(secret: bytes, name: str) -> None:
-  """Raises a ValueError unless a secret is as long as `draw_secret` makes it."""
+  """Checks that a secret has `SECRET_BYTES` bytes.
+
+  Args:
+    secret: the bytes to check.
+    name: what the error calls them, such as the path of their file.
+
+  Raises:
+    ValueError: it has more bytes or fewer.
+  """
   if len(secret) != SECRET_BYTES:
     raise ValueError(
-      f'{name} has {len(secret)} bytes and not {SECRET_BYTES}: it is damaged, or '
-      'of another version of epe_jax. Restore it, or begin anew in another '
+      f'{name} has {len(secret)} bytes and not {SECRET_BYTES}: it is damaged, '
+      'or of another version of epe_jax. Restore it, or begin anew in another '
       '--workdir and publish nothing of this one.'
     )
 
 
 def derive_randomness(secret: bytes) -> Randomness:
-  """What follows from a secret; the same for the same one.
+  """Derives keys and seeds from a secret; the same secret gives the same ones.
 
   Args:
     secret: 256 bits, as `draw_secret` gives them.
 
   Raises:
-    ValueError: it has another length.
+    ValueError: it does not have 256 bits.
+
+  References:
+    HMAC is the pseudorandom function of HKDF-Expand, RFC 5869.
   """
   check_secret(secret, 'the secret')
 
-  def derived(purpose: str, size: int = SECRET_BYTES) -> bytes:
-    # HMAC as the pseudorandom function of HKDF-Expand, RFC 5869.
+  def derive(purpose: str, size: int = SECRET_BYTES) -> bytes:
     return hmac.digest(secret, purpose.encode(), 'sha256')[:size]
 
-  def seed(purpose: str) -> int:
-    return int.from_bytes(derived(purpose), 'little')
+  def derive_seed(purpose: str) -> int:
+    return int.from_bytes(derive(purpose), 'little')
 
   return Randomness(
-    noise=key_128(derived('noise', 16)),
+    noise=twofold_threefry.wrap_key(derive('noise', 16)),
     training=jax.random.wrap_key_data(
-      jnp.asarray(np.frombuffer(derived('training', 8), np.uint32)),
+      jnp.asarray(np.frombuffer(derive('training', 8), np.uint32)),
       impl='threefry2x32',
     ),
-    clients=seed('clients'),
-    canaries=seed('canaries'),
-    order=seed('order'),
+    clients=derive_seed('clients'),
+    canaries=derive_seed('canaries'),
+    order=derive_seed('order'),
   )
-
-
-def key_128(data: bytes) -> Key:
-  """A JAX key of 128 bits: that of Threefry-2x32 has 64, too few to hide behind.
-
-  Its bits are those of two Threefry keys, added modulo 2: to know them takes
-  both. Like the bits of one they follow from the key and the place alone, on any
-  number of devices.
-
-  Args:
-    data: 16 bytes.
-  """
-  words = np.frombuffer(data, np.uint32)
-  return jax.random.wrap_key_data(jnp.asarray(words), impl=_TWICE)
-
-
-def _halves(words: Array) -> tuple[Key, Key]:
-  first, second = (
-    jax.random.wrap_key_data(half, impl='threefry2x32')
-    for half in (words[:2], words[2:])
-  )
-  return first, second
-
-
-def _joined(first: Key, second: Key) -> Array:
-  both = (jax.random.key_data(first), jax.random.key_data(second))
-  return jnp.concatenate(both, axis=-1)
-
-
-def _seed(seed: Array) -> Array:
-  first, second = jax.random.split(jax.random.key(seed, impl='threefry2x32'))
-  return _joined(first, second)
-
-
-def _split(words: Array, shape: tuple[int, ...]) -> Array:
-  first, second = (jax.random.split(half, shape) for half in _halves(words))
-  return _joined(first, second)
-
-
-def _fold_in(words: Array, number: Any) -> Array:
-  first, second = (jax.random.fold_in(half, number) for half in _halves(words))
-  return _joined(first, second)
-
-
-def _bits(words: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
-  first, second = (
-    jax.random.bits(half, shape, f'uint{bit_width}') for half in _halves(words)
-  )
-  return first ^ second
-
-
-_TWICE = extend.define_prng_impl(
-  key_shape=(4,),
-  seed=_seed,
-  split=_split,
-  random_bits=_bits,
-  fold_in=_fold_in,
-  name='threefry2x32_twice',
-  tag='twice',
-)

@@ -1,4 +1,4 @@
-"""result.json: what a run found."""
+"""The file result.json of a finished run."""
 
 from collections.abc import Mapping
 import os
@@ -7,16 +7,16 @@ from typing import Any
 from epe_jax import io
 from epe_jax.audit import audit_json
 
-SCHEMA = 3
-"""Version of result.json."""
+SCHEMA = 4
+"""The version of result.json."""
 
 
 def write_result(path: str | os.PathLike, result: Mapping[str, Any]) -> None:
   """Writes result.json.
 
   Args:
-    path: of the file.
-    result: its fields, of which audit is an `estimates.Audit`.
+    path: the file.
+    result: its fields by name, of which 'audit' is an `audit.Audit`.
   """
   audit = audit_json.to_json(result['audit'])
   io.write_json(path, {'schema': SCHEMA, **result, 'audit': audit})
@@ -24,6 +24,13 @@ def write_result(path: str | os.PathLike, result: Mapping[str, Any]) -> None:
 
 def load_result(path: str | os.PathLike) -> dict[str, Any]:
   """Reads the result.json of a finished run.
+
+  Args:
+    path: the file.
+
+  Returns:
+    Its fields by name, of which 'audit' is an `audit.Audit`. Numbers that are
+    not finite are strings, as `io.write_json` writes them.
 
   Raises:
     FileNotFoundError: there is no such file.

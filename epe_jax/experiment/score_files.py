@@ -1,4 +1,4 @@
-"""Scores from files: of a run of ours, or of any other system."""
+"""Files of scores: of a run of this package, or of any other system."""
 
 from collections.abc import Iterator
 import csv
@@ -19,10 +19,11 @@ _GROUPS = (
 )
 _YES, _NO = {'1', 'true', 'in', 'yes'}, {'0', 'false', 'out', 'no'}
 CURE = (
-  'Give the workdir of a finished run, its private/scores.npz, an .npz with arrays '
-  'observed and unobserved, or a CSV with columns score and observed (1 or 0).'
+  'Give the workdir of a finished run, its private/scores.npz, an .npz with '
+  'arrays observed and unobserved, or a CSV with columns score and observed '
+  '(1 or 0).'
 )
-"""Ends every message about a file that is none of these."""
+"""The cure that ends every error about a file that is none of these."""
 
 
 def load_scores(
@@ -31,28 +32,31 @@ def load_scores(
   """Reads scores from a workdir, an .npz or a CSV.
 
   Args:
-    path: the workdir of a finished run; its private/scores.npz; an .npz with arrays
-      `observed` and `unobserved` (or `in_canary_scores`, `out_canary_scores`);
-      or a CSV with a header and the columns `score` and `observed`, where 1,
-      true, in or yes says that the canary took part.
-    dim: d, if the scores of a foreign file are cosines in R^d.
-    design: 'coin_flip' if each canary of it took part by a fair coin.
+    path: the workdir of a finished run; its private/scores.npz; an .npz with
+      arrays `observed` and `unobserved` (or `in_canary_scores`,
+      `out_canary_scores`); or a CSV with a header and the columns `score` and
+      `observed`, where 1, true, in or yes says that the canary took part.
+    dim: d, if external scores are cosines in R^d; otherwise None.
+    design: 'coin_flip' if each canary of external scores took part by a fair
+      coin of its own; otherwise 'fixed'.
 
   Returns:
-    What a run recorded, or the scores of a foreign file.
+    The record of a run, or external scores.
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: it is none of these, or a line of the CSV makes no sense.
+    ValueError: it is none of these, or a line of the CSV is no score.
   """
   path = find_scores(path)
   if path.suffix == '.npz':
     arrays = io.read_arrays(path)
     if 'schema' in arrays:
       return load_record(path)
-    observed, unobserved = (_group(path, arrays, names) for names in _GROUPS)
+    observed, unobserved = (
+      _read_group(path, arrays, names) for names in _GROUPS
+    )
   elif path.suffix == '.csv':
-    observed, unobserved = _columns(path)
+    observed, unobserved = _read_csv(path)
   else:
     raise ValueError(f'{path} is neither .npz nor .csv. {CURE}')
   try:
@@ -62,7 +66,10 @@ def load_scores(
 
 
 def find_scores(path: str | os.PathLike) -> pathlib.Path:
-  """The file that scores are read from: that of a workdir, or the path itself.
+  """Finds the file that scores are read from.
+
+  Args:
+    path: a workdir, whose private/scores.npz it is, or the file itself.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -75,7 +82,7 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
   return path
 
 
-def _group(
+def _read_group(
   path: pathlib.Path, arrays: dict[str, np.ndarray], names: tuple[str, ...]
 ) -> np.ndarray:
   for name in names:
@@ -83,8 +90,8 @@ def _group(
       group = np.squeeze(arrays[name])
       if group.ndim > 1:
         raise ValueError(
-          f'{path}: {name} has shape {group.shape}, but one audit has an array [n]. '
-          'Write one file for each audit.'
+          f'{path}: {name} has shape {group.shape}, but one audit has an '
+          'array [n]. Write one file for each audit.'
         )
       return np.atleast_1d(group)
   raise ValueError(
@@ -93,10 +100,10 @@ def _group(
   )
 
 
-def _columns(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+def _read_csv(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   groups: dict[bool, list[float]] = {True: [], False: []}
   with open(path, newline='', encoding='utf-8-sig') as f:
-    for line, row in _lines(path, f):
+    for line, row in _iterate_rows(path, f):
       took_part = str(row['observed']).strip().lower()
       if took_part not in _YES | _NO:
         raise ValueError(
@@ -111,8 +118,10 @@ def _columns(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   return np.array(groups[True]), np.array(groups[False])
 
 
-def _lines(path: pathlib.Path, file: TextIO) -> Iterator[tuple[int, dict]]:
-  """Number and fields of each line behind the header."""
+def _iterate_rows(
+  path: pathlib.Path, file: TextIO
+) -> Iterator[tuple[int, dict]]:
+  """Iterates over the lines behind the header, with their numbers."""
   rows = csv.DictReader(file)
   try:
     rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]

@@ -1,8 +1,8 @@
-"""Runs of one config that differ by their seed alone, made at once.
+"""Runs of one config that differ only by their seed, made at once.
 
 Data, clients, canaries, noise and the initial model follow from the seed; the
-program does not. It is compiled once for all seeds and vmapped over some of
-them. Nothing is written: these are runs of small models, a thousand of them.
+program does not. It is compiled once for all seeds and vmapped over a group of
+them. Nothing is written, as these are runs of small models, up to a thousand.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,21 +18,27 @@ from epe_jax.audit.observers import Trace
 from epe_jax.audit.record import Record
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.data import cohort
-from epe_jax.experiment import audited_run, build, config_fields, evaluation
+from epe_jax.experiment import (
+  build,
+  config_fields,
+  dispatch,
+  evaluation,
+  randomness,
+)
 from epe_jax.training import fedavg
 from epe_jax.types import Array, Key, Params
 
-# Called with number and unit of what will be done; its update() counts.
 Progress: TypeAlias = Callable[..., Any]
+"""Makes a progress bar from `total` and `unit`, as `tqdm.tqdm` does."""
 
 
 class Outcome(NamedTuple):
-  """What is left of a run.
+  """The outcome of a run.
 
   Attributes:
-    seed: of the run.
+    seed: the seed of the run.
     record: what attackers saw.
-    accuracy: of the final model on the test data, in [0, 1].
+    accuracy: the accuracy of the final model on the test data, in [0, 1].
   """
 
   seed: int
@@ -40,14 +46,14 @@ class Outcome(NamedTuple):
   accuracy: float
 
 
-class Seed(NamedTuple):
-  """What a seed decides of the program of a round, one along each first axis.
+class Draws(NamedTuple):
+  """What the program of a round takes from its seed, one along each first axis.
 
   Attributes:
-    canary_key: of the canaries.
-    rows: who takes part when.
-    training_key: of the clients.
-    noise_key: of the privacy noise.
+    canary_key: the key of the canaries.
+    rows: the canaries of each round.
+    training_key: the key of the clients.
+    noise_key: the key of the privacy noise.
   """
 
   canary_key: Key
@@ -56,13 +62,13 @@ class Seed(NamedTuple):
   noise_key: Key
 
 
-class _Room(NamedTuple):
-  """Room that the arrays of all seeds have; it grows and never shrinks.
+class _Sizes(NamedTuple):
+  """The sizes of the arrays of all seeds, which grow and never shrink.
 
   Attributes:
-    canaries: of a round at most.
-    slots: real clients of a round at most.
-    steps: local steps of the largest client of all.
+    canaries: the largest number of canaries in a round.
+    slots: the largest number of real clients in a round.
+    steps: the local steps of the largest client.
   """
 
   canaries: int
@@ -71,11 +77,11 @@ class _Room(NamedTuple):
 
 
 class _Program(NamedTuple):
-  """Functions of several seeds, jitted; arrays have the seeds in front."""
+  """The jitted programs of a group of seeds, the first axis of all arrays."""
 
   init: Callable[[Params], wrapper.AuditState]
   step: Callable[..., tuple[wrapper.AuditState, dict[str, Array]]]
-  score: Callable[[Seed, wrapper.AuditState], dict[str, Array]]
+  score: Callable[[Draws, wrapper.AuditState], dict[str, Array]]
   evaluate: Callable[..., dict[str, float]]
 
 
@@ -86,26 +92,28 @@ def run_seeds(
   at_once: int | None = None,
   progress: Progress = tqdm.tqdm,
 ) -> list[Outcome]:
-  """The runs that `audited_run.run` would make of a config with these seeds.
+  """Makes the runs of a config that differ only by their seed.
 
-  They agree with it to float32 rounding. Nothing is written and no run
-  continues, so take `run_each` where there are many to lose.
+  They agree with those of `audited_run.run` to float32 rounding. Nothing is
+  written and no run can be resumed, so take `run_each` where there are many to
+  lose.
 
   Args:
-    config: every field set; its own seed is ignored.
-    seeds: each >= 0 and once.
-    at_once: runs that are vmapped, >= 1. The memory is that many times
-      4 (3 + views x buffer) d bytes, and their cohorts. None for what is fast:
-      1 on a CPU, where models share no weights and vmapping wins nothing, and
-      16 elsewhere.
+    config: the config of the runs, with every field set. Its own seed is
+      ignored.
+    seeds: the seeds, each >= 0 and given once.
+    at_once: the number of runs that are vmapped, >= 1. They take that many
+      times 4 (3 + views x buffer) d bytes of memory, and their cohorts. None
+      chooses what is fast: 1 on a CPU, where models share no weights and
+      vmapping wins nothing, and 16 elsewhere.
     progress: makes the bar that counts rounds, as `tqdm.tqdm` does.
 
   Returns:
-    One outcome for each seed, in order.
+    One outcome for each seed, in the order of the seeds.
 
   Raises:
-    ValueError: as `build.build`; config.simulation is False; the seeds differ
-      by more than what they draw.
+    ValueError: as `build.build`; config.simulation is False; or one program
+      cannot serve all seeds.
     FloatingPointError: a run has diverged.
   """
   return list(run_each(config, seeds, at_once=at_once, progress=progress))
@@ -118,34 +126,44 @@ def run_each(
   at_once: int | None = None,
   progress: Progress = tqdm.tqdm,
 ) -> Iterator[Outcome]:
-  """The same, one by one: as many are made ahead as are made at once."""
+  """Makes the same runs as `run_seeds`, and yields outcomes group by group."""
   if at_once is None:
     at_once = 1 if jax.default_backend() == 'cpu' else 16
   config = config_fields.check_config(config)
   check_seeds(config, seeds, at_once=at_once)
-  # None are written, so that nothing has to be scored before its time.
+  # No checkpoint is written, so that nothing has to be scored early for one.
   config = build.replace_fields(config, checkpoint_every=config.rounds)
   first, program = None, None
-  room = _Room(0, 1, 1)
+  sizes = _Sizes(0, 1, 1)
   with progress(total=len(seeds) * config.rounds, unit='round') as bar:
     for start in range(0, len(seeds), at_once):
       group = list(seeds[start : start + at_once])
-      runs = [
+      setups = [
         build.build(build.replace_fields(config, seed=seed)) for seed in group
       ]
       if first is None or program is None:
-        first = runs[0]
-        program = _program(config, first)
-      for seed, this in zip(group, runs):
-        _check_alike(first, this, seed)
-        room = _Room(*map(max, room, _needed(this)))
-      yield from _finished(config, group, runs, room, program, bar)
+        first = setups[0]
+        program = _make_program(config, first)
+      for seed, setup in zip(group, setups):
+        _check_same_program(first, setup, seed)
+        sizes = _Sizes(*map(max, sizes, _measure_sizes(setup)))
+      yield from _run_group(config, group, setups, sizes, program, bar)
 
 
 def check_seeds(
   config: build.Config, seeds: Sequence[int], *, at_once: int = 1
 ) -> None:
-  """Raises a ValueError unless `run_each` can be asked for these runs."""
+  """Checks that `run_each` can make these runs.
+
+  Args:
+    config: the config of the runs, with every field set.
+    seeds: the seeds.
+    at_once: the number of runs that are vmapped.
+
+  Raises:
+    ValueError: at_once is less than 1, there are no seeds or two are equal, or
+      config.simulation is False.
+  """
   if at_once < 1:
     raise ValueError(f'at_once={at_once}; give 1 or more.')
   if not seeds or len(set(seeds)) < len(seeds):
@@ -157,92 +175,88 @@ def check_seeds(
     )
 
 
-def _finished(
+def _run_group(
   config: build.Config,
   seeds: Sequence[int],
-  runs: Sequence[build.Run],
-  room: _Room,
+  setups: Sequence[build.Setup],
+  sizes: _Sizes,
   program: _Program,
   bar: Any,
 ) -> list[Outcome]:
-  """Some runs at once, from the first round to the last."""
-  drawn = _stacked(
+  """Makes a group of runs at once, from the first round to the last."""
+  draws = _stack_trees(
     [
-      Seed(
-        canary_key=build.purpose_key(
-          build.replace_fields(config, seed=seed), 'canary'
+      Draws(
+        canary_key=randomness.derive_key(seed, 'canary'),
+        rows=wrapper.canary_rows(
+          setup.participants.canaries, width=sizes.canaries
         ),
-        rows=wrapper.canary_rows(this.who.canaries, width=room.canaries),
-        training_key=build.purpose_key(
-          build.replace_fields(config, seed=seed), 'training'
-        ),
-        noise_key=build.purpose_key(
-          build.replace_fields(config, seed=seed), 'noise'
-        ),
+        training_key=setup.randomness.training,
+        noise_key=setup.randomness.noise,
       )
-      for seed, this in zip(seeds, runs)
+      for seed, setup in zip(seeds, setups)
     ]
   )
-  state = program.init(_stacked([this.params for this in runs]))
-  make = lambda t: jax.device_put(_cohorts(seeds, runs, room, t))
-  for t, batch in cohort.prefetch(make, range(config.rounds)):
-    state, seen = program.step(drawn, state, batch)
-    seen = jax.device_get(seen)
-    if not np.isfinite(seen['aggregate_norm']).all():
-      diverged = seeds[int(np.argmin(np.isfinite(seen['aggregate_norm'])))]
-      raise FloatingPointError(
-        f'round {t} of seed {diverged}: the aggregate is not finite, training '
-        'has diverged. Lower client.learning_rate='
-        f'{config.client.learning_rate} or server.learning_rate='
-        f'{config.server.learning_rate}.'
-      )
+  state = program.init(_stack_trees([setup.params for setup in setups]))
+  gather = lambda t: jax.device_put(_gather_cohorts(seeds, setups, sizes, t))
+  for t, cohorts in cohort.prefetch(gather, range(config.rounds)):
+    state, metrics = program.step(draws, state, cohorts)
+    norms = jax.device_get(metrics['aggregate_norm'])
+    for seed, norm in zip(seeds, norms):
+      name = f'round {t} of seed {seed}'
+      dispatch.check_finite(config, {'aggregate_norm': norm}, name)
     bar.update(len(seeds))
-  scores = jax.device_get(program.score(drawn, state))
-  rounds = jax.device_get(state.rounds)
+  cosines = jax.device_get(program.score(draws, state))
+  scalars = jax.device_get(state.rounds)
   outcomes = []
-  for i, (seed, this) in enumerate(zip(seeds, runs)):
+  for i, (seed, setup) in enumerate(zip(seeds, setups)):
     params = jax.tree.map(lambda x, i=i: x[i], state.algorithm.params)
-    record = audited_run.record_run(
+    record = build.make_run_record(
       config,
-      this,
-      {name: x[i] for name, x in scores.items()},
-      RoundScalars(*(x[i] for x in rounds)),
+      setup,
+      {name: x[i] for name, x in cosines.items()},
+      RoundScalars(*(x[i] for x in scalars)),
     )
-    accuracy = program.evaluate(params, this.test)['test_accuracy']
+    accuracy = program.evaluate(params, setup.test)['test_accuracy']
     outcomes.append(Outcome(seed, record, accuracy))
   return outcomes
 
 
-def _program(config: build.Config, like: build.Run) -> _Program:
-  """Init, step and last look of several seeds.
+def _make_program(config: build.Config, like: build.Setup) -> _Program:
+  """Makes the programs of a group of seeds.
 
-  Rounds have no axis of seeds: they would make the condition on which canaries
-  are looked at one of each seed, and then every round pays for a look.
+  Rounds have no axis of seeds: the condition on which canaries are scored would
+  be one of each seed, and then every round would pay for scoring.
   """
 
-  def audited(seed: Seed):
+  def audit_algorithm(draws: Draws):
     return build.audit_algorithm(
-      config, like.task, like.who, like.dim, seed.canary_key, seed.rows
+      config,
+      like.task,
+      like.participants,
+      like.dim,
+      draws.canary_key,
+      draws.rows,
     )
 
-  def step(seed: Seed, state: wrapper.AuditState, batch: fedavg.Cohort):
-    algorithm, _ = audited(seed)
+  def step(draws: Draws, state: wrapper.AuditState, clients: fedavg.Cohort):
+    algorithm, _ = audit_algorithm(draws)
     t = state.algorithm.round
     state, info = algorithm.step(
       state,
-      batch,
-      jax.random.fold_in(seed.training_key, t),
-      jax.random.fold_in(seed.noise_key, t),
+      clients,
+      jax.random.fold_in(draws.training_key, t),
+      jax.random.fold_in(draws.noise_key, t),
     )
     return state, {'aggregate_norm': info.metrics['aggregate_norm']}
 
-  def score(seed: Seed, state: wrapper.AuditState) -> dict[str, Array]:
-    _, observers = audited(seed)
+  def score(draws: Draws, state: wrapper.AuditState) -> dict[str, Array]:
+    _, observers = audit_algorithm(draws)
     return wrapper.score_observers(state, observers)
 
-  # The state at the start is the same function of the model for all seeds.
+  # The initial state is the same function of the model for all seeds.
   init = like.algorithm.init
-  axes = _axes(jax.eval_shape(init, like.params))
+  axes = _choose_axes(jax.eval_shape(init, like.params))
   return _Program(
     init=jax.jit(jax.vmap(init, out_axes=axes)),
     step=jax.jit(
@@ -254,59 +268,66 @@ def _program(config: build.Config, like: build.Run) -> _Program:
   )
 
 
-def _axes(state: wrapper.AuditState) -> Any:
-  """Where a state has its axis of seeds: in front, but none in rounds."""
+def _choose_axes(state: wrapper.AuditState) -> Any:
+  """Chooses the axis of seeds in each array: the first, but none in rounds."""
   axes = jax.tree.map(lambda _: 0, state)
-  watched = {
+  observers = {
     name: x._replace(round=None, pending=None) if isinstance(x, Trace) else x
     for name, x in axes.observers.items()
   }
   return wrapper.AuditState(
     algorithm=axes.algorithm._replace(round=None),
-    observers=watched,
+    observers=observers,
     rounds=axes.rounds,
   )
 
 
-def _cohorts(
-  seeds: Sequence[int], runs: Sequence[build.Run], room: _Room, t: int
+def _gather_cohorts(
+  seeds: Sequence[int], setups: Sequence[build.Setup], sizes: _Sizes, t: int
 ) -> fedavg.Cohort:
-  """The cohorts of a round, of one shape for all seeds."""
-  made, need = [], 1
-  for seed, this in zip(seeds, runs):
-    clients = this.who.clients(t)
-    plan = this.plan._replace(slots=room.slots)
-    made.append(cohort.gather(this.train, clients, plan, seed=seed, round=t))
+  """Gathers the cohorts of a round, which have one shape for all seeds."""
+  cohorts, max_steps = [], 1
+  for seed, setup in zip(seeds, setups):
+    clients = setup.participants.clients(t)
+    plan = setup.plan._replace(slots=sizes.slots)
+    cohorts.append(
+      cohort.gather(setup.train, clients, plan, seed=seed, round=t)
+    )
     if len(clients):
-      need = max(need, cohort.count_steps(this.train.sizes[clients], plan))
-  steps = cohort.choose_room(need, room.steps)
-  return _stacked([cohort.resize_steps(one, steps) for one in made])
+      steps = cohort.count_steps(setup.train.sizes[clients], plan)
+      max_steps = max(max_steps, steps)
+  steps = cohort.choose_room(max_steps, sizes.steps)
+  return _stack_trees([cohort.resize_steps(x, steps) for x in cohorts])
 
 
-def _stacked(trees: Sequence[Any]) -> Any:
-  """Trees of one shape as one, with a new first axis."""
+def _stack_trees(trees: Sequence[Any]) -> Any:
+  """Stacks trees of one shape along a new first axis."""
   return jax.tree.map(
     lambda *x: (np if isinstance(x[0], np.ndarray) else jnp).stack(x), *trees
   )
 
 
-def _needed(this: build.Run) -> _Room:
-  return _Room(
-    canaries=int(this.who.canaries.sum(axis=1).max()),
-    slots=this.who.slots,
-    steps=cohort.count_steps(this.train.sizes, this.plan),
+def _measure_sizes(setup: build.Setup) -> _Sizes:
+  participants = setup.participants
+  return _Sizes(
+    canaries=int(participants.canaries.sum(axis=1).max()),
+    slots=participants.slots,
+    steps=cohort.count_steps(setup.train.sizes, setup.plan),
   )
 
 
-def _check_alike(first: build.Run, this: build.Run, seed: int) -> None:
+def _check_same_program(
+  first: build.Setup, setup: build.Setup, seed: int
+) -> None:
   """Raises a ValueError unless one program serves both runs."""
-  for name, a, b in (
-    ('parameters', first.dim, this.dim),
-    ('canaries', first.who.canaries.shape[1], this.who.canaries.shape[1]),
-    ('expected clients', first.who.expected, this.who.expected),
+  a, b = first.participants, setup.participants
+  for name, of_first, of_seed in (
+    ('parameters', first.dim, setup.dim),
+    ('canaries', a.canaries.shape[1], b.canaries.shape[1]),
+    ('expected clients', a.expected_clients, b.expected_clients),
   ):
-    if a != b:
+    if of_first != of_seed:
       raise ValueError(
-        f'seed={seed} has {name}: {b}, but the first seed {a}; such runs '
-        'cannot be made at once. Make each with scripts/train.py.'
+        f'seed={seed} has {name}: {of_seed}, but the first seed {of_first}; '
+        'such runs cannot be made at once. Make each with scripts/train.py.'
       )

@@ -1,8 +1,9 @@
-"""Many runs that differ in a few fields: a grid, one folder for each point.
+"""Many runs that differ in a few fields: a grid with one folder for each point.
 
-Each point is a process of its own, so that one that fails, or is killed for
-want of memory, takes no other with it. What is finished stays finished: the
-folder of a point holds an ordinary run, which is taken up where it stopped.
+Each point is run by a process of its own, so that one that fails, or is killed
+for lack of memory, takes no other with it. The folder of a point holds an
+ordinary run: one that is finished is not made again, and one that was stopped
+is resumed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,16 +31,16 @@ from epe_jax.parallel import sharding
 Config = workloads.Config
 
 FAILED = '.failed'
-"""Behind the name of a point: why it failed, in a file beside its folder."""
+"""The suffix of the file beside the folder of a point that failed."""
 
 
 class Point(NamedTuple):
   """One run of a grid.
 
   Attributes:
-    name: of its folder: what it sets, as field=value.
+    name: the name of its folder: the fields that it sets, as field=value.
     settings: dotted field -> value, in the order of the axes.
-    config: all of its fields.
+    config: its config, with every field set.
   """
 
   name: str
@@ -48,11 +49,11 @@ class Point(NamedTuple):
 
 
 class Outcome(NamedTuple):
-  """What became of a grid.
+  """The outcome of a sweep.
 
   Attributes:
-    finished: points -> workdir.
-    failed: points -> why.
+    finished: the workdirs of finished points, by the names of the points.
+    failed: the reasons of failed points, by the names of the points.
   """
 
   finished: dict[str, pathlib.Path]
@@ -60,33 +61,35 @@ class Outcome(NamedTuple):
 
 
 Axis = tuple[str | Sequence[str], Sequence[Any]]
-"""A field and its values; or several fields, and for each step a value of
-each."""
+"""A field and its values; or several fields, and the values of each step."""
 
 
 def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
-  """Every combination of the values of the axes, the last one changing fastest.
+  """Combines the values of all axes, of which the last one changes fastest.
 
   Args:
-    base: the fields that no axis sets.
-    axes: dotted names of fields, and their values.
+    base: a config with every field set; axes replace some of them.
+    axes: the dotted names of fields, and their values.
+
+  Returns:
+    One point for each combination.
 
   Raises:
-    ValueError: a field is not one of base, two axes set it, an axis has no
-      values, or two points have one name.
+    ValueError: base lacks a field of an axis, two axes set the same field, an
+      axis has no values, or two points have the same name.
 
   >>> base = config_dict.create(noise=0.1, canaries=dict(repetitions=1))
   >>> axes = [('noise', (0.0, 0.1)), ('canaries.repetitions', (1, 2))]
   >>> [point.name for point in make_grid(base, axes)][1:3]
   ['noise=0.0,canaries.repetitions=2', 'noise=0.1,canaries.repetitions=1']
   """
-  fields = [name for names, _ in axes for name in _names(names)]
+  fields = [name for names, _ in axes for name in _list_names(names)]
   for name in fields:
     if fields.count(name) > 1:
       raise ValueError(f'two axes set {name}; keep one of them.')
     _check_field(base, name)
   points = []
-  for values in itertools.product(*(_steps(axis) for axis in axes)):
+  for values in itertools.product(*(_iterate_steps(axis) for axis in axes)):
     settings = {k: v for step in values for k, v in step.items()}
     config = copy.deepcopy(base)
     for field, value in settings.items():
@@ -107,18 +110,19 @@ def run_sweep(
   jobs: int = 1,
   retry: bool = False,
 ) -> Outcome:
-  """Trains what is not finished, `jobs` points side by side.
+  """Runs all points that are not finished, `jobs` of them side by side.
 
-  A point that failed before is left alone, unless it is to be tried again. When
-  this process is stopped, the points that run are stopped too, and go on from
-  their checkpoints the next time.
+  A point that failed before is skipped, unless `retry` is set. When this
+  process is stopped, the running points are stopped too, and resume from their
+  checkpoints the next time.
 
   Args:
-    points: as `make_grid` makes them.
-    workdir: a folder with a folder for each point; <point>.log beside it has
-      what the run said.
-    jobs: processes at a time, >= 1; each uses all cores it finds.
-    retry: try again what failed.
+    points: the points, as `make_grid` makes them.
+    workdir: a folder with a folder for each point. Beside it <point>.log has
+      the output of the run.
+    jobs: the number of processes at a time, >= 1. Each uses all cores that it
+      finds.
+    retry: whether points that failed before are tried again.
 
   Raises:
     ValueError: jobs is out of range, or the folder of a point holds another
@@ -129,7 +133,7 @@ def run_sweep(
   folder = pathlib.Path(workdir)
   folder.mkdir(parents=True, exist_ok=True)
   for point in points:
-    # All at once, and before any work.
+    # For all of them before any work is done.
     workdirs.claim(folder / point.name, point.config)
   with contextlib.ExitStack() as stack:
     progress = stack.enter_context(
@@ -137,19 +141,19 @@ def run_sweep(
     )
     pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(jobs))
     stop = threading.Event()
-    # Before the pool waits for its threads, they are told.
+    # Threads are told to stop before the pool waits for them.
     stack.callback(stop.set)
-    said = {
-      pool.submit(_run, point, folder, retry, stop): point for point in points
+    names_by_future = {
+      pool.submit(_run_point, point, folder, retry, stop): point.name
+      for point in points
     }
     finished, failed = {}, {}
-    for future in concurrent.futures.as_completed(said):
-      name = said[future].name
-      why = future.result()
-      if why is None:
+    for future in concurrent.futures.as_completed(names_by_future):
+      name, reason = names_by_future[future], future.result()
+      if reason is None:
         finished[name] = folder / name
       else:
-        failed[name] = why
+        failed[name] = reason
       progress.set_postfix(failed=len(failed))
       progress.update()
   names = [point.name for point in points]
@@ -159,20 +163,20 @@ def run_sweep(
   )
 
 
-def _run(
+def _run_point(
   point: Point, folder: pathlib.Path, retry: bool, stop: threading.Event
 ) -> str | None:
-  """Has a process make one point; says why if it failed."""
-  mark = folder / f'{point.name}{FAILED}'
+  """Runs one point in a process; gives the reason if it failed, else None."""
+  failure = folder / f'{point.name}{FAILED}'
   if workdirs.workdir_at(folder / point.name).result.exists():
     return None
-  if mark.exists() and not retry:
-    return mark.read_text()
+  if failure.exists() and not retry:
+    return failure.read_text()
   if stop.is_set():
     return 'stopped'
-  mark.unlink(missing_ok=True)
+  failure.unlink(missing_ok=True)
   log = folder / f'{point.name}.log'
-  with open(log, 'wb') as said:
+  with open(log, 'wb') as output:
     process = subprocess.Popen(
       [
         sys.executable,
@@ -181,12 +185,12 @@ def _run(
         str(folder / point.name),
       ],
       stdin=subprocess.PIPE,
-      stdout=said,
+      stdout=output,
       stderr=subprocess.STDOUT,
     )
     assert process.stdin is not None
-    with process.stdin as sent:
-      sent.write(
+    with process.stdin as stdin:
+      stdin.write(
         json.dumps(io.spell_non_finite(point.config.to_dict())).encode()
       )
     while True:
@@ -201,23 +205,23 @@ def _run(
   if stop.is_set():
     return 'stopped'
   lines = log.read_text(errors='replace').strip().splitlines()
-  why = f'{_ended(code)}: {lines[-1] if lines else "it said nothing"}'
-  io.write_text(mark, why)
-  return why
+  reason = f'{_describe_exit(code)}: {lines[-1] if lines else "no output"}'
+  io.write_text(failure, reason)
+  return reason
 
 
-def _ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
   if code >= 0:
     return f'ended with {code}'
   return f'ended by {signal.Signals(-code).name}'
 
 
-def _names(names: str | Sequence[str]) -> Sequence[str]:
+def _list_names(names: str | Sequence[str]) -> Sequence[str]:
   return [names] if isinstance(names, str) else list(names)
 
 
-def _steps(axis: Axis) -> Iterator[Mapping[str, Any]]:
-  """What each step along an axis sets."""
+def _iterate_steps(axis: Axis) -> Iterator[Mapping[str, Any]]:
+  """Iterates over the settings of the steps along an axis."""
   names, values = axis
   if not values:
     raise ValueError(f'axis {names!r} has no values; give at least one.')
@@ -234,17 +238,17 @@ def _steps(axis: Axis) -> Iterator[Mapping[str, Any]]:
 
 
 def _check_field(base: Config, name: str) -> None:
-  at = base
+  group = base
   for part in name.split('.'):
-    if not isinstance(at, config_dict.ConfigDict) or part not in at:
+    if not isinstance(group, config_dict.ConfigDict) or part not in group:
       raise ValueError(
         f'{name} is no field of the config; see the file in configs/.'
       )
-    at = at[part]
+    group = group[part]
 
 
 def _main() -> None:
-  """One point: its config comes in, its run goes into the folder."""
+  """Runs one point, with its config on stdin and its workdir as argument."""
   config = config_dict.ConfigDict(json.load(sys.stdin))
   sharding.use_cores(config.clients_per_round)
   try:

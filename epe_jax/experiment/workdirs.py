@@ -1,8 +1,8 @@
-"""The folder of a run: where each file lies, who may have it, and whose it is.
+"""The workdir of a run: the paths of its files, and which run it belongs to.
 
-What lies in the folder itself may be published once the run has ended. What
-lies in private/ is for the auditor alone: of a run with fresh noise it has what
-would undo that noise. docs/secrets.md says which is which, and why.
+The files in the folder itself may be published once the run has ended. Those in
+private/ are for the auditor alone: of a run with fresh noise they would undo
+that noise. docs/secrets.md says which is which, and why.
 """
 
 from collections.abc import Iterator
@@ -12,33 +12,33 @@ import os
 import pathlib
 import shutil
 import socket
-from typing import Any
+from typing import Any, TypeAlias
 
 from epe_jax import io, locks
 from epe_jax.experiment import metrics
 
-# An ml_collections ConfigDict, whose fields type checkers know nothing of.
-Config = Any
+Config: TypeAlias = Any
+"""An ml_collections ConfigDict, whose fields type checkers know nothing of."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Workdir:
-  """Where the files of a run are.
+  """The paths of the files of a run.
 
   Attributes:
-    folder: of the run alone.
+    folder: the folder, which belongs to this run alone.
   """
 
   folder: pathlib.Path
 
   @property
   def config(self) -> pathlib.Path:
-    """Every field; written when all is checked and training may begin."""
+    """Every field of the config, written when training may begin."""
     return self.folder / 'config.json'
 
   @property
   def result(self) -> pathlib.Path:
-    """What the run found; where it is, the run has ended."""
+    """The results. A run that has this file has ended."""
     return self.folder / 'result.json'
 
   @property
@@ -48,68 +48,74 @@ class Workdir:
 
   @property
   def report(self) -> pathlib.Path:
-    """For people; its figures lie beside it."""
+    """The report for people. Its figures lie beside it."""
     return self.folder / 'report.md'
 
   @property
   def lock(self) -> pathlib.Path:
-    """Of the process that trains, until it ends."""
+    """The lock of the process that trains, until it ends."""
     return self.folder / '.lock'
 
   @property
   def private(self) -> pathlib.Path:
-    """What only the auditor may have."""
+    """The folder of all that only the auditor may have."""
     return self.folder / 'private'
 
   @property
   def scores(self) -> pathlib.Path:
-    """All that estimates need, without the model."""
+    """The record, which has all that estimates need."""
     return self.private / 'scores.npz'
 
   @property
   def metrics(self) -> pathlib.Path:
-    """A line for each round, for people."""
+    """One line of numbers for each round, for people."""
     return self.private / 'metrics.jsonl'
 
   @property
   def inputs(self) -> pathlib.Path:
-    """Digests of what the run reads."""
+    """The digests of what the run reads."""
     return self.private / 'inputs.json'
 
   @property
   def secret(self) -> pathlib.Path:
-    """What noise and sampling follow from, until the run has ended."""
+    """The secret of noise and sampling, until the run has ended."""
     return self.private / 'secret'
 
   @property
   def checkpoints(self) -> pathlib.Path:
-    """To go on from, until the run has ended."""
+    """The checkpoints to resume from, until the run has ended."""
     return self.private / 'checkpoints'
 
 
 def workdir_at(folder: str | os.PathLike) -> Workdir:
-  """The workdir at a path, which need not exist."""
+  """Gives the workdir at a path, which need not exist."""
   return Workdir(pathlib.Path(folder))
 
 
 def claim(folder: str | os.PathLike, config: Config) -> None:
-  """Makes a folder, or checks that this config may have it.
+  """Makes a folder for the run of a config, or checks that it is the run's.
 
-  A run has begun with its first round; until then another config may have its
-  place, as that which mends what made it fail.
+  A run begins with its first round. Until then a run of another config may take
+  its place, such as one that mends what made the first one fail.
+
+  Args:
+    folder: the path of the workdir, which need not exist.
+    config: the config of the run, with every field set.
 
   Raises:
-    ValueError: it holds the run of another config, or something else.
+    ValueError: the folder holds the run of another config, or something else.
   """
-  this = workdir_at(folder)
-  this.folder.mkdir(parents=True, exist_ok=True)
-  if this.config.exists():
-    if differ := _differ(this, config):
+  files = workdir_at(folder)
+  files.folder.mkdir(parents=True, exist_ok=True)
+  if files.config.exists():
+    differences = _list_differences(files, config)
+    if differences and not has_failed_to_start(files):
       raise ValueError(
         f'workdir={folder} holds a run of another config: '
-        f'{"; ".join(differ)}. Give another --workdir, or remove this one.'
+        f'{"; ".join(differences)}. Give another --workdir, or remove this one.'
       )
-  elif not _untouched(this):
+  elif not _has_only(files, files.private, files.secret, files.inputs):
+    # There is more than what is written before config.json.
     raise ValueError(
       f'workdir={folder} has files in it but no config.json, so it is no run '
       'of ours. Give an empty or a new folder.'
@@ -117,57 +123,83 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
 
 
 @contextlib.contextmanager
-def lock(this: Workdir) -> Iterator[None]:
-  """Has the folder for this process alone; makes private/.
+def lock(files: Workdir) -> Iterator[None]:
+  """Keeps other processes out of a workdir, and makes its private/.
 
   However the process ends, the lock ends with it.
 
+  Args:
+    files: the workdir, whose folder exists.
+
   Raises:
-    ValueError: another process has it; the message says which.
+    ValueError: another process has it. The message says which.
   """
   with contextlib.ExitStack() as stack:
     try:
-      file = stack.enter_context(locks.hold(this.lock, wait=False))
+      file = stack.enter_context(locks.hold(files.lock, wait=False))
     except locks.Busy as busy:
       raise ValueError(
-        f'workdir={this.folder} is in use by {busy}. Wait until that has ended, '
-        'or give another --workdir.'
+        f'workdir={files.folder} is in use by {busy}. Wait until that has '
+        'ended, or give another --workdir.'
       ) from busy
     file.write(f'process {os.getpid()} on {socket.gethostname()}'.encode())
     file.flush()
-    this.private.mkdir(mode=0o700, exist_ok=True)
-    this.private.chmod(0o700)
+    files.private.mkdir(mode=0o700, exist_ok=True)
+    files.private.chmod(0o700)
     yield
 
 
-def remove_secrets(this: Workdir) -> None:
-  """Removes what a run that has ended needs no more, and nobody should have."""
-  this.secret.unlink(missing_ok=True)
-  if this.checkpoints.exists():
-    shutil.rmtree(this.checkpoints)
+def remove_secrets(files: Workdir) -> None:
+  """Removes the secret and the checkpoints, which no ended run needs.
+
+  Args:
+    files: the workdir of a run that has ended, or has failed to start.
+  """
+  files.secret.unlink(missing_ok=True)
+  if files.checkpoints.exists():
+    shutil.rmtree(files.checkpoints)
 
 
-def clear_failed_start(this: Workdir, config: Config) -> None:
+def clear_failed_start(files: Workdir, config: Config) -> None:
   """Removes what a run of another config wrote that failed to start.
 
-  Only for the process that has the folder: its first round may be under way.
+  Args:
+    files: the workdir, after `claim` and within `lock`; otherwise the first
+      round of the other run could be under way.
+    config: the config of the run that takes the place.
   """
-  if this.config.exists() and _other_fields(this, config):
+  if files.config.exists() and _list_differences(files, config):
     # The config last: what is left by one killed here is still a failed start.
-    remove_secrets(this)
-    this.inputs.unlink(missing_ok=True)
-    this.metrics.unlink(missing_ok=True)
-    this.config.unlink()
+    remove_secrets(files)
+    files.inputs.unlink(missing_ok=True)
+    files.metrics.unlink(missing_ok=True)
+    files.config.unlink()
 
 
-def _differ(this: Workdir, config: Config) -> list[str]:
-  """In which fields the run that has begun in a folder is another one."""
-  differ = _other_fields(this, config)
-  return [] if differ and _failed_to_start(this) else differ
+def has_failed_to_start(files: Workdir) -> bool:
+  """Says whether a run wrote nothing but what comes before its first round.
+
+  Args:
+    files: a workdir with a config.json.
+  """
+  log = files.metrics
+  has_rounds = log.exists() and any(
+    line['round'] for line in metrics.read_lines(log)
+  )
+  return not has_rounds and _has_only(
+    files,
+    files.config,
+    files.private,
+    files.secret,
+    files.inputs,
+    files.metrics,
+    files.checkpoints,
+  )
 
 
-def _other_fields(this: Workdir, config: Config) -> list[str]:
-  before = io.flatten(io.read_json(this.config))
+def _list_differences(files: Workdir, config: Config) -> list[str]:
+  """Lists the fields in which config.json differs, with both values."""
+  before = io.flatten(io.read_json(files.config))
   now = io.flatten(config.to_dict())
   return [
     f'{name} was {before.get(name)!r} and is {now.get(name)!r}'
@@ -176,31 +208,9 @@ def _other_fields(this: Workdir, config: Config) -> list[str]:
   ]
 
 
-def _failed_to_start(this: Workdir) -> bool:
-  """Whether all there is was written before the first round of a run."""
-  log = this.metrics
-  record = log.exists() and any(
-    line['round'] for line in metrics.read_lines(log)
-  )
-  return not record and _holds_only(
-    this,
-    this.config,
-    this.private,
-    this.secret,
-    this.inputs,
-    this.metrics,
-    this.checkpoints,
-  )
-
-
-def _untouched(this: Workdir) -> bool:
-  """Whether there is nothing but what is written before config.json."""
-  return _holds_only(this, this.private, this.secret, this.inputs)
-
-
-def _holds_only(this: Workdir, *paths: pathlib.Path) -> bool:
-  """Whether a folder holds none but these paths, and hidden ones."""
+def _has_only(files: Workdir, *paths: pathlib.Path) -> bool:
+  """Says whether a folder holds none but these paths and hidden ones."""
   return all(
     path in paths or path.name.startswith('.')
-    for path in this.folder.rglob('*')
+    for path in files.folder.rglob('*')
   )

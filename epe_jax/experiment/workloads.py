@@ -1,4 +1,4 @@
-"""What a config trains on: a task and its data."""
+"""The workload of a config: its task and data."""
 
 from collections.abc import Callable
 import pathlib
@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epe_jax.data import download, federated, imports, sources, store
+from epe_jax.experiment import workdirs
 from epe_jax.types import Task
 
-# An ml_collections ConfigDict, whose fields type checkers know nothing of.
-Config = Any
+Config = workdirs.Config
 
 
 class Workload(NamedTuple):
@@ -18,12 +18,13 @@ class Workload(NamedTuple):
 
   Attributes:
     task: what is trained.
-    train: the clients that train.
-    test: what it is evaluated on.
+    train: the data of the clients that train.
+    test: the data that the model is evaluated on.
     source: where the data come from, in words.
-    baseline: accuracy on the test data of the majority class of training. Of a
-      model that will be released, of that of the test data, as the majority class
-      of training follows from counts that no noise hides.
+    baseline: the majority-class baseline: the accuracy on the test data, in [0,
+      1], of always answering the most frequent class of the training data. If
+      the model will be released, the class is that of the test data, because
+      counts of the training data are hidden by no noise.
   """
 
   task: Task
@@ -34,7 +35,11 @@ class Workload(NamedTuple):
 
 
 def load_workload(config: Config) -> Workload:
-  """The workload of config.task, with as many test examples as are asked for.
+  """Loads the workload of config.task.
+
+  Args:
+    config: the config of the run, with every field set. It names the data, and
+      config.evaluate_examples is the number of test examples.
 
   Raises:
     ValueError: a field is out of range or contradicts another.
@@ -46,7 +51,7 @@ def load_workload(config: Config) -> Workload:
   return _LOADERS[config.task](config)
 
 
-def _digits(config: Config) -> Workload:
+def _load_digits(config: Config) -> Workload:
   from epe_jax.data import digits
   from epe_jax.tasks import digits as digits_task
 
@@ -60,7 +65,7 @@ def _digits(config: Config) -> Workload:
     f'{train.num_clients} clients with Dirichlet({config.data.concentration}) '
     'label skew'
   )
-  test = _sampled(config, test)
+  test = _sample_test(config, test)
   return Workload(
     digits_task.task(config.model.width),
     train,
@@ -70,64 +75,68 @@ def _digits(config: Config) -> Workload:
   )
 
 
-def _emnist(config: Config) -> Workload:
+def _load_emnist(config: Config) -> Workload:
   from epe_jax.data import emnist, synthetic
   from epe_jax.tasks import emnist as emnist_task
 
-  asked = config.data
-  kind = 'digits-only' if asked.only_digits else '62-class'
-  origin = _origin(
+  fields = config.data
+  kind = 'digits-only' if fields.only_digits else '62-class'
+  origin = _choose_origin(
     config,
     'emnist_all.sqlite',
     lambda: synthetic.generate_images(
       config.seed,
-      **_given(num_clients=asked.num_clients, num_examples=asked.num_examples),
+      **_drop_none(
+        num_clients=fields.num_clients, num_examples=fields.num_examples
+      ),
     ),
   )
   train, test = emnist.load(
-    origin, only_digits=asked.only_digits, cache=asked.cache
+    origin, only_digits=fields.only_digits, cache=fields.cache
   )
-  test = _sampled(config, test)
-  published = 'digits_only_train' if asked.only_digits else 'all_train'
+  test = _sample_test(config, test)
+  published = 'digits_only_train' if fields.only_digits else 'all_train'
   return Workload(
-    emnist_task.task(10 if asked.only_digits else 62, width=config.model.width),
+    emnist_task.task(
+      10 if fields.only_digits else 62, width=config.model.width
+    ),
     train,
     test,
-    f'{_described(origin, train, published)}, {kind} split, '
+    f'{_describe_source(origin, train, published)}, {kind} split, '
     f'{train.num_clients:,} clients',
     _majority_class_accuracy(train if config.simulation else test, test),
   )
 
 
-def _stackoverflow(config: Config) -> Workload:
+def _load_stackoverflow(config: Config) -> Workload:
   from epe_jax.data import stackoverflow, synthetic
   from epe_jax.tasks import stackoverflow as stackoverflow_task
 
-  asked = config.data
-  origin = _origin(
+  fields = config.data
+  origin = _choose_origin(
     config,
     'stackoverflow.sqlite',
     lambda: synthetic.generate_sentences(
       config.seed,
-      max_sentences=asked.max_sentences,
-      **_given(num_clients=asked.num_clients),
+      max_sentences=fields.max_sentences,
+      **_drop_none(num_clients=fields.num_clients),
     ),
   )
   train, test, words = stackoverflow.load(
     origin,
-    vocabulary_size=asked.vocabulary_size,
-    max_words=asked.max_words,
-    word_count=asked.word_count,
-    test_split=asked.test_split,
-    cache=asked.cache,
+    vocabulary_size=fields.vocabulary_size,
+    max_words=fields.max_words,
+    word_count=fields.word_count,
+    test_split=fields.test_split,
+    cache=fields.cache,
   )
-  test = _sampled(config, test)
+  test = _sample_test(config, test)
   targets = test.columns['words']
-  counted = targets[(targets > 0) & (targets <= len(words))]
+  targets = targets[(targets > 0) & (targets <= len(words))]
   # The first word of the vocabulary is the most frequent one.
-  answer = 1
-  if not config.simulation and counted.size:
-    answer = np.bincount(counted).argmax()
+  majority_class = 1
+  if not config.simulation and targets.size:
+    majority_class = np.bincount(targets).argmax()
   return Workload(
     stackoverflow_task.task(
       len(words),
@@ -136,35 +145,35 @@ def _stackoverflow(config: Config) -> Workload:
     ),
     train,
     test,
-    f'{_described(origin, train, "train")}, {train.num_clients:,} train users, accuracy on the split '
-    f'{asked.test_split!r}',
-    float(np.sum(counted == answer) / max(counted.size, 1)),
+    f'{_describe_source(origin, train, "train")}, {train.num_clients:,} train '
+    f'users, accuracy on the split {fields.test_split!r}',
+    float(np.sum(targets == majority_class) / max(targets.size, 1)),
   )
 
 
-def _origin(
-  config: Config, usual: str, generated: Callable[[], sources.Source]
+def _choose_origin(
+  config: Config, usual: str, generate: Callable[[], sources.Source]
 ) -> str | sources.Source:
-  """The data file, or the source of synthetic data."""
+  """Gives the path of the data, or the source of synthetic data."""
   path = config.data.path
   if config.data.synthetic:
     if path is not None:
       raise ValueError(
         f'data.synthetic=True, but data.path={path!r}. Give one of them.'
       )
-    return generated()
+    return generate()
   if path is None:
     raise ValueError(
-      f'data.path=None; give {usual}, another file or a folder of prepared data '
-      'by --config.data.path=PATH, or --config.data.synthetic=True.'
+      f'data.path=None; give {usual}, another file or a folder of prepared '
+      'data by --config.data.path=PATH, or --config.data.synthetic=True.'
     )
   return path
 
 
-def _described(
+def _describe_source(
   origin: str | sources.Source, train: federated.FederatedData, split: str
 ) -> str:
-  """Its name, and whether it is what its name may make one think."""
+  """Names the source, and says whether it is the public data of its name."""
   if isinstance(origin, sources.Source):
     return origin.name
   # The folder it lies in is the business of its owner.
@@ -174,18 +183,18 @@ def _described(
     name += f', made of {header.source}'
   if 'synthetic' in name:
     return name
-  same = download.is_published(
+  is_public = download.is_published(
     split, num_clients=train.num_clients, num_examples=train.num_examples
   )
-  known = 'the public data' if same else 'not the public data'
-  return f'{name} ({known}, by its {train.num_examples:,} train examples)'
+  kind = 'the public data' if is_public else 'not the public data'
+  return f'{name} ({kind}, by its {train.num_examples:,} train examples)'
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _drop_none(**options: Any) -> dict[str, Any]:
   return {name: x for name, x in options.items() if x is not None}
 
 
-def _sampled(
+def _sample_test(
   config: Config, test: federated.FederatedData
 ) -> federated.FederatedData:
   if config.evaluate_examples is None:
@@ -198,13 +207,12 @@ def _sampled(
 def _majority_class_accuracy(
   train: federated.FederatedData, test: federated.FederatedData
 ) -> float:
-  """Accuracy on test of the majority class of train."""
-  answer = np.bincount(train.columns['label']).argmax()
-  return float(np.mean(test.columns['label'] == answer))
+  majority_class = np.bincount(train.columns['label']).argmax()
+  return float(np.mean(test.columns['label'] == majority_class))
 
 
 _LOADERS = {
-  'digits': _digits,
-  'emnist': _emnist,
-  'stackoverflow': _stackoverflow,
+  'digits': _load_digits,
+  'emnist': _load_emnist,
+  'stackoverflow': _load_stackoverflow,
 }

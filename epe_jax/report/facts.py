@@ -155,10 +155,10 @@ def _count_times(result: Mapping[str, Any]) -> str:
 
 
 def _describe_effective_dimension(dimension: Mapping[str, Any]) -> str:
-  needed = dimension['needed']
+  needed = dimension['threshold']
   return (
-    f'{dimension["least"]:,.0f} or more in a round, '
-    f'{dimension["median"]:,.0f} in the median; '
+    f'{dimension["min_round"]:,.0f} or more in a round, '
+    f'{dimension["median_round"]:,.0f} in the median; '
     f'final model {dimension["final_model"]:,.0f}, its change '
     f'{dimension["change"]:,.0f}; {dimension["family"]} canaries need '
     f'{"any" if needed is None else f"{needed:,.0f}"}'

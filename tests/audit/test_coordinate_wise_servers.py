@@ -111,7 +111,7 @@ def test_a_run_that_needs_more_noise_for_its_server_says_so(
   config.canaries.family = family
   # 20 canaries in 6 rounds: up to 4 in one.
   run = build.build(config)
-  assert run.who.canaries.sum(axis=1).max() == 4
+  assert run.participants.canaries.sum(axis=1).max() == 4
   assert not said
   config.noise_multiplier = share * canaries.min_noise_multiplier(
     family, run.dim, 4

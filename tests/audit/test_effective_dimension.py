@@ -17,8 +17,8 @@ _DIM = 60
 
 def _found(family='hadamard', **figures):
   some = {'rounds': [9e3, 8e3], 'final_model': 7e3, 'change': 7e3} | figures
-  needed = canaries.min_effective_dimension(family, 10**6)
-  return effective_dimension.summarize(family, needed=needed, **some)
+  threshold = canaries.min_effective_dimension(family, 10**6)
+  return effective_dimension.summarize(family, threshold=threshold, **some)
 
 
 def test_a_round_tells_the_effective_dimension_of_its_aggregate():

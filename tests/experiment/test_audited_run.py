@@ -83,13 +83,14 @@ def test_a_run_writes_what_it_promises(finished):
   assert [json.loads(line)['round'] for line in lines] == list(range(7))
   assert json.loads(lines[-1])['test_accuracy'] == result['accuracy']
   spread = [json.loads(line)['effective_dimension'] for line in lines[1:]]
-  wide = result['effective_dimension']
-  assert (wide['family'], wide['needed']) == ('sphere', None)
-  assert wide['least'] == min(spread)
+  dimension = result['effective_dimension']
+  assert (dimension['family'], dimension['threshold']) == ('sphere', None)
+  assert dimension['min_round'] == min(spread)
+  assert dimension['median_round'] == pytest.approx(np.median(spread))
   # Normal noise has d / 3, and nothing has more than d.
-  assert result['dim'] / 30 < wide['least'] <= wide['median'] < result['dim']
-  assert 1 < wide['final_model'] < result['dim']
-  assert 1 < wide['change'] < result['dim']
+  assert result['dim'] / 30 < min(spread) <= max(spread) < result['dim']
+  assert 1 < dimension['final_model'] < result['dim']
+  assert 1 < dimension['change'] < result['dim']
 
 
 def test_observed_canaries_stand_out_in_their_own_round(finished):
@@ -210,10 +211,14 @@ def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   config.update(clients_per_round=1, evaluate_every=40, checkpoint_every=40)
   # So small that clients with one class each do not make it diverge.
   config.server.learning_rate = 0.01
-  this = build.build(config)
+  setup = build.build(config)
   shapes = {
     cohort.gather(
-      this.train, this.who.clients(t), this.plan, seed=config.seed, round=t
+      setup.train,
+      setup.participants.clients(t),
+      setup.plan,
+      seed=config.seed,
+      round=t,
     ).mask.shape
     for t in range(config.rounds)
   }

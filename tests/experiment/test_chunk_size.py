@@ -51,36 +51,38 @@ def pretend(monkeypatch, limit):
 
 
 def test_on_a_cpu_clients_are_trained_one_by_one(small):
-  config, this = small
-  assert chunk_size.with_chunk_size(config, this).plan.chunk == 1
+  config, setup = small
+  assert chunk_size.set_chunk_size(config, setup).plan.chunk == 1
 
 
 def test_an_integer_in_the_config_is_the_chunk(small, monkeypatch):
   config, _ = small
   pretend(monkeypatch, 10**12)
   config.chunk = 3
-  this = chunk_size.with_chunk_size(config, build.build(config))
-  assert this.plan.chunk == 3
+  setup = chunk_size.set_chunk_size(config, build.build(config))
+  assert setup.plan.chunk == 3
 
 
 def test_the_memory_of_a_device_decides(small, monkeypatch):
-  config, this = small
-  state = jax.eval_shape(this.algorithm.init, this.params)
+  config, setup = small
+  state = jax.eval_shape(setup.algorithm.init, setup.params)
   two, four, eight = (
-    chunk_size._temporary(this, state, n, None) for n in (2, 4, 8)
+    chunk_size._measure_temporary(setup, state, n, None) for n in (2, 4, 8)
   )
   each = (four - two) / 2
   # What a client takes is nearly the same, however many there are.
   assert (eight - four) / 4 == pytest.approx(each, rel=0.25)
   monkeypatch.setattr(
-    chunk_size, '_temporary', lambda this, state, n, mesh: two + (n - 2) * each
+    chunk_size,
+    '_measure_temporary',
+    lambda setup, state, n, mesh: two + (n - 2) * each,
   )
   found = {}
   for limit in (1, 10**6, 10**12):
     pretend(monkeypatch, limit)
-    found[limit] = chunk_size.with_chunk_size(config, this).plan.chunk
+    found[limit] = chunk_size.set_chunk_size(config, setup).plan.chunk
   assert found[1] == 1
   assert 1 <= found[10**6] < 40
   assert found[10**12] == 40
   pretend(monkeypatch, None)
-  assert chunk_size.with_chunk_size(config, this).plan.chunk == 1
+  assert chunk_size.set_chunk_size(config, setup).plan.chunk == 1

@@ -42,7 +42,7 @@ NONE = {
   'chunk': int,
   'client.max_examples': int,
   'evaluate_examples': int,
-  'participation.most': int,
+  'participation.max_rounds': int,
   'participation.log': str,
   'canaries.matrix': str,
   'audit.buffer': int,
@@ -131,6 +131,16 @@ def test_a_config_with_a_field_less_or_more_is_refused(which):
     config_fields.check_config(more)
   config.server = config_dict.ConfigDict(dict(config.server) | {'mometum': 0.9})
   with pytest.raises(ValueError, match=r'Is server\.momentum meant'):
+    config_fields.check_config(config)
+
+
+def test_the_old_name_of_a_field_is_refused_with_its_new_one():
+  config = digits.get_config()
+  limits = dict(config.participation) | {'most': 5}
+  # The likest name is participation.log, which has its value.
+  del limits['max_rounds']
+  config.participation = config_dict.ConfigDict(limits)
+  with pytest.raises(ValueError, match=r'Is participation\.max_rounds meant'):
     config_fields.check_config(config)
 
 

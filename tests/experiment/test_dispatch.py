@@ -15,7 +15,7 @@ from epe_jax import canaries
 from epe_jax.audit import observers, wrapper
 from epe_jax.audit.record import load_record
 from epe_jax.data import cohort
-from epe_jax.experiment import audited_run, build, dispatch
+from epe_jax.experiment import audited_run, build, dispatch, programs
 from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import digits as digits_task
 from epe_jax.training import clipping, fedavg
@@ -28,23 +28,23 @@ ROUNDS, DIM = 6, 4
 
 @pytest.mark.parametrize('start', [0, 5])
 @pytest.mark.parametrize(
-  ('most', 'every'), [(1, (3,)), (4, (5, 3)), (99, (7,))]
+  ('max_size', 'ends'), [(1, (3,)), (4, (5, 3)), (99, (7,))]
 )
 def test_spans_are_all_rounds_in_order_and_end_where_they_must(
-  start, most, every
+  start, max_size, ends
 ):
-  spans = list(dispatch.dispatch_groups(start, 23, most=most, every=every))
+  spans = list(dispatch.group_rounds(start, 23, max_size=max_size, ends=ends))
   assert list(itertools.chain(*spans)) == list(range(start, 23))
   stops = {span.stop for span in spans}
-  for n in every:
+  for n in ends:
     assert {t for t in range(start + 1, 23) if t % n == 0} <= stops
   for span in spans:
-    assert 1 <= len(span) <= most
+    assert 1 <= len(span) <= max_size
     # And nowhere else.
     assert (
-      len(span) == most
+      len(span) == max_size
       or span.stop == 23
-      or any(span.stop % n == 0 for n in every)
+      or any(span.stop % n == 0 for n in ends)
     )
 
 
@@ -97,7 +97,7 @@ def small_cohorts():
 def sent(algorithm, spans):
   """The last state, the metrics of all rounds and the jitted function."""
   params = helpers.linear_task(DIM - 1).init(jax.random.key(0))
-  advance = jax.jit(dispatch.make_advance(algorithm), donate_argnums=0)
+  advance = jax.jit(programs.make_advance(algorithm), donate_argnums=0)
   state, cohorts, seen = algorithm.init(params), small_cohorts(), []
   for span in spans:
     together = cohort.stack_rounds([cohorts[t] for t in span])
@@ -162,7 +162,7 @@ def test_the_noise_of_each_round_is_new(spans):
       expected_clients=1.0,
     )
   )
-  advance = jax.jit(dispatch.make_advance(algorithm))
+  advance = jax.jit(programs.make_advance(algorithm))
   state = algorithm.init(task.init(jax.random.key(0)))
   for span in spans:
     together = cohort.stack_rounds([still_cohort() for _ in span])
@@ -202,7 +202,7 @@ def test_each_round_has_two_keys_of_its_own(spans):
 def test_the_state_of_a_round_is_written_over_by_the_next():
   algorithm = small_algorithm()
   params = helpers.linear_task(DIM - 1).init(jax.random.key(0))
-  advance = jax.jit(dispatch.make_advance(algorithm), donate_argnums=0)
+  advance = jax.jit(programs.make_advance(algorithm), donate_argnums=0)
   batch = cohort.stack_rounds(small_cohorts()[:1])
   # Beside the state of a run there is no room for a second one.
   state, _ = advance(algorithm.init(params), batch, *helpers.keys())
@@ -221,9 +221,7 @@ def test_times_of_a_round_are_those_of_the_device():
   def landed(span, *, asked, begun, done, free):
     coming = futures.Future()
     coming.set_result(({'loss': np.arange(float(len(span)))}, done))
-    return dispatch.collect(
-      dispatch.Dispatched(span, asked, begun, coming), free
-    )
+    return dispatch.collect(dispatch.Group(span, asked, begun, coming), free)
 
   # Sent at 3 to a device that was busy until 5: nobody waited for data.
   records, free = landed(range(7, 8), asked=1, begun=3, done=9, free=5)
@@ -266,13 +264,17 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
   audited_run.run(ragged_config(), tmp_path / 'one')
   traces.clear()
   config = ragged_config(rounds_per_dispatch=4)
-  this = build.build(config)
+  setup = build.build(config)
   made = set()
-  spans = [*dispatch.dispatch_groups(0, 10, most=4, every=(9, 5))]
+  spans = [*dispatch.group_rounds(0, 10, max_size=4, ends=(9, 5))]
   for span in spans:
     each = [
       cohort.gather(
-        this.train, this.who.clients(t), this.plan, seed=config.seed, round=t
+        setup.train,
+        setup.participants.clients(t),
+        setup.plan,
+        seed=config.seed,
+        round=t,
       )
       for t in span
     ]
@@ -310,7 +312,7 @@ def test_a_round_is_sent_before_the_last_one_is_waited_for(
   tmp_path, traces, monkeypatch
 ):
   events = []
-  landed, sent_ = dispatch.collect, dispatch.Dispatched
+  landed, sent_ = dispatch.collect, dispatch.Group
 
   def land(one, free):
     events.append(('collect', one.rounds.start))
@@ -321,7 +323,7 @@ def test_a_round_is_sent_before_the_last_one_is_waited_for(
     return sent_(rounds, *rest)
 
   monkeypatch.setattr(dispatch, 'collect', land)
-  monkeypatch.setattr(dispatch, 'Dispatched', send)
+  monkeypatch.setattr(dispatch, 'Group', send)
   config = ragged_config(rounds=6, evaluate_every=4, checkpoint_every=6)
   audited_run.run(config, tmp_path / 'run')
   assert len(events) == 12
@@ -393,11 +395,11 @@ def test_the_noise_of_each_round_of_a_run_that_goes_on_is_new(
   check_uncorrelated(scores.cosines['residual'])
 
   # It is what follows from the key of the noise and the number of the round.
-  this = build.build(config)
+  setup = build.build(config)
   drawn = [
     jax.random.normal(
-      jax.random.split(jax.random.fold_in(this.randomness.noise, t))[0],
-      (this.dim,),
+      jax.random.split(jax.random.fold_in(setup.randomness.noise, t))[0],
+      (setup.dim,),
     )
     for t in range(config.rounds)
   ]

@@ -81,7 +81,7 @@ def test_counts_beyond_those_of_float32_are_exact():
 @pytest.mark.parametrize('devices', [1, 2, 7])
 @pytest.mark.parametrize('num', [1, 31, 33, 4_096, 10_000, 16_586_035])
 def test_programs_have_few_examples_and_little_is_filled_up(num, devices):
-  size = evaluation._examples_of_a_program(num, devices)
+  size = evaluation._count_program_examples(num, devices)
   unit = devices * evaluation._BATCH
   assert size % unit == 0
   assert size <= unit * evaluation._BATCHES
@@ -153,22 +153,22 @@ def numpy_metrics(params, data):
   return np.mean(logits.argmax(axis=1) == labels), losses.mean()
 
 
-def assert_of_test_clients(result, this, workdir):
+def assert_of_test_clients(result, setup, workdir):
   """The accuracy and loss of a run are those of its model on its test data."""
-  params = model_file.load_params(workdir, this.params)
-  accuracy, loss = numpy_metrics(params, this.test)
+  params = model_file.load_params(workdir, setup.params)
+  accuracy, loss = numpy_metrics(params, setup.test)
   assert result['accuracy'] == pytest.approx(accuracy, abs=0.005)
   assert result['loss'] == pytest.approx(loss, rel=1e-4)
   # Far from what it is on training clients, or this would show nothing.
-  of_train = numpy_metrics(params, this.train)
+  of_train = numpy_metrics(params, setup.train)
   assert accuracy < 0.2 < 0.6 < of_train[0]
   assert loss > 1.5 * of_train[1]
 
 
 def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
   result = audited_run.run(wrongly_labelled, tmp_path)
-  this = build.build(wrongly_labelled)
-  assert_of_test_clients(result, this, tmp_path)
+  setup = build.build(wrongly_labelled)
+  assert_of_test_clients(result, setup, tmp_path)
   lines = (tmp_path / 'private/metrics.jsonl').read_text().splitlines()
   found = {
     line['round']: line
@@ -176,10 +176,10 @@ def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
     if 'test_accuracy' in line
   }
   assert sorted(found) == [0, 2, 4, 6]
-  at_first = numpy_metrics(this.params, this.test)
+  at_first = numpy_metrics(setup.params, setup.test)
   assert found[0]['test_loss'] == pytest.approx(at_first[1], rel=1e-4)
   assert at_first[1] != pytest.approx(
-    numpy_metrics(this.params, this.train)[1], rel=1e-3
+    numpy_metrics(setup.params, setup.train)[1], rel=1e-3
   )
   assert max(found[t]['test_accuracy'] for t in (2, 4, 6)) < 0.1
   assert found[6]['test_accuracy'] == result['accuracy']
@@ -196,7 +196,7 @@ def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
     with pytest.raises(OSError, match='full'):
       audited_run.run(wrongly_labelled, tmp_path)
   # Nothing is trained again.
-  monkeypatch.setattr(dispatch, 'Dispatched', pytest.fail)
+  monkeypatch.setattr(dispatch, 'Group', pytest.fail)
   result = audited_run.run(wrongly_labelled, tmp_path)
   assert_of_test_clients(result, build.build(wrongly_labelled), tmp_path)
 

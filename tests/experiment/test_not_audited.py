@@ -99,9 +99,9 @@ def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
 
 def test_a_run_without_canaries_makes_none_and_says_so(finished):
   workdir, config, result = finished
-  this = build.build(config)
-  assert this.observers == {}
-  assert this.who.expected == config.clients_per_round
+  setup = build.build(config)
+  assert setup.observers == {}
+  assert setup.participants.expected_clients == config.clients_per_round
   assert not (workdir / 'private/scores.npz').exists()
   assert result['audit'].attacks == ()
   assert result['num_observed'] == result['num_unobserved'] == 0
@@ -175,11 +175,13 @@ def test_estimates_of_a_run_without_canaries_are_refused(finished, tmp_path):
 @pytest.mark.parametrize('schedule', ['coin_flips', 'as_clients', 'matrix'])
 def test_without_canaries_no_schedule_matters(schedule):
   changes = {'canaries.schedule': schedule, **_NONE}
-  this = build.build(load_config('digits', **changes))
-  assert this.who.canaries.shape == (6, 0)
+  setup = build.build(load_config('digits', **changes))
+  assert setup.participants.canaries.shape == (6, 0)
   usual = build.build(load_config('digits', **_NONE))
   for t in range(6):
-    np.testing.assert_array_equal(this.who.clients(t), usual.who.clients(t))
+    np.testing.assert_array_equal(
+      setup.participants.clients(t), usual.participants.clients(t)
+    )
 
 
 @pytest.mark.parametrize(('observed', 'unobserved'), [(0, 4), (1, 0), (1, 4)])

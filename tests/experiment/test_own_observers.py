@@ -15,6 +15,7 @@ from epe_jax.audit import (
 )
 from epe_jax.experiment import audited_run, build, result_file
 from epe_jax.report import report
+from tests import helpers
 from tests.helpers import load_config
 
 
@@ -144,9 +145,9 @@ def record():
 
 def test_two_observers_cannot_score_one_name(small_task):
   twice = {'one': observe_signs, 'two': observe_signs}
-  this = build.build(small_config(), observers=twice)
+  setup = build.build(small_config(), observers=twice)
   with pytest.raises(ValueError, match=r"'two' scores \['signs'\]"):
-    jax.eval_shape(this.algorithm.init, this.params)
+    jax.eval_shape(setup.algorithm.init, setup.params)
 
 
 @pytest.mark.usefixtures('types_unchecked')
@@ -164,3 +165,61 @@ def test_cosines_of_another_run_are_refused(record):
     audit.make_record(
       {}, rounds, included=record.included[:5], dim=1000, delta=1e-3
     )
+
+
+def observe_pairs(canary_set):
+  """As `observe_signs`, with a state of another shape."""
+  signs = observe_signs(canary_set)
+  init = lambda params: jnp.zeros((2, canary_set.dim), jnp.float32)
+  return signs._replace(init=init)
+
+
+def observe_others(canary_set):
+  """As `observe_signs`, with scores of another name."""
+  signs = observe_signs(canary_set)
+  return signs._replace(scores=lambda *a: {'others': signs.scores(*a)['signs']})
+
+
+def stop(*_, **__):
+  raise RuntimeError('stopped')
+
+
+def read_files(folder):
+  return {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
+
+
+def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
+  small_task, tmp_path, monkeypatch
+):
+  signs = {'signs': observe_signs}
+  monkeypatch.setattr(audited_run.estimates, 'evaluate', stop)
+  with pytest.raises(RuntimeError, match='stopped'):
+    audited_run.run(small_config(rounds=2), tmp_path, observers=signs)
+  files = read_files(tmp_path)
+  for observers_now, message in (
+    (None, "observer 'signs' was there when this run began and is missing"),
+    (
+      signs | {'others': observe_others},
+      "observer 'others' was not there when this run began",
+    ),
+    ({'signs': observe_pairs}, "observer 'signs' changed since this run began"),
+  ):
+    with pytest.raises(ValueError, match=f'^{message}, by the digests in'):
+      audited_run.run(small_config(rounds=2), tmp_path, observers=observers_now)
+  # Nothing is lost: those it began with take it to its end.
+  assert read_files(tmp_path) == files
+  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
+  audited_run.run(small_config(rounds=2), tmp_path, observers=signs)
+
+
+def test_observers_may_change_until_a_round_has_been_made(
+  small_task, tmp_path, monkeypatch
+):
+  def observe_wrongly(canary_set):
+    return observe_pairs(canary_set)._replace(update=stop)
+
+  config = small_config(rounds=2)
+  with pytest.raises(RuntimeError, match='stopped'):
+    audited_run.run(config, tmp_path, observers={'signs': observe_wrongly})
+  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
+  audited_run.run(config, tmp_path, observers={'signs': observe_signs})

@@ -7,7 +7,7 @@ from epe_jax import accounting
 from epe_jax.audit import statistics
 from epe_jax.audit.record import load_record
 from epe_jax.data import federated
-from epe_jax.experiment import audited_run, participation
+from epe_jax.experiment import analytic, audited_run, participation
 from epe_jax.report import report
 from epe_jax.sampling import client_schedules
 from tests.helpers import load_config
@@ -46,7 +46,7 @@ def test_clients_follow_the_schedule_that_is_named(changes, same):
   counts = client_schedules.count_participations(
     expected, rounds=20, num_clients=N
   )
-  assert found.most == counts.max()
+  assert found.max_rounds == counts.max()
 
 
 def test_one_order_repeats_itself_and_shuffled_epochs_do_not():
@@ -61,7 +61,7 @@ def test_poisson_rounds_have_room_for_the_largest():
   assert len(set(sizes)) > 1
   assert found.slots == max(sizes)
   # m is of the design and not of the draw: it must not depend on who came.
-  assert found.expected == 10 + found.canaries.sum() / 20
+  assert found.expected_clients == 10 + found.canaries.sum() / 20
 
 
 def test_limits_hold():
@@ -69,10 +69,10 @@ def test_limits_hold():
     **{
       'participation.kind': 'limited',
       'participation.separation': 3,
-      'participation.most': 5,
+      'participation.max_rounds': 5,
     }
   )
-  assert found.most <= 5
+  assert found.max_rounds <= 5
   for t in range(18):
     assert not set(found.clients(t)) & set(found.clients(t + 2))
 
@@ -89,7 +89,7 @@ def test_a_log_is_followed(tmp_path):
     1 + t % 3 for t in range(20)
   ]
   assert found.slots == 3
-  assert found.expected == pytest.approx(39 / 20 + 20 / 20)
+  assert found.expected_clients == pytest.approx(39 / 20 + 20 / 20)
   with pytest.raises(ValueError, match=r'rounds=21, but .*log\.csv has 20'):
     participation.plan_participation(
       load_config('digits', rounds=21, clients_per_round=10, **changes),
@@ -106,7 +106,7 @@ def test_canaries_as_clients_share_the_seats_of_a_round():
   in_round = found.canaries.sum(axis=1)
   for t in range(20):
     assert in_round[t] + len(found.clients(t)) == 10
-  assert found.expected == 10
+  assert found.expected_clients == 10
   # 70 clients and canaries in rounds of 10: each once in 7 rounds.
   assert found.canaries[:14, :20].sum(axis=0).tolist() == [2] * 20
 
@@ -117,7 +117,7 @@ def test_replaced_clients_are_gone_and_canaries_have_their_rounds():
     assert found.canaries[t].sum() + len(found.clients(t)) == 10
   seen = {i for t in range(20) for i in found.clients(t).tolist()}
   assert len(seen) == N - 20
-  assert found.expected == 10
+  assert found.expected_clients == 10
 
 
 def test_any_matrix_will_do(tmp_path):
@@ -149,7 +149,7 @@ def test_by_coin_flips_every_canary_has_a_seat_and_a_fair_coin():
     heads = found.canaries.any(axis=0)
     np.testing.assert_array_equal(found.canaries, found.assigned & heads)
     # m is of the design and not of the draw: it must not tell of the coins.
-    assert found.expected == 10 + 80 / 20
+    assert found.expected_clients == 10 + 80 / 20
   # All 800 coins: five standard deviations, whichever group was asked for.
   heads = np.stack([found.canaries.any(axis=0) for found in plans])
   assert abs(heads.sum() - 400) < 5 * np.sqrt(200)
@@ -200,7 +200,7 @@ def test_wrong_fields_are_refused(changes, message):
 
 
 def test_amplification_is_known_for_poisson_and_said_to_be_unknown_elsewhere():
-  say = lambda kind: participation.describe_amplification(
+  say = lambda kind: analytic.describe_amplification(
     _config(**{'participation.kind': kind}), num_clients=N, delta=1e-3
   )
   amplified = accounting.epsilon_of_poisson(
@@ -231,7 +231,7 @@ def test_clients_among_canaries_are_drawn_as_rarely_as_amplification_says(
   came = sum(len(found.clients(t)) for t in range(100))
   # Five standard deviations of 5,000 coins.
   assert abs(came / (N * 100) - q) < 5 * np.sqrt(q * (1 - q) / 5000)
-  said = participation.describe_amplification(config, num_clients=N, delta=1e-3)
+  said = analytic.describe_amplification(config, num_clients=N, delta=1e-3)
   assert f'with probability {q:.3g}' in said
   amplified = accounting.epsilon_of_poisson(
     0.2, delta=1e-3, probability=q, rounds=100
@@ -257,7 +257,7 @@ def test_more_clients_in_a_round_than_there_are_is_refused_before_training():
 
 def test_coins_that_are_counted_in_public_amplify_nothing_that_is_known():
   changes = {'participation.kind': 'poisson', 'divisor': 'actual'}
-  said = participation.describe_amplification(
+  said = analytic.describe_amplification(
     _config(**changes), num_clients=N, delta=1e-3
   )
   assert said.startswith('not known')

@@ -9,7 +9,12 @@ import pytest
 from scipy import stats
 
 from epe_jax.data import federated
-from epe_jax.experiment import build, participation, randomness
+from epe_jax.experiment import (
+  build,
+  participation,
+  randomness,
+  twofold_threefry,
+)
 from tests.helpers import load_config
 
 SECRET = bytes(range(32))
@@ -59,7 +64,7 @@ def test_the_noise_of_a_run_has_a_key_that_trains_nobody(secret):
   assert abs(np.corrcoef(one, two)[0, 1]) < 5 / np.sqrt(10_000)
   # What the model begins with and canaries are public in a simulation.
   for name in ('init', 'canary'):
-    public = words(build.purpose_key(config, name))
+    public = words(randomness.derive_key(config.seed, name))
     assert not np.intersect1d(noise, public).size
     assert not np.intersect1d(training, public).size
 
@@ -68,9 +73,9 @@ def test_all_bits_of_a_seed_count_in_the_keys_of_a_run():
   found = collections.defaultdict(set)
   seeds = (7, 7 + 2**32, 7 + 2**64, 7 + 2**200)
   for seed in seeds:
-    this = build.build(load_config('digits', seed=seed)).randomness
+    setup = build.build(load_config('digits', seed=seed)).randomness
     for name in ('noise', 'training'):
-      data = jax.random.key_data(getattr(this, name))
+      data = jax.random.key_data(getattr(setup, name))
       found[name].add(np.asarray(data).tobytes())
   assert {name: len(keys) for name, keys in found.items()} == {
     'noise': len(seeds),
@@ -81,10 +86,10 @@ def test_all_bits_of_a_seed_count_in_the_keys_of_a_run():
 
 @pytest.mark.parametrize('word', range(4))
 def test_each_word_of_a_key_of_128_bits_matters(word):
-  key = randomness.key_128(SECRET[:16])
+  key = twofold_threefry.wrap_key(SECRET[:16])
   changed = bytearray(SECRET[:16])
   changed[4 * word] ^= 1
-  other = randomness.key_128(bytes(changed))
+  other = twofold_threefry.wrap_key(bytes(changed))
   for draw in (
     lambda k: jax.random.bits(k, (100,)),
     lambda k: jax.random.bits(jax.random.fold_in(k, 3), (100,)),
@@ -97,7 +102,7 @@ def test_each_word_of_a_key_of_128_bits_matters(word):
 
 
 def test_its_bits_follow_from_the_place_alone():
-  key = randomness.key_128(SECRET[:16])
+  key = twofold_threefry.wrap_key(SECRET[:16])
   whole = jax.random.bits(key, (10,))
   np.testing.assert_array_equal(jax.random.bits(key, (4,)), whole[:4])
   rounds = jnp.arange(3)
@@ -107,7 +112,7 @@ def test_its_bits_follow_from_the_place_alone():
 
 
 def test_its_normals_are_normal():
-  key = randomness.key_128(SECRET[:16])
+  key = twofold_threefry.wrap_key(SECRET[:16])
   drawn = np.asarray(jax.random.normal(key, (100_000,)))
   # Wrong once in a million keys.
   assert stats.kstest(drawn, 'norm').pvalue > 1e-6
@@ -191,10 +196,10 @@ def test_how_often_clients_take_part_at_most_tells_nothing_of_secret_coins():
     plan_of(secret, **{'participation.kind': 'poisson'})
     for secret in (bytes([i] * 32) for i in range(6))
   ]
-  assert len({plan.most for plan in plans}) == 1
+  assert len({plan.max_rounds for plan in plans}) == 1
   drawn = [
     max(np.bincount(np.concatenate([plan.clients(t) for t in range(20)])))
     for plan in plans
   ]
   assert len(set(drawn)) > 1
-  assert max(drawn) <= plans[0].most <= 20
+  assert max(drawn) <= plans[0].max_rounds <= 20

@@ -20,7 +20,6 @@ from epe_jax.audit import (
 from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   audited_run,
-  build,
   inputs,
   randomness,
   result_file,
@@ -259,7 +258,7 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   public = files_of(tmp_path, private=False)
   assert by_vectors(asked, public) <= LUCK
   assert by_numbers(asked, public, divisor) <= LUCK
-  seeded = build.purpose_key(config, 'noise')
+  seeded = randomness.derive_key(config.seed, 'noise')
   assert by_noise(asked, public, seeded, noise_std, config) <= LUCK
   names = {path.name for path in public}
   assert names == {'config.json', 'result.json', 'report.md', 'model.npz'}
@@ -423,11 +422,11 @@ def test_a_run_goes_on_with_what_it_began_with_or_not_at_all(
     }
   )
   workdir = tmp_path / 'run'
-  killed(config, workdir, 0)
+  killed(config, workdir, 1)
   # The same content is the same input.
   (tmp_path / 'new').write_bytes(matrix.read_bytes())
   (tmp_path / 'new').replace(matrix)
-  killed(config, workdir, 0)
+  killed(config, workdir, 1)
   change({'canaries.matrix': matrix, 'participation.log': log}[kind])
   message = f'^{kind} changed since this run began'
   with pytest.raises(ValueError, match=message):
@@ -445,7 +444,7 @@ def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):
   }
   data = federated.from_clients(clients)
   config = small_config()
-  first = inputs.compute_digests(config, data, data)
+  first = inputs.compute_digests(config, data, data, observers={})
   assert first.keys() == {'the training data', 'the test data'}
   for other in (
     clients | {'b': {'x': np.array([1, 0]), 'y': np.ones(2)}},
@@ -453,7 +452,7 @@ def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):
     {'a': clients['b'], 'b': clients['a']},
   ):
     changed = federated.from_clients(other)
-    found = inputs.compute_digests(config, changed, data)
+    found = inputs.compute_digests(config, changed, data, observers={})
     assert found['the training data'] != first['the training data']
     assert found['the test data'] == first['the test data']
 

@@ -9,7 +9,7 @@ import pytest
 from epe_jax.audit import wrapper
 from epe_jax.audit.record import Record, load_record
 from epe_jax.data import cohort
-from epe_jax.experiment import audited_run, build, seeds
+from epe_jax.experiment import audited_run, build, randomness, seeds
 from epe_jax.tasks import digits as digits_task
 from tests import helpers
 from tests.helpers import load_config, softmax_regression
@@ -112,17 +112,21 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
   runs = [
     build.build(build.replace_fields(config, seed=seed)) for seed in which
   ]
-  needed = [seeds._needed(this) for this in runs]
+  needed = [seeds._measure_sizes(setup) for setup in runs]
   # The case is a hard one.
   assert len({room.slots for room in needed}) > 1
   assert len({room.steps for room in needed}) > 1
-  room = seeds._Room(*map(max, *needed))
+  room = seeds._Sizes(*map(max, *needed))
   for t in range(config.rounds):
-    together = seeds._cohorts(which, runs, room, t)
-    for i, (seed, this) in enumerate(zip(which, runs)):
+    together = seeds._gather_cohorts(which, runs, room, t)
+    for i, (seed, setup) in enumerate(zip(which, runs)):
       mine = jax.tree.map(lambda x, i=i: x[i], together)
       alone = cohort.gather(
-        this.train, this.who.clients(t), this.plan, seed=seed, round=t
+        setup.train,
+        setup.participants.clients(t),
+        setup.plan,
+        seed=seed,
+        round=t,
       )
       steps = min(mine.mask.shape[2], alone.mask.shape[2])
       for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(alone)):
@@ -145,21 +149,21 @@ def test_a_look_at_all_canaries_stays_a_condition_of_the_round():
 def first_round(seeds_):
   config = small_config()
   runs = [build.build(build.replace_fields(config, seed=s)) for s in seeds_]
-  room = seeds._Room(*map(max, *map(seeds._needed, runs)))
-  drawn = seeds._stacked(
+  room = seeds._Sizes(*map(max, *map(seeds._measure_sizes, runs)))
+  drawn = seeds._stack_trees(
     [
-      seeds.Seed(
-        build.purpose_key(config, 'canary'),
-        wrapper.canary_rows(this.who.canaries, width=room.canaries),
-        build.purpose_key(config, 'training'),
-        build.purpose_key(config, 'noise'),
+      seeds.Draws(
+        randomness.derive_key(config.seed, 'canary'),
+        wrapper.canary_rows(setup.participants.canaries, width=room.canaries),
+        randomness.derive_key(config.seed, 'training'),
+        randomness.derive_key(config.seed, 'noise'),
       )
-      for this in runs
+      for setup in runs
     ]
   )
-  program = seeds._program(config, runs[0])
-  state = program.init(seeds._stacked([this.params for this in runs]))
-  return program, drawn, state, seeds._cohorts(seeds_, runs, room, 0)
+  program = seeds._make_program(config, runs[0])
+  state = program.init(seeds._stack_trees([setup.params for setup in runs]))
+  return program, drawn, state, seeds._gather_cohorts(seeds_, runs, room, 0)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +187,6 @@ def test_a_run_that_diverges_is_named(monkeypatch):
     nothing = lambda *_: None
     return seeds._Program(nothing, lambda *_: (None, seen), nothing, nothing)
 
-  monkeypatch.setattr(seeds, '_program', program)
+  monkeypatch.setattr(seeds, '_make_program', program)
   with pytest.raises(FloatingPointError, match='round 0 of seed 7'):
     made(small_config(), [4, 7], at_once=2)

@@ -108,7 +108,7 @@ def check_the_laws(made):
   assert noisy[1].endswith('(300.0)')
   for folder in (made / 'runs' / 'emnist').glob('*repetitions=1'):
     run = finished_runs.load_finished_run(folder)
-    expected = finished_runs.expected_own_round(run)
+    expected = finished_runs.predict_own_round(run)
     own = finished_runs.estimate_first(run, threat_models.OWN)
     low, high = own.interval
     # Twice as wide as the interval: eight canaries, one draw.

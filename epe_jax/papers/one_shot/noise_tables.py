@@ -91,7 +91,7 @@ def _list_as_printed(run: product.Run, name: str) -> list[str]:
 
 def _list_calibrated(run: product.Run) -> list[str]:
   """The line of a run with its calibrated estimates."""
-  expected = finished_runs.expected_own_round(run)
+  expected = finished_runs.predict_own_round(run)
   return [
     f'{run.noise:g}',
     cells.format_percent(run.result['accuracy']),

@@ -1,0 +1,144 @@
+"""Contradictions of a config with itself, its data, model or machine."""
+
+from absl import logging
+
+from epe_jax import canaries, io
+from epe_jax.data import cohort, federated
+from epe_jax.experiment import participation, workdirs
+
+Config = workdirs.Config
+
+# Servers that take a non-linear function of each coordinate.
+_COORDINATE_WISE = ('adam',)
+
+
+def check_groups(config: Config) -> None:
+  """Checks that each group of canaries is large enough, or that there are none.
+
+  Without any canaries a run is not audited. Where coins decide who takes part,
+  `participation` checks the groups that they make.
+
+  Args:
+    config: the config of the run, with every field set.
+
+  Raises:
+    ValueError: a group has one canary, whose score has no spread.
+  """
+  c = config.canaries
+  if c.observed + c.unobserved == 0 or c.schedule == 'coin_flips':
+    return
+  if c.observed < 2:
+    raise ValueError(
+      f'canaries.observed={c.observed}; give at least 2, as the spread of '
+      'scores takes two. For a run without an audit give 0 of '
+      f'canaries.unobserved={c.unobserved} too.'
+    )
+  if c.unobserved == 1:
+    raise ValueError(
+      'canaries.unobserved=1 says nothing about the spread of their scores; '
+      'give 0, or at least 2.'
+    )
+
+
+def check_dimension(config: Config, dim: int) -> None:
+  """Checks that there are fewer canaries than the model has parameters.
+
+  Args:
+    config: the config of the run, with every field set.
+    dim: d, the number of parameters of the model.
+
+  Raises:
+    ValueError: there are more canaries than d.
+  """
+  c = config.canaries
+  if c.observed + c.unobserved > dim:
+    raise ValueError(
+      f'canaries.observed={c.observed} and canaries.unobserved={c.unobserved}, '
+      f'but the model has dim={dim} parameters; random directions are nearly '
+      f'orthogonal only if they are far fewer. Ask for less than {dim} in all.'
+    )
+
+
+def warn_of_server(
+  config: Config, participants: participation.Participation, dim: int
+) -> None:
+  """Logs a warning if the server may make canaries of a family dependent.
+
+  Args:
+    config: the config of the run, with every field set.
+    participants: the participation of its clients and canaries.
+    dim: d, the number of parameters of the model.
+  """
+  if config.server.optimizer not in _COORDINATE_WISE:
+    return
+  family = config.canaries.family
+  max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
+  min_noise = canaries.min_noise_multiplier(family, dim, max_canaries)
+  if config.noise_multiplier < min_noise:
+    logging.warning(
+      'server.optimizer=%r works coordinate by coordinate, and '
+      'noise_multiplier=%s is less than the %.3g at which the cosines of '
+      'unobserved canaries of canaries.family=%r follow their null law behind '
+      'it, with up to %d canaries in a round. Take what is estimated from the '
+      "final model, or with audit.sees='delta', for doubtful, or train with "
+      "canaries.family='sphere' or 'sign'.",
+      config.server.optimizer,
+      config.noise_multiplier,
+      min_noise,
+      family,
+      max_canaries,
+    )
+
+
+def check_memory(
+  config: Config, train: federated.FederatedData, plan: cohort.Plan, dim: int
+) -> None:
+  """Checks that this machine can hold the largest arrays of a run.
+
+  A run takes more than these; they are what would end it without a message.
+
+  Args:
+    config: the config of the run, with every field set.
+    train: the data of the clients that train.
+    plan: the plan of its cohorts.
+    dim: d, the number of parameters of the model.
+
+  Raises:
+    ValueError: an array takes more bytes than the machine has memory.
+  """
+  rounds, clients = config.rounds, config.clients_per_round
+  dispatched = min(
+    config.rounds_per_dispatch,
+    config.evaluate_every,
+    config.checkpoint_every,
+    rounds,
+  )
+  examples = cohort.count_steps(train.sizes, plan) * plan.batch_size
+  examples *= -(-clients // plan.chunk) * plan.chunk * dispatched
+  example_bytes = sum(x[:1].nbytes for x in train.columns.values())
+  num_canaries = config.canaries.observed + config.canaries.unobserved
+  fields: dict[tuple[str, ...], int] = {
+    # Two scores of each canary in each round, and whether it takes part.
+    ('rounds', 'canaries.observed', 'canaries.unobserved'): (
+      (9 if config.audit.trace else 1) * rounds * num_canaries
+    ),
+    ('rounds', 'clients_per_round'): 8 * rounds * clients,
+    (
+      'clients_per_round',
+      'rounds_per_dispatch',
+      'chunk',
+      'client.batch_size',
+      'client.epochs',
+      'client.max_examples',
+    ): examples * example_bytes,
+    ('audit.buffer',): 8 * min(config.audit.buffer or 1, rounds) * dim,
+  }
+  memory = io.machine_memory()
+  flat = io.flatten(config.to_dict())
+  for names, size in fields.items():
+    if size > memory:
+      settings = ', '.join(f'{name}={flat[name]}' for name in names)
+      raise ValueError(
+        f'{settings} take {size:.2g} bytes, but this machine has {memory:.2g} '
+        f'of memory; give less of {" or ".join(names)}.'
+      )

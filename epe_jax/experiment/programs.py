@@ -1,0 +1,97 @@
+"""The jitted programs of a run: its rounds, and the scores of its observers."""
+
+from collections.abc import Callable
+import functools
+from typing import NamedTuple
+
+import jax
+
+from epe_jax.audit import wrapper
+from epe_jax.experiment import build
+from epe_jax.parallel import sharding
+from epe_jax.training import fedavg
+from epe_jax.types import Array, Key
+
+Advance = Callable[
+  [wrapper.AuditState, fedavg.Cohort, Key, Key],
+  tuple[wrapper.AuditState, dict[str, Array]],
+]
+"""(state, cohorts, training key, noise key) -> (state, metrics by name).
+
+Cohorts and metrics have a first axis of rounds."""
+
+
+class Programs(NamedTuple):
+  """The jitted programs of a run.
+
+  Attributes:
+    advance: steps through a group of rounds, as `make_advance` has it; its
+      first argument is donated.
+    flush: scores the vectors that wait in a state; its argument is donated.
+    score: gives the cosines of all observers by name.
+  """
+
+  advance: Advance
+  flush: Callable[[wrapper.AuditState], wrapper.AuditState]
+  score: Callable[[wrapper.AuditState], dict[str, Array]]
+
+
+def make_programs(
+  setup: build.Setup, state: wrapper.AuditState, mesh: sharding.Mesh | None
+) -> Programs:
+  """Makes the programs of a run, which are compiled when they are first called.
+
+  Args:
+    setup: what was built of the config.
+    state: the initial state of setup.algorithm, laid out over the devices.
+    mesh: the devices that share the work; None for one device.
+  """
+  return Programs(
+    advance=jax.jit(
+      make_advance(setup.algorithm),
+      donate_argnums=0,
+      out_shardings=sharding.step_shardings(mesh, state),
+    ),
+    flush=jax.jit(
+      functools.partial(wrapper.flush, observers=setup.observers),
+      donate_argnums=0,
+      out_shardings=sharding.current_shardings(mesh, state),
+    ),
+    score=jax.jit(
+      functools.partial(wrapper.score_observers, observers=setup.observers)
+    ),
+  )
+
+
+def make_advance(algorithm: fedavg.Algorithm) -> Advance:
+  """Makes the function that steps through a group of rounds, to be jitted.
+
+  Keys of a round are folds of the run's keys by its number, so they do not
+  depend on which rounds are dispatched as one.
+
+  Args:
+    algorithm: an algorithm as `wrapper.audited` gives it.
+
+  Returns:
+    A function of (state, cohorts as `cohort.stack_rounds` gives them, training
+    key, noise key of the run) -> (state, name -> metrics [rounds]).
+  """
+
+  def advance(state, cohorts, training_key, noise_key):
+    def step(state: wrapper.AuditState, clients: fedavg.Cohort):
+      t = state.algorithm.round
+      state, info = algorithm.step(
+        state,
+        clients,
+        jax.random.fold_in(training_key, t),
+        jax.random.fold_in(noise_key, t),
+      )
+      return state, info.metrics
+
+    if cohorts.clients.shape[0] > 1:
+      return jax.lax.scan(step, state, cohorts)
+    # No loop around a single round, for loops are compiled less well.
+    state, metrics = step(state, jax.tree.map(lambda x: x[0], cohorts))
+    return state, {name: x[None] for name, x in metrics.items()}
+
+  return advance

@@ -1,0 +1,126 @@
+"""The fields of result.json, which say what a run was and what it gave."""
+
+from collections.abc import Mapping
+import importlib.metadata
+import platform
+from typing import Any
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+from jaxtyping import Float
+import numpy as np
+
+from epe_jax import canaries
+from epe_jax._version import __version__
+from epe_jax.audit import effective_dimension, estimates
+from epe_jax.experiment import build
+from epe_jax.types import Params
+
+
+def summarize_run(
+  config: build.Config,
+  setup: build.Setup,
+  *,
+  privacy: Mapping[str, Any],
+  audit: estimates.Audit,
+  dimension: Mapping[str, Any] | None,
+  evaluation: Mapping[str, float],
+  times: Float[np.ndarray, '2 T'],
+) -> dict[str, Any]:
+  """Summarizes a finished run.
+
+  Args:
+    config: the config of the run, with every field set.
+    setup: what was built of it.
+    privacy: what `analytic.summarize` gives.
+    audit: its estimates; none in a run without canaries.
+    dimension: what `summarize_dimension` gives; None without canaries.
+    evaluation: the test metrics of the final model, by name.
+    times: the seconds that each round took, and those that the device waited
+      for its cohort.
+
+  Returns:
+    The fields of result.json by name, as `result_file.write_result` takes them.
+    The times, which tell how many clients took part and how many examples these
+    have, are in it for simulations alone.
+  """
+  rounds_of_canary = setup.participants.canaries.sum(axis=0)
+  result = {
+    'task': config.task,
+    'data': setup.source,
+    'config': config.to_dict(),
+    'versions': collect_versions(),
+    'rounds': config.rounds,
+    'dim': setup.dim,
+    'delta': setup.delta,
+    'num_observed': int(np.count_nonzero(rounds_of_canary)),
+    'num_unobserved': int(np.count_nonzero(rounds_of_canary == 0)),
+    'repetitions': config.canaries.repetitions,
+    'noise_multiplier': config.noise_multiplier,
+    'noise': 'reproducible simulation' if config.simulation else 'fresh',
+    **privacy,
+    'audit': audit,
+    'effective_dimension': dimension,
+    'accuracy': evaluation['test_accuracy'],
+    'loss': evaluation['test_loss'],
+    'baseline_accuracy': setup.baseline,
+  }
+  if config.simulation:
+    result |= _summarize_times(setup, *times)
+  return result
+
+
+def summarize_dimension(
+  config: build.Config,
+  setup: build.Setup,
+  params: Params,
+  rounds: Float[np.ndarray, ' T'],
+) -> dict[str, Any]:
+  """Summarizes the effective dimension of the vectors that were scored.
+
+  Args:
+    config: the config of the run, with every field set.
+    setup: what was built of it.
+    params: the final model.
+    rounds: the effective dimension of each round's aggregate.
+  """
+  start, _ = ravel_pytree(setup.params)
+  final, _ = ravel_pytree(params)
+  both = canaries.effective_dimension(jnp.stack([final, final - start]))
+  family = config.canaries.family
+  return effective_dimension.summarize(
+    family,
+    threshold=canaries.min_effective_dimension(family, setup.dim),
+    rounds=rounds.tolist(),
+    final_model=float(both[0]),
+    change=float(both[1]),
+  )
+
+
+def collect_versions() -> dict[str, str]:
+  """Collects the versions of what decides the numbers, and names the device."""
+  packages = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'scipy')
+  device = jax.devices()[0]
+  return {
+    'epe_jax': __version__,
+    'python': platform.python_version(),
+    **{name: importlib.metadata.version(name) for name in packages},
+    'device': f'{jax.device_count()} x {device.device_kind}',
+  }
+
+
+def _summarize_times(
+  setup: build.Setup,
+  seconds: Float[np.ndarray, ' T'],
+  waited: Float[np.ndarray, ' T'],
+) -> dict[str, float]:
+  total = float(seconds.sum())
+  # The first cohort of a run cannot be made while another round runs.
+  idle = float(waited[1:].sum())
+  return {
+    'chunk': setup.plan.chunk,
+    'seconds_per_round': float(np.median(seconds)),
+    'seconds': total,
+    'waited_share': idle / (idle + total),
+  }
