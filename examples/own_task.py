@@ -21,18 +21,18 @@ X = np.random.default_rng(0).normal(size=(USERS, 20, 60)).astype(np.float32)
 DATA = {f'{i}': {'x': x, 'y': np.int32(x[:, 0] > 0)} for i, x in enumerate(X)}
 
 
-def in_jax():
+def make_jax_task():
   init = lambda key: {'w': random.normal(key, (60, 99)), 'v': jnp.ones((99, 2))}
   return classifier(init, lambda p, x, key: jnp.tanh(x @ p['w'] / 8) @ p['v'])
 
 
-def in_flax():
+def make_flax_task():
   net = nn.Sequential([nn.Dense(150), jnp.tanh, nn.Dense(2)])
   init = lambda key: net.init(key, X[0])
   return classifier(init, lambda p, x, key: net.apply(p, x))
 
 
-def in_haiku():
+def make_haiku_task():
   net = hk.transform(lambda x: hk.nets.MLP([150, 2])(x))
   init = lambda key: net.init(key, X[0])
   return classifier(init, lambda p, x, key: net.apply(p, key, x))
@@ -66,10 +66,11 @@ def train_audited(task, noise_key: jax.Array) -> audit.Record:
   )
 
 
+TASKS = dict(jax=make_jax_task, flax=make_flax_task, haiku=make_haiku_task)
+
 if __name__ == '__main__':
   print('analytic', accounting.epsilon_of_releases(NOISE, delta=DELTA).epsilon)
-  for name in sys.argv[1:] or ('jax', 'flax', 'haiku'):
-    task = {'jax': in_jax, 'flax': in_flax, 'haiku': in_haiku}[name]()
+  for name in sys.argv[1:] or TASKS:
     fresh = jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32))
-    record = train_audited(task, random.wrap_key_data(fresh))
+    record = train_audited(TASKS[name](), random.wrap_key_data(fresh))
     print(f'\n{name}: {report.format_estimates(audit.evaluate(record))}')

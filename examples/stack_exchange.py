@@ -1,7 +1,7 @@
 """A data source of your own: sentences of a Stack Exchange site, by user.
 
   POSTS=Posts.xml python scripts/prepare_data.py \
-    examples.stack_exchange:splits --out=data/site
+    examples.stack_exchange:read_splits --out=data/site
 
 A source is any function that returns split -> stream of (client id, name ->
 rows). Clients may come in any order and in any number of pieces, as posts do.
@@ -26,24 +26,24 @@ _END = re.compile(r'(?<=[.!?…])\s+')
 _TOKEN = re.compile(r"<URL>|\w+(?:'\w+)*|[^\w\s]")
 
 
-def splits() -> dict[str, Iterator[tuple[str, dict[str, list[str]]]]]:
-  """The posts of the file that the environment names, by split."""
+def read_splits() -> dict[str, Iterator[tuple[str, dict[str, list[str]]]]]:
+  """Reads the posts of the file that POSTS names, by split."""
   path = os.environ['POSTS']
   return {
-    'train': (post for post in posts(path) if not is_heldout(post[0])),
-    'heldout': (post for post in posts(path) if is_heldout(post[0])),
+    'train': (post for post in read_posts(path) if not is_heldout(post[0])),
+    'heldout': (post for post in read_posts(path) if is_heldout(post[0])),
   }
 
 
-def posts(path: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
-  """(user, sentences) of each question and answer, one of them in memory."""
+def read_posts(path: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
+  """Yields (user, sentences) of each question and answer, with one in memory."""
   events = ElementTree.iterparse(path, events=('start', 'end'))
   _, root = next(events)
   for event, row in events:
     if event == 'end' and row.tag == 'row':
       # The user -1 is the site itself, and no user is one who has left.
       user = int(row.get('OwnerUserId', -1))
-      sentences = sentences_of(row.get('Body', ''))
+      sentences = split_sentences(row.get('Body', ''))
       if user > 0 and row.get('PostTypeId') in ('1', '2') and sentences:
         yield f'{user:08d}', {'tokens': sentences}
       root.clear()
@@ -54,10 +54,10 @@ def is_heldout(user: str) -> bool:
   return hashlib.sha256(user.encode()).digest()[0] < 256 / 10
 
 
-def sentences_of(page: str) -> list[str]:
-  """The sentences of a page in HTML: lower-case tokens, without code blocks.
+def split_sentences(page: str) -> list[str]:
+  """Splits a page in HTML into sentences of lower-case tokens, without code.
 
-  >>> sentences_of("<p>I like <b>hops</b>. Don't you?</p> <pre>x = 1</pre> Ah!")
+  >>> split_sentences("<p>I like <b>hops</b>. Don't you?</p> <pre>x</pre> Ah!")
   ['i like hops .', "don't you ?", 'ah !']
   """
   sentences = []

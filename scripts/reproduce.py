@@ -57,7 +57,7 @@ def _load_config(name: str) -> Any:
   """The config of a file in configs/, given as FILE or FILE:MODE."""
   stem, _, mode = name.partition(':')
   module = importlib.import_module(f'epe_jax.configs.{stem}')
-  return module.get_load_config(mode) if mode else module.get_load_config()
+  return module.get_config(mode) if mode else module.get_config()
 
 
 def _make_base(settings: Any) -> Any:

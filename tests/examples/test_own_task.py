@@ -16,9 +16,9 @@ PATH = pathlib.Path(__file__).parents[2] / 'examples' / 'own_task.py'
 @pytest.mark.parametrize(
   'model',
   [
-    'in_jax',
-    pytest.param('in_flax', marks=pytest.mark.integration),
-    pytest.param('in_haiku', marks=pytest.mark.integration),
+    'make_jax_task',
+    pytest.param('make_flax_task', marks=pytest.mark.integration),
+    pytest.param('make_haiku_task', marks=pytest.mark.integration),
   ],
 )
 def test_the_estimate_lies_around_the_analytic_epsilon(model):

@@ -39,7 +39,7 @@ def _write(path, *rows):
   ],
 )
 def test_a_page_becomes_sentences(page, expected):
-  assert stack_exchange.sentences_of(page) == expected
+  assert stack_exchange.split_sentences(page) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_page_becomes_sentences(page, expected):
 def test_a_hostile_page_takes_no_longer_than_its_length(part):
   # Looking for an end from every start would be 10^11 steps.
   page = part * (10**6 // len(part))
-  found = stack_exchange.sentences_of(page)
+  found = stack_exchange.split_sentences(page)
   # Each character is a token at most, and a space before the next.
   assert sum(map(len, found)) <= 2 * len(page)
 
@@ -65,7 +65,7 @@ def test_posts_are_those_of_users_with_something_to_say(tmp_path):
     {'Body': None},
     {},
   )
-  assert [*stack_exchange.posts(path)] == [
+  assert [*stack_exchange.read_posts(path)] == [
     ('00000007', {'tokens': ['one .', 'two .']}),
     ('00000123', {'tokens': ['a beer .']}),
     ('00000007', {'tokens': ['a beer .']}),
@@ -75,7 +75,7 @@ def test_posts_are_those_of_users_with_something_to_say(tmp_path):
 def test_a_dump_becomes_what_the_task_trains_on(tmp_path, monkeypatch):
   rows = [{'OwnerUserId': str(1 + i % 99)} for i in range(300)]
   monkeypatch.setenv('POSTS', _write(tmp_path / 'Posts.xml', *rows))
-  source, text = 'examples.stack_exchange:splits', prepare.Text(2, 5)
+  source, text = 'examples.stack_exchange:read_splits', prepare.Text(2, 5)
   written = prepare.prepare(source, tmp_path / 'out', text=text)
   assert sum(split.examples for split in written) == 300
   train, heldout, words = stackoverflow.load(
@@ -92,7 +92,7 @@ def test_a_dump_becomes_what_the_task_trains_on(tmp_path, monkeypatch):
 def test_rows_are_not_kept(tmp_path):
   path = _write(tmp_path / 'Posts.xml', *[{'Body': 'a' * 2**16}] * 64)
   tracemalloc.start()
-  assert sum(1 for _ in stack_exchange.posts(path)) == 64
+  assert sum(1 for _ in stack_exchange.read_posts(path)) == 64
   _, peak = tracemalloc.get_traced_memory()
   tracemalloc.stop()
   assert peak < 2**21
