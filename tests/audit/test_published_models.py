@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.audit import published_models, restrict, statistics, threat_models
+from epe_jax.audit import (
+  published_models,
+  restrict,
+  server_response,
+  statistics,
+  threat_models,
+)
 from epe_jax.epsilon import diagnostics
 from tests import recorded_runs
 
