@@ -6,11 +6,17 @@ import pytest
 
 
 @pytest.fixture(scope='package', autouse=True)
-def few_resamples():
-  """Intervals of what leaked by round are rough; nothing here reads them."""
+def short_over_rounds():
+  """What leaked by round is shown of two rounds, and with rough intervals."""
   from epe_jax.audit import over_rounds
 
-  rough = functools.partial(over_rounds.evaluate_by_round, resamples=20)
+  short = {
+    'choose_rounds': functools.partial(over_rounds.choose_rounds, num=2),
+    'evaluate_by_round': functools.partial(
+      over_rounds.evaluate_by_round, resamples=20
+    ),
+  }
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(over_rounds, 'evaluate_by_round', rough)
+    for name, function in short.items():
+      patch.setattr(over_rounds, name, function)
     yield
