@@ -204,7 +204,7 @@ def _run_group(
     norms = jax.device_get(metrics['aggregate_norm'])
     for seed, norm in zip(seeds, norms):
       name = f'round {t} of seed {seed}'
-      dispatch.check_finite(config, {'aggregate_norm': norm}, name)
+      dispatch.check_finite(config, {'aggregate_norm': float(norm)}, name)
     bar.update(len(seeds))
   cosines = jax.device_get(program.score(draws, state))
   scalars = jax.device_get(state.rounds)

@@ -161,8 +161,7 @@ def test_by_coins_scores_say_so_and_the_report_too(flipped):
   )
   assert result['num_observed'] == scores.observed.sum()
   text = report.format_report(result)
-  assert 'in by fair coins' in text
-  assert 'from one run, by fair coins' in text
+  assert '200 canaries in, each with probability 1/2' in text
 
 
 def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):

@@ -14,12 +14,12 @@ import pytest
 from epe_jax import io
 from epe_jax.audit import (
   estimates,
-  observers,
   server_response,
 )
 from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   audited_run,
+  build,
   inputs,
   randomness,
   result_file,
@@ -63,7 +63,7 @@ def put_in(monkeypatch, softmax):
 
   Fills up while a run trains.
   """
-  sums, train, watch = {}, fedavg.dp_fedavg, observers.all_iterates
+  sums, train, watch = {}, fedavg.dp_fedavg, build.all_iterates
 
   def keep(who, t, known):
     # All that was put in comes behind what clients did.
@@ -92,7 +92,7 @@ def put_in(monkeypatch, softmax):
     return observer._replace(update=update)
 
   monkeypatch.setattr(fedavg, 'dp_fedavg', trained)
-  monkeypatch.setattr(observers, 'all_iterates', watched)
+  monkeypatch.setattr(build, 'all_iterates', watched)
   return sums
 
 

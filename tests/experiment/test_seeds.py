@@ -64,6 +64,9 @@ def check_same(outcome, record, accuracy):
     if field.name == 'rounds':
       # Numbers of each round, as arrays of NumPy.
       a, b = np.stack(a), np.stack(b)
+    if field.name == 'cosines':
+      assert a.keys() == b.keys()
+      a, b = (np.concatenate([x[n].ravel() for n in b]) for x in (a, b))
     if isinstance(b, np.ndarray) and b.dtype.kind == 'f':
       assert a.shape == b.shape
       # Cosines are some 1 / sqrt(d) = 0.04.
