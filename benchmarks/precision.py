@@ -16,7 +16,7 @@ from absl import app, flags
 from ml_collections import config_flags
 import record
 
-from epe_jax.experiment import result_file, sweep
+from epe_jax.experiment import run_result, sweep
 from epe_jax.training import local_training
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -45,18 +45,18 @@ def main(argv: list[str]) -> None:
     if outcome.failed:
       raise SystemExit(f'error: {outcome.failed}')
     for name, point in zip(some, points, strict=True):
-      found = result_file.load_result(f'{folder}/{point.name}/result.json')
+      found = run_result.load_result(f'{folder}/{point.name}/result.json')
       rows.append(
         {
           'precision': name,
-          'accuracy': found['accuracy'],
+          'accuracy': found.accuracy,
           'epsilon': {
             attack.threat_model.statistic: float(estimate.epsilon)
-            for attack in found['audit'].attacks
+            for attack in found.audit.attacks
             if (estimate := attack.find('location_mixture')) is not None
           },
-          'analytic_epsilon': found['analytic_epsilon'],
-          'seconds_per_round': found['seconds_per_round'],
+          'analytic_epsilon': found.analytic_epsilon,
+          'seconds_per_round': found.seconds_per_round,
         }
       )
       print(json.dumps(rows[-1]), flush=True)

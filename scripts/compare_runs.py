@@ -20,7 +20,8 @@ with extras.explain_missing():
   from ml_collections import config_flags
 
   from epe_jax import io
-  from epe_jax.report import run_comparison, run_comparison_report
+  from epe_jax.experiment import run_comparison
+  from epe_jax.report import run_comparison_report
   from epe_jax.report.figures import single_or_several
 
 _CONFIG = config_flags.DEFINE_config_file(

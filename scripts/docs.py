@@ -12,6 +12,7 @@ import shutil
 from absl import app, flags
 
 from epe_jax import io
+from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import files
 from epe_jax.report import (
   gaussian_mechanism_report,
@@ -48,9 +49,9 @@ def make_blocks() -> dict[str, dict[str, str]]:
   mechanism = gaussian_mechanism_report.format_table(
     gaussian_mechanism_report.parse_rows(rows)
   )
-  digits = report.format_summary(report.load_result(_RUNS / 'digits'))
+  digits = report.format_summary(finished_runs.load_result(_RUNS / 'digits'))
   compared = {
-    f'[{title}](runs/{name}/report.md)': report.load_result(_RUNS / name)
+    f'[{title}](runs/{name}/report.md)': finished_runs.load_result(_RUNS / name)
     for name, title in _COMPARED.items()
   }
   return {

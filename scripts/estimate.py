@@ -27,14 +27,19 @@ from typing import Any
 from absl import app, flags
 
 from epe_jax import epsilon, io
-from epe_jax.audit import audit_json, estimates, over_rounds, published_models
+from epe_jax.audit import (
+  audit_json,
+  estimates,
+  over_rounds,
+  published_models,
+  run_effects,
+)
 from epe_jax.audit.record import Record
 from epe_jax.experiment import finished_runs, score_files
 from epe_jax.report import (
   over_rounds_report,
   over_runs_report,
   report,
-  run_effects,
 )
 
 _DELTA = flags.DEFINE_float(

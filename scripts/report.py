@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
+from epe_jax.experiment import finished_runs
 from epe_jax.report import report
 
 _WORKDIR = flags.DEFINE_string(
@@ -30,7 +31,7 @@ def main(argv: Sequence[str]) -> None:
   try:
     path = report.write_report(workdirs[0])
     form = report.format_report if _VERBOSE.value else report.format_summary
-    text = form(report.load_result(workdirs[0]))
+    text = form(finished_runs.load_result(workdirs[0]))
   except ImportError as error:
     raise SystemExit(f'error: {error}') from error
   except (FileNotFoundError, ValueError) as error:

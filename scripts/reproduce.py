@@ -22,9 +22,15 @@ from absl import app, flags
 from epe_jax import extras
 
 with extras.explain_missing():
-  from epe_jax.experiment import finished_runs, summary, sweep, workloads
+  from epe_jax.experiment import (
+    finished_runs,
+    run_comparison,
+    summary,
+    sweep,
+    workloads,
+  )
   from epe_jax.papers.one_shot import files, items, product
-  from epe_jax.report import run_comparison, tables
+  from epe_jax.report import tables
 
 _SCALE = flags.DEFINE_enum(
   'scale', 'small', ['smoke', 'small', 'paper'], 'Sizes, see configs/paper.py.'

@@ -58,7 +58,8 @@ def main(argv: list[str]) -> None:
     result = audited_run.run(config, workdir)
   except (ValueError, OSError, FloatingPointError, ImportError) as error:
     raise SystemExit(f'error: {error}') from error
-  if not sharding.is_primary():
+  if result is None:
+    # The first of several processes has the result, and writes.
     return
   form = report.format_report if _VERBOSE.value else report.format_summary
   print(form(result))

@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 from studies import simulated_runs
 
-from epe_jax.audit import round_scalars
+from epe_jax.audit import estimates, round_scalars
 from epe_jax.audit.record import make_record
+from epe_jax.experiment import run_result
 
 
 def scalars(rounds, **known):
@@ -124,3 +125,39 @@ def by_vectors(
 
 
 cosines = simulated_runs.compute_cosines
+
+
+def result(**changes):
+  """What result.json says of a run of 1,000 + 1,000 canaries, with these changes."""
+  fields = {
+    'task': 'digits',
+    'data': 'handwritten digits | real images',
+    'config': {
+      'rounds': 100,
+      'server': {'learning_rate': 1.0, 'momentum': 0.9},
+      'audit': {'delta': None, 'sees': 'aggregate'},
+    },
+    'versions': {'epe_jax': '0.1.0', 'device': '1 x cpu'},
+    'rounds': 100,
+    'dim': 151306,
+    'delta': 1e-5,
+    'num_observed': 1000,
+    'num_unobserved': 1000,
+    'repetitions': 1,
+    'noise_multiplier': 0.2,
+    'noise': 'reproducible simulation',
+    'analytic_epsilon': 35.5,
+    'analytic_assumes': 'one who takes part in one round',
+    'clients_analytic_epsilon': 57.25,
+    'clients_analytic_assumes': 'one who takes part in 2 rounds',
+    'audit': estimates.Audit(()),
+    'effective_dimension': None,
+    'accuracy': 0.93,
+    'baseline_accuracy': 0.1,
+    'amplification': None,
+    'waited_share': 0.01,
+    'loss': 0.31,
+    'seconds_per_round': 0.2,
+    'seconds': 31.5,
+  }
+  return run_result.RunResult(**fields | changes)

@@ -52,9 +52,11 @@ def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions(
   result = audited_run.run(small_digits, tmp_path)
   for name, times in (('', n), ('clients_', 2)):
     exact = _of_sensitivity(math.sqrt(times), 1.0, 1e-4)
-    assert result[f'{name}analytic_epsilon'] == pytest.approx(exact, rel=1e-6)
+    assert getattr(result, f'{name}analytic_epsilon') == pytest.approx(
+      exact, rel=1e-6
+    )
     said = f'takes part in {times} rounds;'
-    assert said in result[f'{name}analytic_assumes']
+    assert said in getattr(result, f'{name}analytic_assumes')
 
 
 def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
@@ -72,7 +74,7 @@ def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
   )
   result = audited_run.run(small_digits, tmp_path / 'run')
   exact = _of_sensitivity(math.sqrt(3), 1.0, 1e-4)
-  assert result['analytic_epsilon'] == pytest.approx(exact, rel=1e-6)
+  assert result.analytic_epsilon == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.parametrize('z', [0.0496, 0.5, 4.22])

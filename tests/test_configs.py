@@ -64,10 +64,8 @@ def train(config, workdir, **changes):
   assert process.returncode == 0, output
   assert 'Report, figures and files' in output
   result = io.read_json(workdir / 'result.json')
-  cores = min(
-    len(os.sched_getaffinity(0)), result['config']['clients_per_round']
-  )
-  assert result['versions']['device'] == f'{cores} x cpu'
+  cores = min(len(os.sched_getaffinity(0)), result.config['clients_per_round'])
+  assert result.versions['device'] == f'{cores} x cpu'
   evaluated = [
     record['round']
     for record in metrics.read_lines(workdir / 'private' / 'metrics.jsonl')
@@ -79,7 +77,7 @@ def train(config, workdir, **changes):
 
 def test_the_default_job_ends_with_a_report(tmp_path):
   result = train('digits.py', tmp_path / 'run')
-  assert result['dim'] == 151_306
+  assert result.dim == 151_306
   assert_counted(result, 359)
 
 
@@ -98,7 +96,7 @@ def test_images_of_emnist_end_with_a_report(
     'data.cache': tmp_path / 'cache',
   }
   result = train(config, tmp_path / 'run', **data, **changes)
-  assert result['dim'] == dim
+  assert result.dim == dim
   assert_counted(result, num_examples)
 
 
@@ -113,12 +111,12 @@ def test_next_words_of_stackoverflow_end_with_a_report(files, tmp_path):
       'clients_per_round': 8,
     },
   )
-  assert result['dim'] == 4_050_748
-  assert 0 <= result['accuracy'] < 1
+  assert result.dim == 4_050_748
+  assert 0 <= result.accuracy < 1
 
 
 def assert_counted(result, num_examples):
   """An accuracy is a number of examples out of all of them."""
-  hits = result['accuracy'] * num_examples
+  hits = result.accuracy * num_examples
   assert hits == pytest.approx(round(hits), abs=1e-6)
   assert 0 < hits < num_examples

@@ -5,9 +5,31 @@ the mass of a vector lies on many coordinates. Their number in each round, and
 in the final model, is kept beside the estimates that depend on it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import statistics
-from typing import Any
+from typing import NamedTuple
+
+
+class EffectiveDimensions(NamedTuple):
+  """The effective dimensions of what was scored in a run.
+
+  Attributes:
+    family: of the canaries.
+    threshold: below which their cosines are not to be taken for normal; None if
+      the family has none.
+    min_round: of the round's aggregate where it is smallest.
+    median_round: of the median round.
+    final_model: of the final model.
+    change: of the difference between the final and the initial model.
+  """
+
+  family: str
+  threshold: float | None
+  min_round: float
+  median_round: float
+  final_model: float
+  change: float
+
 
 _VECTORS = {
   'min_round': 'the round where it is smallest',
@@ -23,8 +45,8 @@ def summarize(
   rounds: Sequence[float],
   final_model: float,
   change: float,
-) -> dict[str, Any]:
-  """Summarizes the effective dimensions of a run, for result.json.
+) -> EffectiveDimensions:
+  """Summarizes the effective dimensions of a run.
 
   Args:
     family: the family of the canaries.
@@ -36,45 +58,41 @@ def summarize(
     final_model: that of the final model.
     change: that of the difference between the final and the initial model.
 
-  Returns:
-    The numbers by name: 'min_round' and 'median_round' are those of the
-    smallest and of the median round.
-
   >>> dimension = summarize('hadamard', threshold=100, rounds=[50.0, 0.0, 70.0],
   ...                       final_model=200.0, change=300.0)
-  >>> dimension['min_round'], dimension['median_round']
+  >>> dimension.min_round, dimension.median_round
   (50.0, 60.0)
   """
   positive = [x for x in rounds if x > 0] or [0.0]
-  return {
-    'family': family,
-    'threshold': threshold,
-    'min_round': min(positive),
-    'median_round': statistics.median(positive),
-    'final_model': final_model,
-    'change': change,
-  }
+  return EffectiveDimensions(
+    family=family,
+    threshold=threshold,
+    min_round=min(positive),
+    median_round=statistics.median(positive),
+    final_model=final_model,
+    change=change,
+  )
 
 
-def warn_if_low(dimension: Mapping[str, Any] | None) -> str | None:
+def warn_if_low(dimension: EffectiveDimensions | None) -> str | None:
   """Says where the effective dimension is too low, and what to do; else None.
 
   Args:
     dimension: what `summarize` gives; None for a run without canaries.
   """
-  if dimension is None or dimension['threshold'] is None:
+  if dimension is None or dimension.threshold is None:
     return None
   low = [
-    f'{dimension[name]:,.0f} in {where}'
+    f'{x:,.0f} in {where}'
     for name, where in _VECTORS.items()
-    if 0 < dimension[name] < dimension['threshold']
+    if 0 < (x := getattr(dimension, name)) < dimension.threshold
   ]
   if not low:
     return None
   return (
-    f"Cosines with canaries of the family '{dimension['family']}' are normal "
+    f"Cosines with canaries of the family '{dimension.family}' are normal "
     'where the mass of a vector lies on enough coordinates: an effective '
-    f'dimension of {dimension["threshold"]:,.0f} or more. It is {", ".join(low)}. Take '
+    f'dimension of {dimension.threshold:,.0f} or more. It is {", ".join(low)}. Take '
     'estimates from these for doubtful, and train with '
     "canaries.family='hadamard2' or 'sphere', which need no such thing."
   )

@@ -21,14 +21,14 @@ class RoundView(NamedTuple):
     before: the parameters before it.
     after: the parameters after it.
     aggregate: rho_bar, the noisy mean.
-    known: all of rho_bar that was put in: the updates of real clients, and
-      the canaries.
+    noiseless: rho_bar without its noise: what real clients and canaries put
+      in.
   """
 
   before: Float[Array, ' d']
   after: Float[Array, ' d']
   aggregate: Float[Array, ' d']
-  known: Float[Array, ' d']
+  noiseless: Float[Array, ' d']
 
 
 class Observer(NamedTuple):
@@ -52,7 +52,7 @@ class Observer(NamedTuple):
 VIEWS: dict[str, Callable[[RoundView], Float[Array, ' d']]] = {
   'aggregate': lambda view: view.aggregate,
   'delta': lambda view: view.after - view.before,
-  'residual': lambda view: view.aggregate - view.known,
+  'residual': lambda view: view.aggregate - view.noiseless,
 }
 """What can be scored in a round: rho_bar, as the paper has it; the change of
 the model by the server optimizer, as the authors' code has it (with momentum it

@@ -7,7 +7,6 @@ that no ε counts: one number of an un-noised sum tells two guesses of it apart.
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -31,25 +30,6 @@ _COSINES = (
   *(f'max_{name}' for name in RELEASES),
 )
 _TEST = 'test_'
-
-
-def redact_run(
-  result: Mapping[str, Any],
-  record: Record | None,
-  records: Sequence[Mapping[str, float]],
-) -> tuple[Record | None, Sequence[Mapping[str, float]]]:
-  """What a run recorded and its history, as far as they may be published.
-
-  Of a simulation that is all, as nothing about it is secret.
-
-  Args:
-    result: what result.json holds.
-    record: what attackers saw of the run; None if it was not audited.
-    records: the lines of metrics.jsonl.
-  """
-  if result['noise'] != 'fresh':
-    return record, records
-  return record and redact_record(record), redact_history(records)
 
 
 def redact_record(record: Record) -> Record:

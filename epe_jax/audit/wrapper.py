@@ -119,14 +119,16 @@ def audited(
       state.algorithm, cohort, injection, training_key, noise_key
     )
     assert info.aggregate is not None, 'the algorithm must show its aggregate'
-    assert info.known is not None, 'the algorithm must show what is known of it'
+    assert info.client_part is not None, (
+      'the algorithm must show what its clients put in'
+    )
     # Anew, and not what the algorithm says it put in: that is audited too.
     injected = fusion_barrier(new.round >= 0, injection.direction)
     view = RoundView(
       before=ravel_pytree(before)[0],
       after=ravel_pytree(new.params)[0],
       aggregate=info.aggregate,
-      known=info.known + info.metrics['canary_norm'] * injected,
+      noiseless=info.client_part + info.metrics['canary_norm'] * injected,
     )
     observer_states = {
       name: observer.update(state.observers[name], view)
@@ -146,7 +148,7 @@ def audited(
     # Vectors are for the observers alone; d numbers a round are no metric.
     return (
       AuditState(new, observer_states, rounds),
-      fedavg.RoundInfo(aggregate=None, known=None, metrics=metrics),
+      fedavg.RoundInfo(aggregate=None, client_part=None, metrics=metrics),
     )
 
   return fedavg.Algorithm(init, step)
@@ -172,7 +174,9 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
     new, info = algorithm.step(
       state.algorithm, cohort, fedavg.no_canaries(), training_key, noise_key
     )
-    return AuditState(new, {}, None), info._replace(aggregate=None, known=None)
+    return AuditState(new, {}, None), info._replace(
+      aggregate=None, client_part=None
+    )
 
   return fedavg.Algorithm(init, step)
 

@@ -1,3 +1,4 @@
 from .audited_run import run as run
 from .model_file import load_params as load_params
-from .result_file import load_result as load_result
+from .run_result import RunResult as RunResult
+from .run_result import load_result as load_result

@@ -1,43 +1,52 @@
 """The analytic ε of a run, by its mechanism and its participation."""
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 from epe_jax import accounting
 from epe_jax.experiment import build, participation
 
 
-def summarize(config: build.Config, setup: build.Setup) -> dict[str, Any]:
-  """Summarizes what the mechanism alone says of a run, for result.json.
+class PrivacyAnalysis(NamedTuple):
+  """What the mechanism of a run alone says.
+
+  Attributes:
+    canaries: ε of the canary that takes part most often; None without canaries.
+    clients: ε of the client who takes part most often.
+    amplification: what is known of amplification by sampling, in words; None if
+      no clients are sampled.
+  """
+
+  canaries: accounting.Analytic | None
+  clients: accounting.Analytic
+  amplification: str | None
+
+
+def analyze_privacy(
+  config: build.Config, setup: build.Setup
+) -> PrivacyAnalysis:
+  """Computes what the mechanism alone says of a run.
 
   Args:
     config: the config of the run, with every field set.
     setup: what was built of it.
-
-  Returns:
-    The analytic ε of the canary and of the client who take part most often,
-    each with what it assumes, and what is known of amplification by sampling.
-    The ε of canaries is None in a run without any.
   """
   participants = setup.participants
-  clients = compute_epsilon(
-    config, participations=participants.max_rounds, delta=setup.delta
-  )
-  canaries = None
+  of_canary = None
   if setup.observers:
     max_rounds = int(participants.canaries.sum(axis=0).max())
-    canaries = compute_epsilon(
+    of_canary = compute_epsilon(
       config, participations=max_rounds, delta=setup.delta
     )
-  return {
-    'analytic_epsilon': canaries and canaries.epsilon,
-    'analytic_assumes': canaries and canaries.assumes,
-    'clients_analytic_epsilon': clients.epsilon,
-    'clients_analytic_assumes': clients.assumes,
-    'amplification': describe_amplification(
+  return PrivacyAnalysis(
+    canaries=of_canary,
+    clients=compute_epsilon(
+      config, participations=participants.max_rounds, delta=setup.delta
+    ),
+    amplification=describe_amplification(
       config, num_clients=setup.train.num_clients, delta=setup.delta
     ),
-  }
+  )
 
 
 def compute_epsilon(

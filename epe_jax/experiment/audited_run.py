@@ -7,7 +7,6 @@ import contextlib
 import os
 import tempfile
 import time
-from typing import Any
 
 from absl import logging
 import jax
@@ -32,10 +31,11 @@ from epe_jax.experiment import (
   model_file,
   programs,
   randomness,
-  result_file,
+  run_result,
   summary,
   workdirs,
 )
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.parallel import in_flight, sharding
 
 
@@ -45,7 +45,7 @@ def run(
   *,
   observers: build.Observe | None = None,
   threat_models: Sequence[ThreatModel] = THREAT_MODELS,
-) -> dict[str, Any]:
+) -> RunResult | None:
   """Trains a model, audits it and writes what it finds into a workdir.
 
   A run that was killed resumes from its newest checkpoint; a finished run is
@@ -71,8 +71,7 @@ def run(
       others from its record.
 
   Returns:
-    The fields of result.json, by name. In all processes but the first they are
-    empty.
+    What result.json says; None in all processes but the first.
 
   Raises:
     ValueError, FileNotFoundError: a field or the data are wrong, as
@@ -89,7 +88,7 @@ def run(
     # The others write the same files, into a folder that is thrown away.
     with tempfile.TemporaryDirectory() as scratch:
       _run_or_read(config, scratch, observers, threat_models)
-    return {}
+    return None
 
 
 def _run_or_read(
@@ -97,7 +96,7 @@ def _run_or_read(
   workdir: str | os.PathLike,
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
-) -> dict[str, Any]:
+) -> RunResult | None:
   """Makes the run of a checked config unless it is finished, or reads it."""
   files, result = workdirs.workdir_at(workdir), None
   workdirs.claim(files.folder, config)
@@ -112,8 +111,8 @@ def _run_or_read(
   workdirs.remove_secrets(files)
   if result is None and sharding.is_primary():
     logging.info('%s is finished; reading its result.', files.folder)
-    result = result_file.load_result(files.result)
-  return result or {}
+    result = run_result.load_result(files.result)
+  return result
 
 
 def _is_finished(files: workdirs.Workdir) -> bool:
@@ -126,7 +125,7 @@ def _train(
   files: workdirs.Workdir,
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
-) -> dict[str, Any]:
+) -> RunResult | None:
   """Makes a run: the one long function, to be read from top to bottom."""
   mesh = sharding.mesh()
 
@@ -135,7 +134,7 @@ def _train(
   secret = randomness.load_or_draw_secret(config, files)
   setup = build.build(config, secret=secret, mesh=mesh, observers=observers)
   setup = chunk_size.set_chunk_size(config, setup, mesh=mesh)
-  privacy = analytic.summarize(config, setup)
+  privacy = analytic.analyze_privacy(config, setup)
 
   # 2. Write down what will be run, or check that it is what the run began with.
   if sharding.is_primary():
@@ -213,7 +212,7 @@ def _train(
   scalars = sharding.copy_to_host(state.rounds)
   params = sharding.copy_to_host(state.algorithm.params)
   if not sharding.is_primary():
-    return {}
+    return None
 
   audit, dimension = estimates.Audit(()), None
   if setup.observers:
@@ -243,7 +242,7 @@ def _train(
     evaluation=test_metrics,
     times=times,
   )
-  result_file.write_result(files.result, result)
+  run_result.write_result(files.result, result)
   return result
 
 

@@ -2,27 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 import os
-from typing import Any, NamedTuple
+import pathlib
+from typing import NamedTuple
 
 from epe_jax.audit import estimates, publication, threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import Record, load_record
 from epe_jax.epsilon import mixture
 from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment import metrics, result_file, workdirs
+from epe_jax.experiment import metrics, run_result, workdirs
+from epe_jax.experiment.run_result import RunResult
 
 
 class FinishedRun(NamedTuple):
   """A finished run, as far as it may be published.
 
   Attributes:
-    result: the fields of its result.json, by name.
+    result: what its result.json says.
     record: its record, without what may not be published; None if there were no
       canaries.
-    history: the lines of its metrics.jsonl from round 1, likewise.
+    history: the lines of its metrics.jsonl, likewise.
   """
 
-  result: dict[str, Any]
+  result: RunResult
   record: Record | None
   history: Sequence[Mapping[str, float]]
 
@@ -38,13 +40,39 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
     ValueError: a file is damaged or of another version.
   """
   files = workdirs.workdir_at(workdir)
-  result = result_file.load_result(files.result)
+  result = load_result(workdir)
   record = None
-  if result['audit'].attacks:
-    record = load_record(files.scores)
-  lines = [line for line in metrics.read_lines(files.metrics) if line['round']]
-  # Tables may be published, as results may.
-  return FinishedRun(result, *publication.redact_run(result, record, lines))
+  if result.is_audited:
+    record = load_record(_require_file(files.scores))
+  history = metrics.read_lines(_require_file(files.metrics))
+  # Tables and figures may be published, as results may.
+  if not result.is_simulation:
+    record = record and publication.redact_record(record)
+    history = publication.redact_history(history)
+  return FinishedRun(result, record, history)
+
+
+def load_result(workdir: str | os.PathLike[str]) -> RunResult:
+  """Loads the result.json of a finished run.
+
+  Args:
+    workdir: the workdir of the run.
+
+  Raises:
+    FileNotFoundError: the workdir has no result.json.
+    ValueError: it is damaged, or of another version of this library.
+  """
+  path = workdirs.workdir_at(workdir).result
+  return run_result.load_result(_require_file(path))
+
+
+def _require_file(path: pathlib.Path) -> pathlib.Path:
+  if not path.is_file():
+    raise FileNotFoundError(
+      f'{path} does not exist. Give the workdir of a finished run; '
+      'scripts/train.py with the same --workdir finishes one that is not.'
+    )
+  return path
 
 
 def estimate_first(
@@ -99,7 +127,7 @@ def check_audited(path: str | os.PathLike) -> None:
     ValueError: it is the workdir of a finished run that was not audited.
   """
   file = workdirs.workdir_at(path).result
-  if file.is_file() and result_file.load_result(file)['num_observed'] == 0:
+  if file.is_file() and not run_result.load_result(file).is_audited:
     raise ValueError(
       f'{path} was not audited: no canaries took part, so there are no scores '
       'to estimate from. Train with canaries.observed of 2 or more.'

@@ -1,9 +1,9 @@
-"""The fields of result.json, which say what a run was and what it gave."""
+"""Summaries of a finished run: its sizes, noise, estimates, accuracy and times."""
 
 from collections.abc import Mapping
+import dataclasses
 import importlib.metadata
 import platform
-from typing import Any
 
 import jax
 from jax.flatten_util import ravel_pytree
@@ -14,7 +14,10 @@ import numpy as np
 from epe_jax import canaries
 from epe_jax._version import __version__
 from epe_jax.audit import effective_dimension, estimates
+from epe_jax.audit.effective_dimension import EffectiveDimensions
 from epe_jax.experiment import build
+from epe_jax.experiment.analytic import PrivacyAnalysis
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.types import Params
 
 
@@ -22,52 +25,53 @@ def summarize_run(
   config: build.Config,
   setup: build.Setup,
   *,
-  privacy: Mapping[str, Any],
+  privacy: PrivacyAnalysis,
   audit: estimates.Audit,
-  dimension: Mapping[str, Any] | None,
+  dimension: EffectiveDimensions | None,
   evaluation: Mapping[str, float],
   times: Float[np.ndarray, '2 T'],
-) -> dict[str, Any]:
+) -> RunResult:
   """Summarizes a finished run.
 
   Args:
     config: the config of the run, with every field set.
     setup: what was built of it.
-    privacy: what `analytic.summarize` gives.
+    privacy: what its mechanism alone says.
     audit: its estimates; none in a run without canaries.
     dimension: what `summarize_dimension` gives; None without canaries.
     evaluation: the test metrics of the final model, by name.
     times: the seconds that each round took, and those that the device waited
       for its cohort.
-
-  Returns:
-    The fields of result.json by name, as `result_file.write_result` takes them.
-    The times, which tell how many clients took part and how many examples these
-    have, are in it for simulations alone.
   """
   rounds_of_canary = setup.participants.canaries.sum(axis=0)
-  result = {
-    'task': config.task,
-    'data': setup.source,
-    'config': config.to_dict(),
-    'versions': collect_versions(),
-    'rounds': config.rounds,
-    'dim': setup.dim,
-    'delta': setup.delta,
-    'num_observed': int(np.count_nonzero(rounds_of_canary)),
-    'num_unobserved': int(np.count_nonzero(rounds_of_canary == 0)),
-    'repetitions': config.canaries.repetitions,
-    'noise_multiplier': config.noise_multiplier,
-    'noise': 'reproducible simulation' if config.simulation else 'fresh',
-    **privacy,
-    'audit': audit,
-    'effective_dimension': dimension,
-    'accuracy': evaluation['test_accuracy'],
-    'loss': evaluation['test_loss'],
-    'baseline_accuracy': setup.baseline,
-  }
+  of_canary, of_client = privacy.canaries, privacy.clients
+  result = RunResult(
+    task=config.task,
+    data=setup.source,
+    config=config.to_dict(),
+    versions=collect_versions(),
+    rounds=config.rounds,
+    dim=setup.dim,
+    delta=setup.delta,
+    num_observed=int(np.count_nonzero(rounds_of_canary)),
+    num_unobserved=int(np.count_nonzero(rounds_of_canary == 0)),
+    repetitions=config.canaries.repetitions,
+    noise_multiplier=config.noise_multiplier,
+    noise='reproducible simulation' if config.simulation else 'fresh',
+    analytic_epsilon=of_canary and of_canary.epsilon,
+    analytic_assumes=of_canary and of_canary.assumes,
+    clients_analytic_epsilon=of_client.epsilon,
+    clients_analytic_assumes=of_client.assumes,
+    amplification=privacy.amplification,
+    audit=audit,
+    effective_dimension=dimension,
+    accuracy=evaluation['test_accuracy'],
+    loss=evaluation['test_loss'],
+    baseline_accuracy=setup.baseline,
+  )
   if config.simulation:
-    result |= _summarize_times(setup, *times)
+    times_of_run = _summarize_times(setup, *times)
+    result = dataclasses.replace(result, **times_of_run)
   return result
 
 
@@ -76,7 +80,7 @@ def summarize_dimension(
   setup: build.Setup,
   params: Params,
   rounds: Float[np.ndarray, ' T'],
-) -> dict[str, Any]:
+) -> EffectiveDimensions:
   """Summarizes the effective dimension of the vectors that were scored.
 
   Args:

@@ -1,9 +1,8 @@
 """What the numbers of an audit do not say."""
 
-from collections.abc import Mapping
 import math
-from typing import Any
 
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import cells, facts
 
 _ABOUT_EPS_LO = (
@@ -29,15 +28,13 @@ _ABOUT_CREDIBLE_BOUNDS = (
 )
 
 
-def list_caveats(result: Mapping[str, Any]) -> list[str]:
+def list_caveats(result: RunResult) -> list[str]:
   """Paragraphs on what the estimates of a run do not say.
 
   Args:
     result: what result.json holds.
   """
-  estimates = [
-    e for attack in result['audit'].attacks for e in attack.estimates
-  ]
+  estimates = [e for attack in result.audit.attacks for e in attack.estimates]
   kinds = {estimate.kind for estimate in estimates}
   caveats = _list_limits(result)
   if any(estimate.method == 'eps_lo' for estimate in estimates):
@@ -48,15 +45,15 @@ def list_caveats(result: Mapping[str, Any]) -> list[str]:
     caveats.append(_ABOUT_CONFIDENCE_BOUNDS)
   if 'credible bound' in kinds:
     caveats.append(_ABOUT_CREDIBLE_BOUNDS)
-  if result['noise'] != 'fresh' and result['noise_multiplier'] > 0:
+  if result.noise != 'fresh' and result.noise_multiplier > 0:
     caveats.append(
-      f'The noise of this run is a {result["noise"]}: whoever has the seed can '
+      f'The noise of this run is a {result.noise}: whoever has the seed can '
       'subtract it, so this model is for measuring and not for publishing.'
     )
   return caveats
 
 
-def _list_limits(result: Mapping[str, Any]) -> list[str]:
+def _list_limits(result: RunResult) -> list[str]:
   """What limits the ε of every attack, and whose ε may be larger."""
   analytic = facts.find_analytic_epsilon(result)
   if analytic == math.inf:
@@ -66,14 +63,14 @@ def _list_limits(result: Mapping[str, Any]) -> list[str]:
       'Only the analytic ε limits every attack, as far as what it assumes '
       'holds.'
     )
-  if not facts.is_audited(result):
+  if not result.is_audited:
     return [limit]
   limits = [
     'A point estimate is about one attack on canaries, which are updates of '
     'the full clip norm in random directions. It is no guarantee: another '
     f'attack may learn more. {limit}'
   ]
-  clients = float(result['clients_analytic_epsilon'])
+  clients = result.clients_analytic_epsilon
   if clients > analytic:
     limits.append(
       'Clients take part in more rounds than canaries do, so that a client may '

@@ -1,9 +1,9 @@
 """What a finished run is: its sizes, its canaries, its noise and analytic ε."""
 
-from collections.abc import Mapping
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from epe_jax.audit.effective_dimension import EffectiveDimensions
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import cells
 
 _NOT_AUDITED = 'not audited: no canaries'
@@ -23,83 +23,72 @@ class AnalyticEpsilon(NamedTuple):
   assumes: str
 
 
-def is_audited(result: Mapping[str, Any]) -> bool:
-  """Whether there were canaries to audit the run with."""
-  return result['num_observed'] > 0
-
-
-def is_coin_flip(result: Mapping[str, Any]) -> bool:
+def is_coin_flip(result: RunResult) -> bool:
   """Whether each canary was included independently with probability 1/2."""
-  return any(attack.find('one_run') for attack in result['audit'].attacks)
+  return any(attack.find('one_run') for attack in result.audit.attacks)
 
 
-def find_effective_dimension(
-  result: Mapping[str, Any],
-) -> Mapping[str, Any] | None:
-  """The summary by `effective_dimension.summarize`; None if nothing was audited."""
-  # Result files from before it was measured have no such field.
-  return result.get('effective_dimension')
-
-
-def find_analytic_epsilon(result: Mapping[str, Any]) -> float:
+def find_analytic_epsilon(result: RunResult) -> float:
   """The analytic ε of a canary, or of a client where there are no canaries.
 
   Returns:
-    inf without noise, nan where no tight analysis is known.
+    ε >= 0; inf without noise.
   """
-  prefix = '' if is_audited(result) else 'clients_'
-  epsilon = result[f'{prefix}analytic_epsilon']
-  return math.nan if epsilon is None else float(epsilon)
+  if not result.is_audited:
+    return result.clients_analytic_epsilon
+  assert result.analytic_epsilon is not None, 'canaries took part'
+  return result.analytic_epsilon
 
 
-def list_analytic_epsilons(
-  result: Mapping[str, Any],
-) -> list[AnalyticEpsilon]:
+def list_analytic_epsilons(result: RunResult) -> list[AnalyticEpsilon]:
   """The analytic ε of canaries and of clients, once if they are the same."""
-
-  def read(prefix: str, who: str) -> AnalyticEpsilon:
-    epsilon = cells.format_number(result[f'{prefix}analytic_epsilon'])
-    assumes = result[f'{prefix}analytic_assumes'].rstrip('.')
-    return AnalyticEpsilon(who, epsilon, assumes)
-
-  of_client = read('clients_', 'clients')
-  if not is_audited(result):
+  of_client = AnalyticEpsilon(
+    'clients',
+    cells.format_number(result.clients_analytic_epsilon),
+    result.clients_analytic_assumes.rstrip('.'),
+  )
+  if not result.is_audited:
     return [of_client]
-  of_canary = read('', 'canaries')
+  assert result.analytic_assumes is not None, 'canaries took part'
+  of_canary = AnalyticEpsilon(
+    'canaries',
+    cells.format_number(find_analytic_epsilon(result)),
+    result.analytic_assumes.rstrip('.'),
+  )
   if of_canary[1:] == of_client[1:]:
     return [of_canary._replace(who='canaries and clients')]
   return [of_canary, of_client]
 
 
-def describe_run(result: Mapping[str, Any]) -> str:
+def describe_run(result: RunResult) -> str:
   """The run in one line: task, sizes, canaries, noise, δ and accuracy."""
-  total = result['num_observed'] + result['num_unobserved']
-  times = '' if result['repetitions'] == 1 else f' {_count_times(result)}'
+  total = result.num_observed + result.num_unobserved
+  times = '' if result.repetitions == 1 else f' {_count_times(result)}'
   if is_coin_flip(result):
     times += ', each with probability 1/2'
-  canaries = f'{result["num_observed"]:,} of {total:,} canaries in{times}'
-  if not is_audited(result):
+  canaries = f'{result.num_observed:,} of {total:,} canaries in{times}'
+  if not result.is_audited:
     canaries = _NOT_AUDITED
   return (
-    f'{result["task"]}: {result["rounds"]:,} rounds, d = {result["dim"]:,}, '
-    f'{canaries}, noise {result["noise_multiplier"]:g}, '
-    f'δ = {cells.format_delta(result["delta"])}, '
-    f'accuracy {cells.format_percent(result["accuracy"])} (majority class: '
-    f'{cells.format_percent(result["baseline_accuracy"])})'
+    f'{result.task}: {result.rounds:,} rounds, d = {result.dim:,}, '
+    f'{canaries}, noise {result.noise_multiplier:g}, '
+    f'δ = {cells.format_delta(result.delta)}, '
+    f'accuracy {cells.format_percent(result.accuracy)} (majority class: '
+    f'{cells.format_percent(result.baseline_accuracy)})'
   )
 
 
-def list_facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def list_facts(result: RunResult) -> list[tuple[str, str]]:
   """The name and the value of every fact about a run, for a table."""
-  noise = f'{result["noise_multiplier"]:g} times the clip norm'
-  versions = [f'{name} {value}' for name, value in result['versions'].items()]
+  noise = f'{result.noise_multiplier:g} times the clip norm'
+  versions = [f'{name} {value}' for name, value in result.versions.items()]
   return [
-    ('data', result['data']),
-    ('rounds', f'{result["rounds"]:,}'),
-    ('parameters d', f'{result["dim"]:,}'),
+    ('data', result.data),
+    ('rounds', f'{result.rounds:,}'),
+    ('parameters d', f'{result.dim:,}'),
     *_list_canaries(result),
-    ('noise', f'{noise}, {result["noise"]}'),
-    ('δ', cells.format_delta(result['delta'])),
+    ('noise', f'{noise}, {result.noise}'),
+    ('δ', cells.format_delta(result.delta)),
     *(
       (
         f'analytic ε of {analytic.who}',
@@ -107,28 +96,28 @@ def list_facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
       )
       for analytic in list_analytic_epsilons(result)
     ),
-    ('amplification by sampling', result['amplification'] or 'none counted'),
-    ('test accuracy', cells.format_percent(result['accuracy'])),
+    ('amplification by sampling', result.amplification or 'none counted'),
+    ('test accuracy', cells.format_percent(result.accuracy)),
     (
       'accuracy of the majority class',
-      cells.format_percent(result['baseline_accuracy']),
+      cells.format_percent(result.baseline_accuracy),
     ),
-    ('test loss', f'{float(result["loss"]):.4g}'),
+    ('test loss', f'{result.loss:.4g}'),
     *_list_time(result),
     ('versions', ', '.join(versions)),
   ]
 
 
-def _list_canaries(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-  if not is_audited(result):
+def _list_canaries(result: RunResult) -> list[tuple[str, str]]:
+  if not result.is_audited:
     return [('canaries', _NOT_AUDITED)]
   coins = ', each with probability 1/2' if is_coin_flip(result) else ''
-  took_part = f'{result["num_observed"]:,}, {_count_times(result)}{coins}'
+  took_part = f'{result.num_observed:,}, {_count_times(result)}{coins}'
   facts = [
     ('canaries that took part', took_part),
-    ('canaries that did not', f'{result["num_unobserved"]:,}'),
+    ('canaries that did not', f'{result.num_unobserved:,}'),
   ]
-  if dimension := find_effective_dimension(result):
+  if dimension := result.effective_dimension:
     facts.append(
       (
         'effective dimension of what was seen',
@@ -138,28 +127,30 @@ def _list_canaries(result: Mapping[str, Any]) -> list[tuple[str, str]]:
   return facts
 
 
-def _list_time(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _list_time(result: RunResult) -> list[tuple[str, str]]:
   # A run with fresh noise does not say, for it depends on who took part.
-  if 'seconds' not in result:
+  if result.seconds is None:
     return []
+  assert result.seconds_per_round is not None, 'times come together'
+  assert result.waited_share is not None, 'times come together'
   time = (
-    f'{result["seconds"]:,.1f} s, {result["seconds_per_round"]:.3g} s a round; '
-    f'waited for data {100 * result["waited_share"]:.2g} % of it'
+    f'{result.seconds:,.1f} s, {result.seconds_per_round:.3g} s a round; '
+    f'waited for data {100 * result.waited_share:.2g} % of it'
   )
   return [('time', time)]
 
 
-def _count_times(result: Mapping[str, Any]) -> str:
-  repetitions = result['repetitions']
+def _count_times(result: RunResult) -> str:
+  repetitions = result.repetitions
   return 'once' if repetitions == 1 else f'{repetitions} times'
 
 
-def _describe_effective_dimension(dimension: Mapping[str, Any]) -> str:
-  needed = dimension['threshold']
+def _describe_effective_dimension(dimension: EffectiveDimensions) -> str:
+  needed = dimension.threshold
   return (
-    f'{dimension["min_round"]:,.0f} or more in a round, '
-    f'{dimension["median_round"]:,.0f} in the median; '
-    f'final model {dimension["final_model"]:,.0f}, its change '
-    f'{dimension["change"]:,.0f}; {dimension["family"]} canaries need '
+    f'{dimension.min_round:,.0f} or more in a round, '
+    f'{dimension.median_round:,.0f} in the median; '
+    f'final model {dimension.final_model:,.0f}, its change '
+    f'{dimension.change:,.0f}; {dimension.family} canaries need '
     f'{"any" if needed is None else f"{needed:,.0f}"}'
   )

@@ -1,12 +1,11 @@
 """What the estimates of an audit mean, in paragraphs."""
 
-from collections.abc import Mapping
 import math
-from typing import Any
 
 from epe_jax.audit import effective_dimension, threat_models
 from epe_jax.audit.estimates import Agreement, Attack, Audit, Rates
 from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import caveats, cells, facts
 
 NOT_AUDITED = (
@@ -21,7 +20,7 @@ _UNKNOWN_SHIFT = 'by how much taking part moves a score is not known here'
 _NOT_NARRATED = (threat_models.MAXIMUM, threat_models.LIKELIHOOD)
 
 
-def narrate(result: Mapping[str, Any]) -> list[str]:
+def narrate(result: RunResult) -> list[str]:
   """What the estimates mean, for a reader who is no statistician.
 
   Args:
@@ -30,9 +29,9 @@ def narrate(result: Mapping[str, Any]) -> list[str]:
   Returns:
     A paragraph for each attacker, then what the numbers do not say.
   """
-  if not facts.is_audited(result):
+  if not result.is_audited:
     return [NOT_AUDITED, *caveats.list_caveats(result)]
-  audit = result['audit']
+  audit = result.audit
   paragraphs = [] if audit.headline is None else [_describe_headline(audit)]
   paragraphs += [
     f'{attack.threat_model.who}: {_describe_attacker(result, attack)}'
@@ -40,11 +39,9 @@ def narrate(result: Mapping[str, Any]) -> list[str]:
     if attack.threat_model not in _NOT_NARRATED
   ]
   maximum = audit.find(threat_models.MAXIMUM)
-  if maximum is not None and result['rounds'] > 1:
+  if maximum is not None and result.rounds > 1:
     paragraphs.append(_describe_maximum(result, maximum))
-  doubt = effective_dimension.warn_if_low(
-    facts.find_effective_dimension(result)
-  )
+  doubt = effective_dimension.warn_if_low(result.effective_dimension)
   if doubt:
     paragraphs.append(doubt)
   return paragraphs + caveats.list_caveats(result)
@@ -88,7 +85,7 @@ def _describe_headline(audit: Audit) -> str:
   return text
 
 
-def _describe_attacker(result: Mapping[str, Any], attack: Attack) -> str:
+def _describe_attacker(result: RunResult, attack: Attack) -> str:
   """ε of an attacker, how it compares, and what it lets one guess."""
   first = attack.first
   if math.isnan(first.epsilon):
@@ -136,7 +133,7 @@ def _describe_guesses(rates: Rates) -> str:
   )
 
 
-def _compare_with_analysis(result: Mapping[str, Any], attack: Attack) -> str:
+def _compare_with_analysis(result: RunResult, attack: Attack) -> str:
   """Whether an estimate agrees with norms, and with the analytic ε."""
   limit = facts.find_analytic_epsilon(result)
   is_strongest = attack.threat_model.is_worst_case
@@ -190,7 +187,7 @@ def _count_standard_errors_above(estimate: Estimate, limit: float) -> float:
   return (float(estimate.epsilon) - limit) / error if error > 0 else 0.0
 
 
-def _describe_maximum(result: Mapping[str, Any], attack: Attack) -> str:
+def _describe_maximum(result: RunResult, attack: Attack) -> str:
   """ε of the paper's attacker, and why not to believe two fitted Gaussians."""
   first, fitted = attack.first, attack.find('two_gaussian_fitted')
   text = (
@@ -218,7 +215,7 @@ def _describe_maximum(result: Mapping[str, Any], attack: Attack) -> str:
       f'they give {cells.format_floor(fitted)} in 9 of 10 audits.'
     )
   text += (
-    f': this fit extrapolates, as the largest of {result["rounds"]:,} cosines '
+    f': this fit extrapolates, as the largest of {result.rounds:,} cosines '
     'varies less than one does, and ε is read from tails where no canary was.'
   )
   limit = facts.find_analytic_epsilon(result)

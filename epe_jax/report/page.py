@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 import json
 import textwrap
-from typing import Any
 
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import estimate_table, facts, narrative, tables
 
 
-def format_page(result: Mapping[str, Any], captions: Mapping[str, str]) -> str:
+def format_page(result: RunResult, captions: Mapping[str, str]) -> str:
   """The page of a run: facts, estimates, what they mean, figures, how to repeat.
 
   Args:
@@ -19,13 +19,13 @@ def format_page(result: Mapping[str, Any], captions: Mapping[str, str]) -> str:
     Markdown that ends in a newline.
   """
   images = [f'![{text}]({name})\n\n*{text}*' for name, text in captions.items()]
-  if facts.is_audited(result):
-    title = f'Privacy audit: {result["task"]}'
-    table = estimate_table.make_table(result['audit'].attacks)
+  if result.is_audited:
+    title = f'Privacy audit: {result.task}'
+    table = estimate_table.make_table(result.audit.attacks)
     estimates = ['## Estimates', tables.format_markdown(table)]
   else:
-    title, estimates = f'Training run: {result["task"]}, not audited', []
-  run = tables.Table('', ('run', result['task']), facts.list_facts(result))
+    title, estimates = f'Training run: {result.task}, not audited', []
+  run = tables.Table('', ('run', result.task), facts.list_facts(result))
   parts = [
     f'# {title}',
     tables.format_markdown(run),
@@ -40,8 +40,8 @@ def format_page(result: Mapping[str, Any], captions: Mapping[str, str]) -> str:
   return '\n\n'.join(parts) + '\n'
 
 
-def _explain_reproduction(result: Mapping[str, Any]) -> str:
-  config = json.dumps(result['config'], indent=2, ensure_ascii=False)
+def _explain_reproduction(result: RunResult) -> str:
+  config = json.dumps(result.config, indent=2, ensure_ascii=False)
   return textwrap.dedent("""\
     The run again, in a directory of its own:
 
@@ -60,4 +60,4 @@ def _explain_reproduction(result: Mapping[str, Any]) -> str:
 
     ```sh
     python scripts/report.py WORKDIR
-    ```""").format(task=result['task'], config=config)
+    ```""").format(task=result.task, config=config)

@@ -6,17 +6,15 @@ model or the code of the training run: a directory with result.json,
 private/scores.npz and private/metrics.jsonl is enough.
 """
 
-from collections.abc import Mapping
 import functools
 import os
 import pathlib
-from typing import Any
 
 from epe_jax import extras, io
-from epe_jax.audit import publication
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
-from epe_jax.audit.record import load_record
-from epe_jax.experiment import metrics, result_file, workdirs
+from epe_jax.experiment import workdirs
+from epe_jax.experiment.finished_runs import load_finished_run
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
   cells,
   estimate_table,
@@ -39,7 +37,7 @@ _SECTIONS = (
 )
 
 
-def format_summary(result: Mapping[str, Any]) -> str:
+def format_summary(result: RunResult) -> str:
   """One line for each attacker, and a verdict of three sentences.
 
   An estimate that is not calibrated is left out, and the line says so.
@@ -51,15 +49,15 @@ def format_summary(result: Mapping[str, Any]) -> str:
     Text without a final newline, of at most 100 columns.
   """
   parts = [tables.fill_paragraph(facts.describe_run(result))]
-  if facts.is_audited(result):
+  if result.is_audited:
     head = ('attacker', *estimate_table.HEAD[:3], 'bound, 95 %', 'analytic ε')
-    body = [_summarize(result, attack) for attack in result['audit'].attacks]
+    body = [_summarize(result, attack) for attack in result.audit.attacks]
     parts.append(tables.format_text(tables.Table('', head, body)))
   parts.append(_format_list(verdict.give_verdict(result)))
   return '\n\n'.join(parts)
 
 
-def format_report(result: Mapping[str, Any]) -> str:
+def format_report(result: RunResult) -> str:
   """Every estimate, under its attacker, and paragraphs on what they mean.
 
   Args:
@@ -69,16 +67,16 @@ def format_report(result: Mapping[str, Any]) -> str:
   Returns:
     Text without a final newline, of at most 100 columns.
   """
-  paragraphs = [facts.describe_run(result), f'Data: {result["data"]}.']
+  paragraphs = [facts.describe_run(result), f'Data: {result.data}.']
   paragraphs += [
     f'Analytic ε = {analytic.epsilon} for {analytic.who}: {analytic.assumes}.'
     for analytic in facts.list_analytic_epsilons(result)
   ]
-  if result['amplification']:
-    paragraphs.append(f'Amplified by sampling: {result["amplification"]}.')
+  if result.amplification:
+    paragraphs.append(f'Amplified by sampling: {result.amplification}.')
   lines = [
     *map(tables.fill_paragraph, paragraphs),
-    *estimate_table.format_groups(result['audit'].attacks),
+    *estimate_table.format_groups(result.audit.attacks),
     '',
     _format_list(narrative.narrate(result)),
   ]
@@ -138,50 +136,17 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   with extras.explain_missing():
     from epe_jax.report.figures import of_run
 
-  result, files = load_result(workdir), workdirs.workdir_at(workdir)
-  record = None
-  if facts.is_audited(result):
-    record = load_record(_require_file(files.scores))
-  history = metrics.read_lines(_require_file(files.metrics))
-  # The report may be published, as the result may.
-  figures = of_run.draw_run(
-    result, *publication.redact_run(result, record, history)
-  )
+  run, files = load_finished_run(workdir), workdirs.workdir_at(workdir)
+  figures = of_run.draw_run(*run)
   for name, figure in figures.items():
     save = functools.partial(figure.savefig, format='png', dpi=150)
     io.write_atomically(files.folder / name, save)
   captions = {name: of_run.CAPTIONS[name] for name in figures}
-  io.write_text(files.report, page.format_page(result, captions))
+  io.write_text(files.report, page.format_page(run.result, captions))
   return files.report
 
 
-def load_result(workdir: str | os.PathLike[str]) -> dict[str, Any]:
-  """Loads the result.json of a finished run.
-
-  Args:
-    workdir: the directory of the run.
-
-  Returns:
-    Name of a field -> its value, of which audit is an `estimates.Audit`.
-
-  Raises:
-    FileNotFoundError: the workdir has no result.json.
-    ValueError: it is damaged, or of another version of this library.
-  """
-  path = workdirs.workdir_at(workdir).result
-  return result_file.load_result(_require_file(path))
-
-
-def _require_file(path: pathlib.Path) -> pathlib.Path:
-  if not path.is_file():
-    raise FileNotFoundError(
-      f'{path} does not exist. Give the workdir of a finished run; '
-      'scripts/train.py with the same --workdir finishes one that is not.'
-    )
-  return path
-
-
-def _summarize(result: Mapping[str, Any], attack: Attack) -> list[str]:
+def _summarize(result: RunResult, attack: Attack) -> list[str]:
   """The line of an attacker in the summary."""
   epsilon, interval, floor, _ = estimate_table.format_cells(attack.first)
   if not attack.is_calibrated:

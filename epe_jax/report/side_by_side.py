@@ -1,10 +1,10 @@
 """Audits side by side: one line for each run."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import cells, facts, tables
 
 # Column -> attacker.
@@ -15,7 +15,7 @@ _ATTACKERS = {
 }
 
 
-def format_side_by_side(results: Mapping[str, Mapping[str, Any]]) -> str:
+def format_side_by_side(results: Mapping[str, RunResult]) -> str:
   """A table with a line for each run.
 
   Every ε is a point estimate, without a guarantee, and one that is not calibrated
@@ -42,15 +42,15 @@ def format_side_by_side(results: Mapping[str, Mapping[str, Any]]) -> str:
   return tables.format_markdown(tables.Table('', head, body))
 
 
-def format_analytic(result: Mapping[str, Any]) -> str:
+def format_analytic(result: RunResult) -> str:
   """The analytic ε of a canary, or of a client if no canaries took part."""
   text = cells.format_number(facts.find_analytic_epsilon(result))
-  return text if facts.is_audited(result) else f'{text} (clients)'
+  return text if result.is_audited else f'{text} (clients)'
 
 
-def _make_line(name: str, result: Mapping[str, Any]) -> list[str]:
-  config = result['config']
-  if facts.is_audited(result):
+def _make_line(name: str, result: RunResult) -> list[str]:
+  config = result.config
+  if result.is_audited:
     estimates = [
       _format_first(result, attacker) for attacker in _ATTACKERS.values()
     ]
@@ -58,19 +58,19 @@ def _make_line(name: str, result: Mapping[str, Any]) -> list[str]:
     estimates = ['not audited'] * len(_ATTACKERS)
   return [
     name,
-    f'{result["rounds"]:,} x {config["clients_per_round"]:,}',
-    f'{result["dim"]:,}',
-    f'{result["noise_multiplier"]:g}',
-    f'{cells.format_percent(result["accuracy"])} '
-    f'({cells.format_percent(result["baseline_accuracy"])})',
+    f'{result.rounds:,} x {config["clients_per_round"]:,}',
+    f'{result.dim:,}',
+    f'{result.noise_multiplier:g}',
+    f'{cells.format_percent(result.accuracy)} '
+    f'({cells.format_percent(result.baseline_accuracy)})',
     format_analytic(result),
     *estimates,
   ]
 
 
-def _format_first(result: Mapping[str, Any], threat_model: ThreatModel) -> str:
+def _format_first(result: RunResult, threat_model: ThreatModel) -> str:
   """The first estimate of an attacker, as a cell."""
-  attack = result['audit'].find(threat_model)
+  attack = result.audit.find(threat_model)
   if attack is None:
     return 'not measured'
   text = cells.format_epsilon(attack.first)

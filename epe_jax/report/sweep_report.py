@@ -15,6 +15,7 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, sweep
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import cells, facts, side_by_side, tables
 from epe_jax.report.figures import style
 
@@ -32,7 +33,7 @@ class PointResult(NamedTuple):
   """
 
   point: sweep.Point
-  result: Mapping[str, Any]
+  result: RunResult
   epsilons: Mapping[ThreatModel, Estimate | None]
 
 
@@ -80,7 +81,7 @@ def make_table(
     A table whose ε are point estimates with 90 % intervals.
   """
   body = [_list_cells(point, results.get(point.name)) for point in points]
-  sources = dict.fromkeys(r.result['data'] for r in results.values())
+  sources = dict.fromkeys(r.result.data for r in results.values())
   notes = [
     'ε are point estimates, no bounds; in brackets 90 % intervals.',
     *cells.explain_rejected(cell for line in body for cell in line),
@@ -171,7 +172,7 @@ def _list_cells(point: sweep.Point, result: PointResult | None) -> list[str]:
     return [*settings, 'failed', *[''] * (1 + len(threat_models.SHIFTED))]
   return [
     *settings,
-    cells.format_percent(result.result['accuracy']),
+    cells.format_percent(result.result.accuracy),
     side_by_side.format_analytic(result.result),
     *map(cells.format_with_interval, result.epsilons.values()),
   ]

@@ -1,24 +1,23 @@
 """The verdict on a run, in three sentences."""
 
-from collections.abc import Mapping
 import math
-from typing import Any
 
 from epe_jax.audit import threat_models
 from epe_jax.audit.estimates import Attack, Audit
 from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import cells, facts, narrative
 
 
-def give_verdict(result: Mapping[str, Any]) -> list[str]:
+def give_verdict(result: RunResult) -> list[str]:
   """Three sentences at most: what is certain, what is likely, what to doubt.
 
   Args:
     result: what result.json holds.
   """
-  if not facts.is_audited(result):
+  if not result.is_audited:
     return [narrative.NOT_AUDITED]
-  audit = result['audit']
+  audit = result.audit
   sentences = []
   if audit.headline is not None:
     attack, bound = audit.headline

@@ -79,12 +79,12 @@ class RoundInfo(NamedTuple):
 
   Attributes:
     aggregate: the noisy mean (ρ + Z) / m, [d].
-    known: the real clients' part of it, Σ_i CLIP(x_i; S) / m, [d].
+    client_part: what the real clients put into it, Σ_i CLIP(x_i; S) / m, [d].
     metrics: name -> float32 scalar.
   """
 
   aggregate: Float[Array, ' d'] | None
-  known: Float[Array, ' d'] | None
+  client_part: Float[Array, ' d'] | None
   metrics: dict[str, Float[Array, '']]
 
 

@@ -1,5 +1,7 @@
 """Effective dimensions of a run: measured, kept, and warned about."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,10 +88,10 @@ def test_noise_is_dense_enough_and_a_few_coordinates_are_not():
     canaries.min_effective_dimension('cube', 5)
 
 
-def test_reports_say_it_and_read_results_that_did_not_measure_it():
+def test_reports_state_it_where_it_was_measured():
   old = test_report._result()
   for wide, said in ((_found(change=12.0), True), (_found(), False)):
-    result = old | {'effective_dimension': wide}
+    result = dataclasses.replace(old, effective_dimension=wide)
     assert (
       'effective dimension of 6,000' in report.format_report(result)
     ) == said

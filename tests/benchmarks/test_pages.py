@@ -27,7 +27,7 @@ def target(load, **changes):
   return made._replace(**changes)
 
 
-def test_the_committed_pages_are_what_the_result_files_say(page):
+def test_the_committed_pages_are_what_the_run_results_say(page):
   records = page.read()
   assert page.PAGE.read_text() == page.page(records)
   text = page.PLAN.read_text()
@@ -115,7 +115,7 @@ def test_a_file_of_any_form_is_shown_to_its_last_figure(load):
     assert all(len(row) == len(table.head) for row in table.body)
 
 
-def test_a_result_file_without_a_section_is_shown_too(page):
+def test_a_run_result_without_a_section_is_shown_too(page):
   record = {
     'speed': 31.5,
     'machine': {'cpu': 'fast', 'cores': 3, 'numpy': '9'},

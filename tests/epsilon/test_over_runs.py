@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from epe_jax.audit import run_effects
 from epe_jax.epsilon import (
   bootstrap,
   gaussian,
@@ -18,7 +19,7 @@ from epe_jax.epsilon import (
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Estimate, Scores
-from epe_jax.report import over_runs_report, run_effects
+from epe_jax.report import over_runs_report
 from tests import recorded_runs
 
 ROOT = pathlib.Path(__file__).parents[2]

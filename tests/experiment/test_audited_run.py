@@ -19,7 +19,7 @@ from epe_jax.experiment import (
   audited_run,
   build,
   metrics,
-  result_file,
+  run_result,
   workdirs,
 )
 from epe_jax.report import report, side_by_side
@@ -38,7 +38,7 @@ def finished(tmp_path_factory):
 
 def test_a_run_writes_what_it_promises(finished):
   workdir, result = finished
-  assert result_file.load_result(workdir / 'result.json') == result
+  assert run_result.load_result(workdir / 'result.json') == result
   assert {
     'config',
     'versions',
@@ -51,9 +51,9 @@ def test_a_run_writes_what_it_promises(finished):
     'rounds',
     'seconds_per_round',
   } <= result.keys()
-  assert result['delta'] == pytest.approx(200**-1.1)
-  assert result['dim'] == 151_306
-  audit = result['audit']
+  assert result.delta == pytest.approx(200**-1.1)
+  assert result.dim == 151_306
+  audit = result.audit
   assert [attack.threat_model for attack in audit.attacks] == list(
     threat_models.THREAT_MODELS
   )
@@ -81,22 +81,22 @@ def test_a_run_writes_what_it_promises(finished):
   assert scores.observed.sum() == 20
   lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
   assert [json.loads(line)['round'] for line in lines] == list(range(7))
-  assert json.loads(lines[-1])['test_accuracy'] == result['accuracy']
+  assert json.loads(lines[-1])['test_accuracy'] == result.accuracy
   spread = [json.loads(line)['effective_dimension'] for line in lines[1:]]
-  dimension = result['effective_dimension']
+  dimension = result.effective_dimension
   assert (dimension['family'], dimension['threshold']) == ('sphere', None)
   assert dimension['min_round'] == min(spread)
   assert dimension['median_round'] == pytest.approx(np.median(spread))
   # Normal noise has d / 3, and nothing has more than d.
-  assert result['dim'] / 30 < min(spread) <= max(spread) < result['dim']
-  assert 1 < dimension['final_model'] < result['dim']
-  assert 1 < dimension['change'] < result['dim']
+  assert result.dim / 30 < min(spread) <= max(spread) < result.dim
+  assert 1 < dimension['final_model'] < result.dim
+  assert 1 < dimension['change'] < result.dim
 
 
 def test_observed_canaries_stand_out_in_their_own_round(finished):
   workdir, result = finished
   scores = load_record(workdir / 'private/scores.npz')
-  root_d = np.sqrt(result['dim'])
+  root_d = np.sqrt(result.dim)
   own = scores.included
   # sqrt(d) cos has mean 1 / sigma_eff, about 5 for z = 0.2, and variance 1.
   assert (scores.trace[own] * root_d).mean() > 3
@@ -139,15 +139,15 @@ def flipped(tmp_path_factory):
 
 def test_by_coins_every_reading_has_bounds_from_one_run(flipped, finished):
   _, result = flipped
-  analytic = result['analytic_epsilon']
-  for attack in result['audit'].attacks:
+  analytic = result.analytic_epsilon
+  for attack in result.audit.attacks:
     for method in ('one_run', 'one_run_gdp'):
       bound = attack.find(method)
       assert bound.confidence == 0.95
       assert 0 <= bound.epsilon <= analytic
       if attack.threat_model == threat_models.OWN:
         assert bound.epsilon > 1
-  for attack in finished[1]['audit'].attacks:
+  for attack in finished[1].audit.attacks:
     assert not any(e.method.startswith('one_run') for e in attack.estimates)
 
 
@@ -159,7 +159,7 @@ def test_by_coins_scores_say_so_and_the_report_too(flipped):
   np.testing.assert_array_equal(
     scores.included, scores.assigned & scores.observed
   )
-  assert result['num_observed'] == scores.observed.sum()
+  assert result.num_observed == scores.observed.sum()
   text = report.format_report(result)
   assert '200 canaries in, each with probability 1/2' in text
 
@@ -243,7 +243,7 @@ def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
   assert sum(r['waited'] + r['seconds'] for r in records) > 0.2 * 6
   waited = sum(r['waited'] for r in records[1:])
   seconds = sum(r['seconds'] for r in records)
-  assert result['waited_share'] == pytest.approx(waited / (waited + seconds))
+  assert result.waited_share == pytest.approx(waited / (waited + seconds))
 
 
 def test_a_run_evaluates_on_as_many_examples_as_asked_for():
@@ -387,8 +387,8 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   config = load_config('digits', noise_multiplier=0.0, rounds=2)
   config.canaries.update(family='dirac', observed=8, unobserved=8)
   result = audited_run.run(config, tmp_path / 'run')
-  assert result['analytic_epsilon'] == float('inf')
-  stored = result_file.load_result(tmp_path / 'run' / 'result.json')
+  assert result.analytic_epsilon == float('inf')
+  stored = run_result.load_result(tmp_path / 'run' / 'result.json')
   assert stored['analytic_epsilon'] == 'Infinity'
   assert 'Analytic ε = ∞ for canaries and clients' in report.format_report(
     stored
@@ -408,7 +408,7 @@ def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
   config.canaries.family = 'dirac'
   result = audited_run.run(config, tmp_path / 'run')
   for who in ('', 'clients_'):
-    assert 'counted in public' in result[f'{who}analytic_assumes']
+    assert 'counted in public' in getattr(result, f'{who}analytic_assumes')
 
 
 @pytest.mark.usefixtures('small_task')

@@ -157,8 +157,8 @@ def assert_of_test_clients(result, setup, workdir):
   """The accuracy and loss of a run are those of its model on its test data."""
   params = model_file.load_params(workdir, setup.params)
   accuracy, loss = numpy_metrics(params, setup.test)
-  assert result['accuracy'] == pytest.approx(accuracy, abs=0.005)
-  assert result['loss'] == pytest.approx(loss, rel=1e-4)
+  assert result.accuracy == pytest.approx(accuracy, abs=0.005)
+  assert result.loss == pytest.approx(loss, rel=1e-4)
   # Far from what it is on training clients, or this would show nothing.
   of_train = numpy_metrics(params, setup.train)
   assert accuracy < 0.2 < 0.6 < of_train[0]
@@ -182,7 +182,7 @@ def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
     numpy_metrics(setup.params, setup.train)[1], rel=1e-3
   )
   assert max(found[t]['test_accuracy'] for t in (2, 4, 6)) < 0.1
-  assert found[6]['test_accuracy'] == result['accuracy']
+  assert found[6]['test_accuracy'] == result.accuracy
 
 
 def test_a_run_that_was_cut_off_behind_its_last_round_is_too(

@@ -103,10 +103,10 @@ def test_a_run_without_canaries_makes_none_and_says_so(finished):
   assert setup.observers == {}
   assert setup.participants.expected_clients == config.clients_per_round
   assert not (workdir / 'private/scores.npz').exists()
-  assert result['audit'].attacks == ()
-  assert result['num_observed'] == result['num_unobserved'] == 0
-  assert result['analytic_epsilon'] is None
-  assert result['clients_analytic_epsilon'] > 0
+  assert result.audit.attacks == ()
+  assert result.num_observed == result.num_unobserved == 0
+  assert result.analytic_epsilon is None
+  assert result.clients_analytic_epsilon > 0
   lines = (workdir / 'private/metrics.jsonl').read_text().splitlines()
   assert all(json.loads(line)['num_canaries'] == 0 for line in lines[1:])
 
@@ -128,9 +128,9 @@ def test_a_run_without_canaries_goes_on_where_it_was_killed(
     audited_run.run(config, tmp_path / 'run')
   monkeypatch.setattr(audited_run.metrics, 'append_line', append)
   again = audited_run.run(config, tmp_path / 'run')
-  assert (again['accuracy'], again['loss']) == (
-    result['accuracy'],
-    result['loss'],
+  assert (again.accuracy, again.loss) == (
+    result.accuracy,
+    result.loss,
   )
   whole, killed = (
     [record.get('aggregate_norm') for record in metrics.read_lines(folder)]
@@ -150,7 +150,7 @@ def test_its_report_has_how_it_trained_and_no_estimate(finished):
   assert {p.name for p in workdir.glob('*.png')} == {'accuracy.png'}
   assert '(accuracy.png)' in text
   assert '(bars.png)' not in text
-  result = report.load_result(workdir)
+  result = finished_runs.load_result(workdir)
   table = report.format_report(result)
   assert 'not audited: no canaries' in table
   assert 'Analytic ε = ' in table

@@ -13,7 +13,7 @@ from epe_jax.audit import (
   threat_models,
   wrapper,
 )
-from epe_jax.experiment import audited_run, build, result_file
+from epe_jax.experiment import audited_run, build, run_result
 from epe_jax.report import report
 from tests import helpers
 from tests.helpers import load_config
@@ -59,7 +59,7 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
     observers={'mine': observe_signs},
     threat_models=(SIGNS, *audit.THREAT_MODELS),
   )
-  first, *others = result['audit'].attacks
+  first, *others = result.audit.attacks
   assert first.threat_model == SIGNS
   assert [a.threat_model for a in others] == list(audit.THREAT_MODELS)
   assert (first.num_observed, first.num_unobserved) == (20, 20)
@@ -68,7 +68,7 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   assert not first.is_calibrated
   assert first.bounds
   # A report knows of it what the file says, wherever it is made.
-  read = result_file.load_result(tmp_path / 'result.json')['audit'].attacks[0]
+  read = run_result.load_result(tmp_path / 'result.json').audit.attacks[0]
   assert read.threat_model.name == 'signs'
   assert read.estimates == first.estimates
   assert 'signs' in report.format_summary(result)
@@ -96,11 +96,11 @@ def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
   np.testing.assert_allclose(
     kept.cosines['max_aggregate'], trace.max(axis=0), atol=1e-6
   )
-  of_both = [r['audit'].find(threat_models.MAXIMUM) for r in (whole, largest)]
+  of_both = [r.audit.find(threat_models.MAXIMUM) for r in (whole, largest)]
   for one, other in zip(*(attack.estimates for attack in of_both)):
     assert one.method == other.method
     assert one.epsilon == pytest.approx(other.epsilon, rel=1e-3, abs=1e-3)
-  models = [a.threat_model for a in largest['audit'].attacks]
+  models = [a.threat_model for a in largest.audit.attacks]
   assert models == [
     threat_models.FINAL,
     threat_models.CHANGE,

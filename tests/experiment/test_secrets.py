@@ -22,7 +22,7 @@ from epe_jax.experiment import (
   build,
   inputs,
   randomness,
-  result_file,
+  run_result,
   workdirs,
   workloads,
 )
@@ -65,10 +65,10 @@ def put_in(monkeypatch, softmax):
   """
   sums, train, watch = {}, fedavg.dp_fedavg, build.all_iterates
 
-  def keep(who, t, known):
+  def keep(who, t, vector):
     # All that was put in comes behind what clients did.
     others = sums['clients', int(t)] if who == 'canaries' else 0
-    sums[who, int(t)] = np.array(known, np.float64) - others
+    sums[who, int(t)] = np.array(vector, np.float64) - others
 
   def trained(*arguments, **options):
     algorithm = train(*arguments, **options)
@@ -76,7 +76,9 @@ def put_in(monkeypatch, softmax):
     def step(state, *rest):
       new, info = algorithm.step(state, *rest)
       keep_clients = functools.partial(keep, 'clients')
-      jax.debug.callback(keep_clients, state.round, info.known, ordered=True)
+      jax.debug.callback(
+        keep_clients, state.round, info.client_part, ordered=True
+      )
       return new, info
 
     return algorithm._replace(step=step)
@@ -86,7 +88,7 @@ def put_in(monkeypatch, softmax):
 
     def update(trace, seen):
       keep_all = functools.partial(keep, 'canaries')
-      jax.debug.callback(keep_all, trace.round, seen.known, ordered=True)
+      jax.debug.callback(keep_all, trace.round, seen.noiseless, ordered=True)
       return observer.update(trace, seen)
 
     return observer._replace(update=update)
@@ -345,7 +347,7 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   result = audited_run.run(config, files.folder)
   again = log_of(files.folder)
   assert [line['round'] for line in again] == [3, 4, 5, 6, 7, 8]
-  assert again[-1]['test_accuracy'] == result['accuracy']
+  assert again[-1]['test_accuracy'] == result.accuracy
   # Rounds 5 and 6 were made twice.
   for name in ('aggregate_norm', 'num_clients', 'num_canaries', 'loss'):
     assert [x[name] for x in again[2:4]] == [x[name] for x in log[4:6]]
@@ -377,7 +379,7 @@ def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
   files.secret.write_bytes(bytes(32))
   io.write_json(files.config, config.to_dict())
   result = {'audit': estimates.Audit(()), 'accuracy': 0.5}
-  result_file.write_result(files.result, result)
+  run_result.write_result(files.result, result)
   assert audited_run.run(config, tmp_path) == result
   assert not files.secret.exists()
   assert not files.checkpoints.exists()

@@ -83,7 +83,7 @@ def alone(tmp_path_factory, traces):
     # Estimates take longer than the run, and nothing here looks at them.
     patch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
     result = audited_run.run(small_config(seed=2), workdir)
-  return load_record(workdir / 'private/scores.npz'), result['accuracy']
+  return load_record(workdir / 'private/scores.npz'), result.accuracy
 
 
 @pytest.mark.parametrize('at_once', [1, 3])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 
 import matplotlib
 from matplotlib import colors
@@ -33,13 +34,13 @@ def labels(axes):
 
 def run_of(record, analytic):
   """What result.json says of a run, as far as figures need it."""
-  return {
-    'delta': 1e-5,
-    'analytic_epsilon': analytic,
-    'num_observed': int(record.observed.sum()),
-    'num_unobserved': int((~record.observed).sum()),
-    'audit': estimates.evaluate(record),
-  }
+  return recorded_runs.result(
+    delta=1e-5,
+    analytic_epsilon=analytic,
+    num_observed=int(record.observed.sum()),
+    num_unobserved=int((~record.observed).sum()),
+    audit=estimates.evaluate(record),
+  )
 
 
 @pytest.fixture(scope='module')
@@ -224,7 +225,7 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
   tmp_path, monkeypatch
 ):
   record = recorded_runs.by_law(shift=3000.0, dim=10**8, rounds=20)
-  result = run_of(record, None)
+  result = run_of(record, math.inf)
 
   def unbounded(estimate, epsilon=np.inf):
     interval = estimate.interval and (1.0, np.inf)
@@ -232,11 +233,11 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
 
   attacks = [
     attack._replace(estimates=tuple(map(unbounded, attack.estimates)))
-    for attack in result['audit'].attacks
+    for attack in result.audit.attacks
   ]
   first = unbounded(attacks[0].first, np.nan)
   attacks[0] = attacks[0]._replace(estimates=(first,))
-  result['audit'] = result['audit']._replace(attacks=tuple(attacks))
+  audit = result.audit._replace(attacks=tuple(attacks))
   leaked = [
     one._replace(estimate=unbounded(one.estimate))
     for one in over_rounds.evaluate_by_round(
@@ -246,7 +247,7 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
   monkeypatch.setattr(over_rounds, 'evaluate_by_round', lambda _: leaked)
   for analytic in (float('inf'), float('nan')):
     figures = of_run.draw_run(
-      result | {'analytic_epsilon': analytic},
+      dataclasses.replace(result, audit=audit, analytic_epsilon=analytic),
       record,
       recorded_runs.metrics(20),
     )
@@ -287,7 +288,7 @@ def test_a_run_has_every_figure_that_has_a_caption():
   simulated = recorded_runs.by_vectors(
     momentum=0.9, observed=24, unobserved=40, dim=500
   )
-  result = run_of(simulated.record, None)
+  result = run_of(simulated.record, math.inf)
   lines = recorded_runs.metrics(12)
   drawn = of_run.draw_run(result, simulated.record, lines)
   assert list(drawn) == list(of_run.CAPTIONS)

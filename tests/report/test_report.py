@@ -15,7 +15,7 @@ from epe_jax.audit import estimates, publication, threat_models
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
-from epe_jax.experiment import result_file
+from epe_jax.experiment import run_result
 from epe_jax.report import cells, narrative, report, verdict
 from epe_jax.report.figures import of_run
 from tests import recorded_runs
@@ -105,43 +105,15 @@ def _audit(rows, all_scores):
 
 
 def _result(*, estimates=_ROWS, all_scores=_READINGS, **changes):
-  return {
-    'task': 'digits',
-    'data': 'handwritten digits | real images',
-    'config': {
-      'rounds': 100,
-      'server': {'learning_rate': 1.0, 'momentum': 0.9},
-      'audit': {'delta': None, 'sees': 'aggregate'},
-    },
-    'versions': {'epe_jax': '0.1.0', 'device': '1 x cpu'},
-    'rounds': 100,
-    'dim': 151306,
-    'delta': 1e-5,
-    'num_observed': 1000,
-    'num_unobserved': 1000,
-    'repetitions': 1,
-    'noise_multiplier': 0.2,
-    'noise': 'reproducible simulation',
-    'analytic_epsilon': 35.5,
-    'analytic_assumes': 'one who takes part in one round',
-    'clients_analytic_epsilon': 57.25,
-    'clients_analytic_assumes': 'one who takes part in 2 rounds',
-    'audit': _audit(estimates, all_scores),
-    'accuracy': 0.93,
-    'baseline_accuracy': 0.1,
-    'amplification': None,
-    'waited_share': 0.01,
-    'loss': 0.31,
-    'seconds_per_round': 0.2,
-    'seconds': 31.5,
-  } | changes
+  audit = _audit(estimates, all_scores)
+  return recorded_runs.result(**{'audit': audit} | changes)
 
 
 def _finished_run(folder, result=None, **record):
   (folder / 'private').mkdir(parents=True, exist_ok=True)
   run = recorded_runs.by_law(**record)
   write_record(folder / 'private/scores.npz', run)
-  result_file.write_result(folder / 'result.json', result or _result())
+  run_result.write_result(folder / 'result.json', result or _result())
   lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(len(run.trace))]
   (folder / 'private/metrics.jsonl').write_text(''.join(lines))
   return folder
@@ -176,7 +148,7 @@ def test_the_table_fits_in_100_columns_and_its_columns_line_up():
     lines = report.format_report(result).splitlines()
     assert max(map(len, lines)) <= 100
     rows = [s for s in lines if s.endswith(('kind', 'point estimate'))]
-    assert len(rows) > sum(len(x.estimates) for x in result['audit'].attacks)
+    assert len(rows) > sum(len(x.estimates) for x in result.audit.attacks)
     starts = {len(re.split(r'kind$|point estimate', s)[0]) for s in rows}
     assert len(starts) == 1
 
@@ -215,7 +187,7 @@ def test_the_kind_of_a_bound_says_what_it_assumes():
   ):
     assert len(re.findall(f' {re.escape(kind)}$', text, re.M)) == 1
   assert not re.search('bound, 95 %$', report.format_report(_result()), re.M)
-  sections = report.format_estimates(with_bounds['audit']).split('\n\n')
+  sections = report.format_estimates(with_bounds.audit).split('\n\n')
   under = {
     title: next(s for s in sections if s.startswith(title))
     for title in (
@@ -283,7 +255,7 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   doubted = (weaker[0]._replace(doubts=('it is not',)), *audit.attacks[1:])
   said = verdict.give_verdict(_result(audit=audit._replace(attacks=doubted)))
   assert said[-1] == 'Tests contradict the estimates of: final model.'
-  unlimited = _result(audit=audit, analytic_epsilon='Infinity')
+  unlimited = _result(audit=audit, analytic_epsilon=math.inf)
   assert 'there is no limit' in verdict.give_verdict(unlimited)[0]
   within = [_row(_FINAL, 'location_mixture', 0.3)]
   (said,) = verdict.give_verdict(_result(estimates=within))
@@ -306,10 +278,10 @@ def test_a_verdict_has_no_estimate_that_is_not_calibrated():
 def test_infinity_is_printed_as_a_sign():
   result = _result(
     noise_multiplier=0.0,
-    analytic_epsilon='Infinity',
-    clients_analytic_epsilon='Infinity',
+    analytic_epsilon=math.inf,
+    clients_analytic_epsilon=math.inf,
     estimates=[
-      _row(_FINAL, 'location_mixture', 'Infinity'),
+      _row(_FINAL, 'location_mixture', math.inf),
       _row(_FINAL, 'eps_lo', math.inf),
     ],
   )
@@ -490,7 +462,7 @@ def test_an_estimate_is_flagged_when_it_is_well_above_the_analytic_one(
     epsilon,
     interval=(epsilon - 1.6449 * 0.8333, epsilon + 1.6449 * 0.8333),
   )
-  for analytic, flagged in ((83.8, errors is not None), ('Infinity', False)):
+  for analytic, flagged in ((83.8, errors is not None), (math.inf, False)):
     result = _result(
       estimates=[row],
       all_scores=[_reading(_OWN)],
@@ -527,7 +499,7 @@ def test_the_fit_of_maxima_is_said_to_extrapolate():
   assert 'the largest of 100 cosines' in said
   assert 'extrapolates' in said
   assert 'exceeds the analytic ε of 35.5' in said
-  unlimited = _result(analytic_epsilon='Infinity')
+  unlimited = _result(analytic_epsilon=math.inf)
   assert 'exceeds' not in _attacker(unlimited, 'does not know when')
 
 
@@ -629,7 +601,7 @@ def test_the_page_holds_the_table_the_words_the_figures_and_the_config(workdir):
   embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', page)
   assert sorted(embedded) == sorted(_FILES[1:])
   (config,) = re.findall(r'```json\n(.*?)```', page, re.S)
-  assert json.loads(config) == _result()['config']
+  assert json.loads(config) == _result().config
   assert '--config=configs/digits.py' in page
 
 
@@ -672,9 +644,8 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
     'draw_run',
     lambda *given: drawn.append(given) or draw(*given),
   )
-  result = _result(noise='fresh')
-  for name in ('seconds', 'seconds_per_round', 'waited_share'):
-    del result[name]
+  times = ('seconds', 'seconds_per_round', 'waited_share')
+  result = _result(noise='fresh', **dict.fromkeys(times))
   few = {'observed': 12, 'unobserved': 12}
   text = report.write_report(_finished_run(tmp_path, result, **few)).read_text()
   assert '| time |' not in text
@@ -714,7 +685,9 @@ def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
 
 
 def test_a_file_of_another_version_is_refused(tmp_path):
-  _finished_run(tmp_path, result=_result(schema=99))
+  _finished_run(tmp_path)
+  values = io.read_json(tmp_path / 'result.json')
+  io.write_json(tmp_path / 'result.json', values | {'schema': 99})
   with pytest.raises(ValueError, match=r'result\.json has schema=99'):
     report.write_report(tmp_path)
   _finished_run(tmp_path)
@@ -723,6 +696,20 @@ def test_a_file_of_another_version_is_refused(tmp_path):
     tmp_path / 'private/scores.npz', {**arrays, 'schema': np.asarray(99)}
   )
   with pytest.raises(ValueError, match=r'scores\.npz has schema=99'):
+    report.write_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+  'damage', [lambda v: v.pop('dim'), lambda v: v.update(delta='x')]
+)
+def test_a_damaged_result_is_refused(tmp_path, damage):
+  _finished_run(tmp_path)
+  values = io.read_json(tmp_path / 'result.json')
+  damage(values)
+  io.write_json(tmp_path / 'result.json', values)
+  with pytest.raises(
+    ValueError, match=r'result\.json is damaged.*another workdir'
+  ):
     report.write_report(tmp_path)
 
 

@@ -1,8 +1,12 @@
 """Runs side by side: each number where it belongs."""
 
+import dataclasses
+import math
+
 from epe_jax.audit import estimates, threat_models
 from epe_jax.epsilon import types
 from epe_jax.report import side_by_side
+from tests import recorded_runs
 
 
 def _attack(threat_model, is_calibrated, *epsilons):
@@ -16,26 +20,20 @@ def _attack(threat_model, is_calibrated, *epsilons):
   )
 
 
-RESULT = {
-  'config': {'clients_per_round': 40},
-  'rounds': 2048,
-  'num_observed': 1000,
-  'dim': 151306,
-  'noise_multiplier': 0.2,
-  'accuracy': 0.93,
-  'baseline_accuracy': 0.1,
-  'analytic_epsilon': 35.5,
-  'audit': estimates.Audit(
+RESULT = recorded_runs.result(
+  config={'clients_per_round': 40},
+  rounds=2048,
+  audit=estimates.Audit(
     (
       _attack(threat_models.FINAL, True, 1.2, 1.31),
       _attack(threat_models.OWN, False, 8.25),
     )
   ),
-}
+)
 
 
 def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones():
-  other = RESULT | {'accuracy': 0.5, 'analytic_epsilon': 'Infinity'}
+  other = dataclasses.replace(RESULT, accuracy=0.5, analytic_epsilon=math.inf)
   head, _, one, two = side_by_side.format_side_by_side(
     {'one': RESULT, 'two': other}
   ).splitlines()

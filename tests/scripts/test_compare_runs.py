@@ -9,8 +9,8 @@ from epe_jax import io
 from epe_jax.audit.record import make_record
 from epe_jax.epsilon import gaussian, pooling
 from epe_jax.epsilon.types import Scores
-from epe_jax.experiment import seeds
-from epe_jax.report import run_comparison, run_comparison_report
+from epe_jax.experiment import run_comparison, seeds
+from epe_jax.report import run_comparison_report
 from epe_jax.report.figures import single_or_several
 from tests import recorded_runs
 from tests.experiment import test_seeds

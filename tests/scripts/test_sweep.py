@@ -134,7 +134,7 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   assert [row.seed for row in found[points[0].name]] == [0, 1]
   config.noise_multiplier, config.seed = 0.3, 1
   alone = audited_run.run(config, tmp_path / 'alone')
-  own = alone['audit'].find(threat_models.OWN).find('location_mixture').epsilon
+  own = alone.audit.find(threat_models.OWN).find('location_mixture').epsilon
   row = found[points[0].name][1]
   assert row.epsilon['own round'] == pytest.approx(own, rel=1e-3)
   table = seed_sweep.make_table(points, found)

@@ -228,7 +228,7 @@ def test_a_canary_is_as_long_as_a_clipped_client_in_every_round(divisor):
     _, without = step(state, alone, helpers.injection(jnp.zeros(d), 1), *rest)
     state, with_one = step(state, alone, helpers.injection(e_1, 1), *rest)
     added = np.asarray(with_one.aggregate - without.aggregate) * over
-    client = np.asarray(with_one.known) * over
+    client = np.asarray(with_one.client_part) * over
     np.testing.assert_allclose(client[1:], 0, atol=1e-6)
     length = float(client[0])
     np.testing.assert_allclose(added, length * e_1, rtol=1e-4, atol=1e-6)

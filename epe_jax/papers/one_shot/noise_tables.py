@@ -7,7 +7,7 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import product, reported
-from epe_jax.report import cells, tables
+from epe_jax.report import cells, facts, tables
 
 _PAPER = {
   'eps_lo_all': (threat_models.MAXIMUM, 'eps_lo', 'ε_lo, all'),
@@ -79,10 +79,10 @@ make_emnist_5x34 = functools.partial(make_tables, name='emnist_5x34')
 def _list_as_printed(run: product.Run, name: str) -> list[str]:
   """The line of a run with the columns of the paper."""
   paper = reported.find_row(name, noise=run.noise)
-  analytic = run.result['analytic_epsilon']
+  analytic = facts.find_analytic_epsilon(run.result)
   line = [f'{run.noise:g}', reported.add_reported(analytic, paper, 'analytic')]
   for column, (threat_model, method, _) in _PAPER.items():
-    attack = run.result['audit'].find(threat_model)
+    attack = run.result.audit.find(threat_model)
     estimate = attack and attack.find(method)
     value = estimate and float(estimate.epsilon)
     line.append(reported.add_reported(value, paper, column))
@@ -94,7 +94,7 @@ def _list_calibrated(run: product.Run) -> list[str]:
   expected = finished_runs.predict_own_round(run)
   return [
     f'{run.noise:g}',
-    cells.format_percent(run.result['accuracy']),
+    cells.format_percent(run.result.accuracy),
     *(
       cells.format_with_interval(
         finished_runs.estimate_first(run, threat_model)
@@ -109,7 +109,7 @@ def _list_calibrated(run: product.Run) -> list[str]:
     cells.format_with_interval(
       finished_runs.estimate_first(run, threat_models.RESIDUAL)
     ),
-    cells.format_number(run.result['analytic_epsilon']),
+    cells.format_number(facts.find_analytic_epsilon(run.result)),
   ]
 
 

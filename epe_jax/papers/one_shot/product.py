@@ -17,17 +17,17 @@ class Run(finished_runs.FinishedRun):
   @property
   def noise(self) -> float:
     """The noise multiplier z."""
-    return float(self.result['noise_multiplier'])
+    return self.result.noise_multiplier
 
   @property
   def repetitions(self) -> int:
     """The number of rounds in which a canary took part."""
-    return int(self.result['repetitions'])
+    return self.result.repetitions
 
   @property
   def is_audited(self) -> bool:
     """Whether canaries took part."""
-    return bool(self.result['audit'].attacks)
+    return bool(self.result.audit.attacks)
 
 
 class Product(NamedTuple):
@@ -48,15 +48,15 @@ def describe_runs(runs: Sequence[Run]) -> list[str]:
   for run in runs:
     r = run.result
     canaries = (
-      f'{r["num_observed"]:,} canaries that took part and '
-      f'{r["num_unobserved"]:,} that did not'
+      f'{r.num_observed:,} canaries that took part and '
+      f'{r.num_unobserved:,} that did not'
       if run.is_audited
       else 'no canaries'
     )
     sizes = (
-      f'{r["rounds"]:,} rounds of {r["config"]["clients_per_round"]:,} clients, '
-      f'd = {r["dim"]:,}, {canaries}'
+      f'{r.rounds:,} rounds of {r.config["clients_per_round"]:,} clients, '
+      f'd = {r.dim:,}, {canaries}'
     )
-    sentences.append(f'Data: {r["data"]}.')
+    sentences.append(f'Data: {r.data}.')
     sentences.append(f'{sizes[0].upper()}{sizes[1:]}.')
   return list(dict.fromkeys(sentences))

@@ -61,13 +61,20 @@ def make_bars(runs: Sequence[product.Run]) -> product.Product:
   bars = {
     (run.noise, run.repetitions): repetitions.Bar(
       *(
-        run.result['audit'].find(threat_models.FINAL).find(method)
-        for method in ('two_gaussian_fitted', 'eps_lo')
+        _find_final(run, method) for method in ('two_gaussian_fitted', 'eps_lo')
       )
     )
     for run in runs
   }
   return product.Product(calibrated, {'bars': repetitions.draw_bars(bars)})
+
+
+def _find_final(run: product.Run, method: str) -> Estimate:
+  """The estimate of the final model by a method, which every audit has."""
+  attack = run.result.audit.find(threat_models.FINAL)
+  estimate = attack and attack.find(method)
+  assert estimate is not None, f'{method} is among the estimates of a report'
+  return estimate
 
 
 def make_anderson(runs: Sequence[product.Run], *, name: str) -> product.Product:
@@ -172,7 +179,7 @@ def _select_cosines(run: product.Run, threat_model: ThreatModel) -> np.ndarray:
 
 def _scale_cosines(run: product.Run, threat_model: ThreatModel) -> np.ndarray:
   """The same, in units of 1/√d."""
-  return np.sqrt(run.result['dim']) * _select_cosines(run, threat_model)
+  return np.sqrt(run.result.dim) * _select_cosines(run, threat_model)
 
 
 def _group_cosines(

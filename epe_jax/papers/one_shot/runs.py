@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from epe_jax.experiment import run_comparison
 from epe_jax.papers.one_shot import product, reported
-from epe_jax.report import run_comparison, tables
+from epe_jax.report import tables
 from epe_jax.report.figures import single_or_several
 
 _STDS = {'fitted': 'std fitted, as the paper has it', 'null': 'std of the null'}

@@ -17,7 +17,7 @@ def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
   """
   pairs = {
     run.noise: tuple(
-      float(other.result['accuracy'])
+      other.result.accuracy
       for is_audited in (False, True)
       for other in runs
       if other.noise == run.noise and other.is_audited == is_audited
@@ -35,7 +35,7 @@ def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
         f'{100 * (with_canaries - without):+.2f}',
       ]
     )
-  baseline = float(runs[0].result['baseline_accuracy'])
+  baseline = runs[0].result.baseline_accuracy
   table = tables.Table(
     'Accuracy without canaries and with',
     ['noise', 'without', 'with', 'difference in points'],

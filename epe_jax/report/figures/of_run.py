@@ -9,6 +9,7 @@ import numpy as np
 
 from epe_jax.audit import curves, over_rounds, threat_models
 from epe_jax.audit.record import Record
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
 from epe_jax.report.figures import cosines, epsilons, tradeoff, training
 
@@ -47,7 +48,7 @@ CAPTIONS = {
 
 
 def draw_run(
-  result: Mapping[str, Any],
+  result: RunResult,
   record: Record | None,
   history: Sequence[Mapping[str, Any]],
 ) -> dict[str, figure.Figure]:
@@ -64,11 +65,11 @@ def draw_run(
   of_training = {'accuracy.png': training.draw_accuracy(history)}
   if record is None:
     return of_training
-  audit, analytic = result['audit'], facts.find_analytic_epsilon(result)
-  delta = float(result['delta'])
+  audit, analytic = result.audit, facts.find_analytic_epsilon(result)
+  delta = result.delta
   canaries = (
-    f'{result["num_observed"]:,} canaries took part, '
-    f'{result["num_unobserved"]:,} did not'
+    f'{result.num_observed:,} canaries took part, '
+    f'{result.num_unobserved:,} did not'
   )
   all_scores = [
     attack_scores
@@ -76,7 +77,7 @@ def draw_run(
     if audit.find(attack_scores.threat_model) is not None
   ]
   deltas = np.geomspace(min(1e-10, delta / 10), 0.5, 60)
-  max_group = max(result['num_observed'], result['num_unobserved'])
+  max_group = max(result.num_observed, result.num_unobserved)
   grid = np.geomspace(0.5 / max_group, 1, 200)[:-1]
   over_delta, fnr = None, None
   if not math.isnan(analytic):

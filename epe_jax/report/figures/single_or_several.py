@@ -7,7 +7,8 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 import numpy as np
 
-from epe_jax.report import cells, run_comparison
+from epe_jax.experiment import run_comparison
+from epe_jax.report import cells
 from epe_jax.report.figures import style
 
 # They differ by the line too, for prints without colours.

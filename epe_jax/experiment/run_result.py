@@ -1,0 +1,155 @@
+"""What a finished run was and what it gave: one value, and its file result.json."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import typing
+from typing import Any
+
+from epe_jax import io
+from epe_jax.audit import audit_json
+from epe_jax.audit.effective_dimension import EffectiveDimensions
+from epe_jax.audit.estimates import Audit
+
+SCHEMA = 4
+"""The version of result.json."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunResult:
+  """The result of a run; each attribute is a field of result.json.
+
+  Attributes:
+    task: its name.
+    data: where the data come from, in words.
+    config: every field of the config, nested.
+    versions: of the libraries, by name, and the device.
+    rounds: T.
+    dim: d, the number of parameters.
+    delta: δ of every ε, in (0, 1).
+    num_observed: canaries that took part.
+    num_unobserved: canaries that did not.
+    repetitions: rounds in which a canary took part.
+    noise_multiplier: z, the noise in units of the clip norm.
+    noise: 'fresh', or 'reproducible simulation' if it follows from the seed.
+    analytic_epsilon: of the canary that took part most often; inf without noise,
+      None without canaries.
+    analytic_assumes: what it assumes, in words; None without canaries.
+    clients_analytic_epsilon: the same of a real client.
+    clients_analytic_assumes: what that one assumes.
+    amplification: what is known of amplification by sampling, in words; None if
+      no clients are sampled.
+    audit: the estimates of all attackers; without any if there were no canaries.
+    effective_dimension: of the vectors that were scored; None likewise.
+    accuracy: of the final model on the test data, in [0, 1].
+    loss: of the final model on the test data.
+    baseline_accuracy: of the majority class, in [0, 1].
+    chunk: clients that were trained side by side. This and the times tell how
+      many clients took part, so simulations alone have them; else None.
+    seconds_per_round: in the median.
+    seconds: of all rounds together.
+    waited_share: share of the time that the device waited for data, in [0, 1].
+  """
+
+  task: str
+  data: str
+  config: Mapping[str, Any]
+  versions: Mapping[str, str]
+  rounds: int
+  dim: int
+  delta: float
+  num_observed: int
+  num_unobserved: int
+  repetitions: int
+  noise_multiplier: float
+  noise: str
+  analytic_epsilon: float | None
+  analytic_assumes: str | None
+  clients_analytic_epsilon: float
+  clients_analytic_assumes: str
+  amplification: str | None
+  audit: Audit
+  effective_dimension: EffectiveDimensions | None
+  accuracy: float
+  loss: float
+  baseline_accuracy: float
+  chunk: int | None = None
+  seconds_per_round: float | None = None
+  seconds: float | None = None
+  waited_share: float | None = None
+
+  @property
+  def is_audited(self) -> bool:
+    """Whether there were canaries to audit the run with."""
+    return self.num_observed > 0
+
+  @property
+  def is_simulation(self) -> bool:
+    """Whether noise and sampling follow from the seed, so that nothing is secret."""
+    return self.noise != 'fresh'
+
+
+def write_result(path: str | os.PathLike, result: RunResult) -> None:
+  """Writes result.json.
+
+  Args:
+    path: the file.
+    result: of a finished run.
+  """
+  dimensions = result.effective_dimension
+  fields = vars(result) | {
+    'audit': audit_json.to_json(result.audit),
+    'effective_dimension': dimensions and dimensions._asdict(),
+  }
+  if not result.is_simulation:
+    fields = {name: x for name, x in fields.items() if name not in _OPTIONAL}
+  io.write_json(path, {'schema': SCHEMA, **fields})
+
+
+def load_result(path: str | os.PathLike) -> RunResult:
+  """Reads the result.json of a finished run.
+
+  Args:
+    path: the file.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: it is damaged, or of another version of this library.
+  """
+  values = io.read_json(path)
+  if not isinstance(values, dict) or 'schema' not in values:
+    raise ValueError(
+      f'{path} is not the result of a run; restore it or use another workdir.'
+    )
+  io.check_schema(path, values.pop('schema'), reads=SCHEMA)
+  try:
+    return _from_json(values)
+  except (KeyError, TypeError, ValueError) as e:
+    raise ValueError(
+      f'{path} is damaged: {e!r}. Restore it or use another workdir.'
+    ) from e
+
+
+def _from_json(values: Mapping[str, Any]) -> RunResult:
+  # Numbers that are not finite are strings in JSON.
+  numbers = {
+    name: float(values[name])
+    for name in _FLOATS
+    if values.get(name) is not None
+  }
+  dimensions = values['effective_dimension']
+  parsed = {
+    'audit': audit_json.from_json(values['audit']),
+    'effective_dimension': dimensions and EffectiveDimensions(**dimensions),
+  }
+  return RunResult(**{**values, **numbers, **parsed})
+
+
+_FLOATS = tuple(
+  name
+  for name, kind in typing.get_type_hints(RunResult).items()
+  if float in (kind, *typing.get_args(kind))
+)
+_OPTIONAL = tuple(
+  field.name for field in dataclasses.fields(RunResult) if field.default is None
+)
