@@ -11,8 +11,7 @@ import sys
 
 import pytest
 
-from epe_jax import io
-from epe_jax.experiment import metrics
+from epe_jax.experiment import metrics, run_result
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +62,7 @@ def train(config, workdir, **changes):
       pytest.fail(f'{config} did not end within {SECONDS} s: {output[-2000:]}')
   assert process.returncode == 0, output
   assert 'Report, figures and files' in output
-  result = io.read_json(workdir / 'result.json')
+  result = run_result.load_result(workdir / 'result.json')
   cores = min(len(os.sched_getaffinity(0)), result.config['clients_per_round'])
   assert result.versions['device'] == f'{cores} x cpu'
   evaluated = [
