@@ -66,7 +66,7 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # docs/canaries.md.
       family='sphere',
       # 'once_per_period', in each of `repetitions` equal periods; by
-      # 'coin_flips', likewise, for those of all observed + unobserved whose own
+      # 'coin_flip', likewise, for those of all observed + unobserved whose own
       # fair coin says so; 'as_clients', sampled as they are; to 'replace' that
       # many of them; or by the 0/1 'matrix' of a file.
       schedule='once_per_period',

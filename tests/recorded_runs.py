@@ -34,14 +34,14 @@ def by_law(
   """Cosines N(0, 1/d), higher by shift/√d where a canary takes part."""
   rng = np.random.default_rng(0)
   k = observed + unobserved
-  seated = k if design == 'coin_flip' else observed
-  seats = np.zeros((rounds, k), bool)
+  num_assigned = k if design == 'coin_flip' else observed
+  assigned = np.zeros((rounds, k), bool)
   for period in np.array_split(np.arange(rounds), repetitions):
-    seats[rng.choice(period, seated), np.arange(seated)] = True
+    assigned[rng.choice(period, num_assigned), np.arange(num_assigned)] = True
   seen = np.arange(k) < observed
   if design == 'coin_flip':
     seen = rng.random(k) < 0.5
-  participation = seats & seen
+  participation = assigned & seen
   noise = rng.standard_normal((rounds, k)) / np.sqrt(dim)
   cosines = np.sqrt(dim) * noise + shift * participation
   final = rng.standard_normal((2, k)) + shift * seen
@@ -62,7 +62,7 @@ def by_law(
     {'final': final, 'change': change, 'aggregate': trace, 'residual': noise},
     known,
     included=participation,
-    assigned=seats,
+    assigned=assigned,
     momentum=0.0,
     design=design,
     dim=dim,

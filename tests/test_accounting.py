@@ -64,13 +64,13 @@ def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
 ):
   matrix = np.zeros((6, 5), int)
   matrix[[0, 1, 1, 3, 5, 2, 4], [0, 1, 2, 2, 2, 3, 4]] = 1
-  np.savetxt(tmp_path / 'seats.txt', matrix, fmt='%d')
+  np.savetxt(tmp_path / 'assigned.txt', matrix, fmt='%d')
   small_digits.canaries.update(
     family='dirac',
     observed=5,
     unobserved=4,
     schedule='matrix',
-    matrix=str(tmp_path / 'seats.txt'),
+    matrix=str(tmp_path / 'assigned.txt'),
   )
   result = audited_run.run(small_digits, tmp_path / 'run')
   exact = _of_sensitivity(math.sqrt(3), 1.0, 1e-4)

@@ -101,7 +101,7 @@ def _asks(filename):
     ('digits', {'participation.kind': 'poisson'}),
     ('digits', {'participation.kind': 'limited'}),
     ('digits', {'canaries.schedule': 'replace'}),
-    ('digits', {'canaries.schedule': 'coin_flips'}),
+    ('digits', {'canaries.schedule': 'coin_flip'}),
     ('emnist', {}),
     ('stackoverflow', {}),
   ],

@@ -71,7 +71,7 @@ def simulate(
     rng, rounds, observed, unobserved, repetitions, coins
   )
   participation = (
-    canary_schedules.coin_flips(rng, assigned) if coins else assigned
+    canary_schedules.flip_coins(rng, assigned) if coins else assigned
   )
   common = rng.standard_normal(dim)
   common *= clients / np.linalg.norm(common)

@@ -25,7 +25,7 @@ def check_groups(config: Config) -> None:
     ValueError: a group has one canary, whose score has no spread.
   """
   c = config.canaries
-  if c.observed + c.unobserved == 0 or c.schedule == 'coin_flips':
+  if c.observed + c.unobserved == 0 or c.schedule == 'coin_flip':
     return
   if c.observed < 2:
     raise ValueError(

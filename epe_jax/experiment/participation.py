@@ -21,7 +21,7 @@ CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
 """The values of config.participation.kind."""
 CANARIES = (
   'once_per_period',
-  'coin_flips',
+  'coin_flip',
   'as_clients',
   'replace',
   'matrix',
@@ -86,8 +86,8 @@ def plan_participation(
   rounds, n = config.rounds, data.num_clients
   rng = streams.host_rng(canary_seed, 'canary rounds')
   clients, assigned = _assign_rounds(config, data, client_seed, rng)
-  coins = schedule == 'coin_flips'
-  canaries = canary_schedules.coin_flips(rng, assigned) if coins else assigned
+  coins = schedule == 'coin_flip'
+  canaries = canary_schedules.flip_coins(rng, assigned) if coins else assigned
   _check_groups(canaries, rounds=rounds, coins=coins)
   cohorts = [clients(t) for t in range(rounds)]
   sizes = [len(cohort) for cohort in cohorts]
@@ -104,7 +104,7 @@ def plan_participation(
   # These schedules add canaries to a round; the others put them among its
   # clients.
   mean = config.clients_per_round
-  if schedule in ('once_per_period', 'coin_flips', 'matrix'):
+  if schedule in ('once_per_period', 'coin_flip', 'matrix'):
     mean += mean_inserted
   return Participation(
     clients=cohorts.__getitem__,
@@ -246,7 +246,7 @@ def _insert_canaries(
       )
     return matrix
   num, names = c.observed, f'canaries.observed={c.observed} is'
-  if c.schedule == 'coin_flips':
+  if c.schedule == 'coin_flip':
     num += c.unobserved
     names = f'{names[:-3]} and canaries.unobserved={c.unobserved} are'
   slots = rounds // max(c.repetitions, 1) * config.clients_per_round

@@ -2,7 +2,7 @@
 
 from epe_jax.sampling.canary_schedules import (
   as_clients,
-  coin_flips,
+  flip_coins,
   once_per_period,
 )
 from epe_jax.sampling.client_schedules import (
@@ -17,7 +17,7 @@ from epe_jax.sampling.client_schedules import (
 __all__ = [
   'ClientSchedule',
   'as_clients',
-  'coin_flips',
+  'flip_coins',
   'fixed_size',
   'limited',
   'once_per_period',

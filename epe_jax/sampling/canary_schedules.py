@@ -59,7 +59,7 @@ def once_per_period(
   return matrix
 
 
-def coin_flips(
+def flip_coins(
   rng: np.random.Generator, assigned: Bool[np.ndarray, 'rounds num']
 ) -> Bool[np.ndarray, 'rounds num']:
   """Includes each canary in its rounds by an independent Bernoulli(1/2).
@@ -81,7 +81,7 @@ def coin_flips(
     Run", Algorithm 1.
 
   >>> rng = np.random.default_rng(5)
-  >>> coin_flips(rng, once_per_period(rng, rounds=5, num=6)).sum(axis=0)
+  >>> flip_coins(rng, once_per_period(rng, rounds=5, num=6)).sum(axis=0)
   array([1, 1, 1, 0, 0, 1])
   """
   return assigned & (rng.random(assigned.shape[1]) < 0.5)

@@ -214,12 +214,12 @@ def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
     np.testing.assert_array_equal(
       some.assigned, record.assigned[rounds][:, seated]
     )
-    # Of a seat with chance 1/3: fair coins again, up to five standard errors.
+    # With probability 1/3 each: independent inclusion, up to five standard errors.
     heads = some.observed.mean()
     assert abs(heads - 0.5) < 5 * 0.5 / np.sqrt(len(some.observed))
 
 
-def test_models_are_read_in_the_seats_that_a_canary_would_have_had():
+def test_models_are_scored_in_the_rounds_assigned_to_held_out_canaries():
   simulated = recorded_runs.by_vectors(momentum=0.9, design='coin_flip')
   seen = models_of(simulated, statistics.every_nth_round(12, 4))
   # Their norms are told by those whose coin said no.

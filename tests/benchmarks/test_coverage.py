@@ -10,7 +10,7 @@ from epe_jax.epsilon import tradeoff_curves
 DELTA = 1e-5
 
 
-def test_no_bound_breaks_its_word_and_the_papers_would():
+def test_valid_bounds_hold_and_the_papers_does_not():
   laws = [coverage.gaussian(e, DELTA) for e in (0.0, 2.0)]
   rows = coverage.run_study(1, laws, deltas=[DELTA], nums=[60], audits=60)
   assert not any(coverage.find_broken(row) for row in rows)

@@ -225,7 +225,7 @@ def test_a_file_whose_name_is_no_name_of_a_split_is_refused(tmp_path, name):
     (lambda whole: whole[:-1], 'truncated file'),
   ],
 )
-def test_a_damaged_or_foreign_file_is_refused_with_its_name_and_a_cure(
+def test_a_damaged_or_unrelated_file_is_refused_with_its_name_and_a_cure(
   tmp_path, damage, message
 ):
   path = write(tmp_path / 'fed_emnist_train.h5')

@@ -272,7 +272,7 @@ def _compressed(whole):
     ),
   ],
 )
-def test_a_damaged_or_foreign_file_is_refused_with_its_name_and_a_cure(
+def test_a_damaged_or_unrelated_file_is_refused_with_its_name_and_a_cure(
   tmp_path, name, damage, message
 ):
   whole = tff_files.write(tmp_path / 'whole', _ROWS).read_bytes()

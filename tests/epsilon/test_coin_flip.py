@@ -107,7 +107,7 @@ def test_gdp_bound_is_where_the_full_recursion_stops_refuting(
   )
 
 
-def test_perfect_privacy_is_refuted_exactly_when_coins_are_too_lucky():
+def test_perfect_privacy_is_rejected_exactly_when_coins_are_too_lucky():
   # With μ = 0 and all of r guesses right the recursion is the binomial law.
   for guesses in (1, 4, 5, 10):
     for significance in (0.001, 0.05, 0.2):
@@ -188,7 +188,7 @@ def bounds(estimator, scores, taken, **settings):
 
 # An exceedance of 5 % has a standard error of 0.0138 in 250 audits: five of them
 # above 5 % have probability 3e-7.
-def test_randomised_response_is_not_refuted_too_often():
+def test_randomised_response_is_not_rejected_too_often():
   rng = np.random.default_rng(2)
   epsilon = 1.5
   taken = flips(rng, 250, 500)
@@ -203,7 +203,7 @@ def test_randomised_response_is_not_refuted_too_often():
 
 
 @pytest.mark.parametrize('mu', [0.0, 2.0])
-def test_gaussian_mechanism_is_not_refuted_too_often(mu):
+def test_gaussian_mechanism_is_not_rejected_too_often(mu):
   rng = np.random.default_rng(3)
   epsilon = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, DELTA)
   taken = flips(rng, 250, 400)

@@ -139,7 +139,7 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
   assert bound(wide).confidence is None
 
 
-def test_a_right_dim_is_refuted_as_seldom_as_stated():
+def test_a_right_dim_is_rejected_as_seldom_as_stated():
   rng = np.random.default_rng(1)
   for d in (2, 50, 10**6):
     cosines = rng.standard_normal((20_000, 40))

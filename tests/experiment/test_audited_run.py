@@ -72,13 +72,13 @@ def test_a_run_writes_what_it_promises(finished):
   assert json.loads(lines[-1])['test_accuracy'] == result.accuracy
   spread = [json.loads(line)['effective_dimension'] for line in lines[1:]]
   dimension = result.effective_dimension
-  assert (dimension['family'], dimension['threshold']) == ('sphere', None)
-  assert dimension['min_round'] == min(spread)
-  assert dimension['median_round'] == pytest.approx(np.median(spread))
+  assert (dimension.family, dimension.threshold) == ('sphere', None)
+  assert dimension.min_round == min(spread)
+  assert dimension.median_round == pytest.approx(np.median(spread))
   # Normal noise has d / 3, and nothing has more than d.
   assert result.dim / 30 < min(spread) <= max(spread) < result.dim
-  assert 1 < dimension['final_model'] < result.dim
-  assert 1 < dimension['change'] < result.dim
+  assert 1 < dimension.final_model < result.dim
+  assert 1 < dimension.change < result.dim
 
 
 def test_observed_canaries_stand_out_in_their_own_round(finished):
@@ -116,7 +116,7 @@ def flipped(tmp_path_factory):
   config = load_config(
     'digits',
     **{
-      'canaries.schedule': 'coin_flips',
+      'canaries.schedule': 'coin_flip',
       'canaries.observed': 100,
       'canaries.unobserved': 100,
       'audit.delta': 1e-5,

@@ -101,7 +101,7 @@ def test_a_log_is_followed(tmp_path):
     _planned(**changes, **{'canaries.schedule': 'as_clients'})
 
 
-def test_canaries_as_clients_share_the_seats_of_a_round():
+def test_canaries_as_clients_share_the_slots_of_a_round():
   found = _planned(**{'canaries.schedule': 'as_clients'})
   in_round = found.canaries.sum(axis=1)
   for t in range(20):
@@ -137,10 +137,10 @@ def test_any_matrix_will_do(tmp_path):
     _planned(**changes)
 
 
-def test_by_coin_flips_every_canary_has_a_seat_and_a_fair_coin():
+def test_by_coin_flip_every_canary_has_a_round_and_a_coin():
   groups = {'canaries.observed': 60, 'canaries.unobserved': 100}
   plan_of = lambda seed, **more: _planned(
-    seed=seed, **groups, **{'canaries.schedule': 'coin_flips'}, **more
+    seed=seed, **groups, **{'canaries.schedule': 'coin_flip'}, **more
   )
   plans = [plan_of(seed) for seed in range(5)]
   for found in plans:
@@ -161,7 +161,7 @@ def test_by_coin_flips_every_canary_has_a_seat_and_a_fair_coin():
   assert set(again.canaries.sum(axis=0)) == {0, 2}
 
 
-def test_without_coins_seats_are_those_of_the_canaries_that_take_part():
+def test_without_coins_assigned_rounds_are_those_of_the_canaries_that_take_part():
   for how in ('once_per_period', 'as_clients', 'replace'):
     found = _planned(**{'canaries.schedule': how})
     assert found.design == 'fixed'
@@ -173,12 +173,12 @@ def test_without_coins_seats_are_those_of_the_canaries_that_take_part():
   ('changes', 'message'),
   [
     (
-      {'canaries.schedule': 'coin_flips', 'canaries.observed': 181},
+      {'canaries.schedule': 'coin_flip', 'canaries.observed': 181},
       'observed=181 and canaries.unobserved=20 are more than the 200 slots',
     ),
     (
       {
-        'canaries.schedule': 'coin_flips',
+        'canaries.schedule': 'coin_flip',
         'canaries.observed': 3,
         'canaries.unobserved': 0,
       },
@@ -284,9 +284,9 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   # With the others removed sqrt(d) cos has mean 1 / z = 5 nearly, for canaries
   # in their own rounds alone.
   assert scores.rounds is not None
-  seats = statistics.assign_held_out(scores.assigned)
+  assigned = statistics.assign_held_out(scores.assigned)
   alone = statistics.score_residual(
-    scores.cosines['residual'], scores.included, seats, scores.rounds
+    scores.cosines['residual'], scores.included, assigned, scores.rounds
   )
   n = scores.included.sum(axis=0)[scores.observed]
   assert (alone[scores.observed] / np.sqrt(n)).mean() > 3

@@ -169,9 +169,9 @@ def test_whoever_knows_the_config_does_not_know_who_takes_part(kind):
   assert abs(both - size / 5) < 5 * np.sqrt(size * 0.16)
 
 
-def test_whoever_knows_the_config_does_not_know_coins_and_seats():
+def test_whoever_knows_the_config_does_not_know_coins_and_assigned_rounds():
   changes = {
-    'canaries.schedule': 'coin_flips',
+    'canaries.schedule': 'coin_flip',
     'canaries.observed': 100,
     'canaries.unobserved': 100,
   }

@@ -13,7 +13,6 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import (
-  estimates,
   server_response,
 )
 from epe_jax.data import cohort, federated, store
@@ -29,7 +28,7 @@ from epe_jax.experiment import (
 from epe_jax.report import report
 from epe_jax.report.figures import of_run
 from epe_jax.training import fedavg
-from tests import processes
+from tests import processes, recorded_runs
 from tests.helpers import load_config
 
 ROUNDS = 8
@@ -378,7 +377,7 @@ def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
   files.checkpoints.mkdir(parents=True)
   files.secret.write_bytes(bytes(32))
   io.write_json(files.config, config.to_dict())
-  result = {'audit': estimates.Audit(()), 'accuracy': 0.5}
+  result = recorded_runs.result()
   run_result.write_result(files.result, result)
   assert audited_run.run(config, tmp_path) == result
   assert not files.secret.exists()

@@ -49,10 +49,10 @@ def test_each_coin_is_fair_and_decides_alone():
   repeats, num = 2000, 8
   heads = np.zeros((repeats, num), bool)
   for i in range(repeats):
-    seats = canary_schedules.once_per_period(rng, rounds=5, num=num)
-    matrix = canary_schedules.coin_flips(rng, seats)
+    assigned = canary_schedules.once_per_period(rng, rounds=5, num=num)
+    matrix = canary_schedules.flip_coins(rng, assigned)
     heads[i] = matrix.any(axis=0)
-    np.testing.assert_array_equal(matrix[:, heads[i]], seats[:, heads[i]])
+    np.testing.assert_array_equal(matrix[:, heads[i]], assigned[:, heads[i]])
   # Binomial(2000, 1/2): std 22.4; 5.5 std fails by chance below 1e-6.
   assert np.abs(heads.sum(axis=0) - 1000).max() < 5.5 * 22.4
   total = heads.sum(axis=1)
