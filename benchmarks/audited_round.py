@@ -4,11 +4,11 @@
   python benchmarks/audited_round.py --quick
 
 A round without an audit against the same round with 1000 + 1000 canaries, of
-which those of the round are put in, all iterates are looked at and the final
+which those of the round are put in, all iterates are scored and the final
 model will be. Rounds of all forms are timed in turn within one process, and as
-many of them as are scored together by the form that buffers most, so that looks
+many of them as are scored together by the form that buffers most, so that projections
 come at their true rate. Memory is that of a process of its own for each form,
-which finds its programs compiled: some rounds, a checkpoint and a last look.
+which finds its programs compiled: some rounds, a checkpoint and a last projection.
 
 Work A: 100 clients x 100 images, the EMNIST CNN. Work B: 20 clients x 64
 sentences, the StackOverflow LSTM. Both in batches of 16.
@@ -183,7 +183,7 @@ def seconds(this: Work) -> dict[str, Any]:
     'seconds_median': median,
     'seconds_longest': {name: max(x) for name, x in found.items()},
     'over_unaudited': {n: mean[n] / mean['unaudited'] for n in _FAMILIES.value},
-    # Of rounds side by side; without the looks of those that buffer.
+    # Of rounds side by side; without the projections of those that buffer.
     'over_unaudited_median': {
       n: float(np.median(np.divide(found[n], found['unaudited'])))
       for n in _FAMILIES.value
@@ -201,9 +201,9 @@ def print_peak(name: str, this: Work) -> None:
     saved.save(3, found.state)
     saved.close()
   for key, observer in found.observers.items():
-    look = jax.jit(observer.scores)
+    score = jax.jit(observer.scores)
     jax.block_until_ready(
-      look(found.state.observers[key], found.state.algorithm.params)
+      score(found.state.observers[key], found.state.algorithm.params)
     )
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
   print(json.dumps({'peak': peak}))

@@ -1,4 +1,4 @@
-"""What it costs to look at a vector with k canaries, by family.
+"""What it costs to project a vector onto k canaries, by family.
 
   python benchmarks/canary_kernels.py
   python benchmarks/canary_kernels.py --quick
@@ -35,11 +35,13 @@ _DIMS = flags.DEFINE_list(
 )
 _COUNTS = flags.DEFINE_list('counts', ['1e2', '2e3', '1e5'], 'Numbers k.')
 _STACKS = flags.DEFINE_list(
-  'stacks', ['1', '50'], 'Vectors looked at together.'
+  'stacks', ['1', '50'], 'Vectors projected together.'
 )
-_REPETITIONS = flags.DEFINE_integer('repetitions', 3, 'Looks of each form.')
+_REPETITIONS = flags.DEFINE_integer(
+  'repetitions', 3, 'Projections of each form.'
+)
 _MAX_ENTRIES = flags.DEFINE_float(
-  'max_entries', 2e8, 'Entries of C made in one look, if of 16 canaries.'
+  'max_entries', 2e8, 'Entries of C made in one projection, if of 16 canaries.'
 )
 _MAX_JAX_ENTRIES = flags.DEFINE_float(
   'max_jax_entries', 2e7, 'The same with jax.random, if of one canary.'
@@ -63,7 +65,7 @@ class Form(NamedTuple):
 
   Attributes:
     call: what is timed; it blocks until the result is there.
-    share: the part of all canaries that it looks at.
+    share: the part of all canaries that it covers.
   """
 
   call: Callable[[], None]
@@ -71,11 +73,11 @@ class Form(NamedTuple):
 
 
 class Seconds(NamedTuple):
-  """Of one look, at all k canaries."""
+  """Of one projection onto all k canaries."""
 
   best: float
   median: float
-  cpu: float  # Of all threads, in the fastest look by this clock.
+  cpu: float  # Of all threads, in the fastest projection by this clock.
   share: float  # Below 1: that part was timed.
 
 
@@ -86,13 +88,13 @@ def regenerated(num: int, dim: int):
   blocks = num // block
 
   def project(v):
-    def look(ids):
+    def project(ids):
       keys = jax.vmap(lambda j: jax.random.fold_in(key, j))(ids)
       x = jax.vmap(lambda k: jax.random.normal(k, (dim,)))(keys)
       return (x @ v.T) / jnp.linalg.norm(x, axis=1, keepdims=True)
 
     ids = jnp.arange(blocks * block).reshape(blocks, block)
-    return jax.lax.map(look, ids)
+    return jax.lax.map(project, ids)
 
   return project
 
@@ -165,19 +167,19 @@ def timed(forms: dict[str, Form], repetitions: int) -> dict[str, Seconds]:
 
 def measured(num: int, dim: int, stack: int) -> dict:
   """One row of the result."""
-  looks = timed(forms(num, dim, stack), _REPETITIONS.value)
-  floor = looks['|x|^2'].best
+  projections = timed(forms(num, dim, stack), _REPETITIONS.value)
+  floor = projections['|x|^2'].best
   return {
     'dim': dim,
     'canaries': num,
     'vectors': stack,
     'stored_bytes': 4 * num * dim,
     'bytes_of_vectors': 4 * stack * dim,
-    'project': {name: s._asdict() for name, s in looks.items()},
-    'passes': {name: s.best / floor for name, s in looks.items()},
+    'project': {name: s._asdict() for name, s in projections.items()},
+    'passes': {name: s.best / floor for name, s in projections.items()},
     'entries_per_second': {
       name: num * dim / s.best
-      for name, s in looks.items()
+      for name, s in projections.items()
       if name in _ONE_BY_ONE
     },
     'load': os.getloadavg()[0],

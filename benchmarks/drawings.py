@@ -60,7 +60,7 @@ def growth(record: Mapping[str, Any]) -> figure.Figure:
 
 
 def kernels(record: Mapping[str, Any]) -> figure.Figure:
-  """Seconds of a look at one vector against d, for each number of canaries."""
+  """Seconds of a projection of one vector against d, for each number of canaries."""
   ones = [row for row in record['sizes'] if row['vectors'] == 1]
   counts = sorted({row['canaries'] for row in ones})
   fig, axes = style.make_panels(len(counts), height=4.2, share=True)
@@ -79,7 +79,7 @@ def kernels(record: Mapping[str, Any]) -> figure.Figure:
     panel.set(
       xscale='log', yscale='log', title=f'k = {count:,}', xlabel='d', ylabel=''
     )
-  axes[0].set_ylabel('seconds of a look')
+  axes[0].set_ylabel('seconds of a projection')
   style.draw_legend(fig, axes)
   return fig
 

@@ -216,7 +216,7 @@ def floors(point: dict, best: dict[str, float]) -> dict[str, float]:
   """Seconds of the arithmetic of training, and of vectors that must move."""
   vector = 4.0 * point['dim'] * point['rounds'] / best['read_bytes_per_second']
   train = point['flops'] / best['matmul_flops_per_second']
-  # The sum and the model are read, the model is written; a look reads once.
+  # The sum and the model are read, the model is written; a projection reads once.
   return {
     form: train + (3 if form == _UNAUDITED else 4) * vector
     for form in point['seconds']
@@ -247,8 +247,8 @@ def _slope(mine: Sequence[dict], direction: str, cost: str, form: str) -> float:
   return exponent([p[direction] for p in timed], [p[cost][form] for p in timed])
 
 
-def look(form: str, size: Size) -> float:
-  """Seconds of a look at as many rounds as are scored together."""
+def time_projection(form: str, size: Size) -> float:
+  """Seconds of a projection of as many rounds as are scored together."""
   made = canaries.family(form)(jax.random.key(1), size.canaries, size.dim)
   v = jax.random.normal(jax.random.key(2), (_BUFFER[form], size.dim))
   return floor.fastest(jax.jit(made.project), v, repetitions=3)
@@ -285,7 +285,7 @@ def unit_costs(points: Sequence[dict], large: Size) -> dict[str, float]:
     1,
   )
   client = (one_round(10, large.dim) - one_round(2, large.dim)) / 8
-  looks = {form: look(form, large) for form in _BUFFER}
+  projections = {form: time_projection(form, large) for form in _BUFFER}
   noise = jax.jit(lambda key: jax.random.normal(key, (large.dim,)))
   return {
     'seconds_per_client_step': float(slope) / _STEPS,
@@ -301,12 +301,12 @@ def unit_costs(points: Sequence[dict], large: Size) -> dict[str, float]:
       floor.fastest(noise, jax.random.key(4)) / large.dim
     ),
     'sphere_seconds_per_canary_parameter': (
-      looks['sphere'] / (large.dim * large.canaries)
+      projections['sphere'] / (large.dim * large.canaries)
     ),
-    'hadamard_seconds_per_parameter': looks['hadamard'] / large.dim,
+    'hadamard_seconds_per_parameter': projections['hadamard'] / large.dim,
     'dim': large.dim,
     'canaries': large.canaries,
-    'vectors_of_a_look': _BUFFER['sphere'],
+    'vectors_of_a_projection': _BUFFER['sphere'],
   }
 
 

@@ -4,7 +4,7 @@
 
 The digits run with the same seed, canaries and noise in each precision that
 this machine can compute in: clients train in it, and all that follows, clipping,
-noise and looks at canaries, is in float32. So ε should not move by more than
+noise and scores canaries, is in float32. So ε should not move by more than
 what other updates do to the cosines.
 """
 

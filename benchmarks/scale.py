@@ -49,13 +49,13 @@ def blocks(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     'noise': tables.format_markdown(_noise()),
     'units': _NOT_YET,
     'measured': _NOT_YET,
-    'looks': _looks(None),
+    'projections': _projections(None),
   }
   if growth is not None:
     device = measured(growth)
     made['units'] = tables.format_markdown(_units(records))
     made['measured'] = tables.format_markdown(_here(device))
-    made['looks'] = _looks(device)
+    made['projections'] = _projections(device)
   return made
 
 
@@ -97,16 +97,16 @@ def _units(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
       '',
     ],
     _unit(
-      'Hadamard look, a parameter',
+      'Hadamard projection, a parameter',
       unit['hadamard_seconds_per_parameter'],
       4 * read,
       best.fold_seconds,
     ),
     _unit(
-      f'sphere look at {unit["vectors_of_a_look"]} rounds, a canary and '
+      f'sphere projection of {unit["vectors_of_a_projection"]} rounds, a canary and '
       'parameter',
       entry,
-      2 * unit['vectors_of_a_look'] / speed['matmul_flops_per_second'],
+      2 * unit['vectors_of_a_projection'] / speed['matmul_flops_per_second'],
       1 / best.normals,
     ),
   ]
@@ -120,7 +120,7 @@ def _units(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
       f'{layout.number(unit["dim"])} parameters and '
       f'{layout.number(unit["canaries"])} canaries, by `benchmarks/growth.py`.',
       'Floors are products at the speed of a large one and bytes at the speed of '
-      'one pass over a vector; that of a sphere look is its product alone, without the normals.',
+      'one pass over a vector; that of a sphere projection is its product alone, without the normals.',
       f'{best.name}: its data sheet; training in bfloat16, a normal in 40 '
       'operations on words. Nothing reaches this.',
     ),
@@ -144,12 +144,12 @@ def _kernels(record: Mapping[str, Any] | None) -> list[list[str]]:
   named = f'by `canary_kernels.py`, d = {layout.number(d)}'
   return [
     [
-      f'Hadamard look, a parameter, {named}',
+      f'Hadamard projection, a parameter, {named}',
       *_unit('', row['project']['hadamard']['best'] / d, floor)[1:],
       '',
     ],
     [
-      f'sphere look at one round, a canary and parameter, {named}',
+      f'sphere projection of one round, a canary and parameter, {named}',
       *_unit('', entry)[1:],
       '',
       '',
@@ -171,7 +171,13 @@ def _here(device: costs.Device) -> tables.Table:
         layout.seconds(found.scoring['sphere']),
       ]
     )
-  head = ['a round of', 'training', 'noise, server', 'Hadamard look', 'sphere']
+  head = [
+    'a round of',
+    'training',
+    'noise, server',
+    'Hadamard projection',
+    'sphere',
+  ]
   return tables.Table(
     '', head, body, (f'On one machine of {device.name}; memory is not asked.',)
   )
@@ -190,11 +196,11 @@ def _plan() -> tables.Table:
     ('adding updates up, sent by a device', lambda p: size(p.reduced_bytes)),
     ('adding updates up', lambda p: time(p.reducing)),
     ('noise and server', lambda p: time(p.serving)),
-    ('a look, Hadamard', lambda p: time(p.scoring['hadamard'])),
-    ('a look, sphere', lambda p: time(p.scoring['sphere'])),
+    ('a projection, Hadamard', lambda p: time(p.scoring['hadamard'])),
+    ('a projection, sphere', lambda p: time(p.scoring['sphere'])),
     ('canaries put in, Hadamard', lambda p: time(p.inserting['hadamard'])),
     ('canaries put in, sphere', lambda p: time(p.inserting['sphere'])),
-    ('a look, sent by a device, Hadamard', lambda p: size(p.score_bytes['hadamard'])),
+    ('a projection, sent by a device, Hadamard', lambda p: size(p.score_bytes['hadamard'])),
     ('audit, memory a device, Hadamard', lambda p: size(p.audit_bytes['hadamard'])),
     ('audit, memory a device, sphere', lambda p: size(p.audit_bytes['sphere'])),
     ('share of the audit, Hadamard', lambda p: _share(p, 'hadamard')),
@@ -249,8 +255,8 @@ def _share(found: costs.Plan, family: str) -> str:
   return f'{100 * audit / (audit + others):.2g} %'
 
 
-def _looks(device: costs.Device | None) -> str:
-  """What a look with sphere canaries takes at the largest case, in words."""
+def _projections(device: costs.Device | None) -> str:
+  """What a projection onto sphere canaries takes at the largest case, in words."""
   case = CASES[-1]
   best = costs.best_device(costs.H200)._replace(memory=float('inf'))
   times = {f'one {best.name} at best': costs.plan_round(case.job, best, 1)}
@@ -266,7 +272,7 @@ def _looks(device: costs.Device | None) -> str:
     for name, p in times.items()
   )
   return (
-    f'One look of {case.job.canaries:,} sphere canaries at {case.job.dim:.0e} '
+    f'One projection onto {case.job.canaries:,} sphere canaries at {case.job.dim:.0e} '
     f'parameters makes {normals:.0e} normals: {said}.'
   )
 

@@ -74,7 +74,7 @@ def main(argv: list[str]) -> None:
     return jnp.where(jnp.arange(length) < dim, noise, 0)
 
   vector = jax.jit(update, out_shardings=split)(jax.random.key(1))
-  look = (
+  project = (
     jax.jit(lambda v: observers.compute_cosines(c, v)).lower(vector).compile()
   )
   insert = (
@@ -83,10 +83,10 @@ def main(argv: list[str]) -> None:
     .compile()
   )
   floor = jax.jit(lambda v: jnp.sum(v * v)).lower(vector).compile()
-  before = jax.device_get(look(vector))
-  after = jax.device_get(look(insert(vector, ids, weights)))
+  before = jax.device_get(project(vector))
+  after = jax.device_get(project(insert(vector, ids, weights)))
   seconds = {
-    'look': timed(look, vector),
+    'projection': timed(project, vector),
     'insert': timed(insert, vector, ids, weights),
     'floor': timed(floor, vector),
   }
@@ -98,9 +98,9 @@ def main(argv: list[str]) -> None:
     'inserted': _INSERTED.value,
     'seconds': best,
     'seconds_median': {k: float(np.median(x)) for k, x in seconds.items()},
-    'look_over_floor': best['look'] / best['floor'],
+    'projection_over_floor': best['projection'] / best['floor'],
     'bytes_of_vector': 4 * dim,
-    'bytes_sent_by_look': bytes_sent(str(look.as_text())),
+    'bytes_sent_by_projection': bytes_sent(str(project.as_text())),
     'bytes_sent_by_insert': bytes_sent(str(insert.as_text())),
     # In units of the std 1 / sqrt(d) of a canary that was not put in.
     'std_before': float(before.std() * dim**0.5),

@@ -85,8 +85,8 @@ TARGETS = (
     'works/B/over_unaudited/sphere',
     1.15,
     floor='1',
-    missed='bound by making k d normals in each look; more rounds scored '
-    'together make looks rarer, for as much more memory (`audit.memory`).',
+    missed='bound by making k d normals in each projection; more rounds scored '
+    'together make projections rarer, for as much more memory (`audit.memory`).',
   ),
   *(
     Target(
@@ -157,7 +157,7 @@ _CNN = 26 * 26 * 32 * 9 + 24 * 24 * 64 * 9 * 32 + 9216 * 128 + 128 * 62
 # Backward is twice that, but for the gradient of the pixels.
 _CNN_FLOPS = 6.0 * _CNN - 2.0 * 26 * 26 * 32 * 9
 _CNN_DIM, _LSTM_DIM = 1_206_590, 4_050_748
-# Each weight is used at each of 20 words; the embedding is looked up.
+# Each weight is used at each of 20 words; the embedding is a table lookup.
 _SENTENCE_FLOPS = 6.0 * 20 * (_LSTM_DIM - 10_004 * 96)
 _BATCH = 16
 
@@ -185,7 +185,7 @@ _NEXT_WORD = _round_floor(
 _WORK_B = _round_floor(
   clients=20, examples=64, flops=_SENTENCE_FLOPS, dim=_LSTM_DIM
 )
-# A look reads the vector once, and canaries that are put in write one.
+# A projection reads the vector once, and canaries that are put in write one.
 _AUDIT = 8.0 * _LSTM_DIM / costs.H200.bandwidth
 _RUN = (
   'python scripts/train.py --config=configs/{config}.py '
@@ -267,13 +267,13 @@ SECTIONS = (
     'Canary kernels',
     'canary_kernels',
     'python benchmarks/canary_kernels.py',
-    'A look at one vector, or at a stack, with all canaries of each family; '
+    'A projection of one vector, or of a stack, onto all canaries of each family; '
     'against the matrix of all canaries where it fits into memory, and against '
     'the same normals made by `jax.random`. The floor is |x|²: all vectors read '
     'once.',
     (
       Rows(
-        'Seconds of a look, the fastest',
+        'Seconds of a projection, the fastest',
         'sizes',
         {
           **_SIZES,
@@ -323,7 +323,7 @@ SECTIONS = (
     'audited_round',
     'python benchmarks/audited_round.py',
     'The same rounds with an audit and without, in turn within one process, and '
-    'as many of them as come to whole looks. Memory is the peak of a process of '
+    'as many of them as come to whole projections. Memory is the peak of a process of '
     'its own for each form.',
     (
       Rows(

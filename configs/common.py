@@ -67,7 +67,7 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       family='sphere',
       # 'once_per_period', in each of `repetitions` equal periods; by
       # 'coin_flip', likewise, for those of all observed + unobserved whose own
-      # fair coin says so; 'as_clients', sampled as they are; to 'replace' that
+      # coin flip says so; 'as_clients', sampled as they are; to 'replace' that
       # many of them; or by the 0/1 'matrix' of a file.
       schedule='once_per_period',
       repetitions=1,
@@ -84,7 +84,7 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # estimated.
       trace=True,
       # Rounds scored together, no more than lie between two checkpoints; None:
-      # as many as memory holds, 1 for families to whom a look at one round
+      # as many as memory holds, 1 for families to whom a projection of one round
       # costs no more.
       buffer=config_dict.placeholder(int),
       # Bytes for what is not scored yet: 8 d for each round.

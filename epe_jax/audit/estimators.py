@@ -37,7 +37,7 @@ _FEW = _make_counted_bound(strategies.Bonferroni())
 _COINS: tuple[Estimator, ...] = (coin_flip.one_run, coin_flip.one_run_gdp)
 
 SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
-"""Estimators that look at how much each canary is shifted."""
+"""Estimators that use by how much each canary is shifted."""
 
 MORE_POINTS: tuple[Estimator, ...] = (
   COUNTED,

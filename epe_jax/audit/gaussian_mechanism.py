@@ -24,12 +24,12 @@ from epe_jax.epsilon import gaussian
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.types import Array, Key
 
-ESTIMATORS = ('null', 'fitted')  # The calibrated reading first.
+ESTIMATORS = ('null', 'fitted')  # The calibrated one first.
 _BLOCK = 128  # Rows of the triangular factor held at once by `simulate_exact`.
 
 
 class Row(NamedTuple):
-  """What one reading of the audits says at one noise level."""
+  """What one estimator says of the audits at one noise level."""
 
   sigma: float  # Standard deviation of the noise, per coordinate.
   analytic_epsilon: float
@@ -139,7 +139,7 @@ def run_estimators(
   law: Callable[..., Float[np.ndarray, ' k']] = simulate_exact,
   progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> dict[str, Float[np.ndarray, 'sigmas simulations']]:
-  """Epsilon estimates of independent audits, both readings of each.
+  """Epsilon estimates of independent audits, both estimators of each.
 
   Each audit draws from a stream of its own, fixed by (seed, sigma, index of the
   simulation), so an estimate does not depend on which others are made with it.
@@ -204,7 +204,7 @@ def summarize(
     delta: as given to `run_estimators`.
 
   Returns:
-    For each sigma one row of each reading, the calibrated one first.
+    For each sigma one row of each estimator, the calibrated one first.
   """
   rows = []
   for i, sigma in enumerate(sigmas):

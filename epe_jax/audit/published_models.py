@@ -26,7 +26,7 @@ def derive_models(
 ) -> Record:
   """The models after some rounds are published, and not the aggregates.
 
-  The attacker looks at the difference of each two models published in a row,
+  The attacker scores the difference of each two models published in a row,
   less what those before tell of it: with momentum a difference holds aggregates
   of rounds before it too, and models with none left out in between give away all
   aggregates. With Σ the covariance of the differences if aggregates were

@@ -49,7 +49,7 @@ class Record:
       are unobserved. For differences of models, the cosine to expect.
     assigned: the same for rounds that a canary would have taken part in, had its
       coin said so; where no coin is flipped, participation again.
-    design: 'coin_flip' if each canary took its rounds by a fair coin of its own,
+    design: 'coin_flip' if each canary was included independently with probability 1/2,
       and an attacker may know all else; else 'fixed'.
     dim: d.
     delta: the run's, in (0, 1).
@@ -122,8 +122,8 @@ def make_record(
     delta: in (0, 1).
     assigned: rounds that a canary would have taken part in; None where no coin was
       flipped, as they are those that it took part in.
-    design: 'coin_flip' if a fair coin of its own decided of each canary whether it
-      took its assigned rounds.
+    design: 'coin_flip' if each canary was included in its assigned rounds independently,
+      with probability 1/2.
     momentum: of the server, if its optimizer is SGD, so that it is known what the
       final model keeps of each round; None otherwise.
 

@@ -252,7 +252,7 @@ MAXIMUM = ThreatModel(
   'maximum',
   'maximum over rounds',
   'maximum over rounds',
-  'An attacker who sees what every round releases and looks at the largest cosine',
+  'An attacker who sees what every round releases and takes the largest cosine',
   _score_maximum,
 )
 LIKELIHOOD = ThreatModel(

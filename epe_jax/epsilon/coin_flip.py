@@ -1,7 +1,7 @@
-"""Lower bounds on ε from canaries included by independent fair coins.
+"""Lower bounds on ε from canaries included independently with probability 1/2.
 
 An attacker sees one trained model and guesses for some of the m canaries whether
-they took part. If each took part by its own fair coin, then (ε, δ)-DP limits how
+they took part. If each took part independently with probability 1/2, then (ε, δ)-DP limits how
 many guesses can be correct, and many correct ones reject a small ε. Neither a
 second model nor an assumption about the scores is needed.
 
@@ -166,7 +166,7 @@ def p_value(
   Args:
     epsilon: ε >= 0.
     delta: δ, in [0, 1).
-    num_canaries: m >= 1; each took part by its own fair coin.
+    num_canaries: m >= 1; each was included with probability 1/2.
     num_guesses: r, the number of guesses, in [0, m].
     correct: v, the number of correct guesses, in [0, r].
 
@@ -213,7 +213,7 @@ def max_rejected_mu(
   r/m, which is the sum of H_0 and R_0, then μ-Gaussian DP is rejected.
 
   Args:
-    num_canaries: m >= 1; each took part by its own fair coin.
+    num_canaries: m >= 1; each was included with probability 1/2.
     num_guesses: r, the number of guesses, in [0, m].
     correct: v, the number of correct guesses, in [0, r].
     significance: the probability of v or more correct guesses at which μ is
@@ -296,7 +296,7 @@ def _best_bound(
   """Largest of the bounds of all pairs, each at its share of the significance."""
   if scores.design != 'coin_flip':
     raise ValueError(
-      'one_run needs canaries included by independent fair coins, but '
+      'one_run needs canaries included independently with probability 1/2, but '
       f"design={scores.design!r}. Audit with design='coin_flip', or use a bound "
       'on thresholds, which takes any design.'
     )

@@ -62,7 +62,7 @@ def compute_power(
     num_observed: number of canaries that take part, >= 1.
     num_unobserved: number of canaries that do not; None if their law is known
       exactly (`Scores.dim`). For 'one_run' and 'one_run_gdp' every canary takes
-      part by a fair coin, and only the sum of both numbers matters.
+      part with probability 1/2, and only the sum of both numbers matters.
     significance: chance that the bound exceeds the truth, in (0, 1).
 
   Returns:

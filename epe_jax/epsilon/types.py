@@ -52,7 +52,7 @@ class Scores:
       inner product with Gaussian noise in units of that noise; None, if its law
       is known only through `unobserved`, as for a maximum over rounds.
     design: 'fixed' if the numbers of observed and unobserved canaries were
-      chosen, 'coin_flip' if an independent fair coin included or left out each
+      chosen, 'coin_flip' if independent Bernoulli(1/2) inclusion decided of each
       canary.
     shift: [n1] by how much participation is expected to shift the score of each
       observed canary, > 0 and up to one common factor, the same in all audits;
@@ -135,7 +135,7 @@ class Assumption(enum.StrEnum):
   """A condition without which an estimate is not what it says it is."""
 
   INDEPENDENT = 'canaries score independently'
-  COINS = 'canaries were included by independent fair coins'
+  COINS = 'each canary was included independently with probability 1/2'
   COSINE_NULL = 'unobserved canaries score as random directions do'
   GAUSSIAN_SCORES = 'scores are Gaussian'
   EQUAL_SPREAD = 'taking part shifts a score and leaves its spread alone'

@@ -1,1 +1,1 @@
-"""What people read and look at: reports, tables, figures."""
+"""What people see: reports, tables, figures."""

@@ -192,7 +192,7 @@ def _describe_maximum(result: RunResult, attack: Attack) -> str:
   first, fitted = attack.first, attack.find('two_gaussian_fitted')
   text = (
     'An attacker who sees what every round releases but does not know when '
-    'anyone took part, and looks at the largest cosine: '
+    'anyone took part, and takes the largest cosine: '
   )
   if first.method == 'maximum_over_rounds':
     text += f'ε ≈ {cells.format_epsilon(first)} by the law of a maximum'

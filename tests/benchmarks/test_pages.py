@@ -134,14 +134,14 @@ def kernels():
   rows = []
   for dim in (100_000, 4_050_748):
     scale = dim / 4_050_748
-    looks = {name: {'best': scale * x} for name, x in forms.items()}
+    projections = {name: {'best': scale * x} for name, x in forms.items()}
     rows.append(
       {
         'dim': dim,
         'canaries': 2000,
         'vectors': 1,
         'stored_bytes': 4 * 2000 * dim,
-        'project': looks,
+        'project': projections,
         'passes': {name: x / 0.001 for name, x in forms.items()},
         'superpose_2': {'hadamard': {'best': 0.25}},
       }
@@ -180,7 +180,7 @@ def test_the_plan_rests_on_the_measured_costs(load, page):
   growth['unit_costs']['sphere_seconds_per_canary_parameter'] *= 1000
   after = scale.blocks({'growth': growth})
   assert before['plan'] == after['plan']
-  for name in ('units', 'measured', 'looks'):
+  for name in ('units', 'measured', 'projections'):
     assert before[name] != after[name]
 
 
