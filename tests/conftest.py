@@ -15,22 +15,18 @@ _CACHE = 'JAX_COMPILATION_CACHE_DIR'
 _MADE_HERE = _CACHE not in os.environ
 if _MADE_HERE:
   # Before JAX is imported. Workers, and scripts that tests start, inherit it.
+  # Small programs are kept too: a test makes the functions of another one anew,
+  # and reading what was compiled for those takes less than to compile again.
   os.environ[_CACHE] = tempfile.mkdtemp(prefix='epe_jax_compiled_')
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
 
 os.environ.setdefault('JAX_NUM_CPU_DEVICES', '1')
 
 from absl import flags  # noqa: E402
-import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
 from tests import typecheck  # noqa: E402
-
-if _MADE_HERE:
-  # Scripts begin with nothing and keep all. A worker has its small programs in
-  # memory, and writing them all would take longer than it saves.
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
 
 jaxtyping.install_import_hook('epe_jax', f'{typecheck.__name__}.checked')
 
@@ -64,6 +60,25 @@ def unestimated(monkeypatch):
   from tests import helpers
 
   monkeypatch.setattr('epe_jax.audit.estimates.evaluate', helpers.no_estimates)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+  """Reports are written without their figures, which take most of the time."""
+  monkeypatch.setattr(
+    'epe_jax.report.figures.of_run.draw_run', lambda *finished: {}
+  )
+
+
+@pytest.fixture
+def coarse_figures(monkeypatch):
+  """Figures are saved with few dots, where not their size but being is meant."""
+  from matplotlib import figure
+
+  save = figure.Figure.savefig
+  monkeypatch.setattr(
+    figure.Figure, 'savefig', lambda *a, **k: save(*a, **k | {'dpi': 20})
+  )
 
 
 @pytest.fixture

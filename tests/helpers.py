@@ -82,12 +82,17 @@ def no_estimates(record, **settings) -> estimates.Audit:
   return estimates.Audit(())
 
 
-def softmax_regression() -> Task:
-  """650 parameters, which compile in no time."""
+def softmax_regression(unused: int = 0) -> Task:
+  """650 parameters, which compile in no time.
+
+  Cosines with canaries scatter as 1/√d. Where a test has to tell them apart, as
+  many `unused` parameters as it takes, whose gradients are zero, make d larger.
+  """
 
   def init(key):
     w = jax.random.normal(key, (64, 10), jnp.float32) / 8
-    return {'w': w, 'b': jnp.zeros(10, jnp.float32)}
+    params = {'w': w, 'b': jnp.zeros(10, jnp.float32)}
+    return params | ({'unused': jnp.zeros(unused)} if unused else {})
 
   def logits(params, batch):
     pixels = batch['pixels'].reshape(-1, 64)

@@ -16,6 +16,8 @@ from epe_jax import epsilon
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/*.md')])
+# Pages whose examples train, or trace what is far larger than a test.
+LONG = ('scale', 'own_models')
 
 
 @functools.cache
@@ -39,7 +41,15 @@ def test_the_page_of_results_shows_what_was_made():
   assert load_script('docs').format_results() == page
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+  'page',
+  [
+    pytest.param(
+      page, id=page.stem, marks=[pytest.mark.integration] * (page.stem in LONG)
+    )
+    for page in PAGES
+  ],
+)
 def test_python_examples_in_the_docs_run(page):
   for i, code in enumerate(
     re.findall(r'```python\n(.*?)```', page.read_text(), re.S)

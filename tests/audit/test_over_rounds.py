@@ -182,6 +182,7 @@ def test_a_part_of_a_run_is_shown(small):
   assert len(seen.trace) == 3
 
 
+@pytest.mark.integration
 def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(tmp_path):
   few = recorded_runs.by_vectors(
     momentum=0.9, observed=8, unobserved=10, dim=200, rounds=4

@@ -10,6 +10,7 @@ from epe_jax.epsilon import tradeoff_curves
 DELTA = 1e-5
 
 
+@pytest.mark.integration
 def test_valid_bounds_hold_and_the_papers_does_not():
   laws = [coverage.gaussian(e, DELTA) for e in (0.0, 2.0)]
   rows = coverage.run_study(1, laws, deltas=[DELTA], nums=[60], audits=60)
@@ -23,6 +24,7 @@ def test_valid_bounds_hold_and_the_papers_does_not():
   assert coverage.find_broken(paper._replace(stated=0.05))
 
 
+@pytest.mark.integration
 def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_assume():
   laws = [
     coverage.shifted('t', stats.t(20), 2.0),

@@ -358,12 +358,12 @@ def noise_config(monkeypatch, **changes):
   """A run whose residuals are the first 640 numbers of the noise of 650."""
   unit_vectors = lambda key, num, dim: canaries.from_matrix(jnp.eye(num, dim))
   monkeypatch.setattr(canaries, 'family', lambda *_, **__: unit_vectors)
-  config = load_config('digits', rounds=8, **changes)
+  config = load_config('digits', rounds=6, **changes)
   config.clipping.kind = 'fixed'
   # A single step, so that there is one shape of cohorts.
   config.client.update(epochs=1, max_examples=8)
   config.canaries.update(family='hadamard', observed=4, unobserved=636)
-  config.update(clients_per_round=4, evaluate_every=8, checkpoint_every=5)
+  config.update(clients_per_round=4, evaluate_every=6, checkpoint_every=3)
   return config
 
 
@@ -381,14 +381,14 @@ def cut_off(config, workdir, after, monkeypatch):
     with pytest.raises(RuntimeError, match='cut off'):
       audited_run.run(config, workdir)
   (path,) = (workdir / 'private/checkpoints').iterdir()
-  assert path.name == '5'
+  assert path.name == '3'
 
 
 def test_the_noise_of_each_round_of_a_run_that_goes_on_is_new(
   tmp_path, traces, monkeypatch
 ):
-  # Spans of four rounds, of one and of three, behind a checkpoint.
-  config = noise_config(monkeypatch, rounds_per_dispatch=4)
+  # Spans of two rounds and of one, before a checkpoint and behind it.
+  config = noise_config(monkeypatch, rounds_per_dispatch=2)
   cut_off(config, tmp_path / 'run', 2, monkeypatch)
   audited_run.run(config, tmp_path / 'run')
   scores = load_record(tmp_path / 'run/private/scores.npz')

@@ -47,11 +47,15 @@ SIGNS = audit.ThreatModel(
 
 
 def small_config(**changes):
-  return load_config('digits', **changes)
+  config = load_config('digits', **changes)
+  config.client.update(epochs=1, max_examples=8)
+  config.clipping.kind = 'fixed'
+  config.canaries.family = 'hadamard'
+  return config
 
 
 def test_an_observer_of_ones_own_is_estimated_beside_the_others(
-  small_task, tmp_path
+  small_task, coarse_figures, tmp_path
 ):
   result = audited_run.run(
     small_config(),
@@ -82,7 +86,7 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
 
 
 def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
-  small_task, tmp_path
+  small_task, coarse_figures, tmp_path
 ):
   whole, largest = (
     audited_run.run(

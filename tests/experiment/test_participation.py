@@ -264,7 +264,7 @@ def test_coins_that_are_counted_in_public_amplify_nothing_that_is_known():
   assert 'ε' not in said
 
 
-@pytest.mark.usefixtures('small_task')
+@pytest.mark.usefixtures('small_task', 'unestimated')
 def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   config = load_config(
     'digits',
@@ -272,6 +272,8 @@ def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
       'participation.kind': 'poisson',
       'canaries.schedule': 'replace',
       'canaries.observed': 40,
+      'client.epochs': 1,
+      'client.max_examples': 8,
     },
   )
   result = audited_run.run(config, tmp_path / 'run')

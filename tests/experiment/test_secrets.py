@@ -26,7 +26,6 @@ from epe_jax.experiment import (
   workloads,
 )
 from epe_jax.report import report
-from epe_jax.report.figures import of_run
 from epe_jax.training import fedavg
 from tests import processes, recorded_runs
 from tests.helpers import load_config
@@ -245,9 +244,8 @@ def log_of(folder):
 
 
 def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
-  tmp_path, put_in, drawn, monkeypatch
+  tmp_path, put_in, drawn, undrawn
 ):
-  monkeypatch.setattr(of_run, 'draw_run', lambda *_: {})
   config = small_config()
   audited_run.run(config, tmp_path)
   report.write_report(tmp_path)
@@ -322,7 +320,13 @@ def killed(monkeypatch):
 def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   tmp_path, softmax, unestimated, drawn, killed, monkeypatch
 ):
-  config = small_config(**{'participation.kind': 'poisson'})
+  config = small_config(
+    **{
+      'participation.kind': 'poisson',
+      'canaries.family': 'hadamard',
+      'clipping.kind': 'fixed',
+    }
+  )
   files = workdirs.workdir_at(tmp_path / 'run')
   gather, orders = cohort.gather, set()
   note = lambda *a, seed, **k: orders.add(seed) or gather(*a, seed=seed, **k)
@@ -418,6 +422,7 @@ def test_a_run_goes_on_with_what_it_began_with_or_not_at_all(
     **{
       'canaries.schedule': 'matrix',
       'canaries.matrix': str(matrix),
+      'canaries.family': 'hadamard',
       'participation.kind': 'log',
       'participation.log': str(log),
     }

@@ -222,7 +222,7 @@ def test_by_round_shows_the_rows_and_their_intervals():
 
 
 def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
-  tmp_path, monkeypatch
+  tmp_path, coarse_figures, monkeypatch
 ):
   record = recorded_runs.by_law(shift=3000.0, dim=10**8, rounds=20)
   result = run_of(record, math.inf)

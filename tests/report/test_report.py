@@ -545,7 +545,9 @@ def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
   assert ('not for publishing' in report.format_report(result)) == warned
 
 
-def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(tmp_path):
+def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(
+  tmp_path, coarse_figures
+):
   simulated = recorded_runs.by_vectors(
     momentum=0.0, noise=0.0, observed=12, unobserved=40, dim=500
   )
@@ -631,12 +633,12 @@ def test_writing_twice_gives_the_same_page(workdir):
   ],
   ids=['no noise', 'repeated', 'few canaries', 'one round', 'two rounds'],
 )
-def test_runs_of_every_shape_are_drawn(tmp_path, shape):
+def test_runs_of_every_shape_are_drawn(tmp_path, coarse_figures, shape):
   assert report.write_report(_finished_run(tmp_path, **shape)).is_file()
 
 
 def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
-  tmp_path, monkeypatch
+  tmp_path, coarse_figures, monkeypatch
 ):
   drawn, draw = [], of_run.draw_run
   monkeypatch.setattr(
@@ -713,6 +715,7 @@ def test_a_damaged_result_is_refused(tmp_path, damage):
     report.write_report(tmp_path)
 
 
+@pytest.mark.integration
 def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
   done = _finished_run(tmp_path / 'done', observed=5, unobserved=5)
   drawn = run_script('report', done)

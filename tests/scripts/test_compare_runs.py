@@ -268,6 +268,7 @@ def test_the_figure_shows_the_share_of_experiments_up_to_each_epsilon():
     assert axes.get_xlabel() == 'ε̂ at δ = 1e-3'
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task')
 def test_the_script_compares_prints_and_draws(tmp_path):
   flags = [

@@ -155,6 +155,7 @@ def test_seeds_and_an_axis_of_seeds_exclude_each_other(tmp_path):
     seed_sweep.run_seed_sweep(points, tmp_path, num_seeds=2)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task')
 def test_points_without_canaries_stand_beside_those_with(tmp_path):
   config = tiny()
