@@ -39,7 +39,7 @@ def run_of(record, analytic):
     analytic_epsilon=analytic,
     num_observed=int(record.observed.sum()),
     num_unobserved=int((~record.observed).sum()),
-    audit=estimates.evaluate(record),
+    audit=estimates.evaluate(record, floors=False),
   )
 
 

@@ -338,7 +338,7 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
 
 def test_the_headline_is_one_bound_chosen_by_the_design():
   record = recorded_runs.by_law()
-  found = estimates.evaluate(record)
+  found = estimates.evaluate(record, floors=False)
   attack, bound = found.headline
   assert bound.method == 'clopper_pearson_bonferroni'
   assert attack.threat_model == threat_models.RESIDUAL
@@ -347,13 +347,13 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   other = recorded_runs.replace_cosines(
     record, residual=-record.cosines['residual']
   )
-  same, again = estimates.evaluate(other).headline
+  same, again = estimates.evaluate(other, floors=False).headline
   assert (again.method, same.threat_model) == (
     bound.method,
     attack.threat_model,
   )
   coins = recorded_runs.by_law(design='coin_flip')
-  assert estimates.evaluate(coins).headline[1].method == 'one_run'
+  assert estimates.evaluate(coins, floors=False).headline[1].method == 'one_run'
   result = _result(audit=found)
   said = _attacker(result, 'The lower bound of this report')
   assert f'ε ≥ {cells.format_number(bound.epsilon)} at δ' in said
@@ -361,7 +361,9 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert f'The {others} others hold at 95 % each and not all' in said
   assert 'removes them. Which bound' in said
   # Where who removes the others may not be shown, it is that of another attacker.
-  published = estimates.evaluate(publication.redact_record(record))
+  published = estimates.evaluate(
+    publication.redact_record(record), floors=False
+  )
   assert published.headline[0].threat_model == threat_models.OWN
   said = _attacker(
     _result(audit=published, noise='fresh'),
@@ -375,7 +377,7 @@ def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated()
   record = dataclasses.replace(
     recorded_runs.by_law(), momentum=None, weight=None
   )
-  result = _result(audit=estimates.evaluate(record))
+  result = _result(audit=estimates.evaluate(record, floors=False))
   said = _attacker(result, 'sees only the final model')
   assert 'Not calibrated: by how much taking part moves a score is not' in said
   assert 'guesses' not in said
@@ -385,7 +387,8 @@ def test_maxima_that_are_all_alike_have_estimates_too():
   record = recorded_runs.by_law()
   trace = np.where(record.included, 0.9, record.trace)
   audit = estimates.evaluate(
-    recorded_runs.replace_cosines(record, aggregate=trace.astype(np.float32))
+    recorded_runs.replace_cosines(record, aggregate=trace.astype(np.float32)),
+    floors=False,
   )
   maximum = audit.find(threat_models.MAXIMUM)
   assert maximum.find('maximum_over_rounds') is not None
@@ -406,8 +409,8 @@ def test_maxima_that_refute_their_law_have_a_doubt():
 
 def test_bounds_that_hold_together_are_lower_ones():
   record = recorded_runs.by_law()
-  alone = estimates.evaluate(record)
-  joint = estimates.evaluate(record, simultaneous=True)
+  alone = estimates.evaluate(record, floors=False)
+  joint = estimates.evaluate(record, simultaneous=True, floors=False)
   said = ' '.join(report.format_estimates(joint).split())
   assert 'All bounds hold together at 95 %.' in said
   assert '--simultaneous' not in said
@@ -556,7 +559,7 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(
   removed = threat_models.score_all(record)[-1].scores
   assert set(removed.observed) == {1.0}
   assert set(removed.unobserved) == {0.0}
-  audit = estimates.evaluate(record)
+  audit = estimates.evaluate(record, floors=False)
   found = audit.find(threat_models.RESIDUAL)
   # No cosine in the null law is as large as 1.
   assert found.find('shifted_cosine').epsilon == math.inf
