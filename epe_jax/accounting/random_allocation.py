@@ -25,6 +25,7 @@ References:
   mean).
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -96,6 +97,7 @@ def epsilon_of_allocation(
   return Analytic(float(loss.get_epsilon_for_delta(delta)), assumes)
 
 
+@functools.lru_cache(maxsize=32)
 def compute_pld(
   noise_multiplier: float, *, rounds: int, periods: int = 1
 ) -> privacy_loss_distribution.PrivacyLossDistribution:

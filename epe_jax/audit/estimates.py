@@ -8,6 +8,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 import numpy as np
 
+from epe_jax.accounting import Analytic
 from epe_jax.audit import doubts, estimators
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.external_scores import score_external
@@ -70,6 +71,8 @@ class Attack(NamedTuple):
     agreement: with the norms of rounds; None where they tell nothing.
     estimates: point estimates, the one to believe first, then lower bounds, the
       pre-declared one first.
+    analytic: the ε that the mechanism allows this attacker; None where that is
+      not known.
   """
 
   threat_model: ThreatModel
@@ -81,6 +84,7 @@ class Attack(NamedTuple):
   rates: Rates | None
   agreement: Agreement | None
   estimates: tuple[Estimate, ...]
+  analytic: Analytic | None = None
 
   @property
   def first(self) -> Estimate:
@@ -149,7 +153,12 @@ def evaluate(
   """
   delta = record.delta if delta is None else delta
   all_scores = score_all(record, threat_models)
-  return _evaluate(all_scores, delta, more, simultaneous, floors)
+  audit = _evaluate(all_scores, delta, more, simultaneous, floors)
+  attacks = (
+    attack._replace(analytic=attack.threat_model.limit(record, delta))
+    for attack in audit.attacks
+  )
+  return audit._replace(attacks=tuple(attacks))
 
 
 def evaluate_scores(
