@@ -5,7 +5,7 @@ import dataclasses
 from typing import Any
 
 from epe_jax.accounting import Analytic
-from epe_jax.audit import threat_models, upper_bounds
+from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
 from epe_jax.audit.over_rounds import RoundEstimate
@@ -61,8 +61,7 @@ def _attack_to_json(attack: Attack) -> dict[str, Any]:
     'agreement': attack.agreement and attack.agreement._asdict(),
     'analytic': attack.analytic and attack.analytic._asdict(),
     'estimates': [
-      _estimate_to_json(estimate)
-      | {'excess': upper_bounds.describe_excess(estimate, attack.analytic)}
+      _estimate_to_json(estimate) | {'excess': attack.describe_excess(estimate)}
       for estimate in attack.estimates
     ],
   }

@@ -9,7 +9,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.accounting import Analytic
-from epe_jax.audit import doubts, estimators
+from epe_jax.audit import doubts, estimators, upper_bounds
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.external_scores import score_external
 from epe_jax.audit.record import Record
@@ -90,6 +90,13 @@ class Attack(NamedTuple):
   def first(self) -> Estimate:
     """The estimate to believe first."""
     return self.estimates[0]
+
+  def describe_excess(self, estimate: Estimate) -> upper_bounds.Excess | None:
+    """As `upper_bounds.describe_excess`, of one of the estimates."""
+    interval, error = self.first.interval, 0.0
+    if interval is not None:
+      error = (interval[1] - interval[0]) / 2
+    return upper_bounds.describe_excess(estimate, self.analytic, error=error)
 
   @property
   def bounds(self) -> tuple[Estimate, ...]:

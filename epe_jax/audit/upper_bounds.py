@@ -106,27 +106,33 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
 
 
 def describe_excess(
-  estimate: Estimate, analytic: Analytic | None
+  estimate: Estimate, analytic: Analytic | None, *, error: float = 0.0
 ) -> Excess | None:
   """What it means that an estimate is above the ε that its attacker is allowed.
 
   Args:
     estimate: of one attacker.
     analytic: of the same attacker, at the same δ; None if there is none.
+    error: half the width of the interval of another estimate from the same scores,
+      >= 0, which is taken for a point estimate that has no interval of its own.
 
   Returns:
     'violation' of a bound with a stated confidence, 'extrapolates' of an estimate
-    whose interval, or which itself if it has none, lies above a bound, 'above what
-    is expected' of either where no more than an expectation is known; None where
-    the estimate is in line.
+    that is above a bound by more than its error, 'above what is expected' of
+    either where no more than an expectation is known; None where the estimate is
+    in line.
   """
-  if analytic is None:
+  # The most exposed canary is asked about by who knows its round.
+  is_expected = analytic is not None and analytic.kind == 'expectation'
+  if analytic is None or (is_expected and estimate.method == 'most_exposed'):
     return None
   is_certain = estimate.kind == 'confidence bound'
-  lowest = estimate.interval[0] if estimate.interval else estimate.epsilon
+  lowest = float(estimate.epsilon) - (0.0 if is_certain else error)
+  if estimate.interval is not None:
+    lowest = estimate.interval[0]
   # A part in a thousand is the accuracy of either number.
-  if not float(lowest) > 1.001 * analytic.epsilon:
+  if not lowest > 1.001 * analytic.epsilon:
     return None
-  if analytic.kind == 'expectation':
+  if is_expected:
     return 'above what is expected'
   return 'violation' if is_certain else 'extrapolates'

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 import math
 
+from epe_jax.accounting import Analytic
 from epe_jax.epsilon.types import Assumption, Estimate
 
 _SHAPES = {
@@ -36,6 +37,18 @@ def format_number(value: float | str) -> str:
 def format_epsilon(estimate: Estimate) -> str:
   """The ε of an estimate, as `format_number` has it."""
   return format_number(float(estimate.epsilon))
+
+
+def format_analytic(analytic: Analytic | None) -> str:
+  """The ε that a mechanism allows an attacker; with ≈ if that is no bound.
+
+  >>> format_analytic(Analytic(1.156, 'a linear server', 'expectation'))
+  '≈ 1.16'
+  """
+  if analytic is None:
+    return '-'
+  epsilon = format_number(analytic.epsilon)
+  return epsilon if analytic.kind == 'bound' else f'≈ {epsilon}'
 
 
 def format_delta(delta: float) -> str:

@@ -49,13 +49,19 @@ class Cells(NamedTuple):
   kind: str
 
 
-def format_cells(estimate: Estimate) -> Cells:
-  """ε, interval, floor and kind of an estimate; '-' where it has none."""
+def format_cells(attack: Attack, estimate: Estimate) -> Cells:
+  """ε, interval, floor and kind of an estimate; '-' where it has none.
+
+  An estimate above the ε that the mechanism allows the attacker says so behind its
+  kind.
+  """
+  kind = cells.describe_kind(estimate)
+  excess = attack.describe_excess(estimate)
   return Cells(
     cells.format_epsilon(estimate),
     cells.format_interval(estimate.interval) or '-',
     cells.format_floor(estimate) or '-',
-    cells.describe_kind(estimate),
+    f'{kind}; {excess}' if excess else kind,
   )
 
 
@@ -72,7 +78,7 @@ def make_table(attacks: Sequence[Attack]) -> tables.Table:
       attack.sees,
       attack.threat_model.statistic,
       describe_method(estimate),
-      *format_cells(estimate),
+      *format_cells(attack, estimate),
     )
     for attack in attacks
     for estimate in attack.estimates
@@ -85,6 +91,8 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
   lines = []
   for attack in attacks:
     heading = f'{attack.sees}: {attack.threat_model.statistic}'
+    if attack.analytic is not None:
+      heading += f' (analytic ε {cells.format_analytic(attack.analytic)})'
     lines += ['', heading[0].upper() + heading[1:]]
     lines += [
       tables.fill_paragraph(f'{doubt}.', bullet='  Doubt: ')
@@ -92,7 +100,10 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
     ]
     lines.append(_format_line('', Cells(*HEAD)))
     lines += [
-      _format_line(f'  {describe_method(estimate)}', format_cells(estimate))
+      _format_line(
+        f'  {describe_method(estimate)}',
+        format_cells(attack, estimate),
+      )
       for estimate in attack.estimates
     ]
   return lines

@@ -148,11 +148,14 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
 
 def _summarize(result: RunResult, attack: Attack) -> list[str]:
   """The line of an attacker in the summary."""
-  epsilon, interval, floor, _ = estimate_table.format_cells(attack.first)
+  epsilon, interval, floor, _ = estimate_table.format_cells(
+    attack, attack.first
+  )
   if not attack.is_calibrated:
     epsilon, interval, floor = 'not calibrated', '-', '-'
-  analytic = bound = '-'
-  if attack.threat_model.is_worst_case:
+  analytic, bound = cells.format_analytic(attack.analytic), '-'
+  # Results from before every attacker had one have that of the strongest alone.
+  if attack.analytic is None and attack.threat_model.is_worst_case:
     analytic = cells.format_number(facts.find_analytic_epsilon(result))
   if attack.bounds:
     bound = cells.format_epsilon(attack.bounds[0])

@@ -117,6 +117,7 @@ def test_an_estimate_above_its_limit_is_named_for_what_it_is():
   # Within its error it is in line.
   within = _estimate(5.1, (4.9, 5.3))
   assert upper_bounds.describe_excess(within, bound) is None
+  assert upper_bounds.describe_excess(_estimate(5.1), bound, error=0.2) is None
   beyond = _estimate(5.6, (5.4, 5.8))
   assert upper_bounds.describe_excess(beyond, bound) == 'extrapolates'
   assert upper_bounds.describe_excess(_estimate(5.001), bound) is None
