@@ -88,8 +88,8 @@ def epsilon_of_allocation(
   times = '' if periods == 1 else f'each of {periods} periods of '
   assumes = (
     f'one who takes part in a random round of {times}{rounds:,} rounds; an '
-    'attacker who sees every round and knows every other update, but not which '
-    'round it is'
+    'attacker who sees every round and knows every other update, to whom every '
+    'round of it is as likely'
   )
   if noise_multiplier == 0:
     return Analytic(math.inf, assumes)

@@ -1,4 +1,4 @@
-"""Estimates as rows: method, ε, interval, floor and kind."""
+"""Estimates as rows: method, ε, μ, interval, floor and kind."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from epe_jax.audit.estimates import Attack
 from epe_jax.epsilon.types import Estimate
 from epe_jax.report import cells, tables
 
-HEAD = ('ε', '90 % interval', 'floor 5-95 %', 'kind')
+HEAD = ('ε', 'μ', '90 % interval', 'floor 5-95 %', 'kind')
 """Names of the columns of `Cells`."""
 
 _METHODS = {
@@ -44,21 +44,23 @@ class Cells(NamedTuple):
   """An estimate as text."""
 
   epsilon: str
+  mu: str
   interval: str
   floor: str
   kind: str
 
 
 def format_cells(attack: Attack, estimate: Estimate) -> Cells:
-  """ε, interval, floor and kind of an estimate; '-' where it has none.
+  """ε, μ, interval, floor and kind of an estimate; '-' where it has none.
 
-  An estimate above the ε that the mechanism allows the attacker says so behind its
+  μ is that of the Gaussian mechanism with this ε at this δ. An estimate above the ε that the mechanism allows the attacker says so behind its
   kind.
   """
   kind = cells.describe_kind(estimate)
   excess = attack.describe_excess(estimate)
   return Cells(
     cells.format_epsilon(estimate),
+    cells.format_mu(estimate.epsilon, estimate.delta),
     cells.format_interval(estimate.interval) or '-',
     cells.format_floor(estimate) or '-',
     f'{kind}; {excess}' if excess else kind,
@@ -112,6 +114,6 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
 def _format_line(method: str, row: Cells) -> str:
   # Of fixed widths, so that the columns of all attackers are aligned.
   return (
-    f'{method:<33}{row.epsilon:>8}  {row.interval:<15} {row.floor:<15} '
+    f'{method:<33}{row.epsilon:>8}{row.mu:>7}  {row.interval:<15} {row.floor:<15} '
     f'{row.kind}'
   ).rstrip()
