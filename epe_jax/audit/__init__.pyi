@@ -20,5 +20,8 @@ from .statistics import max_over_rounds as max_over_rounds
 from .statistics import score_mixture as score_mixture
 from .statistics import score_own_round as score_own_round
 from .threat_models import THREAT_MODELS as THREAT_MODELS
+from .upper_bounds import bound_known_rounds as bound_known_rounds
+from .upper_bounds import bound_unknown_rounds as bound_unknown_rounds
+from .upper_bounds import expect_final_model as expect_final_model
 from .wrapper import audited as audited
 from .wrapper import score_observers as score_observers

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 import numpy as np
 
+from epe_jax.accounting import Analytic
 from epe_jax.audit import doubts, estimators
 from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.record import Record
@@ -33,6 +34,8 @@ class ThreatModel(NamedTuple):
     who: the attacker, as the beginning of a sentence: "An attacker who ...".
     score: record -> the scores of all canaries; None where the record has nothing to
       score.
+    limit: (record, delta) -> the ε that the mechanism allows this attacker; None
+      where it is not known.
     is_worst_case: the attacker is the one whom the analytic ε of a run assumes.
   """
 
@@ -41,6 +44,7 @@ class ThreatModel(NamedTuple):
   statistic: str
   who: str
   score: Callable[[Record], 'AttackScores | None']
+  limit: Callable[[Record, float], Analytic | None] = lambda record, delta: None
   is_worst_case: bool = False
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
+from epe_jax.accounting import Analytic
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
@@ -58,7 +59,11 @@ def _attack_to_json(attack: Attack) -> dict[str, Any]:
     'doubts': list(attack.doubts),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
-    'estimates': [_estimate_to_json(estimate) for estimate in attack.estimates],
+    'analytic': attack.analytic and attack.analytic._asdict(),
+    'estimates': [
+      _estimate_to_json(estimate) | {'excess': attack.describe_excess(estimate)}
+      for estimate in attack.estimates
+    ],
   }
 
 
@@ -73,6 +78,8 @@ def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
 
 def _attack_from_json(values: Mapping[str, Any]) -> Attack:
   rates, agreement = values['rates'], values['agreement']
+  # Results from before attackers had one of their own lack it.
+  analytic = values.get('analytic')
   return Attack(
     threat_model=threat_models.find(values['threat_model'])
     or _make_unknown(values),
@@ -89,6 +96,10 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     agreement=agreement
     and Agreement(**{name: float(x) for name, x in agreement.items()}),
     estimates=tuple(map(_estimate_from_json, values['estimates'])),
+    analytic=analytic
+    and Analytic(
+      float(analytic['epsilon']), analytic['assumes'], analytic['kind']
+    ),
   )
 
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit import doubts, estimators
+from epe_jax.accounting import Analytic
+from epe_jax.audit import doubts, estimators, upper_bounds
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.external_scores import score_external
 from epe_jax.audit.record import Record
@@ -70,6 +71,8 @@ class Attack(NamedTuple):
     agreement: with the norms of rounds; None where they tell nothing.
     estimates: point estimates, the one to believe first, then lower bounds, the
       pre-declared one first.
+    analytic: the ε that the mechanism allows this attacker; None where that is
+      not known.
   """
 
   threat_model: ThreatModel
@@ -81,11 +84,19 @@ class Attack(NamedTuple):
   rates: Rates | None
   agreement: Agreement | None
   estimates: tuple[Estimate, ...]
+  analytic: Analytic | None = None
 
   @property
   def first(self) -> Estimate:
     """The estimate to believe first."""
     return self.estimates[0]
+
+  def describe_excess(self, estimate: Estimate) -> upper_bounds.Excess | None:
+    """As `upper_bounds.describe_excess`, of one of the estimates."""
+    interval, error = self.first.interval, 0.0
+    if interval is not None:
+      error = (interval[1] - interval[0]) / 2
+    return upper_bounds.describe_excess(estimate, self.analytic, error=error)
 
   @property
   def bounds(self) -> tuple[Estimate, ...]:
@@ -149,7 +160,12 @@ def evaluate(
   """
   delta = record.delta if delta is None else delta
   all_scores = score_all(record, threat_models)
-  return _evaluate(all_scores, delta, more, simultaneous, floors)
+  audit = _evaluate(all_scores, delta, more, simultaneous, floors)
+  attacks = (
+    attack._replace(analytic=attack.threat_model.limit(record, delta))
+    for attack in audit.attacks
+  )
+  return audit._replace(attacks=tuple(attacks))
 
 
 def evaluate_scores(

@@ -12,7 +12,7 @@ from epe_jax import io
 from epe_jax.audit import server_response
 from epe_jax.audit.round_scalars import RoundScalars
 
-SCHEMA = 6
+SCHEMA = 7
 """Version of scores.npz."""
 
 FINAL_MODEL = ('final', 'change')
@@ -53,6 +53,10 @@ class Record:
       and an attacker may know all else; else 'fixed'.
     dim: d.
     delta: the run's, in (0, 1).
+    noise_multiplier: z of what each round released, >= 0; None if not known.
+    periods: equal periods of the run, in each of which a canary is assigned one
+      uniformly random round; None where canaries are assigned rounds otherwise.
+    is_whole: this is a whole run, and not what an attacker is shown of one.
   """
 
   cosines: Cosines
@@ -64,6 +68,9 @@ class Record:
   design: Literal['fixed', 'coin_flip']
   dim: int
   delta: float
+  noise_multiplier: float | None = None
+  periods: int | None = None
+  is_whole: bool = True
 
   @property
   def num_rounds(self) -> int:
@@ -111,6 +118,8 @@ def make_record(
   assigned: Bool[np.ndarray, 'T k'] | None = None,
   design: Literal['fixed', 'coin_flip'] = 'fixed',
   momentum: float | None = None,
+  noise_multiplier: float | None = None,
+  periods: int | None = None,
 ) -> Record:
   """The record of a whole run.
 
@@ -126,6 +135,11 @@ def make_record(
       with probability 1/2.
     momentum: of the server, if its optimizer is SGD, so that it is known what the
       final model keeps of each round; None otherwise.
+    noise_multiplier: z of the mechanism. Attackers have an analytic ε only if it
+      is given.
+    periods: as `sampling.once_per_period` has it, if that assigned the rounds;
+      None otherwise, and then an attacker who does not know the rounds is given
+      the analytic ε of one who does.
 
   Raises:
     ValueError: shapes contradict one another.
@@ -157,6 +171,8 @@ def make_record(
     design=design,
     dim=dim,
     delta=delta,
+    noise_multiplier=noise_multiplier,
+    periods=periods,
   )
 
 
@@ -193,7 +209,7 @@ def load_record(path: str | os.PathLike) -> Record:
   # First, because another version has other arrays.
   if 'schema' in arrays:
     io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
-  optional = {'momentum', 'weight'}
+  optional = {'momentum', 'weight', 'noise_multiplier', 'periods'}
   names = {field.name for field in dataclasses.fields(Record)}
   names -= {'cosines', 'rounds'}
   scalars = {_ROUNDS + name for name in RoundScalars._fields}
@@ -208,10 +224,13 @@ def load_record(path: str | os.PathLike) -> Record:
   fields['rounds'] = RoundScalars(**_with_prefix(arrays, _ROUNDS))
   for name in ('included', 'assigned'):
     fields[name] = fields[name].astype(bool)
-  for name, type_ in (('design', str), ('dim', int), ('delta', float)):
+  types = {'design': str, 'dim': int, 'delta': float, 'is_whole': bool}
+  for name, type_ in types.items():
     fields[name] = type_(fields[name])
-  if fields['momentum'] is not None:
-    fields['momentum'] = float(fields['momentum'])
+  known = {'momentum': float, 'noise_multiplier': float, 'periods': int}
+  for name, type_ in known.items():
+    if fields[name] is not None:
+      fields[name] = type_(fields[name])
   return Record(**fields)
 
 

@@ -92,6 +92,8 @@ def replace_views(
     ValueError: fewer than two observed canaries are left.
   """
   observed, had_rounds = record.observed, record.assigned.any(axis=0)
+  if 'assigned' in changes:
+    changes['is_whole'] = False
   record = dataclasses.replace(record, **changes)
   if present is None:
     present = np.asarray(record.assigned.any(axis=0))
@@ -101,6 +103,9 @@ def replace_views(
       f'{num_left} of {np.count_nonzero(observed)} observed canaries took part in '
       'what is shown, but an audit needs two; show more of the run.'
     )
+  # Of several rounds some may be among those shown, by no law that is known.
+  if record.periods is not None and record.periods > 1:
+    record = dataclasses.replace(record, periods=None)
   is_kept = present | ~had_rounds
   weight = record.weight
   return dataclasses.replace(

@@ -11,7 +11,13 @@ import math
 
 import numpy as np
 
-from epe_jax.audit import doubts, estimators, external_scores, statistics
+from epe_jax.audit import (
+  doubts,
+  estimators,
+  external_scores,
+  statistics,
+  upper_bounds,
+)
 from epe_jax.audit.attack_scores import (
   COSINE,
   AttackScores,
@@ -240,6 +246,7 @@ FINAL = ThreatModel(
   'cosine with the final model',
   'An attacker who sees only the final model',
   _score_final,
+  upper_bounds.expect_final_model,
 )
 CHANGE = ThreatModel(
   'change',
@@ -247,6 +254,7 @@ CHANGE = ThreatModel(
   'cosine with the change of the model',
   'An attacker who sees the initial and the final model',
   _score_change,
+  upper_bounds.expect_final_model,
 )
 MAXIMUM = ThreatModel(
   'maximum',
@@ -254,6 +262,7 @@ MAXIMUM = ThreatModel(
   'maximum over rounds',
   'An attacker who sees what every round releases and takes the largest cosine',
   _score_maximum,
+  upper_bounds.bound_unknown_rounds,
 )
 LIKELIHOOD = ThreatModel(
   'likelihood',
@@ -261,6 +270,7 @@ LIKELIHOOD = ThreatModel(
   'likelihood over rounds',
   'An attacker who sees what every round releases and tests by likelihood',
   _score_likelihood,
+  upper_bounds.bound_unknown_rounds,
 )
 OWN = ThreatModel(
   'own_round',
@@ -269,6 +279,7 @@ OWN = ThreatModel(
   'An attacker who sees what every round releases and knows when a person '
   'took part',
   _score_own,
+  upper_bounds.bound_known_rounds,
 )
 RESIDUAL = ThreatModel(
   'residual',
@@ -276,6 +287,7 @@ RESIDUAL = ThreatModel(
   'own round, others removed',
   'An attacker who also knows the updates of all others and removes them',
   _score_residual,
+  upper_bounds.bound_known_rounds,
   is_worst_case=True,
 )
 

@@ -220,6 +220,8 @@ def make_run_record(
     momentum=float(config.server.momentum) if is_sgd else None,
     dim=setup.dim,
     delta=setup.delta,
+    noise_multiplier=float(config.noise_multiplier),
+    periods=setup.participants.periods,
   )
 
 

@@ -41,6 +41,8 @@ class Participation(NamedTuple):
     design: 'coin_flip' or 'fixed', as `audit.Record` has it.
     expected_clients: m, the mean number of clients and canaries in a round.
     slots: the largest number of real clients in a round, >= 1.
+    periods: of the run, in each of which a canary is assigned one random round;
+      None where canaries are assigned rounds otherwise.
     max_rounds: the largest number of rounds in which a real client takes part.
       Where coins are secret it follows from their law, and the probability that
       some client exceeds it is at most 1e-9.
@@ -52,6 +54,7 @@ class Participation(NamedTuple):
   design: Literal['fixed', 'coin_flip']
   expected_clients: float
   slots: int
+  periods: int | None
   max_rounds: int
 
 
@@ -113,6 +116,9 @@ def plan_participation(
     design='coin_flip' if coins else 'fixed',
     expected_clients=np.mean(sizes) + mean_inserted if kind == 'log' else mean,
     slots=max(1, *sizes),
+    periods=config.canaries.repetitions
+    if schedule in ('once_per_period', 'coin_flip')
+    else None,
     max_rounds=max_rounds,
   )
 

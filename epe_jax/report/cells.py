@@ -3,6 +3,11 @@
 from collections.abc import Iterable
 import math
 
+from jaxtyping import Float
+import numpy as np
+
+from epe_jax.accounting import Analytic
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate
 
 _SHAPES = {
@@ -36,6 +41,27 @@ def format_number(value: float | str) -> str:
 def format_epsilon(estimate: Estimate) -> str:
   """The ε of an estimate, as `format_number` has it."""
   return format_number(float(estimate.epsilon))
+
+
+def format_mu(epsilon: float | Float[np.ndarray, ''], delta: float) -> str:
+  """μ of the Gaussian mechanism that has this ε at δ.
+
+  >>> format_mu(4.3772, 1e-5)
+  '1.00'
+  """
+  return format_number(tradeoff_curves.mu_of_epsilon(float(epsilon), delta))
+
+
+def format_analytic(analytic: Analytic | None) -> str:
+  """The ε that a mechanism allows an attacker; with ≈ if that is no bound.
+
+  >>> format_analytic(Analytic(1.156, 'a linear server', 'expectation'))
+  '≈ 1.16'
+  """
+  if analytic is None:
+    return '-'
+  epsilon = format_number(analytic.epsilon)
+  return epsilon if analytic.kind == 'bound' else f'≈ {epsilon}'
 
 
 def format_delta(delta: float) -> str:

@@ -1,4 +1,4 @@
-"""Estimates as rows: method, ε, interval, floor and kind."""
+"""Estimates as rows: method, ε, μ, interval, floor and kind."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from epe_jax.audit.estimates import Attack
 from epe_jax.epsilon.types import Estimate
 from epe_jax.report import cells, tables
 
-HEAD = ('ε', '90 % interval', 'floor 5-95 %', 'kind')
+HEAD = ('ε', 'μ', '90 % interval', 'floor 5-95 %', 'kind')
 """Names of the columns of `Cells`."""
 
 _METHODS = {
@@ -44,18 +44,26 @@ class Cells(NamedTuple):
   """An estimate as text."""
 
   epsilon: str
+  mu: str
   interval: str
   floor: str
   kind: str
 
 
-def format_cells(estimate: Estimate) -> Cells:
-  """ε, interval, floor and kind of an estimate; '-' where it has none."""
+def format_cells(attack: Attack, estimate: Estimate) -> Cells:
+  """ε, μ, interval, floor and kind of an estimate; '-' where it has none.
+
+  μ is that of the Gaussian mechanism with this ε at this δ. An estimate above the ε that the mechanism allows the attacker says so behind its
+  kind.
+  """
+  kind = cells.describe_kind(estimate)
+  excess = attack.describe_excess(estimate)
   return Cells(
     cells.format_epsilon(estimate),
+    cells.format_mu(estimate.epsilon, estimate.delta),
     cells.format_interval(estimate.interval) or '-',
     cells.format_floor(estimate) or '-',
-    cells.describe_kind(estimate),
+    f'{kind}; {excess}' if excess else kind,
   )
 
 
@@ -72,7 +80,7 @@ def make_table(attacks: Sequence[Attack]) -> tables.Table:
       attack.sees,
       attack.threat_model.statistic,
       describe_method(estimate),
-      *format_cells(estimate),
+      *format_cells(attack, estimate),
     )
     for attack in attacks
     for estimate in attack.estimates
@@ -85,6 +93,8 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
   lines = []
   for attack in attacks:
     heading = f'{attack.sees}: {attack.threat_model.statistic}'
+    if attack.analytic is not None:
+      heading += f' (analytic ε {cells.format_analytic(attack.analytic)})'
     lines += ['', heading[0].upper() + heading[1:]]
     lines += [
       tables.fill_paragraph(f'{doubt}.', bullet='  Doubt: ')
@@ -92,7 +102,10 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
     ]
     lines.append(_format_line('', Cells(*HEAD)))
     lines += [
-      _format_line(f'  {describe_method(estimate)}', format_cells(estimate))
+      _format_line(
+        f'  {describe_method(estimate)}',
+        format_cells(attack, estimate),
+      )
       for estimate in attack.estimates
     ]
   return lines
@@ -101,6 +114,6 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
 def _format_line(method: str, row: Cells) -> str:
   # Of fixed widths, so that the columns of all attackers are aligned.
   return (
-    f'{method:<33}{row.epsilon:>8}  {row.interval:<15} {row.floor:<15} '
+    f'{method:<33}{row.epsilon:>8}{row.mu:>7}  {row.interval:<15} {row.floor:<15} '
     f'{row.kind}'
   ).rstrip()

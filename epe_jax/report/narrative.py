@@ -147,13 +147,25 @@ def _compare_with_analysis(result: RunResult, attack: Attack) -> str:
     text = _describe_agreement(
       attack.agreement, limit if is_strongest else None
     )
-  excess = _count_standard_errors_above(attack.first, limit)
-  if excess > 0 and is_notable(excess):
-    text += (
-      f' The estimate exceeds the analytic ε of {cells.format_number(limit)}, '
-      f'which the true ε cannot, by {excess:.1f} standard errors.'
-    )
-  return text
+  if attack.analytic is None:
+    return text + _describe_excess(attack.first, limit)
+  if attack.analytic.kind == 'bound':
+    return text + _describe_excess(attack.first, attack.analytic.epsilon)
+  return text + (
+    f' A server that adds up aggregates, of clients who do not respond to what it '
+    f'has learnt, would leave ε = {cells.format_number(attack.analytic.epsilon)}.'
+  )
+
+
+def _describe_excess(estimate: Estimate, limit: float) -> str:
+  """By how much an estimate exceeds what the true ε cannot; '' if it does not."""
+  errors = _count_standard_errors_above(estimate, limit)
+  if errors <= 0 or not is_notable(errors):
+    return ''
+  return (
+    f' The estimate exceeds the analytic ε of {cells.format_number(limit)}, '
+    f'which the true ε cannot, by {errors:.1f} standard errors.'
+  )
 
 
 def _describe_agreement(agreement: Agreement, analytic: float | None) -> str:
@@ -219,6 +231,8 @@ def _describe_maximum(result: RunResult, attack: Attack) -> str:
     'varies less than one does, and ε is read from tails where no canary was.'
   )
   limit = facts.find_analytic_epsilon(result)
+  if attack.analytic is not None:
+    limit = attack.analytic.epsilon
   if fitted.epsilon > limit:
     text += (
       f' That exceeds the analytic ε of {cells.format_number(limit)}, which the '

@@ -50,7 +50,7 @@ def format_summary(result: RunResult) -> str:
   """
   parts = [tables.fill_paragraph(facts.describe_run(result))]
   if result.is_audited:
-    head = ('attacker', *estimate_table.HEAD[:3], 'bound, 95 %', 'analytic ε')
+    head = ('attacker', *estimate_table.HEAD[:4], 'bound, 95 %', 'analytic ε')
     body = [_summarize(result, attack) for attack in result.audit.attacks]
     parts.append(tables.format_text(tables.Table('', head, body)))
   parts.append(_format_list(verdict.give_verdict(result)))
@@ -148,15 +148,16 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
 
 def _summarize(result: RunResult, attack: Attack) -> list[str]:
   """The line of an attacker in the summary."""
-  epsilon, interval, floor, _ = estimate_table.format_cells(attack.first)
+  row = estimate_table.format_cells(attack, attack.first)
   if not attack.is_calibrated:
-    epsilon, interval, floor = 'not calibrated', '-', '-'
-  analytic = bound = '-'
-  if attack.threat_model.is_worst_case:
+    row = estimate_table.Cells('uncalibrated', '-', '-', '-', '')
+  analytic, bound = cells.format_analytic(attack.analytic), '-'
+  # Results from before every attacker had one have that of the strongest alone.
+  if attack.analytic is None and attack.threat_model.is_worst_case:
     analytic = cells.format_number(facts.find_analytic_epsilon(result))
   if attack.bounds:
     bound = cells.format_epsilon(attack.bounds[0])
-  return [attack.threat_model.name, epsilon, interval, floor, bound, analytic]
+  return [attack.threat_model.name, *row[:4], bound, analytic]
 
 
 def _select_estimates(

@@ -60,8 +60,24 @@ def _describe_final_model(attack: Attack) -> str:
   )
 
 
+def _is_violated(attack: Attack) -> bool:
+  """Whether the pre-declared bound exceeds what the mechanism allows."""
+  if not attack.bounds:
+    return False
+  return attack.describe_excess(attack.bounds[0]) == 'violation'
+
+
 def _list_doubts(audit: Audit) -> list[str]:
   """What speaks against the estimates, or that nothing does; one sentence."""
+  violated = [attack for attack in audit.attacks if _is_violated(attack)]
+  if violated:
+    attack = violated[-1]
+    return [
+      f'The lower bound for {narrative.name_attacker(attack)} is above '
+      f'{cells.format_analytic(attack.analytic)}, the most that the mechanism '
+      'allows: the run does not do what is claimed of it, or this is one of the '
+      'few audits whose bound is too high.'
+    ]
   doubted = [attack for attack in audit.attacks if attack.doubts]
   agreement = audit.attacks[-1].agreement
   if agreement is not None and narrative.is_notable(agreement.standard_errors):

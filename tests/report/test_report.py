@@ -219,8 +219,10 @@ def test_both_analytic_epsilons_are_above_the_table_with_what_they_assume():
 
 
 def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
+  # z is not known, so that rounds have no limit, and the final model has.
   record = recorded_runs.by_law()
   audit = estimates.evaluate(record)
+  assert {a.analytic is None for a in audit.attacks} == {True, False}
   text = report.format_summary(_result(audit=audit))
   assert max(map(len, text.splitlines())) <= 100
   table = text.split('\n\n')[1].splitlines()[1:]
@@ -234,8 +236,13 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
       assert 'not calibrated' in line
       assert shown not in line.split()
     bound = cells.format_number(attack.bounds[0].epsilon)
+    # Results of old have that of the strongest attacker alone.
     strongest = attack.threat_model == threat_models.RESIDUAL
-    assert line.split()[-2:] == [bound, '35.5' if strongest else '-']
+    analytic = cells.format_analytic(attack.analytic)
+    if attack.analytic is None:
+      analytic = '35.5' if strongest else '-'
+    assert line.endswith(f' {analytic}')
+    assert line.removesuffix(analytic).split()[-1] == bound
   assert any(not attack.is_calibrated for attack in audit.attacks)
 
 
@@ -263,6 +270,27 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   assert verdict.give_verdict(_result(num_observed=0)) == [
     narrative.NOT_AUDITED
   ]
+
+
+def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
+  # Half of the noise that the run claims to have.
+  record = dataclasses.replace(
+    recorded_runs.by_law(shift=6.0, observed=300, unobserved=300),
+    noise_multiplier=1 / 3.0,
+    periods=1,
+  )
+  audit = estimates.evaluate(record, floors=False)
+  limit = audit.find(threat_models.RESIDUAL).analytic.epsilon
+  text = report.format_report(_result(audit=audit))
+  assert 'lower bound, 95 %; violation' in text
+  assert 'point estimate; extrapolates' in text
+  said = verdict.give_verdict(_result(audit=audit))[-1]
+  assert f'is above {cells.format_number(limit)}, the most that' in said
+  honest = dataclasses.replace(record, noise_multiplier=1 / 6.0)
+  text = report.format_report(
+    _result(audit=estimates.evaluate(honest, floors=False))
+  )
+  assert 'violation' not in text
 
 
 def test_a_verdict_has_no_estimate_that_is_not_calibrated():

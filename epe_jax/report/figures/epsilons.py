@@ -203,6 +203,18 @@ def _draw_bar(
     textcoords='offset points',
     va='center',
   )
+  if attack.analytic is not None and math.isfinite(attack.analytic.epsilon):
+    is_bound = attack.analytic.kind == 'bound'
+    axes.plot(
+      [attack.analytic.epsilon] * 2,
+      [y - 0.42, y + 0.42],
+      color=style.BLACK,
+      ls='--' if is_bound else ':',
+      lw=1.5,
+      label='analytic ε of the attacker'
+      if is_bound
+      else 'expected of a linear server',
+    )
   for methods, (marker, label) in _BOUNDS.items():
     bounds = [e for e in attack.estimates if e.method.startswith(methods)]
     # The first of several bounds from counts is the pre-declared one.

@@ -1,22 +1,11 @@
-"""The analytic ε of a mechanism, with what it assumes."""
+"""The analytic ε of Gaussian releases, alone and with Poisson sampling."""
 
 import math
-from typing import NamedTuple
 
 import dp_accounting
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-
-class Analytic(NamedTuple):
-  """An upper bound on ε that follows from the mechanism alone.
-
-  Attributes:
-    epsilon: the bound, >= 0; inf without noise.
-    assumes: the attacker and the participation that it holds for, in words.
-  """
-
-  epsilon: float
-  assumes: str
+from epe_jax.accounting.analytic import Analytic
 
 
 def epsilon_of_releases(

@@ -1,0 +1,138 @@
+"""The ε that the mechanism of a run allows each attacker.
+
+What an attacker finds beyond it is a violation of what the run claims, or an
+estimate that extrapolates. An attacker who knows in which rounds a canary took part
+faces the Gaussian mechanism; one who does not, a random round of each period; and
+of the final model a server that adds up aggregates leaves the canary in the noise
+of all rounds.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from epe_jax import accounting
+from epe_jax.accounting import Analytic
+from epe_jax.audit import server_response
+from epe_jax.audit.record import Record
+from epe_jax.epsilon import mixture
+from epe_jax.epsilon.types import Estimate
+
+Excess = Literal['violation', 'extrapolates', 'above what is expected']
+
+
+def bound_known_rounds(record: Record, delta: float) -> Analytic | None:
+  """The ε of an attacker who knows the rounds of a canary and all other updates.
+
+  Args:
+    record: what attackers saw.
+    delta: δ in (0, 1).
+
+  Returns:
+    Of the canary that takes part most often; None where the noise is not known,
+    or what was published are no rounds but models.
+  """
+  if record.noise_multiplier is None or record.rounds is None:
+    return None
+  participations = int(np.count_nonzero(record.assigned, axis=0).max())
+  return accounting.epsilon_of_releases(
+    record.noise_multiplier, delta=delta, participations=participations
+  )
+
+
+def bound_unknown_rounds(record: Record, delta: float) -> Analytic | None:
+  """The ε of an attacker who does not know the rounds of a canary.
+
+  Args:
+    record: what attackers saw.
+    delta: δ in (0, 1).
+
+  Returns:
+    By random allocation where each canary is assigned one random round of each
+    period; elsewhere that of an attacker who knows the rounds, which is no
+    smaller. None as in `bound_known_rounds`.
+  """
+  known = bound_known_rounds(record, delta)
+  if known is None or record.periods is None:
+    return known
+  assert record.noise_multiplier is not None, 'it has an ε'
+  # Where periods differ by a round the shorter ones leak more.
+  allocated = accounting.epsilon_of_allocation(
+    record.noise_multiplier,
+    delta=delta,
+    rounds=record.num_rounds // record.periods,
+    periods=record.periods,
+  )
+  return min(known, allocated, key=lambda analytic: analytic.epsilon)
+
+
+def expect_final_model(record: Record, delta: float) -> Analytic | None:
+  """The ε to expect of who sees the final model alone, if training is linear.
+
+  SGD adds up aggregates: a canary of round i is left with weight w_i S_i/m in
+  noise of variance Σ_t w_t² σ_t². Whatever clients do because of a canary comes in
+  addition, so this is no bound.
+
+  Args:
+    record: what attackers saw.
+    delta: δ in (0, 1).
+
+  Returns:
+    An expectation; where the server is no SGD, the bound for who sees all rounds
+    and does not know those of a canary. None as in `bound_known_rounds`, and where
+    the record has not all rounds that are in the model.
+  """
+  if not record.is_whole:
+    return None
+  rounds, weight = record.rounds, record.weight
+  if rounds is None or weight is None or record.momentum is None:
+    return bound_unknown_rounds(record, delta)
+  if not np.any(rounds.noise_std):
+    return bound_unknown_rounds(record, delta)
+  response = server_response.respond_to_rounds(
+    len(rounds.noise_std), momentum=record.momentum
+  )[-1]
+  noise = float(np.linalg.norm(response * rounds.noise_std))
+  shift = np.asarray(weight[record.observed], np.float64) / noise
+  return Analytic(
+    epsilon=mixture.epsilon_mixture(shift, delta),
+    assumes=(
+      'a canary of a random round; clients who do not respond to what the model '
+      'has learnt, and whose updates the attacker knows; the noise of all rounds '
+      'added up as SGD does'
+    ),
+    kind='expectation',
+  )
+
+
+def describe_excess(
+  estimate: Estimate, analytic: Analytic | None, *, error: float = 0.0
+) -> Excess | None:
+  """What it means that an estimate is above the ε that its attacker is allowed.
+
+  Args:
+    estimate: of one attacker.
+    analytic: of the same attacker, at the same δ; None if there is none.
+    error: half the width of the interval of another estimate from the same scores,
+      >= 0, which is taken for a point estimate that has no interval of its own.
+
+  Returns:
+    'violation' of a bound with a stated confidence, 'extrapolates' of an estimate
+    that is above a bound by more than its error, 'above what is expected' of
+    either where no more than an expectation is known; None where the estimate is
+    in line.
+  """
+  # The most exposed canary is asked about by who knows its round.
+  is_expected = analytic is not None and analytic.kind == 'expectation'
+  if analytic is None or (is_expected and estimate.method == 'most_exposed'):
+    return None
+  is_certain = estimate.kind == 'confidence bound'
+  lowest = float(estimate.epsilon) - (0.0 if is_certain else error)
+  if estimate.interval is not None:
+    lowest = estimate.interval[0]
+  # A part in a thousand is the accuracy of either number.
+  if not lowest > 1.001 * analytic.epsilon:
+    return None
+  if is_expected:
+    return 'above what is expected'
+  return 'violation' if is_certain else 'extrapolates'

@@ -1,0 +1,162 @@
+"""ε of a random round: against quadrature, another program, and simulation."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import special
+
+from epe_jax import accounting
+from epe_jax.accounting import random_allocation
+
+_END = 9.5  # Beyond there is less than 1e-20 of a normal law.
+
+
+def _normal_density(x):
+  return np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+
+
+def _price(mu, k, sign):
+  """E (W - K)_+ for sign 1 and E (K - W)_+ for -1: Black and Scholes."""
+  with np.errstate(divide='ignore', invalid='ignore'):
+    d = (mu**2 / 2 - np.log(k)) / mu
+  value = sign * (special.ndtr(sign * d) - k * special.ndtr(sign * (d - mu)))
+  return np.where(k > 0, value, (1 - k) if sign > 0 else 0.0)
+
+
+def _integrate(mu, k, sign, t):
+  """E (sign (W_1 + ... + W_t - K))_+, for each K."""
+  if t == 1:
+    return _price(mu, k, sign)
+  # W_t alone may be more than K: where it is as much there is a kink.
+  with np.errstate(divide='ignore', invalid='ignore'):
+    kink = np.where(k > 0, (np.log(k) + mu**2 / 2) / mu, -_END)
+  kink = np.clip(kink, -_END, _END)
+  nodes, weights = np.polynomial.legendre.leggauss(_NODES[t])
+  total = np.zeros(np.shape(k))
+  for low, high in ((-_END, kink), (kink, _END)):
+    half = np.asarray((high - low) / 2)[..., None]
+    x = np.asarray(low)[..., None] + half * (1 + nodes)
+    rest = np.asarray(k)[..., None] - np.exp(mu * x - mu**2 / 2)
+    inner = _integrate(mu, rest, sign, t - 1)
+    total += np.sum(half * weights * _normal_density(x) * inner, axis=-1)
+  return total
+
+
+_NODES = {2: 120, 3: 80, 4: 48}
+
+
+def _deltas(mu, t, epsilon):
+  """Both directions of δ(ε): E (S - e^ε)_+ and E (1 - e^ε S)_+."""
+  above = _integrate(mu, np.array(t * math.exp(epsilon)), 1, t) / t
+  below = _integrate(mu, np.array(t * math.exp(-epsilon)), -1, t) / t
+  return float(above), float(below) * math.exp(epsilon)
+
+
+@pytest.mark.parametrize(
+  ('z', 't'),
+  [*((z, t) for z in (0.4, 1.0, 3.0) for t in (1, 2, 3)), (1.0, 4)],
+)
+def test_both_directions_are_the_integrals(z, t):
+  loss = random_allocation.compute_pld(z, rounds=t)
+  for delta in (1e-2, 1e-5, 1e-8):
+    epsilon = loss.get_epsilon_for_delta(delta)
+    largest = max(_deltas(1 / z, t, epsilon))
+    # An upper bound, and by less than one part in a thousand of ε too large.
+    assert largest <= delta * (1 + 1e-6)
+    assert max(_deltas(1 / z, t, 0.999 * epsilon)) > delta
+
+
+# gaussian_allocation_epsilon_range of PLD_accounting 2.0, by the authors of
+# arXiv 2602.17284: upper and lower bounds of z, t, δ.
+_OTHER_PROGRAM = [
+  (0.2, 100, 2.9e-3, 20.907689907923732, 20.888287310014718),
+  (1.0, 100, 1e-5, 0.635651976706838, 0.6085096057915768),
+  (0.2, 2048, 1e-6, 27.96147030220189, 27.9361195998281),
+  (0.5, 500, 1e-5, 3.816920864761732, 3.7967700230830266),
+]
+
+
+@pytest.mark.parametrize(('z', 't', 'delta', 'upper', 'lower'), _OTHER_PROGRAM)
+def test_many_rounds_are_between_the_bounds_of_another_program(
+  z, t, delta, upper, lower
+):
+  found = accounting.epsilon_of_allocation(z, delta=delta, rounds=t)
+  assert lower < found.epsilon < upper
+
+
+@pytest.mark.parametrize(('z', 't'), [(0.7, 37), (2.0, 64)])
+def test_delta_is_the_simulated_one(z, t):
+  rng = np.random.default_rng(0)
+  loss = random_allocation.compute_pld(z, rounds=t)
+  x = rng.standard_normal((200_000, t))
+  null = special.logsumexp(x / z - 1 / (2 * z**2), axis=1) - math.log(t)
+  x[:, 0] += 1 / z
+  took_part = special.logsumexp(x / z - 1 / (2 * z**2), axis=1) - math.log(t)
+  for epsilon in (0.1, 0.3):
+    each = [
+      -np.expm1(np.minimum(epsilon - took_part, 0)),
+      -np.expm1(np.minimum(epsilon + null, 0)),
+    ]
+    i = int(np.argmax([v.mean() for v in each]))
+    error = each[i].std() / math.sqrt(len(x))
+    # Five standard errors: less than once in a million.
+    assert abs(loss.get_delta_for_epsilon(epsilon) - each[i].mean()) < 5 * error
+
+
+@pytest.mark.parametrize('z', [0.05, 0.3, 3.0])
+def test_one_round_is_the_gaussian_mechanism_and_more_leak_less(z):
+  delta = 1e-6
+  epsilons = [
+    accounting.epsilon_of_allocation(z, delta=delta, rounds=t).epsilon
+    for t in (1, 2, 5, 30, 300)
+  ]
+  exact = dp_accounting.get_epsilon_gaussian(z, delta)
+  assert epsilons[0] == pytest.approx(exact, rel=1e-4)
+  assert epsilons == sorted(epsilons, reverse=True)
+
+
+@pytest.mark.parametrize('periods', [2, 7])
+def test_periods_of_one_round_are_as_many_rounds(periods):
+  found = accounting.epsilon_of_allocation(
+    1.0, delta=1e-5, rounds=1, periods=periods
+  )
+  exact = accounting.epsilon_of_releases(
+    1.0, delta=1e-5, participations=periods
+  )
+  assert exact.epsilon <= found.epsilon < 1.001 * exact.epsilon
+  assert f'each of {periods} periods of 1 rounds' in found.assumes
+
+
+def test_periods_are_composed_as_independent_ones():
+  rng, z, t = np.random.default_rng(1), 1.0, 20
+  loss = random_allocation.compute_pld(z, rounds=t, periods=3)
+  x = rng.standard_normal((200_000, 3, t))
+  x[:, :, 0] += 1 / z
+  each = special.logsumexp(x / z - 1 / (2 * z**2), axis=2) - math.log(t)
+  gain = -np.expm1(np.minimum(0.5 - each.sum(axis=1), 0))
+  error = gain.std() / math.sqrt(len(gain))
+  assert loss.get_delta_for_epsilon(0.5) > gain.mean() - 5 * error
+  assert loss.get_delta_for_epsilon(0.5) < 1.02 * gain.mean() + 5 * error
+
+
+def test_without_noise_there_is_no_limit():
+  found = accounting.epsilon_of_allocation(0.0, delta=1e-5, rounds=10)
+  assert found.epsilon == math.inf
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'noise_multiplier': -1.0}, r'noise_multiplier=-1\.0; give'),
+    ({'noise_multiplier': math.nan}, 'noise_multiplier=nan'),
+    ({'delta': 0.0}, r'delta=0\.0'),
+    ({'rounds': 0}, 'rounds=0'),
+    ({'periods': 0}, 'periods=0'),
+  ],
+)
+def test_bad_arguments_are_refused_by_name(changes, message):
+  good = {'noise_multiplier': 1.0, 'delta': 1e-5, 'rounds': 3}
+  with pytest.raises(ValueError, match=message):
+    accounting.epsilon_of_allocation(**good | changes)

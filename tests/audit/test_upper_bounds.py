@@ -1,0 +1,149 @@
+"""The ε that the mechanism allows each attacker, and what exceeds it."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from epe_jax import accounting
+from epe_jax.audit import (
+  audit_json,
+  estimates,
+  restrict,
+  threat_models,
+  upper_bounds,
+)
+from epe_jax.audit.record import load_record, write_record
+from epe_jax.epsilon import mixture, types
+from tests import recorded_runs
+
+_DELTA = 1e-5
+
+
+def _record(**settings):
+  known = {'noise_multiplier': 1 / 3.0, 'periods': 1}
+  return dataclasses.replace(recorded_runs.by_law(**settings), **known)
+
+
+def test_every_attacker_of_a_run_has_a_limit_of_its_own():
+  record = _record(rounds=20)
+  limits = {
+    model.key: model.limit(record, _DELTA)
+    for model in threat_models.THREAT_MODELS
+  }
+  assert None not in limits.values()
+  known = accounting.epsilon_of_releases(1 / 3.0, delta=_DELTA)
+  unknown = accounting.epsilon_of_allocation(1 / 3.0, delta=_DELTA, rounds=20)
+  assert limits['own_round'] == limits['residual'] == known
+  assert limits['maximum'] == limits['likelihood'] == unknown
+  assert limits['final'].kind == 'expectation'
+  assert limits['final'].epsilon < unknown.epsilon < known.epsilon
+
+
+@pytest.mark.parametrize('momentum', [0.0, 0.5])
+def test_the_final_model_of_a_linear_server_is_a_mixture_in_the_noise_of_all_rounds(
+  momentum,
+):
+  run = recorded_runs.by_vectors(momentum=momentum, rounds=6, clients=0.0)
+  record = dataclasses.replace(run.record, noise_multiplier=0.3, periods=1)
+  found = upper_bounds.expect_final_model(record, 1e-3)
+  # Each aggregate is added β^i times in the i-th round after its own.
+  factor = [sum(momentum**i for i in range(6 - t)) for t in range(6)]
+  noise = math.hypot(*(factor * record.rounds.noise_std))
+  put_in = factor * record.rounds.canary_norm
+  rounds = record.assigned[:, record.observed].argmax(axis=0)
+  exact = mixture.epsilon_mixture(put_in[rounds] / noise, 1e-3)
+  assert found.epsilon == pytest.approx(exact, rel=1e-5)
+
+
+def test_what_is_not_known_gives_no_limit():
+  record = _record()
+  unknown = dataclasses.replace(record, noise_multiplier=None)
+  # The final model's is by the noise that rounds had.
+  limits = [m.limit(unknown, _DELTA) for m in threat_models.THREAT_MODELS]
+  assert limits[2:] == [None] * 4
+  assert None not in limits[:2]
+  # By other schedules who does not know the rounds is allowed what one is who
+  # does, and so is the final model of a server that is no SGD.
+  scheduled = dataclasses.replace(
+    record, periods=None, momentum=None, weight=None
+  )
+  for model in threat_models.THREAT_MODELS:
+    assert model.limit(scheduled, _DELTA) == model.limit(
+      scheduled, _DELTA
+    )._replace(kind='bound')
+    assert model.limit(scheduled, _DELTA) == threat_models.RESIDUAL.limit(
+      record, _DELTA
+    )
+
+
+def test_of_some_rounds_there_are_fewer_to_hide_in_and_the_model_has_no_limit():
+  record = _record(rounds=20)
+  some = restrict.restrict_to_rounds(record, np.arange(20) < 10)
+  whole, part = (
+    threat_models.LIKELIHOOD.limit(x, _DELTA).epsilon for x in (record, some)
+  )
+  assert part > whole
+  assert part == (
+    accounting.epsilon_of_allocation(1 / 3.0, delta=_DELTA, rounds=10).epsilon
+  )
+  assert threat_models.FINAL.limit(some, _DELTA) is None
+  twice = dataclasses.replace(
+    _record(rounds=20, repetitions=2, observed=20), periods=2
+  )
+  some = restrict.restrict_to_rounds(twice, np.arange(20) < 15)
+  assert threat_models.LIKELIHOOD.limit(some, _DELTA) == (
+    threat_models.RESIDUAL.limit(some, _DELTA)
+  )
+
+
+def _estimate(epsilon, interval=None, kind='point estimate'):
+  confidence = 0.95 if kind == 'confidence bound' else None
+  return types.Estimate(
+    epsilon, _DELTA, 'method', confidence, kind, interval=interval
+  )
+
+
+def test_an_estimate_above_its_limit_is_named_for_what_it_is():
+  bound = accounting.Analytic(5.0, 'all')
+  expected = bound._replace(kind='expectation')
+  certain = _estimate(5.1, kind='confidence bound')
+  assert upper_bounds.describe_excess(certain, bound) == 'violation'
+  assert upper_bounds.describe_excess(certain, expected) == (
+    'above what is expected'
+  )
+  assert upper_bounds.describe_excess(_estimate(5.1), bound) == 'extrapolates'
+  # Within its error it is in line.
+  within = _estimate(5.1, (4.9, 5.3))
+  assert upper_bounds.describe_excess(within, bound) is None
+  assert upper_bounds.describe_excess(_estimate(5.1), bound, error=0.2) is None
+  beyond = _estimate(5.6, (5.4, 5.8))
+  assert upper_bounds.describe_excess(beyond, bound) == 'extrapolates'
+  assert upper_bounds.describe_excess(_estimate(5.001), bound) is None
+  assert upper_bounds.describe_excess(_estimate(math.inf), bound) == (
+    'extrapolates'
+  )
+  unlimited = bound._replace(epsilon=math.inf)
+  assert upper_bounds.describe_excess(_estimate(math.inf), unlimited) is None
+  assert upper_bounds.describe_excess(certain, None) is None
+
+
+def test_limits_stand_beside_estimates_and_are_kept_in_files(tmp_path):
+  write_record(tmp_path / 'scores.npz', _record())
+  record = load_record(tmp_path / 'scores.npz')
+  assert (record.noise_multiplier, record.periods) == (1 / 3.0, 1)
+  assert record.is_whole
+  audit = estimates.evaluate(record, floors=False)
+  for attack in audit.attacks:
+    assert attack.analytic == attack.threat_model.limit(record, record.delta)
+  values = audit_json.to_json(audit)
+  assert audit_json.from_json(values) == audit
+  fitted = next(
+    estimate
+    for attack in values['attacks']
+    for estimate in attack['estimates']
+    if attack['threat_model'] == 'maximum'
+    and estimate['method'] == 'two_gaussian_fitted'
+  )
+  assert fitted['excess'] == 'extrapolates'
