@@ -18,7 +18,7 @@ from epe_jax.audit.record import Record
 from epe_jax.epsilon import mixture
 from epe_jax.epsilon.types import Estimate
 
-Excess = Literal['violation', 'extrapolates', 'above what is expected']
+Excess = Literal['violation', 'extrapolates', 'more than expected']
 
 
 def bound_known_rounds(record: Record, delta: float) -> Analytic | None:
@@ -118,7 +118,7 @@ def describe_excess(
 
   Returns:
     'violation' of a bound with a stated confidence, 'extrapolates' of an estimate
-    that is above a bound by more than its error, 'above what is expected' of
+    that is above a bound by more than its error, 'more than expected' of
     either where no more than an expectation is known; None where the estimate is
     in line.
   """
@@ -134,5 +134,5 @@ def describe_excess(
   if not lowest > 1.001 * analytic.epsilon:
     return None
   if is_expected:
-    return 'above what is expected'
+    return 'more than expected'
   return 'violation' if is_certain else 'extrapolates'

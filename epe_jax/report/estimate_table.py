@@ -50,20 +50,17 @@ class Cells(NamedTuple):
   kind: str
 
 
-def format_cells(attack: Attack, estimate: Estimate) -> Cells:
+def format_cells(estimate: Estimate) -> Cells:
   """ε, μ, interval, floor and kind of an estimate; '-' where it has none.
 
-  μ is that of the Gaussian mechanism with this ε at this δ. An estimate above the ε that the mechanism allows the attacker says so behind its
-  kind.
+  μ is that of the Gaussian mechanism with this ε at this δ.
   """
-  kind = cells.describe_kind(estimate)
-  excess = attack.describe_excess(estimate)
   return Cells(
     cells.format_epsilon(estimate),
     cells.format_mu(estimate.epsilon, estimate.delta),
     cells.format_interval(estimate.interval) or '-',
     cells.format_floor(estimate) or '-',
-    f'{kind}; {excess}' if excess else kind,
+    cells.describe_kind(estimate),
   )
 
 
@@ -80,7 +77,7 @@ def make_table(attacks: Sequence[Attack]) -> tables.Table:
       attack.sees,
       attack.threat_model.statistic,
       describe_method(estimate),
-      *format_cells(attack, estimate),
+      *_flag_excess(attack, estimate),
     )
     for attack in attacks
     for estimate in attack.estimates
@@ -101,14 +98,20 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
       for doubt in attack.doubts
     ]
     lines.append(_format_line('', Cells(*HEAD)))
-    lines += [
-      _format_line(
-        f'  {describe_method(estimate)}',
-        format_cells(attack, estimate),
-      )
-      for estimate in attack.estimates
-    ]
+    for estimate in attack.estimates:
+      row = format_cells(estimate)
+      lines.append(_format_line(f'  {describe_method(estimate)}', row))
+      if excess := attack.describe_excess(estimate):
+        limit = cells.format_analytic(attack.analytic)
+        lines.append(f'    {excess}: above the analytic ε {limit}')
   return lines
+
+
+def _flag_excess(attack: Attack, estimate: Estimate) -> Cells:
+  """The cells of an estimate, which says if it is above what the mechanism allows."""
+  row = format_cells(estimate)
+  excess = attack.describe_excess(estimate)
+  return row._replace(kind=f'{row.kind}; {excess}') if excess else row
 
 
 def _format_line(method: str, row: Cells) -> str:

@@ -148,7 +148,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
 
 def _summarize(result: RunResult, attack: Attack) -> list[str]:
   """The line of an attacker in the summary."""
-  row = estimate_table.format_cells(attack, attack.first)
+  row = estimate_table.format_cells(attack.first)
   if not attack.is_calibrated:
     row = estimate_table.Cells('uncalibrated', '-', '-', '-', '')
   analytic, bound = cells.format_analytic(attack.analytic), '-'

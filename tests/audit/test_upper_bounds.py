@@ -111,7 +111,7 @@ def test_an_estimate_above_its_limit_is_named_for_what_it_is():
   certain = _estimate(5.1, kind='confidence bound')
   assert upper_bounds.describe_excess(certain, bound) == 'violation'
   assert upper_bounds.describe_excess(certain, expected) == (
-    'above what is expected'
+    'more than expected'
   )
   assert upper_bounds.describe_excess(_estimate(5.1), bound) == 'extrapolates'
   # Within its error it is in line.

@@ -156,14 +156,17 @@ def test_the_table_fits_in_100_columns_and_its_columns_line_up():
 def test_every_estimate_is_in_the_table_with_its_method_floor_and_kind():
   text = report.format_report(_result())
   for expected in (
-    ('Gaussians, shifts known', '1.20', '1.05 to 1.35', '0.01 to 0.70'),
-    ('two Gaussians, std fitted', '1.31', '-', '0.05 to 0.90'),
-    ("the paper's ε_lo (no bound)", '0.88', '-', '-'),
-    ('law of a maximum', '7.75', '-', '0.01 to 0.70'),
-    ('two Gaussians, std fitted', '579.2', '-', '0.01 to 0.70'),
-    ('Gaussians, shifts known', '8.25', '-', '0.01 to 0.70'),
-    ('best threshold, Gaussian rates', '8.50', '-', '0.01 to 0.70'),
+    ('Gaussians, shifts known', 1.2, '1.05 to 1.35', '0.01 to 0.70'),
+    ('two Gaussians, std fitted', 1.31, '-', '0.05 to 0.90'),
+    ("the paper's ε_lo (no bound)", 0.88, '-', '-'),
+    ('law of a maximum', 7.75, '-', '0.01 to 0.70'),
+    ('two Gaussians, std fitted', 579.25, '-', '0.01 to 0.70'),
+    ('Gaussians, shifts known', 8.25, '-', '0.01 to 0.70'),
+    ('best threshold, Gaussian rates', 8.5, '-', '0.01 to 0.70'),
   ):
+    method, epsilon, *rest = expected
+    mu = cells.format_mu(epsilon, 1e-5)
+    expected = (method, cells.format_number(epsilon), mu, *rest)
     pattern = r'\s+'.join(map(re.escape, expected)) + r'\s+point estimate\n'
     assert re.search(pattern, text), expected
 
@@ -233,7 +236,7 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
     if attack.is_calibrated:
       assert re.search(rf' {re.escape(shown)} ', line)
     else:
-      assert 'not calibrated' in line
+      assert 'uncalibrated' in line
       assert shown not in line.split()
     bound = cells.format_number(attack.bounds[0].epsilon)
     # Results of old have that of the strongest attacker alone.
@@ -282,8 +285,9 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
   audit = estimates.evaluate(record, floors=False)
   limit = audit.find(threat_models.RESIDUAL).analytic.epsilon
   text = report.format_report(_result(audit=audit))
-  assert 'lower bound, 95 %; violation' in text
-  assert 'point estimate; extrapolates' in text
+  limit_as_text = f'above the analytic ε {cells.format_number(limit)}'
+  assert f'violation: {limit_as_text}' in text
+  assert f'extrapolates: {limit_as_text}' in text
   said = verdict.give_verdict(_result(audit=audit))[-1]
   assert f'is above {cells.format_number(limit)}, the most that' in said
   honest = dataclasses.replace(record, noise_multiplier=1 / 6.0)
@@ -315,8 +319,8 @@ def test_infinity_is_printed_as_a_sign():
   )
   text = report.format_report(result)
   assert not re.search(r'\binf|\bnan', text.replace('infinite', ''), re.I)
-  # Two analytic, two in rows, one in words.
-  assert text.count('∞') == 5
+  # Two analytic, two in rows with their μ, one in words.
+  assert text.count('∞') == 7
   flat = ' '.join(text.split())
   assert 'Without noise there is no limit' in flat
 
@@ -643,7 +647,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   rows = [s for s in lines if s.startswith('|')]
   bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
   assert len(rows) == len(bars) > len(_ROWS)
-  assert set(bars) == {3, 8}
+  assert set(bars) == {3, 9}
   assert any(r'digits \| real' in s for s in rows)
 
 
