@@ -39,7 +39,8 @@ def draw_bars(
 
   Args:
     attacks: of one audit.
-    analytic: ε at its δ; inf without noise, nan if it is not known.
+    analytic: ε of the run at its δ, drawn where attackers have none of their own;
+      inf without noise, nan if it is not known.
     canaries: the numbers of canaries, as a title.
 
   Returns:
@@ -51,7 +52,9 @@ def draw_bars(
   fig, (axes,) = style.make_panels(1, height=0.55 * num + 1.0)
   for y, attack in enumerate(attacks):
     _draw_bar(axes, y, attack, highest)
-  if not math.isnan(analytic):
+  # Where each attacker has a bound of its own, one line for all says less.
+  have_bounds = any(a.analytic and a.analytic.kind == 'bound' for a in attacks)
+  if not math.isnan(analytic) and not have_bounds:
     ends = [analytic] * 2 if math.isfinite(analytic) else []
     axes.plot(
       ends,
