@@ -62,13 +62,7 @@ def train_audited(task, noise_key: jax.Array) -> audit.Record:
     state, _ = step(state, batches, random.key(t), random.fold_in(noise_key, t))
   cosines = audit.score_observers(state, watch)
   return audit.make_record(
-    cosines,
-    state.rounds,
-    included=assigned,
-    dim=dim,
-    delta=DELTA,
-    noise_multiplier=NOISE,
-    periods=1,
+    cosines, state.rounds, included=assigned, dim=dim, delta=DELTA
   )
 
 
