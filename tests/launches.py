@@ -94,7 +94,7 @@ def run():
   estimates.evaluate = helpers.no_estimates
   config = small_config(rounds=100, evaluate_every=99, checkpoint_every=99)
   with tempfile.TemporaryDirectory() as workdir:
-    assert audited_run.run(config, workdir)['rounds'] == 100
+    assert audited_run.run(config, workdir).rounds == 100
 
 
 if __name__ == '__main__':

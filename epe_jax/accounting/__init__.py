@@ -1,12 +1,9 @@
-"""The analytic ε of mechanisms, each with what it assumes."""
+"""The analytic ε of mechanisms, each with what it assumes.
 
-from epe_jax.accounting.analytic import Analytic
-from epe_jax.accounting.gaussian import epsilon_of_poisson, epsilon_of_releases
-from epe_jax.accounting.random_allocation import epsilon_of_allocation
+Each is loaded when it is first used: whoever only reads what an ε assumes needs no
+accountant.
+"""
 
-__all__ = [
-  'Analytic',
-  'epsilon_of_allocation',
-  'epsilon_of_poisson',
-  'epsilon_of_releases',
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
