@@ -279,15 +279,16 @@ def shard_like(x: PyTree, template: PyTree) -> PyTree:
   """Shards arrays that every process has as those of a template are sharded.
 
   Where the template has NumPy arrays, they stay on the host and are copies that
-  may be written into.
+  may be written into. Where its arrays are committed to no device, nor are they:
+  a program that was compiled for the one is compiled for the other.
   """
-  return jax.tree.map(
-    lambda x, like: (
-      np.array(x) if isinstance(like, np.ndarray) else _put(x, like.sharding)
-    ),
-    x,
-    template,
-  )
+
+  def shard(x: Any, like: Any) -> Any:
+    if isinstance(like, np.ndarray):
+      return np.array(x)
+    return _put(x, like.sharding) if like.committed else jnp.array(x)
+
+  return jax.tree.map(shard, x, template)
 
 
 def copy_to_host(x: PyTree) -> PyTree:

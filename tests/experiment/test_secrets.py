@@ -20,6 +20,7 @@ from epe_jax.experiment import (
   audited_run,
   build,
   inputs,
+  programs,
   randomness,
   run_result,
   workdirs,
@@ -331,6 +332,10 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   gather, orders = cohort.gather, set()
   note = lambda *a, seed, **k: orders.add(seed) or gather(*a, seed=seed, **k)
   monkeypatch.setattr(cohort, 'gather', note)
+  make, made = programs.make_programs, []
+  monkeypatch.setattr(
+    programs, 'make_programs', lambda *a: made.append(make(*a)) or made[-1]
+  )
   killed(config, files.folder, 6)
   assert files.private.stat().st_mode & 0o777 == 0o700
   for path in (files.secret, files.metrics, files.inputs):
@@ -355,6 +360,8 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   for name in ('aggregate_norm', 'num_clients', 'num_canaries', 'loss'):
     assert [x[name] for x in again[2:4]] == [x[name] for x in log[4:6]]
   assert len({line['num_clients'] for line in again}) > 1
+  # A restored state is of the shapes and the place of one that was trained.
+  assert [x.advance._cache_size() for x in made] == [1, 1]
   assert not files.secret.exists()
   assert not files.checkpoints.exists()
   for path in files.folder.rglob('*'):

@@ -135,6 +135,16 @@ def test_one_device_has_no_mesh():
   assert sharding.local_devices_of(None) == [0]
 
 
+def test_what_is_restored_is_committed_to_devices_where_the_template_is():
+  x = np.arange(3.0, dtype=np.float32)
+  free, device = jax.numpy.zeros(3), jax.devices()[0]
+  for template in (free, jax.device_put(free, device)):
+    restored = sharding.shard_like(x, template)
+    assert restored.committed == template.committed
+    assert restored.sharding == template.sharding
+    np.testing.assert_array_equal(restored, x)
+
+
 @pytest.mark.parametrize(
   ('given', 'message'),
   [
