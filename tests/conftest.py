@@ -6,6 +6,7 @@ that tests start run on one device, as tests do, unless a test says otherwise:
 tests are side by side already, and what they compare is compared bit for bit.
 """
 
+import functools
 import importlib
 import os
 import shutil
@@ -23,6 +24,7 @@ if _MADE_HERE:
 os.environ.setdefault('JAX_NUM_CPU_DEVICES', '1')
 
 from absl import flags  # noqa: E402
+import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
@@ -44,6 +46,19 @@ def types_unchecked():
   jaxtyping.config.update('jaxtyping_disable', False)
 
 
+@pytest.fixture(scope='module')
+def quick_compilation():
+  """Programs compile fast and run slowly: where no test of a module asks for bits.
+
+  What a run writes, refuses and says is the same however well its programs are
+  optimized. Where two programs must agree bit for bit, they are compiled as users
+  have them.
+  """
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
 @pytest.fixture
 def small_task(monkeypatch):
   """Digits by a model that compiles in no time, where any model will do."""
@@ -60,6 +75,15 @@ def unestimated(monkeypatch):
   from tests import helpers
 
   monkeypatch.setattr('epe_jax.audit.estimates.evaluate', helpers.no_estimates)
+
+
+@pytest.fixture
+def no_floors(monkeypatch):
+  """Runs end with estimates but without floors, which take most of their time."""
+  from epe_jax.audit import estimates
+
+  evaluate = functools.partial(estimates.evaluate, floors=False)
+  monkeypatch.setattr(estimates, 'evaluate', evaluate)
 
 
 @pytest.fixture

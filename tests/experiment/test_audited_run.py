@@ -1,10 +1,7 @@
-"""The run: its files, its resumption bit for bit, its refusals."""
+"""The run: its files, its results, its refusals."""
 
 import json
 import pathlib
-import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -26,6 +23,8 @@ from epe_jax.report import report, side_by_side
 from epe_jax.tasks import digits as digits_task
 from tests.helpers import load_config, softmax_regression
 from tests.in_process import run_script
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 ROOT = pathlib.Path(__file__).parents[2]
 DIM = 40_000
@@ -251,59 +250,6 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
     assert build.build(config).test.num_examples == found
 
 
-def same_scores(a, b):
-  one, two = (io.read_arrays(w / 'private/scores.npz') for w in (a, b))
-  assert one.keys() == two.keys()
-  for name in one:
-    np.testing.assert_array_equal(one[name], two[name], err_msg=name)
-
-
-def same_metrics(a, b):
-  def lines(workdir):
-    text = (workdir / 'private/metrics.jsonl').read_text().splitlines()
-    timed = {'seconds': 0, 'waited': 0}
-    return [{**json.loads(line), **timed} for line in text]
-
-  assert lines(a) == lines(b)
-
-
-_KILLED = """
-import os, signal, sys
-from epe_jax.experiment import audited_run
-from epe_jax.tasks import digits
-from tests import helpers
-
-digits.task = lambda width: helpers.softmax_regression()
-append = audited_run.metrics.append_line
-
-def append_and_die(path, record):
-  append(path, record)
-  if record['round'] == 8:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-audited_run.metrics.append_line = append_and_die
-config = helpers.load_config('digits', rounds=12, checkpoint_every=3)
-audited_run.run(config, sys.argv[1])
-"""
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures('small_task', 'unestimated')
-def test_a_killed_run_goes_on_to_the_same_scores_bit_for_bit(tmp_path):
-  config = load_config('digits', rounds=12, checkpoint_every=3)
-  whole, killed = tmp_path / 'whole', tmp_path / 'killed'
-  audited_run.run(config, whole)
-  command = [sys.executable, '-c', _KILLED, killed]
-  done = subprocess.run(command, cwd=ROOT, check=False)
-  assert done.returncode == -signal.SIGKILL
-  assert any((killed / 'private/checkpoints').iterdir())
-  assert len(metrics.read_lines(killed / 'private/metrics.jsonl')) == 9
-  assert not (killed / 'result.json').exists()
-  audited_run.run(config, killed)
-  same_scores(whole, killed)
-  same_metrics(whole, killed)
-
-
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
@@ -382,6 +328,7 @@ def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
 
 
 @pytest.mark.usefixtures('small_task', 'undrawn')
+@pytest.mark.usefixtures('small_task', 'no_floors', 'coarse_figures')
 def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   config = load_config('digits', noise_multiplier=0.0, rounds=2)
   config.client.update(epochs=1, max_examples=8)

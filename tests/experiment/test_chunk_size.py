@@ -6,6 +6,8 @@ import pytest
 from epe_jax.experiment import build, chunk_size
 from tests.helpers import load_config
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 
 @pytest.mark.parametrize('clients', [1, 2, 40, 101, 167])
 @pytest.mark.parametrize('fit', [1, 2, 7, 33, 100, 5000])

@@ -22,6 +22,8 @@ from epe_jax.tasks._cpu import winograd
 from epe_jax.types import Task, Weighted
 from tests.helpers import load_config
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 
 def task_of(metrics):
   return Task(lambda key: {}, lambda params, batch, key: batch['n'], metrics)

@@ -18,6 +18,8 @@ from epe_jax.report import report
 from tests import helpers
 from tests.helpers import load_config
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 
 def observe_signs(canary_set):
   """The signs of all updates of the model, added up."""
@@ -55,7 +57,7 @@ def small_config(**changes):
 
 
 def test_an_observer_of_ones_own_is_estimated_beside_the_others(
-  small_task, coarse_figures, tmp_path
+  small_task, no_floors, coarse_figures, tmp_path
 ):
   result = audited_run.run(
     small_config(),
@@ -86,7 +88,7 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
 
 
 def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
-  small_task, coarse_figures, tmp_path
+  small_task, no_floors, coarse_figures, tmp_path
 ):
   whole, largest = (
     audited_run.run(

@@ -12,6 +12,8 @@ from epe_jax.report import report
 from epe_jax.sampling import client_schedules
 from tests.helpers import load_config
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 N = 50
 DATA = federated.from_arrays(
   {'x': np.arange(N)}, np.array([f'c{i:02}' for i in range(N)])

@@ -31,6 +31,8 @@ from epe_jax.training import fedavg
 from tests import processes, recorded_runs
 from tests.helpers import load_config
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 ROUNDS = 8
 CANDIDATES = 16
 

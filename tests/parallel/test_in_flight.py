@@ -16,6 +16,8 @@ from epe_jax.tasks import digits as digits_task
 from tests import helpers, launches, processes
 from tests.helpers import softmax_regression
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 # They take some ten seconds on two cores. One that hangs is ended here.
 SECONDS = 200
 CORES = len(os.sched_getaffinity(0))

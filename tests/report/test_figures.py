@@ -15,6 +15,8 @@ from epe_jax.epsilon import gaussian, tradeoff_curves
 from epe_jax.report.figures import cosines, epsilons, of_run, style, training
 from tests import recorded_runs
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 
 def curve(axes, label):
   (line,) = [

@@ -21,6 +21,8 @@ from epe_jax.report.figures import of_run
 from tests import recorded_runs
 from tests.in_process import run_script
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 _FILES = ('report.md', *of_run.CAPTIONS)
 _FINAL = threat_models.FINAL
 _OWN = threat_models.OWN

@@ -10,6 +10,8 @@ from epe_jax.audit import threat_models
 from epe_jax.experiment import audited_run, metrics, sweep
 from epe_jax.report import seed_sweep, sweep_report
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
