@@ -54,6 +54,12 @@ _DESIGN = flags.DEFINE_enum(
   ['fixed', 'coin_flip'],
   'How the canaries of external scores were included.',
 )
+_INCLUSION_PROBABILITY = flags.DEFINE_float(
+  'inclusion_probability',
+  0.5,
+  'With --design=coin_flip: how probable it was that a canary took part; the '
+  'largest, if coins differed.',
+)
 _EVERY = flags.DEFINE_integer(
   'every', None, 'Only every n-th round of a run is published.'
 )
@@ -77,7 +83,17 @@ _FORMAT = flags.DEFINE_enum(
 def _load_scores(path: str) -> Record | epsilon.Scores:
   """Loads external scores, or the part of a run that attackers see."""
   finished_runs.check_audited(path)
-  scores = score_files.load_scores(path, dim=_DIM.value, design=_DESIGN.value)
+  if _INCLUSION_PROBABILITY.value != 0.5 and _DESIGN.value != 'coin_flip':
+    raise ValueError(
+      f'--inclusion_probability={_INCLUSION_PROBABILITY.value} is of coins; add '
+      '--design=coin_flip.'
+    )
+  scores = score_files.load_scores(
+    path,
+    dim=_DIM.value,
+    design=_DESIGN.value,
+    inclusion_probability=_INCLUSION_PROBABILITY.value,
+  )
   is_external = isinstance(scores, epsilon.Scores)
   is_part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
   if not is_external and (_DIM.value is not None or _DESIGN.value != 'fixed'):

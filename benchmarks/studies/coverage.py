@@ -16,6 +16,7 @@ from scipy import optimize, stats
 from epe_jax.epsilon import (
   bayes,
   coin_flip,
+  coin_flip_independent,
   parametric,
   strategies,
   threshold,
@@ -99,7 +100,15 @@ FIXED: tuple[Estimator, ...] = (
 )
 """Bounds from fixed numbers of canaries."""
 
-COINS: tuple[Estimator, ...] = (coin_flip.one_run, coin_flip.one_run_gdp)
+COINS: tuple[Estimator, ...] = (
+  coin_flip.one_run,
+  coin_flip.one_run_gdp,
+  coin_flip_independent.one_run_independent,
+  functools.partial(
+    coin_flip_independent.one_run_independent,
+    family=tradeoff_curves.gaussian_family(),
+  ),
+)
 """Bounds that need canaries included by fair coins."""
 
 

@@ -5,6 +5,7 @@ import functools
 from epe_jax.epsilon import (
   bayes,
   coin_flip,
+  coin_flip_independent,
   gaussian,
   mixture,
   noise_floor,
@@ -12,6 +13,7 @@ from epe_jax.epsilon import (
   threshold,
   threshold_bound,
   tradeoff_bound,
+  tradeoff_curves,
 )
 from epe_jax.epsilon.types import Scores
 
@@ -34,7 +36,18 @@ def _make_counted_bound(multiplicity: strategies.Multiplicity) -> Estimator:
 
 _BAND = _make_counted_bound(strategies.Band())
 _FEW = _make_counted_bound(strategies.Bonferroni())
-_COINS: tuple[Estimator, ...] = (coin_flip.one_run, coin_flip.one_run_gdp)
+_ANY_COINS: tuple[Estimator, ...] = (
+  coin_flip_independent.one_run_independent,
+  functools.partial(
+    coin_flip_independent.one_run_independent,
+    family=tradeoff_curves.gaussian_family(),
+  ),
+)
+_FAIR_COINS: tuple[Estimator, ...] = (
+  coin_flip.one_run,
+  coin_flip.one_run_gdp,
+  *_ANY_COINS,
+)
 
 SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
 """Estimators that use by how much each canary is shifted."""
@@ -64,7 +77,8 @@ def choose_bounds(scores: Scores) -> tuple[Estimator, ...]:
   The first is the tightest for its design in most cases of docs/coverage.md.
   """
   if scores.design == 'coin_flip':
-    return *_COINS, _BAND
+    is_fair = scores.inclusion_probability == 0.5
+    return *(_FAIR_COINS if is_fair else _ANY_COINS), _BAND
   return (_BAND,) if scores.dim is None else (_FEW, _BAND)
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import operator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from jaxtyping import Float, Int
 import numpy as np
@@ -37,6 +37,9 @@ from epe_jax.epsilon.types import (
   make_bound,
   scalar_or_array,
 )
+
+GuessesToTry: TypeAlias = Sequence[tuple[int, int]]
+"""Pairs (k₊, k₋): how many guesses "in" and "out", chosen before scores are seen."""
 
 
 class Guesses(NamedTuple):
@@ -56,7 +59,7 @@ def one_run(
   *,
   delta: float,
   significance: float = 0.05,
-  guesses: Sequence[tuple[int, int]] | None = None,
+  guesses: GuessesToTry | None = None,
 ) -> Estimate:
   """Lower bound on the ε of any (ε, δ)-DP mechanism, by Steinke et al.
 
@@ -82,6 +85,7 @@ def one_run(
   """
   if delta != 0:
     check_delta(delta)
+  _check_fair_coins(scores)
 
   def solve(num, pair, correct, level):
     def excess(epsilon):
@@ -89,9 +93,9 @@ def one_run(
         epsilon, delta, num_canaries=num, num_guesses=sum(pair), correct=correct
       )
 
-    return _max_rejected(excess)
+    return max_rejected(excess)
 
-  epsilon = _best_bound(scores, significance, guesses, solve)
+  epsilon = best_bound(scores, significance, guesses, solve)
   return make_bound(
     epsilon,
     delta,
@@ -106,7 +110,7 @@ def one_run_gdp(
   *,
   delta: float,
   significance: float = 0.05,
-  guesses: Sequence[tuple[int, int]] | None = None,
+  guesses: GuessesToTry | None = None,
 ) -> Estimate:
   """Lower bound on the ε of a Gaussian mechanism, by Mahloujifar et al.
 
@@ -129,6 +133,7 @@ def one_run_gdp(
       do not allow the guesses.
   """
   check_delta(delta)
+  _check_fair_coins(scores)
 
   def solve(num, pair, correct, level):
     return max_rejected_mu(
@@ -138,7 +143,7 @@ def one_run_gdp(
       significance=level,
     )
 
-  mu = _best_bound(scores, significance, guesses, solve)
+  mu = best_bound(scores, significance, guesses, solve)
   epsilon = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, delta)
   return make_bound(
     epsilon,
@@ -181,7 +186,7 @@ def p_value(
   >>> round(p_value(0.0, 0.0, num_canaries=9, num_guesses=3, correct=3), 3)
   0.125
   """
-  _check_counts(num_canaries, num_guesses, correct)
+  check_counts(num_canaries, num_guesses, correct)
   right = special.expit(epsilon)
   pure = float(stats.binom.sf(correct - 1, num_guesses, right))
   if delta == 0 or correct == 0:
@@ -228,33 +233,47 @@ def max_rejected_mu(
   Source: Mahloujifar et al., the algorithm for at most r guesses, with an
   alphabet of two and f of Dong, Roth, Su (2022), equation (6).
   """
-  _check_counts(num_canaries, num_guesses, correct)
+  check_counts(num_canaries, num_guesses, correct)
   if num_guesses == 0:
     return 0.0
 
   def excess(mu):
     return _total_excess(mu, num_guesses, correct, significance, num_canaries)
 
-  return _max_rejected(excess)
+  return max_rejected(excess)
 
 
-def choose_guesses(num_canaries: int) -> tuple[Guesses, ...]:
-  """Three numbers of guesses, of 3/4, 1/4 and 1/16 of the canaries, half "in".
+def choose_guesses(
+  num_canaries: int, inclusion_probability: float = 0.5
+) -> tuple[Guesses, ...]:
+  """Three numbers of guesses: 3/4, 1/4 and 1/16 of those that may be right.
 
   Many guesses detect a shift of all scores best, few guesses a leak of few
-  canaries. As many guesses "in" as "out" lose least in the Gaussian bound.
+  canaries. As many guesses "in" as "out" lose least in the Gaussian bound. Of
+  canaries that seldom take part only guesses "in" are worth something, of those
+  that nearly always do only guesses "out".
 
   Args:
     num_canaries: m >= 1.
+    inclusion_probability: π, in (0, 1).
 
   Returns:
-    Pairs (k₊, k₋), the largest first, without pairs of no guess.
+    Pairs (k₊, k₋), the largest first, without pairs of no guess. For π = 1/2 half
+    of the guesses are "in"; otherwise all are on one side.
 
   >>> [tuple(pair) for pair in choose_guesses(2000)]
   [(750, 750), (250, 250), (62, 62)]
   """
-  halves = [3 * num_canaries // 8, num_canaries // 8, num_canaries // 32]
-  return tuple(Guesses(k, k) for k in halves if k) or (Guesses(1, 0),)
+  right = min(inclusion_probability, 1 - inclusion_probability) * num_canaries
+  counts = [int(part * right) for part in (3 / 4, 1 / 4, 1 / 16)]
+  if inclusion_probability == 0.5:
+    pairs = [Guesses(k, k) for k in counts if k]
+    return tuple(pairs) or (Guesses(1, 0),)
+  if inclusion_probability < 0.5:
+    return tuple(
+      Guesses(k, 0) for k in dict.fromkeys(max(k, 1) for k in counts)
+    )
+  return tuple(Guesses(0, k) for k in dict.fromkeys(max(k, 1) for k in counts))
 
 
 def count_correct(
@@ -287,22 +306,41 @@ def _count_highest(group, others, k):
   return np.maximum(above, k - np.sum(others >= edge, axis=-1))
 
 
-def _best_bound(
+def best_bound(
   scores: Scores,
   significance: float,
-  guesses: Sequence[tuple[int, int]] | None,
+  guesses: GuessesToTry | None,
   solve: Callable[[int, tuple[int, int], int, float], float],
 ) -> float | Float[np.ndarray, '...']:
-  """Largest of the bounds of all pairs, each at its share of the significance."""
+  """The largest of the bounds of all pairs (k₊, k₋) of guesses.
+
+  Args:
+    scores: scores of canaries with design 'coin_flip', any leading axes.
+    significance: chance that the result exceeds the true ε; each pair has an equal
+      share of it.
+    guesses: the pairs; `choose_guesses` if None.
+    solve: (number of canaries, pair, correct guesses, significance) -> bound.
+
+  Returns:
+    The bound, >= 0.
+
+  Raises:
+    ValueError: the design is another, a setting is out of range, or there are
+      fewer canaries than guesses.
+  """
   if scores.design != 'coin_flip':
     raise ValueError(
-      'one_run needs canaries included independently with probability 1/2, but '
+      'one_run needs canaries included by independent coins, but '
       f"design={scores.design!r}. Audit with design='coin_flip', or use a bound "
       'on thresholds, which takes any design.'
     )
   check_significance(significance)
   num = scores.observed.shape[-1] + scores.unobserved.shape[-1]
-  pairs = choose_guesses(num) if guesses is None else _validate_pairs(guesses)
+  if guesses is None:
+    pairs = choose_guesses(num, scores.inclusion_probability)
+  else:
+    pairs = _validate_pairs(guesses)
+
   best = np.zeros(scores.observed.shape[:-1])
   for pair in pairs:
     if min(pair) < 0 or not 0 < sum(pair) <= num:
@@ -318,6 +356,15 @@ def _best_bound(
   return scalar_or_array(best)
 
 
+def _check_fair_coins(scores):
+  if scores.inclusion_probability != 0.5:
+    raise ValueError(
+      f'inclusion_probability={scores.inclusion_probability}, but one_run and '
+      'one_run_gdp are bounds for canaries included with probability 1/2. Use '
+      'one_run_independent, if canaries leak independently.'
+    )
+
+
 def _validate_pairs(guesses: Any) -> list[tuple[int, int]]:
   try:
     pairs = [tuple(map(operator.index, pair)) for pair in guesses]
@@ -331,16 +378,27 @@ def _validate_pairs(guesses: Any) -> list[tuple[int, int]]:
   return [(k_plus, k_minus) for k_plus, k_minus in pairs]
 
 
-def _max_rejected(excess: Callable[[float], float]) -> float:
-  """The root of a function that is positive where rejecting, from below.
+def max_rejected(
+  excess: Callable[[float], float], limit: float = np.inf
+) -> float:
+  """The largest privacy level that is rejected, found from below.
 
   Any rejected value is a lower bound at the same confidence: what satisfies a
   privacy guarantee satisfies all weaker ones.
+
+  Args:
+    excess: privacy level >= 0 -> a number that is positive where it is rejected.
+    limit: the level beyond which all are equal.
+
+  Returns:
+    The level; 0 if none is rejected, and inf if the limit is.
   """
   if excess(0.0) <= 0:
     return 0.0
   high = 1.0
   while excess(high) > 0:
+    if high >= limit:
+      return np.inf
     high *= 2
   root = optimize.root_scalar(
     excess, bracket=(0.0, high), method='brentq', xtol=1e-10, rtol=1e-10
@@ -364,7 +422,8 @@ def _total_excess(mu, num_guesses, correct, significance, num_canaries):
   return float(right + wrong - 1)
 
 
-def _check_counts(num_canaries, num_guesses, correct):
+def check_counts(num_canaries: int, num_guesses: int, correct: int) -> None:
+  """Raises a ValueError unless 0 <= correct <= num_guesses <= num_canaries."""
   if not 0 <= correct <= num_guesses <= num_canaries:
     raise ValueError(
       f'correct={correct}, num_guesses={num_guesses}, '

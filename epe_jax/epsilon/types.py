@@ -52,8 +52,8 @@ class Scores:
       inner product with Gaussian noise in units of that noise; None, if its law
       is known only through `unobserved`, as for a maximum over rounds.
     design: 'fixed' if the numbers of observed and unobserved canaries were
-      chosen, 'coin_flip' if independent Bernoulli(1/2) inclusion decided of each
-      canary.
+      chosen, 'coin_flip' if independent coins decided of each canary whether it
+      took part.
     shift: [n1] by how much participation is expected to shift the score of each
       observed canary, > 0 and up to one common factor, the same in all audits;
       None if all are shifted alike. Canaries of different rounds are not, if the
@@ -63,12 +63,14 @@ class Scores:
       to the other, and equally so: the variance of a fitted common factor s
       grows by s² times `overlap`. It is negligible where clients or noise
       outweigh canaries.
+    inclusion_probability: π, in (0, 1), of the coins of design 'coin_flip'. If
+      canaries had different coins, give the largest, and guess "in" alone.
 
   Raises:
     ValueError: arrays are empty, not finite, masked, not of real numbers or do
       not match; both groups are columns [n, 1]; dim is neither an integer >= 2
-      nor inf; dim is given but a score is no cosine; or shift is not one
-      positive number for each observed canary.
+      nor inf; dim is given but a score is no cosine; shift is not one positive
+      number for each observed canary; or inclusion_probability is out of range.
   """
 
   observed: Shaped[np.ndarray, '... n1']
@@ -77,6 +79,7 @@ class Scores:
   design: Literal['fixed', 'coin_flip'] = 'fixed'
   shift: Shaped[np.ndarray, ' n1'] | None = None
   overlap: float = 0.0
+  inclusion_probability: float = 0.5
 
   def __post_init__(self):
     observed = _to_float64('observed', self.observed)
@@ -100,6 +103,10 @@ class Scores:
     if self.design not in ('fixed', 'coin_flip'):
       raise ValueError(
         f"design={self.design!r} is neither 'fixed' nor 'coin_flip'."
+      )
+    if not 0 < self.inclusion_probability < 1:
+      raise ValueError(
+        f'inclusion_probability={self.inclusion_probability} must lie in (0, 1).'
       )
     if self.dim is None and unobserved.shape[-1] < 1:
       raise ValueError(
@@ -135,7 +142,7 @@ class Assumption(enum.StrEnum):
   """A condition without which an estimate is not what it says it is."""
 
   INDEPENDENT = 'canaries score independently'
-  COINS = 'each canary was included independently with probability 1/2'
+  COINS = 'independent coins decided which canaries took part'
   COSINE_NULL = 'unobserved canaries score as random directions do'
   GAUSSIAN_SCORES = 'scores are Gaussian'
   EQUAL_SPREAD = 'taking part shifts a score and leaves its spread alone'

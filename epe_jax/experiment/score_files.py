@@ -27,7 +27,11 @@ CURE = (
 
 
 def load_scores(
-  path: str | os.PathLike, *, dim: int | None = None, design: str = 'fixed'
+  path: str | os.PathLike,
+  *,
+  dim: int | None = None,
+  design: str = 'fixed',
+  inclusion_probability: float = 0.5,
 ) -> Record | Scores:
   """Reads scores from a workdir, an .npz or a CSV.
 
@@ -37,8 +41,9 @@ def load_scores(
       `out_canary_scores`); or a CSV with a header and the columns `score` and
       `observed`, where 1, true, in or yes says that the canary took part.
     dim: d, if external scores are cosines in R^d; otherwise None.
-    design: 'coin_flip' if each canary of external scores took part by a fair
-      coin of its own; otherwise 'fixed'.
+    design: 'coin_flip' if each canary of external scores took part by a coin
+      of its own; otherwise 'fixed'.
+    inclusion_probability: of these coins, in (0, 1); the largest, if they differ.
 
   Returns:
     The record of a run, or external scores.
@@ -60,7 +65,13 @@ def load_scores(
   else:
     raise ValueError(f'{path} is neither .npz nor .csv. {CURE}')
   try:
-    return Scores(observed, unobserved, dim, design)  # pyright: ignore[reportArgumentType]
+    return Scores(
+      observed,
+      unobserved,
+      dim,
+      design,  # pyright: ignore[reportArgumentType]
+      inclusion_probability=inclusion_probability,
+    )
   except ValueError as error:
     raise ValueError(f'{path}: {error}') from error
 

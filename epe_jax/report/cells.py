@@ -146,8 +146,11 @@ def describe_kind(estimate: Estimate) -> str:
   if estimate.confidence is None:
     return 'point estimate'
   parts = ['credible'] if estimate.kind == 'credible bound' else []
-  if not estimate.is_shape_free:
-    shape = next(shape for shape in _SHAPES if shape in estimate.assumes)
-    parts.append(f'if {_SHAPES[shape]}')
+  # With coins there are bounds for canaries that leak together, too.
+  of_coins = {Assumption.COINS, Assumption.INDEPENDENT} <= {*estimate.assumes}
+  conditions = ['independent'] if of_coins else []
+  conditions += [x for shape, x in _SHAPES.items() if shape in estimate.assumes]
+  if conditions:
+    parts.append(f'if {" and ".join(conditions)}')
   name = ' '.join(parts) or 'lower bound'
   return f'{name}, {100 * estimate.confidence:.4g} %'

@@ -316,7 +316,9 @@ def test_bounds_fall_with_significance_and_delta():
 def test_other_designs_and_impossible_settings_are_refused():
   fixed = Scores(np.ones(5), np.zeros(5))
   for estimator in (coin_flip.one_run, coin_flip.one_run_gdp):
-    with pytest.raises(ValueError, match="probability 1/2, but design='fixed'"):
+    with pytest.raises(
+      ValueError, match="independent coins, but design='fixed'"
+    ):
       estimator(fixed, delta=DELTA)
     scores = coin_flip_scores(np.ones(5), np.zeros(5))
     for guesses in ([(6, 5)], [(-1, 2)], [(0, 0)]):

@@ -56,6 +56,7 @@ ESTIMATORS = {
   'most_exposed': {},
   'one_run': {},
   'one_run_gdp': {},
+  'one_run_independent': {},
   'shifted_cosine': {},
   'two_gaussian': {},
 }

@@ -113,7 +113,12 @@ def test_only_fair_coins_get_a_one_run_bound():
     }
     for design in ('fixed', 'coin_flip')
   }
-  assert methods['coin_flip'] - methods['fixed'] == {'one_run', 'one_run_gdp'}
+  assert methods['coin_flip'] - methods['fixed'] == {
+    'one_run',
+    'one_run_gdp',
+    'one_run_independent',
+    'one_run_independent_gdp',
+  }
 
 
 def test_the_ladder_leaves_out_what_cannot_be_read():
