@@ -2,16 +2,17 @@
 
 Scores are drawn from pairs of laws whose ε is known: those of the Gaussian
 mechanism, N(0, 1) for a canary that took no part and N(1/σ, 1) for one that did,
-and others whose shape is not what a bound may assume.
+others whose shape is not what a bound may assume, and those of a mechanism that errs
+with all canaries of an audit together.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from epe_jax.epsilon import (
   bayes,
@@ -24,7 +25,7 @@ from epe_jax.epsilon import (
   tradeoff_bound,
   tradeoff_curves,
 )
-from epe_jax.epsilon.types import Estimate, Scores
+from epe_jax.epsilon.types import Assumption, Estimate, Scores
 
 _DIM = 10**8  # So large that a cosine is Gaussian.
 _SPLIT, _SPLITS = strategies.Split(seed=0), strategies.MultiSplit(seed=0)
@@ -41,6 +42,9 @@ class Law(NamedTuple):
     moved: (rng, shape) -> scores of canaries that took part.
     epsilon: the true ε at a δ.
     is_gaussian: both are Gaussian of one spread.
+    share: (rng, shape) -> log odds, if all canaries of an audit share theirs:
+      each is told truly with probability 1/(1 + e^-|log odds|). None if canaries
+      score independently.
   """
 
   name: str
@@ -48,6 +52,9 @@ class Law(NamedTuple):
   moved: Callable[[np.random.Generator, Any], Float[np.ndarray, '...']]
   epsilon: Callable[[float], float]
   is_gaussian: bool = False
+  share: (
+    Callable[[np.random.Generator, Any], Float[np.ndarray, '...']] | None
+  ) = None
 
 
 class Row(NamedTuple):
@@ -58,6 +65,8 @@ class Row(NamedTuple):
   null: str  # 'exact', 'empirical', or 'coins' for audits by fair coins.
   kind: str  # As `Estimate.kind`, if no audit rejected anything.
   assumes_shape: bool  # Of scores or mechanism.
+  assumes_independence: bool  # Of the scores of canaries.
+  holds: bool  # Whether what it assumes is so.
   epsilon: float  # The truth.
   delta: float
   num_canaries: int  # Observed, and as many unobserved.
@@ -126,6 +135,23 @@ def gaussian(epsilon: float, delta: float) -> Law:
     lambda rng, shape: rng.standard_normal(shape) + mu,
     lambda delta: float(tradeoff_curves.epsilon_gdp(mu, delta)),
     is_gaussian=True,
+  )
+
+
+def coupled(epsilon: float, delta: float) -> Law:
+  """A mechanism of the same ε that errs with all canaries of an audit together.
+
+  Whatever it tells of the others, what it tells of a canary is what the Gaussian
+  mechanism tells: it is as private for each. Scores are log odds.
+  """
+  mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
+  half = mu**2 / 2
+  return Law(
+    'coupled',
+    lambda rng, shape: rng.normal(-half, mu, shape),
+    lambda rng, shape: rng.normal(half, mu, shape),
+    lambda delta: float(tradeoff_curves.epsilon_gdp(mu, delta)),
+    share=lambda rng, shape: rng.normal(half, mu, shape),
   )
 
 
@@ -218,10 +244,9 @@ def run_study(
     rng = np.random.default_rng(
       np.random.SeedSequence(seed, spawn_key=(i, num, int(1e9 * delta)))
     )
-    observed, unobserved = (
-      law.moved(rng, (audits, num)),
-      law.draw(rng, (audits, num)),
-    )
+    taken = np.tile(np.repeat([True, False], num), (audits, 1))
+    drawn = draw_scores(law, rng, taken)
+    observed, unobserved = drawn[:, :num], drawn[:, num:]
     settings = dict(law=law, delta=delta, num=num)
     nulls = (('exact', _DIM), ('empirical', None))
     for null, dim in nulls if law.is_gaussian else nulls[1:]:
@@ -233,7 +258,7 @@ def run_study(
         if row is not None:
           kept = passed if _tests_shape(row.method) else None
           rows.append(row if kept is None else row._replace(passed=kept.mean()))
-    flipped = [_by_coins(rng, num, law) for _ in range(audits)]
+    flipped = _by_coins(rng, (audits, 2 * num), law)
     for bound in COINS:
       several = [bound(scores, delta=delta) for scores in flipped]
       bounds = np.array([estimate.epsilon for estimate in several])
@@ -241,15 +266,33 @@ def run_study(
   return rows
 
 
+def draw_scores(
+  law: Law, rng: np.random.Generator, taken: Bool[np.ndarray, 'audits n']
+) -> Float[np.ndarray, 'audits n']:
+  """Draws the scores of audits.
+
+  Args:
+    law: of the scores.
+    rng: source of the draws.
+    taken: which canaries took part in each audit.
+  """
+  if law.share is None:
+    shape = taken.shape
+    return np.where(taken, law.moved(rng, shape), law.draw(rng, shape))
+  log_odds = np.abs(law.share(rng, (len(taken), 1)))
+  told = taken ^ (rng.random(taken.shape) >= special.expit(log_odds))
+  # Distinct, in an order that says no more.
+  return np.where(told, log_odds, -log_odds) + 1e-9 * rng.random(taken.shape)
+
+
 def find_broken(row: Row) -> bool:
   """Whether a bound exceeded the truth more often than it says.
 
-  Only where what it assumes holds: the shape of scores, or, for a credible bound,
-  an average over truths that its prior draws. Chance alone would do this with a
-  probability below 0.1 % in a case.
+  Only where what it assumes holds: the shape of scores, independent canaries, or,
+  for a credible bound, an average over truths that its prior draws. Chance alone
+  would do this with a probability below 0.1 % in a case.
   """
-  held = row.law == 'Gaussian' if row.assumes_shape else True
-  if row.stated is None or not held or row.kind == 'credible bound':
+  if row.stated is None or not row.holds or row.kind == 'credible bound':
     return False
   count = round(row.exceeded * row.audits)
   return bool(stats.binom.sf(count - 1, row.audits, row.stated) < 1e-3)
@@ -275,7 +318,7 @@ def _table(rows: Sequence[Row]) -> str:
     return truth if gaussian_only else f'{row.law}, {truth}'
 
   columns = list(dict.fromkeys(map(column, rows)))
-  head = ['bound', 'null', 'assumes a shape', 'may exceed', *columns]
+  head = ['bound', 'null', 'assumes', 'may exceed', *columns]
   lines = [head, ['---'] * len(head)]
   for method, null in dict.fromkeys((r.method, r.null) for r in rows):
     cells = {column(r): r for r in rows if (r.method, r.null) == (method, null)}
@@ -284,12 +327,20 @@ def _table(rows: Sequence[Row]) -> str:
       [
         method,
         null,
-        'yes' if first.assumes_shape else '',
+        _assumes(first),
         _promise(first),
         *(_cell(cells.get(name)) for name in columns),
       ]
     )
   return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+
+
+def _assumes(row: Row) -> str:
+  assumed = {
+    'independence': row.assumes_independence,
+    'a shape': row.assumes_shape,
+  }
+  return ', '.join(name for name, is_assumed in assumed.items() if is_assumed)
 
 
 def _promise(row: Row) -> str:
@@ -354,12 +405,21 @@ def _row(
   no_promise = ('eps_lo', 'clopper_pearson_uncorrected', 'jeffreys', 'katz')
   truth = law.epsilon(delta)
   credible = 'credible' in method
+  assumes_shape = not estimate.is_shape_free
+  assumes_independence = Assumption.INDEPENDENT in estimate.assumes
+  # The trade-off curve of the coupled mechanism is Gaussian, its scores are not.
+  has_gaussian_curve = (
+    law.share is not None and Assumption.GAUSSIAN_SCORES not in estimate.assumes
+  )
   return Row(
     method=method,
     law=law.name,
     null=null,
     kind='credible bound' if credible else 'confidence bound',
-    assumes_shape=not estimate.is_shape_free,
+    assumes_shape=assumes_shape,
+    assumes_independence=assumes_independence,
+    holds=(not assumes_shape or law.is_gaussian or has_gaussian_curve)
+    and (not assumes_independence or law.share is None),
     epsilon=truth,
     delta=delta,
     num_canaries=num,
@@ -372,15 +432,16 @@ def _row(
   )
 
 
-def _by_coins(rng: np.random.Generator, num: int, law: Law) -> Scores:
-  took_part = rng.random(2 * num) < 0.5
+def _by_coins(
+  rng: np.random.Generator, shape: tuple[int, int], law: Law
+) -> list[Scores]:
+  taken = rng.random(shape) < 0.5
   # Two at least of each kind, which coins give but once in 2^num.
-  took_part[:2], took_part[-2:] = True, False
-  return Scores(
-    law.moved(rng, int(took_part.sum())),
-    law.draw(rng, int((~took_part).sum())),
-    design='coin_flip',
-  )
+  taken[:, :2], taken[:, -2:] = True, False
+  return [
+    Scores(scores[chosen], scores[~chosen], design='coin_flip')
+    for scores, chosen in zip(draw_scores(law, rng, taken), taken)
+  ]
 
 
 def _integrated(

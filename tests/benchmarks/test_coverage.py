@@ -42,8 +42,51 @@ def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_ass
   assert blind.passed is not None
   assert blind.passed > 0.9
   text = coverage.format_markdown(rows)
-  assert '| bound | null | assumes a shape | may exceed | t, ε = 4.65 |' in text
+  assert '| bound | null | assumes | may exceed | t, ε = 4.65 |' in text
   assert f'; {100 * blind.passed:.0f} % pass' in text
+
+
+@pytest.mark.integration
+def test_of_canaries_that_leak_together_only_some_bounds_hold():
+  laws = [coverage.coupled(3.0, DELTA)]
+  rows = coverage.run_study(3, laws, deltas=[DELTA], nums=[400], audits=60)
+  assert not any(coverage.find_broken(row) for row in rows)
+  by_coins = {row.method: row for row in rows if row.null == 'coins'}
+  assert by_coins['one_run'].holds
+  assert by_coins['one_run'].exceeded < 0.2
+  assert by_coins['one_run_gdp'].holds
+  assert by_coins['one_run_gdp'].exceeded < 0.2
+  assert not by_coins['one_run_independent_gdp'].holds
+  assert by_coins['one_run_independent_gdp'].exceeded > 0.2
+  assert by_coins['one_run_independent_gdp'].assumes_independence
+  assert 'independence, a shape' in coverage.format_markdown(rows)
+
+
+def test_a_coupled_mechanism_tells_of_each_canary_what_the_gaussian_one_does():
+  law = coverage.coupled(3.0, DELTA)
+  rng = np.random.default_rng(0)
+  taken = rng.random((20_000, 2)) < 0.5
+  scores = coverage.draw_scores(law, rng, taken)
+  for took_part, draw in ((True, law.moved), (False, law.draw)):
+    of_first = scores[taken[:, 0] == took_part, 0]
+    assert stats.ks_2samp(of_first, draw(rng, 20_000)).pvalue > 1e-4
+  # Errors come together.
+  errors = (scores > 0) != taken
+  assert (
+    stats.fisher_exact(
+      [
+        [
+          np.sum(errors[:, 0] & errors[:, 1]),
+          np.sum(errors[:, 0] & ~errors[:, 1]),
+        ],
+        [
+          np.sum(~errors[:, 0] & errors[:, 1]),
+          np.sum(~errors[:, 0] & ~errors[:, 1]),
+        ],
+      ]
+    ).pvalue
+    < 1e-6
+  )
 
 
 @pytest.mark.parametrize('law', coverage.others(), ids=lambda law: law.name)
@@ -86,7 +129,7 @@ def test_the_table_has_a_column_for_each_truth():
   laws = [coverage.gaussian(e, DELTA) for e in (0.0, 1.0)]
   rows = coverage.run_study(0, laws, deltas=[DELTA], nums=[8], audits=3)
   text = coverage.format_markdown(rows)
-  head = '| bound | null | assumes a shape | may exceed | ε = 0 | ε = 1 |'
+  head = '| bound | null | assumes | may exceed | ε = 0 | ε = 1 |'
   assert head in text
   assert '8 + 8 canaries' in text
   broken = rows[0]._replace(stated=0.05, exceeded=1.0, audits=500)
