@@ -1,3 +1,7 @@
+from .anytime import epsilon_log_evidence as epsilon_log_evidence
+from .anytime import epsilon_sequence as epsilon_sequence
+from .anytime import gdp_log_evidence as gdp_log_evidence
+from .anytime import gdp_sequence as gdp_sequence
 from .bayes import epsilon_credible as epsilon_credible
 from .bayes import gdp_credible as gdp_credible
 from .bootstrap import bootstrap_interval as bootstrap_interval

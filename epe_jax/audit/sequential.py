@@ -1,0 +1,155 @@
+"""Bounds that hold after every round at once, and evidence against a claimed ε.
+
+The strongest attacker whose scores a record holds: who knows the round of a canary
+and, where that was recorded, removes all others from what the round released. Its
+cosine with what is left has an exact law for a canary without a part in the run,
+whatever the noise is, so that noise which is weaker than stated is seen as such.
+Theory: `epsilon.anytime`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+import numpy as np
+from scipy import special
+
+from epe_jax.audit import threat_models
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.record import Record
+from epe_jax.epsilon import anytime, cosine_null, tradeoff_curves
+
+
+class SequentialBounds(NamedTuple):
+  """What could be told after each of some rounds, at any of them and all of them.
+
+  Attributes:
+    threat_model: the attacker.
+    delta: of the ε.
+    significance: chance that any of the bounds of a kind exceeds the truth.
+    rounds: [m] rounds, from 1, after which a canary had ended.
+    num_canaries: [m] observed canaries that had ended by then.
+    mu: [m] lower bounds of μ, if the trade-off curve is Gaussian.
+    epsilon_gdp: [m] ε of these at δ.
+    epsilon: [m] lower bounds of ε at δ, of any mechanism.
+    claim: the ε that is claimed; None if none is.
+    log_evidence: [m] log of the evidence against a Gaussian mechanism with the
+      claimed ε; None without a claim.
+  """
+
+  threat_model: ThreatModel
+  delta: float
+  significance: float
+  rounds: Int[np.ndarray, ' m']
+  num_canaries: Int[np.ndarray, ' m']
+  mu: Float[np.ndarray, ' m']
+  epsilon_gdp: Float[np.ndarray, ' m']
+  epsilon: Float[np.ndarray, ' m']
+  claim: float | None
+  log_evidence: Float[np.ndarray, ' m'] | None
+
+  @property
+  def rejected_after(self) -> int | None:
+    """The first round after which the claim is rejected; None if none is."""
+    if self.log_evidence is None:
+      return None
+    rejected = self.log_evidence >= -math.log(self.significance)
+    return int(self.rounds[rejected.argmax()]) if rejected.any() else None
+
+
+def bound_sequentially(
+  record: Record,
+  *,
+  delta: float | None = None,
+  claim: float | None = None,
+  significance: float = 0.05,
+) -> SequentialBounds | None:
+  """Bounds after each round in which a canary ended, which hold all at once.
+
+  A canary ends with its last round; those that end in one round are taken to leak
+  independently. Only canaries that took part are read: the law of the others is
+  known.
+
+  Args:
+    record: what attackers saw of the run, or of its rounds so far.
+    delta: in (0, 1); None for the run's own.
+    claim: ε at δ of the Gaussian mechanism that the run claims to be, > 0.
+    significance: chance that any of the bounds of a kind exceeds the truth, in
+      (0, 1).
+
+  Returns:
+    The bounds; None where no attacker's scores have a law that is known: nobody
+    saw what rounds released, or of canaries with several rounds only what others
+    did to them too, or unobserved canaries reject the law.
+
+  Raises:
+    ValueError: a setting is out of range.
+  """
+  delta = record.delta if delta is None else delta
+  if claim is not None and not 0 < claim < math.inf:
+    raise ValueError(f'claim={claim}; give the claimed ε, a finite number > 0.')
+  found = _find_cosines(record)
+  if found is None:
+    return None
+  threat_model, cosines = found
+  last = len(record.included) - record.included[::-1].argmax(axis=0)
+  ended = np.flatnonzero(record.observed)
+  ended = ended[np.argsort(last[ended], kind='stable')]
+  tails = _sum_rounds(cosines, record.included, record.dim)[ended]
+  rounds, num_canaries = np.unique(last[ended], return_counts=True)
+  num_canaries = np.cumsum(num_canaries)
+  mu = anytime.gdp_sequence(tails, significance=significance)[num_canaries - 1]
+  log_evidence = None
+  if claim is not None:
+    claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
+    log_evidence = anytime.gdp_log_evidence(tails, claimed)[num_canaries - 1]
+  return SequentialBounds(
+    threat_model,
+    delta,
+    significance,
+    rounds,
+    num_canaries,
+    mu,
+    np.asarray(tradeoff_curves.epsilon_gdp(mu, delta)),
+    anytime.epsilon_sequence(
+      tails, delta=delta, significance=significance, after=num_canaries
+    ),
+    claim,
+    log_evidence,
+  )
+
+
+def _find_cosines(
+  record: Record,
+) -> tuple[ThreatModel, Float[np.ndarray, 'T k']] | None:
+  """Cosines of each canary with what a round released, or what is left of it."""
+  residual, rounds = record.cosines.get('residual'), record.rounds
+  if residual is not None and rounds is not None:
+    left = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
+    own = np.asarray(rounds.canary_norm, np.float64)[:, None] * record.included
+    squared = np.square(rounds.residual_norm, dtype=np.float64)[:, None]
+    norm = np.sqrt(squared + 2 * left * own + own**2)
+    cosines = (left + own) / np.maximum(norm, 1e-300)
+    model = threat_models.RESIDUAL
+  elif record.trace is not None and record.sees == 'aggregate':
+    # Of several rounds others than the canary itself make what is known of it.
+    if np.count_nonzero(record.included, axis=0).max() > 1:
+      return None
+    cosines, model = np.asarray(record.trace, np.float64), threat_models.OWN
+  else:
+    return None
+  scores = model.score(record)
+  if scores is None or scores.scores.dim is None:
+    return None
+  return model, cosines
+
+
+def _sum_rounds(cosines, included, dim):
+  """log V of each canary: of the sum over its rounds, in units of its spread."""
+  law = cosine_null.null_law(dim)
+  normal = -special.ndtri_exp(law.logsf(np.clip(cosines, -1.0, 1.0)))
+  of_rounds = np.where(included, normal, 0.0).sum(axis=0)
+  num_rounds = np.maximum(included.sum(axis=0), 1)
+  return special.log_ndtr(-of_rounds / np.sqrt(num_rounds))

@@ -1,0 +1,235 @@
+"""Lower bounds that hold after every round at once, so that one may stop at will.
+
+A bound at 95 % is exceeded by chance in one look of twenty: who looks after each
+round and stops at the first alarm is misled far more often. An e-process is evidence
+that may be looked at whenever one likes. It is a product of bets against a claim, of
+which each pays out 1 at most on average if the claim is true, given all that was seen
+before; then the probability that it ever exceeds 1/α is at most α (Ville). What
+it has not rejected by round t, at any round up to t, is a confidence sequence.
+
+One bet is made on each canary when all its rounds are over. Its score is turned into
+the probability V that a canary without a part in the run would score as high. Under
+a claim with trade-off curve f, P(V <= v) <= 1 - f(v) given the past, so that any
+bet that falls with V pays out at most what it does for V* with that law exactly:
+
+- `gdp_sequence` tests μ-Gaussian DP. X = Φ⁻¹(1 - V) is then at most N(μ, 1), and the
+  bets are exp(λ (X - μ) - λ²/2), averaged over λ >= 0 by a half-normal law.
+- `epsilon_sequence` tests (ε, δ)-DP of any mechanism. For each of some thresholds v
+  the bets are on V <= v, whose probability p is at most 1 - f(v): ratios of
+  likelihoods averaged over larger p by a beta law, and then over thresholds.
+
+Nothing is assumed of the scores but what the claim says of a canary given the rounds
+before; several canaries that end in one round are bet on one after another, which takes
+them to leak independently given the past.
+
+Sources: Ville (1939); Robbins (1970) for mixtures; Ramdas, Grünwald, Vovk, Shafer,
+"Game-theoretic statistics and safe anytime-valid inference" (2023).
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+import numpy as np
+from scipy import special
+
+from epe_jax.epsilon.types import check_delta, check_significance
+
+# The scale of λ: by how much μ may exceed a claim that is soon found out.
+_SCALE = 0.5
+# Thresholds of V, each a power of the one before, and their shares of the evidence.
+_LOG_THRESHOLDS = np.log(0.3) * 1.2 ** np.arange(34)
+_SHARES = 1 / ((np.arange(34) + 1.0) * (np.arange(34) + 2.0))
+_LOG_SHARES = np.log(_SHARES / _SHARES.sum())
+# The beta law of p of Jeffreys.
+_PRIOR = 0.5
+_HALVINGS = 60
+
+
+def gdp_log_evidence(
+  tails: Float[np.ndarray, 'n'], mu: float
+) -> Float[np.ndarray, 'n']:
+  """log of the e-process against μ-Gaussian DP, after each canary.
+
+  Args:
+    tails: [n] log of V: the log probabilities that canaries without a part in the
+      run would score as high, in the order in which canaries end.
+    mu: μ >= 0 that is claimed.
+
+  Returns:
+    log evidence: it ever exceeds log 1/α with probability α at most, if the claim
+    is true.
+
+  Raises:
+    ValueError: a log probability is positive, or μ is negative.
+  """
+  if not mu >= 0:
+    raise ValueError(f'mu={mu} must be at least 0.')
+  x = _normal_scores(tails)
+  n = np.arange(1, len(x) + 1)
+  return _log_mixture(np.cumsum(x) - n * mu, n)
+
+
+def gdp_sequence(
+  tails: Float[np.ndarray, 'n'], *, significance: float = 0.05
+) -> Float[np.ndarray, 'n']:
+  """Lower bounds of μ of Gaussian DP that hold after each canary, all at once.
+
+  Args:
+    tails: as for `gdp_log_evidence`.
+    significance: chance that any of the bounds exceeds the true μ, in (0, 1).
+
+  Returns:
+    [n] bounds >= 0, which never fall.
+
+  Raises:
+    ValueError: a log probability is positive, or significance is out of range.
+
+  >>> x = np.full(100, 3.0)
+  >>> gdp_sequence(special.log_ndtr(-x))[[0, 9, 99]].round(2)
+  array([0.  , 2.09, 2.71])
+  """
+  check_significance(significance)
+  x = _normal_scores(tails)
+  n = np.arange(1, len(x) + 1)
+  # The excess Σ (X - μ) at which the evidence is 1/α is the same for all μ.
+  low, high = np.zeros(len(x)), np.full(len(x), 1.0)
+  level = np.log(1 / significance)
+  while np.any(is_low := _log_mixture(high, n) < level):
+    high = np.where(is_low, 2 * high, high)
+  for _ in range(_HALVINGS):
+    middle = (low + high) / 2
+    is_low = _log_mixture(middle, n) < level
+    low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+  return np.maximum.accumulate(np.maximum((np.cumsum(x) - high) / n, 0.0))
+
+
+def epsilon_log_evidence(
+  tails: Float[np.ndarray, 'n'],
+  epsilon: float,
+  *,
+  delta: float,
+  after: Int[np.ndarray, 'm'] | None = None,
+) -> Float[np.ndarray, 'm']:
+  """log of the e-process against (ε, δ)-DP.
+
+  Args:
+    tails: as for `gdp_log_evidence`.
+    epsilon: ε >= 0 that is claimed.
+    delta: δ, in (0, 1).
+    after: [m] numbers of canaries, in [1, n]; None for each.
+
+  Returns:
+    log evidence after so many canaries, as in `gdp_log_evidence`.
+
+  Raises:
+    ValueError: a log probability is positive, or a setting is out of range.
+  """
+  check_delta(delta)
+  if not epsilon >= 0:
+    raise ValueError(f'epsilon={epsilon} must be at least 0.')
+  hits, n = _count_hits(tails, after)
+  return _log_evidence(hits, n, epsilon, delta)
+
+
+def epsilon_sequence(
+  tails: Float[np.ndarray, 'n'],
+  *,
+  delta: float,
+  significance: float = 0.05,
+  after: Int[np.ndarray, 'm'] | None = None,
+) -> Float[np.ndarray, 'm']:
+  """Lower bounds of ε at δ, of any mechanism, that hold all at once.
+
+  Args:
+    tails: as for `gdp_log_evidence`.
+    delta: δ, in (0, 1).
+    significance: chance that any of the bounds exceeds the true ε, in (0, 1).
+    after: [m] increasing numbers of canaries, in [1, n]; None for each.
+
+  Returns:
+    [m] bounds >= 0, which never fall. With n canaries they cannot exceed about
+    log n, as any bound without a shape of the mechanism.
+
+  Raises:
+    ValueError: a log probability is positive, or a setting is out of range.
+
+  >>> tails = np.full(1000, np.log(1e-4))
+  >>> epsilon_sequence(tails, delta=1e-5, after=np.array([10, 1000])).round(1)
+  array([8. , 8.9])
+  """
+  check_delta(delta)
+  check_significance(significance)
+  hits, n = _count_hits(tails, after)
+  level = np.log(1 / significance)
+  low, high = np.zeros(len(n)), np.full(len(n), -_LOG_THRESHOLDS[-1])
+  for _ in range(_HALVINGS):
+    middle = (low + high) / 2
+    is_rejected = _log_evidence(hits, n, middle, delta) >= level
+    low, high = (
+      np.where(is_rejected, middle, low),
+      np.where(is_rejected, high, middle),
+    )
+  # Where nothing is rejected the halves have shrunk to 0.
+  low = np.where(_log_evidence(hits, n, low, delta) >= level, low, 0.0)
+  return np.maximum.accumulate(low)
+
+
+def _check_tails(tails):
+  tails = np.asarray(tails, np.float64)
+  if tails.ndim != 1 or not np.all(tails <= 0):
+    raise ValueError(
+      f'tails has shape {tails.shape} and a largest value of '
+      f'{np.max(tails, initial=-np.inf):.3g}; give a log probability <= 0 for each '
+      'canary, in the order in which they end.'
+    )
+  return tails
+
+
+def _normal_scores(tails):
+  """Φ⁻¹(1 - V); of V = 1 as far below as any bet reads."""
+  return np.maximum(-special.ndtri_exp(_check_tails(tails)), -40.0)
+
+
+def _log_mixture(excess, n):
+  """log ∫ exp(λ excess - n λ²/2) dλ over the half-normal law of λ."""
+  spread = 1 + n * _SCALE**2
+  z = excess * _SCALE / np.sqrt(spread)
+  return np.log(2) - np.log(spread) / 2 + z**2 / 2 + special.log_ndtr(z)
+
+
+def _count_hits(tails, after):
+  """How many V are at most each threshold, after some numbers of canaries."""
+  tails = _check_tails(tails)
+  n = np.arange(1, len(tails) + 1) if after is None else np.asarray(after)
+  if n.size and not (n.min() >= 1 and n.max() <= len(tails)):
+    raise ValueError(
+      f'after runs from {n.min()} to {n.max()}; give numbers of the '
+      f'{len(tails)} canaries.'
+    )
+  hits = np.cumsum(tails[:, None] <= _LOG_THRESHOLDS, axis=0)
+  return hits[n - 1], n
+
+
+def _log_evidence(hits, n, epsilon, delta):
+  """log of the mean over thresholds of ratios of likelihoods, mixed over p > p0."""
+  grown = np.exp(np.asarray(epsilon, np.float64))[..., None]
+  # Both directions of (ε, δ)-DP.
+  thresholds = np.exp(_LOG_THRESHOLDS)
+  most = np.minimum(
+    delta + grown * thresholds, 1 - (1 - delta - thresholds) / grown
+  )
+  most = np.clip(most, 1e-300, 1 - 1e-12)
+  n = np.asarray(n)[..., None]
+  a, b = hits + _PRIOR, n - hits + _PRIOR
+  with np.errstate(divide='ignore'):
+    # The part of the prior below p0 is thrown away, which only weakens a bet and
+    # makes it fall with ε.
+    log_beyond = np.log(special.betaincc(a, b, most))
+  log_ratio = (
+    special.betaln(a, b)
+    - special.betaln(_PRIOR, _PRIOR)
+    + log_beyond
+    - hits * np.log(most)
+    - (n - hits) * np.log1p(-most)
+  )
+  return special.logsumexp(log_ratio + _LOG_SHARES, axis=-1)
