@@ -13,6 +13,7 @@ from .record import Record as Record
 from .record import load_record as load_record
 from .record import make_record as make_record
 from .record import write_record as write_record
+from .sequential import bound_sequentially as bound_sequentially
 from .statistics import assign_held_out as assign_held_out
 from .statistics import every_nth_round as every_nth_round
 from .statistics import last_n_rounds as last_n_rounds

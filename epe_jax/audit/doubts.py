@@ -1,5 +1,7 @@
 """What speaks against an estimate, found in the scores themselves, in words."""
 
+import dataclasses
+
 import numpy as np
 from scipy import stats
 
@@ -28,9 +30,8 @@ def drop_rejected_null(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
     'scores of canaries that took no part do not follow the law of random '
     f'directions, d = {scores.dim}, so their own law is taken instead'
   )
-  return Scores(
-    scores.observed, scores.unobserved, None, scores.design, scores.shift
-  ), (*doubts, reason)
+  without = dataclasses.replace(scores, dim=None, overlap=0.0)
+  return without, (*doubts, reason)
 
 
 def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:

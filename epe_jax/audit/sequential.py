@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import threat_models
-from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit import doubts, statistics, threat_models
+from epe_jax.audit.attack_scores import ThreatModel, split_scores
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import anytime, cosine_null, tradeoff_curves
 
@@ -94,17 +94,22 @@ def bound_sequentially(
   if found is None:
     return None
   threat_model, cosines = found
+  normal = _sum_normal_scores(cosines, record)
+  scores = split_scores(record, normal, math.inf)
+  if doubts.drop_rejected_null(scores)[0].dim is None:
+    return None
   last = len(record.included) - record.included[::-1].argmax(axis=0)
-  ended = np.flatnonzero(record.observed)
-  ended = ended[np.argsort(last[ended], kind='stable')]
-  tails = _sum_rounds(cosines, record.included, record.dim)[ended]
-  rounds, num_canaries = np.unique(last[ended], return_counts=True)
+  last = last[record.observed]
+  tails = special.log_ndtr(-scores.observed[np.argsort(last, kind='stable')])
+  rounds, num_canaries = np.unique(last, return_counts=True)
   num_canaries = np.cumsum(num_canaries)
-  mu = anytime.gdp_sequence(tails, significance=significance)[num_canaries - 1]
+  mu = anytime.gdp_sequence(
+    tails, significance=significance, after=num_canaries
+  )
   log_evidence = None
   if claim is not None:
     claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
-    log_evidence = anytime.gdp_log_evidence(tails, claimed)[num_canaries - 1]
+    log_evidence = anytime.gdp_log_evidence(tails, claimed, after=num_canaries)
   return SequentialBounds(
     threat_model,
     delta,
@@ -134,22 +139,21 @@ def _find_cosines(
     cosines = (left + own) / np.maximum(norm, 1e-300)
     model = threat_models.RESIDUAL
   elif record.trace is not None and record.sees == 'aggregate':
-    # Of several rounds others than the canary itself make what is known of it.
+    # The model of a second round holds the canary, and so may its updates.
     if np.count_nonzero(record.included, axis=0).max() > 1:
       return None
     cosines, model = np.asarray(record.trace, np.float64), threat_models.OWN
   else:
     return None
-  scores = model.score(record)
-  if scores is None or scores.scores.dim is None:
-    return None
   return model, cosines
 
 
-def _sum_rounds(cosines, included, dim):
-  """log V of each canary: of the sum over its rounds, in units of its spread."""
-  law = cosine_null.null_law(dim)
+def _sum_normal_scores(
+  cosines: Float[np.ndarray, 'T k'], record: Record
+) -> Float[np.ndarray, ' k']:
+  """Sums over own rounds in units of their spread: N(0, 1) if nothing leaks."""
+  law = cosine_null.null_law(record.dim)
   normal = -special.ndtri_exp(law.logsf(np.clip(cosines, -1.0, 1.0)))
-  of_rounds = np.where(included, normal, 0.0).sum(axis=0)
-  num_rounds = np.maximum(included.sum(axis=0), 1)
-  return special.log_ndtr(-of_rounds / np.sqrt(num_rounds))
+  own = statistics.assign_held_out(record.assigned)
+  total = np.where(own, normal, 0.0).sum(axis=0)
+  return total / np.sqrt(np.count_nonzero(own, axis=0))

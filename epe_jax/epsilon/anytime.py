@@ -46,53 +46,60 @@ _HALVINGS = 60
 
 
 def gdp_log_evidence(
-  tails: Float[np.ndarray, 'n'], mu: float
-) -> Float[np.ndarray, 'n']:
+  tails: Float[np.ndarray, 'n'],
+  mu: float,
+  *,
+  after: Int[np.ndarray, 'm'] | None = None,
+) -> Float[np.ndarray, 'm']:
   """log of the e-process against μ-Gaussian DP, after each canary.
 
   Args:
     tails: [n] log of V: the log probabilities that canaries without a part in the
       run would score as high, in the order in which canaries end.
     mu: μ >= 0 that is claimed.
+    after: [m] numbers of canaries, in [1, n], after which one looks; None for each.
 
   Returns:
     log evidence: it ever exceeds log 1/α with probability α at most, if the claim
     is true.
 
   Raises:
-    ValueError: a log probability is positive, or μ is negative.
+    ValueError: a log probability is positive, or a setting is out of range.
   """
   if not mu >= 0:
     raise ValueError(f'mu={mu} must be at least 0.')
-  x = _normal_scores(tails)
-  n = np.arange(1, len(x) + 1)
-  return _log_mixture(np.cumsum(x) - n * mu, n)
+  total, n = _add_normal_scores(tails, after)
+  return _log_mixture(total - n * mu, n)
 
 
 def gdp_sequence(
-  tails: Float[np.ndarray, 'n'], *, significance: float = 0.05
-) -> Float[np.ndarray, 'n']:
+  tails: Float[np.ndarray, 'n'],
+  *,
+  significance: float = 0.05,
+  after: Int[np.ndarray, 'm'] | None = None,
+) -> Float[np.ndarray, 'm']:
   """Lower bounds of μ of Gaussian DP that hold after each canary, all at once.
 
   Args:
     tails: as for `gdp_log_evidence`.
     significance: chance that any of the bounds exceeds the true μ, in (0, 1).
+    after: [m] increasing numbers of canaries, in [1, n], after which one looks;
+      None for each.
 
   Returns:
-    [n] bounds >= 0, which never fall.
+    [m] bounds >= 0, which never fall.
 
   Raises:
-    ValueError: a log probability is positive, or significance is out of range.
+    ValueError: a log probability is positive, or a setting is out of range.
 
   >>> x = np.full(100, 3.0)
   >>> gdp_sequence(special.log_ndtr(-x))[[0, 9, 99]].round(2)
   array([0.  , 2.09, 2.71])
   """
   check_significance(significance)
-  x = _normal_scores(tails)
-  n = np.arange(1, len(x) + 1)
+  total, n = _add_normal_scores(tails, after)
   # The excess Σ (X - μ) at which the evidence is 1/α is the same for all μ.
-  low, high = np.zeros(len(x)), np.full(len(x), 1.0)
+  low, high = np.zeros(len(n)), np.ones(len(n))
   level = np.log(1 / significance)
   while np.any(is_low := _log_mixture(high, n) < level):
     high = np.where(is_low, 2 * high, high)
@@ -100,7 +107,7 @@ def gdp_sequence(
     middle = (low + high) / 2
     is_low = _log_mixture(middle, n) < level
     low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
-  return np.maximum.accumulate(np.maximum((np.cumsum(x) - high) / n, 0.0))
+  return np.maximum.accumulate(np.maximum((total - high) / n, 0.0))
 
 
 def epsilon_log_evidence(
@@ -116,10 +123,10 @@ def epsilon_log_evidence(
     tails: as for `gdp_log_evidence`.
     epsilon: ε >= 0 that is claimed.
     delta: δ, in (0, 1).
-    after: [m] numbers of canaries, in [1, n]; None for each.
+    after: as for `gdp_log_evidence`.
 
   Returns:
-    log evidence after so many canaries, as in `gdp_log_evidence`.
+    log evidence, as in `gdp_log_evidence`.
 
   Raises:
     ValueError: a log probability is positive, or a setting is out of range.
@@ -144,7 +151,7 @@ def epsilon_sequence(
     tails: as for `gdp_log_evidence`.
     delta: δ, in (0, 1).
     significance: chance that any of the bounds exceeds the true ε, in (0, 1).
-    after: [m] increasing numbers of canaries, in [1, n]; None for each.
+    after: as for `gdp_sequence`.
 
   Returns:
     [m] bounds >= 0, which never fall. With n canaries they cannot exceed about
@@ -185,9 +192,21 @@ def _check_tails(tails):
   return tails
 
 
-def _normal_scores(tails):
-  """Φ⁻¹(1 - V); of V = 1 as far below as any bet reads."""
-  return np.maximum(-special.ndtri_exp(_check_tails(tails)), -40.0)
+def _check_after(after, num):
+  n = np.arange(1, num + 1) if after is None else np.asarray(after)
+  if n.size and not (n.min() >= 1 and n.max() <= num):
+    raise ValueError(
+      f'after runs from {n.min()} to {n.max()}; give numbers of the {num} canaries.'
+    )
+  return n
+
+
+def _add_normal_scores(tails, after):
+  """Sums of Φ⁻¹(1 - V), after some numbers of canaries."""
+  # Of V = 1 as far below as any bet reads.
+  x = np.maximum(-special.ndtri_exp(_check_tails(tails)), -40.0)
+  n = _check_after(after, len(x))
+  return np.cumsum(x)[n - 1], n
 
 
 def _log_mixture(excess, n):
@@ -200,12 +219,7 @@ def _log_mixture(excess, n):
 def _count_hits(tails, after):
   """How many V are at most each threshold, after some numbers of canaries."""
   tails = _check_tails(tails)
-  n = np.arange(1, len(tails) + 1) if after is None else np.asarray(after)
-  if n.size and not (n.min() >= 1 and n.max() <= len(tails)):
-    raise ValueError(
-      f'after runs from {n.min()} to {n.max()}; give numbers of the '
-      f'{len(tails)} canaries.'
-    )
+  n = _check_after(after, len(tails))
   hits = np.cumsum(tails[:, None] <= _LOG_THRESHOLDS, axis=0)
   return hits[n - 1], n
 

@@ -1,0 +1,113 @@
+"""Bounds that hold after every round, of runs of explicit vectors."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from studies import simulated_runs
+
+from epe_jax.audit import restrict, threat_models
+from epe_jax.audit.sequential import bound_sequentially
+from epe_jax.epsilon import tradeoff_curves
+from tests import recorded_runs
+
+DELTA = 1e-5
+
+
+def simulate(noise, *, seed=0, **settings):
+  defaults = dict(
+    observed=200, unobserved=200, rounds=100, dim=2000, clients=3.0
+  )
+  return simulated_runs.simulate(
+    np.random.default_rng(seed), noise=noise, **defaults | settings
+  ).record
+
+
+@pytest.mark.parametrize('repetitions', [1, 3])
+def test_bounds_rise_from_round_to_round_and_stay_below_the_truth(repetitions):
+  record = simulate(0.8, repetitions=repetitions, dim=40_000)
+  bounds = bound_sequentially(record, claim=100.0)
+  truth = np.sqrt(repetitions) / 0.8
+  epsilon = float(tradeoff_curves.epsilon_gdp(truth, DELTA))
+  assert bounds.threat_model == threat_models.RESIDUAL
+  assert bounds.num_canaries[-1] == 200
+  assert np.all(np.diff(bounds.rounds) > 0)
+  for rising in (bounds.mu, bounds.epsilon_gdp, bounds.epsilon):
+    assert np.all(np.diff(rising) >= 0)
+  assert 0.7 * truth < bounds.mu[-1] < truth
+  assert bounds.epsilon_gdp[-1] < epsilon
+  assert 0 < bounds.epsilon[-1] < epsilon
+  assert bounds.rejected_after is None
+  # A claim below the bound is rejected, and in the same round as the bound passes.
+  claim = float(bounds.epsilon_gdp[-1]) * 0.9
+  rejected = bound_sequentially(record, claim=claim).rejected_after
+  assert rejected == bounds.rounds[np.argmax(bounds.epsilon_gdp > claim)]
+
+
+def test_weaker_noise_than_is_stated_is_seen_in_spite_of_the_statement():
+  actual = simulate(0.3 * 0.9, observed=205, rounds=205, dim=40_000)
+  # The mechanism says that its noise is 0.3 clip norms.
+  stated = actual.rounds._replace(noise_std=actual.rounds.noise_std / 0.9)
+  record = dataclasses.replace(actual, rounds=stated, noise_multiplier=0.3)
+  claim = float(tradeoff_curves.epsilon_gdp(1 / 0.3, DELTA))
+  assert 0 < bound_sequentially(record, claim=claim).rejected_after <= 205
+  honest = simulate(0.3, observed=205, rounds=205, dim=40_000)
+  assert bound_sequentially(honest, claim=claim).rejected_after is None
+
+
+def test_what_is_known_after_a_round_is_what_a_run_that_ended_there_knows():
+  record = simulate(0.5, momentum=0.0)
+  whole = bound_sequentially(record, claim=9.0)
+  part = bound_sequentially(restrict.truncate_after(record, 40), claim=9.0)
+  num = len(part.rounds)
+  assert part.rounds[-1] <= 40 < whole.rounds[num]
+  for name in ('rounds', 'num_canaries', 'mu', 'log_evidence'):
+    np.testing.assert_allclose(
+      getattr(part, name), getattr(whole, name)[:num], rtol=1e-9, err_msg=name
+    )
+
+
+def test_without_the_rest_of_the_updates_the_own_round_is_read():
+  record = simulate(0.5)
+  bounds = bound_sequentially(
+    recorded_runs.replace_cosines(record, residual=None)
+  )
+  assert bounds.threat_model == threat_models.OWN
+  assert 0 < bounds.mu[-1] < bound_sequentially(record).mu[-1]
+  assert bounds.claim is bounds.log_evidence is bounds.rejected_after is None
+
+
+def test_where_no_law_is_known_nothing_is_said():
+  record = simulate(0.5)
+  silent = recorded_runs.replace_cosines(record, residual=None, aggregate=None)
+  assert bound_sequentially(silent) is None
+  # Of several rounds, without the residual.
+  twice = recorded_runs.replace_cosines(
+    simulate(0.5, repetitions=2), residual=None
+  )
+  assert bound_sequentially(twice) is None
+  # Held-out canaries that are no random directions.
+  residual = record.cosines['residual'] + 2 / np.sqrt(record.dim)
+  assert (
+    bound_sequentially(recorded_runs.replace_cosines(record, residual=residual))
+    is None
+  )
+
+
+@pytest.mark.parametrize('claim', [0.0, -1.0, np.inf, np.nan])
+def test_a_claim_is_a_finite_positive_number(claim):
+  with pytest.raises(ValueError, match='claim='):
+    bound_sequentially(simulate(0.5), claim=claim)
+
+
+def test_true_claims_of_whole_runs_are_seldom_rejected():
+  claim = float(tradeoff_curves.epsilon_gdp(1 / 0.5, DELTA))
+  alarms = [
+    bound_sequentially(
+      simulate(0.5, seed=seed, observed=60, unobserved=60, rounds=30, dim=5000),
+      claim=claim,
+    ).rejected_after
+    for seed in range(40)
+  ]
+  # A failure has probability 1e-5 at exact coverage.
+  assert sum(alarm is not None for alarm in alarms) <= 10
