@@ -91,6 +91,10 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       memory=2e9,
       # None: (number of clients)^-1.1
       delta=config_dict.placeholder(float),
+      # ε that the run claims to have at this δ, as a Gaussian mechanism: each
+      # evaluation and checkpoint tells whether its rounds so far contradict it.
+      # None: no claim.
+      claim=config_dict.placeholder(float),
     ),
     # Test examples drawn at random to evaluate on; None: all.
     evaluate_examples=config_dict.placeholder(int),

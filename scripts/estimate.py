@@ -33,6 +33,7 @@ from epe_jax.audit import (
   over_rounds,
   published_models,
   run_effects,
+  sequential,
 )
 from epe_jax.audit.record import Record
 from epe_jax.experiment import finished_runs, score_files
@@ -72,6 +73,11 @@ _MODELS = flags.DEFINE_bool(
 _BY_ROUND = flags.DEFINE_bool(
   'by_round', False, 'ε after each of some rounds of a run.'
 )
+_CLAIM = flags.DEFINE_float(
+  'claim',
+  None,
+  'With --by_round: ε that the run claims to have; tested as it goes.',
+)
 _SIMULTANEOUS = flags.DEFINE_bool(
   'simultaneous', False, 'Lower bounds hold all together at 95 %, not each.'
 )
@@ -94,6 +100,10 @@ def _load_scores(path: str) -> Record | epsilon.Scores:
     design=_DESIGN.value,
     inclusion_probability=_INCLUSION_PROBABILITY.value,
   )
+  if _CLAIM.value is not None and not _BY_ROUND.value:
+    raise ValueError(
+      f'--claim={_CLAIM.value} is tested by rounds; add --by_round.'
+    )
   is_external = isinstance(scores, epsilon.Scores)
   is_part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
   if not is_external and (_DIM.value is not None or _DESIGN.value != 'fixed'):
@@ -155,8 +165,13 @@ def _estimate(paths: Sequence[str]) -> tuple[Any, str]:
   scores = _load_scores(paths[0])
   if _BY_ROUND.value and not isinstance(scores, epsilon.Scores):
     rounds = over_rounds.evaluate_by_round(scores, delta=_DELTA.value)
-    text = over_rounds_report.format_over_rounds(rounds, markdown=markdown)
-    return audit_json.rounds_to_json(rounds), text
+    bounds = sequential.bound_sequentially(
+      scores, delta=_DELTA.value, claim=_CLAIM.value
+    )
+    text = over_rounds_report.format_over_rounds(
+      rounds, bounds, markdown=markdown
+    )
+    return audit_json.rounds_to_json(rounds, bounds), text
   audit = _evaluate(paths[0], scores)
   text = report.format_estimates(audit, markdown=markdown)
   return audit_json.to_json(audit), text

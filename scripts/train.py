@@ -39,6 +39,12 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 _PROCESS_ID = flags.DEFINE_integer(
   'process_id', None, 'Which of them this is, from 0.', lower_bound=0
 )
+_CLAIM = flags.DEFINE_float(
+  'claim',
+  None,
+  'ε that the run claims to have: an alarm is raised, while it goes on, if its '
+  'rounds contradict that. Short for --config.audit.claim.',
+)
 _VERBOSE = flags.DEFINE_bool(
   'verbose', False, 'Print every estimate, and what each means.'
 )
@@ -51,7 +57,10 @@ def main(argv: list[str]) -> None:
   workdir = str(_WORKDIR.value)
   cluster = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   try:
-    config = config_fields.check_config(_CONFIG.value)
+    config = _CONFIG.value
+    if _CLAIM.value is not None:
+      config.audit.claim = _CLAIM.value
+    config = config_fields.check_config(config)
     sharding.use_cores(config.clients_per_round)
     if _DISTRIBUTED.value or cluster != (None, None, None):
       sharding.initialize_distributed(*cluster)

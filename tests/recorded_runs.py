@@ -146,6 +146,7 @@ def result(**changes):
     'repetitions': 1,
     'noise_multiplier': 0.2,
     'noise': 'reproducible simulation',
+    'claim': None,
     'analytic_epsilon': 35.5,
     'analytic_assumes': 'one who takes part in one round',
     'clients_analytic_epsilon': 57.25,

@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from epe_jax.accounting import Analytic
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
 from epe_jax.audit.over_rounds import RoundEstimate
+from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.epsilon.types import Assumption, Estimate, Floor
 
 
@@ -37,14 +40,28 @@ def from_json(values: Mapping[str, Any]) -> Audit:
   return Audit(attacks, bool(values['is_simultaneous']))
 
 
-def rounds_to_json(leaked: Sequence[RoundEstimate]) -> list[dict[str, Any]]:
-  """A row for each estimate after some rounds."""
-  return [
+def rounds_to_json(
+  leaked: Sequence[RoundEstimate], bounds: SequentialBounds | None
+) -> dict[str, Any]:
+  """A row for each estimate after some rounds, and bounds of all rounds at once."""
+  rows = [
     one._asdict()
     | {'threat_model': one.threat_model.key}
     | {'estimate': _estimate_to_json(one.estimate)}
     for one in leaked
   ]
+  if bounds is None:
+    return {'each_round': rows, 'all_rounds': None}
+  arrays = {
+    name: x.tolist()
+    for name, x in bounds._asdict().items()
+    if isinstance(x, np.ndarray)
+  }
+  of_attacker = {'threat_model': bounds.threat_model.key}
+  return {
+    'each_round': rows,
+    'all_rounds': bounds._asdict() | arrays | of_attacker,
+  }
 
 
 def _attack_to_json(attack: Attack) -> dict[str, Any]:

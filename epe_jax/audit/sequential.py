@@ -21,6 +21,29 @@ from epe_jax.audit.attack_scores import ThreatModel, split_scores
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import anytime, cosine_null, tradeoff_curves
 
+_LARGEST = 1 - 2.0**-24
+
+
+class ClaimTest(NamedTuple):
+  """How a claimed ε stands after some rounds.
+
+  Attributes:
+    epsilon: the ε that is claimed, of a Gaussian mechanism at δ.
+    significance: chance that a true claim is ever rejected.
+    rejected_after: the first round after which it was; None if it was not.
+    log_evidence: log of the evidence against it, the largest so far; it is
+      rejected from log 1/significance on.
+    epsilon_gdp: lower bound of the ε of a Gaussian mechanism, at all rounds at once.
+    num_canaries: observed canaries that had ended.
+  """
+
+  epsilon: float
+  significance: float
+  rejected_after: int | None
+  log_evidence: float
+  epsilon_gdp: float
+  num_canaries: int
+
 
 class SequentialBounds(NamedTuple):
   """What could be told after each of some rounds, at any of them and all of them.
@@ -50,13 +73,20 @@ class SequentialBounds(NamedTuple):
   claim: float | None
   log_evidence: Float[np.ndarray, ' m'] | None
 
-  @property
-  def rejected_after(self) -> int | None:
-    """The first round after which the claim is rejected; None if none is."""
-    if self.log_evidence is None:
+  def test_claim(self) -> ClaimTest | None:
+    """How the claim stands after the last of the rounds; None without a claim."""
+    if self.claim is None or self.log_evidence is None:
       return None
     rejected = self.log_evidence >= -math.log(self.significance)
-    return int(self.rounds[rejected.argmax()]) if rejected.any() else None
+    first = int(self.rounds[rejected.argmax()]) if rejected.any() else None
+    return ClaimTest(
+      self.claim,
+      self.significance,
+      first,
+      float(self.log_evidence.max()),
+      float(self.epsilon_gdp[-1]),
+      int(self.num_canaries[-1]),
+    )
 
 
 def bound_sequentially(
@@ -153,7 +183,9 @@ def _sum_normal_scores(
 ) -> Float[np.ndarray, ' k']:
   """Sums over own rounds in units of their spread: N(0, 1) if nothing leaks."""
   law = cosine_null.null_law(record.dim)
-  normal = -special.ndtri_exp(law.logsf(np.clip(cosines, -1.0, 1.0)))
+  # Cosines are float32: one of 1 may be a little less.
+  cosines = np.clip(cosines, -_LARGEST, _LARGEST)
+  normal = -special.ndtri_exp(law.logsf(cosines))
   own = statistics.assign_held_out(record.assigned)
   total = np.where(own, normal, 0.0).sum(axis=0)
   return total / np.sqrt(np.count_nonzero(own, axis=0))

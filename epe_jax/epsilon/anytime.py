@@ -69,7 +69,7 @@ def gdp_log_evidence(
   if not mu >= 0:
     raise ValueError(f'mu={mu} must be at least 0.')
   total, n = _add_normal_scores(tails, after)
-  return _log_mixture(total - n * mu, n)
+  return np.asarray(_log_mixture(total - n * mu, n))
 
 
 def gdp_sequence(
@@ -107,7 +107,7 @@ def gdp_sequence(
     middle = (low + high) / 2
     is_low = _log_mixture(middle, n) < level
     low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
-  return np.maximum.accumulate(np.maximum((total - high) / n, 0.0))
+  return np.asarray(np.maximum.accumulate(np.maximum((total - high) / n, 0.0)))
 
 
 def epsilon_log_evidence(
@@ -135,7 +135,7 @@ def epsilon_log_evidence(
   if not epsilon >= 0:
     raise ValueError(f'epsilon={epsilon} must be at least 0.')
   hits, n = _count_hits(tails, after)
-  return _log_evidence(hits, n, epsilon, delta)
+  return np.asarray(_log_evidence(hits, n, epsilon, delta))
 
 
 def epsilon_sequence(

@@ -14,7 +14,13 @@ import numpy as np
 import tqdm
 
 from epe_jax import io
-from epe_jax.audit import effective_dimension, estimates, publication, wrapper
+from epe_jax.audit import (
+  effective_dimension,
+  estimates,
+  publication,
+  sequential,
+  wrapper,
+)
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import write_record
 from epe_jax.audit.threat_models import THREAT_MODELS
@@ -33,6 +39,7 @@ from epe_jax.experiment import (
   randomness,
   run_result,
   summary,
+  watch,
   workdirs,
 )
 from epe_jax.experiment.run_result import RunResult
@@ -146,6 +153,8 @@ def _train(
   state = jax.jit(setup.algorithm.init)(sharding.replicate(mesh, setup.params))
   jitted = programs.make_programs(setup, state, mesh)
   evaluate = evaluation.evaluator(setup.task, mesh=mesh)
+  claims = config.audit.claim is not None and bool(setup.observers)
+  look = watch.make_watch(config, setup, state) if claims else None
   checkpoints = checkpoint.checkpoints(files.checkpoints)
   # The seconds that each round took, and those that it waited for its cohort.
   times = np.zeros((2, config.rounds), np.float32)
@@ -167,6 +176,8 @@ def _train(
   groups = dispatch.iterate_groups(config, setup, start, mesh)
   queue: collections.deque[dispatch.Group] = collections.deque()
   idle_since, test_metrics = time.perf_counter(), {}
+  # What the progress bar shows, and whether it was told of a rejected claim.
+  shown, alarmed = {}, False
   with (
     _progress_bar(config, start) as progress,
     futures.ThreadPoolExecutor(1, 'fetch') as fetching,
@@ -188,7 +199,8 @@ def _train(
       test_metrics = {}
       if evaluates:
         test_metrics = evaluate(state.algorithm.params, setup.test)
-        progress.set_postfix(accuracy=f'{test_metrics["test_accuracy"]:.3f}')
+        shown['accuracy'] = f'{test_metrics["test_accuracy"]:.3f}'
+        progress.set_postfix(shown)
       # Nothing of a round that diverged is ever saved.
       for group in in_flight.pop_due(queue, drain=evaluates or saves):
         lines, idle_since = dispatch.collect(group, idle_since)
@@ -200,9 +212,13 @@ def _train(
             line |= test_metrics
           metrics.append_line(files.metrics, line)
           progress.update()
-      if saves:
+      if saves or (evaluates and look is not None):
         # Vectors of rounds are scored, and never written.
         state = jitted.flush(state)
+        if look is not None:
+          alarmed |= _tell_claim(look(state, rounds.stop), alarmed, shown)
+          progress.set_postfix(shown)
+      if saves:
         checkpoints.save(rounds.stop, (wrapper.drop_buffers(state), times))
       if evaluates or saves:
         idle_since = time.perf_counter()
@@ -214,7 +230,7 @@ def _train(
   if not sharding.is_primary():
     return None
 
-  audit, dimension = estimates.Audit(()), None
+  audit, dimension, claim = estimates.Audit(()), None, None
   if setup.observers:
     # 5. Write the record: all that estimates need, without the model.
     record = build.make_run_record(config, setup, cosines, scalars)
@@ -225,6 +241,9 @@ def _train(
     if not config.simulation:
       record = publication.redact_record(record)
     audit = estimates.evaluate(record, threat_models=threat_models)
+    if claims:
+      bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
+      claim = None if bounds is None else bounds.test_claim()
     dimension = summary.summarize_dimension(
       config, setup, params, scalars.effective_dimension
     )
@@ -238,12 +257,30 @@ def _train(
     setup,
     privacy=privacy,
     audit=audit,
+    claim=claim,
     dimension=dimension,
     evaluation=test_metrics,
     times=times,
   )
   run_result.write_result(files.result, result)
   return result
+
+
+def _tell_claim(
+  bounds: sequential.SequentialBounds | None,
+  alarmed: bool,
+  shown: dict[str, str],
+) -> bool:
+  """Shows how a claim stands, and warns if it is rejected; returns whether it is."""
+  claim = None if bounds is None else bounds.test_claim()
+  if claim is None:
+    return False
+  shown['ε'] = f'≥{claim.epsilon_gdp:.3g} (claimed {claim.epsilon:g})'
+  if claim.rejected_after is None:
+    return False
+  if not alarmed and sharding.is_primary():
+    logging.warning('%s', watch.describe_alarm(claim))
+  return True
 
 
 def _progress_bar(config: build.Config, start: int) -> tqdm.tqdm:

@@ -139,6 +139,9 @@ _COMMON_FIELDS = {
     'a finite number of bytes > 0', 0, _MAX_REAL, is_open=True
   ),
   'audit.delta': _or_none(_SHARE, '(number of clients)^-1.1'),
+  'audit.claim': _or_none(
+    _real('a finite number > 0', 0, _MAX_REAL, is_open=True), 'no claim'
+  ),
   'evaluate_every': _integer(1),
   'evaluate_examples': _or_none(_integer(1), 'all'),
   'checkpoint_every': _integer(1),

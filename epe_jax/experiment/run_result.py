@@ -10,6 +10,7 @@ from epe_jax import io
 from epe_jax.audit import audit_json
 from epe_jax.audit.effective_dimension import EffectiveDimensions
 from epe_jax.audit.estimates import Audit
+from epe_jax.audit.sequential import ClaimTest
 
 SCHEMA = 4
 """The version of result.json."""
@@ -41,6 +42,8 @@ class RunResult:
       no clients are sampled.
     audit: the estimates of all attackers; without any if there were no canaries.
     effective_dimension: of the vectors that were scored; None likewise.
+    claim: how `audit.claim` stands; None if nothing is claimed, or no attacker's
+      scores can test it.
     accuracy: of the final model on the test data, in [0, 1].
     loss: of the final model on the test data.
     baseline_accuracy: of the majority class, in [0, 1].
@@ -70,6 +73,7 @@ class RunResult:
   amplification: str | None
   audit: Audit
   effective_dimension: EffectiveDimensions | None
+  claim: ClaimTest | None
   accuracy: float
   loss: float
   baseline_accuracy: float
@@ -96,10 +100,11 @@ def write_result(path: str | os.PathLike, result: RunResult) -> None:
     path: the file.
     result: of a finished run.
   """
-  dimensions = result.effective_dimension
+  dimensions, claim = result.effective_dimension, result.claim
   fields = vars(result) | {
     'audit': audit_json.to_json(result.audit),
     'effective_dimension': dimensions and dimensions._asdict(),
+    'claim': claim and claim._asdict(),
   }
   if not result.is_simulation:
     fields = {name: x for name, x in fields.items() if name not in _OPTIONAL}
@@ -138,11 +143,21 @@ def _from_json(values: Mapping[str, Any]) -> RunResult:
     if values.get(name) is not None
   }
   dimensions = values['effective_dimension']
+  # Of a run that was made before there were claims.
+  claim = values.get('claim')
   parsed = {
     'audit': audit_json.from_json(values['audit']),
     'effective_dimension': dimensions and EffectiveDimensions(**dimensions),
+    'claim': claim and _parse_claim(claim),
   }
   return RunResult(**{**values, **numbers, **parsed})
+
+
+def _parse_claim(values: Mapping[str, Any]) -> ClaimTest:
+  numbers = ('epsilon', 'significance', 'log_evidence', 'epsilon_gdp')
+  return ClaimTest(
+    **{**values, **{name: float(values[name]) for name in numbers}}
+  )
 
 
 _FLOATS = tuple(

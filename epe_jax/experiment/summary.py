@@ -15,6 +15,7 @@ from epe_jax import canaries
 from epe_jax._version import __version__
 from epe_jax.audit import effective_dimension, estimates
 from epe_jax.audit.effective_dimension import EffectiveDimensions
+from epe_jax.audit.sequential import ClaimTest
 from epe_jax.experiment import build
 from epe_jax.experiment.analytic import PrivacyAnalysis
 from epe_jax.experiment.run_result import RunResult
@@ -27,6 +28,7 @@ def summarize_run(
   *,
   privacy: PrivacyAnalysis,
   audit: estimates.Audit,
+  claim: ClaimTest | None,
   dimension: EffectiveDimensions | None,
   evaluation: Mapping[str, float],
   times: Float[np.ndarray, '2 T'],
@@ -38,6 +40,7 @@ def summarize_run(
     setup: what was built of it.
     privacy: what its mechanism alone says.
     audit: its estimates; none in a run without canaries.
+    claim: how a claimed ε stands; None if none is, or it cannot be tested.
     dimension: what `summarize_dimension` gives; None without canaries.
     evaluation: the test metrics of the final model, by name.
     times: the seconds that each round took, and those that the device waited
@@ -64,6 +67,7 @@ def summarize_run(
     clients_analytic_assumes=of_client.assumes,
     amplification=privacy.amplification,
     audit=audit,
+    claim=claim,
     effective_dimension=dimension,
     accuracy=evaluation['test_accuracy'],
     loss=evaluation['test_loss'],

@@ -66,6 +66,17 @@ def format_analytic(analytic: Analytic | None) -> str:
   return epsilon if analytic.kind == 'bound' else f'≈ {epsilon}'
 
 
+def format_evidence(log_evidence: float) -> str:
+  """Evidence against a claim, of which people need no digits.
+
+  >>> format_evidence(1.0), format_evidence(265.2)
+  ('2.72', '1e115')
+  """
+  if log_evidence < math.log(1e4):
+    return format_number(math.exp(log_evidence))
+  return f'1e{math.floor(log_evidence / math.log(10))}'
+
+
 def format_delta(delta: float) -> str:
   """δ as people write it.
 

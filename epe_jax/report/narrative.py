@@ -33,6 +33,7 @@ def narrate(result: RunResult) -> list[str]:
     return [NOT_AUDITED, *caveats.list_caveats(result)]
   audit = result.audit
   paragraphs = [] if audit.headline is None else [_describe_headline(audit)]
+  paragraphs += describe_claim(result)
   paragraphs += [
     f'{attack.threat_model.who}: {_describe_attacker(result, attack)}'
     for attack in audit.attacks
@@ -45,6 +46,31 @@ def narrate(result: RunResult) -> list[str]:
   if doubt:
     paragraphs.append(doubt)
   return paragraphs + caveats.list_caveats(result)
+
+
+def describe_claim(result: RunResult) -> list[str]:
+  """Whether the rounds of a run contradict the ε that it claims; a sentence or none."""
+  claim, test = result.config['audit'].get('claim'), result.claim
+  if claim is None:
+    return []
+  text = (
+    f'The claimed ε = {cells.format_number(claim)} at '
+    f'δ = {cells.format_delta(result.delta)}'
+  )
+  if test is None:
+    reason = 'no scores of rounds have a known law'
+    return [f'{text} could not be tested: {reason}.']
+  evidence = cells.format_evidence(test.log_evidence)
+  if test.rejected_after is None:
+    return [
+      f'{text} is not contradicted: the evidence against it was at most {evidence}, '
+      f'and {1 / test.significance:g} rejects it.'
+    ]
+  return [
+    f'{text} is rejected after round {test.rejected_after}, with evidence {evidence} '
+    'in the end: of Gaussian mechanisms with this ε at most '
+    f'{100 * test.significance:g} % of runs ever are.'
+  ]
 
 
 def is_within_floor(estimate: Estimate) -> bool:

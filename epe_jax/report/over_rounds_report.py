@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from epe_jax.audit import threat_models
 from epe_jax.audit.over_rounds import RoundEstimate
+from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import cells, tables
 
 _TITLES = (
@@ -13,12 +16,16 @@ _TITLES = (
 
 
 def format_over_rounds(
-  estimates: Sequence[RoundEstimate], *, markdown: bool = False
+  estimates: Sequence[RoundEstimate],
+  sequential: SequentialBounds | None = None,
+  *,
+  markdown: bool = False,
 ) -> str:
   """ε after each round, a column for each attacker: estimates, then bounds.
 
   Args:
     estimates: what `over_rounds.evaluate_by_round` returns.
+    sequential: what `sequential.bound_sequentially` returns.
     markdown: whether tables are in Markdown instead of text.
 
   Returns:
@@ -26,11 +33,19 @@ def format_over_rounds(
   """
   delta = estimates[0].estimate.delta
   parts = [f'δ = {cells.format_delta(delta)}']
-  for is_bound, title in _TITLES:
-    rows = select_estimates(estimates, is_bound=is_bound)
-    if not rows:
-      continue
-    table = _make_table(rows)
+  titled = [
+    (title, _make_table(rows))
+    for is_bound, title in _TITLES
+    if (rows := select_estimates(estimates, is_bound=is_bound))
+  ]
+  if sequential is not None:
+    shown = sorted({row.round for row in estimates})
+    title = (
+      f'Lower bounds, {100 - 100 * sequential.significance:g} % at all rounds at '
+      f'once: {sequential.threat_model.name}'
+    )
+    titled.append((title, _make_sequential_table(sequential, shown)))
+  for title, table in titled:
     if markdown:
       parts.append(f'## {title}\n\n{tables.format_markdown(table)}')
     else:
@@ -67,6 +82,32 @@ def _make_table(estimates: Sequence[RoundEstimate]) -> tables.Table:
     body.append([f'{t:,}', f'{num_observed:,}', *epsilons])
   names = [attacker.name for attacker in attackers]
   return tables.Table('', ['round', 'took part', *names], body)
+
+
+def _make_sequential_table(
+  bounds: SequentialBounds, shown: Sequence[int]
+) -> tables.Table:
+  """A line for each round that is shown: μ, ε, and the evidence against a claim."""
+  claimed = bounds.log_evidence is not None
+  head = ['round', 'ended', 'μ, if f Gaussian', 'ε, if f Gaussian', 'ε']
+  if claimed:
+    head.append(
+      f'evidence against ε = {cells.format_number(bounds.claim or 0)}'
+    )
+  body = []
+  for t in shown:
+    i = int(np.searchsorted(bounds.rounds, t, side='right')) - 1
+    if i < 0:
+      continue
+    line = [f'{t:,}', f'{bounds.num_canaries[i]:,}']
+    line += [
+      cells.format_number(float(x[i]))
+      for x in (bounds.mu, bounds.epsilon_gdp, bounds.epsilon)
+    ]
+    if bounds.log_evidence is not None:
+      line.append(cells.format_evidence(float(bounds.log_evidence[i])))
+    body.append(line)
+  return tables.Table('', head, body)
 
 
 def _format_cell(row: RoundEstimate | None) -> str:

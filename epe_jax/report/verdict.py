@@ -1,4 +1,4 @@
-"""The verdict on a run, in three sentences."""
+"""The verdict on a run, in a few sentences."""
 
 import math
 
@@ -10,7 +10,7 @@ from epe_jax.report import cells, facts, narrative
 
 
 def give_verdict(result: RunResult) -> list[str]:
-  """Three sentences at most: what is certain, what is likely, what to doubt.
+  """A few sentences: what is certain, what is likely, what to doubt.
 
   Args:
     result: what result.json holds.
@@ -26,7 +26,7 @@ def give_verdict(result: RunResult) -> list[str]:
   final = audit.find(threat_models.FINAL)
   if final is not None:
     sentences.append(_describe_final_model(final))
-  return sentences + _list_doubts(audit)
+  return sentences + narrative.describe_claim(result) + _list_doubts(audit)
 
 
 def _state_headline(attack: Attack, bound: Estimate, limit: float) -> str:

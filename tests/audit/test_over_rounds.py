@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import (
+  audit_json,
   estimates,
   over_rounds,
   published_models,
+  sequential,
   server_response,
   threat_models,
 )
@@ -163,6 +165,45 @@ def test_the_table_has_a_line_for_each_round_and_a_column_for_each_attacker(
   assert '| 12 | 240 |' in over_rounds_report.format_over_rounds(
     rows, markdown=True
   )
+
+
+def test_bounds_of_all_rounds_at_once_are_a_table_of_their_own(simulated):
+  rows = over_rounds.evaluate_by_round(
+    simulated.record, rounds=[4, 12], resamples=20
+  )
+  bounds = sequential.bound_sequentially(simulated.record, claim=2.0)
+  text = over_rounds_report.format_over_rounds(rows, bounds)
+  part = text.split('95 % at all rounds at once: own round, others removed')[1]
+  lines = part.strip().splitlines()[1:]
+  assert lines[0].split() == [
+    'round',
+    'ended',
+    'μ,',
+    'if',
+    'f',
+    'Gaussian',
+    'ε,',
+    'if',
+    'f',
+    'Gaussian',
+    'ε',
+    'evidence',
+    'against',
+    'ε',
+    '=',
+    '2.00',
+  ]
+  assert [line.split()[:2] for line in lines[1:]] == [
+    ['4', '80'],
+    ['12', '240'],
+  ]
+  assert lines[2].split()[2] == f'{bounds.mu[-1]:.2f}'
+  assert lines[2].split()[-1].startswith('1e')
+  values = audit_json.rounds_to_json(rows, bounds)
+  assert len(values['each_round']) == len(rows)
+  assert values['all_rounds']['mu'] == bounds.mu.tolist()
+  assert json.loads(json.dumps(values['all_rounds']))['claim'] == 2.0
+  assert audit_json.rounds_to_json(rows, None)['all_rounds'] is None
 
 
 def test_a_round_that_the_run_has_not_is_refused():

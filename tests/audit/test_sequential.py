@@ -37,10 +37,10 @@ def test_bounds_rise_from_round_to_round_and_stay_below_the_truth(repetitions):
   assert 0.7 * truth < bounds.mu[-1] < truth
   assert bounds.epsilon_gdp[-1] < epsilon
   assert 0 < bounds.epsilon[-1] < epsilon
-  assert bounds.rejected_after is None
+  assert bounds.test_claim().rejected_after is None
   # A claim below the bound is rejected, and in the same round as the bound passes.
   claim = float(bounds.epsilon_gdp[-1]) * 0.9
-  rejected = bound_sequentially(record, claim=claim).rejected_after
+  rejected = bound_sequentially(record, claim=claim).test_claim().rejected_after
   assert rejected == bounds.rounds[np.argmax(bounds.epsilon_gdp > claim)]
 
 
@@ -50,9 +50,15 @@ def test_weaker_noise_than_is_stated_is_seen_in_spite_of_the_statement():
   stated = actual.rounds._replace(noise_std=actual.rounds.noise_std / 0.9)
   record = dataclasses.replace(actual, rounds=stated, noise_multiplier=0.3)
   claim = float(tradeoff_curves.epsilon_gdp(1 / 0.3, DELTA))
-  assert 0 < bound_sequentially(record, claim=claim).rejected_after <= 205
+  assert (
+    0
+    < bound_sequentially(record, claim=claim).test_claim().rejected_after
+    <= 205
+  )
   honest = simulate(0.3, observed=205, rounds=205, dim=40_000)
-  assert bound_sequentially(honest, claim=claim).rejected_after is None
+  assert (
+    bound_sequentially(honest, claim=claim).test_claim().rejected_after is None
+  )
 
 
 def test_what_is_known_after_a_round_is_what_a_run_that_ended_there_knows():
@@ -74,7 +80,7 @@ def test_without_the_rest_of_the_updates_the_own_round_is_read():
   )
   assert bounds.threat_model == threat_models.OWN
   assert 0 < bounds.mu[-1] < bound_sequentially(record).mu[-1]
-  assert bounds.claim is bounds.log_evidence is bounds.rejected_after is None
+  assert bounds.claim is bounds.log_evidence is bounds.test_claim() is None
 
 
 def test_where_no_law_is_known_nothing_is_said():
@@ -106,7 +112,9 @@ def test_true_claims_of_whole_runs_are_seldom_rejected():
     bound_sequentially(
       simulate(0.5, seed=seed, observed=60, unobserved=60, rounds=30, dim=5000),
       claim=claim,
-    ).rejected_after
+    )
+    .test_claim()
+    .rejected_after
     for seed in range(40)
   ]
   # A failure has probability 1e-5 at exact coverage.

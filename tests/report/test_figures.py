@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax.audit import estimates, over_rounds, threat_models
+from epe_jax.audit import (
+  estimates,
+  over_rounds,
+  sequential,
+  threat_models,
+)
 from epe_jax.epsilon import gaussian, tradeoff_curves
 from epe_jax.report.figures import cosines, epsilons, of_run, style, training
 from tests import recorded_runs
@@ -197,7 +202,14 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
 def test_by_round_shows_the_rows_and_their_intervals():
   record = recorded_runs.by_law()
   rows = over_rounds.evaluate_by_round(record, rounds=[8, 14, 20], resamples=20)
-  left, right = epsilons.draw_over_rounds(rows, analytic=20.0).axes
+  bounds = sequential.bound_sequentially(record)
+  left, right = epsilons.draw_over_rounds(rows, bounds, analytic=20.0).axes
+  (line,) = [
+    x
+    for x in right.get_lines()
+    if x.get_label().endswith('once, if f Gaussian')
+  ]
+  np.testing.assert_array_equal(line.get_ydata(), bounds.epsilon_gdp)
   for axes, is_bound in ((left, False), (right, True)):
     for threat_model in threat_models.THREAT_MODELS:
       mine = [

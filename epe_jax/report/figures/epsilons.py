@@ -13,6 +13,7 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.curves import DeltaCurve
 from epe_jax.audit.estimates import Attack
 from epe_jax.audit.over_rounds import RoundEstimate
+from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import cells, over_rounds_report
 from epe_jax.report.figures import style
 
@@ -127,12 +128,16 @@ def draw_over_delta(
 
 
 def draw_over_rounds(
-  estimates: Sequence[RoundEstimate], *, analytic: float
+  estimates: Sequence[RoundEstimate],
+  sequential: SequentialBounds | None,
+  *,
+  analytic: float,
 ) -> figure.Figure:
   """Draws how much had leaked after t rounds about one who took part by then.
 
   Args:
     estimates: what `over_rounds.evaluate_by_round` returns.
+    sequential: bounds of the strongest attacker that hold at all rounds at once.
     analytic: ε of one who took part; inf without noise, nan if it is not known.
 
   Returns:
@@ -145,6 +150,21 @@ def draw_over_rounds(
   for axes, is_bound in ((left, False), (right, True)):
     rows = over_rounds_report.select_estimates(estimates, is_bound=is_bound)
     _draw_attackers(axes, rows)
+  if sequential is not None:
+    name = f'{sequential.threat_model.name}, all rounds at once'
+    for epsilons, line, condition in (
+      (sequential.epsilon_gdp, '-', ', if f Gaussian'),
+      (sequential.epsilon, ':', ''),
+    ):
+      right.step(
+        sequential.rounds,
+        epsilons,
+        line,
+        where='post',
+        color=style.BLACK,
+        lw=1.2,
+        label=name + condition,
+      )
   in_order = sorted(estimates, key=lambda row: row.round)
   first, last = in_order[0], in_order[-1]
   left.set_title('point estimates, shaded: 90 % interval')

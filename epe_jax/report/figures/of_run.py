@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib import figure
 import numpy as np
 
-from epe_jax.audit import curves, over_rounds, threat_models
+from epe_jax.audit import curves, over_rounds, sequential, threat_models
 from epe_jax.audit.record import Record
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
@@ -117,6 +117,8 @@ def _draw_rounds(record: Record, analytic: float) -> dict[str, figure.Figure]:
     return {}
   estimates = over_rounds.evaluate_by_round(record)
   return {
-    'by_round.png': epsilons.draw_over_rounds(estimates, analytic=analytic),
+    'by_round.png': epsilons.draw_over_rounds(
+      estimates, sequential.bound_sequentially(record), analytic=analytic
+    ),
     'trace.png': cosines.draw_trace(record, record.trace),
   }

@@ -1,0 +1,109 @@
+"""A claimed ε is tested while a run goes on, and in its result."""
+
+import numpy as np
+import pytest
+
+from epe_jax import audit
+from epe_jax.audit import sequential
+from epe_jax.experiment import audited_run, run_result, watch
+from epe_jax.report import report, verdict
+from tests import recorded_runs
+from tests.helpers import load_config
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+
+def small_config(**changes):
+  config = load_config('digits', **changes)
+  config.client.update(epochs=1, max_examples=8)
+  config.clipping.kind = 'fixed'
+  config.canaries.family = 'hadamard'
+  return config
+
+
+@pytest.fixture
+def alarms(monkeypatch):
+  """The warnings of rejected claims."""
+  told = []
+  warn = lambda text, *values: told.append(text % values)
+  monkeypatch.setattr(audited_run.logging, 'warning', warn)
+  return told
+
+
+@pytest.mark.usefixtures('small_task', 'no_floors', 'undrawn')
+def test_a_claim_that_the_rounds_contradict_is_rejected_while_they_go_on(
+  tmp_path, alarms, monkeypatch
+):
+  told_after, make = [], watch.make_watch
+
+  def make_watch(*settings):
+    look = make(*settings)
+
+    def spy(state, rounds):
+      told_after.append((rounds, len(alarms)))
+      return look(state, rounds)
+
+    return spy
+
+  monkeypatch.setattr(watch, 'make_watch', make_watch)
+  config = small_config(evaluate_every=2, checkpoint_every=3)
+  config.audit.claim = 0.5
+  result = audited_run.run(config, tmp_path / 'run')
+  assert [rounds for rounds, _ in told_after] == [2, 3, 4, 6]
+  # Once, and before the last round.
+  (alarm,) = [text for text in alarms if 'claimed' in text]
+  assert 'The claimed ε = 0.5 is rejected after round ' in alarm
+  assert told_after[-1][1] == 1
+  claim = result.claim
+  assert claim.epsilon == 0.5
+  assert 1 <= claim.rejected_after < 6
+  assert 0.5 < claim.epsilon_gdp < result.analytic_epsilon
+  # It is what the record of the whole run says.
+  record = audit.load_record(tmp_path / 'run/private/scores.npz')
+  again = sequential.bound_sequentially(record, claim=0.5).test_claim()
+  assert claim == again
+  assert run_result.load_result(tmp_path / 'run/result.json') == result
+  said = f'is rejected after round {claim.rejected_after}, with evidence'
+  assert said in report.format_summary(result).replace('\n  ', ' ')
+  assert said in report.write_report(tmp_path / 'run').read_text()
+
+
+@pytest.mark.usefixtures('small_task', 'unestimated')
+def test_a_true_claim_changes_no_score_and_raises_no_alarm(tmp_path, alarms):
+  results = {}
+  for claim in (None, 60.0):
+    config = small_config(evaluate_every=2)
+    config.audit.claim = claim
+    results[claim] = audited_run.run(config, tmp_path / str(claim))
+  assert results[None].claim is None
+  assert results[60.0].claim.rejected_after is None
+  assert not [text for text in alarms if 'claimed' in text]
+  with_claim, without = (
+    audit.load_record(tmp_path / name / 'private/scores.npz').cosines
+    for name in ('60.0', 'None')
+  )
+  for name in without:
+    np.testing.assert_array_equal(with_claim[name], without[name])
+
+
+def test_the_verdict_says_how_a_claim_stands():
+  found = audit.evaluate(recorded_runs.by_law(), floors=False)
+
+  def say(claim, test):
+    config = recorded_runs.result().config
+    config = config | {'audit': config['audit'] | {'claim': claim}}
+    sentences = verdict.give_verdict(
+      recorded_runs.result(config=config, claim=test, audit=found)
+    )
+    return [text for text in sentences if 'claimed' in text]
+
+  holds = sequential.ClaimTest(8.0, 0.05, None, 1.0, 3.0, 500)
+  broken = holds._replace(rejected_after=12, log_evidence=50.0)
+  assert say(None, None) == []
+  (text,) = say(8.0, None)
+  assert 'could not be tested' in text
+  (text,) = say(8.0, holds)
+  assert 'is not contradicted: the evidence against it was at most 2.72' in text
+  assert 'and 20 rejects it' in text
+  (text,) = say(8.0, broken)
+  assert 'is rejected after round 12, with evidence 1e21' in text
