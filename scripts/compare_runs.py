@@ -20,7 +20,7 @@ with extras.explain_missing():
   from ml_collections import config_flags
 
   from epe_jax import io
-  from epe_jax.experiment import run_comparison
+  from epe_jax.experiment import config_fields, run_comparison
   from epe_jax.report import run_comparison_report
   from epe_jax.report.figures import single_or_several
 
@@ -59,4 +59,4 @@ def main(argv: list[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['config', 'workdir'])
-  app.run(main)
+  app.run(main, flags_parser=config_fields.parse_flags)

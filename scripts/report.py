@@ -32,10 +32,8 @@ def main(argv: Sequence[str]) -> None:
     path = report.write_report(workdirs[0])
     form = report.format_report if _VERBOSE.value else report.format_summary
     text = form(finished_runs.load_result(workdirs[0]))
-  except ImportError as error:
+  except (ImportError, FileNotFoundError, ValueError) as error:
     raise SystemExit(f'error: {error}') from error
-  except (FileNotFoundError, ValueError) as error:
-    raise app.UsageError(str(error)) from error
   print(f'{text}\n\nWrote {path} and its figures.')
 
 

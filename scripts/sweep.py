@@ -29,7 +29,7 @@ from epe_jax import extras
 with extras.explain_missing():
   from ml_collections import config_flags
 
-  from epe_jax.experiment import sweep
+  from epe_jax.experiment import config_fields, sweep
   from epe_jax.report import seed_sweep, sweep_report, tables
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -99,4 +99,4 @@ def main(argv: list[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['config', 'workdir'])
-  app.run(main)
+  app.run(main, flags_parser=config_fields.parse_flags)

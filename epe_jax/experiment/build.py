@@ -94,6 +94,7 @@ def build(
   """
   config = config_fields.check_config(config)
   contradictions.check_groups(config)
+  contradictions.check_claim(config)
   draws = randomness.make_randomness(config, secret)
   task, train, test, source, baseline = workloads.load_workload(config)
   # Jitted: layer by layer each operation is compiled by itself, for seconds.

@@ -40,6 +40,30 @@ def check_groups(config: Config) -> None:
     )
 
 
+def check_claim(config: Config) -> None:
+  """Checks that a claim, if there is one, can be tested by canaries in rounds.
+
+  Args:
+    config: the config of the run, with every field set.
+
+  Raises:
+    ValueError: there are no canaries, or no cosines of rounds are kept.
+  """
+  c, claim = config.canaries, config.audit.claim
+  if claim is None:
+    return
+  if c.observed + c.unobserved == 0:
+    raise ValueError(
+      f'audit.claim={claim} is tested by canaries, but canaries.observed=0; give '
+      'at least 2, or leave out the claim.'
+    )
+  if not config.audit.trace:
+    raise ValueError(
+      f'audit.claim={claim} is tested by the cosines of rounds, but '
+      'audit.trace=False keeps none of them; keep them, or leave out the claim.'
+    )
+
+
 def check_dimension(config: Config, dim: int) -> None:
   """Checks that there are fewer canaries than the model has parameters.
 

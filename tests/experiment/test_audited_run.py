@@ -277,6 +277,18 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
     ({'clipping.initial': 0.0}, 'initial=0.0'),
     ({'divisor': 'half'}, "divisor='half'"),
     ({'audit.sees': 'loss'}, r"audit\.sees='loss'; give one of"),
+    (
+      {'audit.claim': 5.0, 'audit.trace': False},
+      r'audit\.claim=5\.0 .* audit\.trace=False keeps none',
+    ),
+    (
+      {
+        'audit.claim': 5.0,
+        'canaries.observed': 0,
+        'canaries.unobserved': 0,
+      },
+      r'audit\.claim=5\.0 is tested by canaries',
+    ),
     ({'audit.delta': 1.0}, r'audit\.delta=1.0'),
     ({'data.num_clients': 5000}, 'num_clients=5000'),
     ({'evaluate_every': 0}, 'evaluate_every=0'),
@@ -396,13 +408,15 @@ def test_a_run_that_has_begun_keeps_its_place(tmp_path, what):
 
 
 def test_an_unknown_field_on_the_command_line_is_refused(tmp_path):
-  with pytest.raises(AttributeError, match='roundz'):
-    run_script(
-      'train',
-      f'--config={ROOT}/configs/digits.py:smoke',
-      '--config.roundz=3',
-      f'--workdir={tmp_path / "run"}',
-    )
+  done = run_script(
+    'train',
+    f'--config={ROOT}/configs/digits.py:smoke',
+    '--config.roundz=3',
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert done.returncode == 1
+  assert done.stderr.startswith('error: no such field of the config:')
+  assert 'Did you mean "rounds"' in done.stderr
   assert not (tmp_path / 'run').exists()
 
 

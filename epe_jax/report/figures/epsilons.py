@@ -137,7 +137,7 @@ def draw_over_rounds(
 
   Args:
     estimates: what `over_rounds.evaluate_by_round` returns.
-    sequential: bounds of the strongest attacker that hold at all rounds at once.
+    sequential: bounds that hold at all rounds at once, of the strongest attacker.
     analytic: ε of one who took part; inf without noise, nan if it is not known.
 
   Returns:
@@ -151,10 +151,9 @@ def draw_over_rounds(
     rows = over_rounds_report.select_estimates(estimates, is_bound=is_bound)
     _draw_attackers(axes, rows)
   if sequential is not None:
-    name = f'{sequential.threat_model.name}, all rounds at once'
-    for epsilons, line, condition in (
-      (sequential.epsilon_gdp, '-', ', if f Gaussian'),
-      (sequential.epsilon, ':', ''),
+    for epsilons, line, label in (
+      (sequential.epsilon_gdp, '-', 'all rounds at once, if f Gaussian'),
+      (sequential.epsilon, ':', 'all rounds at once'),
     ):
       right.step(
         sequential.rounds,
@@ -163,7 +162,7 @@ def draw_over_rounds(
         where='post',
         color=style.BLACK,
         lw=1.2,
-        label=name + condition,
+        label=label,
       )
   in_order = sorted(estimates, key=lambda row: row.round)
   first, last = in_order[0], in_order[-1]
