@@ -43,6 +43,8 @@ from .power import BoundName as BoundName
 from .power import Power as Power
 from .power import compute_power as compute_power
 from .power import min_canaries as min_canaries
+from .risks import Risks as Risks
+from .risks import compute_risks as compute_risks
 from .strategies import Band as Band
 from .strategies import Bonferroni as Bonferroni
 from .strategies import Explicit as Explicit

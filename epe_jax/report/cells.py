@@ -96,6 +96,17 @@ def format_percent(share: float | str) -> str:
   return f'{100 * float(share):.1f} %'
 
 
+def format_share(share: float) -> str:
+  """A share for a cell; nothing is certain that was estimated.
+
+  >>> [format_share(x) for x in (0.672, 0.0312, 0.99999)]
+  ['67.2 %', '3.1 %', '> 99.9 %']
+  """
+  if share >= 0.9995:
+    return '> 99.9 %'
+  return '< 0.1 %' if share < 0.0005 else f'{100 * share:.1f} %'
+
+
 def format_estimated_share(share: float) -> str:
   """A share for people; nothing is certain that was estimated.
 

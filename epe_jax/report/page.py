@@ -5,7 +5,13 @@ import json
 import textwrap
 
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import estimate_table, facts, narrative, tables
+from epe_jax.report import (
+  estimate_table,
+  facts,
+  narrative,
+  risk_table,
+  tables,
+)
 
 
 def format_page(result: RunResult, captions: Mapping[str, str]) -> str:
@@ -23,6 +29,13 @@ def format_page(result: RunResult, captions: Mapping[str, str]) -> str:
     title = f'Privacy audit: {result.task}'
     table = estimate_table.make_table(result.audit.attacks)
     estimates = ['## Estimates', tables.format_markdown(table)]
+    risks = risk_table.make_table(result.audit.attacks)
+    if risks is not None:
+      estimates += [
+        '## What it means for a person',
+        risk_table.EXPLANATION,
+        tables.format_markdown(risks),
+      ]
   else:
     title, estimates = f'Training run: {result.task}, not audited', []
   run = tables.Table('', ('run', result.task), facts.list_facts(result))

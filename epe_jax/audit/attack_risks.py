@@ -1,0 +1,52 @@
+"""What the estimates of an attacker mean for a person, in probabilities."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from epe_jax.audit.estimates import Attack
+from epe_jax.epsilon import risks, tradeoff_curves
+from epe_jax.epsilon.risks import Risks
+
+FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001
+"""What risks of a report are stated for, as in `risks.compute_risks`."""
+
+
+class AttackRisks(NamedTuple):
+  """Risks of the Gaussian mechanism with the ε of an attacker at its δ.
+
+  Attributes:
+    estimate: of the first estimate.
+    interval: of both limits of its interval; None if it has none.
+    allowed: of the ε that the mechanism allows the attacker; None if that is not
+      known.
+  """
+
+  estimate: Risks
+  interval: tuple[Risks, Risks] | None
+  allowed: Risks | None
+
+
+def compute_attack_risks(attack: Attack) -> AttackRisks | None:
+  """Computes the risks of a person by one attacker.
+
+  Args:
+    attack: what was found about the attacker.
+
+  Returns:
+    The risks; None where the first estimate is not calibrated.
+  """
+  if not attack.is_calibrated:
+    return None
+  delta = attack.first.delta
+
+  def of(epsilon: float) -> Risks:
+    mu = tradeoff_curves.mu_of_epsilon(float(epsilon), delta)
+    return risks.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
+
+  interval, analytic = attack.first.interval, attack.analytic
+  return AttackRisks(
+    of(float(attack.first.epsilon)),
+    None if interval is None else (of(interval[0]), of(interval[1])),
+    None if analytic is None else of(analytic.epsilon),
+  )

@@ -1,0 +1,76 @@
+"""What a leak means for a person, in probabilities instead of ε.
+
+All follow from the trade-off curve. For a Gaussian one they are functions of μ, each
+of which rises with it, so that limits of μ are limits of the risks.
+
+References: Dong, Roth, Su (2022), section 2; Kulynych, Gomez, Kaissis, Hsu, Calmon,
+Troncoso, "Unifying re-identification, attribute inference, and data reconstruction
+risks in differential privacy" (2025), for 1 - f at the chance of success without
+the release.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from epe_jax.epsilon.types import Real, scalar_or_array
+
+
+class Risks(NamedTuple):
+  """Probabilities for the best attack on a Gaussian mechanism, with the shape of μ.
+
+  Attributes:
+    accuracy: of guesses whether a person took part, at even odds, in [0.5, 1].
+    advantage: the largest TPR - FPR, in [0, 1].
+    tpr: share of those who took part that are found at the given FPR.
+    posterior: probability that a person whom the attack names took part, at that
+      FPR and a given probability before.
+    reconstruction: largest probability of naming a secret of a person who took
+      part, such as an attribute or the whole record, where without the release it
+      is the given one.
+  """
+
+  accuracy: Real
+  advantage: Real
+  tpr: Real
+  posterior: Real
+  reconstruction: Real
+
+
+def compute_risks(
+  mu: Real, *, fpr: float = 0.01, prior: float = 0.01, baseline: float = 0.001
+) -> Risks:
+  """Computes what μ-Gaussian DP allows, or a Gaussian attack achieves.
+
+  Args:
+    mu: μ >= 0, any shape; inf is no privacy.
+    fpr: share of those who took no part that the attack names, in (0, 1).
+    prior: probability that a person took part, before anything is seen, in (0, 1).
+    baseline: probability of guessing the secret of a person without the release,
+      in (0, 1).
+
+  Returns:
+    The risks; each rises with μ, and at μ = 0 nothing is gained.
+
+  Raises:
+    ValueError: a probability is not in (0, 1), or a μ is negative or no number.
+
+  >>> risks = compute_risks(1.0)
+  >>> [round(x, 3) for x in risks]
+  [0.691, 0.383, 0.092, 0.085, 0.018]
+  """
+  for name, value in (('fpr', fpr), ('prior', prior), ('baseline', baseline)):
+    if not 0 < value < 1:
+      raise ValueError(f'{name}={value} must lie strictly between 0 and 1.')
+  mu = np.asarray(mu, np.float64)
+  if not np.all(mu >= 0):
+    raise ValueError(f'mu={mu} must be at least 0.')
+  accuracy = special.ndtr(mu / 2)
+  tpr = special.ndtr(special.ndtri(fpr) + mu)
+  named = prior * tpr + (1 - prior) * fpr
+  found = special.ndtr(special.ndtri(baseline) + mu)
+  values = (accuracy, 2 * accuracy - 1, tpr, prior * tpr / named, found)
+  return Risks(*map(scalar_or_array, values))

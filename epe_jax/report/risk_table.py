@@ -1,0 +1,63 @@
+"""The risks of a person, attacker by attacker, as a table."""
+
+from collections.abc import Sequence
+
+from epe_jax.audit.attack_risks import (
+  BASELINE,
+  FPR,
+  PRIOR,
+  AttackRisks,
+  compute_attack_risks,
+)
+from epe_jax.audit.estimates import Attack
+from epe_jax.report import cells, tables
+
+EXPLANATION = (
+  'Of the best attack on a Gaussian mechanism with the ε that was estimated (and the '
+  'limits of its interval), and with the ε that the mechanism of the run allows the '
+  'attacker, or a linear server is expected to leave. "In or out": guesses whether a person took part, at even odds. "Found": '
+  f'those who took part, with {100 * FPR:g} false alarm in 100. "Named": who is named '
+  f'so did take part, if {100 * PRIOR:g} in 100 did. "Secret": an attribute or record '
+  f'of a person that anyone guesses with probability {BASELINE:g} is named at most so '
+  'often.'
+)
+_COLUMNS = {
+  'in or out': 'accuracy',
+  'found': 'tpr',
+  'named': 'posterior',
+  'secret': 'reconstruction',
+}
+
+
+def make_table(attacks: Sequence[Attack]) -> tables.Table | None:
+  """A line for each attacker whose estimate is calibrated; None if none is."""
+  body = [
+    [
+      attack.threat_model.name,
+      *(
+        _format_cell(risks, name, _name_limit(attack))
+        for name in _COLUMNS.values()
+      ),
+    ]
+    for attack in attacks
+    if (risks := compute_attack_risks(attack)) is not None
+  ]
+  return tables.Table('', ['attacker', *_COLUMNS], body) if body else None
+
+
+def _name_limit(attack: Attack) -> str:
+  is_bound = attack.analytic is None or attack.analytic.kind == 'bound'
+  return 'allowed' if is_bound else 'expected'
+
+
+def _format_cell(risks: AttackRisks, name: str, allowed: str) -> str:
+  def format_share(of) -> str:
+    return cells.format_share(float(getattr(of, name)))
+
+  text = format_share(risks.estimate)
+  if risks.interval is not None:
+    low, high = map(format_share, risks.interval)
+    text += f' ({low} to {high})'
+  if risks.allowed is None:
+    return text
+  return f'{text}; {allowed} {format_share(risks.allowed)}'
