@@ -72,7 +72,11 @@ def main(argv: list[str]) -> None:
     return
   form = report.format_report if _VERBOSE.value else report.format_summary
   print(form(result))
-  print(f'\nReport, figures and files: {report.write_report(workdir)}')
+  try:
+    path = report.write_report(workdir)
+  except (ValueError, OSError) as error:
+    raise SystemExit(f'error: no report: {error}') from error
+  print(f'\nReport, figures and files: {path}')
 
 
 if __name__ == '__main__':

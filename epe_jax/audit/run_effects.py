@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,7 +103,8 @@ def evaluate_runs(
 
   Raises:
     ValueError: as `over_runs.estimate_shifts`; recorded runs beside external
-      scores; runs of several δ, or external scores, without delta.
+      scores; runs of several δ, or external scores, without delta; two runs with the
+      same scores, or recorded runs of other sizes.
   """
   by_run = [_score_attackers(scores) for scores in runs.values()]
   if len({isinstance(scores, Scores) for scores in runs.values()}) > 1:
@@ -111,6 +113,7 @@ def evaluate_runs(
     )
   if delta is None:
     delta = _find_delta(list(runs.values()))
+  _check_distinct(runs)
   return [
     _estimate_effects(
       list(runs), [scores[attacker] for scores in by_run], delta
@@ -118,6 +121,39 @@ def evaluate_runs(
     for attacker in by_run[0]
     if all(attacker in scores for scores in by_run)
   ]
+
+
+def _check_distinct(runs: Mapping[str, Record | Scores]) -> None:
+  """Checks that runs are of one kind, and that none is a copy of another."""
+  seen: dict[bytes, str] = {}
+  for name, run in runs.items():
+    values = _list_values(run)
+    digest = hashlib.sha256(b''.join(x.tobytes() for x in values)).digest()
+    if digest in seen:
+      raise ValueError(
+        f'{seen[digest]} and {name} have the same scores, but runs must be '
+        'independent; give one of them.'
+      )
+    seen[digest] = name
+  sizes = {
+    name: (run.num_rounds, run.dim, run.included.shape[1], run.noise_multiplier)
+    for name, run in runs.items()
+    if isinstance(run, Record)
+  }
+  if len(set(sizes.values())) > 1:
+    listed = ', '.join(
+      f'{name}: {rounds} rounds, d = {dim}, {num} canaries, noise {noise}'
+      for name, (rounds, dim, num, noise) in sizes.items()
+    )
+    raise ValueError(
+      f'runs differ in more than their seeds ({listed}); give runs of one config.'
+    )
+
+
+def _list_values(run: Record | Scores) -> list[np.ndarray]:
+  if isinstance(run, Scores):
+    return [run.observed, run.unobserved]
+  return [np.ascontiguousarray(x) for _, x in sorted(run.cosines.items())]
 
 
 def to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:

@@ -59,6 +59,8 @@ def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
 def rewind_to(path: str | os.PathLike, rounds: int) -> None:
   """Removes the lines of later rounds, for a run that is resumed.
 
+  A warning tells how many lines of rounds that stay are lost, if any are.
+
   Args:
     path: the file, which is made if it is missing.
     rounds: the number of rounds whose lines stay, >= 0.
@@ -66,5 +68,13 @@ def rewind_to(path: str | os.PathLike, rounds: int) -> None:
   records = []
   if pathlib.Path(path).exists():
     records = [r for r in read_lines(path) if r['round'] <= rounds]
+  lost = set(range(rounds + 1)) - {record['round'] for record in records}
+  if lost:
+    logging.warning(
+      '%s lacks %d lines of rounds up to %d, and so will figures of training.',
+      path,
+      len(lost),
+      rounds,
+    )
   text = ''.join(json.dumps(r) + '\n' for r in records)
   io.write_text(path, text, private=True)

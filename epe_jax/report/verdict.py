@@ -26,7 +26,20 @@ def give_verdict(result: RunResult) -> list[str]:
   final = audit.find(threat_models.FINAL)
   if final is not None:
     sentences.append(_describe_final_model(final))
+  sentences += _compare_with_clients(result)
   return sentences + narrative.describe_claim(result) + _list_doubts(audit)
+
+
+def _compare_with_clients(result: RunResult) -> list[str]:
+  """That clients may leak more than canaries, if they take part more often."""
+  limit = facts.find_analytic_epsilon(result)
+  if not limit < result.clients_analytic_epsilon:
+    return []
+  clients = cells.format_number(result.clients_analytic_epsilon)
+  return [
+    'All of this is about canaries. Clients take part in more rounds and may leak '
+    f'more: their analytic ε is {clients}.'
+  ]
 
 
 def _state_headline(attack: Attack, bound: Estimate, limit: float) -> str:
@@ -80,6 +93,10 @@ def _list_doubts(audit: Audit) -> list[str]:
     ]
   doubted = [attack for attack in audit.attacks if attack.doubts]
   agreement = audit.attacks[-1].agreement
+  analytic = audit.attacks[-1].analytic
+  if analytic is not None and math.isinf(analytic.epsilon):
+    # There is nothing that the analysis implies.
+    agreement = None
   if agreement is not None and narrative.is_notable(agreement.standard_errors):
     return [
       'The strongest attack differs from what the analysis implies by '

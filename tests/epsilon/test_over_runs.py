@@ -1,5 +1,6 @@
 """Random effects and the cluster bootstrap over runs, and the table of them."""
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -396,7 +397,7 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
   assert '| a new run |' in over_runs_report.format_over_runs(
     rows, markdown=True
   )
-  with pytest.raises(ValueError, match='several values of dim'):
+  with pytest.raises(ValueError, match='runs differ in more than their seeds'):
     run_effects.evaluate_runs(
       {'a': recorded_runs.by_law(), 'b': recorded_runs.by_law(dim=10**5)}
     )
@@ -446,3 +447,13 @@ def test_the_command_takes_several_files(tmp_path):
   (row,) = json.loads(done.stdout)
   assert [run['run'] for run in row['runs']] == names
   assert row['mean']['interval'][0] < row['mean']['epsilon']
+
+
+def test_copies_of_a_run_and_runs_of_other_configs_are_no_several_runs():
+  one = recorded_runs.by_law()
+  copy = dataclasses.replace(one, delta=1e-6)
+  with pytest.raises(ValueError, match='a and b have the same scores'):
+    run_effects.evaluate_runs({'a': one, 'b': copy})
+  longer = recorded_runs.by_law(rounds=25)
+  with pytest.raises(ValueError, match=r'runs differ .*a: 20 rounds.* b: 25'):
+    run_effects.evaluate_runs({'a': one, 'b': longer})

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from epe_jax import io
+from epe_jax.accounting import Analytic
 from epe_jax.audit import estimates, publication, threat_models
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
@@ -253,11 +254,15 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
 
 def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   audit = estimates.evaluate(recorded_runs.by_law())
-  certain, likely, agrees = verdict.give_verdict(_result(audit=audit))
+  certain, likely, of_clients, agrees = verdict.give_verdict(
+    _result(audit=audit)
+  )
   _, bound = audit.headline
   assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
   assert 'the analysis allows 35.5 at most' in certain
   assert 'at even odds it tells' in likely
+  assert 'Clients take part in more rounds' in of_clients
+  assert 'their analytic ε is 57.2' in of_clients
   assert 'finds what the analysis implies' in agrees
   *weaker, strongest = audit.attacks
   agreement = strongest.agreement._replace(standard_errors=-2.6)
@@ -269,8 +274,13 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   assert said[-1] == 'Tests contradict the estimates of: final model.'
   unlimited = _result(audit=audit, analytic_epsilon=math.inf)
   assert 'there is no limit' in verdict.give_verdict(unlimited)[0]
+  # Without noise the analysis implies nothing that an attack could find.
+  analytic = Analytic(math.inf, 'no noise')
+  boundless = (*weaker, strongest._replace(analytic=analytic))
+  said = verdict.give_verdict(_result(audit=audit._replace(attacks=boundless)))
+  assert not any('what the analysis implies' in text for text in said)
   within = [_row(_FINAL, 'location_mixture', 0.3)]
-  (said,) = verdict.give_verdict(_result(estimates=within))
+  said, _ = verdict.give_verdict(_result(estimates=within))
   assert said.endswith('which is what is found where nothing leaks.')
   assert verdict.give_verdict(_result(num_observed=0)) == [
     narrative.NOT_AUDITED
@@ -649,7 +659,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   rows = [s for s in lines if s.startswith('|')]
   bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
   assert len(rows) == len(bars) > len(_ROWS)
-  assert set(bars) == {3, 9}
+  assert set(bars) == {3, 6, 9}
   assert any(r'digits \| real' in s for s in rows)
 
 
