@@ -451,7 +451,7 @@ def test_the_command_takes_several_files(tmp_path):
 
 def test_copies_of_a_run_and_runs_of_other_configs_are_no_several_runs():
   one = recorded_runs.by_law()
-  copy = dataclasses.replace(one, delta=1e-6)
+  copy = dataclasses.replace(one)
   with pytest.raises(ValueError, match='a and b have the same scores'):
     run_effects.evaluate_runs({'a': one, 'b': copy})
   longer = recorded_runs.by_law(rounds=25)
