@@ -114,6 +114,15 @@ def softmax_regression(unused: int = 0) -> Task:
   return Task(init, loss, metrics)
 
 
+def quick_digits(**changes):
+  """The digits by Hadamard canaries and a client's single step of training."""
+  config = load_config('digits', **changes)
+  config.client.update(epochs=1, max_examples=8)
+  config.clipping.kind = 'fixed'
+  config.canaries.family = 'hadamard'
+  return config
+
+
 def load_config(name, mode='smoke', **changes):
   """A config of configs/ with some fields changed, as the command line does."""
   path = ROOT / 'configs' / f'{name}.py'

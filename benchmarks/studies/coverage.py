@@ -14,10 +14,9 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import optimize, special, stats
 
+from epe_jax.audit import estimators
 from epe_jax.epsilon import (
   bayes,
-  coin_flip,
-  coin_flip_independent,
   parametric,
   strategies,
   threshold,
@@ -108,17 +107,6 @@ FIXED: tuple[Estimator, ...] = (
   functools.partial(bayes.gdp_credible, multiplicity=_SPLIT),
 )
 """Bounds from fixed numbers of canaries."""
-
-COINS: tuple[Estimator, ...] = (
-  coin_flip.one_run,
-  coin_flip.one_run_gdp,
-  coin_flip_independent.one_run_independent,
-  functools.partial(
-    coin_flip_independent.one_run_independent,
-    family=tradeoff_curves.gaussian_family(),
-  ),
-)
-"""Bounds that need canaries included by fair coins."""
 
 
 def gaussian(epsilon: float, delta: float) -> Law:
@@ -259,7 +247,7 @@ def run_study(
           kept = passed if _tests_shape(row.method) else None
           rows.append(row if kept is None else row._replace(passed=kept.mean()))
     flipped = _by_coins(rng, (audits, 2 * num), law)
-    for bound in COINS:
+    for bound in estimators.FAIR_COINS:
       several = [bound(scores, delta=delta) for scores in flipped]
       bounds = np.array([estimate.epsilon for estimate in several])
       rows.append(_row(several[0], 'coins', bounds, **settings))

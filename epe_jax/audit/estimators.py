@@ -43,11 +43,12 @@ _ANY_COINS: tuple[Estimator, ...] = (
     family=tradeoff_curves.gaussian_family(),
   ),
 )
-_FAIR_COINS: tuple[Estimator, ...] = (
+FAIR_COINS: tuple[Estimator, ...] = (
   coin_flip.one_run,
   coin_flip.one_run_gdp,
   *_ANY_COINS,
 )
+"""Bounds for canaries that fair coins include, the pre-declared one first."""
 
 SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
 """Estimators that use by how much each canary is shifted."""
@@ -78,7 +79,7 @@ def choose_bounds(scores: Scores) -> tuple[Estimator, ...]:
   """
   if scores.design == 'coin_flip':
     is_fair = scores.inclusion_probability == 0.5
-    return *(_FAIR_COINS if is_fair else _ANY_COINS), _BAND
+    return *(FAIR_COINS if is_fair else _ANY_COINS), _BAND
   return (_BAND,) if scores.dim is None else (_FEW, _BAND)
 
 

@@ -269,11 +269,9 @@ def choose_guesses(
   if inclusion_probability == 0.5:
     pairs = [Guesses(k, k) for k in counts if k]
     return tuple(pairs) or (Guesses(1, 0),)
-  if inclusion_probability < 0.5:
-    return tuple(
-      Guesses(k, 0) for k in dict.fromkeys(max(k, 1) for k in counts)
-    )
-  return tuple(Guesses(0, k) for k in dict.fromkeys(max(k, 1) for k in counts))
+  distinct = dict.fromkeys(max(k, 1) for k in counts)
+  is_seldom = inclusion_probability < 0.5
+  return tuple(Guesses(k, 0) if is_seldom else Guesses(0, k) for k in distinct)
 
 
 def count_correct(

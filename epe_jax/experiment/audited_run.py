@@ -154,7 +154,7 @@ def _train(
   jitted = programs.make_programs(setup, state, mesh)
   evaluate = evaluation.evaluator(setup.task, mesh=mesh)
   claims = config.audit.claim is not None and bool(setup.observers)
-  look = watch.make_watch(config, setup, state) if claims else None
+  watch_claim = watch.make_watch(config, setup, state) if claims else None
   checkpoints = checkpoint.checkpoints(files.checkpoints)
   # The seconds that each round took, and those that it waited for its cohort.
   times = np.zeros((2, config.rounds), np.float32)
@@ -212,11 +212,13 @@ def _train(
             line |= test_metrics
           metrics.append_line(files.metrics, line)
           progress.update()
-      if saves or (evaluates and look is not None):
+      if saves or (evaluates and watch_claim is not None):
         # Vectors of rounds are scored, and never written.
         state = jitted.flush(state)
-        if look is not None:
-          alarmed |= _tell_claim(look(state, rounds.stop), alarmed, shown)
+        if watch_claim is not None:
+          alarmed |= _tell_claim(
+            watch_claim(state, rounds.stop), alarmed, shown
+          )
           progress.set_postfix(shown)
       if saves:
         checkpoints.save(rounds.stop, (wrapper.drop_buffers(state), times))

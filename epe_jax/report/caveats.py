@@ -70,11 +70,10 @@ def _list_limits(result: RunResult) -> list[str]:
     'the full clip norm in random directions. It is no guarantee: another '
     f'attack may learn more. {limit}'
   ]
-  clients = result.clients_analytic_epsilon
-  if clients > analytic:
+  if facts.clients_exceed_canaries(result):
     limits.append(
       'Clients take part in more rounds than canaries do, so that a client may '
       'leak more than these estimates say: the analytic ε of one is '
-      f'{cells.format_number(clients)}.'
+      f'{cells.format_number(result.clients_analytic_epsilon)}.'
     )
   return limits

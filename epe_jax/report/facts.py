@@ -40,6 +40,11 @@ def find_analytic_epsilon(result: RunResult) -> float:
   return result.analytic_epsilon
 
 
+def clients_exceed_canaries(result: RunResult) -> bool:
+  """Whether the analytic ε of a client is above that of a canary."""
+  return result.clients_analytic_epsilon > find_analytic_epsilon(result)
+
+
 def list_analytic_epsilons(result: RunResult) -> list[AnalyticEpsilon]:
   """The analytic ε of canaries and of clients, once if they are the same."""
   of_client = AnalyticEpsilon(

@@ -32,8 +32,7 @@ def give_verdict(result: RunResult) -> list[str]:
 
 def _compare_with_clients(result: RunResult) -> list[str]:
   """That clients may leak more than canaries, if they take part more often."""
-  limit = facts.find_analytic_epsilon(result)
-  if not limit < result.clients_analytic_epsilon:
+  if not facts.clients_exceed_canaries(result):
     return []
   clients = cells.format_number(result.clients_analytic_epsilon)
   return [

@@ -7,18 +7,9 @@ from epe_jax import audit
 from epe_jax.audit import sequential
 from epe_jax.experiment import audited_run, run_result, watch
 from epe_jax.report import report, verdict
-from tests import recorded_runs
-from tests.helpers import load_config
+from tests import helpers, recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
-
-
-def small_config(**changes):
-  config = load_config('digits', **changes)
-  config.client.update(epochs=1, max_examples=8)
-  config.clipping.kind = 'fixed'
-  config.canaries.family = 'hadamard'
-  return config
 
 
 @pytest.fixture
@@ -46,7 +37,7 @@ def test_a_claim_that_the_rounds_contradict_is_rejected_while_they_go_on(
     return spy
 
   monkeypatch.setattr(watch, 'make_watch', make_watch)
-  config = small_config(evaluate_every=2, checkpoint_every=3)
+  config = helpers.quick_digits(evaluate_every=2, checkpoint_every=3)
   config.audit.claim = 0.5
   result = audited_run.run(config, tmp_path / 'run')
   assert [rounds for rounds, _ in told_after] == [2, 3, 4, 6]
@@ -72,7 +63,7 @@ def test_a_claim_that_the_rounds_contradict_is_rejected_while_they_go_on(
 def test_a_true_claim_changes_no_score_and_raises_no_alarm(tmp_path, alarms):
   results = {}
   for claim in (None, 60.0):
-    config = small_config(evaluate_every=2)
+    config = helpers.quick_digits(evaluate_every=2)
     config.audit.claim = claim
     results[claim] = audited_run.run(config, tmp_path / str(claim))
   assert results[None].claim is None

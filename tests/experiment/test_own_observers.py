@@ -16,7 +16,6 @@ from epe_jax.audit import (
 from epe_jax.experiment import audited_run, build, run_result
 from epe_jax.report import report
 from tests import helpers
-from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -48,19 +47,11 @@ SIGNS = audit.ThreatModel(
 )
 
 
-def small_config(**changes):
-  config = load_config('digits', **changes)
-  config.client.update(epochs=1, max_examples=8)
-  config.clipping.kind = 'fixed'
-  config.canaries.family = 'hadamard'
-  return config
-
-
 def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   small_task, no_floors, coarse_figures, tmp_path
 ):
   result = audited_run.run(
-    small_config(),
+    helpers.quick_digits(),
     tmp_path,
     observers={'mine': observe_signs},
     threat_models=(SIGNS, *audit.THREAT_MODELS),
@@ -92,7 +83,7 @@ def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
 ):
   whole, largest = (
     audited_run.run(
-      small_config(**{'audit.trace': trace}), tmp_path / str(trace)
+      helpers.quick_digits(**{'audit.trace': trace}), tmp_path / str(trace)
     )
     for trace in (True, False)
   )
@@ -151,7 +142,7 @@ def record():
 
 def test_two_observers_cannot_score_one_name(small_task):
   twice = {'one': observe_signs, 'two': observe_signs}
-  setup = build.build(small_config(), observers=twice)
+  setup = build.build(helpers.quick_digits(), observers=twice)
   with pytest.raises(ValueError, match=r"'two' scores \['signs'\]"):
     jax.eval_shape(setup.algorithm.init, setup.params)
 
@@ -200,7 +191,7 @@ def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
   signs = {'signs': observe_signs}
   monkeypatch.setattr(audited_run.estimates, 'evaluate', stop)
   with pytest.raises(RuntimeError, match='stopped'):
-    audited_run.run(small_config(rounds=2), tmp_path, observers=signs)
+    audited_run.run(helpers.quick_digits(rounds=2), tmp_path, observers=signs)
   files = read_files(tmp_path)
   for observers_now, message in (
     (None, "observer 'signs' was there when this run began and is missing"),
@@ -211,11 +202,13 @@ def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
     ({'signs': observe_pairs}, "observer 'signs' changed since this run began"),
   ):
     with pytest.raises(ValueError, match=f'^{message}, by the digests in'):
-      audited_run.run(small_config(rounds=2), tmp_path, observers=observers_now)
+      audited_run.run(
+        helpers.quick_digits(rounds=2), tmp_path, observers=observers_now
+      )
   # Nothing is lost: those it began with take it to its end.
   assert read_files(tmp_path) == files
   monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
-  audited_run.run(small_config(rounds=2), tmp_path, observers=signs)
+  audited_run.run(helpers.quick_digits(rounds=2), tmp_path, observers=signs)
 
 
 def test_observers_may_change_until_a_round_has_been_made(
@@ -224,7 +217,7 @@ def test_observers_may_change_until_a_round_has_been_made(
   def observe_wrongly(canary_set):
     return observe_pairs(canary_set)._replace(update=stop)
 
-  config = small_config(rounds=2)
+  config = helpers.quick_digits(rounds=2)
   with pytest.raises(RuntimeError, match='stopped'):
     audited_run.run(config, tmp_path, observers={'signs': observe_wrongly})
   monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
