@@ -4,7 +4,7 @@ Clients send given sums, canaries unit directions, and the server is SGD with
 momentum. Everything an audit records follows, and so does the law of its scores.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from jaxtyping import Bool, Float
 import numpy as np
@@ -13,6 +13,8 @@ from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.sampling import canary_schedules
 
+Canaries: TypeAlias = Literal['sphere', 'orthogonal'] | Float[np.ndarray, 'k d']
+
 
 class SimulatedRun(NamedTuple):
   """A run of explicit vectors.
@@ -20,12 +22,13 @@ class SimulatedRun(NamedTuple):
   Attributes:
     record: what an audit keeps of it.
     canaries: unit rows.
-    models: parameters before the first round and after each.
+    models: parameters before the first round and after each. Like canaries they
+      are in a basis of their own, in which n <= d numbers may be enough.
   """
 
   record: Record
-  canaries: Float[np.ndarray, 'k d']
-  models: Float[np.ndarray, 'stops d']
+  canaries: Float[np.ndarray, 'k n']
+  models: Float[np.ndarray, 'stops n']
 
 
 def simulate(
@@ -42,8 +45,12 @@ def simulate(
   clip_norms: Float[np.ndarray, ' rounds'] | None = None,
   coins: bool = False,
   delta: float = 1e-5,
+  canaries: Canaries = 'sphere',
 ) -> SimulatedRun:
-  """One run: canaries uniform on the sphere, clients that agree in each round.
+  """One run of clients that agree in each round.
+
+  All vectors but given canaries have random directions, so that the run is drawn in
+  a basis in which few numbers of each are not 0: d may be large.
 
   Args:
     rng: source of all of it.
@@ -59,28 +66,37 @@ def simulate(
     clip_norms: S_t; None for 1 in each round.
     coins: all canaries have rounds, and fair coins decide who takes part.
     delta: δ of the run.
+    canaries: independent and uniform on the sphere; a random orthogonal frame, of
+      no more than d; or unit rows.
 
   Returns:
     The run; its cosines are float32, as those of a real one.
   """
   num = observed + unobserved
   clip = np.ones(rounds) if clip_norms is None else np.asarray(clip_norms)
-  canaries = rng.standard_normal((num, dim))
-  canaries /= np.linalg.norm(canaries, axis=1, keepdims=True)
+  vectors = 2 + rounds
+  if isinstance(canaries, str):
+    normal = draw_normal(rng, num + vectors, dim)
+    rows, normal = normal[:num], normal[num:]
+    if canaries == 'orthogonal':
+      rows = np.eye(num, normal.shape[1])
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+  else:
+    rows, normal = canaries, rng.standard_normal((vectors, dim))
+  initial, common, normal = normal[0], normal[1].copy(), normal[2:]
   assigned = _assign_rounds(
     rng, rounds, observed, unobserved, repetitions, coins
   )
   participation = (
     canary_schedules.flip_coins(rng, assigned) if coins else assigned
   )
-  common = rng.standard_normal(dim)
   common *= clients / np.linalg.norm(common)
   expected_clients = 7.0
-  put_in = clip[:, None] * (participation @ canaries + common)
-  residual = noise * clip[:, None] * rng.standard_normal((rounds, dim))
+  put_in = clip[:, None] * (participation @ rows + common)
+  residual = noise * clip[:, None] * normal
   residual /= expected_clients
   aggregates = put_in / expected_clients + residual
-  models, update = [rng.standard_normal(dim)], np.zeros(dim)
+  models, update = [initial], np.zeros_like(initial)
   for aggregate in aggregates:
     update = momentum * update + aggregate
     models.append(models[-1] + update)
@@ -102,7 +118,7 @@ def simulate(
     'residual': residual,
   }
   record = make_record(
-    {name: compute_cosines(canaries, v) for name, v in seen.items()},
+    {name: compute_cosines(rows, v) for name, v in seen.items()},
     scalars,
     included=participation,
     assigned=assigned,
@@ -110,12 +126,29 @@ def simulate(
     design='coin_flip' if coins else 'fixed',
     dim=dim,
     delta=delta,
+    noise_multiplier=noise,
+    periods=repetitions,
   )
-  return SimulatedRun(record, canaries, np.stack(models))
+  return SimulatedRun(record, rows, np.stack(models))
+
+
+def draw_normal(
+  rng: np.random.Generator, num: int, dim: int
+) -> Float[np.ndarray, 'num n']:
+  """Independent normal vectors of R^d, up to a rotation of all of them.
+
+  In the basis that Gram and Schmidt make of them, row i has i normal numbers and the
+  norm of d - i others (Bartlett 1933).
+  """
+  if dim <= num:
+    return rng.standard_normal((num, dim))
+  rows = np.tril(rng.standard_normal((num, num)), -1)
+  np.fill_diagonal(rows, np.sqrt(rng.chisquare(dim - np.arange(num))))
+  return rows
 
 
 def compute_cosines(
-  canaries: Float[np.ndarray, 'k d'], vectors: Float[np.ndarray, '*r d']
+  canaries: Float[np.ndarray, 'k n'], vectors: Float[np.ndarray, '*r n']
 ) -> Float[np.ndarray, '*r k']:
   """Cosines of canaries with vectors; 0 with a vector of zeros."""
   norm = np.linalg.norm(vectors, axis=-1, keepdims=True)

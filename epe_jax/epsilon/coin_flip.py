@@ -20,6 +20,7 @@ arXiv:2410.22235).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import functools
 import operator
 from typing import Any, NamedTuple, TypeAlias
 
@@ -87,14 +88,7 @@ def one_run(
     check_delta(delta)
   _check_fair_coins(scores)
 
-  def solve(num, pair, correct, level):
-    def excess(epsilon):
-      return level - p_value(
-        epsilon, delta, num_canaries=num, num_guesses=sum(pair), correct=correct
-      )
-
-    return max_rejected(excess)
-
+  solve = functools.partial(_solve_epsilon, delta)
   epsilon = best_bound(scores, significance, guesses, solve)
   return make_bound(
     epsilon,
@@ -135,15 +129,7 @@ def one_run_gdp(
   check_delta(delta)
   _check_fair_coins(scores)
 
-  def solve(num, pair, correct, level):
-    return max_rejected_mu(
-      num_canaries=num,
-      num_guesses=sum(pair),
-      correct=correct,
-      significance=level,
-    )
-
-  mu = best_bound(scores, significance, guesses, solve)
+  mu = best_bound(scores, significance, guesses, _solve_mu)
   epsilon = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, delta)
   return make_bound(
     epsilon,
@@ -402,6 +388,27 @@ def max_rejected(
     excess, bracket=(0.0, high), method='brentq', xtol=1e-10, rtol=1e-10
   ).root
   return max(root * (1 - 1e-9) - 1e-9, 0.0)
+
+
+# Audits of a study, or rounds of a run, often have equal counts.
+@functools.lru_cache(maxsize=4096)
+def _solve_epsilon(delta, num, pair, correct, level):
+  def excess(epsilon):
+    return level - p_value(
+      epsilon, delta, num_canaries=num, num_guesses=sum(pair), correct=correct
+    )
+
+  return max_rejected(excess)
+
+
+@functools.lru_cache(maxsize=4096)
+def _solve_mu(num, pair, correct, level):
+  return max_rejected_mu(
+    num_canaries=num,
+    num_guesses=sum(pair),
+    correct=correct,
+    significance=level,
+  )
 
 
 def _total_excess(mu, num_guesses, correct, significance, num_canaries):

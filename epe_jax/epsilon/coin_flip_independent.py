@@ -38,6 +38,7 @@ channels; Blackwell (1953); Dong, Roth, Su (2022), Theorem 2.10.
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 from typing import TypeAlias
 
 from jaxtyping import Float
@@ -107,20 +108,11 @@ def one_run_independent(
   else:
     curve = rank_test.family_curve(family)
     method, shape = f'one_run_independent_{family.name}', (Assumption.FAMILY,)
-  coins = scores.inclusion_probability
 
   def solve(num, pair, correct, level):
-    def excess(strength):
-      return level - p_value(
-        curve,
-        strength,
-        num_canaries=num,
-        guesses=pair,
-        wrong=sum(pair) - correct,
-        inclusion_probability=coins,
-      )
-
-    strength = coin_flip.max_rejected(excess, curve.limit)
+    strength = _solve_strength(
+      curve, num, pair, correct, level, scores.inclusion_probability
+    )
     if family is None or strength in (0.0, np.inf):
       return strength
     return family.epsilon(1 / strength, delta)
@@ -199,6 +191,22 @@ def p_value(
   outside = special.betainc(*shape, guessed[0])
   outside += few[-1] * special.betaincc(*shape, guessed[-1])
   return min(float(outside + inner), 1.0)
+
+
+# Audits of a study, or rounds of a run, often have equal counts.
+@functools.lru_cache(maxsize=4096)
+def _solve_strength(curve, num, pair, correct, level, inclusion_probability):
+  def excess(strength):
+    return level - p_value(
+      curve,
+      strength,
+      num_canaries=num,
+      guesses=pair,
+      wrong=sum(pair) - correct,
+      inclusion_probability=inclusion_probability,
+    )
+
+  return coin_flip.max_rejected(excess, curve.limit)
 
 
 def _prior_of_guess(guesses, inclusion_probability):

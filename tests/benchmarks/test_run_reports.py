@@ -71,7 +71,9 @@ def test_a_simulated_run_is_what_its_vectors_say():
   np.testing.assert_allclose(np.linalg.norm(run.canaries, axis=1), 1)
   # Each step of the server is momentum times the last one and the aggregate.
   steps = np.diff(run.models, axis=0)
-  aggregates = steps - 0.9 * np.concatenate([np.zeros((1, 300)), steps[:-1]])
+  aggregates = steps - 0.9 * np.concatenate(
+    [np.zeros_like(steps[:1]), steps[:-1]]
+  )
   np.testing.assert_allclose(
     np.linalg.norm(aggregates, axis=1), rounds.aggregate_norm
   )

@@ -1,0 +1,212 @@
+"""Pairs of laws of scores whose ε is known: what studies simulate audits of."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jaxtyping import Bool, Float
+import numpy as np
+from scipy import optimize, special, stats
+
+from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon.types import Scores
+from studies.audits import Audits, describe
+
+
+class Law(NamedTuple):
+  """Scores of canaries that did not take part, and of some that did.
+
+  Attributes:
+    name: of the law.
+    draw: (rng, shape) -> scores of canaries that took no part.
+    moved: (rng, shape) -> scores of canaries that took part.
+    epsilon: the true ε at a δ.
+    is_gaussian: both are Gaussian of one spread.
+    share: (rng, shape) -> log odds, if all canaries of an audit share theirs:
+      each is told truly with probability 1/(1 + e^-|log odds|). None if canaries
+      score independently.
+  """
+
+  name: str
+  draw: Callable[[np.random.Generator, Any], Float[np.ndarray, '...']]
+  moved: Callable[[np.random.Generator, Any], Float[np.ndarray, '...']]
+  epsilon: Callable[[float], float]
+  is_gaussian: bool = False
+  share: (
+    Callable[[np.random.Generator, Any], Float[np.ndarray, '...']] | None
+  ) = None
+
+
+def gaussian(epsilon: float, delta: float) -> Law:
+  """The Gaussian mechanism of this ε at this δ.
+
+  >>> law = gaussian(1.0, 1e-5)
+  >>> round(law.epsilon(1e-5), 6)
+  1.0
+  """
+  mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
+  return Law(
+    'Gaussian',
+    lambda rng, shape: rng.standard_normal(shape),
+    lambda rng, shape: rng.standard_normal(shape) + mu,
+    lambda delta: float(tradeoff_curves.epsilon_gdp(mu, delta)),
+    is_gaussian=True,
+  )
+
+
+def coupled(epsilon: float, delta: float) -> Law:
+  """A mechanism of the same ε that errs with all canaries of an audit together.
+
+  Whatever it tells of the others, what it tells of a canary is what the Gaussian
+  mechanism tells: it is as private for each. Scores are log odds.
+  """
+  mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
+  half = mu**2 / 2
+  return Law(
+    'coupled',
+    lambda rng, shape: rng.normal(-half, mu, shape),
+    lambda rng, shape: rng.normal(half, mu, shape),
+    lambda delta: float(tradeoff_curves.epsilon_gdp(mu, delta)),
+    share=lambda rng, shape: rng.normal(half, mu, shape),
+  )
+
+
+def shifted(name: str, law: Any, shift: float) -> Law:
+  """A law of SciPy, and the same moved by `shift`; ε by integration."""
+  return Law(
+    name,
+    lambda rng, shape: law.rvs(size=shape, random_state=rng),
+    lambda rng, shape: law.rvs(size=shape, random_state=rng) + shift,
+    lambda delta: _integrated(law.pdf, shift, delta),
+  )
+
+
+def log_losses(shift: float) -> Law:
+  """Lognormal scores whose logarithms are shifted Gaussians: their ε is exact."""
+  return Law(
+    'lognormal',
+    lambda rng, shape: rng.lognormal(0, 1, shape),
+    lambda rng, shape: rng.lognormal(shift, 1, shape),
+    lambda delta: float(tradeoff_curves.epsilon_gdp(shift, delta)),
+  )
+
+
+def randomised_response(epsilon: float) -> Law:
+  """One bit, right with probability e^ε/(1 + e^ε)."""
+  right = 1 / (1 + np.exp(-epsilon))
+  return Law(
+    'randomised response',
+    lambda rng, shape: (rng.random(shape) >= right).astype(float),
+    lambda rng, shape: (rng.random(shape) < right).astype(float),
+    lambda delta: float(np.log((right - delta) / (1 - right))),
+  )
+
+
+def rounded(shift: float, step: float = 0.5) -> Law:
+  """Shifted Gaussians rounded to multiples of a step; ε by summation."""
+  far = np.ceil((15 + shift) / step)
+  edges = (np.arange(-far, far) - 0.5) * step
+  null, moved = (np.diff(stats.norm.cdf(edges - m)) for m in (0.0, shift))
+
+  def snapped(mean):
+    return lambda rng, shape: step * np.round(rng.normal(mean, 1, shape) / step)
+
+  return Law(
+    'rounded Gaussian',
+    snapped(0.0),
+    snapped(shift),
+    lambda delta: _hockey_stick(null, moved, delta),
+  )
+
+
+def others() -> list[Law]:
+  """Laws that are not Gaussian."""
+  return [
+    shifted('t, 3 degrees of freedom', stats.t(3), 2.0),
+    shifted('t, 10 degrees of freedom', stats.t(10), 2.0),
+    shifted('t, 20 degrees of freedom', stats.t(20), 2.0),
+    shifted('logistic', stats.logistic(), 2.5),
+    shifted('Laplace', stats.laplace(), 2.0),
+    log_losses(1.0),
+    rounded(2.0),
+    randomised_response(2.0),
+  ]
+
+
+def draw_scores(
+  law: Law, rng: np.random.Generator, taken: Bool[np.ndarray, 'audits n']
+) -> Float[np.ndarray, 'audits n']:
+  """Draws the scores of audits.
+
+  Args:
+    law: of the scores.
+    rng: source of the draws.
+    taken: which canaries took part in each audit.
+  """
+  if law.share is None:
+    shape = taken.shape
+    return np.where(taken, law.moved(rng, shape), law.draw(rng, shape))
+  log_odds = np.abs(law.share(rng, (len(taken), 1)))
+  told = taken ^ (rng.random(taken.shape) >= special.expit(log_odds))
+  # Distinct, in an order that says no more.
+  return np.where(told, log_odds, -log_odds) + 1e-9 * rng.random(taken.shape)
+
+
+def simulate(
+  rng: np.random.Generator, law: Law, num: int, delta: float, audits: int
+) -> Audits:
+  """Audits of a law, with as many canaries that took part as others."""
+  scores = draw_scores(
+    law, rng, np.tile(np.repeat([True, False], num), (audits, 1))
+  )
+  return Audits(
+    title=describe(num, delta, audits),
+    law='' if law.is_gaussian else law.name,
+    epsilon=law.epsilon(delta),
+    delta=delta,
+    fixed=Scores(scores[:, :num], scores[:, num:]),
+    by_coins=_flip_coins(law, rng, (audits, 2 * num)),
+    dim=np.inf if law.is_gaussian else None,
+    has_gaussian_scores=law.is_gaussian,
+    has_gaussian_curve=law.is_gaussian or law.share is not None,
+    is_coupled=law.share is not None,
+  )
+
+
+def _flip_coins(
+  law: Law, rng: np.random.Generator, shape: tuple[int, int]
+) -> list[Scores]:
+  taken = rng.random(shape) < 0.5
+  # Two at least of each kind, which coins give but once in 2^num.
+  taken[:, :2], taken[:, -2:] = True, False
+  return [
+    Scores(scores[chosen], scores[~chosen], design='coin_flip')
+    for scores, chosen in zip(draw_scores(law, rng, taken), taken)
+  ]
+
+
+def _integrated(
+  density: Callable[[Float[np.ndarray, ' n']], Float[np.ndarray, ' n']],
+  shift: float,
+  delta: float,
+) -> float:
+  """ε between a density and the same moved by a shift, on a fine grid."""
+  # Uneven, so that heavy tails are followed as far as δ needs.
+  u = np.linspace(-12, 12, 200_001)
+  x = np.sinh(u) + shift / 2
+  step = np.gradient(x)
+  return _hockey_stick(density(x) * step, density(x - shift) * step, delta)
+
+
+def _hockey_stick(
+  p: Float[np.ndarray, ' n'], q: Float[np.ndarray, ' n'], delta: float
+) -> float:
+  """ε at which both hockey-stick divergences of two masses are at most δ."""
+
+  def excess(epsilon: float) -> float:
+    grown = np.exp(epsilon)
+    both = (np.maximum(a - grown * b, 0).sum() for a, b in ((p, q), (q, p)))
+    return max(both) - delta
+
+  if excess(0.0) <= 0:
+    return 0.0
+  return float(optimize.brentq(excess, 0.0, 100.0, xtol=1e-10))  # pyright: ignore

@@ -1,0 +1,171 @@
+"""Audits with the structure of a run, of mechanisms whose ε is known.
+
+Canaries of one run share its noise and its rounds, each holds what others put in,
+and those of a Hadamard matrix are orthogonal, which those of a sphere are not.
+"""
+
+from collections.abc import Sequence
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+import numpy as np
+
+from epe_jax import canaries
+from epe_jax.audit import threat_models
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit.record import Record
+from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon.types import Scores
+from epe_jax.types import Array, Key
+from studies import simulated_runs
+from studies.audits import Audits, describe
+from studies.simulated_runs import SimulatedRun
+
+ROUNDS = 4
+CLIENTS = 3.0
+# ε at δ = 1e-5 of who knows the round of a canary: all readings have some left.
+EPSILON_OF_A_ROUND = 5.0
+
+READINGS: tuple[ThreatModel, ...] = (
+  threat_models.CHANGE,
+  threat_models.MAXIMUM,
+  threat_models.LIKELIHOOD,
+  threat_models.OWN,
+  threat_models.RESIDUAL,
+)
+# Scores of a canary that took part are Gaussian, shifted by as much as others.
+_GAUSSIAN = {threat_models.CHANGE, threat_models.OWN, threat_models.RESIDUAL}
+
+
+def simulate(
+  rng: np.random.Generator,
+  directions: str,
+  dim: int,
+  num: int,
+  *,
+  delta: float,
+  audits: int,
+) -> list[Audits]:
+  """Audits of runs, as each attacker reads them.
+
+  Args:
+    rng: source of all of it.
+    directions: 'sphere' or 'orthogonal', as in `simulated_runs.simulate`; or
+      'hadamard', 'hadamard2' or 'sign' for the canaries of this package.
+    dim: d.
+    num: observed canaries, and as many unobserved.
+    delta: in (0, 1).
+    audits: runs of fixed numbers, and as many again by coins.
+
+  Returns:
+    The audits of each of `READINGS`.
+  """
+  noise = 1 / tradeoff_curves.mu_of_epsilon(EPSILON_OF_A_ROUND, delta)
+
+  def run(coins: bool) -> SimulatedRun:
+    return simulated_runs.simulate(
+      rng,
+      observed=num,
+      unobserved=num,
+      rounds=ROUNDS,
+      dim=dim,
+      noise=noise,
+      clients=CLIENTS,
+      coins=coins,
+      delta=delta,
+      canaries=_draw_canaries(rng, directions, 2 * num, dim),
+    )
+
+  fixed: dict[ThreatModel, list[AttackScores]] = {r: [] for r in READINGS}
+  by_coins: dict[ThreatModel, list[Scores]] = {r: [] for r in READINGS}
+  record = run(coins=False).record
+  epsilons = {reading: _find_epsilon(reading, record) for reading in READINGS}
+  for _ in range(audits):
+    chosen, flipped = run(coins=False).record, run(coins=True).record
+    for reading in READINGS:
+      fixed[reading].append(_score(reading, chosen))
+      by_coins[reading].append(_score(reading, flipped).scores)
+  spread = _expect_spread(noise, dim, num)
+  several = []
+  for reading in READINGS:
+    scores = _stack(fixed[reading])
+    is_gaussian = reading in _GAUSSIAN
+    beyond = None
+    if reading in spread:
+      beyond = float(tradeoff_curves.epsilon_gdp(1 / spread[reading], delta))
+    several.append(
+      Audits(
+        title=f'{directions}, d = {dim:,}: {describe(num, delta, audits)}',
+        law=reading.statistic,
+        epsilon=epsilons[reading],
+        delta=delta,
+        fixed=scores,
+        by_coins=by_coins[reading],
+        dim=fixed[reading][0].scores.dim,
+        shifted=[one.scores for one in fixed[reading]] if is_gaussian else (),
+        epsilon_of_scores=beyond,
+        has_gaussian_scores=is_gaussian,
+        has_gaussian_curve=is_gaussian,
+      )
+    )
+  return several
+
+
+def _draw_canaries(
+  rng: np.random.Generator, directions: str, num: int, dim: int
+) -> simulated_runs.Canaries:
+  if directions == 'sphere' or directions == 'orthogonal':
+    return directions
+  key = jax.random.key(int(rng.integers(2**31)))
+  return np.asarray(make_rows(directions, key, num, dim), np.float64)
+
+
+@functools.partial(jax.jit, static_argnames=('family', 'num', 'dim'))
+def make_rows(
+  family: str, key: Key, num: int, dim: int
+) -> Float[Array, 'num dim']:
+  """The canaries of a family as rows of a matrix."""
+  made = canaries.family(family)(key, num, dim)
+  one = jnp.ones(1)
+  return jax.vmap(lambda i: made.superpose(i[None], one))(jnp.arange(num))
+
+
+def _find_epsilon(reading: ThreatModel, record: Record) -> float:
+  analytic = reading.limit(record, record.delta)
+  assert analytic is not None, 'the noise of the run is known'
+  return analytic.epsilon
+
+
+def _score(reading: ThreatModel, record: Record) -> AttackScores:
+  scored = reading.score(record)
+  assert scored is not None, 'a simulated run has all that can be seen'
+  return scored
+
+
+def _stack(scored: Sequence[AttackScores]) -> Scores:
+  """All audits at once, in units of the null's standard deviation."""
+  scale = scored[0].scale
+  return Scores(
+    scale * np.stack([one.scores.observed for one in scored]),
+    scale * np.stack([one.scores.unobserved for one in scored]),
+  )
+
+
+def _expect_spread(
+  noise: float, dim: int, num: int
+) -> dict[ThreatModel, float]:
+  """Standard deviation of a score if a canary shifts it by 1.
+
+  Who does not remove the other updates has them as noise in each direction.
+  """
+  others = {
+    threat_models.CHANGE: num + (ROUNDS * CLIENTS) ** 2,
+    threat_models.OWN: num / ROUNDS + CLIENTS**2,
+  }
+  rounds = {threat_models.CHANGE: ROUNDS, threat_models.OWN: 1}
+  return {
+    reading: float(np.sqrt(rounds[reading] * noise**2 + norm / dim))
+    for reading, norm in others.items()
+  }
