@@ -79,7 +79,13 @@ _CLAIM = flags.DEFINE_float(
   'With --by_round: ε that the run claims to have; tested as it goes.',
 )
 _SIMULTANEOUS = flags.DEFINE_bool(
-  'simultaneous', False, 'Lower bounds hold all together at 95 %, not each.'
+  'simultaneous',
+  False,
+  'Lower bounds hold all together at 95 %, not each: of all attackers and, with '
+  '--by_round or --deltas, rounds and δ.',
+)
+_DELTAS = flags.DEFINE_list(
+  'deltas', None, 'With --simultaneous: bounds at all of these δ together.'
 )
 _FORMAT = flags.DEFINE_enum(
   'format', 'text', ['text', 'json', 'markdown'], 'How to print the table.'
@@ -161,8 +167,20 @@ def _estimate(paths: Sequence[str]) -> tuple[Any, str]:
   if len(paths) > 1:
     effects = _evaluate_runs(paths)
     text = over_runs_report.format_over_runs(effects, markdown=markdown)
-    return run_effects.to_json(effects), text
+    return audit_json.runs_to_json(effects), text
   scores = _load_scores(paths[0])
+  if _DELTAS.value is not None and not _SIMULTANEOUS.value:
+    raise ValueError(
+      f'--deltas={",".join(_DELTAS.value)} is of bounds that hold together; add '
+      '--simultaneous.'
+    )
+  if isinstance(scores, epsilon.Scores) and _DELTAS.value is not None:
+    raise ValueError('--deltas is for runs of ours.')
+  in_family = _BY_ROUND.value or _DELTAS.value is not None
+  if (
+    _SIMULTANEOUS.value and in_family and not isinstance(scores, epsilon.Scores)
+  ):
+    return _bound_simultaneously(scores, markdown)
   if _BY_ROUND.value and not isinstance(scores, epsilon.Scores):
     rounds = over_rounds.evaluate_by_round(scores, delta=_DELTA.value)
     bounds = sequential.bound_sequentially(
@@ -175,6 +193,29 @@ def _estimate(paths: Sequence[str]) -> tuple[Any, str]:
   audit = _evaluate(paths[0], scores)
   text = report.format_estimates(audit, markdown=markdown)
   return audit_json.to_json(audit), text
+
+
+def _bound_simultaneously(record: Record, markdown: bool) -> tuple[Any, str]:
+  deltas = None if _DELTA.value is None else [_DELTA.value]
+  if _DELTAS.value is not None:
+    try:
+      deltas = [float(text) for text in _DELTAS.value]
+    except ValueError as error:
+      raise ValueError(
+        f'--deltas={",".join(_DELTAS.value)}; give numbers in (0, 1), with '
+        'commas between.'
+      ) from error
+  if _CLAIM.value is not None:
+    raise ValueError('--claim has a sequence of its own; leave --simultaneous.')
+  bounds = over_rounds.bound_simultaneously(
+    record,
+    rounds=over_rounds.choose_rounds(record).tolist()
+    if _BY_ROUND.value
+    else None,
+    deltas=deltas,
+  )
+  text = over_rounds_report.format_simultaneous(bounds, markdown=markdown)
+  return audit_json.estimates_to_json(bounds), text
 
 
 def main(argv: list[str]) -> None:

@@ -10,7 +10,8 @@ Axes can be given on the command line too, also on top of a grid:
     --axis=noise_multiplier=0.1,0.2 --axis=seed=0,1,2
 
 With --seeds=50 every point is run with 50 seeds by one compiled program, vmapped
-over seeds where that is fast, and the table has means and standard deviations.
+over seeds where that is fast. The tables have means and standard deviations, and how
+much ε varies between runs that claim the same.
 
 Finished points are not trained again; those that failed are reported, and tried
 again with --retry. The workdir has a folder with an ordinary run and a .log of its
@@ -30,7 +31,7 @@ with extras.explain_missing():
   from ml_collections import config_flags
 
   from epe_jax.experiment import config_fields, sweep
-  from epe_jax.report import seed_sweep, sweep_report, tables
+  from epe_jax.report import seed_sweep, sweep_report
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Config of all points; an axis overrides its fields.'
@@ -81,7 +82,7 @@ def main(argv: list[str]) -> None:
       results = seed_sweep.run_seed_sweep(
         points, workdir, num_seeds=_SEEDS.value
       )
-      print(tables.format_text(seed_sweep.make_table(points, results)))
+      print(seed_sweep.write_tables(workdir, points, results))
       return
     outcome = sweep.run_sweep(
       points, workdir, jobs=_JOBS.value, retry=_RETRY.value

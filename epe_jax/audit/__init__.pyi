@@ -9,6 +9,8 @@ from .observers import all_iterates as all_iterates
 from .observers import compute_cosines as compute_cosines
 from .observers import final_model as final_model
 from .observers import running_maximum as running_maximum
+from .over_rounds import bound_simultaneously as bound_simultaneously
+from .over_rounds import evaluate_by_round as evaluate_by_round
 from .record import Record as Record
 from .record import load_record as load_record
 from .record import make_record as make_record

@@ -11,6 +11,7 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
 from epe_jax.audit.over_rounds import RoundEstimate
+from epe_jax.audit.run_effects import OverRuns
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.epsilon.types import Assumption, Estimate, Floor
 
@@ -40,16 +41,23 @@ def from_json(values: Mapping[str, Any]) -> Audit:
   return Audit(attacks, bool(values['is_simultaneous']))
 
 
+def estimates_to_json(
+  estimates: Sequence[RoundEstimate],
+) -> list[dict[str, Any]]:
+  """A row for each estimate after some rounds."""
+  return [
+    one._asdict()
+    | {'threat_model': one.threat_model.key}
+    | {'estimate': _estimate_to_json(one.estimate)}
+    for one in estimates
+  ]
+
+
 def rounds_to_json(
   leaked: Sequence[RoundEstimate], bounds: SequentialBounds | None
 ) -> dict[str, Any]:
   """A row for each estimate after some rounds, and bounds of all rounds at once."""
-  rows = [
-    one._asdict()
-    | {'threat_model': one.threat_model.key}
-    | {'estimate': _estimate_to_json(one.estimate)}
-    for one in leaked
-  ]
+  rows = estimates_to_json(leaked)
   if bounds is None:
     return {'each_round': rows, 'all_rounds': None}
   arrays = {
@@ -62,6 +70,22 @@ def rounds_to_json(
     'each_round': rows,
     'all_rounds': bounds._asdict() | arrays | of_attacker,
   }
+
+
+def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
+  """A row for each attacker, from what `run_effects.evaluate_runs` returns."""
+  return [
+    row._asdict()
+    | {
+      'runs': [run._asdict() for run in row.runs],
+      'spread': row.spread._asdict(),
+      'mean': row.mean._asdict(),
+      'bound': _estimate_to_json(row.bound),
+      'new_run': row.new_run._asdict(),
+      'pooled': row.pooled and row.pooled._asdict(),
+    }
+    for row in rows
+  ]
 
 
 def _attack_to_json(attack: Attack) -> dict[str, Any]:

@@ -83,6 +83,11 @@ def choose_bounds(scores: Scores) -> tuple[Estimator, ...]:
   return (_BAND,) if scores.dim is None else (_FEW, _BAND)
 
 
+def choose_exact_bound(scores: Scores) -> Estimator:
+  """A bound for any significance: one that simulates nothing, however small it is."""
+  return FAIR_COINS[0] if scores.design == 'coin_flip' else _FEW
+
+
 def choose_points(first: Estimator, has_spread: bool) -> tuple[Estimator, ...]:
   """Point estimators; those that fit a spread only where there is one."""
   if has_spread:

@@ -1,22 +1,29 @@
 """How much had leaked by round t: every attack on a run cut off after t."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 from typing import NamedTuple
 
 from jaxtyping import Int
 import numpy as np
 
-from epe_jax.audit import estimates, published_models, restrict, threat_models
+from epe_jax.audit import (
+  estimates,
+  estimators,
+  published_models,
+  restrict,
+  threat_models,
+)
 from epe_jax.audit.attack_scores import (
   AttackScores,
   ThreatModel,
   describe_shifted,
   split_scores,
 )
+from epe_jax.audit.estimates import SIGNIFICANCE
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import threshold_bound
-from epe_jax.epsilon.types import Estimate
+from epe_jax.epsilon.types import Estimate, check_delta, check_significance
 
 # Fewer canaries than this scatter too much to start a curve with.
 _MIN_OBSERVED = 30
@@ -77,8 +84,7 @@ def evaluate_by_round(
   delta = record.delta if delta is None else delta
   rounds_shown = choose_rounds(record) if rounds is None else rounds
   derivable = published_models.explain_not_derivable(record) is None
-  # One kind of null for the whole curve: after second rounds it is not exact.
-  dims = {r.threat_model: r.scores.dim for r in threat_models.score_all(record)}
+  dims = _find_dims(record)
   return [
     RoundEstimate(
       int(t),
@@ -93,6 +99,70 @@ def evaluate_by_round(
   ]
 
 
+def bound_simultaneously(
+  record: Record,
+  *,
+  rounds: Iterable[int] | None = None,
+  deltas: Sequence[float] | None = None,
+  significance: float = SIGNIFICANCE,
+) -> list[RoundEstimate]:
+  """Lower bounds of all attackers, after all rounds and at all δ, at one level.
+
+  One of them exceeds the true ε with the significance at most: each has an equal
+  share of it (Bonferroni). As ε falls in δ, a bound at one δ is one at every
+  smaller δ.
+
+  Args:
+    record: what attackers saw of the run.
+    rounds: values of t, in [1, T]; None for T alone.
+    deltas: each in (0, 1); None for the run's own.
+    significance: of all bounds together, in (0, 1).
+
+  Returns:
+    A bound of each attacker that assumes no shape, for each round and each δ in
+    increasing order. Its confidence is that of all bounds together.
+
+  Raises:
+    ValueError: a round or a δ is out of range, or a round has fewer than two
+      canaries.
+  """
+  check_significance(significance)
+  shown = [record.num_rounds] if rounds is None else list(rounds)
+  levels = sorted({record.delta} if deltas is None else set(deltas))
+  for delta in levels:
+    check_delta(delta)
+  dims = _find_dims(record)
+  derivable = published_models.explain_not_derivable(record) is None
+  scored = [
+    (t, attack_scores)
+    for t in map(int, shown)
+    for attack_scores in _score_round(record, t, dims, derivable)
+  ]
+  share = significance / (len(scored) * len(levels))
+  bounds = []
+  for t, attack_scores in scored:
+    scores = attack_scores.scores
+    bound = estimators.choose_exact_bound(scores)
+    several = [bound(scores, delta=d, significance=share) for d in levels]
+    epsilons = np.array([float(e.epsilon) for e in several])
+    largest = np.maximum.accumulate(epsilons[::-1])[::-1]
+    bounds += [
+      RoundEstimate(
+        t,
+        attack_scores.threat_model,
+        dataclasses.replace(
+          estimate,
+          epsilon=float(epsilon),
+          confidence=estimate.confidence and 1 - significance,
+        ),
+        scores.observed.size,
+        scores.unobserved.size,
+      )
+      for estimate, epsilon in zip(several, largest)
+    ]
+  return bounds
+
+
 def choose_rounds(record: Record, *, num: int = 12) -> Int[np.ndarray, ' n']:
   """At most `num` rounds, evenly from the first with 30 canaries to the last.
 
@@ -102,6 +172,11 @@ def choose_rounds(record: Record, *, num: int = 12) -> Int[np.ndarray, ' n']:
   min_observed = max(2, min(_MIN_OBSERVED, by[-1] // 2))
   first = 1 + int(np.argmax(by >= min_observed))
   return np.unique(np.linspace(first, len(by), num).round().astype(int))
+
+
+def _find_dims(record: Record) -> dict[ThreatModel, float | None]:
+  """One kind of null for all rounds: after second rounds it is not exact."""
+  return {r.threat_model: r.scores.dim for r in threat_models.score_all(record)}
 
 
 def _score_round(

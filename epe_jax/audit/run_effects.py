@@ -4,14 +4,19 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from epe_jax.audit import external_scores, threat_models
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import gaussian, over_runs, tradeoff_curves
+from epe_jax.epsilon import (
+  gaussian,
+  over_runs,
+  run_bootstrap,
+  tradeoff_curves,
+)
 from epe_jax.epsilon.types import Estimate, Scores
 
 # Statistics that taking part shifts: a maximum or a likelihood has no μ.
@@ -63,11 +68,15 @@ class OverRuns(NamedTuple):
     delta: of every ε.
     confidence: of the intervals.
     tau: standard deviation of the shift between runs.
+    tau_interval: of tau.
+    spread: of ε over runs by tau, without the scatter of canaries: the empirical
+      privacy variance.
     i_squared: share of the scatter of the runs' estimates that is not from
       canaries, in [0, 1].
     p_value: of such scatter if all runs had the same shift.
     runs: each of them.
     mean: over runs.
+    bound: lower bound of ε of the mean shift.
     new_run: what to expect of one more run; its intervals predict.
     pooled: by the cluster bootstrap, without mu; None where the null law is that
       of unobserved canaries.
@@ -80,10 +89,13 @@ class OverRuns(NamedTuple):
   delta: float
   confidence: float
   tau: float
+  tau_interval: tuple[float, float]
+  spread: over_runs.EpsilonSpread
   i_squared: float
   p_value: float
   runs: Sequence[RunShift]
   mean: Effect
+  bound: Estimate
   new_run: Effect
   pooled: Effect | None
   doubts: Sequence[str]
@@ -156,20 +168,6 @@ def _list_values(run: Record | Scores) -> list[np.ndarray]:
   return [np.ascontiguousarray(x) for _, x in sorted(run.cosines.items())]
 
 
-def to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
-  """What `evaluate_runs` returns, in lists, dicts, strings and numbers."""
-  return [
-    row._asdict()
-    | {
-      'runs': [run._asdict() for run in row.runs],
-      'mean': row.mean._asdict(),
-      'new_run': row.new_run._asdict(),
-      'pooled': row.pooled and row.pooled._asdict(),
-    }
-    for row in rows
-  ]
-
-
 def _score_attackers(
   scores: Record | Scores,
 ) -> dict[ThreatModel, AttackScores]:
@@ -207,7 +205,9 @@ def _estimate_effects(
   pooled = None
   if scores[0].dim is not None:
     rng = np.random.default_rng(0)
-    estimate = over_runs.cluster_bootstrap(rng, _ESTIMATOR, scores, delta=delta)
+    estimate = run_bootstrap.cluster_bootstrap(
+      rng, _ESTIMATOR, scores, delta=delta
+    )
     pooled = _make_effect(estimate, None, None)
   mean = over_runs.epsilon_of_mean(effects, delta=delta)
   new_run = over_runs.epsilon_of_new_run(effects, delta=delta)
@@ -218,6 +218,10 @@ def _estimate_effects(
     delta=delta,
     confidence=effects.confidence,
     tau=effects.tau,
+    tau_interval=effects.tau_interval,
+    spread=over_runs.compute_epsilon_spread(
+      effects.mu, effects.tau, delta=delta
+    ),
     i_squared=effects.i_squared,
     p_value=effects.p_value,
     runs=[
@@ -231,6 +235,7 @@ def _estimate_effects(
       for i, (name, of_run) in enumerate(zip(names, scores))
     ],
     mean=_make_effect(mean, effects.mu, effects.interval),
+    bound=over_runs.mean_shift_bound(mu, variance, delta=delta),
     new_run=_make_effect(new_run, effects.mu, effects.prediction),
     pooled=pooled,
     doubts=[

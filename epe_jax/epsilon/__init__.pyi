@@ -31,11 +31,15 @@ from .mixture import location_mixture_bound as location_mixture_bound
 from .mixture import most_exposed as most_exposed
 from .noise_floor import draw_null as draw_null
 from .noise_floor import estimate_noise_floor as estimate_noise_floor
+from .over_runs import EpsilonSpread as EpsilonSpread
 from .over_runs import RandomEffects as RandomEffects
-from .over_runs import cluster_bootstrap as cluster_bootstrap
+from .over_runs import ShiftEstimate as ShiftEstimate
+from .over_runs import compute_epsilon_spread as compute_epsilon_spread
 from .over_runs import epsilon_of_mean as epsilon_of_mean
 from .over_runs import epsilon_of_new_run as epsilon_of_new_run
+from .over_runs import estimate_shift as estimate_shift
 from .over_runs import estimate_shifts as estimate_shifts
+from .over_runs import mean_shift_bound as mean_shift_bound
 from .over_runs import random_effects as random_effects
 from .parametric import gaussian_lower_bound as gaussian_lower_bound
 from .pooling import pool_scores as pool_scores
@@ -45,6 +49,7 @@ from .power import compute_power as compute_power
 from .power import min_canaries as min_canaries
 from .risks import Risks as Risks
 from .risks import compute_risks as compute_risks
+from .run_bootstrap import cluster_bootstrap as cluster_bootstrap
 from .strategies import Band as Band
 from .strategies import Bonferroni as Bonferroni
 from .strategies import Explicit as Explicit

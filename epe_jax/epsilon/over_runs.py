@@ -15,25 +15,31 @@ for the model; Paule and Mandel, "Consensus values and weighting factors" (1982)
 for τ; Hartung and Knapp, "On tests of the overall treatment effect in
 meta-analysis with normally distributed responses" (2001), for the interval of μ;
 Higgins and Thompson, "Quantifying heterogeneity in a meta-analysis" (2002), for
-I²; Higgins, Thompson and Spiegelhalter, "A re-evaluation of random-effects
-meta-analysis" (2009), for a new run; Field and Welsh, "Bootstrapping clustered
-data" (2007).
+I²; Viechtbauer, "Confidence intervals for the amount of heterogeneity in
+meta-analysis" (2007); Higgins, Thompson and Spiegelhalter, "A re-evaluation of random-effects
+meta-analysis" (2009), for a new run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import bootstrap, pooling, shift_fit, tradeoff_curves
-from epe_jax.epsilon.types import Assumption, Estimate, Scores, check_confidence
+from epe_jax.epsilon import shift_fit, tradeoff_curves
+from epe_jax.epsilon.types import (
+  Assumption,
+  Estimate,
+  Scores,
+  check_confidence,
+  check_delta,
+  make_bound,
+)
 
-_BLOCK_BYTES = 2**26
+_NODES = 41  # Of a quadrature over runs.
 
 
 class RandomEffects(NamedTuple):
@@ -45,19 +51,53 @@ class RandomEffects(NamedTuple):
     prediction: two-sided prediction interval of the μ of one more run; None for
       two runs, which are too few.
     tau: standard deviation of μ between runs, >= 0.
+    tau_interval: two-sided confidence interval of it, both ends >= 0.
     i_squared: share of the variance of the estimates that is not due to canaries,
       in [0, 1).
     p_value: p-value of the hypothesis that all runs have the same μ.
-    confidence: nominal coverage of both intervals.
+    confidence: nominal coverage of the intervals.
   """
 
   mu: float
   interval: tuple[float, float]
   prediction: tuple[float, float] | None
   tau: float
+  tau_interval: tuple[float, float]
   i_squared: float
   p_value: float
   confidence: float
+
+
+class ShiftEstimate(NamedTuple):
+  """The mean shift of the canaries of a run, in units of the null's std.
+
+  Attributes:
+    mu: the shift.
+    variance: of its estimate, > 0.
+  """
+
+  mu: float
+  variance: float
+
+
+def estimate_shift(scores: Scores) -> ShiftEstimate:
+  """The mean shift of the canaries of one run; see `estimate_shifts`.
+
+  Args:
+    scores: without leading axes.
+
+  Raises:
+    ValueError: scores have leading axes, or are too few to fit their null law.
+  """
+  if scores.observed.ndim != 1:
+    raise ValueError(
+      f'scores have the shape {scores.observed.shape}; give one audit, without '
+      'leading axes.'
+    )
+  fit = shift_fit.fit_shift(scores)
+  mean = float(np.mean(shift_fit.shift_of(scores)))
+  square = 1 / float(fit.scale) ** 2 + float(fit.s) ** 2 / (2 * fit.df)
+  return ShiftEstimate(mean * float(fit.s), mean**2 * square)
 
 
 def estimate_shifts(
@@ -84,15 +124,9 @@ def estimate_shifts(
   >>> [values.tolist() for values in estimate_shifts(runs)]
   [[1.0, 2.0], [0.25, 0.25]]
   """
-  _check_runs(runs)
-  mu, variance = [], []
-  for scores in runs:
-    fit = shift_fit.fit_shift(scores)
-    mean = float(np.mean(shift_fit.shift_of(scores)))
-    mu.append(mean * float(fit.s))
-    square = 1 / float(fit.scale) ** 2 + float(fit.s) ** 2 / (2 * fit.df)
-    variance.append(mean**2 * square)
-  return np.array(mu), np.array(variance)
+  check_runs(runs)
+  shifts = np.array([estimate_shift(scores) for scores in runs])
+  return shifts[:, 0], shifts[:, 1]
 
 
 def random_effects(
@@ -104,7 +138,9 @@ def random_effects(
   """The mean of μ over runs, and a prediction for one more run.
 
   τ² solves Q(τ²) = Σ (y_r - ŷ)²/(v_r + τ²) = R - 1 after Paule and Mandel, with ŷ
-  the mean under weights 1/(v_r + τ²), and is 0 if Q(0) is less. The interval of
+  the mean under weights 1/(v_r + τ²), and is 0 if Q(0) is less. Its interval is all τ
+  for which Q(τ²) is not in a tail of its law, χ² with R - 1 degrees of freedom: exact
+  for normal y_r of known v_r (Viechtbauer 2007). The interval of
   the mean is Hartung and Knapp's, which for equal v_r is that of Student's t test
   of the y_r: exact for every τ and R. That of a new run is
   ŷ ± t √(τ² + 1/Σ 1/(v_r + τ²)) with R - 2 degrees of freedom; with few runs it is
@@ -142,6 +178,7 @@ def random_effects(
     interval=_around(mean, special.stdtrit(num - 1, tail) * error),
     prediction=prediction,
     tau=float(np.sqrt(tau_squared)),
+    tau_interval=_tau_interval(mu, variance, confidence),
     i_squared=max(0.0, 1 - (num - 1) / q_value) if q_value > 0 else 0.0,
     p_value=float(special.chdtrc(num - 1, q_value)),
     confidence=confidence,
@@ -174,116 +211,113 @@ def epsilon_of_new_run(effects: RandomEffects, *, delta: float) -> Estimate:
   return _estimate('random_effects_new_run', effects, effects.prediction, delta)
 
 
-def cluster_bootstrap(
-  rng: np.random.Generator,
-  estimator: Callable[..., Estimate],
-  runs: Sequence[Scores],
+def mean_shift_bound(
+  mu: Float[np.ndarray, ' runs'],
+  variance: Float[np.ndarray, ' runs'],
   *,
   delta: float,
-  confidence: float = 0.9,
-  resamples: int = 1000,
+  significance: float = 0.05,
 ) -> Estimate:
-  """The estimate from the pooled canaries, with an interval over other runs.
+  """Lower bound of the ε of the Gaussian mechanism with the mean μ of the runs.
 
-  It has two stages: R of the R runs are drawn with replacement, and then from each
-  as many observed and as many unobserved canaries as it has. The limits are
-  percentiles of the resampled ε. The mean of R runs of n canaries, whose variance
-  is (τ² + σ²/n)/R, has over resamples an average variance of
-
-    (1 - 1/R) (τ² + (1 - 1/n) σ²/n)/R + (1 - 1/n) σ²/(n R).
-
-  That is too large if runs hardly differ, and too small for few runs that do,
-  though less so than in the usual cluster bootstrap, which resamples whole runs
-  and lacks the last term. With fewer than about ten runs prefer `random_effects`.
+  The lower end of the interval of `random_effects`, whose confidence is 1 - 2
+  significance: exact at any number of runs of equal variances.
 
   Args:
-    rng: source of the resamples.
-    estimator: as for `bootstrap.bootstrap_interval`.
-    runs: scores of two runs or more, without leading axes, which are cosines of
-      one dim and one design. Their `shift` is ignored, as by pooling.
+    mu: estimates of R >= 2 runs.
+    variance: their variances within runs, > 0.
     delta: δ, in (0, 1).
-    confidence: nominal coverage of the interval, in (0, 1).
-    resamples: number of resamples, at least 2/(1 - confidence).
+    significance: chance that the bound exceeds the true ε, in (0, 1/2).
 
   Returns:
-    The estimate from the pooled canaries, with its `interval`.
+    The bound, at confidence 1 - significance.
 
   Raises:
-    ValueError: there are fewer than two runs, runs cannot be pooled, scores have
-      leading axes, a setting is out of range, or the estimator rejects a
-      resample.
+    ValueError: as `random_effects`, or a setting is out of range.
+  """
+  check_delta(delta)
+  if not 0 < significance < 0.5:
+    raise ValueError(f'significance={significance!r} must lie in (0, 1/2).')
+  effects = random_effects(mu, variance, confidence=1 - 2 * significance)
+  low = max(effects.interval[0], 0.0)
+  return make_bound(
+    tradeoff_curves.epsilon_gdp(low, delta),
+    delta,
+    'mean_shift_bound',
+    significance=significance,
+    assumes=(
+      Assumption.INDEPENDENT,
+      Assumption.GAUSSIAN_SCORES,
+      Assumption.EQUAL_SPREAD,
+      Assumption.GAUSSIAN_RUNS,
+    ),
+  )
 
-  >>> from epe_jax import epsilon
-  >>> rng = np.random.default_rng(0)
-  >>> runs = [Scores(rng.normal(m, 1, 50) / 100, np.empty(0), 10_000) for m in
-  ...         (0.5, 1.0, 1.5)]
-  >>> e = cluster_bootstrap(rng, epsilon.two_gaussian, runs, delta=1e-5)
-  >>> e.interval[0] < e.epsilon < e.interval[1]
+
+class EpsilonSpread(NamedTuple):
+  """How ε of a Gaussian mechanism varies between runs, without canaries' noise.
+
+  Attributes:
+    std: standard deviation of ε over runs.
+    low: 5 % quantile of ε over runs.
+    high: 95 % quantile.
+  """
+
+  std: float
+  low: float
+  high: float
+
+
+def compute_epsilon_spread(
+  mu: float, tau: float, *, delta: float
+) -> EpsilonSpread:
+  """ε over runs with shifts N(μ, τ²): the empirical privacy variance.
+
+  Args:
+    mu: mean of the shift over runs.
+    tau: its standard deviation between runs, >= 0.
+    delta: δ, in (0, 1).
+
+  Returns:
+    What is left of the spread of estimates once that of canaries is taken out. A
+    shift below 0 counts as 0.
+
+  Raises:
+    ValueError: an argument is out of range.
+
+  Reference: Hu, Zhou, Zhang and others, "Empirical privacy variance" (2025).
+
+  >>> spread = compute_epsilon_spread(1.0, 0.0, delta=1e-5)
+  >>> round(spread.low, 4) == round(spread.high, 4) == 4.3772
   True
   """
-  _check_runs(runs)
-  bootstrap.check_settings(confidence, resamples)
-  scores = pooling.pool_scores(runs)
-  estimate = estimator(scores, delta=delta)
-
-  def epsilon(observed, unobserved):
-    block = dataclasses.replace(
-      scores, observed=observed, unobserved=unobserved
-    )
-    return np.asarray(estimator(block, delta=delta).epsilon)
-
-  groups = (
-    [scores.observed for scores in runs],
-    [scores.unobserved for scores in runs],
-  )
-  values = []
-  for block in _draw_runs(rng, groups, resamples):
-    resampled = [_draw_canaries(rng, group, block) for group in groups]
-    values.append(bootstrap.call_with_cure(epsilon, *resampled))
-  values = np.sort(np.concatenate(values))
-  levels = np.array([1 - confidence, 1 + confidence]) / 2
-  interval = bootstrap.order_statistics(values, levels)
-  return dataclasses.replace(estimate, interval=interval)
+  check_delta(delta)
+  if not (np.isfinite(mu) and 0 <= tau < np.inf):
+    raise ValueError(f'mu={mu}, tau={tau}; give a number and one >= 0.')
+  nodes, weights = special.roots_hermitenorm(_NODES)
+  quantiles = special.ndtri([0.05, 0.95])
+  shifts = np.maximum(mu + tau * np.concatenate([nodes, quantiles]), 0.0)
+  epsilon = np.asarray(tradeoff_curves.epsilon_gdp(shifts, delta))
+  of_nodes, weights = epsilon[:_NODES], weights / np.sum(weights)
+  mean = np.sum(weights * of_nodes)
+  std = np.sqrt(np.sum(weights * (of_nodes - mean) ** 2))
+  return EpsilonSpread(float(std), *map(float, epsilon[_NODES:]))
 
 
-def _draw_runs(
-  rng: np.random.Generator,
-  groups: Sequence[Sequence[Float[np.ndarray, '_']]],
-  resamples: int,
-) -> Iterator[Int[np.ndarray, 'block runs']]:
-  """Runs of each resample, in blocks of resamples with equally many canaries."""
-  sizes = np.array([[scores.size for scores in group] for group in groups])
-  num = sizes.shape[1]
-  runs = rng.integers(num, size=(resamples, num))
-  totals, block_of = np.unique(
-    np.sum(sizes[:, runs], axis=-1), axis=1, return_inverse=True
-  )
-  for i, total in enumerate(totals.max(axis=0)):
-    same = runs[block_of.ravel() == i]
-    rows = max(1, _BLOCK_BYTES // (8 * int(total)))
-    for start in range(0, len(same), rows):
-      yield same[start : start + rows]
+def _tau_interval(mu, variance, confidence) -> tuple[float, float]:
+  tail = (1 - confidence) / 2
+  quantiles = special.chdtri(mu.size - 1, [tail, 1 - tail])
+  low, high = (np.sqrt(_tau_squared(mu, variance, q)) for q in quantiles)
+  return float(low), float(high)
 
 
-def _draw_canaries(
-  rng: np.random.Generator,
-  scores: Sequence[Float[np.ndarray, '_']],
-  runs: Int[np.ndarray, 'block runs'],
-) -> Float[np.ndarray, 'block n']:
-  """As many scores of each run as it has, drawn with replacement."""
-  sizes = np.array([x.size for x in scores])
-  starts = np.cumsum(sizes) - sizes
-  # The run of each canary; all rows have equally many.
-  run_of = np.stack([np.repeat(row, sizes[row]) for row in runs])
-  return np.concatenate(scores)[starts[run_of] + rng.integers(sizes[run_of])]
-
-
-def _tau_squared(mu, variance) -> float:
-  target = mu.size - 1
+def _tau_squared(mu, variance, target: float | None = None) -> float:
+  """τ² at which Q is the target, which is R - 1 if None; 0 if Q(0) is less."""
+  target = mu.size - 1 if target is None else target
   if _q_value(0.0, mu, variance) <= target:
     return 0.0
-  # Q(t) < Σ (y_r - ȳ)²/t, so it has fallen below R - 1 here.
-  high = float(np.var(mu, ddof=1))
+  # Q(t) < Σ (y_r - ȳ)²/t, so it has fallen below the target here.
+  high = float(np.var(mu) * mu.size / target)
 
   def excess(tau_squared):
     return _q_value(tau_squared, mu, variance) - target
@@ -327,7 +361,8 @@ def _estimate(
   )
 
 
-def _check_runs(runs: Sequence[Scores]) -> None:
+def check_runs(runs: Sequence[Scores]) -> None:
+  """Raises a ValueError unless these are two runs or more of one dim and design."""
   if len(runs) < 2:
     raise ValueError(
       f'runs has {len(runs)} of them, but how runs differ takes two or more. Give '

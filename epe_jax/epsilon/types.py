@@ -148,6 +148,7 @@ class Assumption(enum.StrEnum):
   EQUAL_SPREAD = 'taking part shifts a score and leaves its spread alone'
   GAUSSIAN_CURVE = 'the trade-off curve of the mechanism is Gaussian'
   FAMILY = 'the mechanism is of the given family'
+  GAUSSIAN_RUNS = 'shifts of runs are Gaussian'
 
 
 # Assumptions about the shape of a law.

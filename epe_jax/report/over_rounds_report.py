@@ -56,6 +56,38 @@ def format_over_rounds(
   return '\n\n'.join(parts)
 
 
+def format_simultaneous(
+  bounds: Sequence[RoundEstimate], *, markdown: bool = False
+) -> str:
+  """Bounds that hold together: a line for each round and attacker.
+
+  Args:
+    bounds: what `over_rounds.bound_simultaneously` returns.
+    markdown: whether the table is in Markdown instead of text.
+
+  Returns:
+    Text without a final newline.
+  """
+  by_line: dict[tuple[int, str], list[RoundEstimate]] = {}
+  for row in bounds:
+    by_line.setdefault((row.round, row.threat_model.name), []).append(row)
+  deltas = [row.estimate.delta for row in next(iter(by_line.values()))]
+  together = max(row.estimate.confidence or 0 for row in bounds)
+  table = tables.Table(
+    f'Lower bounds of ε, {100 * together:g} % all together',
+    ['round', 'attacker', *(f'δ = {cells.format_delta(d)}' for d in deltas)],
+    [
+      [f'{t:,}', name, *(cells.format_epsilon(row.estimate) for row in rows)]
+      for (t, name), rows in by_line.items()
+    ],
+    [
+      f'That any of these {len(bounds):,} bounds is above the true ε has a '
+      f'probability of at most {100 * (1 - together):.2g} %.'
+    ],
+  )
+  return (tables.format_markdown if markdown else tables.format_text)(table)
+
+
 def select_estimates(
   estimates: Sequence[RoundEstimate], *, is_bound: bool
 ) -> list[RoundEstimate]:

@@ -8,7 +8,8 @@ from epe_jax.report import cells, tables
 _COLUMNS = (
   'μ is by how much taking part shifts a canary on average, in standard deviations '
   'of the null,\n± its standard error; ε is that of a Gaussian mechanism with this '
-  'μ. All are point estimates: no\nguarantee.'
+  'μ. All but the lower bound are\npoint estimates: no guarantee. The bound takes shifts '
+  'of runs to be Gaussian.'
 )
 _HEAD = ('', 'took part', 'μ', '90 % interval', 'ε', '90 % interval')
 
@@ -52,6 +53,17 @@ def _make_table(row: OverRuns) -> tables.Table:
     for name, effect in effects.items()
     if effect is not None
   ]
+  confidence = 100 * (row.bound.confidence or 0)
+  body.append(
+    [
+      f'lower bound of the mean, {confidence:g} %',
+      '',
+      '-',
+      '-',
+      cells.format_epsilon(row.bound),
+      '-',
+    ]
+  )
   return tables.Table(
     f'{row.sees[0].upper()}{row.sees[1:]}: {row.statistic}, '
     f'{len(row.runs)} runs, δ = {cells.format_delta(row.delta)}',
@@ -59,7 +71,10 @@ def _make_table(row: OverRuns) -> tables.Table:
     body,
     [
       f'Between runs μ has a standard deviation τ of '
-      f'{cells.format_number(row.tau)}; I² = {100 * row.i_squared:.0f} % of the '
+      f'{cells.format_number(row.tau)} '
+      f'({cells.format_interval(row.tau_interval)} at 90 %), and ε one of '
+      f'{cells.format_number(row.spread.std)}, the empirical privacy variance '
+      f'without the scatter of canaries; I² = {100 * row.i_squared:.0f} % of the '
       'scatter of the estimates is not from canaries (p = '
       f'{row.p_value:.2g} if all runs had the same μ).',
       *row.doubts,

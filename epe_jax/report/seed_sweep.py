@@ -13,9 +13,11 @@ import numpy as np
 import tqdm
 
 from epe_jax import io
-from epe_jax.audit import threat_models
+from epe_jax.audit import threat_models, upper_bounds
+from epe_jax.epsilon import over_runs
+from epe_jax.epsilon.over_runs import ShiftEstimate
 from epe_jax.experiment import build, seeds, sweep, workdirs
-from epe_jax.report import cells, tables
+from epe_jax.report import cells, tables, variation_table
 
 
 class SeedEstimates(NamedTuple):
@@ -26,11 +28,17 @@ class SeedEstimates(NamedTuple):
     accuracy: of the final model on the test data, in [0, 1].
     epsilon: attack statistic -> calibrated point estimate of ε, of the attackers
       whose scores are shifted by known multiples.
+    shift: attack statistic -> by how much a canary is shifted on average.
+    analytic: ε that the mechanism of the run allows, if its noise is known.
+    delta: of every ε.
   """
 
   seed: int
   accuracy: float
   epsilon: Mapping[str, float]
+  shift: Mapping[str, ShiftEstimate]
+  analytic: float | None
+  delta: float
 
 
 def run_seed_sweep(
@@ -83,8 +91,30 @@ def run_seed_sweep(
       io.write_json(folder / 'config.json', config.to_dict())
       rows = map(_estimate_seed, outcomes)
       io.write_json(path, [row._asdict() for row in rows])
-    results[point.name] = list(map(_parse_row, io.read_json(path)))
+    results[point.name] = [_parse_row(path, row) for row in io.read_json(path)]
   return results
+
+
+def write_tables(
+  folder: str | os.PathLike,
+  points: Sequence[sweep.Point],
+  results: Mapping[str, Sequence[SeedEstimates]],
+) -> str:
+  """Writes sweep.md with both tables.
+
+  Args:
+    folder: where it goes.
+    points: of the grid.
+    results: what `run_seed_sweep` returned for them.
+
+  Returns:
+    The tables as text, without a final newline.
+  """
+  both = [make_table(points, results), make_variation_table(points, results)]
+  some = [table for table in both if table is not None]
+  text = '\n\n'.join(map(tables.format_markdown, some))
+  io.write_text(pathlib.Path(folder, 'sweep.md'), f'{text}\n')
+  return '\n\n'.join(map(tables.format_text, some))
 
 
 def make_table(
@@ -112,28 +142,83 @@ def make_table(
     body,
     [
       'Mean ± standard deviation over seeds, each of other data, clients, '
-      'canaries, noise and models. ε are calibrated point estimates.'
+      'canaries, noise and models. ε are calibrated point estimates, whose scatter is '
+      'in part that of their canaries.'
     ],
   )
 
 
-def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
-  delta = outcome.record.delta
-  epsilon = {
-    attack_scores.threat_model.statistic: float(
-      attack_scores.points[0](attack_scores.scores, delta=delta).epsilon
+def make_variation_table(
+  points: Sequence[sweep.Point], results: Mapping[str, Sequence[SeedEstimates]]
+) -> tables.Table | None:
+  """How much ε varies over seeds, and over all points of one analytic ε.
+
+  None where there is one run of each.
+  """
+  groups = []
+  for point in points:
+    rows = results[point.name]
+    label = ', '.join(f'{k} = {v}' for k, v in point.settings.items())
+    names = dict.fromkeys(name for row in rows for name in row.shift)
+    shifts = {n: [r.shift[n] for r in rows if n in r.shift] for n in names}
+    if rows:
+      groups.append(variation_table.Runs(label, rows[0].delta, shifts))
+  if len(points) > 1:
+    groups += variation_table.group_by_claim(
+      [
+        (row.analytic, row.delta, row.shift)
+        for point in points
+        for row in results[point.name]
+      ]
     )
-    for attack_scores in threat_models.score_all(outcome.record)
-    # What a single run rejects by chance must not leave a gap in the mean.
+  return variation_table.make_table(groups)
+
+
+def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
+  record = outcome.record
+  # What a single run rejects by chance must not leave a gap in the mean.
+  shifted = {
+    attack_scores.threat_model.statistic: attack_scores
+    for attack_scores in threat_models.score_all(record)
     if attack_scores.scores.shift is not None
   }
-  return SeedEstimates(outcome.seed, outcome.accuracy, epsilon)
+  analytic = upper_bounds.bound_known_rounds(record, record.delta)
+  return SeedEstimates(
+    outcome.seed,
+    outcome.accuracy,
+    epsilon={
+      name: float(
+        attack_scores.points[0](
+          attack_scores.scores, delta=record.delta
+        ).epsilon
+      )
+      for name, attack_scores in shifted.items()
+    },
+    shift={
+      name: over_runs.estimate_shift(attack_scores.scores)
+      for name, attack_scores in shifted.items()
+    },
+    analytic=analytic and analytic.epsilon,
+    delta=record.delta,
+  )
 
 
-def _parse_row(row: Mapping[str, Any]) -> SeedEstimates:
-  # An infinite ε is a string in JSON.
-  epsilon = {name: float(value) for name, value in row['epsilon'].items()}
-  return SeedEstimates(row['seed'], row['accuracy'], epsilon)
+def _parse_row(path: pathlib.Path, row: Mapping[str, Any]) -> SeedEstimates:
+  try:
+    # An infinite ε is a string in JSON.
+    return SeedEstimates(
+      row['seed'],
+      row['accuracy'],
+      {name: float(value) for name, value in row['epsilon'].items()},
+      {name: ShiftEstimate(*pair) for name, pair in row['shift'].items()},
+      None if row['analytic'] is None else float(row['analytic']),
+      row['delta'],
+    )
+  except (KeyError, TypeError, ValueError) as error:
+    raise ValueError(
+      f'{path} is damaged or of another version of this library: {error!r}. '
+      'Delete it, and its runs are made again.'
+    ) from error
 
 
 def _format_spread(values: Sequence[float]) -> str:

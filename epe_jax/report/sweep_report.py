@@ -13,10 +13,18 @@ from matplotlib import figure
 from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.epsilon import over_runs
+from epe_jax.epsilon.over_runs import ShiftEstimate
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, sweep
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, facts, side_by_side, tables
+from epe_jax.report import (
+  cells,
+  facts,
+  side_by_side,
+  tables,
+  variation_table,
+)
 from epe_jax.report.figures import style
 
 _MAX_PANELS = 12
@@ -30,11 +38,13 @@ class PointResult(NamedTuple):
     result: what its result.json holds.
     epsilons: attacker -> the first point estimate with its interval; None where
       there is none, as without canaries.
+    shifts: attacker, in words -> by how much a canary is shifted on average.
   """
 
   point: sweep.Point
   result: RunResult
   epsilons: Mapping[ThreatModel, Estimate | None]
+  shifts: Mapping[str, ShiftEstimate]
 
 
 def load_points(
@@ -61,8 +71,25 @@ def load_points(
         threat_model: finished_runs.estimate_first(run, threat_model)
         for threat_model in threat_models.SHIFTED
       }
-      results[point.name] = PointResult(point, run.result, epsilons)
+      results[point.name] = PointResult(
+        point, run.result, epsilons, _estimate_shifts(run)
+      )
   return results
+
+
+def make_variation_table(
+  results: Mapping[str, PointResult],
+) -> tables.Table | None:
+  """How much ε varies between points of one analytic ε; None if all differ."""
+  return variation_table.make_table(
+    variation_table.group_by_claim(
+      [
+        (facts.find_analytic_epsilon(r.result), r.result.delta, r.shifts)
+        for r in results.values()
+        if r.shifts
+      ]
+    )
+  )
 
 
 def make_table(
@@ -144,7 +171,7 @@ def write_sweep(
     outcome: what `sweep.run_sweep` returned for them.
 
   Returns:
-    The table as text, without a final newline.
+    The tables as text, without a final newline.
 
   Raises:
     FileNotFoundError: a file of a finished point is missing.
@@ -153,8 +180,10 @@ def write_sweep(
   results = load_points(points, outcome)
   table = make_table(points, results, outcome.failed)
   folder = pathlib.Path(folder)
+  both = [table, make_variation_table(results)]
+  some = [table for table in both if table is not None]
   for name, content in (
-    ('sweep.md', tables.format_markdown(table)),
+    ('sweep.md', '\n\n'.join(map(tables.format_markdown, some))),
     ('sweep.tex', tables.format_latex(table)),
   ):
     io.write_text(folder / name, f'{content}\n')
@@ -162,7 +191,21 @@ def write_sweep(
   if drawing is not None:
     save = functools.partial(drawing.savefig, format='png', dpi=150)
     io.write_atomically(folder / 'sweep.png', save)
-  return tables.format_text(table)
+  return '\n\n'.join(map(tables.format_text, some))
+
+
+def _estimate_shifts(
+  run: finished_runs.FinishedRun,
+) -> dict[str, ShiftEstimate]:
+  if run.record is None:
+    return {}
+  return {
+    attack_scores.threat_model.name: over_runs.estimate_shift(
+      attack_scores.scores
+    )
+    for attack_scores in threat_models.score_all(run.record)
+    if attack_scores.scores.shift is not None
+  }
 
 
 def _list_cells(point: sweep.Point, result: PointResult | None) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 from epe_jax.audit import (
   audit_json,
   estimates,
+  estimators,
   over_rounds,
   published_models,
   sequential,
@@ -238,3 +239,57 @@ def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(tmp_path):
   assert by_round.stdout.startswith('δ = 1e-3')
   assert 'leave out --every' in run('--by_round', '--every=2').stderr
   assert 'every=5; give 1 to the 4 rounds' in run('--every=5').stderr
+
+
+def test_simultaneous_bounds_share_one_level_and_fall_in_delta(small):
+  record, deltas = small.record, (1e-3, 1e-6, 1e-5)
+  bounds = over_rounds.bound_simultaneously(
+    record, rounds=[6, 12], deltas=deltas, significance=0.1
+  )
+  attackers = {one.threat_model for one in bounds}
+  assert attackers == set(threat_models.THREAT_MODELS)
+  # The final model is not seen at round 6, its change is.
+  assert len(bounds) == 3 * (2 * len(attackers) - 1)
+  for attacker in attackers:
+    of_attacker = [
+      one for one in bounds if one.threat_model == attacker and one.round == 12
+    ]
+    values = [one.estimate.epsilon for one in of_attacker]
+    assert values == sorted(values, reverse=True)
+    assert [one.estimate.delta for one in of_attacker] == sorted(deltas)
+    assert {one.estimate.confidence for one in of_attacker} == {0.9}
+    scores = attacker.score(record)
+    alone = estimators.choose_exact_bound(scores.scores)
+    own = alone(
+      scores.scores, delta=1e-3, significance=0.1 / len(bounds)
+    ).epsilon
+    assert of_attacker[-1].estimate.epsilon == own
+
+
+def test_simultaneous_bounds_of_one_are_the_bound_of_the_run(small):
+  bounds = over_rounds.bound_simultaneously(small.record)
+  assert {one.round for one in bounds} == {12}
+  assert {one.estimate.delta for one in bounds} == {small.record.delta}
+  with pytest.raises(ValueError, match='delta=2'):
+    over_rounds.bound_simultaneously(small.record, deltas=[2])
+
+
+def test_the_command_prints_bounds_that_hold_together(small, tmp_path):
+  path = tmp_path / 'scores.npz'
+  write_record(path, small.record)
+  command = ['estimate', path, '--simultaneous']
+  text = run_script(*command, '--by_round', '--deltas=1e-6,1e-4').stdout
+  assert 'Lower bounds of ε, 95 % all together' in text
+  assert 'δ = 1e-6' in text
+  rows = json.loads(
+    run_script(*command, '--deltas=1e-4', '--format=json').stdout
+  )
+  assert {row['estimate']['delta'] for row in rows} == {1e-4}
+  for flags, message in (
+    (['--deltas=1e-4,x'], 'give numbers'),
+    (['--by_round', '--claim=3'], 'a sequence of its own'),
+  ):
+    failed = run_script(*command, *flags)
+    assert message in failed.stderr
+  failed = run_script('estimate', path, '--deltas=1e-4')
+  assert 'add --simultaneous' in failed.stderr

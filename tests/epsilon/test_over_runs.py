@@ -17,9 +17,10 @@ from epe_jax.epsilon import (
   gaussian,
   over_runs,
   pooling,
+  run_bootstrap,
   tradeoff_curves,
 )
-from epe_jax.epsilon.types import Estimate, Scores
+from epe_jax.epsilon.types import Assumption, Estimate, Scores
 from epe_jax.report import over_runs_report
 from tests import recorded_runs
 
@@ -81,6 +82,76 @@ def test_published_figures_come_out():
   q = 12 / (1 - effects.i_squared)
   assert q == pytest.approx(152.2330, abs=5e-5)
   assert effects.p_value == pytest.approx(stats.chi2.sf(q, 12))
+
+
+def test_the_interval_of_tau_is_the_published_one():
+  a, b, c, d = BCG.T.astype(float)
+  effects = over_runs.random_effects(
+    np.log(a / (a + b) / (c / (c + d))),
+    1 / a - 1 / (a + b) + 1 / c - 1 / (c + d),
+    confidence=0.95,
+  )
+  # Viechtbauer (2010), section 3.2: confint of the random-effects model.
+  np.testing.assert_allclose(
+    np.square(effects.tau_interval), [0.1197, 1.1115], atol=6e-5
+  )
+
+
+@pytest.mark.parametrize(('num', 'tau'), [(3, 0.0), (10, 0.2)])
+def test_bounds_of_the_mean_and_intervals_of_tau_fail_as_often_as_they_say(
+  num, tau
+):
+  rng = np.random.default_rng(num)
+  variance = np.full(num, 0.01)
+  mu = rng.normal(1, np.sqrt(tau**2 + 0.01), (SIMULATIONS, num))
+  truth = tradeoff_curves.epsilon_gdp(1.0, DELTA)
+  exceeded = np.mean(
+    [
+      over_runs.mean_shift_bound(
+        y, variance, delta=DELTA, significance=0.1
+      ).epsilon
+      > truth
+      for y in mu
+    ]
+  )
+  assert exceeded == pytest.approx(0.1, abs=NOISE)
+  ends = np.array(
+    [over_runs.random_effects(y, variance).tau_interval for y in mu]
+  )
+  inside = np.mean((ends[:, 0] <= tau) & (tau <= ends[:, 1]))
+  # At τ = 0 only the upper tail can miss it.
+  assert inside == pytest.approx(0.9 if tau else 0.95, abs=NOISE)
+
+
+def test_a_bound_of_the_mean_says_what_it_assumes():
+  bound = over_runs.mean_shift_bound(
+    np.array([1.0, 1.1, 0.9]), np.full(3, 0.01), delta=DELTA
+  )
+  assert bound.confidence == 0.95
+  assert not bound.is_shape_free
+  assert Assumption.GAUSSIAN_RUNS in bound.assumes
+  below = over_runs.mean_shift_bound(
+    np.array([-1.0, -1.1]), np.full(2, 0.01), delta=DELTA
+  )
+  assert below.epsilon == 0.0
+  with pytest.raises(
+    ValueError, match=r'significance=0.5 must lie in \(0, 1/2'
+  ):
+    over_runs.mean_shift_bound(
+      np.ones(2), np.ones(2), delta=DELTA, significance=0.5
+    )
+
+
+def test_the_spread_of_epsilon_is_that_of_the_shifts():
+  mu, tau = 0.4, 0.3
+  spread = over_runs.compute_epsilon_spread(mu, tau, delta=DELTA)
+  shifts = np.maximum(np.random.default_rng(0).normal(mu, tau, 40_000), 0)
+  epsilon = np.asarray(tradeoff_curves.epsilon_gdp(shifts, DELTA))
+  assert spread.std == pytest.approx(epsilon.std(), rel=0.02)
+  low, high = np.quantile(epsilon, [0.05, 0.95])
+  assert (spread.low, spread.high) == pytest.approx((low, high), rel=0.02)
+  with pytest.raises(ValueError, match='tau=-1'):
+    over_runs.compute_epsilon_spread(mu, -1, delta=DELTA)
 
 
 def test_two_runs_have_a_closed_form():
@@ -211,7 +282,7 @@ def resampled(runs, resamples=20_000):
       values.append(estimate.epsilon)
     return estimate
 
-  estimate = over_runs.cluster_bootstrap(
+  estimate = run_bootstrap.cluster_bootstrap(
     np.random.default_rng(0), estimator, runs, delta=DELTA, resamples=resamples
   )
   return np.concatenate(values), estimate
@@ -253,8 +324,8 @@ def test_runs_of_several_sizes_are_resampled_whole(monkeypatch):
         counts.append(of_run / sizes)
     return mean_shift(scores, delta=delta)
 
-  monkeypatch.setattr(over_runs, '_BLOCK_BYTES', 8 * 40)
-  over_runs.cluster_bootstrap(
+  monkeypatch.setattr(run_bootstrap, '_BLOCK_BYTES', 8 * 40)
+  run_bootstrap.cluster_bootstrap(
     np.random.default_rng(0), estimator, runs, delta=DELTA
   )
   counts = np.array(counts)
@@ -275,7 +346,7 @@ def test_the_cluster_bootstrap_covers_where_pooled_canaries_do_not():
       rng = np.random.default_rng((num, seed))
       runs = runs_of(rng, rng.normal(1, 0.5, num), [40] * num)
       settings = {'delta': DELTA, 'resamples': 100}
-      over = over_runs.cluster_bootstrap(rng, mean_shift, runs, **settings)
+      over = run_bootstrap.cluster_bootstrap(rng, mean_shift, runs, **settings)
       pooled = bootstrap.bootstrap_interval(
         rng, mean_shift, pooling.pool_scores(runs), **settings
       )
@@ -334,7 +405,7 @@ def test_runs_of_several_kinds_are_refused(runs, message):
   with pytest.raises(ValueError, match=message):
     over_runs.estimate_shifts(runs)
   with pytest.raises(ValueError, match=message):
-    over_runs.cluster_bootstrap(
+    run_bootstrap.cluster_bootstrap(
       np.random.default_rng(0), NULL, runs, delta=DELTA
     )
 
@@ -343,7 +414,7 @@ def test_scores_on_no_common_scale_are_not_pooled():
   runs = [one_kind(dim=None)] * 2
   assert len(over_runs.estimate_shifts(runs)) == 2
   with pytest.raises(ValueError, match='dim=None'):
-    over_runs.cluster_bootstrap(
+    run_bootstrap.cluster_bootstrap(
       np.random.default_rng(0), NULL, runs, delta=DELTA
     )
 

@@ -1,0 +1,123 @@
+"""How much ε varies between runs that claim the same: empirical privacy variance.
+
+Estimates scatter because canaries are few and because runs differ. Random effects
+tell the two apart.
+
+Reference: Hu, Zhou, Zhang and others, "Empirical privacy variance" (2025), for
+runs of one (ε, δ) and other settings.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from epe_jax.epsilon import over_runs
+from epe_jax.epsilon.over_runs import ShiftEstimate
+from epe_jax.report import cells, tables
+
+
+class Runs(NamedTuple):
+  """Runs that are compared.
+
+  Attributes:
+    label: what they have in common.
+    delta: of their ε.
+    shifts: attacker, in words -> the shift of each run.
+  """
+
+  label: str
+  delta: float
+  shifts: Mapping[str, Sequence[ShiftEstimate]]
+
+
+def make_table(groups: Sequence[Runs]) -> tables.Table | None:
+  """A line for each group and attacker; None if no group has two runs."""
+  body = [
+    [group.label, name, *_list_cells(shifts, group.delta)]
+    for group in groups
+    for name, shifts in group.shifts.items()
+    if len(shifts) > 1
+  ]
+  if not body:
+    return None
+  return tables.Table(
+    'How much ε varies between runs',
+    [
+      'runs',
+      'attacker',
+      'number',
+      'μ',
+      'τ',
+      '90 % interval',
+      'I²',
+      'p',
+      'ε',
+      'std of ε',
+      '5-95 % of runs',
+    ],
+    body,
+    [
+      'μ is by how much taking part shifts a canary, in standard deviations of the '
+      'null: its mean over runs, and its standard deviation τ between them, without '
+      'the scatter of canaries. I² is the share of the scatter of estimates that is '
+      'not from canaries; p is its p-value if all runs leaked the same.',
+      'ε is that of the Gaussian mechanism with the mean μ, and its spread over runs '
+      'is that of μ: the empirical privacy variance. Point estimates: no guarantee.',
+      'Runs of equal seeds share canaries and noise and are not independent: over '
+      'points that do, intervals are too narrow.',
+    ],
+  )
+
+
+def _list_cells(shifts: Sequence[ShiftEstimate], delta: float) -> list[str]:
+  mu, variance = np.array(shifts, np.float64).T
+  effects = over_runs.random_effects(mu, variance)
+  spread = over_runs.compute_epsilon_spread(
+    effects.mu, effects.tau, delta=delta
+  )
+  epsilon = over_runs.epsilon_of_mean(effects, delta=delta).epsilon
+  return [
+    f'{len(shifts)}',
+    cells.format_number(effects.mu),
+    cells.format_number(effects.tau),
+    cells.format_interval(effects.tau_interval) or '-',
+    f'{100 * effects.i_squared:.0f} %',
+    f'{effects.p_value:.2g}',
+    cells.format_number(float(epsilon)),
+    cells.format_number(spread.std),
+    cells.format_interval((spread.low, spread.high)) or '-',
+  ]
+
+
+def group_by_claim(
+  runs: Sequence[tuple[float | None, float, Mapping[str, ShiftEstimate]]],
+) -> list[Runs]:
+  """Runs of several configurations with one analytic ε, as groups.
+
+  Args:
+    runs: analytic ε, δ, and attacker -> shift of each.
+
+  Returns:
+    A group for each ε and δ that two runs or more have.
+  """
+  members: dict[tuple[str, float], list[Mapping[str, ShiftEstimate]]] = {}
+  for analytic, delta, shifts in runs:
+    if analytic is not None:
+      key = cells.format_number(analytic), delta
+      members.setdefault(key, []).append(shifts)
+  groups = []
+  for (analytic, delta), all_shifts in members.items():
+    names = dict.fromkeys(name for shifts in all_shifts for name in shifts)
+    groups.append(
+      Runs(
+        f'all of analytic ε = {analytic}',
+        delta,
+        {n: [s[n] for s in all_shifts if n in s] for n in names},
+      )
+    )
+  return [
+    group
+    for group, all_shifts in zip(groups, members.values())
+    if len(all_shifts) > 1
+  ]
