@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run test test-integration test-slow lint types docs results bench bench-quick clean
+.PHONY: run test test-integration test-slow lint types docs results studies bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=$(WORKDIR)
@@ -63,6 +63,11 @@ results: $(VENV)/installed-dev
 	$(BIN)/python scripts/reproduce.py all --scale=$(SCALE) --emnist=$(EMNIST) \
 	  --stackoverflow=$(STACKOVERFLOW) --word_count=$(WORD_COUNT)
 	$(BIN)/python scripts/docs.py --results=runs/paper/$(SCALE)
+
+# How often bounds fail, and how estimators compare; an hour on 2 cores.
+studies: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/coverage.py --out=docs/coverage.md
+	$(BIN)/python benchmarks/leaderboard.py --out=docs/leaderboard.md
 
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.

@@ -76,7 +76,7 @@ def shifted(name: str, law: Any, shift: float) -> Law:
     name,
     lambda rng, shape: law.rvs(size=shape, random_state=rng),
     lambda rng, shape: law.rvs(size=shape, random_state=rng) + shift,
-    lambda delta: _integrated(law.pdf, shift, delta),
+    lambda delta: _integrated(law.pdf, lambda x: law.pdf(x - shift), delta),
   )
 
 
@@ -98,6 +98,28 @@ def randomised_response(epsilon: float) -> Law:
     lambda rng, shape: (rng.random(shape) >= right).astype(float),
     lambda rng, shape: (rng.random(shape) < right).astype(float),
     lambda delta: float(np.log((right - delta) / (1 - right))),
+  )
+
+
+def subsampled(shift: float, rate: float) -> Law:
+  """A canary that took part is shifted with the probability of a Poisson sample.
+
+  >>> law = subsampled(3.0, 1.0)
+  >>> print(round(law.epsilon(1e-5) / tradeoff_curves.epsilon_gdp(3.0, 1e-5), 3))
+  1.0
+  """
+
+  def moved(rng, shape):
+    return rng.standard_normal(shape) + shift * (rng.random(shape) < rate)
+
+  def density(x):
+    return (1 - rate) * stats.norm.pdf(x) + rate * stats.norm.pdf(x - shift)
+
+  return Law(
+    f'Gaussian, sampled at {rate:g}',
+    lambda rng, shape: rng.standard_normal(shape),
+    moved,
+    lambda delta: _integrated(stats.norm.pdf, density, delta),
   )
 
 
@@ -147,8 +169,8 @@ def draw_scores(
     return np.where(taken, law.moved(rng, shape), law.draw(rng, shape))
   log_odds = np.abs(law.share(rng, (len(taken), 1)))
   told = taken ^ (rng.random(taken.shape) >= special.expit(log_odds))
-  # Distinct, in an order that says no more.
-  return np.where(told, log_odds, -log_odds) + 1e-9 * rng.random(taken.shape)
+  # Distinct, also in float32, in an order that says no more.
+  return np.where(told, log_odds, -log_odds) + 1e-4 * rng.random(taken.shape)
 
 
 def simulate(
@@ -185,16 +207,16 @@ def _flip_coins(
 
 
 def _integrated(
-  density: Callable[[Float[np.ndarray, ' n']], Float[np.ndarray, ' n']],
-  shift: float,
+  null: Callable[[Float[np.ndarray, ' n']], Float[np.ndarray, ' n']],
+  moved: Callable[[Float[np.ndarray, ' n']], Float[np.ndarray, ' n']],
   delta: float,
 ) -> float:
-  """ε between a density and the same moved by a shift, on a fine grid."""
+  """ε between two densities, on a fine grid."""
   # Uneven, so that heavy tails are followed as far as δ needs.
   u = np.linspace(-12, 12, 200_001)
-  x = np.sinh(u) + shift / 2
+  x = np.sinh(u) + 1
   step = np.gradient(x)
-  return _hockey_stick(density(x) * step, density(x - shift) * step, delta)
+  return _hockey_stick(null(x) * step, moved(x) * step, delta)
 
 
 def _hockey_stick(

@@ -1,0 +1,144 @@
+"""Estimators of ε on frozen scores of mechanisms whose ε is known.
+
+  python benchmarks/leaderboard.py --out=docs/leaderboard.md
+  python benchmarks/leaderboard.py --add=my_entries.py --only=my_entry
+
+takes some minutes on 2 cores. `--add` names a file with a list `ENTRIES` of
+`studies.entries.Entry`. `--make_sets` draws the sets anew, which changes all rows.
+"""
+
+from collections.abc import Sequence
+import time
+
+from absl import app, flags
+
+from epe_jax import extras
+
+with extras.explain_missing():
+  import record
+  from studies import entries, score_sets, standings
+  import tqdm
+
+  from epe_jax import io
+  from epe_jax.report import tables
+
+_OUT = flags.DEFINE_string('out', None, 'Markdown file to write.')
+_ADD = flags.DEFINE_string('add', None, 'File with a list ENTRIES.')
+_ONLY = flags.DEFINE_list('only', None, 'Names of entries to run, not all.')
+_SETS = flags.DEFINE_integer(
+  'sets', None, 'Only every n-th set, to try things out.', lower_bound=1
+)
+_MAKE_SETS = flags.DEFINE_bool('make_sets', False, 'Draw the sets anew.')
+
+_PAGE = """\
+# Leaderboard of estimators
+
+Written by `python benchmarks/leaderboard.py --out=docs/leaderboard.md`.
+
+{num} frozen sets of scores (`benchmarks/score_sets.npz`), each of {canaries:,} canaries
+of which fair coins included about half, of mechanisms whose ε at δ = {delta:g} is known.
+Every estimator gets the two arrays of scores and nothing else.
+
+| sets | number | what |
+|---|---|---|
+{groups}
+
+"Exceeds" is the share of sets in which the estimator is above the true ε. One that
+promises to be so in 5 % at most, and is so more often than chance allows (1 in 1,000)
+where what it assumes holds, is marked **broken**. Then come the medians of what it finds
+as a share of the true ε, where that is not 0: a bound is the better the nearer it is to
+1, if it keeps its promise; an estimate should scatter around 1. In brackets is the share
+that exceeds the truth. The score of a bound is the mean of its medians, with 0 for sets
+in which it exceeds the truth too often, whatever it assumes: who has scores does not know
+their law. Bounds that assume no shape cannot come near 1 where ε at so small a δ is
+decided by events that no canary of so few shows. Time is the median of one set, on
+{machine}.
+
+{table}
+
+{notes}
+
+Left out, as they take many seconds for a set: `epsilon_one_run_fdp` of jax-privacy with
+many splits and the joint densities of privacy-estimates. The one-run bounds of
+jax-privacy are the only implementations of Steinke et al. and of Mahloujifar et al. that
+are published as a package.
+
+An estimator of yours is a row if a file has `ENTRIES = [Entry(name, origin, estimate,
+is_bound, assumes)]` of `studies.entries`: `python benchmarks/leaderboard.py --add=FILE
+--only=NAME`.
+"""
+
+_WHAT = {
+  'Gaussian': 'scores of the Gaussian mechanism, ε = 0, 1, 3 and 10',
+  'subsampled': 'a canary that took part is shifted by 1, 2 or 4 with probability 0.1',
+  'heavy tails': 't with 3 degrees of freedom, Laplace, lognormal',
+  'discrete': 'randomised response, and Gaussian scores rounded',
+  'coupled': 'a mechanism that errs with all canaries together: as private as a Gaussian one',
+  'runs': 'DP-FedAvg of this package on digits, "own round, others removed"; ε is analytic',
+}
+
+
+def _run(
+  entry: entries.Entry, sets: Sequence[score_sets.ScoreSet]
+) -> standings.Standing:
+  results, seconds = [], []
+  for one in sets:
+    start = time.perf_counter()
+    results.append(entry.estimate(one.scores))
+    seconds.append(time.perf_counter() - start)
+  return standings.summarize(entry, sets, results, seconds)
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+  if _MAKE_SETS.value:
+    score_sets.make(score_sets.PATH)
+  competing = entries.list_entries(_ADD.value)
+  if _ONLY.value is not None:
+    unknown = set(_ONLY.value) - {entry.name for entry in competing}
+    if unknown:
+      names = ', '.join(sorted({entry.name for entry in competing}))
+      raise app.UsageError(f'--only={min(unknown)} is no entry; give {names}.')
+    competing = [entry for entry in competing if entry.name in _ONLY.value]
+  sets = score_sets.load()[:: _SETS.value or 1]
+  found = [_run(entry, sets) for entry in tqdm.tqdm(competing, unit='entry')]
+  table = standings.make_table(found)
+  print(tables.format_text(table))
+  if not _OUT.value:
+    return
+  machine = record.machine()
+  groups = [
+    f'| {name} | {sum(one.group == name for one in sets)} | {what} |'
+    for name, what in _WHAT.items()
+  ]
+  page = _PAGE.format(
+    num=len(sets),
+    canaries=score_sets.CANARIES,
+    delta=score_sets.DELTA,
+    groups='\n'.join(groups),
+    machine=f'{machine["cores"]} cores of {machine["cpu"]}',
+    table=tables.format_markdown(table._replace(notes=[])),
+    notes=_describe_broken(found),
+  )
+  io.write_text(_OUT.value, page)
+
+
+def _describe_broken(found: Sequence[standings.Standing]) -> str:
+  broken = [one for one in found if one.broken]
+  if not broken:
+    return 'No bound breaks its promise.'
+  lines = [
+    f'- {one.entry.name} ({one.entry.origin}) exceeds the truth in '
+    + ', '.join(
+      f'{share.count} of {share.num} sets of "{group}"'
+      for group, share in one.broken.items()
+    )
+    + '.'
+    for one in broken
+  ]
+  return '\n'.join(['Bounds that break their promise:', '', *lines])
+
+
+if __name__ == '__main__':
+  app.run(main)

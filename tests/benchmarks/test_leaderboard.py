@@ -1,0 +1,107 @@
+"""The leaderboard: frozen sets, fair standings, rows of others."""
+
+import collections
+
+import numpy as np
+import pytest
+from studies import entries, laws, score_sets, standings
+
+from epe_jax.epsilon.types import Scores
+from epe_jax.report import tables
+
+
+@pytest.fixture(scope='module')
+def sets():
+  return score_sets.load()
+
+
+def promise(estimate, assumes=''):
+  return entries.Entry('mine', 'me', estimate, True, assumes)
+
+
+def stand(entry, sets):
+  results = [entry.estimate(one.scores) for one in sets]
+  return standings.summarize(entry, sets, results, [0.001] * len(sets))
+
+
+def test_the_frozen_sets_are_what_the_page_says(sets):
+  assert len(sets) == 200
+  groups = collections.Counter(one.group for one in sets)
+  assert groups == {
+    'Gaussian': 40,
+    'subsampled': 30,
+    'heavy tails': 30,
+    'discrete': 30,
+    'coupled': 42,
+    'runs': 28,
+  }
+  for one in sets:
+    num = one.scores.observed.size + one.scores.unobserved.size
+    assert num == score_sets.CANARIES
+    # Coins decided: five standard deviations.
+    assert abs(one.scores.observed.size - num / 2) < 5 * np.sqrt(num) / 2
+    assert one.scores.design == 'coin_flip'
+  # No set is another one again.
+  assert len({one.scores.observed.tobytes() for one in sets}) == 200
+
+
+def test_scores_of_runs_are_those_of_the_mechanism_whose_epsilon_they_state(
+  sets,
+):
+  for one in sets:
+    if one.group in ('Gaussian', score_sets.RUNS):
+      shift = one.scores.observed.mean() - one.scores.unobserved.mean()
+      law = laws.gaussian(one.epsilon, score_sets.DELTA)
+      expected = law.moved(np.random.default_rng(0), 4000).mean()
+      # 68 sets; a failure has probability 1e-4 in all of them.
+      assert abs(shift - expected) < 5 * np.sqrt(4 / 1000)
+
+
+def test_who_tells_the_truth_keeps_his_promise_and_who_exceeds_it_does_not(
+  sets,
+):
+  truths = {id(one.scores): one.epsilon for one in sets}
+  honest = stand(promise(lambda scores: 0.9 * truths[id(scores)]), sets)
+  bold = stand(promise(lambda scores: 1.1 * truths[id(scores)]), sets)
+  assert honest.broken == {}
+  assert honest.score == pytest.approx(0.9)
+  # At ε = 0 ten per cent more is nothing.
+  assert set(bold.broken) == {one.group for one in sets}
+  assert bold.broken['Gaussian'] == standings.Share(30, 40)
+  assert bold.score == 0.0
+  excused = stand(
+    promise(lambda scores: 1.1 * truths[id(scores)], 'independence, a shape'),
+    sets,
+  )
+  assert set(excused.broken) == {'Gaussian', score_sets.RUNS}
+  assert excused.score == 0.0
+  table = standings.make_table([bold, honest, excused])
+  text = tables.format_markdown(table)
+  assert text.index('| 0.90 |') < text.index('**broken**')
+
+
+def test_ours_and_those_of_others_estimate(sets):
+  competing = entries.list_entries()
+  assert {entry.origin.split()[0] for entry in competing} == {
+    'epe_jax',
+    'jax-privacy',
+    'privacy-estimates',
+  }
+  names = [(entry.origin, entry.name) for entry in competing]
+  assert len(set(names)) == len(names)
+  easy = Scores(np.arange(60.0) + 55, np.arange(60.0), design='coin_flip')
+  for entry in competing:
+    if 'multisplit' not in entry.name:
+      assert 0 <= entry.estimate(easy) < np.inf
+
+
+def test_a_row_of_yours_is_in_a_file(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'from studies.entries import Entry\n'
+    "ENTRIES = [Entry('zero', 'me', lambda scores: 0.0, True)]\n"
+  )
+  assert entries.list_entries(str(path))[-1].name == 'zero'
+  path.write_text('')
+  with pytest.raises(ValueError, match='has no list ENTRIES'):
+    entries.list_entries(str(path))
