@@ -163,7 +163,7 @@ def bound_simultaneously(
   return bounds
 
 
-def choose_rounds(record: Record, *, num: int = 12) -> Int[np.ndarray, ' n']:
+def choose_rounds(record: Record, *, num: int = 10) -> Int[np.ndarray, ' n']:
   """At most `num` rounds, evenly from the first with 30 canaries to the last.
 
   If fewer took part in all, from the first with half of them; two at least.

@@ -30,7 +30,7 @@ from epe_jax.epsilon.types import (
   scalar_or_array,
 )
 
-_NODES, _QUADRATURE = 96, 400
+_NODES, _QUADRATURE = 24, 200
 
 
 # Logarithm of the upper tail of A²(1 + 0.6/n) for an exponential law; beyond the
@@ -137,7 +137,7 @@ def mean_shifted(
   # The law of a maximum is practically within nine standard deviations of the
   # largest shift.
   top = s * np.max(own, axis=1, initial=0.0)
-  x = top - 9.0 + np.linspace(0.0, 18.0, 2 * _QUADRATURE)[:, None]
+  x = top - 9.0 + np.linspace(0.0, 18.0, _QUADRATURE)[:, None]
   above = -np.expm1(_log_below(x, own, tau, np.full(1, s)))
   return top - 9.0 + np.trapezoid(above, x, axis=0)
 
@@ -162,23 +162,34 @@ def _fit_factor(observed, own, tau):
   high = 1.0
   while mean_of(high) < np.max(target, initial=lowest) and high < 2.0**30:
     high *= 2
-  if target.ndim == 0:
-    if target <= lowest:
-      return np.asarray(0.0)
-    excess = lambda s: mean_of(s) - target
-    return np.asarray(optimize.brentq(excess, 0.0, high, xtol=1e-8))
-  nodes = np.linspace(0.0, high, _NODES)
+
+  def solve(mean):
+    if mean <= lowest:
+      return 0.0
+    return optimize.brentq(lambda s: mean_of(s) - mean, 0.0, high, xtol=1e-8)
+
+  if target.size <= _NODES:
+    return np.reshape([solve(mean) for mean in target.ravel()], target.shape)
+  ends = solve(np.min(target)), solve(np.max(target))
+  nodes = np.linspace(*ends, _NODES)
   means = np.array([mean_of(s) for s in nodes])
-  return np.interp(target, means, nodes)
+  # Near 0 the mean does not rise, as the maximum is of other rounds.
+  kept = np.append(True, np.diff(np.maximum.accumulate(means)) > 0)
+  if np.count_nonzero(kept) < 2:
+    return np.full(target.shape, ends[0])
+  factor = interpolate.PchipInterpolator(means[kept], nodes[kept])
+  return factor(np.clip(target, means[kept][0], means[kept][-1]))
 
 
 def _epsilon_of(s, own, tau, delta):
   unique, counts = np.unique(own, axis=0, return_counts=True)
   pair = _pair(unique, counts / len(own), tau)
   flat = np.ravel(s)
-  if flat.size <= _NODES:
-    return monotone.solve_epsilon(pair, flat, delta).reshape(np.shape(s))
-  nodes = np.linspace(0.0, flat.max(), _NODES)
+  few = np.unique(flat)
+  if few.size <= _NODES:
+    solved = monotone.solve_epsilon(pair, few, delta)
+    return solved[np.searchsorted(few, flat)].reshape(np.shape(s))
+  nodes = np.linspace(few[0], few[-1], _NODES)
   epsilon = monotone.solve_epsilon(pair, nodes, delta)
   smooth = interpolate.PchipInterpolator(nodes, epsilon)
   return np.maximum(smooth(flat), 0.0).reshape(np.shape(s))

@@ -213,24 +213,24 @@ def _estimate(method, scores, delta, confidence, shift):
   check_delta(delta)
   check_confidence(confidence)
   fit = shift_fit.fit_shift(scores)
-  interval = None
-  if fit.s.ndim == 0:
-    interval = _interval(fit, shift, delta, (1 - confidence) / 2)
+  factors, interval = np.abs(fit.s), None
+  if factors.ndim == 0:
+    # All three at once: a solution for many costs little more than for one.
+    limits = shift_fit.confidence_limits(fit, (1 - confidence) / 2)
+    epsilon, low, high = map(
+      float, _epsilon_of(shift, np.array([factors, *limits]), delta)
+    )
+    interval = low, high
+  else:
+    epsilon = _epsilon_of(shift, factors, delta)
   return Estimate(
-    scalar_or_array(_epsilon_of(shift, np.abs(fit.s), delta)),
+    scalar_or_array(epsilon),
     delta,
     method,
     confidence=None,
     assumes=_assumes(scores),
     interval=interval,
   )
-
-
-def _interval(fit, shift, delta, tail):
-  low, high = _epsilon_of(
-    shift, np.array(shift_fit.confidence_limits(fit, tail)), delta
-  )
-  return float(low), float(high)
 
 
 def _epsilon_of(shift, s, delta):

@@ -53,8 +53,8 @@ from epe_jax.epsilon.types import Real, Scores, Sides, scalar_or_array
 
 # Neighbouring ranks differ by this factor.
 _RATIO = 1.35
-# So many draws beyond the critical value give the level to 3 %, its standard error.
-_DRAWS_BEYOND = 1000
+# So many draws beyond the critical value give the level to 5 %, its standard error.
+_DRAWS_BEYOND = 400
 _CURVE_POINTS = 3000
 # Weights of the parts of a statistic. A bound is valid for any choice.
 _RATIO_LEVEL, _SHIFT_LEVEL, _AREA_ERRORS = 0.01, 0.003, 1.8
