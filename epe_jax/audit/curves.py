@@ -12,6 +12,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
+from epe_jax.accounting import Analytic
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.epsilon import (
   cosine_null,
@@ -114,9 +115,30 @@ def compute_tradeoff(
   )
 
 
-def compute_gaussian_fnr(
-  analytic: float, delta: float, grid: Float[np.ndarray, ' m']
-) -> Float[np.ndarray, ' m']:
-  """False negative rates below which no attack on the Gaussian mechanism is."""
-  mu = tradeoff_curves.mu_of_epsilon(analytic, delta)
-  return special.ndtr(-special.ndtri(grid) - mu)
+def compute_allowed_fnr(
+  own: Analytic | None,
+  run: float,
+  delta: float,
+  grid: Float[np.ndarray, ' m'],
+) -> Float[np.ndarray, ' m'] | None:
+  """False negative rates below which no attack of one attacker is.
+
+  Args:
+    own: analytic ε of the attacker at delta; None where it is not known.
+    run: analytic ε of the Gaussian mechanism, which bounds all attackers; nan where
+      it is not known.
+    delta: in (0, 1).
+    grid: false positive rates, in (0, 1).
+
+  Returns:
+    The larger of the curve of that mechanism and of what (ε, δ) implies; None where
+    neither is known.
+  """
+  allowed = []
+  if not math.isnan(run):
+    mu = tradeoff_curves.mu_of_epsilon(run, delta)
+    allowed.append(special.ndtr(-special.ndtri(grid) - mu))
+  if own is not None and math.isfinite(own.epsilon):
+    lines = tradeoff_curves.Lines(np.array([own.epsilon]), np.array([delta]))
+    allowed.append(lines.fnr(np.log(grid)))
+  return np.max(allowed, axis=0) if allowed else None

@@ -163,10 +163,11 @@ def _fit_factor(observed, own, tau):
   while mean_of(high) < np.max(target, initial=lowest) and high < 2.0**30:
     high *= 2
 
-  def solve(mean):
+  def solve(mean) -> float:
     if mean <= lowest:
       return 0.0
-    return optimize.brentq(lambda s: mean_of(s) - mean, 0.0, high, xtol=1e-8)
+    excess = lambda s: mean_of(s) - mean
+    return float(optimize.brentq(excess, 0.0, high, xtol=1e-8))  # pyright: ignore
 
   if target.size <= _NODES:
     return np.reshape([solve(mean) for mean in target.ravel()], target.shape)

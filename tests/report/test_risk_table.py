@@ -51,6 +51,8 @@ def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
 
 
 def test_a_limit_that_is_expected_is_not_called_allowed(audit):
-  lines = {line[0]: line for line in risk_table.make_table(audit.attacks).body}
+  # Whether a test rejects the scores of one attacker is chance.
+  attacks = [attack._replace(is_calibrated=True) for attack in audit.attacks]
+  lines = {line[0]: line for line in risk_table.make_table(attacks).body}
   assert all('; expected ' in cell for cell in lines['final model'][1:])
   assert all('; allowed ' in cell for cell in lines['own round'][1:])

@@ -1,6 +1,6 @@
 """The ε of each attacker: at the δ of the run, at each δ and after each round."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import math
 from typing import Any
 
@@ -9,7 +9,9 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 import numpy as np
 
+from epe_jax.accounting import Analytic
 from epe_jax.audit import threat_models
+from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.curves import DeltaCurve
 from epe_jax.audit.estimates import Attack
 from epe_jax.audit.over_rounds import RoundEstimate
@@ -79,6 +81,7 @@ def draw_over_delta(
   *,
   gaussian: Float[np.ndarray, ' n'] | None,
   analytic: float,
+  own: Mapping[ThreatModel, Analytic | None],
   delta: float,
   canaries: str,
 ) -> figure.Figure:
@@ -92,6 +95,7 @@ def draw_over_delta(
     deltas: of their points.
     gaussian: ε of that mechanism at these δ; None if the analytic ε is not known.
     analytic: ε of the run at delta; inf without noise.
+    own: analytic ε of each attacker at delta; None where it is not known.
     delta: δ of the run.
     canaries: the numbers of canaries, as a title.
 
@@ -110,6 +114,12 @@ def draw_over_delta(
       deltas[finite], gaussian[finite], **style.style_analytic_line(analytic)
     )
     epsilons += [*gaussian[finite]]
+  for curve in curves:
+    limit = own.get(curve.threat_model)
+    if limit is not None and limit.epsilon < analytic:
+      look = style.STYLES[curve.threat_model]
+      axes.plot(delta, limit.epsilon, 'x', color=look.color, ms=9, mew=2)
+      epsilons.append(limit.epsilon)
   axes.axvline(delta, color='0.6', lw=1, ls=':')
   axes.annotate(
     f'δ = {cells.format_delta(delta)}',

@@ -27,11 +27,14 @@ CAPTIONS = {
   'tradeoff.png': (
     'How often each attacker is wrong about those that took no part (false '
     'positives) and about those that did (false negatives), at every threshold. '
-    'The further down to the left, the more leaks.'
+    'The further down to the left, the more leaks. By the mechanism of the run '
+    'nobody of that kind gets below the dashed line; the dotted one is what to '
+    'expect.'
   ),
   'delta.png': (
     'ε at each δ, where the estimate is calibrated. The two describe one curve: '
-    'a smaller δ allows for fewer rare outcomes, at a larger ε.'
+    'a smaller δ allows for fewer rare outcomes, at a larger ε. Crosses are the '
+    'analytic ε of each attacker at the δ of the run, where it is below that of the run.'
   ),
   'by_round.png': (
     'How much had leaked after each round about those that had taken part by '
@@ -80,10 +83,9 @@ def draw_run(
   deltas = np.geomspace(min(1e-10, delta / 10), 0.5, 60)
   max_group = max(result.num_observed, result.num_unobserved)
   grid = np.geomspace(0.5 / max_group, 1, 200)[:-1]
-  over_delta, fnr = None, None
+  over_delta = None
   if not math.isnan(analytic):
     over_delta = curves.compute_gaussian_over_delta(analytic, delta, deltas)
-    fnr = curves.compute_gaussian_fnr(analytic, delta, grid)
   return {
     'bars.png': epsilons.draw_bars(
       audit.attacks, analytic=analytic, canaries=canaries
@@ -96,7 +98,6 @@ def draw_run(
         for attack_scores in all_scores
       ],
       grid,
-      gaussian=fnr,
       analytic=analytic,
     ),
     'delta.png': epsilons.draw_over_delta(
@@ -104,6 +105,7 @@ def draw_run(
       deltas,
       gaussian=over_delta,
       analytic=analytic,
+      own={attack.threat_model: attack.analytic for attack in audit.attacks},
       delta=delta,
       canaries=canaries,
     ),

@@ -8,10 +8,15 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure, ticker
 import numpy as np
 
-from epe_jax.audit.curves import Tradeoff
+from epe_jax.audit.curves import Tradeoff, compute_allowed_fnr
 from epe_jax.audit.estimates import Attack, Audit
 from epe_jax.report import cells
 from epe_jax.report.figures import style
+
+_ALLOWED = {
+  'bound': dict(ls='--', label='least that the mechanism allows'),
+  'expectation': dict(ls=':', label='least to expect'),
+}
 
 
 def draw_tradeoff(
@@ -19,23 +24,22 @@ def draw_tradeoff(
   tradeoffs: Sequence[Tradeoff],
   grid: Float[np.ndarray, ' m'],
   *,
-  gaussian: Float[np.ndarray, ' m'] | None,
   analytic: float,
 ) -> figure.Figure:
   """Draws the rates of the attack "took part if the score is high".
 
   The shading holds the false negative rate of a threshold fixed beforehand in
-  19 of 20 audits. No attack on a Gaussian mechanism with the analytic ε is below
-  the dashed line. The solid one is of the fitted mixture of shifted Gaussians,
+  19 of 20 audits. The dashed line is the least that the mechanism allows the attacker,
+  by the curve of the Gaussian mechanism and by an analytic ε of his own; it is dotted
+  where that is only to be expected. The solid one is of the fitted mixture of shifted Gaussians,
   drawn where that is calibrated. On log axes small rates show, which are what ε
   is about.
 
   Args:
     audit: of the run.
     tradeoffs: of each of its attackers.
-    grid: false positive rates of the fitted and the Gaussian curve, rising.
-    gaussian: false negative rates of that mechanism; None if its ε is not known.
-    analytic: ε of that mechanism.
+    grid: false positive rates of the fitted and the analytic curve, rising.
+    analytic: ε of the Gaussian mechanism of the run; nan if it is not known.
 
   Returns:
     A panel for each attacker.
@@ -46,9 +50,13 @@ def draw_tradeoff(
     attack = audit.find(curve.threat_model)
     assert attack is not None, 'every attacker has a trade-off'
     _draw_attack(axes, attack, curve, grid)
-    if gaussian is not None:
-      # Nothing is left of the curve of an infinite ε but its name.
-      _draw_line(axes, grid, gaussian, style.style_analytic_line(analytic))
+    allowed = compute_allowed_fnr(
+      attack.analytic, analytic, attack.first.delta, grid
+    )
+    if allowed is not None:
+      kind = 'bound' if attack.analytic is None else attack.analytic.kind
+      options = dict(color=style.BLACK, lw=1.5) | _ALLOWED[kind]
+      _draw_line(axes, grid, allowed, options)
   all_axes[0].set(xscale='log', yscale='log')
   all_axes[0].set(xlim=(lowest, 1), ylim=(lowest, 1))
   for axis in (all_axes[0].xaxis, all_axes[0].yaxis):
@@ -78,10 +86,14 @@ def _draw_attack(
   """Draws the counted and the fitted rates of an attacker, beside guessing."""
   axes.plot(grid, 1 - grid, color='0.6', lw=1, label='guessing')
   _draw_counts(axes, curve, float(grid[0]))
-  title = attack.threat_model.name
+  parts = []
   if attack.is_calibrated:
-    title = f'{title}: ε ≈ {cells.format_epsilon(attack.first)}'
-  axes.set_title(title)
+    parts.append(f'ε ≈ {cells.format_epsilon(attack.first)}')
+  if attack.analytic is not None:
+    parts.append(f'analytic {cells.format_analytic(attack.analytic)}')
+  name = attack.threat_model.name
+  title = f'{name}: {", ".join(parts)}' if parts else name
+  axes.set_title(title, fontsize='medium')
   if curve.fitted is not None:
     options = dict(color=style.VERMILLION, lw=2, label='fitted Gaussians')
     _draw_line(axes, grid, curve.fitted, options)
