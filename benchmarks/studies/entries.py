@@ -15,7 +15,7 @@ import numpy as np
 import privacy_estimates
 
 from epe_jax.audit import estimators
-from epe_jax.epsilon import strategies, threshold
+from epe_jax.epsilon import coin_flip_fdp, strategies, threshold
 from epe_jax.epsilon.types import Assumption, Scores
 from studies import coverage
 from studies.score_sets import DELTA
@@ -59,6 +59,7 @@ _OURS: tuple[coverage.Estimator, ...] = (
   *coverage.NO_BOUNDS,
   *coverage.FIXED,
   *estimators.FAIR_COINS,
+  coin_flip_fdp.one_run_fdp,
   estimators.FITTED,
   estimators.NULL_STD,
   estimators.COUNTED,

@@ -7,6 +7,7 @@ from .bayes import gdp_credible as gdp_credible
 from .bootstrap import bootstrap_interval as bootstrap_interval
 from .coin_flip import one_run as one_run
 from .coin_flip import one_run_gdp as one_run_gdp
+from .coin_flip_fdp import one_run_fdp as one_run_fdp
 from .coin_flip_independent import one_run_independent as one_run_independent
 from .cosine_alternative import ShiftedCosine as ShiftedCosine
 from .cosine_alternative import epsilon_cosines as epsilon_cosines

@@ -86,7 +86,7 @@ def one_run(
   """
   if delta != 0:
     check_delta(delta)
-  _check_fair_coins(scores)
+  check_fair_coins(scores)
 
   solve = functools.partial(_solve_epsilon, delta)
   epsilon = best_bound(scores, significance, guesses, solve)
@@ -127,7 +127,7 @@ def one_run_gdp(
       do not allow the guesses.
   """
   check_delta(delta)
-  _check_fair_coins(scores)
+  check_fair_coins(scores)
 
   mu = best_bound(scores, significance, guesses, _solve_mu)
   epsilon = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, delta)
@@ -224,7 +224,13 @@ def max_rejected_mu(
     return 0.0
 
   def excess(mu):
-    return _total_excess(mu, num_guesses, correct, significance, num_canaries)
+    return total_excess(
+      lambda rate: special.ndtr(special.ndtri(rate) - mu),
+      num_canaries=num_canaries,
+      num_guesses=num_guesses,
+      correct=correct,
+      significance=significance,
+    )
 
   return max_rejected(excess)
 
@@ -340,11 +346,12 @@ def best_bound(
   return scalar_or_array(best)
 
 
-def _check_fair_coins(scores):
+def check_fair_coins(scores: Scores) -> None:
+  """Raises a ValueError unless canaries were included with probability 1/2."""
   if scores.inclusion_probability != 0.5:
     raise ValueError(
-      f'inclusion_probability={scores.inclusion_probability}, but one_run and '
-      'one_run_gdp are bounds for canaries included with probability 1/2. Use '
+      f'inclusion_probability={scores.inclusion_probability}, but one_run, '
+      'one_run_gdp and one_run_fdp are for canaries included with probability 1/2. Use '
       'one_run_independent, if canaries leak independently.'
     )
 
@@ -411,13 +418,32 @@ def _solve_mu(num, pair, correct, level):
   )
 
 
-def _total_excess(mu, num_guesses, correct, significance, num_canaries):
-  """Lower limit of H_0 + R_0, less r/m; everything is in units of r/m."""
+def total_excess(
+  move: Callable[[float], float],
+  *,
+  num_canaries: int,
+  num_guesses: int,
+  correct: int,
+  significance: float,
+) -> float:
+  """Lower limit of H_0 + R_0 of `max_rejected_mu`, less r/m, in units of r/m.
+
+  Args:
+    move: x -> f(1 - x), the smallest probability of an event if a canary moves in
+      or out, where that of the event was x; or a lower value.
+    num_canaries: m >= 1.
+    num_guesses: r, in [1, m].
+    correct: v, in [0, r].
+    significance: the probability of v or more correct guesses, in (0, 1).
+
+  Returns:
+    A number that is positive if f is rejected.
+  """
   right = significance * correct / num_guesses
   wrong = significance * (num_guesses - correct) / num_guesses
   unit = num_guesses / num_canaries
   for i in range(correct - 1, -1, -1):
-    moved = special.ndtr(special.ndtri(right * unit) - mu) / unit
+    moved = move(right * unit) / unit
     # Leaving out small terms only lowers the limit.
     if moved - wrong <= 1e-13 * wrong or right + wrong > 2:
       break

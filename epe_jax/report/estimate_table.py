@@ -29,6 +29,7 @@ _METHODS = {
   'gdp_credible_split': 'the same, if f is Gaussian',
   'one_run': 'from one run, Bernoulli(1/2)',
   'one_run_gdp': 'the same, if f is Gaussian',
+  'one_run_fdp': 'the same, by recursion',
   'one_run_independent': 'the same, if leaks are independent',
   'one_run_independent_gdp': 'the same, and f is Gaussian',
   'gaussian_lower_bound': 'both Gaussians, spread free',
