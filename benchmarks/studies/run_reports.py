@@ -211,7 +211,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
   }
   alone = statistics.expect_residual(assigned, record.rounds)
   return {
-    name: mixture.epsilon_mixture(shift, record.delta)
+    name: float(mixture.epsilon_mixture(shift, record.delta))
     for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()
   }
 

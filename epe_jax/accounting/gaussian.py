@@ -5,7 +5,7 @@ import math
 import dp_accounting
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from epe_jax.accounting.analytic import Analytic
+from epe_jax.accounting.analytic import DELTAS, Analytic
 
 
 def epsilon_of_releases(
@@ -46,6 +46,7 @@ def epsilon_of_releases(
       'which rounds these are and every other update; no amplification by '
       'sampling or shuffling'
     ),
+    is_gaussian=True,
   )
 
 
@@ -96,5 +97,15 @@ def epsilon_of_poisson(
     value_discretization_interval=max(1e-4, 1e-3 / noise_multiplier),
     use_connect_dots=True,
   )
-  epsilon = loss.self_compose(rounds).get_epsilon_for_delta(delta)
-  return Analytic(float(epsilon), assumes)
+  composed = loss.self_compose(rounds)
+  epsilon = composed.get_epsilon_for_delta(delta)
+  return Analytic(float(epsilon), assumes, guarantees=list_guarantees(composed))
+
+
+def list_guarantees(
+  loss: pld.PrivacyLossDistribution,
+) -> tuple[tuple[float, float], ...]:
+  """The finite ε at each of `analytic.DELTAS`, with its δ."""
+  epsilons = [float(loss.get_epsilon_for_delta(d)) for d in DELTAS]
+  pairs = zip(epsilons, DELTAS, strict=True)
+  return tuple((e, d) for e, d in pairs if math.isfinite(e))

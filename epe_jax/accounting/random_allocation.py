@@ -34,7 +34,11 @@ from jaxtyping import Float
 import numpy as np
 from scipy import signal, special
 
+from epe_jax.accounting import gaussian
 from epe_jax.accounting.analytic import Analytic
+
+SMALLEST_NOISE = 1 / 30
+"""The z below which float64 has no number for the probabilities of a loss."""
 
 # Of the first grid; later ones have as many or half.
 _POINTS = 6000
@@ -93,8 +97,18 @@ def epsilon_of_allocation(
   )
   if noise_multiplier == 0:
     return Analytic(math.inf, assumes)
+  if noise_multiplier < SMALLEST_NOISE:
+    # Which round it was is no secret then: at most log t of hundreds.
+    known = gaussian.epsilon_of_releases(
+      noise_multiplier, delta=delta, participations=periods
+    )
+    return known._replace(assumes=assumes)
   loss = compute_pld(noise_multiplier, rounds=rounds, periods=periods)
-  return Analytic(float(loss.get_epsilon_for_delta(delta)), assumes)
+  return Analytic(
+    float(loss.get_epsilon_for_delta(delta)),
+    assumes,
+    guarantees=gaussian.list_guarantees(loss),
+  )
 
 
 @functools.lru_cache(maxsize=32)
@@ -104,7 +118,7 @@ def compute_pld(
   """The privacy loss of one random round in each of several periods.
 
   Args:
-    noise_multiplier: z, finite and > 0.
+    noise_multiplier: z >= `SMALLEST_NOISE`, finite.
     rounds: t >= 1 of each period.
     periods: R >= 1, each with a random round of its own.
 
@@ -114,9 +128,11 @@ def compute_pld(
   Raises:
     ValueError: an argument is out of range.
   """
-  if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
+  if not SMALLEST_NOISE <= noise_multiplier < math.inf:
     raise ValueError(
-      f'noise_multiplier={noise_multiplier}; give a finite z > 0.'
+      f'noise_multiplier={noise_multiplier}; give a finite z >= '
+      f'{SMALLEST_NOISE:.3g}, as both laws have nothing in common in float64 below '
+      'it; `epsilon_of_releases` bounds ε there.'
     )
   for name, value in (('rounds', rounds), ('periods', periods)):
     if value < 1:

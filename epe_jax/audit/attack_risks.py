@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from epe_jax.accounting import Analytic
+from epe_jax.audit import upper_bounds
 from epe_jax.audit.estimates import Attack
 from epe_jax.epsilon import risks, tradeoff_curves
 from epe_jax.epsilon.risks import Risks
@@ -13,16 +15,17 @@ FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001
 
 
 class AttackRisks(NamedTuple):
-  """Risks of the Gaussian mechanism with the ε of an attacker at its δ.
+  """Risks of a person by one attacker.
 
   Attributes:
-    estimate: of the first estimate.
-    interval: of both limits of its interval; None if it has none.
-    allowed: of the ε that the mechanism allows the attacker; None if that is not
-      known.
+    estimate: of the Gaussian mechanism with the first estimate at its δ; None if what
+      the mechanism allows the attacker is no Gaussian curve, and ε at one δ says
+      little of the others.
+    interval: likewise, of both limits of its interval; None if it has none.
+    allowed: by what the mechanism allows the attacker; None if that is not known.
   """
 
-  estimate: Risks
+  estimate: Risks | None
   interval: tuple[Risks, Risks] | None
   allowed: Risks | None
 
@@ -45,8 +48,23 @@ def compute_attack_risks(attack: Attack) -> AttackRisks | None:
     return risks.compute_risks(mu, fpr=FPR, prior=PRIOR, baseline=BASELINE)
 
   interval, analytic = attack.first.interval, attack.analytic
+  allowed = None if analytic is None else _compute_allowed(analytic, delta)
+  # Sums of many rounds are nearly Gaussian.
+  if analytic is not None and not (
+    analytic.is_gaussian or analytic.kind == 'expectation'
+  ):
+    return AttackRisks(None, None, allowed)
   return AttackRisks(
     of(float(attack.first.epsilon)),
     None if interval is None else (of(interval[0]), of(interval[1])),
-    None if analytic is None else of(analytic.epsilon),
+    allowed,
+  )
+
+
+def _compute_allowed(analytic: Analytic, delta: float) -> Risks:
+  return risks.compute_risks_of_curve(
+    upper_bounds.find_curve(analytic, delta),
+    fpr=FPR,
+    prior=PRIOR,
+    baseline=BASELINE,
   )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epe_jax.accounting import Analytic
-from epe_jax.audit import threat_models
+from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
 from epe_jax.audit.over_rounds import RoundEstimate
@@ -100,7 +100,13 @@ def _attack_to_json(attack: Attack) -> dict[str, Any]:
     'doubts': list(attack.doubts),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
-    'analytic': attack.analytic and attack.analytic._asdict(),
+    'analytic': attack.analytic
+    and attack.analytic._asdict()
+    | {
+      'gaussian_regret': upper_bounds.compute_gaussian_regret(
+        attack.analytic, attack.first.delta
+      )
+    },
     'estimates': [
       _estimate_to_json(estimate) | {'excess': attack.describe_excess(estimate)}
       for estimate in attack.estimates
@@ -139,7 +145,12 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     estimates=tuple(map(_estimate_from_json, values['estimates'])),
     analytic=analytic
     and Analytic(
-      float(analytic['epsilon']), analytic['assumes'], analytic['kind']
+      float(analytic['epsilon']),
+      analytic['assumes'],
+      analytic['kind'],
+      # Files of before say less of the curve.
+      bool(analytic.get('is_gaussian', analytic['kind'] == 'bound')),
+      tuple((float(e), d) for e, d in analytic.get('guarantees', [])),
     ),
   )
 

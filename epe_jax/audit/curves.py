@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
-from scipy import special
 
 from epe_jax.accounting import Analytic
+from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.epsilon import (
   cosine_null,
@@ -131,14 +131,12 @@ def compute_allowed_fnr(
     grid: false positive rates, in (0, 1).
 
   Returns:
-    The larger of the curve of that mechanism and of what (ε, δ) implies; None where
+    The larger of the curve of that mechanism and the attacker's own; None where
     neither is known.
   """
   allowed = []
   if not math.isnan(run):
-    mu = tradeoff_curves.mu_of_epsilon(run, delta)
-    allowed.append(special.ndtr(-special.ndtri(grid) - mu))
-  if own is not None and math.isfinite(own.epsilon):
-    lines = tradeoff_curves.Lines(np.array([own.epsilon]), np.array([delta]))
-    allowed.append(lines.fnr(np.log(grid)))
+    allowed.append(upper_bounds.find_gaussian_curve(run, delta)(np.log(grid)))
+  if own is not None:
+    allowed.append(upper_bounds.find_curve(own, delta)(np.log(grid)))
   return np.max(allowed, axis=0) if allowed else None

@@ -365,5 +365,5 @@ def _compute_rates(scores: Scores) -> Rates:
 def _test_agreement(scores: Scores, delta: float) -> Agreement:
   """Whether scores are shifted by what norms tell to expect."""
   assert scores.shift is not None
-  expected = mixture.epsilon_mixture(scores.shift, delta)
+  expected = float(mixture.epsilon_mixture(scores.shift, delta))
   return Agreement(expected, *shift_tests.compare_with_expected(scores))

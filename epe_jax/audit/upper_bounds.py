@@ -7,15 +7,19 @@ of the final model a server that adds up aggregates leaves the canary in the noi
 of all rounds.
 """
 
+import math
 from typing import Literal
 
 import numpy as np
+from scipy import special
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic
+from epe_jax.accounting.analytic import DELTAS
 from epe_jax.audit import server_response
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import mixture
+from epe_jax.epsilon import mixture, regret, tradeoff_curves
+from epe_jax.epsilon.regret import Curve
 from epe_jax.epsilon.types import Estimate
 
 Excess = Literal['violation', 'extrapolates', 'more than expected']
@@ -94,14 +98,60 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
   )[-1]
   noise = float(np.linalg.norm(response * rounds.noise_std))
   shift = np.asarray(weight[record.observed], np.float64) / noise
+  deltas = np.array(DELTAS)
+  epsilons = np.asarray(mixture.epsilon_mixture(shift, deltas))
   return Analytic(
-    epsilon=mixture.epsilon_mixture(shift, delta),
+    epsilon=float(mixture.epsilon_mixture(shift, delta)),
     assumes=(
       'a canary of a random round; clients who do not respond to what the model '
       'has learnt, and whose updates the attacker knows; the noise of all rounds '
       'added up as SGD does'
     ),
     kind='expectation',
+    guarantees=tuple(zip(epsilons.tolist(), DELTAS, strict=True)),
+  )
+
+
+def find_curve(analytic: Analytic, delta: float) -> Curve:
+  """The trade-off curve below which no attack is, or is expected to be.
+
+  Args:
+    analytic: of an attacker.
+    delta: of its ε, in (0, 1).
+
+  Returns:
+    log FPR -> the smallest FNR: exact if the mechanism is Gaussian, else by the
+    guarantees that are known, and so not above the exact one.
+  """
+  if math.isinf(analytic.epsilon):
+    return np.zeros_like
+  if analytic.is_gaussian:
+    return find_gaussian_curve(analytic.epsilon, delta)
+  pairs = np.array([(analytic.epsilon, delta), *analytic.guarantees])
+  return tradeoff_curves.Lines(pairs[:, 0], pairs[:, 1]).fnr
+
+
+def find_gaussian_curve(epsilon: float, delta: float) -> Curve:
+  """The trade-off curve of the Gaussian mechanism with an ε at a δ."""
+  mu = float(tradeoff_curves.mu_of_epsilon(epsilon, delta))
+
+  def fnr(log_fpr):
+    return special.ndtr(-special.ndtri_exp(log_fpr) - mu)
+
+  return fnr
+
+
+def compute_gaussian_regret(analytic: Analytic, delta: float) -> float | None:
+  """How far the Gaussian mechanism of the same ε is from what an attacker is allowed.
+
+  It is `regret.compute_regret` of both trade-off curves: by so much, at most, rates
+  of errors are misstated by a μ; None for an infinite ε.
+  """
+  if math.isinf(analytic.epsilon):
+    return None
+  return regret.compute_regret(
+    find_curve(analytic, delta),
+    find_gaussian_curve(analytic.epsilon, delta),
   )
 
 

@@ -48,8 +48,10 @@ from .power import BoundName as BoundName
 from .power import Power as Power
 from .power import compute_power as compute_power
 from .power import min_canaries as min_canaries
+from .regret import compute_regret as compute_regret
 from .risks import Risks as Risks
 from .risks import compute_risks as compute_risks
+from .risks import compute_risks_of_curve as compute_risks_of_curve
 from .run_bootstrap import cluster_bootstrap as cluster_bootstrap
 from .strategies import Band as Band
 from .strategies import Bonferroni as Bonferroni

@@ -30,6 +30,7 @@ from epe_jax.epsilon import (
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
+  Real,
   Scores,
   check_confidence,
   check_delta,
@@ -143,18 +144,18 @@ def compute_rates(
 
 def epsilon_mixture(
   shift: Float[np.ndarray, ' n'],
-  delta: float,
+  delta: Real,
   weights: Float[np.ndarray, ' n'] | None = None,
-) -> float:
+) -> float | Float[np.ndarray, '...']:
   """ε between N(0, 1) and Σ w_j N(shift_j, 1), both directions, exactly.
 
   Args:
     shift: [n] mean of each component, >= 0.
-    delta: δ, in (0, 1).
+    delta: δ, in (0, 1), any shape.
     weights: [n] weight of each component, adding up to 1; None for equal ones.
 
   Returns:
-    ε >= 0.
+    ε >= 0 at each δ.
 
   Raises:
     ValueError: delta is out of range.
@@ -162,9 +163,12 @@ def epsilon_mixture(
   >>> round(epsilon_mixture(np.array([1.0, 1.0]), 1e-5), 4)
   4.3772
   """
-  check_delta(delta)
+  deltas = np.ravel(delta)
+  for one in deltas:
+    check_delta(float(one))
   pair = _pair(np.asarray(shift, np.float64), weights)
-  return float(monotone.solve_epsilon(pair, np.ones(1), delta)[0])
+  epsilon = monotone.solve_epsilon(pair, np.ones(deltas.size), deltas)
+  return scalar_or_array(epsilon.reshape(np.shape(delta)))
 
 
 def compute_curve(

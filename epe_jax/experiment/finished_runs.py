@@ -115,7 +115,8 @@ def predict_own_round(run: FinishedRun) -> float | None:
   if attack_scores is None or not attack_scores.is_expected:
     return None
   assert attack_scores.scores.shift is not None
-  return mixture.epsilon_mixture(attack_scores.scores.shift, run.record.delta)
+  shift = attack_scores.scores.shift
+  return float(mixture.epsilon_mixture(shift, run.record.delta))
 
 
 def check_audited(path: str | os.PathLike) -> None:

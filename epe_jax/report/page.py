@@ -36,6 +36,9 @@ def format_page(result: RunResult, captions: Mapping[str, str]) -> str:
         risk_table.EXPLANATION,
         tables.format_markdown(risks),
       ]
+      estimates += filter(
+        None, [risk_table.explain_regret(result.audit.attacks)]
+      )
   else:
     title, estimates = f'Training run: {result.task}, not audited', []
   run = tables.Table('', ('run', result.task), facts.list_facts(result))

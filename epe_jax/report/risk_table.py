@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from epe_jax.audit import upper_bounds
 from epe_jax.audit.attack_risks import (
   BASELINE,
   FPR,
@@ -14,12 +15,13 @@ from epe_jax.report import cells, tables
 
 EXPLANATION = (
   'Of the best attack on a Gaussian mechanism with the ε that was estimated (and the '
-  'limits of its interval), and with the ε that the mechanism of the run allows the '
-  'attacker, or a linear server is expected to leave. "In or out": guesses whether a person took part, at even odds. "Found": '
+  'limits of its interval), and on what the mechanism of the run allows the attacker, or '
+  'a linear server is expected to leave. "In or out": guesses whether a person took part, at even odds. "Found": '
   f'those who took part, with {100 * FPR:g} false alarm in 100. "Named": who is named '
   f'so did take part, if {100 * PRIOR:g} in 100 did. "Secret": an attribute or record '
   f'of a person that anyone guesses with probability {BASELINE:g} is named at most so '
-  'often.'
+  'often. Nothing is estimated (-) of attackers for whom the mechanism is not Gaussian: '
+  'ε at one δ says little of risks then.'
 )
 _COLUMNS = {
   'in or out': 'accuracy',
@@ -45,6 +47,30 @@ def make_table(attacks: Sequence[Attack]) -> tables.Table | None:
   return tables.Table('', ['attacker', *_COLUMNS], body) if body else None
 
 
+def explain_regret(attacks: Sequence[Attack]) -> str | None:
+  """What a μ misstates of mechanisms that are not Gaussian; None if all are."""
+  misstated = {
+    attack.threat_model.name: regret
+    for attack in attacks
+    if attack.analytic is not None
+    and not attack.analytic.is_gaussian
+    and (
+      regret := upper_bounds.compute_gaussian_regret(
+        attack.analytic, attack.first.delta
+      )
+    )
+    is not None
+  }
+  if not misstated:
+    return None
+  listed = ', '.join(f'{name} {x:.2g}' for name, x in misstated.items())
+  return (
+    'What the mechanism allows is exactly Gaussian for the other attackers only. For '
+    'these a μ that agrees with ε at this δ misstates rates of errors by up to '
+    f'(regret): {listed}.'
+  )
+
+
 def _name_limit(attack: Attack) -> str:
   is_bound = attack.analytic is None or attack.analytic.kind == 'bound'
   return 'allowed' if is_bound else 'expected'
@@ -54,7 +80,7 @@ def _format_cell(risks: AttackRisks, name: str, allowed: str) -> str:
   def format_share(of) -> str:
     return cells.format_share(float(getattr(of, name)))
 
-  text = format_share(risks.estimate)
+  text = '-' if risks.estimate is None else format_share(risks.estimate)
   if risks.interval is not None:
     low, high = map(format_share, risks.interval)
     text += f' ({low} to {high})'

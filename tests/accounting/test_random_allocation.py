@@ -160,3 +160,18 @@ def test_bad_arguments_are_refused_by_name(changes, message):
   good = {'noise_multiplier': 1.0, 'delta': 1e-5, 'rounds': 3}
   with pytest.raises(ValueError, match=message):
     accounting.epsilon_of_allocation(**good | changes)
+
+
+@pytest.mark.parametrize('noise', [0.001, 0.02, 0.033])
+def test_with_next_to_no_noise_the_round_is_no_secret(noise):
+  for rounds, periods in ((1, 1), (50, 2)):
+    found = accounting.epsilon_of_allocation(
+      noise, delta=1e-5, rounds=rounds, periods=periods
+    )
+    known = accounting.epsilon_of_releases(
+      noise, delta=1e-5, participations=periods
+    )
+    assert found.epsilon == known.epsilon
+    assert 'random round' in found.assumes
+  with pytest.raises(ValueError, match='noise_multiplier=0'):
+    random_allocation.compute_pld(noise, rounds=3)

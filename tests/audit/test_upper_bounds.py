@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import special
 
 from epe_jax import accounting
 from epe_jax.audit import (
@@ -147,3 +148,42 @@ def test_limits_stand_beside_estimates_and_are_kept_in_files(tmp_path):
     and estimate['method'] == 'two_gaussian_fitted'
   )
   assert fitted['excess'] == 'extrapolates'
+
+
+@pytest.mark.parametrize(('noise', 'rounds'), [(0.5, 3), (1.0, 8)])
+def test_the_curve_of_a_random_round_is_that_of_its_likelihood_ratio(
+  noise, rounds
+):
+  analytic = accounting.epsilon_of_allocation(noise, delta=1e-3, rounds=rounds)
+  assert not analytic.is_gaussian
+  curve = upper_bounds.find_curve(analytic, 1e-3)
+  rng, num = np.random.default_rng(0), 200_000
+  ratios = []
+  for took_part in (False, True):
+    x = rng.standard_normal((num, rounds))
+    x[:, 0] += took_part / noise
+    ratios.append(np.sort(np.mean(np.exp(x / noise - 0.5 / noise**2), axis=1)))
+  fpr = np.array([0.01, 0.1, 0.3, 0.6])
+  at = ratios[0][(num * (1 - fpr)).astype(int)]
+  fnr = np.searchsorted(ratios[1], at) / num
+  allowed = curve(np.log(fpr))
+  # No attack is below it; it is that of the best attack in both directions.
+  slack = 6 / np.sqrt(num)
+  assert np.all(allowed <= fnr + slack)
+  assert np.all(allowed[:2] >= fnr[:2] - 0.15)
+  regret = upper_bounds.compute_gaussian_regret(analytic, 1e-3)
+  assert 0 < regret < 0.2
+
+
+def test_known_rounds_are_gaussian_and_have_no_regret():
+  analytic = accounting.epsilon_of_releases(1.3, delta=1e-4, participations=2)
+  assert upper_bounds.compute_gaussian_regret(analytic, 1e-4) == 0.0
+  rates = np.array([1e-6, 0.01, 0.5])
+  expected = special.ndtr(-special.ndtri(rates) - np.sqrt(2) / 1.3)
+  curve = upper_bounds.find_curve(analytic, 1e-4)
+  np.testing.assert_allclose(curve(np.log(rates)), expected, rtol=1e-6)
+  without = accounting.epsilon_of_releases(0.0, delta=1e-4)
+  assert upper_bounds.compute_gaussian_regret(without, 1e-4) is None
+  assert (
+    upper_bounds.find_curve(without, 1e-4)(np.log(rates)).tolist() == [0] * 3
+  )

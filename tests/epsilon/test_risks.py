@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from epe_jax.epsilon import tradeoff_curves
-from epe_jax.epsilon.risks import compute_risks
+from epe_jax.epsilon.risks import compute_risks, compute_risks_of_curve
 
 
 @pytest.mark.parametrize('mu', [0.0, 0.5, 2.0])
@@ -71,3 +71,13 @@ def test_nothing_is_gained_without_a_leak_and_risks_rise_with_it():
 def test_what_is_out_of_range_is_refused(settings, message):
   with pytest.raises(ValueError, match=message):
     compute_risks(**settings)
+
+
+@pytest.mark.parametrize('mu', [0.1, 1.0, 3.0])
+def test_risks_of_a_gaussian_curve_are_those_of_its_mu(mu):
+  curve = lambda log_fpr: special.ndtr(-special.ndtri_exp(log_fpr) - mu)
+  settings = dict(fpr=0.02, prior=0.1, baseline=0.003)
+  found = compute_risks_of_curve(curve, **settings)
+  np.testing.assert_allclose(found, compute_risks(mu, **settings), atol=1e-3)
+  with pytest.raises(ValueError, match='prior=1'):
+    compute_risks_of_curve(curve, prior=1)
