@@ -149,7 +149,9 @@ def _evaluate_runs(paths: Sequence[str]) -> list[run_effects.OverRuns]:
 def _evaluate(path: str, scores: Record | epsilon.Scores) -> estimates.Audit:
   if isinstance(scores, epsilon.Scores):
     if _DELTA.value is None:
-      raise ValueError(f'{path} names no delta; give --delta, as 1e-5.')
+      raise ValueError(
+        f'{path} names no delta; give --delta, for example --delta=1e-5.'
+      )
     return estimates.evaluate_scores(
       scores, delta=_DELTA.value, simultaneous=_SIMULTANEOUS.value
     )

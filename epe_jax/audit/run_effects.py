@@ -190,7 +190,7 @@ def _find_delta(runs: Sequence[Record | Scores]) -> float:
   if len(deltas) != 1:
     raise ValueError(
       f'delta=None, and the files name {sorted(deltas) or "none"}; give one δ, '
-      'as --delta=1e-5.'
+      'for example --delta=1e-5.'
     )
   return deltas.pop()
 

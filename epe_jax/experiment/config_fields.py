@@ -244,6 +244,11 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     return app.parse_flags_with_usage(list(argv))
   except (AttributeError, KeyError) as error:
+    if 'get_config' in str(error):
+      raise SystemExit(
+        'error: --config names a file without get_config(); give one of configs/, '
+        'for example configs/digits.py.'
+      ) from error
     raise SystemExit(f'error: no such field of the config: {error}') from error
 
 

@@ -255,6 +255,12 @@ def _insert_canaries(
   if c.schedule == 'coin_flip':
     num += c.unobserved
     names = f'{names[:-3]} and canaries.unobserved={c.unobserved} are'
+  if c.repetitions > rounds:
+    raise ValueError(
+      f'canaries.repetitions={c.repetitions}, but there are {rounds} rounds, and a '
+      f'canary takes part once in each of so many periods; give at most {rounds}, or '
+      'more rounds.'
+    )
   slots = rounds // max(c.repetitions, 1) * config.clients_per_round
   if num > slots:
     raise ValueError(

@@ -17,7 +17,10 @@ _GROUPS = (
   ('observed', 'in_canary_scores'),
   ('unobserved', 'out_canary_scores'),
 )
-_YES, _NO = {'1', 'true', 'in', 'yes'}, {'0', 'false', 'out', 'no'}
+_YES, _NO = (
+  {'1', '1.0', 'true', 'in', 'yes'},
+  {'0', '0.0', 'false', 'out', 'no'},
+)
 CURE = (
   'Give the workdir of a finished run, its private/scores.npz, an .npz with '
   'arrays observed and unobserved, or a CSV with columns score and observed '
@@ -138,6 +141,9 @@ def _iterate_rows(
     rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
     if not {'score', 'observed'} <= set(rows.fieldnames):
       raise ValueError(f'{path} has the columns {rows.fieldnames}. {CURE}')
+    for name in ('score', 'observed'):
+      if rows.fieldnames.count(name) > 1:
+        raise ValueError(f'{path} has two columns {name!r}; leave one of them.')
     for row in rows:
       yield rows.line_num, row
   except (csv.Error, UnicodeDecodeError) as error:

@@ -474,7 +474,7 @@ def test_the_table_has_each_run_their_mean_and_a_new_one():
     )
   with pytest.raises(ValueError, match='external scores; give one kind'):
     run_effects.evaluate_runs({'a': runs['runs/2'], 'b': one_kind()})
-  with pytest.raises(ValueError, match='as --delta=1e-5'):
+  with pytest.raises(ValueError, match='for example --delta=1e-5'):
     run_effects.evaluate_runs({'a': one_kind(), 'b': one_kind()})
 
 

@@ -1,0 +1,45 @@
+"""Files of records: what cannot be so is called damaged."""
+
+import numpy as np
+import pytest
+
+from epe_jax import io
+from epe_jax.audit.record import load_record, write_record
+from tests import recorded_runs
+
+
+@pytest.fixture(scope='module')
+def arrays(tmp_path_factory):
+  path = tmp_path_factory.mktemp('record') / 'scores.npz'
+  write_record(path, recorded_runs.by_vectors(momentum=0.9).record)
+  return io.read_arrays(path)
+
+
+@pytest.mark.parametrize(
+  ('name', 'change', 'message'),
+  [
+    ('periods', lambda x: np.int64(0), r'periods=0 is out of range'),
+    ('delta', lambda x: np.float64(0), r'delta=0\.0 is out of range'),
+    ('dim', lambda x: np.int64(1), r'dim=1 is out of range'),
+    ('noise_multiplier', lambda x: np.nan, r'noise_multiplier=nan is out'),
+    ('rounds_clip_norm', lambda x: x[:-1], r'rounds_clip_norm has shape'),
+    ('rounds_noise_std', lambda x: x * np.nan, r'noise_std has numbers that'),
+    ('cosines_aggregate', lambda x: x[:-1], r'cosines_aggregate has shape'),
+    ('cosines_final', lambda x: x * np.inf, r'cosines_final has numbers'),
+    ('assigned', lambda x: x[:, :-1], r'assigned has shape'),
+  ],
+)
+def test_a_file_that_was_changed_by_hand_is_called_damaged(
+  arrays, tmp_path, name, change, message
+):
+  path = tmp_path / 'scores.npz'
+  io.write_arrays(path, {**arrays, name: np.asarray(change(arrays[name]))})
+  with pytest.raises(ValueError, match=f'is damaged: {message}'):
+    load_record(path)
+
+
+def test_what_was_written_is_read(arrays, tmp_path):
+  path = tmp_path / 'scores.npz'
+  io.write_arrays(path, arrays)
+  record = load_record(path)
+  np.testing.assert_array_equal(record.trace, arrays['cosines_aggregate'])
