@@ -231,30 +231,28 @@ def load_record(path: str | os.PathLike) -> Record:
   for name, type_ in known.items():
     if fields[name] is not None:
       fields[name] = type_(fields[name])
-  record = Record(**fields)
-  if fault := _find_fault(record):
+  if fault := _find_fault(fields):
     raise ValueError(
       f'{path} is damaged: {fault}. Restore the file, or make the run again in a '
       'new workdir.'
     )
-  return record
+  return Record(**fields)
 
 
-def _find_fault(record: Record) -> str | None:
-  """What of a record cannot be so, in words."""
-  rounds, num = record.included.shape
-  assert record.rounds is not None, 'files have them'
+def _find_fault(fields: Mapping[str, Any]) -> str | None:
+  """What of the fields of a record cannot be so, in words."""
+  rounds, num = fields['included'].shape
   shaped = {
     f'rounds_{name}': (x, [(rounds,)])
-    for name, x in record.rounds._asdict().items()
+    for name, x in fields['rounds']._asdict().items()
   }
   shaped |= {
     f'cosines_{name}': (x, [(num,), (rounds, num)])
-    for name, x in record.cosines.items()
+    for name, x in fields['cosines'].items()
   }
-  shaped['assigned'] = record.assigned, [(rounds, num)]
-  if record.weight is not None:
-    shaped['weight'] = record.weight, [(num,)]
+  shaped['assigned'] = fields['assigned'], [(rounds, num)]
+  if fields['weight'] is not None:
+    shaped['weight'] = fields['weight'], [(num,)]
   for name, (array, shapes) in shaped.items():
     if array.shape not in shapes:
       return f'{name} has shape {array.shape}, and included {(rounds, num)}'
@@ -262,16 +260,17 @@ def _find_fault(record: Record) -> str | None:
     if not np.all(np.isfinite(array)):
       return f'{name} has numbers that are not finite'
   ranges = {
-    'dim': record.dim >= 2,
-    'delta': 0 < record.delta < 1,
-    'design': record.design in ('fixed', 'coin_flip'),
-    'momentum': record.momentum is None or 0 <= record.momentum < 1,
-    'noise_multiplier': record.noise_multiplier is None
-    or 0 <= record.noise_multiplier < np.inf,
-    'periods': record.periods is None or 1 <= record.periods <= rounds,
+    'dim': lambda x: x >= 2,
+    'delta': lambda x: 0 < x < 1,
+    'design': lambda x: x in ('fixed', 'coin_flip'),
+    'momentum': lambda x: x is None or 0 <= x < 1,
+    'noise_multiplier': lambda x: x is None or 0 <= x < np.inf,
+    'periods': lambda x: x is None or 1 <= x <= rounds,
   }
-  bad = next((name for name, is_valid in ranges.items() if not is_valid), None)
-  return bad and f'{bad}={getattr(record, bad)!r} is out of range'
+  for name, is_valid in ranges.items():
+    if not is_valid(fields[name]):
+      return f'{name}={fields[name]!r} is out of range'
+  return None
 
 
 def _with_prefix(

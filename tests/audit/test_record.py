@@ -23,7 +23,7 @@ def arrays(tmp_path_factory):
     ('dim', lambda x: np.int64(1), r'dim=1 is out of range'),
     ('noise_multiplier', lambda x: np.nan, r'noise_multiplier=nan is out'),
     ('rounds_clip_norm', lambda x: x[:-1], r'rounds_clip_norm has shape'),
-    ('rounds_noise_std', lambda x: x * np.nan, r'noise_std has numbers that'),
+    ('rounds_noise_std', lambda x: x * np.nan, r'rounds_noise_std has numbers'),
     ('cosines_aggregate', lambda x: x[:-1], r'cosines_aggregate has shape'),
     ('cosines_final', lambda x: x * np.inf, r'cosines_final has numbers'),
     ('assigned', lambda x: x[:, :-1], r'assigned has shape'),
