@@ -269,7 +269,7 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
       {'canaries.observed': 100, 'canaries.repetitions': 3},
       'more than the 80 slots',
     ),
-    ({'canaries.repetitions': 7}, 'periods=7|slots'),
+    ({'canaries.repetitions': 7}, 'canaries.repetitions=7|slots'),
     ({'canaries.unobserved': 160_000}, 'dim=151306'),
     ({'noise_multiplier': -0.1}, 'noise_multiplier=-0.1'),
     ({'noise_multiplier': 100.0}, 'count_noise'),
