@@ -151,6 +151,7 @@ def main(argv: list[str]) -> None:
   found = run_reports.simulate_reports(
     _SEED.value,
     runs=_RUNS.value,
+    workers=_WORKERS.value,
     progress=lambda runs: tqdm.tqdm(runs, unit='run'),
   )
   parts, rest = [], iter(rows)

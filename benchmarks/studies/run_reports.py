@@ -6,6 +6,9 @@ attacker reads.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+import concurrent.futures
+import functools
+import multiprocessing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +75,7 @@ def simulate_reports(
   seed: int,
   *,
   runs: int,
+  workers: int = 1,
   progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> list[SimulatedReport]:
   """Reports of runs whose shapes are drawn at random.
@@ -79,11 +83,17 @@ def simulate_reports(
   Args:
     seed: of shapes and runs.
     runs: how many, >= 1.
+    workers: processes.
     progress: wraps the list of runs, as `tqdm.tqdm` does.
   """
-  return [
-    _found(np.random.default_rng((seed, i))) for i in progress(range(runs))
-  ]
+  simulate_one = functools.partial(_simulate_report, seed)
+  if workers == 1:
+    return [simulate_one(i) for i in progress(range(runs))]
+  with concurrent.futures.ProcessPoolExecutor(
+    workers, multiprocessing.get_context('spawn')
+  ) as pool:
+    futures = [pool.submit(simulate_one, i) for i in range(runs)]
+    return [future.result() for future in progress(futures)]
 
 
 def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
@@ -160,7 +170,8 @@ def _claims(
   return claims
 
 
-def _found(rng: np.random.Generator) -> SimulatedReport:
+def _simulate_report(seed: int, i: int) -> SimulatedReport:
+  rng = np.random.default_rng((seed, i))
   shape = {name: rng.choice(some).item() for name, some in _SHAPES.items()}
   shape['repetitions'] = min(shape['repetitions'], shape['rounds'])
   # A clip norm that moves, in half of the runs.

@@ -90,3 +90,11 @@ def test_a_simulated_run_is_what_its_vectors_say():
   assert [r.is_calibrated for r in threat_models.score_all(without)][:2] == [
     False
   ] * 2
+
+
+@pytest.mark.integration
+def test_workers_change_no_report():
+  one, two = (
+    run_reports.simulate_reports(1, runs=2, workers=n) for n in (1, 2)
+  )
+  assert run_reports.make_table(one) == run_reports.make_table(two)
