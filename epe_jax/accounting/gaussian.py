@@ -4,6 +4,7 @@ import math
 
 import dp_accounting
 from dp_accounting.pld import privacy_loss_distribution as pld
+import numpy as np
 
 from epe_jax.accounting.analytic import DELTAS, Analytic
 
@@ -106,6 +107,8 @@ def list_guarantees(
   loss: pld.PrivacyLossDistribution,
 ) -> tuple[tuple[float, float], ...]:
   """The finite ε at each of `analytic.DELTAS`, with its δ."""
-  epsilons = [float(loss.get_epsilon_for_delta(d)) for d in DELTAS]
+  # A ratio of next to nothing overflows, and is no guarantee.
+  with np.errstate(over='ignore'):
+    epsilons = [float(loss.get_epsilon_for_delta(d)) for d in DELTAS]
   pairs = zip(epsilons, DELTAS, strict=True)
   return tuple((e, d) for e, d in pairs if math.isfinite(e))
