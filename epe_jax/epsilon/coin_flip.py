@@ -28,7 +28,8 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import optimize, special, stats
 
-from epe_jax.epsilon import gaussian
+from epe_jax.epsilon import gaussian, rank_test, tradeoff_curves
+from epe_jax.epsilon.rank_test import Curve
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -344,6 +345,55 @@ def best_bound(
     limits = [solve(num, pair, int(v), level) for v in values]
     best = np.maximum(best, np.array(limits)[inverse].reshape(best.shape))
   return scalar_or_array(best)
+
+
+def bound_family(
+  scores: Scores,
+  solve_strength: Callable[[Curve, int, tuple[int, int], int, float], float],
+  *,
+  method: str,
+  delta: float,
+  significance: float,
+  guesses: GuessesToTry | None,
+  family: tradeoff_curves.Family | None,
+  assumes: tuple[Assumption, ...],
+) -> Estimate:
+  """A lower bound from one run for a family of trade-off curves.
+
+  Args:
+    scores: of canaries with design 'coin_flip', any leading axes.
+    solve_strength: (curve, number of canaries, pair, correct guesses, significance)
+      -> the largest strength that is rejected.
+    method: its name; that of the family is appended.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    guesses: pairs (k₊, k₋); `choose_guesses` if None.
+    family: of curves; that of (ε, δ)-DP if None.
+    assumes: what must hold, whatever the family.
+
+  Returns:
+    The bound, >= 0; inf if every member of the family is rejected.
+  """
+  check_delta(delta)
+  if family is None:
+    curve, shape = rank_test.approximate_dp_curve(delta), ()
+  else:
+    curve, shape = rank_test.family_curve(family), (Assumption.FAMILY,)
+    method = f'{method}_{family.name}'
+
+  def solve(num, pair, correct, level):
+    strength = solve_strength(curve, num, pair, correct, level)
+    if family is None or strength in (0.0, np.inf):
+      return strength
+    return family.epsilon(1 / strength, delta)
+
+  return make_bound(
+    best_bound(scores, significance, guesses, solve),
+    delta,
+    method,
+    significance=significance,
+    assumes=(*assumes, *shape),
+  )
 
 
 def check_fair_coins(scores: Scores) -> None:

@@ -17,15 +17,9 @@ import functools
 
 import numpy as np
 
-from epe_jax.epsilon import coin_flip, rank_test, tradeoff_curves
+from epe_jax.epsilon import coin_flip, tradeoff_curves
 from epe_jax.epsilon.rank_test import Curve
-from epe_jax.epsilon.types import (
-  Assumption,
-  Estimate,
-  Scores,
-  check_delta,
-  make_bound,
-)
+from epe_jax.epsilon.types import Assumption, Estimate, Scores
 
 # So dense that the lines beside an interval are below a smooth curve by less than a
 # part in a million.
@@ -65,27 +59,16 @@ def one_run_fdp(
   >>> round(bound.epsilon, 2)
   5.81
   """
-  check_delta(delta)
   coin_flip.check_fair_coins(scores)
-  if family is None:
-    curve, method = rank_test.approximate_dp_curve(delta), 'one_run_fdp'
-    shape = ()
-  else:
-    curve = rank_test.family_curve(family)
-    method, shape = f'one_run_fdp_{family.name}', (Assumption.FAMILY,)
-
-  def solve(num, pair, correct, level):
-    strength = _solve_strength(curve, num, pair, correct, level)
-    if family is None or strength in (0.0, np.inf):
-      return strength
-    return family.epsilon(1 / strength, delta)
-
-  return make_bound(
-    coin_flip.best_bound(scores, significance, guesses, solve),
-    delta,
-    method,
+  return coin_flip.bound_family(
+    scores,
+    _solve_strength,
+    method='one_run_fdp',
+    delta=delta,
     significance=significance,
-    assumes=(Assumption.COINS, *shape),
+    guesses=guesses,
+    family=family,
+    assumes=(Assumption.COINS,),
   )
 
 

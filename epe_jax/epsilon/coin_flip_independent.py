@@ -45,14 +45,12 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import coin_flip, rank_test, tradeoff_curves
+from epe_jax.epsilon import coin_flip, tradeoff_curves
 from epe_jax.epsilon.rank_test import Curve
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
-  check_delta,
-  make_bound,
 )
 
 # log rates -> which fractions of canaries are guessed, and which are so wrongly.
@@ -101,28 +99,17 @@ def one_run_independent(
   >>> round(bound.epsilon, 2)
   5.81
   """
-  check_delta(delta)
-  if family is None:
-    curve, method = rank_test.approximate_dp_curve(delta), 'one_run_independent'
-    shape = ()
-  else:
-    curve = rank_test.family_curve(family)
-    method, shape = f'one_run_independent_{family.name}', (Assumption.FAMILY,)
-
-  def solve(num, pair, correct, level):
-    strength = _solve_strength(
-      curve, num, pair, correct, level, scores.inclusion_probability
-    )
-    if family is None or strength in (0.0, np.inf):
-      return strength
-    return family.epsilon(1 / strength, delta)
-
-  return make_bound(
-    coin_flip.best_bound(scores, significance, guesses, solve),
-    delta,
-    method,
+  return coin_flip.bound_family(
+    scores,
+    functools.partial(
+      _solve_strength, inclusion_probability=scores.inclusion_probability
+    ),
+    method='one_run_independent',
+    delta=delta,
     significance=significance,
-    assumes=(Assumption.COINS, Assumption.INDEPENDENT, *shape),
+    guesses=guesses,
+    family=family,
+    assumes=(Assumption.COINS, Assumption.INDEPENDENT),
   )
 
 
