@@ -35,6 +35,8 @@ READINGS: tuple[ThreatModel, ...] = (
   threat_models.OWN,
   threat_models.RESIDUAL,
 )
+# Canaries whose own noise hides them; orthogonal ones have none for each other.
+_NOISE_TO_EACH_OTHER = ('sphere', 'sign')
 # Scores of a canary that took part are Gaussian, shifted by as much as others.
 _GAUSSIAN = {threat_models.CHANGE, threat_models.OWN, threat_models.RESIDUAL}
 
@@ -93,7 +95,7 @@ def simulate(
     scores = _stack(fixed[reading])
     is_gaussian = reading in _GAUSSIAN
     beyond = None
-    if reading in spread:
+    if reading in spread and directions in _NOISE_TO_EACH_OTHER:
       beyond = float(tradeoff_curves.epsilon_gdp(1 / spread[reading], delta))
     several.append(
       Audits(
@@ -103,7 +105,7 @@ def simulate(
         delta=delta,
         fixed=scores,
         by_coins=by_coins[reading],
-        dim=fixed[reading][0].scores.dim,
+        dim=_find_dim(fixed[reading]),
         shifted=[one.scores for one in fixed[reading]] if is_gaussian else (),
         epsilon_of_scores=beyond,
         has_gaussian_scores=is_gaussian,
@@ -142,6 +144,12 @@ def _score(reading: ThreatModel, record: Record) -> AttackScores:
   scored = reading.score(record)
   assert scored is not None, 'a simulated run has all that can be seen'
   return scored
+
+
+def _find_dim(scored: Sequence[AttackScores]) -> float | None:
+  """Of a null law that is known in all audits."""
+  dims = {one.scores.dim for one in scored}
+  return dims.pop() if len(dims) == 1 else None
 
 
 def _stack(scored: Sequence[AttackScores]) -> Scores:

@@ -20,6 +20,8 @@ from epe_jax.epsilon.types import Scores
 COSINE, IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'
 """Units of scores."""
 
+# The null law of orthogonal canaries is narrower by half of this share.
+_CROWDED = 0.01
 # Shifts that differ by less than this are taken to be alike.
 _UNIFORM_WITHIN = 0.05
 
@@ -97,7 +99,9 @@ def split_scores(
     values: of all canaries.
     dim: as in `Scores`.
     shift: by how much taking part shifts each canary, if that is known.
-    groups: canaries that are in one vector have one number.
+    groups: canaries that are in one vector have one number. Where they make much
+      of a vector, those that took no part have a law of their own: orthogonal ones
+      find less of it than random directions do.
   """
   observed = record.observed
   overlap, shift = 0.0, None if shift is None else shift[observed]
@@ -105,9 +109,25 @@ def split_scores(
     of_group = np.bincount(groups[observed], shift**2)
     others = np.sum(of_group**2) - np.sum(shift**4)
     overlap = float(others / (dim * np.sum(shift**2)))
+  if (
+    groups is not None
+    and dim is not None
+    and _is_crowded(values[observed], groups[observed], dim)
+  ):
+    # Two at least have a law of their own.
+    dim = None if np.count_nonzero(~observed) >= 2 else dim
   return Scores(
     values[observed], values[~observed], dim, record.design, shift, overlap
   )
+
+
+def _is_crowded(
+  cosines: Float[np.ndarray, ' n'], groups: Int[np.ndarray, ' n'], dim: float
+) -> bool:
+  """Whether the canaries of some vector make more than a hundredth of its square."""
+  squares = np.bincount(groups, np.asarray(cosines, np.float64) ** 2)
+  by_chance = np.bincount(groups) / dim
+  return bool(np.max(squares - by_chance) > _CROWDED)
 
 
 def describe_shifted(

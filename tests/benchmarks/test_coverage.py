@@ -70,14 +70,11 @@ def test_bounds_hold_of_runs_with_as_many_canaries_as_dimensions(what):
   rows = study('runs', [what], num=128, audits=60)
   assert not any(coverage.find_broken(row) for row in rows)
   assert {r.law for r in rows} == {m.statistic for m in run_audits.READINGS}
+  # Canaries make much of what is seen, unless other updates are removed.
   exact = {r.law for r in rows if r.null == 'exact'}
-  assert exact == {
-    'cosine with the change of the model',
-    'own round',
-    'own round, others removed',
-  }
+  assert exact == {'own round, others removed'}
   hidden = [r for r in rows if r.beyond is not None]
-  assert {r.law for r in hidden} == exact - {'own round, others removed'}
+  assert bool(hidden) == what.startswith('sphere')
   assert all(r.beyond >= r.exceeded for r in hidden)
 
 

@@ -2,8 +2,11 @@
 
 import jax
 import numpy as np
+import pytest
 from scipy import special, stats
 from studies import run_audits, simulated_runs
+
+from epe_jax.audit import threat_models
 
 RUNS = 4000
 
@@ -105,3 +108,38 @@ def test_canaries_of_this_package_have_the_products_that_the_study_gives_them():
     np.testing.assert_allclose(
       np.mean(products**2), expected, rtol=0.05, atol=1e-10
     )
+
+
+@pytest.mark.parametrize('directions', ['sphere', 'orthogonal'])
+def test_where_canaries_make_much_of_a_vector_the_null_law_is_their_own(
+  directions,
+):
+  def read(dim, noise):
+    run = simulated_runs.simulate(
+      np.random.default_rng(0),
+      observed=100,
+      unobserved=100,
+      rounds=1,
+      dim=dim,
+      noise=noise,
+      canaries=directions,
+    )
+    return {
+      model.key: model.score(run.record).scores.dim
+      for model in (threat_models.CHANGE, threat_models.OWN)
+    }
+
+  assert set(read(200, 0.5).values()) == {None}
+  # Less than a hundredth: 100 of 100 + 9 + 10⁵.
+  assert set(read(10**5, 1.0).values()) == {10**5}
+
+
+def test_cosines_of_orthogonal_canaries_lack_what_the_others_hold():
+  scores = _scores(
+    'orthogonal', num=40, dim=80, noise=0.5, clients=0.0, took_part=False
+  )
+  # One canary took part: of |v|² = z² d + 1 it has 1 and its own noise.
+  share = (1 + 0.5**2) / (0.5**2 * 80 + 1)
+  cosines = scores / np.sqrt(0.5**2 * 80 + 1)
+  expected = (1 - share) / (80 - 1)
+  np.testing.assert_allclose(np.mean(cosines**2), expected, rtol=0.01)

@@ -52,7 +52,10 @@ def run_of(record, analytic):
 
 @pytest.fixture(scope='module')
 def record():
-  return recorded_runs.by_law(observed=2000, unobserved=2000, shift=3.0)
+  # So many dimensions that canaries are little of the final model.
+  return recorded_runs.by_law(
+    observed=2000, unobserved=2000, shift=3.0, dim=10**7
+  )
 
 
 @pytest.fixture(scope='module')
