@@ -118,7 +118,7 @@ def main(argv: list[str]) -> None:
     delta=score_sets.DELTA,
     groups='\n'.join(groups),
     machine=f'{machine["cores"]} cores of {machine["cpu"]}',
-    table=tables.format_markdown(table._replace(notes=[])),
+    table=tables.format_markdown(table),
     notes=_describe_broken(found),
   )
   io.write_text(_OUT.value, page)

@@ -5,11 +5,9 @@ of whole runs, whose canaries share vectors, rounds and noise (`run_audits`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
-import concurrent.futures
 import functools
 import hashlib
 import json
-import multiprocessing
 import pathlib
 from typing import Any, Literal, NamedTuple
 
@@ -30,7 +28,7 @@ from epe_jax.epsilon import (
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
-from studies import laws, run_audits
+from studies import laws, processes, run_audits
 from studies.audits import Audits
 
 _SPLIT, _SPLITS = strategies.Split(seed=0), strategies.MultiSplit(seed=0)
@@ -74,9 +72,7 @@ class Row(NamedTuple):
   audits: int
   stated: float | None  # Share of audits that may exceed; None: no promise.
   exceeded: float  # Share of audits whose bound exceeds the truth.
-  beyond: (
-    float | None
-  )  # Share that exceeds the ε of the scores, if that is less.
+  beyond: float | None  # Share that exceeds the ε of scores, if less.
   median: float  # Of the bounds.
   passed: float | None  # Share of audits whose scores pass for Gaussian.
 
@@ -133,16 +129,12 @@ def run_study(
   Returns:
     The rows of each case.
   """
-  measure_one = functools.partial(_measure_or_read, folder)
-  if workers == 1:
-    return [measure_one(case) for case in progress(cases)]
-  with concurrent.futures.ProcessPoolExecutor(
-    workers, multiprocessing.get_context('spawn')
-  ) as pool:
-    futures = [pool.submit(measure_one, case) for case in cases]
-    for future in progress(futures):
-      future.result()
-    return [future.result() for future in futures]
+  return processes.map_in_processes(
+    functools.partial(_measure_or_read, folder),
+    cases,
+    workers=workers,
+    progress=progress,
+  )
 
 
 def measure_case(case: Case) -> list[Row]:

@@ -6,9 +6,7 @@ attacker reads.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-import concurrent.futures
 import functools
-import multiprocessing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +17,7 @@ from epe_jax.audit import estimates, statistics, threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import mixture
 from epe_jax.report import tables
-from studies import simulated_runs
+from studies import processes, simulated_runs
 
 DIM = 4000
 # Cosines up to here scatter as null ones do, but for 2 %.
@@ -86,14 +84,12 @@ def simulate_reports(
     workers: processes.
     progress: wraps the list of runs, as `tqdm.tqdm` does.
   """
-  simulate_one = functools.partial(_simulate_report, seed)
-  if workers == 1:
-    return [simulate_one(i) for i in progress(range(runs))]
-  with concurrent.futures.ProcessPoolExecutor(
-    workers, multiprocessing.get_context('spawn')
-  ) as pool:
-    futures = [pool.submit(simulate_one, i) for i in range(runs)]
-    return [future.result() for future in progress(futures)]
+  return processes.map_in_processes(
+    functools.partial(_simulate_report, seed),
+    range(runs),
+    workers=workers,
+    progress=progress,
+  )
 
 
 def make_table(found: Sequence[SimulatedReport]) -> tables.Table:

@@ -86,12 +86,11 @@ def _draw(rng: np.random.Generator) -> list[_Drawn]:
     ],
     'coupled': [laws.coupled(e, DELTA) for e in (1.0, 3.0, 6.0)],
   }
-  # 40 sets of the first group and of the last, 30 of the others.
-  numbers = {'Gaussian': 10, 'coupled': 14}
   sets = []
   for group, several in groups.items():
     for law in several:
-      taken = rng.random((numbers.get(group, 10), CANARIES)) < 0.5
+      num = 14 if group == 'coupled' else 10
+      taken = rng.random((num, CANARIES)) < 0.5
       scores = laws.draw_scores(law, rng, taken)
       epsilon = law.epsilon(DELTA)
       sets += [(group, epsilon, t, s) for t, s in zip(taken, scores)]

@@ -4,9 +4,8 @@ import math
 
 import dp_accounting
 from dp_accounting.pld import privacy_loss_distribution as pld
-import numpy as np
 
-from epe_jax.accounting.analytic import DELTAS, Analytic
+from epe_jax.accounting.analytic import Analytic
 
 
 def epsilon_of_releases(
@@ -98,17 +97,5 @@ def epsilon_of_poisson(
     value_discretization_interval=max(1e-4, 1e-3 / noise_multiplier),
     use_connect_dots=True,
   )
-  composed = loss.self_compose(rounds)
-  epsilon = composed.get_epsilon_for_delta(delta)
-  return Analytic(float(epsilon), assumes, guarantees=list_guarantees(composed))
-
-
-def list_guarantees(
-  loss: pld.PrivacyLossDistribution,
-) -> tuple[tuple[float, float], ...]:
-  """The finite ε at each of `analytic.DELTAS`, with its δ."""
-  # A ratio of next to nothing overflows, and is no guarantee.
-  with np.errstate(over='ignore'):
-    epsilons = [float(loss.get_epsilon_for_delta(d)) for d in DELTAS]
-  pairs = zip(epsilons, DELTAS, strict=True)
-  return tuple((e, d) for e, d in pairs if math.isfinite(e))
+  epsilon = loss.self_compose(rounds).get_epsilon_for_delta(delta)
+  return Analytic(float(epsilon), assumes)

@@ -35,7 +35,7 @@ import numpy as np
 from scipy import signal, special
 
 from epe_jax.accounting import gaussian
-from epe_jax.accounting.analytic import Analytic
+from epe_jax.accounting.analytic import DELTAS, Analytic
 
 SMALLEST_NOISE = 1 / 30
 """The z below which float64 has no number for the probabilities of a loss."""
@@ -107,8 +107,21 @@ def epsilon_of_allocation(
   return Analytic(
     float(loss.get_epsilon_for_delta(delta)),
     assumes,
-    guarantees=gaussian.list_guarantees(loss),
+    guarantees=_list_guarantees(loss),
   )
+
+
+# Attackers who know as little as each other ask for the same.
+@functools.lru_cache(maxsize=32)
+def _list_guarantees(
+  loss: privacy_loss_distribution.PrivacyLossDistribution,
+) -> tuple[tuple[float, float], ...]:
+  """The finite ε at each of `analytic.DELTAS`, with its δ."""
+  # A ratio of next to nothing overflows, and is no guarantee.
+  with np.errstate(over='ignore'):
+    epsilons = [float(loss.get_epsilon_for_delta(d)) for d in DELTAS]
+  pairs = zip(epsilons, DELTAS, strict=True)
+  return tuple((e, d) for e, d in pairs if math.isfinite(e))
 
 
 @functools.lru_cache(maxsize=32)

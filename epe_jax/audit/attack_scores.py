@@ -114,11 +114,15 @@ def split_scores(
     and dim is not None
     and _is_crowded(values[observed], groups[observed], dim)
   ):
-    # Two at least have a law of their own.
-    dim = None if np.count_nonzero(~observed) >= 2 else dim
+    dim = None if can_fit_null(record) else dim
   return Scores(
     values[observed], values[~observed], dim, record.design, shift, overlap
   )
+
+
+def can_fit_null(record: Record) -> bool:
+  """Whether there are unobserved canaries enough for a law of their own."""
+  return bool(np.count_nonzero(~record.observed) >= 2)
 
 
 def _is_crowded(

@@ -22,6 +22,7 @@ from epe_jax.audit.attack_scores import (
   COSINE,
   AttackScores,
   ThreatModel,
+  can_fit_null,
   describe_shifted,
   score_cosines,
   split_scores,
@@ -82,7 +83,7 @@ def _score_maximum(record: Record) -> AttackScores | None:
   largest = record.cosines.get(f'max_{record.sees}')
   if largest is None and record.trace is not None:
     largest = statistics.max_over_rounds(record.trace)
-  if largest is None or not _can_fit_null(record):
+  if largest is None or not can_fit_null(record):
     return None
   # In units of the std of one cosine, whose maximum has a law of its own.
   largest = np.sqrt(record.dim) * np.asarray(largest, np.float64)
@@ -134,7 +135,7 @@ def _score_maximum(record: Record) -> AttackScores | None:
 
 def _score_likelihood(record: Record) -> AttackScores | None:
   trace, expected = record.trace, record.expected
-  if trace is None or expected is None or not _can_fit_null(record):
+  if trace is None or expected is None or not can_fit_null(record):
     return None
   ratio = statistics.score_mixture(trace, expected, dim=record.dim)
   scores = split_scores(record, ratio, None)
@@ -163,7 +164,7 @@ def _score_own(record: Record) -> AttackScores | None:
   once = bool(np.count_nonzero(record.assigned, axis=0).max() == 1)
   # Of several rounds norms do not tell how their aggregates lie.
   exact = once and not models
-  if not exact and not _can_fit_null(record):
+  if not exact and not can_fit_null(record):
     return None
   assigned, shift = statistics.assign_held_out(record.assigned), None
   if models:
@@ -193,7 +194,7 @@ def _score_residual(record: Record) -> AttackScores | None:
   sees = f'{_describe_release(record)}, other updates known'
   assigned = statistics.assign_held_out(record.assigned)
   if record.rounds is None:
-    if not _can_fit_null(record):
+    if not can_fit_null(record):
       return None
     root = float(np.sqrt(record.dim))
     values = statistics.score_own_round(residual, assigned)
@@ -233,11 +234,6 @@ def _score_without_noise(record: Record, sees: str) -> AttackScores:
 
 def _describe_release(record: Record) -> str:
   return 'published models' if record.sees == 'models' else 'all iterates'
-
-
-def _can_fit_null(record: Record) -> bool:
-  """Whether there are unobserved canaries enough for a law of their own."""
-  return bool(np.count_nonzero(~record.observed) >= 2)
 
 
 FINAL = ThreatModel(

@@ -7,11 +7,11 @@ of the final model a server that adds up aggregates leaves the canary in the noi
 of all rounds.
 """
 
+import functools
 import math
 from typing import Literal
 
 import numpy as np
-from scipy import special
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic
@@ -98,17 +98,18 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
   )[-1]
   noise = float(np.linalg.norm(response * rounds.noise_std))
   shift = np.asarray(weight[record.observed], np.float64) / noise
-  deltas = np.array(DELTAS)
-  epsilons = np.asarray(mixture.epsilon_mixture(shift, deltas))
+  epsilon, *epsilons = np.ravel(
+    mixture.epsilon_mixture(shift, np.array([delta, *DELTAS]))
+  ).tolist()
   return Analytic(
-    epsilon=float(mixture.epsilon_mixture(shift, delta)),
+    epsilon=epsilon,
     assumes=(
       'a canary of a random round; clients who do not respond to what the model '
       'has learnt, and whose updates the attacker knows; the noise of all rounds '
       'added up as SGD does'
     ),
     kind='expectation',
-    guarantees=tuple(zip(epsilons.tolist(), DELTAS, strict=True)),
+    guarantees=tuple(zip(epsilons, DELTAS, strict=True)),
   )
 
 
@@ -134,11 +135,7 @@ def find_curve(analytic: Analytic, delta: float) -> Curve:
 def find_gaussian_curve(epsilon: float, delta: float) -> Curve:
   """The trade-off curve of the Gaussian mechanism with an ε at a δ."""
   mu = float(tradeoff_curves.mu_of_epsilon(epsilon, delta))
-
-  def fnr(log_fpr):
-    return special.ndtr(-special.ndtri_exp(log_fpr) - mu)
-
-  return fnr
+  return functools.partial(tradeoff_curves.fnr_gdp, mu)
 
 
 def compute_gaussian_regret(analytic: Analytic, delta: float) -> float | None:

@@ -184,11 +184,7 @@ def mu_quantiles(
   >>> print(mu_quantiles(counts, np.array([0.05, 0.5]))[1].round(2))
   2.0
   """
-
-  def curve(mu, log_fpr):
-    return special.ndtr(-special.ndtri_exp(log_fpr) - mu)
-
-  return _quantiles(counts, probabilities, curve, reverse)
+  return _quantiles(counts, probabilities, tradeoff_curves.fnr_gdp, reverse)
 
 
 def _quantiles(counts, probabilities, curve, reverse):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 import numpy as np
 from scipy import special, stats
 
@@ -181,7 +181,7 @@ def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
   counts = rank_test.draw_counts(
     # Other draws than those by which the test is calibrated.
     np.random.default_rng(1),
-    lambda log_fpr: _fnr(mu, log_fpr),
+    lambda log_fpr: tradeoff_curves.fnr_gdp(mu, log_fpr),
     statistic,
     _DRAWS,
   )
@@ -202,7 +202,9 @@ def _of_known_law(bound, certified, mu, delta, significance, num):
   else:
     min_mu = tradeoff_curves.mu_of_epsilon(certified, delta)
     log_fpr = special.log_ndtr(-min_mu - special.ndtri(fnr))
-  coverage = band.coverage(num, false_negatives + 1, _fnr(mu, log_fpr))
+  coverage = band.coverage(
+    num, false_negatives + 1, tradeoff_curves.fnr_gdp(mu, log_fpr)
+  )
   return Power(float(np.clip(1 - coverage, 0.0, 1.0)), 0.0)
 
 
@@ -295,10 +297,6 @@ def _mixture(mu, shares):
   exceeded = inside + special.ndtr(-grid) / 2
   at = np.interp(-shares, -exceeded, grid)
   return at, special.ndtr(mu - at) / 2
-
-
-def _fnr(mu, log_fpr) -> Float[np.ndarray, 'n']:
-  return special.ndtr(-special.ndtri_exp(log_fpr) - mu)
 
 
 def _check(bound, certified, truth, delta, significance):

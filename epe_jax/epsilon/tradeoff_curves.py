@@ -56,7 +56,7 @@ def gaussian_family(*, steps: int = 1) -> Family:
   check_steps(steps)
 
   def fnr(noise_multiplier, log_fpr):
-    return special.ndtr(-special.ndtri_exp(log_fpr) - 1 / noise_multiplier)
+    return fnr_gdp(1 / noise_multiplier, log_fpr)
 
   def epsilon(noise_multiplier, delta):
     return float(epsilon_gdp(np.sqrt(steps) / noise_multiplier, delta))
@@ -87,6 +87,13 @@ class Lines(NamedTuple):
       flat = np.exp(-epsilon) * (1 - delta - fpr)
       best = np.maximum(best, np.maximum(steep, flat))
     return best
+
+
+def fnr_gdp(
+  mu: float, log_fpr: Float[np.ndarray, '*m']
+) -> Float[np.ndarray, '*m']:
+  """Smallest FNR of μ-Gaussian DP at each log FPR: Φ(Φ⁻¹(1 - FPR) - μ)."""
+  return special.ndtr(-special.ndtri_exp(log_fpr) - mu)
 
 
 def epsilon_gdp(mu: Real, delta: float) -> float | Float[np.ndarray, '...']:

@@ -159,10 +159,9 @@ def make_variation_table(
   for point in points:
     rows = results[point.name]
     label = ', '.join(f'{k} = {v}' for k, v in point.settings.items())
-    names = dict.fromkeys(name for row in rows for name in row.shift)
-    shifts = {n: [r.shift[n] for r in rows if n in r.shift] for n in names}
     if rows:
-      groups.append(variation_table.Runs(label, rows[0].delta, shifts))
+      shifts = [row.shift for row in rows]
+      groups.append(variation_table.collect_runs(label, rows[0].delta, shifts))
   if len(points) > 1:
     groups += variation_table.group_by_claim(
       [

@@ -31,6 +31,18 @@ class Runs(NamedTuple):
   shifts: Mapping[str, Sequence[ShiftEstimate]]
 
 
+def collect_runs(
+  label: str, delta: float, shifts: Sequence[Mapping[str, ShiftEstimate]]
+) -> Runs:
+  """Runs as a group, from attacker -> shift of each run."""
+  names = dict.fromkeys(name for of_run in shifts for name in of_run)
+  return Runs(
+    label,
+    delta,
+    {name: [x[name] for x in shifts if name in x] for name in names},
+  )
+
+
 def make_table(groups: Sequence[Runs]) -> tables.Table | None:
   """A line for each group and attacker; None if no group has two runs."""
   body = [
@@ -106,18 +118,8 @@ def group_by_claim(
     if analytic is not None:
       key = cells.format_number(analytic), delta
       members.setdefault(key, []).append(shifts)
-  groups = []
-  for (analytic, delta), all_shifts in members.items():
-    names = dict.fromkeys(name for shifts in all_shifts for name in shifts)
-    groups.append(
-      Runs(
-        f'all of analytic ε = {analytic}',
-        delta,
-        {n: [s[n] for s in all_shifts if n in s] for n in names},
-      )
-    )
   return [
-    group
-    for group, all_shifts in zip(groups, members.values())
-    if len(all_shifts) > 1
+    collect_runs(f'all of analytic ε = {analytic}', delta, shifts)
+    for (analytic, delta), shifts in members.items()
+    if len(shifts) > 1
   ]

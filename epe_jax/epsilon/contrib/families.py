@@ -18,6 +18,7 @@ from epe_jax.epsilon.tradeoff_curves import (
   Lines,
   check_steps,
   epsilon_gdp,
+  fnr_gdp,
 )
 from epe_jax.epsilon.types import check_delta
 
@@ -166,7 +167,7 @@ def _subsampled_fnr(mu, p, log_fpr):
   corner = p * fixed + (1 - p) * (1 - fixed)
 
   def one_direction(log_alpha):
-    gaussian = special.ndtr(-special.ndtri_exp(log_alpha) - mu)
+    gaussian = fnr_gdp(mu, log_alpha)
     return p * gaussian + (1 - p) * -np.expm1(log_alpha)
 
   flat = alpha > corner

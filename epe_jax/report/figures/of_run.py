@@ -98,7 +98,12 @@ def draw_run(
         for attack_scores in all_scores
       ],
       grid,
-      analytic=analytic,
+      allowed={
+        attack.threat_model: curves.compute_allowed_fnr(
+          attack.analytic, analytic, delta, grid
+        )
+        for attack in audit.attacks
+      },
     ),
     'delta.png': epsilons.draw_over_delta(
       curves.compute_over_delta(all_scores, deltas),

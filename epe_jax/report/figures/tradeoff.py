@@ -1,6 +1,6 @@
 """What an attacker trades: false positives against false negatives."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxtyping import Float
@@ -8,7 +8,8 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure, ticker
 import numpy as np
 
-from epe_jax.audit.curves import Tradeoff, compute_allowed_fnr
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.curves import Tradeoff
 from epe_jax.audit.estimates import Attack, Audit
 from epe_jax.report import cells
 from epe_jax.report.figures import style
@@ -24,7 +25,7 @@ def draw_tradeoff(
   tradeoffs: Sequence[Tradeoff],
   grid: Float[np.ndarray, ' m'],
   *,
-  analytic: float,
+  allowed: Mapping[ThreatModel, Float[np.ndarray, ' m'] | None],
 ) -> figure.Figure:
   """Draws the rates of the attack "took part if the score is high".
 
@@ -39,7 +40,7 @@ def draw_tradeoff(
     audit: of the run.
     tradeoffs: of each of its attackers.
     grid: false positive rates of the fitted and the analytic curve, rising.
-    analytic: ε of the Gaussian mechanism of the run; nan if it is not known.
+    allowed: rates of `curves.compute_allowed_fnr` of each attacker.
 
   Returns:
     A panel for each attacker.
@@ -50,13 +51,11 @@ def draw_tradeoff(
     attack = audit.find(curve.threat_model)
     assert attack is not None, 'every attacker has a trade-off'
     _draw_attack(axes, attack, curve, grid)
-    allowed = compute_allowed_fnr(
-      attack.analytic, analytic, attack.first.delta, grid
-    )
-    if allowed is not None:
+    lowest_fnr = allowed[curve.threat_model]
+    if lowest_fnr is not None:
       kind = 'bound' if attack.analytic is None else attack.analytic.kind
       options = dict(color=style.BLACK, lw=1.5) | _ALLOWED[kind]
-      _draw_line(axes, grid, allowed, options)
+      _draw_line(axes, grid, lowest_fnr, options)
   all_axes[0].set(xscale='log', yscale='log')
   all_axes[0].set(xlim=(lowest, 1), ylim=(lowest, 1))
   for axis in (all_axes[0].xaxis, all_axes[0].yaxis):
