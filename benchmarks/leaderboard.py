@@ -20,7 +20,7 @@ with extras.explain_missing():
   import tqdm
 
   from epe_jax import io
-  from epe_jax.report import tables
+  from epe_jax.text import tables
 
 _OUT = flags.DEFINE_string('out', None, 'Markdown file to write.')
 _ADD = flags.DEFINE_string('add', None, 'File with a list ENTRIES.')

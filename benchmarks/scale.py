@@ -7,7 +7,7 @@ import layout
 from studies import costs
 
 from epe_jax.epsilon import gaussian
-from epe_jax.report import tables
+from epe_jax.text import tables
 
 _NOT_YET = 'Not measured yet: `python benchmarks/growth.py`.'
 # Of whom those that train are some.

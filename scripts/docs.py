@@ -14,13 +14,9 @@ from absl import app, flags
 from epe_jax import io
 from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import files
-from epe_jax.report import (
-  gaussian_mechanism_report,
-  report,
-  side_by_side,
-  tables,
-)
+from epe_jax.report import gaussian_mechanism_report, report, side_by_side
 from epe_jax.report.figures import of_run
+from epe_jax.text import tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'

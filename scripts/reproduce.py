@@ -30,7 +30,7 @@ with extras.explain_missing():
     workloads,
   )
   from epe_jax.papers.one_shot import files, items, product
-  from epe_jax.report import tables
+  from epe_jax.text import tables
 
 _SCALE = flags.DEFINE_enum(
   'scale', 'small', ['smoke', 'small', 'paper'], 'Sizes, see configs/paper.py.'

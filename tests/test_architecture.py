@@ -35,11 +35,11 @@ ORDER = [
     'streams',
     'types',
   ],
-  ['parallel'],
-  ['canaries', 'sampling'],
+  ['parallel', 'text'],
+  ['canaries', 'host_canaries', 'sampling'],
   ['training'],
   ['audit', 'data', 'tasks'],
-  ['experiment'],
+  ['experiment', 'integrations'],
   ['report'],
   ['papers'],
 ]
@@ -141,7 +141,7 @@ def test_one_function_says_which_effective_dimension_suffices():
       elif isinstance(node, ast.Compare) and 'effective_dim' in ast.dump(node):
         raise AssertionError(f'{path}: {ast.unparse(node)}')
   assert defined['effective_dimension'] == ['canaries']
-  assert defined['min_effective_dimension'] == ['canaries']
+  assert defined['min_effective_dimension'] == ['host_canaries']
 
 
 def test_no_module_of_epsilon_defines_what_it_is_called():

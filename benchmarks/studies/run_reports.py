@@ -16,7 +16,7 @@ from epe_jax import accounting
 from epe_jax.audit import estimates, statistics, threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import mixture
-from epe_jax.report import tables
+from epe_jax.text import tables
 from studies import processes, simulated_runs
 
 DIM = 4000

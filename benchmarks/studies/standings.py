@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from epe_jax.report import tables
+from epe_jax.text import tables
 from studies.entries import SIGNIFICANCE, Entry
 from studies.score_sets import RUNS, ScoreSet
 

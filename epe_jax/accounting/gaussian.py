@@ -2,10 +2,10 @@
 
 import math
 
-import dp_accounting
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from epe_jax.accounting.analytic import Analytic
+from epe_jax.epsilon import tradeoff_curves
 
 
 def epsilon_of_releases(
@@ -37,10 +37,14 @@ def epsilon_of_releases(
     raise ValueError(f'delta={delta}; give a delta in (0, 1).')
   if participations < 1:
     raise ValueError(f'participations={participations}; give n >= 1.')
-  sigma = noise_multiplier / math.sqrt(participations)
+  mu = (
+    math.sqrt(participations) / noise_multiplier
+    if noise_multiplier
+    else math.inf
+  )
   times = 'one round' if participations == 1 else f'{participations} rounds'
   return Analytic(
-    epsilon=float(dp_accounting.get_epsilon_gaussian(sigma, delta)),
+    epsilon=float(tradeoff_curves.epsilon_gdp(mu, delta)),
     assumes=(
       f'one who takes part in {times}; an attacker who sees every round, knows '
       'which rounds these are and every other update; no amplification by '

@@ -11,7 +11,6 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-import dp_accounting
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
@@ -20,7 +19,7 @@ import numpy as np
 from epe_jax import canaries
 from epe_jax.audit import observers
 from epe_jax.canaries import _normals, _threefry
-from epe_jax.epsilon import gaussian
+from epe_jax.epsilon import gaussian, tradeoff_curves
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.types import Array, Key
 
@@ -208,7 +207,7 @@ def summarize(
   """
   rows = []
   for i, sigma in enumerate(sigmas):
-    analytic = float(dp_accounting.get_epsilon_gaussian(sigma, delta))
+    analytic = float(tradeoff_curves.epsilon_gdp(1 / sigma, delta))
     for estimator, values in epsilons.items():
       n = len(values[i])
       with np.errstate(invalid='ignore'):  # An estimate may be infinite.

@@ -23,6 +23,10 @@ RELEASES = ('aggregate', 'delta', 'models')
 the server's optimizer; or the differences of published models."""
 
 _COSINES, _ROUNDS = 'cosines_', 'rounds_'
+_MAY_BE_UNKNOWN = tuple(
+  f'{_ROUNDS}{name}'
+  for name in ('noise_std', 'num_clients', 'sum_norm', 'residual_norm')
+)
 
 Cosines = Mapping[str, Float[np.ndarray, '... k']]
 
@@ -257,7 +261,8 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
     if array.shape not in shapes:
       return f'{name} has shape {array.shape}, and included {(rounds, num)}'
     # Norms of models that have not diverged, and cosines with them.
-    if not np.all(np.isfinite(array)):
+    known = array[~np.isnan(array)] if name in _MAY_BE_UNKNOWN else array
+    if not np.all(np.isfinite(known)):
       return f'{name} has numbers that are not finite'
   ranges = {
     'dim': lambda x: x >= 2,

@@ -8,6 +8,9 @@ from jaxtyping import Float
 class RoundScalars(NamedTuple):
   """One number of each round, [T] each.
 
+  Of a training loop that is not ours noise_std, num_clients, sum_norm and
+  residual_norm are NaN where they are not known.
+
   Attributes:
     clip_norm: S.
     canary_norm: S / m, what a canary adds to the noisy mean of its round.

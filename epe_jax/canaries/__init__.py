@@ -13,12 +13,14 @@ with extras.explain_missing():
     ONE_BY_ONE,
     effective_dimension,
     family,
-    min_effective_dimension,
-    min_noise_multiplier,
   )
   from epe_jax.canaries.sharded import hadamard_of_parts, padded_width
   from epe_jax.canaries.sign import sign
   from epe_jax.canaries.sphere import sphere
+  from epe_jax.host_canaries.requirements import (
+    min_effective_dimension,
+    min_noise_multiplier,
+  )
 
 __all__ = [
   'FAMILIES',

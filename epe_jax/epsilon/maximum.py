@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from jaxtyping import Float
 import numpy as np
-from scipy import interpolate, optimize, special
+from scipy import integrate, interpolate, optimize, special
 
 from epe_jax.epsilon import diagnostics, monotone
 from epe_jax.epsilon.types import (
@@ -139,7 +139,7 @@ def mean_shifted(
   top = s * np.max(own, axis=1, initial=0.0)
   x = top - 9.0 + np.linspace(0.0, 18.0, _QUADRATURE)[:, None]
   above = -np.expm1(_log_below(x, own, tau, np.full(1, s)))
-  return top - 9.0 + np.trapezoid(above, x, axis=0)
+  return top - 9.0 + integrate.trapezoid(above, x, axis=0)
 
 
 def _log_below(x, own, tau, s):

@@ -3,7 +3,8 @@
 import math
 
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, facts
+from epe_jax.report import facts
+from epe_jax.text import cells
 
 _ABOUT_EPS_LO = (
   'The paper calls its ε_lo a lower bound at 95 %. It is no bound: it takes '

@@ -1,14 +1,10 @@
 """Estimates as rows: method, ε, μ, interval, floor and kind."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from epe_jax.audit.estimates import Attack
 from epe_jax.epsilon.types import Estimate
-from epe_jax.report import cells, tables
-
-HEAD = ('ε', 'μ', '90 % interval', 'floor 5-95 %', 'kind')
-"""Names of the columns of `Cells`."""
+from epe_jax.text import cells, tables
 
 _METHODS = {
   'two_gaussian_null': 'two Gaussians, std of the null',
@@ -43,30 +39,6 @@ _METHODS = {
 }
 
 
-class Cells(NamedTuple):
-  """An estimate as text."""
-
-  epsilon: str
-  mu: str
-  interval: str
-  floor: str
-  kind: str
-
-
-def format_cells(estimate: Estimate) -> Cells:
-  """ε, μ, interval, floor and kind of an estimate; '-' where it has none.
-
-  μ is that of the Gaussian mechanism with this ε at this δ.
-  """
-  return Cells(
-    cells.format_epsilon(estimate),
-    cells.format_mu(estimate.epsilon, estimate.delta),
-    cells.format_interval(estimate.interval) or '-',
-    cells.format_floor(estimate) or '-',
-    cells.describe_kind(estimate),
-  )
-
-
 def describe_method(estimate: Estimate) -> str:
   """The estimator in a few words."""
   return _METHODS.get(estimate.method, estimate.method.replace('_', ' '))
@@ -74,7 +46,7 @@ def describe_method(estimate: Estimate) -> str:
 
 def make_table(attacks: Sequence[Attack]) -> tables.Table:
   """One table of all estimates; each row names its attacker."""
-  head = ('attacker sees', 'statistic', 'method', *HEAD)
+  head = ('attacker sees', 'statistic', 'method', *cells.HEAD)
   body = [
     (
       attack.sees,
@@ -100,9 +72,9 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
       tables.fill_paragraph(f'{doubt}.', bullet='  Doubt: ')
       for doubt in attack.doubts
     ]
-    lines.append(_format_line('', Cells(*HEAD)))
+    lines.append(_format_line('', cells.Cells(*cells.HEAD)))
     for estimate in attack.estimates:
-      row = format_cells(estimate)
+      row = cells.format_cells(estimate)
       lines.append(_format_line(f'  {describe_method(estimate)}', row))
       if excess := attack.describe_excess(estimate):
         limit = cells.format_analytic(attack.analytic)
@@ -110,14 +82,14 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
   return lines
 
 
-def _flag_excess(attack: Attack, estimate: Estimate) -> Cells:
+def _flag_excess(attack: Attack, estimate: Estimate) -> cells.Cells:
   """The cells of an estimate, which says if it is above what the mechanism allows."""
-  row = format_cells(estimate)
+  row = cells.format_cells(estimate)
   excess = attack.describe_excess(estimate)
   return row._replace(kind=f'{row.kind}; {excess}') if excess else row
 
 
-def _format_line(method: str, row: Cells) -> str:
+def _format_line(method: str, row: cells.Cells) -> str:
   # Of fixed widths, so that the columns of all attackers are aligned.
   return (
     f'{method:<33}{row.epsilon:>8}{row.mu:>7}  {row.interval:<15} {row.floor:<15} '

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from epe_jax.audit.effective_dimension import EffectiveDimensions
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells
+from epe_jax.text import cells
 
 _NOT_AUDITED = 'not audited: no canaries'
 

@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib import figure
 
 from epe_jax.audit import gaussian_mechanism
-from epe_jax.report import tables
 from epe_jax.report.figures import style
+from epe_jax.text import tables
 
 # Moved sideways by 2 %, so that the bars of the two do not overlap.
 _STYLES = {

@@ -6,7 +6,8 @@ from epe_jax.audit import effective_dimension, threat_models
 from epe_jax.audit.estimates import Agreement, Attack, Audit, Rates
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import caveats, cells, facts
+from epe_jax.report import caveats, facts
+from epe_jax.text import cells
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from epe_jax.audit.run_effects import Effect, OverRuns
-from epe_jax.report import cells, tables
+from epe_jax.text import cells, tables
 
 _COLUMNS = (
   'μ is by how much taking part shifts a canary on average, in standard deviations '

@@ -5,13 +5,8 @@ import json
 import textwrap
 
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  estimate_table,
-  facts,
-  narrative,
-  risk_table,
-  tables,
-)
+from epe_jax.report import estimate_table, facts, narrative, risk_table
+from epe_jax.text import tables
 
 
 def format_page(result: RunResult, captions: Mapping[str, str]) -> str:

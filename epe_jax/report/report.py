@@ -11,19 +11,13 @@ import os
 import pathlib
 
 from epe_jax import extras, io
+from epe_jax.audit import summary_table
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  cells,
-  estimate_table,
-  facts,
-  narrative,
-  page,
-  tables,
-  verdict,
-)
+from epe_jax.report import estimate_table, facts, narrative, page, verdict
+from epe_jax.text import cells, tables
 
 _SECTIONS = (
   ('Point estimates: no guarantee', 'point estimate', None),
@@ -50,9 +44,13 @@ def format_summary(result: RunResult) -> str:
   """
   parts = [tables.fill_paragraph(facts.describe_run(result))]
   if result.is_audited:
-    head = ('attacker', *estimate_table.HEAD[:4], 'bound, 95 %', 'analytic ε')
-    body = [_summarize(result, attack) for attack in result.audit.attacks]
-    parts.append(tables.format_text(tables.Table('', head, body)))
+    # Results from before every attacker had one have that of the strongest alone.
+    worst_case = facts.find_analytic_epsilon(result)
+    parts.append(
+      summary_table.format_summary_table(
+        result.audit, worst_case_epsilon=worst_case
+      )
+    )
   parts.append(_format_list(verdict.give_verdict(result)))
   return '\n\n'.join(parts)
 
@@ -144,20 +142,6 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   captions = {name: of_run.CAPTIONS[name] for name in figures}
   io.write_text(files.report, page.format_page(run.result, captions))
   return files.report
-
-
-def _summarize(result: RunResult, attack: Attack) -> list[str]:
-  """The line of an attacker in the summary."""
-  row = estimate_table.format_cells(attack.first)
-  if not attack.is_calibrated:
-    row = estimate_table.Cells('uncalibrated', '-', '-', '-', '')
-  analytic, bound = cells.format_analytic(attack.analytic), '-'
-  # Results from before every attacker had one have that of the strongest alone.
-  if attack.analytic is None and attack.threat_model.is_worst_case:
-    analytic = cells.format_number(facts.find_analytic_epsilon(result))
-  if attack.bounds:
-    bound = cells.format_epsilon(attack.bounds[0])
-  return [attack.threat_model.name, *row[:4], bound, analytic]
 
 
 def _select_estimates(

@@ -11,7 +11,7 @@ from epe_jax.audit.attack_risks import (
   compute_attack_risks,
 )
 from epe_jax.audit.estimates import Attack
-from epe_jax.report import cells, tables
+from epe_jax.text import cells, tables
 
 EXPLANATION = (
   'Of the best attack on a Gaussian mechanism with the ε that was estimated (and the '

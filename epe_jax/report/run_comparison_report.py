@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from epe_jax.experiment import run_comparison
-from epe_jax.report import cells, tables
+from epe_jax.text import cells, tables
 
 # Of the columns: std, runs x canaries, quantiles, mean and accuracy.
 _WIDTHS = (7, 16, *(8 for _ in run_comparison.QUANTILES), 20, 10)

@@ -17,7 +17,8 @@ from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.over_runs import ShiftEstimate
 from epe_jax.experiment import build, seeds, sweep, workdirs
-from epe_jax.report import cells, tables, variation_table
+from epe_jax.report import variation_table
+from epe_jax.text import cells, tables
 
 
 class SeedEstimates(NamedTuple):

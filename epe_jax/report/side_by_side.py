@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, facts, tables
+from epe_jax.report import facts
+from epe_jax.text import cells, tables
 
 # Column -> attacker.
 _ATTACKERS = {

@@ -18,14 +18,9 @@ from epe_jax.epsilon.over_runs import ShiftEstimate
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs, sweep
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  cells,
-  facts,
-  side_by_side,
-  tables,
-  variation_table,
-)
+from epe_jax.report import facts, side_by_side, variation_table
 from epe_jax.report.figures import style
+from epe_jax.text import cells, tables
 
 _MAX_PANELS = 12
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.over_runs import ShiftEstimate
-from epe_jax.report import cells, tables
+from epe_jax.text import cells, tables
 
 
 class Runs(NamedTuple):

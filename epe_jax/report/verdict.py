@@ -6,7 +6,8 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.estimates import Attack, Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import cells, facts, narrative
+from epe_jax.report import facts, narrative
+from epe_jax.text import cells
 
 
 def give_verdict(result: RunResult) -> list[str]:

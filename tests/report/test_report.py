@@ -17,8 +17,9 @@ from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import run_result
-from epe_jax.report import cells, narrative, report, verdict
+from epe_jax.report import narrative, report, verdict
 from epe_jax.report.figures import of_run
+from epe_jax.text import cells
 from tests import recorded_runs
 from tests.in_process import run_script
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from epe_jax import io
 from epe_jax.papers.one_shot import items, product
-from epe_jax.report import tables
+from epe_jax.text import tables
 
 _FORMATS = {
   'txt': tables.format_text,

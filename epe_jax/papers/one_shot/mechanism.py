@@ -5,14 +5,15 @@ import functools
 import math
 from typing import Any
 
-import dp_accounting
 from matplotlib import figure
 import tqdm
 
 from epe_jax.audit import gaussian_mechanism
+from epe_jax.epsilon import tradeoff_curves
 from epe_jax.papers.one_shot import product, reported
-from epe_jax.report import gaussian_mechanism_report, tables
+from epe_jax.report import gaussian_mechanism_report
 from epe_jax.report.figures import style
+from epe_jax.text import tables
 
 _COLUMNS = {
   'null': 'ε, std 1/√d',
@@ -64,7 +65,7 @@ def make_d_sweep(settings: Any) -> product.Product:
   """
   epsilons = sorted({row['analytic'] for row in reported.load_rows('d_sweep')})
   sigmas = [
-    dp_accounting.get_sigma_gaussian(e, settings.delta) for e in epsilons
+    1 / tradeoff_curves.mu_of_epsilon(e, settings.delta) for e in epsilons
   ]
   by_dim = {
     dim: _simulate(sigmas, dim, round(math.sqrt(dim)), settings)

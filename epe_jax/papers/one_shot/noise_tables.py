@@ -7,7 +7,8 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import product, reported
-from epe_jax.report import cells, facts, tables
+from epe_jax.report import facts
+from epe_jax.text import cells, tables
 
 _PAPER = {
   'eps_lo_all': (threat_models.MAXIMUM, 'eps_lo', 'ε_lo, all'),

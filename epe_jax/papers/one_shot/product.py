@@ -6,7 +6,7 @@ from typing import NamedTuple
 from matplotlib import figure
 
 from epe_jax.experiment import finished_runs
-from epe_jax.report import tables
+from epe_jax.text import tables
 
 
 class Run(finished_runs.FinishedRun):

@@ -12,8 +12,8 @@ from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import product, reported
-from epe_jax.report import cells, tables
 from epe_jax.report.figures import repetitions
+from epe_jax.text import cells, tables
 
 _TITLES = {
   threat_models.FINAL: 'ε, final model',

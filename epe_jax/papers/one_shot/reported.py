@@ -5,7 +5,7 @@ import importlib.resources
 import json
 import math
 
-from epe_jax.report import cells
+from epe_jax.text import cells
 
 
 def load_rows(name: str) -> list[dict[str, float]]:

@@ -6,8 +6,8 @@ import numpy as np
 
 from epe_jax.experiment import run_comparison
 from epe_jax.papers.one_shot import product, reported
-from epe_jax.report import tables
 from epe_jax.report.figures import single_or_several
+from epe_jax.text import tables
 
 _STDS = {'fitted': 'std fitted, as the paper has it', 'null': 'std of the null'}
 

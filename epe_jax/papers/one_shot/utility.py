@@ -4,8 +4,8 @@ from collections.abc import Sequence
 import functools
 
 from epe_jax.papers.one_shot import product, reported
-from epe_jax.report import tables
 from epe_jax.report.figures import utility
+from epe_jax.text import tables
 
 
 def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:

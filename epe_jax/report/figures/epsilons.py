@@ -16,8 +16,9 @@ from epe_jax.audit.curves import DeltaCurve
 from epe_jax.audit.estimates import Attack
 from epe_jax.audit.over_rounds import RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
-from epe_jax.report import cells, over_rounds_report
+from epe_jax.report import over_rounds_report
 from epe_jax.report.figures import style
+from epe_jax.text import cells
 
 _BOUNDS: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {
   ('clopper_pearson', 'rank_test'): (

@@ -8,8 +8,8 @@ from matplotlib import figure
 import numpy as np
 
 from epe_jax.experiment import run_comparison
-from epe_jax.report import cells
 from epe_jax.report.figures import style
+from epe_jax.text import cells
 
 # They differ by the line too, for prints without colours.
 _STYLES: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure, scale, ticker
 
 from epe_jax.audit import threat_models
-from epe_jax.report import cells
+from epe_jax.text import cells
 
 BLACK, GREY = '#000000', '#CCCCCC'
 BLUE, SKY, GREEN = '#0072B2', '#56B4E9', '#009E73'

@@ -11,8 +11,8 @@ import numpy as np
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.curves import Tradeoff
 from epe_jax.audit.estimates import Attack, Audit
-from epe_jax.report import cells
 from epe_jax.report.figures import style
+from epe_jax.text import cells
 
 _ALLOWED = {
   'bound': dict(ls='--', label='least that the mechanism allows'),

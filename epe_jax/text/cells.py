@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 import math
+from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
@@ -15,6 +16,19 @@ _SHAPES = {
   Assumption.GAUSSIAN_CURVE: 'f Gaussian',
   Assumption.FAMILY: 'of the family',
 }
+
+HEAD = ('ε', 'μ', '90 % interval', 'floor 5-95 %', 'kind')
+"""Names of the columns of `Cells`."""
+
+
+class Cells(NamedTuple):
+  """An estimate as text."""
+
+  epsilon: str
+  mu: str
+  interval: str
+  floor: str
+  kind: str
 
 
 def format_number(value: float | str) -> str:
@@ -176,3 +190,17 @@ def describe_kind(estimate: Estimate) -> str:
     parts.append(f'if {" and ".join(conditions)}')
   name = ' '.join(parts) or 'lower bound'
   return f'{name}, {100 * estimate.confidence:.4g} %'
+
+
+def format_cells(estimate: Estimate) -> Cells:
+  """ε, μ, interval, floor and kind of an estimate; '-' where it has none.
+
+  μ is that of the Gaussian mechanism with this ε at this δ.
+  """
+  return Cells(
+    format_epsilon(estimate),
+    format_mu(estimate.epsilon, estimate.delta),
+    format_interval(estimate.interval) or '-',
+    format_floor(estimate) or '-',
+    describe_kind(estimate),
+  )

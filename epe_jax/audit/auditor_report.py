@@ -1,0 +1,73 @@
+"""What an auditor found, as text: what was audited, the attackers, and doubts."""
+
+import numpy as np
+
+from epe_jax.audit import effective_dimension, estimates
+from epe_jax.audit.audit_config import AuditConfig
+from epe_jax.audit.record import Record
+from epe_jax.audit.summary_table import format_summary_table
+from epe_jax.host_canaries import requirements
+from epe_jax.text import tables
+
+
+def format_auditor(
+  config: AuditConfig, record: Record, *, delta: float | None = None
+) -> str:
+  """What was audited, one line for each attacker, and what speaks against them.
+
+  Args:
+    config: of the audit.
+    record: what attackers saw.
+    delta: in (0, 1); None for that of the config.
+  """
+  audit = estimates.evaluate(record, delta=delta)
+  noise = config.noise_multiplier
+  head = (
+    f'{record.num_rounds:,} of {config.rounds:,} rounds, d = {config.dim:,}, '
+    f'{np.count_nonzero(record.observed):,} of {config.num_canaries:,} canaries '
+    f'in, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
+    f'δ = {config.delta if delta is None else delta:.3g}'
+  )
+  # Several attackers may share a doubt.
+  notes = [*dict.fromkeys(f'{x}.' for a in audit.attacks for x in a.doubts)]
+  if warning := _warn_if_concentrated(config, record):
+    notes.append(warning)
+  if audit.headline is not None:
+    attack, bound = audit.headline
+    notes.insert(0, _describe_headline(attack, bound))
+  parts = [
+    tables.fill_paragraph(head),
+    format_summary_table(audit),
+    '\n'.join(tables.fill_paragraph(note, bullet='- ') for note in notes),
+  ]
+  return '\n\n'.join(part for part in parts if part)
+
+
+def _describe_headline(
+  attack: estimates.Attack, bound: estimates.Estimate
+) -> str:
+  text = (
+    f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
+    f'{bound.epsilon:.3g} for an attacker who sees {attack.sees} '
+    f'({attack.threat_model.name}).'
+  )
+  excess = attack.describe_excess(bound)
+  if excess == 'violation':
+    return f'{text} That is more than the claim allows.'
+  return text
+
+
+def _warn_if_concentrated(config: AuditConfig, record: Record) -> str | None:
+  assert record.rounds is not None, 'the record of a whole run'
+  threshold = requirements.min_effective_dimension(config.family, config.dim)
+  dimensions = record.rounds.effective_dimension.tolist()
+  return effective_dimension.warn_if_low(
+    effective_dimension.summarize(
+      config.family,
+      threshold=threshold,
+      rounds=dimensions,
+      # Of models only cosines are kept.
+      final_model=0.0,
+      change=0.0,
+    )
+  )

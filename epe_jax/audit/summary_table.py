@@ -1,0 +1,36 @@
+"""One line for each attacker: what a terminal shows of an audit first."""
+
+from epe_jax.audit.estimates import Attack, Audit
+from epe_jax.text import cells, tables
+
+
+def format_summary_table(
+  audit: Audit, *, worst_case_epsilon: float | None = None
+) -> str:
+  """One line for each attacker: ε, μ, floor, the first bound and the analytic ε.
+
+  An estimate that is not calibrated is left out, and the line says so.
+
+  Args:
+    audit: of a run.
+    worst_case_epsilon: the analytic ε of the strongest attacker, for audits in
+      which no attacker has one.
+  """
+  head = ('attacker', *cells.HEAD[:4], 'bound, 95 %', 'analytic ε')
+  body = [_summarize(attack, worst_case_epsilon) for attack in audit.attacks]
+  return tables.format_text(tables.Table('', head, body))
+
+
+def _summarize(attack: Attack, worst_case_epsilon: float | None) -> list[str]:
+  row = cells.format_cells(attack.first)
+  if not attack.is_calibrated:
+    row = cells.Cells('uncalibrated', '-', '-', '-', '')
+  analytic, bound = cells.format_analytic(attack.analytic), '-'
+  is_worst_case = attack.threat_model.is_worst_case
+  if (
+    attack.analytic is None and is_worst_case and worst_case_epsilon is not None
+  ):
+    analytic = cells.format_number(worst_case_epsilon)
+  if attack.bounds:
+    bound = cells.format_epsilon(attack.bounds[0])
+  return [attack.threat_model.name, *row[:4], bound, analytic]

@@ -1,0 +1,35 @@
+"""The norm and the effective dimension of a vector in pieces."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from epe_jax.host_canaries import pieces
+from epe_jax.host_canaries.base import Pieces
+
+_CHUNK = 1 << 16
+
+
+class Measure(NamedTuple):
+  """Two numbers of a vector.
+
+  Attributes:
+    norm: |v|, not finite if an entry is not.
+    effective_dimension: (Σ x²)² / Σ x⁴, as `canaries.effective_dimension`; 0 of
+      v = 0.
+  """
+
+  norm: float
+  effective_dimension: float
+
+
+def measure(vector: Pieces) -> Measure:
+  """Measures a vector, in float64 over chunks."""
+  squares, fourths = 0.0, 0.0
+  for _, (chunk,) in pieces.iterate_chunks([vector], _CHUNK):
+    # Fourth powers of small numbers would vanish in float32.
+    square = np.square(chunk, dtype=np.float64)
+    squares += float(square.sum())
+    fourths += float(np.dot(square, square))
+  ratio = squares**2 / fourths if fourths > 0 else 0.0
+  return Measure(float(np.sqrt(squares)), ratio)

@@ -1,0 +1,1 @@
+"""Numbers, estimates and tables as text: what terminal, reports and pages share."""

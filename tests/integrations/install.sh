@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The frameworks of epe_jax.integrations, in virtual environments of their own:
+#   bash tests/integrations/install.sh [FOLDER]
+# FRAMEWORKS="torch" installs these alone. What is there already is kept. It needs
+# Python 3.11 (PYTHON=python3.11) and 3 GB; nothing of it is needed by other tests.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+folder=${1:-.venv-frameworks}
+python=${PYTHON:-python3}
+mkdir -p "$folder"
+
+for name in ${FRAMEWORKS:-torch fedjax nvflare}; do
+  pip="$folder/$name/bin/pip"
+  [ -e "$folder/$name/installed" ] && continue
+  "$python" -m venv "$folder/$name"
+  "$pip" install -q pytest pytest-xdist
+  case $name in
+    torch)
+      # The build for the CPU, wherever pip finds one.
+      "$pip" install -q 'torch==2.13.0+cpu' || "$pip" install -q torch==2.13.0
+      "$pip" install -q 'flwr[simulation]==1.41.0' opacus==1.6.0 pfl==0.6.0 .
+      ;;
+    fedjax)
+      "$pip" install -q fedjax==0.0.17 jax==0.4.30 jaxlib==0.4.30 \
+        dm-haiku==0.0.12 'numpy<2' .
+      ;;
+    nvflare) "$pip" install -q nvflare==2.9.0 . ;;
+    *)
+      echo "$name is none of torch, fedjax, nvflare." >&2
+      exit 1
+      ;;
+  esac
+  # The tests run the package of this checkout.
+  "$pip" uninstall -q -y epe_jax
+  touch "$folder/$name/installed"
+done

@@ -1,0 +1,85 @@
+"""Laws that the audit of any framework obeys, and that its tests check.
+
+In a loop without a learning signal, whose clients send zeros, a release is the
+canaries of the round and the privacy noise. So what is measured is known.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from epe_jax import audit
+from epe_jax.audit import threat_models
+
+DELTA = 1e-3
+NOISE_MULTIPLIERS = (0.3, 0.5, 1.0)
+
+
+def make_auditor(
+  *,
+  dim: int,
+  rounds: int,
+  noise_multiplier: float,
+  clip_norm: float = 1.0,
+  **config,
+) -> audit.Auditor:
+  """An auditor with 500 + 500 canaries of a fixed seed."""
+  return audit.Auditor(
+    audit.AuditConfig(
+      dim=dim,
+      rounds=rounds,
+      clip_norm=clip_norm,
+      noise_multiplier=noise_multiplier,
+      delta=DELTA,
+      **{'num_observed': 500, 'num_unobserved': 500, **config},
+    ),
+    seed=0,
+  )
+
+
+def assert_claim_is_met(auditor: audit.Auditor) -> None:
+  """The own-round ε is the analytic ε of the claim, within 3 standard errors.
+
+  Of a Gaussian test of 3 standard errors one in 370 fails by chance; noise is of
+  fixed seeds wherever the framework has seeds.
+  """
+  attack = auditor.evaluate().find(threat_models.OWN)
+  assert attack is not None
+  assert attack.analytic is not None
+  estimate, claimed = attack.first, attack.analytic.epsilon
+  assert estimate.interval is not None, 'own-round estimates have one'
+  error = (estimate.interval[1] - estimate.interval[0]) / (2 * 1.645)
+  assert abs(estimate.epsilon - claimed) < 3 * error, (
+    f'{estimate.epsilon:.3f} ± {error:.3f} measured, {claimed:.3f} claimed'
+  )
+
+
+def assert_same_as_own_loop(
+  make: Callable[[], audit.Auditor],
+  releases: Sequence[np.ndarray],
+  *,
+  divisor: float,
+) -> None:
+  """What a framework releases without noise gives the ε of our own loop, to 1e-3.
+
+  Args:
+    make: makes an auditor of a fixed seed and a noise multiplier.
+    releases: what each round of the framework released with next to no noise and
+      updates of zeros, [d] each, with the canaries of such an auditor in it.
+    divisor: what the sum of the updates was divided by.
+  """
+  config, epsilons = make().config, []
+  assert config.noise_multiplier is not None
+  noise_std = config.noise_multiplier * config.clip_norm / divisor
+  for is_own in (False, True):
+    auditor, rng = make(), np.random.default_rng(5)
+    for t, release in enumerate(releases):
+      own = auditor.injection(t).update / divisor
+      noise = noise_std * rng.normal(size=config.dim)
+      put_in = own if is_own else np.asarray(release)
+      auditor.observe(t, put_in + noise, divisor=divisor)
+    attack = auditor.evaluate().find(threat_models.OWN)
+    assert attack is not None
+    epsilons.append(float(attack.first.epsilon))
+  assert epsilons[1] > 0.1
+  assert abs(epsilons[0] - epsilons[1]) < 1e-3, epsilons
