@@ -1,0 +1,17 @@
+"""Leaves out of the doctests the integrations whose frameworks are not installed."""
+
+import importlib.util
+
+_FRAMEWORKS = {
+  'fedjax': 'fedjax',
+  'flower': 'flwr',
+  'nvflare': 'nvflare',
+  'opacus': 'opacus',
+  'pfl': 'pfl',
+}
+
+collect_ignore = [
+  f'epe_jax/integrations/{name}.py'
+  for name, package in _FRAMEWORKS.items()
+  if importlib.util.find_spec(package) is None
+]

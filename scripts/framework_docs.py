@@ -1,0 +1,106 @@
+"""Writes a page of docs for each audited framework, from what its example saved.
+
+  bash examples/frameworks/run.sh runs/frameworks
+  python scripts/framework_docs.py --audits=runs/frameworks
+
+Each example of examples/frameworks saves its auditor; here it is read again. A page
+has the lines that an audit adds to the framework's own quickstart, what the audit
+printed, and the scores as a figure.
+"""
+
+import pathlib
+
+from absl import app, flags
+
+from epe_jax import io
+from epe_jax.audit import Auditor, threat_models
+from epe_jax.report.figures import cosines
+
+_AUDITS = flags.DEFINE_string(
+  'audits', None, 'Folder with NAME.npz of each framework.', required=True
+)
+_OUT = flags.DEFINE_string('out', 'docs/frameworks', 'Folder of the pages.')
+
+_EXAMPLES = pathlib.Path(__file__).parent.parent / 'examples' / 'frameworks'
+_MARK = '# epe_jax'
+
+TITLES = {
+  'numpy': 'A loop in NumPy',
+  'flower': 'Flower',
+  'pfl': 'pfl-research',
+  'opacus': 'Opacus',
+  'jax_privacy': 'jax_privacy',
+  'optax': 'optax.contrib',
+  'fedjax': 'FedJAX',
+  'nvflare': 'NVFlare',
+}
+
+
+def find_example(name: str) -> pathlib.Path:
+  """The example of a framework."""
+  (path,) = _EXAMPLES.glob(f'{name}_*.py')
+  return path
+
+
+def list_added_lines(path: pathlib.Path) -> list[str]:
+  """The lines of an example that are the audit, without their mark."""
+  lines = path.read_text(encoding='utf-8').splitlines()
+  return [
+    line.split(_MARK)[0].rstrip()
+    for line in lines
+    if _MARK in line and not line.startswith('The lines marked')
+  ]
+
+
+def format_page(name: str, auditor: Auditor) -> str:
+  """The page of a framework, in Markdown."""
+  path = find_example(name)
+  doc = path.read_text(encoding='utf-8').split('"""')[1].strip()
+  summary = doc.split('\n\n')[0]
+  added = '\n'.join(line.strip() for line in list_added_lines(path))
+  return '\n'.join(
+    [
+      f'# {TITLES[name]}',
+      '',
+      f'{summary} Written by `scripts/framework_docs.py` from a run of '
+      f'[examples/frameworks/{path.name}](../../examples/frameworks/{path.name}).',
+      '',
+      'The lines that the audit adds to the loop:',
+      '',
+      f'```python\n{added}\n```',
+      '',
+      'What it prints:',
+      '',
+      f'```text\n{auditor.report()}\n```',
+      '',
+      f'![Scores of canaries that took part and of those that did not]({name}.png)',
+      '',
+      '[Reading the numbers](../estimates.md) says what each number promises.',
+      '',
+    ]
+  )
+
+
+def main(argv: list[str]) -> None:
+  if argv[1:]:
+    raise app.UsageError(f'Unknown arguments {argv[1:]}; give --audits.')
+  out = pathlib.Path(_OUT.value)
+  out.mkdir(parents=True, exist_ok=True)
+  audits = sorted(pathlib.Path(_AUDITS.value).glob('*.npz'))
+  if not audits:
+    raise app.UsageError(
+      f'--audits={_AUDITS.value} has no .npz; run examples/frameworks/run.sh.'
+    )
+  for file in audits:
+    auditor = Auditor.load(file)
+    figure = cosines.draw_densities(threat_models.score_all(auditor.record()))
+    io.write_atomically(
+      out / f'{file.stem}.png',
+      lambda f, figure=figure: figure.savefig(f, format='png', dpi=150),
+    )
+    io.write_text(out / f'{file.stem}.md', format_page(file.stem, auditor))
+    print(f'{out / file.stem}.md')
+
+
+if __name__ == '__main__':
+  app.run(main)
