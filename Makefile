@@ -7,7 +7,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run test test-integration test-slow lint types docs results studies bench bench-quick clean
+.PHONY: run test test-integration test-frameworks test-slow frameworks \
+  frameworks-installed lint types docs results studies bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=$(WORKDIR)
@@ -23,6 +24,19 @@ test-integration: $(VENV)/installed-dev
 # Minutes, not seconds.
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -m slow
+
+# The integrations, each with its framework, in environments of their own.
+FRAMEWORKS := .venv-frameworks
+frameworks-installed:
+	PYTHON=$(PYTHON) bash tests/integrations/install.sh $(FRAMEWORKS)
+
+test-frameworks: $(VENV)/installed-dev frameworks-installed
+	bash tests/integrations/run.sh $(FRAMEWORKS)
+
+# docs/frameworks: an audit of each framework, with its figure; minutes.
+frameworks: $(VENV)/installed-dev frameworks-installed
+	bash examples/frameworks/run.sh runs/frameworks $(FRAMEWORKS)
+	$(BIN)/python scripts/framework_docs.py --audits=runs/frameworks
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -4,13 +4,15 @@
   python scripts/estimate.py WORKDIR --every=10 --models
   python scripts/estimate.py WORKDIR --by_round
   python scripts/estimate.py scores.csv --delta=1e-5 --format=markdown
+  python scripts/estimate.py report/exp/attack_result_0.npz --delta=1e-5
   python scripts/estimate.py WORKDIR WORKDIR2 WORKDIR3
 
 A file is the workdir of a finished run, its private/scores.npz, an .npz with arrays
 observed and unobserved (or in_canary_scores and out_canary_scores), or a CSV
-with the columns score and observed, from any system. Point estimates, which
-guarantee nothing, are listed first, and then lower bounds, which hold at the
-confidence they state.
+with the columns score and observed, from any system. Files of ML Privacy Meter,
+LiRA, RMIA and privacy-estimates are recognized (docs/scores.md). Point
+estimates, which guarantee nothing, are listed first, and then lower bounds,
+which hold at the confidence they state.
 
 With --every or --last, attackers see some rounds of a run only: their aggregates,
 or with --models the models after them. --by_round prints how much had leaked after
@@ -21,7 +23,9 @@ interval over runs, and what to expect of one more run.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import json
+import sys
 from typing import Any
 
 from absl import app, flags
@@ -37,6 +41,11 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.record import Record
 from epe_jax.experiment import finished_runs, score_files
+from epe_jax.experiment.score_formats import (
+  groups,
+  privacy_estimates,
+  registry,
+)
 from epe_jax.report import (
   over_rounds_report,
   over_runs_report,
@@ -51,15 +60,29 @@ _DIM = flags.DEFINE_integer(
 )
 _DESIGN = flags.DEFINE_enum(
   'design',
-  'fixed',
+  None,
   ['fixed', 'coin_flip'],
-  'How the canaries of external scores were included.',
+  'How the canaries of external scores were included. Without it, as the tool '
+  'does that wrote them, and fixed if that is not known.',
+)
+_FROM = flags.DEFINE_enum(
+  'from',
+  'auto',
+  ['auto', *registry.FORMATS],
+  'Which tool wrote external scores.',
+)
+_HIGHER = flags.DEFINE_enum(
+  'higher',
+  None,
+  ['in', 'out'],
+  'Who scores higher in a file of external scores: canaries that took part, or '
+  'the others. Without it, the convention of the tool, and else in.',
 )
 _INCLUSION_PROBABILITY = flags.DEFINE_float(
   'inclusion_probability',
-  0.5,
+  None,
   'With --design=coin_flip: how probable it was that a canary took part; the '
-  'largest, if coins differed.',
+  'largest, if coins differed. Without it, that of the tool, and else 1/2.',
 )
 _EVERY = flags.DEFINE_integer(
   'every', None, 'Only every n-th round of a run is published.'
@@ -91,20 +114,38 @@ _FORMAT = flags.DEFINE_enum(
   'format', 'text', ['text', 'json', 'markdown'], 'How to print the table.'
 )
 
+# What makes no sense of counts.
+_SCORE_FLAGS = (
+  'dim',
+  'design',
+  'inclusion_probability',
+  'higher',
+  'every',
+  'last',
+  'models',
+  'by_round',
+  'claim',
+  'simultaneous',
+  'deltas',
+)
+
 
 def _load_scores(path: str) -> Record | epsilon.Scores:
   """Loads external scores, or the part of a run that attackers see."""
   finished_runs.check_audited(path)
-  if _INCLUSION_PROBABILITY.value != 0.5 and _DESIGN.value != 'coin_flip':
+  probability = _INCLUSION_PROBABILITY.value
+  if probability is not None and _DESIGN.value != 'coin_flip':
     raise ValueError(
-      f'--inclusion_probability={_INCLUSION_PROBABILITY.value} is of coins; add '
+      f'--inclusion_probability={probability} is of coins; add '
       '--design=coin_flip.'
     )
   scores = score_files.load_scores(
     path,
     dim=_DIM.value,
     design=_DESIGN.value,
-    inclusion_probability=_INCLUSION_PROBABILITY.value,
+    inclusion_probability=probability,
+    source=_FROM.value,
+    higher=_HIGHER.value,
   )
   if _CLAIM.value is not None and not _BY_ROUND.value:
     raise ValueError(
@@ -112,7 +153,7 @@ def _load_scores(path: str) -> Record | epsilon.Scores:
     )
   is_external = isinstance(scores, epsilon.Scores)
   is_part = _EVERY.value is not None or _LAST.value is not None or _MODELS.value
-  if not is_external and (_DIM.value is not None or _DESIGN.value != 'fixed'):
+  if not is_external and (_DIM.value is not None or _DESIGN.value is not None):
     raise ValueError('--dim and --design are for files of other systems.')
   if is_external and (is_part or _BY_ROUND.value):
     raise ValueError(
@@ -123,10 +164,47 @@ def _load_scores(path: str) -> Record | epsilon.Scores:
       '--by_round is of a whole run; leave out --every, --last and --models.'
     )
   if isinstance(scores, epsilon.Scores):
+    _print_conventions(path, scores)
     return scores
   return published_models.restrict_record(
     scores, every=_EVERY.value, last=_LAST.value, models=_MODELS.value
   )
+
+
+def _print_conventions(path: str, scores: epsilon.Scores) -> None:
+  """Prints to stderr how scores were read, and whether the sign is wrong."""
+  tool = score_files.find_format(path, _FROM.value)
+  higher = _HIGHER.value or (tool.higher if tool else 'in')
+  if tool is not None:
+    print(
+      f'{path}: read as {tool.label}; higher={higher}, design={scores.design}, '
+      f'inclusion probability {scores.inclusion_probability:g}.',
+      file=sys.stderr,
+    )
+  if warning := groups.warn_if_reversed(scores, higher=higher):
+    print(f'warning: {path}: {warning}', file=sys.stderr)
+
+
+def _bound_counts(path: str, markdown: bool) -> tuple[Any, str]:
+  for name in _SCORE_FLAGS:
+    if flags.FLAGS[name].present:
+      raise ValueError(
+        f'--{name} is of scores, but {path} has counts; leave it out.'
+      )
+  counts = privacy_estimates.read_counts(path)
+  bounds = privacy_estimates.bound_by_intervals(
+    counts, delta=_require_delta(path)
+  )
+  text = privacy_estimates.format_counts(counts, bounds, markdown=markdown)
+  return [dataclasses.asdict(bound) for bound in bounds], text
+
+
+def _require_delta(path: str) -> float:
+  if _DELTA.value is None:
+    raise ValueError(
+      f'{path} names no delta; give --delta, for example --delta=1e-5.'
+    )
+  return _DELTA.value
 
 
 def _evaluate_runs(paths: Sequence[str]) -> list[run_effects.OverRuns]:
@@ -148,12 +226,8 @@ def _evaluate_runs(paths: Sequence[str]) -> list[run_effects.OverRuns]:
 
 def _evaluate(path: str, scores: Record | epsilon.Scores) -> estimates.Audit:
   if isinstance(scores, epsilon.Scores):
-    if _DELTA.value is None:
-      raise ValueError(
-        f'{path} names no delta; give --delta, for example --delta=1e-5.'
-      )
     return estimates.evaluate_scores(
-      scores, delta=_DELTA.value, simultaneous=_SIMULTANEOUS.value
+      scores, delta=_require_delta(path), simultaneous=_SIMULTANEOUS.value
     )
   return estimates.evaluate(
     scores,
@@ -170,6 +244,9 @@ def _estimate(paths: Sequence[str]) -> tuple[Any, str]:
     effects = _evaluate_runs(paths)
     text = over_runs_report.format_over_runs(effects, markdown=markdown)
     return audit_json.runs_to_json(effects), text
+  tool = score_files.find_format(paths[0], _FROM.value)
+  if tool is not None and tool.read is None:
+    return _bound_counts(paths[0], markdown)
   scores = _load_scores(paths[0])
   if _DELTAS.value is not None and not _SIMULTANEOUS.value:
     raise ValueError(

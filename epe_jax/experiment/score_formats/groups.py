@@ -1,0 +1,127 @@
+"""Scores of another tool, split into canaries that took part and others."""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from epe_jax.audit import doubts
+from epe_jax.epsilon.types import Scores
+
+Higher = Literal['in', 'out']
+"""Who scores higher in a file: canaries that took part, or the others."""
+
+Design = Literal['fixed', 'coin_flip']
+
+
+def make_scores(
+  where: object,
+  observed: Any,
+  unobserved: Any,
+  *,
+  higher: Higher = 'in',
+  dim: float | None = None,
+  design: Design = 'fixed',
+  inclusion_probability: float = 0.5,
+) -> Scores:
+  """Scores of which a higher one says "took part".
+
+  Args:
+    where: the file or argument that errors are to name.
+    observed: [n1] scores of canaries that took part.
+    unobserved: [n0] scores of those that did not.
+    higher: who scores higher; scores are negated if it is 'out'.
+    dim: d, if scores are cosines in R^d; otherwise None.
+    design: 'coin_flip' if a coin of its own decided of each canary.
+    inclusion_probability: of these coins, in (0, 1).
+
+  Raises:
+    ValueError: `higher` is neither, or these are no scores of one audit.
+  """
+  if higher not in get_args(Higher):
+    raise ValueError(
+      f"higher={higher!r} is neither 'in' nor 'out'. Say who scores higher in "
+      f'{where}: canaries that took part, or the others.'
+    )
+  try:
+    return Scores(
+      _orient(observed, higher),
+      _orient(unobserved, higher),
+      dim,
+      design,
+      inclusion_probability=inclusion_probability,
+    )
+  except ValueError as error:
+    raise ValueError(f'{where}: {error}') from error
+
+
+def split_by_label(
+  where: object,
+  scores: Any,
+  labels: Any,
+  *,
+  names: tuple[str, str] = ('scores', 'labels'),
+  **settings: Any,
+) -> Scores:
+  """Scores of canaries with a label each, which says whether it took part.
+
+  Args:
+    where: the file or argument that errors are to name.
+    scores: [n].
+    labels: [n], True or 1 for a canary that took part, False or 0 otherwise.
+    names: what the file calls scores and labels.
+    **settings: of `make_scores`.
+
+  Raises:
+    ValueError: shapes differ, a label is neither 0 nor 1, or there are no
+      canaries of one kind.
+  """
+  scores, labels = np.ravel(scores), np.ravel(labels)
+  if scores.shape != labels.shape:
+    raise ValueError(
+      f'{where}: {names[0]} has {scores.size:,} entries and {names[1]} '
+      f'{labels.size:,}; give one of each for a canary.'
+    )
+  is_label = labels.dtype.kind in 'biuf' and np.isin(labels, (0, 1))
+  if not np.all(is_label):
+    wrong = labels[~np.broadcast_to(is_label, labels.shape)][0]
+    raise ValueError(
+      f'{where}: {names[1]} has the entry {wrong!r}; write 1 for a canary that '
+      'took part and 0 for one that did not.'
+    )
+  took_part = labels.astype(bool)
+  for group, meaning in ((took_part, 'took part'), (~took_part, 'did not')):
+    if not group.any():
+      raise ValueError(
+        f'{where}: no entry of {names[1]} says that a canary {meaning}; an '
+        'audit compares the scores of both kinds.'
+      )
+  return make_scores(where, scores[took_part], scores[~took_part], **settings)
+
+
+def warn_if_reversed(scores: Scores, *, higher: str = 'in') -> str | None:
+  """What to say where canaries that took part score lower beyond chance.
+
+  Args:
+    scores: as read.
+    higher: who was taken to score higher in the file.
+
+  Returns:
+    A sentence with the cure, or None.
+  """
+  reasons = doubts.doubt_if_swapped(scores)
+  if not reasons:
+    return None
+  other = 'in' if higher == 'out' else 'out'
+  return (
+    f'the sign is probably reversed: {reasons[0]}. They were read with '
+    f'higher={higher}; if that is not so in this file, give higher={other}. '
+    'Until then estimates of them mean nothing.'
+  )
+
+
+def _orient(values, higher):
+  array = np.asanyarray(values)
+  if higher == 'in':
+    return array
+  # Unsigned integers would wrap around; what is no number `Scores` refuses.
+  return -array.astype(np.float64) if array.dtype.kind in 'biuf' else array
