@@ -21,6 +21,7 @@ EXTRAS = {
   'orbax': 'training',
   'pooch': 'training',
   'pyarrow': 'training',
+  'pytest': 'dev',
   'requests': 'training',
   'sklearn': 'training',
   'tensorflow_datasets': 'tfds',

@@ -67,7 +67,7 @@ def format_page(name: str, auditor: Auditor) -> str:
       '',
       'The lines that the audit adds to the loop:',
       '',
-      f'```python\n{added}\n```',
+      f'```py\n{added}\n```',
       '',
       'What it prints:',
       '',

@@ -200,6 +200,8 @@ def test_whatever_is_imported_is_declared():
     for extra in installed.PROJECT['optional-dependencies']
   }
   core = {canonicalize_name(r.name) for r in installed.requirements()}
+  # Who audits a framework has it.
+  files = [path for path in files if path.parent.name != 'integrations']
   names = {(name, path) for path in files for name in imported(path)}
   assert {'jax', 'numpy', 'matplotlib'} <= {name for name, _ in names}
   for name, path in names:

@@ -207,7 +207,9 @@ def summarize(
   """
   rows = []
   for i, sigma in enumerate(sigmas):
-    analytic = float(tradeoff_curves.epsilon_gdp(1 / sigma, delta))
+    analytic = float(
+      tradeoff_curves.epsilon_gdp(1 / sigma if sigma else math.inf, delta)
+    )
     for estimator, values in epsilons.items():
       n = len(values[i])
       with np.errstate(invalid='ignore'):  # An estimate may be infinite.

@@ -1,0 +1,114 @@
+"""What the conformance suite says of frameworks as released: docs/findings.md.
+
+  python benchmarks/findings.py --subjects=jax
+  PYTHONPATH=. .venv-frameworks/torch/bin/python benchmarks/findings.py \
+    --subjects=torch
+  python benchmarks/findings.py --page=docs/findings.md
+
+Each module of benchmarks/frameworks is checked in the environment of its framework,
+which tests/integrations/install.sh makes; the page is put together from what that
+wrote. What is said of each finding in the page, by hand, is kept.
+"""
+
+import dataclasses
+import importlib
+from importlib import metadata
+import pathlib
+from typing import Any
+
+from absl import app, flags
+
+from epe_jax import io
+from epe_jax.conformance import check
+from epe_jax.text import cells
+
+_SUBJECTS = flags.DEFINE_enum(
+  'subjects', None, ['jax', 'torch'], 'Which mechanisms to check.'
+)
+_OUT = flags.DEFINE_string('out', 'runs/findings', 'Folder of the results.')
+_PAGE = flags.DEFINE_string('page', None, 'Page to write the table into.')
+
+_BEGIN, _END = '<!-- begin findings -->', '<!-- end findings -->'
+
+
+def check_subjects(module: str) -> list[dict[str, Any]]:
+  """Checks all mechanisms of a module; one JSON value each."""
+  rows = []
+  for subject in importlib.import_module(f'frameworks.{module}').SUBJECTS:
+    report = check(subject.make, subject.claim)
+    rows.append(
+      {
+        'name': subject.name,
+        'package': subject.package,
+        'version': metadata.version(subject.package),
+        'note': subject.note,
+        'claim': dataclasses.asdict(subject.claim),
+        'report': report.to_json(),
+      }
+    )
+    broken = ', '.join(finding.rule for finding in report.findings)
+    print(f'{subject.package} {subject.name}: {broken or "nothing broken"}')
+  return rows
+
+
+def format_table(rows: list[dict[str, Any]]) -> str:
+  """One row for each mechanism, and a paragraph for each finding."""
+  lines = [
+    '| mechanism | rules that hold | broken | not checked | rounds | seconds |',
+    '|---|---|---|---|---|---|',
+  ]
+  details = []
+  for row in rows:
+    results = row['report']['results']
+    by_status = {
+      status: [r['rule'] for r in results if r['status'] == status]
+      for status in ('passed', 'broken', 'not checked')
+    }
+    title = f'{row["package"]} {row["version"]}: {row["name"]}'
+    lines.append(
+      f'| {title} | {len(by_status["passed"])} '
+      f'| {", ".join(by_status["broken"]) or "none"} '
+      f'| {", ".join(by_status["not checked"]) or "none"} '
+      f'| {row["report"]["rounds"]:,} | {row["report"]["seconds"]:.0f} |'
+    )
+    findings = [r['finding'] for r in results if r['finding']]
+    if findings or row['note']:
+      details += ['', f'### {title}', '']
+    if row['note']:
+      details += [row['note'], '']
+    for finding in findings:
+      details.append(_describe_finding(finding, row['report']))
+  return '\n'.join([*lines, *details])
+
+
+def _describe_finding(finding: dict[str, Any], report: dict[str, Any]) -> str:
+  text = f'- **{finding["rule"]}**: {finding["measured"]}.'
+  if finding['epsilon'] is not None:
+    text += (
+      f' ε = {cells.format_number(finding["epsilon"])} of one client in one round, '
+      f'where {cells.format_number(report["claimed_epsilon"])} is claimed, at '
+      f'δ = {report["delta"]:g}.'
+    )
+  return text
+
+
+def main(argv: list[str]) -> None:
+  if argv[1:] or (_SUBJECTS.value is None) == (_PAGE.value is None):
+    raise app.UsageError('Give --subjects or --page.')
+  out = pathlib.Path(_OUT.value)
+  if _SUBJECTS.value is not None:
+    out.mkdir(parents=True, exist_ok=True)
+    rows = check_subjects(f'{_SUBJECTS.value}_subjects')
+    io.write_json(out / f'{_SUBJECTS.value}.json', rows)
+    return
+  files = [out / f'{name}.json' for name in ('jax', 'torch')]
+  rows = [row for file in files for row in io.read_json(file)]
+  page = pathlib.Path(_PAGE.value)
+  head, rest = page.read_text(encoding='utf-8').split(_BEGIN)
+  tail = rest.split(_END)[1]
+  table = format_table(sorted(rows, key=lambda row: row['package']))
+  io.write_text(page, f'{head}{_BEGIN}\n{table}\n{_END}{tail}')
+
+
+if __name__ == '__main__':
+  app.run(main)
