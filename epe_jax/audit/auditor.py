@@ -60,9 +60,8 @@ class Auditor:
   ...   noise = noise_multiplier * clip_norm * rng.normal(size=dim)
   ...   release = (clipped.sum(axis=0) + injection.update + noise) / count
   ...   auditor.observe(t, release, divisor=count)
-  >>> audit = auditor.evaluate()
-  >>> audit.attacks[-1].threat_model.name
-  'own round'
+  >>> auditor.record().trace.shape
+  (20, 2000)
   """
 
   def __init__(self, config: AuditConfig, *, seed: int | None = None):

@@ -39,7 +39,9 @@ def make_auditor(
 
 def evaluate_own_round(auditor: audit.Auditor) -> estimates.Attack:
   """What an attacker finds who knows the round of each canary, without floors."""
-  attacks = audit.evaluate(auditor.record(), floors=False)
+  attacks = audit.evaluate(
+    auditor.record(), threat_models=[threat_models.OWN], floors=False
+  )
   attack = attacks.find(threat_models.OWN)
   assert attack is not None
   return attack

@@ -8,7 +8,7 @@ export PYTHONPATH=$PWD
 
 # Without the settings and fixtures of the other tests, which need JAX.
 run() {
-  "$environments/$1/bin/python" -m pytest -q -c tests/integrations/pytest.ini \
+  "$environments/$1/bin/python" -m pytest -q -c tests/integrations/frameworks.ini \
     --rootdir=. --confcutdir=tests/integrations "${@:2}"
 }
 

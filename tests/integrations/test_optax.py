@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from epe_jax import audit as audit_package
 from epe_jax.audit import threat_models
 from epe_jax.integrations.optax import audited, collect_scores
 from tests.integrations import laws
@@ -49,8 +50,10 @@ def make_auditor(noise_multiplier=0.5, **config):
   )
 
 
-@pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
-@pytest.mark.parametrize('family', ['hadamard', 'sphere'])
+@pytest.mark.parametrize(
+  ('noise_multiplier', 'family'),
+  [*((z, 'hadamard') for z in laws.NOISE_MULTIPLIERS), (0.5, 'sphere')],
+)
 def test_the_noise_of_a_transformation_is_measured(noise_multiplier, family):
   auditor = make_auditor(noise_multiplier, clip_norm=2.0, family=family)
   state, _ = run(audited(add_noise(2 * noise_multiplier), auditor))
@@ -74,7 +77,7 @@ def test_half_the_noise_is_found_out():
   auditor = make_auditor(1.0)
   state, _ = run(audited(add_noise(0.5), auditor))
   collect_scores(auditor, state)
-  attack = auditor.evaluate().find(threat_models.OWN)
+  attack = laws.evaluate_own_round(auditor)
   assert attack.bounds[0].epsilon > attack.analytic.epsilon
   assert 'more than the claim allows' in auditor.report()
 
@@ -89,7 +92,7 @@ def test_who_removes_all_updates_finds_the_noise_however_large_they_are():
   auditor = make_auditor(0.5)
   state, _ = run(audited(add_noise(0.5), auditor), gradients)
   collect_scores(auditor, state)
-  audit = auditor.evaluate()
+  audit = audit_package.evaluate(auditor.record(), floors=False)
   residual = audit.find(threat_models.RESIDUAL).first
   own = audit.find(threat_models.OWN).first
   low, high = residual.interval
