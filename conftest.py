@@ -5,6 +5,8 @@ import importlib.util
 _FRAMEWORKS = {
   'fedjax': 'fedjax',
   'flower': 'flwr',
+  'flower_messages': 'flwr',
+  'flower_strategies': 'flwr',
   'nvflare': 'nvflare',
   'opacus': 'opacus',
   'pfl': 'pfl',

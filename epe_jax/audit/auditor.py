@@ -230,7 +230,8 @@ class Auditor:
       left = np.concatenate(vector) - np.concatenate(
         self._view(others, 'others')
       )
-      self._canaries.add(ids, np.full(len(ids), -scale / divisor), [left])
+      if len(ids):
+        self._canaries.add(ids, np.full(len(ids), -scale / divisor), [left])
       vectors['residual'] = [left]
     cosines, measures = self._score(vectors, f'what round {t} released')
     self.add_scores(
@@ -266,6 +267,8 @@ class Auditor:
       start = self._view(initial, 'initial')
       vectors['change'] = [np.concatenate(final) - np.concatenate(start)]
     cosines, _ = self._score(vectors, 'the final model')
+    # Of an earlier model, whose initial one was known.
+    self._state.cosines.pop('change', None)
     self._state.cosines.update(cosines)
 
   def add_scores(
