@@ -103,6 +103,7 @@ def main(argv: list[str]) -> None:
     return
   files = [out / f'{name}.json' for name in ('jax', 'torch')]
   rows = [row for file in files for row in io.read_json(file)]
+  assert _PAGE.value is not None, 'checked above'
   page = pathlib.Path(_PAGE.value)
   head, rest = page.read_text(encoding='utf-8').split(_BEGIN)
   tail = rest.split(_END)[1]

@@ -1,7 +1,6 @@
 """The shape of the package: who imports whom, and what importing costs."""
 
 import ast
-import importlib
 import inspect
 import pathlib
 import subprocess

@@ -1,0 +1,190 @@
+"""The command `epe-jax`, with its subcommand `check`.
+
+  epe-jax check package.module:factory --clip_norm=1 --noise_multiplier=1 \
+    --num_clients=10 --shapes=20x30,30
+
+It exits with 0 if no rule is broken, 1 if one is, and 2 if it was called wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from typing import Any, cast
+
+from absl import flags
+
+from epe_jax import conformance, io
+from epe_jax.conformance.session import Make
+
+_USAGE = """\
+usage: epe-jax check package.module:factory --clip_norm=S --noise_multiplier=Z \
+--num_clients=N
+
+factory(claim) makes a fresh mechanism; file.py:factory works, too. Flags:
+"""
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `check`, which describe the claim."""
+  own: Any = {'flag_values': values}
+  flags.DEFINE_float('clip_norm', 1.0, 'S > 0.', **own)
+  flags.DEFINE_float('noise_multiplier', 1.0, 'z > 0.', **own)
+  flags.DEFINE_integer('num_clients', 10, 'n, expected in a round.', **own)
+  flags.DEFINE_string(
+    'shapes',
+    '64x32,32',
+    'Of the tensors of an update, such as 20x30,30.',
+    **own,
+  )
+  flags.DEFINE_enum(
+    'release', 'mean', ['mean', 'sum'], 'Mean over n, or sum.', **own
+  )
+  flags.DEFINE_float('step_size', 1.0, 'That the release includes.', **own)
+  flags.DEFINE_enum(
+    'adjacency',
+    'zero_out',
+    ['zero_out', 'add_or_remove'],
+    'Whether a client that is absent is counted.',
+    **own,
+  )
+  flags.DEFINE_integer('max_rounds', None, 'That a run may have.', **own)
+  flags.DEFINE_float('delta', 1e-5, 'δ of the reported ε.', **own)
+  flags.DEFINE_float('budget', 60.0, 'Seconds that rounds may take.', **own)
+  flags.DEFINE_integer('seed', 0, 'Of the updates that are sent.', **own)
+  flags.DEFINE_bool('json', False, 'Write the report as JSON.', **own)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs the command.
+
+  Args:
+    argv: arguments without the name of the program; those of the process if None.
+
+  Returns:
+    The exit status.
+  """
+  argv = list(sys.argv[1:] if argv is None else argv)
+  values = flags.FlagValues()
+  define_flags(values)
+  if '--help' in argv or '-h' in argv:
+    print(_USAGE + values.get_help())
+    return 0
+  if argv[:1] != ['check']:
+    return _explain_usage(f'{argv[0]!r} is no command.' if argv else '')
+  try:
+    rest = values(['epe-jax check', *argv[1:]])[1:]
+  except flags.Error as error:
+    return _explain_usage(str(error))
+  if len(rest) != 1:
+    return _explain_usage(f'give one factory, not {len(rest)}: {rest}.')
+  try:
+    return run_check(rest[0], values)
+  except ValueError as error:
+    return _explain_usage(str(error))
+
+
+def run_check(name: str, values: flags.FlagValues) -> int:
+  """Checks a factory and prints the report.
+
+  Args:
+    name: module:factory or file.py:factory.
+    values: flags, parsed.
+
+  Returns:
+    0 if no rule is broken, else 1.
+
+  Raises:
+    ValueError: there is no such factory, or a flag is out of range.
+  """
+  given: dict[str, Any] = values.flag_values_dict()
+  claim = conformance.Claim(
+    clip_norm=given['clip_norm'],
+    noise_multiplier=given['noise_multiplier'],
+    num_clients=given['num_clients'],
+    shapes=parse_shapes(given['shapes']),
+    release=given['release'],
+    step_size=given['step_size'],
+    adjacency=given['adjacency'],
+    max_rounds=given['max_rounds'],
+  )
+  report = conformance.check(
+    load_factory(name),
+    claim,
+    delta=given['delta'],
+    budget=given['budget'],
+    seed=given['seed'],
+  )
+  if given['json']:
+    body: Any = io.spell_non_finite(report.to_json())
+    print(json.dumps(body, indent=2, allow_nan=False))
+  else:
+    print(conformance.format_report(report))
+  return int(bool(report.findings))
+
+
+def load_factory(name: str) -> Make:
+  """Imports a factory by its name.
+
+  Args:
+    name: module:factory or file.py:factory. Modules are searched for in the
+      working directory, too.
+
+  Raises:
+    ValueError: there is no such factory.
+  """
+  module_name, colon, attribute = name.rpartition(':')
+  if not colon or not module_name or not attribute:
+    raise ValueError(f'{name!r} is no factory; give package.module:factory.')
+  try:
+    if module_name.endswith('.py'):
+      spec = importlib.util.spec_from_file_location('checked', module_name)
+      assert spec is not None, f'{module_name} ends in .py'
+      assert spec.loader is not None, f'{module_name} ends in .py'
+      module = importlib.util.module_from_spec(spec)
+      sys.modules['checked'] = module
+      spec.loader.exec_module(module)
+    else:
+      if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+      module = importlib.import_module(module_name)
+  except (FileNotFoundError, ModuleNotFoundError) as error:
+    raise ValueError(
+      f'{module_name!r} cannot be imported ({error}); give a module on the path '
+      'of Python, or a file.'
+    ) from error
+  factory = getattr(module, attribute, None)
+  if not callable(factory):
+    raise ValueError(
+      f'{module_name!r} has no function {attribute!r}; give one that makes a '
+      'mechanism from a claim.'
+    )
+  return cast(Make, factory)
+
+
+def parse_shapes(text: str) -> tuple[tuple[int, ...], ...]:
+  """Reads shapes.
+
+  Raises:
+    ValueError: the text is not of that form.
+
+  >>> parse_shapes('20x30,30')
+  ((20, 30), (30,))
+  """
+  try:
+    return tuple(
+      tuple(int(size) for size in shape.split('x')) for shape in text.split(',')
+    )
+  except ValueError as error:
+    raise ValueError(
+      f'--shapes={text!r}; give sizes such as 20x30,30.'
+    ) from error
+
+
+def _explain_usage(message: str) -> int:
+  print(f'{message}\n{_USAGE}--help lists them.'.strip(), file=sys.stderr)
+  return 2

@@ -1,0 +1,126 @@
+"""What an aggregation says of its privacy, and how the suite calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import math
+from typing import Literal, Protocol, runtime_checkable
+
+from jaxtyping import Float
+import numpy as np
+
+
+class Refused(Exception):
+  """Raise it for input that a mechanism does not take.
+
+  For instance by a mechanism that releases nothing if a client drops out. Rules
+  that need such input are then reported as not checked.
+  """
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+  """What a mechanism claims of one round: noise of z clip norms on a sum.
+
+  Attributes:
+    clip_norm: S > 0, bound of the L2 norm of the update of a client.
+    noise_multiplier: z > 0. The noise has a standard deviation of z S in units of
+      the sum of updates, so that a round is a Gaussian mechanism with μ = 1/z.
+    num_clients: n >= 1, clients expected in a round; for example level training,
+      examples of a batch.
+    shapes: of the tensors of an update.
+    release: whether a round releases the sum over n ('mean') or the sum.
+    step_size: what the release has been multiplied with, a learning rate of the
+      server for instance. Negative if it subtracts.
+    adjacency: of two rounds that shall be alike, one has the update of a client,
+      and the other a zero update ('zero_out', the client is counted in both) or no
+      such client at all ('add_or_remove').
+    max_rounds: a run has at most so many rounds; None if there is no bound.
+
+  Raises:
+    ValueError: a value is out of range.
+  """
+
+  clip_norm: float
+  noise_multiplier: float
+  num_clients: int
+  shapes: tuple[tuple[int, ...], ...]
+  release: Literal['mean', 'sum'] = 'mean'
+  step_size: float = 1.0
+  adjacency: Literal['zero_out', 'add_or_remove'] = 'zero_out'
+  max_rounds: int | None = None
+
+  def __post_init__(self):
+    for name in ('clip_norm', 'noise_multiplier'):
+      value = getattr(self, name)
+      if not 0 < value < math.inf:
+        raise ValueError(f'{name}={value}; give a finite number > 0.')
+    if self.num_clients < 1:
+      raise ValueError(f'num_clients={self.num_clients}; give 1 or more.')
+    if not self.shapes or min(map(math.prod, self.shapes)) < 1:
+      raise ValueError(
+        f'shapes={self.shapes}; give the shape of each tensor of an update, '
+        'each with a number in it, such as ((20, 30), (30,)).'
+      )
+    if self.release not in ('mean', 'sum'):
+      raise ValueError(f"release={self.release!r}; give 'mean' or 'sum'.")
+    if not 0 < abs(self.step_size) < math.inf:
+      raise ValueError(f'step_size={self.step_size}; give a finite one, not 0.')
+    if self.adjacency not in ('zero_out', 'add_or_remove'):
+      raise ValueError(
+        f"adjacency={self.adjacency!r}; give 'zero_out' or 'add_or_remove'."
+      )
+    if self.max_rounds is not None and self.max_rounds < 1:
+      raise ValueError(
+        f'max_rounds={self.max_rounds}; give 1 or more, or None.'
+      )
+
+  @functools.cached_property
+  def sizes(self) -> tuple[int, ...]:
+    """Number of coordinates of each tensor."""
+    return tuple(math.prod(shape) for shape in self.shapes)
+
+  @functools.cached_property
+  def dim(self) -> int:
+    """d, coordinates of an update."""
+    return sum(self.sizes)
+
+  @property
+  def unit(self) -> float:
+    """How much a client with weight 1 may move the release, over S."""
+    share = self.num_clients if self.release == 'mean' else 1
+    return self.step_size / share
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+  """One run of an aggregation, with the state that it keeps between rounds.
+
+  Three more attributes are used where they exist. Rules that need one that does
+  not exist are reported as not checked.
+
+  - `clip_norm`: a public clip norm that adapts, read before each round;
+  - `save() -> state` and `restore(state)`: what a checkpoint has of it.
+  """
+
+  def aggregate(
+    self,
+    updates: Sequence[Sequence[Float[np.ndarray, '...']]],
+    weights: Sequence[float],
+  ) -> Sequence[Float[np.ndarray, '...']]:
+    """Runs one round.
+
+    Args:
+      updates: of each client that is present, not clipped, a float32 tensor for
+        each shape of the claim. There may be fewer clients than it expects.
+      weights: of each, its number of examples.
+
+    Returns:
+      What the round releases, a tensor for each shape.
+
+    Raises:
+      Refused: the mechanism does not take such input.
+    """
+    ...

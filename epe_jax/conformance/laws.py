@@ -1,0 +1,133 @@
+"""Exact p-values: of ratios to noise, of angles, and of the law of noise itself.
+
+A covariance Σ of T rounds that is estimated from N independent coordinates is
+Wishart, so mᵀ Σ̂⁻¹ m is mᵀ Σ⁻¹ m times N / χ² with N - T + 1 degrees of freedom,
+for every vector m that does not depend on it (Muirhead, Aspects of multivariate
+statistical theory, theorem 3.2.12). With T = 1 that is the law of a variance.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float
+import numpy as np
+from scipy import stats
+
+
+def p_of_mu(
+  measured: float, allowed: float, *, num: int, rounds: int = 1
+) -> float:
+  """Probability that μ̂ is as large as measured although μ <= allowed.
+
+  Args:
+    measured: sqrt(mᵀ Σ̂⁻¹ m), where Σ̂ = Σ x xᵀ / N.
+    allowed: largest μ that the rule allows, > 0.
+    num: N, independent coordinates, each with a value in every round.
+    rounds: T, less than N.
+  """
+  if math.isinf(measured):
+    return 0.0
+  if measured == 0:
+    return 1.0
+  degrees = num - rounds + 1
+  return float(stats.chi2.cdf(num * (allowed / measured) ** 2, degrees))
+
+
+def p_of_cosine(largest: float, *, dim: int, pairs: int) -> float:
+  """Bound of the probability that one of some cosines is as large.
+
+  Args:
+    largest: |cosine| of two independent random directions in R^d.
+    dim: d.
+    pairs: how many pairs it is the largest of.
+  """
+  p = stats.beta.sf(min(largest, 1.0) ** 2, 0.5, (dim - 1) / 2)
+  return float(min(1.0, pairs * p))
+
+
+def p_of_sphericity(
+  rows: Float[np.ndarray, 'n d'],
+) -> tuple[float, float]:
+  """Whether rows have as many effective dimensions as coordinates.
+
+  Squared cosines of rows average 1/d if coordinates are independent and of one
+  variance, and more otherwise: 1/effective dimension.
+
+  Returns:
+    p-value and estimated effective dimension. The χ² law is a limit for many
+    dimensions; it is exact in its mean and conservative in its variance.
+  """
+  n, d = rows.shape
+  unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+  squares = (unit @ unit.T)[np.triu_indices(n, 1)] ** 2
+  total = float(squares.sum())
+  p = float(stats.chi2.sf(d * total, squares.size))
+  return p, squares.size / total
+
+
+def p_of_lags(
+  rows: Float[np.ndarray, 'n d'],
+) -> tuple[float, int, float]:
+  """Whether a row resembles itself moved along by some number of coordinates.
+
+  Args:
+    rows: with zero means and unit variances.
+
+  Returns:
+    p-value over all lags, the lag that stands out most, and its correlation.
+  """
+  n, d = rows.shape
+  spectrum = np.fft.rfft(rows, axis=1)
+  power = (spectrum.real**2 + spectrum.imag**2).sum(axis=0)
+  lags = np.fft.irfft(power, n=d)[1 : d // 2 + 1] / (n * d)
+  if not lags.size:
+    return 1.0, 0, 0.0
+  scores = np.abs(lags) * math.sqrt(n * d)
+  if d % 2 == 0:
+    # Half way around, every pair of coordinates is counted twice.
+    scores[-1] /= math.sqrt(2)
+  best = int(np.argmax(scores))
+  p = min(1.0, 2 * lags.size * float(stats.norm.sf(scores[best])))
+  return p, best + 1, float(lags[best])
+
+
+def p_of_smallest_variance(
+  rows: Float[np.ndarray, 'n d'],
+) -> tuple[float, int, float]:
+  """Whether a coordinate has less than unit variance.
+
+  Returns:
+    p-value over all coordinates, the coordinate, and its variance.
+  """
+  n, d = rows.shape
+  sums = (rows**2).sum(axis=0)
+  worst = int(np.argmin(sums))
+  p = min(1.0, d * float(stats.chi2.cdf(sums[worst], n)))
+  return p, worst, float(sums[worst] / n)
+
+
+def p_of_gaussian(
+  values: Float[np.ndarray, 'n'], *, compared: int = 4000
+) -> tuple[float, str]:
+  """Whether values of unit variance are Gaussian, in the middle and at the ends.
+
+  The middle is compared by Kolmogorov and Smirnov's distance of some of them, the
+  ends by the largest value, which has a known law.
+
+  Returns:
+    p-value, and what stands out most.
+  """
+  some = values[:: max(1, values.size // compared)]
+  middle = float(stats.kstest(some, 'norm').pvalue)
+  largest = float(np.abs(values).max())
+  # P(max <= x) = (1 - q)^n, where q is the probability of both tails beyond x.
+  log_below = values.size * math.log1p(-2 * float(stats.norm.sf(largest)))
+  low, high = math.exp(log_below), -math.expm1(log_below)
+  options = (
+    (3 * middle, 'its distribution function differs from the Gaussian one'),
+    (3 * low, f'none of {values.size:,} values is beyond {largest:.2f} std'),
+    (3 * high, f'one of {values.size:,} values is at {largest:.1f} std'),
+  )
+  p, what = min(options)
+  return min(1.0, p), what

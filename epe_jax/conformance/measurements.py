@@ -1,0 +1,213 @@
+"""The noise of a mechanism, and influences judged by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import math
+
+from jaxtyping import Float
+import numpy as np
+
+from epe_jax.conformance import laws
+from epe_jax.conformance.claim import Claim
+from epe_jax.conformance.findings import ALPHA, TOLERANCE
+from epe_jax.conformance.influences import Influences
+from epe_jax.conformance.noise import Noise
+from epe_jax.conformance.session import Cohort, Make, NotChecked, norm
+
+_MAX_RUNS, _MIN_RUNS, _MAX_OTHER_RUNS, _MAX_ROUNDS = 100, 6, 16, 32
+# Numbers in the influences of a client on all rounds.
+_MAX_NUMBERS = 20_000_000
+
+
+class Measurements(Influences):
+  """Makes each measurement when a rule first needs it, and keeps it.
+
+  Noise is sampled with updates of zero and the claim as it is, unless a method says
+  otherwise.
+  """
+
+  def __init__(
+    self, make: Make, claim: Claim, *, budget: float, rng: np.random.Generator
+  ):
+    super().__init__(make, claim, budget=budget, rng=rng)
+    self._budget = budget
+
+  def plan(self, share: float, *, rounds: int, max_runs: int) -> int:
+    """How many runs fit into a share of the budget."""
+    seconds = self.seconds_per_round * rounds
+    return max(_MIN_RUNS, min(max_runs, int(share * self._budget / seconds)))
+
+  @functools.cached_property
+  def seconds_per_round(self) -> float:
+    """Of a round in which everybody sends zeros, with making the mechanism."""
+    before = self.session.elapsed
+    for _ in range(2):
+      self.session.start(self.claim).release(self.cohort(self.zero))
+    return (self.session.elapsed - before) / 2
+
+  def sample_rounds(
+    self, runs: int, rounds: int, cohort: Cohort, claim: Claim | None = None
+  ) -> Float[np.ndarray, 'R T k']:
+    """Noise of several rounds of fresh runs: releases less what they should be."""
+    claim = claim or self.claim
+    keep = self.layout.keep
+    run = self.quiet(claim)
+    expected = np.stack([keep(run.release(cohort)) for _ in range(rounds)])
+    if not self.is_readable:
+      expected = np.zeros_like(expected)
+    sampled = np.empty((runs, *expected.shape))
+    for i in range(runs):
+      run = self.session.start(claim)
+      for t in range(rounds):
+        sampled[i, t] = keep(run.release(cohort))
+    return sampled - expected
+
+  def sample_noise(
+    self, cohort: Cohort, *, runs: int | None = None, claim: Claim | None = None
+  ) -> Noise:
+    """Noise of the first round under other conditions."""
+    if runs is None:
+      runs = self.plan(0.05, rounds=1, max_runs=_MAX_OTHER_RUNS)
+    samples = self.sample_rounds(runs, 1, cohort, claim)[:, 0]
+    return Noise(self.layout, samples, self.short_tensors, self.effective_share)
+
+  @functools.cached_property
+  def early_rounds(self) -> Float[np.ndarray, 'R T k']:
+    """Noise of the first two rounds of many runs."""
+    rounds = min(2, self.claim.max_rounds or 2)
+    runs = self.plan(0.35, rounds=rounds, max_runs=_MAX_RUNS)
+    return self.sample_rounds(runs, rounds, self.cohort(self.zero))
+
+  @functools.cached_property
+  def unique_runs(self) -> Sequence[int]:
+    """Runs whose first release has noise that no run before them had."""
+    first = self.early_rounds[:, 0, :4096]
+    lengths = np.linalg.norm(first, axis=1)
+    unit = first / np.where(lengths > 0, lengths, 1)[:, None]
+    alike = np.abs(unit @ unit.T) > 0.99
+    return [i for i in range(len(first)) if not alike[i, :i].any()]
+
+  @functools.cached_property
+  def all_noise(self) -> Noise:
+    """Noise of the first round of runs that do not repeat one another."""
+    samples = self.early_rounds[self.unique_runs, 0]
+    return Noise(self.layout, samples, effective_share=self.effective_share)
+
+  @functools.cached_property
+  def effective_share(self) -> float:
+    """Effective over nominal dimensions of the noise, 1 unless much less.
+
+    Where random numbers serve several coordinates, other rules have to know that
+    they see fewer of them.
+    """
+    noise = Noise(self.layout, self.early_rounds[self.unique_runs, 0])
+    if len(noise.samples) < 2 or noise.common_std == 0:
+      return 1.0
+    rows = noise.standardized()
+    p, effective = laws.p_of_sphericity(rows)
+    share = effective / rows.shape[1]
+    return min(1.0, share) if p < ALPHA and share < 0.9 else 1.0
+
+  def sample_unjudged(self, cohort: Cohort, runs: int, claim: Claim) -> Noise:
+    """Noise under other claims where influences cannot be read."""
+    return Noise(self.layout, self.sample_rounds(runs, 1, cohort, claim)[:, 0])
+
+  @functools.cached_property
+  def short_tensors(self) -> frozenset[int]:
+    """Tensors with less noise than the others, by the influence in them."""
+    noise, allowed = self.all_noise, self.allowed_by(self.all_noise)
+    return frozenset(
+      k
+      for k in range(len(self.claim.sizes))
+      if self.p_of_tensor(noise, k, allowed) < ALPHA / len(self.claim.sizes)
+    )
+
+  def p_of_tensor(self, noise: Noise, k: int, allowed: float) -> float:
+    """p-value of the noise in one tensor."""
+    influence = self.tensor_influences[k]
+    if noise.is_isotropic or influence < 1e-6:
+      return 1.0
+    if not noise.stds[k] > 1e-3 * noise.stds.max():
+      return 0.0
+    mu = influence / noise.stds[k]
+    return laws.p_of_mu(mu, allowed, num=noise.count(noise.tensors[k].size))
+
+  @functools.cached_property
+  def tensor_influences(self) -> Float[np.ndarray, 'L']:
+    """Largest influence in each tensor of ordinary updates of norm S."""
+    largest = norm(self.base)
+    norms = [self.layout.norms(influence) for _, influence in self.exact]
+    for k in range(8, len(self.claim.sizes)):
+      norms.append(self.layout.norms(self.influence_of(self.in_tensor(k))))
+    return np.minimum(np.max(norms, axis=0), largest)
+
+  @functools.cached_property
+  def noise(self) -> Noise:
+    """That of ordinary rounds, less what `tensor_noise` reports.
+
+    Raises:
+      NotChecked: there is none.
+    """
+    if self.all_noise.common_std == 0:
+      raise NotChecked('there is no noise; see noise_scale')
+    return dataclasses.replace(self.all_noise, repaired=self.short_tensors)
+
+  def allowed_by(self, noise: Noise) -> float:
+    """Largest μ that other rules allow: that of ordinary clients if it is more.
+
+    What breaks for every client alike is reported once, by `noise_scale`.
+    """
+    claimed = (1 + TOLERANCE) / self.claim.noise_multiplier
+    common = noise.common_std
+    if common == 0:
+      return math.inf
+    return max(claimed, norm(self.base) / common)
+
+  def excess(
+    self, influence: Float[np.ndarray, 'd'], noise: Noise, *, tests: int = 1
+  ) -> tuple[float, float]:
+    """Judges an influence.
+
+    Args:
+      influence: of one client in a round.
+      noise: in such rounds.
+      tests: number of influences that the rule judges.
+
+    Returns:
+      μ, and the p-value of that it is at most what is claimed; where ordinary
+      clients already have more than that, 0 if it is 5 % more than theirs, else 1.
+    """
+    mu = noise.mu(influence)
+    claimed = (1 + TOLERANCE) / self.claim.noise_multiplier
+    if self.common_p_value >= ALPHA:
+      return mu, min(1.0, tests * noise.p_value(influence, claimed))
+    return mu, float(mu <= 1.05 * self.common_mu)
+
+  @functools.cached_property
+  def common_mu(self) -> float:
+    """μ of an ordinary client whose update has norm S."""
+    if self.all_noise.common_std == 0:
+      return math.inf
+    return self.noise.mu(self.base)
+
+  @functools.cached_property
+  def common_p_value(self) -> float:
+    """Probability of that μ or more although the claim holds."""
+    if math.isinf(self.common_mu):
+      return 0.0
+    claimed = (1 + TOLERANCE) / self.claim.noise_multiplier
+    return self.noise.p_value(self.base, claimed)
+
+  @property
+  def max_rounds(self) -> int:
+    """Rounds that a long run may have."""
+    allowed = self.claim.max_rounds or _MAX_ROUNDS
+    in_time = int(0.3 * self._budget / (5 * self.seconds_per_round))
+    # Noise has to have many more coordinates than rounds.
+    in_space = min(
+      sum(self.layout.kept_sizes) // 4, _MAX_NUMBERS // self.claim.dim
+    )
+    return min(allowed, in_time, in_space, _MAX_ROUNDS)

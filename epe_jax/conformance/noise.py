@@ -1,0 +1,163 @@
+"""Noise of a mechanism, sampled, and influences measured against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import math
+
+from jaxtyping import Float
+import numpy as np
+from scipy import stats
+
+from epe_jax.conformance import laws
+
+# Noise below this fraction of the largest of a tensor is rounding, not noise.
+_NONE = 1e-3
+# Coordinates of the noise that are kept: more make no test better.
+_KEPT, _KEPT_OF_TENSOR = 20_000, 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  """Which coordinates of a release noise is measured in.
+
+  Attributes:
+    sizes: coordinates of each tensor.
+  """
+
+  sizes: tuple[int, ...]
+
+  @functools.cached_property
+  def kept_sizes(self) -> tuple[int, ...]:
+    """How many of the first coordinates of each tensor are kept."""
+    dim = sum(self.sizes)
+    share = [math.ceil(size * _KEPT / dim) for size in self.sizes]
+    return tuple(
+      min(size, max(some, _KEPT_OF_TENSOR))
+      for size, some in zip(self.sizes, share)
+    )
+
+  def keep(self, vector: Float[np.ndarray, 'd']) -> Float[np.ndarray, 'k']:
+    """The coordinates of a vector that are kept."""
+    tensors = self.split(vector)
+    return np.concatenate([t[:k] for t, k in zip(tensors, self.kept_sizes)])
+
+  def split(
+    self, vector: Float[np.ndarray, 'd']
+  ) -> list[Float[np.ndarray, '_']]:
+    """A vector of all coordinates as its tensors."""
+    return np.split(vector, np.cumsum(self.sizes)[:-1])
+
+  def norms(self, vector: Float[np.ndarray, 'd']) -> Float[np.ndarray, 'L']:
+    """Norm of each tensor of a vector."""
+    return np.array([np.linalg.norm(tensor) for tensor in self.split(vector)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+  """Independent samples of the noise of one round.
+
+  Attributes:
+    layout: of the coordinates.
+    samples: [R, k] noise of R runs in the coordinates that are kept.
+    repaired: tensors whose noise another rule reports. They are given that of the
+      others here, so that each cause is reported once.
+    effective_share: independent numbers for each coordinate, 1 or less.
+  """
+
+  layout: Layout
+  samples: Float[np.ndarray, 'R k']
+  repaired: frozenset[int] = frozenset()
+  effective_share: float = 1.0
+
+  @functools.cached_property
+  def tensors(self) -> list[Float[np.ndarray, 'R _']]:
+    """Samples of each tensor."""
+    ends = np.cumsum(self.layout.kept_sizes)[:-1]
+    return np.split(self.samples, ends, axis=1)
+
+  @functools.cached_property
+  def stds(self) -> Float[np.ndarray, 'L']:
+    """Standard deviation in each tensor, as measured."""
+    return np.array([math.sqrt(np.mean(t**2)) for t in self.tensors])
+
+  @functools.cached_property
+  def is_isotropic(self) -> bool:
+    """Whether no tensor has a variance that differs from that of the rest."""
+    sums = np.array([np.sum(t**2) for t in self._intact])
+    nums = np.array([t.size for t in self._intact])
+    if sums.size < 2:
+      return True
+    if not np.all(sums > 0):
+      return False
+    ratio = (sums / nums) / ((sums.sum() - sums) / (nums.sum() - nums))
+    nums = np.maximum(1, nums * self.effective_share)
+    law = stats.f(nums, nums.sum() - nums)
+    p = 2 * np.minimum(law.cdf(ratio), law.sf(ratio))
+    return bool(np.all(p > 1e-3 / sums.size))
+
+  @functools.cached_property
+  def common_std(self) -> float:
+    """That of all tensors, of the noisiest large one if they differ."""
+    if self.is_isotropic:
+      intact = np.concatenate([t.ravel() for t in self._intact])
+      return math.sqrt(np.mean(intact**2))
+    enough = min(2000, 0.05 * self.samples.size)
+    large = [t for t in self._intact if t.size >= enough]
+    return max(math.sqrt(np.mean(t**2)) for t in large or self._intact)
+
+  @property
+  def num(self) -> int:
+    """Values that the common standard deviation is estimated from."""
+    return self.count(sum(t.size for t in self._intact))
+
+  def mu(self, influence: Float[np.ndarray, 'd']) -> float:
+    """How many standard deviations an influence is, over all coordinates."""
+    norms = self.layout.norms(influence)
+    if not np.all(np.isfinite(norms)):
+      return math.inf
+    stds = self._effective_stds
+    if np.any((stds <= _NONE * stds.max()) & (norms > 1e-6)):
+      return math.inf
+    used = stds > _NONE * stds.max()
+    return math.sqrt(np.sum((norms[used] / stds[used]) ** 2))
+
+  def p_value(self, influence: Float[np.ndarray, 'd'], allowed: float) -> float:
+    """Probability of this μ or more although the true one is at most allowed.
+
+    With noise that differs between tensors this is an upper bound: the sum of the
+    probabilities that one of their variances is underestimated so much.
+    """
+    mu = self.mu(influence)
+    if self.is_isotropic:
+      return laws.p_of_mu(mu, allowed, num=self.num)
+    nums = [self.count(t.size) for t in self.tensors]
+    return min(1.0, sum(laws.p_of_mu(mu, allowed, num=n) for n in nums))
+
+  def standardized(self) -> Float[np.ndarray, 'R k']:
+    """Samples with unit variance in each tensor, less tensors without noise."""
+    parts = [
+      tensor / std
+      for tensor, std in zip(self.tensors, self.stds)
+      if std > _NONE * self.stds.max()
+    ]
+    return np.concatenate(parts, axis=1)
+
+  def count(self, num: int) -> int:
+    """Independent ones among some number of values."""
+    return max(1, int(num * self.effective_share))
+
+  @property
+  def _intact(self) -> Sequence[np.ndarray]:
+    rest = [t for k, t in enumerate(self.tensors) if k not in self.repaired]
+    return rest or self.tensors
+
+  @functools.cached_property
+  def _effective_stds(self) -> Float[np.ndarray, 'L']:
+    if self.is_isotropic:
+      return np.full(self.stds.size, self.common_std)
+    stds = self.stds.copy()
+    stds[list(self.repaired)] = self.common_std
+    return stds

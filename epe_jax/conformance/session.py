@@ -1,0 +1,162 @@
+"""Runs rounds of a mechanism, in units of what one client may do to the release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import math
+import time
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+
+from epe_jax.conformance.claim import Claim, Mechanism, Refused
+
+Make = Callable[[Claim], Mechanism]
+Vector = Float[np.ndarray, 'd']
+
+
+class NotChecked(Exception):
+  """A measurement that a rule needs cannot be made; the message says why."""
+
+
+class Cohort(NamedTuple):
+  """Clients of a round.
+
+  Attributes:
+    updates: of each client present, in clip norms; one array may stand for several
+      clients.
+    weights: of each.
+  """
+
+  updates: Sequence[Vector]
+  weights: Sequence[float]
+
+
+class Session:
+  """Starts runs of a mechanism and counts their rounds, until time is up."""
+
+  def __init__(self, make: Make, claim: Claim, *, seconds: float):
+    self._make = make
+    self.claim = claim
+    self.rounds = 0
+    self._start = time.perf_counter()
+    self._seconds = seconds
+
+  @property
+  def elapsed(self) -> float:
+    """Seconds since the session began."""
+    return time.perf_counter() - self._start
+
+  def start(self, claim: Claim) -> Run:
+    """Makes a fresh mechanism that has run no round.
+
+    Raises:
+      NotChecked: time is up, or the factory does not take the claim.
+      TypeError: what it makes cannot aggregate.
+    """
+    self.spend(0)
+    try:
+      mechanism = self._make(claim)
+    except Exception as error:
+      if claim == self.claim:
+        raise
+      raise NotChecked(f'make({_changes(self.claim, claim)}): {error!r}') from (
+        error
+      )
+    if not callable(getattr(mechanism, 'aggregate', None)):
+      raise TypeError(
+        f'make(claim) returned {type(mechanism).__name__}, which has no method '
+        'aggregate(updates, weights). Return a Mechanism.'
+      )
+    return Run(self, mechanism, claim)
+
+  def spend(self, rounds: int) -> None:
+    """Counts rounds.
+
+    Raises:
+      NotChecked: time is up.
+    """
+    if self.elapsed > self._seconds:
+      raise NotChecked(f'out of time: {self._seconds:g} s are spent')
+    self.rounds += rounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A mechanism with its state."""
+
+  session: Session
+  mechanism: Mechanism
+  claim: Claim
+
+  @property
+  def public_clip_norm(self) -> float | None:
+    """The clip norm that the mechanism publishes, None if it publishes none."""
+    value = getattr(self.mechanism, 'clip_norm', None)
+    return None if value is None else float(value)
+
+  def release(self, cohort: Cohort) -> Vector:
+    """Runs a round.
+
+    Updates are multiplied with the clip norm, and the release is divided by what
+    a client of that norm may do to it. A sum of updates u_i within the clip norm is
+    so released as Σ u_i and noise of standard deviation z, whatever S and n are.
+
+    Returns:
+      [d] float64.
+
+    Raises:
+      NotChecked: the mechanism refuses this input, raises an error, or time is up.
+      ValueError: tensors have not the shapes of the claim.
+    """
+    self.session.spend(1)
+    clip_norm = self.public_clip_norm or self.claim.clip_norm
+    tensors: dict[int, list[np.ndarray]] = {}
+    for update in cohort.updates:
+      if id(update) not in tensors:
+        tensors[id(update)] = self._split(update * clip_norm)
+    updates = [tensors[id(update)] for update in cohort.updates]
+    try:
+      released = self.mechanism.aggregate(updates, list(cohort.weights))
+    except Refused as error:
+      raise NotChecked(f'the mechanism refuses such input: {error}') from error
+    except Exception as error:
+      if self.session.rounds == 1:
+        raise
+      raise NotChecked(f'the mechanism raised {error!r}') from error
+    return self._join(released) / (clip_norm * self.claim.unit)
+
+  def _split(self, vector: Vector) -> list[np.ndarray]:
+    ends = np.cumsum(self.claim.sizes)[:-1]
+    return [
+      part.reshape(shape)
+      for part, shape in zip(
+        np.split(vector.astype(np.float32), ends), self.claim.shapes
+      )
+    ]
+
+  def _join(self, released: Sequence[np.ndarray]) -> Vector:
+    arrays = [np.asarray(tensor, np.float64) for tensor in released]
+    shapes = tuple(array.shape for array in arrays)
+    if shapes != tuple(map(tuple, self.claim.shapes)):
+      raise ValueError(
+        f'aggregate released tensors of shapes {shapes}, the claim has '
+        f'{self.claim.shapes}. Return one tensor for each shape, in their order.'
+      )
+    return np.concatenate([array.ravel() for array in arrays])
+
+
+def norm(vector: Float[np.ndarray, '...']) -> float:
+  """Euclidean norm; inf if a number is not finite."""
+  value = float(np.linalg.norm(vector))
+  return value if math.isfinite(value) else math.inf
+
+
+def _changes(old: Claim, new: Claim) -> str:
+  return ', '.join(
+    f'{field.name}={getattr(new, field.name)}'
+    for field in dataclasses.fields(new)
+    if getattr(new, field.name) != getattr(old, field.name)
+  )

@@ -1,0 +1,240 @@
+"""Mechanisms that keep their claim, each by other means."""
+
+import copy
+import math
+import secrets
+
+import numpy as np
+
+from epe_jax.conformance import Refused
+
+
+def flatten(update):
+  return np.concatenate([np.asarray(t, np.float64).ravel() for t in update])
+
+
+def clip(vector, bound):
+  return vector * min(1.0, bound / max(np.linalg.norm(vector), 1e-300))
+
+
+class Plain:
+  """Fixed clipping; Gaussian noise on the mean over the expected clients.
+
+  Others override a step of it. `seed` is for studies that can be repeated; a
+  mechanism in use has none.
+  """
+
+  dtype = np.float64
+
+  def __init__(self, claim, seed=None):
+    self.claim = claim
+    self.bound, self.n = claim.clip_norm, claim.num_clients
+    self.rng = np.random.default_rng(
+      secrets.randbits(128) if seed is None else seed
+    )
+    self.std = claim.noise_multiplier * claim.clip_norm
+    self.ends = np.cumsum(claim.sizes)[:-1]
+
+  def clip(self, vector):
+    return clip(vector, self.bound)
+
+  def sum(self, vectors, weights):
+    total = np.zeros(self.claim.dim, self.dtype)
+    for vector in vectors:
+      total += vector.astype(self.dtype)
+    return total.astype(np.float64)
+
+  def noise(self):
+    return self.rng.normal(0, self.std, self.claim.dim)
+
+  def mean(self, vectors, weights):
+    return (self.sum(vectors, weights) + self.noise()) / self.n
+
+  def serve(self, mean):
+    return mean
+
+  def aggregate(self, updates, weights):
+    # A client that is sent twice as one object is clipped once, for speed.
+    vectors = {}
+    for update in updates:
+      if id(update) not in vectors:
+        vectors[id(update)] = self.clip(flatten(update))
+    clipped = [vectors[id(update)] for update in updates]
+    release = self.serve(self.mean(clipped, weights))
+    parts = np.split(release.astype(self.dtype), self.ends)
+    return [p.reshape(s) for p, s in zip(parts, self.claim.shapes)]
+
+  def save(self):
+    state = {k: v for k, v in vars(self).items() if k not in ('rng', 'claim')}
+    return copy.deepcopy(state)
+
+  def restore(self, state):
+    vars(self).update(copy.deepcopy(state))
+
+
+class Float32(Plain):
+  dtype = np.float32
+
+
+class NoiseOnSum(Plain):
+  """Averages over those present, with noise of their mean."""
+
+  def mean(self, vectors, weights):
+    return (self.sum(vectors, weights) + self.noise()) / len(vectors)
+
+
+class AdaptiveClip(Plain):
+  """Andrew et al. 2021: the clip norm follows a quantile, by noisy bits."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    z = claim.noise_multiplier
+    self.bit_std = 4 * z
+    self.z = (z**-2 - (2 * self.bit_std) ** -2) ** -0.5
+    self.clip_norm, self.bits = claim.clip_norm, 0.0
+
+  def clip(self, vector):
+    return clip(vector, self.clip_norm)
+
+  def noise(self):
+    return self.rng.normal(0, self.z * self.clip_norm, self.claim.dim)
+
+  def aggregate(self, updates, weights):
+    norms = np.array([np.linalg.norm(flatten(u)) for u in updates])
+    released = super().aggregate(updates, weights)
+    self.adapt(norms)
+    return released
+
+  def adapt(self, norms):
+    bits = (norms <= self.clip_norm) - 0.5
+    noisy = bits.sum() + self.rng.normal(0, self.bit_std)
+    self.clip_norm *= math.exp(-0.2 * (noisy / self.n + 0.5 - 0.5))
+
+
+class Momentum(Plain):
+  """Momentum of the server on the noisy mean; its buffer is released."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.buffer = np.zeros(claim.dim)
+
+  def serve(self, mean):
+    self.buffer = 0.9 * self.buffer + mean
+    return self.buffer
+
+
+class FedAdam(Plain):
+  """Adam on the server; the aggregate is released, and thereby all of it."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.first, self.second = np.zeros((2, claim.dim))
+
+  def serve(self, mean):
+    self.first = 0.9 * self.first + 0.1 * mean
+    self.second = 0.99 * self.second + 0.01 * mean**2
+    return mean
+
+
+class PerLayer(Plain):
+  """Clips each of L tensors to S / √L."""
+
+  def clip(self, vector):
+    parts = np.split(vector, self.ends)
+    bound = self.bound / math.sqrt(len(parts))
+    return np.concatenate([clip(part, bound) for part in parts])
+
+
+class PerLayerNoise(PerLayer):
+  """Clips tensors to S / 2 and S √3 / 2, and has noise in proportion."""
+
+  def shares(self):
+    shares = np.sqrt(np.arange(1, len(self.claim.sizes) + 1))
+    return shares / np.linalg.norm(shares)
+
+  def clip(self, vector):
+    parts = np.split(vector, self.ends)
+    bounds = self.bound * self.shares()
+    return np.concatenate([clip(p, b) for p, b in zip(parts, bounds)])
+
+  def noise(self):
+    scales = self.shares() * math.sqrt(len(self.claim.sizes))
+    return super().noise() * np.repeat(scales, self.claim.sizes)
+
+
+class Tree(Plain):
+  """DP-FTRL: increments of prefix sums whose noise is that of a binary tree."""
+
+  levels = 6
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.round, self.nodes, self.last = 0, {}, 0.0
+    # A client of one round is in one node of each level.
+    self.std *= math.sqrt(self.levels)
+
+  def noise(self):
+    self.round += 1
+    total, start = 0.0, 0
+    nodes = {}
+    for level in reversed(range(self.levels)):
+      if self.round >> level & 1:
+        node = (level, start)
+        nodes[node] = self.nodes.get(node)
+        if nodes[node] is None:
+          nodes[node] = super().noise()
+        total, start = total + nodes[node], start + (1 << level)
+    self.nodes = nodes
+    new, self.last = total - self.last, total
+    return new
+
+
+class CappedWeights(Plain):
+  """Weights up to 5 count, and the mean is over n clients of weight 5."""
+
+  cap = 5.0
+
+  def mean(self, vectors, weights):
+    kept = np.minimum(weights, self.cap) / self.cap
+    total = sum(w * v for w, v in zip(kept, vectors))
+    return (total + self.noise()) / self.n
+
+
+class SecureSum(Plain):
+  """Sums integers modulo 2^32, in a range that holds all clients and noise."""
+
+  def width(self):
+    return 2 * self.bound * (self.n + 10 * self.std / self.bound + 10)
+
+  def sum(self, vectors, weights):
+    # Noise is inside, as clients add it before they encrypt.
+    step = self.width() / 2**32
+    total = np.rint(self.noise() / step).astype(np.int64)
+    for vector in vectors:
+      total += np.rint(vector / step).astype(np.int64)
+    return ((total + 2**31) % 2**32 - 2**31) * step
+
+  def mean(self, vectors, weights):
+    return self.sum(vectors, weights) / self.n
+
+
+class NoiseOfClients(Plain):
+  """Each client adds z S / √n. Without all of them there is no release."""
+
+  def share(self):
+    return self.std / math.sqrt(self.n)
+
+  def mean(self, vectors, weights):
+    if len(vectors) < self.n:
+      raise Refused('noise of dropped clients would be missing')
+    noise = self.rng.normal(0, self.share(), (self.n, self.claim.dim))
+    return (self.sum(vectors, weights) + noise.sum(axis=0)) / self.n
+
+
+CORRECT = {
+  c.__name__: c
+  for c in (
+    *(Plain, Float32, NoiseOnSum, AdaptiveClip, Momentum, FedAdam, PerLayer),
+    *(PerLayerNoise, Tree, CappedWeights, SecureSum, NoiseOfClients),
+  )
+}

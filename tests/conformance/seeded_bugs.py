@@ -1,0 +1,344 @@
+"""Eighteen bugs that were seeded into a correct mechanism, some in variants."""
+
+import copy
+import math
+
+import numpy as np
+
+from tests.conformance import correct
+from tests.conformance.correct import Plain, clip
+
+
+class WeightedMean(Plain):
+  """1. A mean weighted by examples, with the noise of an unweighted one."""
+
+  def mean(self, vectors, weights):
+    total = sum(w * v for w, v in zip(weights, vectors))
+    return total / sum(weights) + self.noise() / len(vectors)
+
+
+class ClippedMean(Plain):
+  """2. The mean is clipped instead of each update."""
+
+  def clip(self, vector):
+    return vector
+
+  def mean(self, vectors, weights):
+    mean = clip(sum(vectors) / self.n, self.bound)
+    return mean + self.noise() / self.n
+
+
+class NotClipped(Plain):
+  """2b. Nothing is clipped."""
+
+  def clip(self, vector):
+    return vector
+
+
+class PerLayerGlobalNoise(Plain):
+  """3. Each tensor is clipped to S, and the noise is for S."""
+
+  def clip(self, vector):
+    parts = np.split(vector, self.ends)
+    return np.concatenate([clip(part, self.bound) for part in parts])
+
+
+class DividedTwice(Plain):
+  """4. Noise of the mean is added to the sum, and divided with it."""
+
+  def noise(self):
+    return super().noise() / self.n
+
+
+class DividedByRoot(correct.NoiseOfClients):
+  """5. Each client adds z S / n instead of z S / √n."""
+
+  def share(self):
+    return self.std / self.n
+
+
+class NoiseOfUnitClip(Plain):
+  """6. Noise has standard deviation z, whatever S is."""
+
+  def noise(self):
+    return super().noise() / self.bound
+
+
+class SameNoiseEveryRound(Plain):
+  """7a. Noise is drawn once."""
+
+  drawn = None
+
+  def noise(self):
+    if self.drawn is None:
+      self.drawn = super().noise()
+    return self.drawn
+
+
+class SameNoiseEveryThirdRound(Plain):
+  """7b. Noise is drawn from a buffer of 3 rounds."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.drawn, self.round = [super(type(self), self).noise() for _ in '123'], 0
+
+  def noise(self):
+    self.round += 1
+    return self.drawn[self.round % 3]
+
+
+class SameKeyForTensors(Plain):
+  """7c. The key is not split: every tensor has the same random numbers."""
+
+  def noise(self):
+    key = self.rng.integers(2**63)
+    return np.concatenate(
+      [
+        np.random.default_rng(key).normal(0, self.std, size)
+        for size in self.claim.sizes
+      ]
+    )
+
+
+class BroadcastNoise(Plain):
+  """7d. A matrix has one number of noise for each row."""
+
+  def noise(self):
+    draw = lambda shape: self.rng.normal(0, self.std, (shape[0], 1))
+    return np.concatenate(
+      [
+        np.broadcast_to(draw(s), (s[0], math.prod(s[1:]))).ravel()
+        for s in self.claim.shapes
+      ]
+    )
+
+
+class HundredSeeds(Plain):
+  """8. The seed of a round is one of 100."""
+
+  def noise(self):
+    rng = np.random.default_rng(self.rng.integers(100))
+    return rng.normal(0, self.std, self.claim.dim)
+
+
+class FixedSeed(Plain):
+  """8b. Every run has the same seed."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed=0)
+
+
+class NoiseOnMachines(Plain):
+  """9. Each of 3 machines adds the noise of the mean, and these are averaged."""
+
+  def noise(self):
+    return sum(super(NoiseOnMachines, self).noise() for _ in range(3)) / 3
+
+
+class NoNoiseOnBias(Plain):
+  """10. The second tensor has no noise."""
+
+  def noise(self):
+    tensors = np.split(super().noise(), self.ends)
+    tensors[1] = np.zeros_like(tensors[1])
+    return np.concatenate(tensors)
+
+
+class ClipNormOfNorms(correct.AdaptiveClip):
+  """11. The clip norm follows the mean of norms, without noise."""
+
+  def adapt(self, norms):
+    self.clip_norm = 0.9 * self.clip_norm + 0.1 * float(np.mean(norms)) + 1e-3
+
+
+class MedianClipNorm(correct.AdaptiveClip):
+  """11b. The clip norm is the median of norms, without noise."""
+
+  def adapt(self, norms):
+    self.clip_norm = max(float(np.median(norms)), 1e-3)
+
+
+class HiddenClipNorm(Plain):
+  """11c. The clip norm follows an exact quantile, and is not published."""
+
+  def aggregate(self, updates, weights):
+    norms = np.array([np.linalg.norm(correct.flatten(u)) for u in updates])
+    released = super().aggregate(updates, weights)
+    self.bound *= math.exp(-0.2 * (np.mean(norms <= self.bound) - 0.5))
+    return released
+
+
+class ExactBit(correct.AdaptiveClip):
+  """12. The quantile is exact."""
+
+  def adapt(self, norms):
+    share = float(np.mean(norms <= self.clip_norm))
+    self.clip_norm *= math.exp(-0.2 * (share - 0.5))
+
+
+class FaintBit(correct.AdaptiveClip):
+  """12b. The noise of the quantile is 100 times too small."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.bit_std /= 100
+
+
+class DropoutNotCounted(Plain):
+  """13. The sum is divided by those present, the noise by those expected."""
+
+  def mean(self, vectors, weights):
+    return self.sum(vectors, weights) / len(vectors) + self.noise() / self.n
+
+
+class DroppedNoise(correct.NoiseOfClients):
+  """13b. Clients add noise, and that of dropped ones is not made up for."""
+
+  def mean(self, vectors, weights):
+    noise = self.rng.normal(0, self.share(), (len(vectors), self.claim.dim))
+    return (self.sum(vectors, weights) + noise.sum(axis=0)) / self.n
+
+
+class ClippedTwice(Plain):
+  """14. Tensors are clipped to S / L, then all of it to S."""
+
+  def clip(self, vector):
+    parts = np.split(vector, self.ends)
+    bound = self.bound / len(parts)
+    return clip(np.concatenate([clip(p, bound) for p in parts]), self.bound)
+
+
+class ClippedAfterScaling(Plain):
+  """14b. An update is clipped, scaled by a step size, and clipped."""
+
+  def clip(self, vector):
+    return clip(0.6 * clip(vector, self.bound), self.bound)
+
+
+class Replay(Plain):
+  """15. The generator is in the checkpoint."""
+
+  def save(self):
+    return super().save() | {'rng': copy.deepcopy(self.rng)}
+
+
+class SeedOfRound(Plain):
+  """15b. Noise depends on a secret seed and the round, and both are restored."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.key, self.round = int(self.rng.integers(2**63)), 0
+
+  def noise(self):
+    self.round += 1
+    rng = np.random.default_rng([self.key, self.round])
+    return rng.normal(0, self.std, self.claim.dim)
+
+
+class MomentumBeforeNoise(Plain):
+  """16. The server averages updates over rounds, then adds noise."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.buffer = np.zeros(claim.dim)
+
+  def mean(self, vectors, weights):
+    self.buffer = 0.9 * self.buffer + self.sum(vectors, weights) / self.n
+    return self.buffer + self.noise() / self.n
+
+
+class Float16(Plain):
+  """17. Updates are summed in float16."""
+
+  def sum(self, vectors, weights):
+    total = np.zeros(self.claim.dim, np.float16)
+    for vector in vectors:
+      total += vector.astype(np.float16)
+    return total.astype(np.float64)
+
+
+class NarrowSecureSum(correct.SecureSum):
+  """18. The range holds a few clients that agree, not all."""
+
+  def width(self):
+    return 2 * self.bound * 5.5
+
+  def mean(self, vectors, weights):
+    step, noise = self.width() / 2**32, self.noise()
+    total = sum(np.rint(v / step).astype(np.int64) for v in vectors)
+    total = ((total + 2**31) % 2**32 - 2**31) * step
+    return (total + noise) / self.n
+
+
+class UniformNoise(Plain):
+  """Noise has the right standard deviation and another law."""
+
+  def noise(self):
+    width = self.std * math.sqrt(3)
+    return self.rng.uniform(-width, width, self.claim.dim)
+
+
+class TruncatedNoise(Plain):
+  """Noise beyond 3.3 standard deviations is cut off."""
+
+  def noise(self):
+    return np.clip(super().noise(), -3.3 * self.std, 3.3 * self.std)
+
+
+class NoNoise(Plain):
+  """Noise is switched off."""
+
+  def noise(self):
+    return 0 * super().noise()
+
+
+class IgnoredMultiplier(Plain):
+  """The factory does not pass on z."""
+
+  def __init__(self, claim, seed=None):
+    super().__init__(claim, seed)
+    self.std = claim.clip_norm
+
+
+# Bug -> the rule that it breaks and the cause that the report names.
+EXPECTED = {
+  WeightedMean: ('weights', 'weighted_mean'),
+  ClippedMean: ('clipping', 'clipped_after_the_mean'),
+  NotClipped: ('clipping', 'not_clipped'),
+  PerLayerGlobalNoise: ('clipping', 'per_layer_clipping'),
+  DividedTwice: ('noise_scale', 'divided_by_n_twice'),
+  DividedByRoot: ('noise_scale', 'divided_by_sqrt_n'),
+  NoiseOfUnitClip: ('noise_scale', 'noise_ignores_clip_norm'),
+  SameNoiseEveryRound: ('rounds', 'noise_reused_between_rounds'),
+  SameNoiseEveryThirdRound: ('rounds', 'noise_reused_between_rounds'),
+  SameKeyForTensors: (
+    'noise_between_coordinates',
+    'noise_reused_between_parameters',
+  ),
+  BroadcastNoise: (
+    'noise_between_coordinates',
+    'noise_reused_between_parameters',
+  ),
+  HundredSeeds: ('noise_between_runs', 'few_seeds'),
+  FixedSeed: ('noise_between_runs', 'fixed_seed'),
+  NoiseOnMachines: ('noise_scale', 'averaged_over_machines'),
+  NoNoiseOnBias: ('tensor_noise', 'tensor_without_noise'),
+  ClipNormOfNorms: ('clip_norm', 'clip_norm_from_unclipped_norms'),
+  MedianClipNorm: ('clip_norm', 'clip_norm_from_unclipped_norms'),
+  HiddenClipNorm: ('memory', 'state_without_noise'),
+  ExactBit: ('clip_norm', 'quantile_bit_without_noise'),
+  FaintBit: ('clip_norm', 'quantile_noise_too_small'),
+  DropoutNotCounted: ('dropout', 'dropout_not_counted'),
+  DroppedNoise: ('dropout', 'dropped_noise_is_missing'),
+  ClippedTwice: ('arrives_whole', 'clipped_twice'),
+  ClippedAfterScaling: ('arrives_whole', 'clipped_twice'),
+  Replay: ('resume', 'noise_replayed_after_restore'),
+  SeedOfRound: ('resume', 'noise_replayed_after_restore'),
+  MomentumBeforeNoise: ('rounds', 'momentum_before_noise'),
+  Float16: ('rounding', 'low_precision'),
+  NarrowSecureSum: ('wrap_around', 'modular_wrap_around'),
+  UniformNoise: ('noise_law', 'not_gaussian'),
+  TruncatedNoise: ('noise_law', 'not_gaussian'),
+  NoNoise: ('noise_scale', 'no_noise'),
+  IgnoredMultiplier: ('noise_scale', 'noise_ignores_noise_multiplier'),
+}

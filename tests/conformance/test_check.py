@@ -1,0 +1,144 @@
+"""What the suite does with mechanisms that refuse, fail, or are slow."""
+
+import dataclasses
+import json
+import time
+
+import numpy as np
+import pytest
+
+from epe_jax import accounting, conformance, io
+from tests.conformance import correct
+from tests.conformance.helpers import CLAIM, seeded
+
+
+def test_the_claimed_epsilon_is_that_of_the_gaussian_mechanism():
+  report = conformance.check(seeded(correct.Plain), CLAIM, delta=1e-6)
+  exact = accounting.epsilon_of_releases(1.0, delta=1e-6).epsilon
+  assert report.claimed_epsilon == pytest.approx(exact, rel=1e-6)
+
+
+def test_what_is_absent_is_not_checked_and_never_passed():
+  class Bare:
+    def __init__(self, mechanism):
+      self.aggregate = mechanism.aggregate
+
+  plain = seeded(correct.Plain)
+  make = lambda claim: Bare(plain(claim))
+  report = conformance.check(make, CLAIM)
+  assert not report.findings
+  assert 'no save()' in report.not_checked['resume']
+  assert 'publishes no clip_norm' in report.not_checked['clip_norm']
+  assert not set(report.not_checked) & set(report.passed)
+  assert set(report.not_checked) | set(report.passed) == set(conformance.RULES)
+
+
+def test_refused_dropout_is_not_checked():
+  report = conformance.check(seeded(correct.NoiseOfClients), CLAIM)
+  assert 'refuses such input' in report.not_checked['dropout']
+
+
+class Picky(correct.Plain):
+  """Takes no update that is far above the clip norm."""
+
+  def clip(self, vector):
+    if np.linalg.norm(vector) > 100 * self.bound:
+      raise RuntimeError('too large')
+    return super().clip(vector)
+
+
+def test_an_error_of_adversarial_input_is_reported_not_raised():
+  report = conformance.check(seeded(Picky), CLAIM)
+  assert not report.findings
+  assert "raised RuntimeError('too large')" in report.not_checked['clipping']
+  assert 'noise_law' in report.passed
+
+
+class Broken(correct.Plain):
+  """Fails whatever it is sent."""
+
+  def clip(self, vector):
+    raise RuntimeError('never works')
+
+
+def test_an_error_of_the_first_round_is_raised():
+  with pytest.raises(RuntimeError, match='never works'):
+    conformance.check(seeded(Broken), CLAIM)
+
+
+def test_a_factory_for_one_claim_alone_says_what_was_not_measured():
+  plain = seeded(correct.Plain)
+
+  def make(claim):
+    if claim.clip_norm != CLAIM.clip_norm:
+      raise ValueError('this clip norm only')
+    return plain(claim)
+
+  report = conformance.check(make, CLAIM)
+  assert not report.findings
+  (scale,) = (r for r in report.results if r.rule == 'noise_scale')
+  assert 'clip_norm could not be changed' in scale.measured
+
+
+class Slow(correct.Plain):
+  """Takes 10 ms for a round."""
+
+  def aggregate(self, updates, weights):
+    time.sleep(0.01)
+    return super().aggregate(updates, weights)
+
+
+def test_a_slow_mechanism_is_checked_as_far_as_its_budget_goes():
+  report = conformance.check(seeded(Slow), CLAIM, budget=1.0)
+  assert report.seconds < 2
+  assert 'noise_scale' in report.passed
+  late = [r for r, why in report.not_checked.items() if 'out of time' in why]
+  assert late
+  assert report.rounds < 120
+
+
+def test_a_report_is_json():
+  report = conformance.check(seeded(correct.Momentum), CLAIM)
+  body = json.loads(json.dumps(io.spell_non_finite(report.to_json())))
+  assert [r['rule'] for r in body['results']] == list(conformance.RULES)
+  assert body['rounds'] == report.rounds
+
+
+@pytest.mark.parametrize(
+  ('change', 'message'),
+  [
+    ({'clip_norm': 0.0}, r'clip_norm=0\.0; give'),
+    ({'noise_multiplier': float('inf')}, 'noise_multiplier=inf; give'),
+    ({'num_clients': 0}, 'num_clients=0; give'),
+    ({'shapes': ()}, r'shapes=\(\); give'),
+    ({'shapes': ((3, 0),)}, 'give the shape'),
+    ({'release': 'median'}, "release='median'; give 'mean' or 'sum'"),
+    ({'step_size': 0.0}, r'step_size=0\.0; give'),
+    ({'adjacency': 'swap'}, "adjacency='swap'; give"),
+    ({'max_rounds': 0}, 'max_rounds=0; give'),
+  ],
+)
+@pytest.mark.usefixtures('types_unchecked')
+def test_a_claim_out_of_range_is_refused(change, message):
+  with pytest.raises(Exception, match=message):
+    dataclasses.replace(CLAIM, **change)
+
+
+def test_wrong_arguments_are_refused():
+  make = seeded(correct.Plain)
+  with pytest.raises(ValueError, match='budget=0'):
+    conformance.check(make, CLAIM, budget=0.0)
+  with pytest.raises(ValueError, match='delta'):
+    conformance.check(make, CLAIM, delta=2.0)
+
+
+class Flat(correct.Plain):
+  """Releases one vector."""
+
+  def aggregate(self, updates, weights):
+    return [np.zeros(self.claim.dim)]
+
+
+def test_a_release_of_other_shapes_is_refused():
+  with pytest.raises(ValueError, match='released tensors of shapes'):
+    conformance.check(seeded(Flat), CLAIM)

@@ -1,0 +1,118 @@
+"""The command `epe-jax check`, its script, the example and the pytest fixture."""
+
+import json
+import pathlib
+import runpy
+
+import pytest
+
+from epe_jax import command, conformance
+from tests import in_process
+
+EXAMPLE = str(
+  pathlib.Path(__file__).parents[2] / 'examples' / 'check_aggregation.py'
+)
+SHAPES = '--shapes=20x30,30'
+
+
+def test_nothing_broken_is_0(capsys):
+  assert command.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
+  assert '0 of 14 rules' in capsys.readouterr().out
+
+
+def test_a_broken_rule_is_1_and_json_says_which(capsys):
+  code = command.main(['check', f'{EXAMPLE}:NoNoiseOnBiases', SHAPES, '--json'])
+  assert code == 1
+  body = json.loads(capsys.readouterr().out)
+  (broken,) = (r for r in body['results'] if r['status'] == 'broken')
+  assert broken['rule'] == 'tensor_noise'
+  assert broken['finding']['epsilon'] == 'Infinity'
+  assert body['epsilon'] == 'Infinity'
+
+
+@pytest.mark.parametrize(
+  ('argv', 'message'),
+  [
+    ([], 'usage: epe-jax check'),
+    (['chek'], "'chek' is no command"),
+    (['check'], 'give one factory, not 0'),
+    (['check', 'nothing'], "'nothing' is no factory"),
+    (['check', 'no.such:make'], "'no.such' cannot be imported"),
+    (['check', 'no/such.py:make'], 'cannot be imported'),
+    (['check', 'math:nothing'], "'math' has no function 'nothing'"),
+    (['check', 'math:sqrt', '--nonsense'], 'nonsense'),
+    (['check', 'math:sqrt', '--shapes=2xa'], "--shapes='2xa'; give sizes"),
+    (['check', 'math:sqrt', '--clip_norm=-1'], r'clip_norm=-1.0; give'),
+    (['check', 'math:sqrt', '--budget=0'], 'budget'),
+  ],
+)
+def test_a_wrong_call_is_2(argv, message, capsys):
+  assert command.main(argv) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_help_lists_the_flags(capsys):
+  assert command.main(['check', '--help']) == 0
+  assert '--noise_multiplier' in capsys.readouterr().out
+
+
+def test_the_script_is_the_command():
+  ended = in_process.run_script('check', f'{EXAMPLE}:NoNoiseOnBiases', SHAPES)
+  assert ended.returncode == 1
+  assert 'tensor_without_noise' in ended.stdout
+
+
+def test_the_example_checks_both_of_its_mechanisms(capsys):
+  runpy.run_path(EXAMPLE, run_name='__main__')
+  out = capsys.readouterr().out
+  assert 'GaussianMean\n\n0 of 14 rules' in out
+  assert 'NoNoiseOnBiases\n\n1 of 14 rules' in out
+
+
+@pytest.fixture
+def run_pytest(tmp_path, monkeypatch):
+  """Exit status of a test that uses the fixture."""
+  monkeypatch.setenv('PYTEST_DISABLE_PLUGIN_AUTOLOAD', '1')
+
+  def run(name, *arguments):
+    # A module is imported once in a process, under its name.
+    path = tmp_path / f'test_{name}_{len(arguments)}.py'
+    path.write_text(
+      f"""
+import runpy
+from epe_jax import conformance
+example = runpy.run_path({EXAMPLE!r})
+claim = conformance.Claim(1.0, 1.0, 10, ((20, 30), (30,)))
+def test_it(check_privacy):
+  check_privacy(example[{name!r}], claim, {', '.join(arguments)})
+"""
+    )
+    plugin = 'epe_jax.conformance.pytest_plugin'
+    options = ['-q', '-p', plugin, '-p', 'no:cacheprovider', '-c', '/dev/null']
+    options += [
+      '-W',
+      'ignore',
+      '--import-mode=importlib',
+      f'--rootdir={tmp_path}',
+    ]
+    return pytest.main([*options, str(path)])
+
+  return run
+
+
+def test_the_fixture_passes_and_fails_tests(run_pytest, capsys):
+  assert run_pytest('make') == pytest.ExitCode.OK
+  capsys.readouterr()
+  assert run_pytest('NoNoiseOnBiases') == pytest.ExitCode.TESTS_FAILED
+  assert 'PRIVACY  tensor_noise: tensor_without_noise' in (
+    capsys.readouterr().out
+  )
+
+
+def test_the_fixture_allows_rules_by_their_names(run_pytest, capsys):
+  allow = "allow=['tensor_noise']"
+  assert run_pytest('NoNoiseOnBiases', allow) == pytest.ExitCode.OK
+  assert run_pytest('make', "allow=['nonsense']") == (
+    pytest.ExitCode.TESTS_FAILED
+  )
+  assert next(iter(conformance.RULES)) in capsys.readouterr().out

@@ -1,0 +1,68 @@
+"""No rule is broken by a mechanism that keeps its claim."""
+
+import dataclasses
+
+import pytest
+
+from epe_jax import conformance
+from tests.conformance import correct
+from tests.conformance.helpers import CLAIM, OTHER, seeded
+
+EVERYBODY = {'clip_norm', 'add_or_remove'}
+
+
+@pytest.mark.parametrize('claim', [CLAIM, OTHER], ids=['claim', 'other'])
+@pytest.mark.parametrize('name', correct.CORRECT)
+def test_a_correct_mechanism_breaks_nothing(name, claim):
+  report = conformance.check(seeded(correct.CORRECT[name]), claim)
+  assert not report.findings, conformance.format_report(report)
+  expected = {
+    'AdaptiveClip': {'memory', 'add_or_remove'},
+    'NoiseOfClients': EVERYBODY | {'dropout'},
+  }
+  assert set(report.not_checked) == expected.get(name, EVERYBODY)
+  # A tree has noise for all its rounds; that of one is more than it needs.
+  if name not in ('Tree', 'CappedWeights', 'AdaptiveClip'):
+    assert report.epsilon == pytest.approx(report.claimed_epsilon, rel=0.03)
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'num_clients': 1},
+    {'num_clients': 2},
+    {'num_clients': 60},
+    {'shapes': ((300,),)},
+    {'shapes': ((4,), ())},
+    {'max_rounds': 1},
+    {'max_rounds': 3},
+    {'noise_multiplier': 8.0, 'clip_norm': 20.0},
+  ],
+  ids=str,
+)
+def test_every_claim_can_be_checked(changes):
+  claim = dataclasses.replace(CLAIM, **changes)
+  report = conformance.check(seeded(correct.Plain), claim)
+  assert not report.findings, conformance.format_report(report)
+
+
+class Sum(correct.Plain):
+  """Releases a sum, times a step size that goes down."""
+
+  def serve(self, mean):
+    return mean * self.n * self.claim.step_size
+
+
+def test_a_sum_and_a_step_are_released():
+  claim = dataclasses.replace(CLAIM, release='sum', step_size=-0.25)
+  report = conformance.check(seeded(Sum), claim)
+  assert not report.findings, conformance.format_report(report)
+  assert not report.not_checked.keys() - EVERYBODY
+
+
+def test_a_known_count_breaks_a_claim_of_add_or_remove():
+  claim = dataclasses.replace(CLAIM, adjacency='add_or_remove')
+  assert not conformance.check(seeded(correct.Plain), claim).findings
+  report = conformance.check(seeded(correct.NoiseOnSum), claim)
+  assert [f.cause for f in report.findings] == ['count_not_private']
+  assert report.findings[0].mu == pytest.approx(2, rel=0.05)

@@ -1,0 +1,111 @@
+"""p-values are right: 1 % of them are below 1 %, and no fewer faults are detected."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from epe_jax.conformance import laws
+
+_TIMES = 1000
+
+
+def assert_level(draw, *, exact=True):
+  rng = np.random.default_rng(0)
+  ps = np.array([draw(rng) for _ in range(_TIMES)])
+  for level in (0.01, 0.1):
+    low, high = stats.binom(_TIMES, level).interval(1 - 1e-5)
+    assert np.sum(ps < level) <= high
+    if exact:
+      assert np.sum(ps < level) >= low
+
+
+def test_mu_of_one_round_has_the_law_of_a_variance():
+  def draw(rng):
+    std = math.sqrt(np.mean(rng.normal(0, 2, 50) ** 2))
+    return laws.p_of_mu(1 / std, 1 / 2, num=50)
+
+  assert_level(draw)
+
+
+def test_mu_of_several_rounds_has_the_law_of_a_wishart_matrix():
+  factor = np.array([[1, 0, 0], [0.9, 1, 0], [-0.3, 0.5, 2]])
+  m = np.array([1.0, 0.5, 0.2])
+  true = float(np.linalg.norm(np.linalg.solve(factor, m)))
+
+  def draw(rng):
+    rows = rng.standard_normal((40, 3)) @ factor.T
+    covariance = rows.T @ rows / len(rows)
+    mu = math.sqrt(m @ np.linalg.solve(covariance, m))
+    return laws.p_of_mu(mu, true, num=40, rounds=3)
+
+  assert_level(draw)
+
+
+def test_mu_of_no_noise_is_no_chance():
+  assert laws.p_of_mu(math.inf, 1.0, num=10) == 0
+  assert laws.p_of_mu(0.0, 1.0, num=10) == 1
+
+
+def test_cosines_have_the_law_of_random_directions():
+  def draw(rng):
+    x, y = rng.standard_normal((2, 30))
+    cosine = abs(x @ y) / np.linalg.norm(x) / np.linalg.norm(y)
+    return laws.p_of_cosine(cosine, dim=30, pairs=1)
+
+  assert_level(draw)
+  assert laws.p_of_cosine(1.0, dim=30, pairs=10**6) == 0
+
+
+@pytest.mark.parametrize(
+  'law',
+  [
+    lambda rows: laws.p_of_sphericity(rows)[0],
+    lambda rows: laws.p_of_lags(rows)[0],
+    lambda rows: laws.p_of_smallest_variance(rows)[0],
+    lambda rows: laws.p_of_gaussian(rows.ravel())[0],
+  ],
+  ids=['sphericity', 'lags', 'smallest variance', 'Gaussian'],
+)
+def test_noise_as_it_should_be_is_seldom_suspected(law):
+  assert_level(lambda rng: law(rng.standard_normal((20, 150))), exact=False)
+
+
+def test_half_way_around_pairs_are_counted_once():
+  # Of two coordinates there is one lag, so that its p-value is no bound.
+  assert_level(lambda rng: laws.p_of_lags(rng.standard_normal((300, 2)))[0])
+
+
+def test_repeated_coordinates_are_detected():
+  rng = np.random.default_rng(1)
+  rows = rng.standard_normal((50, 400))
+  rows[:, 300:] = rows[:, :100]
+  p, effective = laws.p_of_sphericity(rows)
+  assert p < 1e-9
+  # 200 coordinates alone and 100 twice: 400² / (200 + 4 x 100).
+  assert effective == pytest.approx(400**2 / 600, rel=0.1)
+  p, lag, correlation = laws.p_of_lags(rows)
+  assert (p < 1e-9, lag) == (True, 100)
+  assert correlation == pytest.approx(0.25, rel=0.1)
+
+
+def test_a_coordinate_without_noise_is_detected():
+  rows = np.random.default_rng(2).standard_normal((50, 400))
+  rows[:, 7] = 0
+  assert laws.p_of_smallest_variance(rows) == (0.0, 7, 0.0)
+
+
+@pytest.mark.parametrize(
+  ('values', 'what'),
+  [
+    (lambda rng: rng.uniform(-(3**0.5), 3**0.5, 50_000), 'none of'),
+    (lambda rng: np.clip(rng.standard_normal(50_000), -3, 3), 'none of'),
+    (lambda rng: rng.standard_t(4, 50_000) / 2**0.5, 'one of'),
+  ],
+  ids=['uniform', 'cut off', 'heavy tails'],
+)
+def test_noise_of_another_law_is_detected(values, what):
+  p, why = laws.p_of_gaussian(values(np.random.default_rng(3)))
+  assert p < 1e-9
+  assert what in why

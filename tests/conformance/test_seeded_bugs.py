@@ -1,0 +1,59 @@
+"""Each seeded bug is named by its rule and cause, and no other rule is blamed."""
+
+import pytest
+
+from epe_jax import conformance
+from tests.conformance import seeded_bugs
+from tests.conformance.helpers import CLAIM, OTHER, seeded
+
+# Noise that is kept for later rounds is kept by a checkpoint, too.
+_KEPT = (
+  seeded_bugs.SameNoiseEveryRound,
+  seeded_bugs.SameNoiseEveryThirdRound,
+)
+
+
+@pytest.mark.parametrize('claim', [CLAIM, OTHER], ids=['claim', 'other'])
+@pytest.mark.parametrize(
+  'bug', seeded_bugs.EXPECTED, ids=lambda bug: bug.__name__
+)
+def test_the_report_names_the_bug(bug, claim):
+  report = conformance.check(seeded(bug), claim)
+  named = [(f.rule, f.cause) for f in report.findings]
+  if bug in _KEPT:
+    assert named.pop() == ('resume', 'noise_replayed_after_restore')
+  assert named == [seeded_bugs.EXPECTED[bug]]
+  (finding, *_) = report.findings
+  assert finding.rule in conformance.format_report(report)
+  if finding.severity == 'privacy' and finding.epsilon is not None:
+    assert finding.epsilon > report.claimed_epsilon
+
+
+def test_eighteen_bugs_are_seeded():
+  numbers = {bug.__doc__.split('.')[0][:2] for bug in seeded_bugs.EXPECTED}
+  numbers = {int(''.join(c for c in n if c.isdigit()) or 0) for n in numbers}
+  assert set(range(1, 19)) <= numbers
+
+
+def measured_epsilon(bug, claim=CLAIM):
+  return conformance.check(seeded(bug), claim).findings[0].mu
+
+
+def test_the_measured_mu_is_that_of_the_bug():
+  # √L tensors; the whole mean, from one side to the other; √(1 + β² + β⁴ + ...).
+  assert measured_epsilon(seeded_bugs.PerLayerGlobalNoise) == pytest.approx(
+    3**0.5, rel=0.02
+  )
+  assert measured_epsilon(seeded_bugs.ClippedMean) == pytest.approx(
+    2 * 10, rel=0.02
+  )
+  assert measured_epsilon(seeded_bugs.MomentumBeforeNoise) == pytest.approx(
+    (1 / (1 - 0.9**2)) ** 0.5, rel=0.1
+  )
+  assert measured_epsilon(seeded_bugs.NoiseOnMachines) == pytest.approx(
+    3**0.5, rel=0.02
+  )
+  # Of 5 clients that are left each has twice its share, a single one ten times.
+  assert measured_epsilon(seeded_bugs.DropoutNotCounted) == pytest.approx(
+    10, rel=0.05
+  )

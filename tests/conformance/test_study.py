@@ -1,0 +1,33 @@
+"""The study of false alarms and power counts what it says."""
+
+import math
+
+from epe_jax import conformance
+
+
+def test_alarms_and_detections_are_counted(load_benchmark):
+  study = load_benchmark('conformance')
+  batches = study.make_batches(1, seed=0)
+  short = next(b for b in batches if b.mechanism == 'NoiseShort 0.2')
+  assert study.run_batch(short) == [{'noise_scale': ('broken', 0.0)}]
+  (checks,) = study.run_batch(study.Batch('Plain', None, (0,)))
+  assert list(checks) == list(conformance.RULES)
+  # Three false alarms of one rule are more than chance gives.
+  names = study.correct.CORRECT
+  everything = {name: [checks] for name in names}
+  everything['Plain'] = [checks | {'noise_law': ('broken', 1e-9)}] * 3
+  table, bad = study.tabulate_alarms(everything)
+  assert bad == ['noise_law']
+  (row,) = (row for row in table.body if row[0] == 'noise_law')
+  assert row[1:3] == [str(len(names) + 2), '3']
+
+
+def test_every_degree_is_of_a_rule(load_benchmark):
+  study = load_benchmark('conformance')
+  assert {d.rule for d in study.DEGREES.values()} <= set(conformance.RULES)
+  nums = [len(b.seeds) for b in study.make_batches(70, seed=5)]
+  assert min(nums) >= 1
+  assert max(nums) <= 20
+  assert sum(nums) == 70 * len(study.correct.CORRECT) + sum(
+    math.ceil(70 / 10) * len(d.values) for d in study.DEGREES.values()
+  )
