@@ -10,6 +10,7 @@ has no filter that adds Gaussian noise to clipped updates, so one is written out
 import argparse
 import pathlib
 
+import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.dxo_filter import DXOFilter
 from nvflare.apis.event_type import EventType
@@ -19,7 +20,6 @@ from nvflare.app_common.aggregators.intime_accumulate_model_aggregator import (
   InTimeAccumulateWeightedAggregator,
 )
 from nvflare.app_common.app_constant import AppConstants
-import numpy as np
 
 from epe_jax.audit import AuditConfig, Auditor  # epe_jax
 from epe_jax.integrations.nvflare import (
