@@ -1,5 +1,6 @@
 # make run    audit the default job; its report is in runs/digits
-# make test   run the tests; test-integration those that start other programs
+# make test   run the tests; test-integration those that start other programs,
+#             test-frameworks those of integrations with the real frameworks
 # Both make their own virtual environment first and need Python >= 3.11 only.
 
 PYTHON ?= python3

@@ -85,8 +85,8 @@ def _describe_finding(finding: dict[str, Any], report: dict[str, Any]) -> str:
   text = f'- **{finding["rule"]}**: {finding["measured"]}.'
   if finding['epsilon'] is not None:
     text += (
-      f' ε = {cells.format_number(finding["epsilon"])} of one client in one round, '
-      f'where {cells.format_number(report["claimed_epsilon"])} is claimed, at '
+      f' ε = {cells.format_number(finding["epsilon"])} of one client, where '
+      f'{cells.format_number(report["claimed_epsilon"])} is claimed for a round, at '
       f'δ = {report["delta"]:g}.'
     )
   return text

@@ -88,6 +88,7 @@ def test_a_pld_of_the_gaussian_mechanism_is_nearly_its_curve():
   assert 0.99 * exact < found <= exact * (1 + 1e-4)
 
 
+@pytest.mark.slow
 def test_canaries_that_leak_together_do_not_break_it():
   # One probability of error for all canaries of an audit: still μ-Gaussian DP.
   rng, mu, num, audits = np.random.default_rng(0), 1.0, 200, 200

@@ -36,7 +36,9 @@ def exact_sf(dim, shift, cosine):
     return float(mpmath.log(scale * mpmath.quad(density, points)))
 
 
-@pytest.mark.parametrize('dim', [2, 3, 10, 40])
+@pytest.mark.parametrize(
+  'dim', [2, 3, 10, pytest.param(40, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize('shift', [0.0, 0.7, 6.0])
 def test_tails_agree_with_thirty_digits(dim, shift):
   law = ShiftedCosine(dim, shift)
