@@ -26,11 +26,11 @@ from absl import app, flags
 from epe_jax import extras
 
 with extras.explain_missing():
-  import dp_accounting
   import tqdm
 
   from epe_jax import canaries, io
   from epe_jax.audit import gaussian_mechanism
+  from epe_jax.epsilon import tradeoff_curves
   from epe_jax.report import gaussian_mechanism_report
 
 _SIGMAS = ('4.22', '1.54', '0.541')
@@ -157,7 +157,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'{argv[1]!r} is not a flag. Remove it; see --help.')
   if _EPSILON.value:
     sigmas = [
-      dp_accounting.get_sigma_gaussian(float(text), _DELTA.value)
+      1 / tradeoff_curves.mu_of_epsilon(float(text), _DELTA.value)
       for text in _EPSILON.value
     ]
   else:
