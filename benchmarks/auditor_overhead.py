@@ -47,6 +47,9 @@ _PEAK = flags.DEFINE_string('peak', None, 'WORK,FORM whose memory is printed.')
 _OUT = flags.DEFINE_string(
   'out', str(FOLDER / 'auditor_overhead.json'), 'File of the result.'
 )
+_PAGE = flags.DEFINE_string(
+  'page', None, 'Write the result that --out has into this page, and no more.'
+)
 # What each client trains with; the share of a round that an audit may take.
 WORKS = {
   'lstm': (64, 16, 0.02),
@@ -216,7 +219,38 @@ def describe_machine() -> dict[str, object]:
   }
 
 
+def write_page(path: pathlib.Path, record: dict) -> None:
+  """Writes the table of a result between the marks of a page."""
+  machine = record['machine']
+  threads = f'{machine["threads"]} thread{"s" * (machine["threads"] > 1)}'
+  lines = [
+    '',
+    f'A round of {record["clients"]} clients in PyTorch with '
+    f'{record["canaries"]:,} canaries, on {threads} of {machine["cpu"]} '
+    '(`benchmarks/auditor_overhead.py`):',
+    '',
+    '| work | parameters | round | auditor | share of the round | memory more |',
+    '|---|---|---|---|---|---|',
+  ]
+  for work, x in record['works'].items():
+    more = max(0.0, x['peak_bytes_audited'] - x['peak_bytes_plain'])
+    lines.append(
+      f'| {work} | {x["parameters"]:,} | {x["seconds_plain"]:.2f} s '
+      f'| {1000 * x["seconds_of_auditor"]:.0f} ms '
+      f'| {100 * x["share_of_auditor"]:.2f} % | {more / 1e6:.0f} MB |'
+    )
+  head, rest = path.read_text(encoding='utf-8').split('<!-- begin overhead -->')
+  tail = rest.split('<!-- end overhead -->')[1]
+  text = '\n'.join([*lines, ''])
+  io.write_text(
+    path, f'{head}<!-- begin overhead -->\n{text}<!-- end overhead -->{tail}'
+  )
+
+
 def main(_: list[str]) -> None:
+  if _PAGE.value is not None:
+    write_page(pathlib.Path(_PAGE.value), io.read_json(_OUT.value))
+    return
   if _THREADS.value is not None:
     torch.set_num_threads(_THREADS.value)
   if _PEAK.value is not None:

@@ -92,6 +92,8 @@ def test_measures_are_those_of_the_whole_vector():
   expected = canaries.effective_dimension(jnp.asarray(vector))
   assert found.effective_dimension == pytest.approx(float(expected), rel=1e-4)
   assert measure.measure([np.zeros(3, np.float32)]) == (0.0, 0.0)
+  tiny = measure.measure([np.full(4, 1e-30, np.float32)])
+  assert tiny == (pytest.approx(2e-30), pytest.approx(4.0))
 
 
 @pytest.mark.parametrize(
