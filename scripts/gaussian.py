@@ -28,9 +28,8 @@ from epe_jax import extras
 with extras.explain_missing():
   import tqdm
 
-  from epe_jax import canaries, io
+  from epe_jax import canaries, epsilon, io
   from epe_jax.audit import gaussian_mechanism
-  from epe_jax.epsilon import tradeoff_curves
   from epe_jax.report import gaussian_mechanism_report
 
 _SIGMAS = ('4.22', '1.54', '0.541')
@@ -157,7 +156,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'{argv[1]!r} is not a flag. Remove it; see --help.')
   if _EPSILON.value:
     sigmas = [
-      1 / tradeoff_curves.mu_of_epsilon(float(text), _DELTA.value)
+      1 / epsilon.mu_of_epsilon(float(text), _DELTA.value)
       for text in _EPSILON.value
     ]
   else:

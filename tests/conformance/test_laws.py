@@ -8,7 +8,7 @@ from scipy import stats
 
 from epe_jax.conformance import laws
 
-_TIMES = 1000
+_TIMES = 500
 
 
 def assert_level(draw, *, exact=True):

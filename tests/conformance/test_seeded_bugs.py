@@ -13,7 +13,13 @@ _KEPT = (
 )
 
 
-@pytest.mark.parametrize('claim', [CLAIM, OTHER], ids=['claim', 'other'])
+@pytest.mark.parametrize(
+  'claim',
+  [
+    pytest.param(CLAIM, id='claim'),
+    pytest.param(OTHER, id='other', marks=pytest.mark.integration),
+  ],
+)
 @pytest.mark.parametrize(
   'bug', seeded_bugs.EXPECTED, ids=lambda bug: bug.__name__
 )
