@@ -229,15 +229,17 @@ def write_page(path: pathlib.Path, record: dict) -> None:
     f'{record["canaries"]:,} canaries, on {threads} of {machine["cpu"]} '
     '(`benchmarks/auditor_overhead.py`):',
     '',
-    '| work | parameters | round | auditor | share of the round | memory more |',
-    '|---|---|---|---|---|---|',
+    '| work | parameters | round | with an audit | within its calls | their share '
+    '| memory, more |',
+    '|---|---|---|---|---|---|---|',
   ]
   for work, x in record['works'].items():
-    more = max(0.0, x['peak_bytes_audited'] - x['peak_bytes_plain'])
+    more = x['peak_bytes_audited'] - x['peak_bytes_plain']
     lines.append(
       f'| {work} | {x["parameters"]:,} | {x["seconds_plain"]:.2f} s '
+      f'| {x["seconds_audited"]:.2f} s '
       f'| {1000 * x["seconds_of_auditor"]:.0f} ms '
-      f'| {100 * x["share_of_auditor"]:.2f} % | {more / 1e6:.0f} MB |'
+      f'| {100 * x["share_of_auditor"]:.2f} % | {more / 1e6:+.0f} MB |'
     )
   head, rest = path.read_text(encoding='utf-8').split('<!-- begin overhead -->')
   tail = rest.split('<!-- end overhead -->')[1]

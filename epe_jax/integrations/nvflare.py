@@ -21,7 +21,7 @@ from nvflare.app_common.app_constant import AppConstants
 from epe_jax.audit.auditor import Auditor
 from epe_jax.integrations import versions
 
-versions.check_version('nvflare', first='2.7', last='2.9')
+versions.check_version('nvflare', first='2.9', last='2.9')
 
 _CANARY = 'epe_jax_canary'
 """The number of a canary, beside the update that it sends."""

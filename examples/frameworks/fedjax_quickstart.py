@@ -19,6 +19,7 @@ from epe_jax.audit import AuditConfig, Auditor  # epe_jax
 from epe_jax.integrations.fedjax import audited  # epe_jax
 
 FEATURES, CLASSES, CLIENTS, ROUNDS = 400, 25, 20, 50
+DIM = FEATURES * CLASSES
 CLIP_NORM, NOISE_MULTIPLIER = 0.2, 0.5
 
 
@@ -75,7 +76,7 @@ def main() -> None:
     return jax.tree_util.tree_map(lambda a, b: b - a, start, params)
 
   aggregator = make_gaussian_aggregator()
-  auditor = Auditor(AuditConfig(dim=FEATURES * CLASSES, rounds=ROUNDS, clip_norm=CLIP_NORM, noise_multiplier=NOISE_MULTIPLIER, delta=1e-3, num_observed=300, num_unobserved=300))  # epe_jax  # fmt: skip
+  auditor = Auditor(AuditConfig(dim=DIM, rounds=ROUNDS, clip_norm=0.2, noise_multiplier=0.5, delta=1e-3, num_observed=300))  # epe_jax  # fmt: skip
   aggregator = audited(aggregator, auditor)  # epe_jax
   params, state = {'w': jnp.zeros((FEATURES, CLASSES))}, aggregator.init()
   for t in range(ROUNDS):

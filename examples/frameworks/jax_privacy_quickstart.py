@@ -3,7 +3,7 @@
   python examples/frameworks/jax_privacy_quickstart.py
 
 The lines marked `# epe_jax` are the audit; the others are the loop of jax_privacy's
-documentation. Canaries are in it from the start: 200 of 400, each in one step.
+documentation. Canaries are in it from the start: 200 of 1,200, each in one step.
 """
 
 import argparse
@@ -16,10 +16,7 @@ import numpy as np
 import optax
 
 from epe_jax.audit import AuditConfig, Auditor  # epe_jax
-from epe_jax.integrations.jax_privacy import (
-  audited_plan,
-  collect_scores,
-)  # epe_jax
+from epe_jax.integrations import jax_privacy as auditing  # epe_jax
 
 FEATURES, CLASSES, EXAMPLES, STEPS = 400, 25, 2000, 100
 DIM = FEATURES * CLASSES
@@ -42,18 +39,16 @@ def main() -> None:
       logits, target
     ).mean()
 
-  noise_multiplier = 0.6
   plan = execution_plan.BandMFExecutionPlanConfig(
     iterations=STEPS,
     strategy=[1.0],
     epsilon=None,
     delta=None,
-    noise_multiplier=noise_multiplier,
+    noise_multiplier=0.6,
     sampling_prob=0.05,
   ).plan
-  config = AuditConfig(dim=DIM, rounds=STEPS, clip_norm=1.0, delta=1e-5, noise_multiplier=noise_multiplier, num_observed=200, num_unobserved=200)  # epe_jax  # fmt: skip
-  auditor = Auditor(config)  # epe_jax
-  plan = audited_plan(plan, auditor)  # epe_jax
+  auditor = Auditor(AuditConfig(dim=DIM, rounds=STEPS, clip_norm=1.0, noise_multiplier=0.6, delta=1e-5, num_observed=200))  # epe_jax  # fmt: skip
+  plan = auditing.audited_plan(plan, auditor)  # epe_jax
   gradient = plan.clipped_grad(loss, batch_argnums=(1, 2))
   optimizer = optax.sgd(0.01)
   weights = jnp.zeros((FEATURES, CLASSES))
@@ -79,8 +74,8 @@ def main() -> None:
     )
   accuracy = np.mean((data @ np.asarray(weights)).argmax(axis=1) == labels)
   print(f'accuracy on the training data {100 * accuracy:.1f} %\n')
-  collect_scores(auditor, states)  # epe_jax
-  print(auditor.report())
+  auditing.collect_scores(auditor, states)  # epe_jax
+  print(auditor.report())  # epe_jax
   if out is not None:
     auditor.save(out / 'jax_privacy.npz')
 

@@ -39,7 +39,7 @@ def main() -> None:
   data = rng.normal(size=(CLIENTS, EXAMPLES, FEATURES))
   labels = (data @ truth).argmax(axis=-1)
   weights = np.zeros((FEATURES, CLASSES))
-  auditor = Auditor(AuditConfig(dim=weights.size, rounds=ROUNDS, clip_norm=CLIP_NORM, noise_multiplier=NOISE_MULTIPLIER, delta=1e-3, num_observed=300, num_unobserved=300, server_momentum=0.0))  # epe_jax  # fmt: skip
+  auditor = Auditor(AuditConfig(dim=weights.size, rounds=ROUNDS, clip_norm=0.1, noise_multiplier=0.5, delta=1e-3, server_momentum=0.0))  # epe_jax  # fmt: skip
   for t in range(ROUNDS):
     others = sum(compute_update(weights, x, y) for x, y in zip(data, labels))
     canaries = auditor.injection(t, like=weights)  # epe_jax
@@ -51,7 +51,7 @@ def main() -> None:
   accuracy = np.mean((data @ weights).argmax(axis=-1) == labels)
   print(f'accuracy on the training data {100 * accuracy:.1f} %\n')
   auditor.observe_final(weights, initial=np.zeros_like(weights))  # epe_jax
-  print(auditor.report())
+  print(auditor.report())  # epe_jax
   if out is not None:
     auditor.save(out / 'numpy.npz')
 

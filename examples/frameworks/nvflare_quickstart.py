@@ -22,12 +22,10 @@ from nvflare.app_common.aggregators.intime_accumulate_model_aggregator import (
 from nvflare.app_common.app_constant import AppConstants
 
 from epe_jax.audit import AuditConfig, Auditor  # epe_jax
-from epe_jax.integrations.nvflare import (
-  AuditedAggregator,
-  CanaryFilter,
-)  # epe_jax
+from epe_jax.integrations import nvflare  # epe_jax
 
 FEATURES, CLASSES, SITES, ROUNDS = 400, 25, 24, 60
+DIM = FEATURES * CLASSES
 CLIP_NORM, NOISE_MULTIPLIER = 0.2, 0.5
 
 
@@ -69,11 +67,9 @@ def main() -> None:
     expected_data_kind=DataKind.WEIGHT_DIFF
   )
   filters = [[GaussianPrivacy(rng)] for _ in range(SITES)]
-  auditor = Auditor(AuditConfig(dim=FEATURES * CLASSES, rounds=ROUNDS, clip_norm=CLIP_NORM, noise_multiplier=NOISE_MULTIPLIER, delta=1e-3, num_observed=300, num_unobserved=300))  # epe_jax  # fmt: skip
-  filters = [
-    [CanaryFilter(auditor, i), *f] for i, f in enumerate(filters)
-  ]  # epe_jax
-  aggregator = AuditedAggregator(aggregator, auditor)  # epe_jax
+  auditor = Auditor(AuditConfig(dim=DIM, rounds=ROUNDS, clip_norm=0.2, noise_multiplier=0.5, delta=1e-3, num_observed=300))  # epe_jax  # fmt: skip
+  filters = [[nvflare.CanaryFilter(auditor, i), *f] for i, f in enumerate(filters)]  # epe_jax  # fmt: skip
+  aggregator = nvflare.AuditedAggregator(aggregator, auditor)  # epe_jax
 
   context = FLContext()
   aggregator.handle_event(EventType.START_RUN, context)

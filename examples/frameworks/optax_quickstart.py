@@ -3,7 +3,7 @@
   python examples/frameworks/optax_quickstart.py
 
 The lines marked `# epe_jax` are the audit; the others are an optax loop as usual,
-compiled as one scan. Canaries are in it from the start: 500 of 1,000, each in one
+compiled as one scan. Canaries are in it from the start: 500 of 1,500, each in one
 step.
 """
 
@@ -47,8 +47,7 @@ def main() -> None:
   noise = optax.contrib.differentially_private_aggregate(
     l2_norm_clip=1.0, noise_multiplier=0.5, key=keys[2]
   )
-  config = AuditConfig(dim=DIM, rounds=STEPS, clip_norm=1.0, noise_multiplier=0.5, delta=1e-5, num_observed=500, num_unobserved=500)  # epe_jax  # fmt: skip
-  auditor = Auditor(config)  # epe_jax
+  auditor = Auditor(AuditConfig(dim=DIM, rounds=STEPS, clip_norm=1.0, noise_multiplier=0.5, delta=1e-5, num_observed=500))  # epe_jax  # fmt: skip
   noise = audited(noise, auditor, per_example=True)  # epe_jax
   optimizer = optax.chain(noise, optax.sgd(0.5))
 
@@ -67,7 +66,7 @@ def main() -> None:
   accuracy = jnp.mean(apply(params, images).argmax(axis=1) == labels)
   print(f'accuracy on the training data {100 * accuracy:.1f} %\n')
   collect_scores(auditor, state)  # epe_jax
-  print(auditor.report())
+  print(auditor.report())  # epe_jax
   if out is not None:
     auditor.save(out / 'optax.npz')
 

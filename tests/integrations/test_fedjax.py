@@ -1,3 +1,6 @@
+import importlib
+from importlib import metadata
+
 import numpy as np
 import pytest
 
@@ -8,6 +11,7 @@ fedjax = pytest.importorskip(
 import jax
 import jax.numpy as jnp
 
+from epe_jax.integrations import fedjax as integration
 from epe_jax.integrations.fedjax import audited
 from tests.integrations import laws
 
@@ -93,3 +97,14 @@ def test_a_weight_of_nothing_is_an_error():
   mean = fedjax.aggregators.mean_aggregator()
   with pytest.raises(ValueError, match=r'weight=0\.0'):
     audited(mean, make_auditor(), weight=0.0)
+
+
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('fedjax', tmp_path)
+
+
+@pytest.mark.parametrize('version', ['0.9.0', '99.0'])
+def test_another_version_is_an_error(version, monkeypatch):
+  monkeypatch.setattr(metadata, 'version', lambda package: version)
+  with pytest.raises(ImportError, match=f'fedjax {version} is installed'):
+    importlib.reload(integration)

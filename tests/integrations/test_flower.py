@@ -524,3 +524,8 @@ def wait_until(is_true, seconds=240):
   while not is_true():
     assert time.monotonic() < deadline, 'see the logs in the folder of the test'
     time.sleep(0.5)
+
+
+@pytest.mark.integration
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('flower', tmp_path)

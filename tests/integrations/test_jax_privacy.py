@@ -110,3 +110,8 @@ def test_scores_collected_on_the_way_are_those_of_the_end():
       optax_integration.collect_scores(auditor, state)
     audits.append(auditor.record())
   np.testing.assert_array_equal(*(x.trace for x in audits))
+
+
+@pytest.mark.integration
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('jax_privacy', tmp_path)

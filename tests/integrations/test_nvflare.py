@@ -1,3 +1,6 @@
+import importlib
+from importlib import metadata
+
 import numpy as np
 import pytest
 
@@ -16,6 +19,7 @@ from nvflare.app_common.aggregators.intime_accumulate_model_aggregator import (
 from nvflare.app_common.app_constant import AppConstants
 
 from epe_jax import audit
+from epe_jax.integrations import nvflare as integration
 from epe_jax.integrations.nvflare import AuditedAggregator, CanaryFilter
 from tests.integrations import laws
 
@@ -151,3 +155,14 @@ def test_canaries_that_weigh_differently_are_an_error():
 def test_a_site_has_a_number():
   with pytest.raises(ValueError, match='site=-1'):
     CanaryFilter(make_auditor(), -1)
+
+
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('nvflare', tmp_path)
+
+
+@pytest.mark.parametrize('version', ['0.9.0', '99.0'])
+def test_another_version_is_an_error(version, monkeypatch):
+  monkeypatch.setattr(metadata, 'version', lambda package: version)
+  with pytest.raises(ImportError, match=f'nvflare {version} is installed'):
+    importlib.reload(integration)

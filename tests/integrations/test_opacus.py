@@ -356,3 +356,7 @@ def test_another_version_is_an_error(version, monkeypatch):
   monkeypatch.setattr(metadata, 'version', lambda package: version)
   with pytest.raises(ImportError, match=f'opacus {version} is .* 1.6 to 1.6'):
     importlib.reload(integration)
+
+
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('opacus', tmp_path)

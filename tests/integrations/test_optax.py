@@ -165,3 +165,8 @@ def test_noise_that_is_not_finite_is_an_error():
   state, _ = run(audited(add_noise(np.nan), auditor))
   with pytest.raises(ValueError, match='step 0 released is not finite'):
     collect_scores(auditor, state)
+
+
+@pytest.mark.integration
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('optax', tmp_path)

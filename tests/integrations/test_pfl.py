@@ -280,3 +280,7 @@ def test_another_version_is_an_error(version, monkeypatch):
   monkeypatch.setattr(metadata, 'version', lambda package: version)
   with pytest.raises(ImportError, match=f'pfl {version} is .* 0.6 to 0.6'):
     importlib.reload(integration)
+
+
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('pfl', tmp_path)
