@@ -5,7 +5,9 @@
 
 Jobs name components by their class and arguments, so both take the path of a file that
 `Auditor.save` wrote in place of an auditor, too. Sites and server then have copies of
-it, and that of the server is written after each round.
+it, and that of the server is written after each round. NVFlare builds classes of
+others only in jobs that bring code, or if `epe_jax` is in the `class_allow_list` of a
+site's resources.
 """
 
 import os
@@ -13,6 +15,8 @@ import pathlib
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.dxo_filter import DXOFilter
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.aggregator import Aggregator
@@ -47,13 +51,29 @@ class CanaryFilter(DXOFilter):
     if site < 0:
       raise ValueError(f'site={site}; give a number >= 0.')
     self._auditor, self._site = _load(auditor), site
+    self._round: int | None = None
+
+  def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+    """Notes the round of a task; its result need not have it."""
+    if event_type == EventType.BEFORE_TASK_EXECUTION:
+      task = fl_ctx.get_prop(FLContextKey.TASK_DATA)
+      self._round = task.get_header(AppConstants.CURRENT_ROUND)
 
   def process_dxo(
     self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext
   ) -> DXO | None:
-    """The canary of the round; None, which leaves the update, if there is none."""
+    """The canary of the round; None, which leaves the update, if there is none.
+
+    Raises:
+      ValueError: neither the task nor its result says which round it is of.
+    """
     t = shareable.get_header(AppConstants.CURRENT_ROUND)
-    t = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if t is None else t
+    t = self._round if t is None else t
+    if t is None:
+      raise ValueError(
+        f'an update of site {self._site} has no round; set the header '
+        f'{AppConstants.CURRENT_ROUND!r} of the task, as ScatterAndGather does.'
+      )
     ids = self._auditor.canary_ids(int(t))
     if self._site >= len(ids):
       return None
@@ -74,7 +94,8 @@ class AuditedAggregator(Aggregator):
     """Wraps an aggregator.
 
     Args:
-      aggregator: of one DXO of weight differences a site.
+      aggregator: of one DXO of weight differences a site. In a job it is nested in
+        the arguments of this one, and gets its events from NVFlare.
       auditor: or its file, which is then written after each round.
     """
     super().__init__()
@@ -82,10 +103,6 @@ class AuditedAggregator(Aggregator):
     self._path = None if isinstance(auditor, Auditor) else auditor
     self._weights: list[float] = []
     self._canaries: dict[int, float] = {}
-
-  def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-    """Passes events on; aggregators begin with one."""
-    self._aggregator.handle_event(event_type, fl_ctx)
 
   def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
     """Passes an update on, and notes whose it is if it was accepted."""

@@ -66,13 +66,13 @@ def main() -> None:
   aggregator = InTimeAccumulateWeightedAggregator(
     expected_data_kind=DataKind.WEIGHT_DIFF
   )
+  context = FLContext()
+  aggregator.handle_event(EventType.START_RUN, context)
   filters = [[GaussianPrivacy(rng)] for _ in range(SITES)]
   auditor = Auditor(AuditConfig(dim=DIM, rounds=ROUNDS, clip_norm=0.2, noise_multiplier=0.5, delta=1e-3, num_observed=300))  # epe_jax  # fmt: skip
   filters = [[nvflare.CanaryFilter(auditor, i), *f] for i, f in enumerate(filters)]  # epe_jax  # fmt: skip
   aggregator = nvflare.AuditedAggregator(aggregator, auditor)  # epe_jax
 
-  context = FLContext()
-  aggregator.handle_event(EventType.START_RUN, context)
   weights = np.zeros((FEATURES, CLASSES))
   for t in range(ROUNDS):
     context.set_prop(AppConstants.CURRENT_ROUND, t)

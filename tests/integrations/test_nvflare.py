@@ -1,5 +1,7 @@
 import importlib
 from importlib import metadata
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from nvflare.app_common.app_constant import AppConstants
 from epe_jax import audit
 from epe_jax.integrations import nvflare as integration
 from epe_jax.integrations.nvflare import AuditedAggregator, CanaryFilter
-from tests.integrations import laws
+from tests.integrations import laws, nvflare_job
 
 DIM, ROUNDS, SITES, CLIP_NORM = 10_000, 50, 16, 2.0
 
@@ -82,9 +84,8 @@ def make_aggregator(auditor):
   inner = InTimeAccumulateWeightedAggregator(
     expected_data_kind=DataKind.WEIGHT_DIFF
   )
-  aggregator = AuditedAggregator(inner, auditor)
-  aggregator.handle_event(EventType.START_RUN, make_context(0))
-  return aggregator
+  inner.handle_event(EventType.START_RUN, make_context(0))
+  return AuditedAggregator(inner, auditor)
 
 
 def run(auditor, noise_multiplier, rounds=ROUNDS, drops=lambda t, site: False):
@@ -150,6 +151,45 @@ def test_canaries_that_weigh_differently_are_an_error():
     aggregator.accept(sent, make_context(0))
   with pytest.raises(ValueError, match='canaries of round 0 have the weights'):
     aggregator.aggregate(make_context(0))
+
+
+def test_an_update_without_a_round_is_an_error():
+  shareable = DXO(DataKind.WEIGHT_DIFF, {'w': np.zeros(DIM)}).to_shareable()
+  with pytest.raises(ValueError, match='an update of site 0 has no round'):
+    CanaryFilter(make_auditor(), 0).process(shareable, FLContext())
+
+
+@pytest.mark.integration
+def test_a_job_is_audited_in_the_simulator_of_nvflare(tmp_path):
+  rounds, sites = 6, 3
+  path, job = tmp_path / 'auditor.npz', tmp_path / 'job'
+  laws.make_auditor(
+    dim=DIM,
+    rounds=rounds,
+    clip_norm=CLIP_NORM,
+    noise_multiplier=0.1,
+    num_observed=2 * rounds,
+  ).save(path)
+  nvflare_job.write_job(
+    job, path, sites=sites, rounds=rounds, noise_multiplier=0.1
+  )
+  names = ','.join(f'site-{i + 1}' for i in range(sites))
+  module = 'nvflare.private.fed.app.simulator.simulator'
+  command = [sys.executable, '-m', module, str(job), '-c', names]
+  done = subprocess.run(
+    [*command, '-w', str(tmp_path / 'workspace'), '-t', str(sites)],
+    capture_output=True,
+    text=True,
+    timeout=240,
+    check=False,
+  )
+  assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+  record = audit.Auditor.load(path).record()
+  assert not np.isnan(record.rounds.aggregate_norm).any()
+  assert record.observed.sum() == 2 * rounds
+  # Of noise that small scores lie 10 standard errors apart.
+  own = record.trace[record.assigned & record.observed]
+  assert own.min() > 5 / np.sqrt(DIM)
 
 
 def test_a_site_has_a_number():
