@@ -87,12 +87,14 @@ studies: $(VENV)/installed-dev
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
 BENCHMARKS := canary_kernels canary_law audited_round algorithm1 growth \
-  next_word_round precision device_scaling sharded_audit import_speed rounds
+  next_word_round precision device_scaling sharded_audit import_speed rounds \
+  auditor_overhead
 QUICK := canary_kernels canary_law audited_round algorithm1 growth \
   precision device_scaling sharded_audit rounds
-bench: $(VENV)/installed-dev
-	for name in $(BENCHMARKS); do \
-	  $(BIN)/python benchmarks/$$name.py || exit 1; done
+bench: $(VENV)/installed-dev frameworks-installed
+	for name in $(BENCHMARKS); do python=$(BIN)/python; \
+	  [ $$name = auditor_overhead ] && python=$(FRAMEWORKS)/torch/bin/python; \
+	  PYTHONPATH=. $$python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/page.py
 
 bench-quick: $(VENV)/installed-dev

@@ -73,6 +73,21 @@ TARGETS = (
     floor='1, the vector read once',
   ),
   Target(
+    'share of a PyTorch round within an `Auditor`, 2,000 Hadamard canaries, '
+    'LSTM of 4M parameters',
+    'auditor_overhead',
+    'works/lstm/share_of_auditor',
+    0.02,
+    floor='two passes over the parameters',
+  ),
+  Target(
+    'the same: LSTM of 10M parameters',
+    'auditor_overhead',
+    'works/large lstm/share_of_auditor',
+    0.01,
+    floor='two passes over the parameters',
+  ),
+  Target(
     'audited / unaudited round, 2,000 canaries, all iterates, work B: Hadamard',
     'audited_round',
     'works/B/over_unaudited/hadamard',
@@ -410,6 +425,14 @@ SECTIONS = (
     'device_scaling',
     'python benchmarks/device_scaling.py',
     'The same work on more devices, and work that grows with them.',
+  ),
+  Section(
+    'An auditor beside a loop in PyTorch',
+    'auditor_overhead',
+    '.venv-frameworks/torch/bin/python benchmarks/auditor_overhead.py',
+    'Rounds of 20 clients with and without an `Auditor`, in turn; what the share '
+    'is of, is the time within its calls. A round of the perceptron trains for '
+    'some 30 ms a client and is the worst case.',
   ),
   Section(
     'Models larger than a device',
