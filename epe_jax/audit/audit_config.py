@@ -10,6 +10,8 @@ from epe_jax import streams
 from epe_jax.host_canaries.registry import FAMILIES
 from epe_jax.sampling import canary_schedules
 
+_INTEGERS = 'dim', 'rounds', 'num_observed', 'num_unobserved', 'repetitions'
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditConfig:
@@ -57,6 +59,9 @@ class AuditConfig:
   family: str = 'hadamard'
 
   def __post_init__(self):
+    for name in _INTEGERS:
+      if not isinstance(value := getattr(self, name), int | np.integer):
+        raise ValueError(f'{name}={value!r}; give an integer.')
     ranges = {
       'dim': (self.dim >= 2, 'an integer >= 2'),
       'rounds': (self.rounds >= 1, 'an integer >= 1'),
@@ -104,7 +109,10 @@ def draw_rounds(
     periods=config.repetitions,
   )
   assigned = np.zeros((config.rounds, config.num_canaries), bool)
-  assigned[:, : config.num_observed] = of_observed
+  # Which canaries take part is drawn: those of Hadamard rows are not exactly
+  # orthogonal where rows are cut off, and neighbours least.
+  chosen = rng.permutation(config.num_canaries)[: config.num_observed]
+  assigned[:, np.sort(chosen)] = of_observed
   if config.design == 'coin_flip':
     return assigned, canary_schedules.flip_coins(rng, assigned)
   return assigned, assigned

@@ -73,8 +73,10 @@ class Auditor:
         whoever knows the canaries can remove them.
 
     Raises:
-      ValueError: the seed is no integer >= 0.
+      ValueError: the seed is no integer >= 0, or the config is none.
     """
+    if not isinstance(config, AuditConfig):
+      raise ValueError(f'config={config!r}; give an AuditConfig.')
     seed = secrets.randbits(256) if seed is None else seed
     key = streams.sequence(seed, 'canary key').generate_state(2, np.uint32)
     assigned, planned = audit_config.draw_rounds(config, seed)
@@ -98,6 +100,8 @@ class Auditor:
     )
     # Clip norms of rounds whose canaries were handed out.
     self._clip_norms: dict[int, float] = {}
+    # Of the structure in which they were handed out.
+    self._shapes: list[tuple[int, ...]] | None = None
 
   @property
   def config(self) -> AuditConfig:
@@ -137,6 +141,10 @@ class Auditor:
       like: the structure; None for a vector [d], float32.
       clip_norm: S of the round; None for that of the config.
     """
+    if not 0 <= canary < self.config.num_canaries:
+      raise ValueError(
+        f'canary={canary} is none of the {self.config.num_canaries}, from 0.'
+      )
     scale = self.config.clip_norm if clip_norm is None else clip_norm
     return self._superpose(np.array([canary]), scale, like)
 
@@ -399,11 +407,11 @@ class Auditor:
       )
     if clip_norm is not None or injected is None:
       injected = self._set_clip_norm(t, clip_norm)
-    ids = planned if included is None else np.unique(np.asarray(included, int))
-    if len(ids) and not 0 <= ids.min() <= ids.max() < self.config.num_observed:
+    ids = planned if included is None else _check_ids(included)
+    if len(stray := np.setdiff1d(ids, planned)):
       raise ValueError(
-        f'included={ids.tolist()}; give canaries 0 to '
-        f'{self.config.num_observed - 1}: others are held out of training.'
+        f'included has {stray.tolist()}, which are not among the canaries of round '
+        f'{t}, {planned.tolist()}; give those of them that took part.'
       )
     if self.config.design == 'coin_flip' and not np.array_equal(ids, planned):
       raise ValueError(
@@ -421,7 +429,8 @@ class Auditor:
       if not np.isfinite(x.norm):
         raise ValueError(
           f'{where} ({name}) has numbers that are not finite: training has '
-          'diverged, or a release is no finite vector. Lower the learning rate.'
+          'diverged, or a client sent such numbers. Lower the learning rate, or '
+          'leave that client out.'
         )
     products = self._canaries.project(list(vectors.values()))
     cosines = {
@@ -438,6 +447,7 @@ class Auditor:
     else:
       arrays = structures.flatten(like, 'like')
       sizes = [array.size for array in arrays.values()]
+      self._shapes = [array.shape for array in arrays.values()]
     out = [np.zeros(size, np.float32) for size in sizes]
     self._check_dim(out, 'like')
     if len(ids):
@@ -445,8 +455,16 @@ class Auditor:
     return out[0] if like is None else structures.unflatten(out, like)
 
   def _view(self, model: Any, name: str) -> Sequence[np.ndarray]:
-    vector = structures.view_pieces(model, name)
+    arrays = structures.flatten(model, name)
+    vector = [x.reshape(-1) for x in arrays.values()]
     self._check_dim(vector, name)
+    shapes = [x.shape for x in arrays.values()]
+    is_flat = len(shapes) == 1 and len(shapes[0]) == 1
+    if self._shapes is not None and not is_flat and shapes != self._shapes:
+      raise ValueError(
+        f'{name} has the shapes {shapes}, but the injection was made like '
+        f'{self._shapes}; give both in one structure.'
+      )
     return vector
 
   def _check_dim(self, vector: Sequence[np.ndarray], name: str) -> None:
@@ -457,8 +475,24 @@ class Auditor:
       )
 
   def _check_round(self, t: int) -> None:
-    if not 0 <= t < self.config.rounds:
+    if not isinstance(t, int | np.integer) or not 0 <= t < self.config.rounds:
       raise ValueError(
-        f'round {t} is none of the {self.config.rounds} rounds, from 0, that the '
+        f'round {t!r} is none of the {self.config.rounds} rounds, from 0, that the '
         'audit was made for; give rounds as many as training will make.'
       )
+
+
+def _check_ids(included: Any) -> Int[np.ndarray, ' m']:
+  """The numbers of canaries, sorted."""
+  ids = np.asarray(included)
+  is_empty = ids.ndim == 1 and not ids.size
+  if not is_empty and (
+    ids.ndim != 1
+    or not np.issubdtype(ids.dtype, np.integer)
+    or len(np.unique(ids)) < len(ids)
+  ):
+    raise ValueError(
+      f'included={included!r}; give the numbers of canaries, each once, such as '
+      'some of `canary_ids(t)`.'
+    )
+  return np.sort(ids.astype(int))

@@ -2,7 +2,12 @@
 
 import numpy as np
 
-from epe_jax.audit import effective_dimension, estimates
+from epe_jax.audit import (
+  claim_check,
+  effective_dimension,
+  estimates,
+  threat_models,
+)
 from epe_jax.audit.audit_config import AuditConfig
 from epe_jax.audit.record import Record
 from epe_jax.audit.summary_table import format_summary_table
@@ -32,6 +37,8 @@ def format_auditor(
   notes = [*dict.fromkeys(f'{x}.' for a in audit.attacks for x in a.doubts)]
   if warning := _warn_if_concentrated(config, record):
     notes.append(warning)
+  notes = claim_check.check_claim(record, audit) + notes
+  notes += _explain_uncalibrated(config, audit)
   if audit.headline is not None:
     attack, bound = audit.headline
     notes.insert(0, _describe_headline(attack, bound))
@@ -55,6 +62,22 @@ def _describe_headline(
   if excess == 'violation':
     return f'{text} That is more than the claim allows.'
   return text
+
+
+def _explain_uncalibrated(
+  config: AuditConfig, audit: estimates.Audit
+) -> list[str]:
+  """Why attackers have no estimate although no test speaks against it."""
+  models = [audit.find(threat_models.FINAL), audit.find(threat_models.CHANGE)]
+  notes = []
+  if config.server_momentum is None and any(models):
+    notes.append(
+      'What the model keeps of a canary is not known, so that it has bounds alone. '
+      'If the server adds up releases, set server_momentum, 0 for none.'
+    )
+  if audit.find(threat_models.LIKELIHOOD) is not None:
+    notes.append('The likelihood over rounds has bounds alone.')
+  return notes
 
 
 def _warn_if_concentrated(config: AuditConfig, record: Record) -> str | None:

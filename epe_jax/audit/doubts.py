@@ -26,9 +26,14 @@ def drop_rejected_null(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
   doubts = doubt_if_swapped(scores)
   if not diagnostics.is_null_rejected(scores):
     return scores, doubts
+  law = (
+    'the spread of the noise that is claimed'
+    if scores.dim is not None and np.isinf(scores.dim)
+    else f'the law of random directions, d = {scores.dim}'
+  )
   reason = (
-    'scores of canaries that took no part do not follow the law of random '
-    f'directions, d = {scores.dim}, so their own law is taken instead'
+    f'scores of canaries that took no part do not follow {law}, so their own law '
+    'is taken instead'
   )
   without = dataclasses.replace(scores, dim=None, overlap=0.0)
   return without, (*doubts, reason)

@@ -93,6 +93,6 @@ def warn_if_low(dimension: EffectiveDimensions | None) -> str | None:
     f"Cosines with canaries of the family '{dimension.family}' are normal "
     'where the mass of a vector lies on enough coordinates: an effective '
     f'dimension of {dimension.threshold:,.0f} or more. It is {", ".join(low)}. Take '
-    'estimates from these for doubtful, and train with '
-    "canaries.family='hadamard2' or 'sphere', which need no such thing."
+    "estimates from these for doubtful, and train with the family 'sphere' "
+    "(or 'hadamard2', where it is offered), which needs no such thing."
   )

@@ -26,25 +26,30 @@ def flatten(model: Any, name: str = 'model') -> dict[str, np.ndarray]:
     name: of the model, for errors.
 
   Raises:
-    ValueError: an array has no floating-point numbers, or is empty.
+    ValueError: an array has no floating-point numbers, or is empty; or something is
+      no array, or a tensor of PyTorch is there twice.
   """
+  arrays: dict[str, np.ndarray] = {}
+  addresses: dict[tuple[int, int], str] = {}
+  for key, leaf in _list_leaves(model, name):
+    arrays[key] = _view(leaf, key)
+    if _is_torch(leaf):
+      address = leaf.data_ptr(), leaf.numel()
+      if (first := addresses.setdefault(address, key)) != key:
+        raise ValueError(
+          f'{key} and {first} are one tensor; give tied parameters once.'
+        )
+  return arrays
+
+
+def _list_leaves(model: Any, name: str) -> list[tuple[str, Any]]:
   if isinstance(model, Mapping):
     parts = [(f'{name}[{key!r}]', model[key]) for key in sorted(model, key=str)]
   elif isinstance(model, list | tuple):
     parts = [(f'{name}[{i}]', x) for i, x in enumerate(model)]
   else:
-    return {name: _view(model, name)}
-  return {
-    key: array for path, x in parts for key, array in flatten(x, path).items()
-  }
-
-
-def view_pieces(model: Any, name: str = 'model') -> Pieces:
-  """Returns the vector of a model in pieces, to be read.
-
-  An array that is not contiguous is copied.
-  """
-  return [x.reshape(-1) for x in flatten(model, name).values()]
+    return [(name, model)]
+  return [leaf for path, x in parts for leaf in _list_leaves(x, path)]
 
 
 def view_writable(model: Any, name: str = 'out') -> Pieces:
@@ -86,21 +91,41 @@ def unflatten(pieces: Pieces, like: Any) -> Any:
       return type(node)(*parts) if is_named else type(node)(parts)
     piece = next(remaining).reshape(np.shape(node))
     if _is_torch(node):
-      torch = sys.modules['torch']
-      return torch.from_numpy(piece).to(node.device, node.dtype)
+      return _make_tensor(piece, node)
     return piece
 
   return build(like)
 
 
+def _make_tensor(piece: np.ndarray, like: Any) -> Any:
+  torch = sys.modules['torch']
+  tensor = torch.from_numpy(piece).to(like.device, like.dtype)
+  if tensor.itemsize < 4 and not bool(torch.isfinite(tensor).all()):
+    raise ValueError(
+      f'canaries of a norm this large overflow {like.dtype}; lower clip_norm, or '
+      'add them in float32.'
+    )
+  return tensor
+
+
 def _view(leaf: Any, name: str) -> np.ndarray:
   if _is_torch(leaf):
+    if leaf.is_meta or leaf.is_sparse:
+      raise ValueError(
+        f'{name} is a {"meta" if leaf.is_meta else "sparse"} tensor; give dense '
+        'tensors that hold numbers.'
+      )
     leaf = leaf.detach()
     if leaf.device.type != 'cpu':
       leaf = leaf.cpu()
     # NumPy has no bfloat16; float32 holds it exactly.
     array = (leaf.float() if leaf.itemsize < 4 else leaf).numpy()
   else:
+    if isinstance(leaf, int | float) or not hasattr(leaf, '__array__'):
+      raise ValueError(
+        f'{name} is a {type(leaf).__name__} and no array; give arrays, or lists, '
+        'tuples and mappings of them, such as a state dict.'
+      )
     array = np.asarray(leaf)
     if array.dtype.name == 'bfloat16':
       array = array.astype(np.float32)

@@ -15,6 +15,10 @@ KEY = Root(np.uint32(0xDEADBEEF), np.uint32(12345))
 SIZES = [(5, 100), (5000, 10_000), (30, 65_536), (30, 200_001)]
 
 
+def view_pieces(model):
+  return [x.reshape(-1) for x in structures.flatten(model).values()]
+
+
 def make_both(family, num, dim):
   key = jax.random.wrap_key_data(np.array(KEY))
   host = registry.make_canaries(family, KEY, num, dim)
@@ -116,7 +120,7 @@ def test_a_model_is_a_vector_in_the_order_of_jax():
     'b': np.arange(2.0),
     'a': [np.arange(6.0).reshape(2, 3), {'y': np.ones(1), 'x': np.zeros(1)}],
   }
-  vector = np.concatenate(structures.view_pieces(model))
+  vector = np.concatenate(view_pieces(model))
   expected, _ = jax.flatten_util.ravel_pytree(model)
   np.testing.assert_array_equal(vector, expected)
 
@@ -124,13 +128,13 @@ def test_a_model_is_a_vector_in_the_order_of_jax():
 def test_a_vector_gets_the_structure_of_a_model_back():
   model = {'b': np.zeros(2), 'a': (np.zeros((2, 3)), [np.zeros(1)])}
   vector = np.arange(9, dtype=np.float32)
-  sizes = [x.size for x in structures.view_pieces(model)]
+  sizes = [x.size for x in view_pieces(model)]
   built = structures.unflatten(np.split(vector, np.cumsum(sizes)[:-1]), model)
   assert list(built) == ['b', 'a']
   assert isinstance(built['a'], tuple)
   assert built['a'][0].shape == (2, 3)
   np.testing.assert_array_equal(
-    np.concatenate(structures.view_pieces(built)), vector
+    np.concatenate(view_pieces(built)), vector
   )
 
 
@@ -140,7 +144,7 @@ def test_a_vector_gets_the_structure_of_a_model_back():
 )
 def test_what_is_no_parameter_is_named(model):
   with pytest.raises(ValueError, match=r'model\[.*parameters\s+alone'):
-    structures.view_pieces(model)
+    view_pieces(model)
 
 
 def test_buffers_that_cannot_be_written_are_named():

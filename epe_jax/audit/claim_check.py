@@ -1,0 +1,134 @@
+"""Whether what an auditor saw is what the claim of its config says, in words.
+
+Three things follow from a claim and are measured in every round: how large the noise
+is, how much of a canary arrives in a release, and that no attacker finds more than
+the claim allows. Each check says what is wrong, by how much, and what to look at.
+"""
+
+import numpy as np
+
+from epe_jax import epsilon
+from epe_jax.audit import threat_models
+from epe_jax.audit.estimates import Attack, Audit
+from epe_jax.audit.record import Record
+
+_STANDARD_ERRORS = 4.0
+"""Differences beyond this are named: of right audits, fewer than 1 in 10,000."""
+
+_ROUNDING = 1e-3
+_Z_90 = 1.645
+_ROOM = 0.1
+"""What canaries of a round may add to the noise of one of them, of its square."""
+
+
+def check_claim(record: Record, audit: Audit) -> list[str]:
+  """Sentences on what contradicts the claim; none if nothing does.
+
+  Args:
+    record: of an auditor, with the noise that it was told of.
+    audit: what was estimated from it.
+  """
+  own = audit.find(threat_models.OWN)
+  checks = [_check_residual_noise(record) or _check_release_norm(record)]
+  if not any(checks):
+    checks = [_check_canaries(own)]
+  if not any(checks):
+    # Canaries are as claimed, so a higher ε is the noise's.
+    checks = [_check_excess(own)]
+  return [text for text in (*checks, _check_room(record)) if text]
+
+
+def _check_residual_noise(record: Record) -> str | None:
+  """Compares what is left of releases with the noise that is claimed."""
+  ratio = _compare_with_noise(record, 'residual_norm')
+  if ratio is None or abs(ratio[0] - 1) < ratio[1]:
+    return None
+  return (
+    "What is left of a release without the others' updates and the canaries is "
+    f'{ratio[0]:.3g} times as long as the noise that is claimed. Check that '
+    'others, divisor, clip_norm and noise_multiplier are those of the loop, and '
+    'that the canaries were added.'
+  )
+
+
+def _check_release_norm(record: Record) -> str | None:
+  """Whether releases are shorter than the noise that is claimed to be in them."""
+  ratio = _compare_with_noise(record, 'aggregate_norm')
+  if ratio is None or 1 - ratio[0] < ratio[1]:
+    return None
+  return (
+    f'Releases are {ratio[0]:.2g} times as long as the noise that is claimed to be '
+    'in them, so that there is at most so much of it. Check the noise, and that '
+    'divisor, clip_norm and noise_multiplier are those of the loop.'
+  )
+
+
+def _compare_with_noise(record: Record, name: str) -> tuple[float, float] | None:
+  """A norm over that of the claimed noise, the median over rounds, and its error."""
+  rounds = record.rounds
+  if rounds is None:
+    return None
+  norm = getattr(rounds, name)
+  is_known = np.isfinite(norm) & (rounds.noise_std > 0)
+  if not is_known.any():
+    return None
+  claimed = rounds.noise_std[is_known] * np.sqrt(record.dim)
+  # Of a median over rounds; each norm is that of d normals.
+  error = np.sqrt(np.pi / 2 / (2 * record.dim * is_known.sum()))
+  ratio = float(np.median(norm[is_known] / claimed))
+  return ratio, max(_STANDARD_ERRORS * float(error), _ROUNDING)
+
+
+def _check_canaries(own: Attack | None) -> str | None:
+  """Compares the scores of canaries with the norms of what they are in."""
+  if own is None or own.agreement is None:
+    return None
+  errors = own.agreement.standard_errors
+  expected = _compute_mu(own.agreement.epsilon, own.first.delta)
+  if abs(errors) < _STANDARD_ERRORS or not 0 < expected < np.inf:
+    return None
+  share = _compute_mu(own.first.epsilon, own.first.delta) / expected
+  return (
+    f'Canaries score {share:.2g} times what their norm lets expect '
+    f'({errors:+.1f} standard errors). Check that each injection was added to the '
+    'sum of its round, whole and once, and that divisor and included are right.'
+  )
+
+
+def _check_excess(own: Attack | None) -> str | None:
+  """Compares what the attacker of a canary's own round finds with the claim."""
+  if own is None or own.analytic is None or own.first.interval is None:
+    return None
+  low, high = own.first.interval
+  error = (high - low) / (2 * _Z_90)
+  allowed = own.analytic.epsilon
+  if not own.first.epsilon - _STANDARD_ERRORS * error > allowed:
+    return None
+  delta = own.first.delta
+  share = _compute_mu(allowed, delta) / _compute_mu(own.first.epsilon, delta)
+  return (
+    f'The own round finds ε = {own.first.epsilon:.3g}, and the claim allows '
+    f'{allowed:.3g}: the noise is at most about {share:.2g} of what is claimed.'
+  )
+
+
+def _compute_mu(at_delta: float, delta: float) -> float:
+  return float(epsilon.mu_of_epsilon(float(at_delta), delta))
+
+
+def _check_room(record: Record) -> str | None:
+  """Whether the canaries of a round hide one another."""
+  rounds = record.rounds
+  if rounds is None:
+    return None
+  with np.errstate(divide='ignore', invalid='ignore'):
+    among = rounds.num_canaries / record.dim
+    share = among * (rounds.canary_norm / rounds.noise_std) ** 2
+  share = share[np.isfinite(share)]
+  if not share.size or np.max(share) < _ROOM:
+    return None
+  return (
+    f'Up to {np.max(rounds.num_canaries):.0f} canaries are in a release of '
+    f'{record.dim:,} dimensions and hide one another, so that estimates are too '
+    'low. Lower num_observed, or make more rounds.'
+  )
