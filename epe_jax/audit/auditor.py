@@ -199,7 +199,7 @@ class Auditor:
     release: Any,
     *,
     divisor: float,
-    included: Sequence[int] | Int[np.ndarray, ' m'] | None = None,
+    included: Any = None,
     others: Any = None,
     clip_norm: float | None = None,
   ) -> None:
@@ -213,7 +213,7 @@ class Auditor:
         the model; in a structure as the injection had.
       divisor: what the sum of updates was divided by: the number of clients with
         the canaries for a mean, 1 for a sum.
-      included: the canaries that took part, where these are not the injected ones,
+      included: integers [m], the canaries that took part, where these are not the injected ones,
         because clients dropped out or were replaced.
       others: what all real clients put into the release, without canaries and
         noise, where it is known: for the attacker who knows and removes it.

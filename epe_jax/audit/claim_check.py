@@ -63,7 +63,9 @@ def _check_release_norm(record: Record) -> str | None:
   )
 
 
-def _compare_with_noise(record: Record, name: str) -> tuple[float, float] | None:
+def _compare_with_noise(
+  record: Record, name: str
+) -> tuple[float, float] | None:
   """A norm over that of the claimed noise, the median over rounds, and its error."""
   rounds = record.rounds
   if rounds is None:

@@ -9,6 +9,9 @@ from epe_jax.conformance.inputs import HEAVY, HUGE
 from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.session import norm
 
+_SIZES = (1.02, 1.1, 1.3, 1.6, 2, 3, 5, 7, 10, 20, 30, 60, 100, 300)
+"""Norms of updates that are hardly too large or much, in clip norms."""
+
 
 def check_clipping(m: Measurements) -> Result:
   """Rule: an update of any size moves the release no more than one of norm S."""
@@ -20,6 +23,8 @@ def check_clipping(m: Measurements) -> Result:
     'as large in each tensor': m.influence_of(HUGE * m.equal, m.background),
     'against all others': m.influence_of(HUGE * u, against),
   }
+  moderate = m.influences_of([size * u for size in _SIZES], m.background)
+  probes |= {f'of norm {x:g} S': y for x, y in zip(_SIZES, moderate)}
   in_one = [
     m.influence_of(HUGE * m.in_tensor(k), m.background)
     for k in range(min(len(m.claim.sizes), 8))
@@ -39,7 +44,7 @@ def check_clipping(m: Measurements) -> Result:
   if p >= ALPHA:
     return hold('clipping', measured, p)
   mu = max(mu for mu, _ in judged.values())
-  first, second, equal = list(sizes.values())[:3]
+  first, second, equal, *_ = sizes.values()
   num = len(m.claim.sizes)
   alone = max(map(norm, in_one))
   if first > 100 * second:
@@ -54,6 +59,15 @@ def check_clipping(m: Measurements) -> Result:
       f'each of {num} tensors is clipped to S by itself, so that an update may '
       f'have norm S √{num}, and the noise is for S',
       f'Clip tensors to S / √{num}, or the whole update to S.',
+    )
+  elif abs(first - sizes['against all others']) < 1e-3 * max(first, ordinary):
+    # The others change nothing, so clients are clipped one by one.
+    cause, likely, cure = (
+      'clipped_by_another_norm',
+      'what is compared with S is not the L2 norm of the update, or the update is '
+      'not scaled by S over that norm',
+      'Compare the L2 norm of the whole update with S, and scale by S / norm if it '
+      'is larger.',
     )
   else:
     cause, likely, cure = (

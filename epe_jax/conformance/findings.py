@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any, Literal, NamedTuple
 
+from epe_jax.conformance.claim import Claim
 from epe_jax.text import cells, tables
 
 ALPHA = 1e-5
@@ -87,6 +88,7 @@ class Report:
   """Results of all rules.
 
   Attributes:
+    claim: what was checked.
     results: one for each rule, in order of their worth.
     delta: δ of every ε.
     epsilon: ε of one round that was measured at the claim itself, for a client of
@@ -98,6 +100,7 @@ class Report:
       probability of 99 %; None if noise was not measured.
   """
 
+  claim: Claim
   results: tuple[Result, ...]
   delta: float
   epsilon: float | None
@@ -184,4 +187,11 @@ def _summarize(report: Report) -> str:
       f' Noise that is {100 * report.resolution:.2g} % too small would have been '
       'detected.'
     )
-  return tables.fill_paragraph(text)
+  claim = report.claim
+  shapes = ', '.join('x'.join(map(str, shape)) for shape in claim.shapes)
+  head = (
+    f'Claim: clip norm {claim.clip_norm:g}, noise multiplier '
+    f'{claim.noise_multiplier:g}, {claim.num_clients} clients, {claim.release} of '
+    f'tensors {shapes}.'
+  )
+  return tables.fill_paragraph(head) + '\n' + tables.fill_paragraph(text)

@@ -87,6 +87,19 @@ class Influences(Inputs):
     )
     return self.influence(make(update), make(self.zero), claim)
 
+  def influences_of(
+    self,
+    updates: Sequence[Float[np.ndarray, 'd']],
+    others: Sequence[Float[np.ndarray, 'd']] = (),
+  ) -> list[Float[np.ndarray, 'd']]:
+    """Influences of clients, each against the same round with a zero update."""
+    self.check_quiet()
+    without = self.quiet().release(self.cohort(self.zero, others))
+    return [
+      self.quiet().release(self.cohort(update, others)) - without
+      for update in updates
+    ]
+
   def check_quiet(self) -> None:
     """Checks that with a tiny noise multiplier releases have next to no noise.
 
@@ -96,14 +109,24 @@ class Influences(Inputs):
     if not self.is_readable:
       raise NotChecked(
         'influences cannot be read: with next to no noise claimed, releases of '
-        f'the same updates still differ by {self.floor:.2g} clients'
+        f'the same updates still differ by {self.floor:.2g} clients. If they are '
+        'rounded at random, or clients are drawn, leave that out for the check'
       )
 
   @functools.cached_property
   def floor(self) -> float:
-    """Norm of the difference of two quiet releases of the same updates."""
-    cohort = self.cohort(self.zero)
-    return norm(self.quiet().release(cohort) - self.quiet().release(cohort))
+    """Norm of the difference of two quiet releases of the same updates.
+
+    Of zeros, and of updates: what is drawn may be multiplied with them.
+    """
+    cohorts = [
+      self.cohort(self.zero),
+      self.cohort(self.uniform / 2, self.background),
+    ]
+    return max(
+      norm(self.quiet().release(cohort) - self.quiet().release(cohort))
+      for cohort in cohorts
+    )
 
   @functools.cached_property
   def exact(self) -> Sequence[tuple[Float[np.ndarray, 'd'], ...]]:

@@ -138,6 +138,11 @@ class Run:
     ]
 
   def _join(self, released: Sequence[np.ndarray]) -> Vector:
+    if released is None:
+      raise ValueError(
+        'aggregate returned None; return what the round releases, one tensor for '
+        'each shape of the claim.'
+      )
     arrays = [np.asarray(tensor, np.float64) for tensor in released]
     shapes = tuple(array.shape for array in arrays)
     if shapes != tuple(map(tuple, self.claim.shapes)):

@@ -86,9 +86,15 @@ def check(
   rng = np.random.default_rng(seed)
   m = Measurements(make, claim, budget=budget, rng=rng)
   # Errors that are not of adversarial input are the user's to see.
-  m.session.start(claim).release(m.cohort(m.zero))
+  first = m.session.start(claim).release(m.cohort(m.zero))
+  if not np.all(np.isfinite(first)):
+    raise ValueError(
+      'a round in which all clients send zeros releases numbers that are not finite; '
+      'nothing can be checked. Look for a division by a norm of zero.'
+    )
   results = tuple(_judge(m, name, rule, delta) for name, rule in RULES.items())
   return Report(
+    claim,
     results,
     delta,
     epsilon=_attempt(lambda: epsilon_of_mu(m.all_noise.mu(m.base), delta)),

@@ -96,7 +96,8 @@ class AuditedStrategy(Strategy):
     if len(asked) < largest:
       raise ValueError(
         f'round {server_round} asks {len(asked)} nodes, but a round has up to '
-        f'{largest} canaries; ask more nodes, make more rounds, or lower '
+        f'{largest} canaries. Ask more nodes, with min_available_nodes as many, so '
+        'that the first round waits for them; or make more rounds, or lower '
         f'num_observed={auditor.config.num_observed}.'
       )
     # FedAvg returns integers as floating-point numbers, from its first round on.

@@ -104,7 +104,12 @@ def main() -> None:
     torch.manual_seed(0)
     model = Net()
     strategy = DifferentialPrivacyServerSideFixedClipping(
-      FedAvg(fraction_evaluate=0.0),
+      # All nodes have to be there before the first round.
+      FedAvg(
+        fraction_evaluate=0.0,
+        min_train_nodes=CLIENTS,
+        min_available_nodes=CLIENTS,
+      ),
       noise_multiplier=NOISE_MULTIPLIER,
       clipping_norm=CLIP_NORM,
       num_sampled_clients=CLIENTS,

@@ -293,6 +293,41 @@ def include_held_out(auditor):
   auditor.observe(0, np.zeros(DIM), divisor=1.0, included=[60])
 
 
+def include_a_mask(auditor):
+  auditor.injection(0)
+  mask = auditor.planned[0]
+  auditor.observe(0, np.ones(DIM), divisor=1.0, included=mask)
+
+
+def include_a_fraction(auditor):
+  auditor.injection(0)
+  auditor.observe(0, np.ones(DIM), divisor=1.0, included=[2.9])
+
+
+def include_twice(auditor):
+  first = auditor.injection(0).ids[0]
+  auditor.observe(0, np.ones(DIM), divisor=1.0, included=[first, first])
+
+
+def include_those_of_another_round(auditor):
+  auditor.injection(0)
+  ids = auditor.canary_ids(1)
+  auditor.observe(0, np.ones(DIM), divisor=1.0, included=ids)
+
+
+def inject_into_numbers(auditor):
+  auditor.add_injection(0, [0.0] * DIM)
+
+
+def observe_another_shape(auditor):
+  auditor.injection(0, like=[np.zeros((50, 100))])
+  auditor.observe(0, [np.zeros((100, 50))], divisor=1.0)
+
+
+def ask_for_a_canary_beyond(auditor):
+  auditor.canary_update(120)
+
+
 def forget_others(auditor):
   observe_rounds(auditor, [0])
   auditor.injection(1)
@@ -318,6 +353,13 @@ def inject_zero_norm(auditor):
     (observe_nan, r'what round 0 released.*not finite'),
     (divide_by_zero, r'divisor=0\.0; give a number > 0'),
     (include_held_out, r'included has \[\d+\], which are not among'),
+    (include_a_mask, r'give the numbers of canaries, each once'),
+    (include_a_fraction, r'give the numbers of canaries, each once'),
+    (include_twice, r'give the numbers of canaries, each once'),
+    (include_those_of_another_round, r'not among the canaries of round 0'),
+    (inject_into_numbers, r'out\[0\] is a float and no array'),
+    (observe_another_shape, r'release has the shapes \[\(100, 50\)\], but'),
+    (ask_for_a_canary_beyond, r'canary=120 is none of the 120, from 0'),
     (forget_others, r"round 1 has no \['residual'\]"),
     (inject_another_size, r'like has 7 numbers, but dim=5,000'),
     (inject_zero_norm, r'clip_norm=0\.0; give a norm > 0'),
@@ -326,6 +368,40 @@ def inject_zero_norm(auditor):
 def test_misuse_is_named(misuse, match):
   with pytest.raises(ValueError, match=match):
     misuse(make_auditor())
+
+
+def test_who_takes_part_is_drawn_from_all_canaries():
+  observed = make_auditor().planned.any(axis=0)
+  assert observed.sum() == 60
+  # Of a draw of 60 of 120, the first half has all with a probability of 1e-35.
+  assert 0 < observed[:60].sum() < 60
+
+
+def test_rows_that_are_cut_off_do_not_bias_what_the_model_shows():
+  # 4,096 + 904 columns: rows have much in common in the cut part.
+  epsilons = []
+  for seed in range(8):
+    auditor = make_auditor(
+      seed, noise_multiplier=2.0, num_observed=500, num_unobserved=500
+    )
+    model, rng = np.zeros(DIM), np.random.default_rng(seed)
+    for t in range(ROUNDS):
+      injection = auditor.injection(t)
+      divisor = CLIENTS + injection.count
+      noise = rng.normal(0, 4.0, DIM)
+      release = (injection.update + noise) / divisor
+      auditor.observe(t, release, divisor=divisor)
+      model += release
+    auditor.observe_final(model, initial=np.zeros(DIM))
+    attack = audit.evaluate(auditor.record(), floors=False).find(
+      threat_models.CHANGE
+    )
+    epsilons.append(attack.first.epsilon)
+  # Of 12 rounds in one, and of the canaries of all.
+  expected = attack.analytic.epsilon
+  error = np.std(epsilons, ddof=1) / np.sqrt(len(epsilons))
+  assert abs(np.mean(epsilons) - expected) < 4 * error
+  assert error < 0.2 * expected
 
 
 def test_clients_that_drop_out_are_refused_where_coins_decide():

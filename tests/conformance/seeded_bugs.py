@@ -35,6 +35,29 @@ class NotClipped(Plain):
     return vector
 
 
+class ClippedBySquare(Plain):
+  """2c. Scales by S over the square of the norm: too long for S < 1."""
+
+  def clip(self, vector):
+    return vector * min(1.0, self.bound / max(vector @ vector, 1e-300))
+
+
+class ToleratesTenfold(Plain):
+  """2d. Clips only what is more than ten times too long."""
+
+  def clip(self, vector):
+    is_long = np.linalg.norm(vector) > 10 * self.bound
+    return clip(vector, self.bound) if is_long else vector
+
+
+class ClippedByLargest(Plain):
+  """2e. Clips the largest coordinate, not the norm."""
+
+  def clip(self, vector):
+    largest = np.max(np.abs(vector))
+    return vector * min(1.0, self.bound / max(largest, 1e-300))
+
+
 class PerLayerGlobalNoise(Plain):
   """3. Each tensor is clipped to S, and the noise is for S."""
 
@@ -305,6 +328,8 @@ EXPECTED = {
   WeightedMean: ('weights', 'weighted_mean'),
   ClippedMean: ('clipping', 'clipped_after_the_mean'),
   NotClipped: ('clipping', 'not_clipped'),
+  ToleratesTenfold: ('clipping', 'clipped_by_another_norm'),
+  ClippedByLargest: ('clipping', 'clipped_by_another_norm'),
   PerLayerGlobalNoise: ('clipping', 'per_layer_clipping'),
   DividedTwice: ('noise_scale', 'divided_by_n_twice'),
   DividedByRoot: ('noise_scale', 'divided_by_sqrt_n'),

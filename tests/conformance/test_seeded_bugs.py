@@ -1,5 +1,8 @@
 """Each seeded bug is named by its rule and cause, and no other rule is blamed."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from epe_jax import conformance
@@ -33,6 +36,29 @@ def test_the_report_names_the_bug(bug, claim):
   assert finding.rule in conformance.format_report(report)
   if finding.severity == 'privacy' and finding.epsilon is not None:
     assert finding.epsilon > report.claimed_epsilon
+
+
+@pytest.mark.parametrize('clip_norm', [0.3, 0.01])
+def test_a_missing_square_root_is_found_between_s_and_what_is_huge(clip_norm):
+  claim = dataclasses.replace(CLAIM, clip_norm=clip_norm)
+  report = conformance.check(seeded(seeded_bugs.ClippedBySquare), claim)
+  (finding,) = report.findings
+  assert finding.cause == 'clipped_by_another_norm'
+  # Longest for updates of norm √S, which arrive as they are; sizes are steps.
+  assert finding.mu == pytest.approx(clip_norm**-0.5, rel=0.25)
+
+
+def test_what_is_drawn_besides_the_noise_is_named_and_not_judged():
+  class Rounded(seeded_bugs.Plain):
+    """Private: rounded at random after the noise."""
+
+    def serve(self, mean):
+      step = 0.05 * self.bound / self.n
+      return step * np.floor(mean / step + self.rng.random(mean.shape))
+
+  report = conformance.check(seeded(Rounded), CLAIM)
+  assert not report.findings
+  assert 'rounded at random' in report.not_checked['clipping']
 
 
 def test_eighteen_bugs_are_seeded():

@@ -133,9 +133,7 @@ def test_a_vector_gets_the_structure_of_a_model_back():
   assert list(built) == ['b', 'a']
   assert isinstance(built['a'], tuple)
   assert built['a'][0].shape == (2, 3)
-  np.testing.assert_array_equal(
-    np.concatenate(view_pieces(built)), vector
-  )
+  np.testing.assert_array_equal(np.concatenate(view_pieces(built)), vector)
 
 
 @pytest.mark.parametrize(
