@@ -89,7 +89,7 @@ def _check_canaries(own: Attack | None) -> str | None:
   expected = _compute_mu(own.agreement.epsilon, own.first.delta)
   if abs(errors) < _STANDARD_ERRORS or not 0 < expected < np.inf:
     return None
-  share = _compute_mu(own.first.epsilon, own.first.delta) / expected
+  share = _compute_mu(float(own.first.epsilon), own.first.delta) / expected
   return (
     f'Canaries score {share:.2g} times what their norm lets expect '
     f'({errors:+.1f} standard errors). Check that each injection was added to the '
@@ -107,7 +107,9 @@ def _check_excess(own: Attack | None) -> str | None:
   if not own.first.epsilon - _STANDARD_ERRORS * error > allowed:
     return None
   delta = own.first.delta
-  share = _compute_mu(allowed, delta) / _compute_mu(own.first.epsilon, delta)
+  share = _compute_mu(allowed, delta) / _compute_mu(
+    float(own.first.epsilon), delta
+  )
   return (
     f'The own round finds ε = {own.first.epsilon:.3g}, and the claim allows '
     f'{allowed:.3g}: the noise is at most about {share:.2g} of what is claimed.'
