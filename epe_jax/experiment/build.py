@@ -9,11 +9,10 @@ import numpy as np
 import optax
 
 from epe_jax import canaries
-from epe_jax.audit import wrapper
+from epe_jax.audit import buffers, wrapper
 from epe_jax.audit.observers import (
   Observer,
   all_iterates,
-  choose_buffer,
   final_model,
   running_maximum,
 )
@@ -307,7 +306,7 @@ def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
     return min(config.audit.buffer, max_rounds)
   if config.canaries.family not in canaries.ONE_BY_ONE:
     return 1
-  buffer = choose_buffer(
+  buffer = buffers.choose_buffer(
     config.audit.memory, rounds=max_rounds, views=views, dim=dim
   )
   # In equal parts, as a buffer is scored in full even where it is not full.
