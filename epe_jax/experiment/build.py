@@ -140,6 +140,7 @@ def _build_setup(
 ) -> Setup:
   """Builds and checks the rest; of the initial model the shapes are enough."""
   task, train, test, source, baseline = workload
+  assert baseline is not None, 'a workload that was loaded has one'
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   contradictions.check_dimension(config, dim)
   plan = _plan_cohorts(config)

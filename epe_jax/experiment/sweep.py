@@ -195,6 +195,12 @@ def check_points(points: Sequence[Point]) -> None:
   Raises:
     ValueError: some cannot. The message has all of them, each with its reason.
   """
+  for point in points:
+    if str(point.config.task).startswith('__main__:'):
+      raise ValueError(
+        f'task={point.config.task!r} is a function of this program, which the '
+        'processes of points cannot import; put it into a module of its own.'
+      )
   configs = {point.name: point.config for point in points}
   if faults := sweep_checks.find_faults_in_process(configs):
     raise ValueError(sweep_checks.describe_faults(faults, len(points)))

@@ -7,7 +7,7 @@ from studies import simulated_runs
 from epe_jax.audit import planning, threat_models
 from epe_jax.audit.planned_scores import PlannedRun
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 
 RUNS = 100
 READINGS = (
@@ -111,7 +111,7 @@ def test_medians_are_within_five_percent_of_those_of_simulated_runs(name):
     estimates, bounds = simulated[prediction.key].T
     median = np.median(estimates)
     # So well is it known that 5 % is a test.
-    assert error_of_median(rng, estimates) < 0.02 * median
+    assert error_of_median(rng, estimates) < 0.025 * median
     assert prediction.estimate.q50 == pytest.approx(median, rel=0.05)
     # Bounds have steps, and scatter more: 5 %, and what 100 runs leave open.
     slack = 3 * error_of_median(rng, bounds)
