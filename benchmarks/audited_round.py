@@ -31,7 +31,7 @@ import optax
 import record
 
 from epe_jax import canaries
-from epe_jax.audit import observers, wrapper
+from epe_jax.audit import buffers, observers, wrapper
 from epe_jax.audit.observers import Observer
 from epe_jax.experiment import checkpoint, programs
 from epe_jax.parallel import sharding
@@ -124,7 +124,7 @@ def form(name: str, this: Work) -> Form:
     dim = sum(x.size for x in jax.tree.leaves(params))
     set_ = canaries.family(name, mesh=mesh)(jax.random.key(1), num, dim)
     if name in canaries.ONE_BY_ONE:
-      buffer = observers.choose_buffer(
+      buffer = buffers.choose_buffer(
         _MEMORY.value, rounds=_RUN, views=2, dim=dim
       )
       buffer = min(buffer, 2) if _QUICK.value else buffer

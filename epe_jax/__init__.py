@@ -13,6 +13,7 @@ _ROOMS = [
   'accounting',
   'audit',
   'canaries',
+  'configs',
   'conformance',
   'data',
   'epsilon',

@@ -1,24 +1,28 @@
-"""Audits your own model and data: examples/own_task.py [jax] [flax] [haiku]"""
+"""Audits your own model and data: examples/own_task.py [jax] [flax] [haiku]
 
-import secrets
+It is a config, too, for runs that are resumed, swept and reported as any other:
+
+  python scripts/train.py --config=examples/own_task.py --workdir=runs/own
+  python scripts/sweep.py --config=examples/own_task.py --workdir=runs/kinds \
+    --axis=model.kind=jax,flax,haiku
+"""
+
 import sys
+import tempfile
 
 from flax import linen as nn
 import haiku as hk
-import jax
 from jax import numpy as jnp
 from jax import random
 import numpy as np
-import optax
 
-from epe_jax import accounting, audit, canaries, sampling, training
-from epe_jax.data import cohort, federated
+from epe_jax import experiment
+from epe_jax.configs import common  # pyright: ignore[reportMissingImports]
+from epe_jax.data import federated
 from epe_jax.report import report
 from epe_jax.tasks.classifier import classifier
 
-USERS, ROUNDS, CLIENTS, CANARIES, NOISE, DELTA = 50, 40, 8, 200, 0.5, 1e-5
-X = np.random.default_rng(0).normal(size=(USERS, 20, 60)).astype(np.float32)
-DATA = {f'{i}': {'x': x, 'y': np.int32(x[:, 0] > 0)} for i, x in enumerate(X)}
+X = np.zeros((20, 60), np.float32)  # One client's inputs, for their shape.
 
 
 def make_jax_task():
@@ -28,49 +32,54 @@ def make_jax_task():
 
 def make_flax_task():
   net = nn.Sequential([nn.Dense(150), jnp.tanh, nn.Dense(2)])
-  init = lambda key: net.init(key, X[0])
-  return classifier(init, lambda p, x, key: net.apply(p, x))
+  return classifier(lambda k: net.init(k, X), lambda p, x, k: net.apply(p, x))
 
 
 def make_haiku_task():
   net = hk.transform(lambda x: hk.nets.MLP([150, 2])(x))
-  init = lambda key: net.init(key, X[0])
-  return classifier(init, lambda p, x, key: net.apply(p, key, x))
-
-
-def train_audited(task, noise_key: jax.Array) -> audit.Record:
-  data, params = federated.from_clients(DATA), task.init(random.key(0))
-  dim = sum(x.size for x in jax.tree.leaves(params))
-  algorithm = training.dp_fedavg(
-    task,
-    client_opt=optax.sgd(0.1),
-    server_opt=optax.sgd(1.0),
-    clipping=training.clipping.fixed(0.1),
-    noise_multiplier=NOISE,
-    expected_clients=CLIENTS + CANARIES / ROUNDS,
-  )
-  rng = np.random.default_rng(0)
-  canary_set = canaries.sphere(random.key(1), CANARIES, dim)
-  assigned = sampling.once_per_period(rng, rounds=ROUNDS, num=CANARIES)
-  watch = {'all': audit.all_iterates(canary_set, rounds=ROUNDS)}
-  algorithm = audit.audited(algorithm, canary_set, assigned, watch)
-  state, step = algorithm.init(params), jax.jit(algorithm.step)
-  plan = cohort.Plan(10, epochs=1, max_examples=None, chunk=1, slots=CLIENTS)
-  for t in range(ROUNDS):
-    users = rng.choice(USERS, CLIENTS, replace=False)
-    batches = cohort.gather(data, users, plan, seed=0, round=t)
-    state, _ = step(state, batches, random.key(t), random.fold_in(noise_key, t))
-  cosines = audit.score_observers(state, watch)
-  return audit.make_record(
-    cosines, state.rounds, included=assigned, dim=dim, delta=DELTA
+  return classifier(
+    lambda key: net.init(key, X), lambda p, x, key: net.apply(p, key, x)
   )
 
 
 TASKS = dict(jax=make_jax_task, flax=make_flax_task, haiku=make_haiku_task)
 
+
+def load(config):
+  rng = np.random.default_rng(config.seed)
+  rows = rng.normal(size=(config.data.num_clients, *X.shape)).astype(np.float32)
+  users = {
+    f'{i}': {'x': x, 'y': np.int32(x[:, 0] > 0)} for i, x in enumerate(rows)
+  }
+  test = {name: users.pop(name) for name in [*users][:10]}
+  return experiment.Workload(
+    task=TASKS[config.model.kind](),
+    train=federated.from_clients(users),
+    test=federated.from_clients(test),
+  )
+
+
+def get_config():
+  return common.make_config(
+    task='examples.own_task:load',  # Found from the folder that you are in.
+    data=dict(num_clients=60),
+    model=dict(kind='jax'),
+    rounds=40,
+    clients_per_round=8,
+    client=dict(learning_rate=0.1, batch_size=10, epochs=1),
+    server=dict(learning_rate=1.0, momentum=0.0),
+    clipping=dict(kind='fixed', initial=0.1),
+    noise_multiplier=0.5,
+    canaries=dict(observed=200, unobserved=200),
+    evaluate_every=20,
+    checkpoint_every=20,
+  )
+
+
 if __name__ == '__main__':
-  print('analytic', accounting.epsilon_of_releases(NOISE, delta=DELTA).epsilon)
   for name in sys.argv[1:] or TASKS:
-    fresh = jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32))
-    record = train_audited(TASKS[name](), random.wrap_key_data(fresh))
-    print(f'\n{name}: {report.format_estimates(audit.evaluate(record))}')
+    config = get_config()
+    config.task, config.model.kind = '__main__:load', name
+    with tempfile.TemporaryDirectory() as folder:
+      result = experiment.run(config, folder)
+    print(f'\n{name}: {report.format_report(result) if result else ""}')

@@ -54,7 +54,8 @@ _HEAD = """\
 Written by `python scripts/power.py --out=docs/power.md`; with `--truth` and
 `--certified` it answers for your own case. Scores are those of the best attack on a
 Gaussian mechanism; any other attack needs more canaries. How often each bound
-exceeds the truth is on the page on [coverage](coverage.md).
+exceeds the truth is on the page on [coverage](coverage.md). What an audit of a run will
+find, attacker by attacker, a [plan](planning.md) says.
 """
 
 

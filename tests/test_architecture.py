@@ -29,6 +29,7 @@ ORDER = [
     'accounting',
     'epsilon',
     'extras',
+    'functions',
     'io',
     'locks',
     'streams',

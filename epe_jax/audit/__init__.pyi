@@ -14,6 +14,9 @@ from .observers import final_model as final_model
 from .observers import running_maximum as running_maximum
 from .over_rounds import bound_simultaneously as bound_simultaneously
 from .over_rounds import evaluate_by_round as evaluate_by_round
+from .planned_scores import PlannedRun as PlannedRun
+from .planning import Plan as Plan
+from .planning import plan as plan
 from .record import Record as Record
 from .record import load_record as load_record
 from .record import make_record as make_record

@@ -139,7 +139,7 @@ def all_iterates(
     rounds: T >= 1.
     sees: what is scored in a round, names of `VIEWS`; scores have a [T, k] of
       each name.
-    buffer: R >= 1, rounds scored together; `choose_buffer` chooses one.
+    buffer: R >= 1, rounds scored together; `buffers.choose_buffer` chooses one.
     mesh: devices that share what is kept, vectors by views or rounds and cosines
       by views or canaries, where they divide these; None for one device.
 
@@ -268,23 +268,3 @@ def _check_views(sees: Sequence[str]) -> None:
   unknown = [name for name in sees if name not in VIEWS]
   if unknown or not sees:
     raise ValueError(f'sees={sees!r}; give some of {tuple(VIEWS)}.')
-
-
-def choose_buffer(memory: float, *, rounds: int, views: int, dim: int) -> int:
-  """R: as many rounds scored together as memory holds, 1 at least.
-
-  Args:
-    memory: bytes for the vectors of the rounds that are not scored yet, > 0.
-    rounds: T >= 1; more would hold nothing.
-    views: vectors of a round.
-    dim: d.
-
-  Raises:
-    ValueError: memory is not positive.
-
-  >>> choose_buffer(1e9, rounds=2048, views=2, dim=4_050_748)
-  30
-  """
-  if not memory > 0:
-    raise ValueError(f'memory={memory}; give a number of bytes > 0.')
-  return int(min(max(memory / (views * 4 * dim), 1), rounds))

@@ -37,6 +37,27 @@ def respond_to_rounds(
   return (1 - momentum ** np.maximum(since, 0)) / (1 - momentum)
 
 
+def respond_at_end(
+  rounds: int, *, momentum: float
+) -> Float[np.ndarray, ' rounds']:
+  """The last row of `respond_to_rounds`, without the others.
+
+  Args:
+    rounds: T >= 1.
+    momentum: β, in [0, 1).
+
+  Raises:
+    ValueError: momentum is out of range.
+
+  >>> respond_at_end(3, momentum=0.5)
+  array([1.75, 1.5 , 1.  ])
+  """
+  if not 0 <= momentum < 1:
+    raise ValueError(f'momentum={momentum}; give a momentum in [0, 1).')
+  since = np.arange(rounds, 0, -1)
+  return (1 - momentum**since) / (1 - momentum)
+
+
 def weigh_canaries(
   rounds: RoundScalars, assigned: Bool[np.ndarray, 'T k'], *, momentum: float
 ) -> Float[np.ndarray, ' k']:

@@ -13,15 +13,11 @@ from epe_jax.canaries.hadamard import hadamard
 from epe_jax.canaries.hadamard2 import hadamard2
 from epe_jax.canaries.sign import project_sign, sign
 from epe_jax.canaries.sphere import project_sphere, sphere
-from epe_jax.host_canaries.requirements import FAMILIES
+from epe_jax.host_canaries.requirements import FAMILIES, ONE_BY_ONE
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, Key
 
 _PROJECTIONS = {'sphere': project_sphere, 'sign': project_sign}
-ONE_BY_ONE = frozenset(_PROJECTIONS)
-"""The families that make each canary anew for each projection, whose cost the
-vectors that are projected together share. In the others all canaries together
-cost a few passes over a vector, and vectors share next to nothing."""
 
 
 def family(

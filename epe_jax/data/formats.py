@@ -4,10 +4,8 @@ import contextlib
 import importlib
 import os
 import pathlib
-import re
-import sys
-from typing import Any
 
+from epe_jax import functions
 from epe_jax.data import sources
 
 UNDERSTOOD = """Understood are:
@@ -49,26 +47,18 @@ def open_source(
   """
   if isinstance(path, sources.Source):
     return contextlib.nullcontext(path)
-  if is_function(path):
+  if functions.is_function(path):
     from epe_jax.data import group_by
 
-    return group_by.open_function(_import_function(str(path)), str(path))
+    return group_by.open_function(
+      functions.import_function(str(path)), str(path)
+    )
   path = check_exists(path)
   name = _choose_module(path)
   if name is None:
     raise ValueError(f'{path} is of no known form. {UNDERSTOOD}')
   # Only now: some need packages that others do not.
   return importlib.import_module(f'epe_jax.data.{name}').open_source(path)
-
-
-def is_function(path: str | os.PathLike) -> bool:
-  """Whether it names a Python function, and not a file.
-
-  >>> is_function('package.module:function'), is_function('folder/file.h5')
-  (True, False)
-  """
-  name = re.fullmatch(r'[A-Za-z_][\w.]*:[A-Za-z_]\w*', str(path))
-  return name is not None and not pathlib.Path(path).exists()
 
 
 def check_exists(path: str | os.PathLike) -> pathlib.Path:
@@ -90,17 +80,3 @@ def _choose_module(path: pathlib.Path) -> str | None:
     if head.startswith(start):
       return name
   return None
-
-
-def _import_function(name: str) -> Any:
-  module, _, function = name.partition(':')
-  try:
-    value = getattr(importlib.import_module(module), function)
-  except (ImportError, AttributeError) as error:
-    raise ValueError(
-      f'{name} cannot be imported ({error}). Its module should lie in the '
-      f'working directory or on the path of Python, {sys.path}.'
-    ) from error
-  if not callable(value):
-    raise ValueError(f'{name} is a {type(value).__name__}, not a function.')
-  return value

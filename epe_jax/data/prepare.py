@@ -9,7 +9,7 @@ import re
 import time
 from typing import NamedTuple
 
-from epe_jax import io
+from epe_jax import functions, io
 from epe_jax.data import (
   decoding,
   download,
@@ -123,7 +123,7 @@ def prepare(
 
 
 def _fingerprint_source(path: str | os.PathLike) -> str:
-  if formats.is_function(path):
+  if functions.is_function(path):
     module = importlib.import_module(str(path).partition(':')[0])
     return imports.compute_fingerprint(str(module.__file__))
   return imports.compute_fingerprint(path)

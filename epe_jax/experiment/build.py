@@ -9,11 +9,10 @@ import numpy as np
 import optax
 
 from epe_jax import canaries
-from epe_jax.audit import wrapper
+from epe_jax.audit import buffers, wrapper
 from epe_jax.audit.observers import (
   Observer,
   all_iterates,
-  choose_buffer,
   final_model,
   running_maximum,
 )
@@ -92,13 +91,56 @@ def build(
       another. The message names it, its value and the cure.
     FileNotFoundError: the data file is missing.
   """
+  config = _check_fields(config)
+  draws = randomness.make_randomness(config, secret)
+  workload = workloads.load_workload(config)
+  # Jitted: layer by layer each operation is compiled by itself, for seconds.
+  params = jax.jit(workload.task.init)(
+    randomness.derive_key(config.seed, 'init')
+  )
+  return _build_setup(config, draws, workload, params, mesh, observers)
+
+
+def check(config: Config, workload: workloads.Workload | None = None) -> None:
+  """Checks all that `build` checks, without computing the initial model.
+
+  Args:
+    config: the config of the run, with every field set.
+    workload: of this config; None to load it.
+
+  Raises:
+    ValueError, FileNotFoundError: as `build`.
+  """
+  config = _check_fields(config)
+  secret = None if config.simulation else randomness.draw_secret()
+  draws = randomness.make_randomness(config, secret)
+  workload = workload or workloads.load_workload(config)
+  params = jax.eval_shape(
+    workload.task.init, randomness.derive_key(config.seed, 'init')
+  )
+  _build_setup(config, draws, workload, params, None, None)
+
+
+def _check_fields(config: Config) -> Config:
+  """Checks what can be checked without data and model; gives a plain copy."""
   config = config_fields.check_config(config)
   contradictions.check_groups(config)
   contradictions.check_claim(config)
-  draws = randomness.make_randomness(config, secret)
-  task, train, test, source, baseline = workloads.load_workload(config)
-  # Jitted: layer by layer each operation is compiled by itself, for seconds.
-  params = jax.jit(task.init)(randomness.derive_key(config.seed, 'init'))
+  _make_server(config)
+  return config
+
+
+def _build_setup(
+  config: Config,
+  draws: randomness.Randomness,
+  workload: workloads.Workload,
+  params: Params,
+  mesh: sharding.Mesh | None,
+  observers: Observe | None,
+) -> Setup:
+  """Builds and checks the rest; of the initial model the shapes are enough."""
+  task, train, test, source, baseline = workload
+  assert baseline is not None, 'a workload that was loaded has one'
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   contradictions.check_dimension(config, dim)
   plan = _plan_cohorts(config)
@@ -265,7 +307,7 @@ def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
     return min(config.audit.buffer, max_rounds)
   if config.canaries.family not in canaries.ONE_BY_ONE:
     return 1
-  buffer = choose_buffer(
+  buffer = buffers.choose_buffer(
     config.audit.memory, rounds=max_rounds, views=views, dim=dim
   )
   # In equal parts, as a buffer is scored in full even where it is not full.

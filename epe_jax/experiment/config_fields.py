@@ -6,7 +6,7 @@ field, the data or the model is refused by `contradictions`, or where it is
 used.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import difflib
 import math
 import numbers
@@ -17,7 +17,7 @@ from absl import app
 from ml_collections import config_dict
 import numpy as np
 
-from epe_jax import canaries, io
+from epe_jax import canaries, functions, io
 from epe_jax.experiment import participation, workdirs
 from epe_jax.training import local_training
 
@@ -102,6 +102,19 @@ _POSITIVE = _real('a finite number > 0', 0, _MAX_REAL, is_open=True)
 _NOT_NEGATIVE = _real('a finite number >= 0', 0, _MAX_REAL, is_open=False)
 _SHARE = _real('a number in (0, 1)', 0, 1, is_open=True)
 
+# What JSON and a table of a sweep hold as it is.
+_ANYTHING = Field(
+  'a number, a text, True, False or None',
+  lambda x: (
+    x is None
+    or isinstance(x, str | bool | np.bool_)
+    or (_is_number(x, numbers.Real) and math.isfinite(x))
+  ),
+  lambda x: x.item() if isinstance(x, np.generic) else x,
+)
+# Groups of fields that a task of a user's own may have.
+_OWN_GROUPS = ('data.', 'model.')
+
 _COMMON_FIELDS = {
   'rounds': _integer(1, 10**7),
   'clients_per_round': _integer(1),
@@ -185,18 +198,33 @@ _TASK_FIELDS = {
 }
 
 
-def list_fields(task: object) -> dict[str, Field]:
+def list_fields(task: object, names: Iterable[str] = ()) -> dict[str, Field]:
   """Lists all fields of the configs of a task, by their dotted names.
 
   Args:
     task: the value of config.task.
+    names: of the fields of a config. Those of the groups data and model of a task
+      of a user's own are what its function takes.
 
   Raises:
     ValueError: there is no such task.
   """
-  tasks = _one_of(*_TASK_FIELDS)
+  named = _one_of(*_TASK_FIELDS)
+  tasks = named._replace(
+    description=f'{named.description}, or package.module:function of your own',
+    is_valid=lambda x: named.is_valid(x) or _is_own(x),
+  )
   _check_value('task', task, tasks)
-  return {'task': tasks, **_COMMON_FIELDS, **_TASK_FIELDS[str(task)]}
+  own = {name: _ANYTHING for name in names if name.startswith(_OWN_GROUPS)}
+  return {
+    'task': tasks,
+    **_COMMON_FIELDS,
+    **(own if _is_own(task) else _TASK_FIELDS[str(task)]),
+  }
+
+
+def _is_own(task: object) -> bool:
+  return isinstance(task, str) and functions.is_function(task)
 
 
 def check_config(config: Config) -> Config:
@@ -213,14 +241,14 @@ def check_config(config: Config) -> Config:
       The message names the field, its value and the cure.
   """
   values = io.flatten(config.to_dict())
-  fields = list_fields(values.get('task'))
+  fields = list_fields(values.get('task'), values)
   for name, value in values.items():
     if name not in fields:
       raise ValueError(
         f'{name}={value!r} is no field of the task {values["task"]!r}. '
         f'{_suggest_name(name, fields, values)}'
       )
-  nested: dict[str, Any] = {}
+  nested: dict[str, Any] = {'data': {}, 'model': {}}
   for name, field in fields.items():
     if name not in values:
       raise ValueError(

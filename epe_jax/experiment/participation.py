@@ -251,23 +251,13 @@ def _insert_canaries(
         f'{matrix.shape[1]} columns, one for each canary. Make them agree.'
       )
     return matrix
-  num, names = c.observed, f'canaries.observed={c.observed} is'
-  if c.schedule == 'coin_flip':
-    num += c.unobserved
-    names = f'{names[:-3]} and canaries.unobserved={c.unobserved} are'
+  # They take no client's place, so that a round holds any number of them.
+  num = c.observed + (c.unobserved if c.schedule == 'coin_flip' else 0)
   if c.repetitions > rounds:
     raise ValueError(
       f'canaries.repetitions={c.repetitions}, but there are {rounds} rounds, and a '
       f'canary takes part once in each of so many periods; give at most {rounds}, or '
       'more rounds.'
-    )
-  slots = rounds // max(c.repetitions, 1) * config.clients_per_round
-  if num > slots:
-    raise ValueError(
-      f'{names} more than the {slots} slots of the '
-      f'{rounds // max(c.repetitions, 1)} rounds in which each canary takes '
-      f'part once ({config.clients_per_round} clients per round). Ask for at '
-      f'most {slots}, for fewer canaries.repetitions, or for more rounds.'
     )
   return canary_schedules.once_per_period(
     rng, rounds=rounds, num=num, periods=c.repetitions

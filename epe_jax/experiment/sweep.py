@@ -25,7 +25,12 @@ from ml_collections import config_dict
 import tqdm
 
 from epe_jax import io
-from epe_jax.experiment import audited_run, workdirs, workloads
+from epe_jax.experiment import (
+  audited_run,
+  sweep_checks,
+  workdirs,
+  workloads,
+)
 from epe_jax.parallel import sharding
 
 Config = workloads.Config
@@ -75,8 +80,9 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
     One point for each combination.
 
   Raises:
-    ValueError: base lacks a field of an axis, two axes set the same field, an
-      axis has no values, or two points have the same name.
+    ValueError: base lacks a field of an axis, a value is of another type than the
+      field, two axes set the same field, an axis has no values, or two points
+      have the same name.
 
   >>> base = config_dict.create(noise=0.1, canaries=dict(repetitions=1))
   >>> axes = [('noise', (0.0, 0.1)), ('canaries.repetitions', (1, 2))]
@@ -93,8 +99,7 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
     settings = {k: v for step in values for k, v in step.items()}
     config = copy.deepcopy(base)
     for field, value in settings.items():
-      *path, last = field.split('.')
-      functools.reduce(getattr, path, config)[last] = value
+      _set_field(config, field, value)
     name = ','.join(f'{k}={v}' for k, v in settings.items()) or 'base'
     points.append(Point(name.replace(os.sep, '_'), settings, config))
   names = [point.name for point in points]
@@ -125,19 +130,32 @@ def run_sweep(
     retry: whether points that failed before are tried again.
 
   Raises:
-    ValueError: jobs is out of range, or the folder of a point holds another
-      run.
+    ValueError: jobs is out of range, the folder of a point holds another run, or
+      points cannot be run. All of these are named, and none was started.
   """
   if jobs < 1:
     raise ValueError(f'jobs={jobs}; give 1 or more.')
   folder = pathlib.Path(workdir)
   folder.mkdir(parents=True, exist_ok=True)
+  waiting = [point for point in points if _is_waiting(point, folder, retry)]
+  # For all of them before any work is done.
   for point in points:
-    # For all of them before any work is done.
+    if (folder / point.name).exists():
+      workdirs.claim(folder / point.name, point.config)
+  check_points(waiting)
+  for point in waiting:
     workdirs.claim(folder / point.name, point.config)
+  left = {point.name: int(point.config.rounds) for point in waiting}
   with contextlib.ExitStack() as stack:
+    # In rounds, as points may differ in them: the time that is left is known from
+    # the first point on that finishes.
     progress = stack.enter_context(
-      tqdm.tqdm(total=len(points), unit='run', desc=folder.name)
+      tqdm.tqdm(
+        total=sum(left.values()),
+        unit='round',
+        desc=f'{folder.name}, {len(waiting)} of {len(points)} points to run',
+        smoothing=0,
+      )
     )
     pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(jobs))
     stop = threading.Event()
@@ -150,17 +168,49 @@ def run_sweep(
     finished, failed = {}, {}
     for future in concurrent.futures.as_completed(names_by_future):
       name, reason = names_by_future[future], future.result()
+      rounds = left.pop(name, 0)
       if reason is None:
         finished[name] = folder / name
       else:
         failed[name] = reason
-      progress.set_postfix(failed=len(failed))
-      progress.update()
+        # Rounds that were not made say nothing of how long others take.
+        progress.total -= rounds
+      progress.set_postfix(
+        finished=len(finished), failed=len(failed), refresh=False
+      )
+      progress.update(rounds if reason is None else 0)
   names = [point.name for point in points]
   return Outcome(
     {name: finished[name] for name in names if name in finished},
     {name: failed[name] for name in names if name in failed},
   )
+
+
+def check_points(points: Sequence[Point]) -> None:
+  """Checks that every point can be run, before the first one starts.
+
+  Args:
+    points: as `make_grid` makes them.
+
+  Raises:
+    ValueError: some cannot. The message has all of them, each with its reason.
+  """
+  for point in points:
+    if str(point.config.task).startswith('__main__:'):
+      raise ValueError(
+        f'task={point.config.task!r} is a function of this program, which the '
+        'processes of points cannot import; put it into a module of its own.'
+      )
+  configs = {point.name: point.config for point in points}
+  if faults := sweep_checks.find_faults_in_process(configs):
+    raise ValueError(sweep_checks.describe_faults(faults, len(points)))
+
+
+def _is_waiting(point: Point, folder: pathlib.Path, retry: bool) -> bool:
+  """Says whether a point is to be run: it has neither finished nor failed."""
+  failure = folder / f'{point.name}{FAILED}'
+  is_finished = workdirs.workdir_at(folder / point.name).result.exists()
+  return not is_finished and (retry or not failure.exists())
 
 
 def _run_point(
@@ -245,6 +295,19 @@ def _check_field(base: Config, name: str) -> None:
         f'{name} is no field of the config; see the file in configs/.'
       )
     group = group[part]
+
+
+def _set_field(config: Config, name: str, value: Any) -> None:
+  *path, last = name.split('.')
+  group = functools.reduce(getattr, path, config)
+  try:
+    group[last] = value
+  except TypeError as error:
+    raise ValueError(
+      f'axis {name!r} has the value {value!r}, which is of type '
+      f'{type(value).__name__}, and not {group.get_type(last).__name__} as '
+      f'{name}={group[last]!r} of the config; give values of that type.'
+    ) from error
 
 
 def _main() -> None:

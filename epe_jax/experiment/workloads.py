@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from epe_jax import functions
 from epe_jax.data import download, federated, imports, sources, store
 from epe_jax.experiment import workdirs
 from epe_jax.types import Task
@@ -14,28 +15,32 @@ Config = workdirs.Config
 
 
 class Workload(NamedTuple):
-  """A task and its data.
+  """A task and its data: what a function of your own gives for a config.
 
   Attributes:
     task: what is trained.
     train: the data of the clients that train.
     test: the data that the model is evaluated on.
-    source: where the data come from, in words.
+    source: where the data come from, in words; '' for the name of the function.
     baseline: the majority-class baseline: the accuracy on the test data, in [0,
       1], of always answering the most frequent class of the training data. If
       the model will be released, the class is that of the test data, because
-      counts of the training data are hidden by no noise.
+      counts of the training data are hidden by no noise. None to take it from
+      the integers in the column 'label' or 'y'.
   """
 
   task: Task
   train: federated.FederatedData
   test: federated.FederatedData
-  source: str
-  baseline: float
+  source: str = ''
+  baseline: float | None = None
 
 
 def load_workload(config: Config) -> Workload:
-  """Loads the workload of config.task.
+  """Loads the workload of config.task, one of this package or of a user's own.
+
+  A task of a user's own is 'package.module:function', a function config ->
+  `Workload`. It is called in every process of a run, and gives the same each time.
 
   Args:
     config: the config of the run, with every field set. It names the data, and
@@ -45,10 +50,34 @@ def load_workload(config: Config) -> Workload:
     ValueError: a field is out of range or contradicts another.
     FileNotFoundError: the data file is missing.
   """
+  if functions.is_function(config.task):
+    return _load_own(config)
   if config.task not in _LOADERS:
     names = ', '.join(map(repr, _LOADERS))
-    raise ValueError(f'task={config.task!r}; give one of {names}.')
+    raise ValueError(
+      f'task={config.task!r}; give one of {names}, or package.module:function.'
+    )
   return _LOADERS[config.task](config)
+
+
+def _load_own(config: Config) -> Workload:
+  from epe_jax.experiment import own_task
+
+  name = config.task
+  workload = functions.import_function(name)(config)
+  if not isinstance(workload, Workload):
+    raise ValueError(
+      f'task={name!r} gives a {type(workload).__name__}; give an '
+      'experiment.Workload(task, train, test).'
+    )
+  own_task.check_task(name, workload.task, workload.train)
+  test, baseline = _sample_test(config, workload.test), workload.baseline
+  if baseline is None:
+    known = workload.train if config.simulation else test
+    baseline = own_task.find_baseline(name, known, test)
+  return Workload(
+    workload.task, workload.train, test, workload.source or name, baseline
+  )
 
 
 def _load_digits(config: Config) -> Workload:

@@ -4,6 +4,12 @@ import math
 
 FAMILIES = ('sphere', 'sign', 'hadamard', 'hadamard2', 'dirac')
 
+ONE_BY_ONE = frozenset({'sphere', 'sign'})
+"""The families whose canaries are drawn independently, and made anew for each
+projection, whose cost the vectors that are projected together share. In the others
+canaries are orthogonal, all together cost a few passes over a vector, and vectors
+share next to nothing."""
+
 
 def min_effective_dimension(name: str, dim: int) -> float | None:
   """Returns the effective dimension that vectors need for normal cosines.

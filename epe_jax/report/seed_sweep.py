@@ -74,9 +74,13 @@ def run_seed_sweep(
       raise ValueError(
         'an axis sets the seed, as num_seeds does; give one of them.'
       )
+  folders = {point.name: pathlib.Path(workdir, point.name) for point in points}
+  sweep.check_points(
+    [p for p in points if not (folders[p.name] / 'rows.json').exists()]
+  )
   results = {}
   for point in points:
-    folder = pathlib.Path(workdir, point.name)
+    folder = folders[point.name]
     # The folder is recognised by this config.
     config = build.replace_fields(point.config, num_seeds=num_seeds)
     workdirs.claim(folder, config)

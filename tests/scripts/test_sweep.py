@@ -7,7 +7,7 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.experiment import audited_run, metrics, sweep
+from epe_jax.experiment import audited_run, metrics, sweep, sweep_checks
 from epe_jax.report import seed_sweep, sweep_report
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -50,6 +50,15 @@ def test_the_base_stays_as_it_is():
     ([('rounds', (1,)), ('rounds', (2,))], 'two axes set rounds'),
     ([('rounds', (1, 1))], 'make one point twice'),
     ([(('rounds', 'seed'), ((1,),))], 'a value for each field'),
+    (
+      [('rounds', (1, 'many'))],
+      "axis 'rounds' has the value 'many', which is of type str, and not int as "
+      'rounds=3 of the config; give values of that type',
+    ),
+    (
+      [('canaries.repetitions', (1, 2.5))],
+      r"axis 'canaries\.repetitions' has the value 2\.5, .* float, and not int",
+    ),
   ],
 )
 def test_a_grid_that_makes_no_sense_is_refused(axes, message):
@@ -59,18 +68,75 @@ def test_a_grid_that_makes_no_sense_is_refused(axes, message):
 
 @pytest.mark.integration
 def test_what_failed_is_told_and_tried_again_only_when_asked(tmp_path):
-  points = sweep.make_grid(base(), [('rounds', (1,))])
+  # Whether a run diverges nobody knows beforehand.
+  points = sweep.make_grid(tiny(), [('client.learning_rate', (1e30,))])
   (name,) = [point.name for point in points]
   outcome = sweep.run_sweep(points, tmp_path)
   assert outcome.finished == {}
-  # The config is no one's: the run says which field is wrong.
-  assert 'ended with 1' in outcome.failed[name]
+  assert 'ended with 1: FloatingPointError' in outcome.failed[name]
   log = tmp_path / f'{name}.log'
   log.write_text('untouched')
   assert sweep.run_sweep(points, tmp_path).failed == outcome.failed
   assert log.read_text() == 'untouched'
   assert sweep.run_sweep(points, tmp_path, retry=True).failed == outcome.failed
   assert log.read_text() != 'untouched'
+
+
+@pytest.mark.usefixtures('small_task')
+def test_every_point_is_checked_and_every_fault_is_found():
+  axes = [
+    ('participation.kind', ('shuffled', 'log')),
+    ('canaries.repetitions', (1, 2, 3)),
+    ('canaries.observed', (8, 1, 1000)),
+  ]
+  points = sweep.make_grid(tiny(), axes)
+  faults = sweep_checks.find_faults({p.name: p.config for p in points})
+  for point in points:
+    kind, repetitions, observed = point.settings.values()
+    # 1000 canaries in 2 rounds of 4 clients: those that are added to a round
+    # take no slot of it. The model has 650 parameters.
+    expected = (
+      'canaries.observed=1; give at least 2'
+      if observed == 1
+      else 'has dim=650 parameters'
+      if observed == 1000
+      else "participation.kind='log' with participation.log=None"
+      if kind == 'log'
+      else 'canaries.repetitions=3, but there are 2 rounds'
+      if repetitions == 3
+      else None
+    )
+    assert (point.name in faults) == (expected is not None)
+    assert expected is None or expected in faults[point.name]
+
+
+def test_data_that_are_not_there_are_a_fault_of_each_point(tmp_path):
+  config = load('emnist')['get_config']('smoke')
+  config.data.path = str(tmp_path / 'emnist.sqlite')
+  points = sweep.make_grid(config, [('noise_multiplier', (0.1, 0.2))])
+  faults = sweep_checks.find_faults({p.name: p.config for p in points})
+  assert len(faults) == 2
+  assert all('emnist.sqlite does not exist' in x for x in faults.values())
+
+
+@pytest.mark.integration
+def test_no_point_starts_if_one_cannot_be_run(tmp_path):
+  axes = [('canaries.repetitions', (1, 3)), ('rounds', (1, 2, 0))]
+  with pytest.raises(ValueError, match='4 of 6 points cannot be run') as error:
+    sweep.run_sweep(sweep.make_grid(tiny(), axes), tmp_path)
+  message = str(error.value)
+  assert 'canaries.repetitions=3,rounds=2\n    canaries.rep' in message
+  assert message.count('rounds=0; give an integer') == 1
+  assert not list(tmp_path.iterdir())
+
+
+def test_the_repetitions_of_the_paper_fit_the_default_job():
+  """Canaries that are added to a round are not limited by its clients."""
+  axes = load('grids')['get_config']('repetitions').axes
+  config = load('digits')['get_config']('full')
+  points = sweep.make_grid(config, axes)
+  assert len(points) == 16
+  assert not sweep_checks.find_faults({p.name: p.config for p in points})
 
 
 def test_what_is_finished_is_not_made_again(tmp_path):

@@ -1,0 +1,45 @@
+"""Functions of a user, by their names: package.module:function."""
+
+from collections.abc import Callable
+import importlib
+import os
+import pathlib
+import re
+import sys
+from typing import Any
+
+
+def is_function(name: str | os.PathLike) -> bool:
+  """Whether it names a Python function, and not a file.
+
+  >>> is_function('package.module:function'), is_function('folder/file.h5')
+  (True, False)
+  """
+  match = re.fullmatch(r'[A-Za-z_][\w.]*:[A-Za-z_]\w*', str(name))
+  return match is not None and not pathlib.Path(name).exists()
+
+
+def import_function(name: str) -> Callable[..., Any]:
+  """Imports a function by its name.
+
+  Args:
+    name: package.module:function. Modules are searched for in the working directory,
+      too.
+
+  Raises:
+    ValueError: there is no such function.
+  """
+  module, _, function = name.partition(':')
+  # The programs of an installation do not have it on their path.
+  if os.getcwd() not in sys.path:
+    sys.path.insert(0, os.getcwd())
+  try:
+    value = getattr(importlib.import_module(module), function)
+  except (ImportError, AttributeError) as error:
+    raise ValueError(
+      f'{name} cannot be imported ({error}). Its module should lie in the '
+      f'working directory or on the path of Python, {sys.path}.'
+    ) from error
+  if not callable(value):
+    raise ValueError(f'{name} is a {type(value).__name__}, not a function.')
+  return value

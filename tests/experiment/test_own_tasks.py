@@ -1,0 +1,227 @@
+"""A task of a user's own runs, resumes, and is refused as any other."""
+
+import sys
+import types
+
+import jax.numpy as jnp
+from ml_collections import config_dict
+import numpy as np
+import pytest
+
+from epe_jax import io
+from epe_jax.configs import common
+from epe_jax.data import federated
+from epe_jax.experiment import (
+  Workload,
+  audited_run,
+  build,
+  config_fields,
+  sweep,
+  sweep_checks,
+  workloads,
+)
+from epe_jax.tasks.classifier import classifier
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+TASK = classifier(
+  lambda key: {'w': jnp.zeros((30, 2)), 'b': jnp.zeros((500, 2))},
+  lambda params, x, key: x @ params['w'] + params['b'].sum(axis=0),
+)
+
+
+def make_split(rng, prefix, num, labels='y'):
+  return federated.from_clients(
+    {
+      f'{prefix}{i}': {
+        'x': rng.normal(size=(6, 30)).astype(np.float32),
+        labels: rng.integers(0, 2, 6).astype(np.int32),
+      }
+      for i in range(num)
+    }
+  )
+
+
+def load(config):
+  rng = np.random.default_rng(config.data.seed)
+  return Workload(TASK, make_split(rng, 'a', 12), make_split(rng, 'b', 3))
+
+
+@pytest.fixture
+def mine(monkeypatch):
+  """A module of a user, which can be imported by its name."""
+  module = types.ModuleType('mine')
+  module.load = load
+  monkeypatch.setitem(sys.modules, 'mine', module)
+  return module
+
+
+def make_config(**changes):
+  config = common.make_config(
+    task='mine:load',
+    data=dict(seed=0),
+    rounds=2,
+    clients_per_round=4,
+    client=dict(learning_rate=0.1, batch_size=3, epochs=1),
+    server=dict(learning_rate=1.0, momentum=0.0),
+    clipping=dict(kind='fixed'),
+    noise_multiplier=0.5,
+    canaries=dict(observed=8, unobserved=8, family='hadamard'),
+    evaluate_every=1,
+    checkpoint_every=1,
+  )
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+@pytest.mark.usefixtures('mine', 'unestimated')
+def test_a_task_of_ones_own_leaves_a_run_like_any_other(tmp_path):
+  result = audited_run.run(make_config(), tmp_path / 'run')
+  assert (result.task, result.data, result.dim) == (
+    'mine:load',
+    'mine:load',
+    1060,
+  )
+  test = load(make_config()).test.columns['y']
+  # The majority class of the training data, on those of the test.
+  assert result.baseline_accuracy in (np.mean(test == 0), np.mean(test == 1))
+  assert (tmp_path / 'run' / 'model.npz').exists()
+  written = io.read_json(tmp_path / 'run' / 'config.json')
+  assert written['data'] == {'seed': 0}
+  assert audited_run.run(make_config(), tmp_path / 'run') == result
+  with pytest.raises(ValueError, match=r'data\.seed was 0 and is 1'):
+    audited_run.run(make_config(**{'data.seed': 1}), tmp_path / 'run')
+
+
+@pytest.mark.usefixtures('unestimated')
+def test_it_resumes_with_the_data_that_it_began_with(
+  mine, tmp_path, monkeypatch
+):
+  def stop(*args, **keywords):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch:
+    patch.setattr('epe_jax.experiment.model_file.write_params', stop)
+    with pytest.raises(KeyboardInterrupt):
+      audited_run.run(make_config(), tmp_path / 'run')
+  mine.load = lambda config: load(make_config(**{'data.seed': 7}))
+  with pytest.raises(ValueError, match='the training data changed since'):
+    audited_run.run(make_config(), tmp_path / 'run')
+  mine.load = load
+  assert audited_run.run(make_config(), tmp_path / 'run').rounds == 2
+
+
+def fails(params, batch, key):
+  return params['nothing']
+
+
+def of_mean(params, batch, key):
+  return jnp.mean(batch['x'])
+
+
+@pytest.mark.parametrize(
+  ('made', 'message'),
+  [
+    (lambda w: 'a task', 'gives a str; give an experiment.Workload'),
+    (
+      lambda w: w._replace(task=TASK._replace(loss=fails)),
+      "loss fails for the shapes of its data: KeyError: 'nothing'",
+    ),
+    (
+      lambda w: w._replace(task=TASK._replace(loss=of_mean)),
+      r'loss has shape \(\) for 2 examples',
+    ),
+    (
+      lambda w: w._replace(
+        task=TASK._replace(metrics=lambda p, b: {'loss': 1})
+      ),
+      r"without \['accuracy'\]",
+    ),
+    (
+      lambda w: w._replace(
+        task=TASK._replace(init=lambda key: {'w': jnp.zeros(30, jnp.int32)})
+      ),
+      r"init gives \['w'\] of dtype int32; give float32",
+    ),
+    (
+      lambda w: w._replace(
+        task=classifier(TASK.init, lambda p, x, k: x @ p['w'], labels='z'),
+        train=make_split(np.random.default_rng(0), 'a', 5, 'z'),
+        test=make_split(np.random.default_rng(0), 'a', 5, 'z'),
+      ),
+      'gives no baseline, and its data have no integers',
+    ),
+  ],
+)
+def test_what_does_not_fit_is_refused_before_any_work(
+  mine, tmp_path, made, message
+):
+  mine.load = lambda config: made(load(config))
+  with pytest.raises(ValueError, match=message):
+    audited_run.run(make_config(), tmp_path / 'run')
+  assert not (tmp_path / 'run' / 'config.json').exists()
+
+
+@pytest.mark.usefixtures('mine')
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'task': 'mine:missing'}, 'mine:missing cannot be imported'),
+    ({'task': 'no_module:load'}, 'no_module:load cannot be imported'),
+    (
+      {'task': 'mine'},
+      "task='mine'; give one of .* or package.module:function",
+    ),
+  ],
+)
+def test_a_function_that_is_not_there_is_named(changes, message):
+  with pytest.raises(ValueError, match=message):
+    build.build(make_config(**changes))
+
+
+def test_its_own_fields_are_those_of_data_and_model():
+  config = make_config()
+  config.model = config_dict.create(width=3, name='x', deep=dict(on=True))
+  checked = config_fields.check_config(config)
+  assert checked.model.deep.on is True
+  with config.unlocked():
+    config.extra = 1
+  with pytest.raises(ValueError, match='extra=1 is no field'):
+    config_fields.check_config(config)
+  config = make_config(**{'data.seed': 0})
+  with config.ignore_type():
+    config.data.seed = (1, 2)
+  with pytest.raises(ValueError, match=r'data\.seed=\(1, 2\); give a number'):
+    config_fields.check_config(config)
+
+
+@pytest.mark.usefixtures('mine')
+def test_a_sweep_varies_its_own_fields_and_checks_them():
+  axes = [('data.seed', (0, 1)), ('rounds', (1, 2))]
+  points = sweep.make_grid(make_config(), axes)
+  assert not sweep_checks.find_faults({p.name: p.config for p in points})
+
+
+def test_a_function_of_a_program_is_no_task_of_a_sweep():
+  points = sweep.make_grid(
+    make_config(task='__main__:load'), [('rounds', (1, 2))]
+  )
+  with pytest.raises(ValueError, match='put it into a module of its own'):
+    sweep.check_points(points)
+
+
+@pytest.mark.integration
+def test_a_sweep_of_ones_own_task_runs(tmp_path, monkeypatch):
+  (tmp_path / 'my_job.py').write_text(
+    'from tests.experiment import test_own_tasks\nload = test_own_tasks.load\n'
+  )
+  monkeypatch.setenv(
+    'PYTHONPATH', f'{workloads.__file__.split("/epe_jax/")[0]}'
+  )
+  monkeypatch.chdir(tmp_path)
+  points = sweep.make_grid(
+    make_config(task='my_job:load'), [('data.seed', (0, 1))]
+  )
+  outcome = sweep.run_sweep(points, tmp_path / 'sweep')
+  assert not outcome.failed
+  assert len(outcome.finished) == 2
