@@ -15,6 +15,7 @@ import pathlib
 from typing import Any, TypeAlias
 
 import jsonschema
+import jsonschema.exceptions
 import numpy as np
 
 from epe_jax import io
@@ -290,10 +291,7 @@ def _validate(path: str | os.PathLike[str], card: Any) -> None:
         f'{path} has schema_version={version!r}, but this version of epe_jax reads '
         f'{SCHEMA_VERSION}. Read it with the version that wrote it.'
       )
-  errors = _load_validator().iter_errors(card)
-  error = min(
-    errors, key=lambda e: list(map(str, e.absolute_path)), default=None
-  )
+  error = jsonschema.exceptions.best_match(_load_validator().iter_errors(card))
   if error is not None:
     field = '.'.join(map(str, error.absolute_path)) or 'the whole'
     raise ValueError(
@@ -318,8 +316,8 @@ def _list_cells(card: Card) -> dict[str, str]:
       interval, floor = point['interval_90'], point['floor_90']
       lines |= {
         'point estimate ε': cells.format_number(point['epsilon']),
-        '90 % interval': cells.format_interval(interval) or '-',
-        'floor 5-95 %': cells.format_interval(floor) or '-',
+        '90 % interval': _format_pair(interval),
+        'floor 5-95 %': _format_pair(floor),
       }
   lines['δ'] = cells.format_delta(card['delta'])
   for who, analytic in card['analytic'].items():
@@ -337,6 +335,10 @@ def _list_cells(card: Card) -> dict[str, str]:
     'epe_jax': card['software'].get('epe_jax', '-'),
     'record': card['record']['sha256'][:12] if card['record'] else '-',
   }
+
+
+def _format_pair(pair: Sequence[float | str] | None) -> str:
+  return '-' if pair is None else ' to '.join(map(cells.format_number, pair))
 
 
 def _format_attack(attack: Mapping[str, Any]) -> str:

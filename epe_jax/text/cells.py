@@ -155,8 +155,8 @@ def format_floor(estimate: Estimate) -> str | None:
 def format_short_floor(estimate: Estimate) -> str | None:
   """The same as `format_floor` in few letters; None if the estimate has no floor.
 
-  >>> from epe_jax.epsilon.types import Floor
-  >>> floor = Floor(mean=0.1, q05=0.0, q50=0.05, q95=0.31)
+  >>> from epe_jax import epsilon
+  >>> floor = epsilon.Floor(mean=0.1, q05=0.0, q50=0.05, q95=0.31)
   >>> format_short_floor(Estimate(7.06, 1e-5, 'any', None, floor=floor))
   '0-0.31'
   """

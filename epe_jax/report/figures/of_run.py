@@ -140,7 +140,8 @@ def _draw_tradeoff(
   max_group = max(result.num_observed, result.num_unobserved)
   lowest = 0.5 / max_group
   # Evenly over normal quantiles, as the axes are.
-  grid = special.ndtr(np.linspace(*special.ndtri([1e-14, 1 - lowest]), 240))
+  low, high = special.ndtri(1e-14), special.ndtri(1 - lowest)
+  grid = special.ndtr(np.linspace(low, high, 240))
   return tradeoff.draw_tradeoff(
     audit,
     [curves.compute_tradeoff(x, grid) for x in all_scores],

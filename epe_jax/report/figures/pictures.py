@@ -5,6 +5,7 @@ import io as streams
 import os
 import pathlib
 import re
+from typing import Any
 
 import matplotlib
 from matplotlib import figure
@@ -13,7 +14,7 @@ from epe_jax import io
 
 # Text stays text, which is small, sharp and can be searched for; and a figure that is
 # drawn again is the same file.
-_SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'epe_jax'}
+_SVG: Any = {'svg.fonttype': 'none', 'svg.hashsalt': 'epe_jax'}
 _FAMILY = re.compile(r'font-family: [^;"]*')
 
 

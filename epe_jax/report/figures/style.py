@@ -123,7 +123,8 @@ def lay_out(
   top = above + (0.32 + 0.2 * len(details) if finding else 0.0)
   legend_rows = 0
   for legend in fig.legends:
-    legend_rows = -(-len(legend.get_texts()) // legend._ncols)
+    columns: int = vars(legend)['_ncols']  # It has no other name.
+    legend_rows = -(-len(legend.get_texts()) // columns)
     legend.set_loc('lower center')
   bottom = 0.62 + 0.23 * legend_rows
   below = 0.5 if grid.nrows > 1 else 0.0
