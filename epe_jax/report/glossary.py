@@ -150,7 +150,10 @@ _PATTERNS = (
   (rf'\({_NUMBER} %', 'confidence'),
   (rf'90 % interval {_NUMBER} to {_NUMBER}', 'interval'),
   (rf'reports {_NUMBER} to {_NUMBER}', 'floor'),
-  (rf'(?:analysis allows|analytic ε is|analytic ε of) {_NUMBER}', 'analytic'),
+  (
+    rf'(?:analysis allows|analytic ε(?: of one)? is|analytic ε of) {_NUMBER}',
+    'analytic',
+  ),
   (rf'{_NUMBER} standard errors?', 'standard-error'),
   (rf'p = {_NUMBER}', 'p-value'),
   (rf'(?:about|more than|less than) {_NUMBER} %', 'guesses'),
@@ -174,6 +177,23 @@ def link(text: str, key: str) -> markupsafe.Markup:
   return markupsafe.Markup('<a href="#term-{}" title="{}">{}</a>').format(
     key, TERMS[key].name, text
   )
+
+
+def link_each(text: str, key: str) -> markupsafe.Markup:
+  """Text of which every number leads to the definition of one term.
+
+  Raises:
+    KeyError: there is no such term.
+
+  >>> print(link_each('0.2 times', 'noise'))
+  <a href="#term-noise" title="Noise multiplier">0.2</a> times
+  """
+  parts = re.split(rf'((?:≈ |≥ )?(?<![\w.])(?:{_NUMBER}|∞)(?: %)?)', text)
+  linked = [
+    link(part, key) if i % 2 else markupsafe.escape(part)
+    for i, part in enumerate(parts)
+  ]
+  return markupsafe.Markup('').join(linked)
 
 
 def link_numbers(text: str) -> markupsafe.Markup:

@@ -131,8 +131,8 @@ def render_page(template: str, **values: Any) -> str:
       version=__version__,
       terms=glossary.TERMS,
       link=glossary.link,
+      link_each=glossary.link_each,
       link_numbers=glossary.link_numbers,
-      has_digit=lambda text: any(c.isdigit() or c == '∞' for c in text),
     )
     .rstrip()
     + '\n'

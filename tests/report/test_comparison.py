@@ -8,8 +8,9 @@ import pytest
 from epe_jax.audit import estimates, threat_models
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment import sweep
 from epe_jax.experiment.finished_runs import FinishedRun
-from epe_jax.report import comparison, seed_sweep
+from epe_jax.report import comparison, seed_sweep, sweep_report
 from epe_jax.report.figures import compared
 from tests import recorded_runs
 
@@ -108,6 +109,31 @@ def test_folders_are_called_by_as_much_as_tells_them_apart(tmp_path):
   assert comparison._shorten([tmp_path / 'a', tmp_path / 'b']) == ['a', 'b']
   with pytest.raises(ValueError, match='more than once'):
     comparison.compare_workdirs([tmp_path, f'{tmp_path}/.'])
+
+
+def test_sweeps_show_the_floors_of_their_estimates():
+  results = [
+    sweep_report.PointResult(
+      sweep.Point(f'noise={noise}', {'noise': noise}, None),
+      recorded_runs.result(audit=estimates.evaluate(record)),
+      {
+        one: estimates.estimate_with_interval(one.score(record), delta=1e-5)
+        for one in threat_models.SHIFTED
+      },
+      {},
+    )
+    for noise, record in (
+      (0.5, recorded_runs.by_law(shift=2.0)),
+      (0.2, recorded_runs.by_law(shift=5.0)),
+    )
+  ]
+  fig = sweep_report.draw_sweep(results)
+  (axes,) = fig.axes
+  assert len(axes.collections) == 2 * len(threat_models.SHIFTED)
+  floor = results[0].result.audit.find(_OWN).first.floor
+  heights = [c.get_paths()[0].get_extents().ymax for c in axes.collections]
+  assert any(height == pytest.approx(floor.q95) for height in heights)
+  assert '(noise=0.5) to' in fig.get_suptitle()
 
 
 def test_points_of_several_seeds_are_compared_by_their_means():
