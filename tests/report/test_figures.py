@@ -359,7 +359,7 @@ def test_a_loss_that_diverges_is_cut_off_and_said_to_be():
   lines[7]['loss'], lines[8]['loss'] = 1e9, math.nan
   _, axes, _ = training.draw_accuracy(lines).axes
   (text,) = [x.get_text() for x in axes.texts]
-  assert text == '2 of 25 losses are above the axis, not finite'
+  assert text == '2 of 25 losses are cut off, up to 1e+09, 1 not finite'
   assert axes.get_ylim()[1] < 100
   (marks,) = [x for x in axes.get_lines() if x.get_marker() == '^']
   assert list(marks.get_xdata()) == [7, 8]

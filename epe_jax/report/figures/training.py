@@ -78,11 +78,13 @@ def _clip_losses(
   axes.plot(
     rounds[is_cut], np.full(is_cut.sum(), limit), '^', color=style.VERMILLION
   )
-  largest = 'not finite'
-  if np.isfinite(losses).all():
-    largest = f'up to {losses.max():.2g}'
+  parts = [f'{is_cut.sum():,} of {len(losses):,} losses are cut off']
+  if (largest := finite.max()) > limit:
+    parts.append(f'up to {largest:.2g}')
+  if num := np.count_nonzero(~np.isfinite(losses)):
+    parts.append(f'{num:,} not finite')
   axes.annotate(
-    f'{is_cut.sum():,} of {len(losses):,} losses are above the axis, {largest}',
+    ', '.join(parts),
     (0.98, 0.9),
     xycoords='axes fraction',
     ha='right',
