@@ -3,16 +3,17 @@
   python scripts/estimate.py WORKDIR
   python scripts/estimate.py WORKDIR --every=10 --models
   python scripts/estimate.py WORKDIR --by_round
-  python scripts/estimate.py scores.csv --delta=1e-5 --format=markdown
+  python scripts/estimate.py scores.csv --delta=1e-5 --all --format=markdown
   python scripts/estimate.py report/exp/attack_result_0.npz --delta=1e-5
   python scripts/estimate.py WORKDIR WORKDIR2 WORKDIR3
 
 A file is the workdir of a finished run, its private/scores.npz, an .npz with arrays
 observed and unobserved (or in_canary_scores and out_canary_scores), or a CSV
 with the columns score and observed, from any system. Files of ML Privacy Meter,
-LiRA, RMIA and privacy-estimates are recognized (docs/scores.md). Point
-estimates, which guarantee nothing, are listed first, and then lower bounds,
-which hold at the confidence they state.
+LiRA, RMIA and privacy-estimates are recognized (docs/scores.md). The headline is
+printed, which the design chose before any score was seen (docs/headline.md). With
+--all every estimate is: point estimates, which guarantee nothing, then lower bounds,
+which hold at the confidence they state, then credible bounds, which do not.
 
 With --every or --last, attackers see some rounds of a run only: their aggregates,
 or with --models the models after them. --by_round prints how much had leaked after
@@ -109,6 +110,9 @@ _SIMULTANEOUS = flags.DEFINE_bool(
 )
 _DELTAS = flags.DEFINE_list(
   'deltas', None, 'With --simultaneous: bounds at all of these δ together.'
+)
+_ALL = flags.DEFINE_bool(
+  'all', False, 'Print every estimate, and not the headline alone.'
 )
 _FORMAT = flags.DEFINE_enum(
   'format', 'text', ['text', 'json', 'markdown'], 'How to print the table.'
@@ -270,7 +274,10 @@ def _estimate(paths: Sequence[str]) -> tuple[Any, str]:
     )
     return audit_json.rounds_to_json(rounds, bounds), text
   audit = _evaluate(paths[0], scores)
-  text = report.format_estimates(audit, markdown=markdown)
+  form = report.format_estimates
+  if not _ALL.value:
+    form = report.format_headline_estimates
+  text = form(audit, markdown=markdown)
   return audit_json.to_json(audit), text
 
 

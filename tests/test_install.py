@@ -48,7 +48,7 @@ for room in (audit, epsilon, experiment, sampling):
     except ImportError:
       missing.append(name)
 
-sys.argv = [script, csv, '--delta=1e-5']
+sys.argv = [script, csv, '--delta=1e-5', '--all']
 table = io.StringIO()
 with contextlib.redirect_stdout(table), contextlib.suppress(SystemExit):
   runpy.run_path(script, run_name='__main__')

@@ -149,7 +149,7 @@ def test_its_report_has_how_it_trained_and_no_estimate(finished):
   assert 'Estimates' not in text
   assert {p.name for p in workdir.glob('*.png')} == {'accuracy.png'}
   assert '(accuracy.png)' in text
-  assert '(bars.png)' not in text
+  assert '(attackers.png)' not in text
   result = finished_runs.load_result(workdir)
   table = report.format_report(result)
   assert 'not audited: no canaries' in table

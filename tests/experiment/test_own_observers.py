@@ -104,7 +104,7 @@ def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
     threat_models.MAXIMUM,
   ]
   text = report.write_report(tmp_path / 'False').read_text()
-  assert 'bars.png' in text
+  assert 'attackers.png' in text
   assert 'by_round.png' not in text
 
 
