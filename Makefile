@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
 .PHONY: run test test-integration test-frameworks test-slow frameworks \
-  frameworks-installed lint types docs results studies bench bench-quick clean
+  frameworks-installed lint types site docs results studies bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=$(WORKDIR)
@@ -45,6 +45,11 @@ lint: $(VENV)/installed-dev
 
 types: $(VENV)/installed-dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# The pages of docs and the API as a site, in site/; a warning is an error.
+site: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo 'To read it, and search it: $(BIN)/python -m http.server --directory site'
 
 # The figures of the README, from files in TensorFlow Federated's format. Two runs
 # have fewer clients in a round because their stand-in data have few.

@@ -22,15 +22,19 @@ from flwr.app import (  # noqa: E402
   Array,
   ArrayRecord,
   ConfigRecord,
+  Context,
   Message,
   RecordDict,
 )
+from flwr.clientapp.typing import ClientAppCallable  # noqa: E402
 from flwr.supercore.differential_privacy import KEY_NORM_BIT  # noqa: E402
 
 _KEY = 'epe_jax.canary'
 
 
-def canary_mod(msg, ctxt, call_next):
+def canary_mod(
+  msg: Message, ctxt: Context, call_next: ClientAppCallable
+) -> Message:
   """Has a designated client send its canary, and others what they trained.
 
   The client trains all the same, so that its metrics are those of a client; nothing
