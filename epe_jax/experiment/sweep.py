@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import concurrent.futures
 import contextlib
 import copy
+import difflib
 import functools
 import itertools
 import json
@@ -75,8 +76,9 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
     One point for each combination.
 
   Raises:
-    ValueError: base lacks a field of an axis, two axes set the same field, an
-      axis has no values, or two points have the same name.
+    ValueError: base lacks a field of an axis, a value is of another type than the
+      field, two axes set the same field, an axis has no values, or two points
+      have the same name.
 
   >>> base = config_dict.create(noise=0.1, canaries=dict(repetitions=1))
   >>> axes = [('noise', (0.0, 0.1)), ('canaries.repetitions', (1, 2))]
@@ -93,8 +95,7 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
     settings = {k: v for step in values for k, v in step.items()}
     config = copy.deepcopy(base)
     for field, value in settings.items():
-      *path, last = field.split('.')
-      functools.reduce(getattr, path, config)[last] = value
+      _set_field(config, field, value)
     name = ','.join(f'{k}={v}' for k, v in settings.items()) or 'base'
     points.append(Point(name.replace(os.sep, '_'), settings, config))
   names = [point.name for point in points]
@@ -241,10 +242,23 @@ def _check_field(base: Config, name: str) -> None:
   group = base
   for part in name.split('.'):
     if not isinstance(group, config_dict.ConfigDict) or part not in group:
-      raise ValueError(
-        f'{name} is no field of the config; see the file in configs/.'
-      )
+      similar = difflib.get_close_matches(name, io.flatten(base.to_dict()), n=1)
+      cure = f'did you mean {similar[0]!r}?' if similar else 'see its file.'
+      raise ValueError(f'{name} is no field of the config; {cure}')
     group = group[part]
+
+
+def _set_field(config: Config, name: str, value: Any) -> None:
+  *path, last = name.split('.')
+  group = functools.reduce(getattr, path, config)
+  try:
+    group[last] = value
+  except TypeError as error:
+    raise ValueError(
+      f'axis {name!r} has the value {value!r}, which is of type '
+      f'{type(value).__name__}, and not {group.get_type(last).__name__} as '
+      f'{name}={group[last]!r} of the config; give values of that type.'
+    ) from error
 
 
 def _main() -> None:
