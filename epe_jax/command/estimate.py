@@ -94,6 +94,8 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import io
   from epe_jax.experiment import score_files
 
+  if values.out is not None:
+    _check_figures()
   if not paths and values.in_scores is None and values.out_scores is None:
     raise app.UsageError(f'Give a file of scores. {score_files.CURE}')
   estimated = _estimate(values, paths)
@@ -105,6 +107,11 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   return claims.report_claim(
     values.claim, estimated.bounds, test=estimated.test, to_stderr=as_json
   )
+
+
+def _check_figures() -> None:
+  """Fails before any work where figures cannot be drawn."""
+  from epe_jax.report.figures import of_scores as of_scores
 
 
 def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
