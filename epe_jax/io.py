@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import secrets
 from typing import Any, BinaryIO
 import zipfile
@@ -30,6 +31,8 @@ _CURES = {
 
 # The largest number of bytes that one byte of a .zip can become.
 _MAX_INFLATION = 1032
+# The folders of an absolute path within a text; no fraction, and no address.
+_ABSOLUTE_PATH = re.compile(r"""(?<![\w./:~])/(?:[^\s/:;,'"()]+/)+""")
 
 
 def write_atomically(
@@ -176,6 +179,27 @@ def spell_non_finite(value: Any) -> Any:
     return [spell_non_finite(v) for v in value]
   if isinstance(value, float) and not math.isfinite(value):
     return {math.inf: 'Infinity', -math.inf: '-Infinity'}.get(value, 'NaN')
+  return value
+
+
+def hide_paths(value: Any) -> Any:
+  """JSON-like values whose absolute paths have lost the folders of this machine.
+
+  What is published should not tell how a user is called and where data lie.
+
+  >>> hide_paths({'path': '/home/ada/data/emnist', 'noise': 0.2})
+  {'path': 'PATH_TO/emnist', 'noise': 0.2}
+  >>> hide_paths('see /tmp/a b/log.txt, N(0, 1/d) and https://x.org/y')
+  'see PATH_TO/a b/log.txt, N(0, 1/d) and https://x.org/y'
+  """
+  if isinstance(value, Mapping):
+    return {k: hide_paths(v) for k, v in value.items()}
+  if isinstance(value, list | tuple):
+    return [hide_paths(v) for v in value]
+  if isinstance(value, str):
+    if os.path.isabs(value):
+      return f'PATH_TO/{os.path.basename(value.rstrip("/"))}'
+    return _ABSOLUTE_PATH.sub('PATH_TO/', value)
   return value
 
 

@@ -22,7 +22,13 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
 _RESULTS = _ROOT / 'docs' / 'results'
 _PAGE = _ROOT / 'docs' / 'results.md'
-_COPIED = ('result.json', 'report.md', *of_run.CAPTIONS)
+_COPIED = (
+  'result.json',
+  'report.md',
+  'report.html',
+  'audit_card.json',
+  *of_run.CAPTIONS,
+)
 # Name of a run in the table of experiments -> its title there.
 _COMPARED = {
   'emnist': 'EMNIST, 10 classes',

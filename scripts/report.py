@@ -1,6 +1,7 @@
-"""Draws the report of a finished run again, as `epe-jax report` does.
+"""Draws the report of a finished run, or compares several, as `epe-jax report` does.
 
 python scripts/report.py WORKDIR
+python scripts/report.py WORKDIR WORKDIR2 WORKDIR3 --out=FOLDER
 """
 
 from epe_jax.command import program

@@ -6,28 +6,34 @@ from typing import Any
 
 import numpy as np
 
+from epe_jax._version import __version__
 from epe_jax.accounting import Analytic
 from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
+from epe_jax.audit.headline import (
+  Headline,
+  find_headline,
+  format_headline,
+  list_warnings,
+)
 from epe_jax.audit.over_rounds import RoundEstimate
 from epe_jax.audit.run_effects import OverRuns
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.epsilon.types import Assumption, Estimate, Floor
+from epe_jax.text import methods
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
   """Lists, dicts, strings and numbers, of which some may not be finite."""
-  headline = None
-  if audit.headline is not None:
-    attack, bound = audit.headline
-    headline = {'threat_model': attack.threat_model.key} | _estimate_to_json(
-      bound
-    )
+  headline = find_headline(audit)
+  bound = headline and headline.bound
   return {
-    'attacks': [_attack_to_json(attack) for attack in audit.attacks],
-    'headline': headline,
+    'version': __version__,
+    'attacks': [_attack_to_json(attack, bound) for attack in audit.attacks],
+    'headline': headline and _headline_to_json(headline),
     'is_simultaneous': audit.is_simultaneous,
+    'warnings': list_warnings(audit),
   }
 
 
@@ -88,7 +94,21 @@ def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
   ]
 
 
-def _attack_to_json(attack: Attack) -> dict[str, Any]:
+def _headline_to_json(headline: Headline) -> dict[str, Any]:
+  """The bound, with what stands beside it."""
+  attack, bound, point = headline
+  return _estimate_to_json(bound) | {
+    'threat_model': attack.threat_model.key,
+    'num_observed': attack.num_observed,
+    'num_unobserved': attack.num_unobserved,
+    'point_estimate': point and _estimate_to_json(point),
+    'text': format_headline(headline),
+  }
+
+
+def _attack_to_json(
+  attack: Attack, headline: Estimate | None
+) -> dict[str, Any]:
   tpr = attack.rates and {
     f'{fpr:g}': rate for fpr, rate in zip(FPR, attack.rates.tpr)
   }
@@ -108,7 +128,11 @@ def _attack_to_json(attack: Attack) -> dict[str, Any]:
       )
     },
     'estimates': [
-      _estimate_to_json(estimate) | {'excess': attack.describe_excess(estimate)}
+      _estimate_to_json(estimate)
+      | {
+        'excess': attack.describe_excess(estimate),
+        'is_headline': estimate is headline,
+      }
       for estimate in attack.estimates
     ],
   }
@@ -116,6 +140,7 @@ def _attack_to_json(attack: Attack) -> dict[str, Any]:
 
 def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
   return dataclasses.asdict(estimate) | {
+    'label': methods.describe_method(estimate),
     'assumes': [str(assumption) for assumption in estimate.assumes],
     'is_shape_free': estimate.is_shape_free,
     'floor': estimate.floor and estimate.floor._asdict(),

@@ -4,6 +4,7 @@ import numpy as np
 
 from epe_jax.audit import effective_dimension, estimates
 from epe_jax.audit.audit_config import AuditConfig
+from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.audit.record import Record
 from epe_jax.audit.summary_table import format_summary_table
 from epe_jax.host_canaries import requirements
@@ -35,8 +36,10 @@ def format_auditor(
   if audit.headline is not None:
     attack, bound = audit.headline
     notes.insert(0, _describe_headline(attack, bound))
+  headline = find_headline(audit)
   parts = [
     tables.fill_paragraph(head),
+    '' if headline is None else format_headline(headline),
     format_summary_table(audit),
     '\n'.join(tables.fill_paragraph(note, bullet='- ') for note in notes),
   ]

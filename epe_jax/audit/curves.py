@@ -22,6 +22,7 @@ from epe_jax.epsilon import (
   threshold,
   tradeoff_curves,
 )
+from epe_jax.epsilon.types import Estimate
 
 
 class DeltaCurve(NamedTuple):
@@ -140,3 +141,26 @@ def compute_allowed_fnr(
   if own is not None:
     allowed.append(upper_bounds.find_curve(own, delta)(np.log(grid)))
   return np.max(allowed, axis=0) if allowed else None
+
+
+def compute_bound_fnr(
+  bound: Estimate | None, grid: Float[np.ndarray, ' m']
+) -> Float[np.ndarray, ' m'] | None:
+  """False negative rates of (ε, δ)-DP whose ε is a lower bound.
+
+  The true trade-off curve reaches down to this one somewhere, with the confidence of
+  the bound.
+
+  Args:
+    bound: of an attacker; None if it has none.
+    grid: false positive rates, in (0, 1).
+
+  Returns:
+    None without a bound, and where it is infinite.
+  """
+  if bound is None or not math.isfinite(bound.epsilon):
+    return None
+  lines = tradeoff_curves.Lines(
+    np.array([float(bound.epsilon)]), np.array([bound.delta])
+  )
+  return lines.fnr(np.log(grid))

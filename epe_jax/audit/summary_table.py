@@ -7,6 +7,15 @@ from epe_jax.text import cells, tables
 def format_summary_table(
   audit: Audit, *, worst_case_epsilon: float | None = None
 ) -> str:
+  """`make_summary_table` as text, without a final newline."""
+  return tables.format_text(
+    make_summary_table(audit, worst_case_epsilon=worst_case_epsilon)
+  )
+
+
+def make_summary_table(
+  audit: Audit, *, worst_case_epsilon: float | None = None
+) -> tables.Table:
   """One line for each attacker: ε, μ, floor, the first bound and the analytic ε.
 
   An estimate that is not calibrated is left out, and the line says so.
@@ -18,7 +27,7 @@ def format_summary_table(
   """
   head = ('attacker', *cells.HEAD[:4], 'bound, 95 %', 'analytic ε')
   body = [_summarize(attack, worst_case_epsilon) for attack in audit.attacks]
-  return tables.format_text(tables.Table('', head, body))
+  return tables.Table('', head, body)
 
 
 def _summarize(attack: Attack, worst_case_epsilon: float | None) -> list[str]:

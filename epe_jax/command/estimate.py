@@ -5,7 +5,7 @@
   epe-jax estimate --in_scores=in.txt --out_scores=out.txt --delta=1e-5
   attack | epe-jax estimate - --delta=1e-5 --claim=3
   epe-jax estimate report/exp/attack_result_0.npz --delta=1e-5
-  epe-jax estimate runs/digits
+  epe-jax estimate runs/digits --all
   epe-jax estimate runs/digits --every=10 --models
   epe-jax estimate runs/digits --by_round
   epe-jax estimate runs/seed0 runs/seed1 runs/seed2
@@ -14,8 +14,10 @@ A file of scores is a CSV or TSV with columns in and out (or member and nonmembe
 or score and label, or two columns without a header; - is a table on stdin; or an .npz
 with such arrays. Files of ML Privacy Meter, LiRA, RMIA and privacy-estimates are
 recognized. docs/scores.md has all of them. A run is its workdir, or its
-private/scores.npz. Point estimates, which guarantee nothing, are listed first, and
-then lower bounds, which hold at the confidence they state.
+private/scores.npz. The headline is printed, which the design chose before any score
+was seen (docs/headline.md). With --all every estimate is: point estimates, which
+guarantee nothing, then lower bounds, which hold at the confidence they state, then
+credible bounds, which do not.
 
 --out=DIR writes a report of external scores with figures. With --claim=EPS the exit
 status is 1 if the lower bound to report exceeds EPS.
@@ -77,6 +79,9 @@ def define_flags(values: flags.FlagValues) -> None:
   )
   flags.DEFINE_string(
     'out', None, 'Folder of a report of external scores, with figures.', **own
+  )
+  flags.DEFINE_bool(
+    'all', False, 'Print every estimate, and not the headline alone.', **own
   )
   flags.DEFINE_enum(
     'format',
@@ -151,7 +156,10 @@ def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
   from epe_jax.audit import audit_json
   from epe_jax.report import report
 
-  text = report.format_estimates(audit, markdown=given.format == 'markdown')
+  form = report.format_estimates
+  if not given.all:
+    form = report.format_headline_estimates
+  text = form(audit, markdown=given.format == 'markdown')
   bounds = claims.choose_bounds(audit)
   return Estimated(audit_json.to_json(audit), text, bounds)
 

@@ -40,9 +40,12 @@ COMMANDS = {
   'audit': Command('audit', 'one line for each attacker of what was recorded'),
   'estimate': Command('estimate', 'ε from scores of any system, without JAX'),
   'sweep': Command('sweep', 'runs over a grid of settings or seeds'),
-  'report': Command('report', 'draw the report of a finished run again'),
+  'report': Command(
+    'report', 'draw the report of a run again, or compare runs'
+  ),
   'reproduce': Command('reproduce', 'tables and figures of the paper'),
   'data': Command('data', 'download federated data, or import files of it'),
+  'card': Command('card', 'check audit cards, and show them side by side'),
   'check': Command('check', 'find the rule that an aggregation breaks'),
 }
 """The commands of `epe-jax`, by name."""

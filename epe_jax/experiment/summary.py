@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import canaries
+from epe_jax import canaries, io
 from epe_jax._version import __version__
 from epe_jax.audit import effective_dimension, estimates
 from epe_jax.audit.effective_dimension import EffectiveDimensions
@@ -50,8 +50,9 @@ def summarize_run(
   of_canary, of_client = privacy.canaries, privacy.clients
   result = RunResult(
     task=config.task,
-    data=setup.source,
-    config=config.to_dict(),
+    # Results may be published, and paths tell of the machine.
+    data=io.hide_paths(setup.source),
+    config=io.hide_paths(config.to_dict()),
     versions=collect_versions(),
     rounds=config.rounds,
     dim=setup.dim,

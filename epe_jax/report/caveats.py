@@ -2,9 +2,10 @@
 
 import math
 
+from epe_jax.audit import threat_models
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
-from epe_jax.text import cells
+from epe_jax.text import cells, methods
 
 _ABOUT_EPS_LO = (
   'The paper calls its ε_lo a lower bound at 95 %. It is no bound: it takes '
@@ -78,3 +79,63 @@ def _list_limits(result: RunResult) -> list[str]:
       f'{cells.format_number(result.clients_analytic_epsilon)}.'
     )
   return limits
+
+
+def list_assumptions(result: RunResult) -> list[str]:
+  """What the headline and the analytic ε rest on, a sentence each.
+
+  Args:
+    result: what result.json holds.
+  """
+  assumptions = [
+    'Two runs are neighbours if they are the same but for one client, who takes part '
+    'in one and not in the other; what a round divides by is the same in both.'
+  ]
+  if result.audit.headline is not None:
+    attack, bound = result.audit.headline
+    listed = '; '.join(bound.assumes) or 'nothing'
+    assumptions.append(
+      f'The lower bound ({methods.describe_method(bound)}, '
+      f'{attack.threat_model.name}) assumes: {listed}.'
+    )
+  assumptions += [
+    f'The analytic ε of {one.who} is of {one.assumes}.'
+    for one in facts.list_analytic_epsilons(result)
+  ]
+  if result.is_simulation:
+    assumptions.append(
+      'The run is a reproducible simulation: noise and sampling follow from the seed, '
+      'and count as unknown to attackers.'
+    )
+  return assumptions
+
+
+def list_not_measured(result: RunResult) -> list[str]:
+  """What nobody can conclude from the audit, a sentence each.
+
+  Args:
+    result: what result.json holds.
+  """
+  if not result.is_audited:
+    return ['What the run tells of anyone: no canaries took part.']
+  present = {attack.threat_model for attack in result.audit.attacks}
+  missing = [t.name for t in threat_models.THREAT_MODELS if t not in present]
+  listed = [
+    'Clients themselves. Canaries are random directions of the full clip norm, and '
+    'stand for a client who sends the worst update.',
+    'Whether updates of clients are clipped: canaries have the clip norm from the '
+    'start.',
+    'Attacks that use more than a score of each canary, such as other statistics or '
+    'what a client does on the device.',
+    'Whatever surrounds training: who could read updates before they were added up, '
+    'how the random numbers of the noise were drawn, how the model was chosen.',
+  ]
+  if facts.clients_exceed_canaries(result):
+    listed.insert(
+      1,
+      'Clients who take part more often than canaries: the analytic ε of one is '
+      f'{cells.format_number(result.clients_analytic_epsilon)}.',
+    )
+  if missing:
+    listed.append(f'These attackers: {", ".join(missing)}.')
+  return listed

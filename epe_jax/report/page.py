@@ -2,10 +2,16 @@
 
 from collections.abc import Mapping
 import json
-import textwrap
 
+from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import estimate_table, facts, narrative, risk_table
+from epe_jax.report import (
+  estimate_table,
+  facts,
+  narrative,
+  reproduction,
+  risk_table,
+)
 from epe_jax.text import tables
 
 
@@ -39,6 +45,7 @@ def format_page(result: RunResult, captions: Mapping[str, str]) -> str:
   run = tables.Table('', ('run', result.task), facts.list_facts(result))
   parts = [
     f'# {title}',
+    *_format_headline(result),
     tables.format_markdown(run),
     *estimates,
     '## In words',
@@ -51,24 +58,19 @@ def format_page(result: RunResult, captions: Mapping[str, str]) -> str:
   return '\n\n'.join(parts) + '\n'
 
 
+def _format_headline(result: RunResult) -> list[str]:
+  headline = find_headline(result.audit)
+  if headline is None:
+    return []
+  who = headline.attack.threat_model.who
+  return [f'**{format_headline(headline)}**', f'{who}.']
+
+
 def _explain_reproduction(result: RunResult) -> str:
   config = json.dumps(result.config, indent=2, ensure_ascii=False)
-  return textwrap.dedent("""\
-    The run again, in a directory of its own:
-
-    ```sh
-    python scripts/train.py --config=configs/{task}.py --workdir=NEW
-    ```
-
-    with these settings; give one that differs from the default of the config
-    as `--config.name=value`:
-
-    ```json
-    {config}
-    ```
-
-    This page and its figures again, without training:
-
-    ```sh
-    python scripts/report.py WORKDIR
-    ```""").format(task=result.task, config=config)
+  parts = []
+  for text, code in reproduction.list_commands(result):
+    language = 'python' if code.startswith('import') else 'sh'
+    parts.append(f'{text}\n\n```{language}\n{code}\n```')
+  parts.append(f'Every field of the config:\n\n```json\n{config}\n```')
+  return '\n\n'.join(parts)

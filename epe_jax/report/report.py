@@ -1,23 +1,28 @@
 """What a person reads of a finished audit, made from the files of its run.
 
 `format_summary` is what a terminal shows first, `format_report` has every estimate,
-and `write_report` writes report.md and its figures. None of them needs the data, the
+and `write_report` writes report.md, report.html, audit_card.json and the figures. None of them needs the data, the
 model or the code of the training run: a directory with result.json,
 private/scores.npz and private/metrics.jsonl is enough.
 """
 
-import functools
+import dataclasses
 import os
 import pathlib
 
 from epe_jax import extras, io
 from epe_jax.audit import summary_table
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
+from epe_jax.audit.headline import (
+  find_headline,
+  format_headline,
+  list_warnings,
+)
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import estimate_table, facts, narrative, page, verdict
-from epe_jax.text import cells, tables
+from epe_jax.text import cells, methods, tables
 
 _SECTIONS = (
   ('Point estimates: no guarantee', 'point estimate', None),
@@ -27,12 +32,12 @@ _SECTIONS = (
     'confidence bound',
     False,
   ),
-  ('Credible bounds: beliefs, not frequencies', 'credible bound', None),
+  ('Credible bounds: beliefs, no lower bounds', 'credible bound', None),
 )
 
 
 def format_summary(result: RunResult) -> str:
-  """One line for each attacker, and a verdict of three sentences.
+  """The headline, one line for each attacker, and a verdict of a few sentences.
 
   An estimate that is not calibrated is left out, and the line says so.
 
@@ -44,6 +49,9 @@ def format_summary(result: RunResult) -> str:
   """
   parts = [tables.fill_paragraph(facts.describe_run(result))]
   if result.is_audited:
+    headline = find_headline(result.audit)
+    if headline is not None:
+      parts.append(tables.fill_paragraph(format_headline(headline)))
     # Results from before every attacker had one have that of the strongest alone.
     worst_case = facts.find_analytic_epsilon(result)
     parts.append(
@@ -81,6 +89,39 @@ def format_report(result: RunResult) -> str:
   return '\n'.join(lines)
 
 
+def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
+  """The headline, one line for each attacker if there are several, and warnings.
+
+  Args:
+    audit: what `audit.evaluate` or `evaluate_scores` returns.
+    markdown: whether tables are in Markdown instead of text.
+
+  Returns:
+    Text without a final newline.
+  """
+  headline = find_headline(audit)
+  if headline is None:
+    return format_estimates(audit, markdown=markdown)
+  attack, line = headline.attack, format_headline(headline)
+  parts = [f'**{line}**' if markdown else tables.fill_paragraph(line)]
+  if len(audit.attacks) > 1:
+    table = summary_table.make_summary_table(audit)
+    form = tables.format_markdown if markdown else tables.format_text
+    parts.append(form(table))
+  notes = [
+    f'{attack.threat_model.who}; {attack.num_observed:,} canaries took part, '
+    f'{attack.num_unobserved:,} did not.',
+    'The bound was fixed before any score was seen (docs/headline.md): '
+    f'{methods.describe_method(headline.bound)}. --all shows the others; to choose '
+    'the largest of several bounds is no bound.',
+    *(f'Warning: {warning}.' for warning in list_warnings(audit)),
+  ]
+  if audit.is_simultaneous:
+    level = 100 * (1 - SIGNIFICANCE)
+    notes.append(f'All bounds hold together at {level:g} %.')
+  return '\n\n'.join([*parts, _format_list(notes)])
+
+
 def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
   """Estimates without a run around them: point estimates first, then bounds.
 
@@ -115,7 +156,7 @@ def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
 
 
 def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
-  """Writes report.md and the figures that `figures.of_run` draws.
+  """Writes report.md, report.html, audit_card.json and the figures of a run.
 
   The report of a run without canaries shows how it trained, and needs no scores.
 
@@ -127,20 +168,32 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
 
   Raises:
     FileNotFoundError: a file of the run is missing.
-    ModuleNotFoundError: Matplotlib is missing.
+    ModuleNotFoundError: a package of the extra `reports` is missing.
     ValueError: a file is damaged, or of another version of this library.
   """
   # Here and not above: estimates are printed where Matplotlib is missing.
   with extras.explain_missing():
-    from epe_jax.report.figures import of_run
+    from epe_jax.report import audit_card, html
+    from epe_jax.report.figures import of_run, pictures
 
   run, files = load_finished_run(workdir), workdirs.workdir_at(workdir)
-  figures = of_run.draw_run(*run)
-  for name, figure in figures.items():
-    save = functools.partial(figure.savefig, format='png', dpi=150)
-    io.write_atomically(files.folder / name, save)
+  result = dataclasses.replace(
+    run.result,
+    data=io.hide_paths(run.result.data),
+    config=io.hide_paths(run.result.config),
+  )
+  figures = of_run.draw_run(result, run.record, run.history)
+  drawn = {
+    name: pictures.write_figure(figure, files.folder / name)
+    for name, figure in figures.items()
+  }
   captions = {name: of_run.CAPTIONS[name] for name in figures}
-  io.write_text(files.report, page.format_page(run.result, captions))
+  io.write_text(files.report, page.format_page(result, captions))
+  page_path = files.report.with_suffix('.html')
+  io.write_text(page_path, html.format_html(result, drawn, captions))
+  if result.is_audited:
+    card = audit_card.make_card(result, record=run.record)
+    audit_card.write_card(files.folder / audit_card.FILE, card)
   return files.report
 
 
@@ -168,7 +221,7 @@ def _explain_headline(audit: Audit) -> str:
   assert bound.confidence is not None, 'bounds have one'
   text = (
     f'The bound to report, fixed before looking: '
-    f'{estimate_table.describe_method(bound)}, '
+    f'{methods.describe_method(bound)}, '
     f'{attack.threat_model.statistic}, ε ≥ '
     f'{cells.format_epsilon(bound)} at '
     f'{100 * bound.confidence:.6g} %. '

@@ -1,7 +1,6 @@
 """Audits of scores from any system: a value that shows itself, and a page."""
 
 import dataclasses
-import functools
 import html
 import os
 import pathlib
@@ -11,7 +10,7 @@ import warnings
 import numpy as np
 
 from epe_jax import extras, io
-from epe_jax.audit import audit_json, estimates
+from epe_jax.audit import audit_json, estimates, headline
 from epe_jax.audit.estimates import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment.score_formats import groups
@@ -23,7 +22,8 @@ from epe_jax.text import tables
 class ScoreAudit:
   """Every estimate of ε from scores of any system.
 
-  It shows itself as text, as HTML in a notebook, and by `plot()` as a figure.
+  Its text is the number to report, its HTML in a notebook has all estimates, and
+  `plot()` is a figure.
 
   Attributes:
     scores: of canaries that took part and of those that did not.
@@ -36,10 +36,16 @@ class ScoreAudit:
   warning: str | None
 
   def __repr__(self) -> str:
-    text = report.format_estimates(self.audit)
-    if self.warning is None:
-      return text
-    return f'{tables.fill_paragraph(f"Warning: {self.warning}")}\n\n{text}'
+    (attack,) = self.audit.attacks
+    lines = [
+      self._format_headline(),
+      f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
+      'not',
+    ]
+    doubts = [f'{doubt}.' for doubt in attack.doubts]
+    doubts = doubts if self.warning is None else [self.warning]
+    lines += [tables.fill_paragraph(f'Warning: {doubt}') for doubt in doubts]
+    return '\n'.join(lines)
 
   def _repr_html_(self) -> str:
     table = estimate_table.make_table(self.audit.attacks)
@@ -48,8 +54,13 @@ class ScoreAudit:
     if self.warning is not None:
       doubts.insert(0, f'Warning: {self.warning}')
     notes = ''.join(f'<p>{html.escape(doubt)}</p>' for doubt in doubts)
-    delta = f'<p>δ = {attack.first.delta:g}</p>'
-    return f'{delta}{notes}{_format_html(table)}'
+    head = f'<p><b>{html.escape(self._format_headline())}</b></p>'
+    return f'{head}{notes}{_format_html(table)}'
+
+  def _format_headline(self) -> str:
+    found = headline.find_headline(self.audit)
+    assert found is not None, 'scores have a bound'
+    return headline.format_headline(found)
 
   def plot(self) -> Any:
     """Draws the scores and the trade-off of the attack; needs Matplotlib.
@@ -146,13 +157,12 @@ def write_score_report(
     OSError: the folder cannot be written.
   """
   with extras.explain_missing():
-    from epe_jax.report.figures import of_scores
+    from epe_jax.report.figures import of_scores, pictures
 
   out = pathlib.Path(folder)
   out.mkdir(parents=True, exist_ok=True)
   for name, figure in of_scores.draw_scores(scores, audit).items():
-    save = functools.partial(figure.savefig, format='png', dpi=150)
-    io.write_atomically(out / name, save)
+    pictures.write_figure(figure, out / name)
   io.write_json(out / 'estimates.json', audit_json.to_json(audit))
   images = [
     f'![{text}]({name})\n\n*{text}*'

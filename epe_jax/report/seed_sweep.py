@@ -5,6 +5,7 @@ the run. A run leaves its accuracy and its calibrated estimates.
 """
 
 from collections.abc import Mapping, Sequence
+import math
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.over_runs import ShiftEstimate
 from epe_jax.experiment import build, seeds, sweep, workdirs
-from epe_jax.report import variation_table
+from epe_jax.report import comparison, variation_table
 from epe_jax.text import cells, tables
 
 
@@ -101,7 +102,10 @@ def write_tables(
   points: Sequence[sweep.Point],
   results: Mapping[str, Sequence[SeedEstimates]],
 ) -> str:
-  """Writes sweep.md with both tables.
+  """Writes sweep.md with both tables, and the comparison of the points.
+
+  The comparison is of means over seeds: comparison.html, .md, .png and .svg, where two
+  points of two seeds or more have one δ.
 
   Args:
     folder: where it goes.
@@ -115,6 +119,13 @@ def write_tables(
   some = [table for table in both if table is not None]
   text = '\n\n'.join(map(tables.format_markdown, some))
   io.write_text(pathlib.Path(folder, 'sweep.md'), f'{text}\n')
+  compared = [
+    _compare_point(point.name, results[point.name])
+    for point in points
+    if len(results[point.name]) > 1
+  ]
+  if comparison.is_comparable(compared):
+    comparison.write_comparison(folder, compared, name='comparison')
   return '\n\n'.join(map(tables.format_text, some))
 
 
@@ -172,6 +183,32 @@ def make_variation_table(
       ]
     )
   return variation_table.make_table(groups)
+
+
+def _compare_point(
+  name: str, rows: Sequence[SeedEstimates]
+) -> comparison.Compared:
+  """The means over the seeds of a point, with intervals over seeds."""
+  delta, means = rows[0].delta, {}
+  for attacker in comparison.ATTACKERS:
+    shifts = [
+      row.shift[attacker.statistic]
+      for row in rows
+      if attacker.statistic in row.shift
+    ]
+    if len(shifts) > 1:
+      mu, variance = np.array(shifts, np.float64).T
+      effects = over_runs.random_effects(mu, variance)
+      means[attacker] = over_runs.epsilon_of_mean(effects, delta=delta)
+  analytic = [row.analytic for row in rows if row.analytic is not None]
+  return comparison.Compared(
+    name,
+    delta,
+    headline=None,
+    estimates=means,
+    bounds={},
+    analytic=max(analytic, default=math.nan),
+  )
 
 
 def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:

@@ -1,7 +1,6 @@
 """A grid of runs for people: a line for each point, and a figure."""
 
 from collections.abc import Mapping, Sequence
-import functools
 import math
 import os
 import pathlib
@@ -15,11 +14,11 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.over_runs import ShiftEstimate
-from epe_jax.epsilon.types import Estimate
+from epe_jax.epsilon.types import Estimate, Floor
 from epe_jax.experiment import finished_runs, sweep
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts, side_by_side, variation_table
-from epe_jax.report.figures import style
+from epe_jax.report import comparison, facts, side_by_side, variation_table
+from epe_jax.report.figures import pictures, style
 from epe_jax.text import cells, tables
 
 _MAX_PANELS = 12
@@ -107,8 +106,9 @@ def make_table(
   notes = [
     'ε are point estimates, no bounds; in brackets 90 % intervals.',
     *cells.explain_rejected(cell for line in body for cell in line),
-    *(f'Data: {source}.' for source in sources),
-    *(f'{name} failed: {why}' for name, why in failed.items()),
+    # The table may be published, and paths tell of the machine.
+    *(f'Data: {io.hide_paths(source)}.' for source in sources),
+    *(f'{name} failed: {io.hide_paths(why)}' for name, why in failed.items()),
   ]
   names = [threat_model.name for threat_model in threat_models.SHIFTED]
   head = [
@@ -149,6 +149,7 @@ def draw_sweep(results: Sequence[PointResult]) -> figure.Figure | None:
   for axes in all_axes:
     style.set_epsilon_axis(axes, 'y', highest)
   all_axes[0].set_ylabel('ε, linear up to 1')
+  fig.suptitle(comparison.find_title([*map(_compare_point, results)]))
   style.draw_legend(fig, all_axes, columns=5)
   return fig
 
@@ -158,7 +159,10 @@ def write_sweep(
   points: Sequence[sweep.Point],
   outcome: sweep.Outcome,
 ) -> str:
-  """Writes sweep.md, sweep.tex and, if there is a figure, sweep.png.
+  """Writes sweep.md, sweep.tex, a figure and the comparison of the points.
+
+  The figure is sweep.png and .svg, where there is one; comparison.html, .md, .png and
+  .svg, as of any runs, where two points of one δ or more have estimates.
 
   Args:
     folder: where the files go.
@@ -184,9 +188,18 @@ def write_sweep(
     io.write_text(folder / name, f'{content}\n')
   drawing = draw_sweep(list(results.values()))
   if drawing is not None:
-    save = functools.partial(drawing.savefig, format='png', dpi=150)
-    io.write_atomically(folder / 'sweep.png', save)
+    pictures.write_figure(drawing, folder / 'sweep.png')
+  compared = [_compare_point(result) for result in results.values()]
+  if comparison.is_comparable(compared):
+    comparison.write_comparison(folder, compared, name='comparison')
   return '\n\n'.join(map(tables.format_text, some))
+
+
+def _compare_point(result: PointResult) -> comparison.Compared:
+  """A point among others."""
+  return comparison.collect_estimates(
+    result.point.name, result.result, result.epsilons
+  )
 
 
 def _estimate_shifts(
@@ -205,7 +218,9 @@ def _estimate_shifts(
 
 def _list_cells(point: sweep.Point, result: PointResult | None) -> list[str]:
   """The line of a point in the table."""
-  settings = list(map(_format_value, point.settings.values()))
+  settings = [
+    _format_value(io.hide_paths(value)) for value in point.settings.values()
+  ]
   if result is None:
     return [*settings, 'failed', *[''] * (1 + len(threat_models.SHIFTED))]
   return [
@@ -252,9 +267,26 @@ def _draw_attacker(
     list(estimates), epsilons, label=threat_model.name, **look.line_options
   )
   for x, estimate in estimates.items():
+    floor = _find_floor(results[round(x)], threat_model)
+    if floor is not None:
+      axes.fill_between(
+        [x - 0.028, x + 0.028],
+        floor.q05,
+        floor.q95,
+        color=style.GREY,
+        lw=0.8,
+        zorder=0,
+        label='noise floor: 5 to 95 %',
+      )
     if estimate.interval is not None:
       axes.plot([x, x], estimate.interval, color=look.color, lw=3, alpha=0.4)
   return max(epsilons)
+
+
+def _find_floor(result: PointResult, threat_model: ThreatModel) -> Floor | None:
+  """What the estimator of an attacker reports at a point when nothing leaks."""
+  attack = result.result.audit.find(threat_model)
+  return None if attack is None else attack.first.floor
 
 
 def _format_value(value: Any) -> str:

@@ -31,6 +31,38 @@ def give_verdict(result: RunResult) -> list[str]:
   return sentences + narrative.describe_claim(result) + _list_doubts(audit)
 
 
+def give_short_verdict(result: RunResult) -> list[str]:
+  """Three sentences at most: what is certain, what is likely, what to doubt.
+
+  Args:
+    result: what result.json holds.
+  """
+  if not result.is_audited:
+    return [narrative.NOT_AUDITED]
+  audit, sentences = result.audit, []
+  if audit.headline is not None:
+    limit = facts.find_analytic_epsilon(result)
+    sentences.append(_state_headline(*audit.headline, limit))
+  final = audit.find(threat_models.FINAL)
+  if final is not None:
+    sentences.append(_describe_final_model(final))
+  # What speaks against the run comes before what it claims.
+  last = [
+    *(_list_doubts(audit) if any(map(_is_violated, audit.attacks)) else ()),
+    *narrative.describe_claim(result),
+    *_list_doubts(audit),
+    *_compare_with_clients(result),
+  ]
+  return [*sentences, *last[:1]]
+
+
+def is_alarming(result: RunResult) -> bool:
+  """Whether a pre-declared bound, or the rounds of a run, contradict its claim."""
+  if result.claim is not None and result.claim.rejected_after is not None:
+    return True
+  return any(_is_violated(attack) for attack in result.audit.attacks)
+
+
 def _compare_with_clients(result: RunResult) -> list[str]:
   """That clients may leak more than canaries, if they take part more often."""
   if not facts.clients_exceed_canaries(result):

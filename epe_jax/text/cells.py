@@ -152,6 +152,20 @@ def format_floor(estimate: Estimate) -> str | None:
   return format_interval((estimate.floor.q05, estimate.floor.q95))
 
 
+def format_short_floor(estimate: Estimate) -> str | None:
+  """The same as `format_floor` in few letters; None if the estimate has no floor.
+
+  >>> from epe_jax import epsilon
+  >>> floor = epsilon.Floor(mean=0.1, q05=0.0, q50=0.05, q95=0.31)
+  >>> format_short_floor(Estimate(7.06, 1e-5, 'any', None, floor=floor))
+  '0-0.31'
+  """
+  if estimate.floor is None:
+    return None
+  low, high = map(format_number, (estimate.floor.q05, estimate.floor.q95))
+  return f'{"0" if low == "0.00" else low}-{"0" if high == "0.00" else high}'
+
+
 def format_with_interval(estimate: Estimate | None) -> str:
   """ε and its interval in brackets, with a dagger where scores contradict it."""
   if estimate is None:

@@ -200,3 +200,26 @@ def test_a_sweep_is_named_by_its_config_and_grid(
   assert seen['workdir'] == 'runs/digits-noise'
   assert len(seen['points']) == 8
   assert (seen['jobs'], seen['retry']) == (2, False)
+
+
+@pytest.mark.usefixtures('small_task', 'no_floors', 'coarse_figures')
+def test_cards_of_runs_are_checked_and_stand_side_by_side(capsys, in_folder):
+  for name in 'ab':
+    code, _, err = run(
+      capsys, 'run', 'digits:smoke', *SMALL, f'--workdir={name}'
+    )
+    assert code == 0, err
+  code, out, _ = run(capsys, 'card', 'a', 'b/audit_card.json')
+  assert code == 0
+  head, *rows = out.splitlines()
+  assert head.split() == ['a', 'b/audit_card.json']
+  (bound,) = (row for row in rows if row.startswith('lower bound ε'))
+  one, other = bound.split('≥')[1:]
+  assert float(one) == float(other) > 0
+  path = in_folder / 'a' / 'audit_card.json'
+  path.write_text(path.read_text().replace('"delta"', '"dalta"'))
+  code, _, err = run(capsys, 'card', 'a')
+  assert code == 2
+  assert 'a/audit_card.json is no audit card' in err
+  assert run(capsys, 'card')[0] == 2
+  assert run(capsys, 'card', 'b', 'b')[0] == 2

@@ -265,7 +265,14 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   seeded = randomness.derive_key(config.seed, 'noise')
   assert by_noise(asked, public, seeded, noise_std, config) <= LUCK
   names = {path.name for path in public}
-  assert names == {'config.json', 'result.json', 'report.md', 'model.npz'}
+  assert names == {
+    'config.json',
+    'result.json',
+    'report.md',
+    'report.html',
+    'audit_card.json',
+    'model.npz',
+  }
   page = (processes.ROOT / 'docs' / 'secrets.md').read_text()
   rows = {who: '' for who in ('anybody', 'its auditor')}
   for line in page.splitlines():

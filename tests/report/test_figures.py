@@ -17,7 +17,16 @@ from epe_jax.audit import (
   threat_models,
 )
 from epe_jax.epsilon import gaussian, tradeoff_curves
-from epe_jax.report.figures import cosines, epsilons, of_run, style, training
+from epe_jax.report.figures import (
+  attackers,
+  cosines,
+  epsilons,
+  of_run,
+  pictures,
+  style,
+  training,
+)
+from epe_jax.text import cells
 from tests import recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -123,7 +132,9 @@ def test_the_trade_off_is_counted_and_that_of_both_epsilons(drawn):
     threat_model.name for threat_model in threat_models.THREAT_MODELS
   ]
   axes = titled(fig, 'own round: ε ≈ ')
-  assert (axes.get_xscale(), axes.get_yscale()) == ('log', 'log')
+  # A Gaussian mechanism is a straight line on axes of normal quantiles.
+  ends = axes.transScale.transform([[0.01, 0.1], [0.1, 0.01]])
+  np.testing.assert_allclose(ends, special.ndtri([[0.01, 0.1], [0.1, 0.01]]))
   for label, mu, slack in (('least that', 4.0, 1e-6), ('fitted', 3.0, 0.12)):
     fpr, fnr = curve(axes, label)
     found = -special.ndtri(fpr) - special.ndtri(fnr)
@@ -138,34 +149,50 @@ def test_the_trade_off_is_counted_and_that_of_both_epsilons(drawn):
   assert 'fitted Gaussians' not in labels(titled(fig, 'maximum over rounds'))
 
 
-def test_bars_show_estimates_floors_and_bounds():
+def test_the_lower_bound_has_its_curve_among_the_trade_offs(record, drawn):
+  axes = titled(drawn['tradeoff.png'], 'own round, others removed')
+  fpr, fnr = curve(axes, '(ε, δ)-DP with the lower bound')
+  bound = estimates.evaluate(record, floors=False).headline[1]
+  needed = 1 - 1e-5 - np.exp(bound.epsilon) * fpr
+  other = np.exp(-bound.epsilon) * (1 - 1e-5 - fpr)
+  np.testing.assert_allclose(fnr, np.maximum(needed, other), rtol=1e-6)
+  # The counted errors, the fitted ones at least, reach down to it.
+  fitted_fpr, fitted = curve(axes, 'fitted')
+  assert np.any(fitted < np.interp(fitted_fpr, fpr, fnr))
+
+
+def test_attackers_are_points_with_intervals_floors_and_bounds():
   audit = estimates.evaluate(recorded_runs.by_law())
-  (axes,) = epsilons.draw_bars(
-    audit.attacks, analytic=20.0, canaries='60 and 60'
-  ).axes
-  assert axes.get_title() == '60 and 60'
+  fig = attackers.draw_attackers(
+    audit.attacks, analytic=20.0, canaries='60 and 60', finding='ε ≥ 4'
+  )
+  (axes,) = fig.axes
+  assert (fig.get_suptitle(), axes.get_title()) == ('ε ≥ 4', '60 and 60')
+  assert not axes.patches
   names = [text.get_text() for text in axes.get_yticklabels()]
   assert names == [attack.threat_model.name for attack in audit.attacks]
-  boxes = [(p.get_y() + p.get_height() / 2, p) for p in axes.patches]
+  bands = [c.get_paths()[0].get_extents() for c in axes.collections]
+  sizes = {}
   for y, attack in enumerate(audit.attacks):
-    wide = [p for at, p in boxes if abs(at - y) < 0.01]
-    (bar,) = [p for p in wide if p.get_height() < 0.6]
-    assert bar.get_width() == pytest.approx(attack.first.epsilon)
-    assert (bar.get_hatch() is None) == attack.is_calibrated
-    bands = [p for p in wide if p.get_height() > 0.6]
-    floor = attack.first.floor
-    assert len(bands) == (floor is not None)
-    for band in bands:
-      assert band.get_x() == pytest.approx(floor.q05)
-      assert band.get_x() + band.get_width() == pytest.approx(floor.q95)
-    ticks = {
-      float(line.get_xdata()[0])
-      for line in axes.get_lines()
-      if list(line.get_ydata()) == [y]
-    }
+    lines = [x for x in axes.get_lines() if set(x.get_ydata()) == {y}]
+    points = {float(x.get_xdata()[0]) for x in lines if len(x.get_xdata()) == 1}
     counted = [e for e in attack.bounds if e.is_shape_free]
     shaped = [e for e in attack.bounds if not e.is_shape_free]
-    assert ticks == {e.epsilon for e in (counted[0], *shaped)}
+    first = attack.first
+    assert points == {e.epsilon for e in (first, counted[0], *shaped)}
+    (dot,) = [x for x in lines if x.get_marker() == 'o']
+    sizes.setdefault(attack.is_calibrated, set()).add(dot.get_markersize())
+    intervals = [tuple(x.get_xdata()) for x in lines if len(x.get_xdata()) == 2]
+    shown = first.interval if attack.is_calibrated else None
+    assert intervals == ([shown] if shown else [])
+    of_row = [b for b in bands if b.y0 < y < b.y1]
+    assert len(of_row) == (first.floor is not None)
+    for band in of_row:
+      assert (band.x0, band.x1) == pytest.approx(
+        (first.floor.q05, first.floor.q95)
+      )
+  # What is not calibrated does not stand out.
+  assert max(sizes[False]) < min(sizes[True])
   x, _ = curve(axes, 'analytic ε = 20.0')
   assert list(x) == [20.0, 20.0]
 
@@ -177,7 +204,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
   for label, mu in (('analytic', 4.0), ('own round, others', 3.0)):
     deltas, found = curve(axes, label)
     assert np.all(np.diff(found) <= 0)
-    pairs = list(zip(found, deltas))[::6]
+    pairs = list(zip(found, deltas))[::3]
     at = [tradeoff_curves.mu_of_epsilon(e, d) for e, d in pairs if e > 0.01]
     # One μ describes the whole line.
     np.testing.assert_allclose(at, at[0], rtol=1e-6)
@@ -188,15 +215,28 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
     if r.is_calibrated and r.scores.shift is not None
   ]
   assert len(axes.collections) == len(calibrated) == 4
+  # Of rarer outcomes than one canary of 2,000 no curve is drawn, though the δ of the
+  # run is 1e-5: there the estimates stand alone.
+  deltas, _ = curve(axes, 'own round, others')
+  assert deltas[0] == pytest.approx(1 / 2000)
+  alone = [
+    float(x.get_ydata()[0])
+    for x in axes.get_lines()
+    if list(x.get_xdata()) == [1e-5] and x.get_marker() == 'o'
+  ]
+  audit = estimates.evaluate(record, floors=False)
+  assert alone == [
+    audit.find(one.threat_model).first.epsilon for one in calibrated
+  ]
   # 90 % of means of 2,000 are within 1.645/√2000 of theirs.
   mean = calibrated[2].scores.observed.mean() * np.sqrt(record.dim)
   reach = 1.645 / np.sqrt(2000)
   low, high = (
-    gaussian.epsilon_two_gaussians(0, 1, x, 1, 1e-10)
+    gaussian.epsilon_two_gaussians(0, 1, x, 1, 1 / 2000)
     for x in (mean - reach, mean + reach)
   )
   vertices = axes.collections[2].get_paths()[0].vertices
-  shaded = vertices[np.isclose(vertices[:, 0], 1e-10, atol=0)][:, 1]
+  shaded = vertices[np.isclose(vertices[:, 0], 1 / 2000, atol=0)][:, 1]
   slack = 0.15 * (high - low)
   assert shaded.min() == pytest.approx(low, abs=slack)
   assert shaded.max() == pytest.approx(high, abs=slack)
@@ -206,7 +246,9 @@ def test_by_round_shows_the_rows_and_their_intervals():
   record = recorded_runs.by_law()
   rows = over_rounds.evaluate_by_round(record, rounds=[8, 14, 20], resamples=20)
   bounds = sequential.bound_sequentially(record)
-  left, right = epsilons.draw_over_rounds(rows, bounds, analytic=20.0).axes
+  left, right = epsilons.draw_over_rounds(
+    rows, bounds, analytic=20.0, finding='found'
+  ).axes
   (line,) = [
     x
     for x in right.get_lines()
@@ -261,7 +303,9 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
       record, rounds=[10, 20], resamples=20
     )
   ]
-  monkeypatch.setattr(over_rounds, 'evaluate_by_round', lambda _: leaked)
+  monkeypatch.setattr(
+    over_rounds, 'evaluate_by_round', lambda _, rounds: leaked
+  )
   for analytic in (float('inf'), float('nan')):
     figures = of_run.draw_run(
       dataclasses.replace(result, audit=audit, analytic_epsilon=analytic),
@@ -269,7 +313,7 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
       recorded_runs.metrics(20),
     )
     drawn = (
-      figures['bars.png'],
+      figures['attackers.png'],
       figures['by_round.png'],
       figures['delta.png'],
       figures['tradeoff.png'],
@@ -277,7 +321,14 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
     for fig in drawn:
       fig.savefig(tmp_path / 'a.png')
     texts = [text.get_text() for text in drawn[0].axes[0].texts]
-    assert texts == ['undefined', '∞', '∞', '∞', '∞', '∞']
+    assert [text.partition(',')[0] for text in texts] == [
+      'ε ≈ undefined',
+      'ε ≈ ∞',
+      'ε ≈ ∞',
+      'not calibrated',
+      'ε ≈ ∞',
+      'ε ≈ ∞',
+    ]
 
 
 def test_the_accuracy_figure_shows_percent_loss_and_clip_norm():
@@ -299,6 +350,39 @@ def test_losses_of_zero_and_of_no_value_are_drawn_without_a_warning(tmp_path):
   records = [r | x for r, x in zip(recorded_runs.metrics(4)[1:], lost)]
   training.draw_accuracy(records).savefig(tmp_path / 'accuracy.png')
   assert (tmp_path / 'accuracy.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_loss_that_diverges_is_cut_off_and_said_to_be():
+  lines = recorded_runs.metrics(20)
+  _, calm, _ = training.draw_accuracy(lines).axes
+  assert not calm.texts
+  lines[7]['loss'], lines[8]['loss'] = 1e9, math.nan
+  _, axes, _ = training.draw_accuracy(lines).axes
+  (text,) = [x.get_text() for x in axes.texts]
+  assert text == '2 of 25 losses are above the axis, not finite'
+  assert axes.get_ylim()[1] < 100
+  (marks,) = [x for x in axes.get_lines() if x.get_marker() == '^']
+  assert list(marks.get_xdata()) == [7, 8]
+
+
+def test_titles_say_what_was_found(record, drawn):
+  audit = estimates.evaluate(record, floors=False)
+  bound = cells.format_epsilon(audit.headline[1])
+  for name in ('attackers.png', 'tradeoff.png'):
+    assert f'ε ≥ {bound}' in drawn[name].get_suptitle()
+  first = cells.format_epsilon(audit.find(threat_models.OWN).first)
+  assert first in drawn['by_round.png'].get_suptitle()
+  assert '95.5 % after 20 rounds' in drawn['accuracy.png'].get_suptitle()
+  two = [x.get_title().partition(':')[0] for x in drawn['overview.png'].axes]
+  assert two == ['final model', 'own round']
+
+
+def test_a_figure_is_drawn_once_and_saved_as_png_and_svg(drawn, tmp_path):
+  text = pictures.write_figure(drawn['overview.png'], tmp_path / 'a.png')
+  assert (tmp_path / 'a.png').read_bytes().startswith(b'\x89PNG')
+  assert (tmp_path / 'a.svg').read_text() == text
+  assert 'took part: n = 2,000</text>' in text
+  assert pictures.render_svg(drawn['overview.png']) == text
 
 
 def test_a_run_has_every_figure_that_has_a_caption():

@@ -25,7 +25,14 @@ from tests.in_process import run_script
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-_FILES = ('report.md', *of_run.CAPTIONS)
+_PICTURES = tuple(of_run.CAPTIONS)
+_FILES = (
+  'report.md',
+  'report.html',
+  'audit_card.json',
+  *_PICTURES,
+  *(name.replace('.png', '.svg') for name in _PICTURES),
+)
 _FINAL = threat_models.FINAL
 _OWN = threat_models.OWN
 _MAXIMUM = threat_models.MAXIMUM
@@ -232,7 +239,9 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
   assert {a.analytic is None for a in audit.attacks} == {True, False}
   text = report.format_summary(_result(audit=audit))
   assert max(map(len, text.splitlines())) <= 100
-  table = text.split('\n\n')[1].splitlines()[1:]
+  _, headline, table, *_ = text.split('\n\n')
+  assert headline.startswith('ε ≥ ')
+  table = table.splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
     assert line.startswith(attack.threat_model.name)
@@ -635,7 +644,7 @@ def test_an_undefined_estimate_claims_nothing():
 def test_write_leaves_whole_files_and_no_drafts(workdir):
   given = {'result.json', 'private'}
   assert {p.name for p in workdir.iterdir()} == given | set(_FILES)
-  for name in _FILES[1:]:
+  for name in _PICTURES:
     png = (workdir / name).read_bytes()
     assert png.startswith(b'\x89PNG\r\n\x1a\n')
     assert png.endswith(b'IEND\xaeB`\x82')
@@ -649,10 +658,9 @@ def test_the_page_holds_the_table_the_words_the_figures_and_the_config(workdir):
   for said in narrative.narrate(_result()):
     assert f'\n- {said}\n' in page
   embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', page)
-  assert sorted(embedded) == sorted(_FILES[1:])
+  assert sorted(embedded) == sorted(_PICTURES)
   (config,) = re.findall(r'```json\n(.*?)```', page, re.S)
   assert json.loads(config) == _result().config
-  assert '--config=configs/digits.py' in page
 
 
 def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from epe_jax._version import __version__
 from epe_jax.audit import estimates, external_scores, threat_models
 from epe_jax.audit.record import Record, write_record
 from epe_jax.epsilon import gaussian, noise_floor
@@ -247,14 +248,23 @@ def test_the_command_prints_text_json_and_markdown(tmp_path):
   path = tmp_path / 'scores.csv'
   write_csv(path, *groups(60))
   run = functools.partial(run_script, 'estimate', path)
-  text = run('--delta=1e-5')
-  assert text.returncode == 0, text.stderr
+  short = run('--delta=1e-5')
+  assert short.returncode == 0, short.stderr
+  assert 'Point estimates' not in short.stdout
+  text = run('--delta=1e-5', '--all')
   assert 'Point estimates: no guarantee' in text.stdout
   rows = json.loads(run('--delta=1e-5', '--format=json').stdout)
   first = rows['attacks'][0]['estimates'][0]
   assert {'method', 'epsilon', 'kind', 'p_value'} <= first.keys()
   assert rows['headline']['method'] == 'rank_test'
-  markdown = run('--delta=1e-5', '--format=markdown').stdout
+  assert short.stdout.startswith(rows['headline']['text'])
+  (headline,) = [
+    row for row in rows['attacks'][0]['estimates'] if row['is_headline']
+  ]
+  assert headline['label'] == 'all thresholds, one test'
+  assert (rows['headline']['num_observed'], rows['warnings']) == (60, [])
+  assert rows['version'] == __version__
+  markdown = run('--delta=1e-5', '--all', '--format=markdown').stdout
   assert '| scores | as given |' in markdown
   refused = run()
   assert refused.returncode == 1

@@ -4,7 +4,7 @@ Cosines are drawn in units of 1/√d, the standard deviation of a cosine with a
 direction that took no part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxtyping import Float
 from matplotlib import axes as mpl_axes
@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from epe_jax.audit import statistics
-from epe_jax.audit.attack_scores import AttackScores
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import cosine_null
 from epe_jax.report.figures import style
@@ -24,6 +24,9 @@ _MAX_TICKS = 50
 
 def draw_densities(
   all_scores: Sequence[AttackScores],
+  *,
+  findings: Mapping[ThreatModel, str] | None = None,
+  columns: int = 3,
 ) -> figure.Figure:
   """Draws the densities of scores, with and without taking part.
 
@@ -32,11 +35,13 @@ def draw_densities(
 
   Args:
     all_scores: what `threat_models.score_all` returns.
+    findings: what was found about each attacker, beneath its name.
+    columns: panels in a row at most.
 
   Returns:
     A panel for each attacker.
   """
-  fig, all_axes = style.make_panels(len(all_scores))
+  fig, all_axes = style.make_panels(len(all_scores), columns=columns)
   for axes, attack_scores in zip(all_axes, all_scores):
     scores, scale = attack_scores.scores, attack_scores.scale
     _draw_density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
@@ -45,7 +50,9 @@ def draw_densities(
     )
     if scores.dim is not None:
       _draw_null_density(axes, scores.dim)
-    axes.set_title(attack_scores.threat_model.name)
+    name = attack_scores.threat_model.name
+    finding = (findings or {}).get(attack_scores.threat_model)
+    axes.set_title(f'{name}: {finding}' if finding else name, fontsize='medium')
     axes.set_xlabel(attack_scores.unit)
     axes.set_yticks([])
     # Log likelihood ratios have many digits.
@@ -53,7 +60,7 @@ def draw_densities(
     axes.xaxis.set_major_formatter('{x:,g}')
     axes.spines['left'].set_visible(False)
     axes.set_ylim(bottom=0)
-  for axes in all_axes[::3]:
+  for axes in all_axes[::columns]:
     axes.set_ylabel('density')
   style.draw_legend(fig, all_axes)
   return fig
@@ -90,9 +97,21 @@ def draw_trace(
     low, high = min(low, bottom), max(high, top)
   for axes in all_axes:
     axes.set_ylim(low, high)
+  fig.suptitle(_describe_trace(record, trace, int(typical)))
   all_axes[0].set_ylabel(f'cosine, in units of 1/√d, d = {record.dim:,}')
   style.draw_legend(fig, all_axes)
   return fig
+
+
+def _describe_trace(
+  record: Record, trace: Float[np.ndarray, 'T k'], canary: int
+) -> str:
+  """How far a canary stands out in a round of its own, as a title."""
+  own = np.sqrt(record.dim) * trace[record.included[:, canary], canary]
+  return (
+    f'In a round of its own a typical canary scores {own.mean():.1f}; others are '
+    'within ±2 in 95 % of rounds'
+  )
 
 
 def _draw_density(
@@ -108,14 +127,15 @@ def _draw_density(
   if len(values) <= _MAX_TICKS:
     axes.plot(values, np.zeros(len(values)), '|', color=color, ms=18, mew=1.5)
   else:
-    axes.hist(values, 'auto', density=True, color=color, alpha=0.25)
+    density, edges = np.histogram(values, 'auto', density=True)
+    axes.stairs(density, edges, fill=True, color=color, alpha=0.25)
   if np.ptp(values) == 0:
     # All scores are one point, which has no density but has a place.
     axes.axvline(values[0], color=color, label=label)
     return
   kernel = stats.gaussian_kde(values)
   margin = 3 * np.sqrt(kernel.covariance[0, 0])
-  grid = np.linspace(values.min() - margin, values.max() + margin, 400)
+  grid = np.linspace(values.min() - margin, values.max() + margin, 200)
   axes.plot(grid, kernel(grid), color=color, lw=2, label=label)
 
 

@@ -6,19 +6,33 @@ from typing import Any
 
 from matplotlib import figure
 import numpy as np
+from scipy import special
 
 from epe_jax.audit import curves, over_rounds, sequential, threat_models
+from epe_jax.audit.attack_scores import AttackScores
 from epe_jax.audit.record import Record
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts
-from epe_jax.report.figures import cosines, epsilons, tradeoff, training
+from epe_jax.report import facts, findings
+from epe_jax.report.figures import (
+  attackers,
+  cosines,
+  epsilons,
+  style,
+  tradeoff,
+  training,
+)
 
 CAPTIONS = {
-  'bars.png': (
-    'What each attacker is found to learn: the estimate of ε, what the same '
-    'estimator reports when nothing leaks, and lower bounds. Hatched bars are of '
-    'attackers for whose scores no estimator is calibrated: the likelihood is '
-    'counted from canaries, of which there are too few for a large ε.'
+  'attackers.png': (
+    'What each attacker is found to learn: the estimate of ε with its 90 % interval, '
+    'what the same estimator reports when nothing leaks, and lower bounds. Behind a '
+    'line are the estimate and the bound that was fixed before looking. Of an attacker '
+    'for whose scores no estimator is calibrated the bound alone says something: the '
+    'likelihood is counted from canaries, of which there are too few for a large ε.'
+  ),
+  'overview.png': (
+    'What the final model tells of who took part, and what the releases of all rounds '
+    'tell an attacker who knows the rounds. The further apart, the more leaks.'
   ),
   'densities.png': (
     'Scores of the canaries that took part and of those that did not. The '
@@ -29,12 +43,16 @@ CAPTIONS = {
     'positives) and about those that did (false negatives), at every threshold. '
     'The further down to the left, the more leaks. By the mechanism of the run '
     'nobody of that kind gets below the dashed line; the dotted one is what to '
-    'expect.'
+    'expect. The axes are of normal quantiles, on which a Gaussian mechanism is a '
+    'straight line. With 95 % confidence some attack gets as low as the dashed and '
+    'dotted line.'
   ),
   'delta.png': (
     'ε at each δ, where the estimate is calibrated. The two describe one curve: '
-    'a smaller δ allows for fewer rare outcomes, at a larger ε. Crosses are the '
-    'analytic ε of each attacker at the δ of the run, where it is below that of the run.'
+    'a smaller δ allows for fewer rare outcomes, at a larger ε. Curves end where δ is '
+    'one canary in all that took part: rarer outcomes were seen by none. Crosses are '
+    'the analytic ε of each attacker at the δ of the run, where it is below that of '
+    'the run.'
   ),
   'by_round.png': (
     'How much had leaked after each round about those that had taken part by '
@@ -49,6 +67,14 @@ CAPTIONS = {
   'accuracy.png': 'Test accuracy, loss and clip norm of the audited run.',
 }
 """What each figure shows, in the order of a report."""
+
+# The two attackers that say most to who has no time.
+_OVERVIEW = (threat_models.FINAL, threat_models.OWN)
+# Points of a curve over rounds: each costs as much as all other figures.
+_NUM_ROUNDS = 6
+_MARGINS: dict[str, dict[str, float]] = {
+  'attackers.png': {'left': 2.1, 'right': 1.7}
+}
 
 
 def draw_run(
@@ -66,11 +92,18 @@ def draw_run(
   Returns:
     File name -> figure.
   """
-  of_training = {'accuracy.png': training.draw_accuracy(history)}
-  if record is None:
-    return of_training
+  figures = {'accuracy.png': training.draw_accuracy(history)}
+  if record is not None:
+    figures = _draw_audit(result, record) | figures
+  for name, fig in figures.items():
+    style.lay_out(fig, **_MARGINS.get(name, {}))
+  return figures
+
+
+def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
+  """Draws what attackers found."""
   audit, analytic = result.audit, facts.find_analytic_epsilon(result)
-  delta = result.delta
+  finding = findings.describe_headline(result)
   canaries = (
     f'{result.num_observed:,} canaries took part, '
     f'{result.num_unobserved:,} did not'
@@ -80,53 +113,91 @@ def draw_run(
     for attack_scores in threat_models.score_all(record)
     if audit.find(attack_scores.threat_model) is not None
   ]
-  deltas = np.geomspace(min(1e-10, delta / 10), 0.5, 60)
-  max_group = max(result.num_observed, result.num_unobserved)
-  grid = np.geomspace(0.5 / max_group, 1, 200)[:-1]
-  over_delta = None
-  if not math.isnan(analytic):
-    over_delta = curves.compute_gaussian_over_delta(analytic, delta, deltas)
-  return {
-    'bars.png': epsilons.draw_bars(
-      audit.attacks, analytic=analytic, canaries=canaries
-    ),
-    'densities.png': cosines.draw_densities(all_scores),
-    'tradeoff.png': tradeoff.draw_tradeoff(
-      audit,
-      [
-        curves.compute_tradeoff(attack_scores, grid)
-        for attack_scores in all_scores
-      ],
-      grid,
-      allowed={
-        attack.threat_model: curves.compute_allowed_fnr(
-          attack.analytic, analytic, delta, grid
-        )
-        for attack in audit.attacks
-      },
-    ),
-    'delta.png': epsilons.draw_over_delta(
-      curves.compute_over_delta(all_scores, deltas),
-      deltas,
-      gaussian=over_delta,
-      analytic=analytic,
-      own={attack.threat_model: attack.analytic for attack in audit.attacks},
-      delta=delta,
-      canaries=canaries,
-    ),
-    **_draw_rounds(record, analytic),
-    **of_training,
+  told = {a.threat_model: findings.describe_guesses(a) for a in audit.attacks}
+  shown = [x for x in all_scores if x.threat_model in _OVERVIEW]
+  figures = {
+    'attackers.png': attackers.draw_attackers(
+      audit.attacks, analytic=analytic, canaries=canaries, finding=finding
+    )
   }
+  if shown:
+    figures['overview.png'] = cosines.draw_densities(
+      shown, findings=told, columns=2
+    )
+  return {
+    **figures,
+    'densities.png': cosines.draw_densities(all_scores),
+    'tradeoff.png': _draw_tradeoff(result, all_scores),
+    'delta.png': _draw_over_delta(result, all_scores, canaries),
+    **_draw_rounds(record, analytic),
+  }
+
+
+def _draw_tradeoff(
+  result: RunResult, all_scores: Sequence[AttackScores]
+) -> figure.Figure:
+  audit, analytic = result.audit, facts.find_analytic_epsilon(result)
+  max_group = max(result.num_observed, result.num_unobserved)
+  lowest = 0.5 / max_group
+  # Evenly over normal quantiles, as the axes are.
+  low, high = special.ndtri(1e-14), special.ndtri(1 - lowest)
+  grid = special.ndtr(np.linspace(low, high, 240))
+  return tradeoff.draw_tradeoff(
+    audit,
+    [curves.compute_tradeoff(x, grid) for x in all_scores],
+    grid,
+    allowed={
+      attack.threat_model: curves.compute_allowed_fnr(
+        attack.analytic, analytic, result.delta, grid
+      )
+      for attack in audit.attacks
+    },
+    bounds={
+      attack.threat_model: curves.compute_bound_fnr(
+        attack.bounds[0] if attack.bounds else None, grid
+      )
+      for attack in audit.attacks
+    },
+    finding=findings.describe_tradeoff(result),
+  )
+
+
+def _draw_over_delta(
+  result: RunResult, all_scores: Sequence[AttackScores], canaries: str
+) -> figure.Figure:
+  analytic, delta = facts.find_analytic_epsilon(result), result.delta
+  # Of rarer outcomes than one canary in all of them none tells anything.
+  known = np.geomspace(1 / max(result.num_observed, 3), 0.5, 30)
+  gaussian = None
+  if not math.isnan(analytic):
+    wide = np.geomspace(min(known[0], delta / 3), 0.5, 30)
+    gaussian = (
+      wide,
+      curves.compute_gaussian_over_delta(analytic, delta, wide),
+    )
+  return epsilons.draw_over_delta(
+    curves.compute_over_delta(all_scores, known),
+    known,
+    gaussian=gaussian,
+    analytic=analytic,
+    attacks=result.audit.attacks,
+    canaries=canaries,
+    finding=findings.describe_range(result),
+  )
 
 
 def _draw_rounds(record: Record, analytic: float) -> dict[str, figure.Figure]:
   """Draws what needs the cosines of every round; nothing where they are missing."""
   if record.trace is None:
     return {}
-  estimates = over_rounds.evaluate_by_round(record)
+  rounds = over_rounds.choose_rounds(record, num=_NUM_ROUNDS)
+  estimates = over_rounds.evaluate_by_round(record, rounds=rounds.tolist())
   return {
     'by_round.png': epsilons.draw_over_rounds(
-      estimates, sequential.bound_sequentially(record), analytic=analytic
+      estimates,
+      sequential.bound_sequentially(record),
+      analytic=analytic,
+      finding=findings.describe_rounds(estimates),
     ),
     'trace.png': cosines.draw_trace(record, record.trace),
   }

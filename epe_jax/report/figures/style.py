@@ -101,6 +101,58 @@ def draw_legend(
   )
 
 
+def lay_out(
+  fig: figure.Figure, *, left: float = 0.8, right: float = 0.2
+) -> None:
+  """Places panels, titles and legend by fixed margins, in inches.
+
+  Constrained layout measures every text of a figure, and does so again for each file
+  that it is saved to; panels of `make_panels` are all alike.
+
+  Args:
+    fig: a figure of `make_panels`, with all that is drawn in it.
+    left: of the panels, for the labels of their axes.
+    right: of the panels, for what is written beside them.
+  """
+  width, height = fig.get_size_inches()
+  grid = fig.axes[0].get_gridspec()
+  assert grid is not None, 'panels are in rows'
+  titles = max(axes.get_title().count('\n') + 1 for axes in fig.axes)
+  above = 0.12 + 0.2 * titles
+  finding, *details = fig.get_suptitle().splitlines() or ['']
+  top = above + (0.32 + 0.2 * len(details) if finding else 0.0)
+  legend_rows = 0
+  for legend in fig.legends:
+    columns: int = vars(legend)['_ncols']  # It has no other name.
+    legend_rows = -(-len(legend.get_texts()) // columns)
+    legend.set_loc('lower center')
+  bottom = 0.62 + 0.23 * legend_rows
+  below = 0.5 if grid.nrows > 1 else 0.0
+  # Panels that share an axis need no room for its numbers.
+  shared = len(fig.axes) > 1 and fig.axes[0].get_shared_y_axes().joined(
+    *fig.axes[:2]
+  )
+  gap = 0.3 if shared else 0.75
+  panel_width = (width - left - right - gap * (grid.ncols - 1)) / grid.ncols
+  panel_height = (
+    height - top - bottom - (above + below) * (grid.nrows - 1)
+  ) / grid.nrows
+  fig.set_layout_engine(None)
+  fig.subplots_adjust(
+    left=left / width,
+    right=1 - right / width,
+    top=1 - top / height,
+    bottom=bottom / height,
+    wspace=gap / panel_width,
+    hspace=(above + below) / panel_height,
+  )
+  if finding:
+    y = 1 - 0.08 / height
+    fig.suptitle(finding, y=y, va='top', fontsize=13, fontweight='bold')
+  for i, line in enumerate(details):
+    fig.text(0.5, 1 - (0.34 + 0.2 * i) / height, line, ha='center', va='top')
+
+
 def style_analytic_line(epsilon: float) -> dict[str, Any]:
   """Arguments of `Axes.plot` for the line of the analytic ε.
 

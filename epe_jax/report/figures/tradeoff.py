@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from matplotlib import axes as mpl_axes
 from matplotlib import figure, ticker
 import numpy as np
+from scipy import special
 
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.curves import Tradeoff
@@ -14,6 +15,19 @@ from epe_jax.audit.estimates import Attack, Audit
 from epe_jax.report.figures import style
 from epe_jax.text import cells
 
+# Rates with a name on the axes.
+_TICKS = (
+  *(10.0**-p for p in range(14, 1, -1)),
+  *(0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 0.9999, 0.99999),
+)
+# Ticks are so far apart at least, as a share of the axis.
+_MIN_GAP = 0.17
+# More points of a curve than this are no longer told apart.
+_MAX_POINTS = 200
+# Stands for 0, which has no place on a probit axis.
+_TINY = 1e-15
+# Panels begin where this share of those who took part is missed, or here.
+_MISSED, _LOWEST_FPR = 0.95, 1e-14
 _ALLOWED = {
   'bound': dict(ls='--', label='least that the mechanism allows'),
   'expectation': dict(ls=':', label='least to expect'),
@@ -26,54 +40,113 @@ def draw_tradeoff(
   grid: Float[np.ndarray, ' m'],
   *,
   allowed: Mapping[ThreatModel, Float[np.ndarray, ' m'] | None],
+  bounds: Mapping[ThreatModel, Float[np.ndarray, ' m'] | None],
+  finding: str,
 ) -> figure.Figure:
   """Draws the rates of the attack "took part if the score is high".
 
   The shading holds the false negative rate of a threshold fixed beforehand in
   19 of 20 audits. The dashed line is the least that the mechanism allows the attacker,
   by the curve of the Gaussian mechanism and by an analytic ε of his own; it is dotted
-  where that is only to be expected. The solid one is of the fitted mixture of shifted Gaussians,
-  drawn where that is calibrated. On log axes small rates show, which are what ε
-  is about.
+  where that is only to be expected. The solid one is of the fitted mixture of shifted
+  Gaussians, drawn where that is calibrated. The thin one is of (ε, δ)-DP with the lower
+  bound ε: with its confidence some attack gets that low. On probit axes small rates
+  show, which are what ε is about, and a Gaussian mechanism is a straight line.
 
   Args:
     audit: of the run.
     tradeoffs: of each of its attackers.
     grid: false positive rates of the fitted and the analytic curve, rising.
     allowed: rates of `curves.compute_allowed_fnr` of each attacker.
+    bounds: rates of `curves.compute_bound_fnr`, likewise.
+    finding: what was found, as a title.
 
   Returns:
     A panel for each attacker.
   """
-  fig, all_axes = style.make_panels(len(tradeoffs), height=3.8, share=True)
-  lowest = float(grid[0])
+  fig, all_axes = style.make_panels(
+    len(tradeoffs),
+    height=3.8,
+  )
+  lowest = 0.5 / max(
+    audit.attacks[0].num_observed, audit.attacks[0].num_unobserved
+  )
   for axes, curve in zip(all_axes, tradeoffs):
     attack = audit.find(curve.threat_model)
     assert attack is not None, 'every attacker has a trade-off'
-    _draw_attack(axes, attack, curve, grid)
+    _draw_attack(axes, attack, curve, grid, lowest)
     lowest_fnr = allowed[curve.threat_model]
     if lowest_fnr is not None:
       kind = 'bound' if attack.analytic is None else attack.analytic.kind
       options = dict(color=style.BLACK, lw=1.5) | _ALLOWED[kind]
       _draw_line(axes, grid, lowest_fnr, options)
-  all_axes[0].set(xscale='log', yscale='log')
-  all_axes[0].set(xlim=(lowest, 1), ylim=(lowest, 1))
-  for axis in (all_axes[0].xaxis, all_axes[0].yaxis):
-    axis.set_minor_locator(ticker.NullLocator())
+    bound_fnr = bounds[curve.threat_model]
+    if bound_fnr is not None:
+      label = '(ε, δ)-DP with the lower bound, 95 %'
+      options = dict(color=style.BLUE, lw=1.2, ls='-.', label=label)
+      _draw_line(axes, grid, bound_fnr, options)
+    _set_probit_axes(axes, *_find_limits(curve, lowest))
   # The last of each column, which need not be in the last row.
   for axes in all_axes[-3:]:
     axes.set_xlabel('false positive rate')
-    axes.tick_params(labelbottom=True)
   for axes in all_axes[::3]:
     axes.set_ylabel('false negative rate')
-  style.draw_legend(fig, all_axes, columns=5)
+  style.draw_legend(fig, all_axes)
   first = audit.attacks[0]
   fig.suptitle(
-    f'{first.num_observed:,} canaries took part, {first.num_unobserved:,} did '
-    f'not; δ = {cells.format_delta(first.first.delta)}',
-    fontsize='medium',
+    f'{finding}\n{first.num_observed:,} canaries took part, '
+    f'{first.num_unobserved:,} did not; δ = '
+    f'{cells.format_delta(first.first.delta)}'
   )
   return fig
+
+
+def _find_limits(
+  curve: Tradeoff, lowest: float
+) -> tuple[tuple[float, float], tuple[float, float]]:
+  """Where the errors of an attack are: false positive and false negative rates.
+
+  Where the null law is known, rates of false positives are known far below one in all
+  canaries, and it is there that an attack is told from others which errs seldom.
+  """
+  missed = curve.fpr[curve.fnr >= _MISSED]
+  low = max(float(missed.max(initial=0.0)), _LOWEST_FPR)
+  low, high = min(low, lowest), 1 - lowest
+  # An attack that is hardly ever wrong has a corner for itself.
+  found = curve.fpr[curve.fnr <= lowest]
+  if found.size and float(found.min()) < 0.3:
+    high = 0.5
+  return (low, high), (lowest, high if high > 0.5 else _MISSED)
+
+
+def _set_probit_axes(
+  axes: mpl_axes.Axes, xlim: tuple[float, float], ylim: tuple[float, float]
+) -> None:
+  """Makes both axes linear in normal quantiles."""
+  # Rates of 0 and 1 are at infinity.
+  functions = (special.ndtri, special.ndtr)
+  axes.set_xscale('function', functions=functions)
+  axes.set_yscale('function', functions=functions)
+  for axis, (low, high) in ((axes.xaxis, xlim), (axes.yaxis, ylim)):
+    ticks: list[float] = []
+    length = special.ndtri(high) - special.ndtri(low)
+    for tick in (x for x in _TICKS if low <= x <= high):
+      is_free = not ticks or (
+        special.ndtri(tick) - special.ndtri(ticks[-1]) > _MIN_GAP * length
+      )
+      if is_free:
+        ticks.append(tick)
+    axis.set_major_locator(ticker.FixedLocator(ticks))
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(_format_rate)
+  axes.set(xlim=xlim, ylim=ylim)
+
+
+def _format_rate(rate: float, _: float) -> str:
+  """A rate as people write it: 1e-8, 0.01."""
+  if rate >= 1e-3:
+    return f'{rate:.5g}'
+  return cells.format_delta(rate)
 
 
 def _draw_attack(
@@ -81,10 +154,11 @@ def _draw_attack(
   attack: Attack,
   curve: Tradeoff,
   grid: Float[np.ndarray, ' m'],
+  lowest: float,
 ) -> None:
   """Draws the counted and the fitted rates of an attacker, beside guessing."""
-  axes.plot(grid, 1 - grid, color='0.6', lw=1, label='guessing')
-  _draw_counts(axes, curve, float(grid[0]))
+  axes.plot(grid, 1 - grid, color='#999999', lw=1, label='guessing')
+  _draw_counts(axes, curve, lowest)
   parts = []
   if attack.is_calibrated:
     parts.append(f'ε ≈ {cells.format_epsilon(attack.first)}')
@@ -92,7 +166,7 @@ def _draw_attack(
     parts.append(f'analytic {cells.format_analytic(attack.analytic)}')
   name = attack.threat_model.name
   title = f'{name}: {", ".join(parts)}' if parts else name
-  axes.set_title(title, fontsize='medium')
+  axes.set_title(title, fontsize=9.5)
   if curve.fitted is not None:
     options = dict(color=style.VERMILLION, lw=2, label='fitted Gaussians')
     _draw_line(axes, grid, curve.fitted, options)
@@ -100,12 +174,15 @@ def _draw_attack(
 
 def _draw_counts(axes: mpl_axes.Axes, curve: Tradeoff, lowest: float) -> None:
   """Draws the rates at every score, and how uncertain the false negatives are."""
-  tiny = 1e-12
+  at = _thin_out(curve.fpr)
+  fpr, low, high = (
+    np.clip(x[at], _TINY, 1 - _TINY) for x in (curve.fpr, curve.low, curve.high)
+  )
   axes.fill_between(
-    np.maximum(curve.fpr, tiny),
-    np.maximum(curve.low, tiny),
-    curve.high,
-    color='0.5',
+    fpr,
+    low,
+    high,
+    color='#808080',
     alpha=0.3,
     lw=0,
     label='95 % range of the counts',
@@ -119,16 +196,26 @@ def _draw_counts(axes: mpl_axes.Axes, curve: Tradeoff, lowest: float) -> None:
       ha='center',
       style='italic',
     )
-  visible = (curve.fnr > 0) & (curve.fpr > lowest)
+  visible = at[(curve.fnr[at] > 0) & (curve.fpr[at] > _LOWEST_FPR)]
   axes.plot(
     curve.fpr[visible],
     curve.fnr[visible],
     '.',
-    color='0.4',
+    color='#666666',
     ms=3,
     zorder=1,
     label='counted',
   )
+
+
+def _thin_out(fpr: Float[np.ndarray, ' n']) -> Int[np.ndarray, ' m']:
+  """The indices of points that are evenly spread over a probit axis."""
+  order = np.argsort(fpr, kind='stable')
+  if len(order) <= _MAX_POINTS:
+    return order
+  places = special.ndtri(np.clip(fpr[order], _TINY, 1 - _TINY))
+  evenly = np.linspace(places[0], places[-1], _MAX_POINTS)
+  return order[np.unique(np.searchsorted(places, evenly).clip(0, len(fpr) - 1))]
 
 
 def _draw_line(
@@ -137,6 +224,6 @@ def _draw_line(
   fnr: Float[np.ndarray, ' m'],
   options: dict[str, Any],
 ) -> None:
-  # Zero has no place on a logarithmic axis.
-  positive = fnr > 0
+  # Zero has no place on a probit axis.
+  positive = (fnr > 0) & (fnr < 1)
   axes.plot(fpr[positive], fnr[positive], **options)

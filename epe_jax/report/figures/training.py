@@ -3,10 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib import axes as mpl_axes
 from matplotlib import figure, ticker
 import numpy as np
 
 from epe_jax.report.figures import style
+from epe_jax.text import cells
+
+# Losses that are larger than so many usual ones are cut off.
+_MAX_LOSS_RATIO = 20
 
 
 def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
@@ -18,8 +23,7 @@ def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   Returns:
     Three panels.
   """
-  fig = figure.Figure(figsize=(12, 3.8), layout='constrained')
-  left, middle, right = fig.subplots(1, 3)
+  fig, (left, middle, right) = style.make_panels(3, height=3.6)
   rounds, values = _read_column(metrics, 'test_accuracy')
   left.plot(rounds, 100 * values, 'o-', color=style.BLUE, ms=4)
   # Up to 100 % only where it comes near: small accuracies rise too.
@@ -38,6 +42,7 @@ def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   middle.yaxis.set_major_formatter('{x:g}')
   middle.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
   middle.yaxis.set_minor_formatter('{x:g}')
+  _clip_losses(middle, metrics)
   middle.legend(frameon=False)
   rounds, values = _read_column(metrics, 'clip_norm')
   right.plot(rounds, values, color=style.VERMILLION)
@@ -45,17 +50,54 @@ def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   for axes in (left, middle, right):
     axes.set_xlabel('round')
     axes.xaxis.set_major_locator(style.make_round_locator())
-    axes.spines[['top', 'right']].set_visible(False)
     axes.grid(alpha=0.3)
   right.update_datalim([(0, 0)], updatex=False)
   right.autoscale_view()
   right.set_ylim(bottom=0)
   fig.suptitle(
-    f'{_format_range(metrics, "num_clients")} clients and '
-    f'{_format_range(metrics, "num_canaries")} canaries in a round',
-    fontsize='medium',
+    f'{_describe_accuracy(metrics)}\n{_format_range(metrics, "num_clients")} clients '
+    f'and {_format_range(metrics, "num_canaries")} canaries in a round'
   )
   return fig
+
+
+def _clip_losses(
+  axes: mpl_axes.Axes, metrics: Sequence[Mapping[str, Any]]
+) -> None:
+  """Cuts a logarithmic axis above losses that diverge, and says so."""
+  columns = [_read_column(metrics, name) for name in ('loss', 'test_loss')]
+  rounds, losses = map(np.concatenate, zip(*columns))
+  finite = losses[np.isfinite(losses) & (losses > 0)]
+  if not finite.size:
+    return
+  limit = _MAX_LOSS_RATIO * max(float(np.median(finite)), float(finite[0]))
+  is_cut = ~(losses <= limit)
+  if not is_cut.any():
+    return
+  axes.set_ylim(0.8 * finite.min(), limit)
+  axes.plot(
+    rounds[is_cut], np.full(is_cut.sum(), limit), '^', color=style.VERMILLION
+  )
+  largest = 'not finite'
+  if np.isfinite(losses).all():
+    largest = f'up to {losses.max():.2g}'
+  axes.annotate(
+    f'{is_cut.sum():,} of {len(losses):,} losses are above the axis, {largest}',
+    (0.98, 0.9),
+    xycoords='axes fraction',
+    ha='right',
+    fontsize='small',
+    color=style.VERMILLION,
+  )
+
+
+def _describe_accuracy(metrics: Sequence[Mapping[str, Any]]) -> str:
+  """The last test accuracy, as a title."""
+  rounds, values = _read_column(metrics, 'test_accuracy')
+  if not len(values):
+    return 'Test accuracy was not measured'
+  accuracy = cells.format_percent(float(values[-1]))
+  return f'Test accuracy {accuracy} after {rounds[-1]:,.0f} rounds'
 
 
 def _read_column(

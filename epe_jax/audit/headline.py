@@ -1,0 +1,94 @@
+"""The one number of an audit: a bound that the design chose, and its estimate.
+
+An audit has several bounds for each attacker, and the largest of them is no bound.
+Which one is reported follows from who the attackers are and from how canaries were
+included, before any score is seen; docs/headline.md says which and why.
+"""
+
+from typing import NamedTuple
+
+from epe_jax.audit.estimates import Attack, Audit
+from epe_jax.audit.external_scores import EXTERNAL
+from epe_jax.epsilon.types import Estimate
+from epe_jax.text import cells
+
+
+class Headline(NamedTuple):
+  """What to report of an audit.
+
+  Attributes:
+    attack: of the strongest attacker that has scores.
+    bound: its pre-declared lower bound.
+    point: its point estimate, with its floor; None where tests contradict it.
+  """
+
+  attack: Attack
+  bound: Estimate
+  point: Estimate | None
+
+
+def find_headline(audit: Audit) -> Headline | None:
+  """The headline of an audit; None if no attacker has a bound.
+
+  Of scores from elsewhere nothing is known that could calibrate an estimate; it is
+  part of the headline unless a test speaks against it.
+
+  Args:
+    audit: what `audit.evaluate` or `evaluate_scores` returns.
+  """
+  if audit.headline is None:
+    return None
+  attack, bound = audit.headline
+  is_external = attack.threat_model == EXTERNAL
+  is_shown = attack.is_calibrated or (is_external and not attack.doubts)
+  return Headline(attack, bound, attack.first if is_shown else None)
+
+
+def format_headline(headline: Headline) -> str:
+  """The headline in one line.
+
+  Args:
+    headline: as `find_headline` gives it.
+
+  Returns:
+    Such as 'ε ≥ 2.00 (95 %, no shape assumed); point estimate 7.06; floor 0-0.31;
+    δ = 1e-5'.
+  """
+  bound, point = headline.bound, headline.point
+  assert bound.confidence is not None, 'bounds have one'
+  shape = 'no shape assumed' if bound.is_shape_free else 'if of its shape'
+  parts = [
+    f'ε ≥ {cells.format_epsilon(bound)} '
+    f'({100 * bound.confidence:.4g} %, {shape})'
+  ]
+  if point is None:
+    parts.append('no calibrated point estimate')
+  else:
+    parts.append(f'point estimate {cells.format_epsilon(point)}')
+    if floor := cells.format_short_floor(point):
+      parts.append(f'floor {floor}')
+  return '; '.join([*parts, f'δ = {cells.format_delta(bound.delta)}'])
+
+
+def list_warnings(audit: Audit) -> list[str]:
+  """What speaks against the numbers of an audit, in sentences without a full stop.
+
+  Args:
+    audit: of a run or of scores.
+
+  Returns:
+    The doubts about each attacker, and every lower bound that is above the ε that the
+    mechanism allows; each once.
+  """
+  warnings = []
+  for attack in audit.attacks:
+    name = attack.threat_model.name
+    warnings += [f'{name}: {doubt}' for doubt in attack.doubts]
+    for bound in attack.bounds[:1]:
+      if attack.describe_excess(bound) == 'violation':
+        warnings.append(
+          f'{name}: the lower bound {cells.format_epsilon(bound)} is above '
+          f'{cells.format_analytic(attack.analytic)}, the most that the mechanism '
+          'allows'
+        )
+  return list(dict.fromkeys(warnings))

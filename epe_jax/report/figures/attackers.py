@@ -1,0 +1,158 @@
+"""What each attacker is found to learn: a point, an interval and a bound each."""
+
+from collections.abc import Sequence
+import math
+from typing import Any
+
+from matplotlib import axes as mpl_axes
+from matplotlib import figure
+
+from epe_jax.audit.estimates import Attack
+from epe_jax.report.figures import style
+from epe_jax.text import cells
+
+# What is not calibrated must not stand out.
+_FAINT = '#777777'
+_BOUNDS: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {
+  ('clopper_pearson', 'rank_test', 'one_run'): (
+    {'marker': '|', 'ms': 18, 'mew': 3},
+    'lower bound, 95 %, no shape assumed',
+  ),
+  ('location_mixture_bound',): (
+    {'marker': 'd', 'ms': 6, 'mfc': 'white', 'mew': 1.2},
+    'bound, 95 %, if scores are Gaussian',
+  ),
+}
+
+
+def draw_attackers(
+  attacks: Sequence[Attack], *, analytic: float, canaries: str, finding: str
+) -> figure.Figure:
+  """Draws the estimate of each attacker, its interval, bounds and noise floor.
+
+  Points and no bars: on an axis that is logarithmic in part the length of a bar
+  says nothing.
+
+  Args:
+    attacks: of one audit.
+    analytic: ε of the run at its δ, drawn where attackers have none of their own;
+      inf without noise, nan if it is not known.
+    canaries: the numbers of canaries, beneath the title.
+    finding: what was found, as a title.
+
+  Returns:
+    One panel, a line for each attacker.
+  """
+  num = len(attacks)
+  values = [float(attack.first.epsilon) for attack in attacks]
+  # An estimate that is not calibrated may be anywhere, and must not set the scale.
+  calibrated = [
+    x for x, attack in zip(values, attacks) if attack.is_calibrated
+  ] or values
+  bounds = [float(a.bounds[0].epsilon) for a in attacks if a.bounds]
+  highest = find_highest([*calibrated, *bounds, analytic])
+  fig, (axes,) = style.make_panels(1, height=0.55 * num + 1.7)
+  for y, attack in enumerate(attacks):
+    _draw_attacker(axes, y, attack, highest)
+  # Where each attacker has a bound of its own, one line for all says less.
+  have_bounds = any(a.analytic and a.analytic.kind == 'bound' for a in attacks)
+  if not math.isnan(analytic) and not have_bounds:
+    ends = [analytic] * 2 if math.isfinite(analytic) else []
+    axes.plot(
+      ends,
+      [-0.6, num - 0.4][: len(ends)],
+      **style.style_analytic_line(analytic),
+    )
+  axes.set_yticks(range(num), [attack.threat_model.name for attack in attacks])
+  axes.set_ylim(num - 0.4, -0.6)
+  axes.tick_params(axis='y', length=0)
+  axes.set_axisbelow(True)
+  axes.grid(axis='x', color='#DDDDDD', lw=0.6)
+  style.set_epsilon_axis(axes, 'x', highest)
+  delta = cells.format_delta(attacks[0].first.delta)
+  axes.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')
+  axes.set_title(canaries, fontsize='medium')
+  fig.suptitle(finding)
+  style.draw_legend(fig, [axes], columns=3)
+  return fig
+
+
+def find_highest(values: Sequence[float]) -> float:
+  """The largest ε that has a place on an axis."""
+  return max((x for x in values if math.isfinite(x)), default=1.0)
+
+
+def _draw_attacker(
+  axes: mpl_axes.Axes, y: int, attack: Attack, highest: float
+) -> None:
+  """Draws the floor, the first estimate and the bounds of an attacker."""
+  color = style.STYLES.get(attack.threat_model, style.OTHER_STYLE).color
+  first, floor = attack.first, attack.first.floor
+  if floor is not None:
+    axes.fill_betweenx(
+      [y - 0.36, y + 0.36],
+      floor.q05,
+      floor.q95,
+      color=style.GREY,
+      lw=1,
+      label='noise floor: 5 to 95 % when nothing leaks',
+    )
+  if attack.is_calibrated and first.interval is not None:
+    low, high = (min(float(x), 2 * highest) for x in first.interval)
+    axes.plot([low, high], [y, y], color=color, lw=6, alpha=0.45, label=None)
+  if attack.is_calibrated and math.isfinite(first.epsilon):
+    axes.plot(first.epsilon, y, 'o', color=color, ms=9, zorder=3)
+  elif math.isfinite(first.epsilon):
+    axes.plot(
+      min(float(first.epsilon), 1.5 * highest),
+      y,
+      'o',
+      color=_FAINT,
+      mfc='white',
+      mew=1,
+      ms=5,
+      label='not calibrated: no estimate of ε',
+    )
+  _draw_limit(axes, y, attack)
+  for methods, (marker, label) in _BOUNDS.items():
+    bounds = [e for e in attack.estimates if e.method.startswith(methods)]
+    # The first of several bounds from counts is the pre-declared one.
+    if bounds and bounds[0].kind == 'confidence bound':
+      x = float(bounds[0].epsilon)
+      axes.plot(x, y, **marker, color=style.BLACK, ls='none', label=label)
+  axes.annotate(
+    _describe(attack),
+    (1, y),
+    (6, 0),
+    xycoords=('axes fraction', 'data'),
+    textcoords='offset points',
+    va='center',
+    color=style.BLACK if attack.is_calibrated else _FAINT,
+  )
+
+
+def _draw_limit(axes: mpl_axes.Axes, y: int, attack: Attack) -> None:
+  """Draws the ε that the mechanism allows an attacker, or is expected to leave."""
+  if attack.analytic is None or not math.isfinite(attack.analytic.epsilon):
+    return
+  is_bound = attack.analytic.kind == 'bound'
+  axes.plot(
+    [attack.analytic.epsilon] * 2,
+    [y - 0.42, y + 0.42],
+    color=style.BLACK,
+    ls='--' if is_bound else ':',
+    lw=1.5,
+    label='analytic ε of the attacker'
+    if is_bound
+    else 'expected of a linear server',
+  )
+
+
+def _describe(attack: Attack) -> str:
+  """The numbers of an attacker, behind its line."""
+  parts = ['not calibrated']
+  if attack.is_calibrated:
+    parts = [f'ε ≈ {cells.format_epsilon(attack.first)}']
+  if attack.bounds:
+    parts.append(f'≥ {cells.format_epsilon(attack.bounds[0])}')
+  return ', '.join(parts)

@@ -1,0 +1,212 @@
+"""What the numbers of a report are: terms, and which numbers belong to which."""
+
+import re
+from typing import NamedTuple
+
+import markupsafe
+
+
+class Term(NamedTuple):
+  """A definition.
+
+  Attributes:
+    name: of what is defined.
+    text: a few sentences.
+  """
+
+  name: str
+  text: str
+
+
+TERMS = {
+  'epsilon': Term(
+    'ε',
+    'How much more probable one client’s taking part can make anything that an '
+    'attacker sees: a run is (ε, δ)-DP if no event is more than e^ε times as probable '
+    'with the client as without, give or take δ, and the other way round. 0 is no '
+    'leakage.',
+  ),
+  'delta': Term(
+    'δ',
+    'The probability that may be left out of account when ε is stated. An ε without '
+    'its δ says nothing: the same run has a larger ε at a smaller δ.',
+  ),
+  'lower-bound': Term(
+    'Lower bound',
+    'ε of the attacker is at least this, with the stated confidence. Counted from '
+    'canaries, without assuming a shape of their scores. Which bound is shown was '
+    'fixed before any score was seen.',
+  ),
+  'confidence': Term(
+    'Confidence',
+    'In so many audits of a hundred, at least, the statement is true. For a bound it '
+    'is one-sided. A point estimate has none.',
+  ),
+  'point-estimate': Term(
+    'Point estimate',
+    'What ε of this attack is about, if what the estimator assumes holds. It promises '
+    'nothing, and it is about one attack.',
+  ),
+  'interval': Term(
+    '90 % interval',
+    'How far the point estimate scatters because canaries are few, two-sided. It does '
+    'not cover what varies from run to run.',
+  ),
+  'floor': Term(
+    'Noise floor',
+    'What the same estimator reports when nothing leaks, 5 to 95 % of simulated '
+    'audits. An estimate inside its floor cannot be told from no leakage.',
+  ),
+  'mu': Term(
+    'μ',
+    'The Gaussian mechanism with this μ has the ε at the δ: to attack it is to tell '
+    'N(0, 1) from N(μ, 1).',
+  ),
+  'analytic': Term(
+    'Analytic ε',
+    'What the mechanism of the run allows an attacker at most, by proof, if noise and '
+    'accounting are what the settings say. With ≈ it is no limit but what to expect '
+    'if clients do not respond to the model.',
+  ),
+  'calibrated': Term(
+    'Calibrated',
+    'By how much taking part moves a score is known up to one factor, and no test '
+    'contradicts the law that the estimate assumes.',
+  ),
+  'attacker': Term(
+    'Attacker',
+    'Someone who knows the canary and sees what the line says. Further down the table '
+    'attackers know more.',
+  ),
+  'canary': Term(
+    'Canary',
+    'An artificial client whose update is a random direction of the full clip norm. '
+    'Some take part and others do not, and attackers are asked which.',
+  ),
+  'rounds': Term(
+    'Rounds', 'How often clients trained and the server averaged their updates.'
+  ),
+  'parameters': Term('d', 'The number of parameters of the model.'),
+  'noise': Term(
+    'Noise multiplier',
+    'The standard deviation of the privacy noise on a sum of updates, in units of the '
+    'clip norm.',
+  ),
+  'dimension': Term(
+    'Effective dimension',
+    'Over how many directions what was seen is spread. Canaries score as random '
+    'directions do where it is large.',
+  ),
+  'accuracy': Term(
+    'Test accuracy',
+    'The share of test examples that the final model gets right; that of the majority '
+    'class is what a constant answer gets right.',
+  ),
+  'loss': Term('Test loss', 'The mean loss of the final model on test data.'),
+  'guesses': Term(
+    'Guesses',
+    'The share of right guesses about who took part, by the best threshold, where half '
+    'of all did. 50 % is a coin.',
+  ),
+  'risks': Term(
+    'Risks of a person',
+    'In or out: right guesses at even odds. Found: those who took part, at one false '
+    'alarm in 100. Named: who is named so did take part, if 1 in 100 did. Secret: how '
+    'often an attribute is named that anyone guesses with probability 0.001.',
+  ),
+  'standard-error': Term(
+    'Standard error',
+    'The scatter of an estimate over audits. Differences of two standard errors or more '
+    'come about by chance in one audit of twenty.',
+  ),
+  'p-value': Term(
+    'p', 'How probable so large a difference is by chance, if there is none.'
+  ),
+  'difference': Term(
+    'Difference',
+    'ε of a run less that of the first run, with a 90 % interval for the scatter of '
+    'canaries, from the intervals of both (Zou and Donner 2008). An interval without 0 '
+    'says that these runs differ, not that their settings do.',
+  ),
+  'time': Term('Time', 'Seconds that rounds took on the device named below.'),
+  'record': Term(
+    'Hash of the record',
+    'SHA-256 of what attackers saw, as far as it may be published: whoever has the '
+    'record can check that these numbers are of it.',
+  ),
+}
+"""Key of an anchor -> what it defines."""
+
+# What precedes or follows a number says what it is. The first that fits counts.
+_NUMBER = r'[\d.,]*\d(?:e-?\d+)?'
+_PATTERNS = (
+  (rf'ε ≥ (?:{_NUMBER}|∞)', 'lower-bound'),
+  (rf'ε ≈ (?:{_NUMBER}|∞)', 'point-estimate'),
+  (rf'point estimate {_NUMBER}', 'point-estimate'),
+  (rf'floor {_NUMBER}-{_NUMBER}', 'floor'),
+  (rf'δ = {_NUMBER}', 'delta'),
+  (rf'{_NUMBER} % confidence', 'confidence'),
+  (rf'with confidence {_NUMBER} %', 'confidence'),
+  (rf'\({_NUMBER} %', 'confidence'),
+  (rf'90 % interval {_NUMBER} to {_NUMBER}', 'interval'),
+  (rf'reports {_NUMBER} to {_NUMBER}', 'floor'),
+  (
+    rf'(?:analysis allows|analytic ε(?: of one)? is|analytic ε of) {_NUMBER}',
+    'analytic',
+  ),
+  (rf'{_NUMBER} standard errors?', 'standard-error'),
+  (rf'p = {_NUMBER}', 'p-value'),
+  (rf'(?:about|more than|less than) {_NUMBER} %', 'guesses'),
+  (rf'{_NUMBER} rounds?', 'rounds'),
+  (rf'd = {_NUMBER}', 'parameters'),
+  (rf'noise {_NUMBER}', 'noise'),
+  (rf'(?:accuracy|majority class:) {_NUMBER} %', 'accuracy'),
+  (rf'at {_NUMBER} %', 'confidence'),
+  (rf'{_NUMBER} of {_NUMBER} canaries', 'canary'),
+  (rf'{_NUMBER} canaries', 'canary'),
+)
+_ANY = re.compile('|'.join(f'({pattern})' for pattern, _ in _PATTERNS))
+
+
+def link(text: str, key: str) -> markupsafe.Markup:
+  """Text that leads to the definition of a term.
+
+  Raises:
+    KeyError: there is no such term.
+  """
+  return markupsafe.Markup('<a href="#term-{}" title="{}">{}</a>').format(
+    key, TERMS[key].name, text
+  )
+
+
+def link_each(text: str, key: str) -> markupsafe.Markup:
+  """Text of which every number leads to the definition of one term.
+
+  Raises:
+    KeyError: there is no such term.
+
+  >>> print(link_each('0.2 times', 'noise'))
+  <a href="#term-noise" title="Noise multiplier">0.2</a> times
+  """
+  parts = re.split(rf'((?:≈ |≥ )?(?<![\w.])(?:{_NUMBER}|∞)(?: %)?)', text)
+  linked = [
+    link(part, key) if i % 2 else markupsafe.escape(part)
+    for i, part in enumerate(parts)
+  ]
+  return markupsafe.Markup('').join(linked)
+
+
+def link_numbers(text: str) -> markupsafe.Markup:
+  """A sentence whose numbers lead to what they are, where its words tell.
+
+  >>> print(link_numbers('ε ≥ 2.0 < 3'))
+  <a href="#term-lower-bound" title="Lower bound">ε ≥ 2.0</a> &lt; 3
+  """
+  parts, end = [], 0
+  for match in _ANY.finditer(text):
+    assert match.lastindex is not None, 'one of the patterns'
+    parts.append(markupsafe.escape(text[end : match.start()]))
+    parts.append(link(match.group(), _PATTERNS[match.lastindex - 1][1]))
+    end = match.end()
+  parts.append(markupsafe.escape(text[end:]))
+  return markupsafe.Markup('').join(parts)

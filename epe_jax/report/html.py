@@ -1,0 +1,165 @@
+"""report.html: a finished run as one file, which loads nothing."""
+
+from collections.abc import Mapping, Sequence
+import json
+from typing import Any, NamedTuple
+
+import jinja2
+import markupsafe
+
+from epe_jax._version import __version__
+from epe_jax.audit.estimates import Attack
+from epe_jax.audit.headline import (
+  find_headline,
+  format_headline,
+  list_warnings,
+)
+from epe_jax.experiment.run_result import RunResult
+from epe_jax.report import (
+  caveats,
+  estimate_table,
+  facts,
+  glossary,
+  narrative,
+  reproduction,
+  risk_table,
+  verdict,
+)
+from epe_jax.report.inline_svg import COLORS, inline_svg, name_color
+from epe_jax.text import cells
+
+# Facts of a run -> what their numbers are.
+_TERMS = {
+  'rounds': 'rounds',
+  'parameters d': 'parameters',
+  'canaries that took part': 'canary',
+  'canaries that did not': 'canary',
+  'effective dimension of what was seen': 'dimension',
+  'noise': 'noise',
+  'δ': 'delta',
+  'analytic ε of canaries': 'analytic',
+  'analytic ε of clients': 'analytic',
+  'analytic ε of canaries and clients': 'analytic',
+  'test accuracy': 'accuracy',
+  'accuracy of the majority class': 'accuracy',
+  'test loss': 'loss',
+  'time': 'time',
+}
+
+
+class Figure(NamedTuple):
+  """A figure of a page."""
+
+  name: str
+  svg: markupsafe.Markup
+  caption: str
+
+
+def format_html(
+  result: RunResult, pictures: Mapping[str, str], captions: Mapping[str, str]
+) -> str:
+  """The page of a run.
+
+  Args:
+    result: what result.json holds.
+    pictures: file name -> SVG of each figure, in their order.
+    captions: file name -> what the figure shows.
+
+  Returns:
+    HTML that loads nothing, and ends in a newline.
+  """
+  headline, is_audited = find_headline(result.audit), result.is_audited
+  kind = 'Privacy audit' if is_audited else 'Training run, not audited'
+  return render_page(
+    'report.html.jinja',
+    title=f'{kind}: {result.task}',
+    run=facts.describe_run(result),
+    headline=headline
+    and {
+      'bound': cells.format_epsilon(headline.bound),
+      # Without the bound, which stands above.
+      'text': format_headline(headline).partition(' (')[2].join(('(', '')),
+      'who': f'{headline.attack.threat_model.who}.',
+    },
+    verdict=verdict.give_short_verdict(result),
+    is_alarm=verdict.is_alarming(result),
+    attackers=[
+      _list_cells(attack, is_headline=attack is (headline and headline.attack))
+      for attack in result.audit.attacks
+    ],
+    warnings=list_warnings(result.audit),
+    delta=cells.format_delta(result.delta),
+    figures=[
+      make_figure(name, svg, captions[name]) for name, svg in pictures.items()
+    ],
+    risks=risk_table.make_table(result.audit.attacks) if is_audited else None,
+    risks_explanation=risk_table.EXPLANATION,
+    facts=[(*fact, _TERMS.get(fact[0])) for fact in facts.list_facts(result)],
+    config=json.dumps(result.config, indent=2, ensure_ascii=False),
+    assumptions=caveats.list_assumptions(result),
+    not_measured=caveats.list_not_measured(result),
+    narrative=narrative.narrate(result),
+    estimates=estimate_table.make_table(result.audit.attacks)
+    if is_audited
+    else None,
+    reproduction=reproduction.list_commands(result),
+  )
+
+
+def make_figure(file: str, svg: str, caption: str) -> Figure:
+  """A figure of a page, by the name of its file."""
+  name = file.partition('.')[0]
+  return Figure(name, inline_svg(svg, name, caption), caption)
+
+
+def render_page(template: str, **values: Any) -> str:
+  """Fills a template of this package in, with the style of all pages."""
+  environment = jinja2.Environment(
+    loader=jinja2.PackageLoader('epe_jax.report'),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+  )
+  style = environment.get_template('style.css').render(
+    light=_declare_colors(0), dark=_declare_colors(1)
+  )
+  return (
+    environment.get_template(template)
+    .render(
+      **values,
+      css=markupsafe.Markup(style),
+      version=__version__,
+      terms=glossary.TERMS,
+      link=glossary.link,
+      link_each=glossary.link_each,
+      link_numbers=glossary.link_numbers,
+    )
+    .rstrip()
+    + '\n'
+  )
+
+
+def _declare_colors(mode: int) -> markupsafe.Markup:
+  return markupsafe.Markup(
+    ' '.join(
+      f'{name_color(color)}: {shown[mode]};' for color, shown in COLORS.items()
+    )
+  )
+
+
+def _list_cells(attack: Attack, *, is_headline: bool) -> dict[str, Any]:
+  """The line of an attacker; what it has not is None."""
+  row = cells.format_cells(attack.first)
+  analytic = attack.analytic and cells.format_analytic(attack.analytic)
+  bounds: Sequence = attack.bounds
+  return {
+    'name': attack.threat_model.name,
+    'who': attack.threat_model.who,
+    'is_headline': is_headline,
+    'bound': f'≥ {cells.format_epsilon(bounds[0])}' if bounds else None,
+    'point': row.epsilon if attack.is_calibrated else None,
+    'interval': cells.format_interval(attack.first.interval),
+    'floor': cells.format_floor(attack.first),
+    'mu': row.mu,
+    'analytic': analytic,
+  }

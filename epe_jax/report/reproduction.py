@@ -1,0 +1,103 @@
+"""The commands that make a run and its report again."""
+
+from collections.abc import Iterator, Mapping
+import importlib
+import importlib.util
+import pkgutil
+import shlex
+from typing import Any
+
+from epe_jax import io
+from epe_jax.experiment.run_result import RunResult
+
+# Modes that configs have; a config without one refuses it.
+_MODES = ('', 'smoke')
+
+
+def list_commands(result: RunResult) -> list[tuple[str, str]]:
+  """What to do, and the command that does it.
+
+  Args:
+    result: what result.json holds.
+  """
+  command = find_command(result.config)
+  again = 'The run again, in a directory of its own'
+  if not result.is_simulation:
+    again += ' (its noise and clients will be others)'
+  if command is None:
+    # A config of somebody's own, which only the workdir has.
+    training = (
+      f'{again}, from the fields that its workdir keeps:',
+      'import json\n'
+      'from ml_collections import config_dict\n'
+      'from epe_jax.experiment import audited_run\n\n'
+      "with open('WORKDIR/config.json') as file:\n"
+      '  config = config_dict.ConfigDict(json.load(file))\n'
+      "audited_run.run(config, 'NEW')",
+    )
+  else:
+    training = f'{again}:', command
+  return [
+    training,
+    (
+      'This page and its figures again, without training:',
+      'python scripts/report.py WORKDIR',
+    ),
+  ]
+
+
+def find_command(config: Mapping[str, Any]) -> str | None:
+  """The command line that trains with a config.
+
+  Args:
+    config: every field, nested, as result.json has it.
+
+  Returns:
+    Of the configs that ship with the package the one from which the fewest fields
+    differ, with these on the command line; None if none has the same fields, or a
+    difference cannot be written there.
+  """
+  wanted, best = io.flatten(config), None
+  for name, fields in _iterate_configs(str(config.get('task'))):
+    differences = {
+      field: value
+      for field, value in wanted.items()
+      if field not in fields or fields[field] != value
+    }
+    is_possible = fields.keys() == wanted.keys() and all(
+      isinstance(value, bool | int | float | str)
+      for value in differences.values()
+    )
+    if is_possible and (best is None or len(differences) < len(best[1])):
+      best = name, differences
+  if best is None:
+    return None
+  name, differences = best
+  overrides = [
+    f'--config.{field}={shlex.quote(str(value))}'
+    for field, value in differences.items()
+  ]
+  lines = [f'python scripts/train.py --config=configs/{name}', *overrides]
+  return ' \\\n  '.join([*lines, '--workdir=NEW'])
+
+
+def _iterate_configs(task: str) -> Iterator[tuple[str, dict[str, Any]]]:
+  """File, with a mode behind it, and flat fields of each config of a task."""
+  try:
+    spec = importlib.util.find_spec('epe_jax.configs')
+  except ModuleNotFoundError:
+    return
+  folders = spec and spec.submodule_search_locations
+  for found in pkgutil.iter_modules(folders or ()):
+    try:
+      module = importlib.import_module(f'epe_jax.configs.{found.name}')
+    except ImportError:  # Of an extra that is not installed.
+      continue
+    for mode in _MODES if hasattr(module, 'get_config') else ():
+      try:
+        config = module.get_config(mode) if mode else module.get_config()
+      except (ValueError, TypeError, KeyError):
+        continue
+      fields = config.to_dict()
+      if fields.get('task') == task:
+        yield f'{found.name}.py{mode and f":{mode}"}', io.flatten(fields)

@@ -1,0 +1,128 @@
+"""audit_card.json: its schema, what it says, and what it does not."""
+
+import copy
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from epe_jax import io
+from epe_jax.audit import estimates
+from epe_jax.report import audit_card
+from tests import recorded_runs
+
+
+@pytest.fixture(scope='module')
+def record():
+  return recorded_runs.by_law()
+
+
+@pytest.fixture(scope='module')
+def card(record):
+  audit = estimates.evaluate(record)
+  result = recorded_runs.result(audit=audit)
+  return audit_card.make_card(result, record=record)
+
+
+def test_a_card_is_read_as_it_was_written(card, tmp_path):
+  path = tmp_path / audit_card.FILE
+  audit_card.write_card(path, card)
+  assert audit_card.load_card(path) == audit_card.load_card(tmp_path) == card
+  with pytest.raises(FileNotFoundError, match=r'scripts/report\.py'):
+    audit_card.load_card(tmp_path / 'none')
+
+
+def test_a_card_has_the_headline_of_the_audit(card, record):
+  attack, bound = estimates.evaluate(record, floors=False).headline
+  headline = card['headline']
+  assert headline['lower_bound']['epsilon'] == bound.epsilon
+  assert headline['lower_bound']['confidence'] == 0.95
+  assert headline['threat_model']['key'] == attack.threat_model.key
+  low, high = headline['point_estimate']['floor_90']
+  assert 0 <= low <= high
+  assert f'ε ≥ {bound.epsilon:.1f} ' in headline['text']
+  assert card['analytic']['canaries']['epsilon'] == 35.5
+  assert card['delta'] == 1e-5
+
+
+@pytest.mark.parametrize(
+  ('field', 'damage'),
+  [
+    ('delta', lambda c: c.update(delta=1.5)),
+    ('canaries.took_part', lambda c: c['canaries'].update(took_part='many')),
+    (
+      'headline.lower_bound.epsilon',
+      lambda c: c['headline']['lower_bound'].update(epsilon=-1.0),
+    ),
+    ('record.sha256', lambda c: c['record'].update(sha256='x')),
+    ("'software' is a required", lambda c: c.pop('software')),
+    ('secret', lambda c: c.update(secret='abc')),
+    ('schema_version=2', lambda c: c.update(schema_version=2)),
+  ],
+)
+def test_a_card_that_is_wrong_is_refused_by_the_name_of_its_field(
+  card, tmp_path, field, damage
+):
+  wrong = copy.deepcopy(card)
+  damage(wrong)
+  path = tmp_path / 'card.json'
+  io.write_json(path, wrong)
+  with pytest.raises(ValueError, match=field.replace('.', r'\.')) as error:
+    audit_card.load_card(path)
+  assert str(path) in str(error.value)
+  with pytest.raises(ValueError, match=r'is no audit card|schema_version'):
+    audit_card.write_card(tmp_path / 'other.json', wrong)
+  assert not (tmp_path / 'other.json').exists()
+
+
+def test_the_hash_is_of_what_may_be_published(record):
+  digest = audit_card.hash_record(record)
+  trace = record.trace.copy()
+  trace[0, 0] = np.nextafter(trace[0, 0], np.float32(1))
+  name = record.sees
+  changed = recorded_runs.replace_cosines(record, **{name: trace})
+  assert audit_card.hash_record(changed) != digest
+  # What noise does not hide is not part of it, and cannot be guessed from it.
+  secret = recorded_runs.replace_cosines(record, residual=None)
+  assert audit_card.hash_record(secret) == digest
+
+
+def test_a_card_without_noise_spells_infinity():
+  audit = estimates.evaluate(recorded_runs.by_law(), floors=False)
+  result = recorded_runs.result(
+    audit=audit, analytic_epsilon=math.inf, clients_analytic_epsilon=math.inf
+  )
+  card = audit_card.make_card(result)
+  assert card['analytic']['canaries']['epsilon'] == 'Infinity'
+  assert card['record'] is None
+  json.dumps(card, allow_nan=False)
+  assert '∞' in audit_card.format_cards([card])
+
+
+def test_cards_stand_side_by_side(card):
+  other = copy.deepcopy(card)
+  other['headline'] = None
+  lines = audit_card.format_cards({'one': card, 'two': other}).splitlines()
+  assert lines[0].split() == ['one', 'two']
+  (bound,) = [line for line in lines if line.startswith('lower bound')]
+  assert bound.split()[-1] == '-'
+  (delta,) = [line for line in lines if line.startswith('δ')]
+  assert delta.split() == ['δ', '1e-5', '1e-5']
+  with pytest.raises(ValueError, match='one or more'):
+    audit_card.format_cards([])
+
+
+def test_a_run_without_an_audit_has_no_card():
+  result = recorded_runs.result(num_observed=0, audit=estimates.Audit(()))
+  with pytest.raises(ValueError, match='was not audited'):
+    audit_card.make_card(result)
+
+
+def test_nothing_of_the_machine_is_on_a_card():
+  audit = estimates.evaluate(recorded_runs.by_law(), floors=False)
+  result = dataclasses.replace(
+    recorded_runs.result(audit=audit), data='files of /home/ada/data/emnist'
+  )
+  assert 'ada' not in json.dumps(audit_card.make_card(result))

@@ -1,0 +1,155 @@
+"""Runs beside each other: estimates, floors, and differences with intervals."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from epe_jax.audit import estimates, threat_models
+from epe_jax.epsilon import over_runs
+from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment import sweep
+from epe_jax.experiment.finished_runs import FinishedRun
+from epe_jax.report import comparison, seed_sweep, sweep_report
+from epe_jax.report.figures import compared
+from tests import recorded_runs
+
+_OWN = threat_models.OWN
+
+
+def describe(label, shift, **changes):
+  record = recorded_runs.by_law(shift=shift)
+  result = recorded_runs.result(audit=estimates.evaluate(record), **changes)
+  return comparison.describe_run(label, FinishedRun(result, record, []))
+
+
+@pytest.fixture(scope='module')
+def runs():
+  return [describe('weak', 2.0), describe('strong', 4.0)]
+
+
+def test_an_interval_of_a_difference_covers_it_as_often_as_it_says():
+  rng, z, trials, covered = np.random.default_rng(0), 1.6449, 2000, 0
+  for _ in range(trials):
+    # Two estimates of unequal scatter, whose difference is 3.
+    one, other = rng.normal([5.0, 8.0], [1.0, 0.5])
+    estimate = [
+      Estimate(e, 1e-5, 'any', None, interval=(e - z * std, e + z * std))
+      for e, std in ((one, 1.0), (other, 0.5))
+    ]
+    low, high = comparison.subtract(estimate[1], estimate[0]).interval
+    covered += low <= 3.0 <= high
+  # Five standard errors of a share of 0.9.
+  assert abs(covered / trials - 0.9) < 5 * np.sqrt(0.09 / trials)
+
+
+def test_a_difference_without_intervals_has_none():
+  one, other = (Estimate(e, 1e-5, 'any', None) for e in (1.0, 3.0))
+  assert comparison.subtract(other, one) == (2.0, None)
+  infinite = dataclasses.replace(other, epsilon=np.inf)
+  assert np.isnan(comparison.subtract(infinite, one).epsilon)
+  with pytest.raises(ValueError, match='compare runs of one δ'):
+    comparison.subtract(dataclasses.replace(other, delta=1e-6), one)
+
+
+def test_runs_of_several_deltas_do_not_compare(runs):
+  other = runs[1]._replace(delta=1e-6)
+  with pytest.raises(
+    ValueError, match=r'strong: 1e-06\), and ε of different δ'
+  ):
+    comparison.check_comparable([runs[0], other])
+  with pytest.raises(ValueError, match='give two or more'):
+    comparison.check_comparable(runs[:1])
+
+
+def test_the_table_has_every_attacker_of_every_run(runs):
+  table = comparison.make_table(runs)
+  assert len(table.body) == 2 * len(comparison.ATTACKERS)
+  for attacker, run, epsilon, floor, bound, difference in table.body:
+    assert '[' in epsilon
+    assert ' to ' in floor
+    assert bound.startswith('≥')
+    assert (difference == '-') == (run == 'weak'), attacker
+  assert comparison.find_title(runs).startswith(
+    'own round, others removed: ε ≈'
+  )
+
+
+def test_the_figure_shows_points_floors_and_differences(runs):
+  left, right = compared.draw_compared(runs, finding='found').axes
+  (own,) = [
+    line
+    for line in right.get_lines()
+    if len(line.get_xdata()) == 1 and line.get_color() == '#009E73'
+  ]
+  expected = comparison.subtract(
+    runs[1].estimates[_OWN], runs[0].estimates[_OWN]
+  )
+  assert own.get_xdata()[0] == pytest.approx(expected.epsilon)
+  bars = [tuple(x.get_xdata()) for x in right.get_lines()]
+  assert expected.interval in bars
+  # A floor for each attacker of each run.
+  assert len(left.collections) == 2 * len(comparison.ATTACKERS)
+  assert not left.patches
+
+
+def test_a_comparison_is_a_page_a_text_and_a_figure(runs, tmp_path):
+  text = comparison.write_comparison(tmp_path / 'new', runs, name='ab')
+  names = {path.name for path in (tmp_path / 'new').iterdir()}
+  assert names == {'ab.md', 'ab.html', 'ab.png', 'ab.svg'}
+  assert 'difference [90 % interval]' in text
+  page = (tmp_path / 'new/ab.html').read_text()
+  assert 'id="term-difference"' in page
+  assert '<svg' in page
+
+
+def test_folders_are_called_by_as_much_as_tells_them_apart(tmp_path):
+  paths = [tmp_path / 'a/run', tmp_path / 'b/run']
+  assert comparison._shorten(paths) == ['a/run', 'b/run']
+  assert comparison._shorten([tmp_path / 'a', tmp_path / 'b']) == ['a', 'b']
+  with pytest.raises(ValueError, match='more than once'):
+    comparison.compare_workdirs([tmp_path, f'{tmp_path}/.'])
+
+
+def test_sweeps_show_the_floors_of_their_estimates():
+  results = [
+    sweep_report.PointResult(
+      sweep.Point(f'noise={noise}', {'noise': noise}, None),
+      recorded_runs.result(audit=estimates.evaluate(record)),
+      {
+        one: estimates.estimate_with_interval(one.score(record), delta=1e-5)
+        for one in threat_models.SHIFTED
+      },
+      {},
+    )
+    for noise, record in (
+      (0.5, recorded_runs.by_law(shift=2.0)),
+      (0.2, recorded_runs.by_law(shift=5.0)),
+    )
+  ]
+  fig = sweep_report.draw_sweep(results)
+  (axes,) = fig.axes
+  assert len(axes.collections) == 2 * len(threat_models.SHIFTED)
+  floor = results[0].result.audit.find(_OWN).first.floor
+  heights = [c.get_paths()[0].get_extents().ymax for c in axes.collections]
+  assert any(height == pytest.approx(floor.q95) for height in heights)
+  assert '(noise=0.5) to' in fig.get_suptitle()
+
+
+def test_points_of_several_seeds_are_compared_by_their_means():
+  rows = [
+    seed_sweep.SeedEstimates(
+      seed,
+      0.9,
+      {},
+      {_OWN.statistic: over_runs.ShiftEstimate(3.0 + 0.1 * seed, 0.01)},
+      None,
+      1e-5,
+    )
+    for seed in range(4)
+  ]
+  point = seed_sweep._compare_point('z=1', rows)
+  low, high = point.estimates[_OWN].interval
+  assert low < point.estimates[_OWN].epsilon < high
+  assert list(point.estimates) == [_OWN]
+  assert np.isnan(point.analytic)
