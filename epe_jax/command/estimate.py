@@ -147,9 +147,26 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
   from epe_jax.audit import estimates
 
   audit = estimates.evaluate(
-    scores, delta=given.delta, more=True, simultaneous=given.simultaneous
+    scores,
+    delta=given.delta,
+    more=_needs_all(given),
+    simultaneous=given.simultaneous,
   )
   return _format_audit(given, audit)
+
+
+def _needs_all(given: flags.FlagValues) -> bool:
+  """Whether more is shown than the headline, which is there in any case.
+
+  Bounds that hold together share one level: what they are must not depend on how many
+  of them are printed.
+  """
+  return (
+    given.all
+    or given.simultaneous
+    or given.format == 'json'
+    or (given.out is not None)
+  )
 
 
 def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
@@ -174,6 +191,7 @@ def _estimate_external(
   audit = estimates.evaluate_scores(
     scores,
     delta=_require_delta(given, path),
+    more=_needs_all(given),
     simultaneous=given.simultaneous,
   )
   estimated = _format_audit(given, audit)

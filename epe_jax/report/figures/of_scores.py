@@ -32,6 +32,9 @@ CAPTIONS = {
 }
 """What each figure shows, in the order of a report."""
 
+# In inches, for the name of the attack and its numbers.
+_MARGINS = {'attackers.png': {'left': 1.5, 'right': 2.4}}
+
 
 def draw_scores(scores: Scores, audit: Audit) -> dict[str, figure.Figure]:
   """Draws every figure that `CAPTIONS` names.
@@ -69,8 +72,8 @@ def draw_scores(scores: Scores, audit: Audit) -> dict[str, figure.Figure]:
       finding=finding,
     ),
   }
-  for fig in figures.values():
-    style.lay_out(fig)
+  for name, fig in figures.items():
+    style.lay_out(fig, **_MARGINS.get(name, {}))
   return figures
 
 
