@@ -12,7 +12,7 @@ WORKDIR ?= runs/digits
   frameworks-installed lint types site docs results studies bench bench-quick clean
 
 run: $(VENV)/installed
-	$(BIN)/python scripts/train.py --config=configs/digits.py --workdir=$(WORKDIR)
+	$(BIN)/epe-jax run digits --workdir=$(WORKDIR)
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal

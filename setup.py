@@ -1,7 +1,7 @@
 """Lets `pip install .` work; what it installs is declared in pyproject.toml.
 
-All but one thing: the folder configs/ of a checkout, whose files are given to
-scripts by their path, is the package epe_jax.configs of an installation.
+All but one thing: the folder configs/ of a checkout is the package epe_jax.configs of
+an installation, where `epe-jax run NAME` finds its files.
 """
 
 import setuptools

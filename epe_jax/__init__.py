@@ -1,7 +1,7 @@
 """One-shot empirical privacy estimation for federated learning, in JAX.
 
-Each room is loaded when it is first used, so that `epe_jax.epsilon` and score
-files work where JAX is not installed.
+`estimate` audits two arrays of scores. Each room is loaded when it is first used, so
+that this, `epe_jax.epsilon` and score files work where JAX is not installed.
 """
 
 import lazy_loader
@@ -29,6 +29,12 @@ _ROOMS = [
   'types',
 ]
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, _ROOMS)
+__getattr__, _, __all__ = lazy_loader.attach(
+  __name__, _ROOMS, {'report.score_report': ['estimate']}
+)
 __getattr__ = extras.explain_missing()(__getattr__)
 __all__ += ['__version__']
+
+
+def __dir__() -> list[str]:
+  return sorted(__all__)

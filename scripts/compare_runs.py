@@ -17,16 +17,13 @@ from absl import app, flags, logging
 from epe_jax import extras
 
 with extras.explain_missing():
-  from ml_collections import config_flags
-
   from epe_jax import io
-  from epe_jax.experiment import config_fields, run_comparison
+  from epe_jax.command import config_flags, terminal
+  from epe_jax.experiment import run_comparison
   from epe_jax.report import run_comparison_report
   from epe_jax.report.figures import single_or_several
 
-_CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'Config file of the single run.'
-)
+config_flags.define_config(flags.FLAGS)
 _EXPERIMENTS = flags.DEFINE_integer(
   'experiments', 50, 'How often both are repeated.', lower_bound=1
 )
@@ -37,17 +34,21 @@ _WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the comparison.')
 
 
 def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+  terminal.use_spellings()
   logging.set_verbosity(logging.WARNING)
-  workdir = pathlib.Path(str(_WORKDIR.value))
   try:
+    _, config, rest = config_flags.parse(flags.FLAGS, argv)
+    if rest or config is None or _WORKDIR.value is None:
+      raise app.UsageError('give a config and --workdir, and no more.')
+    workdir = pathlib.Path(_WORKDIR.value)
     rows = run_comparison.compare(
-      _CONFIG.value,
+      config,
       experiments=_EXPERIMENTS.value,
       runs=_RUNS.value,
       workdir=workdir,
     )
+  except flags.Error as error:
+    raise app.UsageError(str(error)) from error
   except (ValueError, FileNotFoundError) as error:
     raise SystemExit(f'error: {error}') from error
   print(run_comparison_report.format_comparison(rows))
@@ -57,6 +58,11 @@ def main(argv: list[str]) -> None:
   print(f'\nCosines, rows and figure: {workdir}')
 
 
+def _parse_flags(argv: list[str]) -> list[str]:
+  """Parses all but the fields of the config, which `main` does."""
+  flags.FLAGS(argv, known_only=True)
+  return argv
+
+
 if __name__ == '__main__':
-  flags.mark_flags_as_required(['config', 'workdir'])
-  app.run(main, flags_parser=config_fields.parse_flags)
+  app.run(main, flags_parser=_parse_flags)

@@ -42,7 +42,7 @@ ORDER = [
   ['experiment', 'integrations'],
   ['report'],
   ['papers'],
-  ['command'],
+  ['__main__', 'command'],
 ]
 LEVEL = {name: i for i, line in enumerate(ORDER) for name in line}
 MODULES = sorted(

@@ -87,6 +87,18 @@ for statement in sys.argv[1:]:
 print(json.dumps(said))
 """
 
+# The exit status of each of some commands, and what it says.
+COMMANDS = """
+import contextlib, io, json, sys
+from epe_jax.command import program
+ended = []
+for argv in json.loads(sys.argv[1]):
+  with contextlib.redirect_stderr(io.StringIO()) as err:
+    code = program.main(argv)
+  ended.append((code, err.getvalue()))
+print(json.dumps(ended))
+"""
+
 
 @pytest.fixture
 def csv(tmp_path):
@@ -134,10 +146,7 @@ def cure(package, extra):
 
 @pytest.mark.integration
 def test_without_jax_the_error_names_the_extra(tmp_path):
-  scripts = (
-    *('compare_runs', 'gaussian', 'power', 'prepare_data'),
-    *('reproduce', 'sweep', 'train'),
-  )
+  scripts = 'compare_runs', 'gaussian', 'power'
   statements = [
     'from epe_jax import training',
     'from epe_jax.training import dp_fedavg',
@@ -157,6 +166,22 @@ def test_without_jax_the_error_names_the_extra(tmp_path):
   for statement, said in explained(statements, tmp_path).items():
     packages = [p for p, extra in extras.EXTRAS.items() if extra == 'training']
     assert said in [cure(p, 'training') for p in packages], statement
+
+
+@pytest.mark.integration
+def test_without_jax_a_command_names_the_extra(tmp_path):
+  calls = [
+    ['run', 'digits'],
+    ['sweep', 'digits', '--grid=noise'],
+    ['reproduce', 'algorithm1'],
+    ['data', 'x', '--out=y'],
+  ]
+  for (code, err), call in zip(
+    installed.run(COMMANDS, json.dumps(calls), cwd=tmp_path), calls
+  ):
+    packages = [p for p, extra in extras.EXTRAS.items() if extra == 'training']
+    assert code == 2, call
+    assert err in [f'error: {cure(p, "training")}\n' for p in packages], call
 
 
 @pytest.mark.integration
@@ -245,35 +270,48 @@ def test_every_extra_that_is_named_exists():
   assert {'all', 'training', 'reports'} <= named <= optional.keys()
 
 
-@pytest.mark.slow  # Builds a wheel and downloads what it requires: a minute.
-def test_the_wheel_alone_estimates_from_a_csv(csv, tmp_path):
-  # A copy, as a build leaves folders behind in its sources.
-  sources = tmp_path / 'sources'
+def pip(python, *arguments):
+  """Runs pip of a Python."""
+  command = [python, '-m', 'pip', *arguments, '-q']
+  subprocess.run(list(map(str, command)), check=True)
+
+
+def build_wheel(folder):
+  """The wheel of this checkout, of a copy, as a build leaves folders behind."""
+  sources = folder / 'sources'
   for name in ('epe_jax', 'configs'):
     shutil.copytree(
       ROOT / name, sources / name, ignore=shutil.ignore_patterns('__pycache__')
     )
   for name in ('pyproject.toml', 'setup.py', 'README.md', 'LICENSE'):
     shutil.copy(ROOT / name, sources)
+  pip(sys.executable, 'wheel', '--no-deps', f'--wheel-dir={folder}', sources)
+  (wheel,) = folder.glob('*.whl')
+  return wheel
+
+
+def install(requirement, folder):
+  """The folder of the programs of a new environment that has a requirement."""
+  venv.create(folder / 'env', with_pip=True)
+  programs = folder / 'env' / 'bin'
+  pip(programs / 'python', 'install', requirement)
+  return programs
+
+
+@pytest.mark.slow  # Builds a wheel and downloads what it requires: a minute.
+def test_the_wheel_alone_estimates_from_a_csv(csv, tmp_path):
+  wheel = build_wheel(tmp_path)
   files = {
-    str(path.relative_to(sources))
-    for path in (sources / 'epe_jax').rglob('*.*')
+    str(path.relative_to(ROOT))
+    for path in (ROOT / 'epe_jax').rglob('*.*')
+    if '__pycache__' not in path.parts
   } | {
-    f'epe_jax/configs/{path.name}' for path in (sources / 'configs').iterdir()
+    f'epe_jax/configs/{path.name}' for path in (ROOT / 'configs').glob('*.*')
   }
-
-  def pip(python, *arguments):
-    command = [python, '-m', 'pip', *arguments, '-q']
-    subprocess.run(list(map(str, command)), check=True, cwd=tmp_path)
-
-  pip(sys.executable, 'wheel', '--no-deps', f'--wheel-dir={tmp_path}', sources)
-  (wheel,) = tmp_path.glob('*.whl')
   inside = zipfile.ZipFile(wheel).namelist()
   assert {name for name in inside if '.dist-info/' not in name} == files
 
-  venv.create(tmp_path / 'env', with_pip=True)
-  python = tmp_path / 'env' / 'bin' / 'python'
-  pip(python, 'install', wheel)
+  python = install(wheel, tmp_path) / 'python'
   done = subprocess.run(
     [python, '-c', ESTIMATE, csv, ROOT / 'scripts' / 'estimate.py'],
     stdout=subprocess.PIPE,
@@ -285,3 +323,33 @@ def test_the_wheel_alone_estimates_from_a_csv(csv, tmp_path):
   found = json.loads(done.stdout)
   assert_estimated(found, csv)
   assert pathlib.Path(found['at']).is_relative_to(tmp_path / 'env')
+
+
+@pytest.mark.slow  # Downloads JAX: minutes.
+def test_the_wheel_alone_runs_a_config_by_its_name(csv, tmp_path):
+  wheel = build_wheel(tmp_path)
+  program = install(f'{wheel}[training,reports]', tmp_path) / 'epe-jax'
+  folder = tmp_path / 'empty'
+  folder.mkdir()
+
+  def call(*arguments):
+    return subprocess.run(
+      [program, *map(str, arguments)],
+      capture_output=True,
+      text=True,
+      cwd=folder,
+      check=False,
+      env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'},
+    )
+
+  done = call('run', 'digits:smoke')
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.endswith('files: runs/digits-smoke/report.md\n')
+  assert (folder / 'runs/digits-smoke/report.md').is_file()
+  done = call('estimate', csv, '--delta=1e-5', '--claim=1', '--out=scores')
+  assert done.returncode == 1, done.stderr
+  assert 'violated' in done.stdout
+  assert (folder / 'scores/report.md').is_file()
+  done = call('sweep', 'digits', '--grid=repetition')
+  assert done.returncode == 2
+  assert 'give one of repetitions' in done.stderr

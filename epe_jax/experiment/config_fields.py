@@ -6,14 +6,13 @@ field, the data or the model is refused by `contradictions`, or where it is
 used.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 import difflib
 import math
 import numbers
 import os
 from typing import Any, NamedTuple
 
-from absl import app
 from ml_collections import config_dict
 import numpy as np
 
@@ -261,23 +260,6 @@ def check_config(config: Config) -> Config:
       group = group.setdefault(part, {})
     group[last] = field.convert(values[name])
   return config_dict.ConfigDict(nested)
-
-
-def parse_flags(argv: Sequence[str]) -> list[str]:
-  """Parses flags, among them those of configs, as `absl.app.run` does.
-
-  A flag of a field that the config has not ends the program with a message, and
-  not with a traceback.
-  """
-  try:
-    return app.parse_flags_with_usage(list(argv))
-  except (AttributeError, KeyError) as error:
-    if 'get_config' in str(error):
-      raise SystemExit(
-        'error: --config names a file without get_config(); give one of configs/, '
-        'for example configs/digits.py.'
-      ) from error
-    raise SystemExit(f'error: no such field of the config: {error}') from error
 
 
 def _suggest_name(

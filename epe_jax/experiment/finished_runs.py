@@ -70,7 +70,7 @@ def _require_file(path: pathlib.Path) -> pathlib.Path:
   if not path.is_file():
     raise FileNotFoundError(
       f'{path} does not exist. Give the workdir of a finished run; '
-      'scripts/train.py with the same --workdir finishes one that is not. A file of a '
+      'epe-jax run with the same --workdir finishes one that is not. A file of a '
       'finished run has to be restored, or the run made again in a new workdir.'
     )
   return path

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import concurrent.futures
 import contextlib
 import copy
+import difflib
 import functools
 import itertools
 import json
@@ -291,9 +292,9 @@ def _check_field(base: Config, name: str) -> None:
   group = base
   for part in name.split('.'):
     if not isinstance(group, config_dict.ConfigDict) or part not in group:
-      raise ValueError(
-        f'{name} is no field of the config; see the file in configs/.'
-      )
+      similar = difflib.get_close_matches(name, io.flatten(base.to_dict()), n=1)
+      cure = f'did you mean {similar[0]!r}?' if similar else 'see its file.'
+      raise ValueError(f'{name} is no field of the config; {cure}')
     group = group[part]
 
 

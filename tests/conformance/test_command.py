@@ -33,7 +33,7 @@ def test_a_broken_rule_is_1_and_json_says_which(capsys):
 @pytest.mark.parametrize(
   ('argv', 'message'),
   [
-    ([], 'usage: epe-jax check'),
+    ([], 'usage: epe-jax COMMAND'),
     (['chek'], "'chek' is no command"),
     (['check'], 'give one factory, not 0'),
     (['check', 'nothing'], "'nothing' is no factory"),

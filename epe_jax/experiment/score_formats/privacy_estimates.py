@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from epe_jax.audit import doubts
 from epe_jax.epsilon import strategies, threshold_bound
 from epe_jax.epsilon.types import Estimate, Scores, Sides
 from epe_jax.text import cells, tables
@@ -129,6 +130,24 @@ def bound_counts(
     interval=interval,
     multiplicity=strategies.Explicit((0.5,)),
     sides=sides,
+  )
+
+
+def warn_if_reversed(counts: Counts) -> str | None:
+  """What to say where canaries that took part are guessed "in" too seldom.
+
+  Args:
+    counts: as read.
+
+  Returns:
+    A sentence with the cure, or None.
+  """
+  if not doubts.doubt_if_swapped(counts.to_scores()):
+    return None
+  return (
+    'guesses are probably reversed: canaries that took part are guessed "in" less '
+    'often than others, beyond chance. If so, exchange TP with FN and TN with FP. '
+    'Until then the bound finds nothing.'
   )
 
 

@@ -1,9 +1,11 @@
-"""The command `epe-jax`, with its subcommand `check`.
+"""Finds the rule of a DP aggregation that an implementation breaks.
 
-  epe-jax check package.module:factory --clip_norm=1 --noise_multiplier=1 \
+  epe-jax check package.module:factory --clip_norm=1 --noise_multiplier=1 \\
     --num_clients=10 --shapes=20x30,30
+  epe-jax check examples/check_aggregation.py:make
 
-It exits with 0 if no rule is broken, 1 if one is, and 2 if it was called wrongly.
+factory(claim) makes a fresh mechanism, to which chosen updates are sent for a
+minute; docs/conformance.md has the rules. The exit status is 1 if one is broken.
 """
 
 from __future__ import annotations
@@ -14,19 +16,14 @@ import importlib.util
 import json
 import os
 import sys
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from absl import flags
+from absl import app, flags
 
-from epe_jax import conformance, io
-from epe_jax.conformance.session import Make
+from epe_jax import io
 
-_USAGE = """\
-usage: epe-jax check package.module:factory --clip_norm=S --noise_multiplier=Z \
---num_clients=N
-
-factory(claim) makes a fresh mechanism; file.py:factory works, too. Flags:
-"""
+if TYPE_CHECKING:
+  from epe_jax.conformance.session import Make
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -59,33 +56,19 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_bool('json', False, 'Write the report as JSON.', **own)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-  """Runs the command.
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does.
 
-  Args:
-    argv: arguments without the name of the program; those of the process if None.
-
-  Returns:
-    The exit status.
+  Raises:
+    app.UsageError: not one factory is given, or a flag is out of range.
   """
-  argv = list(sys.argv[1:] if argv is None else argv)
-  values = flags.FlagValues()
-  define_flags(values)
-  if '--help' in argv or '-h' in argv:
-    print(_USAGE + values.get_help())
-    return 0
-  if argv[:1] != ['check']:
-    return _explain_usage(f'{argv[0]!r} is no command.' if argv else '')
-  try:
-    rest = values(['epe-jax check', *argv[1:]])[1:]
-  except flags.Error as error:
-    return _explain_usage(str(error))
+  rest = values(list(argv))[1:]
   if len(rest) != 1:
-    return _explain_usage(f'give one factory, not {len(rest)}: {rest}.')
-  try:
-    return run_check(rest[0], values)
-  except ValueError as error:
-    return _explain_usage(str(error))
+    raise app.UsageError(
+      f'give one factory, not {len(rest)}: {rest}. It is named as '
+      'package.module:factory or file.py:factory.'
+    )
+  return run_check(rest[0], values)
 
 
 def run_check(name: str, values: flags.FlagValues) -> int:
@@ -101,6 +84,8 @@ def run_check(name: str, values: flags.FlagValues) -> int:
   Raises:
     ValueError: there is no such factory, or a flag is out of range.
   """
+  from epe_jax import conformance
+
   given: dict[str, Any] = values.flag_values_dict()
   claim = conformance.Claim(
     clip_norm=given['clip_norm'],
@@ -163,7 +148,7 @@ def load_factory(name: str) -> Make:
       f'{module_name!r} has no function {attribute!r}; give one that makes a '
       'mechanism from a claim.'
     )
-  return cast(Make, factory)
+  return cast('Make', factory)
 
 
 def parse_shapes(text: str) -> tuple[tuple[int, ...], ...]:
@@ -183,8 +168,3 @@ def parse_shapes(text: str) -> tuple[tuple[int, ...], ...]:
     raise ValueError(
       f'--shapes={text!r}; give sizes such as 20x30,30.'
     ) from error
-
-
-def _explain_usage(message: str) -> int:
-  print(f'{message}\n{_USAGE}--help lists them.'.strip(), file=sys.stderr)
-  return 2

@@ -1,0 +1,134 @@
+"""Audits what was recorded: one line for each attacker.
+
+  epe-jax audit auditor.npz
+  epe-jax audit runs/digits
+  epe-jax audit auditor.npz --claim=3
+  epe-jax audit runs/digits/private/scores.npz --delta=1e-6 --format=json
+
+The argument is a file that `Auditor.save` wrote, which is what audits of other
+frameworks leave; the workdir of a finished run; or its private/scores.npz. All
+attackers are evaluated anew from what they saw, without training. `epe-jax estimate`
+lists every estimator instead, and reads scores of other systems, too; `epe-jax
+report` draws figures.
+
+With --claim=EPS the exit status is 1 if the lower bound to report exceeds EPS.
+"""
+
+from collections.abc import Sequence
+import json
+import pathlib
+from typing import Any
+
+from absl import app, flags
+
+from epe_jax.command import claims
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `audit`."""
+  own: Any = {'flag_values': values}
+  claims.define_claim(values)
+  flags.DEFINE_float(
+    'delta', None, 'δ, in (0, 1). Without it, that of the file.', **own
+  )
+  flags.DEFINE_bool(
+    'simultaneous',
+    False,
+    'Lower bounds hold all together at 95 %, not each.',
+    **own,
+  )
+  flags.DEFINE_enum(
+    'format', 'text', ['text', 'json'], 'How to print the audit.', **own
+  )
+
+
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  paths = values(list(argv))[1:]
+  if len(paths) != 1:
+    raise app.UsageError(
+      f'{len(paths)} files were given; give one: what Auditor.save wrote, or the '
+      'workdir of a run.'
+    )
+  claims.check_claim(values.claim)
+  if values.delta is not None and not 0 < values.delta < 1:
+    raise ValueError(f'--delta={values.delta}; give a number in (0, 1).')
+  from epe_jax import io
+  from epe_jax.audit import audit_json
+
+  as_json = values.format == 'json'
+  audited, text = _audit(pathlib.Path(paths[0]), values, as_json)
+  if as_json:
+    body: Any = io.spell_non_finite(audit_json.to_json(audited))
+    text = json.dumps(body, indent=2, ensure_ascii=False)
+  print(text)
+  bounds = claims.choose_bounds(audited)
+  return claims.report_claim(values.claim, bounds, to_stderr=as_json)
+
+
+def _audit(
+  path: pathlib.Path, values: flags.FlagValues, as_json: bool
+) -> tuple[Any, str]:
+  """The audit of what is at a path, and its text; JSON needs none."""
+  from epe_jax.audit import Auditor, estimates, load_record
+  from epe_jax.experiment import finished_runs, workdirs
+  from epe_jax.report import report
+
+  as_recorded = values.delta is None and not values.simultaneous
+  if path.is_dir():
+    finished_runs.check_audited(path)
+    if as_recorded:
+      result = finished_runs.load_result(path)
+      return result.audit, report.format_summary(result)
+    path = workdirs.workdir_at(path).scores
+  kind = _find_kind(path)
+  auditor = Auditor.load(path) if kind == 'auditor' else None
+  record = load_record(path) if auditor is None else auditor.record()
+  if auditor is not None and not as_json and not values.simultaneous:
+    # As loops print it; a claim alone needs the values, too.
+    text = auditor.report(delta=values.delta)
+    if values.claim is None:
+      return estimates.Audit(()), text
+    return auditor.evaluate(delta=values.delta), text
+  audited = estimates.evaluate(
+    record, delta=values.delta, simultaneous=values.simultaneous
+  )
+  return audited, '' if as_json else _format_audit(path, record, audited)
+
+
+def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
+  from epe_jax.audit import summary_table
+  from epe_jax.text import cells, tables
+
+  head = (
+    f'{path.name}: {record.num_rounds:,} rounds, d = {record.dim:,}, '
+    f'{record.observed.sum():,} of {record.observed.size:,} canaries in, '
+    f'δ = {cells.format_delta(audited.attacks[0].first.delta)}'
+  )
+  doubts = dict.fromkeys(f'{x}.' for a in audited.attacks for x in a.doubts)
+  parts = [
+    tables.fill_paragraph(head),
+    summary_table.format_summary_table(audited),
+    '\n'.join(tables.fill_paragraph(doubt, bullet='- ') for doubt in doubts),
+  ]
+  return '\n\n'.join(part for part in parts if part)
+
+
+def _find_kind(path: pathlib.Path) -> str:
+  """Says whether a file is of an 'auditor' or the 'record' of a run."""
+  from epe_jax import io
+
+  if not path.is_file():
+    raise FileNotFoundError(
+      f'{path} does not exist; give a file that Auditor.save wrote, or the '
+      'workdir of a finished run.'
+    )
+  names = io.read_arrays(path).keys() if path.suffix == '.npz' else set()
+  if {'key', 'config', 'schema'} <= names:
+    return 'auditor'
+  if 'schema' in names:
+    return 'record'
+  raise ValueError(
+    f'{path} is neither of an Auditor nor of a run; `epe-jax estimate '
+    f'{path.name}` reads scores of other systems.'
+  )

@@ -1,0 +1,144 @@
+"""Configs on a command line: by name or path, with fields set by flags.
+
+  digits:smoke --config.rounds=10
+
+A typing error in a field, a file or a mode is one line with a cure.
+"""
+
+from collections.abc import Sequence
+import difflib
+import re
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from epe_jax import extras, io
+
+_FIELD = re.compile(r'--?(?:no)?config\.([^=]+)')
+
+
+class Parsed(NamedTuple):
+  """What a command line says.
+
+  Attributes:
+    name: of the config, as it was given.
+    config: with its fields set; None if no config was named.
+    arguments: those that are no flags and do not name the config.
+  """
+
+  name: str | None
+  config: Any
+  arguments: list[str]
+
+
+def define_config(values: flags.FlagValues) -> None:
+  """Defines --config; --config.FIELD=VALUE follows from what it names."""
+  flags.DEFINE_string(
+    'config',
+    None,
+    'A name, such as digits, or a file, with :MODE behind it; may be given without '
+    'the flag. --config.FIELD=VALUE sets a field of it.',
+    flag_values=values,
+  )
+
+
+def parse(
+  values: flags.FlagValues, argv: Sequence[str], *, positional: bool = True
+) -> Parsed:
+  """Parses flags, loads the config that is named, and sets fields of it.
+
+  Args:
+    values: where flags are defined, by `define_config` among others.
+    argv: the name of the program, and its arguments.
+    positional: whether a first argument that is no flag names the config.
+
+  Raises:
+    FileNotFoundError: the config is a file that does not exist.
+    ValueError: there is no such config, mode or field.
+    flags.Error: a flag is unknown or has a wrong value.
+  """
+  from epe_jax.experiment import config_files
+
+  program, *rest = values(list(argv), known_only=True)
+  name = values.config
+  if name is None and positional:
+    at = _find_positional(rest)
+    name = None if at is None else rest.pop(at)
+  if name is None:
+    return Parsed(None, None, _refuse_flags(values, [program, *rest]))
+  config = config_files.load_config(name)
+  fields = _define_fields(config, name, rest)
+  try:
+    arguments = fields([program, *rest])[1:]
+  except flags.UnrecognizedFlagError as error:
+    raise _explain_unknown(error.flagname, values) from error
+  return Parsed(name, fields.config, arguments)
+
+
+def find_similar(word: str, words: Sequence[str]) -> str | None:
+  """The nearest of some words; None if none is near."""
+  return next(iter(difflib.get_close_matches(word, words, n=1)), None)
+
+
+def _find_positional(rest: Sequence[str]) -> int | None:
+  """Finds the first argument that is neither a flag nor the value of one."""
+  for i, text in enumerate(rest):
+    before = rest[i - 1] if i else ''
+    is_value = _FIELD.match(before) and '=' not in before
+    if not text.startswith('-') and not is_value:
+      return i
+  return None
+
+
+def _refuse_flags(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
+  if any(_FIELD.match(text) for text in argv[1:]):
+    raise ValueError(
+      '--config.FIELD=VALUE sets a field of a config, but no config is named; '
+      'give one, such as digits.'
+    )
+  return values(list(argv))[1:]
+
+
+def _define_fields(
+  config: Any, name: str, rest: Sequence[str]
+) -> flags.FlagValues:
+  with extras.explain_missing():
+    from ml_collections import config_dict, config_flags
+  if not isinstance(config, config_dict.ConfigDict):
+    raise ValueError(
+      f'get_config() of {name} returns a {type(config).__name__}; return a '
+      'ConfigDict of ml_collections.'
+    )
+  fields = list(io.flatten(config.to_dict()))
+  for text in rest:
+    if match := _FIELD.match(text):
+      _check_field(match[1], fields)
+  values = flags.FlagValues()
+  config_flags.DEFINE_config_dict(
+    'config', config, flag_values=values, sys_argv=['', *rest]
+  )
+  return values
+
+
+def _check_field(name: str, fields: Sequence[str]) -> None:
+  if any(f'{field}.'.startswith(f'{name}.') for field in fields):
+    return
+  group, _, last = name.rpartition('.')
+  # The right name in a wrong group, and then a misspelt one.
+  meant = [field for field in fields if field.rpartition('.')[2] == last]
+  meant = meant or difflib.get_close_matches(name, fields, n=1)
+  if meant:
+    cure = f'Did you mean {" or ".join(f"{field!r}" for field in meant)}?'
+    cure = cure.replace("'", '"')
+  else:
+    within = [field for field in fields if field.startswith(f'{group}.')]
+    tops = dict.fromkeys(field.partition('.')[0] for field in fields)
+    cure = f'Give one of {", ".join(within or tops)}.'
+  raise ValueError(f'no such field of the config: {name}. {cure}')
+
+
+def _explain_unknown(name: str, values: flags.FlagValues) -> flags.Error:
+  similar = find_similar(name, list(values))
+  return flags.UnrecognizedFlagError(
+    name, suggestions=[similar] if similar else []
+  )

@@ -1,0 +1,128 @@
+"""Imports federated data, once, into the columns that runs read.
+
+  epe-jax data stackoverflow.sqlite --out=data/stackoverflow
+  epe-jax data --download=emnist --out=data/emnist
+  epe-jax data emnist_all.sqlite --tfds=FederatedEmnist --out=tensorflow_datasets
+
+The source is a file or folder in one of the supported formats (the error for any
+other file lists them), or package.module:function, which yields (client id, name
+-> rows). Every split becomes a file SPLIT.arrow in --out, the data.path of configs.
+An import that was stopped is resumed.
+"""
+
+from collections.abc import Sequence
+import os
+import pathlib
+import sys
+from typing import Any
+
+from absl import app, flags
+
+# The names in `epe_jax.data.download.PUBLIC`, which needs more than help does.
+_PUBLIC = (
+  'emnist',
+  'fed_emnist',
+  'fed_emnist_digitsonly',
+  'stackoverflow',
+  'stackoverflow_hdf5',
+)
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `data`."""
+  own: Any = {'flag_values': values}
+  flags.DEFINE_string('out', None, 'Folder of the columns.', **own)
+  flags.DEFINE_enum(
+    'download',
+    None,
+    _PUBLIC,
+    'Public data to fetch into OUT/public, in place of a source.',
+    **own,
+  )
+  flags.DEFINE_enum(
+    'tfds',
+    None,
+    ['FederatedEmnist', 'FederatedStackoverflow'],
+    'Write a TFDS data set of array_record files by this builder into OUT, in '
+    'place of columns. It can be the source of another import.',
+    **own,
+  )
+  flags.DEFINE_list('splits', None, 'Splits to import; all if none.', **own)
+  flags.DEFINE_integer(
+    'vocabulary_size', 10_000, 'Text: words in the vocabulary.', **own
+  )
+  flags.DEFINE_integer(
+    'max_words',
+    20,
+    'Text: words of a sentence; the rest is cut off.',
+    **own,
+  )
+  flags.DEFINE_string(
+    'word_count',
+    None,
+    'Text: file of "word count" lines, most frequent first. Without it the words '
+    'of the split train are counted.',
+    **own,
+  )
+  flags.DEFINE_integer(
+    'workers',
+    len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else 2,
+    'Processes that decode; 0: the one that reads.',
+    **own,
+  )
+
+
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  given = values(list(argv))[1:]
+  if values.out is None:
+    raise app.UsageError('give --out, the folder of the columns.')
+  if len(given) != (values.download is None):
+    raise app.UsageError(f'give one source, or --download, and not {given}.')
+  # Where the module of package.module:function may be.
+  sys.path.insert(0, os.getcwd())
+  try:
+    if values.tfds:
+      print(_write_tfds(values, given))
+      return 0
+    for written in _prepare(values, given):
+      print(
+        f'{written.split}: {written.clients:,} clients, '
+        f'{written.examples:,} examples, {written.bytes:,} bytes, '
+        f'{written.seconds:.1f} s' + ('' if written.seconds else ' (was there)')
+      )
+  except RuntimeError as error:
+    raise ValueError(str(error)) from error
+  return 0
+
+
+def _prepare(values: flags.FlagValues, given: Sequence[str]):
+  from epe_jax.data import download, prepare
+
+  out = pathlib.Path(values.out)
+  word_count = values.word_count
+  if values.download is None:
+    source = given[0]
+  else:
+    source, *others = download.fetch(values.download, out / 'public')
+    if others and word_count is None:
+      word_count = download.unpack_word_count(others[0])
+  text = prepare.Text(values.vocabulary_size, values.max_words, word_count)
+  return prepare.prepare(
+    source,
+    out,
+    splits=values.splits,
+    text=text,
+    public=values.download,
+    workers=values.workers,
+  )
+
+
+def _write_tfds(values: flags.FlagValues, given: Sequence[str]) -> pathlib.Path:
+  from epe_jax.data import formats, tfds
+
+  if len(given) != 1:
+    raise app.UsageError('--tfds takes a source on the disk.')
+  with formats.open_source(given[0]) as source:
+    builder = getattr(tfds, values.tfds)
+    return tfds.prepare(builder, source, values.out)

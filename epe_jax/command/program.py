@@ -1,0 +1,171 @@
+"""The program `epe-jax`: its commands, their help, and exit statuses.
+
+What a command needs is imported when it is called: estimates from a file of scores
+need no JAX.
+"""
+
+from collections.abc import Sequence
+import importlib
+import os
+import sys
+import traceback
+from types import ModuleType
+from typing import NamedTuple
+
+from absl import app, flags
+
+from epe_jax import extras
+from epe_jax._version import __version__
+from epe_jax.command import config_flags, terminal
+
+OK, VIOLATED, FAILED, CRASHED = 0, 1, 2, 70
+"""Exit statuses: done; a claim or a rule is violated; refused; an error of ours."""
+
+
+class Command(NamedTuple):
+  """A command.
+
+  Attributes:
+    module: of `epe_jax.command`, with its help as docstring, `define_flags(values)`
+      and `execute(values, argv)`, which gives the exit status.
+    summary: what it does, in a line.
+  """
+
+  module: str
+  summary: str
+
+
+COMMANDS = {
+  'run': Command('run', 'train with canaries, audit, and write a report'),
+  'audit': Command('audit', 'one line for each attacker of what was recorded'),
+  'estimate': Command('estimate', 'ε from scores of any system, without JAX'),
+  'sweep': Command('sweep', 'runs over a grid of settings or seeds'),
+  'report': Command(
+    'report', 'draw the report of a run again, or compare runs'
+  ),
+  'reproduce': Command('reproduce', 'tables and figures of the paper'),
+  'data': Command('data', 'download federated data, or import files of it'),
+  'card': Command('card', 'check audit cards, and show them side by side'),
+  'check': Command('check', 'find the rule that an aggregation breaks'),
+}
+"""The commands of `epe-jax`, by name."""
+
+_HELP = """\
+usage: epe-jax COMMAND [ARGUMENTS]
+
+One-shot empirical privacy estimation for federated learning.
+
+{commands}
+
+  epe-jax COMMAND --help   explains a command, with examples
+  epe-jax --version        prints the version
+
+Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrongly called
+or not possible, with the reason on stderr; 70 an error of epe-jax itself.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs a command.
+
+  Args:
+    argv: arguments without the name of the program; those of the process if None.
+
+  Returns:
+    The exit status.
+  """
+  terminal.use_spellings()
+  name, *rest = [*(sys.argv[1:] if argv is None else argv)] or ['']
+  if name in ('--help', '-h', '-help', 'help'):
+    if not rest:
+      print(format_help(), end='')
+      return OK
+    name, rest = rest[0], ['--help']
+  if name == '--version':
+    print(f'epe_jax {__version__}')
+    return OK
+  if name not in COMMANDS:
+    return _refuse_command(name)
+  try:
+    return _run(name, rest)
+  except (app.UsageError, flags.Error) as error:
+    print(
+      f'error: {error}\nepe-jax {name} --help has examples and all flags.',
+      file=sys.stderr,
+    )
+    return FAILED
+  except BrokenPipeError:
+    # Whoever read has enough.
+    _close_stdout()
+    return OK
+  except (ValueError, OSError, ImportError, FloatingPointError) as error:
+    print(f'error: {error}', file=sys.stderr)
+    return FAILED
+  except SystemExit as stop:
+    if not isinstance(stop.code, str):
+      raise
+    print(stop.code, file=sys.stderr)
+    return FAILED
+  except Exception:
+    # Not 1, by which a shell would take it for a violated claim.
+    traceback.print_exc()
+    return CRASHED
+
+
+def run_script(name: str) -> None:
+  """Runs a command as a program of scripts/, and ends the process.
+
+  As programs of absl do, it ends with 1 wherever something is wrong.
+
+  Args:
+    name: of the command.
+  """
+  sys.exit(min(main([name, *sys.argv[1:]]), 1))
+
+
+def format_help() -> str:
+  """The commands, with a line each."""
+  width = max(map(len, COMMANDS))
+  lines = [f'  {name:<{width}}  {x.summary}' for name, x in COMMANDS.items()]
+  return _HELP.format(commands='\n'.join(lines))
+
+
+def format_command_help(module: ModuleType) -> str:
+  """What a command does, with examples, and its flags."""
+  values = flags.FlagValues()
+  module.define_flags(values)
+  listed = values.get_help(include_special_flags=False).splitlines()
+  # Flags come under the names of the modules that define them.
+  listed = [line for line in listed if line.startswith(' ')]
+  text = (module.__doc__ or '').strip()
+  return '\n'.join([text, '', 'Flags:', '', *listed, ''])
+
+
+def _run(name: str, rest: Sequence[str]) -> int:
+  with extras.explain_missing():
+    module = importlib.import_module(f'epe_jax.command.{COMMANDS[name].module}')
+    if {'--help', '-h', '-help', '--helpfull'} & {*rest}:
+      print(format_command_help(module), end='')
+      return OK
+    values = flags.FlagValues()
+    module.define_flags(values)
+    return module.execute(values, [f'epe-jax {name}', *rest])
+
+
+def _refuse_command(name: str) -> int:
+  if not name:
+    print(format_help(), end='', file=sys.stderr)
+    return FAILED
+  similar = config_flags.find_similar(name, list(COMMANDS))
+  meant = f' Did you mean {similar!r}?' if similar else ''
+  print(
+    f'error: {name!r} is no command.{meant} Give one of {", ".join(COMMANDS)}; '
+    'epe-jax --help explains them.',
+    file=sys.stderr,
+  )
+  return FAILED
+
+
+def _close_stdout() -> None:
+  """Has what is left to write go nowhere, instead of failing at the exit."""
+  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,197 @@
+"""Makes tables and figures of the paper, with the paper's own numbers in brackets.
+
+  epe-jax reproduce --list
+  epe-jax reproduce algorithm1 --scale=small
+  epe-jax reproduce emnist emnist_bars --scale=small --emnist=emnist_all.sqlite
+
+WORKDIR/SCALE/ITEM has table.txt, .md and .tex, and figures as .png and .pdf. The
+runs behind them are in WORKDIR/SCALE/runs; items that need the same runs share
+them, finished runs are not repeated, and killed ones are resumed.
+"""
+
+from collections.abc import Sequence
+import pathlib
+import shlex
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from absl import app, flags
+
+if TYPE_CHECKING:
+  from epe_jax.papers.one_shot import items, product
+
+# What a shell reports of a program that SIGTERM has ended.
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `reproduce`."""
+  own: Any = {'flag_values': values}
+  flags.DEFINE_enum(
+    'scale',
+    'small',
+    ['smoke', 'small', 'paper'],
+    'Sizes, see configs/paper.py.',
+    **own,
+  )
+  flags.DEFINE_bool('list', False, 'List all items.', **own)
+  flags.DEFINE_string('workdir', 'runs/paper', 'Folder of all files.', **own)
+  flags.DEFINE_string(
+    'emnist', None, 'Data, as data.path of its config.', **own
+  )
+  flags.DEFINE_string(
+    'stackoverflow', None, 'Data, as data.path of its config.', **own
+  )
+  flags.DEFINE_string(
+    'word_count',
+    None,
+    'Of StackOverflow, as data.word_count of its config.',
+    **own,
+  )
+  flags.DEFINE_bool(
+    'synthetic',
+    False,
+    'Train on generated data; at smoke scale the default.',
+    **own,
+  )
+  flags.DEFINE_integer('jobs', 1, 'Runs side by side.', **own)
+  flags.DEFINE_bool('retry', False, 'Try again the runs that failed.', **own)
+
+
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  names = values(list(argv))[1:]
+  from epe_jax.experiment import config_files, summary
+  from epe_jax.papers.one_shot import files, items
+  from epe_jax.text import tables
+
+  if values.list:
+    print(_format_items())
+    return 0
+  names = list(items.ITEMS) if names == ['all'] else names
+  unknown = [name for name in names if name not in items.ITEMS]
+  if unknown or not names:
+    problem = f'{unknown[0]!r} is no item' if unknown else 'no item is given'
+    raise app.UsageError(
+      f'{problem}; give some of these, or all:\n{_format_items()}'
+    )
+  signal.signal(signal.SIGTERM, _stop)
+  scale = values.scale
+  settings = config_files.load_config(f'paper:{scale}')
+  for name in names:
+    item = _make_item(values, name, settings[items.ITEMS[name].experiment])
+    folder = pathlib.Path(values.workdir, scale, name)
+    origin = {
+      'scale': scale,
+      'command': _format_command(values, name),
+      'versions': summary.collect_versions(),
+    }
+    files.write_item(folder, name, item, origin)
+    print(
+      '\n\n'.join(
+        [f'# {items.ITEMS[name].title}', *map(tables.format_text, item.tables)]
+      )
+    )
+    print(f'\nTables and figures: {folder}\n')
+  return 0
+
+
+def _format_items() -> str:
+  """The name, title and source of all items, in columns."""
+  from epe_jax.papers.one_shot import items
+  from epe_jax.text import tables
+
+  rows = [[name, item.title, item.source] for name, item in items.ITEMS.items()]
+  return tables.align_columns(rows, '<<<')
+
+
+def _make_base(values: flags.FlagValues, settings: Any) -> Any:
+  """The config of an experiment, with the data that flags name."""
+  from epe_jax.experiment import config_files
+
+  config = config_files.load_config(settings.config)
+  for fields in settings.sets:
+    config.update(fields)
+  if config.task == 'digits':
+    return config
+  path = getattr(values, config.task)
+  config.data.path = path
+  if config.task == 'stackoverflow':
+    config.data.word_count = values.word_count
+  is_smoke = values.scale == 'smoke'
+  config.data.synthetic = values.synthetic or (is_smoke and path is None)
+  if path is None and not config.data.synthetic:
+    raise ValueError(
+      f'--{config.task} is not given. Give the data file, or --synthetic to '
+      'train on generated data.'
+    )
+  return config
+
+
+def _make_item(
+  values: flags.FlagValues, name: str, settings: Any
+) -> 'product.Product':
+  """Makes an item, from runs that are trained first if they are missing."""
+  from epe_jax.experiment import finished_runs, sweep
+  from epe_jax.papers.one_shot import items, product
+
+  item = items.ITEMS[name]
+  if item.kind == 'mechanism':
+    return item.make(settings)
+  folder = pathlib.Path(values.workdir, values.scale, 'runs', item.experiment)
+  base = _make_base(values, settings)
+  if item.kind == 'comparison':
+    return _compare_runs(item, base, settings, folder)
+  points = sweep.make_grid(base, settings.axes)
+  outcome = sweep.run_sweep(
+    points, folder, jobs=values.jobs, retry=values.retry
+  )
+  if outcome.failed:
+    reasons = '\n'.join(f'  {k}: {why}' for k, why in outcome.failed.items())
+    raise ValueError(
+      f'{name}: {len(outcome.failed)} of {len(points)} runs failed; --retry '
+      f'tries them again.\n{reasons}'
+    )
+  workdirs = [outcome.finished[point.name] for point in points]
+  runs = [product.Run(*finished_runs.load_finished_run(w)) for w in workdirs]
+  return item.make(runs)
+
+
+def _compare_runs(
+  item: 'items.Item', base: Any, settings: Any, folder: pathlib.Path
+) -> 'product.Product':
+  from epe_jax.experiment import run_comparison, workloads
+
+  rows = []
+  for z in settings.noises:
+    base.noise_multiplier = z
+    rows += run_comparison.compare(
+      base,
+      experiments=settings.experiments,
+      runs=settings.runs,
+      workdir=folder / f'noise_multiplier={z}',
+    )
+  return item.make(rows, source=workloads.load_workload(base).source)
+
+
+def _format_command(values: flags.FlagValues, name: str) -> str:
+  """The command that makes an item, with the names of data files alone."""
+  from epe_jax.papers.one_shot import items
+
+  scale = values.scale
+  words = ['python', 'scripts/reproduce.py', name, f'--scale={scale}']
+  task = items.ITEMS[name].experiment.partition('_')[0]
+  task = 'stackoverflow' if task == 'accuracy' else task
+  for flag in ('emnist', 'stackoverflow', 'word_count'):
+    belongs = flag == task or (flag == 'word_count' and task == 'stackoverflow')
+    if getattr(values, flag) and belongs:
+      words.append(f'--{flag}={pathlib.Path(getattr(values, flag)).name}')
+  if values.synthetic:
+    words.append('--synthetic')
+  return shlex.join(words)
+
+
+def _stop(*_: Any) -> None:
+  print('stopped', file=sys.stderr)
+  sys.exit(_TERMINATED)

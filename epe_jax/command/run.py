@@ -1,0 +1,103 @@
+"""Trains a model with canaries, audits the run, and writes its report.
+
+  epe-jax run digits
+  epe-jax run emnist:smoke --config.data.synthetic=True
+  epe-jax run digits --config.rounds=10 --workdir=runs/short
+  epe-jax run my_config.py --claim=3
+
+A config is a name, one of digits, emnist and stackoverflow, or a file of yours; :MODE
+behind it, such as :smoke, chooses one of its modes. --config.FIELD=VALUE sets a field.
+
+A run that was killed is resumed from its checkpoint; of a finished one the result is
+printed. All devices of the machine share the work; without an accelerator, each
+core is a device. So do several machines if each is given the same flags and
+--distributed, or where JAX does not recognise the cluster
+
+  --coordinator=HOST:PORT --num_processes=N --process_id=I
+
+with a port of the first one that the others reach, and I from 0 to N - 1.
+
+With --claim=EPS the exit status is 1 if the lower bound to report exceeds EPS, or if
+the rounds reject it. Either happens to at most 5 % of true claims.
+"""
+
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+from absl import app, flags, logging
+
+from epe_jax.command import claims, config_flags
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `run`."""
+  own: Any = {'flag_values': values}
+  config_flags.define_config(values)
+  flags.DEFINE_string(
+    'workdir', None, 'Folder of the run. Default: runs/ and the config.', **own
+  )
+  flags.DEFINE_bool(
+    'distributed',
+    False,
+    'One of several processes of a cluster JAX recognises.',
+    **own,
+  )
+  flags.DEFINE_string(
+    'coordinator', None, 'HOST:PORT of the first of several processes.', **own
+  )
+  flags.DEFINE_integer(
+    'num_processes', None, 'How many processes there are.', lower_bound=1, **own
+  )
+  flags.DEFINE_integer(
+    'process_id', None, 'Which of them this is, from 0.', lower_bound=0, **own
+  )
+  flags.DEFINE_float(
+    'claim',
+    None,
+    'ε that the run claims to have: an alarm is raised, while it goes on, if its '
+    'rounds contradict that. Short for --config.audit.claim.',
+    **own,
+  )
+  flags.DEFINE_bool(
+    'verbose', False, 'Print every estimate, and what each means.', **own
+  )
+
+
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  name, config, rest = config_flags.parse(values, argv)
+  if rest:
+    raise app.UsageError(f'{rest[0]!r} is no flag, and one config is enough.')
+  if name is None:
+    raise app.UsageError('give a config, such as digits or digits:smoke.')
+  from epe_jax.experiment import audited_run, config_fields, config_files
+  from epe_jax.parallel import sharding
+  from epe_jax.report import report
+
+  logging.set_verbosity(logging.WARNING)
+  workdir = values.workdir
+  if workdir is None:
+    workdir = str(pathlib.Path('runs', config_files.name_run(name)))
+  names = ('coordinator', 'num_processes', 'process_id')
+  cluster = tuple(getattr(values, name) for name in names)
+  if values.claim is not None:
+    config.audit.claim = values.claim
+  config = config_fields.check_config(config)
+  sharding.use_cores(config.clients_per_round)
+  if values.distributed or cluster != (None, None, None):
+    sharding.initialize_distributed(*cluster)
+  result = audited_run.run(config, workdir)
+  if result is None:
+    # The first of several processes has the result, and writes.
+    return 0
+  form = report.format_report if values.verbose else (report.format_summary)
+  print(form(result))
+  try:
+    path = report.write_report(workdir)
+  except (ValueError, OSError) as error:
+    raise ValueError(f'no report: {error}') from error
+  print(f'\nReport, figures and files: {path}')
+  return claims.report_claim(
+    config.audit.claim, claims.choose_bounds(result.audit), test=result.claim
+  )

@@ -1,0 +1,125 @@
+"""Trains and audits every point of a grid, and sets them side by side.
+
+  epe-jax sweep digits --grid=repetitions
+  epe-jax sweep digits --config.canaries.observed=400 --grid=repetitions --jobs=2
+  epe-jax sweep digits --axis=noise_multiplier=0.1,0.2 --axis=seed=0,1,2
+  epe-jax sweep digits --axis=noise_multiplier=0.1,0.2 --seeds=50
+
+A grid is a name, one of those in configs/grids.py, or FILE.py:NAME. Axes of the
+command line come on top of it; the last one changes fastest.
+
+With --seeds=50 every point is run with 50 seeds by one compiled program, vmapped
+over seeds where that is fast. The tables have means and standard deviations, and how
+much ε varies between runs that claim the same.
+
+Finished points are not trained again; those that failed are reported, and tried
+again with --retry. The workdir has a folder with an ordinary run and a .log of its
+output for each point, and sweep.md, sweep.tex and sweep.png of all points.
+"""
+
+import ast
+from collections.abc import Sequence
+import pathlib
+import signal
+import sys
+from typing import Any
+
+from absl import app, flags
+
+from epe_jax.command import config_flags
+
+# What a shell reports of a program that SIGTERM has ended.
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `sweep`."""
+  own: Any = {'flag_values': values}
+  config_flags.define_config(values)
+  flags.DEFINE_string(
+    'grid', None, 'Axes: the name of a grid, or FILE.py:NAME.', **own
+  )
+  flags.DEFINE_multi_string(
+    'axis',
+    [],
+    'FIELD=VALUE,VALUE,...: one more axis; the last changes fastest.',
+    **own,
+  )
+  flags.DEFINE_string(
+    'workdir',
+    None,
+    'Folder of the sweep. Default: runs/ and the config and grid.',
+    **own,
+  )
+  flags.DEFINE_integer('jobs', 1, 'Points that run side by side.', **own)
+  flags.DEFINE_integer(
+    'seeds',
+    None,
+    'Run every point with so many seeds, for small models.',
+    **own,
+  )
+  flags.DEFINE_bool('retry', False, 'Try again what failed.', **own)
+
+
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  name, config, rest = config_flags.parse(values, argv)
+  if rest:
+    raise app.UsageError(f'{rest[0]!r} is no flag, and one config is enough.')
+  if name is None:
+    raise app.UsageError('give a config, such as digits.')
+  grid, own_axes = values.grid, values.axis
+  if not grid and not own_axes:
+    raise app.UsageError('nothing varies; give --grid or --axis.')
+  from epe_jax.experiment import config_files, sweep
+  from epe_jax.report import seed_sweep, sweep_report
+
+  # A polite end reaches the points too.
+  signal.signal(signal.SIGTERM, _stop)
+  axes = [
+    *(config_files.load_grid(grid).axes if grid else ()),
+    *map(_parse_axis, own_axes),
+  ]
+  workdir = values.workdir or _name_workdir(name, grid)
+  points = sweep.make_grid(config, axes)
+  if values.seeds is not None:
+    results = seed_sweep.run_seed_sweep(points, workdir, num_seeds=values.seeds)
+    print(seed_sweep.write_tables(workdir, points, results))
+    return 0
+  outcome = sweep.run_sweep(
+    points, workdir, jobs=values.jobs, retry=values.retry
+  )
+  print(sweep_report.write_sweep(workdir, points, outcome))
+  print(f'\nTable, figure and runs: {workdir}')
+  if outcome.failed:
+    raise ValueError(
+      f'{len(outcome.failed)} of {len(points)} points failed; --retry tries '
+      'them again.'
+    )
+  return 0
+
+
+def _name_workdir(name: str, grid: str | None) -> str:
+  from epe_jax.experiment import config_files
+
+  varied = config_files.name_run(grid) if grid else 'sweep'
+  return str(pathlib.Path('runs', f'{config_files.name_run(name)}-{varied}'))
+
+
+def _parse_axis(text: str) -> tuple[str, list[Any]]:
+  field, _, values = text.partition('=')
+  if not field or not values:
+    raise app.UsageError(f'--axis={text!r}; give FIELD=VALUE,VALUE,...')
+  return field, [_parse_value(value) for value in values.split(',')]
+
+
+def _parse_value(text: str) -> Any:
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    return text
+
+
+def _stop(*_: Any) -> None:
+  print('stopped', file=sys.stderr)
+  sys.exit(_TERMINATED)

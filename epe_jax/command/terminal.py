@@ -1,0 +1,71 @@
+"""Output for terminals that lack the Greek letters of the tables."""
+
+import codecs
+import sys
+
+_SPELLINGS = {
+  'ε': 'eps',
+  'δ': 'delta',
+  'μ': 'mu',
+  'σ': 'sigma',
+  'τ': 'tau',
+  'θ': 'theta',
+  'ρ': 'rho',
+  'π': 'pi',
+  'Σ': 'sum',
+  '≥': '>=',
+  '≤': '<=',
+  '≈': '~',
+  '±': '+-',
+  '∞': 'inf',
+  '√': 'sqrt',
+  '²': '^2',
+  '·': '*',
+  '×': 'x',
+  '→': '->',
+  '–': '-',
+  '—': '-',
+  '…': '...',
+  '‘': "'",
+  '’': "'",
+  '“': '"',
+  '”': '"',
+  '\N{NO-BREAK SPACE}': ' ',
+  '\N{COMBINING CIRCUMFLEX ACCENT}': '^',
+  '█': '#',
+}
+_ERRORS = 'epe_jax.spell_out'
+
+
+def spell_out(text: str) -> str:
+  """The text in ASCII.
+
+  >>> spell_out('ε ≥ 2 at δ = 1e-5')
+  'eps >= 2 at delta = 1e-5'
+  """
+  return text.encode('ascii', _ERRORS).decode()
+
+
+def use_spellings() -> None:
+  """Has stdout and stderr spell out what their encoding lacks.
+
+  A terminal whose encoding has all letters shows what it always did.
+  """
+  for stream in (sys.stdout, sys.stderr):
+    # Streams that others put in their place may have no encoding.
+    if reconfigure := getattr(stream, 'reconfigure', None):
+      reconfigure(errors=_ERRORS)
+
+
+def _spell_out(error: UnicodeError) -> tuple[str, int]:
+  if not isinstance(error, UnicodeEncodeError):
+    raise error
+  text = error.object[error.start : error.end]
+  spelt = ''.join(
+    _SPELLINGS.get(x, x.encode('ascii', 'backslashreplace').decode())
+    for x in text
+  )
+  return spelt, error.end
+
+
+codecs.register_error(_ERRORS, _spell_out)

@@ -1,0 +1,339 @@
+"""The program epe-jax: its commands, help, exit statuses and messages."""
+
+import io
+import subprocess
+import sys
+
+from absl import flags
+import numpy as np
+import pytest
+
+from epe_jax.command import config_flags, data, program, score_input, terminal
+from epe_jax.data import download
+from epe_jax.experiment.score_formats import registry
+from tests.in_process import run_script
+
+
+def run(capsys, *argv):
+  """The exit status, and what was printed to stdout and stderr."""
+  code = program.main([*map(str, argv)])
+  return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def csv(tmp_path):
+  """Scores of which the first bound is well above 1."""
+  rng = np.random.default_rng(0)
+  path = tmp_path / 'scores.csv'
+  rows = zip(rng.normal(3, 1, 200).tolist(), rng.normal(0, 1, 200).tolist())
+  lines = [f'{one!r},{other!r}' for one, other in rows]
+  path.write_text('\n'.join(['in,out', *lines]) + '\n')
+  return path
+
+
+def test_help_lists_every_command_with_a_line_each(capsys):
+  for argv in (['--help'], ['-h'], ['help']):
+    code, out, _ = run(capsys, *argv)
+    assert code == 0
+    for name, command in program.COMMANDS.items():
+      assert f'  {name:<9}  {command.summary}\n' in out
+
+
+@pytest.mark.parametrize('name', program.COMMANDS)
+def test_the_help_of_a_command_has_examples_and_all_of_its_flags(capsys, name):
+  code, out, _ = run(capsys, name, '--help')
+  assert code == 0
+  assert out.count(f'  epe-jax {name} ') >= 2
+  module = sys.modules[f'epe_jax.command.{program.COMMANDS[name].module}']
+  values = flags.FlagValues()
+  module.define_flags(values)
+  for flag in values:
+    assert f'--{flag}:' in out or f'--[no]{flag}:' in out
+  assert run(capsys, 'help', name) == (0, out, '')
+
+
+def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
+  for name, command in program.COMMANDS.items():
+    _, out, _ = run(capsys, name, '--help')
+    module = sys.modules[f'epe_jax.command.{command.module}']
+    values = flags.FlagValues()
+    module.define_flags(values)
+    examples = out.split('\n\n')[1].replace('\\\n', ' ').splitlines()
+    for line in examples:
+      words = line.partition(f'epe-jax {name}')[2].split()
+      left = values(['', *words], known_only=True)
+      for word in left:
+        assert not word.startswith('--') or word.startswith('--config.'), line
+
+
+@pytest.mark.parametrize(
+  ('argv', 'message'),
+  [
+    (['estimat'], "'estimat' is no command. Did you mean 'estimate'?"),
+    (['zzz'], "'zzz' is no command. Give one of run, audit, "),
+    (
+      ['estimate', 'a.csv', '--delt=1'],
+      "Unknown command line flag 'delt'. Did you mean: delta",
+    ),
+    (
+      ['run', 'digits', '--workdr=x'],
+      "Unknown command line flag 'workdr'. Did you mean: workdir",
+    ),
+    (['run'], 'give a config, such as digits or digits:smoke'),
+    (['run', '--config.rounds=3'], 'but no config is named'),
+    (['run', 'digits', 'emnist'], "'emnist' is no flag"),
+    (['sweep', 'digits'], 'nothing varies; give --grid or --axis'),
+    (['report'], '0 directories were given'),
+    (['audit'], '0 files were given'),
+    (['data', 'x'], 'give --out'),
+    (['estimate'], 'Give a file of scores.'),
+    (['estimate', 'x.csv', '--claim=-1'], '--claim=-1.0; give a finite ε >= 0'),
+  ],
+)
+def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
+  code, out, err = run(capsys, *argv)
+  assert (code, out) == (2, '')
+  assert err.startswith('error: ')
+  assert message in err
+
+
+# Edges that used to be tracebacks: each is one line with a cure.
+
+
+@pytest.mark.parametrize(
+  ('argv', 'message'),
+  [
+    (
+      ['run', 'digits', '--config.roundz=3'],
+      'no such field of the config: roundz. Did you mean "rounds"?',
+    ),
+    (
+      ['run', 'digits', '--config.server.mometum=0.5'],
+      'no such field of the config: server.mometum. Did you mean '
+      '"server.momentum"?',
+    ),
+    (
+      ['run', 'digits', '--noconfig.simulatio'],
+      'no such field of the config: simulatio. Did you mean "simulation"?',
+    ),
+    (
+      ['run', 'digits', '--config.optimizer=adam'],
+      'no such field of the config: optimizer. Did you mean '
+      '"server.optimizer"?',
+    ),
+    (
+      ['run', 'digits:smok'],
+      "digits:smok: mode='smok'; give 'full' or 'smoke'.",
+    ),
+    (
+      ['run', 'digts'],
+      "'digts' is no config. Did you mean 'digits'? Give one of digits, emnist, "
+      'stackoverflow, or the path of a file that ends in .py.',
+    ),
+    (
+      ['sweep', 'digits', '--axis=rounds=1,many'],
+      "axis 'rounds' has the value 'many', which is of type str, and not int as "
+      'rounds=100 of the config; give values of that type.',
+    ),
+    (
+      ['sweep', 'digits', '--axis=round=1,2'],
+      "round is no field of the config; did you mean 'rounds'?",
+    ),
+    (
+      ['sweep', 'digits', '--grid=repetition'],
+      "grids:repetition: grid 'repetition'; give one of repetitions, noise, "
+      'num_canaries, dimension, server, clipping, participation, precision, '
+      'utility.',
+    ),
+  ],
+)
+def test_a_typing_error_is_one_line(capsys, argv, message):
+  assert run(capsys, *argv) == (2, '', f'error: {message}\n')
+
+
+def test_a_config_of_another_folder_is_one_line(capsys, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert run(capsys, 'run', 'configs/digits.py') == (
+    2,
+    '',
+    f'error: configs/digits.py does not exist in {tmp_path}. The config of that '
+    "name that ships is found from anywhere: give 'digits' in place of a path.\n",
+  )
+  code, _, err = run(capsys, 'run', 'mine.py')
+  assert code == 2
+  assert 'mine.py does not exist in' in err
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_value_that_is_no_number_names_its_field(capsys):
+  code, _, err = run(capsys, 'run', 'digits', '--config.rounds=many')
+  assert code == 2
+  assert err.startswith('error: flag --config.rounds=many: invalid literal')
+
+
+def test_without_haiku_its_extra_is_named(capsys, tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'haiku', None)
+  monkeypatch.delitem(sys.modules, 'epe_jax.tasks.stackoverflow', raising=False)
+  tasks = sys.modules.get('epe_jax.tasks')
+  if tasks is not None:
+    monkeypatch.delattr(tasks, 'stackoverflow', raising=False)
+  code, _, err = run(
+    capsys,
+    *('run', 'stackoverflow:smoke', '--config.data.synthetic=True'),
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert (code, err) == (
+    2,
+    "error: haiku is not installed. Install it with the extra 'haiku': pip "
+    "install 'epe_jax[haiku]'\n",
+  )
+
+
+@pytest.mark.integration
+def test_a_terminal_without_greek_letters_is_written_to(csv):
+  done = subprocess.run(
+    [
+      *(sys.executable, '-m', 'epe_jax', 'estimate', csv),
+      *('--delta=1e-5', '--claim=1'),
+    ],
+    capture_output=True,
+    env={'PYTHONIOENCODING': 'ascii', 'PYTHONPATH': ':'.join(sys.path)},
+    check=False,
+  )
+  assert done.returncode == 1, done.stderr
+  text = done.stdout.decode('ascii')
+  assert 'Claim eps <= 1: violated. eps >= ' in text
+  assert '\\u' not in text
+
+
+def test_what_an_encoding_lacks_is_spelt_out(monkeypatch):
+  written = io.BytesIO()
+  stream = io.TextIOWrapper(written, encoding='latin-1')
+  monkeypatch.setattr(sys, 'stdout', stream)
+  terminal.use_spellings()
+  print('90 %: ε ≥ 2 ± 1, 漢', flush=True)
+  # What Latin-1 has stays as it is.
+  assert written.getvalue() == 'eps >= 2 ± 1'.encode('latin-1').join(
+    (b'90 %: ', b', \\u6f22\n')
+  )
+  stream.detach()
+
+
+# Exit statuses.
+
+
+def test_a_claim_is_violated_by_the_bound_that_was_fixed_beforehand(
+  capsys, csv
+):
+  command = 'estimate', csv, '--delta=1e-5', '--claim=1'
+  code, out, _ = run(capsys, *command)
+  assert code == 1
+  assert 'Claim ε ≤ 1: violated. ε ≥ ' in out
+  assert 'with 95 % confidence' in out
+  code, out, _ = run(capsys, *command[:-1], '--claim=9')
+  assert code == 0
+  assert 'Claim ε ≤ 9: not contradicted, which does not prove it' in out
+
+
+def test_json_stays_json_beside_a_claim(capsys, csv):
+  code, out, err = run(
+    capsys, 'estimate', csv, '--delta=1e-5', '--claim=1', '--format=json'
+  )
+  assert code == 1
+  assert out.startswith('{')
+  assert out.endswith('}\n')
+  assert 'violated' in err
+
+
+def test_a_script_ends_with_1_where_a_command_ends_with_2(csv):
+  assert run_script('estimate', csv).returncode == 1
+  assert program.main(['estimate', str(csv)]) == 2
+
+
+def test_an_error_of_ours_is_no_violated_claim(capsys, csv, monkeypatch):
+  def fail(*_, **settings):
+    raise KeyError('ours')
+
+  monkeypatch.setattr('epe_jax.experiment.score_files.load', fail)
+  code, _, err = run(capsys, 'estimate', csv, '--delta=1e-5')
+  assert code == 70
+  assert err.endswith("KeyError: 'ours'\n")
+
+
+def test_whoever_read_enough_is_no_error(capsys, csv, monkeypatch):
+  def fail(*_, **settings):
+    raise BrokenPipeError
+
+  monkeypatch.setattr('epe_jax.experiment.score_files.load', fail)
+  monkeypatch.setattr(program, '_close_stdout', lambda: None)
+  assert run(capsys, 'estimate', csv, '--delta=1e-5') == (0, '', '')
+
+
+@pytest.mark.integration
+def test_the_package_is_the_program():
+  done = subprocess.run(
+    [sys.executable, '-m', 'epe_jax', '--version'],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert done.stdout.startswith('epe_jax 0.')
+
+
+# What help says without loading what it would need.
+
+
+def test_names_in_help_are_those_that_exist():
+  assert list(data._PUBLIC) == sorted(download.PUBLIC)
+  assert list(score_input._FORMATS) == list(registry.FORMATS)
+
+
+@pytest.mark.integration
+def test_help_and_estimates_load_no_jax(csv):
+  for argv in (
+    *([name, '--help'] for name in program.COMMANDS),
+    ['estimate', str(csv), '--delta=1e-5'],
+  ):
+    code = (
+      'import sys\nfrom epe_jax.command import program\n'
+      f'assert program.main({argv!r}) == 0\n'
+      'assert not {"jax", "matplotlib", "ml_collections"} & sys.modules.keys()'
+    )
+    subprocess.run([sys.executable, '-c', code], check=True)
+
+
+# Configs.
+
+
+def parse(*argv):
+  values = flags.FlagValues()
+  config_flags.define_config(values)
+  flags.DEFINE_string('workdir', None, '', flag_values=values)
+  return config_flags.parse(values, ['program', *argv])
+
+
+@pytest.mark.parametrize(
+  'argv',
+  [
+    ['digits:smoke', '--config.rounds=7'],
+    ['--config=digits:smoke', '--config.rounds=7'],
+    ['--config', 'digits:smoke', '--config.rounds', '7'],
+    ['--workdir', 'x', '--config.rounds', '7', 'digits:smoke'],
+    ['--workdir=x', 'digits:smoke', '-config.rounds=7'],
+  ],
+)
+def test_a_config_is_named_with_and_without_its_flag(argv):
+  name, config, rest = parse(*argv)
+  assert name == 'digits:smoke'
+  assert (config.rounds, config.canaries.observed) == (7, 20)
+  assert rest == []
+
+
+def test_fields_are_set_by_their_type():
+  _, config, _ = parse(
+    *('digits', '--config.audit.delta=1e-6', '--noconfig.simulation'),
+    '--config.server.optimizer=adam',
+  )
+  assert config.audit.delta == 1e-6
+  assert config.simulation is False
+  assert config.server.optimizer == 'adam'

@@ -1,0 +1,78 @@
+"""Configs by name and by path, and what is said of those that are none."""
+
+import importlib.util
+
+import pytest
+
+from epe_jax.experiment import config_files
+
+
+def test_the_jobs_that_ship_are_found_by_their_names(tmp_path, monkeypatch):
+  # From a folder without any.
+  monkeypatch.chdir(tmp_path)
+  assert config_files.list_configs() == ['digits', 'emnist', 'stackoverflow']
+  for name in config_files.list_configs():
+    assert config_files.load_config(name).task == name
+    full = config_files.load_config(name).rounds
+    assert config_files.load_config(f'{name}:smoke').rounds < full
+
+
+def test_grids_are_found_by_their_names_and_in_files(tmp_path):
+  axes = config_files.load_grid('repetitions').axes
+  assert [name for name, _ in axes] == [
+    'noise_multiplier',
+    'canaries.repetitions',
+  ]
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'from ml_collections import config_dict\n'
+    'def get_config(mode):\n'
+    '  return config_dict.create(axes=((mode, (1, 2)),))\n'
+  )
+  assert config_files.load_grid(f'{path}:seed').axes == (('seed', (1, 2)),)
+
+
+def test_a_file_of_ones_own_builds_on_the_common_fields(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'from epe_jax.configs import common\n'
+    'def get_config():\n'
+    "  return common.make_config(task='digits', rounds=3)\n"
+  )
+  assert config_files.load_config(path).rounds == 3
+  with pytest.raises(ValueError, match='takes no mode; leave out :smoke'):
+    config_files.load_config(f'{path}:smoke')
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('x = 1', r'no function get_config\(\); give a file that has'),
+    ('def get_config(:', r'mine\.py, line 1: .*Give a file of Python'),
+  ],
+)
+def test_a_file_that_is_no_config_is_refused(tmp_path, text, message):
+  path = tmp_path / 'mine.py'
+  path.write_text(text)
+  with pytest.raises(ValueError, match=message):
+    config_files.load_config(path)
+
+
+@pytest.mark.parametrize(
+  'name', ['common', 'Digits', '', 'nothing', 'a b', '..', 'os']
+)
+def test_a_name_that_is_none_is_refused_with_those_that_are(name):
+  # Modules beside the jobs are no jobs, though a grid and the paper's sizes are
+  # loaded by their names elsewhere.
+  if name == 'common':
+    message = 'no function get_config'
+  else:
+    message = 'is no config.*digits, emnist, stackoverflow'
+  with pytest.raises(ValueError, match=message):
+    config_files.load_config(name)
+
+
+def test_without_an_installation_it_is_said(monkeypatch):
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  with pytest.raises(ValueError, match=r'Run `pip install -e \.`'):
+    config_files.load_config('digits')

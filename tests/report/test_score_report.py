@@ -1,0 +1,149 @@
+"""`epe_jax.estimate`: two arrays in, an audit that shows itself out."""
+
+import fractions
+import html.parser
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import epe_jax
+from epe_jax.audit import estimates
+from epe_jax.epsilon.types import Scores
+from epe_jax.report import report, score_report
+from epe_jax.text import cells
+
+RNG = np.random.default_rng(0)
+IN, OUT = RNG.normal(2, 1, 80), RNG.normal(0, 1, 60)
+
+
+@pytest.fixture(scope='module')
+def found():
+  return epe_jax.estimate(IN, OUT, delta=1e-5)
+
+
+def test_the_package_shows_its_public_names():
+  assert {'estimate', 'epsilon', 'audit', '__version__'} <= set(dir(epe_jax))
+  assert epe_jax.estimate is score_report.estimate
+
+
+def test_two_arrays_give_every_estimate(found):
+  expected = estimates.evaluate_scores(Scores(IN, OUT), delta=1e-5)
+  assert found.audit == expected
+  assert found.warning is None
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize(
+  'convert', [list, tuple, np.float32, jnp.asarray], ids=lambda f: f.__name__
+)
+def test_anything_that_is_like_an_array_is_scores(monkeypatch, convert):
+  monkeypatch.setattr(
+    estimates, 'evaluate_scores', lambda scores, **settings: scores
+  )
+  scores = score_report.estimate(convert(IN), convert(OUT), delta=1e-5).scores
+  np.testing.assert_allclose(scores.observed, IN, rtol=1e-6)
+  assert scores.observed.dtype == np.float64
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_integers_and_losses_are_oriented(monkeypatch):
+  monkeypatch.setattr(
+    estimates, 'evaluate_scores', lambda scores, **settings: scores
+  )
+  counts = np.arange(5, dtype=np.uint8)
+  scores = score_report.estimate(
+    counts, counts + 9, delta=1e-5, higher='out'
+  ).scores
+  assert scores.observed.tolist() == [0, -1, -2, -3, -4]
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize(
+  ('given', 'message'),
+  [
+    (([], OUT), 'in_scores is empty'),
+    ((IN, np.empty(0)), 'out_scores is empty'),
+    (
+      (IN, [0.0, np.nan, np.inf]),
+      r'out_scores has 2 values that are not finite, the first is '
+      r'out_scores\[1\] = nan',
+    ),
+    (([[1.0], [2.0]], OUT), r'in_scores has shape \(2, 1\)'),
+    (([1j], OUT), 'in_scores has dtype complex128'),
+    ((['a'], OUT), 'in_scores has dtype <U1'),
+    ((IN, [fractions.Fraction(1, 2)]), 'out_scores has dtype object'),
+    (([[1.0], [2.0, 3.0]], OUT), 'in_scores is no array of numbers'),
+  ],
+)
+def test_what_is_no_scores_is_refused_by_its_name(given, message):
+  with pytest.raises(ValueError, match=message):
+    epe_jax.estimate(*given, delta=1e-5)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_settings_out_of_range_are_refused():
+  with pytest.raises(ValueError, match=r'delta=0; give a number in \(0, 1\)'):
+    epe_jax.estimate(IN, OUT, delta=0)
+  with pytest.raises(ValueError, match="higher='up' is neither"):
+    epe_jax.estimate(IN, OUT, delta=1e-5, higher='up')  # pyright: ignore
+
+
+def test_a_reversed_sign_is_warned_of_and_shown():
+  with pytest.warns(UserWarning, match='sign is probably reversed'):
+    reversed_ = epe_jax.estimate(OUT, IN, delta=1e-5)
+  assert '\nWarning: the sign is probably reversed' in repr(reversed_)
+  assert 'give higher=out' in ' '.join(repr(reversed_).split())
+  assert 'Warning: the sign' in reversed_._repr_html_()
+  (attack,) = reversed_.audit.attacks
+  assert attack.bounds[0].epsilon == 0
+
+
+def test_it_reads_as_text_and_as_html(found):
+  bound = cells.format_epsilon(found.audit.headline[1])
+  first, second = repr(found).splitlines()
+  assert first.startswith(
+    f'ε ≥ {bound} (95 %, no shape assumed); point estimate'
+  )
+  assert second == '80 canaries took part, 60 did not'
+  shown = []
+  parser = html.parser.HTMLParser()
+  parser.handle_data = shown.append
+  parser.feed(found._repr_html_())
+  assert 'all thresholds, one test' in shown
+  assert first in shown
+
+
+def test_its_plot_shows_both_groups(found):
+  fig = found.plot()
+  (axes,) = fig.axes
+  labels = axes.get_legend_handles_labels()[1]
+  assert labels == ['took part: n = 80', 'took no part: n = 60']
+
+
+def test_without_matplotlib_its_extra_is_named(found, monkeypatch):
+  for name in [
+    n for n in sys.modules if n.startswith('epe_jax.report.figures')
+  ]:
+    monkeypatch.delitem(sys.modules, name)
+  monkeypatch.setattr(epe_jax.report, 'figures', None, raising=False)
+  monkeypatch.delattr(epe_jax.report, 'figures')
+  monkeypatch.setitem(sys.modules, 'matplotlib', None)
+  with pytest.raises(ModuleNotFoundError, match="extra 'reports'"):
+    found.plot()
+
+
+@pytest.mark.usefixtures('coarse_figures')
+def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
+  path = score_report.write_score_report(
+    tmp_path / 'new' / 'out', found.scores, found.audit
+  )
+  page = path.read_text()
+  assert report.format_estimates(found.audit, markdown=True) in page
+  assert '80 canaries took part, 60 did not' in page
+  figures = [x.name for x in path.parent.glob('*.png')]
+  assert len(figures) == 3
+  for name in figures:
+    assert f']({name})' in page
+  assert (path.parent / 'estimates.json').is_file()
