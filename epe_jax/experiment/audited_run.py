@@ -152,6 +152,7 @@ def _train(
   # way.
   state = jax.jit(setup.algorithm.init)(sharding.replicate(mesh, setup.params))
   jitted = programs.make_programs(setup, state, mesh)
+  draws = programs.replicate_draws(setup.draws, mesh)
   evaluate = evaluation.evaluator(setup.task, mesh=mesh)
   claims = config.audit.claim is not None and bool(setup.observers)
   watch_claim = watch.make_watch(config, setup, state) if claims else None
@@ -188,7 +189,7 @@ def _train(
     for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
       start_time = time.perf_counter()
       state, round_metrics = jitted.advance(
-        state, cohorts, training_key, noise_key
+        draws, state, cohorts, training_key, noise_key
       )
       del cohorts
       future = fetching.submit(dispatch.fetch_metrics, round_metrics)
@@ -214,7 +215,7 @@ def _train(
           progress.update()
       if saves or (evaluates and watch_claim is not None):
         # Vectors of rounds are scored, and never written.
-        state = jitted.flush(state)
+        state = jitted.flush(draws, state)
         if watch_claim is not None:
           alarmed |= _tell_claim(
             watch_claim(state, rounds.stop), alarmed, shown
@@ -226,7 +227,7 @@ def _train(
         idle_since = time.perf_counter()
   # A run that was killed behind its last round has made no evaluation here.
   test_metrics = test_metrics or evaluate(state.algorithm.params, setup.test)
-  cosines = sharding.copy_to_host(jitted.score(state))
+  cosines = sharding.copy_to_host(jitted.score(draws, state))
   scalars = sharding.copy_to_host(state.rounds)
   params = sharding.copy_to_host(state.algorithm.params)
   if not sharding.is_primary():
