@@ -19,7 +19,13 @@ from epe_jax import extras
 with extras.explain_missing():
   from ml_collections import config_flags
 
-  from epe_jax.experiment import audited_run, config_fields
+  from epe_jax import progress
+  from epe_jax.experiment import (
+    audited_run,
+    compiled_programs,
+    config_fields,
+    stopping,
+  )
   from epe_jax.parallel import sharding
   from epe_jax.report import report
 
@@ -50,6 +56,7 @@ _VERBOSE = flags.DEFINE_bool(
 )
 
 
+@stopping.end_politely
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
@@ -61,6 +68,7 @@ def main(argv: list[str]) -> None:
     if _CLAIM.value is not None:
       config.audit.claim = _CLAIM.value
     config = config_fields.check_config(config)
+    compiled_programs.keep_programs()
     sharding.use_cores(config.clients_per_round)
     if _DISTRIBUTED.value or cluster != (None, None, None):
       sharding.initialize_distributed(*cluster)
@@ -73,7 +81,8 @@ def main(argv: list[str]) -> None:
   form = report.format_report if _VERBOSE.value else report.format_summary
   print(form(result))
   try:
-    path = report.write_report(workdir)
+    with progress.phase('drawing the report'):
+      path = report.write_report(workdir)
   except (ValueError, OSError) as error:
     raise SystemExit(f'error: no report: {error}') from error
   print(f'\nReport, figures and files: {path}')

@@ -31,6 +31,7 @@ ORDER = [
     'extras',
     'io',
     'locks',
+    'progress',
     'streams',
     'types',
   ],
