@@ -30,7 +30,7 @@ from epe_jax import extras
 with extras.explain_missing():
   from ml_collections import config_flags
 
-  from epe_jax.experiment import config_fields, sweep
+  from epe_jax.experiment import config_fields, stopping, sweep
   from epe_jax.report import seed_sweep, sweep_report
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -64,6 +64,7 @@ def _parse_value(text: str) -> Any:
     return text
 
 
+@stopping.end_politely
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')

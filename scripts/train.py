@@ -25,6 +25,7 @@ with extras.explain_missing():
     compiled_programs,
     config_fields,
     stopping,
+    workdirs,
   )
   from epe_jax.parallel import sharding
   from epe_jax.report import report
@@ -80,12 +81,14 @@ def main(argv: list[str]) -> None:
     return
   form = report.format_report if _VERBOSE.value else report.format_summary
   print(form(result))
+  files = workdirs.workdir_at(workdir)
   try:
-    with progress.phase('drawing the report'):
-      path = report.write_report(workdir)
+    if not workdirs.has_report(files):
+      with progress.phase('drawing the report'):
+        report.write_report(workdir)
   except (ValueError, OSError) as error:
     raise SystemExit(f'error: no report: {error}') from error
-  print(f'\nReport, figures and files: {path}')
+  print(f'\nReport: {files.report}, model: {files.model}')
 
 
 if __name__ == '__main__':

@@ -35,6 +35,7 @@ from epe_jax.experiment import (
   config_fields,
   dispatch,
   evaluation,
+  event_files,
   inputs,
   metrics,
   model_file,
@@ -119,6 +120,7 @@ def _run_or_read(
       workdirs.claim(files.folder, config)
       workdirs.clear_failed_start(files, config)
       if not _is_finished(files):
+        workdirs.remove_drafts(files)
         with stopping.listen(
           'Finishing the round. Once more ends it at once.'
         ) as requests:
@@ -185,6 +187,10 @@ def _train(
     metrics.rewind_to(files.metrics, start)
     _say(f'Continuing from round {start} of {config.rounds}, {files.folder}.')
 
+  events = event_files.no_event_files()
+  if config.tensorboard:
+    events = event_files.open_event_files(files.events, start=start)
+
   # 4. Train, audited. Metrics come back while the next rounds are in flight.
   training_key = sharding.replicate_key(mesh, setup.randomness.training)
   noise_key = sharding.replicate_key(mesh, setup.randomness.noise)
@@ -202,6 +208,7 @@ def _train(
   ):
     # However training ends, the checkpoint that is being written is completed.
     stack.callback(checkpoints.close)
+    stack.callback(events.close)
     for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
       start_time = time.perf_counter()
       if rounds.start == start:
@@ -237,6 +244,7 @@ def _train(
           if t + 1 == rounds.stop:
             line |= test_metrics
           metrics.append_line(files.metrics, line)
+          events.add_line(line)
           bar.update()
       if saves or (evaluates and watch_claim is not None):
         # Vectors of rounds are scored, and never written.

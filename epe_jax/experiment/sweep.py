@@ -6,7 +6,7 @@ ordinary run: one that is finished is not made again, and one that was stopped
 is resumed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 import concurrent.futures
 import contextlib
 import copy
@@ -22,10 +22,15 @@ import threading
 from typing import Any, NamedTuple
 
 from ml_collections import config_dict
-import tqdm
 
-from epe_jax import io
-from epe_jax.experiment import audited_run, workdirs, workloads
+from epe_jax import io, progress
+from epe_jax.experiment import (
+  audited_run,
+  compiled_programs,
+  stopping,
+  workdirs,
+  workloads,
+)
 from epe_jax.parallel import sharding
 
 Config = workloads.Config
@@ -136,8 +141,14 @@ def run_sweep(
     # For all of them before any work is done.
     workdirs.claim(folder / point.name, point.config)
   with contextlib.ExitStack() as stack:
-    progress = stack.enter_context(
-      tqdm.tqdm(total=len(points), unit='run', desc=folder.name)
+    requests = stack.enter_context(
+      stopping.listen(
+        'Finishing the rounds of the points that run. Once more ends at once.'
+      )
+    )
+    requests.can_defer = True
+    bar = stack.enter_context(
+      progress.bar(total=len(points), unit=' runs', desc=folder.name)
     )
     pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(jobs))
     stop = threading.Event()
@@ -148,19 +159,39 @@ def run_sweep(
       for point in points
     }
     finished, failed = {}, {}
-    for future in concurrent.futures.as_completed(names_by_future):
+    for future in _iterate_completed(names_by_future, requests, stop):
       name, reason = names_by_future[future], future.result()
       if reason is None:
         finished[name] = folder / name
       else:
         failed[name] = reason
-      progress.set_postfix(failed=len(failed))
-      progress.update()
+      bar.set_postfix(failed=len(failed), refresh=False)
+      bar.update()
+  requests.raise_if_stopped(
+    f'Stopped with {len(finished)} of {len(points)} points finished; the others '
+    f'are saved in {folder}.'
+  )
   names = [point.name for point in points]
   return Outcome(
     {name: finished[name] for name in names if name in finished},
     {name: failed[name] for name in names if name in failed},
   )
+
+
+def _iterate_completed(
+  pending: Collection[concurrent.futures.Future],
+  requests: stopping.Requests,
+  stop: threading.Event,
+) -> Iterator[concurrent.futures.Future]:
+  """Iterates over futures as they complete; a request to stop is passed on."""
+  pending = set(pending)
+  while pending:
+    done, pending = concurrent.futures.wait(
+      pending, timeout=0.2, return_when=concurrent.futures.FIRST_COMPLETED
+    )
+    yield from done
+    if requests.signum is not None:
+      stop.set()
 
 
 def _run_point(
@@ -187,19 +218,24 @@ def _run_point(
       stdin=subprocess.PIPE,
       stdout=output,
       stderr=subprocess.STDOUT,
+      # Ctrl-C in a terminal would reach it beside the signal that we send.
+      start_new_session=True,
     )
     assert process.stdin is not None
     with process.stdin as stdin:
       stdin.write(
         json.dumps(io.spell_non_finite(point.config.to_dict())).encode()
       )
+    is_told = False
     while True:
       try:
         code = process.wait(timeout=0.5)
         break
       except subprocess.TimeoutExpired:
-        if stop.is_set():
+        # Once: a second signal would end it before it has saved.
+        if stop.is_set() and not is_told:
           process.terminate()
+          is_told = True
   if code == 0:
     return None
   if stop.is_set():
@@ -247,9 +283,11 @@ def _check_field(base: Config, name: str) -> None:
     group = group[part]
 
 
+@stopping.end_politely
 def _main() -> None:
   """Runs one point, with its config on stdin and its workdir as argument."""
   config = config_dict.ConfigDict(json.load(sys.stdin))
+  compiled_programs.keep_programs()
   sharding.use_cores(config.clients_per_round)
   try:
     audited_run.run(config, sys.argv[1])
