@@ -87,9 +87,10 @@ studies: $(VENV)/installed-dev
 # Every benchmark in turn, on a machine that does nothing else, then
 # docs/benchmarks.md; hours. bench-quick sees whether they run, and writes no page.
 BENCHMARKS := canary_kernels canary_law audited_round algorithm1 growth \
-  next_word_round precision device_scaling sharded_audit import_speed rounds
+  next_word_round precision device_scaling sharded_audit import_speed rounds \
+  waiting
 QUICK := canary_kernels canary_law audited_round algorithm1 growth \
-  precision device_scaling sharded_audit rounds
+  precision device_scaling sharded_audit rounds waiting
 bench: $(VENV)/installed-dev
 	for name in $(BENCHMARKS); do \
 	  $(BIN)/python benchmarks/$$name.py || exit 1; done
