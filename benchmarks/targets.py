@@ -497,5 +497,12 @@ SECTIONS = (
     'Ten million sentences of the form of the public file into columns. The '
     'floors are its bytes, and a bare cursor over its rows.',
   ),
+  Section(
+    'Waiting for the default job',
+    'waiting',
+    'python benchmarks/waiting.py',
+    'The job of the README as a user runs it: with an empty cache of compiled '
+    'programs, with the one that the first run left, and shown once more.',
+  ),
 )
 """A section of the page for each result file."""

@@ -98,6 +98,9 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
     ),
     # Test examples drawn at random to evaluate on; None: all.
     evaluate_examples=config_dict.placeholder(int),
+    # Event files for TensorBoard in the workdir's private/tensorboard, by the extra
+    # 'tensorboard'.
+    tensorboard=False,
     seed=0,
     # True declares the run a reproducible simulation: the privacy noise and who
     # takes part then follow from the seed. Set False wherever the model will be

@@ -42,8 +42,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # Generated handwriting in place of a file, of the size of the real data
       # or of so many writers and train images.
       synthetic=False,
-      num_clients=config_dict.placeholder(int),
-      num_examples=config_dict.placeholder(int),
+      num_clients=50 if smoke else config_dict.placeholder(int),
+      num_examples=2_000 if smoke else config_dict.placeholder(int),
       # Folder of the imported columns; None: epe_jax in the user's cache.
       cache=config_dict.placeholder(str),
     ),

@@ -43,19 +43,21 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       path=config_dict.placeholder(str),
       # "word count" per line, most frequent first; None: counted on 'train'.
       word_count=config_dict.placeholder(str),
-      vocabulary_size=10_000,
+      vocabulary_size=1_000 if smoke else 10_000,
       max_words=20,
       # 'heldout': users who never train; 'test': sentences of a later time.
       test_split='heldout',
       # Generated text in place of a file, of as many users as the real data or
       # of num_clients, with at most max_sentences from each.
       synthetic=False,
-      num_clients=config_dict.placeholder(int),
-      max_sentences=64,
+      num_clients=100 if smoke else config_dict.placeholder(int),
+      max_sentences=8 if smoke else 64,
       # Folder of the imported columns; None: epe_jax in the user's cache.
       cache=config_dict.placeholder(str),
     ),
-    model=dict(embedding_size=96, hidden_size=670),
+    model=dict(
+      embedding_size=16 if smoke else 96, hidden_size=32 if smoke else 670
+    ),
     rounds=2 if smoke else 2048,
     clients_per_round=4 if smoke else 167,
     client=dict(

@@ -27,6 +27,7 @@ EXTRAS = {
   'pytest': 'dev',
   'requests': 'training',
   'sklearn': 'training',
+  'tensorboardX': 'tensorboard',
   'tensorflow_datasets': 'tfds',
   'tqdm': 'training',
 }

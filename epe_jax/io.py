@@ -19,6 +19,8 @@ import zipfile
 from jaxtyping import Shaped
 import numpy as np
 
+# The name of a file that is being written, as `write_atomically` makes it.
+_DRAFT = re.compile(r'\..+\.[0-9a-f]{8}')
 _CURE_OF_SPACE = 'Make room there, or give a folder on another disk'
 _CURE_OF_PERMISSIONS = 'Have its permissions changed, or give another path'
 _CURES = {
@@ -62,6 +64,17 @@ def write_atomically(
     sync_folder(path.parent)
   finally:
     draft.unlink(missing_ok=True)
+
+
+def remove_drafts(folder: pathlib.Path) -> None:
+  """Removes the files that `write_atomically` began and did not finish.
+
+  Args:
+    folder: a folder in which nobody writes now; it need not exist.
+  """
+  for path in folder.glob('.*'):
+    if _DRAFT.fullmatch(path.name) and path.is_file():
+      path.unlink(missing_ok=True)
 
 
 def write_text(

@@ -32,6 +32,7 @@ ORDER = [
     'functions',
     'io',
     'locks',
+    'progress',
     'streams',
     'types',
   ],

@@ -1,6 +1,7 @@
 """What each attacker could tell: every estimate of a run, from its scores."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent import futures
 import dataclasses
 import functools
 from typing import NamedTuple
@@ -235,16 +236,21 @@ def _evaluate(
   significance = SIGNIFICANCE
   if simultaneous:
     significance /= sum(map(len, bounds))
+  all_points = [
+    _choose_points(attack_scores, more) for attack_scores in all_scores
+  ]
   known_floors: _Floors = {}
+  if floors:
+    known_floors = _simulate_floors(all_scores, all_points, delta)
   attacks = []
-  for attack_scores, of_attacker in zip(all_scores, bounds):
-    points = list(attack_scores.points)
-    if more:
-      points += [e for e in estimators.MORE_POINTS if e not in points]
-    results = [_to_float(e(attack_scores.scores, delta=delta)) for e in points]
-    if floors:
-      nulls = _simulate_floors(attack_scores, points, delta, known_floors)
-      results = [_add_floor(*pair) for pair in zip(results, nulls)]
+  for attack_scores, points, of_attacker in zip(all_scores, all_points, bounds):
+    results = [
+      _add_floor(
+        _to_float(e(attack_scores.scores, delta=delta)),
+        known_floors.get(_floor_key(attack_scores, e)),
+      )
+      for e in points
+    ]
     results += [
       _to_float(
         bound(attack_scores.scores, delta=delta, significance=significance)
@@ -253,6 +259,15 @@ def _evaluate(
     ]
     attacks.append(_summarize_attack(attack_scores, results, delta))
   return Audit(tuple(attacks), simultaneous)
+
+
+def _choose_points(
+  attack_scores: AttackScores, more: bool
+) -> list[estimators.Estimator]:
+  points = list(attack_scores.points)
+  if more:
+    points += [e for e in estimators.MORE_POINTS if e not in points]
+  return points
 
 
 def _choose_bounds(
@@ -265,24 +280,43 @@ def _choose_bounds(
 
 
 def _simulate_floors(
-  attack_scores: AttackScores,
-  points: Sequence[estimators.Estimator],
+  all_scores: Sequence[AttackScores],
+  all_points: Sequence[Sequence[estimators.Estimator]],
   delta: float,
-  known_floors: _Floors,
-) -> list[Float[np.ndarray, ' simulations'] | None]:
-  """What each estimator reports when nothing leaks; made once for equal laws."""
-  if attack_scores.draw is None:
-    return [None] * len(points)
-  keys = [_floor_key(attack_scores, estimator) for estimator in points]
-  missing = {k: e for k, e in zip(keys, points) if k not in known_floors}
-  simulated = noise_floor.simulate(
-    np.random.default_rng(0),
-    list(missing.values()),
-    attack_scores.draw,
-    delta=delta,
-  )
-  known_floors.update(zip(missing, simulated))
-  return [known_floors[key] for key in keys]
+) -> _Floors:
+  """What estimators report when nothing leaks; made once for equal laws.
+
+  Side by side, as drawing audits and estimating from them is work of NumPy, which
+  lets other threads run. Each has a generator of its own.
+  """
+  jobs: list[tuple[noise_floor.Draw, dict[Hashable, estimators.Estimator]]] = []
+  keys = set()
+  for attack_scores, points in zip(all_scores, all_points):
+    if attack_scores.draw is None:
+      continue
+    missing = {
+      key: estimator
+      for estimator in points
+      if (key := _floor_key(attack_scores, estimator)) not in keys
+    }
+    keys |= missing.keys()
+    if missing:
+      jobs.append((attack_scores.draw, missing))
+
+  def simulate(
+    draw: noise_floor.Draw, missing: Mapping[Hashable, estimators.Estimator]
+  ) -> _Floors:
+    simulated = noise_floor.simulate(
+      np.random.default_rng(0), list(missing.values()), draw, delta=delta
+    )
+    return dict(zip(missing, simulated))
+
+  with futures.ThreadPoolExecutor(thread_name_prefix='floors') as pool:
+    return dict(
+      item
+      for floors in pool.map(simulate, *zip(*jobs))
+      for item in floors.items()
+    )
 
 
 def _floor_key(

@@ -68,6 +68,9 @@ class Trace(NamedTuple):
   Attributes:
     round: rounds seen.
     pending: of them the latest, whose vectors are not scored yet.
+    skipped: of those that pend, the first, which were scored before a run was
+      stopped; their places stay empty, so that each vector has the place that it
+      has in a run that is not stopped, and its scores have the same bits.
     buffer: these vectors, and behind them room or what is scored already; None
       where each round is scored at once.
     cosines: [views, T, k]; those of rounds still to come are 0.
@@ -75,6 +78,7 @@ class Trace(NamedTuple):
 
   round: Int[Array, '']
   pending: Int[Array, '']
+  skipped: Int[Array, '']
   buffer: Float[Array, 'v r d'] | None
   cosines: Float[Array, 'v T k']
 
@@ -161,6 +165,7 @@ def all_iterates(
     return Trace(
       round=jnp.zeros((), jnp.int32),
       pending=jnp.zeros((), jnp.int32),
+      skipped=jnp.zeros((), jnp.int32),
       buffer=None
       if buffer == 1
       else sharding.shard_if_divisible(
@@ -174,12 +179,17 @@ def all_iterates(
     )
 
   def score(trace: Trace, new: Float[Array, 'v r k']) -> Trace:
-    live = (jnp.arange(buffer) < trace.pending)[:, None]
+    place = jnp.arange(buffer)[:, None]
     start = trace.round - trace.pending
+    old = jax.lax.dynamic_slice(trace.cosines, (0, start, 0), new.shape)
+    new = jnp.where(place < trace.pending, new, 0)
     return trace._replace(
       pending=jnp.zeros((), jnp.int32),
+      skipped=jnp.zeros((), jnp.int32),
       cosines=jax.lax.dynamic_update_slice(
-        trace.cosines, jnp.where(live, new, 0), (0, start, 0)
+        trace.cosines,
+        jnp.where(place < trace.skipped, old, new),
+        (0, start, 0),
       ),
     )
 

@@ -238,14 +238,34 @@ def drop_buffers(state: AuditState) -> AuditState:
   return _replace_buffers(state, lambda name: None)
 
 
-def restore_buffers(saved: AuditState, like: AuditState) -> AuditState:
+def restore_buffers(
+  saved: AuditState, like: AuditState, *, since_flush: int = 0
+) -> AuditState:
   """A state that training goes on from.
 
   Args:
     saved: as `drop_buffers` gives it.
     like: a state of the same run, which lends the room for vectors.
+    since_flush: rounds since the last one after which every run, also one that is
+      not stopped, scores what waits; 0 where the state was saved at such a round.
   """
-  return _replace_buffers(saved, lambda name: like.observers[name].buffer)
+  state = _replace_buffers(saved, lambda name: like.observers[name].buffer)
+  observers = {
+    name: _skip_places(x, since_flush) if isinstance(x, Trace) else x
+    for name, x in state.observers.items()
+  }
+  return state._replace(observers=observers)
+
+
+def _skip_places(trace: Trace, since_flush: int) -> Trace:
+  """A trace whose next vector has the place of one that was not stopped."""
+  if trace.buffer is None:
+    return trace
+  places = since_flush % trace.buffer.shape[1]
+  # Added, so that they stay where they are, on however many devices.
+  return trace._replace(
+    pending=trace.pending + places, skipped=trace.skipped + places
+  )
 
 
 def _replace_buffers(

@@ -32,7 +32,14 @@ def derive_root(key: Key, purpose: int) -> Root:
     key: the canary key, of any implementation; may be traced.
     purpose: a number that each family of canaries has for itself, so that two
       families with one key share no words.
+
+  Raises:
+    ValueError: key is no key of JAX.
   """
+  if not isinstance(key, jax.Array):
+    raise ValueError(
+      f'key={key!r} is no key; give one of JAX, such as jax.random.key(0).'
+    )
   bits = jax.random.bits(jax.random.fold_in(key, purpose), (2,), jnp.uint32)
   return Root(bits[0], bits[1])
 

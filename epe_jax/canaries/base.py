@@ -1,8 +1,10 @@
 """Canary sets: k unit vectors in R^d, held as the linear map C they form."""
 
 from collections.abc import Callable
+import functools
 from typing import NamedTuple
 
+import jax
 from jaxtyping import Float, Int
 
 from epe_jax.types import Array
@@ -32,12 +34,38 @@ def accept_stacks(
   num: int,
   dim: int,
 ) -> Callable[[Float[Array, '*r d']], Float[Array, '*r k']]:
-  """Makes a projection of rows [r, d] take one vector or any stack of them."""
+  """Makes a projection of rows [r, d] take one vector or any stack of them.
 
-  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
+  It is compiled once for each shape where it is called outside of a program.
+
+  Args:
+    project_rows: the projection.
+    num: k.
+    dim: d.
+
+  Returns:
+    `Canaries.project`, which raises a ValueError if vectors are not of dimension d.
+  """
+
+  # Inlined, so that a program that projects is the one it is without this.
+  @functools.partial(jax.jit, inline=True)
+  def project_stack(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
     return project_rows(v.reshape(-1, dim)).reshape(*v.shape[:-1], num)
 
+  def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
+    check_vectors(v, dim)
+    return project_stack(v)
+
   return project
+
+
+def check_vectors(v: Float[Array, '*r d'], dim: int) -> None:
+  """Raises a ValueError unless vectors are of the dimension of the canaries."""
+  if not v.ndim or v.shape[-1] != dim:
+    raise ValueError(
+      f'v has shape {v.shape}, but canaries have dim={dim}; give one vector '
+      f'[{dim}] or a stack [..., {dim}].'
+    )
 
 
 def check_sizes(num: int, dim: int, block: int = 1) -> None:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int, UInt32
 
 from epe_jax.canaries import _threefry
-from epe_jax.canaries.base import Canaries, check_sizes
+from epe_jax.canaries.base import Canaries, check_sizes, check_vectors
 from epe_jax.types import Array, Key
 
 _PURPOSE = 6
@@ -41,6 +41,7 @@ def dirac(key: Key, num: int, dim: int) -> Canaries:
   root = _threefry.derive_root(key, _PURPOSE)
 
   def project(v: Float[Array, '*r d']) -> Float[Array, '*r k']:
+    check_vectors(v, dim)
     return v[..., permute(root, jnp.arange(num), dim)].astype(jnp.float32)
 
   def superpose(

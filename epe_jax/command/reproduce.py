@@ -59,6 +59,7 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_bool('retry', False, 'Try again the runs that failed.', **own)
 
 
+@stopping.end_politely
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   names = values(list(argv))[1:]

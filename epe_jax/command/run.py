@@ -28,6 +28,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from epe_jax.command import claims, config_flags
+from epe_jax.experiment import stopping
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -64,6 +65,7 @@ def define_flags(values: flags.FlagValues) -> None:
   )
 
 
+@stopping.end_politely
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   name, config, rest = config_flags.parse(values, argv)
@@ -71,7 +73,14 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     raise app.UsageError(f'{rest[0]!r} is no flag, and one config is enough.')
   if name is None:
     raise app.UsageError('give a config, such as digits or digits:smoke.')
-  from epe_jax.experiment import audited_run, config_fields, config_files
+  from epe_jax import progress
+  from epe_jax.experiment import (
+    audited_run,
+    compiled_programs,
+    config_fields,
+    config_files,
+    workdirs,
+  )
   from epe_jax.parallel import sharding
   from epe_jax.report import report
 
@@ -84,6 +93,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if values.claim is not None:
     config.audit.claim = values.claim
   config = config_fields.check_config(config)
+  compiled_programs.keep_programs()
   sharding.use_cores(config.clients_per_round)
   if values.distributed or cluster != (None, None, None):
     sharding.initialize_distributed(*cluster)
@@ -93,11 +103,14 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     return 0
   form = report.format_report if values.verbose else (report.format_summary)
   print(form(result))
+  files = workdirs.workdir_at(workdir)
   try:
-    path = report.write_report(workdir)
+    if not workdirs.has_report(files):
+      with progress.phase('drawing the report'):
+        report.write_report(workdir)
   except (ValueError, OSError) as error:
     raise ValueError(f'no report: {error}') from error
-  print(f'\nReport, figures and files: {path}')
+  print(f'\nReport: {files.report}, model: {files.model}')
   return claims.report_claim(
     config.audit.claim, claims.choose_bounds(result.audit), test=result.claim
   )

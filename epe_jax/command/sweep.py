@@ -20,16 +20,12 @@ output for each point, and sweep.md, sweep.tex and sweep.png of all points.
 import ast
 from collections.abc import Sequence
 import pathlib
-import signal
-import sys
 from typing import Any
 
 from absl import app, flags
 
 from epe_jax.command import config_flags
-
-# What a shell reports of a program that SIGTERM has ended.
-_TERMINATED = 128 + signal.SIGTERM
+from epe_jax.experiment import stopping
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -61,6 +57,7 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_bool('retry', False, 'Try again what failed.', **own)
 
 
+@stopping.end_politely
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   name, config, rest = config_flags.parse(values, argv)
@@ -74,8 +71,6 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax.experiment import config_files, sweep
   from epe_jax.report import seed_sweep, sweep_report
 
-  # A polite end reaches the points too.
-  signal.signal(signal.SIGTERM, _stop)
   axes = [
     *(config_files.load_grid(grid).axes if grid else ()),
     *map(_parse_axis, own_axes),
@@ -118,8 +113,3 @@ def _parse_value(text: str) -> Any:
     return ast.literal_eval(text)
   except (ValueError, SyntaxError):
     return text
-
-
-def _stop(*_: Any) -> None:
-  print('stopped', file=sys.stderr)
-  sys.exit(_TERMINATED)

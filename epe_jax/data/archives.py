@@ -16,7 +16,9 @@ import shutil
 import tarfile
 from typing import Any
 
-import tqdm
+from tqdm.utils import CallbackIOWrapper
+
+from epe_jax import progress
 
 _BLOCK = 1 << 20
 _MAX_MEMBERS = 10_000
@@ -126,12 +128,11 @@ def _open(path: str | os.PathLike) -> Iterator[_Stream]:
     raise ValueError(
       f'{path} ends in {path.suffix!r}. Use one of {sorted(_FORMATS)}.'
     )
-  # disable=None: no bar where stderr is not a terminal.
-  bar: dict[str, Any] = {'desc': f'unpacking {path.name}', 'disable': None}
+  size, name = path.stat().st_size, f'unpacking {path.name}'
   with (
     open(path, 'rb') as raw,
-    tqdm.tqdm.wrapattr(raw, 'read', path.stat().st_size, **bar) as counted,
-    _FORMATS[path.suffix](counted) as file,
+    progress.bar(total=size, desc=name, unit='B', unit_scale=True) as bar,
+    _FORMATS[path.suffix](CallbackIOWrapper(bar.update, raw, 'read')) as file,
   ):
     try:
       yield _Stream(file)

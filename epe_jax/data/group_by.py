@@ -22,8 +22,8 @@ import tempfile
 from typing import Any, NamedTuple
 
 import numpy as np
-import tqdm
 
+from epe_jax import progress
 from epe_jax.data import federated, sources
 
 Stream = Iterable[tuple[str, Mapping[str, Any]]]
@@ -123,9 +123,8 @@ def open_function(
   with contextlib.ExitStack() as stack:
     splits = {}
     for split, stream in streams.items():
-      # disable=None: no bar where stderr is not a terminal.
-      bar = tqdm.tqdm(
-        stream, desc=f'grouping {name}, {split}', unit=' pieces', disable=None
+      bar = progress.bar(
+        stream, desc=f'grouping {name}, {split}', unit=' pieces'
       )
       with bar:
         splits[split] = stack.enter_context(

@@ -12,8 +12,7 @@ import pathlib
 import reprlib
 from typing import Any
 
-import tqdm
-
+from epe_jax import progress
 from epe_jax.data import decoding, federated, sources, store
 
 
@@ -105,12 +104,10 @@ def import_split(
       beginning of the store is of something else.
   """
   numbers = source.splits.get(split, sources.Split(None, None))
-  # disable=None: no bar where stderr is not a terminal.
-  with tqdm.tqdm(
+  with progress.bar(
     total=numbers.examples,
     desc=f'importing {split}',
     unit=' examples',
-    disable=None,
   ) as bar:
     return store.write(
       path,

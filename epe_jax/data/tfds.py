@@ -19,8 +19,8 @@ import pathlib
 from typing import Any, ClassVar
 
 import numpy as np
-import tqdm
 
+from epe_jax import progress
 from epe_jax.data import example_proto, sources
 
 try:
@@ -203,12 +203,10 @@ def _iterate_examples(
   source: sources.Source, split: str, features: sources.Features
 ) -> Iterator[dict[str, Any]]:
   """The examples of a split, client after client, with a progress bar."""
-  # disable=None: no bar where stderr is not a terminal.
-  with tqdm.tqdm(
+  with progress.bar(
     total=source.splits[split].examples,
     desc=f'preparing {split}',
     unit=' examples',
-    disable=None,
   ) as bar:
     for client_id, raw in source.read(split, features, None):
       try:

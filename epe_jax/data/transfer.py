@@ -19,7 +19,7 @@ import pooch
 import requests
 import tqdm
 
-from epe_jax import io
+from epe_jax import io, progress
 
 _TIMEOUT = 60  # seconds without a byte
 _ATTEMPTS = 5
@@ -52,7 +52,7 @@ def download(url: str, output_file: str, pooch_: Any) -> None:
   broken = None
   with (
     io.explain_disk_errors(folder),
-    tqdm.tqdm(desc=name, unit='B', unit_scale=True, disable=None) as bar,
+    progress.bar(desc=name, unit='B', unit_scale=True) as bar,
   ):
     for _ in range(_ATTEMPTS):
       try:

@@ -11,9 +11,8 @@ import pathlib
 import tempfile
 
 import numpy as np
-import tqdm
 
-from epe_jax import io
+from epe_jax import io, progress
 from epe_jax.data import decoding, sources
 
 FEATURES = {'tokens': (bytes, ())}
@@ -95,13 +94,11 @@ def count_words(
   counts, distinct = collections.Counter(), 0
   with contextlib.ExitStack() as stack:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='epe_jax-'))
-    # disable=None: no bar where stderr is not a terminal.
     bar = stack.enter_context(
-      tqdm.tqdm(
+      progress.bar(
         total=numbers.clients,
         desc=f'counting words of {split}',
         unit=' clients',
-        disable=None,
       )
     )
     runs = []

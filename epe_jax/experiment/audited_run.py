@@ -4,16 +4,19 @@ import collections
 from collections.abc import Sequence
 from concurrent import futures
 import contextlib
+import functools
 import os
+import sys
 import tempfile
 import time
+from typing import Any
 
 from absl import logging
 import jax
 import numpy as np
 import tqdm
 
-from epe_jax import io
+from epe_jax import io, progress
 from epe_jax.audit import (
   effective_dimension,
   estimates,
@@ -32,18 +35,21 @@ from epe_jax.experiment import (
   config_fields,
   dispatch,
   evaluation,
+  event_files,
   inputs,
   metrics,
   model_file,
   programs,
   randomness,
   run_result,
+  stopping,
   summary,
   watch,
   workdirs,
 )
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.parallel import in_flight, sharding
+from epe_jax.types import Array
 
 
 def run(
@@ -86,6 +92,7 @@ def run(
       belongs to another process, or is of a run that began with other data,
       observers or secret.
     FloatingPointError: training has diverged.
+    stopping.Stopped: Ctrl-C or SIGTERM came, the round was finished and saved.
     OSError: a disk is full or may not be written.
   """
   with io.explain_disk_errors(workdir):
@@ -113,7 +120,11 @@ def _run_or_read(
       workdirs.claim(files.folder, config)
       workdirs.clear_failed_start(files, config)
       if not _is_finished(files):
-        result = _train(config, files, observers, threat_models)
+        workdirs.remove_drafts(files)
+        with stopping.listen(
+          'Finishing the round. Once more ends it at once.'
+        ) as requests:
+          result = _train(config, files, observers, threat_models, requests)
   # Noise and sampling of a run that has ended are nobody's business.
   workdirs.remove_secrets(files)
   if result is None and sharding.is_primary():
@@ -132,6 +143,7 @@ def _train(
   files: workdirs.Workdir,
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
+  requests: stopping.Requests,
 ) -> RunResult | None:
   """Makes a run: the one long function, to be read from top to bottom."""
   mesh = sharding.mesh()
@@ -152,6 +164,7 @@ def _train(
   # way.
   state = jax.jit(setup.algorithm.init)(sharding.replicate(mesh, setup.params))
   jitted = programs.make_programs(setup, state, mesh)
+  draws = programs.replicate_draws(setup.draws, mesh)
   evaluate = evaluation.evaluator(setup.task, mesh=mesh)
   claims = config.audit.claim is not None and bool(setup.observers)
   watch_claim = watch.make_watch(config, setup, state) if claims else None
@@ -160,7 +173,11 @@ def _train(
   times = np.zeros((2, config.rounds), np.float32)
   fresh = (wrapper.drop_buffers(state), times)
   start, (without_buffers, times) = checkpoints.restore(fresh) or (0, fresh)
-  state = wrapper.restore_buffers(without_buffers, state)
+  state = wrapper.restore_buffers(
+    without_buffers,
+    state,
+    since_flush=min(start % n for n in _list_flushes(config, claims)),
+  )
   del fresh, without_buffers
   if start == 0:
     files.metrics.unlink(missing_ok=True)
@@ -168,7 +185,11 @@ def _train(
     metrics.append_line(files.metrics, {'round': 0, **test_metrics})
   else:
     metrics.rewind_to(files.metrics, start)
-    logging.info('Continuing from round %d of %s.', start, files.folder)
+    _say(f'Continuing from round {start} of {config.rounds}, {files.folder}.')
+
+  events = event_files.no_event_files()
+  if config.tensorboard:
+    events = event_files.open_event_files(files.events, start=start)
 
   # 4. Train, audited. Metrics come back while the next rounds are in flight.
   training_key = sharding.replicate_key(mesh, setup.randomness.training)
@@ -178,29 +199,41 @@ def _train(
   idle_since, test_metrics = time.perf_counter(), {}
   # What the progress bar shows, and whether it was told of a rejected claim.
   shown, alarmed = {}, False
+  bar, stops = progress.bar(disable=True), False
+  # From here on a request to stop finishes the round and saves.
+  requests.can_defer = True
   with (
-    _progress_bar(config, start) as progress,
     futures.ThreadPoolExecutor(1, 'fetch') as fetching,
     contextlib.ExitStack() as stack,
   ):
     # However training ends, the checkpoint that is being written is completed.
     stack.callback(checkpoints.close)
+    stack.callback(events.close)
     for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
       start_time = time.perf_counter()
-      state, round_metrics = jitted.advance(
-        state, cohorts, training_key, noise_key
-      )
+      if rounds.start == start:
+        state, round_metrics = _compile_and_advance(
+          requests, jitted, draws, state, cohorts, training_key, noise_key
+        )
+        # What it says of time is about rounds, without compiling.
+        bar = stack.enter_context(_progress_bar(config, start))
+      else:
+        state, round_metrics = jitted.advance(
+          draws, state, cohorts, training_key, noise_key
+        )
       del cohorts
       future = fetching.submit(dispatch.fetch_metrics, round_metrics)
       queue.append(dispatch.Group(rounds, request_time, start_time, future))
       is_last = rounds.stop == config.rounds
       evaluates = is_last or rounds.stop % config.evaluate_every == 0
       saves = is_last or rounds.stop % config.checkpoint_every == 0
+      stops = _agree_to_stop(requests, drains=evaluates or saves)
+      saves = saves or stops
       test_metrics = {}
       if evaluates:
         test_metrics = evaluate(state.algorithm.params, setup.test)
         shown['accuracy'] = f'{test_metrics["test_accuracy"]:.3f}'
-        progress.set_postfix(shown)
+        bar.set_postfix(shown, refresh=False)
       # Nothing of a round that diverged is ever saved.
       for group in in_flight.pop_due(queue, drain=evaluates or saves):
         lines, idle_since = dispatch.collect(group, idle_since)
@@ -211,22 +244,31 @@ def _train(
           if t + 1 == rounds.stop:
             line |= test_metrics
           metrics.append_line(files.metrics, line)
-          progress.update()
+          events.add_line(line)
+          bar.update()
       if saves or (evaluates and watch_claim is not None):
         # Vectors of rounds are scored, and never written.
-        state = jitted.flush(state)
+        state = jitted.flush(draws, state)
         if watch_claim is not None:
           alarmed |= _tell_claim(
             watch_claim(state, rounds.stop), alarmed, shown
           )
-          progress.set_postfix(shown)
+          bar.set_postfix(shown, refresh=False)
       if saves:
         checkpoints.save(rounds.stop, (wrapper.drop_buffers(state), times))
       if evaluates or saves:
         idle_since = time.perf_counter()
+      if stops:
+        break
+  if stops:
+    raise stopping.Stopped(
+      f'Stopped after round {rounds.stop} of {config.rounds}, which is saved in '
+      f'{files.folder}.',
+      requests.signum,
+    )
   # A run that was killed behind its last round has made no evaluation here.
   test_metrics = test_metrics or evaluate(state.algorithm.params, setup.test)
-  cosines = sharding.copy_to_host(jitted.score(state))
+  cosines = sharding.copy_to_host(jitted.score(draws, state))
   scalars = sharding.copy_to_host(state.rounds)
   params = sharding.copy_to_host(state.algorithm.params)
   if not sharding.is_primary():
@@ -242,7 +284,13 @@ def _train(
     # only what may be published too is estimated.
     if not config.simulation:
       record = publication.redact_record(record)
-    audit = estimates.evaluate(record, threat_models=threat_models)
+    with _phase('estimating ε, and what estimators report without a leak'):
+      audit = requests.wait_for(
+        functools.partial(
+          estimates.evaluate, record, threat_models=threat_models
+        ),
+        f'Stopped behind the last round, which is saved in {files.folder}.',
+      )
     if claims:
       bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
       claim = None if bounds is None else bounds.test_claim()
@@ -285,11 +333,49 @@ def _tell_claim(
   return True
 
 
+def _list_flushes(config: build.Config, claims: bool) -> list[int]:
+  """Every how many rounds what waits is scored, in a run that is not stopped."""
+  every = [config.checkpoint_every]
+  return [*every, config.evaluate_every] if claims else every
+
+
+def _compile_and_advance(
+  requests: stopping.Requests, jitted: programs.Programs, *arguments: Any
+) -> tuple[wrapper.AuditState, dict[str, Array]]:
+  """Makes the first rounds, whose program is compiled for that."""
+  with _phase('compiling the round'):
+    return requests.wait_for(
+      functools.partial(jitted.advance, *arguments),
+      'Stopped while the round was compiled.',
+    )
+
+
+def _agree_to_stop(requests: stopping.Requests, *, drains: bool) -> bool:
+  """Says in all processes whether the first one was asked to stop.
+
+  Of several processes only at rounds whose results are awaited anyway: what
+  processes agree on is sent between them, behind all rounds in flight.
+  """
+  asked = requests.signum is not None
+  if jax.process_count() == 1:
+    return asked
+  return drains and bool(sharding.broadcast_from_primary(int(asked)))
+
+
 def _progress_bar(config: build.Config, start: int) -> tqdm.tqdm:
-  return tqdm.tqdm(
+  return progress.bar(
     total=config.rounds,
     initial=start,
-    unit='round',
+    unit=' rounds',
     desc=config.task,
     disable=not sharding.is_primary(),
   )
+
+
+def _phase(text: str) -> contextlib.AbstractContextManager[None]:
+  return progress.phase(text, disable=not sharding.is_primary())
+
+
+def _say(text: str) -> None:
+  if sharding.is_primary():
+    print(text, file=sys.stderr, flush=True)

@@ -36,6 +36,27 @@ Observe = Mapping[str, Callable[[canaries.Canaries], Observer]]
 """Observers of a user: name -> (canaries -> observer)."""
 
 
+class CanaryDraws(NamedTuple):
+  """What the programs of a run take from its randomness, as arguments.
+
+  They are no constants in them: a program is the same for every seed, and what is
+  kept of it in a cache on the disk tells neither the canaries nor their rounds.
+
+  Attributes:
+    key: the key of the canaries.
+    rows: the canaries of each round; no row has any in a run without canaries.
+  """
+
+  key: Key
+  rows: wrapper.CanaryRows
+
+
+MakeAlgorithm = Callable[
+  [CanaryDraws], tuple[fedavg.Algorithm, dict[str, Observer]]
+]
+"""Draws, which may be traced -> what `audit_algorithm` gives."""
+
+
 class Setup(NamedTuple):
   """Everything that training needs, built and checked before the first round.
 
@@ -47,6 +68,8 @@ class Setup(NamedTuple):
     baseline: the majority-class baseline, as `workloads.Workload` has it.
     params: the initial model.
     algorithm: DP-FedAvg with canaries in it; its steps take no injection.
+    make_algorithm: makes it and its observers anew, within a program.
+    draws: what programs give to `make_algorithm`.
     observers: who observes the rounds, by name; empty without canaries.
     participants: the participation of clients and canaries.
     plan: the plan of each round's cohort.
@@ -62,6 +85,8 @@ class Setup(NamedTuple):
   baseline: float
   params: Params
   algorithm: fedavg.Algorithm
+  make_algorithm: MakeAlgorithm
+  draws: CanaryDraws
   observers: dict[str, Observer]
   participants: participation.Participation
   plan: cohort.Plan
@@ -149,16 +174,26 @@ def _build_setup(
     config, train, client_seed=draws.clients, canary_seed=draws.canaries
   )
   contradictions.warn_of_server(config, participants, dim)
-  algorithm, all_observers = audit_algorithm(
-    config,
-    task,
-    participants,
-    dim,
+  canary_draws = CanaryDraws(
     randomness.derive_key(config.seed, 'canary'),
-    participants.canaries,
-    mesh=mesh,
-    observers=observers,
+    wrapper.canary_rows(participants.canaries),
   )
+
+  def make_algorithm(
+    of_run: CanaryDraws,
+  ) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
+    return audit_algorithm(
+      config,
+      task,
+      participants,
+      dim,
+      of_run.key,
+      of_run.rows,
+      mesh=mesh,
+      observers=observers,
+    )
+
+  algorithm, all_observers = make_algorithm(canary_draws)
   delta = config.audit.delta
   return Setup(
     task=task,
@@ -168,6 +203,8 @@ def _build_setup(
     baseline=baseline,
     params=params,
     algorithm=algorithm,
+    make_algorithm=make_algorithm,
+    draws=canary_draws,
     observers=all_observers,
     participants=participants,
     plan=plan._replace(slots=participants.slots),

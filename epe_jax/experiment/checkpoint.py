@@ -8,16 +8,18 @@ which a flipped bit is noticed.
 
 from collections.abc import Callable
 import pathlib
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from epe_jax.data import digests
 from epe_jax.parallel import sharding
 from epe_jax.types import PyTree
+
+if TYPE_CHECKING:
+  import orbax.checkpoint as ocp
 
 
 class Checkpoints(NamedTuple):
@@ -44,6 +46,9 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
   Args:
     folder: the folder, in which the first process reads and writes.
   """
+  # Here and not above: it loads for longer than a finished run takes to show.
+  import orbax.checkpoint as ocp
+
   manager = _make_manager(folder) if sharding.is_primary() else None
 
   def save(rounds: int, state: PyTree) -> None:
@@ -75,7 +80,9 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
   return Checkpoints(save, restore, close)
 
 
-def _make_manager(folder: pathlib.Path) -> ocp.CheckpointManager:
+def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':
+  import orbax.checkpoint as ocp
+
   # Of one process, or it would wait for the others.
   one_process = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix='first'
@@ -93,7 +100,7 @@ def _make_manager(folder: pathlib.Path) -> ocp.CheckpointManager:
 
 
 def _read_newest(
-  manager: ocp.CheckpointManager, folder: pathlib.Path, host: PyTree
+  manager: 'ocp.CheckpointManager', folder: pathlib.Path, host: PyTree
 ) -> tuple[int, PyTree] | None:
   """Reads the newest checkpoint whose digest agrees, into NumPy."""
   damaged = []
@@ -118,7 +125,11 @@ def _read_newest(
   return None
 
 
-def _read(manager: ocp.CheckpointManager, rounds: int, host: PyTree) -> PyTree:
+def _read(
+  manager: 'ocp.CheckpointManager', rounds: int, host: PyTree
+) -> PyTree:
+  import orbax.checkpoint as ocp
+
   args: Any = ocp.args.Composite(
     state=ocp.args.StandardRestore(host), digest=ocp.args.JsonRestore()
   )

@@ -5,6 +5,7 @@ nothing. An accelerator is used the better, the more of them are trained at
 once.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -109,8 +110,11 @@ def _measure_temporary(
     _make_client_shapes(setup),
   )
   key = jax.eval_shape(lambda: jax.random.key(0))
-  step = jax.jit(programs.make_advance(setup.algorithm), donate_argnums=0)
-  compiled = step.lower(state, batches, key, key).compile()
+  step = jax.jit(
+    functools.partial(programs.advance_run, setup.make_algorithm),
+    donate_argnums=1,
+  )
+  compiled = step.lower(setup.draws, state, batches, key, key).compile()
   memory = compiled.memory_analysis()
   assert memory is not None, 'the compiler must say what memory a round needs'
   return memory.temp_size_in_bytes

@@ -158,6 +158,7 @@ _COMMON_FIELDS = {
   'evaluate_every': _integer(1),
   'evaluate_examples': _or_none(_integer(1), 'all'),
   'checkpoint_every': _integer(1),
+  'tensorboard': _FLAG,
   'seed': _integer(0, None),
   'simulation': _FLAG,
 }

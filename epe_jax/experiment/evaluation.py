@@ -8,6 +8,7 @@ from jaxtyping import Bool
 import numpy as np
 import tqdm
 
+from epe_jax import progress
 from epe_jax.data import cohort, federated
 from epe_jax.parallel import in_flight, sharding
 from epe_jax.types import Array, Batch, Params, Task, Weighted, weighted
@@ -77,10 +78,10 @@ def evaluator(
       data.num_examples, sharding.num_devices(mesh)
     )
     totals: dict[str, np.ndarray] = {}
-    with _progress_bar(data.num_examples) as progress:
+    with _progress_bar(data.num_examples) as shown:
       for sums in in_flight.iterate_in_order(dispatch(params, data, size)):
         _add_sums(totals, jax.device_get(sums))
-        progress.update(min(size, data.num_examples - progress.n))
+        shown.update(min(size, data.num_examples - shown.n))
     return {
       f'test_{name}': float(total / weight) if weight > 0 else 0.0
       for name, (total, weight) in totals.items()
@@ -110,9 +111,9 @@ def _add_sums(
 
 
 def _progress_bar(num_examples: int) -> tqdm.tqdm:
-  return tqdm.tqdm(
+  return progress.bar(
     total=num_examples,
-    unit='example',
+    unit=' examples',
     desc='evaluation',
     delay=_PATIENCE,
     leave=False,

@@ -25,16 +25,20 @@ def write_params(path: str | os.PathLike, params: Params) -> None:
   io.write_atomically(path, lambda f: np.savez(f, **arrays))
 
 
-def load_params(workdir: str | os.PathLike, like: Params) -> Params:
+def load_params(
+  workdir: str | os.PathLike, like: Params | None = None
+) -> Params:
   """Loads the final model of a finished run.
 
   Args:
     workdir: the workdir of the run.
     like: parameters of the same model, as `task.init` or
-      `jax.eval_shape(task.init, key)` gives them. Their values are not read.
+      `jax.eval_shape(task.init, key)` gives them. Their values are not read. None
+      for a flat dict, which needs no code of the model.
 
   Returns:
-    The parameters in NumPy, float32, in the tree of `like`.
+    The parameters in NumPy, float32: in the tree of `like`, or each by its path
+    in the tree, such as 'params/Dense_0/kernel'.
 
   Raises:
     FileNotFoundError: the run has not finished.
@@ -42,6 +46,8 @@ def load_params(workdir: str | os.PathLike, like: Params) -> Params:
   """
   path = workdirs.workdir_at(workdir).model
   arrays = io.read_arrays(path)
+  if like is None:
+    return arrays
   expected_shapes = {
     _format_path(at): x.shape
     for at, x in jax.tree_util.tree_leaves_with_path(like)

@@ -20,20 +20,28 @@ Advance = Callable[
 
 Cohorts and metrics have a first axis of rounds."""
 
+AdvanceRun = Callable[
+  [build.CanaryDraws, wrapper.AuditState, fedavg.Cohort, Key, Key],
+  tuple[wrapper.AuditState, dict[str, Array]],
+]
+"""The same, of the canaries that its first argument draws."""
+
 
 class Programs(NamedTuple):
-  """The jitted programs of a run.
+  """The jitted programs of a run, whose first argument are `setup.draws`.
+
+  No number that follows from a seed or a secret is a constant in them.
 
   Attributes:
-    advance: steps through a group of rounds, as `make_advance` has it; its
-      first argument is donated.
-    flush: scores the vectors that wait in a state; its argument is donated.
+    advance: steps through a group of rounds, as `make_advance` has it; the
+      state is donated.
+    flush: scores the vectors that wait in a state, which is donated.
     score: gives the cosines of all observers by name.
   """
 
-  advance: Advance
-  flush: Callable[[wrapper.AuditState], wrapper.AuditState]
-  score: Callable[[wrapper.AuditState], dict[str, Array]]
+  advance: AdvanceRun
+  flush: Callable[[build.CanaryDraws, wrapper.AuditState], wrapper.AuditState]
+  score: Callable[[build.CanaryDraws, wrapper.AuditState], dict[str, Array]]
 
 
 def make_programs(
@@ -46,21 +54,59 @@ def make_programs(
     state: the initial state of setup.algorithm, laid out over the devices.
     mesh: the devices that share the work; None for one device.
   """
+
+  def flush(draws: build.CanaryDraws, state: wrapper.AuditState):
+    return wrapper.flush(state, setup.make_algorithm(draws)[1])
+
+  def score(draws: build.CanaryDraws, state: wrapper.AuditState):
+    return wrapper.score_observers(state, setup.make_algorithm(draws)[1])
+
   return Programs(
     advance=jax.jit(
-      make_advance(setup.algorithm),
-      donate_argnums=0,
+      functools.partial(advance_run, setup.make_algorithm),
+      donate_argnums=1,
       out_shardings=sharding.step_shardings(mesh, state),
     ),
     flush=jax.jit(
-      functools.partial(wrapper.flush, observers=setup.observers),
-      donate_argnums=0,
+      flush,
+      donate_argnums=1,
       out_shardings=sharding.current_shardings(mesh, state),
     ),
-    score=jax.jit(
-      functools.partial(wrapper.score_observers, observers=setup.observers)
-    ),
+    score=jax.jit(score),
   )
+
+
+def replicate_draws(
+  draws: build.CanaryDraws, mesh: sharding.Mesh | None
+) -> build.CanaryDraws:
+  """Puts what the programs of a run draw canaries from on every device."""
+  return build.CanaryDraws(
+    sharding.replicate_key(mesh, draws.key),
+    sharding.replicate(mesh, draws.rows),
+  )
+
+
+def advance_run(
+  make_algorithm: build.MakeAlgorithm,
+  draws: build.CanaryDraws,
+  state: wrapper.AuditState,
+  cohorts: fedavg.Cohort,
+  training_key: Key,
+  noise_key: Key,
+) -> tuple[wrapper.AuditState, dict[str, Array]]:
+  """Steps through a group of rounds, as `make_advance` has it, to be jitted.
+
+  Args:
+    make_algorithm: that of a setup.
+    draws: what it makes the algorithm from.
+    state: as for `make_advance`, like all further arguments.
+    cohorts: of each round.
+    training_key: of the run.
+    noise_key: of the run.
+  """
+  algorithm, _ = make_algorithm(draws)
+  advance = make_advance(algorithm)
+  return advance(state, cohorts, training_key, noise_key)
 
 
 def make_advance(algorithm: fedavg.Algorithm) -> Advance:

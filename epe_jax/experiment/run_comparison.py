@@ -21,9 +21,9 @@ from typing import Literal, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
-import tqdm
 
 from epe_jax import io
+from epe_jax import progress as progress_bars
 from epe_jax.epsilon import gaussian, noise_floor, pooling
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import build, seeds, workdirs
@@ -96,7 +96,7 @@ def compare(
   experiments: int,
   runs: int,
   workdir: str | os.PathLike,
-  progress: seeds.Progress = tqdm.tqdm,
+  progress: seeds.Progress = progress_bars.bar,
 ) -> list[DesignEstimate]:
   """Estimates ε of one run and of several, in independent experiments.
 
@@ -184,7 +184,7 @@ def _run_experiments(
   """The experiments of these numbers, one by one."""
   firsts = [config.seed + i * (1 + runs) for i in numbers]
   others = [first + 1 + j for first in firsts for j in range(runs)]
-  silent = functools.partial(tqdm.tqdm, disable=True)
+  silent = functools.partial(progress_bars.bar, disable=True)
   single = seeds.run_each(config, firsts, progress=silent)
   several = seeds.run_each(share, others, progress=silent)
   for outcome in single:

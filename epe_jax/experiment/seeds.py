@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tqdm
 
+from epe_jax import progress as progress_bars
 from epe_jax.audit import wrapper
 from epe_jax.audit.observers import Trace
 from epe_jax.audit.record import Record
@@ -90,7 +90,7 @@ def run_seeds(
   seeds: Sequence[int],
   *,
   at_once: int | None = None,
-  progress: Progress = tqdm.tqdm,
+  progress: Progress = progress_bars.bar,
 ) -> list[Outcome]:
   """Makes the runs of a config that differ only by their seed.
 
@@ -124,7 +124,7 @@ def run_each(
   seeds: Sequence[int],
   *,
   at_once: int | None = None,
-  progress: Progress = tqdm.tqdm,
+  progress: Progress = progress_bars.bar,
 ) -> Iterator[Outcome]:
   """Makes the same runs as `run_seeds`, and yields outcomes group by group."""
   if at_once is None:
@@ -272,7 +272,9 @@ def _choose_axes(state: wrapper.AuditState) -> Any:
   """Chooses the axis of seeds in each array: the first, but none in rounds."""
   axes = jax.tree.map(lambda _: 0, state)
   observers = {
-    name: x._replace(round=None, pending=None) if isinstance(x, Trace) else x
+    name: x._replace(round=None, pending=None, skipped=None)
+    if isinstance(x, Trace)
+    else x
     for name, x in axes.observers.items()
   }
   return wrapper.AuditState(

@@ -6,7 +6,7 @@ ordinary run: one that is finished is not made again, and one that was stopped
 is resumed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 import concurrent.futures
 import contextlib
 import copy
@@ -23,11 +23,12 @@ import threading
 from typing import Any, NamedTuple
 
 from ml_collections import config_dict
-import tqdm
 
-from epe_jax import io
+from epe_jax import io, progress
 from epe_jax.experiment import (
   audited_run,
+  compiled_programs,
+  stopping,
   sweep_checks,
   workdirs,
   workloads,
@@ -148,12 +149,18 @@ def run_sweep(
     workdirs.claim(folder / point.name, point.config)
   left = {point.name: int(point.config.rounds) for point in waiting}
   with contextlib.ExitStack() as stack:
+    requests = stack.enter_context(
+      stopping.listen(
+        'Finishing the rounds of the points that run. Once more ends at once.'
+      )
+    )
+    requests.can_defer = True
     # In rounds, as points may differ in them: the time that is left is known from
     # the first point on that finishes.
-    progress = stack.enter_context(
-      tqdm.tqdm(
+    bar = stack.enter_context(
+      progress.bar(
         total=sum(left.values()),
-        unit='round',
+        unit=' rounds',
         desc=f'{folder.name}, {len(waiting)} of {len(points)} points to run',
         smoothing=0,
       )
@@ -167,7 +174,7 @@ def run_sweep(
       for point in points
     }
     finished, failed = {}, {}
-    for future in concurrent.futures.as_completed(names_by_future):
+    for future in _iterate_completed(names_by_future, requests, stop):
       name, reason = names_by_future[future], future.result()
       rounds = left.pop(name, 0)
       if reason is None:
@@ -175,11 +182,13 @@ def run_sweep(
       else:
         failed[name] = reason
         # Rounds that were not made say nothing of how long others take.
-        progress.total -= rounds
-      progress.set_postfix(
-        finished=len(finished), failed=len(failed), refresh=False
-      )
-      progress.update(rounds if reason is None else 0)
+        bar.total -= rounds
+      bar.set_postfix(finished=len(finished), failed=len(failed), refresh=False)
+      bar.update(rounds if reason is None else 0)
+  requests.raise_if_stopped(
+    f'Stopped with {len(finished)} of {len(points)} points finished; the others '
+    f'are saved in {folder}.'
+  )
   names = [point.name for point in points]
   return Outcome(
     {name: finished[name] for name in names if name in finished},
@@ -214,6 +223,22 @@ def _is_waiting(point: Point, folder: pathlib.Path, retry: bool) -> bool:
   return not is_finished and (retry or not failure.exists())
 
 
+def _iterate_completed(
+  pending: Collection[concurrent.futures.Future],
+  requests: stopping.Requests,
+  stop: threading.Event,
+) -> Iterator[concurrent.futures.Future]:
+  """Iterates over futures as they complete; a request to stop is passed on."""
+  pending = set(pending)
+  while pending:
+    done, pending = concurrent.futures.wait(
+      pending, timeout=0.2, return_when=concurrent.futures.FIRST_COMPLETED
+    )
+    yield from done
+    if requests.signum is not None:
+      stop.set()
+
+
 def _run_point(
   point: Point, folder: pathlib.Path, retry: bool, stop: threading.Event
 ) -> str | None:
@@ -238,19 +263,24 @@ def _run_point(
       stdin=subprocess.PIPE,
       stdout=output,
       stderr=subprocess.STDOUT,
+      # Ctrl-C in a terminal would reach it beside the signal that we send.
+      start_new_session=True,
     )
     assert process.stdin is not None
     with process.stdin as stdin:
       stdin.write(
         json.dumps(io.spell_non_finite(point.config.to_dict())).encode()
       )
+    is_told = False
     while True:
       try:
         code = process.wait(timeout=0.5)
         break
       except subprocess.TimeoutExpired:
-        if stop.is_set():
+        # Once: a second signal would end it before it has saved.
+        if stop.is_set() and not is_told:
           process.terminate()
+          is_told = True
   if code == 0:
     return None
   if stop.is_set():
@@ -311,9 +341,11 @@ def _set_field(config: Config, name: str, value: Any) -> None:
     ) from error
 
 
+@stopping.end_politely
 def _main() -> None:
   """Runs one point, with its config on stdin and its workdir as argument."""
   config = config_dict.ConfigDict(json.load(sys.stdin))
+  compiled_programs.keep_programs()
   sharding.use_cores(config.clients_per_round)
   try:
     audited_run.run(config, sys.argv[1])

@@ -72,6 +72,11 @@ class Workdir:
     return self.private / 'metrics.jsonl'
 
   @property
+  def events(self) -> pathlib.Path:
+    """The event files for TensorBoard, with the numbers of `metrics`."""
+    return self.private / 'tensorboard'
+
+  @property
   def inputs(self) -> pathlib.Path:
     """The digests of what the run reads."""
     return self.private / 'inputs.json'
@@ -103,9 +108,16 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
     config: the config of the run, with every field set.
 
   Raises:
-    ValueError: the folder holds the run of another config, or something else.
+    ValueError: the folder holds the run of another config, or something else, or
+      it is a file.
   """
   files = workdir_at(folder)
+  for path in (files.folder, *files.folder.parents):
+    if path.exists() and not path.is_dir():
+      raise ValueError(
+        f'workdir={folder}: {path} is a file; give the path of a folder, which '
+        'need not exist.'
+      )
   files.folder.mkdir(parents=True, exist_ok=True)
   if files.config.exists():
     differences = _list_differences(files, config)
@@ -174,6 +186,24 @@ def clear_failed_start(files: Workdir, config: Config) -> None:
     files.inputs.unlink(missing_ok=True)
     files.metrics.unlink(missing_ok=True)
     files.config.unlink()
+
+
+def remove_drafts(files: Workdir) -> None:
+  """Removes what processes left that were killed while they wrote a file.
+
+  Args:
+    files: the workdir, within `lock`.
+  """
+  for folder in (files.folder, files.private):
+    io.remove_drafts(folder)
+
+
+def has_report(files: Workdir) -> bool:
+  """Says whether a finished run has a report that was made from its result."""
+  return (
+    files.report.exists()
+    and files.report.stat().st_mtime >= files.result.stat().st_mtime
+  )
 
 
 def has_failed_to_start(files: Workdir) -> bool:

@@ -11,9 +11,9 @@ import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
-import tqdm
 
 from epe_jax import io
+from epe_jax import progress as progress_bars
 from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.over_runs import ShiftEstimate
@@ -49,7 +49,7 @@ def run_seed_sweep(
   *,
   num_seeds: int,
   at_once: int | None = None,
-  progress: seeds.Progress = tqdm.tqdm,
+  progress: seeds.Progress = progress_bars.bar,
 ) -> dict[str, list[SeedEstimates]]:
   """Runs every point with the seeds s, s + 1, ..., s of its config.
 

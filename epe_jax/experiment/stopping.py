@@ -1,0 +1,152 @@
+"""Stopping a run: Ctrl-C and SIGTERM let it finish its round and save.
+
+The first signal is a request, which `audited_run` reads between rounds; a second
+one ends the process at once, as if nobody listened.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import functools
+import os
+import shlex
+import signal
+import sys
+import threading
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec('P')
+T = TypeVar('T')
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Seconds between two looks for a request, where no signal wakes the main thread.
+_INTERVAL = 0.2
+_abandoned: list[threading.Thread] = []
+
+
+class Stopped(KeyboardInterrupt):
+  """A run ended because it was asked to.
+
+  Attributes:
+    signum: the signal that asked.
+  """
+
+  def __init__(self, message: str, signum: int | None = None):
+    super().__init__(message)
+    # Of several processes some are told by the first one, and by no signal.
+    self.signum = signal.SIGTERM if signum is None else signum
+
+
+class Requests:
+  """Whether this process was asked to stop.
+
+  Attributes:
+    signum: the signal that asked; None if none did.
+    can_defer: whether there is something to finish first. Until there is, a
+      signal raises `Stopped` where it comes.
+  """
+
+  def __init__(self):
+    self.signum: int | None = None
+    self.can_defer = False
+
+  def raise_if_stopped(self, message: str) -> None:
+    """Raises `Stopped` if this process was asked to stop.
+
+    Args:
+      message: what was done and what is kept.
+    """
+    if self.signum is not None:
+      raise Stopped(message, self.signum)
+
+  def wait_for(self, function: Callable[[], T], message: str) -> T:
+    """Calls a function in a thread, and stops waiting for it when asked to stop.
+
+    For what takes long and leaves nothing to save, such as a compilation, which
+    no signal reaches. The thread goes on until the function returns.
+
+    Args:
+      function: what is called.
+      message: of `Stopped`, if this process is asked to stop meanwhile.
+
+    Returns:
+      What the function returns. What it raises is raised.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def call() -> None:
+      try:
+        results.append(function())
+      except BaseException as error:
+        errors.append(error)
+
+    thread = threading.Thread(target=call, name='work', daemon=True)
+    thread.start()
+    while thread.is_alive():
+      if self.signum is not None:
+        _abandoned.append(thread)
+        raise Stopped(message, self.signum)
+      thread.join(_INTERVAL)
+    if errors:
+      raise errors[0]
+    return results[0]
+
+
+@contextlib.contextmanager
+def listen(announcement: str) -> Iterator[Requests]:
+  """Takes the first Ctrl-C or SIGTERM within for a request to stop.
+
+  Signals reach the main thread alone; elsewhere nothing is ever requested. A signal
+  is deferred once `can_defer` is set.
+
+  Args:
+    announcement: what is printed when it comes.
+  """
+  requests = Requests()
+  if threading.current_thread() is not threading.main_thread():
+    yield requests
+    return
+
+  def handle(signum: int, frame: object) -> None:
+    del frame
+    if not requests.can_defer:
+      raise Stopped('Stopped before the first round.', signum)
+    requests.signum = signum
+    for other in _SIGNALS:
+      signal.signal(other, signal.SIG_DFL)
+    # If the signal came while a line was being written, there is none of this.
+    with contextlib.suppress(RuntimeError):
+      print(f'\n{announcement}', file=sys.stderr, flush=True)
+
+  before = {signum: signal.signal(signum, handle) for signum in _SIGNALS}
+  try:
+    yield requests
+  finally:
+    for signum, handler in before.items():
+      signal.signal(signum, handler)
+
+
+def end_politely(main: Callable[P, T]) -> Callable[P, T]:
+  """Wraps the main function of a program, which then ends without a traceback.
+
+  Where it was asked to stop, it says what is kept and how to go on, and exits with
+  128 plus the number of the signal, as shells have it: 130 after Ctrl-C, 143 after
+  SIGTERM.
+  """
+
+  @functools.wraps(main)
+  def ending(*args: P.args, **kwargs: P.kwargs) -> T:
+    try:
+      return main(*args, **kwargs)
+    except KeyboardInterrupt as stop:
+      message = str(stop) or 'Stopped.'
+      code = 128 + getattr(stop, 'signum', signal.SIGINT)
+    command = shlex.join(sys.orig_argv)
+    print(f'{message} To go on: {command}', file=sys.stderr, flush=True)
+    if any(thread.is_alive() for thread in _abandoned):
+      # A compiler that is still at work does not survive the end of Python.
+      sys.stdout.flush()
+      os._exit(code)
+    raise SystemExit(code)
+
+  return ending

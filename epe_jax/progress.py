@@ -1,0 +1,133 @@
+"""Progress of long work: in a terminal, in a notebook, in a pipe and in logs.
+
+In a terminal a bar of tqdm is drawn over itself, as wide as the terminal is. Where
+standard error is no terminal, as in a pipe or in the log of a CI job, there is
+a line every so often and no carriage return. Nothing is coloured, so that NO_COLOR
+has nothing to switch off.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import re
+import sys
+import threading
+from typing import Any
+import warnings
+
+import tqdm
+
+LINE_EVERY = 15.0
+"""Seconds between two lines where standard error is no terminal."""
+
+_PATIENCE = 2.0
+# So that a bar shows nothing when it is made.
+_SOON = 1e-6
+_LINE = (
+  '{desc}: {n_fmt} of {total_fmt} {unit}, {elapsed} so far, '
+  '{remaining} left{postfix}'
+)
+_LINE_WITHOUT_TOTAL = '{desc}: {n_fmt} {unit}, {elapsed} so far{postfix}'
+_PHASE = '{desc}, {elapsed_s:.0f} s so far'
+
+
+class _Lines:
+  """A file for tqdm that writes each of its states as a line of its own."""
+
+  def __init__(self, file: Any):
+    self._file = file
+    self._last = ''
+    self.encoding = getattr(file, 'encoding', 'utf-8')
+
+  def write(self, text: str) -> None:
+    # Carriage returns, and the steps up and down between several bars.
+    line = ' '.join(re.sub(r'\x1b\[A|[\r\n]', '', text).split())
+    if line and line != self._last:
+      self._file.write(f'{line}\n')
+      self._last = line
+
+  def flush(self) -> None:
+    self._file.flush()
+
+
+def bar(*iterables: Any, **options: Any) -> tqdm.tqdm:
+  """Makes a progress bar.
+
+  Args:
+    *iterables: what to iterate over, at most one.
+    **options: of `tqdm.tqdm`, such as total, unit, desc, initial and disable.
+
+  Returns:
+    A bar with `update`, `set_postfix` and `close`, to be used in a `with` or a
+    `for` statement.
+  """
+  if _is_notebook():
+    return _notebook_bar()(*iterables, **options)
+  file = sys.stderr
+  if file is not None and file.isatty():
+    return tqdm.tqdm(*iterables, file=file, dynamic_ncols=True, **options)
+  has_total = options.get('total') is not None or any(
+    hasattr(x, '__len__') for x in iterables
+  )
+  line = _LINE if has_total else _LINE_WITHOUT_TOTAL
+  lines: dict[str, Any] = {
+    'file': file and _Lines(file),
+    'bar_format': line,
+    'mininterval': LINE_EVERY,
+    # Not even a line that nothing was done yet, until then.
+    'delay': _PATIENCE,
+  }
+  return tqdm.tqdm(*iterables, **{**lines, **options})
+
+
+@contextlib.contextmanager
+def phase(text: str, *, disable: bool = False) -> Iterator[None]:
+  """Says for how long something goes on whose end is not known.
+
+  Nothing is shown of what takes less than two seconds.
+
+  Args:
+    text: what goes on, such as 'compiling the round'.
+    disable: whether nothing is shown at all.
+  """
+  if disable:
+    yield
+    return
+  ended = threading.Event()
+
+  def tick() -> None:
+    if ended.wait(_PATIENCE):
+      return
+    with bar(desc=text, bar_format=_PHASE, leave=False, delay=_SOON) as shown:
+      # The bar is made late, and what it shows began earlier.
+      shown.start_t -= _PATIENCE
+      every = 1.0 if _is_live() else LINE_EVERY
+      shown.refresh()
+      while not ended.wait(every):
+        shown.refresh()
+
+  thread = threading.Thread(target=tick, name='progress', daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    ended.set()
+    thread.join()
+
+
+def _is_live() -> bool:
+  return _is_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _is_notebook() -> bool:
+  """Whether this process is the kernel of a notebook."""
+  ipython = sys.modules.get('IPython')
+  shell = ipython.get_ipython() if ipython is not None else None
+  return shell is not None and 'IPKernelApp' in shell.config
+
+
+def _notebook_bar() -> type[tqdm.tqdm]:
+  with warnings.catch_warnings():
+    # Without widgets it falls back to text, which is what is wanted.
+    warnings.simplefilter('ignore')
+    from tqdm import autonotebook
+  return autonotebook.tqdm

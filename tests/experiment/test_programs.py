@@ -1,0 +1,60 @@
+"""The programs of a run: what is compiled depends on no seed and no secret."""
+
+import pathlib
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from epe_jax.experiment import build, dispatch, programs
+from tests.helpers import quick_digits
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def lower(seed):
+  config = quick_digits(seed=seed)
+  setup = build.build(config)
+  state = jax.jit(setup.algorithm.init)(setup.params)
+  made = programs.make_programs(setup, state, None)
+  _, cohorts = next(iter(dispatch.iterate_groups(config, setup, 0, None)))
+  key = setup.randomness.training
+  # Clients of another seed may have more steps.
+  shape = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(
+      (*x.shape[:3], 4, *x.shape[4:]) if x.ndim > 3 else x.shape, x.dtype
+    ),
+    cohorts,
+  )
+  return (
+    made.advance.lower(setup.draws, state, shape, key, key).as_text(),
+    made.flush.lower(setup.draws, state).as_text(),
+    made.score.lower(setup.draws, state).as_text(),
+  )
+
+
+def test_the_seed_does_not_change_a_program(small_task):
+  assert lower(0) == lower(1)
+
+
+@pytest.mark.integration
+def test_programs_are_kept_in_the_cache_of_the_user(tmp_path):
+  code = """
+import jax
+from epe_jax.experiment import compiled_programs
+compiled_programs.keep_programs()
+print(jax.config.jax_compilation_cache_dir)
+"""
+
+  def run(**environment):
+    environment |= {'XDG_CACHE_HOME': str(tmp_path), 'PYTHONPATH': str(ROOT)}
+    command = [sys.executable, '-c', code]
+    done = subprocess.run(
+      command, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+  assert run() == str(tmp_path / 'epe_jax/programs')
+  # What a user told JAX has precedence.
+  assert run(JAX_COMPILATION_CACHE_DIR='/elsewhere') == '/elsewhere'

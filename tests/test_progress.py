@@ -1,0 +1,82 @@
+"""Progress as a terminal, a pipe and a log have it."""
+
+import io
+import time
+
+import pytest
+
+from epe_jax import progress
+
+
+class Terminal(io.StringIO):
+  """A standard error that says that it is a terminal."""
+
+  def isatty(self):
+    return True
+
+
+def test_a_log_has_lines_and_no_carriage_return(capsys, monkeypatch):
+  monkeypatch.setattr(progress, '_PATIENCE', 0.0)
+  with progress.bar(
+    total=100, initial=40, desc='digits', unit=' rounds', mininterval=0, delay=0
+  ) as bar:
+    bar.set_postfix(accuracy='0.9', refresh=False)
+    bar.update(10)
+    bar.update(50)
+  text = capsys.readouterr().err
+  lines = text.splitlines()
+  assert lines[1].startswith('digits: 50 of 100 rounds, 00:00 so far, ')
+  assert lines[-1].startswith('digits: 100 of 100 rounds, ')
+  assert lines[-1].endswith('left, accuracy=0.9')
+  assert not {'\r', '\x1b'} & set(text)
+
+
+def test_a_log_has_no_line_for_each_step(capsys):
+  for _ in progress.bar(range(1000), desc='import', unit=' examples'):
+    pass
+  assert len(capsys.readouterr().err.splitlines()) <= 1
+
+
+def test_a_length_that_is_not_known_is_not_made_up(capsys):
+  with progress.bar(
+    iter('ab'), desc='grouping', unit=' pieces', delay=0
+  ) as bar:
+    list(bar)
+  assert (
+    capsys.readouterr().err.splitlines()[-1]
+    == 'grouping: 2 pieces, 00:00 so far'
+  )
+
+
+@pytest.mark.parametrize('columns', [40, 160])
+def test_a_terminal_of_any_width_has_one_line_without_colors(
+  monkeypatch, columns
+):
+  file = Terminal()
+  monkeypatch.setattr('sys.stderr', file)
+  monkeypatch.setattr(
+    'tqdm.std._screen_shape_wrapper', lambda: lambda fp: (columns, 24)
+  )
+  with progress.bar(
+    total=100, desc='digits', unit=' rounds', mininterval=0
+  ) as bar:
+    bar.update(50)
+  states = file.getvalue().split('\r')
+  assert len(states) > 1
+  assert max(len(state.rstrip('\n')) for state in states) <= columns
+  assert '\x1b[3' not in file.getvalue()
+
+
+def test_a_phase_says_for_how_long_it_goes_on(capsys, monkeypatch):
+  monkeypatch.setattr(progress, '_PATIENCE', 0.02)
+  with progress.phase('compiling the round'):
+    time.sleep(0.2)
+  assert capsys.readouterr().err == 'compiling the round, 0 s so far\n'
+
+
+def test_nothing_is_said_of_what_takes_no_time(capsys):
+  with progress.phase('compiling the round'):
+    pass
+  with progress.phase('compiling the round', disable=True):
+    pass
+  assert capsys.readouterr().err == ''
