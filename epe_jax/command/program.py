@@ -37,6 +37,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
   'run': Command('run', 'train with canaries, audit, and write a report'),
+  'plan': Command('plan', 'what an audit will tell and cost, before training'),
   'audit': Command('audit', 'one line for each attacker of what was recorded'),
   'estimate': Command('estimate', 'ε from scores of any system, without JAX'),
   'sweep': Command('sweep', 'runs over a grid of settings or seeds'),

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
+from epe_jax.experiment import stopping
+
 if TYPE_CHECKING:
   from epe_jax.papers.one_shot import items, product
 

@@ -189,7 +189,7 @@ def test_half_the_noise_is_found_out(monkeypatch):
   monkeypatch.setattr(compute, lambda z, clip_norm, n: z * clip_norm / n / 2)
   auditor = make_auditor(1.0)
   run(AuditedStrategy(make_strategy(1.0), auditor))
-  assert 'more than the claim allows' in auditor.report()
+  assert 'noise that is claimed' in auditor.report()
 
 
 @pytest.mark.parametrize('side', ['server', 'client'])
