@@ -42,7 +42,7 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   assert code == 0, err
   workdir = in_folder / 'runs' / 'digits-smoke'
   assert out.endswith(
-    'Report, figures and files: runs/digits-smoke/report.md\n'
+    'Report: runs/digits-smoke/report.md, model: runs/digits-smoke/model.npz\n'
   )
   result = finished_runs.load_result(workdir)
   assert result.rounds == 3

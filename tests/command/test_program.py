@@ -70,7 +70,7 @@ def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
   ('argv', 'message'),
   [
     (['estimat'], "'estimat' is no command. Did you mean 'estimate'?"),
-    (['zzz'], "'zzz' is no command. Give one of run, audit, "),
+    (['zzz'], "'zzz' is no command. Give one of run, plan, audit, "),
     (
       ['estimate', 'a.csv', '--delt=1'],
       "Unknown command line flag 'delt'. Did you mean: delta",
