@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
 .PHONY: run test test-integration test-frameworks test-slow frameworks \
-  frameworks-installed lint types site docs results studies bench bench-quick clean
+  frameworks-installed notebooks lint types site docs results studies bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/epe-jax run digits --workdir=$(WORKDIR)
@@ -33,6 +33,12 @@ frameworks-installed:
 
 test-frameworks: $(VENV)/installed-dev frameworks-installed
 	bash tests/integrations/run.sh $(FRAMEWORKS)
+
+# docs/notebooks: the notebooks of colabs with what they show; minutes.
+notebooks: $(VENV)/installed-dev frameworks-installed
+	$(BIN)/python colabs/render.py quickstart estimators threat_models \
+	  repetitions flax_nnx
+	PYTHONPATH=$(CURDIR) $(FRAMEWORKS)/torch/bin/python colabs/render.py own_loop
 
 # docs/frameworks: an audit of each framework, with its figure; minutes.
 frameworks: $(VENV)/installed-dev frameworks-installed

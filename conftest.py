@@ -17,3 +17,5 @@ collect_ignore = [
   for name, package in _FRAMEWORKS.items()
   if importlib.util.find_spec(package) is None
 ]
+if importlib.util.find_spec('nvflare') is None:
+  collect_ignore.append('tests/integrations/nvflare_job.py')

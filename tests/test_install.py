@@ -26,7 +26,7 @@ from tests import installed
 
 ROOT = installed.ROOT
 # Hardware and development; everything else is of use to all.
-APART = {'all', 'colab', 'cuda', 'dev', 'tpu'}
+APART = {'all', 'colab', 'cuda', 'dev', 'docs', 'tpu'}
 
 # What works without extras: estimates from a CSV, by the library and by its
 # script. The names of each room that need no JAX are those that can be had.

@@ -13,6 +13,7 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _NOTEBOOKS = sorted((_ROOT / 'colabs').glob('*.ipynb'))
+_NEED_TORCH = ('own_loop',)
 _each_notebook = pytest.mark.parametrize(
   'path', _NOTEBOOKS, ids=lambda path: path.stem
 )
@@ -41,6 +42,8 @@ def test_there_are_notebooks_to_test():
 )
 @_each_notebook
 def test_a_notebook_runs_and_shows_its_table_and_figures(path, tmp_path):
+  if path.stem in _NEED_TORCH:
+    pytest.importorskip('torch', reason='runs in make test-frameworks')
   # A clone of its own: only what is in the repository may be relied on, and
   # whatever the notebook writes is removed with the directory.
   folder = tmp_path / 'clone' / path.parent.name
@@ -60,9 +63,9 @@ def test_a_notebook_runs_and_shows_its_table_and_figures(path, tmp_path):
   assert all(cell.execution_count for cell in _code_cells(notebook))
   outputs = _outputs(notebook)
   figures = [out for out in outputs if 'image/png' in out.get('data', {})]
-  assert len(figures) >= 3
+  assert figures
   printed = [out.text for out in outputs if out.get('name') == 'stdout']
-  assert any('final model' in text for text in printed)
+  assert any('ε' in text for text in printed)
 
 
 @_each_notebook
@@ -73,6 +76,20 @@ def test_a_notebook_is_committed_without_outputs(path):
   assert not _outputs(notebook)
   assert not any(cell.execution_count for cell in _code_cells(notebook))
   assert path.stat().st_size < 50_000
+
+
+@_each_notebook
+def test_a_notebook_begins_with_the_installation_that_all_share(path):
+  first, *_ = _code_cells(_read(_ROOT / 'colabs' / 'quickstart.ipynb'))
+  assert _code_cells(_read(path))[0].source == first.source
+
+
+@_each_notebook
+def test_the_docs_have_a_notebook_with_its_outputs(path):
+  page = (_ROOT / f'docs/notebooks/{path.stem}.md').read_text(encoding='utf-8')
+  for cell in _code_cells(_read(path)):
+    assert cell.source in page
+  assert f'![png]({path.stem}/' in page
 
 
 @_each_notebook

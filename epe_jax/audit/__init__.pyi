@@ -17,6 +17,7 @@ from .over_rounds import evaluate_by_round as evaluate_by_round
 from .planned_scores import PlannedRun as PlannedRun
 from .planning import Plan as Plan
 from .planning import plan as plan
+from .published_models import restrict_record as restrict_record
 from .record import Record as Record
 from .record import load_record as load_record
 from .record import make_record as make_record

@@ -58,7 +58,7 @@ def test_too_few_coordinates_are_warned_of_where_they_matter(family):
   assert f"'{family}'" in low
   assert '41 in the round' in low
   assert 'final model' not in low
-  assert "'hadamard2' or 'sphere'" in low
+  assert "the family 'sphere'" in low
   low = (
     effective_dimension.warn_if_low(_found(family, **wide | {'change': 12.0}))
     or ''

@@ -19,6 +19,8 @@ for name in ${FRAMEWORKS:-torch fedjax nvflare}; do
       # The build for the CPU, wherever pip finds one.
       "$pip" install -q 'torch==2.13.0+cpu' || "$pip" install -q torch==2.13.0
       "$pip" install -q 'flwr[simulation]==1.41.0' opacus==1.6.0 pfl==0.6.0 .
+      # For the notebook of a loop in PyTorch.
+      "$pip" install -q ipykernel matplotlib nbclient nbconvert nbformat
       ;;
     fedjax)
       "$pip" install -q fedjax==0.0.17 jax==0.4.30 jaxlib==0.4.30 \

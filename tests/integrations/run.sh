@@ -13,6 +13,7 @@ run() {
 }
 
 run torch -n 2 tests/integrations/test_flower.py \
-  tests/integrations/test_opacus.py tests/integrations/test_pfl.py
+  tests/integrations/test_opacus.py tests/integrations/test_pfl.py \
+  tests/integrations/test_own_loop_notebook.py
 run fedjax tests/integrations/test_fedjax.py
 run nvflare tests/integrations/test_nvflare.py
