@@ -34,6 +34,10 @@ def execute(path: pathlib.Path) -> nbformat.NotebookNode:
     outputs = [x for x in cell.get('outputs', []) if x.get('name') != 'stderr']
     if cell.cell_type == 'code':
       cell.outputs = outputs
+    for output in outputs:
+      if 'text' in output:
+        # Of the machine on which it ran.
+        output.text = io.hide_paths(output.text)
   return notebook
 
 
