@@ -69,7 +69,13 @@ NEEDS_JAX = {
     'score_observers',
   ],
   'epe_jax.epsilon': [],
-  'epe_jax.experiment': ['load_params', 'run'],
+  'epe_jax.experiment': [
+    'Workload',
+    'load_params',
+    'make_grid',
+    'run',
+    'run_sweep',
+  ],
   'epe_jax.sampling': [],
 }
 
@@ -189,7 +195,7 @@ def test_without_an_extra_the_error_names_it(tmp_path):
   expected = {
     'import epe_jax.tasks.stackoverflow': cure('haiku', 'haiku'),
     "from epe_jax.report import report; report.write_report('run')": cure(
-      'matplotlib', 'reports'
+      'jsonschema', 'reports'
     ),
   }
   assert explained(list(expected), tmp_path, 'training') == expected

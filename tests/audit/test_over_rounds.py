@@ -232,7 +232,8 @@ def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(tmp_path):
   (tmp_path / 'private').mkdir()
   write_record(tmp_path / 'private/scores.npz', few.record)
   run = functools.partial(run_script, 'estimate', tmp_path)
-  assert 'Published models: own round' in run('--every=2', '--models').stdout
+  seen = run('--every=2', '--models', '--all')
+  assert 'Published models: own round' in seen.stdout
   last = json.loads(run('--last=2', '--format=json').stdout)['attacks']
   assert {attack['sees'] for attack in last} >= {'all iterates'}
   by_round = run('--by_round', '--delta=1e-3')

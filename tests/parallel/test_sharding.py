@@ -222,7 +222,7 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path, monkeypatch):
     audited_run.run(config, shared)
   outputs = _processes(shared, num=4, stop=0)
   # The first one alone prints.
-  assert 'Report, figures and files' in outputs[0]
+  assert 'Report: ' in outputs[0]
   assert not any('Report' in text for text in outputs[1:])
 
   monkeypatch.undo()
