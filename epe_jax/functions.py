@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import sys
+import types
 from typing import Any
 
 
@@ -19,6 +20,18 @@ def is_function(name: str | os.PathLike) -> bool:
   return match is not None and not pathlib.Path(name).exists()
 
 
+def import_module(name: str) -> types.ModuleType:
+  """Imports a module, of the working directory too.
+
+  Raises:
+    ImportError: there is none.
+  """
+  # The programs of an installation do not have it on their path.
+  if os.getcwd() not in sys.path:
+    sys.path.insert(0, os.getcwd())
+  return importlib.import_module(name)
+
+
 def import_function(name: str) -> Callable[..., Any]:
   """Imports a function by its name.
 
@@ -30,11 +43,8 @@ def import_function(name: str) -> Callable[..., Any]:
     ValueError: there is no such function.
   """
   module, _, function = name.partition(':')
-  # The programs of an installation do not have it on their path.
-  if os.getcwd() not in sys.path:
-    sys.path.insert(0, os.getcwd())
   try:
-    value = getattr(importlib.import_module(module), function)
+    value = getattr(import_module(module), function)
   except (ImportError, AttributeError) as error:
     raise ValueError(
       f'{name} cannot be imported ({error}). Its module should lie in the '

@@ -89,6 +89,22 @@ def open_private(path: str, flags: int) -> int:
   return os.open(path, flags, 0o600)
 
 
+def format_json(value: Any) -> str:
+  """JSON for a person or a pipe, as the command line prints it.
+
+  Numbers that are not finite are strings, as in `write_json`; letters are printed as
+  they are.
+
+  >>> print(format_json({'ε': float('inf')}))
+  {
+    "ε": "Infinity"
+  }
+  """
+  return json.dumps(
+    spell_non_finite(value), indent=2, allow_nan=False, ensure_ascii=False
+  )
+
+
 def write_json(
   path: str | os.PathLike, value: Any, *, private: bool = False
 ) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import io
 import pathlib
 import runpy
-import signal
 import sys
 from typing import NamedTuple
 import warnings
@@ -30,12 +29,11 @@ class Ended(NamedTuple):
 def run_script(name, *arguments) -> Ended:
   """What scripts/NAME.py does with these arguments, run as a program.
 
-  An error that is not `SystemExit` is raised. Flags, signal handlers, `sys.path`
-  and `sys.argv` are restored behind it.
+  An error that is not `SystemExit` is raised. Flags, `sys.path` and
+  `sys.argv` are restored behind it.
   """
   path = str(SCRIPTS / f'{name}.py')
   before = set(flags.FLAGS)
-  handler = signal.getsignal(signal.SIGTERM)
   out, err, code = io.StringIO(), io.StringIO(), None
   with (
     flagsaver.flagsaver(),
@@ -53,7 +51,6 @@ def run_script(name, *arguments) -> Ended:
     except SystemExit as stop:
       code = stop.code
     finally:
-      signal.signal(signal.SIGTERM, handler)
       # The next script has flags of the same names.
       for flag in set(flags.FLAGS) - before:
         delattr(flags.FLAGS, flag)

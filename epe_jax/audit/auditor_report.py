@@ -17,22 +17,21 @@ from epe_jax.text import tables
 
 
 def format_auditor(
-  config: AuditConfig, record: Record, *, delta: float | None = None
+  config: AuditConfig, record: Record, audit: estimates.Audit
 ) -> str:
   """What was audited, one line for each attacker, and what speaks against them.
 
   Args:
     config: of the audit.
     record: what attackers saw.
-    delta: in (0, 1); None for that of the config.
+    audit: what was estimated from it.
   """
-  audit = estimates.evaluate(record, delta=delta)
   noise = config.noise_multiplier
   head = (
     f'{record.num_rounds:,} of {config.rounds:,} rounds, d = {config.dim:,}, '
     f'{np.count_nonzero(record.observed):,} of {config.num_canaries:,} canaries '
     f'in, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
-    f'δ = {config.delta if delta is None else delta:.3g}'
+    f'δ = {audit.attacks[0].first.delta:.3g}'
   )
   # Several attackers may share a doubt.
   notes = [*dict.fromkeys(f'{x}.' for a in audit.attacks for x in a.doubts)]

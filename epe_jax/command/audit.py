@@ -15,7 +15,6 @@ With --claim=EPS the exit status is 1 if the lower bound to report exceeds EPS.
 """
 
 from collections.abc import Sequence
-import json
 import pathlib
 from typing import Any
 
@@ -59,8 +58,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   as_json = values.format == 'json'
   audited, text = _audit(pathlib.Path(paths[0]), values, as_json)
   if as_json:
-    body: Any = io.spell_non_finite(audit_json.to_json(audited))
-    text = json.dumps(body, indent=2, ensure_ascii=False)
+    text = io.format_json(audit_json.to_json(audited))
   print(text)
   bounds = claims.choose_bounds(audited)
   return claims.report_claim(values.claim, bounds, to_stderr=as_json)
@@ -85,11 +83,9 @@ def _audit(
   auditor = Auditor.load(path) if kind == 'auditor' else None
   record = load_record(path) if auditor is None else auditor.record()
   if auditor is not None and not as_json and not values.simultaneous:
-    # As loops print it; a claim alone needs the values, too.
-    text = auditor.report(delta=values.delta)
-    if values.claim is None:
-      return estimates.Audit(()), text
-    return auditor.evaluate(delta=values.delta), text
+    audited = auditor.evaluate(delta=values.delta)
+    # As loops print it.
+    return audited, auditor.format_audit(audited)
   audited = estimates.evaluate(
     record, delta=values.delta, simultaneous=values.simultaneous
   )

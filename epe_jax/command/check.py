@@ -11,16 +11,13 @@ minute; docs/conformance.md has the rules. The exit status is 1 if one is broken
 from __future__ import annotations
 
 from collections.abc import Sequence
-import importlib
 import importlib.util
-import json
-import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from absl import app, flags
 
-from epe_jax import io
+from epe_jax import functions, io
 
 if TYPE_CHECKING:
   from epe_jax.conformance.session import Make
@@ -105,8 +102,7 @@ def run_check(name: str, values: flags.FlagValues) -> int:
     seed=given['seed'],
   )
   if given['json']:
-    body: Any = io.spell_non_finite(report.to_json())
-    print(json.dumps(body, indent=2, allow_nan=False))
+    print(io.format_json(report.to_json()))
   else:
     print(conformance.format_report(report))
   return int(bool(report.findings))
@@ -134,9 +130,7 @@ def load_factory(name: str) -> Make:
       sys.modules['checked'] = module
       spec.loader.exec_module(module)
     else:
-      if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-      module = importlib.import_module(module_name)
+      module = functions.import_module(module_name)
   except (FileNotFoundError, ModuleNotFoundError) as error:
     raise ValueError(
       f'{module_name!r} cannot be imported ({error}); give a module on the path '

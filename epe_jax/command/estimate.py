@@ -32,7 +32,6 @@ interval over runs, and what to expect of one more run.
 
 from collections.abc import Sequence
 import dataclasses
-import json
 from typing import Any, NamedTuple
 
 from absl import app, flags
@@ -106,8 +105,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   estimated = _estimate(values, paths)
   text, as_json = estimated.text, values.format == 'json'
   if as_json:
-    body: Any = io.spell_non_finite(estimated.values)
-    text = json.dumps(body, indent=2, ensure_ascii=False)
+    text = io.format_json(estimated.values)
   print(text)
   return claims.report_claim(
     values.claim, estimated.bounds, test=estimated.test, to_stderr=as_json

@@ -10,7 +10,6 @@ releases (docs/planning.md). With --out=docs/planning.md it writes that page.
 """
 
 from collections.abc import Sequence
-import json
 from typing import Any
 
 from absl import app, flags
@@ -101,8 +100,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     )
   )
   if values.json:
-    body = io.spell_non_finite(plan.to_json())
-    print(json.dumps(body, indent=2, allow_nan=False, ensure_ascii=False))
+    print(io.format_json(plan.to_json()))
   else:
     print(plan)
   return 0

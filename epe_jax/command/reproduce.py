@@ -12,8 +12,6 @@ them, finished runs are not repeated, and killed ones are resumed.
 from collections.abc import Sequence
 import pathlib
 import shlex
-import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
@@ -22,9 +20,6 @@ from epe_jax.experiment import stopping
 
 if TYPE_CHECKING:
   from epe_jax.papers.one_shot import items, product
-
-# What a shell reports of a program that SIGTERM has ended.
-_TERMINATED = 128 + signal.SIGTERM
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -79,7 +74,6 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     raise app.UsageError(
       f'{problem}; give some of these, or all:\n{_format_items()}'
     )
-  signal.signal(signal.SIGTERM, _stop)
   scale = values.scale
   settings = config_files.load_config(f'paper:{scale}')
   for name in names:
@@ -193,8 +187,3 @@ def _format_command(values: flags.FlagValues, name: str) -> str:
   if values.synthetic:
     words.append('--synthetic')
   return shlex.join(words)
-
-
-def _stop(*_: Any) -> None:
-  print('stopped', file=sys.stderr)
-  sys.exit(_TERMINATED)

@@ -16,20 +16,21 @@ _SIZES = (1.02, 1.1, 1.3, 1.6, 2, 3, 5, 7, 10, 20, 30, 60, 100, 300)
 def check_clipping(m: Measurements) -> Result:
   """Rule: an update of any size moves the release no more than one of norm S."""
   u = m.uniform
-  against = [-1e3 * u]
-  probes = {
-    f'of norm {HUGE:.0e} S': m.influence_of(HUGE * u, m.background),
-    'of norm 1e+03 S': m.influence_of(1e3 * u, m.background),
-    'as large in each tensor': m.influence_of(HUGE * m.equal, m.background),
-    'against all others': m.influence_of(HUGE * u, against),
+  updates = {
+    f'of norm {HUGE:.0e} S': HUGE * u,
+    'of norm 1e+03 S': 1e3 * u,
+    'as large in each tensor': HUGE * m.equal,
+    **{f'of norm {size:g} S': size * u for size in _SIZES},
   }
-  moderate = m.influences_of([size * u for size in _SIZES], m.background)
-  probes |= {f'of norm {x:g} S': y for x, y in zip(_SIZES, moderate)}
-  in_one = [
-    m.influence_of(HUGE * m.in_tensor(k), m.background)
+  tensors = {
+    f'within tensor {k}': HUGE * m.in_tensor(k)
     for k in range(min(len(m.claim.sizes), 8))
-  ]
-  probes |= {f'within tensor {k}': x for k, x in enumerate(in_one)}
+  }
+  influences = m.influences_of(
+    [*updates.values(), *tensors.values()], m.background
+  )
+  probes = dict(zip([*updates, *tensors], influences))
+  probes['against all others'] = m.influence_of(HUGE * u, [-1e3 * u])
   judged = {
     name: m.excess(x, m.noise, tests=len(probes)) for name, x in probes.items()
   }
@@ -46,7 +47,7 @@ def check_clipping(m: Measurements) -> Result:
   mu = max(mu for mu, _ in judged.values())
   first, second, equal, *_ = sizes.values()
   num = len(m.claim.sizes)
-  alone = max(map(norm, in_one))
+  alone = max(sizes[name] for name in tensors)
   if first > 100 * second:
     cause, likely, cure = (
       'not_clipped',

@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 import threading
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec('P')
 T = TypeVar('T')
@@ -126,21 +126,32 @@ def listen(announcement: str) -> Iterator[Requests]:
       signal.signal(signum, handler)
 
 
+def _raise_stopped(signum: int, frame: object) -> NoReturn:
+  del frame
+  raise Stopped('Stopped.', signum)
+
+
 def end_politely(main: Callable[P, T]) -> Callable[P, T]:
   """Wraps the main function of a program, which then ends without a traceback.
 
   Where it was asked to stop, it says what is kept and how to go on, and exits with
   128 plus the number of the signal, as shells have it: 130 after Ctrl-C, 143 after
-  SIGTERM.
+  SIGTERM. Signals reach the main thread alone.
   """
 
   @functools.wraps(main)
   def ending(*args: P.args, **kwargs: P.kwargs) -> T:
+    is_main = threading.current_thread() is threading.main_thread()
+    # Unlike the default, this runs what ends the processes that were started.
+    before = signal.signal(signal.SIGTERM, _raise_stopped) if is_main else None
     try:
       return main(*args, **kwargs)
     except KeyboardInterrupt as stop:
       message = str(stop) or 'Stopped.'
       code = 128 + getattr(stop, 'signum', signal.SIGINT)
+    finally:
+      if before is not None:
+        signal.signal(signal.SIGTERM, before)
     command = shlex.join(sys.orig_argv)
     print(f'{message} To go on: {command}', file=sys.stderr, flush=True)
     if any(thread.is_alive() for thread in _abandoned):

@@ -113,6 +113,24 @@ def test_a_signal_before_there_is_anything_to_finish_ends_at_once():
     signal.raise_signal(signal.SIGINT)
 
 
+def test_sigterm_lets_a_program_end_what_it_started(capsys):
+  before, ended = signal.getsignal(signal.SIGTERM), []
+
+  @stopping.end_politely
+  def main() -> None:
+    try:
+      signal.raise_signal(signal.SIGTERM)
+    finally:
+      ended.append('a process')
+
+  with pytest.raises(SystemExit) as stop:
+    main()
+  assert stop.value.code == 143
+  assert ended == ['a process']
+  assert 'Stopped. To go on: ' in capsys.readouterr().err
+  assert signal.getsignal(signal.SIGTERM) == before
+
+
 @pytest.mark.parametrize('stop', [1, 2, 3, 5])
 def test_vectors_keep_their_places_in_a_run_that_was_stopped(stop):
   """Six rounds by fours: a vector is scored in the place that it always has."""
