@@ -3,6 +3,7 @@ from .attack_scores import score_cosines as score_cosines
 from .audit_config import AuditConfig as AuditConfig
 from .auditor import Auditor as Auditor
 from .auditor import Injection as Injection
+from .correlated_noise import combining_rounds as combining_rounds
 from .estimates import Audit as Audit
 from .estimates import evaluate as evaluate
 from .estimates import evaluate_scores as evaluate_scores

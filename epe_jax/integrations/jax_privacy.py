@@ -28,8 +28,8 @@ def audited_plan(
 ) -> execution_plan.DPExecutionPlan:
   """The same plan, whose noise addition is audited.
 
-  Steps are read one by one. Where the plan's noise is correlated over steps (more
-  than one band), an attacker who combines them may find more than is read here.
+  Steps are read one by one. Where the noise is correlated over steps (a plan with more
+  than one band), the attacker of `audit.combining_rounds` finds more.
 
   Args:
     plan: of `execution_plan.BandMFExecutionPlanConfig` or of your own.

@@ -41,23 +41,27 @@ def make_auditor(
   )
 
 
-def evaluate_own_round(auditor: audit.Auditor) -> estimates.Attack:
+def evaluate_own_round(
+  auditor: audit.Auditor, attacker: audit.ThreatModel = threat_models.OWN
+) -> estimates.Attack:
   """What an attacker finds who knows the round of each canary, without floors."""
   attacks = audit.evaluate(
-    auditor.record(), threat_models=[threat_models.OWN], floors=False
+    auditor.record(), threat_models=[attacker], floors=False
   )
-  attack = attacks.find(threat_models.OWN)
+  attack = attacks.find(attacker)
   assert attack is not None
   return attack
 
 
-def assert_claim_is_met(auditor: audit.Auditor) -> None:
+def assert_claim_is_met(
+  auditor: audit.Auditor, attacker: audit.ThreatModel = threat_models.OWN
+) -> None:
   """The own-round ε is the analytic ε of the claim, within 3 standard errors.
 
   Of a Gaussian test of 3 standard errors one in 370 fails by chance; noise is of
   fixed seeds wherever the framework has seeds.
   """
-  attack = evaluate_own_round(auditor)
+  attack = evaluate_own_round(auditor, attacker)
   assert attack.analytic is not None
   estimate, claimed = attack.first, attack.analytic.epsilon
   assert estimate.interval is not None, 'own-round estimates have one'

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax_privacy.experimental import execution_plan
 import numpy as np
 
+from epe_jax import accounting, audit
 from epe_jax.integrations import jax_privacy as integration
 from epe_jax.integrations import optax as optax_integration
 from tests.integrations import laws
@@ -18,12 +19,12 @@ pytestmark = pytest.mark.filterwarnings('ignore:optax.global_norm')
 ROUNDS, DIM = 25, 20_000
 
 
-def make_plan(noise_multiplier, relation=None, **config):
+def make_plan(noise_multiplier, relation=None, strategy=(1.0,), **config):
   if relation is not None:
     config['accountant'] = dp_accounting.pld.PLDAccountant(relation)
   return execution_plan.BandMFExecutionPlanConfig(
     iterations=ROUNDS,
-    strategy=[1.0],
+    strategy=list(strategy),
     noise_multiplier=noise_multiplier,
     epsilon=None,
     delta=None,
@@ -90,6 +91,24 @@ def test_a_plan_and_our_own_loop_give_the_same_epsilon():
   make = lambda: laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=0.5)
   _, releases = train(integration.audited_plan(make_plan(1e-9), make()))
   laws.assert_same_as_own_loop(make, releases, divisor=1.0)
+
+
+def test_correlated_noise_leaks_what_all_rounds_together_show():
+  """One band more: the noise of Z is larger, and combined rounds undo it."""
+  strategy = np.array([1.0, 0.8])
+  noise = 0.5 * np.linalg.norm(strategy)
+  auditor = laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=noise)
+  plan = integration.audited_plan(make_plan(0.5, strategy=strategy), auditor)
+  state, _ = train(plan)
+  integration.collect_scores(auditor, state)
+  attacker = audit.combining_rounds(np.eye(ROUNDS) + 0.8 * np.eye(ROUNDS, k=-1))
+  laws.assert_claim_is_met(auditor, attacker)
+  record = auditor.record()
+  assert attacker.limit(record, 1e-5).epsilon == pytest.approx(
+    accounting.epsilon_of_releases(0.5, delta=1e-5).epsilon
+  )
+  with pytest.raises(AssertionError, match='measured'):
+    laws.assert_claim_is_met(auditor)
 
 
 def test_a_clip_norm_that_is_not_the_plans_is_an_error():
