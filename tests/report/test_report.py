@@ -584,9 +584,9 @@ def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
 
 
 def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
-  assert _attacker(_result(), 'It is no bound')
+  assert _attacker(_result(), 'It is not a bound')
   without = _result(estimates=[_row(_FINAL, 'location_mixture', 1.2)])
-  assert not any('no bound' in said for said in narrative.narrate(without))
+  assert not any('It is not a bound' in said for said in narrative.narrate(without))
 
 
 @pytest.mark.parametrize(
