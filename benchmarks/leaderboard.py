@@ -130,7 +130,7 @@ def main(argv: list[str]) -> None:
 def _describe_broken(found: Sequence[standings.Standing]) -> str:
   broken = [one for one in found if one.broken]
   if not broken:
-    return 'No bound breaks its promise.'
+    return 'No bound fails too often where its assumptions hold.'
   lines = [
     f'- {one.entry.name} ({one.entry.origin}) exceeds the truth in '
     + ', '.join(

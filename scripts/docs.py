@@ -94,7 +94,8 @@ def _summarize_attackers(audit: Audit) -> tables.Table:
     ]
     for name, sees in _ATTACKERS.items()
   ]
-  return tables.Table('', head, body)
+  delta = cells.format_delta(audit.attacks[0].first.delta)
+  return tables.Table('', head, body, [f'All ε are at δ = {delta}.'])
 
 
 def splice_pages() -> dict[str, str]:
