@@ -79,7 +79,7 @@ def test_a_prepared_folder_is_one_of_stores_with_what_is_expected(tmp_path):
   assert data.client_ids.tolist() == ['a']
   with pytest.raises(ValueError, match=r"no split 'test', only \['train'\]"):
     imports.load_prepared(tmp_path, 'test', {})
-  message = "with recipe='numbers', not 'words'.*prepare the data anew"
+  message = "with recipe='numbers', not 'words'.*prepare the data again"
   with pytest.raises(ValueError, match=message):
     imports.load_prepared(tmp_path, 'train', {'recipe': 'words'})
 
