@@ -52,62 +52,61 @@ _RUN_SHAPES = (
 )
 
 _HEAD = """\
-# Coverage: do bounds keep their word?
+# Coverage: how often do bounds fail?
 
-Written by `python benchmarks/coverage.py --out=docs/coverage.md`. Each cell has the
-share of simulated audits whose bound exceeds the true ε, which a bound at 95 % may
-do in 5 % of them, and the median bound. The paper's ε_lo (`eps_lo`), the uncorrected
-best threshold and approximate intervals (`jeffreys`, `katz`) are shown for
-comparison; they promise nothing. A credible bound promises 5 % on average over truths
-that its prior draws, and nothing for one of them.
+Written by `python benchmarks/coverage.py --out=docs/coverage.md`. Each cell has
+the share of simulated audits whose bound exceeds the true ε, and the median bound. A
+bound at 95 % may exceed it in 5 % of audits. The paper's ε_lo (`eps_lo`), the
+uncorrected best threshold and approximate intervals (`jeffreys`, `katz`) are shown for
+comparison; they guarantee nothing. A credible bound guarantees 5 % on average over
+truths drawn from its prior, and nothing for a single truth.
 
 ## Scores of a Gaussian mechanism
 
-What every bound assumes holds here.
+The assumptions of every bound hold here.
 """
 
 _COUPLED = """
 ## Canaries that leak together
 
-This mechanism is as private as the Gaussian one, for every canary and whatever it
-tells of the others: of each it tells the truth with the probability that the Gaussian
-mechanism would have. But it draws that probability once for all canaries of an audit.
-Bounds that do not assume that canaries leak independently keep their word; the
-others, which are tighter where canaries do, exceed the truth in many audits.
+For each single canary, this mechanism is exactly as private as the Gaussian one,
+whatever it reveals about the others. It tells the truth about each canary with the
+probability that the Gaussian mechanism would have. But it draws that probability once
+for all canaries of an audit. Bounds that do not assume that canaries leak independently
+are valid. The others, which are tighter if canaries do, exceed the truth in many
+audits.
 """
 
 _OTHERS = """
 ## Scores of other laws
 
-A canary that took part is the same law moved along, a lognormal one with its
-logarithm moved. Bounds that assume no shape keep their word. Those that do exceed
-the truth in most audits of most of these laws. The test of shape that
-`gaussian_lower_bound` makes (Anderson-Darling) does not save it where tails are only
-a little heavier than Gaussian: "pass" is the share of audits whose scores it takes
-for Gaussian.
+The scores of canaries that took part follow the same law, shifted (for the lognormal
+law, with its logarithm shifted). Bounds that assume no shape are valid. Those that
+assume one exceed the truth in most audits of most of these laws. `gaussian_lower_bound`
+tests the shape first (Anderson-Darling). This does not help if tails are only slightly
+heavier than Gaussian: "pass" is the share of audits whose scores pass the test.
 """
 
 _STRUCTURE = """
 ## Canaries of one run
 
-Canaries of a run share its noise and its rounds, and each is noise to the others.
-[Canaries that depend on each other](dependence.md) derives what that does. Here runs
-of Algorithm 3 are simulated, of 4 rounds in which clients add 3 clip norms and canaries
-take part once. `sphere` and `orthogonal` have the law of random directions and of a
-random orthogonal frame; `sign`, `hadamard` and `hadamard2` are the canaries of this
-package. ε is what the mechanism allows the attacker. "of scores" is the share of bounds
-that exceed the ε of the law of one score, which is less where other updates hide a
-canary: there bounds that believe in independence may exceed it more often than they say.
-Where canaries make more than a hundredth of what is seen there is no exact null law.
-Maxima and likelihoods over rounds are not Gaussian, so nothing is promised there of
-bounds that assume a shape.
+Canaries of a run share its noise and its rounds, and act as noise for each other.
+[Dependence between canaries](dependence.md) derives the effect. This study simulates
+runs of Algorithm 3 with 4 rounds. Clients add 3 clip norms, and canaries take part once.
+`sphere` and `orthogonal` have the law of random directions and of a random orthogonal
+frame. `sign`, `hadamard` and `hadamard2` are the canaries of this package. ε is what the
+mechanism allows the attacker. "of scores" is the share of bounds that exceed the ε of
+the law of one score. That ε is smaller if other updates hide a canary, and bounds that
+assume independence may exceed it more often than they state. If canaries make up more
+than a hundredth of what is seen, there is no exact null law. Maxima and likelihoods over
+rounds are not Gaussian, so bounds that assume a shape guarantee nothing there.
 """
 
 _REPORTS = """
 ## Reports of simulated runs
 
-Runs are simulated by their vectors, so that the ε of each attacker's scores is known
-as well as the analytic one, and evaluated as a real run is.
+Runs are simulated with explicit vectors, so the ε of each attacker's scores is known,
+as well as the analytic one. They are evaluated like real runs.
 """
 
 

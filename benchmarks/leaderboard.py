@@ -36,36 +36,39 @@ _PAGE = """\
 Written by `python benchmarks/leaderboard.py --out=docs/leaderboard.md`.
 
 {num} frozen sets of scores (`benchmarks/score_sets.npz`), each of {canaries:,} canaries
-of which fair coins included about half, of mechanisms whose ε at δ = {delta:g} is known.
-Every estimator gets the two arrays of scores and nothing else.
+of which fair coins included about half, from mechanisms whose ε at δ = {delta:g} is known.
+Every estimator receives only the two arrays of scores.
 
 | sets | number | what |
 |---|---|---|
 {groups}
 
-"Exceeds" is the share of sets in which the estimator is above the true ε. One that
-promises to be so in 5 % at most, and is so more often than chance allows (1 in 1,000)
-where what it assumes holds, is marked **broken**. Then come the medians of what it finds
-as a share of the true ε, where that is not 0: a bound is the better the nearer it is to
-1, if it keeps its promise; an estimate should scatter around 1. In brackets is the share
-that exceeds the truth. The score of a bound is the mean of its medians, with 0 for sets
-in which it exceeds the truth too often, whatever it assumes: who has scores does not know
-their law. Bounds that assume no shape cannot come near 1 where ε at so small a δ is
-decided by events that no canary of so few shows. Time is the median of one set, on
+- **exceeds** is the share of sets in which the estimator is above the true ε. A bound may
+  exceed it in at most 5 %. It is marked **broken** if it does so significantly more often
+  (p < 1/1,000) in sets where its assumptions hold.
+- The next columns are medians of the estimate divided by the true ε, where that is not 0. A
+  valid bound is better the closer it is to 1. An estimate should vary around 1. The share
+  that exceeds the truth is in brackets.
+- **score**, for bounds, is the mean of these medians. Groups in which the bound exceeds the
+  truth too often count as 0, whatever it assumes: in practice the distribution of the scores
+  is unknown.
+
+Bounds that assume no shape cannot come near 1 where rare events determine ε at such a small
+δ, because so few canaries show none of them. Time is the median of one set, on
 {machine}.
 
 {table}
 
 {notes}
 
-Left out, as they take many seconds for a set: `epsilon_one_run_fdp` of jax-privacy with
+Left out, because they take many seconds per set: `epsilon_one_run_fdp` of jax-privacy with
 many splits and the joint densities of privacy-estimates. The one-run bounds of
 jax-privacy are the only implementations of Steinke et al. and of Mahloujifar et al. that
 are published as a package.
 
-An estimator of yours is a row if a file has `ENTRIES = [Entry(name, origin, estimate,
-is_bound, assumes)]` of `studies.entries`: `python benchmarks/leaderboard.py --add=FILE
---only=NAME`.
+To add your own estimator, write a file with `ENTRIES = [Entry(name, origin, estimate,
+is_bound, assumes)]` of `studies.entries`, and run `python benchmarks/leaderboard.py
+--add=FILE --only=NAME`.
 """
 
 _WHAT = {
@@ -73,7 +76,7 @@ _WHAT = {
   'subsampled': 'a canary that took part is shifted by 1, 2 or 4 with probability 0.1',
   'heavy tails': 't with 3 degrees of freedom, Laplace, lognormal',
   'discrete': 'randomised response, and Gaussian scores rounded',
-  'coupled': 'a mechanism that errs with all canaries together: as private as a Gaussian one',
+  'coupled': 'a mechanism that errs on all canaries at once: as private as a Gaussian one',
   'runs': 'DP-FedAvg of this package on digits, "own round, others removed"; ε is analytic',
 }
 
@@ -127,7 +130,7 @@ def main(argv: list[str]) -> None:
 def _describe_broken(found: Sequence[standings.Standing]) -> str:
   broken = [one for one in found if one.broken]
   if not broken:
-    return 'No bound breaks its promise.'
+    return 'No bound fails too often where its assumptions hold.'
   lines = [
     f'- {one.entry.name} ({one.entry.origin}) exceeds the truth in '
     + ', '.join(
@@ -137,7 +140,9 @@ def _describe_broken(found: Sequence[standings.Standing]) -> str:
     + '.'
     for one in broken
   ]
-  return '\n'.join(['Bounds that break their promise:', '', *lines])
+  return '\n'.join(
+    ['Bounds that fail too often although their assumptions hold:', '', *lines]
+  )
 
 
 if __name__ == '__main__':

@@ -31,15 +31,15 @@ _FIGURES = _ROOT / 'docs' / 'benchmarks'
 _HEAD = """\
 # Benchmarks
 
-Each table is what one command left in `benchmarks/results`, and this page is
-written from these files by `python benchmarks/page.py`; `make bench` runs all of it.
-Beside a figure stands its floor, what no program could beat on that machine, and
-whether it reached its target is computed, not judged. Ratios are of things that
-were timed in turn within one session; figures of a machine that did other work
-(see its load) are worth less.
+Each table is the result of one command, stored in `benchmarks/results`. `python
+benchmarks/page.py` writes this page from these files, and `make bench` runs everything.
+Next to each figure is its floor, which no program could beat on that machine. Whether a
+figure meets its target is computed. Ratios compare programs that were timed in turn
+within one session. Figures from a machine with other work (see its load) are less
+reliable.
 
-[To internet scale](internet_scale.md) takes what one unit costs to a million
-clients a round and 10^10 parameters."""
+[Internet scale](internet_scale.md) extrapolates the unit costs to a million clients per
+round and 10^10 parameters."""
 
 NOT_MEASURED = 'not measured'
 Records = Mapping[str, Mapping[str, Any]]
@@ -124,7 +124,9 @@ def _reached(records: Records) -> str:
     if line in missed and target.missed
   ]
   if why:
-    said += '\n\nWhat was tried, and what bounds those that are missed:\n\n'
+    said += (
+      '\n\nWhat was tried for those that are missed, and what limits them:\n\n'
+    )
     said += '\n'.join(why)
   return tables.format_markdown(tables.Table('', head, body)) + f'\n\n{said}'
 
@@ -132,12 +134,12 @@ def _reached(records: Records) -> str:
 def _remote(records: Records) -> str:
   sheet = targets.costs.H200
   said = (
-    f'The floors are those of one {sheet.name} by its data sheet, '
+    f'The floors follow from the data sheet of one {sheet.name}: '
     f'{sheet.float32 / 1e12:g} TFLOP/s in float32 and '
-    f'{sheet.bandwidth / 1e12:g} TB/s, whichever takes longer; matrix units do '
+    f'{sheet.bandwidth / 1e12:g} TB/s, whichever takes longer. Its matrix units do '
     f'{sheet.tf32 / 1e12:g} (TF32) and {sheet.bfloat16 / 1e12:g} (bfloat16), '
-    'dense. These are no measurements: parameters of a client are read twice and '
-    'written once in each local step, everything else stays where it is.'
+    'dense. The floors are not measurements. They assume that each local step reads '
+    "a client's parameters twice and writes them once, and moves nothing else."
   )
   body, commands = [], []
   for remote in targets.REMOTE:

@@ -86,25 +86,25 @@ def _units(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
       1 / best.flops,
     ),
     _unit(
-      'noise and server, a parameter',
+      'noise and server, per parameter',
       unit['server_seconds_per_parameter'],
       20 * read,
       best.server_seconds,
     ),
     [
-      'of it, the noise',
+      'of this, the noise',
       *_unit('', unit['noise_seconds_per_parameter'], 4 * read)[1:],
       '',
     ],
     _unit(
-      'Hadamard projection, a parameter',
+      'Hadamard projection, per parameter',
       unit['hadamard_seconds_per_parameter'],
       4 * read,
       best.fold_seconds,
     ),
     _unit(
-      f'sphere projection of {unit["vectors_of_a_projection"]} rounds, a canary and '
-      'parameter',
+      f'sphere projection of {unit["vectors_of_a_projection"]} rounds, per canary '
+      'and parameter',
       entry,
       2 * unit['vectors_of_a_projection'] / speed['matmul_flops_per_second'],
       1 / best.normals,
@@ -113,16 +113,17 @@ def _units(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
   kernels = _kernels(records.get('canary_kernels'))
   return tables.Table(
     '',
-    ['one more', 'measured', 'floor there', f'{best.name}, at best'],
+    ['unit', 'measured', 'floor', f'{best.name}, at best'],
     [*body, *kernels],
     (
       f'Measured on {measured(growth).name}, with '
       f'{layout.number(unit["dim"])} parameters and '
       f'{layout.number(unit["canaries"])} canaries, by `benchmarks/growth.py`.',
-      'Floors are products at the speed of a large one and bytes at the speed of '
-      'one pass over a vector; that of a sphere projection is its product alone, without the normals.',
-      f'{best.name}: its data sheet; training in bfloat16, a normal in 40 '
-      'operations on words. Nothing reaches this.',
+      'The floors assume the speed of a large matrix product for flops and of one '
+      'pass over a vector for bytes. The floor of a sphere projection is its '
+      'product alone, without generating the normals.',
+      f'{best.name}: its data sheet, with training in bfloat16 and 40 integer '
+      'operations per normal. No program reaches this.',
     ),
   )
 
@@ -144,12 +145,12 @@ def _kernels(record: Mapping[str, Any] | None) -> list[list[str]]:
   named = f'by `canary_kernels.py`, d = {layout.number(d)}'
   return [
     [
-      f'Hadamard projection, a parameter, {named}',
+      f'Hadamard projection, per parameter, {named}',
       *_unit('', row['project']['hadamard']['best'] / d, floor)[1:],
       '',
     ],
     [
-      f'sphere projection of one round, a canary and parameter, {named}',
+      f'sphere projection of one round, per canary and parameter, {named}',
       *_unit('', entry)[1:],
       '',
       '',
@@ -179,7 +180,7 @@ def _here(device: costs.Device) -> tables.Table:
     'sphere',
   ]
   return tables.Table(
-    '', head, body, (f'On one machine of {device.name}; memory is not asked.',)
+    '', head, body, (f'On one machine: {device.name}, ignoring memory limits.',)
   )
 
 
@@ -191,23 +192,23 @@ def _plan() -> tables.Table:
   rows: list[tuple[str, Callable[[costs.Plan], str]]] = [
     ('training, flops', lambda p: f'{p.flops:.3g}'),
     ('training', lambda p: time(p.training)),
-    ('devices that share a copy', lambda p: str(p.model_devices)),
-    ('vectors, memory a device', lambda p: size(p.vector_bytes)),
-    ('adding updates up, sent by a device', lambda p: size(p.reduced_bytes)),
-    ('adding updates up', lambda p: time(p.reducing)),
+    ('devices per copy of the model', lambda p: str(p.model_devices)),
+    ('vectors, memory per device', lambda p: size(p.vector_bytes)),
+    ('summing updates, sent per device', lambda p: size(p.reduced_bytes)),
+    ('summing updates', lambda p: time(p.reducing)),
     ('noise and server', lambda p: time(p.serving)),
     ('a projection, Hadamard', lambda p: time(p.scoring['hadamard'])),
     ('a projection, sphere', lambda p: time(p.scoring['sphere'])),
-    ('canaries put in, Hadamard', lambda p: time(p.inserting['hadamard'])),
-    ('canaries put in, sphere', lambda p: time(p.inserting['sphere'])),
-    ('a projection, sent by a device, Hadamard', lambda p: size(p.score_bytes['hadamard'])),
-    ('audit, memory a device, Hadamard', lambda p: size(p.audit_bytes['hadamard'])),
-    ('audit, memory a device, sphere', lambda p: size(p.audit_bytes['sphere'])),
+    ('inserting canaries, Hadamard', lambda p: time(p.inserting['hadamard'])),
+    ('inserting canaries, sphere', lambda p: time(p.inserting['sphere'])),
+    ('a projection, sent per device, Hadamard', lambda p: size(p.score_bytes['hadamard'])),
+    ('audit, memory per device, Hadamard', lambda p: size(p.audit_bytes['hadamard'])),
+    ('audit, memory per device, sphere', lambda p: size(p.audit_bytes['sphere'])),
     ('share of the audit, Hadamard', lambda p: _share(p, 'hadamard')),
     ('share of the audit, sphere', lambda p: _share(p, 'sphere')),
     ('all rounds', lambda p: time(2048 * p.seconds)),
     ('examples read', lambda p: size(p.read_bytes)),
-    ('updates, if sent from elsewhere', lambda p: size(p.uploaded_bytes)),
+    ('updates, if clients send them', lambda p: size(p.uploaded_bytes)),
     ('checkpoint', lambda p: size(p.checkpoint_bytes)),
   ]  # fmt: skip
   body = [[name, *map(shown, plans)] for name, shown in rows]
@@ -221,13 +222,13 @@ def _plan() -> tables.Table:
   ]
   body[16:16] = [
     [
-      f'the same, {_BUFFER} rounds together',
+      f'the same, {_BUFFER} rounds scored together',
       *(_share(p, 'sphere') for p in buffered),
     ],
     ['memory for it', *(size(p.audit_bytes['sphere']) for p in buffered)],
   ]
-  body.insert(-2, ['examples read a second, by a host of 8', *attack_scores])
-  head = ['a round', *(f'{c.name}, {_devices(c.devices)}' for c in CASES)]
+  body.insert(-2, ['examples read per second, by a host of 8', *attack_scores])
+  head = ['per round', *(f'{c.name}, {_devices(c.devices)}' for c in CASES)]
   job = CASES[-1].job
   return tables.Table(
     '',
@@ -235,12 +236,12 @@ def _plan() -> tables.Table:
     body,
     (
       f'k = {job.canaries:,} canaries, T = {job.rounds:,} rounds, '
-      f'{job.positions:,} words of each client; memory of an audit is with the '
+      f'{job.positions:,} words per client. The memory of an audit includes the '
       'trace of all rounds.',
-      f'On {device.name} at the peaks of the data sheet, and a network of '
-      f'{layout.nbytes(device.link)} a second a device: a floor, no forecast. '
-      'A program that trains at 40 % of the peak takes 2.5 times as long, and '
-      'the share of the audit falls.',
+      f'For {device.name} at the peaks of its data sheet, and a network of '
+      f'{layout.nbytes(device.link)} per second and device: a floor, not a '
+      'forecast. A program that trains at 40 % of the peak takes 2.5 times as '
+      'long, and the share of the audit falls.',
     ),
   )
 
@@ -273,7 +274,7 @@ def _projections(device: costs.Device | None) -> str:
   )
   return (
     f'One projection onto {case.job.canaries:,} sphere canaries at {case.job.dim:.0e} '
-    f'parameters makes {normals:.0e} normals: {said}.'
+    f'parameters generates {normals:.0e} normals: {said}.'
   )
 
 
@@ -314,14 +315,14 @@ def _noise() -> tables.Table:
     body,
     (
       f'm = {job.clients:,}, d = {job.dim:.0e}, δ = {_DELTA:.1e} '
-      f'({_PEOPLE:.0e} people to the power of -1.1); every update of the full '
-      f'clip norm. In brackets: one standard error of {job.canaries // 2:,} '
+      f'({_PEOPLE:.0e} people to the power of -1.1). Every update has the full '
+      f'clip norm. In brackets: one standard error with {job.canaries // 2:,} '
       'canaries.',
-      f'The standard deviation of a cosine without any leak is '
+      f'The standard deviation of a cosine without a leak is '
       f'{job.dim**-0.5:.0e}.',
-      'k, final model: canaries whose mean cosine with the final model is three '
-      f'standard errors, if noise of {job.rounds:,} rounds is all there is: '
-      '9 z² T.',
+      'k, final model: the number of canaries whose mean cosine with the final '
+      f'model is three standard errors, if the noise of {job.rounds:,} rounds is '
+      'the only other contribution: 9 z² T.',
     ),
   )
 

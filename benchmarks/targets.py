@@ -100,8 +100,8 @@ TARGETS = (
     'works/B/over_unaudited/sphere',
     1.15,
     floor='1',
-    missed='bound by making k d normals in each projection; more rounds scored '
-    'together make projections rarer, for as much more memory (`audit.memory`).',
+    missed='limited by generating k d normals in each projection. Scoring more '
+    'rounds together needs fewer projections and more memory (`audit.memory`).',
   ),
   *(
     Target(
@@ -203,7 +203,7 @@ _WORK_B = _round_floor(
 # A projection reads the vector once, and canaries that are put in write one.
 _AUDIT = 8.0 * _LSTM_DIM / costs.H200.bandwidth
 _RUN = (
-  'python scripts/train.py --config=configs/{config}.py '
+  'epe-jax run {config} '
   '--config.data.synthetic=True --config.canaries.family=hadamard{more} '
   '--workdir=runs/gpu_{config} && '
   'cp runs/gpu_{config}/result.json benchmarks/results/gpu_{config}.json'
@@ -282,13 +282,13 @@ SECTIONS = (
     'Canary kernels',
     'canary_kernels',
     'python benchmarks/canary_kernels.py',
-    'A projection of one vector, or of a stack, onto all canaries of each family; '
-    'against the matrix of all canaries where it fits into memory, and against '
-    'the same normals made by `jax.random`. The floor is |x|²: all vectors read '
-    'once.',
+    'Projecting one vector, or a stack, onto all canaries of each family. For '
+    'comparison: the stored matrix of all canaries, if it fits into memory, and '
+    'the same normals from `jax.random`. The floor is |x|², which reads all '
+    'vectors once.',
     (
       Rows(
-        'Seconds of a projection, the fastest',
+        'Seconds per projection, fastest',
         'sizes',
         {
           **_SIZES,
@@ -300,12 +300,12 @@ SECTIONS = (
         },
       ),
       Rows(
-        'The same in passes over the vectors, the floor being 1',
+        'The same in passes over the vectors (the floor is 1)',
         'sizes',
         _columns(_SIZES, 'passes', (*_FAMILIES, 'jax.random', 'stored')),
       ),
       Rows(
-        'Two canaries put in',
+        'Seconds to insert two canaries',
         'sizes',
         _columns(_SIZES, 'superpose_2', _FAMILIES, '/best as seconds'),
       ),
@@ -316,13 +316,13 @@ SECTIONS = (
     'The law of unobserved cosines',
     'canary_law',
     'python benchmarks/canary_law.py',
-    'How often the test of Anderson and Darling, at 5 %, tells cosines with '
-    'canaries that were not put in from the law of the sphere; for an exact law '
-    'a share of about 0.05 of the vectors. What the families are right for: '
-    '[canaries](canaries.md).',
+    'How often the Anderson-Darling test at 5 % rejects the law of the sphere for '
+    'cosines with canaries that were not inserted. If the law is exact, it rejects '
+    'about 0.05 of the vectors. [Canaries](canaries.md) says which vectors each '
+    'family is right for.',
     (
       Rows(
-        'Share of the vectors for which it does',
+        'Share of vectors rejected',
         'kinds',
         {
           'vector': 'key',
@@ -334,15 +334,15 @@ SECTIONS = (
     ),
   ),
   Section(
-    'The audited round against the unaudited one',
+    'The cost of auditing a round',
     'audited_round',
     'python benchmarks/audited_round.py',
-    'The same rounds with an audit and without, in turn within one process, and '
-    'as many of them as come to whole projections. Memory is the peak of a process of '
-    'its own for each form.',
+    'The same rounds with and without an audit, in turn within one process. The '
+    'number of rounds is a whole number of projections. Memory is the peak of a '
+    'separate process for each variant.',
     (
       Rows(
-        'Seconds of a round, the mean, and the ratio; memory at its peak',
+        'Mean seconds per round, ratio, and peak memory',
         'works',
         {
           'work': 'key',
@@ -356,21 +356,21 @@ SECTIONS = (
     ),
   ),
   Section(
-    'Rounds against other libraries',
+    'Comparison with other libraries',
     'rounds',
     'bash benchmarks/peers/install.sh\npython benchmarks/rounds.py',
     'Works A (EMNIST CNN, 100 clients of 100 images), Ah (20 clients of unequal '
     'sizes, 3,500 images) and B (StackOverflow LSTM, 20 clients of 64 '
-    'sentences), in turn within one session, each library in an environment of '
-    'its own. The floor is the arithmetic of the layers by their definition, at '
-    "the speed of a large product; with Winograd's method ours needs 4/9 of it in "
-    'the second convolution of A and Ah, so more than all of it is possible. TFF '
-    "runs the authors' learning process, three of their files, with a Keras "
-    'model and a driver of ours; what else is chosen for each is in '
-    '[benchmarks/README.md](../benchmarks/README.md).',
+    'sentences), in turn within one session, each library in its own environment. '
+    'The floor is the textbook arithmetic of the layers at the speed of a large '
+    "matrix product. With Winograd's method ours needs 4/9 of it in the second "
+    'convolution of A and Ah, so a share above 1 is possible. TFF runs the '
+    "authors' learning process (three of their files) with a Keras model and our "
+    'driver. [benchmarks/README.md](../benchmarks/README.md) has the other '
+    'settings.',
     (
       Rows(
-        'Seconds of a round, the median',
+        'Median seconds per round',
         'works',
         {
           'work': 'key',
@@ -384,7 +384,7 @@ SECTIONS = (
       ),
       *(
         Rows(
-          f'Their seconds over ours, of {words}',
+          f'Their seconds / ours, {words}',
           'works',
           {
             'work': 'key',
@@ -427,26 +427,26 @@ SECTIONS = (
     'The same work on more devices, and work that grows with them.',
   ),
   Section(
-    'An auditor beside a loop in PyTorch',
+    'An auditor in a PyTorch loop',
     'auditor_overhead',
     '.venv-frameworks/torch/bin/python benchmarks/auditor_overhead.py',
-    'Rounds of 20 clients with and without an `Auditor`, in turn; what the share '
-    'is of, is the time within its calls. A round of the perceptron trains for '
-    'some 30 ms a client and is the worst case.',
+    'Rounds of 20 clients with and without an `Auditor`, in turn. The share is the '
+    'time within its calls. The perceptron is the worst case: it trains for only '
+    'some 30 ms per client.',
   ),
   Section(
     'Models larger than a device',
     'sharded_audit',
     'python benchmarks/sharded_audit.py',
-    'The audit of a vector that lies on several devices.',
+    'Auditing a vector that is sharded over several devices.',
   ),
   Section(
     'Growth',
     'growth',
     'python benchmarks/growth.py',
-    'A multilayer perceptron, 16 examples a step and two steps a client, all '
-    'iterates watched, one canary in each round; one of the four sizes varied at '
-    'a time. Bytes are what XLA reserves for the program of a round.',
+    'A multilayer perceptron with 16 examples per step, two steps per client, all '
+    'iterates audited, and one canary per round. One of the four sizes varies at a '
+    'time. Memory is what XLA reserves for the program of a round.',
     (
       Rows(
         'Seconds of all rounds, the fastest run, and the floor: products at the '
@@ -476,33 +476,33 @@ SECTIONS = (
     'growth.svg',
   ),
   Section(
-    'Clients that compute in fewer bits',
+    'Low precision in clients',
     'precision',
     'python benchmarks/precision.py',
-    'The digits run with `config.precision`, of one seed, with the same canaries '
-    'and the same noise. ε is that of two Gaussians, with the std of the null. '
-    'tensorfloat32 is float32 on a processor; on a GPU it is not measured.',
+    'The digits run with each `config.precision`, with the same seed, canaries and '
+    'noise. ε is from two Gaussians with the std of the null. On a CPU, '
+    'tensorfloat32 is float32; on a GPU it was not measured.',
   ),
   Section(
     'Training the next-word model',
     'next_word_round',
     'python benchmarks/next_word_round.py',
-    'Rounds of the StackOverflow LSTM against its textbook form in Haiku; the '
+    'Rounds of the StackOverflow LSTM, compared with its textbook form in Haiku. The '
     'floor is its matrix products at the speed of a large one.',
   ),
   Section(
     'Import of data',
     'import_speed',
     'python benchmarks/import_speed.py',
-    'Ten million sentences of the form of the public file into columns. The '
-    'floors are its bytes, and a bare cursor over its rows.',
+    'Importing ten million sentences in the format of the public file. The floors '
+    'are reading its bytes, and a bare cursor over its rows.',
   ),
   Section(
     'Waiting for the default job',
     'waiting',
     'python benchmarks/waiting.py',
-    'The job of the README as a user runs it: with an empty cache of compiled '
-    'programs, with the one that the first run left, and shown once more.',
+    'The job of the README as a user runs it: with an empty compilation cache, '
+    'with the cache of the first run, and showing a finished run again.',
   ),
 )
 """A section of the page for each result file."""

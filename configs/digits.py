@@ -1,6 +1,6 @@
 """The default job: handwritten digits that come with scikit-learn.
 
-python scripts/train.py --config=configs/digits.py --workdir=runs/digits
+  epe-jax run digits --workdir=runs/digits
 
 Fields that are not set here are explained in configs/common.py.
 """

@@ -1,11 +1,11 @@
 """Federated EMNIST with the paper's CNN and settings.
 
-  python scripts/train.py --config=configs/emnist.py \
+  epe-jax run emnist \
     --config.data.path=emnist_all.sqlite --workdir=runs/emnist
 
 Without the public file, on generated handwriting of the same size:
 
-  python scripts/train.py --config=configs/emnist.py \
+  epe-jax run emnist \
     --config.data.synthetic=True --workdir=runs/images
 
 Source: One-shot Empirical Privacy Estimation, section 5.2.1; its earlier text
@@ -35,7 +35,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     task='emnist',
     data=dict(
       # emnist_all.sqlite or .sqlite.lzma, fed_emnist.tar.bz2, a data set of
-      # TFDS, or a folder that scripts/prepare_data.py made.
+      # TFDS, or a folder that `epe-jax data` made.
       path=config_dict.placeholder(str),
       # The 10-class split instead of the 62-class one.
       only_digits=False,

@@ -1,7 +1,7 @@
-"""The grids of scripts/sweep.py: the axes of each, by name.
+"""The grids of `epe-jax sweep`: the axes of each, by name.
 
-  python scripts/sweep.py --config=configs/emnist.py \
-    --config.data.path=emnist_all.sqlite --grid=configs/grids.py:repetitions \
+  epe-jax sweep emnist \
+    --config.data.path=emnist_all.sqlite --grid=repetitions \
     --workdir=runs/repetitions
 
 An axis is a field and its values, or several fields that change together.

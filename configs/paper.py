@@ -1,4 +1,4 @@
-"""The sizes at which scripts/reproduce.py makes the paper's tables and figures.
+"""The sizes at which `epe-jax reproduce` makes the paper's tables and figures.
 
 'paper' has the paper's sizes; 'small' takes about half an hour for each item on
 two cores; 'smoke' shows within a minute or two that everything is in place.

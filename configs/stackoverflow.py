@@ -1,13 +1,13 @@
 """StackOverflow next-word prediction with the paper's LSTM and settings.
 
-  python scripts/train.py --config=configs/stackoverflow.py \
+  epe-jax run stackoverflow \
     --config.data.path=stackoverflow.sqlite \
-    --config.data.word_count=stackoverflow.word_count
+    --config.data.word_count=stackoverflow.word_count \
     --workdir=runs/stackoverflow
 
 Without the public files, on generated text of as many users:
 
-  python scripts/train.py --config=configs/stackoverflow.py \
+  epe-jax run stackoverflow \
     --config.data.synthetic=True --workdir=runs/text
 
 Source: One-shot Empirical Privacy Estimation, section 5.1: one epoch of 2048
@@ -39,7 +39,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     data=dict(
       # stackoverflow.sqlite or .sqlite.lzma, stackoverflow.tar.bz2, a data set
       # of TFDS, Posts.xml of any Stack Exchange site, or a folder that
-      # scripts/prepare_data.py made.
+      # `epe-jax data` made.
       path=config_dict.placeholder(str),
       # "word count" per line, most frequent first; None: counted on 'train'.
       word_count=config_dict.placeholder(str),

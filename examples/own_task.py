@@ -2,8 +2,8 @@
 
 It is a config, too, for runs that are resumed, swept and reported as any other:
 
-  python scripts/train.py --config=examples/own_task.py --workdir=runs/own
-  python scripts/sweep.py --config=examples/own_task.py --workdir=runs/kinds \
+  epe-jax run examples/own_task.py --workdir=runs/own
+  epe-jax sweep examples/own_task.py --workdir=runs/kinds \
     --axis=model.kind=jax,flax,haiku
 """
 

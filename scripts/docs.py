@@ -1,9 +1,9 @@
-"""Puts finished runs and reproduced items into docs/ and the README.
+"""Copies finished runs and reproduced items into docs/ and the README.
 
   make docs
 
-trains the runs and calls this script. Without flags it writes the pages anew from
-the files in docs/runs; a test checks that they are up to date.
+trains the runs and calls this script. Without flags it rewrites the pages from the
+files in docs/runs. A test checks that the pages are up to date.
 """
 
 import pathlib
@@ -12,11 +12,12 @@ import shutil
 from absl import app, flags
 
 from epe_jax import io
+from epe_jax.audit.estimates import Audit
 from epe_jax.experiment import finished_runs
 from epe_jax.papers.one_shot import files
 from epe_jax.report import gaussian_mechanism_report, report, side_by_side
 from epe_jax.report.figures import of_run
-from epe_jax.text import tables
+from epe_jax.text import cells, tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
@@ -36,12 +37,19 @@ _COMPARED = {
   'stackoverflow': 'StackOverflow',
 }
 
+# Name of an attacker in the first table of the README -> what it sees.
+_ATTACKERS = {
+  'final model': 'only the final model',
+  'own round': 'every round, and knows when the canary took part',
+  'own round, others removed': "the same, and knows every other client's update",
+}
+
 _RUN = flags.DEFINE_multi_string(
   'run', [], 'NAME=WORKDIR of a finished run, to be copied to docs/runs/NAME.'
 )
 _GAUSSIAN = flags.DEFINE_string('gaussian', None, 'Rows of Algorithm 1, .json.')
 _ITEMS = flags.DEFINE_multi_string(
-  'results', [], 'Folder with items by scripts/reproduce.py.'
+  'results', [], 'Folder with items that `epe-jax reproduce` wrote.'
 )
 
 
@@ -51,18 +59,43 @@ def make_blocks() -> dict[str, dict[str, str]]:
   mechanism = gaussian_mechanism_report.format_table(
     gaussian_mechanism_report.parse_rows(rows)
   )
-  digits = report.format_summary(finished_runs.load_result(_RUNS / 'digits'))
+  digits = finished_runs.load_result(_RUNS / 'digits')
   compared = {
     f'[{title}](runs/{name}/report.md)': finished_runs.load_result(_RUNS / name)
     for name, title in _COMPARED.items()
   }
   return {
-    'README.md': {'digits': f'```text\n{digits}\n```'},
+    'README.md': {
+      'attackers': tables.format_markdown(_summarize_attackers(digits.audit)),
+      'digits': f'```text\n{report.format_summary(digits)}\n```',
+    },
     'docs/experiments.md': {
       'gaussian': f'```text\n{mechanism}\n```',
       'runs': side_by_side.format_side_by_side(compared),
     },
   }
+
+
+def _summarize_attackers(audit: Audit) -> tables.Table:
+  """What three attackers measure, beside what the analysis allows them."""
+  attacks = {attack.threat_model.name: attack for attack in audit.attacks}
+  head = (
+    'An attacker who sees',
+    'ε, estimated',
+    'ε, lower bound (95 %)',
+    'ε, analytic',
+  )
+  body = [
+    [
+      sees,
+      cells.format_epsilon(attacks[name].first),
+      cells.format_epsilon(attacks[name].bounds[0]),
+      cells.format_analytic(attacks[name].analytic),
+    ]
+    for name, sees in _ATTACKERS.items()
+  ]
+  delta = cells.format_delta(audit.attacks[0].first.delta)
+  return tables.Table('', head, body, [f'All ε are at δ = {delta}.'])
 
 
 def splice_pages() -> dict[str, str]:

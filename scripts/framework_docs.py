@@ -75,7 +75,7 @@ def format_page(name: str, auditor: Auditor) -> str:
       '',
       f'![Scores of canaries that took part and of those that did not]({name}.png)',
       '',
-      '[Reading the numbers](../estimates.md) says what each number promises.',
+      '[Reading the numbers](../estimates.md) explains what each number guarantees.',
       '',
     ]
   )

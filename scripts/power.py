@@ -53,9 +53,9 @@ _HEAD = """\
 
 Written by `python scripts/power.py --out=docs/power.md`; with `--truth` and
 `--certified` it answers for your own case. Scores are those of the best attack on a
-Gaussian mechanism; any other attack needs more canaries. How often each bound
-exceeds the truth is on the page on [coverage](coverage.md). What an audit of a run will
-find, attacker by attacker, a [plan](planning.md) says.
+Gaussian mechanism; any other attack needs more canaries. [Coverage](coverage.md) shows
+how often each bound exceeds the truth. A [plan](planning.md) predicts the audit of a
+whole run, for each attacker.
 """
 
 
@@ -87,11 +87,11 @@ def _make_table(pairs: list[tuple[float, float]]) -> tables.Table:
     ],
     [
       f'Canaries that certify ε₀ at {100 * (1 - _SIGNIFICANCE.value):g} %, with '
-      f'probability {_PROBABILITY.value:g}, δ = {_DELTA.value:g}: so many that '
-      'take part and, where the null law is not known, as many that do not; in '
-      'one run half of all. "-": more than a million, or no number.',
-      'Thresholds assume nothing of scores or mechanism, gdp the trade-off curve, '
-      'and the Gaussian bound, with a common std, the law of the scores.',
+      f'probability {_PROBABILITY.value:g}, δ = {_DELTA.value:g}: this many take '
+      'part and, if the null law is not known, as many do not. For one run, half '
+      'of them take part. "-": more than a million, or no number suffices.',
+      'thresholds: assumes nothing about scores or mechanism. gdp: assumes the '
+      'trade-off curve. Gaussian: assumes the law of the scores, with a common std.',
     ],
   )
 

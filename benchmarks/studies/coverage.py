@@ -1,4 +1,4 @@
-"""Do bounds keep their word? How often each exceeds the truth, and by how far.
+"""How often each bound exceeds the truth, and by how far.
 
 Audits are simulated of mechanisms whose ε is known: of pairs of laws (`laws`), and
 of whole runs, whose canaries share vectors, rounds and noise (`run_audits`).
@@ -70,7 +70,7 @@ class Row(NamedTuple):
   holds: bool  # Whether what it assumes is so.
   epsilon: float  # The truth.
   audits: int
-  stated: float | None  # Share of audits that may exceed; None: no promise.
+  stated: float | None  # Share of audits that may exceed; None: no guarantee.
   exceeded: float  # Share of audits whose bound exceeds the truth.
   beyond: float | None  # Share that exceeds the ε of scores, if less.
   median: float  # Of the bounds.
@@ -255,7 +255,7 @@ def _assumes(row: Row) -> str:
 
 def _promise(row: Row) -> str:
   if row.stated is None:
-    return 'no promise'
+    return 'no guarantee'
   level = f'{100 * row.stated:.0f} %'
   return f'{level} on average' if row.kind == 'credible bound' else level
 

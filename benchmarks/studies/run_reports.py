@@ -116,11 +116,11 @@ def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
     [
       f'{len(found):,} runs, d = {DIM:,}, of {_ranges()}; half of them with a '
       'clip norm that doubles.',
-      'ε of the scores: of the law that scores have by the vectors of the run. '
-      'Bounds may exceed it in 5 %; the analytic ε is an upper limit of it.',
-      f'A calibrated first estimate stands below a bound of its scores in '
-      f'{sum(below)} readings; in {len(below)} of {len(attacks):,} one that does '
-      'is said not to be calibrated.',
+      'ε of the scores: computed from the vectors of the run. Bounds may exceed it '
+      'in 5 % of runs; the analytic ε is an upper limit of it.',
+      f'A calibrated first estimate is below a bound of its scores in '
+      f'{sum(below)} cases; in {len(below)} of {len(attacks):,} cases an estimate is, '
+      'and is marked as not calibrated.',
       *_interval_notes(found),
     ],
   )
@@ -245,7 +245,7 @@ def _interval_notes(found: Sequence[SimulatedReport]) -> list[str]:
     for threat_model, (inside, total) in _inside(found).items()
   ]
   return [
-    'Intervals at 90 % of calibrated estimates that hold the ε of their scores: '
+    '90 % intervals of calibrated estimates that contain the ε of their scores: '
     f'{"; ".join(parts)}.'
   ]
 

@@ -100,7 +100,7 @@ def summarize(
 
 
 def make_table(found: Sequence[Standing]) -> tables.Table:
-  """A line for each: bounds that keep their promise, other bounds, estimates."""
+  """A line for each: valid bounds, other bounds, estimates."""
   groups = list(dict.fromkeys(group for one in found for group in one.medians))
   ranked = sorted(
     found,
@@ -116,7 +116,7 @@ def make_table(found: Sequence[Standing]) -> tables.Table:
       'estimator',
       'of',
       'assumes',
-      'promises',
+      'kind',
       'exceeds',
       *groups,
       'score',

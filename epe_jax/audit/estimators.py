@@ -57,7 +57,7 @@ MORE_POINTS: tuple[Estimator, ...] = (
   COUNTED,
   _make_counted_bound(strategies.Uncorrected()),
 )
-"""Point estimates that scripts/estimate.py shows besides those of a report."""
+"""Point estimates that `epe-jax estimate --all` shows besides those of a report."""
 
 MORE_BOUNDS: tuple[Estimator, ...] = (
   _FEW,
@@ -69,7 +69,7 @@ MORE_BOUNDS: tuple[Estimator, ...] = (
   ),
   functools.partial(bayes.gdp_credible, multiplicity=strategies.Split(seed=0)),
 )
-"""Bounds that scripts/estimate.py shows besides those of a report."""
+"""Bounds that `epe-jax estimate --all` shows besides those of a report."""
 
 
 def choose_bounds(scores: Scores) -> tuple[Estimator, ...]:

@@ -10,7 +10,7 @@ from epe_jax.host_canaries import requirements
 
 BASIS = (
   'time: benchmarks/results/canary_kernels.json, d = 4,050,748, float32 on 2 cores '
-  'of an AMD EPYC; what canaries put in costs as sharded_audit.json has it; memory: '
+  'of an AMD EPYC; inserting canaries: sharded_audit.json; memory: '
   'audited_round.json. Estimates and figures at the end are not counted'
 )
 """What the figures of `Costs` are based on."""
@@ -81,11 +81,11 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
   buffer = views * together * 4 * d if together > 1 else 0
   held = {
     'vectors of the model': float(_VECTORS * 4 * d),
-    'rounds that wait to be scored, and their copies': float(
+    'rounds buffered for scoring, and their copies': float(
       _COPIES_OF_BUFFER * buffer
     ),
     'cosines of all rounds': float(views * 4 * (rounds + together - 1) * k),
-    'rounds of canaries': float(2 * rounds * k),
+    'participation of canaries': float(2 * rounds * k),
   }
   seconds = _time_projections(run, rounds, together, views)
   return Costs(

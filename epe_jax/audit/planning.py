@@ -164,11 +164,11 @@ def plan(run: PlannedRun, *, seed: int = 0) -> Plan:
 
 
 _ASSUMES = (
-  'clipped updates of clients have the clip norm, and a cosine of client_agreement '
+  'clipped client updates have the clip norm, and a cosine of client_agreement '
   'with each other',
-  'clients do not respond to the canaries that the model holds',
-  'cosines with the canaries of the family follow their null law (enough '
-  'coordinates carry the mass of what is seen)',
+  'clients do not respond to the canaries in the model',
+  'cosines with canaries of the family follow their null law (the effective '
+  'dimension of what the attacker sees is large enough)',
 )
 
 
@@ -348,14 +348,14 @@ def _summarize(values: Float[np.ndarray, ' n']) -> Quantiles:
 def _list_warnings(
   run: PlannedRun, predictions: tuple[Prediction, ...]
 ) -> Iterator[str]:
-  """Where the plan is weak, and what would mend it."""
+  """Weaknesses of the plan, and how to fix them."""
   for p in predictions:
     if _is_strong(p):
       continue
     found = (
       f'{p.name}: with {run.num_observed:,} canaries in and '
-      f'{run.num_unobserved:,} out an estimate of ε = {p.estimate.q50:.2g} stands '
-      f'beside a floor of up to {p.floor.q95:.2g}'
+      f'{run.num_unobserved:,} out, the estimate is about ε = '
+      f'{p.estimate.q50:.2g} and the floor reaches {p.floor.q95:.2g}'
     )
     if p.min_canaries:
       ratio = run.num_unobserved / run.num_observed
@@ -370,10 +370,10 @@ def _list_warnings(
     if p.bound.q50 <= 0 and _is_strong(p):
       yield (
         f'{p.name}: the lower bound will most likely be 0, although the estimate '
-        'stands out; use more canaries.'
+        'is above its floor; use more canaries.'
       )
   if run.num_unobserved == 0 and run.design == 'fixed':
     yield (
-      'without canaries that take no part nothing tests the null law, and nothing '
-      'is said of the maximum over rounds: use as many as those that take part.'
+      'without canaries that take no part, the null law cannot be tested and the '
+      'maximum over rounds cannot be estimated: use as many as take part.'
     )

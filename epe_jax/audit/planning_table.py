@@ -5,22 +5,23 @@ from epe_jax.audit.planned_scores import PlannedRun
 from epe_jax.text import cells, tables
 
 _PAGE = """\
-# Choosing before running
+# Plan an audit
 
 Written by `python scripts/plan.py --out=docs/planning.md`.
 
-How many canaries, which family, how often each takes part: a plan says what an audit of
-a run will find before anything is trained. From the sizes of the run it draws the scores
-of a few hundred audits, as a Gaussian model of what the run releases has them, and gives
-them to the estimators that an audit uses. It takes seconds, and needs no JAX.
+`epe-jax plan` predicts what an audit will measure and cost before you train anything. Use
+it to choose the number of canaries, their family, and how often each takes part. From the
+sizes of the run it simulates the scores of a few hundred audits, with a Gaussian model of
+what the run releases. It passes them to the estimators that an audit uses. This takes
+seconds and does not need JAX.
 
 ```sh
-python scripts/plan.py --dim=1206590 --rounds=500 --clients_per_round=101 \\
+epe-jax plan --dim=1206590 --rounds=500 --clients_per_round=101 \\
   --noise_multiplier=0.7 --server_momentum=0.9 --delta=1e-4 \\
   --observed=50 --unobserved=50
 ```
 
-or `audit.plan(audit.PlannedRun(dim=..., ...))`, which returns the numbers. With 50
+In Python, `audit.plan(audit.PlannedRun(dim=..., ...))` returns the numbers. With 50
 canaries:
 
 {}
@@ -29,31 +30,33 @@ With 5,000:
 
 {}
 
-## How far to trust it
+## How accurate it is
 
-- Medians of the estimates lie within 5 % of those of 100 simulated runs, of explicit
-  vectors with all that canaries share; those of bounds do too, or within the error of
-  the simulation (`tests/audit/test_planned_medians.py`).
-- What a plan cannot know is what clients do. `client_agreement` says how much their
-  updates have in common: the more, the more they hide a canary from whoever does not
-  remove them, and the fewer independent rounds there are for a maximum. Clipped
-  updates are taken to be as long as the clip norm.
-- The clip norm counts only beside `initial_norm`, the norm of the initial model, for an
-  attacker who does not know that: cosines have no scale. An adaptive clip norm is taken
-  to be constant.
-- Rounds of canaries are those of `once_per_period`; canaries that are sampled as clients
-  are, or replace some, have other numbers of rounds.
-- The likelihood over rounds has no calibrated estimate, and so no plan.
+- The medians of the estimates are within 5 % of those of 100 simulated runs, which use
+  explicit vectors and include everything that canaries share. The medians of the bounds
+  are too, or agree within the error of the simulation
+  (`tests/audit/test_planned_medians.py`).
+- A plan cannot know what clients do. `client_agreement` is the similarity of their
+  updates. The larger it is, the better they hide a canary from an attacker who does not
+  remove them, and the fewer independent rounds there are for a maximum. Clipped updates
+  are assumed to have the full clip norm.
+- The clip norm matters only together with `initial_norm`, the norm of the initial model,
+  for an attacker who does not know that model: cosines have no scale. An adaptive clip
+  norm is assumed to be constant.
+- Canaries are assumed to follow the schedule `once_per_period`. Canaries that are sampled
+  as clients are, or that replace clients, take part in other numbers of rounds.
+- The likelihood over rounds has no calibrated estimate, so there is no plan for it.
 
-The bound is the one that an audit of that design shows first. How many canaries another
-bound needs to certify some ε of the best attack is on the page on [power](power.md).
+The bound is the headline of an audit of that design. For other bounds,
+[power](power.md) has the number of canaries that each needs to certify a given ε for the
+strongest attacker.
 """
 
 _UNITS = ((1e12, 'TB'), (1e9, 'GB'), (1e6, 'MB'), (1e3, 'kB'))
 
 
 def format_plan(plan: planning.Plan, *, markdown: bool = False) -> str:
-  """What to expect of each attacker, what it costs, and where the plan is weak.
+  """Predictions for each attacker, costs, and weaknesses of the plan.
 
   Args:
     plan: of a run.
@@ -69,7 +72,7 @@ def format_plan(plan: planning.Plan, *, markdown: bool = False) -> str:
 
 
 def make_table(plan: planning.Plan) -> tables.Table:
-  """One line for each attacker, with what was assumed below."""
+  """One line for each attacker; the notes state the assumptions."""
   run = plan.run
   head = (
     'attacker',
@@ -109,13 +112,13 @@ def _list_notes(plan: planning.Plan) -> list[str]:
   for prediction in plan.predictions:
     assumed += [f'{prediction.name}: {x}' for x in prediction.assumes]
   return [
-    f'ε, its spread and the bound: median, 5 and 95 % of {plan.simulations} audits, '
-    'simulated as below. The floor is what the estimator of ε reports where nothing '
-    'leaks. A plan is no audit, and guarantees nothing.',
+    f'ε and the bound are medians of {plan.simulations} simulated audits; ranges are '
+    'from 5 to 95 %. The floor is what the estimator of ε reports when nothing '
+    'leaks. A plan is a prediction, not a guarantee.',
     f'Assumed: {"; ".join(assumed)}.',
-    f'The audit takes {format_bytes(sum(costs.memory.values()))} of memory at its '
-    f'peak ({memory}) and {format_bytes(costs.disk)} on the disk.',
-    f'Its projections take {costs.passes:,.0f} passes over the model in all, '
+    f'The audit needs {format_bytes(sum(costs.memory.values()))} of memory at its '
+    f'peak ({memory}) and {format_bytes(costs.disk)} on disk.',
+    f'Its projections take {costs.passes:,.0f} passes over the model in total, '
     f'about {format_seconds(costs.seconds)}; up to {costs.rounds_together:,} rounds '
     f'are scored together. Based on: {costs.basis}.',
   ]

@@ -221,7 +221,7 @@ def load_record(path: str | os.PathLike) -> Record:
   if lacks := required - arrays.keys():
     raise ValueError(
       f'{path} lacks {sorted(lacks)}; give the scores.npz of a '
-      'run, or a file that scripts/estimate.py --help describes.'
+      'run, or a file that `epe-jax estimate --help` describes.'
     )
   fields: dict[str, Any] = {name: arrays.get(name) for name in names | optional}
   fields['cosines'] = _with_prefix(arrays, _COSINES)

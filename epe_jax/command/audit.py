@@ -1,17 +1,16 @@
-"""Audits what was recorded: one line for each attacker.
+"""Evaluates a recorded audit: one line for each attacker.
 
   epe-jax audit auditor.npz
   epe-jax audit runs/digits
   epe-jax audit auditor.npz --claim=3
   epe-jax audit runs/digits/private/scores.npz --delta=1e-6 --format=json
 
-The argument is a file that `Auditor.save` wrote, which is what audits of other
-frameworks leave; the workdir of a finished run; or its private/scores.npz. All
-attackers are evaluated anew from what they saw, without training. `epe-jax estimate`
-lists every estimator instead, and reads scores of other systems, too; `epe-jax
-report` draws figures.
+The argument is a file written by `Auditor.save`, as in audits of other frameworks; the
+workdir of a finished run; or its private/scores.npz. All attackers are evaluated again
+from the record, without training. `epe-jax estimate` prints every estimator and also
+reads scores of other systems. `epe-jax report` draws figures.
 
-With --claim=EPS the exit status is 1 if the lower bound to report exceeds EPS.
+With --claim=EPS the exit status is 1 if the headline bound exceeds EPS.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_bool(
     'simultaneous',
     False,
-    'Lower bounds hold all together at 95 %, not each.',
+    'Make all lower bounds hold together at 95 %, not each by itself.',
     **own,
   )
   flags.DEFINE_enum(

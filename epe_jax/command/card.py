@@ -1,10 +1,10 @@
-"""Checks audit cards against their schema, and shows them side by side.
+"""Validates audit cards against their schema, and compares them.
 
   epe-jax card runs/digits
   epe-jax card runs/a runs/b others/audit_card.json
 
-A card is the audit_card.json of an audited run, which registries and programs read;
-the workdir names it, too.
+A card is the audit_card.json of an audited run, for registries and programs. Give its
+path or the workdir.
 """
 
 from collections.abc import Sequence

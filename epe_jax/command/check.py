@@ -1,11 +1,11 @@
-"""Finds the rule of a DP aggregation that an implementation breaks.
+"""Checks whether a DP aggregation clips, averages and adds noise as it claims.
 
   epe-jax check package.module:factory --clip_norm=1 --noise_multiplier=1 \\
     --num_clients=10 --shapes=20x30,30
   epe-jax check examples/check_aggregation.py:make
 
-factory(claim) makes a fresh mechanism, to which chosen updates are sent for a
-minute; docs/conformance.md has the rules. The exit status is 1 if one is broken.
+factory(claim) makes a new mechanism. The check passes chosen updates to it for up to a
+minute; docs/conformance.md lists the rules. The exit status is 1 if a rule is broken.
 """
 
 from __future__ import annotations
@@ -26,30 +26,42 @@ if TYPE_CHECKING:
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `check`, which describe the claim."""
   own: Any = {'flag_values': values}
-  flags.DEFINE_float('clip_norm', 1.0, 'S > 0.', **own)
-  flags.DEFINE_float('noise_multiplier', 1.0, 'z > 0.', **own)
-  flags.DEFINE_integer('num_clients', 10, 'n, expected in a round.', **own)
+  flags.DEFINE_float('clip_norm', 1.0, 'Claimed clip norm S, > 0.', **own)
+  flags.DEFINE_float(
+    'noise_multiplier', 1.0, 'Claimed noise multiplier z, > 0.', **own
+  )
+  flags.DEFINE_integer(
+    'num_clients', 10, 'n, the expected number of clients in a round.', **own
+  )
   flags.DEFINE_string(
     'shapes',
     '64x32,32',
-    'Of the tensors of an update, such as 20x30,30.',
+    'Shapes of the tensors of an update, such as 20x30,30.',
     **own,
   )
   flags.DEFINE_enum(
-    'release', 'mean', ['mean', 'sum'], 'Mean over n, or sum.', **own
+    'release',
+    'mean',
+    ['mean', 'sum'],
+    'Whether the release is the mean over n, or the sum.',
+    **own,
   )
-  flags.DEFINE_float('step_size', 1.0, 'That the release includes.', **own)
+  flags.DEFINE_float(
+    'step_size', 1.0, 'Learning rate that the release includes.', **own
+  )
   flags.DEFINE_enum(
     'adjacency',
     'zero_out',
     ['zero_out', 'add_or_remove'],
-    'Whether a client that is absent is counted.',
+    'Neighbouring rounds: one update is zero, or one client is absent.',
     **own,
   )
-  flags.DEFINE_integer('max_rounds', None, 'That a run may have.', **own)
+  flags.DEFINE_integer(
+    'max_rounds', None, 'Maximum number of rounds of a run.', **own
+  )
   flags.DEFINE_float('delta', 1e-5, 'δ of the reported ε.', **own)
-  flags.DEFINE_float('budget', 60.0, 'Seconds that rounds may take.', **own)
-  flags.DEFINE_integer('seed', 0, 'Of the updates that are sent.', **own)
+  flags.DEFINE_float('budget', 60.0, 'Maximum time in seconds.', **own)
+  flags.DEFINE_integer('seed', 0, 'Seed of the updates that are passed.', **own)
   flags.DEFINE_bool('json', False, 'Write the report as JSON.', **own)
 
 

@@ -20,9 +20,8 @@ def define_claim(values: flags.FlagValues) -> None:
   flags.DEFINE_float(
     'claim',
     None,
-    'ε that is claimed: the exit status is 1 if the lower bound to report exceeds '
-    'it. That is the bound which was fixed before looking, or with --simultaneous '
-    'any, as these hold together.',
+    'Claimed ε. The exit status is 1 if the headline bound exceeds it; with '
+    '--simultaneous, if any bound does, as these hold together.',
     flag_values=values,
   )
 

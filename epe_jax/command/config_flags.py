@@ -36,8 +36,8 @@ def define_config(values: flags.FlagValues) -> None:
   flags.DEFINE_string(
     'config',
     None,
-    'A name, such as digits, or a file, with :MODE behind it; may be given without '
-    'the flag. --config.FIELD=VALUE sets a field of it.',
+    'A name, such as digits, or a file, optionally followed by :MODE. The flag name '
+    'may be omitted. --config.FIELD=VALUE sets a field.',
     flag_values=values,
   )
 

@@ -1,13 +1,13 @@
-"""Imports federated data, once, into the columns that runs read.
+"""Imports federated data into the Arrow files that runs read.
 
   epe-jax data stackoverflow.sqlite --out=data/stackoverflow
   epe-jax data --download=emnist --out=data/emnist
   epe-jax data emnist_all.sqlite --tfds=FederatedEmnist --out=tensorflow_datasets
 
-The source is a file or folder in one of the supported formats (the error for any
-other file lists them), or package.module:function, which yields (client id, name
--> rows). Every split becomes a file SPLIT.arrow in --out, the data.path of configs.
-An import that was stopped is resumed.
+The source is a file or folder in a supported format (the error for any other file lists
+them), or package.module:function, which yields (client id, name -> rows). Every split
+becomes a file SPLIT.arrow in --out, the data.path of configs. To resume an interrupted
+import, repeat the command.
 """
 
 from collections.abc import Sequence
@@ -31,43 +31,43 @@ _PUBLIC = (
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `data`."""
   own: Any = {'flag_values': values}
-  flags.DEFINE_string('out', None, 'Folder of the columns.', **own)
+  flags.DEFINE_string('out', None, 'Folder of the Arrow files.', **own)
   flags.DEFINE_enum(
     'download',
     None,
     _PUBLIC,
-    'Public data to fetch into OUT/public, in place of a source.',
+    'Public data to download to OUT/public, instead of a source.',
     **own,
   )
   flags.DEFINE_enum(
     'tfds',
     None,
     ['FederatedEmnist', 'FederatedStackoverflow'],
-    'Write a TFDS data set of array_record files by this builder into OUT, in '
-    'place of columns. It can be the source of another import.',
+    'Write a TFDS data set of array_record files with this builder to OUT, instead '
+    'of Arrow files. It can be the source of another import.',
     **own,
   )
-  flags.DEFINE_list('splits', None, 'Splits to import; all if none.', **own)
+  flags.DEFINE_list('splits', None, 'Splits to import. Default: all.', **own)
   flags.DEFINE_integer(
     'vocabulary_size', 10_000, 'Text: words in the vocabulary.', **own
   )
   flags.DEFINE_integer(
     'max_words',
     20,
-    'Text: words of a sentence; the rest is cut off.',
+    'Text: words per sentence; the rest is dropped.',
     **own,
   )
   flags.DEFINE_string(
     'word_count',
     None,
-    'Text: file of "word count" lines, most frequent first. Without it the words '
-    'of the split train are counted.',
+    'Text: file of "word count" lines, most frequent first. Without it, the words '
+    'of the train split are counted.',
     **own,
   )
   flags.DEFINE_integer(
     'workers',
     len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else 2,
-    'Processes that decode; 0: the one that reads.',
+    'Processes that decode; 0: decode in the process that reads.',
     **own,
   )
 

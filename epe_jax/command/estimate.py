@@ -10,24 +10,26 @@
   epe-jax estimate runs/digits --by_round
   epe-jax estimate runs/seed0 runs/seed1 runs/seed2
 
-A file of scores is a CSV or TSV with columns in and out (or member and nonmember),
-or score and label, or two columns without a header; - is a table on stdin; or an .npz
-with such arrays. Files of ML Privacy Meter, LiRA, RMIA and privacy-estimates are
-recognized. docs/scores.md has all of them. A run is its workdir, or its
-private/scores.npz. The headline is printed, which the design chose before any score
-was seen (docs/headline.md). With --all every estimate is: point estimates, which
-guarantee nothing, then lower bounds, which hold at the confidence they state, then
-credible bounds, which do not.
+A file of scores is a CSV or TSV with columns in and out (or member and nonmember), or
+score and label, or two columns without a header; or an .npz with such arrays. - reads a
+table from stdin. Files of ML Privacy Meter, LiRA, RMIA and privacy-estimates are
+recognized; docs/scores.md lists all formats. For a run, give its workdir or its
+private/scores.npz.
+
+The command prints the headline, which the design fixes before any score is seen
+(docs/headline.md). --all prints every estimate: point estimates, which guarantee
+nothing; lower bounds, which hold at their stated confidence; and credible bounds, which
+hold only on average over a prior.
 
 --out=DIR writes a report of external scores with figures. With --claim=EPS the exit
-status is 1 if the lower bound to report exceeds EPS.
+status is 1 if the headline bound exceeds EPS.
 
-With --every or --last, attackers see some rounds of a run only: their aggregates,
-or with --models the models after them. --by_round prints how much had leaked after
-each of some rounds.
+With --every or --last, attackers see only some rounds of a run: their aggregates, or
+with --models the models after them. --by_round prints how much had leaked by several
+rounds.
 
-For several runs of one config it prints the μ and ε of each, their mean with an
-interval over runs, and what to expect of one more run.
+For several runs of one config, the command prints the μ and ε of each, their mean with
+an interval over runs, and a prediction for one more run.
 """
 
 from collections.abc import Sequence
@@ -40,7 +42,7 @@ from epe_jax.command import claims, score_input
 
 
 class Estimated(NamedTuple):
-  """What there is to print.
+  """Results to print.
 
   Attributes:
     values: for JSON.
@@ -61,26 +63,26 @@ def define_flags(values: flags.FlagValues) -> None:
   score_input.define_flags(values)
   claims.define_claim(values)
   flags.DEFINE_bool(
-    'by_round', False, 'ε after each of some rounds of a run.', **own
+    'by_round', False, 'Print ε after several rounds of a run.', **own
   )
   flags.DEFINE_bool(
     'simultaneous',
     False,
-    'Lower bounds hold all together at 95 %, not each: of all attackers and, with '
-    '--by_round or --deltas, rounds and δ.',
+    'Make all lower bounds hold together at 95 %, not each by itself: for all '
+    'attackers and, with --by_round or --deltas, all rounds and δ.',
     **own,
   )
   flags.DEFINE_list(
     'deltas',
     None,
-    'With --simultaneous: bounds at all of these δ together.',
+    'With --simultaneous: make the bounds at all these δ hold together.',
     **own,
   )
   flags.DEFINE_string(
-    'out', None, 'Folder of a report of external scores, with figures.', **own
+    'out', None, 'Folder for a report of external scores, with figures.', **own
   )
   flags.DEFINE_bool(
-    'all', False, 'Print every estimate, and not the headline alone.', **own
+    'all', False, 'Print every estimate, not only the headline.', **own
   )
   flags.DEFINE_enum(
     'format',
@@ -291,7 +293,9 @@ def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
         'commas between.'
       ) from error
   if given.claim is not None:
-    raise ValueError('--claim has a sequence of its own; leave --simultaneous.')
+    raise ValueError(
+      '--claim uses its own sequence of bounds; remove --simultaneous.'
+    )
   rounds = over_rounds.choose_rounds(record).tolist()
   bounds = over_rounds.bound_simultaneously(
     record, rounds=rounds if given.by_round else None, deltas=deltas

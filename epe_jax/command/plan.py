@@ -1,12 +1,12 @@
-"""Says what an audit will tell, and cost, before anything is trained.
+"""Predicts what an audit will measure and cost, without training.
 
   epe-jax plan --dim=151306 --rounds=100 --clients_per_round=40 \
     --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50
   epe-jax plan --dim=4050748 --rounds=2048 --clients_per_round=167 \
     --noise_multiplier=0.5 --delta=1e-6 --repetitions=4 --json
 
-Nothing is trained: scores of audits are drawn from a Gaussian model of what the run
-releases (docs/planning.md). With --out=docs/planning.md it writes that page.
+The scores of audits are simulated with a Gaussian model of what the run releases
+(docs/planning.md).
 """
 
 from collections.abc import Sequence
@@ -30,35 +30,44 @@ _OTHERS = (
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of `plan`."""
   own: Any = {'flag_values': values}
-  flags.DEFINE_integer('dim', None, 'd, the trained parameters.', **own)
-  flags.DEFINE_integer('rounds', None, 'T, the rounds.', **own)
+  flags.DEFINE_integer(
+    'dim', None, 'd, the number of trained parameters.', **own
+  )
+  flags.DEFINE_integer('rounds', None, 'T, the number of rounds.', **own)
   flags.DEFINE_float(
     'clients_per_round', None, 'Mean number of real clients in a round.', **own
   )
   flags.DEFINE_float(
     'noise_multiplier',
     None,
-    'z, of the sum of updates, in units of the clip norm.',
+    'z, the noise of the sum of updates in units of the clip norm.',
     **own,
   )
   flags.DEFINE_float('delta', None, 'δ, in (0, 1).', **own)
   flags.DEFINE_float(
-    'clip_norm', 1.0, 'S; it counts only beside --initial_norm.', **own
+    'clip_norm', 1.0, 'Clip norm S; matters only with --initial_norm.', **own
   )
   flags.DEFINE_integer('observed', 1000, 'Canaries that take part.', **own)
   flags.DEFINE_integer('unobserved', 1000, 'Canaries that do not.', **own)
-  flags.DEFINE_integer('repetitions', 1, 'Rounds of a canary.', **own)
-  flags.DEFINE_string('family', 'sphere', 'Of canaries.', **own)
+  flags.DEFINE_integer(
+    'repetitions', 1, 'Number of rounds in which a canary takes part.', **own
+  )
+  flags.DEFINE_string('family', 'sphere', 'Family of canaries.', **own)
   flags.DEFINE_enum(
     'design',
     'fixed',
     ['fixed', 'coin_flip'],
-    'Who takes part, or fair coins.',
+    'Inclusion of canaries: a fixed number, or fair coin flips.',
     **own,
   )
-  flags.DEFINE_float('server_momentum', 0.0, "Of the server's SGD.", **own)
   flags.DEFINE_float(
-    'server_learning_rate', 1.0, 'It counts only beside --initial_norm.', **own
+    'server_momentum', 0.0, "Momentum of the server's SGD.", **own
+  )
+  flags.DEFINE_float(
+    'server_learning_rate',
+    1.0,
+    'Learning rate of the server; matters only with --initial_norm.',
+    **own,
   )
   flags.DEFINE_float(
     'client_agreement',
@@ -69,12 +78,15 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_float(
     'initial_norm',
     None,
-    'Norm of the initial model; none: the attacker knows it.',
+    'Norm of the initial model, if the attacker does not know the model.',
     **own,
   )
-  flags.DEFINE_bool('json', False, 'Print JSON and not a table.', **own)
+  flags.DEFINE_bool('json', False, 'Print JSON instead of a table.', **own)
   flags.DEFINE_string(
-    'out', None, 'Markdown page to write, of examples.', **own
+    'out',
+    None,
+    'Markdown page of examples to write, as docs/planning.md.',
+    **own,
   )
 
 

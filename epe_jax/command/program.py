@@ -37,17 +37,17 @@ class Command(NamedTuple):
 
 COMMANDS = {
   'run': Command('run', 'train with canaries, audit, and write a report'),
-  'plan': Command('plan', 'what an audit will tell and cost, before training'),
-  'audit': Command('audit', 'one line for each attacker of what was recorded'),
+  'plan': Command('plan', 'predict what an audit will measure and cost'),
+  'audit': Command('audit', 'evaluate a recorded audit: one line per attacker'),
   'estimate': Command('estimate', 'ε from scores of any system, without JAX'),
   'sweep': Command('sweep', 'runs over a grid of settings or seeds'),
-  'report': Command(
-    'report', 'draw the report of a run again, or compare runs'
-  ),
+  'report': Command('report', 'rewrite the report of a run, or compare runs'),
   'reproduce': Command('reproduce', 'tables and figures of the paper'),
-  'data': Command('data', 'download federated data, or import files of it'),
-  'card': Command('card', 'check audit cards, and show them side by side'),
-  'check': Command('check', 'find the rule that an aggregation breaks'),
+  'data': Command('data', 'download or import federated data'),
+  'card': Command('card', 'validate and compare audit cards'),
+  'check': Command(
+    'check', 'check whether an aggregation adds noise as it claims'
+  ),
 }
 """The commands of `epe-jax`, by name."""
 

@@ -1,16 +1,16 @@
-"""Draws the report of a finished run again, or compares several, without training.
+"""Rewrites the report of a finished run, or compares several runs, without training.
 
   epe-jax report runs/digits
   epe-jax report runs/digits --verbose
   epe-jax report runs/digits --claim=3
   epe-jax report runs/a runs/b runs/c --out=comparison
 
-The argument is the --workdir of a run that has finished. Its reports and figures are
-replaced, and the audit table is printed. With --claim=EPS the exit status is 1 if the
-lower bound to report exceeds EPS.
+The argument is the --workdir of a finished run. Its reports and figures are replaced,
+and the audit table is printed. With --claim=EPS the exit status is 1 if the headline
+bound exceeds EPS.
 
-Several runs are compared: their estimates, bounds, and differences from the first,
-with intervals, go to the folder --out.
+With several runs, their estimates, bounds, and differences from the first run, with
+intervals, are written to the folder --out.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def define_flags(values: flags.FlagValues) -> None:
     'out', 'comparison', 'Folder for the comparison of several runs.', **own
   )
   flags.DEFINE_bool(
-    'verbose', False, 'Print every estimate, and what each means.', **own
+    'verbose', False, 'Print every estimate and its meaning.', **own
   )
   claims.define_claim(values)
 

@@ -1,12 +1,12 @@
-"""Makes tables and figures of the paper, with the paper's own numbers in brackets.
+"""Reproduces tables and figures of the paper, with the paper's numbers in brackets.
 
   epe-jax reproduce --list
   epe-jax reproduce algorithm1 --scale=small
   epe-jax reproduce emnist emnist_bars --scale=small --emnist=emnist_all.sqlite
 
-WORKDIR/SCALE/ITEM has table.txt, .md and .tex, and figures as .png and .pdf. The
-runs behind them are in WORKDIR/SCALE/runs; items that need the same runs share
-them, finished runs are not repeated, and killed ones are resumed.
+Tables are written to WORKDIR/SCALE/ITEM as table.txt, .md and .tex, and figures as .png
+and .pdf. Their runs are in WORKDIR/SCALE/runs. Items share runs. Finished runs are not
+repeated, and interrupted ones are resumed.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def define_flags(values: flags.FlagValues) -> None:
     **own,
   )
   flags.DEFINE_bool('list', False, 'List all items.', **own)
-  flags.DEFINE_string('workdir', 'runs/paper', 'Folder of all files.', **own)
+  flags.DEFINE_string('workdir', 'runs/paper', 'Folder for all files.', **own)
   flags.DEFINE_string(
     'emnist', None, 'Data, as data.path of its config.', **own
   )
@@ -43,17 +43,17 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_string(
     'word_count',
     None,
-    'Of StackOverflow, as data.word_count of its config.',
+    'Word counts of StackOverflow, as data.word_count of its config.',
     **own,
   )
   flags.DEFINE_bool(
     'synthetic',
     False,
-    'Train on generated data; at smoke scale the default.',
+    'Train on generated data. Default at smoke scale.',
     **own,
   )
-  flags.DEFINE_integer('jobs', 1, 'Runs side by side.', **own)
-  flags.DEFINE_bool('retry', False, 'Try again the runs that failed.', **own)
+  flags.DEFINE_integer('jobs', 1, 'Number of runs in parallel.', **own)
+  flags.DEFINE_bool('retry', False, 'Repeat failed runs.', **own)
 
 
 @stopping.end_politely
@@ -173,11 +173,11 @@ def _compare_runs(
 
 
 def _format_command(values: flags.FlagValues, name: str) -> str:
-  """The command that makes an item, with the names of data files alone."""
+  """The command that makes an item, with the names of data files without folders."""
   from epe_jax.papers.one_shot import items
 
   scale = values.scale
-  words = ['python', 'scripts/reproduce.py', name, f'--scale={scale}']
+  words = ['epe-jax', 'reproduce', name, f'--scale={scale}']
   task = items.ITEMS[name].experiment.partition('_')[0]
   task = 'stackoverflow' if task == 'accuracy' else task
   for flag in ('emnist', 'stackoverflow', 'word_count'):

@@ -5,20 +5,21 @@
   epe-jax run digits --config.rounds=10 --workdir=runs/short
   epe-jax run my_config.py --claim=3
 
-A config is a name, one of digits, emnist and stackoverflow, or a file of yours; :MODE
-behind it, such as :smoke, chooses one of its modes. --config.FIELD=VALUE sets a field.
+A config is digits, emnist or stackoverflow, or the path of your own file. Append :MODE,
+such as :smoke, to select one of its modes. --config.FIELD=VALUE sets a field.
 
-A run that was killed is resumed from its checkpoint; of a finished one the result is
-printed. All devices of the machine share the work; without an accelerator, each
-core is a device. So do several machines if each is given the same flags and
---distributed, or where JAX does not recognise the cluster
+An interrupted run resumes from its checkpoint. For a finished run, the result is
+printed. All devices of the machine share the work; without an accelerator, each core
+is a device. To use several machines, start the same command on each with
+--distributed. If JAX does not recognise the cluster, use
 
   --coordinator=HOST:PORT --num_processes=N --process_id=I
 
-with a port of the first one that the others reach, and I from 0 to N - 1.
+instead, with a port of the first machine that the others can reach, and I from 0 to
+N - 1.
 
-With --claim=EPS the exit status is 1 if the lower bound to report exceeds EPS, or if
-the rounds reject it. Either happens to at most 5 % of true claims.
+With --claim=EPS the exit status is 1 if the headline bound exceeds EPS, or if the
+rounds reject it. At most 5 % of true claims fail either test.
 """
 
 from collections.abc import Sequence
@@ -36,32 +37,32 @@ def define_flags(values: flags.FlagValues) -> None:
   own: Any = {'flag_values': values}
   config_flags.define_config(values)
   flags.DEFINE_string(
-    'workdir', None, 'Folder of the run. Default: runs/ and the config.', **own
+    'workdir', None, 'Folder of the run. Default: runs/CONFIG.', **own
   )
   flags.DEFINE_bool(
     'distributed',
     False,
-    'One of several processes of a cluster JAX recognises.',
+    'This is one of several processes on a cluster that JAX recognises.',
     **own,
   )
   flags.DEFINE_string(
     'coordinator', None, 'HOST:PORT of the first of several processes.', **own
   )
   flags.DEFINE_integer(
-    'num_processes', None, 'How many processes there are.', lower_bound=1, **own
+    'num_processes', None, 'Number of processes.', lower_bound=1, **own
   )
   flags.DEFINE_integer(
-    'process_id', None, 'Which of them this is, from 0.', lower_bound=0, **own
+    'process_id', None, 'Index of this process, from 0.', lower_bound=0, **own
   )
   flags.DEFINE_float(
     'claim',
     None,
-    'ε that the run claims to have: an alarm is raised, while it goes on, if its '
-    'rounds contradict that. Short for --config.audit.claim.',
+    'Claimed ε of the run. Training warns if its rounds reject the claim. Short '
+    'for --config.audit.claim.',
     **own,
   )
   flags.DEFINE_bool(
-    'verbose', False, 'Print every estimate, and what each means.', **own
+    'verbose', False, 'Print every estimate and its meaning.', **own
   )
 
 

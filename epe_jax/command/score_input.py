@@ -38,13 +38,13 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_float(
     'delta',
     None,
-    "δ, in (0, 1). Needed for external scores; else the run's.",
+    "δ, in (0, 1). Required for external scores. Default for a run: the run's.",
     **own,
   )
   flags.DEFINE_string(
     'in_scores',
     None,
-    'File with the scores of canaries that took part, one in a line, or .npy.',
+    'File with the scores of canaries that took part, one per line, or .npy.',
     **own,
   )
   flags.DEFINE_string(
@@ -57,42 +57,49 @@ def define_flags(values: flags.FlagValues) -> None:
     'design',
     None,
     ['fixed', 'coin_flip'],
-    'How the canaries of external scores were included. Without it, as the tool '
-    'does that wrote them, and fixed if that is not known.',
+    'How the canaries of external scores were included. Default: the convention of '
+    'the tool that wrote them, or fixed.',
     **own,
   )
   flags.DEFINE_enum(
     'from',
     'auto',
     ['auto', *_FORMATS],
-    'Which tool wrote external scores.',
+    'Tool that wrote the external scores.',
     **own,
   )
   flags.DEFINE_enum(
     'higher',
     None,
     ['in', 'out'],
-    'Who scores higher in a file of external scores: canaries that took part, or '
-    'the others. Without it, the convention of the tool, and else in.',
+    'Which group scores higher in a file of external scores: canaries that took '
+    'part (in) or the others (out). Default: the convention of the tool, or in.',
     **own,
   )
   flags.DEFINE_float(
     'inclusion_probability',
     None,
-    'With --design=coin_flip: how probable it was that a canary took part; the '
-    'largest, if coins differed. Without it, that of the tool, and else 1/2.',
+    'With --design=coin_flip: the probability that a canary took part; the largest, '
+    'if they differ. Default: that of the tool, or 1/2.',
     **own,
   )
   flags.DEFINE_integer(
-    'every', None, 'Only every n-th round of a run is published.', **own
+    'every',
+    None,
+    'Assume that only every n-th round of a run is published.',
+    **own,
   )
   flags.DEFINE_integer(
-    'last', None, 'Only the last n rounds of a run are published.', **own
+    'last',
+    None,
+    'Assume that only the last n rounds of a run are published.',
+    **own,
   )
   flags.DEFINE_bool(
     'models',
     False,
-    'The models after rounds are published, not the aggregates.',
+    'With --every or --last: the models after the rounds are published, not the '
+    'aggregates.',
     **own,
   )
 
@@ -125,7 +132,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
     )
   if is_part and values.by_round:
     raise ValueError(
-      '--by_round is of a whole run; leave out --every, --last and --models.'
+      '--by_round is for a whole run; remove --every, --last and --models.'
     )
   if isinstance(scores, Scores):
     _tell_conventions(values, path, scores)

@@ -1,20 +1,20 @@
-"""Trains and audits every point of a grid, and sets them side by side.
+"""Trains and audits every point of a grid, and compares them.
 
   epe-jax sweep digits --grid=repetitions
   epe-jax sweep digits --config.canaries.observed=400 --grid=repetitions --jobs=2
   epe-jax sweep digits --axis=noise_multiplier=0.1,0.2 --axis=seed=0,1,2
   epe-jax sweep digits --axis=noise_multiplier=0.1,0.2 --seeds=50
 
-A grid is a name, one of those in configs/grids.py, or FILE.py:NAME. Axes of the
-command line come on top of it; the last one changes fastest.
+A grid is the name of one in configs/grids.py, or FILE.py:NAME. --axis adds axes to it.
+The last axis changes fastest.
 
-With --seeds=50 every point is run with 50 seeds by one compiled program, vmapped
-over seeds where that is fast. The tables have means and standard deviations, and how
-much ε varies between runs that claim the same.
+With --seeds=50, one compiled program runs every point with 50 seeds, vmapped over seeds
+where that is fast. The tables show means and standard deviations, and how much ε varies
+between runs with the same claim.
 
-Finished points are not trained again; those that failed are reported, and tried
-again with --retry. The workdir has a folder with an ordinary run and a .log of its
-output for each point, and sweep.md, sweep.tex and sweep.png of all points.
+Finished points are not trained again. Failed points are reported; --retry tries them
+again. For each point the workdir has a folder with an ordinary run and a .log of its
+output. sweep.md, sweep.tex and sweep.png compare all points.
 """
 
 import ast

@@ -219,8 +219,8 @@ def _find_public(name: str) -> tuple[Public, ...]:
 
 def _explain_offline(url: str, first: pathlib.Path) -> str:
   return (
-    f'Without a network: fetch {url} elsewhere, put it into {first.parent} '
-    'under the same name, and run the same command again, or go on with '
-    f'`python scripts/prepare_data.py {first} --out DIR`. Or train on synthetic '
-    'data of the same size: --config.data.synthetic=True.'
+    f'Without a network: download {url} elsewhere, put it into {first.parent} '
+    'under the same name, and run the same command again, or continue with '
+    f'`epe-jax data {first} --out DIR`. Or train on synthetic data of the same '
+    'size: --config.data.synthetic=True.'
   )

@@ -28,7 +28,7 @@ def load(
   Args:
     path: emnist_all.sqlite, plain or LZMA-compressed, or another form of these
       splits that `formats.open_source` knows; or a folder that
-      scripts/prepare_data.py made of one.
+      `epe-jax data` made of one.
     only_digits: True for the splits with 10 classes (3,383 writers), False for
       those with 62 (3,400 writers).
     cache: directory of the imports; $XDG_CACHE_HOME/epe_jax or

@@ -149,14 +149,14 @@ def load_prepared(
     splits = sorted(p.stem for p in path.parent.glob(f'*{store.SUFFIX}'))
     raise ValueError(
       f'{folder} has no split {split!r}, only {splits}. Make it with '
-      'scripts/prepare_data.py, or choose another.'
+      '`epe-jax data`, or choose another.'
     ) from error
   for name, value in expected.items():
     if meta.get(name) != value:
       raise ValueError(
         f'{path} was prepared with {name}={reprlib.repr(meta.get(name))}, not '
-        f'{reprlib.repr(value)}. Ask for that, or prepare the data anew with '
-        'scripts/prepare_data.py in another folder.'
+        f'{reprlib.repr(value)}. Ask for that, or prepare the data again in another '
+        'folder with `epe-jax data`.'
       )
   return store.load(path)
 

@@ -39,7 +39,7 @@ def load(
   Args:
     path: stackoverflow.sqlite, plain or LZMA-compressed, or another form of
       these splits that `formats.open_source` knows; or a folder that
-      scripts/prepare_data.py made of one.
+      `epe-jax data` made of one.
     vocabulary_size: V, how many words have a number of their own; 10,000 in
       the literature.
     max_words: words of a sentence that are kept, >= 1; 20 in the literature.

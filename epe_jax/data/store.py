@@ -265,10 +265,9 @@ def _check_form(path: pathlib.Path) -> None:
   for old in (path, path.with_suffix('')):
     if (old / 'manifest.json').is_file() and not path.is_file():
       raise ValueError(
-        f'{old} is a store of .npy files, as older versions of epe_jax made them; '
-        f'this one reads Arrow files. Make {path} from the source that is in '
-        f'{old / "manifest.json"}, with scripts/prepare_data.py, and delete the '
-        'folder.'
+        f'{old} is a store of .npy files, from an older version of epe_jax; this '
+        f'one reads Arrow files. Make {path} with `epe-jax data` from the source '
+        f'named in {old / "manifest.json"}, and delete the folder.'
       )
   if not path.exists():
     raise FileNotFoundError(

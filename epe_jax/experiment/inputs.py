@@ -105,9 +105,9 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
   """
   if not path.exists():
     raise ValueError(
-      f'{path} is missing, so nobody knows whether this run would go on with '
-      'the data that it began with; it is damaged, or of another version of '
-      'epe_jax. Begin anew in another --workdir.'
+      f'{path} is missing, so the run cannot check that its data are unchanged. '
+      'The workdir is damaged, or from another version of epe_jax. Start again '
+      'in another --workdir.'
     )
   before: dict[str, Any] = io.read_json(path)
   changes = [

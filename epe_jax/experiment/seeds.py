@@ -331,5 +331,5 @@ def _check_same_program(
     if of_first != of_seed:
       raise ValueError(
         f'seed={seed} has {name}: {of_seed}, but the first seed {of_first}; '
-        'such runs cannot be made at once. Make each with scripts/train.py.'
+        'such runs cannot be one program. Run each with `epe-jax run`.'
       )

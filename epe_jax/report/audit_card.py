@@ -149,7 +149,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
   if not path.is_file():
     raise FileNotFoundError(
       f'{path} does not exist. Give an {FILE} or the workdir of an audited run; '
-      'scripts/report.py WORKDIR writes one for a run that has none.'
+      '`epe-jax report WORKDIR` writes one.'
     )
   card = io.read_json(path)
   _validate(path, card)
@@ -296,7 +296,7 @@ def _validate(path: str | os.PathLike[str], card: Any) -> None:
     field = '.'.join(map(str, error.absolute_path)) or 'the whole'
     raise ValueError(
       f'{path} is no audit card: {field}: {error.message[:200]}. Write it again '
-      'with scripts/report.py WORKDIR.'
+      'with `epe-jax report WORKDIR`.'
     )
 
 

@@ -8,25 +8,25 @@ from epe_jax.report import facts
 from epe_jax.text import cells, methods
 
 _ABOUT_EPS_LO = (
-  'The paper calls its ε_lo a lower bound at 95 %. It is no bound: it takes '
-  'the best of many thresholds and allows for the error of one, and so it can '
+  'The paper calls its ε_lo a lower bound at 95 %. It is not a bound: it takes '
+  'the best of many thresholds but corrects only for the error of one, so it can '
   'exceed the true ε in far more than 5 % of audits.'
 )
 _ABOUT_COIN_FLIPS = (
   'Each canary was included independently with probability 1/2. The bounds from '
-  'one run rest on this alone: neither the scores of canaries nor their law '
-  'matter. The one for a Gaussian f also takes the mechanism for Gaussian, '
+  'one run need only this, and nothing about the scores of canaries or their '
+  'law. The one for a Gaussian f also assumes that the mechanism is Gaussian, '
   'as that of this run is by design.'
 )
 _ABOUT_CONFIDENCE_BOUNDS = (
   'A lower bound at 95 % exceeds the true ε in at most 5 % of audits, if '
-  'canaries score independently; how far below the truth it is, it does not '
-  'say. A bound "if Gaussian" holds only if scores are: tests see departures '
-  'from that only when they are large (docs/coverage.md).'
+  'canaries score independently. It does not say how far below the truth it '
+  'is. A bound "if Gaussian" holds only if scores are Gaussian, and tests '
+  'detect only large deviations from that (docs/coverage.md).'
 )
 _ABOUT_CREDIBLE_BOUNDS = (
-  'A credible bound holds as often as it says on average over what one '
-  'believed before; at a given ε it may fail more often.'
+  'A credible bound holds as often as it states on average over its prior; at '
+  'a given ε it may fail more often.'
 )
 
 
@@ -49,8 +49,8 @@ def list_caveats(result: RunResult) -> list[str]:
     caveats.append(_ABOUT_CREDIBLE_BOUNDS)
   if result.noise != 'fresh' and result.noise_multiplier > 0:
     caveats.append(
-      f'The noise of this run is a {result.noise}: whoever has the seed can '
-      'subtract it, so this model is for measuring and not for publishing.'
+      f'The noise of this run is a {result.noise}: anyone who has the seed can '
+      'subtract it, so do not publish this model.'
     )
   return caveats
 
@@ -61,21 +61,18 @@ def _list_limits(result: RunResult) -> list[str]:
   if analytic == math.inf:
     limit = 'Without noise there is no limit: the analytic ε is infinite.'
   else:
-    limit = (
-      'Only the analytic ε limits every attack, as far as what it assumes '
-      'holds.'
-    )
+    limit = 'Only the analytic ε limits every attack, if its assumptions hold.'
   if not result.is_audited:
     return [limit]
   limits = [
-    'A point estimate is about one attack on canaries, which are updates of '
-    'the full clip norm in random directions. It is no guarantee: another '
+    'A point estimate describes one attack on canaries, which are updates of '
+    'the full clip norm in random directions. It is not a guarantee: another '
     f'attack may learn more. {limit}'
   ]
   if facts.clients_exceed_canaries(result):
     limits.append(
-      'Clients take part in more rounds than canaries do, so that a client may '
-      'leak more than these estimates say: the analytic ε of one is '
+      'Clients take part in more rounds than canaries do, so a client may leak '
+      'more than these estimates say: the analytic ε of one is '
       f'{cells.format_number(result.clients_analytic_epsilon)}.'
     )
   return limits
@@ -88,8 +85,8 @@ def list_assumptions(result: RunResult) -> list[str]:
     result: what result.json holds.
   """
   assumptions = [
-    'Two runs are neighbours if they are the same but for one client, who takes part '
-    'in one and not in the other; what a round divides by is the same in both.'
+    'Two runs are neighbours if they differ in one client, who takes part in one run '
+    'and not in the other. The divisor of a round is the same in both.'
   ]
   if result.audit.headline is not None:
     attack, bound = result.audit.headline
@@ -111,24 +108,24 @@ def list_assumptions(result: RunResult) -> list[str]:
 
 
 def list_not_measured(result: RunResult) -> list[str]:
-  """What nobody can conclude from the audit, a sentence each.
+  """What the audit did not measure, a sentence each.
 
   Args:
     result: what result.json holds.
   """
   if not result.is_audited:
-    return ['What the run tells of anyone: no canaries took part.']
+    return ['Anything about what the run reveals: no canaries took part.']
   present = {attack.threat_model for attack in result.audit.attacks}
   missing = [t.name for t in threat_models.THREAT_MODELS if t not in present]
   listed = [
-    'Clients themselves. Canaries are random directions of the full clip norm, and '
-    'stand for a client who sends the worst update.',
+    'Clients themselves. Canaries are random directions of the full clip norm. They '
+    'represent a client who sends the worst update.',
     'Whether updates of clients are clipped: canaries have the clip norm from the '
     'start.',
     'Attacks that use more than a score of each canary, such as other statistics or '
     'what a client does on the device.',
-    'Whatever surrounds training: who could read updates before they were added up, '
-    'how the random numbers of the noise were drawn, how the model was chosen.',
+    'Everything around training: who could read updates before they were summed, how '
+    'the random numbers of the noise were generated, how the model was selected.',
   ]
   if facts.clients_exceed_canaries(result):
     listed.insert(

@@ -34,12 +34,12 @@ CAPTION = (
 """What the figure of a comparison shows."""
 
 _NOTES = (
-  'Estimates are point estimates with 90 % intervals, no bounds. A difference is that '
-  'from the first run, with a 90 % interval for the scatter of canaries (Zou and Donner '
-  '2008): it takes the estimates for independent, which those of equal seeds are not.',
-  'Runs of one config differ too. That two runs differ does not say that their settings '
-  'made the difference; several seeds of each do '
-  '(scripts/estimate.py A B C, scripts/sweep.py --seeds).',
+  'Estimates are point estimates with 90 % intervals, not bounds. Differences are from '
+  'the first run, with a 90 % interval for the variation between canaries (Zou and '
+  'Donner 2008). It assumes independent estimates; those of equal seeds are not.',
+  'Runs of one config differ too, so a difference between two runs need not come from '
+  'their settings. Use several seeds of each '
+  '(`epe-jax estimate A B C`, `epe-jax sweep --seeds`).',
 )
 
 

@@ -21,67 +21,66 @@ class Term(NamedTuple):
 TERMS = {
   'epsilon': Term(
     'ε',
-    'How much more probable one client’s taking part can make anything that an '
-    'attacker sees: a run is (ε, δ)-DP if no event is more than e^ε times as probable '
-    'with the client as without, give or take δ, and the other way round. 0 is no '
-    'leakage.',
+    'How much one client can change the probability of anything that an attacker '
+    'sees. A run is (ε, δ)-DP if no event is more than e^ε times as probable with the '
+    'client as without, up to δ, and vice versa. 0 is no leakage.',
   ),
   'delta': Term(
     'δ',
-    'The probability that may be left out of account when ε is stated. An ε without '
-    'its δ says nothing: the same run has a larger ε at a smaller δ.',
+    'The probability with which the guarantee of ε may fail. An ε without its δ means '
+    'nothing: the same run has a larger ε at a smaller δ.',
   ),
   'lower-bound': Term(
     'Lower bound',
-    'ε of the attacker is at least this, with the stated confidence. Counted from '
-    'canaries, without assuming a shape of their scores. Which bound is shown was '
+    'The ε of the attacker is at least this, with the stated confidence. It is counted '
+    'from canaries, without assuming a shape of their scores. The choice of bound was '
     'fixed before any score was seen.',
   ),
   'confidence': Term(
     'Confidence',
-    'In so many audits of a hundred, at least, the statement is true. For a bound it '
-    'is one-sided. A point estimate has none.',
+    'The statement is true in at least this share of audits. For a bound it is '
+    'one-sided. A point estimate has none.',
   ),
   'point-estimate': Term(
     'Point estimate',
-    'What ε of this attack is about, if what the estimator assumes holds. It promises '
-    'nothing, and it is about one attack.',
+    'Approximately the ε of this attack, if the assumptions of the estimator hold. It '
+    'is not a guarantee, and it describes only one attack.',
   ),
   'interval': Term(
     '90 % interval',
-    'How far the point estimate scatters because canaries are few, two-sided. It does '
-    'not cover what varies from run to run.',
+    'The two-sided uncertainty of the point estimate that comes from the limited number '
+    'of canaries. It does not cover variation from run to run.',
   ),
   'floor': Term(
     'Noise floor',
     'What the same estimator reports when nothing leaks, 5 to 95 % of simulated '
-    'audits. An estimate inside its floor cannot be told from no leakage.',
+    'audits. An estimate within its floor cannot be distinguished from no leakage.',
   ),
   'mu': Term(
     'μ',
-    'The Gaussian mechanism with this μ has the ε at the δ: to attack it is to tell '
-    'N(0, 1) from N(μ, 1).',
+    'The Gaussian mechanism with this μ has this ε at this δ: to attack it is to '
+    'distinguish N(0, 1) from N(μ, 1).',
   ),
   'analytic': Term(
     'Analytic ε',
-    'What the mechanism of the run allows an attacker at most, by proof, if noise and '
-    'accounting are what the settings say. With ≈ it is no limit but what to expect '
-    'if clients do not respond to the model.',
+    'The proven limit for an attacker, if noise and accounting are as configured. With '
+    '≈ it is not a limit but an expectation, which assumes that clients do not respond '
+    'to the model.',
   ),
   'calibrated': Term(
     'Calibrated',
-    'By how much taking part moves a score is known up to one factor, and no test '
-    'contradicts the law that the estimate assumes.',
+    'How much taking part shifts a score is known up to one factor, and no test rejects '
+    'the law that the estimate assumes.',
   ),
   'attacker': Term(
     'Attacker',
-    'Someone who knows the canary and sees what the line says. Further down the table '
-    'attackers know more.',
+    'Someone who knows the canary and sees what the row says. Attackers further down '
+    'the table know more.',
   ),
   'canary': Term(
     'Canary',
     'An artificial client whose update is a random direction of the full clip norm. '
-    'Some take part and others do not, and attackers are asked which.',
+    'Some take part and others do not; attackers have to tell which.',
   ),
   'rounds': Term(
     'Rounds', 'How often clients trained and the server averaged their updates.'
@@ -94,19 +93,19 @@ TERMS = {
   ),
   'dimension': Term(
     'Effective dimension',
-    'Over how many directions what was seen is spread. Canaries score as random '
-    'directions do where it is large.',
+    'The number of coordinates over which the mass of what was seen is spread. If it is '
+    'large, canaries score like random directions.',
   ),
   'accuracy': Term(
     'Test accuracy',
-    'The share of test examples that the final model gets right; that of the majority '
-    'class is what a constant answer gets right.',
+    'The share of test examples that the final model classifies correctly. The majority '
+    'class is the accuracy of a constant answer.',
   ),
   'loss': Term('Test loss', 'The mean loss of the final model on test data.'),
   'guesses': Term(
     'Guesses',
-    'The share of right guesses about who took part, by the best threshold, where half '
-    'of all did. 50 % is a coin.',
+    'The share of correct guesses about who took part, with the best threshold, if half '
+    'of all did. 50 % is chance.',
   ),
   'risks': Term(
     'Risks of a person',
@@ -116,23 +115,23 @@ TERMS = {
   ),
   'standard-error': Term(
     'Standard error',
-    'The scatter of an estimate over audits. Differences of two standard errors or more '
-    'come about by chance in one audit of twenty.',
+    'The standard deviation of an estimate over audits. Differences of two standard '
+    'errors or more occur by chance in one audit of twenty.',
   ),
   'p-value': Term(
-    'p', 'How probable so large a difference is by chance, if there is none.'
+    'p', 'The probability of so large a difference by chance, if there is none.'
   ),
   'difference': Term(
     'Difference',
-    'ε of a run less that of the first run, with a 90 % interval for the scatter of '
-    'canaries, from the intervals of both (Zou and Donner 2008). An interval without 0 '
+    'The ε of a run minus that of the first run, with a 90 % interval for the variation '
+    'between canaries, from the intervals of both (Zou and Donner 2008). An interval without 0 '
     'says that these runs differ, not that their settings do.',
   ),
   'time': Term('Time', 'Seconds that rounds took on the device named below.'),
   'record': Term(
     'Hash of the record',
-    'SHA-256 of what attackers saw, as far as it may be published: whoever has the '
-    'record can check that these numbers are of it.',
+    'SHA-256 of what attackers saw, as far as it may be published. Anyone who has the '
+    'record can check that these numbers belong to it.',
   ),
 }
 """Key of an anchor -> what it defines."""

@@ -106,8 +106,8 @@ def _describe_headline(audit: Audit) -> str:
   others = sum(len(attack.bounds) for attack in audit.attacks) - 1
   if others > 0:
     text += (
-      f' The {others} others hold at {level} each and not all together: to '
-      'choose the largest of them is no bound.'
+      f' The {others} others hold at {level} each, not all together: the largest '
+      'of them is not a bound.'
     )
   return text
 

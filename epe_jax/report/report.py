@@ -1,4 +1,4 @@
-"""What a person reads of a finished audit, made from the files of its run.
+"""The reports of a finished audit, made from the files of its run.
 
 `format_summary` is what a terminal shows first, `format_report` has every estimate,
 and `write_report` writes report.md, report.html, audit_card.json and the figures. None of them needs the data, the
@@ -112,8 +112,8 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
     f'{attack.threat_model.who}; {attack.num_observed:,} canaries took part, '
     f'{attack.num_unobserved:,} did not.',
     'The bound was fixed before any score was seen (docs/headline.md): '
-    f'{methods.describe_method(headline.bound)}. --all shows the others; to choose '
-    'the largest of several bounds is no bound.',
+    f'{methods.describe_method(headline.bound)}. --all shows the others; the '
+    'largest of several bounds is not a bound.',
     *(f'Warning: {warning}.' for warning in list_warnings(audit)),
   ]
   if audit.is_simultaneous:
@@ -230,8 +230,8 @@ def _explain_headline(audit: Audit) -> str:
     level = 100 * (1 - SIGNIFICANCE)
     return f'{text}All bounds hold together at {level:g} %.'
   return (
-    f'{text}To choose the largest of the bounds is no bound; --simultaneous makes '
-    'all of them hold together.'
+    f'{text}The largest of several bounds is not a bound; --simultaneous makes all '
+    'of them hold together.'
   )
 
 

@@ -1,4 +1,4 @@
-"""The commands that make a run and its report again."""
+"""The commands that reproduce a run and its report."""
 
 from collections.abc import Iterator, Mapping
 import importlib
@@ -21,13 +21,13 @@ def list_commands(result: RunResult) -> list[tuple[str, str]]:
     result: what result.json holds.
   """
   command = find_command(result.config)
-  again = 'The run again, in a directory of its own'
+  again = 'To repeat the run in a new directory'
   if not result.is_simulation:
-    again += ' (its noise and clients will be others)'
+    again += ' (with new noise and clients)'
   if command is None:
     # A config of somebody's own, which only the workdir has.
     training = (
-      f'{again}, from the fields that its workdir keeps:',
+      f'{again}, from the config in its workdir:',
       'import json\n'
       'from ml_collections import config_dict\n'
       'from epe_jax.experiment import audited_run\n\n'
@@ -40,8 +40,8 @@ def list_commands(result: RunResult) -> list[tuple[str, str]]:
   return [
     training,
     (
-      'This page and its figures again, without training:',
-      'python scripts/report.py WORKDIR',
+      'To write this page and its figures again, without training:',
+      'epe-jax report WORKDIR',
     ),
   ]
 
@@ -53,9 +53,9 @@ def find_command(config: Mapping[str, Any]) -> str | None:
     config: every field, nested, as result.json has it.
 
   Returns:
-    Of the configs that ship with the package the one from which the fewest fields
-    differ, with these on the command line; None if none has the same fields, or a
-    difference cannot be written there.
+    The command for the config that ships with the package and differs in the fewest
+    fields, with these as flags; None if no config has the same fields, or a
+    difference cannot be written as a flag.
   """
   wanted, best = io.flatten(config), None
   for name, fields in _iterate_configs(str(config.get('task'))):
@@ -77,12 +77,12 @@ def find_command(config: Mapping[str, Any]) -> str | None:
     f'--config.{field}={shlex.quote(str(value))}'
     for field, value in differences.items()
   ]
-  lines = [f'python scripts/train.py --config=configs/{name}', *overrides]
+  lines = [f'epe-jax run {name}', *overrides]
   return ' \\\n  '.join([*lines, '--workdir=NEW'])
 
 
 def _iterate_configs(task: str) -> Iterator[tuple[str, dict[str, Any]]]:
-  """File, with a mode behind it, and flat fields of each config of a task."""
+  """Name, with its mode, and flat fields of each config of a task."""
   try:
     spec = importlib.util.find_spec('epe_jax.configs')
   except ModuleNotFoundError:
@@ -100,4 +100,4 @@ def _iterate_configs(task: str) -> Iterator[tuple[str, dict[str, Any]]]:
         continue
       fields = config.to_dict()
       if fields.get('task') == task:
-        yield f'{found.name}.py{mode and f":{mode}"}', io.flatten(fields)
+        yield f'{found.name}{mode and f":{mode}"}', io.flatten(fields)

@@ -144,8 +144,8 @@ def test_the_md5_of_the_server_is_compared_where_no_hash_was_published(
 
 
 CURE = (
-  r'Without a network: fetch .*/emnist_all\.sqlite\.lzma elsewhere, put it into '
-  r'.*`python scripts/prepare_data\.py .*emnist_all\.sqlite\.lzma --out DIR`.*'
+  r'Without a network: download .*/emnist_all\.sqlite\.lzma elsewhere, put it into '
+  r'.*`epe-jax data .*emnist_all\.sqlite\.lzma --out DIR`.*'
   r'--config\.data\.synthetic=True'
 )
 

@@ -30,7 +30,7 @@ def test_a_card_is_read_as_it_was_written(card, tmp_path):
   path = tmp_path / audit_card.FILE
   audit_card.write_card(path, card)
   assert audit_card.load_card(path) == audit_card.load_card(tmp_path) == card
-  with pytest.raises(FileNotFoundError, match=r'scripts/report\.py'):
+  with pytest.raises(FileNotFoundError, match='epe-jax report'):
     audit_card.load_card(tmp_path / 'none')
 
 

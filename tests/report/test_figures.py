@@ -17,6 +17,7 @@ from epe_jax.audit import (
   threat_models,
 )
 from epe_jax.epsilon import gaussian, tradeoff_curves
+from epe_jax.epsilon.types import Scores
 from epe_jax.report.figures import (
   attackers,
   cosines,
@@ -195,6 +196,23 @@ def test_attackers_are_points_with_intervals_floors_and_bounds():
   assert max(sizes[False]) < min(sizes[True])
   x, _ = curve(axes, 'analytic ε = 20.0')
   assert list(x) == [20.0, 20.0]
+
+
+def test_the_bound_of_external_scores_is_drawn_although_an_estimate_precedes_it():
+  rng = np.random.default_rng(0)
+  scores = Scores(rng.normal(2, 1, 100), rng.normal(0, 1, 100))
+  audit = estimates.evaluate_scores(scores, delta=1e-5)
+  (attack,) = audit.attacks
+  first = next(
+    e for e in attack.estimates if e.method.startswith('clopper_pearson')
+  )
+  assert first.kind == 'point estimate'
+  fig = attackers.draw_attackers(
+    audit.attacks, analytic=np.nan, canaries='100 and 100', finding='ε'
+  )
+  (axes,) = fig.axes
+  ticks = [x for x in axes.get_lines() if x.get_marker() == '|']
+  assert [float(x.get_xdata()[0]) for x in ticks] == [attack.bounds[0].epsilon]
 
 
 def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(

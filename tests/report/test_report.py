@@ -412,7 +412,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   said = _attacker(result, 'The lower bound of this report')
   assert f'ε ≥ {cells.format_number(bound.epsilon)} at δ' in said
   others = sum(len(one.bounds) for one in found.attacks) - 1
-  assert f'The {others} others hold at 95 % each and not all' in said
+  assert f'The {others} others hold at 95 % each, not all' in said
   assert 'removes them. Which bound' in said
   # Where who removes the others may not be shown, it is that of another attacker.
   published = estimates.evaluate(
@@ -584,9 +584,11 @@ def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
 
 
 def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
-  assert _attacker(_result(), 'It is no bound')
+  assert _attacker(_result(), 'It is not a bound')
   without = _result(estimates=[_row(_FINAL, 'location_mixture', 1.2)])
-  assert not any('no bound' in said for said in narrative.narrate(without))
+  assert not any(
+    'It is not a bound' in said for said in narrative.narrate(without)
+  )
 
 
 @pytest.mark.parametrize(
@@ -599,7 +601,8 @@ def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
 )
 def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
   result = _result(noise=noise, noise_multiplier=multiplier)
-  assert ('not for publishing' in report.format_report(result)) == warned
+  said = ' '.join(report.format_report(result).split())
+  assert ('do not publish' in said) == warned
 
 
 def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(

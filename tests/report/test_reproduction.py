@@ -16,11 +16,12 @@ from tests import recorded_runs
 
 
 def config_of(command):
-  """What the flags of a command line say, as scripts/train.py parses them."""
-  program, script, *rest = shlex.split(command)
-  assert (program, script) == ('python', 'scripts/train.py')
+  """What the flags of a command line say, as `epe-jax run` parses them."""
+  program, command_name, name, *rest = shlex.split(command)
+  assert (program, command_name) == ('epe-jax', 'run')
+  stem, colon, mode = name.partition(':')
   folder = digits.__file__.rpartition('/')[0]
-  given = [script, *(arg.replace('configs/', f'{folder}/') for arg in rest)]
+  given = ['run', f'--config={folder}/{stem}.py{colon}{mode}', *rest]
   values = flags.FlagValues()
   config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=given)
   flags.DEFINE_string('workdir', None, '', flag_values=values)
@@ -55,7 +56,7 @@ def test_a_config_that_does_not_ship_is_read_from_its_workdir():
   assert reproduction.find_command(config) is None
   result = recorded_runs.result(config=config, audit=estimates.Audit(()))
   (text, code), _ = reproduction.list_commands(result)
-  assert 'its workdir keeps' in text
+  assert 'the config in its workdir' in text
   compile(code, 'code', 'exec')
   assert f'```python\n{code}' in page.format_page(result, {})
 

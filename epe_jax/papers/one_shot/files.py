@@ -20,11 +20,10 @@ _PICTURES = ('png', 'pdf')
 _HEAD = """\
 # The paper's tables and figures
 
-Each of these is one command, and this page is built from what the commands left
-(`scripts/docs.py --results=FOLDER`). `--scale=paper` has the paper's sizes, `small`
-is made for half an hour an item on two cores that do nothing else, and `--list`
-names them all. Every ε is a point estimate unless it is
-called a bound: [reading the numbers](estimates.md)."""
+Each item is the result of one command. `scripts/docs.py --results=FOLDER` builds this page
+from the results. `--scale=paper` uses the paper's sizes. `--scale=small` takes about half an
+hour per item on two idle cores. `--list` lists all items. Every ε is a point estimate unless
+it is called a bound: see [reading the numbers](estimates.md)."""
 
 
 def write_item(

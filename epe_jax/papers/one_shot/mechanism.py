@@ -23,8 +23,8 @@ _NOTES = (
   *reported.explain_brackets('algorithm1'),
   'Cosines are simulated from their exact law. Mean ± standard deviation of '
   'the estimates.',
-  'As Algorithm 1 is printed, it fits the std; the figures of the paper are '
-  'those of a std fixed at 1/√d, which is calibrated.',
+  'Algorithm 1 as printed fits the std. The figures of the paper '
+  'are those of a std fixed at 1/√d, which is calibrated.',
 )
 
 

@@ -31,15 +31,15 @@ def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
   return product.Product(
     [
       tables.Table(
-        'As the paper has it',
+        'As in the paper',
         ['noise', 'analytic ε', *(head for _, _, head in _PAPER.values())],
         [_list_as_printed(run, name) for run in once],
         [
           *reported.explain_brackets(name),
-          'all: the maximum over rounds; final: the cosine with the final model. '
-          'ε_est fits two Gaussians, and on a maximum it extrapolates: see '
-          'docs/estimates.md. ε_lo is called a lower bound by the paper and is '
-          'none.',
+          'all: the maximum over rounds; final: the cosine with the final '
+          'model. ε_est fits two Gaussians; for a maximum it extrapolates '
+          '(docs/estimates.md). The paper calls ε_lo a lower bound, but it '
+          'is not one.',
           *sizes,
         ],
       ),
@@ -61,9 +61,10 @@ def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
           'Point estimates of the mixture of shifted Gaussians, with 90 % '
           'intervals.',
           *cells.explain_rejected(c for line in calibrated for c in line),
-          'From norms: the ε that follows from the norms of rounds alone, which '
-          'the own-round attacker should find.',
-          'Who removes the updates of others should find the analytic ε.',
+          'From norms: the ε that follows from the norms of rounds alone. '
+          'The own-round attacker should measure it.',
+          'The attacker who removes other updates should measure the '
+          'analytic ε.',
           *sizes,
         ],
       ),

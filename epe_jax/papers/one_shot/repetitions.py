@@ -153,9 +153,9 @@ def _tabulate_calibrated(
       'Mixture of shifted Gaussians, with 90 % intervals; columns are the rounds '
       'a canary takes part in.',
       *cells.explain_rejected(formatted.values()),
-      f'From one count to the next ε rises beyond both intervals in '
-      f'{sum(rises)} of {len(rises)} cases, and from one noise level to the '
-      f'next it falls so in {sum(falls)} of {len(falls)}.',
+      f'ε rises from one count to the next by more than both intervals in '
+      f'{sum(rises)} of {len(rises)} cases, and falls from one noise level to the '
+      f'next by more than both in {sum(falls)} of {len(falls)}.',
       *product.describe_runs(runs),
     ],
   )

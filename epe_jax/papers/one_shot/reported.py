@@ -63,5 +63,5 @@ def add_reported(
 
 def explain_brackets(name: str) -> list[str]:
   """A note on what numbers in brackets are, if the paper has the table."""
-  note = 'In brackets the figures of the paper, at its own scale and data.'
+  note = 'In brackets: the figures of the paper, at its own scale and with its own data.'
   return [note] if load_rows(name) else []

@@ -42,9 +42,10 @@ def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
     body,
     [
       *reported.explain_brackets(name),
-      'One run each, of the same seed; another seed moves an accuracy too.',
-      f'The majority class alone has {100 * baseline:.2f} %: a model that is '
-      'not above it has learnt too little to lose by canaries.',
+      'One run each, with the same seed. Another seed also changes the '
+      'accuracy.',
+      f'The majority class alone has {100 * baseline:.2f} %. A model that is not '
+      'better has learnt too little for canaries to matter.',
       *product.describe_runs(runs),
     ],
   )

@@ -1,4 +1,4 @@
-"""What each attacker is found to learn: a point, an interval and a bound each."""
+"""What each attacker learns: a point, an interval and a bound each."""
 
 from collections.abc import Sequence
 import math
@@ -30,15 +30,15 @@ def draw_attackers(
 ) -> figure.Figure:
   """Draws the estimate of each attacker, its interval, bounds and noise floor.
 
-  Points and no bars: on an axis that is logarithmic in part the length of a bar
-  says nothing.
+  Points instead of bars: on a partly logarithmic axis the length of a bar means
+  nothing.
 
   Args:
     attacks: of one audit.
     analytic: ε of the run at its δ, drawn where attackers have none of their own;
       inf without noise, nan if it is not known.
     canaries: the numbers of canaries, beneath the title.
-    finding: what was found, as a title.
+    finding: the result, as a title.
 
   Returns:
     One panel, a line for each attacker.
@@ -115,9 +115,10 @@ def _draw_attacker(
     )
   _draw_limit(axes, y, attack)
   for methods, (marker, label) in _BOUNDS.items():
-    bounds = [e for e in attack.estimates if e.method.startswith(methods)]
+    # Uncorrected Clopper-Pearson is a point estimate, so names are not enough.
+    bounds = [e for e in attack.bounds if e.method.startswith(methods)]
     # The first of several bounds from counts is the pre-declared one.
-    if bounds and bounds[0].kind == 'confidence bound':
+    if bounds:
       x = float(bounds[0].epsilon)
       axes.plot(x, y, **marker, color=style.BLACK, ls='none', label=label)
   axes.annotate(

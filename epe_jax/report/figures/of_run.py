@@ -24,15 +24,16 @@ from epe_jax.report.figures import (
 
 CAPTIONS = {
   'attackers.png': (
-    'What each attacker is found to learn: the estimate of ε with its 90 % interval, '
-    'what the same estimator reports when nothing leaks, and lower bounds. Behind a '
-    'line are the estimate and the bound that was fixed before looking. Of an attacker '
-    'for whose scores no estimator is calibrated the bound alone says something: the '
-    'likelihood is counted from canaries, of which there are too few for a large ε.'
+    'What each attacker learns: the estimate of ε with its 90 % interval, what the same '
+    'estimator reports when nothing leaks, and lower bounds. The estimate and the '
+    'pre-declared bound are to the right of each row. If no estimator is calibrated for '
+    'an attacker, only the bound is meaningful: the likelihood is counted from '
+    'canaries, and there are too few for a large ε.'
   ),
   'overview.png': (
-    'What the final model tells of who took part, and what the releases of all rounds '
-    'tell an attacker who knows the rounds. The further apart, the more leaks.'
+    'What the final model reveals about who took part, and what the releases of all '
+    'rounds reveal to an attacker who knows the rounds. The further apart, the more '
+    'leaks.'
   ),
   'densities.png': (
     'Scores of the canaries that took part and of those that did not. The '
@@ -41,18 +42,16 @@ CAPTIONS = {
   'tradeoff.png': (
     'How often each attacker is wrong about those that took no part (false '
     'positives) and about those that did (false negatives), at every threshold. '
-    'The further down to the left, the more leaks. By the mechanism of the run '
-    'nobody of that kind gets below the dashed line; the dotted one is what to '
-    'expect. The axes are of normal quantiles, on which a Gaussian mechanism is a '
-    'straight line. With 95 % confidence some attack gets as low as the dashed and '
-    'dotted line.'
+    'The further down to the left, the more leaks. The mechanism of the run allows no '
+    'such attacker below the dashed line; the dotted line is the expectation. The axes '
+    'are normal quantiles, so a Gaussian mechanism is a straight line. With 95 % '
+    'confidence some attack gets as low as the dash-dotted line.'
   ),
   'delta.png': (
-    'ε at each δ, where the estimate is calibrated. The two describe one curve: '
-    'a smaller δ allows for fewer rare outcomes, at a larger ε. Curves end where δ is '
-    'one canary in all that took part: rarer outcomes were seen by none. Crosses are '
-    'the analytic ε of each attacker at the δ of the run, where it is below that of '
-    'the run.'
+    'ε at each δ, for calibrated estimates. The two describe one curve: a smaller δ '
+    'covers more rare outcomes, at a larger ε. Curves end at one over the number of '
+    'canaries that took part, because no canary shows rarer outcomes. Crosses are the '
+    'analytic ε of each attacker at the δ of the run, if it is below that of the run.'
   ),
   'by_round.png': (
     'How much had leaked after each round about those that had taken part by '
