@@ -86,7 +86,7 @@ def _time_all(config: str, folder: pathlib.Path) -> dict[str, dict[str, float]]:
       (*_PROGRAM, 'report', str(folder / 'second')), environment
     ),
     'estimate': _time_program(
-      (*_PROGRAM, 'estimate', str(scores)), environment
+      (*_PROGRAM, 'estimate', str(scores), '--delta=1e-5'), environment
     ),
   }
 
