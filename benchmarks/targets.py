@@ -148,6 +148,46 @@ TARGETS = (
     'without. What is measured is the memory of a process, with what its '
     'allocator keeps.',
   ),
+  *(
+    Target(what, 'waiting', f'programs/{program}/{kind}', bound, floor=floor)
+    for what, program, kind, bound, floor in (
+      (
+        'seconds of the default job, nothing compiled yet',
+        'run, nothing compiled',
+        'seconds',
+        20.0,
+        'its rounds',
+      ),
+      (
+        'the same: until the first round has ended',
+        'run, nothing compiled',
+        'seconds_to_first_round',
+        10.0,
+        'compiling a round',
+      ),
+      (
+        'the same, when programs are kept from another run',
+        'run, programs kept',
+        'seconds_to_first_round',
+        5.0,
+        'imports, and tracing a round',
+      ),
+      (
+        'seconds of `epe-jax run` on a run that is finished',
+        'run that is finished',
+        'seconds',
+        2.0,
+        'imports',
+      ),
+      (
+        'seconds of `epe-jax estimate` on a CSV file',
+        'estimate',
+        'seconds',
+        2.0,
+        'imports',
+      ),
+    )
+  ),
 )
 """Of the machine at hand."""
 
@@ -501,8 +541,22 @@ SECTIONS = (
     'Waiting for the default job',
     'waiting',
     'python benchmarks/waiting.py',
-    'The job of the README as a user runs it: with an empty compilation cache, '
-    'with the cache of the first run, and showing a finished run again.',
+    'The job of the README as a user runs it: with an empty cache of compiled '
+    'programs, with the one that the first run left, and shown once more; its '
+    'report drawn again; and ε of 1000 + 1000 scores in a CSV file. The first '
+    'round has ended when its metrics are in the log.',
+    (
+      Rows(
+        'Seconds, medians',
+        'programs',
+        {
+          'program': 'key',
+          'in all': 'seconds',
+          'of the processor': 'cpu_seconds',
+          'to the first round': 'seconds_to_first_round?',
+        },
+      ),
+    ),
   ),
 )
 """A section of the page for each result file."""

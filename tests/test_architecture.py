@@ -159,6 +159,14 @@ def test_importing_epsilon_loads_no_estimator():
   assert find_loaded('import epe_jax.epsilon', *heavy) == ['epe_jax.epsilon']
 
 
+@pytest.mark.integration
+def test_estimates_do_not_wait_for_the_import_of_scipy_stats():
+  """It takes a second, as long as all else that `epe-jax estimate` does."""
+  heavy = 'scipy.special', 'scipy.stats'
+  loaded = find_loaded('import epe_jax.audit.estimates', *heavy)
+  assert loaded == ['scipy.special']
+
+
 def test_every_public_thing_has_a_docstring():
   for path in MODULES:
     tree = ast.parse(path.read_text())

@@ -2,8 +2,9 @@
 
 import dataclasses
 
+from jaxtyping import Float
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from epe_jax.epsilon import cosine_null, diagnostics, shift_tests
 from epe_jax.epsilon.types import Scores
@@ -42,16 +43,11 @@ def drop_rejected_null(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
 def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:
   """A doubt if canaries that took part score lower than those that did not."""
   if scores.unobserved.size:
-    p = stats.mannwhitneyu(
-      scores.observed,
-      scores.unobserved,
-      alternative='less',
-      method='asymptotic',
-    ).pvalue
+    p = rank_sum_p_value(scores.observed, scores.unobserved)
   else:
     assert scores.dim is not None, 'scores have unobserved ones, or a dim'
     std = cosine_null.null_law(scores.dim).std / np.sqrt(scores.observed.size)
-    p = stats.norm.cdf(scores.observed.mean() / std)
+    p = special.ndtr(scores.observed.mean() / std)
   if p >= _SWAPPED_BELOW:
     return ()
   return (
@@ -59,6 +55,37 @@ def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:
     'score has to say "took part", so the groups may be swapped or the sign be '
     'wrong',
   )
+
+
+def rank_sum_p_value(
+  scores: Float[np.ndarray, ' m'], others: Float[np.ndarray, ' n']
+) -> float:
+  """P-value of "scores are not lower than others", by ranks.
+
+  It is that of `scipy.stats.mannwhitneyu` with method='asymptotic', which takes
+  a second to import: the normal limit with a correction for continuity and ties.
+
+  Args:
+    scores: one group.
+    others: the other group.
+
+  References:
+    Mann and Whitney 1947, "On a Test of Whether one of Two Random Variables is
+    Stochastically Larger than the Other".
+  """
+  m, n = scores.size, others.size
+  _, index, ties = np.unique(
+    np.concatenate([scores, others]), return_inverse=True, return_counts=True
+  )
+  # Equal scores share the mean of their ranks.
+  ranks = (np.cumsum(ties) - (ties - 1) / 2)[index]
+  wins = ranks[:m].sum() - m * (m + 1) / 2
+  size = m + n
+  tied = np.sum(ties**3.0 - ties) / (size * (size - 1))
+  if size + 1 == tied:
+    return 1.0  # All scores are equal.
+  std = np.sqrt(m * n / 12 * (size + 1 - tied))
+  return float(special.ndtr((wins - m * n / 2 + 0.5) / std))
 
 
 def doubt_mixture(scores: Scores) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from jaxtyping import Float, Int
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from epe_jax.epsilon import gaussian, rank_test, tradeoff_curves
 from epe_jax.epsilon.rank_test import Curve
@@ -173,6 +173,9 @@ def p_value(
   >>> round(p_value(0.0, 0.0, num_canaries=9, num_guesses=3, correct=3), 3)
   0.125
   """
+  # Here and not above: it takes most of a second to import.
+  from scipy import stats
+
   check_counts(num_canaries, num_guesses, correct)
   right = special.expit(epsilon)
   pure = float(stats.binom.sf(correct - 1, num_guesses, right))

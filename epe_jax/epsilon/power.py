@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from jaxtyping import Bool, Int
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from epe_jax.epsilon import band, coin_flip, rank_test, tradeoff_curves
 from epe_jax.epsilon.types import check_delta, check_significance
@@ -217,6 +217,9 @@ def _of_means(bound, certified, mu, delta, significance, num, num_null):
   unit, df = np.sqrt(1 / num + 1 / num_null), num + num_null - 2
   if df < 1:
     return Power(0.0, 0.0)
+  # Here and not above: it takes most of a second to import.
+  from scipy import stats
+
   critical = stats.nct.isf(significance, df, min_mu / unit)
   return Power(float(stats.nct.sf(critical, df, mu / unit)), 0.0)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from epe_jax.epsilon import diagnostics, gaussian, shift_fit
 from epe_jax.epsilon.types import Scores, scalar_or_array
@@ -58,8 +58,8 @@ def p_values(scores: Scores) -> PValues:
     df = scores.unobserved.shape[-1] - 1
     ratio = square / (num - 1)
     below, above = (
-      stats.f.cdf(ratio, num - 1, df),
-      stats.f.sf(ratio, num - 1, df),
+      special.fdtr(num - 1, df, ratio),
+      special.fdtrc(num - 1, df, ratio),
     )
   spread = np.minimum(1.0, 2 * np.minimum(below, above))
   shape = np.ones(batch)

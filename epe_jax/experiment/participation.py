@@ -4,7 +4,6 @@ from typing import Literal, NamedTuple
 
 from jaxtyping import Bool
 import numpy as np
-from scipy import stats
 
 from epe_jax import streams
 from epe_jax.data import federated
@@ -102,6 +101,9 @@ def plan_participation(
   mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
   max_rounds = int(counts.max())
   if kind == 'poisson' and not config.simulation:
+    # Here and not above: it takes most of a second to import.
+    from scipy import stats
+
     q = config.clients_per_round / count_population(config, n)
     max_rounds = max(1, int(stats.binom.isf(_TAIL / n, rounds, q)))
   # These schedules add canaries to a round; the others put them among its

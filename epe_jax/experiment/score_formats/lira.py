@@ -21,7 +21,6 @@ import pathlib
 from typing import Any, Literal, get_args
 
 import numpy as np
-from scipy import stats
 
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment.score_formats import groups
@@ -216,6 +215,9 @@ def _log_density(path, target, shadow, chosen, fix_variance, std=None):
   if std is None:
     std = scores.std() if fix_variance else scores.std(axis=0)
   mean = np.median(scores, axis=0)
+  # Here and not above: it takes most of a second to import.
+  from scipy import stats
+
   return stats.norm.logpdf(target, mean, std + _MIN_STD), std
 
 

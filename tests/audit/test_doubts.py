@@ -1,0 +1,25 @@
+"""What speaks against an estimate, found in the scores themselves."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from epe_jax.audit import doubts
+
+
+@pytest.mark.parametrize('digits', [0, 15], ids=['ties', 'no ties'])
+def test_the_p_value_of_ranks_is_that_of_scipy(digits):
+  rng = np.random.default_rng(0)
+  for m, n in rng.integers(1, 60, (40, 2)):
+    low, high = (
+      rng.normal(mean, 2, size).round(digits)
+      for mean, size in ((-1, m), (0, n))
+    )
+    expected = stats.mannwhitneyu(
+      low, high, alternative='less', method='asymptotic'
+    ).pvalue
+    assert doubts.rank_sum_p_value(low, high) == pytest.approx(expected)
+
+
+def test_equal_scores_are_not_lower_than_others():
+  assert doubts.rank_sum_p_value(np.ones(5), np.ones(4)) == 1.0
