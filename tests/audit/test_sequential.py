@@ -106,6 +106,7 @@ def test_a_claim_is_a_finite_positive_number(claim):
     bound_sequentially(simulate(0.5), claim=claim)
 
 
+@pytest.mark.slow
 def test_true_claims_of_whole_runs_are_seldom_rejected():
   claim = float(tradeoff_curves.epsilon_gdp(1 / 0.5, DELTA))
   alarms = [

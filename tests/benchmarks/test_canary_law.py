@@ -21,7 +21,7 @@ def _least(row):
   return {name: x['p_value_least'] for name, x in row['families'].items()}
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize('noise', [0.0, 0.2])
 def test_aggregates_of_digits_have_cosines_of_the_law(law, noise):
   row = law.measured(law.of_digits(2, noise, width=8), 1000)
@@ -37,7 +37,7 @@ def test_aggregates_of_digits_have_cosines_of_the_law(law, noise):
     assert warned['hadamard'] == warned['sign'] == 0
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_updates_of_frequent_words_are_too_sparse_for_plain_hadamard(law):
   row = law.measured(law.of_words(3, 0.0), 2000)
   p = _least(row)

@@ -30,7 +30,7 @@ def test_valid_bounds_hold_and_the_papers_does_not():
   assert coverage.find_broken(paper._replace(stated=0.05))
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_assume():
   heavy = 't, 20 degrees of freedom'
   rows = study('other', [heavy, 'randomised response'], num=100, audits=40)
@@ -49,7 +49,7 @@ def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_ass
   assert f'; {100 * blind.passed:.0f} % pass' in text
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_of_canaries_that_leak_together_only_some_bounds_hold():
   rows = study('coupled', [3.0], num=400, audits=60)
   assert not any(coverage.find_broken(row) for row in rows)
@@ -64,7 +64,7 @@ def test_of_canaries_that_leak_together_only_some_bounds_hold():
   assert 'independence, a shape' in coverage.format_markdown(rows)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize('what', ['sphere 256', 'hadamard 256'])
 def test_bounds_hold_of_runs_with_as_many_canaries_as_dimensions(what):
   rows = study('runs', [what], num=128, audits=60)
@@ -125,6 +125,7 @@ def _assert_same_laws(one, other):
       assert p > 1e-5, key
 
 
+@pytest.mark.slow
 def test_runs_in_a_basis_of_few_numbers_have_the_law_of_whole_vectors():
   def whole(rng):
     rows = rng.standard_normal((12, 40))
@@ -136,6 +137,7 @@ def test_runs_in_a_basis_of_few_numbers_have_the_law_of_whole_vectors():
   )
 
 
+@pytest.mark.slow
 def test_an_orthogonal_frame_scores_as_any_orthonormal_rows_do():
   frame = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 12)))[0].T
   _assert_same_laws(

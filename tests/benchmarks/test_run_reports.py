@@ -92,7 +92,7 @@ def test_a_simulated_run_is_what_its_vectors_say():
   ] * 2
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_workers_change_no_report():
   one, two = (
     run_reports.simulate_reports(1, runs=2, workers=n) for n in (1, 2)
