@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import optax
 
-from epe_jax import accounting, canaries
-from epe_jax.audit import estimates, observers, record, summary_table, wrapper
+from epe_jax import accounting, audit, canaries
 from epe_jax.data import digits as digits_data
+from epe_jax.report import report
 from epe_jax.tasks import digits
 from epe_jax.training import dpsgd, poisson_batches
 
@@ -25,7 +25,9 @@ _BATCH, _CLIP_NORM, _DELTA = 64.0, 1.0, 1e-5
 _LEARNING_RATE = 0.5
 
 
-def audit(*, steps: int, num: int, width: int, noise: float, seed: int):
+def train_and_audit(
+  *, steps: int, num: int, width: int, noise: float, seed: int
+):
   """The audit of one training, and the accuracy of its model."""
   data, test = digits_data.load(seed, num_clients=1, concentration=1.0)
   examples, size = jax.device_put(dict(data.columns)), data.num_examples
@@ -41,12 +43,12 @@ def audit(*, steps: int, num: int, width: int, noise: float, seed: int):
   participation = np.zeros((steps, 2 * num), bool)
   participation[:, :num] = coins.random((steps, num)) < rate
   attackers = {
-    'final': observers.final_model(canary_set),
-    'rounds': observers.all_iterates(
+    'final': audit.final_model(canary_set),
+    'rounds': audit.all_iterates(
       canary_set, rounds=steps, sees=('aggregate', 'residual')
     ),
   }
-  algorithm = wrapper.audited(
+  algorithm = audit.audited(
     dpsgd.dpsgd(
       task,
       optimizer=optax.sgd(_LEARNING_RATE),
@@ -71,9 +73,11 @@ def audit(*, steps: int, num: int, width: int, noise: float, seed: int):
   state = algorithm.init(params)
   for t in range(steps):
     state = advance(state, batches[t], t)
-  accuracy = task.metrics(state.algorithm.params, dict(test.columns))
-  seen = record.make_record(
-    wrapper.score_observers(state, attackers),
+  accuracy = task.metrics(
+    state.algorithm.params, jax.device_put(dict(test.columns))
+  )
+  seen = audit.make_record(
+    audit.score_observers(state, attackers),
     state.rounds,
     included=participation,
     dim=dim,
@@ -81,14 +85,14 @@ def audit(*, steps: int, num: int, width: int, noise: float, seed: int):
     momentum=0.0,
     noise_multiplier=noise,
   )
-  return estimates.evaluate(seen), float(accuracy['accuracy'].mean())
+  return audit.evaluate(seen), float(accuracy['accuracy'].mean())
 
 
 def main(argv):
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
   steps, noise = _STEPS.value, _NOISE.value
-  found, accuracy = audit(
+  found, accuracy = train_and_audit(
     steps=steps,
     num=_CANARIES.value,
     width=_WIDTH.value,
@@ -102,7 +106,7 @@ def main(argv):
     probability=_BATCH / train.num_examples,
     rounds=steps,
   )
-  print(summary_table.format_summary_table(found))
+  print(report.format_estimates(found))
   print(f'\nAccuracy {accuracy:.3f} on held-out digits.')
   print(
     f'Whose coins are secret has ε <= {claim.epsilon:.3g} at δ = {_DELTA:g}, by '

@@ -16,7 +16,10 @@ from epe_jax.types import Task
 from tests import helpers
 
 # jax_privacy 2.0 calls what optax 0.2.8 has renamed.
-pytestmark = pytest.mark.filterwarnings('ignore:optax.global_norm')
+pytestmark = [
+  pytest.mark.filterwarnings('ignore:optax.global_norm'),
+  pytest.mark.usefixtures('quick_compilation'),
+]
 
 DELTA, M, N = 1e-5, 8.0, 64
 

@@ -8,7 +8,10 @@ import pytest
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 # jax_privacy 2.0 calls what optax 0.2.8 has renamed.
-pytestmark = pytest.mark.filterwarnings('ignore:optax.global_norm')
+pytestmark = [
+  pytest.mark.filterwarnings('ignore:optax.global_norm'),
+  pytest.mark.usefixtures('quick_compilation'),
+]
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -19,7 +22,9 @@ def test_estimates_lie_around_the_analytic_epsilon(monkeypatch):
   monkeypatch.chdir(ROOT)
   monkeypatch.syspath_prepend(ROOT)
   example = importlib.import_module('examples.dpsgd_one_shot')
-  found, accuracy = example.audit(steps=10, num=100, width=8, noise=1.0, seed=0)
+  found, accuracy = example.train_and_audit(
+    steps=10, num=100, width=8, noise=1.0, seed=0
+  )
   residual = found.attacks[-1]
   assert residual.threat_model.key == 'residual'
   assert residual.is_calibrated
