@@ -109,8 +109,8 @@ def time_steps(work: Work, steps: int) -> dict[str, Any]:
 
   def step_game(state, data, indices, t):
     del t  # The state has its own.
-    both = [dpsgd.gather_batch(data, row) for row in indices]
-    return game.step(state, *both, keys)
+    batch, other = (dpsgd.gather_batch(data, row) for row in indices)
+    return game.step(state, batch, other, keys)
 
   forms: dict[str, Callable] = {
     name: jax.jit(step, donate_argnums=0)

@@ -15,6 +15,7 @@ from epe_jax.data import digits as digits_data
 from epe_jax.report import report
 from epe_jax.tasks import digits
 from epe_jax.training import dpsgd, poisson_batches
+from epe_jax.types import weighted
 
 _STEPS = flags.DEFINE_integer('steps', 60, 'Steps of training.')
 _CANARIES = flags.DEFINE_integer('canaries', 200, 'That join, and as many not.')
@@ -73,9 +74,10 @@ def train_and_audit(
   state = algorithm.init(params)
   for t in range(steps):
     state = advance(state, batches[t], t)
-  accuracy = task.metrics(
+  metrics = task.metrics(
     state.algorithm.params, jax.device_put(dict(test.columns))
   )
+  hits = weighted(metrics['accuracy'])
   seen = audit.make_record(
     audit.score_observers(state, attackers),
     state.rounds,
@@ -85,7 +87,7 @@ def train_and_audit(
     momentum=0.0,
     noise_multiplier=noise,
   )
-  return audit.evaluate(seen), float(accuracy['accuracy'].mean())
+  return audit.evaluate(seen), float(hits.total.mean())
 
 
 def main(argv):

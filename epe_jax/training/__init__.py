@@ -27,7 +27,8 @@ __all__ = [
   'TrainState',
   'clipping',
   'dp_fedavg',
-  *_OPTIONAL,
+  'dpsgd',  # pyright: ignore[reportUnsupportedDunderAll]
+  'poisson_batches',  # pyright: ignore[reportUnsupportedDunderAll]
 ]
 
 
