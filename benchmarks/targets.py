@@ -137,6 +137,16 @@ TARGETS = (
     10.0,
     floor='=floor_seconds',
   ),
+  *(
+    Target(
+      f'step of the white-box game / step of DP-SGD: {work}',
+      'white_box_step',
+      f'works/{work}/over_plain',
+      2.1,
+      floor='2, two batches',
+    )
+    for work in ('digits CNN', 'EMNIST CNN')
+  ),
   Target(
     'memory of a work-B audit with 2,000 canaries over the unaudited run',
     'audited_round',
@@ -391,6 +401,29 @@ SECTIONS = (
           **{f'{x} / unaudited': f'over_unaudited/{x}' for x in _FORMS[1:]},
           **{f'{x}, memory': f'peak_bytes/{x}' for x in _FORMS},
           **{f'{x}, more': f'peak_bytes_more/{x}' for x in _FORMS[1:]},
+        },
+      ),
+    ),
+  ),
+  Section(
+    'The white-box game in a step of DP-SGD',
+    'white_box_step',
+    'python benchmarks/white_box_step.py',
+    'A step of DP-SGD on jax-privacy by itself, and one of the white-box game, which '
+    'has two batches and a canary gradient; in turn within one process. The ratio '
+    'is the median of those of steps side by side.',
+    (
+      Rows(
+        'Seconds of a step, the median, and the ratio',
+        'works',
+        {
+          'work': 'key',
+          'd': 'dim',
+          'expected batch': 'expected_batch',
+          'padded batch': 'padded_batch',
+          'DP-SGD': 'seconds_median/plain as seconds',
+          'game': 'seconds_median/game as seconds',
+          'game / DP-SGD': 'over_plain',
         },
       ),
     ),

@@ -15,6 +15,7 @@ EXTRAS = {
   'haiku': 'haiku',
   'importlib_resources': 'tfds',
   'jax': 'training',
+  'jax_privacy': 'dpsgd',
   'jinja2': 'reports',
   'jsonschema': 'reports',
   'markupsafe': 'reports',

@@ -41,13 +41,13 @@ class AuditState(NamedTuple):
   """State of an audited run: all that is needed to go on with it.
 
   Attributes:
-    algorithm: of the algorithm.
+    algorithm: of the algorithm, which has `round` and `params`.
     observers: of each observer, by name.
     rounds: of rounds that were made, and 0 for those to come; None where nobody
       watches.
   """
 
-  algorithm: fedavg.TrainState
+  algorithm: Any
   observers: dict[str, Any]
   rounds: RoundScalars | None
 
@@ -61,8 +61,8 @@ def audited(
   """The same algorithm with canaries in it and attackers watching.
 
   Args:
-    algorithm: as `fedavg.dp_fedavg` gives it: step(state, cohort, injection,
-      training_key, noise_key).
+    algorithm: as `fedavg.dp_fedavg` and `dpsgd.dpsgd` give it: step(state,
+      cohort, injection, training_key, noise_key).
     canaries: k canaries; those in no row of participation are unobserved.
     participation: row t holds the canaries of round t; as a 0/1 matrix, or
       the `canary_rows` of one.

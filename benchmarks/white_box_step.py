@@ -1,0 +1,162 @@
+"""What the white-box game adds to a step of DP-SGD.
+
+  python benchmarks/white_box_step.py
+  python benchmarks/white_box_step.py --quick
+
+A step of DP-SGD by itself against a step of the game, in which two batches have
+gradients and noise, and a canary gradient that is drawn anew joins one of them.
+Steps of both are timed in turn within one process, after both have compiled; the
+gathering of examples is within both. The floor is twice the plain step: that is
+what the game is.
+"""
+
+from collections.abc import Callable
+import os
+import time
+from typing import Any, NamedTuple
+
+from absl import app, flags
+import jax
+import numpy as np
+import optax
+import record
+
+from epe_jax.audit import gradient_canaries, white_box
+from epe_jax.tasks import digits, emnist
+from epe_jax.training import dpsgd, fedavg, poisson_batches
+from epe_jax.types import Batch, Task
+
+_QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
+_STEPS = flags.DEFINE_integer('steps', 30, 'Steps that are timed.')
+_CANARY = flags.DEFINE_enum(
+  'canary', 'dirac', ['dirac', 'random'], 'Gradient of the canary.'
+)
+_OUT = flags.DEFINE_string(
+  'out', str(record.FOLDER / 'white_box_step.json'), 'File of the result.'
+)
+_EXAMPLES, _CLIP_NORM, _NOISE = 2048, 1.0, 1.0
+
+
+class Work(NamedTuple):
+  """What is trained on what.
+
+  Attributes:
+    task: the model.
+    examples: all of them.
+    expected_batch: m.
+  """
+
+  task: Task
+  examples: Batch
+  expected_batch: float
+
+
+def make_works() -> dict[str, Work]:
+  """The digits CNN and the EMNIST CNN, on random images."""
+  rng = np.random.default_rng(0)
+
+  def images(side: int, classes: int) -> Batch:
+    return {
+      'pixels': rng.random((_EXAMPLES, side, side), np.float32),
+      'label': rng.integers(0, classes, _EXAMPLES, np.int32),
+    }
+
+  width, batches = (2, (4.0, 2.0)) if _QUICK.value else (32, (64.0, 16.0))
+  return {
+    'digits CNN': Work(digits.task(width), images(8, 10), batches[0]),
+    'EMNIST CNN': Work(emnist.task(62), images(28, 62), batches[1]),
+  }
+
+
+def time_steps(work: Work, steps: int) -> dict[str, Any]:
+  """Seconds of steps of both forms, in turn."""
+  sizes: dict[str, Any] = dict(
+    clip_norm=_CLIP_NORM, expected_batch=work.expected_batch
+  )
+  optimizer = optax.sgd(0.1)
+  plain = dpsgd.dpsgd(
+    work.task, optimizer=optimizer, noise_multiplier=_NOISE, **sizes
+  )
+  game = white_box.white_box_game(
+    dpsgd.noisy_gradient(work.task, noise_multiplier=_NOISE, **sizes),
+    gradient_canaries.make_gradient_canary(
+      _CANARY.value, norm=_CLIP_NORM, moving=True
+    ),
+    optimizer=optimizer,
+    steps=steps + 1,
+    **sizes,
+  )
+  keys = white_box.derive_game_keys(0)
+  params = work.task.init(jax.random.key(0))
+  data = jax.device_put(work.examples)
+  batches = [
+    poisson_batches.draw_poisson_batches(
+      0,
+      purpose,
+      num_examples=_EXAMPLES,
+      expected_batch=work.expected_batch,
+      steps=steps + 1,
+    )
+    for purpose in ('benchmark B', "benchmark B'")
+  ]
+
+  def step_plain(state, data, indices, t):
+    batch = dpsgd.gather_batch(data, indices[0])
+    step_keys = [
+      jax.random.fold_in(key, t) for key in (keys.training, keys.noise)
+    ]
+    return plain.step(state, batch, fedavg.no_canaries(), *step_keys)[0]
+
+  def step_game(state, data, indices, t):
+    del t  # The state has its own.
+    batch, other = (dpsgd.gather_batch(data, row) for row in indices)
+    return game.step(state, batch, other, keys)
+
+  forms: dict[str, Callable] = {
+    name: jax.jit(step, donate_argnums=0)
+    for name, step in {'plain': step_plain, 'game': step_game}.items()
+  }
+  states = {
+    'plain': plain.init(params),
+    'game': game.init(params, keys.canary),
+  }
+  seconds: dict[str, list[float]] = {name: [] for name in forms}
+  for t in range(steps + 1):
+    indices = np.stack([rows[t] for rows in batches])
+    for name, advance in forms.items():
+      begun = time.perf_counter()
+      states[name] = advance(states[name], data, indices, np.int32(t))
+      jax.block_until_ready(states[name])
+      # The first step compiles.
+      if t:
+        seconds[name].append(time.perf_counter() - begun)
+  return {
+    'dim': sum(x.size for x in jax.tree.leaves(params)),
+    'expected_batch': work.expected_batch,
+    'padded_batch': batches[0].shape[1],
+    'seconds_median': {n: float(np.median(x)) for n, x in seconds.items()},
+    # Of steps side by side.
+    'over_plain': float(
+      np.median(np.divide(seconds['game'], seconds['plain']))
+    ),
+  }
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+  load = os.getloadavg()[0]
+  steps = 2 if _QUICK.value else _STEPS.value
+  works = {name: time_steps(w, steps) for name, w in make_works().items()}
+  result = {
+    'works': works,
+    'steps': steps,
+    'canary': _CANARY.value,
+    'quick': _QUICK.value,
+    'load_before': load,
+  }
+  record.write(_OUT.value, result, 'jax', 'jax-privacy')
+
+
+if __name__ == '__main__':
+  app.run(main)

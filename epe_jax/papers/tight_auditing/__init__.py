@@ -1,0 +1,1 @@
+"""Tables and figures of "Tight Auditing of Differentially Private Machine Learning"."""

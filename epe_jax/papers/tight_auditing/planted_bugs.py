@@ -1,0 +1,84 @@
+"""Steps of DP-SGD with the bugs of Tight Auditing, section 6.3.
+
+Each is a `dpsgd.NoisyGradient`, for the white-box game to find. The third bug,
+noise that is too small, is `dpsgd.noisy_gradient` with a smaller noise multiplier
+than is claimed.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from epe_jax.training import dpsgd
+from epe_jax.types import Array, Key, Params, Task
+
+# Of gradients that are not to be clipped: no gradient is as large.
+_UNCLIPPED = 1e30
+
+
+def clip_after_averaging(
+  task: Task,
+  *,
+  clip_norm: float,
+  noise_multiplier: float,
+  expected_batch: float,
+  microbatch: int | None = None,
+) -> dpsgd.NoisyGradient:
+  """CLIP((Σ_i ∇ℓ_i + g')/m; C) + N(0, (σ C/m)² I): violation 1.
+
+  The noise is that of a mean of clipped gradients, of which one example moves m
+  times less than it can move this.
+
+  Args:
+    As for `dpsgd.noisy_gradient`.
+  """
+  sum_gradients = dpsgd.sum_clipped_gradients(
+    task, clip_norm=_UNCLIPPED, microbatch=microbatch
+  )
+
+  def release(
+    params: Params,
+    batch: dpsgd.ExampleBatch,
+    canary: Float[Array, ' d'],
+    joins: Float[Array, ''],
+    training_key: Key,
+    noise_key: Key,
+  ) -> Float[Array, ' d']:
+    total = sum_gradients(params, batch, training_key).gradient
+    mean = (total + joins * canary) / expected_batch
+    std = noise_multiplier * clip_norm / expected_batch
+    return dpsgd.add_noise(dpsgd.clip_vector(mean, clip_norm), std, noise_key)
+
+  return release
+
+
+def noise_of_few_seeds(
+  noisy_gradient: dpsgd.NoisyGradient, seeds_key: Key, *, num_seeds: int = 100
+) -> dpsgd.NoisyGradient:
+  """The same step with one of `num_seeds` noise vectors: violation 2.
+
+  Args:
+    noisy_gradient: a correct step.
+    seeds_key: of the noise vectors that there are.
+    num_seeds: how many there are, >= 1.
+  """
+
+  def release(
+    params: Params,
+    batch: dpsgd.ExampleBatch,
+    canary: Float[Array, ' d'],
+    joins: Float[Array, ''],
+    training_key: Key,
+    noise_key: Key,
+  ) -> Float[Array, ' d']:
+    seed = jax.random.randint(noise_key, (), 0, num_seeds, jnp.int32)
+    return noisy_gradient(
+      params,
+      batch,
+      canary,
+      joins,
+      training_key,
+      jax.random.fold_in(seeds_key, seed),
+    )
+
+  return release

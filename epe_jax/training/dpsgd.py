@@ -1,0 +1,391 @@
+"""DP-SGD: clip the gradient of each example, sum, add noise, divide, step.
+
+An `Algorithm` of the same form as `fedavg.dp_fedavg`, and with its one opening,
+`Injection`: the update of an example is minus its gradient, as that of a client
+is its change of the model, so that canaries, observers and records serve both.
+Clipping and noise are those of jax-privacy.
+"""
+
+from collections.abc import Callable
+import math
+from typing import NamedTuple
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
+import optax
+
+from epe_jax import extras
+from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.training import fedavg
+from epe_jax.types import Array, Batch, Key, Params, Task, weighted
+
+with extras.explain_missing():
+  import jax_privacy
+  from jax_privacy import noise_addition
+
+Augment = Callable[[Key, Batch], Batch]
+
+
+class ExampleBatch(NamedTuple):
+  """The examples of one step, padded to a fixed size.
+
+  Attributes:
+    examples: arrays [b, ...].
+    mask: [b], true where an example is real. If there are microbatches, those
+      at the end without any real example are not computed
+      (`poisson_batches.draw_poisson_batches` has them in this order).
+  """
+
+  examples: Batch
+  mask: Bool[Array, ' b']
+
+
+class DpSgdState(NamedTuple):
+  """The state that a step leaves to the next one.
+
+  Attributes:
+    round: the number of steps done, int32.
+    params: the model.
+    opt_state: state of the optimizer.
+    average: exponential moving average of the models; None where none is kept.
+  """
+
+  round: Int[Array, '']
+  params: Params
+  opt_state: optax.OptState
+  average: Params | None
+
+
+class GradientSums(NamedTuple):
+  """Sums over the real examples of a batch.
+
+  Attributes:
+    gradient: of clipped gradients, [d].
+    num_examples: how many examples there are.
+    num_unclipped: how many gradients had a norm of at most S.
+    norm: of the norms of gradients, before clipping.
+    loss: of losses.
+  """
+
+  gradient: Float[Array, ' d']
+  num_examples: Float[Array, '']
+  num_unclipped: Float[Array, '']
+  norm: Float[Array, '']
+  loss: Float[Array, '']
+
+
+SumGradients = Callable[[Params, ExampleBatch, Key], GradientSums]
+
+# (params, batch, gradient of a canary [d], whether it joins, training key,
+#  noise key) -> noisy mean gradient [d]
+NoisyGradient = Callable[
+  [Params, ExampleBatch, Float[Array, ' d'], Float[Array, ''], Key, Key],
+  Float[Array, ' d'],
+]
+"""A step of DP-SGD up to its release, as an audit takes it.
+
+The gradient of a canary is given as a model would make it, not clipped. It is
+one more example of the batch where `joins` is 1, and is not there where it is 0.
+"""
+
+
+def gather_batch(examples: Batch, indices: Int[Array, ' b']) -> ExampleBatch:
+  """The examples of these indices; -1 is padding.
+
+  >>> batch = gather_batch({'x': jnp.arange(3)}, jnp.array([2, -1]))
+  >>> batch.examples['x'].tolist(), batch.mask.tolist()
+  ([2, 0], [True, False])
+  """
+  rows = jnp.maximum(indices, 0)
+  return ExampleBatch(jax.tree.map(lambda x: x[rows], examples), indices >= 0)
+
+
+def dpsgd(
+  task: Task,
+  *,
+  optimizer: optax.GradientTransformation,
+  clip_norm: float,
+  noise_multiplier: float,
+  expected_batch: float,
+  microbatch: int | None = None,
+  augment: Augment | None = None,
+  augmentations: int = 1,
+  average_decay: float | None = None,
+) -> fedavg.Algorithm:
+  """ρ = Σ_i CLIP(-∇ℓ_i; S) + S Σ_j c_j;  θ <- optimizer(θ, -(ρ + Z) / m).
+
+  ∇ℓ_i is the gradient of example i, or its mean over augmentations of the
+  example, and c_j a canary of the step: an example whose gradient is -S c_j.
+  Z ~ N(0, (z S)^2 I_d).
+
+  Args:
+    task: the model and its loss. The loss of an example must not depend on the
+      others of its batch.
+    optimizer: is given -(ρ + Z) / m as the gradient.
+    clip_norm: S, in parameter units, finite and > 0.
+    noise_multiplier: z, finite and >= 0. With 0 no noise is drawn at all.
+    expected_batch: m > 0, examples and canaries expected in a batch.
+    microbatch: examples whose gradients are held at once, which divides the
+      padded size of a batch; None for all of them.
+    augment: (key, batch of arrays [n, ...]) -> the same with every example
+      augmented; None for none.
+    augmentations: K >= 1 augmentations of each example, whose gradients are
+      averaged before clipping. They cost K times the work and no privacy.
+    average_decay: in (0, 1), of an exponential moving average of the models in
+      the state; in the first steps min(decay, (1 + t)/(10 + t)), so that the
+      first model is forgotten. None keeps no average.
+
+  Returns:
+    init(params) -> `DpSgdState`, and step(state, batch, injection,
+    training_key, noise_key) with an `ExampleBatch`, to be jitted by the caller.
+    Each key must be new for each step: the noise key from the operating system,
+    the training key (dropout, augmentation) from any source.
+
+  Raises:
+    ValueError: an argument is out of range.
+    ModuleNotFoundError: jax-privacy is not installed.
+
+  References:
+    Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1;
+    De et al. 2022, "Unlocking High-Accuracy Differentially Private Image
+    Classification through Scale" (augmentations, averages).
+  """
+  _check_sizes(clip_norm, noise_multiplier, expected_batch)
+  if average_decay is not None and not 0 < average_decay < 1:
+    raise ValueError(
+      f'average_decay={average_decay}; give a decay in (0, 1), or None.'
+    )
+  sum_gradients = sum_clipped_gradients(
+    task,
+    clip_norm=clip_norm,
+    microbatch=microbatch,
+    augment=augment,
+    augmentations=augmentations,
+  )
+
+  def init(params: Params) -> DpSgdState:
+    # Copies, so that a caller may donate the state and keep the parameters.
+    copy = lambda: jax.tree.map(jnp.copy, params)
+    return DpSgdState(
+      round=jnp.zeros((), jnp.int32),
+      params=copy(),
+      opt_state=optimizer.init(params),
+      average=None if average_decay is None else copy(),
+    )
+
+  def step(
+    state: DpSgdState,
+    batch: ExampleBatch,
+    injection: fedavg.Injection,
+    training_key: Key,
+    noise_key: Key,
+  ) -> tuple[DpSgdState, fedavg.RoundInfo]:
+    sums = sum_gradients(state.params, batch, training_key)
+    # Materialize the canaries after the gradients; otherwise XLA may keep
+    # their d floats live meanwhile.
+    direction = fusion_barrier(sums.num_examples >= 0, injection.direction)
+    rho = clip_norm * direction - sums.gradient
+    rho = add_noise(rho, noise_multiplier * clip_norm, noise_key)
+    aggregate = rho / expected_batch
+    params, opt_state = apply_gradient(
+      optimizer, -aggregate, state.params, state.opt_state
+    )
+    average = state.average
+    if average_decay is not None and average is not None:
+      t = state.round.astype(jnp.float32)
+      decay = jnp.minimum(average_decay, (1 + t) / (10 + t))
+      average = optax.incremental_update(params, average, 1 - decay)
+    metrics = {
+      **_average_over_examples(sums),
+      'clip_norm': jnp.float32(clip_norm),
+      'sum_norm': jnp.linalg.norm(sums.gradient),
+      'aggregate_norm': jnp.linalg.norm(aggregate),
+      # What a canary adds to the aggregate of its step.
+      'canary_norm': jnp.float32(clip_norm / expected_batch),
+      'noise_std': jnp.float32(noise_multiplier * clip_norm / expected_batch),
+      'num_clients': sums.num_examples,
+      'num_canaries': injection.count.astype(jnp.float32),
+    }
+    return (
+      DpSgdState(state.round + 1, params, opt_state, average),
+      fedavg.RoundInfo(aggregate, -sums.gradient / expected_batch, metrics),
+    )
+
+  return fedavg.Algorithm(init, step)
+
+
+def noisy_gradient(
+  task: Task,
+  *,
+  clip_norm: float,
+  noise_multiplier: float,
+  expected_batch: float,
+  microbatch: int | None = None,
+  augment: Augment | None = None,
+  augmentations: int = 1,
+) -> NoisyGradient:
+  """(Σ_i CLIP(∇ℓ_i; S) + CLIP(g'; S) + Z) / m, the release of one step.
+
+  Args:
+    As for `dpsgd`.
+
+  Raises:
+    ValueError: an argument is out of range.
+  """
+  _check_sizes(clip_norm, noise_multiplier, expected_batch)
+  sum_gradients = sum_clipped_gradients(
+    task,
+    clip_norm=clip_norm,
+    microbatch=microbatch,
+    augment=augment,
+    augmentations=augmentations,
+  )
+
+  def release(
+    params: Params,
+    batch: ExampleBatch,
+    canary: Float[Array, ' d'],
+    joins: Float[Array, ''],
+    training_key: Key,
+    noise_key: Key,
+  ) -> Float[Array, ' d']:
+    sums = sum_gradients(params, batch, training_key)
+    clipped = clip_vector(canary, clip_norm)
+    total = sums.gradient + joins * clipped
+    total = add_noise(total, noise_multiplier * clip_norm, noise_key)
+    return total / expected_batch
+
+  return release
+
+
+def sum_clipped_gradients(
+  task: Task,
+  *,
+  clip_norm: float,
+  microbatch: int | None = None,
+  augment: Augment | None = None,
+  augmentations: int = 1,
+) -> SumGradients:
+  """Σ_i CLIP(∇ℓ_i; S) over the real examples of a batch, by jax-privacy.
+
+  Args:
+    As for `dpsgd`. A clip norm of inf clips nothing.
+
+  Returns:
+    (params, batch, training key) -> `GradientSums`. Whatever a padded example
+    is, it adds nothing.
+
+  Raises:
+    ValueError: an argument is out of range.
+  """
+  if augmentations < 1:
+    raise ValueError(f'augmentations={augmentations}; give 1 or more.')
+  if augmentations > 1 and augment is None:
+    raise ValueError(
+      f'augmentations={augmentations}, but augment=None; give a function that '
+      'augments, or 1.'
+    )
+  if microbatch is not None and microbatch < 1:
+    raise ValueError(f'microbatch={microbatch}; give 1 or more, or None.')
+
+  def mean_loss(params: Params, example: Batch, key: Key) -> Float[Array, '']:
+    """Of one example, arrays [1, ...], over its augmentations."""
+    if augment is not None:
+      augment_key, key = jax.random.split(key)
+      copies = jax.tree.map(
+        lambda x: jnp.repeat(x, augmentations, axis=0), example
+      )
+      example = augment(augment_key, copies)
+    losses = weighted(task.loss(params, example, key))
+    # Each augmentation counts alike, whatever it weighs.
+    means = losses.total / jnp.where(losses.weight > 0, losses.weight, 1)
+    return jnp.mean(means, dtype=jnp.float32)
+
+  clipped_grad = jax_privacy.clipped_grad(
+    mean_loss,
+    l2_clip_norm=clip_norm,
+    batch_argnums=1,
+    prng_argnum=2,
+    return_values=True,
+    return_grad_norms=True,
+    microbatch_size=microbatch,
+  )
+
+  def sum_gradients(
+    params: Params, batch: ExampleBatch, key: Key
+  ) -> GradientSums:
+    size = batch.mask.size
+    if microbatch is not None and size % microbatch:
+      raise ValueError(
+        f'microbatch={microbatch} does not divide the {size} places of a '
+        'batch; pad batches to a multiple of it.'
+      )
+    gradient, aux = clipped_grad(
+      params, batch.examples, key, is_padding_example=~batch.mask
+    )
+    # A mask and not a product: what is padded need not be finite.
+    sum_real = lambda x: jnp.sum(jnp.where(batch.mask, x, 0), dtype=jnp.float32)
+    return GradientSums(
+      gradient=ravel_pytree(gradient)[0],
+      num_examples=sum_real(1.0),
+      num_unclipped=sum_real(aux.grad_norms <= clip_norm),
+      norm=sum_real(aux.grad_norms),
+      loss=sum_real(aux.values),
+    )
+
+  return sum_gradients
+
+
+def clip_vector(x: Float[Array, ' d'], clip_norm: float) -> Float[Array, ' d']:
+  """CLIP(x; S) = x min(1, S / |x|)."""
+  return x * jnp.minimum(
+    1.0, clip_norm / jnp.maximum(jnp.linalg.norm(x), 1e-30)
+  )
+
+
+def add_noise(
+  x: Float[Array, ' d'], std: float, key: Key
+) -> Float[Array, ' d']:
+  """x + N(0, std² I_d), by jax-privacy; x itself where std is 0."""
+  if not std:
+    return x
+  privatizer = noise_addition.gaussian_privatizer(stddev=std, prng_key=key)
+  return privatizer.update(x, privatizer.init(x))[0]  # pyright: ignore[reportReturnType]
+
+
+def apply_gradient(
+  optimizer: optax.GradientTransformation,
+  gradient: Float[Array, ' d'],
+  params: Params,
+  opt_state: optax.OptState,
+) -> tuple[Params, optax.OptState]:
+  """A step of an optimizer by a flat gradient: new parameters and new state."""
+  _, unravel = ravel_pytree(params)
+  updates, opt_state = optimizer.update(unravel(gradient), opt_state, params)
+  return optax.apply_updates(params, updates), opt_state
+
+
+def _check_sizes(
+  clip_norm: float, noise_multiplier: float, expected_batch: float
+) -> None:
+  # Noise and canaries are in units of S, so that it has to be a number.
+  if not (clip_norm > 0 and math.isfinite(clip_norm)):
+    raise ValueError(f'clip_norm={clip_norm}; give a finite number > 0.')
+  if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
+    raise ValueError(
+      f'noise_multiplier={noise_multiplier}; give a finite z >= 0.'
+    )
+  if not (expected_batch > 0 and math.isfinite(expected_batch)):
+    raise ValueError(f'expected_batch={expected_batch}; give m > 0.')
+
+
+def _average_over_examples(sums: GradientSums) -> dict[str, Float[Array, '']]:
+  """Means over the real examples of a step; 0 if there are none."""
+  num = jnp.maximum(sums.num_examples, 1)
+  return {
+    'loss': sums.loss / num,
+    'fraction_unclipped': sums.num_unclipped / num,
+    'update_norm': sums.norm / num,
+  }

@@ -1,0 +1,120 @@
+"""Poisson batches for DP-SGD, padded to one size, of which all steps are drawn
+before the first: a batch that does not fit ends a run before it starts.
+"""
+
+from jaxtyping import Int
+import numpy as np
+from scipy import stats
+
+from epe_jax import extras, streams
+
+with extras.explain_missing():
+  from jax_privacy import batch_selection
+
+OVERFLOW_PROBABILITY = 1e-12
+"""That any batch of a run has more examples than places."""
+
+
+def choose_padded_batch(
+  num_examples: int,
+  expected_batch: float,
+  *,
+  steps: int,
+  multiple: int = 1,
+  overflow_probability: float = OVERFLOW_PROBABILITY,
+) -> int:
+  """The number of places that all Poisson batches of a run fit into.
+
+  Args:
+    num_examples: N >= 1.
+    expected_batch: m, 0 < m <= N, so that each example takes part in each step
+      with probability m / N.
+    steps: T >= 1.
+    multiple: of which the result is one, >= 1, as of the size of microbatches.
+    overflow_probability: in (0, 1), that any of the T batches is larger: T times
+      the probability that one is.
+
+  Raises:
+    ValueError: an argument is out of range.
+
+  >>> choose_padded_batch(50_000, 4096, steps=2500)
+  4599
+  >>> choose_padded_batch(10, 10, steps=5, multiple=4)
+  12
+  """
+  _check_batch(num_examples, expected_batch, steps)
+  if multiple < 1:
+    raise ValueError(f'multiple={multiple}; give 1 or more.')
+  if not 0 < overflow_probability < 1:
+    raise ValueError(
+      f'overflow_probability={overflow_probability}; give one in (0, 1).'
+    )
+  rate = expected_batch / num_examples
+  largest = stats.binom.isf(overflow_probability / steps, num_examples, rate)
+  return -(-max(int(largest), 1) // multiple) * multiple
+
+
+def draw_poisson_batches(
+  seed: int,
+  purpose: str,
+  *,
+  num_examples: int,
+  expected_batch: float,
+  steps: int,
+  microbatch: int | None = None,
+  overflow_probability: float = OVERFLOW_PROBABILITY,
+) -> Int[np.ndarray, 'steps b']:
+  """Each example in each step with probability m / N: indices of all batches.
+
+  They take 4 T b bytes. Whoever knows the seed knows the batches.
+
+  Args:
+    seed: root of `streams.sequence`.
+    purpose: of the stream; batches of different purposes are independent.
+    num_examples: N >= 1.
+    expected_batch: m, 0 < m <= N.
+    steps: T >= 1.
+    microbatch: size of microbatches, of which b is a multiple; examples are in
+      the order in which those without examples come last. None for none.
+    overflow_probability: as in `choose_padded_batch`.
+
+  Returns:
+    int32, -1 in places that are padding.
+
+  Raises:
+    ValueError: an argument is out of range; or, with at most
+      overflow_probability, a batch does not fit. Nothing is ever left out.
+  """
+  size = choose_padded_batch(
+    num_examples,
+    expected_batch,
+    steps=steps,
+    multiple=microbatch or 1,
+    overflow_probability=overflow_probability,
+  )
+  sampling = batch_selection.CyclicPoissonSampling(
+    sampling_prob=expected_batch / num_examples, iterations=steps
+  )
+  rng = streams.host_rng(seed, purpose)
+  batches = np.full((steps, size), -1, np.int32)
+  for t, indices in enumerate(sampling.batch_iterator(num_examples, rng)):
+    if indices.size > size:
+      raise ValueError(
+        f'seed={seed} gives step {t} a batch of {indices.size} examples, for '
+        f'which there are {size} places: an event of probability '
+        f'{overflow_probability:g}. Give another seed.'
+      )
+    (batches[t],) = batch_selection.split_and_pad_global_batch(
+      indices.astype(np.int32), size, microbatch
+    )
+  return batches
+
+
+def _check_batch(num_examples: int, expected_batch: float, steps: int) -> None:
+  if not 0 < expected_batch <= num_examples:
+    raise ValueError(
+      f'expected_batch={expected_batch}, but there are {num_examples} '
+      f'examples; give more than 0 and at most {num_examples}.'
+    )
+  if steps < 1:
+    raise ValueError(f'steps={steps}; give 1 or more.')
