@@ -50,11 +50,13 @@ def read(path: str | os.PathLike) -> sources.Columns:
     return _parse(path, *files.values())
 
 
-def generate(rng_seed: int, *, num_examples: int = NUM_EXAMPLES):
-  """Generates data of the public file's shape and of like statistics.
+def generate(
+  rng_seed: int, *, num_examples: int = NUM_EXAMPLES
+) -> sources.Columns:
+  """Generates data of the public file's shape.
 
-  Each class has its own probabilities of the 600 products, drawn from Beta(½, 2)
-  as many products are rare; a person buys each product independently.
+  Each class has its own probabilities of the 600 products, from Beta(1/2, 2), for
+  most products are rare; a person buys each product independently.
 
   Args:
     rng_seed: of the classes and the people, >= 0.
