@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import contextlib
 
 EXTRAS = {
+  'PIL': 'images',
   'array_record': 'tfds',
   'flax': 'training',
   'google': 'training',

@@ -9,12 +9,14 @@ import bz2
 from collections.abc import Iterator
 import contextlib
 import errno
+import gzip
 import lzma
 import os
 import pathlib
 import shutil
 import tarfile
 from typing import Any
+import zlib
 
 from tqdm.utils import CallbackIOWrapper
 
@@ -24,7 +26,13 @@ _BLOCK = 1 << 20
 _MAX_MEMBERS = 10_000
 _SPARE = 64 << 20
 # By the suffix of the file, in the way each module opens a stream.
-_FORMATS = {'.bz2': bz2.open, '.lzma': lzma.open, '.xz': lzma.open}
+_FORMATS = {
+  '.bz2': bz2.open,
+  '.gz': gzip.open,
+  '.lzma': lzma.open,
+  '.tgz': gzip.open,
+  '.xz': lzma.open,
+}
 
 
 def decompress(
@@ -33,7 +41,7 @@ def decompress(
   """Writes the contents of a compressed file.
 
   Args:
-    path: a .lzma, .xz or .bz2 file.
+    path: a .gz, .lzma, .xz or .bz2 file.
     target: file to write; it must not exist. A half-written one is removed.
 
   Returns:
@@ -51,13 +59,13 @@ def decompress(
 def extract(
   path: str | os.PathLike, folder: str | os.PathLike, *, suffix: str
 ) -> dict[str, pathlib.Path]:
-  """Writes the files with a suffix in a .tar.bz2 archive into a folder.
+  """Writes the files with a suffix in a compressed tar archive into a folder.
 
   Other members and hidden files (macOS adds `._name` beside `name`) are
   skipped.
 
   Args:
-    path: the archive.
+    path: the archive, such as .tar.bz2, .tar.gz or .tgz.
     folder: an existing folder, best a temporary one: after an error the files
       written so far are still in it.
     suffix: of the files to take, e.g. '.h5'.
@@ -142,8 +150,9 @@ def _open(path: str | os.PathLike) -> Iterator[_Stream]:
       ValueError,
       lzma.LZMAError,
       tarfile.TarError,
+      zlib.error,
     ) as e:
-      # Those of the system have a number, those of bz2 have none.
+      # Those of the system have a number, those of bz2 and gzip have none.
       if isinstance(e, OSError) and e.errno is not None:
         raise
       raise ValueError(

@@ -182,8 +182,7 @@ def open_source(directory: str | os.PathLike) -> Iterator[sources.Source]:
     builder = tfds.builder_from_directory(path)
     features = _read_features(builder.info)
     records = {
-      split: _open_records(path, builder, split)
-      for split in builder.info.splits
+      split: open_records(path, builder, split) for split in builder.info.splits
     }
   except Exception as error:
     # TFDS, protobuf and etils have errors of their own for damaged files.
@@ -252,8 +251,20 @@ def _read_features(info: tfds.core.DatasetInfo) -> sources.Features:
   return features
 
 
-def _open_records(path: pathlib.Path, builder: Any, split: str) -> Any:
-  """The records of a split, if its files are there and whole."""
+def open_records(path: pathlib.Path, builder: Any, split: str) -> Any:
+  """Opens the records of a split, if its files are there and whole.
+
+  Args:
+    path: the directory of the version.
+    builder: the builder that TFDS makes of it.
+    split: of the data set.
+
+  Returns:
+    A sequence of serialized examples, bytes.
+
+  Raises:
+    ValueError: a file is missing, truncated, or has another number of records.
+  """
   for file in builder.info.splits[split].file_instructions:
     shard = pathlib.Path(file.filename)
     if shard.parent != path or not shard.is_file():

@@ -10,7 +10,9 @@
   - The pool, the LSTM and the cross-entropy have one form for all backends,
     which is the one that a CPU needs.
 
-All of them have first derivatives, by reverse mode, only.
+All of these have first derivatives, by reverse mode, only. The convolution of
+`convolve` has derivatives of all orders, and is for gradients of each example:
+it is a matrix product, and so are they, on every backend.
 """
 
 from collections.abc import Callable
@@ -29,6 +31,7 @@ from epe_jax.types import Array, Key
 
 __all__ = [
   'conv3x3',
+  'convolve',
   'cross_entropy',
   'draw_keep_mask',
   'lstm',
@@ -65,6 +68,30 @@ def _conv3x3_backward(
 
 
 conv3x3.defvjp(_conv3x3_forward, _conv3x3_backward)
+
+
+def convolve(
+  x: Float[Array, 'b h w c'], kernel: Float[Array, 'i j c f'], stride: int = 1
+) -> Float[Array, 'b y x f']:
+  """Returns the SAME convolution of images, quick under vmap of grad.
+
+  There the gradients by the kernel are one matrix product for each example. In
+  `lax.conv` they would be a convolution of as many groups as examples, which
+  XLA:CPU runs slowly; benchmarks/example_gradients.py compares them.
+
+  Args:
+    x: images.
+    kernel: of any size.
+    stride: of both axes; the output has ceil(h / stride) rows.
+  """
+
+  def pad(size: int, width: int) -> tuple[int, int]:
+    total = max(0, (-(-size // stride) - 1) * stride + width - size)
+    return total // 2, total - total // 2
+
+  margins = [pad(n, m) for n, m in zip(x.shape[1:3], kernel.shape[:2])]
+  x = jnp.pad(x, ((0, 0), *margins, (0, 0)))
+  return _convolve_by_patches(x, kernel, stride)
 
 
 @jax.custom_vjp
@@ -160,11 +187,16 @@ def draw_keep_mask(
 
 
 def _convolve_by_patches(
-  x: Float[Array, 'b h w c'], kernel: Float[Array, '3 3 c f']
-) -> Float[Array, 'b h-2 w-2 f']:
-  """The convolution as one matrix product over nine shifted images."""
-  h, w = x.shape[1] - 2, x.shape[2] - 2
-  shifted = [x[:, i : i + h, j : j + w] for i in range(3) for j in range(3)]
+  x: Float[Array, 'b h w c'], kernel: Float[Array, 'i j c f'], stride: int = 1
+) -> Float[Array, 'b y x f']:
+  """The VALID convolution as one matrix product over shifted images."""
+  rows, columns = kernel.shape[:2]
+  h, w = x.shape[1] - rows + 1, x.shape[2] - columns + 1
+  shifted = [
+    x[:, i : i + h : stride, j : j + w : stride]
+    for i in range(rows)
+    for j in range(columns)
+  ]
   patches = jnp.concatenate(shifted, axis=-1)
   return patches @ kernel.reshape(-1, kernel.shape[-1])
 

@@ -1,0 +1,316 @@
+"""Black-box audit of DP-SGD: Algorithm 1 of Tight Auditing.
+
+Models are trained with and without a canary example, and whoever sees the final
+model alone scores the canary by its log-odds. Models are trained side by side,
+a chunk at a time, and what has been scored is on the disk.
+"""
+
+from collections.abc import Callable, Mapping
+import json
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Int
+import numpy as np
+from scipy import stats
+
+from epe_jax import io, progress
+from epe_jax.epsilon import types as epsilon_types
+from epe_jax.training import fedavg
+from epe_jax.types import Array, Batch, Key, Params, Task, weighted
+
+SCHEMA = 1
+"""Version of the file of scores."""
+
+# That a Poisson batch of a step has no room.
+_OVERFLOW = 1e-12
+_GROUPS = ('excluded', 'included')
+
+
+class ModelKeys(NamedTuple):
+  """The randomness of the training of models; arrays [m] of keys for m models.
+
+  Attributes:
+    init: of the first parameters.
+    batches: of who takes part in which step.
+    training: of dropout, augmentation and the like.
+    noise: of the privacy noise.
+  """
+
+  init: Key
+  batches: Key
+  training: Key
+  noise: Key
+
+
+ScoreModels = Callable[[ModelKeys, bool], Float[Array, ' m']]
+"""(keys [m], whether the canary is in the data set) -> scores of m models [m].
+
+A higher score means "the canary was in it". Models must depend on their keys
+alone, so that they are independent.
+"""
+
+
+def run_black_box(
+  score_models: ScoreModels,
+  *,
+  num_models: int,
+  key: Key,
+  chunk: int,
+  path: str | os.PathLike | None = None,
+  settings: Mapping[str, Any] | None = None,
+) -> epsilon_types.Scores:
+  """Trains T models with the canary and T without it, and scores all of them.
+
+  Every model has randomness of its own, which depends on the key, its number
+  and whether the canary is in, but not on the chunk.
+
+  Args:
+    score_models: trains and scores models, such as `make_trainer` makes it.
+    num_models: T >= 1, of each kind.
+    key: of all randomness.
+    chunk: models that are trained side by side, >= 1.
+    path: an .npz file that is written, whole or not at all, after each chunk,
+      and from which a later call goes on; None keeps nothing.
+    settings: what decides about the scores besides, as JSON-like values. A file
+      of other settings, another key or another T is not gone on with.
+
+  Returns:
+    The scores: observed with the canary, unobserved without it, float64 [T].
+
+  Raises:
+    ValueError: a number is out of range, the file is of another audit, or a
+      score is not finite.
+
+  Reference: Tight Auditing of Differentially Private Machine Learning, Algorithm
+  1 and section 6.4.
+  """
+  for name, value in (('num_models', num_models), ('chunk', chunk)):
+    if value < 1:
+      raise ValueError(f'{name}={value}; give 1 or more.')
+  header = {
+    'schema': SCHEMA,
+    'num_models': num_models,
+    'key': np.asarray(jax.random.key_data(key)).tolist(),
+    'settings': dict(settings or {}),
+  }
+  scores = {name: np.full(num_models, np.nan) for name in _GROUPS}
+  if path is not None and pathlib.Path(path).exists():
+    scores = _read(path, header)
+  with progress.bar(
+    total=2 * num_models,
+    initial=sum(int(np.isfinite(x).sum()) for x in scores.values()),
+    desc='training models',
+    unit=' models',
+  ) as bar:
+    for start in range(0, num_models, chunk):
+      for included, name in enumerate(_GROUPS):
+        rows = np.arange(start, min(start + chunk, num_models))
+        rows = rows[np.isnan(scores[name][rows])]
+        if not rows.size:
+          continue
+        keys = make_model_keys(key, jnp.asarray(rows), included=bool(included))
+        found = np.asarray(score_models(keys, bool(included)), np.float64)
+        _check_scores(found, rows, name)
+        scores[name][rows] = found
+        if path is not None:
+          io.write_arrays(path, {**scores, 'header': json.dumps(header)})
+        bar.update(rows.size)
+  return epsilon_types.Scores(scores['included'], scores['excluded'])
+
+
+def load_black_box(path: str | os.PathLike) -> epsilon_types.Scores:
+  """Loads the scores of a complete audit.
+
+  Raises:
+    FileNotFoundError, ValueError: the file is missing, damaged, or not
+      complete.
+  """
+  arrays = _read(path, None)
+  if missing := sum(int(np.isnan(x).sum()) for x in arrays.values()):
+    raise ValueError(
+      f'{path} lacks the scores of {missing} models. Run the audit again with '
+      'this path, which goes on where it was stopped.'
+    )
+  return epsilon_types.Scores(arrays['included'], arrays['excluded'])
+
+
+def make_model_keys(
+  key: Key, rows: Int[Array, ' m'], *, included: bool
+) -> ModelKeys:
+  """Makes the keys of the models of these numbers, arrays [m] of keys."""
+  group = jax.random.fold_in(key, int(included))
+
+  def split(row: Int[Array, '']) -> ModelKeys:
+    return ModelKeys(*jax.random.split(jax.random.fold_in(group, row), 4))
+
+  return jax.vmap(split)(rows)
+
+
+def score_log_odds(
+  task: Task,
+  params: Params,
+  example: Batch,
+  *,
+  num_classes: int,
+  labels: str = 'label',
+) -> Float[Array, '']:
+  """log(p / (1 - p)), where p is the probability of the label of an example.
+
+  In log space, and from the losses -log p_j of all labels j: it is -log Σ_{j≠y}
+  exp(l_y - l_j), which is as exact where p is nearly 1 as where it is nearly 0.
+
+  Args:
+    task: a classifier, whose loss in `metrics` is the cross-entropy.
+    params: the model.
+    example: arrays without the axis of examples.
+    num_classes: >= 2.
+    labels: name of the class in the example.
+
+  Reference: Carlini et al. 2022, "Membership Inference Attacks From First
+  Principles", section V.
+  """
+  all_labels = jnp.arange(num_classes, dtype=example[labels].dtype)
+  repeat = lambda x: jnp.broadcast_to(x, (num_classes, *x.shape))
+  batch = {**jax.tree.map(repeat, example), labels: all_labels}
+  losses = weighted(task.metrics(params, batch)['loss']).total
+  margins = losses[example[labels]] - losses
+  others = jnp.where(all_labels == example[labels], -jnp.inf, margins)
+  return -jax.nn.logsumexp(others)
+
+
+def make_trainer(
+  task: Task,
+  algorithm: fedavg.Algorithm,
+  *,
+  train: Batch,
+  canary: Batch,
+  num_steps: int,
+  expected_batch: float,
+  gather: Callable[[Batch, Int[Array, ' b']], Any],
+  score: Callable[[Params], Float[Array, '']],
+  multiple: int = 1,
+) -> ScoreModels:
+  """Trains models by Poisson batches of the data set, with or without a canary.
+
+  The canary is one more example, drawn with the probability of any other. All
+  models of a chunk are trained by one program. Without noise, `algorithm` with a
+  noise multiplier of 0, this is the audit of clipping alone.
+
+  Args:
+    task: the model and its loss.
+    algorithm: such as `dpsgd.dpsgd(task, ...)`.
+    train: arrays [n, ...], the data set D without the canary.
+    canary: arrays without the axis of examples.
+    num_steps: >= 1.
+    expected_batch: m in (0, n]; every example is in a batch with the probability
+      m / n.
+    gather: (examples, indices [b], of which -1 is padding) -> what a step of the
+      algorithm takes, as `dpsgd.gather_batch` does.
+    score: of the final model, such as `score_log_odds` of the canary.
+    multiple: of which the padded size of a batch is one, as of microbatches.
+
+  Returns:
+    A function for `run_black_box`. The score of a model of which a batch does
+    not fit, an event of probability below 10^-12, is NaN.
+
+  Raises:
+    ValueError: a number is out of range.
+
+  Reference: Tight Auditing of Differentially Private Machine Learning, section
+  6.4, Figures 11 and 12.
+  """
+  num = len(jax.tree.leaves(train)[0])
+  if not 0 < expected_batch <= num:
+    raise ValueError(f'expected_batch={expected_batch} is not in (0, {num}].')
+  if num_steps < 1 or multiple < 1:
+    raise ValueError(
+      f'num_steps={num_steps} and multiple={multiple} must be 1 or more.'
+    )
+  rate = expected_batch / num
+  largest = stats.binom.isf(_OVERFLOW / num_steps, num + 1, rate)
+  size = -(-max(int(largest), 1) // multiple) * multiple
+  append = lambda x, y: np.concatenate([x, np.asarray(y)[None]])
+  examples = jax.tree.map(append, train, canary)
+
+  def train_and_score(
+    keys: ModelKeys, included: Array, examples: Batch
+  ) -> Float[Array, '']:
+    def step(carry: tuple[Any, Array], t: Int[Array, '']):
+      state, fits = carry
+      fold = lambda key: jax.random.fold_in(key, t)
+      taken = jax.random.uniform(fold(keys.batches), (num + 1,)) < rate
+      taken = taken.at[num].set(taken[num] & included)
+      (indices,) = jnp.nonzero(taken, size=size, fill_value=-1)
+      state, _ = algorithm.step(
+        state,
+        gather(examples, indices),
+        fedavg.no_canaries(),
+        fold(keys.training),
+        fold(keys.noise),
+      )
+      return (state, fits & (jnp.sum(taken) <= size)), None
+
+    start = algorithm.init(task.init(keys.init)), jnp.array(True)
+    (state, fits), _ = jax.lax.scan(step, start, jnp.arange(num_steps))
+    return jnp.where(fits, score(state.params), jnp.nan)
+
+  # The examples are an argument, so that they are not part of the program.
+  run = jax.jit(jax.vmap(train_and_score, in_axes=(0, None, None)))
+  on_device = None
+
+  def score_models(keys: ModelKeys, included: bool) -> Float[Array, ' m']:
+    nonlocal on_device
+    if on_device is None:
+      on_device = jax.tree.map(jnp.asarray, examples)
+    return run(keys, jnp.asarray(included), on_device)
+
+  return score_models
+
+
+def _check_scores(scores: np.ndarray, rows: np.ndarray, name: str) -> None:
+  if scores.shape != rows.shape:
+    raise ValueError(
+      f'score_models gave shape {scores.shape} for {rows.size} models. Return '
+      'one score for each.'
+    )
+  if not np.isfinite(scores).all():
+    bad = rows[~np.isfinite(scores)]
+    raise ValueError(
+      f'models {bad.tolist()} with the canary {name} have scores that are not '
+      'finite. Either training diverged, and needs a smaller learning rate, or '
+      'a batch had no room: use another key.'
+    )
+
+
+def _read(
+  path: str | os.PathLike, header: Mapping[str, Any] | None
+) -> dict[str, np.ndarray]:
+  """The scores of a file, NaN where they are missing."""
+  arrays = io.read_arrays(path)
+  try:
+    found = json.loads(str(arrays['header']))
+    scores = {name: arrays[name] for name in _GROUPS}
+    io.check_schema(path, found['schema'], reads=SCHEMA)
+    num = found['num_models']
+  except (KeyError, TypeError, json.JSONDecodeError) as error:
+    raise ValueError(
+      f'{path} has no scores of a black-box audit ({error}). Give another path.'
+    ) from error
+  if header is not None and found != (expected := _as_json(header)):
+    differ = [k for k in expected if found.get(k) != expected[k]]
+    raise ValueError(
+      f'{path} is of another audit: {differ} differ. Give another path, or the '
+      'settings and the key of that audit.'
+    )
+  if any(x.shape != (num,) or x.dtype != np.float64 for x in scores.values()):
+    raise ValueError(f'{path} has not {num} scores of each kind. Delete it.')
+  return scores
+
+
+def _as_json(value: Any) -> Any:
+  """What comes back when it is written and read."""
+  return json.loads(json.dumps(value))
