@@ -1,0 +1,1 @@
+"""The tables and figures of Tight Auditing of Differentially Private Machine Learning."""
