@@ -1,6 +1,6 @@
-"""The sizes at which `epe-jax reproduce` makes the paper's tables and figures.
+"""The sizes at which `epe-jax reproduce` makes the papers' tables and figures.
 
-'paper' has the paper's sizes; 'small' takes about half an hour for each item on
+'paper' has the papers' sizes; 'small' takes about half an hour for each item on
 two cores; 'smoke' shows within a minute or two that everything is in place.
 
 An experiment of runs names a config in configs/, the fields that it sets, and
@@ -101,6 +101,91 @@ def _make_runs(scale: str) -> dict[str, Any]:
   return settings
 
 
+def _make_tight(scale: str) -> dict[str, Any]:
+  """Makes the items of "Tight Auditing of Differentially Private Machine Learning".
+
+  All simulate observations by their law, so that each is of the paper's size in
+  minutes; where the paper gives no size, that of its longest runs.
+  """
+  sizes = {'paper': 2, 'small': 1, 'smoke': 0}[scale]
+  audits = (3, 10, 20)[sizes]
+  common = dict(delta=1e-5, seed=0)
+  hunt = common | dict(
+    claimed=1.27,
+    audits=(3, 20, 50)[sizes],
+    # 2,500 steps are those of the paper's WRN-16, 20,000 those of its ConvNet.
+    nums=(
+      (100, 1000),
+      (250, 1000, 2500, 5000),
+      (250, 500, 1000, 2500, 5000, 10_000, 20_000),
+    )[sizes],
+  )
+  epsilons = tuple(1.27 + 0.1 * i for i in range(10))
+  return dict(
+    tight_figure3=common
+    | dict(
+      epsilons=(1.0, 2.0, 4.0, 6.0),
+      nums=tuple(10**i for i in range(2, (4, 8, 10)[sizes])),
+      audits=audits,
+    ),
+    tight_figure4=common
+    | dict(
+      noise_multiplier=1.0,
+      num=5000,
+      audits=audits,
+      thresholds=(-1.0, 0.0, 0.5, 1.0, 2.0, 3.0),
+    ),
+    tight_figure5=common
+    | dict(
+      canary_probability=0.25,
+      noise_variance=0.3,
+      num=(1000, 10_000, 10_000)[sizes],
+      audits=audits,
+      fprs=(0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9),
+    ),
+    tight_figure13=common
+    | dict(
+      # A Gaussian step with ε = 1, and the step of figure 5.
+      mechanisms=((1.0, 3.73), (0.25, 0.3**0.5)),
+      num_lines=(3, 10) if sizes == 0 else (3, 10, 30, 100, 1000),
+    ),
+    tight_figure14=common
+    | dict(
+      noise_multiplier=1.0,
+      nums=tuple(10**i for i in range(3, (5, 8, 11)[sizes])),
+      audits=audits,
+      thresholds=(0.5, 1.0, 2.0, 3.0),
+    ),
+    tight_table1_simulated=common
+    | dict(
+      epsilons=(1.0, 8.0) if sizes == 0 else (1.0, 4.0, 8.0, 16.0),
+      audits=(2, 3, 5)[sizes],
+      runs=dict(
+        cifar10_wrn16=dict(
+          title='CIFAR-10 WRN-16',
+          steps=(50, 2500, 2500)[sizes],
+          sampling_probability=4096 / 50_000,
+        ),
+        cifar10_convnet=dict(
+          title='CIFAR-10 ConvNet',
+          steps=(50, 20_000, 20_000)[sizes],
+          sampling_probability=256 / 50_000,
+        ),
+      ),
+    ),
+    tight_clipping_bug=hunt,
+    tight_seeds_bug=hunt,
+    tight_scale_bug=hunt
+    | dict(
+      epsilons=(1.27, 1.57)
+      if sizes == 0
+      else tuple(round(e, 2) for e in epsilons),
+      shown=1.57,
+      num=1000 if sizes == 0 else 2500,
+    ),
+  )
+
+
 def get_config(scale: str = 'small') -> config_dict.ConfigDict:
   """Makes the experiments at one scale.
 
@@ -156,4 +241,5 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
     runs=_make_runs(scale),
     accuracy=make_grid('stackoverflow', _TEXT, (noise, _ACCURACY), utility),
     emnist_accuracy=make_grid('emnist', _IMAGES, (noise, _EMNIST), utility),
+    **_make_tight(scale),
   )

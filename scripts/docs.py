@@ -6,6 +6,7 @@ trains the runs and calls this script. Without flags it rewrites the pages from 
 files in docs/runs. A test checks that the pages are up to date.
 """
 
+from collections.abc import Sequence
 import pathlib
 import shutil
 
@@ -14,7 +15,7 @@ from absl import app, flags
 from epe_jax import io
 from epe_jax.audit.estimates import Audit
 from epe_jax.experiment import finished_runs
-from epe_jax.papers.one_shot import files
+from epe_jax.papers import files, registry
 from epe_jax.report import gaussian_mechanism_report, report, side_by_side
 from epe_jax.report.figures import of_run
 from epe_jax.text import cells, tables
@@ -43,6 +44,12 @@ _ATTACKERS = {
   'own round': 'every round, and knows when the canary took part',
   'own round, others removed': "the same, and knows every other client's update",
 }
+# Tables of items that docs/tight_auditing.md shows: name -> which of them.
+_SHOWN = {
+  'tight:figure3': (0,),
+  'tight:scale_bug': (0, 2),
+  'tight:table1_simulated': (0,),
+}
 
 _RUN = flags.DEFINE_multi_string(
   'run', [], 'NAME=WORKDIR of a finished run, to be copied to docs/runs/NAME.'
@@ -68,6 +75,10 @@ def make_blocks() -> dict[str, dict[str, str]]:
     'README.md': {
       'attackers': tables.format_markdown(_summarize_attackers(digits.audit)),
       'digits': f'```text\n{report.format_summary(digits)}\n```',
+    },
+    'docs/tight_auditing.md': {
+      name: '\n\n'.join(map(tables.format_markdown, _load_tables(name, which)))
+      for name, which in _SHOWN.items()
     },
     'docs/experiments.md': {
       'gaussian': f'```text\n{mechanism}\n```',
@@ -98,6 +109,12 @@ def _summarize_attackers(audit: Audit) -> tables.Table:
   return tables.Table('', head, body, [f'All ε are at δ = {delta}.'])
 
 
+def _load_tables(name: str, which: Sequence[int]) -> list[tables.Table]:
+  """Tables of an item in docs/results, by their place."""
+  record = io.read_json(_RESULTS / registry.folder_of(name) / 'item.json')
+  return [tables.Table(**record['tables'][i]) for i in which]
+
+
 def splice_pages() -> dict[str, str]:
   """Fills every block from the files in docs/runs.
 
@@ -119,12 +136,16 @@ def format_results() -> str:
 
 
 def _copy_items(folder: pathlib.Path) -> None:
-  for path in sorted(folder.glob('*/item.json')):
-    name = path.parent.name
-    (_RESULTS / name).mkdir(parents=True, exist_ok=True)
-    pictures = [f'{x}.png' for x in io.read_json(path)['figures']]
+  for at in map(registry.folder_of, registry.ITEMS):
+    source, target = folder / at, _RESULTS / at
+    if not (source / 'item.json').is_file():
+      continue
+    target.mkdir(parents=True, exist_ok=True)
+    pictures = [
+      f'{x}.png' for x in io.read_json(source / 'item.json')['figures']
+    ]
     for file in ('item.json', 'table.tex', *pictures):
-      shutil.copyfile(path.parent / file, _RESULTS / name / file)
+      shutil.copyfile(source / file, target / file)
 
 
 def main(argv: list[str]) -> None:

@@ -1,8 +1,12 @@
-"""Reproduces tables and figures of the paper, with the paper's numbers in brackets.
+"""Reproduces tables and figures of papers, with the papers' numbers in brackets.
 
   epe-jax reproduce --list
   epe-jax reproduce algorithm1 --scale=small
   epe-jax reproduce emnist emnist_bars --scale=small --emnist=emnist_all.sqlite
+  epe-jax reproduce tight:figure3 tight:figure4 --scale=paper
+
+Items of "Tight Auditing of Differentially Private Machine Learning" have names that
+begin with tight:. Names of the first paper's items may begin with one_shot:.
 
 Tables are written to WORKDIR/SCALE/ITEM as table.txt, .md and .tex, and figures as .png
 and .pdf. Their runs are in WORKDIR/SCALE/runs. Items share runs. Finished runs are not
@@ -19,7 +23,8 @@ from absl import app, flags
 from epe_jax.experiment import stopping
 
 if TYPE_CHECKING:
-  from epe_jax.papers.one_shot import items, product
+  from epe_jax.papers import product
+  from epe_jax.papers.item import Item
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -46,6 +51,9 @@ def define_flags(values: flags.FlagValues) -> None:
     'Word counts of StackOverflow, as data.word_count of its config.',
     **own,
   )
+  flags.DEFINE_multi_string(
+    'data', [], 'NAME=PATH of data of an item that trains by itself.', **own
+  )
   flags.DEFINE_bool(
     'synthetic',
     False,
@@ -61,45 +69,50 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   names = values(list(argv))[1:]
   from epe_jax.experiment import config_files, summary
-  from epe_jax.papers.one_shot import files, items
+  from epe_jax.papers import files, registry
   from epe_jax.text import tables
 
   if values.list:
     print(_format_items())
     return 0
-  names = list(items.ITEMS) if names == ['all'] else names
-  unknown = [name for name in names if name not in items.ITEMS]
-  if unknown or not names:
-    problem = f'{unknown[0]!r} is no item' if unknown else 'no item is given'
-    raise app.UsageError(
-      f'{problem}; give some of these, or all:\n{_format_items()}'
-    )
+  try:
+    selected = registry.select_items(names)
+  except ValueError as error:
+    raise _ask_for_items(str(error)) from None
+  if not selected:
+    raise _ask_for_items('no item is given')
   scale = values.scale
   settings = config_files.load_config(f'paper:{scale}')
-  for name in names:
-    item = _make_item(values, name, settings[items.ITEMS[name].experiment])
-    folder = pathlib.Path(values.workdir, scale, name)
+  for name in selected:
+    item = registry.ITEMS[name]
+    made = _make_item(values, name, settings[item.experiment])
+    folder = pathlib.Path(values.workdir, scale, registry.folder_of(name))
     origin = {
       'scale': scale,
       'command': _format_command(values, name),
       'versions': summary.collect_versions(),
     }
-    files.write_item(folder, name, item, origin)
-    print(
-      '\n\n'.join(
-        [f'# {items.ITEMS[name].title}', *map(tables.format_text, item.tables)]
-      )
-    )
+    files.write_item(folder, name, made, origin)
+    parts = [f'# {item.title}', *map(tables.format_text, made.tables)]
+    print('\n\n'.join(parts))
     print(f'\nTables and figures: {folder}\n')
   return 0
 
 
+def _ask_for_items(problem: str) -> app.UsageError:
+  return app.UsageError(
+    f'{problem}; give some of these, or all:\n{_format_items()}'
+  )
+
+
 def _format_items() -> str:
   """The name, title and source of all items, in columns."""
-  from epe_jax.papers.one_shot import items
+  from epe_jax.papers import registry
   from epe_jax.text import tables
 
-  rows = [[name, item.title, item.source] for name, item in items.ITEMS.items()]
+  rows = [
+    [name, item.title, item.source] for name, item in registry.ITEMS.items()
+  ]
   return tables.align_columns(rows, '<<<')
 
 
@@ -131,12 +144,16 @@ def _make_item(
 ) -> 'product.Product':
   """Makes an item, from runs that are trained first if they are missing."""
   from epe_jax.experiment import finished_runs, sweep
-  from epe_jax.papers.one_shot import items, product
+  from epe_jax.papers import registry
+  from epe_jax.papers.one_shot import grid_runs
 
-  item = items.ITEMS[name]
+  item = registry.ITEMS[name]
   if item.kind == 'mechanism':
     return item.make(settings)
   folder = pathlib.Path(values.workdir, values.scale, 'runs', item.experiment)
+  if item.kind == 'training':
+    assert item.train is not None, 'items of kind training can be trained'
+    return item.make(item.train(settings, folder, _parse_data(values)))
   base = _make_base(values, settings)
   if item.kind == 'comparison':
     return _compare_runs(item, base, settings, folder)
@@ -151,12 +168,23 @@ def _make_item(
       f'tries them again.\n{reasons}'
     )
   workdirs = [outcome.finished[point.name] for point in points]
-  runs = [product.Run(*finished_runs.load_finished_run(w)) for w in workdirs]
+  runs = [grid_runs.Run(*finished_runs.load_finished_run(w)) for w in workdirs]
   return item.make(runs)
 
 
+def _parse_data(values: flags.FlagValues) -> dict[str, pathlib.Path]:
+  """The path of each --data, by its name."""
+  paths = {}
+  for written in values.data:
+    name, _, path = written.partition('=')
+    if not (name and path):
+      raise app.UsageError(f'--data={written!r}; give NAME=PATH.')
+    paths[name] = pathlib.Path(path)
+  return paths
+
+
 def _compare_runs(
-  item: 'items.Item', base: Any, settings: Any, folder: pathlib.Path
+  item: 'Item', base: Any, settings: Any, folder: pathlib.Path
 ) -> 'product.Product':
   from epe_jax.experiment import run_comparison, workloads
 
@@ -174,16 +202,19 @@ def _compare_runs(
 
 def _format_command(values: flags.FlagValues, name: str) -> str:
   """The command that makes an item, with the names of data files without folders."""
-  from epe_jax.papers.one_shot import items
+  from epe_jax.papers import registry
 
   scale = values.scale
   words = ['epe-jax', 'reproduce', name, f'--scale={scale}']
-  task = items.ITEMS[name].experiment.partition('_')[0]
+  task = registry.ITEMS[name].experiment.partition('_')[0]
   task = 'stackoverflow' if task == 'accuracy' else task
   for flag in ('emnist', 'stackoverflow', 'word_count'):
     belongs = flag == task or (flag == 'word_count' and task == 'stackoverflow')
     if getattr(values, flag) and belongs:
       words.append(f'--{flag}={pathlib.Path(getattr(values, flag)).name}')
+  if registry.ITEMS[name].kind == 'training':
+    for key, path in _parse_data(values).items():
+      words.append(f'--data={key}={path.name}')
   if values.synthetic:
     words.append('--synthetic')
   return shlex.join(words)

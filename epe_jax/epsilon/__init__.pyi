@@ -3,6 +3,7 @@ from .anytime import epsilon_sequence as epsilon_sequence
 from .anytime import gdp_log_evidence as gdp_log_evidence
 from .anytime import gdp_sequence as gdp_sequence
 from .bayes import epsilon_credible as epsilon_credible
+from .bayes import family_credible as family_credible
 from .bayes import gdp_credible as gdp_credible
 from .bootstrap import bootstrap_interval as bootstrap_interval
 from .coin_flip import one_run as one_run

@@ -26,6 +26,7 @@ from scipy import optimize, special
 from epe_jax.epsilon import (
   cosine_null,
   diagnostics,
+  rank_test,
   strategies,
   threshold,
   threshold_bound,
@@ -48,6 +49,8 @@ _Curve = Callable[[np.ndarray], np.ndarray]
 # Quantiles at these standard normal scores: 1e-15 to 1 - 1e-15.
 _GRID = special.ndtr(np.linspace(-8, 8, 641))
 _MAX_PARAMETER, _PRECISION = 1e12, 1e-9
+# With so little noise, 1/1024, no curve changes any more.
+_STRONGEST = 1024.0
 
 
 class ConfusionCounts(NamedTuple):
@@ -85,8 +88,10 @@ def epsilon_credible(
   Args:
     scores: scores of canaries, any leading axes.
     delta: δ, in (0, 1).
-    multiplicity: where the threshold comes from: one Explicit threshold, a
-      Split, or Uncorrected(), the best for the very scores that are counted.
+    multiplicity: where the threshold comes from: one Explicit threshold; a Split,
+      in which some scores choose the best for `gdp_bound`; or Uncorrected(), the
+      one at which Clopper-Pearson limits give the very scores that are counted the
+      largest ε, or for `gdp_credible` and `family_credible` the largest μ.
     significance: posterior probability that ε is below the bound, in (0, 1).
     reverse: whether an attack that is worse than chance proves as much as its
       reverse, as in the source. Then ε = 0 has no posterior mass, and the bound
@@ -106,7 +111,10 @@ def epsilon_credible(
   """
   quantiles = functools.partial(epsilon_quantiles, delta=delta, reverse=reverse)
   settings = (scores, delta, significance, multiplicity)
-  return _estimate('epsilon_credible', (), quantiles, *settings)
+  choose = functools.partial(
+    threshold_bound.choose_threshold, delta=delta, sides='both'
+  )
+  return _estimate('epsilon_credible', (), quantiles, choose, *settings)
 
 
 def gdp_credible(
@@ -131,7 +139,53 @@ def gdp_credible(
 
   shape = (Assumption.GAUSSIAN_CURVE,)
   settings = (scores, delta, significance, multiplicity)
-  return _estimate('gdp_credible', shape, quantiles, *settings)
+  choose = tradeoff_bound.choose_threshold
+  return _estimate('gdp_credible', shape, quantiles, choose, *settings)
+
+
+def family_credible(
+  scores: Scores,
+  *,
+  family: tradeoff_curves.Family,
+  delta: float,
+  multiplicity: SingleThreshold,
+  significance: float = 0.05,
+  reverse: bool = False,
+) -> Estimate:
+  """Credible lower bound of the ε of a mechanism of a family.
+
+  It is `gdp_credible` for other curves, such as those of `families`. See
+  `epsilon_credible` for the other arguments, the result and the errors.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    family: from `tradeoff_curves` or `families`.
+    delta: δ, in (0, 1).
+    multiplicity: where the threshold comes from.
+    significance: posterior probability that ε is below the bound, in (0, 1).
+    reverse: whether an attack that is worse than chance proves something.
+
+  Returns:
+    The bound, for mechanisms whose curve is a member's or above; inf if every
+    member has less posterior mass than `significance`.
+  """
+  curve = rank_test.family_curve(family)
+
+  def quantiles(counts, probabilities):
+    strengths = _quantiles(
+      counts, probabilities, curve.fnr, reverse, limit=_STRONGEST
+    )
+    return np.array(
+      [
+        tradeoff_bound.epsilon_of_strength(family, float(x), delta)
+        for x in strengths
+      ]
+    )
+
+  settings = (scores, delta, significance, multiplicity)
+  choose = tradeoff_bound.choose_threshold
+  name = f'{family.name}_credible'
+  return _estimate(name, (Assumption.FAMILY,), quantiles, choose, *settings)
 
 
 def epsilon_quantiles(
@@ -187,7 +241,7 @@ def mu_quantiles(
   return _quantiles(counts, probabilities, tradeoff_curves.fnr_gdp, reverse)
 
 
-def _quantiles(counts, probabilities, curve, reverse):
+def _quantiles(counts, probabilities, curve, reverse, *, limit=_MAX_PARAMETER):
   """Smallest parameters p for which curve(p, ·) allows the mass asked for."""
   _check(counts, probabilities)
   posterior = _Posterior(counts)
@@ -198,16 +252,16 @@ def _quantiles(counts, probabilities, curve, reverse):
         functools.partial(curve, parameter), reverse
       )
 
-  return np.array([_smallest(allowed, p) for p in probabilities])
+  return np.array([_smallest(allowed, p, limit) for p in probabilities])
 
 
-def _smallest(allowed, probability):
+def _smallest(allowed, probability, limit):
   if allowed(0.0) >= probability:
     return 0.0
   high = 1.0
   while allowed(high) < probability:
     high *= 2
-    if high > _MAX_PARAMETER:
+    if high > limit:
       return np.inf
   low = high / 2 if high > 1 else 0.0
   return optimize.brentq(
@@ -268,12 +322,12 @@ def _beta_nodes(a, b):
 
 
 def _estimate(
-  name, shape, quantiles, scores, delta, significance, multiplicity
+  name, shape, quantiles, choose, scores, delta, significance, multiplicity
 ):
   check_delta(delta)
   check_significance(significance)
   strategies.check_multiplicity(multiplicity, get_args(SingleThreshold))
-  counts = _count_errors(scores, multiplicity, significance)
+  counts = _count_errors(scores, multiplicity, significance, choose)
   # Audits with equal counts have equal posteriors.
   bounds = {c: quantiles(c, np.array([significance]))[0] for c in set(counts)}
   batch = scores.observed.shape[:-1]
@@ -291,7 +345,7 @@ def _estimate(
   )
 
 
-def _count_errors(scores, multiplicity, significance):
+def _count_errors(scores, multiplicity, significance, choose):
   """Counts of each audit, in the order of the flattened leading axes."""
   match multiplicity:
     case Explicit(given):
@@ -302,10 +356,10 @@ def _count_errors(scores, multiplicity, significance):
         )
       thresholds = tradeoff_bound.broadcast_thresholds(scores, multiplicity)
     case Split():
-      choose, scores = strategies.partition(scores, multiplicity)
-      thresholds = tradeoff_bound.choose_threshold(choose, significance)
+      first, scores = strategies.partition(scores, multiplicity)
+      thresholds = tradeoff_bound.choose_threshold(first, significance)
     case Uncorrected():
-      thresholds = tradeoff_bound.choose_threshold(scores, significance)
+      thresholds = choose(scores, significance=significance)
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
   false_negatives = (
     n1 - threshold.count_at_least(scores.observed, thresholds).ravel()

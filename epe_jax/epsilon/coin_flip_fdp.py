@@ -43,7 +43,7 @@ def one_run_fdp(
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
     guesses: pairs (k₊, k₋) chosen beforehand; `coin_flip.choose_guesses` if None.
-    family: of trade-off curves, from `tradeoff_curves` or `contrib.families`, such
+    family: of trade-off curves, from `tradeoff_curves` or `families`, such
       as `pld_family` of whatever dp_accounting accounts for; that of (ε, δ)-DP at
       this δ if None, which every mechanism keeps.
 

@@ -82,7 +82,7 @@ def one_run_independent(
     guesses: pairs (k₊, k₋) chosen beforehand; `coin_flip.choose_guesses` if None.
       Where canaries take part with another probability than 1/2, one of each pair
       is 0.
-    family: of trade-off curves, from `tradeoff_curves` or `contrib.families`;
+    family: of trade-off curves, from `tradeoff_curves` or `families`;
       that of (ε, δ)-DP at this δ if None, which every mechanism keeps. The curve of
       the mechanism itself gives most.
 

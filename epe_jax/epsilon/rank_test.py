@@ -130,7 +130,7 @@ def strength_bound(
 
   Args:
     scores: scores of canaries, any leading axes; `dim` is ignored.
-    family: from `tradeoff_curves` or `contrib.families`.
+    family: from `tradeoff_curves` or `families`.
     significance: chance that the bound exceeds the truth, in (0, 1).
 
   Returns:
@@ -334,7 +334,7 @@ def family_curve(family: tradeoff_curves.Family) -> Curve:
   """The curves of a family, of strength 1/noise; at 0 there is no leak.
 
   Args:
-    family: from `tradeoff_curves` or `contrib.families`.
+    family: from `tradeoff_curves` or `families`.
   """
 
   def fnr(strength, log_fpr):

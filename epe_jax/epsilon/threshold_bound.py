@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from typing import Literal, NamedTuple, get_args
 
+from jaxtyping import Float
 import numpy as np
 
 from epe_jax.epsilon import (
@@ -148,6 +149,22 @@ def lower_bound(
     kind='confidence bound' if valid else 'point estimate',
     rejected=diagnostics.name_rejected_null(scores),
   )
+
+
+def choose_threshold(
+  scores: Scores, *, delta: float, significance: float, sides: Sides = 'in'
+) -> Float[np.ndarray, '*batch 1']:
+  """The observed score at which Clopper-Pearson limits give the largest ε.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    delta: δ, in (0, 1).
+    significance: chance that one of the two limits at a threshold fails, in
+      (0, 1).
+    sides: which guesses count.
+  """
+  rule = _Rule('clopper_pearson', delta, sides)
+  return _best(rule, scores, significance)[1]
 
 
 def counted_assumptions(scores: Scores) -> tuple[Assumption, ...]:

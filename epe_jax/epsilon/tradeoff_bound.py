@@ -131,14 +131,14 @@ def family_bound(
 ) -> Estimate:
   """Lower bound of the ε of a mechanism of a family, from an upper one of its noise.
 
-  It is `gdp_bound` for other curves, such as those of `contrib.families`: of a
+  It is `gdp_bound` for other curves, such as those of `families`: of a
   subsampled Gaussian, or of any mechanism with a PLD. To audit a whole run by
   single steps, use a family whose curve is that of one step and whose ε is that of
   all steps.
 
   Args:
     scores: scores of canaries, any leading axes.
-    family: from `tradeoff_curves` or `contrib.families`.
+    family: from `tradeoff_curves` or `families`.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
     multiplicity: as in `gdp_bound`. A split chooses the threshold that is best for
@@ -162,7 +162,9 @@ def family_bound(
     return inverse
 
   def convert(inverse):
-    epsilon = [_epsilon(family, float(x), delta) for x in np.ravel(inverse)]
+    epsilon = [
+      epsilon_of_strength(family, float(x), delta) for x in np.ravel(inverse)
+    ]
     return np.reshape(epsilon, inverse.shape)
 
   settings = (scores, delta, significance, multiplicity)
@@ -198,7 +200,7 @@ def max_noise(
   """The largest noise multiplier of a family that allows all given rates.
 
   Args:
-    family: from `tradeoff_curves` or `contrib.families`.
+    family: from `tradeoff_curves` or `families`.
     log_fpr: [m] logs of false positive rates, or of upper limits.
     fnr: [m] false negative rates, or upper limits.
 
@@ -328,6 +330,24 @@ def broadcast_thresholds(
   return np.broadcast_to(values, (*scores.observed.shape[:-1], values.size))
 
 
+def epsilon_of_strength(
+  family: tradeoff_curves.Family, strength: float, delta: float
+) -> float:
+  """The ε that a member of a family reports.
+
+  Args:
+    family: from `tradeoff_curves` or `families`.
+    strength: 1/noise, >= 0; at inf no member has an ε.
+    delta: δ, in (0, 1).
+
+  Returns:
+    ε; 0 and inf for a strength of 0 and inf.
+  """
+  if strength == 0 or np.isinf(strength):
+    return strength
+  return family.epsilon(1 / strength, delta)
+
+
 def _estimate(
   name, shape, family, solve, convert, scores, delta, significance, multiplicity
 ):
@@ -386,9 +406,3 @@ def _limits(scores, significance, multiplicity):
         upper = band.upper_limit
       return limit_rates_at(scores, candidates, significance, upper=upper)
   raise AssertionError(f'{multiplicity!r} was checked, but has no limits')
-
-
-def _epsilon(family, inverse_noise, delta):
-  if inverse_noise == 0 or np.isinf(inverse_noise):
-    return inverse_noise
-  return family.epsilon(1 / inverse_noise, delta)

@@ -8,10 +8,10 @@ from epe_jax.epsilon import (
   coin_flip,
   coin_flip_fdp,
   coin_flip_independent,
+  families,
   rank_test,
   tradeoff_curves,
 )
-from epe_jax.epsilon.contrib import families
 from epe_jax.epsilon.types import Assumption, Scores
 
 DELTA = 1e-5

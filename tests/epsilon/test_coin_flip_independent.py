@@ -9,12 +9,12 @@ from scipy import special, stats
 
 from epe_jax.epsilon import (
   coin_flip,
+  families,
   gaussian,
   rank_test,
   tradeoff_curves,
 )
 from epe_jax.epsilon.coin_flip_independent import one_run_independent, p_value
-from epe_jax.epsilon.contrib import families
 from epe_jax.epsilon.rank_test import Curve
 from epe_jax.epsilon.types import Assumption, Scores
 

@@ -45,6 +45,10 @@ ESTIMATORS = {
   'eps_lo': {},
   'epsilon_credible': {'multiplicity': SPLIT},
   'family_bound': {'family': epsilon.gaussian_family()},
+  'family_credible': {
+    'family': epsilon.gaussian_family(),
+    'multiplicity': SPLIT,
+  },
   'gaussian_lower_bound': {},
   'gdp_bound': {},
   'gdp_credible': {'multiplicity': SPLIT},

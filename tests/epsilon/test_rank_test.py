@@ -10,13 +10,13 @@ from scipy import special, stats
 
 from epe_jax.epsilon import (
   band,
+  families,
   rank_test,
   threshold,
   threshold_bound,
   tradeoff_bound,
   tradeoff_curves,
 )
-from epe_jax.epsilon.contrib import families
 from epe_jax.epsilon.strategies import Bonferroni
 from epe_jax.epsilon.types import Scores
 

@@ -7,12 +7,12 @@ import pytest
 from scipy import optimize, stats
 
 from epe_jax.epsilon import (
+  families,
   noise_floor,
   threshold_bound,
   tradeoff_bound,
   tradeoff_curves,
 )
-from epe_jax.epsilon.contrib import families
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.strategies import (
   Band,

@@ -10,13 +10,27 @@ import pytest
 from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.experiment import finished_runs
-from epe_jax.papers.one_shot import files, items, reported
+from epe_jax.papers import files, product, registry, reported
+from epe_jax.papers.item import Item
+from epe_jax.text import tables
 from tests.in_process import run_script
 
+_REPORTED = reported.Reported('epe_jax.papers.one_shot')
 ROOT = pathlib.Path(__file__).parents[2]
 # Items that share runs are made by one call.
 GROUPS = {
   'mechanism': ['algorithm1', 'd_sweep'],
+  'tight': [
+    'tight:figure3',
+    'tight:figure4',
+    'tight:figure5',
+    'tight:figure13',
+    'tight:figure14',
+    'tight:clipping_bug',
+    'tight:seeds_bug',
+    'tight:scale_bug',
+  ],
+  'tight_table': ['tight:table1_simulated'],
   'emnist': ['emnist', 'emnist_densities', 'emnist_bars', 'emnist_anderson'],
   'stackoverflow': ['stackoverflow', 'densities', 'bars', 'anderson'],
   'emnist_5x34': ['emnist_5x34'],
@@ -42,14 +56,14 @@ def reproduce(*args):
 
 
 def test_every_item_is_in_a_group():
-  assert sorted(n for g in GROUPS.values() for n in g) == sorted(items.ITEMS)
+  assert sorted(n for g in GROUPS.values() for n in g) == sorted(registry.ITEMS)
 
 
 def test_list_names_everything():
   done = run_script('reproduce', '--list')
   assert done.returncode == 0
   named = [line.split()[0] for line in done.stdout.splitlines()]
-  assert named == list(items.ITEMS)
+  assert named == list(registry.ITEMS)
 
 
 def test_an_unknown_item_is_an_error_that_names_the_others():
@@ -57,6 +71,55 @@ def test_an_unknown_item_is_an_error_that_names_the_others():
   assert done.returncode != 0
   assert "'table9' is no item" in done.stderr
   assert 'emnist_bars' in done.stderr
+
+
+def test_items_of_both_papers_are_known_by_their_names():
+  assert registry.select_items(['one_shot:all']) == [
+    name for name in registry.ITEMS if ':' not in name
+  ]
+  assert registry.select_items(['all']) == list(registry.ITEMS)
+  tight = registry.select_items(['tight:all'])
+  assert tight[0] == 'tight:figure3'
+  assert all(name.startswith('tight:') for name in tight)
+  for wrong in ('figure3', 'tight:algorithm1', 'other:figure3', 'other:all'):
+    with pytest.raises(ValueError, match='is no item'):
+      registry.select_items([wrong])
+
+
+def test_an_item_that_trains_does_so_in_the_folder_of_its_experiment(
+  monkeypatch, tmp_path
+):
+  calls = []
+
+  def train(settings, folder, data):
+    calls.append((settings.num, folder, data))
+    return 'scores of a game'
+
+  def make(runs):
+    table = tables.Table('Scores', ['what'], [[runs]])
+    return product.Product([table], {})
+
+  item = Item('A game', 'Figure 6', 'tight_figure4', 'training', make, train)
+  monkeypatch.setitem(registry.ITEMS, 'tight:figure4', item)
+  done = run_script(
+    'reproduce',
+    'tight:figure4',
+    '--scale=smoke',
+    f'--workdir={tmp_path}',
+    '--data=cifar10=/there/images.tar',
+  )
+  assert done.returncode == 0, done.stderr
+  (call,) = calls
+  assert call == (
+    5000,
+    tmp_path / 'smoke' / 'runs' / 'tight_figure4',
+    {'cifar10': pathlib.Path('/there/images.tar')},
+  )
+  record = io.read_json(tmp_path / 'smoke' / 'tight' / 'figure4' / 'item.json')
+  assert record['tables'][0]['body'] == [['scores of a game']]
+  assert record['command'].endswith('--data=cifar10=images.tar')
+  done = run_script('reproduce', 'tight:figure4', '--data=cifar10')
+  assert 'give NAME=PATH' in done.stderr
 
 
 def test_without_data_the_flag_is_named(tmp_path):
@@ -68,7 +131,8 @@ def test_without_data_the_flag_is_named(tmp_path):
 # What others test too: 'stackoverflow' with another model or without canaries,
 # and the script that compares runs.
 _SLOW = dict.fromkeys(
-  ('emnist', 'runs', 'accuracy', 'emnist_accuracy'), pytest.mark.slow
+  ('emnist', 'runs', 'accuracy', 'emnist_accuracy', 'tight_table'),
+  pytest.mark.slow,
 )
 
 
@@ -81,18 +145,19 @@ def test_every_item_is_made_at_smoke_scale(group, tmp_path):
   assert done.returncode == 0, done.stderr
   made = tmp_path / 'smoke'
   for name in GROUPS[group]:
-    assert items.ITEMS[name].title in done.stdout
-    record = io.read_json(made / name / 'item.json')
+    assert registry.ITEMS[name].title in done.stdout
+    folder = made / registry.folder_of(name)
+    record = io.read_json(folder / 'item.json')
     assert record['scale'] == 'smoke'
     assert record['tables']
     for table in record['tables']:
       assert table['body']
       assert {len(row) for row in table['body']} == {len(table['head'])}
     for suffix in ('txt', 'md', 'tex'):
-      assert (made / name / f'table.{suffix}').stat().st_size > 200
+      assert (folder / f'table.{suffix}').stat().st_size > 200
     for drawn in record['figures']:
-      assert (made / name / f'{drawn}.png').read_bytes()[:4] == b'\x89PNG'
-      assert (made / name / f'{drawn}.pdf').read_bytes()[:4] == b'%PDF'
+      assert (folder / f'{drawn}.png').read_bytes()[:4] == b'\x89PNG'
+      assert (folder / f'{drawn}.pdf').read_bytes()[:4] == b'%PDF'
   page = files.format_page(made, link='somewhere')
   for name in GROUPS[group]:
     assert f'reproduce.py {name} --scale=smoke' in page
@@ -121,9 +186,9 @@ def test_the_papers_tables_have_the_noise_levels_of_the_configs():
   exec((ROOT / 'configs' / 'paper.py').read_text(), spec)
   config = spec['get_config']('paper')
   for name in ('stackoverflow', 'emnist', 'emnist_5x34', 'accuracy'):
-    noises = [row['noise'] for row in reported.load_rows(name)]
+    noises = [row['noise'] for row in _REPORTED.load_rows(name)]
     assert list(config[name].axes[0][1]) == noises
-  for row in reported.load_rows('anderson'):
+  for row in _REPORTED.load_rows('anderson'):
     assert row['noise'] in config.stackoverflow.axes[0][1]
     assert row['repetitions'] in config.stackoverflow.axes[1][1]
 

@@ -1,37 +1,13 @@
 """The tables and figures of the paper, by name."""
 
-from collections.abc import Callable
-from typing import NamedTuple
-
+from epe_jax.papers.item import Item
 from epe_jax.papers.one_shot import (
   mechanism,
   noise_tables,
-  product,
   repetitions,
   runs,
   utility,
 )
-
-
-class Item(NamedTuple):
-  """A table or figure of the paper.
-
-  Attributes:
-    title: in one line.
-    source: where it is in the paper.
-    experiment: what it is made from, a field of configs/paper.py.
-    kind: what `make` takes: for 'mechanism' the settings of the experiment, for
-      'grid' the finished runs of its grid, for 'comparison' the rows of
-      `run_comparison.compare`, and the source of their data.
-    make: returns tables and figures.
-  """
-
-  title: str
-  source: str
-  experiment: str
-  kind: str
-  make: Callable[..., product.Product]
-
 
 _OURS = 'not in the paper, which has it for StackOverflow'
 

@@ -10,17 +10,19 @@ import tqdm
 
 from epe_jax.audit import gaussian_mechanism
 from epe_jax.epsilon import tradeoff_curves
-from epe_jax.papers.one_shot import product, reported
+from epe_jax.papers import product, reported
 from epe_jax.report import gaussian_mechanism_report
 from epe_jax.report.figures import style
 from epe_jax.text import tables
+
+_REPORTED = reported.Reported('epe_jax.papers.one_shot')
 
 _COLUMNS = {
   'null': 'ε, std 1/√d',
   'fitted': 'ε, std fitted',
 }
 _NOTES = (
-  *reported.explain_brackets('algorithm1'),
+  *_REPORTED.explain_brackets('algorithm1'),
   'Cosines are simulated from their exact law. Mean ± standard deviation of '
   'the estimates.',
   'Algorithm 1 as printed fits the std. The figures of the paper '
@@ -34,14 +36,14 @@ def make_algorithm1(settings: Any) -> product.Product:
   Args:
     settings: dim, num_canaries, delta and simulations.
   """
-  sigmas = [row['sigma'] for row in reported.load_rows('algorithm1')]
+  sigmas = [row['sigma'] for row in _REPORTED.load_rows('algorithm1')]
   rows = _simulate(sigmas, settings.dim, settings.num_canaries, settings)
   body = [
     [
       f'{group[0].sigma:g}',
       f'{group[0].analytic_epsilon:.3g}',
       *_list_cells(
-        group, reported.find_row('algorithm1', sigma=group[0].sigma)
+        group, _REPORTED.find_row('algorithm1', sigma=group[0].sigma)
       ),
     ]
     for group in gaussian_mechanism_report.group_by_sigma(rows)
@@ -63,7 +65,7 @@ def make_d_sweep(settings: Any) -> product.Product:
   Args:
     settings: dims, delta and simulations.
   """
-  epsilons = sorted({row['analytic'] for row in reported.load_rows('d_sweep')})
+  epsilons = sorted({row['analytic'] for row in _REPORTED.load_rows('d_sweep')})
   sigmas = [
     1 / tradeoff_curves.mu_of_epsilon(e, settings.delta) for e in epsilons
   ]
@@ -75,7 +77,7 @@ def make_d_sweep(settings: Any) -> product.Product:
   for dim, rows in by_dim.items():
     groups = gaussian_mechanism_report.group_by_sigma(rows)
     for epsilon, group in zip(epsilons, groups):
-      paper = reported.find_row('d_sweep', dim=dim, analytic=epsilon)
+      paper = _REPORTED.find_row('d_sweep', dim=dim, analytic=epsilon)
       head = [f'{dim:,}', f'{group[0].num_canaries:,}', f'{epsilon:g}']
       body.append(head + _list_cells(group, paper))
   table = tables.Table(

@@ -6,9 +6,12 @@ import functools
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment import finished_runs
-from epe_jax.papers.one_shot import product, reported
+from epe_jax.papers import product, reported
+from epe_jax.papers.one_shot import grid_runs
 from epe_jax.report import facts
 from epe_jax.text import cells, tables
+
+_REPORTED = reported.Reported('epe_jax.papers.one_shot')
 
 _PAPER = {
   'eps_lo_all': (threat_models.MAXIMUM, 'eps_lo', 'ε_lo, all'),
@@ -18,7 +21,7 @@ _PAPER = {
 }
 
 
-def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
+def make_tables(runs: Sequence[grid_runs.Run], *, name: str) -> product.Product:
   """Makes a table with the columns of the paper, and one of calibrated estimates.
 
   Args:
@@ -27,7 +30,7 @@ def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
   """
   once = [run for run in runs if run.repetitions == 1]
   calibrated = [_list_calibrated(run) for run in once]
-  sizes = product.describe_runs(once)
+  sizes = grid_runs.describe_runs(once)
   return product.Product(
     [
       tables.Table(
@@ -35,7 +38,7 @@ def make_tables(runs: Sequence[product.Run], *, name: str) -> product.Product:
         ['noise', 'analytic ε', *(head for _, _, head in _PAPER.values())],
         [_list_as_printed(run, name) for run in once],
         [
-          *reported.explain_brackets(name),
+          *_REPORTED.explain_brackets(name),
           'all: the maximum over rounds; final: the cosine with the final '
           'model. ε_est fits two Gaussians; for a maximum it extrapolates '
           '(docs/estimates.md). The paper calls ε_lo a lower bound, but it '
@@ -78,9 +81,9 @@ make_emnist = functools.partial(make_tables, name='emnist')
 make_emnist_5x34 = functools.partial(make_tables, name='emnist_5x34')
 
 
-def _list_as_printed(run: product.Run, name: str) -> list[str]:
+def _list_as_printed(run: grid_runs.Run, name: str) -> list[str]:
   """The line of a run with the columns of the paper."""
-  paper = reported.find_row(name, noise=run.noise)
+  paper = _REPORTED.find_row(name, noise=run.noise)
   analytic = facts.find_analytic_epsilon(run.result)
   line = [f'{run.noise:g}', reported.add_reported(analytic, paper, 'analytic')]
   for column, (threat_model, method, _) in _PAPER.items():
@@ -91,7 +94,7 @@ def _list_as_printed(run: product.Run, name: str) -> list[str]:
   return line
 
 
-def _list_calibrated(run: product.Run) -> list[str]:
+def _list_calibrated(run: grid_runs.Run) -> list[str]:
   """The line of a run with its calibrated estimates."""
   expected = finished_runs.predict_own_round(run)
   return [

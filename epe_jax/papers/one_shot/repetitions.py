@@ -11,9 +11,12 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
-from epe_jax.papers.one_shot import product, reported
+from epe_jax.papers import product, reported
+from epe_jax.papers.one_shot import grid_runs
 from epe_jax.report.figures import repetitions
 from epe_jax.text import cells, tables
+
+_REPORTED = reported.Reported('epe_jax.papers.one_shot')
 
 _TITLES = {
   threat_models.FINAL: 'ε, final model',
@@ -21,7 +24,7 @@ _TITLES = {
 }
 
 
-def make_densities(runs: Sequence[product.Run]) -> product.Product:
+def make_densities(runs: Sequence[grid_runs.Run]) -> product.Product:
   """Draws the densities of cosines with the final model and with its change."""
   rows = [
     [
@@ -40,7 +43,7 @@ def make_densities(runs: Sequence[product.Run]) -> product.Product:
     '1/√d; one that took no part has 0 ± 1.'
   )
   table = tables.Table(
-    'Cosines of canaries', head, rows, [note, *product.describe_runs(runs)]
+    'Cosines of canaries', head, rows, [note, *grid_runs.describe_runs(runs)]
   )
   return product.Product(
     [table],
@@ -55,7 +58,7 @@ def make_densities(runs: Sequence[product.Run]) -> product.Product:
   )
 
 
-def make_bars(runs: Sequence[product.Run]) -> product.Product:
+def make_bars(runs: Sequence[grid_runs.Run]) -> product.Product:
   """Draws ε_est and ε_lo of the final model; tabulates the calibrated ε."""
   calibrated = [_tabulate_calibrated(runs, attacker) for attacker in _TITLES]
   bars = {
@@ -69,7 +72,7 @@ def make_bars(runs: Sequence[product.Run]) -> product.Product:
   return product.Product(calibrated, {'bars': repetitions.draw_bars(bars)})
 
 
-def _find_final(run: product.Run, method: str) -> Estimate:
+def _find_final(run: grid_runs.Run, method: str) -> Estimate:
   """The estimate of the final model by a method, which every audit has."""
   attack = run.result.audit.find(threat_models.FINAL)
   estimate = attack and attack.find(method)
@@ -77,7 +80,9 @@ def _find_final(run: product.Run, method: str) -> Estimate:
   return estimate
 
 
-def make_anderson(runs: Sequence[product.Run], *, name: str) -> product.Product:
+def make_anderson(
+  runs: Sequence[grid_runs.Run], *, name: str
+) -> product.Product:
   """Makes a table of Anderson-Darling tests of the cosines with the final model.
 
   Args:
@@ -89,7 +94,7 @@ def make_anderson(runs: Sequence[product.Run], *, name: str) -> product.Product:
     test = diagnostics.anderson_darling(
       np.asarray(_select_cosines(run, threat_models.FINAL), np.float64)
     )
-    paper = reported.find_row(
+    paper = _REPORTED.find_row(
       name, noise=run.noise, repetitions=run.repetitions
     )
     body.append(
@@ -106,10 +111,10 @@ def make_anderson(runs: Sequence[product.Run], *, name: str) -> product.Product:
     ['noise', 'repetitions', 'A²', 'p'],
     body,
     [
-      *reported.explain_brackets(name),
+      *_REPORTED.explain_brackets(name),
       'Anderson-Darling, mean and std fitted; A² above 1.035 rejects at 1 %. '
       f'{rejected} of {len(body)} are rejected at 1 %.',
-      *product.describe_runs(runs),
+      *grid_runs.describe_runs(runs),
     ],
   )
   return product.Product([table], {})
@@ -120,7 +125,7 @@ make_emnist_anderson = functools.partial(make_anderson, name='emnist_anderson')
 
 
 def _tabulate_calibrated(
-  runs: Sequence[product.Run], threat_model: ThreatModel
+  runs: Sequence[grid_runs.Run], threat_model: ThreatModel
 ) -> tables.Table:
   """ε by noise and repetitions, and in how many cases it rises and falls."""
   estimates = {
@@ -156,7 +161,7 @@ def _tabulate_calibrated(
       f'ε rises from one count to the next by more than both intervals in '
       f'{sum(rises)} of {len(rises)} cases, and falls from one noise level to the '
       f'next by more than both in {sum(falls)} of {len(falls)}.',
-      *product.describe_runs(runs),
+      *grid_runs.describe_runs(runs),
     ],
   )
 
@@ -170,20 +175,22 @@ def _is_below(low: Estimate | None, high: Estimate | None) -> bool:
   return low.interval[1] < high.interval[0]
 
 
-def _select_cosines(run: product.Run, threat_model: ThreatModel) -> np.ndarray:
+def _select_cosines(
+  run: grid_runs.Run, threat_model: ThreatModel
+) -> np.ndarray:
   """Cosines of the canaries that took part."""
   record = run.record
   assert record is not None, 'runs of a grid of repetitions have canaries'
   return record.cosines[threat_model.key][record.observed]
 
 
-def _scale_cosines(run: product.Run, threat_model: ThreatModel) -> np.ndarray:
+def _scale_cosines(run: grid_runs.Run, threat_model: ThreatModel) -> np.ndarray:
   """The same, in units of 1/√d."""
   return np.sqrt(run.result.dim) * _select_cosines(run, threat_model)
 
 
 def _group_cosines(
-  runs: Sequence[product.Run], threat_model: ThreatModel
+  runs: Sequence[grid_runs.Run], threat_model: ThreatModel
 ) -> dict[tuple[float, int], np.ndarray]:
   return {
     (run.noise, run.repetitions): _scale_cosines(run, threat_model)

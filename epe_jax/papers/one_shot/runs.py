@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from epe_jax.experiment import run_comparison
-from epe_jax.papers.one_shot import product, reported
+from epe_jax.papers import product, reported
 from epe_jax.report.figures import single_or_several
 from epe_jax.text import tables
+
+_REPORTED = reported.Reported('epe_jax.papers.one_shot')
 
 _STDS = {'fitted': 'std fitted, as the paper has it', 'null': 'std of the null'}
 
@@ -50,7 +52,10 @@ def make_runs_table(
         for of_noise in by_noise.values()
         for design in ('single', 'several')
       ],
-      [*(reported.explain_brackets('runs') if std == 'fitted' else ()), *notes],
+      [
+        *(_REPORTED.explain_brackets('runs') if std == 'fitted' else ()),
+        *notes,
+      ],
     )
     for std, title in _STDS.items()
   ]
@@ -76,7 +81,7 @@ def _list_cells(
   )
   paper = None
   if with_paper:
-    paper = reported.find_row('runs', noise=noise, runs=runs)
+    paper = _REPORTED.find_row('runs', noise=noise, runs=runs)
   return [
     f'{noise:g}',
     f'{runs:,} x {first.canaries:,}',

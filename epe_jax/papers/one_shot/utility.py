@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 import functools
 
-from epe_jax.papers.one_shot import product, reported
+from epe_jax.papers import product, reported
+from epe_jax.papers.one_shot import grid_runs
 from epe_jax.report.figures import utility
 from epe_jax.text import tables
 
+_REPORTED = reported.Reported('epe_jax.papers.one_shot')
 
-def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
+
+def make_utility(
+  runs: Sequence[grid_runs.Run], *, name: str
+) -> product.Product:
   """Makes the table and figure of runs that differ in their canaries alone.
 
   Args:
@@ -26,7 +31,7 @@ def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
   }
   body = []
   for noise, (without, with_canaries) in pairs.items():
-    paper = reported.find_row(name, noise=noise) or {}
+    paper = _REPORTED.find_row(name, noise=noise) or {}
     body.append(
       [
         f'{noise:g}',
@@ -41,12 +46,12 @@ def make_utility(runs: Sequence[product.Run], *, name: str) -> product.Product:
     ['noise', 'without', 'with', 'difference in points'],
     body,
     [
-      *reported.explain_brackets(name),
+      *_REPORTED.explain_brackets(name),
       'One run each, with the same seed. Another seed also changes the '
       'accuracy.',
       f'The majority class alone has {100 * baseline:.2f} %. A model that is not '
       'better has learnt too little for canaries to matter.',
-      *product.describe_runs(runs),
+      *grid_runs.describe_runs(runs),
     ],
   )
   return product.Product([table], {'accuracy': utility.draw_utility(pairs)})

@@ -4,8 +4,7 @@ from dp_accounting import dp_event
 import numpy as np
 import pytest
 
-from epe_jax.epsilon import tradeoff_curves
-from epe_jax.epsilon.contrib import families
+from epe_jax.epsilon import families, tradeoff_curves
 from tests.epsilon.plds import from_dp_accounting
 
 DELTA = 1e-5

@@ -8,6 +8,7 @@ or whole runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from epe_jax.epsilon.tradeoff_curves import (
   check_steps,
   epsilon_gdp,
   fnr_gdp,
+  mu_of_epsilon,
 )
 from epe_jax.epsilon.types import check_delta
 
@@ -54,8 +56,7 @@ def subsampled_gaussian_family(
   Source: Dong et al. (2019), section 4; Balle et al. (2018), theorem 8.
   """
   p = sampling_probability
-  if not 0 < p <= 1:
-    raise ValueError(f'sampling_probability={p} must lie in (0, 1].')
+  _check_sampling_probability(p)
   check_steps(steps)
 
   def fnr(noise_multiplier, log_fpr):
@@ -71,6 +72,43 @@ def subsampled_gaussian_family(
     )
 
   return Family('subsampled_gaussian', fnr, epsilon)
+
+
+def noise_of_epsilon(
+  epsilon: float, delta: float, *, sampling_probability: float = 1.0
+) -> float:
+  """The noise multiplier at which one subsampled Gaussian step has a given ε.
+
+  Args:
+    epsilon: ε >= 0 of the step.
+    delta: δ, in (0, 1), and below the sampling probability: from there on every
+      step has ε = 0.
+    sampling_probability: p of the Poisson sample, in (0, 1].
+
+  Returns:
+    The noise multiplier: inf for ε = 0, and 0 for ε = inf.
+
+  Raises:
+    ValueError: an argument is out of range.
+
+  >>> noise = noise_of_epsilon(1.5, 1e-5, sampling_probability=0.25)
+  >>> round(subsampled_gaussian_family(0.25).epsilon(noise, 1e-5), 6)
+  1.5
+  """
+  p = sampling_probability
+  _check_sampling_probability(p)
+  check_delta(delta)
+  if delta >= p:
+    raise ValueError(
+      f'delta={delta} must be below sampling_probability={p}: a step in which a '
+      'canary takes part that seldom has ε = 0 at any noise.'
+    )
+  if epsilon == 0:
+    return math.inf
+  # ε of the step without sampling: log (1 + (e^ε - 1)/p).
+  inner = epsilon + math.log1p(-(1 - p) * math.exp(-epsilon)) - math.log(p)
+  mu = mu_of_epsilon(inner, delta / p)
+  return 1 / mu if mu > 0 else math.inf
 
 
 def pld_family(
@@ -159,6 +197,11 @@ def algorithm_4(*, delta: float, num_lines: int = 10) -> Callable[[Any], Lines]:
     return Lines(epsilon[finite], deltas[finite])
 
   return lines
+
+
+def _check_sampling_probability(p):
+  if not 0 < p <= 1:
+    raise ValueError(f'sampling_probability={p} must lie in (0, 1].')
 
 
 def _subsampled_fnr(mu, p, log_fpr):

@@ -1,12 +1,8 @@
-"""The tables and figures of an item, and the finished runs behind it."""
+"""The finished runs of a grid, from which an item is made."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-from matplotlib import figure
+from collections.abc import Sequence
 
 from epe_jax.experiment import finished_runs
-from epe_jax.text import tables
 
 
 class Run(finished_runs.FinishedRun):
@@ -28,18 +24,6 @@ class Run(finished_runs.FinishedRun):
   def is_audited(self) -> bool:
     """Whether canaries took part."""
     return bool(self.result.audit.attacks)
-
-
-class Product(NamedTuple):
-  """Tables and figures.
-
-  Attributes:
-    tables: in their order on the page.
-    figures: name of the file, without its suffix -> figure.
-  """
-
-  tables: Sequence[tables.Table]
-  figures: Mapping[str, figure.Figure]
 
 
 def describe_runs(runs: Sequence[Run]) -> list[str]:

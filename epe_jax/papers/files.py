@@ -7,7 +7,8 @@ import pathlib
 from typing import Any
 
 from epe_jax import io
-from epe_jax.papers.one_shot import items, product
+from epe_jax.papers import product, registry
+from epe_jax.papers.item import Item
 from epe_jax.text import tables
 
 _FORMATS = {
@@ -18,7 +19,7 @@ _FORMATS = {
 _PICTURES = ('png', 'pdf')
 
 _HEAD = """\
-# The paper's tables and figures
+# The papers' tables and figures
 
 Each item is the result of one command. `scripts/docs.py --results=FOLDER` builds this page
 from the results. `--scale=paper` uses the paper's sizes. `--scale=small` takes about half an
@@ -60,35 +61,40 @@ def write_item(
 
 
 def format_page(folder: str | os.PathLike, *, link: str) -> str:
-  """The page of all items in a folder, in the order of `items.ITEMS`.
+  """The page of all items in a folder, in the order of `registry.ITEMS`.
 
   Args:
-    folder: has a folder with an item.json for each finished item.
+    folder: has an item.json for each finished item, in `registry.folder_of`.
     link: the path from the page to it.
 
   Returns:
     Markdown that ends in a newline.
   """
   parts, missing = [_HEAD], []
-  for name, item in items.ITEMS.items():
-    path = pathlib.Path(folder) / name / 'item.json'
-    if not path.is_file():
-      missing.append(f'{item.title} (`{name}`)')
-      continue
-    record = io.read_json(path)
-    parts += [
-      f'## {item.title}',
-      f'{item.source[0].upper()}{item.source[1:]}. Scale: '
-      f'**{record["scale"]}**.',
-      f'```sh\n{record["command"]}\n```',
-      *(
-        tables.format_markdown(tables.Table(**table))
-        for table in record['tables']
-      ),
-      *(
-        f'![{title}]({link}/{name}/{title}.png)' for title in record['figures']
-      ),
-    ]
+  for paper, (title, items) in registry.PAPERS.items():
+    parts.append(f'## {title}')
+    for key, item in items.items():
+      name = registry.name_item(paper, key)
+      at = registry.folder_of(name)
+      path = pathlib.Path(folder, at, 'item.json')
+      if path.is_file():
+        parts += _format_item(item, io.read_json(path), f'{link}/{at}')
+      else:
+        missing.append(f'{item.title} (`{name}`)')
   if missing:
     parts += ['## Not made yet', '\n'.join(f'- {line}' for line in missing)]
   return '\n\n'.join(parts) + '\n'
+
+
+def _format_item(item: Item, record: Mapping[str, Any], link: str) -> list[str]:
+  """The parts of a page on one item, from its item.json."""
+  return [
+    f'### {item.title}',
+    f'{item.source[0].upper()}{item.source[1:]}. Scale: **{record["scale"]}**.',
+    f'```sh\n{record["command"]}\n```',
+    *(
+      tables.format_markdown(tables.Table(**table))
+      for table in record['tables']
+    ),
+    *(f'![{title}]({link}/{title}.png)' for title in record['figures']),
+  ]

@@ -1,0 +1,77 @@
+"""The numbers that a paper reports, from a data file."""
+
+from collections.abc import Mapping
+import importlib.resources
+import json
+import math
+from typing import NamedTuple
+
+from epe_jax.text import cells
+
+
+class Reported(NamedTuple):
+  """The numbers of one paper.
+
+  Attributes:
+    package: that has them in its file reported.json.
+  """
+
+  package: str
+
+  def load_rows(self, name: str) -> list[dict[str, float]]:
+    """Loads the rows of one table.
+
+    Args:
+      name: of the table in reported.json.
+
+    Returns:
+      Column -> number of each row, those that are not finite included; no rows of
+      a table that the paper does not have.
+
+    >>> Reported('epe_jax.papers.one_shot').load_rows('emnist')[1]['analytic']
+    300.0
+    """
+    text = importlib.resources.files(self.package).joinpath('reported.json')
+    table = json.loads(text.read_text()).get(name, [])
+    return [{k: float(x) for k, x in row.items()} for row in table]
+
+  def find_row(self, name: str, **where: float) -> dict[str, float] | None:
+    """Finds the row of a table with these values.
+
+    Args:
+      name: of the table in reported.json.
+      **where: column -> its value in that row.
+
+    Returns:
+      Column -> number; None if the paper has no such row.
+
+    >>> reported = Reported('epe_jax.papers.one_shot')
+    >>> reported.find_row('anderson', noise=0.2317, repetitions=1)['statistic']
+    1.23
+    """
+    for row in self.load_rows(name):
+      if all(math.isclose(row[k], x, abs_tol=1e-12) for k, x in where.items()):
+        return row
+    return None
+
+  def explain_brackets(self, name: str) -> list[str]:
+    """A note on what numbers in brackets are, if the paper has the table."""
+    note = (
+      'In brackets: the figures of the paper, at its own scale and with its own '
+      'data.'
+    )
+    return [note] if self.load_rows(name) else []
+
+
+def add_reported(
+  value: float | str | None, row: Mapping[str, float] | None, column: str
+) -> str:
+  """A number of ours with the paper's in brackets behind it, if it has one.
+
+  Args:
+    value: ours; None if there is none.
+    row: of the paper's table; None if there is none.
+    column: of that row.
+  """
+  text = '-' if value is None else cells.format_number(value)
+  return text if row is None else f'{text} ({cells.format_number(row[column])})'

@@ -1,0 +1,79 @@
+"""The tables and figures of the paper, by name.
+
+Those that need no trained model are of kind 'mechanism'. An item that trains is of
+kind 'training' and says how, in `train`.
+"""
+
+from epe_jax.papers.item import Item
+from epe_jax.papers.tight_auditing import (
+  bug_hunts,
+  curves,
+  gaussian_steps,
+  simulated_table,
+)
+
+ITEMS = {
+  'figure3': Item(
+    'A Gaussian step: ε over the number of observations',
+    'section 4.1, Figure 3',
+    'tight_figure3',
+    'mechanism',
+    gaussian_steps.make_figure3,
+  ),
+  'figure4': Item(
+    'A Gaussian step: ε at every threshold',
+    'section 5.2, Figure 4',
+    'tight_figure4',
+    'mechanism',
+    gaussian_steps.make_figure4,
+  ),
+  'figure5': Item(
+    'Error rates of a subsampled step',
+    'section 5.4, Figure 5',
+    'tight_figure5',
+    'mechanism',
+    curves.make_figure5,
+  ),
+  'figure13': Item(
+    'Algorithm 4 and the exact trade-off curve',
+    'appendix A, Figure 13',
+    'tight_figure13',
+    'mechanism',
+    curves.make_figure13,
+  ),
+  'figure14': Item(
+    '(ε, δ)-DP at several thresholds, over the number of observations',
+    'appendix C.1, Figure 14',
+    'tight_figure14',
+    'mechanism',
+    gaussian_steps.make_figure14,
+  ),
+  'table1_simulated': Item(
+    'Lower limits of ε by the law of observations',
+    'section 6.2, Table 1, without a model',
+    'tight_table1_simulated',
+    'mechanism',
+    simulated_table.make_table1,
+  ),
+  'clipping_bug': Item(
+    'Bug: clipping after averaging',
+    'section 6.3, Figure 7, without a model',
+    'tight_clipping_bug',
+    'mechanism',
+    bug_hunts.make_clipping,
+  ),
+  'seeds_bug': Item(
+    'Bug: noise from 100 seeds',
+    'section 6.3, Figure 8, without a model',
+    'tight_seeds_bug',
+    'mechanism',
+    bug_hunts.make_seeds,
+  ),
+  'scale_bug': Item(
+    'Bug: noise that is too small',
+    'section 6.3, Figure 9, without a model',
+    'tight_scale_bug',
+    'mechanism',
+    bug_hunts.make_scale,
+  ),
+}
