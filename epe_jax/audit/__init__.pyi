@@ -30,9 +30,9 @@ from .statistics import last_n_rounds as last_n_rounds
 from .statistics import max_over_rounds as max_over_rounds
 from .statistics import score_mixture as score_mixture
 from .statistics import score_own_round as score_own_round
-from .steps import Game as Game
+from .steps import StepMechanism as StepMechanism
 from .steps import estimate_run as estimate_run
-from .steps import make_game as make_game
+from .steps import make_step_mechanism as make_step_mechanism
 from .threat_models import THREAT_MODELS as THREAT_MODELS
 from .upper_bounds import bound_known_rounds as bound_known_rounds
 from .upper_bounds import bound_unknown_rounds as bound_unknown_rounds

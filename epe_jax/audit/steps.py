@@ -2,7 +2,7 @@
 
 In a white-box game each step gives an observation without the canary and one with
 it. Its scores say what one step leaks, at a rate at which the canary takes part;
-what is reported is the ε of all steps, at the rate of training. `Game` has both
+what is reported is the ε of all steps, at the rate of training. `StepMechanism` has both
 mechanisms, and `ESTIMATORS` is the one table of what scores are put through.
 
 All assume that steps are alike: Gaussian mechanisms, with one noise multiplier.
@@ -50,7 +50,7 @@ _STRATEGIES: dict[str, strategies.Multiplicity] = {
 }
 
 
-class Game(NamedTuple):
+class StepMechanism(NamedTuple):
   """What one observation is of, and how its ε becomes the one that is reported.
 
   Attributes:
@@ -64,14 +64,14 @@ class Game(NamedTuple):
   is_composed: bool
 
 
-def make_game(
+def make_step_mechanism(
   *,
   canary_probability: float = 1.0,
   sampling_probability: float | None = None,
   steps: int = 1,
   make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
-) -> Game:
-  """Makes the game of Gaussian steps, of which observations are independent.
+) -> StepMechanism:
+  """Describes steps with Gaussian noise, whose observations are independent.
 
   Args:
     canary_probability: q_c, in (0, 1]: with which the canary joins the step of an
@@ -83,15 +83,15 @@ def make_game(
       them; None for the exact curve.
 
   Returns:
-    The game. The ε of a run is exact for T = 1 or q = 1 (μ √T), and otherwise that
+    The mechanism. The ε of a run is exact for T = 1 or q = 1 (μ √T), and otherwise that
     of the PLD of dp_accounting.
 
   Raises:
     ValueError: an argument is out of range.
 
-  >>> game = make_game(steps=100)
+  >>> mechanism = make_step_mechanism(steps=100)
   >>> epsilon = tradeoff_curves.epsilon_gdp(0.1, 1e-5)
-  >>> round(game.compose(epsilon, 1e-5), 4)  # That of μ = 0.1 √100.
+  >>> round(mechanism.compose(epsilon, 1e-5), 4)  # That of μ = 0.1 √100.
   4.3772
   """
   q = (
@@ -113,7 +113,7 @@ def make_game(
 
   if make_lines is not None:
     step = _approximate(step, make_lines)
-  return Game(step, compose, is_composed)
+  return StepMechanism(step, compose, is_composed)
 
 
 class StepEstimator(NamedTuple):
@@ -122,7 +122,7 @@ class StepEstimator(NamedTuple):
   Attributes:
     label: its name in the paper.
     thresholds: the choices of thresholds that it has.
-    estimate: (scores, multiplicity, game, δ, significance) -> ε of one observation.
+    estimate: (scores, multiplicity, mechanism, δ, significance) -> ε of one observation.
   """
 
   label: str
@@ -134,7 +134,7 @@ def estimate_run(
   scores: Scores,
   estimator: str,
   *,
-  game: Game,
+  mechanism: StepMechanism,
   delta: float,
   thresholds: Thresholds,
   significance: float = 0.05,
@@ -145,7 +145,7 @@ def estimate_run(
     scores: observations with the canary as `observed`, without it as `unobserved`;
       any leading axes. They are independent given the steps before them.
     estimator: a key of `ESTIMATORS`.
-    game: what one observation is of, and what is reported.
+    mechanism: what one observation is of, and what is reported.
     delta: δ, in (0, 1), of the step and of the run.
     thresholds: who chooses the threshold.
     significance: chance, or posterior probability, that the result exceeds the
@@ -169,12 +169,12 @@ def estimate_run(
       f'{", ".join(method.thresholds)}.'
     )
   of_step = method.estimate(
-    scores, _STRATEGIES[thresholds], game, delta, significance
+    scores, _STRATEGIES[thresholds], mechanism, delta, significance
   )
-  if not game.is_composed:
+  if not mechanism.is_composed:
     return of_step
   values = np.asarray(of_step.epsilon, np.float64)
-  composed = [game.compose(float(x), delta) for x in values.ravel()]
+  composed = [mechanism.compose(float(x), delta) for x in values.ravel()]
   assumes = of_step.assumes
   if of_step.is_shape_free:
     assumes = (*assumes, Assumption.FAMILY)
@@ -205,26 +205,26 @@ def _approximate(
   return exact._replace(name=f'{exact.name}_lines', fnr=fnr)
 
 
-def _estimate_f_dp_cp(scores, multiplicity, game, delta, significance):
+def _estimate_f_dp_cp(scores, multiplicity, mechanism, delta, significance):
   settings = dict(
     delta=delta, significance=significance, multiplicity=multiplicity
   )
-  if game.step.name == 'gdp':
+  if mechanism.step.name == 'gdp':
     return tradeoff_bound.gdp_bound(scores, **settings)
-  return tradeoff_bound.family_bound(scores, family=game.step, **settings)
+  return tradeoff_bound.family_bound(scores, family=mechanism.step, **settings)
 
 
-def _estimate_f_dp_zb(scores, multiplicity, game, delta, significance):
+def _estimate_f_dp_zb(scores, multiplicity, mechanism, delta, significance):
   settings = dict(
     delta=delta, significance=significance, multiplicity=multiplicity
   )
-  if game.step.name == 'gdp':
+  if mechanism.step.name == 'gdp':
     return bayes.gdp_credible(scores, **settings)
-  return bayes.family_credible(scores, family=game.step, **settings)
+  return bayes.family_credible(scores, family=mechanism.step, **settings)
 
 
-def _estimate_dp_cp(scores, multiplicity, game, delta, significance):
-  del game
+def _estimate_dp_cp(scores, multiplicity, mechanism, delta, significance):
+  del mechanism
   return threshold_bound.lower_bound(
     scores,
     delta=delta,
@@ -234,15 +234,15 @@ def _estimate_dp_cp(scores, multiplicity, game, delta, significance):
   )
 
 
-def _estimate_dp_zb(scores, multiplicity, game, delta, significance):
-  del game
+def _estimate_dp_zb(scores, multiplicity, mechanism, delta, significance):
+  del mechanism
   return bayes.epsilon_credible(
     scores, delta=delta, significance=significance, multiplicity=multiplicity
   )
 
 
-def _estimate_katz(scores, multiplicity, game, delta, significance):
-  del game
+def _estimate_katz(scores, multiplicity, mechanism, delta, significance):
+  del mechanism
   return threshold_bound.lower_bound(
     scores,
     delta=delta,

@@ -20,9 +20,9 @@ def draw(epsilon, num, audits, seed=0, **settings):
 
 
 def estimate(scores, name, thresholds='same', **settings):
-  game = steps.make_game(**settings)
+  mechanism = steps.make_step_mechanism(**settings)
   return steps.estimate_run(
-    scores, name, game=game, delta=DELTA, thresholds=thresholds
+    scores, name, mechanism=mechanism, delta=DELTA, thresholds=thresholds
   )
 
 
@@ -69,32 +69,34 @@ def test_valid_thresholds_give_bounds_and_others_do_not():
 
 
 def test_a_gaussian_step_composes_by_the_square_root():
-  game = steps.make_game(steps=49)
+  mechanism = steps.make_step_mechanism(steps=49)
   for mu in (0.05, 0.4):
     of_step = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
     expected = tradeoff_curves.epsilon_gdp(7 * mu, DELTA)
-    assert game.compose(of_step, DELTA) == pytest.approx(expected, rel=1e-6)
-  assert game.compose(0.0, DELTA) == 0
-  assert game.compose(np.inf, DELTA) == np.inf
+    assert mechanism.compose(of_step, DELTA) == pytest.approx(
+      expected, rel=1e-6
+    )
+  assert mechanism.compose(0.0, DELTA) == 0
+  assert mechanism.compose(np.inf, DELTA) == np.inf
 
 
 def test_steps_with_the_canary_compose_to_a_run_that_samples():
   # The canary is in every step that is observed; training samples with q.
-  game = steps.make_game(sampling_probability=0.1, steps=30)
+  mechanism = steps.make_step_mechanism(sampling_probability=0.1, steps=30)
   of_step = float(tradeoff_curves.epsilon_gdp(1 / 0.8, DELTA))
   there = from_dp_accounting(0.8, 0.1, 30).get_epsilon_for_delta(DELTA)
-  assert game.compose(of_step, DELTA) == pytest.approx(there, rel=1e-3)
-  assert game.compose(of_step / 2, DELTA) < there / 2
+  assert mechanism.compose(of_step, DELTA) == pytest.approx(there, rel=1e-3)
+  assert mechanism.compose(of_step / 2, DELTA) < there / 2
 
 
 def test_all_estimators_compose_alike_and_say_what_they_assume():
   scores = draw(4, 1000, audits=1)
-  game = steps.make_game(steps=9)
+  mechanism = steps.make_step_mechanism(steps=9)
   for name in steps.ESTIMATORS:
     one = estimate(scores, name)
     all_nine = estimate(scores, name, steps=9)
     assert float(all_nine.epsilon[0]) == pytest.approx(
-      game.compose(float(one.epsilon[0]), DELTA)
+      mechanism.compose(float(one.epsilon[0]), DELTA)
     )
     assert not all_nine.is_shape_free
     assert all_nine.confidence == one.confidence
@@ -126,12 +128,12 @@ def test_lines_of_algorithm_4_are_below_a_subsampled_pld_and_approach_it():
   exact = pld.fnr(0.55, log_fpr)
   gaps = []
   for num in (3, 10, 30, 300):
-    game = steps.make_game(
+    mechanism = steps.make_step_mechanism(
       canary_probability=0.25,
       make_lines=families.algorithm_4(delta=DELTA, num_lines=num),
     )
     # The PLD's own curve is made of lines, too low by up to 1e-3.
-    gap = exact - game.step.fnr(0.55, log_fpr)
+    gap = exact - mechanism.step.fnr(0.55, log_fpr)
     assert np.all(gap > -1e-3)
     gaps.append(np.max(gap))
   assert gaps[0] > gaps[1] > gaps[2] > gaps[3]

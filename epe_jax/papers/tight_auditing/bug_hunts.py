@@ -71,7 +71,7 @@ def run_audits(
     have the same observations.
   """
   rng = np.random.default_rng(settings.seed)
-  game = steps.make_game()
+  mechanism = steps.make_step_mechanism()
   drawn = [draw(rng, max(nums)) for _ in range(settings.audits)]
   observed, unobserved = (
     np.stack([getattr(scores, kind) for scores in drawn])
@@ -84,7 +84,7 @@ def run_audits(
       estimate = steps.estimate_run(
         scores,
         key,
-        game=game,
+        mechanism=mechanism,
         delta=settings.delta,
         thresholds=choose_thresholds(key, choice),
       )

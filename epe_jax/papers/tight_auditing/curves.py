@@ -103,7 +103,7 @@ def make_figure13(settings: Any) -> product.Product:
   )
   body = []
   for axes, (p, sigma) in zip(panels, settings.mechanisms):
-    exact = steps.make_game(canary_probability=p).step
+    exact = steps.make_step_mechanism(canary_probability=p).step
     curve = exact.fnr(sigma, np.log(grid))
     epsilon = exact.epsilon(sigma, settings.delta)
     title = f'q_c = {p:g}, σ = {sigma:.3g}, ε = {epsilon:.3g}'
@@ -112,7 +112,7 @@ def make_figure13(settings: Any) -> product.Product:
     at = int(np.argmin(np.abs(curve - grid)))
     rates = np.log(grid[at : at + 1]), curve[at : at + 1]
     for n, color in zip(settings.num_lines, colors):
-      family = steps.make_game(
+      family = steps.make_step_mechanism(
         canary_probability=p,
         make_lines=families.algorithm_4(delta=settings.delta, num_lines=n),
       ).step

@@ -29,7 +29,7 @@ def make_table1(settings: Any) -> product.Product:
   columns: dict[str, dict[tuple[str, float], str]] = {}
   for name, run in settings.runs.items():
     accounted = _account(run, settings.delta)
-    game = steps.make_game()._replace(
+    mechanism = steps.make_step_mechanism()._replace(
       compose=accounted.compose, is_composed=True
     )
     columns[name] = {}
@@ -41,7 +41,11 @@ def make_table1(settings: Any) -> product.Product:
       )
       for key in steps.ESTIMATORS:
         estimate = steps.estimate_run(
-          scores, key, game=game, delta=settings.delta, thresholds='same'
+          scores,
+          key,
+          mechanism=mechanism,
+          delta=settings.delta,
+          thresholds='same',
         )
         values = np.asarray(estimate.epsilon)
         text = f'{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}'
