@@ -37,7 +37,7 @@ test-frameworks: $(VENV)/installed-dev frameworks-installed
 # docs/notebooks: the notebooks of colabs with what they show; minutes.
 notebooks: $(VENV)/installed-dev frameworks-installed
 	$(BIN)/python colabs/render.py quickstart estimators threat_models \
-	  repetitions flax_nnx correlated_noise
+	  repetitions flax_nnx correlated_noise tight_auditing
 	PYTHONPATH=$(CURDIR) $(FRAMEWORKS)/torch/bin/python colabs/render.py own_loop
 
 # docs/frameworks: an audit of each framework, with its figure; minutes.

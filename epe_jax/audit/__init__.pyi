@@ -7,6 +7,11 @@ from .correlated_noise import combining_rounds as combining_rounds
 from .estimates import Audit as Audit
 from .estimates import evaluate as evaluate
 from .estimates import evaluate_scores as evaluate_scores
+from .gradient_canaries import GradientCanary as GradientCanary
+from .gradient_canaries import make_gradient_canary as make_gradient_canary
+from .observations import Observations as Observations
+from .observations import load_observations as load_observations
+from .observations import score_observations as score_observations
 from .observers import Observer as Observer
 from .observers import RoundView as RoundView
 from .observers import all_iterates as all_iterates
@@ -37,5 +42,8 @@ from .threat_models import THREAT_MODELS as THREAT_MODELS
 from .upper_bounds import bound_known_rounds as bound_known_rounds
 from .upper_bounds import bound_unknown_rounds as bound_unknown_rounds
 from .upper_bounds import expect_final_model as expect_final_model
+from .white_box import derive_game_keys as derive_game_keys
+from .white_box_run import WhiteBoxSettings as WhiteBoxSettings
+from .white_box_run import run_white_box as run_white_box
 from .wrapper import audited as audited
 from .wrapper import score_observers as score_observers
