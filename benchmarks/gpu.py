@@ -9,7 +9,7 @@ folder as soon as they are measured. What is finished there is not run again: th
 same command goes on where the last one stopped. It needs no network, no
 installation of this package and no data; --emnist and --stackoverflow give real
 ones. Wheels of missing packages, from benchmarks/collect_wheels.py, are found in
---wheels.
+--wheels. --bundle and --resume carry results from one machine to the next.
 
 `cp FOLDER/gpu_*.json benchmarks/results && python benchmarks/page.py` shows the
 figures in docs/benchmarks.md.
@@ -189,6 +189,17 @@ def is_finished(path: pathlib.Path) -> bool:
   return found.get('finished', False) and found.get('quick') == _QUICK.value
 
 
+def list_failed(path: pathlib.Path) -> list[str]:
+  """The figures of a part that could not be measured, while others were."""
+  if not path.exists():
+    return []
+  return [
+    name
+    for name, value in read_json(path).items()
+    if isinstance(value, dict) and 'not_measured' in value
+  ]
+
+
 def note(path: pathlib.Path, text: str) -> None:
   """Writes into the figures of a part why it has no more of them."""
   found = read_json(path) if path.exists() else {}
@@ -258,6 +269,8 @@ def run_all(
       status = start_part(part, folder, site, limit)
       took = time.monotonic() - begun
       states[part.name] = f'finished in {took:.0f} s'
+      if failed := list_failed(path):
+        states[part.name] += f', but not {failed}'
       if status is None:
         states[part.name] = f'stopped after {took:.0f} s'
         note(path, states[part.name])

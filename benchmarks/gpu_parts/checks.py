@@ -95,6 +95,8 @@ def compare_run(name: str, context: Context) -> dict[str, Any]:
     begun.kill()
     begun.wait()
   there = io.read_json(context.folder / name / _RUN_FILE)
+  # Infinity is a string in JSON.
+  epsilon = {name: float(x) for name, x in there['epsilon'].items()}
   ours, theirs = (
     load_record(folder / 'private/scores.npz')
     for folder in (context.folder / f'{name}_here', context.folder / name)
@@ -114,9 +116,10 @@ def compare_run(name: str, context: Context) -> dict[str, Any]:
       'median': float(np.median(moved)),
       'largest': float(moved.max()),
     },
-    'epsilon': {'here': here['epsilon'], 'cpu': there['epsilon']},
+    'epsilon': {'here': here['epsilon'], 'cpu': epsilon},
     'largest_epsilon_difference': max(
-      abs(value - there['epsilon'][attacker])
+      # Both may be infinite.
+      0.0 if value == epsilon[attacker] else abs(value - epsilon[attacker])
       for attacker, value in here['epsilon'].items()
     ),
     'round_programs_compiled': here['round_programs_compiled'],
@@ -136,7 +139,7 @@ def make_run(
     # Beside the workdir, in which a run wants nothing of others.
     config.data.cache = f'{workdir}_data'
     config.canaries.update(observed=100, unobserved=100)
-  if context.quick:
+  if context.quick and name != 'stackoverflow':
     config.model.width = 4
   compilations = Compilations()
   result = audited_run.run(
@@ -210,7 +213,9 @@ def subprocess_of(
     'PYTHONPATH': os.pathsep.join(sys.path),
   }
   return subprocess.Popen(
-    [sys.executable, '-c', code, *map(str, arguments)], env=environment
+    # -P, or the working directory would come before the path that is given.
+    [sys.executable, '-P', '-c', code, *map(str, arguments)],
+    env=environment,
   )
 
 

@@ -70,7 +70,10 @@ def precision(context: Context, results: Results) -> None:
   """What tensorfloat32 and bfloat16 do to cosines and ε of the digits run."""
   mode = 'smoke' if context.quick else 'full'
   config = f'--config={ROOT}/configs/digits.py:{mode}'
-  flags = ['--config.model.width=4'] * context.quick
+  flags: list[str] = []
+  if context.quick:
+    flags += ['--config.model.width=4', '--config.canaries.observed=4']
+    flags += ['--config.canaries.unobserved=4']
   found = run_benchmark('precision', context, config, *flags)
   results.add(rows=found['rows'])
 

@@ -134,10 +134,25 @@ def test_a_part_that_hangs_is_stopped_and_keeps_what_it_measured(
   }
 
 
+# In a minute of a core each, or as another part does; see test-slow.
+SLOW = (
+  'audited_round',
+  'canary_kernels',
+  'memory',
+  'precision',
+  'stackoverflow',
+  'tests',
+  'variants',
+)
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize(
   'part',
-  [part.name for part in schedule.PARTS if part.name not in ('tests', 'peers')],
+  [
+    pytest.param(part.name, marks=[pytest.mark.slow] * (part.name in SLOW))
+    for part in schedule.PARTS
+  ],
 )
 def test_every_part_runs_to_its_end_at_toy_size(tmp_path, part):
   run(tmp_path, f'--parts={part}', '--minutes=5')
