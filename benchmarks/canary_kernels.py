@@ -33,6 +33,11 @@ _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _DIMS = flags.DEFINE_list(
   'dims', ['1e5', '1e6', '4050748', '1e7', '1e8'], 'Sizes d.'
 )
+_FAMILIES = flags.DEFINE_list(
+  'families',
+  [*canaries.FAMILIES, 'jax.random', 'stored'],
+  'Canaries, and what they are compared with.',
+)
 _COUNTS = flags.DEFINE_list('counts', ['1e2', '2e3', '1e5'], 'Numbers k.')
 _STACKS = flags.DEFINE_list(
   'stacks', ['1', '50'], 'Vectors projected together.'
@@ -52,6 +57,12 @@ _MAX_STACK_ENTRIES = flags.DEFINE_float(
 _MAX_BYTES = flags.DEFINE_float(
   'max_bytes', 2e9, 'Of a stored matrix, at most.'
 )
+_CALLS = flags.DEFINE_integer(
+  'calls',
+  1,
+  'Projections of a timing, none of which waits for the one before: on a GPU, '
+  'else it is their start that is timed.',
+)
 _OUT = flags.DEFINE_string(
   'out',
   str(record.FOLDER / 'canary_kernels.json'),
@@ -64,11 +75,11 @@ class Form(NamedTuple):
   """One way to do it.
 
   Attributes:
-    call: what is timed; it blocks until the result is there.
+    call: what is timed; its result may not be there yet.
     share: the part of all canaries that it covers.
   """
 
-  call: Callable[[], None]
+  call: Callable[[], jax.Array]
   share: float
 
 
@@ -110,22 +121,21 @@ def forms(num: int, dim: int, stack: int) -> dict[str, Form]:
   def form(project, share=1.0) -> Form:
     # Compiled here, so that no form is timed while another compiles.
     compiled = jax.jit(project).lower(v).compile()
-    return Form(lambda: jax.block_until_ready(compiled(v)), share)
+    return Form(lambda: compiled(v), share)
 
   found = {'|x|^2': form(lambda v: jnp.sum(v * v, axis=-1))}
   for name in canaries.FAMILIES:
-    if name == 'dirac' and num > dim:
+    if name not in _FAMILIES.value or (name == 'dirac' and num > dim):
       continue
     k = fewer if name in _ONE_BY_ONE else num
     made = canaries.family(name)(jax.random.key(0), k, dim)
     found[name] = form(made.project, k / num)
-  found['jax.random'] = form(regenerated(by_jax, dim), by_jax / num)
-  if 4.0 * num * dim <= _MAX_BYTES.value:
+  if 'jax.random' in _FAMILIES.value:
+    found['jax.random'] = form(regenerated(by_jax, dim), by_jax / num)
+  if 'stored' in _FAMILIES.value and 4.0 * num * dim <= _MAX_BYTES.value:
     matrix = jnp.ones((num, dim))  # What they are does not matter to time.
     stored = jax.jit(lambda v, c: v @ c.T).lower(v, matrix).compile()
-    found['stored'] = Form(
-      lambda: jax.block_until_ready(stored(v, matrix)), 1.0
-    )
+    found['stored'] = Form(lambda: stored(v, matrix), 1.0)
   return found
 
 
@@ -134,26 +144,35 @@ def insertions(num: int, dim: int, m: int) -> dict[str, Form]:
   ids, weights = jnp.arange(m), jnp.ones(m)
   found = {}
   for name in canaries.FAMILIES:
+    if name not in _FAMILIES.value:
+      continue
     made = canaries.family(name)(jax.random.key(0), min(num, dim), dim)
     compiled = jax.jit(made.superpose).lower(ids, weights).compile()
-    found[name] = Form(
-      lambda compiled=compiled: jax.block_until_ready(compiled(ids, weights)),
-      1.0,
-    )
+    found[name] = Form(lambda compiled=compiled: compiled(ids, weights), 1.0)
   return found
 
 
 def timed(forms: dict[str, Form], repetitions: int) -> dict[str, Seconds]:
-  """Seconds of each, in turn."""
+  """Seconds of each, in turn; without those that the device has no memory for."""
   wall: dict[str, list[float]] = {name: [] for name in forms}
   cpu: dict[str, list[float]] = {name: [] for name in forms}
+  failed: set[str] = set()
   for repetition in range(repetitions + 1):
     for name, form in forms.items():
+      if name in failed:
+        continue
       begun, worked = time.perf_counter(), time.process_time()
-      form.call()
+      try:
+        results = [form.call() for _ in range(_CALLS.value)]
+        jax.block_until_ready(results)
+      except jax.errors.JaxRuntimeError as error:
+        print(f'not measured: {name}: {str(error)[:200]}', flush=True)
+        failed.add(name)
+        continue
+      share = form.share * _CALLS.value
       if repetition:  # The first one is warm-up.
-        wall[name].append((time.perf_counter() - begun) / form.share)
-        cpu[name].append((time.process_time() - worked) / form.share)
+        wall[name].append((time.perf_counter() - begun) / share)
+        cpu[name].append((time.process_time() - worked) / share)
   return {
     name: Seconds(
       min(wall[name]),
@@ -162,6 +181,7 @@ def timed(forms: dict[str, Form], repetitions: int) -> dict[str, Seconds]:
       form.share,
     )
     for name, form in forms.items()
+    if name not in failed
   }
 
 

@@ -57,7 +57,9 @@ def find(record: Any, path: str) -> Any:
       raise ValueError(f'{path!r} leads nowhere at {key!r}; there is {there}.')
     record = record[key]
     if chosen:
-      record = _chosen(record, chosen, path)
+      record = _chosen(record, chosen, path, optional)
+      if record is None:
+        return None
   return record
 
 
@@ -186,11 +188,13 @@ def nbytes(value: float) -> str:
   return f'{value:.3g} B'
 
 
-def _chosen(found: Any, chosen: str, path: str) -> Any:
+def _chosen(found: Any, chosen: str, path: str, optional: bool) -> Any:
   wanted = dict(part.split('=', 1) for part in chosen.split(','))
   for one in found:
     if all(str(one.get(key)) == value for key, value in wanted.items()):
       return one
+  if optional:
+    return None
   raise ValueError(f'{path!r} leads nowhere: no [{chosen}] among {len(found)}.')
 
 

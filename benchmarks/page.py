@@ -152,10 +152,30 @@ def _remote(records: Records) -> str:
     '', ['figure', 'target', 'measured', 'reached', 'floor'], body
   )
   parts = [said, tables.format_markdown(table)]
+  parts.append(
+    'The command has these parts, in this order; `--parts=NAME` runs one of them.'
+  )
+  parts.append(tables.format_markdown(_remote_parts(records)))
   if commands:
     listed = '\n'.join(map(_broken, commands))
-    parts.append(f'To measure them:\n\n```sh\n{listed}\n```')
+    parts.append(f'To measure what is not measured:\n\n```sh\n{listed}\n```')
   return '\n\n'.join(parts)
+
+
+def _remote_parts(records: Records) -> tables.Table:
+  """The parts of benchmarks/gpu.py, and on what device each was measured."""
+  body = []
+  for part in targets.REMOTE_PARTS:
+    found = records.get(f'gpu_{part.name}')
+    state = NOT_MEASURED
+    if found is not None and found.get('quick'):
+      state = 'small sizes, only to see that it runs'
+    elif found is not None:
+      state = f'{found["machine"]["device"]}, {found["date"][:10]}'
+      if not found['finished']:
+        state += ', not to its end'
+    body.append([part.name, part.what, part.floor, state])
+  return tables.Table('', ['part', 'figures', 'floor', 'measured'], body)
 
 
 def _broken(command: str) -> str:

@@ -13,9 +13,12 @@ import os
 import tempfile
 
 from absl import app, flags
+import jax
 from ml_collections import config_flags
+import numpy as np
 import record
 
+from epe_jax.audit.record import load_record
 from epe_jax.experiment import run_result, sweep
 from epe_jax.training import local_training
 
@@ -36,9 +39,11 @@ def main(argv: list[str]) -> None:
   load, config = os.getloadavg()[0], _CONFIG.value
   if _QUICK.value:
     config.rounds = 2
-  # Processors do not round to tensorfloat32: it would be float32 once more.
-  some = [name for name in local_training.PRECISIONS if name != 'tensorfloat32']
-  rows = []
+  some = list(local_training.PRECISIONS)
+  if jax.default_backend() == 'cpu':
+    # Processors do not round to tensorfloat32: it would be float32 once more.
+    some.remove('tensorfloat32')
+  rows, traces = [], []
   with tempfile.TemporaryDirectory() as folder:
     points = sweep.make_grid(config, [('precision', some)])
     outcome = sweep.run_sweep(points, folder)
@@ -46,6 +51,11 @@ def main(argv: list[str]) -> None:
       raise SystemExit(f'error: {outcome.failed}')
     for name, point in zip(some, points, strict=True):
       found = run_result.load_result(f'{folder}/{point.name}/result.json')
+      scores = load_record(f'{folder}/{point.name}/private/scores.npz')
+      assert scores.trace is not None
+      # In standard deviations of the cosine of a canary that was not put in.
+      traces.append(np.sqrt(scores.dim) * scores.trace)
+      moved = traces[-1] - traces[0]
       rows.append(
         {
           'precision': name,
@@ -54,6 +64,11 @@ def main(argv: list[str]) -> None:
             attack.threat_model.statistic: float(estimate.epsilon)
             for attack in found.audit.attacks
             if (estimate := attack.find('location_mixture')) is not None
+          },
+          'cosines_moved_in_std': {
+            'first_round': float(np.abs(moved[0]).max()),
+            'root_mean_square': float(np.sqrt(np.mean(moved**2))),
+            'largest': float(np.abs(moved).max()),
           },
           'analytic_epsilon': found.analytic_epsilon,
           'seconds_per_round': found.seconds_per_round,

@@ -9,7 +9,7 @@ import pathlib
 import platform
 from typing import Any
 
-from epe_jax import io
+from epe_jax import __version__, io
 
 FOLDER = pathlib.Path(__file__).parent / 'results'
 
@@ -46,7 +46,8 @@ def machine(*packages: str) -> dict[str, Any]:
     **device,
     'python': platform.python_version(),
     **{name: importlib.metadata.version(name) for name in packages},
-    'epe_jax': importlib.metadata.version('epe_jax'),
+    # A checkout may be used without being installed.
+    'epe_jax': __version__,
   }
 
 

@@ -220,10 +220,10 @@ class Remote(NamedTuple):
 # The EMNIST CNN: multiplications of a forward pass of one image, all layers.
 _CNN = 26 * 26 * 32 * 9 + 24 * 24 * 64 * 9 * 32 + 9216 * 128 + 128 * 62
 # Backward is twice that, but for the gradient of the pixels.
-_CNN_FLOPS = 6.0 * _CNN - 2.0 * 26 * 26 * 32 * 9
+CNN_FLOPS = 6.0 * _CNN - 2.0 * 26 * 26 * 32 * 9
 _CNN_DIM, _LSTM_DIM = 1_206_590, 4_050_748
 # Each weight is used at each of 20 words; the embedding is a table lookup.
-_SENTENCE_FLOPS = 6.0 * 20 * (_LSTM_DIM - 10_004 * 96)
+SENTENCE_FLOPS = 6.0 * 20 * (_LSTM_DIM - 10_004 * 96)
 _BATCH = 16
 
 
@@ -241,72 +241,187 @@ def _round_floor(
 
 
 # 671,585 images of 3,400 writers.
-_EMNIST = _round_floor(
-  clients=101, examples=198, flops=_CNN_FLOPS, dim=_CNN_DIM
-)
+_EMNIST = _round_floor(clients=101, examples=198, flops=CNN_FLOPS, dim=_CNN_DIM)
 _NEXT_WORD = _round_floor(
-  clients=167, examples=256, flops=_SENTENCE_FLOPS, dim=_LSTM_DIM
+  clients=167, examples=256, flops=SENTENCE_FLOPS, dim=_LSTM_DIM
 )
 _WORK_B = _round_floor(
-  clients=20, examples=64, flops=_SENTENCE_FLOPS, dim=_LSTM_DIM
+  clients=20, examples=64, flops=SENTENCE_FLOPS, dim=_LSTM_DIM
 )
 # A projection reads the vector once, and canaries that are put in write one.
 _AUDIT = 8.0 * _LSTM_DIM / costs.H200.bandwidth
-_RUN = (
-  'epe-jax run {config} '
-  '--config.data.synthetic=True --config.canaries.family=hadamard{more} '
-  '--workdir=runs/gpu_{config} && '
-  'cp runs/gpu_{config}/result.json benchmarks/results/gpu_{config}.json'
+_HADAMARD_PASSES = 'sizes?[dim=100000000,canaries=2000,vectors=1]/passes'
+GPU_COMMAND = (
+  'python benchmarks/gpu.py --minutes=25 --out=runs/gpu && '
+  'cp runs/gpu/gpu_*.json benchmarks/results'
 )
-_GPU_TEXT = _RUN.format(
-  config='stackoverflow', more=' --config.data.max_sentences=256'
-)
+"""Measures all rows."""
 
 REMOTE = (
   Remote(
     Target(
+      'digits run on the device and on its processor: largest difference of a '
+      'cosine in the first round, in standard deviations',
+      'gpu_same',
+      'digits?/trace_difference_in_std?/first_round',
+      1e-2,
+      floor='0',
+    ),
+    GPU_COMMAND,
+  ),
+  Remote(
+    Target(
+      'the same: largest difference of an ε',
+      'gpu_same',
+      'digits?/largest_epsilon_difference?',
+      0.1,
+      floor='0',
+    ),
+    GPU_COMMAND,
+  ),
+  Remote(
+    Target(
       '500 rounds of EMNIST, 101 clients, 2,000 canaries, all iterates',
       'gpu_emnist',
-      'seconds',
+      'seconds?',
       120.0,
     ),
-    _RUN.format(config='emnist', more=''),
+    GPU_COMMAND,
     layout.seconds(500 * _EMNIST),
   ),
   Remote(
     Target(
-      'a StackOverflow round, 167 clients of at most 256 sentences',
-      'gpu_stackoverflow',
-      'seconds_per_round',
+      'a StackOverflow round, 167 clients of 256 sentences, float32',
+      'gpu_next_word_round',
+      'float32?/seconds_in_a_row?',
       0.5,
     ),
-    _GPU_TEXT,
+    GPU_COMMAND,
     layout.seconds(_NEXT_WORD),
   ),
   Remote(
     Target(
       'audited / unaudited round, work B, 2,000 canaries, Hadamard',
       'gpu_audited_round',
-      'works/B/over_unaudited/hadamard',
+      'works?/B/over_unaudited/hadamard',
       1.01,
       floor=f'{1 + _AUDIT / _WORK_B:.3f}',
     ),
-    'python benchmarks/audited_round.py '
-    '--out=benchmarks/results/gpu_audited_round.json',
+    GPU_COMMAND,
+  ),
+  Remote(
+    Target(
+      'the same of a round of EMNIST, 101 clients',
+      'gpu_emnist_round',
+      'ratio?/audited_over_unaudited?',
+      1.01,
+      floor=f'{1 + 8.0 * _CNN_DIM / costs.H200.bandwidth / _EMNIST:.3f}',
+    ),
+    GPU_COMMAND,
+  ),
+  Remote(
+    Target(
+      'all 2,000 cosines with Hadamard canaries, d = 10^8 / one pass for the norm',
+      'gpu_canary_kernels',
+      f'{_HADAMARD_PASSES}/hadamard?',
+      5.0,
+      floor='1, the vector read once',
+    ),
+    GPU_COMMAND,
   ),
   Remote(
     Target(
       '2048 StackOverflow rounds on synthetic text in one recorded run: rounds',
       'gpu_stackoverflow',
-      'rounds',
+      'rounds?',
       2048,
       at_most=False,
     ),
-    _GPU_TEXT,
+    GPU_COMMAND,
     layout.seconds(2048 * _NEXT_WORD),
   ),
 )
 """Of a GPU; not measured where there is none."""
+
+
+class RemotePart(NamedTuple):
+  """A part of what is measured on a GPU, beside the targets.
+
+  Attributes:
+    name: as for `--parts` of benchmarks/gpu.py; its file is gpu_NAME.
+    what: is measured.
+    floor: what it cannot be better than.
+  """
+
+  name: str
+  what: str
+  floor: str
+
+
+_CANARY_FLOOR = ', '.join(
+  f'{layout.seconds(4.0 * dim / costs.H200.bandwidth)} at d = {dim:.3g}'
+  for dim in (_CNN_DIM, _LSTM_DIM, 1e8, 1e9)
+)
+
+REMOTE_PARTS = (
+  RemotePart(
+    'device',
+    'the device, its driver; large products in each precision, copying, reading',
+    'its data sheet',
+  ),
+  RemotePart(
+    'same',
+    'canaries of every family, and runs of the three tasks, against the '
+    'processor: bits, cosines, ε, programs compiled',
+    'no difference',
+  ),
+  RemotePart(
+    'emnist_round',
+    'rounds of EMNIST: seconds, chunk, memory, share of the peak, the longest '
+    'kernels and the idle share of a profile; audited / unaudited',
+    layout.seconds(_EMNIST),
+  ),
+  RemotePart(
+    'next_word_round',
+    'the same of StackOverflow, 167 clients of 256 sentences; in float32, '
+    'tensorfloat32 and bfloat16',
+    layout.seconds(_NEXT_WORD),
+  ),
+  RemotePart(
+    'audited_round', 'work B audited / unaudited, Hadamard and sphere', '1'
+  ),
+  RemotePart(
+    'emnist',
+    'the run of 500 rounds, with data and estimates',
+    layout.seconds(500 * _EMNIST),
+  ),
+  RemotePart(
+    'canary_kernels',
+    'all families: a projection, and two canaries put in',
+    f'a pass: {_CANARY_FLOOR}',
+  ),
+  RemotePart(
+    'memory', 'a chunk that is too large is halved until it fits', '-'
+  ),
+  RemotePart(
+    'precision', 'tensorfloat32 and bfloat16: what cosines and ε move by', '0'
+  ),
+  RemotePart(
+    'variants',
+    'other chunks, several rounds of a dispatch, barriers without branches',
+    'as the rounds',
+  ),
+  RemotePart('tests', 'the unit tests of what computes on the device', '-'),
+  RemotePart(
+    'peers', 'rounds of pfl-research and FedJAX: needs their environments', '-'
+  ),
+  RemotePart(
+    'stackoverflow',
+    'the run of 2,048 rounds, as far as the time goes',
+    layout.seconds(2048 * _NEXT_WORD),
+  ),
+)
+"""The parts of benchmarks/gpu.py in their order."""
 
 
 def _columns(

@@ -162,9 +162,28 @@ def _train(
   # 3. Start, or resume from the newest good checkpoint. The initial state is
   # made by one program, so that no array of the model's size is made on the
   # way.
-  state = jax.jit(setup.algorithm.init)(sharding.replicate(mesh, setup.params))
+  init = jax.jit(setup.algorithm.init)
+  state = init(sharding.replicate(mesh, setup.params))
   jitted = programs.make_programs(setup, state, mesh)
   draws = programs.replicate_draws(setup.draws, mesh)
+  training_key = sharding.replicate_key(mesh, setup.randomness.training)
+  noise_key = sharding.replicate_key(mesh, setup.randomness.noise)
+  if chunk_size.is_tried(config):
+    # What is tried has the memory that training will have, and its own state.
+    del state
+    setup = chunk_size.halve_until_it_fits(
+      config,
+      setup,
+      lambda cohorts: jitted.advance(
+        draws,
+        init(sharding.replicate(mesh, setup.params)),
+        cohorts,
+        training_key,
+        noise_key,
+      ),
+      mesh=mesh,
+    )
+    state = init(sharding.replicate(mesh, setup.params))
   evaluate = evaluation.evaluator(setup.task, mesh=mesh)
   claims = config.audit.claim is not None and bool(setup.observers)
   watch_claim = watch.make_watch(config, setup, state) if claims else None
@@ -192,8 +211,6 @@ def _train(
     events = event_files.open_event_files(files.events, start=start)
 
   # 4. Train, audited. Metrics come back while the next rounds are in flight.
-  training_key = sharding.replicate_key(mesh, setup.randomness.training)
-  noise_key = sharding.replicate_key(mesh, setup.randomness.noise)
   groups = dispatch.iterate_groups(config, setup, start, mesh)
   queue: collections.deque[dispatch.Group] = collections.deque()
   idle_since, test_metrics = time.perf_counter(), {}

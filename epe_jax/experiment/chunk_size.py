@@ -2,9 +2,10 @@
 
 On a CPU it is one, because clients share no weights and vmapping them wins
 nothing. An accelerator is used the better, the more of them are trained at
-once.
+once. What fits is estimated first, and then tried before the first round.
 """
 
+from collections.abc import Callable
 import functools
 import math
 from typing import Any
@@ -52,7 +53,11 @@ def choose_chunk_size(
       'one client and more than 0 bytes.'
     )
   max_chunk = math.floor((limit - bytes_fixed) / bytes_per_client)
-  max_chunk = min(max(max_chunk, 1), clients)
+  return _make_even(min(max(max_chunk, 1), clients), clients)
+
+
+def _make_even(max_chunk: int, clients: int) -> int:
+  """Makes chunks as small as their number allows."""
   return -(-clients // -(-clients // max_chunk))
 
 
@@ -90,7 +95,7 @@ def set_chunk_size(
     _measure_temporary(setup, state, chunk, mesh) for chunk in (2, 4)
   )
   per_client = max((four - two) / 2, 1)
-  clients = -(-setup.participants.slots // sharding.num_devices(mesh))
+  clients = _count_clients(setup, mesh)
   cohorts = _COHORTS * config.rounds_per_dispatch * clients
   fixed = _count_bytes(state) + two - 2 * per_client
   fixed += cohorts * _count_bytes(_make_client_shapes(setup))
@@ -98,6 +103,102 @@ def set_chunk_size(
     fixed, per_client, _SHARE * stats['bytes_limit'], clients
   )
   return setup._replace(plan=setup.plan._replace(chunk=chunk))
+
+
+def is_tried(config: build.Config) -> bool:
+  """Says whether the chunk of a run is an estimate, which has to be tried.
+
+  Of several processes one alone may run out of memory, and the others would wait
+  for it; they keep the estimate.
+
+  Args:
+    config: the config of the run, with every field set.
+  """
+  on_accelerator = jax.default_backend() != 'cpu'
+  return config.chunk is None and on_accelerator and jax.process_count() == 1
+
+
+def halve_until_it_fits(
+  config: build.Config,
+  setup: build.Setup,
+  advance: Callable[[fedavg.Cohort], Any],
+  *,
+  mesh: sharding.Mesh | None = None,
+) -> build.Setup:
+  """Halves the chunk until the program of the rounds finds the memory it needs.
+
+  The rounds that are tried have room for the largest clients, and no client in
+  it: the memory of a program is that of its shapes, and none of them is trained.
+
+  Args:
+    config: the config of the run, with every field set.
+    setup: what was built of it, with a chunk in its plan.
+    advance: makes a group of rounds of the given cohorts, from a state of its
+      own, and returns what it computes; it may raise where memory is short.
+    mesh: the devices that share the work; None for one device.
+
+  Returns:
+    The same setup, in whose plan the chunk is one that was tried.
+
+  Raises:
+    jax.errors.JaxRuntimeError: the device failed for another reason, or has too
+      little memory for a single client.
+  """
+  while True:
+    try:
+      # Nothing is kept of it, so that the run has all of the memory.
+      jax.block_until_ready(advance(_make_empty_cohorts(config, setup, mesh)))
+      return setup
+    except jax.errors.JaxRuntimeError as error:
+      chunk = setup.plan.chunk
+      if 'RESOURCE_EXHAUSTED' not in str(error):
+        raise
+      if chunk == 1:
+        error.add_note(
+          'The memory of the device is too small for one client at a time. Set '
+          f'audit.memory={config.audit.memory:g} or client.batch_size='
+          f'{config.client.batch_size} lower, or use a smaller model.'
+        )
+        raise
+    # Behind the handler, whose error holds on to what was allocated.
+    half = _make_even(-(-chunk // 2), _count_clients(setup, mesh))
+    logging.warning(
+      'The device has too little memory to train %d clients at once; trying %d.',
+      chunk,
+      half,
+    )
+    setup = setup._replace(plan=setup.plan._replace(chunk=half))
+
+
+def _make_empty_cohorts(
+  config: build.Config, setup: build.Setup, mesh: sharding.Mesh | None
+) -> fedavg.Cohort:
+  """Makes a group of cohorts as large as those of a run, without any client."""
+  empty = cohort.gather(
+    setup.train,
+    np.zeros(0, np.int64),
+    setup.plan,
+    seed=0,
+    round=0,
+    parts=sharding.local_devices_of(mesh),
+    of=sharding.num_devices(mesh),
+  )
+  empty = cohort.resize_steps(
+    empty, cohort.count_steps(setup.train.sizes, setup.plan)
+  )
+  rounds = min(
+    config.rounds_per_dispatch,
+    config.rounds,
+    config.evaluate_every,
+    config.checkpoint_every,
+  )
+  stacked = cohort.stack_rounds([empty] * rounds)
+  return sharding.assemble_global(mesh, stacked, axis=1)
+
+
+def _count_clients(setup: build.Setup, mesh: sharding.Mesh | None) -> int:
+  """Counts the clients of a round that each device has to make room for."""
+  return -(-setup.participants.slots // sharding.num_devices(mesh))
 
 
 def _measure_temporary(

@@ -1,9 +1,10 @@
 """How many clients are trained at once: as many as fit, in even chunks."""
 
 import jax
+import numpy as np
 import pytest
 
-from epe_jax.experiment import build, chunk_size
+from epe_jax.experiment import audited_run, build, chunk_size, programs
 from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -88,3 +89,115 @@ def test_the_memory_of_a_device_decides(small, monkeypatch):
   assert found[10**12] == 40
   pretend(monkeypatch, None)
   assert chunk_size.set_chunk_size(config, setup).plan.chunk == 1
+
+
+def out_of_memory():
+  return jax.errors.JaxRuntimeError(
+    'RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17.2GiB.'
+  )
+
+
+def fits_up_to(largest, tried):
+  """A program of rounds for a device with room for so many clients at once."""
+
+  def advance(cohorts):
+    tried.append(cohorts.clients.shape)
+    if cohorts.clients.shape[-1] > largest:
+      raise out_of_memory()
+    return cohorts.mask
+
+  return advance
+
+
+@pytest.mark.parametrize(
+  ('largest', 'shapes'),
+  [
+    (40, [(1, 1, 40)]),
+    (20, [(1, 1, 40), (1, 2, 20)]),
+    (6, [(1, 1, 40), (1, 2, 20), (1, 4, 10), (1, 8, 5)]),
+  ],
+)
+def test_a_chunk_is_halved_until_the_device_has_memory_for_it(
+  small, largest, shapes
+):
+  config, setup = small
+  setup = setup._replace(plan=setup.plan._replace(chunk=40))
+  tried = []
+  made = chunk_size.halve_until_it_fits(
+    config, setup, fits_up_to(largest, tried)
+  )
+  assert tried == shapes
+  assert made.plan.chunk == shapes[-1][-1]
+
+
+def test_what_is_tried_has_room_for_the_largest_client_and_trains_none(small):
+  config, setup = small
+  empty = chunk_size._make_empty_cohorts(config, setup, None)
+  steps = -(-min(setup.train.sizes.max(), 16) // config.client.batch_size)
+  assert empty.mask.shape[3] == steps * config.client.epochs
+  assert not empty.mask.any()
+  assert (empty.clients == -1).all()
+
+
+def test_too_little_memory_for_one_client_says_what_to_set(small):
+  config, setup = small
+  with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+    chunk_size.halve_until_it_fits(config, setup, fits_up_to(0, []))
+  assert 'audit.memory=2e+09' in caught.value.__notes__[0]
+
+
+def test_another_failure_of_the_device_is_raised_at_once(small):
+  config, setup = small
+  tried = []
+
+  def fail(cohorts):
+    tried.append(cohorts)
+    raise jax.errors.JaxRuntimeError('INTERNAL: the device is gone.')
+
+  with pytest.raises(jax.errors.JaxRuntimeError, match='is gone'):
+    chunk_size.halve_until_it_fits(config, setup, fail)
+  assert len(tried) == 1
+
+
+@pytest.mark.usefixtures('small_task', 'unestimated')
+def test_a_run_that_halves_its_chunk_goes_on_as_one_that_was_given_it(
+  tmp_path, monkeypatch
+):
+  config = load_config('digits', rounds=2, **{'client.max_examples': 16})
+  config.canaries.update(family='dirac', observed=2, unobserved=2)
+  config.client.epochs = 1
+
+  def run(name, chunk):
+    config.chunk = chunk
+    assert audited_run.run(config, tmp_path / name).chunk == 10
+    return dict(np.load(tmp_path / name / 'private/scores.npz'))
+
+  given = run('given', 10)
+  make_programs, tried = programs.make_programs, []
+
+  def make_scarce(*args):
+    made = make_programs(*args)
+
+    def advance(draws, state, cohorts, *keys):
+      tried.append(cohorts.clients.shape)
+      if cohorts.clients.shape[-1] > 10:
+        # As on a device, where the state has been donated already.
+        jax.tree.map(lambda x: x.delete(), state)
+        raise out_of_memory()
+      return made.advance(draws, state, cohorts, *keys)
+
+    return made._replace(advance=advance)
+
+  monkeypatch.setattr(programs, 'make_programs', make_scarce)
+  monkeypatch.setattr(chunk_size, 'is_tried', lambda config: True)
+  monkeypatch.setattr(
+    chunk_size,
+    'set_chunk_size',
+    lambda config, setup, mesh: setup._replace(
+      plan=setup.plan._replace(chunk=40)
+    ),
+  )
+  halved = run('halved', None)
+  assert tried == [(1, 1, 40), (1, 2, 20), *[(1, 4, 10)] * 3]
+  for name, array in given.items():
+    np.testing.assert_array_equal(halved[name], array)

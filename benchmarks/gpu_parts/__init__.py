@@ -1,0 +1,1 @@
+"""The parts of benchmarks/gpu.py, each run in a process of its own."""

@@ -1,0 +1,113 @@
+"""Profiles: the longest kernels of some rounds, and how long a device idled."""
+
+import collections
+from collections.abc import Callable, Iterable
+import gzip
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+
+import jax
+
+# A larger profile stays where it was made: it would not come back.
+_MAX_BYTES = 8_000_000
+_LONGEST = 10
+
+
+def profile(work: Callable[[], Any], path: pathlib.Path) -> dict[str, Any]:
+  """Profiles some work, which should be compiled already.
+
+  Args:
+    work: waits until the device has done it.
+    path: of the profile that is kept, *.xplane.pb.gz, for XProf or TensorBoard.
+
+  Returns:
+    What `summarize` says of it, and the bytes of the profile.
+  """
+  options = jax.profiler.ProfileOptions()
+  options.python_tracer_level = 0
+  with tempfile.TemporaryDirectory() as folder:
+    with jax.profiler.trace(folder, profiler_options=options):
+      work()
+    traced = max(
+      pathlib.Path(folder).rglob('*.xplane.pb'), key=lambda x: x.stat().st_size
+    )
+    figures = summarize(traced)
+    with open(traced, 'rb') as source, gzip.open(path, 'wb') as target:
+      shutil.copyfileobj(source, target)
+  nbytes = path.stat().st_size
+  if nbytes > _MAX_BYTES:
+    path.unlink()
+  return {**figures, 'profile_bytes': nbytes, 'kept': nbytes <= _MAX_BYTES}
+
+
+def summarize(path: pathlib.Path) -> dict[str, Any]:
+  """The longest kernels of a profile and the share of time without any.
+
+  Args:
+    path: an XSpace, *.xplane.pb.
+  """
+  planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
+  devices = [x for x in planes if x.name.startswith('/device:')]
+  events = [
+    (event.name, event.start_ns, event.duration_ns)
+    for plane in devices or planes
+    for line in _kernel_lines(list(plane.lines))
+    for event in line.events
+    if event.duration_ns > 0
+  ]
+  return {
+    'planes': [plane.name for plane in devices or planes],
+    **summarize_events(events),
+  }
+
+
+def summarize_events(
+  events: Iterable[tuple[str, float, float]],
+) -> dict[str, Any]:
+  """The longest kernels, of (name, start, duration) in nanoseconds.
+
+  Kernels of several streams may overlap: their time counts each, and the idle
+  share is of the time in which none ran.
+
+  >>> found = summarize_events([('a', 0, 40), ('b', 20, 30), ('a', 90, 10)])
+  >>> found['idle_share'], [k['kernel'] for k in found['longest_kernels']]
+  (0.4, ['a', 'b'])
+  """
+  events = sorted(events, key=lambda event: event[1])
+  if not events:
+    return {'kernels': 0, 'longest_kernels': []}
+  total: dict[str, float] = collections.defaultdict(float)
+  calls: dict[str, int] = collections.Counter()
+  busy, end = 0.0, events[0][1]
+  for name, start, duration in events:
+    total[name] += duration
+    calls[name] += 1
+    busy += max(0.0, start + duration - max(start, end))
+    end = max(end, start + duration)
+  span = end - events[0][1]
+  everything = sum(total.values())
+  longest = sorted(total, key=lambda name: -total[name])[:_LONGEST]
+  return {
+    'kernels': len(events),
+    'span_seconds': span / 1e9,
+    'idle_share': 1 - busy / span,
+    'longest_kernels': [
+      {
+        'kernel': name[:120],
+        'calls': calls[name],
+        'seconds': total[name] / 1e9,
+        'share': total[name] / everything,
+      }
+      for name in longest
+    ],
+  }
+
+
+def _kernel_lines(lines: list[Any]) -> list[Any]:
+  """Those of streams on a GPU, of operations on a TPU, and else all."""
+  for begin in ('Stream', 'XLA Ops'):
+    if chosen := [line for line in lines if line.name.startswith(begin)]:
+      return chosen
+  return lines

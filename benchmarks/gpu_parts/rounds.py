@@ -1,0 +1,143 @@
+"""Rounds of a config on a device, their cohort already there: time and memory."""
+
+from collections.abc import Mapping
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from epe_jax.audit import wrapper
+from epe_jax.experiment import build, chunk_size, dispatch, programs
+from epe_jax.parallel import sharding
+from gpu_parts.compilations import Compilations
+
+# The function whose program is a round, or a group of them.
+ADVANCE = 'advance_run'
+
+
+class Rounds:
+  """Rounds with the cohort of the first one, again and again.
+
+  Attributes:
+    setup: what was built of the config.
+    chunk: clients that are trained at once.
+    chunk_estimated: those that were thought to fit.
+    compile_seconds: of the program of the round.
+    examples: real ones of a round.
+    rounds: of a dispatch.
+  """
+
+  def __init__(self, config: Any):
+    """Builds, compiles and makes the first round."""
+    mesh = sharding.mesh()
+    setup = build.build(config, mesh=mesh)
+    setup = chunk_size.set_chunk_size(config, setup, mesh=mesh)
+    self.chunk_estimated = setup.plan.chunk
+    init = jax.jit(setup.algorithm.init)
+    params = sharding.replicate(mesh, setup.params)
+    # Shapes and shardings are enough.
+    jitted = programs.make_programs(setup, init(params), mesh)
+    draws = programs.replicate_draws(setup.draws, mesh)
+    keys = tuple(
+      sharding.replicate_key(mesh, key)
+      for key in (setup.randomness.training, setup.randomness.noise)
+    )
+    compilations = Compilations()
+
+    def advance(state: wrapper.AuditState, cohorts: Any):
+      return jitted.advance(draws, state, cohorts, *keys)
+
+    if chunk_size.is_tried(config):
+      setup = chunk_size.halve_until_it_fits(
+        config,
+        setup,
+        lambda cohorts: advance(init(params), cohorts),
+        mesh=mesh,
+      )
+    self.setup, self.chunk = setup, setup.plan.chunk
+    groups = dispatch.iterate_groups(config, setup, 0, mesh)
+    group, self._cohorts = next(iter(groups))
+    self.rounds = len(group)
+    self.examples = int(np.sum(np.asarray(self._cohorts.mask))) // self.rounds
+    self._advance, self._state = advance, init(params)
+    self._lower = lambda: jitted.advance.lower(
+      draws, self._state, self._cohorts, *keys
+    )
+    self.run(1)
+    self.compile_seconds = compilations.total()
+
+  def run(self, dispatches: int) -> float:
+    """Seconds of so many dispatches, of which none waits for the one before."""
+    begun = time.perf_counter()
+    for _ in range(dispatches):
+      self._state, metrics = self._advance(self._state, self._cohorts)
+    jax.block_until_ready((self._state, metrics))
+    return time.perf_counter() - begun
+
+  def describe(self) -> dict[str, Any]:
+    """Sizes, memory and what XLA counts of the program of a round."""
+    compiled = self._lower().compile()
+    cost = compiled.cost_analysis() or {}
+    # Older versions give a list of one.
+    cost = cost[0] if isinstance(cost, list) else cost
+    memory = compiled.memory_analysis()
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return {
+      'dim': self.setup.dim,
+      'clients': int(self.setup.participants.slots),
+      'examples': self.examples,
+      'chunk': self.chunk,
+      'chunk_estimated': self.chunk_estimated,
+      'compile_seconds': self.compile_seconds,
+      'temporary_bytes': memory and memory.temp_size_in_bytes,
+      'peak_bytes': stats.get('peak_bytes_in_use'),
+      'limit_bytes': stats.get('bytes_limit'),
+      # XLA counts the body of a loop once, however often it is run.
+      'flops_by_xla_loops_once': cost.get('flops'),
+    }
+
+
+def time_in_turn(
+  forms: Mapping[str, Rounds], repetitions: int, dispatches: int = 1
+) -> dict[str, list[float]]:
+  """Seconds of a round of each form, as often as asked for, in turn."""
+  seconds: dict[str, list[float]] = {name: [] for name in forms}
+  for _ in range(repetitions):
+    for name, form in forms.items():
+      each = form.run(dispatches) / (dispatches * form.rounds)
+      seconds[name].append(each)
+  return seconds
+
+
+def replace(config: Any, **fields: Any) -> Any:
+  """A copy of a config with other fields, named as on the command line."""
+  copy = config.copy_and_resolve_references()
+  with copy.unlocked():
+    copy.update_from_flattened_dict(
+      {name.replace('__', '.'): value for name, value in fields.items()}
+    )
+  return copy
+
+
+def without_audit(config: Any) -> Any:
+  """The same config without canaries."""
+  return replace(config, canaries__observed=0, canaries__unobserved=0)
+
+
+def measure_ratio(
+  audited: Rounds, unaudited: Rounds, repetitions: int
+) -> dict[str, Any]:
+  """Seconds of audited rounds over those of unaudited ones, in turn."""
+  seconds = time_in_turn(
+    {'audited': audited, 'unaudited': unaudited}, repetitions
+  )
+  ratios = np.divide(seconds['audited'], seconds['unaudited'])
+  return {
+    'repetitions': repetitions,
+    **{f'{name}_seconds': float(np.median(x)) for name, x in seconds.items()},
+    'audited_over_unaudited': float(np.median(ratios)),
+    'of_means': float(
+      np.mean(seconds['audited']) / np.mean(seconds['unaudited'])
+    ),
+  }

@@ -1,0 +1,86 @@
+"""Programs lower for GPUs and TPUs, which are not at hand, by `jax.export`.
+
+Lowering finds operations that a platform lacks. It compiles nothing, so it says
+nothing about memory or time.
+"""
+
+import jax
+from jax import export
+import jax.numpy as jnp
+import pytest
+
+from epe_jax import canaries
+from epe_jax.audit import wrapper
+from epe_jax.experiment import build, chunk_size, programs
+from tests.helpers import load_config
+
+PLATFORMS = ('cuda', 'tpu')
+# No whole number of tiles, and canaries of more than one group.
+DIM, NUM = 70_000, 5_000
+
+
+def lower(function, *arguments):
+  """Lowers a function for all platforms at once."""
+  exported = export.export(jax.jit(function), platforms=PLATFORMS)(*arguments)
+  assert exported.platforms == PLATFORMS
+
+
+@pytest.mark.parametrize('family', canaries.FAMILIES)
+def test_canaries_of_every_family_lower(family):
+  make = canaries.family(family)
+
+  def both(key, v, ids, weights):
+    c = make(key, NUM, DIM)
+    return c.project(v), c.superpose(ids, weights)
+
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  v = jax.ShapeDtypeStruct((2, DIM), jnp.float32)
+  ids = jax.ShapeDtypeStruct((3,), jnp.int32)
+  weights = jax.ShapeDtypeStruct((3,), jnp.float32)
+  lower(both, key, v, ids, weights)
+
+
+def small_config(task):
+  """A task whose layers are the paper's, and narrower."""
+  config = load_config(task)
+  if task == 'stackoverflow':
+    config.data.update(synthetic=True, num_clients=10, vocabulary_size=100)
+    return config
+  config.model.width = 2
+  if task == 'emnist':
+    config.data.update(synthetic=True, num_clients=5, num_examples=200)
+  return config
+
+
+@pytest.mark.parametrize(
+  ('task', 'family'),
+  [
+    ('emnist', 'hadamard'),
+    ('stackoverflow', 'hadamard'),
+    *(
+      # Each family on its own is above.
+      pytest.param('digits', family, marks=pytest.mark.integration)
+      for family in canaries.FAMILIES
+    ),
+  ],
+)
+def test_audited_rounds_lower(task, family, tmp_path):
+  config = small_config(task)
+  if task != 'digits':
+    config.data.cache = str(tmp_path)
+  config.canaries.family = family
+  setup = build.build(config)
+  # Of several clients at once, as it is on an accelerator.
+  setup = setup._replace(plan=setup.plan._replace(chunk=2))
+  empty = chunk_size._make_empty_cohorts(config, setup, None)
+  state = jax.eval_shape(setup.algorithm.init, setup.params)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+
+  def advance_and_score(draws, state, cohorts, training_key, noise_key):
+    make = setup.make_algorithm
+    state, metrics = programs.advance_run(
+      make, draws, state, cohorts, training_key, noise_key
+    )
+    return state, metrics, wrapper.score_observers(state, make(draws)[1])
+
+  lower(advance_and_score, setup.draws, state, empty, key, key)
