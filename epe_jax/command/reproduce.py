@@ -46,6 +46,9 @@ def define_flags(values: flags.FlagValues) -> None:
     'Of StackOverflow, as data.word_count of its config.',
     **own,
   )
+  flags.DEFINE_multi_string(
+    'data', [], 'NAME=PATH of data of an item that trains by itself.', **own
+  )
   flags.DEFINE_bool(
     'synthetic',
     False,
@@ -137,6 +140,9 @@ def _make_item(
   if item.kind == 'mechanism':
     return item.make(settings)
   folder = pathlib.Path(values.workdir, values.scale, 'runs', item.experiment)
+  if item.kind == 'training':
+    assert item.train is not None, 'items of kind training can be trained'
+    return item.make(item.train(settings, folder, _parse_data(values)))
   base = _make_base(values, settings)
   if item.kind == 'comparison':
     return _compare_runs(item, base, settings, folder)
@@ -153,6 +159,17 @@ def _make_item(
   workdirs = [outcome.finished[point.name] for point in points]
   runs = [product.Run(*finished_runs.load_finished_run(w)) for w in workdirs]
   return item.make(runs)
+
+
+def _parse_data(values: flags.FlagValues) -> dict[str, pathlib.Path]:
+  """The path of each --data, by its name."""
+  paths = {}
+  for written in values.data:
+    name, _, path = written.partition('=')
+    if not (name and path):
+      raise app.UsageError(f'--data={written!r}; give NAME=PATH.')
+    paths[name] = pathlib.Path(path)
+  return paths
 
 
 def _compare_runs(
@@ -184,6 +201,9 @@ def _format_command(values: flags.FlagValues, name: str) -> str:
     belongs = flag == task or (flag == 'word_count' and task == 'stackoverflow')
     if getattr(values, flag) and belongs:
       words.append(f'--{flag}={pathlib.Path(getattr(values, flag)).name}')
+  if items.ITEMS[name].kind == 'training':
+    for key, path in _parse_data(values).items():
+      words.append(f'--data={key}={path.name}')
   if values.synthetic:
     words.append('--synthetic')
   return shlex.join(words)

@@ -22,6 +22,7 @@ GROUPS = {
   'emnist_5x34': ['emnist_5x34'],
   'runs': ['runs'],
   'accuracy': ['accuracy'],
+  'canife': ['canife'],
   'emnist_accuracy': ['emnist_accuracy'],
 }
 # At smoke scale programs take longer to compile than to run.

@@ -1,9 +1,10 @@
 """The tables and figures of the paper, by name."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from epe_jax.papers.one_shot import (
+  canife,
   mechanism,
   noise_tables,
   product,
@@ -22,8 +23,12 @@ class Item(NamedTuple):
     experiment: what it is made from, a field of configs/paper.py.
     kind: what `make` takes: for 'mechanism' the settings of the experiment, for
       'grid' the finished runs of its grid, for 'comparison' the rows of
-      `run_comparison.compare`, and the source of their data.
+      `run_comparison.compare`, and the source of their data, for 'training' what
+      `train` returns.
     make: returns tables and figures.
+    train: for kind 'training': (settings, folder, data) -> what `make` takes. It
+      trains in the folder and repeats nothing that is finished there; data is the
+      path of each `--data`, by name.
   """
 
   title: str
@@ -31,6 +36,7 @@ class Item(NamedTuple):
   experiment: str
   kind: str
   make: Callable[..., product.Product]
+  train: Callable[..., Any] | None = None
 
 
 _OURS = 'not in the paper, which has it for StackOverflow'
@@ -133,5 +139,13 @@ ITEMS = {
     'emnist',
     'grid',
     repetitions.make_emnist_anderson,
+  ),
+  'canife': Item(
+    'CANIFE beside one-shot estimates, on Fashion-MNIST',
+    'section 5.4; appendix H of the submission of 2023',
+    'canife',
+    'training',
+    canife.make_canife,
+    canife.train_canife,
   ),
 }
