@@ -149,7 +149,8 @@ def _run_torch(
       'pixels': begin.pixels[0],
       'label_logits': begin.label_logits[0],
     }
-    np.savez(path, **{name: np.array(value) for name, value in arrays.items()})
+    host: Any = {name: np.array(value) for name, value in arrays.items()}
+    np.savez(path, **host)
     sizes = {
       'steps': steps,
       'repetitions': _REPETITIONS,

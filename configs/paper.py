@@ -122,7 +122,16 @@ _CANIFE = dict(
   craft_learning_rate=1.0,
   norm_target=1.0,
   # Hidden layer and learning rate of further runs, one each.
-  variants=((128, 0.5), (128, 0.05), (32, 0.5), (32, 0.05), (8, 0.05)),
+  variants=(
+    (128, 0.5),
+    (128, 0.05),
+    (128, 0.005),
+    (32, 0.5),
+    (32, 0.05),
+    (32, 0.005),
+    (8, 0.05),
+    (8, 0.005),
+  ),
 )
 
 

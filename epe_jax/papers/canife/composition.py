@@ -8,6 +8,7 @@ clients are sampled so, its noise is Gaussian and independent, and every ε̂ is
 
 from collections.abc import Sequence
 import math
+from typing import Any
 
 import dp_accounting
 from dp_accounting import rdp
@@ -92,7 +93,8 @@ def invert_noise(epsilon: float, *, delta: float) -> float:
       f'epsilon={epsilon} at delta={delta} needs a σ outside {_SIGMAS}; give an ε '
       'between.'
     )
-  return math.exp(float(optimize.brentq(excess, low, high, xtol=1e-10)))
+  root: Any = optimize.brentq(excess, low, high, xtol=1e-10)
+  return math.exp(root)
 
 
 def compose_audits(

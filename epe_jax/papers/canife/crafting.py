@@ -9,7 +9,7 @@ pool in each step. The first term makes the canary long enough to be clipped, th
 second keeps the updates of others out of its score.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -119,7 +119,8 @@ def craft(
     target = jax.tree.map(lambda x: x[:, order[:minibatch]], pool)
     losses, slopes = losses_and_slopes(canaries, params, target)
     updates, opt_state = optimizer.update(slopes, opt_state)
-    return (optax.apply_updates(canaries, updates), opt_state), losses
+    moved: Any = optax.apply_updates(canaries, updates)
+    return (moved, opt_state), losses
 
   start = (canaries, optimizer.init(canaries))
   (crafted, _), losses = jax.lax.scan(

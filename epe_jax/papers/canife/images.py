@@ -47,7 +47,7 @@ def load_images(
   """
   if folder is None:
     return _generate(num_train, num_test)
-  splits = []
+  columns = []
   for name, split, num in zip(
     ('num_train', 'num_test'), idx.read_splits(folder), (num_train, num_test)
   ):
@@ -57,8 +57,10 @@ def load_images(
         'at most as many.'
       )
     pixels = split['pixels'][:num].reshape(num, -1)
-    splits += [pixels.astype(np.float32) / 255, split['label'][:num]]
-  return Images(*splits, f'Fashion-MNIST, {num_train:,} images')
+    columns += [pixels.astype(np.float32) / 255, split['label'][:num]]
+  train_x, train_y, test_x, test_y = columns
+  source = f'Fashion-MNIST, {num_train:,} images'
+  return Images(train_x, train_y, test_x, test_y, source)
 
 
 def _generate(num_train: int, num_test: int) -> Images:
@@ -69,4 +71,6 @@ def _generate(num_train: int, num_test: int) -> Images:
     labels = rng.integers(CLASSES, size=num).astype(np.int32)
     pixels = means[labels] + rng.normal(scale=0.3, size=(num, 784))
     columns += [np.clip(pixels, 0, 1).astype(np.float32), labels]
-  return Images(*columns, f'synthetic, {num_train:,} images')
+  train_x, train_y, test_x, test_y = columns
+  source = f'synthetic, {num_train:,} images'
+  return Images(train_x, train_y, test_x, test_y, source)

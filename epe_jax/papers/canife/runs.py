@@ -309,9 +309,8 @@ def _to_json(run: Audited | Variant) -> dict[str, Any]:
 
 
 def _from_json(stored: Mapping[str, Any]) -> Audited:
-  return Audited(
-    **{
-      name: np.asarray(x) if isinstance(x, list) else x
-      for name, x in stored.items()
-    }
-  )
+  fields: Any = {
+    name: np.asarray(x) if isinstance(x, list) else x
+    for name, x in stored.items()
+  }
+  return Audited(**fields)

@@ -224,7 +224,7 @@ def _tabulate_variants(comparison: Comparison) -> tables.Table:
     body,
     [
       'One run each. The updates of the others are noise to an attacker who does '
-      'not know them: the effective noise is the root of z² + |Σ clients|²/(S² d), '
+      'not know them: the effective noise is the root of z² + s²/(S² d), s the norm of their clipped sum, '
       'averaged over rounds. The last two columns are our readings.',
     ],
   )

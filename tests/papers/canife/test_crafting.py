@@ -20,17 +20,34 @@ SETTINGS = dict(minibatch=8, learning_rate=0.3, clip_norm=1.0, norm_target=1.0)
 @functools.cache
 def make_problem(num=16):
   task = two_layer.make_task(P, width=H, classes=C)
-  params = task.init(jax.random.key(0))
+  params = jax.device_get(jax.jit(task.init)(jax.random.key(0)))
   rng = np.random.default_rng(1)
   labels = rng.integers(C, size=num)
   x = rng.random((num, P), np.float32) + np.eye(P)[2 * labels].astype(
     np.float32
   )
-  return task, params, jnp.asarray(x), jnp.asarray(labels, jnp.int32)
+  return task, params, x, labels.astype(np.int32)
 
 
 def one_hot(labels):
-  return jax.nn.one_hot(labels, C, dtype=jnp.float32)
+  return np.eye(C, dtype=np.float32)[labels]
+
+
+@functools.cache
+def make_factors(clip_norm=None):
+  """Factors of the problem's gradients, clipped if a norm is given."""
+  _, params, x, labels = make_problem()
+
+  @jax.jit
+  def make(params, x, y):
+    factors = two_layer.factor_gradients(params, x, y)
+    return factors if clip_norm is None else two_layer.clip(factors, clip_norm)
+
+  return jax.device_get(make(params, x, one_hot(labels)))
+
+
+def stack(*trees):
+  return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 @functools.cache
@@ -46,19 +63,19 @@ def whole_gradients():
     grads = jax.vmap(jax.grad(loss), (None, 0, 0))(params, x, labels)
     return jax.vmap(lambda g: ravel_pytree(g)[0])(grads)
 
-  return gradients(params, x, labels)
+  return jax.device_get(gradients(params, x, labels))
 
 
 def test_factors_have_the_inner_products_and_norms_of_gradients():
-  _, params, x, labels = make_problem()
   whole = whole_gradients()
-  factors = two_layer.factor_gradients(params, x, one_hot(labels))
-  got = jax.vmap(lambda one: two_layer.inner_products(one, factors))(factors)
+  inner = jax.jit(jax.vmap(two_layer.inner_products, (0, None)))
+  norms = jax.jit(two_layer.norms)
+  got = inner(make_factors(), make_factors())
   np.testing.assert_allclose(got, whole @ whole.T, rtol=2e-4, atol=1e-5)
-  norms = jnp.linalg.norm(whole, axis=1)
-  np.testing.assert_allclose(two_layer.norms(factors), norms, rtol=1e-4)
-  clipped = two_layer.norms(two_layer.clip(factors, 0.5))
-  np.testing.assert_allclose(clipped, jnp.minimum(norms, 0.5), rtol=1e-4)
+  lengths = np.linalg.norm(whole, axis=1)
+  np.testing.assert_allclose(norms(make_factors()), lengths, rtol=1e-4)
+  clipped = norms(make_factors(0.5))
+  np.testing.assert_allclose(clipped, np.minimum(lengths, 0.5), rtol=1e-4)
 
 
 def test_a_round_is_that_of_dp_fedavg():
@@ -102,41 +119,52 @@ def make_crafting():
 
 
 @functools.cache
-def crafted(scale=1.0):
-  """Two random examples and what becomes of them; scale is of the second's pool."""
-  _, params, x, labels = make_problem()
-  stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), params)
-  factors = two_layer.factor_gradients(params, x, one_hot(labels))
-  pool = jax.tree.map(
-    lambda leaf: jnp.stack([leaf, scale * leaf]), two_layer.clip(factors, 1.0)
+def draw_two():
+  draw = functools.partial(crafting.draw_canaries, num=2, inputs=P, classes=C)
+  return jax.device_get(jax.jit(draw)(jax.random.key(3)))
+
+
+@functools.cache
+def crafted(shift=0):
+  """Two random examples and what becomes of them; the second's pool may be another."""
+  params, pool = make_problem()[1], make_factors(1.0)
+  other = pool._replace(inputs=np.roll(pool.inputs, shift, axis=1))
+  begin = draw_two()
+  made, losses = make_crafting()(
+    jax.random.key(4), stack(params, params), begin, stack(pool, other)
   )
-  begin = crafting.draw_canaries(jax.random.key(3), 2, inputs=P, classes=C)
-  made, losses = make_crafting()(jax.random.key(4), stacked, begin, pool)
   return begin, made, losses
 
 
 @functools.cache
-def make_attack():
-  return jax.jit(
-    functools.partial(attack.score_rounds, clip_norm=1.0, noise_multiplier=0.05)
-  )
+def make_attack(noise_multiplier):
+  def score(key, params, canary, x, y, included):
+    return attack.score_rounds(
+      key,
+      params,
+      crafting.factor_canary(params, canary),
+      x,
+      y,
+      included,
+      clip_norm=1.0,
+      noise_multiplier=noise_multiplier,
+    )
+
+  return jax.jit(score)
 
 
 def score(canary, included, num):
   _, params, x, labels = make_problem()
-  gradient = crafting.factor_canary(
-    params, jax.tree.map(lambda leaf: leaf[0], canary)
-  )
   clients = attack.draw_rounds(
     np.random.default_rng(5), rounds=num, clients=8, num_clients=len(x)
   )
-  scores = make_attack()(
+  scores = make_attack(0.05)(
     jax.random.key(6),
     params,
-    gradient,
+    jax.tree.map(lambda leaf: leaf[0], canary),
     x[clients],
     one_hot(labels)[clients],
-    jnp.full(num, included, jnp.float32),
+    np.full(num, included, np.float32),
   )
   return np.asarray(scores)
 
@@ -156,33 +184,29 @@ def test_a_crafted_canary_is_told_apart_better_than_the_example_it_began_as():
 
 def test_canaries_of_a_batch_do_not_depend_on_each_other():
   _, made, _ = crafted()
-  _, others, _ = crafted(scale=0.1)
+  _, others, _ = crafted(shift=3)
   first, second = ((made.pixels - others.pixels) ** 2).sum(axis=1)
   assert first == 0
   assert second > 1e-3
 
 
 def test_a_score_is_the_inner_product_with_the_noisy_sum():
-  _, _, x, _ = make_problem()
+  _, params, x, labels = make_problem()
   whole = whole_gradients()
-  clipped = whole / np.maximum(np.linalg.norm(whole, axis=1), 1)[:, None]
-  _, params, _, labels = make_problem()
-  factors = two_layer.factor_gradients(params, x, one_hot(labels))
-  canary = jax.tree.map(lambda leaf: leaf[3], factors)
-  direction = whole[3] / np.linalg.norm(whole[3])
-  others = np.asarray(clipped @ direction)
-  got = attack.score_rounds(
+  lengths = np.linalg.norm(whole, axis=1)
+  clipped = whole / np.maximum(lengths, 1)[:, None]
+  others = clipped @ (whole[3] / lengths[3])
+  # A label that is as good as certain.
+  canary = crafting.Canary(x[3], 50 * one_hot(labels)[3])
+  got = make_attack(0.0)(
     jax.random.key(0),
     params,
     canary,
-    jnp.stack([x, x]),
-    jnp.stack([one_hot(labels)] * 2),
-    jnp.array([0.0, 1.0]),
-    clip_norm=1.0,
-    noise_multiplier=0.0,
+    np.stack([x, x]),
+    np.stack([one_hot(labels)] * 2),
+    np.array([0.0, 1.0], np.float32),
   )
-  own = min(1, np.linalg.norm(whole[3]))
-  expected = [others.sum(), others[1:].sum() + own]
+  expected = [others.sum(), others[1:].sum() + min(1, lengths[3])]
   np.testing.assert_allclose(got, expected, rtol=1e-3)
 
 
@@ -191,14 +215,12 @@ def test_a_score_is_the_inner_product_with_the_noisy_sum():
   [({'steps': 0}, 'steps=0'), ({'steps': 1, 'minibatch': 17}, 'minibatch=17')],
 )
 def test_crafting_names_what_is_out_of_range(changes, message):
-  _, params, x, labels = make_problem()
-  factors = two_layer.factor_gradients(params, x, one_hot(labels))
   with pytest.raises(ValueError, match=message):
     crafting.craft(
       jax.random.key(0),
-      jax.tree.map(lambda leaf: leaf[None], params),
-      crafting.draw_canaries(jax.random.key(0), 1, inputs=P, classes=C),
-      jax.tree.map(lambda leaf: leaf[None], factors),
+      stack(make_problem()[1]),
+      draw_two(),
+      stack(make_factors()),
       **(SETTINGS | changes),
     )
 
