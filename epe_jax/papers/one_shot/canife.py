@@ -224,8 +224,9 @@ def _tabulate_variants(comparison: Comparison) -> tables.Table:
     body,
     [
       'One run each. The updates of the others are noise to an attacker who does '
-      'not know them: the effective noise is the root of z² + s²/(S² d), s the norm of their clipped sum, '
-      'averaged over rounds. The last two columns are our readings.',
+      'not know them: the effective noise is the root of z² + s²/(S² d), with s '
+      'the norm of their clipped sum, averaged over rounds. The last two columns '
+      'are our readings.',
     ],
   )
 
