@@ -148,6 +148,13 @@ TARGETS = (
     for work in ('digits CNN', 'EMNIST CNN')
   ),
   Target(
+    'crafting for CANIFE: a step of a canary by its loop in PyTorch / ours',
+    'canife',
+    'ratio/best',
+    10.0,
+    at_most=False,
+  ),
+  Target(
     'memory of a work-B audit with 2,000 canaries over the unaudited run',
     'audited_round',
     'works/B/peak_bytes_more/hadamard',
@@ -684,6 +691,30 @@ SECTIONS = (
     'python benchmarks/import_speed.py',
     'Importing ten million sentences in the format of the public file. The floors '
     'are reading its bytes, and a bare cursor over its rows.',
+  ),
+  Section(
+    'Crafting canaries for CANIFE',
+    'canife',
+    'python benchmarks/canife.py --torch=PYTHON',
+    'Seconds of a step of a canary: a network of two layers on images of 28 x 28, '
+    'mock clients and a minibatch as in the comparison on Fashion-MNIST. In PyTorch '
+    'one canary after another, on two threads: with whole gradients as the released code does '
+    'it, with the updates of mock clients as a matrix; with factors, inner products '
+    'come from factors of the gradients. Here a compiled scan of a batch of '
+    'canaries, with factors; and of one canary with whole gradients. What factors '
+    'save, PyTorch could have too.',
+    (
+      Rows(
+        'A step of a canary',
+        'forms',
+        {
+          'program': 'form',
+          'canaries side by side': 'canaries',
+          'seconds': 'seconds',
+          'times as fast': 'times_as_fast',
+        },
+      ),
+    ),
   ),
   Section(
     'Waiting for the default job',

@@ -186,6 +186,54 @@ def _make_tight(scale: str) -> dict[str, Any]:
   )
 
 
+# The paper states neither the width nor the learning rate. Steps, pool, minibatch,
+# Adam's learning rate and the norm are those of CANIFE's released code.
+_CANIFE = dict(
+  num_train=60_000,
+  num_test=10_000,
+  batch=128,
+  width=128,
+  learning_rate=0.5,
+  clip_norm=1.0,
+  noise_multiplier=0.2,
+  observed=1000,
+  unobserved=1000,
+  family='hadamard',
+  audit_every=100,
+  scores=100,
+  pool=512,
+  minibatch=128,
+  craft_steps=2500,
+  craft_learning_rate=1.0,
+  norm_target=1.0,
+  # Hidden layer and learning rate of further runs, one each.
+  variants=(
+    (128, 0.5),
+    (128, 0.05),
+    (128, 0.005),
+    (32, 0.5),
+    (32, 0.05),
+    (32, 0.005),
+    (8, 0.05),
+    (8, 0.005),
+  ),
+)
+
+
+def _make_canife(scale: str) -> dict[str, Any]:
+  """Makes the comparison with CANIFE; 'small' has fewer runs alone."""
+  if scale == 'smoke':
+    few = dict(num_train=512, num_test=64, batch=32, width=8, audit_every=5)
+    fewer = dict(observed=20, unobserved=20, scores=10, pool=32, minibatch=8)
+    return (
+      _CANIFE
+      | few
+      | fewer
+      | dict(craft_steps=20, runs=2, variants=((4, 0.05),))
+    )
+  return _CANIFE | dict(runs=20 if scale == 'paper' else 5)
+
+
 def get_config(scale: str = 'small') -> config_dict.ConfigDict:
   """Makes the experiments at one scale.
 
@@ -239,6 +287,7 @@ def get_config(scale: str = 'small') -> config_dict.ConfigDict:
     emnist=make_grid('emnist', _IMAGES, (noise, _EMNIST), repetitions),
     emnist_5x34=make_grid('emnist:5x34', _IMAGES, (noise, _EMNIST_5X34)),
     runs=_make_runs(scale),
+    canife=_make_canife(scale),
     accuracy=make_grid('stackoverflow', _TEXT, (noise, _ACCURACY), utility),
     emnist_accuracy=make_grid('emnist', _IMAGES, (noise, _EMNIST), utility),
     **_make_tight(scale),

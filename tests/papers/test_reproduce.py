@@ -36,6 +36,7 @@ GROUPS = {
   'emnist_5x34': ['emnist_5x34'],
   'runs': ['runs'],
   'accuracy': ['accuracy'],
+  'canife': ['canife'],
   'emnist_accuracy': ['emnist_accuracy'],
 }
 # At smoke scale programs take longer to compile than to run.
@@ -160,7 +161,7 @@ def test_every_item_is_made_at_smoke_scale(group, tmp_path):
       assert (folder / f'{drawn}.pdf').read_bytes()[:4] == b'%PDF'
   page = files.format_page(made, link='somewhere')
   for name in GROUPS[group]:
-    assert f'reproduce.py {name} --scale=smoke' in page
+    assert f'reproduce {name} --scale=smoke' in page
   if group == 'emnist':
     check_the_laws(made)
 

@@ -2,6 +2,7 @@
 
 from epe_jax.papers.item import Item
 from epe_jax.papers.one_shot import (
+  canife,
   mechanism,
   noise_tables,
   repetitions,
@@ -109,5 +110,13 @@ ITEMS = {
     'emnist',
     'grid',
     repetitions.make_emnist_anderson,
+  ),
+  'canife': Item(
+    'CANIFE beside one-shot estimates, on Fashion-MNIST',
+    'section 5.4; appendix H of the submission of 2023',
+    'canife',
+    'training',
+    canife.make_canife,
+    canife.train_canife,
   ),
 }

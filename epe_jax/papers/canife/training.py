@@ -1,0 +1,133 @@
+"""DP-FedAvg with an example for each client, our canaries in it, kept now and then."""
+
+from collections.abc import Iterable
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from epe_jax import canaries, sampling, streams
+from epe_jax.audit import observers, wrapper
+from epe_jax.audit.record import Record, make_record
+from epe_jax.papers.canife import images as images_lib
+from epe_jax.papers.canife import rounds as dp_rounds
+from epe_jax.papers.canife import two_layer
+from epe_jax.types import Params
+
+
+class Trained(NamedTuple):
+  """A run.
+
+  Attributes:
+    models: round -> the model before that round, of the rounds asked for.
+    record: what attackers saw of our canaries.
+    accuracy: of the last model on the test images, in [0, 1].
+  """
+
+  models: dict[int, Params]
+  record: Record
+  accuracy: float
+
+
+def count_rounds(settings: Any) -> int:
+  """Rounds of an epoch; the last images of its order sit it out."""
+  return settings.num_train // settings.batch
+
+
+def train(
+  settings: Any, images: images_lib.Images, *, seed: int, keep: Iterable[int]
+) -> Trained:
+  """Trains for one epoch and audits it by canaries of ours.
+
+  A client has one image and takes one step at learning rate 1, so that its update is
+  the gradient; the server sums the clipped updates and canaries of a round, adds the
+  noise and divides by the batch.
+
+  Args:
+    settings: of the experiment, in configs/paper.py.
+    images: of all clients.
+    seed: >= 0, of everything that is drawn.
+    keep: rounds whose model is wanted.
+  """
+  rounds = count_rounds(settings)
+  keys = {
+    name: jax.random.key(int(streams.host_rng(seed, name).integers(2**63)))
+    for name in ('canife model', 'canife canaries', 'canife training')
+  }
+  # A simulation: the privacy noise follows from the seed like everything else.
+  noise_key = jax.random.key(
+    int(streams.host_rng(seed, 'canife noise').integers(2**63))
+  )
+  task = two_layer.make_task(
+    images.train_x.shape[1], width=settings.width, classes=images_lib.CLASSES
+  )
+  params = task.init(keys['canife model'])
+  dim = sum(leaf.size for leaf in jax.tree.leaves(params))
+  included = np.zeros((rounds, settings.observed + settings.unobserved), bool)
+  included[:, : settings.observed] = sampling.once_per_period(
+    streams.host_rng(seed, 'canife participation'),
+    rounds=rounds,
+    num=settings.observed,
+  )
+  canary_set = canaries.family(settings.family)(
+    keys['canife canaries'], included.shape[1], dim
+  )
+  watching = {
+    'final': observers.final_model(canary_set),
+    'rounds': observers.all_iterates(
+      canary_set, rounds=rounds, sees=('aggregate', 'residual')
+    ),
+  }
+  algorithm = wrapper.audited(
+    dp_rounds.dp_rounds(
+      classes=images_lib.CLASSES,
+      server_opt=optax.sgd(settings.learning_rate),
+      clip_norm=settings.clip_norm,
+      noise_multiplier=settings.noise_multiplier,
+    ),
+    canary_set,
+    included,
+    watching,
+  )
+  order = sampling.shuffled_epochs(
+    seed, num_clients=len(images.train_y), clients_per_round=settings.batch
+  )
+
+  @functools.partial(jax.jit, donate_argnums=0)
+  def step(state, x, y):
+    # The images are arguments, as constants they would be compiled into the program.
+    t = state.algorithm.round
+    return algorithm.step(
+      state,
+      {'x': x, 'y': y},
+      jax.random.fold_in(keys['canife training'], t),
+      jax.random.fold_in(noise_key, t),
+    )[0]
+
+  state, models, kept = algorithm.init(params), {}, set(keep)
+  for t in range(rounds):
+    if t in kept:
+      models[t] = jax.device_get(state.algorithm.params)
+    clients = order(t)
+    state = step(state, images.train_x[clients], images.train_y[clients])
+  metrics = task.metrics(
+    state.algorithm.params,
+    {'x': jnp.asarray(images.test_x), 'y': jnp.asarray(images.test_y)},
+  )
+  return Trained(
+    models,
+    make_record(
+      jax.device_get(wrapper.score_observers(state, watching)),
+      jax.device_get(state.rounds),
+      included=included,
+      dim=dim,
+      delta=1 / settings.num_train,
+      momentum=0.0,
+      noise_multiplier=settings.noise_multiplier,
+      periods=1,
+    ),
+    float(np.mean(metrics['accuracy'])),
+  )
