@@ -103,15 +103,16 @@ def main(argv: list[str]) -> None:
   task = convnet.task()
   if _QUICK.value:
     batch, microbatches, task = 8, [4], convnet.task(width=2)
-  figures: dict[str, Any] = {
-    'convnet': [time_step(task, batch, n) for n in microbatches]
-  }
+  forms = [
+    {'work': 'ConvNet'} | time_step(task, batch, n) for n in microbatches
+  ]
   fewer = min(batch, _LAX_BATCH.value)
   with mock.patch.object(kernels, 'convolve', convolve_by_lax):
-    figures['convnet, lax.conv'] = [time_step(task, fewer, fewer)]
+    by_lax = time_step(task, fewer, fewer)
+  forms.append({'work': 'ConvNet, lax.conv'} | by_lax)
   if not _QUICK.value:
-    figures['wide_resnet'] = [time_step(wide_resnet.task(), 32, 8)]
-  record.write(_OUT.value, figures, 'jax')
+    forms.append({'work': 'WRN-16-4'} | time_step(wide_resnet.task(), 32, 8))
+  record.write(_OUT.value, {'forms': forms}, 'jax')
 
 
 if __name__ == '__main__':

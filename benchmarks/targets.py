@@ -551,6 +551,27 @@ SECTIONS = (
     ),
   ),
   Section(
+    'Gradients of single examples',
+    'example_gradients',
+    'python benchmarks/example_gradients.py',
+    'A step of DP-SGD without its noise: the clipped gradient of each example, '
+    'summed. Images of 32 x 32 x 3; as many examples at once as a microbatch has.',
+    (
+      Rows(
+        'Seconds of a step, medians',
+        'forms',
+        {
+          'model': 'work',
+          'examples': 'batch',
+          'microbatch': 'microbatch',
+          'step': 'seconds as seconds',
+          'milliseconds an example': 'milliseconds_per_example',
+          'to compile': 'seconds_to_compile as seconds',
+        },
+      ),
+    ),
+  ),
+  Section(
     'Comparison with other libraries',
     'rounds',
     'bash benchmarks/peers/install.sh\npython benchmarks/rounds.py',
