@@ -1,0 +1,9 @@
+from . import clipping as clipping
+from . import dpsgd as dpsgd
+from . import poisson_batches as poisson_batches
+from .fedavg import Algorithm as Algorithm
+from .fedavg import Cohort as Cohort
+from .fedavg import Injection as Injection
+from .fedavg import RoundInfo as RoundInfo
+from .fedavg import TrainState as TrainState
+from .fedavg import dp_fedavg as dp_fedavg
