@@ -84,7 +84,9 @@ def test_the_default_job_ends_with_a_report(tmp_path):
   ('config', 'changes', 'dim', 'num_examples'),
   [
     ('emnist.py', {'data.only_digits': True}, 1_199_882, 10_000),
-    ('emnist.py:5x34', {}, 1_206_590, 124),
+    pytest.param(
+      *('emnist.py:5x34', {}, 1_206_590, 124), marks=pytest.mark.slow
+    ),
   ],
 )
 def test_images_of_emnist_end_with_a_report(

@@ -41,6 +41,7 @@ def small_digits(small_task, unestimated):
   return config
 
 
+@pytest.mark.slow
 def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions(
   tmp_path, small_digits
 ):

@@ -83,6 +83,7 @@ def test_log_odds_are_exact_at_both_ends():
     assert float(score(params)) == pytest.approx(x - np.log(2), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_clipping_alone_leaves_the_canary_plain_to_see():
   # Every model takes every example, and steps enough to forget its start: models
   # with and without the canary differ by it.
@@ -96,6 +97,7 @@ def test_clipping_alone_leaves_the_canary_plain_to_see():
   assert len(np.unique(scores.unobserved)) == 12
 
 
+@pytest.mark.slow
 def test_noise_hides_the_canary():
   trainer = make_trainer(noise=30.0, num_steps=5)
   scores = black_box.run_black_box(
@@ -107,6 +109,7 @@ def test_noise_hides_the_canary():
   assert abs(shift) < 4 * spread
 
 
+@pytest.mark.slow
 def test_a_canary_that_takes_part_in_no_step_is_not_there():
   keys = black_box.make_model_keys(
     jax.random.key(1), jnp.arange(6), included=True

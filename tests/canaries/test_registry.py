@@ -118,6 +118,7 @@ def test_mass_on_few_residues_is_spread_by_turns():
   assert max(anderson(c, dim) for c in cosines) < _REJECT
 
 
+@pytest.mark.slow
 def test_groups_of_hadamard_rows_are_as_independent_as_random_vectors():
   order, dim = 4096, 4096
   c = canaries.hadamard(jax.random.key(0), 3 * order, dim)

@@ -123,6 +123,7 @@ def test_quantiles_are_those_of_privacy_estimates(counts):
   np.testing.assert_allclose(found, PUBLISHED[counts], atol=0.01)
 
 
+@pytest.mark.slow
 def test_privacy_estimates_still_says_so():
   theirs = pytest.importorskip('privacy_estimates')
   counts = ConfusionCounts(500, 1000, 510, 1000)
@@ -190,6 +191,7 @@ def test_a_reversed_attack_proves_something_only_if_the_reverse_counts():
     np.testing.assert_allclose(both, forward, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_leakage_the_reverse_always_claims_a_leak():
   rng = np.random.default_rng(2)
   scores = Scores(rng.normal(size=(100, 200)), rng.normal(size=(100, 200)))

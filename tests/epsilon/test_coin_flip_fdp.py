@@ -60,6 +60,7 @@ def test_it_rejects_no_epsilon_that_randomised_response_has(num, epsilon):
         assert found >= epsilon - 0.3
 
 
+@pytest.mark.slow
 def test_it_stays_below_what_independence_adds():
   scores = draw(2, 1.5)
   for family in (None, families.subsampled_gaussian_family(0.3)):
@@ -71,6 +72,7 @@ def test_it_stays_below_what_independence_adds():
     assert 0 < any_canaries <= independent * 1.02
 
 
+@pytest.mark.slow
 def test_a_pld_of_the_gaussian_mechanism_is_nearly_its_curve():
   from dp_accounting.pld import privacy_loss_distribution
 

@@ -127,6 +127,7 @@ def test_the_known_law_of_means_is_a_normal_integral():
   assert both.probability == pytest.approx(exceeds(critical, mu / unit))
 
 
+@pytest.mark.slow
 def test_the_number_needed_has_the_power_and_fewer_do_not():
   settings = dict(certified=1.0, truth=4.0, delta=DELTA)
   for bound, known_law in (

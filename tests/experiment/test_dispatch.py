@@ -106,6 +106,7 @@ def sent(algorithm, spans):
   return state, jax.tree.map(lambda *x: np.concatenate(x), *seen)
 
 
+@pytest.mark.slow
 def test_rounds_that_are_sent_as_one_are_those_that_are_sent_alone():
   algorithm = small_algorithm()
   alone = sent(algorithm, [range(t, t + 1) for t in range(ROUNDS)])

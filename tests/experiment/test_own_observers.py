@@ -78,6 +78,7 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   assert score_signs(record).scores.observed.mean() > 0
 
 
+@pytest.mark.slow
 def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
   small_task, no_floors, coarse_figures, tmp_path
 ):

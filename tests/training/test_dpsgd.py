@@ -115,7 +115,7 @@ def test_gradients_are_clipped_one_by_one_before_the_sum():
   )
 
 
-@pytest.mark.parametrize('microbatch', [1, 2, 4, 8])
+@pytest.mark.parametrize('microbatch', [1, 4])
 def test_microbatches_change_nothing(microbatch):
   noisy = TASK._replace(
     loss=lambda p, batch, key: (

@@ -60,12 +60,14 @@ def test_clipping_after_averaging_is_found_and_is_worst_by_f_dp(choice):
   assert all(shares[key][1] < 10 for key in ('dp_cp', 'dp_zb', 'katz'))
 
 
+@pytest.mark.slow
 def test_few_seeds_are_found_by_f_dp():
   # Of 50 audits of the recorded item each finds them, with either thresholds.
   shares = find_shares(draw_seeds, 'valid', audits=3)
   assert shares['f_dp_cp'][0] == 1
 
 
+@pytest.mark.slow
 def test_noise_that_is_too_small_is_found_by_f_dp_alone():
   draw = functools.partial(draw_gaussian, 1.57)
   shares = find_shares(draw, 'same')
@@ -79,6 +81,7 @@ def test_noise_that_is_too_small_is_found_by_f_dp_alone():
   assert all(shares[key][0] < 0.6 for key in ('dp_cp', 'dp_zb', 'katz'))
 
 
+@pytest.mark.slow
 def test_correct_code_is_not_accused():
   draw = functools.partial(draw_gaussian, CLAIMED)
   shares = find_shares(draw, 'valid', audits=6)
