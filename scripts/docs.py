@@ -49,6 +49,9 @@ _SHOWN = {
   'tight:figure3': (0,),
   'tight:scale_bug': (0, 2),
   'tight:table1_simulated': (0,),
+  'tight:table1': (0, 1),
+  'tight:convnet': (0, 1),
+  'tight:trained_bugs': (0,),
 }
 
 _RUN = flags.DEFINE_multi_string(

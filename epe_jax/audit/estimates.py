@@ -158,7 +158,16 @@ def evaluate(
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
     floors: also what estimators report when nothing leaks, which takes most of
       the time.
+
+  Raises:
+    ValueError: no canary took part.
   """
+  if not np.any(record.observed):
+    raise ValueError(
+      f'None of the {record.observed.size} canaries took part in any round, so '
+      'that nothing can be estimated. Audit more canaries, more rounds, or other '
+      'coins of participation.'
+    )
   delta = record.delta if delta is None else delta
   all_scores = score_all(record, threat_models)
   audit = _evaluate(all_scores, delta, more, simultaneous, floors)

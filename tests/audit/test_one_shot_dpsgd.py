@@ -200,3 +200,18 @@ def test_one_direction_in_all_steps_is_as_plain_in_the_final_model_as_in_all(
     assert change.first.epsilon == pytest.approx(
       residual.first.epsilon, rel=0.05
     )
+
+
+def test_canaries_that_never_took_part_are_an_error():
+  """As coins may have it, of few canaries in few steps."""
+  steps = 2
+  record = audit_run(
+    helpers.softmax_regression(unused=1000),
+    np.zeros((steps, 8), bool),
+    'hadamard',
+    steps=steps,
+    noise_multiplier=1.0,
+    optimizer=optax.sgd(0.1),
+  )
+  with pytest.raises(ValueError, match='None of the 8 canaries took part'):
+    evaluate(record)

@@ -31,6 +31,10 @@ GROUPS = {
     'tight:scale_bug',
   ],
   'tight_table': ['tight:table1_simulated'],
+  'tight_trained': ['tight:table1', 'tight:figure6', 'tight:figure15'],
+  'tight_inputs': ['tight:figure16', 'tight:figure17'],
+  'tight_trained_bugs': ['tight:trained_bugs'],
+  'tight_convnet': ['tight:convnet'],
   'emnist': ['emnist', 'emnist_densities', 'emnist_bars', 'emnist_anderson'],
   'stackoverflow': ['stackoverflow', 'densities', 'bars', 'anderson'],
   'emnist_5x34': ['emnist_5x34'],
@@ -132,7 +136,17 @@ def test_without_data_the_flag_is_named(tmp_path):
 # What others test too: 'stackoverflow' with another model or without canaries,
 # and the script that compares runs.
 _SLOW = dict.fromkeys(
-  ('emnist', 'runs', 'accuracy', 'emnist_accuracy', 'tight_table'),
+  (
+    'emnist',
+    'runs',
+    'accuracy',
+    'emnist_accuracy',
+    'tight_table',
+    'tight_trained',
+    'tight_inputs',
+    'tight_trained_bugs',
+    'tight_convnet',
+  ),
   pytest.mark.slow,
 )
 

@@ -4,13 +4,30 @@ Those that need no trained model are of kind 'mechanism'. An item that trains is
 kind 'training' and says how, in `train`.
 """
 
+from collections.abc import Callable
+from typing import Any
+
+from epe_jax import extras
 from epe_jax.papers.item import Item
 from epe_jax.papers.tight_auditing import (
   bug_hunts,
   curves,
   gaussian_steps,
   simulated_table,
+  trained_results,
 )
+
+
+def _train(name: str) -> Callable[..., Any]:
+  """A function of `trained_games`, imported when something is trained."""
+
+  def train(*args: Any) -> Any:
+    with extras.explain_missing():
+      from epe_jax.papers.tight_auditing import trained_games
+    return getattr(trained_games, name)(*args)
+
+  return train
+
 
 ITEMS = {
   'figure3': Item(
@@ -75,5 +92,61 @@ ITEMS = {
     'tight_scale_bug',
     'mechanism',
     bug_hunts.make_scale,
+  ),
+  'table1': Item(
+    'White-box audits of trained models',
+    'section 6.2, Table 1',
+    'tight_table1',
+    'training',
+    trained_results.make_table1,
+    _train('train_table1'),
+  ),
+  'figure6': Item(
+    'Audits of trained models, by estimator',
+    'section 6.2, Figure 6',
+    'tight_table1',
+    'training',
+    trained_results.make_figure6,
+    _train('train_table1'),
+  ),
+  'convnet': Item(
+    'A private ConvNet, its accuracy and its audit',
+    'appendix B, the ConvNet of Table 1, on images that are at hand',
+    'tight_convnet',
+    'training',
+    trained_results.make_convnet,
+    _train('train_table1'),
+  ),
+  'figure15': Item(
+    'Kinds of canary gradients',
+    'appendix C.2, Figure 15',
+    'tight_gradient_canaries',
+    'training',
+    trained_results.make_gradient_canaries,
+    _train('train_canaries'),
+  ),
+  'figure16': Item(
+    'Kinds of canary inputs',
+    'section 6.4 and appendix C.3, Figures 10 and 16',
+    'tight_input_canaries',
+    'training',
+    trained_results.make_input_canaries,
+    _train('train_canaries'),
+  ),
+  'figure17': Item(
+    'Canary inputs in the first steps',
+    'appendix D.1, Figure 17',
+    'tight_input_canaries',
+    'training',
+    trained_results.make_figure17,
+    _train('train_canaries'),
+  ),
+  'trained_bugs': Item(
+    'Bugs in the steps of a training',
+    'section 6.3, Figures 7, 8 and 9',
+    'tight_trained_bugs',
+    'training',
+    trained_results.make_bugs,
+    _train('train_bugs'),
   ),
 }

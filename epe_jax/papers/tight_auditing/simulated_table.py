@@ -1,20 +1,14 @@
 """Table 1 from the law of observations alone, without a model."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from jaxtyping import Float
 import numpy as np
-from scipy import interpolate
-import tqdm
 
 from epe_jax.audit import steps
-from epe_jax.epsilon import families
 from epe_jax.papers import product, reported
-from epe_jax.papers.tight_auditing import observations
+from epe_jax.papers.tight_auditing import accounted_run, observations
 from epe_jax.text import tables
 
-# Beyond these noise multipliers, of ε far above 100 and below 0.1, ε is extrapolated.
-_NOISES, _NODES = (0.4, 30.0), 24
 _REPORTED = reported.Reported('epe_jax.papers.tight_auditing')
 
 
@@ -28,7 +22,12 @@ def make_table1(settings: Any) -> product.Product:
   rng = np.random.default_rng(settings.seed)
   columns: dict[str, dict[tuple[str, float], str]] = {}
   for name, run in settings.runs.items():
-    accounted = _account(run, settings.delta)
+    accounted = accounted_run.account_for_run(
+      sampling_probability=run.sampling_probability,
+      steps=run.steps,
+      delta=settings.delta,
+      title=run.title,
+    )
     mechanism = steps.make_step_mechanism()._replace(
       compose=accounted.compose, is_composed=True
     )
@@ -82,38 +81,3 @@ def make_table1(settings: Any) -> product.Product:
     ],
   )
   return product.Product([table], {})
-
-
-class _Run(NamedTuple):
-  """ε of a run by its noise multiplier, from the PLDs of a few."""
-
-  log_noise: Float[np.ndarray, 'm']
-  log_epsilon: Float[np.ndarray, 'm']
-
-  def compose(self, epsilon: float, delta: float) -> float:
-    """ε of the run from that of a step with the canary in it."""
-    if epsilon == 0 or np.isinf(epsilon):
-      return epsilon
-    noise = families.noise_of_epsilon(epsilon, delta)
-    curve = interpolate.PchipInterpolator(self.log_noise, self.log_epsilon)
-    return float(np.exp(curve(np.log(noise))))
-
-  def calibrate(self, epsilon: float) -> float:
-    """The noise multiplier at which the run has a given ε."""
-    curve = interpolate.PchipInterpolator(
-      self.log_epsilon[::-1], self.log_noise[::-1]
-    )
-    return float(np.exp(curve(np.log(epsilon))))
-
-
-def _account(run: Any, delta: float) -> _Run:
-  """Accounts for a run at several noise multipliers, by dp_accounting."""
-  family = families.subsampled_gaussian_family(
-    run.sampling_probability, steps=run.steps
-  )
-  noises = np.geomspace(*_NOISES, _NODES)
-  epsilons = [
-    family.epsilon(float(z), delta)
-    for z in tqdm.tqdm(noises, desc=run.title, unit='noise')
-  ]
-  return _Run(np.log(noises), np.log(epsilons))

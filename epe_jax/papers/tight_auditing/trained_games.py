@@ -1,0 +1,316 @@
+"""White-box games on models that are trained, at noise for a given ε of the run."""
+
+from collections.abc import Mapping
+import math
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from epe_jax import accounting
+from epe_jax.audit import input_canaries, steps, white_box, white_box_run
+from epe_jax.audit.gradient_canaries import GradientCanary, make_gradient_canary
+from epe_jax.data import examples as examples_lib
+from epe_jax.papers.tight_auditing import accounted_run, planted_bugs
+from epe_jax.papers.tight_auditing.played_game import PlayedGame
+from epe_jax.tasks import convnet, fully_connected, wide_resnet
+from epe_jax.training import dpsgd
+from epe_jax.types import Batch, Params, Task, weighted
+
+# Examples of the test that are evaluated at once.
+_TEST_CHUNK = 500
+_INPUTS = ('mislabelled', 'blank', 'adversarial', 'crafted')
+
+
+class Workload(NamedTuple):
+  """A model and its data, and what training it costs in privacy.
+
+  Attributes:
+    settings: title, task, model, steps, expected_batch and so on.
+    task: the model.
+    data: train and test examples.
+    accounted: ε of the run by its noise.
+  """
+
+  settings: Any
+  task: Task
+  data: examples_lib.Examples
+  accounted: accounted_run.AccountedRun
+
+  @property
+  def sampling_probability(self) -> float:
+    """q, of the examples."""
+    return self.settings.expected_batch / len(self.data.train['label'])
+
+
+def load_workload(
+  settings: Any, data: Mapping[str, pathlib.Path], *, delta: float, seed: int
+) -> Workload:
+  """Loads the data of a workload, makes its model and accounts for its run.
+
+  Args:
+    settings: title; data, num_train and num_test as for `load_examples`; task,
+      'convnet', 'wide_resnet' or 'fully_connected', and model, its sizes; steps;
+      expected_batch; clip_norm; learning_rate; momentum; microbatch.
+    data: path of each `--data`, by name.
+    delta: δ of the run.
+    seed: of what is drawn of the data.
+
+  Raises:
+    ValueError, FileNotFoundError: the data cannot be read, or are not given.
+  """
+  if (
+    settings.data in ('cifar10', 'fashion_mnist') and settings.data not in data
+  ):
+    raise ValueError(
+      f'{settings.title} trains on {settings.data}; give '
+      f'--data={settings.data}=PATH.'
+    )
+  loaded = examples_lib.load_examples(
+    settings.data,
+    data.get(settings.data),
+    rng_seed=seed,
+    num_train=settings.num_train,
+    num_test=settings.num_test,
+  )
+  accounted = accounted_run.account_for_run(
+    sampling_probability=settings.expected_batch / len(loaded.train['label']),
+    steps=settings.steps,
+    delta=delta,
+    title=settings.title,
+  )
+  return Workload(settings, _make_task(settings, loaded), loaded, accounted)
+
+
+def play_game(
+  work: Workload,
+  folder: str | os.PathLike,
+  *,
+  kind: str,
+  epsilon: float,
+  delta: float,
+  seed: int,
+  bug: str | None = None,
+  true_epsilon: float | None = None,
+) -> PlayedGame:
+  """Trains a model with the white-box game in every step, or goes on with one.
+
+  Args:
+    work: the model and its data.
+    folder: of this game alone; a finished game there is not played again.
+    kind: of the canary: 'dirac', 'constant', 'random' or 'moving dirac', 'moving
+      random'; or 'mislabelled', 'blank', 'adversarial', 'crafted'.
+    epsilon: of the run, as it is claimed; it decides about the claimed noise.
+    delta: δ.
+    seed: of all randomness of the simulation.
+    bug: planted in the step: 'clipping', 'seeds' or 'scale'; None for none.
+    true_epsilon: of the noise that is really added, for the bug 'scale'.
+
+  Raises:
+    ValueError: the folder has a game of other settings.
+  """
+  settings = work.settings
+  noise = work.accounted.calibrate(epsilon)
+  game = white_box_run.WhiteBoxSettings(
+    steps=settings.steps,
+    expected_batch=settings.expected_batch,
+    clip_norm=settings.clip_norm,
+    noise_multiplier=noise,
+    microbatch=settings.microbatch,
+  )
+  accuracies = []
+
+  def measure(done: int, params: Params) -> None:
+    if done == settings.steps:
+      accuracies.append(measure_accuracy(work.task, params, work.data.test))
+
+  params = work.task.init(jax.random.key(seed))
+  # Whoever clips the mean lets through as much of a canary as it is long.
+  norm = settings.clip_norm * (1e4 if bug == 'clipping' else 1)
+  observed = white_box_run.run_white_box(
+    work.task,
+    work.data.train,
+    _make_canary(work, kind, norm),
+    game,
+    white_box.derive_game_keys(seed),
+    optimizer=optax.sgd(settings.learning_rate, settings.momentum or None),
+    params=params,
+    batch_seed=seed,
+    noisy_gradient=_plant(work, bug, noise, true_epsilon, seed),
+    workdir=folder,
+    progress=measure,
+  )
+  labels = work.data.test['label']
+  mechanism = steps.make_step_mechanism()._replace(
+    compose=work.accounted.compose, is_composed=True
+  )
+  return PlayedGame(
+    title=settings.title,
+    kind=bug or kind,
+    epsilon=epsilon,
+    analytic=accounting.epsilon_of_poisson(
+      noise,
+      delta=delta,
+      probability=work.sampling_probability,
+      rounds=settings.steps,
+    ).epsilon,
+    observations=observed,
+    mechanism=mechanism,
+    delta=delta,
+    accuracy=accuracies[-1],
+    majority=float(np.bincount(labels).max() / len(labels)),
+    source=work.data.source,
+    dim=sum(x.size for x in jax.tree.leaves(params)),
+  )
+
+
+def measure_accuracy(task: Task, params: Params, test: Batch) -> float:
+  """The share of test examples that a model classifies rightly."""
+  metrics = jax.jit(task.metrics)
+  hits, num = 0.0, len(jax.tree.leaves(test)[0])
+  for start in range(0, num, _TEST_CHUNK):
+    part = {k: x[start : start + _TEST_CHUNK] for k, x in test.items()}
+    hits += float(weighted(metrics(params, part)['accuracy']).total.sum())
+  return hits / num
+
+
+def train_table1(
+  settings: Any, folder: str | os.PathLike, data: Mapping[str, pathlib.Path]
+) -> list[PlayedGame]:
+  """Plays a game for each workload and ε.
+
+  Args:
+    settings: works (name -> as for `load_workload`), epsilons, canary, delta and
+      seed.
+    folder: of the games.
+    data: path of each `--data`, by name.
+  """
+  played = []
+  for name, each in settings.works.items():
+    work = load_workload(each, data, delta=settings.delta, seed=settings.seed)
+    played += [
+      play_game(
+        work,
+        pathlib.Path(folder, f'{name}_epsilon={epsilon:g}'),
+        kind=settings.canary,
+        epsilon=epsilon,
+        delta=settings.delta,
+        # Another noise for each: otherwise all would be high or low together.
+        seed=settings.seed + i,
+      )
+      for i, epsilon in enumerate(settings.epsilons)
+    ]
+  return played
+
+
+def train_canaries(
+  settings: Any, folder: str | os.PathLike, data: Mapping[str, pathlib.Path]
+) -> list[PlayedGame]:
+  """Plays a game for each kind of canary.
+
+  Args:
+    settings: work (as for `load_workload`), kinds, epsilon, delta and seed.
+    folder: of the games.
+    data: path of each `--data`, by name.
+  """
+  common = dict(delta=settings.delta, seed=settings.seed)
+  work = load_workload(settings.work, data, **common)
+  return [
+    play_game(
+      work,
+      pathlib.Path(folder, kind.replace(' ', '_')),
+      kind=kind,
+      epsilon=settings.epsilon,
+      **common,
+    )
+    for kind in settings.kinds
+  ]
+
+
+def train_bugs(
+  settings: Any, folder: str | os.PathLike, data: Mapping[str, pathlib.Path]
+) -> list[PlayedGame]:
+  """Plays a game on correct code, and one for each planted bug.
+
+  Args:
+    settings: work (as for `load_workload`), claimed, true_epsilon (of noise that
+      is too small), delta and seed.
+    folder: of the games.
+    data: path of each `--data`, by name.
+  """
+  common = dict(delta=settings.delta, seed=settings.seed)
+  work = load_workload(settings.work, data, **common)
+  return [
+    play_game(
+      work,
+      pathlib.Path(folder, bug or 'correct'),
+      kind='dirac',
+      epsilon=settings.claimed,
+      bug=bug,
+      true_epsilon=settings.true_epsilon if bug == 'scale' else None,
+      **common,
+    )._replace(kind=bug or 'correct')
+    for bug in (None, 'clipping', 'seeds', 'scale')
+  ]
+
+
+def _make_task(settings: Any, loaded: examples_lib.Examples) -> Task:
+  shape = loaded.train[loaded.inputs].shape[1:]
+  sizes = dict(settings.model)
+  if settings.task == 'fully_connected':
+    return fully_connected.task(
+      loaded.num_classes, num_features=math.prod(shape), **sizes
+    )
+  make = {'convnet': convnet.task, 'wide_resnet': wide_resnet.task}
+  return make[settings.task](loaded.num_classes, image_shape=shape, **sizes)
+
+
+def _make_canary(work: Workload, kind: str, norm: float) -> GradientCanary:
+  """A canary by its name; inputs are made of test examples."""
+  if kind not in _INPUTS:
+    moving, _, name = kind.rpartition(' ')
+    return make_gradient_canary(name, norm=norm, moving=bool(moving))
+  pool = {k: x[:64] for k, x in work.data.test.items()}
+  if kind == 'mislabelled':
+    return input_canaries.make_mislabelled_canary(
+      work.task, pool, num_classes=work.data.num_classes
+    )
+  make = {
+    'blank': input_canaries.make_blank_canary,
+    'adversarial': input_canaries.make_adversarial_canary,
+    'crafted': input_canaries.make_crafted_canary,
+  }
+  return make[kind](work.task, pool, inputs=work.data.inputs)
+
+
+def _plant(
+  work: Workload,
+  bug: str | None,
+  noise: float,
+  true_epsilon: float | None,
+  seed: int,
+) -> Any:
+  """The step with a bug; None for that of the library."""
+  if bug is None:
+    return None
+  sizes = dict(
+    clip_norm=work.settings.clip_norm,
+    expected_batch=work.settings.expected_batch,
+    microbatch=work.settings.microbatch,
+  )
+  if bug == 'clipping':
+    return planted_bugs.clip_after_averaging(
+      work.task, noise_multiplier=noise, **sizes
+    )
+  if bug == 'seeds':
+    step = dpsgd.noisy_gradient(work.task, noise_multiplier=noise, **sizes)
+    # Keys of the game come from other streams.
+    return planted_bugs.noise_of_few_seeds(
+      step, jax.random.fold_in(jax.random.key(seed), 1)
+    )
+  assert true_epsilon is not None, 'the bug is that of the scale'
+  smaller = work.accounted.calibrate(true_epsilon)
+  return dpsgd.noisy_gradient(work.task, noise_multiplier=smaller, **sizes)

@@ -1,0 +1,349 @@
+"""Tables and figures of white-box games on trained models."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from epe_jax.audit import steps
+from epe_jax.papers import product, reported
+from epe_jax.papers.tight_auditing.played_game import (
+  PlayedGame,
+  estimate_epsilon,
+)
+from epe_jax.report.figures import style
+from epe_jax.text import cells, tables
+
+_REPORTED = reported.Reported('epe_jax.papers.tight_auditing')
+# (estimator, thresholds) in the order of tables, and how they are drawn.
+_LOOKS: dict[tuple[str, steps.Thresholds], dict[str, Any]] = {
+  ('f_dp_cp', 'same'): dict(color=style.VERMILLION, marker='o', mfc='white'),
+  ('f_dp_cp', 'band'): dict(color=style.VERMILLION, marker='o'),
+  ('f_dp_zb', 'same'): dict(color=style.ORANGE, marker='^', mfc='white'),
+  ('dp_cp', 'same'): dict(color=style.BLUE, marker='s', mfc='white'),
+  ('dp_cp', 'band'): dict(color=style.BLUE, marker='s'),
+  ('dp_zb', 'same'): dict(color=style.SKY, marker='v', mfc='white'),
+  ('katz', 'same'): dict(color=style.GREEN, marker='D', mfc='white'),
+}
+# Of the steps that figure 17 reads.
+_FIRST_STEPS: tuple[tuple[str, steps.Thresholds], ...] = (
+  ('f_dp_cp', 'band'),
+  ('f_dp_zb', 'same'),
+)
+_SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_COLORS = (
+  style.VERMILLION,
+  style.BLUE,
+  style.GREEN,
+  style.ORANGE,
+  style.SKY,
+)
+_THRESHOLDS = (
+  'Same: the threshold is chosen on the same observations, as in the paper. That '
+  'is no bound. Band: a 95 % lower bound, of all thresholds at once.'
+)
+_LAW = (
+  'Mean and standard deviation of observations in units of the clip norm and of '
+  'the claimed noise. By the law of the game they are 0 and 1 without the canary, '
+  'and s and 1 with it, where s is the norm of the clipped canary; what else there '
+  'is comes from the gradients of the other examples.'
+)
+
+
+def make_table1(games: Sequence[PlayedGame]) -> product.Product:
+  """All audits at all ε, with the numbers of the paper; and Figure 6's.
+
+  Args:
+    games: of `train_table1`.
+  """
+  titles = list(dict.fromkeys(g.title for g in games))
+  epsilons = list(dict.fromkeys(g.epsilon for g in games))
+  body = []
+  for key, thresholds in _LOOKS:
+    for epsilon in epsilons:
+      row = [steps.ESTIMATORS[key].label, thresholds, f'{epsilon:g}']
+      paper = _REPORTED.find_row(f'table1_{key}', epsilon=epsilon)
+      for title in titles:
+        (game,) = [g for g in games if (g.title, g.epsilon) == (title, epsilon)]
+        text = f'{estimate_epsilon(game, key, thresholds):.2f}'
+        column = _find_column(title)
+        if paper is not None and thresholds == 'same' and column in paper:
+          text += f' ({paper[column]:.2f})'
+        row.append(text)
+      body.append(row)
+  audits = tables.Table(
+    'Lower limits of ε of trained models, white box',
+    ['audit', 'thresholds', 'analytic ε', *titles],
+    body,
+    [*_explain_brackets(body), _THRESHOLDS, *_describe(games)],
+  )
+  fig, panels = style.make_panels(len(titles), columns=3, height=4.0)
+  for axes, title in zip(panels, titles):
+    lines = {g.epsilon: g for g in games if g.title == title}
+    for (key, thresholds), look in _LOOKS.items():
+      values = [estimate_epsilon(g, key, thresholds) for g in lines.values()]
+      axes.plot(list(lines), values, label=_label(key, thresholds), **look)
+    axes.plot(
+      epsilons, epsilons, color=style.BLACK, ls='--', label='analytic ε'
+    )
+    axes.set(xlabel='analytic ε', ylabel='lower limit of ε', title=title)
+    axes.set(xscale='log', yscale='symlog')
+  style.draw_legend(fig, panels)
+  return product.Product([audits, _tabulate_runs(games)], {'table1': fig})
+
+
+def make_figure6(games: Sequence[PlayedGame]) -> product.Product:
+  """All audits at ε = 8, or at the largest ε below it.
+
+  Args:
+    games: of `train_table1`.
+  """
+  epsilon = max(
+    (g.epsilon for g in games if g.epsilon <= 8), default=games[0].epsilon
+  )
+  chosen = {g.title: g for g in games if g.epsilon == epsilon}
+  return _compare(
+    f'Audits of trained models, analytic ε = {epsilon:g}',
+    'model',
+    chosen,
+    'figure6',
+    ['The paper: f-DP gives the largest lower limits at ε = 8, on CIFAR-10.'],
+  )
+
+
+def make_convnet(games: Sequence[PlayedGame]) -> product.Product:
+  """The accuracy of a private model, and its audit.
+
+  Args:
+    games: of `train_table1`.
+  """
+  made = make_table1(games)
+  return product.Product([made.tables[1], made.tables[0]], {})
+
+
+def make_gradient_canaries(games: Sequence[PlayedGame]) -> product.Product:
+  """Figure 15: kinds of canary gradients.
+
+  Args:
+    games: of `train_canaries`.
+  """
+  return _compare(
+    f'Canary gradients, analytic ε = {games[0].epsilon:g}',
+    'canary gradient',
+    {g.kind: g for g in games},
+    'figure15',
+    ['One game of each kind: they differ by chance, too.'],
+  )
+
+
+def make_input_canaries(games: Sequence[PlayedGame]) -> product.Product:
+  """Figures 10 and 16: kinds of canary inputs.
+
+  Args:
+    games: of `train_canaries`.
+  """
+  return _compare(
+    f'Canary inputs, analytic ε = {games[0].epsilon:g}',
+    'canary input',
+    {g.kind: g for g in games},
+    'figure16',
+    [
+      'An input whose gradient is shorter than the clip norm, or not orthogonal '
+      'to the others, shows less than the mechanism may.',
+      'The paper: inputs crafted by Algorithm 3 give tighter limits than others.',
+    ],
+  )
+
+
+def make_figure17(games: Sequence[PlayedGame]) -> product.Product:
+  """ε from the first n steps, as that of the whole run.
+
+  Args:
+    games: of `train_canaries`.
+  """
+  total = games[0].observations.num_steps
+  nums = sorted({max(1, round(total * share)) for share in _SHARES})
+  body, lines = [], {}
+  for game in games:
+    for key, thresholds in _FIRST_STEPS:
+      lines[game.kind, key] = [
+        estimate_epsilon(game, key, thresholds, first=n) for n in nums
+      ]
+      body.append(
+        [
+          game.kind,
+          steps.ESTIMATORS[key].label,
+          thresholds,
+          *(cells.format_number(x) for x in lines[game.kind, key]),
+        ]
+      )
+  table = tables.Table(
+    f'ε of the run from its first steps, analytic ε = {games[0].epsilon:g}',
+    ['canary input', 'audit', 'thresholds', *(f'{n:,}' for n in nums)],
+    body,
+    [
+      'What the first steps show is composed to all steps of the run, as if the '
+      'others leaked as much.',
+      _THRESHOLDS,
+      *_describe(games),
+    ],
+  )
+  fig, panels = style.make_panels(2, columns=2, height=4.0)
+  for axes, (key, thresholds) in zip(panels, _FIRST_STEPS):
+    axes.set_title(_label(key, thresholds))
+    for game, color in zip(games, _COLORS):
+      axes.plot(nums, lines[game.kind, key], 'o-', color=color, label=game.kind)
+    axes.plot(
+      nums,
+      [games[0].analytic] * len(nums),
+      **style.style_analytic_line(games[0].analytic),
+    )
+    axes.set(xscale='log', xlabel='first steps')
+    axes.set_ylabel('lower limit of ε')
+  style.draw_legend(fig, panels)
+  return product.Product([table], {'figure17': fig})
+
+
+def make_bugs(games: Sequence[PlayedGame]) -> product.Product:
+  """Figures 7, 8 and 9 on real steps: which audits exceed the claimed ε.
+
+  Args:
+    games: of `train_bugs`.
+  """
+  return _compare(
+    f'Bugs in the steps of a training that claims ε = {games[0].epsilon:g}',
+    'steps',
+    {g.kind: g for g in games},
+    'trained_bugs',
+    [
+      'One training of each: whether an audit exceeds the claim is chance where '
+      'its ε is near it.',
+      'f-DP (CP) with a band is a 95 % lower bound for Gaussian steps; above the '
+      'claim it says that the claim is false, and not what ε is.',
+      'The paper: clipping the mean shows ε > 35 by f-DP and less than 10 by the '
+      'others; noise from 100 seeds is found by f-DP and Katz.',
+    ],
+  )
+
+
+def _compare(
+  title: str,
+  first: str,
+  games: Mapping[str, PlayedGame],
+  name: str,
+  notes: Sequence[str],
+) -> product.Product:
+  """A row and a column of marks for each game."""
+  epsilon = {
+    label: {which: estimate_epsilon(game, *which) for which in _LOOKS}
+    for label, game in games.items()
+  }
+  table = tables.Table(
+    title,
+    [first, *(_label(*which) for which in _LOOKS)],
+    [
+      [label, *map(cells.format_number, line.values())]
+      for label, line in epsilon.items()
+    ],
+    [*notes, _THRESHOLDS, *_describe(list(games.values()))],
+  )
+  fig, (axes,) = style.make_panels(1, height=4.2)
+  for i, (which, look) in enumerate(_LOOKS.items()):
+    x = np.arange(len(games)) + (i - len(_LOOKS) / 2) * 0.08
+    axes.plot(
+      x,
+      [line[which] for line in epsilon.values()],
+      ls='',
+      label=_label(*which),
+      **look,
+    )
+  analytic = next(iter(games.values())).analytic
+  places = [-0.5, len(games) - 0.5]
+  axes.plot(places, [analytic] * 2, **style.style_analytic_line(analytic))
+  axes.set_xticks(range(len(games)), list(games))
+  axes.set_ylabel('lower limit of ε')
+  highest = max(x for line in epsilon.values() for x in line.values())
+  if highest > 10 * analytic:
+    style.set_epsilon_axis(axes, 'y', highest if np.isfinite(highest) else 1e3)
+  style.draw_legend(fig, [axes])
+  return product.Product(
+    [table, _tabulate_runs(list(games.values()))], {name: fig}
+  )
+
+
+def _tabulate_runs(games: Sequence[PlayedGame]) -> tables.Table:
+  """What was trained, and whether observations follow their law."""
+  body = []
+  for game in games:
+    seen = game.observations
+    moments = [
+      f'{np.mean(x):.3f} ± {np.std(x, ddof=1) / seen.noise_multiplier:.3f} σ'
+      for x in (seen.without, seen.with_canary)
+    ]
+    body.append(
+      [
+        game.title,
+        game.kind,
+        f'{game.analytic:.3f}',
+        f'{seen.noise_multiplier:.3f}',
+        f'{game.accuracy:.1%}',
+        f'{game.majority:.1%}',
+        *moments,
+        f'{np.mean(seen.signal):.2f}',
+      ]
+    )
+  return tables.Table(
+    'Trainings and their observations',
+    [
+      'model',
+      'canary or bug',
+      'analytic ε',
+      'σ',
+      'accuracy',
+      'majority class',
+      'without canary',
+      'with canary',
+      's',
+    ],
+    body,
+    [
+      _LAW,
+      'Accuracy on test examples, and the share of their most frequent class.',
+      *_describe(games),
+    ],
+  )
+
+
+def _describe(games: Sequence[PlayedGame]) -> list[str]:
+  """Sizes and data of the games."""
+  sizes = {}
+  for game in games:
+    seen = game.observations
+    sizes[game.title] = (
+      f'{game.title}: {game.dim:,} parameters; {seen.num_steps:,} steps, as many '
+      f'observations of either kind; q = {seen.sampling_rate:.4g}, '
+      f'q_c = {seen.canary_rate:g}, δ = {game.delta:g}. Data: {game.source}.'
+    )
+  return [
+    *sizes.values(),
+    'The noise is that at which dp_accounting gives the analytic ε.',
+  ]
+
+
+def _explain_brackets(body: Sequence[Sequence[str]]) -> list[str]:
+  note = 'In brackets the figures of the paper, of its models, data and steps.'
+  return [note] if any('(' in x for row in body for x in row[3:]) else []
+
+
+def _label(key: str, thresholds: str) -> str:
+  return f'{steps.ESTIMATORS[key].label}, {thresholds}'
+
+
+def _find_column(title: str) -> str:
+  """The column of the paper's Table 1 for a title of ours, if it has one."""
+  return {
+    'CIFAR-10 WRN-16': 'cifar10_wrn16',
+    'CIFAR-10 ConvNet': 'cifar10_convnet',
+    'Purchase-100': 'purchase',
+    'Random WRN-16': 'random_wrn16',
+  }.get(title.partition(',')[0], '')

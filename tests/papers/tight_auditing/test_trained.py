@@ -1,0 +1,193 @@
+"""White-box games on trained models: what is played, and what is said of it."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
+
+from epe_jax.audit import steps
+from epe_jax.audit.observations import Observations
+from epe_jax.papers.tight_auditing import (
+  accounted_run,
+  played_game,
+  trained_games,
+  trained_results,
+)
+
+# jax_privacy 2.0 calls what optax 0.2.8 has renamed.
+pytestmark = [
+  pytest.mark.filterwarnings('ignore:optax.global_norm'),
+  pytest.mark.usefixtures('quick_compilation'),
+]
+
+DELTA, STEPS = 1e-5, 2000
+
+
+@pytest.fixture(name='quick_accounting')
+def fixture_quick_accounting(monkeypatch):
+  """A run whose ε is 2/σ, in place of a composition of PLDs."""
+  log_noise = np.log(np.geomspace(0.1, 10, 9))
+  run = accounted_run.AccountedRun(log_noise, np.log(2) - log_noise)
+  monkeypatch.setattr(accounted_run, 'account_for_run', lambda **_: run)
+
+
+def make_settings(**changes):
+  return types.SimpleNamespace(
+    **dict(
+      title='Purchase-100, tiny',
+      data='random',
+      num_train=40,
+      num_test=20,
+      task='fully_connected',
+      model=dict(hidden=(2,)),
+      steps=6,
+      expected_batch=4.0,
+      clip_norm=1.0,
+      learning_rate=0.1,
+      momentum=0.0,
+      microbatch=1,
+    )
+    | changes
+  )
+
+
+def test_a_finished_game_is_not_trained_again(
+  quick_accounting, monkeypatch, tmp_path
+):
+  # A network of vectors, on so few of them that the test is quick.
+  rng = np.random.default_rng(0)
+  draw = lambda n: {
+    'features': rng.random((n, 5), np.float32),
+    'label': rng.integers(0, 3, n, np.int32),
+  }
+  loaded = trained_games.examples_lib.Examples(
+    draw(40), draw(20), 'drawn', 'features', 3
+  )
+  monkeypatch.setattr(
+    trained_games.examples_lib, 'load_examples', lambda *_, **__: loaded
+  )
+  work = trained_games.load_workload(make_settings(), {}, delta=DELTA, seed=0)
+  play = lambda **changes: trained_games.play_game(
+    work,
+    tmp_path,
+    **dict(kind='dirac', epsilon=2.0, delta=DELTA, seed=0) | changes,
+  )
+  first = play()
+  # σ = 2/ε, by the accounting of this test.
+  assert first.observations.noise_multiplier == pytest.approx(1)
+  assert first.observations.sampling_rate == pytest.approx(0.1)
+  assert 0 <= first.accuracy <= 1
+  counts = np.bincount(loaded.test['label'])
+  assert first.majority == counts.max() / 20
+  monkeypatch.setattr(
+    trained_games.dpsgd, 'gather_batch', lambda *_: pytest.fail('it trains')
+  )
+  again = play()
+  np.testing.assert_array_equal(
+    again.observations.with_canary, first.observations.with_canary
+  )
+  assert again.accuracy == first.accuracy
+  with pytest.raises(ValueError, match='another workdir'):
+    play(epsilon=1.0)
+
+
+def test_data_that_are_not_given_are_asked_for():
+  with pytest.raises(ValueError, match='give --data=cifar10=PATH'):
+    trained_games.load_workload(
+      make_settings(data='cifar10'), {}, delta=DELTA, seed=0
+    )
+
+
+def test_planted_bugs_are_in_the_step(quick_accounting):
+  """The same batch and noise key: what is released differs as the bug says."""
+  rng = np.random.default_rng(0)
+  data = {
+    'features': rng.random((8, 5), np.float32),
+    'label': rng.integers(0, 3, 8, np.int32),
+  }
+  task = trained_games.fully_connected.task(3, num_features=5, hidden=(2,))
+  run = accounted_run.account_for_run()
+  work = trained_games.Workload(
+    make_settings(expected_batch=8.0), task, None, run
+  )
+  params = task.init(jax.random.key(0))
+  dim = sum(x.size for x in jax.tree.leaves(params))
+  batch = trained_games.dpsgd.ExampleBatch(
+    jax.device_put(data), jnp.ones(8, bool)
+  )
+  canary = jnp.zeros(dim).at[0].set(1e4)
+
+  def release(bug, num, true_epsilon=None):
+    step = trained_games._plant(work, bug, 1e-3, true_epsilon, 0)
+    of_key = lambda noise: step(
+      params, batch, canary, jnp.float32(1), jax.random.key(1), noise
+    )[0]
+    keys = jax.vmap(jax.random.key)(jnp.arange(num))
+    return 8 * np.asarray(jax.jit(jax.vmap(of_key))(keys))
+
+  # The canary adds C to a sum of clipped gradients, and m C to a clipped mean.
+  assert release('clipping', 2) == pytest.approx(8, rel=0.01)
+  # 100 seeds, of which 300 draws leave 5 out on average.
+  assert 80 < len(set(release('seeds', 300).tolist())) <= 100
+  # The noise is that of the true ε, σ = 2/ε here, and not the claimed 1e-3.
+  assert np.std(release('scale', 300, true_epsilon=4.0)) == pytest.approx(
+    0.5, rel=0.2
+  )
+
+
+def play_by_law(epsilon=4.0, title='Purchase-100', kind='dirac', seed=0):
+  """What a game on correct code sees, of a canary that is orthogonal."""
+  mechanism = steps.make_step_mechanism(steps=STEPS)
+  noise = np.sqrt(STEPS) / steps.tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
+  without, with_canary = noise * np.random.default_rng(seed).standard_normal(
+    (2, STEPS)
+  )
+  seen = Observations(
+    without,
+    with_canary + 1,
+    np.ones(STEPS, bool),
+    np.ones(STEPS),
+    clip_norm=1.0,
+    noise_multiplier=float(noise),
+    sampling_rate=1.0,
+    canary_rate=1.0,
+  )
+  return played_game.PlayedGame(
+    title=title,
+    kind=kind,
+    epsilon=epsilon,
+    analytic=epsilon,
+    observations=seen,
+    mechanism=mechanism,
+    delta=DELTA,
+    accuracy=0.5,
+    majority=0.1,
+    source='drawn by law',
+    dim=10,
+  )
+
+
+def test_table1_sets_the_papers_numbers_beside_ours():
+  game = play_by_law()
+  audits, runs = trained_results.make_table1([game]).tables
+  rows = {(row[0], row[1]): row[-1] for row in audits.body}
+  ours = played_game.estimate_epsilon(game, 'f_dp_cp', 'same')
+  assert rows['f-DP (CP)', 'same'] == f'{ours:.2f} (3.54)'
+  # A bound has no counterpart in the paper.
+  assert '(' not in rows['f-DP (CP)', 'band']
+  (run,) = runs.body
+  assert '50.0%' in run
+  assert '10.0%' in run
+
+
+def test_the_first_steps_are_those_of_the_run():
+  game = play_by_law(kind='blank')
+  (table,) = trained_results.make_figure17([game]).tables
+  last = dict(zip(table.head, table.body[0]))
+  whole = played_game.estimate_epsilon(game, 'f_dp_cp', 'band')
+  assert float(last['2,000']) == pytest.approx(whole, abs=0.006)
+  assert float(last['40']) < whole
