@@ -304,6 +304,33 @@ def sync_folder(folder: pathlib.Path) -> None:
     os.close(descriptor)
 
 
+def check_folder(name: str, folder: str | os.PathLike) -> None:
+  """Checks that a folder is there and writable, or can be made; makes nothing.
+
+  Args:
+    name: of the argument, for messages.
+    folder: its path.
+
+  Raises:
+    ValueError: it, or a folder that it is in, is a file or cannot be written.
+  """
+  path = pathlib.Path(folder)
+  for parent in (path, *path.parents):
+    if not os.path.lexists(parent):
+      continue
+    if not parent.is_dir():
+      raise ValueError(
+        f'{name}={folder}: {parent} is a file; give the path of a folder, which '
+        'need not exist.'
+      )
+    if not os.access(parent, os.W_OK | os.X_OK):
+      raise ValueError(
+        f'{name}={folder}: {parent} cannot be written; give another folder, or '
+        'have its permissions changed.'
+      )
+    return
+
+
 @contextlib.contextmanager
 def explain_disk_errors(path: str | os.PathLike) -> Iterator[None]:
   """Explains errors of the disk within, by a sentence with a path and a cure.

@@ -18,10 +18,11 @@ from epe_jax import extras
 
 with extras.explain_missing():
   from epe_jax import io
-  from epe_jax.command import config_flags, terminal
+  from epe_jax.command import config_flags
   from epe_jax.experiment import run_comparison
   from epe_jax.report import run_comparison_report
   from epe_jax.report.figures import single_or_several
+  from epe_jax.text import terminal
 
 config_flags.define_config(flags.FLAGS)
 _EXPERIMENTS = flags.DEFINE_integer(

@@ -1,5 +1,7 @@
 """Scores of any other system, of which nothing is known but the scores."""
 
+import numpy as np
+
 from epe_jax.audit import doubts, estimators
 from epe_jax.audit.attack_scores import (
   AttackScores,
@@ -9,6 +11,9 @@ from epe_jax.audit.attack_scores import (
 )
 from epe_jax.epsilon import diagnostics, noise_floor, parametric
 from epe_jax.epsilon.types import Scores
+
+# The largest chance that scores without a spread are dealt to a group.
+_NEGLIGIBLE = 1e-12
 
 EXTERNAL = ThreatModel(
   'external',
@@ -25,9 +30,22 @@ def score_external(scores: Scores) -> AttackScores:
   Nothing is known of how taking part moves them, so nothing is calibrated. Bounds
   that take scores for Gaussian are among the others and say so. When nothing
   leaks, labels are dealt at random: floors hold for any law of the scores.
+
+  Raises:
+    ValueError: a group has only one score.
   """
+  if 1 in (scores.observed.size, scores.unobserved.size):
+    raise ValueError(
+      f'There are too few scores: {scores.observed.size:,} of canaries that took '
+      f'part and {scores.unobserved.size:,} of others. Give at least 2 of each, '
+      'better hundreds.'
+    )
   scores, reasons = doubts.drop_rejected_null(scores)
-  has_spread = doubts.scores_differ(scores)
+  has_spread = _can_fit_spread(scores)
+  points = estimators.choose_points(estimators.NULL_STD, has_spread)
+  if not has_spread and scores.dim is None:
+    # Without a law of the null that is known, the first fits one.
+    points = points[1:]
   draw, law = draw_null(scores), name_law(scores)
   if scores.unobserved.size:
     draw, law = noise_floor.draw_permutations(scores), ('permuted', id(scores))
@@ -38,7 +56,7 @@ def score_external(scores: Scores) -> AttackScores:
     scores=scores,
     unit='score',
     scale=1.0,
-    points=estimators.choose_points(estimators.NULL_STD, has_spread),
+    points=points,
     bounds=(
       *estimators.choose_bounds(scores),
       *((parametric.gaussian_lower_bound,) if has_spread else ()),
@@ -48,4 +66,26 @@ def score_external(scores: Scores) -> AttackScores:
     is_calibrated=False,
     is_expected=False,
     doubts=(*reasons, *([reason.removesuffix('.')] if reason else ())),
+  )
+
+
+def _can_fit_spread(scores: Scores) -> bool:
+  """Whether each group that is fitted has a spread, here and where nothing leaks.
+
+  It has none if its scores are all equal, as may be when labels are dealt at random
+  and many scores are.
+  """
+  if not doubts.scores_differ(scores):
+    return False
+  if not scores.unobserved.size:
+    return True
+  fitted = [scores.observed]
+  if scores.dim is None:
+    fitted.append(scores.unobserved)
+  pooled = np.concatenate([scores.observed, scores.unobserved])
+  most = np.unique(pooled, return_counts=True)[1].max()
+  return all(
+    np.ptp(group) > 0
+    and (most < group.size or (most / pooled.size) ** group.size < _NEGLIGIBLE)
+    for group in fitted
   )

@@ -102,6 +102,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
   if values.out is not None:
     _check_figures()
+    io.check_folder('out', values.out)
   if not paths and values.in_scores is None and values.out_scores is None:
     raise app.UsageError(f'Give a file of scores. {score_files.CURE}')
   estimated = _estimate(values, paths)
@@ -188,9 +189,12 @@ def _estimate_external(
 
   if given.deltas is not None:
     raise ValueError('--deltas is for runs of ours.')
+  delta = _require_delta(given, path)
+  if given.claim is not None:
+    score_input.refuse_reversed(given, path, scores)
   audit = estimates.evaluate_scores(
     scores,
-    delta=_require_delta(given, path),
+    delta=delta,
     more=_needs_all(given),
     simultaneous=given.simultaneous,
   )
@@ -240,6 +244,10 @@ def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
   score_input.refuse_flags_of_scores(given, path)
   counts = privacy_estimates.read_counts(path)
   if warning := privacy_estimates.warn_if_reversed(counts):
+    if given.claim is not None:
+      raise ValueError(
+        f'--claim={given.claim:g} cannot be judged: {path}: {warning}'
+      )
     score_input.tell(f'warning: {path}: {warning}')
   bounds = privacy_estimates.bound_by_intervals(
     counts, delta=_require_delta(given, path)

@@ -16,7 +16,8 @@ from absl import app, flags
 
 from epe_jax import extras
 from epe_jax._version import __version__
-from epe_jax.command import config_flags, terminal
+from epe_jax.command import config_flags
+from epe_jax.text import terminal
 
 OK, VIOLATED, FAILED, CRASHED = 0, 1, 2, 70
 """Exit statuses: done; a claim or a rule is violated; refused; an error of ours."""

@@ -163,6 +163,24 @@ def refuse_flags_of_scores(values: flags.FlagValues, path: str) -> None:
       )
 
 
+def refuse_reversed(values: flags.FlagValues, path: str, scores: Any) -> None:
+  """Refuses to judge a claim by scores whose sign is probably reversed.
+
+  Raises:
+    ValueError: canaries that took part score lower beyond chance.
+  """
+  from epe_jax.experiment.score_formats import groups
+
+  higher = _find_higher(values, path)
+  if groups.warn_if_reversed(scores, higher=higher):
+    other = 'in' if higher == 'out' else 'out'
+    raise ValueError(
+      f'--claim={values.claim:g} cannot be judged by scores whose sign is probably '
+      f'reversed; if {"lower" if other == "out" else "higher"} '
+      f'scores mean "took part", give --higher={other}.'
+    )
+
+
 def tell(text: str) -> None:
   """Says something on stderr, as stdout has the table or JSON."""
   print(text, file=sys.stderr)
@@ -206,15 +224,26 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
   return f'{pair[0]}, {pair[1]}', score_files.load_groups(*pair, **settings)
 
 
+def _find_format(values: flags.FlagValues, path: str) -> Any:
+  """The format of another tool; None of tables, and a file for each group."""
+  from epe_jax.experiment import score_files
+
+  if values.in_scores is not None:
+    return None
+  return score_files.find_format(path, getattr(values, 'from'))
+
+
+def _find_higher(values: flags.FlagValues, path: str) -> str:
+  """Who was taken to score higher."""
+  tool = _find_format(values, path)
+  return values.higher or (tool.higher if tool else 'in')
+
+
 def _tell_conventions(values: flags.FlagValues, path: str, scores: Any) -> None:
   """Says how scores were read, and whether the sign is probably wrong."""
-  from epe_jax.experiment import score_files
   from epe_jax.experiment.score_formats import groups
 
-  is_pair = values.in_scores is not None
-  source = getattr(values, 'from')
-  tool = None if is_pair else score_files.find_format(path, source)
-  higher = values.higher or (tool.higher if tool else 'in')
+  tool, higher = _find_format(values, path), _find_higher(values, path)
   if tool is not None:
     tell(
       f'{path}: read as {tool.label}; higher={higher}, design={scores.design}, '

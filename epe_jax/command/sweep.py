@@ -68,6 +68,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   grid, own_axes = values.grid, values.axis
   if not grid and not own_axes:
     raise app.UsageError('nothing varies; give --grid or --axis.')
+  from epe_jax import io
   from epe_jax.experiment import config_files, sweep
   from epe_jax.report import seed_sweep, sweep_report
 
@@ -76,6 +77,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     *map(_parse_axis, own_axes),
   ]
   workdir = values.workdir or _name_workdir(name, grid)
+  io.check_folder('workdir', workdir)
   points = sweep.make_grid(config, axes)
   if values.seeds is not None:
     results = seed_sweep.run_seed_sweep(points, workdir, num_seeds=values.seeds)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import csv
 import io
+import math
 import os
 import pathlib
 import re
@@ -62,10 +63,10 @@ LABELS = (
 """Names of a column that says which canaries took part."""
 
 _YES = {'1', 'true', 'in', 'yes', 'member', 'train'}
-_NO = {'0', 'false', 'out', 'no', 'nonmember', 'non-member', 'test'}
+_NO = {'0', '-1', 'false', 'out', 'no', 'nonmember', 'non-member', 'test'}
 _FORMS = (
   'Give columns in and out, member and nonmember, or score and label (1: took '
-  'part, 0: did not), or two such columns without a header; docs/scores.md has '
+  'part, 0 or -1: did not), or two such columns without a header; docs/scores.md has '
   'more.'
 )
 _TWO_FILES = (
@@ -104,13 +105,16 @@ def read_table(path: str | os.PathLike, *, higher: str | None = None) -> Groups:
       if that was not said.
 
   Raises:
-    ValueError: the columns are none of these, or a cell is no score or label.
+    ValueError: the columns are none of these, a line has more fields than the
+      header, or a cell is no score or label.
   """
   rows = _read_rows(path)
+  path = _name_input(path)
   if not rows:
     raise ValueError(f'{path} is empty. {_FORMS}')
   if any(map(_is_number, rows[0].cells)):
     return _read_nameless(path, rows)
+  _check_widths(path, rows)
   names = [_normalize(cell) for cell in rows[0].cells]
   kind, columns = _choose_columns(path, names, rows[0].cells, higher)
   body = [
@@ -143,6 +147,7 @@ def read_column(path: str | os.PathLike) -> np.ndarray:
     except (ValueError, EOFError) as error:
       raise ValueError(f'{path} is no readable .npy ({error}).') from error
   rows = _read_rows(path)
+  path = _name_input(path)
   if rows and not any(map(_is_number, rows[0].cells)):
     del rows[0]
   for row in rows:
@@ -174,6 +179,23 @@ def _read_rows(path: str | os.PathLike) -> list[_Row]:
     raise ValueError(
       f'{path}, line {line}: no CSV in UTF-8 ({error}). {_FORMS}'
     ) from error
+
+
+def _name_input(path: str | os.PathLike) -> str | os.PathLike:
+  """What messages call a file."""
+  return 'stdin' if str(path) == STDIN else path
+
+
+def _check_widths(path: str | os.PathLike, rows: list[_Row]) -> None:
+  """Refuses lines with more fields than the header, unless those are empty."""
+  width = len(rows[0].cells)
+  for row in rows[1:]:
+    if any(row.cells[width:]):
+      raise ValueError(
+        f'{path}: line {row.line} has {len(row.cells)} fields, but the header has '
+        f'{width}. If a comma is the decimal mark, use a point instead; otherwise '
+        'correct the line or the header.'
+      )
 
 
 @contextlib.contextmanager
@@ -213,6 +235,11 @@ def _choose_columns(
   labels = [name for name in LABELS if name in names]
   scores = [name for name in SCORES if name in names]
   pairs = [pair for pair in PAIRS if set(pair) <= set(names)]
+  if scores and pairs:
+    raise ValueError(
+      f'{path} has a column for each group, {" and ".join(pairs[0])}, and also '
+      f'one for all scores, {scores[0]}; remove the columns that are not meant.'
+    )
   if scores and labels:
     # A table of ours may have more columns.
     label = _choose_one(path, labels, 'observed', 'may say who took part')
@@ -223,7 +250,7 @@ def _choose_columns(
         '--higher=out, or say --higher=in if they are negated.'
       )
     kind, chosen = 'labelled', (score, label)
-  elif len(pairs) == 1 and not scores:
+  elif len(pairs) == 1:
     kind, (chosen,) = 'pair', pairs
   elif len(names) == 1:
     raise ValueError(f'{path} has one column, {cells[0]!r}. {_TWO_FILES}')
@@ -286,11 +313,19 @@ def _read_nameless(path: str | os.PathLike, rows: list[_Row]) -> Groups:
 
 def _read_labelled(path, rows, names):
   read: dict[bool, list[float]] = {True: [], False: []}
+  numbers = set()
   for row in rows:
     took_part = _parse_label(row.cells[1])
     if took_part is None:
       raise ValueError(
         f'{path}, line {row.line}: {names[1]}={row.cells[1]!r}; write 1 or 0.'
+      )
+    if _is_number(row.cells[1]):
+      numbers.add(float(row.cells[1]))
+    if {0, -1} <= numbers:
+      raise ValueError(
+        f'{path}, line {row.line}: {names[1]} has both 0 and -1; write one of '
+        'them for canaries that did not take part.'
       )
     read[took_part].append(_read_number(path, row, 0, names[0]))
   return np.array(read[True]), np.array(read[False])
@@ -310,7 +345,7 @@ def _parse_label(text: str) -> bool | None:
   word = text.strip().lower()
   if word in _YES | _NO:
     return word in _YES
-  if _is_number(word) and float(word) in (0, 1):
+  if _is_number(word) and float(word) in (0, 1, -1):
     return float(word) == 1
   return None
 
@@ -324,8 +359,14 @@ def _is_number(text: str) -> bool:
 
 
 def _read_number(path, row, i, name):
+  where = f'{path}, line {row.line}: {name}={row.cells[i]!r}'
   if not _is_number(row.cells[i]):
+    cure = ''
+    if _is_number(row.cells[i].replace(',', '.')):
+      cure = ' Use a point as the decimal mark.'
+    raise ValueError(f'{where} is no number.{cure}')
+  if not math.isfinite(float(row.cells[i])):
     raise ValueError(
-      f'{path}, line {row.line}: {name}={row.cells[i]!r} is no number.'
+      f'{where} is not finite. Remove the row, or mend what wrote it.'
     )
   return float(row.cells[i])

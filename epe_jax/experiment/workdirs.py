@@ -112,12 +112,8 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
       it is a file.
   """
   files = workdir_at(folder)
-  for path in (files.folder, *files.folder.parents):
-    if path.exists() and not path.is_dir():
-      raise ValueError(
-        f'workdir={folder}: {path} is a file; give the path of a folder, which '
-        'need not exist.'
-      )
+  if not files.folder.is_dir():
+    io.check_folder('workdir', folder)
   files.folder.mkdir(parents=True, exist_ok=True)
   if files.config.exists():
     differences = _list_differences(files, config)

@@ -15,15 +15,15 @@ from epe_jax.audit.estimates import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment.score_formats import groups
 from epe_jax.report import estimate_table, report
-from epe_jax.text import tables
+from epe_jax.text import tables, terminal
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ScoreAudit:
   """Every estimate of ε from scores of any system.
 
-  Its text is the number to report, its HTML in a notebook has all estimates, and
-  `plot()` is a figure.
+  Its text is the number to report, with letters spelt out that stdout cannot encode.
+  Its HTML in a notebook has all estimates, and `plot()` is a figure.
 
   Attributes:
     scores: of canaries that took part and of those that did not.
@@ -45,7 +45,7 @@ class ScoreAudit:
     doubts = [f'{doubt}.' for doubt in attack.doubts]
     doubts = doubts if self.warning is None else [self.warning]
     lines += [tables.fill_paragraph(f'Warning: {doubt}') for doubt in doubts]
-    return '\n'.join(lines)
+    return terminal.spell_for_stdout('\n'.join(lines))
 
   def _repr_html_(self) -> str:
     table = estimate_table.make_table(self.audit.attacks)
@@ -91,9 +91,9 @@ def estimate(
   """Estimates ε from the scores of canaries, or members, of any system.
 
   Args:
-    in_scores: [n1] real numbers, n1 >= 1, of canaries that took part: a list or
+    in_scores: [n1] real numbers, n1 >= 2, of canaries that took part: a list or
       anything that NumPy takes for an array.
-    out_scores: [n0] of canaries that did not; empty only if `dim` is given.
+    out_scores: [n0] of canaries that did not, n0 >= 2; empty only if `dim` is given.
     delta: δ, in (0, 1).
     higher: who scores higher. 'out' is for losses, which are lower for what was
       trained on. Do not choose it by the result.
@@ -110,7 +110,7 @@ def estimate(
       is probably wrong.
 
   Raises:
-    ValueError: a setting is out of range, or scores are empty, not finite or no
+    ValueError: a setting is out of range, or scores are too few, not finite or no
       real numbers [n].
 
   >>> rng = np.random.default_rng(0)

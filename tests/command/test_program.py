@@ -8,9 +8,10 @@ from absl import flags
 import numpy as np
 import pytest
 
-from epe_jax.command import config_flags, data, program, score_input, terminal
+from epe_jax.command import config_flags, data, program, score_input
 from epe_jax.data import download
 from epe_jax.experiment.score_formats import registry
+from epe_jax.text import terminal
 from tests.in_process import run_script
 
 
@@ -233,6 +234,48 @@ def test_a_claim_is_violated_by_the_bound_that_was_fixed_beforehand(
   code, out, _ = run(capsys, *command[:-1], '--claim=9')
   assert code == 0
   assert 'Claim ε ≤ 9: not contradicted, which does not prove it' in out
+
+
+def test_no_claim_is_judged_by_scores_with_a_reversed_sign(capsys, tmp_path):
+  path = tmp_path / 'losses.csv'
+  rows = [f'{i % 7},{i % 7 + 5}' for i in range(100)]
+  path.write_text('\n'.join(['in,out', *rows]) + '\n')
+  command = 'estimate', path, '--delta=1e-5', '--claim=1'
+  code, out, err = run(capsys, *command)
+  assert (code, out) == (2, '')
+  assert 'error: --claim=1 cannot be judged by scores whose sign' in err
+  assert 'give --higher=out' in err
+  code, out, _ = run(capsys, *command, '--higher=out')
+  assert code == 1
+  assert 'Claim ε ≤ 1: violated' in out
+  counts = tmp_path / 'results.json'
+  counts.write_text('{"FN": 900, "FP": 990, "TN": 10, "TP": 100}')
+  code, out, err = run(capsys, 'estimate', counts, '--delta=1e-5', '--claim=1')
+  assert (code, out) == (2, '')
+  assert '--claim=1 cannot be judged: ' in err
+
+
+@pytest.mark.parametrize(
+  ('argv', 'name'),
+  [
+    (('estimate', 'CSV', '--delta=1e-5', '--out=FILE'), 'out'),
+    (('estimate', 'CSV', '--delta=1e-5', '--out=FILE/a'), 'out'),
+    (('report', 'a', 'b', '--out=FILE'), 'out'),
+    (('sweep', 'digits', '--axis=seed=0,1', '--workdir=FILE'), 'workdir'),
+  ],
+)
+def test_a_file_where_a_folder_is_to_be_is_one_line(
+  capsys, csv, tmp_path, argv, name
+):
+  file = tmp_path / 'file'
+  file.touch()
+  argv = [x.replace('CSV', str(csv)).replace('FILE', str(file)) for x in argv]
+  code, out, err = run(capsys, *argv)
+  assert (code, out) == (2, '')
+  assert err.startswith(f'error: {name}={file}')
+  assert err.endswith(
+    f'{file} is a file; give the path of a folder, which need not exist.\n'
+  )
 
 
 def test_json_stays_json_beside_a_claim(capsys, csv):

@@ -464,6 +464,8 @@ def test_frames_that_make_no_sense_are_refused():
     ('a.csv', 'score,label\n3,1\n1,0\n2,1\n0,0\n4,1\n'),
     ('a.csv', 'score,member\n3,True\n1,False\n2,True\n0,False\n4,True\n'),
     ('a.tsv', 'score\tlabel\n3\tmember\n1\tnonmember\n2\t1\n0\t0\n4\t1\n'),
+    ('a.csv', 'score,label\n3,1\n1,-1\n2,1\n0,-1.0\n4,1\n'),
+    ('a.csv', 'in,out\n3,1\n2,0,\n4,,,\n'),
     ('a.csv', 'label,score,observed\n7,3,1\n7,1,0\n8,2,1\n8,0,0\n9,4,1\n'),
   ],
 )
@@ -483,7 +485,23 @@ def test_tables_of_many_shapes_have_the_same_scores(tmp_path, name, text):
     ('in,out,member,nonmember\n1,1,1,1\n', 'has the columns'),
     ('in,out,in\n1,1,1\n', "two columns 'in'"),
     ('in,out\n1,x\n', "line 2: out='x' is no number"),
-    ('in,out\n1,\n', 'unobserved is empty'),
+    ('in,out\n1,\n', 'that did not take part. Add them, .* --dim=D'),
+    ('score,label\n1,1\n2,1\n', 'that did not take part. Add .* --dim=D'),
+    ('score,label\n1,0\n2,0\n', 'no scores of canaries that took part'),
+    ('in,out\n1,2\n3,nan\n', "line 3: out='nan' is not finite. Remove the row"),
+    ('score,label\n-inf,1\n', "line 2: score='-inf' is not finite"),
+    ('score,label\n1,1\n2,0\n3,-1\n', 'line 4: label has both 0 and -1'),
+    ('in;out\n1,5;2,3\n', 'Use a point as the decimal mark'),
+    (
+      'in,out\n12,126,11,203\n',
+      'line 2 has 4 fields, but the header has 2. .* use a point',
+    ),
+    ('in,out\n1,2\n1,2,3\n', 'line 3 has 3 fields, but the header has 2'),
+    (
+      'in,out,score,label\n1,2,3,1\n',
+      'each group, in and out, and also one for all scores, score; remove',
+    ),
+    ('in,out,score\n1,2,3\n', 'remove the columns that are not meant'),
     ('score,label\n1,7\n', "line 2: label='7'; write 1 or 0"),
   ],
 )
@@ -540,6 +558,7 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
     ([1.0, 2.0], [1, 2], 'labels has the entry'),
     ([1.0, 2.0], ['a', 'b'], 'labels has the entry'),
     ([1.0, 2.0], [1, np.nan], 'labels has the entry'),
+    ([1.0, 2.0, 3.0], [1, 0, -1], 'labels has the entry'),
     ([1.0, 2.0], [1, 1], 'a canary did not'),
     ([1.0, 2.0], [0, 0], 'a canary took part'),
     ([1.0, np.nan], [0, 1], 'not finite'),
@@ -552,6 +571,12 @@ def test_labels_and_scores_that_make_no_sense_are_refused(
 ):
   with pytest.raises(ValueError, match=f'here: .*{message}'):
     score_formats.split_by_label('here', scores, labels, higher=higher)
+
+
+def test_labels_may_be_1_and_minus_1():
+  scores = score_formats.split_by_label('here', [3.0, 1.0, 2.0], [1, -1, 1.0])
+  assert scores.observed.tolist() == [3, 2]
+  assert scores.unobserved.tolist() == [1]
 
 
 def test_unsigned_scores_are_negated_as_numbers():

@@ -119,6 +119,9 @@ def stdin(monkeypatch):
 def test_a_table_on_stdin_is_one_of_a_file(stdin):
   stdin('in,out\n3,1\n2,.5\n4,\n')
   assert read('-') == (IN, OUT)
+  stdin('')
+  with pytest.raises(ValueError, match='stdin is empty'):
+    read('-')
   stdin('3,1\n2,.5\n4,\n')
   done = run_script('estimate', '-', '--delta=1e-2')
   assert done.returncode == 0, done.stderr

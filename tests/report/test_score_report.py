@@ -2,6 +2,7 @@
 
 import fractions
 import html.parser
+import io
 import sys
 
 import jax.numpy as jnp
@@ -113,6 +114,51 @@ def test_it_reads_as_text_and_as_html(found):
   parser.feed(found._repr_html_())
   assert 'all thresholds, one test' in shown
   assert first in shown
+
+
+def test_it_prints_where_there_are_no_greek_letters(found, monkeypatch):
+  written = io.BytesIO()
+  stream = io.TextIOWrapper(written, encoding='ascii')
+  monkeypatch.setattr(sys, 'stdout', stream)
+  print(found, flush=True)
+  assert written.getvalue().startswith(b'eps >= ')
+  assert b'delta = 1e-5' in written.getvalue()
+  stream.detach()
+
+
+def test_scores_that_separate_perfectly_have_a_bound():
+  found = epe_jax.estimate([1] * 100, [0] * 100, delta=1e-5)
+  _, bound = found.audit.headline
+  # Randomized response tells p of all canaries right, and all 200 in 1 of 20 audits.
+  p = 0.05 ** (1 / 200)
+  assert bound.epsilon == pytest.approx(np.log(p / (1 - p)), abs=0.02)
+  (attack,) = found.audit.attacks
+  assert not any('gaussian' in one.method for one in attack.estimates)
+
+
+@pytest.mark.parametrize(
+  ('ins', 'outs'),
+  [
+    ([1, 2], [0, 1]),
+    ([2, 3], [0, 1]),
+    ([1, 1, 1, 1, 0], [0, 0, 0, 0, 1]),
+  ],
+)
+def test_a_few_scores_bound_nothing(ins, outs):
+  _, bound = epe_jax.estimate(ins, outs, delta=1e-5).audit.headline
+  assert bound.epsilon < 0.2
+
+
+@pytest.mark.parametrize(
+  ('ins', 'outs', 'counts'),
+  [
+    ([1.0], [0.0], '1 of canaries that took part and 1 of others'),
+    ([1.0, 2.0], [0.0], '2 of canaries that took part and 1 of others'),
+  ],
+)
+def test_one_score_of_a_group_is_too_few(ins, outs, counts):
+  with pytest.raises(ValueError, match=f'too few scores: {counts}. Give at'):
+    epe_jax.estimate(ins, outs, delta=1e-5)
 
 
 def test_its_plot_shows_both_groups(found):

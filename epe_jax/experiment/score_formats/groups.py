@@ -42,6 +42,19 @@ def make_scores(
       f"higher={higher!r} is neither 'in' nor 'out'. Say who scores higher in "
       f'{where}: canaries that took part, or the others.'
     )
+  for group, meaning in ((observed, 'took part'), (unobserved, 'did not')):
+    _check_finite(where, group, meaning)
+  if not np.size(observed):
+    raise ValueError(
+      f'{where}: no scores of canaries that took part; an audit compares the '
+      'scores of both kinds.'
+    )
+  if dim is None and not np.size(unobserved):
+    raise ValueError(
+      f'{where}: no scores of canaries that did not take part. Add them, or, if '
+      'scores are cosines in R^d, give d: --dim=D on the command line, dim in '
+      'Python.'
+    )
   try:
     return Scores(
       _orient(observed, higher),
@@ -67,13 +80,14 @@ def split_by_label(
   Args:
     where: the file or argument that errors are to name.
     scores: [n].
-    labels: [n], True or 1 for a canary that took part, False or 0 otherwise.
+    labels: [n], True or 1 for a canary that took part; False, 0 or -1 for one
+      that did not, but not both 0 and -1.
     names: what the file calls scores and labels.
     **settings: of `make_scores`.
 
   Raises:
-    ValueError: shapes differ, a label is neither 0 nor 1, or there are no
-      canaries of one kind.
+    ValueError: shapes differ, labels are none of these, or there are no canaries
+      of one kind.
   """
   scores, labels = np.ravel(scores), np.ravel(labels)
   if scores.shape != labels.shape:
@@ -81,14 +95,15 @@ def split_by_label(
       f'{where}: {names[0]} has {scores.size:,} entries and {names[1]} '
       f'{labels.size:,}; give one of each for a canary.'
     )
-  is_label = labels.dtype.kind in 'biuf' and np.isin(labels, (0, 1))
+  no = -1 if labels.dtype.kind in 'if' and np.any(labels == -1) else 0
+  is_label = labels.dtype.kind in 'biuf' and np.isin(labels, (no, 1))
   if not np.all(is_label):
     wrong = labels[~np.broadcast_to(is_label, labels.shape)][0]
     raise ValueError(
       f'{where}: {names[1]} has the entry {wrong!r}; write 1 for a canary that '
-      'took part and 0 for one that did not.'
+      f'took part and {no} for one that did not.'
     )
-  took_part = labels.astype(bool)
+  took_part = labels == 1
   for group, meaning in ((took_part, 'took part'), (~took_part, 'did not')):
     if not group.any():
       raise ValueError(
@@ -117,6 +132,20 @@ def warn_if_reversed(scores: Scores, *, higher: str = 'in') -> str | None:
     f'higher={higher}; if that is not so in this file, give higher={other}. '
     'Until then estimates of them mean nothing.'
   )
+
+
+def _check_finite(where: object, values: Any, meaning: str) -> None:
+  """Refuses NaN and inf; what is no array of numbers `Scores` refuses."""
+  array = np.asarray(values)
+  if array.dtype.kind != 'f':
+    return
+  wrong = array[~np.isfinite(array)]
+  if wrong.size:
+    raise ValueError(
+      f'{where}: {wrong.size:,} of the scores of canaries that {meaning} are not '
+      f'finite, the first is {wrong[0]}. Remove these canaries, or mend what '
+      'wrote the scores.'
+    )
 
 
 def _orient(values, higher):

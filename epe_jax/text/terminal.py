@@ -46,6 +46,12 @@ def spell_out(text: str) -> str:
   return text.encode('ascii', _ERRORS).decode()
 
 
+def spell_for_stdout(text: str) -> str:
+  """The text, with what the encoding of stdout lacks spelt out."""
+  encoding = getattr(sys.stdout, 'encoding', None) or 'utf-8'
+  return text.encode(encoding, _ERRORS).decode(encoding)
+
+
 def use_spellings() -> None:
   """Has stdout and stderr spell out what their encoding lacks.
 
