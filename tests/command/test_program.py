@@ -278,6 +278,22 @@ def test_a_file_where_a_folder_is_to_be_is_one_line(
   )
 
 
+def test_a_folder_that_cannot_be_written_is_one_line(
+  capsys, csv, tmp_path, monkeypatch
+):
+  # Root may write anywhere.
+  monkeypatch.setattr('os.access', lambda path, mode: False)
+  out = tmp_path / 'report'
+  command = 'estimate', csv, '--delta=1e-5', f'--out={out}'
+  code, _, err = run(capsys, *command)
+  assert code == 2
+  assert err == (
+    f'error: out={out}: {tmp_path} cannot be written; give another folder, or '
+    'have its permissions changed.\n'
+  )
+  assert not out.exists()
+
+
 def test_json_stays_json_beside_a_claim(capsys, csv):
   code, out, err = run(
     capsys, 'estimate', csv, '--delta=1e-5', '--claim=1', '--format=json'
