@@ -80,10 +80,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     compiled_programs,
     config_fields,
     config_files,
+    metrics,
     workdirs,
   )
   from epe_jax.parallel import sharding
-  from epe_jax.report import report
+  from epe_jax.report import overflow, report
+  from epe_jax.text import tables
 
   logging.set_verbosity(logging.WARNING)
   workdir = values.workdir
@@ -105,6 +107,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   form = report.format_report if values.verbose else (report.format_summary)
   print(form(result))
   files = workdirs.workdir_at(workdir)
+  # For the auditor's eyes: of a run with fresh noise, the report says less.
+  for warning in overflow.describe_overflow(
+    metrics.read_lines(files.metrics) if files.metrics.exists() else (),
+    config.client.learning_rate,
+  ):
+    print(tables.fill_paragraph(f'Warning: {warning}', bullet='- '))
   try:
     if not workdirs.has_report(files):
       with progress.phase('drawing the report'):

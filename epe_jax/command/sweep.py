@@ -10,7 +10,7 @@ The last axis changes fastest.
 
 With --seeds=50, one compiled program runs every point with 50 seeds, vmapped over seeds
 where that is fast. The tables show means and standard deviations, and how much ε varies
-between runs with the same claim.
+between runs that differ in the seed alone.
 
 Finished points are not trained again. Failed points are reported; --retry tries them
 again. For each point the workdir has a folder with an ordinary run and a .log of its
