@@ -9,6 +9,8 @@ import sys
 import types
 from typing import Any
 
+_PATH = 'PYTHONPATH'
+
 
 def is_function(name: str | os.PathLike) -> bool:
   """Whether it names a Python function, and not a file.
@@ -30,6 +32,21 @@ def import_module(name: str) -> types.ModuleType:
   if os.getcwd() not in sys.path:
     sys.path.insert(0, os.getcwd())
   return importlib.import_module(name)
+
+
+def search_folder(folder: pathlib.Path) -> None:
+  """Has modules of a folder found by this process and those that it starts.
+
+  They come behind all others, so that no file of the folder hides a package.
+
+  Args:
+    folder: an absolute path.
+  """
+  if str(folder) not in sys.path:
+    sys.path.append(str(folder))
+  folders = [x for x in os.environ.get(_PATH, '').split(os.pathsep) if x]
+  if str(folder) not in folders:
+    os.environ[_PATH] = os.pathsep.join([*folders, str(folder)])
 
 
 def import_function(name: str) -> Callable[..., Any]:

@@ -22,13 +22,13 @@ import numpy as np
 # The name of a file that is being written, as `write_atomically` makes it.
 _DRAFT = re.compile(r'\..+\.[0-9a-f]{8}')
 _CURE_OF_SPACE = 'Make room there, or give a folder on another disk'
-_CURE_OF_PERMISSIONS = 'Have its permissions changed, or give another path'
+_CURE_OF_PERMISSIONS = 'Change its permissions, or give another path'
 _CURES = {
   errno.ENOSPC: f'the disk is full. {_CURE_OF_SPACE}',
   errno.EDQUOT: f'all that you may use of the disk is used. {_CURE_OF_SPACE}',
   errno.EROFS: 'the disk can only be read. Give a folder on another one',
-  errno.EACCES: f'you may not do that there. {_CURE_OF_PERMISSIONS}',
-  errno.EPERM: f'you may not do that there. {_CURE_OF_PERMISSIONS}',
+  errno.EACCES: f'permission denied. {_CURE_OF_PERMISSIONS}',
+  errno.EPERM: f'permission denied. {_CURE_OF_PERMISSIONS}',
 }
 
 # The largest number of bytes that one byte of a .zip can become.

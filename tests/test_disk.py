@@ -20,8 +20,8 @@ from epe_jax.experiment import audited_run
     (errno.ENOSPC, 'the disk is full. Make room'),
     (errno.EDQUOT, 'is used. Make room'),
     (errno.EROFS, 'only be read. Give a folder on another one'),
-    (errno.EACCES, 'you may not do that there. Have its permissions changed'),
-    (errno.EPERM, 'you may not do that there'),
+    (errno.EACCES, 'permission denied. Change its permissions'),
+    (errno.EPERM, 'permission denied'),
   ],
 )
 def test_what_the_system_refuses_has_a_path_and_a_cure(code, said):

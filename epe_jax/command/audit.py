@@ -92,7 +92,7 @@ def _audit(
 
 
 def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
-  from epe_jax.audit import summary_table
+  from epe_jax.audit import headline, summary_table
   from epe_jax.text import cells, tables
 
   head = (
@@ -100,11 +100,13 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
     f'{record.observed.sum():,} of {record.observed.size:,} canaries in, '
     f'δ = {cells.format_delta(audited.attacks[0].first.delta)}'
   )
-  doubts = dict.fromkeys(f'{x}.' for a in audited.attacks for x in a.doubts)
+  found = headline.find_headline(audited)
+  warnings = [f'Warning: {x}.' for x in headline.list_warnings(audited)]
   parts = [
     tables.fill_paragraph(head),
+    found and tables.fill_paragraph(headline.format_headline(found)),
     summary_table.format_summary_table(audited),
-    '\n'.join(tables.fill_paragraph(doubt, bullet='- ') for doubt in doubts),
+    '\n'.join(tables.fill_paragraph(text, bullet='- ') for text in warnings),
   ]
   return '\n\n'.join(part for part in parts if part)
 

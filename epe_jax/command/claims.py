@@ -15,13 +15,19 @@ if TYPE_CHECKING:
   from epe_jax.epsilon.types import Estimate
 
 
-def define_claim(values: flags.FlagValues) -> None:
+def define_claim(
+  values: flags.FlagValues, *, simultaneous: bool = True
+) -> None:
   """Defines --claim."""
   flags.DEFINE_float(
     'claim',
     None,
-    'Claimed ε. The exit status is 1 if the headline bound exceeds it; with '
-    '--simultaneous, if any bound does, as these hold together.',
+    'Claimed ε. The exit status is 1 if the headline bound exceeds it'
+    + (
+      '; with --simultaneous, if any bound does, as these hold together.'
+      if simultaneous
+      else '.'
+    ),
     flag_values=values,
   )
 

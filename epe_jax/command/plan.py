@@ -1,12 +1,12 @@
 """Predicts what an audit will measure and cost, without training.
 
-  epe-jax plan --dim=151306 --rounds=100 --clients_per_round=40 \
+  epe-jax plan --dim=151306 --rounds=100 --clients_per_round=40 \\
     --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50
-  epe-jax plan --dim=4050748 --rounds=2048 --clients_per_round=167 \
+  epe-jax plan --dim=4050748 --rounds=2048 --clients_per_round=167 \\
     --noise_multiplier=0.5 --delta=1e-6 --repetitions=4 --json
 
 The scores of audits are simulated with a Gaussian model of what the run releases
-(docs/planning.md).
+(docs/planning.md, "Plan an audit").
 """
 
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   rest = values(argv)[1:]
   if rest:
-    raise app.UsageError(f'{rest[0]!r} is no flag; see --help.')
+    raise app.UsageError(f'{rest[0]!r} is not a flag; see --help.')
   from epe_jax import io
   from epe_jax.audit import planning, planning_table
 

@@ -7,6 +7,7 @@ need no JAX.
 from collections.abc import Sequence
 import importlib
 import os
+import re
 import sys
 import traceback
 from types import ModuleType
@@ -62,8 +63,9 @@ One-shot empirical privacy estimation for federated learning.
   epe-jax COMMAND --help   explains a command, with examples
   epe-jax --version        prints the version
 
-Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrongly called
-or not possible, with the reason on stderr; 70 an error of epe-jax itself.
+Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrong
+arguments or input, with the reason on stderr; 70 a bug in epe-jax; 130 stopped by
+Ctrl-C, 143 by SIGTERM.
 """
 
 
@@ -92,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(name, rest)
   except (app.UsageError, flags.Error) as error:
     print(
-      f'error: {error}\nepe-jax {name} --help has examples and all flags.',
+      f'error: {_explain_type(str(error))}\nepe-jax {name} --help has examples and all flags.',
       file=sys.stderr,
     )
     return FAILED
@@ -140,6 +142,8 @@ def format_command_help(module: ModuleType) -> str:
   # Flags come under the names of the modules that define them.
   listed = [line for line in listed if line.startswith(' ')]
   text = (module.__doc__ or '').strip()
+  if not listed:
+    return f'{text}\n'
   return '\n'.join([text, '', 'Flags:', '', *listed, ''])
 
 
@@ -166,6 +170,20 @@ def _refuse_command(name: str) -> int:
     file=sys.stderr,
   )
   return FAILED
+
+
+def _explain_type(text: str) -> str:
+  """An error of a flag, without how Python says that a text is not a number."""
+  text = re.sub(
+    r"invalid literal for int\(\) with base \d+: ('.*')",
+    r'\1 is not an integer; give one',
+    text,
+  )
+  return re.sub(
+    r"could not convert string to float: ('.*')",
+    r'\1 is not a number; give one',
+    text,
+  )
 
 
 def _close_stdout() -> None:

@@ -36,7 +36,7 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_bool(
     'verbose', False, 'Print every estimate and its meaning.', **own
   )
-  claims.define_claim(values)
+  claims.define_claim(values, simultaneous=False)
 
 
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:

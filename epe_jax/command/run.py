@@ -20,6 +20,9 @@ N - 1.
 
 With --claim=EPS the exit status is 1 if the headline bound exceeds EPS, or if the
 rounds reject it. At most 5 % of true claims fail either test.
+
+Exit status: 130 after Ctrl-C, 143 after SIGTERM. What is finished is kept, and the same
+command goes on from there.
 """
 
 from collections.abc import Sequence
@@ -71,7 +74,9 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   name, config, rest = config_flags.parse(values, argv)
   if rest:
-    raise app.UsageError(f'{rest[0]!r} is no flag, and one config is enough.')
+    raise app.UsageError(
+      f'{rest[0]!r} is not a flag, and one config is enough.'
+    )
   if name is None:
     raise app.UsageError('give a config, such as digits or digits:smoke.')
   from epe_jax import progress
@@ -80,10 +85,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     compiled_programs,
     config_fields,
     config_files,
+    metrics,
     workdirs,
   )
   from epe_jax.parallel import sharding
-  from epe_jax.report import report
+  from epe_jax.report import overflow, report
+  from epe_jax.text import tables
 
   logging.set_verbosity(logging.WARNING)
   workdir = values.workdir
@@ -105,6 +112,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   form = report.format_report if values.verbose else (report.format_summary)
   print(form(result))
   files = workdirs.workdir_at(workdir)
+  # For the auditor's eyes: of a run with fresh noise, the report says less.
+  for warning in overflow.describe_overflow(
+    metrics.read_lines(files.metrics) if files.metrics.exists() else (),
+    config.client.learning_rate,
+  ):
+    print(tables.fill_paragraph(f'Warning: {warning}', bullet='- '))
   try:
     if not workdirs.has_report(files):
       with progress.phase('drawing the report'):

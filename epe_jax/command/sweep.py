@@ -10,11 +10,14 @@ The last axis changes fastest.
 
 With --seeds=50, one compiled program runs every point with 50 seeds, vmapped over seeds
 where that is fast. The tables show means and standard deviations, and how much ε varies
-between runs with the same claim.
+between runs that differ in the seed alone.
 
 Finished points are not trained again. Failed points are reported; --retry tries them
 again. For each point the workdir has a folder with an ordinary run and a .log of its
 output. sweep.md, sweep.tex and sweep.png compare all points.
+
+Exit status: 130 after Ctrl-C, 143 after SIGTERM. What is finished is kept, and the same
+command goes on from there.
 """
 
 import ast
@@ -38,7 +41,7 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_multi_string(
     'axis',
     [],
-    'FIELD=VALUE,VALUE,...: one more axis; the last changes fastest.',
+    'FIELD=VALUE,VALUE,...: one more axis, the last of which changes fastest',
     **own,
   )
   flags.DEFINE_string(
@@ -62,7 +65,9 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   name, config, rest = config_flags.parse(values, argv)
   if rest:
-    raise app.UsageError(f'{rest[0]!r} is no flag, and one config is enough.')
+    raise app.UsageError(
+      f'{rest[0]!r} is not a flag, and one config is enough.'
+    )
   if name is None:
     raise app.UsageError('give a config, such as digits.')
   grid, own_axes = values.grid, values.axis

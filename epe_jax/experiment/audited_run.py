@@ -98,7 +98,8 @@ def run(
   with io.explain_disk_errors(workdir):
     config = config_fields.check_config(config)
     if sharding.is_primary():
-      return _run_or_read(config, workdir, observers, threat_models)
+      with workdirs.remove_if_refused(workdirs.workdir_at(workdir)):
+        return _run_or_read(config, workdir, observers, threat_models)
     # The others write the same files, into a folder that is thrown away.
     with tempfile.TemporaryDirectory() as scratch:
       _run_or_read(config, scratch, observers, threat_models)
@@ -122,7 +123,7 @@ def _run_or_read(
       if not _is_finished(files):
         workdirs.remove_drafts(files)
         with stopping.listen(
-          'Finishing the round. Once more ends it at once.'
+          'Finishing the round. A second signal stops at once, without saving.'
         ) as requests:
           result = _train(config, files, observers, threat_models, requests)
   # Noise and sampling of a run that has ended are nobody's business.

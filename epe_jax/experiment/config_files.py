@@ -5,8 +5,11 @@ import importlib.util
 import inspect
 import os
 import pathlib
+import traceback
 from types import ModuleType
 from typing import Any, TypeAlias
+
+from epe_jax import functions
 
 Config: TypeAlias = Any
 """An ml_collections ConfigDict, whose fields type checkers know nothing of."""
@@ -42,6 +45,9 @@ def load_config(name: str | os.PathLike) -> Config:
   """
   text, _, mode = os.fspath(name).partition(':')
   path = _find_file(text)
+  if _is_path(text):
+    # For the modules beside it, whose functions its fields may name.
+    functions.search_folder(path.resolve().parent)
   get_config = getattr(_load_module(path), 'get_config', None)
   if get_config is None:
     raise ValueError(
@@ -50,14 +56,14 @@ def load_config(name: str | os.PathLike) -> Config:
       f'{", ".join(list_configs())}.'
     )
   if not mode:
-    return get_config()
+    return _call(path, get_config)
   if not inspect.signature(get_config).parameters:
     raise ValueError(
       f'{text}:{mode}: get_config() of this file takes no mode; leave out '
       f':{mode}.'
     )
   try:
-    return get_config(mode)
+    return _call(path, get_config, mode)
   except ValueError as error:
     raise ValueError(f'{text}:{mode}: {error}') from error
 
@@ -73,7 +79,13 @@ def load_grid(name: str) -> Config:
     FileNotFoundError: there is no such file.
     ValueError: there is no such grid, or the file has no `get_config`.
   """
-  return load_config(name if _is_path(name) else f'{GRIDS}:{name}')
+  if _is_path(name):
+    return load_config(name)
+  try:
+    return load_config(f'{GRIDS}:{name}')
+  except ValueError as error:
+    # Which file of the package has the grids is of no use to who misspelt one.
+    raise ValueError(str(error).removeprefix(f'{GRIDS}:{name}: ')) from error
 
 
 def name_run(name: str | os.PathLike) -> str:
@@ -150,4 +162,32 @@ def _load_module(path: pathlib.Path) -> ModuleType:
     raise ValueError(
       f'{path}, line {error.lineno}: {error.msg}. Give a file of Python.'
     ) from error
+  except ImportError:
+    # Whose message may name the extra that is missing.
+    raise
+  except Exception as error:
+    raise ValueError(_locate(path, error)) from error
   return module
+
+
+def _call(path: pathlib.Path, get_config: Any, *mode: str) -> Config:
+  """Calls get_config(); what it raises names the file and the line."""
+  try:
+    return get_config(*mode)
+  except ImportError:
+    raise
+  except Exception as error:
+    is_refusal = isinstance(error, ValueError) and mode
+    text = str(error) if is_refusal else _locate(path, error)
+    raise ValueError(text) from error
+
+
+def _locate(path: pathlib.Path, error: Exception) -> str:
+  """An exception, after the last line of a file that led to it."""
+  lines = [
+    frame.lineno
+    for frame in traceback.extract_tb(error.__traceback__)
+    if os.path.realpath(frame.filename) == os.path.realpath(path)
+  ]
+  where = f'{path}, line {lines[-1]}' if lines else f'{path}'
+  return f'{where}: {type(error).__name__}: {error}'

@@ -10,6 +10,7 @@ from epe_jax import io
 from epe_jax.audit import audit_json
 from epe_jax.audit.effective_dimension import EffectiveDimensions
 from epe_jax.audit.estimates import Audit
+from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.audit.sequential import ClaimTest
 
 SCHEMA = 4
@@ -81,6 +82,18 @@ class RunResult:
   seconds_per_round: float | None = None
   seconds: float | None = None
   waited_share: float | None = None
+
+  def __repr__(self) -> str:
+    """Task, sizes and headline in a line; `vars` has every attribute."""
+    headline = find_headline(self.audit)
+    if headline is not None:
+      found = format_headline(headline)
+    else:
+      found = 'no lower bound' if self.is_audited else 'not audited'
+    return (
+      f'<RunResult of {self.task}: {self.rounds:,} rounds, d = {self.dim:,}, '
+      f'accuracy {100 * self.accuracy:.1f} %; {found}>'
+    )
 
   @property
   def is_audited(self) -> bool:

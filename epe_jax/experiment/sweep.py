@@ -40,6 +40,8 @@ Config = workloads.Config
 FAILED = '.failed'
 """The suffix of the file beside the folder of a point that failed."""
 
+_STOPPED = 'stopped'
+
 
 class Point(NamedTuple):
   """One run of a grid.
@@ -138,20 +140,20 @@ def run_sweep(
   if jobs < 1:
     raise ValueError(f'jobs={jobs}; give 1 or more.')
   folder = pathlib.Path(workdir)
-  folder.mkdir(parents=True, exist_ok=True)
   waiting = [point for point in points if _is_waiting(point, folder, retry)]
   # For all of them before any work is done.
   for point in points:
     if (folder / point.name).exists():
       workdirs.claim(folder / point.name, point.config)
   check_points(waiting)
+  folder.mkdir(parents=True, exist_ok=True)
   for point in waiting:
     workdirs.claim(folder / point.name, point.config)
   left = {point.name: int(point.config.rounds) for point in waiting}
   with contextlib.ExitStack() as stack:
     requests = stack.enter_context(
       stopping.listen(
-        'Finishing the rounds of the points that run. Once more ends at once.'
+        'Finishing the rounds of the points that run. A second signal stops at once.'
       )
     )
     requests.can_defer = True
@@ -173,17 +175,22 @@ def run_sweep(
       pool.submit(_run_point, point, folder, retry, stop): point.name
       for point in points
     }
-    finished, failed = {}, {}
+    finished, failed, num_stopped = {}, {}, 0
     for future in _iterate_completed(names_by_future, requests, stop):
       name, reason = names_by_future[future], future.result()
       rounds = left.pop(name, 0)
       if reason is None:
         finished[name] = folder / name
+      elif reason == _STOPPED:
+        num_stopped += 1
       else:
         failed[name] = reason
         # Rounds that were not made say nothing of how long others take.
         bar.total -= rounds
-      bar.set_postfix(finished=len(finished), failed=len(failed), refresh=False)
+      counts = {'finished': len(finished), 'failed': len(failed)}
+      if num_stopped:
+        counts['stopped'] = num_stopped
+      bar.set_postfix(counts, refresh=False)
       bar.update(rounds if reason is None else 0)
   requests.raise_if_stopped(
     f'Stopped with {len(finished)} of {len(points)} points finished; the others '
@@ -249,7 +256,7 @@ def _run_point(
   if failure.exists() and not retry:
     return failure.read_text()
   if stop.is_set():
-    return 'stopped'
+    return _STOPPED
   failure.unlink(missing_ok=True)
   log = folder / f'{point.name}.log'
   with open(log, 'wb') as output:
@@ -284,7 +291,7 @@ def _run_point(
   if code == 0:
     return None
   if stop.is_set():
-    return 'stopped'
+    return _STOPPED
   lines = log.read_text(errors='replace').strip().splitlines()
   reason = f'{_describe_exit(code)}: {lines[-1] if lines else "no output"}'
   io.write_text(failure, reason)
@@ -323,8 +330,11 @@ def _check_field(base: Config, name: str) -> None:
   for part in name.split('.'):
     if not isinstance(group, config_dict.ConfigDict) or part not in group:
       similar = difflib.get_close_matches(name, io.flatten(base.to_dict()), n=1)
-      cure = f'did you mean {similar[0]!r}?' if similar else 'see its file.'
-      raise ValueError(f'{name} is no field of the config; {cure}')
+      fields = ', '.join(io.flatten(base.to_dict()))
+      cure = (
+        f'did you mean {similar[0]!r}?' if similar else f'give one of {fields}.'
+      )
+      raise ValueError(f'the config has no field {name!r}; {cure}')
     group = group[part]
 
 

@@ -131,6 +131,28 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
 
 
 @contextlib.contextmanager
+def remove_if_refused(files: Workdir) -> Iterator[None]:
+  """Removes the folders that were made for a run that is refused.
+
+  Folders that were there before stay, and so does whatever holds a file, such as the
+  secret of a run that may be tried again.
+
+  Args:
+    files: the workdir, whose folder need not exist.
+  """
+  folders = (files.private, files.folder, *files.folder.parents)
+  missing = [folder for folder in folders if not folder.exists()]
+  try:
+    yield
+  except Exception:
+    for folder in missing:
+      # Only an empty one can be removed so.
+      with contextlib.suppress(OSError):
+        folder.rmdir()
+    raise
+
+
+@contextlib.contextmanager
 def lock(files: Workdir) -> Iterator[None]:
   """Keeps other processes out of a workdir, and makes its private/.
 

@@ -56,7 +56,10 @@ class Figure(NamedTuple):
 
 
 def format_html(
-  result: RunResult, pictures: Mapping[str, str], captions: Mapping[str, str]
+  result: RunResult,
+  pictures: Mapping[str, str],
+  captions: Mapping[str, str],
+  warnings: Sequence[str] = (),
 ) -> str:
   """The page of a run.
 
@@ -64,6 +67,7 @@ def format_html(
     result: what result.json holds.
     pictures: file name -> SVG of each figure, in their order.
     captions: file name -> what the figure shows.
+    warnings: of its training, as `overflow.describe_overflow` gives them.
 
   Returns:
     HTML that loads nothing, and ends in a newline.
@@ -81,7 +85,8 @@ def format_html(
       'text': format_headline(headline).partition(' (')[2].join(('(', '')),
       'who': f'{headline.attack.threat_model.who}.',
     },
-    verdict=verdict.give_short_verdict(result),
+    # What alarms stays the last sentence.
+    verdict=[*warnings, *verdict.give_short_verdict(result)],
     is_alarm=verdict.is_alarming(result),
     attackers=[
       _list_cells(attack, is_headline=attack is (headline and headline.attack))

@@ -1,6 +1,6 @@
 """report.md: a finished run as a page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import json
 
 from epe_jax.audit.headline import find_headline, format_headline
@@ -15,12 +15,15 @@ from epe_jax.report import (
 from epe_jax.text import tables
 
 
-def format_page(result: RunResult, captions: Mapping[str, str]) -> str:
+def format_page(
+  result: RunResult, captions: Mapping[str, str], warnings: Sequence[str] = ()
+) -> str:
   """The page of a run: facts, estimates, what they mean, figures, how to repeat.
 
   Args:
     result: what result.json holds.
     captions: file name -> caption of each figure, in their order.
+    warnings: of its training, as `overflow.describe_overflow` gives them.
 
   Returns:
     Markdown that ends in a newline.
@@ -46,6 +49,7 @@ def format_page(result: RunResult, captions: Mapping[str, str]) -> str:
   parts = [
     f'# {title}',
     *_format_headline(result),
+    *(f'**Warning:** {warning}' for warning in warnings),
     tables.format_markdown(run),
     *estimates,
     '## In words',

@@ -21,7 +21,14 @@ from epe_jax.audit.headline import (
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import estimate_table, facts, narrative, page, verdict
+from epe_jax.report import (
+  estimate_table,
+  facts,
+  narrative,
+  overflow,
+  page,
+  verdict,
+)
 from epe_jax.text import cells, methods, tables
 
 _SECTIONS = (
@@ -188,9 +195,12 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     for name, figure in figures.items()
   }
   captions = {name: of_run.CAPTIONS[name] for name in figures}
-  io.write_text(files.report, page.format_page(result, captions))
+  warnings = overflow.describe_overflow(
+    run.history, result.config['client']['learning_rate']
+  )
+  io.write_text(files.report, page.format_page(result, captions, warnings))
   page_path = files.report.with_suffix('.html')
-  io.write_text(page_path, html.format_html(result, drawn, captions))
+  io.write_text(page_path, html.format_html(result, drawn, captions, warnings))
   if result.is_audited:
     card = audit_card.make_card(result, record=run.record)
     audit_card.write_card(files.folder / audit_card.FILE, card)

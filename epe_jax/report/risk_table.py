@@ -18,9 +18,9 @@ EXPLANATION = (
   'limits of its interval), and on what the mechanism of the run allows the attacker, or '
   'a linear server is expected to leave. "In or out": guesses whether a person took part, at even odds. "Found": '
   f'those who took part, with {100 * FPR:g} false alarm in 100. "Named": who is named '
-  f'so did take part, if {100 * PRIOR:g} in 100 did. "Secret": an attribute or record '
-  f'of a person that anyone guesses with probability {BASELINE:g} is named at most so '
-  'often. Nothing is estimated (-) of attackers for whom the mechanism is not Gaussian: '
+  f'so did take part, if {100 * PRIOR:g} in 100 did. "Secret": the largest '
+  'probability of naming an attribute or record of a person that anyone guesses with '
+  f'probability {BASELINE:g}. Nothing is estimated (-) of attackers for whom the mechanism is not Gaussian: '
   'ε at one δ says little of risks then.'
 )
 _COLUMNS = {

@@ -167,25 +167,14 @@ def make_table(
 def make_variation_table(
   points: Sequence[sweep.Point], results: Mapping[str, Sequence[SeedEstimates]]
 ) -> tables.Table | None:
-  """How much ε varies over seeds, and over all points of one analytic ε.
-
-  None where there is one run of each.
-  """
+  """How much ε varies over the seeds of each point; None if they have one each."""
   groups = []
   for point in points:
     rows = results[point.name]
-    label = ', '.join(f'{k} = {v}' for k, v in point.settings.items())
     if rows:
+      label = variation_table.label_settings(point.settings)
       shifts = [row.shift for row in rows]
       groups.append(variation_table.collect_runs(label, rows[0].delta, shifts))
-  if len(points) > 1:
-    groups += variation_table.group_by_claim(
-      [
-        (row.analytic, row.delta, row.shift)
-        for point in points
-        for row in results[point.name]
-      ]
-    )
   return variation_table.make_table(groups)
 
 

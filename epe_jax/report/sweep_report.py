@@ -74,11 +74,11 @@ def load_points(
 def make_variation_table(
   results: Mapping[str, PointResult],
 ) -> tables.Table | None:
-  """How much ε varies between points of one analytic ε; None if all differ."""
+  """How much ε varies between points that differ in the seed; None if none do."""
   return variation_table.make_table(
-    variation_table.group_by_claim(
+    variation_table.group_replicates(
       [
-        (facts.find_analytic_epsilon(r.result), r.result.delta, r.shifts)
+        (r.point.settings, r.result.delta, r.shifts)
         for r in results.values()
         if r.shifts
       ]

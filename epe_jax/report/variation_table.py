@@ -1,14 +1,14 @@
-"""How much ε varies between runs that claim the same: empirical privacy variance.
+"""How much ε varies between runs that differ in the seed alone.
 
 Estimates scatter because canaries are few and because runs differ. Random effects
 tell the two apart.
 
-Reference: Hu, Zhou, Zhang and others, "Empirical privacy variance" (2025), for
-runs of one (ε, δ) and other settings.
+Reference: Hu, Zhou, Zhang and others, "Empirical privacy variance" (2025), who also
+compare runs of one (ε, δ) and other settings.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,8 +76,11 @@ def make_table(groups: Sequence[Runs]) -> tables.Table | None:
       'not from canaries; p is its p-value if all runs leaked the same.',
       'ε is that of the Gaussian mechanism with the mean μ, and its spread over runs '
       'is that of μ: the empirical privacy variance. Point estimates: no guarantee.',
-      'Runs of equal seeds share canaries and noise and are not independent: over '
-      'points that do, intervals are too narrow.',
+      'Std and range show how far ε varies between runs beyond the error of each '
+      "run's own estimate, so they are narrower than the estimates themselves "
+      'scatter. With τ = 0 (-) errors alone explain all of the scatter; the interval '
+      'of τ says what else is possible.',
+      'The runs of a line differ in the seed alone.',
     ],
   )
 
@@ -97,29 +100,38 @@ def _list_cells(shifts: Sequence[ShiftEstimate], delta: float) -> list[str]:
     f'{100 * effects.i_squared:.0f} %',
     f'{effects.p_value:.2g}',
     cells.format_number(float(epsilon)),
-    cells.format_number(spread.std),
-    cells.format_interval((spread.low, spread.high)) or '-',
+    cells.format_number(spread.std) if effects.tau > 0 else '-',
+    (effects.tau > 0 and cells.format_interval((spread.low, spread.high)))
+    or '-',
   ]
 
 
-def group_by_claim(
-  runs: Sequence[tuple[float | None, float, Mapping[str, ShiftEstimate]]],
+def group_replicates(
+  runs: Sequence[tuple[Mapping[str, Any], float, Mapping[str, ShiftEstimate]]],
 ) -> list[Runs]:
-  """Runs of several configurations with one analytic ε, as groups.
+  """Runs that differ in the seed alone, as groups.
 
   Args:
-    runs: analytic ε, δ, and attacker -> shift of each.
+    runs: what a point of a grid sets, δ, and attacker -> shift of each.
 
   Returns:
-    A group for each ε and δ that two runs or more have.
+    A group for each setting of the other fields that two runs or more have.
   """
   members: dict[tuple[str, float], list[Mapping[str, ShiftEstimate]]] = {}
-  for analytic, delta, shifts in runs:
-    if analytic is not None:
-      key = cells.format_number(analytic), delta
-      members.setdefault(key, []).append(shifts)
+  for settings, delta, shifts in runs:
+    others = {k: v for k, v in settings.items() if k != 'seed'}
+    members.setdefault((label_settings(others), delta), []).append(shifts)
   return [
-    collect_runs(f'all of analytic ε = {analytic}', delta, shifts)
-    for (analytic, delta), shifts in members.items()
+    collect_runs(label, delta, shifts)
+    for (label, delta), shifts in members.items()
     if len(shifts) > 1
   ]
+
+
+def label_settings(settings: Mapping[str, Any]) -> str:
+  """What runs have in common.
+
+  >>> label_settings({'rounds': 5, 'model.width': 8}), label_settings({})
+  ('rounds = 5, model.width = 8', 'all seeds')
+  """
+  return ', '.join(f'{k} = {v}' for k, v in settings.items()) or 'all seeds'

@@ -32,7 +32,9 @@ def give_verdict(result: RunResult) -> list[str]:
 
 
 def give_short_verdict(result: RunResult) -> list[str]:
-  """Three sentences at most: what is certain, what is likely, what to doubt.
+  """What is certain, what is likely, what to doubt: a sentence each.
+
+  One more says so where clients may leak more than canaries.
 
   Args:
     result: what result.json holds.
@@ -51,9 +53,9 @@ def give_short_verdict(result: RunResult) -> list[str]:
     *(_list_doubts(audit) if any(map(_is_violated, audit.attacks)) else ()),
     *narrative.describe_claim(result),
     *_list_doubts(audit),
-    *_compare_with_clients(result),
   ]
-  return [*sentences, *last[:1]]
+  # An alarm stays the last sentence.
+  return [*sentences, *_compare_with_clients(result), *last[:1]]
 
 
 def is_alarming(result: RunResult) -> bool:

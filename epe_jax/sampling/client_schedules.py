@@ -204,7 +204,7 @@ def replay_log(
     try:
       t = int(number)
     except ValueError:
-      raise ValueError(f'{where}: round={number!r} is no number.') from None
+      raise ValueError(f'{where}: round={number!r} is not a number.') from None
     if str(client_id) not in index:
       raise ValueError(
         f'{where}: client_id={client_id!r} is not in the data. Give the log of '

@@ -82,7 +82,7 @@ def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
     ),
     (['run'], 'give a config, such as digits or digits:smoke'),
     (['run', '--config.rounds=3'], 'but no config is named'),
-    (['run', 'digits', 'emnist'], "'emnist' is no flag"),
+    (['run', 'digits', 'emnist'], "'emnist' is not a flag"),
     (['sweep', 'digits'], 'nothing varies; give --grid or --axis'),
     (['report'], '0 directories were given'),
     (['audit'], '0 files were given'),
@@ -138,11 +138,11 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
     ),
     (
       ['sweep', 'digits', '--axis=round=1,2'],
-      "round is no field of the config; did you mean 'rounds'?",
+      "the config has no field 'round'; did you mean 'rounds'?",
     ),
     (
       ['sweep', 'digits', '--grid=repetition'],
-      "grids:repetition: grid 'repetition'; give one of repetitions, noise, "
+      "grid 'repetition'; give one of repetitions, noise, "
       'num_canaries, dimension, server, clipping, participation, precision, '
       'utility.',
     ),
@@ -169,7 +169,9 @@ def test_a_config_of_another_folder_is_one_line(capsys, tmp_path, monkeypatch):
 def test_a_value_that_is_no_number_names_its_field(capsys):
   code, _, err = run(capsys, 'run', 'digits', '--config.rounds=many')
   assert code == 2
-  assert err.startswith('error: flag --config.rounds=many: invalid literal')
+  assert err.startswith(
+    "error: flag --config.rounds=many: 'many' is not an integer"
+  )
 
 
 def test_without_haiku_its_extra_is_named(capsys, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Configs by name and by path, and what is said of those that are none."""
 
 import importlib.util
+import sys
 
 import pytest
 
@@ -76,3 +77,21 @@ def test_without_an_installation_it_is_said(monkeypatch):
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(ValueError, match=r'Run `pip install -e \.`'):
     config_files.load_config('digits')
+
+
+def test_what_a_config_raises_names_its_file_and_line(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text('def get_config():\n  return 1 / 0\n')
+  with pytest.raises(ValueError, match=r'mine\.py, line 2: ZeroDivisionError'):
+    config_files.load_config(path)
+
+
+def test_modules_beside_a_config_are_found(tmp_path, monkeypatch):
+  monkeypatch.setattr('sys.path', [*sys.path])
+  monkeypatch.setenv('PYTHONPATH', '')
+  (tmp_path / 'beside_mine.py').write_text('ROUNDS = 3\n')
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'import beside_mine\n\ndef get_config():\n  return beside_mine.ROUNDS\n'
+  )
+  assert config_files.load_config(path) == 3

@@ -52,7 +52,7 @@ def test_a_workdir_that_may_not_be_written_is_refused_in_words(
     raise PermissionError(13, 'Permission denied', str(self))
 
   monkeypatch.setattr(pathlib.Path, 'mkdir', refuse)
-  with pytest.raises(OSError, match='Have its permissions changed'):
+  with pytest.raises(OSError, match='Change its permissions'):
     audited_run.run(load_config('digits'), tmp_path / 'run')
 
 
@@ -168,3 +168,11 @@ def test_without_tensorboardx_the_error_names_the_extra(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'tensorboardX', None)
   with pytest.raises(ModuleNotFoundError):
     event_files.open_event_files(tmp_path, start=0)
+
+
+def test_a_refused_run_leaves_no_folder(tmp_path):
+  config = load_config('emnist')
+  config.data.path = str(tmp_path / 'nothing')
+  with pytest.raises((ValueError, OSError)):
+    audited_run.run(config, tmp_path / 'runs' / 'refused')
+  assert not (tmp_path / 'runs').exists()

@@ -83,14 +83,14 @@ def test_every_number_of_the_first_screen_leads_to_its_definition(text):
     assert not re.findall(r'\d', said), said
 
 
-def test_the_page_has_a_line_for_each_attacker_and_three_sentences(
+def test_the_page_has_a_line_for_each_attacker_and_a_short_verdict(
   result, text
 ):
   body = text[text.index('id="attackers"') : text.index('id="figures"')]
   rows = re.findall(r'<th scope="row"[^>]*>([^<]*)</th>', body)
   assert rows == [a.threat_model.name for a in result.audit.attacks]
   assert body.count('headline-row') == 1
-  assert len(verdict.give_short_verdict(result)) == 3
+  assert len(verdict.give_short_verdict(result)) == 4
   for heading in ('assumptions', 'not-measured', 'settings', 'reproduce'):
     assert f'id="{heading}"' in text
   assert 'What is &lt; seen.' in text
@@ -121,7 +121,7 @@ def test_an_inline_figure_has_names_and_colours_of_the_page():
   assert 'stroke: var(--c000000)' in svg
 
 
-def test_a_violation_is_the_third_sentence_and_an_alarm():
+def test_a_violation_is_the_last_sentence_and_an_alarm():
   record = dataclasses.replace(
     recorded_runs.by_law(shift=6.0, observed=300, unobserved=300),
     noise_multiplier=1 / 3.0,
@@ -135,6 +135,20 @@ def test_a_violation_is_the_third_sentence_and_an_alarm():
     in (verdict.give_short_verdict(violated)[-1])
   )
   assert 'class="alarm"' in html.format_html(violated, {}, {})
+
+
+def test_the_page_says_that_clients_may_leak_more_than_canaries(result):
+  leaky = dataclasses.replace(result, clients_analytic_epsilon=310.6)
+  said = verdict.give_short_verdict(leaky)
+  assert len(said) == 4
+  assert 'analytic ε is 310.6' in said[2]
+  assert 'All of this is about canaries' in html.format_html(leaky, {}, {})
+
+
+def test_a_result_is_printed_in_a_line(result):
+  assert repr(result) == str(result)
+  assert len(repr(result)) < 300
+  assert 'ε ≥ ' in repr(result)
 
 
 def test_a_run_that_was_not_audited_has_a_page():

@@ -36,7 +36,7 @@ def test_a_plan_is_json():
   [
     (SIZES[1:3], '--dim, --noise_multiplier, --delta must be given'),
     ((*SIZES, '--repetitions=60'), 'error: repetitions=60; give 1 to rounds'),
-    ((*SIZES, 'x'), "'x' is no flag"),
+    ((*SIZES, 'x'), "'x' is not a flag"),
   ],
 )
 def test_wrong_flags_are_refused(arguments, message):
