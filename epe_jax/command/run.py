@@ -109,13 +109,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if result is None:
     # The first of several processes has the result, and writes.
     return 0
-  form = report.format_report if values.verbose else (report.format_summary)
+  form = report.format_report if values.verbose else report.format_summary
   print(form(result))
   files = workdirs.workdir_at(workdir)
   # For the auditor's eyes: of a run with fresh noise, the report says less.
   for warning in overflow.describe_overflow(
-    metrics.read_lines(files.metrics) if files.metrics.exists() else (),
-    config.client.learning_rate,
+    metrics.read_lines(files.metrics) if files.metrics.exists() else ()
   ):
     print(tables.fill_paragraph(f'Warning: {warning}', bullet='- '))
   try:

@@ -5,9 +5,7 @@ import math
 from typing import Any
 
 
-def describe_overflow(
-  history: Sequence[Mapping[str, Any]], learning_rate: float
-) -> list[str]:
+def describe_overflow(history: Sequence[Mapping[str, Any]]) -> list[str]:
   """Says in how many rounds clients diverged, so that their updates were lost.
 
   CLIP(x; S) = x min(1, S / |x|) is 0 where |x| overflows float32. Metrics have the
@@ -16,7 +14,6 @@ def describe_overflow(
   Args:
     history: the lines of metrics.jsonl. Those that may be published have no norms of
       updates, and nothing is said of them.
-    learning_rate: of the clients.
 
   Returns:
     A sentence or two as one paragraph; nothing if all norms are finite.
@@ -35,4 +32,4 @@ def describe_overflow(
       f' In {empty:,} of them nothing was left of any update, so the model learned '
       'nothing from its clients.'
     )
-  return [f'{text} Lower client.learning_rate={learning_rate:g}.']
+  return [f'{text} Lower config.client.learning_rate.']

@@ -195,9 +195,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     for name, figure in figures.items()
   }
   captions = {name: of_run.CAPTIONS[name] for name in figures}
-  warnings = overflow.describe_overflow(
-    run.history, result.config['client']['learning_rate']
-  )
+  warnings = overflow.describe_overflow(run.history)
   io.write_text(files.report, page.format_page(result, captions, warnings))
   page_path = files.report.with_suffix('.html')
   io.write_text(page_path, html.format_html(result, drawn, captions, warnings))

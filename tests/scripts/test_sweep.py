@@ -44,8 +44,8 @@ def test_the_base_stays_as_it_is():
 @pytest.mark.parametrize(
   ('axes', 'message'),
   [
-    ([('round', (1,))], 'round is no field'),
-    ([('rounds.x', (1,))], r'rounds\.x is no field'),
+    ([('round', (1,))], "no field 'round'"),
+    ([('rounds.x', (1,))], r"no field 'rounds\.x'"),
     ([('rounds', ())], "'rounds' has no values"),
     ([('rounds', (1,)), ('rounds', (2,))], 'two axes set rounds'),
     ([('rounds', (1, 1))], 'make one point twice'),
