@@ -76,7 +76,7 @@ def pass_seconds(dim: int) -> float:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   load = os.getloadavg()[0]
   size = (_DIM.value, _NUM.value, _SIMULATIONS.value)
   if _QUICK.value:

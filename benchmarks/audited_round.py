@@ -239,7 +239,7 @@ def peaks(work: str) -> dict[str, int]:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   sharding.use_cores(_CORES.value)
   if _PEAK.value is not None:
     print_peak(_PEAK.value, work(_WORKS.value[0]))

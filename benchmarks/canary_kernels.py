@@ -218,7 +218,7 @@ def inserted(num: int, dim: int) -> dict:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   whole = lambda values: [int(float(x)) for x in values]
   sizes = [
     (num, dim, stack)

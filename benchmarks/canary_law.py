@@ -199,7 +199,7 @@ def table(rows: Mapping[str, dict]) -> str:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   load = os.getloadavg()[0]
   num, size = _NUM.value, (_VECTORS.value, _DIM.value, _ROUNDS.value)
   if _QUICK.value:

@@ -47,7 +47,7 @@ _REPETITIONS = 3
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   load = os.getloadavg()[0]
   width, pool, minibatch = (8, 32, 8) if _QUICK.value else (128, 512, 128)
   steps, torch_steps = (10, 4) if _QUICK.value else (250, 50)

@@ -43,7 +43,7 @@ _GLIBC = (39, 35, 34, 31, 28, 27, 24, 17, 12, 5)
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   platforms = [f'manylinux_2_{minor}_{_MACHINE.value}' for minor in _GLIBC]
   platforms += [f'manylinux{x}_{_MACHINE.value}' for x in ('2014', '1')]
   command = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps']

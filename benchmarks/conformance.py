@@ -350,7 +350,7 @@ def tabulate_bugs() -> tables.Table:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   batches = make_batches(_RUNS.value, _SEED.value)
   # Every process has one thread: matrices are small.
   os.environ |= {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}

@@ -129,7 +129,7 @@ def _numbers(
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   epsilons = _numbers(_EPSILON, float, 'numbers >= 0', lambda e: 0 <= e < 1e3)
   nums = _numbers(_NUM, int, 'integers >= 8', lambda k: k >= 8)
 

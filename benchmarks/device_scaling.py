@@ -132,7 +132,7 @@ def in_process(devices: int, *arguments: int | str) -> dict:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   if _CHILD.value is not None:
     found = measured(*json.loads(_CHILD.value))
     pathlib.Path(_OUT.value).write_text(json.dumps(found))

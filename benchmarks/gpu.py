@@ -222,7 +222,7 @@ def write_bundle(folder: pathlib.Path) -> None:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   parts = {part.name: part for part in schedule.PARTS}
   if _PART.value is not None:
     run_part(parts[_PART.value], pathlib.Path(_OUT.value))

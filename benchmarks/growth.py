@@ -312,7 +312,7 @@ def unit_costs(points: Sequence[dict], large: Size) -> dict[str, float]:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   load, quick = os.getloadavg()[0], _QUICK.value
   points, found = [], [speeds()]
   for direction, values in (QUICK if quick else DIRECTIONS).items():

@@ -46,7 +46,7 @@ _PER_USER = 396  # As in the public file: 135,818,730 of 342,477 users.
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   with tempfile.TemporaryDirectory(dir=_FOLDER.value) as folder:
     path = pathlib.Path(folder, 'stackoverflow.sqlite')
     words = path.with_suffix('.word_count')

@@ -94,7 +94,7 @@ def _run(
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   if _MAKE_SETS.value:
     score_sets.make(score_sets.PATH)
   competing = entries.list_entries(_ADD.value)

@@ -74,7 +74,7 @@ def flops_per_sentence(params) -> float:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   rng = np.random.default_rng(0)
   steps = -(-_SENTENCES.value // _BATCH)
   shape = (_CLIENTS.value, 1, steps, _BATCH)

@@ -221,7 +221,7 @@ def _made(record: Mapping[str, Any]) -> str:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   records = read()
   _FIGURES.mkdir(exist_ok=True)
   for name, figure in drawings.draw(records).items():

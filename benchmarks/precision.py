@@ -35,7 +35,7 @@ _OUT = flags.DEFINE_string(
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   load, config = os.getloadavg()[0], _CONFIG.value
   if _QUICK.value:
     config.rounds = 2

@@ -218,7 +218,7 @@ def ratios(found: dict[str, Any], kind: str) -> dict[str, float]:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   known = works_lib.works(quick=_QUICK.value)
   for work in _WORKS.value:
     if work not in known:

@@ -59,7 +59,7 @@ def timed(function, *arguments) -> list[float]:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   dim, num = int(_DIM.value), _CANARIES.value
   mesh = sharding.make_mesh()
   c = canaries.hadamard_of_parts(jax.random.key(0), num, dim, mesh=mesh)

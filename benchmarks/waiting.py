@@ -41,7 +41,7 @@ _INTERVAL = 0.02
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   load = os.getloadavg()[0]
   config = 'digits' + (':smoke' if _QUICK.value else '')
   repeats = []

@@ -144,7 +144,7 @@ def time_steps(work: Work, steps: int) -> dict[str, Any]:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   load = os.getloadavg()[0]
   steps = 2 if _QUICK.value else _STEPS.value
   works = {name: time_steps(w, steps) for name, w in make_works().items()}

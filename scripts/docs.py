@@ -153,7 +153,7 @@ def _copy_items(folder: pathlib.Path) -> None:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   for run in _RUN.value:
     name, _, workdir = run.partition('=')
     if not workdir:

@@ -98,7 +98,7 @@ def _make_table(pairs: list[tuple[float, float]]) -> tables.Table:
 
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is no flag; see --help.')
+    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
   truth, certified, out = _TRUTH.value, _CERTIFIED.value, _OUT.value
   if (truth is None) != (certified is None):
     raise app.UsageError('give --truth and --certified together, or neither.')

@@ -121,7 +121,7 @@ def evaluate_runs(
   by_run = [_score_attackers(scores) for scores in runs.values()]
   if len({isinstance(scores, Scores) for scores in runs.values()}) > 1:
     raise ValueError(
-      'some files are runs of ours and others external scores; give one kind.'
+      'some files are runs of epe_jax and others external scores; give one kind.'
     )
   if delta is None:
     delta = _find_delta(list(runs.values()))

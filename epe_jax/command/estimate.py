@@ -188,7 +188,7 @@ def _estimate_external(
   from epe_jax.audit import estimates
 
   if given.deltas is not None:
-    raise ValueError('--deltas is for runs of ours.')
+    raise ValueError('--deltas needs a run of epe_jax.')
   delta = _require_delta(given, path)
   if given.claim is not None:
     score_input.refuse_reversed(given, path, scores)

@@ -128,7 +128,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
     raise ValueError('--dim and --design are for files of other systems.')
   if is_external and (is_part or values.by_round):
     raise ValueError(
-      '--every, --last, --models and --by_round are for runs of ours.'
+      '--every, --last, --models and --by_round need a run of epe_jax.'
     )
   if is_part and values.by_round:
     raise ValueError(
@@ -192,8 +192,8 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
   probability = values.inclusion_probability
   if probability is not None and values.design != 'coin_flip':
     raise ValueError(
-      f'--inclusion_probability={probability} is of coins; add '
-      '--design=coin_flip.'
+      f'--inclusion_probability={probability} is for canaries that were included '
+      'by coin flips; add --design=coin_flip.'
     )
   settings = {
     'dim': values.dim,

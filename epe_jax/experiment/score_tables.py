@@ -177,7 +177,7 @@ def _read_rows(path: str | os.PathLike) -> list[_Row]:
     return rows
   except (csv.Error, UnicodeDecodeError) as error:
     raise ValueError(
-      f'{path}, line {line}: no CSV in UTF-8 ({error}). {_FORMS}'
+      f'{path}, line {line}: not a CSV file in UTF-8 ({error}). {_FORMS}'
     ) from error
 
 
@@ -364,7 +364,7 @@ def _read_number(path, row, i, name):
     cure = ''
     if _is_number(row.cells[i].replace(',', '.')):
       cure = ' Use a point as the decimal mark.'
-    raise ValueError(f'{where} is no number.{cure}')
+    raise ValueError(f'{where} is not a number.{cure}')
   if not math.isfinite(float(row.cells[i])):
     raise ValueError(
       f'{where} is not finite. Remove the row, or mend what wrote it.'

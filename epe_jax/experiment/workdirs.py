@@ -125,8 +125,8 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
   elif not _has_only(files, files.private, files.secret, files.inputs):
     # There is more than what is written before config.json.
     raise ValueError(
-      f'workdir={folder} has files in it but no config.json, so it is no run '
-      'of ours. Give an empty or a new folder.'
+      f'workdir={folder} has files in it but no config.json, so it does '
+      'not hold a run. Give an empty or a new folder.'
     )
 
 

@@ -484,7 +484,7 @@ def test_tables_of_many_shapes_have_the_same_scores(tmp_path, name, text):
     ('score,label,member\n1,1,1\n', 'each of which may say who took part'),
     ('in,out,member,nonmember\n1,1,1,1\n', 'has the columns'),
     ('in,out,in\n1,1,1\n', "two columns 'in'"),
-    ('in,out\n1,x\n', "line 2: out='x' is no number"),
+    ('in,out\n1,x\n', "line 2: out='x' is not a number"),
     ('in,out\n1,\n', 'that did not take part. Add them, .* --dim=D'),
     ('score,label\n1,1\n2,1\n', 'that did not take part. Add .* --dim=D'),
     ('score,label\n1,0\n2,0\n', 'no scores of canaries that took part'),

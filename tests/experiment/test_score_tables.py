@@ -86,7 +86,7 @@ def test_what_numpy_writes_is_read(tmp_path):
     ('1,0\n0,1\n', 'both of its columns may say who took part'),
     ('loss,label\n1,0\n0,1\n', 'Say so with --higher=out'),
     ('scores,cosine,label\n1,1,0\n', 'each of which may be the scores'),
-    ('3,1\nx,0\n', "line 2: column 1='x' is no number"),
+    ('3,1\nx,0\n', "line 2: column 1='x' is not a number"),
   ],
 )
 def test_tables_that_are_ambiguous_are_refused(tmp_path, text, message):
@@ -146,7 +146,7 @@ def test_each_group_has_a_file_of_its_own(tmp_path, stdin):
     ('', 'has no scores'),
     ('score\n', 'has no scores'),
     ('1,2\n2,3\n', 'line 1: 2 columns; give one score in each line'),
-    ('1\nx\n', "line 2: score='x' is no number"),
+    ('1\nx\n', "line 2: score='x' is not a number"),
   ],
 )
 def test_a_file_that_is_no_group_is_refused(tmp_path, text, message):
