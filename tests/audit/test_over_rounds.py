@@ -288,7 +288,7 @@ def test_the_command_prints_bounds_that_hold_together(small, tmp_path):
   assert {row['estimate']['delta'] for row in rows} == {1e-4}
   for flags, message in (
     (['--deltas=1e-4,x'], 'give numbers'),
-    (['--by_round', '--claim=3'], 'a sequence of its own'),
+    (['--by_round', '--claim=3'], 'its own sequence of bounds'),
   ):
     failed = run_script(*command, *flags)
     assert message in failed.stderr

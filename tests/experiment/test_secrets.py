@@ -274,13 +274,13 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
     'model.npz',
   }
   page = (processes.ROOT / 'docs' / 'secrets.md').read_text()
-  rows = {who: '' for who in ('anybody', 'its auditor')}
+  rows = {who: '' for who in ('anybody', 'the auditor')}
   for line in page.splitlines():
     for who in rows:
       rows[who] += line * (f'| {who}' in line)
   assert all(f'`{name}`' in rows['anybody'] for name in names)
   kept = {p.name for p in files_of(tmp_path, private=True)} - names
-  assert all(f'`private/{name}`' in rows['its auditor'] for name in kept)
+  assert all(f'`private/{name}`' in rows['the auditor'] for name in kept)
   # Who adds to what is published has to think of what hides it.
   assert io.read_json(tmp_path / 'result.json').keys() == PUBLISHED
   # The auditor has the norms, and a thief of the secret would have the noise.
