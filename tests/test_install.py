@@ -59,12 +59,17 @@ print(json.dumps({
 """
 NEEDS_JAX = {
   'epe_jax.audit': [
+    'GradientCanary',
     'Observer',
     'RoundView',
+    'WhiteBoxSettings',
     'all_iterates',
     'audited',
     'compute_cosines',
+    'derive_game_keys',
     'final_model',
+    'make_gradient_canary',
+    'run_white_box',
     'running_maximum',
     'score_observers',
   ],
@@ -154,7 +159,7 @@ def cure(package, extra):
 def test_without_jax_the_error_names_the_extra(tmp_path):
   scripts = 'compare_runs', 'gaussian', 'power'
   statements = [
-    'from epe_jax import training',
+    'from epe_jax import training; training.clipping',
     'from epe_jax.training import dp_fedavg',
     'from epe_jax import canaries',
     'from epe_jax.canaries import sphere',

@@ -238,7 +238,7 @@ def test_the_script_shows_parts_of_a_run_and_what_leaked_by_round(tmp_path):
   assert {attack['sees'] for attack in last} >= {'all iterates'}
   by_round = run('--by_round', '--delta=1e-3')
   assert by_round.stdout.startswith('δ = 1e-3')
-  assert 'leave out --every' in run('--by_round', '--every=2').stderr
+  assert 'remove --every' in run('--by_round', '--every=2').stderr
   assert 'every=5; give 1 to the 4 rounds' in run('--every=5').stderr
 
 
