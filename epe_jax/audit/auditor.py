@@ -367,15 +367,9 @@ class Auditor:
     Args:
       delta: in (0, 1); None for that of the config.
     """
-    return self.format_audit(self.evaluate(delta=delta))
-
-  def format_audit(self, audit: estimates.Audit) -> str:
-    """An audit of this auditor as text, as `report` gives it.
-
-    Args:
-      audit: what `evaluate` gave.
-    """
-    return format_auditor(self.config, self.record(), audit)
+    record = self.record()
+    audit = estimates.evaluate(record, delta=delta)
+    return format_auditor(self.config, record, audit)
 
   def save(self, path: str | os.PathLike) -> None:
     """Writes the auditor, whole or not at all; `load` goes on with it.

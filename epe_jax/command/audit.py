@@ -67,7 +67,7 @@ def _audit(
   path: pathlib.Path, values: flags.FlagValues, as_json: bool
 ) -> tuple[Any, str]:
   """The audit of what is at a path, and its text; JSON needs none."""
-  from epe_jax.audit import Auditor, estimates, load_record
+  from epe_jax.audit import Auditor, auditor_report, estimates, load_record
   from epe_jax.experiment import finished_runs, workdirs
   from epe_jax.report import report
 
@@ -81,14 +81,16 @@ def _audit(
   kind = _find_kind(path)
   auditor = Auditor.load(path) if kind == 'auditor' else None
   record = load_record(path) if auditor is None else auditor.record()
-  if auditor is not None and not as_json and not values.simultaneous:
-    audited = auditor.evaluate(delta=values.delta)
-    # As loops print it.
-    return audited, auditor.format_audit(audited)
   audited = estimates.evaluate(
     record, delta=values.delta, simultaneous=values.simultaneous
   )
-  return audited, '' if as_json else _format_audit(path, record, audited)
+  if as_json:
+    return audited, ''
+  if auditor is None or values.simultaneous:
+    return audited, _format_audit(path, record, audited)
+  # As loops print it.
+  text = auditor_report.format_auditor(auditor.config, record, audited)
+  return audited, text
 
 
 def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
