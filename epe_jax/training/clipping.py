@@ -36,7 +36,7 @@ class Clipping(NamedTuple):
 
 
 def clip(
-  x: Float[Array, ' d'], clip_norm: Float[Array, '']
+  x: Float[Array, ' d'], clip_norm: Float[Array, ''] | float
 ) -> tuple[Float[Array, ' d'], Float[Array, '']]:
   """Returns CLIP(x; S) = x min(1, S / |x|), and |x|.
 

@@ -18,7 +18,7 @@ import optax
 
 from epe_jax import extras
 from epe_jax.parallel.barrier import fusion_barrier
-from epe_jax.training import fedavg
+from epe_jax.training import clipping, fedavg
 from epe_jax.types import Array, Batch, Key, Params, Task, weighted
 
 with extras.explain_missing():
@@ -253,7 +253,7 @@ def noisy_gradient(
     noise_key: Key,
   ) -> Float[Array, ' d']:
     sums = sum_gradients(params, batch, training_key)
-    clipped = clip_vector(canary, clip_norm)
+    clipped, _ = clipping.clip(canary, clip_norm)
     total = sums.gradient + joins * clipped
     total = add_noise(total, noise_multiplier * clip_norm, noise_key)
     return total / expected_batch
@@ -337,13 +337,6 @@ def sum_clipped_gradients(
     )
 
   return sum_gradients
-
-
-def clip_vector(x: Float[Array, ' d'], clip_norm: float) -> Float[Array, ' d']:
-  """CLIP(x; S) = x min(1, S / |x|)."""
-  return x * jnp.minimum(
-    1.0, clip_norm / jnp.maximum(jnp.linalg.norm(x), 1e-30)
-  )
 
 
 def add_noise(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from epe_jax.training import dpsgd
+from epe_jax.training import clipping, dpsgd
 from epe_jax.types import Array, Key, Params, Task
 
 # Of gradients that are not to be clipped: no gradient is as large.
@@ -47,7 +47,8 @@ def clip_after_averaging(
     total = sum_gradients(params, batch, training_key).gradient
     mean = (total + joins * canary) / expected_batch
     std = noise_multiplier * clip_norm / expected_batch
-    return dpsgd.add_noise(dpsgd.clip_vector(mean, clip_norm), std, noise_key)
+    clipped, _ = clipping.clip(mean, clip_norm)
+    return dpsgd.add_noise(clipped, std, noise_key)
 
   return release
 
