@@ -16,7 +16,7 @@ import optax
 
 from epe_jax import streams
 from epe_jax.audit.gradient_canaries import GradientCanary
-from epe_jax.training import dpsgd
+from epe_jax.training import dpsgd, fedavg
 from epe_jax.types import Array, Key, Params
 
 
@@ -151,7 +151,7 @@ def white_box_game(
       product = jnp.vdot(direction, mean, precision=jax.lax.Precision.HIGHEST)
       return product * (expected_batch / clip_norm)
 
-    params, opt_state = dpsgd.apply_gradient(
+    params, opt_state = fedavg.apply_gradient(
       optimizer, released, params, state.opt_state
     )
     return GameState(

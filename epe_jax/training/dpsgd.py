@@ -58,25 +58,7 @@ class DpSgdState(NamedTuple):
   average: Params | None
 
 
-class GradientSums(NamedTuple):
-  """Sums over the real examples of a batch.
-
-  Attributes:
-    gradient: of clipped gradients, [d].
-    num_examples: how many examples there are.
-    num_unclipped: how many gradients had a norm of at most S.
-    norm: of the norms of gradients, before clipping.
-    loss: of losses.
-  """
-
-  gradient: Float[Array, ' d']
-  num_examples: Float[Array, '']
-  num_unclipped: Float[Array, '']
-  norm: Float[Array, '']
-  loss: Float[Array, '']
-
-
-SumGradients = Callable[[Params, ExampleBatch, Key], GradientSums]
+SumGradients = Callable[[Params, ExampleBatch, Key], fedavg.ClippedSums]
 
 # (params, batch, gradient of a canary [d], whether it joins, training key,
 #  noise key) -> noisy mean gradient [d]
@@ -184,13 +166,15 @@ def dpsgd(
     noise_key: Key,
   ) -> tuple[DpSgdState, fedavg.RoundInfo]:
     sums = sum_gradients(state.params, batch, training_key)
+    # An update is minus a gradient.
+    sums = sums._replace(vector=-sums.vector)
     # Materialize the canaries after the gradients; otherwise XLA may keep
     # their d floats live meanwhile.
-    direction = fusion_barrier(sums.num_examples >= 0, injection.direction)
-    rho = clip_norm * direction - sums.gradient
+    direction = fusion_barrier(sums.num >= 0, injection.direction)
+    rho = sums.vector + clip_norm * direction
     rho = add_noise(rho, noise_multiplier * clip_norm, noise_key)
     aggregate = rho / expected_batch
-    params, opt_state = apply_gradient(
+    params, opt_state = fedavg.apply_gradient(
       optimizer, -aggregate, state.params, state.opt_state
     )
     average = state.average
@@ -198,21 +182,15 @@ def dpsgd(
       t = state.round.astype(jnp.float32)
       decay = jnp.minimum(average_decay, (1 + t) / (10 + t))
       average = optax.incremental_update(params, average, 1 - decay)
-    metrics = {
-      **_average_over_examples(sums),
-      'clip_norm': jnp.float32(clip_norm),
-      'sum_norm': jnp.linalg.norm(sums.gradient),
-      'aggregate_norm': jnp.linalg.norm(aggregate),
-      # What a canary adds to the aggregate of its step.
-      'canary_norm': jnp.float32(clip_norm / expected_batch),
-      'noise_std': jnp.float32(noise_multiplier * clip_norm / expected_batch),
-      'num_clients': sums.num_examples,
-      'num_canaries': injection.count.astype(jnp.float32),
-    }
-    return (
-      DpSgdState(state.round + 1, params, opt_state, average),
-      fedavg.RoundInfo(aggregate, -sums.gradient / expected_batch, metrics),
+    info = fedavg.describe_round(
+      sums,
+      aggregate,
+      injection,
+      clip_norm=clip_norm,
+      noise_multiplier=noise_multiplier,
+      divisor=expected_batch,
     )
+    return DpSgdState(state.round + 1, params, opt_state, average), info
 
   return fedavg.Algorithm(init, step)
 
@@ -254,7 +232,7 @@ def noisy_gradient(
   ) -> Float[Array, ' d']:
     sums = sum_gradients(params, batch, training_key)
     clipped, _ = clipping.clip(canary, clip_norm)
-    total = sums.gradient + joins * clipped
+    total = sums.vector + joins * clipped
     total = add_noise(total, noise_multiplier * clip_norm, noise_key)
     return total / expected_batch
 
@@ -275,7 +253,7 @@ def sum_clipped_gradients(
     As for `dpsgd`. A clip norm of inf clips nothing.
 
   Returns:
-    (params, batch, training key) -> `GradientSums`. Whatever a padded example
+    (params, batch, training key) -> `ClippedSums`. Whatever a padded example
     is, it adds nothing.
 
   Raises:
@@ -316,7 +294,7 @@ def sum_clipped_gradients(
 
   def sum_gradients(
     params: Params, batch: ExampleBatch, key: Key
-  ) -> GradientSums:
+  ) -> fedavg.ClippedSums:
     size = batch.mask.size
     if microbatch is not None and size % microbatch:
       raise ValueError(
@@ -328,9 +306,9 @@ def sum_clipped_gradients(
     )
     # A mask and not a product: what is padded need not be finite.
     sum_real = lambda x: jnp.sum(jnp.where(batch.mask, x, 0), dtype=jnp.float32)
-    return GradientSums(
-      gradient=ravel_pytree(gradient)[0],
-      num_examples=sum_real(1.0),
+    return fedavg.ClippedSums(
+      vector=ravel_pytree(gradient)[0],
+      num=sum_real(1.0),
       num_unclipped=sum_real(aux.grad_norms <= clip_norm),
       norm=sum_real(aux.grad_norms),
       loss=sum_real(aux.values),
@@ -349,18 +327,6 @@ def add_noise(
   return privatizer.update(x, privatizer.init(x))[0]  # pyright: ignore[reportReturnType]
 
 
-def apply_gradient(
-  optimizer: optax.GradientTransformation,
-  gradient: Float[Array, ' d'],
-  params: Params,
-  opt_state: optax.OptState,
-) -> tuple[Params, optax.OptState]:
-  """A step of an optimizer by a flat gradient: new parameters and new state."""
-  _, unravel = ravel_pytree(params)
-  updates, opt_state = optimizer.update(unravel(gradient), opt_state, params)
-  return optax.apply_updates(params, updates), opt_state
-
-
 def _check_sizes(
   clip_norm: float, noise_multiplier: float, expected_batch: float
 ) -> None:
@@ -373,13 +339,3 @@ def _check_sizes(
     )
   if not (expected_batch > 0 and math.isfinite(expected_batch)):
     raise ValueError(f'expected_batch={expected_batch}; give m > 0.')
-
-
-def _average_over_examples(sums: GradientSums) -> dict[str, Float[Array, '']]:
-  """Means over the real examples of a step; 0 if there are none."""
-  num = jnp.maximum(sums.num_examples, 1)
-  return {
-    'loss': sums.loss / num,
-    'fraction_unclipped': sums.num_unclipped / num,
-    'update_norm': sums.norm / num,
-  }

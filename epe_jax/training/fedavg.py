@@ -88,6 +88,24 @@ class RoundInfo(NamedTuple):
   metrics: dict[str, Float[Array, '']]
 
 
+class ClippedSums(NamedTuple):
+  """Sums over the real clients of a round, or examples of a step of DP-SGD.
+
+  Attributes:
+    vector: of clipped updates, or gradients, [d].
+    num: how many clients or examples there are.
+    num_unclipped: how many of their vectors had a norm of at most S.
+    norm: of the norms of vectors, before clipping.
+    loss: of the mean training losses.
+  """
+
+  vector: Float[Array, ' d']
+  num: Float[Array, '']
+  num_unclipped: Float[Array, '']
+  norm: Float[Array, '']
+  loss: Float[Array, '']
+
+
 class Algorithm(NamedTuple):
   """A training algorithm: a pair of pure functions.
 
@@ -189,9 +207,9 @@ def dp_fedavg(
     sums = sum_clipped_updates(state.params, cohort, clip_norm, training_key)
     # Materialize the canaries after the client scan; otherwise XLA may keep
     # their d floats live during training.
-    direction = fusion_barrier(sums.num_clients >= 0, injection.direction)
-    rho = sums.update + clip_norm * direction
-    num_clients = sums.num_clients + injection.count
+    direction = fusion_barrier(sums.num >= 0, injection.direction)
+    rho = sums.vector + clip_norm * direction
+    num_clients = sums.num + injection.count
     count_key = None
     if noise_multiplier > 0:
       vector_key, count_key = jax.random.split(noise_key)
@@ -200,13 +218,12 @@ def dp_fedavg(
       expected_clients if divisor == 'expected' else jnp.maximum(num_clients, 1)
     )
     aggregate = rho / m
-    _, unravel = ravel_pytree(state.params)
-    updates, opt_state = server_opt.update(
-      unravel(-aggregate), state.opt_state, state.params
+    params, opt_state = apply_gradient(
+      server_opt, -aggregate, state.params, state.opt_state
     )
     new_state = TrainState(
       round=state.round + 1,
-      params=optax.apply_updates(state.params, updates),
+      params=params,
       opt_state=opt_state,
       # A canary has norm S as a client that was clipped to it, so it counts as
       # a client and not as an unclipped one.
@@ -214,38 +231,66 @@ def dp_fedavg(
         count_key, state.clip_state, sums.num_unclipped, num_clients
       ),
     )
-    metrics = {
-      **_average_over_clients(sums),
-      'clip_norm': clip_norm,
-      'sum_norm': jnp.linalg.norm(sums.update),
-      'aggregate_norm': jnp.linalg.norm(aggregate),
-      # What a canary adds to the aggregate of its round.
-      'canary_norm': clip_norm / m,
-      'noise_std': jnp.float32(vector_noise) * clip_norm / m,
-      'num_clients': sums.num_clients,
-      'num_canaries': injection.count.astype(jnp.float32),
-    }
-    return new_state, RoundInfo(aggregate, sums.update / m, metrics)
+    info = describe_round(
+      sums,
+      aggregate,
+      injection,
+      clip_norm=clip_norm,
+      noise_multiplier=vector_noise,
+      divisor=m,
+    )
+    return new_state, info
 
   return Algorithm(init, step)
 
 
-class _Sums(NamedTuple):
-  """Sums over the real clients of a round.
+def apply_gradient(
+  optimizer: optax.GradientTransformation,
+  gradient: Float[Array, ' d'],
+  params: Params,
+  opt_state: optax.OptState,
+) -> tuple[Params, optax.OptState]:
+  """A step of an optimizer by a flat gradient: new parameters and new state."""
+  _, unravel = ravel_pytree(params)
+  updates, opt_state = optimizer.update(unravel(gradient), opt_state, params)
+  return optax.apply_updates(params, updates), opt_state
 
-  Attributes:
-    update: of clipped updates, [d].
-    num_clients: how many clients there are.
-    num_unclipped: how many of them had a norm of at most S.
-    norm: of the norms of updates, before clipping.
-    loss: of the mean training losses.
+
+def describe_round(
+  sums: ClippedSums,
+  aggregate: Float[Array, ' d'],
+  injection: Injection,
+  *,
+  clip_norm: Float[Array, ''] | float,
+  noise_multiplier: float,
+  divisor: Float[Array, ''] | float,
+) -> RoundInfo:
+  """What a server computed in a round, with metrics.
+
+  Args:
+    sums: of clipped updates.
+    aggregate: the noisy mean.
+    injection: the canaries of the round.
+    clip_norm: S.
+    noise_multiplier: of the noise in the sum, in units of S.
+    divisor: by which the noisy sum was divided.
   """
-
-  update: Float[Array, ' d']
-  num_clients: Float[Array, '']
-  num_unclipped: Float[Array, '']
-  norm: Float[Array, '']
-  loss: Float[Array, '']
+  # Means over real clients; 0 if there are none.
+  num = jnp.maximum(sums.num, 1)
+  metrics = {
+    'loss': sums.loss / num,
+    'fraction_unclipped': sums.num_unclipped / num,
+    'update_norm': sums.norm / num,
+    'clip_norm': jnp.float32(clip_norm),
+    'sum_norm': jnp.linalg.norm(sums.vector),
+    'aggregate_norm': jnp.linalg.norm(aggregate),
+    # What a canary adds to the aggregate of its round.
+    'canary_norm': jnp.float32(clip_norm / divisor),
+    'noise_std': jnp.float32(noise_multiplier * clip_norm / divisor),
+    'num_clients': sums.num,
+    'num_canaries': injection.count.astype(jnp.float32),
+  }
+  return RoundInfo(aggregate, sums.vector / divisor, metrics)
 
 
 def _sum_clipped_updates(
@@ -254,12 +299,12 @@ def _sum_clipped_updates(
   cohort: Cohort,
   clip_norm: Float[Array, ''],
   key: Key,
-) -> _Sums:
+) -> ClippedSums:
   """Σ_i CLIP(x_i; S), holding chunk x d numbers at a time."""
 
   def train_and_clip(
     batches: Batch, mask: Bool[Array, 'steps b'], client: Array, rows: Array
-  ) -> _Sums:
+  ) -> ClippedSums:
     # The key follows from the client and not from its slot, so that the order
     # of clients changes nothing.
     key_of_client = jax.random.fold_in(key, client)
@@ -268,9 +313,9 @@ def _sum_clipped_updates(
     is_real = (client >= 0).astype(jnp.float32)
     is_unclipped = (norm <= clip_norm).astype(jnp.float32)
     values = x, 1.0, is_unclipped, norm, update.loss
-    return _Sums(*(is_real * value for value in values))
+    return ClippedSums(*(is_real * value for value in values))
 
-  def add_chunk(sums: _Sums, chunk: Cohort) -> tuple[_Sums, None]:
+  def add_chunk(sums: ClippedSums, chunk: Cohort) -> tuple[ClippedSums, None]:
     # The chunk takes as many steps and rows as any of its clients needs.
     rows = padding.count_rows_in_use(chunk.mask.any(axis=0))
     each = jax.vmap(train_and_clip, in_axes=(0, 0, 0, None))(
@@ -280,15 +325,7 @@ def _sum_clipped_updates(
 
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   scalar = jnp.zeros((), jnp.float32)
-  zero = _Sums(jnp.zeros(dim, jnp.float32), scalar, scalar, scalar, scalar)
+  zero = ClippedSums(
+    jnp.zeros(dim, jnp.float32), scalar, scalar, scalar, scalar
+  )
   return jax.lax.scan(add_chunk, zero, cohort)[0]
-
-
-def _average_over_clients(sums: _Sums) -> dict[str, Float[Array, '']]:
-  """Means over the real clients of a round; 0 if there are none."""
-  num_clients = jnp.maximum(sums.num_clients, 1)
-  return {
-    'loss': sums.loss / num_clients,
-    'fraction_unclipped': sums.num_unclipped / num_clients,
-    'update_norm': sums.norm / num_clients,
-  }

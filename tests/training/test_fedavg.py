@@ -274,7 +274,7 @@ def test_without_canaries_the_injection_leaves_every_bit():
     )
     key, _ = jax.random.split(helpers.keys()[1])
     noise = jax.random.normal(key, (4,), jnp.float32)
-    return (total.update + 1.0 * jnp.float32(0.5) * noise) / 4.0
+    return (total.vector + 1.0 * jnp.float32(0.5) * noise) / 4.0
 
   _, info, _ = one_round(alg, params, cohort)
   np.testing.assert_array_equal(info.aggregate, jax.jit(plain)(params, cohort))

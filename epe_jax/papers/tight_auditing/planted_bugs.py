@@ -44,7 +44,7 @@ def clip_after_averaging(
     training_key: Key,
     noise_key: Key,
   ) -> Float[Array, ' d']:
-    total = sum_gradients(params, batch, training_key).gradient
+    total = sum_gradients(params, batch, training_key).vector
     mean = (total + joins * canary) / expected_batch
     std = noise_multiplier * clip_norm / expected_batch
     clipped, _ = clipping.clip(mean, clip_norm)
