@@ -8,9 +8,6 @@ from scipy import stats
 
 from epe_jax import extras, streams
 
-with extras.explain_missing():
-  from jax_privacy import batch_selection
-
 OVERFLOW_PROBABILITY = 1e-12
 """That any batch of a run has more examples than places."""
 
@@ -84,7 +81,11 @@ def draw_poisson_batches(
   Raises:
     ValueError: an argument is out of range; or, with at most
       overflow_probability, a batch does not fit. Nothing is ever left out.
+    ModuleNotFoundError: jax-privacy is not installed.
   """
+  with extras.explain_missing():
+    from jax_privacy import batch_selection
+
   size = choose_padded_batch(
     num_examples,
     expected_batch,

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax.audit import black_box
+from epe_jax.audit import black_box, black_box_training
 from epe_jax.tasks import fully_connected
 from epe_jax.training import fedavg
 
@@ -59,11 +59,11 @@ def make_algorithm(*, clip_norm=1.0, noise=0.0, learning_rate=0.5):
 
 
 def score(params):
-  return black_box.score_log_odds(TASK, params, CANARY, num_classes=3)
+  return black_box_training.score_log_odds(TASK, params, CANARY, num_classes=3)
 
 
 def make_trainer(*, num_steps=20, expected_batch=10, **settings):
-  return black_box.make_trainer(
+  return black_box_training.make_trainer(
     TASK,
     make_algorithm(**settings),
     train=TRAIN,
