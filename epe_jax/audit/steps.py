@@ -122,7 +122,8 @@ class StepEstimator(NamedTuple):
   Attributes:
     label: its name in the paper.
     thresholds: the choices of thresholds that it has.
-    estimate: (scores, multiplicity, mechanism, δ, significance) -> ε of one observation.
+    estimate: (scores, mechanism, *, delta, significance, multiplicity) -> ε of one
+      observation.
   """
 
   label: str
@@ -169,7 +170,11 @@ def estimate_run(
       f'{", ".join(method.thresholds)}.'
     )
   of_step = method.estimate(
-    scores, _STRATEGIES[thresholds], mechanism, delta, significance
+    scores,
+    mechanism,
+    delta=delta,
+    significance=significance,
+    multiplicity=_STRATEGIES[thresholds],
   )
   if not mechanism.is_composed:
     return of_step
@@ -205,67 +210,54 @@ def _approximate(
   return exact._replace(name=f'{exact.name}_lines', fnr=fnr)
 
 
-def _estimate_f_dp_cp(scores, multiplicity, mechanism, delta, significance):
-  settings = dict(
-    delta=delta, significance=significance, multiplicity=multiplicity
-  )
-  if mechanism.step.name == 'gdp':
-    return tradeoff_bound.gdp_bound(scores, **settings)
-  return tradeoff_bound.family_bound(scores, family=mechanism.step, **settings)
+def _make_f_dp(
+  gdp: Callable[..., Estimate], family: Callable[..., Estimate]
+) -> Callable[..., Estimate]:
+  """An audit of the curve of a step: `gdp` of μ-GDP, `family` of any other."""
+
+  def estimate(scores, mechanism, **settings):
+    if mechanism.step.name == 'gdp':
+      return gdp(scores, **settings)
+    return family(scores, family=mechanism.step, **settings)
+
+  return estimate
 
 
-def _estimate_f_dp_zb(scores, multiplicity, mechanism, delta, significance):
-  settings = dict(
-    delta=delta, significance=significance, multiplicity=multiplicity
-  )
-  if mechanism.step.name == 'gdp':
-    return bayes.gdp_credible(scores, **settings)
-  return bayes.family_credible(scores, family=mechanism.step, **settings)
+def _make_dp(
+  bound: Callable[..., Estimate], **options
+) -> Callable[..., Estimate]:
+  """An audit of (ε, δ) alone, whatever the mechanism is."""
 
+  def estimate(scores, mechanism, **settings):
+    del mechanism
+    return bound(scores, **options, **settings)
 
-def _estimate_dp_cp(scores, multiplicity, mechanism, delta, significance):
-  del mechanism
-  return threshold_bound.lower_bound(
-    scores,
-    delta=delta,
-    significance=significance,
-    multiplicity=multiplicity,
-    sides='both',
-  )
-
-
-def _estimate_dp_zb(scores, multiplicity, mechanism, delta, significance):
-  del mechanism
-  return bayes.epsilon_credible(
-    scores, delta=delta, significance=significance, multiplicity=multiplicity
-  )
-
-
-def _estimate_katz(scores, multiplicity, mechanism, delta, significance):
-  del mechanism
-  return threshold_bound.lower_bound(
-    scores,
-    delta=delta,
-    significance=significance,
-    interval='katz',
-    multiplicity=multiplicity,
-    sides='both',
-  )
+  return estimate
 
 
 ESTIMATORS: dict[str, StepEstimator] = {
   'f_dp_cp': StepEstimator(
-    'f-DP (CP)', ('same', 'held_out', 'band'), _estimate_f_dp_cp
+    'f-DP (CP)',
+    ('same', 'held_out', 'band'),
+    _make_f_dp(tradeoff_bound.gdp_bound, tradeoff_bound.family_bound),
   ),
   'f_dp_zb': StepEstimator(
-    'f-DP (ZB)', ('same', 'held_out'), _estimate_f_dp_zb
+    'f-DP (ZB)',
+    ('same', 'held_out'),
+    _make_f_dp(bayes.gdp_credible, bayes.family_credible),
   ),
   'dp_cp': StepEstimator(
-    '(ε, δ)-DP (CP)', ('same', 'held_out', 'band'), _estimate_dp_cp
+    '(ε, δ)-DP (CP)',
+    ('same', 'held_out', 'band'),
+    _make_dp(threshold_bound.lower_bound, sides='both'),
   ),
   'dp_zb': StepEstimator(
-    '(ε, δ)-DP (ZB)', ('same', 'held_out'), _estimate_dp_zb
+    '(ε, δ)-DP (ZB)', ('same', 'held_out'), _make_dp(bayes.epsilon_credible)
   ),
-  'katz': StepEstimator('ε-DP (Katz)', ('same', 'held_out'), _estimate_katz),
+  'katz': StepEstimator(
+    'ε-DP (Katz)',
+    ('same', 'held_out'),
+    _make_dp(threshold_bound.lower_bound, interval='katz', sides='both'),
+  ),
 }
 """The audits of section 6.1, by name: curve, and how the rates are limited."""
