@@ -13,7 +13,7 @@ from epe_jax.audit import steps
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import product
-from epe_jax.papers.tight_auditing import bugs, observations
+from epe_jax.papers.tight_auditing import simulated_bugs, simulated_game
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
 
@@ -97,9 +97,11 @@ def make_clipping(settings: Any) -> product.Product:
   sigma = _find_noise(settings.claimed, settings.delta)
   draws = {
     'clipping after averaging': functools.partial(
-      _draw_steps, sigma, bugs.clip_mean
+      _draw_steps, sigma, simulated_bugs.clip_mean
     ),
-    'correct code': functools.partial(_draw_steps, sigma, bugs.clip_each),
+    'correct code': functools.partial(
+      _draw_steps, sigma, simulated_bugs.clip_each
+    ),
   }
   note = (
     'The paper, of a trained model: f-DP shows ε > 35, and the others less than '
@@ -270,16 +272,16 @@ def _find_noise(epsilon: float, delta: float) -> float:
 
 
 def _draw_gaussian(sigma: float, rng: np.random.Generator, num: int) -> Scores:
-  return observations.draw_observations(rng, (num,), noise_multiplier=sigma)
+  return simulated_game.draw_observations(rng, (num,), noise_multiplier=sigma)
 
 
 def _draw_seeds(sigma: float, rng: np.random.Generator, num: int) -> Scores:
-  return bugs.draw_few_seeds(rng, num, noise_multiplier=sigma)
+  return simulated_bugs.draw_few_seeds(rng, num, noise_multiplier=sigma)
 
 
 def _draw_steps(
   sigma: float, step: Any, rng: np.random.Generator, num: int
 ) -> Scores:
-  return bugs.draw_step_observations(
+  return simulated_bugs.draw_step_observations(
     rng, num, noise_multiplier=sigma, step=step
   )

@@ -8,7 +8,7 @@ import numpy as np
 from epe_jax.audit import steps
 from epe_jax.epsilon import families, tradeoff_bound, tradeoff_curves
 from epe_jax.papers import product
-from epe_jax.papers.tight_auditing import observations
+from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style
 from epe_jax.text import tables
 
@@ -23,7 +23,7 @@ def make_figure5(settings: Any) -> product.Product:
   subsampled = families.subsampled_gaussian_family(p)
   epsilon = subsampled.epsilon(sigma, settings.delta)
   mu = tradeoff_curves.mu_of_epsilon(epsilon, settings.delta)
-  scores = observations.draw_observations(
+  scores = simulated_game.draw_observations(
     np.random.default_rng(settings.seed),
     (settings.audits, settings.num),
     noise_multiplier=sigma,

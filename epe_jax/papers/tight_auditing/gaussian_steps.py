@@ -15,7 +15,7 @@ from epe_jax.epsilon import (
   tradeoff_curves,
 )
 from epe_jax.papers import product
-from epe_jax.papers.tight_auditing import observations
+from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
 
@@ -45,7 +45,7 @@ class Limits(NamedTuple):
   of_gdp: Float[np.ndarray, '*batch m']
 
 
-def limit_epsilon(counts: observations.Counts, delta: float) -> Limits:
+def limit_epsilon(counts: simulated_game.Counts, delta: float) -> Limits:
   """Lower limits of ε at each threshold, by Clopper-Pearson limits of the rates.
 
   Args:
@@ -146,7 +146,7 @@ def make_figure4(settings: Any) -> product.Product:
   sigma, delta = settings.noise_multiplier, settings.delta
   best = find_best_threshold(sigma, delta)
   rng = np.random.default_rng(settings.seed)
-  scores = observations.draw_observations(
+  scores = simulated_game.draw_observations(
     rng, (settings.num,), noise_multiplier=sigma
   )
   # Within the support: at a hundredth of the observations or more on each side.
@@ -158,7 +158,7 @@ def make_figure4(settings: Any) -> product.Product:
   shown = limit_epsilon(_count(scores, grid), delta)
   at = np.array([*settings.thresholds, best])
   order = np.argsort(at)
-  drawn = observations.draw_counts(
+  drawn = simulated_game.draw_counts(
     rng,
     at[order],
     settings.num,
@@ -203,7 +203,7 @@ def make_figure14(settings: Any) -> product.Product:
   rng = np.random.default_rng(settings.seed)
   limits = [
     limit_epsilon(
-      observations.draw_counts(
+      simulated_game.draw_counts(
         rng, at, num, noise_multiplier=sigma, audits=settings.audits
       ),
       delta,
@@ -275,7 +275,7 @@ def _limit_by_number(
     '(ε, δ)-DP, w': [],
   }
   for num in settings.nums:
-    counts = observations.draw_counts(
+    counts = simulated_game.draw_counts(
       rng, at, num, noise_multiplier=sigma, audits=settings.audits
     )
     limits = limit_epsilon(counts, settings.delta)
@@ -292,12 +292,12 @@ def _limit_by_number(
   return lines
 
 
-def _count(scores, thresholds) -> observations.Counts:
+def _count(scores, thresholds) -> simulated_game.Counts:
   at = np.broadcast_to(
     thresholds, (*scores.observed.shape[:-1], len(thresholds))
   )
   num = scores.observed.shape[-1]
-  return observations.Counts(
+  return simulated_game.Counts(
     threshold.count_at_least(scores.unobserved, at),
     num - threshold.count_at_least(scores.observed, at),
     num,

@@ -1,8 +1,8 @@
-"""Steps of DP-SGD with the bugs of Tight Auditing, section 6.3.
+"""Training steps of DP-SGD with the bugs of Tight Auditing, section 6.3.
 
 Each is a `dpsgd.NoisyGradient`, for the white-box game to find. The third bug,
 noise that is too small, is `dpsgd.noisy_gradient` with a smaller noise multiplier
-than is claimed.
+than is claimed. `simulated_bugs` has the same without a model.
 """
 
 import jax

@@ -6,7 +6,7 @@ import numpy as np
 
 from epe_jax.audit import steps
 from epe_jax.papers import product, reported
-from epe_jax.papers.tight_auditing import accounted_run, observations
+from epe_jax.papers.tight_auditing import accounted_run, simulated_game
 from epe_jax.text import tables
 
 _REPORTED = reported.Reported('epe_jax.papers.tight_auditing')
@@ -33,7 +33,7 @@ def make_table1(settings: Any) -> product.Product:
     )
     columns[name] = {}
     for epsilon in settings.epsilons:
-      scores = observations.draw_observations(
+      scores = simulated_game.draw_observations(
         rng,
         (settings.audits, run.steps),
         noise_multiplier=accounted.calibrate(epsilon),

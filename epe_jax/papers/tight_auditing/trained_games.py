@@ -1,6 +1,7 @@
 """White-box games on models that are trained, at noise for a given ε of the run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+import functools
 import math
 import os
 import pathlib
@@ -216,15 +217,12 @@ def train_canaries(
     folder: of the games.
     data: path of each `--data`, by name.
   """
-  common = dict(delta=settings.delta, seed=settings.seed)
-  work = load_workload(settings.work, data, **common)
+  play = _load_game(settings, data)
   return [
-    play_game(
-      work,
+    play(
       pathlib.Path(folder, kind.replace(' ', '_')),
       kind=kind,
       epsilon=settings.epsilon,
-      **common,
     )
     for kind in settings.kinds
   ]
@@ -241,20 +239,26 @@ def train_bugs(
     folder: of the games.
     data: path of each `--data`, by name.
   """
-  common = dict(delta=settings.delta, seed=settings.seed)
-  work = load_workload(settings.work, data, **common)
+  play = _load_game(settings, data)
   return [
-    play_game(
-      work,
+    play(
       pathlib.Path(folder, bug or 'correct'),
       kind='dirac',
       epsilon=settings.claimed,
       bug=bug,
       true_epsilon=settings.true_epsilon if bug == 'scale' else None,
-      **common,
     )._replace(kind=bug or 'correct')
     for bug in (None, 'clipping', 'seeds', 'scale')
   ]
+
+
+def _load_game(
+  settings: Any, data: Mapping[str, pathlib.Path]
+) -> Callable[..., PlayedGame]:
+  """`play_game` on the one workload of an item, with its δ and seed."""
+  common = dict(delta=settings.delta, seed=settings.seed)
+  work = load_workload(settings.work, data, **common)
+  return functools.partial(play_game, work, **common)
 
 
 def _make_task(settings: Any, loaded: examples_lib.Examples) -> Task:

@@ -4,7 +4,7 @@ A batch of gradients is drawn, the canary's gradient along the last coordinate i
 added to one of two batches, and each is released as the step has it. The other
 gradients have nothing along that coordinate, so that an observation, the last
 coordinate of a release in units of its sensitivity, is N(0, σ²) or N(1, σ²) if the
-step is right.
+step is right. `planted_bugs` are those of a training.
 """
 
 from collections.abc import Callable
