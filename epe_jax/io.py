@@ -166,20 +166,23 @@ def read_arrays(
     ValueError: the file is damaged or would need pickle.
   """
   # Opened here, because np.load leaves a damaged file open.
-  with open(path, 'rb') as f:
-    try:
-      return read_npz(f)
-    except (
-      ValueError,
-      EOFError,
-      OSError,
-      AttributeError,
-      zipfile.BadZipFile,
-    ) as error:
-      raise ValueError(
-        f'{path} is not a readable .npz file ({error}); restore it, or train '
-        'again in a new workdir.'
-      ) from error
+  with open(path, 'rb') as f, _explain_damage(path):
+    return read_npz(f)
+
+
+def list_arrays(path: str | os.PathLike) -> set[str]:
+  """Lists the names of the arrays of an .npz, none of which is read.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is no .npz.
+  """
+  with (
+    open(path, 'rb') as f,
+    _explain_damage(path),
+    zipfile.ZipFile(f) as archive,
+  ):
+    return {name.removesuffix('.npy') for name in archive.namelist()}
 
 
 def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
@@ -248,6 +251,24 @@ def read_npz(file: BinaryIO) -> dict[str, np.ndarray]:
   file.seek(0)
   with np.load(file, allow_pickle=False) as arrays:
     return {name: arrays[name] for name in arrays.files}
+
+
+@contextlib.contextmanager
+def _explain_damage(path: str | os.PathLike) -> Iterator[None]:
+  """Says of an .npz that could not be read which it was, and what to do."""
+  try:
+    yield
+  except (
+    ValueError,
+    EOFError,
+    OSError,
+    AttributeError,
+    zipfile.BadZipFile,
+  ) as error:
+    raise ValueError(
+      f'{path} is not a readable .npz file ({error}); restore it, or train '
+      'again in a new workdir.'
+    ) from error
 
 
 def _check_members(archive: zipfile.ZipFile, size: int) -> None:

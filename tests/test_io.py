@@ -51,11 +51,13 @@ def test_damaged_files_are_named(tmp_path):
   path = tmp_path / 'a.npz'
   io.write_arrays(path, {'x': np.arange(1000)})
   np.testing.assert_array_equal(io.read_arrays(path)['x'], np.arange(1000))
+  assert io.list_arrays(path) == {'x'}
   path.write_bytes(path.read_bytes()[:100])
-  with pytest.raises(ValueError, match=r'a\.npz is not a readable'):
-    io.read_arrays(path)
-  with pytest.raises(FileNotFoundError):
-    io.read_arrays(tmp_path / 'none.npz')
+  for read in (io.read_arrays, io.list_arrays):
+    with pytest.raises(ValueError, match=r'a\.npz is not a readable'):
+      read(path)
+    with pytest.raises(FileNotFoundError):
+      read(tmp_path / 'none.npz')
 
 
 def test_arrays_that_need_pickle_are_not_read(tmp_path):

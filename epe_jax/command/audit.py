@@ -122,7 +122,7 @@ def _find_kind(path: pathlib.Path) -> str:
       f'{path} does not exist; give a file that Auditor.save wrote, or the '
       'workdir of a finished run.'
     )
-  names = io.read_arrays(path).keys() if path.suffix == '.npz' else set()
+  names = io.list_arrays(path) if path.suffix == '.npz' else set()
   if {'key', 'config', 'schema'} <= names:
     return 'auditor'
   if 'schema' in names:

@@ -128,14 +128,15 @@ def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
     return _estimate_runs(given, paths)
   if paths and score_input.has_counts(given, paths[0]):
     return _bound_counts(given, paths[0])
-  path, scores = score_input.load(given, paths)
+  loaded = score_input.load(given, paths)
+  scores = loaded.scores
   if given.deltas is not None and not given.simultaneous:
     raise ValueError(
       f'--deltas={",".join(given.deltas)} is of bounds that hold together; add '
       '--simultaneous.'
     )
   if isinstance(scores, Scores):
-    return _estimate_external(given, path, scores)
+    return _estimate_external(given, loaded)
   if given.out is not None:
     raise ValueError(
       f'--out={given.out} is for scores of other systems; epe-jax report draws a '
@@ -183,17 +184,17 @@ def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
 
 
 def _estimate_external(
-  given: flags.FlagValues, path: str, scores: Any
+  given: flags.FlagValues, loaded: score_input.ScoreInput
 ) -> Estimated:
   from epe_jax.audit import estimates
 
   if given.deltas is not None:
     raise ValueError('--deltas needs a run of epe_jax.')
-  delta = _require_delta(given, path)
+  delta = _require_delta(given, loaded.path)
   if given.claim is not None:
-    score_input.refuse_reversed(given, path, scores)
+    score_input.refuse_reversed(given, loaded)
   audit = estimates.evaluate_scores(
-    scores,
+    loaded.scores,
     delta=delta,
     more=_needs_all(given),
     simultaneous=given.simultaneous,
@@ -202,7 +203,7 @@ def _estimate_external(
   if given.out is not None:
     from epe_jax.report import score_report
 
-    page = score_report.write_score_report(given.out, scores, audit)
+    page = score_report.write_score_report(given.out, loaded.scores, audit)
     score_input.tell(f'Report and figures: {page}')
   return estimated
 
@@ -228,7 +229,7 @@ def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
         f'{path} is given more than once, but runs must be independent; give '
         'it once.'
       )
-  runs = {path: score_input.load(given, [path])[1] for path in paths}
+  runs = {path: score_input.load(given, [path]).scores for path in paths}
   effects = run_effects.evaluate_runs(runs, delta=given.delta)
   text = over_runs_report.format_over_runs(
     effects, markdown=given.format == 'markdown'

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -104,15 +104,26 @@ def define_flags(values: flags.FlagValues) -> None:
   )
 
 
-def load(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
+class ScoreInput(NamedTuple):
+  """What was read.
+
+  Attributes:
+    path: what to call it in messages.
+    scores: `Scores` or a `Record`.
+    higher: who was taken to score higher, 'in' or 'out'; in a `Record` it is 'in'.
+  """
+
+  path: str
+  scores: Any
+  higher: str = 'in'
+
+
+def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   """Loads external scores, or the part of a run that attackers see.
 
   Args:
     values: flags, parsed.
     paths: one file or workdir; none with --in_scores and --out_scores.
-
-  Returns:
-    What to call it in messages, and `Scores` or a `Record`.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -121,7 +132,8 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
   from epe_jax.audit import published_models
   from epe_jax.epsilon.types import Scores
 
-  path, scores = _read(values, paths)
+  path, loaded = _read(values, paths)
+  scores = loaded.scores
   is_external = isinstance(scores, Scores)
   is_part = values.every is not None or values.last is not None or values.models
   if not is_external and (values.dim is not None or values.design is not None):
@@ -135,11 +147,13 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
       '--by_round is for a whole run; remove --every, --last and --models.'
     )
   if isinstance(scores, Scores):
-    _tell_conventions(values, path, scores)
-    return path, scores
-  return path, published_models.restrict_record(
+    higher = values.higher or (loaded.tool.higher if loaded.tool else 'in')
+    _tell_conventions(path, scores, loaded.tool, higher)
+    return ScoreInput(path, scores, higher)
+  part = published_models.restrict_record(
     scores, every=values.every, last=values.last, models=values.models
   )
+  return ScoreInput(path, part)
 
 
 def has_counts(values: flags.FlagValues, path: str) -> bool:
@@ -163,7 +177,7 @@ def refuse_flags_of_scores(values: flags.FlagValues, path: str) -> None:
       )
 
 
-def refuse_reversed(values: flags.FlagValues, path: str, scores: Any) -> None:
+def refuse_reversed(values: flags.FlagValues, loaded: ScoreInput) -> None:
   """Refuses to judge a claim by scores whose sign is probably reversed.
 
   Raises:
@@ -171,9 +185,8 @@ def refuse_reversed(values: flags.FlagValues, path: str, scores: Any) -> None:
   """
   from epe_jax.experiment.score_formats import groups
 
-  higher = _find_higher(values, path)
-  if groups.warn_if_reversed(scores, higher=higher):
-    other = 'in' if higher == 'out' else 'out'
+  if groups.warn_if_reversed(loaded.scores, higher=loaded.higher):
+    other = 'in' if loaded.higher == 'out' else 'out'
     raise ValueError(
       f'--claim={values.claim:g} cannot be judged by scores whose sign is probably '
       f'reversed; if {"lower" if other == "out" else "higher"} '
@@ -187,6 +200,7 @@ def tell(text: str) -> None:
 
 
 def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
+  """What to call the scores in messages, and `score_files.Loaded`."""
   from epe_jax.experiment import finished_runs, score_files
 
   probability = values.inclusion_probability
@@ -206,10 +220,10 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
     (path,) = paths
     finished_runs.check_audited(path)
     source = getattr(values, 'from')
-    scores, note = score_files.load(path, source=source, **settings)
-    if note is not None:
-      tell(f'{path}: {note}.')
-    return path, scores
+    loaded = score_files.load(path, source=source, **settings)
+    if loaded.note is not None:
+      tell(f'{path}: {loaded.note}.')
+    return path, loaded
   if paths:
     raise ValueError(
       f'--in_scores and --out_scores are all scores there are, but {paths[0]} is '
@@ -221,29 +235,14 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
       f'--{missing} is missing: an audit compares canaries that took part with '
       'others. Give both files, or one with both groups.'
     )
-  return f'{pair[0]}, {pair[1]}', score_files.load_groups(*pair, **settings)
+  scores = score_files.load_groups(*pair, **settings)
+  return f'{pair[0]}, {pair[1]}', score_files.Loaded(scores)
 
 
-def _find_format(values: flags.FlagValues, path: str) -> Any:
-  """The format of another tool; None of tables, and a file for each group."""
-  from epe_jax.experiment import score_files
-
-  if values.in_scores is not None:
-    return None
-  return score_files.find_format(path, getattr(values, 'from'))
-
-
-def _find_higher(values: flags.FlagValues, path: str) -> str:
-  """Who was taken to score higher."""
-  tool = _find_format(values, path)
-  return values.higher or (tool.higher if tool else 'in')
-
-
-def _tell_conventions(values: flags.FlagValues, path: str, scores: Any) -> None:
+def _tell_conventions(path: str, scores: Any, tool: Any, higher: str) -> None:
   """Says how scores were read, and whether the sign is probably wrong."""
   from epe_jax.experiment.score_formats import groups
 
-  tool, higher = _find_format(values, path), _find_higher(values, path)
   if tool is not None:
     tell(
       f'{path}: read as {tool.label}; higher={higher}, design={scores.design}, '

@@ -27,10 +27,12 @@ class Loaded(NamedTuple):
   Attributes:
     scores: the record of a run, or external scores.
     note: how columns without names were read; None of all other files.
+    tool: the format of another tool that the file has; None of all other files.
   """
 
   scores: Record | Scores
   note: str | None = None
+  tool: registry.ScoreFormat | None = None
 
 
 def load_scores(path: str | os.PathLike, **settings: Any) -> Record | Scores:
@@ -97,7 +99,7 @@ def load(
         f'dim={dim} says that scores are cosines, but {path} is {tool.label}; '
         'leave dim out.'
       )
-    return Loaded(tool.read(path, **settings))
+    return Loaded(tool.read(path, **settings), tool=tool)
   if path.suffix == '.npz':
     arrays = io.read_arrays(path)
     if 'schema' in arrays:

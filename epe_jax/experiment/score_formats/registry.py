@@ -6,8 +6,8 @@ import json
 import os
 import pathlib
 from typing import NamedTuple
-import zipfile
 
+from epe_jax import io
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment.score_formats import (
   groups,
@@ -105,7 +105,6 @@ def _keys(path):
 
 def _names(path):
   try:
-    with zipfile.ZipFile(path) as archive:
-      return {name.removesuffix('.npy') for name in archive.namelist()}
-  except zipfile.BadZipFile:
+    return io.list_arrays(path)
+  except ValueError:
     return set()  # Likewise.
