@@ -42,6 +42,13 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_string(
     'emnist', None, 'Data, as data.path of its config.', **own
   )
+  flags.DEFINE_bool(
+    'emnist_only_digits',
+    False,
+    'Train on the split of digits alone, for a file of few writers. '
+    'Always at small scale.',
+    **own,
+  )
   flags.DEFINE_string(
     'stackoverflow', None, 'Data, as data.path of its config.', **own
   )
@@ -127,6 +134,8 @@ def _make_base(values: flags.FlagValues, settings: Any) -> Any:
     return config
   path = getattr(values, config.task)
   config.data.path = path
+  if values.emnist_only_digits and config.task == 'emnist':
+    config.data.only_digits = True
   if config.task == 'stackoverflow':
     config.data.word_count = values.word_count
   is_smoke = values.scale == 'smoke'
@@ -157,7 +166,11 @@ def _make_item(
   base = _make_base(values, settings)
   if item.kind == 'comparison':
     return _compare_runs(item, base, settings, folder)
-  points = sweep.make_grid(base, settings.axes)
+  axes = [
+    (field, [item.fixed[field]] if field in item.fixed else values_of_field)
+    for field, values_of_field in settings.axes
+  ]
+  points = sweep.make_grid(base, axes)
   outcome = sweep.run_sweep(
     points, folder, jobs=values.jobs, retry=values.retry
   )
@@ -212,6 +225,8 @@ def _format_command(values: flags.FlagValues, name: str) -> str:
     belongs = flag == task or (flag == 'word_count' and task == 'stackoverflow')
     if getattr(values, flag) and belongs:
       words.append(f'--{flag}={pathlib.Path(getattr(values, flag)).name}')
+  if task == 'emnist' and values.emnist_only_digits:
+    words.append('--emnist_only_digits')
   if registry.ITEMS[name].kind == 'training':
     for key, path in _parse_data(values).items():
       words.append(f'--data={key}={path.name}')

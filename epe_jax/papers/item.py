@@ -1,6 +1,6 @@
 """What a paper shows, and how it is made again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from epe_jax.papers import product
@@ -22,6 +22,7 @@ class Item(NamedTuple):
     train: for kind 'training': (settings, folder, data) -> what `make` takes. It
       trains in the folder, which all items of the experiment share, and repeats
       nothing that is finished there; data is the path of each `--data`, by name.
+    fixed: for kind 'grid': the value of each axis of which it takes one alone.
   """
 
   title: str
@@ -30,3 +31,4 @@ class Item(NamedTuple):
   kind: str
   make: Callable[..., product.Product]
   train: Callable[..., Any] | None = None
+  fixed: Mapping[str, Any] = {}

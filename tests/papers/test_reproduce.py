@@ -9,7 +9,7 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.experiment import finished_runs
+from epe_jax.experiment import finished_runs, sweep
 from epe_jax.papers import files, product, registry, reported
 from epe_jax.papers.item import Item
 from epe_jax.text import tables
@@ -125,6 +125,26 @@ def test_an_item_that_trains_does_so_in_the_folder_of_its_experiment(
   assert record['command'].endswith('--data=cifar10=images.tar')
   done = run_script('reproduce', 'tight:figure4', '--data=cifar10')
   assert 'give NAME=PATH' in done.stderr
+
+
+def test_a_table_needs_the_runs_of_its_own_lines_alone(monkeypatch, tmp_path):
+  grids = []
+
+  def run_sweep(points, folder, **_):
+    grids.append((points, folder))
+    raise ValueError('enough')
+
+  monkeypatch.setattr(sweep, 'run_sweep', run_sweep)
+  given = ('--scale=paper', '--emnist=digits.sqlite', '--emnist_only_digits')
+  for name in ('emnist', 'emnist_bars'):
+    done = run_script('reproduce', name, *given, f'--workdir={tmp_path}')
+    assert 'enough' in done.stderr
+  (once, folder), (several, shared) = grids
+  assert folder == shared
+  assert [p.config.canaries.repetitions for p in once] == [1, 1, 1, 1]
+  assert len({p.config.noise_multiplier for p in once}) == 4
+  assert {p.name for p in once} < {p.name for p in several}
+  assert all(p.config.data.only_digits for p in several)
 
 
 def test_without_data_the_flag_is_named(tmp_path):

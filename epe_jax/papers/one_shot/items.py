@@ -11,6 +11,7 @@ from epe_jax.papers.one_shot import (
 )
 
 _OURS = 'not in the paper, which has it for StackOverflow'
+_ONCE = {'canaries.repetitions': 1}
 
 ITEMS = {
   'algorithm1': Item(
@@ -33,6 +34,7 @@ ITEMS = {
     'stackoverflow',
     'grid',
     noise_tables.make_stackoverflow,
+    fixed=_ONCE,
   ),
   'emnist': Item(
     'EMNIST: ε at each noise level',
@@ -40,6 +42,7 @@ ITEMS = {
     'emnist',
     'grid',
     noise_tables.make_emnist,
+    fixed=_ONCE,
   ),
   'emnist_5x34': Item(
     'EMNIST, 5 epochs of 34 clients a round: ε at each noise level',

@@ -25,18 +25,17 @@ def make_tables(runs: Sequence[grid_runs.Run], *, name: str) -> product.Product:
   """Makes a table with the columns of the paper, and one of calibrated estimates.
 
   Args:
-    runs: of a grid; the tables have those in which canaries took part once.
+    runs: of a grid of noise, in which canaries took part once.
     name: of the paper's table in reported.json.
   """
-  once = [run for run in runs if run.repetitions == 1]
-  calibrated = [_list_calibrated(run) for run in once]
-  sizes = grid_runs.describe_runs(once)
+  calibrated = [_list_calibrated(run) for run in runs]
+  sizes = grid_runs.describe_runs(runs)
   return product.Product(
     [
       tables.Table(
         'As in the paper',
         ['noise', 'analytic ε', *(head for _, _, head in _PAPER.values())],
-        [_list_as_printed(run, name) for run in once],
+        [_list_as_printed(run, name) for run in runs],
         [
           *_REPORTED.explain_brackets(name),
           'all: the maximum over rounds; final: the cosine with the final '
