@@ -35,7 +35,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     model=dict(width=32),
     rounds=6 if smoke else 100,
     clients_per_round=40,
-    client=dict(learning_rate=0.05, batch_size=8, epochs=5),
+    client=dict(learning_rate=0.1, batch_size=8, epochs=1),
     server=dict(learning_rate=1.0, momentum=0.9),
     noise_multiplier=0.2,
     canaries=dict(observed=canaries, unobserved=canaries),

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
-from scipy import special
 from scipy.optimize import elementwise
 
 _Array = Float[np.ndarray, '*shape']
@@ -88,7 +87,8 @@ def log_sum(
   values: Float[np.ndarray, '*shape n'],
 ) -> Float[np.ndarray, '*shape']:
   """Log of Σ e^values over the last axis."""
-  return np.asarray(special.logsumexp(values, axis=-1))
+  # Called a hundred times a root, of few values: SciPy's takes fifty times as long.
+  return np.asarray(np.logaddexp.reduce(values, axis=-1))
 
 
 def _log_excess(log_mass, log_limit):
