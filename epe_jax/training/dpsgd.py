@@ -207,8 +207,7 @@ def noisy_gradient(
 ) -> NoisyGradient:
   """(Σ_i CLIP(∇ℓ_i; S) + CLIP(g'; S) + Z) / m, the release of one step.
 
-  Args:
-    As for `dpsgd`.
+  The arguments are those of `dpsgd`.
 
   Raises:
     ValueError: an argument is out of range.
@@ -249,8 +248,7 @@ def sum_clipped_gradients(
 ) -> SumGradients:
   """Σ_i CLIP(∇ℓ_i; S) over the real examples of a batch, by jax-privacy.
 
-  Args:
-    As for `dpsgd`. A clip norm of inf clips nothing.
+  The arguments are those of `dpsgd`; a clip norm of inf clips nothing.
 
   Returns:
     (params, batch, training key) -> `ClippedSums`. Whatever a padded example
