@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import secrets
+import tempfile
 from typing import Any, BinaryIO
 import zipfile
 
@@ -326,14 +327,15 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 
 def check_folder(name: str, folder: str | os.PathLike) -> None:
-  """Checks that a folder is there and writable, or can be made; makes nothing.
+  """Checks that a folder is there and writable, or can be made; leaves nothing.
 
   Args:
     name: of the argument, for messages.
     folder: its path.
 
   Raises:
-    ValueError: it, or a folder that it is in, is a file or cannot be written.
+    ValueError: it, or the folder in which it would be made, is a file or cannot
+      be written.
   """
   path = pathlib.Path(folder)
   for parent in (path, *path.parents):
@@ -344,12 +346,15 @@ def check_folder(name: str, folder: str | os.PathLike) -> None:
         f'{name}={folder}: {parent} is a file; give the path of a folder, which '
         'need not exist.'
       )
-    if not os.access(parent, os.W_OK | os.X_OK):
+    try:
+      # Permissions do not tell: of some file systems, root's are not what they say.
+      with tempfile.TemporaryDirectory(dir=parent):
+        return
+    except OSError as error:
       raise ValueError(
-        f'{name}={folder}: {parent} cannot be written; give another folder, or '
-        'have its permissions changed.'
-      )
-    return
+        f'{name}={folder}: {parent} cannot be written ({error.strerror}); give '
+        'another folder, or have its permissions changed.'
+      ) from error
 
 
 @contextlib.contextmanager

@@ -66,8 +66,14 @@ def format_plan(plan: planning.Plan, *, markdown: bool = False) -> str:
     Text without a final newline.
   """
   table = make_table(plan)
-  text = (tables.format_markdown if markdown else tables.format_text)(table)
-  warnings = [f'- {warning}' for warning in plan.warnings]
+  if markdown:
+    text = tables.format_markdown(table)
+    warnings = [f'- {warning}' for warning in plan.warnings]
+  else:
+    text = tables.format_text(tables.fold_table(table))
+    warnings = [
+      tables.fill_paragraph(warning, bullet='- ') for warning in plan.warnings
+    ]
   return '\n'.join([text, '', *warnings]) if warnings else text
 
 

@@ -8,9 +8,8 @@ def format_summary_table(
   audit: Audit, *, worst_case_epsilon: float | None = None
 ) -> str:
   """`make_summary_table` as text, without a final newline."""
-  return tables.format_text(
-    make_summary_table(audit, worst_case_epsilon=worst_case_epsilon)
-  )
+  table = make_summary_table(audit, worst_case_epsilon=worst_case_epsilon)
+  return tables.format_text(tables.fold_table(table))
 
 
 def make_summary_table(

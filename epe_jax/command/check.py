@@ -5,7 +5,7 @@
   epe-jax check examples/check_aggregation.py:make
 
 factory(claim) makes a new mechanism. The check passes chosen updates to it for up to a
-minute; docs/conformance.md ("Check an aggregation") lists the rules. The exit status is 1 if a rule is broken.
+minute, and reports on every rule. The exit status is 1 if a rule is broken.
 """
 
 from __future__ import annotations

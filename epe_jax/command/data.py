@@ -79,6 +79,9 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     raise app.UsageError('give --out, the folder of the columns.')
   if len(given) != (values.download is None):
     raise app.UsageError(f'give one source, or --download, and not {given}.')
+  from epe_jax import io
+
+  io.check_folder('out', values.out)
   # Where the module of package.module:function may be.
   sys.path.insert(0, os.getcwd())
   try:

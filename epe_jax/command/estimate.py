@@ -13,11 +13,10 @@
 A file of scores is a CSV or TSV with columns in and out (or member and nonmember), or
 score and label, or two columns without a header; or an .npz with such arrays. - reads a
 table from stdin. Files of ML Privacy Meter, LiRA, RMIA and privacy-estimates are
-recognized; docs/scores.md lists all formats. For a run, give its workdir or its
-private/scores.npz.
+recognized. For a run, give its workdir or its private/scores.npz.
 
-The command prints the headline, which the design fixes before any score is seen
-(docs/headline.md). --all prints every estimate: point estimates, which guarantee
+The command prints the headline, which the design fixes before any score is seen.
+--all prints every estimate: point estimates, which guarantee
 nothing; lower bounds, which hold at their stated confidence; and credible bounds, which
 hold only on average over a prior.
 

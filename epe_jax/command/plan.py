@@ -5,11 +5,12 @@
   epe-jax plan --dim=4050748 --rounds=2048 --clients_per_round=167 \\
     --noise_multiplier=0.5 --delta=1e-6 --repetitions=4 --json
 
-The scores of audits are simulated with a Gaussian model of what the run releases
-(docs/planning.md, "Plan an audit").
+The scores of audits are simulated with a Gaussian model of what the run releases. The
+notes below the table say what is assumed.
 """
 
 from collections.abc import Sequence
+import pathlib
 from typing import Any
 
 from absl import app, flags
@@ -85,7 +86,7 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_string(
     'out',
     None,
-    'Markdown page of examples to write, as docs/planning.md.',
+    'Markdown file to write, with plans of several examples.',
     **own,
   )
 
@@ -99,6 +100,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax.audit import planning, planning_table
 
   if values.out:
+    io.check_folder('out', pathlib.Path(values.out).parent)
     io.write_text(values.out, planning_table.format_page())
     return 0
   given = values.flag_values_dict()

@@ -18,7 +18,7 @@ from absl import app, flags
 from epe_jax import extras
 from epe_jax._version import __version__
 from epe_jax.command import config_flags
-from epe_jax.text import terminal
+from epe_jax.text import tables, terminal
 
 OK, VIOLATED, FAILED, CRASHED = 0, 1, 2, 70
 """Exit statuses: done; a claim or a rule is violated; refused; an error of ours."""
@@ -63,10 +63,14 @@ One-shot empirical privacy estimation for federated learning.
   epe-jax COMMAND --help   explains a command, with examples
   epe-jax --version        prints the version
 
-Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrong
-arguments or input, with the reason on stderr; 70 a bug in epe-jax; 130 stopped by
-Ctrl-C, 143 by SIGTERM.
+{statuses}
 """
+
+_STATUSES = (
+  'Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrong '
+  'arguments or input, with the reason on stderr; 70 a bug in epe-jax; 130 stopped '
+  'by Ctrl-C, 143 by SIGTERM.'
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,7 +83,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     The exit status.
   """
   terminal.use_spellings()
-  name, *rest = [*(sys.argv[1:] if argv is None else argv)] or ['']
+  with tables.limit_width(terminal.measure_width()):
+    return _dispatch(sys.argv[1:] if argv is None else argv)
+
+
+def run_script(name: str) -> None:
+  """Runs a command as a program of scripts/, and ends the process.
+
+  As programs of absl do, it ends with 1 wherever something is wrong.
+
+  Args:
+    name: of the command.
+  """
+  sys.exit(min(main([name, *sys.argv[1:]]), 1))
+
+
+def format_help() -> str:
+  """The commands, with a line each."""
+  width = max(map(len, COMMANDS))
+  lines = [f'  {name:<{width}}  {x.summary}' for name, x in COMMANDS.items()]
+  statuses = tables.fill_paragraph(_STATUSES)
+  return _HELP.format(commands='\n'.join(lines), statuses=statuses)
+
+
+def format_command_help(module: ModuleType) -> str:
+  """What a command does, with examples, and its flags."""
+  values = flags.FlagValues()
+  module.define_flags(values)
+  listed = values.get_help(include_special_flags=False).splitlines()
+  # Flags come under the names of the modules that define them.
+  listed = [line for line in listed if line.startswith(' ')]
+  blocks = (module.__doc__ or '').strip().split('\n\n')
+  text = '\n\n'.join(
+    # Examples stand as they are, so that they can be copied.
+    block if block.startswith(' ') else tables.fill_paragraph(block)
+    for block in blocks
+  )
+  if not listed:
+    return f'{text}\n'
+  return '\n'.join([text, '', 'Flags:', '', *listed, ''])
+
+
+def _dispatch(argv: Sequence[str]) -> int:
+  name, *rest = [*argv] or ['']
   if name in ('--help', '-h', '-help', 'help'):
     if not rest:
       print(format_help(), end='')
@@ -103,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _close_stdout()
     return OK
   except (ValueError, OSError, ImportError, FloatingPointError) as error:
-    print(f'error: {error}', file=sys.stderr)
+    print(f'error: {_explain_os_error(error)}', file=sys.stderr)
     return FAILED
   except SystemExit as stop:
     if not isinstance(stop.code, str):
@@ -114,37 +160,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Not 1, by which a shell would take it for a violated claim.
     traceback.print_exc()
     return CRASHED
-
-
-def run_script(name: str) -> None:
-  """Runs a command as a program of scripts/, and ends the process.
-
-  As programs of absl do, it ends with 1 wherever something is wrong.
-
-  Args:
-    name: of the command.
-  """
-  sys.exit(min(main([name, *sys.argv[1:]]), 1))
-
-
-def format_help() -> str:
-  """The commands, with a line each."""
-  width = max(map(len, COMMANDS))
-  lines = [f'  {name:<{width}}  {x.summary}' for name, x in COMMANDS.items()]
-  return _HELP.format(commands='\n'.join(lines))
-
-
-def format_command_help(module: ModuleType) -> str:
-  """What a command does, with examples, and its flags."""
-  values = flags.FlagValues()
-  module.define_flags(values)
-  listed = values.get_help(include_special_flags=False).splitlines()
-  # Flags come under the names of the modules that define them.
-  listed = [line for line in listed if line.startswith(' ')]
-  text = (module.__doc__ or '').strip()
-  if not listed:
-    return f'{text}\n'
-  return '\n'.join([text, '', 'Flags:', '', *listed, ''])
 
 
 def _run(name: str, rest: Sequence[str]) -> int:
@@ -184,6 +199,15 @@ def _explain_type(text: str) -> str:
     r'\1 is not a number; give one',
     text,
   )
+
+
+def _explain_os_error(error: Exception) -> str:
+  """An error of the system begins with its path; others stand as they are."""
+  if isinstance(error, OSError) and error.filename and error.strerror:
+    # Of a file that is renamed, the second is the one that was asked for.
+    path = error.filename2 or error.filename
+    return f'{path}: {error.strerror}; give another path.'
+  return str(error)
 
 
 def _close_stdout() -> None:

@@ -75,6 +75,7 @@ def define_flags(values: flags.FlagValues) -> None:
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   names = values(list(argv))[1:]
+  from epe_jax import io
   from epe_jax.experiment import config_files, summary
   from epe_jax.papers import files, registry
   from epe_jax.text import tables
@@ -88,6 +89,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     raise _ask_for_items(str(error)) from None
   if not selected:
     raise _ask_for_items('no item is given')
+  io.check_folder('workdir', values.workdir)
   scale = values.scale
   settings = config_files.load_config(f'paper:{scale}')
   for name in selected:

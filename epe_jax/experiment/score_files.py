@@ -16,7 +16,8 @@ _TABLES = ('.csv', '.tsv', '.txt')
 CURE = (
   'Give the workdir of a finished run, its private/scores.npz, an .npz with '
   'arrays in and out, or a CSV or TSV with columns in and out, or score and label '
-  '(1 or 0); docs/scores.md has these and the files of other tools.'
+  '(1 or 0). epe-jax estimate --help has examples, and names the other tools '
+  'whose files are read.'
 )
 """The cure that ends every error about a file that is none of these."""
 

@@ -66,8 +66,7 @@ _YES = {'1', 'true', 'in', 'yes', 'member', 'train'}
 _NO = {'0', '-1', 'false', 'out', 'no', 'nonmember', 'non-member', 'test'}
 _FORMS = (
   'Give columns in and out, member and nonmember, or score and label (1: took '
-  'part, 0 or -1: did not), or two such columns without a header; docs/scores.md has '
-  'more.'
+  'part, 0 or -1: did not), or two such columns without a header.'
 )
 _TWO_FILES = (
   'With a file for each group, give --in_scores=FILE and --out_scores=FILE.'

@@ -44,7 +44,8 @@ def write_item(
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
   for suffix, form in _FORMATS.items():
-    text = '\n\n'.join(map(form, item.tables)) + '\n'
+    with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
+      text = '\n\n'.join(map(form, item.tables)) + '\n'
     path = folder / f'table.{suffix}'
     io.write_text(path, text)
   for figure_name, drawing in item.figures.items():

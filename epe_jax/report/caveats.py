@@ -22,7 +22,7 @@ _ABOUT_CONFIDENCE_BOUNDS = (
   'A lower bound at 95 % exceeds the true ε in at most 5 % of audits, if '
   'canaries score independently. It does not say how far below the truth it '
   'is. A bound "if Gaussian" holds only if scores are Gaussian, and tests '
-  'detect only large deviations from that (docs/coverage.md).'
+  'detect only large deviations from that.'
 )
 _ABOUT_CREDIBLE_BOUNDS = (
   'A credible bound holds as often as it states on average over its prior; at '

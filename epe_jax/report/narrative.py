@@ -85,6 +85,15 @@ def is_notable(standard_errors: float) -> bool:
   return abs(standard_errors) > 2
 
 
+def is_below_analytic(agreement: Agreement, analytic: float) -> bool:
+  """Whether the noise of rounds implies visibly less than the analytic ε.
+
+  An adaptive clip norm spends part of the budget on a noisy count of clients, so
+  the updates get more noise than the analytic ε tells.
+  """
+  return agreement.epsilon < 0.99 * analytic
+
+
 def name_attacker(attack: Attack) -> str:
   """The attacker as it is called within a sentence."""
   return attack.threat_model.who.replace('An attacker', 'an attacker', 1)
@@ -206,6 +215,13 @@ def _describe_agreement(agreement: Agreement, analytic: float | None) -> str:
       f' This is the attacker of the analytic ε, {cells.format_number(analytic)}: '
       f'the shift of the scores differs from the one it implies by {errors}'
     )
+    if is_below_analytic(agreement, analytic):
+      text = (
+        ' This is the attacker of the analytic ε, '
+        f'{cells.format_number(analytic)}. The noise of rounds implies '
+        f'ε = {cells.format_number(agreement.epsilon)}: the shift of the scores '
+        f'differs from that by {errors}'
+      )
   else:
     text = (
       f' From the norms of rounds ε = {cells.format_number(agreement.epsilon)} is '

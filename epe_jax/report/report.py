@@ -112,13 +112,15 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
   attack, line = headline.attack, format_headline(headline)
   parts = [f'**{line}**' if markdown else tables.fill_paragraph(line)]
   if len(audit.attacks) > 1:
-    table = summary_table.make_summary_table(audit)
-    form = tables.format_markdown if markdown else tables.format_text
-    parts.append(form(table))
+    if markdown:
+      table = summary_table.make_summary_table(audit)
+      parts.append(tables.format_markdown(table))
+    else:
+      parts.append(summary_table.format_summary_table(audit))
   notes = [
     f'{attack.threat_model.who}; {attack.num_observed:,} canaries took part, '
     f'{attack.num_unobserved:,} did not.',
-    'The bound was fixed before any score was seen (docs/headline.md): '
+    'The bound was fixed before any score was seen: '
     f'{methods.describe_method(headline.bound)}. --all shows the others; the '
     'largest of several bounds is not a bound.',
     *(f'Warning: {warning}.' for warning in list_warnings(audit)),

@@ -168,11 +168,13 @@ def write_score_report(
     f'![{text}]({name})\n\n*{text}*'
     for name, text in of_scores.CAPTIONS.items()
   ]
+  with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
+    estimates = report.format_estimates(audit, markdown=True)
   parts = [
     '# Privacy audit of scores',
     f'{scores.observed.size:,} canaries took part, {scores.unobserved.size:,} did '
     f'not; design {scores.design}.',
-    report.format_estimates(audit, markdown=True),
+    estimates,
     '## Figures',
     *images,
   ]

@@ -133,7 +133,7 @@ def _list_doubts(audit: Audit) -> list[str]:
     agreement = None
   if agreement is not None and narrative.is_notable(agreement.standard_errors):
     return [
-      'The strongest attack differs from what the analysis implies by '
+      f'The strongest attack differs from {_name_expectation(audit)} by '
       f'{abs(agreement.standard_errors):.1f} standard errors, so the run may not '
       'do what is assumed of it.'
     ]
@@ -142,7 +142,24 @@ def _list_doubts(audit: Audit) -> list[str]:
     return [f'Tests contradict the estimates of: {names}.']
   if agreement is not None:
     return [
-      'The strongest attack finds what the analysis implies, within '
-      f'{abs(agreement.standard_errors):.1f} standard errors.'
+      f'The strongest attack finds {_name_expectation(audit)}, within '
+      f'{max(0.1, abs(agreement.standard_errors)):.1f} standard errors.'
     ]
   return []
+
+
+def _name_expectation(audit: Audit) -> str:
+  """What the strongest attack should find."""
+  *_, strongest = audit.attacks
+  agreement, analytic = strongest.agreement, strongest.analytic
+  if (
+    agreement is None
+    or analytic is None
+    or not narrative.is_below_analytic(agreement, analytic.epsilon)
+  ):
+    return 'what the analysis implies'
+  # The reader compares it with the analytic ε, which is in the table.
+  return (
+    f'the ε = {cells.format_number(agreement.epsilon)} that the noise of rounds '
+    'implies'
+  )

@@ -1,13 +1,19 @@
 """Tables as text, for the terminal, Markdown and LaTeX; and paragraphs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import contextvars
 import itertools
 import re
 import textwrap
 from typing import NamedTuple
 import unicodedata
 
-_WIDTH = 100
+WIDTH = 100
+"""Columns of paragraphs, where `limit_width` does not say fewer."""
+
+_width = contextvars.ContextVar('width', default=WIDTH)
+_GAP = '  '
 _LATEX = {
   '\\': r'\textbackslash{}',
   '&': r'\&',
@@ -48,6 +54,58 @@ class Table(NamedTuple):
   notes: Sequence[str] = ()
 
 
+@contextlib.contextmanager
+def limit_width(columns: int) -> Iterator[None]:
+  """Has paragraphs, and tables that can be folded, fit into so many columns.
+
+  Args:
+    columns: 1 or more.
+  """
+  token = _width.set(columns)
+  try:
+    yield
+  finally:
+    _width.reset(token)
+
+
+def fold_table(table: Table) -> Table:
+  """The table with its head and first column broken into lines, if it is too wide.
+
+  No word is broken, so that a table of many columns may remain too wide.
+
+  >>> table = Table('', ['of a', 'ε'], [['own round', '25.2']])
+  >>> with limit_width(12):
+  ...   print(format_text(fold_table(table)))
+  of a      ε
+  own    25.2
+  round
+  """
+  columns = list(zip(table.head, *table.body))
+  if _measure_columns(columns) <= _width.get():
+    return table
+  heads = [
+    textwrap.wrap(
+      head, max(map(_measure_width, [*head.split(), *cells]), default=1)
+    )
+    for head, *cells in columns[1:]
+  ]
+  others = [
+    max(map(_measure_width, [*head, *cells]), default=0)
+    for head, (_, *cells) in zip(heads, columns[1:])
+  ]
+  words = [word for cell in columns[0] for word in cell.split()]
+  room = _width.get() - sum(len(_GAP) + width for width in others)
+  first = max(room, *map(_measure_width, words))
+  rows = [[textwrap.wrap(table.head[0], first), *heads]]
+  rows += [
+    [textwrap.wrap(name, first), *([cell] for cell in cells)]
+    for name, *cells in table.body
+  ]
+  head, *body = [list(itertools.zip_longest(*r, fillvalue='')) for r in rows]
+  lines = [*head[1:], *itertools.chain(*body)]
+  return table._replace(head=head[0], body=lines)
+
+
 def format_text(table: Table) -> str:
   """The table in columns, the first aligned left and the others right.
 
@@ -63,8 +121,9 @@ def format_text(table: Table) -> str:
   """
   alignment = '<' + '>' * (len(table.head) - 1)
   rows = align_columns([table.head, *table.body], alignment)
-  notes = '\n'.join(f'- {note}' for note in table.notes)
-  return '\n\n'.join(part for part in (table.title, rows, notes) if part)
+  notes = '\n'.join(fill_paragraph(note, bullet='- ') for note in table.notes)
+  title = fill_paragraph(table.title)
+  return '\n\n'.join(part for part in (title, rows, notes) if part)
 
 
 def align_columns(
@@ -72,7 +131,7 @@ def align_columns(
   alignment: str,
   *,
   widths: Sequence[int] = (),
-  gap: str = '  ',
+  gap: str = _GAP,
 ) -> str:
   """Rows whose cells stand below each other.
 
@@ -101,7 +160,7 @@ def align_columns(
 
 
 def fill_paragraph(text: str, *, bullet: str = '') -> str:
-  """The text in lines of at most 100 columns.
+  """The text in lines of at most 100 columns, or as `limit_width` says.
 
   Args:
     text: one paragraph.
@@ -111,7 +170,7 @@ def fill_paragraph(text: str, *, bullet: str = '') -> str:
   glued = re.sub('(?<=[=≈]) | (?=[=≈%])', '\N{NO-BREAK SPACE}', text)
   filled = textwrap.fill(
     glued,
-    _WIDTH,
+    _width.get(),
     initial_indent=bullet,
     subsequent_indent=' ' * len(bullet),
     break_on_hyphens=False,
@@ -201,6 +260,12 @@ def _pad_cells(cells: Sequence[str], side: str, width: int) -> list[str]:
   return [
     cell + pad if side == '<' else pad + cell for cell, pad in zip(cells, pads)
   ]
+
+
+def _measure_columns(columns: Sequence[Sequence[str]]) -> int:
+  """The width of a table."""
+  widths = [max(map(_measure_width, column)) for column in columns]
+  return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
 def _measure_width(cell: str) -> int:

@@ -1,7 +1,12 @@
-"""Output for terminals that lack the Greek letters of the tables."""
+"""Output for terminals that lack the Greek letters of the tables, or are narrow."""
 
 import codecs
+import shutil
 import sys
+
+from epe_jax.text import tables
+
+_MIN_WIDTH = 40
 
 _SPELLINGS = {
   'ε': 'eps',
@@ -50,6 +55,14 @@ def spell_for_stdout(text: str) -> str:
   """The text, with what the encoding of stdout lacks spelt out."""
   encoding = getattr(sys.stdout, 'encoding', None) or 'utf-8'
   return text.encode(encoding, _ERRORS).decode(encoding)
+
+
+def measure_width() -> int:
+  """Columns of what is printed: 100, or fewer if stdout is a narrower terminal."""
+  if not sys.stdout.isatty():
+    return tables.WIDTH
+  columns = shutil.get_terminal_size((tables.WIDTH, 24)).columns
+  return max(_MIN_WIDTH, min(columns, tables.WIDTH))
 
 
 def use_spellings() -> None:

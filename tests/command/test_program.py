@@ -1,6 +1,8 @@
 """The program epe-jax: its commands, help, exit statuses and messages."""
 
+import errno
 import io
+import os
 import subprocess
 import sys
 
@@ -8,10 +10,13 @@ from absl import flags
 import numpy as np
 import pytest
 
+from epe_jax import audit
 from epe_jax.command import config_flags, data, program, score_input
 from epe_jax.data import download
+from epe_jax.experiment import score_files
 from epe_jax.experiment.score_formats import registry
 from epe_jax.text import terminal
+from tests import recorded_runs
 from tests.in_process import run_script
 
 
@@ -51,6 +56,42 @@ def test_the_help_of_a_command_has_examples_and_all_of_its_flags(capsys, name):
   for flag in values:
     assert f'--{flag}:' in out or f'--[no]{flag}:' in out
   assert run(capsys, 'help', name) == (0, out, '')
+
+
+def test_help_and_errors_name_nothing_that_a_wheel_lacks(capsys):
+  for name in program.COMMANDS:
+    _, out, _ = run(capsys, name, '--help')
+    assert 'docs/' not in out
+  _, _, err = run(capsys, 'estimate', 'absent.csv', '--delta=1e-5')
+  assert 'docs/' not in err
+  assert 'docs/' not in score_files.CURE
+
+
+class Terminal(io.StringIO):
+  """A stdout that says it is a terminal."""
+
+  encoding = 'utf-8'
+
+  def isatty(self):
+    return True
+
+
+@pytest.mark.parametrize('columns', [80, 100, 200])
+def test_text_is_as_wide_as_a_narrow_terminal(monkeypatch, tmp_path, columns):
+  record_path = tmp_path / 'scores.npz'
+  audit.write_record(record_path, recorded_runs.by_law())
+  monkeypatch.setenv('COLUMNS', str(columns))
+  stream = Terminal()
+  monkeypatch.setattr(sys, 'stdout', stream)
+  assert program.main(['audit', str(record_path)]) == 0
+  assert program.main(['check', '--help']) == 0
+  lines = stream.getvalue().splitlines()
+  longest = max(map(len, lines))
+  assert longest <= columns
+  assert longest > min(columns, 100) - 8
+  # Beyond 100 columns lines are hard to read, and a pipe has no width.
+  monkeypatch.setattr(sys, 'stdout', io.StringIO())
+  assert terminal.measure_width() == 100
 
 
 def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
@@ -283,17 +324,48 @@ def test_a_file_where_a_folder_is_to_be_is_one_line(
 def test_a_folder_that_cannot_be_written_is_one_line(
   capsys, csv, tmp_path, monkeypatch
 ):
-  # Root may write anywhere.
-  monkeypatch.setattr('os.access', lambda path, mode: False)
+  # Root may write nearly anywhere.
+  def refuse(path, *args):
+    raise PermissionError(errno.EACCES, 'Permission denied', path)
+
+  monkeypatch.setattr('os.mkdir', refuse)
   out = tmp_path / 'report'
   command = 'estimate', csv, '--delta=1e-5', f'--out={out}'
   code, _, err = run(capsys, *command)
   assert code == 2
   assert err == (
-    f'error: out={out}: {tmp_path} cannot be written; give another folder, or '
-    'have its permissions changed.\n'
+    f'error: out={out}: {tmp_path} cannot be written (Permission denied); give '
+    'another folder, or have its permissions changed.\n'
   )
   assert not out.exists()
+
+
+@pytest.mark.skipif(not os.path.isdir('/proc'), reason='needs a /proc')
+@pytest.mark.parametrize(
+  'argv',
+  [
+    ('run', 'digits:smoke', '--workdir=/proc/x'),
+    ('sweep', 'digits', '--axis=seed=0,1', '--workdir=/proc/x'),
+    ('reproduce', 'algorithm1', '--scale=smoke', '--workdir=/proc/x'),
+    ('data', 'a.npz', '--out=/proc/x'),
+    ('plan', '--out=/proc/x/plans.md'),
+  ],
+)
+def test_a_path_where_even_root_makes_no_folder_is_one_line(capsys, argv):
+  code, out, err = run(capsys, *argv)
+  assert (code, out) == (2, '')
+  assert err.startswith('error: ')
+  assert ': /proc cannot be written (' in err
+  assert err.endswith('have its permissions changed.\n')
+  assert 'Errno' not in err
+
+
+def test_an_error_of_the_system_begins_with_its_path(capsys, tmp_path):
+  folder = tmp_path / 'plans.md'
+  folder.mkdir()
+  code, _, err = run(capsys, 'plan', f'--out={folder}')
+  assert code == 2
+  assert err == f'error: {folder}: Is a directory; give another path.\n'
 
 
 def test_json_stays_json_beside_a_claim(capsys, csv):

@@ -549,6 +549,26 @@ def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
   assert ('may not do what is assumed' in said) == doubtful
 
 
+def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
+  # Its noisy count takes part of the budget, so updates get more noise.
+  audit = estimates.evaluate(recorded_runs.by_law())
+  *weaker, strongest = audit.attacks
+  strongest = strongest._replace(
+    agreement=estimates.Agreement(31.0, -1.4, 0.16),
+    analytic=Analytic(35.5, 'noise'),
+  )
+  audit = audit._replace(attacks=(*weaker, strongest))
+  result = _result(audit=audit)
+  implied = 'ε = 31.0'
+  assert verdict.give_verdict(result)[-1] == (
+    f'The strongest attack finds the {implied} that the noise of rounds implies, '
+    'within 1.4 standard errors.'
+  )
+  said = ' '.join(narrative.narrate(result))
+  assert f'The noise of rounds implies {implied}: the shift' in said
+  assert 'differs from that by 1.4 standard errors (p = 0.16)' in said
+
+
 def test_the_fit_of_maxima_is_said_to_extrapolate():
   said = _attacker(_result(), 'does not know when')
   assert 'ε ≈ 7.75 by the law of a maximum' in said

@@ -32,6 +32,36 @@ def test_columns_are_aligned_by_what_is_seen_and_as_wide_as_asked_for():
     tables.align_columns([['1', '2', '3']], '<>')
 
 
+def test_a_table_is_folded_where_it_is_too_wide_and_no_word_is_broken():
+  table = tables.Table(
+    '',
+    ['attacker', 'bound, 95 %', 'ε'],
+    [['own round, others removed', '5.73', '7.61'], ['final', '0.21', '0.41']],
+  )
+  assert tables.fold_table(table) is table
+  with tables.limit_width(24):
+    folded = tables.format_text(tables.fold_table(table))
+  assert folded.splitlines() == [
+    'attacker    bound,     ε',
+    '              95 %',
+    'own round,    5.73  7.61',
+    'others',
+    'removed',
+    'final         0.21  0.41',
+  ]
+  with tables.limit_width(5):
+    narrow = tables.format_text(tables.fold_table(table))
+  assert 'attacker' in narrow
+  assert 'removed' in narrow
+
+
+def test_paragraphs_are_as_wide_as_the_limit_and_no_wider_after_it():
+  text = 'word ' * 60
+  with tables.limit_width(50):
+    assert max(map(len, tables.fill_paragraph(text).splitlines())) == 49
+  assert max(map(len, tables.fill_paragraph(text).splitlines())) == 99
+
+
 def test_markdown_escapes_what_would_end_a_cell():
   lines = tables.format_markdown(TABLE).splitlines()
   assert lines[0] == '**Of z & ε_lo, 5 %**'
