@@ -109,9 +109,10 @@ TERMS = {
   ),
   'risks': Term(
     'Risks of a person',
-    'In or out: right guesses at even odds. Found: those who took part, at one false '
-    'alarm in 100. Named: who is named so did take part, if 1 in 100 did. Secret: how '
-    'often an attribute is named that anyone guesses with probability 0.001.',
+    'In or out: share of right guesses at even odds. Found: share of those who took '
+    'part that is found, with one false alarm in 100. Named: probability that whoever '
+    'is named did take part, if 1 in 100 did. Secret: probability of guessing an '
+    'attribute that anyone guesses with probability 0.001.',
   ),
   'standard-error': Term(
     'Standard error',

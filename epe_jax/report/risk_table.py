@@ -14,14 +14,16 @@ from epe_jax.audit.estimates import Attack
 from epe_jax.text import cells, tables
 
 EXPLANATION = (
-  'Of the best attack on a Gaussian mechanism with the ε that was estimated (and the '
-  'limits of its interval), and on what the mechanism of the run allows the attacker, or '
-  'a linear server is expected to leave. "In or out": guesses whether a person took part, at even odds. "Found": '
-  f'those who took part, with {100 * FPR:g} false alarm in 100. "Named": who is named '
-  f'so did take part, if {100 * PRIOR:g} in 100 did. "Secret": the largest '
-  'probability of naming an attribute or record of a person that anyone guesses with '
-  f'probability {BASELINE:g}. Nothing is estimated (-) of attackers for whom the mechanism is not Gaussian: '
-  'ε at one δ says little of risks then.'
+  'How well the best attack on a Gaussian mechanism with the estimated ε does (in '
+  'brackets: with the limits of its interval), and what the mechanism of the run '
+  'allows this attacker, or a linear server is expected to leave. "In or out": share '
+  'of right guesses whether a person took part, at even odds. "Found": share of '
+  f'those who took part that is found, with {100 * FPR:g} false alarm in 100. "Named": '
+  'probability that whoever is named did take part, if '
+  f'{100 * PRIOR:g} in 100 did. "Secret": largest probability of guessing an attribute '
+  'or record of a person that anyone guesses with probability '
+  f'{BASELINE:g}. "-": for this attacker the mechanism is not Gaussian, so ε at one δ '
+  'says little about risks.'
 )
 _COLUMNS = {
   'in or out': 'accuracy',

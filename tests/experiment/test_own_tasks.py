@@ -1,6 +1,10 @@
 """A task of a user's own runs, resumes, and is refused as any other."""
 
+import shlex
+import signal
+import subprocess
 import sys
+import time
 import types
 
 import jax.numpy as jnp
@@ -18,6 +22,7 @@ from epe_jax.experiment import (
   config_fields,
   sweep,
   sweep_checks,
+  workdirs,
   workloads,
 )
 from epe_jax.tasks.classifier import classifier
@@ -210,18 +215,63 @@ def test_a_function_of_a_program_is_no_task_of_a_sweep():
     sweep.check_points(points)
 
 
-@pytest.mark.integration
-def test_a_sweep_of_ones_own_task_runs(tmp_path, monkeypatch):
-  (tmp_path / 'my_job.py').write_text(
-    'from tests.experiment import test_own_tasks\nload = test_own_tasks.load\n'
+@pytest.fixture
+def my_job(tmp_path, monkeypatch):
+  """A config and its task in a file of the working directory."""
+  path = tmp_path / 'my_job.py'
+  path.write_text(
+    'from tests.experiment import test_own_tasks\n'
+    'load = test_own_tasks.load\n'
+    'def get_config():\n'
+    "  return test_own_tasks.make_config(task='my_job:load')\n"
   )
   monkeypatch.setenv(
     'PYTHONPATH', f'{workloads.__file__.split("/epe_jax/")[0]}'
   )
   monkeypatch.chdir(tmp_path)
+  return path
+
+
+@pytest.mark.integration
+def test_a_sweep_of_ones_own_task_runs(my_job, tmp_path):
   points = sweep.make_grid(
     make_config(task='my_job:load'), [('data.seed', (0, 1))]
   )
   outcome = sweep.run_sweep(points, tmp_path / 'sweep')
   assert not outcome.failed
   assert len(outcome.finished) == 2
+
+
+@pytest.mark.integration
+def test_a_sweep_that_is_stopped_ends_its_runs_and_says_how_to_go_on(
+  my_job, tmp_path
+):
+  folder = tmp_path / 'sweep'
+  rounds = 1_000_000
+  command = [
+    *(sys.executable, '-m', 'epe_jax', 'sweep', str(my_job)),
+    *(f'--workdir={folder}', f'--config.rounds={rounds}', '--jobs=2'),
+    *('--config.checkpoint_every=100', '--config.evaluate_every=100'),
+    '--axis=data.seed=0,1',
+  ]
+  process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+  names = 'data.seed=0', 'data.seed=1'
+  files = [workdirs.workdir_at(folder / name) for name in names]
+  deadline = time.monotonic() + 240
+  while not all(list(file.checkpoints.glob('[0-9]*')) for file in files):
+    assert process.poll() is None, process.communicate()[1]
+    assert time.monotonic() < deadline, 'no point saved a checkpoint'
+    time.sleep(0.2)
+  process.terminate()
+  _, err = process.communicate(timeout=240)
+  assert process.returncode == 128 + signal.SIGTERM
+  assert 'Finishing the rounds of the points that run.' in err
+  assert 'Stopped with 0 of 2 points finished; the others are saved in' in err
+  assert f'To go on: {shlex.join(command)}' in err
+  for name, file in zip(names, files):
+    log = (folder / f'{name}.log').read_text()
+    # The run itself has said so, and has not failed.
+    assert 'is saved in' in log
+    assert not (folder / f'{name}.failed').exists()
+    assert list(file.checkpoints.iterdir())
+    assert not file.result.exists()
