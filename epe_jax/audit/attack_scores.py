@@ -27,10 +27,10 @@ _UNIFORM_WITHIN = 0.05
 
 
 class ThreatModel(NamedTuple):
-  """One kind of attacker; whatever is shown of one hangs on its key.
+  """One kind of attacker. Its key identifies it in every file, table and figure.
 
   Attributes:
-    key: in files, and for whoever compares.
+    key: identifies it, in files too.
     name: in legends and headings.
     statistic: the score of a canary, in words.
     who: the attacker, as the beginning of a sentence: "An attacker who ...".

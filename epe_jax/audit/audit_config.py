@@ -1,4 +1,4 @@
-"""What an audit of somebody's training loop is: sizes, claims and design."""
+"""The settings of an audit of your own training loop: sizes, claims and design."""
 
 import dataclasses
 from typing import Literal
@@ -15,7 +15,7 @@ _INTEGERS = 'dim', 'rounds', 'num_observed', 'num_unobserved', 'repetitions'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditConfig:
-  """What an audit of a training loop is: sizes, claims and design.
+  """The settings of an audit of a training loop: sizes, claims and design.
 
   Each of `num_observed` canaries takes part in `repetitions` rounds, one uniformly
   random round of each of as many equal periods; `num_unobserved` take part in none,

@@ -26,12 +26,12 @@ from epe_jax.host_canaries.threefry import Root
 
 
 class Injection(NamedTuple):
-  """What the canaries of a round put in.
+  """What the canaries add to the sum of a round.
 
   Attributes:
     update: the sum of the canaries times the clip norm, in the structure that was
       asked for; zeros where the round has none.
-    count: m, the number of canaries: so many clients more.
+    count: m, the number of canaries, by which the clients of the round increase.
     ids: their numbers, [m], in increasing order.
   """
 

@@ -97,7 +97,7 @@ def compute_cosines(
 def final_model(
   canaries: Canaries, *, mesh: sharding.Mesh | None = None
 ) -> Observer:
-  """Those who see the final model: cosines with theta_T and theta_T - theta_0.
+  """The attacker of the final model: cosines with theta_T and theta_T - theta_0.
 
   The paper scores theta_T, 'final'; theta_T - theta_0, 'change', is for one who
   knows the initial model too. Canaries are generated once for both.

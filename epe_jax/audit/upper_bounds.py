@@ -71,7 +71,7 @@ def bound_unknown_rounds(record: Record, delta: float) -> Analytic | None:
 
 
 def expect_final_model(record: Record, delta: float) -> Analytic | None:
-  """The ε to expect of who sees the final model alone, if training is linear.
+  """The ε to expect for who sees only the final model, if training is linear.
 
   SGD adds up aggregates: a canary of round i is left with weight w_i S_i/m in
   noise of variance Σ_t w_t² σ_t². Whatever clients do because of a canary comes in

@@ -27,7 +27,7 @@ ClientSchedule = Callable[[int], Int[np.ndarray, ' m']]
 def shuffled_epochs(
   seed: int, *, num_clients: int, clients_per_round: int, reshuffle: bool = True
 ) -> ClientSchedule:
-  """Takes m clients after another in shuffled order, epoch after epoch.
+  """Takes m clients at a time in shuffled order, epoch after epoch.
 
   An epoch is floor(N / m) rounds. The last N mod m clients of its order sit it
   out, so that no client enters a round twice.

@@ -1,5 +1,7 @@
-"""Poisson batches for DP-SGD, padded to one size, of which all steps are drawn
-before the first: a batch that does not fit ends a run before it starts.
+"""Poisson batches for DP-SGD, padded to one size.
+
+The batches of all steps are drawn before the first step, so that one that does not
+fit ends a run before it starts.
 """
 
 from jaxtyping import Int
