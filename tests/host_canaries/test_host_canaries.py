@@ -1,6 +1,7 @@
 """The canaries of the host are those of the device."""
 
 import jax
+from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -121,7 +122,7 @@ def test_a_model_is_a_vector_in_the_order_of_jax():
     'a': [np.arange(6.0).reshape(2, 3), {'y': np.ones(1), 'x': np.zeros(1)}],
   }
   vector = np.concatenate(view_pieces(model))
-  expected, _ = jax.flatten_util.ravel_pytree(model)
+  expected, _ = flatten_util.ravel_pytree(model)
   np.testing.assert_array_equal(vector, expected)
 
 
