@@ -20,7 +20,7 @@ test: $(VENV)/installed-dev
 # What `make test` leaves out: other programs, notebooks, whole reproductions.
 test-integration: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal \
-	  -m 'integration and not slow'
+	  -m 'integration and not slow' tests
 
 # Minutes, not seconds.
 test-slow: $(VENV)/installed-dev
@@ -28,8 +28,11 @@ test-slow: $(VENV)/installed-dev
 
 # The integrations, each with its framework, in environments of their own.
 FRAMEWORKS := .venv-frameworks
-frameworks-installed:
-	PYTHON=$(PYTHON) bash tests/integrations/install.sh $(FRAMEWORKS)
+INSTALLS := install-torch install-fedjax install-nvflare
+.PHONY: $(INSTALLS)
+frameworks-installed: $(INSTALLS)
+$(INSTALLS): install-%:
+	FRAMEWORKS=$* PYTHON=$(PYTHON) bash tests/integrations/install.sh $(FRAMEWORKS)
 
 test-frameworks: $(VENV)/installed-dev frameworks-installed
 	bash tests/integrations/run.sh $(FRAMEWORKS)
