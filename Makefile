@@ -8,7 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run test test-integration test-frameworks test-slow frameworks \
+.PHONY: run test test-notebooks test-integration test-frameworks test-slow frameworks \
   frameworks-installed notebooks lint types site docs results studies bench bench-quick clean
 
 run: $(VENV)/installed
@@ -16,6 +16,10 @@ run: $(VENV)/installed
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+# Every notebook, as a reader runs it; minutes.
+test-notebooks: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -q -n 2 -m integration tests/test_notebooks.py
 
 # What `make test` leaves out: other programs, notebooks, whole reproductions.
 test-integration: $(VENV)/installed-dev
