@@ -244,7 +244,6 @@ def _make_trained(scale: str) -> dict[str, Any]:
   """
   sizes = {'paper': 2, 'small': 1, 'smoke': 0}[scale]
   common = dict(delta=1e-5, seed=0)
-  # One example at once: on a CPU the batched products of more are 30 times as slow.
   purchase = dict(
     title='Purchase-100' + ('' if sizes == 2 else ', small network'),
     data='purchase100',
@@ -257,7 +256,7 @@ def _make_trained(scale: str) -> dict[str, Any]:
     clip_norm=1.0,
     learning_rate=1.0,
     momentum=0.0,
-    microbatch=(1, 1, 256)[sizes],
+    microbatch=(None, None, 256)[sizes],
   )
   convnet = dict(
     title='CIFAR-10 ConvNet',
@@ -298,14 +297,14 @@ def _make_trained(scale: str) -> dict[str, Any]:
       model=dict(width=1),
       steps=4,
       expected_batch=4.0,
-      microbatch=1,
+      microbatch=None,
     ),
     dict(
       title='Fashion-MNIST ConvNet, width 8',
       data='fashion_mnist',
       model=dict(width=8),
       steps=500,
-      microbatch=1,
+      microbatch=None,
     ),
     dict(title='Fashion-MNIST ConvNet', data='fashion_mnist', steps=2500),
   )[sizes]
