@@ -114,6 +114,7 @@ def run_black_box(
         _check_scores(found, rows, name)
         scores[name][rows] = found
         if path is not None:
+          pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
           io.write_arrays(path, {**scores, 'header': json.dumps(header)})
         bar.update(rows.size)
   return epsilon_types.Scores(scores['included'], scores['excluded'])

@@ -166,7 +166,7 @@ def test_an_audit_that_was_stopped_goes_on_to_the_same_scores(tmp_path):
     settings=settings,
   )
   whole = run(trainer, None)
-  path = tmp_path / 'scores.npz'
+  path = tmp_path / 'folder' / 'scores.npz'
   stopped, calls = count_calls(trainer, fail_at=4)
   with pytest.raises(KeyboardInterrupt):
     run(stopped, path)

@@ -5,6 +5,7 @@ kind 'training' and says how, in `train`.
 """
 
 from collections.abc import Callable
+import importlib
 from typing import Any
 
 from epe_jax import extras
@@ -27,6 +28,17 @@ def _train(name: str) -> Callable[..., Any]:
     return getattr(trained_games, name)(*args)
 
   return train
+
+
+def _of_black_box(module: str, name: str) -> Callable[..., Any]:
+  """A function of one of the modules of black-box audits, imported late."""
+
+  def call(*args: Any) -> Any:
+    with extras.explain_missing():
+      imported = importlib.import_module(f'{__package__}.{module}')
+    return getattr(imported, name)(*args)
+
+  return call
 
 
 ITEMS = {
@@ -127,7 +139,7 @@ ITEMS = {
   ),
   'figure16': Item(
     'Kinds of canary inputs',
-    'section 6.4 and appendix C.3, Figures 10 and 16',
+    'appendix C.3, Figure 16',
     'tight_input_canaries',
     'training',
     trained_results.make_input_canaries,
@@ -140,6 +152,46 @@ ITEMS = {
     'training',
     trained_results.make_figure17,
     _train('train_canaries'),
+  ),
+  'figure10': Item(
+    'Canary inputs at several ε',
+    'section 6.4, Figure 10',
+    'tight_inputs_by_epsilon',
+    'training',
+    trained_results.make_figure10,
+    _train('train_table1'),
+  ),
+  'figure11': Item(
+    'Clipping without noise, black box',
+    'section 6.4, Figure 11',
+    'tight_clipped_black_box',
+    'training',
+    _of_black_box('black_box_results', 'make_figure11'),
+    _of_black_box('black_box_games', 'train_clipped'),
+  ),
+  'figure12': Item(
+    'Private models, black box',
+    'section 6.4, Figure 12',
+    'tight_black_box',
+    'training',
+    _of_black_box('black_box_results', 'make_figure12'),
+    _of_black_box('black_box_games', 'train_private'),
+  ),
+  'figure18': Item(
+    'Models of different depths',
+    'appendix D.2, Figure 18',
+    'tight_depths',
+    'training',
+    trained_results.make_figure18,
+    _train('train_table1'),
+  ),
+  'figure19': Item(
+    'Augmentations of each image',
+    'appendix D.3, Figure 19',
+    'tight_augmentations',
+    'training',
+    trained_results.make_figure19,
+    _train('train_augmentations'),
   ),
   'trained_bugs': Item(
     'Bugs in the steps of a training',
