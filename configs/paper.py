@@ -387,6 +387,14 @@ def _make_trained(scale: str) -> dict[str, Any]:
     | black_box
     | dict(work=one_box, clip_norms=(0.1, 1.0, 10.0)[: 3 if sizes else 1]),
     tight_black_box=common | black_box | dict(works=boxes, epsilon=8.0),
+    tight_costs=common
+    | dict(
+      work=one_box,
+      epsilon=8.0,
+      num_canaries=(8, 400, 1000)[sizes],
+      num_models=black_box['num_models'],
+      chunk=black_box['chunk'],
+    ),
     tight_depths=common
     | dict(works=depths, epsilons=(8.0,), canary='dirac', first=None),
     tight_augmentations=common

@@ -1,12 +1,13 @@
 """Models with a canary example and without, and what the final one says of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import math
 import os
 import pathlib
 from typing import Any, NamedTuple
 
 import jax
+from jaxtyping import Float
 import optax
 
 from epe_jax import accounting
@@ -14,7 +15,7 @@ from epe_jax.audit import black_box, input_canaries, steps
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.papers.tight_auditing import trained_games
 from epe_jax.training import dpsgd
-from epe_jax.types import Batch
+from epe_jax.types import Array, Batch, Params
 
 CANARIES = ('mislabelled', 'blank')
 """Those that leak most in a black box, by the paper."""
@@ -79,27 +80,15 @@ def audit_models(
     ValueError: the folder has models of other settings.
   """
   settings, task = work.settings, work.task
-  algorithm = dpsgd.dpsgd(
-    task,
-    optimizer=optax.sgd(settings.learning_rate, settings.momentum or None),
-    clip_norm=clip_norm,
-    noise_multiplier=noise_multiplier,
-    expected_batch=settings.expected_batch,
-    microbatch=settings.microbatch,
-  )
   canary = make_canary_example(work, kind, seed)
 
   def train(name: str, num: int, score: Any) -> epsilon_types.Scores:
-    trainer = black_box.make_trainer(
-      task,
-      algorithm,
-      train=work.data.train,
-      canary=canary,
-      num_steps=settings.steps,
-      expected_batch=settings.expected_batch,
-      gather=dpsgd.gather_batch,
+    trainer = make_trainer(
+      work,
+      canary,
+      clip_norm=clip_norm,
+      noise_multiplier=noise_multiplier,
       score=score,
-      multiple=settings.microbatch or 1,
     )
     return black_box.run_black_box(
       trainer,
@@ -151,6 +140,45 @@ def audit_models(
       f'q = q_c = {rate:.4g}, δ = {delta:g}; {num_models:,} models with the '
       f'canary and as many without it. Data: {work.data.source}.'
     ),
+  )
+
+
+def make_trainer(
+  work: trained_games.Workload,
+  canary: Batch,
+  *,
+  clip_norm: float,
+  noise_multiplier: float,
+  score: Callable[[Params], Float[Array, '']],
+) -> black_box.ScoreModels:
+  """Trains models of a workload with or without a canary, and scores them.
+
+  Args:
+    work: the model and its data.
+    canary: arrays without the axis of examples.
+    clip_norm: C.
+    noise_multiplier: σ >= 0.
+    score: of the final model.
+  """
+  settings = work.settings
+  algorithm = dpsgd.dpsgd(
+    work.task,
+    optimizer=optax.sgd(settings.learning_rate, settings.momentum or None),
+    clip_norm=clip_norm,
+    noise_multiplier=noise_multiplier,
+    expected_batch=settings.expected_batch,
+    microbatch=settings.microbatch,
+  )
+  return black_box.make_trainer(
+    work.task,
+    algorithm,
+    train=work.data.train,
+    canary=canary,
+    num_steps=settings.steps,
+    expected_batch=settings.expected_batch,
+    gather=dpsgd.gather_batch,
+    score=score,
+    multiple=settings.microbatch or 1,
   )
 
 
