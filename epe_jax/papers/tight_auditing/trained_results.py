@@ -175,6 +175,8 @@ def make_figure10(games: Sequence[PlayedGame]) -> product.Product:
     [
       'What the first steps show is composed to all steps of the run, as if the '
       'others leaked as much. Only the first are played.',
+      'One game at each ε, with a canary and noise of its own: they differ by '
+      'chance, too.',
       'The paper: tight for ε < 10, and far below on the ConvNet; its figure '
       'states no numbers.',
       estimator_table.THRESHOLDS,
