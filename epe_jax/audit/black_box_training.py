@@ -1,4 +1,4 @@
-"""Training of many models side by side, for the black-box audit of DP-SGD."""
+"""Training of many models by one program, for the black-box audit of DP-SGD."""
 
 from collections.abc import Callable
 from typing import Any

@@ -15,6 +15,7 @@ import optax
 from epe_jax import audit, canaries, io
 from epe_jax.audit import (
   black_box,
+  black_box_training,
   input_canaries,
   observations,
   steps,
@@ -194,7 +195,7 @@ def audit_inputs(
   @jax.jit
   def score(params: Params, examples: Batch) -> Float[Array, ' k']:
     return jax.lax.map(
-      lambda example: black_box.score_log_odds(
+      lambda example: black_box_training.score_log_odds(
         task, params, example, num_classes=num_classes
       ),
       examples,
@@ -267,7 +268,7 @@ def audit_many_models(
     canary,
     clip_norm=work.settings.clip_norm,
     noise_multiplier=noise,
-    score=lambda params: black_box.score_log_odds(
+    score=lambda params: black_box_training.score_log_odds(
       work.task, params, canary, num_classes=work.data.num_classes
     ),
   )

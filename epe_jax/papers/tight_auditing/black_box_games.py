@@ -11,7 +11,12 @@ from jaxtyping import Float
 import optax
 
 from epe_jax import accounting
-from epe_jax.audit import black_box, input_canaries, steps
+from epe_jax.audit import (
+  black_box,
+  black_box_training,
+  input_canaries,
+  steps,
+)
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.papers.tight_auditing import trained_games
 from epe_jax.training import dpsgd
@@ -105,7 +110,7 @@ def audit_models(
     )
 
   def score_canary(params: Any) -> Any:
-    return black_box.score_log_odds(
+    return black_box_training.score_log_odds(
       task, params, canary, num_classes=work.data.num_classes
     )
 
@@ -169,7 +174,7 @@ def make_trainer(
     expected_batch=settings.expected_batch,
     microbatch=settings.microbatch,
   )
-  return black_box.make_trainer(
+  return black_box_training.make_trainer(
     work.task,
     algorithm,
     train=work.data.train,
