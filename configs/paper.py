@@ -244,7 +244,6 @@ def _make_trained(scale: str) -> dict[str, Any]:
   """
   sizes = {'paper': 2, 'small': 1, 'smoke': 0}[scale]
   common = dict(delta=1e-5, seed=0)
-  # One example at once: on a CPU the batched products of more are 30 times as slow.
   purchase = dict(
     title='Purchase-100' + ('' if sizes == 2 else ', small network'),
     data='purchase100',
@@ -257,7 +256,7 @@ def _make_trained(scale: str) -> dict[str, Any]:
     clip_norm=1.0,
     learning_rate=1.0,
     momentum=0.0,
-    microbatch=(1, 1, 256)[sizes],
+    microbatch=(None, None, 256)[sizes],
   )
   convnet = dict(
     title='CIFAR-10 ConvNet',
@@ -298,17 +297,63 @@ def _make_trained(scale: str) -> dict[str, Any]:
       model=dict(width=1),
       steps=4,
       expected_batch=4.0,
-      microbatch=1,
+      microbatch=None,
     ),
     dict(
       title='Fashion-MNIST ConvNet, width 8',
       data='fashion_mnist',
       model=dict(width=8),
       steps=500,
-      microbatch=1,
+      microbatch=None,
     ),
     dict(title='Fashion-MNIST ConvNet', data='fashion_mnist', steps=2500),
   )[sizes]
+  # Few images, so that few steps suffice for ε = 8 at a noise near that of others.
+  few = dict(
+    title='Fashion-MNIST ConvNet, width 8',
+    data='fashion_mnist',
+    num_train=4000,
+    num_test=2000,
+    model=dict(width=8),
+    steps=300,
+    expected_batch=32.0,
+    microbatch=None,
+  )
+  augmented = (convnet | images, convnet | few, wrn16)[sizes]
+
+  def make_depth(depth: int) -> dict[str, Any]:
+    name = f'WRN-{depth}'
+    sized = (
+      images | dict(title=f'{name}, width 1'),
+      few
+      | dict(
+        title=f'Fashion-MNIST {name}, width 1',
+        num_train=1000,
+        expected_batch=8.0,
+      ),
+      wrn16 | dict(title=f'CIFAR-10 {name}'),
+    )[sizes]
+    model = dict(depth=depth, width=(1, 1, 4)[sizes])
+    return convnet | sized | dict(task='wide_resnet', model=model)
+
+  # Thousands of models: few and small examples, unless there is a GPU.
+  small_box = purchase | dict(
+    num_train=(100, 500)[min(sizes, 1)],
+    num_test=(50, 500)[min(sizes, 1)],
+    model=dict(hidden=((4,), (32,))[min(sizes, 1)]),
+    steps=(5, 100)[min(sizes, 1)],
+    expected_batch=(10.0, 50.0)[min(sizes, 1)],
+  )
+  one_box = wrn16 if sizes == 2 else small_box
+  boxes = works if sizes == 2 else dict(purchase=small_box)
+  black_box = dict(
+    kinds=('mislabelled', 'blank')[: 2 if sizes else 1],
+    num_models=(4, 100, 1000)[sizes],
+    chunk=(2, 20, 4)[sizes],
+  )
+
+  pair = ((10,), (16, 40), (16, 40))[sizes]
+  depths = {f'wrn{depth}': make_depth(depth) for depth in pair}
   one = wrn16 if sizes == 2 else purchase
   kinds = ('dirac', 'moving random')
   inputs = ('mislabelled', 'crafted')
@@ -321,10 +366,42 @@ def _make_trained(scale: str) -> dict[str, Any]:
       works=works,
       epsilons=(8.0,) if sizes == 0 else (1.0, 4.0, 8.0, 16.0),
       canary='dirac',
+      first=None,
     ),
     tight_convnet=common
     | dict(
-      works=dict(convnet=convnet | images), epsilons=(8.0,), canary='dirac'
+      works=dict(convnet=convnet | images),
+      epsilons=(8.0,),
+      canary='dirac',
+      first=None,
+    ),
+    tight_inputs_by_epsilon=common
+    | dict(
+      works=works,
+      # The paper does not say which of them its figure has.
+      epsilons=(4.0, 8.0) if sizes == 0 else (1.0, 4.0, 8.0, 16.0),
+      canary='crafted',
+      first=(10, 250, 250)[sizes],
+    ),
+    tight_clipped_black_box=common
+    | black_box
+    | dict(work=one_box, clip_norms=(0.1, 1.0, 10.0)[: 3 if sizes else 1]),
+    tight_black_box=common | black_box | dict(works=boxes, epsilon=8.0),
+    tight_costs=common
+    | dict(
+      work=one_box,
+      epsilon=8.0,
+      num_canaries=(8, 400, 1000)[sizes],
+      num_models=black_box['num_models'],
+      chunk=black_box['chunk'],
+    ),
+    tight_depths=common
+    | dict(works=depths, epsilons=(8.0,), canary='dirac', first=None),
+    tight_augmentations=common
+    | dict(
+      work=augmented,
+      epsilon=8.0,
+      augmentations=((1, 2), (1, 2, 4, 8), (1, 2, 4, 8, 16))[sizes],
     ),
     tight_gradient_canaries=common | dict(work=one, kinds=kinds, epsilon=8.0),
     tight_input_canaries=common | dict(work=one, kinds=inputs, epsilon=8.0),

@@ -52,6 +52,9 @@ _SHOWN = {
   'tight:table1': (0, 1),
   'tight:convnet': (0, 1),
   'tight:trained_bugs': (0,),
+  'tight:figure11': (0, 1),
+  'tight:figure12': (0, 1),
+  'tight:costs': (0,),
 }
 
 _RUN = flags.DEFINE_multi_string(

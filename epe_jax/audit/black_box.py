@@ -1,8 +1,8 @@
 """Black-box audit of DP-SGD: Algorithm 1 of Tight Auditing.
 
 Models are trained with and without a canary example, and whoever sees the final
-model alone scores the canary by its log-odds. Models are trained side by side,
-a chunk at a time, and what has been scored is on the disk.
+model alone scores the canary by its log-odds. Models are trained a chunk at a
+time, and what has been scored is on the disk.
 """
 
 from collections.abc import Callable, Mapping
@@ -69,7 +69,7 @@ def run_black_box(
       `black_box_training.make_trainer` makes it.
     num_models: T >= 1, of each kind.
     key: of all randomness.
-    chunk: models that are trained side by side, >= 1.
+    chunk: models that are trained by one call, >= 1.
     path: an .npz file that is written, whole or not at all, after each chunk,
       and from which a later call goes on; None keeps nothing.
     settings: what decides about the scores besides, as JSON-like values. A file
@@ -114,6 +114,7 @@ def run_black_box(
         _check_scores(found, rows, name)
         scores[name][rows] = found
         if path is not None:
+          pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
           io.write_arrays(path, {**scores, 'header': json.dumps(header)})
         bar.update(rows.size)
   return epsilon_types.Scores(scores['included'], scores['excluded'])

@@ -1,4 +1,4 @@
-"""Training of many models side by side, for the black-box audit of DP-SGD."""
+"""Training of many models by one program, for the black-box audit of DP-SGD."""
 
 from collections.abc import Callable
 from typing import Any
@@ -60,7 +60,8 @@ def make_trainer(
   """Trains models by Poisson batches of the data set, with or without a canary.
 
   The canary is one more example, drawn with the probability of any other. All
-  models of a chunk are trained by one program. Without noise, `algorithm` with a
+  models of a chunk are trained by one program: side by side, or one after the
+  other on a CPU. Without noise, `algorithm` with a
   noise multiplier of 0, this is the audit of clipping alone.
 
   Args:
@@ -120,8 +121,17 @@ def make_trainer(
     (state, fits), _ = jax.lax.scan(step, start, jnp.arange(num_steps))
     return jnp.where(fits, score(state.params), jnp.nan)
 
+  def train_chunk(
+    keys: ModelKeys, included: Array, examples: Batch
+  ) -> Float[Array, ' m']:
+    train = lambda keys: train_and_score(keys, included, examples)
+    if jax.default_backend() == 'cpu':
+      # Products of many small matrices are slower than one after the other.
+      return jax.lax.map(train, keys)
+    return jax.vmap(train)(keys)
+
   # The examples are an argument, so that they are not part of the program.
-  run = jax.jit(jax.vmap(train_and_score, in_axes=(0, None, None)))
+  run = jax.jit(train_chunk)
   on_device = None
 
   def score_models(keys: ModelKeys, included: bool) -> Float[Array, ' m']:

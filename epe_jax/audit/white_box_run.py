@@ -42,7 +42,8 @@ class WhiteBoxSettings:
     clip_norm: C > 0, in parameter units.
     noise_multiplier: σ >= 0, as training claims it.
     canary_rate: q_c in (0, 1], with which the canary joins the second batch.
-    microbatch: examples whose gradients are held at once; None for all.
+    microbatch: examples whose gradients are held at once; None for one on a CPU
+      and all elsewhere.
     augmentations: K >= 1, of each example, if there is a function that augments.
     save_every: steps between two times that a game is saved, and progress is
       reported, >= 1.

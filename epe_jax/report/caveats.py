@@ -2,7 +2,10 @@
 
 import math
 
-from epe_jax.audit import threat_models
+import numpy as np
+
+from epe_jax.audit import server_response, threat_models
+from epe_jax.epsilon.tradeoff_curves import epsilon_gdp
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
 from epe_jax.text import cells, methods
@@ -47,6 +50,7 @@ def list_caveats(result: RunResult) -> list[str]:
     caveats.append(_ABOUT_CONFIDENCE_BOUNDS)
   if 'credible bound' in kinds:
     caveats.append(_ABOUT_CREDIBLE_BOUNDS)
+  caveats += describe_hidden_state(result)
   if result.noise != 'fresh' and result.noise_multiplier > 0:
     caveats.append(
       f'The noise of this run is a {result.noise}: anyone who has the seed can '
@@ -104,7 +108,46 @@ def list_assumptions(result: RunResult) -> list[str]:
       'The run is a reproducible simulation: noise and sampling follow from the seed, '
       'and count as unknown to attackers.'
     )
-  return assumptions
+  return assumptions + describe_hidden_state(result)
+
+
+def describe_hidden_state(result: RunResult) -> list[str]:
+  """What hiding all models but the last would be worth; a sentence or none.
+
+  A canary that is in every round adds T S c to the sum of all aggregates, in which
+  the noise is N(0, T (z S)² I). A server that adds them up publishes this sum with
+  its final model, which has μ = √T/z, as the rounds have together. Momentum β weighs
+  round t by w_t = 1 - β^(T - t), which leaves Σ_t w_t / |w| of √T.
+
+  Args:
+    result: what result.json holds.
+  """
+  server = result.config.get('server') or {}
+  clipping = result.config.get('clipping') or {}
+  is_linear = (
+    server.get('optimizer', 'sgd') == 'sgd'
+    # Rounds of other clip norms have other weights.
+    and clipping.get('kind', 'fixed') == 'fixed'
+  )
+  is_in_all = result.is_audited and result.repetitions == result.rounds > 1
+  if not (is_linear and is_in_all and result.noise_multiplier > 0):
+    return []
+  weights = server_response.respond_at_end(
+    result.rounds, momentum=server.get('momentum') or 0.0
+  )
+  share = weights.sum() / math.sqrt(result.rounds) / np.linalg.norm(weights)
+  mu = math.sqrt(result.rounds) / result.noise_multiplier
+  worth, amount = 'is no protection', 'as much as all rounds together'
+  sizes = f'μ = √T/z = {cells.format_number(mu)}'
+  if share < 1 - 1e-9:
+    worth, amount = 'protects little', 'nearly as much as all rounds together'
+    sizes = f'μ = {cells.format_number(share * mu)} of √T/z = {cells.format_number(mu)}'
+  epsilon = float(epsilon_gdp(share * mu, result.delta))
+  return [
+    f'A hidden state {worth} here: canaries are in all {result.rounds:,} rounds and '
+    'the server adds up aggregates, so that but for how clients respond the final '
+    f'model tells {amount}, {sizes}, or ε = {cells.format_number(epsilon)}.'
+  ]
 
 
 def list_not_measured(result: RunResult) -> list[str]:

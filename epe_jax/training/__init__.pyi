@@ -1,3 +1,4 @@
+from . import augmentation as augmentation
 from . import clipping as clipping
 from . import dpsgd as dpsgd
 from . import poisson_batches as poisson_batches

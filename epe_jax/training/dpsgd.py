@@ -110,8 +110,8 @@ def dpsgd(
     noise_multiplier: z, finite and >= 0. With 0 no noise is drawn at all.
     expected_batch: m > 0, examples and canaries expected in a batch.
     microbatch: examples whose gradients are held at once, which divides the
-      padded size of a batch; None for all of them. On a CPU 1 is best for dense
-      layers: XLA's batched products of several are tens of times as slow.
+      padded size of a batch. None chooses: one on a CPU, and all of them
+      elsewhere. The result is the same but for rounding.
     augment: (key, batch of arrays [n, ...]) -> the same with every example
       augmented; None for none.
     augmentations: K >= 1 augmentations of each example, whose gradients are
@@ -266,6 +266,11 @@ def sum_clipped_gradients(
     )
   if microbatch is not None and microbatch < 1:
     raise ValueError(f'microbatch={microbatch}; give 1 or more, or None.')
+  if microbatch is None and jax.default_backend() == 'cpu':
+    # The gradient of one example is clipped and added in one loop. Those of
+    # several are written to memory, and XLA's reduction over them takes tens of
+    # times as long as the gradients.
+    microbatch = 1
 
   def mean_loss(params: Params, example: Batch, key: Key) -> Float[Array, '']:
     """Of one example, arrays [1, ...], over its augmentations."""

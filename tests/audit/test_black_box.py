@@ -109,6 +109,19 @@ def test_noise_hides_the_canary():
   assert abs(shift) < 4 * spread
 
 
+def test_models_trained_side_by_side_have_the_scores_of_one_after_the_other(
+  monkeypatch,
+):
+  keys = black_box.make_model_keys(
+    jax.random.key(2), jnp.arange(3), included=True
+  )
+  scores = {}
+  for backend in ('cpu', 'gpu'):
+    monkeypatch.setattr(jax, 'default_backend', lambda backend=backend: backend)
+    scores[backend] = make_trainer(num_steps=3, noise=0.1)(keys, True)
+  np.testing.assert_allclose(scores['cpu'], scores['gpu'], rtol=1e-4)
+
+
 @pytest.mark.slow
 def test_a_canary_that_takes_part_in_no_step_is_not_there():
   keys = black_box.make_model_keys(
@@ -153,7 +166,7 @@ def test_an_audit_that_was_stopped_goes_on_to_the_same_scores(tmp_path):
     settings=settings,
   )
   whole = run(trainer, None)
-  path = tmp_path / 'scores.npz'
+  path = tmp_path / 'folder' / 'scores.npz'
   stopped, calls = count_calls(trainer, fail_at=4)
   with pytest.raises(KeyboardInterrupt):
     run(stopped, path)

@@ -228,6 +228,17 @@ def test_a_game_that_was_stopped_goes_on_to_the_same_bits(
       play(canary, **settings | changes, workdir=tmp_path)
 
 
+def test_microbatches_change_nothing_in_a_game():
+  canary = make_gradient_canary('dirac', norm=CLIP_NORM)
+  chosen, all_at_once = (
+    play(canary, steps=5, microbatch=microbatch) for microbatch in (None, N)
+  )
+  for name in ('without', 'with_canary'):
+    np.testing.assert_allclose(
+      getattr(chosen, name), getattr(all_at_once, name), rtol=1e-4, atol=1e-5
+    )
+
+
 def test_observations_are_read_as_they_were_written(tmp_path):
   seen = game('dirac', True)
   observations.write_observations(tmp_path / 'o.npz', seen)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax import io
+from epe_jax import accounting, io
 from epe_jax.accounting import Analytic
 from epe_jax.audit import estimates, publication, threat_models
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import run_result
-from epe_jax.report import narrative, report, verdict
+from epe_jax.report import caveats, narrative, report, verdict
 from epe_jax.report.figures import of_run
 from epe_jax.text import cells
 from tests import recorded_runs
@@ -601,6 +601,50 @@ def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
   said = narrative.narrate(_result(clients_analytic_epsilon=clients))
   assert any('more rounds than canaries do' in s for s in said) == warned
   assert any('ε of one is 57.2' in s for s in said) == warned
+
+
+def _in_all_rounds(momentum, **changes):
+  """A run of 100 rounds whose canaries are in all of them."""
+  config = recorded_runs.result().config | {
+    'server': {'optimizer': 'sgd', 'learning_rate': 1.0, 'momentum': momentum},
+    'clipping': {'kind': 'fixed'},
+  }
+  fields = dict(repetitions=100, noise_multiplier=40.0, config=config)
+  return _result(**fields | changes)
+
+
+def test_a_hidden_state_is_said_to_protect_no_canary_that_is_in_all_rounds():
+  # μ = √100 / 40, whose ε at δ = 1e-5 is that of one step with z = 4.
+  epsilon = cells.format_number(
+    accounting.epsilon_of_releases(4.0, delta=1e-5).epsilon
+  )
+  said = _attacker(_in_all_rounds(0.0), 'hidden state')
+  assert 'is no protection' in said
+  assert f'μ = √T/z = 0.25, or ε = {epsilon}.' in said
+  card = caveats.list_assumptions(_in_all_rounds(0.0))
+  assert said in card
+
+
+def test_momentum_leaves_less_of_late_rounds_to_a_hidden_state():
+  weights = np.array([sum(0.9**i for i in range(n)) for n in range(100, 0, -1)])
+  mu = 0.25 * weights.sum() / 10 / np.linalg.norm(weights)
+  assert 0.2 < mu < 0.25
+  said = _attacker(_in_all_rounds(0.9), 'hidden state')
+  assert 'protects little' in said
+  assert f'μ = {cells.format_number(mu)} of √T/z = 0.25' in said
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'repetitions': 99},
+    {'noise_multiplier': 0.0},
+    {'config': {'server': {'optimizer': 'adam'}, 'audit': {'delta': None}}},
+  ],
+)
+def test_nothing_is_said_of_a_hidden_state_that_may_protect(changes):
+  result = _in_all_rounds(0.0, **changes)
+  assert not caveats.describe_hidden_state(result)
 
 
 def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():

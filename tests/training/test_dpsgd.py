@@ -115,7 +115,7 @@ def test_gradients_are_clipped_one_by_one_before_the_sum():
   )
 
 
-@pytest.mark.parametrize('microbatch', [1, 4])
+@pytest.mark.parametrize('microbatch', [None, 1, 4])
 def test_microbatches_change_nothing(microbatch):
   noisy = TASK._replace(
     loss=lambda p, batch, key: (
@@ -123,10 +123,28 @@ def test_microbatches_change_nothing(microbatch):
     )
   )
   settings = dict(clip_norm=0.5, noise_multiplier=1.0)
-  _, plain = one_step(algorithm(noisy, **settings))
+  # All places of the batch at once.
+  _, plain = one_step(algorithm(noisy, microbatch=8, **settings))
   _, info = one_step(algorithm(noisy, microbatch=microbatch, **settings))
   np.testing.assert_allclose(info.aggregate, plain.aggregate, rtol=1e-5)
   assert info.metrics['loss'] == pytest.approx(float(plain.metrics['loss']))
+
+
+@pytest.mark.parametrize(('backend', 'chosen'), [('cpu', 1), ('gpu', 8)])
+def test_the_default_is_one_example_on_a_cpu_and_all_elsewhere(
+  backend, chosen, monkeypatch
+):
+  def lower(microbatch):
+    sum_gradients = dpsgd.sum_clipped_gradients(
+      TASK, clip_norm=1.0, microbatch=microbatch
+    )
+    return str(jax.make_jaxpr(sum_gradients)(PARAMS, BATCH, jax.random.key(0)))
+
+  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
+  # A batch has 8 places. Of all of them at once there is no loop.
+  assert ('while' in lower(None)) == (chosen == 1)
+  assert 'while' in lower(1)
+  assert 'while' in lower(4)
 
 
 def test_a_canary_adds_exactly_the_clip_norm_in_its_direction():

@@ -5,6 +5,7 @@ kind 'training' and says how, in `train`.
 """
 
 from collections.abc import Callable
+import importlib
 from typing import Any
 
 from epe_jax import extras
@@ -18,15 +19,15 @@ from epe_jax.papers.tight_auditing import (
 )
 
 
-def _train(name: str) -> Callable[..., Any]:
-  """A function of `trained_games`, imported when something is trained."""
+def _import_late(module: str, name: str) -> Callable[..., Any]:
+  """A function of a module that needs the extra for DP-SGD."""
 
-  def train(*args: Any) -> Any:
+  def call(*args: Any) -> Any:
     with extras.explain_missing():
-      from epe_jax.papers.tight_auditing import trained_games
-    return getattr(trained_games, name)(*args)
+      imported = importlib.import_module(f'{__package__}.{module}')
+    return getattr(imported, name)(*args)
 
-  return train
+  return call
 
 
 ITEMS = {
@@ -99,7 +100,7 @@ ITEMS = {
     'tight_table1',
     'training',
     trained_results.make_table1,
-    _train('train_table1'),
+    _import_late('trained_games', 'train_table1'),
   ),
   'figure6': Item(
     'Audits of trained models, by estimator',
@@ -107,7 +108,7 @@ ITEMS = {
     'tight_table1',
     'training',
     trained_results.make_figure6,
-    _train('train_table1'),
+    _import_late('trained_games', 'train_table1'),
   ),
   'convnet': Item(
     'A private ConvNet, its accuracy and its audit',
@@ -115,7 +116,7 @@ ITEMS = {
     'tight_convnet',
     'training',
     trained_results.make_convnet,
-    _train('train_table1'),
+    _import_late('trained_games', 'train_table1'),
   ),
   'figure15': Item(
     'Kinds of canary gradients',
@@ -123,15 +124,15 @@ ITEMS = {
     'tight_gradient_canaries',
     'training',
     trained_results.make_gradient_canaries,
-    _train('train_canaries'),
+    _import_late('trained_games', 'train_canaries'),
   ),
   'figure16': Item(
     'Kinds of canary inputs',
-    'section 6.4 and appendix C.3, Figures 10 and 16',
+    'appendix C.3, Figure 16',
     'tight_input_canaries',
     'training',
     trained_results.make_input_canaries,
-    _train('train_canaries'),
+    _import_late('trained_games', 'train_canaries'),
   ),
   'figure17': Item(
     'Canary inputs in the first steps',
@@ -139,7 +140,55 @@ ITEMS = {
     'tight_input_canaries',
     'training',
     trained_results.make_figure17,
-    _train('train_canaries'),
+    _import_late('trained_games', 'train_canaries'),
+  ),
+  'figure10': Item(
+    'Canary inputs at several ε',
+    'section 6.4, Figure 10',
+    'tight_inputs_by_epsilon',
+    'training',
+    trained_results.make_figure10,
+    _import_late('trained_games', 'train_table1'),
+  ),
+  'figure11': Item(
+    'Clipping without noise, black box',
+    'section 6.4, Figure 11',
+    'tight_clipped_black_box',
+    'training',
+    _import_late('black_box_results', 'make_figure11'),
+    _import_late('black_box_games', 'train_clipped'),
+  ),
+  'figure12': Item(
+    'Private models, black box',
+    'section 6.4, Figure 12',
+    'tight_black_box',
+    'training',
+    _import_late('black_box_results', 'make_figure12'),
+    _import_late('black_box_games', 'train_private'),
+  ),
+  'costs': Item(
+    'Audits of one training and of many: ε and cost',
+    'section 6.4, Algorithms 1 and 2, beside a one-shot audit',
+    'tight_costs',
+    'training',
+    _import_late('cost_results', 'make_costs'),
+    _import_late('audit_costs', 'train_costs'),
+  ),
+  'figure18': Item(
+    'Models of different depths',
+    'appendix D.2, Figure 18',
+    'tight_depths',
+    'training',
+    trained_results.make_figure18,
+    _import_late('trained_games', 'train_table1'),
+  ),
+  'figure19': Item(
+    'Augmentations of each image',
+    'appendix D.3, Figure 19',
+    'tight_augmentations',
+    'training',
+    trained_results.make_figure19,
+    _import_late('trained_games', 'train_augmentations'),
   ),
   'trained_bugs': Item(
     'Bugs in the steps of a training',
@@ -147,6 +196,6 @@ ITEMS = {
     'tight_trained_bugs',
     'training',
     trained_results.make_bugs,
-    _train('train_bugs'),
+    _import_late('trained_games', 'train_bugs'),
   ),
 }

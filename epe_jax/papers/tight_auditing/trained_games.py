@@ -8,6 +8,8 @@ import pathlib
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+from jaxtyping import Float
 import numpy as np
 import optax
 
@@ -18,8 +20,8 @@ from epe_jax.data import examples as examples_lib
 from epe_jax.papers.tight_auditing import accounted_run, planted_bugs
 from epe_jax.papers.tight_auditing.played_game import PlayedGame
 from epe_jax.tasks import convnet, fully_connected, wide_resnet
-from epe_jax.training import dpsgd
-from epe_jax.types import Batch, Params, Task, weighted
+from epe_jax.training import augmentation, dpsgd
+from epe_jax.types import Array, Batch, Params, Task, weighted
 
 # Examples of the test that are evaluated at once.
 _TEST_CHUNK = 500
@@ -96,6 +98,8 @@ def play_game(
   seed: int,
   bug: str | None = None,
   true_epsilon: float | None = None,
+  first: int | None = None,
+  augmentations: int | None = None,
 ) -> PlayedGame:
   """Trains a model with the white-box game in every step, or goes on with one.
 
@@ -109,23 +113,31 @@ def play_game(
     seed: of all randomness of the simulation.
     bug: planted in the step: 'clipping', 'seeds' or 'scale'; None for none.
     true_epsilon: of the noise that is really added, for the bug 'scale'.
+    first: steps that are played, with the noise of a whole run; None for all.
+    augmentations: of each image, whose gradients are averaged; None to train on
+      images as they are.
 
   Raises:
     ValueError: the folder has a game of other settings.
   """
   settings = work.settings
   noise = work.accounted.calibrate(epsilon)
+  num_steps = first or settings.steps
   game = white_box_run.WhiteBoxSettings(
-    steps=settings.steps,
+    steps=num_steps,
     expected_batch=settings.expected_batch,
     clip_norm=settings.clip_norm,
     noise_multiplier=noise,
     microbatch=settings.microbatch,
+    augmentations=augmentations or 1,
   )
+  augment = None
+  if augmentations is not None:
+    augment = augmentation.make_crop_and_flip(work.data.inputs)
   accuracies = []
 
   def measure(done: int, params: Params) -> None:
-    if done == settings.steps:
+    if done == num_steps:
       accuracies.append(measure_accuracy(work.task, params, work.data.test))
 
   params = work.task.init(jax.random.key(seed))
@@ -141,10 +153,10 @@ def play_game(
     params=params,
     batch_seed=seed,
     noisy_gradient=_plant(work, bug, noise, true_epsilon, seed),
+    augment=augment,
     workdir=folder,
     progress=measure,
   )
-  labels = work.data.test['label']
   mechanism = steps.make_step_mechanism()._replace(
     compose=work.accounted.compose, is_composed=True
   )
@@ -162,7 +174,7 @@ def play_game(
     mechanism=mechanism,
     delta=delta,
     accuracy=accuracies[-1],
-    majority=float(np.bincount(labels).max() / len(labels)),
+    majority=measure_majority(work.data),
     source=work.data.source,
     dim=sum(x.size for x in jax.tree.leaves(params)),
   )
@@ -178,14 +190,28 @@ def measure_accuracy(task: Task, params: Params, test: Batch) -> float:
   return hits / num
 
 
+def score_accuracy(task: Task, params: Params, test: Batch) -> Float[Array, '']:
+  """The same within a program, all test examples at once."""
+  hits = weighted(
+    task.metrics(params, jax.tree.map(jnp.asarray, test))['accuracy']
+  )
+  return jnp.sum(hits.total) / jnp.sum(hits.weight)
+
+
+def measure_majority(data: examples_lib.Examples) -> float:
+  """The share of the most frequent class of the test examples."""
+  labels = data.test['label']
+  return float(np.bincount(labels).max() / len(labels))
+
+
 def train_table1(
   settings: Any, folder: str | os.PathLike, data: Mapping[str, pathlib.Path]
 ) -> list[PlayedGame]:
   """Plays a game for each workload and ε.
 
   Args:
-    settings: works (name -> as for `load_workload`), epsilons, canary, delta and
-      seed.
+    settings: works (name -> as for `load_workload`), epsilons, canary, first (steps
+      that are played, None for all), delta and seed.
     folder: of the games.
     data: path of each `--data`, by name.
   """
@@ -198,6 +224,7 @@ def train_table1(
         pathlib.Path(folder, f'{name}_epsilon={epsilon:g}'),
         kind=settings.canary,
         epsilon=epsilon,
+        first=settings.first,
         delta=settings.delta,
         # Another noise for each: otherwise all would be high or low together.
         seed=settings.seed + i,
@@ -225,6 +252,31 @@ def train_canaries(
       epsilon=settings.epsilon,
     )
     for kind in settings.kinds
+  ]
+
+
+def train_augmentations(
+  settings: Any, folder: str | os.PathLike, data: Mapping[str, pathlib.Path]
+) -> list[PlayedGame]:
+  """Plays a game for each number of augmentations.
+
+  Args:
+    settings: work (as for `load_workload`), augmentations, epsilon, delta and seed.
+    folder: of the games.
+    data: path of each `--data`, by name.
+  """
+  common = dict(delta=settings.delta, seed=settings.seed)
+  work = load_workload(settings.work, data, **common)
+  return [
+    play_game(
+      work,
+      pathlib.Path(folder, f'augmentations={num}'),
+      kind='dirac',
+      epsilon=settings.epsilon,
+      augmentations=num,
+      **common,
+    )._replace(kind=f'K = {num}')
+    for num in settings.augmentations
   ]
 
 
