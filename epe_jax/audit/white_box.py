@@ -16,6 +16,7 @@ import optax
 
 from epe_jax import streams
 from epe_jax.audit.gradient_canaries import GradientCanary
+from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import dpsgd, fedavg
 from epe_jax.types import Array, Key, Params
 
@@ -131,7 +132,10 @@ def white_box_game(
     noise = jax.random.split(jax.random.fold_in(keys.noise, t))
     coin = jax.random.fold_in(keys.inclusion, t)
     joins = jax.random.bernoulli(coin, canary_rate)
-    gradient, canary_state = canary.gradient(state.canary, params, t)
+    # Or random numbers in it would be drawn anew for each use.
+    gradient, canary_state = fusion_barrier(
+      t >= 0, lambda: canary.gradient(state.canary, params, t)
+    )
     norm = jnp.linalg.norm(gradient)
     direction = gradient / jnp.where(norm > 0, norm, 1)
     never = jnp.zeros((), jnp.float32)

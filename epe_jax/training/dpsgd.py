@@ -172,8 +172,12 @@ def dpsgd(
     # their d floats live meanwhile.
     direction = fusion_barrier(sums.num >= 0, injection.direction)
     rho = sums.vector + clip_norm * direction
-    rho = add_noise(rho, noise_multiplier * clip_norm, noise_key)
-    aggregate = rho / expected_batch
+    aggregate = fusion_barrier(
+      sums.num >= 0,
+      lambda: (
+        add_noise(rho, noise_multiplier * clip_norm, noise_key) / expected_batch
+      ),
+    )
     params, opt_state = fedavg.apply_gradient(
       optimizer, -aggregate, state.params, state.opt_state
     )
@@ -232,8 +236,14 @@ def noisy_gradient(
     sums = sum_gradients(params, batch, training_key)
     clipped, _ = clipping.clip(canary, clip_norm)
     total = sums.vector + joins * clipped
-    total = add_noise(total, noise_multiplier * clip_norm, noise_key)
-    return total / expected_batch
+    # Or the noise would be drawn anew for each use of the release.
+    return fusion_barrier(
+      sums.num >= 0,
+      lambda: (
+        add_noise(total, noise_multiplier * clip_norm, noise_key)
+        / expected_batch
+      ),
+    )
 
   return release
 
