@@ -172,12 +172,9 @@ def dpsgd(
     # their d floats live meanwhile.
     direction = fusion_barrier(sums.num >= 0, injection.direction)
     rho = sums.vector + clip_norm * direction
-    aggregate = fusion_barrier(
-      sums.num >= 0,
-      lambda: (
-        add_noise(rho, noise_multiplier * clip_norm, noise_key) / expected_batch
-      ),
-    )
+    std = noise_multiplier * clip_norm
+    rho = add_noise(rho, std, noise_key, always=sums.num >= 0)
+    aggregate = rho / expected_batch
     params, opt_state = fedavg.apply_gradient(
       optimizer, -aggregate, state.params, state.opt_state
     )
@@ -236,14 +233,9 @@ def noisy_gradient(
     sums = sum_gradients(params, batch, training_key)
     clipped, _ = clipping.clip(canary, clip_norm)
     total = sums.vector + joins * clipped
-    # Or the noise would be drawn anew for each use of the release.
-    return fusion_barrier(
-      sums.num >= 0,
-      lambda: (
-        add_noise(total, noise_multiplier * clip_norm, noise_key)
-        / expected_batch
-      ),
-    )
+    std = noise_multiplier * clip_norm
+    total = add_noise(total, std, noise_key, always=sums.num >= 0)
+    return total / expected_batch
 
   return release
 
@@ -331,13 +323,23 @@ def sum_clipped_gradients(
 
 
 def add_noise(
-  x: Float[Array, ' d'], std: float, key: Key
+  x: Float[Array, ' d'], std: float, key: Key, *, always: Bool[Array, '']
 ) -> Float[Array, ' d']:
-  """x + N(0, std² I_d), by jax-privacy; x itself where std is 0."""
+  """x + N(0, std² I_d), by jax-privacy; x itself where std is 0.
+
+  Args:
+    x: what is released.
+    std: of the noise.
+    key: of the noise.
+    always: as for `fusion_barrier`, behind which the noise is drawn once, and
+      not anew for each use of the sum.
+  """
   if not std:
     return x
   privatizer = noise_addition.gaussian_privatizer(stddev=std, prng_key=key)
-  return privatizer.update(x, privatizer.init(x))[0]  # pyright: ignore[reportReturnType]
+  return fusion_barrier(
+    always, lambda: privatizer.update(x, privatizer.init(x))[0]
+  )
 
 
 def _check_sizes(

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 import numpy as np
-import optax
 
 from epe_jax import audit, canaries, io
 from epe_jax.audit import (
@@ -230,7 +229,7 @@ def play_timed_game(
       save_every=every,
     ),
     white_box.derive_game_keys(seed),
-    optimizer=_make_optimizer(work),
+    optimizer=work.make_optimizer(),
     params=work.task.init(jax.random.key(seed)),
     batch_seed=seed,
     progress=lambda done, params: ends.append(
@@ -268,9 +267,6 @@ def audit_many_models(
     canary,
     clip_norm=work.settings.clip_norm,
     noise_multiplier=noise,
-    score=lambda params: black_box_training.score_log_odds(
-      work.task, params, canary, num_classes=work.data.num_classes
-    ),
   )
   key = jax.random.key(seed)
   scores = black_box.run_black_box(
@@ -286,13 +282,6 @@ def audit_many_models(
   return scores, seconds / chunk * 2 * num_models
 
 
-def _make_optimizer(
-  work: trained_games.Workload,
-) -> optax.GradientTransformation:
-  settings = work.settings
-  return optax.sgd(settings.learning_rate, settings.momentum or None)
-
-
 def _make_algorithm(
   work: trained_games.Workload, noise: float, *, expected: float
 ) -> fedavg.Algorithm:
@@ -300,7 +289,7 @@ def _make_algorithm(
   settings = work.settings
   return dpsgd.dpsgd(
     work.task,
-    optimizer=_make_optimizer(work),
+    optimizer=work.make_optimizer(),
     clip_norm=settings.clip_norm,
     noise_multiplier=noise,
     expected_batch=settings.expected_batch + expected,

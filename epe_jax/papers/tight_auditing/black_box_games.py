@@ -1,22 +1,15 @@
 """Models with a canary example and without, and what the final one says of it."""
 
 from collections.abc import Callable, Mapping
-import math
+import functools
 import os
 import pathlib
 from typing import Any, NamedTuple
 
 import jax
 from jaxtyping import Float
-import optax
 
-from epe_jax import accounting
-from epe_jax.audit import (
-  black_box,
-  black_box_training,
-  input_canaries,
-  steps,
-)
+from epe_jax.audit import black_box, black_box_training, steps
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.papers.tight_auditing import trained_games
 from epe_jax.training import dpsgd
@@ -24,6 +17,8 @@ from epe_jax.types import Array, Batch, Params
 
 CANARIES = ('mislabelled', 'blank')
 """Those that leak most in a black box, by the paper."""
+
+Score = Callable[[Params], Float[Array, '']]
 
 
 class AuditedModels(NamedTuple):
@@ -87,7 +82,9 @@ def audit_models(
   settings, task = work.settings, work.task
   canary = make_canary_example(work, kind, seed)
 
-  def train(name: str, num: int, score: Any) -> epsilon_types.Scores:
+  def train(
+    name: str, num: int, score: Score | None = None
+  ) -> epsilon_types.Scores:
     trainer = make_trainer(
       work,
       canary,
@@ -109,12 +106,7 @@ def audit_models(
       },
     )
 
-  def score_canary(params: Any) -> Any:
-    return black_box_training.score_log_odds(
-      task, params, canary, num_classes=work.data.num_classes
-    )
-
-  scores = train('scores', num_models, score_canary)
+  scores = train('scores', num_models)
   # Of a model like those without the canary.
   measured = train(
     'accuracy',
@@ -122,21 +114,15 @@ def audit_models(
     lambda params: trained_games.score_accuracy(task, params, work.data.test),
   )
   rate = work.sampling_probability
-  mechanism = steps.make_step_mechanism()
-  analytic = math.inf
-  if noise_multiplier:
-    analytic = accounting.epsilon_of_poisson(
-      noise_multiplier, delta=delta, probability=rate, rounds=settings.steps
-    ).epsilon
   dim = sum(x.size for x in jax.tree.leaves(task.init(jax.random.key(0))))
   return AuditedModels(
     title=settings.title,
     kind=kind,
     clip_norm=clip_norm,
     noise_multiplier=noise_multiplier,
-    analytic=analytic,
+    analytic=work.compute_epsilon(noise_multiplier, delta),
     scores=scores,
-    mechanism=mechanism,
+    mechanism=steps.make_step_mechanism(),
     delta=delta,
     accuracy=float(measured.unobserved[0]),
     majority=trained_games.measure_majority(work.data),
@@ -154,7 +140,7 @@ def make_trainer(
   *,
   clip_norm: float,
   noise_multiplier: float,
-  score: Callable[[Params], Float[Array, '']],
+  score: Score | None = None,
 ) -> black_box.ScoreModels:
   """Trains models of a workload with or without a canary, and scores them.
 
@@ -163,12 +149,18 @@ def make_trainer(
     canary: arrays without the axis of examples.
     clip_norm: C.
     noise_multiplier: σ >= 0.
-    score: of the final model.
+    score: of the final model; None for the log-odds of the canary's label.
   """
   settings = work.settings
+  score = score or functools.partial(
+    black_box_training.score_log_odds,
+    work.task,
+    example=canary,
+    num_classes=work.data.num_classes,
+  )
   algorithm = dpsgd.dpsgd(
     work.task,
-    optimizer=optax.sgd(settings.learning_rate, settings.momentum or None),
+    optimizer=work.make_optimizer(),
     clip_norm=clip_norm,
     noise_multiplier=noise_multiplier,
     expected_batch=settings.expected_batch,
@@ -197,15 +189,8 @@ def make_canary_example(
     kind: of `CANARIES`. A blank input is white: all numbers are 1.
     seed: of the example and the label.
   """
-  pool = {name: x[:64] for name, x in work.data.test.items()}
-  if kind == 'mislabelled':
-    canary = input_canaries.make_mislabelled_canary(
-      work.task, pool, num_classes=work.data.num_classes
-    )
-  else:
-    canary = input_canaries.make_blank_canary(
-      work.task, pool, inputs=work.data.inputs, value=1.0
-    )
+  options = {'value': 1.0} if kind == 'blank' else {}
+  canary = trained_games.make_input_canary(work, kind, **options)
   state = canary.init(jax.random.fold_in(jax.random.key(seed), 1), None)
   return state.example
 

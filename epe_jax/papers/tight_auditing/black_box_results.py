@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from epe_jax.audit import steps
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import product, reported
 from epe_jax.papers.tight_auditing import estimator_table
@@ -155,15 +154,9 @@ def _estimate_all(
 
 
 def _estimate(audited: AuditedModels, which: estimator_table.Which) -> float:
-  key, thresholds = which
-  estimate = steps.estimate_run(
-    audited.scores,
-    key,
-    mechanism=audited.mechanism,
-    delta=audited.delta,
-    thresholds=thresholds,
+  return estimator_table.estimate(
+    audited.scores, which, mechanism=audited.mechanism, delta=audited.delta
   )
-  return float(np.asarray(estimate.epsilon))
 
 
 def _explain(audited: Sequence[AuditedModels]) -> list[str]:

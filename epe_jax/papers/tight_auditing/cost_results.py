@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from epe_jax.audit import steps
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import product
+from epe_jax.papers.tight_auditing import estimator_table
 from epe_jax.papers.tight_auditing.audit_costs import TimedAudit
 from epe_jax.text import cells, tables
 
@@ -76,11 +74,6 @@ def make_costs(audits: Sequence[TimedAudit]) -> product.Product:
 
 
 def _estimate(one: TimedAudit, key: str) -> float:
-  estimate = steps.estimate_run(
-    one.scores,
-    key,
-    mechanism=one.mechanism,
-    delta=one.delta,
-    thresholds='band',
+  return estimator_table.estimate(
+    one.scores, (key, 'band'), mechanism=one.mechanism, delta=one.delta
   )
-  return float(np.asarray(estimate.epsilon))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from epe_jax.audit import steps
+from epe_jax.epsilon.types import Scores
 from epe_jax.papers import product
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
@@ -29,6 +30,28 @@ THRESHOLDS = (
   'is no bound. Band: a 95 % lower bound, of all thresholds at once.'
 )
 """A note on the choices of thresholds."""
+
+
+def estimate(
+  scores: Scores,
+  which: Which,
+  *,
+  mechanism: steps.StepMechanism,
+  delta: float,
+) -> float:
+  """The lower limit of ε by one estimator.
+
+  Args:
+    scores: of one audit.
+    which: estimator and threshold.
+    mechanism: as for `steps.estimate_run`, like δ.
+    delta: δ.
+  """
+  key, thresholds = which
+  found = steps.estimate_run(
+    scores, key, mechanism=mechanism, delta=delta, thresholds=thresholds
+  )
+  return float(found.epsilon)
 
 
 def label(key: str, thresholds: str) -> str:

@@ -44,11 +44,11 @@ def clip_after_averaging(
     training_key: Key,
     noise_key: Key,
   ) -> Float[Array, ' d']:
-    total = sum_gradients(params, batch, training_key).vector
-    mean = (total + joins * canary) / expected_batch
+    sums = sum_gradients(params, batch, training_key)
+    mean = (sums.vector + joins * canary) / expected_batch
     std = noise_multiplier * clip_norm / expected_batch
     clipped, _ = clipping.clip(mean, clip_norm)
-    return dpsgd.add_noise(clipped, std, noise_key)
+    return dpsgd.add_noise(clipped, std, noise_key, always=sums.num >= 0)
 
   return release
 

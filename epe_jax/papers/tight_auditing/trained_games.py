@@ -48,6 +48,22 @@ class Workload(NamedTuple):
     """q, of the examples."""
     return self.settings.expected_batch / len(self.data.train['label'])
 
+  def make_optimizer(self) -> optax.GradientTransformation:
+    """SGD at the learning rate and momentum of the settings."""
+    settings = self.settings
+    return optax.sgd(settings.learning_rate, settings.momentum or None)
+
+  def compute_epsilon(self, noise_multiplier: float, delta: float) -> float:
+    """ε of the run by dp_accounting; infinite without noise."""
+    if not noise_multiplier:
+      return math.inf
+    return accounting.epsilon_of_poisson(
+      noise_multiplier,
+      delta=delta,
+      probability=self.sampling_probability,
+      rounds=self.settings.steps,
+    ).epsilon
+
 
 def load_workload(
   settings: Any, data: Mapping[str, pathlib.Path], *, delta: float, seed: int
@@ -149,7 +165,7 @@ def play_game(
     _make_canary(work, kind, norm),
     game,
     white_box.derive_game_keys(seed),
-    optimizer=optax.sgd(settings.learning_rate, settings.momentum or None),
+    optimizer=work.make_optimizer(),
     params=params,
     batch_seed=seed,
     noisy_gradient=_plant(work, bug, noise, true_epsilon, seed),
@@ -164,12 +180,7 @@ def play_game(
     title=settings.title,
     kind=bug or kind,
     epsilon=epsilon,
-    analytic=accounting.epsilon_of_poisson(
-      noise,
-      delta=delta,
-      probability=work.sampling_probability,
-      rounds=settings.steps,
-    ).epsilon,
+    analytic=work.compute_epsilon(noise, delta),
     observations=observed,
     mechanism=mechanism,
     delta=delta,
@@ -265,16 +276,13 @@ def train_augmentations(
     folder: of the games.
     data: path of each `--data`, by name.
   """
-  common = dict(delta=settings.delta, seed=settings.seed)
-  work = load_workload(settings.work, data, **common)
+  play = _load_game(settings, data)
   return [
-    play_game(
-      work,
+    play(
       pathlib.Path(folder, f'augmentations={num}'),
       kind='dirac',
       epsilon=settings.epsilon,
       augmentations=num,
-      **common,
     )._replace(kind=f'K = {num}')
     for num in settings.augmentations
   ]
@@ -325,21 +333,34 @@ def _make_task(settings: Any, loaded: examples_lib.Examples) -> Task:
 
 
 def _make_canary(work: Workload, kind: str, norm: float) -> GradientCanary:
-  """A canary by its name; inputs are made of test examples."""
-  if kind not in _INPUTS:
-    moving, _, name = kind.rpartition(' ')
-    return make_gradient_canary(name, norm=norm, moving=bool(moving))
+  """A canary by its name."""
+  if kind in _INPUTS:
+    return make_input_canary(work, kind)
+  moving, _, name = kind.rpartition(' ')
+  return make_gradient_canary(name, norm=norm, moving=bool(moving))
+
+
+def make_input_canary(
+  work: Workload, kind: str, **options: Any
+) -> GradientCanary:
+  """A canary example, made of test examples.
+
+  Args:
+    work: whose test examples it is made of.
+    kind: 'mislabelled', 'blank', 'adversarial' or 'crafted'.
+    options: for the function of `input_canaries` that makes it.
+  """
   pool = {k: x[:64] for k, x in work.data.test.items()}
   if kind == 'mislabelled':
     return input_canaries.make_mislabelled_canary(
-      work.task, pool, num_classes=work.data.num_classes
+      work.task, pool, num_classes=work.data.num_classes, **options
     )
   make = {
     'blank': input_canaries.make_blank_canary,
     'adversarial': input_canaries.make_adversarial_canary,
     'crafted': input_canaries.make_crafted_canary,
   }
-  return make[kind](work.task, pool, inputs=work.data.inputs)
+  return make[kind](work.task, pool, inputs=work.data.inputs, **options)
 
 
 def _plant(
