@@ -85,7 +85,7 @@ def aggregates(
   return np.stack(found)
 
 
-def of_digits(rounds: int, noise_multiplier: float, width: int = 32):
+def of_digits(rounds: int, noise_multiplier: float, width: int = 200):
   """Aggregates of the default task."""
   data, _ = digits.load(0, num_clients=200, concentration=1.0)
   return aggregates(

@@ -145,7 +145,7 @@ TARGETS = (
       2.1,
       floor='2, two batches',
     )
-    for work in ('digits CNN', 'EMNIST CNN')
+    for work in ('digits', 'EMNIST CNN')
   ),
   Target(
     'crafting for CANIFE: a step of a canary by its loop in PyTorch / ours',

@@ -52,7 +52,7 @@ class Work(NamedTuple):
 
 
 def make_works() -> dict[str, Work]:
-  """The digits CNN and the EMNIST CNN, on random images."""
+  """The digits network and the EMNIST CNN, on random images."""
   rng = np.random.default_rng(0)
 
   def images(side: int, classes: int) -> Batch:
@@ -61,9 +61,9 @@ def make_works() -> dict[str, Work]:
       'label': rng.integers(0, classes, _EXAMPLES, np.int32),
     }
 
-  width, batches = (2, (4.0, 2.0)) if _QUICK.value else (32, (64.0, 16.0))
+  width, batches = (2, (4.0, 2.0)) if _QUICK.value else (200, (64.0, 16.0))
   return {
-    'digits CNN': Work(digits.task(width), images(8, 10), batches[0]),
+    'digits': Work(digits.task(width), images(8, 10), batches[0]),
     'EMNIST CNN': Work(emnist.task(62), images(28, 62), batches[1]),
   }
 

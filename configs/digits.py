@@ -31,8 +31,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # Dirichlet label skew: small is skewed, large is even.
       concentration=1.0,
     ),
-    # Filters of the first convolution; the layers behind it grow with it.
-    model=dict(width=32),
+    # Units of each of two hidden layers.
+    model=dict(width=200),
     rounds=6 if smoke else 100,
     clients_per_round=40,
     client=dict(learning_rate=0.1, batch_size=8, epochs=1),
@@ -40,5 +40,5 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     noise_multiplier=0.2,
     canaries=dict(observed=canaries, unobserved=canaries),
     evaluate_every=2 if smoke else 5,
-    checkpoint_every=2 if smoke else 25,
+    checkpoint_every=2 if smoke else 50,
   )

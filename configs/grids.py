@@ -23,8 +23,8 @@ _AXES = {
       ((50, 50), (100, 100), (200, 200), (500, 500), (1000, 1000)),
     ),
   ),
-  # For the convolutional networks: d grows with the width.
-  'dimension': (('model.width', (4, 8, 16, 32, 64)),),
+  # For image classifiers: d grows with the width, and must hold all canaries.
+  'dimension': (('model.width', (32, 64, 128, 256)),),
   'server': (
     (
       ('server.optimizer', 'server.learning_rate', 'server.momentum'),

@@ -1,6 +1,6 @@
 """A one-shot audit of DP-SGD: examples/dpsgd_one_shot.py
 
-A CNN trains on real 8 x 8 digits. Hundreds of canary gradients join its batches as
+A small network trains on real 8 x 8 digits. Hundreds of canary gradients join its batches as
 examples do, by Poisson sampling, in the one training there is; as many others join
 none. Who sees all steps, or the final model alone, has an ε for each.
 """
@@ -19,7 +19,7 @@ from epe_jax.types import weighted
 
 _STEPS = flags.DEFINE_integer('steps', 60, 'Steps of training.')
 _CANARIES = flags.DEFINE_integer('canaries', 200, 'That join, and as many not.')
-_WIDTH = flags.DEFINE_integer('width', 16, 'Filters of the first convolution.')
+_WIDTH = flags.DEFINE_integer('width', 200, 'Units of each hidden layer.')
 _NOISE = flags.DEFINE_float('noise', 2.0, 'Noise multiplier z.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Of a simulation: of all randomness.')
 _BATCH, _CLIP_NORM, _DELTA = 64.0, 1.0, 1e-5

@@ -1,6 +1,6 @@
 """Says what an audit will tell, as `epe-jax plan` does; docs/planning.md.
 
-  python scripts/plan.py --dim=151306 --rounds=100 --clients_per_round=40 \\
+  python scripts/plan.py --dim=55210 --rounds=100 --clients_per_round=40 \\
     --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50
 """
 

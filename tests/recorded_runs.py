@@ -139,7 +139,7 @@ def result(**changes):
     },
     'versions': {'epe_jax': '0.1.0', 'device': '1 x cpu'},
     'rounds': 100,
-    'dim': 151306,
+    'dim': 55210,
     'delta': 1e-5,
     'num_observed': 1000,
     'num_unobserved': 1000,

@@ -167,6 +167,18 @@ def test_estimates_do_not_wait_for_the_import_of_scipy_stats():
   assert loaded == ['scipy.special']
 
 
+@pytest.mark.integration
+def test_a_finished_run_is_shown_without_the_import_of_jax():
+  shown = 'import epe_jax.command.run'
+  for module in (
+    'experiment.finished_runs',
+    'report.overflow',
+    'report.report',
+  ):
+    shown += f', epe_jax.{module}'
+  assert find_loaded(shown, 'jax', 'numpy') == ['numpy']
+
+
 def test_every_public_thing_has_a_docstring():
   for path in MODULES:
     tree = ast.parse(path.read_text())

@@ -76,7 +76,7 @@ def train(config, workdir, **changes):
 
 def test_the_default_job_ends_with_a_report(tmp_path):
   result = train('digits.py', tmp_path / 'run')
-  assert result.dim == 151_306
+  assert result.dim == 55_210
   assert_counted(result, 359)
 
 

@@ -81,14 +81,11 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     raise app.UsageError('give a config, such as digits or digits:smoke.')
   from epe_jax import progress
   from epe_jax.experiment import (
-    audited_run,
-    compiled_programs,
-    config_fields,
     config_files,
+    finished_runs,
     metrics,
     workdirs,
   )
-  from epe_jax.parallel import sharding
   from epe_jax.report import overflow, report
   from epe_jax.text import tables
 
@@ -98,14 +95,23 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     workdir = str(pathlib.Path('runs', config_files.name_run(name)))
   names = ('coordinator', 'num_processes', 'process_id')
   cluster = tuple(getattr(values, name) for name in names)
+  is_distributed = values.distributed or cluster != (None, None, None)
   if values.claim is not None:
     config.audit.claim = values.claim
-  config = config_fields.check_config(config)
-  compiled_programs.keep_programs()
-  sharding.use_cores(config.clients_per_round)
-  if values.distributed or cluster != (None, None, None):
-    sharding.initialize_distributed(*cluster)
-  result = audited_run.run(config, workdir)
+  result = None
+  if not is_distributed:
+    # To show it takes no JAX, whose import takes most of the time.
+    result = finished_runs.find_result(workdir, config)
+  if result is None:
+    from epe_jax.experiment import audited_run, compiled_programs, config_fields
+    from epe_jax.parallel import sharding
+
+    config = config_fields.check_config(config)
+    compiled_programs.keep_programs()
+    sharding.use_cores(config.clients_per_round)
+    if is_distributed:
+      sharding.initialize_distributed(*cluster)
+    result = audited_run.run(config, workdir)
   if result is None:
     # The first of several processes has the result, and writes.
     return 0

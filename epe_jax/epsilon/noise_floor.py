@@ -14,6 +14,7 @@ law, whatever it is, and every permutation of the labels is equally likely.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent import futures
 
 from jaxtyping import Float
 import numpy as np
@@ -117,19 +118,33 @@ def simulate(
   if simulations is None:
     simulations = int(np.clip(_ALL // size, _MIN_SIMULATIONS, _MAX_SIMULATIONS))
   block = max(1, min(simulations, _BLOCK // size))
-  values = np.empty((len(estimators), simulations))
-  for start in range(0, simulations, block):
-    audits = min(block, simulations - start)
-    scores = draw(rng, audits)
-    for row, estimator in zip(values, estimators):
-      epsilon = np.asarray(estimator(scores, delta=delta).epsilon)
-      if epsilon.shape != (audits,):
-        raise ValueError(
-          f'estimator returned ε of shape {epsilon.shape} for {audits} audits '
-          'on the leading axis; it must work on the last axis and keep the '
-          'others.'
-        )
-      row[start : start + audits] = epsilon
+  values, last = [], None
+  # A block is drawn while the one before it is estimated from.
+  with futures.ThreadPoolExecutor(1, 'estimates') as pool:
+    for start in range(0, simulations, block):
+      scores = draw(rng, min(block, simulations - start))
+      if last is not None:
+        values.append(last.result())
+      last = pool.submit(_estimate_all, estimators, scores, delta=delta)
+    assert last is not None, 'there is a simulation'
+    values.append(last.result())
+  return np.concatenate(values, axis=1)
+
+
+def _estimate_all(
+  estimators: Sequence[Estimator], scores: Scores, *, delta: float
+) -> Float[np.ndarray, 'estimators audits']:
+  audits = len(scores.observed)
+  values = np.empty((len(estimators), audits))
+  for row, estimator in zip(values, estimators):
+    epsilon = np.asarray(estimator(scores, delta=delta).epsilon)
+    if epsilon.shape != (audits,):
+      raise ValueError(
+        f'estimator returned ε of shape {epsilon.shape} for {audits} audits '
+        'on the leading axis; it must work on the last axis and keep the '
+        'others.'
+      )
+    row[:] = epsilon
   return values
 
 

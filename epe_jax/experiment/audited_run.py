@@ -1,7 +1,7 @@
 """One audited run, from a config to an ε."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 import contextlib
 import functools
@@ -215,6 +215,8 @@ def _train(
   groups = dispatch.iterate_groups(config, setup, start, mesh)
   queue: collections.deque[dispatch.Group] = collections.deque()
   idle_since, test_metrics = time.perf_counter(), {}
+  # Waits for the programs that are compiled beside the one of the rounds.
+  wait_for_others = lambda message: None
   # What the progress bar shows, and whether it was told of a rejected claim.
   shown, alarmed = {}, False
   bar, stops = progress.bar(disable=True), False
@@ -230,7 +232,7 @@ def _train(
     for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
       start_time = time.perf_counter()
       if rounds.start == start:
-        state, round_metrics = _compile_and_advance(
+        (state, round_metrics), wait_for_others = _compile_and_advance(
           requests, jitted, draws, state, cohorts, training_key, noise_key
         )
         # What it says of time is about rounds, without compiling.
@@ -265,6 +267,8 @@ def _train(
           events.add_line(line)
           bar.update()
       if saves or (evaluates and watch_claim is not None):
+        # Also of a run that is to be stopped: it needs them to be saved.
+        wait_for_others(None)
         # Vectors of rounds are scored, and never written.
         state = jitted.flush(draws, state)
         if watch_claim is not None:
@@ -358,13 +362,35 @@ def _list_flushes(config: build.Config, claims: bool) -> list[int]:
 
 
 def _compile_and_advance(
-  requests: stopping.Requests, jitted: programs.Programs, *arguments: Any
-) -> tuple[wrapper.AuditState, dict[str, Array]]:
-  """Makes the first rounds, whose program is compiled for that."""
+  requests: stopping.Requests,
+  jitted: programs.Programs,
+  draws: build.CanaryDraws,
+  state: wrapper.AuditState,
+  *arguments: Any,
+) -> tuple[
+  tuple[wrapper.AuditState, dict[str, Array]], Callable[[str | None], None]
+]:
+  """Makes the first rounds, whose program is compiled for that.
+
+  The other programs of a run are compiled beside it, by a thread, for which the
+  second function that is returned waits.
+  """
+  compile_others = programs.compile_for_later(jitted, draws, state)
+  arguments = draws, state, *arguments
+
+  def compile_and_advance():
+    # Traced first, as Python does one thing at a time.
+    jitted.advance.lower(*arguments)
+    # Of several processes each compiles in one order.
+    if jax.process_count() > 1:
+      compile_others()
+      return jitted.advance(*arguments), lambda message: None
+    wait_for_others = requests.start(compile_others)
+    return jitted.advance(*arguments), wait_for_others
+
   with _phase('compiling the round'):
     return requests.wait_for(
-      functools.partial(jitted.advance, *arguments),
-      'Stopped while the round was compiled.',
+      compile_and_advance, 'Stopped while the round was compiled.'
     )
 
 

@@ -66,6 +66,28 @@ def load_result(workdir: str | os.PathLike[str]) -> RunResult:
   return run_result.load_result(_require_file(path))
 
 
+def find_result(
+  workdir: str | os.PathLike[str], config: workdirs.Config
+) -> RunResult | None:
+  """Finds what a finished run of a config has found, without JAX.
+
+  Args:
+    workdir: a folder, which need not exist.
+    config: of the run, as a file of configs gives it.
+
+  Returns:
+    None if the folder has no finished run, or one of another config.
+
+  Raises:
+    ValueError: the result is damaged, or of another version of this library.
+  """
+  files = workdirs.workdir_at(workdir)
+  if not files.result.is_file() or not workdirs.is_run_of(files, config):
+    return None
+  workdirs.remove_secrets(files)
+  return run_result.load_result(files.result)
+
+
 def _require_file(path: pathlib.Path) -> pathlib.Path:
   if not path.is_file():
     raise FileNotFoundError(

@@ -5,6 +5,7 @@ import functools
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from epe_jax.audit import wrapper
 from epe_jax.experiment import build
@@ -20,12 +21,6 @@ Advance = Callable[
 
 Cohorts and metrics have a first axis of rounds."""
 
-AdvanceRun = Callable[
-  [build.CanaryDraws, wrapper.AuditState, fedavg.Cohort, Key, Key],
-  tuple[wrapper.AuditState, dict[str, Array]],
-]
-"""The same, of the canaries that its first argument draws."""
-
 
 class Programs(NamedTuple):
   """The jitted programs of a run, whose first argument are `setup.draws`.
@@ -33,15 +28,17 @@ class Programs(NamedTuple):
   No number that follows from a seed or a secret is a constant in them.
 
   Attributes:
-    advance: steps through a group of rounds, as `make_advance` has it; the
-      state is donated.
-    flush: scores the vectors that wait in a state, which is donated.
-    score: gives the cosines of all observers by name.
+    advance: (draws, *arguments) -> what `make_advance` has of the other arguments:
+      steps through a group of rounds. The state is donated.
+    flush: (draws, state) -> state: scores the vectors that wait in a state, which is
+      donated.
+    score: (draws, state) -> cosines of all observers by name, of a state in which no
+      vector of a round waits.
   """
 
-  advance: AdvanceRun
-  flush: Callable[[build.CanaryDraws, wrapper.AuditState], wrapper.AuditState]
-  score: Callable[[build.CanaryDraws, wrapper.AuditState], dict[str, Array]]
+  advance: jax.stages.Wrapped
+  flush: jax.stages.Wrapped
+  score: jax.stages.Wrapped
 
 
 def make_programs(
@@ -59,7 +56,9 @@ def make_programs(
     return wrapper.flush(state, setup.make_algorithm(draws)[1])
 
   def score(draws: build.CanaryDraws, state: wrapper.AuditState):
-    return wrapper.score_observers(state, setup.make_algorithm(draws)[1])
+    # Nothing waits, and without room for it no program that scores it is compiled.
+    flushed = wrapper.drop_buffers(state)
+    return wrapper.score_observers(flushed, setup.make_algorithm(draws)[1])
 
   return Programs(
     advance=jax.jit(
@@ -74,6 +73,36 @@ def make_programs(
     ),
     score=jax.jit(score),
   )
+
+
+def compile_for_later(
+  jitted: Programs, draws: build.CanaryDraws, state: wrapper.AuditState
+) -> Callable[[], None]:
+  """Prepares to compile the programs that a run needs behind its first rounds.
+
+  Args:
+    jitted: the programs.
+    draws: as they are called with.
+    state: likewise, or any of its shapes and layouts.
+
+  Returns:
+    A function that compiles them, which a thread may call while rounds are made.
+    It holds no arrays. Calls of the programs take what was compiled.
+  """
+
+  def describe(x: Array | np.ndarray) -> jax.ShapeDtypeStruct:
+    # Where an array may be anywhere, so may what is compiled for it.
+    if isinstance(x, jax.Array) and x.committed:
+      return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+  draws, state = jax.tree.map(describe, (draws, state))
+
+  def compile_programs() -> None:
+    for program in (jitted.flush, jitted.score):
+      program.lower(draws, state).compile()
+
+  return compile_programs
 
 
 def replicate_draws(

@@ -20,7 +20,7 @@ T = TypeVar('T')
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds between two looks for a request, where no signal wakes the main thread.
 _INTERVAL = 0.2
-_abandoned: list[threading.Thread] = []
+_threads: list[threading.Thread] = []
 
 
 class Stopped(KeyboardInterrupt):
@@ -71,6 +71,18 @@ class Requests:
     Returns:
       What the function returns. What it raises is raised.
     """
+    return self.start(function)(message)
+
+  def start(self, function: Callable[[], T]) -> Callable[[str | None], T]:
+    """Calls a function in a thread, for which a caller may wait later.
+
+    Args:
+      function: what is called.
+
+    Returns:
+      A function that waits as `wait_for` does, given the message of `Stopped`; given
+      None it waits until the thread has ended, whatever is asked.
+    """
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -80,16 +92,21 @@ class Requests:
       except BaseException as error:
         errors.append(error)
 
-    thread = threading.Thread(target=call, name='work', daemon=True)
+    # No daemon: a compiler that is at work does not survive the end of Python.
+    thread = threading.Thread(target=call, name='work')
     thread.start()
-    while thread.is_alive():
-      if self.signum is not None:
-        _abandoned.append(thread)
-        raise Stopped(message, self.signum)
-      thread.join(_INTERVAL)
-    if errors:
-      raise errors[0]
-    return results[0]
+    _threads[:] = [t for t in (*_threads, thread) if t.is_alive()]
+
+    def wait(message: str | None) -> T:
+      while thread.is_alive():
+        if self.signum is not None and message is not None:
+          raise Stopped(message, self.signum)
+        thread.join(_INTERVAL)
+      if errors:
+        raise errors[0]
+      return results[0]
+
+    return wait
 
 
 @contextlib.contextmanager
@@ -154,8 +171,8 @@ def end_politely(main: Callable[P, T]) -> Callable[P, T]:
         signal.signal(signal.SIGTERM, before)
     command = shlex.join(sys.orig_argv)
     print(f'{message} To go on: {command}', file=sys.stderr, flush=True)
-    if any(thread.is_alive() for thread in _abandoned):
-      # A compiler that is still at work does not survive the end of Python.
+    if any(thread.is_alive() for thread in _threads):
+      # Whoever asked to stop need not wait for them.
       sys.stdout.flush()
       os._exit(code)
     raise SystemExit(code)

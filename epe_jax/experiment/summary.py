@@ -7,7 +7,6 @@ import platform
 
 import jax
 from jax.flatten_util import ravel_pytree
-import jax.numpy as jnp
 from jaxtyping import Float
 import numpy as np
 
@@ -19,7 +18,7 @@ from epe_jax.audit.sequential import ClaimTest
 from epe_jax.experiment import build
 from epe_jax.experiment.analytic import PrivacyAnalysis
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.types import Params
+from epe_jax.types import Array, Params
 
 
 def summarize_run(
@@ -94,16 +93,26 @@ def summarize_dimension(
     params: the final model.
     rounds: the effective dimension of each round's aggregate.
   """
-  start, _ = ravel_pytree(setup.params)
-  final, _ = ravel_pytree(params)
-  both = canaries.effective_dimension(jnp.stack([final, final - start]))
+  # As one program: its operations one by one would each be compiled.
+  final, change = jax.jit(_measure_model)(setup.params, params)
   family = config.canaries.family
   return effective_dimension.summarize(
     family,
     threshold=canaries.min_effective_dimension(family, setup.dim),
     rounds=rounds.tolist(),
-    final_model=float(both[0]),
-    change=float(both[1]),
+    final_model=float(final),
+    change=float(change),
+  )
+
+
+def _measure_model(
+  start: Params, end: Params
+) -> tuple[Float[Array, ''], Float[Array, '']]:
+  """Effective dimensions of a final model, and of its change."""
+  initial, final = ravel_pytree(start)[0], ravel_pytree(end)[0]
+  return (
+    canaries.effective_dimension(final),
+    canaries.effective_dimension(final - initial),
   )
 
 

@@ -224,6 +224,11 @@ def has_report(files: Workdir) -> bool:
   )
 
 
+def is_run_of(files: Workdir, config: Config) -> bool:
+  """Says whether a workdir has a run of a config, finished or not."""
+  return files.config.is_file() and not _list_differences(files, config)
+
+
 def has_failed_to_start(files: Workdir) -> bool:
   """Says whether a run wrote nothing but what comes before its first round.
 

@@ -159,11 +159,11 @@ def max_pool2x2(x: Float[Array, 'b h w c']) -> Float[Array, 'b h//2 w//2 c']:
 
 
 def check_width(width: int) -> int:
-  """Returns a number of filters.
+  """Returns a number of units or filters.
 
   Raises:
     ValueError: it is less than 1.
   """
   if width < 1:
-    raise ValueError(f'model.width={width} filters; give 1 or more.')
+    raise ValueError(f'model.width={width}; give 1 or more.')
   return width

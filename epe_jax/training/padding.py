@@ -17,6 +17,9 @@ from epe_jax.types import Array, Batch, Key
 
 State = TypeVar('State')
 
+# Rows of which the smallest part of a batch has no fewer.
+_MIN_ROWS = 4
+
 
 def count_rows_in_use(mask: Bool[Array, 'steps b']) -> Int[Array, ' steps']:
   """Counts the rows of each step up to its last real example.
@@ -40,11 +43,12 @@ def fold_batches(
   """Folds `step` over batches, less what is padding behind the rows in use.
 
   Full batches are a loop of their own, so that a step has no branch in it. The
-  partial one that follows them is computed to a quarter, a half or the whole.
+  partial one that follows them is computed to a quarter, a half or the whole,
+  but never to fewer than four rows, as another size takes longer to compile.
 
   Args:
-    step: (state, batch, mask, key) -> state. It is traced once for each of the
-      three sizes, and must not change the state where no example is real.
+    step: (state, batch, mask, key) -> state. It is traced once for each of
+      these sizes, and must not change the state where no example is real.
     state: the first state, arrays of fixed shapes.
     batches: arrays [steps, b, ...].
     mask: which examples are real.
@@ -56,8 +60,8 @@ def fold_batches(
     The last state.
   """
   b = mask.shape[1]
-  # A quarter and a half of a batch, where these are less than a batch.
   parts = sorted({-(-b // 4), -(-b // 2)} - {b})
+  parts = [size for size in parts if size >= _MIN_ROWS]
   steps = jnp.max(jnp.where(rows > 0, jnp.arange(1, rows.size + 1), 0))
 
   def step_at(i: Int[Array, ''], size: int, state: State) -> State:

@@ -166,12 +166,12 @@ def test_as_many_rounds_are_scored_together_as_memory_holds(memory):
     ('sphere', {}, 2),
     (
       'sphere',
-      {'checkpoint_every': 6, 'audit.memory': 8 * 151_306 * 4.5},
+      {'checkpoint_every': 6, 'audit.memory': 8 * 55_210 * 4.5},
       3,
     ),
     (
       'sign',
-      {'checkpoint_every': 6, 'audit.memory': 8 * 151_306 * 2.5},
+      {'checkpoint_every': 6, 'audit.memory': 8 * 55_210 * 2.5},
       2,
     ),
     ('sphere', {'audit.memory': 1.0}, 1),

@@ -15,6 +15,7 @@ from epe_jax.epsilon import diagnostics
 from epe_jax.experiment import (
   audited_run,
   build,
+  finished_runs,
   metrics,
   run_result,
   workdirs,
@@ -108,6 +109,14 @@ def test_a_finished_run_is_read_back_and_not_trained_again(
   monkeypatch.setattr(audited_run.build, 'build', pytest.fail)
   again = audited_run.run(load_config('digits'), workdir)
   assert again == result
+
+
+def test_a_finished_run_is_found_by_its_config(finished, tmp_path):
+  workdir, result = finished
+  assert finished_runs.find_result(workdir, load_config('digits')) == result
+  other = load_config('digits', seed=1)
+  assert finished_runs.find_result(workdir, other) is None
+  assert finished_runs.find_result(tmp_path, other) is None
 
 
 def test_the_report_of_a_run_is_drawn_from_its_files(finished, coarse_figures):
@@ -265,7 +274,7 @@ def test_a_run_evaluates_on_as_many_examples_as_asked_for():
     ({'canaries.observed': 1}, r'canaries\.observed=1; give at least 2'),
     ({'canaries.unobserved': 1}, r'canaries\.unobserved=1 says nothing'),
     ({'canaries.repetitions': 7}, 'repetitions=7, but there are 6 rounds'),
-    ({'canaries.unobserved': 160_000}, 'dim=151306'),
+    ({'canaries.unobserved': 60_000}, 'dim=55210'),
     ({'noise_multiplier': -0.1}, 'noise_multiplier=-0.1'),
     ({'noise_multiplier': 100.0}, 'count_noise'),
     ({'clipping.kind': 'none'}, r"clipping\.kind='none'"),

@@ -204,8 +204,8 @@ def test_the_ends_of_ranges_are_where_they_should_be(name, wrong, right):
     ({'client.batch_size': 10**9}, r'client\.batch_size=1000000000'),
     ({'client.epochs': 10**9}, r'client\.epochs=1000000000'),
     (
-      {'rounds': 10**7, 'canaries.unobserved': 10**5},
-      r'rounds=10000000, canaries\.observed=20, canaries\.unobserved=100000',
+      {'rounds': 10**7, 'canaries.unobserved': 5 * 10**4},
+      r'rounds=10000000, canaries\.observed=20, canaries\.unobserved=50000',
     ),
     ({'audit.buffer': 10**7, 'rounds': 10**7}, r'audit\.buffer=10000000'),
   ],

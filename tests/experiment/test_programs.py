@@ -38,6 +38,27 @@ def test_the_seed_does_not_change_a_program(small_task):
   assert lower(0) == lower(1)
 
 
+def test_what_was_compiled_for_later_is_not_compiled_again(small_task):
+  config = quick_digits()
+  setup = build.build(config)
+  state = jax.jit(setup.algorithm.init)(setup.params)
+  made = programs.make_programs(setup, state, None)
+  compiled = []
+
+  def note(event: str, seconds: float, **more: str | int) -> None:
+    if event == '/jax/core/compile/backend_compile_duration':
+      compiled.append(more)
+
+  jax.monitoring.register_event_duration_secs_listener(note)
+  try:
+    programs.compile_for_later(made, setup.draws, state)()
+    assert len(compiled) == 2
+    made.score(setup.draws, made.flush(setup.draws, state))
+    assert len(compiled) == 2
+  finally:
+    jax.monitoring.unregister_event_duration_listener(note)
+
+
 @pytest.mark.integration
 def test_programs_are_kept_in_the_cache_of_the_user(tmp_path):
   code = """

@@ -100,9 +100,12 @@ def test_nothing_that_takes_long_is_waited_for_when_asked_to_stop():
     with pytest.raises(ZeroDivisionError):
       requests.wait_for(lambda: 1 // 0, 'no')
     threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
+    wait = requests.start(ended.wait)
     with pytest.raises(stopping.Stopped, match='while it was compiled'):
-      requests.wait_for(ended.wait, 'Stopped while it was compiled.')
+      wait('Stopped while it was compiled.')
   ended.set()
+  # A program would not end by itself while this thread is alive.
+  assert wait(None)
 
 
 def test_a_signal_before_there_is_anything_to_finish_ends_at_once():

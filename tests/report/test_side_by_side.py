@@ -43,7 +43,7 @@ def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones()
     '': '',
     'run': 'one',
     'rounds x clients': '2,048 x 40',
-    'd': '151,306',
+    'd': '55,210',
     'noise': '0.2',
     'accuracy (majority class)': '93.0 % (10.0 %)',
     'analytic ε': '35.5',
