@@ -8,7 +8,9 @@ has the lines that an audit adds to the framework's own quickstart, what the aud
 printed, and the scores as a figure.
 """
 
+import ast
 import pathlib
+import textwrap
 
 from absl import app, flags
 
@@ -42,13 +44,21 @@ def find_example(name: str) -> pathlib.Path:
   return path
 
 
-def list_added_lines(path: pathlib.Path) -> list[str]:
-  """The lines of an example that are the audit, without their mark."""
-  lines = path.read_text(encoding='utf-8').splitlines()
+def list_added_statements(path: pathlib.Path) -> list[str]:
+  """The statements of an example that are the audit, without their mark.
+
+  The mark is on the first line of a statement.
+  """
+  source = path.read_text(encoding='utf-8')
+  lines = source.splitlines()
+  ranges = sorted(
+    (node.lineno - 1, node.end_lineno)
+    for node in ast.walk(ast.parse(source))
+    if isinstance(node, ast.stmt) and _MARK in lines[node.lineno - 1]
+  )
   return [
-    line.split(_MARK)[0].rstrip()
-    for line in lines
-    if _MARK in line and not line.startswith('The lines marked')
+    textwrap.dedent('\n'.join(line.split(_MARK)[0].rstrip() for line in block))
+    for block in (lines[start:end] for start, end in ranges)
   ]
 
 
@@ -57,7 +67,7 @@ def format_page(name: str, auditor: Auditor) -> str:
   path = find_example(name)
   doc = path.read_text(encoding='utf-8').split('"""')[1].strip()
   summary = doc.split('\n\n')[0]
-  added = '\n'.join(line.strip() for line in list_added_lines(path))
+  added = '\n'.join(list_added_statements(path))
   return '\n'.join(
     [
       f'# {TITLES[name]}',

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import importlib.util
+import pathlib
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, cast
 
 from absl import app, flags
@@ -106,18 +108,40 @@ def run_check(name: str, values: flags.FlagValues) -> int:
     adjacency=given['adjacency'],
     max_rounds=given['max_rounds'],
   )
-  report = conformance.check(
-    load_factory(name),
-    claim,
-    delta=given['delta'],
-    budget=given['budget'],
-    seed=given['seed'],
-  )
+  factory = load_factory(name)
+  try:
+    report = conformance.check(
+      factory,
+      claim,
+      delta=given['delta'],
+      budget=given['budget'],
+      seed=given['seed'],
+    )
+  except ValueError:
+    raise
+  except Exception as error:
+    # Of the first round, in which nothing is adversarial.
+    raise ValueError(_locate(name, error)) from error
   if given['json']:
     print(io.format_json(report.to_json()))
   else:
     print(conformance.format_report(report))
   return int(bool(report.findings))
+
+
+def _locate(name: str, error: Exception) -> str:
+  """What a factory or its mechanism raised, after the line that raised it."""
+  if isinstance(error, SyntaxError):
+    return f'{error.filename}, line {error.lineno}: SyntaxError: {error.msg}'
+  frame = traceback.extract_tb(error.__traceback__)[-1]
+  text = f'{type(error).__name__}: {error}'
+  package = pathlib.Path(__file__).parents[1]
+  if pathlib.Path(frame.filename).is_relative_to(package):
+    return (
+      f'{name}: {text}. A factory is called with a claim, and aggregate of what '
+      'it returns with updates and weights.'
+    )
+  return f'{frame.filename}, line {frame.lineno}: {text}'
 
 
 def load_factory(name: str) -> Make:
@@ -148,6 +172,8 @@ def load_factory(name: str) -> Make:
       f'{module_name!r} cannot be imported ({error}); give a module on the path '
       'of Python, or a file.'
     ) from error
+  except Exception as error:
+    raise ValueError(_locate(module_name, error)) from error
   factory = getattr(module, attribute, None)
   if not callable(factory):
     raise ValueError(

@@ -180,7 +180,7 @@ def _refuse_command(name: str) -> int:
   similar = config_flags.find_similar(name, list(COMMANDS))
   meant = f' Did you mean {similar!r}?' if similar else ''
   print(
-    f'error: {name!r} is no command.{meant} Give one of {", ".join(COMMANDS)}; '
+    f'error: {name!r} is not a command.{meant} Give one of {", ".join(COMMANDS)}; '
     'epe-jax --help explains them.',
     file=sys.stderr,
   )

@@ -59,7 +59,7 @@ def define_flags(values: flags.FlagValues) -> None:
     **own,
   )
   flags.DEFINE_multi_string(
-    'data', [], 'NAME=PATH of data of an item that trains by itself.', **own
+    'data', [], 'NAME=PATH of the data of an item that trains by itself', **own
   )
   flags.DEFINE_bool(
     'synthetic',

@@ -54,7 +54,7 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_integer(
     'seeds',
     None,
-    'Run every point with so many seeds, for small models.',
+    'Run every point with this many seeds, for small models.',
     **own,
   )
   flags.DEFINE_bool('retry', False, 'Try again what failed.', **own)

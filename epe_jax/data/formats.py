@@ -8,7 +8,7 @@ import pathlib
 from epe_jax import functions
 from epe_jax.data import sources
 
-UNDERSTOOD = """Understood are:
+UNDERSTOOD = """Give one of these:
   emnist_all.sqlite or stackoverflow.sqlite of TensorFlow Federated, plain or \
 as .lzma or .xz, and any file of that schema;
   its older fed_emnist*.h5 and stackoverflow*.h5, a folder of them, or their \
@@ -56,7 +56,7 @@ def open_source(
   path = check_exists(path)
   name = _choose_module(path)
   if name is None:
-    raise ValueError(f'{path} is of no known form. {UNDERSTOOD}')
+    raise ValueError(f'{path} has no known format. {UNDERSTOOD}')
   # Only now: some need packages that others do not.
   return importlib.import_module(f'epe_jax.data.{name}').open_source(path)
 

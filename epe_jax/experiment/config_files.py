@@ -117,7 +117,7 @@ def _find_file(text: str) -> pathlib.Path:
     similar = difflib.get_close_matches(text, jobs, n=1)
     meant = f'Did you mean {similar[0]!r}? ' if similar else ''
     raise ValueError(
-      f'{text!r} is no config. {meant}Give one of {", ".join(jobs)}, or the path '
+      f'{text!r} is not a config. {meant}Give one of {", ".join(jobs)}, or the path '
       'of a file that ends in .py.'
     )
   return path

@@ -91,9 +91,9 @@ def find_result(
 def _require_file(path: pathlib.Path) -> pathlib.Path:
   if not path.is_file():
     raise FileNotFoundError(
-      f'{path} does not exist. Give the workdir of a finished run; '
-      'epe-jax run with the same --workdir finishes one that is not. A file of a '
-      'finished run has to be restored, or the run made again in a new workdir.'
+      f'{path} does not exist. Give the workdir of a finished run. To finish '
+      'one that was interrupted, repeat its epe-jax run. If the file was '
+      'removed, restore it, or repeat the run in a new workdir.'
     )
   return path
 

@@ -360,7 +360,7 @@ def _is_number(text: str) -> bool:
 def _read_number(path, row, i, name):
   where = f'{path}, line {row.line}: {name}={row.cells[i]!r}'
   if not _is_number(row.cells[i]):
-    cure = ''
+    cure = ' Mend the cell, or remove the row.'
     if _is_number(row.cells[i].replace(',', '.')):
       cure = ' Use a point as the decimal mark.'
     raise ValueError(f'{where} is not a number.{cure}')

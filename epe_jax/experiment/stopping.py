@@ -148,12 +148,24 @@ def _raise_stopped(signum: int, frame: object) -> NoReturn:
   raise Stopped('Stopped.', signum)
 
 
-def end_politely(main: Callable[P, T]) -> Callable[P, T]:
+def _name_own_command() -> str:
+  """How to resume a program that is resumed by its own command."""
+  return f'To go on: {shlex.join(sys.orig_argv)}'
+
+
+def end_politely(
+  main: Callable[P, T], explain_resuming: Callable[[], str] = _name_own_command
+) -> Callable[P, T]:
   """Wraps the main function of a program, which then ends without a traceback.
 
   Where it was asked to stop, it says what is kept and how to go on, and exits with
   128 plus the number of the signal, as shells have it: 130 after Ctrl-C, 143 after
   SIGTERM. Signals reach the main thread alone.
+
+  Args:
+    main: the function.
+    explain_resuming: gives the sentence on how to go on. By default it names the
+      command of this process.
   """
 
   @functools.wraps(main)
@@ -169,8 +181,7 @@ def end_politely(main: Callable[P, T]) -> Callable[P, T]:
     finally:
       if before is not None:
         signal.signal(signal.SIGTERM, before)
-    command = shlex.join(sys.orig_argv)
-    print(f'{message} To go on: {command}', file=sys.stderr, flush=True)
+    print(f'{message} {explain_resuming()}', file=sys.stderr, flush=True)
     if any(thread.is_alive() for thread in _threads):
       # Whoever asked to stop need not wait for them.
       sys.stdout.flush()

@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -266,6 +267,7 @@ def _run_point(
         '-m',
         'epe_jax.experiment.sweep',
         str(folder / point.name),
+        shlex.join(sys.orig_argv),
       ],
       stdin=subprocess.PIPE,
       stdout=output,
@@ -351,9 +353,17 @@ def _set_field(config: Config, name: str, value: Any) -> None:
     ) from error
 
 
-@stopping.end_politely
-def _main() -> None:
-  """Runs one point, with its config on stdin and its workdir as argument."""
+def _explain_resuming() -> str:
+  # The command of this process would wait for a config on stdin.
+  return f'To go on, repeat the sweep, which was started by: {sys.argv[2]}'
+
+
+@functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
+def main() -> None:
+  """Runs one point, with its config on stdin.
+
+  Its arguments are its workdir and the command that started the sweep.
+  """
   config = config_dict.ConfigDict(json.load(sys.stdin))
   compiled_programs.keep_programs()
   sharding.use_cores(config.clients_per_round)
@@ -364,4 +374,4 @@ def _main() -> None:
 
 
 if __name__ == '__main__':
-  _main()
+  main()

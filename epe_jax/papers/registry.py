@@ -76,7 +76,7 @@ def select_items(names: Iterable[str]) -> list[str]:
     else:
       full = name_item(paper, name) if colon else name
       if full not in ITEMS:
-        raise ValueError(f'{written!r} is no item')
+        raise ValueError(f'{written!r} is not an item')
       selected.append(full)
   return list(dict.fromkeys(selected))
 

@@ -113,7 +113,8 @@ def make_card(result: RunResult, *, record: Record | None = None) -> Card:
     'software': dict(result.versions),
     'record': record and _describe_record(record),
     'warnings': list_warnings(result.audit),
-    'assumptions': caveats.list_assumptions(result),
+    'assumptions': caveats.list_assumptions(result)
+    + caveats.describe_hidden_state(result),
     'not_measured': caveats.list_not_measured(result),
   }
   return io.spell_non_finite(card)

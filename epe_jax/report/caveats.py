@@ -108,7 +108,7 @@ def list_assumptions(result: RunResult) -> list[str]:
       'The run is a reproducible simulation: noise and sampling follow from the seed, '
       'and count as unknown to attackers.'
     )
-  return assumptions + describe_hidden_state(result)
+  return assumptions
 
 
 def describe_hidden_state(result: RunResult) -> list[str]:

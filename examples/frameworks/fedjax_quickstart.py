@@ -2,9 +2,9 @@
 
   python examples/frameworks/fedjax_quickstart.py
 
-The lines marked `# epe_jax` are the audit; the others are FedJAX's own example of its
-FedAvg, with an aggregator that clips updates, averages them alike and adds noise, as
-FedJAX has none.
+The statements marked `# epe_jax` are the audit; the others are FedJAX's own
+example of its FedAvg, with an aggregator that clips updates, averages them
+alike and adds noise, as FedJAX has none.
 """
 
 import argparse
@@ -76,7 +76,16 @@ def main() -> None:
     return jax.tree_util.tree_map(lambda a, b: b - a, start, params)
 
   aggregator = make_gaussian_aggregator()
-  auditor = Auditor(AuditConfig(dim=DIM, rounds=ROUNDS, clip_norm=0.2, noise_multiplier=0.5, delta=1e-3, num_observed=300))  # epe_jax  # fmt: skip
+  auditor = Auditor(  # epe_jax
+    AuditConfig(
+      dim=DIM,
+      rounds=ROUNDS,
+      clip_norm=0.2,
+      noise_multiplier=0.5,
+      delta=1e-3,
+      num_observed=300,
+    )
+  )
   aggregator = audited(aggregator, auditor)  # epe_jax
   params, state = {'w': jnp.zeros((FEATURES, CLASSES))}, aggregator.init()
   for t in range(ROUNDS):

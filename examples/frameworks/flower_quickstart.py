@@ -2,9 +2,10 @@
 
   python examples/frameworks/flower_quickstart.py
 
-The lines marked `# epe_jax` are the audit; the others are a ClientApp and a ServerApp
-in the shape of Flower's PyTorch quickstart, on images that are made up. Canaries are
-in it from the start: 60 of 1,060, each in the place of a client in one round.
+The statements marked `# epe_jax` are the audit; the others are a ClientApp and
+a ServerApp in the shape of Flower's PyTorch quickstart, on images that are made
+up. Canaries are in it from the start: 60 of 1,060, each in the place of a
+client in one round.
 """
 
 import argparse
@@ -95,7 +96,14 @@ def main() -> None:
     '--out', type=pathlib.Path, help='where the audit is kept'
   )
   out = parser.parse_args().out
-  config = AuditConfig(dim=DIM, rounds=ROUNDS, clip_norm=2.0, noise_multiplier=0.5, delta=1e-5, num_observed=60)  # epe_jax  # fmt: skip
+  config = AuditConfig(  # epe_jax
+    dim=DIM,
+    rounds=ROUNDS,
+    clip_norm=2.0,
+    noise_multiplier=0.5,
+    delta=1e-5,
+    num_observed=60,
+  )
   auditor = Auditor(config)  # epe_jax
   app = ServerApp()
 

@@ -2,8 +2,9 @@
 
   python examples/frameworks/jax_privacy_quickstart.py
 
-The lines marked `# epe_jax` are the audit; the others are the loop of jax_privacy's
-documentation. Canaries are in it from the start: 200 of 1,200, each in one step.
+The statements marked `# epe_jax` are the audit; the others are the loop of
+jax_privacy's documentation. Canaries are in it from the start: 200 of 1,200,
+each in one step.
 """
 
 import argparse
@@ -47,7 +48,16 @@ def main() -> None:
     noise_multiplier=0.6,
     sampling_prob=0.05,
   ).plan
-  auditor = Auditor(AuditConfig(dim=DIM, rounds=STEPS, clip_norm=1.0, noise_multiplier=0.6, delta=1e-5, num_observed=200))  # epe_jax  # fmt: skip
+  auditor = Auditor(  # epe_jax
+    AuditConfig(
+      dim=DIM,
+      rounds=STEPS,
+      clip_norm=1.0,
+      noise_multiplier=0.6,
+      delta=1e-5,
+      num_observed=200,
+    )
+  )
   plan = auditing.audited_plan(plan, auditor)  # epe_jax
   gradient = plan.clipped_grad(loss, batch_argnums=(1, 2))
   optimizer = optax.sgd(0.01)

@@ -2,8 +2,8 @@
 
   python examples/frameworks/numpy_loop.py
 
-The lines marked `# epe_jax` are the audit. As the loop is a simulation it knows what
-real clients put in, and shows that to the strongest attacker, too.
+The statements marked `# epe_jax` are the audit. As the loop is a simulation it
+knows what real clients put in, and shows that to the strongest attacker, too.
 """
 
 import argparse
@@ -39,7 +39,16 @@ def main() -> None:
   data = rng.normal(size=(CLIENTS, EXAMPLES, FEATURES))
   labels = (data @ truth).argmax(axis=-1)
   weights = np.zeros((FEATURES, CLASSES))
-  auditor = Auditor(AuditConfig(dim=weights.size, rounds=ROUNDS, clip_norm=0.1, noise_multiplier=0.5, delta=1e-3, server_momentum=0.0))  # epe_jax  # fmt: skip
+  auditor = Auditor(  # epe_jax
+    AuditConfig(
+      dim=weights.size,
+      rounds=ROUNDS,
+      clip_norm=0.1,
+      noise_multiplier=0.5,
+      delta=1e-3,
+      server_momentum=0.0,
+    )
+  )
   for t in range(ROUNDS):
     others = sum(compute_update(weights, x, y) for x, y in zip(data, labels))
     canaries = auditor.injection(t, like=weights)  # epe_jax

@@ -2,9 +2,10 @@
 
   python examples/frameworks/nvflare_quickstart.py
 
-The lines marked `# epe_jax` are the audit. Filters and aggregator are called here as a
-job calls them, in one process; in a job they are named in its configuration. NVFlare
-has no filter that adds Gaussian noise to clipped updates, so one is written out.
+The statements marked `# epe_jax` are the audit. Filters and aggregator are
+called here as a job calls them, in one process; in a job they are named in its
+configuration. NVFlare has no filter that adds Gaussian noise to clipped
+updates, so one is written out.
 """
 
 import argparse
@@ -69,8 +70,19 @@ def main() -> None:
   context = FLContext()
   aggregator.handle_event(EventType.START_RUN, context)
   filters = [[GaussianPrivacy(rng)] for _ in range(SITES)]
-  auditor = Auditor(AuditConfig(dim=DIM, rounds=ROUNDS, clip_norm=0.2, noise_multiplier=0.5, delta=1e-3, num_observed=300))  # epe_jax  # fmt: skip
-  filters = [[nvflare.CanaryFilter(auditor, i), *f] for i, f in enumerate(filters)]  # epe_jax  # fmt: skip
+  auditor = Auditor(  # epe_jax
+    AuditConfig(
+      dim=DIM,
+      rounds=ROUNDS,
+      clip_norm=0.2,
+      noise_multiplier=0.5,
+      delta=1e-3,
+      num_observed=300,
+    )
+  )
+  filters = [  # epe_jax
+    [nvflare.CanaryFilter(auditor, i), *f] for i, f in enumerate(filters)
+  ]
   aggregator = nvflare.AuditedAggregator(aggregator, auditor)  # epe_jax
 
   weights = np.zeros((FEATURES, CLASSES))

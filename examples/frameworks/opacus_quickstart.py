@@ -2,9 +2,10 @@
 
   python examples/frameworks/opacus_quickstart.py
 
-The lines marked `# epe_jax` are the audit; the others are the loop of Opacus's
-tutorials. An image is noise with a bright bar, whose place is the label. Canaries
-are in it from the start: 500 of 1,500, each in one of 100 steps.
+The statements marked `# epe_jax` are the audit; the others are the loop of
+Opacus's tutorials. An image is noise with a bright bar, whose place is the
+label. Canaries are in it from the start: 500 of 1,500, each in one of 100
+steps.
 """
 
 import argparse
@@ -54,8 +55,20 @@ def main() -> None:
     noise_multiplier=0.6,
     max_grad_norm=1.0,
   )
-  dim, steps = sum(p.numel() for p in optimizer.params), EPOCHS * len(data_loader)  # epe_jax  # fmt: skip
-  auditor = Auditor(AuditConfig(dim=dim, rounds=steps, clip_norm=1.0, noise_multiplier=0.6, delta=1e-5, num_observed=500))  # epe_jax  # fmt: skip
+  dim, steps = (  # epe_jax
+    sum(p.numel() for p in optimizer.params),
+    EPOCHS * len(data_loader),
+  )
+  auditor = Auditor(  # epe_jax
+    AuditConfig(
+      dim=dim,
+      rounds=steps,
+      clip_norm=1.0,
+      noise_multiplier=0.6,
+      delta=1e-5,
+      num_observed=500,
+    )
+  )
   audit_optimizer(optimizer, auditor)  # epe_jax
 
   loss = nn.CrossEntropyLoss()

@@ -2,9 +2,9 @@
 
   python examples/frameworks/optax_quickstart.py
 
-The lines marked `# epe_jax` are the audit; the others are an optax loop as usual,
-compiled as one scan. Canaries are in it from the start: 500 of 1,500, each in one
-step.
+The statements marked `# epe_jax` are the audit; the others are an optax loop as
+usual, compiled as one scan. Canaries are in it from the start: 500 of 1,500,
+each in one step.
 """
 
 import argparse
@@ -47,7 +47,16 @@ def main() -> None:
   noise = optax.contrib.differentially_private_aggregate(
     l2_norm_clip=1.0, noise_multiplier=0.5, key=keys[2]
   )
-  auditor = Auditor(AuditConfig(dim=DIM, rounds=STEPS, clip_norm=1.0, noise_multiplier=0.5, delta=1e-5, num_observed=500))  # epe_jax  # fmt: skip
+  auditor = Auditor(  # epe_jax
+    AuditConfig(
+      dim=DIM,
+      rounds=STEPS,
+      clip_norm=1.0,
+      noise_multiplier=0.5,
+      delta=1e-5,
+      num_observed=500,
+    )
+  )
   noise = audited(noise, auditor, per_example=True)  # epe_jax
   optimizer = optax.chain(noise, optax.sgd(0.5))
 

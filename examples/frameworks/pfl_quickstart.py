@@ -2,10 +2,10 @@
 
   python examples/frameworks/pfl_quickstart.py
 
-The lines marked `# epe_jax` are the audit; the others are a simulation as in pfl's
-tutorials. What is learned is a fixed linear rule, of which each user has examples.
-Canaries are in it from the start, in the place of users: 600 of 1,600, each in one
-of 60 rounds.
+The statements marked `# epe_jax` are the audit; the others are a simulation as
+in pfl's tutorials. What is learned is a fixed linear rule, of which each user
+has examples. Canaries are in it from the start, in the place of users: 600 of
+1,600, each in one of 60 rounds.
 """
 
 import argparse
@@ -81,7 +81,16 @@ def main() -> None:
   )
   postprocessors = [mechanism]
   dim = sum(p.numel() for p in network.parameters())  # epe_jax
-  auditor = Auditor(AuditConfig(dim=dim, rounds=ROUNDS, clip_norm=0.5, noise_multiplier=0.6, delta=1e-5, num_observed=600))  # epe_jax  # fmt: skip
+  auditor = Auditor(  # epe_jax
+    AuditConfig(
+      dim=dim,
+      rounds=ROUNDS,
+      clip_norm=0.5,
+      noise_multiplier=0.6,
+      delta=1e-5,
+      num_observed=600,
+    )
+  )
   postprocessors.insert(0, CanaryPostprocessor(auditor))  # epe_jax
   backend = SimulatedBackend(users, new_users, postprocessors=postprocessors)
   FederatedAveraging().run(

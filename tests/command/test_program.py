@@ -111,8 +111,8 @@ def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
 @pytest.mark.parametrize(
   ('argv', 'message'),
   [
-    (['estimat'], "'estimat' is no command. Did you mean 'estimate'?"),
-    (['zzz'], "'zzz' is no command. Give one of run, plan, audit, "),
+    (['estimat'], "'estimat' is not a command. Did you mean 'estimate'?"),
+    (['zzz'], "'zzz' is not a command. Give one of run, plan, audit, "),
     (
       ['estimate', 'a.csv', '--delt=1'],
       "Unknown command line flag 'delt'. Did you mean: delta",
@@ -169,7 +169,7 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
     ),
     (
       ['run', 'digts'],
-      "'digts' is no config. Did you mean 'digits'? Give one of digits, emnist, "
+      "'digts' is not a config. Did you mean 'digits'? Give one of digits, emnist, "
       'stackoverflow, or the path of a file that ends in .py.',
     ),
     (

@@ -34,7 +34,7 @@ def test_a_broken_rule_is_1_and_json_says_which(capsys):
   ('argv', 'message'),
   [
     ([], 'usage: epe-jax COMMAND'),
-    (['chek'], "'chek' is no command"),
+    (['chek'], "'chek' is not a command"),
     (['check'], 'give one factory, not 0'),
     (['check', 'nothing'], "'nothing' is no factory"),
     (['check', 'no.such:make'], "'no.such' cannot be imported"),
@@ -49,6 +49,37 @@ def test_a_broken_rule_is_1_and_json_says_which(capsys):
 def test_a_wrong_call_is_2(argv, message, capsys):
   assert command.main(argv) == 2
   assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ('source', 'message'),
+  [
+    ('1 / 0', '{path}, line 1: ZeroDivisionError: division by zero\n'),
+    ('def make(:', '{path}, line 1: SyntaxError: '),
+    (
+      'def make(): pass',
+      '{path}:make: TypeError: make() takes 0 positional arguments but 1 was '
+      'given. A factory is called with a claim, and aggregate ',
+    ),
+    ('def make(claim): pass', 'has no method aggregate(updates, weights)'),
+    (
+      'class make:\n'
+      '  def __init__(self, claim): pass\n'
+      '  def aggregate(self, updates, weights): return updates[999]',
+      '{path}, line 3: IndexError: list index out of range\n',
+    ),
+  ],
+)
+def test_a_factory_that_fails_is_told_in_a_line(
+  tmp_path, source, message, capsys
+):
+  path = tmp_path / 'mine.py'
+  path.write_text(source)
+  assert command.main(['check', f'{path}:make']) == 2
+  error = capsys.readouterr().err
+  assert error.startswith('error: ')
+  assert error.count('\n') == 1
+  assert message.format(path=path) in error
 
 
 def test_help_lists_the_flags(capsys):

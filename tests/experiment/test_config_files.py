@@ -68,7 +68,7 @@ def test_a_name_that_is_none_is_refused_with_those_that_are(name):
   if name == 'common':
     message = 'no function get_config'
   else:
-    message = 'is no config.*digits, emnist, stackoverflow'
+    message = 'is not a config.*digits, emnist, stackoverflow'
   with pytest.raises(ValueError, match=message):
     config_files.load_config(name)
 

@@ -272,6 +272,9 @@ def test_a_sweep_that_is_stopped_ends_its_runs_and_says_how_to_go_on(
     log = (folder / f'{name}.log').read_text()
     # The run itself has said so, and has not failed.
     assert 'is saved in' in log
+    assert log.rstrip().endswith(
+      f'repeat the sweep, which was started by: {shlex.join(command)}'
+    )
     assert not (folder / f'{name}.failed').exists()
     assert list(file.checkpoints.iterdir())
     assert not file.result.exists()

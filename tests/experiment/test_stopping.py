@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM let a run finish its round, save, and say how to go on."""
 
+from io import StringIO
 import pathlib
 import signal
 import subprocess
@@ -18,8 +19,10 @@ from epe_jax.experiment import (
   compiled_programs,
   metrics,
   stopping,
+  sweep,
   workdirs,
 )
+from epe_jax.parallel import sharding
 from tests.helpers import load_config
 from tests.in_process import run_script
 
@@ -132,6 +135,28 @@ def test_sigterm_lets_a_program_end_what_it_started(capsys):
   assert ended == ['a process']
   assert 'Stopped. To go on: ' in capsys.readouterr().err
   assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_point_of_a_sweep_that_is_stopped_names_the_command_of_the_sweep(
+  tmp_path, monkeypatch, capsys
+):
+  def stop(config, workdir):
+    raise stopping.Stopped(f'Stopped; round 3 is saved in {workdir}.')
+
+  monkeypatch.setattr(audited_run, 'run', stop)
+  monkeypatch.setattr(compiled_programs, 'keep_programs', lambda: None)
+  monkeypatch.setattr(sharding, 'use_cores', lambda num_clients: None)
+  config = load_config('digits', **CONFIG)
+  monkeypatch.setattr('sys.stdin', StringIO(config.to_json()))
+  workdir, command = f'{tmp_path}', 'epe-jax sweep digits --axis=seed=0,1'
+  monkeypatch.setattr('sys.argv', ['sweep', workdir, command])
+  with pytest.raises(SystemExit) as ended:
+    sweep.main()
+  assert ended.value.code == 143
+  assert capsys.readouterr().err == (
+    f'Stopped; round 3 is saved in {workdir}. '
+    f'To go on, repeat the sweep, which was started by: {command}\n'
+  )
 
 
 @pytest.mark.parametrize('stop', [1, 2, 3, 5])

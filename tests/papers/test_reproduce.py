@@ -79,7 +79,7 @@ def test_list_names_everything():
 def test_an_unknown_item_is_an_error_that_names_the_others():
   done = run_script('reproduce', 'table9')
   assert done.returncode != 0
-  assert "'table9' is no item" in done.stderr
+  assert "'table9' is not an item" in done.stderr
   assert 'emnist_bars' in done.stderr
 
 
@@ -92,7 +92,7 @@ def test_items_of_both_papers_are_known_by_their_names():
   assert tight[0] == 'tight:figure3'
   assert all(name.startswith('tight:') for name in tight)
   for wrong in ('figure3', 'tight:algorithm1', 'other:figure3', 'other:all'):
-    with pytest.raises(ValueError, match='is no item'):
+    with pytest.raises(ValueError, match='is not an item'):
       registry.select_items([wrong])
 
 

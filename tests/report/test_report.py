@@ -17,7 +17,7 @@ from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import run_result
-from epe_jax.report import caveats, narrative, report, verdict
+from epe_jax.report import audit_card, caveats, html, narrative, report, verdict
 from epe_jax.report.figures import of_run
 from epe_jax.text import cells
 from tests import recorded_runs
@@ -621,8 +621,10 @@ def test_a_hidden_state_is_said_to_protect_no_canary_that_is_in_all_rounds():
   said = _attacker(_in_all_rounds(0.0), 'hidden state')
   assert 'is no protection' in said
   assert f'μ = √T/z = 0.25, or ε = {epsilon}.' in said
-  card = caveats.list_assumptions(_in_all_rounds(0.0))
-  assert said in card
+  card = audit_card.make_card(_in_all_rounds(0.0))
+  assert card['assumptions'].count(said) == 1
+  page = html.format_html(_in_all_rounds(0.0), {}, {})
+  assert page.count('A hidden state') == 1
 
 
 def test_momentum_leaves_less_of_late_rounds_to_a_hidden_state():

@@ -196,7 +196,7 @@ def test_the_script_says_what_is_understood(here):
   (here / 'f.txt').write_text('no data')
   done = run_script('prepare_data', 'f.txt', '--out=out')
   assert done.returncode == 1
-  assert done.stderr.startswith('error: f.txt is of no known form. Understood')
+  assert done.stderr.startswith('error: f.txt has no known format. Give one of')
   for form in ('sqlite', '.h5', 'TFDS', '.npz', 'package.module:'):
     assert form in done.stderr
   assert not (here / 'out').exists()
@@ -275,13 +275,13 @@ def test_a_file_is_opened_by_what_is_in_it(tmp_path, name, content):
     formats.open_source(path),
   ):
     pass
-  assert 'of no known form' not in str(caught.value)
+  assert 'no known format' not in str(caught.value)
 
 
 def test_folders_and_functions_are_told_apart(tmp_path):
-  with pytest.raises(ValueError, match='of no known form'):
+  with pytest.raises(ValueError, match='no known format'):
     formats.open_source(tmp_path)
-  with pytest.raises(FileNotFoundError, match=r'does not exist\. Understood'):
+  with pytest.raises(FileNotFoundError, match=r'does not exist\. Give one of'):
     formats.open_source(tmp_path / 'a:b')
   with pytest.raises(ValueError, match='no_such:f cannot be imported'):
     formats.open_source('no_such:f')

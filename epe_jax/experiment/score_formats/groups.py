@@ -46,8 +46,8 @@ def make_scores(
     _check_finite(where, group, meaning)
   if not np.size(observed):
     raise ValueError(
-      f'{where}: no scores of canaries that took part; an audit compares the '
-      'scores of both kinds.'
+      f'{where}: no scores of canaries that took part. Add them: an audit '
+      'compares the scores of both groups.'
     )
   if dim is None and not np.size(unobserved):
     raise ValueError(
