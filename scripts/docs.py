@@ -53,7 +53,7 @@ _SHOWN = {
   'tight:convnet': (0, 1),
   'tight:trained_bugs': (0,),
   'tight:figure11': (0, 1),
-  'tight:figure12': (0, 1),
+  'tight:figure12': (0, 1, 2),
   'tight:costs': (0,),
 }
 

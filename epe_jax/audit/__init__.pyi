@@ -9,6 +9,7 @@ from .estimates import evaluate as evaluate
 from .estimates import evaluate_scores as evaluate_scores
 from .gradient_canaries import GradientCanary as GradientCanary
 from .gradient_canaries import make_gradient_canary as make_gradient_canary
+from .metagradient_canaries import optimize_canaries as optimize_canaries
 from .observations import Observations as Observations
 from .observations import load_observations as load_observations
 from .observations import score_observations as score_observations
@@ -37,6 +38,7 @@ from .statistics import score_mixture as score_mixture
 from .statistics import score_own_round as score_own_round
 from .steps import StepMechanism as StepMechanism
 from .steps import estimate_run as estimate_run
+from .steps import make_run_mechanism as make_run_mechanism
 from .steps import make_step_mechanism as make_step_mechanism
 from .threat_models import THREAT_MODELS as THREAT_MODELS
 from .upper_bounds import bound_known_rounds as bound_known_rounds

@@ -116,6 +116,32 @@ def make_step_mechanism(
   return StepMechanism(step, compose, is_composed)
 
 
+def make_run_mechanism(
+  *,
+  sampling_probability: float,
+  steps: int,
+  make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
+) -> StepMechanism:
+  """Describes whole runs, each of which gives one observation: its final model.
+
+  Args:
+    sampling_probability: q, in (0, 1], with which the canary is in a batch.
+    steps: T >= 1 of a run, Gaussian mechanisms of one noise multiplier.
+    make_lines: of the curve of a run, as `families.algorithm_4` makes them; None
+      for as many as follow the curve of its privacy loss distribution.
+
+  Returns:
+    The mechanism. The ε of an observation is that of its run.
+
+  Raises:
+    ValueError: an argument is out of range.
+  """
+  run = families.subsampled_run_family(
+    sampling_probability, steps=steps, make_lines=make_lines
+  )
+  return StepMechanism(run, lambda epsilon, delta: epsilon, is_composed=False)
+
+
 class StepEstimator(NamedTuple):
   """An audit of single steps.
 

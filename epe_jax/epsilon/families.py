@@ -8,6 +8,7 @@ or whole runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ from epe_jax.epsilon.types import check_delta
 # Beyond this many standard deviations a tail is below 1e-23.
 _TAIL = 10.0
 _PMF_SIZE, _NUM_LINES, _SMALLEST_DELTA = 1e5, 160, 1e-10
+# A curve takes many guarantees of a PLD, each at the cost of its size.
+_CURVE_PMF_SIZE = 1e4
 # e^ε is finite up to here.
 _OVERFLOW = 700.0
 
@@ -72,6 +75,48 @@ def subsampled_gaussian_family(
     )
 
   return Family('subsampled_gaussian', fnr, epsilon)
+
+
+def subsampled_run_family(
+  sampling_probability: float,
+  *,
+  steps: int,
+  make_lines: Callable[[Any], Lines] | None = None,
+) -> Family:
+  """Runs of T Gaussian steps on Poisson samples, with scores of a whole run.
+
+  An attacker who sees all steps of a run, and one who sees its final model, are
+  both bound by the curve of the T steps together, which has no formula.
+
+  Args:
+    sampling_probability: p, in (0, 1].
+    steps: T >= 1.
+    make_lines: PLD of the run -> lines; by default `envelope`. `algorithm_4` gives
+      those of Nasr et al.
+
+  Returns:
+    The family. Its ε is that of `subsampled_gaussian_family`. Its curve is exact
+    for p = 1; otherwise it is of a pessimistic PLD, and nowhere above that of the
+    run.
+
+  Raises:
+    ValueError: an argument is out of range.
+
+  Source: Nasr et al. (2023), section 4.1 and appendix A.
+  """
+  p = sampling_probability
+  epsilon = subsampled_gaussian_family(p, steps=steps).epsilon
+  if p == 1:
+
+    def fnr(noise_multiplier, log_fpr):
+      return fnr_gdp(math.sqrt(steps) / noise_multiplier, log_fpr)
+
+    return Family('gaussian_run', fnr, epsilon)
+  curve = pld_family(
+    lambda z: _subsampled_pld(z, p, steps, size=_CURVE_PMF_SIZE),
+    fnr_from=make_lines,
+  )
+  return Family('subsampled_run', curve.fnr, epsilon)
 
 
 def noise_of_epsilon(
@@ -136,8 +181,13 @@ def pld_family(
   """
   make_lines = fnr_from or envelope
 
+  # An estimate asks for the curve of one noise at several rates.
+  @functools.lru_cache(maxsize=256)
+  def lines(noise_multiplier):
+    return make_lines(_as_pld(audited(noise_multiplier)))
+
   def fnr(noise_multiplier, log_fpr):
-    return make_lines(_as_pld(audited(noise_multiplier))).fnr(log_fpr)
+    return lines(noise_multiplier).fnr(log_fpr)
 
   def epsilon(noise_multiplier, delta):
     of = reported or audited
@@ -244,7 +294,7 @@ def _subsampled_epsilon(mu, p, delta):
   return float(np.logaddexp(np.log1p(-p), np.log(p) + inner))
 
 
-def _subsampled_pld(noise_multiplier, p, steps):
+def _subsampled_pld(noise_multiplier, p, steps, *, size=_PMF_SIZE):
   # Imported late, because it is slow to load.
   from dp_accounting.pld import privacy_loss_distribution
 
@@ -253,7 +303,7 @@ def _subsampled_pld(noise_multiplier, p, steps):
   one = privacy_loss_distribution.from_gaussian_mechanism(
     noise_multiplier,
     sampling_prob=p,
-    value_discretization_interval=max(1e-6, float(largest) / _PMF_SIZE),
+    value_discretization_interval=max(1e-6, float(largest) / size),
   )
   return one.self_compose(steps)
 

@@ -122,6 +122,33 @@ def test_a_subsampled_step_is_audited_by_its_own_curve():
   assert exact > 0.7 * truth
 
 
+def test_final_models_are_audited_by_the_curve_of_their_run():
+  # Sums of what all steps release: the best attacker sees the coins besides.
+  rng = np.random.default_rng(2)
+  num, steps_of_run, q, noise = 4000, 10, 0.3, 1.0
+  took_part = rng.binomial(steps_of_run, q, num)
+  sums = noise * np.sqrt(steps_of_run) * rng.standard_normal((2, num))
+  scores = Scores(sums[0] + took_part, sums[1])
+  truth = families.subsampled_gaussian_family(q, steps=steps_of_run).epsilon(
+    noise, DELTA
+  )
+  of_run = dict(sampling_probability=q, steps=steps_of_run)
+  ten = families.algorithm_4(delta=DELTA, num_lines=10)
+  curve, lines = (
+    steps.estimate_run(
+      scores,
+      'f_dp_cp',
+      mechanism=steps.make_run_mechanism(**of_run, make_lines=make_lines),
+      delta=DELTA,
+      thresholds='same',
+    )
+    for make_lines in (None, ten)
+  )
+  assert 0.3 * truth < lines.epsilon <= curve.epsilon < truth
+  assert curve.confidence is None
+  assert 'of_steps' not in curve.method
+
+
 def test_lines_of_algorithm_4_are_below_a_subsampled_pld_and_approach_it():
   log_fpr = np.log([1e-3, 0.05, 0.2, 0.5, 0.8, 0.97])
   pld = families.pld_family(lambda z: from_dp_accounting(z, 0.25))

@@ -74,6 +74,32 @@ def test_an_event_is_accounted_like_its_pld():
   )
 
 
+def test_a_run_has_the_curve_and_epsilon_of_all_its_steps():
+  family = families.subsampled_run_family(0.1, steps=20)
+  expected = families.pld_family(lambda z: from_dp_accounting(z, 0.1, 20))
+  fnr = family.fnr(0.8, LOG_FPR)
+  np.testing.assert_allclose(fnr, expected.fnr(0.8, LOG_FPR), atol=1e-4)
+  assert family.epsilon(0.8, DELTA) == pytest.approx(
+    expected.epsilon(0.8, DELTA), rel=1e-4
+  )
+  # Of one step it is the closed form, and lower the more steps there are.
+  one = families.subsampled_run_family(0.1, steps=1).fnr(0.8, LOG_FPR)
+  closed = families.subsampled_gaussian_family(0.1).fnr(0.8, LOG_FPR)
+  np.testing.assert_allclose(one, closed, atol=5e-4)
+  assert np.all(fnr < one)
+
+
+def test_a_run_without_sampling_is_one_gaussian_mechanism():
+  family = families.subsampled_run_family(1.0, steps=9)
+  gaussian = tradeoff_curves.gaussian_family()
+  np.testing.assert_allclose(
+    family.fnr(3.0, LOG_FPR), gaussian.fnr(1.0, LOG_FPR), rtol=1e-12
+  )
+  assert family.epsilon(3.0, DELTA) == pytest.approx(
+    gaussian.epsilon(1.0, DELTA)
+  )
+
+
 def test_algorithm_4_approaches_the_curve_from_below():
   exact = tradeoff_curves.gaussian_family().fnr(1.0, LOG_FPR)
   gaps = []
@@ -96,6 +122,10 @@ def test_settings_out_of_range_are_refused():
     families.subsampled_gaussian_family(0.0)
   with pytest.raises(ValueError, match='steps=0'):
     families.subsampled_gaussian_family(0.5, steps=0)
+  with pytest.raises(ValueError, match=r'sampling_probability=2\.0'):
+    families.subsampled_run_family(2.0, steps=3)
+  with pytest.raises(ValueError, match='steps=0'):
+    families.subsampled_run_family(0.5, steps=0)
   for wrong in (dict(num_lines=0), dict(delta=0.5)):
     with pytest.raises(ValueError, match='num_lines='):
       families.algorithm_4(**{'delta': DELTA, **wrong})

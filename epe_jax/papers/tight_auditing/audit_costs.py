@@ -1,6 +1,7 @@
 """Audits of one training, of two and of many: what each costs, and what it finds."""
 
 from collections.abc import Callable, Mapping
+import functools
 import os
 import pathlib
 import time
@@ -10,12 +11,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 import numpy as np
+import optax
 
 from epe_jax import audit, canaries, io
 from epe_jax.audit import (
   black_box,
   black_box_training,
   input_canaries,
+  metagradient_canaries,
   observations,
   steps,
   white_box,
@@ -41,6 +44,8 @@ class TimedAudit(NamedTuple):
     delta: δ.
     analytic: ε of the training, at which its noise was set.
     source: of the data, and the sizes of the training.
+    noiseless: scores of the same canaries by a training without noise, where that
+      was audited.
   """
 
   name: str
@@ -51,16 +56,17 @@ class TimedAudit(NamedTuple):
   delta: float
   analytic: float
   source: str
+  noiseless: Scores | None = None
 
 
 def train_costs(
   settings: Any, folder: str | os.PathLike, data: Mapping[str, pathlib.Path]
 ) -> list[TimedAudit]:
-  """Audits one workload in four ways.
+  """Audits one workload in five ways.
 
   Args:
-    settings: work (as for `load_workload`), epsilon, num_canaries, num_models,
-      chunk, delta and seed.
+    settings: work (as for `load_workload`), epsilon, num_canaries, crafting (as for
+      `craft_inputs`), num_models, chunk, delta and seed.
     folder: of the audits; one that is finished there is not repeated.
     data: path of each `--data`, by name.
   """
@@ -68,9 +74,13 @@ def train_costs(
   work = trained_games.load_workload(settings.work, data, **common)
   noise = work.accounted.calibrate(settings.epsilon)
   num, seed = settings.num_canaries, settings.seed
-  final = steps.make_step_mechanism()
-  of_steps = final._replace(compose=work.accounted.compose, is_composed=True)
   rate = work.sampling_probability
+  final = steps.make_run_mechanism(
+    sampling_probability=rate, steps=work.settings.steps
+  )
+  of_steps = steps.make_step_mechanism()._replace(
+    compose=work.accounted.compose, is_composed=True
+  )
   source = (
     f'{work.settings.title}: {work.settings.steps:,} steps, q = {rate:.4g}, '
     f'σ = {noise:.3f}; {num:,} canaries in one training. '
@@ -97,7 +107,26 @@ def train_costs(
   one_shot = make(
     'gradient canaries', lambda: audit_gradients(work, noise, num, seed)
   )
-  inputs = make('data canaries', lambda: audit_inputs(work, noise, num, seed))
+  drawn = draw_mislabelled(work, num, seed)
+  craft = functools.cache(
+    lambda: craft_inputs(work, drawn, seed, settings.crafting)
+  )
+
+  def audit_crafted(noise: float) -> tuple[Scores, float]:
+    crafted, crafting = craft()
+    scores, seconds = audit_inputs(work, noise, crafted, seed)
+    return scores, crafting + seconds
+
+  def make_inputs(
+    name: str, run: Callable[[float], tuple[Scores, float]]
+  ) -> TimedAudit:
+    noiseless = make(f'{name} without noise', lambda: run(0.0)).scores
+    return make(name, lambda: run(noise))._replace(noiseless=noiseless)
+
+  inputs = make_inputs(
+    'data canaries', lambda noise: audit_inputs(work, noise, drawn, seed)
+  )
+  crafted = make_inputs('optimized data canaries', audit_crafted)
   game = make(
     'white-box game', lambda: play_timed_game(work, noise, seed), of_steps
   )
@@ -114,7 +143,7 @@ def train_costs(
   )._replace(trainings=2 * settings.num_models)
   # A game trains once, with two batches of gradients in each step.
   game = game._replace(trainings=2)
-  return [one_shot, inputs, game, models]
+  return [one_shot, inputs, crafted, game, models]
 
 
 def audit_gradients(
@@ -163,23 +192,38 @@ def audit_gradients(
   return Scores(cosines[:num], cosines[num:]), seconds + scoring
 
 
+def draw_mislabelled(
+  work: trained_games.Workload, num: int, seed: int
+) -> Batch:
+  """2 k examples of the test with labels that are not theirs.
+
+  Args:
+    work: whose test examples they are.
+    num: k.
+    seed: of all randomness of the simulation.
+  """
+  canary = input_canaries.make_mislabelled_canary(
+    work.task, work.data.test, num_classes=work.data.num_classes
+  )
+  keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2), 2 * num)
+  return jax.vmap(lambda key: canary.init(key, None).example)(keys)
+
+
 def audit_inputs(
-  work: trained_games.Workload, noise: float, num: int, seed: int
+  work: trained_games.Workload, noise: float, drawn: Batch, seed: int
 ) -> tuple[Scores, float]:
-  """k mislabelled examples among those of one training.
+  """k canaries among the examples of one training.
 
   Whoever sees the final model scores them, and k others, by the log-odds of their
   labels.
 
   Args:
-    As for `audit_gradients`.
+    work: the model and its data.
+    noise: σ.
+    drawn: 2 k canaries, of which the first k take part.
+    seed: of all randomness of the simulation.
   """
-  task, num_classes = work.task, work.data.num_classes
-  canary = input_canaries.make_mislabelled_canary(
-    task, work.data.test, num_classes=num_classes
-  )
-  keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2), 2 * num)
-  drawn = jax.vmap(lambda key: canary.init(key, None).example)(keys)
+  task, num = work.task, len(drawn['label']) // 2
   train = {
     name: np.concatenate([x, np.asarray(drawn[name][:num])])
     for name, x in work.data.train.items()
@@ -191,19 +235,64 @@ def audit_inputs(
   def step(state: Any, batch: Any, keys: Any) -> Any:
     return algorithm.step(state, batch, fedavg.no_canaries(), *keys)[0]
 
-  @jax.jit
-  def score(params: Params, examples: Batch) -> Float[Array, ' k']:
-    return jax.lax.map(
-      lambda example: black_box_training.score_log_odds(
-        task, params, example, num_classes=num_classes
-      ),
-      examples,
-    )
-
+  score = jax.jit(functools.partial(_score_log_odds, work))
   start = algorithm.init(task.init(jax.random.key(seed)))
   state, seconds = _train(start, step, work, train, seed)
   log_odds, scoring = _time(lambda: score(state.params, drawn))
   return Scores(log_odds[:num], log_odds[num:]), seconds + scoring
+
+
+def craft_inputs(
+  work: trained_games.Workload, drawn: Batch, seed: int, crafting: Any
+) -> tuple[Batch, float]:
+  """Optimizes canaries for the final model of trainings without noise.
+
+  They begin at the model that is audited, and have fewer steps, so much longer that
+  all together may move the model as far.
+
+  Args:
+    work: the model and its data.
+    drawn: canaries, arrays [2 k, ...].
+    seed: of all randomness of the simulation.
+    crafting: num_train (examples), num_steps (of a training), num_updates and
+      step_size (of Adam, at first; it falls to 0).
+
+  Returns:
+    The canaries, and seconds.
+  """
+  settings, rate = work.settings, work.sampling_probability
+  half = len(drawn['label']) // 2
+  train = {k: x[: crafting.num_train] for k, x in work.data.train.items()}
+  batch = rate * (len(train['label']) + half)
+  longer = batch / (settings.expected_batch + rate * half)
+  longer *= settings.steps / crafting.num_steps
+  ends = []
+  optimized = metagradient_canaries.optimize_canaries(
+    work.task,
+    drawn,
+    train=train,
+    inputs=work.data.inputs,
+    params=work.task.init(jax.random.key(seed)),
+    score=functools.partial(_score_log_odds, work),
+    optimizer=optax.sgd(
+      settings.learning_rate * longer, settings.momentum or None
+    ),
+    clip_norm=settings.clip_norm,
+    noise_multiplier=0.0,
+    num_steps=crafting.num_steps,
+    expected_batch=batch,
+    ascent=optax.adam(
+      optax.cosine_decay_schedule(crafting.step_size, crafting.num_updates)
+    ),
+    num_updates=crafting.num_updates,
+    key=jax.random.fold_in(jax.random.key(seed), 3),
+    progress=lambda done, canaries: ends.append(
+      jax.block_until_ready(canaries) and _read_clock()
+    ),
+  )
+  # The first update compiles.
+  seconds = (ends[-1] - ends[0]) / (len(ends) - 1) * len(ends)
+  return optimized, seconds
 
 
 def play_timed_game(
@@ -280,6 +369,18 @@ def audit_many_models(
   keys = black_box.make_model_keys(key, jnp.arange(chunk), included=True)
   _, seconds = _time(lambda: trainer(keys, True))
   return scores, seconds / chunk * 2 * num_models
+
+
+def _score_log_odds(
+  work: trained_games.Workload, params: Params, examples: Batch
+) -> Float[Array, ' k']:
+  """The log-odds of the labels of examples, one after the other."""
+  return jax.lax.map(
+    lambda example: black_box_training.score_log_odds(
+      work.task, params, example, num_classes=work.data.num_classes
+    ),
+    examples,
+  )
 
 
 def _make_algorithm(

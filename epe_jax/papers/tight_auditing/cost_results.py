@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import product
 from epe_jax.papers.tight_auditing import estimator_table
@@ -34,6 +36,8 @@ def make_costs(audits: Sequence[TimedAudit]) -> product.Product:
         one.name,
         f'{one.trainings:,}',
         f'{one.scores.observed.size:,} + {one.scores.unobserved.size:,}',
+        _separate(one.scores),
+        _separate(one.noiseless),
         cells.format_number(by_order),
         cells.format_number(by_curve),
         f'{one.seconds:.3g}',
@@ -48,6 +52,8 @@ def make_costs(audits: Sequence[TimedAudit]) -> product.Product:
       'audit',
       'trainings',
       'scores',
+      'separation',
+      'separation, σ = 0',
       '(ε, δ)-DP (CP), band',
       'f-DP (CP), band',
       'seconds',
@@ -59,18 +65,31 @@ def make_costs(audits: Sequence[TimedAudit]) -> product.Product:
       'Gradient canaries: they join batches by coins as examples do, and whoever '
       'sees the initial and the final model scores them, who does not know the '
       'coins. Data canaries: mislabelled examples, scored by the log-odds of their '
-      'labels in the final model. Both take scores of one training to be '
-      'independent.',
+      'labels in the final model. Optimized ones begin as those, and ascend the '
+      'separation in trainings without noise from the same initial model. All '
+      'three take scores of one training to be independent.',
+      'Separation: the difference of the mean scores, over the root mean square of '
+      'both deviations; σ = 0: of the same canaries, by a training without noise.',
       'White-box game: the attacker sees all steps and has a gradient in each; what '
       'a step shows is composed to the run, also for (ε, δ)-DP.',
-      'Many models: Algorithm 1 with one mislabelled example. f-DP takes the curve '
-      'of a training to be Gaussian.',
-      'Seconds are of processors on a CPU and of the clock elsewhere, for training '
-      'and scoring, without compilation.',
+      'Many models: Algorithm 1 with one mislabelled example. Where the final model '
+      'is scored, f-DP takes the curve of a training to be that of its steps on '
+      'Poisson samples, by their privacy loss distribution.',
+      'Seconds are of processors on a CPU and of the clock elsewhere, for '
+      'optimizing, training and scoring, without compilation.',
       one_shot.source,
     ],
   )
   return product.Product([table], {})
+
+
+def _separate(scores: Scores | None) -> str:
+  """The separation of both groups; a dash where there is none."""
+  if scores is None or scores.observed.size < 2:
+    return '–'
+  groups = scores.observed, scores.unobserved
+  spread = np.sqrt(np.mean([np.var(x) for x in groups]))
+  return cells.format_number((groups[0].mean() - groups[1].mean()) / spread)
 
 
 def _estimate(one: TimedAudit, key: str) -> float:

@@ -106,7 +106,7 @@ def make_audited(clip_norm, num, apart):
     noise_multiplier=0.0,
     analytic=math.inf,
     scores=Scores(with_canary + apart, without),
-    mechanism=steps.make_step_mechanism(),
+    mechanisms={'Gaussian': steps.make_step_mechanism()},
     delta=DELTA,
     accuracy=0.5,
     majority=0.1,
@@ -145,10 +145,13 @@ def test_many_models_are_compared_at_the_cost_of_one_training():
   (table,) = cost_results.make_costs([one, many]).tables
   first, few, last = table.body
   assert few[1:3] == ['8', '4 + 4']
-  assert float(few[5]) == 4
-  assert float(few[4]) < float(first[4]) == float(last[4])
+  assert float(few[7]) == 4
+  assert float(few[6]) < float(first[6]) == float(last[6])
+  # Scores are 3 standard deviations apart, up to five standard errors.
+  assert abs(float(first[3]) - 3) < 5 * np.sqrt(2 / 100 + 3**2 / 400)
+  assert first[4] == '–'
   # As many scores for a 24th of the seconds.
-  assert float(first[7]) == pytest.approx(float(last[7]) * 100 / 4.2, rel=0.01)
+  assert float(first[9]) == pytest.approx(float(last[9]) * 100 / 4.2, rel=0.01)
 
 
 def test_gradient_canaries_that_took_part_are_found_in_the_final_model():
@@ -167,6 +170,52 @@ def test_gradient_canaries_that_took_part_are_found_in_the_final_model():
 
 
 def test_data_canaries_have_scores_of_one_training():
-  scores, _ = audit_costs.audit_inputs(make_work(), 0.0, 5, 0)
+  work = make_work()
+  drawn = audit_costs.draw_mislabelled(work, 5, 0)
+  scores, _ = audit_costs.audit_inputs(work, 0.0, drawn, 0)
   assert scores.observed.shape == scores.unobserved.shape == (5,)
   assert np.isfinite(scores.observed).all()
+
+
+def test_optimized_canaries_are_other_inputs_with_the_same_labels():
+  work = make_work()
+  crafting = config_dict.create(
+    num_train=20, num_steps=2, num_updates=2, step_size=0.1
+  )
+  drawn = {k: x[:10] for k, x in work.data.test.items()}
+  found, seconds = audit_costs.craft_inputs(work, drawn, 0, crafting)
+  assert seconds > 0
+  np.testing.assert_array_equal(found['label'], drawn['label'])
+  x = np.asarray(found['features'])
+  assert np.all((x >= 0) & (x <= 1))
+  assert np.any(x != drawn['features'])
+
+
+def test_private_models_are_audited_by_the_curve_of_their_training():
+  def make(mechanisms):
+    return make_audited(1.0, 100, 2.0)._replace(
+      mechanisms=mechanisms, noise_multiplier=1.0, analytic=8.0
+    )
+
+  run = steps.make_run_mechanism(sampling_probability=0.1, steps=100)
+  gaussian = steps.make_step_mechanism()
+  found = black_box_results.make_figure12(
+    [make({'PLD': run, 'Gaussian': gaussian})]
+  )
+  shown, by_curve, _ = found.tables
+  assert [row[2] for row in by_curve.body] == ['PLD', 'Gaussian']
+  # What is reported is by the first of them.
+  head = 'f-DP (CP), band'
+  values = [float(row[by_curve.head.index(head)]) for row in by_curve.body]
+  assert float(shown.body[0][shown.head.index(head)]) == values[0]
+  assert values[0] != values[1]
+
+
+def test_models_without_noise_have_no_curve_but_the_gaussian():
+  make = black_box_games._make_mechanisms
+  assert list(make(make_work(), 0.0, DELTA)) == ['Gaussian']
+  assert list(make(make_work(), 1.0, DELTA)) == [
+    'PLD',
+    'Algorithm 4, 10 lines',
+    'Gaussian',
+  ]
