@@ -229,6 +229,16 @@ def _merge_scores(
   return merged
 
 
+def count_places(state: AuditState) -> int:
+  """Counts the rounds whose vectors are scored together; 1 where each is at once."""
+  sizes = {
+    1 if x.buffer is None else x.buffer.shape[1]
+    for x in state.observers.values()
+    if isinstance(x, Trace)
+  }
+  return max(sizes, default=1)
+
+
 def drop_buffers(state: AuditState) -> AuditState:
   """What has to be kept of a flushed state: all but the vectors of rounds.
 

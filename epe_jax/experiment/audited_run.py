@@ -193,11 +193,12 @@ def _train(
   times = np.zeros((2, config.rounds), np.float32)
   fresh = (wrapper.drop_buffers(state), times)
   start, (without_buffers, times) = checkpoints.restore(fresh) or (0, fresh)
+  flushes = _list_flushes(config, claims)
   state = wrapper.restore_buffers(
-    without_buffers,
-    state,
-    since_flush=min(start % n for n in _list_flushes(config, claims)),
+    without_buffers, state, since_flush=min(start % n for n in flushes)
   )
+  # What observers of a user keep, nobody else knows.
+  buffer = None if observers else wrapper.count_places(state)
   del fresh, without_buffers
   if start == 0:
     files.metrics.unlink(missing_ok=True)
@@ -215,8 +216,8 @@ def _train(
   groups = dispatch.iterate_groups(config, setup, start, mesh)
   queue: collections.deque[dispatch.Group] = collections.deque()
   idle_since, test_metrics = time.perf_counter(), {}
-  # Waits for the programs that are compiled beside the one of the rounds.
-  wait_for_others = lambda message: None
+  # Waits for the program that scores, which is compiled beside the rounds.
+  wait_for_score = lambda message: None
   # What the progress bar shows, and whether it was told of a rejected claim.
   shown, alarmed = {}, False
   bar, stops = progress.bar(disable=True), False
@@ -232,7 +233,7 @@ def _train(
     for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
       start_time = time.perf_counter()
       if rounds.start == start:
-        (state, round_metrics), wait_for_others = _compile_and_advance(
+        (state, round_metrics), wait_for_score = _compile_and_advance(
           requests, jitted, draws, state, cohorts, training_key, noise_key
         )
         # What it says of time is about rounds, without compiling.
@@ -267,10 +268,9 @@ def _train(
           events.add_line(line)
           bar.update()
       if saves or (evaluates and watch_claim is not None):
-        # Also of a run that is to be stopped: it needs them to be saved.
-        wait_for_others(None)
         # Vectors of rounds are scored, and never written.
-        state = jitted.flush(draws, state)
+        if buffer is None or _count_waiting(rounds.stop, flushes, buffer):
+          state = jitted.flush(draws, state)
         if watch_claim is not None:
           alarmed |= _tell_claim(
             watch_claim(state, rounds.stop), alarmed, shown
@@ -282,6 +282,7 @@ def _train(
         idle_since = time.perf_counter()
       if stops:
         break
+  wait_for_score(None)
   if stops:
     raise stopping.Stopped(
       f'Stopped after round {rounds.stop} of {config.rounds}, which is saved in '
@@ -361,6 +362,18 @@ def _list_flushes(config: build.Config, claims: bool) -> list[int]:
   return [*every, config.evaluate_every] if claims else every
 
 
+def _count_waiting(stop: int, flushes: Sequence[int], buffer: int) -> int:
+  """Counts the rounds that wait to be scored, which a full buffer is by itself.
+
+  Args:
+    stop: rounds that were made, >= 1.
+    flushes: as `_list_flushes` gives them.
+    buffer: rounds that are scored together.
+  """
+  last_flush = max((stop - 1) // n * n for n in flushes)
+  return (stop - last_flush) % buffer
+
+
 def _compile_and_advance(
   requests: stopping.Requests,
   jitted: programs.Programs,
@@ -372,26 +385,21 @@ def _compile_and_advance(
 ]:
   """Makes the first rounds, whose program is compiled for that.
 
-  The other programs of a run are compiled beside it, by a thread, for which the
-  second function that is returned waits.
+  The program that scores is compiled beside the next rounds, by a thread, for which
+  the function that is returned waits.
   """
-  compile_others = programs.compile_for_later(jitted, draws, state)
+  compile_score = programs.compile_for_later(jitted.score, draws, state)
   arguments = draws, state, *arguments
 
-  def compile_and_advance():
-    # Traced first, as Python does one thing at a time.
-    jitted.advance.lower(*arguments)
-    # Of several processes each compiles in one order.
-    if jax.process_count() > 1:
-      compile_others()
-      return jitted.advance(*arguments), lambda message: None
-    wait_for_others = requests.start(compile_others)
-    return jitted.advance(*arguments), wait_for_others
-
   with _phase('compiling the round'):
-    return requests.wait_for(
-      compile_and_advance, 'Stopped while the round was compiled.'
+    advanced = requests.wait_for(
+      functools.partial(jitted.advance, *arguments),
+      'Stopped while the round was compiled.',
     )
+  if jax.process_count() > 1:
+    # Several processes compile in one order, when it is time to.
+    return advanced, lambda message: None
+  return advanced, requests.start(compile_score)
 
 
 def _agree_to_stop(requests: stopping.Requests, *, drains: bool) -> bool:

@@ -76,18 +76,20 @@ def make_programs(
 
 
 def compile_for_later(
-  jitted: Programs, draws: build.CanaryDraws, state: wrapper.AuditState
+  program: jax.stages.Wrapped,
+  draws: build.CanaryDraws,
+  state: wrapper.AuditState,
 ) -> Callable[[], None]:
-  """Prepares to compile the programs that a run needs behind its first rounds.
+  """Prepares to compile a program that a run needs behind its first rounds.
 
   Args:
-    jitted: the programs.
-    draws: as they are called with.
+    program: such as the one that scores.
+    draws: as it is called with.
     state: likewise, or any of its shapes and layouts.
 
   Returns:
-    A function that compiles them, which a thread may call while rounds are made.
-    It holds no arrays. Calls of the programs take what was compiled.
+    A function that compiles it, which a thread may call while rounds are made.
+    It holds no arrays. Calls of the program take what was compiled.
   """
 
   def describe(x: Array | np.ndarray) -> jax.ShapeDtypeStruct:
@@ -98,11 +100,10 @@ def compile_for_later(
 
   draws, state = jax.tree.map(describe, (draws, state))
 
-  def compile_programs() -> None:
-    for program in (jitted.flush, jitted.score):
-      program.lower(draws, state).compile()
+  def compile_program() -> None:
+    program.lower(draws, state).compile()
 
-  return compile_programs
+  return compile_program
 
 
 def replicate_draws(
