@@ -91,13 +91,13 @@ def evaluate_by_round(
   def evaluate_round(t: int) -> list[RoundEstimate]:
     return [
       RoundEstimate(
-        int(t),
+        t,
         attack_scores.threat_model,
         estimate,
         attack_scores.scores.observed.size,
         attack_scores.scores.unobserved.size,
       )
-      for attack_scores in _score_round(record, int(t), dims, derivable)
+      for attack_scores in _score_round(record, t, dims, derivable)
       for estimate in _estimate_round(
         attack_scores, delta, confidence, resamples
       )
@@ -105,9 +105,8 @@ def evaluate_by_round(
 
   # Side by side, as most of it is work of NumPy, which lets other threads run.
   with futures.ThreadPoolExecutor(thread_name_prefix='rounds') as pool:
-    return list(
-      itertools.chain.from_iterable(pool.map(evaluate_round, rounds_shown))
-    )
+    each = pool.map(evaluate_round, map(int, rounds_shown))
+    return list(itertools.chain.from_iterable(each))
 
 
 def bound_simultaneously(

@@ -90,7 +90,7 @@ def test_pixels_that_are_none_are_refused_with_their_place(
 
 
 def test_a_missing_file_is_refused_with_a_cure(tmp_path):
-  with pytest.raises(FileNotFoundError, match=r'nowhere does not exist. Und'):
+  with pytest.raises(FileNotFoundError, match=r'nowhere does not exist. Give'):
     emnist.load(tmp_path / 'nowhere', only_digits=True)
 
 

@@ -106,6 +106,9 @@ class Waiting:
         self._number[id(x)] = self._dispatched
       return result
 
+    # It is lowered as the program itself.
+    public = [name for name in dir(program) if not name.startswith('__')]
+    vars(call).update({name: getattr(program, name) for name in public})
     return call
 
   def _waited(self, wait):
