@@ -69,6 +69,7 @@ NEEDS_JAX = {
     'derive_game_keys',
     'final_model',
     'make_gradient_canary',
+    'optimize_canaries',
     'run_white_box',
     'running_maximum',
     'score_observers',
