@@ -119,8 +119,12 @@ def build(
   config = _check_fields(config)
   draws = randomness.make_randomness(config, secret)
   workload = workloads.load_workload(config)
-  # Jitted: layer by layer each operation is compiled by itself, for seconds.
-  params = jax.jit(workload.task.init)(
+  # Jitted: layer by layer each operation is compiled by itself, for seconds. What
+  # is called once need not be fast: on a CPU optimizing it takes most of the time.
+  options = None
+  if jax.default_backend() == 'cpu':
+    options = {'xla_backend_optimization_level': 1}
+  params = jax.jit(workload.task.init, compiler_options=options)(
     randomness.derive_key(config.seed, 'init')
   )
   return _build_setup(config, draws, workload, params, mesh, observers)
