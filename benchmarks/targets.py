@@ -145,7 +145,11 @@ TARGETS = (
       2.1,
       floor='2, two batches',
     )
-    for work in ('digits', 'EMNIST CNN')
+    for work in (
+      'digits',
+      'EMNIST CNN, 16 examples',
+      'EMNIST CNN, 128 examples',
+    )
   ),
   Target(
     'crafting for CANIFE: a step of a canary by its loop in PyTorch / ours',

@@ -137,7 +137,6 @@ def white_box_game(
       t >= 0, lambda: canary.gradient(state.canary, params, t)
     )
     norm = jnp.linalg.norm(gradient)
-    direction = gradient / jnp.where(norm > 0, norm, 1)
     never = jnp.zeros((), jnp.float32)
     released = noisy_gradient(
       params, batch, gradient, never, training[0], noise[0]
@@ -152,8 +151,9 @@ def white_box_game(
     )
 
     def observe(mean: Float[Array, ' d']) -> Float[Array, '']:
-      product = jnp.vdot(direction, mean, precision=jax.lax.Precision.HIGHEST)
-      return product * (expected_batch / clip_norm)
+      # The norm divides the product, so that no unit vector is made.
+      product = jnp.vdot(gradient, mean, precision=jax.lax.Precision.HIGHEST)
+      return product / jnp.where(norm > 0, norm, 1) * expected_batch / clip_norm
 
     params, opt_state = fedavg.apply_gradient(
       optimizer, released, params, state.opt_state
