@@ -69,6 +69,7 @@ class AttackScores(NamedTuple):
     is_expected: shifts of the scores are those that norms tell to expect, and
       not just in proportion to them.
     doubts: in plain words, what tests found against the estimates.
+    notes: in plain words, why they are other than usual.
   """
 
   threat_model: ThreatModel
@@ -83,6 +84,7 @@ class AttackScores(NamedTuple):
   is_calibrated: bool
   is_expected: bool
   doubts: tuple[str, ...]
+  notes: tuple[str, ...] = ()
 
 
 def split_scores(

@@ -74,6 +74,7 @@ class Attack(NamedTuple):
       pre-declared one first.
     analytic: the ε that the mechanism allows this attacker; None where that is
       not known.
+    notes: in plain words, what to know of the estimates and bounds.
   """
 
   threat_model: ThreatModel
@@ -86,6 +87,7 @@ class Attack(NamedTuple):
   agreement: Agreement | None
   estimates: tuple[Estimate, ...]
   analytic: Analytic | None = None
+  notes: tuple[str, ...] = ()
 
   @property
   def first(self) -> Estimate:

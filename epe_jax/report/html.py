@@ -8,12 +8,9 @@ import jinja2
 import markupsafe
 
 from epe_jax._version import __version__
+from epe_jax.audit import remarks
 from epe_jax.audit.estimates import Attack
-from epe_jax.audit.headline import (
-  find_headline,
-  format_headline,
-  list_warnings,
-)
+from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
   caveats,
@@ -92,7 +89,8 @@ def format_html(
       _list_cells(attack, is_headline=attack is (headline and headline.attack))
       for attack in result.audit.attacks
     ],
-    warnings=list_warnings(result.audit),
+    warnings=remarks.list_warnings(result.audit),
+    notes=remarks.list_notes(result.audit),
     delta=cells.format_delta(result.delta),
     figures=[
       make_figure(name, svg, captions[name]) for name, svg in pictures.items()

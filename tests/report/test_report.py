@@ -12,14 +12,23 @@ from scipy import stats
 
 from epe_jax import accounting, io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import estimates, publication, threat_models
+from epe_jax.audit import audit_json, estimates, publication, threat_models
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import run_result
-from epe_jax.report import audit_card, caveats, html, narrative, report, verdict
+from epe_jax.report import (
+  audit_card,
+  caveats,
+  comparison,
+  html,
+  narrative,
+  page,
+  report,
+  verdict,
+)
 from epe_jax.report.figures import of_run
-from epe_jax.text import cells
+from epe_jax.text import cells, tables
 from tests import recorded_runs
 from tests.in_process import run_script
 
@@ -308,15 +317,102 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
   limit = audit.find(threat_models.RESIDUAL).analytic.epsilon
   text = report.format_report(_result(audit=audit))
   limit_as_text = f'above the analytic ε {cells.format_number(limit)}'
-  assert f'violation: {limit_as_text}' in text
-  assert f'extrapolates: {limit_as_text}' in text
+  above = re.findall(rf'(point estimate|95 %)\n +{limit_as_text}', text)
+  assert set(above) == {'point estimate', '95 %'}
+  text = ' '.join(text.split())
+  assert text.count('A lower bound above the analytic ε: the run does not') == 1
+  assert text.count('A point estimate above the analytic ε, by more than') == 1
   said = verdict.give_verdict(_result(audit=audit))[-1]
   assert f'is above {cells.format_number(limit)}, the most that' in said
+  assert said.startswith('For an attacker who also knows the updates of all')
   honest = dataclasses.replace(record, noise_multiplier=1 / 6.0)
   text = report.format_report(
     _result(audit=estimates.evaluate(honest, floors=False))
   )
-  assert 'violation' not in text
+  assert 'A lower bound above the analytic ε' not in text
+
+
+def _above_its_limit(*, bounds, interval):
+  """A run whose strongest attacker is allowed an ε of 5."""
+  own = threat_models.RESIDUAL
+  attack = estimates.Attack(
+    own,
+    'what is seen',
+    1000,
+    1000,
+    True,
+    (),
+    None,
+    None,
+    (
+      _row(own, 'location_mixture', 5.6, interval=interval)[1],
+      *(bound for _, bound in bounds),
+    ),
+    Analytic(5.0, 'all'),
+  )
+  return _result(audit=estimates.Audit((attack,)))
+
+
+def _show_everywhere(result):
+  """Each output of a run, with white space made alike."""
+  run = comparison.collect_estimates('a', result, {})
+  shown = {
+    'summary': report.format_summary(result),
+    'estimates': report.format_headline_estimates(result.audit),
+    'all estimates': report.format_estimates(result.audit),
+    'page': page.format_page(result, {}),
+    'html': html.format_html(result, {}, {}),
+    'card': audit_card.format_cards({'a': audit_card.make_card(result)}),
+    'comparison': tables.format_text(comparison.make_table([run, run])),
+  }
+  return {
+    name: ' '.join(re.sub('<[^>]+>|- ', '', text).split())
+    for name, text in shown.items()
+  }
+
+
+@pytest.mark.parametrize(
+  ('interval', 'why'),
+  [
+    ((5.4, 5.8), 'random scatter, or the run does not do what is claimed'),
+    ((4.9, 6.3), 'its interval says that random scatter suffices'),
+  ],
+)
+def test_a_point_estimate_above_the_analytic_epsilon_is_noted_everywhere(
+  interval, why
+):
+  bound = _bound(threat_models.RESIDUAL, 'clopper_pearson_band', 4.5)
+  result = _above_its_limit(bounds=[bound], interval=interval)
+  for name, text in _show_everywhere(result).items():
+    assert 'the point estimate 5.60 (90 % interval' in text, name
+    assert why in text, name
+    assert 'Warning' not in text, name
+  values = audit_json.to_json(result.audit)
+  assert values['warnings'] == []
+  (note,) = values['notes']
+  assert why in note
+
+
+@pytest.mark.parametrize('is_first', [True, False])
+def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
+  shape = (types.Assumption.GAUSSIAN_SCORES,)
+  above = _bound(
+    threat_models.RESIDUAL, 'location_mixture_bound', 5.5, assumes=shape
+  )
+  below = _bound(threat_models.RESIDUAL, 'clopper_pearson_band', 4.5)
+  bounds = [above, below] if is_first else [below, above]
+  result = _above_its_limit(bounds=bounds, interval=(5.4, 5.8))
+  expected = 'the lower bound 5.50 is above 5.00, the most that the mechanism'
+  if not is_first:
+    expected = (
+      '1 of 1 other lower bounds is above 5.00, the most that the mechanism '
+      'allows: 5.50 (Gaussians, shifts known; assumes that scores are Gaussian). '
+      'Of these bounds each holds at 95 % by itself, and several not all at once'
+    )
+  for name, text in _show_everywhere(result).items():
+    assert expected in text, name
+  (warning,) = audit_json.to_json(result.audit)['warnings']
+  assert expected in warning
 
 
 def test_a_verdict_has_no_estimate_that_is_not_calibrated():
