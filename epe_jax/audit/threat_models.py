@@ -176,13 +176,22 @@ def _score_own(record: Record) -> AttackScores | None:
     shift = root * statistics.score_own_round(expected, assigned)
   values = statistics.score_own_round(trace, assigned)
   dim = record.dim if exact else None
-  scores = split_scores(record, values, dim, shift, assigned.argmax(axis=0))
+  is_expected = exact and shift is not None
+  scores = split_scores(
+    record,
+    values,
+    dim,
+    shift,
+    assigned.argmax(axis=0),
+    is_expected=is_expected,
+  )
   return describe_shifted(
     OWN,
     _describe_release(record),
     scores,
     scale=root,
-    is_expected=exact and shift is not None,
+    is_expected=is_expected,
+    is_crowded=exact and scores.dim is None,
   )
 
 
