@@ -6,6 +6,7 @@ Texts, JSON, cards, pages and comparisons all take them from here.
 from collections.abc import Iterable
 
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
+from epe_jax.audit.external_scores import EXTERNAL
 from epe_jax.text import cells, methods
 
 _CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
@@ -62,6 +63,17 @@ def format_remarks(audit: Audit) -> list[str]:
     *(f'Warning: {warning}.' for warning in list_warnings(audit)),
     *(f'Note: {note}.' for note in list_notes(audit)),
   ]
+
+
+def replace_doubts(audit: Audit, doubt: str) -> Audit:
+  """The same audit with one doubt in place of all, where the others follow from it.
+
+  Args:
+    audit: of scores.
+    doubt: without a full stop.
+  """
+  attacks = (a._replace(doubts=(doubt,), notes=()) for a in audit.attacks)
+  return audit._replace(attacks=tuple(attacks))
 
 
 def describe_violation(attack: Attack) -> str | None:
@@ -141,8 +153,14 @@ def _name_limit(attack: Attack) -> str:
 
 
 def _name_attackers(said: Iterable[tuple[Attack, str]]) -> list[str]:
-  """Each text once, after the names of those of whom it is said."""
+  """Each text once, after the names of those of whom it is said.
+
+  Scores from elsewhere are of one attacker, who needs no name.
+  """
   names: dict[str, list[str]] = {}
   for attack, text in said:
-    names.setdefault(text, []).append(attack.threat_model.name)
-  return [f'{", ".join(who)}: {text}' for text, who in names.items()]
+    of_run = attack.threat_model != EXTERNAL
+    names.setdefault(text, []).extend([attack.threat_model.name] * of_run)
+  return [
+    f'{", ".join(who)}: {text}' if who else text for text, who in names.items()
+  ]

@@ -31,6 +31,7 @@ from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import (
   cosine_alternative,
+  diagnostics,
   maximum,
   noise_floor,
   shift_tests,
@@ -112,7 +113,7 @@ def _score_maximum(record: Record) -> AttackScores | None:
     if p < shift_tests.REJECTED_BELOW:
       reasons += (
         'maxima of canaries that took no part do not follow the law of the '
-        f'largest of independent cosines (p = {p:.2g}), so that no estimate from '
+        f'largest of independent cosines ({diagnostics.format_p_value(p)}), so that no estimate from '
         'them is calibrated',
       )
   return AttackScores(

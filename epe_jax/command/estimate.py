@@ -185,7 +185,7 @@ def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
 def _estimate_external(
   given: flags.FlagValues, loaded: score_input.ScoreInput
 ) -> Estimated:
-  from epe_jax.audit import estimates
+  from epe_jax.audit import estimates, remarks
 
   if given.deltas is not None:
     raise ValueError('--deltas needs a run of epe_jax.')
@@ -198,6 +198,10 @@ def _estimate_external(
     more=_needs_all(given),
     simultaneous=given.simultaneous,
   )
+  if loaded.warning is not None:
+    audit = remarks.replace_doubts(audit, loaded.warning.removesuffix('.'))
+    if given.format == 'json':
+      score_input.tell(f'warning: {loaded.path}: {loaded.warning}')
   estimated = _format_audit(given, audit)
   if given.out is not None:
     from epe_jax.report import score_report

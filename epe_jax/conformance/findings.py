@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple
 
 from epe_jax.conformance.claim import Claim
+from epe_jax.epsilon import diagnostics
 from epe_jax.text import cells, tables
 
 ALPHA = 1e-5
@@ -166,7 +167,7 @@ def format_report(report: Report) -> str:
 
 
 def _format_p(p: float | None) -> str:
-  return '' if p in (None, 0, 1) else f' (p = {p:.2g})'
+  return '' if p in (None, 0, 1) else f' ({diagnostics.format_p_value(p)})'
 
 
 def _summarize(report: Report) -> str:

@@ -4,6 +4,7 @@ import math
 
 from epe_jax.audit import effective_dimension, threat_models
 from epe_jax.audit.estimates import Agreement, Attack, Audit, Rates
+from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import caveats, facts
@@ -208,7 +209,7 @@ def _describe_agreement(agreement: Agreement, analytic: float | None) -> str:
   """How far scores are from what the analytic ε or the norms of rounds imply."""
   errors = (
     f'{abs(agreement.standard_errors):.1f} standard errors '
-    f'(p = {agreement.p_value:.2g})'
+    f'({diagnostics.format_p_value(agreement.p_value)})'
   )
   if analytic is not None:
     text = (

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 
 from epe_jax import extras, io
-from epe_jax.audit import audit_json, estimates, headline
+from epe_jax.audit import audit_json, estimates, headline, remarks
 from epe_jax.audit.estimates import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment.score_formats import groups
@@ -42,18 +42,15 @@ class ScoreAudit:
       f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
       'not',
     ]
-    doubts = [f'{doubt}.' for doubt in attack.doubts]
-    doubts = doubts if self.warning is None else [self.warning]
-    lines += [tables.fill_paragraph(f'Warning: {doubt}') for doubt in doubts]
+    lines += map(tables.fill_paragraph, remarks.format_remarks(self.audit))
     return terminal.spell_for_stdout('\n'.join(lines))
 
   def _repr_html_(self) -> str:
     table = estimate_table.make_table(self.audit.attacks)
-    (attack,) = self.audit.attacks
-    doubts = [f'{doubt}.' for doubt in attack.doubts]
-    if self.warning is not None:
-      doubts.insert(0, f'Warning: {self.warning}')
-    notes = ''.join(f'<p>{html.escape(doubt)}</p>' for doubt in doubts)
+    notes = ''.join(
+      f'<p>{html.escape(text)}</p>'
+      for text in remarks.format_remarks(self.audit)
+    )
     head = f'<p><b>{html.escape(self._format_headline())}</b></p>'
     return f'{head}{notes}{_format_html(table)}'
 
@@ -136,6 +133,8 @@ def estimate(
   audit = estimates.evaluate_scores(
     scores, delta=delta, simultaneous=simultaneous
   )
+  if warning is not None:
+    audit = remarks.replace_doubts(audit, warning.removesuffix('.'))
   return ScoreAudit(scores, audit, warning)
 
 
