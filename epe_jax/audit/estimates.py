@@ -396,8 +396,8 @@ def _note_separation(scores: Scores, first: Estimate) -> list[str]:
     return []
   text = (
     f'the point estimate {cells.format_epsilon(first)} extrapolates: every canary that '
-    f'took part scores above every other one, and counts of {num:,} of them reach '
-    f'ε = {np.log(num):.1f} at most (log {num:,})'
+    f'took part scores above every other one, and {num:,} of them show no more than '
+    'the lower bound'
   )
   if np.isfinite(first.epsilon):
     text += (

@@ -141,7 +141,7 @@ def estimate(
 def write_score_report(
   folder: str | os.PathLike, scores: Scores, audit: Audit
 ) -> pathlib.Path:
-  """Writes report.md, estimates.json and figures of scores.
+  """Writes report.md, report.html, estimates.json and figures of scores.
 
   Args:
     folder: made if it is not there; files of these names are replaced.
@@ -156,12 +156,36 @@ def write_score_report(
     OSError: the folder cannot be written.
   """
   with extras.explain_missing():
+    from epe_jax.report import html as pages
     from epe_jax.report.figures import of_scores, pictures
 
+  found = headline.find_headline(audit)
+  assert found is not None, 'scores have a bound'
   out = pathlib.Path(folder)
   out.mkdir(parents=True, exist_ok=True)
-  for name, figure in of_scores.draw_scores(scores, audit).items():
-    pictures.write_figure(figure, out / name)
+  drawn = {
+    name: pictures.write_figure(figure, out / name)
+    for name, figure in of_scores.draw_scores(scores, audit).items()
+  }
+  title = 'Privacy audit of scores'
+  about = (
+    f'{scores.observed.size:,} canaries took part, {scores.unobserved.size:,} did '
+    f'not; design {scores.design}.'
+  )
+  page = pages.render_page(
+    'scores.html.jinja',
+    title=title,
+    headline=pages.split_headline(found),
+    about=about,
+    warnings=remarks.list_warnings(audit),
+    notes=remarks.list_notes(audit),
+    figures=[
+      pages.make_figure(name, svg, of_scores.CAPTIONS[name])
+      for name, svg in drawn.items()
+    ],
+    estimates=estimate_table.make_table(audit.attacks),
+  )
+  io.write_text(out / 'report.html', page)
   io.write_json(out / 'estimates.json', audit_json.to_json(audit))
   images = [
     f'![{text}]({name})\n\n*{text}*'
@@ -170,9 +194,9 @@ def write_score_report(
   with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
     estimates = report.format_estimates(audit, markdown=True)
   parts = [
-    '# Privacy audit of scores',
-    f'{scores.observed.size:,} canaries took part, {scores.unobserved.size:,} did '
-    f'not; design {scores.design}.',
+    f'# {title}',
+    f'**{headline.format_headline(found)}**',
+    about,
     estimates,
     '## Figures',
     *images,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax.audit import estimates
+from epe_jax.audit import estimates, headline
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import report, score_report
 from epe_jax.text import cells
@@ -143,7 +143,7 @@ def test_an_estimate_of_scores_that_separate_perfectly_is_said_to_extrapolate():
   said = ' '.join(repr(separate).split())
   shown = cells.format_epsilon(attack.first)
   assert f'Note: the point estimate {shown} extrapolates: every canary' in said
-  assert 'counts of 80 of them reach ε = 4.4 at most (log 80)' in said
+  assert '80 of them show no more than the lower bound; the rest is' in said
   assert 'extrapolates' in report.format_headline_estimates(separate.audit)
   assert 'extrapolates' not in repr(epe_jax.estimate(IN, OUT, delta=1e-5))
 
@@ -219,3 +219,10 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
   for name in figures:
     assert f']({name})' in page
   assert (path.parent / 'estimates.json').is_file()
+  line = headline.format_headline(headline.find_headline(found.audit))
+  assert page.split('\n\n')[1] == f'**{line}**'
+  shown = (path.parent / 'report.html').read_text()
+  bound = cells.format_epsilon(found.audit.headline[1])
+  assert f'ε ≥ {bound}' in shown
+  assert shown.index('aria-label="Headline"') < shown.index('<svg')
+  assert shown.count('<svg') == 3
