@@ -61,7 +61,15 @@ def format_remarks(audit: Audit) -> list[str]:
   """Warnings, then notes: each a sentence that says which of the two it is."""
   return [
     *(f'Warning: {warning}.' for warning in list_warnings(audit)),
-    *(f'Note: {note}.' for note in list_notes(audit)),
+    *_format_notes(audit),
+  ]
+
+
+def format_further_remarks(audit: Audit) -> list[str]:
+  """The remarks that a verdict does not make, which has doubts and violations."""
+  return [
+    *(f'Warning: {warning}.' for warning in list_other_violations(audit)),
+    *_format_notes(audit),
   ]
 
 
@@ -113,8 +121,8 @@ def list_other_violations(audit: Audit) -> list[str]:
   said = []
   for attack in audit.attacks:
     above = [
-      f'{cells.format_epsilon(bound)} ({methods.describe_method(bound)}; assumes '
-      f'that {" and ".join(bound.assumes) or "nothing"})'
+      f'{cells.format_epsilon(bound)} ({methods.describe_method(bound)}; holds if '
+      f'{", ".join(bound.assumes)})'
       for bound in attack.bounds[1:]
       if attack.describe_excess(bound) == 'violation'
     ]
@@ -128,6 +136,10 @@ def list_other_violations(audit: Audit) -> list[str]:
         )
       )
   return _name_attackers(said)
+
+
+def _format_notes(audit: Audit) -> list[str]:
+  return [f'Note: {note}.' for note in list_notes(audit)]
 
 
 def _describe_estimate_above(attack: Attack) -> str | None:
@@ -162,5 +174,5 @@ def _name_attackers(said: Iterable[tuple[Attack, str]]) -> list[str]:
     of_run = attack.threat_model != EXTERNAL
     names.setdefault(text, []).extend([attack.threat_model.name] * of_run)
   return [
-    f'{", ".join(who)}: {text}' if who else text for text, who in names.items()
+    f'{"; ".join(who)}: {text}' if who else text for text, who in names.items()
   ]

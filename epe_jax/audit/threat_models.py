@@ -282,7 +282,7 @@ OWN = ThreatModel(
   'own_round',
   'own round',
   'own round',
-  'An attacker who sees what every round releases and knows when a person '
+  'An attacker who sees what every round releases and knows when a canary '
   'took part',
   _score_own,
   upper_bounds.bound_known_rounds,

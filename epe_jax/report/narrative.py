@@ -158,15 +158,17 @@ def _describe_guesses(rates: Rates) -> str:
   accuracy, at_100, at_1000 = map(
     cells.format_estimated_share, (rates.accuracy, *rates.tpr)
   )
-  text = ' Of people who took part with a chance of 50 % this attack guesses '
+  text = (
+    ' Of canaries that take part with a chance of 50 % this attack guesses '
+  )
   if accuracy == at_100 == at_1000:
     return (
       f'{text}{accuracy} right, and with one false alarm in 1,000 it finds as '
-      'many of those who did.'
+      'many of those that did.'
     )
   return (
     f'{text}{accuracy} right; allowed one false alarm in 100 it finds {at_100} of '
-    f'those who did, and one in 1,000, {at_1000}.'
+    f'those that did, and one in 1,000, {at_1000}.'
   )
 
 

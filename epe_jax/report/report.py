@@ -63,8 +63,7 @@ def format_summary(result: RunResult) -> str:
       )
     )
   said = verdict.give_verdict(result)
-  said += [f'{text}.' for text in remarks.list_other_violations(result.audit)]
-  said += [f'{text}.' for text in remarks.list_notes(result.audit)]
+  said += remarks.format_further_remarks(result.audit)
   parts.append(_format_list(said))
   return '\n\n'.join(parts)
 

@@ -92,7 +92,7 @@ def _state_headline(attack: Attack, bound: Estimate, limit: float) -> str:
 
 
 def _describe_final_model(attack: Attack) -> str:
-  """How much the final model alone tells of a person."""
+  """How much the final model alone tells of a canary."""
   text = f'The final model alone: ε ≈ {cells.format_epsilon(attack.first)}'
   if narrative.is_within_floor(attack.first):
     return f'{text}, which is what is found where nothing leaks.'
@@ -102,7 +102,7 @@ def _describe_final_model(attack: Attack) -> str:
   if attack.rates is None:
     return f'{text}.'
   return (
-    f'{text}; at even odds it tells whether a person took part in '
+    f'{text}; at even odds this attack tells whether a canary took part in '
     f'{cells.format_estimated_share(attack.rates.accuracy)} of cases.'
   )
 

@@ -279,7 +279,7 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   _, bound = audit.headline
   assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
   assert 'the analysis allows 35.5 at most' in certain
-  assert 'at even odds it tells' in likely
+  assert 'at even odds this attack tells whether a canary took part' in likely
   assert 'Clients take part in more rounds' in of_clients
   assert 'their analytic ε is 57.2' in of_clients
   assert 'finds what the analysis implies' in agrees
@@ -386,6 +386,7 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_noted_everywhere(
   for name, text in _show_everywhere(result).items():
     assert 'the point estimate 5.60 (90 % interval' in text, name
     assert why in text, name
+    assert 'Note: own round, others removed: the point' in text, name
     assert 'Warning' not in text, name
   values = audit_json.to_json(result.audit)
   assert values['warnings'] == []
@@ -406,7 +407,7 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
   if not is_first:
     expected = (
       '1 of 1 other lower bounds is above 5.00, the most that the mechanism '
-      'allows: 5.50 (Gaussians, shifts known; assumes that scores are Gaussian). '
+      'allows: 5.50 (Gaussians, shifts known; holds if scores are Gaussian). '
       'Of these bounds each holds at 95 % by itself, and several not all at once'
     )
   for name, text in _show_everywhere(result).items():
@@ -448,9 +449,9 @@ def test_an_estimate_is_told_by_how_well_the_attack_guesses():
   assert said == (
     'An attacker who sees only the final model: ε ≈ 1.20 at δ = 1e-5 (90 % '
     'interval 1.05 to 1.35; when nothing leaks this estimator reports 0.01 to '
-    '0.70). Of people who took part with a chance of 50 % this attack guesses '
+    '0.70). Of canaries that take part with a chance of 50 % this attack guesses '
     'about 67 % right; allowed one false alarm in 100 it finds about 12 % of '
-    'those who did, and one in 1,000, about 3.2 %.'
+    'those that did, and one in 1,000, about 3.2 %.'
   )
 
 
@@ -482,7 +483,7 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
   assert '100 %' not in one
   assert said(estimates.Rates(1.0, (1.0, 1.0))).endswith(
     'guesses more than 99.9 % right, and with one false alarm in 1,000 it finds as '
-    'many of those who did.'
+    'many of those that did.'
   )
 
 
@@ -519,7 +520,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
     _result(audit=published, noise='fresh'),
     'The lower bound of this report',
   )
-  assert 'knows when a person took part. Which bound' in said
+  assert 'knows when a canary took part. Which bound' in said
   assert 'removes' not in said
 
 
@@ -621,7 +622,7 @@ def test_an_estimate_is_flagged_when_it_is_well_above_the_analytic_one(
       all_scores=[_reading(_OWN)],
       analytic_epsilon=analytic,
     )
-    said = _attacker(result, 'knows when a person took part')
+    said = _attacker(result, 'knows when a canary took part')
     assert ('exceeds the analytic ε of 83.8' in said) == flagged
     if flagged:
       assert f'by {errors} standard errors' in said
