@@ -20,8 +20,8 @@ The command prints the headline, which the design fixes before any score is seen
 nothing; lower bounds, which hold at their stated confidence; and credible bounds, which
 hold only on average over a prior.
 
---out=DIR writes report.md and report.html of external scores, with figures. With --claim=EPS the exit
-status is 1 if the headline bound exceeds EPS.
+--out=DIR writes report.md and report.html of external scores, with figures. With
+--claim=EPS the exit status is 1 if the headline bound exceeds EPS.
 
 With --every or --last, attackers see only some rounds of a run: their aggregates, or
 with --models the models after them. --by_round prints how much had leaked by several
