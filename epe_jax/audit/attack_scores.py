@@ -69,6 +69,7 @@ class AttackScores(NamedTuple):
     is_expected: shifts of the scores are those that norms tell to expect, and
       not just in proportion to them.
     doubts: in plain words, what tests found against the estimates.
+    notes: in plain words, why they are other than usual.
   """
 
   threat_model: ThreatModel
@@ -83,6 +84,7 @@ class AttackScores(NamedTuple):
   is_calibrated: bool
   is_expected: bool
   doubts: tuple[str, ...]
+  notes: tuple[str, ...] = ()
 
 
 def split_scores(
@@ -91,6 +93,8 @@ def split_scores(
   dim: float | None,
   shift: Float[np.ndarray, ' k'] | None = None,
   groups: Int[np.ndarray, ' k'] | None = None,
+  *,
+  is_expected: bool = False,
 ) -> Scores:
   """Values of all canaries as scores: of those that took part, and others.
 
@@ -102,6 +106,8 @@ def split_scores(
     groups: canaries that are in one vector have one number. Where they make much
       of a vector, those that took no part have a law of their own: orthogonal ones
       find less of it than random directions do.
+    is_expected: shifts are those that norms tell to expect, in units of 1/√d, and
+      not just in proportion to them.
   """
   observed = record.observed
   overlap, shift = 0.0, None if shift is None else shift[observed]
@@ -109,12 +115,12 @@ def split_scores(
     of_group = np.bincount(groups[observed], shift**2)
     others = np.sum(of_group**2) - np.sum(shift**4)
     overlap = float(others / (dim * np.sum(shift**2)))
-  if (
-    groups is not None
-    and dim is not None
-    and _is_crowded(values[observed], groups[observed], dim)
-  ):
-    dim = None if can_fit_null(record) else dim
+  if groups is not None and dim is not None:
+    if is_expected and shift is not None:
+      shares = np.bincount(groups[observed], shift**2) / dim
+    else:
+      shares = _measure_shares(values[observed], groups[observed], dim)
+    dim = choose_dim(dim, float(shares.max()), can_fit=can_fit_null(record))
   return Scores(
     values[observed], values[~observed], dim, record.design, shift, overlap
   )
@@ -125,13 +131,48 @@ def can_fit_null(record: Record) -> bool:
   return bool(np.count_nonzero(~record.observed) >= 2)
 
 
-def _is_crowded(
+def choose_dim(dim: float, share: float, *, can_fit: bool) -> float | None:
+  """The d of the null law of random directions, if canaries leave room for it.
+
+  Audits and plans both decide by this.
+
+  Args:
+    dim: d.
+    share: of the square of a vector that canaries make, the largest of all vectors.
+    can_fit: as `can_fit_null`.
+
+  Returns:
+    d; None if unobserved canaries are to supply the law, since the others make more
+    than a hundredth of a vector.
+  """
+  return None if share > _CROWDED and can_fit else dim
+
+
+def explain_crowding(design: str) -> str:
+  """What follows where `choose_dim` gives None, without a full stop.
+
+  Args:
+    design: of the canaries, as in `Scores`.
+  """
+  text = (
+    f'canaries make up more than {100 * _CROWDED:g} % of what this attacker sees, so '
+    'the null law is taken from those that took no part and is not that of random '
+    'directions'
+  )
+  if design == 'fixed':
+    text += (
+      '; the lower bound is one that needs no known law (all thresholds, one test), '
+      'and is smaller'
+    )
+  return text
+
+
+def _measure_shares(
   cosines: Float[np.ndarray, ' n'], groups: Int[np.ndarray, ' n'], dim: float
-) -> bool:
-  """Whether the canaries of some vector make more than a hundredth of its square."""
+) -> Float[np.ndarray, ' vectors']:
+  """How much of the square of each vector its canaries make, without chance."""
   squares = np.bincount(groups, np.asarray(cosines, np.float64) ** 2)
-  by_chance = np.bincount(groups) / dim
-  return bool(np.max(squares - by_chance) > _CROWDED)
+  return squares - np.bincount(groups) / dim
 
 
 def describe_shifted(
@@ -141,6 +182,7 @@ def describe_shifted(
   *,
   scale: float,
   is_expected: bool,
+  is_crowded: bool = False,
 ) -> AttackScores:
   """Scores that taking part shifts by known multiples, with what suits them.
 
@@ -151,6 +193,7 @@ def describe_shifted(
       calibrated and no bound takes the scores to be of some shape.
     scale: as in `AttackScores`.
     is_expected: likewise.
+    is_crowded: canaries leave no room for a null law of random directions.
   """
   scores, reasons = doubts.drop_rejected_null(scores)
   shift, has_spread = scores.shift, doubts.scores_differ(scores)
@@ -179,6 +222,7 @@ def describe_shifted(
     is_calibrated=shift is not None and not reasons,
     is_expected=is_expected,
     doubts=reasons,
+    notes=(explain_crowding(scores.design),) if is_crowded else (),
   )
 
 
@@ -206,12 +250,14 @@ def score_cosines(
   if cosines is None:
     return None
   groups = np.zeros(len(cosines), int)
+  scores = split_scores(record, cosines, record.dim, shift, groups)
   return describe_shifted(
     threat_model,
     sees,
-    split_scores(record, cosines, record.dim, shift, groups),
+    scores,
     scale=float(np.sqrt(record.dim)),
     is_expected=False,
+    is_crowded=scores.dim is None,
   )
 
 

@@ -8,15 +8,10 @@ import numpy as np
 
 from epe_jax._version import __version__
 from epe_jax.accounting import Analytic
-from epe_jax.audit import threat_models, upper_bounds
+from epe_jax.audit import remarks, threat_models, upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
-from epe_jax.audit.headline import (
-  Headline,
-  find_headline,
-  format_headline,
-  list_warnings,
-)
+from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.audit.over_rounds import RoundEstimate
 from epe_jax.audit.run_effects import OverRuns
 from epe_jax.audit.sequential import SequentialBounds
@@ -33,7 +28,8 @@ def to_json(audit: Audit) -> dict[str, Any]:
     'attacks': [_attack_to_json(attack, bound) for attack in audit.attacks],
     'headline': headline and _headline_to_json(headline),
     'is_simultaneous': audit.is_simultaneous,
-    'warnings': list_warnings(audit),
+    'warnings': remarks.list_warnings(audit),
+    'notes': remarks.list_notes(audit),
   }
 
 
@@ -118,6 +114,7 @@ def _attack_to_json(
     'who': attack.threat_model.who,
     'statistic': attack.threat_model.statistic,
     'doubts': list(attack.doubts),
+    'notes': list(attack.notes),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
     'analytic': attack.analytic
@@ -177,6 +174,7 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
       bool(analytic.get('is_gaussian', analytic['kind'] == 'bound')),
       tuple((float(e), d) for e, d in analytic.get('guarantees', [])),
     ),
+    notes=tuple(values.get('notes', ())),
   )
 
 

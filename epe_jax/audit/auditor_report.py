@@ -6,6 +6,7 @@ from epe_jax.audit import (
   claim_check,
   effective_dimension,
   estimates,
+  remarks,
   threat_models,
 )
 from epe_jax.audit.audit_config import AuditConfig
@@ -33,8 +34,7 @@ def format_auditor(
     f'in, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
     f'δ = {audit.attacks[0].first.delta:.3g}'
   )
-  # Several attackers may share a doubt.
-  notes = [*dict.fromkeys(f'{x}.' for a in audit.attacks for x in a.doubts)]
+  notes = remarks.format_remarks(audit)
   if warning := _warn_if_concentrated(config, record):
     notes.append(warning)
   notes = claim_check.check_claim(record, audit) + notes
@@ -55,15 +55,11 @@ def format_auditor(
 def _describe_headline(
   attack: estimates.Attack, bound: estimates.Estimate
 ) -> str:
-  text = (
+  return (
     f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
     f'{bound.epsilon:.3g} for an attacker who sees {attack.sees} '
     f'({attack.threat_model.name}).'
   )
-  excess = attack.describe_excess(bound)
-  if excess == 'violation':
-    return f'{text} That is more than the claim allows.'
-  return text
 
 
 def _explain_uncalibrated(

@@ -42,6 +42,17 @@ def drop_rejected_null(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
 
 def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:
   """A doubt if canaries that took part score lower than those that did not."""
+  found = describe_if_swapped(scores)
+  if found is None:
+    return ()
+  return (
+    f'{found}: a high score has to say "took part", so the groups may be swapped or '
+    'the sign be wrong',
+  )
+
+
+def describe_if_swapped(scores: Scores) -> str | None:
+  """That canaries that took part score lower than others, if it is beyond chance."""
   if scores.unobserved.size:
     p = rank_sum_p_value(scores.observed, scores.unobserved)
   else:
@@ -49,12 +60,9 @@ def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:
     std = cosine_null.null_law(scores.dim).std / np.sqrt(scores.observed.size)
     p = special.ndtr(scores.observed.mean() / std)
   if p >= _SWAPPED_BELOW:
-    return ()
-  return (
-    f'canaries that took part score lower than others (p = {p:.1g}): a high '
-    'score has to say "took part", so the groups may be swapped or the sign be '
-    'wrong',
-  )
+    return None
+  p_value = diagnostics.format_p_value(p)
+  return f'canaries that took part score lower than others ({p_value})'
 
 
 def rank_sum_p_value(
@@ -95,13 +103,13 @@ def doubt_mixture(scores: Scores) -> tuple[str, ...]:
   if tests.spread < rejected_below:
     doubts += (
       'scores of canaries that took part scatter otherwise than those of others '
-      f'(p = {tests.spread:.2g}), so that no estimate that takes them to be '
+      f'({diagnostics.format_p_value(float(tests.spread))}), so that no estimate that takes them to be '
       'shifted alone is calibrated',
     )
   if tests.shape < rejected_below:
     doubts += (
       'scores of canaries that took part are not Gaussian around their shifts '
-      f'(p = {tests.shape:.2g}), so that no estimate that takes them to be is '
+      f'({diagnostics.format_p_value(float(tests.shape))}), so that no estimate that takes them to be is '
       'calibrated',
     )
   return doubts

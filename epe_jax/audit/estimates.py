@@ -12,11 +12,12 @@ import numpy as np
 from epe_jax.accounting import Analytic
 from epe_jax.audit import doubts, estimators, upper_bounds
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
-from epe_jax.audit.external_scores import score_external
+from epe_jax.audit.external_scores import EXTERNAL, score_external
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import THREAT_MODELS, score_all
 from epe_jax.epsilon import bootstrap, mixture, noise_floor, shift_tests
 from epe_jax.epsilon.types import Estimate, Scores
+from epe_jax.text import cells
 
 SIGNIFICANCE = 0.05
 """Chance that a lower bound exceeds the true ε."""
@@ -74,6 +75,7 @@ class Attack(NamedTuple):
       pre-declared one first.
     analytic: the ε that the mechanism allows this attacker; None where that is
       not known.
+    notes: in plain words, what to know of the estimates and bounds.
   """
 
   threat_model: ThreatModel
@@ -86,6 +88,7 @@ class Attack(NamedTuple):
   agreement: Agreement | None
   estimates: tuple[Estimate, ...]
   analytic: Analytic | None = None
+  notes: tuple[str, ...] = ()
 
   @property
   def first(self) -> Estimate:
@@ -357,10 +360,14 @@ def _add_floor(
 def _summarize_attack(
   attack_scores: AttackScores, results: Sequence[Estimate], delta: float
 ) -> Attack:
-  # What is not calibrated claims nothing that a bound could contradict.
-  contradiction = (
-    _find_contradiction(results) if attack_scores.is_calibrated else []
-  )
+  is_external = attack_scores.threat_model == EXTERNAL
+  # What is not calibrated claims nothing that a bound could contradict; of scores from
+  # elsewhere that is not known, and their estimate is shown.
+  contradiction, notes = [], list(attack_scores.notes)
+  if attack_scores.is_calibrated or is_external:
+    contradiction = _find_contradiction(results, len(attack_scores.bounds))
+  if is_external:
+    notes += _note_separation(attack_scores.scores, results[0])
   scores = attack_scores.scores
   return Attack(
     threat_model=attack_scores.threat_model,
@@ -374,16 +381,41 @@ def _summarize_attack(
     if attack_scores.is_expected
     else None,
     estimates=tuple(results),
+    notes=tuple(notes),
   )
 
 
-def _find_contradiction(results: Sequence[Estimate]) -> list[str]:
-  """A doubt if a bound of the same scores is above the first estimate."""
+def _note_separation(scores: Scores, first: Estimate) -> list[str]:
+  """That an estimate extrapolates, if no threshold ever errs."""
+  if not scores.unobserved.size:
+    return []
+  if not np.min(scores.observed) > np.max(scores.unobserved):
+    return []
+  num = max(scores.observed.size, scores.unobserved.size)
+  if not first.epsilon > np.log(num):
+    return []
+  text = (
+    f'the point estimate {cells.format_epsilon(first)} extrapolates: every canary that '
+    f'took part scores above every other one, and {num:,} of them show no more than '
+    'the lower bound'
+  )
+  if np.isfinite(first.epsilon):
+    text += (
+      '; the rest is read from tails of a fitted law, where there are no scores'
+    )
+  return [text]
+
+
+def _find_contradiction(
+  results: Sequence[Estimate], num_bounds: int
+) -> list[str]:
+  """A doubt if one of the first bounds of the same scores is above the first estimate.
+
+  The others are there only if somebody asks for them, and a doubt is there or not.
+  """
   first = results[0]
-  highest = max(
-    (e for e in results if e.kind == 'confidence bound'),
-    key=lambda e: e.epsilon,
-  )
+  bounds = [e for e in results if e.kind == 'confidence bound']
+  highest = max(bounds[:num_bounds], key=lambda e: e.epsilon)
   assert highest.confidence is not None, 'bounds have one'
   if first.epsilon >= highest.epsilon:
     return []
@@ -391,8 +423,8 @@ def _find_contradiction(results: Sequence[Estimate]) -> list[str]:
   if not highest.is_shape_free:
     reasons += ', or it is not so that ' + ' and '.join(highest.assumes)
   return [
-    f'the first point estimate, {first.epsilon:.3g}, is below a lower bound '
-    f'of the same scores, {highest.epsilon:.3g} at '
+    f'the first point estimate, {cells.format_epsilon(first)}, is below a lower '
+    f'bound of the same scores, {cells.format_epsilon(highest)} at '
     f'{100 * highest.confidence:g} %: {reasons}'
   ]
 

@@ -68,27 +68,3 @@ def format_headline(headline: Headline) -> str:
     if floor := cells.format_short_floor(point):
       parts.append(f'floor {floor}')
   return '; '.join([*parts, f'δ = {cells.format_delta(bound.delta)}'])
-
-
-def list_warnings(audit: Audit) -> list[str]:
-  """What speaks against the numbers of an audit, in sentences without a full stop.
-
-  Args:
-    audit: of a run or of scores.
-
-  Returns:
-    The doubts about each attacker, and every lower bound that is above the ε that the
-    mechanism allows; each once.
-  """
-  warnings = []
-  for attack in audit.attacks:
-    name = attack.threat_model.name
-    warnings += [f'{name}: {doubt}' for doubt in attack.doubts]
-    for bound in attack.bounds[:1]:
-      if attack.describe_excess(bound) == 'violation':
-        warnings.append(
-          f'{name}: the lower bound {cells.format_epsilon(bound)} is above '
-          f'{cells.format_analytic(attack.analytic)}, the most that the mechanism '
-          'allows'
-        )
-  return list(dict.fromkeys(warnings))

@@ -19,14 +19,12 @@ from typing import Literal
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import server_response
+from epe_jax.audit import attack_scores, server_response
+from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.threat_models import CHANGE, FINAL, OWN
 from epe_jax.epsilon import noise_floor
 from epe_jax.epsilon.types import Scores, check_delta
 from epe_jax.host_canaries import requirements
-
-# As `attack_scores` has it: canaries that make more of a vector than this are in
-# the way of a null law of random directions.
-_CROWDED = 0.01
 
 DrawAudits = Callable[[np.random.Generator, int], Scores]
 """(rng, audits) -> scores of so many audits, along the first axis."""
@@ -181,6 +179,11 @@ class Geometry:
     )
 
   @property
+  def final_share(self) -> float:
+    """How much of `final_square` canaries make."""
+    return float(np.sum(self.kept**2) / self.final_square)
+
+  @property
   def correlation(self) -> float:
     """Of the cosines of one canary with two rounds, in which clients agree."""
     shared = self.run.client_agreement * self.run.clients_per_round**2
@@ -197,8 +200,7 @@ def final_model(geometry: Geometry) -> DrawAudits:
   """Cosines with the final model, in which all canaries are."""
   run, kept = geometry.run, geometry.kept
   in_all = np.zeros_like(geometry.own[0])
-  share = np.sum(kept**2) / geometry.final_square
-  dim = _known_dim(run, share)
+  share, dim = geometry.final_share, _choose_dim(run, geometry.final_share)
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     square = np.array([geometry.final_square])
@@ -219,7 +221,7 @@ def own_round(geometry: Geometry) -> DrawAudits:
   run, own = geometry.run, geometry.own
   root, n = np.sqrt(run.dim), len(own)
   shares = geometry.in_round / geometry.squares
-  dim = _known_dim(run, float(np.max(shares))) if n == 1 else None
+  dim = _choose_dim(run, float(np.max(shares))) if n == 1 else None
   expected = root * np.sum(1 / np.sqrt(geometry.squares[own]), axis=0)
   expected /= np.sqrt(n)
 
@@ -335,11 +337,21 @@ def _assign_rounds(run: PlannedRun) -> Int[np.ndarray, 'n k']:
   )
 
 
-def _known_dim(run: PlannedRun, share: float) -> float | None:
-  """d if the null law is that of random directions, as `attack_scores` decides."""
-  is_crowded = share > _CROWDED
+def list_crowded(geometry: Geometry) -> list[ThreatModel]:
+  """Attackers for whom canaries leave no room for a law of random directions."""
+  run = geometry.run
+  final = CHANGE if run.initial_norm is None else FINAL
+  shares = {final: geometry.final_share}
+  if run.repetitions == 1:
+    shares[OWN] = float(np.max(geometry.in_round / geometry.squares))
+  return [
+    who for who, share in shares.items() if _choose_dim(run, share) is None
+  ]
+
+
+def _choose_dim(run: PlannedRun, share: float) -> float | None:
   can_fit = run.num_canaries - run.num_inside >= 2
-  return None if is_crowded and can_fit else run.dim
+  return attack_scores.choose_dim(run.dim, share, can_fit=can_fit)
 
 
 def _overlap(

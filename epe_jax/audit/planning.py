@@ -17,7 +17,12 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax import accounting
-from epe_jax.audit import estimators, planned_costs, planned_scores
+from epe_jax.audit import (
+  attack_scores,
+  estimators,
+  planned_costs,
+  planned_scores,
+)
 from epe_jax.audit.planned_costs import Costs
 from epe_jax.audit.planned_scores import PlannedRun
 from epe_jax.audit.threat_models import CHANGE, FINAL, MAXIMUM, OWN, RESIDUAL
@@ -158,7 +163,7 @@ def plan(run: PlannedRun, *, seed: int = 0) -> Plan:
     predictions=predictions,
     costs=planned_costs.count_costs(run),
     assumes=_ASSUMES,
-    warnings=tuple(_list_warnings(run, predictions)),
+    warnings=tuple(_list_warnings(geometry, predictions)),
     simulations=simulations,
   )
 
@@ -346,9 +351,10 @@ def _summarize(values: Float[np.ndarray, ' n']) -> Quantiles:
 
 
 def _list_warnings(
-  run: PlannedRun, predictions: tuple[Prediction, ...]
+  geometry: planned_scores.Geometry, predictions: tuple[Prediction, ...]
 ) -> Iterator[str]:
   """Weaknesses of the plan, and how to fix them."""
+  run = geometry.run
   for p in predictions:
     if _is_strong(p):
       continue
@@ -372,6 +378,11 @@ def _list_warnings(
         f'{p.name}: the lower bound will most likely be 0, although the estimate '
         'is above its floor; use more canaries.'
       )
+  for attacker in planned_scores.list_crowded(geometry):
+    yield (
+      f'{attacker.name}: {attack_scores.explain_crowding(run.design)}. Use fewer '
+      'canaries, or more rounds.'
+    )
   if run.num_unobserved == 0 and run.design == 'fixed':
     yield (
       'without canaries that take no part, the null law cannot be tested and the '

@@ -31,6 +31,7 @@ from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import (
   cosine_alternative,
+  diagnostics,
   maximum,
   noise_floor,
   shift_tests,
@@ -112,7 +113,7 @@ def _score_maximum(record: Record) -> AttackScores | None:
     if p < shift_tests.REJECTED_BELOW:
       reasons += (
         'maxima of canaries that took no part do not follow the law of the '
-        f'largest of independent cosines (p = {p:.2g}), so that no estimate from '
+        f'largest of independent cosines ({diagnostics.format_p_value(p)}), so that no estimate from '
         'them is calibrated',
       )
   return AttackScores(
@@ -176,13 +177,22 @@ def _score_own(record: Record) -> AttackScores | None:
     shift = root * statistics.score_own_round(expected, assigned)
   values = statistics.score_own_round(trace, assigned)
   dim = record.dim if exact else None
-  scores = split_scores(record, values, dim, shift, assigned.argmax(axis=0))
+  is_expected = exact and shift is not None
+  scores = split_scores(
+    record,
+    values,
+    dim,
+    shift,
+    assigned.argmax(axis=0),
+    is_expected=is_expected,
+  )
   return describe_shifted(
     OWN,
     _describe_release(record),
     scores,
     scale=root,
-    is_expected=exact and shift is not None,
+    is_expected=is_expected,
+    is_crowded=exact and scores.dim is None,
   )
 
 
@@ -272,7 +282,7 @@ OWN = ThreatModel(
   'own_round',
   'own round',
   'own round',
-  'An attacker who sees what every round releases and knows when a person '
+  'An attacker who sees what every round releases and knows when a canary '
   'took part',
   _score_own,
   upper_bounds.bound_known_rounds,

@@ -94,7 +94,7 @@ def _audit(
 
 
 def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
-  from epe_jax.audit import headline, summary_table
+  from epe_jax.audit import headline, remarks, summary_table
   from epe_jax.text import cells, tables
 
   head = (
@@ -103,12 +103,14 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
     f'δ = {cells.format_delta(audited.attacks[0].first.delta)}'
   )
   found = headline.find_headline(audited)
-  warnings = [f'Warning: {x}.' for x in headline.list_warnings(audited)]
   parts = [
     tables.fill_paragraph(head),
     found and tables.fill_paragraph(headline.format_headline(found)),
     summary_table.format_summary_table(audited),
-    '\n'.join(tables.fill_paragraph(text, bullet='- ') for text in warnings),
+    '\n'.join(
+      tables.fill_paragraph(text, bullet='- ')
+      for text in remarks.format_remarks(audited)
+    ),
   ]
   return '\n\n'.join(part for part in parts if part)
 

@@ -20,8 +20,8 @@ The command prints the headline, which the design fixes before any score is seen
 nothing; lower bounds, which hold at their stated confidence; and credible bounds, which
 hold only on average over a prior.
 
---out=DIR writes a report of external scores with figures. With --claim=EPS the exit
-status is 1 if the headline bound exceeds EPS.
+--out=DIR writes report.md and report.html of external scores, with figures. With
+--claim=EPS the exit status is 1 if the headline bound exceeds EPS.
 
 With --every or --last, attackers see only some rounds of a run: their aggregates, or
 with --models the models after them. --by_round prints how much had leaked by several
@@ -185,7 +185,7 @@ def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
 def _estimate_external(
   given: flags.FlagValues, loaded: score_input.ScoreInput
 ) -> Estimated:
-  from epe_jax.audit import estimates
+  from epe_jax.audit import estimates, remarks
 
   if given.deltas is not None:
     raise ValueError('--deltas needs a run of epe_jax.')
@@ -198,6 +198,10 @@ def _estimate_external(
     more=_needs_all(given),
     simultaneous=given.simultaneous,
   )
+  if loaded.warning is not None:
+    audit = remarks.replace_doubts(audit, loaded.warning.removesuffix('.'))
+    if given.format == 'json':
+      score_input.tell(f'warning: {loaded.path}: {loaded.warning}')
   estimated = _format_audit(given, audit)
   if given.out is not None:
     from epe_jax.report import score_report

@@ -110,12 +110,12 @@ class ScoreInput(NamedTuple):
   Attributes:
     path: what to call it in messages.
     scores: `Scores` or a `Record`.
-    higher: who was taken to score higher, 'in' or 'out'; in a `Record` it is 'in'.
+    warning: what to do where the sign of scores is probably wrong; else None.
   """
 
   path: str
   scores: Any
-  higher: str = 'in'
+  warning: str | None = None
 
 
 def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
@@ -131,6 +131,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   """
   from epe_jax.audit import published_models
   from epe_jax.epsilon.types import Scores
+  from epe_jax.experiment.score_formats import groups
 
   path, loaded = _read(values, paths)
   scores = loaded.scores
@@ -149,7 +150,8 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
   if isinstance(scores, Scores):
     higher = values.higher or (loaded.tool.higher if loaded.tool else 'in')
     _tell_conventions(path, scores, loaded.tool, higher)
-    return ScoreInput(path, scores, higher)
+    warning = groups.warn_if_reversed(scores, higher=higher, cure='--higher={}')
+    return ScoreInput(path, scores, warning)
   part = published_models.restrict_record(
     scores, every=values.every, last=values.last, models=values.models
   )
@@ -183,14 +185,9 @@ def refuse_reversed(values: flags.FlagValues, loaded: ScoreInput) -> None:
   Raises:
     ValueError: canaries that took part score lower beyond chance.
   """
-  from epe_jax.experiment.score_formats import groups
-
-  if groups.warn_if_reversed(loaded.scores, higher=loaded.higher):
-    other = 'in' if loaded.higher == 'out' else 'out'
+  if loaded.warning is not None:
     raise ValueError(
-      f'--claim={values.claim:g} cannot be judged by scores whose sign is probably '
-      f'reversed; if {"lower" if other == "out" else "higher"} '
-      f'scores mean "took part", give --higher={other}.'
+      f'--claim={values.claim:g} cannot be judged: {loaded.warning}'
     )
 
 
@@ -240,13 +237,9 @@ def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
 
 
 def _tell_conventions(path: str, scores: Any, tool: Any, higher: str) -> None:
-  """Says how scores were read, and whether the sign is probably wrong."""
-  from epe_jax.experiment.score_formats import groups
-
+  """Says how scores were read."""
   if tool is not None:
     tell(
       f'{path}: read as {tool.label}; higher={higher}, design={scores.design}, '
       f'inclusion probability {scores.inclusion_probability:g}.'
     )
-  if warning := groups.warn_if_reversed(scores, higher=higher):
-    tell(f'warning: {path}: {warning}')

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple
 
 from epe_jax.conformance.claim import Claim
+from epe_jax.epsilon import diagnostics
 from epe_jax.text import cells, tables
 
 ALPHA = 1e-5
@@ -31,6 +32,8 @@ class Finding(NamedTuple):
     mu: measured distance of a round with a client from one without, in standard
       deviations of the noise; None if this is no matter of privacy.
     epsilon: ε of a Gaussian mechanism with that μ, at the δ of the report.
+    at: by what the claim was changed where so much noise is missing; '' if by
+      nothing.
   """
 
   rule: str
@@ -41,6 +44,7 @@ class Finding(NamedTuple):
   cure: str
   mu: float | None = None
   epsilon: float | None = None
+  at: str = ''
 
 
 class Result(NamedTuple):
@@ -77,9 +81,10 @@ def break_rule(
   mu: float | None = None,
   p_value: float | None = None,
   severity: Literal['privacy', 'utility'] = 'privacy',
+  at: str = '',
 ) -> Result:
   """The result of a rule that does not hold, with its finding."""
-  finding = Finding(rule, cause, severity, measured, likely, cure, mu)
+  finding = Finding(rule, cause, severity, measured, likely, cure, mu, at=at)
   return Result(rule, 'broken', measured, p_value, finding)
 
 
@@ -151,13 +156,16 @@ def format_report(report: Report) -> str:
   parts.append(tables.align_columns(rows, '<<<'))
   for finding in report.findings:
     kind = {'privacy': 'PRIVACY', 'utility': 'UTILITY'}[finding.severity]
-    lines = [f'{kind}  {finding.rule}: {finding.cause}']
+    lines = [f'{kind}  {finding.rule}: {finding.cause.replace("_", " ")}']
     texts = [finding.measured, f'Likely: {finding.likely}']
     texts.append(f'To do: {finding.cure}')
     if finding.epsilon is not None:
+      where = ''
+      if finding.at:
+        where = f', if noise is as short as it is with {finding.at}'
       texts.append(
         f'ε = {cells.format_number(finding.epsilon)} of one client at '
-        f'δ = {report.delta:g}; claimed '
+        f'δ = {report.delta:g}{where}; claimed '
         f'{cells.format_number(report.claimed_epsilon)}.'
       )
     lines += [tables.fill_paragraph(text, bullet='  ') for text in texts]
@@ -166,7 +174,7 @@ def format_report(report: Report) -> str:
 
 
 def _format_p(p: float | None) -> str:
-  return '' if p in (None, 0, 1) else f' (p = {p:.2g})'
+  return '' if p in (None, 0, 1) else f' ({diagnostics.format_p_value(p)})'
 
 
 def _summarize(report: Report) -> str:
@@ -175,11 +183,14 @@ def _summarize(report: Report) -> str:
   at_claim = 'not measured'
   if report.epsilon is not None:
     at_claim = cells.format_number(report.epsilon)
+  error = ''
+  if report.epsilon is not None and 'noise_scale' in report.passed:
+    error = ', which is within the error of the measurement'
   text = (
     f'{broken} of {checked} rules that were checked are broken; '
     f'{len(report.not_checked)} were not checked. At the claim, with '
     f'δ = {report.delta:g}, one round has ε = {at_claim} for an ordinary client; '
-    f'claimed {cells.format_number(report.claimed_epsilon)}. '
+    f'claimed {cells.format_number(report.claimed_epsilon)}{error}. '
     f'{report.rounds:,} rounds in {report.seconds:.1f} s.'
   )
   if report.resolution is not None:

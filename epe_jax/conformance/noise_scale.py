@@ -85,16 +85,22 @@ def check_noise_scale(m: Measurements) -> Result:
   if p >= ALPHA:
     return hold('noise_scale', measured, p)
   causes = _find_causes(ratios)
+  # The claim itself, of which the report has the same ε, unless it is another that
+  # fails.
+  worst = ratios[0]
+  if len(ratios) * worst.p_value >= ALPHA:
+    worst = min(ratios, key=lambda r: r.ratio)
   return break_rule(
     'noise_scale',
     causes[0][0],
     measured,
     likely='; and '.join(likely for _, likely, _ in causes),
     cure=' '.join(dict.fromkeys(cure for _, _, cure in causes)),
-    mu=1 / (m.claim.noise_multiplier * min(r.ratio for r in ratios))
-    if min(r.ratio for r in ratios) > 0
+    mu=1 / (m.claim.noise_multiplier * worst.ratio)
+    if worst.ratio > 0
     else math.inf,
     p_value=p,
+    at='' if worst is ratios[0] else f'{worst.changed} × {worst.factor:g}',
   )
 
 

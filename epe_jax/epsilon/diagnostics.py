@@ -29,6 +29,8 @@ from epe_jax.epsilon.types import (
 # The approximation of the p-value holds from eight scores on.
 MIN_SCORES = 8
 _NULL_REJECTED_BELOW = 1e-4
+# Laws of many scores, and formulas fitted to tables, hold down to about there.
+_LEAST_P_VALUE = 1e-6
 _NODES = np.cos((np.arange(64) + 0.5) * np.pi / 64)
 
 
@@ -257,10 +259,14 @@ def warn_if_not_gaussian(
   fitted = {'observed': tests.observed, 'unobserved': tests.unobserved}
   for name, test in fitted.items():
     if test is None and groups[name].size:
-      reasons.append(
-        f'The {groups[name].size} {name} scores are too few, or all equal, to '
-        'test whether they are Gaussian.'
-      )
+      size = groups[name].size
+      reason = 'are all equal, so that they are not Gaussian.'
+      if size < MIN_SCORES:
+        reason = (
+          f'are too few to test whether they are Gaussian; give {MIN_SCORES} or '
+          'more.'
+        )
+      reasons.append(f'The {size} {name} scores {reason}')
     elif test is not None and test.p_value < significance:
       reasons.append(
         f'The {name} scores are not Gaussian ({_format_test(test)}): take '
@@ -276,8 +282,20 @@ def warn_if_not_gaussian(
   return ' '.join(reasons) or None
 
 
+def format_p_value(p_value: float) -> str:
+  """A p-value for people; none far in a tail, where limit laws are inaccurate.
+
+  >>> format_p_value(0.0123), format_p_value(3.8e-24)
+  ('p = 0.012', 'p < 1e-6')
+  """
+  if p_value < _LEAST_P_VALUE:
+    return 'p < 1e-6'
+  return f'p = {p_value:.2g}'
+
+
 def _format_test(test):
-  return f'Anderson-Darling {test.statistic:.3g}, p = {test.p_value:.2g}'
+  p = format_p_value(test.p_value)
+  return f'Anderson-Darling {test.statistic:.3g}, {p}'
 
 
 def _p_value_known(a):

@@ -20,14 +20,9 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import publication
+from epe_jax.audit import publication, remarks
 from epe_jax.audit.estimates import Attack
-from epe_jax.audit.headline import (
-  Headline,
-  find_headline,
-  format_headline,
-  list_warnings,
-)
+from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Estimate
@@ -112,7 +107,8 @@ def make_card(result: RunResult, *, record: Record | None = None) -> Card:
     },
     'software': dict(result.versions),
     'record': record and _describe_record(record),
-    'warnings': list_warnings(result.audit),
+    'warnings': remarks.list_warnings(result.audit),
+    'notes': remarks.list_notes(result.audit),
     'assumptions': caveats.list_assumptions(result)
     + caveats.describe_hidden_state(result),
     'not_measured': caveats.list_not_measured(result),
@@ -179,7 +175,18 @@ def format_cards(cards: Mapping[str, Card] | Sequence[Card]) -> str:
   rows = [
     [name, *(column.get(name, '-') for column in columns)] for name in names
   ]
-  return tables.format_text(tables.Table('', ['', *cards], rows))
+  remarks_of_cards = [
+    (name, f'{kind}: {text}.')
+    for name, card in cards.items()
+    for kind, key in (('Warning', 'warnings'), ('Note', 'notes'))
+    # Cards of before have no notes.
+    for text in card.get(key, ())
+  ]
+  notes = [
+    text if len(cards) == 1 else f'{name}: {text}'
+    for name, text in remarks_of_cards
+  ]
+  return tables.format_text(tables.Table('', ['', *cards], rows, notes))
 
 
 def hash_record(record: Record) -> str:

@@ -12,7 +12,7 @@ import pathlib
 from typing import NamedTuple
 
 from epe_jax import extras, io
-from epe_jax.audit import threat_models
+from epe_jax.audit import remarks, threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.headline import find_headline
 from epe_jax.epsilon.types import Estimate
@@ -55,6 +55,7 @@ class Compared(NamedTuple):
       carries its floor; without those that have none.
     bounds: attacker -> its pre-declared lower bound.
     analytic: ε that the mechanism allows; nan if it is not known.
+    remarks: warnings and notes on the numbers, a sentence each.
   """
 
   label: str
@@ -63,6 +64,7 @@ class Compared(NamedTuple):
   estimates: Mapping[ThreatModel, Estimate]
   bounds: Mapping[ThreatModel, Estimate]
   analytic: float
+  remarks: Sequence[str] = ()
 
 
 class Difference(NamedTuple):
@@ -108,6 +110,7 @@ def collect_estimates(
     },
     {one: attack.bounds[0] for one, attack in attacks.items() if attack.bounds},
     facts.find_analytic_epsilon(result),
+    remarks.format_remarks(result.audit),
   )
 
 
@@ -194,6 +197,7 @@ def make_table(runs: Sequence[Compared]) -> tables.Table:
   notes = [
     *_NOTES,
     *cells.explain_rejected(cell for line in body for cell in line),
+    *(f'{run.label}: {text}' for run in runs for text in run.remarks),
   ]
   head = (
     'attacker',

@@ -2,9 +2,27 @@
 
 from collections.abc import Sequence
 
+from epe_jax.audit import upper_bounds
 from epe_jax.audit.estimates import Attack
 from epe_jax.epsilon.types import Estimate
 from epe_jax.text import cells, methods, tables
+
+_MEANINGS: dict[upper_bounds.Excess, str] = {
+  'violation': (
+    'A lower bound above the analytic ε: the run does not do what is claimed of it, or '
+    'the bound is too high, by chance, as 1 in 20 is, or because what it assumes is '
+    'not so. The more bounds there are, the likelier is one that is too high.'
+  ),
+  'extrapolates': (
+    'A point estimate above the analytic ε, by more than its error: random scatter, or '
+    'an ε read from tails of a law where no canary was, or a run that does not do '
+    'what is claimed of it.'
+  ),
+  'more than expected': (
+    'Above the expected ε: more than a server that adds up aggregates would leave if '
+    'clients did not respond to what it has learnt. That is no limit.'
+  ),
+}
 
 
 def make_table(attacks: Sequence[Attack]) -> tables.Table:
@@ -20,7 +38,7 @@ def make_table(attacks: Sequence[Attack]) -> tables.Table:
     for attack in attacks
     for estimate in attack.estimates
   ]
-  return tables.Table('', head, body)
+  return tables.Table('', head, body, explain_excess(attacks))
 
 
 def format_groups(attacks: Sequence[Attack]) -> list[str]:
@@ -41,15 +59,36 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
       lines.append(_format_line(f'  {methods.describe_method(estimate)}', row))
       if excess := attack.describe_excess(estimate):
         limit = cells.format_analytic(attack.analytic)
-        lines.append(f'    {excess}: above the analytic ε {limit}')
-  return lines
+        lines.append(f'    {_name_excess(excess)} {limit}')
+  notes = [tables.fill_paragraph(text) for text in explain_excess(attacks)]
+  return [*lines, '', *notes] if notes else lines
+
+
+def explain_excess(attacks: Sequence[Attack]) -> list[str]:
+  """What it means that estimates are above the analytic ε; a sentence for each kind."""
+  excesses = {
+    attack.describe_excess(estimate)
+    for attack in attacks
+    for estimate in attack.estimates
+  }
+  return [text for excess, text in _MEANINGS.items() if excess in excesses]
 
 
 def _flag_excess(attack: Attack, estimate: Estimate) -> cells.Cells:
   """The cells of an estimate, which says if it is above what the mechanism allows."""
   row = cells.format_cells(estimate)
   excess = attack.describe_excess(estimate)
-  return row._replace(kind=f'{row.kind}; {excess}') if excess else row
+  if excess is None:
+    return row
+  return row._replace(kind=f'{row.kind}; {_name_excess(excess)}')
+
+
+def _name_excess(excess: upper_bounds.Excess) -> str:
+  return (
+    'above the expected ε'
+    if excess == 'more than expected'
+    else 'above the analytic ε'
+  )
 
 
 def _format_line(method: str, row: cells.Cells) -> str:

@@ -155,7 +155,7 @@ _PATTERNS = (
     'analytic',
   ),
   (rf'{_NUMBER} standard errors?', 'standard-error'),
-  (rf'p = {_NUMBER}', 'p-value'),
+  (rf'p [=<] {_NUMBER}', 'p-value'),
   (rf'(?:about|more than|less than) {_NUMBER} %', 'guesses'),
   (rf'{_NUMBER} rounds?', 'rounds'),
   (rf'd = {_NUMBER}', 'parameters'),

@@ -8,12 +8,9 @@ import jinja2
 import markupsafe
 
 from epe_jax._version import __version__
+from epe_jax.audit import remarks
 from epe_jax.audit.estimates import Attack
-from epe_jax.audit.headline import (
-  find_headline,
-  format_headline,
-  list_warnings,
-)
+from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
   caveats,
@@ -78,13 +75,7 @@ def format_html(
     'report.html.jinja',
     title=f'{kind}: {result.task}',
     run=facts.describe_run(result),
-    headline=headline
-    and {
-      'bound': cells.format_epsilon(headline.bound),
-      # Without the bound, which stands above.
-      'text': format_headline(headline).partition(' (')[2].join(('(', '')),
-      'who': f'{headline.attack.threat_model.who}.',
-    },
+    headline=headline and split_headline(headline),
     # What alarms stays the last sentence.
     verdict=[*warnings, *verdict.give_short_verdict(result)],
     is_alarm=verdict.is_alarming(result),
@@ -92,7 +83,8 @@ def format_html(
       _list_cells(attack, is_headline=attack is (headline and headline.attack))
       for attack in result.audit.attacks
     ],
-    warnings=list_warnings(result.audit),
+    warnings=remarks.list_warnings(result.audit),
+    notes=remarks.list_notes(result.audit),
     delta=cells.format_delta(result.delta),
     figures=[
       make_figure(name, svg, captions[name]) for name, svg in pictures.items()
@@ -109,6 +101,15 @@ def format_html(
     else None,
     reproduction=reproduction.list_commands(result),
   )
+
+
+def split_headline(headline: Headline) -> dict[str, str]:
+  """The bound of a headline, the rest of its line, and of whom it is."""
+  return {
+    'bound': cells.format_epsilon(headline.bound),
+    'text': format_headline(headline).partition(' (')[2].join(('(', '')),
+    'who': f'{headline.attack.threat_model.who}.',
+  }
 
 
 def make_figure(file: str, svg: str, caption: str) -> Figure:

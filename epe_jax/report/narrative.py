@@ -4,6 +4,7 @@ import math
 
 from epe_jax.audit import effective_dimension, threat_models
 from epe_jax.audit.estimates import Agreement, Attack, Audit, Rates
+from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import caveats, facts
@@ -157,15 +158,17 @@ def _describe_guesses(rates: Rates) -> str:
   accuracy, at_100, at_1000 = map(
     cells.format_estimated_share, (rates.accuracy, *rates.tpr)
   )
-  text = ' Of people who took part with a chance of 50 % this attack guesses '
+  text = (
+    ' Of canaries that take part with a chance of 50 % this attack guesses '
+  )
   if accuracy == at_100 == at_1000:
     return (
       f'{text}{accuracy} right, and with one false alarm in 1,000 it finds as '
-      'many of those who did.'
+      'many of those that did.'
     )
   return (
     f'{text}{accuracy} right; allowed one false alarm in 100 it finds {at_100} of '
-    f'those who did, and one in 1,000, {at_1000}.'
+    f'those that did, and one in 1,000, {at_1000}.'
   )
 
 
@@ -208,7 +211,7 @@ def _describe_agreement(agreement: Agreement, analytic: float | None) -> str:
   """How far scores are from what the analytic ε or the norms of rounds imply."""
   errors = (
     f'{abs(agreement.standard_errors):.1f} standard errors '
-    f'(p = {agreement.p_value:.2g})'
+    f'({diagnostics.format_p_value(agreement.p_value)})'
   )
   if analytic is not None:
     text = (

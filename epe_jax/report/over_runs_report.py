@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from epe_jax.audit.run_effects import Effect, OverRuns
+from epe_jax.epsilon import diagnostics
 from epe_jax.text import cells, tables
 
 _COLUMNS = (
@@ -75,8 +76,8 @@ def _make_table(row: OverRuns) -> tables.Table:
       f'({cells.format_interval(row.tau_interval)} at 90 %), and ε one of '
       f'{cells.format_number(row.spread.std)}, the empirical privacy variance '
       f'without the scatter of canaries; I² = {100 * row.i_squared:.0f} % of the '
-      'scatter of the estimates is not from canaries (p = '
-      f'{row.p_value:.2g} if all runs had the same μ).',
+      'scatter of the estimates is not from canaries '
+      f'({diagnostics.format_p_value(row.p_value)} if all runs had the same μ).',
       *row.doubts,
     ],
   )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 import json
 
+from epe_jax.audit import remarks
 from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
@@ -50,6 +51,7 @@ def format_page(
     f'# {title}',
     *_format_headline(result),
     *(f'**Warning:** {warning}' for warning in warnings),
+    *remarks.format_remarks(result.audit),
     tables.format_markdown(run),
     *estimates,
     '## In words',

@@ -11,13 +11,9 @@ import os
 import pathlib
 
 from epe_jax import extras, io
-from epe_jax.audit import summary_table
+from epe_jax.audit import remarks, summary_table
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
-from epe_jax.audit.headline import (
-  find_headline,
-  format_headline,
-  list_warnings,
-)
+from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
@@ -44,7 +40,7 @@ _SECTIONS = (
 
 
 def format_summary(result: RunResult) -> str:
-  """The headline, one line for each attacker, and a verdict of a few sentences.
+  """The headline, one line for each attacker, a verdict, and notes on the numbers.
 
   An estimate that is not calibrated is left out, and the line says so.
 
@@ -66,7 +62,9 @@ def format_summary(result: RunResult) -> str:
         result.audit, worst_case_epsilon=worst_case
       )
     )
-  parts.append(_format_list(verdict.give_verdict(result)))
+  said = verdict.give_verdict(result)
+  said += remarks.format_further_remarks(result.audit)
+  parts.append(_format_list(said))
   return '\n\n'.join(parts)
 
 
@@ -123,7 +121,7 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
     'The bound was fixed before any score was seen: '
     f'{methods.describe_method(headline.bound)}. --all shows the others; the '
     'largest of several bounds is not a bound.',
-    *(f'Warning: {warning}.' for warning in list_warnings(audit)),
+    *remarks.format_remarks(audit),
   ]
   if audit.is_simultaneous:
     level = 100 * (1 - SIGNIFICANCE)
@@ -153,11 +151,7 @@ def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
     else:
       groups = estimate_table.format_groups(attacks)
       parts.append('\n'.join([title, '=' * len(title), *groups]))
-  notes = [
-    f'{attack.threat_model.statistic}: {doubt}.'
-    for attack in audit.attacks
-    for doubt in attack.doubts
-  ]
+  notes = remarks.format_remarks(audit)
   if audit.headline is not None:
     notes.insert(0, _explain_headline(audit))
   parts.append(_format_list(notes))

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 
 from epe_jax import extras, io
-from epe_jax.audit import audit_json, estimates, headline
+from epe_jax.audit import audit_json, estimates, headline, remarks
 from epe_jax.audit.estimates import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment.score_formats import groups
@@ -42,18 +42,15 @@ class ScoreAudit:
       f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
       'not',
     ]
-    doubts = [f'{doubt}.' for doubt in attack.doubts]
-    doubts = doubts if self.warning is None else [self.warning]
-    lines += [tables.fill_paragraph(f'Warning: {doubt}') for doubt in doubts]
+    lines += map(tables.fill_paragraph, remarks.format_remarks(self.audit))
     return terminal.spell_for_stdout('\n'.join(lines))
 
   def _repr_html_(self) -> str:
     table = estimate_table.make_table(self.audit.attacks)
-    (attack,) = self.audit.attacks
-    doubts = [f'{doubt}.' for doubt in attack.doubts]
-    if self.warning is not None:
-      doubts.insert(0, f'Warning: {self.warning}')
-    notes = ''.join(f'<p>{html.escape(doubt)}</p>' for doubt in doubts)
+    notes = ''.join(
+      f'<p>{html.escape(text)}</p>'
+      for text in remarks.format_remarks(self.audit)
+    )
     head = f'<p><b>{html.escape(self._format_headline())}</b></p>'
     return f'{head}{notes}{_format_html(table)}'
 
@@ -136,13 +133,15 @@ def estimate(
   audit = estimates.evaluate_scores(
     scores, delta=delta, simultaneous=simultaneous
   )
+  if warning is not None:
+    audit = remarks.replace_doubts(audit, warning.removesuffix('.'))
   return ScoreAudit(scores, audit, warning)
 
 
 def write_score_report(
   folder: str | os.PathLike, scores: Scores, audit: Audit
 ) -> pathlib.Path:
-  """Writes report.md, estimates.json and figures of scores.
+  """Writes report.md, report.html, estimates.json and figures of scores.
 
   Args:
     folder: made if it is not there; files of these names are replaced.
@@ -157,12 +156,36 @@ def write_score_report(
     OSError: the folder cannot be written.
   """
   with extras.explain_missing():
+    from epe_jax.report import html as pages
     from epe_jax.report.figures import of_scores, pictures
 
+  found = headline.find_headline(audit)
+  assert found is not None, 'scores have a bound'
   out = pathlib.Path(folder)
   out.mkdir(parents=True, exist_ok=True)
-  for name, figure in of_scores.draw_scores(scores, audit).items():
-    pictures.write_figure(figure, out / name)
+  drawn = {
+    name: pictures.write_figure(figure, out / name)
+    for name, figure in of_scores.draw_scores(scores, audit).items()
+  }
+  title = 'Privacy audit of scores'
+  about = (
+    f'{scores.observed.size:,} canaries took part, {scores.unobserved.size:,} did '
+    f'not; design {scores.design}.'
+  )
+  page = pages.render_page(
+    'scores.html.jinja',
+    title=title,
+    headline=pages.split_headline(found),
+    about=about,
+    warnings=remarks.list_warnings(audit),
+    notes=remarks.list_notes(audit),
+    figures=[
+      pages.make_figure(name, svg, of_scores.CAPTIONS[name])
+      for name, svg in drawn.items()
+    ],
+    estimates=estimate_table.make_table(audit.attacks),
+  )
+  io.write_text(out / 'report.html', page)
   io.write_json(out / 'estimates.json', audit_json.to_json(audit))
   images = [
     f'![{text}]({name})\n\n*{text}*'
@@ -171,9 +194,9 @@ def write_score_report(
   with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
     estimates = report.format_estimates(audit, markdown=True)
   parts = [
-    '# Privacy audit of scores',
-    f'{scores.observed.size:,} canaries took part, {scores.unobserved.size:,} did '
-    f'not; design {scores.design}.',
+    f'# {title}',
+    f'**{headline.format_headline(found)}**',
+    about,
     estimates,
     '## Figures',
     *images,

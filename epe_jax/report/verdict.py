@@ -2,7 +2,7 @@
 
 import math
 
-from epe_jax.audit import threat_models
+from epe_jax.audit import remarks, threat_models
 from epe_jax.audit.estimates import Attack, Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
@@ -92,7 +92,7 @@ def _state_headline(attack: Attack, bound: Estimate, limit: float) -> str:
 
 
 def _describe_final_model(attack: Attack) -> str:
-  """How much the final model alone tells of a person."""
+  """How much the final model alone tells of a canary."""
   text = f'The final model alone: ε ≈ {cells.format_epsilon(attack.first)}'
   if narrative.is_within_floor(attack.first):
     return f'{text}, which is what is found where nothing leaks.'
@@ -102,16 +102,14 @@ def _describe_final_model(attack: Attack) -> str:
   if attack.rates is None:
     return f'{text}.'
   return (
-    f'{text}; at even odds it tells whether a person took part in '
+    f'{text}; at even odds this attack tells whether a canary took part in '
     f'{cells.format_estimated_share(attack.rates.accuracy)} of cases.'
   )
 
 
 def _is_violated(attack: Attack) -> bool:
   """Whether the pre-declared bound exceeds what the mechanism allows."""
-  if not attack.bounds:
-    return False
-  return attack.describe_excess(attack.bounds[0]) == 'violation'
+  return remarks.describe_violation(attack) is not None
 
 
 def _list_doubts(audit: Audit) -> list[str]:
@@ -120,10 +118,8 @@ def _list_doubts(audit: Audit) -> list[str]:
   if violated:
     attack = violated[-1]
     return [
-      f'The lower bound for {narrative.name_attacker(attack)} is above '
-      f'{cells.format_analytic(attack.analytic)}, the most that the mechanism '
-      'allows: the run does not do what is claimed of it, or this is one of the '
-      'few audits whose bound is too high.'
+      f'For {narrative.name_attacker(attack)} '
+      f'{remarks.describe_violation(attack)}.'
     ]
   doubted = [attack for attack in audit.attacks if attack.doubts]
   agreement = audit.attacks[-1].agreement

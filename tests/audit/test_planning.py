@@ -15,6 +15,7 @@ from epe_jax.audit import (
   planned_scores,
   planning_table,
   server_response,
+  threat_models,
 )
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -153,6 +154,36 @@ def test_lengths_are_those_of_simulated_vectors(momentum):
   )
   weights = server_response.respond_to_rounds(50, momentum=momentum)[-1]
   np.testing.assert_allclose(geometry.weights, weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+  ('in_round', 'bound'), [(18, 'clopper_pearson_bonferroni'), (25, 'rank_test')]
+)
+def test_a_plan_and_an_audit_choose_the_same_bound_and_say_why(in_round, bound):
+  # They make 18 and 25 of about 2,000, just below and above a hundredth. By their
+  # cosines, which scatter, some round of the former would seem to be above.
+  sizes = dict(rounds=20, dim=4000)
+  canaries = dict(observed=20 * in_round, unobserved=100)
+  plan = audit.plan(
+    planned(
+      client_agreement=1.0,
+      clients_per_round=3,
+      **sizes,
+      **{f'num_{name}': num for name, num in canaries.items()},
+    )
+  )
+  simulated = simulated_runs.simulate(
+    np.random.default_rng(0), noise=0.7, **sizes, **canaries
+  )
+  own = audit.evaluate(simulated.record, floors=False).find(threat_models.OWN)
+  assert plan.find('own_round').bound_name == own.bounds[0].method == bound
+  note = (
+    'canaries make up more than 1 % of what this attacker sees, so the null'
+  )
+  is_crowded = bound == 'rank_test'
+  assert any(note in text for text in own.notes) == is_crowded
+  warned = any(x.startswith(f'own round: {note}') for x in plan.warnings)
+  assert warned == is_crowded
 
 
 def test_costs_are_those_that_were_measured():

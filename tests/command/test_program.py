@@ -286,7 +286,7 @@ def test_no_claim_is_judged_by_scores_with_a_reversed_sign(capsys, tmp_path):
   command = 'estimate', path, '--delta=1e-5', '--claim=1'
   code, out, err = run(capsys, *command)
   assert (code, out) == (2, '')
-  assert 'error: --claim=1 cannot be judged by scores whose sign' in err
+  assert 'error: --claim=1 cannot be judged: the sign is probably' in err
   assert 'give --higher=out' in err
   code, out, _ = run(capsys, *command, '--higher=out')
   assert code == 1

@@ -90,7 +90,7 @@ def test_help_lists_the_flags(capsys):
 def test_the_script_is_the_command():
   ended = in_process.run_script('check', f'{EXAMPLE}:NoNoiseOnBiases', SHAPES)
   assert ended.returncode == 1
-  assert 'tensor_without_noise' in ended.stdout
+  assert 'tensor without noise' in ended.stdout
 
 
 def test_the_example_checks_both_of_its_mechanisms(capsys):
@@ -135,7 +135,7 @@ def test_the_fixture_passes_and_fails_tests(run_pytest, capsys):
   assert run_pytest('make') == pytest.ExitCode.OK
   capsys.readouterr()
   assert run_pytest('NoNoiseOnBiases') == pytest.ExitCode.TESTS_FAILED
-  assert 'PRIVACY  tensor_noise: tensor_without_noise' in (
+  assert 'PRIVACY  tensor_noise: tensor without noise' in (
     capsys.readouterr().out
   )
 

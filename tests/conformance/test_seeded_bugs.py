@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from epe_jax import conformance
+from epe_jax.text import cells
 from tests.conformance import seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, seeded
 
@@ -33,9 +34,23 @@ def test_the_report_names_the_bug(bug, claim):
     assert named.pop() == ('resume', 'noise_replayed_after_restore')
   assert named == [seeded_bugs.EXPECTED[bug]]
   (finding, *_) = report.findings
-  assert finding.rule in conformance.format_report(report)
+  text = ' '.join(conformance.format_report(report).split())
+  assert f'{finding.rule}: {finding.cause.replace("_", " ")}' in text
   if finding.severity == 'privacy' and finding.epsilon is not None:
     assert finding.epsilon > report.claimed_epsilon
+
+
+def test_the_epsilon_of_a_finding_is_that_of_the_summary_or_says_where_it_is():
+  same = conformance.check(seeded(seeded_bugs.NoiseOnMachines), CLAIM)
+  assert same.findings[0].epsilon == pytest.approx(same.epsilon, rel=1e-9)
+  text = ' '.join(conformance.format_report(same).split())
+  assert text.count(f'ε = {cells.format_number(same.epsilon)} ') == 2
+  assert 'within the error of the measurement' not in text
+  # At a clip norm of 1 noise that ignores it is right.
+  other = conformance.check(seeded(seeded_bugs.NoiseOfUnitClip), CLAIM)
+  text = ' '.join(conformance.format_report(other).split())
+  assert other.findings[0].epsilon > other.epsilon
+  assert 'if noise is as short as it is with clip_norm × 4; claimed' in text
 
 
 @pytest.mark.parametrize('clip_norm', [0.3, 0.01])

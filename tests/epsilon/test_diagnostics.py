@@ -166,6 +166,9 @@ def test_each_departure_is_named():
   assert 'not Gaussian' not in text
   text = diagnostics.warn_if_not_gaussian(Scores(normal, np.zeros(4)))
   assert 'The 4 unobserved scores are too few' in text
+  text = diagnostics.warn_if_not_gaussian(Scores(np.ones(9), np.zeros(9)))
+  assert text.count('are all equal, so that they are not Gaussian.') == 2
+  assert 'too few' not in text
 
 
 def test_maxima_over_rounds_are_found_not_to_be_gaussian():

@@ -147,7 +147,7 @@ def test_the_loss_attack_of_privacy_meter_is_read_with_its_sign(tmp_path):
   as_documented = score_formats.read_privacy_meter(path)
   warning = score_formats.warn_if_reversed(as_documented)
   assert warning is not None
-  assert 'give higher=out' in warning
+  assert "give higher='out'" in warning
   as_written = score_formats.read_privacy_meter(path, higher='out')
   assert score_formats.warn_if_reversed(as_written, higher='out') is None
 
@@ -668,8 +668,15 @@ def test_the_command_warns_of_a_reversed_sign_and_of_no_other(tmp_path):
   path.write_text('\n'.join(['score,label', *lines]) + '\n')
   done = estimate(path, '--format=json')
   assert f'warning: {path}: the sign is probably reversed' in done.stderr
-  assert 'give higher=out' in done.stderr
-  assert json.loads(done.stdout)['headline']['epsilon'] == 0
+  assert 'give --higher=out' in done.stderr
+  values = json.loads(done.stdout)
+  assert values['headline']['epsilon'] == 0
+  assert 'give --higher=out' in values['warnings'][0]
+  done = estimate(path)
+  assert done.stderr == ''
+  text = ' '.join(done.stdout.split())
+  assert text.count('score lower than others (p < 1e-6)') == 1
+  assert text.count('give --higher=out') == 1
   right = estimate(path, '--format=json', '--higher=out')
   assert right.stderr == ''
   assert json.loads(right.stdout)['headline']['epsilon'] > 0.5

@@ -12,14 +12,23 @@ from scipy import stats
 
 from epe_jax import accounting, io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import estimates, publication, threat_models
+from epe_jax.audit import audit_json, estimates, publication, threat_models
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import run_result
-from epe_jax.report import audit_card, caveats, html, narrative, report, verdict
+from epe_jax.report import (
+  audit_card,
+  caveats,
+  comparison,
+  html,
+  narrative,
+  page,
+  report,
+  verdict,
+)
 from epe_jax.report.figures import of_run
-from epe_jax.text import cells
+from epe_jax.text import cells, tables
 from tests import recorded_runs
 from tests.in_process import run_script
 
@@ -270,7 +279,7 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   _, bound = audit.headline
   assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
   assert 'the analysis allows 35.5 at most' in certain
-  assert 'at even odds it tells' in likely
+  assert 'at even odds this attack tells whether a canary took part' in likely
   assert 'Clients take part in more rounds' in of_clients
   assert 'their analytic ε is 57.2' in of_clients
   assert 'finds what the analysis implies' in agrees
@@ -308,15 +317,103 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
   limit = audit.find(threat_models.RESIDUAL).analytic.epsilon
   text = report.format_report(_result(audit=audit))
   limit_as_text = f'above the analytic ε {cells.format_number(limit)}'
-  assert f'violation: {limit_as_text}' in text
-  assert f'extrapolates: {limit_as_text}' in text
+  above = re.findall(rf'(point estimate|95 %)\n +{limit_as_text}', text)
+  assert set(above) == {'point estimate', '95 %'}
+  text = ' '.join(text.split())
+  assert text.count('A lower bound above the analytic ε: the run does not') == 1
+  assert text.count('A point estimate above the analytic ε, by more than') == 1
   said = verdict.give_verdict(_result(audit=audit))[-1]
   assert f'is above {cells.format_number(limit)}, the most that' in said
+  assert said.startswith('For an attacker who also knows the updates of all')
   honest = dataclasses.replace(record, noise_multiplier=1 / 6.0)
   text = report.format_report(
     _result(audit=estimates.evaluate(honest, floors=False))
   )
-  assert 'violation' not in text
+  assert 'A lower bound above the analytic ε' not in text
+
+
+def _above_its_limit(*, bounds, interval):
+  """A run whose strongest attacker is allowed an ε of 5."""
+  own = threat_models.RESIDUAL
+  attack = estimates.Attack(
+    own,
+    'what is seen',
+    1000,
+    1000,
+    True,
+    (),
+    None,
+    None,
+    (
+      _row(own, 'location_mixture', 5.6, interval=interval)[1],
+      *(bound for _, bound in bounds),
+    ),
+    Analytic(5.0, 'all'),
+  )
+  return _result(audit=estimates.Audit((attack,)))
+
+
+def _show_everywhere(result):
+  """Each output of a run, with white space made alike."""
+  run = comparison.collect_estimates('a', result, {})
+  shown = {
+    'summary': report.format_summary(result),
+    'estimates': report.format_headline_estimates(result.audit),
+    'all estimates': report.format_estimates(result.audit),
+    'page': page.format_page(result, {}),
+    'html': html.format_html(result, {}, {}),
+    'card': audit_card.format_cards({'a': audit_card.make_card(result)}),
+    'comparison': tables.format_text(comparison.make_table([run, run])),
+  }
+  return {
+    name: ' '.join(re.sub('<[^>]+>|- ', '', text).split())
+    for name, text in shown.items()
+  }
+
+
+@pytest.mark.parametrize(
+  ('interval', 'why'),
+  [
+    ((5.4, 5.8), 'random scatter, or the run does not do what is claimed'),
+    ((4.9, 6.3), 'its interval says that random scatter suffices'),
+  ],
+)
+def test_a_point_estimate_above_the_analytic_epsilon_is_noted_everywhere(
+  interval, why
+):
+  bound = _bound(threat_models.RESIDUAL, 'clopper_pearson_band', 4.5)
+  result = _above_its_limit(bounds=[bound], interval=interval)
+  for name, text in _show_everywhere(result).items():
+    assert 'the point estimate 5.60 (90 % interval' in text, name
+    assert why in text, name
+    assert 'Note: own round, others removed: the point' in text, name
+    assert 'Warning' not in text, name
+  values = audit_json.to_json(result.audit)
+  assert values['warnings'] == []
+  (note,) = values['notes']
+  assert why in note
+
+
+@pytest.mark.parametrize('is_first', [True, False])
+def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
+  shape = (types.Assumption.GAUSSIAN_SCORES,)
+  above = _bound(
+    threat_models.RESIDUAL, 'location_mixture_bound', 5.5, assumes=shape
+  )
+  below = _bound(threat_models.RESIDUAL, 'clopper_pearson_band', 4.5)
+  bounds = [above, below] if is_first else [below, above]
+  result = _above_its_limit(bounds=bounds, interval=(5.4, 5.8))
+  expected = 'the lower bound 5.50 is above 5.00, the most that the mechanism'
+  if not is_first:
+    expected = (
+      '1 of 1 other lower bounds is above 5.00, the most that the mechanism '
+      'allows: 5.50 (Gaussians, shifts known; holds if scores are Gaussian). '
+      'Of these bounds each holds at 95 % by itself, and several not all at once'
+    )
+  for name, text in _show_everywhere(result).items():
+    assert expected in text, name
+  (warning,) = audit_json.to_json(result.audit)['warnings']
+  assert expected in warning
 
 
 def test_a_verdict_has_no_estimate_that_is_not_calibrated():
@@ -352,9 +449,9 @@ def test_an_estimate_is_told_by_how_well_the_attack_guesses():
   assert said == (
     'An attacker who sees only the final model: ε ≈ 1.20 at δ = 1e-5 (90 % '
     'interval 1.05 to 1.35; when nothing leaks this estimator reports 0.01 to '
-    '0.70). Of people who took part with a chance of 50 % this attack guesses '
+    '0.70). Of canaries that take part with a chance of 50 % this attack guesses '
     'about 67 % right; allowed one false alarm in 100 it finds about 12 % of '
-    'those who did, and one in 1,000, about 3.2 %.'
+    'those that did, and one in 1,000, about 3.2 %.'
   )
 
 
@@ -386,7 +483,7 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
   assert '100 %' not in one
   assert said(estimates.Rates(1.0, (1.0, 1.0))).endswith(
     'guesses more than 99.9 % right, and with one false alarm in 1,000 it finds as '
-    'many of those who did.'
+    'many of those that did.'
   )
 
 
@@ -423,7 +520,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
     _result(audit=published, noise='fresh'),
     'The lower bound of this report',
   )
-  assert 'knows when a person took part. Which bound' in said
+  assert 'knows when a canary took part. Which bound' in said
   assert 'removes' not in said
 
 
@@ -525,7 +622,7 @@ def test_an_estimate_is_flagged_when_it_is_well_above_the_analytic_one(
       all_scores=[_reading(_OWN)],
       analytic_epsilon=analytic,
     )
-    said = _attacker(result, 'knows when a person took part')
+    said = _attacker(result, 'knows when a canary took part')
     assert ('exceeds the analytic ε of 83.8' in said) == flagged
     if flagged:
       assert f'by {errors} standard errors' in said

@@ -56,3 +56,14 @@ def test_a_limit_that_is_expected_is_not_called_allowed(audit):
   lines = {line[0]: line for line in risk_table.make_table(attacks).body}
   assert all('; expected ' in cell for cell in lines['final model'][1:])
   assert all('; allowed ' in cell for cell in lines['own round'][1:])
+
+
+def test_what_a_mu_misstates_is_said_for_each_attacker_who_is_not_gaussian(
+  audit,
+):
+  text = risk_table.explain_regret(audit.attacks)
+  wrong, exact = text.split('They are exact for ')
+  assert 'may be wrong by up to (the regret): 0.' in wrong
+  assert 'for final model, ' in wrong
+  assert exact == 'own round; own round, others removed.'
+  assert risk_table.explain_regret(audit.attacks[-2:]) is None

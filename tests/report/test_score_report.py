@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import epe_jax
-from epe_jax.audit import estimates
+from epe_jax.audit import estimates, headline
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import report, score_report
 from epe_jax.text import cells
@@ -95,8 +95,8 @@ def test_a_reversed_sign_is_warned_of_and_shown():
   with pytest.warns(UserWarning, match='sign is probably reversed'):
     reversed_ = epe_jax.estimate(OUT, IN, delta=1e-5)
   assert '\nWarning: the sign is probably reversed' in repr(reversed_)
-  assert 'give higher=out' in ' '.join(repr(reversed_).split())
-  assert 'Warning: the sign' in reversed_._repr_html_()
+  assert "give higher='out'" in ' '.join(repr(reversed_).split())
+  assert reversed_._repr_html_().count('score lower than others') == 1
   (attack,) = reversed_.audit.attacks
   assert attack.bounds[0].epsilon == 0
 
@@ -134,6 +134,32 @@ def test_scores_that_separate_perfectly_have_a_bound():
   assert bound.epsilon == pytest.approx(np.log(p / (1 - p)), abs=0.02)
   (attack,) = found.audit.attacks
   assert not any('gaussian' in one.method for one in attack.estimates)
+
+
+def test_an_estimate_of_scores_that_separate_perfectly_is_said_to_extrapolate():
+  separate = epe_jax.estimate(IN + 80, OUT, delta=1e-5)
+  (attack,) = separate.audit.attacks
+  assert attack.first.epsilon > 1000
+  said = ' '.join(repr(separate).split())
+  shown = cells.format_epsilon(attack.first)
+  assert f'Note: the point estimate {shown} extrapolates: every canary' in said
+  assert '80 of them show no more than the lower bound; the rest is' in said
+  assert 'extrapolates' in report.format_headline_estimates(separate.audit)
+  assert 'extrapolates' not in repr(epe_jax.estimate(IN, OUT, delta=1e-5))
+
+
+def test_a_bound_of_scores_above_their_point_estimate_is_a_doubt():
+  # A few scores far below make the others wide, and separate both groups no less.
+  rng = np.random.default_rng(0)
+  ins, outs = rng.normal(5, 1, 200), rng.normal(0, 1, 200)
+  outs[:40] -= 50
+  wide = epe_jax.estimate(ins, outs, delta=1e-5)
+  (attack,) = wide.audit.attacks
+  assert attack.bounds[0].epsilon > attack.first.epsilon
+  doubts = [d for d in attack.doubts if 'is below a lower bound' in d]
+  assert len(doubts) == 1
+  assert 'no calibrated point estimate' in repr(wide)
+  assert 'extrapolates' not in repr(wide)
 
 
 @pytest.mark.parametrize(
@@ -193,3 +219,10 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
   for name in figures:
     assert f']({name})' in page
   assert (path.parent / 'estimates.json').is_file()
+  line = headline.format_headline(headline.find_headline(found.audit))
+  assert page.split('\n\n')[1] == f'**{line}**'
+  shown = (path.parent / 'report.html').read_text()
+  bound = cells.format_epsilon(found.audit.headline[1])
+  assert f'ε ≥ {bound}' in shown
+  assert shown.index('aria-label="Headline"') < shown.index('<svg')
+  assert shown.count('<svg') == 3

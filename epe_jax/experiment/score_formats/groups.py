@@ -113,24 +113,26 @@ def split_by_label(
   return make_scores(where, scores[took_part], scores[~took_part], **settings)
 
 
-def warn_if_reversed(scores: Scores, *, higher: str = 'in') -> str | None:
+def warn_if_reversed(
+  scores: Scores, *, higher: str = 'in', cure: str = 'higher={!r}'
+) -> str | None:
   """What to say where canaries that took part score lower beyond chance.
 
   Args:
     scores: as read.
     higher: who was taken to score higher in the file.
+    cure: what to give instead, with {} for 'in' or 'out'.
 
   Returns:
     A sentence with the cure, or None.
   """
-  reasons = doubts.doubt_if_swapped(scores)
-  if not reasons:
+  found = doubts.describe_if_swapped(scores)
+  if found is None:
     return None
-  other = 'in' if higher == 'out' else 'out'
+  low, other = ('lower', 'out') if higher == 'in' else ('higher', 'in')
   return (
-    f'the sign is probably reversed: {reasons[0]}. They were read with '
-    f'higher={higher}; if that is not so in this file, give higher={other}. '
-    'Until then estimates of them mean nothing.'
+    f'the sign is probably reversed: {found}. If {low} scores mean "took part", '
+    f'give {cure.format(other)}; until then no estimate means anything.'
   )
 
 

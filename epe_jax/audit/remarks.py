@@ -1,0 +1,178 @@
+"""What is to be said beside the numbers of an audit: warnings, and plain notes.
+
+Texts, JSON, cards, pages and comparisons all take them from here.
+"""
+
+from collections.abc import Iterable
+
+from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
+from epe_jax.audit.external_scores import EXTERNAL
+from epe_jax.text import cells, methods
+
+_CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
+_ROUNDING = 1.001
+
+
+def list_warnings(audit: Audit) -> list[str]:
+  """What speaks against the numbers of an audit, in sentences without a full stop.
+
+  Args:
+    audit: of a run or of scores.
+
+  Returns:
+    The doubts about each attacker, and every lower bound that is above the ε that the
+    mechanism allows; each once.
+  """
+  doubts = (
+    (attack, doubt) for attack in audit.attacks for doubt in attack.doubts
+  )
+  violations = (
+    (attack, violation)
+    for attack in audit.attacks
+    if (violation := describe_violation(attack)) is not None
+  )
+  return [
+    *_name_attackers(doubts),
+    *_name_attackers(violations),
+    *list_other_violations(audit),
+  ]
+
+
+def list_notes(audit: Audit) -> list[str]:
+  """What to know of the numbers of an audit, in sentences without a full stop.
+
+  Args:
+    audit: of a run or of scores.
+
+  Returns:
+    Why a bound is another than usual, what an estimate extrapolates, and every point
+    estimate that is above the ε that the mechanism allows.
+  """
+  notes = ((attack, note) for attack in audit.attacks for note in attack.notes)
+  excesses = (
+    (attack, excess)
+    for attack in audit.attacks
+    if (excess := _describe_estimate_above(attack)) is not None
+  )
+  return _name_attackers([*notes, *excesses])
+
+
+def format_remarks(audit: Audit) -> list[str]:
+  """Warnings, then notes: each a sentence that says which of the two it is."""
+  return [
+    *(f'Warning: {warning}.' for warning in list_warnings(audit)),
+    *_format_notes(audit),
+  ]
+
+
+def format_further_remarks(audit: Audit) -> list[str]:
+  """The remarks that a verdict does not make, which has doubts and violations."""
+  return [
+    *(f'Warning: {warning}.' for warning in list_other_violations(audit)),
+    *_format_notes(audit),
+  ]
+
+
+def replace_doubts(audit: Audit, doubt: str) -> Audit:
+  """The same audit with one doubt in place of all, where the others follow from it.
+
+  Args:
+    audit: of scores.
+    doubt: without a full stop.
+  """
+  attacks = (a._replace(doubts=(doubt,), notes=()) for a in audit.attacks)
+  return audit._replace(attacks=tuple(attacks))
+
+
+def describe_violation(attack: Attack) -> str | None:
+  """That the bound of an attacker, fixed beforehand, is above what is allowed.
+
+  Args:
+    attack: what was found about the attacker.
+
+  Returns:
+    A sentence without its attacker and full stop; None if the bound is not above.
+  """
+  if not attack.bounds:
+    return None
+  bound = attack.bounds[0]
+  if attack.describe_excess(bound) != 'violation':
+    return None
+  return (
+    f'the lower bound {cells.format_epsilon(bound)} is above '
+    f'{_name_limit(attack)}: {_CLAIM_IS_WRONG}, or this is one of the few audits '
+    'whose bound is too high'
+  )
+
+
+def list_other_violations(audit: Audit) -> list[str]:
+  """Bounds other than those fixed beforehand that are above what is allowed.
+
+  Args:
+    audit: of a run.
+
+  Returns:
+    A sentence for each attacker who has such bounds, without a full stop.
+  """
+  level = f'{100 - 100 * SIGNIFICANCE:g} %'
+  worth = f'each holds at {level} by itself, and several not all at once'
+  if audit.is_simultaneous:
+    worth = f'all bounds hold together at {level}'
+  said = []
+  for attack in audit.attacks:
+    above = [
+      f'{cells.format_epsilon(bound)} ({methods.describe_method(bound)}; holds if '
+      f'{", ".join(bound.assumes)})'
+      for bound in attack.bounds[1:]
+      if attack.describe_excess(bound) == 'violation'
+    ]
+    if above:
+      said.append(
+        (
+          attack,
+          f'{len(above)} of {len(attack.bounds) - 1} other lower bounds '
+          f'{"is" if len(above) == 1 else "are"} above {_name_limit(attack)}: '
+          f'{", ".join(above)}. Of these bounds {worth}',
+        )
+      )
+  return _name_attackers(said)
+
+
+def _format_notes(audit: Audit) -> list[str]:
+  return [f'Note: {note}.' for note in list_notes(audit)]
+
+
+def _describe_estimate_above(attack: Attack) -> str | None:
+  """That the point estimate of an attacker is above what is allowed."""
+  first, analytic = attack.first, attack.analytic
+  if not attack.is_calibrated or analytic is None or analytic.kind != 'bound':
+    return None
+  if not first.epsilon > _ROUNDING * analytic.epsilon:
+    return None
+  interval, why = '', f'random scatter, or {_CLAIM_IS_WRONG}'
+  if first.interval is not None:
+    interval = f' (90 % interval {cells.format_interval(first.interval)})'
+    if first.interval[0] <= _ROUNDING * analytic.epsilon:
+      why = 'its interval says that random scatter suffices'
+  return (
+    f'the point estimate {cells.format_epsilon(first)}{interval} is above '
+    f'{_name_limit(attack)}: {why}'
+  )
+
+
+def _name_limit(attack: Attack) -> str:
+  return f'{cells.format_analytic(attack.analytic)}, the most that the mechanism allows'
+
+
+def _name_attackers(said: Iterable[tuple[Attack, str]]) -> list[str]:
+  """Each text once, after the names of those of whom it is said.
+
+  Scores from elsewhere are of one attacker, who needs no name.
+  """
+  names: dict[str, list[str]] = {}
+  for attack, text in said:
+    of_run = attack.threat_model != EXTERNAL
+    names.setdefault(text, []).extend([attack.threat_model.name] * of_run)
+  return [
+    f'{"; ".join(who)}: {text}' if who else text for text, who in names.items()
+  ]
