@@ -53,11 +53,14 @@ def write_atomically(
     path: the file.
     fill: writes its content into an open binary file.
     private: whether only its owner may read the file, from the first byte on.
+
+  Raises:
+    FileNotFoundError: its folder does not exist, or takes no files.
   """
   path = pathlib.Path(path)
   draft = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
   try:
-    with open(draft, 'xb', opener=open_private if private else None) as f:
+    with _open_draft(draft, path, private=private) as f:
       fill(f)
       f.flush()
       os.fsync(f.fileno())
@@ -65,6 +68,19 @@ def write_atomically(
     sync_folder(path.parent)
   finally:
     draft.unlink(missing_ok=True)
+
+
+def _open_draft(
+  draft: pathlib.Path, path: pathlib.Path, *, private: bool
+) -> BinaryIO:
+  try:
+    return open(draft, 'xb', opener=open_private if private else None)
+  except FileNotFoundError as error:
+    # Of the draft, of which nobody has heard.
+    raise FileNotFoundError(
+      f'{path} cannot be written: {path.parent} is no folder that takes files; '
+      'give another path.'
+    ) from error
 
 
 def remove_drafts(folder: pathlib.Path) -> None:

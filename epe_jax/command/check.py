@@ -2,10 +2,15 @@
 
   epe-jax check package.module:factory --clip_norm=1 --noise_multiplier=1 \\
     --num_clients=10 --shapes=20x30,30
-  epe-jax check examples/check_aggregation.py:make
+  epe-jax check my_aggregation.py:factory
+  epe-jax check epe_jax.conformance.example:NoNoiseOnBiases
 
-factory(claim) makes a new mechanism. The check passes chosen updates to it for up to a
-minute, and reports on every rule. The exit status is 1 if a rule is broken.
+factory(claim) makes a new mechanism, whose aggregate(updates, weights) runs one round.
+The check passes chosen updates to it for up to a minute, and reports on every rule. The
+exit status is 1 if a rule is broken. The last example is such a mechanism, with a
+mistake; its file is one to begin with:
+
+  python -c 'import epe_jax.conformance.example as e; print(e.__file__)'
 """
 
 from __future__ import annotations
@@ -134,7 +139,7 @@ def _locate(name: str, error: Exception) -> str:
   if isinstance(error, SyntaxError):
     return f'{error.filename}, line {error.lineno}: SyntaxError: {error.msg}'
   frame = traceback.extract_tb(error.__traceback__)[-1]
-  text = f'{type(error).__name__}: {error}'
+  text = f'{type(error).__name__}: {error}'.rstrip('.')
   package = pathlib.Path(__file__).parents[1]
   if pathlib.Path(frame.filename).is_relative_to(package):
     return (
@@ -159,6 +164,11 @@ def load_factory(name: str) -> Make:
     raise ValueError(f'{name!r} is no factory; give package.module:factory.')
   try:
     if module_name.endswith('.py'):
+      if not pathlib.Path(module_name).is_file():
+        raise ValueError(
+          f'{module_name!r} cannot be imported: there is no such file; give one, or a '
+          'module on the path of Python.'
+        )
       spec = importlib.util.spec_from_file_location('checked', module_name)
       assert spec is not None, f'{module_name} ends in .py'
       assert spec.loader is not None, f'{module_name} ends in .py'
@@ -167,7 +177,7 @@ def load_factory(name: str) -> Make:
       spec.loader.exec_module(module)
     else:
       module = functions.import_module(module_name)
-  except (FileNotFoundError, ModuleNotFoundError) as error:
+  except ModuleNotFoundError as error:
     raise ValueError(
       f'{module_name!r} cannot be imported ({error}); give a module on the path '
       'of Python, or a file.'

@@ -123,11 +123,10 @@ def _define_fields(
 def _check_field(name: str, fields: Sequence[str]) -> None:
   if any(f'{field}.'.startswith(f'{name}.') for field in fields):
     return
-  group, _, last = name.rpartition('.')
-  # The right name in a wrong group, and then a misspelt one.
-  meant = [field for field in fields if field.rpartition('.')[2] == last]
-  meant = meant or difflib.get_close_matches(name, fields, n=1)
-  if meant:
+  group = name.rpartition('.')[0]
+  from epe_jax.experiment import config_files
+
+  if meant := config_files.find_similar_fields(name, fields):
     cure = f'Did you mean {" or ".join(f"{field!r}" for field in meant)}?'
     cure = cure.replace("'", '"')
   else:

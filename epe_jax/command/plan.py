@@ -11,6 +11,7 @@ notes below the table say what is assumed.
 
 from collections.abc import Sequence
 import pathlib
+import re
 from typing import Any
 
 from absl import app, flags
@@ -106,15 +107,22 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   given = values.flag_values_dict()
   if missing := [f'--{name}' for name in _NEEDED if given[name] is None]:
     raise app.UsageError(f'{", ".join(missing)} must be given; see --help.')
-  plan = planning.plan(
-    planning.PlannedRun(
+  try:
+    run = planning.PlannedRun(
       **{name: given[name] for name in (*_NEEDED, *_OTHERS)},
       num_observed=values.observed,
       num_unobserved=values.unobserved,
     )
-  )
+  except ValueError as error:
+    raise ValueError(_name_flags(str(error))) from error
+  plan = planning.plan(run)
   if values.json:
     print(io.format_json(plan.to_json()))
   else:
     print(plan)
   return 0
+
+
+def _name_flags(text: str) -> str:
+  """An error about fields of a planned run, with the flags that set them."""
+  return re.sub(r'\b(?:num_)?(\w+=)', r'--\1', text)

@@ -53,6 +53,9 @@ COMMANDS = {
 }
 """The commands of `epe-jax`, by name."""
 
+# Reports of several forms have a --format, and those of two --json.
+_OF_JSON = {'json': 'format=json', 'format': 'json'}
+
 _HELP = """\
 usage: epe-jax COMMAND [ARGUMENTS]
 
@@ -83,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     The exit status.
   """
   terminal.use_spellings()
-  with tables.limit_width(terminal.measure_width()):
+  with tables.limit_width(terminal.measure_width(sys.stdout)):
     return _dispatch(sys.argv[1:] if argv is None else argv)
 
 
@@ -139,9 +142,8 @@ def _dispatch(argv: Sequence[str]) -> int:
   try:
     return _run(name, rest)
   except (app.UsageError, flags.Error) as error:
-    print(
-      f'error: {_explain_type(str(error))}\nepe-jax {name} --help has examples and all flags.',
-      file=sys.stderr,
+    _print_error(
+      f'{_explain_type(str(error))}\nepe-jax {name} --help has examples and all flags.'
     )
     return FAILED
   except BrokenPipeError:
@@ -149,7 +151,7 @@ def _dispatch(argv: Sequence[str]) -> int:
     _close_stdout()
     return OK
   except (ValueError, OSError, ImportError, FloatingPointError) as error:
-    print(f'error: {_explain_os_error(error)}', file=sys.stderr)
+    _print_error(_explain_os_error(error))
     return FAILED
   except SystemExit as stop:
     if not isinstance(stop.code, str):
@@ -170,7 +172,15 @@ def _run(name: str, rest: Sequence[str]) -> int:
       return OK
     values = flags.FlagValues()
     module.define_flags(values)
-    return module.execute(values, [f'epe-jax {name}', *rest])
+    try:
+      return module.execute(values, [f'epe-jax {name}', *rest])
+    except flags.UnrecognizedFlagError as error:
+      other = _OF_JSON.get(error.flagname, '')
+      if other.partition('=')[0] not in values:
+        raise
+      raise flags.UnrecognizedFlagError(
+        error.flagname, suggestions=[other]
+      ) from error
 
 
 def _refuse_command(name: str) -> int:
@@ -179,12 +189,25 @@ def _refuse_command(name: str) -> int:
     return FAILED
   similar = config_flags.find_similar(name, list(COMMANDS))
   meant = f' Did you mean {similar!r}?' if similar else ''
-  print(
-    f'error: {name!r} is not a command.{meant} Give one of {", ".join(COMMANDS)}; '
-    'epe-jax --help explains them.',
-    file=sys.stderr,
+  _print_error(
+    f'{name!r} is not a command.{meant} Give one of {", ".join(COMMANDS)}; '
+    'epe-jax --help explains them.'
   )
   return FAILED
+
+
+def _print_error(text: str) -> None:
+  """Prints an error, whose lines a terminal shows without breaking a word."""
+  text = f'error: {text}'
+  if sys.stderr.isatty():
+    with tables.limit_width(terminal.measure_width(sys.stderr)):
+      text = '\n'.join(map(_fill_line, text.splitlines()))
+  print(text, file=sys.stderr)
+
+
+def _fill_line(line: str) -> str:
+  indent = line[: len(line) - len(line.lstrip())]
+  return tables.fill_paragraph(line.lstrip(), bullet=indent)
 
 
 def _explain_type(text: str) -> str:

@@ -80,14 +80,16 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if name is None:
     raise app.UsageError('give a config, such as digits or digits:smoke.')
   from epe_jax import progress
-  from epe_jax.experiment import (
-    config_files,
-    finished_runs,
-    metrics,
-    workdirs,
-  )
-  from epe_jax.report import overflow, report
-  from epe_jax.text import tables
+
+  with progress.phase('importing'):
+    from epe_jax.experiment import (
+      config_files,
+      finished_runs,
+      metrics,
+      workdirs,
+    )
+    from epe_jax.report import overflow, report
+    from epe_jax.text import tables
 
   logging.set_verbosity(logging.WARNING)
   workdir = values.workdir
@@ -103,8 +105,13 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     # To show it takes no JAX, whose import takes most of the time.
     result = finished_runs.find_result(workdir, config)
   if result is None:
-    from epe_jax.experiment import audited_run, compiled_programs, config_fields
-    from epe_jax.parallel import sharding
+    with progress.phase('importing JAX'):
+      from epe_jax.experiment import (
+        audited_run,
+        compiled_programs,
+        config_fields,
+      )
+      from epe_jax.parallel import sharding
 
     config = config_fields.check_config(config)
     compiled_programs.keep_programs()

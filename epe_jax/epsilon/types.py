@@ -247,9 +247,9 @@ def make_bound(
 
 
 def check_delta(delta: float) -> None:
-  """Raises a ValueError unless 0 < delta < 1."""
-  if not 0 < delta < 1:
-    raise ValueError(f'delta={delta!r} must lie strictly between 0 and 1.')
+  """Raises a ValueError unless delta is a number in (0, 1)."""
+  if not isinstance(delta, numbers.Real) or not 0 < delta < 1:
+    raise ValueError(f'delta={delta!r}; give a number in (0, 1), such as 1e-5.')
 
 
 def check_confidence(confidence: float) -> None:

@@ -119,7 +119,11 @@ def _run_or_read(
     with workdirs.lock(files):
       # Another process may have had it until now.
       workdirs.claim(files.folder, config)
-      workdirs.clear_failed_start(files, config)
+      if workdirs.clear_failed_start(files, config):
+        _say(
+          f'{files.folder} had a run of another config without a finished round; '
+          'this run replaces it.'
+        )
       if not _is_finished(files):
         workdirs.remove_drafts(files)
         with stopping.listen(
@@ -152,9 +156,11 @@ def _train(
   # 1. Build and check. Every error of config or data comes before the first
   # round.
   secret = randomness.load_or_draw_secret(config, files)
-  setup = build.build(config, secret=secret, mesh=mesh, observers=observers)
+  with _phase('loading data and model'):
+    setup = build.build(config, secret=secret, mesh=mesh, observers=observers)
   setup = chunk_size.set_chunk_size(config, setup, mesh=mesh)
-  privacy = analytic.analyze_privacy(config, setup)
+  with _phase('computing the analytic ε'):
+    privacy = analytic.analyze_privacy(config, setup)
 
   # 2. Write down what will be run, or check that it is what the run began with.
   if sharding.is_primary():
@@ -202,7 +208,8 @@ def _train(
   del fresh, without_buffers
   if start == 0:
     files.metrics.unlink(missing_ok=True)
-    test_metrics = evaluate(state.algorithm.params, setup.test)
+    with _phase('evaluating the initial model'):
+      test_metrics = evaluate(state.algorithm.params, setup.test)
     metrics.append_line(files.metrics, {'round': 0, **test_metrics})
   else:
     metrics.rewind_to(files.metrics, start)
@@ -234,7 +241,14 @@ def _train(
       start_time = time.perf_counter()
       if rounds.start == start:
         (state, round_metrics), wait_for_score = _compile_and_advance(
-          requests, jitted, draws, state, cohorts, training_key, noise_key
+          requests,
+          start,
+          jitted,
+          draws,
+          state,
+          cohorts,
+          training_key,
+          noise_key,
         )
         # What it says of time is about rounds, without compiling.
         bar = stack.enter_context(_progress_bar(config, start))
@@ -376,6 +390,7 @@ def _count_waiting(stop: int, flushes: Sequence[int], buffer: int) -> int:
 
 def _compile_and_advance(
   requests: stopping.Requests,
+  start: int,
   jitted: programs.Programs,
   draws: build.CanaryDraws,
   state: wrapper.AuditState,
@@ -391,10 +406,11 @@ def _compile_and_advance(
   compile_score = programs.compile_for_later(jitted.score, draws, state)
   arguments = draws, state, *arguments
 
+  kept = f'round {start} stays saved' if start else 'nothing is saved yet'
   with _phase('compiling the round'):
     advanced = requests.wait_for(
       functools.partial(jitted.advance, *arguments),
-      'Stopped while the round was compiled.',
+      f'Stopped while the round was compiled; {kept}.',
     )
   if jax.process_count() > 1:
     # Several processes compile in one order, when it is time to.
@@ -421,6 +437,8 @@ def _progress_bar(config: build.Config, start: int) -> tqdm.tqdm:
     unit=' rounds',
     desc=config.task,
     disable=not sharding.is_primary(),
+    # A log says at once that rounds begin, of which the first may be a long one.
+    delay=0,
   )
 
 

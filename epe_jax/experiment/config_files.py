@@ -1,5 +1,6 @@
 """Configs by name: those that ship with the package, and files of one's own."""
 
+from collections.abc import Sequence
 import difflib
 import importlib.util
 import inspect
@@ -86,6 +87,27 @@ def load_grid(name: str) -> Config:
   except ValueError as error:
     # Which file of the package has the grids is of no use to who misspelt one.
     raise ValueError(str(error).removeprefix(f'{GRIDS}:{name}: ')) from error
+
+
+def find_similar_fields(name: str, fields: Sequence[str]) -> list[str]:
+  """The fields that a wrong name may mean; none if none is near.
+
+  Args:
+    name: of no field.
+    fields: dotted names.
+
+  >>> fields = ['rounds', 'server.momentum', 'noise_multiplier']
+  >>> [find_similar_fields(x, fields) for x in ('momentum', 'noise', 'round')]
+  [['server.momentum'], ['noise_multiplier'], ['rounds']]
+  """
+  word = name.rpartition('.')[2]
+  last = {field: field.rpartition('.')[2] for field in fields}
+  return (
+    # The right name in a wrong group, the beginning of one, and then a misspelt one.
+    [field for field in fields if last[field] == word]
+    or [field for field in fields if last[field].startswith(f'{word}_')]
+    or difflib.get_close_matches(name, fields, n=1)
+  )
 
 
 def name_run(name: str | os.PathLike) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 import contextlib
 import functools
 import os
+import pathlib
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -20,6 +22,7 @@ T = TypeVar('T')
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds between two looks for a request, where no signal wakes the main thread.
 _INTERVAL = 0.2
+_PROGRAM = 'epe-jax'
 _threads: list[threading.Thread] = []
 
 
@@ -43,11 +46,13 @@ class Requests:
     signum: the signal that asked; None if none did.
     can_defer: whether there is something to finish first. Until there is, a
       signal raises `Stopped` where it comes.
+    has_work: whether what goes on is finished, and not given up at once.
   """
 
   def __init__(self):
     self.signum: int | None = None
     self.can_defer = False
+    self.has_work = True
 
   def raise_if_stopped(self, message: str) -> None:
     """Raises `Stopped` if this process was asked to stop.
@@ -98,10 +103,12 @@ class Requests:
     _threads[:] = [t for t in (*_threads, thread) if t.is_alive()]
 
     def wait(message: str | None) -> T:
+      self.has_work = message is None
       while thread.is_alive():
         if self.signum is not None and message is not None:
           raise Stopped(message, self.signum)
         thread.join(_INTERVAL)
+      self.has_work = True
       if errors:
         raise errors[0]
       return results[0]
@@ -117,7 +124,7 @@ def listen(announcement: str) -> Iterator[Requests]:
   is deferred once `can_defer` is set.
 
   Args:
-    announcement: what is printed when it comes.
+    announcement: what is printed when it comes, if there is work to finish.
   """
   requests = Requests()
   if threading.current_thread() is not threading.main_thread():
@@ -131,6 +138,8 @@ def listen(announcement: str) -> Iterator[Requests]:
     requests.signum = signum
     for other in _SIGNALS:
       signal.signal(other, signal.SIG_DFL)
+    if not requests.has_work:
+      return
     # If the signal came while a line was being written, there is none of this.
     with contextlib.suppress(RuntimeError):
       print(f'\n{announcement}', file=sys.stderr, flush=True)
@@ -148,9 +157,24 @@ def _raise_stopped(signum: int, frame: object) -> NoReturn:
   raise Stopped('Stopped.', signum)
 
 
+def name_command() -> str:
+  """The command of this process, as short as a shell takes it.
+
+  An installed program is run by an interpreter that nobody typed, and from a folder
+  of the search path its name is enough.
+  """
+  command = [*sys.orig_argv]
+  if pathlib.Path(sys.argv[0]).name == _PROGRAM and sys.argv[0] in command:
+    command = command[command.index(sys.argv[0]) :]
+    found = shutil.which(_PROGRAM)
+    if found is not None and os.path.samefile(found, command[0]):
+      command[0] = _PROGRAM
+  return shlex.join(command)
+
+
 def _name_own_command() -> str:
   """How to resume a program that is resumed by its own command."""
-  return f'To go on: {shlex.join(sys.orig_argv)}'
+  return f'To go on: {name_command()}'
 
 
 def end_politely(

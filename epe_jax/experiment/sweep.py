@@ -10,13 +10,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import concurrent.futures
 import contextlib
 import copy
-import difflib
 import functools
 import itertools
 import json
 import os
 import pathlib
-import shlex
 import signal
 import subprocess
 import sys
@@ -29,6 +27,7 @@ from epe_jax import io, progress
 from epe_jax.experiment import (
   audited_run,
   compiled_programs,
+  config_files,
   stopping,
   sweep_checks,
   workdirs,
@@ -142,6 +141,7 @@ def run_sweep(
     raise ValueError(f'jobs={jobs}; give 1 or more.')
   folder = pathlib.Path(workdir)
   waiting = [point for point in points if _is_waiting(point, folder, retry)]
+  io.check_folder('workdir', folder)
   # For all of them before any work is done.
   for point in points:
     if (folder / point.name).exists():
@@ -194,8 +194,7 @@ def run_sweep(
       bar.set_postfix(counts, refresh=False)
       bar.update(rounds if reason is None else 0)
   requests.raise_if_stopped(
-    f'Stopped with {len(finished)} of {len(points)} points finished; the others '
-    f'are saved in {folder}.'
+    _describe_stop(points, folder, finished=finished, failed=failed)
   )
   names = [point.name for point in points]
   return Outcome(
@@ -229,6 +228,30 @@ def _is_waiting(point: Point, folder: pathlib.Path, retry: bool) -> bool:
   failure = folder / f'{point.name}{FAILED}'
   is_finished = workdirs.workdir_at(folder / point.name).result.exists()
   return not is_finished and (retry or not failure.exists())
+
+
+def _describe_stop(
+  points: Sequence[Point],
+  folder: pathlib.Path,
+  *,
+  finished: Collection[str],
+  failed: Collection[str],
+) -> str:
+  """What is kept of a sweep that was stopped, by count."""
+  others = [p.name for p in points if p.name not in {*finished, *failed}]
+  saved = [
+    name
+    for name in others
+    if workdirs.has_saved_rounds(workdirs.workdir_at(folder / name))
+  ]
+  counts = {
+    'finished': len(finished),
+    'failed': len(failed),
+    'saved part way': len(saved),
+    'without a saved round': len(others) - len(saved),
+  }
+  listed = ', '.join(f'{n} {what}' for what, n in counts.items() if n)
+  return f'Stopped. Of {len(points)} points in {folder}: {listed}.'
 
 
 def _iterate_completed(
@@ -267,7 +290,7 @@ def _run_point(
         '-m',
         'epe_jax.experiment.sweep',
         str(folder / point.name),
-        shlex.join(sys.orig_argv),
+        stopping.name_command(),
       ],
       stdin=subprocess.PIPE,
       stdout=output,
@@ -331,11 +354,11 @@ def _check_field(base: Config, name: str) -> None:
   group = base
   for part in name.split('.'):
     if not isinstance(group, config_dict.ConfigDict) or part not in group:
-      similar = difflib.get_close_matches(name, io.flatten(base.to_dict()), n=1)
-      fields = ', '.join(io.flatten(base.to_dict()))
-      cure = (
-        f'did you mean {similar[0]!r}?' if similar else f'give one of {fields}.'
-      )
+      fields = list(io.flatten(base.to_dict()))
+      similar = config_files.find_similar_fields(name, fields)
+      cure = f'give one of {", ".join(fields)}.'
+      if similar:
+        cure = f'did you mean {" or ".join(map(repr, similar))}?'
       raise ValueError(f'the config has no field {name!r}; {cure}')
     group = group[part]
 

@@ -5,11 +5,12 @@ private/ are for the auditor alone: of a run with fresh noise they would undo
 that noise. docs/secrets.md says which is which, and why.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 import os
 import pathlib
+import shlex
 import shutil
 import socket
 from typing import Any, TypeAlias
@@ -120,7 +121,8 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
     if differences and not has_failed_to_start(files):
       raise ValueError(
         f'workdir={folder} holds a run of another config: '
-        f'{"; ".join(differences)}. Give another --workdir, or remove this one.'
+        f'{"; ".join(differences.values())}. '
+        f'{_find_cure(files, config, [*differences])}'
       )
   elif not _has_only(files, files.private, files.secret, files.inputs):
     # There is more than what is written before config.json.
@@ -190,20 +192,25 @@ def remove_secrets(files: Workdir) -> None:
     shutil.rmtree(files.checkpoints)
 
 
-def clear_failed_start(files: Workdir, config: Config) -> None:
+def clear_failed_start(files: Workdir, config: Config) -> bool:
   """Removes what a run of another config wrote that failed to start.
 
   Args:
     files: the workdir, after `claim` and within `lock`; otherwise the first
       round of the other run could be under way.
     config: the config of the run that takes the place.
+
+  Returns:
+    Whether there was such a run.
   """
-  if files.config.exists() and _list_differences(files, config):
-    # The config last: what is left by one killed here is still a failed start.
-    remove_secrets(files)
-    files.inputs.unlink(missing_ok=True)
-    files.metrics.unlink(missing_ok=True)
-    files.config.unlink()
+  if not files.config.exists() or not _list_differences(files, config):
+    return False
+  # The config last: what is left by one killed here is still a failed start.
+  remove_secrets(files)
+  files.inputs.unlink(missing_ok=True)
+  files.metrics.unlink(missing_ok=True)
+  files.config.unlink()
+  return True
 
 
 def remove_drafts(files: Workdir) -> None:
@@ -229,6 +236,14 @@ def is_run_of(files: Workdir, config: Config) -> bool:
   return files.config.is_file() and not _list_differences(files, config)
 
 
+def has_saved_rounds(files: Workdir) -> bool:
+  """Says whether a run that has not ended has a checkpoint to resume from."""
+  # A checkpoint that is being written has a longer name than its round.
+  return files.checkpoints.is_dir() and any(
+    path.name.isdigit() for path in files.checkpoints.iterdir()
+  )
+
+
 def has_failed_to_start(files: Workdir) -> bool:
   """Says whether a run wrote nothing but what comes before its first round.
 
@@ -250,15 +265,31 @@ def has_failed_to_start(files: Workdir) -> bool:
   )
 
 
-def _list_differences(files: Workdir, config: Config) -> list[str]:
-  """Lists the fields in which config.json differs, with both values."""
+def _list_differences(files: Workdir, config: Config) -> dict[str, str]:
+  """Lists the fields in which config.json differs, each with both values."""
   before = io.flatten(io.read_json(files.config))
   now = io.flatten(config.to_dict())
-  return [
-    f'{name} was {before.get(name)!r} and is {now.get(name)!r}'
+  return {
+    name: f'{name} was {before.get(name)!r} and is {now.get(name)!r}'
     for name in sorted(before.keys() | now.keys())
     if before.get(name) != now.get(name)
-  ]
+  }
+
+
+def _find_cure(
+  files: Workdir, config: Config, differences: Sequence[str]
+) -> str:
+  """What to do about a workdir whose run differs in some fields."""
+  if differences != ['audit.claim']:
+    return 'Give another --workdir, or remove this one.'
+  command = ['epe-jax', 'audit', str(files.folder)]
+  if config.audit.claim is not None:
+    command.append(f'--claim={config.audit.claim:g}')
+  # A claim is part of a run, which watches it; any other is judged afterwards.
+  resume = (
+    '' if files.result.exists() else 'resume it with its own claim, then '
+  )
+  return f'Training need not be repeated: {resume}run {shlex.join(command)}'
 
 
 def _has_only(files: Workdir, *paths: pathlib.Path) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from epe_jax import extras, io
 from epe_jax.audit import audit_json, estimates, headline, remarks
 from epe_jax.audit.estimates import Audit
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, check_delta
 from epe_jax.experiment.score_formats import groups
 from epe_jax.report import estimate_table, report
 from epe_jax.text import tables, terminal
@@ -116,8 +116,7 @@ def estimate(
   >>> bound.confidence, bound.epsilon > 0.5
   (0.95, True)
   """
-  if not 0 < delta < 1:
-    raise ValueError(f'delta={delta}; give a number in (0, 1), such as 1e-5.')
+  check_delta(delta)
   scores = groups.make_scores(
     'estimate',
     _to_scores('in_scores', in_scores, may_be_empty=False),

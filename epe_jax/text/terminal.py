@@ -3,6 +3,7 @@
 import codecs
 import shutil
 import sys
+from typing import Any
 
 from epe_jax.text import tables
 
@@ -57,9 +58,13 @@ def spell_for_stdout(text: str) -> str:
   return text.encode(encoding, _ERRORS).decode(encoding)
 
 
-def measure_width() -> int:
-  """Columns of what is printed: 100, or fewer if stdout is a narrower terminal."""
-  if not sys.stdout.isatty():
+def measure_width(stream: Any) -> int:
+  """Columns of what is printed: 100, or fewer if it goes to a narrower terminal.
+
+  Args:
+    stream: stdout or stderr.
+  """
+  if not stream.isatty():
     return tables.WIDTH
   columns = shutil.get_terminal_size((tables.WIDTH, 24)).columns
   return max(_MIN_WIDTH, min(columns, tables.WIDTH))

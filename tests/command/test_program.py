@@ -91,7 +91,17 @@ def test_text_is_as_wide_as_a_narrow_terminal(monkeypatch, tmp_path, columns):
   assert longest > min(columns, 100) - 8
   # Beyond 100 columns lines are hard to read, and a pipe has no width.
   monkeypatch.setattr(sys, 'stdout', io.StringIO())
-  assert terminal.measure_width() == 100
+  assert terminal.measure_width(sys.stdout) == 100
+
+
+def test_an_error_is_as_wide_as_a_narrow_terminal(monkeypatch):
+  monkeypatch.setenv('COLUMNS', '60')
+  stream = Terminal()
+  monkeypatch.setattr(sys, 'stderr', stream)
+  assert program.main(['estimate', 'absent.csv', '--delta=1e-5']) == 2
+  lines = stream.getvalue().splitlines()
+  assert len(lines) > 3
+  assert max(map(len, lines)) <= 60
 
 
 def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
@@ -127,6 +137,15 @@ def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
     (['sweep', 'digits'], 'nothing varies; give --grid or --axis'),
     (['report'], '0 directories were given'),
     (['audit'], '0 files were given'),
+    (['audit', 'a.npz', '--json'], 'Did you mean: format=json'),
+    (['plan', '--format=json'], 'Did you mean: json'),
+    (
+      [
+        *('plan', '--dim=100', '--rounds=9', '--clients_per_round=4'),
+        *('--noise_multiplier=1', '--delta=1e-5', '--observed=1'),
+      ],
+      'error: --observed=1; give at least 2.',
+    ),
     (['data', 'x'], 'give --out'),
     (['estimate'], 'Give a file of scores.'),
     (['estimate', 'x.csv', '--claim=-1'], '--claim=-1.0; give a finite ε >= 0'),
@@ -180,6 +199,10 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
     (
       ['sweep', 'digits', '--axis=round=1,2'],
       "the config has no field 'round'; did you mean 'rounds'?",
+    ),
+    (
+      ['sweep', 'digits', '--axis=noise=0.1'],
+      "the config has no field 'noise'; did you mean 'noise_multiplier'?",
     ),
     (
       ['sweep', 'digits', '--grid=repetition'],

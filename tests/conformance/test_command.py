@@ -9,9 +9,7 @@ import pytest
 from epe_jax import command, conformance
 from tests import in_process
 
-EXAMPLE = str(
-  pathlib.Path(__file__).parents[2] / 'examples' / 'check_aggregation.py'
-)
+EXAMPLE = str(pathlib.Path(conformance.__file__).with_name('example.py'))
 SHAPES = '--shapes=20x30,30'
 
 
@@ -38,7 +36,10 @@ def test_a_broken_rule_is_1_and_json_says_which(capsys):
     (['check'], 'give one factory, not 0'),
     (['check', 'nothing'], "'nothing' is no factory"),
     (['check', 'no.such:make'], "'no.such' cannot be imported"),
-    (['check', 'no/such.py:make'], 'cannot be imported'),
+    (
+      ['check', 'no/such.py:make'],
+      'cannot be imported: there is no such file;',
+    ),
     (['check', 'math:nothing'], "'math' has no function 'nothing'"),
     (['check', 'math:sqrt', '--nonsense'], 'nonsense'),
     (['check', 'math:sqrt', '--shapes=2xa'], "--shapes='2xa'; give sizes"),
@@ -60,6 +61,10 @@ def test_a_wrong_call_is_2(argv, message, capsys):
       'def make(): pass',
       '{path}:make: TypeError: make() takes 0 positional arguments but 1 was '
       'given. A factory is called with a claim, and aggregate ',
+    ),
+    (
+      'def make(claim): raise TypeError("No.")',
+      '{path}, line 1: TypeError: No\n',
     ),
     ('def make(claim): pass', 'has no method aggregate(updates, weights)'),
     (

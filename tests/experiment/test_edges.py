@@ -86,7 +86,7 @@ def test_a_projection_outside_of_a_program_is_traced_once(monkeypatch):
 
 
 @pytest.mark.usefixtures('small_task', 'unestimated')
-def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path, capsys):
   config, files = load_config('digits'), workdirs.workdir_at(tmp_path)
   files.private.mkdir()
   drafts = [
@@ -96,8 +96,18 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
   for draft in drafts:
     draft.write_bytes(b'half')
   (tmp_path / '.gitignore').write_text('*')
+  # Nothing but its config was written of the run that was here.
+  io.write_json(files.config, load_config('digits', rounds=7).to_dict())
   audited_run.run(config, tmp_path)
   assert not any(draft.exists() for draft in drafts)
+  assert (
+    f'{tmp_path} had a run of another config without a finished round; this run '
+    'replaces it.\n'
+  ) in capsys.readouterr().err
+  config.audit.claim = 3.0
+  with pytest.raises(ValueError, match='claim was None and is 3') as error:
+    audited_run.run(config, tmp_path)
+  assert str(error.value).endswith(f'run epe-jax audit {tmp_path} --claim=3')
   assert (tmp_path / '.gitignore').exists()
 
 

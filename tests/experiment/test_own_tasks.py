@@ -266,7 +266,7 @@ def test_a_sweep_that_is_stopped_ends_its_runs_and_says_how_to_go_on(
   _, err = process.communicate(timeout=240)
   assert process.returncode == 128 + signal.SIGTERM
   assert 'Finishing the rounds of the points that run.' in err
-  assert 'Stopped with 0 of 2 points finished; the others are saved in' in err
+  assert f'Stopped. Of 2 points in {folder}: 2 saved part way.' in err
   assert f'To go on: {shlex.join(command)}' in err
   for name, file in zip(names, files):
     log = (folder / f'{name}.log').read_text()

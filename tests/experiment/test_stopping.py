@@ -95,7 +95,7 @@ def test_the_program_says_how_to_go_on_and_exits_as_shells_have_it(
   assert f'is saved in {tmp_path}. To go on: ' in ended.stderr
 
 
-def test_nothing_that_takes_long_is_waited_for_when_asked_to_stop():
+def test_nothing_that_takes_long_is_waited_for_when_asked_to_stop(capsys):
   ended = threading.Event()
   with stopping.listen('Stopping.') as requests:
     requests.can_defer = True
@@ -106,6 +106,8 @@ def test_nothing_that_takes_long_is_waited_for_when_asked_to_stop():
     wait = requests.start(ended.wait)
     with pytest.raises(stopping.Stopped, match='while it was compiled'):
       wait('Stopped while it was compiled.')
+  # Nothing is finished, and nothing says so.
+  assert capsys.readouterr().err == ''
   ended.set()
   # A program would not end by itself while this thread is alive.
   assert wait(None)
@@ -135,6 +137,30 @@ def test_sigterm_lets_a_program_end_what_it_started(capsys):
   assert ended == ['a process']
   assert 'Stopped. To go on: ' in capsys.readouterr().err
   assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize(
+  ('typed', 'shown'),
+  [
+    (['bin/python', '{program}', 'run', 'a b'], "epe-jax run 'a b'"),
+    (['python', '-m', 'epe_jax', 'run'], 'python -m epe_jax run'),
+    (['bin/python', 'other/epe-jax', 'run'], 'other/epe-jax run'),
+  ],
+)
+def test_the_command_to_go_on_is_the_one_that_was_typed(
+  tmp_path, monkeypatch, typed, shown
+):
+  monkeypatch.chdir(tmp_path)
+  for folder in ('bin', 'other'):
+    program = tmp_path / folder / 'epe-jax'
+    program.parent.mkdir()
+    program.touch(mode=0o700)
+  monkeypatch.setenv('PATH', f'{tmp_path}/bin')
+  typed = [x.format(program=f'{tmp_path}/bin/epe-jax') for x in typed]
+  monkeypatch.setattr('sys.orig_argv', typed)
+  script = typed[1] if typed[1] != '-m' else 'epe_jax/__main__.py'
+  monkeypatch.setattr('sys.argv', [script])
+  assert stopping.name_command() == shown
 
 
 def test_a_point_of_a_sweep_that_is_stopped_names_the_command_of_the_sweep(
@@ -217,4 +243,8 @@ def test_ctrl_c_while_compiling_ends_without_a_traceback(tmp_path):
     rest = process.stderr.read()
     assert process.wait() == 130
   assert 'Traceback' not in rest
-  assert 'Stopped while the round was compiled. To go on: ' in rest
+  assert 'Finishing' not in rest
+  assert (
+    'Stopped while the round was compiled; nothing is saved yet. To go on: '
+    in rest
+  )

@@ -87,6 +87,8 @@ def test_what_is_no_scores_is_refused_by_its_name(given, message):
 def test_settings_out_of_range_are_refused():
   with pytest.raises(ValueError, match=r'delta=0; give a number in \(0, 1\)'):
     epe_jax.estimate(IN, OUT, delta=0)
+  with pytest.raises(ValueError, match=r"delta='x'; give a number in \(0, 1\)"):
+    epe_jax.estimate(IN, OUT, delta='x')  # pyright: ignore
   with pytest.raises(ValueError, match="higher='up' is neither"):
     epe_jax.estimate(IN, OUT, delta=1e-5, higher='up')  # pyright: ignore
 

@@ -1,6 +1,7 @@
-"""Checks your own DP aggregation: python examples/check_aggregation.py
+"""Checks your own DP aggregation: put yours here.
 
-The same by command: epe-jax check examples/check_aggregation.py:make --shapes=20x30,30
+python -m epe_jax.conformance.example
+epe-jax check epe_jax.conformance.example:make --shapes=20x30,30
 """
 
 import secrets
@@ -11,7 +12,7 @@ from epe_jax import conformance
 
 
 class GaussianMean:
-  """Put your framework here: one round, from raw updates to what is released."""
+  """Put yours here: one round, from raw updates to what is released."""
 
   def __init__(self, claim: conformance.Claim):
     self.claim = claim
@@ -41,10 +42,12 @@ class NoNoiseOnBiases(GaussianMean):
 
 
 def make(claim: conformance.Claim) -> conformance.Mechanism:
+  """What `epe-jax check` calls, with claims of several sizes."""
   return GaussianMean(claim)
 
 
 def main() -> None:
+  """Prints the reports of both."""
   claim = conformance.Claim(
     clip_norm=1.0,
     noise_multiplier=1.0,
