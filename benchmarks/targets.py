@@ -144,6 +144,11 @@ TARGETS = (
       f'works/{work}/over_plain',
       2.1,
       floor='2, two batches',
+      missed='the temporary arrays of the game need a block of more than 32 MB and '
+      'those of the plain step do not; the C library returns such a block to the '
+      'system after each step, and it is cleared anew in the next. The last column '
+      'of the table below is without that. Tried without gain: both batches in one '
+      'loop, or one behind the other.',
     )
     for work in (
       'digits',
@@ -537,7 +542,8 @@ SECTIONS = (
     'python benchmarks/white_box_step.py',
     'A step of DP-SGD on jax-privacy by itself, and one of the white-box game, which '
     'has two batches and a canary gradient; in turn within one process. The ratio '
-    'is the median of those of steps side by side.',
+    'is the median of those of steps side by side. The last column is of a process '
+    'in which the C library keeps memory that programs give back.',
     (
       Rows(
         'Seconds of a step, the median, and the ratio',
@@ -549,7 +555,10 @@ SECTIONS = (
           'padded batch': 'padded_batch',
           'DP-SGD': 'seconds_median/plain as seconds',
           'game': 'seconds_median/game as seconds',
+          'temporary arrays of DP-SGD': 'temporary_bytes/plain as bytes',
+          'of the game': 'temporary_bytes/game as bytes',
           'game / DP-SGD': 'over_plain',
+          'the same, memory kept': 'over_plain_memory_kept',
         },
       ),
     ),
