@@ -24,7 +24,8 @@ def make_summary_table(
     worst_case_epsilon: the analytic ε of the strongest attacker, for audits in
       which no attacker has one.
   """
-  head = ('attacker', *cells.HEAD[:4], 'bound, 95 %', 'analytic ε')
+  bound = 'bounds, 95 % together' if audit.is_simultaneous else 'bound, 95 %'
+  head = ('attacker', *cells.HEAD[:4], bound, 'analytic ε')
   body = [_summarize(attack, worst_case_epsilon) for attack in audit.attacks]
   return tables.Table('', head, body)
 

@@ -24,7 +24,8 @@ def define_claim(
     None,
     'Claimed ε. The exit status is 1 if the headline bound exceeds it'
     + (
-      '; with --simultaneous, if any bound does, as these hold together.'
+      '; with --simultaneous, if any bound does that assumes no shape, as these '
+      'hold together.'
       if simultaneous
       else '.'
     ),
@@ -43,9 +44,18 @@ def check_claim(claim: float | None) -> None:
 
 
 def choose_bounds(audit: Audit) -> list[Estimate]:
-  """The lower bounds by which a claim is judged: no more than hold together."""
+  """The lower bounds by which a claim is judged: no more than hold together.
+
+  Of those that do, no bound that assumes a shape judges: scores of another shape would
+  make it accuse a mechanism that keeps its claim.
+  """
   if audit.is_simultaneous:
-    return [bound for attack in audit.attacks for bound in attack.bounds]
+    return [
+      bound
+      for attack in audit.attacks
+      for bound in attack.bounds
+      if bound.is_shape_free
+    ]
   return [] if audit.headline is None else [audit.headline[1]]
 
 
@@ -72,7 +82,7 @@ def report_claim(
   """
   if claim is None:
     return 0
-  from epe_jax.text import cells, tables
+  from epe_jax.text import cells, methods, tables
 
   if not bounds:
     raise ValueError(
@@ -83,7 +93,8 @@ def report_claim(
   assert bound.confidence is not None, 'bounds have one'
   found = (
     f'ε ≥ {cells.format_epsilon(bound)} at δ = {cells.format_delta(bound.delta)} '
-    f'with {100 * bound.confidence:.4g} % confidence'
+    f'with {100 * bound.confidence:.4g} % confidence '
+    f'({methods.describe_method(bound)})'
   )
   rejected = test is not None and test.rejected_after is not None
   if bound.epsilon > claim:

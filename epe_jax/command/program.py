@@ -20,8 +20,9 @@ from epe_jax._version import __version__
 from epe_jax.command import config_flags
 from epe_jax.text import tables, terminal
 
-OK, VIOLATED, FAILED, CRASHED = 0, 1, 2, 70
-"""Exit statuses: done; a claim or a rule is violated; refused; an error of ours."""
+OK, VIOLATED, FAILED, CRASHED, INTERRUPTED = 0, 1, 2, 70, 130
+"""Exit statuses: done; a claim or a rule is violated; refused; an error of ours; stopped
+by Ctrl-C."""
 
 
 class Command(NamedTuple):
@@ -150,6 +151,10 @@ def _dispatch(argv: Sequence[str]) -> int:
     # Whoever read has enough.
     _close_stdout()
     return OK
+  except KeyboardInterrupt:
+    # Commands that keep something say what; the others have nothing to lose.
+    print('Stopped.', file=sys.stderr)
+    return INTERRUPTED
   except (ValueError, OSError, ImportError, FloatingPointError) as error:
     _print_error(_explain_os_error(error))
     return FAILED

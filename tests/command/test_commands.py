@@ -88,6 +88,9 @@ def test_a_record_is_audited_at_any_delta(capsys, tmp_path):
   assert run(capsys, 'audit', tmp_path, '--delta=1e-7')[1] == out
   code, out, _ = run(capsys, 'audit', path, '--simultaneous', '--claim=0.1')
   assert code == 1
+  assert 'together' in out
+  # What the largest bound without a shape is, and how it was found.
+  assert '% confidence (' in out
 
 
 @pytest.mark.usefixtures('no_floors')

@@ -416,6 +416,27 @@ def test_an_error_of_ours_is_no_violated_claim(capsys, csv, monkeypatch):
   assert err.endswith("KeyError: 'ours'\n")
 
 
+def test_ctrl_c_ends_a_command_with_one_line(monkeypatch, capsys):
+  def stop(*_):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(program, '_run', stop)
+  code, out, err = run(capsys, 'plan')
+  assert (code, out, err) == (130, '', 'Stopped.\n')
+
+
+def test_no_bound_that_assumes_a_shape_violates_a_claim(capsys, tmp_path):
+  # Randomized response: ε = log 3, and nothing of a Gaussian.
+  path = tmp_path / 'responses.csv'
+  rows = ['1,0'] * 750 + ['0,1'] * 250
+  path.write_text('\n'.join(['in,out', *rows]))
+  code, out, _ = run(
+    capsys, 'estimate', path, '--delta=1e-5', '--simultaneous', '--claim=1.2'
+  )
+  assert code == 0
+  assert 'Claim ε ≤ 1.2: not contradicted' in out
+
+
 def test_whoever_read_enough_is_no_error(capsys, csv, monkeypatch):
   def fail(*_, **settings):
     raise BrokenPipeError
