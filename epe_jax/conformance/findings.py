@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import math
 from typing import Any, Literal, NamedTuple
 
 from epe_jax.conformance.claim import Claim
@@ -184,7 +185,7 @@ def _summarize(report: Report) -> str:
   if report.epsilon is not None:
     at_claim = cells.format_number(report.epsilon)
   error = ''
-  if report.epsilon is not None and 'noise_scale' in report.passed:
+  if _exceeds_claim_by_chance(report):
     error = ', which is within the error of the measurement'
   text = (
     f'{broken} of {checked} rules that were checked are broken; '
@@ -206,3 +207,13 @@ def _summarize(report: Report) -> str:
     f'tensors {shapes}.'
   )
   return tables.fill_paragraph(head) + '\n' + tables.fill_paragraph(text)
+
+
+def _exceeds_claim_by_chance(report: Report) -> bool:
+  """Whether the measured ε is above the claim, and no rule of the noise broken."""
+  if report.epsilon is None or math.isinf(report.epsilon):
+    return False
+  return report.epsilon > report.claimed_epsilon and {
+    'noise_scale',
+    'tensor_noise',
+  } <= {*report.passed}

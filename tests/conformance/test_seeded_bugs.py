@@ -1,13 +1,14 @@
 """Each seeded bug is named by its rule and cause, and no other rule is blamed."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 
 from epe_jax import conformance
 from epe_jax.text import cells
-from tests.conformance import seeded_bugs
+from tests.conformance import correct, seeded_bugs
 from tests.conformance.helpers import CLAIM, OTHER, seeded
 
 # Noise that is kept for later rounds is kept by a checkpoint, too.
@@ -51,6 +52,24 @@ def test_the_epsilon_of_a_finding_is_that_of_the_summary_or_says_where_it_is():
   text = ' '.join(conformance.format_report(other).split())
   assert other.findings[0].epsilon > other.epsilon
   assert 'if noise is as short as it is with clip_norm × 4; claimed' in text
+
+
+def test_only_a_finite_epsilon_above_the_claim_is_within_the_error():
+  report = conformance.check(seeded(correct.Plain), CLAIM)
+  above = dataclasses.replace(report, epsilon=report.claimed_epsilon + 0.01)
+  broken = tuple(
+    r._replace(status='broken') if r.rule == 'tensor_noise' else r
+    for r in report.results
+  )
+  # Of the last there is more noise than the claim needs.
+  for shown, is_within in [
+    (above, True),
+    (dataclasses.replace(above, results=broken), False),
+    (dataclasses.replace(above, epsilon=math.inf), False),
+    (dataclasses.replace(above, epsilon=report.claimed_epsilon / 2), False),
+  ]:
+    text = ' '.join(conformance.format_report(shown).split())
+    assert ('within the error of the measurement' in text) == is_within
 
 
 @pytest.mark.parametrize('clip_norm', [0.3, 0.01])
