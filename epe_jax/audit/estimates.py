@@ -16,8 +16,8 @@ from epe_jax.audit.external_scores import EXTERNAL, score_external
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import THREAT_MODELS, score_all
 from epe_jax.epsilon import bootstrap, mixture, noise_floor, shift_tests
-from epe_jax.epsilon.types import Estimate, Scores
-from epe_jax.text import cells
+from epe_jax.epsilon.types import Assumption, Estimate, Scores
+from epe_jax.text import cells, methods
 
 SIGNIFICANCE = 0.05
 """Chance that a lower bound exceeds the true ε."""
@@ -386,22 +386,24 @@ def _summarize_attack(
 
 
 def _note_separation(scores: Scores, first: Estimate) -> list[str]:
-  """That an estimate extrapolates, if no threshold ever errs."""
+  """What scores show if no threshold ever errs, and that a fit extrapolates."""
   if not scores.unobserved.size:
     return []
   if not np.min(scores.observed) > np.max(scores.unobserved):
     return []
   num = max(scores.observed.size, scores.unobserved.size)
+  text = (
+    f'every canary that took part scores above every other one, and {num:,} of '
+    'them show no more than the lower bound'
+  )
+  if Assumption.GAUSSIAN_SCORES not in first.assumes:
+    return [text]
   if not first.epsilon > np.log(num):
     return []
-  text = (
-    f'the point estimate {cells.format_epsilon(first)} extrapolates: every canary that '
-    f'took part scores above every other one, and {num:,} of them show no more than '
-    'the lower bound'
-  )
+  text = f'the fitted-law estimate {cells.format_epsilon(first)} extrapolates: {text}'
   if np.isfinite(first.epsilon):
     text += (
-      '; the rest is read from tails of a fitted law, where there are no scores'
+      '; the rest is read from tails of that law, where there are no scores'
     )
   return [text]
 
@@ -421,11 +423,12 @@ def _find_contradiction(
     return []
   reasons = 'the estimate is wrong, or the bound is one of the few that exceed the true ε'
   if not highest.is_shape_free:
-    reasons += ', or it is not so that ' + ' and '.join(highest.assumes)
+    reasons += ', or what the bound assumes is untrue'
   return [
     f'the first point estimate, {cells.format_epsilon(first)}, is below a lower '
     f'bound of the same scores, {cells.format_epsilon(highest)} at '
-    f'{100 * highest.confidence:g} %: {reasons}'
+    f'{100 * highest.confidence:g} % ({methods.describe_method(highest)}; holds if '
+    f'{", ".join(highest.assumes)}): {reasons}'
   ]
 
 

@@ -269,9 +269,8 @@ def warn_if_not_gaussian(
       reasons.append(f'The {size} {name} scores {reason}')
     elif test is not None and test.p_value < significance:
       reasons.append(
-        f'The {name} scores are not Gaussian ({_format_test(test)}): take '
-        'two-Gaussian estimates for an order of magnitude, and bounds on '
-        'thresholds for a guarantee.'
+        f'The {name} scores are not Gaussian ({_format_test(test)}): two-Gaussian '
+        'estimates of them mean nothing; bounds that assume no shape stay valid.'
       )
   if tests.null is not None and tests.null.p_value < significance:
     reasons.append(

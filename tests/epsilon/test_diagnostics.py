@@ -157,6 +157,7 @@ def test_each_departure_is_named():
   text = diagnostics.warn_if_not_gaussian(Scores(skewed, normal))
   assert text is not None
   assert 'observed scores are not Gaussian' in text
+  assert 'two-Gaussian estimates of them mean nothing' in text
   assert 'unobserved' not in text
   text = diagnostics.warn_if_not_gaussian(Scores(normal, skewed))
   assert 'The unobserved scores are not Gaussian' in text

@@ -8,15 +8,18 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 import epe_jax
 from epe_jax.audit import estimates, headline
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import report, score_report
+from epe_jax.report.figures import of_scores
 from epe_jax.text import cells
 
 RNG = np.random.default_rng(0)
 IN, OUT = RNG.normal(2, 1, 80), RNG.normal(0, 1, 60)
+QUANTILES = special.ndtri((np.arange(200) + 0.5) / 200)
 
 
 @pytest.fixture(scope='module')
@@ -144,10 +147,31 @@ def test_an_estimate_of_scores_that_separate_perfectly_is_said_to_extrapolate():
   assert attack.first.epsilon > 1000
   said = ' '.join(repr(separate).split())
   shown = cells.format_epsilon(attack.first)
-  assert f'Note: the point estimate {shown} extrapolates: every canary' in said
+  assert (
+    f'Note: the fitted-law estimate {shown} extrapolates: every canary' in said
+  )
   assert '80 of them show no more than the lower bound; the rest is' in said
   assert 'extrapolates' in report.format_headline_estimates(separate.audit)
   assert 'extrapolates' not in repr(epe_jax.estimate(IN, OUT, delta=1e-5))
+
+
+def test_an_estimate_that_counts_is_not_said_to_extrapolate():
+  separate = epe_jax.estimate([1] * 100, [0] * 100, delta=1e-5)
+  (attack,) = separate.audit.attacks
+  assert attack.first.method == 'max_threshold_empirical'
+  assert attack.notes == (
+    'every canary that took part scores above every other one, and 100 of them show no '
+    'more than the lower bound',
+  )
+
+
+def test_the_bound_that_contradicts_an_estimate_is_named_with_what_it_assumes():
+  # Shifted by 60, of spreads 0.1 and 4.
+  ins, outs = 60 + 0.1 * QUANTILES, 4 * QUANTILES
+  (attack,) = epe_jax.estimate(ins, outs, delta=1e-5).audit.attacks
+  (doubt,) = attack.doubts
+  assert 'both Gaussians, spread free; holds if ' in doubt
+  assert 'scores are Gaussian): the estimate is wrong' in doubt
 
 
 def test_a_bound_of_scores_above_their_point_estimate_is_a_doubt():
@@ -228,3 +252,15 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
   assert f'ε ≥ {bound}' in shown
   assert shown.index('aria-label="Headline"') < shown.index('<svg')
   assert shown.count('<svg') == 3
+
+
+def test_the_figure_shows_an_estimate_where_the_headline_does(found):
+  wide = epe_jax.estimate(np.exp(IN), OUT, delta=1e-5)
+  for audit, is_shown in ((found, True), (wide, False)):
+    line = headline.format_headline(headline.find_headline(audit.audit))
+    assert ('no calibrated point estimate' not in line) == is_shown
+    drawn = of_scores.draw_scores(audit.scores, audit.audit)['attackers.png']
+    (axes,) = drawn.axes
+    labels = axes.get_legend_handles_labels()[1]
+    assert ('not calibrated: no estimate of ε' not in labels) == is_shown
+  assert 'Nothing is known' not in ' '.join(of_scores.CAPTIONS.values())

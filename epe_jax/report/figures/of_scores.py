@@ -6,7 +6,7 @@ from matplotlib import figure
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import curves, external_scores
+from epe_jax.audit import curves, external_scores, headline
 from epe_jax.audit.estimates import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.report.figures import attackers, cosines, style, tradeoff
@@ -15,8 +15,8 @@ from epe_jax.text import cells
 CAPTIONS = {
   'attackers.png': (
     'The estimate of ε, what the same estimator reports when nothing leaks, and '
-    'lower bounds. Nothing is known of these scores that could calibrate the '
-    'estimate.'
+    'lower bounds. An estimate that a test of the scores speaks against is small '
+    'and grey.'
   ),
   'densities.png': (
     'Scores of the canaries that took part and of those that did not. The '
@@ -48,13 +48,16 @@ def draw_scores(scores: Scores, audit: Audit) -> dict[str, figure.Figure]:
   """
   attack_scores = external_scores.score_external(scores)
   (attack,) = audit.attacks
+  found = headline.find_headline(audit)
+  assert found is not None, 'scores have a bound'
   # Evenly over normal quantiles, as the axes are.
   low, high = special.ndtri(1e-14), special.ndtri(1 - 0.5 / _size(attack))
   grid = special.ndtr(np.linspace(low, high, 240))
   finding = f'ε ≥ {cells.format_epsilon(attack.bounds[0])} (95 %)'
   figures = {
     'attackers.png': attackers.draw_attackers(
-      audit.attacks,
+      # Shown as an estimate where the headline shows it.
+      [attack._replace(is_calibrated=found.point is not None)],
       analytic=math.nan,
       canaries=f'{attack.num_observed:,} canaries took part, '
       f'{attack.num_unobserved:,} did not',
