@@ -1,6 +1,6 @@
 """A plan as text, for a terminal or a page."""
 
-from epe_jax.audit import planning
+from epe_jax.audit import planning, threat_models
 from epe_jax.audit.planned_scores import PlannedRun
 from epe_jax.text import cells, tables
 
@@ -117,7 +117,13 @@ def _list_notes(plan: planning.Plan) -> list[str]:
   assumed = [*plan.assumes]
   for prediction in plan.predictions:
     assumed += [f'{prediction.name}: {x}' for x in prediction.assumes]
+  absent = []
+  if plan.find(threat_models.RESIDUAL.key) is None:
+    absent.append(
+      f'{threat_models.RESIDUAL.name}: no line, since without noise ε is ∞.'
+    )
   return [
+    *absent,
     f'ε and the bound are medians of {plan.simulations} simulated audits; ranges are '
     'from 5 to 95 %. The floor is what the estimator of ε reports when nothing '
     'leaks. A plan is a prediction, not a guarantee.',

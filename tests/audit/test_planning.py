@@ -102,6 +102,9 @@ def test_without_noise_nothing_is_said_of_who_removes_the_others():
   assert plan.find('own_round').analytic == np.inf
   text = json.dumps(io.spell_non_finite(plan.to_json()), allow_nan=False)
   assert json.loads(text)['run']['dim'] == 20_000
+  why = 'own round, others removed: no line, since without noise ε is ∞.'
+  assert why in str(plan)
+  assert why not in str(audit.plan(planned()))
 
 
 def test_without_unobserved_canaries_a_maximum_has_no_law():
