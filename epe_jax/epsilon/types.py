@@ -33,6 +33,11 @@ those that one did not, by ε >= log (1 - δ - FPR)/FNR.
 """
 
 
+# Squares of these, and sums of them, are far from where float64 overflows or has fewer
+# digits.
+_MAX_SCORE, _MIN_SPREAD = 1e140, 1e-140
+
+
 @dataclasses.dataclass(frozen=True)
 class Scores:
   """Scores of canaries that took part, and of canaries that did not.
@@ -68,7 +73,8 @@ class Scores:
 
   Raises:
     ValueError: arrays are empty, not finite, masked, not of real numbers or do
-      not match; both groups are columns [n, 1]; dim is neither an integer >= 2
+      not match; a score exceeds 1e140 in magnitude, or the scores of a group are
+      not equal but within 1e-140; both groups are columns [n, 1]; dim is neither an integer >= 2
       nor inf; dim is given but a score is no cosine; shift is not one positive
       number for each observed canary; or inclusion_probability is out of range.
   """
@@ -100,6 +106,8 @@ class Scores:
         f'observed has leading axes {batch} but unobserved has '
         f'{unobserved.shape[:-1]}; give both the same independent audits.'
       )
+    for name, group in (('observed', observed), ('unobserved', unobserved)):
+      _check_range(name, group)
     if self.design not in ('fixed', 'coin_flip'):
       raise ValueError(
         f"design={self.design!r} is neither 'fixed' nor 'coin_flip'."
@@ -298,6 +306,28 @@ def _to_float64(name, values):
       'A diverged run cannot be audited; drop it or audit an earlier model.'
     )
   return array
+
+
+def _check_range(name, array):
+  """Rejects scores whose differences have squares beyond what float64 holds."""
+  if not array.size:
+    return
+  low, high = np.min(array, axis=-1), np.max(array, axis=-1)
+  largest = max(-float(np.min(low)), float(np.max(high)))
+  if largest > _MAX_SCORE:
+    raise ValueError(
+      f'{name} has a score of magnitude {largest:.3g}, but squares of differences '
+      f'above {_MAX_SCORE:g} are more than float64 holds. Rescale all scores, both '
+      'groups alike.'
+    )
+  spread = high - low
+  narrow = (spread > 0) & (spread < _MIN_SPREAD)
+  if np.any(narrow):
+    raise ValueError(
+      f'{name} has scores that differ by at most {spread[narrow].flat[0]:.3g}, but '
+      f'squares of differences below {_MIN_SPREAD:g} are less than float64 holds. '
+      'Rescale all scores, both groups alike.'
+    )
 
 
 def _validate_shift(values, num):

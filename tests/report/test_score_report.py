@@ -86,6 +86,32 @@ def test_what_is_no_scores_is_refused_by_its_name(given, message):
     epe_jax.estimate(*given, delta=1e-5)
 
 
+@pytest.mark.parametrize(
+  ('scale', 'message'),
+  [
+    (1e-170, 'observed has scores that differ by at most .*e-170, but .* less'),
+    (1e300, 'observed has a score of magnitude .*e[+]300, but .* more'),
+  ],
+)
+def test_scores_whose_squares_float64_does_not_hold_are_refused(scale, message):
+  with pytest.raises(
+    ValueError, match=f'{message} than float64 holds. Rescale'
+  ):
+    epe_jax.estimate(scale * IN, scale * OUT, delta=1e-5)
+
+
+@pytest.mark.parametrize('scale', [1e-130, 1e130])
+def test_the_scale_of_scores_changes_no_estimate(found, scale):
+  (scaled,) = epe_jax.estimate(
+    scale * IN, scale * OUT, delta=1e-5
+  ).audit.attacks
+  (attack,) = found.audit.attacks
+  assert [e.epsilon for e in scaled.estimates] == pytest.approx(
+    [e.epsilon for e in attack.estimates], rel=1e-6
+  )
+  assert scaled.doubts == attack.doubts
+
+
 @pytest.mark.usefixtures('types_unchecked')
 def test_settings_out_of_range_are_refused():
   with pytest.raises(ValueError, match=r'delta=0; give a number in \(0, 1\)'):
