@@ -7,8 +7,9 @@
 
 The argument is a file written by `Auditor.save`, as in audits of other frameworks; the
 workdir of a finished run; or its private/scores.npz. All attackers are evaluated again
-from the record, without training. `epe-jax estimate` prints every estimator and also
-reads scores of other systems. `epe-jax report` draws figures.
+from the record, without training; but of a workdir, without --delta and --simultaneous,
+what the run itself found is printed, from its result.json. `epe-jax estimate` prints
+every estimator and also reads scores of other systems. `epe-jax report` draws figures.
 
 With --claim=EPS the exit status is 1 if the headline bound exceeds EPS.
 """

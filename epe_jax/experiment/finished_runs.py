@@ -59,9 +59,10 @@ def load_result(workdir: str | os.PathLike[str]) -> RunResult:
     workdir: the workdir of the run.
 
   Raises:
-    FileNotFoundError: the workdir has no result.json.
+    FileNotFoundError: the workdir has no result.json, or its run has not ended.
     ValueError: it is damaged, or of another version of this library.
   """
+  workdirs.check_ended(workdir)
   path = workdirs.workdir_at(workdir).result
   return run_result.load_result(_require_file(path))
 
@@ -91,9 +92,8 @@ def find_result(
 def _require_file(path: pathlib.Path) -> pathlib.Path:
   if not path.is_file():
     raise FileNotFoundError(
-      f'{path} does not exist. Give the workdir of a finished run. To finish '
-      'one that was interrupted, repeat its epe-jax run. If the file was '
-      'removed, restore it, or repeat the run in a new workdir.'
+      f'{path} does not exist. Give the workdir of a finished run. If the file '
+      'was removed, restore it, or repeat the run in a new workdir.'
     )
   return path
 

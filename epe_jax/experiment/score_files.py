@@ -200,7 +200,9 @@ def find_scores(path: str | os.PathLike) -> pathlib.Path:
   if path.is_dir():
     if registry.recognize(path) is not None:
       return path
-    path = workdirs.workdir_at(path).scores
+    folder, path = path, workdirs.workdir_at(path).scores
+    if not path.is_file():
+      workdirs.check_ended(folder)
   if not path.is_file():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
   return path

@@ -236,6 +236,23 @@ def is_run_of(files: Workdir, config: Config) -> bool:
   return files.config.is_file() and not _list_differences(files, config)
 
 
+def check_ended(folder: str | os.PathLike) -> None:
+  """Checks that a folder is not the workdir of a run that has not ended.
+
+  Args:
+    folder: any path.
+
+  Raises:
+    FileNotFoundError: it has the config.json of a run, but no result.json.
+  """
+  files = workdir_at(folder)
+  if files.config.is_file() and not files.result.is_file():
+    raise FileNotFoundError(
+      f'{folder}: the run has not ended. If it was interrupted, repeat its '
+      '`epe-jax run` command, which resumes it.'
+    )
+
+
 def has_saved_rounds(files: Workdir) -> bool:
   """Says whether a run that has not ended has a checkpoint to resume from."""
   # A checkpoint that is being written has a longer name than its round.

@@ -26,6 +26,7 @@ from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment import workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import caveats, facts
 from epe_jax.text import cells, methods, tables
@@ -142,7 +143,9 @@ def load_card(path: str | os.PathLike[str]) -> Card:
   """
   path = pathlib.Path(path)
   if path.is_dir():
-    path = path / FILE
+    folder, path = path, path / FILE
+    if not path.is_file():
+      workdirs.check_ended(folder)
   if not path.is_file():
     raise FileNotFoundError(
       f'{path} does not exist. Give an {FILE} or the workdir of an audited run; '

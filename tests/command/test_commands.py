@@ -70,6 +70,13 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   assert (in_folder / 'other' / 'result.json').exists()
   json_ = json.loads(run(capsys, 'audit', 'other', '--format=json')[1])
   assert json_['headline']['epsilon'] == pytest.approx(bound)
+  # What the run itself found needs no record; another δ does.
+  (in_folder / 'other' / 'private' / 'scores.npz').unlink()
+  assert run(capsys, 'audit', 'other')[0] == 0
+  assert run(capsys, 'audit', 'other', '--delta=1e-7')[0] == 2
+  assert 'from its result.json' in ' '.join(
+    run(capsys, 'audit', '--help')[1].split()
+  )
 
 
 @pytest.mark.usefixtures('no_floors')
@@ -91,6 +98,21 @@ def test_a_record_is_audited_at_any_delta(capsys, tmp_path):
   assert 'together' in out
   # What the largest bound without a shape is, and how it was found.
   assert '% confidence (' in out
+
+
+@pytest.mark.parametrize('command', ['audit', 'card', 'estimate', 'report'])
+def test_a_run_that_has_not_ended_is_said_to_be_resumed(
+  capsys, tmp_path, command
+):
+  (tmp_path / 'private').mkdir()
+  (tmp_path / 'config.json').write_text('{}')
+  (tmp_path / 'private' / 'secret').touch()
+  code, out, err = run(capsys, command, tmp_path)
+  assert (code, out) == (2, '')
+  assert err == (
+    f'error: {tmp_path}: the run has not ended. If it was interrupted, repeat its '
+    '`epe-jax run` command, which resumes it.\n'
+  )
 
 
 @pytest.mark.usefixtures('no_floors')
