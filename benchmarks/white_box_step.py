@@ -174,8 +174,8 @@ def time_steps(work: Work, steps: int) -> dict[str, Any]:
     'expected_batch': work.expected_batch,
     'padded_batch': batches[0].shape[1],
     'temporary_bytes': {
-      'plain': advance_plain.memory_analysis().temp_size_in_bytes,
-      'game': advance_game.memory_analysis().temp_size_in_bytes,
+      'plain': _count_temporary_bytes(advance_plain),
+      'game': _count_temporary_bytes(advance_game),
     },
     'seconds_median': {n: float(np.median(x)) for n, x in seconds.items()},
     # Of steps side by side.
@@ -183,6 +183,12 @@ def time_steps(work: Work, steps: int) -> dict[str, Any]:
       np.median(np.divide(seconds['game'], np.mean(both, axis=0)))
     ),
   }
+
+
+def _count_temporary_bytes(program: jax.stages.Compiled) -> int | None:
+  """Of the arrays that a program makes on its way; None where it does not tell."""
+  analysis = program.memory_analysis()
+  return None if analysis is None else analysis.temp_size_in_bytes
 
 
 def time_with_memory_kept() -> dict[str, float]:
