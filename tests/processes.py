@@ -53,7 +53,7 @@ def patched(patch, stop: int, end) -> None:
   patch(
     workloads,
     'load_workload',
-    lambda config: (softmax_task(), *load(config)[1:]),
+    lambda config: load(config)._replace(task=softmax_task()),
   )
   patch(audited_run.checkpoint, 'checkpoints', checkpoints)
   patch(report, 'write_report', lambda workdir: workdir)

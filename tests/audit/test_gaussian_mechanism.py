@@ -284,8 +284,8 @@ def test_progress_wraps_the_list_of_audits():
     ({'num_canaries': 1}, 'num_canaries=1.*num_canaries >= 2'),
     ({'num_canaries': 0}, 'num_canaries=0.*num_canaries >= 1'),
     ({'dim': 1}, 'dim=1.*dim >= 2'),
-    ({'delta': 0.0}, 'delta=0.*between 0 and 1'),
-    ({'delta': 1.0}, 'delta=1.*between 0 and 1'),
+    ({'delta': 0.0}, r'delta=0.*in \(0, 1\)'),
+    ({'delta': 1.0}, r'delta=1.*in \(0, 1\)'),
     ({'simulations': 0}, 'simulations=0.*simulations >= 1'),
   ],
 )
