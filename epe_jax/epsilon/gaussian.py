@@ -252,10 +252,17 @@ def fitted_gaussian(
     Mean and standard deviation, each [*batch].
 
   Raises:
-    ValueError: the scores of an audit are all equal.
+    ValueError: the scores of an audit are all equal, or nearly.
   """
   # The standard deviation of equal scores may be a rounding error above 0.
-  std = np.where(np.ptp(values, axis=-1) > 0, np.std(values, axis=-1), 0.0)
+  spread = np.ptp(values, axis=-1)
+  std = np.where(spread > 0, np.std(values, axis=-1), 0.0)
+  if not np.all((std > 0) | (spread == 0)):
+    raise ValueError(
+      f'the {values.shape[-1]} {name} scores of an audit differ by at most '
+      f'{np.max(spread[std == 0]):.3g}, whose square is less than float64 holds. '
+      'Rescale all scores, both groups alike.'
+    )
   if not np.all(std > 0):
     cure = "use std='null' or more canaries"
     if name == 'unobserved':

@@ -902,7 +902,7 @@ def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
 def test_a_missing_file_is_named_with_the_cure(tmp_path, name):
   _finished_run(tmp_path)
   (tmp_path / name).unlink()
-  with pytest.raises(FileNotFoundError, match='epe-jax run') as error:
+  with pytest.raises(FileNotFoundError, match='repeat the run') as error:
     report.write_report(tmp_path)
   assert str(tmp_path / name) in str(error.value)
   assert not any((tmp_path / made).exists() for made in _FILES)

@@ -89,7 +89,7 @@ def test_what_is_no_scores_is_refused_by_its_name(given, message):
 @pytest.mark.parametrize(
   ('scale', 'message'),
   [
-    (1e-170, 'observed has scores that differ by at most .*e-170, but .* less'),
+    (1e-170, 'observed scores of .* differ by at most .*e-170, .* less'),
     (1e300, 'observed has a score of magnitude .*e[+]300, but .* more'),
   ],
 )
