@@ -5,12 +5,12 @@ Texts, JSON, cards, pages and comparisons all take them from here.
 
 from collections.abc import Iterable
 
+from epe_jax.audit import upper_bounds
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.external_scores import EXTERNAL
 from epe_jax.text import cells, methods
 
 _CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
-_ROUNDING = 1.001
 
 
 def list_warnings(audit: Audit) -> list[str]:
@@ -78,8 +78,9 @@ def replace_doubts(audit: Audit, doubt: str) -> Audit:
 
   Args:
     audit: of scores.
-    doubt: without a full stop.
+    doubt: a sentence, whose full stop is left out as doubts have none.
   """
+  doubt = doubt.removesuffix('.')
   attacks = (a._replace(doubts=(doubt,), notes=()) for a in audit.attacks)
   return audit._replace(attacks=tuple(attacks))
 
@@ -147,12 +148,12 @@ def _describe_estimate_above(attack: Attack) -> str | None:
   first, analytic = attack.first, attack.analytic
   if not attack.is_calibrated or analytic is None or analytic.kind != 'bound':
     return None
-  if not first.epsilon > _ROUNDING * analytic.epsilon:
+  if not upper_bounds.is_above(float(first.epsilon), analytic):
     return None
   interval, why = '', f'random scatter, or {_CLAIM_IS_WRONG}'
   if first.interval is not None:
     interval = f' (90 % interval {cells.format_interval(first.interval)})'
-    if first.interval[0] <= _ROUNDING * analytic.epsilon:
+    if not upper_bounds.is_above(first.interval[0], analytic):
       why = 'its interval says that random scatter suffices'
   return (
     f'the point estimate {cells.format_epsilon(first)}{interval} is above '

@@ -152,6 +152,15 @@ def compute_gaussian_regret(analytic: Analytic, delta: float) -> float | None:
   )
 
 
+def is_above(epsilon: float, analytic: Analytic) -> bool:
+  """Whether ε is above an analytic one, by more than the accuracy of either number.
+
+  >>> is_above(1.0005, Analytic(1.0, assumes='', kind='bound'))
+  False
+  """
+  return epsilon > 1.001 * analytic.epsilon
+
+
 def describe_excess(
   estimate: Estimate, analytic: Analytic | None, *, error: float = 0.0
 ) -> Excess | None:
@@ -177,8 +186,7 @@ def describe_excess(
   lowest = float(estimate.epsilon) - (0.0 if is_certain else error)
   if estimate.interval is not None:
     lowest = estimate.interval[0]
-  # A part in a thousand is the accuracy of either number.
-  if not lowest > 1.001 * analytic.epsilon:
+  if not is_above(lowest, analytic):
     return None
   if is_expected:
     return 'more than expected'

@@ -199,7 +199,7 @@ def _estimate_external(
     simultaneous=given.simultaneous,
   )
   if loaded.warning is not None:
-    audit = remarks.replace_doubts(audit, loaded.warning.removesuffix('.'))
+    audit = remarks.replace_doubts(audit, loaded.warning)
     if given.format == 'json':
       score_input.tell(f'warning: {loaded.path}: {loaded.warning}')
   estimated = _format_audit(given, audit)

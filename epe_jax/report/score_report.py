@@ -133,7 +133,7 @@ def estimate(
     scores, delta=delta, simultaneous=simultaneous
   )
   if warning is not None:
-    audit = remarks.replace_doubts(audit, warning.removesuffix('.'))
+    audit = remarks.replace_doubts(audit, warning)
   return ScoreAudit(scores, audit, warning)
 
 
