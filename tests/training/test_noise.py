@@ -189,14 +189,13 @@ def test_the_count_of_adaptive_clipping_is_hidden_in_whole_steps():
   )
   way = noise.exact(100)(2 * sigma)
   keys = jax.random.split(jax.random.key(0), 2_000)
-  update = lambda key, n: rule.update(
-    key, jnp.float32(1), jnp.float32(n), jnp.float32(30)
-  )
+  update = lambda key, n: rule.update(key, jnp.float32(1), n, jnp.float32(30))
+  update = jax.jit(jax.vmap(update, in_axes=(0, None)))
   vote = math.floor(
     integer_gaussian.STD / (2 * sigma) * (1 - noise._rounding(1))
   )
   for n in (10, 25):
-    moved = np.asarray(jax.vmap(lambda key, n=n: update(key, n))(keys))
+    moved = np.asarray(update(keys, jnp.float32(n)))
     b = np.log(moved) / -1.0 + 0.5
     expected = (n - 15) / m + 0.5
     assert b.mean() == pytest.approx(expected, abs=5 * sigma / m / 2_000**0.5)
