@@ -27,7 +27,7 @@ from epe_jax.experiment import (
   workloads,
 )
 from epe_jax.parallel import sharding
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import clipping, fedavg, noise
 from epe_jax.types import Key, Params, Task
 
 Config = workloads.Config
@@ -249,13 +249,20 @@ def audit_algorithm(
     An algorithm whose steps take no injection, and all observers by name.
     Without any canaries there are none.
   """
+  make_noise = noise.float32
+  if not config.simulation and config.noise_multiplier:
+    max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
+    make_noise = noise.exact(participants.slots + max_canaries)
   algorithm = fedavg.dp_fedavg(
     task,
     client_opt=optax.sgd(config.client.learning_rate),
     server_opt=_make_server(config),
-    clipping=_make_clipping(config, participants.expected_clients),
+    clipping=_make_clipping(
+      config, participants.expected_clients, make_noise
+    ),
     noise_multiplier=config.noise_multiplier,
     expected_clients=participants.expected_clients,
+    make_noise=make_noise,
     divisor=config.divisor,
     precision=config.precision,
     mesh=mesh,
@@ -370,7 +377,7 @@ def _make_server(config: Config) -> optax.GradientTransformation:
 
 
 def _make_clipping(
-  config: Config, expected_clients: float
+  config: Config, expected_clients: float, make_noise: noise.MakeNoise
 ) -> clipping.Clipping:
   c = config.clipping
   if c.kind == 'fixed':
@@ -382,6 +389,7 @@ def _make_clipping(
       learning_rate=c.learning_rate,
       count_noise=c.count_noise * expected_clients,
       expected_clients=expected_clients,
+      make_noise=make_noise,
     )
   raise ValueError(
     f"clipping.kind={c.kind!r}; give 'adaptive', or 'fixed' for a clip norm "

@@ -7,6 +7,7 @@ import secrets
 
 import jax
 from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -27,8 +28,8 @@ from epe_jax.experiment import (
   workloads,
 )
 from epe_jax.report import report
-from epe_jax.training import fedavg
-from tests import processes, recorded_runs
+from epe_jax.training import fedavg, integer_gaussian, noise
+from tests import naming_attack, processes, recorded_runs
 from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -233,7 +234,10 @@ def by_noise(asked, paths, noise_key, noise_std, config):
   noise = []
   for t in range(ROUNDS):
     key, _ = jax.random.split(jax.random.fold_in(noise_key, t))
-    noise.append(noise_std[t] * jax.random.normal(key, asked.true[0].shape))
+    drawn = integer_gaussian.draw_integers(
+      key, asked.true.shape[1], always=jnp.ones((), bool)
+    )
+    noise.append(noise_std[t] * np.asarray(drawn) / integer_gaussian.STD)
   rest = change - weights @ (np.stack(noise) + asked.canaries + asked.true)
   left = rest + weights[:, None] * asked.true
   distances = np.linalg.norm(
@@ -290,6 +294,38 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   stolen = randomness.derive_randomness(secret).noise
   assert by_noise(asked, public, stolen, noise_std, config) == ROUNDS
   assert all(secret not in path.read_bytes() for path in private)
+
+
+@pytest.mark.parametrize('kind', ['exact', 'float32'])
+def test_a_published_model_tells_no_sum_to_the_last_bit(
+  tmp_path, put_in, drawn, unestimated, monkeypatch, kind
+):
+  """Of one round, whose candidates the attacker names; float32 noise tells it."""
+  if kind == 'float32':
+    monkeypatch.setattr(noise, 'exact', lambda max_clients: noise.float32)
+  config = small_config(**{'server.momentum': 0.0})
+  config.rounds = config.evaluate_every = config.checkpoint_every = 1
+  audited_run.run(config, tmp_path)
+  jax.effects_barrier()
+  (line,) = log_of(tmp_path)
+  with np.load(tmp_path / 'model.npz') as arrays:
+    params = {name: arrays[name] for name in arrays.files}
+  # The initial model is of zeros.
+  change = np.asarray(ravel_pytree(params)[0], np.float64)
+  seen = change / config.server.learning_rate - put_in['canaries', 0]
+  rng = np.random.default_rng(0)
+  moved = rng.standard_normal((CANDIDATES, len(seen)))
+  moved *= 0.05 / np.linalg.norm(moved, axis=1, keepdims=True)
+  moved[0] = 0
+  sums = put_in['clients', 0] / line['noise_std'] + moved
+  if kind == 'exact':
+    sums = np.rint(sums * integer_gaussian.STD) / integer_gaussian.STD
+  residual = seen / line['noise_std'] - sums
+  right, *wrong = naming_attack.distance_to_normals(residual)
+  assert min(wrong) > 0.18
+  assert right < 0.1 if kind == 'float32' else 0.18 < right < 0.32
+  if kind == 'exact':
+    assert np.ptp(naming_attack.distance_to_steps(residual)) < 0.05
 
 
 def test_whoever_has_two_vectors_has_their_difference(tmp_path):
