@@ -49,7 +49,7 @@ class Workdir:
 
   @property
   def report(self) -> pathlib.Path:
-    """The report for people. Its figures lie beside it."""
+    """The report for people, written behind its figures, its page and its card."""
     return self.folder / 'report.md'
 
   @property
