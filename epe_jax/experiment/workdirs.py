@@ -93,6 +93,10 @@ class Workdir:
     return self.private / 'checkpoints'
 
 
+class InUse(ValueError):
+  """Another process has a workdir. The message says which."""
+
+
 def workdir_at(folder: str | os.PathLike) -> Workdir:
   """Gives the workdir at a path, which need not exist."""
   return Workdir(pathlib.Path(folder))
@@ -164,13 +168,13 @@ def lock(files: Workdir) -> Iterator[None]:
     files: the workdir, whose folder exists.
 
   Raises:
-    ValueError: another process has it. The message says which.
+    InUse: another process has it.
   """
   with contextlib.ExitStack() as stack:
     try:
       file = stack.enter_context(locks.hold(files.lock, wait=False))
     except locks.Busy as busy:
-      raise ValueError(
+      raise InUse(
         f'workdir={files.folder} is in use by {busy}. Wait until that has '
         'ended, or give another --workdir.'
       ) from busy
