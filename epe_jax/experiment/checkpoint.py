@@ -7,6 +7,7 @@ which a flipped bit is noticed, and the name of the run that they are of.
 """
 
 from collections.abc import Callable
+import contextlib
 import pathlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,6 +79,7 @@ def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
     if manager is not None:
       manager.wait_until_finished()
       manager.close()
+      _make_private(folder)
 
   return Checkpoints(save, restore, close)
 
@@ -89,7 +91,7 @@ def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':
   one_process = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix='first'
   )
-  folder.mkdir(parents=True, exist_ok=True)
+  folder.mkdir(mode=0o700, parents=True, exist_ok=True)
   return ocp.CheckpointManager(
     folder.absolute(),
     options=ocp.CheckpointManagerOptions(
@@ -97,8 +99,22 @@ def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':
       create=False,
       multiprocessing_options=one_process,
       file_options=ocp.options.FileOptions(path_permission_mode=0o700),
+      async_options=ocp.options.AsyncOptions(
+        post_finalization_callback=lambda: _make_private(folder)
+      ),
     ),
   )
+
+
+def _make_private(folder: pathlib.Path) -> None:
+  """Has the owner alone read the files, of which Orbax sets no mode.
+
+  Until then they lie in a folder that has one.
+  """
+  for path in folder.rglob('*'):
+    # The oldest checkpoint may be removed meanwhile.
+    with contextlib.suppress(FileNotFoundError):
+      path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def _read_newest(

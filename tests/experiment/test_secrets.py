@@ -350,8 +350,9 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   )
   killed(config, files.folder, 6)
   assert files.private.stat().st_mode & 0o777 == 0o700
-  for path in (files.secret, files.metrics, files.inputs):
-    assert path.stat().st_mode & 0o777 == 0o600
+  for path in files.private.rglob('*'):
+    mode = 0o700 if path.is_dir() else 0o600
+    assert path.stat().st_mode & 0o777 == mode, path
   (secret,) = drawn
   assert files.secret.read_bytes() == secret
   assert orders == {randomness.derive_randomness(secret).order}
