@@ -209,6 +209,9 @@ def _build_setup(
     )
 
   algorithm, all_observers = make_algorithm(canary_draws)
+  if not config.simulation:
+    # Programs have the shapes of cohorts, and are kept: none may tell who was drawn.
+    plan = plan._replace(steps=cohort.count_steps(train.sizes, plan))
   delta = config.audit.delta
   return Setup(
     task=task,

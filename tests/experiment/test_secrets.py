@@ -20,6 +20,7 @@ from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   audited_run,
   build,
+  dispatch,
   inputs,
   programs,
   randomness,
@@ -487,6 +488,46 @@ def test_what_is_kept_of_a_secret_tells_nothing_of_it():
   words = np.asarray(jax.random.key_data(keys.noise)).tobytes().hex()
   assert words not in made
   assert secret.hex() not in made
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'limited'])
+@pytest.mark.parametrize('schedule', ['once_per_period', 'as_clients'])
+def test_shapes_of_secret_cohorts_follow_from_public_numbers(
+  monkeypatch, softmax, kind, schedule
+):
+  # One client is far larger than the others.
+  rng, load = np.random.default_rng(0), workloads.load_workload
+  pixels = rng.random((230, 8, 8), np.float32)
+  train = federated.from_arrays(
+    {'pixels': pixels, 'label': rng.integers(0, 10, 230)},
+    np.array([f'c{max(0, i - 200):02}' for i in range(230)]),
+  )
+  monkeypatch.setattr(
+    workloads, 'load_workload', lambda c: load(c)._replace(train=train)
+  )
+  changes = {
+    'client.max_examples': None,
+    'participation.kind': kind,
+    'canaries.schedule': schedule,
+  }
+
+  def list_shapes(config, secret):
+    setup = build.build(config, secret=secret)
+    groups = list(dispatch.iterate_groups(config, setup, 0, None))
+    shapes = {str(jax.tree.map(np.shape, cohorts)) for _, cohorts in groups}
+    return shapes, [0 in setup.participants.clients(t) for t in range(ROUNDS)]
+
+  secrets_ = [bytes([i] * 32) for i in range(6)]
+  config = small_config(**changes)
+  seen, has_large = zip(*(list_shapes(config, s) for s in secrets_))
+  assert len({*map(tuple, has_large)}) > 1
+  assert len(set().union(*seen)) == 1
+  # A simulation has nothing to hide, and room for what its clients need.
+  simulated = [
+    small_config(**changes, simulation=True, seed=seed) for seed in range(6)
+  ]
+  seen, _ = zip(*(list_shapes(config, None) for config in simulated))
+  assert len(set().union(*seen)) > 1
 
 
 def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
