@@ -113,7 +113,8 @@ def build(
 
   Raises:
     ValueError: a field has a wrong type, is out of range or contradicts
-      another. The message names it, its value and the cure.
+      another, or jax_enable_x64 is set. The message names it, its value and the
+      cure.
     FileNotFoundError: the data file is missing.
   """
   config = _check_fields(config)
@@ -153,10 +154,20 @@ def check(config: Config, workload: workloads.Workload | None = None) -> None:
 def _check_fields(config: Config) -> Config:
   """Checks what can be checked without data and model; gives a plain copy."""
   config = config_fields.check_config(config)
+  _check_precision()
   contradictions.check_groups(config)
   contradictions.check_claim(config)
   _make_server(config)
   return config
+
+
+def _check_precision() -> None:
+  """Raises a ValueError if JAX makes float64 of what a run has as float32."""
+  if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
+    raise ValueError(
+      'jax_enable_x64=True, but runs are of float32. Unset JAX_ENABLE_X64, or call '
+      "jax.config.update('jax_enable_x64', False)."
+    )
 
 
 def _build_setup(
@@ -198,6 +209,9 @@ def _build_setup(
     )
 
   algorithm, all_observers = make_algorithm(canary_draws)
+  if not config.simulation:
+    # Programs have the shapes of cohorts, and are kept: none may tell who was drawn.
+    plan = plan._replace(steps=cohort.count_steps(train.sizes, plan))
   delta = config.audit.delta
   return Setup(
     task=task,

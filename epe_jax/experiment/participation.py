@@ -12,8 +12,8 @@ from epe_jax.sampling import canary_schedules, client_schedules
 
 Config = workloads.Config
 
-# The probability with which a client may exceed `Participation.max_rounds`
-# where the coins of a Poisson schedule are secret.
+# The probability of exceeding `Participation.max_rounds`, or `slots`, where the coins
+# of a Poisson schedule are secret.
 _TAIL = 1e-9
 
 CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
@@ -39,7 +39,10 @@ class Participation(NamedTuple):
       `canaries` itself.
     design: 'coin_flip' or 'fixed', as `audit.Record` has it.
     expected_clients: m, the mean number of clients and canaries in a round.
-    slots: the largest number of real clients in a round, >= 1.
+    slots: the number of real clients to make room for in a round, >= 1. In a
+      simulation it is the largest that was drawn. Otherwise it follows from their
+      law, and the probability that some round exceeds it, and has more room, is at
+      most 1e-9.
     periods: of the run, in each of which a canary is assigned one random round;
       None where canaries are assigned rounds otherwise.
     max_rounds: the largest number of rounds in which a real client takes part.
@@ -99,13 +102,16 @@ def plan_participation(
   # Half of those with a coin, and not the number that took part, which would
   # tell something of every coin.
   mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
-  max_rounds = int(counts.max())
+  max_rounds, slots = int(counts.max()), max(1, *sizes)
   if kind == 'poisson' and not config.simulation:
     # Here and not above: it takes most of a second to import.
     from scipy import stats
 
     q = config.clients_per_round / count_population(config, n)
     max_rounds = max(1, int(stats.binom.isf(_TAIL / n, rounds, q)))
+    slots = max(slots, int(stats.binom.isf(_TAIL / rounds, n, q)))
+  elif kind != 'log' and not config.simulation:
+    slots = max(slots, config.clients_per_round)
   # These schedules add canaries to a round; the others put them among its
   # clients.
   mean = config.clients_per_round
@@ -117,7 +123,7 @@ def plan_participation(
     assigned=assigned,
     design='coin_flip' if coins else 'fixed',
     expected_clients=np.mean(sizes) + mean_inserted if kind == 'log' else mean,
-    slots=max(1, *sizes),
+    slots=slots,
     periods=config.canaries.repetitions
     if schedule in ('once_per_period', 'coin_flip')
     else None,

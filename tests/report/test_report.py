@@ -6,6 +6,7 @@ import math
 import re
 import struct
 
+from matplotlib import figure
 import numpy as np
 import pytest
 from scipy import stats
@@ -16,7 +17,7 @@ from epe_jax.audit import audit_json, estimates, publication, threat_models
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
-from epe_jax.experiment import run_result
+from epe_jax.experiment import run_result, workdirs
 from epe_jax.report import (
   audit_card,
   caveats,
@@ -842,6 +843,46 @@ def test_writing_twice_gives_the_same_page(workdir):
   before = (workdir / 'report.md').read_bytes()
   assert report.write_report(workdir) == workdir / 'report.md'
   assert (workdir / 'report.md').read_bytes() == before
+
+
+@pytest.mark.parametrize('is_new', [True, False], ids=['new', 'again'])
+def test_a_report_that_was_stopped_at_any_file_is_written_when_it_is_asked_again(
+  tmp_path, monkeypatch, is_new
+):
+  monkeypatch.setattr(
+    of_run, 'draw_run', lambda *finished: {'attackers.png': figure.Figure()}
+  )
+  files = workdirs.workdir_at(_finished_run(tmp_path))
+  write, written = io.write_atomically, []
+
+  def stop_at(number):
+    def write_or_stop(path, *arguments, **options):
+      if len(written) == number:
+        raise KeyboardInterrupt
+      written.append(path.name)
+      write(path, *arguments, **options)
+
+    written.clear()
+    monkeypatch.setattr(io, 'write_atomically', write_or_stop)
+
+  assert not workdirs.has_report(files)
+  names = {'attackers.png', 'attackers.svg', 'report.html', 'audit_card.json'}
+  for number in range(len(names) + 1):
+    if not is_new:
+      stop_at(None)
+      report.write_report(files.folder)
+      assert workdirs.has_report(files)
+    stop_at(number)
+    with pytest.raises(KeyboardInterrupt):
+      report.write_report(files.folder)
+    assert not workdirs.has_report(files)
+  stop_at(None)
+  report.write_report(files.folder)
+  assert workdirs.has_report(files)
+  # The mark comes last.
+  assert written[-1] == 'report.md'
+  assert {*written[:-1]} == names
+  assert all((files.folder / name).exists() for name in names)
 
 
 @pytest.mark.parametrize(
