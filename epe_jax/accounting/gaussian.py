@@ -5,7 +5,8 @@ import math
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from epe_jax.accounting.analytic import Analytic
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon import arguments, tradeoff_curves
+from epe_jax.epsilon.types import check_delta
 
 
 def epsilon_of_releases(
@@ -31,12 +32,9 @@ def epsilon_of_releases(
   >>> round(epsilon_of_releases(4.22, delta=1e-6).epsilon, 2)
   1.0
   """
-  if not noise_multiplier >= 0:
-    raise ValueError(f'noise_multiplier={noise_multiplier}; give z >= 0.')
-  if not 0 < delta < 1:
-    raise ValueError(f'delta={delta}; give a delta in (0, 1).')
-  if participations < 1:
-    raise ValueError(f'participations={participations}; give n >= 1.')
+  arguments.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
+  check_delta(delta)
+  arguments.check_integer('participations', participations)
   mu = (
     math.sqrt(participations) / noise_multiplier
     if noise_multiplier
@@ -78,14 +76,10 @@ def epsilon_of_poisson(
   >>> round(epsilon_of_poisson(1.0, delta=1e-6, probability=0.01, rounds=1000).epsilon, 1)
   2.1
   """
-  if not noise_multiplier >= 0:
-    raise ValueError(f'noise_multiplier={noise_multiplier}; give z >= 0.')
-  if not 0 < delta < 1:
-    raise ValueError(f'delta={delta}; give a delta in (0, 1).')
-  if not 0 < probability <= 1:
-    raise ValueError(f'probability={probability}; give q in (0, 1].')
-  if rounds < 1:
-    raise ValueError(f'rounds={rounds}; give T >= 1.')
+  arguments.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
+  check_delta(delta)
+  arguments.check_number('probability', probability, '(0, 1]')
+  arguments.check_integer('rounds', rounds)
   assumes = (
     f'one who takes part in each of {rounds:,} rounds with probability '
     f'{probability:.3g}, by secret coins of its own; an attacker who sees every '

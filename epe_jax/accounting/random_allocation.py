@@ -36,6 +36,8 @@ from scipy import signal, special
 
 from epe_jax.accounting import gaussian
 from epe_jax.accounting.analytic import DELTAS, Analytic
+from epe_jax.epsilon import arguments
+from epe_jax.epsilon.types import check_delta
 
 SMALLEST_NOISE = 1 / 30
 """The z below which float64 has no number for the probabilities of a loss."""
@@ -87,8 +89,10 @@ def epsilon_of_allocation(
   >>> round(epsilon_of_allocation(1.0, delta=1e-5, rounds=100).epsilon, 2)
   0.62
   """
-  if not 0 < delta < 1:
-    raise ValueError(f'delta={delta}; give a delta in (0, 1).')
+  arguments.check_number('noise_multiplier', noise_multiplier, '[0, inf)')
+  check_delta(delta)
+  arguments.check_integer('rounds', rounds)
+  arguments.check_integer('periods', periods)
   times = '' if periods == 1 else f'each of {periods} periods of '
   assumes = (
     f'one who takes part in a random round of {times}{rounds:,} rounds; an '
@@ -147,9 +151,8 @@ def compute_pld(
       f'{SMALLEST_NOISE:.3g}, as both laws have nothing in common in float64 below '
       'it; `epsilon_of_releases` bounds ε there.'
     )
-  for name, value in (('rounds', rounds), ('periods', periods)):
-    if value < 1:
-      raise ValueError(f'{name}={value}; give an integer >= 1.')
+  arguments.check_integer('rounds', rounds)
+  arguments.check_integer('periods', periods)
   ratio = _average(_discretize_lognormal(1 / noise_multiplier), rounds)
   # By who took part, S has the density of the null times itself.
   with np.errstate(divide='ignore'):

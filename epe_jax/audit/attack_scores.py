@@ -38,7 +38,8 @@ class ThreatModel(NamedTuple):
       score.
     limit: (record, delta) -> the ε that the mechanism allows this attacker; None
       where it is not known.
-    is_worst_case: the attacker is the one whom the analytic ε of a run assumes.
+    is_worst_case: the attacker is the one whom the analytic ε of a run assumes, and
+      the headline of a report is of.
   """
 
   key: str

@@ -113,6 +113,7 @@ def _attack_to_json(
     'name': attack.threat_model.name,
     'who': attack.threat_model.who,
     'statistic': attack.threat_model.statistic,
+    'is_worst_case': attack.threat_model.is_worst_case,
     'doubts': list(attack.doubts),
     'notes': list(attack.notes),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
@@ -186,6 +187,8 @@ def _make_unknown(values: Mapping[str, Any]) -> ThreatModel:
     statistic=values['statistic'],
     who=values['who'],
     score=lambda record: None,
+    # Files of before do not tell.
+    is_worst_case=bool(values.get('is_worst_case', False)),
   )
 
 

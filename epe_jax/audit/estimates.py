@@ -116,12 +116,22 @@ class Audit(NamedTuple):
   """What an audit found.
 
   Attributes:
-    attacks: of each attacker, from who knows least to who knows most.
+    attacks: of each attacker, in the order in which they were given.
     is_simultaneous: lower bounds hold all together, not each by itself.
   """
 
   attacks: tuple[Attack, ...]
   is_simultaneous: bool = False
+
+  @property
+  def by_strength(self) -> tuple[Attack, ...]:
+    """From the weakest attacker to the strongest, in whatever order they came.
+
+    Those of this package are as strong as they know much. Of one of yours that is
+    not known: it is stronger than they are if it is declared to be the worst case,
+    and weaker if not. Of several such, that whose key comes last is the strongest.
+    """
+    return tuple(sorted(self.attacks, key=_rank_strength))
 
   @property
   def headline(self) -> tuple[Attack, Estimate] | None:
@@ -130,15 +140,24 @@ class Audit(NamedTuple):
     It is the first bound of the strongest attacker, by who that is and by how
     canaries were included.
     """
-    if not self.attacks or not self.attacks[-1].bounds:
+    if not self.attacks or not self.by_strength[-1].bounds:
       return None
-    return self.attacks[-1], self.attacks[-1].bounds[0]
+    strongest = self.by_strength[-1]
+    return strongest, strongest.bounds[0]
 
   def find(self, threat_model: ThreatModel) -> Attack | None:
     """What was found about an attacker; None if nothing could be read."""
     return next(
       (a for a in self.attacks if a.threat_model == threat_model), None
     )
+
+
+def _rank_strength(attack: Attack) -> tuple[int, str]:
+  model = attack.threat_model
+  keys = [known.key for known in THREAT_MODELS]
+  if model.key in keys:
+    return keys.index(model.key), model.key
+  return (len(keys) if model.is_worst_case else -1), model.key
 
 
 def evaluate(
@@ -155,8 +174,8 @@ def evaluate(
   Args:
     record: what attackers saw.
     delta: in (0, 1); None for the run's own.
-    threat_models: the attackers, from who knows least to who knows most; those who
-      see what an observer of yours scored go among them.
+    threat_models: the attackers, in the order of the report; those who see what an
+      observer of yours scored go among them.
     more: also the estimators of which a report has better ones.
     simultaneous: lower bounds hold all together at 95 %, not each by itself.
     floors: also what estimators report when nothing leaks, which takes most of

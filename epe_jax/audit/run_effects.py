@@ -201,7 +201,7 @@ def _estimate_effects(
   scores = _share_null([attack_scores.scores for attack_scores in all_scores])
   mu, variance = over_runs.estimate_shifts(scores)
   effects = over_runs.random_effects(mu, variance)
-  epsilon = np.asarray(tradeoff_curves.epsilon_gdp(mu, delta))
+  epsilon = np.asarray(tradeoff_curves.epsilon_gdp(np.maximum(mu, 0.0), delta))
   pooled = None
   if scores[0].dim is not None:
     rng = np.random.default_rng(0)

@@ -28,10 +28,13 @@ Sources: Ville (1939); Robbins (1970) for mixtures; Ramdas, Grünwald, Vovk, Sha
 
 from __future__ import annotations
 
+import reprlib
+
 from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
+from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import check_delta, check_significance
 
 # The scale of λ: by how much μ may exceed a claim that is soon found out.
@@ -66,8 +69,7 @@ def gdp_log_evidence(
   Raises:
     ValueError: a log probability is positive, or a setting is out of range.
   """
-  if not mu >= 0:
-    raise ValueError(f'mu={mu} must be at least 0.')
+  arguments.check_number('mu', mu, '[0, inf)')
   total, n = _add_normal_scores(tails, after)
   return np.asarray(_log_mixture(total - n * mu, n))
 
@@ -132,8 +134,7 @@ def epsilon_log_evidence(
     ValueError: a log probability is positive, or a setting is out of range.
   """
   check_delta(delta)
-  if not epsilon >= 0:
-    raise ValueError(f'epsilon={epsilon} must be at least 0.')
+  arguments.check_number('epsilon', epsilon, '[0, inf)')
   hits, n = _count_hits(tails, after)
   return np.asarray(_log_evidence(hits, n, epsilon, delta))
 
@@ -182,21 +183,22 @@ def epsilon_sequence(
 
 
 def _check_tails(tails):
-  tails = np.asarray(tails, np.float64)
-  if tails.ndim != 1 or not np.all(tails <= 0):
+  tails = np.asarray(tails)
+  if tails.dtype.kind not in 'iuf' or tails.ndim != 1 or not np.all(tails <= 0):
     raise ValueError(
-      f'tails has shape {tails.shape} and a largest value of '
-      f'{np.max(tails, initial=-np.inf):.3g}; give a log probability <= 0 for each '
-      'canary, in the order in which they end.'
+      f'tails has shape {tails.shape} and values up to '
+      f'{reprlib.repr(max(tails.ravel().tolist(), default=None))}; give a log '
+      'probability <= 0 for each canary, in the order in which they end.'
     )
-  return tails
+  return tails.astype(np.float64)
 
 
 def _check_after(after, num):
   n = np.arange(1, num + 1) if after is None else np.asarray(after)
-  if n.size and not (n.min() >= 1 and n.max() <= num):
+  if n.dtype.kind not in 'iu' or not np.all((n >= 1) & (n <= num)):
     raise ValueError(
-      f'after runs from {n.min()} to {n.max()}; give numbers of the {num} canaries.'
+      f'after={reprlib.repr(n.tolist())}; give integers in [1, {num}], the number '
+      'of canaries.'
     )
   return n
 

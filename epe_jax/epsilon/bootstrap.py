@@ -14,6 +14,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
+from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import Estimate, Scores, check_confidence
 
 _BLOCK_BYTES = 2**26
@@ -88,7 +89,7 @@ def check_settings(confidence: float, resamples: int) -> None:
   """Raises a ValueError unless there are enough resamples for the confidence."""
   check_confidence(confidence)
   min_resamples = int(np.ceil(2 / (1 - confidence) * (1 - 1e-12)))
-  if resamples < min_resamples:
+  if arguments.check_integer('resamples', resamples) < min_resamples:
     raise ValueError(
       f'resamples={resamples} leaves nothing outside a {confidence:.3g} '
       f'interval; take at least {min_resamples}.'
@@ -229,6 +230,5 @@ def _check(scores, confidence, method, resamples):
       'scores have a shift, so they are not identically distributed and cannot '
       'be resampled; take the interval of location_mixture, or leave shift out.'
     )
-  if method not in ('percentile', 'bca'):
-    raise ValueError(f"method={method!r} is neither 'percentile' nor 'bca'.")
+  arguments.check_choice('method', method, ('percentile', 'bca'))
   check_settings(confidence, resamples)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 from scipy.optimize import elementwise
 
-from epe_jax.epsilon import cosine_null
+from epe_jax.epsilon import arguments, cosine_null
 from epe_jax.epsilon.types import (
   Estimate,
   Real,
@@ -65,8 +65,7 @@ class ShiftedCosine:
 
   def __post_init__(self):
     cosine_null.CosineNull(self.dim)
-    if not 0 <= self.shift < np.inf:
-      raise ValueError(f'shift={self.shift} must be finite and not negative.')
+    arguments.check_number('shift', self.shift, '[0, inf)')
 
   @property
   def mean(self) -> float:
@@ -152,9 +151,7 @@ def epsilon_cosines(dim: int, shift: Real, delta: float) -> _Value:
   """
   cosine_null.CosineNull(dim)
   check_delta(delta)
-  mu = np.asarray(shift, dtype=np.float64)
-  if not np.all((mu >= 0) & np.isfinite(mu)):
-    raise ValueError(f'shift={shift} must be finite and not negative.')
+  mu = arguments.check_numbers('shift', shift, '[0, inf)')
   flat = mu.ravel()
   epsilon = np.zeros_like(flat)
   positive = flat > 0

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import cast
 
 from jaxtyping import Float
 import numpy as np
 from scipy import interpolate, special
 
+from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import Real, scalar_or_array
 
 _Value = float | Float[np.ndarray, '...']
@@ -50,8 +52,7 @@ class CosineNull:
   dim: int
 
   def __post_init__(self):
-    if self.dim < 2:
-      raise ValueError(f'dim={self.dim} must be at least 2.')
+    arguments.check_integer('dim', self.dim, 2)
 
   @property
   def std(self) -> float:
@@ -224,7 +225,7 @@ def null_law(dim: float) -> CosineNull | NormalNull:
   Raises:
     ValueError: dim is less than 2.
   """
-  return NormalNull() if math.isinf(dim) else CosineNull(int(dim))
+  return NormalNull() if dim == math.inf else CosineNull(cast(int, dim))
 
 
 def _log_one_minus_square(x):

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import cosine_null, gaussian
+from epe_jax.epsilon import arguments, cosine_null, gaussian
 from epe_jax.epsilon.types import (
   Real,
   Scores,
@@ -109,6 +109,9 @@ def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
 
   Source: D'Agostino and Stephens, section 4.8.5 and Table 4.9.
   """
+  values = arguments.check_numbers(
+    'values', values, '(-inf, inf)', is_vector=True
+  )
   n = values.size
   if n < MIN_SCORES:
     raise ValueError(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
+from epe_jax.epsilon import arguments
 from epe_jax.epsilon.tradeoff_curves import (
   Family,
   Lines,
@@ -234,11 +235,8 @@ def algorithm_4(*, delta: float, num_lines: int = 10) -> Callable[[Any], Lines]:
 
   Source: Nasr et al. (2023), appendix A.
   """
-  check_delta(delta)
-  if num_lines < 1 or delta >= 0.5:
-    raise ValueError(
-      f'num_lines={num_lines} must be at least 1 and delta={delta} below 1/2.'
-    )
+  arguments.check_number('delta', delta, '(0, 0.5)')
+  arguments.check_integer('num_lines', num_lines)
   deltas = np.linspace(delta, 1 - delta, num_lines)
 
   def lines(privacy):
@@ -250,8 +248,7 @@ def algorithm_4(*, delta: float, num_lines: int = 10) -> Callable[[Any], Lines]:
 
 
 def _check_sampling_probability(p):
-  if not 0 < p <= 1:
-    raise ValueError(f'sampling_probability={p} must lie in (0, 1].')
+  arguments.check_number('sampling_probability', p, '(0, 1]')
 
 
 def _subsampled_fnr(mu, p, log_fpr):

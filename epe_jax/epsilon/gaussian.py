@@ -11,7 +11,7 @@ from typing import Literal
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.epsilon import cosine_null, hockey_stick
+from epe_jax.epsilon import arguments, cosine_null, hockey_stick
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -108,11 +108,8 @@ def log_delta_one_direction(
   Raises:
     ValueError: an argument is not finite or is out of range.
   """
-  means_and_stds, epsilon = _validate_moments(
-    mean0, std0, mean1, std1, epsilon=epsilon
-  )
-  if np.any(epsilon < 0):
-    raise ValueError(f'epsilon={epsilon.min()} must not be negative.')
+  epsilon = arguments.check_numbers('epsilon', epsilon, '[0, inf)')
+  means_and_stds, epsilon = _validate_moments(mean0, std0, mean1, std1, epsilon)
   with np.errstate(all='ignore'):
     pair = hockey_stick.standardise(*(x.ravel() for x in means_and_stds))
     root = hockey_stick.near_root(pair, epsilon.ravel())
@@ -202,10 +199,8 @@ def epsilon_curve(
   >>> epsilon_curve(scores, np.array([1e-9, 1e-5, 1e-1]), std='pooled').round(2)
   array([12.26,  9.01,  3.3 ])
   """
-  if direction not in ('max', 'forward', 'backward'):
-    raise ValueError(
-      f"direction={direction!r} is neither 'max', 'forward' nor 'backward'."
-    )
+  arguments.check_choice('direction', direction, ('max', 'forward', 'backward'))
+  deltas = arguments.check_numbers('deltas', deltas, '(0, 1)', is_vector=True)
   moments = [np.asarray(x)[..., None] for x in _two_gaussians(scores, std)]
   mean0, std0, mean1, std1 = moments
   if direction == 'forward':
@@ -281,8 +276,7 @@ def _two_gaussians(scores, std):
     return mean0, std0, np.mean(scores.observed, axis=-1), std0
   if std == 'fitted':
     return *null_gaussian(scores), *fitted_gaussian('observed', scores.observed)
-  if std != 'pooled':
-    raise ValueError(f"std={std!r} is neither 'fitted', 'pooled' nor 'null'.")
+  arguments.check_choice('std', std, ('fitted', 'pooled', 'null'))
   if scores.dim is not None:
     raise ValueError(
       f"std='pooled' estimates one spread from both groups, but dim={scores.dim}"
@@ -309,10 +303,9 @@ def _pooled(observed, unobserved):
 
 def _moments_and_target(mean0, std0, mean1, std1, delta):
   """Checked moments and log δ, each [num], and the broadcast shape."""
-  moments, delta = _validate_moments(mean0, std0, mean1, std1, delta=delta)
-  if not np.all((delta > 0) & (delta < 1)):
-    bad = delta[~((delta > 0) & (delta < 1))].flat[0]
-    raise ValueError(f'delta={bad} must lie strictly between 0 and 1.')
+  moments, delta = _validate_moments(
+    mean0, std0, mean1, std1, arguments.check_numbers('delta', delta, '(0, 1)')
+  )
   return [x.ravel() for x in moments], np.log(delta.ravel()), delta.shape
 
 
@@ -323,17 +316,13 @@ def _solve(p, q, target, *, min_epsilon):
     return hockey_stick.solve(pair, target, min_epsilon)
 
 
-def _validate_moments(mean0, std0, mean1, std1, **last):
+def _validate_moments(mean0, std0, mean1, std1, value):
   """Broadcast float64 arrays, or an error that names argument and value."""
-  named = dict(mean0=mean0, std0=std0, mean1=mean1, std1=std1, **last)
-  for name, value in named.items():
-    value = np.asarray(value, dtype=np.float64)
-    if not np.all(np.isfinite(value)):
-      bad = value[~np.isfinite(value)].flat[0]
-      raise ValueError(f'{name}={bad} must be finite.')
-    if name.startswith('std') and not np.all(value > 0):
-      raise ValueError(f'{name}={value.min()} must be positive.')
-  *means_and_stds, value = np.broadcast_arrays(
-    *(np.asarray(x, dtype=np.float64) for x in named.values())
+  *moments, value = np.broadcast_arrays(
+    arguments.check_numbers('mean0', mean0, '(-inf, inf)'),
+    arguments.check_numbers('std0', std0, '(0, inf)'),
+    arguments.check_numbers('mean1', mean1, '(-inf, inf)'),
+    arguments.check_numbers('std1', std1, '(0, inf)'),
+    value,
   )
-  return means_and_stds, value
+  return moments, value

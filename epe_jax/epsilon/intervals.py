@@ -16,11 +16,13 @@ has limits that hold at all thresholds at once.
 from __future__ import annotations
 
 import functools
+import reprlib
 
 from jaxtyping import Float
 import numpy as np
 from scipy import special
 
+from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import Real, check_significance, scalar_or_array
 
 
@@ -40,7 +42,7 @@ def clopper_pearson_upper(
     The limit, in (0, 1], with the shape of `count`.
 
   Raises:
-    ValueError: significance is out of range.
+    ValueError: an argument is out of range.
 
   Source: Clopper and Pearson, Biometrika 26 (1934).
 
@@ -68,7 +70,7 @@ def jeffreys_upper(
     The limit, in (0, 1), with the shape of `count`.
 
   Raises:
-    ValueError: significance is out of range.
+    ValueError: an argument is out of range.
 
   >>> round(jeffreys_upper(0, 1000, 0.05), 6)
   0.001918
@@ -129,7 +131,15 @@ def katz_log_lower(
 
 def _limit(kind, count, trials, significance):
   check_significance(significance)
+  arguments.check_integer('trials', trials)
   count = np.asarray(count)
+  is_count = count.dtype.kind in 'iu' and np.all(
+    (count >= 0) & (count <= trials)
+  )
+  if not is_count:
+    raise ValueError(
+      f'count={reprlib.repr(count.tolist())}; give integers in [0, {trials}].'
+    )
   # Limits depend on the count alone: one table serves all thresholds of all
   # audits, unless there are fewer of them than entries.
   if count.size >= trials:

@@ -21,7 +21,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import integrate, interpolate, optimize, special
 
-from epe_jax.epsilon import diagnostics, monotone
+from epe_jax.epsilon import arguments, diagnostics, monotone
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -73,6 +73,7 @@ def maximum_over_rounds(
   Source: One-shot Empirical Privacy Estimation, Algorithm 3, for the statistic.
   """
   check_delta(delta)
+  own = arguments.check_numbers('own', own, '[0, inf)')
   _check(scores, own, rounds)
   tau = np.minimum(independent_rounds(scores.unobserved), float(rounds))
   # One law for all audits at once, so that ε is a function of s alone.
@@ -233,12 +234,12 @@ def _pair(own, weights, tau):
 
 
 def _check(scores, own, rounds):
-  if own.shape[0] != scores.observed.shape[-1] or not np.all(own >= 0):
+  if own.ndim != 2 or own.shape[0] != scores.observed.shape[-1]:
     raise ValueError(
       f'own has shape {own.shape}; give shifts >= 0, a row for each of the '
       f'{scores.observed.shape[-1]} observed canaries.'
     )
-  if rounds < max(own.shape[1], 1):
+  if arguments.check_integer('rounds', rounds) < own.shape[1]:
     raise ValueError(
       f'rounds={rounds}, but canaries have {own.shape[1]} own rounds; give the '
       'number of all rounds.'

@@ -21,6 +21,7 @@ import numpy as np
 from scipy import interpolate, special
 
 from epe_jax.epsilon import (
+  arguments,
   diagnostics,
   gaussian,
   monotone,
@@ -152,23 +153,30 @@ def epsilon_mixture(
   Args:
     shift: [n] mean of each component, >= 0.
     delta: δ, in (0, 1), any shape.
-    weights: [n] weight of each component, adding up to 1; None for equal ones.
+    weights: [n] weight > 0 of each component, adding up to 1; None for equal ones.
 
   Returns:
     ε >= 0 at each δ.
 
   Raises:
-    ValueError: delta is out of range.
+    ValueError: an argument is out of range, or weights do not add up to 1.
 
   >>> round(epsilon_mixture(np.array([1.0, 1.0]), 1e-5), 4)
   4.3772
   """
-  deltas = np.ravel(delta)
-  for one in deltas:
-    check_delta(float(one))
-  pair = _pair(np.asarray(shift, np.float64), weights)
-  epsilon = monotone.solve_epsilon(pair, np.ones(deltas.size), deltas)
-  return scalar_or_array(epsilon.reshape(np.shape(delta)))
+  delta = arguments.check_numbers('delta', delta, '(0, 1)')
+  shift = arguments.check_numbers('shift', shift, '[0, inf)', is_vector=True)
+  if weights is not None:
+    weights = arguments.check_numbers('weights', weights, '(0, 1]')
+    if weights.shape != shift.shape or abs(np.sum(weights) - 1) > 1e-9:
+      raise ValueError(
+        f'weights have shape {weights.shape} and add up to '
+        f'{np.sum(weights):.12g}; give one for each of the {shift.size} shifts, '
+        'that add up to 1.'
+      )
+  pair = _pair(shift, weights)
+  epsilon = monotone.solve_epsilon(pair, np.ones(delta.size), delta.ravel())
+  return scalar_or_array(epsilon.reshape(delta.shape))
 
 
 def compute_curve(

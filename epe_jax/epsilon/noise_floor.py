@@ -20,7 +20,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import interpolate, special
 
-from epe_jax.epsilon import cosine_null
+from epe_jax.epsilon import arguments, cosine_null
 from epe_jax.epsilon.types import Estimate, Floor, Scores
 
 Estimator = Callable[..., Estimate]
@@ -111,8 +111,8 @@ def simulate(
     ValueError: simulations is out of range, or an estimator does not return one ε
       for each audit.
   """
-  if simulations is not None and simulations < 1:
-    raise ValueError(f'simulations={simulations} must be at least 1.')
+  if simulations is not None:
+    arguments.check_integer('simulations', simulations)
   first = draw(rng, 1)
   size = first.observed.shape[-1] + first.unobserved.shape[-1]
   if simulations is None:
@@ -196,10 +196,11 @@ def draw_from_null(
     A function that draws audits.
 
   Raises:
-    ValueError: rounds is out of range.
+    ValueError: an argument is out of range.
   """
-  if rounds < 1:
-    raise ValueError(f'rounds={rounds} must be at least 1.')
+  arguments.check_integer('num_observed', num_observed)
+  arguments.check_integer('num_unobserved', num_unobserved, 0)
+  arguments.check_number('rounds', rounds, '[1, inf)')
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     observed, unobserved = (
@@ -258,7 +259,11 @@ def draw_null(
 
   Returns:
     Independent scores, float64.
+
+  Raises:
+    ValueError: dim or rounds is out of range.
   """
+  arguments.check_number('rounds', rounds, '[1, inf)')
   if rounds == 1:
     normals = rng.standard_normal(shape)
     if dim is None:

@@ -29,7 +29,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import shift_fit, tradeoff_curves
+from epe_jax.epsilon import arguments, shift_fit, tradeoff_curves
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -162,7 +162,7 @@ def random_effects(
   >>> round(effects.mu, 6), round(effects.tau, 6), round(effects.i_squared, 6)
   (2.0, 0.9, 0.81)
   """
-  _check_estimates(mu, variance, confidence)
+  mu, variance = _check_estimates(mu, variance, confidence)
   num, tail = mu.size, (1 + confidence) / 2
   q_value = _q_value(0.0, mu, variance)
   tau_squared = _tau_squared(mu, variance)
@@ -236,8 +236,7 @@ def mean_shift_bound(
     ValueError: as `random_effects`, or a setting is out of range.
   """
   check_delta(delta)
-  if not 0 < significance < 0.5:
-    raise ValueError(f'significance={significance!r} must lie in (0, 1/2).')
+  arguments.check_number('significance', significance, '(0, 0.5)')
   effects = random_effects(mu, variance, confidence=1 - 2 * significance)
   low = max(effects.interval[0], 0.0)
   return make_bound(
@@ -292,8 +291,8 @@ def compute_epsilon_spread(
   True
   """
   check_delta(delta)
-  if not (np.isfinite(mu) and 0 <= tau < np.inf):
-    raise ValueError(f'mu={mu}, tau={tau}; give a number and one >= 0.')
+  arguments.check_number('mu', mu, '(-inf, inf)')
+  arguments.check_number('tau', tau, '[0, inf)')
   nodes, weights = special.roots_hermitenorm(_NODES)
   quantiles = special.ndtri([0.05, 0.95])
   shifts = np.maximum(mu + tau * np.concatenate([nodes, quantiles]), 0.0)
@@ -349,10 +348,12 @@ def _estimate(
 ) -> Estimate:
   interval = None
   if limits is not None:
-    low, high = np.asarray(tradeoff_curves.epsilon_gdp(np.array(limits), delta))
+    low, high = np.asarray(
+      tradeoff_curves.epsilon_gdp(np.maximum(limits, 0.0), delta)
+    )
     interval = float(low), float(high)
   return Estimate(
-    float(tradeoff_curves.epsilon_gdp(effects.mu, delta)),
+    float(tradeoff_curves.epsilon_gdp(max(effects.mu, 0.0), delta)),
     delta,
     method,
     confidence=None,
@@ -383,8 +384,13 @@ def check_runs(runs: Sequence[Scores]) -> None:
       )
 
 
-def _check_estimates(mu, variance, confidence) -> None:
-  if mu.ndim != 1 or mu.size < 2:
+def _check_estimates(mu, variance, confidence):
+  mu = arguments.check_numbers('mu', mu, '(-inf, inf)', is_vector=True)
+  variance = arguments.check_numbers(
+    'variance', variance, '(0, inf)', is_vector=True
+  )
+  check_confidence(confidence)
+  if mu.size < 2:
     raise ValueError(
       f'mu has shape {mu.shape}, but how runs differ takes an array [R] of two or '
       'more. Give more runs.'
@@ -394,14 +400,4 @@ def _check_estimates(mu, variance, confidence) -> None:
       f'variance has shape {variance.shape} and mu {mu.shape}; give one variance '
       'for each run.'
     )
-  if not np.all(np.isfinite(mu)):
-    raise ValueError(
-      f'mu={mu[~np.isfinite(mu)][0]} of a run is not finite; leave that run out.'
-    )
-  if not np.all(np.isfinite(variance) & (variance > 0)):
-    bad = variance[~(np.isfinite(variance) & (variance > 0))][0]
-    raise ValueError(
-      f'variance={bad} of a run must be finite and > 0; give the square of a '
-      'standard error, such as 1/n of n canaries.'
-    )
-  check_confidence(confidence)
+  return mu, variance

@@ -16,7 +16,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import diagnostics, gaussian
+from epe_jax.epsilon import arguments, diagnostics, gaussian
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -81,8 +81,7 @@ def gaussian_lower_bound(
   """
   check_delta(delta)
   check_significance(significance)
-  if std not in ('free', 'common'):
-    raise ValueError(f"std={std!r} is neither 'free' nor 'common'.")
+  arguments.check_choice('std', std, ('free', 'common'))
   share = _RATIO_SHARE * significance if std == 'free' else 0.0
   low, high, gap = _limits(scores, share, significance - share)
   if std == 'common':

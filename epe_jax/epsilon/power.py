@@ -12,17 +12,22 @@ canaries and a million.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from jaxtyping import Bool, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import band, coin_flip, rank_test, tradeoff_curves
+from epe_jax.epsilon import (
+  arguments,
+  band,
+  coin_flip,
+  rank_test,
+  tradeoff_curves,
+)
 from epe_jax.epsilon.types import check_delta, check_significance
 
 BoundName = Literal['lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp']
-_BOUNDS = ('lower_bound', 'gdp', 'gaussian', 'one_run', 'one_run_gdp')
 _DRAWS = 20_000
 _MIN_CANARIES, _MAX_CANARIES, _FACTOR, _PRECISION = 8, 1_000_000, 2**0.5, 0.01
 _GAUSSIAN = tradeoff_curves.gaussian_family()
@@ -78,11 +83,9 @@ def compute_power(
   """
   _check(bound, certified, truth, delta, significance)
   check_delta(delta)
-  if num_observed < 1 or (num_unobserved is not None and num_unobserved < 1):
-    raise ValueError(
-      f'num_observed={num_observed} and num_unobserved={num_unobserved} must be '
-      'at least 1.'
-    )
+  arguments.check_integer('num_observed', num_observed)
+  if num_unobserved is not None:
+    arguments.check_integer('num_unobserved', num_unobserved)
   mu = tradeoff_curves.mu_of_epsilon(truth, delta)
   settings = (bound, certified, mu, delta, significance)
   if bound in ('one_run', 'one_run_gdp'):
@@ -132,8 +135,8 @@ def min_canaries(
   >>> min_canaries('gaussian', certified=3, truth=4, delta=1e-5)
   320
   """
-  if not 0 < probability < 1:
-    raise ValueError(f'probability={probability} must lie in (0, 1).')
+  arguments.check_number('probability', probability, '(0, 1)')
+  _check(bound, certified, truth, delta, significance)
   if certified >= truth:
     raise ValueError(
       f'certified={certified} is not below truth={truth}, but a bound certifies '
@@ -303,10 +306,8 @@ def _mixture(mu, shares):
 
 
 def _check(bound, certified, truth, delta, significance):
-  if bound not in _BOUNDS:
-    raise ValueError(f'bound={bound!r} is none of {_BOUNDS}.')
+  arguments.check_choice('bound', bound, get_args(BoundName))
   check_delta(delta)
   check_significance(significance)
-  for name, value in (('certified', certified), ('truth', truth)):
-    if not 0 <= value < np.inf:
-      raise ValueError(f'{name}={value} must be finite and not negative.')
+  arguments.check_number('certified', certified, '[0, inf)')
+  arguments.check_number('truth', truth, '[0, inf)')

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from epe_jax.epsilon import arguments
 from epe_jax.epsilon.regret import Curve
 from epe_jax.epsilon.types import Real, scalar_or_array
 
@@ -64,9 +65,7 @@ def compute_risks(
   [0.691, 0.383, 0.092, 0.085, 0.018]
   """
   _check_probabilities(fpr=fpr, prior=prior, baseline=baseline)
-  mu = np.asarray(mu, np.float64)
-  if not np.all(mu >= 0):
-    raise ValueError(f'mu={mu} must be at least 0.')
+  mu = arguments.check_numbers('mu', mu, '[0, inf]')
   accuracy = special.ndtr(mu / 2)
   tpr = special.ndtr(special.ndtri(fpr) + mu)
   named = prior * tpr + (1 - prior) * fpr
@@ -114,5 +113,4 @@ def compute_risks_of_curve(
 
 def _check_probabilities(**probabilities: float) -> None:
   for name, value in probabilities.items():
-    if not 0 < value < 1:
-      raise ValueError(f'{name}={value} must lie strictly between 0 and 1.')
+    arguments.check_number(name, value, '(0, 1)')

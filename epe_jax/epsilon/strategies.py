@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import Scores
 
 
@@ -56,7 +56,7 @@ class Bonferroni:
   num_thresholds: int = 10
 
   def __post_init__(self):
-    _check_integer('num_thresholds', self.num_thresholds, 1)
+    arguments.check_integer('num_thresholds', self.num_thresholds, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Split:
   fraction: float = 0.5
 
   def __post_init__(self):
-    _check_integer('seed', self.seed, 0)
-    _check_fraction(self.fraction)
+    arguments.check_integer('seed', self.seed, 0)
+    arguments.check_number('fraction', self.fraction, '(0, 1)')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,9 +130,9 @@ class MultiSplit:
   fraction: float = 0.5
 
   def __post_init__(self):
-    _check_integer('seed', self.seed, 0)
-    _check_integer('num_splits', self.num_splits, 1)
-    _check_fraction(self.fraction)
+    arguments.check_integer('seed', self.seed, 0)
+    arguments.check_integer('num_splits', self.num_splits, 1)
+    arguments.check_number('fraction', self.fraction, '(0, 1)')
 
 
 Multiplicity = Uncorrected | Band | Bonferroni | Explicit | Split | MultiSplit
@@ -187,17 +187,3 @@ def partition(scores: Scores, split: Split) -> tuple[Scores, Scores]:
     for i in (0, 1)
   )
   return choose, count
-
-
-def _check_integer(name, value, min_value):
-  if (
-    not isinstance(value, Integral)
-    or isinstance(value, bool)
-    or value < min_value
-  ):
-    raise ValueError(f'{name}={value!r} must be an integer >= {min_value}.')
-
-
-def _check_fraction(fraction):
-  if not (isinstance(fraction, float | np.floating) and 0 < fraction < 1):
-    raise ValueError(f'fraction={fraction!r} must lie strictly in (0, 1).')

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import cosine_null, gaussian
+from epe_jax.epsilon import arguments, cosine_null, gaussian
 from epe_jax.epsilon.intervals import jeffreys_upper
 from epe_jax.epsilon.types import (
   Assumption,
@@ -120,13 +120,14 @@ def max_threshold(
   Source: arXiv:2302.03098, text of May 2023, sections 3 and 4.
   """
   check_delta(delta)
+  arguments.check_choice('rates', rates, ('gaussian', 'empirical'))
   if rates == 'gaussian':
-    epsilon = _gaussian_rates(scores, delta)
-  elif rates == 'empirical':
-    epsilon = _empirical_rates(scores, delta)
+    epsilon, shape = (
+      _gaussian_rates(scores, delta),
+      (Assumption.GAUSSIAN_SCORES,),
+    )
   else:
-    raise ValueError(f"rates={rates!r} is neither 'gaussian' nor 'empirical'.")
-  shape = (Assumption.GAUSSIAN_SCORES,) if rates == 'gaussian' else ()
+    epsilon, shape = _empirical_rates(scores, delta), ()
   return Estimate(
     scalar_or_array(epsilon),
     delta,

@@ -20,6 +20,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.epsilon import (
+  arguments,
   band,
   cosine_null,
   diagnostics,
@@ -291,10 +292,7 @@ def _held_out(rule, scores, significance, split):
 
 
 def _check_interval(interval, multiplicity, scores):
-  if interval not in (*_UPPER, 'katz') or interval == 'band':
-    raise ValueError(
-      f"interval={interval!r} is none of 'clopper_pearson', 'jeffreys', 'katz'."
-    )
+  arguments.check_choice('interval', interval, get_args(Interval))
   if interval != 'clopper_pearson' and multiplicity == Band():
     raise ValueError(
       f'interval={interval!r} has no band over all thresholds. Use '

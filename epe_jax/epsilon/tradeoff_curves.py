@@ -16,7 +16,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import gaussian
+from epe_jax.epsilon import arguments, gaussian
 from epe_jax.epsilon.types import Real, check_delta, scalar_or_array
 
 _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
@@ -103,20 +103,20 @@ def epsilon_gdp(mu: Real, delta: float) -> float | Float[np.ndarray, '...']:
   """ε of μ-Gaussian DP at δ, exact and without a cap.
 
   Args:
-    mu: μ, any shape.
+    mu: μ in [0, inf], any shape.
     delta: δ, in (0, 1).
 
   Returns:
-    ε, with the shape of `mu`: inf for μ = inf, 0 for μ <= 0.
+    ε, with the shape of `mu`: inf for μ = inf, 0 for μ = 0.
 
   Raises:
-    ValueError: delta is out of range.
+    ValueError: an argument is out of range.
 
   >>> round(epsilon_gdp(1.0, 1e-5), 4)
   4.3772
   """
   check_delta(delta)
-  mu = np.asarray(mu, dtype=np.float64)
+  mu = arguments.check_numbers('mu', mu, '[0, inf]')
   epsilon = np.where(mu > 0, np.inf, 0.0)
   positive = np.isfinite(mu) & (mu > 0)
   epsilon[positive] = gaussian.epsilon_two_gaussians(
@@ -129,22 +129,23 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
   """μ of the Gaussian mechanism that has a given ε at δ.
 
   Args:
-    epsilon: ε >= 0.
+    epsilon: ε in [0, inf].
     delta: δ, in (0, 1).
 
   Returns:
     μ >= 0; 0 for ε = 0 and inf for ε = inf.
 
   Raises:
-    ValueError: delta is out of range.
+    ValueError: an argument is out of range.
 
   >>> round(mu_of_epsilon(4.3772, 1e-5), 4)
   1.0
   """
   check_delta(delta)
+  epsilon = arguments.check_number('epsilon', epsilon, '[0, inf]')
   if not 0 < epsilon < np.inf:
     return epsilon
-  return _solve_mu(float(epsilon), float(delta))
+  return _solve_mu(epsilon, float(delta))
 
 
 # A report asks for the same few again and again.
@@ -174,5 +175,4 @@ def _solve_mu(epsilon: float, delta: float) -> float:
 
 def check_steps(steps: int) -> None:
   """Raises a ValueError unless steps >= 1."""
-  if steps < 1:
-    raise ValueError(f'steps={steps} must be at least 1.')
+  arguments.check_integer('steps', steps)

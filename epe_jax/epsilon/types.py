@@ -22,6 +22,8 @@ from typing import Literal, NamedTuple, get_args
 from jaxtyping import Float, Shaped
 import numpy as np
 
+from epe_jax.epsilon import arguments
+
 # What a function of real arguments takes; it broadcasts.
 Real = np.ndarray | np.number | float | int
 
@@ -256,26 +258,22 @@ def make_bound(
 
 def check_delta(delta: float) -> None:
   """Raises a ValueError unless delta is a number in (0, 1)."""
-  if not isinstance(delta, numbers.Real) or not 0 < delta < 1:
-    raise ValueError(f'delta={delta!r}; give a number in (0, 1), such as 1e-5.')
+  arguments.check_number('delta', delta, '(0, 1)', such_as='1e-5')
 
 
 def check_confidence(confidence: float) -> None:
   """Raises a ValueError unless 0 < confidence < 1."""
-  if not 0 < confidence < 1:
-    raise ValueError(f'confidence={confidence!r} must lie in (0, 1).')
+  arguments.check_number('confidence', confidence, '(0, 1)')
 
 
 def check_sides(sides: Sides) -> None:
   """Raises a ValueError unless sides is 'in' or 'both'."""
-  if sides not in get_args(Sides):
-    raise ValueError(f"sides={sides!r} is neither 'in' nor 'both'.")
+  arguments.check_choice('sides', sides, get_args(Sides))
 
 
 def check_significance(significance: float) -> None:
   """Raises a ValueError unless 0 < significance < 1."""
-  if not 0 < significance < 1:
-    raise ValueError(f'significance={significance!r} must lie in (0, 1).')
+  arguments.check_number('significance', significance, '(0, 1)')
 
 
 def scalar_or_array(values: Real) -> float | Float[np.ndarray, '...']:

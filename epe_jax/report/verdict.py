@@ -114,7 +114,7 @@ def _is_violated(attack: Attack) -> bool:
 
 def _list_doubts(audit: Audit) -> list[str]:
   """What speaks against the estimates, or that nothing does; one sentence."""
-  violated = [attack for attack in audit.attacks if _is_violated(attack)]
+  violated = [attack for attack in audit.by_strength if _is_violated(attack)]
   if violated:
     attack = violated[-1]
     return [
@@ -122,8 +122,8 @@ def _list_doubts(audit: Audit) -> list[str]:
       f'{remarks.describe_violation(attack)}.'
     ]
   doubted = [attack for attack in audit.attacks if attack.doubts]
-  agreement = audit.attacks[-1].agreement
-  analytic = audit.attacks[-1].analytic
+  strongest = audit.by_strength[-1]
+  agreement, analytic = strongest.agreement, strongest.analytic
   if analytic is not None and math.isinf(analytic.epsilon):
     # There is nothing that the analysis implies.
     agreement = None
@@ -146,7 +146,7 @@ def _list_doubts(audit: Audit) -> list[str]:
 
 def _name_expectation(audit: Audit) -> str:
   """What the strongest attack should find."""
-  *_, strongest = audit.attacks
+  *_, strongest = audit.by_strength
   agreement, analytic = strongest.agreement, strongest.analytic
   if (
     agreement is None

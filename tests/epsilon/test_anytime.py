@@ -181,7 +181,7 @@ def test_canaries_that_are_given_away_and_those_that_are_not_are_read():
       lambda: anytime.epsilon_sequence(
         np.zeros(3), delta=DELTA, after=np.array([0, 4])
       ),
-      'after runs from 0 to 4; give numbers of the 3',
+      r'after=\[0, 4\]; give integers in \[1, 3\]',
     ),
   ],
 )

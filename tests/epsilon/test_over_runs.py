@@ -135,7 +135,7 @@ def test_a_bound_of_the_mean_says_what_it_assumes():
   )
   assert below.epsilon == 0.0
   with pytest.raises(
-    ValueError, match=r'significance=0.5 must lie in \(0, 1/2'
+    ValueError, match=r'significance=0.5; give a number in \(0, 0.5'
   ):
     over_runs.mean_shift_bound(
       np.ones(2), np.ones(2), delta=DELTA, significance=0.5
@@ -376,7 +376,7 @@ def test_epsilon_follows_from_mu():
   for estimate, limits in ((mean, effects.interval), (new, effects.prediction)):
     assert estimate.epsilon == tradeoff_curves.epsilon_gdp(effects.mu, DELTA)
     assert estimate.interval == tuple(
-      float(tradeoff_curves.epsilon_gdp(mu, DELTA)) for mu in limits
+      float(tradeoff_curves.epsilon_gdp(max(mu, 0), DELTA)) for mu in limits
     )
     assert (estimate.kind, estimate.confidence) == ('point estimate', None)
   assert new.interval[0] == 0 < mean.interval[0]

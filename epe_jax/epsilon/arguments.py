@@ -1,0 +1,133 @@
+"""Checks of arguments: an error names the argument, its value and what to give.
+
+An interval is written as in mathematics, such as '[0, inf)', and as it stands in the
+error. NaN is in none, so that no NaN passes for a small ε.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import functools
+import math
+import numbers
+import operator
+import reprlib
+from typing import Any
+
+from jaxtyping import Float
+import numpy as np
+
+
+def check_number(
+  name: str, value: Any, interval: str, *, such_as: str = ''
+) -> float:
+  """The number itself, if it is a real one of an interval.
+
+  Args:
+    name: of the argument.
+    value: what was given; arrays without axes are numbers.
+    interval: such as '[0, inf)'.
+    such_as: an example for the error.
+
+  Raises:
+    ValueError: it is another thing, or outside the interval.
+
+  >>> check_number('mu', math.nan, '[0, inf]')
+  Traceback (most recent call last):
+    ...
+  ValueError: mu=nan; give a number in [0, inf].
+  """
+  is_number = isinstance(value, numbers.Real) or (
+    getattr(value, 'shape', None) == () and value.dtype.kind in 'iuf'
+  )
+  if not is_number or not _is_inside(float(value), interval):
+    example = f', such as {such_as}' if such_as else ''
+    raise ValueError(
+      f'{name}={reprlib.repr(value)}; give a number in {interval}{example}.'
+    )
+  return float(value)
+
+
+def check_numbers(
+  name: str, values: Any, interval: str, *, is_vector: bool = False
+) -> Float[np.ndarray, '...']:
+  """An array of float64, if all are real numbers of an interval.
+
+  Args:
+    name: of the argument.
+    values: a number, or an array or list of them.
+    interval: such as '(0, 1)'.
+    is_vector: whether it must have one axis and at least one number.
+
+  Raises:
+    ValueError: it is another thing, or a number is outside the interval.
+  """
+  wanted = 'an array [n] of numbers' if is_vector else 'numbers'
+  try:
+    array = np.asarray(values)
+  except ValueError:  # A list of lists of unequal lengths.
+    array = np.asarray(None)
+  if array.dtype.kind not in 'iuf' or (
+    is_vector and (array.ndim != 1 or not array.size)
+  ):
+    raise ValueError(
+      f'{name}={reprlib.repr(values)}; give {wanted} in {interval}.'
+    )
+  array = array.astype(np.float64)
+  inside = _is_inside(array, interval)
+  if not np.all(inside):
+    bad = float(array[~np.asarray(inside)].flat[0])
+    raise ValueError(f'{name}={bad}; give {wanted} in {interval}.')
+  return array
+
+
+def check_integer(
+  name: str, value: Any, smallest: int = 1, largest: int | None = None
+) -> int:
+  """The integer itself, if it is one and in range.
+
+  Args:
+    name: of the argument.
+    value: what was given.
+    smallest: allowed.
+    largest: allowed; None if any is.
+
+  Raises:
+    ValueError: it is another thing, or out of range.
+
+  >>> check_integer('rounds', 1.5)
+  Traceback (most recent call last):
+    ...
+  ValueError: rounds=1.5; give an integer >= 1.
+  """
+  try:
+    number = None if isinstance(value, bool) else operator.index(value)
+  except TypeError:
+    number = None
+  if number is None or not smallest <= number <= (largest or math.inf):
+    limits = (
+      f'>= {smallest}' if largest is None else f'in [{smallest}, {largest}]'
+    )
+    raise ValueError(f'{name}={reprlib.repr(value)}; give an integer {limits}.')
+  return number
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+  """Raises a ValueError unless the value is one of the choices."""
+  if not isinstance(value, str) or value not in choices:
+    *others, last = map(repr, choices)
+    raise ValueError(
+      f'{name}={reprlib.repr(value)} is neither {", ".join(others)} nor {last}.'
+    )
+
+
+def _is_inside(values, interval):
+  low, high, with_low, with_high = _parse_interval(interval)
+  above = values >= low if with_low else values > low
+  return above & (values <= high if with_high else values < high)
+
+
+@functools.cache
+def _parse_interval(interval: str) -> tuple[float, float, bool, bool]:
+  low, high = map(float, interval[1:-1].split(','))
+  return low, high, interval[0] == '[', interval[-1] == ']'

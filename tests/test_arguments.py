@@ -1,0 +1,267 @@
+"""Public functions of `epsilon` and `accounting` name the argument that is wrong."""
+
+import inspect
+import math
+import re
+import reprlib
+import types
+import typing
+
+import numpy as np
+import pytest
+
+from epe_jax import accounting, epsilon
+
+FUNCTIONS = {
+  name: getattr(module, name)
+  for module in (epsilon, accounting)
+  for name in module.__all__
+  if inspect.isfunction(getattr(module, name))
+}
+SCORES = epsilon.Scores(np.linspace(-1, 3, 60), np.linspace(-2, 2, 50))
+COSINES = epsilon.Scores(
+  np.linspace(-0.1, 0.3, 60), np.linspace(-0.2, 0.2, 50), dim=100
+)
+COINS = epsilon.Scores(SCORES.observed, SCORES.unobserved, design='coin_flip')
+RUNS = [
+  epsilon.Scores(np.linspace(x, x + 0.1, 20), np.empty(0), dim=100)
+  for x in (0.0, 0.1, 0.2)
+]
+NORMAL = dict(mean0=0.0, std0=1.0, mean1=1.0, std1=1.0)
+THREE = np.array([1.0, 2.0, 3.0])
+TAILS = np.full(20, -2.0)
+EFFECTS = epsilon.random_effects(THREE, np.full(3, 0.1))
+FAMILY = epsilon.gaussian_family()
+NOTHING = lambda log_fpr: -np.expm1(log_fpr)
+
+
+def of_scores(scores=SCORES, **settings):
+  return dict(scores=scores, delta=1e-5, **settings)
+
+
+# A right value of each argument without a default, and of those whose default is None.
+CALLS = {
+  'anderson_darling': dict(values=SCORES.observed),
+  'bootstrap_interval': of_scores(
+    rng=np.random.default_rng(0), estimator=epsilon.two_gaussian, resamples=20
+  ),
+  'clopper_pearson_upper': dict(count=1, trials=9, significance=0.05),
+  'cluster_bootstrap': dict(
+    rng=np.random.default_rng(0),
+    estimator=epsilon.two_gaussian,
+    runs=RUNS,
+    delta=1e-5,
+    resamples=20,
+  ),
+  'compute_epsilon_spread': dict(mu=1.0, tau=0.1, delta=1e-5),
+  'compute_power': dict(
+    bound='gaussian',
+    certified=3.0,
+    truth=4.0,
+    delta=1e-5,
+    num_observed=100,
+    num_unobserved=100,
+  ),
+  'compute_regret': dict(first=NOTHING, second=NOTHING),
+  'compute_risks': dict(mu=1.0),
+  'compute_risks_of_curve': dict(fnr=NOTHING),
+  'draw_null': dict(rng=np.random.default_rng(0), shape=(2,), dim=100),
+  'eps_lo': of_scores(),
+  'epsilon_cosines': dict(dim=100, shift=1.0, delta=1e-5),
+  'epsilon_credible': of_scores(multiplicity=epsilon.Split(seed=0)),
+  'epsilon_curve': dict(scores=SCORES, deltas=np.array([1e-5])),
+  'epsilon_gdp': dict(mu=1.0, delta=1e-5),
+  'epsilon_log_evidence': dict(
+    tails=TAILS, epsilon=1.0, delta=1e-5, after=np.array([20])
+  ),
+  'epsilon_mixture': dict(
+    shift=np.array([1.0, 2.0]), delta=1e-5, weights=np.array([0.4, 0.6])
+  ),
+  'epsilon_of_allocation': dict(noise_multiplier=1.0, delta=1e-5, rounds=10),
+  'epsilon_of_mean': dict(effects=EFFECTS, delta=1e-5),
+  'epsilon_of_new_run': dict(effects=EFFECTS, delta=1e-5),
+  'epsilon_of_poisson': dict(
+    noise_multiplier=1.0, delta=1e-5, probability=0.1, rounds=10
+  ),
+  'epsilon_of_releases': dict(noise_multiplier=1.0, delta=1e-5),
+  'epsilon_one_direction': dict(**NORMAL, delta=1e-5),
+  'epsilon_sequence': dict(tails=TAILS, delta=1e-5, after=np.array([20])),
+  'epsilon_two_gaussians': dict(**NORMAL, delta=1e-5),
+  'estimate_noise_floor': dict(
+    rng=np.random.default_rng(0),
+    estimator=epsilon.two_gaussian,
+    delta=1e-5,
+    num_observed=20,
+    num_unobserved=20,
+    dim=100,
+    simulations=10,
+  ),
+  'estimate_shift': dict(scores=SCORES),
+  'estimate_shifts': dict(runs=RUNS),
+  'family_bound': of_scores(family=FAMILY),
+  'family_credible': of_scores(
+    family=FAMILY, multiplicity=epsilon.Split(seed=0)
+  ),
+  'gaussian_family': {},
+  'gaussian_lower_bound': of_scores(),
+  'gdp_bound': of_scores(),
+  'gdp_credible': of_scores(multiplicity=epsilon.Split(seed=0)),
+  'gdp_log_evidence': dict(tails=TAILS, mu=1.0, after=np.array([20])),
+  'gdp_sequence': dict(tails=TAILS, after=np.array([20])),
+  'jeffreys_upper': dict(count=1, trials=9, significance=0.05),
+  'location_mixture': of_scores(),
+  'location_mixture_bound': of_scores(),
+  'log_delta_one_direction': dict(**NORMAL, epsilon=1.0),
+  'lower_bound': of_scores(),
+  'max_threshold': of_scores(),
+  'maximum_over_rounds': of_scores(own=np.full((60, 1), 2.0), rounds=3),
+  'mean_shift_bound': dict(mu=THREE, variance=np.full(3, 0.1), delta=1e-5),
+  'min_canaries': dict(bound='gaussian', certified=3.0, truth=4.0, delta=1e-5),
+  'most_exposed': of_scores(),
+  'mu_of_epsilon': dict(epsilon=1.0, delta=1e-5),
+  'null_law': dict(dim=100),
+  'one_run': of_scores(COINS),
+  'one_run_fdp': of_scores(COINS),
+  'one_run_gdp': of_scores(COINS),
+  'one_run_independent': of_scores(COINS),
+  'pool_scores': dict(runs=RUNS),
+  'random_effects': dict(mu=THREE, variance=np.full(3, 0.1)),
+  'run_normality_tests': dict(scores=SCORES),
+  'shifted_cosine': of_scores(COSINES),
+  'two_gaussian': of_scores(),
+  'warn_if_not_gaussian': dict(scores=SCORES),
+}
+# Values that are wrong elsewhere and right here.
+RIGHT = {
+  ('draw_null', 'dim'): (None, math.inf),
+  ('draw_null', 'rounds'): (1.5,),
+  ('estimate_noise_floor', 'dim'): (None, math.inf),
+  ('estimate_noise_floor', 'rounds'): (1.5,),
+  ('estimate_noise_floor', 'simulations'): (None,),
+  ('compute_power', 'num_unobserved'): (None,),
+  ('compute_epsilon_spread', 'mu'): (-1,),
+  ('compute_risks', 'mu'): (math.inf,),
+  ('epsilon_gdp', 'mu'): (math.inf,),
+  ('epsilon_mixture', 'weights'): (None,),
+  ('mu_of_epsilon', 'epsilon'): (math.inf,),
+  ('null_law', 'dim'): (math.inf,),
+  ('epsilon_log_evidence', 'tails'): (-1,),
+  ('epsilon_sequence', 'tails'): (-1,),
+  ('gdp_log_evidence', 'tails'): (-1,),
+  ('gdp_sequence', 'tails'): (-1,),
+  ('random_effects', 'mu'): (-1,),
+  ('mean_shift_bound', 'mu'): (-1,),
+  ('anderson_darling', 'values'): (-1,),
+  **{
+    (name, mean): (-1,)
+    for name in (
+      'epsilon_one_direction',
+      'epsilon_two_gaussians',
+      'log_delta_one_direction',
+    )
+    for mean in ('mean0', 'mean1')
+  },
+}
+AFTER_IS_OPTIONAL = {'after': (None,)}
+
+
+def kinds(hint):
+  """The types that a hint consists of."""
+  is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+  return typing.get_args(hint) if is_union else (hint,)
+
+
+def wrong_values(name, argument, hint, right):
+  """What no number of this type may be, and what this one may not be."""
+  allowed = (
+    *RIGHT.get((name, argument), ()),
+    *AFTER_IS_OPTIONAL.get(argument, ()),
+  )
+  if typing.get_origin(hint) is typing.Literal:
+    return [None, 'wrong', 1.0]
+  wrong = [math.nan, None, -1, math.inf, '1']
+  if {*kinds(hint)} <= {int, float, type(None)}:
+    wrong += [[1]] if float in kinds(hint) else [1.5, [1]]
+  values = [x for x in wrong if not any(x is y or x == y for y in allowed)]
+  if np.ndim(right):
+    shaped = lambda x: np.full(np.shape(right), x)
+    values = [
+      shaped(float(x)) if isinstance(x, float | int) else x for x in values
+    ]
+  return values
+
+
+def is_numeric(hint):
+  return any(k in (int, float) or hasattr(k, 'array_type') for k in kinds(hint))
+
+
+def cases():
+  for name, function in FUNCTIONS.items():
+    hints = typing.get_type_hints(function)
+    for argument, parameter in inspect.signature(function).parameters.items():
+      hint = hints[argument]
+      if hint is bool:
+        continue
+      if is_numeric(hint) or typing.get_origin(hint) is typing.Literal:
+        right = CALLS[name].get(argument, parameter.default)
+        for wrong in wrong_values(name, argument, hint, right):
+          yield name, argument, wrong
+
+
+def test_every_public_function_is_called():
+  assert CALLS.keys() == FUNCTIONS.keys()
+  for name, function in FUNCTIONS.items():
+    needed = {
+      argument
+      for argument, p in inspect.signature(function).parameters.items()
+      if p.default is p.empty
+    }
+    assert needed <= CALLS[name].keys(), name
+    function(**CALLS[name])
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_a_wrong_argument_is_named_and_nan_is_never_perfect_privacy():
+  silent = []
+  for name, argument, wrong in cases():
+    settings = {**CALLS[name], argument: wrong}
+    try:
+      result = FUNCTIONS[name](**settings)
+    except (ValueError, TypeError) as error:
+      if not re.search(rf'\b{argument}\b', str(error)):
+        silent.append(f'{name}({argument}={reprlib.repr(wrong)}): {error}')
+    except Exception as error:
+      silent.append(f'{name}({argument}={reprlib.repr(wrong)}): {error!r}')
+    else:
+      silent.append(f'{name}({argument}={reprlib.repr(wrong)}) = {result}')
+  assert not silent, '\n'.join(silent)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_weights_that_do_not_add_up_to_one_are_refused():
+  for weights in ([0.5, 0.6], [1.0], [2.0, -1.0]):
+    with pytest.raises(ValueError, match='weights'):
+      epsilon.epsilon_mixture(
+        np.array([1.0, 2.0]), 1e-5, weights=np.array(weights)
+      )
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_counts_are_whole_and_at_most_their_total():
+  for count in (4, 1.5):
+    with pytest.raises(ValueError, match='count'):
+      epsilon.clopper_pearson_upper(count, 3, 0.05)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_a_list_of_numbers_is_as_good_as_an_array():
+  lists, arrays = [1.0, 2.0], np.array([1.0, 2.0])
+  assert np.array_equal(
+    epsilon.epsilon_gdp(lists, 1e-5), epsilon.epsilon_gdp(arrays, 1e-5)
+  )
+  assert epsilon.epsilon_mixture(lists, 1e-5) == epsilon.epsilon_mixture(
+    arrays, 1e-5
+  )
+  assert epsilon.random_effects(lists, [0.1, 0.1]) == epsilon.random_effects(
+    arrays, np.full(2, 0.1)
+  )
