@@ -106,6 +106,20 @@ def open_private(path: str, flags: int) -> int:
   return os.open(path, flags, 0o600)
 
 
+def user_cache() -> pathlib.Path:
+  """Gives the folder of what runs keep for later ones, which its owner alone may open.
+
+  It is $XDG_CACHE_HOME/epe_jax, or ~/.cache/epe_jax if there is no such variable. It is
+  made if it is missing; whoever writes into it meets the error where that is impossible.
+  """
+  home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  folder = pathlib.Path(home, 'epe_jax')
+  with contextlib.suppress(OSError):
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+  return folder
+
+
 def format_json(value: Any) -> str:
   """JSON for a person or a pipe, as the command line prints it.
 

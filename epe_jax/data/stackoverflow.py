@@ -47,8 +47,7 @@ def load(
       count the words of the train split.
     test_split: 'heldout', of users who do not train, or 'test', of later
       sentences.
-    cache: directory of the imports; $XDG_CACHE_HOME/epe_jax or
-      ~/.cache/epe_jax if None.
+    cache: directory of the imports; `io.user_cache` if None.
 
   Returns:
     (train, test, words): the data have the column words, int16 [n, max_words],

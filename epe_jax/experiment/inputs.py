@@ -45,7 +45,7 @@ def write_inputs(
     secret: the secret of the run, None for a simulation.
 
   Returns:
-    A digest of all that decides the run.
+    A digest of all that decides the run, by what it began with.
 
   Raises:
     ValueError: the run has begun with other data, files or observers, another
@@ -57,15 +57,14 @@ def write_inputs(
     config, setup.train, setup.test, observers=state.observers
   )
   digests |= describe_randomness(secret)
-  run = _hash(repr((config.to_json(sort_keys=True), digests)).encode())
   if files.config.exists() and not workdirs.has_failed_to_start(files):
     check_digests(files.inputs, digests)
-    return run
-  if secret is not None:
-    io.write_atomically(files.secret, lambda f: f.write(secret), private=True)
-  io.write_json(files.inputs, digests, private=True)
-  io.write_json(files.config, config.to_dict())
-  return run
+  else:
+    if secret is not None:
+      io.write_atomically(files.secret, lambda f: f.write(secret), private=True)
+    io.write_json(files.inputs, digests, private=True)
+    io.write_json(files.config, config.to_dict())
+  return _hash(files.inputs.read_bytes() + files.config.read_bytes())
 
 
 def describe_randomness(secret: bytes | None) -> dict[str, str]:

@@ -177,7 +177,7 @@ def test_event_files_have_the_lines_of_the_log(tmp_path, monkeypatch):
 def test_a_run_of_64_bits_is_refused_before_any_work(tmp_path):
   jax.config.update('jax_enable_x64', True)
   try:
-    with pytest.raises(ValueError, match='jax_enable_x64=True.* Unset JAX_EN'):
+    with pytest.raises(ValueError, match=r'jax_enable_x64=True.* Unset JAX_EN'):
       audited_run.run(load_config('digits'), tmp_path / 'run')
     with pytest.raises(ValueError, match='jax_enable_x64=True'):
       build.check(load_config('digits'))
