@@ -6,7 +6,10 @@ number of devices and processes. Beside the arrays lies a digest of them, by
 which a flipped bit is noticed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
+import errno
+import os
 import pathlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,7 +62,8 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
         state=ocp.args.StandardSave(host),
         digest=ocp.args.JsonSave({'sha256': _compute_digest(host)}),
       )
-      manager.save(rounds, args=args)
+      with _explain_full_disk(folder):
+        manager.save(rounds, args=args)
 
   def restore(like: PyTree) -> tuple[int, PyTree] | None:
     host = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
@@ -74,10 +78,23 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
 
   def close() -> None:
     if manager is not None:
-      manager.wait_until_finished()
-      manager.close()
+      with _explain_full_disk(folder):
+        manager.wait_until_finished()
+        manager.close()
 
   return Checkpoints(save, restore, close)
+
+
+@contextlib.contextmanager
+def _explain_full_disk(folder: pathlib.Path) -> Iterator[None]:
+  """Raises an error of the system where TensorStore has its text alone."""
+  try:
+    yield
+  except Exception as error:
+    for code in (errno.ENOSPC, errno.EDQUOT):
+      if not isinstance(error, OSError) and os.strerror(code) in str(error):
+        raise OSError(code, os.strerror(code), str(folder)) from error
+    raise
 
 
 def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':
