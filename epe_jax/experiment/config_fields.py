@@ -192,7 +192,9 @@ _TASK_FIELDS = {
   'stackoverflow': {
     **_FILE_FIELDS,
     'data.word_count': _or_none(_PATH, "the words of the split 'train'"),
-    'data.vocabulary_size': _integer(1, 32_000),
+    'data.vocabulary_size': _or_none(
+      _integer(1, 32_000), 'that of a prepared folder'
+    ),
     'data.max_words': _integer(1, 10_000),
     'data.test_split': _one_of('heldout', 'test'),
     'data.num_clients': _or_none(_integer(1), 'as many as StackOverflow has'),

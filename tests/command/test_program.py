@@ -401,6 +401,13 @@ def test_an_error_of_the_system_begins_with_its_path(capsys, tmp_path):
   assert err == f'error: {folder}: Is a directory; give another path.\n'
 
 
+def test_many_scores_are_said_to_take_their_time(capsys, csv, monkeypatch):
+  monkeypatch.setattr('epe_jax.command.estimate._MANY', 399)
+  code, _, err = run(capsys, 'estimate', csv, '--delta=1e-5')
+  assert code == 0
+  assert err.startswith('400 scores: simulating what estimators report')
+
+
 def test_json_stays_json_beside_a_claim(capsys, csv):
   code, out, err = run(
     capsys, 'estimate', csv, '--delta=1e-5', '--claim=1', '--format=json'
