@@ -1,7 +1,7 @@
 """The settings of an audit of your own training loop: sizes, claims and design."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Bool
 import numpy as np
@@ -9,6 +9,9 @@ import numpy as np
 from epe_jax import streams
 from epe_jax.host_canaries.registry import FAMILIES
 from epe_jax.sampling import canary_schedules
+
+NOISE = '0, or from 1e-30 on'
+"""The noise multipliers that there are, in words: float32 holds no smaller ones."""
 
 _INTEGERS = 'dim', 'rounds', 'num_observed', 'num_unobserved', 'repetitions'
 
@@ -68,8 +71,9 @@ class AuditConfig:
       'clip_norm': (0 < self.clip_norm < np.inf, 'a norm > 0'),
       'delta': (0 < self.delta < 1, 'a probability in (0, 1)'),
       'noise_multiplier': (
-        self.noise_multiplier is None or 0 <= self.noise_multiplier < np.inf,
-        'a number >= 0, or None if none is claimed',
+        self.noise_multiplier is None
+        or is_noise_multiplier(self.noise_multiplier),
+        f'{NOISE}, or None if none is claimed',
       ),
       'num_observed': (self.num_observed >= 1, 'at least one'),
       'num_unobserved': (self.num_unobserved >= 0, 'an integer >= 0'),
@@ -90,6 +94,11 @@ class AuditConfig:
   def num_canaries(self) -> int:
     """k, of all canaries."""
     return self.num_observed + self.num_unobserved
+
+
+def is_noise_multiplier(z: Any) -> bool:
+  """Whether z is a noise multiplier, `NOISE`, and finite."""
+  return bool(z == 0 or 1e-30 <= z < np.inf)
 
 
 def draw_rounds(

@@ -19,7 +19,7 @@ from typing import Literal
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import attack_scores, server_response
+from epe_jax.audit import attack_scores, audit_config, server_response
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.threat_models import CHANGE, FINAL, OWN
 from epe_jax.epsilon import noise_floor
@@ -85,8 +85,8 @@ class PlannedRun:
       'rounds': (self.rounds >= 1, 'an integer >= 1'),
       'clients_per_round': (self.clients_per_round > 0, 'a number > 0'),
       'noise_multiplier': (
-        0 <= self.noise_multiplier < np.inf,
-        'a number >= 0',
+        audit_config.is_noise_multiplier(self.noise_multiplier),
+        audit_config.NOISE,
       ),
       'clip_norm': (0 < self.clip_norm < np.inf, 'a norm > 0'),
       'num_observed': (self.num_observed >= 2, 'at least 2'),

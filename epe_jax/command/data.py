@@ -18,7 +18,6 @@ from collections.abc import Sequence
 import os
 import pathlib
 import shutil
-import sys
 from typing import Any
 
 from absl import app, flags
@@ -96,8 +95,6 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import io
 
   io.check_folder('out', values.out)
-  # Where the module of package.module:function may be.
-  sys.path.insert(0, os.getcwd())
   try:
     if values.tfds:
       print(_write_tfds(values, given))

@@ -105,6 +105,21 @@ def load(
   return train, test, _read_words(paths[TRAIN])
 
 
+def find_size(folder: str | os.PathLike) -> int:
+  """V of a folder that `epe-jax data` made of text.
+
+  Raises:
+    ValueError: it was not made of text, or has no users who train.
+  """
+  meta = store.read_header(imports.locate_split(folder, TRAIN)).meta
+  if 'vocabulary_size' not in meta:
+    raise ValueError(
+      f'{folder} was prepared as {meta.get("recipe")!r}, and not of text; give a '
+      'folder of sentences.'
+    )
+  return meta['vocabulary_size']
+
+
 def load_words(
   source: sources.Source,
   size: int,

@@ -6,8 +6,10 @@ number of devices and processes. Beside the arrays lie a digest of them, by
 which a flipped bit is noticed, and the name of the run that they are of.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import contextlib
+import errno
+import os
 import pathlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,7 +64,8 @@ def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
         state=ocp.args.StandardSave(host),
         digest=ocp.args.JsonSave({'sha256': _compute_digest(host), 'of': of}),
       )
-      manager.save(rounds, args=args)
+      with _explain_full_disk(folder):
+        manager.save(rounds, args=args)
 
   def restore(like: PyTree) -> tuple[int, PyTree] | None:
     host = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
@@ -77,11 +80,24 @@ def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
 
   def close() -> None:
     if manager is not None:
-      manager.wait_until_finished()
-      manager.close()
+      with _explain_full_disk(folder):
+        manager.wait_until_finished()
+        manager.close()
       _make_private(folder)
 
   return Checkpoints(save, restore, close)
+
+
+@contextlib.contextmanager
+def _explain_full_disk(folder: pathlib.Path) -> Iterator[None]:
+  """Raises an error of the system where TensorStore has its text alone."""
+  try:
+    yield
+  except Exception as error:
+    for code in (errno.ENOSPC, errno.EDQUOT):
+      if not isinstance(error, OSError) and os.strerror(code) in str(error):
+        raise OSError(code, os.strerror(code), str(folder)) from error
+    raise
 
 
 def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':

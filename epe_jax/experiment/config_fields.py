@@ -17,6 +17,7 @@ from ml_collections import config_dict
 import numpy as np
 
 from epe_jax import canaries, functions, io
+from epe_jax.audit import audit_config
 from epe_jax.experiment import participation, workdirs
 from epe_jax.training import local_training
 
@@ -136,7 +137,11 @@ _COMMON_FIELDS = {
   'clipping.quantile': _SHARE,
   'clipping.learning_rate': _POSITIVE,
   'clipping.count_noise': _NOT_NEGATIVE,
-  'noise_multiplier': _NOT_NEGATIVE,
+  'noise_multiplier': Field(
+    f'a number, {audit_config.NOISE}',
+    lambda x: _NOT_NEGATIVE.is_valid(x) and audit_config.is_noise_multiplier(x),
+    float,
+  ),
   'divisor': _one_of('expected', 'actual'),
   'canaries.family': _one_of(*canaries.FAMILIES),
   'canaries.observed': _integer(0),
@@ -187,7 +192,9 @@ _TASK_FIELDS = {
   'stackoverflow': {
     **_FILE_FIELDS,
     'data.word_count': _or_none(_PATH, "the words of the split 'train'"),
-    'data.vocabulary_size': _integer(1, 32_000),
+    'data.vocabulary_size': _or_none(
+      _integer(1, 32_000), 'that of a prepared folder'
+    ),
     'data.max_words': _integer(1, 10_000),
     'data.test_split': _one_of('heldout', 'test'),
     'data.num_clients': _or_none(_integer(1), 'as many as StackOverflow has'),

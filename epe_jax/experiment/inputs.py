@@ -12,11 +12,15 @@ from epe_jax.data import federated
 from epe_jax.experiment import build, randomness, workdirs
 from epe_jax.types import PyTree
 
-# Small files, whose contents are read.
+# Small files, whose contents are read if the config uses them.
 _FILES = {
   'data.word_count': lambda config: config.data.get('word_count'),
-  'participation.log': lambda config: config.participation.log,
-  'canaries.matrix': lambda config: config.canaries.matrix,
+  'participation.log': lambda config: (
+    config.participation.log if config.participation.kind == 'log' else None
+  ),
+  'canaries.matrix': lambda config: (
+    config.canaries.matrix if config.canaries.schedule == 'matrix' else None
+  ),
 }
 # Of a digest, by which it differs from a setting.
 _DIGITS = 64

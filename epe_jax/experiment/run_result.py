@@ -142,13 +142,14 @@ def load_result(path: str | os.PathLike) -> RunResult:
   io.check_schema(path, values.pop('schema'), reads=SCHEMA)
   try:
     return _from_json(values)
-  except (KeyError, TypeError, ValueError) as e:
+  except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
     raise ValueError(
       f'{path} is damaged: {e!r}. Restore it or use another workdir.'
     ) from e
 
 
 def _from_json(values: Mapping[str, Any]) -> RunResult:
+  values = io.join_lines(values)
   # Numbers that are not finite are strings in JSON.
   numbers = {
     name: float(values[name])

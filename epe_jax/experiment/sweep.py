@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import config_dict
 
-from epe_jax import io, progress
+from epe_jax import interpreters, io, progress
 from epe_jax.experiment import (
   audited_run,
   compiled_programs,
@@ -290,13 +290,13 @@ def _run_point(
   log = folder / f'{point.name}.log'
   with open(log, 'wb') as output:
     process = subprocess.Popen(
-      [
-        sys.executable,
+      interpreters.make_command(
         '-m',
         'epe_jax.experiment.sweep',
         str(folder / point.name),
         stopping.name_command(),
-      ],
+      ),
+      env=interpreters.make_environment(),
       stdin=subprocess.PIPE,
       stdout=output,
       stderr=subprocess.STDOUT,

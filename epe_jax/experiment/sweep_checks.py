@@ -6,7 +6,6 @@ process of a sweep must not hold the memory of an accelerator that its points ne
 
 from collections.abc import Mapping, Sequence
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 from absl import logging
 from ml_collections import config_dict
 
-from epe_jax import io
+from epe_jax import interpreters, io
 from epe_jax.experiment import build, config_fields, stopping, workloads
 
 _MODULE = 'epe_jax.experiment.sweep_checks'
@@ -75,8 +74,8 @@ def find_faults_in_process(
     plain = {name: config.to_dict() for name, config in configs.items()}
     asked.write_text(json.dumps(io.spell_non_finite(plain)))
     with subprocess.Popen(
-      [sys.executable, '-m', _MODULE, str(asked), str(answered)],
-      env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+      interpreters.make_command('-m', _MODULE, str(asked), str(answered)),
+      env=interpreters.make_environment(JAX_PLATFORMS='cpu'),
       stdin=subprocess.PIPE,
     ) as process:
       code = process.wait()

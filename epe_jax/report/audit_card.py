@@ -151,7 +151,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
       f'{path} does not exist. Give an {FILE} or the workdir of an audited run; '
       '`epe-jax report WORKDIR` writes one.'
     )
-  card = io.read_json(path)
+  card = io.join_lines(io.read_json(path))
   _validate(path, card)
   return card
 
@@ -305,10 +305,29 @@ def _validate(path: str | os.PathLike[str], card: Any) -> None:
   error = jsonschema.exceptions.best_match(_load_validator().iter_errors(card))
   if error is not None:
     field = '.'.join(map(str, error.absolute_path)) or 'the whole'
-    raise ValueError(
-      f'{path} is no audit card: {field}: {error.message[:200]}. Write it again '
-      'with `epe-jax report WORKDIR`.'
-    )
+    fault = f'{field}: {error.message[:200]}'
+  elif (fault := _find_inverted(card)) is None:
+    return
+  raise ValueError(
+    f'{path} is no audit card: {fault}. Write it again with `epe-jax report '
+    'WORKDIR`.'
+  )
+
+
+def _find_inverted(card: Card) -> str | None:
+  """The interval of a card that ends before it begins, in words."""
+  for one in (card['headline'], *card['attackers']):
+    point = one and one['point_estimate']
+    for name in ('interval_90', 'floor_90'):
+      if not point or point[name] is None:
+        continue
+      low, high = map(float, point[name])
+      if low > high:
+        return (
+          f'point_estimate.{name} of {one["threat_model"]["key"]}: it goes from '
+          f'{low:g} to {high:g}'
+        )
+  return None
 
 
 def _list_cells(card: Card) -> dict[str, str]:

@@ -61,7 +61,7 @@ def format_page(
     '## How to reproduce',
     _explain_reproduction(result),
   ]
-  return '\n\n'.join(parts) + '\n'
+  return tables.escape_html('\n\n'.join(parts)) + '\n'
 
 
 def _format_headline(result: RunResult) -> list[str]:

@@ -17,6 +17,7 @@ from epe_jax.audit import (
   server_response,
   threat_models,
 )
+from epe_jax.host_canaries import requirements
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / 'benchmarks' / 'results'
@@ -227,6 +228,24 @@ def test_memory_is_that_which_was_measured(family):
   assert sum(costs.memory.values()) == pytest.approx(
     work['peak_bytes_more'][family], rel=0.05
   )
+
+
+@pytest.mark.parametrize('one_by_one', [True, False])
+def test_a_new_family_takes_the_time_of_the_slowest_of_its_kind(
+  monkeypatch, one_by_one
+):
+  monkeypatch.setattr(
+    requirements, 'FAMILIES', (*requirements.FAMILIES, 'mine')
+  )
+  if one_by_one:
+    monkeypatch.setattr(
+      requirements, 'ONE_BY_ONE', requirements.ONE_BY_ONE | {'mine'}
+    )
+  found = planned_costs.count_costs(planned(family='mine'))
+  slowest = 'sphere' if one_by_one else 'hadamard2'
+  expected = planned_costs.count_costs(planned(family=slowest))
+  assert found.seconds == expected.seconds
+  assert f'mine was not measured; its time is that of {slowest}' in found.basis
 
 
 def test_a_plan_reads_as_a_table():

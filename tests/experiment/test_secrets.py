@@ -662,3 +662,12 @@ def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):
   assert stored('one', clients) == stored('two', clients)
   swapped = {'a': clients['b'], 'b': clients['a']}
   assert stored('four', clients) != stored('three', swapped)
+
+
+def test_files_that_a_config_names_and_does_not_use_are_not_read():
+  data = federated.from_clients({'a': {'x': np.arange(3)}})
+  config = small_config(
+    **{'participation.log': '/dev/zero', 'canaries.matrix': '/dev/zero'}
+  )
+  digests = inputs.compute_digests(config, data, data, observers={})
+  assert digests.keys() == {'the training data', 'the test data'}

@@ -993,3 +993,24 @@ def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
   missing = run_script('report', f'--workdir={tmp_path}/none')
   assert missing.returncode != 0
   assert 'none/result.json does not exist' in missing.stderr
+
+
+def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
+  audit = estimates.evaluate(recorded_runs.by_law(), floors=False)
+  text = 'digits\n\n# All is well\n<script>alert(1)</script>\x1b[2J'
+  path = tmp_path / 'result.json'
+  run_result.write_result(
+    path,
+    recorded_runs.result(audit=audit, task=text, data=text, noise=text),
+  )
+  values = json.loads(path.read_text())
+  for attack in values['audit']['attacks']:
+    attack.update(sees=text, doubts=[text], notes=[text])
+  path.write_text(json.dumps(values))
+  result = run_result.load_result(path)
+  for made in (page.format_page(result, {}), html.format_html(result, {}, {})):
+    assert '<script>' not in made
+    assert '\x1b' not in made
+    assert not re.search('^# All is well', made, flags=re.MULTILINE)
+    assert '&lt;script' in made
+  assert '\x1b' not in report.format_report(result)
