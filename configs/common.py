@@ -70,6 +70,8 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # coin flip says so; 'as_clients', sampled as they are; to 'replace' that
       # many of them; or by the 0/1 'matrix' of a file.
       schedule='once_per_period',
+      # Rounds of a canary: a number, or 'as_clients' for as many as a client takes
+      # part in at most, where that follows from epochs or a log.
       repetitions=1,
       matrix=config_dict.placeholder(str),
       # Canaries that are generated at once.

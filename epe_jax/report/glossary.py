@@ -82,6 +82,13 @@ TERMS = {
     'An artificial client whose update is a random direction of the full clip norm. '
     'Some take part and others do not; attackers have to tell which.',
   ),
+  'client': Term(
+    'A client of this run',
+    'What follows for a client who takes part as often as clients of this run do. ≤ is '
+    'the analytic ε. A range is what a server that adds up aggregates is expected to '
+    'leave in the model: of updates that are orthogonal to each other, to updates '
+    'that agree.',
+  ),
   'rounds': Term(
     'Rounds', 'How often clients trained and the server averaged their updates.'
   ),
