@@ -72,7 +72,7 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       schedule='once_per_period',
       # Rounds of a canary: a number, or 'as_clients' for as many as a client takes
       # part in at most, where that follows from epochs or a log.
-      repetitions=1,
+      repetitions=config_dict.FieldReference(1, field_type=object),
       matrix=config_dict.placeholder(str),
       # Canaries that are generated at once.
       block=64,

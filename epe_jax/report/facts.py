@@ -1,5 +1,6 @@
 """What a finished run is: its sizes, its canaries, its noise and analytic ε."""
 
+import math
 from typing import NamedTuple
 
 from epe_jax.audit import clients
@@ -54,12 +55,21 @@ def describe_participation(result: RunResult) -> str | None:
   """Whose ε the numbers of an audit are; None if clients take part as canaries do."""
   if not result.is_audited or not count_participations(result).differ:
     return None
-  return (
-    f'Canaries take part in {count_rounds(result.repetitions)}, and what they show is '
-    f'of as many. A client of this run takes part in up to '
-    f'{count_rounds(result.clients_participations)}, and may leak more: it is '
-    f'allowed ε = {cells.format_number(result.clients_analytic_epsilon)}.'
+  of_canary, of_client = map(
+    count_rounds, (result.repetitions, result.clients_participations)
   )
+  return (
+    f'Canaries take part in {of_canary}, and what they show is of as many. A client '
+    f'of this run takes part in up to {of_client}, {describe_limit_of_client(result)}.'
+  )
+
+
+def describe_limit_of_client(result: RunResult) -> str:
+  """What a client of the run is allowed, without a full stop."""
+  if math.isinf(result.clients_analytic_epsilon):
+    return 'and without noise there is no limit to its ε'
+  epsilon = cells.format_number(result.clients_analytic_epsilon)
+  return f'and is allowed ε = {epsilon}'
 
 
 def count_rounds(num: int) -> str:

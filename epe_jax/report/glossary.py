@@ -158,7 +158,7 @@ _PATTERNS = (
   (rf'90 % interval {_NUMBER} to {_NUMBER}', 'interval'),
   (rf'reports {_NUMBER} to {_NUMBER}', 'floor'),
   (
-    rf'(?:analysis allows|analytic ε(?: of one)? is|analytic ε of) {_NUMBER}',
+    rf'(?:analysis allows|allowed ε =|analytic ε is|analytic ε of) {_NUMBER}',
     'analytic',
   ),
   (rf'{_NUMBER} standard errors?', 'standard-error'),

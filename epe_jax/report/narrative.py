@@ -114,9 +114,8 @@ def describe_client(
   if low == high:
     return f'{of}: ε ≈ {low}, {shares[0]} right guesses at even odds.'
   return (
-    f'{of}: ε ≈ {low} if its updates are orthogonal, to {high} if they agree; at even '
-    f'odds {shares[0]} to {shares[1].removeprefix("about ")} of guesses whether it '
-    'took part are right.'
+    f'{of}: ε ≈ {low} if its updates are orthogonal, ε ≈ {high} if they agree; at '
+    f'even odds {shares[0]} or {shares[1]} of guesses whether it took part are right.'
   )
 
 

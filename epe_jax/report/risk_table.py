@@ -25,6 +25,8 @@ EXPLANATION = (
   'server leaves of a client in the model; of several updates, from those that are '
   'orthogonal to those that agree.'
 )
+# A regret is known to about as much.
+_EXACT = 1e-4
 _COLUMNS = {
   'in or out': 'accuracy',
   'found': 'tpr',
@@ -58,31 +60,23 @@ def make_table(
 
 def explain_regret(attacks: Sequence[Attack]) -> str | None:
   """What a μ misstates of mechanisms that are not Gaussian; None if all are."""
-  misstated = {
-    attack.threat_model.name: regret
+  regrets = {
+    attack.threat_model.name: upper_bounds.compute_gaussian_regret(
+      attack.analytic, attack.first.delta
+    )
     for attack in attacks
     if attack.analytic is not None
-    and not attack.analytic.is_gaussian
-    and (
-      regret := upper_bounds.compute_gaussian_regret(
-        attack.analytic, attack.first.delta
-      )
-    )
-    is not None
   }
+  misstated = {name: x for name, x in regrets.items() if x and x > _EXACT}
   if not misstated:
     return None
   listed = ', '.join(f'{x:.2g} for {name}' for name, x in misstated.items())
   text = (
     'A μ describes a Gaussian mechanism. What these attackers are allowed is not '
     'exactly Gaussian, so rates of false positives and false negatives that are '
-    f'computed from a μ may be wrong by up to (the regret): {listed}.'
+    f'computed from a μ are wrong by up to (the regret): {listed}.'
   )
-  exact = [
-    attack.threat_model.name
-    for attack in attacks
-    if attack.analytic is not None and attack.analytic.is_gaussian
-  ]
+  exact = [name for name, x in regrets.items() if x is not None and x <= _EXACT]
   return f'{text} They are exact for {"; ".join(exact)}.' if exact else text
 
 

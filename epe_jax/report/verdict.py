@@ -70,20 +70,19 @@ def _state_headline(result: RunResult, attack: Attack, bound: Estimate) -> str:
   whose, client = '', ''
   if participations.differ:
     whose = f' of a canary of {facts.count_rounds(participations.canaries)}'
-    epsilon = cells.format_number(participations.analytic_epsilon)
     client = (
-      f', and a client, of up to {facts.count_rounds(participations.clients)}, '
-      f'{epsilon}'
+      f'. A client takes part in up to {facts.count_rounds(participations.clients)}, '
+      f'{facts.describe_limit_of_client(result)}'
     )
   allowed = (
     'without noise there is no limit to it'
     if limit == math.inf
-    else f'the analysis allows {cells.format_number(limit)} at most{client}'
+    else f'the analysis allows {cells.format_number(limit)} at most'
   )
   return (
     f'With {100 * bound.confidence:g} % confidence '
     f'ε ≥ {cells.format_epsilon(bound)} at δ = {cells.format_delta(bound.delta)}'
-    f'{whose} for {narrative.name_attacker(attack)}; {allowed}.'
+    f'{whose} for {narrative.name_attacker(attack)}; {allowed}{client}.'
   )
 
 

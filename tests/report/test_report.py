@@ -12,7 +12,13 @@ from scipy import stats
 
 from epe_jax import accounting, io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import audit_json, estimates, publication, threat_models
+from epe_jax.audit import (
+  audit_json,
+  clients,
+  estimates,
+  publication,
+  threat_models,
+)
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
@@ -248,8 +254,10 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
   assert {a.analytic is None for a in audit.attacks} == {True, False}
   text = report.format_summary(_result(audit=audit))
   assert max(map(len, text.splitlines())) <= 100
-  _, headline, table, *_ = text.split('\n\n')
+  _, headline, whose, table, *_ = text.split('\n\n')
   assert headline.startswith('ε ≥ ')
+  assert 'A client of this run takes part in up to 2 rounds' in whose
+  participations = clients.Participations(1, 2, 57.25)
   table = table.splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
@@ -266,6 +274,9 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
     analytic = cells.format_analytic(attack.analytic)
     if attack.analytic is None:
       analytic = '35.5' if strongest else '-'
+    of_client = clients.format_client(attack, participations)
+    assert line.endswith(f' {of_client}')
+    line = line.removesuffix(of_client).rstrip()
     assert line.endswith(f' {analytic}')
     assert line.removesuffix(analytic).split()[-1] == bound
   assert any(not attack.is_calibrated for attack in audit.attacks)
@@ -273,15 +284,19 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
 
 def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   audit = estimates.evaluate(recorded_runs.by_law())
-  certain, likely, of_clients, agrees = verdict.give_verdict(
-    _result(audit=audit)
-  )
+  certain, likely, agrees = verdict.give_verdict(_result(audit=audit))
   _, bound = audit.headline
   assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
   assert 'the analysis allows 35.5 at most' in certain
-  assert 'at even odds this attack tells whether a canary took part' in likely
-  assert 'Clients take part in more rounds' in of_clients
-  assert 'their analytic ε is 57.2' in of_clients
+  assert 'A client takes part in up to 2 rounds, and is allowed ε = 57.2' in (
+    certain
+  )
+  assert 'of a canary of one round. A client of 2 rounds: ε ≈' in likely
+  assert 'of guesses whether it took part are right' in likely
+  alike = _result(audit=audit, clients_participations=1)
+  assert 'this attack tells whether a client took part' in (
+    verdict.give_verdict(alike)[1]
+  )
   assert 'finds what the analysis implies' in agrees
   *weaker, strongest = audit.attacks
   agreement = strongest.agreement._replace(standard_errors=-2.6)
@@ -693,11 +708,11 @@ def test_one_round_has_no_maximum_to_speak_of():
   )
 
 
-@pytest.mark.parametrize(('clients', 'warned'), [(57.25, True), (35.5, False)])
-def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
-  said = narrative.narrate(_result(clients_analytic_epsilon=clients))
-  assert any('more rounds than canaries do' in s for s in said) == warned
-  assert any('ε of one is 57.2' in s for s in said) == warned
+@pytest.mark.parametrize(('rounds', 'warned'), [(2, True), (1, False)])
+def test_clients_who_leak_more_than_canaries_are_warned_of(rounds, warned):
+  first, *_ = narrative.narrate(_result(clients_participations=rounds))
+  assert ('Canaries take part in one round' in first) == warned
+  assert ('up to 2 rounds, and is allowed ε = 57.2' in first) == warned
 
 
 def _in_all_rounds(momentum, **changes):
@@ -834,7 +849,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   rows = [s for s in lines if s.startswith('|')]
   bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
   assert len(rows) == len(bars) > len(_ROWS)
-  assert set(bars) == {3, 6, 9}
+  assert set(bars) == {3, 6, 8, 9}
   assert any(r'digits \| real' in s for s in rows)
 
 
