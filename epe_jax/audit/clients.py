@@ -71,6 +71,26 @@ def scale_shift(
   return math.sqrt(n) * once, n * once
 
 
+def scale_epsilon(
+  epsilon: float, delta: float, participations: Participations
+) -> ClientEpsilon:
+  """`scale_shift` in ε, no more than the analytic ε of the client.
+
+  Args:
+    epsilon: ε >= 0 of a canary, in the final model of a linear server.
+    delta: δ in (0, 1).
+    participations: of canaries and clients.
+  """
+  mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
+  limit = participations.analytic_epsilon
+  return ClientEpsilon(
+    *(
+      min(float(tradeoff_curves.epsilon_gdp(x, delta)), limit)
+      for x in scale_shift(mu, participations)
+    )
+  )
+
+
 def expect_client(
   attack: Attack, participations: Participations
 ) -> ClientEpsilon | None:
@@ -93,14 +113,7 @@ def expect_client(
   epsilon = float(first.epsilon)
   if not attack.is_calibrated or first.is_within_floor:
     epsilon = analytic.epsilon
-  mu = tradeoff_curves.mu_of_epsilon(epsilon, first.delta)
-  limit = participations.analytic_epsilon
-  return ClientEpsilon(
-    *(
-      min(float(tradeoff_curves.epsilon_gdp(x, first.delta)), limit)
-      for x in scale_shift(mu, participations)
-    )
-  )
+  return scale_epsilon(epsilon, first.delta, participations)
 
 
 def format_client(attack: Attack, participations: Participations) -> str:

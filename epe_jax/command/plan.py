@@ -20,6 +20,7 @@ _NEEDED = 'dim', 'rounds', 'clients_per_round', 'noise_multiplier', 'delta'
 _OTHERS = (
   'clip_norm',
   'repetitions',
+  'client_participations',
   'family',
   'design',
   'server_momentum',
@@ -53,6 +54,12 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_integer('unobserved', 1000, 'Canaries that do not.', **own)
   flags.DEFINE_integer(
     'repetitions', 1, 'Number of rounds in which a canary takes part.', **own
+  )
+  flags.DEFINE_integer(
+    'client_participations',
+    None,
+    'Number of rounds in which a client takes part, at most.',
+    **own,
   )
   flags.DEFINE_string('family', 'sphere', 'Family of canaries.', **own)
   flags.DEFINE_enum(

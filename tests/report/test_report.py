@@ -256,7 +256,7 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
   assert max(map(len, text.splitlines())) <= 100
   _, headline, whose, table, *_ = text.split('\n\n')
   assert headline.startswith('ε ≥ ')
-  assert 'A client of this run takes part in up to 2 rounds' in whose
+  assert 'takes part in up to 2 rounds' in ' '.join(whose.split())
   participations = clients.Participations(1, 2, 57.25)
   table = table.splitlines()[1:]
   assert len(table) == len(audit.attacks)
@@ -314,7 +314,7 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   said = verdict.give_verdict(_result(audit=audit._replace(attacks=boundless)))
   assert not any('what the analysis implies' in text for text in said)
   within = [_row(_FINAL, 'location_mixture', 0.3)]
-  said, _ = verdict.give_verdict(_result(estimates=within))
+  (said,) = verdict.give_verdict(_result(estimates=within))
   assert said.endswith('which is what is found where nothing leaks.')
   assert verdict.give_verdict(_result(num_observed=0)) == [
     narrative.NOT_AUDITED
@@ -422,7 +422,8 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
   if not is_first:
     expected = (
       '1 of 1 other lower bounds is above 5.00, the most that the mechanism '
-      'allows: 5.50 (Gaussians, shifts known; holds if scores are Gaussian). '
+      'allows: 5.50 (Gaussians, shifts known, bound; holds if scores are '
+      'Gaussian). '
       'Of these bounds each holds at 95 % by itself, and several not all at once'
     )
   for name, text in _show_everywhere(result).items():
