@@ -404,7 +404,7 @@ def _compare_with_clients(
     if m == run.rounds:
       return None
     return (
-      f'{of_canary}, and the plan is of as many: set --client_participations to learn '
+      f'{of_canary}, and the plan is of as many: set client_participations to learn '
       'what follows for a client who takes part more often.'
     )
   if n == m:
@@ -426,4 +426,4 @@ def _compare_with_clients(
       f', and of the {model.name} ε ≈ {low} is to be expected if its updates are '
       f'orthogonal, ε ≈ {high} if they agree'
     )
-  return f'{text}. Plan with --repetitions={n} to measure it.'
+  return f'{text}. Plan with repetitions={n} to measure it.'

@@ -1,7 +1,8 @@
 """Predicts what an audit will measure and cost, without training.
 
   epe-jax plan --dim=55210 --rounds=100 --clients_per_round=40 \\
-    --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50
+    --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50 \\
+    --client_participations=20
   epe-jax plan --dim=4050748 --rounds=2048 --clients_per_round=167 \\
     --noise_multiplier=0.5 --delta=1e-6 --repetitions=4 --json
 
