@@ -102,7 +102,9 @@ def make_blocks() -> dict[str, dict[str, str]]:
 def _summarize_attackers(result: RunResult) -> tables.Table:
   """What three attackers measure, beside what a client of the run is allowed."""
   participations = facts.count_participations(result)
-  attacks = {attack.threat_model.name: attack for attack in result.audit.attacks}
+  attacks = {
+    attack.threat_model.name: attack for attack in result.audit.attacks
+  }
   of = f' of {facts.count_rounds(participations.canaries)}'
   head = [
     'An attacker who sees',

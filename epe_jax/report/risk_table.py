@@ -47,10 +47,7 @@ def make_table(
   body = [
     [
       attack.threat_model.name,
-      *(
-        _format_cell(risks, name, attack)
-        for name in _COLUMNS.values()
-      ),
+      *(_format_cell(risks, name, attack) for name in _COLUMNS.values()),
     ]
     for attack in attacks
     if (risks := compute_attack_risks(attack, participations)) is not None

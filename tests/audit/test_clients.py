@@ -20,7 +20,15 @@ def _participations(canaries, of_clients, limit=math.inf):
 
 @pytest.mark.parametrize('agree', [True, False])
 def test_shifts_of_a_client_add_up_in_the_model_of_a_linear_server(agree):
-  rng, rounds, z, n, m, d, num = np.random.default_rng(0), 12, 1.5, 9, 3, 40, 40_000
+  rng, rounds, z, n, m, d, num = (
+    np.random.default_rng(0),
+    12,
+    1.5,
+    9,
+    3,
+    40,
+    40_000,
+  )
   basis = np.linalg.qr(rng.normal(size=(d, d)))[0]
   canary = basis[0]
   updates = np.tile(canary, (n, 1)) if agree else basis[:n]
@@ -36,7 +44,9 @@ def test_shifts_of_a_client_add_up_in_the_model_of_a_linear_server(agree):
   found = dict(
     zip((False, True), clients.scale_shift(mu, _participations(m, n)))
   )
-  assert found[agree] == pytest.approx(measure_mu(updates.sum(axis=0)), rel=0.03)
+  assert found[agree] == pytest.approx(
+    measure_mu(updates.sum(axis=0)), rel=0.03
+  )
 
 
 def test_a_run_with_more_participations_finds_what_is_expected_of_agreeing_updates():
@@ -67,7 +77,8 @@ def test_a_run_with_more_participations_finds_what_is_expected_of_agreeing_updat
     for e in (*once.first.interval, *often.first.interval)
   ]
   # Intervals of four times the one and of the other meet.
-  assert 4 * mus[0] <= mus[3] and mus[2] <= 4 * mus[1]
+  assert 4 * mus[0] <= mus[3]
+  assert mus[2] <= 4 * mus[1]
   assert expected.orthogonal < expected.agreeing
   # Measured of as many rounds: a client whose updates agree is the canary.
   same = clients.expect_client(

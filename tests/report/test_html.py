@@ -142,8 +142,9 @@ def test_the_page_says_that_clients_may_leak_more_than_canaries(result):
   said = verdict.give_short_verdict(leaky)
   assert len(said) == 3
   assert 'of a canary of one round' in said[0]
-  assert 'A client takes part in up to 2 rounds, and is allowed ε = 310.6' in (
-    said[0]
+  assert (
+    'A client takes part in up to 2 rounds, and is allowed ε = 310.6'
+    in (said[0])
   )
   assert 'A client of this run takes part in up to' in (
     html.format_html(leaky, {}, {})

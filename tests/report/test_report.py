@@ -294,8 +294,9 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   assert 'of a canary of one round. A client of 2 rounds: ε ≈' in likely
   assert 'of guesses whether it took part are right' in likely
   alike = _result(audit=audit, clients_participations=1)
-  assert 'this attack tells whether a client took part' in (
-    verdict.give_verdict(alike)[1]
+  assert (
+    'this attack tells whether a client took part'
+    in (verdict.give_verdict(alike)[1])
   )
   assert 'finds what the analysis implies' in agrees
   *weaker, strongest = audit.attacks

@@ -59,7 +59,9 @@ def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
 def test_a_limit_that_is_expected_is_not_called_allowed(audit):
   # Whether a test rejects the scores of one attacker is chance.
   attacks = [attack._replace(is_calibrated=True) for attack in audit.attacks]
-  lines = {line[0]: line for line in risk_table.make_table(attacks, _ALIKE).body}
+  lines = {
+    line[0]: line for line in risk_table.make_table(attacks, _ALIKE).body
+  }
   assert all('; expected ' in cell for cell in lines['final model'][1:])
   assert all('; at most ' in cell for cell in lines['own round'][1:])
 
