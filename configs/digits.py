@@ -26,7 +26,12 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
   if mode not in ('full', 'smoke'):
     raise ValueError(f"mode={mode!r}; give 'full' or 'smoke'.")
   smoke = mode == 'smoke'
-  canaries = 20 if smoke else 400
+  canaries = dict(observed=20, unobserved=20)
+  clipping = {}
+  if not smoke:
+    canaries = dict(observed=400, unobserved=400, repetitions='as_clients')
+    # In so few rounds it cannot adapt from afar.
+    clipping = dict(initial=1.0)
   return common.make_config(
     task='digits',
     data=dict(
@@ -40,14 +45,9 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
     clients_per_round=40 if smoke else 20,
     client=dict(learning_rate=0.1, batch_size=8, epochs=1 if smoke else 5),
     server=dict(learning_rate=1.0, momentum=0.9),
-    # Too few rounds for it to adapt from afar.
-    clipping=dict(initial=0.1 if smoke else 1.0),
+    clipping=clipping,
     noise_multiplier=0.2,
-    canaries=dict(
-      observed=canaries,
-      unobserved=canaries,
-      repetitions=1 if smoke else 'as_clients',
-    ),
+    canaries=canaries,
     evaluate_every=2,
     checkpoint_every=2 if smoke else 10,
   )

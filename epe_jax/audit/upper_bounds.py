@@ -146,9 +146,11 @@ def compute_gaussian_regret(analytic: Analytic, delta: float) -> float | None:
   """How far the Gaussian mechanism of the same ε is from what an attacker is allowed.
 
   It is `regret.compute_regret` of both trade-off curves: by so much, at most, rates
-  of errors are misstated by a μ; None for an infinite ε.
+  of errors are misstated by a μ; None for an infinite ε, and where the law of the
+  mechanism is not known.
   """
-  if math.isinf(analytic.epsilon):
+  is_known = analytic.is_gaussian or analytic.law is not None
+  if math.isinf(analytic.epsilon) or not is_known:
     return None
   return regret.compute_regret(
     find_curve(analytic, delta),

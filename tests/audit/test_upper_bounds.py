@@ -255,6 +255,19 @@ def test_the_risks_of_a_random_round_are_those_of_simulated_attacks(
   assert of_curve.accuracy == pytest.approx(max(right), abs=0.005)
 
 
+def test_of_a_law_that_is_not_known_there_is_a_limit_and_no_regret():
+  # As results of before have it.
+  analytic = accounting.Analytic(2.0, 'x')
+  assert upper_bounds.compute_gaussian_regret(analytic, 1e-3) is None
+  exact = accounting.epsilon_of_releases(1.0, delta=1e-3)
+  limit = accounting.Analytic(exact.epsilon, 'x')
+  log_fpr = np.log([1e-4, 0.01, 0.3])
+  assert np.all(
+    upper_bounds.find_curve(limit, 1e-3)(log_fpr)
+    <= upper_bounds.find_curve(exact, 1e-3)(log_fpr)
+  )
+
+
 def test_the_law_of_a_limit_is_kept_in_files():
   for analytic in (
     accounting.epsilon_of_allocation(0.5, delta=1e-3, rounds=7, periods=2),
