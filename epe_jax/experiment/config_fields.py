@@ -88,6 +88,14 @@ def _or_none(field: Field, none: str) -> Field:
   )
 
 
+def _or_as_clients(field: Field) -> Field:
+  return Field(
+    f"{field.description}, or 'as_clients' for as many as clients take part in",
+    lambda x: x == 'as_clients' or field.is_valid(x),
+    lambda x: x if x == 'as_clients' else field.convert(x),
+  )
+
+
 _FLAG = Field('True or False', lambda x: isinstance(x, bool | np.bool_), bool)
 _PATH = Field(
   'a path that is not empty',
@@ -147,7 +155,7 @@ _COMMON_FIELDS = {
   'canaries.observed': _integer(0),
   'canaries.unobserved': _integer(0),
   'canaries.schedule': _one_of(*participation.CANARIES),
-  'canaries.repetitions': _integer(1),
+  'canaries.repetitions': _or_as_clients(_integer(1)),
   'canaries.matrix': _or_none(_PATH, 'no file'),
   'canaries.block': _integer(1),
   'audit.sees': _one_of('aggregate', 'delta'),

@@ -15,6 +15,8 @@ Config = workloads.Config
 # The probability of exceeding `Participation.max_rounds`, or `slots`, where the coins
 # of a Poisson schedule are secret.
 _TAIL = 1e-9
+# Where the number of rounds of a client is not drawn.
+_KNOWN_IN_ADVANCE = ('shuffled', 'one_order', 'log')
 
 CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
 """The values of config.participation.kind."""
@@ -43,8 +45,9 @@ class Participation(NamedTuple):
       simulation it is the largest that was drawn. Otherwise it follows from their
       law, and the probability that some round exceeds it, and has more room, is at
       most 1e-9.
-    periods: of the run, in each of which a canary is assigned one random round;
-      None where canaries are assigned rounds otherwise.
+    periods: of the run, in each of which a canary is assigned one random round, as
+      many as config.canaries.repetitions says; None where canaries are assigned
+      rounds otherwise.
     max_rounds: the largest number of rounds in which a real client takes part.
       Where coins are secret it follows from their law, and the probability that
       some client exceeds it is at most 1e-9.
@@ -115,7 +118,8 @@ def plan_participation(
   # These schedules add canaries to a round; the others put them among its
   # clients.
   mean = config.clients_per_round
-  if schedule in ('once_per_period', 'coin_flip', 'matrix'):
+  in_periods = schedule in ('once_per_period', 'coin_flip')
+  if in_periods or schedule == 'matrix':
     mean += mean_inserted
   return Participation(
     clients=cohorts.__getitem__,
@@ -124,8 +128,9 @@ def plan_participation(
     design='coin_flip' if coins else 'fixed',
     expected_clients=np.mean(sizes) + mean_inserted if kind == 'log' else mean,
     slots=slots,
-    periods=config.canaries.repetitions
-    if schedule in ('once_per_period', 'coin_flip')
+    # A canary is in one round of each.
+    periods=int(assigned.sum(axis=0).max(initial=0)) or None
+    if in_periods
     else None,
     max_rounds=max_rounds,
   )
@@ -212,7 +217,7 @@ def _assign_rounds(
     )
   else:
     clients = _schedule_clients(config, data, seed, n)
-    assigned = _insert_canaries(config, rng)
+    assigned = _insert_canaries(config, rng, clients, n)
   unassigned = c.observed + c.unobserved - assigned.shape[1]
   return clients, np.pad(assigned, ((0, 0), (0, unassigned)))
 
@@ -242,7 +247,10 @@ def _check_groups(
 
 
 def _insert_canaries(
-  config: Config, rng: np.random.Generator
+  config: Config,
+  rng: np.random.Generator,
+  clients: client_schedules.ClientSchedule,
+  num_clients: int,
 ) -> Bool[np.ndarray, 'T n']:
   """Assigns rounds to canaries that are added to the clients of a round."""
   c, rounds = config.canaries, config.rounds
@@ -261,12 +269,32 @@ def _insert_canaries(
     return matrix
   # They take no client's place, so that a round holds any number of them.
   num = c.observed + (c.unobserved if c.schedule == 'coin_flip' else 0)
-  if c.repetitions > rounds:
+  repetitions = _count_repetitions(config, clients, num_clients)
+  if repetitions > rounds:
     raise ValueError(
-      f'canaries.repetitions={c.repetitions}, but there are {rounds} rounds, and a '
+      f'canaries.repetitions={repetitions}, but there are {rounds} rounds, and a '
       f'canary takes part once in each of so many periods; give at most {rounds}, or '
       'more rounds.'
     )
   return canary_schedules.once_per_period(
-    rng, rounds=rounds, num=num, periods=c.repetitions
+    rng, rounds=rounds, num=num, periods=repetitions
   )
+
+
+def _count_repetitions(
+  config: Config, clients: client_schedules.ClientSchedule, num_clients: int
+) -> int:
+  """Rounds of a canary: as set, or of the client who takes part most often."""
+  repetitions, kind = config.canaries.repetitions, config.participation.kind
+  if repetitions != 'as_clients':
+    return repetitions
+  if kind not in _KNOWN_IN_ADVANCE:
+    raise ValueError(
+      f"canaries.repetitions='as_clients', but with participation.kind={kind!r} "
+      'the number of rounds of a client is drawn; give a number, or '
+      "canaries.schedule='as_clients', which draws canaries as clients are drawn."
+    )
+  counts = client_schedules.count_participations(
+    clients, rounds=config.rounds, num_clients=num_clients
+  )
+  return int(counts.max())

@@ -55,11 +55,14 @@ def format_summary(result: RunResult) -> str:
     headline = find_headline(result.audit)
     if headline is not None:
       parts.append(tables.fill_paragraph(format_headline(headline)))
-    # Results from before every attacker had one have that of the strongest alone.
-    worst_case = facts.find_analytic_epsilon(result)
+    if whose := facts.describe_participation(result):
+      parts.append(tables.fill_paragraph(whose))
     parts.append(
       summary_table.format_summary_table(
-        result.audit, worst_case_epsilon=worst_case
+        result.audit,
+        # Results from before every attacker had one have that of the strongest.
+        worst_case_epsilon=facts.find_analytic_epsilon(result),
+        participations=facts.count_participations(result),
       )
     )
   said = verdict.give_verdict(result)

@@ -13,7 +13,13 @@ from scipy import stats
 
 from epe_jax import accounting, io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import audit_json, estimates, publication, threat_models
+from epe_jax.audit import (
+  audit_json,
+  clients,
+  estimates,
+  publication,
+  threat_models,
+)
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
@@ -249,8 +255,10 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
   assert {a.analytic is None for a in audit.attacks} == {True, False}
   text = report.format_summary(_result(audit=audit))
   assert max(map(len, text.splitlines())) <= 100
-  _, headline, table, *_ = text.split('\n\n')
+  _, headline, whose, table, *_ = text.split('\n\n')
   assert headline.startswith('ε ≥ ')
+  assert 'takes part in up to 2 rounds' in ' '.join(whose.split())
+  participations = clients.Participations(1, 2, 57.25)
   table = table.splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
@@ -267,6 +275,9 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
     analytic = cells.format_analytic(attack.analytic)
     if attack.analytic is None:
       analytic = '35.5' if strongest else '-'
+    of_client = clients.format_client(attack, participations)
+    assert line.endswith(f' {of_client}')
+    line = line.removesuffix(of_client).rstrip()
     assert line.endswith(f' {analytic}')
     assert line.removesuffix(analytic).split()[-1] == bound
   assert any(not attack.is_calibrated for attack in audit.attacks)
@@ -274,15 +285,20 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
 
 def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   audit = estimates.evaluate(recorded_runs.by_law())
-  certain, likely, of_clients, agrees = verdict.give_verdict(
-    _result(audit=audit)
-  )
+  certain, likely, agrees = verdict.give_verdict(_result(audit=audit))
   _, bound = audit.headline
   assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
   assert 'the analysis allows 35.5 at most' in certain
-  assert 'at even odds this attack tells whether a canary took part' in likely
-  assert 'Clients take part in more rounds' in of_clients
-  assert 'their analytic ε is 57.2' in of_clients
+  assert 'A client takes part in up to 2 rounds, and is allowed ε = 57.2' in (
+    certain
+  )
+  assert 'of a canary of one round. A client of 2 rounds: ε ≈' in likely
+  assert 'of guesses whether it took part are right' in likely
+  alike = _result(audit=audit, clients_participations=1)
+  assert (
+    'this attack tells whether a client took part'
+    in (verdict.give_verdict(alike)[1])
+  )
   assert 'finds what the analysis implies' in agrees
   *weaker, strongest = audit.attacks
   agreement = strongest.agreement._replace(standard_errors=-2.6)
@@ -300,7 +316,7 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   said = verdict.give_verdict(_result(audit=audit._replace(attacks=boundless)))
   assert not any('what the analysis implies' in text for text in said)
   within = [_row(_FINAL, 'location_mixture', 0.3)]
-  said, _ = verdict.give_verdict(_result(estimates=within))
+  (said,) = verdict.give_verdict(_result(estimates=within))
   assert said.endswith('which is what is found where nothing leaks.')
   assert verdict.give_verdict(_result(num_observed=0)) == [
     narrative.NOT_AUDITED
@@ -408,7 +424,8 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
   if not is_first:
     expected = (
       '1 of 1 other lower bounds is above 5.00, the most that the mechanism '
-      'allows: 5.50 (Gaussians, shifts known; holds if scores are Gaussian). '
+      'allows: 5.50 (Gaussians, shifts known, bound; holds if scores are '
+      'Gaussian). '
       'Of these bounds each holds at 95 % by itself, and several not all at once'
     )
   for name, text in _show_everywhere(result).items():
@@ -694,11 +711,11 @@ def test_one_round_has_no_maximum_to_speak_of():
   )
 
 
-@pytest.mark.parametrize(('clients', 'warned'), [(57.25, True), (35.5, False)])
-def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
-  said = narrative.narrate(_result(clients_analytic_epsilon=clients))
-  assert any('more rounds than canaries do' in s for s in said) == warned
-  assert any('ε of one is 57.2' in s for s in said) == warned
+@pytest.mark.parametrize(('rounds', 'warned'), [(2, True), (1, False)])
+def test_clients_who_leak_more_than_canaries_are_warned_of(rounds, warned):
+  first, *_ = narrative.narrate(_result(clients_participations=rounds))
+  assert ('Canaries take part in one round' in first) == warned
+  assert ('up to 2 rounds, and is allowed ε = 57.2' in first) == warned
 
 
 def _in_all_rounds(momentum, **changes):
@@ -835,7 +852,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   rows = [s for s in lines if s.startswith('|')]
   bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
   assert len(rows) == len(bars) > len(_ROWS)
-  assert set(bars) == {3, 6, 9}
+  assert set(bars) == {3, 6, 8, 9}
   assert any(r'digits \| real' in s for s in rows)
 
 
