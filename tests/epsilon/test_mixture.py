@@ -240,7 +240,13 @@ def test_wrong_shifts_are_refused():
 @pytest.mark.parametrize('dim', [None, np.inf])
 @pytest.mark.parametrize('unobserved', [200, 1000])
 def test_limits_hold_where_canaries_are_noise_to_one_another(dim, unobserved):
-  rng, audits, num, mu, of_pair = np.random.default_rng(6), 4000, 200, 1.5, 1 / 400
+  rng, audits, num, mu, of_pair = (
+    np.random.default_rng(6),
+    4000,
+    200,
+    1.5,
+    1 / 400,
+  )
   # A pair of canaries shares μ²/d of its noise.
   common = mu * np.sqrt(of_pair) * rng.standard_normal((audits, 1))
   own = np.sqrt(1 - mu**2 * of_pair) * rng.standard_normal((audits, num))
