@@ -115,6 +115,7 @@ def _attack_to_json(
     'statistic': attack.threat_model.statistic,
     'doubts': list(attack.doubts),
     'notes': list(attack.notes),
+    'contradictions': list(attack.contradictions),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
     'analytic': attack.analytic
@@ -175,6 +176,7 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
       tuple((float(e), d) for e, d in analytic.get('guarantees', [])),
     ),
     notes=tuple(values.get('notes', ())),
+    contradictions=tuple(values.get('contradictions', ())),
   )
 
 
