@@ -33,9 +33,9 @@ class AuditConfig:
     noise_multiplier: z >= 0 of the claim, the standard deviation of the noise in the
       sum of updates, in units of S; None if nothing is claimed, and then no attacker
       has an analytic ε.
-    num_observed: canaries that take part, >= 1; with coins, half of them do.
-    num_unobserved: canaries that do not. The null law is theirs: give hundreds, or
-      0 with coins.
+    num_observed: canaries that take part, >= 1.
+    num_unobserved: canaries that do not. The null law is theirs: give hundreds.
+      With coins, about half of all canaries take part, whichever number they are in.
     repetitions: rounds in which a canary takes part, 1 <= n <= rounds.
     design: 'fixed'; or 'coin_flip', for bounds from one run.
     sees: 'aggregate' if what is observed is the noisy mean or sum of updates;
@@ -111,17 +111,16 @@ def draw_rounds(
     seed: of the rounds, >= 0.
   """
   rng = streams.host_rng(seed, 'canaries')
-  of_observed = canary_schedules.once_per_period(
-    rng,
-    rounds=config.rounds,
-    num=config.num_observed,
-    periods=config.repetitions,
+  has_coins = config.design == 'coin_flip'
+  num = config.num_canaries if has_coins else config.num_observed
+  of_chosen = canary_schedules.once_per_period(
+    rng, rounds=config.rounds, num=num, periods=config.repetitions
   )
   assigned = np.zeros((config.rounds, config.num_canaries), bool)
   # Which canaries take part is drawn: those of Hadamard rows are not exactly
   # orthogonal where rows are cut off, and neighbours least.
-  chosen = rng.permutation(config.num_canaries)[: config.num_observed]
-  assigned[:, np.sort(chosen)] = of_observed
-  if config.design == 'coin_flip':
+  chosen = rng.permutation(config.num_canaries)[:num]
+  assigned[:, np.sort(chosen)] = of_chosen
+  if has_coins:
     return assigned, canary_schedules.flip_coins(rng, assigned)
   return assigned, assigned

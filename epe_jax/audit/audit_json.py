@@ -143,6 +143,7 @@ def _attack_to_json(
     'is_worst_case': attack.threat_model.is_worst_case,
     'doubts': list(attack.doubts),
     'notes': list(attack.notes),
+    'contradictions': list(attack.contradictions),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
     'analytic': attack.analytic
@@ -195,6 +196,7 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     estimates=tuple(map(_estimate_from_json, values['estimates'])),
     analytic=analytic and analytic_from_json(analytic),
     notes=tuple(values.get('notes', ())),
+    contradictions=tuple(values.get('contradictions', ())),
   )
 
 

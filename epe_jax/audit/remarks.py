@@ -20,8 +20,8 @@ def list_warnings(audit: Audit) -> list[str]:
     audit: of a run or of scores.
 
   Returns:
-    The doubts about each attacker, and every lower bound that is above the ε that the
-    mechanism allows; each once.
+    The doubts about each attacker, what contradicts the claim, and every lower bound
+    that is above the ε that the mechanism allows; each once.
   """
   doubts = (
     (attack, doubt) for attack in audit.attacks for doubt in attack.doubts
@@ -34,7 +34,7 @@ def list_warnings(audit: Audit) -> list[str]:
   return [
     *_name_attackers(doubts),
     *_name_attackers(violations),
-    *list_other_violations(audit),
+    *_list_contradictions(audit),
   ]
 
 
@@ -68,7 +68,7 @@ def format_remarks(audit: Audit) -> list[str]:
 def format_further_remarks(audit: Audit) -> list[str]:
   """The remarks that a verdict does not make, which has doubts and violations."""
   return [
-    *(f'Warning: {warning}.' for warning in list_other_violations(audit)),
+    *(f'Warning: {warning}.' for warning in _list_contradictions(audit)),
     *_format_notes(audit),
   ]
 
@@ -137,6 +137,14 @@ def list_other_violations(audit: Audit) -> list[str]:
         )
       )
   return _name_attackers(said)
+
+
+def _list_contradictions(audit: Audit) -> list[str]:
+  """What contradicts the claim of a run besides the bounds fixed beforehand."""
+  measured = (
+    (attack, text) for attack in audit.attacks for text in attack.contradictions
+  )
+  return [*_name_attackers(measured), *list_other_violations(audit)]
 
 
 def _format_notes(audit: Audit) -> list[str]:

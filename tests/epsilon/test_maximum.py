@@ -126,7 +126,7 @@ def test_what_makes_no_sense_is_refused():
   settings = {'delta': 1e-3, 'rounds': 5}
   with pytest.raises(ValueError, match=r'own has shape \(2, 1\)'):
     maximum.maximum_over_rounds(scores, own=np.ones((2, 1)), **settings)
-  with pytest.raises(ValueError, match='own=-1.0'):
+  with pytest.raises(ValueError, match=r'own=-1\.0'):
     maximum.maximum_over_rounds(scores, own=-np.ones((3, 1)), **settings)
   with pytest.raises(ValueError, match='rounds=1, but canaries have 2'):
     maximum.maximum_over_rounds(
