@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from epe_jax.accounting import Analytic
@@ -39,7 +40,7 @@ def compute_attack_risks(attack: Attack) -> AttackRisks | None:
   Returns:
     The risks; None where the first estimate is not calibrated.
   """
-  if not attack.is_calibrated:
+  if not attack.is_calibrated or math.isnan(attack.first.epsilon):
     return None
   delta = attack.first.delta
 

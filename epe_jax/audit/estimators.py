@@ -7,6 +7,7 @@ from epe_jax.epsilon import (
   coin_flip,
   coin_flip_independent,
   gaussian,
+  maximum,
   mixture,
   noise_floor,
   strategies,
@@ -52,6 +53,13 @@ FAIR_COINS: tuple[Estimator, ...] = (
 
 SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
 """Estimators that use by how much each canary is shifted."""
+
+
+def has_interval(estimator: Estimator) -> bool:
+  """Whether an estimator has an interval of its own, and takes its confidence."""
+  function = getattr(estimator, 'func', estimator)
+  return function in (*SHIFT_AWARE, maximum.maximum_over_rounds)
+
 
 MORE_POINTS: tuple[Estimator, ...] = (
   COUNTED,
