@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from epe_jax.audit import clients, upper_bounds
@@ -46,7 +47,7 @@ def compute_attack_risks(
   Returns:
     The risks; None where the first estimate is not calibrated.
   """
-  if not attack.is_calibrated:
+  if not attack.is_calibrated or math.isnan(attack.first.epsilon):
     return None
   delta, analytic = attack.first.delta, attack.analytic
 

@@ -161,6 +161,7 @@ def _attack_to_json(
       }
       for estimate in attack.estimates
     ],
+    'joint_bound': attack.joint_bound and _estimate_to_json(attack.joint_bound),
   }
 
 
@@ -176,8 +177,8 @@ def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
 
 def _attack_from_json(values: Mapping[str, Any]) -> Attack:
   rates, agreement = values['rates'], values['agreement']
-  # Results from before attackers had one of their own lack it.
-  analytic = values.get('analytic')
+  # Results from before attackers had them lack these.
+  analytic, joint = values.get('analytic'), values.get('joint_bound')
   return Attack(
     threat_model=threat_models.find(values['threat_model'])
     or _make_unknown(values),
@@ -197,6 +198,7 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     analytic=analytic and analytic_from_json(analytic),
     notes=tuple(values.get('notes', ())),
     contradictions=tuple(values.get('contradictions', ())),
+    joint_bound=joint and _estimate_from_json(joint),
   )
 
 

@@ -78,6 +78,8 @@ class Attack(NamedTuple):
     notes: in plain words, what to know of the estimates and bounds.
     contradictions: in plain words, what was measured that contradicts the claim
       of the run, and not the estimates.
+    joint_bound: the pre-declared bound at a level at which all tests of the audit
+      hold together; computed where the bound itself is above `analytic`.
   """
 
   threat_model: ThreatModel
@@ -92,6 +94,13 @@ class Attack(NamedTuple):
   analytic: Analytic | None = None
   notes: tuple[str, ...] = ()
   contradictions: tuple[str, ...] = ()
+  joint_bound: Estimate | None = None
+
+  @property
+  def is_violated(self) -> bool:
+    """Whether more is found than is allowed, whatever else has been tested."""
+    bound = self.joint_bound
+    return bound is not None and self.describe_excess(bound) == 'violation'
 
   @property
   def first(self) -> Estimate:
@@ -148,6 +157,22 @@ class Audit(NamedTuple):
     strongest = self.by_strength[-1]
     return strongest, strongest.bounds[0]
 
+  @property
+  def significance_of_one(self) -> float:
+    """The level of each test by which an audit may speak against its run.
+
+    Of each attacker these are its pre-declared bound, the interval of its first
+    estimate and its agreement with norms. Together they speak against a right run
+    with a chance of `SIGNIFICANCE` at most.
+    """
+    num = sum(
+      bool(attack.bounds)
+      + (attack.first.interval is not None)
+      + (attack.agreement is not None)
+      for attack in self.attacks
+    )
+    return SIGNIFICANCE / max(num, 1)
+
   def find(self, threat_model: ThreatModel) -> Attack | None:
     """What was found about an attacker; None if nothing could be read."""
     return next(
@@ -197,10 +222,32 @@ def evaluate(
   all_scores = score_all(record, threat_models)
   audit = _evaluate(all_scores, delta, more, simultaneous, floors)
   attacks = (
-    attack._replace(analytic=attack.threat_model.limit(record, delta))
-    for attack in audit.attacks
+    _compare_with_limit(
+      attack, one, attack.threat_model.limit(record, delta), audit
+    )
+    for attack, one in zip(audit.attacks, all_scores)
   )
   return audit._replace(attacks=tuple(attacks))
+
+
+def _compare_with_limit(
+  attack: Attack,
+  attack_scores: AttackScores,
+  analytic: Analytic | None,
+  audit: Audit,
+) -> Attack:
+  """The attack with what it is allowed, and whether that stands all tests."""
+  attack = attack._replace(analytic=analytic)
+  if (
+    not attack.bounds or attack.describe_excess(attack.bounds[0]) != 'violation'
+  ):
+    return attack
+  joint = attack_scores.bounds[0](
+    attack_scores.scores,
+    delta=attack.first.delta,
+    significance=audit.significance_of_one,
+  )
+  return attack._replace(joint_bound=_to_float(joint))
 
 
 def evaluate_scores(
@@ -236,7 +283,7 @@ def estimate_with_interval(
     calibrated. Without an interval where there are too few scores.
   """
   estimator = attack_scores.points[0]
-  if estimator in estimators.SHIFT_AWARE:
+  if estimators.has_interval(estimator):
     estimator = functools.partial(estimator, confidence=confidence)
   elif doubts.scores_differ(attack_scores.scores) and _can_resample(
     attack_scores.scores

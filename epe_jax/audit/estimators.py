@@ -7,6 +7,7 @@ from epe_jax.epsilon import (
   coin_flip,
   coin_flip_independent,
   gaussian,
+  maximum,
   mixture,
   noise_floor,
   strategies,
@@ -54,6 +55,13 @@ _BIASED_COINS = (coin_flip.one_run, *_INDEPENDENT_COINS)
 
 SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
 """Estimators that use by how much each canary is shifted."""
+
+
+def has_interval(estimator: Estimator) -> bool:
+  """Whether an estimator has an interval of its own, and takes its confidence."""
+  function = getattr(estimator, 'func', estimator)
+  return function in (*SHIFT_AWARE, maximum.maximum_over_rounds)
+
 
 MORE_POINTS: tuple[Estimator, ...] = (
   COUNTED,

@@ -5,9 +5,12 @@ Texts, JSON, cards, pages and comparisons all take them from here.
 
 from collections.abc import Iterable
 
+from scipy import special
+
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.external_scores import EXTERNAL
+from epe_jax.epsilon.types import Estimate
 from epe_jax.text import cells, methods
 
 _CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
@@ -52,7 +55,7 @@ def list_notes(audit: Audit) -> list[str]:
   excesses = (
     (attack, excess)
     for attack in audit.attacks
-    if (excess := _describe_estimate_above(attack)) is not None
+    if (excess := _describe_estimate_above(audit, attack)) is not None
   )
   return _name_attackers([*notes, *excesses])
 
@@ -67,8 +70,15 @@ def format_remarks(audit: Audit) -> list[str]:
 
 def format_further_remarks(audit: Audit) -> list[str]:
   """The remarks that a verdict does not make, which has doubts and violations."""
+  by_chance = (
+    (attack, violation)
+    for attack in audit.attacks
+    if not attack.is_violated
+    and (violation := describe_violation(attack)) is not None
+  )
+  warnings = [*_name_attackers(by_chance), *_list_contradictions(audit)]
   return [
-    *(f'Warning: {warning}.' for warning in _list_contradictions(audit)),
+    *(f'Warning: {warning}.' for warning in warnings),
     *_format_notes(audit),
   ]
 
@@ -99,10 +109,19 @@ def describe_violation(attack: Attack) -> str | None:
   bound = attack.bounds[0]
   if attack.describe_excess(bound) != 'violation':
     return None
+  above = f'the lower bound {cells.format_epsilon(bound)} is above {_name_limit(attack)}'
+  if not attack.is_violated:
+    return (
+      f'{above}, which happens by chance, as there are several bounds of '
+      f'{100 - 100 * SIGNIFICANCE:g} %: at a level that counts all tests of this '
+      'audit it is not above'
+    )
+  assert attack.joint_bound is not None, 'it is above'
   return (
-    f'the lower bound {cells.format_epsilon(bound)} is above '
-    f'{_name_limit(attack)}: {_CLAIM_IS_WRONG}, or this is one of the few audits '
-    'whose bound is too high'
+    f'{above}, and so is {cells.format_epsilon(attack.joint_bound)}, which holds '
+    f'with {100 - 100 * SIGNIFICANCE:g} % confidence if all tests of this audit are '
+    f'counted: {_CLAIM_IS_WRONG}, or what the bound assumes is untrue '
+    f'({", ".join(bound.assumes)})'
   )
 
 
@@ -151,22 +170,39 @@ def _format_notes(audit: Audit) -> list[str]:
   return [f'Note: {note}.' for note in list_notes(audit)]
 
 
-def _describe_estimate_above(attack: Attack) -> str | None:
-  """That the point estimate of an attacker is above what is allowed."""
+def _describe_estimate_above(audit: Audit, attack: Attack) -> str | None:
+  """That the point estimate of an attacker is above what is allowed.
+
+  Nothing follows from it but by an interval, at a level that counts all tests.
+  """
   first, analytic = attack.first, attack.analytic
   if not attack.is_calibrated or analytic is None or analytic.kind != 'bound':
     return None
   if not upper_bounds.is_above(float(first.epsilon), analytic):
     return None
-  interval, why = '', f'random scatter, or {_CLAIM_IS_WRONG}'
+  interval, why = '', 'it has no interval, so that nothing follows'
   if first.interval is not None:
     interval = f' (90 % interval {cells.format_interval(first.interval)})'
-    if not upper_bounds.is_above(first.interval[0], analytic):
-      why = 'its interval says that random scatter suffices'
+    why = 'random scatter suffices'
+    lowest = _find_lowest(first, audit.significance_of_one)
+    if upper_bounds.is_above(lowest, analytic):
+      why = (
+        'random scatter does not suffice, even if all tests of this audit are '
+        f'counted: {_CLAIM_IS_WRONG}, or what the estimate assumes is untrue '
+        f'({", ".join(first.assumes)})'
+      )
   return (
     f'the point estimate {cells.format_epsilon(first)}{interval} is above '
     f'{_name_limit(attack)}: {why}'
   )
+
+
+def _find_lowest(estimate: Estimate, significance: float) -> float:
+  """The lower limit of an estimate at a level, from that of its 90 % interval."""
+  assert estimate.interval is not None
+  below = float(estimate.epsilon) - estimate.interval[0]
+  widened = special.ndtri(significance) / special.ndtri(0.05)
+  return float(estimate.epsilon - widened * below)
 
 
 def _name_limit(attack: Attack) -> str:

@@ -21,6 +21,8 @@ from epe_jax.epsilon.types import Estimate, Scores
 
 # Statistics that taking part shifts: a maximum or a likelihood has no μ.
 _ESTIMATOR = functools.partial(gaussian.two_gaussian, std='null')
+# Of runs that differ more in their numbers of canaries one outweighs the others.
+_UNEQUAL = 2
 
 
 class RunShift(NamedTuple):
@@ -79,7 +81,7 @@ class OverRuns(NamedTuple):
     bound: lower bound of ε of the mean shift.
     new_run: what to expect of one more run; its intervals predict.
     pooled: by the cluster bootstrap, without mu; None where the null law is that
-      of unobserved canaries.
+      of unobserved canaries, or runs have unequal numbers of them.
     doubts: in plain words, what tests found against the scores of which run.
   """
 
@@ -163,9 +165,10 @@ def _check_distinct(runs: Mapping[str, Record | Scores]) -> None:
 
 
 def _list_values(run: Record | Scores) -> list[np.ndarray]:
+  """Scores in increasing order: a copy in another order is a copy."""
   if isinstance(run, Scores):
-    return [run.observed, run.unobserved]
-  return [np.ascontiguousarray(x) for _, x in sorted(run.cosines.items())]
+    return [np.sort(run.observed), np.sort(run.unobserved)]
+  return [np.sort(x, axis=None) for _, x in sorted(run.cosines.items())]
 
 
 def _score_attackers(
@@ -203,7 +206,8 @@ def _estimate_effects(
   effects = over_runs.random_effects(mu, variance)
   epsilon = np.asarray(tradeoff_curves.epsilon_gdp(np.maximum(mu, 0.0), delta))
   pooled = None
-  if scores[0].dim is not None:
+  sizes = [run.observed.size for run in scores]
+  if scores[0].dim is not None and max(sizes) <= _UNEQUAL * min(sizes):
     rng = np.random.default_rng(0)
     estimate = run_bootstrap.cluster_bootstrap(
       rng, _ESTIMATOR, scores, delta=delta

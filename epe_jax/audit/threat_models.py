@@ -6,6 +6,7 @@ scores.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import functools
 
 import numpy as np
@@ -102,6 +103,7 @@ def _score_maximum(record: Record) -> AttackScores | None:
       np.sqrt(record.dim) * record.expected[:, None] * record.assigned
     )
     own_shifts = -np.sort(-own_shifts[:, record.observed], axis=0)
+    scores = dataclasses.replace(scores, overlap=_measure_overlap(record))
     max_rounds = np.count_nonzero(record.assigned, axis=0).max()
     estimator = functools.partial(
       maximum.maximum_over_rounds,
@@ -134,6 +136,15 @@ def _score_maximum(record: Record) -> AttackScores | None:
     is_expected=False,
     doubts=reasons,
   )
+
+
+def _measure_overlap(record: Record) -> float:
+  """As `Scores.overlap` of canaries that are in the same rounds."""
+  assert record.expected is not None
+  squares = record.dim * np.square(record.expected, dtype=np.float64)
+  num = record.assigned[:, record.observed].sum(axis=1)
+  others = np.sum(num * (num - 1) * squares**2)
+  return float(others / (record.dim * np.sum(num * squares)))
 
 
 def _score_likelihood(record: Record) -> AttackScores | None:

@@ -26,11 +26,13 @@ from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
   Scores,
+  check_confidence,
   check_delta,
   scalar_or_array,
 )
 
 _NODES, _QUADRATURE = 24, 200
+_STEP = 0.02  # Of numerical derivatives, in logarithms.
 
 
 # Logarithm of the upper tail of A²(1 + 0.6/n) for an exponential law; beyond the
@@ -48,6 +50,7 @@ def maximum_over_rounds(
   delta: float,
   own: Float[np.ndarray, 'n1 n'],
   rounds: int,
+  confidence: float = 0.9,
 ) -> Estimate:
   """ε between the maxima of canaries that took part and of those that did not.
 
@@ -56,30 +59,44 @@ def maximum_over_rounds(
 
   Args:
     scores: maxima over rounds, in units of the standard deviation of one score,
-      any leading axes.
+      any leading axes; with the `overlap` of canaries that share rounds.
     delta: δ, in (0, 1).
     own: [n1, n] expected shifts e_t > 0 in the rounds of each observed canary, in
       the same units; 0 where it has fewer rounds than others.
     rounds: T >= 1.
+    confidence: of the two-sided interval, in (0, 1).
 
   Returns:
     A point estimate, for an attacker who sees all rounds, does not know which are
-    a canary's own, and uses the maximum.
+    a canary's own, and uses the maximum. For a single audit of two observed canaries
+    or more it has an interval, for large numbers of canaries: of the mean of the
+    observed maxima and of τ, of which ε is a function.
 
   Raises:
-    ValueError: delta, own or rounds is out of range, or there are no unobserved
-      scores.
+    ValueError: a setting is out of range, or there are no unobserved scores.
 
   Source: One-shot Empirical Privacy Estimation, Algorithm 3, for the statistic.
   """
   check_delta(delta)
+  check_confidence(confidence)
   own = arguments.check_numbers('own', own, '[0, inf)')
   _check(scores, own, rounds)
   tau = np.minimum(independent_rounds(scores.unobserved), float(rounds))
   # One law for all audits at once, so that ε is a function of s alone.
   typical = float(np.median(tau))
-  s = _fit_factor(scores.observed, own, typical)
-  epsilon = _epsilon_of(s, own, typical, delta)
+  mean, interval = np.mean(scores.observed, axis=-1), None
+  s = _fit_factor(mean, own, typical)
+  if s.ndim == 0 and scores.observed.size > 1:
+    error = _standard_error(scores, own, typical, float(s), delta)
+    half = -special.ndtri((1 - confidence) / 2) * error
+    ends = _fit_factor(mean + half * np.array([-1, 1]), own, typical)
+    # All three at once: a solution for many costs little more than for one.
+    epsilon, low, high = map(
+      float, _epsilon_of(np.array([s, *ends]), own, typical, delta)
+    )
+    interval = low, high
+  else:
+    epsilon = _epsilon_of(s, own, typical, delta)
   return Estimate(
     scalar_or_array(epsilon),
     delta,
@@ -90,6 +107,7 @@ def maximum_over_rounds(
       Assumption.GAUSSIAN_SCORES,
       Assumption.EQUAL_SPREAD,
     ),
+    interval=interval,
   )
 
 
@@ -151,14 +169,42 @@ def _log_below(x, own, tau, s):
   return total
 
 
-def _fit_factor(observed, own, tau):
-  """s >= 0 at which the mean maximum is the observed one."""
-  # The fit uses the mean over canaries alone.
+def _standard_error(scores, own, tau, s, delta):
+  """Of the mean of the observed maxima, and of log τ at as much of that mean."""
+  rest = scores.observed - mean_shifted(own, tau, s)
+  # Two canaries of a round are noise to each other, and equally so.
+  of_mean = (np.var(rest, ddof=1) + s**2 * scores.overlap) / rest.size
+  unique, counts = np.unique(own, axis=0, return_counts=True)
+
+  def of_law(factors, tau):
+    means = [
+      np.average(mean_shifted(unique, tau, one), weights=counts)
+      for one in factors
+    ]
+    return np.array([means, _epsilon_of(factors, own, tau, delta)])
+
+  here = np.array([s])
+  by_tau = of_law(here, tau * np.exp(_STEP)) - of_law(
+    here, tau * np.exp(-_STEP)
+  )
+  by_tau = by_tau[:, 0]
+  by_s = np.diff(of_law(s * np.array([1 - _STEP, 1 + _STEP]), tau))[:, 0]
+  # By how much the mean moves with log τ where ε stays the same.
+  along = by_tau[0]
+  if by_s[1] > 0:
+    along = by_tau[0] - by_s[0] * by_tau[1] / by_s[1]
+  # τ is one over the mean of exponential variables.
+  of_tau = (along / (2 * _STEP)) ** 2 / scores.unobserved.size
+  return float(np.sqrt(of_mean + of_tau))
+
+
+def _fit_factor(target, own, tau):
+  """s >= 0 at which the mean of maxima is the given one."""
   unique, counts = np.unique(own, axis=0, return_counts=True)
   mean_of = lambda s: float(
     np.average(mean_shifted(unique, tau, s), weights=counts)
   )
-  target = np.mean(observed, axis=-1)
+  target = np.asarray(target)
   lowest = mean_of(0.0)
   high = 1.0
   while mean_of(high) < np.max(target, initial=lowest) and high < 2.0**30:

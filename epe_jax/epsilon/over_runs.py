@@ -12,12 +12,12 @@ and says nothing about the μ of a new run.
 References: Cochran, "The combination of estimates from different experiments"
 (1954), for Q; DerSimonian and Laird, "Meta-analysis in clinical trials" (1986),
 for the model; Paule and Mandel, "Consensus values and weighting factors" (1982),
-for τ; Hartung and Knapp, "On tests of the overall treatment effect in
-meta-analysis with normally distributed responses" (2001), for the interval of μ;
+for τ; Bakirov and Székely, "Student's t-test for Gaussian scale mixtures" (2005), and
+Ibragimov and Müller, "t-statistic based correlation and heterogeneity robust
+inference" (2010), for the interval of μ;
 Higgins and Thompson, "Quantifying heterogeneity in a meta-analysis" (2002), for
 I²; Viechtbauer, "Confidence intervals for the amount of heterogeneity in
-meta-analysis" (2007); Higgins, Thompson and Spiegelhalter, "A re-evaluation of random-effects
-meta-analysis" (2009), for a new run.
+meta-analysis" (2007).
 """
 
 from __future__ import annotations
@@ -46,10 +46,9 @@ class RandomEffects(NamedTuple):
   """The law of μ over runs.
 
   Attributes:
-    mu: the estimated mean of μ over runs.
+    mu: the mean of the estimates of runs, each counting alike.
     interval: two-sided confidence interval of that mean.
-    prediction: two-sided prediction interval of the μ of one more run; None for
-      two runs, which are too few.
+    prediction: two-sided prediction interval of the μ of one more run.
     tau: standard deviation of μ between runs, >= 0.
     tau_interval: two-sided confidence interval of it, both ends >= 0.
     i_squared: share of the variance of the estimates that is not due to canaries,
@@ -60,7 +59,7 @@ class RandomEffects(NamedTuple):
 
   mu: float
   interval: tuple[float, float]
-  prediction: tuple[float, float] | None
+  prediction: tuple[float, float]
   tau: float
   tau_interval: tuple[float, float]
   i_squared: float
@@ -137,14 +136,18 @@ def random_effects(
 ) -> RandomEffects:
   """The mean of μ over runs, and a prediction for one more run.
 
+  The mean is that of the y_r without weights, and its interval that of Student's t
+  test of them. For equal v_r it is exact for every τ and R. For unequal ones it covers
+  more, at a confidence of 0.917 or more for any R and of 0.9 for up to 14 runs (Bakirov
+  and Székely 2005). Weights would have to be estimated with τ: Hartung and Knapp's
+  interval, which has them, covers 66 % instead of 90 % for runs of 50 and of 5,000
+  canaries. That of a new run is ȳ ± t s √(1 + 1/R), s the standard deviation of the
+  y_r: a prediction of its estimate, and so a wider one than of its μ.
+
   τ² solves Q(τ²) = Σ (y_r - ŷ)²/(v_r + τ²) = R - 1 after Paule and Mandel, with ŷ
   the mean under weights 1/(v_r + τ²), and is 0 if Q(0) is less. Its interval is all τ
   for which Q(τ²) is not in a tail of its law, χ² with R - 1 degrees of freedom: exact
-  for normal y_r of known v_r (Viechtbauer 2007). The interval of
-  the mean is Hartung and Knapp's, which for equal v_r is that of Student's t test
-  of the y_r: exact for every τ and R. That of a new run is
-  ŷ ± t √(τ² + 1/Σ 1/(v_r + τ²)) with R - 2 degrees of freedom; with few runs it is
-  rough, because the estimate of τ is.
+  for normal y_r of known v_r (Viechtbauer 2007).
 
   Args:
     mu: estimates y_r of R >= 2 runs.
@@ -165,19 +168,13 @@ def random_effects(
   mu, variance = _check_estimates(mu, variance, confidence)
   num, tail = mu.size, (1 + confidence) / 2
   q_value = _q_value(0.0, mu, variance)
-  tau_squared = _tau_squared(mu, variance)
-  mean, weights = _weighted_mean(tau_squared, mu, variance)
-  error = np.sqrt(_q_value(tau_squared, mu, variance) / (num - 1))
-  error /= np.sqrt(np.sum(weights))
-  prediction = None
-  if num > 2:
-    spread = np.sqrt(tau_squared + 1 / np.sum(weights))
-    prediction = _around(mean, special.stdtrit(num - 2, tail) * spread)
+  mean = float(np.mean(mu))
+  half = special.stdtrit(num - 1, tail) * np.std(mu, ddof=1)
   return RandomEffects(
     mu=mean,
-    interval=_around(mean, special.stdtrit(num - 1, tail) * error),
-    prediction=prediction,
-    tau=float(np.sqrt(tau_squared)),
+    interval=_around(mean, half / np.sqrt(num)),
+    prediction=_around(mean, half * np.sqrt(1 + 1 / num)),
+    tau=float(np.sqrt(_tau_squared(mu, variance))),
     tau_interval=_tau_interval(mu, variance, confidence),
     i_squared=max(0.0, 1 - (num - 1) / q_value) if q_value > 0 else 0.0,
     p_value=float(special.chdtrc(num - 1, q_value)),
@@ -205,8 +202,7 @@ def epsilon_of_mean(effects: RandomEffects, *, delta: float) -> Estimate:
 def epsilon_of_new_run(effects: RandomEffects, *, delta: float) -> Estimate:
   """ε of the Gaussian mechanism with the predicted μ of one more run.
 
-  See `epsilon_of_mean`. The interval is the prediction interval, and None if
-  there are only two runs.
+  See `epsilon_of_mean`. The interval is the prediction interval.
   """
   return _estimate('random_effects_new_run', effects, effects.prediction, delta)
 
@@ -221,7 +217,8 @@ def mean_shift_bound(
   """Lower bound of the ε of the Gaussian mechanism with the mean μ of the runs.
 
   The lower end of the interval of `random_effects`, whose confidence is 1 - 2
-  significance: exact at any number of runs of equal variances.
+  significance: exact at any number of runs of equal variances, and lower than it need
+  be for unequal ones.
 
   Args:
     mu: estimates of R >= 2 runs.
@@ -343,22 +340,19 @@ def _around(centre: float, half: float) -> tuple[float, float]:
 def _estimate(
   method: str,
   effects: RandomEffects,
-  limits: tuple[float, float] | None,
+  limits: tuple[float, float],
   delta: float,
 ) -> Estimate:
-  interval = None
-  if limits is not None:
-    low, high = np.asarray(
-      tradeoff_curves.epsilon_gdp(np.maximum(limits, 0.0), delta)
-    )
-    interval = float(low), float(high)
+  low, high = np.asarray(
+    tradeoff_curves.epsilon_gdp(np.maximum(limits, 0.0), delta)
+  )
   return Estimate(
     float(tradeoff_curves.epsilon_gdp(max(effects.mu, 0.0), delta)),
     delta,
     method,
     confidence=None,
     assumes=(Assumption.GAUSSIAN_SCORES, Assumption.EQUAL_SPREAD),
-    interval=interval,
+    interval=(float(low), float(high)),
   )
 
 

@@ -37,7 +37,9 @@ def cluster_bootstrap(
 
   That is too large if runs hardly differ, and too small for few runs that do,
   though less so than in the usual cluster bootstrap, which resamples whole runs
-  and lacks the last term. With fewer than about ten runs prefer `random_effects`.
+  and lacks the last term. With fewer than about ten runs, or runs of unequal numbers
+  of canaries, prefer `random_effects`: 90 % intervals of runs of 50 and of 5,000
+  canaries cover 76 %.
 
   Args:
     rng: source of the resamples.

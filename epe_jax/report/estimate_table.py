@@ -9,14 +9,15 @@ from epe_jax.text import cells, methods, tables
 
 _MEANINGS: dict[upper_bounds.Excess, str] = {
   'violation': (
-    'A lower bound above the analytic ε: the run does not do what is claimed of it, or '
-    'the bound is too high, by chance, as 1 in 20 is, or because what it assumes is '
-    'not so. The more bounds there are, the likelier is one that is too high.'
+    'A lower bound above the analytic ε: 1 in 20 is too high by chance, and more '
+    'where what a bound assumes is not so. The more bounds there are, the likelier is '
+    'one that is too high. A warning says so where a bound is above it at a level that '
+    'counts all tests, and only then is it evidence against the run.'
   ),
   'extrapolates': (
     'A point estimate above the analytic ε, by more than its error: random scatter, or '
-    'an ε read from tails of a law where no canary was, or a run that does not do '
-    'what is claimed of it.'
+    'an ε read from tails of a law where no canary was. A note says where scatter does '
+    'not suffice.'
   ),
   'more than expected': (
     'Above the expected ε: more than a server that adds up aggregates would leave if '

@@ -42,7 +42,7 @@ def describe_tradeoff(result: RunResult) -> str:
   if headline is None:
     return 'Errors of each attack'
   attack, bound = headline
-  if attack.describe_excess(bound) == 'violation':
+  if attack.is_violated:
     return (
       f'{attack.threat_model.name}: errors are below what the mechanism allows, '
       f'ε ≥ {cells.format_epsilon(bound)}'

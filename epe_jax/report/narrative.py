@@ -77,11 +77,6 @@ def describe_claim(result: RunResult) -> list[str]:
   ]
 
 
-def is_notable(standard_errors: float) -> bool:
-  """Whether a difference of so many standard errors is worth a word."""
-  return abs(standard_errors) > 2
-
-
 def is_below_analytic(agreement: Agreement, analytic: float) -> bool:
   """Whether the noise of rounds implies visibly less than the analytic ε.
 
@@ -204,30 +199,21 @@ def _compare_with_analysis(result: RunResult, attack: Attack) -> str:
   text = ''
   if attack.agreement is not None:
     text = _describe_agreement(
-      attack.agreement, limit if is_strongest else None
+      attack.agreement,
+      limit if is_strongest else None,
+      significance=result.audit.significance_of_one,
     )
-  if attack.analytic is None:
-    return text + _describe_excess(attack.first, limit)
-  if attack.analytic.kind == 'bound':
-    return text + _describe_excess(attack.first, attack.analytic.epsilon)
+  if attack.analytic is None or attack.analytic.kind == 'bound':
+    return text
   return text + (
     f' A server that adds up aggregates, of clients who do not respond to what it '
     f'has learnt, would leave ε = {cells.format_number(attack.analytic.epsilon)}.'
   )
 
 
-def _describe_excess(estimate: Estimate, limit: float) -> str:
-  """By how much an estimate exceeds what the true ε cannot; '' if it does not."""
-  errors = _count_standard_errors_above(estimate, limit)
-  if errors <= 0 or not is_notable(errors):
-    return ''
-  return (
-    f' The estimate exceeds the analytic ε of {cells.format_number(limit)}, '
-    f'which the true ε cannot, by {errors:.1f} standard errors.'
-  )
-
-
-def _describe_agreement(agreement: Agreement, analytic: float | None) -> str:
+def _describe_agreement(
+  agreement: Agreement, analytic: float | None, *, significance: float
+) -> str:
   """How far scores are from what the analytic ε or the norms of rounds imply."""
   errors = (
     f'{abs(agreement.standard_errors):.1f} standard errors '
@@ -250,19 +236,12 @@ def _describe_agreement(agreement: Agreement, analytic: float | None) -> str:
       f' From the norms of rounds ε = {cells.format_number(agreement.epsilon)} is '
       f'to be expected: the shift of the scores differs by {errors}'
     )
-  if is_notable(agreement.standard_errors):
-    text += ', so the run may not do what is assumed of it'
+  if agreement.p_value < significance:
+    text += (
+      ', too many for chance even if all tests of this audit are counted: the run '
+      'does not do what is assumed of it'
+    )
   return f'{text}.'
-
-
-def _count_standard_errors_above(estimate: Estimate, limit: float) -> float:
-  """By how many standard errors an estimate exceeds a limit; 0 if unknown."""
-  if estimate.interval is None or not math.isfinite(limit):
-    return 0.0
-  low, high = estimate.interval
-  # A two-sided interval of 90 %.
-  error = (high - low) / (2 * 1.6449)
-  return (float(estimate.epsilon) - limit) / error if error > 0 else 0.0
 
 
 def _describe_maximum(result: RunResult, attack: Attack) -> str:

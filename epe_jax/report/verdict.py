@@ -36,7 +36,7 @@ def give_short_verdict(result: RunResult) -> list[str]:
   audit = result.audit
   # What speaks against the run comes before what it claims.
   last = [
-    *(_list_doubts(audit) if any(map(_is_violated, audit.attacks)) else ()),
+    *(_list_doubts(audit) if any(a.is_violated for a in audit.attacks) else ()),
     *narrative.describe_claim(result),
     *_list_doubts(audit),
   ]
@@ -48,7 +48,7 @@ def is_alarming(result: RunResult) -> bool:
   """Whether a pre-declared bound, or the rounds of a run, contradict its claim."""
   if result.claim is not None and result.claim.rejected_after is not None:
     return True
-  return any(_is_violated(attack) for attack in result.audit.attacks)
+  return any(attack.is_violated for attack in result.audit.attacks)
 
 
 def _state_findings(result: RunResult) -> list[str]:
@@ -106,14 +106,9 @@ def _describe_final_model(result: RunResult, attack: Attack) -> str:
   )
 
 
-def _is_violated(attack: Attack) -> bool:
-  """Whether the pre-declared bound exceeds what the mechanism allows."""
-  return remarks.describe_violation(attack) is not None
-
-
 def _list_doubts(audit: Audit) -> list[str]:
   """What speaks against the estimates, or that nothing does; one sentence."""
-  violated = [attack for attack in audit.by_strength if _is_violated(attack)]
+  violated = [attack for attack in audit.by_strength if attack.is_violated]
   if violated:
     attack = violated[-1]
     return [
@@ -126,11 +121,11 @@ def _list_doubts(audit: Audit) -> list[str]:
   if analytic is not None and math.isinf(analytic.epsilon):
     # There is nothing that the analysis implies.
     agreement = None
-  if agreement is not None and narrative.is_notable(agreement.standard_errors):
+  if agreement is not None and agreement.p_value < audit.significance_of_one:
     return [
       f'The strongest attack differs from {_name_expectation(audit)} by '
-      f'{abs(agreement.standard_errors):.1f} standard errors, so the run may not '
-      'do what is assumed of it.'
+      f'{abs(agreement.standard_errors):.1f} standard errors, too many for chance '
+      'even if all tests are counted: the run does not do what is assumed of it.'
     ]
   if doubted:
     names = ', '.join(attack.threat_model.name for attack in doubted)

@@ -63,6 +63,8 @@ def format_mu(epsilon: float | Float[np.ndarray, ''], delta: float) -> str:
   >>> format_mu(4.3772, 1e-5)
   '1.00'
   """
+  if math.isnan(epsilon):
+    return format_number(math.nan)
   mu = tradeoff_curves.mu_of_epsilon(float(epsilon), delta)
   # Of which nobody needs the digits.
   return f'{mu:.0e}' if 1e4 < mu < math.inf else format_number(mu)

@@ -33,10 +33,10 @@ def parameters(function):
     yield name, hints.get(name), parameter
 
 
-def scores(shape=(), design='fixed', **settings):
+def scores(shape=(), design='fixed', *, scale=D**-0.5, **settings):
   rng = np.random.default_rng(0)
-  observed = rng.normal(2, 1, (*shape, 60)) / np.sqrt(D)
-  unobserved = rng.normal(0, 1, (*shape, 50)) / np.sqrt(D)
+  observed = rng.normal(2, 1, (*shape, 60)) * scale
+  unobserved = rng.normal(0, 1, (*shape, 50)) * scale
   return epsilon.Scores(observed, unobserved, design=design, **settings)
 
 
@@ -70,8 +70,10 @@ ESTIMATORS = {
 def call(name, shape=(), **settings):
   design = 'coin_flip' if name.startswith('one_run') else 'fixed'
   dim = D if name == 'shifted_cosine' else None
+  # Maxima are in units of one score.
+  scale = 1.0 if name == 'maximum_over_rounds' else D**-0.5
   return FUNCTIONS[name](
-    scores(shape, design, dim=dim),
+    scores(shape, design, scale=scale, dim=dim),
     delta=1e-5,
     **ESTIMATORS[name],
     **settings,
@@ -151,7 +153,7 @@ def test_more_confidence_widens_an_interval_and_leaves_the_estimate():
     for function in ESTIMATORS
     if 'confidence' in inspect.signature(FUNCTIONS[function]).parameters
   ]
-  assert len(makers) == 2
+  assert len(makers) == 3
   for make in (
     *makers,
     lambda confidence: bootstrap(

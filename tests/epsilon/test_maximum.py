@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from epe_jax.epsilon import gaussian, maximum, monotone
 from epe_jax.epsilon.types import Scores
@@ -146,3 +146,55 @@ def test_a_canary_far_above_all_others_has_the_mean_of_its_own_score():
   rng = np.random.default_rng(0)
   simulated = rng.standard_normal((20_000, 300)).max(axis=1)
   assert alone[0] == pytest.approx(simulated.mean(), abs=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('shift', 'rounds', 'observed', 'unobserved'),
+  [(2.0, 100, 200, 200), (3.0, 20, 200, 60), (0.0, 50, 100, 100)],
+)
+def test_intervals_contain_the_truth_and_seldom_accuse(
+  shift, rounds, observed, unobserved
+):
+  rng = np.random.default_rng(0)
+  audits, delta = 60, 1e-5
+
+  def draw_maxima(num, of):
+    return special.ndtri_exp(-rng.exponential(size=num) / of)
+
+  own = np.full((observed, 1), shift or 1.0)
+  truth = 0.0
+  if shift:
+    truth = float(
+      maximum._epsilon_of(np.ones(1), own[:1], float(rounds), delta)[0]
+    )
+  too_high = too_low = 0
+  for _ in range(audits):
+    scores = Scores(
+      np.maximum(
+        rng.normal(shift, 1, observed), draw_maxima(observed, rounds - 1)
+      ),
+      draw_maxima(unobserved, rounds),
+    )
+    low, high = maximum.maximum_over_rounds(
+      scores, delta=delta, own=own, rounds=rounds
+    ).interval
+    too_high += low > truth + 1e-9
+    too_low += high < truth - 1e-9
+  # Binomials of 5 % exceed 9 of 60 once in 1,000 times.
+  assert max(too_high, too_low) <= 9
+
+
+def test_canaries_that_share_rounds_widen_the_interval():
+  rng = np.random.default_rng(0)
+  scores = Scores(rng.normal(3, 1, 200), rng.normal(2, 0.5, 200))
+  settings = dict(delta=1e-5, own=np.full((200, 1), 3.0), rounds=20)
+  alone, crowded = (
+    maximum.maximum_over_rounds(
+      Scores(scores.observed, scores.unobserved, overlap=x), **settings
+    )
+    for x in (0.0, 0.5)
+  )
+  assert alone.epsilon == crowded.epsilon
+  assert crowded.interval[0] < alone.interval[0]
+  assert crowded.interval[1] > alone.interval[1]

@@ -301,10 +301,17 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   )
   assert 'finds what the analysis implies' in agrees
   *weaker, strongest = audit.attacks
-  agreement = strongest.agreement._replace(standard_errors=-2.6)
-  off = (*weaker, strongest._replace(agreement=agreement))
-  said = verdict.give_verdict(_result(audit=audit._replace(attacks=off)))
-  assert 'by 2.6 standard errors, so the run may not do' in said[-1]
+  # Of a dozen tests one is off by as much by chance.
+  for errors, p_value, ending in (
+    (-2.6, 0.009, 'within 2.6 standard errors.'),
+    (-3.9, 1e-4, 'the run does not do what is assumed of it.'),
+  ):
+    agreement = strongest.agreement._replace(
+      standard_errors=errors, p_value=p_value
+    )
+    off = (*weaker, strongest._replace(agreement=agreement))
+    said = verdict.give_verdict(_result(audit=audit._replace(attacks=off)))
+    assert said[-1].endswith(ending)
   doubted = (weaker[0]._replace(doubts=('it is not',)), *audit.attacks[1:])
   said = verdict.give_verdict(_result(audit=audit._replace(attacks=doubted)))
   assert said[-1] == 'Tests contradict the estimates of: final model.'
@@ -337,7 +344,9 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
   above = re.findall(rf'(point estimate|95 %)\n +{limit_as_text}', text)
   assert set(above) == {'point estimate', '95 %'}
   text = ' '.join(text.split())
-  assert text.count('A lower bound above the analytic ε: the run does not') == 1
+  assert (
+    text.count('A lower bound above the analytic ε: 1 in 20 is too high') == 1
+  )
   assert text.count('A point estimate above the analytic ε, by more than') == 1
   said = verdict.give_verdict(_result(audit=audit))[-1]
   assert f'is above {cells.format_number(limit)}, the most that' in said
@@ -391,8 +400,13 @@ def _show_everywhere(result):
 @pytest.mark.parametrize(
   ('interval', 'why'),
   [
-    ((5.4, 5.8), 'random scatter, or the run does not do what is claimed'),
-    ((4.9, 6.3), 'its interval says that random scatter suffices'),
+    (
+      (5.4, 5.8),
+      'even if all tests of this audit are counted: the run does not',
+    ),
+    # Above at 90 %, as one interval of twenty is by chance, but not at 97.5 %.
+    ((5.05, 6.15), 'allows: random scatter suffices'),
+    ((4.9, 6.3), 'allows: random scatter suffices'),
   ],
 )
 def test_a_point_estimate_above_the_analytic_epsilon_is_noted_everywhere(
@@ -622,46 +636,22 @@ def test_words_are_about_the_first_estimate_alone(attack_scores):
 
 
 @pytest.mark.parametrize(
-  ('epsilon', 'errors'), [(84.0, None), (86.3, '3.0'), (83.0, None)]
-)
-def test_an_estimate_is_flagged_when_it_is_well_above_the_analytic_one(
-  epsilon, errors
-):
-  """The analytic ε is 83.8 and the standard error of the estimate 0.83."""
-  row = _row(
-    _OWN,
-    'location_mixture',
-    epsilon,
-    interval=(epsilon - 1.6449 * 0.8333, epsilon + 1.6449 * 0.8333),
-  )
-  for analytic, flagged in ((83.8, errors is not None), (math.inf, False)):
-    result = _result(
-      estimates=[row],
-      all_scores=[_reading(_OWN)],
-      analytic_epsilon=analytic,
-    )
-    said = _attacker(result, 'knows when a canary took part')
-    assert ('exceeds the analytic ε of 83.8' in said) == flagged
-    if flagged:
-      assert f'by {errors} standard errors' in said
-
-
-@pytest.mark.parametrize(
-  ('errors', 'doubtful'), [(0.4, False), (-1.9, False), (2.6, True)]
+  ('errors', 'p_value', 'doubtful'),
+  [(0.4, 0.69, False), (-1.9, 0.057, False), (3.9, 1e-4, True)],
 )
 def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
-  errors, doubtful
+  errors, p_value, doubtful
 ):
   removed = threat_models.RESIDUAL
-  agreement = estimates.Agreement(35.4, errors, 0.0123)
+  agreement = estimates.Agreement(35.4, errors, p_value)
   result = _result(
     estimates=[_row(removed, 'location_mixture', 35.0)],
     all_scores=[_reading(removed, agreement=agreement)],
   )
   said = _attacker(result, 'updates of all others')
   assert 'the attacker of the analytic ε, 35.5' in said
-  assert f'{abs(errors):.1f} standard errors (p = 0.012)' in said
-  assert ('may not do what is assumed' in said) == doubtful
+  assert f'{abs(errors):.1f} standard errors (p = ' in said
+  assert ('does not do what is assumed' in said) == doubtful
 
 
 def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():

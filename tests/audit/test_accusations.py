@@ -1,0 +1,96 @@
+"""A run is accused only at a level that counts all tests of its audit."""
+
+import dataclasses
+
+import pytest
+
+from epe_jax.audit import audit_json, estimates, remarks, threat_models
+from epe_jax.report import verdict
+from tests import recorded_runs
+
+ACCUSES = 'does not do what is'
+
+
+def evaluate(noise_of_one):
+  """A run in which a canary is shifted by two, of other noise than it claims."""
+  record = dataclasses.replace(
+    recorded_runs.by_law(shift=2.0, observed=200, unobserved=200),
+    noise_multiplier=noise_of_one / 2.0,
+    periods=1,
+  )
+  models = (
+    threat_models.MAXIMUM,
+    threat_models.OWN,
+    threat_models.RESIDUAL,
+  )
+  return estimates.evaluate(record, threat_models=models, floors=False)
+
+
+@pytest.fixture(scope='module')
+def correct():
+  return evaluate(1.0)
+
+
+def with_bounds(audit, *, own, joint):
+  """The same audit, whose strongest attacker has other bounds."""
+  *others, attack = audit.attacks
+  limit = attack.analytic.epsilon
+  bound, *rest = attack.bounds
+  bounds = [
+    dataclasses.replace(bound, epsilon=share * limit) for share in (own, joint)
+  ]
+  points = [e for e in attack.estimates if e.kind == 'point estimate']
+  changed = attack._replace(
+    estimates=(*points, bounds[0], *rest), joint_bound=bounds[1]
+  )
+  return audit._replace(attacks=(*others, changed))
+
+
+def test_the_maximum_of_a_correct_run_is_not_accused_by_its_estimate(correct):
+  attack = correct.find(threat_models.MAXIMUM)
+  low, high = attack.first.interval
+  assert low < attack.analytic.epsilon < high
+  first = dataclasses.replace(
+    attack.first, epsilon=1.02 * attack.analytic.epsilon
+  )
+  above = attack._replace(estimates=(first, *attack.estimates[1:]))
+  text = ' '.join(remarks.list_notes(estimates.Audit((above,))))
+  assert 'is above' in text
+  assert 'random scatter suffices' in text
+  assert ACCUSES not in text
+
+
+def test_a_run_of_a_third_of_its_noise_is_accused():
+  audit = evaluate(3.0)
+  said = ' '.join(remarks.format_remarks(audit))
+  assert ACCUSES in said
+  assert audit.attacks[-1].is_violated
+  assert ACCUSES in verdict.give_verdict(recorded_runs.result(audit=audit))[-1]
+  read = audit_json.from_json(audit_json.to_json(audit))
+  assert [a.is_violated for a in read.attacks] == [
+    a.is_violated for a in audit.attacks
+  ]
+
+
+def test_a_bound_that_is_above_at_its_own_level_alone_accuses_nobody(correct):
+  by_chance = with_bounds(correct, own=1.1, joint=0.9)
+  result = recorded_runs.result(audit=by_chance)
+  assert not verdict.is_alarming(result)
+  assert not any(ACCUSES in text for text in verdict.give_verdict(result))
+  (said,) = remarks.list_warnings(by_chance)
+  assert 'happens by chance' in said
+  assert ACCUSES not in said
+  # The verdict does not say it, so other remarks do.
+  assert any(
+    'by chance' in x for x in remarks.format_further_remarks(by_chance)
+  )
+  certain = with_bounds(correct, own=1.3, joint=1.1)
+  result = recorded_runs.result(audit=certain)
+  assert verdict.is_alarming(result)
+  assert ACCUSES in verdict.give_verdict(result)[-1]
+
+
+def test_the_level_counts_all_by_which_an_audit_may_accuse(correct):
+  num = round(estimates.SIGNIFICANCE / correct.significance_of_one)
+  # A bound and an interval of each attacker, and two agreements with norms.
+  assert num == 8
