@@ -125,7 +125,7 @@ def describe_violation(attack: Attack) -> str | None:
   )
 
 
-def list_other_violations(audit: Audit) -> list[str]:
+def _list_other_violations(audit: Audit) -> list[str]:
   """Bounds other than those fixed beforehand that are above what is allowed.
 
   Args:
@@ -163,7 +163,7 @@ def _list_contradictions(audit: Audit) -> list[str]:
   measured = (
     (attack, text) for attack in audit.attacks for text in attack.contradictions
   )
-  return [*_name_attackers(measured), *list_other_violations(audit)]
+  return [*_name_attackers(measured), *_list_other_violations(audit)]
 
 
 def _format_notes(audit: Audit) -> list[str]:
