@@ -257,9 +257,7 @@ def audit_algorithm(
     task,
     client_opt=optax.sgd(config.client.learning_rate),
     server_opt=_make_server(config),
-    clipping=_make_clipping(
-      config, participants.expected_clients, make_noise
-    ),
+    clipping=_make_clipping(config, participants.expected_clients, make_noise),
     noise_multiplier=config.noise_multiplier,
     expected_clients=participants.expected_clients,
     make_noise=make_noise,
