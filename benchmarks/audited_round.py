@@ -1,11 +1,12 @@
-"""What an audit adds to a round: time, and memory at its peak.
+"""What an audit, and exact noise, add to a round: time, and memory at its peak.
 
   python benchmarks/audited_round.py
   python benchmarks/audited_round.py --quick
 
 A round without an audit against the same round with 1000 + 1000 canaries, of
 which those of the round are put in, all iterates are scored and the final
-model will be. Rounds of all forms are timed in turn within one process, and as
+model will be; and against the round with the noise of a model for release.
+Rounds of all forms are timed in turn within one process, and as
 many of them as are scored together by the form that buffers most, so that projections
 come at their true rate. Memory is that of a process of its own for each form,
 which finds its programs compiled: some rounds, a checkpoint and a last projection.
@@ -37,7 +38,7 @@ from epe_jax.experiment import checkpoint, programs
 from epe_jax.parallel import sharding
 from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import emnist, stackoverflow
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import clipping, fedavg, noise
 from epe_jax.types import Task
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
@@ -106,9 +107,15 @@ def work(name: str) -> Work:
   return Work(task, batch, clients, rate, server)
 
 
+def names() -> list[str]:
+  """Of all forms."""
+  return ['unaudited', 'exact_noise', *_FAMILIES.value]
+
+
 def form(name: str, this: Work) -> Form:
-  """'unaudited', or a family of canaries."""
+  """'unaudited', the same with 'exact_noise', or a family of canaries."""
   mesh = sharding.mesh()
+  is_exact = name == 'exact_noise'
   algorithm = fedavg.dp_fedavg(
     this.task,
     client_opt=optax.sgd(this.client_rate),
@@ -116,11 +123,12 @@ def form(name: str, this: Work) -> Form:
     clipping=clipping.fixed(0.1),
     noise_multiplier=0.1,
     expected_clients=float(this.clients),
+    make_noise=noise.exact(this.clients) if is_exact else noise.float32,
     mesh=mesh,
   )
   params = this.task.init(jax.random.key(0))
   attackers, buffer = {}, 1
-  if name == 'unaudited':
+  if name in ('unaudited', 'exact_noise'):
     audited = wrapper.unaudited(algorithm)
   else:
     num = 20 if _QUICK.value else 2000
@@ -166,17 +174,18 @@ def advanced(form: Form, this: Work) -> Form:
 
 def seconds(this: Work) -> dict[str, Any]:
   """Of the rounds of each form, in turn."""
-  names = ['unaudited', *_FAMILIES.value]
-  forms = {name: form(name, this) for name in names}
+  forms = {name: form(name, this) for name in names()}
   # All compile first.
   forms = {name: advanced(f, this) for name, f in forms.items()}
   rounds = _ROUNDS.value or max(f.buffer for f in forms.values())
-  found: dict[str, list[float]] = {name: [] for name in names}
+  found: dict[str, list[float]] = {name: [] for name in forms}
+  busy: dict[str, list[float]] = {name: [] for name in forms}
   for _ in range(rounds):
-    for name in names:
-      begun = time.perf_counter()
+    for name in forms:
+      begun = time.perf_counter(), time.process_time()
       forms[name] = advanced(forms[name], this)
-      found[name].append(time.perf_counter() - begun)
+      found[name].append(time.perf_counter() - begun[0])
+      busy[name].append(time.process_time() - begun[1])
   mean = {name: float(np.mean(x)) for name, x in found.items()}
   median = {name: float(np.median(x)) for name, x in found.items()}
   return {
@@ -185,11 +194,16 @@ def seconds(this: Work) -> dict[str, Any]:
     'seconds': mean,
     'seconds_median': median,
     'seconds_longest': {name: max(x) for name, x in found.items()},
-    'over_unaudited': {n: mean[n] / mean['unaudited'] for n in _FAMILIES.value},
+    'over_unaudited': {n: mean[n] / mean['unaudited'] for n in names()[1:]},
     # Of rounds side by side; without the projections of those that buffer.
     'over_unaudited_median': {
       n: float(np.median(np.divide(found[n], found['unaudited'])))
-      for n in _FAMILIES.value
+      for n in names()[1:]
+    },
+    # Of the processor's time, for a machine that does other things too.
+    'busy_over_unaudited_median': {
+      n: float(np.median(np.divide(busy[n], busy['unaudited'])))
+      for n in names()[1:]
     },
   }
 
@@ -221,7 +235,7 @@ def peaks(work: str) -> dict[str, int]:
   memory than the audit does, and some more or less of it each time.
   """
   found = {}
-  for name in ('unaudited', *_FAMILIES.value):
+  for name in names():
     command = [sys.executable, __file__, f'--works={work}', f'--peak={name}']
     command += [f'--memory={_MEMORY.value}', f'--quick={_QUICK.value}']
     command += [f'--cores={_CORES.value}']
@@ -256,7 +270,7 @@ def main(argv: list[str]) -> None:
       rows[name] |= {
         'peak_bytes': bytes_,
         'peak_bytes_more': {
-          n: bytes_[n] - bytes_['unaudited'] for n in _FAMILIES.value
+          n: bytes_[n] - bytes_['unaudited'] for n in names()[1:]
         },
       }
     print(json.dumps(rows[name]), flush=True)

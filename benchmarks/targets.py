@@ -105,6 +105,16 @@ TARGETS = (
   ),
   *(
     Target(
+      f'round {work}: with exact noise / with float32 noise',
+      'audited_round',
+      f'works/{work}/over_unaudited_median/exact_noise',
+      1.02,
+      floor='1',
+    )
+    for work in 'AB'
+  ),
+  *(
+    Target(
       f'round {work}: {name} seconds / ours',
       'rounds',
       f'works/{work}/ratio/median/{key}?',

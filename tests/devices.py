@@ -21,7 +21,7 @@ from epe_jax.audit import observers, wrapper
 from epe_jax.canaries import sharded
 from epe_jax.data import cohort, federated
 from epe_jax.parallel import sharding
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import clipping, fedavg, noise
 from tests import helpers
 
 FEATURES, ROUNDS, CANARIES = 40, 5, 11
@@ -115,6 +115,23 @@ def run(family: str, num_devices: int):
   }
 
 
+def exact_noise(num_devices: int) -> np.ndarray:
+  """Noise to the last bit, drawn on so many devices."""
+  mesh = sharding.mesh(jax.devices()[:num_devices])
+  way = noise.exact(3)(0.5)
+
+  def draw(key, clip_norm):
+    return sharding.shard_if_divisible(
+      mesh, way.draw(key, 4096, clip_norm), axes=(0,)
+    )
+
+  key = sharding.replicate_key(mesh, jax.random.key(4))
+  clip_norm = sharding.replicate(mesh, jnp.float32(0.1))
+  drawn = jax.jit(draw)(key, clip_norm)
+  assert drawn.sharding.is_fully_replicated == (num_devices == 1)
+  return np.asarray(drawn)
+
+
 def sent() -> dict[str, np.ndarray]:
   """Sizes of what the compiled audit of a split vector sends."""
   mesh, dim = sharding.make_mesh(), 9 * 65536 + 5
@@ -153,6 +170,8 @@ def main(out: str) -> None:
     for n in counts:
       for name, x in run(family, n).items():
         found[f'{family}/{n}/{name}'] = x
+  for n in (1, 2, 8):
+    found[f'noise/{n}'] = exact_noise(n)
   with open(out, 'wb') as f:
     np.savez(f, allow_pickle=False, **found)
 

@@ -184,11 +184,12 @@ def check_finite(
     name: what the error calls the round, such as 'round 3'.
 
   Raises:
-    FloatingPointError: the norm of the aggregate is not finite.
+    FloatingPointError: the norm of the aggregate or of updates is not finite.
   """
-  if not np.isfinite(metrics['aggregate_norm']):
+  # With exact noise, a client that has diverged leaves the aggregate finite.
+  if not np.isfinite(metrics['aggregate_norm'] + metrics['update_norm']):
     raise FloatingPointError(
-      f'{name}: the aggregate is not finite, training has diverged. Lower '
+      f'{name}: updates or their aggregate are not finite, training has diverged. Lower '
       f'client.learning_rate={config.client.learning_rate} or '
       f'server.learning_rate={config.server.learning_rate}.'
     )

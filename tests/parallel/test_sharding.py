@@ -48,6 +48,13 @@ def test_any_number_of_devices_gives_the_same_round(found, family, devices):
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize('devices', [2, 8])
+def test_exact_noise_is_the_same_on_any_number_of_devices(found, devices):
+  np.testing.assert_array_equal(found[f'noise/{devices}'], found['noise/1'])
+  assert len(np.unique(found['noise/1'])) > 4000
+
+
+@pytest.mark.integration
 def test_vectors_that_are_kept_are_split_if_the_devices_divide_them(found):
   # Two views of four rounds.
   split = [bool(found[f'sphere/{n}/buffer_split']) for n in COUNTS]

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from epe_jax.training import clipping, fedavg, local_training
+from epe_jax.training import clipping, fedavg, local_training, noise
 from tests import helpers
 
 NO_CLIP = clipping.fixed(1e6)
@@ -267,14 +267,15 @@ def test_without_canaries_the_injection_leaves_every_bit():
   def plain(params, cohort):
     total = fedavg._sum_clipped_updates(
       local_training.local_training(helpers.linear_task(), optax.sgd(0.1)),
+      noise.float32(1.0),
       params,
       cohort,
       jnp.float32(0.5),
       helpers.keys()[0],
     )
     key, _ = jax.random.split(helpers.keys()[1])
-    noise = jax.random.normal(key, (4,), jnp.float32)
-    return (total.vector + 1.0 * jnp.float32(0.5) * noise) / 4.0
+    drawn = jax.random.normal(key, (4,), jnp.float32)
+    return (total.vector + 1.0 * jnp.float32(0.5) * drawn) / 4.0
 
   _, info, _ = one_round(alg, params, cohort)
   np.testing.assert_array_equal(info.aggregate, jax.jit(plain)(params, cohort))
