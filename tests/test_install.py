@@ -302,12 +302,81 @@ def build_wheel(folder):
   return wheel
 
 
-def install(requirement, folder):
+def install(requirement, folder, *arguments):
   """The folder of the programs of a new environment that has a requirement."""
   venv.create(folder / 'env', with_pip=True)
   programs = folder / 'env' / 'bin'
-  pip(programs / 'python', 'install', requirement)
+  pip(programs / 'python', 'install', *arguments, requirement)
   return programs
+
+
+def list_lowest():
+  """The lowest version that is stated of each package, as constraints of pip."""
+  optional = installed.PROJECT['optional-dependencies']
+  for requirement in installed.requirements(*optional.keys() - APART):
+    (minimum,) = requirement.specifier
+    assert minimum.operator == '>=', requirement
+    yield f'{requirement.name}=={minimum.version}'
+
+
+def test_a_minimum_is_stated_of_every_package():
+  assert {'numpy', 'jax', 'orbax-checkpoint', 'matplotlib'} <= {
+    line.partition('==')[0] for line in list_lowest()
+  }
+
+
+# Of every package that is required: what calls it.
+CALLING = (
+  'accounting',
+  'data/test_arrays.py',
+  'data/test_examples.py',
+  'data/test_hdf5.py',
+  'data/test_store.py',
+  'data/test_tfds.py',
+  'report/test_audit_card.py',
+  'tasks/test_images.py',
+  'tasks/test_stackoverflow.py',
+  'test_io.py',
+  'training/test_dpsgd.py',
+)
+
+
+@pytest.mark.integration  # Downloads all packages: minutes.
+@pytest.mark.parametrize('versions', ['lowest', 'newest'])
+def test_the_versions_that_are_stated_run(tmp_path, versions):
+  sources = tmp_path / 'sources'
+  for name in ('benchmarks', 'configs', 'epe_jax', 'tests'):
+    shutil.copytree(
+      ROOT / name, sources / name, ignore=shutil.ignore_patterns('__pycache__')
+    )
+  for name in ('pyproject.toml', 'setup.py', 'README.md', 'LICENSE'):
+    shutil.copy(ROOT / name, sources)
+  constraints = tmp_path / 'constraints.txt'
+  lines = list_lowest() if versions == 'lowest' else ()
+  constraints.write_text('\n'.join(lines))
+  tools = 'beartype', 'hypothesis', 'mpmath', 'packaging', 'pytest'
+  programs = install(
+    f'{sources}[all]', tmp_path, *tools, f'--constraint={constraints}', '-e'
+  )
+  # Of transitive packages, whose versions nobody states, annotations may differ.
+  environment = {**os.environ, 'JAXTYPING_DISABLE': '1'}
+  environment.pop('PYTHONPATH', None)
+  for command in (
+    ('epe-jax', 'run', 'digits:smoke', '--workdir=run'),
+    (
+      *('python', '-m', 'pytest', '-q', '-W', 'default'),
+      *(f'tests/{name}' for name in CALLING),
+    ),
+  ):
+    done = subprocess.run(
+      [programs / command[0], *command[1:]],
+      capture_output=True,
+      text=True,
+      check=False,
+      cwd=sources,
+      env=environment,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
 
 
 @pytest.mark.slow  # Builds a wheel and downloads what it requires: a minute.

@@ -105,7 +105,10 @@ def loads(data: bytes) -> dict[bytes, Any]:
 def _check_memo(data: bytes) -> None:
   """Refuses numbers of values kept that are not in the data: each takes memory."""
   for code, argument, _ in pickletools.genops(data):
-    if code.name in _PUTS and not 0 <= int(argument) <= len(data):
+    if code.name not in _PUTS:
+      continue
+    assert argument is not None, f'{code.name} has an argument'
+    if not 0 <= int(argument) <= len(data):
       raise ValueError(f'it keeps a value under the number {argument}')
 
 

@@ -153,10 +153,9 @@ def _load_stackoverflow(config: Config) -> Workload:
   )
   size = fields.vocabulary_size
   if size is None:
-    is_prepared = not isinstance(origin, sources.Source) and (
-      imports.is_prepared(origin)
-    )
-    size = stackoverflow.find_size(origin) if is_prepared else 1_000
+    size = 1_000
+    if not isinstance(origin, sources.Source) and imports.is_prepared(origin):
+      size = stackoverflow.find_size(origin)
   train, test, words = stackoverflow.load(
     origin,
     vocabulary_size=size,
