@@ -208,7 +208,7 @@ def scale_noise(
   )
   # The norm by which all scores are divided is known to 1/√(2 d) in each round.
   num = 2 * record.dim * (record.num_rounds if independent else 1)
-  shared = float(np.sum(np.square(scores.shift)) / num)
+  shared = float(np.sum(shift[record.observed] ** 2) / num)
   return dataclasses.replace(scores, overlap=shared)
 
 

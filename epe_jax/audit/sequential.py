@@ -134,12 +134,23 @@ def bound_sequentially(
   tails = special.log_ndtr(-scores.observed[order])
   rounds, num_canaries = np.unique(last, return_counts=True)
   num_canaries = np.cumsum(num_canaries)
-  shared = dict(after=num_canaries, vectors=last[order], dim=record.dim)
-  mu = anytime.gdp_sequence(tails, significance=significance, **shared)
+  mu = anytime.gdp_sequence(
+    tails,
+    significance=significance,
+    after=num_canaries,
+    vectors=last[order],
+    dim=record.dim,
+  )
   log_evidence = None
   if claim is not None:
     claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
-    log_evidence = anytime.gdp_log_evidence(tails, claimed, **shared)
+    log_evidence = anytime.gdp_log_evidence(
+      tails,
+      claimed,
+      after=num_canaries,
+      vectors=last[order],
+      dim=record.dim,
+    )
   return SequentialBounds(
     threat_model,
     delta,

@@ -1,0 +1,296 @@
+"""Runs of which something is not as simple statistics would have it.
+
+Each condition is simulated many times, by the law of what is seen where that is
+known, and of each audit is counted which of its statements are false.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+import hashlib
+import json
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from epe_jax import io
+from epe_jax.audit import sequential, threat_models
+from epe_jax.audit.record import Record, make_record
+from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.epsilon import mixture, tradeoff_curves
+from epe_jax.sampling import canary_schedules
+from epe_jax.text import tables
+from studies import processes, simulated_runs
+
+DELTA = 1e-5
+
+Simulate = Callable[[np.random.Generator], Mapping[str, bool]]
+
+
+class Condition(NamedTuple):
+  """What is simulated, and what is said of it.
+
+  Attributes:
+    title: what is not as usual, in words.
+    simulate: rng -> of one audit, statement -> whether it is false; a statement
+      that the audit does not make is left out.
+  """
+
+  title: str
+  simulate: Simulate
+
+
+class Row(NamedTuple):
+  """How often a statement was false.
+
+  Attributes:
+    title: of the condition.
+    statement: in words.
+    false: audits in which it was.
+    audits: that made it.
+    stated: share of audits in which it may be false.
+  """
+
+  title: str
+  statement: str
+  false: int
+  audits: int
+  stated: float
+
+
+_BOUND, _SHAPED = 'headline bound', 'bound of shifted Gaussians'
+_INTERVAL, _CLAIM = '90 % interval', 'rejection of a true claim'
+_STATED = {_BOUND: 0.05, _SHAPED: 0.05, _INTERVAL: 0.1, _CLAIM: 0.05}
+_METHODS = {
+  'clopper_pearson_bonferroni': _BOUND,
+  'rank_test': _BOUND,
+  'location_mixture_bound': _SHAPED,
+}
+
+
+def list_conditions() -> list[Condition]:
+  """All conditions; one more is one entry here."""
+  noise = [
+    Condition(
+      f'noise {100 * abs(ratio - 1):.0f} % '
+      f'{"larger" if ratio > 1 else "smaller"} than claimed, {k:,} + {k:,} '
+      'canaries, μ = 5, d = 4,000, 20 rounds',
+      functools.partial(_misclaim_noise, ratio=ratio, num=k),
+    )
+    for k in (200, 1000)
+    for ratio in (0.95, 1.05, 1.12)
+  ]
+  claims = [
+    Condition(
+      f'{k:,} canaries in one round, μ = 5, d = 1,000',
+      functools.partial(_test_claim, num=k),
+    )
+    for k in (1000, 5000)
+  ]
+  crowded = [
+    Condition(
+      f'{k:,} + {unobserved:,} canaries, {rounds} round{"s" * (rounds > 1)}, z = {noise:g}, '
+      f'd = {dim:,}: canaries are much of a release',
+      functools.partial(
+        _crowd,
+        observed=k,
+        unobserved=unobserved,
+        rounds=rounds,
+        noise=noise,
+        dim=dim,
+      ),
+    )
+    for k, unobserved, rounds, noise, dim in (
+      (100, 100, 10, 0.05, 4000),
+      (100, 500, 1, 0.2, 500),
+      (200, 200, 1, 0.2, 400),
+    )
+  ]
+  return [*noise, *claims, *crowded]
+
+
+def run_study(
+  conditions: Sequence[Condition],
+  *,
+  audits: int,
+  seed: int,
+  workers: int = 1,
+  folder: pathlib.Path | None = None,
+  progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> list[Row]:
+  """Simulates audits of each condition and counts false statements.
+
+  Args:
+    conditions: what to simulate.
+    audits: of each, >= 1.
+    seed: of all of them.
+    workers: processes.
+    folder: keeps the rows of each condition that is done, and so goes on where it
+      was left; None to keep nothing.
+    progress: wraps the list of conditions, as `tqdm.tqdm` does.
+  """
+  found = processes.map_in_processes(
+    functools.partial(_measure_or_read, folder, audits, seed),
+    conditions,
+    workers=workers,
+    progress=progress,
+  )
+  return [row for rows in found for row in rows]
+
+
+def find_broken(row: Row) -> bool:
+  """Whether a statement is false more often than it says, beyond chance.
+
+  Chance alone would do this with a probability below 0.01 % in a row.
+  """
+  return bool(stats.binom.sf(row.false - 1, row.audits, row.stated) < 1e-4)
+
+
+def format_markdown(rows: Sequence[Row]) -> str:
+  """A line for each condition and statement."""
+  return tables.format_markdown(
+    tables.Table(
+      '',
+      ['condition', 'statement', 'audits', 'may be false', 'was false'],
+      [
+        [
+          row.title,
+          row.statement,
+          f'{row.audits:,}',
+          f'{100 * row.stated:g} %',
+          f'{100 * row.false / row.audits:.1f} %'
+          f'{" **broken**" if find_broken(row) else ""}',
+        ]
+        for row in rows
+      ],
+      [],
+    )
+  )
+
+
+def _measure_or_read(
+  folder: pathlib.Path | None, audits: int, seed: int, condition: Condition
+) -> list[Row]:
+  key = hashlib.sha256(condition.title.encode()).hexdigest()[:16]
+  if folder is None:
+    return _measure(condition, audits, [seed, int(key, 16)])
+  path = folder / f'condition_{key}_{audits}_{seed}.json'
+  if path.exists():
+    return [Row(**row) for row in json.loads(path.read_text())]
+  rows = _measure(condition, audits, [seed, int(key, 16)])
+  folder.mkdir(parents=True, exist_ok=True)
+  io.write_text(path, json.dumps([row._asdict() for row in rows], indent=1))
+  return rows
+
+
+def _measure(
+  condition: Condition, audits: int, seed: Sequence[int]
+) -> list[Row]:
+  rng = np.random.default_rng(seed)
+  made: dict[str, list[bool]] = {}
+  for _ in range(audits):
+    for statement, is_false in condition.simulate(rng).items():
+      made.setdefault(statement, []).append(bool(is_false))
+  return [
+    Row(condition.title, statement, sum(false), len(false), _STATED[statement])
+    for statement, false in made.items()
+  ]
+
+
+def _misclaim_noise(
+  rng: np.random.Generator, *, ratio: float, num: int
+) -> dict[str, bool]:
+  mu = 5.0
+  record = _record_by_law(
+    rng, observed=num, unobserved=num, rounds=20, dim=4000, mu=mu, ratio=ratio
+  )
+  found = threat_models.RESIDUAL.score(record)
+  assert found is not None, 'there is a residual'
+  truth = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  first = found.bounds[0](found.scores, delta=DELTA)
+  results = {_METHODS[first.method]: float(first.epsilon) > truth}
+  # The other one takes a shape for granted, and is there if nothing rejects it.
+  for bound in found.bounds:
+    if bound is mixture.location_mixture_bound:
+      results[_SHAPED] = bound(found.scores, delta=DELTA).epsilon > truth
+  return results
+
+
+def _test_claim(rng: np.random.Generator, *, num: int) -> dict[str, bool]:
+  mu = 5.0
+  record = _record_by_law(
+    rng, observed=num, unobserved=8, rounds=1, dim=1000, mu=mu
+  )
+  claim = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
+  bounds = sequential.bound_sequentially(record, claim=claim)
+  test = None if bounds is None else bounds.test_claim()
+  return {} if test is None else {_CLAIM: test.rejected_after is not None}
+
+
+def _crowd(
+  rng: np.random.Generator,
+  *,
+  observed: int,
+  unobserved: int,
+  rounds: int,
+  noise: float,
+  dim: int,
+) -> dict[str, bool]:
+  record = simulated_runs.simulate(
+    rng,
+    observed=observed,
+    unobserved=unobserved,
+    rounds=rounds,
+    dim=dim,
+    noise=noise,
+    delta=DELTA,
+  ).record
+  found = threat_models.OWN.score(record)
+  assert found is not None, 'rounds are seen'
+  assert found.scores.dim is None, 'canaries leave no room for a known law'
+  if not found.is_calibrated:
+    return {}
+  assert record.expected is not None, 'norms are known'
+  assigned = record.assigned[:, record.observed]
+  shift = np.sqrt(dim) * (record.expected @ assigned)
+  truth = float(mixture.epsilon_mixture(shift, DELTA))
+  interval = found.points[0](found.scores, delta=DELTA).interval
+  assert interval is not None, 'it is of one audit'
+  return {_INTERVAL: not interval[0] <= truth <= interval[1]}
+
+
+def _record_by_law(
+  rng: np.random.Generator,
+  *,
+  observed: int,
+  unobserved: int,
+  rounds: int,
+  dim: int,
+  mu: float,
+  ratio: float = 1.0,
+) -> Record:
+  """What is left of releases, by the law of cosines of random directions with it.
+
+  Given the vector, these are independent. The noise is `ratio` times as large as
+  claimed, and 1/μ of a canary.
+  """
+  shape = rounds, observed + unobserved
+  normal = rng.standard_normal(shape)
+  rest = np.sqrt(rng.chisquare(dim - 1, shape))
+  included = canary_schedules.once_per_period(rng, rounds=rounds, num=observed)
+  included = np.pad(included, ((0, 0), (0, unobserved)))
+  known = dict.fromkeys(RoundScalars._fields, np.ones(rounds))
+  known |= {
+    'noise_std': np.full(rounds, 1 / mu / ratio),
+    'num_canaries': included.sum(axis=1).astype(np.float64),
+    'residual_norm': np.sqrt(rng.chisquare(dim, rounds)) / mu,
+  }
+  return make_record(
+    {'residual': normal / np.hypot(normal, rest)},
+    RoundScalars(**known),
+    included=included,
+    dim=dim,
+    delta=DELTA,
+    noise_multiplier=1 / mu / ratio,
+  )
