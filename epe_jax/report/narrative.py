@@ -186,8 +186,9 @@ def _compare_with_analysis(result: RunResult, attack: Attack) -> str:
   if attack.analytic is None or attack.analytic.kind == 'bound':
     return text
   return text + (
-    f' A server that adds up aggregates, of clients who do not respond to what it '
-    f'has learnt, would leave ε = {cells.format_number(attack.analytic.epsilon)}.'
+    ' An attacker who knows all but this canary, and so the initial model, is expected '
+    f'to find ε = {cells.format_number(attack.analytic.epsilon)} where a server adds up '
+    'aggregates and clients do not respond to what it has learnt.'
   )
 
 
