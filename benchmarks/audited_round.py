@@ -200,7 +200,9 @@ def print_peak(name: str, this: Work) -> None:
   for _ in range(3):
     found = advanced(found, this)
   with tempfile.TemporaryDirectory() as folder:
-    saved = checkpoint.checkpoints(pathlib.Path(folder, 'checkpoints'))
+    saved = checkpoint.checkpoints(
+      pathlib.Path(folder, 'checkpoints'), of='a run'
+    )
     saved.save(3, found.state)
     saved.close()
   for key, observer in found.observers.items():

@@ -70,7 +70,9 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       # coin flip says so; 'as_clients', sampled as they are; to 'replace' that
       # many of them; or by the 0/1 'matrix' of a file.
       schedule='once_per_period',
-      repetitions=1,
+      # Rounds of a canary: a number, or 'as_clients' for as many as a client takes
+      # part in at most, where that follows from epochs or a log.
+      repetitions=config_dict.FieldReference(1, field_type=object),
       matrix=config_dict.placeholder(str),
       # Canaries that are generated at once.
       block=64,

@@ -43,7 +43,8 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       path=config_dict.placeholder(str),
       # "word count" per line, most frequent first; None: counted on 'train'.
       word_count=config_dict.placeholder(str),
-      vocabulary_size=1_000 if smoke else 10_000,
+      # None: that of the folder that `epe-jax data` made, or 1,000 of other text.
+      vocabulary_size=config_dict.placeholder(int) if smoke else 10_000,
       max_words=20,
       # 'heldout': users who never train; 'test': sentences of a later time.
       test_split='heldout',

@@ -2,6 +2,10 @@
 
 import sys
 
+if not sys.flags.safe_path:
+  # The working directory, which holds data, and comes behind all packages.
+  sys.path.append(sys.path.pop(0))
+
 from epe_jax.command import program
 
 if __name__ == '__main__':

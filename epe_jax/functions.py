@@ -9,7 +9,7 @@ import sys
 import types
 from typing import Any
 
-_PATH = 'PYTHONPATH'
+from epe_jax import interpreters
 
 
 def is_function(name: str | os.PathLike) -> bool:
@@ -23,30 +23,14 @@ def is_function(name: str | os.PathLike) -> bool:
 
 
 def import_module(name: str) -> types.ModuleType:
-  """Imports a module, of the working directory too.
+  """Imports a module, of the working directory too if no other has its name.
 
   Raises:
     ImportError: there is none.
   """
   # The programs of an installation do not have it on their path.
-  if os.getcwd() not in sys.path:
-    sys.path.insert(0, os.getcwd())
+  interpreters.search_last(os.getcwd())
   return importlib.import_module(name)
-
-
-def search_folder(folder: pathlib.Path) -> None:
-  """Has modules of a folder found by this process and those that it starts.
-
-  They come behind all others, so that no file of the folder hides a package.
-
-  Args:
-    folder: an absolute path.
-  """
-  if str(folder) not in sys.path:
-    sys.path.append(str(folder))
-  folders = [x for x in os.environ.get(_PATH, '').split(os.pathsep) if x]
-  if str(folder) not in folders:
-    os.environ[_PATH] = os.pathsep.join([*folders, str(folder)])
 
 
 def import_function(name: str) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ Errors of the disk are explained, because the system says what it refused, not
 always where, and never what to do.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import errno
 import json
@@ -13,9 +13,12 @@ import os
 import pathlib
 import re
 import secrets
+import struct
 import tempfile
+import tokenize
 from typing import Any, BinaryIO
 import zipfile
+import zlib
 
 from jaxtyping import Shaped
 import numpy as np
@@ -34,6 +37,30 @@ _CURES = {
 
 # The largest number of bytes that one byte of a .zip can become.
 _MAX_INFLATION = 1032
+# What a damaged .npz or .npy ends in: of zipfile, zlib and NumPy's reader of headers.
+_DAMAGE = (
+  ValueError,
+  EOFError,
+  OSError,
+  AttributeError,
+  KeyError,
+  OverflowError,
+  RuntimeError,
+  TypeError,
+  MemoryError,
+  SyntaxError,
+  struct.error,
+  zipfile.BadZipFile,
+  zlib.error,
+  tokenize.TokenError,
+)
+# Bytes, depth, and digits of an integer of the JSON that is read.
+_MAX_JSON, _MAX_DEPTH, _MAX_DIGITS = 2**28, 100, 300
+# Ends of lines, and what a terminal takes for a command.
+_CONTROLS = dict.fromkeys(
+  [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], ' '
+)
+_TOO_DEEP = f'it is nested more than {_MAX_DEPTH} deep'
 # The folders of an absolute path within a text; no fraction, and no address.
 _ABSOLUTE_PATH = re.compile(r"""(?<![\w./:~])/(?:[^\s/:;,'"()]+/)+""")
 
@@ -106,6 +133,20 @@ def open_private(path: str, flags: int) -> int:
   return os.open(path, flags, 0o600)
 
 
+def user_cache() -> pathlib.Path:
+  """Gives the folder of what runs keep for later ones, which its owner alone may open.
+
+  It is $XDG_CACHE_HOME/epe_jax, or ~/.cache/epe_jax if there is no such variable. It is
+  made if it is missing; whoever writes into it meets the error where that is impossible.
+  """
+  home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  folder = pathlib.Path(home, 'epe_jax')
+  with contextlib.suppress(OSError):
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+  return folder
+
+
 def format_json(value: Any) -> str:
   """JSON for a person or a pipe, as the command line prints it.
 
@@ -154,14 +195,89 @@ def read_json(path: str | os.PathLike) -> Any:
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: the file is not JSON.
+    ValueError: the file is not JSON, or none of this size or depth is read.
+  """
+  path = pathlib.Path(path)
+  try:
+    if path.exists() and not path.is_file():
+      raise ValueError('it is no file')
+    if (size := path.stat().st_size) > _MAX_JSON:
+      raise ValueError(
+        f'it has {size:,} bytes, and at most {_MAX_JSON:,} are read'
+      )
+    return parse_json(path.read_text(encoding='utf-8'))
+  except ValueError as error:
+    raise ValueError(
+      f'{path} is not JSON ({error}); restore it, or make it again.'
+    ) from error
+
+
+def parse_json(text: str) -> Any:
+  """Parses JSON that somebody else may have written.
+
+  Args:
+    text: as `write_json` writes it: numbers are finite.
+
+  Raises:
+    ValueError: it is not JSON, it is nested more than 100 deep, or a number of it is
+      not finite.
+
+  >>> parse_json('[1, NaN]')
+  Traceback (most recent call last):
+  ValueError: NaN is no number of JSON; write the string "NaN"
   """
   try:
-    return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
-  except (json.JSONDecodeError, UnicodeDecodeError) as error:
-    raise ValueError(
-      f'{path} is not JSON ({error}); restore it or use another workdir.'
-    ) from error
+    value = json.loads(
+      text,
+      parse_constant=_refuse_constant,
+      parse_float=_parse_float,
+      parse_int=_parse_int,
+    )
+  except RecursionError as error:
+    raise ValueError(_TOO_DEEP) from error
+  level, depth = [value], 0
+  while level := [x for part in level for x in _list_parts(part)]:
+    depth += 1
+    if depth > _MAX_DEPTH:
+      raise ValueError(_TOO_DEEP)
+  return value
+
+
+def _list_parts(value: Any) -> Iterable[Any]:
+  if isinstance(value, dict):
+    return value.values()
+  return value if isinstance(value, list) else ()
+
+
+def _refuse_constant(name: str) -> None:
+  raise ValueError(f'{name} is no number of JSON; write the string "{name}"')
+
+
+def _parse_float(text: str) -> float:
+  if not math.isfinite(value := float(text)):
+    raise ValueError(f'{text[:20]} is more than a float holds')
+  return value
+
+
+def _parse_int(text: str) -> int:
+  if len(text) > _MAX_DIGITS:
+    raise ValueError(f'an integer has {len(text):,} digits')
+  return int(text)
+
+
+def join_lines(value: Any) -> Any:
+  r"""JSON-like values whose texts have no line ends or other control characters.
+
+  What is read from a file and printed must not look like lines that the program wrote.
+
+  >>> join_lines({'task': 'digits\n# All is well'})
+  {'task': 'digits # All is well'}
+  """
+  if isinstance(value, Mapping):
+    return {join_lines(k): join_lines(v) for k, v in value.items()}
+  if isinstance(value, list | tuple):
+    return [join_lines(v) for v in value]
+  return value.translate(_CONTROLS) if isinstance(value, str) else value
 
 
 def write_arrays(
@@ -180,11 +296,14 @@ def read_arrays(
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: the file is damaged or would need pickle.
+    ValueError: the file is damaged, would need pickle, or announces more than it or
+      this machine's memory has.
   """
-  # Opened here, because np.load leaves a damaged file open.
-  with open(path, 'rb') as f, _explain_damage(path):
-    return read_npz(f)
+  with _open_arrays(path) as archive:
+    return {
+      _name_array(member): _read_member(archive, member)
+      for member in archive.infolist()
+    }
 
 
 def list_arrays(path: str | os.PathLike) -> set[str]:
@@ -194,12 +313,22 @@ def list_arrays(path: str | os.PathLike) -> set[str]:
     FileNotFoundError: there is no such file.
     ValueError: the file is no .npz.
   """
-  with (
-    open(path, 'rb') as f,
-    _explain_damage(path),
-    zipfile.ZipFile(f) as archive,
-  ):
-    return {name.removesuffix('.npy') for name in archive.namelist()}
+  with _open_arrays(path) as archive:
+    return {_name_array(member) for member in archive.infolist()}
+
+
+def read_array(path: str | os.PathLike) -> Shaped[np.ndarray, '...']:
+  """Reads the array of an .npy.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is damaged, would need pickle, or is not as large as it
+      announces.
+  """
+  with open(path, 'rb') as file, _explain_damage(path, '.npy'):
+    _check_header('it', file, os.fstat(file.fileno()).st_size)
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
@@ -252,46 +381,53 @@ def hide_paths(value: Any) -> Any:
   return value
 
 
-def read_npz(file: BinaryIO) -> dict[str, np.ndarray]:
-  """Reads all arrays of an open .npz file, by name.
-
-  Args:
-    file: a file that is open for reading; it stays open.
-
-  Raises:
-    ValueError: an array is not as large as its header says or would need
-      pickle, or all of them need more memory than this machine has.
-    EOFError, OSError, zipfile.BadZipFile: the file is damaged, or no .npz file.
-  """
-  with zipfile.ZipFile(file) as archive:
+@contextlib.contextmanager
+def _open_arrays(path: str | os.PathLike) -> Iterator[zipfile.ZipFile]:
+  """Opens an .npz whose members are arrays as large as they announce."""
+  with (
+    open(path, 'rb') as file,
+    _explain_damage(path, '.npz'),
+    zipfile.ZipFile(file) as archive,
+  ):
     _check_members(archive, os.fstat(file.fileno()).st_size)
-  file.seek(0)
-  with np.load(file, allow_pickle=False) as arrays:
-    return {name: arrays[name] for name in arrays.files}
+    yield archive
 
 
 @contextlib.contextmanager
-def _explain_damage(path: str | os.PathLike) -> Iterator[None]:
-  """Says of an .npz that could not be read which it was, and what to do."""
+def _explain_damage(path: str | os.PathLike, kind: str) -> Iterator[None]:
+  """Says of a file that could not be read which it was, and what to do."""
   try:
     yield
-  except (
-    ValueError,
-    EOFError,
-    OSError,
-    AttributeError,
-    zipfile.BadZipFile,
-  ) as error:
+  except _DAMAGE as error:
     raise ValueError(
-      f'{path} is not a readable .npz file ({error}); restore it, or train '
-      'again in a new workdir.'
+      f'{path} is not a readable {kind} file ({error}); restore it, or make it '
+      'again.'
     ) from error
+
+
+def _name_array(member: zipfile.ZipInfo) -> str:
+  return member.filename.removesuffix('.npy')
+
+
+def _read_member(
+  archive: zipfile.ZipFile, member: zipfile.ZipInfo
+) -> np.ndarray:
+  with archive.open(member) as raw:
+    array = np.lib.format.read_array(raw, allow_pickle=False)
+    # Its check sum is compared where it ends.
+    raw.read()
+    return array
 
 
 def _check_members(archive: zipfile.ZipFile, size: int) -> None:
   memory = machine_memory()
-  total = 0
+  total, names = 0, set()
   for member in archive.infolist():
+    if member.filename in names:
+      raise ValueError(f'{member.filename!r} is in it twice')
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+      raise ValueError(f'{member.filename!r} is compressed as by no NumPy')
+    names.add(member.filename)
     compressed = min(member.compress_size, size)
     if member.file_size > _MAX_INFLATION * (compressed + 1):
       raise ValueError(
@@ -305,26 +441,23 @@ def _check_members(archive: zipfile.ZipFile, size: int) -> None:
         'memory'
       )
     with archive.open(member) as raw:
-      _check_header(member, raw)
+      _check_header(repr(member.filename), raw, member.file_size)
 
 
-def _check_header(member: zipfile.ZipInfo, raw) -> None:
+def _check_header(name: str, raw: Any, size: int) -> None:
   """Raises a ValueError unless an array is as large as its header announces."""
-  if raw.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
-    return  # Bytes, of which np.load makes no array.
-  raw.seek(0)
   version = np.lib.format.read_magic(raw)
   if version == (1, 0):
     shape, _, dtype = np.lib.format.read_array_header_1_0(raw)
   else:
     shape, _, dtype = np.lib.format.read_array_header_2_0(raw)
-  announced = math.prod(shape) * dtype.itemsize
-  size = member.file_size - raw.tell()
-  # Pickled objects have any size; they are refused as such.
-  if announced != size and not dtype.hasobject:
+  if dtype.hasobject:
+    raise ValueError(f'{name} has Python objects, which are not read')
+  announced, size = math.prod(shape) * dtype.itemsize, size - raw.tell()
+  # Of nothing, any number would be as large.
+  if announced != size or (shape and min(shape) < 0) or not dtype.itemsize:
     raise ValueError(
-      f'{member.filename!r} announces an array of {announced} bytes, but has '
-      f'{size}'
+      f'{name} announces an array of {announced} bytes, but has {size}'
     )
 
 

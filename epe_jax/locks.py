@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 import contextlib
-import fcntl
 import os
 import pathlib
 from typing import BinaryIO
@@ -27,7 +26,16 @@ def hold(path: pathlib.Path, *, wait: bool) -> Iterator[BinaryIO]:
 
   Raises:
     Busy: another process holds it, and wait is False.
+    OSError: the system has no such locks.
   """
+  # Here and not above: Windows has none, and estimates need no lock.
+  try:
+    import fcntl
+  except ModuleNotFoundError as error:
+    raise OSError(
+      f'{path} cannot be locked on this system, which has no fcntl. Make runs on '
+      'Linux or macOS; their files are read, and scores estimated, anywhere.'
+    ) from error
   operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
   while True:
     with open(path, 'ab') as file:

@@ -13,10 +13,16 @@ import shutil
 from absl import app, flags
 
 from epe_jax import io
-from epe_jax.audit.estimates import Audit
+from epe_jax.audit import clients
 from epe_jax.experiment import finished_runs
+from epe_jax.experiment.run_result import RunResult
 from epe_jax.papers import files, registry
-from epe_jax.report import gaussian_mechanism_report, report, side_by_side
+from epe_jax.report import (
+  facts,
+  gaussian_mechanism_report,
+  report,
+  side_by_side,
+)
 from epe_jax.report.figures import of_run
 from epe_jax.text import cells, tables
 
@@ -41,8 +47,8 @@ _COMPARED = {
 # Name of an attacker in the first table of the README -> what it sees.
 _ATTACKERS = {
   'final model': 'only the final model',
-  'own round': 'every round, and knows when the canary took part',
-  'own round, others removed': "the same, and knows every other client's update",
+  'own round': 'every round, and knows when a client took part',
+  'own round, others removed': "every round, and knows all others' updates too",
 }
 # Tables of items that docs/tight_auditing.md shows: name -> which of them.
 _SHOWN = {
@@ -79,7 +85,7 @@ def make_blocks() -> dict[str, dict[str, str]]:
   }
   return {
     'README.md': {
-      'attackers': tables.format_markdown(_summarize_attackers(digits.audit)),
+      'attackers': tables.format_markdown(_summarize_attackers(digits)),
       'digits': f'```text\n{report.format_summary(digits)}\n```',
     },
     'docs/tight_auditing.md': {
@@ -93,15 +99,19 @@ def make_blocks() -> dict[str, dict[str, str]]:
   }
 
 
-def _summarize_attackers(audit: Audit) -> tables.Table:
-  """What three attackers measure, beside what the analysis allows them."""
-  attacks = {attack.threat_model.name: attack for attack in audit.attacks}
-  head = (
+def _summarize_attackers(result: RunResult) -> tables.Table:
+  """What three attackers measure, beside what a client of the run is allowed."""
+  participations = facts.count_participations(result)
+  attacks = {
+    attack.threat_model.name: attack for attack in result.audit.attacks
+  }
+  of = f' of {facts.count_rounds(participations.canaries)}'
+  head = [
     'An attacker who sees',
-    'ε, estimated',
-    'ε, lower bound (95 %)',
-    'ε, analytic',
-  )
+    f'ε{of}, estimated',
+    f'ε{of}, lower bound (95 %)',
+    f'ε{of}, analytic',
+  ]
   body = [
     [
       sees,
@@ -111,8 +121,16 @@ def _summarize_attackers(audit: Audit) -> tables.Table:
     ]
     for name, sees in _ATTACKERS.items()
   ]
-  delta = cells.format_delta(audit.attacks[0].first.delta)
-  return tables.Table('', head, body, [f'All ε are at δ = {delta}.'])
+  whose = facts.describe_participation(result)
+  if whose is None:
+    rounds = facts.count_rounds(participations.clients)
+    whose = f'Clients and canaries of this run take part in {rounds}.'
+  else:
+    head.append('ε of a client')
+    for row, name in zip(body, _ATTACKERS):
+      row.append(clients.format_client(attacks[name], participations))
+  delta = cells.format_delta(result.delta)
+  return tables.Table('', head, body, [f'All ε are at δ = {delta}. {whose}'])
 
 
 def _load_tables(name: str, which: Sequence[int]) -> list[tables.Table]:

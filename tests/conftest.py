@@ -10,6 +10,7 @@ import functools
 import importlib
 import os
 import shutil
+import sys
 import tempfile
 
 _CACHE = 'JAX_COMPILATION_CACHE_DIR'
@@ -36,6 +37,12 @@ jaxtyping.install_import_hook('epe_jax', f'{typecheck.__name__}.checked')
 def pytest_unconfigure():
   if _MADE_HERE:
     shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def path_restored(monkeypatch):
+  """A folder that one test has searched is not searched by the next."""
+  monkeypatch.setattr(sys, 'path', [*sys.path])
 
 
 @pytest.fixture

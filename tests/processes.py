@@ -39,8 +39,8 @@ def patched(patch, stop: int, end) -> None:
   """Puts the model in, and has `end` called behind the checkpoint of a round."""
   load, make = workloads.load_workload, checkpoint.checkpoints
 
-  def checkpoints(folder):
-    saved = make(folder)
+  def checkpoints(folder, **options):
+    saved = make(folder, **options)
 
     def save(rounds, state):
       saved.save(rounds, state)

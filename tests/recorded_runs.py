@@ -149,6 +149,7 @@ def result(**changes):
     'claim': None,
     'analytic_epsilon': 35.5,
     'analytic_assumes': 'one who takes part in one round',
+    'clients_participations': 2,
     'clients_analytic_epsilon': 57.25,
     'clients_analytic_assumes': 'one who takes part in 2 rounds',
     'audit': estimates.Audit(()),

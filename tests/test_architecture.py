@@ -30,6 +30,7 @@ ORDER = [
     'epsilon',
     'extras',
     'functions',
+    'interpreters',
     'io',
     'locks',
     'progress',

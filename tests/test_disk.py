@@ -6,12 +6,13 @@ import os
 import pathlib
 
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from epe_jax import io
 from epe_jax.configs import digits
 from epe_jax.data import store
-from epe_jax.experiment import audited_run
+from epe_jax.experiment import audited_run, checkpoint
 
 
 @pytest.mark.parametrize(
@@ -89,3 +90,28 @@ def test_a_store_on_a_full_disk_says_so(tmp_path, monkeypatch):
   rows = {'a': {'x': np.ones(1, np.float32)}}
   with pytest.raises(OSError, match=f'^{tmp_path}/store: the disk is full'):
     store.write(tmp_path / 'store', lambda _: rows.items(), source='rows')
+
+
+@pytest.mark.parametrize('when', ['save', 'wait_until_finished'])
+def test_a_checkpoint_on_a_full_disk_says_so(tmp_path, monkeypatch, when):
+  def full(*_, **settings):
+    # As TensorStore has it, which knows no errors of the system.
+    raise ValueError(
+      'RESOURCE_EXHAUSTED: Error writing local file "x" [OS error 28: ENOSPC No '
+      'space left on device]'
+    )
+
+  saved = checkpoint.checkpoints(tmp_path / 'c')
+  monkeypatch.setattr(ocp.CheckpointManager, when, full)
+
+  def save():
+    saved.save(1, {'x': np.zeros(2)})
+    saved.close()
+
+  with (
+    pytest.raises(
+      OSError, match=rf'^{tmp_path}/c: the disk is full\. Make room'
+    ),
+    io.explain_disk_errors('run'),
+  ):
+    save()

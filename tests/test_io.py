@@ -123,13 +123,13 @@ def state(x):
 
 
 def test_the_newest_checkpoint_that_can_be_read_comes_back(tmp_path):
-  saved = checkpoint.checkpoints(tmp_path / 'c')
+  saved = checkpoint.checkpoints(tmp_path / 'c', of='a run')
   assert saved.restore(state(0)) is None
   for t in (3, 6, 9):
     saved.save(t, state(t))
   saved.close()
   assert sorted(p.name for p in (tmp_path / 'c').iterdir()) == ['6', '9']
-  again = checkpoint.checkpoints(tmp_path / 'c')
+  again = checkpoint.checkpoints(tmp_path / 'c', of='a run')
   rounds, restored = again.restore(state(0))
   assert rounds == 9
   assert type(restored) is TrainState
@@ -139,7 +139,7 @@ def test_the_newest_checkpoint_that_can_be_read_comes_back(tmp_path):
   for path in (tmp_path / 'c' / '9').rglob('*'):
     if path.is_file():
       path.write_bytes(b'')
-  damaged = checkpoint.checkpoints(tmp_path / 'c')
+  damaged = checkpoint.checkpoints(tmp_path / 'c', of='a run')
   rounds, restored = damaged.restore(state(0))
   assert rounds == 6
   np.testing.assert_array_equal(restored.params['w'], [6, 6, 6])
@@ -147,32 +147,32 @@ def test_the_newest_checkpoint_that_can_be_read_comes_back(tmp_path):
   for path in (tmp_path / 'c' / '6').rglob('*'):
     if path.is_file():
       path.write_bytes(b'')
-  ruined = checkpoint.checkpoints(tmp_path / 'c')
+  ruined = checkpoint.checkpoints(tmp_path / 'c', of='a run')
   with pytest.raises(ValueError, match='none of the checkpoints'):
     ruined.restore(state(0))
   ruined.close()
 
 
 def test_a_checkpoint_that_was_damaged_is_made_again(tmp_path):
-  saved = checkpoint.checkpoints(tmp_path / 'c')
+  saved = checkpoint.checkpoints(tmp_path / 'c', of='a run')
   for t in (3, 6):
     saved.save(t, state(t))
   saved.close()
   for path in (tmp_path / 'c' / '6').rglob('*'):
     if path.is_file():
       path.write_bytes(b'')
-  again = checkpoint.checkpoints(tmp_path / 'c')
+  again = checkpoint.checkpoints(tmp_path / 'c', of='a run')
   assert again.restore(state(0))[0] == 3
   again.save(6, state(60))
   again.close()
-  other = checkpoint.checkpoints(tmp_path / 'c')
+  other = checkpoint.checkpoints(tmp_path / 'c', of='a run')
   rounds, restored = other.restore(state(0))
   other.close()
   assert (rounds, int(restored.round)) == (6, 60)
 
 
 def test_arrays_of_the_host_stay_there(tmp_path):
-  saved = checkpoint.checkpoints(tmp_path / 'c')
+  saved = checkpoint.checkpoints(tmp_path / 'c', of='a run')
   times = np.arange(4, dtype=np.float32)
   saved.save(1, (state(1), times))
   times[:] = 0
@@ -194,7 +194,7 @@ def flips(folder, every):
 
 def read_back(folder, kept):
   """What the only checkpoint has; None if it is found to be damaged."""
-  saved = checkpoint.checkpoints(folder)
+  saved = checkpoint.checkpoints(folder, of='a run')
   try:
     return saved.restore(kept)
   except ValueError:
@@ -209,7 +209,7 @@ def test_a_flipped_bit_of_a_checkpoint_is_found_or_has_changed_nothing(
   tmp_path,
 ):
   kept = state(3)._replace(params={'w': jnp.linspace(-1, 1, 300)})
-  saved = checkpoint.checkpoints(tmp_path)
+  saved = checkpoint.checkpoints(tmp_path, of='a run')
   saved.save(3, kept)
   saved.close()
   files = [p for p in (tmp_path / '3').rglob('*') if p.is_file()]

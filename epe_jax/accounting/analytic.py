@@ -1,8 +1,36 @@
 """An ε that follows from the mechanism alone, with what it assumes."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-import numpy as np
+
+class Mixture(NamedTuple):
+  """N(0, 1) of one who took no part, against Σ_j w_j N(shift_j, 1).
+
+  Attributes:
+    shifts: >= 0.
+    weights: > 0 of each, in any unit.
+  """
+
+  shifts: tuple[float, ...]
+  weights: tuple[float, ...]
+
+
+class Allocation(NamedTuple):
+  """N(0, z² I) against one random round in each period, as `random_allocation`.
+
+  Attributes:
+    noise_multiplier: z, no less than `random_allocation.SMALLEST_NOISE`.
+    rounds: t >= 1 of each period.
+    periods: R >= 1.
+  """
+
+  noise_multiplier: float
+  rounds: int
+  periods: int
+
+
+Law: TypeAlias = Mixture | Allocation
+"""What an attacker has to tell apart."""
 
 
 class Analytic(NamedTuple):
@@ -15,15 +43,12 @@ class Analytic(NamedTuple):
       also takes clients not to respond to what the model learns.
     is_gaussian: the trade-off between errors is that of the Gaussian mechanism with
       this ε, so that ε at one δ says all.
-    guarantees: pairs (ε, δ) that hold too, of a mechanism that is not Gaussian.
+    law: of a mechanism that is not Gaussian, where it is known: it has the whole
+      trade-off.
   """
 
   epsilon: float
   assumes: str
   kind: Literal['bound', 'expectation'] = 'bound'
   is_gaussian: bool = False
-  guarantees: tuple[tuple[float, float], ...] = ()
-
-
-DELTAS = tuple(float(delta) for delta in np.geomspace(1e-9, 0.9, 40))
-"""At which guarantees are stated."""
+  law: Law | None = None

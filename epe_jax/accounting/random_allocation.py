@@ -35,8 +35,8 @@ import numpy as np
 from scipy import signal, special
 
 from epe_jax.accounting import gaussian
-from epe_jax.accounting.analytic import DELTAS, Analytic
-from epe_jax.epsilon import arguments
+from epe_jax.accounting.analytic import Allocation, Analytic
+from epe_jax.epsilon import arguments, tradeoff_curves
 from epe_jax.epsilon.types import check_delta
 
 SMALLEST_NOISE = 1 / 30
@@ -47,6 +47,8 @@ _POINTS = 6000
 # Standard deviations beyond which there is less than 1e-20 of a normal law.
 _TAIL_STD = 9.3
 _NEGLIGIBLE = 1e-20
+# Of the ε of lines: how many, up to which δ.
+_LINES, _SMALLEST_DELTA = 1000, 1e-13
 
 
 class _Ratio(NamedTuple):
@@ -111,21 +113,35 @@ def epsilon_of_allocation(
   return Analytic(
     float(loss.get_epsilon_for_delta(delta)),
     assumes,
-    guarantees=_list_guarantees(loss),
+    law=Allocation(noise_multiplier, rounds, periods),
   )
 
 
 # Attackers who know as little as each other ask for the same.
 @functools.lru_cache(maxsize=32)
-def _list_guarantees(
-  loss: privacy_loss_distribution.PrivacyLossDistribution,
-) -> tuple[tuple[float, float], ...]:
-  """The finite ε at each of `analytic.DELTAS`, with its δ."""
-  # A ratio of next to nothing overflows, and is no guarantee.
-  with np.errstate(over='ignore'):
-    epsilons = [float(loss.get_epsilon_for_delta(d)) for d in DELTAS]
-  pairs = zip(epsilons, DELTAS, strict=True)
-  return tuple((e, d) for e, d in pairs if math.isfinite(e))
+def compute_lines(allocation: Allocation) -> tradeoff_curves.Lines:
+  """Lines that touch the trade-off curve, so densely that they are the curve.
+
+  Args:
+    allocation: with a noise multiplier as `compute_pld` takes it.
+
+  Returns:
+    Of its two directions, that of one who took part against one who did not is
+    `delta`.
+  """
+  noise, rounds, periods = allocation
+  losses = [
+    loss.self_compose(periods) if periods > 1 else loss
+    for loss in _compute_losses(noise, rounds)
+  ]
+  top = max(loss.get_epsilon_for_delta(_SMALLEST_DELTA) for loss in losses)
+  grid = np.linspace(0.0, top, _LINES)
+  # One by one: of many ε at once dp_accounting takes the exponential.
+  deltas = [
+    np.array([loss.get_delta_for_epsilon(float(e)) for e in grid])
+    for loss in losses
+  ]
+  return tradeoff_curves.Lines(grid, *deltas)
 
 
 @functools.lru_cache(maxsize=32)
@@ -153,16 +169,26 @@ def compute_pld(
     )
   arguments.check_integer('rounds', rounds)
   arguments.check_integer('periods', periods)
+  loss = privacy_loss_distribution.PrivacyLossDistribution(
+    *_compute_losses(noise_multiplier, rounds)
+  )
+  return loss.self_compose(periods) if periods > 1 else loss
+
+
+@functools.lru_cache(maxsize=32)
+def _compute_losses(
+  noise_multiplier: float, rounds: int
+) -> tuple[pld_pmf.DensePLDPmf, pld_pmf.DensePLDPmf]:
+  """The losses of one random round, by P against Q and by Q against P."""
   ratio = _average(_discretize_lognormal(1 / noise_multiplier), rounds)
   # By who took part, S has the density of the null times itself.
   with np.errstate(divide='ignore'):
     remove = np.exp(np.log(ratio.mass) + ratio.log_ratio)
   last = ratio.first + ratio.mass.size - 1
-  loss = privacy_loss_distribution.PrivacyLossDistribution(
+  return (
     _make_pmf(ratio.h, ratio.first, remove, ratio.infinite),
     _make_pmf(ratio.h, -last, ratio.mass[::-1], ratio.zero),
   )
-  return loss.self_compose(periods) if periods > 1 else loss
 
 
 def _make_pmf(

@@ -5,6 +5,8 @@ taking part shifts each of them, and whether tests contradict that.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+import dataclasses
+import math
 from typing import NamedTuple
 
 from jaxtyping import Float, Int
@@ -13,6 +15,7 @@ import numpy as np
 from epe_jax.accounting import Analytic
 from epe_jax.audit import doubts, estimators
 from epe_jax.audit.estimators import Estimator
+from epe_jax.audit.noise_scale import NoiseScale, describe_noise
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import mixture, noise_floor
 from epe_jax.epsilon.types import Scores
@@ -71,6 +74,8 @@ class AttackScores(NamedTuple):
       not just in proportion to them.
     doubts: in plain words, what tests found against the estimates.
     notes: in plain words, why they are other than usual.
+    contradictions: in plain words, what was measured that contradicts the claim
+      of the run, and not the estimates.
   """
 
   threat_model: ThreatModel
@@ -86,6 +91,7 @@ class AttackScores(NamedTuple):
   is_expected: bool
   doubts: tuple[str, ...]
   notes: tuple[str, ...] = ()
+  contradictions: tuple[str, ...] = ()
 
 
 def split_scores(
@@ -176,6 +182,36 @@ def _measure_shares(
   return squares - np.bincount(groups) / dim
 
 
+def scale_noise(
+  record: Record,
+  values: Float[np.ndarray, ' k'],
+  shift: Float[np.ndarray, ' k'],
+  noise: NoiseScale,
+  *,
+  independent: bool = True,
+) -> Scores:
+  """Inner products in units of claimed noise as scores in units of what there is.
+
+  Args:
+    record: of a run.
+    values: of all canaries.
+    shift: by how much taking part shifts each canary, if noise is as claimed.
+    noise: of the run, > 0.
+    independent: rounds have independent noise.
+
+  Returns:
+    Scores whose null law is N(0, 1), or that of unobserved canaries where the
+    noise of rounds is not of one scale.
+  """
+  scores = split_scores(
+    record, values / noise.ratio, math.inf if noise.is_steady else None, shift
+  )
+  # The norm by which all scores are divided is known to 1/√(2 d) in each round.
+  num = 2 * record.dim * (record.num_rounds if independent else 1)
+  shared = float(np.sum(np.square(scores.shift)) / num)
+  return dataclasses.replace(scores, overlap=shared)
+
+
 def describe_shifted(
   threat_model: ThreatModel,
   sees: str,
@@ -184,6 +220,7 @@ def describe_shifted(
   scale: float,
   is_expected: bool,
   is_crowded: bool = False,
+  noise: NoiseScale | None = None,
 ) -> AttackScores:
   """Scores that taking part shifts by known multiples, with what suits them.
 
@@ -195,6 +232,7 @@ def describe_shifted(
     scale: as in `AttackScores`.
     is_expected: likewise.
     is_crowded: canaries leave no room for a null law of random directions.
+    noise: in units of which the scores are.
   """
   scores, reasons = doubts.drop_rejected_null(scores)
   shift, has_spread = scores.shift, doubts.scores_differ(scores)
@@ -223,8 +261,28 @@ def describe_shifted(
     is_calibrated=shift is not None and not reasons,
     is_expected=is_expected,
     doubts=reasons,
-    notes=(explain_crowding(scores.design),) if is_crowded else (),
+    notes=_explain_law(scores, is_crowded=is_crowded, noise=noise),
+    contradictions=contradict(noise),
   )
+
+
+def _explain_law(
+  scores: Scores, *, is_crowded: bool, noise: NoiseScale | None
+) -> tuple[str, ...]:
+  if is_crowded:
+    return (explain_crowding(scores.design),)
+  if noise is not None and not noise.is_steady:
+    return (
+      'the noise varies from round to round by more than that of the claim, so the '
+      'null law is taken from the canaries that took no part',
+    )
+  return ()
+
+
+def contradict(noise: NoiseScale | None) -> tuple[str, ...]:
+  """What the measured noise contradicts of the claim, in plain words."""
+  text = None if noise is None else describe_noise(noise)
+  return () if text is None else (text,)
 
 
 def score_cosines(

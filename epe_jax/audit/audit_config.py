@@ -1,7 +1,7 @@
 """The settings of an audit of your own training loop: sizes, claims and design."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Bool
 import numpy as np
@@ -9,6 +9,9 @@ import numpy as np
 from epe_jax import streams
 from epe_jax.host_canaries.registry import FAMILIES
 from epe_jax.sampling import canary_schedules
+
+NOISE = '0, or from 1e-30 on'
+"""The noise multipliers that there are, in words: float32 holds no smaller ones."""
 
 _INTEGERS = 'dim', 'rounds', 'num_observed', 'num_unobserved', 'repetitions'
 
@@ -30,9 +33,9 @@ class AuditConfig:
     noise_multiplier: z >= 0 of the claim, the standard deviation of the noise in the
       sum of updates, in units of S; None if nothing is claimed, and then no attacker
       has an analytic ε.
-    num_observed: canaries that take part, >= 1; with coins, half of them do.
-    num_unobserved: canaries that do not. The null law is theirs: give hundreds, or
-      0 with coins.
+    num_observed: canaries that take part, >= 1.
+    num_unobserved: canaries that do not. The null law is theirs: give hundreds.
+      With coins, about half of all canaries take part, whichever number they are in.
     repetitions: rounds in which a canary takes part, 1 <= n <= rounds.
     design: 'fixed'; or 'coin_flip', for bounds from one run.
     sees: 'aggregate' if what is observed is the noisy mean or sum of updates;
@@ -68,8 +71,9 @@ class AuditConfig:
       'clip_norm': (0 < self.clip_norm < np.inf, 'a norm > 0'),
       'delta': (0 < self.delta < 1, 'a probability in (0, 1)'),
       'noise_multiplier': (
-        self.noise_multiplier is None or 0 <= self.noise_multiplier < np.inf,
-        'a number >= 0, or None if none is claimed',
+        self.noise_multiplier is None
+        or is_noise_multiplier(self.noise_multiplier),
+        f'{NOISE}, or None if none is claimed',
       ),
       'num_observed': (self.num_observed >= 1, 'at least one'),
       'num_unobserved': (self.num_unobserved >= 0, 'an integer >= 0'),
@@ -92,6 +96,11 @@ class AuditConfig:
     return self.num_observed + self.num_unobserved
 
 
+def is_noise_multiplier(z: Any) -> bool:
+  """Whether z is a noise multiplier, `NOISE`, and finite."""
+  return bool(z == 0 or 1e-30 <= z < np.inf)
+
+
 def draw_rounds(
   config: AuditConfig, seed: int
 ) -> tuple[Bool[np.ndarray, 'T k'], Bool[np.ndarray, 'T k']]:
@@ -102,17 +111,16 @@ def draw_rounds(
     seed: of the rounds, >= 0.
   """
   rng = streams.host_rng(seed, 'canaries')
-  of_observed = canary_schedules.once_per_period(
-    rng,
-    rounds=config.rounds,
-    num=config.num_observed,
-    periods=config.repetitions,
+  has_coins = config.design == 'coin_flip'
+  num = config.num_canaries if has_coins else config.num_observed
+  of_chosen = canary_schedules.once_per_period(
+    rng, rounds=config.rounds, num=num, periods=config.repetitions
   )
   assigned = np.zeros((config.rounds, config.num_canaries), bool)
   # Which canaries take part is drawn: those of Hadamard rows are not exactly
   # orthogonal where rows are cut off, and neighbours least.
-  chosen = rng.permutation(config.num_canaries)[: config.num_observed]
-  assigned[:, np.sort(chosen)] = of_observed
-  if config.design == 'coin_flip':
+  chosen = rng.permutation(config.num_canaries)[:num]
+  assigned[:, np.sort(chosen)] = of_chosen
+  if has_coins:
     return assigned, canary_schedules.flip_coins(rng, assigned)
   return assigned, assigned

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epe_jax._version import __version__
-from epe_jax.accounting import Analytic
+from epe_jax.accounting import Allocation, Analytic, Mixture
 from epe_jax.audit import remarks, threat_models, upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
@@ -41,6 +41,33 @@ def from_json(values: Mapping[str, Any]) -> Audit:
   """
   attacks = tuple(map(_attack_from_json, values['attacks']))
   return Audit(attacks, bool(values['is_simultaneous']))
+
+
+def analytic_to_json(analytic: Analytic) -> dict[str, Any]:
+  """An analytic ε, with the law of its mechanism if that is known."""
+  law = analytic.law
+  return analytic._asdict() | {'law': law and law._asdict()}
+
+
+def analytic_from_json(values: Mapping[str, Any]) -> Analytic:
+  """The analytic ε that `analytic_to_json` wrote, among other fields.
+
+  Raises:
+    KeyError: a field is missing.
+  """
+  # Files of before say less of the law.
+  law = values.get('law')
+  if law is not None and 'shifts' in law:
+    law = Mixture(tuple(law['shifts']), tuple(law['weights']))
+  elif law is not None:
+    law = Allocation(**law)
+  return Analytic(
+    float(values['epsilon']),
+    values['assumes'],
+    values['kind'],
+    bool(values.get('is_gaussian', values['kind'] == 'bound')),
+    law,
+  )
 
 
 def estimates_to_json(
@@ -116,10 +143,11 @@ def _attack_to_json(
     'is_worst_case': attack.threat_model.is_worst_case,
     'doubts': list(attack.doubts),
     'notes': list(attack.notes),
+    'contradictions': list(attack.contradictions),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
     'analytic': attack.analytic
-    and attack.analytic._asdict()
+    and analytic_to_json(attack.analytic)
     | {
       'gaussian_regret': upper_bounds.compute_gaussian_regret(
         attack.analytic, attack.first.delta
@@ -167,16 +195,9 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     agreement=agreement
     and Agreement(**{name: float(x) for name, x in agreement.items()}),
     estimates=tuple(map(_estimate_from_json, values['estimates'])),
-    analytic=analytic
-    and Analytic(
-      float(analytic['epsilon']),
-      analytic['assumes'],
-      analytic['kind'],
-      # Files of before say less of the curve.
-      bool(analytic.get('is_gaussian', analytic['kind'] == 'bound')),
-      tuple((float(e), d) for e, d in analytic.get('guarantees', [])),
-    ),
+    analytic=analytic and analytic_from_json(analytic),
     notes=tuple(values.get('notes', ())),
+    contradictions=tuple(values.get('contradictions', ())),
     joint_bound=joint and _estimate_from_json(joint),
   )
 

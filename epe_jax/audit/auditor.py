@@ -205,7 +205,8 @@ class Auditor:
   ) -> None:
     """Scores all canaries by what round t released.
 
-    A round that is never observed counts as not made: its canaries took no part.
+    A round that is never observed counts as not made: its canaries took no part, and
+    where coins decide, those that had no other round are left out.
 
     Args:
       t: the round; each is observed once, in any order.
@@ -327,7 +328,7 @@ class Auditor:
     """All that attackers saw so far.
 
     Raises:
-      ValueError: nothing was observed.
+      ValueError: nothing was observed, or none of the rounds had a coin.
     """
     state, config = self._state, self.config
     made = state.observed_rounds
@@ -335,13 +336,24 @@ class Auditor:
       raise ValueError('no round was observed yet; call `observe` in each.')
     included = state.included[made]
     as_planned = np.array_equal(included, state.planned[made])
+    assigned, counts = included, np.ones(config.num_canaries, bool)
+    if config.design == 'coin_flip':
+      # A coin of which no round was made has not said no.
+      assigned = state.assigned[made]
+      counts = assigned.any(axis=0)
+    if not counts.any():
+      raise ValueError(
+        f'none of the {config.num_canaries} canaries was assigned one of the '
+        f'{np.count_nonzero(made)} rounds observed so far; observe more of them.'
+      )
     return make_record(
-      {n: x if x.ndim == 1 else x[made] for n, x in state.cosines.items()},
+      {
+        n: (x if x.ndim == 1 else x[made])[..., counts]
+        for n, x in state.cosines.items()
+      },
       RoundScalars(*(x[made] for x in state.rounds)),
-      included=included,
-      assigned=state.assigned[made]
-      if config.design == 'coin_flip'
-      else included,
+      included=included[:, counts],
+      assigned=assigned[:, counts],
       design=config.design,
       dim=config.dim,
       delta=config.delta,

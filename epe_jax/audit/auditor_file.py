@@ -10,6 +10,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.audit.audit_config import AuditConfig
+from epe_jax.audit.record import FINAL_MODEL, find_fault_of_array
 from epe_jax.audit.round_scalars import RoundScalars
 
 _SCHEMA = 1
@@ -69,14 +70,12 @@ def read_state(path: str | os.PathLike) -> AuditorState:
   arrays = io.read_arrays(path)
   try:
     io.check_schema(path, int(arrays['schema']), reads=_SCHEMA)
-    config = AuditConfig(**json.loads(str(arrays['config'])))
-    shape = config.rounds, config.num_canaries
     state = AuditorState(
-      config=config,
+      config=AuditConfig(**io.parse_json(str(arrays['config']))),
       key=arrays['key'],
-      assigned=arrays['assigned'].reshape(shape),
-      planned=arrays['planned'].reshape(shape),
-      included=arrays['included'].reshape(shape),
+      assigned=arrays['assigned'],
+      planned=arrays['planned'],
+      included=arrays['included'],
       cosines={
         name.removeprefix(_COSINES): x
         for name, x in arrays.items()
@@ -86,9 +85,43 @@ def read_state(path: str | os.PathLike) -> AuditorState:
         *(arrays[_ROUNDS + name] for name in RoundScalars._fields)
       ),
     )
-  except (KeyError, TypeError) as error:
+    fault = _find_fault(state)
+  except (KeyError, TypeError, ValueError) as error:
+    fault = str(error)
+  if fault is not None:
     raise ValueError(
-      f'{path} is no file of an auditor, or damaged ({error}); give what '
+      f'{path} is no file of an auditor, or damaged ({fault}); give what '
       '`Auditor.save` wrote.'
-    ) from error
+    )
   return state
+
+
+def _find_fault(state: AuditorState) -> str | None:
+  """What of a state cannot be so, in words."""
+  config = state.config
+  rounds, num = shape = config.rounds, config.num_canaries
+  if state.key.shape != (2,) or state.key.dtype != np.uint32:
+    return f'key is {state.key.dtype}{list(state.key.shape)}'
+  for name in ('assigned', 'planned', 'included'):
+    array = getattr(state, name)
+    if array.shape != shape or array.dtype != bool:
+      return (
+        f'{name} is {array.dtype}{list(array.shape)}, and not bool{list(shape)}'
+      )
+  for subset, name in (('included', 'planned'), ('planned', 'assigned')):
+    if np.any(getattr(state, subset) & ~getattr(state, name)):
+      return f'{subset} has canaries in rounds that {name} has not'
+  shaped = {
+    _ROUNDS + name: (x, [(rounds,)])
+    for name, x in state.rounds._asdict().items()
+  }
+  shaped |= {
+    _COSINES + name: (x, [(num,)] if name in FINAL_MODEL else [shape])
+    for name, x in state.cosines.items()
+  }
+  for name, (array, shapes) in shaped.items():
+    if fault := find_fault_of_array(name, array, shapes, unknown=True):
+      return fault
+  if np.any(state.included[~state.observed_rounds]):
+    return 'included has canaries in rounds that were not observed'
+  return None

@@ -41,7 +41,7 @@ def format_auditor(
   notes += _explain_uncalibrated(config, audit)
   if audit.headline is not None:
     attack, bound = audit.headline
-    notes.insert(0, _describe_headline(attack, bound))
+    notes.insert(0, _describe_headline(record, attack, bound))
   headline = find_headline(audit)
   parts = [
     tables.fill_paragraph(head),
@@ -53,12 +53,15 @@ def format_auditor(
 
 
 def _describe_headline(
-  attack: estimates.Attack, bound: estimates.Estimate
+  record: Record, attack: estimates.Attack, bound: estimates.Estimate
 ) -> str:
+  rounds = int(np.count_nonzero(record.assigned, axis=0).max())
+  of_canary = 'one round' if rounds == 1 else f'{rounds:,} rounds'
   return (
     f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
     f'{bound.epsilon:.3g} for an attacker who sees {attack.sees} '
-    f'({attack.threat_model.name}).'
+    f'({attack.threat_model.name}). This is of a canary of {of_canary}: a client of '
+    'more may leak more.'
   )
 
 

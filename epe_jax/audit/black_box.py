@@ -169,11 +169,11 @@ def _read(
   """The scores of a file, NaN where they are missing."""
   arrays = io.read_arrays(path)
   try:
-    found = json.loads(str(arrays['header']))
+    found = io.parse_json(str(arrays['header']))
     scores = {name: arrays[name] for name in _GROUPS}
     io.check_schema(path, found['schema'], reads=SCHEMA)
     num = found['num_models']
-  except (KeyError, TypeError, json.JSONDecodeError) as error:
+  except (KeyError, TypeError, ValueError) as error:
     raise ValueError(
       f'{path} has no scores of a black-box audit ({error}). Give another path.'
     ) from error

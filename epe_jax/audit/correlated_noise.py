@@ -5,14 +5,12 @@ triangular. The noise of one round alone is larger than that of Z, which an atta
 who has all rounds undoes by multiplying with C.
 """
 
-import math
-
 from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic
-from epe_jax.audit import attack_scores, statistics
+from epe_jax.audit import attack_scores, noise_scale, statistics
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.audit.round_scalars import RoundScalars
@@ -60,9 +58,14 @@ def combining_rounds(
 
   def score(record: Record) -> AttackScores | None:
     residual, rounds = record.cosines.get('residual'), record.rounds
-    if residual is None or rounds is None or not np.any(rounds.noise_std):
+    if residual is None or rounds is None:
       return None
     _check_rounds(c, record)
+    # A release has the noise C⁻¹ Z.
+    row_norms = np.linalg.norm(np.linalg.inv(c), axis=1)
+    noise = noise_scale.measure_noise(record, row_norms)
+    if noise is None or not noise.ratio:
+      return None
     assigned = statistics.assign_held_out(record.assigned)
     values, shift = score_decorrelated(
       residual, record.included, assigned, rounds, c
@@ -70,7 +73,9 @@ def combining_rounds(
     return attack_scores.describe_shifted(
       model,
       'all iterates, combined; other updates known',
-      attack_scores.split_scores(record, values, math.inf, shift),
+      attack_scores.scale_noise(
+        record, values, shift, noise, independent=False
+      ),
       scale=1.0,
       is_expected=True,
     )

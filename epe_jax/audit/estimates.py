@@ -76,6 +76,8 @@ class Attack(NamedTuple):
     analytic: the ε that the mechanism allows this attacker; None where that is
       not known.
     notes: in plain words, what to know of the estimates and bounds.
+    contradictions: in plain words, what was measured that contradicts the claim
+      of the run, and not the estimates.
     joint_bound: the pre-declared bound at a level at which all tests of the audit
       hold together; computed where the bound itself is above `analytic`.
   """
@@ -91,6 +93,7 @@ class Attack(NamedTuple):
   estimates: tuple[Estimate, ...]
   analytic: Analytic | None = None
   notes: tuple[str, ...] = ()
+  contradictions: tuple[str, ...] = ()
   joint_bound: Estimate | None = None
 
   @property
@@ -448,6 +451,7 @@ def _summarize_attack(
     else None,
     estimates=tuple(results),
     notes=tuple(notes),
+    contradictions=attack_scores.contradictions,
   )
 
 

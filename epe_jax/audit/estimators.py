@@ -37,7 +37,7 @@ def _make_counted_bound(multiplicity: strategies.Multiplicity) -> Estimator:
 
 _BAND = _make_counted_bound(strategies.Band())
 _FEW = _make_counted_bound(strategies.Bonferroni())
-_ANY_COINS: tuple[Estimator, ...] = (
+_INDEPENDENT_COINS: tuple[Estimator, ...] = (
   coin_flip_independent.one_run_independent,
   functools.partial(
     coin_flip_independent.one_run_independent,
@@ -47,9 +47,11 @@ _ANY_COINS: tuple[Estimator, ...] = (
 FAIR_COINS: tuple[Estimator, ...] = (
   coin_flip.one_run,
   coin_flip.one_run_gdp,
-  *_ANY_COINS,
+  *_INDEPENDENT_COINS,
 )
 """Bounds for canaries that fair coins include, the pre-declared one first."""
+
+_BIASED_COINS = (coin_flip.one_run, *_INDEPENDENT_COINS)
 
 SHIFT_AWARE: tuple[Estimator, ...] = (MIXTURE, MOST_EXPOSED)
 """Estimators that use by how much each canary is shifted."""
@@ -87,7 +89,7 @@ def choose_bounds(scores: Scores) -> tuple[Estimator, ...]:
   """
   if scores.design == 'coin_flip':
     is_fair = scores.inclusion_probability == 0.5
-    return *(FAIR_COINS if is_fair else _ANY_COINS), _BAND
+    return *(FAIR_COINS if is_fair else _BIASED_COINS), _BAND
   return (_BAND,) if scores.dim is None else (_FEW, _BAND)
 
 

@@ -19,7 +19,7 @@ from typing import Literal
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import attack_scores, server_response
+from epe_jax.audit import attack_scores, audit_config, server_response
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.threat_models import CHANGE, FINAL, OWN
 from epe_jax.epsilon import noise_floor
@@ -47,6 +47,9 @@ class PlannedRun:
     num_unobserved: canaries that do not, 0 or >= 2.
     repetitions: rounds of a canary, one random round of each of as many equal
       periods, in [1, rounds].
+    client_participations: rounds in which a client takes part at most, in [1,
+      rounds]; None if that is not known. The plan is of canaries; it says what
+      follows for a client.
     family: of the canaries, as `canaries.family` has them.
     design: 'fixed', or 'coin_flip' if a fair coin decides for each canary.
     server_momentum: in [0, 1), of a server that is SGD.
@@ -70,6 +73,7 @@ class PlannedRun:
   num_observed: int = 1000
   num_unobserved: int = 1000
   repetitions: int = 1
+  client_participations: int | None = None
   family: str = 'sphere'
   design: Literal['fixed', 'coin_flip'] = 'fixed'
   server_momentum: float = 0.0
@@ -85,8 +89,8 @@ class PlannedRun:
       'rounds': (self.rounds >= 1, 'an integer >= 1'),
       'clients_per_round': (self.clients_per_round > 0, 'a number > 0'),
       'noise_multiplier': (
-        0 <= self.noise_multiplier < np.inf,
-        'a number >= 0',
+        audit_config.is_noise_multiplier(self.noise_multiplier),
+        audit_config.NOISE,
       ),
       'clip_norm': (0 < self.clip_norm < np.inf, 'a norm > 0'),
       'num_observed': (self.num_observed >= 2, 'at least 2'),
@@ -95,6 +99,11 @@ class PlannedRun:
         '0, or at least 2',
       ),
       'repetitions': (1 <= self.repetitions <= self.rounds, '1 to rounds'),
+      'client_participations': (
+        self.client_participations is None
+        or 1 <= self.client_participations <= self.rounds,
+        '1 to rounds, or None if it is not known',
+      ),
       'family': (
         self.family in requirements.FAMILIES,
         f'one of {requirements.FAMILIES}',

@@ -19,6 +19,7 @@ import numpy as np
 from epe_jax import accounting
 from epe_jax.audit import (
   attack_scores,
+  clients,
   estimators,
   planned_costs,
   planned_scores,
@@ -28,6 +29,7 @@ from epe_jax.audit.planned_scores import PlannedRun
 from epe_jax.audit.threat_models import CHANGE, FINAL, MAXIMUM, OWN, RESIDUAL
 from epe_jax.epsilon import maximum, mixture, noise_floor
 from epe_jax.epsilon.types import Estimate, Floor
+from epe_jax.text import cells
 
 # Scores that are held at once, and in all of the simulated audits of an attacker.
 _BLOCK, _ALL = 2_000_000, 20_000_000
@@ -355,6 +357,8 @@ def _list_warnings(
 ) -> Iterator[str]:
   """Weaknesses of the plan, and how to fix them."""
   run = geometry.run
+  if note := _compare_with_clients(run, predictions):
+    yield note
   for p in predictions:
     if _is_strong(p):
       continue
@@ -388,3 +392,38 @@ def _list_warnings(
       'without canaries that take no part, the null law cannot be tested and the '
       'maximum over rounds cannot be estimated: use as many as take part.'
     )
+
+
+def _compare_with_clients(
+  run: PlannedRun, predictions: tuple[Prediction, ...]
+) -> str | None:
+  """What follows for a client who takes part more or less often than canaries."""
+  n, m = run.client_participations, run.repetitions
+  of_canary = f'canaries take part in {m} of {run.rounds:,} rounds'
+  if n is None:
+    if m == run.rounds:
+      return None
+    return (
+      f'{of_canary}, and the plan is of as many: set client_participations to learn '
+      'what follows for a client who takes part more often.'
+    )
+  if n == m:
+    return None
+  limit = accounting.epsilon_of_releases(
+    run.noise_multiplier, delta=run.delta, participations=n
+  ).epsilon
+  text = (
+    f'{of_canary}, clients in up to {n}: a client is allowed '
+    f'ε = {cells.format_number(limit)}'
+  )
+  model = predictions[0]
+  if run.noise_multiplier:
+    expected = clients.scale_epsilon(
+      model.analytic, run.delta, clients.Participations(m, n, limit)
+    )
+    low, high = map(cells.format_number, expected)
+    text += (
+      f', and of the {model.name} ε ≈ {low} is to be expected if its updates are '
+      f'orthogonal, ε ≈ {high} if they agree'
+    )
+  return f'{text}. Plan with repetitions={n} to measure it.'

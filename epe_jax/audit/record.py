@@ -1,6 +1,6 @@
 """All that attackers saw of a run, in one value and one file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit import server_response
+from epe_jax.audit import audit_config, server_response
 from epe_jax.audit.round_scalars import RoundScalars
 
 SCHEMA = 7
@@ -27,6 +27,9 @@ _MAY_BE_UNKNOWN = tuple(
   f'{_ROUNDS}{name}'
   for name in ('noise_std', 'num_clients', 'sum_norm', 'residual_norm')
 )
+
+# Beside rounding.
+_MAX_COSINE = 1.01
 
 Cosines = Mapping[str, Float[np.ndarray, '... k']]
 
@@ -229,13 +232,15 @@ def load_record(path: str | os.PathLike) -> Record:
   for name in ('included', 'assigned'):
     fields[name] = fields[name].astype(bool)
   types = {'design': str, 'dim': int, 'delta': float, 'is_whole': bool}
-  for name, type_ in types.items():
-    fields[name] = type_(fields[name])
-  known = {'momentum': float, 'noise_multiplier': float, 'periods': int}
-  for name, type_ in known.items():
-    if fields[name] is not None:
-      fields[name] = type_(fields[name])
-  if fault := _find_fault(fields):
+  types |= {'momentum': float, 'noise_multiplier': float, 'periods': int}
+  try:
+    for name, type_ in types.items():
+      if name not in optional or fields[name] is not None:
+        fields[name] = type_(fields[name])
+    fault = _find_fault(fields)
+  except (TypeError, ValueError) as error:
+    fault = str(error)
+  if fault is not None:
     raise ValueError(
       f'{path} is damaged: {fault}. Restore the file, or make the run again in a '
       'new workdir.'
@@ -245,6 +250,8 @@ def load_record(path: str | os.PathLike) -> Record:
 
 def _find_fault(fields: Mapping[str, Any]) -> str | None:
   """What of the fields of a record cannot be so, in words."""
+  if fields['included'].ndim != 2:
+    return f'included has shape {fields["included"].shape}'
   rounds, num = fields['included'].shape
   shaped = {
     f'rounds_{name}': (x, [(rounds,)])
@@ -258,23 +265,55 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
   if fields['weight'] is not None:
     shaped['weight'] = fields['weight'], [(num,)]
   for name, (array, shapes) in shaped.items():
-    if array.shape not in shapes:
-      return f'{name} has shape {array.shape}, and included {(rounds, num)}'
-    # Norms of models that have not diverged, and cosines with them.
-    known = array[~np.isnan(array)] if name in _MAY_BE_UNKNOWN else array
-    if not np.all(np.isfinite(known)):
-      return f'{name} has numbers that are not finite'
+    if fault := find_fault_of_array(name, array, shapes):
+      return fault
   ranges = {
     'dim': lambda x: x >= 2,
     'delta': lambda x: 0 < x < 1,
     'design': lambda x: x in ('fixed', 'coin_flip'),
     'momentum': lambda x: x is None or 0 <= x < 1,
-    'noise_multiplier': lambda x: x is None or 0 <= x < np.inf,
+    'noise_multiplier': lambda x: (
+      x is None or audit_config.is_noise_multiplier(x)
+    ),
     'periods': lambda x: x is None or 1 <= x <= rounds,
   }
   for name, is_valid in ranges.items():
     if not is_valid(fields[name]):
       return f'{name}={fields[name]!r} is out of range'
+  return None
+
+
+def find_fault_of_array(
+  name: str,
+  array: np.ndarray,
+  shapes: Sequence[tuple[int, ...]],
+  *,
+  unknown: bool = False,
+) -> str | None:
+  """What of an array of a file cannot be so, in words; None if nothing is wrong.
+
+  Args:
+    name: of the array in the file: cosines_..., rounds_..., or another.
+    array: of numbers.
+    shapes: that it may have.
+    unknown: whether any number of a round may be NaN, as of one that was not made.
+  """
+  if array.shape not in shapes:
+    return (
+      f'{name} has shape {array.shape}, and not {" or ".join(map(str, shapes))}'
+    )
+  if array.dtype.kind not in 'biuf':
+    return f'{name} has no numbers, but {array.dtype}'
+  of_rounds = name.startswith(_ROUNDS)
+  # Norms of models that have not diverged, and cosines with them.
+  if name in _MAY_BE_UNKNOWN or (of_rounds and unknown):
+    array = array[~np.isnan(array)]
+  if not np.all(np.isfinite(array)):
+    return f'{name} has numbers that are not finite'
+  if of_rounds and np.any(array < 0):
+    return f'{name} has numbers < 0'
+  if name.startswith(_COSINES) and np.any(np.abs(array) > _MAX_COSINE):
+    return f'{name} has numbers that are no cosines'
   return None
 
 

@@ -23,8 +23,8 @@ def list_warnings(audit: Audit) -> list[str]:
     audit: of a run or of scores.
 
   Returns:
-    The doubts about each attacker, and every lower bound that is above the ε that the
-    mechanism allows; each once.
+    The doubts about each attacker, what contradicts the claim, and every lower bound
+    that is above the ε that the mechanism allows; each once.
   """
   doubts = (
     (attack, doubt) for attack in audit.attacks for doubt in attack.doubts
@@ -37,7 +37,7 @@ def list_warnings(audit: Audit) -> list[str]:
   return [
     *_name_attackers(doubts),
     *_name_attackers(violations),
-    *list_other_violations(audit),
+    *_list_contradictions(audit),
   ]
 
 
@@ -76,7 +76,7 @@ def format_further_remarks(audit: Audit) -> list[str]:
     if not attack.is_violated
     and (violation := describe_violation(attack)) is not None
   )
-  warnings = [*_name_attackers(by_chance), *list_other_violations(audit)]
+  warnings = [*_name_attackers(by_chance), *_list_contradictions(audit)]
   return [
     *(f'Warning: {warning}.' for warning in warnings),
     *_format_notes(audit),
@@ -125,7 +125,7 @@ def describe_violation(attack: Attack) -> str | None:
   )
 
 
-def list_other_violations(audit: Audit) -> list[str]:
+def _list_other_violations(audit: Audit) -> list[str]:
   """Bounds other than those fixed beforehand that are above what is allowed.
 
   Args:
@@ -156,6 +156,14 @@ def list_other_violations(audit: Audit) -> list[str]:
         )
       )
   return _name_attackers(said)
+
+
+def _list_contradictions(audit: Audit) -> list[str]:
+  """What contradicts the claim of a run besides the bounds fixed beforehand."""
+  measured = (
+    (attack, text) for attack in audit.attacks for text in attack.contradictions
+  )
+  return [*_name_attackers(measured), *_list_other_violations(audit)]
 
 
 def _format_notes(audit: Audit) -> list[str]:

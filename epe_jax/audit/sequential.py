@@ -98,8 +98,8 @@ def bound_sequentially(
 ) -> SequentialBounds | None:
   """Bounds after each round in which a canary ended, which hold all at once.
 
-  A canary ends with its last round; those that end in one round are taken to leak
-  independently. Only canaries that took part are read: the law of the others is
+  A canary ends with its last round; those that end in one round share its noise, and
+  leak independently but for that. Only canaries that took part are read: the law of the others is
   known.
 
   Args:
@@ -130,16 +130,16 @@ def bound_sequentially(
     return None
   last = len(record.included) - record.included[::-1].argmax(axis=0)
   last = last[record.observed]
-  tails = special.log_ndtr(-scores.observed[np.argsort(last, kind='stable')])
+  order = np.argsort(last, kind='stable')
+  tails = special.log_ndtr(-scores.observed[order])
   rounds, num_canaries = np.unique(last, return_counts=True)
   num_canaries = np.cumsum(num_canaries)
-  mu = anytime.gdp_sequence(
-    tails, significance=significance, after=num_canaries
-  )
+  shared = dict(after=num_canaries, vectors=last[order], dim=record.dim)
+  mu = anytime.gdp_sequence(tails, significance=significance, **shared)
   log_evidence = None
   if claim is not None:
     claimed = tradeoff_curves.mu_of_epsilon(claim, delta)
-    log_evidence = anytime.gdp_log_evidence(tails, claimed, after=num_canaries)
+    log_evidence = anytime.gdp_log_evidence(tails, claimed, **shared)
   return SequentialBounds(
     threat_model,
     delta,

@@ -8,7 +8,6 @@ scores.
 from collections.abc import Sequence
 import dataclasses
 import functools
-import math
 
 import numpy as np
 
@@ -24,11 +23,14 @@ from epe_jax.audit.attack_scores import (
   AttackScores,
   ThreatModel,
   can_fit_null,
+  contradict,
   describe_shifted,
+  scale_noise,
   score_cosines,
   split_scores,
 )
 from epe_jax.audit.estimators import Estimator
+from epe_jax.audit.noise_scale import NoiseScale, measure_noise
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import (
   cosine_alternative,
@@ -47,7 +49,7 @@ def score_all(
 
   The null law is exact for cosines with the final model; with the aggregate of
   the own round, if each canary took part once; and of inner products with the
-  noise that is left when all others are removed. Elsewhere, and where
+  noise that is left when all others are removed, in units of what is left. Elsewhere, and where
   the unobserved canaries reject it, it is that of the unobserved canaries;
   without two the attacker is left out. So is the likelihood over rounds where a
   canary's own cosine is not known beforehand, and the final model where it is not
@@ -223,17 +225,28 @@ def _score_residual(record: Record) -> AttackScores | None:
     return describe_shifted(
       RESIDUAL, sees, scores, scale=root, is_expected=False
     )
-  if not np.any(record.rounds.noise_std):
-    return _score_without_noise(record, sees)
+  noise = measure_noise(record)
+  if noise is None or not noise.ratio:
+    return _score_without_noise(record, sees, noise)
+  if not noise.is_steady and not can_fit_null(record):
+    return None
   values = statistics.score_residual(
     residual, record.included, assigned, record.rounds
   )
   shift = statistics.expect_residual(assigned, record.rounds)
-  scores = split_scores(record, values, math.inf, shift)
-  return describe_shifted(RESIDUAL, sees, scores, scale=1.0, is_expected=True)
+  return describe_shifted(
+    RESIDUAL,
+    sees,
+    scale_noise(record, values, shift, noise),
+    scale=1.0,
+    is_expected=True,
+    noise=noise,
+  )
 
 
-def _score_without_noise(record: Record, sees: str) -> AttackScores:
+def _score_without_noise(
+  record: Record, sees: str, noise: NoiseScale | None
+) -> AttackScores:
   """Whoever removes all others is left with the canary itself: a cosine of 1."""
   values = record.observed.astype(np.float64)
   scores = split_scores(record, values, record.dim)
@@ -250,6 +263,7 @@ def _score_without_noise(record: Record, sees: str) -> AttackScores:
     is_calibrated=True,
     is_expected=False,
     doubts=(),
+    contradictions=contradict(noise),
   )
 
 

@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 
 from epe_jax import accounting
-from epe_jax.accounting import Analytic
-from epe_jax.accounting.analytic import DELTAS
+from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import server_response
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import mixture, regret, tradeoff_curves
@@ -98,18 +97,17 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
   )[-1]
   noise = float(np.linalg.norm(response * rounds.noise_std))
   shift = np.asarray(weight[record.observed], np.float64) / noise
-  epsilon, *epsilons = np.ravel(
-    mixture.epsilon_mixture(shift, np.array([delta, *DELTAS]))
-  ).tolist()
+  shifts, counts = np.unique(shift, return_counts=True)
+  epsilon = mixture.epsilon_mixture(shifts, delta, counts / shift.size)
   return Analytic(
-    epsilon=epsilon,
+    epsilon=float(epsilon),
     assumes=(
       'a canary of a random round; clients who do not respond to what the model '
       'has learnt, and whose updates the attacker knows; the noise of all rounds '
       'added up as SGD does'
     ),
     kind='expectation',
-    guarantees=tuple(zip(epsilons, DELTAS, strict=True)),
+    law=Mixture(tuple(shifts.tolist()), tuple(counts.tolist())),
   )
 
 
@@ -121,15 +119,21 @@ def find_curve(analytic: Analytic, delta: float) -> Curve:
     delta: of its ε, in (0, 1).
 
   Returns:
-    log FPR -> the smallest FNR: exact if the mechanism is Gaussian, else by the
-    guarantees that are known, and so not above the exact one.
+    log FPR -> the smallest FNR. It is exact where the law of the mechanism is
+    known; elsewhere it follows from ε alone, and is not above the exact one.
   """
   if math.isinf(analytic.epsilon):
     return np.zeros_like
   if analytic.is_gaussian:
     return find_gaussian_curve(analytic.epsilon, delta)
-  pairs = np.array([(analytic.epsilon, delta), *analytic.guarantees])
-  return tradeoff_curves.Lines(pairs[:, 0], pairs[:, 1]).fnr
+  if isinstance(analytic.law, Mixture):
+    law = (np.asarray(x, np.float64) for x in analytic.law)
+    return functools.partial(mixture.fnr_mixture, *law)
+  if analytic.law is not None:
+    return accounting.compute_lines(analytic.law).fnr
+  return tradeoff_curves.Lines(
+    np.array([analytic.epsilon]), np.array([delta])
+  ).fnr
 
 
 def find_gaussian_curve(epsilon: float, delta: float) -> Curve:
@@ -142,9 +146,11 @@ def compute_gaussian_regret(analytic: Analytic, delta: float) -> float | None:
   """How far the Gaussian mechanism of the same ε is from what an attacker is allowed.
 
   It is `regret.compute_regret` of both trade-off curves: by so much, at most, rates
-  of errors are misstated by a μ; None for an infinite ε.
+  of errors are misstated by a μ; None for an infinite ε, and where the law of the
+  mechanism is not known.
   """
-  if math.isinf(analytic.epsilon):
+  is_known = analytic.is_gaussian or analytic.law is not None
+  if math.isinf(analytic.epsilon) or not is_known:
     return None
   return regret.compute_regret(
     find_curve(analytic, delta),

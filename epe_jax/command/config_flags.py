@@ -71,7 +71,8 @@ def parse(
   try:
     arguments = fields([program, *rest])[1:]
   except flags.UnrecognizedFlagError as error:
-    raise _explain_unknown(error.flagname, values) from error
+    names = list(io.flatten(config.to_dict()))
+    raise _explain_unknown(error.flagname, values, names) from error
   return Parsed(name, fields.config, arguments)
 
 
@@ -136,8 +137,14 @@ def _check_field(name: str, fields: Sequence[str]) -> None:
   raise ValueError(f'no such field of the config: {name}. {cure}')
 
 
-def _explain_unknown(name: str, values: flags.FlagValues) -> flags.Error:
-  similar = find_similar(name, list(values))
-  return flags.UnrecognizedFlagError(
-    name, suggestions=[similar] if similar else []
-  )
+def _explain_unknown(
+  name: str, values: flags.FlagValues, fields: Sequence[str]
+) -> flags.Error:
+  meant = [
+    f'config.{field}'
+    for field in fields
+    if name in (field, field.rpartition('.')[2])
+  ]
+  if not meant and (similar := find_similar(name, list(values))):
+    meant = [similar]
+  return flags.UnrecognizedFlagError(name, suggestions=meant)

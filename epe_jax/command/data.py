@@ -3,17 +3,21 @@
   epe-jax data stackoverflow.sqlite --out=data/stackoverflow
   epe-jax data --download=emnist --out=data/emnist
   epe-jax data emnist_all.sqlite --tfds=FederatedEmnist --out=tensorflow_datasets
+  epe-jax data --clear_cache
 
 The source is a file or folder in a supported format (the error for any other file lists
 them), or package.module:function, which yields (client id, name -> rows). Every split
 becomes a file SPLIT.arrow in --out, the data.path of configs. To resume an interrupted
 import, repeat the command.
+
+What a run imports without this command is kept in the user's cache folder, beside
+compiled programs. --clear_cache removes both.
 """
 
 from collections.abc import Sequence
 import os
 import pathlib
-import sys
+import shutil
 from typing import Any
 
 from absl import app, flags
@@ -47,6 +51,12 @@ def define_flags(values: flags.FlagValues) -> None:
     'of Arrow files. It can be the source of another import.',
     **own,
   )
+  flags.DEFINE_bool(
+    'clear_cache',
+    False,
+    "Only remove the user's cache folder, from which no run may be starting.",
+    **own,
+  )
   flags.DEFINE_list('splits', None, 'Splits to import. Default: all.', **own)
   flags.DEFINE_integer(
     'vocabulary_size', 10_000, 'Text: words in the vocabulary.', **own
@@ -75,6 +85,9 @@ def define_flags(values: flags.FlagValues) -> None:
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   """Runs the command, as `program` does."""
   given = values(list(argv))[1:]
+  if values.clear_cache:
+    print(_clear_cache())
+    return 0
   if values.out is None:
     raise app.UsageError('give --out, the folder of the columns.')
   if len(given) != (values.download is None):
@@ -82,8 +95,6 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   from epe_jax import io
 
   io.check_folder('out', values.out)
-  # Where the module of package.module:function may be.
-  sys.path.insert(0, os.getcwd())
   try:
     if values.tfds:
       print(_write_tfds(values, given))
@@ -97,6 +108,15 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   except RuntimeError as error:
     raise ValueError(str(error)) from error
   return 0
+
+
+def _clear_cache() -> str:
+  from epe_jax import io
+
+  folder = io.user_cache()
+  size = sum(x.stat().st_size for x in folder.rglob('*') if x.is_file())
+  shutil.rmtree(folder)
+  return f'Removed {folder}, {size:,} bytes.'
 
 
 def _prepare(values: flags.FlagValues, given: Sequence[str]):

@@ -39,6 +39,9 @@ from absl import app, flags
 
 from epe_jax.command import claims, score_input
 
+# Scores whose floors take so long that somebody waits.
+_MANY = 100_000
+
 
 class Estimated(NamedTuple):
   """Results to print.
@@ -192,6 +195,12 @@ def _estimate_external(
   delta = _require_delta(given, loaded.path)
   if given.claim is not None:
     score_input.refuse_reversed(given, loaded)
+  num = sum(map(len, (loaded.scores.observed, loaded.scores.unobserved)))
+  if num > _MANY:
+    score_input.tell(
+      f'{num:,} scores: simulating what estimators report without a leak takes '
+      'about a minute for each half a million of them.'
+    )
   audit = estimates.evaluate_scores(
     loaded.scores,
     delta=delta,

@@ -1,7 +1,8 @@
 """Predicts what an audit will measure and cost, without training.
 
   epe-jax plan --dim=55210 --rounds=100 --clients_per_round=40 \\
-    --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50
+    --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50 \\
+    --client_participations=20
   epe-jax plan --dim=4050748 --rounds=2048 --clients_per_round=167 \\
     --noise_multiplier=0.5 --delta=1e-6 --repetitions=4 --json
 
@@ -20,6 +21,7 @@ _NEEDED = 'dim', 'rounds', 'clients_per_round', 'noise_multiplier', 'delta'
 _OTHERS = (
   'clip_norm',
   'repetitions',
+  'client_participations',
   'family',
   'design',
   'server_momentum',
@@ -53,6 +55,12 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_integer('unobserved', 1000, 'Canaries that do not.', **own)
   flags.DEFINE_integer(
     'repetitions', 1, 'Number of rounds in which a canary takes part.', **own
+  )
+  flags.DEFINE_integer(
+    'client_participations',
+    None,
+    'Number of rounds in which a client takes part, at most.',
+    **own,
   )
   flags.DEFINE_string('family', 'sphere', 'Family of canaries.', **own)
   flags.DEFINE_enum(

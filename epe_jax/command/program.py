@@ -5,10 +5,13 @@ need no JAX.
 """
 
 from collections.abc import Sequence
+import dis
 import importlib
 import os
+import pathlib
 import re
 import sys
+import sysconfig
 import traceback
 from types import ModuleType
 from typing import NamedTuple
@@ -23,6 +26,15 @@ from epe_jax.text import tables, terminal
 OK, VIOLATED, FAILED, CRASHED, INTERRUPTED = 0, 1, 2, 70, 130
 """Exit statuses: done; a claim or a rule is violated; refused; an error of ours; stopped
 by Ctrl-C."""
+
+
+TRACEBACK = 'EPE_JAX_TRACEBACK'
+"""Of the environment: if it is 1, errors of input are shown with their traceback."""
+
+_BUG = (
+  'error: this is a bug of epe_jax, and not of what it was given. Please report it in '
+  'the issues of its repository, with the lines above and the command.'
+)
 
 
 class Command(NamedTuple):
@@ -54,6 +66,10 @@ COMMANDS = {
 }
 """The commands of `epe-jax`, by name."""
 
+# Folders of packages of others, and of Python itself.
+_PACKAGES = {'site-packages', 'dist-packages'}
+_PYTHON = sysconfig.get_path('stdlib')
+
 # Reports of several forms have a --format, and those of two --json.
 _OF_JSON = {'json': 'format=json', 'format': 'json'}
 
@@ -73,7 +89,7 @@ One-shot empirical privacy estimation for federated learning.
 _STATUSES = (
   'Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrong '
   'arguments or input, with the reason on stderr; 70 a bug in epe-jax; 130 stopped '
-  'by Ctrl-C, 143 by SIGTERM.'
+  f'by Ctrl-C, 143 by SIGTERM. {TRACEBACK}=1 adds a traceback to every reason.'
 )
 
 
@@ -143,6 +159,7 @@ def _dispatch(argv: Sequence[str]) -> int:
   try:
     return _run(name, rest)
   except (app.UsageError, flags.Error) as error:
+    _print_traceback()
     _print_error(
       f'{_explain_type(str(error))}\nepe-jax {name} --help has examples and all flags.'
     )
@@ -155,18 +172,45 @@ def _dispatch(argv: Sequence[str]) -> int:
     # Commands that keep something say what; the others have nothing to lose.
     print('Stopped.', file=sys.stderr)
     return INTERRUPTED
-  except (ValueError, OSError, ImportError, FloatingPointError) as error:
-    _print_error(_explain_os_error(error))
-    return FAILED
   except SystemExit as stop:
     if not isinstance(stop.code, str):
       raise
     print(stop.code, file=sys.stderr)
     return FAILED
-  except Exception:
-    # Not 1, by which a shell would take it for a violated claim.
+  except Exception as error:
+    if is_of_input(error):
+      _print_traceback()
+      _print_error(_explain_os_error(error))
+      return FAILED
     traceback.print_exc()
+    print(_BUG, file=sys.stderr)
+    # Not 1, by which a shell would take it for a violated claim.
     return CRASHED
+
+
+def is_of_input(error: Exception) -> bool:
+  """Whether an error is of what the program was given, and not of the program.
+
+  The system's errors are, and those that a statement `raise` of this package or
+  anything in a file of the user's own made. What Python, NumPy or another library
+  raises of its own accord was not foreseen here, whatever its type.
+
+  Args:
+    error: that was raised.
+  """
+  if isinstance(error, OSError | ImportError):
+    return True
+  if not isinstance(error, ValueError | FloatingPointError):
+    return False
+  at = error.__traceback__
+  while at is not None and at.tb_next is not None:
+    at = at.tb_next
+  assert at is not None, 'it was raised'
+  frame = at.tb_frame
+  if frame.f_globals.get('__name__', '').partition('.')[0] == 'epe_jax':
+    return frame.f_code.co_code[at.tb_lasti] == dis.opmap['RAISE_VARARGS']
+  path = pathlib.Path(frame.f_code.co_filename)
+  return not (_PACKAGES & {*path.parts} or path.is_relative_to(_PYTHON))
 
 
 def _run(name: str, rest: Sequence[str]) -> int:
@@ -199,6 +243,11 @@ def _refuse_command(name: str) -> int:
     'epe-jax --help explains them.'
   )
   return FAILED
+
+
+def _print_traceback() -> None:
+  if os.environ.get(TRACEBACK) == '1':
+    traceback.print_exc()
 
 
 def _print_error(text: str) -> None:

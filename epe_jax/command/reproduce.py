@@ -160,14 +160,18 @@ def _make_item(
 
   item = registry.ITEMS[name]
   if item.kind == 'mechanism':
-    return item.make(settings)
+    return stopping.wait_for(lambda: item.make(settings))
   folder = pathlib.Path(values.workdir, values.scale, 'runs', item.experiment)
   if item.kind == 'training':
-    assert item.train is not None, 'items of kind training can be trained'
-    return item.make(item.train(settings, folder, _parse_data(values)))
+    train = item.train
+    assert train is not None, 'items of kind training can be trained'
+    data = _parse_data(values)
+    return item.make(stopping.wait_for(lambda: train(settings, folder, data)))
   base = _make_base(values, settings)
   if item.kind == 'comparison':
-    return _compare_runs(item, base, settings, folder)
+    return stopping.wait_for(
+      lambda: _compare_runs(item, base, settings, folder)
+    )
   axes = [
     (field, [item.fixed[field]] if field in item.fixed else values_of_field)
     for field, values_of_field in settings.axes

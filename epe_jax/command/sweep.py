@@ -85,7 +85,9 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   io.check_folder('workdir', workdir)
   points = sweep.make_grid(config, axes)
   if values.seeds is not None:
-    results = seed_sweep.run_seed_sweep(points, workdir, num_seeds=values.seeds)
+    results = stopping.wait_for(
+      lambda: seed_sweep.run_seed_sweep(points, workdir, num_seeds=values.seeds)
+    )
     print(seed_sweep.write_tables(workdir, points, results))
     return 0
   outcome = sweep.run_sweep(

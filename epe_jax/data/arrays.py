@@ -5,7 +5,6 @@ import contextlib
 import functools
 import os
 import pathlib
-import zipfile
 
 import numpy as np
 
@@ -33,13 +32,11 @@ def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
   """
   path = pathlib.Path(path)
   try:
-    # Opened here: NumPy leaves a damaged file open.
-    with open(path, 'rb') as raw:
-      arrays = io.read_npz(raw)
+    arrays = io.read_arrays(path)
   except FileNotFoundError as error:
     raise FileNotFoundError(f'{path} does not exist. {CURE}') from error
-  except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-    raise ValueError(f'{path} cannot be read: {error}. {CURE}') from error
+  except ValueError as error:
+    raise ValueError(f'{error} {CURE}') from error
   client_ids = _check_strings(path, 'client_id', arrays.pop('client_id', None))
   every = np.full(len(client_ids), 'train')
   split_of = _check_strings(path, 'split', arrays.pop('split', every))

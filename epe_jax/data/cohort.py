@@ -31,6 +31,9 @@ class Plan(NamedTuple):
       round; >= 1, or None for all.
     chunk: clients that are trained at once, >= 1.
     slots: clients to make room for, >= 1; rounded up to whole chunks.
+    steps: local steps to make room for, >= 1, at least those that any client takes;
+      None for as many as `choose_room` says of each round, which tells who takes
+      part.
   """
 
   batch_size: int
@@ -38,6 +41,7 @@ class Plan(NamedTuple):
   max_examples: int | None
   chunk: int
   slots: int
+  steps: int | None = None
 
 
 def count_steps(sizes: Int[np.ndarray, ' clients'], plan: Plan) -> int:
@@ -105,8 +109,8 @@ def gather(
 
   Returns:
     The chunks of these devices one behind the other, equally many each.
-    Batches with the columns of the data, with as many steps as `choose_room`
-    says. An empty slot has client -1.
+    Batches with the columns of the data, with as many steps as the plan, or
+    `choose_room`, says. An empty slot has client -1.
 
   Raises:
     ValueError: if an argument is out of its range.
@@ -124,7 +128,7 @@ def gather(
   _check_parts(parts, of)
   sizes = data.sizes[clients]
   need = count_steps(sizes, plan) if sizes.size else 0
-  steps = choose_room(need, count_steps(data.sizes, plan))
+  steps = plan.steps or choose_room(need, count_steps(data.sizes, plan))
 
   index = _deal_to_devices(clients[np.lexsort((clients, -sizes))], plan, of)[
     list(parts)

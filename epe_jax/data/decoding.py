@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from epe_jax import interpreters
 from epe_jax.data import sources
 
 # Bytes of raw data that a process is given at a time.
@@ -113,17 +114,19 @@ def _decode_in_processes(
   work: Callable[[str, Any], tuple[str, Any]],
   workers: int,
 ) -> Iterator[tuple[str, Any]]:
-  pool = futures.ProcessPoolExecutor(
-    workers,
-    # Not a fork: JAX may have threads, and a fork has none of them.
-    mp_context=multiprocessing.get_context('spawn'),
-    initializer=_start,
-    initargs=(work,),
-  )
+  with interpreters.start_safely():
+    pool = futures.ProcessPoolExecutor(
+      workers,
+      # Not a fork: JAX may have threads, and a fork has none of them.
+      mp_context=multiprocessing.get_context('spawn'),
+      initializer=_start,
+      initargs=(work,),
+    )
   pending: collections.deque[futures.Future] = collections.deque()
   try:
     for batch in _pickle_batches(raws):
-      pending.append(pool.submit(_decode_batch, batch))
+      with interpreters.start_safely():
+        pending.append(pool.submit(_decode_batch, batch))
       if len(pending) > 2 * workers:
         yield from pending.popleft().result()
     while pending:

@@ -31,8 +31,7 @@ def load(
       `epe-jax data` made of one.
     only_digits: True for the splits with 10 classes (3,383 writers), False for
       those with 62 (3,400 writers).
-    cache: directory of the imports; $XDG_CACHE_HOME/epe_jax or
-      ~/.cache/epe_jax if None.
+    cache: directory of the imports; `io.user_cache` if None.
 
   Returns:
     (train, test) with columns pixels, float32 [n, 28, 28], as stored:

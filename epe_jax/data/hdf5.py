@@ -19,12 +19,12 @@ import pathlib
 import re
 import resource
 import subprocess
-import sys
 import tempfile
 from typing import Any
 
 import numpy as np
 
+from epe_jax import interpreters
 from epe_jax.data import archives, sources
 
 try:
@@ -172,9 +172,9 @@ def _start_reader() -> Iterator[Callable[..., Any]]:
   command = f'from epe_jax.data import hdf5; hdf5.serve({handle})'
   # Not by multiprocessing, which would import the caller's program anew.
   process = subprocess.Popen(
-    [sys.executable, '-c', command],
+    interpreters.make_command('-c', command),
     pass_fds=[handle],
-    env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+    env=interpreters.make_environment(),
   )
   its_end.close()
 

@@ -12,7 +12,7 @@ import pathlib
 import reprlib
 from typing import Any
 
-from epe_jax import progress
+from epe_jax import io, progress
 from epe_jax.data import decoding, federated, sources, store
 
 
@@ -56,15 +56,12 @@ def choose_cache_path(
     key: anything else that makes a difference, of which `repr` says all: what
       is imported, and a version of the importing code.
     suffix: of the file.
-    cache: directory of the imports; $XDG_CACHE_HOME/epe_jax or
-      ~/.cache/epe_jax if None.
+    cache: directory of the imports; `io.user_cache` if None.
 
   Returns:
     Path of a file that may or may not exist yet.
   """
-  if cache is None:
-    home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
-    cache = pathlib.Path(home, 'epe_jax')
+  cache = io.user_cache() if cache is None else cache
   if isinstance(origin, sources.Source):
     name, contents = origin.name.split()[0], (origin.name,)
   else:

@@ -9,6 +9,7 @@ every other name is refused. Arrays are made of these records at the end.
 import io
 import math
 import pickle
+import pickletools
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,10 @@ _NAMES = {
 }
 
 
+# A list of all values up to the number of one that is kept is made for it.
+_PUTS = ('PUT', 'BINPUT', 'LONG_BINPUT')
+
+
 class _Unpickler(pickle.Unpickler):
   def find_class(self, module: str, name: str) -> Any:
     if (module, name) not in _NAMES:
@@ -76,6 +81,7 @@ def loads(data: bytes) -> dict[bytes, Any]:
   ValueError: this pickle is not read: it asks for builtins.print, which is not allowed
   """
   try:
+    _check_memo(data)
     value = _Unpickler(io.BytesIO(data), encoding='bytes').load()
     if not isinstance(value, dict):
       raise ValueError(f'it holds a {type(value).__name__}, not a dict')
@@ -94,6 +100,13 @@ def loads(data: bytes) -> dict[bytes, Any]:
     pickle.UnpicklingError,
   ) as error:
     raise ValueError(f'this pickle is not read: {error}') from error
+
+
+def _check_memo(data: bytes) -> None:
+  """Refuses numbers of values kept that are not in the data: each takes memory."""
+  for code, argument, _ in pickletools.genops(data):
+    if code.name in _PUTS and not 0 <= int(argument) <= len(data):
+      raise ValueError(f'it keeps a value under the number {argument}')
 
 
 def _encode(name: Any) -> bytes:

@@ -1,7 +1,6 @@
 """All splits of a source as stores in a folder, from which runs are fed."""
 
 from collections.abc import Callable, Iterator, Sequence
-import importlib
 import itertools
 import os
 import pathlib
@@ -124,7 +123,7 @@ def prepare(
 
 def _fingerprint_source(path: str | os.PathLike) -> str:
   if functions.is_function(path):
-    module = importlib.import_module(str(path).partition(':')[0])
+    module = functions.import_module(str(path).partition(':')[0])
     return imports.compute_fingerprint(str(module.__file__))
   return imports.compute_fingerprint(path)
 

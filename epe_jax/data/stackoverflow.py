@@ -47,8 +47,7 @@ def load(
       count the words of the train split.
     test_split: 'heldout', of users who do not train, or 'test', of later
       sentences.
-    cache: directory of the imports; $XDG_CACHE_HOME/epe_jax or
-      ~/.cache/epe_jax if None.
+    cache: directory of the imports; `io.user_cache` if None.
 
   Returns:
     (train, test, words): the data have the column words, int16 [n, max_words],
@@ -104,6 +103,21 @@ def load(
         imports.import_split(kept, source, split, make_recipe(words, max_words))
   train, test = map(store.load, paths.values())
   return train, test, _read_words(paths[TRAIN])
+
+
+def find_size(folder: str | os.PathLike) -> int:
+  """V of a folder that `epe-jax data` made of text.
+
+  Raises:
+    ValueError: it was not made of text, or has no users who train.
+  """
+  meta = store.read_header(imports.locate_split(folder, TRAIN)).meta
+  if 'vocabulary_size' not in meta:
+    raise ValueError(
+      f'{folder} was prepared as {meta.get("recipe")!r}, and not of text; give a '
+      'folder of sentences.'
+    )
+  return meta['vocabulary_size']
 
 
 def load_words(

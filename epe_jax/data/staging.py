@@ -1,7 +1,8 @@
 """Staging directories: filled by one process, and moved into place when complete.
 
 The staging directory of a store is a hidden one beside it, and so is its lock. A
-process that ends, however it ends, gives up the lock and leaves what it saved.
+process that ends, however it ends, gives up the lock and leaves what it saved, which
+its owner alone may read.
 """
 
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ def open_exclusively(
   # The lock lies beside the directory, not in it: a directory cannot be removed
   # at one blow, and who waits for a lock in it could make it anew meanwhile.
   with locks.hold(path.with_name(f'.{path.name}.lock'), wait=True):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     try:
       yield folder
       (folder / progress).unlink(missing_ok=True)

@@ -7,7 +7,7 @@ clients. pandas, polars and DuckDB open it too. What it was made from, and the
 digest of its contents, are in the metadata of its schema.
 
 The file is written under another name and renamed when complete, so a store that
-exists is a whole one.
+exists is a whole one. Its owner alone may read it.
 
 Reference: https://arrow.apache.org/docs/format/Columnar.html, IPC File Format.
 """
@@ -216,7 +216,7 @@ def _write_file(
   batch = pa.record_batch(
     arrays, metadata={_KEY: json.dumps(header._asdict()).encode()}
   )
-  with open(path, 'wb') as file:
+  with open(path, 'wb', opener=io.open_private) as file:
     with pa.ipc.new_file(_Sink(file, release), batch.schema) as writer:
       writer.write_batch(batch)
     file.flush()
@@ -252,6 +252,8 @@ def _open(path: pathlib.Path) -> tuple[pa.ipc.RecordBatchFileReader, Header]:
     version = described['version']
     if version == VERSION:
       return reader, Header(**described)
+  except PermissionError:
+    raise
   except (pa.ArrowException, ValueError, TypeError, KeyError, OSError) as error:
     raise _make_damage_error(path, error) from error
   raise ValueError(

@@ -138,7 +138,7 @@ def read_or_count(
   if not path.exists():
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ''.join(f'{word} {n}\n' for word, n in count())
-    io.write_text(path, lines)
+    io.write_text(path, lines, private=True)
   return read(path, size)
 
 

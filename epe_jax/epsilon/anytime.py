@@ -19,8 +19,14 @@ bet that falls with V pays out at most what it does for V* with that law exactly
   likelihoods averaged over larger p by a beta law, and then over thresholds.
 
 Nothing is assumed of the scores but what the claim says of a canary given the rounds
-before; several canaries that end in one round are bet on one after another, which takes
-them to leak independently given the past.
+before. Several canaries that end in one round are bet on one after another, as if they
+leaked independently given the past, except that their scores are cosines with one vector.
+Its norm, of d numbers, is random by 1/√(2d), and shifts all of these scores by that share
+of μ. Random directions that are in one vector are noise to one another besides, with a
+covariance of up to μ²/d. So `gdp_sequence` gives a sum of m such scores the variance
+m (1 + (m - 1) c), c = 3 μ²/(2 d), and weighs them accordingly: however many canaries a
+vector has, they tell no more of μ than 1/c of them. `epsilon_sequence` does not: it is
+by far more below the ε of scores of that kind than they shift it.
 
 Sources: Ville (1939); Robbins (1970) for mixtures; Ramdas, Grünwald, Vovk, Shafer,
 "Game-theoretic statistics and safe anytime-valid inference" (2023).
@@ -29,6 +35,7 @@ Sources: Ville (1939); Robbins (1970) for mixtures; Ramdas, Grünwald, Vovk, Sha
 from __future__ import annotations
 
 import reprlib
+from typing import NamedTuple
 
 from jaxtyping import Float, Int
 import numpy as np
@@ -46,6 +53,9 @@ _LOG_SHARES = np.log(_SHARES / _SHARES.sum())
 # The beta law of p of Jeffreys.
 _PRIOR = 0.5
 _HALVINGS = 60
+_LARGEST = 1e8
+# Of the covariance of two scores with one vector, in units of μ²/d.
+_SHARED = 1.5
 
 
 def gdp_log_evidence(
@@ -53,6 +63,8 @@ def gdp_log_evidence(
   mu: float,
   *,
   after: Int[np.ndarray, 'm'] | None = None,
+  vectors: Int[np.ndarray, 'n'] | None = None,
+  dim: float = np.inf,
 ) -> Float[np.ndarray, 'm']:
   """log of the e-process against μ-Gaussian DP, after each canary.
 
@@ -61,6 +73,9 @@ def gdp_log_evidence(
       run would score as high, in the order in which canaries end.
     mu: μ >= 0 that is claimed.
     after: [m] numbers of canaries, in [1, n], after which one looks; None for each.
+    vectors: [n] the vector that each canary was scored by, as a number; None if each
+      has one of its own.
+    dim: d >= 1, of these vectors; inf if scores are not in units of their norm.
 
   Returns:
     log evidence: it ever exceeds log 1/α with probability α at most, if the claim
@@ -70,8 +85,8 @@ def gdp_log_evidence(
     ValueError: a log probability is positive, or a setting is out of range.
   """
   arguments.check_number('mu', mu, '[0, inf)')
-  total, n = _add_normal_scores(tails, after)
-  return np.asarray(_log_mixture(total - n * mu, n))
+  sums = _add_normal_scores(tails, after, vectors)
+  return np.asarray(_log_gdp_evidence(sums, np.asarray(mu), dim))
 
 
 def gdp_sequence(
@@ -79,6 +94,8 @@ def gdp_sequence(
   *,
   significance: float = 0.05,
   after: Int[np.ndarray, 'm'] | None = None,
+  vectors: Int[np.ndarray, 'n'] | None = None,
+  dim: float = np.inf,
 ) -> Float[np.ndarray, 'm']:
   """Lower bounds of μ of Gaussian DP that hold after each canary, all at once.
 
@@ -87,6 +104,8 @@ def gdp_sequence(
     significance: chance that any of the bounds exceeds the true μ, in (0, 1).
     after: [m] increasing numbers of canaries, in [1, n], after which one looks;
       None for each.
+    vectors: as for `gdp_log_evidence`.
+    dim: likewise.
 
   Returns:
     [m] bounds >= 0, which never fall.
@@ -99,17 +118,15 @@ def gdp_sequence(
   array([0.  , 2.09, 2.71])
   """
   check_significance(significance)
-  total, n = _add_normal_scores(tails, after)
-  # The excess Σ (X - μ) at which the evidence is 1/α is the same for all μ.
-  low, high = np.zeros(len(n)), np.ones(len(n))
-  level = np.log(1 / significance)
-  while np.any(is_low := _log_mixture(high, n) < level):
-    high = np.where(is_low, 2 * high, high)
-  for _ in range(_HALVINGS):
-    middle = (low + high) / 2
-    is_low = _log_mixture(middle, n) < level
-    low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
-  return np.asarray(np.maximum.accumulate(np.maximum((total - high) / n, 0.0)))
+  sums = _add_normal_scores(tails, after, vectors)
+  # No evidence is against a μ that is above all means.
+  means = np.divide(
+    sums.scores, sums.num, out=np.zeros_like(sums.scores), where=sums.num > 0
+  )
+  high = np.max(means, axis=-1, initial=0.0)
+  return _find_largest_rejected(
+    lambda mu: _log_gdp_evidence(sums, mu, dim), high, significance
+  )
 
 
 def epsilon_log_evidence(
@@ -168,17 +185,25 @@ def epsilon_sequence(
   check_delta(delta)
   check_significance(significance)
   hits, n = _count_hits(tails, after)
-  level = np.log(1 / significance)
-  low, high = np.zeros(len(n)), np.full(len(n), -_LOG_THRESHOLDS[-1])
+  return _find_largest_rejected(
+    lambda epsilon: _log_evidence(hits, n, epsilon, delta),
+    np.full(len(n), -_LOG_THRESHOLDS[-1]),
+    significance,
+  )
+
+
+def _find_largest_rejected(log_evidence, high, significance):
+  """The largest privacy level that is rejected, of each time, and of those before."""
+  level, low = np.log(1 / significance), np.zeros(len(high))
   for _ in range(_HALVINGS):
     middle = (low + high) / 2
-    is_rejected = _log_evidence(hits, n, middle, delta) >= level
+    is_rejected = log_evidence(middle) >= level
     low, high = (
       np.where(is_rejected, middle, low),
       np.where(is_rejected, high, middle),
     )
   # Where nothing is rejected the halves have shrunk to 0.
-  low = np.where(_log_evidence(hits, n, low, delta) >= level, low, 0.0)
+  low = np.where(log_evidence(low) >= level, low, 0.0)
   return np.maximum.accumulate(low)
 
 
@@ -203,12 +228,42 @@ def _check_after(after, num):
   return n
 
 
-def _add_normal_scores(tails, after):
-  """Sums of Φ⁻¹(1 - V), after some numbers of canaries."""
-  # Of V = 1 as far below as any bet reads.
-  x = np.maximum(-special.ndtri_exp(_check_tails(tails)), -40.0)
+class _Sums(NamedTuple):
+  """Of canaries that have ended by some times, by how many share their vector.
+
+  Attributes:
+    sharing: [sizes] canaries of a vector.
+    scores: [times, sizes] sums of Φ⁻¹(1 - V).
+    num: [times, sizes] canaries.
+  """
+
+  sharing: np.ndarray
+  scores: np.ndarray
+  num: np.ndarray
+
+
+def _add_normal_scores(tails, after, vectors):
+  # Of V = 1 as far below as any bet reads, and finite of V = 0.
+  x = np.clip(-special.ndtri_exp(_check_tails(tails)), -40.0, _LARGEST)
   n = _check_after(after, len(x))
-  return np.cumsum(x)[n - 1], n
+  vectors = np.arange(len(x)) if vectors is None else np.asarray(vectors)
+  if vectors.shape != x.shape:
+    raise ValueError(
+      f'vectors has shape {vectors.shape}, tails {x.shape}; give one for each canary.'
+    )
+  _, which, sizes = np.unique(vectors, return_inverse=True, return_counts=True)
+  sharing, of_size = np.unique(sizes[which], return_inverse=True)
+  is_of_size = of_size[:, None] == np.arange(len(sharing))
+  scores = np.cumsum(np.where(is_of_size, x[:, None], 0.0), axis=0)
+  return _Sums(sharing, scores[n - 1], np.cumsum(is_of_size, axis=0)[n - 1])
+
+
+def _log_gdp_evidence(sums, mu, dim):
+  """log evidence at each time against each μ, or one μ."""
+  mu = mu[..., None]
+  weights = 1 / (1 + (sums.sharing - 1) * _SHARED * mu**2 / dim)
+  excess = np.sum(weights * (sums.scores - mu * sums.num), axis=-1)
+  return _log_mixture(excess, np.sum(weights * sums.num, axis=-1))
 
 
 def _log_mixture(excess, n):

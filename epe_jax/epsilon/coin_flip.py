@@ -1,4 +1,4 @@
-"""Lower bounds on ε from canaries included independently with probability 1/2.
+"""Lower bounds on ε from canaries that independent coins include.
 
 An attacker sees one trained model and guesses for some of the m canaries whether
 they took part. If each took part independently with probability 1/2, then (ε, δ)-DP limits how
@@ -10,6 +10,16 @@ Both numbers must be chosen before the scores are seen. Several choices may be
 tried: each is then tested at an equal share of the significance (Bonferroni).
 Among tied scores at the edge the wrong guesses are counted first: no rule for
 breaking ties that ignores the truth does worse.
+
+Coins of another probability π are for guesses of one side, say "in". Given the output
+y and the coins before, let P and Q be the laws of y with canary i in and out. With
+(ε, δ)-DP, P = P' + E with P' <= e^ε Q and ∫E <= δ. Say that a canary that is in is
+given away with probability E(y)/P(y), and so with probability π δ at most. One that
+is not is in with probability π P'/(π P' + (1-π) Q) <= q = π e^ε/(π e^ε + 1-π), whatever
+the coins before were. So unless one of the m is given away, the number of right
+guesses out of r is at most a Bin(r, q), and
+
+  P(W >= v) <= P(Bin(r, q) >= v) + m π δ.
 
 Sources: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run"
 (NeurIPS 2023, arXiv:2305.08846), Theorem 5.2 and appendix D; Mahloujifar, Melis,
@@ -65,13 +75,14 @@ def one_run(
 ) -> Estimate:
   """Lower bound on the ε of any (ε, δ)-DP mechanism, by Steinke et al.
 
-  It is the largest ε whose `p_value` is at most the significance.
+  It is the largest ε whose `p_value` is at most the significance. Coins may be biased.
 
   Args:
     scores: scores of m canaries with design 'coin_flip', any leading axes.
     delta: δ, in [0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    guesses: pairs (k₊, k₋) chosen beforehand; `choose_guesses` if None.
+    guesses: pairs (k₊, k₋) chosen beforehand; `choose_guesses` if None. Where coins
+      are not fair, one of each pair is 0.
 
   Returns:
     A lower bound >= 0 at confidence 1 - significance. It cannot exceed about
@@ -87,9 +98,8 @@ def one_run(
   """
   if delta != 0:
     check_delta(delta)
-  check_fair_coins(scores)
 
-  solve = functools.partial(_solve_epsilon, delta)
+  solve = functools.partial(_solve_epsilon, delta, scores.inclusion_probability)
   epsilon = best_bound(scores, significance, guesses, solve)
   return make_bound(
     epsilon,
@@ -148,19 +158,22 @@ def p_value(
   num_canaries: int,
   num_guesses: int,
   correct: int,
+  prior: float = 0.5,
 ) -> float:
   """Largest probability of v or more correct guesses under (ε, δ)-DP.
 
   It is P(W >= v) + 2 m δ max_i P(v > W >= v - i)/i, over i = 1..v, where W is the
   number of correct guesses out of r if each is correct with probability
-  e^ε/(1 + e^ε).
+  e^ε/(1 + e^ε). Where coins are not fair, see above, the second term is m π δ.
 
   Args:
     epsilon: ε >= 0.
     delta: δ, in [0, 1).
-    num_canaries: m >= 1; each was included with probability 1/2.
+    num_canaries: m >= 1; each was included independently.
     num_guesses: r, the number of guesses, in [0, m].
     correct: v, the number of correct guesses, in [0, r].
+    prior: π, the probability in (0, 1) that a guess is correct before any score is
+      seen. If it is not 1/2, all guesses are of one side.
 
   Returns:
     The p-value, in [0, 1].
@@ -177,10 +190,12 @@ def p_value(
   from scipy import stats
 
   check_counts(num_canaries, num_guesses, correct)
-  right = special.expit(epsilon)
+  right = special.expit(epsilon + special.logit(prior))
   pure = float(stats.binom.sf(correct - 1, num_guesses, right))
   if delta == 0 or correct == 0:
     return min(pure, 1.0)
+  if prior != 0.5:
+    return min(pure + num_canaries * prior * delta, 1.0)
   # The mean of P(W = v - j), j = 1..i, falls once v - i is in the lower tail,
   # and terms far above the mode add nothing: a window around it is enough.
   mode = num_guesses * right
@@ -403,10 +418,41 @@ def check_fair_coins(scores: Scores) -> None:
   """Raises a ValueError unless canaries were included with probability 1/2."""
   if scores.inclusion_probability != 0.5:
     raise ValueError(
-      f'inclusion_probability={scores.inclusion_probability}, but one_run, '
-      'one_run_gdp and one_run_fdp are for canaries included with probability 1/2. Use '
+      f'inclusion_probability={scores.inclusion_probability}, but one_run_gdp and '
+      'one_run_fdp are for canaries included with probability 1/2. Use one_run, or '
       'one_run_independent, if canaries leak independently.'
     )
+
+
+def prior_of_guess(
+  guesses: tuple[int, int], inclusion_probability: float
+) -> float | None:
+  """The chance that a one-sided guess is right before any score is seen.
+
+  A guess "out" is the mirror image of a guess "in" of the other coins.
+
+  Args:
+    guesses: k₊ and k₋.
+    inclusion_probability: π, in (0, 1).
+
+  Returns:
+    π or 1 - π; None if there are guesses of both sides, by fair coins.
+
+  Raises:
+    ValueError: there are, and coins are not fair.
+  """
+  k_plus, k_minus = guesses
+  if k_minus == 0:
+    return inclusion_probability
+  if k_plus == 0:
+    return 1 - inclusion_probability
+  if inclusion_probability == 0.5:
+    return None
+  raise ValueError(
+    f'guesses has (k₊, k₋) = {tuple(guesses)}, but canaries take part with '
+    f'inclusion_probability={inclusion_probability}; give pairs with a 0, as '
+    f'({sum(guesses)}, 0).'
+  )
 
 
 def _validate_pairs(guesses: Any) -> list[tuple[int, int]]:
@@ -452,10 +498,17 @@ def max_rejected(
 
 # Audits of a study, or rounds of a run, often have equal counts.
 @functools.lru_cache(maxsize=4096)
-def _solve_epsilon(delta, num, pair, correct, level):
+def _solve_epsilon(delta, inclusion_probability, num, pair, correct, level):
+  prior = prior_of_guess(pair, inclusion_probability) or 0.5
+
   def excess(epsilon):
     return level - p_value(
-      epsilon, delta, num_canaries=num, num_guesses=sum(pair), correct=correct
+      epsilon,
+      delta,
+      num_canaries=num,
+      num_guesses=sum(pair),
+      correct=correct,
+      prior=prior,
     )
 
   return max_rejected(excess)

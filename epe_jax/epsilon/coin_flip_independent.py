@@ -144,7 +144,7 @@ def p_value(
   """
   num_guesses = sum(guesses)
   coin_flip.check_counts(num_canaries, num_guesses, num_guesses - wrong)
-  prior = _prior_of_guess(guesses, inclusion_probability)
+  prior = coin_flip.prior_of_guess(guesses, inclusion_probability)
 
   def fractions(log_rates):
     rates = np.exp(log_rates)
@@ -196,25 +196,6 @@ def _solve_strength(curve, num, pair, correct, level, inclusion_probability):
     )
 
   return coin_flip.max_rejected(excess, curve.limit)
-
-
-def _prior_of_guess(guesses, inclusion_probability):
-  """The chance of a one-sided guess before any score is seen; None for two sides.
-
-  A guess "out" is the mirror image of a guess "in" of the other coins.
-  """
-  k_plus, k_minus = guesses
-  if k_minus == 0:
-    return inclusion_probability
-  if k_plus == 0:
-    return 1 - inclusion_probability
-  if inclusion_probability == 0.5:
-    return None
-  raise ValueError(
-    f'guesses has (k₊, k₋) = {tuple(guesses)}, but canaries take part with '
-    f'inclusion_probability={inclusion_probability}; give pairs with a 0, as '
-    f'({sum(guesses)}, 0).'
-  )
 
 
 def _invert(fractions: _Fractions, target: float, top: float) -> float:

@@ -179,6 +179,27 @@ def epsilon_mixture(
   return scalar_or_array(epsilon.reshape(delta.shape))
 
 
+def fnr_mixture(
+  shifts: Float[np.ndarray, ' n'],
+  weights: Float[np.ndarray, ' n'],
+  log_fpr: Float[np.ndarray, ' m'],
+) -> Float[np.ndarray, ' m']:
+  """Smallest false negative rate of N(0, 1) against Σ w_j N(shift_j, 1).
+
+  Args:
+    shifts: [n] mean of each component, >= 0.
+    weights: [n] weight of each component, > 0, in any unit.
+    log_fpr: [m] log of false positive rates.
+
+  Returns:
+    The rates, [m]: the likelihood ratio rises with the score, so that no other
+    test is better than a threshold.
+  """
+  threshold = -special.ndtri_exp(log_fpr)
+  missed = special.ndtr(threshold[..., None] - shifts)
+  return missed @ (weights / np.sum(weights))
+
+
 def compute_curve(
   scores: Scores,
   deltas: Float[np.ndarray, ' m'],

@@ -48,8 +48,7 @@ def fit_shift(scores: Scores) -> Fit:
     x = (scores.observed - null_mean[..., None]) / null_std[..., None]
     square = float(np.sum(shift**2))
     s = np.asarray(np.sum(shift * x, axis=-1) / square)
-    scale = np.sqrt(square / (1 + s**2 * scores.overlap))
-    return Fit(s, scale, np.inf)
+    return Fit(s, _find_scale(scores, s, square), np.inf)
   null = scores.unobserved
   total = shift.size + null.shape[-1]
   if null.shape[-1] < 2:
@@ -72,7 +71,17 @@ def fit_shift(scores: Scores) -> Fit:
       'and ε is undefined: use more canaries.'
     )
   s = np.asarray(slope / std)
-  return Fit(s, np.full(s.shape, np.sqrt(square)), float(total - 2))
+  return Fit(s, _find_scale(scores, s, square), float(total - 2))
+
+
+def _find_scale(scores, s, square):
+  """1 over the standard error of s, with what canaries of one vector share.
+
+  A mean that is fitted too takes as much of what is shared as of the shifts: `square`
+  is what is left of Σ μ².
+  """
+  shared = scores.overlap * square / np.sum(shift_of(scores) ** 2)
+  return np.sqrt(square / (1 + s**2 * shared))
 
 
 def shift_of(scores: Scores) -> Float[np.ndarray, ' n1']:

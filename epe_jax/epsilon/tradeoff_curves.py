@@ -76,18 +76,22 @@ class Lines(NamedTuple):
   Attributes:
     epsilon: [n] values of ε >= 0.
     delta: [n] δ of each ε.
+    reverse: [n] δ of each ε, with the two inputs exchanged; None if δ holds for
+      both, as a guarantee does.
   """
 
   epsilon: Float[np.ndarray, 'n']
   delta: Float[np.ndarray, 'n']
+  reverse: Float[np.ndarray, 'n'] | None = None
 
   def fnr(self, log_fpr: Float[np.ndarray, '*m']) -> Float[np.ndarray, '*m']:
     """Smallest FNR at each log FPR."""
     best = np.zeros(np.shape(log_fpr))
     fpr = np.exp(log_fpr)
-    for epsilon, delta in zip(self.epsilon, self.delta):
+    reverse = self.delta if self.reverse is None else self.reverse
+    for epsilon, delta, other in zip(self.epsilon, self.delta, reverse):
       steep = 1 - delta - np.exp(np.minimum(epsilon + log_fpr, 0.0))
-      flat = np.exp(-epsilon) * (1 - delta - fpr)
+      flat = np.exp(-epsilon) * (1 - other - fpr)
       best = np.maximum(best, np.maximum(steep, flat))
     return best
 

@@ -218,6 +218,11 @@ class Estimate:
     """Whether no shape of a law, of scores or mechanism, is assumed."""
     return not _SHAPE.intersection(self.assumes)
 
+  @property
+  def is_within_floor(self) -> bool:
+    """Whether the estimator reports as much in 9 of 10 audits without leakage."""
+    return self.floor is not None and float(self.epsilon) <= self.floor.q95
+
 
 def make_bound(
   epsilon: Real,

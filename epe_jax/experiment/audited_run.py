@@ -90,7 +90,7 @@ def run(
     ValueError, FileNotFoundError: a field or the data are wrong, as
       `build.build` has it; or the workdir holds a run of another config,
       belongs to another process, or is of a run that began with other data,
-      observers or secret.
+      observers, secret or settings of JAX.
     FloatingPointError: training has diverged.
     stopping.Stopped: Ctrl-C or SIGTERM came, the round was finished and saved.
     OSError: a disk is full or may not be written.
@@ -163,8 +163,9 @@ def _train(
     privacy = analytic.analyze_privacy(config, setup)
 
   # 2. Write down what will be run, or check that it is what the run began with.
+  identity = ''
   if sharding.is_primary():
-    inputs.write_inputs(config, files, setup, secret)
+    identity = inputs.write_inputs(config, files, setup, secret)
 
   # 3. Start, or resume from the newest good checkpoint. The initial state is
   # made by one program, so that no array of the model's size is made on the
@@ -194,7 +195,7 @@ def _train(
   evaluate = evaluation.evaluator(setup.task, mesh=mesh)
   claims = config.audit.claim is not None and bool(setup.observers)
   watch_claim = watch.make_watch(config, setup, state) if claims else None
-  checkpoints = checkpoint.checkpoints(files.checkpoints)
+  checkpoints = checkpoint.checkpoints(files.checkpoints, of=identity)
   # The seconds that each round took, and those that it waited for its cohort.
   times = np.zeros((2, config.rounds), np.float32)
   fresh = (wrapper.drop_buffers(state), times)

@@ -27,7 +27,7 @@ from epe_jax.experiment import (
   workloads,
 )
 from epe_jax.parallel import sharding
-from epe_jax.training import clipping, fedavg
+from epe_jax.training import clipping, fedavg, noise
 from epe_jax.types import Key, Params, Task
 
 Config = workloads.Config
@@ -113,7 +113,8 @@ def build(
 
   Raises:
     ValueError: a field has a wrong type, is out of range or contradicts
-      another. The message names it, its value and the cure.
+      another, or jax_enable_x64 is set. The message names it, its value and the
+      cure.
     FileNotFoundError: the data file is missing.
   """
   config = _check_fields(config)
@@ -153,10 +154,20 @@ def check(config: Config, workload: workloads.Workload | None = None) -> None:
 def _check_fields(config: Config) -> Config:
   """Checks what can be checked without data and model; gives a plain copy."""
   config = config_fields.check_config(config)
+  _check_precision()
   contradictions.check_groups(config)
   contradictions.check_claim(config)
   _make_server(config)
   return config
+
+
+def _check_precision() -> None:
+  """Raises a ValueError if JAX makes float64 of what a run has as float32."""
+  if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
+    raise ValueError(
+      'jax_enable_x64=True, but runs are of float32. Unset JAX_ENABLE_X64, or call '
+      "jax.config.update('jax_enable_x64', False)."
+    )
 
 
 def _build_setup(
@@ -198,6 +209,9 @@ def _build_setup(
     )
 
   algorithm, all_observers = make_algorithm(canary_draws)
+  if not config.simulation:
+    # Programs have the shapes of cohorts, and are kept: none may tell who was drawn.
+    plan = plan._replace(steps=cohort.count_steps(train.sizes, plan))
   delta = config.audit.delta
   return Setup(
     task=task,
@@ -249,13 +263,18 @@ def audit_algorithm(
     An algorithm whose steps take no injection, and all observers by name.
     Without any canaries there are none.
   """
+  make_noise = noise.float32
+  if not config.simulation and config.noise_multiplier:
+    max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
+    make_noise = noise.exact(participants.slots + max_canaries)
   algorithm = fedavg.dp_fedavg(
     task,
     client_opt=optax.sgd(config.client.learning_rate),
     server_opt=_make_server(config),
-    clipping=_make_clipping(config, participants.expected_clients),
+    clipping=_make_clipping(config, participants.expected_clients, make_noise),
     noise_multiplier=config.noise_multiplier,
     expected_clients=participants.expected_clients,
+    make_noise=make_noise,
     divisor=config.divisor,
     precision=config.precision,
     mesh=mesh,
@@ -370,7 +389,7 @@ def _make_server(config: Config) -> optax.GradientTransformation:
 
 
 def _make_clipping(
-  config: Config, expected_clients: float
+  config: Config, expected_clients: float, make_noise: noise.MakeNoise
 ) -> clipping.Clipping:
   c = config.clipping
   if c.kind == 'fixed':
@@ -382,6 +401,7 @@ def _make_clipping(
       learning_rate=c.learning_rate,
       count_noise=c.count_noise * expected_clients,
       expected_clients=expected_clients,
+      make_noise=make_noise,
     )
   raise ValueError(
     f"clipping.kind={c.kind!r}; give 'adaptive', or 'fixed' for a clip norm "

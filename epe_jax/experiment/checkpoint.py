@@ -2,11 +2,14 @@
 
 A checkpoint holds whole arrays, however these are sharded over devices, and
 only the first process reads and writes it. So a run resumes with any other
-number of devices and processes. Beside the arrays lies a digest of them, by
-which a flipped bit is noticed.
+number of devices and processes. Beside the arrays lie a digest of them, by
+which a flipped bit is noticed, and the name of the run that they are of.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
+import errno
+import os
 import pathlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +34,7 @@ class Checkpoints(NamedTuple):
     restore: state of the right shapes -> (rounds, state) of the newest
       checkpoint whose digest agrees, laid out as the given one is; None if
       there are no checkpoints. Newer ones are removed. It raises a ValueError
-      if there are checkpoints and none is good.
+      if there are checkpoints and none is good, or that one is of another run.
     close: waits until all is written.
   """
 
@@ -40,11 +43,13 @@ class Checkpoints(NamedTuple):
   close: Callable[[], None]
 
 
-def checkpoints(folder: pathlib.Path) -> Checkpoints:
+def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
   """Opens the checkpoints in a folder, of which the two newest are kept.
 
   Args:
     folder: the folder, in which the first process reads and writes.
+    of: a text that no other run has, such as a digest of all that decides this
+      one; of the first process alone.
   """
   # Here and not above: it loads for longer than a finished run takes to show.
   import orbax.checkpoint as ocp
@@ -57,15 +62,16 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
     if manager is not None:
       args = ocp.args.Composite(
         state=ocp.args.StandardSave(host),
-        digest=ocp.args.JsonSave({'sha256': _compute_digest(host)}),
+        digest=ocp.args.JsonSave({'sha256': _compute_digest(host), 'of': of}),
       )
-      manager.save(rounds, args=args)
+      with _explain_full_disk(folder):
+        manager.save(rounds, args=args)
 
   def restore(like: PyTree) -> tuple[int, PyTree] | None:
     host = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
     newest = None
     if manager is not None:
-      newest = _read_newest(manager, folder, host)
+      newest = _read_newest(manager, folder, host, of)
     rounds = int(sharding.broadcast_from_primary(newest[0] if newest else -1))
     if rounds < 0:
       return None
@@ -74,10 +80,24 @@ def checkpoints(folder: pathlib.Path) -> Checkpoints:
 
   def close() -> None:
     if manager is not None:
-      manager.wait_until_finished()
-      manager.close()
+      with _explain_full_disk(folder):
+        manager.wait_until_finished()
+        manager.close()
+      _make_private(folder)
 
   return Checkpoints(save, restore, close)
+
+
+@contextlib.contextmanager
+def _explain_full_disk(folder: pathlib.Path) -> Iterator[None]:
+  """Raises an error of the system where TensorStore has its text alone."""
+  try:
+    yield
+  except Exception as error:
+    for code in (errno.ENOSPC, errno.EDQUOT):
+      if not isinstance(error, OSError) and os.strerror(code) in str(error):
+        raise OSError(code, os.strerror(code), str(folder)) from error
+    raise
 
 
 def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':
@@ -87,7 +107,7 @@ def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':
   one_process = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix='first'
   )
-  folder.mkdir(parents=True, exist_ok=True)
+  folder.mkdir(mode=0o700, parents=True, exist_ok=True)
   return ocp.CheckpointManager(
     folder.absolute(),
     options=ocp.CheckpointManagerOptions(
@@ -95,24 +115,44 @@ def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':
       create=False,
       multiprocessing_options=one_process,
       file_options=ocp.options.FileOptions(path_permission_mode=0o700),
+      async_options=ocp.options.AsyncOptions(
+        post_finalization_callback=lambda: _make_private(folder)
+      ),
     ),
   )
 
 
+def _make_private(folder: pathlib.Path) -> None:
+  """Has the owner alone read the files, of which Orbax sets no mode.
+
+  Until then they lie in a folder that has one.
+  """
+  for path in folder.rglob('*'):
+    # The oldest checkpoint may be removed meanwhile.
+    with contextlib.suppress(FileNotFoundError):
+      path.chmod(0o700 if path.is_dir() else 0o600)
+
+
 def _read_newest(
-  manager: 'ocp.CheckpointManager', folder: pathlib.Path, host: PyTree
+  manager: 'ocp.CheckpointManager', folder: pathlib.Path, host: PyTree, of: str
 ) -> tuple[int, PyTree] | None:
   """Reads the newest checkpoint whose digest agrees, into NumPy."""
   damaged = []
   for rounds in sorted(manager.all_steps(), reverse=True):
     try:
-      state = _read(manager, rounds, host)
+      state, run = _read(manager, rounds, host)
     except Exception as error:
       logging.warning(
         'Checkpoint %d is damaged, trying an older one: %s', rounds, error
       )
       damaged.append(rounds)
       continue
+    if run != of:
+      raise ValueError(
+        f'checkpoint {rounds} in {folder} is of another run, whose secret, data or '
+        'config differ. Remove the folder to train from the start, or put back the '
+        'one of this run.'
+      )
     # Or these rounds could not be saved when they are made again.
     for newer in damaged:
       manager.delete(newer)
@@ -127,7 +167,8 @@ def _read_newest(
 
 def _read(
   manager: 'ocp.CheckpointManager', rounds: int, host: PyTree
-) -> PyTree:
+) -> tuple[PyTree, str]:
+  """Reads a checkpoint, and which run it is of."""
   import orbax.checkpoint as ocp
 
   args: Any = ocp.args.Composite(
@@ -136,7 +177,7 @@ def _read(
   items = manager.restore(rounds, args=args)
   if items['digest']['sha256'] != _compute_digest(items['state']):
     raise ValueError('its numbers are not those that were saved')
-  return items['state']
+  return items['state'], items['digest']['of']
 
 
 def _compute_digest(host: PyTree) -> str:

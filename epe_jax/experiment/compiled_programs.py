@@ -5,26 +5,49 @@ on shapes, settings, libraries and the machine, and on no seed: keys and the rou
 of canaries are arguments of the programs.
 """
 
-import os
+import contextlib
 import pathlib
 
 import jax
 
+from epe_jax import io
+
+_MAX_BYTES = 2**30
 # Below this, reading takes as long as compiling.
 _MIN_SECONDS = 0.05
 
 
 def keep_programs() -> None:
-  """Keeps compiled programs in $XDG_CACHE_HOME/epe_jax/programs, for later ones.
+  """Keeps compiled programs in programs/ of `io.user_cache`, for later ones.
 
-  The folder is in ~/.cache if there is no such variable. A folder that JAX was told
+  Of more than 1 GiB the part that was used last is kept. A folder that JAX was told
   to use, by JAX_COMPILATION_CACHE_DIR, has precedence; with
   JAX_ENABLE_COMPILATION_CACHE=0 nothing is kept. Call it before anything is
   compiled. A folder that cannot be written to is no error.
   """
   if jax.config.values['jax_compilation_cache_dir'] is not None:
     return
-  home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
-  folder = pathlib.Path(home, 'epe_jax', 'programs')
+  folder = io.user_cache() / 'programs'
+  # Another process may remove the same, and the next run tries again.
+  with contextlib.suppress(OSError):
+    remove_oldest(folder, _MAX_BYTES)
   jax.config.update('jax_compilation_cache_dir', str(folder))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', _MIN_SECONDS)
+
+
+def remove_oldest(folder: pathlib.Path, max_bytes: int) -> None:
+  """Removes the files that were used least recently, until the rest is small enough.
+
+  Args:
+    folder: its files; it need not exist.
+    max_bytes: the most that is left.
+  """
+  stats = {path: path.stat() for path in folder.glob('*')}
+  size = sum(s.st_size for s in stats.values())
+  for path in sorted(
+    stats, key=lambda path: max(stats[path].st_atime, stats[path].st_mtime)
+  ):
+    if size <= max_bytes:
+      return
+    path.unlink()
+    size -= stats[path].st_size

@@ -17,6 +17,7 @@ from ml_collections import config_dict
 import numpy as np
 
 from epe_jax import canaries, functions, io
+from epe_jax.audit import audit_config
 from epe_jax.experiment import participation, workdirs
 from epe_jax.training import local_training
 
@@ -87,6 +88,14 @@ def _or_none(field: Field, none: str) -> Field:
   )
 
 
+def _or_as_clients(field: Field) -> Field:
+  return Field(
+    f"{field.description}, or 'as_clients' for as many as clients take part in",
+    lambda x: x == 'as_clients' or field.is_valid(x),
+    lambda x: x if x == 'as_clients' else field.convert(x),
+  )
+
+
 _FLAG = Field('True or False', lambda x: isinstance(x, bool | np.bool_), bool)
 _PATH = Field(
   'a path that is not empty',
@@ -136,13 +145,17 @@ _COMMON_FIELDS = {
   'clipping.quantile': _SHARE,
   'clipping.learning_rate': _POSITIVE,
   'clipping.count_noise': _NOT_NEGATIVE,
-  'noise_multiplier': _NOT_NEGATIVE,
+  'noise_multiplier': Field(
+    f'a number, {audit_config.NOISE}',
+    lambda x: _NOT_NEGATIVE.is_valid(x) and audit_config.is_noise_multiplier(x),
+    float,
+  ),
   'divisor': _one_of('expected', 'actual'),
   'canaries.family': _one_of(*canaries.FAMILIES),
   'canaries.observed': _integer(0),
   'canaries.unobserved': _integer(0),
   'canaries.schedule': _one_of(*participation.CANARIES),
-  'canaries.repetitions': _integer(1),
+  'canaries.repetitions': _or_as_clients(_integer(1)),
   'canaries.matrix': _or_none(_PATH, 'no file'),
   'canaries.block': _integer(1),
   'audit.sees': _one_of('aggregate', 'delta'),
@@ -187,7 +200,9 @@ _TASK_FIELDS = {
   'stackoverflow': {
     **_FILE_FIELDS,
     'data.word_count': _or_none(_PATH, "the words of the split 'train'"),
-    'data.vocabulary_size': _integer(1, 32_000),
+    'data.vocabulary_size': _or_none(
+      _integer(1, 32_000), 'that of a prepared folder'
+    ),
     'data.max_words': _integer(1, 10_000),
     'data.test_split': _one_of('heldout', 'test'),
     'data.num_clients': _or_none(_integer(1), 'as many as StackOverflow has'),

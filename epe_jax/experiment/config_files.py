@@ -10,7 +10,7 @@ import traceback
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from epe_jax import functions
+from epe_jax import interpreters
 
 Config: TypeAlias = Any
 """An ml_collections ConfigDict, whose fields type checkers know nothing of."""
@@ -48,7 +48,7 @@ def load_config(name: str | os.PathLike) -> Config:
   path = _find_file(text)
   if _is_path(text):
     # For the modules beside it, whose functions its fields may name.
-    functions.search_folder(path.resolve().parent)
+    interpreters.search_last(path.resolve().parent)
   get_config = getattr(_load_module(path), 'get_config', None)
   if get_config is None:
     raise ValueError(

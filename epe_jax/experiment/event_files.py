@@ -5,6 +5,7 @@ What they show is what metrics.jsonl has, so they too are for the auditor alone.
 
 from collections.abc import Callable, Mapping
 import os
+import pathlib
 from typing import Any, NamedTuple
 
 from epe_jax import extras
@@ -46,6 +47,8 @@ def open_event_files(folder: str | os.PathLike, *, start: int) -> EventFiles:
       writers.append(
         tensorboardX.SummaryWriter(str(folder), purge_step=start + 1)
       )
+      for path in pathlib.Path(folder).iterdir():
+        path.chmod(0o600)
     for name, value in line.items():
       if name != 'round':
         writers[0].add_scalar(name, value, line['round'])

@@ -1,4 +1,4 @@
-"""Digests of the data, files and observers of a run, which it resumes with."""
+"""What a run resumes with: digests of its data, files, observers and random bits."""
 
 from collections.abc import Mapping
 import hashlib
@@ -9,15 +9,28 @@ import jax
 
 from epe_jax import io
 from epe_jax.data import federated
-from epe_jax.experiment import build, workdirs
+from epe_jax.experiment import build, randomness, workdirs
 from epe_jax.types import PyTree
 
-# Small files, whose contents are read.
+# Small files, whose contents are read if the config uses them.
 _FILES = {
   'data.word_count': lambda config: config.data.get('word_count'),
-  'participation.log': lambda config: config.participation.log,
-  'canaries.matrix': lambda config: config.canaries.matrix,
+  'participation.log': lambda config: (
+    config.participation.log if config.participation.kind == 'log' else None
+  ),
+  'canaries.matrix': lambda config: (
+    config.canaries.matrix if config.canaries.schedule == 'matrix' else None
+  ),
 }
+# Of a digest, by which it differs from a setting.
+_DIGITS = 64
+# Settings of JAX by which a program computes other numbers. Of a version the random
+# bits count alone: it may round otherwise, as may the next device.
+_SETTINGS = (
+  'jax_default_matmul_precision',
+  'jax_default_prng_impl',
+  'jax_threefry_partitionable',
+)
 
 
 def write_inputs(
@@ -25,7 +38,7 @@ def write_inputs(
   files: workdirs.Workdir,
   setup: build.Setup,
   secret: bytes | None,
-) -> None:
+) -> str:
   """Writes what a run begins with, or checks that it resumes with the same.
 
   Args:
@@ -35,21 +48,44 @@ def write_inputs(
     setup: what was built of the config.
     secret: the secret of the run, None for a simulation.
 
+  Returns:
+    A digest of all that decides the run, by what it began with.
+
   Raises:
-    ValueError: the run has begun with other data, files or observers.
+    ValueError: the run has begun with other data, files or observers, another
+      secret or other settings of JAX.
   """
   # Shapes alone; observers that contradict each other are refused here.
   state = jax.eval_shape(setup.algorithm.init, setup.params)
   digests = compute_digests(
     config, setup.train, setup.test, observers=state.observers
   )
+  digests |= describe_randomness(secret)
   if files.config.exists() and not workdirs.has_failed_to_start(files):
     check_digests(files.inputs, digests)
-    return
+  else:
+    if secret is not None:
+      io.write_atomically(files.secret, lambda f: f.write(secret), private=True)
+    io.write_json(files.inputs, digests, private=True)
+    io.write_json(files.config, config.to_dict())
+  return _hash(files.inputs.read_bytes() + files.config.read_bytes())
+
+
+def describe_randomness(secret: bytes | None) -> dict[str, str]:
+  """Describes what decides the bits that a run draws and computes.
+
+  Args:
+    secret: the secret of the run, None for a simulation, whose seed is in its
+      config.
+
+  Returns:
+    Digests and settings of JAX by name.
+  """
+  described = {name: str(jax.config.values[name]) for name in _SETTINGS}
+  described['what JAX and NumPy draw'] = randomness.fingerprint_generators()
   if secret is not None:
-    io.write_atomically(files.secret, lambda f: f.write(secret), private=True)
-  io.write_json(files.inputs, digests, private=True)
-  io.write_json(files.config, config.to_dict())
+    described['private/secret'] = randomness.fingerprint_secret(secret)
+  return described
 
 
 def compute_digests(
@@ -96,9 +132,9 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
   """Checks that a run resumes with the inputs that it began with.
 
   Args:
-    path: the file of the digests that `compute_digests` gave when the run
-      began.
-    now: the digests of today.
+    path: the file of what `compute_digests` and `describe_randomness` gave when
+      the run began.
+    now: what they give today.
 
   Raises:
     ValueError: an input was added, is missing or changed, or there is no file.
@@ -111,7 +147,7 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
     )
   before: dict[str, Any] = io.read_json(path)
   changes = [
-    f'{name} {_describe_change(name in before, name in now)}'
+    f'{name} {_describe_change(before.get(name), now.get(name))}'
     for name in sorted(before.keys() | now.keys())
     if before.get(name) != now.get(name)
   ]
@@ -122,12 +158,14 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
     )
 
 
-def _describe_change(was_there: bool, is_there: bool) -> str:
-  if was_there and is_there:
-    return 'changed since this run began'
-  if was_there:
+def _describe_change(before: str | None, now: str | None) -> str:
+  if before is None:
+    return 'was not there when this run began'
+  if now is None:
     return 'was there when this run began and is missing'
-  return 'was not there when this run began'
+  if len(before) == len(now) == _DIGITS:
+    return 'changed since this run began'
+  return f'was {before} when this run began and is {now}'
 
 
 def _hash(content: bytes) -> str:

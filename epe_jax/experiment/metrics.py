@@ -47,7 +47,7 @@ def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
   for number, line in enumerate(lines, 1):
     try:
       record = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
       record = None
     if isinstance(record, dict) and isinstance(record.get('round'), int):
       records.append(record)

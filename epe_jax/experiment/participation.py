@@ -12,9 +12,11 @@ from epe_jax.sampling import canary_schedules, client_schedules
 
 Config = workloads.Config
 
-# The probability with which a client may exceed `Participation.max_rounds`
-# where the coins of a Poisson schedule are secret.
+# The probability of exceeding `Participation.max_rounds`, or `slots`, where the coins
+# of a Poisson schedule are secret.
 _TAIL = 1e-9
+# Where the number of rounds of a client is not drawn.
+_KNOWN_IN_ADVANCE = ('shuffled', 'one_order', 'log')
 
 CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
 """The values of config.participation.kind."""
@@ -39,9 +41,13 @@ class Participation(NamedTuple):
       `canaries` itself.
     design: 'coin_flip' or 'fixed', as `audit.Record` has it.
     expected_clients: m, the mean number of clients and canaries in a round.
-    slots: the largest number of real clients in a round, >= 1.
-    periods: of the run, in each of which a canary is assigned one random round;
-      None where canaries are assigned rounds otherwise.
+    slots: the number of real clients to make room for in a round, >= 1. In a
+      simulation it is the largest that was drawn. Otherwise it follows from their
+      law, and the probability that some round exceeds it, and has more room, is at
+      most 1e-9.
+    periods: of the run, in each of which a canary is assigned one random round, as
+      many as config.canaries.repetitions says; None where canaries are assigned
+      rounds otherwise.
     max_rounds: the largest number of rounds in which a real client takes part.
       Where coins are secret it follows from their law, and the probability that
       some client exceeds it is at most 1e-9.
@@ -99,17 +105,21 @@ def plan_participation(
   # Half of those with a coin, and not the number that took part, which would
   # tell something of every coin.
   mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
-  max_rounds = int(counts.max())
+  max_rounds, slots = int(counts.max()), max(1, *sizes)
   if kind == 'poisson' and not config.simulation:
     # Here and not above: it takes most of a second to import.
     from scipy import stats
 
     q = config.clients_per_round / count_population(config, n)
     max_rounds = max(1, int(stats.binom.isf(_TAIL / n, rounds, q)))
+    slots = max(slots, int(stats.binom.isf(_TAIL / rounds, n, q)))
+  elif kind != 'log' and not config.simulation:
+    slots = max(slots, config.clients_per_round)
   # These schedules add canaries to a round; the others put them among its
   # clients.
   mean = config.clients_per_round
-  if schedule in ('once_per_period', 'coin_flip', 'matrix'):
+  in_periods = schedule in ('once_per_period', 'coin_flip')
+  if in_periods or schedule == 'matrix':
     mean += mean_inserted
   return Participation(
     clients=cohorts.__getitem__,
@@ -117,9 +127,10 @@ def plan_participation(
     assigned=assigned,
     design='coin_flip' if coins else 'fixed',
     expected_clients=np.mean(sizes) + mean_inserted if kind == 'log' else mean,
-    slots=max(1, *sizes),
-    periods=config.canaries.repetitions
-    if schedule in ('once_per_period', 'coin_flip')
+    slots=slots,
+    # A canary is in one round of each.
+    periods=int(assigned.sum(axis=0).max(initial=0)) or None
+    if in_periods
     else None,
     max_rounds=max_rounds,
   )
@@ -206,7 +217,7 @@ def _assign_rounds(
     )
   else:
     clients = _schedule_clients(config, data, seed, n)
-    assigned = _insert_canaries(config, rng)
+    assigned = _insert_canaries(config, rng, clients, n)
   unassigned = c.observed + c.unobserved - assigned.shape[1]
   return clients, np.pad(assigned, ((0, 0), (0, unassigned)))
 
@@ -236,7 +247,10 @@ def _check_groups(
 
 
 def _insert_canaries(
-  config: Config, rng: np.random.Generator
+  config: Config,
+  rng: np.random.Generator,
+  clients: client_schedules.ClientSchedule,
+  num_clients: int,
 ) -> Bool[np.ndarray, 'T n']:
   """Assigns rounds to canaries that are added to the clients of a round."""
   c, rounds = config.canaries, config.rounds
@@ -255,12 +269,32 @@ def _insert_canaries(
     return matrix
   # They take no client's place, so that a round holds any number of them.
   num = c.observed + (c.unobserved if c.schedule == 'coin_flip' else 0)
-  if c.repetitions > rounds:
+  repetitions = _count_repetitions(config, clients, num_clients)
+  if repetitions > rounds:
     raise ValueError(
-      f'canaries.repetitions={c.repetitions}, but there are {rounds} rounds, and a '
+      f'canaries.repetitions={repetitions}, but there are {rounds} rounds, and a '
       f'canary takes part once in each of so many periods; give at most {rounds}, or '
       'more rounds.'
     )
   return canary_schedules.once_per_period(
-    rng, rounds=rounds, num=num, periods=c.repetitions
+    rng, rounds=rounds, num=num, periods=repetitions
   )
+
+
+def _count_repetitions(
+  config: Config, clients: client_schedules.ClientSchedule, num_clients: int
+) -> int:
+  """Rounds of a canary: as set, or of the client who takes part most often."""
+  repetitions, kind = config.canaries.repetitions, config.participation.kind
+  if repetitions != 'as_clients':
+    return repetitions
+  if kind not in _KNOWN_IN_ADVANCE:
+    raise ValueError(
+      f"canaries.repetitions='as_clients', but with participation.kind={kind!r} "
+      'the number of rounds of a client is drawn; give a number, or '
+      "canaries.schedule='as_clients', which draws canaries as clients are drawn."
+    )
+  counts = client_schedules.count_participations(
+    clients, rounds=config.rounds, num_clients=num_clients
+  )
+  return int(counts.max())

@@ -7,6 +7,8 @@ secret or about any other key.
 """
 
 import dataclasses
+import functools
+import hashlib
 import hmac
 import secrets
 
@@ -17,7 +19,7 @@ import numpy as np
 from epe_jax import streams
 from epe_jax.experiment import twofold_threefry, workdirs
 from epe_jax.parallel import sharding
-from epe_jax.types import Key
+from epe_jax.types import Array, Key
 
 Config = workdirs.Config
 
@@ -153,6 +155,37 @@ def check_secret(secret: bytes, name: str) -> None:
     )
 
 
+def fingerprint_secret(secret: bytes) -> str:
+  """Computes a digest by which a secret is known again, and nothing else.
+
+  It is the HMAC of a purpose of its own: of 256 random bits it reveals nothing, nor
+  does it reveal a key.
+  """
+  return _derive(secret, 'fingerprint').hex()
+
+
+@functools.cache
+def fingerprint_generators() -> str:
+  """Computes a digest of what JAX and NumPy draw here from fixed keys.
+
+  It changes with a setting or a version that gives other bits, and neither with the
+  device nor with rounding.
+  """
+
+  def draw(key: Key) -> tuple[Array, Array]:
+    first, second = jax.random.split(jax.random.fold_in(key, 3))
+    bits = jax.random.bits(first, (64,), jnp.uint32)
+    normals = jax.random.normal(second, (64,), jnp.float32)
+    return bits, jnp.round(100 * normals)
+
+  # It draws by Threefry, as all other keys of a run do.
+  key = twofold_threefry.wrap_key(b'of no secret run')
+  rng = streams.host_rng(0, 'fingerprint')
+  drawn = [*jax.jit(draw)(key), rng.permutation(64), rng.random(64)]
+  numbers = [np.asarray(x, np.float64).tobytes() for x in drawn]
+  return hashlib.sha256(b''.join(numbers)).hexdigest()
+
+
 def derive_randomness(secret: bytes) -> Randomness:
   """Derives keys and seeds from a secret; the same secret gives the same ones.
 
@@ -167,19 +200,21 @@ def derive_randomness(secret: bytes) -> Randomness:
   """
   check_secret(secret, 'the secret')
 
-  def derive(purpose: str, size: int = SECRET_BYTES) -> bytes:
-    return hmac.digest(secret, purpose.encode(), 'sha256')[:size]
-
   def derive_seed(purpose: str) -> int:
-    return int.from_bytes(derive(purpose), 'little')
+    return int.from_bytes(_derive(secret, purpose), 'little')
 
   return Randomness(
-    noise=twofold_threefry.wrap_key(derive('noise', 16)),
+    noise=twofold_threefry.wrap_key(_derive(secret, 'noise')[:16]),
     training=jax.random.wrap_key_data(
-      jnp.asarray(np.frombuffer(derive('training', 8), np.uint32)),
+      jnp.asarray(np.frombuffer(_derive(secret, 'training')[:8], np.uint32)),
       impl='threefry2x32',
     ),
     clients=derive_seed('clients'),
     canaries=derive_seed('canaries'),
     order=derive_seed('order'),
   )
+
+
+def _derive(secret: bytes, purpose: str) -> bytes:
+  """Derives the 256 bits of one purpose."""
+  return hmac.digest(secret, purpose.encode(), 'sha256')

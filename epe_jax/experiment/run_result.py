@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import os
+import re
 import typing
 from typing import Any
 
@@ -31,13 +32,14 @@ class RunResult:
     delta: δ of every ε, in (0, 1).
     num_observed: canaries that took part.
     num_unobserved: canaries that did not.
-    repetitions: rounds in which a canary took part.
+    repetitions: rounds in which a canary took part, at most.
     noise_multiplier: z, the noise in units of the clip norm.
     noise: 'fresh', or 'reproducible simulation' if it follows from the seed.
     analytic_epsilon: of the canary that took part most often; inf without noise,
       None without canaries.
     analytic_assumes: what it assumes, in words; None without canaries.
-    clients_analytic_epsilon: the same of a real client.
+    clients_participations: rounds in which a real client takes part, at most.
+    clients_analytic_epsilon: as `analytic_epsilon`, of a real client.
     clients_analytic_assumes: what that one assumes.
     amplification: what is known of amplification by sampling, in words; None if
       no clients are sampled.
@@ -69,6 +71,7 @@ class RunResult:
   noise: str
   analytic_epsilon: float | None
   analytic_assumes: str | None
+  clients_participations: int
   clients_analytic_epsilon: float
   clients_analytic_assumes: str
   amplification: str | None
@@ -142,19 +145,27 @@ def load_result(path: str | os.PathLike) -> RunResult:
   io.check_schema(path, values.pop('schema'), reads=SCHEMA)
   try:
     return _from_json(values)
-  except (KeyError, TypeError, ValueError) as e:
+  except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
     raise ValueError(
       f'{path} is damaged: {e!r}. Restore it or use another workdir.'
     ) from e
 
 
 def _from_json(values: Mapping[str, Any]) -> RunResult:
+  values = io.join_lines(values)
   # Numbers that are not finite are strings in JSON.
   numbers = {
     name: float(values[name])
     for name in _FLOATS
     if values.get(name) is not None
   }
+  if 'clients_participations' not in values:
+    # Of before: only a sentence says it.
+    times = re.search(r'in (\d+) rounds', values['clients_analytic_assumes'])
+    values = {
+      **values,
+      'clients_participations': int(times[1]) if times else 1,
+    }
   dimensions = values['effective_dimension']
   # Of a run that was made before there were claims.
   claim = values.get('claim')

@@ -1,18 +1,20 @@
 """Tables of scores as people have them: CSV, TSV, columns of numbers, stdin."""
 
-from collections.abc import Callable, Iterator, Sequence
-import contextlib
+from collections.abc import Callable, Sequence
 import csv
-import io
+import functools
 import math
+import operator
 import os
 import pathlib
 import re
 import sys
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
+
+from epe_jax import io
 
 STDIN = '-'
 """The path that stands for stdin."""
@@ -89,7 +91,7 @@ class Groups(NamedTuple):
 
 class _Row(NamedTuple):
   line: int
-  cells: list[str]
+  cells: Sequence[str]
 
 
 def read_table(path: str | os.PathLike, *, higher: str | None = None) -> Groups:
@@ -116,11 +118,10 @@ def read_table(path: str | os.PathLike, *, higher: str | None = None) -> Groups:
   _check_widths(path, rows)
   names = [_normalize(cell) for cell in rows[0].cells]
   kind, columns = _choose_columns(path, names, rows[0].cells, higher)
+  width, take = max(columns) + 1, operator.itemgetter(*columns)
   body = [
-    _Row(
-      row.line, [row.cells[i] if i < len(row.cells) else '' for i in columns]
-    )
-    for row in rows[1:]
+    _Row(line, take(cells if len(cells) >= width else [*cells, *width * ['']]))
+    for line, cells in rows[1:]
   ]
   titles = [rows[0].cells[i].strip() for i in columns]
   read = _read_labelled if kind == 'labelled' else _read_pair
@@ -141,10 +142,7 @@ def read_column(path: str | os.PathLike) -> np.ndarray:
   if str(path) != STDIN and not pathlib.Path(path).is_file():
     raise FileNotFoundError(f'{path} does not exist; give a file of scores.')
   if pathlib.Path(path).suffix == '.npy':
-    try:
-      return np.atleast_1d(np.squeeze(np.load(path, allow_pickle=False)))
-    except (ValueError, EOFError) as error:
-      raise ValueError(f'{path} is no readable .npy ({error}).') from error
+    return np.atleast_1d(np.squeeze(io.read_array(path)))
   rows = _read_rows(path)
   path = _name_input(path)
   if rows and not any(map(_is_number, rows[0].cells)):
@@ -164,15 +162,14 @@ def _read_rows(path: str | os.PathLike) -> list[_Row]:
   """The lines that are not empty, in cells; a '#' of NumPy before names is dropped."""
   line = 1
   try:
-    with _open(path) as f:
-      lines = f.read().splitlines()
+    lines = _read_text(path).splitlines()
     first = next((text for text in lines if text.strip()), '')
     reader, rows = _choose_reader(first), []
     for line, text in enumerate(lines, 1):
       if not rows and text.lstrip().startswith('#'):
         text = text.lstrip().removeprefix('#')
-      if text.strip():
-        rows.append(_Row(line, [cell.strip() for cell in reader(text)]))
+      if text and not text.isspace():
+        rows.append(_Row(line, list(map(str.strip, reader(text)))))
     return rows
   except (csv.Error, UnicodeDecodeError) as error:
     raise ValueError(
@@ -197,27 +194,28 @@ def _check_widths(path: str | os.PathLike, rows: list[_Row]) -> None:
       )
 
 
-@contextlib.contextmanager
-def _open(path: str | os.PathLike) -> Iterator[TextIO]:
+def _read_text(path: str | os.PathLike) -> str:
   if str(path) != STDIN:
-    with open(path, newline='', encoding='utf-8-sig') as f:
-      yield f
-    return
+    return pathlib.Path(path).read_bytes().decode('utf-8-sig')
   buffer = getattr(sys.stdin, 'buffer', None)
   # What others put in its place may have text alone.
-  text = (
-    sys.stdin.read() if buffer is None else (buffer.read().decode('utf-8-sig'))
+  return (
+    sys.stdin.read() if buffer is None else buffer.read().decode('utf-8-sig')
   )
-  yield io.StringIO(text)
 
 
 def _choose_reader(first: str) -> Callable[[str], list[str]]:
   for delimiter in ('\t', ',', ';'):
     if delimiter in first:
-      return lambda text: next(
-        csv.reader([text], delimiter=delimiter, skipinitialspace=True)
-      )
+      return functools.partial(_split, delimiter)
   return str.split
+
+
+def _split(delimiter: str, text: str) -> list[str]:
+  # A reader for each line takes its time, and quotes alone need one.
+  if '"' not in text:
+    return text.split(delimiter)
+  return next(csv.reader([text], delimiter=delimiter, skipinitialspace=True))
 
 
 def _normalize(name: str) -> str:
@@ -312,15 +310,17 @@ def _read_nameless(path: str | os.PathLike, rows: list[_Row]) -> Groups:
 
 def _read_labelled(path, rows, names):
   read: dict[bool, list[float]] = {True: [], False: []}
-  numbers = set()
+  numbers, texts = set(), set()
   for row in rows:
     took_part = _parse_label(row.cells[1])
     if took_part is None:
       raise ValueError(
         f'{path}, line {row.line}: {names[1]}={row.cells[1]!r}; write 1 or 0.'
       )
-    if _is_number(row.cells[1]):
-      numbers.add(float(row.cells[1]))
+    if (text := row.cells[1]) not in texts:
+      texts.add(text)
+      if _is_number(text):
+        numbers.add(float(text))
     if {0, -1} <= numbers:
       raise ValueError(
         f'{path}, line {row.line}: {names[1]} has both 0 and -1; write one of '
@@ -340,6 +340,7 @@ def _read_pair(path, rows, names):
   return np.array(read[0]), np.array(read[1])
 
 
+@functools.lru_cache(64)
 def _parse_label(text: str) -> bool | None:
   word = text.strip().lower()
   if word in _YES | _NO:
@@ -358,14 +359,16 @@ def _is_number(text: str) -> bool:
 
 
 def _read_number(path, row, i, name):
-  where = f'{path}, line {row.line}: {name}={row.cells[i]!r}'
-  if not _is_number(row.cells[i]):
-    cure = ' Mend the cell, or remove the row.'
-    if _is_number(row.cells[i].replace(',', '.')):
-      cure = ' Use a point as the decimal mark.'
-    raise ValueError(f'{where} is not a number.{cure}')
-  if not math.isfinite(float(row.cells[i])):
+  text = row.cells[i]
+  number = float(text) if _is_number(text) else math.nan
+  if math.isfinite(number):
+    return number
+  where = f'{path}, line {row.line}: {name}={text!r}'
+  if _is_number(text):
     raise ValueError(
       f'{where} is not finite. Remove the row, or mend what wrote it.'
     )
-  return float(row.cells[i])
+  cure = ' Mend the cell, or remove the row.'
+  if _is_number(text.replace(',', '.')):
+    cure = ' Use a point as the decimal mark.'
+  raise ValueError(f'{where} is not a number.{cure}')

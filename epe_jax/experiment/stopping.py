@@ -31,12 +31,16 @@ class Stopped(KeyboardInterrupt):
 
   Attributes:
     signum: the signal that asked.
+    is_abrupt: whether the signal itself raised it, whatever went on.
   """
 
-  def __init__(self, message: str, signum: int | None = None):
+  def __init__(
+    self, message: str, signum: int | None = None, *, is_abrupt: bool = False
+  ):
     super().__init__(message)
     # Of several processes some are told by the first one, and by no signal.
     self.signum = signal.SIGTERM if signum is None else signum
+    self.is_abrupt = is_abrupt
 
 
 class Requests:
@@ -134,7 +138,7 @@ def listen(announcement: str) -> Iterator[Requests]:
   def handle(signum: int, frame: object) -> None:
     del frame
     if not requests.can_defer:
-      raise Stopped('Stopped before the first round.', signum)
+      raise Stopped('Stopped before the first round.', signum, is_abrupt=True)
     requests.signum = signum
     for other in _SIGNALS:
       signal.signal(other, signal.SIG_DFL)
@@ -152,9 +156,35 @@ def listen(announcement: str) -> Iterator[Requests]:
       signal.signal(signum, handler)
 
 
+def wait_for(function: Callable[[], T]) -> T:
+  """Calls a function as `Requests.wait_for` does, which the first signal gives up.
+
+  For all that trains or computes for long, and is resumed from what it has written.
+  """
+  with listen('') as requests:
+    requests.can_defer = True
+    return requests.wait_for(function, 'Stopped.')
+
+
 def _raise_stopped(signum: int, frame: object) -> NoReturn:
   del frame
-  raise Stopped('Stopped.', signum)
+  raise Stopped('Stopped.', signum, is_abrupt=True)
+
+
+def end_with_parent() -> None:
+  """Ends this process as SIGTERM does when the one that started it is gone.
+
+  That one has to hold the other end of the pipe that is stdin here, and to write
+  nothing more into it: however it ends, the pipe ends with it.
+  """
+
+  def follow() -> None:
+    # No buffer of Python, whose lock would be missed at its end.
+    while os.read(0, 1024):
+      pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  threading.Thread(target=follow, daemon=True).start()
 
 
 def name_command() -> str:
@@ -202,12 +232,14 @@ def end_politely(
     except KeyboardInterrupt as stop:
       message = str(stop) or 'Stopped.'
       code = 128 + getattr(stop, 'signum', signal.SIGINT)
+      is_abrupt = getattr(stop, 'is_abrupt', True)
     finally:
       if before is not None:
         signal.signal(signal.SIGTERM, before)
     print(f'{message} {explain_resuming()}', file=sys.stderr, flush=True)
-    if any(thread.is_alive() for thread in _threads):
-      # Whoever asked to stop need not wait for them.
+    # Where JAX compiles or computes, the end of Python would wait for it or crash.
+    is_at_work = is_abrupt and 'jax' in sys.modules
+    if is_at_work or any(thread.is_alive() for thread in _threads):
       sys.stdout.flush()
       os._exit(code)
     raise SystemExit(code)

@@ -19,11 +19,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any, NamedTuple
 
 from ml_collections import config_dict
 
-from epe_jax import io, progress
+from epe_jax import interpreters, io, progress
 from epe_jax.experiment import (
   audited_run,
   compiled_programs,
@@ -41,6 +42,8 @@ FAILED = '.failed'
 """The suffix of the file beside the folder of a point that failed."""
 
 _STOPPED = 'stopped'
+# Seconds between two tries to have a point that another process has.
+_INTERVAL = 1.0
 
 
 class Point(NamedTuple):
@@ -121,9 +124,10 @@ def run_sweep(
 ) -> Outcome:
   """Runs all points that are not finished, `jobs` of them side by side.
 
-  A point that failed before is skipped, unless `retry` is set. When this
-  process is stopped, the running points are stopped too, and resume from their
-  checkpoints the next time.
+  A point that failed before is skipped, unless `retry` is set, and one that
+  another process runs is waited for. When this process is stopped, the running
+  points are stopped too, and resume from their checkpoints the next time; so they
+  are when it is killed.
 
   Args:
     points: the points, as `make_grid` makes them.
@@ -276,6 +280,7 @@ def _run_point(
   """Runs one point in a process; gives the reason if it failed, else None."""
   failure = folder / f'{point.name}{FAILED}'
   if workdirs.workdir_at(folder / point.name).result.exists():
+    failure.unlink(missing_ok=True)
     return None
   if failure.exists() and not retry:
     return failure.read_text()
@@ -285,13 +290,13 @@ def _run_point(
   log = folder / f'{point.name}.log'
   with open(log, 'wb') as output:
     process = subprocess.Popen(
-      [
-        sys.executable,
+      interpreters.make_command(
         '-m',
         'epe_jax.experiment.sweep',
         str(folder / point.name),
         stopping.name_command(),
-      ],
+      ),
+      env=interpreters.make_environment(),
       stdin=subprocess.PIPE,
       stdout=output,
       stderr=subprocess.STDOUT,
@@ -299,10 +304,11 @@ def _run_point(
       start_new_session=True,
     )
     assert process.stdin is not None
-    with process.stdin as stdin:
-      stdin.write(
-        json.dumps(io.spell_non_finite(point.config.to_dict())).encode()
-      )
+    config = json.dumps(io.spell_non_finite(point.config.to_dict()))
+    # One that has ended at once takes none.
+    with contextlib.suppress(BrokenPipeError):
+      process.stdin.write(f'{config}\n'.encode())
+      process.stdin.flush()
     is_told = False
     while True:
       try:
@@ -313,6 +319,9 @@ def _run_point(
         if stop.is_set() and not is_told:
           process.terminate()
           is_told = True
+    # Not before: it ends with the pipe.
+    with contextlib.suppress(BrokenPipeError):
+      process.stdin.close()
   if code == 0:
     return None
   if stop.is_set():
@@ -383,17 +392,33 @@ def _explain_resuming() -> str:
 
 @functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
 def main() -> None:
-  """Runs one point, with its config on stdin.
+  """Runs one point, with its config on the first line of stdin.
 
-  Its arguments are its workdir and the command that started the sweep.
+  Its arguments are its workdir and the command that started the sweep, with which it
+  ends.
   """
-  config = config_dict.ConfigDict(json.load(sys.stdin))
+  config = config_dict.ConfigDict(json.loads(sys.stdin.readline()))
+  stopping.end_with_parent()
   compiled_programs.keep_programs()
   sharding.use_cores(config.clients_per_round)
   try:
-    audited_run.run(config, sys.argv[1])
+    _run_when_free(config, sys.argv[1])
   except (ValueError, FileNotFoundError, FloatingPointError) as error:
     raise SystemExit(f'{type(error).__name__}: {error}') from error
+
+
+def _run_when_free(config: Config, workdir: str) -> None:
+  """Runs a point, once no other process does, such as one of a sweep before."""
+  is_told = False
+  while True:
+    try:
+      audited_run.run(config, workdir)
+      return
+    except workdirs.InUse as busy:
+      if not is_told:
+        print(f'Waiting: {busy}', file=sys.stderr, flush=True)
+      is_told = True
+    time.sleep(_INTERVAL)
 
 
 if __name__ == '__main__':

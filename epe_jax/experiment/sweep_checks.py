@@ -6,7 +6,6 @@ process of a sweep must not hold the memory of an accelerator that its points ne
 
 from collections.abc import Mapping, Sequence
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -16,8 +15,8 @@ from typing import Any
 from absl import logging
 from ml_collections import config_dict
 
-from epe_jax import io
-from epe_jax.experiment import build, config_fields, workloads
+from epe_jax import interpreters, io
+from epe_jax.experiment import build, config_fields, stopping, workloads
 
 _MODULE = 'epe_jax.experiment.sweep_checks'
 # Fields that decide which data and which model are loaded.
@@ -74,11 +73,12 @@ def find_faults_in_process(
     asked, answered = pathlib.Path(folder, 'in'), pathlib.Path(folder, 'out')
     plain = {name: config.to_dict() for name, config in configs.items()}
     asked.write_text(json.dumps(io.spell_non_finite(plain)))
-    code = subprocess.run(
-      [sys.executable, '-m', _MODULE, str(asked), str(answered)],
-      env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
-      check=False,
-    ).returncode
+    with subprocess.Popen(
+      interpreters.make_command('-m', _MODULE, str(asked), str(answered)),
+      env=interpreters.make_environment(JAX_PLATFORMS='cpu'),
+      stdin=subprocess.PIPE,
+    ) as process:
+      code = process.wait()
     if code:
       raise RuntimeError(
         f'the check of {len(configs)} points ended with {code}; what it printed '
@@ -112,6 +112,7 @@ def describe_faults(faults: Mapping[str, str], num_points: int) -> str:
 
 
 def _main(argv: Sequence[str]) -> None:
+  stopping.end_with_parent()
   asked, answered = argv
   logging.set_verbosity(logging.ERROR)
   plain: dict[str, Any] = json.loads(pathlib.Path(asked).read_text())

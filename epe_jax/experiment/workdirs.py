@@ -49,7 +49,7 @@ class Workdir:
 
   @property
   def report(self) -> pathlib.Path:
-    """The report for people. Its figures lie beside it."""
+    """The report for people, written behind its figures, its page and its card."""
     return self.folder / 'report.md'
 
   @property
@@ -91,6 +91,10 @@ class Workdir:
   def checkpoints(self) -> pathlib.Path:
     """The checkpoints to resume from, until the run has ended."""
     return self.private / 'checkpoints'
+
+
+class InUse(ValueError):
+  """Another process has a workdir. The message says which."""
 
 
 def workdir_at(folder: str | os.PathLike) -> Workdir:
@@ -164,13 +168,13 @@ def lock(files: Workdir) -> Iterator[None]:
     files: the workdir, whose folder exists.
 
   Raises:
-    ValueError: another process has it. The message says which.
+    InUse: another process has it.
   """
   with contextlib.ExitStack() as stack:
     try:
       file = stack.enter_context(locks.hold(files.lock, wait=False))
     except locks.Busy as busy:
-      raise ValueError(
+      raise InUse(
         f'workdir={files.folder} is in use by {busy}. Wait until that has '
         'ended, or give another --workdir.'
       ) from busy

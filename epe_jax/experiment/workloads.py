@@ -151,9 +151,15 @@ def _load_stackoverflow(config: Config) -> Workload:
       **_drop_none(num_clients=fields.num_clients),
     ),
   )
+  size = fields.vocabulary_size
+  if size is None:
+    is_prepared = not isinstance(origin, sources.Source) and (
+      imports.is_prepared(origin)
+    )
+    size = stackoverflow.find_size(origin) if is_prepared else 1_000
   train, test, words = stackoverflow.load(
     origin,
-    vocabulary_size=fields.vocabulary_size,
+    vocabulary_size=size,
     max_words=fields.max_words,
     word_count=fields.word_count,
     test_split=fields.test_split,

@@ -20,7 +20,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import publication, remarks
+from epe_jax.audit import clients, publication, remarks
 from epe_jax.audit.estimates import Attack
 from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.audit.record import Record
@@ -101,6 +101,7 @@ def make_card(result: RunResult, *, record: Record | None = None) -> Card:
       else 'by design',
       'family': (result.config.get('canaries') or {}).get('family'),
     },
+    'client': _describe_client(result),
     'utility': {
       'test_accuracy': result.accuracy,
       'majority_class': result.baseline_accuracy,
@@ -151,7 +152,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
       f'{path} does not exist. Give an {FILE} or the workdir of an audited run; '
       '`epe-jax report WORKDIR` writes one.'
     )
-  card = io.read_json(path)
+  card = io.join_lines(io.read_json(path))
   _validate(path, card)
   return card
 
@@ -236,6 +237,23 @@ def _describe_attack(attack: Attack) -> dict[str, Any]:
   }
 
 
+def _describe_client(result: RunResult) -> dict[str, Any]:
+  """How often a client takes part, and what is expected of it in the model."""
+  participations = facts.count_participations(result)
+  expected = {
+    attack.threat_model.key: clients.expect_client(attack, participations)
+    for attack in result.audit.attacks
+  }
+  return {
+    'participations': participations.clients,
+    'expected_epsilon': {
+      key: epsilon._asdict()
+      for key, epsilon in expected.items()
+      if epsilon is not None
+    },
+  }
+
+
 def _describe_threat_model(attack: Attack) -> dict[str, str]:
   model = attack.threat_model
   return {
@@ -305,10 +323,29 @@ def _validate(path: str | os.PathLike[str], card: Any) -> None:
   error = jsonschema.exceptions.best_match(_load_validator().iter_errors(card))
   if error is not None:
     field = '.'.join(map(str, error.absolute_path)) or 'the whole'
-    raise ValueError(
-      f'{path} is no audit card: {field}: {error.message[:200]}. Write it again '
-      'with `epe-jax report WORKDIR`.'
-    )
+    fault = f'{field}: {error.message[:200]}'
+  elif (fault := _find_inverted(card)) is None:
+    return
+  raise ValueError(
+    f'{path} is no audit card: {fault}. Write it again with `epe-jax report '
+    'WORKDIR`.'
+  )
+
+
+def _find_inverted(card: Card) -> str | None:
+  """The interval of a card that ends before it begins, in words."""
+  for one in (card['headline'], *card['attackers']):
+    point = one and one['point_estimate']
+    for name in ('interval_90', 'floor_90'):
+      if not point or point[name] is None:
+        continue
+      low, high = map(float, point[name])
+      if low > high:
+        return (
+          f'point_estimate.{name} of {one["threat_model"]["key"]}: it goes from '
+          f'{low:g} to {high:g}'
+        )
+  return None
 
 
 def _list_cells(card: Card) -> dict[str, str]:
@@ -335,8 +372,20 @@ def _list_cells(card: Card) -> dict[str, str]:
     lines[f'analytic ε, {who}'] = cells.format_number(analytic['epsilon'])
   for attack in card['attackers']:
     lines[f'ε, {attack["threat_model"]["name"]}'] = _format_attack(attack)
+  # Cards of before say nothing of clients.
+  client = card.get('client') or {'participations': '-', 'expected_epsilon': {}}
+  names = {
+    attack['threat_model']['key']: attack['threat_model']['name']
+    for attack in card['attackers']
+  }
+  for key, expected in client['expected_epsilon'].items():
+    lines[f'ε of a client, {names[key]}'] = _format_pair(
+      [*dict.fromkeys(expected.values())]
+    )
   mechanism = card['mechanism']
   return lines | {
+    'rounds of a canary': f'{canaries["repetitions"]:,}',
+    'rounds of a client': f'{client["participations"]}',
     'canaries in + out': f'{canaries["took_part"]:,} + {canaries["did_not"]:,}',
     'rounds': f'{mechanism["rounds"]:,}',
     'parameters': f'{mechanism["parameters"]:,}',

@@ -60,7 +60,7 @@ def list_caveats(result: RunResult) -> list[str]:
 
 
 def _list_limits(result: RunResult) -> list[str]:
-  """What limits the ε of every attack, and whose ε may be larger."""
+  """What limits the ε of every attack."""
   analytic = facts.find_analytic_epsilon(result)
   if analytic == math.inf:
     limit = 'Without noise there is no limit: the analytic ε is infinite.'
@@ -68,18 +68,11 @@ def _list_limits(result: RunResult) -> list[str]:
     limit = 'Only the analytic ε limits every attack, if its assumptions hold.'
   if not result.is_audited:
     return [limit]
-  limits = [
+  return [
     'A point estimate describes one attack on canaries, which are updates of '
     'the full clip norm in random directions. It is not a guarantee: another '
     f'attack may learn more. {limit}'
   ]
-  if facts.clients_exceed_canaries(result):
-    limits.append(
-      'Clients take part in more rounds than canaries do, so a client may leak '
-      'more than these estimates say: the analytic ε of one is '
-      f'{cells.format_number(result.clients_analytic_epsilon)}.'
-    )
-  return limits
 
 
 def list_assumptions(result: RunResult) -> list[str]:
@@ -103,6 +96,12 @@ def list_assumptions(result: RunResult) -> list[str]:
     f'The analytic ε of {one.who} is of {one.assumes}.'
     for one in facts.list_analytic_epsilons(result)
   ]
+  if result.is_audited and result.clients_participations > 1:
+    assumptions.append(
+      'What is expected of a client in the model assumes a linear server, the same '
+      'weight of its rounds as of those of canaries, and updates of the full clip '
+      'norm.'
+    )
   if result.is_simulation:
     assumptions.append(
       'The run is a reproducible simulation: noise and sampling follow from the seed, '
@@ -170,11 +169,11 @@ def list_not_measured(result: RunResult) -> list[str]:
     'Everything around training: who could read updates before they were summed, how '
     'the random numbers of the noise were generated, how the model was selected.',
   ]
-  if facts.clients_exceed_canaries(result):
+  if facts.count_participations(result).differ:
     listed.insert(
       1,
-      'Clients who take part more often than canaries: the analytic ε of one is '
-      f'{cells.format_number(result.clients_analytic_epsilon)}.',
+      f'Clients who take part in {facts.count_rounds(result.clients_participations)}: '
+      f'canaries took part in {facts.count_rounds(result.repetitions)}.',
     )
   if missing:
     listed.append(f'These attackers: {", ".join(missing)}.')

@@ -278,7 +278,8 @@ def write_comparison(
   svg = pictures.write_figure(figure, folder / file)
   parts = [f'# {title}', *map(tables.format_markdown, both)]
   parts.append(f'![{CAPTION}]({file})')
-  io.write_text(folder / f'{name}.md', '\n\n'.join(parts) + '\n')
+  text = tables.escape_html('\n\n'.join(parts))
+  io.write_text(folder / f'{name}.md', f'{text}\n')
   page = html.render_page(
     'comparison.html.jinja',
     title=title,

@@ -1,7 +1,9 @@
 """What a finished run is: its sizes, its canaries, its noise and analytic ε."""
 
+import math
 from typing import NamedTuple
 
+from epe_jax.audit import clients
 from epe_jax.audit.effective_dimension import EffectiveDimensions
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.text import cells
@@ -40,9 +42,39 @@ def find_analytic_epsilon(result: RunResult) -> float:
   return result.analytic_epsilon
 
 
-def clients_exceed_canaries(result: RunResult) -> bool:
-  """Whether the analytic ε of a client is above that of a canary."""
-  return result.clients_analytic_epsilon > find_analytic_epsilon(result)
+def count_participations(result: RunResult) -> clients.Participations:
+  """How often canaries and clients of an audited run take part."""
+  return clients.Participations(
+    result.repetitions,
+    result.clients_participations,
+    result.clients_analytic_epsilon,
+  )
+
+
+def describe_participation(result: RunResult) -> str | None:
+  """Whose ε the numbers of an audit are; None if clients take part as canaries do."""
+  if not result.is_audited or not count_participations(result).differ:
+    return None
+  of_canary, of_client = map(
+    count_rounds, (result.repetitions, result.clients_participations)
+  )
+  return (
+    f'Canaries take part in {of_canary}, and what they show is of as many. A client '
+    f'of this run takes part in up to {of_client}, {describe_limit_of_client(result)}.'
+  )
+
+
+def describe_limit_of_client(result: RunResult) -> str:
+  """What a client of the run is allowed, without a full stop."""
+  if math.isinf(result.clients_analytic_epsilon):
+    return 'and without noise there is no limit to its ε'
+  epsilon = cells.format_number(result.clients_analytic_epsilon)
+  return f'and is allowed ε = {epsilon}'
+
+
+def count_rounds(num: int) -> str:
+  """So many rounds, in words."""
+  return 'one round' if num == 1 else f'{num:,} rounds'
 
 
 def list_analytic_epsilons(result: RunResult) -> list[AnalyticEpsilon]:
@@ -68,10 +100,11 @@ def list_analytic_epsilons(result: RunResult) -> list[AnalyticEpsilon]:
 def describe_run(result: RunResult) -> str:
   """The run in one line: task, sizes, canaries, noise, δ and accuracy."""
   total = result.num_observed + result.num_unobserved
-  times = '' if result.repetitions == 1 else f' {_count_times(result)}'
-  if is_coin_flip(result):
-    times += ', each with probability 1/2'
-  canaries = f'{result.num_observed:,} of {total:,} canaries in{times}'
+  coins = ', each with probability 1/2' if is_coin_flip(result) else ''
+  canaries = (
+    f'{result.num_observed:,} of {total:,} canaries in{coins} for '
+    f'{count_rounds(result.repetitions)}'
+  )
   if not result.is_audited:
     canaries = _NOT_AUDITED
   return (
@@ -90,6 +123,7 @@ def list_facts(result: RunResult) -> list[tuple[str, str]]:
   return [
     ('data', result.data),
     ('rounds', f'{result.rounds:,}'),
+    ('rounds of a client, at most', f'{result.clients_participations:,}'),
     ('parameters d', f'{result.dim:,}'),
     *_list_canaries(result),
     ('noise', f'{noise}, {result.noise}'),
@@ -117,7 +151,9 @@ def _list_canaries(result: RunResult) -> list[tuple[str, str]]:
   if not result.is_audited:
     return [('canaries', _NOT_AUDITED)]
   coins = ', each with probability 1/2' if is_coin_flip(result) else ''
-  took_part = f'{result.num_observed:,}, {_count_times(result)}{coins}'
+  took_part = (
+    f'{result.num_observed:,}, in {count_rounds(result.repetitions)}{coins}'
+  )
   facts = [
     ('canaries that took part', took_part),
     ('canaries that did not', f'{result.num_unobserved:,}'),
@@ -143,11 +179,6 @@ def _list_time(result: RunResult) -> list[tuple[str, str]]:
     f'waited for data {100 * result.waited_share:.2g} % of it'
   )
   return [('time', time)]
-
-
-def _count_times(result: RunResult) -> str:
-  repetitions = result.repetitions
-  return 'once' if repetitions == 1 else f'{repetitions} times'
 
 
 def _describe_effective_dimension(dimension: EffectiveDimensions) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import math
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.clients import Participations
 from epe_jax.audit.estimates import Attack
 from epe_jax.audit.over_rounds import RoundEstimate
 from epe_jax.experiment.run_result import RunResult
@@ -22,11 +23,13 @@ def describe_headline(result: RunResult) -> str:
   )
 
 
-def describe_guesses(attack: Attack) -> str:
-  """How well an attack guesses who took part at even odds; '' if not calibrated."""
+def describe_guesses(attack: Attack, participations: Participations) -> str:
+  """How well an attack guesses who took part at even odds, of how many rounds."""
   if not attack.is_calibrated:
     return 'not calibrated'
   text = f'ε ≈ {cells.format_epsilon(attack.first)}'
+  if participations.differ:
+    text = f'{facts.count_rounds(participations.canaries)}: {text}'
   if attack.rates is None:
     return text
   share = cells.format_estimated_share(attack.rates.accuracy)

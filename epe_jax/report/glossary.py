@@ -82,6 +82,13 @@ TERMS = {
     'An artificial client whose update is a random direction of the full clip norm. '
     'Some take part and others do not; attackers have to tell which.',
   ),
+  'client': Term(
+    'A client of this run',
+    'What follows for a client who takes part as often as clients of this run do. ≤ is '
+    'the analytic ε. A range is what a server that adds up aggregates is expected to '
+    'leave in the model: of updates that are orthogonal to each other, to updates '
+    'that agree.',
+  ),
   'rounds': Term(
     'Rounds', 'How often clients trained and the server averaged their updates.'
   ),
@@ -151,7 +158,7 @@ _PATTERNS = (
   (rf'90 % interval {_NUMBER} to {_NUMBER}', 'interval'),
   (rf'reports {_NUMBER} to {_NUMBER}', 'floor'),
   (
-    rf'(?:analysis allows|analytic ε(?: of one)? is|analytic ε of) {_NUMBER}',
+    rf'(?:analysis allows|allowed ε =|analytic ε is|analytic ε of) {_NUMBER}',
     'analytic',
   ),
   (rf'{_NUMBER} standard errors?', 'standard-error'),

@@ -8,7 +8,7 @@ import jinja2
 import markupsafe
 
 from epe_jax._version import __version__
-from epe_jax.audit import remarks
+from epe_jax.audit import clients, remarks
 from epe_jax.audit.estimates import Attack
 from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.experiment.run_result import RunResult
@@ -28,6 +28,7 @@ from epe_jax.text import cells
 # Facts of a run -> what their numbers are.
 _TERMS = {
   'rounds': 'rounds',
+  'rounds of a client, at most': 'rounds',
   'parameters d': 'parameters',
   'canaries that took part': 'canary',
   'canaries that did not': 'canary',
@@ -77,10 +78,15 @@ def format_html(
     run=facts.describe_run(result),
     headline=headline and split_headline(headline),
     # What alarms stays the last sentence.
+    participation=facts.describe_participation(result),
     verdict=[*warnings, *verdict.give_short_verdict(result)],
     is_alarm=verdict.is_alarming(result),
     attackers=[
-      _list_cells(attack, is_headline=attack is (headline and headline.attack))
+      _list_cells(
+        attack,
+        facts.count_participations(result),
+        is_headline=attack is (headline and headline.attack),
+      )
       for attack in result.audit.attacks
     ],
     warnings=remarks.list_warnings(result.audit),
@@ -89,7 +95,11 @@ def format_html(
     figures=[
       make_figure(name, svg, captions[name]) for name, svg in pictures.items()
     ],
-    risks=risk_table.make_table(result.audit.attacks) if is_audited else None,
+    risks=risk_table.make_table(
+      result.audit.attacks, facts.count_participations(result)
+    )
+    if is_audited
+    else None,
     risks_explanation=risk_table.EXPLANATION,
     facts=[(*fact, _TERMS.get(fact[0])) for fact in facts.list_facts(result)],
     config=json.dumps(result.config, indent=2, ensure_ascii=False),
@@ -153,7 +163,9 @@ def _declare_colors(mode: int) -> markupsafe.Markup:
   )
 
 
-def _list_cells(attack: Attack, *, is_headline: bool) -> dict[str, Any]:
+def _list_cells(
+  attack: Attack, participations: clients.Participations, *, is_headline: bool
+) -> dict[str, Any]:
   """The line of an attacker; what it has not is None."""
   row = cells.format_cells(attack.first)
   analytic = attack.analytic and cells.format_analytic(attack.analytic)
@@ -168,4 +180,7 @@ def _list_cells(attack: Attack, *, is_headline: bool) -> dict[str, Any]:
     'floor': cells.format_floor(attack.first),
     'mu': row.mu,
     'analytic': analytic,
+    'client': clients.format_client(attack, participations)
+    if participations.differ
+    else None,
   }

@@ -2,10 +2,9 @@
 
 import math
 
-from epe_jax.audit import effective_dimension, threat_models
+from epe_jax.audit import clients, effective_dimension, threat_models
 from epe_jax.audit.estimates import Agreement, Attack, Audit, Rates
-from epe_jax.epsilon import diagnostics
-from epe_jax.epsilon.types import Estimate
+from epe_jax.epsilon import diagnostics, risks, tradeoff_curves
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import caveats, facts
 from epe_jax.text import cells
@@ -34,7 +33,9 @@ def narrate(result: RunResult) -> list[str]:
   if not result.is_audited:
     return [NOT_AUDITED, *caveats.list_caveats(result)]
   audit = result.audit
-  paragraphs = [] if audit.headline is None else [_describe_headline(audit)]
+  paragraphs = [*filter(None, [facts.describe_participation(result)])]
+  if audit.headline is not None:
+    paragraphs.append(_describe_headline(audit))
   paragraphs += describe_claim(result)
   paragraphs += [
     f'{attack.threat_model.who}: {_describe_attacker(result, attack)}'
@@ -75,12 +76,6 @@ def describe_claim(result: RunResult) -> list[str]:
   ]
 
 
-def is_within_floor(estimate: Estimate) -> bool:
-  """Whether the estimator reports as much in 9 of 10 audits without leakage."""
-  floor = estimate.floor
-  return floor is not None and float(estimate.epsilon) <= floor.q95
-
-
 def is_below_analytic(agreement: Agreement, analytic: float) -> bool:
   """Whether the noise of rounds implies visibly less than the analytic ε.
 
@@ -93,6 +88,29 @@ def is_below_analytic(agreement: Agreement, analytic: float) -> bool:
 def name_attacker(attack: Attack) -> str:
   """The attacker as it is called within a sentence."""
   return attack.threat_model.who.replace('An attacker', 'an attacker', 1)
+
+
+def describe_client(
+  attack: Attack, participations: clients.Participations
+) -> str:
+  """What to expect of a client in the model, after a space; '' where it is no news."""
+  client = clients.expect_client(attack, participations)
+  if client is None or participations.clients == 1 == participations.canaries:
+    return ''
+  shares = [
+    cells.format_estimated_share(float(risks.compute_risks(mu).accuracy))
+    for mu in (
+      tradeoff_curves.mu_of_epsilon(x, attack.first.delta) for x in client
+    )
+  ]
+  low, high = map(cells.format_number, client)
+  of = f' A client of {facts.count_rounds(participations.clients)}'
+  if low == high:
+    return f'{of}: ε ≈ {low}, {shares[0]} right guesses at even odds.'
+  return (
+    f'{of}: ε ≈ {low} if its updates are orthogonal, ε ≈ {high} if they agree; at '
+    f'even odds {shares[0]} or {shares[1]} of guesses whether it took part are right.'
+  )
 
 
 def _describe_headline(audit: Audit) -> str:
@@ -123,7 +141,7 @@ def _describe_attacker(result: RunResult, attack: Attack) -> str:
   if math.isnan(first.epsilon):
     return 'no ε could be estimated.'
   text = f'ε ≈ {cells.format_epsilon(first)} at δ = {cells.format_delta(first.delta)}'
-  if is_within_floor(first):
+  if first.is_within_floor:
     return (
       f'{text}. This is not distinguishable from no leakage at all: '
       f'{cells.format_floor(first)} is what this estimator reports in 9 of 10 '
@@ -145,7 +163,8 @@ def _describe_attacker(result: RunResult, attack: Attack) -> str:
     )
   if attack.rates is not None and attack.is_calibrated:
     text += _describe_guesses(attack.rates)
-  return text + _compare_with_analysis(result, attack)
+  text += _compare_with_analysis(result, attack)
+  return text + describe_client(attack, facts.count_participations(result))
 
 
 def _describe_guesses(rates: Rates) -> str:
@@ -234,7 +253,7 @@ def _describe_maximum(result: RunResult, attack: Attack) -> str:
   )
   if first.method == 'maximum_over_rounds':
     text += f'ε ≈ {cells.format_epsilon(first)} by the law of a maximum'
-    if is_within_floor(first):
+    if first.is_within_floor:
       text += (
         ', which is not distinguishable from no leakage at all (when nothing '
         f'leaks it gives {cells.format_floor(first)} in 9 of 10 audits)'
@@ -247,7 +266,7 @@ def _describe_maximum(result: RunResult, attack: Attack) -> str:
   text += (
     f"The paper's two fitted Gaussians give {cells.format_epsilon(fitted)}"
   )
-  if is_within_floor(fitted):
+  if fitted.is_within_floor:
     return text + (
       ', which is not distinguishable from no leakage at all: when nothing leaks '
       f'they give {cells.format_floor(fitted)} in 9 of 10 audits.'

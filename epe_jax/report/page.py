@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 import json
 
-from epe_jax.audit import remarks
+from epe_jax.audit import remarks, summary_table
 from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
@@ -34,7 +34,9 @@ def format_page(
     title = f'Privacy audit: {result.task}'
     table = estimate_table.make_table(result.audit.attacks)
     estimates = ['## Estimates', tables.format_markdown(table)]
-    risks = risk_table.make_table(result.audit.attacks)
+    risks = risk_table.make_table(
+      result.audit.attacks, facts.count_participations(result)
+    )
     if risks is not None:
       estimates += [
         '## What it means for a person',
@@ -51,6 +53,7 @@ def format_page(
     f'# {title}',
     *_format_headline(result),
     *(f'**Warning:** {warning}' for warning in warnings),
+    *_summarize_attackers(result),
     *remarks.format_remarks(result.audit),
     tables.format_markdown(run),
     *estimates,
@@ -61,7 +64,7 @@ def format_page(
     '## How to reproduce',
     _explain_reproduction(result),
   ]
-  return '\n\n'.join(parts) + '\n'
+  return tables.escape_html('\n\n'.join(parts)) + '\n'
 
 
 def _format_headline(result: RunResult) -> list[str]:
@@ -70,6 +73,19 @@ def _format_headline(result: RunResult) -> list[str]:
     return []
   who = headline.attack.threat_model.who
   return [f'**{format_headline(headline)}**', f'{who}.']
+
+
+def _summarize_attackers(result: RunResult) -> list[str]:
+  """The first table: what canaries show, and what follows for a client."""
+  if not result.is_audited:
+    return []
+  table = summary_table.make_summary_table(
+    result.audit,
+    worst_case_epsilon=facts.find_analytic_epsilon(result),
+    participations=facts.count_participations(result),
+  )
+  whose = facts.describe_participation(result)
+  return [*filter(None, [whose]), tables.format_markdown(table)]
 
 
 def _explain_reproduction(result: RunResult) -> str:

@@ -55,11 +55,14 @@ def format_summary(result: RunResult) -> str:
     headline = find_headline(result.audit)
     if headline is not None:
       parts.append(tables.fill_paragraph(format_headline(headline)))
-    # Results from before every attacker had one have that of the strongest alone.
-    worst_case = facts.find_analytic_epsilon(result)
+    if whose := facts.describe_participation(result):
+      parts.append(tables.fill_paragraph(whose))
     parts.append(
       summary_table.format_summary_table(
-        result.audit, worst_case_epsilon=worst_case
+        result.audit,
+        # Results from before every attacker had one have that of the strongest.
+        worst_case_epsilon=facts.find_analytic_epsilon(result),
+        participations=facts.count_participations(result),
       )
     )
   said = verdict.give_verdict(result)
@@ -186,18 +189,21 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     config=io.hide_paths(run.result.config),
   )
   figures = of_run.draw_run(result, run.record, run.history)
+  captions = {name: of_run.CAPTIONS[name] for name in figures}
+  warnings = overflow.describe_overflow(run.history)
+  text = page.format_page(result, captions, warnings)
+  # report.md says that all of them are there: it goes first and comes last.
+  files.report.unlink(missing_ok=True)
   drawn = {
     name: pictures.write_figure(figure, files.folder / name)
     for name, figure in figures.items()
   }
-  captions = {name: of_run.CAPTIONS[name] for name in figures}
-  warnings = overflow.describe_overflow(run.history)
-  io.write_text(files.report, page.format_page(result, captions, warnings))
   page_path = files.report.with_suffix('.html')
   io.write_text(page_path, html.format_html(result, drawn, captions, warnings))
   if result.is_audited:
     card = audit_card.make_card(result, record=run.record)
     audit_card.write_card(files.folder / audit_card.FILE, card)
+  io.write_text(files.report, text)
   return files.report
 
 

@@ -201,7 +201,7 @@ def write_score_report(
     *images,
   ]
   path = out / 'report.md'
-  io.write_text(path, '\n\n'.join(parts) + '\n')
+  io.write_text(path, tables.escape_html('\n\n'.join(parts)) + '\n')
   return path
 
 

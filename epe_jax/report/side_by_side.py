@@ -21,8 +21,8 @@ def format_side_by_side(results: Mapping[str, RunResult]) -> str:
 
   Every ε is a point estimate, without a guarantee, and one that is not calibrated
   has a dagger. Behind that of the final model is the range, 5 to 95 %, of what the
-  same estimator reports when nothing leaks. The analytic ε is that of a canary, or
-  of a client where there are no canaries.
+  same estimator reports when nothing leaks. The analytic ε is that of a canary, and of
+  a client where it takes part in other numbers of rounds.
 
   Args:
     results: name of a run -> what its result.json holds.
@@ -44,9 +44,14 @@ def format_side_by_side(results: Mapping[str, RunResult]) -> str:
 
 
 def format_analytic(result: RunResult) -> str:
-  """The analytic ε of a canary, or of a client if no canaries took part."""
+  """The analytic ε of a canary; of a client where it is not the same."""
+  clients = f'{cells.format_number(result.clients_analytic_epsilon)} (clients)'
+  if not result.is_audited:
+    return clients
   text = cells.format_number(facts.find_analytic_epsilon(result))
-  return text if result.is_audited else f'{text} (clients)'
+  if facts.count_participations(result).differ:
+    return f'{text}; {clients}'
+  return text
 
 
 def _make_line(name: str, result: RunResult) -> list[str]:

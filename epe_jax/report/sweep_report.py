@@ -182,7 +182,10 @@ def write_sweep(
   both = [table, make_variation_table(results)]
   some = [table for table in both if table is not None]
   for name, content in (
-    ('sweep.md', '\n\n'.join(map(tables.format_markdown, some))),
+    (
+      'sweep.md',
+      tables.escape_html('\n\n'.join(map(tables.format_markdown, some))),
+    ),
     ('sweep.tex', tables.format_latex(table)),
   ):
     io.write_text(folder / name, f'{content}\n')

@@ -18,36 +18,22 @@ def give_verdict(result: RunResult) -> list[str]:
   """
   if not result.is_audited:
     return [narrative.NOT_AUDITED]
-  audit = result.audit
-  sentences = []
-  if audit.headline is not None:
-    attack, bound = audit.headline
-    limit = facts.find_analytic_epsilon(result)
-    sentences.append(_state_headline(attack, bound, limit))
-  final = audit.find(threat_models.FINAL)
-  if final is not None:
-    sentences.append(_describe_final_model(final))
-  sentences += _compare_with_clients(result)
-  return sentences + narrative.describe_claim(result) + _list_doubts(audit)
+  return [
+    *_state_findings(result),
+    *narrative.describe_claim(result),
+    *_list_doubts(result.audit),
+  ]
 
 
 def give_short_verdict(result: RunResult) -> list[str]:
   """What is certain, what is likely, what to doubt: a sentence each.
-
-  One more says so where clients may leak more than canaries.
 
   Args:
     result: what result.json holds.
   """
   if not result.is_audited:
     return [narrative.NOT_AUDITED]
-  audit, sentences = result.audit, []
-  if audit.headline is not None:
-    limit = facts.find_analytic_epsilon(result)
-    sentences.append(_state_headline(*audit.headline, limit))
-  final = audit.find(threat_models.FINAL)
-  if final is not None:
-    sentences.append(_describe_final_model(final))
+  audit = result.audit
   # What speaks against the run comes before what it claims.
   last = [
     *(_list_doubts(audit) if any(a.is_violated for a in audit.attacks) else ()),
@@ -55,7 +41,7 @@ def give_short_verdict(result: RunResult) -> list[str]:
     *_list_doubts(audit),
   ]
   # An alarm stays the last sentence.
-  return [*sentences, *_compare_with_clients(result), *last[:1]]
+  return [*_state_findings(result), *last[:1]]
 
 
 def is_alarming(result: RunResult) -> bool:
@@ -65,20 +51,29 @@ def is_alarming(result: RunResult) -> bool:
   return any(attack.is_violated for attack in result.audit.attacks)
 
 
-def _compare_with_clients(result: RunResult) -> list[str]:
-  """That clients may leak more than canaries, if they take part more often."""
-  if not facts.clients_exceed_canaries(result):
-    return []
-  clients = cells.format_number(result.clients_analytic_epsilon)
-  return [
-    'All of this is about canaries. Clients take part in more rounds and may leak '
-    f'more: their analytic ε is {clients}.'
-  ]
+def _state_findings(result: RunResult) -> list[str]:
+  """What is certain and what is likely, of canaries and of a client."""
+  sentences = []
+  if result.audit.headline is not None:
+    sentences.append(_state_headline(result, *result.audit.headline))
+  final = result.audit.find(threat_models.FINAL)
+  if final is not None:
+    sentences.append(_describe_final_model(result, final))
+  return sentences
 
 
-def _state_headline(attack: Attack, bound: Estimate, limit: float) -> str:
+def _state_headline(result: RunResult, attack: Attack, bound: Estimate) -> str:
   """The bound that the design fixed, beside what the analysis allows."""
   assert bound.confidence is not None, 'bounds have one'
+  limit = facts.find_analytic_epsilon(result)
+  participations = facts.count_participations(result)
+  whose, client = '', ''
+  if participations.differ:
+    whose = f' of a canary of {facts.count_rounds(participations.canaries)}'
+    client = (
+      f'. A client takes part in up to {facts.count_rounds(participations.clients)}, '
+      f'{facts.describe_limit_of_client(result)}'
+    )
   allowed = (
     'without noise there is no limit to it'
     if limit == math.inf
@@ -86,23 +81,27 @@ def _state_headline(attack: Attack, bound: Estimate, limit: float) -> str:
   )
   return (
     f'With {100 * bound.confidence:g} % confidence '
-    f'ε ≥ {cells.format_epsilon(bound)} at δ = {cells.format_delta(bound.delta)} '
-    f'for {narrative.name_attacker(attack)}; {allowed}.'
+    f'ε ≥ {cells.format_epsilon(bound)} at δ = {cells.format_delta(bound.delta)}'
+    f'{whose} for {narrative.name_attacker(attack)}; {allowed}{client}.'
   )
 
 
-def _describe_final_model(attack: Attack) -> str:
-  """How much the final model alone tells of a canary."""
+def _describe_final_model(result: RunResult, attack: Attack) -> str:
+  """How much the final model alone tells of a canary, and of a client."""
+  participations = facts.count_participations(result)
   text = f'The final model alone: ε ≈ {cells.format_epsilon(attack.first)}'
-  if narrative.is_within_floor(attack.first):
-    return f'{text}, which is what is found where nothing leaks.'
+  if participations.differ:
+    text += f' of a canary of {facts.count_rounds(participations.canaries)}'
+  client = narrative.describe_client(attack, participations)
+  if attack.first.is_within_floor:
+    return f'{text}, which is what is found where nothing leaks.{client}'
   if not attack.is_calibrated:
     # The number could be above the analytic ε, and is not for a verdict.
-    return 'The final model alone: no estimate is calibrated.'
-  if attack.rates is None:
-    return f'{text}.'
+    return f'The final model alone: no estimate is calibrated.{client}'
+  if client or attack.rates is None:
+    return f'{text}.{client}'
   return (
-    f'{text}; at even odds this attack tells whether a canary took part in '
+    f'{text}; at even odds this attack tells whether a client took part in '
     f'{cells.format_estimated_share(attack.rates.accuracy)} of cases.'
   )
 

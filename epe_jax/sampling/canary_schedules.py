@@ -11,6 +11,7 @@ import pathlib
 from jaxtyping import Bool
 import numpy as np
 
+from epe_jax import io
 from epe_jax.sampling import client_schedules
 
 
@@ -191,8 +192,7 @@ def read_matrix(
     raise FileNotFoundError(f'{path} does not exist; give a matrix of 0 and 1.')
   try:
     if path.suffix == '.npy':
-      # Memory-mapped; NumPy would allocate any size that the header announces.
-      matrix = np.load(path, mmap_mode='r', allow_pickle=False)
+      matrix = io.read_array(path)
     else:
       text = path.read_text(encoding='utf-8').replace(',', ' ')
       matrix = np.loadtxt(text.splitlines(), ndmin=2)

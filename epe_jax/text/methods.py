@@ -2,7 +2,7 @@
 
 from epe_jax.epsilon.types import Estimate
 
-_METHODS = {
+METHODS = {
   'two_gaussian_null': 'two Gaussians, std of the null',
   'two_gaussian_fitted': 'two Gaussians, std fitted',
   'eps_lo': "the paper's ε_lo (no bound)",
@@ -13,28 +13,29 @@ _METHODS = {
   'clopper_pearson_band': 'best threshold under a band',
   'rank_test': 'all thresholds, one test',
   'clopper_pearson_bonferroni': 'a few thresholds, Bonferroni',
-  'clopper_pearson_split': 'threshold from half of them',
-  'clopper_pearson_multisplit': 'the same, median of many splits',
-  'epsilon_credible_split': 'threshold from half of them',
+  'clopper_pearson_split': 'threshold from half of scores',
+  'clopper_pearson_multisplit': 'threshold, median of splits',
+  'epsilon_credible_split': 'credible, threshold from half',
   'gdp_clopper_pearson_band': 'under a band, if f is Gaussian',
   'gdp_rank_test': 'all thresholds, if f is Gaussian',
-  'gdp_credible_split': 'the same, if f is Gaussian',
+  'gdp_credible_split': 'credible, if f is Gaussian',
   'one_run': 'from one run, Bernoulli(1/2)',
-  'one_run_gdp': 'the same, if f is Gaussian',
-  'one_run_fdp': 'the same, by recursion',
-  'one_run_independent': 'the same, if leaks are independent',
-  'one_run_independent_gdp': 'the same, and f is Gaussian',
+  'one_run_gdp': 'one run, if f is Gaussian',
+  'one_run_fdp': 'one run, by recursion',
+  'one_run_independent': 'one run, leaks independent',
+  'one_run_independent_gdp': 'one run, independent, Gaussian',
   'gaussian_lower_bound': 'both Gaussians, spread free',
   'gaussian_lower_bound_rejected': 'both Gaussians, rejected',
   'location_mixture': 'Gaussians, shifts known',
-  'most_exposed': 'the same, most exposed canary',
-  'location_mixture_bound': 'Gaussians, shifts known',
-  'location_mixture_bound_rejected': 'Gaussians, shifts known, rejected',
+  'most_exposed': 'Gaussians, most exposed canary',
+  'location_mixture_bound': 'Gaussians, shifts known, bound',
+  'location_mixture_bound_rejected': 'Gaussians, bound rejected',
   'maximum_over_rounds': 'law of a maximum',
   'shifted_cosine': 'law of a cosine',
 }
+"""Name of an estimator -> words that tell it from all others, wherever they stand."""
 
 
 def describe_method(estimate: Estimate) -> str:
   """The estimator in a few words."""
-  return _METHODS.get(estimate.method, estimate.method.replace('_', ' '))
+  return METHODS.get(estimate.method, estimate.method.replace('_', ' '))

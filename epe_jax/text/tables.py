@@ -197,6 +197,21 @@ def format_markdown(table: Table) -> str:
   return '\n\n'.join(part for part in (title, rows, notes) if part)
 
 
+def escape_html(markdown: str) -> str:
+  """Markdown in which a page shows markup of HTML instead of obeying it.
+
+  Code is left as it is: pages show it so.
+
+  >>> escape_html('<script> of\\n```\\na < b\\n```')
+  '&lt;script> of\\n```\\na < b\\n```'
+  """
+  blocks = re.split(r'(^```.*?^```$)', markdown, flags=re.MULTILINE | re.DOTALL)
+  return ''.join(
+    block if i % 2 else block.replace('<', '&lt;')
+    for i, block in enumerate(blocks)
+  )
+
+
 def splice(text: str, blocks: Mapping[str, str]) -> str:
   """Replaces what a page has between markers.
 

@@ -4,13 +4,15 @@ from collections.abc import Callable
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from epe_jax.training import noise as noise_lib
 from epe_jax.types import Array, Key
 
 State = Any
+
+_FLOATS = noise_lib.float32(0.0)
 
 
 class Clipping(NamedTuple):
@@ -36,15 +38,18 @@ class Clipping(NamedTuple):
 
 
 def clip(
-  x: Float[Array, ' d'], clip_norm: Float[Array, ''] | float
-) -> tuple[Float[Array, ' d'], Float[Array, '']]:
-  """Returns CLIP(x; S) = x min(1, S / |x|), and |x|.
+  x: Float[Array, ' d'],
+  clip_norm: Float[Array, ''] | float,
+  noise: noise_lib.Noise = _FLOATS,
+) -> tuple[Array, Float[Array, '']]:
+  """Returns CLIP(x; S) = x min(1, S / |x|), as the noise has it summed, and |x|.
 
   References:
     One-shot Empirical Privacy Estimation, Algorithm 2.
   """
-  norm = jnp.linalg.norm(x)
-  return x * jnp.minimum(1.0, clip_norm / jnp.maximum(norm, 1e-30)), norm
+  norm = noise.norm(x)
+  factor = jnp.minimum(1.0, clip_norm / jnp.maximum(norm, 1e-30))
+  return noise.multiply(x, factor, clip_norm), norm
 
 
 def fixed(clip_norm: float) -> Clipping:
@@ -72,6 +77,7 @@ def adaptive(
   learning_rate: float,
   count_noise: float,
   expected_clients: float,
+  make_noise: noise_lib.MakeNoise = noise_lib.float32,
 ) -> Clipping:
   """S follows a quantile of the norms: S <- S exp(-eta_C (b - gamma)).
 
@@ -88,6 +94,7 @@ def adaptive(
     count_noise: sigma_b, standard deviation of the noise on the count, in
       clients; more than z / 2 in a run with noise.
     expected_clients: m > 0, the clients and canaries expected in a round.
+    make_noise: the noise on the count, as for `fedavg.dp_fedavg`.
 
   Raises:
     ValueError: an argument is out of range; or, from `vector_noise`, z is too
@@ -105,16 +112,21 @@ def adaptive(
       f'quantile={quantile} is a fraction of clients; give one in (0, 1).'
     )
 
+  # Of votes, which are one for each client: 1 if it is unclipped, -1 if not.
+  noise = make_noise(2 * count_noise) if count_noise > 0 else None
+
   def update(
     key: Key | None,
     clip_norm: Float[Array, ''],
     num_unclipped: Float[Array, ''],
     num_clients: Float[Array, ''],
   ) -> Float[Array, '']:
-    total = num_unclipped - num_clients / 2
-    if key is not None:
-      total += count_noise * jax.random.normal(key, (), jnp.float32)
-    b = total / expected_clients + 0.5
+    votes = 2 * num_unclipped - num_clients
+    if key is not None and noise is not None:
+      vote = noise.multiply(jnp.ones(1, jnp.float32), 1.0, 1.0)
+      total = vote * votes.astype(noise.dtype) + noise.draw(key, 1, 1.0)
+      votes = noise.read(total, 1.0)[0]
+    b = votes / 2 / expected_clients + 0.5
     return clip_norm * jnp.exp(-learning_rate * (b - quantile))
 
   def vector_noise(z: float) -> float:

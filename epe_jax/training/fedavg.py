@@ -19,6 +19,7 @@ from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import clipping as clipping_lib
 from epe_jax.training import local_training, padding
+from epe_jax.training import noise as noise_lib
 from epe_jax.types import Array, Batch, Key, Params, Task
 
 
@@ -92,14 +93,15 @@ class ClippedSums(NamedTuple):
   """Sums over the real clients of a round, or examples of a step of DP-SGD.
 
   Attributes:
-    vector: of clipped updates, or gradients, [d].
+    vector: of clipped updates, or gradients, [d]; within DP-FedAvg in the unit
+      of `noise.Noise`.
     num: how many clients or examples there are.
     num_unclipped: how many of their vectors had a norm of at most S.
     norm: of the norms of vectors, before clipping.
     loss: of the mean training losses.
   """
 
-  vector: Float[Array, ' d']
+  vector: Float[Array, ' d'] | Int[Array, ' d']
   num: Float[Array, '']
   num_unclipped: Float[Array, '']
   norm: Float[Array, '']
@@ -126,6 +128,7 @@ def dp_fedavg(
   clipping: clipping_lib.Clipping,
   noise_multiplier: float,
   expected_clients: float,
+  make_noise: noise_lib.MakeNoise = noise_lib.float32,
   divisor: str = 'expected',
   precision: str = 'float32',
   mesh: sharding.Mesh | None = None,
@@ -143,6 +146,9 @@ def dp_fedavg(
     clipping: gives S, and moves it from round to round.
     noise_multiplier: z, finite and >= 0. With 0 no noise is drawn at all.
     expected_clients: m > 0, clients and canaries expected in a round.
+    make_noise: makes the noise. `noise.float32` is for simulations, and
+      `noise.exact(max_clients)` hides sums to the last bit in a model for
+      release. Adaptive clipping needs the same.
     divisor: 'expected' divides the noisy sum by m, as the analytic ε assumes.
       'actual' divides by the number of clients and canaries of the round, which
       an attacker would learn from the result.
@@ -172,13 +178,15 @@ def dp_fedavg(
   if divisor not in ('expected', 'actual'):
     raise ValueError(f"divisor={divisor!r}; give 'expected' or 'actual'.")
   train = local_training.local_training(task, client_opt, precision=precision)
-  sum_clipped_updates = functools.partial(_sum_clipped_updates, train)
+  vector_noise = clipping.vector_noise(noise_multiplier)
+  # Without noise there is nothing to hide behind, and no step of a grid.
+  noise = (make_noise if noise_multiplier else noise_lib.float32)(vector_noise)
+  sum_clipped_updates = functools.partial(_sum_clipped_updates, train, noise)
   if mesh is not None:
     replicated, sharded = sharding.REPLICATED, sharding.SHARDED
     sum_clipped_updates = sharding.sum_over_devices(
       sum_clipped_updates, mesh, (replicated, sharded, replicated, replicated)
     )
-  vector_noise = clipping.vector_noise(noise_multiplier)
 
   def init(params: Params) -> TrainState:
     return TrainState(
@@ -188,13 +196,6 @@ def dp_fedavg(
       opt_state=server_opt.init(params),
       clip_state=clipping.init(),
     )
-
-  def draw_noise(key: Key, clip_norm: Float[Array, ''], dim: int):
-    # A coordinate's bits follow from the key alone, whichever device draws it.
-    noise = sharding.shard_if_divisible(
-      mesh, jax.random.normal(key, (dim,), jnp.float32), axes=(0,)
-    )
-    return vector_noise * clip_norm * noise
 
   def step(
     state: TrainState,
@@ -208,16 +209,19 @@ def dp_fedavg(
     # Materialize the canaries after the client scan; otherwise XLA may keep
     # their d floats live during training.
     direction = fusion_barrier(sums.num >= 0, injection.direction)
-    rho = sums.vector + clip_norm * direction
+    rho = sums.vector + noise.multiply(direction, clip_norm, clip_norm)
     num_clients = sums.num + injection.count
     count_key = None
     if noise_multiplier > 0:
       vector_key, count_key = jax.random.split(noise_key)
-      rho = rho + draw_noise(vector_key, clip_norm, rho.size)
+      # Bits follow from key and coordinate alone, whichever device draws them.
+      rho = rho + sharding.shard_if_divisible(
+        mesh, noise.draw(vector_key, rho.size, clip_norm), axes=(0,)
+      )
     m = (
       expected_clients if divisor == 'expected' else jnp.maximum(num_clients, 1)
     )
-    aggregate = rho / m
+    aggregate = noise.read(rho, clip_norm) / m
     params, opt_state = apply_gradient(
       server_opt, -aggregate, state.params, state.opt_state
     )
@@ -232,7 +236,7 @@ def dp_fedavg(
       ),
     )
     info = describe_round(
-      sums,
+      sums._replace(vector=noise.read(sums.vector, clip_norm)),
       aggregate,
       injection,
       clip_norm=clip_norm,
@@ -295,6 +299,7 @@ def describe_round(
 
 def _sum_clipped_updates(
   train: local_training.LocalTraining,
+  noise: noise_lib.Noise,
   params: Params,
   cohort: Cohort,
   clip_norm: Float[Array, ''],
@@ -309,11 +314,14 @@ def _sum_clipped_updates(
     # of clients changes nothing.
     key_of_client = jax.random.fold_in(key, client)
     update = train(params, batches, mask, rows, key_of_client)
-    x, norm = clipping_lib.clip(ravel_pytree(update.delta)[0], clip_norm)
+    delta = ravel_pytree(update.delta)[0]
+    x, norm = clipping_lib.clip(delta, clip_norm, noise)
     is_real = (client >= 0).astype(jnp.float32)
     is_unclipped = (norm <= clip_norm).astype(jnp.float32)
-    values = x, 1.0, is_unclipped, norm, update.loss
-    return ClippedSums(*(is_real * value for value in values))
+    values = 1.0, is_unclipped, norm, update.loss
+    return ClippedSums(
+      is_real.astype(noise.dtype) * x, *(is_real * value for value in values)
+    )
 
   def add_chunk(sums: ClippedSums, chunk: Cohort) -> tuple[ClippedSums, None]:
     # The chunk takes as many steps and rows as any of its clients needs.
@@ -326,6 +334,6 @@ def _sum_clipped_updates(
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   scalar = jnp.zeros((), jnp.float32)
   zero = ClippedSums(
-    jnp.zeros(dim, jnp.float32), scalar, scalar, scalar, scalar
+    jnp.zeros(dim, noise.dtype), scalar, scalar, scalar, scalar
   )
   return jax.lax.scan(add_chunk, zero, cohort)[0]

@@ -222,6 +222,39 @@ def test_by_coins_half_of_the_canaries_take_part_and_have_bounds_from_one_run():
   assert any(method.startswith('one_run') for method in methods)
 
 
+def test_coins_of_rounds_that_were_never_made_are_not_counted():
+  auditor = make_auditor(design='coin_flip', num_observed=400, num_unobserved=0)
+  observe_rounds(auditor, range(3))
+  record = auditor.record()
+  # Of 400 canaries in 12 rounds, those of three, and of them about half.
+  num = auditor._state.assigned[:3].sum()
+  assert 90 < num < 110
+  assert record.observed.size == num
+  np.testing.assert_array_equal(
+    record.included.sum(axis=0), record.observed.astype(int)
+  )
+  assert 25 < record.observed.sum() < 75
+  assert all(x.shape[-1] == num for x in record.cosines.values())
+
+
+def test_by_coins_every_canary_has_a_coin():
+  auditor = make_auditor(
+    design='coin_flip', num_observed=300, num_unobserved=100
+  )
+  observe_rounds(auditor, range(ROUNDS))
+  record = auditor.record()
+  np.testing.assert_array_equal(record.assigned.sum(axis=0), np.ones(400))
+  assert 150 < record.observed.sum() < 250
+
+
+def test_coins_of_which_none_had_a_round_are_an_error():
+  auditor = make_auditor(design='coin_flip', num_observed=1, num_unobserved=1)
+  (empty,) = np.flatnonzero(~auditor._state.assigned.any(axis=1))[:1]
+  observe_rounds(auditor, [int(empty)])
+  with pytest.raises(ValueError, match='none of the 2 canaries'):
+    auditor.record()
+
+
 def test_what_a_server_optimizer_changes_is_not_calibrated():
   auditor = make_auditor(sees='delta', server_momentum=None)
   for t in range(ROUNDS):

@@ -43,7 +43,9 @@ def run(
       others=None if others is None else put_in / count,
     )
   record = auditor.record()
-  return claim_check.check_claim(record, audit.evaluate(record, floors=False))
+  found = audit.evaluate(record, floors=False)
+  measured = [text for a in found.attacks for text in a.contradictions]
+  return [*measured, *claim_check.check_claim(record, found)]
 
 
 @pytest.mark.parametrize('others', [None, 0.0, 1.0])

@@ -17,6 +17,9 @@ from epe_jax.audit import (
   server_response,
   threat_models,
 )
+from epe_jax.epsilon import tradeoff_curves
+from epe_jax.host_canaries import requirements
+from epe_jax.text import cells
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / 'benchmarks' / 'results'
@@ -44,6 +47,26 @@ def test_who_removes_all_others_finds_the_analytic_epsilon():
   assert found.estimate.q05 < expected < found.estimate.q95
   assert 0 < found.bound.q50 < expected
   assert plan.find('nobody') is None
+
+
+def test_a_plan_says_when_canaries_take_part_less_often_than_clients():
+  plan = audit.plan(planned(client_participations=9))
+  first = plan.warnings[0]
+  allowed = accounting.epsilon_of_releases(0.7, delta=1e-5, participations=9)
+  assert 'canaries take part in 1 of 50 rounds, clients in up to 9' in first
+  assert f'allowed ε = {cells.format_number(allowed.epsilon)}' in first
+  # Of the model: three times the shift if orthogonal, nine times if they agree.
+  mu = tradeoff_curves.mu_of_epsilon(plan.find('change').analytic, 1e-5)
+  for times in (3, 9):
+    epsilon = tradeoff_curves.epsilon_gdp(times * mu, 1e-5)
+    assert f'ε ≈ {cells.format_number(epsilon)}' in first
+  assert 'Plan with repetitions=9' in first
+  unknown = audit.plan(planned())
+  assert 'set client_participations' in unknown.warnings[0]
+  alike = audit.plan(planned(client_participations=9, repetitions=9))
+  assert not any('canaries take part in' in x for x in alike.warnings)
+  with pytest.raises(ValueError, match='client_participations=51'):
+    planned(client_participations=51)
 
 
 def test_who_knows_more_finds_more():
@@ -227,6 +250,24 @@ def test_memory_is_that_which_was_measured(family):
   assert sum(costs.memory.values()) == pytest.approx(
     work['peak_bytes_more'][family], rel=0.05
   )
+
+
+@pytest.mark.parametrize('one_by_one', [True, False])
+def test_a_new_family_takes_the_time_of_the_slowest_of_its_kind(
+  monkeypatch, one_by_one
+):
+  monkeypatch.setattr(
+    requirements, 'FAMILIES', (*requirements.FAMILIES, 'mine')
+  )
+  if one_by_one:
+    monkeypatch.setattr(
+      requirements, 'ONE_BY_ONE', requirements.ONE_BY_ONE | {'mine'}
+    )
+  found = planned_costs.count_costs(planned(family='mine'))
+  slowest = 'sphere' if one_by_one else 'hadamard2'
+  expected = planned_costs.count_costs(planned(family=slowest))
+  assert found.seconds == expected.seconds
+  assert f'mine was not measured; its time is that of {slowest}' in found.basis
 
 
 def test_a_plan_reads_as_a_table():

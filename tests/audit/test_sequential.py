@@ -106,6 +106,19 @@ def test_a_claim_is_a_finite_positive_number(claim):
     bound_sequentially(simulate(0.5), claim=claim)
 
 
+def test_true_claims_are_seldom_rejected_by_many_canaries_of_one_round():
+  claim = float(tradeoff_curves.epsilon_gdp(1 / 0.2, DELTA))
+  settings = dict(observed=300, unobserved=8, rounds=1, dim=300)
+  alarms = [
+    bound_sequentially(simulate(0.2, seed=seed, **settings), claim=claim)
+    .test_claim()
+    .rejected_after
+    for seed in range(60)
+  ]
+  # A failure has probability 1e-6 at exact coverage.
+  assert sum(alarm is not None for alarm in alarms) <= 12
+
+
 @pytest.mark.slow
 def test_true_claims_of_whole_runs_are_seldom_rejected():
   claim = float(tradeoff_curves.epsilon_gdp(1 / 0.5, DELTA))

@@ -1,6 +1,7 @@
 """The ε that the mechanism allows each attacker, and what exceeds it."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -16,7 +17,7 @@ from epe_jax.audit import (
   upper_bounds,
 )
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.epsilon import mixture, types
+from epe_jax.epsilon import mixture, risks, types
 from tests import recorded_runs
 
 _DELTA = 1e-5
@@ -187,3 +188,90 @@ def test_known_rounds_are_gaussian_and_have_no_regret():
   assert (
     upper_bounds.find_curve(without, 1e-4)(np.log(rates)).tolist() == [0] * 3
   )
+
+
+def test_a_final_model_whose_canaries_weigh_alike_has_the_risks_of_its_mu():
+  run = recorded_runs.by_vectors(momentum=0.0, rounds=6, clients=0.0)
+  rounds = run.record.rounds
+  level = np.ones_like(rounds.canary_norm)
+  record = dataclasses.replace(
+    run.record,
+    rounds=rounds._replace(
+      canary_norm=level, noise_std=level / (3 * math.sqrt(6))
+    ),
+    weight=np.ones_like(run.record.weight),
+  )
+  found = upper_bounds.expect_final_model(record, 1e-3)
+  curve = upper_bounds.find_curve(found, 1e-3)
+  of_curve = risks.compute_risks_of_curve(curve)
+  # Two Gaussians that are 3 apart are told apart in 93.3 % of cases.
+  np.testing.assert_allclose(of_curve, risks.compute_risks(3.0), rtol=1e-4)
+  assert upper_bounds.compute_gaussian_regret(found, 1e-3) < 1e-6
+
+
+def test_the_risks_of_a_mixture_are_those_of_simulated_attacks():
+  shifts = np.array([0.3, 1.0, 4.0])
+  curve = upper_bounds.find_curve(
+    accounting.Analytic(
+      1.0, 'x', 'expectation', law=accounting.Mixture(tuple(shifts), (1, 1, 2))
+    ),
+    1e-3,
+  )
+  rng, num = np.random.default_rng(0), 400_000
+  seen = rng.choice(shifts, num, p=(0.25, 0.25, 0.5)) + rng.normal(size=num)
+  of_curve = risks.compute_risks_of_curve(curve, fpr=0.01, baseline=0.001)
+  for rate, found in ((0.01, of_curve.tpr), (0.001, of_curve.reconstruction)):
+    tpr = np.mean(seen > -special.ndtri(rate))
+    assert found == pytest.approx(tpr, abs=5 / math.sqrt(num))
+  grid = np.linspace(0.0, 4.0, 400)
+  told = [(np.mean(seen > x) + special.ndtr(x)) / 2 for x in grid]
+  assert of_curve.accuracy == pytest.approx(max(told), abs=3e-3)
+
+
+@pytest.mark.parametrize(('noise', 'rounds'), [(0.2, 100), (0.7, 5)])
+def test_the_risks_of_a_random_round_are_those_of_simulated_attacks(
+  noise, rounds
+):
+  analytic = accounting.epsilon_of_allocation(noise, delta=1e-3, rounds=rounds)
+  curve = upper_bounds.find_curve(analytic, 1e-3)
+  rng, num = np.random.default_rng(1), 40_000
+  ratios = []
+  for took_part in (False, True):
+    x = rng.standard_normal((num, rounds))
+    x[:, 0] += took_part / noise
+    log_ratio = x / noise - 0.5 / noise**2
+    ratios.append(np.sort(special.logsumexp(log_ratio, axis=1)))
+  of_curve = risks.compute_risks_of_curve(curve, fpr=0.01, baseline=0.01)
+  at = ratios[0][int(num * 0.99)]
+  tpr = np.mean(ratios[1] > at)
+  # Never below, but for chance, and above by no more than chance.
+  assert of_curve.tpr == pytest.approx(tpr, abs=0.012)
+  assert of_curve.reconstruction == of_curve.tpr
+  both = np.concatenate(ratios)
+  right = [
+    (np.mean(ratios[1] > x) + np.mean(ratios[0] <= x)) / 2
+    for x in np.quantile(both, np.linspace(0.01, 0.99, 99))
+  ]
+  assert of_curve.accuracy == pytest.approx(max(right), abs=0.005)
+
+
+def test_of_a_law_that_is_not_known_there_is_a_limit_and_no_regret():
+  # As results of before have it.
+  analytic = accounting.Analytic(2.0, 'x')
+  assert upper_bounds.compute_gaussian_regret(analytic, 1e-3) is None
+  exact = accounting.epsilon_of_releases(1.0, delta=1e-3)
+  limit = accounting.Analytic(exact.epsilon, 'x')
+  log_fpr = np.log([1e-4, 0.01, 0.3])
+  assert np.all(
+    upper_bounds.find_curve(limit, 1e-3)(log_fpr)
+    <= upper_bounds.find_curve(exact, 1e-3)(log_fpr)
+  )
+
+
+def test_the_law_of_a_limit_is_kept_in_files():
+  for analytic in (
+    accounting.epsilon_of_allocation(0.5, delta=1e-3, rounds=7, periods=2),
+    upper_bounds.expect_final_model(_record(rounds=20), 1e-3),
+  ):
+    text = json.dumps(audit_json.analytic_to_json(analytic))
+    assert audit_json.analytic_from_json(json.loads(text)) == analytic

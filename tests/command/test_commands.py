@@ -100,6 +100,19 @@ def test_a_record_is_audited_at_any_delta(capsys, tmp_path):
   assert '% confidence (' in out
 
 
+def test_the_cache_of_the_user_is_removed_when_asked(
+  capsys, tmp_path, monkeypatch
+):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  folder = tmp_path / 'epe_jax'
+  for _ in range(2):
+    (folder / 'programs').mkdir(parents=True)
+    (folder / 'programs' / 'a').write_bytes(bytes(1234))
+    code, out, _ = run(capsys, 'data', '--clear_cache')
+    assert (code, out) == (0, f'Removed {folder}, 1,234 bytes.\n')
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize('command', ['audit', 'card', 'estimate', 'report'])
 def test_a_run_that_has_not_ended_is_said_to_be_resumed(
   capsys, tmp_path, command

@@ -2,6 +2,8 @@
 
 import errno
 import io
+import json
+import math
 import os
 import subprocess
 import sys
@@ -130,6 +132,14 @@ def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
     (
       ['run', 'digits', '--workdr=x'],
       "Unknown command line flag 'workdr'. Did you mean: workdir",
+    ),
+    (
+      ['run', 'digits', '--rounds=10'],
+      "Unknown command line flag 'rounds'. Did you mean: config.rounds ?",
+    ),
+    (
+      ['sweep', 'digits', '--axis=seed=0,1', '--observed=10'],
+      'Did you mean: config.canaries.observed ?',
     ),
     (['run'], 'give a config, such as digits or digits:smoke'),
     (['run', '--config.rounds=3'], 'but no config is named'),
@@ -391,6 +401,13 @@ def test_an_error_of_the_system_begins_with_its_path(capsys, tmp_path):
   assert err == f'error: {folder}: Is a directory; give another path.\n'
 
 
+def test_many_scores_are_said_to_take_their_time(capsys, csv, monkeypatch):
+  monkeypatch.setattr('epe_jax.command.estimate._MANY', 399)
+  code, _, err = run(capsys, 'estimate', csv, '--delta=1e-5')
+  assert code == 0
+  assert err.startswith('400 scores: simulating what estimators report')
+
+
 def test_json_stays_json_beside_a_claim(capsys, csv):
   code, out, err = run(
     capsys, 'estimate', csv, '--delta=1e-5', '--claim=1', '--format=json'
@@ -413,7 +430,58 @@ def test_an_error_of_ours_is_no_violated_claim(capsys, csv, monkeypatch):
   monkeypatch.setattr('epe_jax.experiment.score_files.load', fail)
   code, _, err = run(capsys, 'estimate', csv, '--delta=1e-5')
   assert code == 70
-  assert err.endswith("KeyError: 'ours'\n")
+  assert err.startswith('Traceback')
+  assert "KeyError: 'ours'\nerror: this is a bug of epe_jax" in err
+
+
+@pytest.mark.parametrize(
+  'fail',
+  [
+    lambda: np.zeros(3) + np.zeros(2),
+    lambda: int('x'),
+    lambda: json.loads('{'),
+    lambda: math.sqrt(-1),
+  ],
+)
+def test_what_libraries_raise_unforeseen_is_a_bug(
+  capsys, csv, monkeypatch, fail
+):
+  monkeypatch.setattr(
+    'epe_jax.audit.doubts.describe_if_swapped', lambda *_: fail()
+  )
+  # As if it stood in the package.
+  monkeypatch.setitem(fail.__globals__, '__name__', 'epe_jax.own')
+  code, out, err = run(capsys, 'estimate', csv, '--delta=1e-5')
+  assert (code, out) == (70, '')
+  assert 'error: this is a bug of epe_jax, and not of what it was given' in err
+
+
+def test_what_a_function_of_the_user_raises_is_no_bug(
+  capsys, tmp_path, monkeypatch
+):
+  (tmp_path / 'mine_that_fails.py').write_text(
+    "def rows():\n  raise ValueError('no such table')\n  yield\n"
+  )
+  monkeypatch.chdir(tmp_path)
+  command = 'data', 'mine_that_fails:rows', '--out=out', '--workers=0'
+  code, _, err = run(capsys, *command)
+  assert code == 2
+  assert 'no such table' in err
+  assert 'bug' not in err
+
+
+def test_a_reason_has_its_traceback_when_it_is_asked_for(capsys, monkeypatch):
+  command = 'estimate', 'absent.csv', '--delta=1e-5'
+  _, _, plain = run(capsys, *command)
+  assert 'Traceback' not in plain
+  monkeypatch.setenv('EPE_JAX_TRACEBACK', '1')
+  code, _, err = run(capsys, *command)
+  assert code == 2
+  assert err.startswith('Traceback (most recent call last):\n')
+  assert err.endswith(plain)
+  code, _, err = run(capsys, 'estimate', '--delt=1')
+  assert code == 2
+  assert err.startswith('Traceback (most recent call last):\n')
 
 
 def test_ctrl_c_ends_a_command_with_one_line(monkeypatch, capsys):
@@ -455,6 +523,30 @@ def test_the_package_is_the_program():
     check=True,
   )
   assert done.stdout.startswith('epe_jax 0.')
+
+
+@pytest.mark.integration
+def test_without_fcntl_scores_are_estimated(csv):
+  code = (
+    'import sys\nsys.modules["fcntl"] = None\n'
+    'import epe_jax\n'
+    'from epe_jax import audit, epsilon, estimate, experiment\n'
+    'for room in (audit, epsilon, experiment):\n'
+    '  for name in room.__all__: getattr(room, name)\n'
+    'import numpy as np\n'
+    'estimate(np.arange(60) + 30.0, np.arange(60.0), delta=1e-5)\n'
+    'from epe_jax.command import program\n'
+    f'assert program.main(["estimate", {str(csv)!r}, "--delta=1e-5"]) == 0\n'
+    'import pathlib\n'
+    'from epe_jax import locks\n'
+    'try:\n'
+    f'  with locks.hold(pathlib.Path({str(csv)!r} + ".lock"), wait=False): pass\n'
+    'except OSError as error:\n'
+    '  assert "has no fcntl" in str(error)\n'
+    'else:\n'
+    '  raise AssertionError("locked without fcntl")\n'
+  )
+  subprocess.run([sys.executable, '-c', code], check=True)
 
 
 # What help says without loading what it would need.

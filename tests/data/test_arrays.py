@@ -67,7 +67,7 @@ def test_numbers_of_clients_become_strings(tmp_path):
     ),
     (
       {'client_id': np.array([1]), 'x': np.array([{}])},
-      'cannot be read: Object arrays',
+      'has Python objects',
     ),
   ],
 )
@@ -128,7 +128,7 @@ def test_arrays_that_no_memory_can_hold_are_refused(tmp_path, monkeypatch):
 def test_damaged_and_missing_files_are_refused(tmp_path):
   path = _write(tmp_path / 'f.npz', client_id=np.array([1]), x=np.ones(1))
   path.write_bytes(path.read_bytes()[:-30])
-  with pytest.raises(ValueError, match=f'{path} cannot be read'):
+  with pytest.raises(ValueError, match=f'{path} is not a readable .npz'):
     _rows(path)
   with pytest.raises(FileNotFoundError, match='nowhere does not exist'):
     _rows(tmp_path / 'nowhere')

@@ -60,6 +60,28 @@ def _source(*client_ids):
 _RECIPE = decoding.Recipe({'x': (np.int64, ())}, dict, {'recipe': 'numbers'})
 
 
+def test_the_owner_alone_reads_what_was_imported(tmp_path, monkeypatch):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  cache = tmp_path / 'epe_jax'
+  # Of an older version.
+  cache.mkdir(mode=0o755)
+  path = imports.choose_cache_path(_source('a'), 'train', key=0)
+  assert path.parent == cache
+  modes = []
+
+  def read(split, features, after):
+    for client_id in ('a', 'b'):
+      modes.extend(
+        p.stat().st_mode & 0o777 for p in cache.iterdir() if p.is_dir()
+      )
+      yield client_id, {'x': np.arange(3)}
+
+  imports.import_split(path, _source('a')._replace(read=read), 'train', _RECIPE)
+  assert set(modes) == {0o700}
+  assert path.stat().st_mode & 0o777 == 0o600
+  assert cache.stat().st_mode & 0o777 == 0o700
+
+
 def test_the_header_says_what_was_imported_and_how(tmp_path):
   path = tmp_path / 'train.arrow'
   imports.import_split(path, _source('a'), 'train', _RECIPE, meta={'more': 1})

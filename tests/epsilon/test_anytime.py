@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax.epsilon import anytime, rank_test, tradeoff_curves
+from epe_jax.epsilon import (
+  anytime,
+  cosine_null,
+  rank_test,
+  tradeoff_curves,
+)
 
 DELTA = 1e-5
 
@@ -106,6 +111,58 @@ def test_evidence_against_a_true_claim_seldom_ever_grows(epsilon):
     for tails in draw_least_favourable(rng, epsilon, (audits, 200))
   )
   assert alarms <= stats.binom.isf(1e-6, audits, 0.05)
+
+
+def draw_cosines(rng, mu, dim, canaries, audits):
+  """log V of canaries that share the noise of one vector."""
+  normal = rng.standard_normal((audits, canaries))
+  rest = np.sqrt(rng.chisquare(dim - 1, normal.shape))
+  w = normal / np.hypot(normal, rest)
+  a = mu / np.sqrt(rng.chisquare(dim, (audits, 1)))
+  cosines = (w + a) / np.sqrt(1 + 2 * a * w + a**2)
+  return np.asarray(cosine_null.null_law(dim).logsf(cosines))
+
+
+@pytest.mark.parametrize('mu', [0.5, 5.0])
+def test_many_canaries_of_one_vector_seldom_reject_a_true_claim(mu):
+  dim, canaries, audits = 1000, 1000, 200
+  several = draw_cosines(np.random.default_rng(8), mu, dim, canaries, audits)
+  shared = dict(vectors=np.zeros(canaries, int), after=np.array([canaries]))
+
+  def count_alarms(dim):
+    return sum(
+      anytime.gdp_log_evidence(tails, mu, dim=dim, **shared)[0] > np.log(20)
+      for tails in several
+    )
+
+  # A failure has probability 1e-6 at exact coverage.
+  most = stats.binom.isf(1e-6, audits, 0.05)
+  assert count_alarms(dim) <= most
+  bounds = [anytime.gdp_sequence(t, dim=dim, **shared)[0] for t in several]
+  assert np.sum(np.array(bounds) > mu) == count_alarms(dim)
+  assert np.median(bounds) > 0.65 * mu
+  if mu == 5.0:
+    # As if they were of vectors of their own.
+    assert count_alarms(np.inf) > 20
+
+
+def test_canaries_with_vectors_of_their_own_are_weighed_alike():
+  tails = tails_of(np.random.default_rng(9).normal(2, 1, 50))
+  np.testing.assert_array_equal(
+    anytime.gdp_sequence(tails), anytime.gdp_sequence(tails, dim=100)
+  )
+  # Those that share one count for less, those that do not as before.
+  pairs = np.arange(50) // 2
+  alone = anytime.gdp_log_evidence(tails, 1.0, vectors=pairs)
+  np.testing.assert_array_equal(alone, anytime.gdp_log_evidence(tails, 1.0))
+  shared = anytime.gdp_log_evidence(tails, 1.0, vectors=pairs, dim=100)
+  assert alone[-1] > shared[-1] > 0.9 * alone[-1]
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_a_vector_is_given_for_each_canary():
+  with pytest.raises(ValueError, match='one for each canary'):
+    anytime.gdp_sequence(np.zeros(3), vectors=np.zeros(2, int))
 
 
 def test_noise_that_is_a_tenth_too_weak_is_soon_found_out():

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
+from studies import laws
 
+from epe_jax.audit import estimators
 from epe_jax.epsilon import coin_flip, gaussian
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Assumption, Scores
 
 DELTA = 1e-5
 
@@ -188,6 +190,85 @@ def bounds(estimator, scores, taken, **settings):
 
 # An exceedance of 5 % has a standard error of 0.0138 in 250 audits: five of them
 # above 5 % have probability 3e-7.
+def draw_randomized_response(rng, audits, num, prior, epsilon):
+  taken = rng.random((audits, num)) < prior
+  errs = rng.random((audits, num)) > special.expit(epsilon)
+  return 1.0 * (taken != errs) + 0.1 * rng.random((audits, num)), taken
+
+
+def draw_coupled(rng, audits, num, prior, epsilon):
+  """Scores of a mechanism that errs on all canaries at once."""
+  taken = rng.random((audits, num)) < prior
+  return laws.draw_scores(laws.coupled(epsilon, DELTA), rng, taken), taken
+
+
+@pytest.mark.parametrize('prior', [0.1, 0.8])
+@pytest.mark.parametrize('draw', [draw_randomized_response, draw_coupled])
+def test_biased_coins_bound_what_any_mechanism_says_of_several_at_once(
+  prior, draw
+):
+  audits, num, epsilon = 300, 500, 3.0
+  scores, taken = draw(np.random.default_rng(8), audits, num, prior, epsilon)
+  exceeded = 0
+  for one, is_in in zip(scores, taken):
+    audit = Scores(
+      one[is_in],
+      one[~is_in],
+      design='coin_flip',
+      inclusion_probability=prior,
+    )
+    exceeded += coin_flip.one_run(audit, delta=DELTA).epsilon > epsilon
+  # A failure has probability 1e-6 at exact coverage.
+  assert exceeded <= stats.binom.isf(1e-6, audits, 0.05)
+
+
+@pytest.mark.parametrize('prior', [0.1, 0.5, 0.8])
+def test_by_coins_of_any_probability_the_first_bound_assumes_nothing_else(
+  prior,
+):
+  rng = np.random.default_rng(0)
+  audit = Scores(
+    rng.normal(size=30),
+    rng.normal(size=50),
+    design='coin_flip',
+    inclusion_probability=prior,
+  )
+  first = estimators.choose_bounds(audit)[0](audit, delta=DELTA)
+  assert first.assumes == (Assumption.COINS,)
+
+
+def test_biased_coins_find_randomized_response_tightly():
+  scores, taken = draw_randomized_response(
+    np.random.default_rng(9), 1, 20_000, 0.1, 1.0
+  )
+  audit = Scores(
+    scores[taken],
+    scores[~taken],
+    design='coin_flip',
+    inclusion_probability=0.1,
+  )
+  bound = coin_flip.one_run(audit, delta=1e-9, guesses=[(2000, 0)])
+  assert 0.85 < bound.epsilon < 1.0
+  assert bound.assumes == (Assumption.COINS,)
+
+
+@pytest.mark.parametrize('prior', [0.07, 0.5, 0.9])
+@pytest.mark.parametrize('epsilon', [0.0, 1.5])
+def test_the_p_value_of_biased_coins_is_the_law_of_flipped_bits(prior, epsilon):
+  # Of a bit that says "in", by the theorem of Bayes.
+  right = prior * np.exp(epsilon) / (prior * np.exp(epsilon) + 1 - prior)
+  for correct in (1, 4, 9):
+    p = coin_flip.p_value(
+      epsilon, 0.0, num_canaries=50, num_guesses=9, correct=correct, prior=prior
+    )
+    assert p == pytest.approx(stats.binom.sf(correct - 1, 9, right), rel=1e-9)
+  # Those given away come on top.
+  with_delta = coin_flip.p_value(
+    epsilon, 1e-4, num_canaries=50, num_guesses=9, correct=9, prior=prior
+  )
+  assert p < with_delta <= p + 2 * 50 * 1e-4
+
+
 def test_randomised_response_is_not_rejected_too_often():
   rng = np.random.default_rng(2)
   epsilon = 1.5

@@ -235,3 +235,32 @@ def test_wrong_shifts_are_refused():
       Scores(np.zeros(2), np.ones(2), shift=shift)
   with pytest.raises(ValueError, match='unobserved has 1 scores'):
     mixture.location_mixture(Scores(np.arange(4.0), np.zeros(1)), delta=1e-5)
+
+
+@pytest.mark.parametrize('dim', [None, np.inf])
+@pytest.mark.parametrize('unobserved', [200, 1000])
+def test_limits_hold_where_canaries_are_noise_to_one_another(dim, unobserved):
+  rng, audits, num, mu, of_pair = (
+    np.random.default_rng(6),
+    4000,
+    200,
+    1.5,
+    1 / 400,
+  )
+  # A pair of canaries shares μ²/d of its noise.
+  common = mu * np.sqrt(of_pair) * rng.standard_normal((audits, 1))
+  own = np.sqrt(1 - mu**2 * of_pair) * rng.standard_normal((audits, num))
+  scores = Scores(
+    mu + common + own,
+    rng.standard_normal((audits, unobserved)),
+    dim,
+    shift=np.full(num, mu),
+    overlap=(num - 1) * mu**2 * of_pair,
+  )
+  fit = shift_fit.fit_shift(scores)
+  mirrored = fit._replace(s=-fit.s)
+  for one_sided in (fit, mirrored):
+    limit = shift_fit.lower_confidence_limit(one_sided, 0.05)
+    exceeded = np.mean(limit > np.sign(np.mean(one_sided.s)))
+    # Five standard errors on either side.
+    assert 0.033 < exceeded < 0.067

@@ -53,6 +53,7 @@ NONE = {
   'data.word_count': str,
   'data.num_clients': int,
   'data.num_examples': int,
+  'data.vocabulary_size': int,
 }
 
 

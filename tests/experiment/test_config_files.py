@@ -1,7 +1,6 @@
 """Configs by name and by path, and what is said of those that are none."""
 
 import importlib.util
-import sys
 
 import pytest
 
@@ -86,9 +85,7 @@ def test_what_a_config_raises_names_its_file_and_line(tmp_path):
     config_files.load_config(path)
 
 
-def test_modules_beside_a_config_are_found(tmp_path, monkeypatch):
-  monkeypatch.setattr('sys.path', [*sys.path])
-  monkeypatch.setenv('PYTHONPATH', '')
+def test_modules_beside_a_config_are_found(tmp_path):
   (tmp_path / 'beside_mine.py').write_text('ROUNDS = 3\n')
   path = tmp_path / 'mine.py'
   path.write_text(

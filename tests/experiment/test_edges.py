@@ -174,6 +174,27 @@ def test_event_files_have_the_lines_of_the_log(tmp_path, monkeypatch):
   }
 
 
+def test_a_run_of_64_bits_is_refused_before_any_work(tmp_path):
+  jax.config.update('jax_enable_x64', True)
+  try:
+    with pytest.raises(ValueError, match=r'jax_enable_x64=True.* Unset JAX_EN'):
+      audited_run.run(load_config('digits'), tmp_path / 'run')
+    with pytest.raises(ValueError, match='jax_enable_x64=True'):
+      build.check(load_config('digits'))
+  finally:
+    jax.config.update('jax_enable_x64', False)
+  assert not (tmp_path / 'run').exists()
+
+
+def test_the_owner_alone_reads_event_files(tmp_path):
+  pytest.importorskip('tensorboardX')
+  events = event_files.open_event_files(tmp_path / 'events', start=0)
+  events.add_line({'round': 1, 'loss': 0.5})
+  (path,) = (tmp_path / 'events').iterdir()
+  events.close()
+  assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_without_tensorboardx_the_error_names_the_extra(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'tensorboardX', None)
   with pytest.raises(ModuleNotFoundError):

@@ -21,9 +21,8 @@ DATA = federated.from_arrays(
 
 
 def _config(**changes):
-  return load_config(
-    'digits', rounds=20, clients_per_round=10, evaluate_every=20, **changes
-  )
+  fields = {'rounds': 20, 'clients_per_round': 10, 'evaluate_every': 20}
+  return load_config('digits', **fields | changes)
 
 
 def _planned(**changes):
@@ -161,6 +160,48 @@ def test_by_coin_flip_every_canary_has_a_round_and_a_coin():
   again = plan_of(0, **{'canaries.repetitions': 2})
   np.testing.assert_array_equal(again.assigned[:10].sum(axis=0), 1)
   assert set(again.canaries.sum(axis=0)) == {0, 2}
+
+
+@pytest.mark.parametrize('kind', ['shuffled', 'one_order'])
+@pytest.mark.parametrize(('rounds', 'expected'), [(5, 1), (20, 4), (12, 3)])
+def test_canaries_as_clients_take_part_as_often_as_clients(
+  kind, rounds, expected
+):
+  found = _planned(
+    **{
+      'canaries.repetitions': 'as_clients',
+      'participation.kind': kind,
+      'rounds': rounds,
+    }
+  )
+  assert found.max_rounds == found.periods == expected
+  assert set(found.canaries.sum(axis=0)) == {0, expected}
+
+
+def test_canaries_as_clients_of_a_log_take_part_as_the_busiest_client(tmp_path):
+  log = tmp_path / 'log.csv'
+  lines = [f'{t},c{i:02}' for t in range(4) for i in ((0, 1), (0, 2))[t % 2]]
+  log.write_text('round,client_id\n' + '\n'.join(lines))
+  found = _planned(
+    **{
+      'canaries.repetitions': 'as_clients',
+      'participation.kind': 'log',
+      'participation.log': str(log),
+      'rounds': 4,
+    }
+  )
+  assert found.max_rounds == found.periods == 4
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'limited'])
+def test_canaries_as_clients_whose_rounds_are_drawn_are_refused(kind):
+  with pytest.raises(
+    ValueError,
+    match=f"canaries.repetitions='as_clients', .*{kind}.* canaries.schedule=",
+  ):
+    _planned(
+      **{'canaries.repetitions': 'as_clients', 'participation.kind': kind}
+    )
 
 
 def test_without_coins_assigned_rounds_are_those_of_the_canaries_that_take_part():

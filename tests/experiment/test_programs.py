@@ -1,5 +1,6 @@
 """The programs of a run: what is compiled depends on no seed and no secret."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -7,7 +8,12 @@ import sys
 import jax
 import pytest
 
-from epe_jax.experiment import build, dispatch, programs
+from epe_jax.experiment import (
+  build,
+  compiled_programs,
+  dispatch,
+  programs,
+)
 from tests.helpers import quick_digits
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -57,6 +63,19 @@ def test_what_was_compiled_for_later_is_not_compiled_again(small_task):
     assert len(compiled) == 1
   finally:
     jax.monitoring.unregister_event_duration_listener(note)
+
+
+def test_programs_that_were_not_used_for_long_make_room(tmp_path):
+  for i, name in enumerate('abcd'):
+    (tmp_path / name).write_bytes(bytes(100))
+    os.utime(tmp_path / name, (1000 + i, 1000 + i))
+  # Long written, and read last.
+  os.utime(tmp_path / 'a', (2000, 1000))
+  compiled_programs.remove_oldest(tmp_path, 400)
+  assert len(list(tmp_path.iterdir())) == 4
+  compiled_programs.remove_oldest(tmp_path, 250)
+  assert {path.name for path in tmp_path.iterdir()} == {'a', 'd'}
+  compiled_programs.remove_oldest(tmp_path / 'nowhere', 0)
 
 
 @pytest.mark.integration

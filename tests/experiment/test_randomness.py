@@ -69,6 +69,19 @@ def test_the_noise_of_a_run_has_a_key_that_trains_nobody(secret):
     assert not np.intersect1d(training, public).size
 
 
+def test_generators_are_known_by_what_they_draw():
+  randomness.fingerprint_generators.cache_clear()
+  first = randomness.fingerprint_generators()
+  randomness.fingerprint_generators.cache_clear()
+  assert randomness.fingerprint_generators() == first
+  randomness.fingerprint_generators.cache_clear()
+  try:
+    with jax.threefry_partitionable(False):
+      assert randomness.fingerprint_generators() != first
+  finally:
+    randomness.fingerprint_generators.cache_clear()
+
+
 def test_all_bits_of_a_seed_count_in_the_keys_of_a_run():
   found = collections.defaultdict(set)
   seeds = (7, 7 + 2**32, 7 + 2**64, 7 + 2**200)

@@ -391,7 +391,7 @@ def test_counts_of_guesses_the_wrong_way_around_bound_nothing():
   [
     ('[]', 'has no counts'),
     ('{"FN": 1, "FP": 2}', 'has no counts'),
-    ('FN', 'is no JSON'),
+    ('FN', 'is not JSON'),
     ('{"FN": 1, "FP": 2.5, "TN": 3, "TP": 4}', 'FP=2.5 is no count'),
     ('{"FN": 1, "FP": -2, "TN": 3, "TP": 4}', 'FP=-2 is no count'),
     ('{"FN": 0, "FP": 2, "TN": 3, "TP": 0}', r'TP \+ FN = 0'),

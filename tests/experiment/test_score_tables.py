@@ -155,7 +155,7 @@ def test_a_file_that_is_no_group_is_refused(tmp_path, text, message):
   with pytest.raises(ValueError, match=message):
     score_files.load_groups(tmp_path / 'in.txt', tmp_path / 'out.txt')
   (tmp_path / 'a.npy').write_text(text)
-  with pytest.raises(ValueError, match=r'no readable \.npy'):
+  with pytest.raises(ValueError, match=r'not a readable \.npy'):
     score_files.load_groups(tmp_path / 'a.npy', tmp_path / 'out.txt')
 
 

@@ -4,9 +4,11 @@ import functools
 import json
 import re
 import secrets
+import shutil
 
 import jax
 from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -19,6 +21,7 @@ from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   audited_run,
   build,
+  dispatch,
   inputs,
   programs,
   randomness,
@@ -27,8 +30,8 @@ from epe_jax.experiment import (
   workloads,
 )
 from epe_jax.report import report
-from epe_jax.training import fedavg
-from tests import processes, recorded_runs
+from epe_jax.training import fedavg, integer_gaussian, noise
+from tests import naming_attack, processes, recorded_runs
 from tests.helpers import load_config
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -233,7 +236,10 @@ def by_noise(asked, paths, noise_key, noise_std, config):
   noise = []
   for t in range(ROUNDS):
     key, _ = jax.random.split(jax.random.fold_in(noise_key, t))
-    noise.append(noise_std[t] * jax.random.normal(key, asked.true[0].shape))
+    drawn = integer_gaussian.draw_integers(
+      key, asked.true.shape[1], always=jnp.ones((), bool)
+    )
+    noise.append(noise_std[t] * np.asarray(drawn) / integer_gaussian.STD)
   rest = change - weights @ (np.stack(noise) + asked.canaries + asked.true)
   left = rest + weights[:, None] * asked.true
   distances = np.linalg.norm(
@@ -290,6 +296,38 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   stolen = randomness.derive_randomness(secret).noise
   assert by_noise(asked, public, stolen, noise_std, config) == ROUNDS
   assert all(secret not in path.read_bytes() for path in private)
+
+
+@pytest.mark.parametrize('kind', ['exact', 'float32'])
+def test_a_published_model_tells_no_sum_to_the_last_bit(
+  tmp_path, put_in, drawn, unestimated, monkeypatch, kind
+):
+  """Of one round, whose candidates the attacker names; float32 noise tells it."""
+  if kind == 'float32':
+    monkeypatch.setattr(noise, 'exact', lambda max_clients: noise.float32)
+  config = small_config(**{'server.momentum': 0.0})
+  config.rounds = config.evaluate_every = config.checkpoint_every = 1
+  audited_run.run(config, tmp_path)
+  jax.effects_barrier()
+  (line,) = log_of(tmp_path)
+  with np.load(tmp_path / 'model.npz') as arrays:
+    params = {name: arrays[name] for name in arrays.files}
+  # The initial model is of zeros.
+  change = np.asarray(ravel_pytree(params)[0], np.float64)
+  seen = change / config.server.learning_rate - put_in['canaries', 0]
+  rng = np.random.default_rng(0)
+  moved = rng.standard_normal((CANDIDATES, len(seen)))
+  moved *= 0.05 / np.linalg.norm(moved, axis=1, keepdims=True)
+  moved[0] = 0
+  sums = put_in['clients', 0] / line['noise_std'] + moved
+  if kind == 'exact':
+    sums = np.rint(sums * integer_gaussian.STD) / integer_gaussian.STD
+  residual = seen / line['noise_std'] - sums
+  right, *wrong = naming_attack.distance_to_normals(residual)
+  assert min(wrong) > 0.18
+  assert right < 0.1 if kind == 'float32' else 0.18 < right < 0.32
+  if kind == 'exact':
+    assert np.ptp(naming_attack.distance_to_steps(residual)) < 0.05
 
 
 def test_whoever_has_two_vectors_has_their_difference(tmp_path):
@@ -349,8 +387,9 @@ def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   )
   killed(config, files.folder, 6)
   assert files.private.stat().st_mode & 0o777 == 0o700
-  for path in (files.secret, files.metrics, files.inputs):
-    assert path.stat().st_mode & 0o777 == 0o600
+  for path in files.private.rglob('*'):
+    mode = 0o700 if path.is_dir() else 0o600
+    assert path.stat().st_mode & 0o777 == mode, path
   (secret,) = drawn
   assert files.secret.read_bytes() == secret
   assert orders == {randomness.derive_randomness(secret).order}
@@ -390,6 +429,141 @@ def test_a_run_without_its_secret_is_not_gone_on_with(tmp_path, size):
   with pytest.raises(ValueError, match=f'private/secret {message}.* anew'):
     audited_run.run(config, tmp_path)
   assert files.secret.exists() == (size is not None)
+
+
+def flip_a_bit(files):
+  secret = bytearray(files.secret.read_bytes())
+  secret[17] ^= 8
+  files.secret.write_bytes(secret)
+
+
+def draw_another(files):
+  files.secret.write_bytes(randomness.draw_secret())
+
+
+def draw_other_bits(files):
+  del files
+  jax.config.update('jax_threefry_partitionable', False)
+
+
+def use_other_keys(files):
+  del files
+  jax.config.update('jax_default_prng_impl', 'rbg')
+
+
+@pytest.fixture
+def settings_restored():
+  names = 'jax_threefry_partitionable', 'jax_default_prng_impl'
+  before = {name: jax.config.values[name] for name in names}
+  yield
+  for name, value in before.items():
+    jax.config.update(name, value)
+
+
+@pytest.mark.usefixtures('softmax', 'unestimated', 'settings_restored')
+@pytest.mark.parametrize(
+  ('simulation', 'change', 'message'),
+  [
+    (False, flip_a_bit, '^private/secret changed since this run began'),
+    (False, draw_another, '^private/secret changed since this run began'),
+    (
+      False,
+      draw_other_bits,
+      'jax_threefry_partitionable was True when this run began and is False',
+    ),
+    (True, draw_other_bits, 'jax_threefry_partitionable was True'),
+    (
+      True,
+      use_other_keys,
+      'jax_default_prng_impl was threefry2x32 when this run began and is rbg',
+    ),
+  ],
+)
+def test_a_run_does_not_go_on_with_what_gives_other_bits(
+  tmp_path, killed, simulation, change, message
+):
+  config = small_config(simulation=simulation)
+  files = workdirs.workdir_at(tmp_path)
+  killed(config, files.folder, 5)
+  change(files)
+  with pytest.raises(ValueError, match=f'{message}.*Resume with what'):
+    audited_run.run(config, files.folder)
+  # Nothing was lost by asking.
+  assert files.checkpoints.exists()
+  assert files.secret.exists() != simulation
+
+
+@pytest.mark.usefixtures('softmax', 'unestimated')
+@pytest.mark.parametrize('other', [{}, {'simulation': True}])
+def test_a_checkpoint_of_another_run_is_not_gone_on_with(
+  tmp_path, killed, other
+):
+  config = small_config()
+  own, others = (
+    workdirs.workdir_at(tmp_path / name) for name in ('own', 'others')
+  )
+  killed(config, own.folder, 5)
+  killed(small_config(**other), others.folder, 5)
+  shutil.rmtree(own.checkpoints)
+  shutil.copytree(others.checkpoints, own.checkpoints)
+  with pytest.raises(ValueError, match=r'4 in .* is of another run.*Remove'):
+    audited_run.run(config, own.folder)
+  assert (own.checkpoints / '4').exists()
+
+
+def test_what_is_kept_of_a_secret_tells_nothing_of_it():
+  secret = bytes(range(32))
+  made = randomness.fingerprint_secret(secret)
+  assert made == randomness.fingerprint_secret(secret)
+  for byte in range(32):
+    changed = bytearray(secret)
+    changed[byte] ^= 1
+    assert randomness.fingerprint_secret(bytes(changed)) != made
+  # A key is another function of it, from which neither follows.
+  keys = randomness.derive_randomness(secret)
+  words = np.asarray(jax.random.key_data(keys.noise)).tobytes().hex()
+  assert words not in made
+  assert secret.hex() not in made
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'limited'])
+@pytest.mark.parametrize('schedule', ['once_per_period', 'as_clients'])
+def test_shapes_of_secret_cohorts_follow_from_public_numbers(
+  monkeypatch, softmax, kind, schedule
+):
+  # One client is far larger than the others.
+  rng, load = np.random.default_rng(0), workloads.load_workload
+  pixels = rng.random((230, 8, 8), np.float32)
+  train = federated.from_arrays(
+    {'pixels': pixels, 'label': rng.integers(0, 10, 230)},
+    np.array([f'c{max(0, i - 200):02}' for i in range(230)]),
+  )
+  monkeypatch.setattr(
+    workloads, 'load_workload', lambda c: load(c)._replace(train=train)
+  )
+  changes = {
+    'client.max_examples': None,
+    'participation.kind': kind,
+    'canaries.schedule': schedule,
+  }
+
+  def list_shapes(config, secret):
+    setup = build.build(config, secret=secret)
+    groups = list(dispatch.iterate_groups(config, setup, 0, None))
+    shapes = {str(jax.tree.map(np.shape, cohorts)) for _, cohorts in groups}
+    return shapes, [0 in setup.participants.clients(t) for t in range(ROUNDS)]
+
+  secrets_ = [bytes([i] * 32) for i in range(6)]
+  config = small_config(**changes)
+  seen, has_large = zip(*(list_shapes(config, s) for s in secrets_))
+  assert len({*map(tuple, has_large)}) > 1
+  assert len(set().union(*seen)) == 1
+  # A simulation has nothing to hide, and room for what its clients need.
+  simulated = [
+    small_config(**changes, simulation=True, seed=seed) for seed in range(6)
+  ]
+  seen, _ = zip(*(list_shapes(config, None) for config in simulated))
+  assert len(set().union(*seen)) > 1
 
 
 def test_what_a_finished_run_should_not_have_is_removed_when_it_is_found(
@@ -488,3 +662,12 @@ def test_data_have_a_digest_of_their_own_or_that_of_their_store(tmp_path):
   assert stored('one', clients) == stored('two', clients)
   swapped = {'a': clients['b'], 'b': clients['a']}
   assert stored('four', clients) != stored('three', swapped)
+
+
+def test_files_that_a_config_names_and_does_not_use_are_not_read():
+  data = federated.from_clients({'a': {'x': np.arange(3)}})
+  config = small_config(
+    **{'participation.log': '/dev/zero', 'canaries.matrix': '/dev/zero'}
+  )
+  digests = inputs.compute_digests(config, data, data, observers={})
+  assert digests.keys() == {'the training data', 'the test data'}

@@ -1,11 +1,15 @@
 """Ctrl-C and SIGTERM let a run finish its round, save, and say how to go on."""
 
+import contextlib
 from io import StringIO
+import json
+import os
 import pathlib
 import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import jax.numpy as jnp
@@ -121,7 +125,13 @@ def test_a_signal_before_there_is_anything_to_finish_ends_at_once():
     signal.raise_signal(signal.SIGINT)
 
 
-def test_sigterm_lets_a_program_end_what_it_started(capsys):
+def exit_at_once(code):
+  """In place of `os._exit`, which would end the tests."""
+  raise SystemExit(code)
+
+
+def test_sigterm_lets_a_program_end_what_it_started(capsys, monkeypatch):
+  monkeypatch.setattr(os, '_exit', exit_at_once)
   before, ended = signal.getsignal(signal.SIGTERM), []
 
   @stopping.end_politely
@@ -137,6 +147,53 @@ def test_sigterm_lets_a_program_end_what_it_started(capsys):
   assert ended == ['a process']
   assert 'Stopped. To go on: ' in capsys.readouterr().err
   assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_what_is_waited_for_is_given_up_when_asked_to_stop(monkeypatch, capsys):
+  monkeypatch.setattr(os, '_exit', exit_at_once)
+  ended = threading.Event()
+  main = stopping.end_politely(lambda work: stopping.wait_for(work))
+  assert main(lambda: 3) == 3
+  threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
+  try:
+    with pytest.raises(SystemExit) as stop:
+      main(ended.wait)
+  finally:
+    ended.set()
+  assert stop.value.code == 143
+  assert capsys.readouterr().err.startswith('Stopped. To go on: ')
+
+
+_COMPUTING = """
+import os, signal, time
+import jax
+import jax.numpy as jnp
+from epe_jax.experiment import stopping
+
+@stopping.end_politely
+def main():
+  loop = lambda x: jax.lax.fori_loop(0, 10**9, lambda i, y: jnp.sin(y @ y), x)
+  started = jax.jit(loop)(jnp.ones((50, 50)))
+  os.kill(os.getpid(), signal.SIGTERM)
+  time.sleep(60)
+
+main()
+"""
+
+
+@pytest.mark.integration
+def test_a_program_that_is_stopped_does_not_wait_for_what_jax_computes():
+  environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
+  ended = subprocess.run(
+    [sys.executable, '-c', _COMPUTING],
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=45,
+    check=False,
+  )
+  assert ended.returncode == 143
+  assert 'Stopped. To go on: ' in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -172,6 +229,7 @@ def test_a_point_of_a_sweep_that_is_stopped_names_the_command_of_the_sweep(
   monkeypatch.setattr(audited_run, 'run', stop)
   monkeypatch.setattr(compiled_programs, 'keep_programs', lambda: None)
   monkeypatch.setattr(sharding, 'use_cores', lambda num_clients: None)
+  monkeypatch.setattr(stopping, 'end_with_parent', lambda: None)
   config = load_config('digits', **CONFIG)
   monkeypatch.setattr('sys.stdin', StringIO(config.to_json()))
   workdir, command = f'{tmp_path}', 'epe-jax sweep digits --axis=seed=0,1'
@@ -183,6 +241,92 @@ def test_a_point_of_a_sweep_that_is_stopped_names_the_command_of_the_sweep(
     f'Stopped; round 3 is saved in {workdir}. '
     f'To go on, repeat the sweep, which was started by: {command}\n'
   )
+
+
+def test_a_point_that_another_process_runs_is_waited_for(
+  tmp_path, monkeypatch, capsys
+):
+  def run(config, workdir):
+    runs.append(workdir)
+    with workdirs.lock(workdirs.workdir_at(workdir)):
+      pass
+
+  def sleep(seconds):
+    # The other process ends.
+    stack.close()
+
+  runs = []
+  monkeypatch.setattr(audited_run, 'run', run)
+  monkeypatch.setattr(sweep.time, 'sleep', sleep)
+  monkeypatch.setattr(compiled_programs, 'keep_programs', lambda: None)
+  monkeypatch.setattr(sharding, 'use_cores', lambda num_clients: None)
+  monkeypatch.setattr(stopping, 'end_with_parent', lambda: None)
+  config = load_config('digits', **CONFIG)
+  monkeypatch.setattr('sys.stdin', StringIO(config.to_json()))
+  monkeypatch.setattr('sys.argv', ['sweep', str(tmp_path), 'epe-jax sweep'])
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(workdirs.lock(workdirs.workdir_at(tmp_path)))
+    sweep.main()
+  assert len(runs) == 2
+  assert 'Waiting: workdir=' in capsys.readouterr().err
+
+
+def test_a_point_that_succeeded_is_not_said_to_have_failed(tmp_path):
+  point = sweep.Point('a', {}, load_config('digits'))
+  (tmp_path / 'a').mkdir()
+  (tmp_path / 'a' / 'result.json').touch()
+  failure = tmp_path / f'a{sweep.FAILED}'
+  failure.write_text('in use by another process')
+  reason = sweep._run_point(point, tmp_path, False, threading.Event())
+  assert reason is None
+  assert not failure.exists()
+
+
+_PARENT = """
+import sys, threading
+from epe_jax.experiment import sweep
+from tests.helpers import load_config
+
+sys.executable = sys.argv[1]
+point = sweep.Point('a', {}, load_config('digits'))
+folder = sweep.pathlib.Path(sys.argv[2])
+sweep._run_point(point, folder, False, threading.Event())
+"""
+_CHILD = """#!{python}
+import json, os, pathlib, sys, time
+from epe_jax.experiment import stopping
+
+config = json.loads(sys.stdin.readline())
+stopping.end_with_parent()
+draft = pathlib.Path(sys.argv[3] + '.draft')
+draft.write_text(json.dumps([os.getpid(), config['task']]))
+draft.rename(sys.argv[3])
+time.sleep(60)
+"""
+
+
+@pytest.mark.integration
+def test_a_point_ends_with_its_sweep_even_if_that_is_killed(tmp_path):
+  child, told = tmp_path / 'child', tmp_path / 'a'
+  child.write_text(_CHILD.format(python=sys.executable))
+  child.chmod(0o700)
+  environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
+  command = [sys.executable, '-c', _PARENT, str(child), str(tmp_path)]
+  with subprocess.Popen(command, cwd=ROOT, env=environment) as parent:
+    while not told.exists() and parent.poll() is None:
+      time.sleep(0.1)
+    parent.kill()
+  pid, task = json.loads(told.read_text())
+  assert task == 'digits'
+  for _ in range(200):
+    # It is no child of this process, and is not waited for.
+    try:
+      os.kill(pid, 0)
+    except ProcessLookupError:
+      return
+    time.sleep(0.1)
+  os.kill(pid, signal.SIGKILL)
+  pytest.fail('the point runs on')
 
 
 @pytest.mark.parametrize('stop', [1, 2, 3, 5])

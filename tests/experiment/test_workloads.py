@@ -1,9 +1,11 @@
 """Workloads: what a config says is what is trained on, and it says what it is."""
 
+from absl import flags
 import numpy as np
 import pytest
 
-from epe_jax.data import emnist, imports, synthetic
+from epe_jax.command import data
+from epe_jax.data import emnist, imports, prepare, synthetic
 from epe_jax.experiment import workloads
 from tests import tff_files
 from tests.helpers import load_config
@@ -164,6 +166,24 @@ def test_every_config_has_its_modes_and_no_other(task):
     assert load_config(task, mode).task == task
   with pytest.raises(ValueError, match="mode='fast'; give 'full'"):
     load_config(task, 'fast')
+
+
+def test_a_folder_that_data_made_is_right_for_every_mode(sentences, tmp_path):
+  values = flags.FlagValues()
+  data.define_flags(values)
+  for mode in ('full', 'smoke'):
+    config = load_config('stackoverflow', mode)
+    size = values['vocabulary_size'].default
+    assert config.data.vocabulary_size in (None, size)
+    assert config.data.max_words == values['max_words'].default
+  text = prepare.Text(3, values['max_words'].default, None)
+  list(prepare.prepare(sentences, tmp_path / 'out', text=text))
+  config = load_config(
+    'stackoverflow',
+    'smoke',
+    **{'data.path': str(tmp_path / 'out'), 'evaluate_examples': None},
+  )
+  assert workloads.load_workload(config).train.num_clients == 2
 
 
 def test_the_configs_have_the_settings_of_the_paper():

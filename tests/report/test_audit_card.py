@@ -126,3 +126,17 @@ def test_nothing_of_the_machine_is_on_a_card():
     recorded_runs.result(audit=audit), data='files of /home/ada/data/emnist'
   )
   assert 'ada' not in json.dumps(audit_card.make_card(result))
+
+
+def test_a_card_says_what_is_expected_of_a_client(record):
+  audit = estimates.evaluate(record, floors=False)
+  result = recorded_runs.result(audit=audit, clients_participations=9)
+  card = audit_card.make_card(result)
+  client = card['client']
+  assert client['participations'] == 9
+  assert client['expected_epsilon'].keys() == {'final', 'change'}
+  for expected in client['expected_epsilon'].values():
+    assert 0 <= expected['orthogonal'] <= expected['agreeing']
+  text = audit_card.format_cards([card])
+  assert 'rounds of a client' in text
+  assert 'ε of a client, final model' in text

@@ -90,7 +90,7 @@ def test_the_page_has_a_line_for_each_attacker_and_a_short_verdict(
   rows = re.findall(r'<th scope="row"[^>]*>([^<]*)</th>', body)
   assert rows == [a.threat_model.name for a in result.audit.attacks]
   assert body.count('headline-row') == 1
-  assert len(verdict.give_short_verdict(result)) == 4
+  assert len(verdict.give_short_verdict(result)) == 3
   for heading in ('assumptions', 'not-measured', 'settings', 'reproduce'):
     assert f'id="{heading}"' in text
   assert 'What is &lt; seen.' in text
@@ -140,9 +140,15 @@ def test_a_violation_is_the_last_sentence_and_an_alarm():
 def test_the_page_says_that_clients_may_leak_more_than_canaries(result):
   leaky = dataclasses.replace(result, clients_analytic_epsilon=310.6)
   said = verdict.give_short_verdict(leaky)
-  assert len(said) == 4
-  assert 'analytic ε is 310.6' in said[2]
-  assert 'All of this is about canaries' in html.format_html(leaky, {}, {})
+  assert len(said) == 3
+  assert 'of a canary of one round' in said[0]
+  assert (
+    'A client takes part in up to 2 rounds, and is allowed ε = 310.6'
+    in (said[0])
+  )
+  assert 'A client of this run takes part in up to' in (
+    html.format_html(leaky, {}, {})
+  )
 
 
 def test_a_result_is_printed_in_a_line(result):

@@ -6,17 +6,24 @@ import math
 import re
 import struct
 
+from matplotlib import figure
 import numpy as np
 import pytest
 from scipy import stats
 
 from epe_jax import accounting, io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import audit_json, estimates, publication, threat_models
+from epe_jax.audit import (
+  audit_json,
+  clients,
+  estimates,
+  publication,
+  threat_models,
+)
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
-from epe_jax.experiment import run_result
+from epe_jax.experiment import run_result, workdirs
 from epe_jax.report import (
   audit_card,
   caveats,
@@ -248,8 +255,10 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
   assert {a.analytic is None for a in audit.attacks} == {True, False}
   text = report.format_summary(_result(audit=audit))
   assert max(map(len, text.splitlines())) <= 100
-  _, headline, table, *_ = text.split('\n\n')
+  _, headline, whose, table, *_ = text.split('\n\n')
   assert headline.startswith('ε ≥ ')
+  assert 'takes part in up to 2 rounds' in ' '.join(whose.split())
+  participations = clients.Participations(1, 2, 57.25)
   table = table.splitlines()[1:]
   assert len(table) == len(audit.attacks)
   for line, attack in zip(table, audit.attacks, strict=True):
@@ -266,6 +275,9 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
     analytic = cells.format_analytic(attack.analytic)
     if attack.analytic is None:
       analytic = '35.5' if strongest else '-'
+    of_client = clients.format_client(attack, participations)
+    assert line.endswith(f' {of_client}')
+    line = line.removesuffix(of_client).rstrip()
     assert line.endswith(f' {analytic}')
     assert line.removesuffix(analytic).split()[-1] == bound
   assert any(not attack.is_calibrated for attack in audit.attacks)
@@ -273,15 +285,20 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
 
 def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   audit = estimates.evaluate(recorded_runs.by_law())
-  certain, likely, of_clients, agrees = verdict.give_verdict(
-    _result(audit=audit)
-  )
+  certain, likely, agrees = verdict.give_verdict(_result(audit=audit))
   _, bound = audit.headline
   assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
   assert 'the analysis allows 35.5 at most' in certain
-  assert 'at even odds this attack tells whether a canary took part' in likely
-  assert 'Clients take part in more rounds' in of_clients
-  assert 'their analytic ε is 57.2' in of_clients
+  assert 'A client takes part in up to 2 rounds, and is allowed ε = 57.2' in (
+    certain
+  )
+  assert 'of a canary of one round. A client of 2 rounds: ε ≈' in likely
+  assert 'of guesses whether it took part are right' in likely
+  alike = _result(audit=audit, clients_participations=1)
+  assert (
+    'this attack tells whether a client took part'
+    in (verdict.give_verdict(alike)[1])
+  )
   assert 'finds what the analysis implies' in agrees
   *weaker, strongest = audit.attacks
   # Of a dozen tests one is off by as much by chance.
@@ -306,7 +323,7 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   said = verdict.give_verdict(_result(audit=audit._replace(attacks=boundless)))
   assert not any('what the analysis implies' in text for text in said)
   within = [_row(_FINAL, 'location_mixture', 0.3)]
-  said, _ = verdict.give_verdict(_result(estimates=within))
+  (said,) = verdict.give_verdict(_result(estimates=within))
   assert said.endswith('which is what is found where nothing leaks.')
   assert verdict.give_verdict(_result(num_observed=0)) == [
     narrative.NOT_AUDITED
@@ -421,7 +438,8 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
   if not is_first:
     expected = (
       '1 of 1 other lower bounds is above 5.00, the most that the mechanism '
-      'allows: 5.50 (Gaussians, shifts known; holds if scores are Gaussian). '
+      'allows: 5.50 (Gaussians, shifts known, bound; holds if scores are '
+      'Gaussian). '
       'Of these bounds each holds at 95 % by itself, and several not all at once'
     )
   for name, text in _show_everywhere(result).items():
@@ -683,11 +701,11 @@ def test_one_round_has_no_maximum_to_speak_of():
   )
 
 
-@pytest.mark.parametrize(('clients', 'warned'), [(57.25, True), (35.5, False)])
-def test_clients_who_leak_more_than_canaries_are_warned_of(clients, warned):
-  said = narrative.narrate(_result(clients_analytic_epsilon=clients))
-  assert any('more rounds than canaries do' in s for s in said) == warned
-  assert any('ε of one is 57.2' in s for s in said) == warned
+@pytest.mark.parametrize(('rounds', 'warned'), [(2, True), (1, False)])
+def test_clients_who_leak_more_than_canaries_are_warned_of(rounds, warned):
+  first, *_ = narrative.narrate(_result(clients_participations=rounds))
+  assert ('Canaries take part in one round' in first) == warned
+  assert ('up to 2 rounds, and is allowed ε = 57.2' in first) == warned
 
 
 def _in_all_rounds(momentum, **changes):
@@ -824,7 +842,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   rows = [s for s in lines if s.startswith('|')]
   bars = [len(re.findall(r'(?<!\\)\|', s)) for s in rows]
   assert len(rows) == len(bars) > len(_ROWS)
-  assert set(bars) == {3, 6, 9}
+  assert set(bars) == {3, 6, 8, 9}
   assert any(r'digits \| real' in s for s in rows)
 
 
@@ -832,6 +850,46 @@ def test_writing_twice_gives_the_same_page(workdir):
   before = (workdir / 'report.md').read_bytes()
   assert report.write_report(workdir) == workdir / 'report.md'
   assert (workdir / 'report.md').read_bytes() == before
+
+
+@pytest.mark.parametrize('is_new', [True, False], ids=['new', 'again'])
+def test_a_report_that_was_stopped_at_any_file_is_written_when_it_is_asked_again(
+  tmp_path, monkeypatch, is_new
+):
+  monkeypatch.setattr(
+    of_run, 'draw_run', lambda *finished: {'attackers.png': figure.Figure()}
+  )
+  files = workdirs.workdir_at(_finished_run(tmp_path))
+  write, written = io.write_atomically, []
+
+  def stop_at(number):
+    def write_or_stop(path, *arguments, **options):
+      if len(written) == number:
+        raise KeyboardInterrupt
+      written.append(path.name)
+      write(path, *arguments, **options)
+
+    written.clear()
+    monkeypatch.setattr(io, 'write_atomically', write_or_stop)
+
+  assert not workdirs.has_report(files)
+  names = {'attackers.png', 'attackers.svg', 'report.html', 'audit_card.json'}
+  for number in range(len(names) + 1):
+    if not is_new:
+      stop_at(None)
+      report.write_report(files.folder)
+      assert workdirs.has_report(files)
+    stop_at(number)
+    with pytest.raises(KeyboardInterrupt):
+      report.write_report(files.folder)
+    assert not workdirs.has_report(files)
+  stop_at(None)
+  report.write_report(files.folder)
+  assert workdirs.has_report(files)
+  # The mark comes last.
+  assert written[-1] == 'report.md'
+  assert {*written[:-1]} == names
+  assert all((files.folder / name).exists() for name in names)
 
 
 @pytest.mark.parametrize(
@@ -942,3 +1000,24 @@ def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
   missing = run_script('report', f'--workdir={tmp_path}/none')
   assert missing.returncode != 0
   assert 'none/result.json does not exist' in missing.stderr
+
+
+def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
+  audit = estimates.evaluate(recorded_runs.by_law(), floors=False)
+  text = 'digits\n\n# All is well\n<script>alert(1)</script>\x1b[2J'
+  path = tmp_path / 'result.json'
+  run_result.write_result(
+    path,
+    recorded_runs.result(audit=audit, task=text, data=text, noise=text),
+  )
+  values = json.loads(path.read_text())
+  for attack in values['audit']['attacks']:
+    attack.update(sees=text, doubts=[text], notes=[text])
+  path.write_text(json.dumps(values))
+  result = run_result.load_result(path)
+  for made in (page.format_page(result, {}), html.format_html(result, {}, {})):
+    assert '<script>' not in made
+    assert '\x1b' not in made
+    assert not re.search('^# All is well', made, flags=re.MULTILINE)
+    assert '&lt;script' in made
+  assert '\x1b' not in report.format_report(result)

@@ -5,10 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from epe_jax.audit import attack_risks, estimates, threat_models
-from epe_jax.epsilon import tradeoff_curves
+from epe_jax.audit import attack_risks, clients, estimates, threat_models
+from epe_jax.epsilon import risks, tradeoff_curves
 from epe_jax.report import risk_table
+from epe_jax.text import cells
 from tests import recorded_runs
+
+_ALIKE = clients.Participations(1, 1, 12.0)
+_OFTEN = clients.Participations(1, 16, 300.0)
 
 
 @pytest.fixture(scope='module')
@@ -20,12 +24,12 @@ def audit():
 
 def test_risks_of_an_attacker_are_those_of_its_estimate_and_its_limits(audit):
   attack = audit.find(threat_models.RESIDUAL)
-  risks = attack_risks.compute_attack_risks(attack)
+  found_risks = attack_risks.compute_attack_risks(attack, _ALIKE)
   for found, epsilon in (
-    (risks.estimate, attack.first.epsilon),
-    (risks.interval[0], attack.first.interval[0]),
-    (risks.interval[1], attack.first.interval[1]),
-    (risks.allowed, attack.analytic.epsilon),
+    (found_risks.estimate, attack.first.epsilon),
+    (found_risks.interval[0], attack.first.interval[0]),
+    (found_risks.interval[1], attack.first.interval[1]),
+    (found_risks.limit, attack.analytic.epsilon),
   ):
     mu = tradeoff_curves.mu_of_epsilon(float(epsilon), attack.first.delta)
     expected = 2 * found.accuracy - 1
@@ -34,28 +38,51 @@ def test_risks_of_an_attacker_are_those_of_its_estimate_and_its_limits(audit):
     fnr = family.fnr(1 / mu, np.log([attack_risks.FPR]))[0]
     assert found.tpr == pytest.approx(1 - fnr, rel=1e-9)
   for low, value, high in zip(
-    risks.interval[0], risks.estimate, risks.interval[1]
+    found_risks.interval[0],
+    found_risks.estimate,
+    found_risks.interval[1],
   ):
     assert low <= value <= high
 
 
 def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
-  table = risk_table.make_table(audit.attacks)
+  table = risk_table.make_table(audit.attacks, _ALIKE)
   names = [line[0] for line in table.body]
   assert names == [
     attack.threat_model.name for attack in audit.attacks if attack.is_calibrated
   ]
   assert 'likelihood over rounds' not in names
   doubted = [attack._replace(is_calibrated=False) for attack in audit.attacks]
-  assert risk_table.make_table(doubted) is None
+  assert risk_table.make_table(doubted, _ALIKE) is None
 
 
 def test_a_limit_that_is_expected_is_not_called_allowed(audit):
   # Whether a test rejects the scores of one attacker is chance.
   attacks = [attack._replace(is_calibrated=True) for attack in audit.attacks]
-  lines = {line[0]: line for line in risk_table.make_table(attacks).body}
+  lines = {
+    line[0]: line for line in risk_table.make_table(attacks, _ALIKE).body
+  }
   assert all('; expected ' in cell for cell in lines['final model'][1:])
-  assert all('; allowed ' in cell for cell in lines['own round'][1:])
+  assert all('; at most ' in cell for cell in lines['own round'][1:])
+
+
+def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
+  attacks = [attack._replace(is_calibrated=True) for attack in audit.attacks]
+  lines = {
+    line[0]: line[1:] for line in risk_table.make_table(attacks, _OFTEN).body
+  }
+  limit = f'at most {cells.format_share(1.0)}'
+  for name in ('own round', 'own round, others removed', 'maximum over rounds'):
+    # At ε = 300 nothing is hidden.
+    assert [lines[name][i] for i in (0, 1, 3)] == [limit] * 3
+  change = audit.find(threat_models.CHANGE)
+  mu = tradeoff_curves.mu_of_epsilon(float(change.first.epsilon), 1e-5)
+  low, high = (
+    cells.format_share(float(risks.compute_risks(times * mu).accuracy))
+    for times in (4, 16)
+  )
+  assert change.first.delta == 1e-5
+  assert lines['change of the model'][0] == f'expected {low} to {high}'
 
 
 def test_what_a_mu_misstates_is_said_for_each_attacker_who_is_not_gaussian(
@@ -63,7 +90,10 @@ def test_what_a_mu_misstates_is_said_for_each_attacker_who_is_not_gaussian(
 ):
   text = risk_table.explain_regret(audit.attacks)
   wrong, exact = text.split('They are exact for ')
-  assert 'may be wrong by up to (the regret): 0.' in wrong
-  assert 'for final model, ' in wrong
-  assert exact == 'own round; own round, others removed.'
+  assert 'are wrong by up to (the regret): 0.' in wrong
+  assert 'for maximum over rounds, ' in wrong
+  # A model to which all rounds add as much is in Gaussian noise too.
+  assert exact == (
+    'final model; change of the model; own round; own round, others removed.'
+  )
   assert risk_table.explain_regret(audit.attacks[-2:]) is None

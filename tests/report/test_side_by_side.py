@@ -33,7 +33,12 @@ RESULT = recorded_runs.result(
 
 
 def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones():
-  other = dataclasses.replace(RESULT, accuracy=0.5, analytic_epsilon=math.inf)
+  other = dataclasses.replace(
+    RESULT,
+    accuracy=0.5,
+    analytic_epsilon=math.inf,
+    clients_participations=1,
+  )
   head, _, one, two = side_by_side.format_side_by_side(
     {'one': RESULT, 'two': other}
   ).splitlines()
@@ -46,7 +51,7 @@ def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones()
     'd': '55,210',
     'noise': '0.2',
     'accuracy (majority class)': '93.0 % (10.0 %)',
-    'analytic ε': '35.5',
+    'analytic ε': '35.5; 57.2 (clients)',
     'ε, final model': '1.20 (floor 0.01 to 0.43)',
     'ε, own round': '8.25 †',
     'ε, others removed': 'not measured',

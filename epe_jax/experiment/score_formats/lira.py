@@ -15,13 +15,13 @@ generate_ours_offline, generate_global). Carlini et al., Membership inference
 attacks from first principles (2022), algorithm 1.
 """
 
-import json
 import os
 import pathlib
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from epe_jax import io
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment.score_formats import groups
 
@@ -139,9 +139,7 @@ def _read_model(folder):
       f'{folder}/scores has no .npy. Run inference.py and score.py of LiRA, or '
       'move this model to another folder if it is not to be used.'
     )
-  scores, keep = (
-    np.load(p, allow_pickle=False) for p in (files[-1], folder / 'keep.npy')
-  )
+  scores, keep = (io.read_array(p) for p in (files[-1], folder / 'keep.npy'))
   scores = scores.reshape(len(scores), -1)
   # `--dataset_size` of inference.py may score the first examples alone.
   if keep.ndim != 1 or keep.dtype != bool or len(keep) < len(scores):
@@ -226,7 +224,7 @@ def _read_design(folder, design):
   if not path.is_file():
     return 'fixed', 0.5
   try:
-    values = json.loads(path.read_text(encoding='utf-8'))
+    values = io.read_json(path)
     models, share = values['num_experiments'], float(values['pkeep'])
     subset = values.get('only_subset')
   except (ValueError, KeyError, TypeError) as error:

@@ -10,13 +10,13 @@ Source: privacy_estimates 0.1.0, `utils.py` (AttackResults) and
 responsible-ai-toolbox-privacy at 66d2d45. Zanella-Béguelin et al. (2022).
 """
 
-import json
 import os
 import pathlib
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from epe_jax import io
 from epe_jax.audit import doubts
 from epe_jax.epsilon import strategies, threshold_bound
 from epe_jax.epsilon.types import Estimate, Scores, Sides
@@ -63,10 +63,7 @@ def read_counts(path: str | os.PathLike) -> Counts:
     ValueError: it is no such file, or a count is no whole number >= 0.
   """
   path = pathlib.Path(path)
-  try:
-    values = json.loads(path.read_text(encoding='utf-8'))
-  except ValueError as error:
-    raise ValueError(f'{path} is no JSON in UTF-8 ({error}).') from error
+  values = io.read_json(path)
   if not isinstance(values, dict) or set(FIELDS) != set(values):
     raise ValueError(
       f'{path} has no counts. Give the file that AttackResults.to_json of '

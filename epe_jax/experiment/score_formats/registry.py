@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import functools
-import json
 import os
 import pathlib
 from typing import NamedTuple
@@ -97,7 +96,7 @@ def recognize(path: str | os.PathLike) -> ScoreFormat | None:
 
 def _keys(path):
   try:
-    values = json.loads(path.read_text(encoding='utf-8'))
+    values = io.read_json(path)
   except ValueError:
     return set()  # Whoever reads it says what is wrong.
   return set(values) if isinstance(values, dict) else set()

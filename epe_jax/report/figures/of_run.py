@@ -104,15 +104,19 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   audit, analytic = result.audit, facts.find_analytic_epsilon(result)
   finding = findings.describe_headline(result)
   canaries = (
-    f'{result.num_observed:,} canaries took part, '
-    f'{result.num_unobserved:,} did not'
+    f'{result.num_observed:,} canaries took part in '
+    f'{facts.count_rounds(result.repetitions)}, {result.num_unobserved:,} did not'
   )
   all_scores = [
     attack_scores
     for attack_scores in threat_models.score_all(record)
     if audit.find(attack_scores.threat_model) is not None
   ]
-  told = {a.threat_model: findings.describe_guesses(a) for a in audit.attacks}
+  participations = facts.count_participations(result)
+  told = {
+    a.threat_model: findings.describe_guesses(a, participations)
+    for a in audit.attacks
+  }
   shown = [x for x in all_scores if x.threat_model in _OVERVIEW]
   figures = {
     'attackers.png': attackers.draw_attackers(

@@ -1,0 +1,89 @@
+"""How large the noise of a run is, measured by what is left of its releases.
+
+Scores are inner products with noise, in units of it. The units are those of the
+noise that is there: a claim that is too low would make a canary that took no part
+look as if it were given away. Of a canary in a random direction that took no part
+the cosine with what is left has one law, whatever is left.
+"""
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+from scipy import special
+
+from epe_jax.audit.record import Record
+
+_STANDARD_ERRORS = 4.0
+"""Differences beyond this are named: of right runs, fewer than 1 in 10,000."""
+
+_UNSTEADY_BELOW = 1e-4
+# Differences up to here are of float32, or of no consequence.
+_ROUNDING = 1e-3
+
+
+class NoiseScale(NamedTuple):
+  """The noise of all rounds together, in units of that which is claimed.
+
+  Attributes:
+    ratio: measured over claimed standard deviation, >= 0; 0 up to rounding.
+    standard_error: of the ratio, where noise is normal and independent.
+    is_steady: the ratios of rounds differ by no more than those of such noise.
+  """
+
+  ratio: float
+  standard_error: float
+  is_steady: bool
+
+  @property
+  def is_as_claimed(self) -> bool:
+    """Whether the ratio is 1, by chance or up to rounding."""
+    error = max(_STANDARD_ERRORS * self.standard_error, _ROUNDING)
+    return abs(self.ratio - 1) < error
+
+
+def measure_noise(
+  record: Record, row_norms: Float[np.ndarray, ' T'] | float = 1.0
+) -> NoiseScale | None:
+  """Compares what is left of releases with the noise that is claimed.
+
+  Args:
+    record: of a run.
+    row_norms: standard deviation of the noise of each round in units of
+      `rounds.noise_std`, where rounds have parts of the same noise.
+
+  Returns:
+    The scale; None where no round has both numbers.
+  """
+  rounds = record.rounds
+  if rounds is None:
+    return None
+  claimed = np.asarray(rounds.noise_std, np.float64) * row_norms
+  norm = np.asarray(rounds.residual_norm, np.float64)
+  is_known = np.isfinite(norm) & (claimed > 0)
+  if not is_known.any():
+    return None
+  squares = (norm[is_known] / claimed[is_known]) ** 2 / record.dim
+  ratio = float(np.sqrt(squares.mean()))
+  if ratio < _ROUNDING:
+    ratio = 0.0
+  num = squares.size
+  # Each is a chi-squared of d over d.
+  spread = 2 / record.dim
+  varies = np.sum((squares / max(squares.mean(), 1e-300) - 1) ** 2)
+  by_chance = special.chdtrc(max(num - 1, 1), varies / spread)
+  is_steady = by_chance > _UNSTEADY_BELOW or varies < num * _ROUNDING**2
+  return NoiseScale(ratio, float(np.sqrt(spread / num)) / 2, bool(is_steady))
+
+
+def describe_noise(noise: NoiseScale) -> str | None:
+  """What of the claim its size contradicts, without a full stop; None if nothing."""
+  if noise.is_as_claimed:
+    return None
+  return (
+    "what is left of a release without the others' updates and the canaries is "
+    f'{noise.ratio:.3g} times as long as the noise that is claimed, so that the ε '
+    'that the mechanism allows is not that of this run. Check that the noise '
+    'multiplier, the clip norm, the divisor and the updates of others are those of '
+    'the loop, and that the canaries were added'
+  )

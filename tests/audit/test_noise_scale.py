@@ -1,0 +1,119 @@
+"""Scores are in units of the noise that is there, and the claim is compared with it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+from studies import simulated_runs
+
+from epe_jax.audit import estimates, remarks, threat_models
+from epe_jax.audit.noise_scale import measure_noise
+from epe_jax.epsilon import tradeoff_curves
+from tests import recorded_runs
+
+DELTA, DIM, MU = 1e-5, 4000, 5.0
+
+
+def simulate(rng, ratio=1.0, *, observed=200, rounds=20, dim=DIM, mu=MU):
+  """A run whose noise is `ratio` times what it claims, and leaks 1/μ."""
+  record = simulated_runs.simulate(
+    rng,
+    observed=observed,
+    unobserved=observed,
+    rounds=rounds,
+    dim=dim,
+    noise=1 / mu,
+    delta=DELTA,
+  ).record
+  return claim(record, ratio)
+
+
+def claim(record, ratio):
+  noise_std = record.rounds.noise_std / ratio
+  return dataclasses.replace(
+    record,
+    rounds=record.rounds._replace(noise_std=noise_std),
+    noise_multiplier=record.noise_multiplier / float(np.mean(ratio)),
+  )
+
+
+@pytest.mark.parametrize('ratio', [0.95, 1.0, 1.05, 1.12])
+def test_bounds_hold_whatever_noise_is_claimed(ratio):
+  rng, audits = np.random.default_rng(0), 25
+  truth = float(tradeoff_curves.epsilon_gdp(MU, DELTA))
+  exceeded = {}
+  for _ in range(audits):
+    found = threat_models.RESIDUAL.score(simulate(rng, ratio))
+    for bound in found.bounds:
+      estimate = bound(found.scores, delta=DELTA)
+      exceeded.setdefault(estimate.method, []).append(estimate.epsilon > truth)
+  assert exceeded.keys() >= {
+    'clopper_pearson_bonferroni',
+    'location_mixture_bound',
+  }
+  # A failure of one of three has probability 1e-6 at exact coverage.
+  most = stats.binom.isf(3e-7, audits, 0.05)
+  assert all(sum(above) <= most for above in exceeded.values()), exceeded
+
+
+@pytest.mark.parametrize('ratio', [0.9, 1.1])
+def test_the_estimate_is_of_the_noise_that_is_there(ratio):
+  record = simulate(np.random.default_rng(1), ratio, observed=1000)
+  audit = estimates.evaluate(
+    record, threat_models=[threat_models.RESIDUAL], floors=False
+  )
+  (attack,) = audit.attacks
+  low, high = attack.first.interval
+  assert attack.is_calibrated
+  assert low < tradeoff_curves.epsilon_gdp(MU, DELTA) < high
+  # And the run is not what it claims to be.
+  (text,) = attack.contradictions
+  assert measure_noise(record).ratio == pytest.approx(ratio, abs=0.01)
+  assert 'times as long as the noise that is claimed' in text
+  assert any(text in warning for warning in remarks.list_warnings(audit))
+  assert any(text in one for one in remarks.format_further_remarks(audit))
+
+
+def test_noise_that_is_as_claimed_is_not_accused():
+  rng = np.random.default_rng(2)
+  for _ in range(50):
+    noise = measure_noise(simulate(rng, observed=8))
+    assert noise.is_as_claimed
+    assert noise.is_steady
+    assert noise.standard_error == pytest.approx(1 / np.sqrt(2 * DIM * 20))
+
+
+def test_noise_that_varies_from_round_to_round_leaves_its_law_to_the_unobserved():
+  ratio = np.where(np.arange(20) % 2, 1.2, 0.8)
+  record = simulate(np.random.default_rng(3), ratio)
+  assert not measure_noise(record).is_steady
+  found = threat_models.RESIDUAL.score(record)
+  assert found.scores.dim is None
+  assert any('varies from round to round' in text for text in found.notes)
+  few = simulate(np.random.default_rng(3), ratio, observed=1)
+  assert threat_models.RESIDUAL.score(few) is None
+
+
+def test_of_noise_that_is_missing_nothing_is_left():
+  record = simulate(np.random.default_rng(4))
+  zero = np.zeros_like(record.rounds.residual_norm)
+  record = dataclasses.replace(
+    recorded_runs.replace_cosines(
+      record, residual=np.zeros_like(record.cosines['residual'])
+    ),
+    rounds=record.rounds._replace(residual_norm=zero),
+  )
+  found = threat_models.RESIDUAL.score(record)
+  (text,) = found.contradictions
+  assert 'is 0 times as long' in text
+  assert found.points[0](found.scores, delta=DELTA).epsilon > 100
+
+
+def test_without_both_numbers_nothing_is_compared():
+  record = simulate(np.random.default_rng(5), observed=8)
+  unknown = np.full(20, np.nan)
+  for name in ('noise_std', 'residual_norm'):
+    rounds = record.rounds._replace(**{name: unknown})
+    assert measure_noise(dataclasses.replace(record, rounds=rounds)) is None
+  assert measure_noise(dataclasses.replace(record, rounds=None)) is None

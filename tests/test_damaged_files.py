@@ -1,0 +1,329 @@
+"""Whatever a file holds, it is read or refused with its name, and nothing else."""
+
+import json
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+
+from epe_jax import audit, io
+from epe_jax.audit import estimates
+from epe_jax.audit.record import load_record, write_record
+from epe_jax.data import pickled_arrays
+from epe_jax.experiment import metrics, run_result, score_files, score_tables
+from epe_jax.experiment.score_formats import privacy_estimates
+from epe_jax.report import audit_card
+from tests import recorded_runs
+
+pytestmark = pytest.mark.usefixtures('types_unchecked')
+
+
+def make_auditor():
+  auditor = audit.Auditor(
+    audit.AuditConfig(
+      dim=100,
+      rounds=3,
+      clip_norm=1.0,
+      noise_multiplier=1.0,
+      delta=1e-5,
+      num_observed=4,
+      num_unobserved=4,
+    ),
+    seed=0,
+  )
+  rng = np.random.default_rng(0)
+  for t in range(3):
+    injection = auditor.injection(t)
+    auditor.observe(t, injection.update + rng.normal(size=100), divisor=1)
+  return auditor
+
+
+def make_result():
+  evaluated = estimates.evaluate(recorded_runs.by_law(), floors=False)
+  return recorded_runs.result(audit=evaluated)
+
+
+def write_card(path):
+  audit_card.write_card(path, audit_card.make_card(make_result()))
+
+
+def write_table(path):
+  rng = np.random.default_rng(0)
+  rows = [f'{x!r},{i % 2}' for i, x in enumerate(rng.normal(size=40).tolist())]
+  path.write_text('\n'.join(['score,label', *rows]))
+
+
+def write_pickle(path):
+  value = {'data': np.zeros((3, 4), np.uint8), 'labels': [0, 1, 2]}
+  path.write_bytes(pickle.dumps(value, protocol=2))
+
+
+def name_pickle(path):
+  try:
+    return pickled_arrays.loads(path.read_bytes())
+  except ValueError as error:
+    raise ValueError(f'{path}: {error}') from error
+
+
+# Of each format: what writes a small file, and what reads it.
+FORMATS = {
+  'record.npz': (
+    lambda p: write_record(p, recorded_runs.by_law()),
+    load_record,
+  ),
+  'auditor.npz': (lambda p: make_auditor().save(p), audit.Auditor.load),
+  'groups.npz': (
+    lambda p: np.savez(p, observed=np.ones(50), unobserved=np.zeros(50)),
+    score_files.load_scores,
+  ),
+  'scores.npy': (lambda p: np.save(p, np.ones(50)), score_tables.read_column),
+  'scores.csv': (write_table, score_files.load_scores),
+  'result.json': (
+    lambda p: run_result.write_result(p, make_result()),
+    run_result.load_result,
+  ),
+  'card.json': (write_card, audit_card.load_card),
+  'counts.json': (
+    lambda p: p.write_text('{"FN": 1, "FP": 2, "TN": 3, "TP": 4}'),
+    privacy_estimates.read_counts,
+  ),
+  'images.pickle': (write_pickle, name_pickle),
+}
+# Whose check sums notice any flip of what they hold.
+SUMMED = ('record.npz', 'auditor.npz', 'groups.npz')
+
+
+def is_refused(read, path):
+  """Whether a file is refused, by its name; any other error is raised."""
+  try:
+    read(path)
+  except ValueError as error:
+    named = str(path) in str(error)
+  else:
+    return False
+  assert named
+  return True
+
+
+@pytest.mark.parametrize('name', FORMATS)
+def test_a_flipped_bit_ends_in_a_result_or_in_an_error_with_the_file(
+  tmp_path, name
+):
+  write, read = FORMATS[name]
+  path = tmp_path / name
+  write(path)
+  good, rng, refused = path.read_bytes(), np.random.default_rng(0), 0
+  expected = io.read_arrays(path) if name in SUMMED else None
+  for place in rng.choice(
+    8 * len(good), min(400, 8 * len(good)), replace=False
+  ):
+    bad = bytearray(good)
+    bad[place // 8] ^= 1 << (place % 8)
+    path.write_bytes(bad)
+    if is_refused(read, path):
+      refused += 1
+    elif expected is not None:
+      # Where there is a check sum, what is read is what was written.
+      found = io.read_arrays(path)
+      assert found.keys() == expected.keys()
+      for key, array in expected.items():
+        np.testing.assert_array_equal(found[key], array)
+  assert refused
+
+
+@pytest.mark.parametrize('name', FORMATS)
+def test_a_file_that_is_cut_short_is_refused_or_read(tmp_path, name):
+  write, read = FORMATS[name]
+  path = tmp_path / name
+  write(path)
+  good = path.read_bytes()
+  for length in np.linspace(0, len(good) - 1, 40).astype(int):
+    path.write_bytes(good[:length])
+    is_refused(read, path)
+
+
+def make_header(shape, dtype='<f8'):
+  text = repr({'descr': dtype, 'fortran_order': False, 'shape': shape}) + '\n'
+  size = len(text).to_bytes(2, 'little')
+  return np.lib.format.magic(1, 0) + size + text.encode()
+
+
+@pytest.mark.parametrize(
+  'header',
+  [
+    make_header((2**37,)),
+    make_header((-2, -4)),
+    make_header((2**60,), '<U0'),
+    make_header((8,), '|O'),
+    make_header((8,), '<f9'),
+    make_header('many'),
+  ],
+)
+def test_an_array_is_as_large_as_it_announces(tmp_path, header):
+  path = tmp_path / 'a.npy'
+  path.write_bytes(header + bytes(64))
+  with pytest.raises(ValueError, match=r'a\.npy is not a readable \.npy file'):
+    score_tables.read_column(path)
+  path = tmp_path / 'a.npz'
+  with zipfile.ZipFile(path, 'w') as archive:
+    archive.writestr('observed.npy', header + bytes(64))
+  with pytest.raises(ValueError, match=r'a\.npz is not a readable \.npz file'):
+    score_files.load_scores(path)
+
+
+def test_members_of_other_kinds_are_refused(tmp_path):
+  path = tmp_path / 'a.npz'
+  with zipfile.ZipFile(path, 'w', zipfile.ZIP_LZMA) as archive:
+    archive.writestr('x.npy', make_header((8,)) + bytes(64))
+  with pytest.raises(ValueError, match='compressed as by no NumPy'):
+    io.read_arrays(path)
+  with zipfile.ZipFile(path, 'w') as archive:
+    archive.writestr('x.txt', 'no array')
+  with pytest.raises(ValueError, match=r'a\.npz is not a readable'):
+    io.read_arrays(path)
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    '[' * 200 + ']' * 200,
+    '[' * 100_000,
+    '{"a": ' * 100_000,
+    '{"a": NaN}',
+    '{"a": -Infinity}',
+    '{"a": 1e999}',
+    '{"a": 1' + '0' * 5000 + '}',
+    '{"a": 1' + '0' * 400 + '}',
+    '"\\ud800',
+  ],
+  ids=range(9),
+)
+def test_json_that_no_program_here_writes_is_refused(tmp_path, text):
+  path = tmp_path / 'result.json'
+  path.write_text(text)
+  for read in (
+    io.read_json,
+    run_result.load_result,
+    audit_card.load_card,
+    privacy_estimates.read_counts,
+  ):
+    with pytest.raises(ValueError, match=r'result\.json is not JSON'):
+      read(path)
+  (tmp_path / 'metrics.jsonl').write_text(f'{{"round": 1}}\n{text}\n')
+  assert metrics.read_lines(tmp_path / 'metrics.jsonl') == [{'round': 1}]
+
+
+def test_a_device_is_no_json():
+  with pytest.raises(ValueError, match='it is no file'):
+    io.read_json('/dev/zero')
+
+
+def replace_arrays(path, **arrays):
+  io.write_arrays(path, io.read_arrays(path) | arrays)
+
+
+@pytest.mark.parametrize(
+  ('name', 'value', 'said'),
+  [
+    ('key', np.zeros(2), r'key is float64\[2\]'),
+    ('key', np.zeros(3, np.uint32), r'key is uint32\[3\]'),
+    ('assigned', np.zeros((3, 7), bool), r'assigned is bool\[3, 7\]'),
+    ('planned', np.ones((3, 8), bool), 'planned has canaries in rounds'),
+    ('included', np.ones((3, 8), bool), 'included has canaries in rounds'),
+    ('included', np.ones((3, 8)), 'included is float64'),
+    ('cosines_aggregate', np.full((3, 8), 2.0), 'are no cosines'),
+    ('cosines_aggregate', np.full((3, 8), np.inf), 'not finite'),
+    ('cosines_aggregate', np.full((3, 8), np.nan), 'not finite'),
+    ('cosines_aggregate', np.zeros(8), r'has shape \(8,\)'),
+    ('cosines_aggregate', np.array('x'), 'has shape'),
+    ('cosines_final', np.full((3, 8), 'x'), 'has shape'),
+    ('cosines_final', np.full(8, 'x'), 'has no numbers'),
+    ('rounds_noise_std', np.full(3, -1.0), 'has numbers < 0'),
+    ('rounds_noise_std', np.full(3, np.inf), 'not finite'),
+    ('rounds_clip_norm', np.ones(2), 'has shape'),
+    ('config', np.array('[]'), 'a mapping'),
+    ('config', np.array('{"dim": 2}'), 'missing'),
+    ('config', np.array('[' * 9999), 'nested'),
+    ('schema', np.zeros(3), 'dimensional'),
+  ],
+)
+def test_an_auditor_that_nothing_wrote_is_refused(tmp_path, name, value, said):
+  path = tmp_path / 'auditor.npz'
+  make_auditor().save(path)
+  replace_arrays(path, **{name: value})
+  with pytest.raises(ValueError, match=rf'auditor\.npz is no file.*{said}'):
+    audit.Auditor.load(path)
+
+
+def test_settings_of_an_auditor_are_checked_when_it_is_read(tmp_path):
+  path = tmp_path / 'auditor.npz'
+  make_auditor().save(path)
+  config = json.loads(str(io.read_arrays(path)['config']))
+  for field, value in (
+    ('noise_multiplier', 1e-320),
+    ('delta', 2.0),
+    ('family', []),
+    ('rounds', '3'),
+    ('dim', None),
+    ('clip_norm', 'x'),
+  ):
+    changed = json.dumps(config | {field: value})
+    replace_arrays(path, config=np.array(changed))
+    with pytest.raises(ValueError, match=r'auditor\.npz is no file of an audi'):
+      audit.Auditor.load(path)
+
+
+def test_a_record_that_nothing_wrote_is_refused(tmp_path):
+  path = tmp_path / 'scores.npz'
+  for name, value in (
+    ('cosines_final', np.full(120, 1e30)),
+    ('noise_multiplier', np.float64(1e-320)),
+    ('included', np.ones(3, bool)),
+    ('dim', np.array('x')),
+    ('delta', np.ones(3)),
+    ('rounds_canary_norm', np.full(20, -1.0)),
+  ):
+    write_record(path, recorded_runs.by_law())
+    replace_arrays(path, **{name: value})
+    with pytest.raises(ValueError, match=r'scores\.npz is damaged'):
+      load_record(path)
+
+
+def test_a_pickle_that_asks_for_more_memory_than_it_has_bytes_is_refused():
+  data = b'\x80\x02Nr' + (2**27).to_bytes(4, 'little') + b'.'
+  assert len(data) == 9
+  with pytest.raises(ValueError, match='under the number 134217728'):
+    pickled_arrays.loads(data)
+
+
+@pytest.mark.parametrize(
+  ('change', 'said'),
+  [
+    (lambda c: c['headline']['lower_bound'].update(epsilon='NaN'), 'headline'),
+    (lambda c: c['headline']['lower_bound'].update(mu=-1.0), 'headline'),
+    (lambda c: c['headline']['lower_bound'].update(mu='NaN'), 'headline'),
+    (
+      lambda c: c['attackers'][0]['point_estimate'].update(
+        interval_90=[2.0, 1.0]
+      ),
+      r'point_estimate\.interval_90 of .*from 2 to 1',
+    ),
+    (
+      lambda c: c['attackers'][0]['point_estimate'].update(
+        floor_90=['-Infinity', 1.0]
+      ),
+      'attackers',
+    ),
+  ],
+)
+def test_a_card_with_numbers_that_cannot_be_is_refused(tmp_path, change, said):
+  path = tmp_path / 'card.json'
+  write_card(path)
+  card = io.read_json(path)
+  change(card)
+  path.write_text(json.dumps(card))
+  with pytest.raises(
+    ValueError, match=rf'card\.json is no audit card: .*{said}'
+  ):
+    audit_card.load_card(path)
