@@ -246,7 +246,8 @@ def _interval_notes(found: Sequence[SimulatedReport]) -> list[str]:
   ]
   return [
     '90 % intervals of calibrated estimates that contain the ε of their scores: '
-    f'{"; ".join(parts)}.'
+    f'{"; ".join(parts)}. Of the other of {len(found):,} runs an estimate is not '
+    'calibrated, or the ε of its scores is not known.'
   ]
 
 

@@ -1,5 +1,7 @@
 """A plan as text, for a terminal or a page."""
 
+import dataclasses
+
 from epe_jax.audit import planning, threat_models
 from epe_jax.audit.planned_scores import PlannedRun
 from epe_jax.text import cells, tables
@@ -26,7 +28,7 @@ canaries:
 
 {}
 
-With 5,000:
+With as many as it advises, {:,}:
 
 {}
 
@@ -140,23 +142,25 @@ def _list_notes(plan: planning.Plan) -> list[str]:
 
 def format_page() -> str:
   """docs/planning.md: what a plan is, and examples of it."""
-  weak, strong = (
-    planning.plan(
-      PlannedRun(
-        dim=1_206_590,
-        rounds=500,
-        clients_per_round=101,
-        noise_multiplier=0.7,
-        delta=1e-4,
-        server_momentum=0.9,
-        num_observed=num,
-        num_unobserved=num,
-      )
-    )
-    for num in (50, 5000)
+  run = PlannedRun(
+    dim=1_206_590,
+    rounds=500,
+    clients_per_round=101,
+    noise_multiplier=0.7,
+    delta=1e-4,
+    server_momentum=0.9,
+    num_observed=50,
+    num_unobserved=50,
   )
-  both = [format_plan(plan, markdown=True) for plan in (weak, strong)]
-  return _PAGE.format(*both)
+  weak = planning.plan(run)
+  num = max(one.min_canaries or 0 for one in weak.predictions)
+  strong = planning.plan(
+    dataclasses.replace(run, num_observed=num, num_unobserved=num)
+  )
+  weak_text, strong_text = (
+    format_plan(plan, markdown=True) for plan in (weak, strong)
+  )
+  return _PAGE.format(weak_text, num, strong_text)
 
 
 def format_bytes(size: float) -> str:

@@ -167,6 +167,36 @@ def is_above(epsilon: float, analytic: Analytic) -> bool:
   return epsilon > 1.001 * analytic.epsilon
 
 
+def find_limit(
+  estimate: Estimate, analytic: Analytic | None
+) -> Analytic | None:
+  """The analytic ε to compare an estimate with.
+
+  It is that of its attacker; but where no more than an expectation is known the most
+  exposed canary has its own, for who knows its round.
+
+  Args:
+    estimate: of one attacker.
+    analytic: of the same attacker, at the same δ; None if there is none.
+  """
+  if analytic is None or estimate.method != 'most_exposed':
+    return analytic
+  if analytic.kind != 'expectation':
+    return analytic
+  if not isinstance(analytic.law, Mixture):
+    return None
+  epsilon = tradeoff_curves.epsilon_gdp(
+    max(analytic.law.shifts), estimate.delta
+  )
+  return Analytic(
+    float(epsilon),
+    'the canary of which the model keeps most, whose round is known; else as of a '
+    'random one',
+    kind='expectation',
+    is_gaussian=True,
+  )
+
+
 def describe_excess(
   estimate: Estimate, analytic: Analytic | None, *, error: float = 0.0
 ) -> Excess | None:
@@ -184,9 +214,8 @@ def describe_excess(
     either where no more than an expectation is known; None where the estimate is
     in line.
   """
-  # The most exposed canary is asked about by who knows its round.
-  is_expected = analytic is not None and analytic.kind == 'expectation'
-  if analytic is None or (is_expected and estimate.method == 'most_exposed'):
+  analytic = find_limit(estimate, analytic)
+  if analytic is None:
     return None
   is_certain = estimate.kind == 'confidence bound'
   lowest = float(estimate.epsilon) - (0.0 if is_certain else error)
@@ -194,6 +223,6 @@ def describe_excess(
     lowest = estimate.interval[0]
   if not is_above(lowest, analytic):
     return None
-  if is_expected:
+  if analytic.kind == 'expectation':
     return 'more than expected'
   return 'violation' if is_certain else 'extrapolates'

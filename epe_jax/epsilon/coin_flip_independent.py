@@ -30,9 +30,11 @@ The bound fails where canaries are not independent: a mechanism that draws one e
 probability and flips all bits with it keeps the same f, and T <= E[T] about half of
 the time. docs/coverage.md shows it.
 
-Sources: Xiang, Wang, Bao, Zhang, "Privacy audit as bits transmission:
+Sources: Zihang Xiang, Tianhao Wang, Di Wang, "Privacy audit as bits transmission:
 (im)possibilities for audit by one run" (USENIX Security 2025), for independent
-channels; Blackwell (1953); Dong, Roth, Su (2022), Theorem 2.10.
+channels; Xiang, T. Wang, H. Xiao, Y. Tian, D. Wang (2025), arXiv 2509.08704, for the law
+of the r most confident guesses, whose released code gives the same values; Blackwell
+(1953); Dong, Roth, Su (2022), Theorem 2.10.
 """
 
 from __future__ import annotations

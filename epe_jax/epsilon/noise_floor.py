@@ -1,8 +1,8 @@
 """What an estimator reports when nothing leaks.
 
 An estimator that maximises over thresholds or fits a spread is biased upwards:
-with no leakage at all, the fitted two-Gaussian estimate at δ = 1e-5 is on average
-0.31 with 1000 canaries and 1.22 with 100. An estimate means little until it is
+with no leakage at all and a known null law, the fitted two-Gaussian estimate at
+δ = 1e-5 is on average 0.31 with 1000 canaries and 1.22 with 100. An estimate means little until it is
 compared with this floor.
 
 If the law of the scores is known, audits are drawn from it (`draw_from_null`). If

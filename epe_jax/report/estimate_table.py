@@ -59,7 +59,9 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
       row = cells.format_cells(estimate)
       lines.append(_format_line(f'  {methods.describe_method(estimate)}', row))
       if excess := attack.describe_excess(estimate):
-        limit = cells.format_analytic(attack.analytic)
+        limit = cells.format_analytic(
+          upper_bounds.find_limit(estimate, attack.analytic)
+        )
         lines.append(f'    {_name_excess(excess)} {limit}')
   notes = [tables.fill_paragraph(text) for text in explain_excess(attacks)]
   return [*lines, '', *notes] if notes else lines

@@ -2,7 +2,12 @@
 
 import math
 
-from epe_jax.audit import clients, effective_dimension, threat_models
+from epe_jax.audit import (
+  clients,
+  effective_dimension,
+  threat_models,
+  upper_bounds,
+)
 from epe_jax.audit.estimates import Agreement, Attack, Audit, Rates
 from epe_jax.epsilon import diagnostics, risks, tradeoff_curves
 from epe_jax.experiment.run_result import RunResult
@@ -159,12 +164,21 @@ def _describe_attacker(result: RunResult, attack: Attack) -> str:
   if exposed is not None:
     text += (
       f' That is of a canary of a random round; of the one that shows most, '
-      f'ε ≈ {cells.format_epsilon(exposed)}.'
+      f'ε ≈ {cells.format_epsilon(exposed)}{_describe_own_limit(attack, exposed)}.'
     )
   if attack.rates is not None and attack.is_calibrated:
     text += _describe_guesses(attack.rates)
   text += _compare_with_analysis(result, attack)
   return text + describe_client(attack, facts.count_participations(result))
+
+
+def _describe_own_limit(attack: Attack, exposed: Estimate) -> str:
+  """What is allowed or expected of the most exposed canary itself."""
+  limit = upper_bounds.find_limit(exposed, attack.analytic)
+  if limit is None:
+    return ''
+  word = 'allowed' if limit.kind == 'bound' else 'expected'
+  return f', where {cells.format_number(limit.epsilon)} is {word}'
 
 
 def _describe_guesses(rates: Rates) -> str:
@@ -205,8 +219,9 @@ def _compare_with_analysis(result: RunResult, attack: Attack) -> str:
   if attack.analytic is None or attack.analytic.kind == 'bound':
     return text
   return text + (
-    f' A server that adds up aggregates, of clients who do not respond to what it '
-    f'has learnt, would leave ε = {cells.format_number(attack.analytic.epsilon)}.'
+    ' An attacker who knows all but this canary, and so the initial model, is expected '
+    f'to find ε = {cells.format_number(attack.analytic.epsilon)} where a server adds up '
+    'aggregates and clients do not respond to what it has learnt.'
   )
 
 

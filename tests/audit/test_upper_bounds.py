@@ -9,6 +9,7 @@ import pytest
 from scipy import special
 
 from epe_jax import accounting
+from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import (
   audit_json,
   estimates,
@@ -17,7 +18,7 @@ from epe_jax.audit import (
   upper_bounds,
 )
 from epe_jax.audit.record import load_record, write_record
-from epe_jax.epsilon import mixture, risks, types
+from epe_jax.epsilon import mixture, risks, tradeoff_curves, types
 from tests import recorded_runs
 
 _DELTA = 1e-5
@@ -275,3 +276,31 @@ def test_the_law_of_a_limit_is_kept_in_files():
   ):
     text = json.dumps(audit_json.analytic_to_json(analytic))
     assert audit_json.analytic_from_json(json.loads(text)) == analytic
+
+
+def test_the_most_exposed_canary_is_compared_with_its_own_expectation():
+  shifts = (0.1, 0.5)
+  expected = Analytic(
+    float(mixture.epsilon_mixture(np.array(shifts), _DELTA)),
+    'a random canary',
+    kind='expectation',
+    law=Mixture(shifts, (1.0, 1.0)),
+  )
+  own = float(tradeoff_curves.epsilon_gdp(0.5, _DELTA))
+  assert expected.epsilon < own
+
+  def compare(low):
+    estimate = types.Estimate(
+      1.1 * low,
+      _DELTA,
+      'most_exposed',
+      None,
+      interval=(low, 1.2 * low),
+    )
+    limit = upper_bounds.find_limit(estimate, expected)
+    assert limit.epsilon == own
+    return upper_bounds.describe_excess(estimate, expected)
+
+  # Above that of a random canary it is in line; above its own it is named.
+  assert compare(0.99 * own) is None
+  assert compare(1.02 * own) == 'more than expected'
