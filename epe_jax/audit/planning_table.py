@@ -20,7 +20,7 @@ seconds and does not need JAX.
 ```sh
 epe-jax plan --dim=1206590 --rounds=500 --clients_per_round=101 \\
   --noise_multiplier=0.7 --server_momentum=0.9 --delta=1e-4 \\
-  --observed=50 --unobserved=50
+  --observed=50 --unobserved=50 --client_participations=15
 ```
 
 In Python, `audit.plan(audit.PlannedRun(dim=..., ...))` returns the numbers. With 50
@@ -47,6 +47,8 @@ With as many as it advises, {:,}:
 - The clip norm matters only together with `initial_norm`, the norm of the initial model,
   for an attacker who does not know that model: cosines have no scale. An adaptive clip
   norm is assumed to be constant.
+- A plan is of canaries. Where clients take part in more rounds, a warning says what follows
+  for a client ([participation](participation.md#canaries-canariesschedule)).
 - Canaries are assumed to follow the schedule `once_per_period`. Canaries that are sampled
   as clients are, or that replace clients, take part in other numbers of rounds.
 - The likelihood over rounds has no calibrated estimate, so there is no plan for it.
@@ -149,6 +151,7 @@ def format_page() -> str:
     noise_multiplier=0.7,
     delta=1e-4,
     server_momentum=0.9,
+    client_participations=15,
     num_observed=50,
     num_unobserved=50,
   )
