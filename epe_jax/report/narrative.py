@@ -10,6 +10,7 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.estimates import Agreement, Attack, Audit, Rates
 from epe_jax.epsilon import diagnostics, risks, tradeoff_curves
+from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import caveats, facts
 from epe_jax.text import cells
