@@ -75,7 +75,7 @@ def list_conditions() -> list[Condition]:
     Condition(
       f'noise {100 * abs(ratio - 1):.0f} % '
       f'{"larger" if ratio > 1 else "smaller"} than claimed, {k:,} + {k:,} '
-      'canaries, μ = 5, d = 4,000, 20 rounds',
+      'canaries, μ = 5, δ = 1e-3, d = 4,000, 20 rounds',
       functools.partial(_misclaim_noise, ratio=ratio, num=k),
     )
     for k in (200, 1000)
@@ -201,19 +201,20 @@ def _measure(
 def _misclaim_noise(
   rng: np.random.Generator, *, ratio: float, num: int
 ) -> dict[str, bool]:
-  mu = 5.0
+  # At a smaller δ the headline is too low for the noise to make it too high.
+  mu, delta = 5.0, 1e-3
   record = _record_by_law(
     rng, observed=num, unobserved=num, rounds=20, dim=4000, mu=mu, ratio=ratio
   )
   found = threat_models.RESIDUAL.score(record)
   assert found is not None, 'there is a residual'
-  truth = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
-  first = found.bounds[0](found.scores, delta=DELTA)
+  truth = float(tradeoff_curves.epsilon_gdp(mu, delta))
+  first = found.bounds[0](found.scores, delta=delta)
   results = {_METHODS[first.method]: float(first.epsilon) > truth}
   # The other one takes a shape for granted, and is there if nothing rejects it.
   for bound in found.bounds:
     if bound is mixture.location_mixture_bound:
-      results[_SHAPED] = bound(found.scores, delta=DELTA).epsilon > truth
+      results[_SHAPED] = bound(found.scores, delta=delta).epsilon > truth
   return results
 
 

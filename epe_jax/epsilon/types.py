@@ -69,7 +69,7 @@ class Scores:
       in the same vector, where μ are the shifts. Each canary of a pair is noise
       to the other, and equally so: the variance of a fitted common factor s
       grows by s² times `overlap`. It is negligible where clients or noise
-      outweigh canaries.
+      outweigh canaries. Whatever else all scores share by a factor adds to it.
     inclusion_probability: π, in (0, 1), of the coins of design 'coin_flip'. If
       canaries had different coins, give the largest, and guess "in" alone.
 

@@ -12,7 +12,7 @@ from epe_jax.audit.noise_scale import measure_noise
 from epe_jax.epsilon import tradeoff_curves
 from tests import recorded_runs
 
-DELTA, DIM, MU = 1e-5, 4000, 5.0
+DELTA, DIM, MU = 1e-3, 4000, 5.0
 
 
 def simulate(rng, ratio=1.0, *, observed=200, rounds=20, dim=DIM, mu=MU):
