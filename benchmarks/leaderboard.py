@@ -66,9 +66,7 @@ many splits, the joint densities of privacy-estimates, and `FDPAnalysisNode` of
 privacyguard-platform 0.0.2, which has the bound of Mahloujifar et al. for given counts and
 tries up to 1,000 noise levels one by one. opake-auditing 0.16.1 has the bounds of Xiang et
 al. (arXiv 2509.08704), which are those of `one_run_independent`; it cannot be imported
-without torch 2.9 and its training engine, which this board does not install. It takes the
-threshold with the most right guesses among the scores that it counts, and does not correct
-for that choice: where nothing leaks, its (ε, δ) bound was above 0 in 18 % of 150 audits.
+without torch 2.9 and its training engine, which this board does not install.
 
 To add your own estimator, write a file with `ENTRIES = [Entry(name, origin, estimate,
 is_bound, assumes)]` of `studies.entries`, and run `python benchmarks/leaderboard.py

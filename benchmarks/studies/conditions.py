@@ -21,7 +21,7 @@ from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.epsilon import mixture, tradeoff_curves
 from epe_jax.sampling import canary_schedules
 from epe_jax.text import tables
-from studies import processes, simulated_runs
+from studies import processes, simulated_runs, unequal_runs
 
 DELTA = 1e-5
 
@@ -61,7 +61,13 @@ class Row(NamedTuple):
 
 _BOUND, _SHAPED = 'headline bound', 'bound of shifted Gaussians'
 _INTERVAL, _CLAIM = '90 % interval', 'rejection of a true claim'
-_STATED = {_BOUND: 0.05, _SHAPED: 0.05, _INTERVAL: 0.1, _CLAIM: 0.05}
+_STATED = {
+  _BOUND: 0.05,
+  _SHAPED: 0.05,
+  _INTERVAL: 0.1,
+  _CLAIM: 0.05,
+  **unequal_runs.STATED,
+}
 _METHODS = {
   'clopper_pearson_bonferroni': _BOUND,
   'rank_test': _BOUND,
@@ -107,7 +113,8 @@ def list_conditions() -> list[Condition]:
       (200, 200, 1, 0.2, 400),
     )
   ]
-  return [*noise, *claims, *crowded]
+  several = [Condition(*case) for case in unequal_runs.CASES]
+  return [*noise, *claims, *crowded, *several]
 
 
 def run_study(
