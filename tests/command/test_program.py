@@ -204,7 +204,7 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
     (
       ['sweep', 'digits', '--axis=rounds=1,many'],
       "axis 'rounds' has the value 'many', which is of type str, and not int as "
-      'rounds=100 of the config; give values of that type.',
+      'rounds=20 of the config; give values of that type.',
     ),
     (
       ['sweep', 'digits', '--axis=round=1,2'],

@@ -4,11 +4,13 @@ import math
 import pathlib
 import re
 
+from absl import flags
 from ml_collections import config_dict
 import numpy as np
 import pytest
 
 from epe_jax import io
+from epe_jax.command import config_flags
 from epe_jax.configs import common, digits, emnist, stackoverflow
 from epe_jax.experiment import audited_run, build, config_fields, workloads
 
@@ -175,6 +177,17 @@ def test_numbers_of_numpy_and_paths_become_those_of_python():
     assert type(found) is type(plain)
 
 
+@pytest.mark.parametrize('name', ['digits', 'digits:smoke', 'emnist'])
+@pytest.mark.parametrize('text', ['3', 'as_clients'])
+def test_repetitions_are_a_number_or_those_of_clients(name, text):
+  values = flags.FlagValues()
+  config_flags.define_config(values)
+  argv = ['run', name, f'--config.canaries.repetitions={text}']
+  config = config_flags.parse(values, argv).config
+  found = config_fields.check_config(config).canaries.repetitions
+  assert found == (text if text == 'as_clients' else 3)
+
+
 @pytest.mark.parametrize(
   ('name', 'wrong', 'right'),
   [
@@ -187,6 +200,7 @@ def test_numbers_of_numpy_and_paths_become_those_of_python():
     ('audit.claim', (0.0, -1.0), (1e-12, 100.0, None)),
     ('rounds', (0, 10**12), (1, 10**6)),
     ('chunk', (0, 10**12), (1, None)),
+    ('canaries.repetitions', (0, 10**12), (1, 'as_clients')),
   ],
 )
 def test_the_ends_of_ranges_are_where_they_should_be(name, wrong, right):
