@@ -221,7 +221,8 @@ def _misclaim_noise(
   # The other one takes a shape for granted, and is there if nothing rejects it.
   for bound in found.bounds:
     if bound is mixture.location_mixture_bound:
-      results[_SHAPED] = bound(found.scores, delta=delta).epsilon > truth
+      epsilon = float(bound(found.scores, delta=delta).epsilon)
+      results[_SHAPED] = epsilon > truth
   return results
 
 
