@@ -79,7 +79,7 @@ def exact(max_clients: int) -> MakeNoise:
   adding rounded noise.
 
   A release is thus computed from that of a Gaussian mechanism of noise
-  multiplier z, but for a probability of 2^-62 for each coordinate and round:
+  multiplier z, but for a probability of 2^-64 for each coordinate and round:
   rounding a continuous Gaussian at random to integers, with a discrete Gaussian
   of deviation 2, gives a discrete Gaussian (Peikert 2010, Theorem 3.1). That it
   is narrower by 1e-11 of its width is within the bound on rounding.
