@@ -148,6 +148,8 @@ RIGHT = {
   ('epsilon_log_evidence', 'tails'): (-1,),
   ('epsilon_sequence', 'tails'): (-1,),
   ('gdp_log_evidence', 'tails'): (-1,),
+  ('gdp_log_evidence', 'dim'): (math.inf,),
+  ('gdp_sequence', 'dim'): (math.inf,),
   ('gdp_sequence', 'tails'): (-1,),
   ('random_effects', 'mu'): (-1,),
   ('mean_shift_bound', 'mu'): (-1,),
@@ -162,7 +164,7 @@ RIGHT = {
     for mean in ('mean0', 'mean1')
   },
 }
-AFTER_IS_OPTIONAL = {'after': (None,)}
+OPTIONAL = {'after': (None,), 'vectors': (None,)}
 
 
 def kinds(hint):
@@ -175,7 +177,7 @@ def wrong_values(name, argument, hint, right):
   """What no number of this type may be, and what this one may not be."""
   allowed = (
     *RIGHT.get((name, argument), ()),
-    *AFTER_IS_OPTIONAL.get(argument, ()),
+    *OPTIONAL.get(argument, ()),
   )
   if typing.get_origin(hint) is typing.Literal:
     return [None, 'wrong', 1.0]

@@ -101,7 +101,7 @@ def test_a_checkpoint_on_a_full_disk_says_so(tmp_path, monkeypatch, when):
       'space left on device]'
     )
 
-  saved = checkpoint.checkpoints(tmp_path / 'c')
+  saved = checkpoint.checkpoints(tmp_path / 'c', of='a run')
   monkeypatch.setattr(ocp.CheckpointManager, when, full)
 
   def save():

@@ -85,6 +85,7 @@ def gdp_log_evidence(
     ValueError: a log probability is positive, or a setting is out of range.
   """
   arguments.check_number('mu', mu, '[0, inf)')
+  arguments.check_number('dim', dim, '[1, inf]')
   sums = _add_normal_scores(tails, after, vectors)
   return np.asarray(_log_gdp_evidence(sums, np.asarray(mu), dim))
 
@@ -118,6 +119,7 @@ def gdp_sequence(
   array([0.  , 2.09, 2.71])
   """
   check_significance(significance)
+  arguments.check_number('dim', dim, '[1, inf]')
   sums = _add_normal_scores(tails, after, vectors)
   # No evidence is against a μ that is above all means.
   means = np.divide(

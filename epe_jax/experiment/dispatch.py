@@ -23,6 +23,9 @@ from epe_jax.types import Array
 
 T = TypeVar('T')
 
+NORMS = 'aggregate_norm', 'update_norm'
+"""Metrics of a round that are finite as long as training has not diverged."""
+
 Fetched = tuple[dict[str, Float[np.ndarray, ' rounds']], float]
 
 
@@ -187,7 +190,7 @@ def check_finite(
     FloatingPointError: the norm of the aggregate or of updates is not finite.
   """
   # With exact noise, a client that has diverged leaves the aggregate finite.
-  if not np.isfinite(metrics['aggregate_norm'] + metrics['update_norm']):
+  if not np.isfinite(sum(metrics[name] for name in NORMS)):
     raise FloatingPointError(
       f'{name}: updates or their aggregate are not finite, training has diverged. Lower '
       f'client.learning_rate={config.client.learning_rate} or '

@@ -201,10 +201,10 @@ def _run_group(
   gather = lambda t: jax.device_put(_gather_cohorts(seeds, setups, sizes, t))
   for t, cohorts in cohort.prefetch(gather, range(config.rounds)):
     state, metrics = program.step(draws, state, cohorts)
-    norms = jax.device_get(metrics['aggregate_norm'])
-    for seed, norm in zip(seeds, norms):
-      name = f'round {t} of seed {seed}'
-      dispatch.check_finite(config, {'aggregate_norm': float(norm)}, name)
+    norms = jax.device_get(metrics)
+    for i, seed in enumerate(seeds):
+      of_seed = {name: float(norm[i]) for name, norm in norms.items()}
+      dispatch.check_finite(config, of_seed, f'round {t} of seed {seed}')
     bar.update(len(seeds))
   cosines = jax.device_get(program.score(draws, state))
   scalars = jax.device_get(state.rounds)
@@ -248,7 +248,7 @@ def _make_program(config: build.Config, like: build.Setup) -> _Program:
       jax.random.fold_in(draws.training_key, t),
       jax.random.fold_in(draws.noise_key, t),
     )
-    return state, {'aggregate_norm': info.metrics['aggregate_norm']}
+    return state, {name: info.metrics[name] for name in dispatch.NORMS}
 
   def score(draws: Draws, state: wrapper.AuditState) -> dict[str, Array]:
     _, observers = audit_algorithm(draws)

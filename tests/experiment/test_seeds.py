@@ -9,7 +9,13 @@ import pytest
 from epe_jax.audit import wrapper
 from epe_jax.audit.record import Record, load_record
 from epe_jax.data import cohort
-from epe_jax.experiment import audited_run, build, randomness, seeds
+from epe_jax.experiment import (
+  audited_run,
+  build,
+  dispatch,
+  randomness,
+  seeds,
+)
 from epe_jax.tasks import digits as digits_task
 from tests import helpers
 from tests.helpers import load_config, softmax_regression
@@ -187,7 +193,7 @@ def test_what_cannot_be_made_is_refused(changes, which, options, said):
 
 def test_a_run_that_diverges_is_named(monkeypatch):
   def program(config, like):
-    seen = {'aggregate_norm': np.array([1, np.nan])}
+    seen = dict.fromkeys(dispatch.NORMS, np.array([1, np.nan]))
     nothing = lambda *_: None
     return seeds._Program(nothing, lambda *_: (None, seen), nothing, nothing)
 

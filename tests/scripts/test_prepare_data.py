@@ -233,9 +233,9 @@ from epe_jax.data import prepare, staged_columns
 staged_columns.SAVE_EVERY = 100
 saved, write = 0, io.write_text
 
-def killing(path, text):
+def killing(path, text, **settings):
   global saved
-  write(path, text)
+  write(path, text, **settings)
   saved += path.name == 'progress.json'
   if saved == 3:
     os.kill(os.getpid(), signal.SIGKILL)
