@@ -123,7 +123,9 @@ def form(name: str, this: Work) -> Form:
     clipping=clipping.fixed(0.1),
     noise_multiplier=0.1,
     expected_clients=float(this.clients),
-    make_noise=noise.exact(this.clients) if is_exact else noise.float32,
+    make_noise=noise.exact(this.clients, mesh=mesh)
+    if is_exact
+    else noise.float32,
     mesh=mesh,
   )
   params = this.task.init(jax.random.key(0))

@@ -118,7 +118,7 @@ def run(family: str, num_devices: int):
 def exact_noise(num_devices: int) -> np.ndarray:
   """Noise to the last bit, drawn on so many devices."""
   mesh = sharding.mesh(jax.devices()[:num_devices])
-  way = noise.exact(3)(0.5)
+  way = noise.exact(3, mesh=mesh)(0.5)
 
   def draw(key, clip_norm):
     return sharding.shard_if_divisible(

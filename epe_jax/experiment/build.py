@@ -266,7 +266,7 @@ def audit_algorithm(
   make_noise = noise.float32
   if not config.simulation and config.noise_multiplier:
     max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
-    make_noise = noise.exact(participants.slots + max_canaries)
+    make_noise = noise.exact(participants.slots + max_canaries, mesh=mesh)
   algorithm = fedavg.dp_fedavg(
     task,
     client_opt=optax.sgd(config.client.learning_rate),

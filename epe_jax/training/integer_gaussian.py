@@ -43,7 +43,11 @@ MAX = (_ZERO - 1) * (_SPREAD + 1)
 
 
 def draw_integers(
-  key: Key, dim: int, *, always: Bool[Array, '']
+  key: Key,
+  dim: int,
+  *,
+  always: Bool[Array, ''],
+  start: UInt32[Array, ''] | int = 0,
 ) -> Int[Array, ' d']:
   """Draws d independent integers; each follows from the key and its position.
 
@@ -51,6 +55,7 @@ def draw_integers(
     key: of any implementation. 128 bits of it count.
     dim: d, less than 2^32.
     always: as for `fusion_barrier`, behind which the rows are drawn.
+    start: the position of the first.
   """
   # A generator of 64 bits can be searched for its key: the words of two are
   # added modulo 2.
@@ -58,7 +63,7 @@ def draw_integers(
   roots = _threefry.Root(*words[:2]), _threefry.Root(*words[2:])
 
   def draw_words(purpose: int) -> tuple[Array, Array]:
-    position = jax.lax.iota(jnp.uint32, dim)
+    position = jnp.uint32(start) + jax.lax.iota(jnp.uint32, dim)
     (a, b), (c, d) = (
       _threefry.draw_words(root, position, jnp.uint32(purpose))
       for root in roots
