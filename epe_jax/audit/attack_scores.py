@@ -220,6 +220,7 @@ def describe_shifted(
   scale: float,
   is_expected: bool,
   is_crowded: bool = False,
+  is_sum: bool = False,
   noise: NoiseScale | None = None,
 ) -> AttackScores:
   """Scores that taking part shifts by known multiples, with what suits them.
@@ -232,6 +233,7 @@ def describe_shifted(
     scale: as in `AttackScores`.
     is_expected: likewise.
     is_crowded: canaries leave no room for a null law of random directions.
+    is_sum: scores are sums over several rounds, which have no known null law.
     noise: in units of which the scores are.
   """
   scores, reasons = doubts.drop_rejected_null(scores)
@@ -261,16 +263,24 @@ def describe_shifted(
     is_calibrated=shift is not None and not reasons,
     is_expected=is_expected,
     doubts=reasons,
-    notes=_explain_law(scores, is_crowded=is_crowded, noise=noise),
+    notes=_explain_law(
+      scores, is_crowded=is_crowded, is_sum=is_sum, noise=noise
+    ),
     contradictions=contradict(noise),
   )
 
 
 def _explain_law(
-  scores: Scores, *, is_crowded: bool, noise: NoiseScale | None
+  scores: Scores, *, is_crowded: bool, is_sum: bool, noise: NoiseScale | None
 ) -> tuple[str, ...]:
   if is_crowded:
     return (explain_crowding(scores.design),)
+  if is_sum:
+    return (
+      'a canary is scored by a sum over several rounds, whose null law is taken from '
+      'the canaries that took no part, so that its bound that assumes no shape is '
+      'far below the estimate',
+    )
   if noise is not None and not noise.is_steady:
     return (
       'the noise varies from round to round by more than that of the claim, so the '

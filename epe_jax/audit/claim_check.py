@@ -72,8 +72,10 @@ def _check_canaries(own: Attack | None) -> str | None:
   if abs(errors) < _STANDARD_ERRORS or not 0 < expected < np.inf:
     return None
   share = _compute_mu(float(own.first.epsilon), own.first.delta) / expected
+  # An ε has no sign, and scores that are reversed have another.
+  times = f'{share:.2g} times what' if own.is_calibrated else 'otherwise than'
   return (
-    f'Canaries score {share:.2g} times what their norm lets expect '
+    f'Canaries score {times} their norm predicts '
     f'({errors:+.1f} standard errors). Check that each injection was added to the '
     'sum of its round, whole and once, and that divisor and included are right.'
   )

@@ -24,19 +24,21 @@ class Participations(NamedTuple):
   """How often canaries and clients of a run take part.
 
   Attributes:
-    canaries: m >= 1, rounds of a canary.
+    canaries: m >= 1, rounds of a canary, at most.
     clients: n >= 1, rounds of the client who takes part most often.
     analytic_epsilon: of that client, at the δ of the run; inf without noise.
+    canaries_vary: canaries may take part in different numbers of rounds.
   """
 
   canaries: int
   clients: int
   analytic_epsilon: float
+  canaries_vary: bool = False
 
   @property
   def differ(self) -> bool:
-    """Whether clients take part in more or in fewer rounds than canaries."""
-    return self.canaries != self.clients
+    """Whether what canaries show is of another number of rounds than a client's."""
+    return self.canaries_vary or self.canaries != self.clients
 
 
 class ClientEpsilon(NamedTuple):
@@ -104,11 +106,14 @@ def expect_client(
     participations: of canaries and clients.
 
   Returns:
-    No more than the analytic ε of the client; None where rounds are seen, or the
-    server is not linear, and nothing but that ε is known.
+    No more than the analytic ε of the client; None where rounds are seen, the
+    server is not linear, or canaries take part in different numbers of rounds, and
+    nothing but that ε is known.
   """
   analytic, first = attack.analytic, attack.first
   if analytic is None or analytic.kind != 'expectation':
+    return None
+  if participations.canaries_vary:
     return None
   epsilon = float(first.epsilon)
   if not attack.is_calibrated or first.is_within_floor:

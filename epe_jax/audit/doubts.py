@@ -18,7 +18,8 @@ def scores_differ(scores: Scores) -> bool:
   They do not where nothing else is in what is seen: without noise, for one who
   removes the other updates.
   """
-  largest = np.max(np.abs(scores.observed))
+  null = np.median(scores.unobserved) if scores.unobserved.size else 0.0
+  largest = np.max(np.abs(scores.observed - null))
   return bool(np.ptp(scores.observed) > 1e-5 * largest)
 
 

@@ -24,7 +24,8 @@ def list_warnings(audit: Audit) -> list[str]:
 
   Returns:
     The doubts about each attacker, what contradicts the claim, and every lower bound
-    that is above the ε that the mechanism allows; each once.
+    that is above the ε that the mechanism allows, and every point estimate that chance
+    does not put there; each once.
   """
   doubts = (
     (attack, doubt) for attack in audit.attacks for doubt in attack.doubts
@@ -49,15 +50,12 @@ def list_notes(audit: Audit) -> list[str]:
 
   Returns:
     Why a bound is another than usual, what an estimate extrapolates, and every point
-    estimate that is above the ε that the mechanism allows.
+    estimate that is above the ε that the mechanism allows, as chance may put it.
   """
   notes = ((attack, note) for attack in audit.attacks for note in attack.notes)
-  excesses = (
-    (attack, excess)
-    for attack in audit.attacks
-    if (excess := _describe_estimate_above(audit, attack)) is not None
+  return _name_attackers(
+    [*notes, *_describe_estimates_above(audit, beyond_chance=False)]
   )
-  return _name_attackers([*notes, *excesses])
 
 
 def format_remarks(audit: Audit) -> list[str]:
@@ -163,38 +161,54 @@ def _list_contradictions(audit: Audit) -> list[str]:
   measured = (
     (attack, text) for attack in audit.attacks for text in attack.contradictions
   )
-  return [*_name_attackers(measured), *_list_other_violations(audit)]
+  return [
+    *_name_attackers(measured),
+    *_name_attackers(_describe_estimates_above(audit, beyond_chance=True)),
+    *_list_other_violations(audit),
+  ]
 
 
 def _format_notes(audit: Audit) -> list[str]:
   return [f'Note: {note}.' for note in list_notes(audit)]
 
 
-def _describe_estimate_above(audit: Audit, attack: Attack) -> str | None:
-  """That the point estimate of an attacker is above what is allowed.
+def _describe_estimates_above(
+  audit: Audit, *, beyond_chance: bool
+) -> list[tuple[Attack, str]]:
+  """The point estimates above what is allowed, by chance or beyond it.
 
-  Nothing follows from it but by an interval, at a level that counts all tests.
+  Nothing follows from one but by an interval, at a level that counts all tests.
   """
-  first, analytic = attack.first, attack.analytic
-  if not attack.is_calibrated or analytic is None or analytic.kind != 'bound':
-    return None
-  if not upper_bounds.is_above(float(first.epsilon), analytic):
-    return None
-  interval, why = '', 'it has no interval, so that nothing follows'
-  if first.interval is not None:
-    interval = f' (90 % interval {cells.format_interval(first.interval)})'
-    why = 'random scatter suffices'
-    lowest = _find_lowest(first, audit.significance_of_one)
-    if upper_bounds.is_above(lowest, analytic):
+  described = []
+  for attack in audit.attacks:
+    first, analytic = attack.first, attack.analytic
+    if not attack.is_calibrated or analytic is None or analytic.kind != 'bound':
+      continue
+    if not upper_bounds.is_above(float(first.epsilon), analytic):
+      continue
+    interval, why, accuses = (
+      '',
+      'it has no interval, so that nothing follows',
+      False,
+    )
+    if first.interval is not None:
+      interval = f' (90 % interval {cells.format_interval(first.interval)})'
+      why = 'random scatter suffices'
+      lowest = _find_lowest(first, audit.significance_of_one)
+      accuses = upper_bounds.is_above(lowest, analytic)
+    if accuses:
       why = (
         'random scatter does not suffice, even if all tests of this audit are '
         f'counted: {_CLAIM_IS_WRONG}, or what the estimate assumes is untrue '
         f'({", ".join(first.assumes)})'
       )
-  return (
-    f'the point estimate {cells.format_epsilon(first)}{interval} is above '
-    f'{_name_limit(attack)}: {why}'
-  )
+    if accuses == beyond_chance:
+      text = (
+        f'the point estimate {cells.format_epsilon(first)}{interval} is above '
+        f'{_name_limit(attack)}: {why}'
+      )
+      described.append((attack, text))
+  return described
 
 
 def _find_lowest(estimate: Estimate, significance: float) -> float:

@@ -206,6 +206,7 @@ def _score_own(record: Record) -> AttackScores | None:
     scale=root,
     is_expected=is_expected,
     is_crowded=exact and scores.dim is None,
+    is_sum=not exact and not models,
   )
 
 

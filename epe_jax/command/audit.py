@@ -98,9 +98,13 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
   from epe_jax.audit import headline, remarks, summary_table
   from epe_jax.text import cells, tables
 
+  counts = record.included.sum(axis=0)[record.observed]
+  most = counts.max()
   head = (
     f'{path.name}: {record.num_rounds:,} rounds, d = {record.dim:,}, '
     f'{record.observed.sum():,} of {record.observed.size:,} canaries in, '
+    f'in {"up to " if counts.min() < most else ""}'
+    f'{"one round" if most == 1 else f"{most:,} rounds"}, '
     f'δ = {cells.format_delta(audited.attacks[0].first.delta)}'
   )
   found = headline.find_headline(audited)

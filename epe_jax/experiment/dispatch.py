@@ -194,5 +194,7 @@ def check_finite(
     raise FloatingPointError(
       f'{name}: updates or their aggregate are not finite, training has diverged. Lower '
       f'client.learning_rate={config.client.learning_rate} or '
-      f'server.learning_rate={config.server.learning_rate}.'
+      f'server.learning_rate={config.server.learning_rate}, or '
+      f'canaries.observed={config.canaries.observed} if a round has more canaries than '
+      'clients.'
     )

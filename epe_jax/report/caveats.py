@@ -173,7 +173,7 @@ def list_not_measured(result: RunResult) -> list[str]:
     listed.insert(
       1,
       f'Clients who take part in {facts.count_rounds(result.clients_participations)}: '
-      f'canaries took part in {facts.count_rounds(result.repetitions)}.',
+      f'canaries took part in {facts.count_rounds_of_canary(facts.count_participations(result))}.',
     )
   if missing:
     listed.append(f'These attackers: {", ".join(missing)}.')

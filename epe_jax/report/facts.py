@@ -9,6 +9,8 @@ from epe_jax.experiment.run_result import RunResult
 from epe_jax.text import cells
 
 _NOT_AUDITED = 'not audited: no canaries'
+# Schedules by which canaries may take part in different numbers of rounds.
+_VARYING = ('as_clients', 'replace', 'matrix')
 
 
 class AnalyticEpsilon(NamedTuple):
@@ -44,20 +46,28 @@ def find_analytic_epsilon(result: RunResult) -> float:
 
 def count_participations(result: RunResult) -> clients.Participations:
   """How often canaries and clients of an audited run take part."""
+  schedule = result.config.get('canaries', {}).get('schedule')
   return clients.Participations(
     result.repetitions,
     result.clients_participations,
     result.clients_analytic_epsilon,
+    canaries_vary=schedule in _VARYING,
   )
+
+
+def count_rounds_of_canary(participations: clients.Participations) -> str:
+  """The rounds of a canary, in words."""
+  rounds = count_rounds(participations.canaries)
+  return f'up to {rounds}' if participations.canaries_vary else rounds
 
 
 def describe_participation(result: RunResult) -> str | None:
   """Whose ε the numbers of an audit are; None if clients take part as canaries do."""
-  if not result.is_audited or not count_participations(result).differ:
+  participations = count_participations(result)
+  if not result.is_audited or not participations.differ:
     return None
-  of_canary, of_client = map(
-    count_rounds, (result.repetitions, result.clients_participations)
-  )
+  of_canary = count_rounds_of_canary(participations)
+  of_client = count_rounds(participations.clients)
   return (
     f'Canaries take part in {of_canary}, and what they show is of as many. A client '
     f'of this run takes part in up to {of_client}, {describe_limit_of_client(result)}.'
@@ -103,7 +113,7 @@ def describe_run(result: RunResult) -> str:
   coins = ', each with probability 1/2' if is_coin_flip(result) else ''
   canaries = (
     f'{result.num_observed:,} of {total:,} canaries in{coins} for '
-    f'{count_rounds(result.repetitions)}'
+    f'{count_rounds_of_canary(count_participations(result))}'
   )
   if not result.is_audited:
     canaries = _NOT_AUDITED
@@ -151,9 +161,7 @@ def _list_canaries(result: RunResult) -> list[tuple[str, str]]:
   if not result.is_audited:
     return [('canaries', _NOT_AUDITED)]
   coins = ', each with probability 1/2' if is_coin_flip(result) else ''
-  took_part = (
-    f'{result.num_observed:,}, in {count_rounds(result.repetitions)}{coins}'
-  )
+  took_part = f'{result.num_observed:,}, in {count_rounds_of_canary(count_participations(result))}{coins}'
   facts = [
     ('canaries that took part', took_part),
     ('canaries that did not', f'{result.num_unobserved:,}'),

@@ -29,7 +29,7 @@ def describe_guesses(attack: Attack, participations: Participations) -> str:
     return 'not calibrated'
   text = f'ε ≈ {cells.format_epsilon(attack.first)}'
   if participations.differ:
-    text = f'{facts.count_rounds(participations.canaries)}: {text}'
+    text = f'{facts.count_rounds_of_canary(participations)}: {text}'
   if attack.rates is None:
     return text
   share = cells.format_estimated_share(attack.rates.accuracy)

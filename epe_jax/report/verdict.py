@@ -69,7 +69,7 @@ def _state_headline(result: RunResult, attack: Attack, bound: Estimate) -> str:
   participations = facts.count_participations(result)
   whose, client = '', ''
   if participations.differ:
-    whose = f' of a canary of {facts.count_rounds(participations.canaries)}'
+    whose = f' of a canary of {facts.count_rounds_of_canary(participations)}'
     client = (
       f'. A client takes part in up to {facts.count_rounds(participations.clients)}, '
       f'{facts.describe_limit_of_client(result)}'
@@ -91,7 +91,7 @@ def _describe_final_model(result: RunResult, attack: Attack) -> str:
   participations = facts.count_participations(result)
   text = f'The final model alone: ε ≈ {cells.format_epsilon(attack.first)}'
   if participations.differ:
-    text += f' of a canary of {facts.count_rounds(participations.canaries)}'
+    text += f' of a canary of {facts.count_rounds_of_canary(participations)}'
   client = narrative.describe_client(attack, participations)
   if attack.first.is_within_floor:
     return f'{text}, which is what is found where nothing leaks.{client}'
@@ -101,7 +101,7 @@ def _describe_final_model(result: RunResult, attack: Attack) -> str:
   if client or attack.rates is None:
     return f'{text}.{client}'
   return (
-    f'{text}; at even odds this attack tells whether a client took part in '
+    f'{text}; at even odds this attack tells whether a canary took part in '
     f'{cells.format_estimated_share(attack.rates.accuracy)} of cases.'
   )
 
