@@ -113,3 +113,24 @@ def test_what_was_not_measured_is_what_a_linear_server_is_expected_to_leave():
   mu = tradeoff_curves.mu_of_epsilon(2.0, _DELTA)
   assert found.agreeing == tradeoff_curves.epsilon_gdp(4 * mu, _DELTA)
   assert found.orthogonal == tradeoff_curves.epsilon_gdp(2 * mu, _DELTA)
+
+
+def test_nothing_is_expected_from_canaries_of_different_numbers_of_rounds():
+  audit = estimates.evaluate(
+    recorded_runs.by_vectors(momentum=0.0).record, delta=_DELTA, floors=False
+  )
+  final = audit.find(threat_models.FINAL)
+  same = _participations(3, 3, limit=9.0)
+  vary = same._replace(canaries_vary=True)
+  assert not same.differ
+  assert clients.expect_client(final, same) is not None
+  assert vary.differ
+  assert clients.expect_client(final, vary) is None
+  assert clients.format_client(final, vary) == '≤ 9.00'
+
+
+def test_a_bound_of_sums_over_rounds_has_its_reason():
+  for repetitions, is_noted in ((1, False), (4, True)):
+    record = recorded_runs.by_law(repetitions=repetitions)
+    own = threat_models.OWN.score(record)
+    assert any('sum over several' in note for note in own.notes) == is_noted

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.audit import doubts
+from epe_jax.epsilon.types import Scores
 
 
 @pytest.mark.parametrize('digits', [0, 15], ids=['ties', 'no ties'])
@@ -23,3 +24,12 @@ def test_the_p_value_of_ranks_is_that_of_scipy(digits):
 
 def test_equal_scores_are_not_lower_than_others():
   assert doubts.rank_sum_p_value(np.ones(5), np.ones(4)) == 1.0
+
+
+@pytest.mark.parametrize('offset', [0.0, 1e9, -1e12])
+def test_whether_scores_differ_does_not_depend_on_an_offset(offset):
+  rng = np.random.default_rng(0)
+  varied = Scores(offset + rng.normal(2, 1, 50), offset + rng.normal(size=50))
+  equal = Scores(np.full(50, offset + 1.0), np.full(50, offset))
+  assert doubts.scores_differ(varied)
+  assert not doubts.scores_differ(equal)
