@@ -120,22 +120,6 @@ def run_black_box(
   return epsilon_types.Scores(scores['included'], scores['excluded'])
 
 
-def load_black_box(path: str | os.PathLike) -> epsilon_types.Scores:
-  """Loads the scores of a complete audit.
-
-  Raises:
-    FileNotFoundError, ValueError: the file is missing, damaged, or not
-      complete.
-  """
-  arrays = _read(path, None)
-  if missing := sum(int(np.isnan(x).sum()) for x in arrays.values()):
-    raise ValueError(
-      f'{path} lacks the scores of {missing} models. Run the audit again with '
-      'this path, which goes on where it was stopped.'
-    )
-  return epsilon_types.Scores(arrays['included'], arrays['excluded'])
-
-
 def make_model_keys(
   key: Key, rows: Int[Array, ' m'], *, included: bool
 ) -> ModelKeys:

@@ -245,39 +245,6 @@ def make_crafted_canary(
   )
 
 
-def restrict_to_first_steps(
-  canary: GradientCanary, num_steps: int
-) -> GradientCanary:
-  """A canary whose gradient is 0, at no cost, from step `num_steps` on.
-
-  In the input space the first steps tell most. What is observed later is of no
-  canary: leave it out, by taking the first `num_steps` observations only.
-
-  Args:
-    canary: any.
-    num_steps: n >= 1; the paper's Figure 10 has 250.
-
-  Raises:
-    ValueError: num_steps is out of range.
-
-  Reference: Tight Auditing of Differentially Private Machine Learning, section
-  6.4 and appendix D.1.
-  """
-  _check_counts(num_steps=num_steps)
-
-  def gradient(
-    state: InputState, params: Params, step: Int[Array, '']
-  ) -> tuple[Float[Array, ' d'], InputState]:
-    shape = jax.eval_shape(canary.gradient, state, params, step)[0]
-    return jax.lax.cond(
-      step < num_steps,
-      lambda: canary.gradient(state, params, step),
-      lambda: (jnp.zeros(shape.shape, shape.dtype), state),
-    )
-
-  return GradientCanary(canary.init, gradient)
-
-
 def mean_gradient(
   task: Task, params: Params, pool: Batch, key: Key
 ) -> Float[Array, ' d']:

@@ -1,6 +1,5 @@
 """What the white-box game observed: two numbers of each step, and one file."""
 
-from collections.abc import Sequence
 import dataclasses
 import os
 from typing import Any
@@ -114,28 +113,6 @@ def score_observations(
     observed=observations.with_canary[:steps],
     unobserved=observations.without[:steps],
   )
-
-
-def pool_observations(parts: Sequence[Observations]) -> Observations:
-  """The observations of several trainings of the same mechanism, in order.
-
-  Raises:
-    ValueError: there are none, or their mechanisms differ.
-  """
-  if not parts:
-    raise ValueError('parts is empty; give observations of at least one run.')
-  numbers: list[dict[str, Any]] = [
-    {name: getattr(x, name) for name in _NUMBERS} for x in parts
-  ]
-  for other in numbers[1:]:
-    if other != numbers[0]:
-      raise ValueError(
-        f'parts have {numbers[0]} and {other}; pool runs of one mechanism.'
-      )
-  arrays = {
-    name: np.concatenate([getattr(x, name) for x in parts]) for name in _ARRAYS
-  }
-  return Observations(**arrays, **numbers[0])
 
 
 def write_observations(

@@ -203,17 +203,6 @@ def test_an_example_is_made_anew_only_at_every_so_many_steps():
   assert np.any(pixels[1] != pixels[2])
 
 
-def test_after_the_first_steps_there_is_no_gradient():
-  canary = CANARIES['mislabelled']()
-  first = input_canaries.restrict_to_first_steps(canary, 2)
-  state = first.init(jax.random.key(1), PARAMS)
-  step = jax.jit(first.gradient)
-  for t in range(4):
-    found, state = step(state, PARAMS, jnp.int32(t))
-    expected = expected_gradient(PARAMS, state.example) * (t < 2)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize(
   ('make', 'settings', 'match'),
   [

@@ -245,11 +245,6 @@ def test_observations_are_read_as_they_were_written(tmp_path):
   again = observations.load_observations(tmp_path / 'o.npz')
   for name, value in observations.pack_observations(seen).items():
     np.testing.assert_array_equal(getattr(again, name), value)
-  both = observations.pool_observations([seen, again])
-  assert both.num_steps == 2 * STEPS
-  other = game('random', True, canary_rate=0.25)
-  with pytest.raises(ValueError, match='pool runs of one mechanism'):
-    observations.pool_observations([seen, other])
   with pytest.raises(ValueError, match=r'first=0, but there are 1000 steps'):
     observations.score_observations(seen, first=0)
   np.savez(tmp_path / 'other.npz', x=np.zeros(3))
