@@ -129,10 +129,11 @@ def format_client(attack: Attack, participations: Participations) -> str:
     participations: of canaries and clients.
 
   Returns:
-    Such as '2.1 to 33', or '≤ 310.6'.
+    Such as '2.1 to 33', or '≤ 310.6', or '∞'.
   """
   expected = expect_client(attack, participations)
   if expected is None:
-    return f'≤ {cells.format_number(participations.analytic_epsilon)}'
+    limit = cells.format_number(participations.analytic_epsilon)
+    return limit if math.isinf(participations.analytic_epsilon) else f'≤ {limit}'
   low, high = map(cells.format_number, expected)
   return low if low == high else f'{low} to {high}'
