@@ -106,7 +106,7 @@ TARGETS = (
   *(
     Target(
       f'round {work}: with exact noise / with float32 noise',
-      'audited_round',
+      'exact_noise',
       f'works/{work}/over_unaudited_median/exact_noise',
       1.02,
       floor='1',
@@ -542,6 +542,26 @@ SECTIONS = (
           **{f'{x} / unaudited': f'over_unaudited/{x}' for x in _FORMS[1:]},
           **{f'{x}, memory': f'peak_bytes/{x}' for x in _FORMS},
           **{f'{x}, more': f'peak_bytes_more/{x}' for x in _FORMS[1:]},
+        },
+      ),
+    ),
+  ),
+  Section(
+    'Noise to the last bit',
+    'exact_noise',
+    'python benchmarks/exact_noise.py',
+    'A round whose noise holds [to the last bit](secrets.md#noise-to-the-last-bit), '
+    'and one with float32 noise, in turn within one process.',
+    (
+      Rows(
+        'Seconds of a round, the median, and the ratio',
+        'works',
+        {
+          'work': 'key',
+          'rounds': 'rounds',
+          'float32': 'seconds_median/unaudited',
+          'exact': 'seconds_median/exact_noise',
+          'exact / float32': 'over_unaudited_median/exact_noise',
         },
       ),
     ),

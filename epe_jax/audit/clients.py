@@ -134,6 +134,8 @@ def format_client(attack: Attack, participations: Participations) -> str:
   expected = expect_client(attack, participations)
   if expected is None:
     limit = cells.format_number(participations.analytic_epsilon)
-    return limit if math.isinf(participations.analytic_epsilon) else f'≤ {limit}'
+    return (
+      limit if math.isinf(participations.analytic_epsilon) else f'≤ {limit}'
+    )
   low, high = map(cells.format_number, expected)
   return low if low == high else f'{low} to {high}'
