@@ -122,6 +122,7 @@ Runs of which something is not as one would have it, and how often what is said 
 false. Noise is not what is claimed. Many canaries share the noise of one round, and
 `--claim` tests whether the run is as private as it is. Or canaries are more than a
 hundredth of a release, so that their null law is fitted and they are noise to one another.
+Or several runs have very different numbers of canaries.
 
 <!-- begin conditions -->
 <!-- end conditions -->
