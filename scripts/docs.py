@@ -105,7 +105,7 @@ def _summarize_attackers(result: RunResult) -> tables.Table:
   attacks = {
     attack.threat_model.name: attack for attack in result.audit.attacks
   }
-  of = f' of {facts.count_rounds(participations.canaries)}'
+  of = f' of {cells.format_rounds(participations.canaries)}'
   head = [
     'An attacker who sees',
     f'ε{of}, estimated',
@@ -123,7 +123,7 @@ def _summarize_attackers(result: RunResult) -> tables.Table:
   ]
   whose = facts.describe_participation(result)
   if whose is None:
-    rounds = facts.count_rounds(participations.clients)
+    rounds = cells.format_rounds(participations.clients)
     whose = f'Clients and canaries of this run take part in {rounds}.'
   else:
     head.append('ε of a client')

@@ -14,7 +14,7 @@ from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.audit.record import Record
 from epe_jax.audit.summary_table import format_summary_table
 from epe_jax.host_canaries import requirements
-from epe_jax.text import tables
+from epe_jax.text import cells, tables
 
 
 def format_auditor(
@@ -56,11 +56,10 @@ def _describe_headline(
   record: Record, attack: estimates.Attack, bound: estimates.Estimate
 ) -> str:
   rounds = int(np.count_nonzero(record.assigned, axis=0).max())
-  of_canary = 'one round' if rounds == 1 else f'{rounds:,} rounds'
   return (
     f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
     f'{bound.epsilon:.3g} for an attacker who sees {attack.sees} '
-    f'({attack.threat_model.name}). This is of a canary of {of_canary}: a client of '
+    f'({attack.threat_model.name}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
     'more may leak more.'
   )
 

@@ -104,7 +104,7 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
     f'{path.name}: {record.num_rounds:,} rounds, d = {record.dim:,}, '
     f'{record.observed.sum():,} of {record.observed.size:,} canaries in, '
     f'in {"up to " if counts.min() < most else ""}'
-    f'{"one round" if most == 1 else f"{most:,} rounds"}, '
+    f'{cells.format_rounds(most)}, '
     f'δ = {cells.format_delta(audited.attacks[0].first.delta)}'
   )
   found = headline.find_headline(audited)

@@ -172,7 +172,7 @@ def list_not_measured(result: RunResult) -> list[str]:
   if facts.count_participations(result).differ:
     listed.insert(
       1,
-      f'Clients who take part in {facts.count_rounds(result.clients_participations)}: '
+      f'Clients who take part in {cells.format_rounds(result.clients_participations)}: '
       f'canaries took part in {facts.count_rounds_of_canary(facts.count_participations(result))}.',
     )
   if missing:

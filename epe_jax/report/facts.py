@@ -57,7 +57,7 @@ def count_participations(result: RunResult) -> clients.Participations:
 
 def count_rounds_of_canary(participations: clients.Participations) -> str:
   """The rounds of a canary, in words."""
-  rounds = count_rounds(participations.canaries)
+  rounds = cells.format_rounds(participations.canaries)
   return f'up to {rounds}' if participations.canaries_vary else rounds
 
 
@@ -67,7 +67,7 @@ def describe_participation(result: RunResult) -> str | None:
   if not result.is_audited or not participations.differ:
     return None
   of_canary = count_rounds_of_canary(participations)
-  of_client = count_rounds(participations.clients)
+  of_client = cells.format_rounds(participations.clients)
   return (
     f'Canaries take part in {of_canary}, and what they show is of as many. A client '
     f'of this run takes part in up to {of_client}, {describe_limit_of_client(result)}.'
@@ -80,11 +80,6 @@ def describe_limit_of_client(result: RunResult) -> str:
     return 'and without noise there is no limit to its ε'
   epsilon = cells.format_number(result.clients_analytic_epsilon)
   return f'and is allowed ε = {epsilon}'
-
-
-def count_rounds(num: int) -> str:
-  """So many rounds, in words."""
-  return 'one round' if num == 1 else f'{num:,} rounds'
 
 
 def list_analytic_epsilons(result: RunResult) -> list[AnalyticEpsilon]:

@@ -110,7 +110,7 @@ def describe_client(
     )
   ]
   low, high = map(cells.format_number, client)
-  of = f' A client of {facts.count_rounds(participations.clients)}'
+  of = f' A client of {cells.format_rounds(participations.clients)}'
   if low == high:
     return f'{of}: ε ≈ {low}, {shares[0]} right guesses at even odds.'
   return (

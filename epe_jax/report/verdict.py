@@ -71,7 +71,7 @@ def _state_headline(result: RunResult, attack: Attack, bound: Estimate) -> str:
   if participations.differ:
     whose = f' of a canary of {facts.count_rounds_of_canary(participations)}'
     client = (
-      f'. A client takes part in up to {facts.count_rounds(participations.clients)}, '
+      f'. A client takes part in up to {cells.format_rounds(participations.clients)}, '
       f'{facts.describe_limit_of_client(result)}'
     )
   allowed = (

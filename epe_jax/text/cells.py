@@ -220,3 +220,12 @@ def format_cells(estimate: Estimate) -> Cells:
     format_floor(estimate) or '-',
     describe_kind(estimate),
   )
+
+
+def format_rounds(num: int) -> str:
+  """So many rounds, in words.
+
+  >>> format_rounds(1), format_rounds(2048)
+  ('one round', '2,048 rounds')
+  """
+  return 'one round' if num == 1 else f'{num:,} rounds'

@@ -21,6 +21,7 @@ from epe_jax.report.figures import (
   tradeoff,
   training,
 )
+from epe_jax.text import cells
 
 CAPTIONS = {
   'attackers.png': (
@@ -105,7 +106,7 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   finding = findings.describe_headline(result)
   canaries = (
     f'{result.num_observed:,} canaries took part in '
-    f'{facts.count_rounds(result.repetitions)}, {result.num_unobserved:,} did not'
+    f'{cells.format_rounds(result.repetitions)}, {result.num_unobserved:,} did not'
   )
   all_scores = [
     attack_scores
