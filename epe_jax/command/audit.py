@@ -99,7 +99,7 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
   from epe_jax.text import cells, tables
 
   counts = record.included.sum(axis=0)[record.observed]
-  most = counts.max()
+  most = int(counts.max())
   head = (
     f'{path.name}: {record.num_rounds:,} rounds, d = {record.dim:,}, '
     f'{record.observed.sum():,} of {record.observed.size:,} canaries in, '
