@@ -36,10 +36,10 @@ INSTALLS := install-torch install-fedjax install-nvflare
 .PHONY: $(INSTALLS)
 frameworks-installed: $(INSTALLS)
 $(INSTALLS): install-%:
-	FRAMEWORKS=$* PYTHON=$(PYTHON) bash tests/integrations/install.sh $(FRAMEWORKS)
+	FRAMEWORKS=$* PYTHON=$(PYTHON) bash tests/auditor/adapters/install.sh $(FRAMEWORKS)
 
 test-frameworks: $(VENV)/installed-dev frameworks-installed
-	bash tests/integrations/run.sh $(FRAMEWORKS)
+	bash tests/auditor/adapters/run.sh $(FRAMEWORKS)
 
 # docs/notebooks: the notebooks of colabs with what they show; minutes.
 notebooks: $(VENV)/installed-dev frameworks-installed

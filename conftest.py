@@ -13,9 +13,9 @@ _FRAMEWORKS = {
 }
 
 collect_ignore = [
-  f'epe_jax/integrations/{name}.py'
+  f'epe_jax/auditor/adapters/{name}.py'
   for name, package in _FRAMEWORKS.items()
   if importlib.util.find_spec(package) is None
 ]
 if importlib.util.find_spec('nvflare') is None:
-  collect_ignore.append('tests/integrations/nvflare_job.py')
+  collect_ignore.append('tests/auditor/adapters/nvflare_job.py')

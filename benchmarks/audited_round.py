@@ -32,7 +32,7 @@ import optax
 import record
 
 from epe_jax import canaries
-from epe_jax.audit import buffers, observers, wrapper
+from epe_jax.audit import audited_algorithm, buffers, observers
 from epe_jax.audit.observers import Observer
 from epe_jax.experiment import checkpoint, programs
 from epe_jax.parallel import sharding
@@ -69,7 +69,7 @@ class Form(NamedTuple):
   """A round, its state at the start and how many rounds are scored together."""
 
   advance: Any
-  state: wrapper.AuditState
+  state: audited_algorithm.AuditState
   observers: dict[str, Observer]
   buffer: int
 
@@ -131,7 +131,7 @@ def form(name: str, this: Work) -> Form:
   params = this.task.init(jax.random.key(0))
   attackers, buffer = {}, 1
   if name in ('unaudited', 'exact_noise'):
-    audited = wrapper.unaudited(algorithm)
+    audited = audited_algorithm.unaudited(algorithm)
   else:
     num = 20 if _QUICK.value else 2000
     dim = sum(x.size for x in jax.tree.leaves(params))
@@ -155,7 +155,7 @@ def form(name: str, this: Work) -> Form:
     rows[:, : num // 2] = canary_schedules.once_per_period(
       np.random.default_rng(0), rounds=_RUN, num=num // 2
     )
-    audited = wrapper.audited(algorithm, set_, rows, attackers)
+    audited = audited_algorithm.audited(algorithm, set_, rows, attackers)
   state = jax.jit(audited.init)(sharding.replicate(mesh, params))
   advance = jax.jit(
     programs.make_advance(audited),

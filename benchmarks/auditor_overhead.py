@@ -18,7 +18,7 @@ distort.
                over all parameters weigh as much as they can
 
 It needs PyTorch but not JAX: `.venv-frameworks/torch/bin/python` has it, from
-tests/integrations/install.sh.
+tests/auditor/adapters/install.sh.
 """
 
 import importlib.metadata
@@ -37,7 +37,7 @@ import torch
 from torch import nn
 
 import epe_jax
-from epe_jax import audit, io
+from epe_jax import io
 
 FOLDER = pathlib.Path(__file__).parent / 'results'
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
@@ -116,8 +116,8 @@ class Training:
     self.params = [p for p in self.model.parameters() if p.requires_grad]
     self.dim = sum(p.numel() for p in self.params)
     self.data, self.labels = make_data(work, examples)
-    self.auditor = audit.Auditor(
-      audit.AuditConfig(
+    self.auditor = epe_jax.Auditor(
+      epe_jax.AuditConfig(
         dim=self.dim,
         rounds=200,
         clip_norm=CLIP_NORM,
@@ -127,7 +127,7 @@ class Training:
       seed=0,
     )
 
-  def train_round(self, auditor: audit.Auditor | None, t: int) -> float:
+  def train_round(self, auditor: epe_jax.Auditor | None, t: int) -> float:
     """Makes a round; returns the seconds that the auditor took of it."""
     start = [p.detach().clone() for p in self.params]
     sums = [torch.zeros_like(p) for p in start]

@@ -41,7 +41,7 @@ def measured(clients: int, canaries_: int, family: str, rounds: int) -> dict:
   import optax
 
   from epe_jax import canaries
-  from epe_jax.audit import observers, wrapper
+  from epe_jax.audit import audited_algorithm, observers
   from epe_jax.data import cohort, federated
   from epe_jax.parallel import sharding
   from epe_jax.tasks import emnist
@@ -73,7 +73,7 @@ def measured(clients: int, canaries_: int, family: str, rounds: int) -> dict:
     expected_clients=float(clients),
     mesh=mesh,
   )
-  algorithm = wrapper.audited(
+  algorithm = audited_algorithm.audited(
     plain,
     set_,
     np.arange(rounds + 1)[:, None] == np.arange(canaries_) // 2,

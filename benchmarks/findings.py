@@ -6,7 +6,7 @@
   python benchmarks/findings.py --page=docs/findings.md
 
 Each module of benchmarks/frameworks is checked in the environment of its framework,
-which tests/integrations/install.sh makes; the page is put together from what that
+which tests/auditor/adapters/install.sh makes; the page is put together from what that
 wrote. What is said of each finding in the page, by hand, is kept.
 """
 

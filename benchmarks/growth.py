@@ -27,7 +27,7 @@ import optax
 import record
 
 from epe_jax import canaries
-from epe_jax.audit import observers, wrapper
+from epe_jax.audit import audited_algorithm, observers
 from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 
@@ -136,12 +136,12 @@ def algorithm(task: Task, dim: int, size: Size, form: str) -> fedavg.Algorithm:
     expected_clients=size.clients + 1.0,
   )
   if form == _UNAUDITED:
-    return wrapper.unaudited(plain)
+    return audited_algorithm.unaudited(plain)
   made = canaries.family(form)(jax.random.key(1), size.canaries, dim)
   took_part = np.zeros((size.rounds, size.canaries), bool)
   took_part[np.arange(size.rounds), np.arange(size.rounds) % size.canaries] = 1
   watch = observers.all_iterates(made, rounds=size.rounds, buffer=_BUFFER[form])
-  return wrapper.audited(plain, made, took_part, {'trace': watch})
+  return audited_algorithm.audited(plain, made, took_part, {'trace': watch})
 
 
 def program(size: Size, form: str) -> tuple[Program, int]:

@@ -20,7 +20,7 @@ import numpy as np
 import optax
 import record
 
-from epe_jax.audit import wrapper
+from epe_jax.audit import audited_algorithm
 from epe_jax.tasks import stackoverflow
 from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task, Weighted
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> None:
     'textbook': textbook(),
     'epe_jax': stackoverflow.task(),
   }.items():
-    algorithm = wrapper.unaudited(
+    algorithm = audited_algorithm.unaudited(
       fedavg.dp_fedavg(
         task,
         client_opt=optax.sgd(1.0),

@@ -32,9 +32,9 @@ import numpy as np
 import optax
 import record
 
-from epe_jax.audit import gradient_canaries, white_box
+from epe_jax.dpsgd import dp_sgd, gradient_canaries, poisson_batches, white_box
 from epe_jax.tasks import digits, emnist
-from epe_jax.training import dpsgd, fedavg, poisson_batches
+from epe_jax.training import fedavg
 from epe_jax.types import Batch, Task
 
 _QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
@@ -97,11 +97,11 @@ def time_steps(work: Work, steps: int) -> dict[str, Any]:
     clip_norm=_CLIP_NORM, expected_batch=work.expected_batch
   )
   optimizer = optax.sgd(0.1)
-  plain = dpsgd.dpsgd(
+  plain = dp_sgd.dpsgd(
     work.task, optimizer=optimizer, noise_multiplier=_NOISE, **sizes
   )
   game = white_box.white_box_game(
-    dpsgd.noisy_gradient(work.task, noise_multiplier=_NOISE, **sizes),
+    dp_sgd.noisy_gradient(work.task, noise_multiplier=_NOISE, **sizes),
     gradient_canaries.make_gradient_canary(
       _CANARY.value, norm=_CLIP_NORM, moving=True
     ),
@@ -124,7 +124,7 @@ def time_steps(work: Work, steps: int) -> dict[str, Any]:
   ]
 
   def step_plain(state, data, indices, t, which):
-    batch = dpsgd.gather_batch(data, indices[which])
+    batch = dp_sgd.gather_batch(data, indices[which])
     step_keys = [
       jax.random.fold_in(key, t) for key in (keys.training, keys.noise)
     ]
@@ -132,7 +132,7 @@ def time_steps(work: Work, steps: int) -> dict[str, Any]:
 
   def step_game(state, data, indices, t):
     del t  # The state has its own.
-    batch, other = (dpsgd.gather_batch(data, row) for row in indices)
+    batch, other = (dp_sgd.gather_batch(data, row) for row in indices)
     return game.step(state, batch, other, keys)
 
   states = {

@@ -1,6 +1,6 @@
 """One-shot empirical privacy estimation for federated learning, in JAX.
 
-`estimate` audits two arrays of scores. Each room is loaded when it is first used, so
+`estimate` audits two arrays of scores, `Auditor` any training loop. Each room is loaded when it is first used, so
 that this, `epe_jax.epsilon` and score files work where JAX is not installed.
 """
 
@@ -12,17 +12,19 @@ from epe_jax._version import __version__
 _ROOMS = [
   'accounting',
   'audit',
+  'auditor',
   'canaries',
   'configs',
   'conformance',
   'data',
+  'dpsgd',
   'epsilon',
   'experiment',
-  'host_canaries',
-  'integrations',
   'parallel',
+  'planning',
   'report',
   'sampling',
+  'scores',
   'tasks',
   'text',
   'training',
@@ -30,7 +32,13 @@ _ROOMS = [
 ]
 
 __getattr__, _, __all__ = lazy_loader.attach(
-  __name__, _ROOMS, {'report.score_report': ['estimate']}
+  __name__,
+  _ROOMS,
+  {
+    'auditor.audit_config': ['AuditConfig'],
+    'auditor.auditor': ['Auditor'],
+    'scores.score_audit': ['estimate'],
+  },
 )
 __getattr__ = extras.explain_missing()(__getattr__)
 __all__ += ['__version__']

@@ -6,7 +6,7 @@ if not sys.flags.safe_path:
   # The working directory, which holds data, and comes behind all packages.
   sys.path.append(sys.path.pop(0))
 
-from epe_jax.command import program
+from epe_jax.cli import program
 
 if __name__ == '__main__':
   sys.exit(program.main())

@@ -12,9 +12,9 @@ import optax
 
 from epe_jax import accounting, audit, canaries
 from epe_jax.data import digits as digits_data
+from epe_jax.dpsgd import dp_sgd, poisson_batches
 from epe_jax.report import report
 from epe_jax.tasks import digits
-from epe_jax.training import dpsgd, poisson_batches
 from epe_jax.types import weighted
 
 _STEPS = flags.DEFINE_integer('steps', 60, 'Steps of training.')
@@ -50,7 +50,7 @@ def train_and_audit(
     ),
   }
   algorithm = audit.audited(
-    dpsgd.dpsgd(
+    dp_sgd.dpsgd(
       task,
       optimizer=optax.sgd(_LEARNING_RATE),
       clip_norm=_CLIP_NORM,
@@ -67,7 +67,7 @@ def train_and_audit(
 
   @jax.jit
   def advance(state, indices, t):
-    batch = dpsgd.gather_batch(examples, indices)
+    batch = dp_sgd.gather_batch(examples, indices)
     keys = [jax.random.fold_in(key, t) for key in (training, privacy)]
     return algorithm.step(state, batch, *keys)[0]
 

@@ -18,7 +18,7 @@ from epe_jax import extras
 
 with extras.explain_missing():
   from epe_jax import io
-  from epe_jax.command import config_flags
+  from epe_jax.cli import config_flags
   from epe_jax.experiment import run_comparison
   from epe_jax.report import run_comparison_report
   from epe_jax.report.figures import single_or_several

@@ -6,7 +6,7 @@
 `python scripts/estimate.py --help` has all flags.
 """
 
-from epe_jax.command import program
+from epe_jax.cli import program
 
 if __name__ == '__main__':
   program.run_script('estimate')

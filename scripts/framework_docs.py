@@ -15,7 +15,8 @@ import textwrap
 from absl import app, flags
 
 from epe_jax import io
-from epe_jax.audit import Auditor, threat_models
+from epe_jax.audit import threat_models
+from epe_jax.auditor.auditor import Auditor
 from epe_jax.report.figures import cosines
 
 _AUDITS = flags.DEFINE_string(

@@ -4,7 +4,7 @@
     --noise_multiplier=0.2 --delta=2.9e-3 --observed=50 --unobserved=50
 """
 
-from epe_jax.command import program
+from epe_jax.cli import program
 
 if __name__ == '__main__':
   program.run_script('plan')

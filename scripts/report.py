@@ -4,7 +4,7 @@ python scripts/report.py WORKDIR
 python scripts/report.py WORKDIR WORKDIR2 WORKDIR3 --out=FOLDER
 """
 
-from epe_jax.command import program
+from epe_jax.cli import program
 
 if __name__ == '__main__':
   program.run_script('report')

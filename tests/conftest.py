@@ -81,16 +81,16 @@ def unestimated(monkeypatch):
   """Runs end without estimates, which take longer than a small one."""
   from tests import helpers
 
-  monkeypatch.setattr('epe_jax.audit.estimates.evaluate', helpers.no_estimates)
+  monkeypatch.setattr('epe_jax.audit.evaluation.evaluate', helpers.no_estimates)
 
 
 @pytest.fixture
 def no_floors(monkeypatch):
   """Runs end with estimates but without floors, which take most of their time."""
-  from epe_jax.audit import estimates
+  from epe_jax.audit import evaluation
 
-  evaluate = functools.partial(estimates.evaluate, floors=False)
-  monkeypatch.setattr(estimates, 'evaluate', evaluate)
+  evaluate = functools.partial(evaluation.evaluate, floors=False)
+  monkeypatch.setattr(evaluation, 'evaluate', evaluate)
 
 
 @pytest.fixture

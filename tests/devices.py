@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from epe_jax import canaries
-from epe_jax.audit import observers, wrapper
+from epe_jax.audit import audited_algorithm, observers
 from epe_jax.canaries import sharded
 from epe_jax.data import cohort, federated
 from epe_jax.parallel import sharding
@@ -72,7 +72,7 @@ def run(family: str, num_devices: int):
       set_, rounds=ROUNDS, sees=('aggregate', 'residual'), buffer=4, mesh=mesh
     ),
   }
-  algorithm = wrapper.audited(plain, set_, participation, attackers)
+  algorithm = audited_algorithm.audited(plain, set_, participation, attackers)
   state = jax.jit(algorithm.init)(
     sharding.replicate(mesh, task.init(jax.random.key(0)))
   )
@@ -102,7 +102,7 @@ def run(family: str, num_devices: int):
     shown.append(info)
   params = state.algorithm.params
   score = jax.jit(
-    functools.partial(wrapper.score_observers, observers=attackers)
+    functools.partial(audited_algorithm.score_observers, observers=attackers)
   )
   scores = sharding.copy_to_host(score(state))
   host = sharding.copy_to_host((params, shown[-1].metrics))

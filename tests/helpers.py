@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from epe_jax.audit import estimates
+from epe_jax.audit import evaluation
 from epe_jax.training import fedavg
 from epe_jax.types import Task
 
@@ -76,10 +76,10 @@ def keys(seed: int = 0):
   return jax.random.key(seed), jax.random.key(seed + 1)
 
 
-def no_estimates(record, **settings) -> estimates.Audit:
+def no_estimates(record, **settings) -> evaluation.Audit:
   """In place of `estimates.evaluate`, which takes longer than a small run."""
   del record, settings
-  return estimates.Audit(())
+  return evaluation.Audit(())
 
 
 def softmax_regression(unused: int = 0) -> Task:

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax.audit import estimates
+from epe_jax.audit import evaluation
 from epe_jax.data import federated
-from epe_jax.experiment import audited_run, evaluation
+from epe_jax.experiment import audited_run, model_evaluation
 from epe_jax.parallel import in_flight, sharding
 from epe_jax.tasks import digits
 from epe_jax.types import Task
@@ -62,7 +62,7 @@ def in_order():
 
 def evaluate():
   """A test set that takes a hundred programs."""
-  evaluation._BATCHES = 1
+  model_evaluation._BATCHES = 1
 
   def metrics(params, batch):
     del params
@@ -71,10 +71,10 @@ def evaluate():
 
   task = Task(lambda key: {}, lambda params, batch, key: batch['x'], metrics)
   mesh = sharding.mesh()
-  n = 100 * mesh.size * evaluation._BATCH - 1
+  n = 100 * mesh.size * model_evaluation._BATCH - 1
   x = np.arange(n, dtype=np.float32) % 8
   data = federated.from_arrays({'x': x}, np.full(n, 'a'))
-  found = evaluation.evaluator(task, mesh=mesh)({}, data)
+  found = model_evaluation.evaluator(task, mesh=mesh)({}, data)
   np.testing.assert_allclose(found['test_mean'], x.mean(), rtol=1e-6)
 
 
@@ -89,9 +89,9 @@ def small_config(**changes):
 
 def run():
   """A hundred rounds, and programs of an evaluation now and again."""
-  evaluation._BATCH = 3
+  model_evaluation._BATCH = 3
   digits.task = lambda width: softmax_regression()
-  estimates.evaluate = helpers.no_estimates
+  evaluation.evaluate = helpers.no_estimates
   config = small_config(rounds=100, evaluate_every=99, checkpoint_every=99)
   with tempfile.TemporaryDirectory() as workdir:
     assert audited_run.run(config, workdir).rounds == 100

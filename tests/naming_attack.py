@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax.experiment import twofold_threefry
+from epe_jax.experiment import threefry_seeds
 from epe_jax.training import clipping, integer_gaussian, noise
 
 CANDIDATES, DIM, Z, CLIP_NORM = 16, 20_000, 1.0, 0.3
@@ -122,7 +122,7 @@ def count_hits(make_noise, releases, attacks=ATTACKS):
     x = 0.9 * CLIP_NORM * x / np.linalg.norm(x) + 0.05 * Z * CLIP_NORM * moved
     sums = clip(jnp.asarray(x, jnp.float32))
     right = rng.integers(CANDIDATES)
-    key = twofold_threefry.wrap_key(rng.bytes(16))
+    key = threefry_seeds.wrap_key(rng.bytes(16))
     seen = np.asarray(release(sums[right], key), np.float64)
     known = np.asarray(jax.vmap(lambda s: way.read(s, CLIP_NORM))(sums))
     residual = (seen - known.astype(np.float64)) / (Z * CLIP_NORM)

@@ -1,6 +1,7 @@
 """The shape of the package: who imports whom, and what importing costs."""
 
 import ast
+import graphlib
 import inspect
 import pathlib
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 import epe_jax
 from epe_jax import audit, canaries, epsilon, sampling, training
-from epe_jax.audit import observers, wrapper
+from epe_jax.audit import audited_algorithm, observers
 from epe_jax.tasks import digits, emnist, stackoverflow
 from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task, weighted
@@ -37,14 +38,16 @@ ORDER = [
     'streams',
     'types',
   ],
-  ['parallel', 'text'],
-  ['canaries', 'host_canaries', 'sampling'],
+  ['parallel'],
+  ['canaries', 'sampling'],
   ['training'],
-  ['audit', 'conformance', 'data', 'tasks'],
-  ['experiment', 'integrations'],
+  ['audit', 'text'],
+  ['auditor', 'conformance', 'dpsgd', 'planning'],
+  ['data', 'tasks'],
+  ['experiment'],
   ['report'],
-  ['papers'],
-  ['__main__', 'command'],
+  ['papers', 'scores'],
+  ['__main__', 'cli'],
 ]
 LEVEL = {name: i for i, line in enumerate(ORDER) for name in line}
 MODULES = sorted(
@@ -78,6 +81,20 @@ def test_modules_import_only_from_their_level_and_above():
       assert LEVEL[target] <= LEVEL[part(path)], f'{path} imports {name}'
 
 
+@pytest.mark.xfail(strict=True, reason='two circles are left')
+def test_no_module_imports_itself_in_a_circle():
+  names = {
+    path: '.'.join(path.relative_to(PACKAGE.parent).with_suffix('').parts)
+    for path in MODULES
+    if path.name != '__init__.py'
+  }
+  known = set(names.values())
+  order = graphlib.TopologicalSorter(
+    {name: known & set(imported(path)) for path, name in names.items()}
+  )
+  order.prepare()  # It raises CycleError, which names the modules.
+
+
 def test_the_order_names_every_module():
   assert {part(p) for p in MODULES} == LEVEL.keys()
 
@@ -103,7 +120,7 @@ def find_loaded(code, *modules):
 
 @pytest.mark.integration
 def test_importing_the_package_loads_nothing_heavy():
-  code = 'import epe_jax, epe_jax.epsilon, epe_jax.audit.estimates'
+  code = 'import epe_jax, epe_jax.epsilon, epe_jax.audit.evaluation'
   heavy = 'jax', 'flax', 'optax', 'haiku', 'tensorflow', 'absl', 'numpy'
   assert find_loaded(code, *heavy) == ['numpy']
 
@@ -144,7 +161,7 @@ def test_one_function_says_which_effective_dimension_suffices():
       elif isinstance(node, ast.Compare) and 'effective_dim' in ast.dump(node):
         raise AssertionError(f'{path}: {ast.unparse(node)}')
   assert defined['effective_dimension'] == ['canaries']
-  assert defined['min_effective_dimension'] == ['host_canaries']
+  assert defined['min_effective_dimension'] == ['canaries']
 
 
 def test_no_module_of_epsilon_defines_what_it_is_called():
@@ -164,13 +181,13 @@ def test_importing_epsilon_loads_no_estimator():
 def test_estimates_do_not_wait_for_the_import_of_scipy_stats():
   """It takes a second, as long as all else that `epe-jax estimate` does."""
   heavy = 'scipy.special', 'scipy.stats'
-  loaded = find_loaded('import epe_jax.audit.estimates', *heavy)
+  loaded = find_loaded('import epe_jax.audit.evaluation', *heavy)
   assert loaded == ['scipy.special']
 
 
 @pytest.mark.integration
 def test_a_finished_run_is_shown_without_the_import_of_jax():
-  shown = 'import epe_jax.command.run'
+  shown = 'import epe_jax.cli.run'
   for module in (
     'experiment.finished_runs',
     'report.overflow',
@@ -316,7 +333,7 @@ def test_algorithms_keep_the_contract():
   )
   c = canaries.from_matrix(unit_rows())
   schedule = jnp.zeros((5, 3), bool).at[0, 0].set(True)
-  wrapped = wrapper.audited(
+  wrapped = audited_algorithm.audited(
     plain, c, jax.device_get(schedule), {'final': observers.final_model(c)}
   )
   cohort = helpers.make_cohort(

@@ -7,21 +7,23 @@ import zipfile
 import numpy as np
 import pytest
 
-from epe_jax import audit, io
-from epe_jax.audit import estimates
+import epe_jax
+from epe_jax import io
+from epe_jax.audit import evaluation
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.data import pickled_arrays
-from epe_jax.experiment import metrics, run_result, score_files, score_tables
-from epe_jax.experiment.score_formats import privacy_estimates
+from epe_jax.experiment import metrics, run_result
 from epe_jax.report import audit_card
+from epe_jax.scores import score_files, score_tables
+from epe_jax.scores.formats import privacy_estimates
 from tests import recorded_runs
 
 pytestmark = pytest.mark.usefixtures('types_unchecked')
 
 
 def make_auditor():
-  auditor = audit.Auditor(
-    audit.AuditConfig(
+  auditor = epe_jax.Auditor(
+    epe_jax.AuditConfig(
       dim=100,
       rounds=3,
       clip_norm=1.0,
@@ -40,7 +42,7 @@ def make_auditor():
 
 
 def make_result():
-  evaluated = estimates.evaluate(recorded_runs.by_law(), floors=False)
+  evaluated = evaluation.evaluate(recorded_runs.by_law(), floors=False)
   return recorded_runs.result(audit=evaluated)
 
 
@@ -72,7 +74,7 @@ FORMATS = {
     lambda p: write_record(p, recorded_runs.by_law()),
     load_record,
   ),
-  'auditor.npz': (lambda p: make_auditor().save(p), audit.Auditor.load),
+  'auditor.npz': (lambda p: make_auditor().save(p), epe_jax.Auditor.load),
   'groups.npz': (
     lambda p: np.savez(p, observed=np.ones(50), unobserved=np.zeros(50)),
     score_files.load_scores,
@@ -253,7 +255,7 @@ def test_an_auditor_that_nothing_wrote_is_refused(tmp_path, name, value, said):
   make_auditor().save(path)
   replace_arrays(path, **{name: value})
   with pytest.raises(ValueError, match=rf'auditor\.npz is no file.*{said}'):
-    audit.Auditor.load(path)
+    epe_jax.Auditor.load(path)
 
 
 def test_settings_of_an_auditor_are_checked_when_it_is_read(tmp_path):
@@ -271,7 +273,7 @@ def test_settings_of_an_auditor_are_checked_when_it_is_read(tmp_path):
     changed = json.dumps(config | {field: value})
     replace_arrays(path, config=np.array(changed))
     with pytest.raises(ValueError, match=r'auditor\.npz is no file of an audi'):
-      audit.Auditor.load(path)
+      epe_jax.Auditor.load(path)
 
 
 def test_a_record_that_nothing_wrote_is_refused(tmp_path):

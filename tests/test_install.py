@@ -19,9 +19,9 @@ import pytest
 
 import epe_jax
 from epe_jax import extras
-from epe_jax.audit import estimates
-from epe_jax.experiment import score_files
+from epe_jax.audit import evaluation
 from epe_jax.report import report
+from epe_jax.scores import score_files
 from tests import installed
 
 ROOT = installed.ROOT
@@ -102,7 +102,7 @@ print(json.dumps(said))
 # The exit status of each of some commands, and what it says.
 COMMANDS = """
 import contextlib, io, json, sys
-from epe_jax.command import program
+from epe_jax.cli import program
 ended = []
 for argv in json.loads(sys.argv[1]):
   with contextlib.redirect_stderr(io.StringIO()) as err:
@@ -124,7 +124,7 @@ def csv(tmp_path):
 
 def assert_estimated(found, csv):
   scores = score_files.load_scores(csv)
-  audit = estimates.evaluate_scores(scores, delta=1e-5)
+  audit = evaluation.evaluate_scores(scores, delta=1e-5)
   assert found['table'].strip() == report.format_estimates(audit).strip()
   assert found['bound'] == pytest.approx(
     epe_jax.epsilon.lower_bound(scores, delta=1e-5).epsilon

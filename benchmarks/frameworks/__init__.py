@@ -1,5 +1,5 @@
 """Mechanisms of other frameworks as released, for `benchmarks/findings.py`.
 
 Each module runs in the environment of its framework, which
-tests/integrations/install.sh makes, and has SUBJECTS.
+tests/auditor/adapters/install.sh makes, and has SUBJECTS.
 """

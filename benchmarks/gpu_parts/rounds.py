@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from epe_jax.audit import wrapper
+from epe_jax.audit import audited_algorithm
 from epe_jax.experiment import build, chunk_size, dispatch, programs
 from epe_jax.parallel import sharding
 from gpu_parts.compilations import Compilations
@@ -45,7 +45,7 @@ class Rounds:
     )
     compilations = Compilations()
 
-    def advance(state: wrapper.AuditState, cohorts: Any):
+    def advance(state: audited_algorithm.AuditState, cohorts: Any):
       return jitted.advance(draws, state, cohorts, *keys)
 
     if chunk_size.is_tried(config):

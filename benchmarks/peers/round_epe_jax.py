@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import works as works_lib
 
-from epe_jax.audit import wrapper
+from epe_jax.audit import audited_algorithm
 from epe_jax.data import cohort, federated
 from epe_jax.parallel import sharding
 from epe_jax.tasks import emnist, stackoverflow
@@ -18,7 +18,7 @@ def start(work: works_lib.Work) -> driver.Round:
   mesh = sharding.mesh()
   task = emnist.task() if work.model == 'cnn' else stackoverflow.task()
   clients = len(work.sizes)
-  algorithm = wrapper.unaudited(
+  algorithm = audited_algorithm.unaudited(
     fedavg.dp_fedavg(
       task,
       client_opt=optax.sgd(work.learning_rate),

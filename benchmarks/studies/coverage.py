@@ -19,9 +19,9 @@ from epe_jax import io
 from epe_jax.audit import estimators
 from epe_jax.epsilon import (
   bayes,
+  corrections,
   mixture,
   parametric,
-  strategies,
   threshold,
   threshold_bound,
   tradeoff_bound,
@@ -31,7 +31,7 @@ from epe_jax.epsilon.types import Assumption, Estimate, Scores
 from studies import laws, processes, run_audits
 from studies.audits import Audits
 
-_SPLIT, _SPLITS = strategies.Split(seed=0), strategies.MultiSplit(seed=0)
+_SPLIT, _SPLITS = corrections.Split(seed=0), corrections.MultiSplit(seed=0)
 _BOUND = threshold_bound.lower_bound
 Estimator = Callable[..., Estimate]
 
@@ -79,21 +79,21 @@ class Row(NamedTuple):
 
 NO_BOUNDS: tuple[Estimator, ...] = (
   threshold.eps_lo,
-  functools.partial(_BOUND, multiplicity=strategies.Uncorrected()),
+  functools.partial(_BOUND, multiplicity=corrections.Uncorrected()),
 )
 """What is taken for a bound and promises nothing."""
 
 FIXED: tuple[Estimator, ...] = (
   _BOUND,
-  functools.partial(_BOUND, multiplicity=strategies.Bonferroni()),
+  functools.partial(_BOUND, multiplicity=corrections.Bonferroni()),
   functools.partial(_BOUND, multiplicity=_SPLIT),
   functools.partial(_BOUND, multiplicity=_SPLITS),
-  functools.partial(_BOUND, multiplicity=strategies.Explicit((1.0, 2.0))),
+  functools.partial(_BOUND, multiplicity=corrections.Explicit((1.0, 2.0))),
   functools.partial(_BOUND, multiplicity=_SPLIT, interval='jeffreys'),
   functools.partial(_BOUND, multiplicity=_SPLIT, interval='katz'),
   tradeoff_bound.gdp_bound,
   functools.partial(
-    tradeoff_bound.gdp_bound, multiplicity=strategies.Bonferroni()
+    tradeoff_bound.gdp_bound, multiplicity=corrections.Bonferroni()
   ),
   functools.partial(tradeoff_bound.gdp_bound, multiplicity=_SPLIT),
   functools.partial(tradeoff_bound.gdp_bound, multiplicity=_SPLITS),
@@ -279,8 +279,8 @@ def _of_bound(
   if null == 'exact' and keywords.get('interval') == 'katz':
     return None
   strategy = keywords.get('multiplicity')
-  if isinstance(strategy, strategies.Explicit):
-    given = strategies.Explicit(tuple(t / scale for t in strategy.thresholds))
+  if isinstance(strategy, corrections.Explicit):
+    given = corrections.Explicit(tuple(t / scale for t in strategy.thresholds))
     bound = functools.partial(bound, multiplicity=given)
   # A batch in which one audit is rejected loses its confidence, so the level that
   # was asked for is what is compared.

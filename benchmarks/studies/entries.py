@@ -15,7 +15,7 @@ import numpy as np
 import privacy_estimates
 
 from epe_jax.audit import estimators
-from epe_jax.epsilon import coin_flip_fdp, strategies, threshold
+from epe_jax.epsilon import coin_flip_fdp, corrections, threshold
 from epe_jax.epsilon.types import Assumption, Scores
 from studies import coverage
 from studies.score_sets import DELTA
@@ -148,7 +148,7 @@ def _enter_privacy_estimates() -> list[Entry]:
   version = importlib.metadata.version('privacy-estimates')
 
   def count(scores: Scores) -> privacy_estimates.AttackResults:
-    choose, rest = strategies.partition(scores, strategies.Split(seed=0))
+    choose, rest = corrections.partition(scores, corrections.Split(seed=0))
     pooled = np.concatenate([choose.observed, choose.unobserved])
     tpr = threshold.count_at_least(choose.observed, pooled)
     fpr = threshold.count_at_least(choose.unobserved, pooled)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from epe_jax import accounting
-from epe_jax.audit import estimates, statistics, threat_models
+from epe_jax.audit import attack_statistics, evaluation, threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import mixture
 from epe_jax.text import tables
@@ -53,7 +53,7 @@ class SimulatedReport(NamedTuple):
   shape: dict[str, Any]
   analytic: float
   truths: dict[ThreatModel, float]
-  audit: estimates.Audit
+  audit: evaluation.Audit
   intervals: dict[ThreatModel, tuple[float, float]]
 
 
@@ -180,7 +180,7 @@ def _simulate_report(seed: int, i: int) -> SimulatedReport:
     delta=run.record.delta,
     participations=shape['repetitions'],
   ).epsilon
-  audit = estimates.evaluate(run.record, floors=False)
+  audit = evaluation.evaluate(run.record, floors=False)
   intervals = {
     attack.threat_model: attack.first.interval
     for attack in audit.attacks
@@ -216,7 +216,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
     for name, cosine in cosines.items()
     if cosine.max() < _SMALL
   }
-  alone = statistics.expect_residual(assigned, record.rounds)
+  alone = attack_statistics.expect_residual(assigned, record.rounds)
   return {
     name: float(mixture.epsilon_mixture(shift, record.delta))
     for name, shift in (shifts | {threat_models.RESIDUAL: alone}).items()

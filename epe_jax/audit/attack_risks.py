@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from epe_jax.audit import clients, upper_bounds
-from epe_jax.audit.estimates import Attack
+from epe_jax.audit.evaluation import Attack
 from epe_jax.epsilon import risks, tradeoff_curves
 from epe_jax.epsilon.regret import Curve
 from epe_jax.epsilon.risks import Risks

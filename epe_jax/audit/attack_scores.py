@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.accounting import Analytic
-from epe_jax.audit import doubts, estimators
+from epe_jax.audit import estimators, failed_checks
 from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.noise_scale import NoiseScale, describe_noise
 from epe_jax.audit.record import Record
@@ -236,12 +236,12 @@ def describe_shifted(
     is_sum: scores are sums over several rounds, which have no known null law.
     noise: in units of which the scores are.
   """
-  scores, reasons = doubts.drop_rejected_null(scores)
-  shift, has_spread = scores.shift, doubts.scores_differ(scores)
+  scores, reasons = failed_checks.drop_rejected_null(scores)
+  shift, has_spread = scores.shift, failed_checks.scores_differ(scores)
   points = estimators.choose_points(estimators.NULL_STD, has_spread)
   bounds = estimators.choose_bounds(scores)
   if shift is not None:
-    reasons += doubts.doubt_mixture(scores)
+    reasons += failed_checks.doubt_mixture(scores)
     is_uniform = np.ptp(shift) <= _UNIFORM_WITHIN * np.max(shift)
     points = (
       estimators.MIXTURE,

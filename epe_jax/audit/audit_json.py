@@ -8,15 +8,15 @@ import numpy as np
 
 from epe_jax._version import __version__
 from epe_jax.accounting import Allocation, Analytic, Mixture
-from epe_jax.audit import remarks, threat_models, upper_bounds
+from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.audit.estimates import FPR, Agreement, Attack, Audit, Rates
+from epe_jax.audit.by_round import RoundEstimate
+from epe_jax.audit.evaluation import FPR, Agreement, Attack, Audit, Rates
 from epe_jax.audit.headline import Headline, find_headline, format_headline
-from epe_jax.audit.over_rounds import RoundEstimate
 from epe_jax.audit.run_effects import OverRuns
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.epsilon.types import Assumption, Estimate, Floor
-from epe_jax.text import methods
+from epe_jax.text import audit_notes, methods
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def to_json(audit: Audit) -> dict[str, Any]:
     'attacks': [_attack_to_json(attack, bound) for attack in audit.attacks],
     'headline': headline and _headline_to_json(headline),
     'is_simultaneous': audit.is_simultaneous,
-    'warnings': remarks.list_warnings(audit),
-    'notes': remarks.list_notes(audit),
+    'warnings': audit_notes.list_warnings(audit),
+    'notes': audit_notes.list_notes(audit),
   }
 
 

@@ -15,7 +15,7 @@ as long as its rounds weigh as much as those of canaries.
 import math
 from typing import NamedTuple
 
-from epe_jax.audit.estimates import Attack
+from epe_jax.audit.evaluation import Attack
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.text import cells
 

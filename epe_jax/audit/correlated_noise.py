@@ -10,7 +10,7 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic
-from epe_jax.audit import attack_scores, noise_scale, statistics
+from epe_jax.audit import attack_scores, attack_statistics, noise_scale
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.audit.round_scalars import RoundScalars
@@ -66,7 +66,7 @@ def combining_rounds(
     noise = noise_scale.measure_noise(record, row_norms)
     if noise is None or not noise.ratio:
       return None
-    assigned = statistics.assign_held_out(record.assigned)
+    assigned = attack_statistics.assign_held_out(record.assigned)
     values, shift = score_decorrelated(
       residual, record.included, assigned, rounds, c
     )

@@ -6,11 +6,11 @@ from epe_jax.epsilon import (
   bayes,
   coin_flip,
   coin_flip_independent,
+  corrections,
   gaussian,
   maximum,
   mixture,
   noise_floor,
-  strategies,
   threshold,
   threshold_bound,
   tradeoff_bound,
@@ -29,14 +29,14 @@ COUNTED: Estimator = functools.partial(
 )
 
 
-def _make_counted_bound(multiplicity: strategies.Multiplicity) -> Estimator:
+def _make_counted_bound(multiplicity: corrections.Multiplicity) -> Estimator:
   return functools.partial(
     threshold_bound.lower_bound, multiplicity=multiplicity
   )
 
 
-_BAND = _make_counted_bound(strategies.Band())
-_FEW = _make_counted_bound(strategies.Bonferroni())
+_BAND = _make_counted_bound(corrections.Band())
+_FEW = _make_counted_bound(corrections.Bonferroni())
 _INDEPENDENT_COINS: tuple[Estimator, ...] = (
   coin_flip_independent.one_run_independent,
   functools.partial(
@@ -65,19 +65,19 @@ def has_interval(estimator: Estimator) -> bool:
 
 MORE_POINTS: tuple[Estimator, ...] = (
   COUNTED,
-  _make_counted_bound(strategies.Uncorrected()),
+  _make_counted_bound(corrections.Uncorrected()),
 )
 """Point estimates that `epe-jax estimate --all` shows besides those of a report."""
 
 MORE_BOUNDS: tuple[Estimator, ...] = (
   _FEW,
-  _make_counted_bound(strategies.Split(seed=0)),
-  _make_counted_bound(strategies.MultiSplit(seed=0)),
+  _make_counted_bound(corrections.Split(seed=0)),
+  _make_counted_bound(corrections.MultiSplit(seed=0)),
   tradeoff_bound.gdp_bound,
   functools.partial(
-    bayes.epsilon_credible, multiplicity=strategies.Split(seed=0)
+    bayes.epsilon_credible, multiplicity=corrections.Split(seed=0)
   ),
-  functools.partial(bayes.gdp_credible, multiplicity=strategies.Split(seed=0)),
+  functools.partial(bayes.gdp_credible, multiplicity=corrections.Split(seed=0)),
 )
 """Bounds that `epe-jax estimate --all` shows besides those of a report."""
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from epe_jax.audit import doubts, estimators
+from epe_jax.audit import estimators, failed_checks
 from epe_jax.audit.attack_scores import (
   AttackScores,
   ThreatModel,
@@ -40,7 +40,7 @@ def score_external(scores: Scores) -> AttackScores:
       f'part and {scores.unobserved.size:,} of others. Give at least 2 of each, '
       'better hundreds.'
     )
-  scores, reasons = doubts.drop_rejected_null(scores)
+  scores, reasons = failed_checks.drop_rejected_null(scores)
   has_spread = _can_fit_spread(scores)
   points = estimators.choose_points(estimators.NULL_STD, has_spread)
   if not has_spread and scores.dim is None:
@@ -75,7 +75,7 @@ def _can_fit_spread(scores: Scores) -> bool:
   It has none if its scores are all equal, as may be when labels are dealt at random
   and many scores are.
   """
-  if not doubts.scores_differ(scores):
+  if not failed_checks.scores_differ(scores):
     return False
   if not scores.unobserved.size:
     return True

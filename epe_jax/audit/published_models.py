@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import linalg
 
-from epe_jax.audit import restrict, statistics
+from epe_jax.audit import attack_statistics, restrict
 from epe_jax.audit.record import FINAL_MODEL, Record
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.audit.server_response import respond_to_rounds
@@ -198,9 +198,9 @@ def restrict_record(
   rounds = record.num_rounds
   mask = np.ones(rounds, bool)
   if every is not None:
-    mask &= statistics.every_nth_round(rounds, every)
+    mask &= attack_statistics.every_nth_round(rounds, every)
   if last is not None:
-    mask &= statistics.last_n_rounds(rounds, last)
+    mask &= attack_statistics.last_n_rounds(rounds, last)
   if models:
     return derive_models(record, mask)
   return record if mask.all() else restrict.restrict_to_rounds(record, mask)

@@ -9,8 +9,11 @@ from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit import audit_config, server_response
+from epe_jax.audit import server_response
 from epe_jax.audit.round_scalars import RoundScalars
+
+NOISE = '0, or from 1e-30 on'
+"""The noise multipliers that there are, in words: float32 holds no smaller ones."""
 
 SCHEMA = 7
 """Version of scores.npz."""
@@ -272,9 +275,7 @@ def _find_fault(fields: Mapping[str, Any]) -> str | None:
     'delta': lambda x: 0 < x < 1,
     'design': lambda x: x in ('fixed', 'coin_flip'),
     'momentum': lambda x: x is None or 0 <= x < 1,
-    'noise_multiplier': lambda x: (
-      x is None or audit_config.is_noise_multiplier(x)
-    ),
+    'noise_multiplier': lambda x: x is None or is_noise_multiplier(x),
     'periods': lambda x: x is None or 1 <= x <= rounds,
   }
   for name, is_valid in ranges.items():
@@ -325,3 +326,8 @@ def _with_prefix(
     for name, x in arrays.items()
     if name.startswith(prefix)
   }
+
+
+def is_noise_multiplier(z: Any) -> bool:
+  """Whether z is a noise multiplier, `NOISE`, and finite."""
+  return bool(z == 0 or 1e-30 <= z < np.inf)

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import doubts, statistics, threat_models
+from epe_jax.audit import attack_statistics, failed_checks, threat_models
 from epe_jax.audit.attack_scores import ThreatModel, split_scores
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import anytime, cosine_null, tradeoff_curves
@@ -126,7 +126,7 @@ def bound_sequentially(
   threat_model, cosines = found
   normal = _sum_normal_scores(cosines, record)
   scores = split_scores(record, normal, math.inf)
-  if doubts.drop_rejected_null(scores)[0].dim is None:
+  if failed_checks.drop_rejected_null(scores)[0].dim is None:
     return None
   last = len(record.included) - record.included[::-1].argmax(axis=0)
   last = last[record.observed]
@@ -197,6 +197,6 @@ def _sum_normal_scores(
   # Cosines are float32: one of 1 may be a little less.
   cosines = np.clip(cosines, -_LARGEST, _LARGEST)
   normal = -special.ndtri_exp(law.logsf(cosines))
-  own = statistics.assign_held_out(record.assigned)
+  own = attack_statistics.assign_held_out(record.assigned)
   total = np.where(own, normal, 0.0).sum(axis=0)
   return total / np.sqrt(np.count_nonzero(own, axis=0))

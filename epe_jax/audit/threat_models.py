@@ -12,10 +12,10 @@ import functools
 import numpy as np
 
 from epe_jax.audit import (
-  doubts,
+  attack_statistics,
   estimators,
   external_scores,
-  statistics,
+  failed_checks,
   upper_bounds,
 )
 from epe_jax.audit.attack_scores import (
@@ -86,18 +86,21 @@ def _score_maximum(record: Record) -> AttackScores | None:
   """The paper's statistic, whose null law is a power of that of one cosine."""
   largest = record.cosines.get(f'max_{record.sees}')
   if largest is None and record.trace is not None:
-    largest = statistics.max_over_rounds(record.trace)
+    largest = attack_statistics.max_over_rounds(record.trace)
   if largest is None or not can_fit_null(record):
     return None
   # In units of the std of one cosine, whose maximum has a law of its own.
   largest = np.sqrt(record.dim) * np.asarray(largest, np.float64)
   scores = split_scores(record, largest, None)
-  differ = doubts.scores_differ(scores)
+  differ = failed_checks.scores_differ(scores)
   points: tuple[Estimator, ...] = (
     estimators.FITTED if differ else estimators.COUNTED,
     threshold.eps_lo,
   )
-  reasons, tau = doubts.doubt_if_swapped(scores), float(record.num_rounds)
+  reasons, tau = (
+    failed_checks.doubt_if_swapped(scores),
+    float(record.num_rounds),
+  )
   if record.expected is not None:
     own_shifts = (
       np.sqrt(record.dim) * record.expected[:, None] * record.assigned
@@ -151,7 +154,7 @@ def _score_likelihood(record: Record) -> AttackScores | None:
   trace, expected = record.trace, record.expected
   if trace is None or expected is None or not can_fit_null(record):
     return None
-  ratio = statistics.score_mixture(trace, expected, dim=record.dim)
+  ratio = attack_statistics.score_mixture(trace, expected, dim=record.dim)
   scores = split_scores(record, ratio, None)
   return AttackScores(
     threat_model=LIKELIHOOD,
@@ -165,7 +168,7 @@ def _score_likelihood(record: Record) -> AttackScores | None:
     law=None,
     is_calibrated=False,
     is_expected=False,
-    doubts=doubts.doubt_if_swapped(scores),
+    doubts=failed_checks.doubt_if_swapped(scores),
   )
 
 
@@ -180,15 +183,15 @@ def _score_own(record: Record) -> AttackScores | None:
   exact = once and not models
   if not exact and not can_fit_null(record):
     return None
-  assigned, shift = statistics.assign_held_out(record.assigned), None
+  assigned, shift = attack_statistics.assign_held_out(record.assigned), None
   if models:
     # A row of weights for each difference of models, which are what to expect.
     weights = np.square(assigned, dtype=np.float64)
     shift = root * np.sqrt(np.sum(weights, axis=0))
   elif record.expected is not None:
     expected = np.broadcast_to(record.expected[:, None], assigned.shape)
-    shift = root * statistics.score_own_round(expected, assigned)
-  values = statistics.score_own_round(trace, assigned)
+    shift = root * attack_statistics.score_own_round(expected, assigned)
+  values = attack_statistics.score_own_round(trace, assigned)
   dim = record.dim if exact else None
   is_expected = exact and shift is not None
   scores = split_scores(
@@ -216,12 +219,12 @@ def _score_residual(record: Record) -> AttackScores | None:
   if residual is None:
     return None
   sees = f'{_describe_release(record)}, other updates known'
-  assigned = statistics.assign_held_out(record.assigned)
+  assigned = attack_statistics.assign_held_out(record.assigned)
   if record.rounds is None:
     if not can_fit_null(record):
       return None
     root = float(np.sqrt(record.dim))
-    values = statistics.score_own_round(residual, assigned)
+    values = attack_statistics.score_own_round(residual, assigned)
     scores = split_scores(record, values, None)
     return describe_shifted(
       RESIDUAL, sees, scores, scale=root, is_expected=False
@@ -231,10 +234,10 @@ def _score_residual(record: Record) -> AttackScores | None:
     return _score_without_noise(record, sees, noise)
   if not noise.is_steady and not can_fit_null(record):
     return None
-  values = statistics.score_residual(
+  values = attack_statistics.score_residual(
     residual, record.included, assigned, record.rounds
   )
-  shift = statistics.expect_residual(assigned, record.rounds)
+  shift = attack_statistics.expect_residual(assigned, record.rounds)
   return describe_shifted(
     RESIDUAL,
     sees,

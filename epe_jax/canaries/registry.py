@@ -11,9 +11,9 @@ from epe_jax.canaries.base import Canaries
 from epe_jax.canaries.dirac import dirac
 from epe_jax.canaries.hadamard import hadamard
 from epe_jax.canaries.hadamard2 import hadamard2
+from epe_jax.canaries.requirements import FAMILIES, ONE_BY_ONE
 from epe_jax.canaries.sign import project_sign, sign
 from epe_jax.canaries.sphere import project_sphere, sphere
-from epe_jax.host_canaries.requirements import FAMILIES, ONE_BY_ONE
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, Key
 

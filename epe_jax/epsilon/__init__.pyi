@@ -10,6 +10,12 @@ from .coin_flip import one_run as one_run
 from .coin_flip import one_run_gdp as one_run_gdp
 from .coin_flip_fdp import one_run_fdp as one_run_fdp
 from .coin_flip_independent import one_run_independent as one_run_independent
+from .corrections import Band as Band
+from .corrections import Bonferroni as Bonferroni
+from .corrections import Explicit as Explicit
+from .corrections import MultiSplit as MultiSplit
+from .corrections import Split as Split
+from .corrections import Uncorrected as Uncorrected
 from .cosine_alternative import ShiftedCosine as ShiftedCosine
 from .cosine_alternative import epsilon_cosines as epsilon_cosines
 from .cosine_alternative import shifted_cosine as shifted_cosine
@@ -54,12 +60,6 @@ from .risks import Risks as Risks
 from .risks import compute_risks as compute_risks
 from .risks import compute_risks_of_curve as compute_risks_of_curve
 from .run_bootstrap import cluster_bootstrap as cluster_bootstrap
-from .strategies import Band as Band
-from .strategies import Bonferroni as Bonferroni
-from .strategies import Explicit as Explicit
-from .strategies import MultiSplit as MultiSplit
-from .strategies import Split as Split
-from .strategies import Uncorrected as Uncorrected
 from .threshold import eps_lo as eps_lo
 from .threshold import max_threshold as max_threshold
 from .threshold_bound import lower_bound as lower_bound

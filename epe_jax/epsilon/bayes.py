@@ -24,16 +24,16 @@ import numpy as np
 from scipy import optimize, special
 
 from epe_jax.epsilon import (
+  corrections,
   cosine_null,
   diagnostics,
-  rank_test,
-  strategies,
+  rank_bound,
   threshold,
   threshold_bound,
   tradeoff_bound,
   tradeoff_curves,
 )
-from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
+from epe_jax.epsilon.corrections import Explicit, Split, Uncorrected
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -169,7 +169,7 @@ def family_credible(
     The bound, for mechanisms whose curve is a member's or above; inf if every
     member has less posterior mass than `significance`.
   """
-  curve = rank_test.family_curve(family)
+  curve = rank_bound.family_curve(family)
 
   def quantiles(counts, probabilities):
     strengths = _quantiles(
@@ -326,7 +326,7 @@ def _estimate(
 ):
   check_delta(delta)
   check_significance(significance)
-  strategies.check_multiplicity(multiplicity, get_args(SingleThreshold))
+  corrections.check_multiplicity(multiplicity, get_args(SingleThreshold))
   counts = _count_errors(scores, multiplicity, significance, choose)
   # Audits with equal counts have equal posteriors.
   bounds = {c: quantiles(c, np.array([significance]))[0] for c in set(counts)}
@@ -356,7 +356,7 @@ def _count_errors(scores, multiplicity, significance, choose):
         )
       thresholds = tradeoff_bound.broadcast_thresholds(scores, multiplicity)
     case Split():
-      first, scores = strategies.partition(scores, multiplicity)
+      first, scores = corrections.partition(scores, multiplicity)
       thresholds = tradeoff_bound.choose_threshold(first, significance)
     case Uncorrected():
       thresholds = choose(scores, significance=significance)

@@ -38,8 +38,8 @@ from jaxtyping import Float, Int
 import numpy as np
 from scipy import optimize, special
 
-from epe_jax.epsilon import gaussian, rank_test, tradeoff_curves
-from epe_jax.epsilon.rank_test import Curve
+from epe_jax.epsilon import gaussian, rank_bound, tradeoff_curves
+from epe_jax.epsilon.rank_bound import Curve
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,
@@ -394,9 +394,9 @@ def bound_family(
   """
   check_delta(delta)
   if family is None:
-    curve, shape = rank_test.approximate_dp_curve(delta), ()
+    curve, shape = rank_bound.approximate_dp_curve(delta), ()
   else:
-    curve, shape = rank_test.family_curve(family), (Assumption.FAMILY,)
+    curve, shape = rank_bound.family_curve(family), (Assumption.FAMILY,)
     method = f'{method}_{family.name}'
 
   def solve(num, pair, correct, level):

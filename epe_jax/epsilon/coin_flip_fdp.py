@@ -18,7 +18,7 @@ import functools
 import numpy as np
 
 from epe_jax.epsilon import coin_flip, tradeoff_curves
-from epe_jax.epsilon.rank_test import Curve
+from epe_jax.epsilon.rank_bound import Curve
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
 
 # So dense that the lines beside an interval are below a smooth curve by less than a

@@ -48,7 +48,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import coin_flip, tradeoff_curves
-from epe_jax.epsilon.rank_test import Curve
+from epe_jax.epsilon.rank_bound import Curve
 from epe_jax.epsilon.types import (
   Assumption,
   Estimate,

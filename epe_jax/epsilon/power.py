@@ -22,7 +22,7 @@ from epe_jax.epsilon import (
   arguments,
   band,
   coin_flip,
-  rank_test,
+  rank_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import check_delta, check_significance
@@ -175,13 +175,13 @@ def _summarize(rejected: Bool[np.ndarray, 'draws']) -> Power:
 def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
   """Whether `rank_test` rejects ε₀, in each of many audits."""
   if bound == 'lower_bound':
-    statistic = rank_test.log_ratio_statistic(num, num_null, delta, 'in')
-    curve, strength = rank_test.approximate_dp_curve(delta), certified
+    statistic = rank_bound.log_ratio_statistic(num, num_null, delta, 'in')
+    curve, strength = rank_bound.approximate_dp_curve(delta), certified
   else:
-    statistic = rank_test.shift_statistic(num, num_null)
-    curve = rank_test.family_curve(_GAUSSIAN)
+    statistic = rank_bound.shift_statistic(num, num_null)
+    curve = rank_bound.family_curve(_GAUSSIAN)
     strength = tradeoff_curves.mu_of_epsilon(certified, delta)
-  counts = rank_test.draw_counts(
+  counts = rank_bound.draw_counts(
     # Other draws than those by which the test is calibrated.
     np.random.default_rng(1),
     lambda log_fpr: tradeoff_curves.fnr_gdp(mu, log_fpr),
@@ -189,7 +189,9 @@ def _of_ranks(bound, certified, mu, delta, significance, num, num_null):
     _DRAWS,
   )
   values = statistic.value(counts)
-  p_values = rank_test.p_value(values, curve, strength, statistic, significance)
+  p_values = rank_bound.p_value(
+    values, curve, strength, statistic, significance
+  )
   return np.asarray(p_values) <= significance
 
 

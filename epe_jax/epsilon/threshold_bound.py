@@ -22,14 +22,14 @@ import numpy as np
 from epe_jax.epsilon import (
   arguments,
   band,
+  corrections,
   cosine_null,
   diagnostics,
   intervals,
-  rank_test,
-  strategies,
+  rank_bound,
   threshold,
 )
-from epe_jax.epsilon.strategies import (
+from epe_jax.epsilon.corrections import (
   Band,
   Bonferroni,
   Explicit,
@@ -113,14 +113,14 @@ def lower_bound(
   check_delta(delta)
   check_significance(significance)
   check_sides(sides)
-  strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
+  corrections.check_multiplicity(multiplicity, get_args(Multiplicity))
   _check_interval(interval, multiplicity, scores)
   rule = _Rule(interval, delta, sides)
   match multiplicity:
     case Uncorrected():
       epsilon, _ = _best(rule, scores, significance)
     case Band() if scores.dim is None:
-      epsilon = rank_test.epsilon_bound(
+      epsilon = rank_bound.epsilon_bound(
         scores, delta=delta, significance=significance, sides=sides
       )
     case Band():
@@ -134,7 +134,7 @@ def lower_bound(
     case MultiSplit():
       bounds = [
         _held_out(rule, scores, significance / 2, split)
-        for split in strategies.draw_splits(multiplicity)
+        for split in corrections.draw_splits(multiplicity)
       ]
       epsilon = np.median(bounds, axis=0)
   valid = interval == 'clopper_pearson' and multiplicity != Uncorrected()
@@ -282,7 +282,7 @@ def _at_given(rule, scores, significance, thresholds):
 
 def _held_out(rule, scores, significance, split):
   """ε from some canaries at the threshold that is best for the others."""
-  choose, held_out = strategies.partition(scores, split)
+  choose, held_out = corrections.partition(scores, split)
   _, best = _best(rule, choose, significance, _CANDIDATES)
   counts = (
     _count_false_negatives(held_out, best),

@@ -24,16 +24,16 @@ from scipy import optimize, special
 
 from epe_jax.epsilon import (
   band,
+  corrections,
   cosine_null,
   diagnostics,
   intervals,
-  rank_test,
-  strategies,
+  rank_bound,
   threshold,
   threshold_bound,
   tradeoff_curves,
 )
-from epe_jax.epsilon.strategies import (
+from epe_jax.epsilon.corrections import (
   Band,
   Bonferroni,
   Explicit,
@@ -354,18 +354,18 @@ def _estimate(
   """Solves limits [*batch, m] for a parameter [*batch], and that for ε."""
   check_delta(delta)
   check_significance(significance)
-  strategies.check_multiplicity(multiplicity, get_args(Multiplicity))
+  corrections.check_multiplicity(multiplicity, get_args(Multiplicity))
   if isinstance(multiplicity, MultiSplit):
     # ε is monotone in the parameter, so its median is that of the medians.
     parameter = np.median(
       [
         solve(_limits(scores, significance / 2, split))
-        for split in strategies.draw_splits(multiplicity)
+        for split in corrections.draw_splits(multiplicity)
       ],
       axis=0,
     )
   elif multiplicity == Band() and scores.dim is None:
-    parameter = rank_test.strength_bound(
+    parameter = rank_bound.strength_bound(
       scores, family, significance=significance
     )
   else:
@@ -396,7 +396,7 @@ def _limits(scores, significance, multiplicity):
       share = significance / counts.threshold.shape[-1]
       return limit_rates(scores, counts, share)
     case Split():
-      choose, held_out = strategies.partition(scores, multiplicity)
+      choose, held_out = corrections.partition(scores, multiplicity)
       best = choose_threshold(choose, significance)
       return limit_rates_at(held_out, best, significance)
     case Band() | Uncorrected():

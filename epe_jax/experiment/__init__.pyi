@@ -1,4 +1,3 @@
-from . import score_formats as score_formats
 from .audited_run import run as run
 from .model_file import load_params as load_params
 from .run_result import RunResult as RunResult

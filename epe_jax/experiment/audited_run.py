@@ -18,11 +18,11 @@ import tqdm
 
 from epe_jax import io, progress
 from epe_jax.audit import (
+  audited_algorithm,
   effective_dimension,
-  estimates,
+  evaluation,
   publication,
   sequential,
-  wrapper,
 )
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import write_record
@@ -34,10 +34,10 @@ from epe_jax.experiment import (
   chunk_size,
   config_fields,
   dispatch,
-  evaluation,
   event_files,
   inputs,
   metrics,
+  model_evaluation,
   model_file,
   programs,
   randomness,
@@ -192,20 +192,20 @@ def _train(
       mesh=mesh,
     )
     state = init(sharding.replicate(mesh, setup.params))
-  evaluate = evaluation.evaluator(setup.task, mesh=mesh)
+  evaluate = model_evaluation.evaluator(setup.task, mesh=mesh)
   claims = config.audit.claim is not None and bool(setup.observers)
   watch_claim = watch.make_watch(config, setup, state) if claims else None
   checkpoints = checkpoint.checkpoints(files.checkpoints, of=identity)
   # The seconds that each round took, and those that it waited for its cohort.
   times = np.zeros((2, config.rounds), np.float32)
-  fresh = (wrapper.drop_buffers(state), times)
+  fresh = (audited_algorithm.drop_buffers(state), times)
   start, (without_buffers, times) = checkpoints.restore(fresh) or (0, fresh)
   flushes = _list_flushes(config, claims)
-  state = wrapper.restore_buffers(
+  state = audited_algorithm.restore_buffers(
     without_buffers, state, since_flush=min(start % n for n in flushes)
   )
   # What observers of a user keep, nobody else knows.
-  buffer = None if observers else wrapper.count_places(state)
+  buffer = None if observers else audited_algorithm.count_places(state)
   del fresh, without_buffers
   if start == 0:
     files.metrics.unlink(missing_ok=True)
@@ -292,7 +292,9 @@ def _train(
           )
           bar.set_postfix(shown, refresh=False)
       if saves:
-        checkpoints.save(rounds.stop, (wrapper.drop_buffers(state), times))
+        checkpoints.save(
+          rounds.stop, (audited_algorithm.drop_buffers(state), times)
+        )
       if evaluates or saves:
         idle_since = time.perf_counter()
       if stops:
@@ -312,7 +314,7 @@ def _train(
   if not sharding.is_primary():
     return None
 
-  audit, dimension, claim = estimates.Audit(()), None, None
+  audit, dimension, claim = evaluation.Audit(()), None, None
   if setup.observers:
     # 5. Write the record: all that estimates need, without the model.
     record = build.make_run_record(config, setup, cosines, scalars)
@@ -325,7 +327,7 @@ def _train(
     with _phase('estimating ε, and what estimators report without a leak'):
       audit = requests.wait_for(
         functools.partial(
-          estimates.evaluate, record, threat_models=threat_models
+          evaluation.evaluate, record, threat_models=threat_models
         ),
         f'Stopped behind the last round, which is saved in {files.folder}.',
       )
@@ -394,10 +396,11 @@ def _compile_and_advance(
   start: int,
   jitted: programs.Programs,
   draws: build.CanaryDraws,
-  state: wrapper.AuditState,
+  state: audited_algorithm.AuditState,
   *arguments: Any,
 ) -> tuple[
-  tuple[wrapper.AuditState, dict[str, Array]], Callable[[str | None], None]
+  tuple[audited_algorithm.AuditState, dict[str, Array]],
+  Callable[[str | None], None],
 ]:
   """Makes the first rounds, whose program is compiled for that.
 

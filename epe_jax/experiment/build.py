@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from epe_jax import canaries
-from epe_jax.audit import buffers, wrapper
+from epe_jax.audit import audited_algorithm, buffers
 from epe_jax.audit.observers import (
   Observer,
   all_iterates,
@@ -20,8 +20,8 @@ from epe_jax.audit.record import Record, make_record
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.data import cohort, federated
 from epe_jax.experiment import (
+  config_conflicts,
   config_fields,
-  contradictions,
   participation,
   randomness,
   workloads,
@@ -48,7 +48,7 @@ class CanaryDraws(NamedTuple):
   """
 
   key: Key
-  rows: wrapper.CanaryRows
+  rows: audited_algorithm.CanaryRows
 
 
 MakeAlgorithm = Callable[
@@ -155,8 +155,8 @@ def _check_fields(config: Config) -> Config:
   """Checks what can be checked without data and model; gives a plain copy."""
   config = config_fields.check_config(config)
   _check_precision()
-  contradictions.check_groups(config)
-  contradictions.check_claim(config)
+  config_conflicts.check_groups(config)
+  config_conflicts.check_claim(config)
   _make_server(config)
   return config
 
@@ -182,16 +182,16 @@ def _build_setup(
   task, train, test, source, baseline = workload
   assert baseline is not None, 'a workload that was loaded has one'
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
-  contradictions.check_dimension(config, dim)
+  config_conflicts.check_dimension(config, dim)
   plan = _plan_cohorts(config)
-  contradictions.check_memory(config, train, plan, dim)
+  config_conflicts.check_memory(config, train, plan, dim)
   participants = participation.plan_participation(
     config, train, client_seed=draws.clients, canary_seed=draws.canaries
   )
-  contradictions.warn_of_server(config, participants, dim)
+  config_conflicts.warn_of_server(config, participants, dim)
   canary_draws = CanaryDraws(
     randomness.derive_key(config.seed, 'canary'),
-    wrapper.canary_rows(participants.canaries),
+    audited_algorithm.canary_rows(participants.canaries),
   )
 
   def make_algorithm(
@@ -238,7 +238,7 @@ def audit_algorithm(
   participants: participation.Participation,
   dim: int,
   canary_key: Key,
-  rows: Bool[np.ndarray, 'T k'] | wrapper.CanaryRows,
+  rows: Bool[np.ndarray, 'T k'] | audited_algorithm.CanaryRows,
   *,
   mesh: sharding.Mesh | None = None,
   observers: Observe | None = None,
@@ -281,7 +281,7 @@ def audit_algorithm(
   )
   num_canaries = participants.canaries.shape[1]
   if num_canaries == 0:
-    return wrapper.unaudited(algorithm), {}
+    return audited_algorithm.unaudited(algorithm), {}
   make_canaries = canaries.family(
     config.canaries.family, block=config.canaries.block, mesh=mesh
   )
@@ -294,7 +294,7 @@ def audit_algorithm(
     },
   }
   return (
-    wrapper.audited(algorithm, canary_set, rows, all_observers),
+    audited_algorithm.audited(algorithm, canary_set, rows, all_observers),
     all_observers,
   )
 

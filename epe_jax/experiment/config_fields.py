@@ -17,7 +17,7 @@ from ml_collections import config_dict
 import numpy as np
 
 from epe_jax import canaries, functions, io
-from epe_jax.audit import audit_config
+from epe_jax.audit import record
 from epe_jax.experiment import participation, workdirs
 from epe_jax.training import local_training
 
@@ -146,8 +146,8 @@ _COMMON_FIELDS = {
   'clipping.learning_rate': _POSITIVE,
   'clipping.count_noise': _NOT_NEGATIVE,
   'noise_multiplier': Field(
-    f'a number, {audit_config.NOISE}',
-    lambda x: _NOT_NEGATIVE.is_valid(x) and audit_config.is_noise_multiplier(x),
+    f'a number, {record.NOISE}',
+    lambda x: _NOT_NEGATIVE.is_valid(x) and record.is_noise_multiplier(x),
     float,
   ),
   'divisor': _one_of('expected', 'actual'),

@@ -5,7 +5,7 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from epe_jax.audit import estimates, publication, threat_models
+from epe_jax.audit import evaluation, publication, threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import Record, load_record
 from epe_jax.epsilon import mixture
@@ -116,7 +116,9 @@ def estimate_first(
     or (attack_scores := threat_model.score(run.record)) is None
   ):
     return None
-  return estimates.estimate_with_interval(attack_scores, delta=run.record.delta)
+  return evaluation.estimate_with_interval(
+    attack_scores, delta=run.record.delta
+  )
 
 
 def predict_own_round(run: FinishedRun) -> float | None:

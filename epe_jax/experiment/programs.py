@@ -7,15 +7,15 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from epe_jax.audit import wrapper
+from epe_jax.audit import audited_algorithm
 from epe_jax.experiment import build
 from epe_jax.parallel import sharding
 from epe_jax.training import fedavg
 from epe_jax.types import Array, Key
 
 Advance = Callable[
-  [wrapper.AuditState, fedavg.Cohort, Key, Key],
-  tuple[wrapper.AuditState, dict[str, Array]],
+  [audited_algorithm.AuditState, fedavg.Cohort, Key, Key],
+  tuple[audited_algorithm.AuditState, dict[str, Array]],
 ]
 """(state, cohorts, training key, noise key) -> (state, metrics by name).
 
@@ -42,7 +42,9 @@ class Programs(NamedTuple):
 
 
 def make_programs(
-  setup: build.Setup, state: wrapper.AuditState, mesh: sharding.Mesh | None
+  setup: build.Setup,
+  state: audited_algorithm.AuditState,
+  mesh: sharding.Mesh | None,
 ) -> Programs:
   """Makes the programs of a run, which are compiled when they are first called.
 
@@ -52,13 +54,15 @@ def make_programs(
     mesh: the devices that share the work; None for one device.
   """
 
-  def flush(draws: build.CanaryDraws, state: wrapper.AuditState):
-    return wrapper.flush(state, setup.make_algorithm(draws)[1])
+  def flush(draws: build.CanaryDraws, state: audited_algorithm.AuditState):
+    return audited_algorithm.flush(state, setup.make_algorithm(draws)[1])
 
-  def score(draws: build.CanaryDraws, state: wrapper.AuditState):
+  def score(draws: build.CanaryDraws, state: audited_algorithm.AuditState):
     # Nothing waits, and without room for it no program that scores it is compiled.
-    flushed = wrapper.drop_buffers(state)
-    return wrapper.score_observers(flushed, setup.make_algorithm(draws)[1])
+    flushed = audited_algorithm.drop_buffers(state)
+    return audited_algorithm.score_observers(
+      flushed, setup.make_algorithm(draws)[1]
+    )
 
   return Programs(
     advance=jax.jit(
@@ -78,7 +82,7 @@ def make_programs(
 def compile_for_later(
   program: jax.stages.Wrapped,
   draws: build.CanaryDraws,
-  state: wrapper.AuditState,
+  state: audited_algorithm.AuditState,
 ) -> Callable[[], None]:
   """Prepares to compile a program that a run needs behind its first rounds.
 
@@ -119,11 +123,11 @@ def replicate_draws(
 def advance_run(
   make_algorithm: build.MakeAlgorithm,
   draws: build.CanaryDraws,
-  state: wrapper.AuditState,
+  state: audited_algorithm.AuditState,
   cohorts: fedavg.Cohort,
   training_key: Key,
   noise_key: Key,
-) -> tuple[wrapper.AuditState, dict[str, Array]]:
+) -> tuple[audited_algorithm.AuditState, dict[str, Array]]:
   """Steps through a group of rounds, as `make_advance` has it, to be jitted.
 
   Args:
@@ -154,7 +158,7 @@ def make_advance(algorithm: fedavg.Algorithm) -> Advance:
   """
 
   def advance(state, cohorts, training_key, noise_key):
-    def step(state: wrapper.AuditState, clients: fedavg.Cohort):
+    def step(state: audited_algorithm.AuditState, clients: fedavg.Cohort):
       t = state.algorithm.round
       state, info = algorithm.step(
         state,

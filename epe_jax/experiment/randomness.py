@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epe_jax import streams
-from epe_jax.experiment import twofold_threefry, workdirs
+from epe_jax.experiment import threefry_seeds, workdirs
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, Key
 
@@ -179,7 +179,7 @@ def fingerprint_generators() -> str:
     return bits, jnp.round(100 * normals)
 
   # It draws by Threefry, as all other keys of a run do.
-  key = twofold_threefry.wrap_key(b'of no secret run')
+  key = threefry_seeds.wrap_key(b'of no secret run')
   rng = streams.host_rng(0, 'fingerprint')
   drawn = [*jax.jit(draw)(key), rng.permutation(64), rng.random(64)]
   numbers = [np.asarray(x, np.float64).tobytes() for x in drawn]
@@ -204,7 +204,7 @@ def derive_randomness(secret: bytes) -> Randomness:
     return int.from_bytes(_derive(secret, purpose), 'little')
 
   return Randomness(
-    noise=twofold_threefry.wrap_key(_derive(secret, 'noise')[:16]),
+    noise=threefry_seeds.wrap_key(_derive(secret, 'noise')[:16]),
     training=jax.random.wrap_key_data(
       jnp.asarray(np.frombuffer(_derive(secret, 'training')[:8], np.uint32)),
       impl='threefry2x32',

@@ -10,7 +10,7 @@ from typing import Any
 from epe_jax import io
 from epe_jax.audit import audit_json
 from epe_jax.audit.effective_dimension import EffectiveDimensions
-from epe_jax.audit.estimates import Audit
+from epe_jax.audit.evaluation import Audit
 from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.audit.sequential import ClaimTest
 

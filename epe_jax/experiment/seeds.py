@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epe_jax import progress as progress_bars
-from epe_jax.audit import wrapper
+from epe_jax.audit import audited_algorithm
 from epe_jax.audit.observers import Trace
 from epe_jax.audit.record import Record
 from epe_jax.audit.round_scalars import RoundScalars
@@ -22,7 +22,7 @@ from epe_jax.experiment import (
   build,
   config_fields,
   dispatch,
-  evaluation,
+  model_evaluation,
   randomness,
 )
 from epe_jax.training import fedavg
@@ -57,7 +57,7 @@ class Draws(NamedTuple):
   """
 
   canary_key: Key
-  rows: wrapper.CanaryRows
+  rows: audited_algorithm.CanaryRows
   training_key: Key
   noise_key: Key
 
@@ -79,9 +79,9 @@ class _Sizes(NamedTuple):
 class _Program(NamedTuple):
   """The jitted programs of a group of seeds, the first axis of all arrays."""
 
-  init: Callable[[Params], wrapper.AuditState]
-  step: Callable[..., tuple[wrapper.AuditState, dict[str, Array]]]
-  score: Callable[[Draws, wrapper.AuditState], dict[str, Array]]
+  init: Callable[[Params], audited_algorithm.AuditState]
+  step: Callable[..., tuple[audited_algorithm.AuditState, dict[str, Array]]]
+  score: Callable[[Draws, audited_algorithm.AuditState], dict[str, Array]]
   evaluate: Callable[..., dict[str, float]]
 
 
@@ -188,7 +188,7 @@ def _run_group(
     [
       Draws(
         canary_key=randomness.derive_key(seed, 'canary'),
-        rows=wrapper.canary_rows(
+        rows=audited_algorithm.canary_rows(
           setup.participants.canaries, width=sizes.canaries
         ),
         training_key=setup.randomness.training,
@@ -239,7 +239,9 @@ def _make_program(config: build.Config, like: build.Setup) -> _Program:
       draws.rows,
     )
 
-  def step(draws: Draws, state: wrapper.AuditState, clients: fedavg.Cohort):
+  def step(
+    draws: Draws, state: audited_algorithm.AuditState, clients: fedavg.Cohort
+  ):
     algorithm, _ = audit_algorithm(draws)
     t = state.algorithm.round
     state, info = algorithm.step(
@@ -250,9 +252,11 @@ def _make_program(config: build.Config, like: build.Setup) -> _Program:
     )
     return state, {name: info.metrics[name] for name in dispatch.NORMS}
 
-  def score(draws: Draws, state: wrapper.AuditState) -> dict[str, Array]:
+  def score(
+    draws: Draws, state: audited_algorithm.AuditState
+  ) -> dict[str, Array]:
     _, observers = audit_algorithm(draws)
-    return wrapper.score_observers(state, observers)
+    return audited_algorithm.score_observers(state, observers)
 
   # The initial state is the same function of the model for all seeds.
   init = like.algorithm.init
@@ -264,11 +268,11 @@ def _make_program(config: build.Config, like: build.Setup) -> _Program:
       donate_argnums=1,
     ),
     score=jax.jit(jax.vmap(score, in_axes=(0, axes))),
-    evaluate=evaluation.evaluator(like.task),
+    evaluate=model_evaluation.evaluator(like.task),
   )
 
 
-def _choose_axes(state: wrapper.AuditState) -> Any:
+def _choose_axes(state: audited_algorithm.AuditState) -> Any:
   """Chooses the axis of seeds in each array: the first, but none in rounds."""
   axes = jax.tree.map(lambda _: 0, state)
   observers = {
@@ -277,7 +281,7 @@ def _choose_axes(state: wrapper.AuditState) -> Any:
     else x
     for name, x in axes.observers.items()
   }
-  return wrapper.AuditState(
+  return audited_algorithm.AuditState(
     algorithm=axes.algorithm._replace(round=None),
     observers=observers,
     rounds=axes.rounds,

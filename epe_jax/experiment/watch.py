@@ -6,17 +6,19 @@ import functools
 import jax
 import numpy as np
 
-from epe_jax.audit import publication, restrict, sequential, wrapper
+from epe_jax.audit import audited_algorithm, publication, restrict, sequential
 from epe_jax.audit.observers import Trace
 from epe_jax.experiment import build
 from epe_jax.parallel import sharding
 
-Watch = Callable[[wrapper.AuditState, int], sequential.SequentialBounds | None]
+Watch = Callable[
+  [audited_algorithm.AuditState, int], sequential.SequentialBounds | None
+]
 """(flushed state, rounds so far) -> what can be told; None if nothing can."""
 
 
 def make_watch(
-  config: build.Config, setup: build.Setup, state: wrapper.AuditState
+  config: build.Config, setup: build.Setup, state: audited_algorithm.AuditState
 ) -> Watch:
   """Makes the function that tests the claim of a run by its rounds so far.
 
@@ -35,7 +37,7 @@ def make_watch(
     if isinstance(state.observers[name], Trace)
   }
   score = jax.jit(
-    functools.partial(wrapper.score_observers, observers=of_rounds)
+    functools.partial(audited_algorithm.score_observers, observers=of_rounds)
   )
 
   def watch(state, rounds):

@@ -20,8 +20,8 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import clients, publication, remarks
-from epe_jax.audit.estimates import Attack
+from epe_jax.audit import clients, publication
+from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import tradeoff_curves
@@ -29,7 +29,7 @@ from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import caveats, facts
-from epe_jax.text import cells, methods, tables
+from epe_jax.text import audit_notes, cells, methods, tables
 
 Card: TypeAlias = dict[str, Any]
 """A card, as `audit_card.schema.json` describes it."""
@@ -109,8 +109,8 @@ def make_card(result: RunResult, *, record: Record | None = None) -> Card:
     },
     'software': dict(result.versions),
     'record': record and _describe_record(record),
-    'warnings': remarks.list_warnings(result.audit),
-    'notes': remarks.list_notes(result.audit),
+    'warnings': audit_notes.list_warnings(result.audit),
+    'notes': audit_notes.list_notes(result.audit),
     'assumptions': caveats.list_assumptions(result)
     + caveats.describe_hidden_state(result),
     'not_measured': caveats.list_not_measured(result),

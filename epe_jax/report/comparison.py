@@ -12,7 +12,7 @@ import pathlib
 from typing import NamedTuple
 
 from epe_jax import extras, io
-from epe_jax.audit import remarks, threat_models
+from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.headline import find_headline
 from epe_jax.epsilon.types import Estimate
@@ -20,7 +20,7 @@ from epe_jax.experiment import finished_runs
 from epe_jax.experiment.finished_runs import FinishedRun
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
-from epe_jax.text import cells, tables
+from epe_jax.text import audit_notes, cells, tables
 
 ATTACKERS = threat_models.SHIFTED
 """The attackers that are compared: their estimates have intervals."""
@@ -110,7 +110,7 @@ def collect_estimates(
     },
     {one: attack.bounds[0] for one, attack in attacks.items() if attack.bounds},
     facts.find_analytic_epsilon(result),
-    remarks.format_remarks(result.audit),
+    audit_notes.format_remarks(result.audit),
   )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.estimates import Attack
+from epe_jax.audit.evaluation import Attack
 from epe_jax.epsilon.types import Estimate
 from epe_jax.text import cells, methods, tables
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 import math
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.by_round import RoundEstimate
 from epe_jax.audit.clients import Participations
-from epe_jax.audit.estimates import Attack
-from epe_jax.audit.over_rounds import RoundEstimate
+from epe_jax.audit.evaluation import Attack
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
 from epe_jax.text import cells

@@ -8,8 +8,8 @@ import jinja2
 import markupsafe
 
 from epe_jax._version import __version__
-from epe_jax.audit import clients, remarks
-from epe_jax.audit.estimates import Attack
+from epe_jax.audit import clients
+from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
@@ -23,7 +23,7 @@ from epe_jax.report import (
   verdict,
 )
 from epe_jax.report.inline_svg import COLORS, inline_svg, name_color
-from epe_jax.text import cells
+from epe_jax.text import audit_notes, cells
 
 # Facts of a run -> what their numbers are.
 _TERMS = {
@@ -89,8 +89,8 @@ def format_html(
       )
       for attack in result.audit.attacks
     ],
-    warnings=remarks.list_warnings(result.audit),
-    notes=remarks.list_notes(result.audit),
+    warnings=audit_notes.list_warnings(result.audit),
+    notes=audit_notes.list_notes(result.audit),
     delta=cells.format_delta(result.delta),
     figures=[
       make_figure(name, svg, captions[name]) for name, svg in pictures.items()

@@ -8,7 +8,7 @@ from epe_jax.audit import (
   threat_models,
   upper_bounds,
 )
-from epe_jax.audit.estimates import Agreement, Attack, Audit, Rates
+from epe_jax.audit.evaluation import Agreement, Attack, Audit, Rates
 from epe_jax.epsilon import diagnostics, risks, tradeoff_curves
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.over_rounds import RoundEstimate
+from epe_jax.audit.by_round import RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.text import cells, tables
 

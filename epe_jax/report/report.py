@@ -11,8 +11,7 @@ import os
 import pathlib
 
 from epe_jax import extras, io
-from epe_jax.audit import remarks, summary_table
-from epe_jax.audit.estimates import SIGNIFICANCE, Attack, Audit
+from epe_jax.audit.evaluation import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
@@ -20,12 +19,12 @@ from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import (
   estimate_table,
   facts,
+  markdown,
   narrative,
   overflow,
-  page,
   verdict,
 )
-from epe_jax.text import cells, methods, tables
+from epe_jax.text import audit_notes, cells, methods, summary_table, tables
 
 _SECTIONS = (
   ('Point estimates: no guarantee', 'point estimate', None),
@@ -66,7 +65,7 @@ def format_summary(result: RunResult) -> str:
       )
     )
   said = verdict.give_verdict(result)
-  said += remarks.format_further_remarks(result.audit)
+  said += audit_notes.format_further_remarks(result.audit)
   parts.append(_format_list(said))
   return '\n\n'.join(parts)
 
@@ -124,7 +123,7 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
     'The bound was fixed before any score was seen: '
     f'{methods.describe_method(headline.bound)}. --all shows the others; the '
     'largest of several bounds is not a bound.',
-    *remarks.format_remarks(audit),
+    *audit_notes.format_remarks(audit),
   ]
   if audit.is_simultaneous:
     level = 100 * (1 - SIGNIFICANCE)
@@ -154,7 +153,7 @@ def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
     else:
       groups = estimate_table.format_groups(attacks)
       parts.append('\n'.join([title, '=' * len(title), *groups]))
-  notes = remarks.format_remarks(audit)
+  notes = audit_notes.format_remarks(audit)
   if audit.headline is not None:
     notes.insert(0, _explain_headline(audit))
   parts.append(_format_list(notes))
@@ -191,7 +190,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   figures = of_run.draw_run(result, run.record, run.history)
   captions = {name: of_run.CAPTIONS[name] for name in figures}
   warnings = overflow.describe_overflow(run.history)
-  text = page.format_page(result, captions, warnings)
+  text = markdown.format_page(result, captions, warnings)
   # report.md says that all of them are there: it goes first and comes last.
   files.report.unlink(missing_ok=True)
   drawn = {

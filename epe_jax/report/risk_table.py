@@ -10,7 +10,7 @@ from epe_jax.audit.attack_risks import (
   AttackRisks,
   compute_attack_risks,
 )
-from epe_jax.audit.estimates import Attack
+from epe_jax.audit.evaluation import Attack
 from epe_jax.text import cells, tables
 
 EXPLANATION = (

@@ -2,12 +2,12 @@
 
 import math
 
-from epe_jax.audit import remarks, threat_models
-from epe_jax.audit.estimates import Attack, Audit
+from epe_jax.audit import threat_models
+from epe_jax.audit.evaluation import Attack, Audit
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, narrative
-from epe_jax.text import cells
+from epe_jax.text import audit_notes, cells
 
 
 def give_verdict(result: RunResult) -> list[str]:
@@ -113,7 +113,7 @@ def _list_doubts(audit: Audit) -> list[str]:
     attack = violated[-1]
     return [
       f'For {narrative.name_attacker(attack)} '
-      f'{remarks.describe_violation(attack)}.'
+      f'{audit_notes.describe_violation(attack)}.'
     ]
   doubted = [attack for attack in audit.attacks if attack.doubts]
   strongest = audit.by_strength[-1]

@@ -1,7 +1,4 @@
-"""DP-FedAvg and DP-SGD: training, clipping, and the round, without auditing.
-
-Each name is loaded when it is first used: DP-SGD needs the extra 'dpsgd'.
-"""
+"""DP-FedAvg: clients, clipping, noise and the round, without auditing."""
 
 import lazy_loader
 

@@ -1,8 +1,5 @@
-from . import augmentation as augmentation
 from . import clipping as clipping
-from . import dpsgd as dpsgd
 from . import noise as noise
-from . import poisson_batches as poisson_batches
 from .fedavg import Algorithm as Algorithm
 from .fedavg import Cohort as Cohort
 from .fedavg import Injection as Injection

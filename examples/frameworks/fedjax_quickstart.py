@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax.audit import AuditConfig, Auditor  # epe_jax
-from epe_jax.integrations.fedjax import audited  # epe_jax
+from epe_jax import AuditConfig, Auditor  # epe_jax
+from epe_jax.auditor.adapters.fedjax import audited  # epe_jax
 
 FEATURES, CLASSES, CLIENTS, ROUNDS = 400, 25, 20, 50
 DIM = FEATURES * CLASSES

@@ -27,8 +27,8 @@ from flwr.simulation import run_simulation
 import torch
 from torch import nn
 
-from epe_jax.audit import AuditConfig, Auditor  # epe_jax
-from epe_jax.integrations.flower import AuditedStrategy  # epe_jax
+from epe_jax import AuditConfig, Auditor  # epe_jax
+from epe_jax.auditor.adapters.flower import AuditedStrategy  # epe_jax
 
 CLIENTS, EXAMPLES, ROUNDS, CLASSES = 12, 64, 15, 4
 CLIP_NORM, NOISE_MULTIPLIER = 2.0, 0.5

@@ -16,8 +16,8 @@ from jax_privacy.experimental import execution_plan
 import numpy as np
 import optax
 
-from epe_jax.audit import AuditConfig, Auditor  # epe_jax
-from epe_jax.integrations import jax_privacy as auditing  # epe_jax
+from epe_jax import AuditConfig, Auditor  # epe_jax
+from epe_jax.auditor.adapters import jax_privacy as auditing  # epe_jax
 
 FEATURES, CLASSES, EXAMPLES, STEPS = 400, 25, 2000, 100
 DIM = FEATURES * CLASSES

@@ -11,7 +11,7 @@ import pathlib
 
 import numpy as np
 
-from epe_jax.audit import AuditConfig, Auditor  # epe_jax
+from epe_jax import AuditConfig, Auditor  # epe_jax
 
 FEATURES, CLASSES, CLIENTS, EXAMPLES, ROUNDS = 500, 20, 30, 40, 60
 CLIP_NORM, NOISE_MULTIPLIER = 0.1, 0.5

@@ -22,8 +22,8 @@ from nvflare.app_common.aggregators.intime_accumulate_model_aggregator import (
 )
 from nvflare.app_common.app_constant import AppConstants
 
-from epe_jax.audit import AuditConfig, Auditor  # epe_jax
-from epe_jax.integrations import nvflare  # epe_jax
+from epe_jax import AuditConfig, Auditor  # epe_jax
+from epe_jax.auditor.adapters import nvflare  # epe_jax
 
 FEATURES, CLASSES, SITES, ROUNDS = 400, 25, 24, 60
 DIM = FEATURES * CLASSES

@@ -16,8 +16,8 @@ from opacus import PrivacyEngine
 import torch
 from torch import nn
 
-from epe_jax.audit import AuditConfig, Auditor  # epe_jax
-from epe_jax.integrations.opacus import audit_optimizer  # epe_jax
+from epe_jax import AuditConfig, Auditor  # epe_jax
+from epe_jax.auditor.adapters.opacus import audit_optimizer  # epe_jax
 
 EXAMPLES, BATCH, EPOCHS, CLASSES = 2000, 80, 4, 10
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import optax
 from sklearn import datasets
 
-from epe_jax.audit import AuditConfig, Auditor  # epe_jax
-from epe_jax.integrations.optax import audited, collect_scores  # epe_jax
+from epe_jax import AuditConfig, Auditor  # epe_jax
+from epe_jax.auditor.adapters.optax import audited, collect_scores  # epe_jax
 
 HIDDEN, STEPS, BATCH = 256, 200, 64
 DIM = 64 * HIDDEN + HIDDEN * 10

@@ -27,8 +27,8 @@ from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 import torch
 from torch import nn
 
-from epe_jax.audit import AuditConfig, Auditor  # epe_jax
-from epe_jax.integrations.pfl import CanaryPostprocessor  # epe_jax
+from epe_jax import AuditConfig, Auditor  # epe_jax
+from epe_jax.auditor.adapters.pfl import CanaryPostprocessor  # epe_jax
 
 FEATURES, CLASSES, USERS, COHORT, ROUNDS = 50, 10, 1000, 100, 60
 EXAMPLES = 20  # Of each user.

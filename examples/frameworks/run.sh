@@ -2,7 +2,7 @@
 # Runs every example of this folder in the environment of its framework, and keeps
 # what each auditor saw in a folder, for scripts/framework_docs.py:
 #   bash examples/frameworks/run.sh FOLDER [ENVIRONMENTS]
-# ENVIRONMENTS is what tests/integrations/install.sh made, .venv-frameworks.
+# ENVIRONMENTS is what tests/auditor/adapters/install.sh made, .venv-frameworks.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:?give a folder for the audits}

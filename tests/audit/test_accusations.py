@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
-from epe_jax.audit import audit_json, estimates, remarks, threat_models
+from epe_jax.audit import audit_json, evaluation, threat_models
 from epe_jax.report import verdict
+from epe_jax.text import audit_notes
 from tests import recorded_runs
 
 ACCUSES = 'does not do what is'
@@ -23,7 +24,7 @@ def evaluate(noise_of_one):
     threat_models.OWN,
     threat_models.RESIDUAL,
   )
-  return estimates.evaluate(record, threat_models=models, floors=False)
+  return evaluation.evaluate(record, threat_models=models, floors=False)
 
 
 @pytest.fixture(scope='module')
@@ -54,7 +55,7 @@ def test_the_maximum_of_a_correct_run_is_not_accused_by_its_estimate(correct):
     attack.first, epsilon=1.02 * attack.analytic.epsilon
   )
   above = attack._replace(estimates=(first, *attack.estimates[1:]))
-  text = ' '.join(remarks.list_notes(estimates.Audit((above,))))
+  text = ' '.join(audit_notes.list_notes(evaluation.Audit((above,))))
   assert 'is above' in text
   assert 'random scatter suffices' in text
   assert ACCUSES not in text
@@ -62,7 +63,7 @@ def test_the_maximum_of_a_correct_run_is_not_accused_by_its_estimate(correct):
 
 def test_a_run_of_a_third_of_its_noise_is_accused():
   audit = evaluate(3.0)
-  said = ' '.join(remarks.format_remarks(audit))
+  said = ' '.join(audit_notes.format_remarks(audit))
   assert ACCUSES in said
   assert audit.attacks[-1].is_violated
   assert ACCUSES in verdict.give_verdict(recorded_runs.result(audit=audit))[-1]
@@ -77,12 +78,12 @@ def test_a_bound_that_is_above_at_its_own_level_alone_accuses_nobody(correct):
   result = recorded_runs.result(audit=by_chance)
   assert not verdict.is_alarming(result)
   assert not any(ACCUSES in text for text in verdict.give_verdict(result))
-  (said,) = remarks.list_warnings(by_chance)
+  (said,) = audit_notes.list_warnings(by_chance)
   assert 'happens by chance' in said
   assert ACCUSES not in said
   # The verdict does not say it, so other remarks do.
   assert any(
-    'by chance' in x for x in remarks.format_further_remarks(by_chance)
+    'by chance' in x for x in audit_notes.format_further_remarks(by_chance)
   )
   certain = with_bounds(correct, own=1.3, joint=1.1)
   result = recorded_runs.result(audit=certain)
@@ -91,6 +92,6 @@ def test_a_bound_that_is_above_at_its_own_level_alone_accuses_nobody(correct):
 
 
 def test_the_level_counts_all_by_which_an_audit_may_accuse(correct):
-  num = round(estimates.SIGNIFICANCE / correct.significance_of_one)
+  num = round(evaluation.SIGNIFICANCE / correct.significance_of_one)
   # A bound and an interval of each attacker, and two agreements with norms.
   assert num == 8

@@ -7,7 +7,7 @@ import pytest
 from studies import simulated_runs
 
 from epe_jax import accounting
-from epe_jax.audit import clients, estimates, threat_models
+from epe_jax.audit import clients, evaluation, threat_models
 from epe_jax.epsilon import tradeoff_curves
 from tests import recorded_runs
 
@@ -51,7 +51,7 @@ def test_shifts_of_a_client_add_up_in_the_model_of_a_linear_server(agree):
 
 def test_a_run_with_more_participations_finds_what_is_expected_of_agreeing_updates():
   once, often = (
-    estimates.evaluate(
+    evaluation.evaluate(
       simulated_runs.simulate(
         np.random.default_rng(1),
         observed=60,
@@ -89,7 +89,7 @@ def test_a_run_with_more_participations_finds_what_is_expected_of_agreeing_updat
 
 
 def test_no_more_is_expected_of_a_client_than_it_is_allowed():
-  audit = estimates.evaluate(
+  audit = evaluation.evaluate(
     recorded_runs.by_vectors(momentum=0.0).record, delta=_DELTA, floors=False
   )
   attack = audit.find(threat_models.FINAL)
@@ -102,7 +102,7 @@ def test_no_more_is_expected_of_a_client_than_it_is_allowed():
 
 
 def test_what_was_not_measured_is_what_a_linear_server_is_expected_to_leave():
-  audit = estimates.evaluate(
+  audit = evaluation.evaluate(
     recorded_runs.by_vectors(momentum=0.0).record, delta=_DELTA, floors=False
   )
   attack = audit.find(threat_models.CHANGE)._replace(
@@ -116,7 +116,7 @@ def test_what_was_not_measured_is_what_a_linear_server_is_expected_to_leave():
 
 
 def test_nothing_is_expected_from_canaries_of_different_numbers_of_rounds():
-  audit = estimates.evaluate(
+  audit = evaluation.evaluate(
     recorded_runs.by_vectors(momentum=0.0).record, delta=_DELTA, floors=False
   )
   final = audit.find(threat_models.FINAL)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from epe_jax import canaries
-from epe_jax.audit import effective_dimension, wrapper
+from epe_jax.audit import audited_algorithm, effective_dimension
 from epe_jax.audit.round_scalars import RoundScalars
-from epe_jax.report import narrative, page, report
+from epe_jax.report import markdown, narrative, report
 from epe_jax.training import fedavg
 from tests.report import test_report
 
@@ -38,7 +38,7 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
 
   c = canaries.sphere(jax.random.key(0), 4, _DIM)
   plain = fedavg.Algorithm(lambda params: state, step)
-  wrapped = wrapper.audited(plain, c, np.zeros((3, 4), bool), {})
+  wrapped = audited_algorithm.audited(plain, c, np.zeros((3, 4), bool), {})
   now = wrapped.init(state.params)
   for x in np.asarray(aggregates, np.float64):
     now, info = jax.jit(wrapped.step)(now, None, None, None)
@@ -95,8 +95,8 @@ def test_reports_state_it_where_it_was_measured():
     assert (
       'effective dimension of 6,000' in report.format_report(result)
     ) == said
-    text = page.format_page(result, {})
+    text = markdown.format_page(result, {})
     assert '9,000' not in text
     assert '8,000 or more in a round, 8,500 in the median' in text
-  assert 'effective dimension' not in page.format_page(old, {})
+  assert 'effective dimension' not in markdown.format_page(old, {})
   assert len(narrative.narrate(old)) == len(narrative.narrate(result))

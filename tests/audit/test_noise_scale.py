@@ -7,9 +7,10 @@ import pytest
 from scipy import stats
 from studies import simulated_runs
 
-from epe_jax.audit import estimates, remarks, threat_models
+from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.noise_scale import measure_noise
 from epe_jax.epsilon import tradeoff_curves
+from epe_jax.text import audit_notes
 from tests import recorded_runs
 
 DELTA, DIM, MU = 1e-3, 4000, 5.0
@@ -60,7 +61,7 @@ def test_bounds_hold_whatever_noise_is_claimed(ratio):
 @pytest.mark.parametrize('ratio', [0.9, 1.1])
 def test_the_estimate_is_of_the_noise_that_is_there(ratio):
   record = simulate(np.random.default_rng(1), ratio, observed=1000)
-  audit = estimates.evaluate(
+  audit = evaluation.evaluate(
     record, threat_models=[threat_models.RESIDUAL], floors=False
   )
   (attack,) = audit.attacks
@@ -71,8 +72,8 @@ def test_the_estimate_is_of_the_noise_that_is_there(ratio):
   (text,) = attack.contradictions
   assert measure_noise(record).ratio == pytest.approx(ratio, abs=0.01)
   assert 'times as long as the noise that is claimed' in text
-  assert any(text in warning for warning in remarks.list_warnings(audit))
-  assert any(text in one for one in remarks.format_further_remarks(audit))
+  assert any(text in warning for warning in audit_notes.list_warnings(audit))
+  assert any(text in one for one in audit_notes.format_further_remarks(audit))
 
 
 def test_noise_that_is_as_claimed_is_not_accused():

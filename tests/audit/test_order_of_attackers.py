@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from epe_jax import audit
-from epe_jax.audit import audit_json, estimates, headline, threat_models
+from epe_jax.audit import audit_json, evaluation, headline, threat_models
 from epe_jax.report import verdict
 from tests import recorded_runs
 
@@ -30,7 +30,7 @@ def record():
 
 
 def evaluate(record, models):
-  return estimates.evaluate(record, threat_models=models, floors=False)
+  return evaluation.evaluate(record, threat_models=models, floors=False)
 
 
 def say(found):

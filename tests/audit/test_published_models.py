@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from epe_jax.audit import (
+  attack_statistics,
   published_models,
   restrict,
   server_response,
-  statistics,
   threat_models,
 )
 from epe_jax.epsilon import diagnostics
@@ -86,7 +86,7 @@ def test_models_of_all_rounds_give_away_the_aggregates(simulated):
 def test_a_release_holds_differences_of_models_up_to_it_and_none_later(
   simulated,
 ):
-  shown = statistics.every_nth_round(12, 4)
+  shown = attack_statistics.every_nth_round(12, 4)
   seen = models_of(simulated, shown)
   exact = differences(simulated, [0, 4, 8, 12])
   for i in range(3):
@@ -98,7 +98,7 @@ def test_a_release_holds_differences_of_models_up_to_it_and_none_later(
 
 
 def test_a_canary_scores_in_a_release_what_is_to_be_expected_of_it(simulated):
-  seen = models_of(simulated, statistics.every_nth_round(12, 3))
+  seen = models_of(simulated, attack_statistics.every_nth_round(12, 3))
   share = seen.included[:, seen.observed]
   error = (seen.trace[:, seen.observed] - share) * np.sqrt(seen.dim)
   weight = share / np.sqrt(np.sum(share**2))
@@ -114,9 +114,9 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
   simulated = recorded_runs.by_vectors(
     momentum=0.0, noise=noise, clients=0.0, observed=24, unobserved=600
   )
-  seen = models_of(simulated, statistics.every_nth_round(12, every))
-  own = statistics.score_own_round(
-    seen.trace, statistics.assign_held_out(seen.included)
+  seen = models_of(simulated, attack_statistics.every_nth_round(12, every))
+  own = attack_statistics.score_own_round(
+    seen.trace, attack_statistics.assign_held_out(seen.included)
   )
   scaled = own * np.sqrt(seen.dim)
   # Other canaries of the release are noise too, each of variance 1/d.
@@ -128,7 +128,7 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
 
 
 def test_canaries_that_never_take_part_have_null_cosines(simulated):
-  seen = models_of(simulated, statistics.every_nth_round(12, 4))
+  seen = models_of(simulated, attack_statistics.every_nth_round(12, 4))
   for record, known in ((simulated.record, True), (seen, False)):
     for attack_scores in threat_models.score_all(record):
       if not attack_scores.is_calibrated or attack_scores.scores.shift is None:
@@ -155,7 +155,7 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
 def test_who_does_not_know_the_initial_model_reads_one_difference_less(
   simulated,
 ):
-  shown = statistics.last_n_rounds(12, 4)
+  shown = attack_statistics.last_n_rounds(12, 4)
   seen = models_of(simulated, shown)
   less = models_of(simulated, shown, initial=False)
   assert (len(seen.trace), len(less.trace)) == (4, 3)
@@ -168,7 +168,7 @@ def test_who_does_not_know_the_initial_model_reads_one_difference_less(
 
 def test_published_aggregates_leave_their_canaries_and_nothing_else():
   record = recorded_runs.by_law()
-  shown = statistics.every_nth_round(20, 3)
+  shown = attack_statistics.every_nth_round(20, 3)
   some = restrict.restrict_to_rounds(record, shown)
   assert some.observed.sum() == record.included[shown].sum()
   assert (~some.observed).sum() == 60
@@ -180,7 +180,7 @@ def test_published_aggregates_leave_their_canaries_and_nothing_else():
   )
   # A canary of an unpublished round is not told from one that took no part.
   other = record.observed & ~took_part
-  seen = statistics.max_over_rounds(record.trace[shown])
+  seen = attack_statistics.max_over_rounds(record.trace[shown])
   assert stats.ks_2samp(seen[other], seen[~record.observed]).pvalue > 1e-4
   assert stats.ks_2samp(seen[took_part], seen[~record.observed]).pvalue < 1e-4
 
@@ -204,7 +204,7 @@ def test_a_run_until_its_last_round_is_the_run():
 def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
   record = recorded_runs.by_law(observed=400, design='coin_flip')
   assert not record.observed.all()
-  shown = statistics.every_nth_round(20, 3)
+  shown = attack_statistics.every_nth_round(20, 3)
   for some, rounds in (
     (restrict.restrict_to_rounds(record, shown), shown),
     (restrict.truncate_after(record, 7), np.arange(20) < 7),
@@ -222,7 +222,7 @@ def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
 
 def test_models_are_scored_in_the_rounds_assigned_to_held_out_canaries():
   simulated = recorded_runs.by_vectors(momentum=0.9, design='coin_flip')
-  seen = models_of(simulated, statistics.every_nth_round(12, 4))
+  seen = models_of(simulated, attack_statistics.every_nth_round(12, 4))
   # Their norms are told by those whose coin said no.
   assert seen.design == 'fixed'
   np.testing.assert_array_equal(seen.assigned.any(axis=0), True)
@@ -252,7 +252,9 @@ def test_what_cannot_be_shown_is_refused():
   )
   refused(r'shape \(3,\)', shown=np.ones(3, bool))
   refused(
-    'has no difference', shown=statistics.last_n_rounds(12, 1), initial=False
+    'has no difference',
+    shown=attack_statistics.last_n_rounds(12, 1),
+    initial=False,
   )
   few = restrict.replace_views(
     record,

@@ -12,7 +12,7 @@ from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import (
   audit_json,
-  estimates,
+  evaluation,
   restrict,
   threat_models,
   upper_bounds,
@@ -137,7 +137,7 @@ def test_limits_stand_beside_estimates_and_are_kept_in_files(tmp_path):
   record = load_record(tmp_path / 'scores.npz')
   assert (record.noise_multiplier, record.periods) == (1 / 3.0, 1)
   assert record.is_whole
-  audit = estimates.evaluate(record, floors=False)
+  audit = evaluation.evaluate(record, floors=False)
   for attack in audit.attacks:
     assert attack.analytic == attack.threat_model.limit(record, record.delta)
   values = audit_json.to_json(audit)

@@ -6,7 +6,7 @@ import runpy
 
 import pytest
 
-from epe_jax import command, conformance
+from epe_jax import cli, conformance
 from tests import in_process
 
 EXAMPLE = str(pathlib.Path(conformance.__file__).with_name('example.py'))
@@ -14,12 +14,12 @@ SHAPES = '--shapes=20x30,30'
 
 
 def test_nothing_broken_is_0(capsys):
-  assert command.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
+  assert cli.main(['check', f'{EXAMPLE}:make', SHAPES]) == 0
   assert '0 of 14 rules' in capsys.readouterr().out
 
 
 def test_a_broken_rule_is_1_and_json_says_which(capsys):
-  code = command.main(['check', f'{EXAMPLE}:NoNoiseOnBiases', SHAPES, '--json'])
+  code = cli.main(['check', f'{EXAMPLE}:NoNoiseOnBiases', SHAPES, '--json'])
   assert code == 1
   body = json.loads(capsys.readouterr().out)
   (broken,) = (r for r in body['results'] if r['status'] == 'broken')
@@ -48,7 +48,7 @@ def test_a_broken_rule_is_1_and_json_says_which(capsys):
   ],
 )
 def test_a_wrong_call_is_2(argv, message, capsys):
-  assert command.main(argv) == 2
+  assert cli.main(argv) == 2
   assert message in capsys.readouterr().err
 
 
@@ -80,7 +80,7 @@ def test_a_factory_that_fails_is_told_in_a_line(
 ):
   path = tmp_path / 'mine.py'
   path.write_text(source)
-  assert command.main(['check', f'{path}:make']) == 2
+  assert cli.main(['check', f'{path}:make']) == 2
   error = capsys.readouterr().err
   assert error.startswith('error: ')
   assert error.count('\n') == 1
@@ -88,7 +88,7 @@ def test_a_factory_that_fails_is_told_in_a_line(
 
 
 def test_help_lists_the_flags(capsys):
-  assert command.main(['check', '--help']) == 0
+  assert cli.main(['check', '--help']) == 0
   assert '--noise_multiplier' in capsys.readouterr().out
 
 

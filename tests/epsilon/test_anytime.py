@@ -5,12 +5,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax.epsilon import (
-  anytime,
-  cosine_null,
-  rank_test,
-  tradeoff_curves,
-)
+from epe_jax.epsilon import anytime, cosine_null, rank_bound, tradeoff_curves
 
 DELTA = 1e-5
 
@@ -40,7 +35,7 @@ def test_evidence_against_dp_is_the_average_of_bets_on_thresholds(epsilon):
   scores = np.random.default_rng(1).normal(3.0, 1.0, 12)
   tails = tails_of(scores)
   found = anytime.epsilon_log_evidence(tails, epsilon, delta=DELTA)
-  curve = rank_test.approximate_dp_curve(DELTA)
+  curve = rank_bound.approximate_dp_curve(DELTA)
   for n in (1, 12):
     total = mpmath.mpf(0)
     shares = [1 / ((j + 1) * (j + 2)) for j in range(34)]
@@ -73,7 +68,7 @@ def draw_least_favourable(rng, epsilon, shape):
 
 def test_the_least_favourable_law_has_the_curve_that_is_claimed():
   tails = draw_least_favourable(np.random.default_rng(2), 1.0, 200_000)
-  curve = rank_test.approximate_dp_curve(DELTA)
+  curve = rank_bound.approximate_dp_curve(DELTA)
   for v in (1e-3, 0.1, 0.3, 0.7):
     expected = 1 - curve.fnr(1.0, np.log([v]))[0]
     assert np.mean(tails <= np.log(v)) == pytest.approx(expected, abs=0.006)

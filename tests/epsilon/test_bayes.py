@@ -8,8 +8,8 @@ from scipy import integrate, special, stats
 
 from epe_jax.epsilon import bayes, tradeoff_bound, tradeoff_curves
 from epe_jax.epsilon.bayes import ConfusionCounts
+from epe_jax.epsilon.corrections import Explicit, Split, Uncorrected
 from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.strategies import Explicit, Split, Uncorrected
 from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5

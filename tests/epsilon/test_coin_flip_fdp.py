@@ -9,7 +9,7 @@ from epe_jax.epsilon import (
   coin_flip_fdp,
   coin_flip_independent,
   families,
-  rank_test,
+  rank_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Assumption, Scores
@@ -50,7 +50,7 @@ def test_it_rejects_no_epsilon_that_randomised_response_has(num, epsilon):
   for correct in range(num // 2 + 1, num + 1):
     level = stats.binom.sf(correct - 1, num, right)
     if level > 1e-9:
-      curve = rank_test.approximate_dp_curve(1e-12)
+      curve = rank_bound.approximate_dp_curve(1e-12)
       found = coin_flip_fdp._solve_strength(
         curve, num, (num, 0), correct, level
       )

@@ -11,11 +11,11 @@ from epe_jax.epsilon import (
   coin_flip,
   families,
   gaussian,
-  rank_test,
+  rank_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.coin_flip_independent import one_run_independent, p_value
-from epe_jax.epsilon.rank_test import Curve
+from epe_jax.epsilon.rank_bound import Curve
 from epe_jax.epsilon.types import Assumption, Scores
 
 DELTA = 1e-5
@@ -107,7 +107,7 @@ def test_of_approximate_dp_a_few_canaries_are_given_away(epsilon, delta):
   error = special.expit(-epsilon)
   revealed = np.arange(num + 1)
   given_away = stats.binom.pmf(revealed, num, delta)
-  curve = rank_test.approximate_dp_curve(delta)
+  curve = rank_bound.approximate_dp_curve(delta)
   for wrong in range(8):
     hidden = np.maximum(sum(guesses) - revealed, 0)
     tail = np.sum(given_away * stats.binom.cdf(wrong, hidden, error))
@@ -132,7 +132,7 @@ def test_the_law_of_gaussian_channels_is_the_simulated_one(num, guesses, prior):
     confidence, wrong = log_odds, ~taken
   best = np.argsort(-confidence, axis=1)[:, : sum(guesses)]
   errors = np.sum(np.take_along_axis(wrong, best, axis=1), axis=1)
-  curve = rank_test.family_curve(GAUSSIAN)
+  curve = rank_bound.family_curve(GAUSSIAN)
   for u in np.unique(np.quantile(errors, [0.001, 0.02, 0.3, 0.8]).astype(int)):
     found = p_value(
       curve,
@@ -173,9 +173,9 @@ def test_independent_leaks_are_not_rejected_too_often(family, prior, guesses):
 
   @functools.cache
   def is_rejected(correct):
-    of_any = rank_test.approximate_dp_curve(DELTA), truth
+    of_any = rank_bound.approximate_dp_curve(DELTA), truth
     found = p_value(
-      *(of_any if family is None else (rank_test.family_curve(family), mu)),
+      *(of_any if family is None else (rank_bound.family_curve(family), mu)),
       num_canaries=300,
       guesses=guesses,
       wrong=sum(guesses) - correct,
@@ -293,7 +293,7 @@ def test_seldom_canaries_are_guessed_in_alone():
 
 
 def test_the_p_value_falls_with_guesses_that_are_right():
-  curve = rank_test.family_curve(GAUSSIAN)
+  curve = rank_bound.family_curve(GAUSSIAN)
   for num, pair in ((100, (30, 30)), (100, (50, 50)), (10**6, (1000, 0))):
     values = [
       p_value(curve, 1.0, num_canaries=num, guesses=pair, wrong=u)
@@ -327,7 +327,7 @@ def test_other_designs_and_impossible_settings_are_refused():
     one_run_independent(scores, delta=0)
   with pytest.raises(ValueError, match='correct=4'):
     p_value(
-      rank_test.family_curve(GAUSSIAN),
+      rank_bound.family_curve(GAUSSIAN),
       1.0,
       num_canaries=9,
       guesses=(2, 1),

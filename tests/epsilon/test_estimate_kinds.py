@@ -13,7 +13,7 @@ from epe_jax.epsilon import (
   tradeoff_bound,
   tradeoff_curves,
 )
-from epe_jax.epsilon.strategies import (
+from epe_jax.epsilon.corrections import (
   Band,
   Bonferroni,
   Explicit,

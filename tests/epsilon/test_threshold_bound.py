@@ -8,8 +8,7 @@ import pytest
 from scipy import optimize, stats
 
 from epe_jax.epsilon import gaussian, threshold
-from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.strategies import (
+from epe_jax.epsilon.corrections import (
   Band,
   Bonferroni,
   Explicit,
@@ -17,6 +16,7 @@ from epe_jax.epsilon.strategies import (
   Split,
   Uncorrected,
 )
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.threshold_bound import lower_bound
 from epe_jax.epsilon.types import Scores
 

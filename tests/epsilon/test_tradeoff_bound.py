@@ -13,14 +13,14 @@ from epe_jax.epsilon import (
   tradeoff_bound,
   tradeoff_curves,
 )
-from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.strategies import (
+from epe_jax.epsilon.corrections import (
   Band,
   Explicit,
   MultiSplit,
   Split,
   Uncorrected,
 )
+from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.types import Scores
 from tests.epsilon import plds
 

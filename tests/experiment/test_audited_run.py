@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import estimates, threat_models
+from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.record import load_record
 from epe_jax.data import cohort
 from epe_jax.epsilon import diagnostics
@@ -374,7 +374,7 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert 'the analytic ε is infinite' in text
   assert '| ∞ |' in side_by_side.format_side_by_side({'one': stored})
   scores = load_record(tmp_path / 'run' / 'private/scores.npz')
-  assert report.format_estimates(estimates.evaluate(scores, more=True))
+  assert report.format_estimates(evaluation.evaluate(scores, more=True))
 
 
 @pytest.mark.usefixtures('small_task', 'unestimated')

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.command import config_flags
+from epe_jax.cli import config_flags
 from epe_jax.configs import common, digits, emnist, stackoverflow
 from epe_jax.experiment import audited_run, build, config_fields, workloads
 

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from epe_jax import canaries
-from epe_jax.audit import observers, wrapper
+from epe_jax.audit import audited_algorithm, observers
 from epe_jax.audit.record import load_record
 from epe_jax.data import cohort
 from epe_jax.experiment import audited_run, build, dispatch, programs
@@ -73,7 +73,7 @@ def small_algorithm():
       set_, rounds=ROUNDS, sees=('delta',), buffer=1
     ),
   }
-  return wrapper.audited(inner, set_, rows, attackers)
+  return audited_algorithm.audited(inner, set_, rows, attackers)
 
 
 def small_cohorts():
@@ -153,7 +153,7 @@ def check_uncorrelated(vectors):
 def test_the_noise_of_each_round_is_new(spans):
   d = 4096
   task = still_task(d)
-  algorithm = wrapper.unaudited(
+  algorithm = audited_algorithm.unaudited(
     fedavg.dp_fedavg(
       task,
       client_opt=optax.sgd(0.1),

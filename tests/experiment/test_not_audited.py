@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from epe_jax import canaries
-from epe_jax.audit import observers, wrapper
+from epe_jax.audit import audited_algorithm, observers
 from epe_jax.experiment import audited_run, build, finished_runs, metrics
 from epe_jax.report import report, side_by_side
 from epe_jax.tasks import digits
@@ -82,16 +82,16 @@ def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
     lambda state, cohort, *keys: alone.step(state, cohort, nobody, *keys),
     alone.init(params),
   )
-  none = wrapper.unaudited(alone)
+  none = audited_algorithm.unaudited(alone)
   same(path(none.step, none.init(params)), plain)
   # Canaries that only watch change nothing; one that takes part does.
   set_ = canaries.from_matrix(jnp.eye(_DIM))
   attackers = {'trace': observers.all_iterates(set_, rounds=_ROUNDS)}
   rows = np.zeros((_ROUNDS, _DIM), bool)
-  watched = wrapper.audited(alone, set_, rows, attackers)
+  watched = audited_algorithm.audited(alone, set_, rows, attackers)
   same(path(watched.step, watched.init(params)), plain)
   rows[1, 2] = True
-  joined = wrapper.audited(alone, set_, rows, attackers)
+  joined = audited_algorithm.audited(alone, set_, rows, attackers)
   moved, _ = path(joined.step, joined.init(params))
   np.testing.assert_array_equal(moved[0], plain[0][0])
   assert np.abs(moved[1] - plain[0][1]).max() > 0

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from epe_jax import canaries
-from epe_jax.audit import wrapper
+from epe_jax.audit import audited_algorithm
 from epe_jax.experiment import build, chunk_size, programs
 from tests.helpers import load_config
 
@@ -81,6 +81,10 @@ def test_audited_rounds_lower(task, family, tmp_path):
     state, metrics = programs.advance_run(
       make, draws, state, cohorts, training_key, noise_key
     )
-    return state, metrics, wrapper.score_observers(state, make(draws)[1])
+    return (
+      state,
+      metrics,
+      audited_algorithm.score_observers(state, make(draws)[1]),
+    )
 
   lower(advance_and_score, setup.draws, state, empty, key, key)

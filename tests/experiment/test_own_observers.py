@@ -7,11 +7,11 @@ import pytest
 
 from epe_jax import audit
 from epe_jax.audit import (
+  audited_algorithm,
   observers,
   publication,
   restrict,
   threat_models,
-  wrapper,
 )
 from epe_jax.experiment import audited_run, build, run_result
 from epe_jax.report import report
@@ -134,7 +134,9 @@ def record():
   cosines = dict.fromkeys(names, row)
   return audit.make_record(
     {**cosines, 'aggregate': rows, 'residual': rows},
-    wrapper.RoundScalars(*[np.ones(6)] * len(wrapper.RoundScalars._fields)),
+    audited_algorithm.RoundScalars(
+      *[np.ones(6)] * len(audited_algorithm.RoundScalars._fields)
+    ),
     included=included,
     dim=1000,
     delta=1e-3,

@@ -9,12 +9,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.data import federated
-from epe_jax.experiment import (
-  build,
-  participation,
-  randomness,
-  twofold_threefry,
-)
+from epe_jax.experiment import build, participation, randomness, threefry_seeds
 from tests.helpers import load_config
 
 SECRET = bytes(range(32))
@@ -99,10 +94,10 @@ def test_all_bits_of_a_seed_count_in_the_keys_of_a_run():
 
 @pytest.mark.parametrize('word', range(4))
 def test_each_word_of_a_key_of_128_bits_matters(word):
-  key = twofold_threefry.wrap_key(SECRET[:16])
+  key = threefry_seeds.wrap_key(SECRET[:16])
   changed = bytearray(SECRET[:16])
   changed[4 * word] ^= 1
-  other = twofold_threefry.wrap_key(bytes(changed))
+  other = threefry_seeds.wrap_key(bytes(changed))
   for draw in (
     lambda k: jax.random.bits(k, (100,)),
     lambda k: jax.random.bits(jax.random.fold_in(k, 3), (100,)),
@@ -115,7 +110,7 @@ def test_each_word_of_a_key_of_128_bits_matters(word):
 
 
 def test_its_bits_follow_from_the_place_alone():
-  key = twofold_threefry.wrap_key(SECRET[:16])
+  key = threefry_seeds.wrap_key(SECRET[:16])
   whole = jax.random.bits(key, (10,))
   np.testing.assert_array_equal(jax.random.bits(key, (4,)), whole[:4])
   rounds = jnp.arange(3)
@@ -125,7 +120,7 @@ def test_its_bits_follow_from_the_place_alone():
 
 
 def test_its_normals_are_normal():
-  key = twofold_threefry.wrap_key(SECRET[:16])
+  key = threefry_seeds.wrap_key(SECRET[:16])
   drawn = np.asarray(jax.random.normal(key, (100_000,)))
   # Wrong once in a million keys.
   assert stats.kstest(drawn, 'norm').pvalue > 1e-6

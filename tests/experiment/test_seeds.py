@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax.audit import wrapper
+from epe_jax.audit import audited_algorithm
 from epe_jax.audit.record import Record, load_record
 from epe_jax.data import cohort
 from epe_jax.experiment import (
@@ -164,7 +164,9 @@ def first_round(seeds_):
     [
       seeds.Draws(
         randomness.derive_key(config.seed, 'canary'),
-        wrapper.canary_rows(setup.participants.canaries, width=room.canaries),
+        audited_algorithm.canary_rows(
+          setup.participants.canaries, width=room.canaries
+        ),
         randomness.derive_key(config.seed, 'training'),
         randomness.derive_key(config.seed, 'noise'),
       )

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from epe_jax import canaries, io
-from epe_jax.audit import observers, wrapper
+from epe_jax.audit import audited_algorithm, observers
 from epe_jax.experiment import (
   audited_run,
   compiled_programs,
@@ -350,10 +350,12 @@ def test_vectors_keep_their_places_in_a_run_that_was_stopped(stop):
   for t in range(stop):
     trace = step(trace, t)
   algorithm: Any = None
-  saved = wrapper.AuditState(algorithm, {'rounds': observer.flush(trace)}, None)
-  state = wrapper.restore_buffers(
-    wrapper.drop_buffers(saved),
-    wrapper.AuditState(algorithm, {'rounds': fresh}, None),
+  saved = audited_algorithm.AuditState(
+    algorithm, {'rounds': observer.flush(trace)}, None
+  )
+  state = audited_algorithm.restore_buffers(
+    audited_algorithm.drop_buffers(saved),
+    audited_algorithm.AuditState(algorithm, {'rounds': fresh}, None),
     since_flush=stop,
   )
   trace = state.observers['rounds']

@@ -4,7 +4,7 @@ from absl import flags
 import numpy as np
 import pytest
 
-from epe_jax.command import data
+from epe_jax.cli import data
 from epe_jax.data import emnist, imports, prepare, synthetic
 from epe_jax.experiment import workloads
 from tests import tff_files

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax.audit import estimates
-from epe_jax.experiment import audited_run, evaluation, seeds
+from epe_jax.audit import evaluation
+from epe_jax.experiment import audited_run, model_evaluation, seeds
 from epe_jax.parallel import in_flight, sharding
 from epe_jax.tasks import digits as digits_task
 from tests import helpers, launches, processes
@@ -139,10 +139,10 @@ class Lazy:
 @pytest.fixture
 def waiting(monkeypatch):
   # A program for each batch of two.
-  monkeypatch.setattr(evaluation, '_BATCH', 2)
-  monkeypatch.setattr(evaluation, '_BATCHES', 1)
+  monkeypatch.setattr(model_evaluation, '_BATCH', 2)
+  monkeypatch.setattr(model_evaluation, '_BATCHES', 1)
   monkeypatch.setattr(digits_task, 'task', lambda width: softmax_regression())
-  monkeypatch.setattr(estimates, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(evaluation, 'evaluate', helpers.no_estimates)
   return Waiting(monkeypatch.setattr)
 
 

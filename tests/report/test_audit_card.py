@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import estimates
+from epe_jax.audit import evaluation
 from epe_jax.report import audit_card
 from tests import recorded_runs
 
@@ -21,7 +21,7 @@ def record():
 
 @pytest.fixture(scope='module')
 def card(record):
-  audit = estimates.evaluate(record)
+  audit = evaluation.evaluate(record)
   result = recorded_runs.result(audit=audit)
   return audit_card.make_card(result, record=record)
 
@@ -35,7 +35,7 @@ def test_a_card_is_read_as_it_was_written(card, tmp_path):
 
 
 def test_a_card_has_the_headline_of_the_audit(card, record):
-  attack, bound = estimates.evaluate(record, floors=False).headline
+  attack, bound = evaluation.evaluate(record, floors=False).headline
   headline = card['headline']
   assert headline['lower_bound']['epsilon'] == bound.epsilon
   assert headline['lower_bound']['confidence'] == 0.95
@@ -90,7 +90,7 @@ def test_the_hash_is_of_what_may_be_published(record):
 
 
 def test_a_card_without_noise_spells_infinity():
-  audit = estimates.evaluate(recorded_runs.by_law(), floors=False)
+  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
   result = recorded_runs.result(
     audit=audit, analytic_epsilon=math.inf, clients_analytic_epsilon=math.inf
   )
@@ -115,13 +115,13 @@ def test_cards_stand_side_by_side(card):
 
 
 def test_a_run_without_an_audit_has_no_card():
-  result = recorded_runs.result(num_observed=0, audit=estimates.Audit(()))
+  result = recorded_runs.result(num_observed=0, audit=evaluation.Audit(()))
   with pytest.raises(ValueError, match='was not audited'):
     audit_card.make_card(result)
 
 
 def test_nothing_of_the_machine_is_on_a_card():
-  audit = estimates.evaluate(recorded_runs.by_law(), floors=False)
+  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
   result = dataclasses.replace(
     recorded_runs.result(audit=audit), data='files of /home/ada/data/emnist'
   )
@@ -129,7 +129,7 @@ def test_nothing_of_the_machine_is_on_a_card():
 
 
 def test_a_card_says_what_is_expected_of_a_client(record):
-  audit = estimates.evaluate(record, floors=False)
+  audit = evaluation.evaluate(record, floors=False)
   result = recorded_runs.result(audit=audit, clients_participations=9)
   card = audit_card.make_card(result)
   client = card['client']

@@ -5,12 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from epe_jax.audit import estimates, threat_models
+from epe_jax.audit import evaluation, threat_models
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment import sweep
 from epe_jax.experiment.finished_runs import FinishedRun
-from epe_jax.report import comparison, seed_sweep, sweep_report
+from epe_jax.report import comparison, seed_sweep, sweep, sweep_report
 from epe_jax.report.figures import compared
 from tests import recorded_runs
 
@@ -19,7 +18,7 @@ _OWN = threat_models.OWN
 
 def describe(label, shift, **changes):
   record = recorded_runs.by_law(shift=shift)
-  result = recorded_runs.result(audit=estimates.evaluate(record), **changes)
+  result = recorded_runs.result(audit=evaluation.evaluate(record), **changes)
   return comparison.describe_run(label, FinishedRun(result, record, []))
 
 
@@ -115,9 +114,9 @@ def test_sweeps_show_the_floors_of_their_estimates():
   results = [
     sweep_report.PointResult(
       sweep.Point(f'noise={noise}', {'noise': noise}, None),
-      recorded_runs.result(audit=estimates.evaluate(record)),
+      recorded_runs.result(audit=evaluation.evaluate(record)),
       {
-        one: estimates.estimate_with_interval(one.score(record), delta=1e-5)
+        one: evaluation.estimate_with_interval(one.score(record), delta=1e-5)
         for one in threat_models.SHIFTED
       },
       {},

@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from epe_jax.audit import (
-  estimates,
-  over_rounds,
-  sequential,
-  threat_models,
-)
+from epe_jax.audit import by_round, evaluation, sequential, threat_models
 from epe_jax.epsilon import gaussian, tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from epe_jax.report.figures import (
@@ -56,7 +51,7 @@ def run_of(record, analytic):
     analytic_epsilon=analytic,
     num_observed=int(record.observed.sum()),
     num_unobserved=int((~record.observed).sum()),
-    audit=estimates.evaluate(record, floors=False),
+    audit=evaluation.evaluate(record, floors=False),
   )
 
 
@@ -153,7 +148,7 @@ def test_the_trade_off_is_counted_and_that_of_both_epsilons(drawn):
 def test_the_lower_bound_has_its_curve_among_the_trade_offs(record, drawn):
   axes = titled(drawn['tradeoff.png'], 'own round, others removed')
   fpr, fnr = curve(axes, '(ε, δ)-DP with the lower bound')
-  bound = estimates.evaluate(record, floors=False).headline[1]
+  bound = evaluation.evaluate(record, floors=False).headline[1]
   needed = 1 - 1e-5 - np.exp(bound.epsilon) * fpr
   other = np.exp(-bound.epsilon) * (1 - 1e-5 - fpr)
   np.testing.assert_allclose(fnr, np.maximum(needed, other), rtol=1e-6)
@@ -163,7 +158,7 @@ def test_the_lower_bound_has_its_curve_among_the_trade_offs(record, drawn):
 
 
 def test_attackers_are_points_with_intervals_floors_and_bounds():
-  audit = estimates.evaluate(recorded_runs.by_law())
+  audit = evaluation.evaluate(recorded_runs.by_law())
   fig = attackers.draw_attackers(
     audit.attacks, analytic=20.0, canaries='60 and 60', finding='ε ≥ 4'
   )
@@ -201,7 +196,7 @@ def test_attackers_are_points_with_intervals_floors_and_bounds():
 def test_the_bound_of_external_scores_is_drawn_although_an_estimate_precedes_it():
   rng = np.random.default_rng(0)
   scores = Scores(rng.normal(2, 1, 100), rng.normal(0, 1, 100))
-  audit = estimates.evaluate_scores(scores, delta=1e-5)
+  audit = evaluation.evaluate_scores(scores, delta=1e-5)
   (attack,) = audit.attacks
   first = next(
     e for e in attack.estimates if e.method.startswith('clopper_pearson')
@@ -242,7 +237,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
     for x in axes.get_lines()
     if list(x.get_xdata()) == [1e-5] and x.get_marker() == 'o'
   ]
-  audit = estimates.evaluate(record, floors=False)
+  audit = evaluation.evaluate(record, floors=False)
   assert alone == [
     audit.find(one.threat_model).first.epsilon for one in calibrated
   ]
@@ -262,7 +257,7 @@ def test_epsilon_falls_with_delta_along_the_curve_of_its_mechanism(
 
 def test_by_round_shows_the_rows_and_their_intervals():
   record = recorded_runs.by_law()
-  rows = over_rounds.evaluate_by_round(record, rounds=[8, 14, 20], resamples=20)
+  rows = by_round.evaluate_by_round(record, rounds=[8, 14, 20], resamples=20)
   bounds = sequential.bound_sequentially(record)
   left, right = epsilons.draw_over_rounds(
     rows, bounds, analytic=20.0, finding='found'
@@ -317,13 +312,9 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
   audit = result.audit._replace(attacks=tuple(attacks))
   leaked = [
     one._replace(estimate=unbounded(one.estimate))
-    for one in over_rounds.evaluate_by_round(
-      record, rounds=[10, 20], resamples=20
-    )
+    for one in by_round.evaluate_by_round(record, rounds=[10, 20], resamples=20)
   ]
-  monkeypatch.setattr(
-    over_rounds, 'evaluate_by_round', lambda _, rounds: leaked
-  )
+  monkeypatch.setattr(by_round, 'evaluate_by_round', lambda _, rounds: leaked)
   for analytic in (float('inf'), float('nan')):
     figures = of_run.draw_run(
       dataclasses.replace(result, audit=audit, analytic_epsilon=analytic),
@@ -384,7 +375,7 @@ def test_a_loss_that_diverges_is_cut_off_and_said_to_be():
 
 
 def test_titles_say_what_was_found(record, drawn):
-  audit = estimates.evaluate(record, floors=False)
+  audit = evaluation.evaluate(record, floors=False)
   bound = cells.format_epsilon(audit.headline[1])
   for name in ('attackers.png', 'tradeoff.png'):
     assert f'ε ≥ {bound}' in drawn[name].get_suptitle()

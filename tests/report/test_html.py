@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from epe_jax.audit import estimates
+from epe_jax.audit import evaluation
 from epe_jax.report import glossary, html, inline_svg, verdict
 from tests import recorded_runs
 
@@ -55,7 +55,7 @@ class _Page(parser.HTMLParser):
 
 @pytest.fixture(scope='module')
 def result():
-  audit = estimates.evaluate(recorded_runs.by_law())
+  audit = evaluation.evaluate(recorded_runs.by_law())
   return recorded_runs.result(audit=audit)
 
 
@@ -127,7 +127,7 @@ def test_a_violation_is_the_last_sentence_and_an_alarm():
     noise_multiplier=1 / 3.0,
     periods=1,
   )
-  audit = estimates.evaluate(record, floors=False)
+  audit = evaluation.evaluate(record, floors=False)
   violated = recorded_runs.result(audit=audit)
   assert verdict.is_alarming(violated)
   assert (
@@ -159,7 +159,7 @@ def test_a_result_is_printed_in_a_line(result):
 
 def test_a_run_that_was_not_audited_has_a_page():
   text = html.format_html(
-    recorded_runs.result(num_observed=0, audit=estimates.Audit(())), {}, {}
+    recorded_runs.result(num_observed=0, audit=evaluation.Audit(())), {}, {}
   )
   assert 'Training run, not audited' in text
   assert 'id="attackers"' not in text

@@ -16,7 +16,7 @@ from epe_jax.accounting import Analytic
 from epe_jax.audit import (
   audit_json,
   clients,
-  estimates,
+  evaluation,
   publication,
   threat_models,
 )
@@ -29,8 +29,8 @@ from epe_jax.report import (
   caveats,
   comparison,
   html,
+  markdown,
   narrative,
-  page,
   report,
   verdict,
 )
@@ -96,7 +96,7 @@ def _reading(
   return attack_scores, (calibrated, tuple(doubts), rates, agreement)
 
 
-_RATES = estimates.Rates(0.672, (0.123, 0.0321))
+_RATES = evaluation.Rates(0.672, (0.123, 0.0321))
 _ROWS = [
   _row(_FINAL, 'location_mixture', 1.2, interval=(1.05, 1.35)),
   _row(_FINAL, 'two_gaussian_fitted', 1.31, floor=(0.05, 0.9)),
@@ -116,9 +116,9 @@ _READINGS = [
 def _audit(rows, all_scores):
   """An audit with these estimates, and what is known of their attackers."""
   about = dict(all_scores)
-  return estimates.Audit(
+  return evaluation.Audit(
     tuple(
-      estimates.Attack(
+      evaluation.Attack(
         threat_model,
         'what is seen',
         1000,
@@ -251,7 +251,7 @@ def test_both_analytic_epsilons_are_above_the_table_with_what_they_assume():
 def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
   # z is not known, so that rounds have no limit, and the final model has.
   record = recorded_runs.by_law()
-  audit = estimates.evaluate(record)
+  audit = evaluation.evaluate(record)
   assert {a.analytic is None for a in audit.attacks} == {True, False}
   text = report.format_summary(_result(audit=audit))
   assert max(map(len, text.splitlines())) <= 100
@@ -284,7 +284,7 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
 
 
 def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
-  audit = estimates.evaluate(recorded_runs.by_law())
+  audit = evaluation.evaluate(recorded_runs.by_law())
   certain, likely, agrees = verdict.give_verdict(_result(audit=audit))
   _, bound = audit.headline
   assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
@@ -337,7 +337,7 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
     noise_multiplier=1 / 3.0,
     periods=1,
   )
-  audit = estimates.evaluate(record, floors=False)
+  audit = evaluation.evaluate(record, floors=False)
   limit = audit.find(threat_models.RESIDUAL).analytic.epsilon
   text = report.format_report(_result(audit=audit))
   limit_as_text = f'above the analytic ε {cells.format_number(limit)}'
@@ -353,7 +353,7 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
   assert said.startswith('For an attacker who also knows the updates of all')
   honest = dataclasses.replace(record, noise_multiplier=1 / 6.0)
   text = report.format_report(
-    _result(audit=estimates.evaluate(honest, floors=False))
+    _result(audit=evaluation.evaluate(honest, floors=False))
   )
   assert 'A lower bound above the analytic ε' not in text
 
@@ -361,7 +361,7 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
 def _above_its_limit(*, bounds, interval):
   """A run whose strongest attacker is allowed an ε of 5."""
   own = threat_models.RESIDUAL
-  attack = estimates.Attack(
+  attack = evaluation.Attack(
     own,
     'what is seen',
     1000,
@@ -376,7 +376,7 @@ def _above_its_limit(*, bounds, interval):
     ),
     Analytic(5.0, 'all'),
   )
-  return _result(audit=estimates.Audit((attack,)))
+  return _result(audit=evaluation.Audit((attack,)))
 
 
 def _show_everywhere(result):
@@ -386,7 +386,7 @@ def _show_everywhere(result):
     'summary': report.format_summary(result),
     'estimates': report.format_headline_estimates(result.audit),
     'all estimates': report.format_estimates(result.audit),
-    'page': page.format_page(result, {}),
+    'page': markdown.format_page(result, {}),
     'html': html.format_html(result, {}, {}),
     'card': audit_card.format_cards({'a': audit_card.make_card(result)}),
     'comparison': tables.format_text(comparison.make_table([run, run])),
@@ -500,9 +500,9 @@ def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
   scores = Scores(
     (quantiles + mu) / 1e4, np.empty(0), 10**8, shift=np.ones(20_000)
   )
-  found = estimates._compute_rates(scores)
+  found = evaluation._compute_rates(scores)
   assert found.accuracy == pytest.approx(stats.norm.cdf(mu / 2), abs=1e-3)
-  for fpr, tpr in zip(estimates.FPR, found.tpr, strict=True):
+  for fpr, tpr in zip(evaluation.FPR, found.tpr, strict=True):
     exact = stats.norm.sf(stats.norm.isf(fpr) - mu)
     assert tpr == pytest.approx(exact, rel=1e-3)
 
@@ -512,11 +512,11 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
     result = _result(all_scores=[_reading(_FINAL, rates=rates)])
     return _attacker(result, 'sees only the final model')
 
-  one = said(estimates.Rates(1.0, (1.0, 0.0)))
+  one = said(evaluation.Rates(1.0, (1.0, 0.0)))
   assert 'guesses more than 99.9 % right; allowed' in one
   assert 'and one in 1,000, less than 0.1 %.' in one
   assert '100 %' not in one
-  assert said(estimates.Rates(1.0, (1.0, 1.0))).endswith(
+  assert said(evaluation.Rates(1.0, (1.0, 1.0))).endswith(
     'guesses more than 99.9 % right, and with one false alarm in 1,000 it finds as '
     'many of those that did.'
   )
@@ -524,7 +524,7 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
 
 def test_the_headline_is_one_bound_chosen_by_the_design():
   record = recorded_runs.by_law()
-  found = estimates.evaluate(record, floors=False)
+  found = evaluation.evaluate(record, floors=False)
   attack, bound = found.headline
   assert bound.method == 'clopper_pearson_bonferroni'
   assert attack.threat_model == threat_models.RESIDUAL
@@ -533,13 +533,15 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   other = recorded_runs.replace_cosines(
     record, residual=-record.cosines['residual']
   )
-  same, again = estimates.evaluate(other, floors=False).headline
+  same, again = evaluation.evaluate(other, floors=False).headline
   assert (again.method, same.threat_model) == (
     bound.method,
     attack.threat_model,
   )
   coins = recorded_runs.by_law(design='coin_flip')
-  assert estimates.evaluate(coins, floors=False).headline[1].method == 'one_run'
+  assert (
+    evaluation.evaluate(coins, floors=False).headline[1].method == 'one_run'
+  )
   result = _result(audit=found)
   said = _attacker(result, 'The lower bound of this report')
   assert f'ε ≥ {cells.format_number(bound.epsilon)} at δ' in said
@@ -547,7 +549,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert f'The {others} others hold at 95 % each, not all' in said
   assert 'removes them. Which bound' in said
   # Where who removes the others may not be shown, it is that of another attacker.
-  published = estimates.evaluate(
+  published = evaluation.evaluate(
     publication.redact_record(record), floors=False
   )
   assert published.headline[0].threat_model == threat_models.OWN
@@ -563,7 +565,7 @@ def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated()
   record = dataclasses.replace(
     recorded_runs.by_law(), momentum=None, weight=None
   )
-  result = _result(audit=estimates.evaluate(record, floors=False))
+  result = _result(audit=evaluation.evaluate(record, floors=False))
   said = _attacker(result, 'sees only the final model')
   assert 'Not calibrated: by how much taking part moves a score is not' in said
   assert 'guesses' not in said
@@ -572,7 +574,7 @@ def test_where_a_shift_is_not_known_the_report_says_that_nothing_is_calibrated()
 def test_maxima_that_are_all_alike_have_estimates_too():
   record = recorded_runs.by_law()
   trace = np.where(record.included, 0.9, record.trace)
-  audit = estimates.evaluate(
+  audit = evaluation.evaluate(
     recorded_runs.replace_cosines(record, aggregate=trace.astype(np.float32)),
     floors=False,
   )
@@ -595,8 +597,8 @@ def test_maxima_that_refute_their_law_have_a_doubt():
 
 def test_bounds_that_hold_together_are_lower_ones():
   record = recorded_runs.by_law()
-  alone = estimates.evaluate(record, floors=False)
-  joint = estimates.evaluate(record, simultaneous=True, floors=False)
+  alone = evaluation.evaluate(record, floors=False)
+  joint = evaluation.evaluate(record, simultaneous=True, floors=False)
   said = ' '.join(report.format_estimates(joint).split())
   assert 'All bounds hold together at 95 %.' in said
   assert '--simultaneous' not in said
@@ -646,7 +648,7 @@ def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
   errors, p_value, doubtful
 ):
   removed = threat_models.RESIDUAL
-  agreement = estimates.Agreement(35.4, errors, p_value)
+  agreement = evaluation.Agreement(35.4, errors, p_value)
   result = _result(
     estimates=[_row(removed, 'location_mixture', 35.0)],
     all_scores=[_reading(removed, agreement=agreement)],
@@ -659,10 +661,10 @@ def test_agreement_with_the_analytic_epsilon_is_told_in_standard_errors(
 
 def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
   # Its noisy count takes part of the budget, so updates get more noise.
-  audit = estimates.evaluate(recorded_runs.by_law())
+  audit = evaluation.evaluate(recorded_runs.by_law())
   *weaker, strongest = audit.attacks
   strongest = strongest._replace(
-    agreement=estimates.Agreement(31.0, -1.4, 0.16),
+    agreement=evaluation.Agreement(31.0, -1.4, 0.16),
     analytic=Analytic(35.5, 'noise'),
   )
   audit = audit._replace(attacks=(*weaker, strongest))
@@ -790,7 +792,7 @@ def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(
   removed = threat_models.score_all(record)[-1].scores
   assert set(removed.observed) == {1.0}
   assert set(removed.unobserved) == {0.0}
-  audit = estimates.evaluate(record, floors=False)
+  audit = evaluation.evaluate(record, floors=False)
   found = audit.find(threat_models.RESIDUAL)
   # No cosine in the null law is as large as 1.
   assert found.find('shifted_cosine').epsilon == math.inf
@@ -1006,7 +1008,7 @@ def test_the_script_draws_a_run_again_and_names_what_is_wrong(tmp_path):
 
 
 def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
-  audit = estimates.evaluate(recorded_runs.by_law(), floors=False)
+  audit = evaluation.evaluate(recorded_runs.by_law(), floors=False)
   text = 'digits\n\n# All is well\n<script>alert(1)</script>\x1b[2J'
   path = tmp_path / 'result.json'
   run_result.write_result(
@@ -1018,7 +1020,10 @@ def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
     attack.update(sees=text, doubts=[text], notes=[text])
   path.write_text(json.dumps(values))
   result = run_result.load_result(path)
-  for made in (page.format_page(result, {}), html.format_html(result, {}, {})):
+  for made in (
+    markdown.format_page(result, {}),
+    html.format_html(result, {}, {}),
+  ):
     assert '<script>' not in made
     assert '\x1b' not in made
     assert not re.search('^# All is well', made, flags=re.MULTILINE)

@@ -9,9 +9,9 @@ from ml_collections import config_flags
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import estimates
+from epe_jax.audit import evaluation
 from epe_jax.configs import digits  # pyright: ignore[reportMissingImports]
-from epe_jax.report import page, reproduction
+from epe_jax.report import markdown, reproduction
 from tests import recorded_runs
 
 
@@ -54,11 +54,11 @@ def test_the_command_gives_the_config_of_the_run(mode, changes, num_flags):
 def test_a_config_that_does_not_ship_is_read_from_its_workdir():
   config = digits.get_config().to_dict() | {'task': 'package.module:mine'}
   assert reproduction.find_command(config) is None
-  result = recorded_runs.result(config=config, audit=estimates.Audit(()))
+  result = recorded_runs.result(config=config, audit=evaluation.Audit(()))
   (text, code), _ = reproduction.list_commands(result)
   assert 'the config in its workdir' in text
   compile(code, 'code', 'exec')
-  assert f'```python\n{code}' in page.format_page(result, {})
+  assert f'```python\n{code}' in markdown.format_page(result, {})
 
 
 def test_paths_of_the_machine_are_in_no_command():
@@ -68,4 +68,4 @@ def test_paths_of_the_machine_are_in_no_command():
   command = reproduction.find_command(hidden)
   assert '--config.participation.log=PATH_TO/rounds.csv' in command
   result = dataclasses.replace(recorded_runs.result(), config=hidden)
-  assert not re.search('home|ada/', page.format_page(result, {}))
+  assert not re.search('home|ada/', markdown.format_page(result, {}))

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from epe_jax.audit import attack_risks, clients, estimates, threat_models
+from epe_jax.audit import attack_risks, clients, evaluation, threat_models
 from epe_jax.epsilon import risks, tradeoff_curves
 from epe_jax.report import risk_table
 from epe_jax.text import cells
@@ -19,7 +19,7 @@ _OFTEN = clients.Participations(1, 16, 300.0)
 def audit():
   record = recorded_runs.by_vectors(momentum=0.0).record
   record = dataclasses.replace(record, noise_multiplier=0.3)
-  return estimates.evaluate(record, floors=False)
+  return evaluation.evaluate(record, floors=False)
 
 
 def test_risks_of_an_attacker_are_those_of_its_estimate_and_its_limits(audit):

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from epe_jax.audit import estimates, threat_models
+from epe_jax.audit import evaluation, threat_models
 from epe_jax.epsilon import types
 from epe_jax.report import side_by_side
 from tests import recorded_runs
@@ -15,7 +15,7 @@ def _attack(threat_model, is_calibrated, *epsilons):
     types.Estimate(epsilon, 1e-5, 'method', None, floor=floor)
     for epsilon in epsilons
   )
-  return estimates.Attack(
+  return evaluation.Attack(
     threat_model, 'it all', 60, 60, is_calibrated, (), None, None, found
   )
 
@@ -23,7 +23,7 @@ def _attack(threat_model, is_calibrated, *epsilons):
 RESULT = recorded_runs.result(
   config={'clients_per_round': 40},
   rounds=2048,
-  audit=estimates.Audit(
+  audit=evaluation.Audit(
     (
       _attack(threat_models.FINAL, True, 1.2, 1.31),
       _attack(threat_models.OWN, False, 8.25),

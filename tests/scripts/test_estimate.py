@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from epe_jax._version import __version__
-from epe_jax.audit import estimates, external_scores, threat_models
+from epe_jax.audit import evaluation, external_scores, threat_models
 from epe_jax.audit.record import Record, write_record
 from epe_jax.epsilon import gaussian, noise_floor
 from epe_jax.epsilon.types import Scores
-from epe_jax.experiment import score_files
 from epe_jax.report import report
+from epe_jax.scores import score_files
 from tests import recorded_runs
 from tests.in_process import run_script
 
@@ -85,7 +85,7 @@ def test_files_that_make_no_sense_are_refused(tmp_path, name, text, message):
 
 
 def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
-  audit = estimates.evaluate_scores(Scores(*groups()), delta=1e-5)
+  audit = evaluation.evaluate_scores(Scores(*groups()), delta=1e-5)
   (attack,) = audit.attacks
   methods = [estimate.method for estimate in attack.estimates]
   assert len(methods) == len(set(methods))
@@ -106,7 +106,7 @@ def test_only_fair_coins_get_a_one_run_bound():
   methods = {
     design: {
       estimate.method
-      for estimate in estimates.evaluate_scores(
+      for estimate in evaluation.evaluate_scores(
         Scores(*groups(), design=design), delta=1e-5
       )
       .attacks[0]
@@ -191,7 +191,7 @@ def test_swapped_groups_are_warned_of():
 def test_a_dim_that_the_scores_refute_is_not_believed():
   observed, unobserved = groups(500, shift=0.0)
   wrong = Scores(observed / 100, unobserved / 100, dim=100 * 10**4)
-  audit = estimates.evaluate_scores(wrong, delta=1e-5)
+  audit = evaluation.evaluate_scores(wrong, delta=1e-5)
   (attack,) = audit.attacks
   assert any('do not follow the law of random' in s for s in attack.doubts)
   assert attack.bounds

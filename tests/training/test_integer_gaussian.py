@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.experiment import twofold_threefry
-from epe_jax.host_canaries import threefry
+from epe_jax.auditor.host_canaries import threefry
+from epe_jax.experiment import threefry_seeds
 from epe_jax.training import integer_gaussian
 
 TRUE = jnp.ones((), bool)
@@ -54,7 +54,7 @@ def tail(x):
 
 
 def secret_key(number):
-  return twofold_threefry.wrap_key(np.random.default_rng(number).bytes(16))
+  return threefry_seeds.wrap_key(np.random.default_rng(number).bytes(16))
 
 
 def draw(dim, number=0):

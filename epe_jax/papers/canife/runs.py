@@ -11,7 +11,7 @@ import numpy as np
 import tqdm
 
 from epe_jax import io, streams
-from epe_jax.audit import estimates, statistics
+from epe_jax.audit import attack_statistics, evaluation
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import gaussian, threshold
 from epe_jax.epsilon.types import Scores
@@ -284,14 +284,14 @@ def _score(settings: Any):
 def _read_record(record: Record) -> dict[str, dict[str, float | None]]:
   """Our estimates of every attacker, and the first paper's own reading."""
   ours: dict[str, dict[str, float | None]] = {}
-  for found in estimates.evaluate(record, floors=False).attacks:
+  for found in evaluation.evaluate(record, floors=False).attacks:
     ours[found.threat_model.key] = {
       'estimate': float(found.first.epsilon),
       'bound': float(found.bounds[0].epsilon),
       'limit': found.analytic and float(found.analytic.epsilon),
     }
   assert record.trace is not None, 'every round is scored'
-  largest = statistics.max_over_rounds(record.trace)
+  largest = attack_statistics.max_over_rounds(record.trace)
   scores = Scores(largest[record.observed], largest[~record.observed])
   paper = {
     'estimate': gaussian.two_gaussian(scores, delta=record.delta),

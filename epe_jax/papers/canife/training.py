@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from epe_jax import canaries, sampling, streams
-from epe_jax.audit import observers, wrapper
+from epe_jax.audit import audited_algorithm, observers
 from epe_jax.audit.record import Record, make_record
 from epe_jax.papers.canife import images as images_lib
 from epe_jax.papers.canife import rounds as dp_rounds
@@ -81,7 +81,7 @@ def train(
       canary_set, rounds=rounds, sees=('aggregate', 'residual')
     ),
   }
-  algorithm = wrapper.audited(
+  algorithm = audited_algorithm.audited(
     dp_rounds.dp_rounds(
       classes=images_lib.CLASSES,
       server_opt=optax.sgd(settings.learning_rate),
@@ -120,7 +120,7 @@ def train(
   return Trained(
     models,
     make_record(
-      jax.device_get(wrapper.score_observers(state, watching)),
+      jax.device_get(audited_algorithm.score_observers(state, watching)),
       jax.device_get(state.rounds),
       included=included,
       dim=dim,

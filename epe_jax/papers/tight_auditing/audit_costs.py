@@ -14,20 +14,22 @@ import numpy as np
 import optax
 
 from epe_jax import audit, canaries, io
-from epe_jax.audit import (
+from epe_jax.dpsgd import (
   black_box,
   black_box_training,
+  dp_sgd,
   input_canaries,
   metagradient_canaries,
-  observations,
-  steps,
+  poisson_batches,
+  run_estimates,
+  step_scores,
   white_box,
   white_box_run,
 )
-from epe_jax.audit.gradient_canaries import make_gradient_canary
+from epe_jax.dpsgd.gradient_canaries import make_gradient_canary
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers.tight_auditing import black_box_games, trained_games
-from epe_jax.training import dpsgd, fedavg, poisson_batches
+from epe_jax.training import fedavg
 from epe_jax.types import Array, Batch, Params
 
 
@@ -52,7 +54,7 @@ class TimedAudit(NamedTuple):
   trainings: int
   scores: Scores
   seconds: float
-  mechanism: steps.StepMechanism
+  mechanism: run_estimates.StepMechanism
   delta: float
   analytic: float
   source: str
@@ -75,10 +77,10 @@ def train_costs(
   noise = work.accounted.calibrate(settings.epsilon)
   num, seed = settings.num_canaries, settings.seed
   rate = work.sampling_probability
-  final = steps.make_run_mechanism(
+  final = run_estimates.make_run_mechanism(
     sampling_probability=rate, steps=work.settings.steps
   )
-  of_steps = steps.make_step_mechanism()._replace(
+  of_steps = run_estimates.make_step_mechanism()._replace(
     compose=work.accounted.compose, is_composed=True
   )
   source = (
@@ -328,7 +330,7 @@ def play_timed_game(
   # The first steps compile.
   (first, begun), *_, (last, ended) = ends
   seconds = (ended - begun) / (last - first) * settings.steps
-  return observations.score_observations(seen), seconds
+  return step_scores.score_observations(seen), seconds
 
 
 def audit_many_models(
@@ -388,7 +390,7 @@ def _make_algorithm(
 ) -> fedavg.Algorithm:
   """DP-SGD, whose batches have so many canaries besides."""
   settings = work.settings
-  return dpsgd.dpsgd(
+  return dp_sgd.dpsgd(
     work.task,
     optimizer=work.make_optimizer(),
     clip_norm=settings.clip_norm,
@@ -400,7 +402,7 @@ def _make_algorithm(
 
 def _train(
   state: Any,
-  step: Callable[[Any, dpsgd.ExampleBatch, Any], Any],
+  step: Callable[[Any, dp_sgd.ExampleBatch, Any], Any],
   work: trained_games.Workload,
   train: Batch,
   seed: int,
@@ -421,7 +423,7 @@ def _train(
   @jax.jit
   def advance(state: Any, indices: Array, t: Array) -> Any:
     keys = [jax.random.fold_in(key, t) for key in (training, privacy)]
-    return step(state, dpsgd.gather_batch(examples, indices), keys)
+    return step(state, dp_sgd.gather_batch(examples, indices), keys)
 
   # The first step compiles.
   state = jax.block_until_ready(advance(state, batches[0], jnp.int32(0)))

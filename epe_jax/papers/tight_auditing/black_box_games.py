@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from epe_jax.audit import black_box, black_box_training, steps
+from epe_jax.dpsgd import black_box, black_box_training, dp_sgd, run_estimates
 from epe_jax.epsilon import families
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.papers.tight_auditing import trained_games
-from epe_jax.training import dpsgd
 from epe_jax.types import Array, Batch, Params
 
 CANARIES = ('mislabelled', 'blank')
@@ -49,14 +48,14 @@ class AuditedModels(NamedTuple):
   noise_multiplier: float
   analytic: float
   scores: epsilon_types.Scores
-  mechanisms: Mapping[str, steps.StepMechanism]
+  mechanisms: Mapping[str, run_estimates.StepMechanism]
   delta: float
   accuracy: float
   majority: float
   description: str
 
   @property
-  def mechanism(self) -> steps.StepMechanism:
+  def mechanism(self) -> run_estimates.StepMechanism:
     """The one that is reported."""
     return next(iter(self.mechanisms.values()))
 
@@ -146,13 +145,13 @@ def audit_models(
 
 def _make_mechanisms(
   work: trained_games.Workload, noise_multiplier: float, delta: float
-) -> dict[str, steps.StepMechanism]:
+) -> dict[str, run_estimates.StepMechanism]:
   """Those of a training by the name of their curve, the reported one first."""
-  gaussian = {'Gaussian': steps.make_step_mechanism()}
+  gaussian = {'Gaussian': run_estimates.make_step_mechanism()}
   if not noise_multiplier:
     return gaussian
   make = functools.partial(
-    steps.make_run_mechanism,
+    run_estimates.make_run_mechanism,
     sampling_probability=work.sampling_probability,
     steps=work.settings.steps,
   )
@@ -188,7 +187,7 @@ def make_trainer(
     example=canary,
     num_classes=work.data.num_classes,
   )
-  algorithm = dpsgd.dpsgd(
+  algorithm = dp_sgd.dpsgd(
     work.task,
     optimizer=work.make_optimizer(),
     clip_norm=clip_norm,
@@ -203,7 +202,7 @@ def make_trainer(
     canary=canary,
     num_steps=settings.steps,
     expected_batch=settings.expected_batch,
-    gather=dpsgd.gather_batch,
+    gather=dp_sgd.gather_batch,
     score=score,
     multiple=settings.microbatch or 1,
   )

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.audit import steps
+from epe_jax.dpsgd import run_estimates
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import product
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
 
-Which = tuple[str, steps.Thresholds]
+Which = tuple[str, run_estimates.Thresholds]
 """An estimator, a key of `steps.ESTIMATORS`, and who chooses its threshold."""
 
 LOOKS: dict[Which, dict[str, Any]] = {
@@ -36,7 +36,7 @@ def estimate(
   scores: Scores,
   which: Which,
   *,
-  mechanism: steps.StepMechanism,
+  mechanism: run_estimates.StepMechanism,
   delta: float,
 ) -> float:
   """The lower limit of ε by one estimator.
@@ -48,7 +48,7 @@ def estimate(
     delta: δ.
   """
   key, thresholds = which
-  found = steps.estimate_run(
+  found = run_estimates.estimate_run(
     scores, key, mechanism=mechanism, delta=delta, thresholds=thresholds
   )
   return float(found.epsilon)
@@ -56,7 +56,7 @@ def estimate(
 
 def label(key: str, thresholds: str) -> str:
   """The name of an estimator in tables: 'f-DP (CP), band'."""
-  return f'{steps.ESTIMATORS[key].label}, {thresholds}'
+  return f'{run_estimates.ESTIMATORS[key].label}, {thresholds}'
 
 
 def compare(

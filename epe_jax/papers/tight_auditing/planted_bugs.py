@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from epe_jax.training import clipping, dpsgd
+from epe_jax.dpsgd import dp_sgd
+from epe_jax.training import clipping
 from epe_jax.types import Array, Key, Params, Task
 
 # Of gradients that are not to be clipped: no gradient is as large.
@@ -23,7 +24,7 @@ def clip_after_averaging(
   noise_multiplier: float,
   expected_batch: float,
   microbatch: int | None = None,
-) -> dpsgd.NoisyGradient:
+) -> dp_sgd.NoisyGradient:
   """CLIP((Σ_i ∇ℓ_i + g')/m; C) + N(0, (σ C/m)² I): violation 1.
 
   The noise is that of a mean of clipped gradients, of which one example moves m
@@ -32,13 +33,13 @@ def clip_after_averaging(
   Args:
     As for `dpsgd.noisy_gradient`.
   """
-  sum_gradients = dpsgd.sum_clipped_gradients(
+  sum_gradients = dp_sgd.sum_clipped_gradients(
     task, clip_norm=_UNCLIPPED, microbatch=microbatch
   )
 
   def release(
     params: Params,
-    batch: dpsgd.ExampleBatch,
+    batch: dp_sgd.ExampleBatch,
     canary: Float[Array, ' d'],
     joins: Float[Array, ''],
     training_key: Key,
@@ -48,14 +49,14 @@ def clip_after_averaging(
     mean = (sums.vector + joins * canary) / expected_batch
     std = noise_multiplier * clip_norm / expected_batch
     clipped, _ = clipping.clip(mean, clip_norm)
-    return dpsgd.add_noise(clipped, std, noise_key, always=sums.num >= 0)
+    return dp_sgd.add_noise(clipped, std, noise_key, always=sums.num >= 0)
 
   return release
 
 
 def noise_of_few_seeds(
-  noisy_gradient: dpsgd.NoisyGradient, seeds_key: Key, *, num_seeds: int = 100
-) -> dpsgd.NoisyGradient:
+  noisy_gradient: dp_sgd.NoisyGradient, seeds_key: Key, *, num_seeds: int = 100
+) -> dp_sgd.NoisyGradient:
   """The same step with one of `num_seeds` noise vectors: violation 2.
 
   Args:
@@ -66,7 +67,7 @@ def noise_of_few_seeds(
 
   def release(
     params: Params,
-    batch: dpsgd.ExampleBatch,
+    batch: dp_sgd.ExampleBatch,
     canary: Float[Array, ' d'],
     joins: Float[Array, ''],
     training_key: Key,

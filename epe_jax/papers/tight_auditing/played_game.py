@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epe_jax.audit import observations as observations_lib
-from epe_jax.audit import steps
+from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd import step_scores as observations_lib
 
 
 class PlayedGame(NamedTuple):
@@ -31,7 +31,7 @@ class PlayedGame(NamedTuple):
   epsilon: float
   analytic: float
   observations: observations_lib.Observations
-  mechanism: steps.StepMechanism
+  mechanism: run_estimates.StepMechanism
   delta: float
   accuracy: float
   majority: float
@@ -42,7 +42,7 @@ class PlayedGame(NamedTuple):
 def estimate_epsilon(
   game: PlayedGame,
   estimator: str,
-  thresholds: steps.Thresholds,
+  thresholds: run_estimates.Thresholds,
   *,
   first: int | None = None,
 ) -> float:
@@ -55,7 +55,7 @@ def estimate_epsilon(
     first: steps to read; None for all.
   """
   scores = observations_lib.score_observations(game.observations, first=first)
-  estimate = steps.estimate_run(
+  estimate = run_estimates.estimate_run(
     scores,
     estimator,
     mechanism=game.mechanism,

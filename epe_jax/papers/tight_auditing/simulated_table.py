@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.audit import steps
+from epe_jax.dpsgd import run_estimates
 from epe_jax.papers import product, reported
 from epe_jax.papers.tight_auditing import accounted_run, simulated_game
 from epe_jax.text import tables
@@ -28,7 +28,7 @@ def make_table1(settings: Any) -> product.Product:
       delta=settings.delta,
       title=run.title,
     )
-    mechanism = steps.make_step_mechanism()._replace(
+    mechanism = run_estimates.make_step_mechanism()._replace(
       compose=accounted.compose, is_composed=True
     )
     columns[name] = {}
@@ -38,8 +38,8 @@ def make_table1(settings: Any) -> product.Product:
         (settings.audits, run.steps),
         noise_multiplier=accounted.calibrate(epsilon),
       )
-      for key in steps.ESTIMATORS:
-        estimate = steps.estimate_run(
+      for key in run_estimates.ESTIMATORS:
+        estimate = run_estimates.estimate_run(
           scores,
           key,
           mechanism=mechanism,
@@ -55,11 +55,11 @@ def make_table1(settings: Any) -> product.Product:
   titles = {name: run.title for name, run in settings.runs.items()}
   body = [
     [
-      steps.ESTIMATORS[key].label,
+      run_estimates.ESTIMATORS[key].label,
       f'{epsilon:g}',
       *(columns[name][key, epsilon] for name in titles),
     ]
-    for key in steps.ESTIMATORS
+    for key in run_estimates.ESTIMATORS
     for epsilon in settings.epsilons
   ]
   sizes = '; '.join(

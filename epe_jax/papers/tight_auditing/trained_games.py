@@ -14,13 +14,19 @@ import numpy as np
 import optax
 
 from epe_jax import accounting
-from epe_jax.audit import input_canaries, steps, white_box, white_box_run
-from epe_jax.audit.gradient_canaries import GradientCanary, make_gradient_canary
 from epe_jax.data import examples as examples_lib
+from epe_jax.dpsgd import (
+  augmentation,
+  dp_sgd,
+  input_canaries,
+  run_estimates,
+  white_box,
+  white_box_run,
+)
+from epe_jax.dpsgd.gradient_canaries import GradientCanary, make_gradient_canary
 from epe_jax.papers.tight_auditing import accounted_run, planted_bugs
 from epe_jax.papers.tight_auditing.played_game import PlayedGame
 from epe_jax.tasks import convnet, fully_connected, wide_resnet
-from epe_jax.training import augmentation, dpsgd
 from epe_jax.types import Array, Batch, Params, Task, weighted
 
 # Examples of the test that are evaluated at once.
@@ -173,7 +179,7 @@ def play_game(
     workdir=folder,
     progress=measure,
   )
-  mechanism = steps.make_step_mechanism()._replace(
+  mechanism = run_estimates.make_step_mechanism()._replace(
     compose=work.accounted.compose, is_composed=True
   )
   return PlayedGame(
@@ -383,11 +389,11 @@ def _plant(
       work.task, noise_multiplier=noise, **sizes
     )
   if bug == 'seeds':
-    step = dpsgd.noisy_gradient(work.task, noise_multiplier=noise, **sizes)
+    step = dp_sgd.noisy_gradient(work.task, noise_multiplier=noise, **sizes)
     # Keys of the game come from other streams.
     return planted_bugs.noise_of_few_seeds(
       step, jax.random.fold_in(jax.random.key(seed), 1)
     )
   assert true_epsilon is not None, 'the bug is that of the scale'
   smaller = work.accounted.calibrate(true_epsilon)
-  return dpsgd.noisy_gradient(work.task, noise_multiplier=smaller, **sizes)
+  return dp_sgd.noisy_gradient(work.task, noise_multiplier=smaller, **sizes)

@@ -12,7 +12,7 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
-from epe_jax.audit import statistics
+from epe_jax.audit import attack_statistics
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import cosine_null
@@ -83,7 +83,7 @@ def draw_trace(
     A panel for each of the two; only the first if no canary is unobserved.
   """
   observed = np.flatnonzero(record.observed)
-  own_round = statistics.score_own_round(
+  own_round = attack_statistics.score_own_round(
     trace[:, observed], record.included[:, observed]
   )
   middle = (len(own_round) - 1) // 2

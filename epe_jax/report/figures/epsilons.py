@@ -9,9 +9,9 @@ from matplotlib import figure
 import numpy as np
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.by_round import RoundEstimate
 from epe_jax.audit.curves import DeltaCurve
-from epe_jax.audit.estimates import Attack
-from epe_jax.audit.over_rounds import RoundEstimate
+from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import over_rounds_report
 from epe_jax.report.figures import attackers, style

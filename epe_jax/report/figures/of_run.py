@@ -8,7 +8,7 @@ from matplotlib import figure
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import curves, over_rounds, sequential, threat_models
+from epe_jax.audit import by_round, curves, sequential, threat_models
 from epe_jax.audit.attack_scores import AttackScores
 from epe_jax.audit.record import Record
 from epe_jax.experiment.run_result import RunResult
@@ -194,8 +194,8 @@ def _draw_rounds(record: Record, analytic: float) -> dict[str, figure.Figure]:
   """Draws what needs the cosines of every round; nothing where they are missing."""
   if record.trace is None:
     return {}
-  rounds = over_rounds.choose_rounds(record, num=_NUM_ROUNDS)
-  estimates = over_rounds.evaluate_by_round(record, rounds=rounds.tolist())
+  rounds = by_round.choose_rounds(record, num=_NUM_ROUNDS)
+  estimates = by_round.evaluate_by_round(record, rounds=rounds.tolist())
   return {
     'by_round.png': epsilons.draw_over_rounds(
       estimates,

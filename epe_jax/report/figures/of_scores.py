@@ -7,7 +7,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit import curves, external_scores, headline
-from epe_jax.audit.estimates import Audit
+from epe_jax.audit.evaluation import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.report.figures import attackers, cosines, style, tradeoff
 from epe_jax.text import cells

@@ -11,7 +11,7 @@ from scipy import special
 
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.curves import Tradeoff
-from epe_jax.audit.estimates import Attack, Audit
+from epe_jax.audit.evaluation import Attack, Audit
 from epe_jax.report.figures import style
 from epe_jax.text import cells
 

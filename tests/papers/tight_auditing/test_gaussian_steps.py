@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.epsilon import tradeoff_bound, tradeoff_curves
-from epe_jax.epsilon.strategies import Explicit
+from epe_jax.epsilon.corrections import Explicit
 from epe_jax.epsilon.threshold_bound import lower_bound
 from epe_jax.papers import reported
 from epe_jax.papers.tight_auditing import gaussian_steps, simulated_game

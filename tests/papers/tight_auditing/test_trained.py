@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
-from epe_jax.audit import steps
-from epe_jax.audit.observations import Observations
+from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd.step_scores import Observations
 from epe_jax.papers.tight_auditing import (
   accounted_run,
   played_game,
@@ -141,8 +141,10 @@ def test_planted_bugs_are_in_the_step(quick_accounting):
 
 def play_by_law(epsilon=4.0, title='Purchase-100', kind='dirac', seed=0):
   """What a game on correct code sees, of a canary that is orthogonal."""
-  mechanism = steps.make_step_mechanism(steps=STEPS)
-  noise = np.sqrt(STEPS) / steps.tradeoff_curves.mu_of_epsilon(epsilon, DELTA)
+  mechanism = run_estimates.make_step_mechanism(steps=STEPS)
+  noise = np.sqrt(STEPS) / run_estimates.tradeoff_curves.mu_of_epsilon(
+    epsilon, DELTA
+  )
   without, with_canary = noise * np.random.default_rng(seed).standard_normal(
     (2, STEPS)
   )

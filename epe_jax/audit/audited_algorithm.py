@@ -1,0 +1,317 @@
+"""Auditing wraps: canaries go into a training algorithm, cosines come out.
+
+`audited` turns an algorithm into an algorithm. What an attacker would see is
+scored by observers, all in one run. Their scores, read as `epe_jax.audit.attack_statistics`
+has it, are what `epe_jax.epsilon` estimates from.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
+import numpy as np
+
+from epe_jax.audit.observers import VIEWS, Observer, RoundView, Trace
+from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.canaries import Canaries, effective_dimension
+from epe_jax.parallel.barrier import fusion_barrier
+from epe_jax.training import fedavg
+from epe_jax.types import Array, Params
+
+
+class CanaryRows(NamedTuple):
+  """The canaries of each round, in rows of one width.
+
+  What `audited` needs of a 0/1 matrix, in a form that may be traced: runs that
+  differ by their seed alone have matrices of one shape and rows of one width.
+
+  Attributes:
+    ids: [T, m] canaries of each round, filled up with 0.
+    weights: [T, m] 1 for a canary of the round, 0 where the row is filled up.
+  """
+
+  ids: Int[Array | np.ndarray, 'T m']
+  weights: Float[Array | np.ndarray, 'T m']
+
+
+class AuditState(NamedTuple):
+  """State of an audited run: all that is needed to go on with it.
+
+  Attributes:
+    algorithm: of the algorithm, which has `round` and `params`.
+    observers: of each observer, by name.
+    rounds: of rounds that were made, and 0 for those to come; None where nobody
+      watches.
+  """
+
+  algorithm: Any
+  observers: dict[str, Any]
+  rounds: RoundScalars | None
+
+
+def audited(
+  algorithm: fedavg.Algorithm,
+  canaries: Canaries,
+  participation: Bool[np.ndarray, 'T k'] | CanaryRows,
+  observers: Mapping[str, Observer],
+) -> fedavg.Algorithm:
+  """The same algorithm with canaries in it and attackers watching.
+
+  Args:
+    algorithm: as `fedavg.dp_fedavg` and `dpsgd.dpsgd` give it: step(state,
+      cohort, injection, training_key, noise_key).
+    canaries: k canaries; those in no row of participation are unobserved.
+    participation: row t holds the canaries of round t; as a 0/1 matrix, or
+      the `canary_rows` of one.
+    observers: the attackers, by name.
+
+  Returns:
+    init(params), and step(state, cohort, training_key, noise_key). Its metrics
+    have all of `RoundScalars`, and the state keeps those of every round.
+
+  Raises:
+    ValueError: participation is not [rounds, k]; later, by init, the model is not of
+      the dimension of the canaries, or two observers score the same name.
+  """
+  if isinstance(participation, CanaryRows):
+    ids, weights = participation
+  else:
+    if participation.ndim != 2 or participation.shape[1] != canaries.num:
+      raise ValueError(
+        f'participation has shape {participation.shape}; give a row for each '
+        f'round and a column for each of the {canaries.num} canaries.'
+      )
+    ids, weights = canary_rows(participation)
+
+  def init(params: Params) -> AuditState:
+    dim = sum(leaf.size for leaf in jax.tree.leaves(params))
+    if dim != canaries.dim:
+      raise ValueError(
+        f'canaries have dim={canaries.dim}, but the model has {dim} '
+        'parameters; make canaries of the size of the model.'
+      )
+    observer_states = {
+      name: observer.init(params) for name, observer in observers.items()
+    }
+    # Here, where nothing is lost yet, although the scores come last.
+    jax.eval_shape(lambda: _merge_scores(observer_states, params, observers))
+    return AuditState(
+      algorithm.init(params),
+      observer_states,
+      RoundScalars(
+        *(jnp.zeros(len(ids), jnp.float32) for _ in RoundScalars._fields)
+      ),
+    )
+
+  def step(state: AuditState, cohort, training_key, noise_key):
+    t = state.algorithm.round
+    injection = fedavg.Injection(
+      direction=lambda: canaries.superpose(
+        jnp.asarray(ids)[t], jnp.asarray(weights)[t]
+      ),
+      count=jnp.asarray(weights)[t].sum().astype(jnp.int32),
+    )
+    before = state.algorithm.params
+    new, info = algorithm.step(
+      state.algorithm, cohort, injection, training_key, noise_key
+    )
+    assert info.aggregate is not None, 'the algorithm must show its aggregate'
+    assert info.client_part is not None, (
+      'the algorithm must show what its clients put in'
+    )
+    # Anew, and not what the algorithm says it put in: that is audited too.
+    injected = fusion_barrier(new.round >= 0, injection.direction)
+    view = RoundView(
+      before=ravel_pytree(before)[0],
+      after=ravel_pytree(new.params)[0],
+      aggregate=info.aggregate,
+      noiseless=info.client_part + info.metrics['canary_norm'] * injected,
+    )
+    observer_states = {
+      name: observer.update(state.observers[name], view)
+      for name, observer in observers.items()
+    }
+    metrics = info.metrics | {
+      'residual_norm': jnp.linalg.norm(VIEWS['residual'](view)),
+      'effective_dimension': effective_dimension(info.aggregate),
+    }
+    assert state.rounds is not None
+    rounds = RoundScalars(
+      **{
+        name: x.at[t].set(metrics[name])
+        for name, x in state.rounds._asdict().items()
+      }
+    )
+    # Vectors are for the observers alone; d numbers a round are no metric.
+    return (
+      AuditState(new, observer_states, rounds),
+      fedavg.RoundInfo(aggregate=None, client_part=None, metrics=metrics),
+    )
+
+  return fedavg.Algorithm(init, step)
+
+
+def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
+  """The same algorithm with no canaries in it and nobody watching.
+
+  In the form that `audited` gives it, for a loop that need not know: training
+  is that of the algorithm by itself, bit for bit.
+
+  Args:
+    algorithm: as for `audited`.
+
+  Returns:
+    init(params), and step(state, cohort, training_key, noise_key).
+  """
+
+  def init(params: Params) -> AuditState:
+    return AuditState(algorithm.init(params), {}, None)
+
+  def step(state: AuditState, cohort, training_key, noise_key):
+    new, info = algorithm.step(
+      state.algorithm, cohort, fedavg.no_canaries(), training_key, noise_key
+    )
+    return AuditState(new, {}, None), info._replace(
+      aggregate=None, client_part=None
+    )
+
+  return fedavg.Algorithm(init, step)
+
+
+def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:
+  """The same state, in which no vector of a round waits to be scored.
+
+  Args:
+    state: of `audited` with these observers.
+    observers: the attackers, by name.
+  """
+  flushed = {
+    name: observer.flush(state.observers[name])
+    for name, observer in observers.items()
+  }
+  return state._replace(observers=flushed)
+
+
+def score_observers(
+  state: AuditState, observers: Mapping[str, Observer]
+) -> dict[str, Float[Array, '... k']]:
+  """What all observers scored, by the names that they give it.
+
+  Args:
+    state: of `audited` with these observers, after any round.
+    observers: the attackers, by name.
+
+  Returns:
+    Cosines of all canaries, [T, k] round by round or [k] once; `make_record` takes
+    them.
+  """
+  params = state.algorithm.params
+  return _merge_scores(state.observers, params, observers)
+
+
+def _merge_scores(
+  states: Mapping[str, Any],
+  params: Params,
+  observers: Mapping[str, Observer],
+) -> dict[str, Float[Array, '... k']]:
+  merged: dict[str, Float[Array, '... k']] = {}
+  for name, observer in observers.items():
+    scores = observer.scores(states[name], params)
+    if doubled := scores.keys() & merged.keys():
+      raise ValueError(
+        f'observer {name!r} scores {sorted(doubled)}, as another one does; give '
+        'what it scores names of their own.'
+      )
+    merged |= scores
+  return merged
+
+
+def count_places(state: AuditState) -> int:
+  """Counts the rounds whose vectors are scored together; 1 where each is at once."""
+  sizes = {
+    1 if x.buffer is None else x.buffer.shape[1]
+    for x in state.observers.values()
+    if isinstance(x, Trace)
+  }
+  return max(sizes, default=1)
+
+
+def drop_buffers(state: AuditState) -> AuditState:
+  """What has to be kept of a flushed state: all but the vectors of rounds.
+
+  They are gigabytes, and what a round released less what is left without its
+  updates is the sum of these, without any noise.
+  """
+  return _replace_buffers(state, lambda name: None)
+
+
+def restore_buffers(
+  saved: AuditState, like: AuditState, *, since_flush: int = 0
+) -> AuditState:
+  """A state that training goes on from.
+
+  Args:
+    saved: as `drop_buffers` gives it.
+    like: a state of the same run, which lends the room for vectors.
+    since_flush: rounds since the last one after which every run, also one that is
+      not stopped, scores what waits; 0 where the state was saved at such a round.
+  """
+  state = _replace_buffers(saved, lambda name: like.observers[name].buffer)
+  observers = {
+    name: _skip_places(x, since_flush) if isinstance(x, Trace) else x
+    for name, x in state.observers.items()
+  }
+  return state._replace(observers=observers)
+
+
+def _skip_places(trace: Trace, since_flush: int) -> Trace:
+  """A trace whose next vector has the place of one that was not stopped."""
+  if trace.buffer is None:
+    return trace
+  places = since_flush % trace.buffer.shape[1]
+  # Added, so that they stay where they are, on however many devices.
+  return trace._replace(
+    pending=trace.pending + places, skipped=trace.skipped + places
+  )
+
+
+def _replace_buffers(
+  state: AuditState, buffer: Callable[[str], Array | None]
+) -> AuditState:
+  observers = {
+    name: x._replace(buffer=buffer(name)) if isinstance(x, Trace) else x
+    for name, x in state.observers.items()
+  }
+  return state._replace(observers=observers)
+
+
+def canary_rows(
+  participation: Bool[np.ndarray, 'T k'], *, width: int | None = None
+) -> CanaryRows:
+  """The canaries of each round by id.
+
+  Args:
+    participation: row t holds the canaries of round t.
+    width: m, canaries of a round at most; None for as many as there are.
+
+  Raises:
+    ValueError: a round has more canaries than width.
+
+  >>> canary_rows(np.array([[False, True, True], [True, False, False]])).ids.tolist()
+  [[1, 2], [0, 0]]
+  """
+  max_canaries = int(participation.sum(axis=1).max(initial=0))
+  width = max_canaries if width is None else width
+  if width < max_canaries:
+    raise ValueError(
+      f'width={width}, but a round has {max_canaries} canaries; give at least as many.'
+    )
+  # A stable sort puts the canaries of a round first, by id.
+  ids = np.argsort(~participation, axis=1, kind='stable')[:, :width]
+  weights = np.take_along_axis(participation, ids, axis=1)
+  return CanaryRows(
+    np.where(weights, ids, 0).astype(np.int32), weights.astype(np.float32)
+  )

@@ -1,0 +1,517 @@
+"""What each attacker could tell: every estimate of a run, from its scores."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent import futures
+import dataclasses
+import functools
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+
+from epe_jax.accounting import Analytic
+from epe_jax.audit import estimators, failed_checks, upper_bounds
+from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit.external_scores import EXTERNAL, score_external
+from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models import THREAT_MODELS, score_all
+from epe_jax.epsilon import bootstrap, mixture, noise_floor, shift_tests
+from epe_jax.epsilon.types import Assumption, Estimate, Scores
+from epe_jax.text import cells, methods
+
+SIGNIFICANCE = 0.05
+"""Chance that a lower bound exceeds the true ε."""
+
+FPR = (0.01, 0.001)
+"""False positive rates at which true positive rates are reported."""
+
+# False positive rates among which the most accurate threshold is sought.
+_THRESHOLDS = np.geomspace(1e-12, 0.5, 2000)
+
+_Floors = dict[Hashable, Float[np.ndarray, ' simulations']]
+
+
+class Rates(NamedTuple):
+  """How good an attack itself is, by the fitted mixture of Gaussians.
+
+  Attributes:
+    accuracy: share of right guesses about those who took part with probability
+      1/2, at the best threshold.
+    tpr: true positive rates at the false positive rates `FPR`.
+  """
+
+  accuracy: float
+  tpr: tuple[float, ...]
+
+
+class Agreement(NamedTuple):
+  """Whether scores are shifted by what the norms of rounds tell to expect.
+
+  Attributes:
+    epsilon: that is to be expected.
+    standard_errors: by which the shift differs, signed.
+    p_value: of so large a difference.
+  """
+
+  epsilon: float
+  standard_errors: float
+  p_value: float
+
+
+class Attack(NamedTuple):
+  """What was found about one attacker.
+
+  Attributes:
+    threat_model: the attacker.
+    sees: what is seen and known of the run at hand, in words.
+    num_observed: canaries that took part.
+    num_unobserved: canaries that did not.
+    is_calibrated: the first estimate estimates the ε of this attacker, and no
+      test says otherwise.
+    doubts: in plain words, what tests found against the estimates.
+    rates: of the attack; None where by how much canaries are shifted is unknown.
+    agreement: with the norms of rounds; None where they tell nothing.
+    estimates: point estimates, the one to believe first, then lower bounds, the
+      pre-declared one first.
+    analytic: the ε that the mechanism allows this attacker; None where that is
+      not known.
+    notes: in plain words, what to know of the estimates and bounds.
+    contradictions: in plain words, what was measured that contradicts the claim
+      of the run, and not the estimates.
+    joint_bound: the pre-declared bound at a level at which all tests of the audit
+      hold together; computed where the bound itself is above `analytic`.
+  """
+
+  threat_model: ThreatModel
+  sees: str
+  num_observed: int
+  num_unobserved: int
+  is_calibrated: bool
+  doubts: tuple[str, ...]
+  rates: Rates | None
+  agreement: Agreement | None
+  estimates: tuple[Estimate, ...]
+  analytic: Analytic | None = None
+  notes: tuple[str, ...] = ()
+  contradictions: tuple[str, ...] = ()
+  joint_bound: Estimate | None = None
+
+  @property
+  def is_violated(self) -> bool:
+    """Whether more is found than is allowed, whatever else has been tested."""
+    bound = self.joint_bound
+    return bound is not None and self.describe_excess(bound) == 'violation'
+
+  @property
+  def first(self) -> Estimate:
+    """The estimate to believe first."""
+    return self.estimates[0]
+
+  def describe_excess(self, estimate: Estimate) -> upper_bounds.Excess | None:
+    """As `upper_bounds.describe_excess`, of one of the estimates."""
+    interval, error = self.first.interval, 0.0
+    if interval is not None:
+      error = (interval[1] - interval[0]) / 2
+    return upper_bounds.describe_excess(estimate, self.analytic, error=error)
+
+  @property
+  def bounds(self) -> tuple[Estimate, ...]:
+    """Confidence bounds, the pre-declared one first."""
+    return tuple(e for e in self.estimates if e.kind == 'confidence bound')
+
+  def find(self, method: str) -> Estimate | None:
+    """The estimate by a method; None if there is none."""
+    return next((e for e in self.estimates if e.method == method), None)
+
+
+class Audit(NamedTuple):
+  """What an audit found.
+
+  Attributes:
+    attacks: of each attacker, in the order in which they were given.
+    is_simultaneous: lower bounds hold all together, not each by itself.
+  """
+
+  attacks: tuple[Attack, ...]
+  is_simultaneous: bool = False
+
+  @property
+  def by_strength(self) -> tuple[Attack, ...]:
+    """From the weakest attacker to the strongest, in whatever order they came.
+
+    Those of this package are as strong as they know much. Of one of yours that is
+    not known: it is stronger than they are if it is declared to be the worst case,
+    and weaker if not. Of several such, that whose key comes last is the strongest.
+    """
+    return tuple(sorted(self.attacks, key=_rank_strength))
+
+  @property
+  def headline(self) -> tuple[Attack, Estimate] | None:
+    """The one bound that was chosen before any score was seen.
+
+    It is the first bound of the strongest attacker, by who that is and by how
+    canaries were included.
+    """
+    if not self.attacks or not self.by_strength[-1].bounds:
+      return None
+    strongest = self.by_strength[-1]
+    return strongest, strongest.bounds[0]
+
+  @property
+  def significance_of_one(self) -> float:
+    """The level of each test by which an audit may speak against its run.
+
+    Of each attacker these are its pre-declared bound, the interval of its first
+    estimate and its agreement with norms. Together they speak against a right run
+    with a chance of `SIGNIFICANCE` at most.
+    """
+    num = sum(
+      bool(attack.bounds)
+      + (attack.first.interval is not None)
+      + (attack.agreement is not None)
+      for attack in self.attacks
+    )
+    return SIGNIFICANCE / max(num, 1)
+
+  def find(self, threat_model: ThreatModel) -> Attack | None:
+    """What was found about an attacker; None if nothing could be read."""
+    return next(
+      (a for a in self.attacks if a.threat_model == threat_model), None
+    )
+
+
+def _rank_strength(attack: Attack) -> tuple[int, str]:
+  model = attack.threat_model
+  keys = [known.key for known in THREAT_MODELS]
+  if model.key in keys:
+    return keys.index(model.key), model.key
+  return (len(keys) if model.is_worst_case else -1), model.key
+
+
+def evaluate(
+  record: Record,
+  *,
+  delta: float | None = None,
+  threat_models: Sequence[ThreatModel] = THREAT_MODELS,
+  more: bool = False,
+  simultaneous: bool = False,
+  floors: bool = True,
+) -> Audit:
+  """Every estimate of every attacker of a run.
+
+  Args:
+    record: what attackers saw.
+    delta: in (0, 1); None for the run's own.
+    threat_models: the attackers, in the order of the report; those who see what an
+      observer of yours scored go among them.
+    more: also the estimators of which a report has better ones.
+    simultaneous: lower bounds hold all together at 95 %, not each by itself.
+    floors: also what estimators report when nothing leaks, which takes most of
+      the time.
+
+  Raises:
+    ValueError: no canary took part.
+  """
+  if not np.any(record.observed):
+    raise ValueError(
+      f'None of the {record.observed.size} canaries took part in any round, so '
+      'that nothing can be estimated. Audit more canaries, more rounds, or other '
+      'coins of participation.'
+    )
+  delta = record.delta if delta is None else delta
+  all_scores = score_all(record, threat_models)
+  audit = _evaluate(all_scores, delta, more, simultaneous, floors)
+  attacks = (
+    _compare_with_limit(
+      attack, one, attack.threat_model.limit(record, delta), audit
+    )
+    for attack, one in zip(audit.attacks, all_scores)
+  )
+  return audit._replace(attacks=tuple(attacks))
+
+
+def _compare_with_limit(
+  attack: Attack,
+  attack_scores: AttackScores,
+  analytic: Analytic | None,
+  audit: Audit,
+) -> Attack:
+  """The attack with what it is allowed, and whether that stands all tests."""
+  attack = attack._replace(analytic=analytic)
+  if (
+    not attack.bounds or attack.describe_excess(attack.bounds[0]) != 'violation'
+  ):
+    return attack
+  joint = attack_scores.bounds[0](
+    attack_scores.scores,
+    delta=attack.first.delta,
+    significance=audit.significance_of_one,
+  )
+  return attack._replace(joint_bound=_to_float(joint))
+
+
+def evaluate_scores(
+  scores: Scores,
+  *,
+  delta: float,
+  more: bool = True,
+  simultaneous: bool = False,
+) -> Audit:
+  """Every estimate of scores from any system, as `evaluate` gives them."""
+  attack_scores = score_external(scores)
+  return _evaluate([attack_scores], delta, more, simultaneous, floors=True)
+
+
+def estimate_with_interval(
+  attack_scores: AttackScores,
+  *,
+  delta: float,
+  confidence: float = 0.9,
+  resamples: int = 1000,
+) -> Estimate:
+  """The first point estimate of an attacker, with an interval of its scatter.
+
+  Args:
+    attack_scores: of one attacker.
+    delta: in (0, 1).
+    confidence: of the interval: that of the estimator itself, or else over
+      resampled canaries.
+    resamples: of the bootstrap, where it takes one.
+
+  Returns:
+    The estimate; its method ends in '_rejected' where it is not
+    calibrated. Without an interval where there are too few scores.
+  """
+  estimator = attack_scores.points[0]
+  if estimators.has_interval(estimator):
+    estimator = functools.partial(estimator, confidence=confidence)
+  elif failed_checks.scores_differ(attack_scores.scores) and _can_resample(
+    attack_scores.scores
+  ):
+    estimator = functools.partial(
+      bootstrap.bootstrap_interval,
+      np.random.default_rng(0),
+      estimator,
+      confidence=confidence,
+      resamples=resamples,
+    )
+  estimate = estimator(attack_scores.scores, delta=delta)
+  if attack_scores.is_calibrated:
+    return estimate
+  return dataclasses.replace(estimate, method=f'{estimate.method}_rejected')
+
+
+def _can_resample(scores: Scores) -> bool:
+  """A null law that is fitted needs a dozen, or a resample may have no spread."""
+  return scores.dim is not None or scores.unobserved.size >= 12
+
+
+def _evaluate(
+  all_scores: Sequence[AttackScores],
+  delta: float,
+  more: bool,
+  simultaneous: bool,
+  floors: bool,
+) -> Audit:
+  bounds = [_choose_bounds(attack_scores, more) for attack_scores in all_scores]
+  significance = SIGNIFICANCE
+  if simultaneous:
+    significance /= sum(map(len, bounds))
+  all_points = [
+    _choose_points(attack_scores, more) for attack_scores in all_scores
+  ]
+  known_floors: _Floors = {}
+  if floors:
+    known_floors = _simulate_floors(all_scores, all_points, delta)
+  attacks = []
+  for attack_scores, points, of_attacker in zip(all_scores, all_points, bounds):
+    results = [
+      _add_floor(
+        _to_float(e(attack_scores.scores, delta=delta)),
+        known_floors.get(_floor_key(attack_scores, e)),
+      )
+      for e in points
+    ]
+    results += [
+      _to_float(
+        bound(attack_scores.scores, delta=delta, significance=significance)
+      )
+      for bound in of_attacker
+    ]
+    attacks.append(_summarize_attack(attack_scores, results, delta))
+  return Audit(tuple(attacks), simultaneous)
+
+
+def _choose_points(
+  attack_scores: AttackScores, more: bool
+) -> list[estimators.Estimator]:
+  points = list(attack_scores.points)
+  if more:
+    points += [e for e in estimators.MORE_POINTS if e not in points]
+  return points
+
+
+def _choose_bounds(
+  attack_scores: AttackScores, more: bool
+) -> list[estimators.Estimator]:
+  bounds = list(attack_scores.bounds)
+  if more:
+    bounds += [b for b in estimators.MORE_BOUNDS if b not in bounds]
+  return bounds
+
+
+def _simulate_floors(
+  all_scores: Sequence[AttackScores],
+  all_points: Sequence[Sequence[estimators.Estimator]],
+  delta: float,
+) -> _Floors:
+  """What estimators report when nothing leaks; made once for equal laws.
+
+  Side by side, as drawing audits and estimating from them is work of NumPy, which
+  lets other threads run. Each has a generator of its own.
+  """
+  jobs: list[tuple[noise_floor.Draw, dict[Hashable, estimators.Estimator]]] = []
+  keys = set()
+  for attack_scores, points in zip(all_scores, all_points):
+    if attack_scores.draw is None:
+      continue
+    missing = {
+      key: estimator
+      for estimator in points
+      if (key := _floor_key(attack_scores, estimator)) not in keys
+    }
+    keys |= missing.keys()
+    if missing:
+      jobs.append((attack_scores.draw, missing))
+
+  def simulate(
+    draw: noise_floor.Draw, missing: Mapping[Hashable, estimators.Estimator]
+  ) -> _Floors:
+    simulated = noise_floor.simulate(
+      np.random.default_rng(0), list(missing.values()), draw, delta=delta
+    )
+    return dict(zip(missing, simulated))
+
+  with futures.ThreadPoolExecutor(thread_name_prefix='floors') as pool:
+    return dict(
+      item
+      for floors in pool.map(simulate, *zip(*jobs))
+      for item in floors.items()
+    )
+
+
+def _floor_key(
+  attack_scores: AttackScores, estimator: estimators.Estimator
+) -> Hashable:
+  shift = attack_scores.scores.shift
+  if shift is not None and estimator in estimators.SHIFT_AWARE:
+    return attack_scores.law, estimator, shift.tobytes()
+  return attack_scores.law, estimator
+
+
+def _to_float(estimate: Estimate) -> Estimate:
+  """The estimate with a Python float, as files keep it."""
+  return dataclasses.replace(estimate, epsilon=float(estimate.epsilon))
+
+
+def _add_floor(
+  estimate: Estimate, null: Float[np.ndarray, ' simulations'] | None
+) -> Estimate:
+  if null is None:
+    return estimate
+  return dataclasses.replace(
+    estimate,
+    floor=noise_floor.summarize(null),
+    p_value=noise_floor.p_value(float(estimate.epsilon), null),
+  )
+
+
+def _summarize_attack(
+  attack_scores: AttackScores, results: Sequence[Estimate], delta: float
+) -> Attack:
+  is_external = attack_scores.threat_model == EXTERNAL
+  # What is not calibrated claims nothing that a bound could contradict; of scores from
+  # elsewhere that is not known, and their estimate is shown.
+  contradiction, notes = [], list(attack_scores.notes)
+  if attack_scores.is_calibrated or is_external:
+    contradiction = _find_contradiction(results, len(attack_scores.bounds))
+  if is_external:
+    notes += _note_separation(attack_scores.scores, results[0])
+  scores = attack_scores.scores
+  return Attack(
+    threat_model=attack_scores.threat_model,
+    sees=attack_scores.sees,
+    num_observed=scores.observed.size,
+    num_unobserved=scores.unobserved.size,
+    is_calibrated=attack_scores.is_calibrated and not contradiction,
+    doubts=(*attack_scores.doubts, *contradiction),
+    rates=None if scores.shift is None else _compute_rates(scores),
+    agreement=_test_agreement(scores, delta)
+    if attack_scores.is_expected
+    else None,
+    estimates=tuple(results),
+    notes=tuple(notes),
+    contradictions=attack_scores.contradictions,
+  )
+
+
+def _note_separation(scores: Scores, first: Estimate) -> list[str]:
+  """What scores show if no threshold ever errs, and that a fit extrapolates."""
+  if not scores.unobserved.size:
+    return []
+  if not np.min(scores.observed) > np.max(scores.unobserved):
+    return []
+  num = max(scores.observed.size, scores.unobserved.size)
+  text = (
+    f'every canary that took part scores above every other one, and {num:,} of '
+    'them show no more than the lower bound'
+  )
+  if Assumption.GAUSSIAN_SCORES not in first.assumes:
+    return [text]
+  if not first.epsilon > np.log(num):
+    return []
+  text = f'the fitted-law estimate {cells.format_epsilon(first)} extrapolates: {text}'
+  if np.isfinite(first.epsilon):
+    text += (
+      '; the rest is read from tails of that law, where there are no scores'
+    )
+  return [text]
+
+
+def _find_contradiction(
+  results: Sequence[Estimate], num_bounds: int
+) -> list[str]:
+  """A doubt if one of the first bounds of the same scores is above the first estimate.
+
+  The others are there only if somebody asks for them, and a doubt is there or not.
+  """
+  first = results[0]
+  bounds = [e for e in results if e.kind == 'confidence bound']
+  highest = max(bounds[:num_bounds], key=lambda e: e.epsilon)
+  assert highest.confidence is not None, 'bounds have one'
+  if first.epsilon >= highest.epsilon:
+    return []
+  reasons = 'the estimate is wrong, or the bound is one of the few that exceed the true ε'
+  if not highest.is_shape_free:
+    reasons += ', or what the bound assumes is untrue'
+  return [
+    f'the first point estimate, {cells.format_epsilon(first)}, is below a lower '
+    f'bound of the same scores, {cells.format_epsilon(highest)} at '
+    f'{100 * highest.confidence:g} % ({methods.describe_method(highest)}; holds if '
+    f'{", ".join(highest.assumes)}): {reasons}'
+  ]
+
+
+def _compute_rates(scores: Scores) -> Rates:
+  """How good the attack itself is, by the fitted mixture of Gaussians."""
+  tpr = mixture.compute_rates(scores, np.array(FPR))
+  at_thresholds = mixture.compute_rates(scores, _THRESHOLDS)
+  accuracy = float(np.max(1 - _THRESHOLDS + at_thresholds) / 2)
+  return Rates(accuracy, tuple(map(float, tpr)))
+
+
+def _test_agreement(scores: Scores, delta: float) -> Agreement:
+  """Whether scores are shifted by what norms tell to expect."""
+  assert scores.shift is not None
+  expected = float(mixture.epsilon_mixture(scores.shift, delta))
+  return Agreement(expected, *shift_tests.compare_with_expected(scores))

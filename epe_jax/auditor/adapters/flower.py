@@ -1,0 +1,178 @@
+"""Audits of Flower: canaries in the place of designated clients of a strategy.
+
+strategy = AuditedStrategy(strategy, auditor)         # A line more,
+result = strategy.start(grid=grid, ...)
+print(auditor.report())                               # and another at the end.
+"""
+
+import random
+
+import numpy as np
+
+from epe_jax.auditor.adapters import flower_messages as messages
+from epe_jax.auditor.adapters import flower_strategies
+from epe_jax.auditor.adapters.flower_messages import canary_mod as canary_mod
+from epe_jax.auditor.auditor import Auditor
+
+# Below the modules that check which version it is.
+from flwr.serverapp.strategy import Strategy  # isort: skip
+
+
+class AuditedStrategy(Strategy):
+  """The same strategy with canaries among its clients, and an attacker watching.
+
+  It goes outside of all wrappers, to see what is released. In each round nodes are
+  designated by chance, one for each canary, and their replies are replaced by the
+  model as it was sent and S c_j, with S the clip norm of the wrapper in that round.
+  The canary of a node that did not reply is left out. A round that failed is not
+  observed, and its canaries are those of the next.
+
+  FedAvg weighs clients by their numbers of examples. Canaries have that of a median
+  client, or the one that is given, and ε is that of a client with as many; one with
+  r times as many moves the mean about r times as far. A warning says so, once, where
+  a claim is audited.
+
+  Canaries are in all arrays of floating-point numbers, with those of batch
+  normalization, as these are released too; dim counts them. Arrays that had integers
+  at first are left alone.
+
+  Args:
+    strategy: FedAvg, a wrapper of it for differential privacy, or another; server
+      optimizers need sees='delta'. Where the clip norm adapts, what is claimed of
+      updates is noise_multiplier as the wrapper has it, not as it was given.
+    auditor: its rounds are as many as will be started.
+    client_side: designated nodes put canaries in, by `canary_mod`, with their own
+      numbers of examples.
+    num_examples: of a canary; None for the median of the replies.
+
+  Raises:
+    TypeError: the strategy has a loop of its own.
+    ValueError: the auditor was made for another strategy.
+  """
+
+  def __init__(
+    self,
+    strategy: Strategy,
+    auditor: Auditor,
+    *,
+    client_side: bool = False,
+    num_examples: float | None = None,
+  ):
+    flower_strategies.check_strategy(strategy, auditor.config)
+    self.strategy, self.auditor = strategy, auditor
+    self._client_side, self._num_examples = client_side, num_examples
+    inner = flower_strategies.find_inner(strategy)
+    self._weighted_by = getattr(inner, 'weighted_by_key', None)
+    self._is_claimed = auditor.config.noise_multiplier is not None
+    is_mean = auditor.config.sees == 'aggregate' and (
+      flower_strategies.is_mean(strategy)
+    )
+    self._knows_others = is_mean and self._is_claimed and not client_side
+    self._names, self._designated, self._has_warned = [], {}, False
+
+  def start(self, grid, initial_arrays, num_rounds=3, *args, **kwargs):
+    """As of the strategy; the final model is observed as well."""
+    observed = self.auditor.num_rounds_observed
+    if num_rounds > (left := self.auditor.config.rounds - observed):
+      raise ValueError(
+        f'num_rounds={num_rounds}, but the audit has {left} rounds left; make one '
+        'of as many rounds as training will have.'
+      )
+    result = super().start(grid, initial_arrays, num_rounds, *args, **kwargs)
+    if self.auditor.num_rounds_observed > observed:
+      initial = None if observed else self._take(initial_arrays)
+      self.auditor.observe_final(self._take(result.arrays), initial=initial)
+    return result
+
+  def configure_train(self, server_round, arrays, config, grid):
+    """As of the strategy; designates a node for each canary of the round."""
+    asked = [*self.strategy.configure_train(server_round, arrays, config, grid)]
+    auditor, self._designated = self.auditor, {}
+    if not asked:
+      return asked
+    t = auditor.num_rounds_observed
+    ids, largest = auditor.canary_ids(t), auditor.planned[t:].sum(axis=1).max()
+    # Of all rounds to come, so that training does not end in the middle.
+    if len(asked) < largest:
+      raise ValueError(
+        f'round {server_round} asks {len(asked)} nodes, but a round has up to '
+        f'{largest} canaries. Ask more nodes, with min_available_nodes as many, so '
+        'that the first round waits for them; or make more rounds, or lower '
+        f'num_observed={auditor.config.num_observed}.'
+      )
+    # FedAvg returns integers as floating-point numbers, from its first round on.
+    self._names = self._names or [
+      name for name, x in arrays.items() if x.dtype.startswith('float')
+    ]
+    self._arrays, self._sent = arrays, self._take(arrays)
+    self._clip_norm = flower_strategies.find_clip_norm(
+      self.strategy, auditor.config
+    )
+    # Not the global stream, which Flower samples nodes with and may have a seed.
+    chosen = random.SystemRandom().sample(asked, len(ids))
+    for message, canary in zip(chosen, ids.tolist()):
+      self._designated[message.metadata.dst_node_id] = canary
+      if self._client_side:
+        messages.add_order(message, self._make_update(canary))
+    return asked
+
+  def aggregate_train(self, server_round, replies):
+    """As of the strategy, with canaries; observes what it returns."""
+    replies, key = list(replies), self._weighted_by
+    valid = [x for x in replies if not x.has_error()]
+    canary_of = lambda x: self._designated.get(x.metadata.src_node_id)
+    canaries = {canary_of(x): x for x in valid if canary_of(x) is not None}
+    others = [x for x in valid if canary_of(x) is None]
+    if self._client_side:
+      messages.remove_receipts(canaries.values())
+    else:
+      weights = messages.find_weights(valid, key)
+      examples = self._num_examples or np.median(weights)
+      for canary, reply in canaries.items():
+        update = self._make_update(canary)
+        messages.replace_update(reply.content, self._arrays, update)
+        messages.replace_metrics(reply.content, key, examples)
+    weights = messages.find_weights([*canaries.values(), *others], key)
+    released, metrics = self.strategy.aggregate_train(server_round, replies)
+    if not released:
+      return released, metrics
+    count = len(canaries)
+    weight = np.mean(weights[:count] if count else weights)
+    if self._is_claimed and not self._has_warned:
+      self._has_warned = messages.warn_of_weights(weights, weight, key)
+    # The wrapper has put what it clipped into the replies.
+    of_others = self._knows_others and messages.add_updates(
+      others, weights[count:] / weights.sum(), self._sent
+    )
+    self.auditor.observe(
+      self.auditor.num_rounds_observed,
+      messages.subtract(released, self._sent),
+      divisor=weights.sum() / weight,
+      included=list(canaries),
+      others=of_others or None,
+      clip_norm=self._clip_norm,
+    )
+    return released, metrics
+
+  def configure_evaluate(self, server_round, arrays, config, grid):
+    """As of the strategy."""
+    return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+  def aggregate_evaluate(self, server_round, replies):
+    """As of the strategy."""
+    return self.strategy.aggregate_evaluate(server_round, replies)
+
+  def summary(self):
+    """As of the strategy."""
+    self.strategy.summary()
+
+  def __getattr__(self, name):
+    return getattr(self.__dict__.get('strategy'), name)
+
+  def _take(self, arrays):
+    return {name: arrays[name].numpy() for name in self._names}
+
+  def _make_update(self, canary):
+    # A little below the clip norm: rounded as part of the model it may not be above.
+    scale = (1 - 1e-5) * self._clip_norm
+    return self.auditor.canary_update(canary, like=self._sent, clip_norm=scale)

@@ -1,0 +1,151 @@
+"""Audits of NVFlare: a filter at designated sites, an aggregator at the server.
+
+  CanaryFilter(auditor, site=0)          # First among the task result filters of a site.
+  AuditedAggregator(aggregator, auditor) # In place of the server's aggregator.
+
+Jobs name components by their class and arguments, so both take the path of a file that
+`Auditor.save` wrote in place of an auditor, too. Sites and server then have copies of
+it, and that of the server is written after each round. NVFlare builds classes of
+others only in jobs that bring code, or if `epe_jax` is in the `class_allow_list` of a
+site's resources.
+"""
+
+import os
+import pathlib
+
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.dxo_filter import DXOFilter
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.aggregator import Aggregator
+from nvflare.app_common.app_constant import AppConstants
+
+from epe_jax.auditor.adapters import versions
+from epe_jax.auditor.auditor import Auditor
+
+versions.check_version('nvflare', first='2.9', last='2.9')
+
+_CANARY = 'epe_jax_canary'
+"""The number of a canary, beside the update that it sends."""
+
+
+class CanaryFilter(DXOFilter):
+  """Sends a canary in place of a site's update, in the rounds that have one for it.
+
+  It has to come before the filters that clip and add noise: a canary has the clip
+  norm, and is treated by them as any update.
+  """
+
+  def __init__(self, auditor: Auditor | str | os.PathLike, site: int):
+    """Designates a site.
+
+    Args:
+      auditor: that of the server or a copy, or its file.
+      site: the number of the site among those designated, from 0: it sends canary
+        number `site` of each round, and its own update where there are fewer.
+    """
+    kinds = [DataKind.WEIGHT_DIFF]
+    super().__init__(supported_data_kinds=kinds, data_kinds_to_filter=kinds)
+    if site < 0:
+      raise ValueError(f'site={site}; give a number >= 0.')
+    self._auditor, self._site = _load(auditor), site
+    self._round: int | None = None
+
+  def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+    """Notes the round of a task; its result need not have it."""
+    if event_type == EventType.BEFORE_TASK_EXECUTION:
+      task = fl_ctx.get_prop(FLContextKey.TASK_DATA)
+      self._round = task.get_header(AppConstants.CURRENT_ROUND)
+
+  def process_dxo(
+    self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext
+  ) -> DXO | None:
+    """The canary of the round; None, which leaves the update, if there is none.
+
+    Raises:
+      ValueError: neither the task nor its result says which round it is of.
+    """
+    t = shareable.get_header(AppConstants.CURRENT_ROUND)
+    t = self._round if t is None else t
+    if t is None:
+      raise ValueError(
+        f'an update of site {self._site} has no round; set the header '
+        f'{AppConstants.CURRENT_ROUND!r} of the task, as ScatterAndGather does.'
+      )
+    ids = self._auditor.canary_ids(int(t))
+    if self._site >= len(ids):
+      return None
+    canary = int(ids[self._site])
+    update = self._auditor.canary_update(canary, like=dxo.data)
+    # With the number of steps of the site, by which the server may weigh it.
+    replaced = DXO(dxo.data_kind, update, dict(dxo.meta))
+    replaced.set_meta_prop(_CANARY, canary)
+    return replaced
+
+
+class AuditedAggregator(Aggregator):
+  """The same aggregator, with an attacker who sees what it releases."""
+
+  def __init__(
+    self, aggregator: Aggregator, auditor: Auditor | str | os.PathLike
+  ):
+    """Wraps an aggregator.
+
+    Args:
+      aggregator: of one DXO of weight differences a site. In a job it is nested in
+        the arguments of this one, and gets its events from NVFlare.
+      auditor: or its file, which is then written after each round.
+    """
+    super().__init__()
+    self._aggregator, self._auditor = aggregator, _load(auditor)
+    self._path = None if isinstance(auditor, Auditor) else auditor
+    self._weights: list[float] = []
+    self._canaries: dict[int, float] = {}
+
+  def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
+    """Passes an update on, and notes whose it is if it was accepted."""
+    dxo = from_shareable(shareable)
+    canary = dxo.get_meta_prop(_CANARY)
+    weight = float(dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND) or 1)
+    is_accepted = self._aggregator.accept(shareable, fl_ctx)
+    if is_accepted:
+      self._weights.append(weight)
+      if canary is not None:
+        self._canaries[canary] = weight
+    return is_accepted
+
+  def aggregate(self, fl_ctx: FLContext) -> Shareable:
+    """Aggregates, and shows the auditor the result.
+
+    Raises:
+      ValueError: canaries of a round weigh differently.
+    """
+    t = int(fl_ctx.get_prop(AppConstants.CURRENT_ROUND))
+    result = self._aggregator.aggregate(fl_ctx)
+    weights, canaries = self._weights, self._canaries
+    self._weights, self._canaries = [], {}
+    if not weights:
+      return result  # A round that failed is no round.
+    shares = set(canaries.values()) or {weights[0]}
+    if len(shares) > 1:
+      raise ValueError(
+        f'canaries of round {t} have the weights {sorted(shares)}; set '
+        'weigh_by_local_iter=False, or let designated sites make as many steps.'
+      )
+    self._auditor.observe(
+      t,
+      from_shareable(result).data,
+      divisor=sum(weights) / shares.pop(),
+      included=sorted(canaries),
+    )
+    if self._path is not None:
+      self._auditor.save(self._path)
+    return result
+
+
+def _load(auditor: Auditor | str | os.PathLike) -> Auditor:
+  if isinstance(auditor, Auditor):
+    return auditor
+  return Auditor.load(pathlib.Path(auditor))

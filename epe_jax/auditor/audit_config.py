@@ -1,0 +1,119 @@
+"""The settings of an audit of your own training loop: sizes, claims and design."""
+
+import dataclasses
+from typing import Literal
+
+from jaxtyping import Bool
+import numpy as np
+
+from epe_jax import streams
+from epe_jax.audit import record
+from epe_jax.auditor.host_canaries.registry import FAMILIES
+from epe_jax.sampling import canary_schedules
+
+_INTEGERS = 'dim', 'rounds', 'num_observed', 'num_unobserved', 'repetitions'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditConfig:
+  """The settings of an audit of a training loop: sizes, claims and design.
+
+  Each of `num_observed` canaries takes part in `repetitions` rounds, one uniformly
+  random round of each of as many equal periods; `num_unobserved` take part in none,
+  and show what is scored by chance. With design='coin_flip' all are assigned rounds,
+  and a fair coin of each decides whether it takes part.
+
+  Attributes:
+    dim: d, the number of trained parameters, >= 2.
+    rounds: T, the number of rounds (or steps) that will be made, >= 1.
+    clip_norm: S > 0, the norm to which an update is clipped.
+    delta: δ of the claim, in (0, 1).
+    noise_multiplier: z >= 0 of the claim, the standard deviation of the noise in the
+      sum of updates, in units of S; None if nothing is claimed, and then no attacker
+      has an analytic ε.
+    num_observed: canaries that take part, >= 1.
+    num_unobserved: canaries that do not. The null law is theirs: give hundreds.
+      With coins, about half of all canaries take part, whichever number they are in.
+    repetitions: rounds in which a canary takes part, 1 <= n <= rounds.
+    design: 'fixed'; or 'coin_flip', for bounds from one run.
+    sees: 'aggregate' if what is observed is the noisy mean or sum of updates;
+      'delta' if it is the change of the model by a server optimizer with a state.
+    server_momentum: in [0, 1), of a server that is SGD, 0 where it adds aggregates
+      up: what the final model keeps of each round; None for another optimizer.
+    family: of the canaries: 'hadamard', for any d, or 'sphere', for small ones.
+
+  Raises:
+    ValueError: a field is out of range.
+  """
+
+  dim: int
+  rounds: int
+  clip_norm: float
+  delta: float
+  noise_multiplier: float | None = None
+  num_observed: int = 1000
+  num_unobserved: int = 1000
+  repetitions: int = 1
+  design: Literal['fixed', 'coin_flip'] = 'fixed'
+  sees: Literal['aggregate', 'delta'] = 'aggregate'
+  server_momentum: float | None = None
+  family: str = 'hadamard'
+
+  def __post_init__(self):
+    for name in _INTEGERS:
+      if not isinstance(value := getattr(self, name), int | np.integer):
+        raise ValueError(f'{name}={value!r}; give an integer.')
+    ranges = {
+      'dim': (self.dim >= 2, 'an integer >= 2'),
+      'rounds': (self.rounds >= 1, 'an integer >= 1'),
+      'clip_norm': (0 < self.clip_norm < np.inf, 'a norm > 0'),
+      'delta': (0 < self.delta < 1, 'a probability in (0, 1)'),
+      'noise_multiplier': (
+        self.noise_multiplier is None
+        or record.is_noise_multiplier(self.noise_multiplier),
+        f'{record.NOISE}, or None if none is claimed',
+      ),
+      'num_observed': (self.num_observed >= 1, 'at least one'),
+      'num_unobserved': (self.num_unobserved >= 0, 'an integer >= 0'),
+      'repetitions': (1 <= self.repetitions <= self.rounds, '1 to rounds'),
+      'design': (self.design in ('fixed', 'coin_flip'), 'fixed or coin_flip'),
+      'sees': (self.sees in ('aggregate', 'delta'), 'aggregate or delta'),
+      'server_momentum': (
+        self.server_momentum is None or 0 <= self.server_momentum < 1,
+        'a number in [0, 1), or None for another optimizer',
+      ),
+      'family': (self.family in FAMILIES, f'one of {FAMILIES}'),
+    }
+    for name, (is_valid, cure) in ranges.items():
+      if not is_valid:
+        raise ValueError(f'{name}={getattr(self, name)!r}; give {cure}.')
+
+  @property
+  def num_canaries(self) -> int:
+    """k, of all canaries."""
+    return self.num_observed + self.num_unobserved
+
+
+def draw_rounds(
+  config: AuditConfig, seed: int
+) -> tuple[Bool[np.ndarray, 'T k'], Bool[np.ndarray, 'T k']]:
+  """Draws the rounds that canaries are assigned, and those that they take part in.
+
+  Args:
+    config: of the audit.
+    seed: of the rounds, >= 0.
+  """
+  rng = streams.host_rng(seed, 'canaries')
+  has_coins = config.design == 'coin_flip'
+  num = config.num_canaries if has_coins else config.num_observed
+  of_chosen = canary_schedules.once_per_period(
+    rng, rounds=config.rounds, num=num, periods=config.repetitions
+  )
+  assigned = np.zeros((config.rounds, config.num_canaries), bool)
+  # Which canaries take part is drawn: those of Hadamard rows are not exactly
+  # orthogonal where rows are cut off, and neighbours least.
+  chosen = rng.permutation(config.num_canaries)[:num]
+  assigned[:, np.sort(chosen)] = of_chosen
+  if has_coins:
+    return assigned, canary_schedules.flip_coins(rng, assigned)
+  return assigned, assigned

@@ -1,0 +1,513 @@
+"""The auditor of any training loop: two calls a round, on the host, without JAX.
+
+`injection(t)` is what the canaries of round t add to the sum of updates, and
+`observe(t, release)` scores all canaries by what the round released. What the
+framework is does not matter: a release is arrays, in whatever structure. The state
+is a few numbers for each canary and round; canaries are made anew when needed.
+"""
+
+from collections.abc import Mapping, Sequence
+import os
+import secrets
+from typing import Any, NamedTuple
+
+from jaxtyping import Bool, Float, Int
+import numpy as np
+
+from epe_jax import streams
+from epe_jax.audit import evaluation
+from epe_jax.audit.record import Record, make_record
+from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.auditor import audit_config, auditor_file
+from epe_jax.auditor.audit_config import AuditConfig
+from epe_jax.auditor.auditor_report import format_auditor
+from epe_jax.auditor.host_canaries import pieces, registry, structures
+from epe_jax.auditor.host_canaries.measure import Measure, measure
+from epe_jax.auditor.host_canaries.threefry import Root
+
+
+class Injection(NamedTuple):
+  """What the canaries add to the sum of a round.
+
+  Attributes:
+    update: the sum of the canaries times the clip norm, in the structure that was
+      asked for; zeros where the round has none.
+    count: m, the number of canaries, by which the clients of the round increase.
+    ids: their numbers, [m], in increasing order.
+  """
+
+  update: Any
+  count: int
+  ids: Int[np.ndarray, ' m']
+
+
+class Auditor:
+  """The auditor of a training loop of any framework.
+
+  References:
+    One-shot Empirical Privacy Estimation, Algorithms 2 and 3.
+
+  >>> rng = np.random.default_rng(0)
+  >>> dim, clip_norm, noise_multiplier = 10_000, 1.0, 0.5
+  >>> auditor = Auditor(
+  ...   AuditConfig(
+  ...     dim=dim, rounds=20, clip_norm=1.0, noise_multiplier=0.5, delta=1e-5
+  ...   )
+  ... )
+  >>> for t in range(20):
+  ...   injection = auditor.injection(t)
+  ...   count = 10 + injection.count
+  ...   clipped = np.zeros((10, dim))  # Of ten clients, in their place.
+  ...   noise = noise_multiplier * clip_norm * rng.normal(size=dim)
+  ...   release = (clipped.sum(axis=0) + injection.update + noise) / count
+  ...   auditor.observe(t, release, divisor=count)
+  >>> auditor.record().trace.shape
+  (20, 2000)
+  """
+
+  def __init__(self, config: AuditConfig, *, seed: int | None = None):
+    """Draws the canaries and their rounds.
+
+    Args:
+      config: sizes, claims and design.
+      seed: of a simulation, >= 0; None to draw from the operating system, as
+        whoever knows the canaries can remove them.
+
+    Raises:
+      ValueError: the seed is no integer >= 0, or the config is none.
+    """
+    if not isinstance(config, AuditConfig):
+      raise ValueError(f'config={config!r}; give an AuditConfig.')
+    seed = secrets.randbits(256) if seed is None else seed
+    key = streams.sequence(seed, 'canary key').generate_state(2, np.uint32)
+    assigned, planned = audit_config.draw_rounds(config, seed)
+    unknown = [np.full(config.rounds, np.nan) for _ in RoundScalars._fields]
+    self._set_state(
+      auditor_file.AuditorState(
+        config=config,
+        key=key,
+        assigned=assigned,
+        planned=planned,
+        included=np.zeros_like(planned),
+        cosines={},
+        rounds=RoundScalars(*unknown),
+      )
+    )
+
+  def _set_state(self, state: auditor_file.AuditorState) -> None:
+    self._state, config = state, state.config
+    self._canaries = registry.make_canaries(
+      config.family, self.canary_key, config.num_canaries, config.dim
+    )
+    # Clip norms of rounds whose canaries were handed out.
+    self._clip_norms: dict[int, float] = {}
+    # Of the structure in which they were handed out.
+    self._shapes: list[tuple[int, ...]] | None = None
+
+  @property
+  def config(self) -> AuditConfig:
+    """Sizes, claims and design."""
+    return self._state.config
+
+  @property
+  def canary_key(self) -> Root:
+    """The two words of the canary key: a secret, unless of a simulation."""
+    return Root(*self._state.key)
+
+  @property
+  def planned(self) -> Bool[np.ndarray, 'T k']:
+    """Row t holds the canaries that are to take part in round t."""
+    return self._state.planned.copy()
+
+  @property
+  def num_rounds_observed(self) -> int:
+    """The number of rounds observed so far."""
+    return int(np.count_nonzero(self._state.observed_rounds))
+
+  def canary_ids(self, t: int) -> Int[np.ndarray, ' m']:
+    """The canaries that are to take part in round t, in increasing order."""
+    self._check_round(t)
+    return np.flatnonzero(self._state.planned[t])
+
+  def canary_update(
+    self, canary: int, *, like: Any = None, clip_norm: float | None = None
+  ) -> Any:
+    """The update of one canary client, S c_j, as that client would send it.
+
+    For frameworks in which canaries take the place of designated clients; tell
+    `observe` which of them arrived.
+
+    Args:
+      canary: j, one of `canary_ids`.
+      like: the structure; None for a vector [d], float32.
+      clip_norm: S of the round; None for that of the config.
+    """
+    if not 0 <= canary < self.config.num_canaries:
+      raise ValueError(
+        f'canary={canary} is none of the {self.config.num_canaries}, from 0.'
+      )
+    scale = self.config.clip_norm if clip_norm is None else clip_norm
+    return self._superpose(np.array([canary]), scale, like)
+
+  def injection(
+    self, t: int, *, like: Any = None, clip_norm: float | None = None
+  ) -> Injection:
+    """What the canaries of round t add to the sum of clipped updates.
+
+    The same at each call, so that a round that failed may be made again.
+
+    Args:
+      t: the round, 0 <= t < rounds.
+      like: the model, or anything of its structure: NumPy, PyTorch or JAX arrays,
+        lists, tuples and mappings of such; None for a vector [d], float32.
+      clip_norm: S of this round, where it adapts; None for that of the config.
+
+    Raises:
+      ValueError: t is out of range, or `like` has not d numbers.
+    """
+    ids, scale = self.canary_ids(t), self._set_clip_norm(t, clip_norm)
+    return Injection(self._superpose(ids, scale, like), len(ids), ids)
+
+  def add_injection(
+    self, t: int, out: Any, *, clip_norm: float | None = None
+  ) -> int:
+    """Adds the canaries of round t to a sum of updates, in place.
+
+    As `injection`, without the memory of d numbers more.
+
+    Args:
+      t: the round.
+      out: contiguous arrays in memory of the host: NumPy, or PyTorch on the CPU.
+      clip_norm: as in `injection`.
+
+    Returns:
+      m, the number of canaries.
+
+    Raises:
+      ValueError: t is out of range, or `out` has not d numbers or cannot be
+        written.
+    """
+    vector = structures.view_writable(out)
+    self._check_dim(vector, 'out')
+    ids, scale = self.canary_ids(t), self._set_clip_norm(t, clip_norm)
+    if len(ids):
+      self._canaries.add(ids, np.full(len(ids), scale), vector)
+    return len(ids)
+
+  def observe(
+    self,
+    t: int,
+    release: Any,
+    *,
+    divisor: float,
+    included: Any = None,
+    others: Any = None,
+    clip_norm: float | None = None,
+  ) -> None:
+    """Scores all canaries by what round t released.
+
+    A round that is never observed counts as not made: its canaries took no part, and
+    where coins decide, those that had no other round are left out.
+
+    Args:
+      t: the round; each is observed once, in any order.
+      release: the noisy mean or sum of updates, or with sees='delta' the change of
+        the model; in a structure as the injection had.
+      divisor: what the sum of updates was divided by: the number of clients with
+        the canaries for a mean, 1 for a sum.
+      included: integers [m], the canaries that took part, where these are not the injected ones,
+        because clients dropped out or were replaced.
+      others: what all real clients put into the release, without canaries and
+        noise, where it is known: for the attacker who knows and removes it.
+      clip_norm: S of the round, where it adapts and nothing was injected.
+
+    Raises:
+      ValueError: an argument is out of range, the round was observed before, its
+        canaries were never injected, or a number is not finite.
+    """
+    ids, scale = self._find_included(t, included, clip_norm)
+    if not 0 < divisor < np.inf:
+      raise ValueError(f'divisor={divisor}; give a number > 0.')
+    sees, noise = self.config.sees, self.config.noise_multiplier
+    vector = self._view(release, 'release')
+    vectors = {sees: vector}
+    if others is not None:
+      if sees != 'aggregate' or noise is None:
+        raise ValueError(
+          "others is for sees='aggregate' with a noise_multiplier, but sees="
+          f'{sees!r}, noise_multiplier={noise}; set both, or leave others out.'
+        )
+      left = np.concatenate(vector) - np.concatenate(
+        self._view(others, 'others')
+      )
+      if len(ids):
+        self._canaries.add(ids, np.full(len(ids), -scale / divisor), [left])
+      vectors['residual'] = [left]
+    cosines, measures = self._score(vectors, f'what round {t} released')
+    self.add_scores(
+      t,
+      cosines,
+      {
+        'clip_norm': scale,
+        'canary_norm': scale / divisor,
+        'noise_std': np.nan if noise is None else noise * scale / divisor,
+        'num_canaries': len(ids),
+        'aggregate_norm': measures[sees].norm,
+        'effective_dimension': measures[sees].effective_dimension,
+        'residual_norm': np.nan
+        if others is None
+        else measures['residual'].norm,
+      },
+      included=ids,
+    )
+
+  def observe_final(self, model: Any, *, initial: Any = None) -> None:
+    """Scores all canaries by the final model.
+
+    Args:
+      model: theta_T.
+      initial: theta_0, for the attacker who knows it too; None if nobody does.
+
+    Raises:
+      ValueError: a model has not d numbers, or some are not finite.
+    """
+    final = self._view(model, 'model')
+    vectors = {'final': final}
+    if initial is not None:
+      start = self._view(initial, 'initial')
+      vectors['change'] = [np.concatenate(final) - np.concatenate(start)]
+    cosines, _ = self._score(vectors, 'the final model')
+    # Of an earlier model, whose initial one was known.
+    self._state.cosines.pop('change', None)
+    self._state.cosines.update(cosines)
+
+  def add_scores(
+    self,
+    t: int,
+    cosines: Mapping[str, Float[np.ndarray, ' k']],
+    scalars: Mapping[str, float],
+    *,
+    included: Int[np.ndarray, ' m'],
+  ) -> None:
+    """Takes the scores of a round that were computed elsewhere, as in a jitted step.
+
+    Args:
+      t: the round.
+      cosines: of all canaries, by the names of `Record.cosines`.
+      scalars: of `RoundScalars`, those that are known.
+      included: the canaries that took part.
+
+    Raises:
+      ValueError: t is out of range, or was observed before.
+    """
+    self._check_round(t)
+    state = self._state
+    if state.observed_rounds[t]:
+      raise ValueError(
+        f'round {t} was observed already; give each round once. If training went '
+        'on from a checkpoint, load the auditor that was saved with it.'
+      )
+    missing = state.cosines.keys() - {'final', 'change'} - cosines.keys()
+    if missing:
+      raise ValueError(
+        f'round {t} has no {sorted(missing)}, as the rounds before had; give the '
+        'same in all rounds (others is in all of them or in none).'
+      )
+    if cosines.keys() - state.cosines.keys() and self.num_rounds_observed:
+      raise ValueError(
+        f'round {t} has {sorted(cosines)}, and rounds before it only '
+        f'{sorted(state.cosines)}; give the same in all rounds.'
+      )
+    for name, x in cosines.items():
+      shape = self.config.rounds, self._canaries.num
+      state.cosines.setdefault(name, np.zeros(shape, np.float32))[t] = x
+    for name, x in scalars.items():
+      getattr(state.rounds, name)[t] = x
+    state.included[t, included] = True
+
+  def record(self) -> Record:
+    """All that attackers saw so far.
+
+    Raises:
+      ValueError: nothing was observed, or none of the rounds had a coin.
+    """
+    state, config = self._state, self.config
+    made = state.observed_rounds
+    if not made.any():
+      raise ValueError('no round was observed yet; call `observe` in each.')
+    included = state.included[made]
+    as_planned = np.array_equal(included, state.planned[made])
+    assigned, counts = included, np.ones(config.num_canaries, bool)
+    if config.design == 'coin_flip':
+      # A coin of which no round was made has not said no.
+      assigned = state.assigned[made]
+      counts = assigned.any(axis=0)
+    if not counts.any():
+      raise ValueError(
+        f'none of the {config.num_canaries} canaries was assigned one of the '
+        f'{np.count_nonzero(made)} rounds observed so far; observe more of them.'
+      )
+    return make_record(
+      {
+        n: (x if x.ndim == 1 else x[made])[..., counts]
+        for n, x in state.cosines.items()
+      },
+      RoundScalars(*(x[made] for x in state.rounds)),
+      included=included[:, counts],
+      assigned=assigned[:, counts],
+      design=config.design,
+      dim=config.dim,
+      delta=config.delta,
+      momentum=config.server_momentum,
+      noise_multiplier=config.noise_multiplier,
+      # Periods are no longer equal when rounds of several were not made.
+      periods=config.repetitions
+      if as_planned and (made.all() or config.repetitions == 1)
+      else None,
+    )
+
+  def evaluate(self, *, delta: float | None = None) -> evaluation.Audit:
+    """Every estimate of every attacker, as `audit.evaluate` gives them.
+
+    Args:
+      delta: in (0, 1); None for that of the config.
+    """
+    return evaluation.evaluate(self.record(), delta=delta)
+
+  def report(self, *, delta: float | None = None) -> str:
+    """What was found so far, as text: one line for each attacker, and doubts.
+
+    Args:
+      delta: in (0, 1); None for that of the config.
+    """
+    record = self.record()
+    audit = evaluation.evaluate(record, delta=delta)
+    return format_auditor(self.config, record, audit)
+
+  def save(self, path: str | os.PathLike) -> None:
+    """Writes the auditor, whole or not at all; `load` goes on with it.
+
+    The file holds the key of the canaries: it is for the auditor alone.
+    """
+    auditor_file.write_state(path, self._state)
+
+  @classmethod
+  def load(cls, path: str | os.PathLike) -> 'Auditor':
+    """Reads an auditor that `save` wrote.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: the file is damaged or of another version.
+    """
+    auditor = cls.__new__(cls)
+    auditor._set_state(auditor_file.read_state(path))
+    return auditor
+
+  def _set_clip_norm(self, t: int, clip_norm: float | None) -> float:
+    scale = self.config.clip_norm if clip_norm is None else float(clip_norm)
+    if not 0 < scale < np.inf:
+      raise ValueError(f'clip_norm={clip_norm}; give a norm > 0.')
+    self._clip_norms[t] = scale
+    return scale
+
+  def _find_included(
+    self, t: int, included: Any, clip_norm: float | None
+  ) -> tuple[Int[np.ndarray, ' m'], float]:
+    """The canaries of a round as it was made, and its clip norm."""
+    planned, injected = self.canary_ids(t), self._clip_norms.get(t)
+    if included is None and injected is None and len(planned):
+      raise ValueError(
+        f'round {t} has {len(planned)} canaries, but its injection was never asked '
+        'for; call `injection`, or say which canaries took part with included.'
+      )
+    if clip_norm is not None or injected is None:
+      injected = self._set_clip_norm(t, clip_norm)
+    ids = planned if included is None else _check_ids(included)
+    if len(stray := np.setdiff1d(ids, planned)):
+      raise ValueError(
+        f'included has {stray.tolist()}, which are not among the canaries of round '
+        f'{t}, {planned.tolist()}; give those of them that took part.'
+      )
+    if self.config.design == 'coin_flip' and not np.array_equal(ids, planned):
+      raise ValueError(
+        f'included={ids.tolist()} in round {t}, but coins chose '
+        f"{planned.tolist()}; where clients may drop out set design='fixed'."
+      )
+    return ids, injected
+
+  def _score(
+    self, vectors: Mapping[str, Sequence[np.ndarray]], where: str
+  ) -> tuple[dict[str, Float[np.ndarray, ' k']], dict[str, Measure]]:
+    """Cosines of all canaries with each vector, 0 where it is 0; and its measures."""
+    measures = {name: measure(vector) for name, vector in vectors.items()}
+    for name, x in measures.items():
+      if not np.isfinite(x.norm):
+        raise ValueError(
+          f'{where} ({name}) has numbers that are not finite: training has '
+          'diverged, or a client sent such numbers. Lower the learning rate, or '
+          'leave that client out.'
+        )
+    products = self._canaries.project(list(vectors.values()))
+    cosines = {
+      name: (row / (measures[name].norm or 1.0)).astype(np.float32)
+      for name, row in zip(vectors, products)
+    }
+    return cosines, measures
+
+  def _superpose(
+    self, ids: Int[np.ndarray, ' m'], scale: float, like: Any
+  ) -> Any:
+    if like is None:
+      sizes = [self.config.dim]
+    else:
+      arrays = structures.flatten(like, 'like')
+      sizes = [array.size for array in arrays.values()]
+      self._shapes = [array.shape for array in arrays.values()]
+    out = [np.zeros(size, np.float32) for size in sizes]
+    self._check_dim(out, 'like')
+    if len(ids):
+      self._canaries.add(ids, np.full(len(ids), scale), out)
+    return out[0] if like is None else structures.unflatten(out, like)
+
+  def _view(self, model: Any, name: str) -> Sequence[np.ndarray]:
+    arrays = structures.flatten(model, name)
+    vector = [x.reshape(-1) for x in arrays.values()]
+    self._check_dim(vector, name)
+    shapes = [x.shape for x in arrays.values()]
+    is_flat = len(shapes) == 1 and len(shapes[0]) == 1
+    if self._shapes is not None and not is_flat and shapes != self._shapes:
+      raise ValueError(
+        f'{name} has the shapes {shapes}, but the injection was made like '
+        f'{self._shapes}; give both in one structure.'
+      )
+    return vector
+
+  def _check_dim(self, vector: Sequence[np.ndarray], name: str) -> None:
+    if (dim := pieces.count_coordinates(vector)) != self.config.dim:
+      raise ValueError(
+        f'{name} has {dim:,} numbers, but dim={self.config.dim:,}; give the '
+        'parameters that are trained, all of them and no others.'
+      )
+
+  def _check_round(self, t: int) -> None:
+    if not isinstance(t, int | np.integer) or not 0 <= t < self.config.rounds:
+      raise ValueError(
+        f'round {t!r} is none of the {self.config.rounds} rounds, from 0, that the '
+        'audit was made for; give rounds as many as training will make.'
+      )
+
+
+def _check_ids(included: Any) -> Int[np.ndarray, ' m']:
+  """The numbers of canaries, sorted."""
+  ids = np.asarray(included)
+  is_empty = ids.ndim == 1 and not ids.size
+  if not is_empty and (
+    ids.ndim != 1
+    or not np.issubdtype(ids.dtype, np.integer)
+    or len(np.unique(ids)) < len(ids)
+  ):
+    raise ValueError(
+      f'included={included!r}; give the numbers of canaries, each once, such as '
+      'some of `canary_ids(t)`.'
+    )
+  return np.sort(ids.astype(int))

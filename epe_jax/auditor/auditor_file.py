@@ -1,0 +1,127 @@
+"""The file of an auditor, from which an audit goes on where training does."""
+
+import dataclasses
+import json
+import os
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float, UInt32
+import numpy as np
+
+from epe_jax import io
+from epe_jax.audit.record import FINAL_MODEL, find_fault_of_array
+from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.auditor.audit_config import AuditConfig
+
+_SCHEMA = 1
+_COSINES, _ROUNDS = 'cosines_', 'rounds_'
+
+
+class AuditorState(NamedTuple):
+  """All that an auditor keeps.
+
+  Attributes:
+    config: of the audit.
+    key: the two words of the canary key.
+    assigned: rounds that canaries are assigned.
+    planned: rounds in which canaries are to take part.
+    included: rounds in which they did.
+    cosines: with what was seen, by the names of `Record.cosines`; 0 in rounds that
+      were not observed.
+    rounds: numbers of each round; NaN where the round was not observed.
+  """
+
+  config: AuditConfig
+  key: UInt32[np.ndarray, 'words=2']
+  assigned: Bool[np.ndarray, 'T k']
+  planned: Bool[np.ndarray, 'T k']
+  included: Bool[np.ndarray, 'T k']
+  cosines: dict[str, Float[np.ndarray, '... k']]
+  rounds: RoundScalars
+
+  @property
+  def observed_rounds(self) -> Bool[np.ndarray, ' T']:
+    """Which rounds were observed."""
+    return np.isfinite(self.rounds.canary_norm)
+
+
+def write_state(path: str | os.PathLike, state: AuditorState) -> None:
+  """Writes an auditor whole or not at all, readable by its owner alone."""
+  arrays = {
+    'schema': np.int64(_SCHEMA),
+    'config': json.dumps(dataclasses.asdict(state.config)),
+    'key': state.key,
+    'assigned': state.assigned,
+    'planned': state.planned,
+    'included': state.included,
+  }
+  arrays |= {_COSINES + name: x for name, x in state.cosines.items()}
+  arrays |= {_ROUNDS + name: x for name, x in state.rounds._asdict().items()}
+  io.write_arrays(path, arrays, private=True)
+
+
+def read_state(path: str | os.PathLike) -> AuditorState:
+  """Reads an auditor.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is damaged or of another version.
+  """
+  arrays = io.read_arrays(path)
+  try:
+    io.check_schema(path, int(arrays['schema']), reads=_SCHEMA)
+    state = AuditorState(
+      config=AuditConfig(**io.parse_json(str(arrays['config']))),
+      key=arrays['key'],
+      assigned=arrays['assigned'],
+      planned=arrays['planned'],
+      included=arrays['included'],
+      cosines={
+        name.removeprefix(_COSINES): x
+        for name, x in arrays.items()
+        if name.startswith(_COSINES)
+      },
+      rounds=RoundScalars(
+        *(arrays[_ROUNDS + name] for name in RoundScalars._fields)
+      ),
+    )
+    fault = _find_fault(state)
+  except (KeyError, TypeError, ValueError) as error:
+    fault = str(error)
+  if fault is not None:
+    raise ValueError(
+      f'{path} is no file of an auditor, or damaged ({fault}); give what '
+      '`Auditor.save` wrote.'
+    )
+  return state
+
+
+def _find_fault(state: AuditorState) -> str | None:
+  """What of a state cannot be so, in words."""
+  config = state.config
+  rounds, num = shape = config.rounds, config.num_canaries
+  if state.key.shape != (2,) or state.key.dtype != np.uint32:
+    return f'key is {state.key.dtype}{list(state.key.shape)}'
+  for name in ('assigned', 'planned', 'included'):
+    array = getattr(state, name)
+    if array.shape != shape or array.dtype != bool:
+      return (
+        f'{name} is {array.dtype}{list(array.shape)}, and not bool{list(shape)}'
+      )
+  for subset, name in (('included', 'planned'), ('planned', 'assigned')):
+    if np.any(getattr(state, subset) & ~getattr(state, name)):
+      return f'{subset} has canaries in rounds that {name} has not'
+  shaped = {
+    _ROUNDS + name: (x, [(rounds,)])
+    for name, x in state.rounds._asdict().items()
+  }
+  shaped |= {
+    _COSINES + name: (x, [(num,)] if name in FINAL_MODEL else [shape])
+    for name, x in state.cosines.items()
+  }
+  for name, (array, shapes) in shaped.items():
+    if fault := find_fault_of_array(name, array, shapes, unknown=True):
+      return fault
+  if np.any(state.included[~state.observed_rounds]):
+    return 'included has canaries in rounds that were not observed'
+  return None

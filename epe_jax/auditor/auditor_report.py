@@ -1,0 +1,91 @@
+"""What an auditor found, as text: what was audited, the attackers, and doubts."""
+
+import numpy as np
+
+from epe_jax.audit import effective_dimension, evaluation, threat_models
+from epe_jax.audit.headline import find_headline, format_headline
+from epe_jax.audit.record import Record
+from epe_jax.auditor import claim_check
+from epe_jax.auditor.audit_config import AuditConfig
+from epe_jax.canaries import requirements
+from epe_jax.text import audit_notes, cells, tables
+from epe_jax.text.summary_table import format_summary_table
+
+
+def format_auditor(
+  config: AuditConfig, record: Record, audit: evaluation.Audit
+) -> str:
+  """What was audited, one line for each attacker, and what speaks against them.
+
+  Args:
+    config: of the audit.
+    record: what attackers saw.
+    audit: what was estimated from it.
+  """
+  noise = config.noise_multiplier
+  head = (
+    f'{record.num_rounds:,} of {config.rounds:,} rounds, d = {config.dim:,}, '
+    f'{np.count_nonzero(record.observed):,} of {config.num_canaries:,} canaries '
+    f'in, noise multiplier {"not claimed" if noise is None else f"{noise:g}"}, '
+    f'δ = {audit.attacks[0].first.delta:.3g}'
+  )
+  notes = audit_notes.format_remarks(audit)
+  if warning := _warn_if_concentrated(config, record):
+    notes.append(warning)
+  notes = claim_check.check_claim(record, audit) + notes
+  notes += _explain_uncalibrated(config, audit)
+  if audit.headline is not None:
+    attack, bound = audit.headline
+    notes.insert(0, _describe_headline(record, attack, bound))
+  headline = find_headline(audit)
+  parts = [
+    tables.fill_paragraph(head),
+    '' if headline is None else format_headline(headline),
+    format_summary_table(audit),
+    '\n'.join(tables.fill_paragraph(note, bullet='- ') for note in notes),
+  ]
+  return '\n\n'.join(part for part in parts if part)
+
+
+def _describe_headline(
+  record: Record, attack: evaluation.Attack, bound: evaluation.Estimate
+) -> str:
+  rounds = int(np.count_nonzero(record.assigned, axis=0).max())
+  return (
+    f'With {100 * (bound.confidence or 0):.4g} % confidence ε ≥ '
+    f'{bound.epsilon:.3g} for an attacker who sees {attack.sees} '
+    f'({attack.threat_model.name}). This is of a canary of {cells.format_rounds(rounds)}: a client of '
+    'more may leak more.'
+  )
+
+
+def _explain_uncalibrated(
+  config: AuditConfig, audit: evaluation.Audit
+) -> list[str]:
+  """Why attackers have no estimate although no test speaks against it."""
+  models = [audit.find(threat_models.FINAL), audit.find(threat_models.CHANGE)]
+  notes = []
+  if config.server_momentum is None and any(models):
+    notes.append(
+      'What the model keeps of a canary is not known, so that it has bounds alone. '
+      'If the server adds up releases, set server_momentum, 0 for none.'
+    )
+  if audit.find(threat_models.LIKELIHOOD) is not None:
+    notes.append('The likelihood over rounds has bounds alone.')
+  return notes
+
+
+def _warn_if_concentrated(config: AuditConfig, record: Record) -> str | None:
+  assert record.rounds is not None, 'the record of a whole run'
+  threshold = requirements.min_effective_dimension(config.family, config.dim)
+  dimensions = record.rounds.effective_dimension.tolist()
+  return effective_dimension.warn_if_low(
+    effective_dimension.summarize(
+      config.family,
+      threshold=threshold,
+      rounds=dimensions,
+      # Of models only cosines are kept.
+      final_model=0.0,
+      change=0.0,
+    )
+  )

@@ -1,0 +1,122 @@
+"""Whether what an auditor saw is what the claim of its config says, in words.
+
+Three things follow from a claim and are measured in every round: how large the noise
+is, how much of a canary arrives in a release, and that no attacker finds more than
+the claim allows. Each check says what is wrong, by how much, and what to look at.
+"""
+
+import numpy as np
+
+from epe_jax import epsilon
+from epe_jax.audit import threat_models
+from epe_jax.audit.evaluation import Attack, Audit
+from epe_jax.audit.record import Record
+
+_STANDARD_ERRORS = 4.0
+"""Differences beyond this are named: of right audits, fewer than 1 in 10,000."""
+
+_ROUNDING = 1e-3
+_Z_90 = 1.645
+_ROOM = 0.1
+"""What canaries of a round may add to the noise of one of them, of its square."""
+
+
+def check_claim(record: Record, audit: Audit) -> list[str]:
+  """Sentences on what contradicts the claim; none if nothing does.
+
+  Args:
+    record: of an auditor, with the noise that it was told of.
+    audit: what was estimated from it.
+  """
+  own = audit.find(threat_models.OWN)
+  checks: list[str | None] = []
+  # Noise that is measured is named by the attacker whose scores are in its units.
+  if not any(attack.contradictions for attack in audit.attacks):
+    checks = [_check_release_norm(record)]
+    if not any(checks):
+      checks = [_check_canaries(own)]
+    if not any(checks):
+      # Canaries are as claimed, so a higher ε is the noise's.
+      checks = [_check_excess(own)]
+  return [text for text in (*checks, _check_room(record)) if text]
+
+
+def _check_release_norm(record: Record) -> str | None:
+  """Whether releases are shorter than the noise that is claimed to be in them."""
+  rounds = record.rounds
+  if rounds is None:
+    return None
+  norm = np.asarray(rounds.aggregate_norm, np.float64)
+  is_known = np.isfinite(norm) & (rounds.noise_std > 0)
+  if not is_known.any():
+    return None
+  claimed = rounds.noise_std[is_known] * np.sqrt(record.dim)
+  # Of a median over rounds; each norm is that of d normals.
+  error = np.sqrt(np.pi / 2 / (2 * record.dim * is_known.sum()))
+  ratio = float(np.median(norm[is_known] / claimed))
+  if 1 - ratio < max(_STANDARD_ERRORS * float(error), _ROUNDING):
+    return None
+  return (
+    f'Releases are {ratio:.2g} times as long as the noise that is claimed to be '
+    'in them, so that there is at most so much of it. Check the noise, and that '
+    'divisor, clip_norm and noise_multiplier are those of the loop.'
+  )
+
+
+def _check_canaries(own: Attack | None) -> str | None:
+  """Compares the scores of canaries with the norms of what they are in."""
+  if own is None or own.agreement is None:
+    return None
+  errors = own.agreement.standard_errors
+  expected = _compute_mu(own.agreement.epsilon, own.first.delta)
+  if abs(errors) < _STANDARD_ERRORS or not 0 < expected < np.inf:
+    return None
+  share = _compute_mu(float(own.first.epsilon), own.first.delta) / expected
+  # An ε has no sign, and scores that are reversed have another.
+  times = f'{share:.2g} times what' if own.is_calibrated else 'otherwise than'
+  return (
+    f'Canaries score {times} their norm predicts '
+    f'({errors:+.1f} standard errors). Check that each injection was added to the '
+    'sum of its round, whole and once, and that divisor and included are right.'
+  )
+
+
+def _check_excess(own: Attack | None) -> str | None:
+  """Compares what the attacker of a canary's own round finds with the claim."""
+  if own is None or own.analytic is None or own.first.interval is None:
+    return None
+  low, high = own.first.interval
+  error = (high - low) / (2 * _Z_90)
+  allowed = own.analytic.epsilon
+  if not own.first.epsilon - _STANDARD_ERRORS * error > allowed:
+    return None
+  delta = own.first.delta
+  share = _compute_mu(allowed, delta) / _compute_mu(
+    float(own.first.epsilon), delta
+  )
+  return (
+    f'The own round finds ε = {own.first.epsilon:.3g}, and the claim allows '
+    f'{allowed:.3g}: the noise is at most about {share:.2g} of what is claimed.'
+  )
+
+
+def _compute_mu(at_delta: float, delta: float) -> float:
+  return float(epsilon.mu_of_epsilon(float(at_delta), delta))
+
+
+def _check_room(record: Record) -> str | None:
+  """Whether the canaries of a round hide one another."""
+  rounds = record.rounds
+  if rounds is None:
+    return None
+  with np.errstate(divide='ignore', invalid='ignore'):
+    among = rounds.num_canaries / record.dim
+    share = among * (rounds.canary_norm / rounds.noise_std) ** 2
+  share = share[np.isfinite(share)]
+  if not share.size or np.max(share) < _ROOM:
+    return None
+  return (
+    f'Up to {np.max(rounds.num_canaries):.0f} canaries are in a release of '
+    f'{record.dim:,} dimensions and hide one another, so that estimates are too '
+    'low. Lower num_observed, or make more rounds.'
+  )

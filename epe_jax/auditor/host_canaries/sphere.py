@@ -1,0 +1,79 @@
+"""Uniform points of the unit sphere, in NumPy.
+
+As `epe_jax.canaries.sphere`, to float32 rounding. Every canary is made anew for
+each vector: k x d normals, so that a million parameters with 1,000 canaries take
+some tens of seconds. Hadamard rows take milliseconds.
+"""
+
+from collections.abc import Sequence
+
+from jaxtyping import Float, Int
+import numpy as np
+
+from epe_jax.auditor.host_canaries import pieces, threefry
+from epe_jax.auditor.host_canaries.base import HostCanaries, Pieces
+
+_PURPOSE = 1
+
+
+def make_sphere(key: threefry.Root, num: int, dim: int) -> HostCanaries:
+  """Makes k independent uniform points of the unit sphere.
+
+  Args:
+    key: the canary key; never that of the privacy noise.
+    num: k >= 1.
+    dim: d >= 2.
+  """
+  root = threefry.derive_root(key, _PURPOSE)
+
+  def project(vectors: Sequence[Pieces]) -> Float[np.ndarray, 'r k']:
+    dense = np.stack([_join(vector) for vector in vectors])
+    # One canary at a time is d floats, as each vector is.
+    return np.stack([dense @ _make_canary(root, j, dim) for j in range(num)], 1)
+
+  def add(
+    ids: Int[np.ndarray, ' m'], weights: Float[np.ndarray, ' m'], out: Pieces
+  ) -> None:
+    total = np.zeros(dim, np.float32)
+    for j, weight in zip(ids, weights):
+      total += np.float32(weight) * _make_canary(root, int(j), dim).astype(
+        np.float32
+      )
+
+    def read(start: int, buffer: Float[np.ndarray, ' n']) -> None:
+      buffer[:] = total[start : start + buffer.size]
+
+    pieces.add_chunks(read, out, dim)
+
+  return HostCanaries(num, dim, project, add)
+
+
+def _make_canary(
+  root: threefry.Root, j: int, dim: int
+) -> Float[np.ndarray, ' d']:
+  half = -(-dim // 2)
+  low = np.arange(half, dtype=np.uint32)
+  x, y = _convert_to_normals(
+    *threefry.draw_words(root, low, np.full_like(low, j))
+  )
+  z = np.concatenate([x, y[: dim - half]])
+  return z / np.linalg.norm(z)
+
+
+def _convert_to_normals(
+  first: np.ndarray, second: np.ndarray
+) -> tuple[Float[np.ndarray, ' n'], Float[np.ndarray, ' n']]:
+  """By Box and Muller, as `epe_jax.canaries._normals`, in float64."""
+  u = (first >> np.uint32(1)) * 2.0**-31 + 2.0**-32
+  radius = np.sqrt(2.0**-27 - np.log(u))
+  angle = (second << np.uint32(2)).view(np.int32) * 2.0**-31 * (np.pi / 4)
+  sin, cos = np.sin(angle), np.cos(angle)
+  sign = lambda word: np.where(word >> np.uint32(31), -1.0, 1.0)
+  return (
+    radius * (cos - sin) * sign(second),
+    radius * (cos + sin) * sign(second << np.uint32(1)),
+  )
+
+
+def _join(vector: Pieces) -> Float[np.ndarray, ' d']:
+  return np.concatenate([np.asarray(piece, np.float64) for piece in vector])

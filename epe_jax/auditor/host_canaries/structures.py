@@ -1,0 +1,143 @@
+"""Models of any framework as vectors in pieces, without copies.
+
+A model is an array, or a list, tuple or mapping of models: NumPy arrays, PyTorch or
+JAX arrays, state dicts, parameters in a tree. Its vector has the entries of mappings
+in the order of their keys, as JAX flattens trees, so that it does not depend on the
+order in which a framework lists them.
+"""
+
+from collections.abc import Mapping, Sequence
+import sys
+from typing import Any
+
+import numpy as np
+
+from epe_jax.auditor.host_canaries.base import Pieces
+
+
+def flatten(model: Any, name: str = 'model') -> dict[str, np.ndarray]:
+  """Returns the arrays of a model by name, in the order of its vector.
+
+  Memory is shared where the framework allows it: with NumPy, PyTorch on the CPU,
+  and whatever else speaks DLPack.
+
+  Args:
+    model: arrays, nested.
+    name: of the model, for errors.
+
+  Raises:
+    ValueError: an array has no floating-point numbers, or is empty; or something is
+      no array, or a tensor of PyTorch is there twice.
+  """
+  arrays: dict[str, np.ndarray] = {}
+  addresses: dict[tuple[int, int], str] = {}
+  for key, leaf in _list_leaves(model, name):
+    arrays[key] = _view(leaf, key)
+    if _is_torch(leaf):
+      address = leaf.data_ptr(), leaf.numel()
+      if (first := addresses.setdefault(address, key)) != key:
+        raise ValueError(
+          f'{key} and {first} are one tensor; give tied parameters once.'
+        )
+  return arrays
+
+
+def _list_leaves(model: Any, name: str) -> list[tuple[str, Any]]:
+  if isinstance(model, Mapping):
+    parts = [(f'{name}[{key!r}]', model[key]) for key in sorted(model, key=str)]
+  elif isinstance(model, list | tuple):
+    parts = [(f'{name}[{i}]', x) for i, x in enumerate(model)]
+  else:
+    return [(name, model)]
+  return [leaf for path, x in parts for leaf in _list_leaves(x, path)]
+
+
+def view_writable(model: Any, name: str = 'out') -> Pieces:
+  """Returns the vector of a model in pieces that share its memory.
+
+  Raises:
+    ValueError: an array is not contiguous or cannot be written, such as one of
+      JAX or on a GPU.
+  """
+  arrays = flatten(model, name)
+  for key, array in arrays.items():
+    is_shared = array.flags.c_contiguous and array.flags.writeable
+    if not is_shared or array.dtype not in (np.float32, np.float64):
+      raise ValueError(
+        f'{key} cannot be added to in place; give contiguous float32 or float64 '
+        'arrays in memory of the host, or call `injection` and add it yourself.'
+      )
+  return [x.reshape(-1) for x in arrays.values()]
+
+
+def unflatten(pieces: Pieces, like: Any) -> Any:
+  """Returns a vector in the structure, shapes and array types of a model.
+
+  Args:
+    pieces: of the lengths of the arrays of `like`, in the order of `flatten`.
+    like: the model.
+  """
+  remaining = iter(pieces)
+
+  def build(node: Any) -> Any:
+    if isinstance(node, Mapping):
+      built = {key: build(node[key]) for key in sorted(node, key=str)}
+      # A dict, an OrderedDict or the like, in the order of the model.
+      make: Any = type(node)
+      return make((key, built[key]) for key in node)
+    if isinstance(node, list | tuple):
+      parts: Sequence[Any] = [build(x) for x in node]
+      is_named = hasattr(node, '_fields')
+      return type(node)(*parts) if is_named else type(node)(parts)
+    piece = next(remaining).reshape(np.shape(node))
+    if _is_torch(node):
+      return _make_tensor(piece, node)
+    return piece
+
+  return build(like)
+
+
+def _make_tensor(piece: np.ndarray, like: Any) -> Any:
+  torch = sys.modules['torch']
+  tensor = torch.from_numpy(piece).to(like.device, like.dtype)
+  if tensor.itemsize < 4 and not bool(torch.isfinite(tensor).all()):
+    raise ValueError(
+      f'canaries of a norm this large overflow {like.dtype}; lower clip_norm, or '
+      'add them in float32.'
+    )
+  return tensor
+
+
+def _view(leaf: Any, name: str) -> np.ndarray:
+  if _is_torch(leaf):
+    if leaf.is_meta or leaf.is_sparse:
+      raise ValueError(
+        f'{name} is a {"meta" if leaf.is_meta else "sparse"} tensor; give dense '
+        'tensors that hold numbers.'
+      )
+    leaf = leaf.detach()
+    if leaf.device.type != 'cpu':
+      leaf = leaf.cpu()
+    # NumPy has no bfloat16; float32 holds it exactly.
+    array = (leaf.float() if leaf.itemsize < 4 else leaf).numpy()
+  else:
+    if isinstance(leaf, int | float) or not hasattr(leaf, '__array__'):
+      raise ValueError(
+        f'{name} is a {type(leaf).__name__} and no array; give arrays, or lists, '
+        'tuples and mappings of them, such as a state dict.'
+      )
+    array = np.asarray(leaf)
+    if array.dtype.name == 'bfloat16':
+      array = array.astype(np.float32)
+  if array.size == 0 or not np.issubdtype(array.dtype, np.floating):
+    raise ValueError(
+      f'{name} has {array.size} numbers of type {array.dtype}; give parameters '
+      'alone, arrays of floating-point numbers that are trained: counters and '
+      'the like have no canaries.'
+    )
+  return array
+
+
+def _is_torch(leaf: Any) -> bool:
+  torch = sys.modules.get('torch')
+  return torch is not None and isinstance(leaf, torch.Tensor)

@@ -1,0 +1,142 @@
+"""Evaluates a recorded audit: one line for each attacker.
+
+  epe-jax audit auditor.npz
+  epe-jax audit runs/digits
+  epe-jax audit auditor.npz --claim=3
+  epe-jax audit runs/digits/private/scores.npz --delta=1e-6 --format=json
+
+The argument is a file written by `Auditor.save`, as in audits of other frameworks; the
+workdir of a finished run; or its private/scores.npz. All attackers are evaluated again
+from the record, without training; but of a workdir, without --delta and --simultaneous,
+what the run itself found is printed, from its result.json. `epe-jax estimate` prints
+every estimator and also reads scores of other systems. `epe-jax report` draws figures.
+
+With --claim=EPS the exit status is 1 if the headline bound exceeds EPS.
+"""
+
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+from absl import app, flags
+
+from epe_jax.cli import claims
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `audit`."""
+  own: Any = {'flag_values': values}
+  claims.define_claim(values)
+  flags.DEFINE_float(
+    'delta', None, 'δ, in (0, 1). Without it, that of the file.', **own
+  )
+  flags.DEFINE_bool(
+    'simultaneous',
+    False,
+    'Make all lower bounds hold together at 95 %, not each by itself.',
+    **own,
+  )
+  flags.DEFINE_enum(
+    'format', 'text', ['text', 'json'], 'How to print the audit.', **own
+  )
+
+
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  paths = values(list(argv))[1:]
+  if len(paths) != 1:
+    raise app.UsageError(
+      f'{len(paths)} files were given; give one: what Auditor.save wrote, or the '
+      'workdir of a run.'
+    )
+  claims.check_claim(values.claim)
+  if values.delta is not None and not 0 < values.delta < 1:
+    raise ValueError(f'--delta={values.delta}; give a number in (0, 1).')
+  from epe_jax import io
+  from epe_jax.audit import audit_json
+
+  as_json = values.format == 'json'
+  audited, text = _audit(pathlib.Path(paths[0]), values, as_json)
+  if as_json:
+    text = io.format_json(audit_json.to_json(audited))
+  print(text)
+  bounds = claims.choose_bounds(audited)
+  return claims.report_claim(values.claim, bounds, to_stderr=as_json)
+
+
+def _audit(
+  path: pathlib.Path, values: flags.FlagValues, as_json: bool
+) -> tuple[Any, str]:
+  """The audit of what is at a path, and its text; JSON needs none."""
+  from epe_jax.audit import evaluation, load_record
+  from epe_jax.auditor import auditor_report
+  from epe_jax.auditor.auditor import Auditor
+  from epe_jax.experiment import finished_runs, workdirs
+  from epe_jax.report import report
+
+  as_recorded = values.delta is None and not values.simultaneous
+  if path.is_dir():
+    finished_runs.check_audited(path)
+    if as_recorded:
+      result = finished_runs.load_result(path)
+      return result.audit, report.format_summary(result)
+    path = workdirs.workdir_at(path).scores
+  kind = _find_kind(path)
+  auditor = Auditor.load(path) if kind == 'auditor' else None
+  record = load_record(path) if auditor is None else auditor.record()
+  audited = evaluation.evaluate(
+    record, delta=values.delta, simultaneous=values.simultaneous
+  )
+  if as_json:
+    return audited, ''
+  if auditor is None or values.simultaneous:
+    return audited, _format_audit(path, record, audited)
+  # As loops print it.
+  text = auditor_report.format_auditor(auditor.config, record, audited)
+  return audited, text
+
+
+def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
+  from epe_jax.audit import headline
+  from epe_jax.text import audit_notes, cells, summary_table, tables
+
+  counts = record.included.sum(axis=0)[record.observed]
+  most = int(counts.max())
+  head = (
+    f'{path.name}: {record.num_rounds:,} rounds, d = {record.dim:,}, '
+    f'{record.observed.sum():,} of {record.observed.size:,} canaries in, '
+    f'in {"up to " if counts.min() < most else ""}'
+    f'{cells.format_rounds(most)}, '
+    f'δ = {cells.format_delta(audited.attacks[0].first.delta)}'
+  )
+  found = headline.find_headline(audited)
+  parts = [
+    tables.fill_paragraph(head),
+    found and tables.fill_paragraph(headline.format_headline(found)),
+    summary_table.format_summary_table(audited),
+    '\n'.join(
+      tables.fill_paragraph(text, bullet='- ')
+      for text in audit_notes.format_remarks(audited)
+    ),
+  ]
+  return '\n\n'.join(part for part in parts if part)
+
+
+def _find_kind(path: pathlib.Path) -> str:
+  """Says whether a file is of an 'auditor' or the 'record' of a run."""
+  from epe_jax import io
+
+  if not path.is_file():
+    raise FileNotFoundError(
+      f'{path} does not exist; give a file that Auditor.save wrote, or the '
+      'workdir of a finished run.'
+    )
+  names = io.list_arrays(path) if path.suffix == '.npz' else set()
+  if {'key', 'config', 'schema'} <= names:
+    return 'auditor'
+  if 'schema' in names:
+    return 'record'
+  raise ValueError(
+    f'{path} is neither of an Auditor nor of a run; `epe-jax estimate '
+    f'{path.name}` reads scores of other systems.'
+  )

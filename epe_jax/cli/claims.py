@@ -1,0 +1,112 @@
+"""Whether a claimed ε stands: a line for people, and the exit status of --claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+import sys
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+if TYPE_CHECKING:
+  from epe_jax.audit.evaluation import Audit
+  from epe_jax.audit.sequential import ClaimTest
+  from epe_jax.epsilon.types import Estimate
+
+
+def define_claim(
+  values: flags.FlagValues, *, simultaneous: bool = True
+) -> None:
+  """Defines --claim."""
+  flags.DEFINE_float(
+    'claim',
+    None,
+    'Claimed ε. The exit status is 1 if the headline bound exceeds it'
+    + (
+      '; with --simultaneous, if any bound does that assumes no shape, as these '
+      'hold together.'
+      if simultaneous
+      else '.'
+    ),
+    flag_values=values,
+  )
+
+
+def check_claim(claim: float | None) -> None:
+  """Checks a claimed ε, before any work.
+
+  Raises:
+    ValueError: it is no finite number >= 0.
+  """
+  if claim is not None and not 0 <= claim < math.inf:
+    raise ValueError(f'--claim={claim}; give a finite ε >= 0.')
+
+
+def choose_bounds(audit: Audit) -> list[Estimate]:
+  """The lower bounds by which a claim is judged: no more than hold together.
+
+  Of those that do, no bound that assumes a shape judges: scores of another shape would
+  make it accuse a mechanism that keeps its claim.
+  """
+  if audit.is_simultaneous:
+    return [
+      bound
+      for attack in audit.attacks
+      for bound in attack.bounds
+      if bound.is_shape_free
+    ]
+  return [] if audit.headline is None else [audit.headline[1]]
+
+
+def report_claim(
+  claim: float | None,
+  bounds: Sequence[Estimate],
+  *,
+  test: ClaimTest | None = None,
+  to_stderr: bool = False,
+) -> int:
+  """Prints how a claim stands.
+
+  Args:
+    claim: ε >= 0; None if nothing is claimed.
+    bounds: lower bounds that hold together.
+    test: of the claim by the rounds of a run; None if there was none.
+    to_stderr: whether stdout is for something else.
+
+  Returns:
+    The exit status: 1 if the claim is violated, else 0.
+
+  Raises:
+    ValueError: there is no bound to judge a claim by.
+  """
+  if claim is None:
+    return 0
+  from epe_jax.text import cells, methods, tables
+
+  if not bounds:
+    raise ValueError(
+      f'--claim={claim:g} cannot be tested: there is no lower bound of ε, since '
+      'nothing was audited.'
+    )
+  bound = max(bounds, key=lambda one: one.epsilon)
+  assert bound.confidence is not None, 'bounds have one'
+  found = (
+    f'ε ≥ {cells.format_epsilon(bound)} at δ = {cells.format_delta(bound.delta)} '
+    f'with {100 * bound.confidence:.4g} % confidence '
+    f'({methods.describe_method(bound)})'
+  )
+  rejected = test is not None and test.rejected_after is not None
+  if bound.epsilon > claim:
+    text = f'Claim ε ≤ {claim:g}: violated. {found}.'
+  elif test is not None and rejected:
+    text = (
+      f'Claim ε ≤ {claim:g}: rejected after round {test.rejected_after}, if the '
+      f'mechanism is Gaussian; at most {100 * test.significance:g} % of such runs '
+      f'that keep the claim ever are. Of any mechanism {found}.'
+    )
+  else:
+    text = f'Claim ε ≤ {claim:g}: not contradicted, which does not prove it. {found}.'
+  stream = sys.stderr if to_stderr else sys.stdout
+  print(f'\n{tables.fill_paragraph(text)}', file=stream)
+  return int(bound.epsilon > claim or rejected)

@@ -1,0 +1,336 @@
+"""Estimates ε from scores of any system, or of a finished run, without training.
+
+  epe-jax estimate scores.csv --delta=1e-5
+  epe-jax estimate losses.csv --delta=1e-5 --higher=out --out=report
+  epe-jax estimate --in_scores=in.txt --out_scores=out.txt --delta=1e-5
+  attack | epe-jax estimate - --delta=1e-5 --claim=3
+  epe-jax estimate report/exp/attack_result_0.npz --delta=1e-5
+  epe-jax estimate runs/digits --all
+  epe-jax estimate runs/digits --every=10 --models
+  epe-jax estimate runs/digits --by_round
+  epe-jax estimate runs/seed0 runs/seed1 runs/seed2
+
+A file of scores is a CSV or TSV with columns in and out (or member and nonmember), or
+score and label, or two columns without a header; or an .npz with such arrays. - reads a
+table from stdin. Files of ML Privacy Meter, LiRA, RMIA and privacy-estimates are
+recognized. For a run, give its workdir or its private/scores.npz.
+
+The command prints the headline, which the design fixes before any score is seen.
+--all prints every estimate: point estimates, which guarantee
+nothing; lower bounds, which hold at their stated confidence; and credible bounds, which
+hold only on average over a prior.
+
+--out=DIR writes report.md and report.html of external scores, with figures. With
+--claim=EPS the exit status is 1 if the headline bound exceeds EPS.
+
+With --every or --last, attackers see only some rounds of a run: their aggregates, or
+with --models the models after them. --by_round prints how much had leaked by several
+rounds.
+
+For several runs of one config, the command prints the μ and ε of each, their mean with
+an interval over runs, and a prediction for one more run.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any, NamedTuple
+
+from absl import app, flags
+
+from epe_jax.cli import claims, score_input
+
+# Scores whose floors take so long that somebody waits.
+_MANY = 100_000
+
+
+class Estimated(NamedTuple):
+  """Results to print.
+
+  Attributes:
+    values: for JSON.
+    text: for people.
+    bounds: lower bounds that hold together, by which a claim is judged.
+    test: of the claim by the rounds of a run; None if there is none.
+  """
+
+  values: Any
+  text: str
+  bounds: Sequence[Any]
+  test: Any = None
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `estimate`."""
+  own: Any = {'flag_values': values}
+  score_input.define_flags(values)
+  claims.define_claim(values)
+  flags.DEFINE_bool(
+    'by_round', False, 'Print ε after several rounds of a run.', **own
+  )
+  flags.DEFINE_bool(
+    'simultaneous',
+    False,
+    'Make all lower bounds hold together at 95 %, not each by itself: for all '
+    'attackers and, with --by_round or --deltas, all rounds and δ.',
+    **own,
+  )
+  flags.DEFINE_list(
+    'deltas',
+    None,
+    'With --simultaneous: make the bounds at all these δ hold together.',
+    **own,
+  )
+  flags.DEFINE_string(
+    'out', None, 'Folder for a report of external scores, with figures.', **own
+  )
+  flags.DEFINE_bool(
+    'all', False, 'Print every estimate, not only the headline.', **own
+  )
+  flags.DEFINE_enum(
+    'format',
+    'text',
+    ['text', 'json', 'markdown'],
+    'How to print the table.',
+    **own,
+  )
+
+
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  paths = values(list(argv))[1:]
+  claims.check_claim(values.claim)
+  from epe_jax import io
+  from epe_jax.scores import score_files
+
+  if values.out is not None:
+    _check_figures()
+    io.check_folder('out', values.out)
+  if not paths and values.in_scores is None and values.out_scores is None:
+    raise app.UsageError(f'Give a file of scores. {score_files.CURE}')
+  estimated = _estimate(values, paths)
+  text, as_json = estimated.text, values.format == 'json'
+  if as_json:
+    text = io.format_json(estimated.values)
+  print(text)
+  return claims.report_claim(
+    values.claim, estimated.bounds, test=estimated.test, to_stderr=as_json
+  )
+
+
+def _check_figures() -> None:
+  """Fails before any work where figures cannot be drawn."""
+  from epe_jax.report.figures import of_scores as of_scores
+
+
+def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
+  """Every estimate from some files."""
+  from epe_jax.epsilon.types import Scores
+
+  if len(paths) > 1:
+    return _estimate_runs(given, paths)
+  if paths and score_input.has_counts(given, paths[0]):
+    return _bound_counts(given, paths[0])
+  loaded = score_input.load(given, paths)
+  scores = loaded.scores
+  if given.deltas is not None and not given.simultaneous:
+    raise ValueError(
+      f'--deltas={",".join(given.deltas)} is of bounds that hold together; add '
+      '--simultaneous.'
+    )
+  if isinstance(scores, Scores):
+    return _estimate_external(given, loaded)
+  if given.out is not None:
+    raise ValueError(
+      f'--out={given.out} is for scores of other systems; epe-jax report draws a '
+      'run.'
+    )
+  if given.simultaneous and (given.by_round or given.deltas is not None):
+    return _bound_simultaneously(given, scores)
+  if given.by_round:
+    return _estimate_by_round(given, scores)
+  from epe_jax.audit import evaluation
+
+  audit = evaluation.evaluate(
+    scores,
+    delta=given.delta,
+    more=_needs_all(given),
+    simultaneous=given.simultaneous,
+  )
+  return _format_audit(given, audit)
+
+
+def _needs_all(given: flags.FlagValues) -> bool:
+  """Whether more is shown than the headline, which is there in any case.
+
+  Bounds that hold together share one level: what they are must not depend on how many
+  of them are printed.
+  """
+  return (
+    given.all
+    or given.simultaneous
+    or given.format == 'json'
+    or (given.out is not None)
+  )
+
+
+def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
+  from epe_jax.audit import audit_json
+  from epe_jax.report import report
+
+  form = report.format_estimates
+  if not given.all:
+    form = report.format_headline_estimates
+  text = form(audit, markdown=given.format == 'markdown')
+  bounds = claims.choose_bounds(audit)
+  return Estimated(audit_json.to_json(audit), text, bounds)
+
+
+def _estimate_external(
+  given: flags.FlagValues, loaded: score_input.ScoreInput
+) -> Estimated:
+  from epe_jax.audit import evaluation
+  from epe_jax.text import audit_notes
+
+  if given.deltas is not None:
+    raise ValueError('--deltas needs a run of epe_jax.')
+  delta = _require_delta(given, loaded.path)
+  if given.claim is not None:
+    score_input.refuse_reversed(given, loaded)
+  num = sum(map(len, (loaded.scores.observed, loaded.scores.unobserved)))
+  if num > _MANY:
+    score_input.tell(
+      f'{num:,} scores: simulating what estimators report without a leak takes '
+      'about a minute for each half a million of them.'
+    )
+  audit = evaluation.evaluate_scores(
+    loaded.scores,
+    delta=delta,
+    more=_needs_all(given),
+    simultaneous=given.simultaneous,
+  )
+  if loaded.warning is not None:
+    audit = audit_notes.replace_doubts(audit, loaded.warning)
+    if given.format == 'json':
+      score_input.tell(f'warning: {loaded.path}: {loaded.warning}')
+  estimated = _format_audit(given, audit)
+  if given.out is not None:
+    from epe_jax.scores import score_audit
+
+    page = score_audit.write_score_report(given.out, loaded.scores, audit)
+    score_input.tell(f'Report and figures: {page}')
+  return estimated
+
+
+def _estimate_runs(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:
+  if given.by_round or given.simultaneous:
+    raise ValueError(
+      f'--by_round and --simultaneous are for one run, but {len(paths)} files are '
+      'given; give one of them.'
+    )
+  if given.out is not None:
+    raise ValueError(
+      f'--out={given.out} is for one file, but {len(paths)} are given.'
+    )
+  from epe_jax.audit import audit_json, run_effects
+  from epe_jax.report import over_runs_report
+  from epe_jax.scores import score_files
+
+  files = [score_files.find_scores(path).resolve() for path in paths]
+  for path, file in zip(paths, files):
+    if files.count(file) > 1:
+      raise ValueError(
+        f'{path} is given more than once, but runs must be independent; give '
+        'it once.'
+      )
+  runs = {path: score_input.load(given, [path]).scores for path in paths}
+  effects = run_effects.evaluate_runs(runs, delta=given.delta)
+  text = over_runs_report.format_over_runs(
+    effects, markdown=given.format == 'markdown'
+  )
+  # Of the strongest attacker, as of a single run.
+  bounds = [effects[-1].bound]
+  return Estimated(audit_json.runs_to_json(effects), text, bounds)
+
+
+def _bound_counts(given: flags.FlagValues, path: str) -> Estimated:
+  from epe_jax.scores.formats import privacy_estimates
+
+  score_input.refuse_flags_of_scores(given, path)
+  counts = privacy_estimates.read_counts(path)
+  if warning := privacy_estimates.warn_if_reversed(counts):
+    if given.claim is not None:
+      raise ValueError(
+        f'--claim={given.claim:g} cannot be judged: {path}: {warning}'
+      )
+    score_input.tell(f'warning: {path}: {warning}')
+  bounds = privacy_estimates.bound_by_intervals(
+    counts, delta=_require_delta(given, path)
+  )
+  text = privacy_estimates.format_counts(
+    counts, bounds, markdown=given.format == 'markdown'
+  )
+  certain = [bound for bound in bounds if bound.kind == 'confidence bound']
+  return Estimated(
+    [dataclasses.asdict(bound) for bound in bounds], text, certain
+  )
+
+
+def _estimate_by_round(given: flags.FlagValues, record: Any) -> Estimated:
+  from epe_jax.audit import audit_json, by_round, sequential
+  from epe_jax.epsilon.types import Estimate
+  from epe_jax.report import over_rounds_report
+
+  rounds = by_round.evaluate_by_round(record, delta=given.delta)
+  bounds = sequential.bound_sequentially(
+    record, delta=given.delta, claim=given.claim
+  )
+  text = over_rounds_report.format_over_rounds(
+    rounds, bounds, markdown=given.format == 'markdown'
+  )
+  values = audit_json.rounds_to_json(rounds, bounds)
+  if given.claim is None or bounds is None:
+    return Estimated(values, text, [])
+  # They hold at all rounds at once, so that the largest does.
+  bound = Estimate(
+    epsilon=float(bounds.epsilon.max()),
+    delta=bounds.delta,
+    method='epsilon_sequence',
+    confidence=1 - bounds.significance,
+    kind='confidence bound',
+  )
+  return Estimated(values, text, [bound], bounds.test_claim())
+
+
+def _bound_simultaneously(given: flags.FlagValues, record: Any) -> Estimated:
+  from epe_jax.audit import audit_json, by_round
+  from epe_jax.report import over_rounds_report
+
+  deltas = None if given.delta is None else [given.delta]
+  if given.deltas is not None:
+    try:
+      deltas = [float(text) for text in given.deltas]
+    except ValueError as error:
+      raise ValueError(
+        f'--deltas={",".join(given.deltas)}; give numbers in (0, 1), with '
+        'commas between.'
+      ) from error
+  if given.claim is not None:
+    raise ValueError(
+      '--claim uses its own sequence of bounds; remove --simultaneous.'
+    )
+  rounds = by_round.choose_rounds(record).tolist()
+  bounds = by_round.bound_simultaneously(
+    record, rounds=rounds if given.by_round else None, deltas=deltas
+  )
+  text = over_rounds_report.format_simultaneous(
+    bounds, markdown=given.format == 'markdown'
+  )
+  return Estimated(audit_json.estimates_to_json(bounds), text, [])
+
+
+def _require_delta(given: flags.FlagValues, path: str) -> float:
+  if given.delta is None:
+    raise ValueError(
+      f'{path} names no delta; give --delta, for example --delta=1e-5.'
+    )
+  return given.delta

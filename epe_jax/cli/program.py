@@ -1,0 +1,292 @@
+"""The program `epe-jax`: its commands, their help, and exit statuses.
+
+What a command needs is imported when it is called: estimates from a file of scores
+need no JAX.
+"""
+
+from collections.abc import Sequence
+import dis
+import importlib
+import os
+import pathlib
+import re
+import sys
+import sysconfig
+import traceback
+from types import ModuleType
+from typing import NamedTuple
+
+from absl import app, flags
+
+from epe_jax import extras
+from epe_jax._version import __version__
+from epe_jax.cli import config_flags
+from epe_jax.text import tables, terminal
+
+OK, VIOLATED, FAILED, CRASHED, INTERRUPTED = 0, 1, 2, 70, 130
+"""Exit statuses: done; a claim or a rule is violated; refused; an error of ours; stopped
+by Ctrl-C."""
+
+
+TRACEBACK = 'EPE_JAX_TRACEBACK'
+"""Of the environment: if it is 1, errors of input are shown with their traceback."""
+
+_BUG = (
+  'error: this is a bug of epe_jax, and not of what it was given. Please report it in '
+  'the issues of its repository, with the lines above and the command.'
+)
+
+
+class Command(NamedTuple):
+  """A command.
+
+  Attributes:
+    module: of `epe_jax.cli`, with its help as docstring, `define_flags(values)`
+      and `execute(values, argv)`, which gives the exit status.
+    summary: what it does, in a line.
+  """
+
+  module: str
+  summary: str
+
+
+COMMANDS = {
+  'run': Command('run', 'train with canaries, audit, and write a report'),
+  'plan': Command('plan', 'predict what an audit will measure and cost'),
+  'audit': Command('audit', 'evaluate a recorded audit: one line per attacker'),
+  'estimate': Command('estimate', 'ε from scores of any system, without JAX'),
+  'sweep': Command('sweep', 'runs over a grid of settings or seeds'),
+  'report': Command('report', 'rewrite the report of a run, or compare runs'),
+  'reproduce': Command('reproduce', 'tables and figures of the paper'),
+  'data': Command('data', 'download or import federated data'),
+  'card': Command('card', 'validate and compare audit cards'),
+  'check': Command(
+    'check', 'check whether an aggregation adds noise as it claims'
+  ),
+}
+"""The commands of `epe-jax`, by name."""
+
+# Folders of packages of others, and of Python itself.
+_PACKAGES = {'site-packages', 'dist-packages'}
+_PYTHON = sysconfig.get_path('stdlib')
+
+# Reports of several forms have a --format, and those of two --json.
+_OF_JSON = {'json': 'format=json', 'format': 'json'}
+
+_HELP = """\
+usage: epe-jax COMMAND [ARGUMENTS]
+
+One-shot empirical privacy estimation for federated learning.
+
+{commands}
+
+  epe-jax COMMAND --help   explains a command, with examples
+  epe-jax --version        prints the version
+
+{statuses}
+"""
+
+_STATUSES = (
+  'Exit status: 0 done; 1 what was claimed is violated (--claim, check); 2 wrong '
+  'arguments or input, with the reason on stderr; 70 a bug in epe-jax; 130 stopped '
+  f'by Ctrl-C, 143 by SIGTERM. {TRACEBACK}=1 adds a traceback to every reason.'
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs a command.
+
+  Args:
+    argv: arguments without the name of the program; those of the process if None.
+
+  Returns:
+    The exit status.
+  """
+  terminal.use_spellings()
+  with tables.limit_width(terminal.measure_width(sys.stdout)):
+    return _dispatch(sys.argv[1:] if argv is None else argv)
+
+
+def run_script(name: str) -> None:
+  """Runs a command as a program of scripts/, and ends the process.
+
+  As programs of absl do, it ends with 1 wherever something is wrong.
+
+  Args:
+    name: of the command.
+  """
+  sys.exit(min(main([name, *sys.argv[1:]]), 1))
+
+
+def format_help() -> str:
+  """The commands, with a line each."""
+  width = max(map(len, COMMANDS))
+  lines = [f'  {name:<{width}}  {x.summary}' for name, x in COMMANDS.items()]
+  statuses = tables.fill_paragraph(_STATUSES)
+  return _HELP.format(commands='\n'.join(lines), statuses=statuses)
+
+
+def format_command_help(module: ModuleType) -> str:
+  """What a command does, with examples, and its flags."""
+  values = flags.FlagValues()
+  module.define_flags(values)
+  listed = values.get_help(include_special_flags=False).splitlines()
+  # Flags come under the names of the modules that define them.
+  listed = [line for line in listed if line.startswith(' ')]
+  blocks = (module.__doc__ or '').strip().split('\n\n')
+  text = '\n\n'.join(
+    # Examples stand as they are, so that they can be copied.
+    block if block.startswith(' ') else tables.fill_paragraph(block)
+    for block in blocks
+  )
+  if not listed:
+    return f'{text}\n'
+  return '\n'.join([text, '', 'Flags:', '', *listed, ''])
+
+
+def _dispatch(argv: Sequence[str]) -> int:
+  name, *rest = [*argv] or ['']
+  if name in ('--help', '-h', '-help', 'help'):
+    if not rest:
+      print(format_help(), end='')
+      return OK
+    name, rest = rest[0], ['--help']
+  if name == '--version':
+    print(f'epe_jax {__version__}')
+    return OK
+  if name not in COMMANDS:
+    return _refuse_command(name)
+  try:
+    return _run(name, rest)
+  except (app.UsageError, flags.Error) as error:
+    _print_traceback()
+    _print_error(
+      f'{_explain_type(str(error))}\nepe-jax {name} --help has examples and all flags.'
+    )
+    return FAILED
+  except BrokenPipeError:
+    # Whoever read has enough.
+    _close_stdout()
+    return OK
+  except KeyboardInterrupt:
+    # Commands that keep something say what; the others have nothing to lose.
+    print('Stopped.', file=sys.stderr)
+    return INTERRUPTED
+  except SystemExit as stop:
+    if not isinstance(stop.code, str):
+      raise
+    print(stop.code, file=sys.stderr)
+    return FAILED
+  except Exception as error:
+    if is_of_input(error):
+      _print_traceback()
+      _print_error(_explain_os_error(error))
+      return FAILED
+    traceback.print_exc()
+    print(_BUG, file=sys.stderr)
+    # Not 1, by which a shell would take it for a violated claim.
+    return CRASHED
+
+
+def is_of_input(error: Exception) -> bool:
+  """Whether an error is of what the program was given, and not of the program.
+
+  The system's errors are, and those that a statement `raise` of this package or
+  anything in a file of the user's own made. What Python, NumPy or another library
+  raises of its own accord was not foreseen here, whatever its type.
+
+  Args:
+    error: that was raised.
+  """
+  if isinstance(error, OSError | ImportError):
+    return True
+  if not isinstance(error, ValueError | FloatingPointError):
+    return False
+  at = error.__traceback__
+  while at is not None and at.tb_next is not None:
+    at = at.tb_next
+  assert at is not None, 'it was raised'
+  frame = at.tb_frame
+  if frame.f_globals.get('__name__', '').partition('.')[0] == 'epe_jax':
+    return frame.f_code.co_code[at.tb_lasti] == dis.opmap['RAISE_VARARGS']
+  path = pathlib.Path(frame.f_code.co_filename)
+  return not (_PACKAGES & {*path.parts} or path.is_relative_to(_PYTHON))
+
+
+def _run(name: str, rest: Sequence[str]) -> int:
+  with extras.explain_missing():
+    module = importlib.import_module(f'epe_jax.cli.{COMMANDS[name].module}')
+    if {'--help', '-h', '-help', '--helpfull'} & {*rest}:
+      print(format_command_help(module), end='')
+      return OK
+    values = flags.FlagValues()
+    module.define_flags(values)
+    try:
+      return module.execute(values, [f'epe-jax {name}', *rest])
+    except flags.UnrecognizedFlagError as error:
+      other = _OF_JSON.get(error.flagname, '')
+      if other.partition('=')[0] not in values:
+        raise
+      raise flags.UnrecognizedFlagError(
+        error.flagname, suggestions=[other]
+      ) from error
+
+
+def _refuse_command(name: str) -> int:
+  if not name:
+    print(format_help(), end='', file=sys.stderr)
+    return FAILED
+  similar = config_flags.find_similar(name, list(COMMANDS))
+  meant = f' Did you mean {similar!r}?' if similar else ''
+  _print_error(
+    f'{name!r} is not a command.{meant} Give one of {", ".join(COMMANDS)}; '
+    'epe-jax --help explains them.'
+  )
+  return FAILED
+
+
+def _print_traceback() -> None:
+  if os.environ.get(TRACEBACK) == '1':
+    traceback.print_exc()
+
+
+def _print_error(text: str) -> None:
+  """Prints an error, whose lines a terminal shows without breaking a word."""
+  text = f'error: {text}'
+  if sys.stderr.isatty():
+    with tables.limit_width(terminal.measure_width(sys.stderr)):
+      text = '\n'.join(map(_fill_line, text.splitlines()))
+  print(text, file=sys.stderr)
+
+
+def _fill_line(line: str) -> str:
+  indent = line[: len(line) - len(line.lstrip())]
+  return tables.fill_paragraph(line.lstrip(), bullet=indent)
+
+
+def _explain_type(text: str) -> str:
+  """An error of a flag, without how Python says that a text is not a number."""
+  text = re.sub(
+    r"invalid literal for int\(\) with base \d+: ('.*')",
+    r'\1 is not an integer; give one',
+    text,
+  )
+  return re.sub(
+    r"could not convert string to float: ('.*')",
+    r'\1 is not a number; give one',
+    text,
+  )
+
+
+def _explain_os_error(error: Exception) -> str:
+  """An error of the system begins with its path; others stand as they are."""
+  if isinstance(error, OSError) and error.filename and error.strerror:
+    # Of a file that is renamed, the second is the one that was asked for.
+    path = error.filename2 or error.filename
+    return f'{path}: {error.strerror}; give another path.'
+  return str(error)
+
+
+def _close_stdout() -> None:
+  """Has what is left to write go nowhere, instead of failing at the exit."""
+  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,79 @@
+"""Rewrites the report of a finished run, or compares several runs, without training.
+
+  epe-jax report runs/digits
+  epe-jax report runs/digits --verbose
+  epe-jax report runs/digits --claim=3
+  epe-jax report runs/a runs/b runs/c --out=comparison
+
+The argument is the --workdir of a finished run. Its reports and figures are replaced,
+and the audit table is printed. With --claim=EPS the exit status is 1 if the headline
+bound exceeds EPS.
+
+With several runs, their estimates, bounds, and differences from the first run, with
+intervals, are written to the folder --out.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from absl import app, flags
+
+from epe_jax.cli import claims
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `report`."""
+  own: Any = {'flag_values': values}
+  flags.DEFINE_string(
+    'workdir',
+    None,
+    'Directory of a finished run; may be given without the flag.',
+    **own,
+  )
+  flags.DEFINE_string(
+    'out', 'comparison', 'Folder for the comparison of several runs.', **own
+  )
+  flags.DEFINE_bool(
+    'verbose', False, 'Print every estimate and its meaning.', **own
+  )
+  claims.define_claim(values, simultaneous=False)
+
+
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  workdirs = values(list(argv))[1:]
+  workdirs += [values.workdir] if values.workdir else []
+  if not workdirs:
+    raise app.UsageError(
+      '0 directories were given. Give the directory of one finished run, or of '
+      'several to compare.'
+    )
+  claim = values.claim
+  claims.check_claim(claim)
+  from epe_jax.experiment import finished_runs
+  from epe_jax.report import report
+
+  if len(workdirs) > 1:
+    return _compare(workdirs, values)
+  path = report.write_report(workdirs[0])
+  result = finished_runs.load_result(workdirs[0])
+  is_verbose = values.verbose
+  form = report.format_report if is_verbose else report.format_summary
+  print(f'{form(result)}\n\nWrote {path} and its figures.')
+  bounds = claims.choose_bounds(result.audit)
+  return claims.report_claim(claim, bounds)
+
+
+def _compare(workdirs: Sequence[str], values: flags.FlagValues) -> int:
+  if values.claim is not None:
+    raise ValueError(
+      f'--claim={values.claim:g} is of one run, but {len(workdirs)} are given.'
+    )
+  from epe_jax import io
+  from epe_jax.report import comparison
+
+  io.check_folder('out', values.out)
+  runs = comparison.compare_workdirs(workdirs)
+  text = comparison.write_comparison(values.out, runs, name='comparison')
+  print(f'{text}\n\nWrote {values.out}/comparison.html and its figure.')
+  return 0

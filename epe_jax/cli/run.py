@@ -1,0 +1,142 @@
+"""Trains a model with canaries, audits the run, and writes its report.
+
+  epe-jax run digits
+  epe-jax run emnist:smoke --config.data.synthetic=True
+  epe-jax run digits --config.rounds=10 --workdir=runs/short
+  epe-jax run my_config.py --claim=3
+
+A config is digits, emnist or stackoverflow, or the path of your own file. Append :MODE,
+such as :smoke, to select one of its modes. --config.FIELD=VALUE sets a field.
+
+An interrupted run resumes from its checkpoint. For a finished run, the result is
+printed. All devices of the machine share the work; without an accelerator, each core
+is a device. To use several machines, start the same command on each with
+--distributed. If JAX does not recognise the cluster, use
+
+  --coordinator=HOST:PORT --num_processes=N --process_id=I
+
+instead, with a port of the first machine that the others can reach, and I from 0 to
+N - 1.
+
+With --claim=EPS the exit status is 1 if the headline bound exceeds EPS, or if the
+rounds reject it. At most 5 % of true claims fail either test.
+
+Exit status: 130 after Ctrl-C, 143 after SIGTERM. What is finished is kept, and the same
+command goes on from there.
+"""
+
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+from absl import app, flags, logging
+
+from epe_jax.cli import claims, config_flags
+from epe_jax.experiment import stopping
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `run`."""
+  own: Any = {'flag_values': values}
+  config_flags.define_config(values)
+  flags.DEFINE_string(
+    'workdir', None, 'Folder of the run. Default: runs/CONFIG.', **own
+  )
+  flags.DEFINE_bool(
+    'distributed',
+    False,
+    'This is one of several processes on a cluster that JAX recognises.',
+    **own,
+  )
+  flags.DEFINE_string(
+    'coordinator', None, 'HOST:PORT of the first of several processes.', **own
+  )
+  flags.DEFINE_integer(
+    'num_processes', None, 'Number of processes.', lower_bound=1, **own
+  )
+  flags.DEFINE_integer(
+    'process_id', None, 'Index of this process, from 0.', lower_bound=0, **own
+  )
+  flags.DEFINE_float(
+    'claim',
+    None,
+    'Claimed ε of the run. Training warns if its rounds reject the claim. Short '
+    'for --config.audit.claim.',
+    **own,
+  )
+  flags.DEFINE_bool(
+    'verbose', False, 'Print every estimate and its meaning.', **own
+  )
+
+
+@stopping.end_politely
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  name, config, rest = config_flags.parse(values, argv)
+  if rest:
+    raise app.UsageError(
+      f'{rest[0]!r} is not a flag, and one config is enough.'
+    )
+  if name is None:
+    raise app.UsageError('give a config, such as digits or digits:smoke.')
+  from epe_jax import progress
+
+  with progress.phase('importing'):
+    from epe_jax.experiment import (
+      config_files,
+      finished_runs,
+      metrics,
+      workdirs,
+    )
+    from epe_jax.report import overflow, report
+    from epe_jax.text import tables
+
+  logging.set_verbosity(logging.WARNING)
+  workdir = values.workdir
+  if workdir is None:
+    workdir = str(pathlib.Path('runs', config_files.name_run(name)))
+  names = ('coordinator', 'num_processes', 'process_id')
+  cluster = tuple(getattr(values, name) for name in names)
+  is_distributed = values.distributed or cluster != (None, None, None)
+  if values.claim is not None:
+    config.audit.claim = values.claim
+  result = None
+  if not is_distributed:
+    # To show it takes no JAX, whose import takes most of the time.
+    result = finished_runs.find_result(workdir, config)
+  if result is None:
+    with progress.phase('importing JAX'):
+      from epe_jax.experiment import (
+        audited_run,
+        compiled_programs,
+        config_fields,
+      )
+      from epe_jax.parallel import sharding
+
+    config = config_fields.check_config(config)
+    compiled_programs.keep_programs()
+    sharding.use_cores(config.clients_per_round)
+    if is_distributed:
+      sharding.initialize_distributed(*cluster)
+    result = audited_run.run(config, workdir)
+  if result is None:
+    # The first of several processes has the result, and writes.
+    return 0
+  form = report.format_report if values.verbose else report.format_summary
+  print(form(result))
+  files = workdirs.workdir_at(workdir)
+  # For the auditor's eyes: of a run with fresh noise, the report says less.
+  for warning in overflow.describe_overflow(
+    metrics.read_lines(files.metrics) if files.metrics.exists() else ()
+  ):
+    print(tables.fill_paragraph(f'Warning: {warning}', bullet='- '))
+  try:
+    if not workdirs.has_report(files):
+      with progress.phase('drawing the report'):
+        report.write_report(workdir)
+  except (ValueError, OSError) as error:
+    raise ValueError(f'no report: {error}') from error
+  print(f'\nReport: {files.report}, model: {files.model}')
+  return claims.report_claim(
+    config.audit.claim, claims.choose_bounds(result.audit), test=result.claim
+  )

@@ -1,0 +1,246 @@
+"""Flags that say what scores are read from, and how."""
+
+from collections.abc import Sequence
+import sys
+from typing import Any, NamedTuple
+
+from absl import flags
+
+# What makes no sense of counts.
+_SCORE_FLAGS = (
+  'dim',
+  'design',
+  'inclusion_probability',
+  'higher',
+  'every',
+  'last',
+  'models',
+  'by_round',
+  'simultaneous',
+  'deltas',
+  'out',
+)
+
+# The names in `formats.registry.FORMATS`, which needs more than help does.
+_FORMATS = (
+  'privacy_meter',
+  'rmia',
+  'lira',
+  'lira_offline',
+  'lira_global',
+  'privacy_estimates',
+)
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of scores and of what attackers see of a run."""
+  own: Any = {'flag_values': values}
+  flags.DEFINE_float(
+    'delta',
+    None,
+    "δ, in (0, 1). Required for external scores. Default for a run: the run's.",
+    **own,
+  )
+  flags.DEFINE_string(
+    'in_scores',
+    None,
+    'File with the scores of canaries that took part, one per line, or .npy.',
+    **own,
+  )
+  flags.DEFINE_string(
+    'out_scores', None, 'File with those of canaries that did not.', **own
+  )
+  flags.DEFINE_integer(
+    'dim', None, 'd, if external scores are cosines in R^d.', **own
+  )
+  flags.DEFINE_enum(
+    'design',
+    None,
+    ['fixed', 'coin_flip'],
+    'How the canaries of external scores were included. Default: the convention of '
+    'the tool that wrote them, or fixed.',
+    **own,
+  )
+  flags.DEFINE_enum(
+    'from',
+    'auto',
+    ['auto', *_FORMATS],
+    'Tool that wrote the external scores.',
+    **own,
+  )
+  flags.DEFINE_enum(
+    'higher',
+    None,
+    ['in', 'out'],
+    'Which group scores higher in a file of external scores: canaries that took '
+    'part (in) or the others (out). Default: the convention of the tool, or in.',
+    **own,
+  )
+  flags.DEFINE_float(
+    'inclusion_probability',
+    None,
+    'With --design=coin_flip: the probability that a canary took part; the largest, '
+    'if they differ. Default: that of the tool, or 1/2.',
+    **own,
+  )
+  flags.DEFINE_integer(
+    'every',
+    None,
+    'Assume that only every n-th round of a run is published.',
+    **own,
+  )
+  flags.DEFINE_integer(
+    'last',
+    None,
+    'Assume that only the last n rounds of a run are published.',
+    **own,
+  )
+  flags.DEFINE_bool(
+    'models',
+    False,
+    'With --every or --last: the models after the rounds are published, not the '
+    'aggregates.',
+    **own,
+  )
+
+
+class ScoreInput(NamedTuple):
+  """What was read.
+
+  Attributes:
+    path: what to call it in messages.
+    scores: `Scores` or a `Record`.
+    warning: what to do where the sign of scores is probably wrong; else None.
+  """
+
+  path: str
+  scores: Any
+  warning: str | None = None
+
+
+def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
+  """Loads external scores, or the part of a run that attackers see.
+
+  Args:
+    values: flags, parsed.
+    paths: one file or workdir; none with --in_scores and --out_scores.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: it has no scores, or flags do not go together.
+  """
+  from epe_jax.audit import published_models
+  from epe_jax.epsilon.types import Scores
+  from epe_jax.scores.formats import groups
+
+  path, loaded = _read(values, paths)
+  scores = loaded.scores
+  is_external = isinstance(scores, Scores)
+  is_part = values.every is not None or values.last is not None or values.models
+  if not is_external and (values.dim is not None or values.design is not None):
+    raise ValueError('--dim and --design are for files of other systems.')
+  if is_external and (is_part or values.by_round):
+    raise ValueError(
+      '--every, --last, --models and --by_round need a run of epe_jax.'
+    )
+  if is_part and values.by_round:
+    raise ValueError(
+      '--by_round is for a whole run; remove --every, --last and --models.'
+    )
+  if isinstance(scores, Scores):
+    higher = values.higher or (loaded.tool.higher if loaded.tool else 'in')
+    _tell_conventions(path, scores, loaded.tool, higher)
+    warning = groups.warn_if_reversed(scores, higher=higher, cure='--higher={}')
+    return ScoreInput(path, scores, warning)
+  part = published_models.restrict_record(
+    scores, every=values.every, last=values.last, models=values.models
+  )
+  return ScoreInput(path, part)
+
+
+def has_counts(values: flags.FlagValues, path: str) -> bool:
+  """Whether a file has counts of guesses instead of scores."""
+  from epe_jax.scores import score_files
+
+  tool = score_files.find_format(path, getattr(values, 'from'))
+  return tool is not None and tool.read is None
+
+
+def refuse_flags_of_scores(values: flags.FlagValues, path: str) -> None:
+  """Refuses what makes no sense of counts.
+
+  Raises:
+    ValueError: a flag of scores is given.
+  """
+  for name in _SCORE_FLAGS:
+    if values[name].present:
+      raise ValueError(
+        f'--{name} is of scores, but {path} has counts; leave it out.'
+      )
+
+
+def refuse_reversed(values: flags.FlagValues, loaded: ScoreInput) -> None:
+  """Refuses to judge a claim by scores whose sign is probably reversed.
+
+  Raises:
+    ValueError: canaries that took part score lower beyond chance.
+  """
+  if loaded.warning is not None:
+    raise ValueError(
+      f'--claim={values.claim:g} cannot be judged: {loaded.warning}'
+    )
+
+
+def tell(text: str) -> None:
+  """Says something on stderr, as stdout has the table or JSON."""
+  print(text, file=sys.stderr)
+
+
+def _read(values: flags.FlagValues, paths: Sequence[str]) -> tuple[str, Any]:
+  """What to call the scores in messages, and `score_files.Loaded`."""
+  from epe_jax.experiment import finished_runs
+  from epe_jax.scores import score_files
+
+  probability = values.inclusion_probability
+  if probability is not None and values.design != 'coin_flip':
+    raise ValueError(
+      f'--inclusion_probability={probability} is for canaries that were included '
+      'by coin flips; add --design=coin_flip.'
+    )
+  settings = {
+    'dim': values.dim,
+    'design': values.design,
+    'inclusion_probability': probability,
+    'higher': values.higher,
+  }
+  pair = values.in_scores, values.out_scores
+  if pair == (None, None):
+    (path,) = paths
+    finished_runs.check_audited(path)
+    source = getattr(values, 'from')
+    loaded = score_files.load(path, source=source, **settings)
+    if loaded.note is not None:
+      tell(f'{path}: {loaded.note}.')
+    return path, loaded
+  if paths:
+    raise ValueError(
+      f'--in_scores and --out_scores are all scores there are, but {paths[0]} is '
+      'given, too; leave it out.'
+    )
+  if None in pair:
+    missing = 'out_scores' if pair[1] is None else 'in_scores'
+    raise ValueError(
+      f'--{missing} is missing: an audit compares canaries that took part with '
+      'others. Give both files, or one with both groups.'
+    )
+  scores = score_files.load_groups(*pair, **settings)
+  return f'{pair[0]}, {pair[1]}', score_files.Loaded(scores)
+
+
+def _tell_conventions(path: str, scores: Any, tool: Any, higher: str) -> None:
+  """Says how scores were read."""
+  if tool is not None:
+    tell(
+      f'{path}: read as {tool.label}; higher={higher}, design={scores.design}, '
+      f'inclusion probability {scores.inclusion_probability:g}.'
+    )

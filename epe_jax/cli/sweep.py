@@ -1,0 +1,124 @@
+"""Trains and audits every point of a grid, and compares them.
+
+  epe-jax sweep digits --grid=repetitions
+  epe-jax sweep digits --config.canaries.observed=400 --grid=repetitions --jobs=2
+  epe-jax sweep digits --axis=noise_multiplier=0.1,0.2 --axis=seed=0,1,2
+  epe-jax sweep digits --axis=noise_multiplier=0.1,0.2 --seeds=50
+
+A grid is the name of one in configs/grids.py, or FILE.py:NAME. --axis adds axes to it.
+The last axis changes fastest.
+
+With --seeds=50, one compiled program runs every point with 50 seeds, vmapped over seeds
+where that is fast. The tables show means and standard deviations, and how much ε varies
+between runs that differ in the seed alone.
+
+Finished points are not trained again. Failed points are reported; --retry tries them
+again. For each point the workdir has a folder with an ordinary run and a .log of its
+output. sweep.md, sweep.tex and sweep.png compare all points.
+
+Exit status: 130 after Ctrl-C, 143 after SIGTERM. What is finished is kept, and the same
+command goes on from there.
+"""
+
+import ast
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+from absl import app, flags
+
+from epe_jax.cli import config_flags
+from epe_jax.experiment import stopping
+
+
+def define_flags(values: flags.FlagValues) -> None:
+  """Defines the flags of `sweep`."""
+  own: Any = {'flag_values': values}
+  config_flags.define_config(values)
+  flags.DEFINE_string(
+    'grid', None, 'Axes: the name of a grid, or FILE.py:NAME.', **own
+  )
+  flags.DEFINE_multi_string(
+    'axis',
+    [],
+    'FIELD=VALUE,VALUE,...: one more axis, the last of which changes fastest',
+    **own,
+  )
+  flags.DEFINE_string(
+    'workdir',
+    None,
+    'Folder of the sweep. Default: runs/ and the config and grid.',
+    **own,
+  )
+  flags.DEFINE_integer('jobs', 1, 'Points that run side by side.', **own)
+  flags.DEFINE_integer(
+    'seeds',
+    None,
+    'Run every point with this many seeds, for small models.',
+    **own,
+  )
+  flags.DEFINE_bool('retry', False, 'Try again what failed.', **own)
+
+
+@stopping.end_politely
+def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
+  """Runs the command, as `program` does."""
+  name, config, rest = config_flags.parse(values, argv)
+  if rest:
+    raise app.UsageError(
+      f'{rest[0]!r} is not a flag, and one config is enough.'
+    )
+  if name is None:
+    raise app.UsageError('give a config, such as digits.')
+  grid, own_axes = values.grid, values.axis
+  if not grid and not own_axes:
+    raise app.UsageError('nothing varies; give --grid or --axis.')
+  from epe_jax import io
+  from epe_jax.experiment import config_files, sweep
+  from epe_jax.report import seed_sweep, sweep_report
+
+  axes = [
+    *(config_files.load_grid(grid).axes if grid else ()),
+    *map(_parse_axis, own_axes),
+  ]
+  workdir = values.workdir or _name_workdir(name, grid)
+  io.check_folder('workdir', workdir)
+  points = sweep.make_grid(config, axes)
+  if values.seeds is not None:
+    results = stopping.wait_for(
+      lambda: seed_sweep.run_seed_sweep(points, workdir, num_seeds=values.seeds)
+    )
+    print(seed_sweep.write_tables(workdir, points, results))
+    return 0
+  outcome = sweep.run_sweep(
+    points, workdir, jobs=values.jobs, retry=values.retry
+  )
+  print(sweep_report.write_sweep(workdir, points, outcome))
+  print(f'\nTable, figure and runs: {workdir}')
+  if outcome.failed:
+    raise ValueError(
+      f'{len(outcome.failed)} of {len(points)} points failed; --retry tries '
+      'them again.'
+    )
+  return 0
+
+
+def _name_workdir(name: str, grid: str | None) -> str:
+  from epe_jax.experiment import config_files
+
+  varied = config_files.name_run(grid) if grid else 'sweep'
+  return str(pathlib.Path('runs', f'{config_files.name_run(name)}-{varied}'))
+
+
+def _parse_axis(text: str) -> tuple[str, list[Any]]:
+  field, _, values = text.partition('=')
+  if not field or not values:
+    raise app.UsageError(f'--axis={text!r}; give FIELD=VALUE,VALUE,...')
+  return field, [_parse_value(value) for value in values.split(',')]
+
+
+def _parse_value(text: str) -> Any:
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    return text

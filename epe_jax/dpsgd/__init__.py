@@ -1,0 +1,8 @@
+"""DP-SGD and the games of auditing it: steps, canaries, and estimates of ε."""
+
+import lazy_loader
+
+from epe_jax import extras
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__ = extras.explain_missing()(__getattr__)

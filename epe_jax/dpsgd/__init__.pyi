@@ -1,0 +1,17 @@
+from . import augmentation as augmentation
+from . import poisson_batches as poisson_batches
+from .dp_sgd import dpsgd as dpsgd
+from .dp_sgd import noisy_gradient as noisy_gradient
+from .gradient_canaries import GradientCanary as GradientCanary
+from .gradient_canaries import make_gradient_canary as make_gradient_canary
+from .metagradient_canaries import optimize_canaries as optimize_canaries
+from .run_estimates import StepMechanism as StepMechanism
+from .run_estimates import estimate_run as estimate_run
+from .run_estimates import make_run_mechanism as make_run_mechanism
+from .run_estimates import make_step_mechanism as make_step_mechanism
+from .step_scores import Observations as Observations
+from .step_scores import load_observations as load_observations
+from .step_scores import score_observations as score_observations
+from .white_box import derive_game_keys as derive_game_keys
+from .white_box_run import WhiteBoxSettings as WhiteBoxSettings
+from .white_box_run import run_white_box as run_white_box

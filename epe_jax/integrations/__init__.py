@@ -1,4 +1,0 @@
-"""Audits of training loops that are not ours, one module for each framework.
-
-Each is a thin use of `audit.Auditor` and needs its framework alone.
-"""

@@ -1,0 +1,133 @@
+"""What an audit costs a run: memory, disk, and passes over the model."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from epe_jax.audit import buffers
+from epe_jax.canaries import requirements
+from epe_jax.planning.planned_scores import PlannedRun
+
+BASIS = (
+  'time: benchmarks/results/canary_kernels.json, d = 4,050,748, float32 on 2 cores '
+  'of an AMD EPYC; inserting canaries: sharded_audit.json; memory: '
+  'audited_round.json. Estimates and figures at the end are not counted'
+)
+"""What the figures of `Costs` are based on."""
+
+SECONDS_PER_COORDINATE = 1.7e-10
+"""Of one pass over a vector, |x|²."""
+
+CANARIES = (100, 2_000, 100_000)
+"""Numbers of canaries for which `PASSES` and `NANOSECONDS` were measured."""
+
+PASSES = {
+  'hadamard': (1.9, 2.15, 20.3),
+  'hadamard2': (2.91, 3.84, 79.7),
+  'dirac': (0.281, 0.396, 11.6),
+}
+"""Passes over a vector that its projection onto all canaries takes."""
+
+NANOSECONDS = {
+  'sphere': {1: (1.86, 3.73, 1.56), 50: (3.06, 3.31, 3.16)},
+  'sign': {1: (0.57, 2.04, 0.56), 50: (3.11, 2.88, 2.95)},
+}
+"""For each canary and coordinate of a projection of so many vectors at once."""
+
+# Passes for each canary that is put in, by families whose canaries are orthogonal.
+_PASSES_TO_PUT_IN = 0.73
+# Vectors of d numbers beside the buffer, and what a buffer takes at its peak.
+_VECTORS, _COPIES_OF_BUFFER = 5, 3
+
+
+class Costs(NamedTuple):
+  """What an audit costs beside the training.
+
+  Attributes:
+    memory: peak bytes, by what they hold.
+    disk: bytes of the record.
+    rounds_together: rounds whose vectors are scored in one go.
+    passes: over the d parameters in the whole run.
+    seconds: that these take on the machine of `basis`.
+    basis: what the figures are based on.
+  """
+
+  memory: dict[str, float]
+  disk: float
+  rounds_together: int
+  passes: float
+  seconds: float
+  basis: str
+
+
+def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
+  """Counts what the observers, buffers and the record of an audit take.
+
+  Args:
+    run: that is audited, with the cosines of all rounds.
+    memory: bytes for rounds that are not scored yet, > 0, as `audit.memory` of a
+      config.
+
+  >>> run = PlannedRun(
+  ...   dim=4_050_748, rounds=61, clients_per_round=10, noise_multiplier=1.0,
+  ...   delta=1e-5, family='hadamard')
+  >>> round(sum(count_costs(run).memory.values()) / 1e6)
+  82
+  """
+  measured = _find_measured(run.family)
+  views, k, d, rounds = 2, run.num_canaries, run.dim, run.rounds
+  together = 1
+  if run.family in requirements.ONE_BY_ONE:
+    together = buffers.choose_buffer(memory, rounds=rounds, views=views, dim=d)
+  buffer = views * together * 4 * d if together > 1 else 0
+  held = {
+    'vectors of the model': float(_VECTORS * 4 * d),
+    'rounds buffered for scoring, and their copies': float(
+      _COPIES_OF_BUFFER * buffer
+    ),
+    'cosines of all rounds': float(views * 4 * (rounds + together - 1) * k),
+    'participation of canaries': float(2 * rounds * k),
+  }
+  seconds = _time_projections(run, rounds, together, views)
+  return Costs(
+    memory=held,
+    disk=float((views * 4 + 2) * rounds * k + 12 * k),
+    rounds_together=together,
+    passes=seconds / (SECONDS_PER_COORDINATE * d),
+    seconds=seconds,
+    basis=BASIS
+    if run.family == measured
+    else f'{BASIS}. {run.family} was not '
+    f'measured; its time is that of {measured}',
+  )
+
+
+def _find_measured(family: str) -> str:
+  """The family whose time is taken: the slowest of its kind for a new one."""
+  if family in PASSES or family in NANOSECONDS:
+    return family
+  return 'sphere' if family in requirements.ONE_BY_ONE else 'hadamard2'
+
+
+def _time_projections(
+  run: PlannedRun, rounds: int, together: int, views: int
+) -> float:
+  """Seconds of the projections of all rounds and of two vectors of the final model,
+  and of putting canaries in."""
+  k, d = run.num_canaries, run.dim
+  put_in = run.num_inside * run.repetitions
+  interpolate = lambda values: float(
+    np.exp(np.interp(np.log(k), np.log(CANARIES), np.log(values)))
+  )
+  family = _find_measured(run.family)
+  if family in PASSES:
+    vectors = rounds * views + 2
+    passes = vectors * interpolate(PASSES[family])
+    passes += _PASSES_TO_PUT_IN * put_in
+    return passes * SECONDS_PER_COORDINATE * d
+  projections = -(-rounds // together) + 1
+  alone, fifty = (interpolate(x) for x in NANOSECONDS[family].values())
+  each = (
+    alone + (fifty - alone) * (min(together * views, rounds * views) - 1) / 49
+  )
+  return 1e-9 * d * (each * projections * k + alone * put_in)

@@ -1,0 +1,1 @@
+from . import formats as formats

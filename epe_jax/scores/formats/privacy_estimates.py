@@ -1,0 +1,210 @@
+"""Counts of privacy-estimates: one attack at one threshold, without scores.
+
+`AttackResults(FN, FP, TN, TP)` counts right and wrong guesses "took part"
+(positive); `to_json` writes {"FN": 1, "FP": 2, "TN": 3, "TP": 4}. Its positives
+P = TP + FN are the members. Counts bound ε as scores do at a threshold that was
+fixed beforehand.
+
+Source: privacy_estimates 0.1.0, `utils.py` (AttackResults) and
+`binomial_proportion.py` (compute_eps_lo), as in microsoft/
+responsible-ai-toolbox-privacy at 66d2d45. Zanella-Béguelin et al. (2022).
+"""
+
+import os
+import pathlib
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from epe_jax import io
+from epe_jax.audit import failed_checks
+from epe_jax.epsilon import corrections, threshold_bound
+from epe_jax.epsilon.types import Estimate, Scores, Sides
+from epe_jax.text import cells, tables
+
+Interval = Literal['clopper_pearson', 'jeffreys']
+
+FIELDS = ('FN', 'FP', 'TN', 'TP')
+
+_LABELS: dict[Interval, str] = {
+  'clopper_pearson': 'Clopper-Pearson',
+  'jeffreys': 'Jeffreys (approximate, no bound)',
+}
+
+
+class Counts(NamedTuple):
+  """Guesses of one attack, >= 0 each, under the names of privacy-estimates.
+
+  Attributes:
+    FN: canaries that took part, guessed "out".
+    FP: canaries that did not, guessed "in".
+    TN: canaries that did not, guessed "out".
+    TP: canaries that took part, guessed "in".
+  """
+
+  FN: int
+  FP: int
+  TN: int
+  TP: int
+
+  def to_scores(self) -> Scores:
+    """Scores of 1 for a guess "in", and of 0 for a guess "out"."""
+    return Scores(
+      np.repeat([0.0, 1.0], [self.FN, self.TP]),
+      np.repeat([0.0, 1.0], [self.TN, self.FP]),
+    )
+
+
+def read_counts(path: str | os.PathLike) -> Counts:
+  """Counts from a file that `AttackResults.to_json` wrote.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: it is no such file, or a count is no whole number >= 0.
+  """
+  path = pathlib.Path(path)
+  values = io.read_json(path)
+  if not isinstance(values, dict) or set(FIELDS) != set(values):
+    raise ValueError(
+      f'{path} has no counts. Give the file that AttackResults.to_json of '
+      f'privacy-estimates writes, with {", ".join(FIELDS)} and nothing else.'
+    )
+  return _check(path, values)
+
+
+def from_attack_results(results: Any) -> Counts:
+  """Counts of a `privacy_estimates.utils.AttackResults`.
+
+  Raises:
+    ValueError: it has not all counts, or one is no whole number >= 0.
+  """
+  missing = [name for name in FIELDS if not hasattr(results, name)]
+  if missing:
+    raise ValueError(
+      f'results is a {type(results).__name__} without {", ".join(missing)}. Give '
+      'an AttackResults of privacy-estimates.'
+    )
+  values = {name: getattr(results, name) for name in FIELDS}
+  return _check(type(results).__name__, values)
+
+
+def bound_counts(
+  counts: Counts,
+  *,
+  delta: float,
+  significance: float = 0.05,
+  interval: Interval = 'clopper_pearson',
+  sides: Sides = 'both',
+) -> Estimate:
+  """Lower bound of ε from counts at one threshold.
+
+  It is `epsilon.lower_bound` at a threshold that was fixed beforehand, and is
+  what `privacy_estimates.compute_eps_lo` computes for method='beta' or
+  'jeffreys'. Where an attack is worse than chance, that guesses the other way
+  around; this is 0.
+
+  Args:
+    counts: of canaries with which the threshold was not chosen.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    interval: how rates are bounded; 'jeffreys' is only approximate.
+    sides: which guesses count; privacy-estimates takes both.
+
+  Returns:
+    The bound, or a point estimate for 'jeffreys'.
+
+  Raises:
+    ValueError: a setting is out of range.
+
+  >>> counts = Counts(FN=100, FP=10, TN=990, TP=900)
+  >>> round(bound_counts(counts, delta=1e-5).epsilon, 2)
+  3.87
+  """
+  return threshold_bound.lower_bound(
+    counts.to_scores(),
+    delta=delta,
+    significance=significance,
+    interval=interval,
+    multiplicity=corrections.Explicit((0.5,)),
+    sides=sides,
+  )
+
+
+def warn_if_reversed(counts: Counts) -> str | None:
+  """What to say where canaries that took part are guessed "in" too seldom.
+
+  Args:
+    counts: as read.
+
+  Returns:
+    A sentence with the cure, or None.
+  """
+  if not failed_checks.doubt_if_swapped(counts.to_scores()):
+    return None
+  return (
+    'guesses are probably reversed: canaries that took part are guessed "in" less '
+    'often than others, beyond chance. If so, exchange TP with FN and TN with FP. '
+    'Until then the bound finds nothing.'
+  )
+
+
+def bound_by_intervals(counts: Counts, *, delta: float) -> list[Estimate]:
+  """The bound of each interval, at 95 %.
+
+  Args:
+    counts: as in `bound_counts`.
+    delta: δ, in (0, 1).
+  """
+  return [
+    bound_counts(counts, delta=delta, interval=interval) for interval in _LABELS
+  ]
+
+
+def format_counts(
+  counts: Counts, bounds: list[Estimate], *, markdown: bool = False
+) -> str:
+  """What counts say of ε, as a table.
+
+  Args:
+    counts: the counts.
+    bounds: what `bound_by_intervals` returns.
+    markdown: whether the table is in Markdown instead of text.
+
+  Returns:
+    Text without a final newline.
+  """
+  guesses = ', '.join(f'{n} {x:,}' for n, x in zip(FIELDS, counts))
+  table = tables.Table(
+    f'One threshold, {guesses}, δ = {cells.format_delta(bounds[0].delta)}',
+    ('limits of both rates', *cells.HEAD),
+    [
+      (label, *cells.format_cells(bound))
+      for label, bound in zip(_LABELS.values(), bounds)
+    ],
+    [
+      'They hold if the threshold was chosen without these canaries, and if '
+      'canaries score independently.'
+    ],
+  )
+  return (tables.format_markdown if markdown else tables.format_text)(table)
+
+
+def _check(where, values):
+  for name in FIELDS:
+    value = values[name]
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < 0:
+      raise ValueError(
+        f'{where}: {name}={value!r} is no count; give a whole number >= 0.'
+      )
+  counts = Counts(*(int(values[name]) for name in FIELDS))
+  for names, canaries in (
+    (('TP', 'FN'), 'took part'),
+    (('TN', 'FP'), 'did not take part'),
+  ):
+    if not sum(getattr(counts, name) for name in names):
+      raise ValueError(
+        f'{where}: {" + ".join(names)} = 0, but a bound needs canaries that '
+        f'{canaries}.'
+      )
+  return counts

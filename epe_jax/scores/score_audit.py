@@ -1,0 +1,243 @@
+"""Audits of scores from any system: a value that shows itself, and a page."""
+
+import dataclasses
+import html
+import os
+import pathlib
+from typing import Any, Literal
+import warnings
+
+import numpy as np
+
+from epe_jax import extras, io
+from epe_jax.audit import audit_json, evaluation, headline
+from epe_jax.audit.evaluation import Audit
+from epe_jax.epsilon.types import Scores, check_delta
+from epe_jax.report import estimate_table, report
+from epe_jax.scores.formats import groups
+from epe_jax.text import audit_notes, tables, terminal
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ScoreAudit:
+  """Every estimate of ε from scores of any system.
+
+  Its text is the number to report, with letters spelt out that stdout cannot encode.
+  Its HTML in a notebook has all estimates, and `plot()` is a figure.
+
+  Attributes:
+    scores: of canaries that took part and of those that did not.
+    audit: point estimates and bounds, as `audit.evaluate_scores` gives them.
+    warning: what to do where the sign of scores is probably wrong; else None.
+  """
+
+  scores: Scores
+  audit: Audit
+  warning: str | None
+
+  def __repr__(self) -> str:
+    (attack,) = self.audit.attacks
+    lines = [
+      self._format_headline(),
+      f'{attack.num_observed:,} canaries took part, {attack.num_unobserved:,} did '
+      'not',
+    ]
+    lines += map(tables.fill_paragraph, audit_notes.format_remarks(self.audit))
+    return terminal.spell_for_stdout('\n'.join(lines))
+
+  def _repr_html_(self) -> str:
+    table = estimate_table.make_table(self.audit.attacks)
+    notes = ''.join(
+      f'<p>{html.escape(text)}</p>'
+      for text in audit_notes.format_remarks(self.audit)
+    )
+    head = f'<p><b>{html.escape(self._format_headline())}</b></p>'
+    return f'{head}{notes}{_format_html(table)}'
+
+  def _format_headline(self) -> str:
+    found = headline.find_headline(self.audit)
+    assert found is not None, 'scores have a bound'
+    return headline.format_headline(found)
+
+  def plot(self) -> Any:
+    """Draws the scores and the trade-off of the attack; needs Matplotlib.
+
+    Returns:
+      A `matplotlib.figure.Figure`, which a notebook shows.
+
+    Raises:
+      ModuleNotFoundError: Matplotlib is missing.
+    """
+    with extras.explain_missing():
+      from epe_jax.report.figures import of_scores
+
+    return of_scores.draw_scores(self.scores, self.audit)['densities.png']
+
+
+def estimate(
+  in_scores: Any,
+  out_scores: Any,
+  *,
+  delta: float,
+  higher: Literal['in', 'out'] = 'in',
+  dim: int | None = None,
+  design: Literal['fixed', 'coin_flip'] = 'fixed',
+  inclusion_probability: float = 0.5,
+  simultaneous: bool = False,
+) -> ScoreAudit:
+  """Estimates ε from the scores of canaries, or members, of any system.
+
+  Args:
+    in_scores: [n1] real numbers, n1 >= 2, of canaries that took part: a list or
+      anything that NumPy takes for an array.
+    out_scores: [n0] of canaries that did not, n0 >= 2; empty only if `dim` is given.
+    delta: δ, in (0, 1).
+    higher: who scores higher. 'out' is for losses, which are lower for what was
+      trained on. Do not choose it by the result.
+    dim: d, if scores are cosines in R^d of which the law is known; otherwise None.
+    design: 'coin_flip' if each canary took part by a coin of its own.
+    inclusion_probability: of these coins, in (0, 1).
+    simultaneous: lower bounds hold all together at 95 %, not each by itself.
+
+  Returns:
+    Every estimate: `audit` has them as values.
+
+  Warns:
+    UserWarning: canaries that took part score lower beyond chance, so that the sign
+      is probably wrong.
+
+  Raises:
+    ValueError: a setting is out of range, or scores are too few, not finite or no
+      real numbers [n].
+
+  >>> rng = np.random.default_rng(0)
+  >>> found = estimate(rng.normal(2, 1, 200), rng.normal(0, 1, 200), delta=1e-5)
+  >>> attack, bound = found.audit.headline
+  >>> bound.confidence, bound.epsilon > 0.5
+  (0.95, True)
+  """
+  check_delta(delta)
+  scores = groups.make_scores(
+    'estimate',
+    _to_scores('in_scores', in_scores, may_be_empty=False),
+    _to_scores('out_scores', out_scores, may_be_empty=dim is not None),
+    higher=higher,
+    dim=dim,
+    design=design,
+    inclusion_probability=inclusion_probability,
+  )
+  warning = groups.warn_if_reversed(scores, higher=higher)
+  if warning is not None:
+    warnings.warn(warning, stacklevel=2)
+  audit = evaluation.evaluate_scores(
+    scores, delta=delta, simultaneous=simultaneous
+  )
+  if warning is not None:
+    audit = audit_notes.replace_doubts(audit, warning)
+  return ScoreAudit(scores, audit, warning)
+
+
+def write_score_report(
+  folder: str | os.PathLike, scores: Scores, audit: Audit
+) -> pathlib.Path:
+  """Writes report.md, report.html, estimates.json and figures of scores.
+
+  Args:
+    folder: made if it is not there; files of these names are replaced.
+    scores: of any system.
+    audit: what `audit.evaluate_scores` returns of them.
+
+  Returns:
+    The path of report.md.
+
+  Raises:
+    ModuleNotFoundError: Matplotlib is missing.
+    OSError: the folder cannot be written.
+  """
+  with extras.explain_missing():
+    from epe_jax.report import html as pages
+    from epe_jax.report.figures import of_scores, pictures
+
+  found = headline.find_headline(audit)
+  assert found is not None, 'scores have a bound'
+  out = pathlib.Path(folder)
+  out.mkdir(parents=True, exist_ok=True)
+  drawn = {
+    name: pictures.write_figure(figure, out / name)
+    for name, figure in of_scores.draw_scores(scores, audit).items()
+  }
+  title = 'Privacy audit of scores'
+  about = (
+    f'{scores.observed.size:,} canaries took part, {scores.unobserved.size:,} did '
+    f'not; design {scores.design}.'
+  )
+  page = pages.render_page(
+    'scores.html.jinja',
+    title=title,
+    headline=pages.split_headline(found),
+    about=about,
+    warnings=audit_notes.list_warnings(audit),
+    notes=audit_notes.list_notes(audit),
+    figures=[
+      pages.make_figure(name, svg, of_scores.CAPTIONS[name])
+      for name, svg in drawn.items()
+    ],
+    estimates=estimate_table.make_table(audit.attacks),
+  )
+  io.write_text(out / 'report.html', page)
+  io.write_json(out / 'estimates.json', audit_json.to_json(audit))
+  images = [
+    f'![{text}]({name})\n\n*{text}*'
+    for name, text in of_scores.CAPTIONS.items()
+  ]
+  with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
+    estimates = report.format_estimates(audit, markdown=True)
+  parts = [
+    f'# {title}',
+    f'**{headline.format_headline(found)}**',
+    about,
+    estimates,
+    '## Figures',
+    *images,
+  ]
+  path = out / 'report.md'
+  io.write_text(path, tables.escape_html('\n\n'.join(parts)) + '\n')
+  return path
+
+
+def _to_scores(name: str, values: Any, *, may_be_empty: bool) -> np.ndarray:
+  """Scores [n] as an array, or what is wrong with the argument."""
+  try:
+    array = np.asanyarray(values)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f'{name} is no array of numbers ({error}).') from error
+  if not array.size:
+    if may_be_empty:
+      return np.empty(0)
+    raise ValueError(f'{name} is empty; give the score of each canary.')
+  if array.dtype.kind not in 'biuf':
+    raise ValueError(
+      f'{name} has dtype {array.dtype}; give real numbers, such as float64.'
+    )
+  if array.ndim != 1:
+    raise ValueError(
+      f'{name} has shape {array.shape}; give one score for each canary, [n].'
+    )
+  not_finite = np.flatnonzero(~np.isfinite(np.ma.getdata(array)))
+  if not_finite.size:
+    first = not_finite[0]
+    raise ValueError(
+      f'{name} has {not_finite.size:,} values that are not finite, the first is '
+      f'{name}[{first}] = {np.ma.getdata(array)[first]}; drop these canaries if '
+      'that does not depend on who took part.'
+    )
+  return array
+
+
+def _format_html(table: tables.Table) -> str:
+  def format_row(cells, tag):
+    inside = ''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)
+    return f'<tr>{inside}</tr>'
+
+  rows = ''.join(format_row(row, 'td') for row in table.body)
+  return f'<table>{format_row(table.head, "th")}{rows}</table>'

@@ -1,0 +1,237 @@
+"""What is to be said beside the numbers of an audit: warnings, and plain notes.
+
+Texts, JSON, cards, pages and comparisons all take them from here.
+"""
+
+from collections.abc import Iterable
+
+from scipy import special
+
+from epe_jax.audit import upper_bounds
+from epe_jax.audit.evaluation import SIGNIFICANCE, Attack, Audit
+from epe_jax.audit.external_scores import EXTERNAL
+from epe_jax.epsilon.types import Estimate
+from epe_jax.text import cells, methods
+
+_CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
+
+
+def list_warnings(audit: Audit) -> list[str]:
+  """What speaks against the numbers of an audit, in sentences without a full stop.
+
+  Args:
+    audit: of a run or of scores.
+
+  Returns:
+    The doubts about each attacker, what contradicts the claim, and every lower bound
+    that is above the ε that the mechanism allows, and every point estimate that chance
+    does not put there; each once.
+  """
+  doubts = (
+    (attack, doubt) for attack in audit.attacks for doubt in attack.doubts
+  )
+  violations = (
+    (attack, violation)
+    for attack in audit.attacks
+    if (violation := describe_violation(attack)) is not None
+  )
+  return [
+    *_name_attackers(doubts),
+    *_name_attackers(violations),
+    *_list_contradictions(audit),
+  ]
+
+
+def list_notes(audit: Audit) -> list[str]:
+  """What to know of the numbers of an audit, in sentences without a full stop.
+
+  Args:
+    audit: of a run or of scores.
+
+  Returns:
+    Why a bound is another than usual, what an estimate extrapolates, and every point
+    estimate that is above the ε that the mechanism allows, as chance may put it.
+  """
+  notes = ((attack, note) for attack in audit.attacks for note in attack.notes)
+  return _name_attackers(
+    [*notes, *_describe_estimates_above(audit, beyond_chance=False)]
+  )
+
+
+def format_remarks(audit: Audit) -> list[str]:
+  """Warnings, then notes: each a sentence that says which of the two it is."""
+  return [
+    *(f'Warning: {warning}.' for warning in list_warnings(audit)),
+    *_format_notes(audit),
+  ]
+
+
+def format_further_remarks(audit: Audit) -> list[str]:
+  """The remarks that a verdict does not make, which has doubts and violations."""
+  by_chance = (
+    (attack, violation)
+    for attack in audit.attacks
+    if not attack.is_violated
+    and (violation := describe_violation(attack)) is not None
+  )
+  warnings = [*_name_attackers(by_chance), *_list_contradictions(audit)]
+  return [
+    *(f'Warning: {warning}.' for warning in warnings),
+    *_format_notes(audit),
+  ]
+
+
+def replace_doubts(audit: Audit, doubt: str) -> Audit:
+  """The same audit with one doubt in place of all, where the others follow from it.
+
+  Args:
+    audit: of scores.
+    doubt: a sentence, whose full stop is left out as doubts have none.
+  """
+  doubt = doubt.removesuffix('.')
+  attacks = (a._replace(doubts=(doubt,), notes=()) for a in audit.attacks)
+  return audit._replace(attacks=tuple(attacks))
+
+
+def describe_violation(attack: Attack) -> str | None:
+  """That the bound of an attacker, fixed beforehand, is above what is allowed.
+
+  Args:
+    attack: what was found about the attacker.
+
+  Returns:
+    A sentence without its attacker and full stop; None if the bound is not above.
+  """
+  if not attack.bounds:
+    return None
+  bound = attack.bounds[0]
+  if attack.describe_excess(bound) != 'violation':
+    return None
+  above = f'the lower bound {cells.format_epsilon(bound)} is above {_name_limit(attack)}'
+  if not attack.is_violated:
+    return (
+      f'{above}, which happens by chance, as there are several bounds of '
+      f'{100 - 100 * SIGNIFICANCE:g} %: at a level that counts all tests of this '
+      'audit it is not above'
+    )
+  assert attack.joint_bound is not None, 'it is above'
+  return (
+    f'{above}, and so is {cells.format_epsilon(attack.joint_bound)}, which holds '
+    f'with {100 - 100 * SIGNIFICANCE:g} % confidence if all tests of this audit are '
+    f'counted: {_CLAIM_IS_WRONG}, or what the bound assumes is untrue '
+    f'({", ".join(bound.assumes)})'
+  )
+
+
+def _list_other_violations(audit: Audit) -> list[str]:
+  """Bounds other than those fixed beforehand that are above what is allowed.
+
+  Args:
+    audit: of a run.
+
+  Returns:
+    A sentence for each attacker who has such bounds, without a full stop.
+  """
+  level = f'{100 - 100 * SIGNIFICANCE:g} %'
+  worth = f'each holds at {level} by itself, and several not all at once'
+  if audit.is_simultaneous:
+    worth = f'all bounds hold together at {level}'
+  said = []
+  for attack in audit.attacks:
+    above = [
+      f'{cells.format_epsilon(bound)} ({methods.describe_method(bound)}; holds if '
+      f'{", ".join(bound.assumes)})'
+      for bound in attack.bounds[1:]
+      if attack.describe_excess(bound) == 'violation'
+    ]
+    if above:
+      said.append(
+        (
+          attack,
+          f'{len(above)} of {len(attack.bounds) - 1} other lower bounds '
+          f'{"is" if len(above) == 1 else "are"} above {_name_limit(attack)}: '
+          f'{", ".join(above)}. Of these bounds {worth}',
+        )
+      )
+  return _name_attackers(said)
+
+
+def _list_contradictions(audit: Audit) -> list[str]:
+  """What contradicts the claim of a run besides the bounds fixed beforehand."""
+  measured = (
+    (attack, text) for attack in audit.attacks for text in attack.contradictions
+  )
+  return [
+    *_name_attackers(measured),
+    *_name_attackers(_describe_estimates_above(audit, beyond_chance=True)),
+    *_list_other_violations(audit),
+  ]
+
+
+def _format_notes(audit: Audit) -> list[str]:
+  return [f'Note: {note}.' for note in list_notes(audit)]
+
+
+def _describe_estimates_above(
+  audit: Audit, *, beyond_chance: bool
+) -> list[tuple[Attack, str]]:
+  """The point estimates above what is allowed, by chance or beyond it.
+
+  Nothing follows from one but by an interval, at a level that counts all tests.
+  """
+  described = []
+  for attack in audit.attacks:
+    first, analytic = attack.first, attack.analytic
+    if not attack.is_calibrated or analytic is None or analytic.kind != 'bound':
+      continue
+    if not upper_bounds.is_above(float(first.epsilon), analytic):
+      continue
+    interval, why, accuses = (
+      '',
+      'it has no interval, so that nothing follows',
+      False,
+    )
+    if first.interval is not None:
+      interval = f' (90 % interval {cells.format_interval(first.interval)})'
+      why = 'random scatter suffices'
+      lowest = _find_lowest(first, audit.significance_of_one)
+      accuses = upper_bounds.is_above(lowest, analytic)
+    if accuses:
+      why = (
+        'random scatter does not suffice, even if all tests of this audit are '
+        f'counted: {_CLAIM_IS_WRONG}, or what the estimate assumes is untrue '
+        f'({", ".join(first.assumes)})'
+      )
+    if accuses == beyond_chance:
+      text = (
+        f'the point estimate {cells.format_epsilon(first)}{interval} is above '
+        f'{_name_limit(attack)}: {why}'
+      )
+      described.append((attack, text))
+  return described
+
+
+def _find_lowest(estimate: Estimate, significance: float) -> float:
+  """The lower limit of an estimate at a level, from that of its 90 % interval."""
+  assert estimate.interval is not None
+  below = float(estimate.epsilon) - estimate.interval[0]
+  widened = special.ndtri(significance) / special.ndtri(0.05)
+  return float(estimate.epsilon - widened * below)
+
+
+def _name_limit(attack: Attack) -> str:
+  return f'{cells.format_analytic(attack.analytic)}, the most that the mechanism allows'
+
+
+def _name_attackers(said: Iterable[tuple[Attack, str]]) -> list[str]:
+  """Each text once, after the names of those of whom it is said.
+
+  Scores from elsewhere are of one attacker, who needs no name.
+  """
+  names: dict[str, list[str]] = {}
+  for attack, text in said:
+    of_run = attack.threat_model != EXTERNAL
+    names.setdefault(text, []).extend([attack.threat_model.name] * of_run)
+  return [
+    f'{"; ".join(who)}: {text}' if who else text for text, who in names.items()
+  ]

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The frameworks of epe_jax.auditor.adapters, in virtual environments of their own:
+#   bash tests/auditor/adapters/install.sh [FOLDER]
+# FRAMEWORKS="torch" installs these alone. What is there already is kept. It needs
+# Python 3.11 (PYTHON=python3.11) and 3 GB; nothing of it is needed by other tests.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+folder=${1:-.venv-frameworks}
+python=${PYTHON:-python3}
+mkdir -p "$folder"
+# What the package requires, without the package: the tests run that of this
+# checkout. Nothing is built, so that several frameworks can be installed at a time.
+mapfile -t required < <("$python" -c '
+import tomllib
+with open("pyproject.toml", "rb") as file:
+  print(*tomllib.load(file)["project"]["dependencies"], sep="\n")
+')
+
+for name in ${FRAMEWORKS:-torch fedjax nvflare}; do
+  pip="$folder/$name/bin/pip"
+  [ -e "$folder/$name/installed" ] && continue
+  "$python" -m venv "$folder/$name"
+  "$pip" install -q pytest pytest-xdist
+  case $name in
+    torch)
+      # The build for the CPU, wherever pip finds one.
+      "$pip" install -q 'torch==2.13.0+cpu' || "$pip" install -q torch==2.13.0
+      "$pip" install -q 'flwr[simulation]==1.41.0' opacus==1.6.0 pfl==0.6.0 \
+        "${required[@]}"
+      # For the notebook of a loop in PyTorch.
+      "$pip" install -q ipykernel matplotlib nbclient nbconvert nbformat
+      ;;
+    fedjax)
+      "$pip" install -q fedjax==0.0.17 jax==0.4.30 jaxlib==0.4.30 \
+        dm-haiku==0.0.12 'numpy<2' "${required[@]}"
+      ;;
+    nvflare) "$pip" install -q nvflare==2.9.0 "${required[@]}" ;;
+    *)
+      echo "$name is none of torch, fedjax, nvflare." >&2
+      exit 1
+      ;;
+  esac
+  touch "$folder/$name/installed"
+done

@@ -1,0 +1,136 @@
+import pytest
+
+pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
+
+import dp_accounting
+import jax
+import jax.numpy as jnp
+from jax_privacy.experimental import execution_plan
+import numpy as np
+
+from epe_jax import accounting, audit
+from epe_jax.auditor.adapters import jax_privacy as integration
+from epe_jax.auditor.adapters import optax as optax_integration
+from tests.auditor.adapters import laws
+
+# jax_privacy 2.0 calls what optax 0.2.8 has renamed.
+pytestmark = pytest.mark.filterwarnings('ignore:optax.global_norm')
+
+ROUNDS, DIM = 25, 20_000
+
+
+def make_plan(noise_multiplier, relation=None, strategy=(1.0,), **config):
+  if relation is not None:
+    config['accountant'] = dp_accounting.pld.PLDAccountant(relation)
+  return execution_plan.BandMFExecutionPlanConfig(
+    iterations=ROUNDS,
+    strategy=list(strategy),
+    noise_multiplier=noise_multiplier,
+    epsilon=None,
+    delta=None,
+    sampling_prob=0.5,
+    noise_seed=3,
+    **config,
+  ).plan
+
+
+def train(plan, rounds=ROUNDS, dim=DIM):
+  """The loop of jax_privacy's documentation, on a loss without a gradient."""
+  params = {'w': jnp.zeros((dim // 100, 99)), 'b': jnp.zeros(dim // 100)}
+  gradient = plan.clipped_grad(
+    lambda params, x: 0.0 * jnp.sum(params['w']) * jnp.sum(x), batch_argnums=1
+  )
+  state = plan.noise_addition_transform.init(params)
+
+  @jax.jit
+  def step(state):
+    total = gradient(params, jnp.ones((4, 3)))
+    return plan.noise_addition_transform.update(total, state)
+
+  releases = []
+  for _ in range(rounds):
+    release, state = step(state)
+    releases.append(jax.flatten_util.ravel_pytree(release)[0])
+  return state, np.stack(releases)
+
+
+@pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
+@pytest.mark.parametrize(
+  ('clip_norm', 'rescale', 'divisor'), [(2.0, True, 1.0), (2.0, False, 4.0)]
+)
+def test_what_a_plan_claims_is_measured(
+  noise_multiplier, clip_norm, rescale, divisor
+):
+  plan = make_plan(
+    noise_multiplier,
+    l2_clip_norm=clip_norm,
+    rescale_to_unit_norm=rescale,
+    normalize_by=divisor,
+  )
+  sensitivity = integration.compute_sensitivity(plan)
+  auditor = laws.make_auditor(
+    dim=DIM,
+    rounds=ROUNDS,
+    noise_multiplier=noise_multiplier,
+    clip_norm=sensitivity,
+  )
+  state, _ = train(integration.audited_plan(plan, auditor))
+  integration.collect_scores(auditor, state)
+  laws.assert_claim_is_met(auditor)
+
+
+def test_a_plan_for_replaced_examples_has_twice_the_noise():
+  plan = make_plan(0.5, relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+  auditor = laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=1.0)
+  state, _ = train(integration.audited_plan(plan, auditor))
+  integration.collect_scores(auditor, state)
+  laws.assert_claim_is_met(auditor)
+
+
+def test_a_plan_and_our_own_loop_give_the_same_epsilon():
+  make = lambda: laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=0.5)
+  _, releases = train(integration.audited_plan(make_plan(1e-9), make()))
+  laws.assert_same_as_own_loop(make, releases, divisor=1.0)
+
+
+def test_correlated_noise_leaks_what_all_rounds_together_show():
+  """One band more: the noise of Z is larger, and combined rounds undo it."""
+  strategy = np.array([1.0, 0.8])
+  noise = 0.5 * np.linalg.norm(strategy)
+  auditor = laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=noise)
+  plan = integration.audited_plan(make_plan(0.5, strategy=strategy), auditor)
+  state, _ = train(plan)
+  integration.collect_scores(auditor, state)
+  attacker = audit.combining_rounds(np.eye(ROUNDS) + 0.8 * np.eye(ROUNDS, k=-1))
+  laws.assert_claim_is_met(auditor, attacker)
+  record = auditor.record()
+  assert attacker.limit(record, 1e-5).epsilon == pytest.approx(
+    accounting.epsilon_of_releases(0.5, delta=1e-5).epsilon
+  )
+  with pytest.raises(AssertionError, match='measured'):
+    laws.assert_claim_is_met(auditor)
+
+
+def test_a_clip_norm_that_is_not_the_plans_is_an_error():
+  auditor = laws.make_auditor(
+    dim=DIM, rounds=ROUNDS, noise_multiplier=0.5, clip_norm=3.0
+  )
+  with pytest.raises(ValueError, match=r'clip_norm=3\.0.*set clip_norm=1'):
+    integration.audited_plan(make_plan(0.5), auditor)
+
+
+def test_scores_collected_on_the_way_are_those_of_the_end():
+  audits = []
+  for rounds in ([10, ROUNDS], [ROUNDS]):
+    auditor = laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=0.5)
+    plan = integration.audited_plan(make_plan(0.5), auditor)
+    for number in rounds:
+      state, _ = train(plan, rounds=number)
+      optax_integration.collect_scores(auditor, state)
+    audits.append(auditor.record())
+  np.testing.assert_array_equal(*(x.trace for x in audits))
+
+
+@pytest.mark.integration
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('jax_privacy', tmp_path)

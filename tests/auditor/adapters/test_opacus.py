@@ -1,0 +1,362 @@
+import pytest
+
+pytest.importorskip('opacus', reason='opacus is not installed')
+
+import importlib
+from importlib import metadata
+
+import numpy as np
+from opacus import PrivacyEngine
+from opacus.optimizers import DPOptimizer
+from opacus.schedulers import StepGradClip, StepNoise
+from opacus.utils.adaptive_clipping.adaptive_clipping_utils import (
+  PrivacyEngineAdaptiveClipping,
+)
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+import torch
+from torch import nn
+
+import epe_jax
+from epe_jax.audit import threat_models
+from epe_jax.auditor.adapters import opacus as integration
+from epe_jax.auditor.adapters.opacus import audit_optimizer
+from tests.auditor.adapters import laws
+
+# Opacus and PyTorch warn of what is meant here.
+pytestmark = [
+  pytest.mark.filterwarnings('ignore:Secure RNG'),
+  pytest.mark.filterwarnings('ignore:Full backward hook'),
+]
+
+# Threads that wait for one another cost more than such small gradients.
+torch.set_num_threads(1)
+
+ROUNDS, FEATURES, CLASSES = 25, 199, 100
+DIM = (FEATURES + 1) * CLASSES
+EXAMPLES = 25 * 8
+
+
+class Network(nn.Module):
+  """A linear layer; without a signal its gradients are zero."""
+
+  def __init__(self, signal):
+    super().__init__()
+    self.layer, self.signal = nn.Linear(FEATURES, CLASSES), signal
+
+  def forward(self, x):
+    return self.signal * self.layer(x)
+
+
+class Recorder(torch.optim.SGD):
+  """SGD that keeps the gradients which it was given, [d] each."""
+
+  def __init__(self, params):
+    super().__init__(params, lr=0.1)
+    self.releases = []
+
+  def step(self, closure=None):
+    gradients = [p.grad.numpy().ravel() for p in self.param_groups[0]['params']]
+    self.releases.append(np.concatenate(gradients))
+    return super().step(closure)
+
+
+class Training:
+  """DP-SGD as Opacus's documentation has it, 25 steps in an epoch."""
+
+  def __init__(
+    self, noise_multiplier=0.5, signal=0.0, engine=PrivacyEngine, **options
+  ):
+    torch.manual_seed(1)
+    dataset = torch.utils.data.TensorDataset(
+      torch.randn(EXAMPLES, FEATURES), torch.arange(EXAMPLES) % CLASSES
+    )
+    model = Network(signal)
+    options = {'max_grad_norm': 1.0, **options}
+    reduction = options.get('loss_reduction', 'mean')
+    self.engine = engine()
+    made = self.engine.make_private(
+      module=model,
+      optimizer=Recorder(model.parameters()),
+      criterion=nn.CrossEntropyLoss(reduction=reduction),
+      data_loader=torch.utils.data.DataLoader(dataset, EXAMPLES // ROUNDS),
+      noise_multiplier=noise_multiplier,
+      noise_generator=torch.Generator().manual_seed(2),
+      **options,
+    )
+    self.model, self.optimizer, *criterion, self.data = made
+    self.loss = criterion[0] if criterion else nn.CrossEntropyLoss()
+    self.model.train()
+
+  @property
+  def releases(self):
+    return self.optimizer.original_optimizer.releases
+
+  def run(self, data=None):
+    for x, label in self.data if data is None else data:
+      self.optimizer.zero_grad()
+      self.loss(self.model(x), label).backward()
+      self.optimizer.step()
+    return self
+
+  def run_in_physical_batches(self, size):
+    with BatchMemoryManager(
+      data_loader=self.data,
+      max_physical_batch_size=size,
+      optimizer=self.optimizer,
+    ) as data:
+      return self.run(data)
+
+
+def make_auditor(noise_multiplier=0.5, rounds=ROUNDS, **config):
+  return laws.make_auditor(
+    dim=DIM, rounds=rounds, noise_multiplier=noise_multiplier, **config
+  )
+
+
+@pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
+@pytest.mark.parametrize('mode', ['hooks', 'ghost'])
+def test_what_an_optimizer_claims_is_measured(noise_multiplier, mode):
+  training = Training(
+    noise_multiplier, max_grad_norm=2.0, grad_sample_mode=mode
+  )
+  auditor = make_auditor(noise_multiplier, clip_norm=2.0)
+  audit_optimizer(training.optimizer, auditor)
+  training.run()
+  laws.assert_claim_is_met(auditor)
+  scalars = auditor.record().rounds
+  # Sums are divided by the expected batch size, with the canaries in them or not.
+  np.testing.assert_allclose(scalars.canary_norm, 2.0 / 8)
+  np.testing.assert_allclose(
+    scalars.residual_norm, noise_multiplier / 4 * DIM**0.5, rtol=0.05
+  )
+
+
+@pytest.mark.parametrize('mode', ['hooks', 'ghost'])
+@pytest.mark.parametrize('loss_reduction', ['mean', 'sum'])
+def test_an_optimizer_and_our_own_loop_give_the_same_epsilon(
+  mode, loss_reduction
+):
+  training = Training(
+    1e-9, grad_sample_mode=mode, loss_reduction=loss_reduction
+  )
+  audit_optimizer(training.optimizer, make_auditor(1e-9))
+  training.run()
+  laws.assert_same_as_own_loop(
+    make_auditor,
+    training.releases,
+    divisor=8 if loss_reduction == 'mean' else 1,
+  )
+
+
+@pytest.mark.parametrize('mode', ['hooks', 'ghost'])
+def test_canaries_enter_once_however_many_physical_batches_a_step_has(mode):
+  releases = []
+  for size in (2, 1000):
+    training = Training(0.0, grad_sample_mode=mode)
+    audit_optimizer(training.optimizer, make_auditor(0.0))
+    releases.append(training.run_in_physical_batches(size).releases)
+    assert training.engine.accountant.history == [(0.0, 1 / ROUNDS, ROUNDS)]
+  assert len(releases[0]) == ROUNDS
+  np.testing.assert_array_equal(*releases)
+
+
+def test_a_batch_without_examples_is_a_step_with_canaries():
+  training = Training(1e-9)
+  auditor = make_auditor(1e-9)
+  audit_optimizer(training.optimizer, auditor)
+  training.run([next(iter(training.data))])
+  empty = torch.zeros(0, FEATURES), torch.zeros(0, dtype=torch.long)
+  training.run([empty])
+  expected = auditor.injection(1).update / 8
+  np.testing.assert_allclose(training.releases[1], expected, atol=1e-7)
+
+
+def test_accumulated_batches_are_one_step_of_a_larger_divisor():
+  training = Training(1e-9, poisson_sampling=False)
+  auditor = make_auditor(1e-9)
+  audit_optimizer(training.optimizer, auditor)
+  for i, (x, label) in enumerate(training.data):
+    training.loss(training.model(x), label).backward()
+    if i % 5 == 4:
+      training.optimizer.step()
+      training.optimizer.zero_grad()
+  assert auditor.num_rounds_observed == 5
+  # The norm of a canary in a mean over five batches of eight.
+  np.testing.assert_allclose(auditor.record().rounds.canary_norm, 1 / 40)
+  np.testing.assert_allclose(
+    training.releases[2], auditor.injection(2).update / 40, atol=1e-7
+  )
+
+
+@pytest.mark.parametrize('mode', ['hooks', 'ghost'])
+def test_training_and_its_accountant_go_on_as_without_an_audit(mode):
+  plain = Training(signal=1.0, grad_sample_mode=mode).run()
+  audited = Training(signal=1.0, grad_sample_mode=mode)
+  # All canaries are held out: what is left is the scoring.
+  auditor = make_auditor(num_observed=1, rounds=10 * ROUNDS)
+  assert not auditor.planned[:ROUNDS].any()
+  audit_optimizer(audited.optimizer, auditor)
+  audited.run()
+  np.testing.assert_array_equal(audited.releases, plain.releases)
+  assert auditor.num_rounds_observed == ROUNDS
+  assert audited.engine.accountant.history == plain.engine.accountant.history
+  assert sum(steps for _, _, steps in plain.engine.accountant.history) == ROUNDS
+
+
+@pytest.mark.parametrize('mode', ['hooks', 'ghost'])
+def test_who_removes_all_gradients_finds_the_noise_however_large_they_are(mode):
+  training = Training(0.5, signal=1.0, grad_sample_mode=mode)
+  auditor = make_auditor()
+  audit_optimizer(training.optimizer, auditor)
+  training.run()
+  residual = auditor.evaluate().find(threat_models.RESIDUAL)
+  low, high = residual.first.interval
+  assert low / 1.1 < residual.analytic.epsilon < 1.1 * high
+
+
+def test_half_the_noise_is_found_out(monkeypatch):
+  add_noise = DPOptimizer.add_noise
+
+  def add_half(optimizer):
+    optimizer.noise_multiplier /= 2
+    add_noise(optimizer)
+    optimizer.noise_multiplier *= 2
+
+  monkeypatch.setattr(DPOptimizer, 'add_noise', add_half)
+  training = Training(1.0)
+  auditor = make_auditor(1.0)
+  audit_optimizer(training.optimizer, auditor)
+  training.run()
+  attack = laws.evaluate_own_round(auditor)
+  assert attack.bounds[0].epsilon > attack.analytic.epsilon
+
+
+def test_a_clip_norm_may_follow_a_schedule():
+  training = Training(0.5)
+  auditor = make_auditor(0.5)
+  audit_optimizer(training.optimizer, auditor)
+  schedule = StepGradClip(training.optimizer, step_size=1, gamma=0.9)
+  for batch in training.data:
+    training.run([batch])
+    schedule.step()
+  laws.assert_claim_is_met(auditor)
+  assert auditor.record().rounds.clip_norm[-1] < 0.1
+
+
+def test_a_noise_multiplier_that_follows_a_schedule_is_not_what_was_claimed():
+  training = Training(0.5)
+  audit_optimizer(training.optimizer, make_auditor(0.5))
+  StepNoise(training.optimizer, step_size=1, gamma=0.9).step()
+  with pytest.raises(ValueError, match=r'is 0\.45; set noise_multiplier=0\.45'):
+    training.run()
+
+
+def test_an_auditor_goes_on_where_it_was_saved(tmp_path):
+  training, auditor = Training(), make_auditor(rounds=2 * ROUNDS)
+  audit_optimizer(training.optimizer, auditor)
+  training.run()
+  auditor.save(tmp_path / 'audit.npz')
+  auditor = epe_jax.Auditor.load(tmp_path / 'audit.npz')
+  training = Training()
+  audit_optimizer(training.optimizer, auditor)
+  training.run()
+  assert auditor.num_rounds_observed == 2 * ROUNDS
+  laws.assert_claim_is_met(auditor)
+
+
+def test_gradients_of_half_precision_hold_canaries_too():
+  training = Training(1e-9)
+  training.model.bfloat16()
+  auditor = make_auditor(1e-9)
+  audit_optimizer(training.optimizer, auditor)
+  x, label = next(iter(training.data))
+  training.loss(training.model(x.bfloat16()), label).backward()
+  training.optimizer.original_optimizer.step = lambda: None
+  training.optimizer.step()
+  own = auditor.injection(0).update
+  assert own @ np.concatenate(
+    [p.grad.float().numpy().ravel() for p in training.optimizer.params]
+  ) == pytest.approx(own @ own / 8, rel=1e-2)
+
+
+def test_more_steps_than_rounds_are_an_error():
+  training = Training()
+  audit_optimizer(training.optimizer, make_auditor(rounds=ROUNDS - 1))
+  with pytest.raises(ValueError, match='round 24 is none of the 24 rounds'):
+    training.run()
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    (
+      {
+        'clipping': 'adaptive',
+        'target_unclipped_quantile': 0.5,
+        'clipbound_learning_rate': 0.2,
+        'max_clipbound': 10.0,
+        'min_clipbound': 0.1,
+        'unclipped_num_std': 1.0,
+      },
+      'AdaClipDPOptimizer, which splits its noise',
+    ),
+    (
+      {'clipping': 'per_layer', 'max_grad_norm': [1.0, 1.0]},
+      'DPPerLayerOptimizer, which clips layer by layer',
+    ),
+  ],
+)
+def test_an_optimizer_that_does_not_clip_flat_is_an_error(options, message):
+  with pytest.raises(TypeError, match=message):
+    audit_optimizer(Training(**options).optimizer, make_auditor())
+
+
+def test_ghost_clipping_to_an_adaptive_norm_is_an_error():
+  training = Training(
+    grad_sample_mode='ghost', engine=PrivacyEngineAdaptiveClipping
+  )
+  audit_optimizer(training.optimizer, make_auditor())
+  with pytest.raises(TypeError, match='criterion of the optimizer splits its'):
+    training.run([(torch.ones(20, FEATURES), torch.arange(20))])
+
+
+def test_an_optimizer_without_privacy_is_an_error():
+  with pytest.raises(TypeError, match=r'is a SGD; give what `PrivacyEngine'):
+    audit_optimizer(torch.optim.SGD(Network(0.0).parameters()), make_auditor())
+
+
+@pytest.mark.parametrize(
+  ('config', 'message'),
+  [
+    ({'clip_norm': 3.0}, r'clip_norm=3\.0.*set clip_norm=1\.0'),
+    ({'noise_multiplier': 0.7}, r'=0\.7, but.*set noise_multiplier=0\.5'),
+    ({'sees': 'delta'}, "set sees='aggregate'"),
+  ],
+)
+def test_an_auditor_of_another_optimizer_is_an_error(config, message):
+  with pytest.raises(ValueError, match=message):
+    audit_optimizer(Training().optimizer, make_auditor(**config))
+
+
+def test_an_auditor_of_another_model_is_an_error():
+  auditor = laws.make_auditor(dim=7, rounds=ROUNDS, noise_multiplier=0.5)
+  with pytest.raises(ValueError, match=r'dim=7, .* trains 20,000 numbers'):
+    audit_optimizer(Training().optimizer, auditor)
+
+
+def test_an_optimizer_is_audited_once():
+  training = Training()
+  audit_optimizer(training.optimizer, make_auditor())
+  with pytest.raises(ValueError, match='audited already'):
+    audit_optimizer(training.optimizer, make_auditor())
+
+
+@pytest.mark.parametrize('version', ['1.5.4', '1.7.0'])
+def test_another_version_is_an_error(version, monkeypatch):
+  monkeypatch.setattr(metadata, 'version', lambda package: version)
+  with pytest.raises(ImportError, match=f'opacus {version} is .* 1.6 to 1.6'):
+    importlib.reload(integration)
+
+
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('opacus', tmp_path)

@@ -1,0 +1,174 @@
+import os
+import subprocess
+import sys
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from epe_jax import audit as audit_package
+from epe_jax.audit import threat_models
+from epe_jax.auditor.adapters.optax import audited, collect_scores
+from tests.auditor.adapters import laws
+
+ROUNDS, DIM = 25, 20_000
+PARAMS = {'w': jnp.zeros((DIM // 100, 99)), 'b': jnp.zeros(DIM // 100)}
+
+
+def add_noise(std):
+  """A transformation as plain as noise can be."""
+
+  def update(updates, key, params=None):
+    del params
+    key, now = jax.random.split(key)
+    flat, unravel = ravel_pytree(updates)
+    noise = std * jax.random.normal(now, flat.shape)
+    return unravel(flat + noise), key
+
+  return optax.GradientTransformation(lambda params: jax.random.key(1), update)
+
+
+def run(transformation, gradients=None, rounds=ROUNDS):
+  gradients = (
+    jax.tree.map(jnp.zeros_like, PARAMS) if gradients is None else gradients
+  )
+
+  def step(state, _):
+    release, state = transformation.update(gradients, state, PARAMS)
+    return state, ravel_pytree(release)[0]
+
+  state = transformation.init(PARAMS)
+  return jax.jit(lambda state: jax.lax.scan(step, state, length=rounds))(state)
+
+
+def make_auditor(noise_multiplier=0.5, **config):
+  return laws.make_auditor(
+    dim=DIM, rounds=ROUNDS, noise_multiplier=noise_multiplier, **config
+  )
+
+
+@pytest.mark.parametrize(
+  ('noise_multiplier', 'family'),
+  [*((z, 'hadamard') for z in laws.NOISE_MULTIPLIERS), (0.5, 'sphere')],
+)
+def test_the_noise_of_a_transformation_is_measured(noise_multiplier, family):
+  auditor = make_auditor(noise_multiplier, clip_norm=2.0, family=family)
+  state, _ = run(audited(add_noise(2 * noise_multiplier), auditor))
+  collect_scores(auditor, state)
+  laws.assert_claim_is_met(auditor)
+
+
+@pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
+def test_the_noise_of_optax_contrib_is_measured(noise_multiplier):
+  auditor = make_auditor(noise_multiplier)
+  aggregate = optax.contrib.differentially_private_aggregate(
+    l2_norm_clip=1.0, noise_multiplier=noise_multiplier, key=7
+  )
+  examples = jax.tree.map(lambda x: jnp.zeros((6, *x.shape)), PARAMS)
+  state, _ = run(audited(aggregate, auditor, per_example=True), examples)
+  collect_scores(auditor, state)
+  laws.assert_claim_is_met(auditor)
+
+
+def test_half_the_noise_is_found_out():
+  auditor = make_auditor(1.0)
+  state, _ = run(audited(add_noise(0.5), auditor))
+  collect_scores(auditor, state)
+  attack = laws.evaluate_own_round(auditor)
+  assert attack.bounds[0].epsilon > attack.analytic.epsilon
+  assert 'the most that the mechanism allows' in ' '.join(
+    auditor.report().split()
+  )
+
+
+def test_a_transformation_and_our_own_loop_give_the_same_epsilon():
+  _, releases = run(audited(add_noise(1e-9), make_auditor()))
+  laws.assert_same_as_own_loop(make_auditor, releases, divisor=1.0)
+
+
+def test_who_removes_all_updates_finds_the_noise_however_large_they_are():
+  gradients = jax.tree.map(lambda x: x + 1.0, PARAMS)
+  auditor = make_auditor(0.5)
+  state, _ = run(audited(add_noise(0.5), auditor), gradients)
+  collect_scores(auditor, state)
+  audit = audit_package.evaluate(auditor.record(), floors=False)
+  residual = audit.find(threat_models.RESIDUAL).first
+  own = audit.find(threat_models.OWN).first
+  low, high = residual.interval
+  assert low < audit.find(threat_models.RESIDUAL).analytic.epsilon < 1.1 * high
+  assert own.epsilon < residual.epsilon / 2
+
+
+SHARDED = """
+import jax, numpy as np
+from epe_jax.auditor.adapters.optax import audited, collect_scores
+from epe_jax.parallel import sharding
+from tests.auditor.adapters import test_optax as t
+
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ('x',))
+assert mesh.size == 4
+place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('x'))
+traces = []
+for params, own in ((t.PARAMS, None), (jax.device_put(t.PARAMS, place), None),
+                    (jax.device_put(t.PARAMS, place), sharding.make_mesh())):
+  t.PARAMS = params
+  auditor = t.make_auditor()
+  state, _ = t.run(audited(t.add_noise(0.5), auditor, mesh=own), params)
+  collect_scores(auditor, state)
+  traces.append(auditor.record().trace)
+assert abs(traces[0]).max() > 0.01
+for trace in traces[1:]:
+  np.testing.assert_allclose(trace, traces[0], atol=1e-6)
+"""
+
+
+@pytest.mark.integration
+def test_sharded_parameters_give_the_same_scores():
+  done = subprocess.run(
+    [sys.executable, '-c', SHARDED],
+    env={**os.environ, 'JAX_NUM_CPU_DEVICES': '4'},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+
+
+def test_what_an_optimizer_changes_is_seen_as_delta():
+  auditor = make_auditor(0.3, sees='delta')
+  chain = optax.chain(add_noise(0.3), optax.trace(0.9), optax.scale(-1.0))
+  state, _ = run(audited(chain, auditor))
+  collect_scores(auditor, (state, 'of other transformations'))
+  assert auditor.record().sees == 'delta'
+
+
+def test_training_longer_than_the_audit_is_an_error():
+  auditor = make_auditor()
+  state, _ = run(audited(add_noise(1.0), auditor), rounds=ROUNDS + 1)
+  with pytest.raises(ValueError, match=r'26 steps.*rounds=25'):
+    collect_scores(auditor, state)
+
+
+def test_a_state_without_an_audit_is_an_error():
+  with pytest.raises(ValueError, match='has 0 audited'):
+    collect_scores(make_auditor(), optax.sgd(0.1).init(PARAMS))
+
+
+def test_a_model_of_another_size_is_an_error():
+  with pytest.raises(ValueError, match=r'have 3 numbers, but dim=20,000'):
+    audited(add_noise(1.0), make_auditor()).init({'w': jnp.zeros(3)})
+
+
+def test_noise_that_is_not_finite_is_an_error():
+  auditor = make_auditor()
+  state, _ = run(audited(add_noise(np.nan), auditor))
+  with pytest.raises(ValueError, match='step 0 released is not finite'):
+    collect_scores(auditor, state)
+
+
+@pytest.mark.integration
+def test_the_quickstart_is_audited(tmp_path):
+  laws.assert_example_audits('optax', tmp_path)

@@ -1,0 +1,447 @@
+"""The auditor of any loop sees what the observers of ours see."""
+
+import stat
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import epe_jax
+from epe_jax import audit, canaries
+from epe_jax.audit import observers, threat_models
+
+DIM, ROUNDS, CLIENTS = 5000, 12, 10
+
+
+def make_config(**config):
+  return epe_jax.AuditConfig(
+    **{
+      'dim': DIM,
+      'rounds': ROUNDS,
+      'clip_norm': 2.0,
+      'noise_multiplier': 0.5,
+      'delta': 1e-3,
+      'num_observed': 60,
+      'num_unobserved': 60,
+      'server_momentum': 0.0,
+      **config,
+    }
+  )
+
+
+def make_auditor(seed=0, **config):
+  return epe_jax.Auditor(make_config(**config), seed=seed)
+
+
+def make_release(auditor, t, noise_std=1.0):
+  """A release of round t, and what it was divided by."""
+  injection = auditor.injection(t)
+  divisor = CLIENTS + injection.count
+  noise = np.random.default_rng(t).normal(0, noise_std, DIM)
+  return (injection.update + noise) / divisor, divisor
+
+
+def observe_rounds(auditor, rounds):
+  for t in rounds:
+    release, divisor = make_release(auditor, t)
+    auditor.observe(t, release, divisor=divisor, others=np.zeros(DIM))
+
+
+def assert_records_equal(a, b):
+  for name, x in vars(a).items():
+    y = getattr(b, name)
+    if name == 'cosines':
+      assert x.keys() == y.keys()
+      for key in x:
+        np.testing.assert_array_equal(x[key], y[key], err_msg=key)
+    elif isinstance(x, np.ndarray | tuple):
+      np.testing.assert_array_equal(np.asarray(x), np.asarray(y), err_msg=name)
+    else:
+      assert x == y, name
+
+
+@pytest.mark.parametrize('family', ['hadamard', 'sphere'])
+def test_it_scores_what_the_observers_of_our_own_loop_score(family):
+  auditor = make_auditor(family=family)
+  device = canaries.family(family)(
+    jax.random.wrap_key_data(np.array(auditor.canary_key)), 120, DIM
+  )
+  observer = observers.all_iterates(device, rounds=ROUNDS, buffer=1)
+  state, model = observer.init(jnp.zeros(DIM)), np.zeros(DIM)
+  for t in range(ROUNDS):
+    release, divisor = make_release(auditor, t)
+    auditor.observe(t, release, divisor=divisor)
+    model += release
+    vector = jnp.asarray(release, jnp.float32)
+    state = observer.update(
+      state, observers.RoundView(vector, vector, vector, vector)
+    )
+  auditor.observe_final(model, initial=np.zeros(DIM))
+  record = auditor.record()
+  expected = observer.scores(state, jnp.zeros(DIM))['aggregate']
+  np.testing.assert_allclose(record.trace, expected, atol=1e-6)
+  final = observers.compute_cosines(device, jnp.asarray(model, jnp.float32))
+  np.testing.assert_allclose(record.cosines['final'], final, atol=1e-6)
+  np.testing.assert_array_equal(
+    record.cosines['final'], record.cosines['change']
+  )
+
+
+def test_who_knows_the_other_updates_finds_the_noise_under_them():
+  quiet, loud = make_auditor(), make_auditor()
+  others = np.full(DIM, 3.0)
+  for t in range(ROUNDS):
+    release, divisor = make_release(quiet, t)
+    quiet.observe(t, release, divisor=divisor, others=np.zeros(DIM))
+    loud.injection(t)
+    loud.observe(t, release + others, divisor=divisor, others=others)
+  a, b = (x.record().cosines['residual'] for x in (quiet, loud))
+  np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_an_audit_goes_on_from_its_file_to_the_same_record(tmp_path):
+  path = tmp_path / 'audit.npz'
+  whole, part = make_auditor(), make_auditor()
+  observe_rounds(whole, range(ROUNDS))
+  observe_rounds(part, range(5))
+  part.save(path)
+  resumed = epe_jax.Auditor.load(path)
+  assert resumed.num_rounds_observed == 5
+  observe_rounds(resumed, range(5, ROUNDS))
+  assert_records_equal(resumed.record(), whole.record())
+
+
+def test_the_file_is_for_its_owner_alone_and_needs_no_pickle(tmp_path):
+  path = tmp_path / 'audit.npz'
+  make_auditor().save(path)
+  assert stat.S_IMODE(path.stat().st_mode) == 0o600
+  with np.load(path, allow_pickle=False) as arrays:
+    assert {'key', 'planned'} <= set(arrays)
+
+
+@pytest.mark.parametrize('damage', ['cut', 'other', 'without'])
+def test_a_file_that_is_no_audit_is_named(tmp_path, damage):
+  path = tmp_path / 'audit.npz'
+  make_auditor().save(path)
+  if damage == 'cut':
+    path.write_bytes(path.read_bytes()[:-200])
+  elif damage == 'other':
+    np.savez(path, x=np.zeros(3))
+  else:
+    with np.load(path) as arrays:
+      kept = {name: x for name, x in arrays.items() if name != 'planned'}
+    np.savez(path, **kept)
+  with pytest.raises(ValueError, match=r'audit\.npz'):
+    epe_jax.Auditor.load(path)
+
+
+def test_canaries_are_new_each_time_unless_of_a_simulation():
+  assert make_auditor(seed=3).canary_key == make_auditor(seed=3).canary_key
+  a, b = (epe_jax.Auditor(make_config()) for _ in range(2))
+  assert a.canary_key != b.canary_key
+
+
+def test_nothing_printed_tells_the_key():
+  auditor = make_auditor()
+  observe_rounds(auditor, range(ROUNDS))
+  text = repr(auditor) + auditor.report()
+  assert not any(str(int(word)) in text for word in auditor.canary_key)
+
+
+def test_a_round_that_failed_leaves_its_canaries_out():
+  auditor = make_auditor()
+  lost = auditor.canary_ids(4)
+  observe_rounds(auditor, [t for t in range(ROUNDS) if t != 4])
+  record = auditor.record()
+  assert record.num_rounds == ROUNDS - 1
+  assert not record.observed[lost].any()
+  assert record.observed.sum() == 60 - len(lost)
+
+
+def test_a_canary_that_dropped_out_took_no_part():
+  auditor = make_auditor()
+  for t in range(ROUNDS):
+    ids = auditor.canary_ids(t)
+    release, divisor = make_release(auditor, t)
+    auditor.observe(t, release, divisor=divisor, included=ids[1:])
+  assert auditor.record().observed.sum() == 60 - ROUNDS
+
+
+def test_the_order_of_rounds_does_not_matter():
+  forth, back = make_auditor(), make_auditor()
+  observe_rounds(forth, range(ROUNDS))
+  observe_rounds(back, reversed(range(ROUNDS)))
+  assert_records_equal(forth.record(), back.record())
+
+
+def test_a_clip_norm_that_adapts_scales_the_injection():
+  auditor = make_auditor()
+  plain, larger = (
+    auditor.injection(0).update,
+    auditor.injection(0, clip_norm=6.0).update,
+  )
+  np.testing.assert_allclose(larger, 3 * plain, rtol=1e-6)
+  auditor.observe(0, larger / 5, divisor=5)
+  assert auditor.record().rounds.canary_norm[0] == pytest.approx(6.0 / 5)
+
+
+def test_an_injection_is_the_sum_of_its_canaries():
+  auditor = make_auditor(repetitions=3)
+  injection = auditor.injection(1)
+  assert injection.count == len(injection.ids) > 1
+  parts = [auditor.canary_update(int(j)) for j in injection.ids]
+  np.testing.assert_allclose(injection.update, sum(parts), atol=1e-6)
+  for part in parts:
+    assert np.linalg.norm(part) == pytest.approx(2.0, rel=1e-5)
+
+
+def test_an_injection_has_the_structure_of_a_model():
+  auditor = make_auditor()
+  flat = auditor.injection(2).update
+  model = {'b': np.zeros(1000), 'a': [np.zeros((40, 100), np.float32)]}
+  shaped = auditor.injection(2, like=model).update
+  np.testing.assert_array_equal(
+    np.concatenate([shaped['a'][0].ravel(), shaped['b']]), flat
+  )
+  buffers = {'b': np.ones(1000), 'a': [np.ones((40, 100), np.float32)]}
+  assert auditor.add_injection(2, buffers) == len(auditor.canary_ids(2))
+  np.testing.assert_allclose(buffers['b'], 1 + shaped['b'], atol=1e-6)
+  auditor.observe(2, buffers, divisor=1.0)
+
+
+def test_by_coins_half_of_the_canaries_take_part_and_have_bounds_from_one_run():
+  auditor = make_auditor(design='coin_flip', num_observed=400, num_unobserved=0)
+  observe_rounds(auditor, range(ROUNDS))
+  record = auditor.record()
+  assert record.assigned.sum() == 400
+  assert 150 < record.observed.sum() < 250
+  attacks = audit.evaluate(
+    record, threat_models=[threat_models.OWN], floors=False
+  )
+  methods = {e.method for e in attacks.attacks[0].estimates}
+  assert any(method.startswith('one_run') for method in methods)
+
+
+def test_coins_of_rounds_that_were_never_made_are_not_counted():
+  auditor = make_auditor(design='coin_flip', num_observed=400, num_unobserved=0)
+  observe_rounds(auditor, range(3))
+  record = auditor.record()
+  # Of 400 canaries in 12 rounds, those of three, and of them about half.
+  num = auditor._state.assigned[:3].sum()
+  assert 90 < num < 110
+  assert record.observed.size == num
+  np.testing.assert_array_equal(
+    record.included.sum(axis=0), record.observed.astype(int)
+  )
+  assert 25 < record.observed.sum() < 75
+  assert all(x.shape[-1] == num for x in record.cosines.values())
+
+
+def test_by_coins_every_canary_has_a_coin():
+  auditor = make_auditor(
+    design='coin_flip', num_observed=300, num_unobserved=100
+  )
+  observe_rounds(auditor, range(ROUNDS))
+  record = auditor.record()
+  np.testing.assert_array_equal(record.assigned.sum(axis=0), np.ones(400))
+  assert 150 < record.observed.sum() < 250
+
+
+def test_coins_of_which_none_had_a_round_are_an_error():
+  auditor = make_auditor(design='coin_flip', num_observed=1, num_unobserved=1)
+  (empty,) = np.flatnonzero(~auditor._state.assigned.any(axis=1))[:1]
+  observe_rounds(auditor, [int(empty)])
+  with pytest.raises(ValueError, match='none of the 2 canaries'):
+    auditor.record()
+
+
+def test_what_a_server_optimizer_changes_is_not_calibrated():
+  auditor = make_auditor(sees='delta', server_momentum=None)
+  for t in range(ROUNDS):
+    release, divisor = make_release(auditor, t)
+    auditor.observe(t, release, divisor=divisor)
+  assert auditor.record().sees == 'delta'
+  assert 'uncalibrated' in auditor.report()
+
+
+def test_a_release_of_zeros_tells_nothing():
+  auditor = make_auditor()
+  auditor.injection(0)
+  auditor.observe(0, np.zeros(DIM), divisor=1.0)
+  assert not auditor.record().trace.any()
+
+
+@pytest.mark.parametrize(
+  ('change', 'match'),
+  [
+    ({'dim': 1}, r'dim=1; give an integer >= 2'),
+    ({'rounds': 0}, r'rounds=0'),
+    ({'clip_norm': 0.0}, r'clip_norm=0\.0; give a norm > 0'),
+    ({'delta': 1.0}, r'delta=1\.0'),
+    ({'noise_multiplier': -1.0}, r'noise_multiplier=-1\.0'),
+    ({'num_observed': 0}, r'num_observed=0'),
+    ({'num_unobserved': -1}, r'num_unobserved=-1'),
+    ({'repetitions': 13}, r'repetitions=13'),
+    ({'server_momentum': 1.0}, r'server_momentum=1\.0'),
+    ({'family': 'dirac'}, r"family='dirac'"),
+  ],
+)
+def test_settings_out_of_range_are_named(change, match):
+  with pytest.raises(ValueError, match=match):
+    make_config(**change)
+
+
+def release_nothing(auditor):
+  auditor.record()
+
+
+def observe_unknown_round(auditor):
+  auditor.observe(ROUNDS, np.zeros(DIM), divisor=1.0)
+
+
+def observe_without_injection(auditor):
+  auditor.observe(0, np.zeros(DIM), divisor=1.0)
+
+
+def observe_twice(auditor):
+  observe_rounds(auditor, [0, 0])
+
+
+def observe_another_size(auditor):
+  auditor.injection(0)
+  auditor.observe(0, [np.zeros(3)], divisor=1.0)
+
+
+def observe_nan(auditor):
+  auditor.injection(0)
+  auditor.observe(0, np.full(DIM, np.nan), divisor=1.0)
+
+
+def divide_by_zero(auditor):
+  auditor.injection(0)
+  auditor.observe(0, np.zeros(DIM), divisor=0.0)
+
+
+def include_held_out(auditor):
+  auditor.observe(0, np.zeros(DIM), divisor=1.0, included=[60])
+
+
+def include_a_mask(auditor):
+  auditor.injection(0)
+  mask = auditor.planned[0]
+  auditor.observe(0, np.ones(DIM), divisor=1.0, included=mask)
+
+
+def include_a_fraction(auditor):
+  auditor.injection(0)
+  auditor.observe(0, np.ones(DIM), divisor=1.0, included=[2.9])
+
+
+def include_twice(auditor):
+  first = auditor.injection(0).ids[0]
+  auditor.observe(0, np.ones(DIM), divisor=1.0, included=[first, first])
+
+
+def include_those_of_another_round(auditor):
+  auditor.injection(0)
+  ids = auditor.canary_ids(1)
+  auditor.observe(0, np.ones(DIM), divisor=1.0, included=ids)
+
+
+def inject_into_numbers(auditor):
+  auditor.add_injection(0, [0.0] * DIM)
+
+
+def observe_another_shape(auditor):
+  auditor.injection(0, like=[np.zeros((50, 100))])
+  auditor.observe(0, [np.zeros((100, 50))], divisor=1.0)
+
+
+def ask_for_a_canary_beyond(auditor):
+  auditor.canary_update(120)
+
+
+def forget_others(auditor):
+  observe_rounds(auditor, [0])
+  auditor.injection(1)
+  auditor.observe(1, np.ones(DIM), divisor=1.0)
+
+
+def inject_another_size(auditor):
+  auditor.injection(0, like=[np.zeros(7)])
+
+
+def inject_zero_norm(auditor):
+  auditor.injection(0, clip_norm=0.0)
+
+
+@pytest.mark.parametrize(
+  ('misuse', 'match'),
+  [
+    (release_nothing, r'no round was observed yet'),
+    (observe_unknown_round, r'round 12 is none of the 12 rounds'),
+    (observe_without_injection, r'injection was never asked'),
+    (observe_twice, r'round 0 was observed already'),
+    (observe_another_size, r'release has 3 numbers, but dim=5,000'),
+    (observe_nan, r'what round 0 released.*not finite'),
+    (divide_by_zero, r'divisor=0\.0; give a number > 0'),
+    (include_held_out, r'included has \[\d+\], which are not among'),
+    (include_a_mask, r'give the numbers of canaries, each once'),
+    (include_a_fraction, r'give the numbers of canaries, each once'),
+    (include_twice, r'give the numbers of canaries, each once'),
+    (include_those_of_another_round, r'not among the canaries of round 0'),
+    (inject_into_numbers, r'out\[0\] is a float and no array'),
+    (observe_another_shape, r'release has the shapes \[\(100, 50\)\], but'),
+    (ask_for_a_canary_beyond, r'canary=120 is none of the 120, from 0'),
+    (forget_others, r"round 1 has no \['residual'\]"),
+    (inject_another_size, r'like has 7 numbers, but dim=5,000'),
+    (inject_zero_norm, r'clip_norm=0\.0; give a norm > 0'),
+  ],
+)
+def test_misuse_is_named(misuse, match):
+  with pytest.raises(ValueError, match=match):
+    misuse(make_auditor())
+
+
+def test_who_takes_part_is_drawn_from_all_canaries():
+  observed = make_auditor().planned.any(axis=0)
+  assert observed.sum() == 60
+  # Of a draw of 60 of 120, the first half has all with a probability of 1e-35.
+  assert 0 < observed[:60].sum() < 60
+
+
+def test_rows_that_are_cut_off_do_not_bias_what_the_model_shows():
+  # 4,096 + 904 columns: rows have much in common in the cut part.
+  epsilons = []
+  for seed in range(8):
+    auditor = make_auditor(
+      seed, noise_multiplier=2.0, num_observed=500, num_unobserved=500
+    )
+    model, rng = np.zeros(DIM), np.random.default_rng(seed)
+    for t in range(ROUNDS):
+      injection = auditor.injection(t)
+      divisor = CLIENTS + injection.count
+      noise = rng.normal(0, 4.0, DIM)
+      release = (injection.update + noise) / divisor
+      auditor.observe(t, release, divisor=divisor)
+      model += release
+    auditor.observe_final(model, initial=np.zeros(DIM))
+    attack = audit.evaluate(auditor.record(), floors=False).find(
+      threat_models.CHANGE
+    )
+    epsilons.append(attack.first.epsilon)
+  # Of 12 rounds in one, and of the canaries of all.
+  expected = attack.analytic.epsilon
+  error = np.std(epsilons, ddof=1) / np.sqrt(len(epsilons))
+  assert abs(np.mean(epsilons) - expected) < 4 * error
+  assert error < 0.2 * expected
+
+
+def test_clients_that_drop_out_are_refused_where_coins_decide():
+  auditor = make_auditor(design='coin_flip', num_unobserved=0)
+  release, divisor = make_release(auditor, 0)
+  with pytest.raises(ValueError, match=r"set design='fixed'"):
+    auditor.observe(
+      0, release, divisor=divisor, included=auditor.canary_ids(0)[1:]
+    )

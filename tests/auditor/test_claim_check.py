@@ -1,0 +1,74 @@
+"""An auditor names what contradicts the claim, and nothing else."""
+
+import re
+
+import numpy as np
+import pytest
+
+import epe_jax
+from epe_jax import audit
+from epe_jax.auditor import claim_check
+
+DIM, ROUNDS, CLIENTS, NOISE = 4096, 25, 20, 0.5
+
+
+def run(
+  *, noise=NOISE, canaries=1.0, divide=1.0, others=None, seed=0, **config
+):
+  """A loop whose noise, canaries and divisor may not be those of the claim."""
+  auditor = epe_jax.Auditor(
+    epe_jax.AuditConfig(
+      **{
+        'dim': DIM,
+        'rounds': ROUNDS,
+        'clip_norm': 1.0,
+        'noise_multiplier': NOISE,
+        'delta': 1e-5,
+        'num_observed': 250,
+        'num_unobserved': 250,
+        **config,
+      }
+    ),
+    seed=seed,
+  )
+  dim, rng = auditor.config.dim, np.random.default_rng(seed)
+  for t in range(ROUNDS):
+    injection = auditor.injection(t)
+    count = CLIENTS + injection.count
+    put_in = np.zeros(dim) if others is None else others * rng.normal(size=dim)
+    total = put_in + canaries * injection.update + noise * rng.normal(size=dim)
+    auditor.observe(
+      t,
+      total / count,
+      divisor=count * divide,
+      others=None if others is None else put_in / count,
+    )
+  record = auditor.record()
+  found = audit.evaluate(record, floors=False)
+  measured = [text for a in found.attacks for text in a.contradictions]
+  return [*measured, *claim_check.check_claim(record, found)]
+
+
+@pytest.mark.parametrize('others', [None, 0.0, 1.0])
+@pytest.mark.parametrize('seed', range(5))
+def test_a_loop_that_does_what_it_claims_is_not_accused(seed, others):
+  assert run(others=others, seed=seed) == []
+
+
+@pytest.mark.parametrize(
+  ('loop', 'says'),
+  [
+    ({'noise': 0.25}, r'Releases are 0\.5\d* times as long'),
+    ({'noise': 0.0}, r'Releases are 0\.0\d* times as long'),
+    ({'canaries': 0.0}, r'Canaries score .* times what their norm'),
+    ({'canaries': 0.5}, r'Canaries score 0\.[45]\d* times'),
+    ({'canaries': 2.0}, r'Canaries score (1\.[89]\d*|2[.\d]*) times'),
+    ({'noise': 0.25, 'others': 1.0}, r'is 0\.5\d* times as long as the noise'),
+    ({'noise': 0.45, 'others': 0.0}, r'is 0\.9\d* times as long as the noise'),
+    ({'divide': 1 / 30, 'others': 0.0}, r'left of a release'),
+    ({'dim': 40, 'family': 'sphere'}, r'canaries are in a release of 40'),
+  ],
+)
+def test_what_contradicts_the_claim_is_named(loop, says):
+  sentences = run(**loop)
+  assert any(re.search(says, text) for text in sentences), sentences

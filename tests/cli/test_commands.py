@@ -1,0 +1,265 @@
+"""The commands on runs and auditors: what they print, write and exit with."""
+
+import json
+
+import numpy as np
+import pytest
+
+import epe_jax
+from epe_jax import audit
+from epe_jax.audit.record import write_record
+from epe_jax.cli import claims, program
+from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment import finished_runs
+from epe_jax.report import report
+from tests import recorded_runs
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+
+def run(capsys, *argv):
+  """The exit status, and what was printed to stdout and stderr."""
+  capsys.readouterr()
+  code = program.main([*map(str, argv)])
+  return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+  """An empty folder in which the command runs."""
+  monkeypatch.chdir(tmp_path)
+  return tmp_path
+
+
+SMALL = (
+  *('--config.rounds=3', '--config.clients_per_round=40'),
+  *('--config.client.epochs=1', '--config.evaluate_every=3'),
+)
+
+
+@pytest.mark.usefixtures('small_task', 'no_floors', 'undrawn')
+def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
+  code, out, err = run(capsys, 'run', 'digits:smoke', *SMALL)
+  assert code == 0, err
+  workdir = in_folder / 'runs' / 'digits-smoke'
+  assert out.endswith(
+    'Report: runs/digits-smoke/report.md, model: runs/digits-smoke/model.npz\n'
+  )
+  result = finished_runs.load_result(workdir)
+  assert result.rounds == 3
+  summary = report.format_summary(result)
+  assert out.startswith(summary)
+
+  # The same, without training.
+  code, out, _ = run(capsys, 'audit', 'runs/digits-smoke')
+  assert (code, out) == (0, f'{summary}\n')
+  bound = result.audit.headline[1].epsilon
+  assert bound > 0
+  for command in ('audit', 'report'):
+    for claim, status in ((bound * 0.9, 1), (bound * 1.1, 0)):
+      code, out, _ = run(capsys, command, workdir, f'--claim={claim}')
+      assert code == status
+      assert ('violated' in out) == bool(status)
+
+  # A config with a claim of its own.
+  claim = f'--claim={bound * 0.9}'
+  code, out, _ = run(
+    capsys, 'run', 'digits:smoke', *SMALL, claim, '--workdir=other'
+  )
+  assert code == 1
+  assert f'Claim ε ≤ {bound * 0.9:g}: violated.' in out
+  assert (in_folder / 'other' / 'result.json').exists()
+  json_ = json.loads(run(capsys, 'audit', 'other', '--format=json')[1])
+  assert json_['headline']['epsilon'] == pytest.approx(bound)
+  # What the run itself found needs no record; another δ does.
+  (in_folder / 'other' / 'private' / 'scores.npz').unlink()
+  assert run(capsys, 'audit', 'other')[0] == 0
+  assert run(capsys, 'audit', 'other', '--delta=1e-7')[0] == 2
+  assert 'from its result.json' in ' '.join(
+    run(capsys, 'audit', '--help')[1].split()
+  )
+
+
+@pytest.mark.usefixtures('no_floors')
+def test_a_record_is_audited_at_any_delta(capsys, tmp_path):
+  (tmp_path / 'private').mkdir()
+  path = tmp_path / 'private' / 'scores.npz'
+  write_record(path, recorded_runs.by_law())
+  code, out, _ = run(capsys, 'audit', path)
+  assert code == 0
+  assert out.startswith('scores.npz: ')
+  assert 'own round, others removed' in out
+  assert '\nε ≥ ' in out
+  code, out, _ = run(capsys, 'audit', path, '--delta=1e-7')
+  assert 'δ = 1e-7' in out
+  # A workdir without result.json has scores all the same.
+  assert run(capsys, 'audit', tmp_path, '--delta=1e-7')[1] == out
+  code, out, _ = run(capsys, 'audit', path, '--simultaneous', '--claim=0.1')
+  assert code == 1
+  assert 'together' in out
+  # What the largest bound without a shape is, and how it was found.
+  assert '% confidence (' in out
+
+
+def test_the_cache_of_the_user_is_removed_when_asked(
+  capsys, tmp_path, monkeypatch
+):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  folder = tmp_path / 'epe_jax'
+  for _ in range(2):
+    (folder / 'programs').mkdir(parents=True)
+    (folder / 'programs' / 'a').write_bytes(bytes(1234))
+    code, out, _ = run(capsys, 'data', '--clear_cache')
+    assert (code, out) == (0, f'Removed {folder}, 1,234 bytes.\n')
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('command', ['audit', 'card', 'estimate', 'report'])
+def test_a_run_that_has_not_ended_is_said_to_be_resumed(
+  capsys, tmp_path, command
+):
+  (tmp_path / 'private').mkdir()
+  (tmp_path / 'config.json').write_text('{}')
+  (tmp_path / 'private' / 'secret').touch()
+  code, out, err = run(capsys, command, tmp_path)
+  assert (code, out) == (2, '')
+  assert err == (
+    f'error: {tmp_path}: the run has not ended. If it was interrupted, repeat its '
+    '`epe-jax run` command, which resumes it.\n'
+  )
+
+
+@pytest.mark.usefixtures('no_floors')
+def test_an_auditor_is_audited_as_its_loop_prints_it(capsys, tmp_path):
+  rng, rounds = np.random.default_rng(0), 5
+  auditor = epe_jax.Auditor(
+    epe_jax.AuditConfig(
+      dim=4096,
+      rounds=rounds,
+      clip_norm=1.0,
+      noise_multiplier=0.2,
+      delta=1e-3,
+      num_observed=40,
+      num_unobserved=40,
+    ),
+    seed=1,
+  )
+  for t in range(rounds):
+    injection = auditor.injection(t)
+    noise = 0.2 * rng.normal(size=4096)
+    auditor.observe(t, injection.update + noise, divisor=1)
+  path = tmp_path / 'auditor.npz'
+  auditor.save(path)
+  code, out, _ = run(capsys, 'audit', path)
+  assert (code, out) == (0, f'{auditor.report()}\n')
+  bound = auditor.evaluate().headline[1].epsilon
+  code, out, _ = run(capsys, 'audit', path, f'--claim={bound / 2}')
+  assert code == 1
+  assert out.startswith(auditor.report())
+
+
+@pytest.mark.parametrize(
+  ('name', 'message'),
+  [
+    ('none.npz', 'does not exist; give a file that Auditor.save wrote'),
+    ('a.csv', '`epe-jax estimate a.csv` reads scores of other systems'),
+    ('a.npz', 'is neither of an Auditor nor of a run'),
+  ],
+)
+def test_what_was_not_recorded_is_no_audit(capsys, tmp_path, name, message):
+  (tmp_path / 'a.csv').write_text('in,out\n1,0\n')
+  np.savez(tmp_path / 'a.npz', observed=[1.0], unobserved=[0.0])
+  code, _, err = run(capsys, 'audit', tmp_path / name)
+  assert code == 2
+  assert message in err
+
+
+def test_rounds_judge_a_claim_too(capsys, tmp_path):
+  path = tmp_path / 'scores.npz'
+  write_record(path, recorded_runs.by_law())
+  code, out, _ = run(
+    capsys, 'estimate', path, '--by_round', '--delta=1e-3', '--claim=0.01'
+  )
+  assert code == 1
+  assert 'Claim ε ≤ 0.01: ' in out
+  code, _, _ = run(
+    capsys, 'estimate', path, '--by_round', '--delta=1e-3', '--claim=1000'
+  )
+  assert code == 0
+
+
+def test_counts_judge_a_claim(capsys, tmp_path):
+  path = tmp_path / 'results.json'
+  path.write_text('{"FN": 100, "FP": 10, "TN": 990, "TP": 900}')
+  for claim, status in ((3, 1), (5, 0)):
+    code, _, _ = run(
+      capsys, 'estimate', path, '--delta=1e-5', f'--claim={claim}'
+    )
+    assert code == status
+
+
+def test_a_claim_without_a_bound_is_refused():
+  with pytest.raises(ValueError, match='there is no lower bound'):
+    claims.report_claim(1.0, [])
+  assert claims.report_claim(None, []) == 0
+
+
+def test_the_largest_of_bounds_that_hold_together_judges(capsys):
+  bounds = [
+    Estimate(x, 1e-5, 'some', 0.95, 'confidence bound') for x in (1.0, 3.0)
+  ]
+  assert claims.report_claim(2.0, bounds) == 1
+  assert 'ε ≥ 3.00 at δ = 1e-5 with 95 % confidence' in capsys.readouterr().out
+  # Just as much is no more.
+  assert claims.report_claim(3.0, bounds) == 0
+
+
+def test_bounds_that_hold_each_by_itself_are_judged_by_one_of_them():
+  shown = audit.evaluate(recorded_runs.by_law(), floors=False)
+  assert claims.choose_bounds(shown) == [shown.headline[1]]
+  together = shown._replace(is_simultaneous=True)
+  assert len(claims.choose_bounds(together)) > 3
+  assert claims.choose_bounds(audit.Audit(())) == []
+
+
+@pytest.mark.usefixtures('small_task', 'no_floors')
+def test_a_sweep_is_named_by_its_config_and_grid(
+  capsys, in_folder, monkeypatch
+):
+  seen = {}
+
+  def run_sweep(points, workdir, **settings):
+    seen.update(points=points, workdir=workdir, **settings)
+    raise ValueError('enough')
+
+  monkeypatch.setattr('epe_jax.experiment.sweep.run_sweep', run_sweep)
+  code, _, err = run(
+    capsys, 'sweep', 'digits', '--grid=noise', '--axis=seed=1,2', '--jobs=2'
+  )
+  assert (code, err) == (2, 'error: enough\n')
+  assert seen['workdir'] == 'runs/digits-noise'
+  assert len(seen['points']) == 8
+  assert (seen['jobs'], seen['retry']) == (2, False)
+
+
+@pytest.mark.usefixtures('small_task', 'no_floors', 'coarse_figures')
+def test_cards_of_runs_are_checked_and_stand_side_by_side(capsys, in_folder):
+  for name in 'ab':
+    code, _, err = run(
+      capsys, 'run', 'digits:smoke', *SMALL, f'--workdir={name}'
+    )
+    assert code == 0, err
+  code, out, _ = run(capsys, 'card', 'a', 'b/audit_card.json')
+  assert code == 0
+  head, *rows = out.splitlines()
+  assert head.split() == ['a', 'b/audit_card.json']
+  (bound,) = (row for row in rows if row.startswith('lower bound ε'))
+  one, other = bound.split('≥')[1:]
+  assert float(one) == float(other) > 0
+  path = in_folder / 'a' / 'audit_card.json'
+  path.write_text(path.read_text().replace('"delta"', '"dalta"'))
+  code, _, err = run(capsys, 'card', 'a')
+  assert code == 2
+  assert 'a/audit_card.json is no audit card' in err
+  assert run(capsys, 'card')[0] == 2
+  assert run(capsys, 'card', 'b', 'b')[0] == 2

@@ -1,0 +1,608 @@
+"""The program epe-jax: its commands, help, exit statuses and messages."""
+
+import errno
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+
+from absl import flags
+import numpy as np
+import pytest
+
+from epe_jax import audit
+from epe_jax.cli import config_flags, data, program, score_input
+from epe_jax.data import download
+from epe_jax.scores import score_files
+from epe_jax.scores.formats import registry
+from epe_jax.text import terminal
+from tests import recorded_runs
+from tests.in_process import run_script
+
+
+def run(capsys, *argv):
+  """The exit status, and what was printed to stdout and stderr."""
+  code = program.main([*map(str, argv)])
+  return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def csv(tmp_path):
+  """Scores of which the first bound is well above 1."""
+  rng = np.random.default_rng(0)
+  path = tmp_path / 'scores.csv'
+  rows = zip(rng.normal(3, 1, 200).tolist(), rng.normal(0, 1, 200).tolist())
+  lines = [f'{one!r},{other!r}' for one, other in rows]
+  path.write_text('\n'.join(['in,out', *lines]) + '\n')
+  return path
+
+
+def test_help_lists_every_command_with_a_line_each(capsys):
+  for argv in (['--help'], ['-h'], ['help']):
+    code, out, _ = run(capsys, *argv)
+    assert code == 0
+    for name, command in program.COMMANDS.items():
+      assert f'  {name:<9}  {command.summary}\n' in out
+
+
+@pytest.mark.parametrize('name', program.COMMANDS)
+def test_the_help_of_a_command_has_examples_and_all_of_its_flags(capsys, name):
+  code, out, _ = run(capsys, name, '--help')
+  assert code == 0
+  assert out.count(f'  epe-jax {name} ') >= 2
+  module = sys.modules[f'epe_jax.cli.{program.COMMANDS[name].module}']
+  values = flags.FlagValues()
+  module.define_flags(values)
+  for flag in values:
+    assert f'--{flag}:' in out or f'--[no]{flag}:' in out
+  assert run(capsys, 'help', name) == (0, out, '')
+
+
+def test_help_and_errors_name_nothing_that_a_wheel_lacks(capsys):
+  for name in program.COMMANDS:
+    _, out, _ = run(capsys, name, '--help')
+    assert 'docs/' not in out
+  _, _, err = run(capsys, 'estimate', 'absent.csv', '--delta=1e-5')
+  assert 'docs/' not in err
+  assert 'docs/' not in score_files.CURE
+
+
+class Terminal(io.StringIO):
+  """A stdout that says it is a terminal."""
+
+  encoding = 'utf-8'
+
+  def isatty(self):
+    return True
+
+
+@pytest.mark.parametrize('columns', [80, 100, 200])
+def test_text_is_as_wide_as_a_narrow_terminal(monkeypatch, tmp_path, columns):
+  record_path = tmp_path / 'scores.npz'
+  audit.write_record(record_path, recorded_runs.by_law())
+  monkeypatch.setenv('COLUMNS', str(columns))
+  stream = Terminal()
+  monkeypatch.setattr(sys, 'stdout', stream)
+  assert program.main(['audit', str(record_path)]) == 0
+  assert program.main(['check', '--help']) == 0
+  lines = stream.getvalue().splitlines()
+  longest = max(map(len, lines))
+  assert longest <= columns
+  assert longest > min(columns, 100) - 8
+  # Beyond 100 columns lines are hard to read, and a pipe has no width.
+  monkeypatch.setattr(sys, 'stdout', io.StringIO())
+  assert terminal.measure_width(sys.stdout) == 100
+
+
+def test_an_error_is_as_wide_as_a_narrow_terminal(monkeypatch):
+  monkeypatch.setenv('COLUMNS', '60')
+  stream = Terminal()
+  monkeypatch.setattr(sys, 'stderr', stream)
+  assert program.main(['estimate', 'absent.csv', '--delta=1e-5']) == 2
+  lines = stream.getvalue().splitlines()
+  assert len(lines) > 3
+  assert max(map(len, lines)) <= 60
+
+
+def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
+  for name, command in program.COMMANDS.items():
+    _, out, _ = run(capsys, name, '--help')
+    module = sys.modules[f'epe_jax.cli.{command.module}']
+    values = flags.FlagValues()
+    module.define_flags(values)
+    examples = out.split('\n\n')[1].replace('\\\n', ' ').splitlines()
+    for line in examples:
+      words = line.partition(f'epe-jax {name}')[2].split()
+      left = values(['', *words], known_only=True)
+      for word in left:
+        assert not word.startswith('--') or word.startswith('--config.'), line
+
+
+@pytest.mark.parametrize(
+  ('argv', 'message'),
+  [
+    (['estimat'], "'estimat' is not a command. Did you mean 'estimate'?"),
+    (['zzz'], "'zzz' is not a command. Give one of run, plan, audit, "),
+    (
+      ['estimate', 'a.csv', '--delt=1'],
+      "Unknown command line flag 'delt'. Did you mean: delta",
+    ),
+    (
+      ['run', 'digits', '--workdr=x'],
+      "Unknown command line flag 'workdr'. Did you mean: workdir",
+    ),
+    (
+      ['run', 'digits', '--rounds=10'],
+      "Unknown command line flag 'rounds'. Did you mean: config.rounds ?",
+    ),
+    (
+      ['sweep', 'digits', '--axis=seed=0,1', '--observed=10'],
+      'Did you mean: config.canaries.observed ?',
+    ),
+    (['run'], 'give a config, such as digits or digits:smoke'),
+    (['run', '--config.rounds=3'], 'but no config is named'),
+    (['run', 'digits', 'emnist'], "'emnist' is not a flag"),
+    (['sweep', 'digits'], 'nothing varies; give --grid or --axis'),
+    (['report'], '0 directories were given'),
+    (['audit'], '0 files were given'),
+    (['audit', 'a.npz', '--json'], 'Did you mean: format=json'),
+    (['plan', '--format=json'], 'Did you mean: json'),
+    (
+      [
+        *('plan', '--dim=100', '--rounds=9', '--clients_per_round=4'),
+        *('--noise_multiplier=1', '--delta=1e-5', '--observed=1'),
+      ],
+      'error: --observed=1; give at least 2.',
+    ),
+    (['data', 'x'], 'give --out'),
+    (['estimate'], 'Give a file of scores.'),
+    (['estimate', 'x.csv', '--claim=-1'], '--claim=-1.0; give a finite ε >= 0'),
+  ],
+)
+def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
+  code, out, err = run(capsys, *argv)
+  assert (code, out) == (2, '')
+  assert err.startswith('error: ')
+  assert message in err
+
+
+# Edges that used to be tracebacks: each is one line with a cure.
+
+
+@pytest.mark.parametrize(
+  ('argv', 'message'),
+  [
+    (
+      ['run', 'digits', '--config.roundz=3'],
+      'no such field of the config: roundz. Did you mean "rounds"?',
+    ),
+    (
+      ['run', 'digits', '--config.server.mometum=0.5'],
+      'no such field of the config: server.mometum. Did you mean '
+      '"server.momentum"?',
+    ),
+    (
+      ['run', 'digits', '--noconfig.simulatio'],
+      'no such field of the config: simulatio. Did you mean "simulation"?',
+    ),
+    (
+      ['run', 'digits', '--config.optimizer=adam'],
+      'no such field of the config: optimizer. Did you mean '
+      '"server.optimizer"?',
+    ),
+    (
+      ['run', 'digits:smok'],
+      "digits:smok: mode='smok'; give 'full' or 'smoke'.",
+    ),
+    (
+      ['run', 'digts'],
+      "'digts' is not a config. Did you mean 'digits'? Give one of digits, emnist, "
+      'stackoverflow, or the path of a file that ends in .py.',
+    ),
+    (
+      ['sweep', 'digits', '--axis=rounds=1,many'],
+      "axis 'rounds' has the value 'many', which is of type str, and not int as "
+      'rounds=20 of the config; give values of that type.',
+    ),
+    (
+      ['sweep', 'digits', '--axis=round=1,2'],
+      "the config has no field 'round'; did you mean 'rounds'?",
+    ),
+    (
+      ['sweep', 'digits', '--axis=noise=0.1'],
+      "the config has no field 'noise'; did you mean 'noise_multiplier'?",
+    ),
+    (
+      ['sweep', 'digits', '--grid=repetition'],
+      "grid 'repetition'; give one of repetitions, noise, "
+      'num_canaries, dimension, server, clipping, participation, precision, '
+      'utility.',
+    ),
+  ],
+)
+def test_a_typing_error_is_one_line(capsys, argv, message):
+  assert run(capsys, *argv) == (2, '', f'error: {message}\n')
+
+
+def test_a_config_of_another_folder_is_one_line(capsys, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert run(capsys, 'run', 'configs/digits.py') == (
+    2,
+    '',
+    f'error: configs/digits.py does not exist in {tmp_path}. The config of that '
+    "name that ships is found from anywhere: give 'digits' in place of a path.\n",
+  )
+  code, _, err = run(capsys, 'run', 'mine.py')
+  assert code == 2
+  assert 'mine.py does not exist in' in err
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_value_that_is_no_number_names_its_field(capsys):
+  code, _, err = run(capsys, 'run', 'digits', '--config.rounds=many')
+  assert code == 2
+  assert err.startswith(
+    "error: flag --config.rounds=many: 'many' is not an integer"
+  )
+
+
+def test_without_haiku_its_extra_is_named(capsys, tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'haiku', None)
+  monkeypatch.delitem(sys.modules, 'epe_jax.tasks.stackoverflow', raising=False)
+  tasks = sys.modules.get('epe_jax.tasks')
+  if tasks is not None:
+    monkeypatch.delattr(tasks, 'stackoverflow', raising=False)
+  code, _, err = run(
+    capsys,
+    *('run', 'stackoverflow:smoke', '--config.data.synthetic=True'),
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert (code, err) == (
+    2,
+    "error: haiku is not installed. Install it with the extra 'haiku': pip "
+    "install 'epe_jax[haiku]'\n",
+  )
+
+
+@pytest.mark.integration
+def test_a_terminal_without_greek_letters_is_written_to(csv):
+  done = subprocess.run(
+    [
+      *(sys.executable, '-m', 'epe_jax', 'estimate', csv),
+      *('--delta=1e-5', '--claim=1'),
+    ],
+    capture_output=True,
+    env={'PYTHONIOENCODING': 'ascii', 'PYTHONPATH': ':'.join(sys.path)},
+    check=False,
+  )
+  assert done.returncode == 1, done.stderr
+  text = done.stdout.decode('ascii')
+  assert 'Claim eps <= 1: violated. eps >= ' in text
+  assert '\\u' not in text
+
+
+def test_what_an_encoding_lacks_is_spelt_out(monkeypatch):
+  written = io.BytesIO()
+  stream = io.TextIOWrapper(written, encoding='latin-1')
+  monkeypatch.setattr(sys, 'stdout', stream)
+  terminal.use_spellings()
+  print('90 %: ε ≥ 2 ± 1, 漢', flush=True)
+  # What Latin-1 has stays as it is.
+  assert written.getvalue() == 'eps >= 2 ± 1'.encode('latin-1').join(
+    (b'90 %: ', b', \\u6f22\n')
+  )
+  stream.detach()
+
+
+# Exit statuses.
+
+
+def test_a_claim_is_violated_by_the_bound_that_was_fixed_beforehand(
+  capsys, csv
+):
+  command = 'estimate', csv, '--delta=1e-5', '--claim=1'
+  code, out, _ = run(capsys, *command)
+  assert code == 1
+  assert 'Claim ε ≤ 1: violated. ε ≥ ' in out
+  assert 'with 95 % confidence' in out
+  code, out, _ = run(capsys, *command[:-1], '--claim=9')
+  assert code == 0
+  assert 'Claim ε ≤ 9: not contradicted, which does not prove it' in out
+
+
+def test_no_claim_is_judged_by_scores_with_a_reversed_sign(capsys, tmp_path):
+  path = tmp_path / 'losses.csv'
+  rows = [f'{i % 7},{i % 7 + 5}' for i in range(100)]
+  path.write_text('\n'.join(['in,out', *rows]) + '\n')
+  command = 'estimate', path, '--delta=1e-5', '--claim=1'
+  code, out, err = run(capsys, *command)
+  assert (code, out) == (2, '')
+  assert 'error: --claim=1 cannot be judged: the sign is probably' in err
+  assert 'give --higher=out' in err
+  code, out, _ = run(capsys, *command, '--higher=out')
+  assert code == 1
+  assert 'Claim ε ≤ 1: violated' in out
+  counts = tmp_path / 'results.json'
+  counts.write_text('{"FN": 900, "FP": 990, "TN": 10, "TP": 100}')
+  code, out, err = run(capsys, 'estimate', counts, '--delta=1e-5', '--claim=1')
+  assert (code, out) == (2, '')
+  assert '--claim=1 cannot be judged: ' in err
+
+
+@pytest.mark.parametrize(
+  ('argv', 'name'),
+  [
+    (('estimate', 'CSV', '--delta=1e-5', '--out=FILE'), 'out'),
+    (('estimate', 'CSV', '--delta=1e-5', '--out=FILE/a'), 'out'),
+    (('report', 'a', 'b', '--out=FILE'), 'out'),
+    (('sweep', 'digits', '--axis=seed=0,1', '--workdir=FILE'), 'workdir'),
+  ],
+)
+def test_a_file_where_a_folder_is_to_be_is_one_line(
+  capsys, csv, tmp_path, argv, name
+):
+  file = tmp_path / 'file'
+  file.touch()
+  argv = [x.replace('CSV', str(csv)).replace('FILE', str(file)) for x in argv]
+  code, out, err = run(capsys, *argv)
+  assert (code, out) == (2, '')
+  assert err.startswith(f'error: {name}={file}')
+  assert err.endswith(
+    f'{file} is a file; give the path of a folder, which need not exist.\n'
+  )
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+  capsys, csv, tmp_path, monkeypatch
+):
+  # Root may write nearly anywhere.
+  def refuse(path, *args):
+    raise PermissionError(errno.EACCES, 'Permission denied', path)
+
+  monkeypatch.setattr('os.mkdir', refuse)
+  out = tmp_path / 'report'
+  command = 'estimate', csv, '--delta=1e-5', f'--out={out}'
+  code, _, err = run(capsys, *command)
+  assert code == 2
+  assert err == (
+    f'error: out={out}: {tmp_path} cannot be written (Permission denied); give '
+    'another folder, or have its permissions changed.\n'
+  )
+  assert not out.exists()
+
+
+@pytest.mark.skipif(not os.path.isdir('/proc'), reason='needs a /proc')
+@pytest.mark.parametrize(
+  'argv',
+  [
+    ('run', 'digits:smoke', '--workdir=/proc/x'),
+    ('sweep', 'digits', '--axis=seed=0,1', '--workdir=/proc/x'),
+    ('reproduce', 'algorithm1', '--scale=smoke', '--workdir=/proc/x'),
+    ('data', 'a.npz', '--out=/proc/x'),
+    ('plan', '--out=/proc/x/plans.md'),
+  ],
+)
+def test_a_path_where_even_root_makes_no_folder_is_one_line(capsys, argv):
+  code, out, err = run(capsys, *argv)
+  assert (code, out) == (2, '')
+  assert err.startswith('error: ')
+  assert ': /proc cannot be written (' in err
+  assert err.endswith('have its permissions changed.\n')
+  assert 'Errno' not in err
+
+
+def test_an_error_of_the_system_begins_with_its_path(capsys, tmp_path):
+  folder = tmp_path / 'plans.md'
+  folder.mkdir()
+  code, _, err = run(capsys, 'plan', f'--out={folder}')
+  assert code == 2
+  assert err == f'error: {folder}: Is a directory; give another path.\n'
+
+
+def test_many_scores_are_said_to_take_their_time(capsys, csv, monkeypatch):
+  monkeypatch.setattr('epe_jax.cli.estimate._MANY', 399)
+  code, _, err = run(capsys, 'estimate', csv, '--delta=1e-5')
+  assert code == 0
+  assert err.startswith('400 scores: simulating what estimators report')
+
+
+def test_json_stays_json_beside_a_claim(capsys, csv):
+  code, out, err = run(
+    capsys, 'estimate', csv, '--delta=1e-5', '--claim=1', '--format=json'
+  )
+  assert code == 1
+  assert out.startswith('{')
+  assert out.endswith('}\n')
+  assert 'violated' in err
+
+
+def test_a_script_ends_with_1_where_a_command_ends_with_2(csv):
+  assert run_script('estimate', csv).returncode == 1
+  assert program.main(['estimate', str(csv)]) == 2
+
+
+def test_an_error_of_ours_is_no_violated_claim(capsys, csv, monkeypatch):
+  def fail(*_, **settings):
+    raise KeyError('ours')
+
+  monkeypatch.setattr('epe_jax.scores.score_files.load', fail)
+  code, _, err = run(capsys, 'estimate', csv, '--delta=1e-5')
+  assert code == 70
+  assert err.startswith('Traceback')
+  assert "KeyError: 'ours'\nerror: this is a bug of epe_jax" in err
+
+
+@pytest.mark.parametrize(
+  'fail',
+  [
+    lambda: np.zeros(3) + np.zeros(2),
+    lambda: int('x'),
+    lambda: json.loads('{'),
+    lambda: math.sqrt(-1),
+  ],
+)
+def test_what_libraries_raise_unforeseen_is_a_bug(
+  capsys, csv, monkeypatch, fail
+):
+  monkeypatch.setattr(
+    'epe_jax.audit.failed_checks.describe_if_swapped', lambda *_: fail()
+  )
+  # As if it stood in the package.
+  monkeypatch.setitem(fail.__globals__, '__name__', 'epe_jax.own')
+  code, out, err = run(capsys, 'estimate', csv, '--delta=1e-5')
+  assert (code, out) == (70, '')
+  assert 'error: this is a bug of epe_jax, and not of what it was given' in err
+
+
+def test_what_a_function_of_the_user_raises_is_no_bug(
+  capsys, tmp_path, monkeypatch
+):
+  (tmp_path / 'mine_that_fails.py').write_text(
+    "def rows():\n  raise ValueError('no such table')\n  yield\n"
+  )
+  monkeypatch.chdir(tmp_path)
+  command = 'data', 'mine_that_fails:rows', '--out=out', '--workers=0'
+  code, _, err = run(capsys, *command)
+  assert code == 2
+  assert 'no such table' in err
+  assert 'bug' not in err
+
+
+def test_a_reason_has_its_traceback_when_it_is_asked_for(capsys, monkeypatch):
+  command = 'estimate', 'absent.csv', '--delta=1e-5'
+  _, _, plain = run(capsys, *command)
+  assert 'Traceback' not in plain
+  monkeypatch.setenv('EPE_JAX_TRACEBACK', '1')
+  code, _, err = run(capsys, *command)
+  assert code == 2
+  assert err.startswith('Traceback (most recent call last):\n')
+  assert err.endswith(plain)
+  code, _, err = run(capsys, 'estimate', '--delt=1')
+  assert code == 2
+  assert err.startswith('Traceback (most recent call last):\n')
+
+
+def test_ctrl_c_ends_a_command_with_one_line(monkeypatch, capsys):
+  def stop(*_):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(program, '_run', stop)
+  code, out, err = run(capsys, 'plan')
+  assert (code, out, err) == (130, '', 'Stopped.\n')
+
+
+def test_no_bound_that_assumes_a_shape_violates_a_claim(capsys, tmp_path):
+  # Randomized response: ε = log 3, and nothing of a Gaussian.
+  path = tmp_path / 'responses.csv'
+  rows = ['1,0'] * 750 + ['0,1'] * 250
+  path.write_text('\n'.join(['in,out', *rows]))
+  code, out, _ = run(
+    capsys, 'estimate', path, '--delta=1e-5', '--simultaneous', '--claim=1.2'
+  )
+  assert code == 0
+  assert 'Claim ε ≤ 1.2: not contradicted' in out
+
+
+def test_whoever_read_enough_is_no_error(capsys, csv, monkeypatch):
+  def fail(*_, **settings):
+    raise BrokenPipeError
+
+  monkeypatch.setattr('epe_jax.scores.score_files.load', fail)
+  monkeypatch.setattr(program, '_close_stdout', lambda: None)
+  assert run(capsys, 'estimate', csv, '--delta=1e-5') == (0, '', '')
+
+
+@pytest.mark.integration
+def test_the_package_is_the_program():
+  done = subprocess.run(
+    [sys.executable, '-m', 'epe_jax', '--version'],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert done.stdout.startswith('epe_jax 0.')
+
+
+@pytest.mark.integration
+def test_without_fcntl_scores_are_estimated(csv):
+  code = (
+    'import sys\nsys.modules["fcntl"] = None\n'
+    'import epe_jax\n'
+    'from epe_jax import audit, epsilon, estimate, experiment\n'
+    'for room in (audit, epsilon, experiment):\n'
+    '  for name in room.__all__: getattr(room, name)\n'
+    'import numpy as np\n'
+    'estimate(np.arange(60) + 30.0, np.arange(60.0), delta=1e-5)\n'
+    'from epe_jax.cli import program\n'
+    f'assert program.main(["estimate", {str(csv)!r}, "--delta=1e-5"]) == 0\n'
+    'import pathlib\n'
+    'from epe_jax import locks\n'
+    'try:\n'
+    f'  with locks.hold(pathlib.Path({str(csv)!r} + ".lock"), wait=False): pass\n'
+    'except OSError as error:\n'
+    '  assert "has no fcntl" in str(error)\n'
+    'else:\n'
+    '  raise AssertionError("locked without fcntl")\n'
+  )
+  subprocess.run([sys.executable, '-c', code], check=True)
+
+
+# What help says without loading what it would need.
+
+
+def test_names_in_help_are_those_that_exist():
+  assert list(data._PUBLIC) == sorted(download.PUBLIC)
+  assert list(score_input._FORMATS) == list(registry.FORMATS)
+
+
+@pytest.mark.integration
+def test_help_and_estimates_load_no_jax(csv):
+  for argv in (
+    *([name, '--help'] for name in program.COMMANDS),
+    ['estimate', str(csv), '--delta=1e-5'],
+  ):
+    code = (
+      'import sys\nfrom epe_jax.cli import program\n'
+      f'assert program.main({argv!r}) == 0\n'
+      'assert not {"jax", "matplotlib", "ml_collections"} & sys.modules.keys()'
+    )
+    subprocess.run([sys.executable, '-c', code], check=True)
+
+
+# Configs.
+
+
+def parse(*argv):
+  values = flags.FlagValues()
+  config_flags.define_config(values)
+  flags.DEFINE_string('workdir', None, '', flag_values=values)
+  return config_flags.parse(values, ['program', *argv])
+
+
+@pytest.mark.parametrize(
+  'argv',
+  [
+    ['digits:smoke', '--config.rounds=7'],
+    ['--config=digits:smoke', '--config.rounds=7'],
+    ['--config', 'digits:smoke', '--config.rounds', '7'],
+    ['--workdir', 'x', '--config.rounds', '7', 'digits:smoke'],
+    ['--workdir=x', 'digits:smoke', '-config.rounds=7'],
+  ],
+)
+def test_a_config_is_named_with_and_without_its_flag(argv):
+  name, config, rest = parse(*argv)
+  assert name == 'digits:smoke'
+  assert (config.rounds, config.canaries.observed) == (7, 20)
+  assert rest == []
+
+
+def test_fields_are_set_by_their_type():
+  _, config, _ = parse(
+    *('digits', '--config.audit.delta=1e-6', '--noconfig.simulation'),
+    '--config.server.optimizer=adam',
+  )
+  assert config.audit.delta == 1e-6
+  assert config.simulation is False
+  assert config.server.optimizer == 'adam'

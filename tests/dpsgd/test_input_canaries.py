@@ -1,0 +1,223 @@
+"""Canaries that are inputs: which example they are, and its gradient."""
+
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epe_jax.dpsgd import input_canaries
+from epe_jax.tasks import convnet, fully_connected
+
+TASK = fully_connected.task(4, num_features=20, hidden=(9,))
+RNG = np.random.default_rng(0)
+PARAMS = jax.tree.map(
+  lambda x: jnp.asarray(RNG.normal(size=x.shape) / 3, jnp.float32),
+  jax.eval_shape(TASK.init, jax.random.key(0)),
+)
+# Classes that differ in brightness, so that there is something to learn.
+LABEL = np.arange(12) % 4
+POOL = {
+  'features': np.float32(
+    (0.1 + 0.2 * LABEL)[:, None] + RNG.uniform(0, 0.2, (12, 20))
+  ),
+  'label': LABEL.astype(np.int32),
+}
+
+
+def loss(example, params=PARAMS):
+  one = jax.tree.map(lambda x: x[None], example)
+  return TASK.loss(params, one, jax.random.key(0)).sum()
+
+
+@jax.jit
+def expected_gradient(params, example):
+  return ravel_pytree(jax.grad(lambda p: loss(example, p))(params))[0]
+
+
+CANARIES = {
+  'example': lambda: input_canaries.make_example_canary(
+    TASK, {'features': POOL['features'][3], 'label': POOL['label'][3]}
+  ),
+  'mislabelled': lambda: input_canaries.make_mislabelled_canary(
+    TASK, POOL, num_classes=4
+  ),
+  'blank': lambda: input_canaries.make_blank_canary(
+    TASK, POOL, inputs='features'
+  ),
+  'adversarial': lambda: input_canaries.make_adversarial_canary(
+    TASK, POOL, inputs='features', num_steps=5, every=2
+  ),
+  'crafted': lambda: input_canaries.make_crafted_canary(
+    TASK, POOL, inputs='features', num_steps=5, every=2
+  ),
+}
+
+
+@pytest.mark.parametrize('name', CANARIES)
+def test_the_gradient_is_that_of_the_loss_at_the_example(name):
+  canary = CANARIES[name]()
+  step = jax.jit(canary.gradient)
+  state, params = canary.init(jax.random.key(1), PARAMS), PARAMS
+  for t in range(4):
+    found, state = step(state, params, jnp.int32(t))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(
+      found,
+      expected_gradient(params, state.example),
+      rtol=1e-4,
+      atol=1e-6,
+    )
+    params = jax.tree.map(lambda x: 0.9 * x, params)
+  # One program serves all steps, as the model moves.
+  assert step._cache_size() == 1
+
+
+def test_a_mislabelled_example_is_one_of_the_pool_with_a_wrong_label():
+  canary = CANARIES['mislabelled']()
+  seen = set()
+  for i in range(40):
+    example = canary.init(jax.random.key(i), PARAMS).example
+    same = np.all(POOL['features'] == example['features'], axis=1)
+    (row,) = np.flatnonzero(same)
+    assert 0 <= example['label'] < 4
+    seen.add((int(example['label']) - int(POOL['label'][row])) % 4)
+  # Never the own label; each other one is missed once in 10^4 keys.
+  assert seen == {1, 2, 3}
+
+
+@pytest.mark.parametrize('value', [0.0, 1.0])
+def test_a_blank_example_is_of_one_value(value):
+  canary = input_canaries.make_blank_canary(
+    TASK, POOL, inputs='features', value=value
+  )
+  example = canary.init(jax.random.key(0), PARAMS).example
+  np.testing.assert_array_equal(
+    example['features'], np.full(20, value, np.float32)
+  )
+
+
+def test_an_adversarial_example_has_a_higher_loss_within_its_ball():
+  canary = input_canaries.make_adversarial_canary(
+    TASK, POOL, inputs='features', radius=0.1, step_size=0.03, num_steps=10
+  )
+  state = canary.init(jax.random.key(1), PARAMS)
+  before = loss(state.example)
+  _, new = jax.jit(canary.gradient)(state, PARAMS, jnp.int32(0))
+  move = np.abs(new.example['features'] - state.original['features'])
+  assert 0 < move.max() <= 0.1 + 1e-6
+  assert new.example['features'].min() >= 0
+  assert new.example['features'].max() <= 1
+  assert new.example['label'] == state.original['label']
+  # No random point of the ball, of 50, is as good.
+  noise = RNG.uniform(-0.1, 0.1, (50, 20))
+  points = jnp.clip(state.original['features'] + noise, 0, 1)
+  labels = jnp.full(50, state.original['label'])
+  others = TASK.loss(
+    PARAMS, {'features': points, 'label': labels}, jax.random.key(0)
+  )
+  after = loss(new.example)
+  assert after > before
+  assert after > others.max()
+
+
+def test_the_mean_gradient_is_the_mean_of_the_gradients():
+  gradients = [
+    expected_gradient(PARAMS, jax.tree.map(lambda x, i=i: x[i], POOL))
+    for i in range(12)
+  ]
+  mean = input_canaries.mean_gradient(TASK, PARAMS, POOL, jax.random.key(0))
+  np.testing.assert_allclose(mean, np.mean(gradients, 0), rtol=1e-4, atol=1e-6)
+
+
+def cosine(a, b):
+  return abs(float(a @ b / jnp.linalg.norm(a) / jnp.linalg.norm(b)))
+
+
+def check_crafted(task, params, pool, inputs, key):
+  """A crafted gradient is nearly orthogonal to the mean, as the model moves."""
+  canary = input_canaries.make_crafted_canary(
+    task, pool, inputs=inputs, num_steps=20
+  )
+
+  def gradient(params, example):
+    one = jax.tree.map(lambda x: x[None], example)
+    loss = lambda p: task.loss(p, one, jax.random.key(0)).sum()
+    return ravel_pytree(jax.grad(loss)(params))[0]
+
+  of_each = jax.jit(jax.vmap(gradient, in_axes=(None, 0)))
+  step = jax.jit(canary.gradient)
+  state = canary.init(key, params)
+  for t in range(3):
+    gradients = of_each(params, pool)
+    mean = gradients.mean(axis=0)
+    typical = np.median([cosine(g, mean) for g in gradients])
+    found, state = step(state, params, jnp.int32(t))
+    assert cosine(found, mean) < 0.1 * typical
+    assert state.example[inputs].min() >= 0
+    assert state.example[inputs].max() <= 1
+    # The model moves, and the canary with it.
+    _, unravel = ravel_pytree(params)
+    params = jax.tree.map(lambda p, g: p - 0.3 * g, params, unravel(mean))
+  assert step._cache_size() == 1
+
+
+def test_a_crafted_gradient_is_nearly_orthogonal_to_the_mean():
+  # An example of the first class; in so small a model those of the others have
+  # no orthogonal gradient within [0, 1].
+  check_crafted(TASK, PARAMS, POOL, 'features', jax.random.key(3))
+
+
+def test_crafting_never_makes_a_gradient_less_orthogonal():
+  canary = CANARIES['crafted']()
+  step = jax.jit(canary.gradient)
+  mean = input_canaries.mean_gradient(TASK, PARAMS, POOL, jax.random.key(0))
+  for i in range(8):
+    state = canary.init(jax.random.key(i), PARAMS)
+    before = cosine(expected_gradient(PARAMS, state.example), mean)
+    found, _ = step(state, PARAMS, jnp.int32(0))
+    assert cosine(found, mean) < before
+
+
+@pytest.mark.slow  # python -m pytest tests/dpsgd/test_input_canaries.py -m slow
+def test_images_are_crafted_through_convolutions_and_pools():
+  task, key = (
+    convnet.task(4, image_shape=(8, 8, 3), width=4),
+    jax.random.key(2),
+  )
+  pixels = RNG.uniform(0, 0.2, (12, 8, 8, 3)) + 0.2 * LABEL[:, None, None, None]
+  pool = {'pixels': jnp.float32(pixels), 'label': jnp.int32(LABEL)}
+  check_crafted(task, task.init(jax.random.key(0)), pool, 'pixels', key)
+
+
+def test_an_example_is_made_anew_only_at_every_so_many_steps():
+  canary = CANARIES['adversarial']()
+  state = canary.init(jax.random.key(1), PARAMS)
+  step = jax.jit(canary.gradient)
+  pixels = []
+  for t in range(4):
+    _, state = step(state, PARAMS, jnp.int32(t))
+    pixels.append(state.example['features'])
+  np.testing.assert_array_equal(pixels[0], pixels[1])
+  np.testing.assert_array_equal(pixels[2], pixels[3])
+  assert np.any(pixels[1] != pixels[2])
+
+
+@pytest.mark.parametrize(
+  ('make', 'settings', 'match'),
+  [
+    ('make_adversarial_canary', {'radius': 0.0}, 'radius=0.0'),
+    ('make_adversarial_canary', {'num_steps': 0}, 'num_steps=0'),
+    ('make_crafted_canary', {'max_step': -1.0}, 'max_step=-1.0'),
+    ('make_crafted_canary', {'every': 0}, 'every=0'),
+    ('make_crafted_canary', {'bounds': (1.0, 0.0)}, 'bounds='),
+  ],
+)
+def test_numbers_out_of_range_are_refused(make, settings, match):
+  with pytest.raises(ValueError, match=match):
+    getattr(input_canaries, make)(TASK, POOL, inputs='features', **settings)
+
+
+def test_a_wrong_label_needs_two_classes():
+  with pytest.raises(ValueError, match='num_classes=1'):
+    input_canaries.make_mislabelled_canary(TASK, POOL, num_classes=1)

@@ -1,0 +1,104 @@
+"""Poisson batches: their law, their padding, and that nothing is left out."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
+
+from epe_jax.dpsgd import poisson_batches
+
+N, M, T = 200, 20.0, 400
+
+
+def draw(seed=0, purpose='test', **changes):
+  settings = dict(num_examples=N, expected_batch=M, steps=T)
+  return poisson_batches.draw_poisson_batches(
+    seed, purpose, **settings | changes
+  )
+
+
+def takes_part(batches, num_examples=N):
+  """A 0/1 matrix [steps, examples]."""
+  rows = np.zeros((len(batches), num_examples), bool)
+  t, place = np.nonzero(batches >= 0)
+  rows[t, batches[t, place]] = True
+  return rows
+
+
+def test_each_example_takes_part_in_each_step_by_a_coin_of_its_own():
+  batches = draw()
+  rows = takes_part(batches)
+  # No example is twice in a batch.
+  assert rows.sum() == np.count_nonzero(batches >= 0)
+  rate = M / N
+  # Each total is binomial; two-sided, 1e-9 / 600 for each of 600 totals.
+  for total, trials in [
+    *((x, T) for x in rows.sum(axis=0)),
+    *((x, N) for x in rows.sum(axis=1)),
+  ]:
+    low, high = stats.binom.ppf([1e-12, 1 - 1e-12], trials, rate)
+    assert low <= total <= high
+  # Sizes have the variance of a sum of coins: 5 standard errors of √(2/T).
+  spread = rows.sum(axis=1).var() / (N * rate * (1 - rate))
+  assert abs(spread - 1) < 5 * np.sqrt(2 / T)
+  # Neighbours in steps and examples are independent: phi within 5 / √n.
+  for a, b in ((rows[1:], rows[:-1]), (rows[:, 1:], rows[:, :-1])):
+    phi = np.corrcoef(a.ravel(), b.ravel())[0, 1]
+    assert abs(phi) < 5 / np.sqrt(a.size)
+
+
+def test_streams_of_other_purposes_and_seeds_are_others():
+  first = draw()
+  np.testing.assert_array_equal(first, draw())
+  for other in (draw(purpose='another'), draw(seed=1)):
+    phi = np.corrcoef(takes_part(first).ravel(), takes_part(other).ravel())
+    assert abs(phi[0, 1]) < 5 / np.sqrt(T * N)
+
+
+@pytest.mark.parametrize('p', [1e-12, 1e-3, 0.5])
+def test_the_padded_size_is_the_smallest_of_its_overflow_probability(p):
+  size = poisson_batches.choose_padded_batch(
+    N, M, steps=T, overflow_probability=p
+  )
+  overflow = lambda b: T * stats.binom.sf(b, N, M / N)
+  assert overflow(size) <= p < overflow(size - 1)
+  assert draw(seed=3, overflow_probability=1e-6).shape[0] == T
+
+
+def test_a_batch_that_does_not_fit_is_an_error_and_not_truncated():
+  with pytest.raises(ValueError, match=r'seed=0 gives step \d+ a batch of'):
+    draw(overflow_probability=0.9999)
+
+
+def test_microbatches_without_examples_come_last():
+  from optax import microbatching
+
+  plain, batches = draw(), draw(microbatch=8)
+  assert batches.shape[1] % 8 == 0
+  np.testing.assert_array_equal(takes_part(plain), takes_part(batches))
+  for row in batches:
+    parts = np.asarray(microbatching.reshape_batch_axis(row, 8))
+    real = np.sort((parts >= 0).sum(axis=1))[::-1]
+    np.testing.assert_array_equal((parts >= 0).sum(axis=1), real)
+    assert np.count_nonzero((real > 0) & (real < 8)) <= 1
+
+
+def test_every_example_is_in_every_batch_of_rate_one():
+  batches = draw(expected_batch=float(N), steps=3)
+  assert batches.shape == (3, N)
+  assert takes_part(batches).all()
+
+
+@pytest.mark.parametrize(
+  ('changes', 'match'),
+  [
+    ({'expected_batch': 0.0}, 'expected_batch=0.0'),
+    ({'expected_batch': N + 1.0}, 'give more than 0 and at most 200'),
+    ({'steps': 0}, 'steps=0'),
+    ({'overflow_probability': 0.0}, 'overflow_probability=0.0'),
+  ],
+)
+def test_settings_out_of_range_are_refused(changes, match):
+  with pytest.raises(ValueError, match=match):
+    draw(**changes)

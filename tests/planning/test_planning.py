@@ -1,0 +1,292 @@
+"""Plans: what an audit will tell and cost, and where it will tell nothing."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from studies import simulated_runs
+
+from epe_jax import accounting, audit, io, planning
+from epe_jax.audit import server_response, threat_models
+from epe_jax.canaries import requirements
+from epe_jax.epsilon import tradeoff_curves
+from epe_jax.planning import planned_costs, planned_scores, planning_table
+from epe_jax.text import cells
+
+ROOT = pathlib.Path(__file__).parents[2]
+RESULTS = ROOT / 'benchmarks' / 'results'
+SIZES = dict(
+  dim=20_000,
+  rounds=50,
+  clients_per_round=20,
+  noise_multiplier=0.7,
+  delta=1e-5,
+  num_observed=200,
+  num_unobserved=200,
+)
+
+
+def planned(**changes):
+  return planning.PlannedRun(**SIZES | changes)
+
+
+def test_who_removes_all_others_finds_the_analytic_epsilon():
+  plan = planning.plan(planned(num_observed=1000, num_unobserved=1000))
+  found = plan.find('residual')
+  expected = accounting.epsilon_of_releases(0.7, delta=1e-5).epsilon
+  assert found.analytic == expected
+  assert found.estimate.q50 == pytest.approx(expected, rel=0.03)
+  assert found.estimate.q05 < expected < found.estimate.q95
+  assert 0 < found.bound.q50 < expected
+  assert plan.find('nobody') is None
+
+
+def test_a_plan_says_when_canaries_take_part_less_often_than_clients():
+  plan = planning.plan(planned(client_participations=9))
+  first = plan.warnings[0]
+  allowed = accounting.epsilon_of_releases(0.7, delta=1e-5, participations=9)
+  assert 'canaries take part in 1 of 50 rounds, clients in up to 9' in first
+  assert f'allowed ε = {cells.format_number(allowed.epsilon)}' in first
+  # Of the model: three times the shift if orthogonal, nine times if they agree.
+  mu = tradeoff_curves.mu_of_epsilon(plan.find('change').analytic, 1e-5)
+  for times in (3, 9):
+    epsilon = tradeoff_curves.epsilon_gdp(times * mu, 1e-5)
+    assert f'ε ≈ {cells.format_number(epsilon)}' in first
+  assert 'Plan with repetitions=9' in first
+  unknown = planning.plan(planned())
+  assert 'set client_participations' in unknown.warnings[0]
+  alike = planning.plan(planned(client_participations=9, repetitions=9))
+  assert not any('canaries take part in' in x for x in alike.warnings)
+  with pytest.raises(ValueError, match='client_participations=51'):
+    planned(client_participations=51)
+
+
+def test_who_knows_more_finds_more():
+  plan = planning.plan(planned())
+  medians = [p.estimate.q50 for p in plan.predictions]
+  keys = [p.key for p in plan.predictions]
+  assert keys == ['change', 'maximum', 'own_round', 'residual']
+  assert medians[0] < medians[1] < medians[2]
+  assert all(
+    p.floor.q05 <= p.floor.q50 <= p.floor.q95 for p in plan.predictions
+  )
+
+
+@pytest.mark.parametrize(
+  ('changes', 'field'),
+  [
+    ({'client_agreement': 1.0}, 'own_round'),
+    ({'client_agreement': 1.0}, 'maximum'),
+    ({'initial_norm': 3.0}, 'final'),
+    ({'initial_norm': 3.0, 'clip_norm': 10.0}, 'final'),
+  ],
+)
+def test_what_hides_canaries_is_found_to(changes, field):
+  sizes = dict(noise_multiplier=0.3, num_observed=400, num_unobserved=400)
+  hidden = planning.plan(planned(**sizes, **changes)).find(field)
+  plain = planning.plan(planned(**sizes))
+  open_ = plain.find('change' if field == 'final' else field)
+  assert hidden.estimate.q50 < open_.estimate.q50
+
+
+def test_a_weak_plan_names_the_canaries_that_would_do():
+  weak = planned(num_observed=20, num_unobserved=40)
+  plan = planning.plan(weak)
+  found = plan.find('change')
+  assert found.floor.q95 > found.estimate.q50 / 2
+  (warning,) = [x for x in plan.warnings if x.startswith('change of the model')]
+  num = found.min_canaries
+  assert f'use at least {num:,} in and {2 * num:,} out' in warning
+  enough = planning.plan(
+    planned(num_observed=int(1.2 * num), num_unobserved=2 * num)
+  )
+  found = enough.find('change')
+  assert found.min_canaries == 0
+  assert found.floor.q95 <= found.estimate.q50 / 2
+
+
+def test_where_there_is_nothing_to_find_no_number_of_canaries_is_named():
+  plan = planning.plan(planned(noise_multiplier=50.0, dim=2000))
+  assert plan.find('change').min_canaries is None
+  assert any('expect nothing of this attacker' in x for x in plan.warnings)
+
+
+def test_without_noise_nothing_is_said_of_who_removes_the_others():
+  plan = planning.plan(planned(noise_multiplier=0.0))
+  assert plan.find('residual') is None
+  assert plan.find('own_round').analytic == np.inf
+  text = json.dumps(io.spell_non_finite(plan.to_json()), allow_nan=False)
+  assert json.loads(text)['run']['dim'] == 20_000
+  why = 'own round, others removed: no line, since without noise ε is ∞.'
+  assert why in str(plan)
+  assert why not in str(planning.plan(planned()))
+
+
+def test_without_unobserved_canaries_a_maximum_has_no_law():
+  plan = planning.plan(planned(num_unobserved=0))
+  assert plan.find('maximum') is None
+  assert any('the null law cannot be tested' in x for x in plan.warnings)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'rounds': 0}, 'rounds=0; give an integer >= 1'),
+    ({'repetitions': 51}, 'repetitions=51; give 1 to rounds'),
+    ({'num_observed': 1}, 'num_observed=1; give at least 2'),
+    ({'num_unobserved': 1}, 'num_unobserved=1; give 0, or at least 2'),
+    ({'num_observed': 19_900}, 'nearly orthogonal only if'),
+    ({'client_agreement': 1.5}, 'client_agreement=1.5; give a cosine'),
+    ({'family': 'cube'}, "family='cube'; give one of"),
+    ({'delta': 0.0}, 'delta=0.0'),
+    ({'noise_multiplier': float('nan')}, 'noise_multiplier=nan'),
+  ],
+)
+def test_wrong_sizes_are_refused_by_name(changes, message):
+  with pytest.raises(ValueError, match=message):
+    planned(**changes)
+
+
+@pytest.mark.parametrize('momentum', [0.0, 0.9])
+def test_lengths_are_those_of_simulated_vectors(momentum):
+  run = planned(
+    client_agreement=1.0, clients_per_round=3, server_momentum=momentum
+  )
+  geometry = planned_scores.Geometry(run)
+  simulated = simulated_runs.simulate(
+    np.random.default_rng(0),
+    observed=200,
+    unobserved=2,
+    rounds=50,
+    dim=20_000,
+    noise=0.7,
+    momentum=momentum,
+  )
+  unit = simulated.record.rounds.canary_norm[0]
+  of_rounds = (simulated.record.rounds.aggregate_norm / unit) ** 2
+  # Squares of 20,000 normal numbers vary by 1 % of their mean.
+  np.testing.assert_allclose(of_rounds, geometry.squares, rtol=0.05)
+  change = simulated.models[-1] - simulated.models[0]
+  assert np.sum(change**2) / unit**2 == pytest.approx(
+    geometry.final_square, rel=0.05
+  )
+  weights = server_response.respond_to_rounds(50, momentum=momentum)[-1]
+  np.testing.assert_allclose(geometry.weights, weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+  ('in_round', 'bound'), [(18, 'clopper_pearson_bonferroni'), (25, 'rank_test')]
+)
+def test_a_plan_and_an_audit_choose_the_same_bound_and_say_why(in_round, bound):
+  # They make 18 and 25 of about 2,000, just below and above a hundredth. By their
+  # cosines, which scatter, some round of the former would seem to be above.
+  sizes = dict(rounds=20, dim=4000)
+  canaries = dict(observed=20 * in_round, unobserved=100)
+  plan = planning.plan(
+    planned(
+      client_agreement=1.0,
+      clients_per_round=3,
+      **sizes,
+      **{f'num_{name}': num for name, num in canaries.items()},
+    )
+  )
+  simulated = simulated_runs.simulate(
+    np.random.default_rng(0), noise=0.7, **sizes, **canaries
+  )
+  own = audit.evaluate(simulated.record, floors=False).find(threat_models.OWN)
+  assert plan.find('own_round').bound_name == own.bounds[0].method == bound
+  note = (
+    'canaries make up more than 1 % of what this attacker sees, so the null'
+  )
+  is_crowded = bound == 'rank_test'
+  assert any(note in text for text in own.notes) == is_crowded
+  warned = any(x.startswith(f'own round: {note}') for x in plan.warnings)
+  assert warned == is_crowded
+
+
+def test_costs_are_those_that_were_measured():
+  kernels = json.loads((RESULTS / 'canary_kernels.json').read_text())
+  measured = {
+    (size['canaries'], size['vectors']): {
+      name: x['best'] for name, x in size['project'].items()
+    }
+    for size in kernels['sizes']
+    if size['dim'] == 4_050_748
+  }
+  for i, num in enumerate(planned_costs.CANARIES):
+    seconds = measured[num, 1]
+    assert seconds['|x|^2'] / 4_050_748 == pytest.approx(
+      planned_costs.SECONDS_PER_COORDINATE, rel=0.1
+    )
+    for family, passes in planned_costs.PASSES.items():
+      expected = seconds[family] / seconds['|x|^2']
+      assert passes[i] == pytest.approx(expected, rel=0.01)
+    for family, by_vectors in planned_costs.NANOSECONDS.items():
+      for vectors, each in by_vectors.items():
+        expected = 1e9 * measured[num, vectors][family] / num / 4_050_748
+        assert each[i] == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize('family', ['hadamard', 'sphere'])
+def test_memory_is_that_which_was_measured(family):
+  work = json.loads((RESULTS / 'audited_round.json').read_text())['works']['B']
+  run = planned(
+    dim=4_050_748,
+    rounds=work['rounds'],
+    num_observed=1000,
+    num_unobserved=1000,
+    family=family,
+  )
+  costs = planned_costs.count_costs(run)
+  assert costs.rounds_together == work['scored_together'][family]
+  assert sum(costs.memory.values()) == pytest.approx(
+    work['peak_bytes_more'][family], rel=0.05
+  )
+
+
+@pytest.mark.parametrize('one_by_one', [True, False])
+def test_a_new_family_takes_the_time_of_the_slowest_of_its_kind(
+  monkeypatch, one_by_one
+):
+  monkeypatch.setattr(
+    requirements, 'FAMILIES', (*requirements.FAMILIES, 'mine')
+  )
+  if one_by_one:
+    monkeypatch.setattr(
+      requirements, 'ONE_BY_ONE', requirements.ONE_BY_ONE | {'mine'}
+    )
+  found = planned_costs.count_costs(planned(family='mine'))
+  slowest = 'sphere' if one_by_one else 'hadamard2'
+  expected = planned_costs.count_costs(planned(family=slowest))
+  assert found.seconds == expected.seconds
+  assert f'mine was not measured; its time is that of {slowest}' in found.basis
+
+
+def test_a_plan_reads_as_a_table():
+  text = str(planning.plan(planned()))
+  for part in (
+    'd = 20,000',
+    'floor 5-95 %',
+    'own round',
+    'Assumed:',
+    'Based on',
+  ):
+    assert part in text
+
+
+@pytest.mark.integration
+def test_the_page_is_what_the_script_writes():
+  page = (ROOT / 'docs' / 'planning.md').read_text()
+  assert planning_table.format_page() == page
+
+
+@pytest.mark.integration
+def test_a_plan_needs_no_jax():
+  code = (
+    'import sys; from epe_jax import audit; planning.plan; '
+    'assert not {"jax", "flax"} & sys.modules.keys()'
+  )
+  subprocess.run([sys.executable, '-c', code], check=True)

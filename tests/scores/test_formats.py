@@ -1,0 +1,712 @@
+"""Score files of other tools: what is read, by which sign, and what is refused.
+
+Files have the fields and shapes of the tools' own code, which the modules name.
+"""
+
+import dataclasses
+import json
+import types
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from epe_jax import epsilon
+from epe_jax.scores import formats, score_files
+from epe_jax.scores.formats import registry
+from tests.in_process import run_script
+
+DELTA = 1e-5
+
+
+def draw(num=400, shift=2.0, seed=0):
+  """Scores, and whether a fair coin let each take part."""
+  rng = np.random.default_rng(seed)
+  members = rng.random(num) < 0.5
+  return rng.normal(size=num) + shift * members, members
+
+
+def assert_read(scores, values, members, sign=1):
+  np.testing.assert_allclose(scores.observed, sign * values[members])
+  np.testing.assert_allclose(scores.unobserved, sign * values[~members])
+
+
+# ML Privacy Meter.
+
+
+def write_report(path, values, members, **more):
+  """What `get_audit_results` of ML Privacy Meter writes."""
+  fpr = tpr = np.linspace(0, 1, 5)
+  np.savez(
+    path,
+    fpr=fpr,
+    tpr=tpr,
+    auc=0.9,
+    one_tenth_fpr=0.1,
+    zero_fpr=0.0,
+    scores=values.ravel(),
+    memberships=members.ravel(),
+    **more,
+  )
+
+
+def write_dp_report(path, values, members):
+  """What `get_all_dp_audit_results` of ML Privacy Meter writes."""
+  np.savez(
+    path,
+    eps=[0.0, 1.0],
+    correct_num=[3, 4],
+    k_neg=[0, 20],
+    k_pos=[20, 40],
+    total_num=members.size,
+    scores=values.ravel(),
+    memberships=members.ravel(),
+  )
+
+
+def test_a_report_of_privacy_meter_has_higher_scores_for_members(tmp_path):
+  values, members = draw()
+  write_report(tmp_path / 'attack_result_0.npz', values, members)
+  scores = formats.read_privacy_meter(tmp_path / 'attack_result_0.npz')
+  assert_read(scores, values, members)
+  assert scores.design == 'fixed'
+
+
+def test_a_dp_audit_of_privacy_meter_has_coins(tmp_path):
+  values, members = draw()
+  path = tmp_path / 'attack_result_average_dp.npz'
+  write_dp_report(path, values, members)
+  scores = formats.read_privacy_meter(path)
+  assert_read(scores, values, members)
+  assert (scores.design, scores.inclusion_probability) == ('coin_flip', 0.5)
+  assert formats.read_privacy_meter(path, design='fixed').design == ('fixed')
+
+
+def privacy_meter_bound(values, members, delta, p):
+  """`compute_abstain_attack_results`: the best of many guesses, uncorrected."""
+  labels = members[np.argsort(values)]
+  size, step = labels.size, int(np.sqrt(labels.size))
+  best = 0.0
+  for top in range(0, size, step):
+    for bottom in range(0, top, step):
+      right = int(np.sum(~labels[:bottom]) + np.sum(labels[top:]))
+      guesses = bottom + size - top
+      while _one_run_p(size, guesses, right, best + 0.01, delta) < p:
+        best += 0.01
+  return best
+
+
+def _one_run_p(m, r, v, epsilon_, delta):
+  """Steinke et al., algorithm 1, as ML Privacy Meter has it."""
+  q = 1 / (1 + np.exp(-epsilon_))
+  i = np.arange(1, v + 1)
+  total = np.cumsum(stats.binom.pmf(v - i, r, q))
+  alpha = np.max(total / i, initial=0.0)
+  return min(1.0, stats.binom.sf(v - 1, r, q) + 2 * m * delta * alpha)
+
+
+def test_the_one_run_bound_is_beside_that_of_privacy_meter(tmp_path):
+  values, members = draw(300, shift=3.0)
+  path = tmp_path / 'attack_result_average_dp.npz'
+  write_dp_report(path, values, members)
+  scores = formats.read_privacy_meter(path)
+  ours = epsilon.one_run(scores, delta=DELTA).epsilon
+  # Theirs is the largest over guesses, each at 5 %, so no bound and above ours.
+  theirs = privacy_meter_bound(values, members, DELTA, 0.05)
+  assert 0.6 * theirs < ours <= theirs + 0.02
+  reversed_ = formats.read_privacy_meter(path, higher='out')
+  assert epsilon.one_run(reversed_, delta=DELTA).epsilon == 0
+
+
+def test_examples_that_are_in_a_report_more_than_once_are_refused(tmp_path):
+  path = tmp_path / 'attack_result_average.npz'
+  values, members = draw(60)
+  pooled = np.concatenate([members, ~members, np.roll(members, 7)])
+  write_report(path, np.tile(values, 3), pooled)
+  with pytest.raises(ValueError, match='pools the scores of 3 target models'):
+    formats.read_privacy_meter(path)
+  write_report(path, np.repeat(values, 5), np.repeat(members, 5))
+  with pytest.raises(ValueError, match='in blocks of 5'):
+    formats.read_privacy_meter(path)
+
+
+def test_members_may_come_before_the_others(tmp_path):
+  path = tmp_path / 'attack_result_0.npz'
+  values, members = np.arange(200.0), np.repeat([True, False], 100)
+  write_report(path, values, members)
+  assert_read(formats.read_privacy_meter(path), values, members)
+
+
+def test_the_loss_attack_of_privacy_meter_is_read_with_its_sign(tmp_path):
+  # At e384af8 its signal is the softmax of the true class, and its score minus that.
+  values, members = draw()
+  path = tmp_path / 'attack_result_0.npz'
+  write_report(path, -stats.norm.cdf(values), members)
+  as_documented = formats.read_privacy_meter(path)
+  warning = formats.warn_if_reversed(as_documented)
+  assert warning is not None
+  assert "give higher='out'" in warning
+  as_written = formats.read_privacy_meter(path, higher='out')
+  assert formats.warn_if_reversed(as_written, higher='out') is None
+
+
+# The RMIA paper's code.
+
+
+@pytest.mark.parametrize('name', ['attack_predictions_3', 'scores_3_gamma_2.0'])
+def test_files_of_the_rmia_paper_have_lower_scores_for_members(tmp_path, name):
+  values, members = draw()
+  path = tmp_path / f'{name}.npz'
+  if name.startswith('scores'):
+    # As rows: [1, n] scores of the target model.
+    np.savez(path, scores=-values[None], answers=members, gamma=2.0)
+  else:
+    np.savez(
+      path,
+      fpr_list=[0.0, 1.0],
+      tpr_list=[0.0, 1.0],
+      thresholds=[1.0, 0.0],
+      scores=-values,
+      answers=members,
+      correct=members,
+    )
+  scores = formats.read_rmia(path)
+  assert_read(scores, values, members)
+  assert formats.warn_if_reversed(scores, higher='out') is None
+  assert registry.recognize(path) is registry.FORMATS['rmia']
+
+
+# LiRA.
+
+
+def write_lira(logdir, models=16, examples=300, augmentations=2, **hparams):
+  """What `train.py` and `score.py` of LiRA write of its models."""
+  rng = np.random.default_rng(3)
+  order = rng.random((models, examples)).argsort(0)
+  keep = order < models // 2
+  hardness = rng.normal(size=(examples, 1))
+  logits = hardness + 2 * keep[..., None]
+  logits = logits + rng.normal(size=(models, examples, augmentations))
+  for i in range(models):
+    folder = logdir / f'experiment-{i}_{models}'
+    (folder / 'scores').mkdir(parents=True)
+    np.save(folder / 'keep.npy', keep[i])
+    np.save(folder / 'scores' / '0000000090.npy', 0 * logits[i])
+    np.save(folder / 'scores' / '0000000100.npy', logits[i])
+    values = {
+      'pkeep': 0.5,
+      'num_experiments': models,
+      'expid': i,
+      'only_subset': None,
+    } | hparams
+    (folder / 'hparams.json').write_text(json.dumps(values))
+  return logits, keep
+
+
+def lira_by_loops(logits, keep, target, attack, fix_variance):
+  """`generate_ours` and `generate_ours_offline`, example by example."""
+  others = [i for i in range(len(keep)) if i != target]
+  examples = keep.shape[1]
+  inside = [
+    [logits[i, j] for i in others if keep[i, j]] for j in range(examples)
+  ]
+  outside = [
+    [logits[i, j] for i in others if not keep[i, j]] for j in range(examples)
+  ]
+  inside = np.array([x[: min(map(len, inside))] for x in inside])
+  outside = np.array([x[: min(map(len, outside))] for x in outside])
+  prediction = []
+  for j in range(examples):
+    std_in, std_out = inside[j].std(0), outside[j].std(0)
+    if fix_variance:
+      std_in = inside.std()
+      std_out = inside.std() if attack == 'online' else outside.std()
+    scored = logits[target, j]
+    out = stats.norm.logpdf(scored, np.median(outside[j], 0), std_out)
+    if attack == 'offline':
+      prediction.append(out.mean())
+      continue
+    in_ = stats.norm.logpdf(scored, np.median(inside[j], 0), std_in)
+    prediction.append((out - in_).mean())
+  return np.array(prediction)
+
+
+@pytest.mark.parametrize('attack', ['online', 'offline'])
+@pytest.mark.parametrize('fix_variance', [True, False])
+def test_lira_scores_are_those_of_its_paper_negated(
+  tmp_path, attack, fix_variance
+):
+  logits, keep = write_lira(tmp_path)
+  scores = formats.read_lira(
+    tmp_path / 'experiment-5_16', attack=attack, fix_variance=fix_variance
+  )
+  # In the order of folders by name, as shadow models are cut off in it.
+  order = sorted(range(16), key=lambda i: f'experiment-{i}_16')
+  prediction = lira_by_loops(
+    logits[order], keep[order], order.index(5), attack, fix_variance
+  )
+  assert_read(scores, prediction, keep[5], sign=-1)
+  same = formats.from_lira(prediction, keep[5])
+  np.testing.assert_allclose(scores.observed, same.observed)
+  assert formats.warn_if_reversed(scores) is None
+
+
+def test_lira_has_a_coin_for_each_example_in_each_model(tmp_path):
+  logits, keep = write_lira(tmp_path / 'half')
+  folder = tmp_path / 'half' / 'experiment-5_16'
+  scores = formats.read_lira(folder, attack='global')
+  assert_read(scores, logits[5].mean(-1), keep[5])
+  assert (scores.design, scores.inclusion_probability) == ('coin_flip', 0.5)
+  # int(0.3 * 16)/16 of the models together, 0.3 of one alone.
+  for models, probability in ((16, 4 / 16), (None, 0.3)):
+    values = {'pkeep': 0.3, 'num_experiments': models, 'only_subset': None}
+    (folder / 'hparams.json').write_text(json.dumps(values))
+    scores = formats.read_lira(folder, attack='global')
+    assert scores.inclusion_probability == probability
+  values['only_subset'] = 200
+  (folder / 'hparams.json').write_text(json.dumps(values))
+  assert formats.read_lira(folder, attack='global').design == 'fixed'
+  with pytest.raises(ValueError, match='only_subset=200'):
+    formats.read_lira(folder, attack='global', design='coin_flip')
+  (folder / 'hparams.json').unlink()
+  assert formats.read_lira(folder).design == 'fixed'
+
+
+def test_lira_scores_of_models_that_leak_nothing_bound_nothing(tmp_path):
+  """Where numbers of shadow models give the coin away, and scores must not."""
+  rng = np.random.default_rng(0)
+  logits, keep = write_lira(tmp_path, models=4, examples=2000)
+  logits = rng.normal(size=logits.shape)
+  for i, values in enumerate(logits):
+    folder = tmp_path / f'experiment-{i}_4'
+    np.save(folder / 'scores' / '0000000100.npy', values)
+  # 2 - 1 or 2 of the others kept an example that the target kept or left out.
+  assert np.all(keep[1:].sum(0) == np.where(keep[0], 1, 2))
+  for attack in ('online', 'offline'):
+    scores = formats.read_lira(tmp_path / 'experiment-0_4', attack=attack)
+    # Fails by chance once in a thousand.
+    assert stats.ks_2samp(scores.observed, scores.unobserved).pvalue > 1e-3
+  # With all models of each kind, what none of them leaks would be found.
+  logits, kept = logits[..., 0], keep[1:]
+  away_in, away_out = (
+    np.square(logits[0] - np.sum(logits[1:] * who, 0) / who.sum(0))
+    for who in (kept, ~kept)
+  )
+  every = away_out - away_in
+  assert stats.ks_2samp(every[keep[0]], every[~keep[0]]).pvalue < 1e-6
+
+
+def test_folders_that_are_no_model_of_lira_are_refused(tmp_path):
+  write_lira(tmp_path, models=4)
+  with pytest.raises(FileNotFoundError, match='folder of one model'):
+    score_files.load_scores(tmp_path)
+  for i in (1, 2):
+    np.save(tmp_path / f'experiment-{i}_4' / 'keep.npy', np.ones(300, bool))
+  with pytest.raises(ValueError, match='shadow models'):
+    formats.read_lira(tmp_path / 'experiment-0_4', fix_variance=False)
+  np.save(tmp_path / 'experiment-2_4' / 'scores' / '0000000100.npy', [1.0])
+  with pytest.raises(ValueError, match='score all models alike'):
+    formats.read_lira(tmp_path / 'experiment-0_4')
+  for file in (tmp_path / 'experiment-1_4' / 'scores').iterdir():
+    file.unlink()
+  with pytest.raises(FileNotFoundError, match=r'Run inference\.py and score'):
+    formats.read_lira(tmp_path / 'experiment-0_4')
+  np.save(tmp_path / 'experiment-3_4' / 'keep.npy', np.ones(300))
+  with pytest.raises(ValueError, match='give bool'):
+    formats.read_lira(tmp_path / 'experiment-3_4', attack='global')
+  (tmp_path / 'one').mkdir()
+  alone = tmp_path / 'one' / 'experiment-0_4'
+  (tmp_path / 'experiment-0_4').rename(alone)
+  with pytest.raises(FileNotFoundError, match="attack='global'"):
+    formats.read_lira(alone)
+
+
+# jax-privacy.
+
+
+@pytest.mark.parametrize('sides', ['in', 'both'])
+def test_an_auditor_of_jax_privacy_bounds_what_we_bound(sides):
+  auditing = pytest.importorskip('jax_privacy.auditing')
+  values, members = draw()
+  auditor = auditing.CanaryScoreAuditor(values[members], values[~members])
+  scores = formats.from_canary_score_auditor(auditor)
+  assert_read(scores, values, members)
+  ours = epsilon.lower_bound(
+    scores, delta=DELTA, multiplicity=epsilon.Explicit((1.5,)), sides=sides
+  )
+  theirs = auditor.epsilon_clopper_pearson(
+    0.05,
+    DELTA,
+    sides == 'in',
+    threshold_strategy=auditing.Explicit(1.5),
+  )
+  assert ours.epsilon == pytest.approx(theirs, rel=1e-9)
+  pair = formats.from_canary_score_auditor(
+    (values[members], values[~members]), design='coin_flip'
+  )
+  np.testing.assert_array_equal(pair.observed, scores.observed)
+  assert pair.design == 'coin_flip'
+
+
+@pytest.mark.parametrize('auditor', [None, 3, ([1.0],), {'in': 1, 'out': 2}])
+def test_what_is_no_auditor_is_refused(auditor):
+  with pytest.raises(ValueError, match='Give a CanaryScoreAuditor'):
+    formats.from_canary_score_auditor(auditor)
+
+
+# privacy-estimates.
+
+
+@pytest.mark.parametrize(
+  ('method', 'interval'),
+  [('beta', 'clopper_pearson'), ('jeffreys', 'jeffreys')],
+)
+@pytest.mark.parametrize('counts', [(100, 10, 990, 900), (3, 40, 460, 200)])
+def test_counts_bound_what_privacy_estimates_bounds(
+  tmp_path, method, interval, counts
+):
+  theirs = pytest.importorskip('privacy_estimates')
+  results = theirs.AttackResults(**dict(zip(('FN', 'FP', 'TN', 'TP'), counts)))
+  path = tmp_path / 'results.json'
+  results.to_json(path)
+  read = formats.read_counts(path)
+  assert read == formats.from_attack_results(results)
+  assert read == counts
+  estimate = formats.bound_counts(read, delta=DELTA, interval=interval)
+  expected = theirs.compute_eps_lo(results, DELTA, 0.05, method)
+  assert expected > 1
+  assert estimate.epsilon == pytest.approx(expected, rel=1e-9)
+  assert (estimate.confidence is None) == (method == 'jeffreys')
+
+
+def test_counts_of_guesses_the_wrong_way_around_bound_nothing():
+  counts = formats.Counts(FN=900, FP=990, TN=10, TP=100)
+  assert formats.bound_counts(counts, delta=DELTA).epsilon == 0
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('[]', 'has no counts'),
+    ('{"FN": 1, "FP": 2}', 'has no counts'),
+    ('FN', 'is not JSON'),
+    ('{"FN": 1, "FP": 2.5, "TN": 3, "TP": 4}', 'FP=2.5 is no count'),
+    ('{"FN": 1, "FP": -2, "TN": 3, "TP": 4}', 'FP=-2 is no count'),
+    ('{"FN": 0, "FP": 2, "TN": 3, "TP": 0}', r'TP \+ FN = 0'),
+  ],
+)
+def test_what_is_no_counts_is_refused(tmp_path, text, message):
+  path = tmp_path / 'results.json'
+  path.write_text(text)
+  with pytest.raises(ValueError, match=message):
+    formats.read_counts(path)
+
+
+def test_results_without_counts_are_refused():
+  with pytest.raises(ValueError, match='without TN, TP'):
+    formats.from_attack_results(types.SimpleNamespace(FN=1, FP=2))
+
+
+# PrivacyGuard.
+
+
+def guard_input(values, members, make=dict, first=0):
+  """What `BaseAnalysisInput` of PrivacyGuard holds, of frames or the like."""
+  train, test = (
+    make(
+      {
+        'user_id': [first + i for i in range(int(group.sum()))],
+        'score': values[group],
+      }
+    )
+    for group in (members, ~members)
+  )
+  return types.SimpleNamespace(df_train_user=train, df_test_user=test)
+
+
+@pytest.mark.parametrize('kind', ['dict', 'pandas'])
+def test_frames_of_privacy_guard_have_higher_scores_for_members(kind):
+  make = dict if kind == 'dict' else pytest.importorskip('pandas').DataFrame
+  values, members = draw()
+  analysis_input = guard_input(values, members, make)
+  scores = formats.from_privacy_guard(analysis_input)
+  assert_read(scores, values, members)
+  assert scores.design == 'fixed'
+  pair = analysis_input.df_train_user, analysis_input.df_test_user
+  assert_read(formats.from_privacy_guard(pair), values, members)
+
+
+def test_frames_that_make_no_sense_are_refused():
+  values, members = draw(20)
+  read = formats.from_privacy_guard
+  with pytest.raises(ValueError, match='run_attack'):
+    read({'score': values})
+  with pytest.raises(ValueError, match=r"has the columns.*no 'score'"):
+    read(({'loss': values}, {'loss': values}))
+  values[members.argmax()] = np.nan
+  with pytest.raises(ValueError, match=r'df_train_user has 1 scores .* NaN'):
+    read(guard_input(values, members))
+  with pytest.raises(ValueError, match='3 rows of 2 users'):
+    read(({'user_id': [1, 2, 1], 'score': [1, 2, 3]}, {'score': [0, 1]}))
+
+
+# Tables.
+
+
+@pytest.mark.parametrize(
+  ('name', 'text'),
+  [
+    ('a.csv', 'in,out\n3,1\n2,0\n4,\n'),
+    ('a.csv', 'member,nonmember,id\n3,1,a\n2,0,b\n4,,c\n'),
+    ('a.csv', 'unobserved,observed\n1,3\n0,2\n,4\n'),
+    ('a.csv', 'score,label\n3,1\n1,0\n2,1\n0,0\n4,1\n'),
+    ('a.csv', 'score,member\n3,True\n1,False\n2,True\n0,False\n4,True\n'),
+    ('a.tsv', 'score\tlabel\n3\tmember\n1\tnonmember\n2\t1\n0\t0\n4\t1\n'),
+    ('a.csv', 'score,label\n3,1\n1,-1\n2,1\n0,-1.0\n4,1\n'),
+    ('a.csv', 'in,out\n3,1\n2,0,\n4,,,\n'),
+    ('a.csv', 'label,score,observed\n7,3,1\n7,1,0\n8,2,1\n8,0,0\n9,4,1\n'),
+  ],
+)
+def test_tables_of_many_shapes_have_the_same_scores(tmp_path, name, text):
+  (tmp_path / name).write_text(text)
+  scores = score_files.load_scores(tmp_path / name)
+  assert scores.observed.tolist() == [3, 2, 4]
+  assert scores.unobserved.tolist() == [1, 0]
+  negated = score_files.load_scores(tmp_path / name, higher='out')
+  assert negated.observed.tolist() == [-3, -2, -4]
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('score,label,member\n1,1,1\n', 'each of which may say who took part'),
+    ('in,out,member,nonmember\n1,1,1,1\n', 'has the columns'),
+    ('in,out,in\n1,1,1\n', "two columns 'in'"),
+    ('in,out\n1,x\n', "line 2: out='x' is not a number"),
+    ('in,out\n1,\n', 'that did not take part. Add them, .* --dim=D'),
+    ('score,label\n1,1\n2,1\n', 'that did not take part. Add .* --dim=D'),
+    ('score,label\n1,0\n2,0\n', 'no scores of canaries that took part'),
+    ('in,out\n1,2\n3,nan\n', "line 3: out='nan' is not finite. Remove the row"),
+    ('score,label\n-inf,1\n', "line 2: score='-inf' is not finite"),
+    ('score,label\n1,1\n2,0\n3,-1\n', 'line 4: label has both 0 and -1'),
+    ('in;out\n1,5;2,3\n', 'Use a point as the decimal mark'),
+    (
+      'in,out\n12,126,11,203\n',
+      'line 2 has 4 fields, but the header has 2. .* use a point',
+    ),
+    ('in,out\n1,2\n1,2,3\n', 'line 3 has 3 fields, but the header has 2'),
+    (
+      'in,out,score,label\n1,2,3,1\n',
+      'each group, in and out, and also one for all scores, score; remove',
+    ),
+    ('in,out,score\n1,2,3\n', 'remove the columns that are not meant'),
+    ('score,label\n1,7\n', "line 2: label='7'; write 1 or 0"),
+  ],
+)
+def test_tables_that_make_no_sense_are_refused(tmp_path, text, message):
+  path = tmp_path / 'a.csv'
+  path.write_text(text)
+  with pytest.raises(ValueError, match=message):
+    score_files.load_scores(path)
+
+
+# What all have in common.
+
+
+def test_formats_are_recognized_by_their_fields(tmp_path):
+  values, members = draw()
+  write_report(tmp_path / 'a.npz', values, members)
+  np.savez(tmp_path / 'b.npz', scores=values, answers=members)
+  np.savez(tmp_path / 'c.npz', observed=values, unobserved=values)
+  write_lira(tmp_path / 'lira', models=4)
+  counts = '{"FN": 1, "FP": 2, "TN": 3, "TP": 4}'
+  (tmp_path / 'd.json').write_text(counts)
+  (tmp_path / 'e.json').write_text('{"FN": 1}')
+  (tmp_path / 'f.npz').write_text('no archive')
+  for name, expected in (
+    ('a.npz', 'privacy_meter'),
+    ('b.npz', 'rmia'),
+    ('c.npz', None),
+    ('lira/experiment-0_4', 'lira'),
+    ('d.json', 'privacy_estimates'),
+    ('e.json', None),
+    ('f.npz', None),
+    ('none', None),
+  ):
+    tool = registry.recognize(tmp_path / name)
+    assert (tool and tool.name) == expected
+    if tool is not None and tool.read is not None:
+      read = score_files.load_scores(tmp_path / name)
+      again = score_files.load_scores(tmp_path / name, source=tool.name)
+      np.testing.assert_array_equal(read.observed, again.observed)
+  with pytest.raises(ValueError, match='counts of guesses and no scores'):
+    score_files.load_scores(tmp_path / 'd.json')
+  with pytest.raises(ValueError, match="source='roc' is neither 'auto' nor"):
+    score_files.load_scores(tmp_path / 'a.npz', source='roc')
+  with pytest.raises(ValueError, match='dim=9 says that scores are cosines'):
+    score_files.load_scores(tmp_path / 'a.npz', dim=9)
+  with pytest.raises(ValueError, match='but not scores and answers'):
+    score_files.load_scores(tmp_path / 'a.npz', source='rmia')
+
+
+@pytest.mark.parametrize(
+  ('scores', 'labels', 'message'),
+  [
+    ([1.0, 2.0], [1], 'scores has 2 entries and labels 1'),
+    ([1.0, 2.0], [1, 2], 'labels has the entry'),
+    ([1.0, 2.0], ['a', 'b'], 'labels has the entry'),
+    ([1.0, 2.0], [1, np.nan], 'labels has the entry'),
+    ([1.0, 2.0, 3.0], [1, 0, -1], 'labels has the entry'),
+    ([1.0, 2.0], [1, 1], 'a canary did not'),
+    ([1.0, 2.0], [0, 0], 'a canary took part'),
+    ([1.0, np.nan], [0, 1], 'not finite'),
+    (['x', 'y'], [0, 1], 'real numbers'),
+  ],
+)
+@pytest.mark.parametrize('higher', ['in', 'out'])
+def test_labels_and_scores_that_make_no_sense_are_refused(
+  scores, labels, message, higher
+):
+  with pytest.raises(ValueError, match=f'here: .*{message}'):
+    formats.split_by_label('here', scores, labels, higher=higher)
+
+
+def test_labels_may_be_1_and_minus_1():
+  scores = formats.split_by_label('here', [3.0, 1.0, 2.0], [1, -1, 1.0])
+  assert scores.observed.tolist() == [3, 2]
+  assert scores.unobserved.tolist() == [1]
+
+
+def test_unsigned_scores_are_negated_as_numbers():
+  scores = formats.make_scores(
+    'here', np.array([1, 2], np.uint8), np.array([True, False]), higher='out'
+  )
+  assert scores.observed.tolist() == [-1, -2]
+  assert scores.unobserved.tolist() == [-1, 0]
+  masked = np.ma.masked_array([1.0, 2.0], [True, False])
+  for higher in ('in', 'out'):
+    with pytest.raises(ValueError, match='masked'):
+      formats.make_scores('here', masked, [0.0], higher=higher)
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_words_that_there_are_not_are_refused_by_name(tmp_path):
+  with pytest.raises(ValueError, match="higher='up' is neither"):
+    formats.make_scores('here', [1.0], [0.0], higher='up')
+  with pytest.raises(ValueError, match="attack='best' is none of"):
+    formats.read_lira(tmp_path, attack='best')
+
+
+def test_a_sign_that_chance_may_have_made_is_not_warned_of():
+  values, members = draw(200, shift=0.0)
+  warned = [
+    formats.warn_if_reversed(
+      formats.split_by_label('here', *draw(200, 0.0, seed))
+    )
+    for seed in range(100)
+  ]
+  # Each with a probability of 1e-3.
+  assert sum(w is not None for w in warned) <= 2
+  assert formats.warn_if_reversed(
+    formats.split_by_label('here', values - members, members)
+  )
+
+
+def test_every_reader_takes_the_sign_and_the_design(tmp_path):
+  values, members = draw()
+  write_report(tmp_path / 'a.npz', values, members)
+  np.savez(tmp_path / 'b.npz', scores=values, answers=members)
+  write_lira(tmp_path / 'lira', models=4)
+  groups = values[members], values[~members]
+  reads = (
+    lambda **k: formats.read_privacy_meter(tmp_path / 'a.npz', **k),
+    lambda **k: formats.read_rmia(tmp_path / 'b.npz', **k),
+    lambda **k: formats.read_lira(tmp_path / 'lira/experiment-0_4', **k),
+    lambda **k: formats.from_lira(values, members, **k),
+    lambda **k: formats.from_canary_score_auditor(groups, **k),
+    lambda **k: formats.from_privacy_guard(guard_input(values, members), **k),
+  )
+  for read in reads:
+    up, down = (read(higher=higher) for higher in ('in', 'out'))
+    np.testing.assert_array_equal(up.observed, -down.observed)
+    np.testing.assert_array_equal(up.unobserved, -down.unobserved)
+    coins = read(design='coin_flip', inclusion_probability=0.25)
+    assert (coins.design, coins.inclusion_probability) == ('coin_flip', 0.25)
+
+
+# The command.
+
+
+def estimate(*arguments):
+  return run_script('estimate', *arguments, f'--delta={DELTA}')
+
+
+def test_the_command_says_how_it_read_a_file(tmp_path):
+  values, members = draw(120)
+  path = tmp_path / 'attack_predictions_0.npz'
+  np.savez(path, scores=-values, answers=members)
+  done = estimate(path, '--format=json')
+  assert done.returncode == 0, done.stderr
+  assert json.loads(done.stdout)['headline']['epsilon'] > 0
+  assert "RMIA paper's code; higher=out, design=fixed" in done.stderr
+  assert 'warning' not in done.stderr
+  coins = estimate(path, '--format=json', '--design=coin_flip', '--from=rmia')
+  assert 'one_run' in coins.stdout
+  refused = estimate(path, '--from=privacy_meter')
+  assert refused.returncode == 1
+  assert 'but not scores and memberships' in refused.stderr
+
+
+def test_the_command_warns_of_a_reversed_sign_and_of_no_other(tmp_path):
+  values, members = draw(120, shift=3.0)
+  path = tmp_path / 'scores.csv'
+  lines = [f'{float(-x)!r},{int(m)}' for x, m in zip(values, members)]
+  path.write_text('\n'.join(['score,label', *lines]) + '\n')
+  done = estimate(path, '--format=json')
+  assert f'warning: {path}: the sign is probably reversed' in done.stderr
+  assert 'give --higher=out' in done.stderr
+  values = json.loads(done.stdout)
+  assert values['headline']['epsilon'] == 0
+  assert 'give --higher=out' in values['warnings'][0]
+  done = estimate(path)
+  assert done.stderr == ''
+  text = ' '.join(done.stdout.split())
+  assert text.count('score lower than others (p < 1e-6)') == 1
+  assert text.count('give --higher=out') == 1
+  right = estimate(path, '--format=json', '--higher=out')
+  assert right.stderr == ''
+  assert json.loads(right.stdout)['headline']['epsilon'] > 0.5
+
+
+def test_the_command_bounds_counts(tmp_path):
+  counts = formats.Counts(FN=100, FP=10, TN=990, TP=900)
+  path = tmp_path / 'results.json'
+  path.write_text(json.dumps(counts._asdict()))
+  text = estimate(path).stdout
+  assert 'Clopper-Pearson' in text
+  assert 'lower bound, 95 %' in text
+  assert 'chosen without these canaries' in text
+  rows = json.loads(estimate(path, '--format=json').stdout)
+  bound = dataclasses.asdict(formats.bound_counts(counts, delta=DELTA))
+  assert rows[0] == json.loads(json.dumps(bound))
+  refused = estimate(path, '--higher=out')
+  assert '--higher is of scores' in refused.stderr
+  other = tmp_path / 'other.csv'
+  other.write_text('score,label\n1,1\n0,0\n')
+  assert 'Give it alone' in estimate(path, other).stderr
+  assert 'give --delta' in run_script('estimate', path).stderr
+
+
+def test_the_command_reads_lira_by_each_attack(tmp_path):
+  write_lira(tmp_path, models=4, examples=120)
+  folder = tmp_path / 'experiment-0_4'
+  bounds = []
+  for source in ('auto', 'lira_offline', 'lira_global'):
+    done = estimate(folder, f'--from={source}', '--format=json')
+    assert 'design=coin_flip, inclusion probability 0.5' in done.stderr
+    bounds.append(json.loads(done.stdout)['headline']['epsilon'])
+  assert len(set(bounds)) > 1
+  hparams = {'pkeep': 0.3, 'num_experiments': None, 'only_subset': None}
+  (folder / 'hparams.json').write_text(json.dumps(hparams))
+  for more in ((), ('--design=coin_flip',)):
+    assert 'probability 0.3' in estimate(folder, *more).stderr

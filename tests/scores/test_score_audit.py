@@ -1,0 +1,293 @@
+"""`epe_jax.estimate`: two arrays in, an audit that shows itself out."""
+
+import fractions
+import html.parser
+import io
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+import epe_jax
+from epe_jax.audit import evaluation, headline
+from epe_jax.epsilon.types import Scores
+from epe_jax.report import report
+from epe_jax.report.figures import of_scores
+from epe_jax.scores import score_audit
+from epe_jax.text import cells
+
+RNG = np.random.default_rng(0)
+IN, OUT = RNG.normal(2, 1, 80), RNG.normal(0, 1, 60)
+QUANTILES = special.ndtri((np.arange(200) + 0.5) / 200)
+
+
+@pytest.fixture(scope='module')
+def found():
+  return epe_jax.estimate(IN, OUT, delta=1e-5)
+
+
+def test_the_package_shows_its_public_names():
+  assert {'estimate', 'epsilon', 'audit', '__version__'} <= set(dir(epe_jax))
+  assert epe_jax.estimate is score_audit.estimate
+
+
+def test_two_arrays_give_every_estimate(found):
+  expected = evaluation.evaluate_scores(Scores(IN, OUT), delta=1e-5)
+  assert found.audit == expected
+  assert found.warning is None
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize(
+  'convert', [list, tuple, np.float32, jnp.asarray], ids=lambda f: f.__name__
+)
+def test_anything_that_is_like_an_array_is_scores(monkeypatch, convert):
+  monkeypatch.setattr(
+    evaluation, 'evaluate_scores', lambda scores, **settings: scores
+  )
+  scores = score_audit.estimate(convert(IN), convert(OUT), delta=1e-5).scores
+  np.testing.assert_allclose(scores.observed, IN, rtol=1e-6)
+  assert scores.observed.dtype == np.float64
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_integers_and_losses_are_oriented(monkeypatch):
+  monkeypatch.setattr(
+    evaluation, 'evaluate_scores', lambda scores, **settings: scores
+  )
+  counts = np.arange(5, dtype=np.uint8)
+  scores = score_audit.estimate(
+    counts, counts + 9, delta=1e-5, higher='out'
+  ).scores
+  assert scores.observed.tolist() == [0, -1, -2, -3, -4]
+
+
+@pytest.mark.usefixtures('types_unchecked')
+@pytest.mark.parametrize(
+  ('given', 'message'),
+  [
+    (([], OUT), 'in_scores is empty'),
+    ((IN, np.empty(0)), 'out_scores is empty'),
+    (
+      (IN, [0.0, np.nan, np.inf]),
+      r'out_scores has 2 values that are not finite, the first is '
+      r'out_scores\[1\] = nan',
+    ),
+    (([[1.0], [2.0]], OUT), r'in_scores has shape \(2, 1\)'),
+    (([1j], OUT), 'in_scores has dtype complex128'),
+    ((['a'], OUT), 'in_scores has dtype <U1'),
+    ((IN, [fractions.Fraction(1, 2)]), 'out_scores has dtype object'),
+    (([[1.0], [2.0, 3.0]], OUT), 'in_scores is no array of numbers'),
+  ],
+)
+def test_what_is_no_scores_is_refused_by_its_name(given, message):
+  with pytest.raises(ValueError, match=message):
+    epe_jax.estimate(*given, delta=1e-5)
+
+
+@pytest.mark.parametrize(
+  ('scale', 'message'),
+  [
+    (1e-170, 'observed scores of .* differ by at most .*e-170, .* less'),
+    (1e300, 'observed has a score of magnitude .*e[+]300, but .* more'),
+  ],
+)
+def test_scores_whose_squares_float64_does_not_hold_are_refused(scale, message):
+  with pytest.raises(
+    ValueError, match=f'{message} than float64 holds. Rescale'
+  ):
+    epe_jax.estimate(scale * IN, scale * OUT, delta=1e-5)
+
+
+@pytest.mark.parametrize('scale', [1e-130, 1e130])
+def test_the_scale_of_scores_changes_no_estimate(found, scale):
+  (scaled,) = epe_jax.estimate(
+    scale * IN, scale * OUT, delta=1e-5
+  ).audit.attacks
+  (attack,) = found.audit.attacks
+  assert [e.epsilon for e in scaled.estimates] == pytest.approx(
+    [e.epsilon for e in attack.estimates], rel=1e-6
+  )
+  assert scaled.doubts == attack.doubts
+
+
+@pytest.mark.usefixtures('types_unchecked')
+def test_settings_out_of_range_are_refused():
+  with pytest.raises(ValueError, match=r'delta=0; give a number in \(0, 1\)'):
+    epe_jax.estimate(IN, OUT, delta=0)
+  with pytest.raises(ValueError, match=r"delta='x'; give a number in \(0, 1\)"):
+    epe_jax.estimate(IN, OUT, delta='x')  # pyright: ignore
+  with pytest.raises(ValueError, match="higher='up' is neither"):
+    epe_jax.estimate(IN, OUT, delta=1e-5, higher='up')  # pyright: ignore
+
+
+def test_a_reversed_sign_is_warned_of_and_shown():
+  with pytest.warns(UserWarning, match='sign is probably reversed'):
+    reversed_ = epe_jax.estimate(OUT, IN, delta=1e-5)
+  assert '\nWarning: the sign is probably reversed' in repr(reversed_)
+  assert "give higher='out'" in ' '.join(repr(reversed_).split())
+  assert reversed_._repr_html_().count('score lower than others') == 1
+  (attack,) = reversed_.audit.attacks
+  assert attack.bounds[0].epsilon == 0
+
+
+def test_it_reads_as_text_and_as_html(found):
+  bound = cells.format_epsilon(found.audit.headline[1])
+  first, second = repr(found).splitlines()
+  assert first.startswith(
+    f'ε ≥ {bound} (95 %, no shape assumed); point estimate'
+  )
+  assert second == '80 canaries took part, 60 did not'
+  shown = []
+  parser = html.parser.HTMLParser()
+  parser.handle_data = shown.append
+  parser.feed(found._repr_html_())
+  assert 'all thresholds, one test' in shown
+  assert first in shown
+
+
+def test_it_prints_where_there_are_no_greek_letters(found, monkeypatch):
+  written = io.BytesIO()
+  stream = io.TextIOWrapper(written, encoding='ascii')
+  monkeypatch.setattr(sys, 'stdout', stream)
+  print(found, flush=True)
+  assert written.getvalue().startswith(b'eps >= ')
+  assert b'delta = 1e-5' in written.getvalue()
+  stream.detach()
+
+
+def test_scores_that_separate_perfectly_have_a_bound():
+  found = epe_jax.estimate([1] * 100, [0] * 100, delta=1e-5)
+  _, bound = found.audit.headline
+  # Randomized response tells p of all canaries right, and all 200 in 1 of 20 audits.
+  p = 0.05 ** (1 / 200)
+  assert bound.epsilon == pytest.approx(np.log(p / (1 - p)), abs=0.02)
+  (attack,) = found.audit.attacks
+  assert not any('gaussian' in one.method for one in attack.estimates)
+
+
+def test_an_estimate_of_scores_that_separate_perfectly_is_said_to_extrapolate():
+  separate = epe_jax.estimate(IN + 80, OUT, delta=1e-5)
+  (attack,) = separate.audit.attacks
+  assert attack.first.epsilon > 1000
+  said = ' '.join(repr(separate).split())
+  shown = cells.format_epsilon(attack.first)
+  assert (
+    f'Note: the fitted-law estimate {shown} extrapolates: every canary' in said
+  )
+  assert '80 of them show no more than the lower bound; the rest is' in said
+  assert 'extrapolates' in report.format_headline_estimates(separate.audit)
+  assert 'extrapolates' not in repr(epe_jax.estimate(IN, OUT, delta=1e-5))
+
+
+def test_an_estimate_that_counts_is_not_said_to_extrapolate():
+  separate = epe_jax.estimate([1] * 100, [0] * 100, delta=1e-5)
+  (attack,) = separate.audit.attacks
+  assert attack.first.method == 'max_threshold_empirical'
+  assert attack.notes == (
+    'every canary that took part scores above every other one, and 100 of them show no '
+    'more than the lower bound',
+  )
+
+
+def test_the_bound_that_contradicts_an_estimate_is_named_with_what_it_assumes():
+  # Shifted by 60, of spreads 0.1 and 4.
+  ins, outs = 60 + 0.1 * QUANTILES, 4 * QUANTILES
+  (attack,) = epe_jax.estimate(ins, outs, delta=1e-5).audit.attacks
+  (doubt,) = attack.doubts
+  assert 'both Gaussians, spread free; holds if ' in doubt
+  assert 'scores are Gaussian): the estimate is wrong' in doubt
+
+
+def test_a_bound_of_scores_above_their_point_estimate_is_a_doubt():
+  # A few scores far below make the others wide, and separate both groups no less.
+  rng = np.random.default_rng(0)
+  ins, outs = rng.normal(5, 1, 200), rng.normal(0, 1, 200)
+  outs[:40] -= 50
+  wide = epe_jax.estimate(ins, outs, delta=1e-5)
+  (attack,) = wide.audit.attacks
+  assert attack.bounds[0].epsilon > attack.first.epsilon
+  doubts = [d for d in attack.doubts if 'is below a lower bound' in d]
+  assert len(doubts) == 1
+  assert 'no calibrated point estimate' in repr(wide)
+  assert 'extrapolates' not in repr(wide)
+
+
+@pytest.mark.parametrize(
+  ('ins', 'outs'),
+  [
+    ([1, 2], [0, 1]),
+    ([2, 3], [0, 1]),
+    ([1, 1, 1, 1, 0], [0, 0, 0, 0, 1]),
+  ],
+)
+def test_a_few_scores_bound_nothing(ins, outs):
+  _, bound = epe_jax.estimate(ins, outs, delta=1e-5).audit.headline
+  assert bound.epsilon < 0.2
+
+
+@pytest.mark.parametrize(
+  ('ins', 'outs', 'counts'),
+  [
+    ([1.0], [0.0], '1 of canaries that took part and 1 of others'),
+    ([1.0, 2.0], [0.0], '2 of canaries that took part and 1 of others'),
+  ],
+)
+def test_one_score_of_a_group_is_too_few(ins, outs, counts):
+  with pytest.raises(ValueError, match=f'too few scores: {counts}. Give at'):
+    epe_jax.estimate(ins, outs, delta=1e-5)
+
+
+def test_its_plot_shows_both_groups(found):
+  fig = found.plot()
+  (axes,) = fig.axes
+  labels = axes.get_legend_handles_labels()[1]
+  assert labels == ['took part: n = 80', 'took no part: n = 60']
+
+
+def test_without_matplotlib_its_extra_is_named(found, monkeypatch):
+  for name in [
+    n for n in sys.modules if n.startswith('epe_jax.report.figures')
+  ]:
+    monkeypatch.delitem(sys.modules, name)
+  monkeypatch.setattr(epe_jax.report, 'figures', None, raising=False)
+  monkeypatch.delattr(epe_jax.report, 'figures')
+  monkeypatch.setitem(sys.modules, 'matplotlib', None)
+  with pytest.raises(ModuleNotFoundError, match="extra 'reports'"):
+    found.plot()
+
+
+@pytest.mark.usefixtures('coarse_figures')
+def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
+  path = score_audit.write_score_report(
+    tmp_path / 'new' / 'out', found.scores, found.audit
+  )
+  page = path.read_text()
+  assert report.format_estimates(found.audit, markdown=True) in page
+  assert '80 canaries took part, 60 did not' in page
+  figures = [x.name for x in path.parent.glob('*.png')]
+  assert len(figures) == 3
+  for name in figures:
+    assert f']({name})' in page
+  assert (path.parent / 'estimates.json').is_file()
+  line = headline.format_headline(headline.find_headline(found.audit))
+  assert page.split('\n\n')[1] == f'**{line}**'
+  shown = (path.parent / 'report.html').read_text()
+  bound = cells.format_epsilon(found.audit.headline[1])
+  assert f'ε ≥ {bound}' in shown
+  assert shown.index('aria-label="Headline"') < shown.index('<svg')
+  assert shown.count('<svg') == 3
+
+
+def test_the_figure_shows_an_estimate_where_the_headline_does(found):
+  wide = epe_jax.estimate(np.exp(IN), OUT, delta=1e-5)
+  for audit, is_shown in ((found, True), (wide, False)):
+    line = headline.format_headline(headline.find_headline(audit.audit))
+    assert ('no calibrated point estimate' not in line) == is_shown
+    drawn = of_scores.draw_scores(audit.scores, audit.audit)['attackers.png']
+    (axes,) = drawn.axes
+    labels = axes.get_legend_handles_labels()[1]
+    assert ('not calibrated: no estimate of ε' not in labels) == is_shown
+  assert 'Nothing is known' not in ' '.join(of_scores.CAPTIONS.values())

@@ -1,0 +1,229 @@
+"""Scores as people have them: tables with any names and none, stdin, two files."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+
+from epe_jax.scores import score_files, score_tables
+from tests.in_process import run_script
+
+IN, OUT = [3.0, 2.0, 4.0], [1.0, 0.5]
+
+
+def read(path, **settings):
+  loaded = score_files.load(path, **settings)
+  return loaded.scores.observed.tolist(), loaded.scores.unobserved.tolist()
+
+
+@pytest.mark.parametrize('pair', score_tables.PAIRS)
+def test_each_pair_of_names_is_two_groups(tmp_path, pair):
+  first, second = pair
+  text = f'id,{second.upper()},{first.title()}\na,1,3\nb,.5,2\nc,,4\n'
+  (tmp_path / 'a.csv').write_text(text.replace('_', ' '))
+  assert read(tmp_path / 'a.csv') == (IN, OUT)
+  np.savez(tmp_path / 'a.npz', **{first: IN, second: OUT})
+  assert read(tmp_path / 'a.npz') == (IN, OUT)
+
+
+@pytest.mark.parametrize('score', score_tables.SCORES)
+@pytest.mark.parametrize('label', score_tables.LABELS)
+def test_each_name_of_scores_and_labels_is_known(tmp_path, score, label):
+  text = f'{label},{score}\n1,3\n0,1\n1.0,2\n0.0,.5\nTrue,4\n'
+  (tmp_path / 'a.csv').write_text(text)
+  assert read(tmp_path / 'a.csv', higher='in') == (IN, OUT)
+
+
+@pytest.mark.parametrize(
+  ('name', 'text', 'note'),
+  [
+    ('a.csv', '3,1\n2,.5\n4,\n', 'column 1 is read as the scores of canaries'),
+    ('a.tsv', '3\t1\n2\t.5\n4\t\n', 'column 2 as those of others'),
+    ('a.csv', '3;1\n2;.5\n4;\n', 'column 2 as those of others'),
+    (
+      'a.csv',
+      '3,1\n1,0\n2,1\n.5,0\n4,1\n',
+      'column 2 as labels (1: took part)',
+    ),
+    (
+      'a.csv',
+      '1,3\n0,1\n1,2\n0,.5\n1,4\n',
+      'column 1 as labels (1: took part)',
+    ),
+    ('a.csv', '3,in\n1,out\n2,in\n.5,out\n4,in\n', 'column 2 as labels'),
+    ('a.txt', '3e0 1e0\n1 0\n2 1\n5e-1 0\n4 1\n', 'column 2 as labels'),
+    ('a.txt', '# score label\n3 1\n1 0\n2 1\n.5 0\n4 1\n', None),
+    ('a.csv', '\ufeffin,out\n3,1\n\n2,.5\n4,\n', None),
+    ('a.csv', '"in","out"\n3,1\n2,.5\n4,\n', None),
+  ],
+)
+def test_tables_are_read_by_what_is_in_them(tmp_path, name, text, note):
+  (tmp_path / name).write_text(text)
+  assert read(tmp_path / name) == (IN, OUT)
+  said = score_files.load(tmp_path / name).note
+  assert (said is None) == (note is None)
+  assert note is None or note in said
+
+
+def test_what_numpy_writes_is_read(tmp_path):
+  labels = [1, 0, 1, 0, 1]
+  rows = np.c_[[3, 1, 2, 0.5, 4], labels]
+  np.savetxt(tmp_path / 'a.txt', rows)
+  np.savetxt(tmp_path / 'a.csv', rows, delimiter=',', header='score,label')
+  np.savez(tmp_path / 'a.npz', scores=rows[:, 0], labels=labels)
+  for name in ('a.txt', 'a.csv', 'a.npz'):
+    assert read(tmp_path / name) == (IN, OUT)
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('', 'is empty'),
+    ('1\n2\n', r'one column of scores\. With a file for each group'),
+    ('score\n2\n', "one column, 'score'. With a file for each group"),
+    ('1,2,3\n', '3 columns without names'),
+    ('1,0\n0,1\n', 'both of its columns may say who took part'),
+    ('loss,label\n1,0\n0,1\n', 'Say so with --higher=out'),
+    ('scores,cosine,label\n1,1,0\n', 'each of which may be the scores'),
+    ('3,1\nx,0\n', "line 2: column 1='x' is not a number"),
+  ],
+)
+def test_tables_that_are_ambiguous_are_refused(tmp_path, text, message):
+  (tmp_path / 'a.csv').write_text(text)
+  with pytest.raises(ValueError, match=message):
+    score_files.load(tmp_path / 'a.csv')
+
+
+def test_arrays_of_two_audits_or_of_none_are_refused(tmp_path):
+  arrays = {'in': IN, 'out': OUT, 'member': IN, 'nonmember': OUT}
+  np.savez(tmp_path / 'a.npz', **arrays)
+  with pytest.raises(ValueError, match='of 2 audits'):
+    score_files.load(tmp_path / 'a.npz')
+  np.savez(tmp_path / 'a.npz', x=IN)
+  with pytest.raises(ValueError, match='no two of known names'):
+    score_files.load(tmp_path / 'a.npz')
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+  """Puts a text onto stdin."""
+
+  def put(text):
+    stream = io.TextIOWrapper(io.BytesIO(text.encode()), encoding='utf-8')
+    monkeypatch.setattr(sys, 'stdin', stream)
+
+  return put
+
+
+def test_a_table_on_stdin_is_one_of_a_file(stdin):
+  stdin('in,out\n3,1\n2,.5\n4,\n')
+  assert read('-') == (IN, OUT)
+  stdin('')
+  with pytest.raises(ValueError, match='stdin is empty'):
+    read('-')
+  stdin('3,1\n2,.5\n4,\n')
+  done = run_script('estimate', '-', '--delta=1e-2')
+  assert done.returncode == 0, done.stderr
+  assert done.stderr.startswith('-: no header: column 1 is read as')
+  assert 'δ = 1e-2' in done.stdout
+
+
+def test_each_group_has_a_file_of_its_own(tmp_path, stdin):
+  (tmp_path / 'in.txt').write_text('# scores\n3\n2\n4\n')
+  np.save(tmp_path / 'out.npy', np.array(OUT)[:, None])
+  scores = score_files.load_groups(tmp_path / 'in.txt', tmp_path / 'out.npy')
+  assert scores.observed.tolist() == IN
+  assert scores.unobserved.tolist() == OUT
+  stdin('1\n.5\n')
+  again = score_files.load_groups(tmp_path / 'in.txt', '-', higher='out')
+  assert again.unobserved.tolist() == [-1.0, -0.5]
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('', 'has no scores'),
+    ('score\n', 'has no scores'),
+    ('1,2\n2,3\n', 'line 1: 2 columns; give one score in each line'),
+    ('1\nx\n', "line 2: score='x' is not a number"),
+  ],
+)
+def test_a_file_that_is_no_group_is_refused(tmp_path, text, message):
+  (tmp_path / 'in.txt').write_text(text)
+  (tmp_path / 'out.txt').write_text('1\n')
+  with pytest.raises(ValueError, match=message):
+    score_files.load_groups(tmp_path / 'in.txt', tmp_path / 'out.txt')
+  (tmp_path / 'a.npy').write_text(text)
+  with pytest.raises(ValueError, match=r'not a readable \.npy'):
+    score_files.load_groups(tmp_path / 'a.npy', tmp_path / 'out.txt')
+
+
+def test_the_command_takes_both_files_or_one_with_both(tmp_path):
+  one, other = tmp_path / 'in.txt', tmp_path / 'out.txt'
+  one.write_text('3\n2\n4\n')
+  other.write_text('1\n.5\n')
+  both = f'--in_scores={one}', f'--out_scores={other}'
+  done = run_script('estimate', *both, '--delta=1e-2')
+  assert done.returncode == 0, done.stderr
+  for flags, message in (
+    ([both[0]], '--out_scores is missing'),
+    ([both[1]], '--in_scores is missing'),
+    ([*both, other], 'leave it out'),
+    ([both[0], f'--out_scores={one}'], 'given for both groups'),
+    ([both[0], '--out_scores=none.txt'], 'none.txt does not exist'),
+    ([one, other], 'With a file for each group, give --in_scores='),
+  ):
+    refused = run_script('estimate', *flags, '--delta=1e-2')
+    assert refused.returncode == 1
+    assert message in refused.stderr
+
+
+# The sign.
+
+
+def reversed_files(folder):
+  """Files of each kind in which canaries that took part score lower."""
+  rng = np.random.default_rng(0)
+  low, high = rng.normal(-3, 1, 60).tolist(), rng.normal(0, 1, 60).tolist()
+  rows = [(x, 1) for x in low] + [(x, 0) for x in high]
+  pairs = list(zip(low, high))
+  write = lambda name, lines: (folder / name).write_text('\n'.join(lines))
+  write('pair.csv', ['in,out', *(f'{a!r},{b!r}' for a, b in pairs)])
+  write('pair.tsv', ['member\tnonmember', *(f'{a!r}\t{b!r}' for a, b in pairs)])
+  write('nameless.csv', [f'{a!r},{b!r}' for a, b in pairs])
+  write('labels.txt', [f'{a!r} {b}' for a, b in rows])
+  np.savez(folder / 'groups.npz', observed=low, unobserved=high)
+  np.savez(folder / 'labels.npz', scores=low + high, labels=[1] * 60 + [0] * 60)
+  np.savez(
+    folder / 'meter.npz', scores=low + high, memberships=[1] * 60 + [0] * 60
+  )
+  (folder / 'counts.json').write_text('{"FN":90,"FP":90,"TN":10,"TP":10}')
+  np.save(folder / 'in.npy', low)
+  np.save(folder / 'out.npy', high)
+  files = (
+    *('pair.csv', 'pair.tsv', 'nameless.csv', 'labels.txt', 'groups.npz'),
+    *('labels.npz', 'meter.npz', 'counts.json'),
+  )
+  two = [f'--in_scores={folder}/in.npy', f'--out_scores={folder}/out.npy']
+  return [[folder / name] for name in files] + [two]
+
+
+def test_a_reversed_sign_is_warned_of_in_every_format(tmp_path):
+  for arguments in reversed_files(tmp_path):
+    done = run_script('estimate', *arguments, '--delta=1e-2', '--format=json')
+    assert done.returncode == 0, done.stderr
+    assert 'probably reversed' in done.stderr, arguments
+    assert 'warning: ' in done.stderr
+
+
+@pytest.mark.usefixtures('coarse_figures')
+def test_the_command_draws_a_report_of_scores(tmp_path):
+  (tmp_path / 'a.csv').write_text('3,1\n2,.5\n4,\n')
+  out = tmp_path / 'out'
+  done = run_script(
+    'estimate', tmp_path / 'a.csv', '--delta=1e-2', f'--out={out}'
+  )
+  assert done.returncode == 0, done.stderr
+  assert done.stderr.endswith(f'Report and figures: {out}/report.md\n')
+  assert len(list(out.glob('*.png'))) == 3
