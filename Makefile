@@ -8,11 +8,23 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: run test test-notebooks test-integration test-frameworks test-slow frameworks \
+.PHONY: run quick lock test test-notebooks test-integration test-frameworks test-slow frameworks \
   frameworks-installed notebooks lint types site docs results studies bench bench-quick clean
 
 run: $(VENV)/installed
 	$(BIN)/epe-jax run digits --workdir=$(WORKDIR)
+
+# The inner loop, within 90 s on two cores: lint, types of what differs from BASE,
+# and the laws of the core.
+BASE ?= HEAD
+CHANGED = $(shell git diff --name-only --diff-filter=d $(BASE) -- 'epe_jax/*.py' \
+  'scripts/*.py' 'configs/*.py' 'examples/*.py' ':!epe_jax/auditor/adapters' \
+  ':!examples/frameworks' ':!examples/findings')
+quick: $(VENV)/installed-dev
+	$(BIN)/ruff check -q .
+	$(BIN)/ruff format --check -q .
+	$(if $(CHANGED),$(BIN)/pyright --pythonpath $(BIN)/python $(CHANGED))
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(LAWS)
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
@@ -120,6 +132,12 @@ bench-quick: $(VENV)/installed-dev
 	for name in $(QUICK); do $(BIN)/python benchmarks/$$name.py --quick \
 	  --out=runs/benchmarks/$$name.json || exit 1; done
 
+# The versions that tests run with, of every Python >= 3.11.
+lock: $(VENV)/python
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/uv pip compile -q pyproject.toml --extra dev --universal --upgrade \
+	  --python-version 3.11 --no-header --no-annotate -o requirements-dev.lock
+
 clean:
 	rm -rf $(VENV) build *.egg-info
 
@@ -133,6 +151,6 @@ $(VENV)/installed: $(VENV)/python pyproject.toml setup.py
 	$(BIN)/python -m pip install -q -e '.[all]'
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/python pyproject.toml setup.py
-	$(BIN)/python -m pip install -q -e '.[dev]'
+$(VENV)/installed-dev: $(VENV)/python pyproject.toml setup.py requirements-dev.lock
+	$(BIN)/python -m pip install -q -e '.[dev]' -c requirements-dev.lock
 	touch $@ $(VENV)/installed
