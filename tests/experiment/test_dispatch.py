@@ -20,7 +20,7 @@ from epe_jax.sampling import canary_schedules
 from epe_jax.tasks import digits as digits_task
 from epe_jax.training import clipping, fedavg
 from tests import helpers
-from tests.audit.test_wrapper import still_cohort, still_task
+from tests.audit.test_audited_algorithm import still_cohort, still_task
 from tests.helpers import load_config, softmax_regression
 
 ROUNDS, DIM = 6, 4

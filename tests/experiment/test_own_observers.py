@@ -192,7 +192,7 @@ def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
   small_task, tmp_path, monkeypatch
 ):
   signs = {'signs': observe_signs}
-  monkeypatch.setattr(audited_run.estimates, 'evaluate', stop)
+  monkeypatch.setattr(audited_run.evaluation, 'evaluate', stop)
   with pytest.raises(RuntimeError, match='stopped'):
     audited_run.run(helpers.quick_digits(rounds=2), tmp_path, observers=signs)
   files = read_files(tmp_path)
@@ -210,7 +210,7 @@ def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
       )
   # Nothing is lost: those it began with take it to its end.
   assert read_files(tmp_path) == files
-  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(audited_run.evaluation, 'evaluate', helpers.no_estimates)
   audited_run.run(helpers.quick_digits(rounds=2), tmp_path, observers=signs)
 
 
@@ -223,5 +223,5 @@ def test_observers_may_change_until_a_round_has_been_made(
   config = helpers.quick_digits(rounds=2)
   with pytest.raises(RuntimeError, match='stopped'):
     audited_run.run(config, tmp_path, observers={'signs': observe_wrongly})
-  monkeypatch.setattr(audited_run.estimates, 'evaluate', helpers.no_estimates)
+  monkeypatch.setattr(audited_run.evaluation, 'evaluate', helpers.no_estimates)
   audited_run.run(config, tmp_path, observers={'signs': observe_signs})

@@ -8,8 +8,9 @@ import pytest
 from epe_jax.audit import evaluation, threat_models
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.types import Estimate
+from epe_jax.experiment import sweep
 from epe_jax.experiment.finished_runs import FinishedRun
-from epe_jax.report import comparison, seed_sweep, sweep, sweep_report
+from epe_jax.report import comparison, seed_sweep, sweep_report
 from epe_jax.report.figures import compared
 from tests import recorded_runs
 

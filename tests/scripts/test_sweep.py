@@ -7,14 +7,8 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.experiment import (
-  audited_run,
-  metrics,
-  seed_sweep,
-  sweep,
-  sweep_checks,
-)
-from epe_jax.report import sweep_report
+from epe_jax.experiment import audited_run, metrics, sweep, sweep_checks
+from epe_jax.report import seed_sweep, sweep_report
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
