@@ -5,7 +5,7 @@
 
 Prints quantiles of ε̂ over experiments, and writes the cosines of each, rows.json
 and comparison.png into the workdir. A comparison that was killed is resumed, and
-one of more experiments adds to those that are finished. Canaries must be few
+more experiments are added to those that are finished. Canaries must be few
 against the clients of a round, or the two designs train differently.
 """
 
@@ -19,10 +19,10 @@ from epe_jax import extras
 with extras.explain_missing():
   from epe_jax import io
   from epe_jax.cli import config_flags
-  from epe_jax.experiment import run_comparison
-  from epe_jax.report import run_comparison_report
-  from epe_jax.report.figures import single_or_several
-  from epe_jax.text import terminal
+  from epe_jax.experiment import workloads
+  from epe_jax.papers.one_shot import run_comparison
+  from epe_jax.papers.one_shot import runs as run_tables
+  from epe_jax.text import tables, terminal
 
 config_flags.define_config(flags.FLAGS)
 _EXPERIMENTS = flags.DEFINE_integer(
@@ -52,8 +52,10 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(str(error)) from error
   except (ValueError, FileNotFoundError) as error:
     raise SystemExit(f'error: {error}') from error
-  print(run_comparison_report.format_comparison(rows))
-  figure = single_or_several.draw_single_or_several(rows)
+  source = workloads.load_workload(config).source
+  quantiles = run_tables.make_quantile_tables([rows], source=source)
+  print('\n\n'.join(map(tables.format_text, quantiles)))
+  figure = run_tables.draw_single_or_several(rows)
   save = functools.partial(figure.savefig, format='png', dpi=150)
   io.write_atomically(workdir / 'comparison.png', save)
   print(f'\nCosines, rows and figure: {workdir}')

@@ -17,9 +17,9 @@ from epe_jax.audit import clients
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.papers import files, registry
+from epe_jax.papers.one_shot import mechanism_table
 from epe_jax.report import (
   facts,
-  gaussian_mechanism_report,
   report,
   side_by_side,
 )
@@ -75,9 +75,7 @@ _ITEMS = flags.DEFINE_multi_string(
 def make_blocks() -> dict[str, dict[str, str]]:
   """Makes what stands between markers: page -> name of a marker -> text."""
   rows = io.read_json(_RUNS / 'gaussian.json')
-  mechanism = gaussian_mechanism_report.format_table(
-    gaussian_mechanism_report.parse_rows(rows)
-  )
+  mechanism = mechanism_table.format_table(mechanism_table.parse_rows(rows))
   digits = finished_runs.load_result(_RUNS / 'digits')
   compared = {
     f'[{title}](runs/{name}/report.md)': finished_runs.load_result(_RUNS / name)

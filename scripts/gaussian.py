@@ -30,7 +30,7 @@ with extras.explain_missing():
 
   from epe_jax import canaries, epsilon, io
   from epe_jax.audit import gaussian_mechanism
-  from epe_jax.report import gaussian_mechanism_report
+  from epe_jax.papers.one_shot import mechanism_table
 
 _SIGMAS = ('4.22', '1.54', '0.541')
 _PLOTS = ('.png', '.pdf', '.svg')
@@ -178,14 +178,14 @@ def main(argv: Sequence[str]) -> None:
   rows = gaussian_mechanism.summarize(
     sigmas, epsilons, delta=_DELTA.value, **shape
   )
-  print(gaussian_mechanism_report.format_table(rows))
+  print(mechanism_table.format_table(rows))
   plot = _PLOT.value
   if _OUT.value:
     io.write_json(_OUT.value, [row._asdict() for row in rows])
     plot = plot or pathlib.Path(_OUT.value).with_suffix('.png')
   if plot:
     save = functools.partial(
-      gaussian_mechanism_report.draw_mechanism(rows).savefig,
+      mechanism_table.draw_mechanism(rows).savefig,
       format=pathlib.Path(plot).suffix[1:],
       dpi=150,
     )

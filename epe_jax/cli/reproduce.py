@@ -205,7 +205,8 @@ def _parse_data(values: flags.FlagValues) -> dict[str, pathlib.Path]:
 def _compare_runs(
   item: 'Item', base: Any, settings: Any, folder: pathlib.Path
 ) -> 'product.Product':
-  from epe_jax.experiment import run_comparison, workloads
+  from epe_jax.experiment import workloads
+  from epe_jax.papers.one_shot import run_comparison
 
   rows = []
   for z in settings.noises:

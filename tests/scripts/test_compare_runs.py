@@ -9,9 +9,10 @@ from epe_jax import io
 from epe_jax.audit.record import make_record
 from epe_jax.epsilon import gaussian, pooling
 from epe_jax.epsilon.types import Scores
-from epe_jax.experiment import run_comparison, seeds
-from epe_jax.report import run_comparison_report
-from epe_jax.report.figures import single_or_several
+from epe_jax.experiment import seeds
+from epe_jax.papers.one_shot import run_comparison
+from epe_jax.papers.one_shot import runs as run_tables
+from epe_jax.text import tables
 from tests import recorded_runs
 from tests.experiment import test_seeds
 from tests.in_process import run_script
@@ -235,24 +236,28 @@ def by_hand(epsilons):
 
 
 def test_the_table_has_quantiles_over_experiments():
-  text = run_comparison_report.format_comparison(by_hand(np.arange(1, 11)))
-  lines = text.splitlines()
-  assert lines[0].startswith(
-    '10 experiments, d = 10,000, δ = 1e-3, noise multiplier 0.2'
+  _, table = run_tables.make_quantile_tables(
+    [by_hand(np.arange(1, 11))], source='digits'
   )
-  single, several = (' '.join(line.split()) for line in lines[3:5])
+  single, several = table.body
   # The standard error of a mean of 1 .. 10 is sqrt(55 / 6 / 10) = 0.96.
-  assert single.startswith('null 1 x 100 1.00 3.00 5.00 7.00 9.00 5.50 ± 0.96 ')
-  assert several.startswith(
-    'null 10 x 10 2.00 6.00 10.0 14.0 18.0 11.0 ± 1.91 '
-  )
-  assert '0.10 to 0.30' in lines[5]
-  assert run_comparison_report.format_comparison(by_hand([2.0])).count('±') == 1
+  assert single == [
+    *('0.2', '1 x 100', '1.00', '3.00', '5.00', '7.00', '9.00'),
+    *('5.50 ± 0.96', '90.0 %'),
+  ]
+  assert several[1:7] == ['10 x 10', '2.00', '6.00', '10.0', '14.0', '18.0']
+  assert several[7] == '11.0 ± 1.91'
+  assert table.title.endswith('δ = 1e-3')
+  notes = ' '.join(table.notes)
+  for expected in ('over 10 experiments', '0.10 to 0.30', 'd = 10,000'):
+    assert expected in notes
+  alone, _ = run_tables.make_quantile_tables([by_hand([2.0])], source='digits')
+  assert '±' not in tables.format_text(alone._replace(head=alone.body[0]))
 
 
 def test_the_figure_shows_the_share_of_experiments_up_to_each_epsilon():
   rows = by_hand([3.0, 1.0, np.inf, 2.0])
-  fig = single_or_several.draw_single_or_several(rows)
+  fig = run_tables.draw_single_or_several(rows)
   assert len(fig.axes) == 2
   for axes in fig.axes:
     single, several = axes.get_lines()
@@ -282,7 +287,8 @@ def test_the_script_compares_prints_and_draws(tmp_path):
   assert refused.stderr.startswith('error: canaries.observed=8 cannot be dealt')
   done = run_script('compare_runs', *flags)
   assert done.returncode == 0
-  assert '2 experiments, d = 650' in done.stdout
+  assert 'over 2 experiments' in done.stdout
+  assert 'd = 650' in done.stdout
   assert '2 x 4' in done.stdout
   png = (tmp_path / 'w' / 'comparison.png').read_bytes()
   assert png.startswith(b'\x89PNG')

@@ -11,7 +11,7 @@ import tqdm
 from epe_jax.audit import gaussian_mechanism
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.papers import product, reported
-from epe_jax.report import gaussian_mechanism_report
+from epe_jax.papers.one_shot import mechanism_table
 from epe_jax.report.figures import style
 from epe_jax.text import tables
 
@@ -46,16 +46,16 @@ def make_algorithm1(settings: Any) -> product.Product:
         group, _REPORTED.find_row('algorithm1', sigma=group[0].sigma)
       ),
     ]
-    for group in gaussian_mechanism_report.group_by_sigma(rows)
+    for group in mechanism_table.group_by_sigma(rows)
   ]
   table = tables.Table(
-    gaussian_mechanism_report.make_title(rows),
+    mechanism_table.make_title(rows),
     ['σ', 'analytic ε', *_COLUMNS.values()],
     body,
     _NOTES,
   )
   return product.Product(
-    [table], {'algorithm1': gaussian_mechanism_report.draw_mechanism(rows)}
+    [table], {'algorithm1': mechanism_table.draw_mechanism(rows)}
   )
 
 
@@ -75,7 +75,7 @@ def make_d_sweep(settings: Any) -> product.Product:
   }
   body = []
   for dim, rows in by_dim.items():
-    groups = gaussian_mechanism_report.group_by_sigma(rows)
+    groups = mechanism_table.group_by_sigma(rows)
     for epsilon, group in zip(epsilons, groups):
       paper = _REPORTED.find_row('d_sweep', dim=dim, analytic=epsilon)
       head = [f'{dim:,}', f'{group[0].num_canaries:,}', f'{epsilon:g}']
@@ -127,9 +127,7 @@ def _draw_d_sweep(
   """Draws estimate over analytic ε along d, a panel for each estimator."""
   fig, all_axes = style.make_panels(2, columns=2, height=4.0, share=True)
   colors = (style.SKY, style.GREEN, style.VERMILLION)
-  groups = [
-    gaussian_mechanism_report.group_by_sigma(rows) for rows in by_dim.values()
-  ]
+  groups = [mechanism_table.group_by_sigma(rows) for rows in by_dim.values()]
   for i, (axes, name) in enumerate(
     zip(all_axes, gaussian_mechanism.ESTIMATORS)
   ):
@@ -148,7 +146,7 @@ def _draw_d_sweep(
         label=f'analytic ε = {scale[0]:.3g}',
       )
     axes.set(xscale='log', xlabel='d, with k = √d canaries')
-    axes.set_title(gaussian_mechanism_report.LABELS[name])
+    axes.set_title(mechanism_table.LABELS[name])
   all_axes[0].set_ylabel('estimated ε / analytic ε, mean ± std')
   style.draw_legend(fig, all_axes)
   return fig

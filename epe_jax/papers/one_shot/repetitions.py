@@ -12,8 +12,7 @@ from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
 from epe_jax.papers import product, reported
-from epe_jax.papers.one_shot import grid_runs
-from epe_jax.report.figures import repetitions
+from epe_jax.papers.one_shot import grid_runs, repetition_figures
 from epe_jax.text import cells, tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
@@ -48,10 +47,10 @@ def make_densities(runs: Sequence[grid_runs.Run]) -> product.Product:
   return product.Product(
     [table],
     {
-      'densities': repetitions.draw_densities(
+      'densities': repetition_figures.draw_densities(
         _group_cosines(runs, threat_models.FINAL)
       ),
-      'densities_change': repetitions.draw_densities(
+      'densities_change': repetition_figures.draw_densities(
         _group_cosines(runs, threat_models.CHANGE)
       ),
     },
@@ -62,14 +61,16 @@ def make_bars(runs: Sequence[grid_runs.Run]) -> product.Product:
   """Draws ε_est and ε_lo of the final model; tabulates the calibrated ε."""
   calibrated = [_tabulate_calibrated(runs, attacker) for attacker in _TITLES]
   bars = {
-    (run.noise, run.repetitions): repetitions.Bar(
+    (run.noise, run.repetitions): repetition_figures.Bar(
       *(
         _find_final(run, method) for method in ('two_gaussian_fitted', 'eps_lo')
       )
     )
     for run in runs
   }
-  return product.Product(calibrated, {'bars': repetitions.draw_bars(bars)})
+  return product.Product(
+    calibrated, {'bars': repetition_figures.draw_bars(bars)}
+  )
 
 
 def _find_final(run: grid_runs.Run, method: str) -> Estimate:

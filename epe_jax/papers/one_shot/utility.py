@@ -1,11 +1,13 @@
 """What canaries cost: accuracy with them and without, at each noise level."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import functools
+
+from matplotlib import figure
 
 from epe_jax.papers import product, reported
 from epe_jax.papers.one_shot import grid_runs
-from epe_jax.report.figures import utility
+from epe_jax.report.figures import style
 from epe_jax.text import tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
@@ -54,7 +56,7 @@ def make_utility(
       *grid_runs.describe_runs(runs),
     ],
   )
-  return product.Product([table], {'accuracy': utility.draw_utility(pairs)})
+  return product.Product([table], {'accuracy': _draw_utility(pairs)})
 
 
 make_stackoverflow = functools.partial(make_utility, name='accuracy')
@@ -65,3 +67,34 @@ def _format_accuracy(share: float, paper: float | None) -> str:
   """An accuracy with the paper's in brackets behind it, if it has one."""
   text = f'{100 * share:.2f} %'
   return text if paper is None else f'{text} ({100 * paper:.1f} %)'
+
+
+def _draw_utility(pairs: Mapping[float, tuple[float, ...]]) -> figure.Figure:
+  """Draws two points for each noise level, which should coincide.
+
+  Args:
+    pairs: noise multiplier -> accuracy without and with canaries, in [0, 1].
+  """
+  fig, (axes,) = style.make_panels(1, height=4.0)
+  styles = (
+    ('without canaries', style.BLUE, 'o', 11),
+    ('with', style.TOOK_PART, 'D', 6),
+  )
+  for i, (label, color, marker, size) in enumerate(styles):
+    axes.plot(
+      range(len(pairs)),
+      [100 * pair[i] for pair in pairs.values()],
+      marker,
+      color=color,
+      mfc='white' if i == 0 else color,
+      mew=2,
+      ms=size,
+      label=label,
+    )
+  axes.set_xticks(range(len(pairs)), [f'{noise:g}' for noise in pairs])
+  axes.set_xlim(-0.5, len(pairs) - 0.5)
+  highest = 100 * max(max(pair) for pair in pairs.values())
+  axes.set_ylim(0, 1.15 * highest or 1)
+  axes.set(xlabel='noise multiplier z', ylabel='test accuracy, %')
+  style.draw_legend(fig, [axes])
+  return fig

@@ -1,4 +1,4 @@
-"""A grid of noise levels and repetitions: densities and bars."""
+"""Densities and bars over noise levels and repetitions."""
 
 from collections.abc import Mapping
 import math

@@ -1,4 +1,4 @@
-"""Algorithm 1 for people: the table and the figure of its rows."""
+"""The table and the figure of Algorithm 1 on the Gaussian mechanism."""
 
 from collections.abc import Mapping, Sequence
 import math
