@@ -17,7 +17,7 @@ from epe_jax.audit import estimators, failed_checks
 from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.noise_scale import NoiseScale, describe_noise
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import mixture, noise_floor
+from epe_jax.epsilon import mixture, noise_floor, shift_fit
 from epe_jax.epsilon.types import Scores
 
 COSINE, IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'
@@ -119,9 +119,7 @@ def split_scores(
   observed = record.observed
   overlap, shift = 0.0, None if shift is None else shift[observed]
   if shift is not None and groups is not None and dim is not None:
-    of_group = np.bincount(groups[observed], shift**2)
-    others = np.sum(of_group**2) - np.sum(shift**4)
-    overlap = float(others / (dim * np.sum(shift**2)))
+    overlap = shift_fit.compute_overlap(shift, groups[observed], dim)
   if groups is not None and dim is not None:
     if is_expected and shift is not None:
       shares = np.bincount(groups[observed], shift**2) / dim

@@ -114,8 +114,7 @@ def _score_maximum(record: Record) -> AttackScores | None:
       rounds=len(own_shifts),
     )
     points = (estimator, *points)
-    tau = float(maximum.independent_rounds(scores.unobserved))
-    tau = min(max(tau, 1.0), float(len(own_shifts)))
+    tau = maximum.fit_rounds(scores.unobserved, len(own_shifts))
     p = maximum.p_value(scores.unobserved)
     if p < shift_tests.REJECTED_BELOW:
       reasons += (

@@ -11,7 +11,6 @@ notes below the table say what is assumed.
 """
 
 from collections.abc import Sequence
-import pathlib
 import re
 from typing import Any
 
@@ -92,12 +91,6 @@ def define_flags(values: flags.FlagValues) -> None:
     **own,
   )
   flags.DEFINE_bool('json', False, 'Print JSON instead of a table.', **own)
-  flags.DEFINE_string(
-    'out',
-    None,
-    'Markdown file to write, with plans of several examples.',
-    **own,
-  )
 
 
 def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
@@ -105,25 +98,20 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   rest = values(argv)[1:]
   if rest:
     raise app.UsageError(f'{rest[0]!r} is not a flag; see --help.')
-  from epe_jax import io
-  from epe_jax.planning import planning_table, predictions
+  from epe_jax import io, planning
 
-  if values.out:
-    io.check_folder('out', pathlib.Path(values.out).parent)
-    io.write_text(values.out, planning_table.format_page())
-    return 0
   given = values.flag_values_dict()
   if missing := [f'--{name}' for name in _NEEDED if given[name] is None]:
     raise app.UsageError(f'{", ".join(missing)} must be given; see --help.')
   try:
-    run = predictions.PlannedRun(
+    run = planning.PlannedRun(
       **{name: given[name] for name in (*_NEEDED, *_OTHERS)},
       num_observed=values.observed,
       num_unobserved=values.unobserved,
     )
   except ValueError as error:
     raise ValueError(_name_flags(str(error))) from error
-  plan = predictions.plan(run)
+  plan = planning.plan(run)
   if values.json:
     print(io.format_json(plan.to_json()))
   else:

@@ -129,6 +129,17 @@ def independent_rounds(
   return np.asarray(-1 / np.mean(special.log_ndtr(maxima), axis=-1))
 
 
+def fit_rounds(maxima: Float[np.ndarray, '...'], rounds: int) -> float:
+  """τ of one audit, or of the first of several, in [1, T].
+
+  Args:
+    maxima: of unobserved canaries, in units of the standard deviation of a score.
+    rounds: T >= 1.
+  """
+  tau = float(np.ravel(independent_rounds(maxima))[0])
+  return min(max(tau, 1.0), float(rounds))
+
+
 def p_value(maxima: Float[np.ndarray, ' n0']) -> float:
   """P-value of Anderson and Darling's test of F^τ with a fitted τ, of one audit.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 import numpy as np
 from scipy import special
 
@@ -82,6 +82,25 @@ def _find_scale(scores, s, square):
   """
   shared = scores.overlap * square / np.sum(shift_of(scores) ** 2)
   return np.sqrt(square / (1 + s**2 * shared))
+
+
+def compute_overlap(
+  shift: Float[np.ndarray, ' n1'],
+  vector: Int[np.ndarray, ' n1'],
+  dim: float | None,
+) -> float:
+  """`Scores.overlap` of canaries that are noise to others in the same vector.
+
+  Args:
+    shift: μ of each observed canary.
+    vector: the number of the vector that holds each canary.
+    dim: d of the vectors; None if the null law is fitted, and then it is 0.
+  """
+  if dim is None:
+    return 0.0
+  of_vector = np.bincount(vector, shift**2)
+  others = np.sum(of_vector**2) - np.sum(shift**4)
+  return float(others / (dim * np.sum(shift**2)))
 
 
 def shift_of(scores: Scores) -> Float[np.ndarray, ' n1']:

@@ -1,3 +1,3 @@
-from .planned_scores import PlannedRun as PlannedRun
-from .predictions import Plan as Plan
+from .planned_run import PlannedRun as PlannedRun
+from .plans import Plan as Plan
 from .predictions import plan as plan

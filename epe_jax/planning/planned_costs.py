@@ -6,7 +6,7 @@ import numpy as np
 
 from epe_jax.audit import buffers
 from epe_jax.canaries import requirements
-from epe_jax.planning.planned_scores import PlannedRun
+from epe_jax.planning.planned_run import PlannedRun
 
 BASIS = (
   'time: benchmarks/results/canary_kernels.json, d = 4,050,748, float32 on 2 cores '

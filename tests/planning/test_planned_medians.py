@@ -6,7 +6,7 @@ from studies import simulated_runs
 
 from epe_jax.audit import threat_models
 from epe_jax.planning import predictions
-from epe_jax.planning.planned_scores import PlannedRun
+from epe_jax.planning.planned_run import PlannedRun
 
 pytestmark = pytest.mark.slow
 

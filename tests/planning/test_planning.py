@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import runpy
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import server_response, threat_models
 from epe_jax.canaries import requirements
 from epe_jax.epsilon import tradeoff_curves
-from epe_jax.planning import planned_costs, planned_scores, planning_table
+from epe_jax.planning import planned_costs, planned_scores
 from epe_jax.text import cells
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -135,12 +136,15 @@ def test_without_unobserved_canaries_a_maximum_has_no_law():
   ('changes', 'message'),
   [
     ({'rounds': 0}, 'rounds=0; give an integer >= 1'),
-    ({'repetitions': 51}, 'repetitions=51; give 1 to rounds'),
-    ({'num_observed': 1}, 'num_observed=1; give at least 2'),
+    ({'repetitions': 51}, r'repetitions=51; give an integer in \[1, 50\]'),
+    ({'num_observed': 1}, 'num_observed=1; give an integer >= 2'),
     ({'num_unobserved': 1}, 'num_unobserved=1; give 0, or at least 2'),
     ({'num_observed': 19_900}, 'nearly orthogonal only if'),
-    ({'client_agreement': 1.5}, 'client_agreement=1.5; give a cosine'),
-    ({'family': 'cube'}, "family='cube'; give one of"),
+    (
+      {'client_agreement': 1.5},
+      r'client_agreement=1.5; give a number in \[0, 1\]',
+    ),
+    ({'family': 'cube'}, "family='cube' is neither"),
     ({'delta': 0.0}, 'delta=0.0'),
     ({'noise_multiplier': float('nan')}, 'noise_multiplier=nan'),
   ],
@@ -279,8 +283,9 @@ def test_a_plan_reads_as_a_table():
 
 @pytest.mark.integration
 def test_the_page_is_what_the_script_writes():
-  page = (ROOT / 'docs' / 'planning.md').read_text()
-  assert planning_table.format_page() == page
+  page = (ROOT / 'docs' / 'planning.md').read_text(encoding='utf-8')
+  script = runpy.run_path(str(ROOT / 'scripts' / 'plan.py'))
+  assert script['splice_page'](page) == page
 
 
 @pytest.mark.integration

@@ -35,7 +35,10 @@ def test_a_plan_is_json():
   ('arguments', 'message'),
   [
     (SIZES[1:3], '--dim, --noise_multiplier, --delta must be given'),
-    ((*SIZES, '--repetitions=60'), 'error: --repetitions=60; give 1 to rounds'),
+    (
+      (*SIZES, '--repetitions=60'),
+      'error: --repetitions=60; give an integer in [1, 50]',
+    ),
     ((*SIZES, 'x'), "'x' is not a flag"),
   ],
 )
