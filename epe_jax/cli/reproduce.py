@@ -13,7 +13,7 @@ and .pdf. Their runs are in WORKDIR/SCALE/runs. Items share runs. Finished runs 
 repeated, and interrupted ones are resumed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import pathlib
 import shlex
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,10 @@ from absl import app, flags
 from epe_jax.experiment import stopping
 
 if TYPE_CHECKING:
-  from epe_jax.papers import product
-  from epe_jax.papers.item import Item
+  from epe_jax.papers.item import Item, Workspace
+
+# Data sets that have a flag of their own.
+_DATA_FLAGS = ('emnist', 'stackoverflow', 'word_count')
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -59,7 +61,7 @@ def define_flags(values: flags.FlagValues) -> None:
     **own,
   )
   flags.DEFINE_multi_string(
-    'data', [], 'NAME=PATH of the data of an item that trains by itself', **own
+    'data', [], 'NAME=PATH of any other data set that an item reads.', **own
   )
   flags.DEFINE_bool(
     'synthetic',
@@ -90,19 +92,22 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if not selected:
     raise _ask_for_items('no item is given')
   io.check_folder('workdir', values.workdir)
-  scale = values.scale
-  settings = config_files.load_config(f'paper:{scale}')
+  settings = config_files.load_config(f'paper:{values.scale}')
+  data = _collect_data(values)
   for name in selected:
     item = registry.ITEMS[name]
-    made = _make_item(values, name, settings[item.experiment])
-    folder = pathlib.Path(values.workdir, scale, registry.folder_of(name))
+    workspace = _make_workspace(values, item, data)
+    product = item.make(settings[item.experiment], workspace)
+    folder = pathlib.Path(
+      values.workdir, values.scale, registry.folder_of(name)
+    )
     origin = {
-      'scale': scale,
-      'command': _format_command(values, name),
+      'scale': values.scale,
+      'command': _format_command(values, name, workspace.data),
       'versions': summary.collect_versions(),
     }
-    files.write_item(folder, name, made, origin)
-    parts = [f'# {item.title}', *map(tables.format_text, made.tables)]
+    files.write_item(folder, name, product, origin)
+    parts = [f'# {item.title}', *map(tables.format_text, product.tables)]
     print('\n\n'.join(parts))
     print(f'\nTables and figures: {folder}\n')
   return 0
@@ -125,118 +130,56 @@ def _format_items() -> str:
   return tables.align_columns(rows, '<<<')
 
 
-def _make_base(values: flags.FlagValues, settings: Any) -> Any:
-  """The config of an experiment, with the data that flags name."""
-  from epe_jax.experiment import config_files
-
-  config = config_files.load_config(settings.config)
-  for fields in settings.sets:
-    config.update(fields)
-  if config.task == 'digits':
-    return config
-  path = getattr(values, config.task)
-  config.data.path = path
-  if values.emnist_only_digits and config.task == 'emnist':
-    config.data.only_digits = True
-  if config.task == 'stackoverflow':
-    config.data.word_count = values.word_count
-  is_smoke = values.scale == 'smoke'
-  config.data.synthetic = values.synthetic or (is_smoke and path is None)
-  if path is None and not config.data.synthetic:
-    raise ValueError(
-      f'--{config.task} is not given. Give the data file, or --synthetic to '
-      'train on generated data.'
-    )
-  return config
-
-
-def _make_item(
-  values: flags.FlagValues, name: str, settings: Any
-) -> 'product.Product':
-  """Makes an item, from runs that are trained first if they are missing."""
-  from epe_jax.experiment import finished_runs, sweep
+def _collect_data(values: flags.FlagValues) -> dict[str, pathlib.Path]:
+  """The path of each data set, by its name."""
   from epe_jax.papers import registry
-  from epe_jax.papers.one_shot import grid_runs
 
-  item = registry.ITEMS[name]
-  if item.kind == 'mechanism':
-    return stopping.wait_for(lambda: item.make(settings))
-  folder = pathlib.Path(values.workdir, values.scale, 'runs', item.experiment)
-  if item.kind == 'training':
-    train = item.train
-    assert train is not None, 'items of kind training can be trained'
-    data = _parse_data(values)
-    return item.make(stopping.wait_for(lambda: train(settings, folder, data)))
-  base = _make_base(values, settings)
-  if item.kind == 'comparison':
-    return stopping.wait_for(
-      lambda: _compare_runs(item, base, settings, folder)
-    )
-  axes = [
-    (field, [item.fixed[field]] if field in item.fixed else values_of_field)
-    for field, values_of_field in settings.axes
-  ]
-  points = sweep.make_grid(base, axes)
-  outcome = sweep.run_sweep(
-    points, folder, jobs=values.jobs, retry=values.retry
-  )
-  if outcome.failed:
-    reasons = '\n'.join(f'  {k}: {why}' for k, why in outcome.failed.items())
-    raise ValueError(
-      f'{name}: {len(outcome.failed)} of {len(points)} runs failed; --retry '
-      f'tries them again.\n{reasons}'
-    )
-  workdirs = [outcome.finished[point.name] for point in points]
-  runs = [grid_runs.Run(*finished_runs.load_finished_run(w)) for w in workdirs]
-  return item.make(runs)
-
-
-def _parse_data(values: flags.FlagValues) -> dict[str, pathlib.Path]:
-  """The path of each --data, by its name."""
-  paths = {}
-  for written in values.data:
-    name, _, path = written.partition('=')
+  names = sorted({n for item in registry.ITEMS.values() for n in item.data})
+  paths = {
+    name: pathlib.Path(path)
+    for name in _DATA_FLAGS
+    if (path := getattr(values, name))
+  }
+  for argument in values.data:
+    name, _, path = argument.partition('=')
     if not (name and path):
-      raise app.UsageError(f'--data={written!r}; give NAME=PATH.')
+      raise app.UsageError(f'--data={argument!r}; give NAME=PATH.')
+    if name not in names:
+      raise app.UsageError(
+        f'--data={argument!r}, but no item reads {name!r}; give one of {names}.'
+      )
     paths[name] = pathlib.Path(path)
   return paths
 
 
-def _compare_runs(
-  item: 'Item', base: Any, settings: Any, folder: pathlib.Path
-) -> 'product.Product':
-  from epe_jax.experiment import workloads
-  from epe_jax.papers.one_shot import run_comparison
+def _make_workspace(
+  values: flags.FlagValues, item: 'Item', data: Mapping[str, pathlib.Path]
+) -> 'Workspace':
+  """Where an item has its runs, and those of the data sets that it reads."""
+  from epe_jax.papers.item import Workspace
 
-  rows = []
-  for z in settings.noises:
-    base.noise_multiplier = z
-    rows += run_comparison.compare(
-      base,
-      experiments=settings.experiments,
-      runs=settings.runs,
-      workdir=folder / f'noise_multiplier={z}',
-    )
-  return item.make(rows, source=workloads.load_workload(base).source)
+  own = {name: path for name, path in data.items() if name in item.data}
+  is_missing = not own.keys() & item.data[:1]
+  return Workspace(
+    pathlib.Path(values.workdir, values.scale, 'runs', item.experiment),
+    own,
+    synthetic=values.synthetic or (values.scale == 'smoke' and is_missing),
+    only_digits=values.emnist_only_digits,
+    jobs=values.jobs,
+    retry=values.retry,
+  )
 
 
-def _format_command(values: flags.FlagValues, name: str) -> str:
+def _format_command(
+  values: flags.FlagValues, name: str, data: Mapping[str, pathlib.Path]
+) -> str:
   """The command that makes an item, with the names of data files without folders."""
-  from epe_jax.papers import registry
-
-  scale = values.scale
-  words = ['epe-jax', 'reproduce', name, f'--scale={scale}']
-  task = registry.ITEMS[name].experiment.partition('_')[0]
-  task = 'stackoverflow' if task == 'accuracy' else task
-  for flag in ('emnist', 'stackoverflow', 'word_count'):
-    belongs = flag == task or (flag == 'word_count' and task == 'stackoverflow')
-    if getattr(values, flag) and belongs:
-      words.append(f'--{flag}={pathlib.Path(getattr(values, flag)).name}')
-  if task == 'emnist' and values.emnist_only_digits:
+  words = ['epe-jax', 'reproduce', name, f'--scale={values.scale}']
+  for key, path in data.items():
+    flag = key if key in _DATA_FLAGS else f'data={key}'
+    words.append(f'--{flag}={path.name}')
+  if 'emnist' in data and values.emnist_only_digits:
     words.append('--emnist_only_digits')
-  if registry.ITEMS[name].kind == 'training':
-    for key, path in _parse_data(values).items():
-      words.append(f'--data={key}={path.name}')
   if values.synthetic:
     words.append('--synthetic')
   return shlex.join(words)

@@ -1,4 +1,4 @@
-"""The files of an item: text, Markdown, LaTeX, pictures; and a page of all items."""
+"""Files of an item (text, Markdown, LaTeX, figures) and the page of all items."""
 
 from collections.abc import Mapping
 import functools
@@ -7,8 +7,8 @@ import pathlib
 from typing import Any
 
 from epe_jax import io
-from epe_jax.papers import product, registry
-from epe_jax.papers.item import Item
+from epe_jax.papers import registry
+from epe_jax.papers.item import Item, Product
 from epe_jax.text import tables
 
 _FORMATS = {
@@ -30,7 +30,7 @@ it is called a bound: see [reading the numbers](estimates.md)."""
 def write_item(
   folder: str | os.PathLike,
   name: str,
-  item: product.Product,
+  product: Product,
   origin: Mapping[str, Any],
 ) -> None:
   """Writes item.json, table.txt, .md and .tex, and each figure as .png and .pdf.
@@ -38,24 +38,25 @@ def write_item(
   Args:
     folder: created if it is missing.
     name: of the item.
-    item: its tables and figures.
-    origin: scale, command and whatever else item.json is to hold.
+    product: its tables and figures.
+    origin: scale, command and versions, which item.json holds too.
   """
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
-  for suffix, form in _FORMATS.items():
-    with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
-      text = '\n\n'.join(map(form, item.tables)) + '\n'
+  for suffix, format_table in _FORMATS.items():
+    # The terminal's width must not matter.
+    with tables.limit_width(tables.WIDTH):
+      text = '\n\n'.join(map(format_table, product.tables)) + '\n'
     path = folder / f'table.{suffix}'
     io.write_text(path, text)
-  for figure_name, drawing in item.figures.items():
+  for figure_name, drawing in product.figures.items():
     for suffix in _PICTURES:
       save = functools.partial(drawing.savefig, format=suffix, dpi=150)
       io.write_atomically(folder / f'{figure_name}.{suffix}', save)
   record = {
     'name': name,
-    'figures': list(item.figures),
-    'tables': [table._asdict() for table in item.tables],
+    'figures': list(product.figures),
+    'tables': [table._asdict() for table in product.tables],
     **origin,
   }
   io.write_json(folder / 'item.json', record)
@@ -65,7 +66,7 @@ def format_page(folder: str | os.PathLike, *, link: str) -> str:
   """The page of all items in a folder, in the order of `registry.ITEMS`.
 
   Args:
-    folder: has an item.json for each finished item, in `registry.folder_of`.
+    folder: it has the item.json of each finished item in `registry.folder_of`.
     link: the path from the page to it.
 
   Returns:

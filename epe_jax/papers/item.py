@@ -1,9 +1,50 @@
-"""What a paper shows, and how it is made again."""
+"""An item of a paper: a table or figure, and the function that makes it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+import pathlib
 from typing import Any, NamedTuple
 
-from epe_jax.papers import product
+from matplotlib import figure
+
+from epe_jax.experiment import stopping
+from epe_jax.text import tables
+
+
+class Product(NamedTuple):
+  """The tables and figures of an item.
+
+  Attributes:
+    tables: in their order on the page.
+    figures: name of the file, without its suffix -> figure.
+  """
+
+  tables: Sequence[tables.Table]
+  figures: Mapping[str, figure.Figure]
+
+
+class Workspace(NamedTuple):
+  """Where an item finds its data and keeps its runs.
+
+  Attributes:
+    folder: of its runs, which it shares with the items of the same experiment.
+      What is finished there is not trained again.
+    data: path of each data set, by name.
+    synthetic: whether to train on generated data where no path is given.
+    only_digits: whether to train on the digits of EMNIST alone.
+    jobs: number of runs in parallel.
+    retry: whether to repeat runs that failed.
+  """
+
+  folder: pathlib.Path
+  data: Mapping[str, pathlib.Path] = {}
+  synthetic: bool = False
+  only_digits: bool = False
+  jobs: int = 1
+  retry: bool = False
+
+
+Make = Callable[[Any, Workspace], Product]
+"""(settings of the experiment, workspace) -> tables and figures."""
 
 
 class Item(NamedTuple):
@@ -12,23 +53,43 @@ class Item(NamedTuple):
   Attributes:
     title: in one line.
     source: where it is in the paper.
-    experiment: what it is made from, a field of configs/paper.py. Items of the same
+    experiment: a field of configs/paper.py, with its settings. Items of the same
       experiment share its runs.
-    kind: what `make` takes. For 'mechanism' the settings of the experiment, for
-      'grid' the finished runs of its federated grid, for 'comparison' the rows of
-      `run_comparison.compare` and the source of their data, for 'training' what
-      `train` returns.
-    make: returns tables and figures.
-    train: for kind 'training': (settings, folder, data) -> what `make` takes. It
-      trains in the folder, which all items of the experiment share, and repeats
-      nothing that is finished there; data is the path of each `--data`, by name.
-    fixed: for kind 'grid': the value of each axis of which it takes one alone.
+    make: makes it from the settings, training first what is not trained yet.
+    data: names of the data sets that it reads, the main one first.
   """
 
   title: str
   source: str
   experiment: str
-  kind: str
-  make: Callable[..., product.Product]
-  train: Callable[..., Any] | None = None
-  fixed: Mapping[str, Any] = {}
+  make: Make
+  data: Sequence[str] = ()
+
+
+def from_settings(make: Callable[[Any], Product]) -> Make:
+  """Makes an item from its settings alone, without runs."""
+
+  def make_item(settings: Any, workspace: Workspace) -> Product:
+    del workspace
+    return stopping.wait_for(lambda: make(settings))
+
+  return make_item
+
+
+def from_training(
+  train: Callable[[Any, pathlib.Path, Mapping[str, pathlib.Path]], Any],
+  make: Callable[[Any], Product],
+) -> Make:
+  """Makes an item from what it trains.
+
+  Args:
+    train: (settings, folder, path of each data set) -> results. It repeats
+      nothing that is finished in the folder.
+    make: results -> tables and figures.
+  """
+
+  def make_item(settings: Any, workspace: Workspace) -> Product:
+    folder, data = workspace.folder, workspace.data
+    return make(stopping.wait_for(lambda: train(settings, folder, data)))
+
+  return make_item

@@ -10,8 +10,8 @@ import pytest
 from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.experiment import finished_runs, sweep
-from epe_jax.papers import files, product, registry, reported
-from epe_jax.papers.item import Item
+from epe_jax.papers import files, registry, reported
+from epe_jax.papers.item import Item, Product, from_training
 from epe_jax.text import tables
 from tests.in_process import run_script
 
@@ -107,9 +107,15 @@ def test_an_item_that_trains_does_so_in_the_folder_of_its_experiment(
 
   def make(runs):
     table = tables.Table('Scores', ['what'], [[runs]])
-    return product.Product([table], {})
+    return Product([table], {})
 
-  item = Item('A game', 'Figure 6', 'tight_figure4', 'training', make, train)
+  item = Item(
+    'A game',
+    'Figure 6',
+    'tight_figure4',
+    from_training(train, make),
+    ('cifar10',),
+  )
   monkeypatch.setitem(registry.ITEMS, 'tight:figure4', item)
   done = run_script(
     'reproduce',
@@ -130,6 +136,8 @@ def test_an_item_that_trains_does_so_in_the_folder_of_its_experiment(
   assert record['command'].endswith('--data=cifar10=images.tar')
   done = run_script('reproduce', 'tight:figure4', '--data=cifar10')
   assert 'give NAME=PATH' in done.stderr
+  done = run_script('reproduce', 'tight:figure4', '--data=cifar=/there')
+  assert "no item reads 'cifar'; give one of ['cifar10'" in done.stderr
 
 
 def test_a_table_needs_the_runs_of_its_own_lines_alone(monkeypatch, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 
 from epe_jax.accounting import gaussian
 from epe_jax.audit import threat_models
-from epe_jax.papers import product, reported
+from epe_jax.papers import item, reported
 from epe_jax.papers.canife import composition, round_epsilon, runs, training
 from epe_jax.text import tables
 
@@ -35,13 +35,13 @@ def train_canife(settings: Any, folder, data) -> Comparison:
   return Comparison(settings, *runs.train_runs(settings, folder, data))
 
 
-def make_canife(comparison: Comparison) -> product.Product:
+def make_canife(comparison: Comparison) -> item.Product:
   """Makes the tables of both methods, and of what crafting achieves.
 
   Args:
     comparison: of one run or more.
   """
-  return product.Product(
+  return item.Product(
     [
       _tabulate_methods(comparison),
       _tabulate_ours(comparison),

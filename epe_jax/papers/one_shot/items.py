@@ -1,6 +1,6 @@
 """The tables and figures of the paper, by name."""
 
-from epe_jax.papers.item import Item
+from epe_jax.papers.item import Item, from_settings, from_training
 from epe_jax.papers.one_shot import (
   canife,
   mechanism,
@@ -9,117 +9,115 @@ from epe_jax.papers.one_shot import (
   runs,
   utility,
 )
+from epe_jax.papers.one_shot.grid import from_grid
 
 _OURS = 'not in the paper, which has it for StackOverflow'
 _ONCE = {'canaries.repetitions': 1}
+_EMNIST = ('emnist',)
+_STACKOVERFLOW = ('stackoverflow', 'word_count')
 
 ITEMS = {
   'algorithm1': Item(
     'Algorithm 1 on the Gaussian mechanism',
     'section 3, Table 1 of the text of May 2023',
     'algorithm1',
-    'mechanism',
-    mechanism.make_algorithm1,
+    from_settings(mechanism.make_algorithm1),
   ),
   'd_sweep': Item(
     'Algorithm 1 at several dimensions',
     'the authors in answer to their reviewers',
     'd_sweep',
-    'mechanism',
-    mechanism.make_d_sweep,
+    from_settings(mechanism.make_d_sweep),
   ),
   'stackoverflow': Item(
     'StackOverflow: ε at each noise level',
     'section 5.1, Table 3',
     'stackoverflow',
-    'grid',
-    noise_tables.make_stackoverflow,
-    fixed=_ONCE,
+    from_grid(noise_tables.make_tables, name='stackoverflow', fixed=_ONCE),
+    _STACKOVERFLOW,
   ),
   'emnist': Item(
     'EMNIST: ε at each noise level',
     'section 5.2.1, Table 4',
     'emnist',
-    'grid',
-    noise_tables.make_emnist,
-    fixed=_ONCE,
+    from_grid(noise_tables.make_tables, name='emnist', fixed=_ONCE),
+    _EMNIST,
   ),
   'emnist_5x34': Item(
     'EMNIST, 5 epochs of 34 clients a round: ε at each noise level',
     'the submission of 2023, appendix',
     'emnist_5x34',
-    'grid',
-    noise_tables.make_emnist_5x34,
+    from_grid(noise_tables.make_tables, name='emnist_5x34'),
+    _EMNIST,
   ),
   'accuracy': Item(
     'StackOverflow: accuracy with canaries and without',
     'the text of May 2023, Table 2',
     'accuracy',
-    'grid',
-    utility.make_stackoverflow,
+    from_grid(utility.make_utility, name='accuracy'),
+    _STACKOVERFLOW,
   ),
   'emnist_accuracy': Item(
     'EMNIST: accuracy with canaries and without',
     _OURS,
     'emnist_accuracy',
-    'grid',
-    utility.make_emnist,
+    from_grid(utility.make_utility, name='emnist_accuracy'),
+    _EMNIST,
   ),
   'densities': Item(
     'StackOverflow: cosines by repetitions and noise',
     'section 5.2, Figure 1',
     'stackoverflow',
-    'grid',
-    repetitions.make_densities,
+    from_grid(repetitions.make_densities),
+    _STACKOVERFLOW,
   ),
   'bars': Item(
     'StackOverflow: ε by repetitions and noise',
     'section 5.2, Figure 2',
     'stackoverflow',
-    'grid',
-    repetitions.make_bars,
+    from_grid(repetitions.make_bars),
+    _STACKOVERFLOW,
   ),
   'runs': Item(
     'One run of many canaries against several runs of few',
     'section 5.3, Table 5',
     'runs',
-    'comparison',
-    runs.make_runs_table,
+    runs.make_runs,
+    _STACKOVERFLOW,
   ),
   'anderson': Item(
     'StackOverflow: are cosines Gaussian?',
     'appendix B, Table 6',
     'stackoverflow',
-    'grid',
-    repetitions.make_stackoverflow_anderson,
+    from_grid(repetitions.make_anderson, name='anderson'),
+    _STACKOVERFLOW,
   ),
   'emnist_densities': Item(
     'EMNIST: cosines by repetitions and noise',
     _OURS,
     'emnist',
-    'grid',
-    repetitions.make_densities,
+    from_grid(repetitions.make_densities),
+    _EMNIST,
   ),
   'emnist_bars': Item(
     'EMNIST: ε by repetitions and noise',
     _OURS,
     'emnist',
-    'grid',
-    repetitions.make_bars,
+    from_grid(repetitions.make_bars),
+    _EMNIST,
   ),
   'emnist_anderson': Item(
     'EMNIST: are cosines Gaussian?',
     _OURS,
     'emnist',
-    'grid',
-    repetitions.make_emnist_anderson,
+    from_grid(repetitions.make_anderson, name='emnist_anderson'),
+    _EMNIST,
   ),
   'canife': Item(
     'CANIFE beside one-shot estimates, on Fashion-MNIST',
     'section 5.4; appendix H of the submission of 2023',
     'canife',
-    'training',
-    canife.make_canife,
-    canife.train_canife,
+    from_training(canife.train_canife, canife.make_canife),
+    ('fashion_mnist',),
   ),
 }

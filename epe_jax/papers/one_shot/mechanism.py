@@ -10,7 +10,7 @@ import tqdm
 
 from epe_jax.audit import gaussian_mechanism
 from epe_jax.epsilon import tradeoff_curves
-from epe_jax.papers import product, reported
+from epe_jax.papers import item, reported
 from epe_jax.papers.one_shot import mechanism_table
 from epe_jax.report.figures import style
 from epe_jax.text import tables
@@ -30,7 +30,7 @@ _NOTES = (
 )
 
 
-def make_algorithm1(settings: Any) -> product.Product:
+def make_algorithm1(settings: Any) -> item.Product:
   """Makes the table and figure of the paper's noise levels, at one dimension.
 
   Args:
@@ -54,12 +54,12 @@ def make_algorithm1(settings: Any) -> product.Product:
     body,
     _NOTES,
   )
-  return product.Product(
+  return item.Product(
     [table], {'algorithm1': mechanism_table.draw_mechanism(rows)}
   )
 
 
-def make_d_sweep(settings: Any) -> product.Product:
+def make_d_sweep(settings: Any) -> item.Product:
   """Makes the table and figure of k = √d canaries at several dimensions.
 
   Args:
@@ -87,7 +87,7 @@ def make_d_sweep(settings: Any) -> product.Product:
     body,
     _NOTES,
   )
-  return product.Product([table], {'d_sweep': _draw_d_sweep(by_dim)})
+  return item.Product([table], {'d_sweep': _draw_d_sweep(by_dim)})
 
 
 def _simulate(

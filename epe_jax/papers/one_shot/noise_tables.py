@@ -1,13 +1,12 @@
 """ε at each noise level: the StackOverflow and EMNIST tables of the paper."""
 
 from collections.abc import Sequence
-import functools
 
 from epe_jax.audit import threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.experiment import finished_runs
-from epe_jax.papers import product, reported
-from epe_jax.papers.one_shot import grid_runs
+from epe_jax.papers import item, reported
+from epe_jax.papers.one_shot import grid
 from epe_jax.report import facts
 from epe_jax.text import cells, tables
 
@@ -21,7 +20,7 @@ _PAPER = {
 }
 
 
-def make_tables(runs: Sequence[grid_runs.Run], *, name: str) -> product.Product:
+def make_tables(runs: Sequence[grid.Run], *, name: str) -> item.Product:
   """Makes a table with the columns of the paper, and one of calibrated estimates.
 
   Args:
@@ -29,8 +28,8 @@ def make_tables(runs: Sequence[grid_runs.Run], *, name: str) -> product.Product:
     name: of the paper's table in reported.json.
   """
   calibrated = [_list_calibrated(run) for run in runs]
-  sizes = grid_runs.describe_runs(runs)
-  return product.Product(
+  sizes = grid.describe_runs(runs)
+  return item.Product(
     [
       tables.Table(
         'As in the paper',
@@ -75,12 +74,7 @@ def make_tables(runs: Sequence[grid_runs.Run], *, name: str) -> product.Product:
   )
 
 
-make_stackoverflow = functools.partial(make_tables, name='stackoverflow')
-make_emnist = functools.partial(make_tables, name='emnist')
-make_emnist_5x34 = functools.partial(make_tables, name='emnist_5x34')
-
-
-def _list_as_printed(run: grid_runs.Run, name: str) -> list[str]:
+def _list_as_printed(run: grid.Run, name: str) -> list[str]:
   """The line of a run with the columns of the paper."""
   paper = _REPORTED.find_row(name, noise=run.noise)
   analytic = facts.find_analytic_epsilon(run.result)
@@ -93,7 +87,7 @@ def _list_as_printed(run: grid_runs.Run, name: str) -> list[str]:
   return line
 
 
-def _list_calibrated(run: grid_runs.Run) -> list[str]:
+def _list_calibrated(run: grid.Run) -> list[str]:
   """The line of a run with its calibrated estimates."""
   expected = finished_runs.predict_own_round(run)
   return [

@@ -1,7 +1,6 @@
 """How ε moves with the rounds a canary takes part in: densities, bars, tests."""
 
 from collections.abc import Sequence
-import functools
 import itertools
 
 import numpy as np
@@ -11,8 +10,8 @@ from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
-from epe_jax.papers import product, reported
-from epe_jax.papers.one_shot import grid_runs, repetition_figures
+from epe_jax.papers import item, reported
+from epe_jax.papers.one_shot import grid, repetition_figures
 from epe_jax.text import cells, tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
@@ -23,7 +22,7 @@ _TITLES = {
 }
 
 
-def make_densities(runs: Sequence[grid_runs.Run]) -> product.Product:
+def make_densities(runs: Sequence[grid.Run]) -> item.Product:
   """Draws the densities of cosines with the final model and with its change."""
   rows = [
     [
@@ -42,9 +41,9 @@ def make_densities(runs: Sequence[grid_runs.Run]) -> product.Product:
     '1/√d; one that took no part has 0 ± 1.'
   )
   table = tables.Table(
-    'Cosines of canaries', head, rows, [note, *grid_runs.describe_runs(runs)]
+    'Cosines of canaries', head, rows, [note, *grid.describe_runs(runs)]
   )
-  return product.Product(
+  return item.Product(
     [table],
     {
       'densities': repetition_figures.draw_densities(
@@ -57,7 +56,7 @@ def make_densities(runs: Sequence[grid_runs.Run]) -> product.Product:
   )
 
 
-def make_bars(runs: Sequence[grid_runs.Run]) -> product.Product:
+def make_bars(runs: Sequence[grid.Run]) -> item.Product:
   """Draws ε_est and ε_lo of the final model; tabulates the calibrated ε."""
   calibrated = [_tabulate_calibrated(runs, attacker) for attacker in _TITLES]
   bars = {
@@ -68,12 +67,10 @@ def make_bars(runs: Sequence[grid_runs.Run]) -> product.Product:
     )
     for run in runs
   }
-  return product.Product(
-    calibrated, {'bars': repetition_figures.draw_bars(bars)}
-  )
+  return item.Product(calibrated, {'bars': repetition_figures.draw_bars(bars)})
 
 
-def _find_final(run: grid_runs.Run, method: str) -> Estimate:
+def _find_final(run: grid.Run, method: str) -> Estimate:
   """The estimate of the final model by a method, which every audit has."""
   attack = run.result.audit.find(threat_models.FINAL)
   estimate = attack and attack.find(method)
@@ -81,9 +78,7 @@ def _find_final(run: grid_runs.Run, method: str) -> Estimate:
   return estimate
 
 
-def make_anderson(
-  runs: Sequence[grid_runs.Run], *, name: str
-) -> product.Product:
+def make_anderson(runs: Sequence[grid.Run], *, name: str) -> item.Product:
   """Makes a table of Anderson-Darling tests of the cosines with the final model.
 
   Args:
@@ -115,18 +110,14 @@ def make_anderson(
       *_REPORTED.explain_brackets(name),
       'Anderson-Darling, mean and std fitted; A² above 1.035 rejects at 1 %. '
       f'{rejected} of {len(body)} are rejected at 1 %.',
-      *grid_runs.describe_runs(runs),
+      *grid.describe_runs(runs),
     ],
   )
-  return product.Product([table], {})
-
-
-make_stackoverflow_anderson = functools.partial(make_anderson, name='anderson')
-make_emnist_anderson = functools.partial(make_anderson, name='emnist_anderson')
+  return item.Product([table], {})
 
 
 def _tabulate_calibrated(
-  runs: Sequence[grid_runs.Run], threat_model: ThreatModel
+  runs: Sequence[grid.Run], threat_model: ThreatModel
 ) -> tables.Table:
   """ε by noise and repetitions, and in how many cases it rises and falls."""
   estimates = {
@@ -162,7 +153,7 @@ def _tabulate_calibrated(
       f'ε rises from one count to the next by more than both intervals in '
       f'{sum(rises)} of {len(rises)} cases, and falls from one noise level to the '
       f'next by more than both in {sum(falls)} of {len(falls)}.',
-      *grid_runs.describe_runs(runs),
+      *grid.describe_runs(runs),
     ],
   )
 
@@ -176,22 +167,20 @@ def _is_below(low: Estimate | None, high: Estimate | None) -> bool:
   return low.interval[1] < high.interval[0]
 
 
-def _select_cosines(
-  run: grid_runs.Run, threat_model: ThreatModel
-) -> np.ndarray:
+def _select_cosines(run: grid.Run, threat_model: ThreatModel) -> np.ndarray:
   """Cosines of the canaries that took part."""
   record = run.record
   assert record is not None, 'runs of a grid of repetitions have canaries'
   return record.cosines[threat_model.key][record.observed]
 
 
-def _scale_cosines(run: grid_runs.Run, threat_model: ThreatModel) -> np.ndarray:
+def _scale_cosines(run: grid.Run, threat_model: ThreatModel) -> np.ndarray:
   """The same, in units of 1/√d."""
   return np.sqrt(run.result.dim) * _select_cosines(run, threat_model)
 
 
 def _group_cosines(
-  runs: Sequence[grid_runs.Run], threat_model: ThreatModel
+  runs: Sequence[grid.Run], threat_model: ThreatModel
 ) -> dict[tuple[float, int], np.ndarray]:
   return {
     (run.noise, run.repetitions): _scale_cosines(run, threat_model)

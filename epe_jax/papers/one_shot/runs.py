@@ -7,8 +7,9 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 import numpy as np
 
-from epe_jax.papers import product, reported
-from epe_jax.papers.one_shot import run_comparison
+from epe_jax.experiment import stopping, workloads
+from epe_jax.papers import item, reported
+from epe_jax.papers.one_shot import grid, run_comparison
 from epe_jax.papers.one_shot.run_comparison import DesignEstimate
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
@@ -26,9 +27,33 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_runs_table(
-  rows: Sequence[DesignEstimate], *, source: str
-) -> product.Product:
+def make_runs(settings: Any, workspace: item.Workspace) -> item.Product:
+  """Compares both designs at each noise level, training what is missing.
+
+  Args:
+    settings: config and sets, as for `grid.make_base_config`; noises,
+      experiments and runs.
+    workspace: of the item.
+  """
+  base = grid.make_base_config(settings, workspace)
+
+  def compare() -> list[DesignEstimate]:
+    rows = []
+    for noise in settings.noises:
+      base.noise_multiplier = noise
+      rows += run_comparison.compare(
+        base,
+        experiments=settings.experiments,
+        runs=settings.runs,
+        workdir=workspace.folder / f'noise_multiplier={noise}',
+      )
+    return rows
+
+  rows = stopping.wait_for(compare)
+  return make_tables(rows, source=workloads.load_workload(base).source)
+
+
+def make_tables(rows: Sequence[DesignEstimate], *, source: str) -> item.Product:
   """Makes tables of quantiles over experiments, and a figure for each noise level.
 
   Args:
@@ -42,7 +67,7 @@ def make_runs_table(
   by_noise = [
     [row for row in rows if row.noise_multiplier == z] for z in noises
   ]
-  return product.Product(
+  return item.Product(
     make_quantile_tables(by_noise, source=source, has_paper=True),
     {
       f'runs_{of_noise[0].noise_multiplier:g}': draw_single_or_several(of_noise)

@@ -1,21 +1,18 @@
 """What canaries cost: accuracy with them and without, at each noise level."""
 
 from collections.abc import Mapping, Sequence
-import functools
 
 from matplotlib import figure
 
-from epe_jax.papers import product, reported
-from epe_jax.papers.one_shot import grid_runs
+from epe_jax.papers import item, reported
+from epe_jax.papers.one_shot import grid
 from epe_jax.report.figures import style
 from epe_jax.text import tables
 
 _REPORTED = reported.Reported('epe_jax.papers.one_shot')
 
 
-def make_utility(
-  runs: Sequence[grid_runs.Run], *, name: str
-) -> product.Product:
+def make_utility(runs: Sequence[grid.Run], *, name: str) -> item.Product:
   """Makes the table and figure of runs that differ in their canaries alone.
 
   Args:
@@ -53,18 +50,14 @@ def make_utility(
       'accuracy.',
       f'The majority class alone has {100 * baseline:.2f} %. A model that is not '
       'better has learnt too little for canaries to matter.',
-      *grid_runs.describe_runs(runs),
+      *grid.describe_runs(runs),
     ],
   )
-  return product.Product([table], {'accuracy': _draw_utility(pairs)})
-
-
-make_stackoverflow = functools.partial(make_utility, name='accuracy')
-make_emnist = functools.partial(make_utility, name='emnist_accuracy')
+  return item.Product([table], {'accuracy': _draw_utility(pairs)})
 
 
 def _format_accuracy(share: float, paper: float | None) -> str:
-  """An accuracy with the paper's in brackets behind it, if it has one."""
+  """An accuracy, followed by the paper's in brackets if it has one."""
   text = f'{100 * share:.2f} %'
   return text if paper is None else f'{text} ({100 * paper:.1f} %)'
 

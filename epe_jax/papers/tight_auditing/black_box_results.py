@@ -6,7 +6,7 @@ import numpy as np
 
 from epe_jax.dpsgd import run_estimates
 from epe_jax.epsilon.types import Scores
-from epe_jax.papers import product, reported
+from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import estimator_table
 from epe_jax.papers.tight_auditing.black_box_games import AuditedModels
 from epe_jax.text import cells, tables
@@ -23,7 +23,7 @@ _CURVE = (
 )
 
 
-def make_figure11(audited: Sequence[AuditedModels]) -> product.Product:
+def make_figure11(audited: Sequence[AuditedModels]) -> item.Product:
   """Models whose gradients are clipped, without noise.
 
   Args:
@@ -55,7 +55,7 @@ def make_figure11(audited: Sequence[AuditedModels]) -> product.Product:
   )
 
 
-def make_figure12(audited: Sequence[AuditedModels]) -> product.Product:
+def make_figure12(audited: Sequence[AuditedModels]) -> item.Product:
   """Private models, black box.
 
   Args:

@@ -12,7 +12,7 @@ import tqdm
 from epe_jax.dpsgd import run_estimates
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Scores
-from epe_jax.papers import product
+from epe_jax.papers import item
 from epe_jax.papers.tight_auditing import simulated_bugs, simulated_game
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
@@ -92,7 +92,7 @@ def run_audits(
   return epsilon
 
 
-def make_clipping(settings: Any) -> product.Product:
+def make_clipping(settings: Any) -> item.Product:
   """Violation 1: the mean is clipped, not the gradients."""
   sigma = _find_noise(settings.claimed, settings.delta)
   draws = {
@@ -110,7 +110,7 @@ def make_clipping(settings: Any) -> product.Product:
   return _make_hunt('clipping_bug', draws, settings, [note, _BATCH_NOTE])
 
 
-def make_seeds(settings: Any) -> product.Product:
+def make_seeds(settings: Any) -> item.Product:
   """Violation 2: noise from 100 seeds."""
   sigma = _find_noise(settings.claimed, settings.delta)
   draws = {
@@ -127,7 +127,7 @@ def make_seeds(settings: Any) -> product.Product:
   return _make_hunt('seeds_bug', draws, settings, notes)
 
 
-def make_scale(settings: Any) -> product.Product:
+def make_scale(settings: Any) -> item.Product:
   """Violation 3, Figure 9: noise that is too small."""
   all_tables, figures = [], {}
   fig, panels = style.make_panels(2 * len(_CHOICES), columns=2, height=4.0)
@@ -179,7 +179,7 @@ def make_scale(settings: Any) -> product.Product:
     right.set_title(f'true ε = {settings.shown:g}, {choice}')
   style.draw_legend(fig, panels)
   figures['scale_bug'] = fig
-  return product.Product(all_tables, figures)
+  return item.Product(all_tables, figures)
 
 
 def _make_hunt(
@@ -187,7 +187,7 @@ def _make_hunt(
   draws: Mapping[str, Draw],
   settings: Any,
   notes: Sequence[str],
-) -> product.Product:
+) -> item.Product:
   """A table and panel of each mechanism, for both choices of thresholds."""
   all_tables = []
   fig, panels = style.make_panels(
@@ -218,7 +218,7 @@ def _make_hunt(
     _draw_lines(axes, lines, settings.claimed)
     axes.set(xscale='log', xlabel='observations', title=f'{title}, {choice}')
   style.draw_legend(fig, panels)
-  return product.Product(all_tables, {name: fig})
+  return item.Product(all_tables, {name: fig})
 
 
 def _explain(settings: Any) -> list[str]:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from epe_jax.epsilon.types import Scores
-from epe_jax.papers import product
+from epe_jax.papers import item
 from epe_jax.papers.tight_auditing import estimator_table
 from epe_jax.papers.tight_auditing.audit_costs import TimedAudit
 from epe_jax.text import cells, tables
 
 
-def make_costs(audits: Sequence[TimedAudit]) -> product.Product:
+def make_costs(audits: Sequence[TimedAudit]) -> item.Product:
   """ε and seconds of each audit, and of many models at the cost of one training.
 
   Args:
@@ -80,7 +80,7 @@ def make_costs(audits: Sequence[TimedAudit]) -> product.Product:
       one_shot.source,
     ],
   )
-  return product.Product([table], {})
+  return item.Product([table], {})
 
 
 def _separate(scores: Scores | None) -> str:

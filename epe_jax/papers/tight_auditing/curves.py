@@ -7,13 +7,13 @@ import numpy as np
 
 from epe_jax.dpsgd import run_estimates
 from epe_jax.epsilon import families, tradeoff_bound, tradeoff_curves
-from epe_jax.papers import product
+from epe_jax.papers import item
 from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style
 from epe_jax.text import tables
 
 
-def make_figure5(settings: Any) -> product.Product:
+def make_figure5(settings: Any) -> item.Product:
   """Error rates of observations of a subsampled step, and what bounds them.
 
   Args:
@@ -81,10 +81,10 @@ def make_figure5(settings: Any) -> product.Product:
     axes.plot(grid, curve(np.log(grid)), color=color, lw=1.5, label=name)
   axes.set(xlabel='false positive rate', ylabel='false negative rate')
   style.draw_legend(fig, [axes], columns=2)
-  return product.Product([table], {'figure5': fig})
+  return item.Product([table], {'figure5': fig})
 
 
-def make_figure13(settings: Any) -> product.Product:
+def make_figure13(settings: Any) -> item.Product:
   """Algorithm 4's curves of several numbers of lines, and the exact one.
 
   Args:
@@ -140,7 +140,7 @@ def make_figure13(settings: Any) -> product.Product:
       f"δ = {settings.delta:g}; lines are at δ' evenly spaced from δ to 1 - δ.",
     ],
   )
-  return product.Product([table], {'figure13': fig})
+  return item.Product([table], {'figure13': fig})
 
 
 def _measure_fnr(

@@ -7,7 +7,7 @@ import numpy as np
 
 from epe_jax.dpsgd import run_estimates
 from epe_jax.epsilon.types import Scores
-from epe_jax.papers import product
+from epe_jax.papers import item
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
 
@@ -66,7 +66,7 @@ def compare(
   analytic: float,
   name: str,
   notes: Sequence[str],
-) -> product.Product:
+) -> item.Product:
   """A row and a column of marks for each of the things that are compared.
 
   Args:
@@ -105,4 +105,4 @@ def compare(
   if highest > 10 * analytic:
     style.set_epsilon_axis(axes, 'y', highest if np.isfinite(highest) else 1e3)
   style.draw_legend(fig, [axes])
-  return product.Product([table], {name: fig})
+  return item.Product([table], {name: fig})

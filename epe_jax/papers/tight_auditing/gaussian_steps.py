@@ -14,7 +14,7 @@ from epe_jax.epsilon import (
   tradeoff_bound,
   tradeoff_curves,
 )
-from epe_jax.papers import product
+from epe_jax.papers import item
 from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
@@ -97,7 +97,7 @@ def limit_bounds_of_ranks(epsilon: float, num: int, delta: float) -> float:
   return float(tradeoff_curves.epsilon_gdp(least, delta))
 
 
-def make_figure3(settings: Any) -> product.Product:
+def make_figure3(settings: Any) -> item.Product:
   """ε over the number of observations, by (ε, δ)-DP and by the Gaussian curve.
 
   Args:
@@ -134,10 +134,10 @@ def make_figure3(settings: Any) -> product.Product:
     ],
   )
   fig = _draw_by_number(curves, settings.nums)
-  return product.Product([table], {'figure3': fig})
+  return item.Product([table], {'figure3': fig})
 
 
-def make_figure4(settings: Any) -> product.Product:
+def make_figure4(settings: Any) -> item.Product:
   """ε at every threshold, of 5,000 observations.
 
   Args:
@@ -188,10 +188,10 @@ def make_figure4(settings: Any) -> product.Product:
     ],
   )
   fig = _draw_by_threshold(scores, grid, shown, truth, best)
-  return product.Product([table], {'figure4': fig})
+  return item.Product([table], {'figure4': fig})
 
 
-def make_figure14(settings: Any) -> product.Product:
+def make_figure14(settings: Any) -> item.Product:
   """ε by (ε, δ)-DP over the number of observations, at several thresholds.
 
   Args:
@@ -255,7 +255,7 @@ def make_figure14(settings: Any) -> product.Product:
   axes.axhline(truth, **style.style_analytic_line(truth))
   axes.set(xscale='log', xlabel='observations', ylabel='lower bound of ε')
   style.draw_legend(fig, [axes])
-  return product.Product([table], {'figure14': fig})
+  return item.Product([table], {'figure14': fig})
 
 
 def _limit_by_number(

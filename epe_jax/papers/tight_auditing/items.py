@@ -1,15 +1,11 @@
-"""The tables and figures of the paper, by name.
-
-Those that need no trained model are of kind 'mechanism'. An item that trains is of
-kind 'training' and says how, in `train`.
-"""
+"""The tables and figures of the paper, by name."""
 
 from collections.abc import Callable
 import importlib
 from typing import Any
 
 from epe_jax import extras
-from epe_jax.papers.item import Item
+from epe_jax.papers.item import Item, from_settings, from_training
 from epe_jax.papers.tight_auditing import (
   bug_hunts,
   curves,
@@ -30,172 +26,189 @@ def _import_late(module: str, name: str) -> Callable[..., Any]:
   return call
 
 
+_DATA = ('cifar10', 'fashion_mnist', 'purchase100')
+
 ITEMS = {
   'figure3': Item(
     'A Gaussian step: ε over the number of observations',
     'section 4.1, Figure 3',
     'tight_figure3',
-    'mechanism',
-    gaussian_steps.make_figure3,
+    from_settings(gaussian_steps.make_figure3),
   ),
   'figure4': Item(
     'A Gaussian step: ε at every threshold',
     'section 5.2, Figure 4',
     'tight_figure4',
-    'mechanism',
-    gaussian_steps.make_figure4,
+    from_settings(gaussian_steps.make_figure4),
   ),
   'figure5': Item(
     'Error rates of a subsampled step',
     'section 5.4, Figure 5',
     'tight_figure5',
-    'mechanism',
-    curves.make_figure5,
+    from_settings(curves.make_figure5),
   ),
   'figure13': Item(
     'Algorithm 4 and the exact trade-off curve',
     'appendix A, Figure 13',
     'tight_figure13',
-    'mechanism',
-    curves.make_figure13,
+    from_settings(curves.make_figure13),
   ),
   'figure14': Item(
     '(ε, δ)-DP at several thresholds, over the number of observations',
     'appendix C.1, Figure 14',
     'tight_figure14',
-    'mechanism',
-    gaussian_steps.make_figure14,
+    from_settings(gaussian_steps.make_figure14),
   ),
   'table1_simulated': Item(
     'Lower limits of ε by the law of observations',
     'section 6.2, Table 1, without a model',
     'tight_table1_simulated',
-    'mechanism',
-    simulated_table.make_table1,
+    from_settings(simulated_table.make_table1),
   ),
   'clipping_bug': Item(
     'Bug: clipping after averaging',
     'section 6.3, Figure 7, without a model',
     'tight_clipping_bug',
-    'mechanism',
-    bug_hunts.make_clipping,
+    from_settings(bug_hunts.make_clipping),
   ),
   'seeds_bug': Item(
     'Bug: noise from 100 seeds',
     'section 6.3, Figure 8, without a model',
     'tight_seeds_bug',
-    'mechanism',
-    bug_hunts.make_seeds,
+    from_settings(bug_hunts.make_seeds),
   ),
   'scale_bug': Item(
     'Bug: noise that is too small',
     'section 6.3, Figure 9, without a model',
     'tight_scale_bug',
-    'mechanism',
-    bug_hunts.make_scale,
+    from_settings(bug_hunts.make_scale),
   ),
   'table1': Item(
     'White-box audits of trained models',
     'section 6.2, Table 1',
     'tight_table1',
-    'training',
-    trained_results.make_table1,
-    _import_late('trained_games', 'train_table1'),
+    from_training(
+      _import_late('trained_games', 'train_table1'), trained_results.make_table1
+    ),
+    _DATA,
   ),
   'figure6': Item(
     'Audits of trained models, by estimator',
     'section 6.2, Figure 6',
     'tight_table1',
-    'training',
-    trained_results.make_figure6,
-    _import_late('trained_games', 'train_table1'),
+    from_training(
+      _import_late('trained_games', 'train_table1'),
+      trained_results.make_figure6,
+    ),
+    _DATA,
   ),
   'convnet': Item(
     'A private ConvNet, its accuracy and its audit',
     'appendix B, the ConvNet of Table 1, on images that are at hand',
     'tight_convnet',
-    'training',
-    trained_results.make_convnet,
-    _import_late('trained_games', 'train_table1'),
+    from_training(
+      _import_late('trained_games', 'train_table1'),
+      trained_results.make_convnet,
+    ),
+    _DATA,
   ),
   'figure15': Item(
     'Kinds of canary gradients',
     'appendix C.2, Figure 15',
     'tight_gradient_canaries',
-    'training',
-    trained_results.make_gradient_canaries,
-    _import_late('trained_games', 'train_canaries'),
+    from_training(
+      _import_late('trained_games', 'train_canaries'),
+      trained_results.make_gradient_canaries,
+    ),
+    _DATA,
   ),
   'figure16': Item(
     'Kinds of canary inputs',
     'appendix C.3, Figure 16',
     'tight_input_canaries',
-    'training',
-    trained_results.make_input_canaries,
-    _import_late('trained_games', 'train_canaries'),
+    from_training(
+      _import_late('trained_games', 'train_canaries'),
+      trained_results.make_input_canaries,
+    ),
+    _DATA,
   ),
   'figure17': Item(
     'Canary inputs in the first steps',
     'appendix D.1, Figure 17',
     'tight_input_canaries',
-    'training',
-    trained_results.make_figure17,
-    _import_late('trained_games', 'train_canaries'),
+    from_training(
+      _import_late('trained_games', 'train_canaries'),
+      trained_results.make_figure17,
+    ),
+    _DATA,
   ),
   'figure10': Item(
     'Canary inputs at several ε',
     'section 6.4, Figure 10',
     'tight_inputs_by_epsilon',
-    'training',
-    trained_results.make_figure10,
-    _import_late('trained_games', 'train_table1'),
+    from_training(
+      _import_late('trained_games', 'train_table1'),
+      trained_results.make_figure10,
+    ),
+    _DATA,
   ),
   'figure11': Item(
     'Clipping without noise, black box',
     'section 6.4, Figure 11',
     'tight_clipped_black_box',
-    'training',
-    _import_late('black_box_results', 'make_figure11'),
-    _import_late('black_box_games', 'train_clipped'),
+    from_training(
+      _import_late('black_box_games', 'train_clipped'),
+      _import_late('black_box_results', 'make_figure11'),
+    ),
+    _DATA,
   ),
   'figure12': Item(
     'Private models, black box',
     'section 6.4, Figure 12',
     'tight_black_box',
-    'training',
-    _import_late('black_box_results', 'make_figure12'),
-    _import_late('black_box_games', 'train_private'),
+    from_training(
+      _import_late('black_box_games', 'train_private'),
+      _import_late('black_box_results', 'make_figure12'),
+    ),
+    _DATA,
   ),
   'costs': Item(
     'Audits of one training and of many: ε and cost',
     'section 6.4, Algorithms 1 and 2, beside a one-shot audit',
     'tight_costs',
-    'training',
-    _import_late('cost_results', 'make_costs'),
-    _import_late('audit_costs', 'train_costs'),
+    from_training(
+      _import_late('audit_costs', 'train_costs'),
+      _import_late('cost_results', 'make_costs'),
+    ),
+    _DATA,
   ),
   'figure18': Item(
     'Models of different depths',
     'appendix D.2, Figure 18',
     'tight_depths',
-    'training',
-    trained_results.make_figure18,
-    _import_late('trained_games', 'train_table1'),
+    from_training(
+      _import_late('trained_games', 'train_table1'),
+      trained_results.make_figure18,
+    ),
+    _DATA,
   ),
   'figure19': Item(
     'Augmentations of each image',
     'appendix D.3, Figure 19',
     'tight_augmentations',
-    'training',
-    trained_results.make_figure19,
-    _import_late('trained_games', 'train_augmentations'),
+    from_training(
+      _import_late('trained_games', 'train_augmentations'),
+      trained_results.make_figure19,
+    ),
+    _DATA,
   ),
   'trained_bugs': Item(
     'Bugs in the steps of a training',
     'section 6.3, Figures 7, 8 and 9',
     'tight_trained_bugs',
-    'training',
-    trained_results.make_bugs,
-    _import_late('trained_games', 'train_bugs'),
+    from_training(
+      _import_late('trained_games', 'train_bugs'), trained_results.make_bugs
+    ),
+    _DATA,
   ),
 }

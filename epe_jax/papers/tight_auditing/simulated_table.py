@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 from epe_jax.dpsgd import run_estimates
-from epe_jax.papers import product, reported
+from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import accounted_run, simulated_game
 from epe_jax.text import tables
 
 _REPORTED = reported.Reported('epe_jax.papers.tight_auditing')
 
 
-def make_table1(settings: Any) -> product.Product:
+def make_table1(settings: Any) -> item.Product:
   """The lower limits of a run that a right implementation must give.
 
   Args:
@@ -80,4 +80,4 @@ def make_table1(settings: Any) -> product.Product:
       'Thresholds are chosen on the same observations, as in the paper: no bounds.',
     ],
   )
-  return product.Product([table], {})
+  return item.Product([table], {})

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from epe_jax.dpsgd import run_estimates
-from epe_jax.papers import product, reported
+from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import estimator_table
 from epe_jax.papers.tight_auditing.played_game import (
   PlayedGame,
@@ -41,7 +41,7 @@ _LAW = (
 )
 
 
-def make_table1(games: Sequence[PlayedGame]) -> product.Product:
+def make_table1(games: Sequence[PlayedGame]) -> item.Product:
   """All audits at all ε, with the numbers of the paper; and Figure 6's.
 
   Args:
@@ -85,10 +85,10 @@ def make_table1(games: Sequence[PlayedGame]) -> product.Product:
     axes.set(xlabel='analytic ε', ylabel='lower limit of ε', title=title)
     axes.set(xscale='log', yscale='symlog')
   style.draw_legend(fig, panels)
-  return product.Product([audits, _tabulate_runs(games)], {'table1': fig})
+  return item.Product([audits, _tabulate_runs(games)], {'table1': fig})
 
 
-def make_figure6(games: Sequence[PlayedGame]) -> product.Product:
+def make_figure6(games: Sequence[PlayedGame]) -> item.Product:
   """All audits at ε = 8, or at the largest ε below it.
 
   Args:
@@ -107,17 +107,17 @@ def make_figure6(games: Sequence[PlayedGame]) -> product.Product:
   )
 
 
-def make_convnet(games: Sequence[PlayedGame]) -> product.Product:
+def make_convnet(games: Sequence[PlayedGame]) -> item.Product:
   """The accuracy of a private model, and its audit.
 
   Args:
     games: of `train_table1`.
   """
   made = make_table1(games)
-  return product.Product([made.tables[1], made.tables[0]], {})
+  return item.Product([made.tables[1], made.tables[0]], {})
 
 
-def make_gradient_canaries(games: Sequence[PlayedGame]) -> product.Product:
+def make_gradient_canaries(games: Sequence[PlayedGame]) -> item.Product:
   """Figure 15: kinds of canary gradients.
 
   Args:
@@ -132,7 +132,7 @@ def make_gradient_canaries(games: Sequence[PlayedGame]) -> product.Product:
   )
 
 
-def make_input_canaries(games: Sequence[PlayedGame]) -> product.Product:
+def make_input_canaries(games: Sequence[PlayedGame]) -> item.Product:
   """Figure 16: kinds of canary inputs.
 
   Args:
@@ -151,7 +151,7 @@ def make_input_canaries(games: Sequence[PlayedGame]) -> product.Product:
   )
 
 
-def make_figure10(games: Sequence[PlayedGame]) -> product.Product:
+def make_figure10(games: Sequence[PlayedGame]) -> item.Product:
   """Crafted inputs at several ε, in the first steps of a run.
 
   Args:
@@ -195,10 +195,10 @@ def make_figure10(games: Sequence[PlayedGame]) -> product.Product:
     axes.set(xlabel='analytic ε', ylabel='lower limit of ε')
     axes.set_title(estimator_table.label(*which))
   style.draw_legend(fig, panels)
-  return product.Product([table, _tabulate_runs(games)], {'figure10': fig})
+  return item.Product([table, _tabulate_runs(games)], {'figure10': fig})
 
 
-def make_figure18(games: Sequence[PlayedGame]) -> product.Product:
+def make_figure18(games: Sequence[PlayedGame]) -> item.Product:
   """Models of different depths.
 
   Args:
@@ -216,7 +216,7 @@ def make_figure18(games: Sequence[PlayedGame]) -> product.Product:
   )
 
 
-def make_figure19(games: Sequence[PlayedGame]) -> product.Product:
+def make_figure19(games: Sequence[PlayedGame]) -> item.Product:
   """Numbers of augmentations of each example.
 
   Args:
@@ -236,7 +236,7 @@ def make_figure19(games: Sequence[PlayedGame]) -> product.Product:
   )
 
 
-def make_figure17(games: Sequence[PlayedGame]) -> product.Product:
+def make_figure17(games: Sequence[PlayedGame]) -> item.Product:
   """ε from the first n steps, as that of the whole run.
 
   Args:
@@ -282,10 +282,10 @@ def make_figure17(games: Sequence[PlayedGame]) -> product.Product:
     axes.set(xscale='log', xlabel='first steps')
     axes.set_ylabel('lower limit of ε')
   style.draw_legend(fig, panels)
-  return product.Product([table], {'figure17': fig})
+  return item.Product([table], {'figure17': fig})
 
 
-def make_bugs(games: Sequence[PlayedGame]) -> product.Product:
+def make_bugs(games: Sequence[PlayedGame]) -> item.Product:
   """Figures 7, 8 and 9 on real steps: which audits exceed the claimed ε.
 
   Args:
@@ -313,7 +313,7 @@ def _compare(
   games: Mapping[str, PlayedGame],
   name: str,
   notes: Sequence[str],
-) -> product.Product:
+) -> item.Product:
   """A row and a column of marks for each game."""
   every = list(games.values())
   compared = estimator_table.compare(

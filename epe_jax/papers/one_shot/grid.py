@@ -1,0 +1,116 @@
+"""Items that are made from the finished runs of a federated grid."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from epe_jax.experiment import config_files, finished_runs, sweep
+from epe_jax.papers import item
+
+
+class Run(finished_runs.FinishedRun):
+  """A finished run of a grid over noise and repetitions."""
+
+  __slots__ = ()
+
+  @property
+  def noise(self) -> float:
+    """The noise multiplier z."""
+    return self.result.noise_multiplier
+
+  @property
+  def repetitions(self) -> int:
+    """The number of rounds in which a canary took part."""
+    return self.result.repetitions
+
+  @property
+  def is_audited(self) -> bool:
+    """Whether there were canaries."""
+    return bool(self.result.audit.attacks)
+
+
+def from_grid(
+  make: Callable[..., item.Product],
+  *,
+  fixed: Mapping[str, Any] | None = None,
+  **options: Any,
+) -> item.Make:
+  """Makes an item from the runs of a grid, training those that are missing.
+
+  Args:
+    make: (runs, **options) -> tables and figures.
+    fixed: axis of the grid -> the one value of it that the item needs.
+    **options: for `make`.
+  """
+
+  def make_item(settings: Any, workspace: item.Workspace) -> item.Product:
+    axes = [
+      (field, [fixed[field]] if fixed and field in fixed else values)
+      for field, values in settings.axes
+    ]
+    points = sweep.make_grid(make_base_config(settings, workspace), axes)
+    outcome = sweep.run_sweep(
+      points, workspace.folder, jobs=workspace.jobs, retry=workspace.retry
+    )
+    if outcome.failed:
+      reasons = '\n'.join(f'  {k}: {why}' for k, why in outcome.failed.items())
+      raise ValueError(
+        f'{workspace.folder.name}: {len(outcome.failed)} of {len(points)} runs '
+        f'failed; --retry tries them again.\n{reasons}'
+      )
+    runs = [
+      Run(*finished_runs.load_finished_run(outcome.finished[point.name]))
+      for point in points
+    ]
+    return make(runs, **options)
+
+  return make_item
+
+
+def make_base_config(settings: Any, workspace: item.Workspace) -> Any:
+  """The config of an experiment with its data, before the axes of a grid.
+
+  Args:
+    settings: config, a name, and sets, the fields that change it.
+    workspace: of the item.
+
+  Raises:
+    ValueError: the path of the data is not given.
+  """
+  config = config_files.load_config(settings.config)
+  for fields in settings.sets:
+    config.update(fields)
+  if config.task == 'digits':
+    return config
+  path = workspace.data.get(config.task)
+  if path is None and not workspace.synthetic:
+    raise ValueError(
+      f'--{config.task} is not given. Give the data file, or --synthetic to '
+      'train on generated data.'
+    )
+  config.data.path = path and str(path)
+  config.data.synthetic = workspace.synthetic
+  if config.task == 'emnist' and workspace.only_digits:
+    config.data.only_digits = True
+  if config.task == 'stackoverflow':
+    words = workspace.data.get('word_count')
+    config.data.word_count = words and str(words)
+  return config
+
+
+def describe_runs(runs: Sequence[Run]) -> list[str]:
+  """The data and the sizes of runs, as sentences without repetition."""
+  sentences = []
+  for run in runs:
+    r = run.result
+    canaries = (
+      f'{r.num_observed:,} canaries that took part and '
+      f'{r.num_unobserved:,} that did not'
+      if run.is_audited
+      else 'no canaries'
+    )
+    sentences.append(f'Data: {r.data}.')
+    sentences.append(
+      f'{r.rounds:,} rounds of {r.config["clients_per_round"]:,} clients, '
+      f'd = {r.dim:,}, {canaries}.'
+    )
+  return list(dict.fromkeys(sentences))
