@@ -71,6 +71,12 @@ def injection(direction: jax.Array, count: int) -> fedavg.Injection:
   return fedavg.Injection(given, jnp.asarray(count, jnp.int32))
 
 
+def round_metrics(**changes: jax.Array) -> fedavg.RoundMetrics:
+  """The metrics of a round: 1, except for those given."""
+  one = jnp.float32(1)
+  return fedavg.RoundMetrics(*[one] * 7)._replace(**changes)
+
+
 def keys(seed: int = 0):
   """A training key and a noise key."""
   return jax.random.key(seed), jax.random.key(seed + 1)

@@ -115,40 +115,40 @@ def audited(
       count=jnp.asarray(weights)[t].sum().astype(jnp.int32),
     )
     before = state.algorithm.params
-    new, info = algorithm.step(
+    new, round = algorithm.step(
       state.algorithm, cohort, injection, training_key, noise_key
     )
-    assert info.aggregate is not None, 'the algorithm must show its aggregate'
-    assert info.client_part is not None, (
-      'the algorithm must show what its clients put in'
+    assert round.aggregate is not None, (
+      'the algorithm must return its aggregate'
     )
-    # Anew, and not what the algorithm says it put in: that is audited too.
+    assert round.client_part is not None, (
+      'the algorithm must return the part of its clients'
+    )
+    # Superposed again, not as the algorithm added them: that is audited too.
     injected = fusion_barrier(new.round >= 0, injection.direction)
     view = RoundView(
       before=ravel_pytree(before)[0],
       after=ravel_pytree(new.params)[0],
-      aggregate=info.aggregate,
-      noiseless=info.client_part + info.metrics['canary_norm'] * injected,
+      aggregate=round.aggregate,
+      noiseless=round.client_part + round.metrics.canary_norm * injected,
     )
     observer_states = {
       name: observer.update(state.observers[name], view)
       for name, observer in observers.items()
     }
-    metrics = info.metrics | {
-      'residual_norm': jnp.linalg.norm(VIEWS['residual'](view)),
-      'effective_dimension': effective_dimension(info.aggregate),
-    }
+    metrics = round.metrics._replace(
+      residual_norm=jnp.linalg.norm(VIEWS['residual'](view)),
+      effective_dimension=effective_dimension(round.aggregate),
+    )
     assert state.rounds is not None
     rounds = RoundScalars(
       **{
-        name: x.at[t].set(metrics[name])
+        name: x.at[t].set(getattr(metrics, name))
         for name, x in state.rounds._asdict().items()
       }
     )
-    # Vectors are for the observers alone; d numbers a round are no metric.
-    return (
-      AuditState(new, observer_states, rounds),
-      fedavg.RoundInfo(aggregate=None, client_part=None, metrics=metrics),
+    return AuditState(new, observer_states, rounds), _drop_vectors(
+      round, metrics
     )
 
   return fedavg.Algorithm(init, step)
@@ -171,14 +171,19 @@ def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
     return AuditState(algorithm.init(params), {}, None)
 
   def step(state: AuditState, cohort, training_key, noise_key):
-    new, info = algorithm.step(
+    new, round = algorithm.step(
       state.algorithm, cohort, fedavg.no_canaries(), training_key, noise_key
     )
-    return AuditState(new, {}, None), info._replace(
-      aggregate=None, client_part=None
-    )
+    return AuditState(new, {}, None), _drop_vectors(round, round.metrics)
 
   return fedavg.Algorithm(init, step)
+
+
+def _drop_vectors(
+  round: fedavg.Round, metrics: fedavg.RoundMetrics
+) -> fedavg.Round:
+  """A round to return from a step: vectors are for the observers alone."""
+  return round._replace(aggregate=None, client_part=None, metrics=metrics)
 
 
 def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:

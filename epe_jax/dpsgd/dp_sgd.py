@@ -164,7 +164,7 @@ def dpsgd(
     injection: fedavg.Injection,
     training_key: Key,
     noise_key: Key,
-  ) -> tuple[DpSgdState, fedavg.RoundInfo]:
+  ) -> tuple[DpSgdState, fedavg.Round]:
     sums = sum_gradients(state.params, batch, training_key)
     # An update is minus a gradient.
     sums = sums._replace(vector=-sums.vector)
@@ -183,7 +183,7 @@ def dpsgd(
       t = state.round.astype(jnp.float32)
       decay = jnp.minimum(average_decay, (1 + t) / (10 + t))
       average = optax.incremental_update(params, average, 1 - decay)
-    info = fedavg.describe_round(
+    round = fedavg.make_round(
       sums,
       aggregate,
       injection,
@@ -191,7 +191,7 @@ def dpsgd(
       noise_multiplier=noise_multiplier,
       divisor=expected_batch,
     )
-    return DpSgdState(state.round + 1, params, opt_state, average), info
+    return DpSgdState(state.round + 1, params, opt_state, average), round
 
   return fedavg.Algorithm(init, step)
 

@@ -160,13 +160,13 @@ def make_advance(algorithm: fedavg.Algorithm) -> Advance:
   def advance(state, cohorts, training_key, noise_key):
     def step(state: audited_algorithm.AuditState, clients: fedavg.Cohort):
       t = state.algorithm.round
-      state, info = algorithm.step(
+      state, made = algorithm.step(
         state,
         clients,
         jax.random.fold_in(training_key, t),
         jax.random.fold_in(noise_key, t),
       )
-      return state, info.metrics
+      return state, made.metrics.by_name()
 
     if cohorts.clients.shape[0] > 1:
       return jax.lax.scan(step, state, cohorts)

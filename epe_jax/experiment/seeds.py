@@ -244,13 +244,13 @@ def _make_program(config: build.Config, like: build.Setup) -> _Program:
   ):
     algorithm, _ = audit_algorithm(draws)
     t = state.algorithm.round
-    state, info = algorithm.step(
+    state, made = algorithm.step(
       state,
       clients,
       jax.random.fold_in(draws.training_key, t),
       jax.random.fold_in(draws.noise_key, t),
     )
-    return state, {name: info.metrics[name] for name in dispatch.NORMS}
+    return state, {name: getattr(made.metrics, name) for name in dispatch.NORMS}
 
   def score(
     draws: Draws, state: audited_algorithm.AuditState

@@ -3,6 +3,7 @@ from . import noise as noise
 from .fedavg import Algorithm as Algorithm
 from .fedavg import Cohort as Cohort
 from .fedavg import Injection as Injection
-from .fedavg import RoundInfo as RoundInfo
+from .fedavg import Round as Round
+from .fedavg import RoundMetrics as RoundMetrics
 from .fedavg import TrainState as TrainState
 from .fedavg import dp_fedavg as dp_fedavg

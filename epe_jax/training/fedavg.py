@@ -75,37 +75,80 @@ class TrainState(NamedTuple):
   clip_state: Any
 
 
-class RoundInfo(NamedTuple):
-  """What the server computed in a round, and what a person plots of it.
+class RoundMetrics(NamedTuple):
+  """The numbers that a person plots of a round; nothing reads them back.
+
+  Each is a float32 scalar. Means are over the real clients of the round (in
+  DP-SGD, the examples of the step), and 0 if it has none.
+
+  Attributes:
+    clip_norm: S.
+    canary_norm: S / m, the norm of a canary in the aggregate.
+    noise_std: standard deviation of the noise on a coordinate of the aggregate.
+    num_clients: the number of real clients.
+    num_canaries: the number of canaries.
+    sum_norm: norm of the sum of the clipped client updates.
+    aggregate_norm: norm of the aggregate.
+    loss: mean training loss; None if the algorithm does not compute it.
+    fraction_unclipped: fraction of the clients whose update has a norm of at
+      most S.
+    update_norm: mean norm of the client updates before clipping.
+    residual_norm: norm of the aggregate less everything that clients and
+      canaries sent, which is the norm of the noise. Only an audit measures it.
+    effective_dimension: of the aggregate. Only an audit measures it.
+  """
+
+  clip_norm: Float[Array, '']
+  canary_norm: Float[Array, '']
+  noise_std: Float[Array, '']
+  num_clients: Float[Array, '']
+  num_canaries: Float[Array, '']
+  sum_norm: Float[Array, '']
+  aggregate_norm: Float[Array, '']
+  loss: Float[Array, ''] | None = None
+  fraction_unclipped: Float[Array, ''] | None = None
+  update_norm: Float[Array, ''] | None = None
+  residual_norm: Float[Array, ''] | None = None
+  effective_dimension: Float[Array, ''] | None = None
+
+  def by_name(self) -> dict[str, Float[Array, '']]:
+    """Returns the metrics that were measured, by name."""
+    return {name: x for name, x in self._asdict().items() if x is not None}
+
+
+class Round(NamedTuple):
+  """What the server computed in a round.
 
   Attributes:
     aggregate: the noisy mean (ρ + Z) / m, [d].
-    client_part: what the real clients put into it, Σ_i CLIP(x_i; S) / m, [d].
-    metrics: name -> float32 scalar.
+    client_part: the part of the real clients, Σ_i CLIP(x_i; S) / m, [d]. It
+      has no canaries: an audit adds those that it injected, so that an
+      algorithm that loses them is noticed.
+    metrics: what a person plots.
   """
 
   aggregate: Float[Array, ' d'] | None
   client_part: Float[Array, ' d'] | None
-  metrics: dict[str, Float[Array, '']]
+  metrics: RoundMetrics
 
 
 class ClippedSums(NamedTuple):
-  """Sums over the real clients of a round, or examples of a step of DP-SGD.
+  """Sums over the real clients of a round, or the examples of a DP-SGD step.
 
   Attributes:
-    vector: of clipped updates, or gradients, [d]; within DP-FedAvg in the unit
-      of `noise.Noise`.
-    num: how many clients or examples there are.
-    num_unclipped: how many of their vectors had a norm of at most S.
-    norm: of the norms of vectors, before clipping.
-    loss: of the mean training losses.
+    vector: sum of the clipped updates, or gradients, [d]; within DP-FedAvg in
+      the unit of `noise.Noise`.
+    num: the number of clients or examples.
+    num_unclipped: the number of them whose vector has a norm of at most S.
+    norm: sum of the norms of their vectors before clipping.
+    loss: sum of their mean training losses; None if not computed.
   """
 
   vector: Float[Array, ' d'] | Int[Array, ' d']
   num: Float[Array, '']
   num_unclipped: Float[Array, '']
   norm: Float[Array, '']
-  loss: Float[Array, '']
+  loss: Float[Array, ''] | None
 
 
 class Algorithm(NamedTuple):
@@ -113,11 +156,11 @@ class Algorithm(NamedTuple):
 
   Attributes:
     init: params -> state.
-    step: (state, cohort, ...) -> (state, info), one round.
+    step: (state, cohort, ...) -> (state, `Round`).
   """
 
   init: Callable[..., Any]
-  step: Callable[..., tuple[Any, RoundInfo]]
+  step: Callable[..., tuple[Any, Round]]
 
 
 def dp_fedavg(
@@ -203,7 +246,7 @@ def dp_fedavg(
     injection: Injection,
     training_key: Key,
     noise_key: Key,
-  ) -> tuple[TrainState, RoundInfo]:
+  ) -> tuple[TrainState, Round]:
     clip_norm = clipping.clip_norm(state.clip_state)
     sums = sum_clipped_updates(state.params, cohort, clip_norm, training_key)
     # Materialize the canaries after the client scan; otherwise XLA may keep
@@ -235,7 +278,7 @@ def dp_fedavg(
         count_key, state.clip_state, sums.num_unclipped, num_clients
       ),
     )
-    info = describe_round(
+    round = make_round(
       sums._replace(vector=noise.read(sums.vector, clip_norm)),
       aggregate,
       injection,
@@ -243,7 +286,7 @@ def dp_fedavg(
       noise_multiplier=vector_noise,
       divisor=m,
     )
-    return new_state, info
+    return new_state, round
 
   return Algorithm(init, step)
 
@@ -260,7 +303,7 @@ def apply_gradient(
   return optax.apply_updates(params, updates), opt_state
 
 
-def describe_round(
+def make_round(
   sums: ClippedSums,
   aggregate: Float[Array, ' d'],
   injection: Injection,
@@ -268,33 +311,31 @@ def describe_round(
   clip_norm: Float[Array, ''] | float,
   noise_multiplier: float,
   divisor: Float[Array, ''] | float,
-) -> RoundInfo:
-  """What a server computed in a round, with metrics.
+) -> Round:
+  """Makes the round of an algorithm, with its metrics.
 
   Args:
-    sums: of clipped updates.
+    sums: sums over the real clients.
     aggregate: the noisy mean.
     injection: the canaries of the round.
     clip_norm: S.
-    noise_multiplier: of the noise in the sum, in units of S.
-    divisor: by which the noisy sum was divided.
+    noise_multiplier: of the noise on the sum of updates.
+    divisor: m, by which the noisy sum was divided.
   """
-  # Means over real clients; 0 if there are none.
   num = jnp.maximum(sums.num, 1)
-  metrics = {
-    'loss': sums.loss / num,
-    'fraction_unclipped': sums.num_unclipped / num,
-    'update_norm': sums.norm / num,
-    'clip_norm': jnp.float32(clip_norm),
-    'sum_norm': jnp.linalg.norm(sums.vector),
-    'aggregate_norm': jnp.linalg.norm(aggregate),
-    # What a canary adds to the aggregate of its round.
-    'canary_norm': jnp.float32(clip_norm / divisor),
-    'noise_std': jnp.float32(noise_multiplier * clip_norm / divisor),
-    'num_clients': sums.num,
-    'num_canaries': injection.count.astype(jnp.float32),
-  }
-  return RoundInfo(aggregate, sums.vector / divisor, metrics)
+  metrics = RoundMetrics(
+    clip_norm=jnp.float32(clip_norm),
+    canary_norm=jnp.float32(clip_norm / divisor),
+    noise_std=jnp.float32(noise_multiplier * clip_norm / divisor),
+    num_clients=sums.num,
+    num_canaries=injection.count.astype(jnp.float32),
+    sum_norm=jnp.linalg.norm(sums.vector),
+    aggregate_norm=jnp.linalg.norm(aggregate),
+    loss=None if sums.loss is None else sums.loss / num,
+    fraction_unclipped=sums.num_unclipped / num,
+    update_norm=sums.norm / num,
+  )
+  return Round(aggregate, sums.vector / divisor, metrics)
 
 
 def _sum_clipped_updates(

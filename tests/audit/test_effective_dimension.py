@@ -12,6 +12,7 @@ from epe_jax.audit import audited_algorithm, effective_dimension
 from epe_jax.audit.round_scalars import RoundScalars
 from epe_jax.report import markdown, narrative, report
 from epe_jax.training import fedavg
+from tests import helpers
 from tests.report import test_report
 
 _DIM = 60
@@ -32,9 +33,9 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
   def step(state, cohort, injection, training_key, noise_key):
     del cohort, training_key, noise_key
     shown = aggregates[state.round]
-    metrics = {name: jnp.float32(1) for name in ('loss', *known)}
+    metrics = helpers.round_metrics(loss=jnp.float32(1))
     new = state._replace(round=state.round + 1)
-    return new, fedavg.RoundInfo(shown, 0 * injection.direction(), metrics)
+    return new, fedavg.Round(shown, 0 * injection.direction(), metrics)
 
   c = canaries.sphere(jax.random.key(0), 4, _DIM)
   plain = fedavg.Algorithm(lambda params: state, step)
@@ -43,9 +44,13 @@ def test_a_round_tells_the_effective_dimension_of_its_aggregate():
   for x in np.asarray(aggregates, np.float64):
     now, info = jax.jit(wrapped.step)(now, None, None, None)
     expected = np.sum(x**2) ** 2 / np.sum(x**4)
-    assert info.metrics.keys() == {'loss', 'effective_dimension', *known}
+    assert info.metrics.by_name().keys() == {
+      'loss',
+      'effective_dimension',
+      *known,
+    }
     np.testing.assert_allclose(
-      info.metrics['effective_dimension'], expected, rtol=1e-5
+      info.metrics.effective_dimension, expected, rtol=1e-5
     )
 
 

@@ -107,7 +107,7 @@ def test_gradients_are_clipped_one_by_one_before_the_sum():
   # Clipping the mean instead is something else.
   mean = gradients.sum(axis=0)
   assert np.linalg.norm(expected * M + mean) > 0.1 * clip_norm
-  metrics = {k: float(v) for k, v in info.metrics.items()}
+  metrics = {k: float(v) for k, v in info.metrics.by_name().items()}
   assert metrics['fraction_unclipped'] == 0.5
   assert metrics['num_clients'] == 6
   assert metrics['update_norm'] == pytest.approx(norms.mean(), rel=1e-5)
@@ -128,7 +128,7 @@ def test_microbatches_change_nothing(microbatch):
   _, plain = one_step(algorithm(noisy, microbatch=8, **settings))
   _, info = one_step(algorithm(noisy, microbatch=microbatch, **settings))
   np.testing.assert_allclose(info.aggregate, plain.aggregate, rtol=1e-5)
-  assert info.metrics['loss'] == pytest.approx(float(plain.metrics['loss']))
+  assert info.metrics.loss == pytest.approx(float(plain.metrics.loss))
 
 
 @pytest.mark.parametrize(('backend', 'chosen'), [('cpu', 1), ('gpu', 8)])
@@ -163,8 +163,8 @@ def test_a_canary_adds_exactly_the_clip_norm_in_its_direction():
     0.1 * 0.25 * direction / M,
     atol=1e-7,
   )
-  assert float(with_it.metrics['num_canaries']) == 1
-  assert float(with_it.metrics['canary_norm']) == pytest.approx(0.25 / M)
+  assert float(with_it.metrics.num_canaries) == 1
+  assert float(with_it.metrics.canary_norm) == pytest.approx(0.25 / M)
 
 
 def test_one_example_more_moves_the_sum_by_at_most_the_clip_norm():
@@ -202,7 +202,7 @@ def test_the_noise_has_its_standard_deviation_and_is_new_in_each_step():
     assert abs(x.mean()) < 5 * x.std() / np.sqrt(dim)
   assert abs(np.corrcoef(*noise)[0, 1]) < 5 / np.sqrt(dim)
   _, info = one_step(alg, state=state)
-  assert float(info.metrics['noise_std']) == pytest.approx(z * clip_norm / M)
+  assert float(info.metrics.noise_std) == pytest.approx(z * clip_norm / M)
 
 
 def test_gradients_of_augmentations_are_averaged_before_clipping():
@@ -286,7 +286,7 @@ def test_a_batch_without_examples_is_noise_alone():
   np.testing.assert_array_equal(
     ravel_pytree(state.params)[0], ravel_pytree(PARAMS)[0]
   )
-  assert float(info.metrics['loss']) == 0
+  assert float(info.metrics.loss) == 0
 
 
 def test_it_keeps_the_contract_of_an_algorithm():
@@ -297,8 +297,10 @@ def test_it_keeps_the_contract_of_an_algorithm():
   new, info = one_step(alg)
   same = lambda s: jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s)
   assert same(new) == same(state)
-  assert all(m.shape == () for m in info.metrics.values())
-  assert {m.dtype for m in info.metrics.values()} == {jnp.dtype('float32')}
+  assert all(m.shape == () for m in info.metrics.by_name().values())
+  assert {m.dtype for m in info.metrics.by_name().values()} == {
+    jnp.dtype('float32')
+  }
 
 
 @pytest.mark.parametrize(

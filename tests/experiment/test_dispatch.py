@@ -185,18 +185,20 @@ def test_each_round_has_two_keys_of_its_own(spans):
     after = state._replace(
       algorithm=state.algorithm._replace(round=state.algorithm.round + 1)
     )
-    keys = {'training': words(training_key), 'noise': words(noise_key)}
-    return after, fedavg.RoundInfo(None, None, keys)
+    metrics = helpers.round_metrics(
+      loss=words(training_key), update_norm=words(noise_key)
+    )
+    return after, fedavg.Round(None, None, metrics)
 
   algorithm = fedavg.Algorithm(small_algorithm().init, step)
   _, seen = sent(algorithm, spans)
   training, noise = helpers.keys()
   for t in range(ROUNDS):
-    for name, key in (('training', training), ('noise', noise)):
+    for name, key in (('loss', training), ('update_norm', noise)):
       np.testing.assert_array_equal(
         seen[name][t], words(jax.random.fold_in(key, t))
       )
-  both = np.concatenate([seen['training'], seen['noise']])
+  both = np.concatenate([seen['loss'], seen['update_norm']])
   assert len(np.unique(both, axis=0)) == 2 * ROUNDS
 
 

@@ -94,7 +94,7 @@ def test_updates_are_clipped_one_by_one_before_the_sum():
   np.testing.assert_allclose(
     info.aggregate, clipped.sum(axis=0) / 4, rtol=1e-4, atol=1e-6
   )
-  assert float(info.metrics['fraction_unclipped']) == 0.5
+  assert float(info.metrics.fraction_unclipped) == 0.5
 
 
 def test_how_the_cohort_is_laid_out_changes_nothing():
@@ -131,9 +131,13 @@ def test_how_the_cohort_is_laid_out_changes_nothing():
     np.testing.assert_allclose(
       theta, expected, rtol=1e-5, atol=1e-6, err_msg=name
     )
-    for metric, value in info.metrics.items():
+    for metric, value in info.metrics.by_name().items():
       np.testing.assert_allclose(
-        other.metrics[metric], value, rtol=1e-5, atol=1e-6, err_msg=name
+        getattr(other.metrics, metric),
+        value,
+        rtol=1e-5,
+        atol=1e-6,
+        err_msg=name,
       )
 
 
@@ -150,7 +154,7 @@ def test_noise_std_is_clip_norm_times_multiplier_over_clients(z):
   # The sample std has relative error 1/sqrt(2 d) = 0.5 %; 5 of them.
   assert noise.std() == pytest.approx(z * bound / m, rel=0.025)
   assert abs(noise.mean()) < 5 * z * bound / m / np.sqrt(d)
-  assert float(info.metrics['noise_std']) == pytest.approx(z * bound / m)
+  assert float(info.metrics.noise_std) == pytest.approx(z * bound / m)
   _, other, _ = one_round(alg, params, cohort, seed=10)
   correlation = np.corrcoef(noise, np.asarray(other.aggregate))[0, 1]
   assert abs(correlation) < 5 / np.sqrt(d)
@@ -189,7 +193,7 @@ def test_canaries_enter_at_the_clip_norm_and_count_as_clients_above_it():
   np.testing.assert_allclose(
     with_two.aggregate - without.aggregate, bound * direction / 4, atol=1e-6
   )
-  below = float(with_two.metrics['fraction_unclipped']) * 2
+  below = float(with_two.metrics.fraction_unclipped) * 2
   b = (below - (2 + 2) / 2) / 4 + 0.5
   assert float(state.clip_state) == pytest.approx(
     bound * np.exp(-0.2 * (b - 0.5)), rel=1e-6
@@ -232,10 +236,8 @@ def test_a_canary_is_as_long_as_a_clipped_client_in_every_round(divisor):
     np.testing.assert_allclose(client[1:], 0, atol=1e-6)
     length = float(client[0])
     np.testing.assert_allclose(added, length * e_1, rtol=1e-4, atol=1e-6)
-    assert float(with_one.metrics['clip_norm']) == pytest.approx(length)
-    assert float(with_one.metrics['canary_norm']) == pytest.approx(
-      length / over
-    )
+    assert float(with_one.metrics.clip_norm) == pytest.approx(length)
+    assert float(with_one.metrics.canary_norm) == pytest.approx(length / over)
     steps.append(length)
   # The clip norm has moved far from the first one, or this would show nothing.
   assert steps[0] == pytest.approx(0.25)

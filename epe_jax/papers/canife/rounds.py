@@ -62,13 +62,13 @@ def dp_rounds(
     injection: fedavg.Injection,
     training_key: Key,
     noise_key: Key,
-  ) -> tuple[fedavg.TrainState, fedavg.RoundInfo]:
+  ) -> tuple[fedavg.TrainState, fedavg.Round]:
     del training_key
     m = len(batch['y'])
     labels = jax.nn.one_hot(batch['y'], classes, dtype=jnp.float32)
-    clipped = two_layer.clip(
-      two_layer.factor_gradients(state.params, batch['x'], labels), clip_norm
-    )
+    factors = two_layer.factor_gradients(state.params, batch['x'], labels)
+    norms = two_layer.norms(factors)
+    clipped = two_layer.clip(factors, clip_norm)
     gradient, unravel = ravel_pytree(two_layer.sum_gradients(clipped))
     # The vector key of `dp_fedavg`, so that both draw the same noise.
     vector_key, _ = jax.random.split(noise_key)
@@ -84,15 +84,21 @@ def dp_rounds(
       opt_state=opt_state,
       clip_state=(),
     )
-    metrics = {
-      'clip_norm': jnp.float32(clip_norm),
-      'sum_norm': jnp.linalg.norm(gradient),
-      'aggregate_norm': jnp.linalg.norm(aggregate),
-      'canary_norm': jnp.float32(clip_norm / m),
-      'noise_std': jnp.float32(noise_multiplier * clip_norm / m),
-      'num_clients': jnp.float32(m),
-      'num_canaries': injection.count.astype(jnp.float32),
-    }
-    return new, fedavg.RoundInfo(aggregate, -gradient / m, metrics)
+    sums = fedavg.ClippedSums(
+      vector=-gradient,
+      num=jnp.float32(m),
+      num_unclipped=jnp.sum(norms <= clip_norm, dtype=jnp.float32),
+      norm=jnp.sum(norms),
+      loss=None,
+    )
+    round = fedavg.make_round(
+      sums,
+      aggregate,
+      injection,
+      clip_norm=clip_norm,
+      noise_multiplier=noise_multiplier,
+      divisor=m,
+    )
+    return new, round
 
   return fedavg.Algorithm(init, step)
