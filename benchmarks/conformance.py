@@ -22,7 +22,7 @@ from studies import processes
 import tqdm
 
 from epe_jax import conformance, io
-from epe_jax.conformance import findings, measurements
+from epe_jax.conformance import laws, measurements
 from epe_jax.text import tables
 
 # The mechanisms that the tests have.
@@ -263,7 +263,7 @@ def run_batch(batch: Batch) -> list[dict[str, tuple[str, float | None]]]:
       m = measurements.Measurements(
         make, CLAIM, budget=60.0, rng=np.random.default_rng(seed)
       )
-      result = conformance.RULES[batch.rule](m)
+      result = conformance.RULES[batch.rule].check(m)
       checks.append({batch.rule: (result.status, result.p_value)})
   return checks
 
@@ -308,7 +308,7 @@ def tabulate_alarms(
   num = len(checks['Plain'])
   notes = [
     f'{len(correct.CORRECT)} correct mechanisms ({", ".join(correct.CORRECT)}), '
-    f'{num:,} checks of each. A rule breaks at p < {findings.ALPHA:g}; p < 0.01 '
+    f'{num:,} checks of each. A rule breaks at p < {laws.ALPHA:g}; p < 0.01 '
     'should come in 1 % of checks at most.'
   ]
   if alarms:

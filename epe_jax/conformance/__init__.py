@@ -1,7 +1,7 @@
-"""Runs a user's DP aggregation under adversarial inputs; names the broken rule.
+"""Runs a DP aggregation on adversarial inputs and names the rules that it breaks.
 
-It needs NumPy and SciPy alone. Each name is loaded when it is first used, so that
-the pytest plugin costs nothing where no test asks for it.
+Needs NumPy and SciPy only. Names are loaded lazily, so that the pytest plugin costs
+nothing in projects whose tests do not use it.
 """
 
 import lazy_loader

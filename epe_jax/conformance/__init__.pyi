@@ -1,9 +1,9 @@
 from .claim import Claim as Claim
 from .claim import Mechanism as Mechanism
 from .claim import Refused as Refused
-from .findings import Finding as Finding
-from .findings import Report as Report
-from .findings import Result as Result
-from .findings import format_report as format_report
+from .report import Report as Report
+from .report import format_report as format_report
+from .rule import Finding as Finding
+from .rule import Result as Result
 from .suite import RULES as RULES
 from .suite import check as check

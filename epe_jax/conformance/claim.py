@@ -1,4 +1,4 @@
-"""What an aggregation says of its privacy, and how the suite calls it."""
+"""The privacy claim of an aggregation, and the interface that the suite calls."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 
 
 class Refused(Exception):
-  """Raise it for input that a mechanism does not take.
+  """Raised by a mechanism for input that it does not accept.
 
-  For instance by a mechanism that releases nothing if a client drops out. Rules
-  that need such input are then reported as not checked.
+  For instance, because it releases nothing if a client drops out. Rules that need
+  such input are then reported as not checked.
   """
 
 
@@ -25,19 +25,19 @@ class Claim:
   """What a mechanism claims of one round: noise of z clip norms on a sum.
 
   Attributes:
-    clip_norm: S > 0, bound of the L2 norm of the update of a client.
+    clip_norm: S > 0, bound of the L2 norm of a client's update.
     noise_multiplier: z > 0. The noise has a standard deviation of z S in units of
       the sum of updates, so that a round is a Gaussian mechanism with μ = 1/z.
-    num_clients: n >= 1, clients expected in a round; for example level training,
-      examples of a batch.
+    num_clients: n >= 1, expected number of clients in a round; for example-level
+      training, of examples in a batch.
     shapes: of the tensors of an update.
     release: whether a round releases the sum over n ('mean') or the sum.
-    step_size: what the release has been multiplied with, a learning rate of the
-      server for instance. Negative if it subtracts.
-    adjacency: of two rounds that shall be alike, one has the update of a client,
-      and the other a zero update ('zero_out', the client is counted in both) or no
-      such client at all ('add_or_remove').
-    max_rounds: a run has at most so many rounds; None if there is no bound.
+    step_size: factor of the release, such as a server learning rate; negative if
+      it is subtracted.
+    adjacency: of two neighbouring rounds one has the client's update, the other a
+      zero update ('zero_out', the client is counted in both) or no such client
+      ('add_or_remove').
+    max_rounds: maximum number of rounds of a run; None if there is none.
 
   Raises:
     ValueError: a value is out of range.
@@ -89,7 +89,7 @@ class Claim:
 
   @property
   def unit(self) -> float:
-    """How much a client with weight 1 may move the release, over S."""
+    """Factor by which a client of weight 1 enters the release."""
     share = self.num_clients if self.release == 'mean' else 1
     return self.step_size / share
 
@@ -98,11 +98,11 @@ class Claim:
 class Mechanism(Protocol):
   """One run of an aggregation, with the state that it keeps between rounds.
 
-  Three more attributes are used where they exist. Rules that need one that does
-  not exist are reported as not checked.
+  Three optional attributes are used if they exist; otherwise the rules that need
+  them are reported as not checked:
 
   - `clip_norm`: a public clip norm that adapts, read before each round;
-  - `save() -> state` and `restore(state)`: what a checkpoint has of it.
+  - `save() -> state` and `restore(state)`: the state that a checkpoint stores.
   """
 
   def aggregate(
@@ -113,14 +113,14 @@ class Mechanism(Protocol):
     """Runs one round.
 
     Args:
-      updates: of each client that is present, not clipped, a float32 tensor for
-        each shape of the claim. There may be fewer clients than it expects.
-      weights: of each, its number of examples.
+      updates: for each client present, a float32 tensor for each shape of the
+        claim, not clipped. There may be fewer clients than expected.
+      weights: the number of examples of each client.
 
     Returns:
-      What the round releases, a tensor for each shape.
+      The release of the round, a tensor for each shape.
 
     Raises:
-      Refused: the mechanism does not take such input.
+      Refused: the mechanism does not accept such input.
     """
     ...

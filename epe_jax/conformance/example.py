@@ -1,4 +1,4 @@
-"""Checks your own DP aggregation: put yours here.
+"""A template for checking your own DP aggregation.
 
 python -m epe_jax.conformance.example
 epe-jax check epe_jax.conformance.example:make --shapes=20x30,30
@@ -12,7 +12,7 @@ from epe_jax import conformance
 
 
 class GaussianMean:
-  """Put yours here: one round, from raw updates to what is released."""
+  """Replace this by yours: one round, from raw updates to the release."""
 
   def __init__(self, claim: conformance.Claim):
     self.claim = claim
@@ -42,12 +42,12 @@ class NoNoiseOnBiases(GaussianMean):
 
 
 def make(claim: conformance.Claim) -> conformance.Mechanism:
-  """What `epe-jax check` calls, with claims of several sizes."""
+  """Called by `epe-jax check` with claims of several sizes."""
   return GaussianMean(claim)
 
 
 def main() -> None:
-  """Prints the reports of both."""
+  """Prints the reports of both mechanisms."""
   claim = conformance.Claim(
     clip_norm=1.0,
     noise_multiplier=1.0,

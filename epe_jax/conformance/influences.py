@@ -1,8 +1,8 @@
-"""What one client does to a release, read with next to no noise.
+"""The inputs of the suite, and the influence of one client on a release.
 
-By a claim with a tiny noise multiplier: the release of a round with the client, less
-that of a round without. All is in units of the largest influence that the claim
-allows a client.
+Influences are read with a tiny noise multiplier: the release of a round with the
+client less that of a round without it, in units of the largest influence that the
+claim allows a client.
 """
 
 from __future__ import annotations
@@ -12,46 +12,115 @@ import dataclasses
 import functools
 import math
 
-from jaxtyping import Float
 import numpy as np
 
 from epe_jax.conformance.claim import Claim
-from epe_jax.conformance.findings import TOLERANCE
-from epe_jax.conformance.inputs import HUGE, Inputs
+from epe_jax.conformance.laws import TOLERANCE
+from epe_jax.conformance.noise import Layout
 from epe_jax.conformance.session import (
   Cohort,
   Make,
   NotChecked,
   Run,
   Session,
+  Vector,
   norm,
 )
 
+HUGE = 1e6
+"""Norm of an update that has to be clipped, in clip norms."""
+HEAVY = 1000.0
+"""Weight, relative to the other clients, of one that must count as they do."""
+
 _READABLE = 1e-3
+# Rounding to float32 must not lift an update of norm S above S.
+_BELOW = 1 - 1e-6
 
 
-class Influences(Inputs):
+class Influences:
   """Influences of clients, each measured when a rule first needs it.
 
   Attributes:
+    claim: of the mechanism.
+    layout: of the coordinates of an update and of a release.
     session: in which rounds are run.
+    zero: an update without effect.
+    uniform: an update of norm S, of equal size in all coordinates.
+    equal: the same, of equal norm in all tensors.
   """
 
   def __init__(
     self, make: Make, claim: Claim, *, budget: float, rng: np.random.Generator
   ):
-    super().__init__(claim, rng)
+    self.claim = claim
+    self.layout = Layout(claim.sizes)
     self.session = Session(make, claim, seconds=budget)
+    self._rng = rng
+    self.zero = np.zeros(claim.dim)
+    signs = rng.choice([-1.0, 1.0], claim.dim)
+    self.uniform = signs * _BELOW / math.sqrt(claim.dim)
+    self.equal = (
+      np.concatenate(
+        [
+          tensor / np.linalg.norm(tensor) / math.sqrt(len(claim.sizes))
+          for tensor in self.layout.split(self.uniform)
+        ]
+      )
+      * _BELOW
+    )
+
+  def in_tensor(self, k: int) -> Vector:
+    """An update of norm S that is zero outside one tensor."""
+    parts = self.layout.split(np.zeros(self.claim.dim))
+    parts[k] = self.layout.split(self.uniform)[k]
+    vector = np.concatenate(parts)
+    return vector / np.linalg.norm(vector) * _BELOW
+
+  @functools.cached_property
+  def background(self) -> Sequence[Vector]:
+    """Three updates of half the clip norm, for the other clients."""
+    vectors = self._rng.standard_normal((3, self.claim.dim))
+    return list(vectors / np.linalg.norm(vectors, axis=1, keepdims=True) / 2)
+
+  def cohort(
+    self,
+    update: Vector | None,
+    others: Sequence[Vector] = (),
+    *,
+    present: int | None = None,
+    weight: float = 1.0,
+    claim: Claim | None = None,
+  ) -> Cohort:
+    """The clients of a round: the one in question, and others.
+
+    Args:
+      update: of the client; None if it is absent.
+      others: updates that the others send in turn; zeros by default.
+      present: number of clients, with the one in question; n by default.
+      weight: of the client; the others have weight 1.
+      claim: the claim that gives n.
+    """
+    num = (present or (claim or self.claim).num_clients) - 1
+    options = list(others) or [self.zero]
+    updates = [options[i % len(options)] for i in range(num)]
+    weights = [1.0] * num
+    if update is None:
+      return Cohort(updates, weights)
+    return Cohort([update, *updates], [weight, *weights])
+
+  def check_others(self) -> None:
+    """Checks that rounds have a second client.
+
+    Raises:
+      NotChecked: they have one client only.
+    """
+    if self.claim.num_clients < 2:
+      raise NotChecked('it needs num_clients of 2 or more')
 
   @property
   def unit(self) -> str:
-    """What influences are measured in, for people."""
+    """The unit of influences, as text."""
     return 'S / n' if self.claim.release == 'mean' else 'S'
-
-  @property
-  def is_readable(self) -> bool:
-    """Whether a tiny noise multiplier leaves next to no noise."""
-    return self.floor < _READABLE
 
   def quiet(self, claim: Claim | None = None) -> Run:
     """A fresh run with next to no noise."""
@@ -59,52 +128,16 @@ class Influences(Inputs):
     tiny = min(1e-8, 1e-5 / math.sqrt(claim.dim))
     return self.session.start(dataclasses.replace(claim, noise_multiplier=tiny))
 
-  def influence(
-    self, cohort: Cohort, without: Cohort, claim: Claim | None = None
-  ) -> Float[np.ndarray, 'd']:
-    """Release of one cohort less that of the other, nearly without noise.
-
-    Raises:
-      NotChecked: releases of the same cohort differ as much.
-    """
-    self.check_quiet()
-    return self.quiet(claim).release(cohort) - self.quiet(claim).release(
-      without
-    )
-
-  def influence_of(
-    self,
-    update: Float[np.ndarray, 'd'],
-    others: Sequence[Float[np.ndarray, 'd']] = (),
-    *,
-    present: int | None = None,
-    weight: float = 1.0,
-    claim: Claim | None = None,
-  ) -> Float[np.ndarray, 'd']:
-    """Influence of a client, against a zero update of the same weight."""
-    make = functools.partial(
-      self.cohort, others=others, present=present, weight=weight, claim=claim
-    )
-    return self.influence(make(update), make(self.zero), claim)
-
-  def influences_of(
-    self,
-    updates: Sequence[Float[np.ndarray, 'd']],
-    others: Sequence[Float[np.ndarray, 'd']] = (),
-  ) -> list[Float[np.ndarray, 'd']]:
-    """Influences of clients, each against the same round with a zero update."""
-    self.check_quiet()
-    without = self.quiet().release(self.cohort(self.zero, others))
-    return [
-      self.quiet().release(self.cohort(update, others)) - without
-      for update in updates
-    ]
+  @property
+  def is_readable(self) -> bool:
+    """Whether a tiny noise multiplier leaves next to no noise."""
+    return self.floor < _READABLE
 
   def check_quiet(self) -> None:
-    """Checks that with a tiny noise multiplier releases have next to no noise.
+    """Checks that a tiny noise multiplier leaves next to no noise.
 
     Raises:
-      NotChecked: they have noise, so that no influence can be read.
+      NotChecked: noise is left, so that influences cannot be read.
     """
     if not self.is_readable:
       raise NotChecked(
@@ -115,12 +148,10 @@ class Influences(Inputs):
 
   @functools.cached_property
   def floor(self) -> float:
-    """Norm of the difference of two quiet releases of the same updates.
-
-    Of zeros, and of updates: what is drawn may be multiplied with them.
-    """
+    """Norm of the difference of two quiet releases of the same updates."""
     cohorts = [
       self.cohort(self.zero),
+      # Randomness may multiply updates, so zeros are not enough.
       self.cohort(self.uniform / 2, self.background),
     ]
     return max(
@@ -128,30 +159,68 @@ class Influences(Inputs):
       for cohort in cohorts
     )
 
+  def influence(
+    self, cohort: Cohort, without: Cohort, claim: Claim | None = None
+  ) -> Vector:
+    """Release of one cohort less that of the other, nearly without noise.
+
+    Raises:
+      NotChecked: influences cannot be read.
+    """
+    self.check_quiet()
+    released = self.quiet(claim).release(cohort)
+    return released - self.quiet(claim).release(without)
+
+  def influence_of(
+    self,
+    update: Vector,
+    others: Sequence[Vector] = (),
+    *,
+    present: int | None = None,
+    weight: float = 1.0,
+    claim: Claim | None = None,
+  ) -> Vector:
+    """Influence of a client, against a zero update of the same weight."""
+    make = functools.partial(
+      self.cohort, others=others, present=present, weight=weight, claim=claim
+    )
+    return self.influence(make(update), make(self.zero), claim)
+
+  def influences_of(
+    self, updates: Sequence[Vector], others: Sequence[Vector] = ()
+  ) -> list[Vector]:
+    """Influences of clients, each against the same round with a zero update."""
+    self.check_quiet()
+    without = self.quiet().release(self.cohort(self.zero, others))
+    return [
+      self.quiet().release(self.cohort(update, others)) - without
+      for update in updates
+    ]
+
   @functools.cached_property
-  def exact(self) -> Sequence[tuple[Float[np.ndarray, 'd'], ...]]:
-    """Updates of norm S, spread over tensors in several ways, and influences."""
+  def exact(self) -> Sequence[tuple[Vector, Vector]]:
+    """(update, influence) of updates of norm S, spread over tensors in many ways."""
     some = range(min(len(self.claim.sizes), 8))
     updates = [self.uniform, self.equal, *map(self.in_tensor, some)]
-    # Where tensors have clip norms of their own, only one way arrives whole: that
-    # in which an update arrives that is too large in each of them.
+    # If tensors have clip norms of their own, an update arrives whole only if it is
+    # spread as an update that is clipped in every tensor arrives.
     clipped = self.influence_of(HUGE * self.equal) * np.sign(self.claim.unit)
     if 0 < norm(clipped) < math.inf:
-      updates.append(clipped / norm(clipped) * (1 - 1e-6))
+      updates.append(clipped / norm(clipped) * _BELOW)
     return [(u, self.influence_of(u)) for u in updates]
 
-  @functools.cached_property
-  def base(self) -> Float[np.ndarray, 'd']:
-    """Largest influence of an update of norm S of an ordinary client."""
+  @property
+  def base(self) -> Vector:
+    """Largest influence of an ordinary client whose update has norm S."""
     return self._best[1]
 
-  @functools.cached_property
-  def base_update(self) -> Float[np.ndarray, 'd']:
+  @property
+  def base_update(self) -> Vector:
     """The update that has this influence."""
     return self._best[0]
 
   @functools.cached_property
-  def _best(self) -> tuple[Float[np.ndarray, 'd'], ...]:
+  def _best(self) -> tuple[Vector, Vector]:
     best = max(norm(influence) for _, influence in self.exact)
     return next(
       pair for pair in self.exact if norm(pair[1]) >= (1 - TOLERANCE) * best

@@ -1,4 +1,4 @@
-"""Exact p-values: of ratios to noise, of angles, and of the law of noise itself.
+"""Exact p-values of influences over noise, of angles, and of the law of noise.
 
 A covariance Σ of T rounds that is estimated from N independent coordinates is
 Wishart, so mᵀ Σ̂⁻¹ m is mᵀ Σ⁻¹ m times N / χ² with N - T + 1 degrees of freedom,
@@ -14,11 +14,16 @@ from jaxtyping import Float
 import numpy as np
 from scipy import stats
 
+ALPHA = 1e-5
+"""Maximum probability that a correct mechanism breaks a rule by chance."""
+TOLERANCE = 1e-3
+"""Relative error allowed to arithmetic, on top of chance."""
+
 
 def p_of_mu(
   measured: float, allowed: float, *, num: int, rounds: int = 1
 ) -> float:
-  """Probability that μ̂ is as large as measured although μ <= allowed.
+  """Probability that μ̂ is as large as measured if μ <= allowed.
 
   Args:
     measured: sqrt(mᵀ Σ̂⁻¹ m), where Σ̂ = Σ x xᵀ / N.
@@ -35,12 +40,12 @@ def p_of_mu(
 
 
 def p_of_cosine(largest: float, *, dim: int, pairs: int) -> float:
-  """Bound of the probability that one of some cosines is as large.
+  """Upper bound of the probability that one of several cosines is this large.
 
   Args:
     largest: |cosine| of two independent random directions in R^d.
     dim: d.
-    pairs: how many pairs it is the largest of.
+    pairs: number of pairs of which it is the largest.
   """
   p = stats.beta.sf(min(largest, 1.0) ** 2, 0.5, (dim - 1) / 2)
   return float(min(1.0, pairs * p))
@@ -49,7 +54,7 @@ def p_of_cosine(largest: float, *, dim: int, pairs: int) -> float:
 def p_of_sphericity(
   rows: Float[np.ndarray, 'n d'],
 ) -> tuple[float, float]:
-  """Whether rows have as many effective dimensions as coordinates.
+  """Tests whether rows have as many effective dimensions as coordinates.
 
   Squared cosines of rows average 1/d if coordinates are independent and of one
   variance, and more otherwise: 1/effective dimension.
@@ -69,13 +74,13 @@ def p_of_sphericity(
 def p_of_lags(
   rows: Float[np.ndarray, 'n d'],
 ) -> tuple[float, int, float]:
-  """Whether a row resembles itself moved along by some number of coordinates.
+  """Tests whether rows resemble themselves shifted by some number of coordinates.
 
   Args:
     rows: with zero means and unit variances.
 
   Returns:
-    p-value over all lags, the lag that stands out most, and its correlation.
+    p-value over all lags, the most significant lag, and its correlation.
   """
   n, d = rows.shape
   spectrum = np.fft.rfft(rows, axis=1)
@@ -85,7 +90,7 @@ def p_of_lags(
     return 1.0, 0, 0.0
   scores = np.abs(lags) * math.sqrt(n * d)
   if d % 2 == 0:
-    # Half way around, every pair of coordinates is counted twice.
+    # At half the circumference, every pair of coordinates is counted twice.
     scores[-1] /= math.sqrt(2)
   best = int(np.argmax(scores))
   p = min(1.0, 2 * lags.size * float(stats.norm.sf(scores[best])))
@@ -95,7 +100,7 @@ def p_of_lags(
 def p_of_smallest_variance(
   rows: Float[np.ndarray, 'n d'],
 ) -> tuple[float, int, float]:
-  """Whether a coordinate has less than unit variance.
+  """Tests whether a coordinate has less than unit variance.
 
   Returns:
     p-value over all coordinates, the coordinate, and its variance.
@@ -110,13 +115,13 @@ def p_of_smallest_variance(
 def p_of_gaussian(
   values: Float[np.ndarray, 'n'], *, compared: int = 4000
 ) -> tuple[float, str]:
-  """Whether values of unit variance are Gaussian, in the middle and at the ends.
+  """Tests whether values of unit variance are Gaussian, in the bulk and the tails.
 
-  The middle is compared by Kolmogorov and Smirnov's distance of some of them, the
-  ends by the largest value, which has a known law.
+  The bulk is compared by the Kolmogorov-Smirnov distance of a subsample, the tails
+  by the largest value, whose law is known.
 
   Returns:
-    p-value, and what stands out most.
+    p-value, and the most significant difference in words.
   """
   some = values[:: max(1, values.size // compared)]
   middle = float(stats.kstest(some, 'norm').pvalue)

@@ -1,4 +1,4 @@
-"""The noise of a mechanism, and influences judged by it."""
+"""The noise of a mechanism, and p-values of influences against it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ import numpy as np
 
 from epe_jax.conformance import laws
 from epe_jax.conformance.claim import Claim
-from epe_jax.conformance.findings import ALPHA, TOLERANCE
 from epe_jax.conformance.influences import Influences
+from epe_jax.conformance.laws import ALPHA, TOLERANCE
 from epe_jax.conformance.noise import Noise
-from epe_jax.conformance.session import Cohort, Make, NotChecked, norm
+from epe_jax.conformance.session import (
+  Cohort,
+  Make,
+  NotChecked,
+  Vector,
+  norm,
+)
 
 _MAX_RUNS, _MIN_RUNS, _MAX_OTHER_RUNS, _MAX_ROUNDS = 100, 6, 16, 32
 # Numbers in the influences of a client on all rounds.
@@ -23,9 +29,9 @@ _MAX_NUMBERS = 20_000_000
 
 
 class Measurements(Influences):
-  """Makes each measurement when a rule first needs it, and keeps it.
+  """All that rules measure; each measurement is made once, when it is first needed.
 
-  Noise is sampled with updates of zero and the claim as it is, unless a method says
+  Noise is sampled with zero updates under the claim itself, unless a method says
   otherwise.
   """
 
@@ -36,13 +42,13 @@ class Measurements(Influences):
     self._budget = budget
 
   def plan(self, share: float, *, rounds: int, max_runs: int) -> int:
-    """How many runs fit into a share of the budget."""
+    """Number of runs that fit into a share of the budget."""
     seconds = self.seconds_per_round * rounds
     return max(_MIN_RUNS, min(max_runs, int(share * self._budget / seconds)))
 
   @functools.cached_property
   def seconds_per_round(self) -> float:
-    """Of a round in which everybody sends zeros, with making the mechanism."""
+    """Seconds to make a mechanism and run a round of zero updates."""
     before = self.session.elapsed
     for _ in range(2):
       self.session.start(self.claim).release(self.cohort(self.zero))
@@ -51,7 +57,7 @@ class Measurements(Influences):
   def sample_rounds(
     self, runs: int, rounds: int, cohort: Cohort, claim: Claim | None = None
   ) -> Float[np.ndarray, 'R T k']:
-    """Noise of several rounds of fresh runs: releases less what they should be."""
+    """Noise of the first rounds of fresh runs: releases less the quiet release."""
     claim = claim or self.claim
     keep = self.layout.keep
     run = self.quiet(claim)
@@ -66,12 +72,28 @@ class Measurements(Influences):
     return sampled - expected
 
   def sample_noise(
-    self, cohort: Cohort, *, runs: int | None = None, claim: Claim | None = None
+    self,
+    cohort: Cohort,
+    *,
+    runs: int | None = None,
+    claim: Claim | None = None,
+    repair: bool = True,
   ) -> Noise:
-    """Noise of the first round under other conditions."""
+    """Noise of the first round under other conditions.
+
+    Args:
+      cohort: of the round.
+      runs: number of samples; by default as many as time allows.
+      claim: of the mechanism.
+      repair: leave out what `tensor_noise` and `noise_between_coordinates` report;
+        False if influences cannot be read.
+    """
     if runs is None:
       runs = self.plan(0.05, rounds=1, max_runs=_MAX_OTHER_RUNS)
     samples = self.sample_rounds(runs, 1, cohort, claim)[:, 0]
+    return self._repaired(samples) if repair else Noise(self.layout, samples)
+
+  def _repaired(self, samples: Float[np.ndarray, 'R k']) -> Noise:
     return Noise(self.layout, samples, self.short_tensors, self.effective_share)
 
   @functools.cached_property
@@ -83,7 +105,7 @@ class Measurements(Influences):
 
   @functools.cached_property
   def unique_runs(self) -> Sequence[int]:
-    """Runs whose first release has noise that no run before them had."""
+    """Runs whose first noise differs from that of every earlier run."""
     first = self.early_rounds[:, 0, :4096]
     lengths = np.linalg.norm(first, axis=1)
     unit = first / np.where(lengths > 0, lengths, 1)[:, None]
@@ -98,10 +120,10 @@ class Measurements(Influences):
 
   @functools.cached_property
   def effective_share(self) -> float:
-    """Effective over nominal dimensions of the noise, 1 unless much less.
+    """Effective over nominal dimensions of the noise, 1 unless it is much less.
 
-    Where random numbers serve several coordinates, other rules have to know that
-    they see fewer of them.
+    If coordinates share random numbers, other rules have fewer independent values
+    than coordinates.
     """
     noise = Noise(self.layout, self.early_rounds[self.unique_runs, 0])
     if len(noise.samples) < 2 or noise.common_std == 0:
@@ -111,13 +133,9 @@ class Measurements(Influences):
     share = effective / rows.shape[1]
     return min(1.0, share) if p < ALPHA and share < 0.9 else 1.0
 
-  def sample_unjudged(self, cohort: Cohort, runs: int, claim: Claim) -> Noise:
-    """Noise under other claims where influences cannot be read."""
-    return Noise(self.layout, self.sample_rounds(runs, 1, cohort, claim)[:, 0])
-
   @functools.cached_property
   def short_tensors(self) -> frozenset[int]:
-    """Tensors with less noise than the others, by the influence in them."""
+    """Tensors with less noise than an update within them needs."""
     noise, allowed = self.all_noise, self.allowed_by(self.all_noise)
     return frozenset(
       k
@@ -146,44 +164,47 @@ class Measurements(Influences):
 
   @functools.cached_property
   def noise(self) -> Noise:
-    """That of ordinary rounds, less what `tensor_noise` reports.
+    """Noise of ordinary rounds, without what `tensor_noise` reports.
 
     Raises:
-      NotChecked: there is none.
+      NotChecked: there is no noise.
     """
     if self.all_noise.common_std == 0:
       raise NotChecked('there is no noise; see noise_scale')
     return dataclasses.replace(self.all_noise, repaired=self.short_tensors)
 
   def allowed_by(self, noise: Noise) -> float:
-    """Largest μ that other rules allow: that of ordinary clients if it is more.
+    """Largest μ that other rules allow: that of ordinary clients if it is larger.
 
-    What breaks for every client alike is reported once, by `noise_scale`.
+    What is wrong for all clients is reported once, by `noise_scale`.
     """
-    claimed = (1 + TOLERANCE) / self.claim.noise_multiplier
     common = noise.common_std
     if common == 0:
       return math.inf
-    return max(claimed, norm(self.base) / common)
+    return max(self.claimed_mu, norm(self.base) / common)
+
+  @property
+  def claimed_mu(self) -> float:
+    """μ of one round by the claim, with the tolerance for arithmetic."""
+    return (1 + TOLERANCE) / self.claim.noise_multiplier
 
   def excess(
-    self, influence: Float[np.ndarray, 'd'], noise: Noise, *, tests: int = 1
+    self, influence: Vector, noise: Noise, *, tests: int = 1
   ) -> tuple[float, float]:
-    """Judges an influence.
+    """Compares an influence with the noise.
 
     Args:
       influence: of one client in a round.
       noise: in such rounds.
-      tests: number of influences that the rule judges.
+      tests: number of influences that the rule compares.
 
     Returns:
-      μ, and the p-value of that it is at most what is claimed; where ordinary
-      clients already have more than that, 0 if it is 5 % more than theirs, else 1.
+      μ, and the p-value of the hypothesis that it is at most the claimed one. If
+      ordinary clients already exceed that, 0 if μ exceeds theirs by 5 %, else 1.
     """
     mu = noise.mu(influence)
-    claimed = (1 + TOLERANCE) / self.claim.noise_multiplier
     if self.common_p_value >= ALPHA:
-      return mu, min(1.0, tests * noise.p_value(influence, claimed))
+      return mu, min(1.0, tests * noise.p_value(influence, self.claimed_mu))
     return mu, float(mu <= 1.05 * self.common_mu)
 
   @functools.cached_property
@@ -195,18 +216,17 @@ class Measurements(Influences):
 
   @functools.cached_property
   def common_p_value(self) -> float:
-    """Probability of that μ or more although the claim holds."""
+    """Probability of this μ or more although the claim holds."""
     if math.isinf(self.common_mu):
       return 0.0
-    claimed = (1 + TOLERANCE) / self.claim.noise_multiplier
-    return self.noise.p_value(self.base, claimed)
+    return self.noise.p_value(self.base, self.claimed_mu)
 
   @property
   def max_rounds(self) -> int:
-    """Rounds that a long run may have."""
+    """Maximum number of rounds of a long run."""
     allowed = self.claim.max_rounds or _MAX_ROUNDS
     in_time = int(0.3 * self._budget / (5 * self.seconds_per_round))
-    # Noise has to have many more coordinates than rounds.
+    # A covariance of rounds needs many more coordinates than rounds.
     in_space = min(
       sum(self.layout.kept_sizes) // 4, _MAX_NUMBERS // self.claim.dim
     )

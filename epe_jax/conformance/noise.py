@@ -1,4 +1,4 @@
-"""Noise of a mechanism, sampled, and influences measured against it."""
+"""Samples of the noise of a mechanism, and the μ of an influence against them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from scipy import stats
 
 from epe_jax.conformance import laws
 
-# Noise below this fraction of the largest of a tensor is rounding, not noise.
+# Below this fraction of the largest noise of a tensor, noise is rounding error.
 _NONE = 1e-3
-# Coordinates of the noise that are kept: more make no test better.
+# Number of coordinates in which noise is kept; more would not improve any test.
 _KEPT, _KEPT_OF_TENSOR = 20_000, 256
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """Which coordinates of a release noise is measured in.
+  """The coordinates of a release in which noise is measured.
 
   Attributes:
     sizes: coordinates of each tensor.
@@ -31,7 +31,7 @@ class Layout:
 
   @functools.cached_property
   def kept_sizes(self) -> tuple[int, ...]:
-    """How many of the first coordinates of each tensor are kept."""
+    """Number of leading coordinates of each tensor that are kept."""
     dim = sum(self.sizes)
     share = [math.ceil(size * _KEPT / dim) for size in self.sizes]
     return tuple(
@@ -40,14 +40,14 @@ class Layout:
     )
 
   def keep(self, vector: Float[np.ndarray, 'd']) -> Float[np.ndarray, 'k']:
-    """The coordinates of a vector that are kept."""
+    """The kept coordinates of a vector."""
     tensors = self.split(vector)
     return np.concatenate([t[:k] for t, k in zip(tensors, self.kept_sizes)])
 
   def split(
     self, vector: Float[np.ndarray, 'd']
   ) -> list[Float[np.ndarray, '_']]:
-    """A vector of all coordinates as its tensors."""
+    """The tensors of a vector, each flat."""
     return np.split(vector, np.cumsum(self.sizes)[:-1])
 
   def norms(self, vector: Float[np.ndarray, 'd']) -> Float[np.ndarray, 'L']:
@@ -61,10 +61,10 @@ class Noise:
 
   Attributes:
     layout: of the coordinates.
-    samples: [R, k] noise of R runs in the coordinates that are kept.
-    repaired: tensors whose noise another rule reports. They are given that of the
-      others here, so that each cause is reported once.
-    effective_share: independent numbers for each coordinate, 1 or less.
+    samples: [R, k] noise of R runs in the kept coordinates.
+    repaired: tensors whose noise another rule reports. Here they count as having
+      the noise of the other tensors, so that each cause is reported once.
+    effective_share: independent values per coordinate, <= 1.
   """
 
   layout: Layout
@@ -80,12 +80,12 @@ class Noise:
 
   @functools.cached_property
   def stds(self) -> Float[np.ndarray, 'L']:
-    """Standard deviation in each tensor, as measured."""
+    """Measured standard deviation of each tensor."""
     return np.array([math.sqrt(np.mean(t**2)) for t in self.tensors])
 
   @functools.cached_property
   def is_isotropic(self) -> bool:
-    """Whether no tensor has a variance that differs from that of the rest."""
+    """Whether no tensor's variance differs from that of the others."""
     sums = np.array([np.sum(t**2) for t in self._intact])
     nums = np.array([t.size for t in self._intact])
     if sums.size < 2:
@@ -100,7 +100,7 @@ class Noise:
 
   @functools.cached_property
   def common_std(self) -> float:
-    """That of all tensors, of the noisiest large one if they differ."""
+    """Standard deviation of all tensors; of the noisiest large one if they differ."""
     if self.is_isotropic:
       intact = np.concatenate([t.ravel() for t in self._intact])
       return math.sqrt(np.mean(intact**2))
@@ -110,11 +110,11 @@ class Noise:
 
   @property
   def num(self) -> int:
-    """Values that the common standard deviation is estimated from."""
+    """Number of independent values behind `common_std`."""
     return self.count(sum(t.size for t in self._intact))
 
   def mu(self, influence: Float[np.ndarray, 'd']) -> float:
-    """How many standard deviations an influence is, over all coordinates."""
+    """Norm of an influence, each coordinate in standard deviations of its noise."""
     norms = self.layout.norms(influence)
     if not np.all(np.isfinite(norms)):
       return math.inf
@@ -125,10 +125,10 @@ class Noise:
     return math.sqrt(np.sum((norms[used] / stds[used]) ** 2))
 
   def p_value(self, influence: Float[np.ndarray, 'd'], allowed: float) -> float:
-    """Probability of this μ or more although the true one is at most allowed.
+    """Probability of this μ or more if the true one is at most `allowed`.
 
-    With noise that differs between tensors this is an upper bound: the sum of the
-    probabilities that one of their variances is underestimated so much.
+    If noise differs between tensors this is an upper bound: the sum over tensors
+    of the probability that its variance is underestimated this much.
     """
     mu = self.mu(influence)
     if self.is_isotropic:
@@ -137,7 +137,7 @@ class Noise:
     return min(1.0, sum(laws.p_of_mu(mu, allowed, num=n) for n in nums))
 
   def standardized(self) -> Float[np.ndarray, 'R k']:
-    """Samples with unit variance in each tensor, less tensors without noise."""
+    """Samples with unit variance in each tensor; tensors without noise are left out."""
     parts = [
       tensor / std
       for tensor, std in zip(self.tensors, self.stds)
@@ -146,7 +146,7 @@ class Noise:
     return np.concatenate(parts, axis=1)
 
   def count(self, num: int) -> int:
-    """Independent ones among some number of values."""
+    """Number of independent values among `num`."""
     return max(1, int(num * self.effective_share))
 
   @property

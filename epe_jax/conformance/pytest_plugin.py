@@ -1,4 +1,4 @@
-"""The pytest fixture `check_privacy`, which every project with pytest can use.
+"""The pytest fixture `check_privacy`, for any project.
 
 def test_aggregation_is_private(check_privacy):
   check_privacy(make, Claim(1.0, 1.0, 10, ((20, 30), (30,))))
@@ -18,10 +18,10 @@ def check_privacy() -> Callable[..., Any]:
 
   Returns:
     `check_privacy(make, claim, allow=(), **settings)`, which returns the report.
-    Findings of rules in `allow` do not fail the test; settings are those of
+    Findings of rules in `allow` do not fail the test; `settings` are those of
     `epe_jax.conformance.check`.
   """
-  # Here, so that projects whose tests do not use it do not load it.
+  # Imported here, as every pytest session loads this plugin.
   from epe_jax import conformance
 
   def check(make, claim, *, allow=(), **settings):

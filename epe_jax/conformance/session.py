@@ -1,4 +1,4 @@
-"""Runs rounds of a mechanism, in units of what one client may do to the release."""
+"""Runs rounds of a mechanism; releases are in units of one client's influence."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Vector = Float[np.ndarray, 'd']
 
 
 class NotChecked(Exception):
-  """A measurement that a rule needs cannot be made; the message says why."""
+  """A rule needs a measurement that cannot be made; the message says why."""
 
 
 class Cohort(NamedTuple):
   """Clients of a round.
 
   Attributes:
-    updates: of each client present, in clip norms; one array may stand for several
-      clients.
-    weights: of each.
+    updates: of each client present, in clip norms; several clients may share an
+      array.
+    weights: of each client.
   """
 
   updates: Sequence[Vector]
@@ -35,7 +35,7 @@ class Cohort(NamedTuple):
 
 
 class Session:
-  """Starts runs of a mechanism and counts their rounds, until time is up."""
+  """Starts runs of a mechanism and counts their rounds, within a time limit."""
 
   def __init__(self, make: Make, claim: Claim, *, seconds: float):
     self._make = make
@@ -50,11 +50,11 @@ class Session:
     return time.perf_counter() - self._start
 
   def start(self, claim: Claim) -> Run:
-    """Makes a fresh mechanism that has run no round.
+    """Makes a fresh mechanism.
 
     Raises:
-      NotChecked: time is up, or the factory does not take the claim.
-      TypeError: what it makes cannot aggregate.
+      NotChecked: time is up, or the factory fails for this claim.
+      TypeError: the factory returned something that cannot aggregate.
     """
     self.spend(0)
     try:
@@ -100,16 +100,16 @@ class Run:
   def release(self, cohort: Cohort) -> Vector:
     """Runs a round.
 
-    Updates are multiplied with the clip norm, and the release is divided by what
-    a client of that norm may do to it. A sum of updates u_i within the clip norm is
-    so released as Σ u_i and noise of standard deviation z, whatever S and n are.
+    Updates are multiplied by the clip norm, and the release is divided by the
+    influence that a client of that norm may have. Updates u_i within the clip norm
+    are thus released as Σ u_i with noise of standard deviation z, for any S and n.
 
     Returns:
       [d] float64.
 
     Raises:
-      NotChecked: the mechanism refuses this input, raises an error, or time is up.
-      ValueError: tensors have not the shapes of the claim.
+      NotChecked: the mechanism refuses this input or fails, or time is up.
+      ValueError: released tensors do not have the shapes of the claim.
     """
     self.session.spend(1)
     clip_norm = self.public_clip_norm or self.claim.clip_norm
@@ -154,7 +154,7 @@ class Run:
 
 
 def norm(vector: Float[np.ndarray, '...']) -> float:
-  """Euclidean norm; inf if a number is not finite."""
+  """Euclidean norm; inf if an entry is not finite."""
   value = float(np.linalg.norm(vector))
   return value if math.isfinite(value) else math.inf
 

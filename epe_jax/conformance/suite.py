@@ -1,4 +1,4 @@
-"""Checks a mechanism against all rules, in order of their worth."""
+"""Checks a mechanism against all rules, most important first."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ import math
 import numpy as np
 from scipy import stats
 
-from epe_jax import epsilon
-from epe_jax.conformance import (
-  adaptive_clip,
+from epe_jax.conformance.claim import Claim
+from epe_jax.conformance.laws import ALPHA
+from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.report import Report
+from epe_jax.conformance.rule import epsilon_of_mu
+from epe_jax.conformance.rules import (
   arithmetic,
+  clip_norm,
   clipping,
   independence,
   noise_scale,
-  over_rounds,
   own_claim,
   participation,
   resume,
+  rounds,
 )
-from epe_jax.conformance.claim import Claim
-from epe_jax.conformance.findings import ALPHA, Report, Result
-from epe_jax.conformance.measurements import Measurements
 from epe_jax.conformance.session import Make, NotChecked
 from epe_jax.epsilon.types import check_delta
 
-Rule = Callable[[Measurements], Result]
-
-RULES: dict[str, Rule] = {
-  'noise_scale': noise_scale.check_noise_scale,
-  'tensor_noise': noise_scale.check_tensor_noise,
-  'clipping': clipping.check_clipping,
-  'rounds': over_rounds.check_rounds,
-  'weights': participation.check_weights,
-  'dropout': participation.check_dropout,
-  'noise_between_coordinates': independence.check_coordinates,
-  'noise_between_runs': independence.check_runs,
-  'noise_law': independence.check_law,
-  'clip_norm': adaptive_clip.check_clip_norm,
-  'resume': resume.check_resume,
-  'memory': over_rounds.check_memory,
-  'wrap_around': arithmetic.check_wrap_around,
-  'arrives_whole': clipping.check_arrives_whole,
-  'rounding': arithmetic.check_rounding,
-  'add_or_remove': participation.check_add_or_remove,
-  'own_claim': own_claim.check_own_claim,
+RULES = {
+  rule.name: rule
+  for rule in (
+    noise_scale.noise_scale,
+    noise_scale.tensor_noise,
+    clipping.clipping,
+    rounds.rounds,
+    participation.weights,
+    participation.dropout,
+    independence.noise_between_coordinates,
+    independence.noise_between_runs,
+    independence.noise_law,
+    clip_norm.clip_norm,
+    resume.resume,
+    rounds.memory,
+    arithmetic.wrap_around,
+    clipping.arrives_whole,
+    arithmetic.rounding,
+    participation.add_or_remove,
+    own_claim.own_claim,
+  )
 }
-"""Each rule by its key, in the order in which they are checked."""
+"""Each rule by its name, in the order in which they are checked."""
 
 
 def check(
@@ -58,23 +60,23 @@ def check(
   budget: float = 60.0,
   seed: int = 0,
 ) -> Report:
-  """Runs a mechanism under adversarial inputs and says which rules it breaks.
+  """Runs a mechanism on adversarial inputs and reports the rules that it breaks.
 
   Args:
-    make: makes a fresh mechanism that fulfils a claim. It is called with other
-      clip norms, noise multipliers and numbers of clients than those of `claim`.
+    make: returns a fresh mechanism that fulfils a claim. It is called with clip
+      norms, noise multipliers and numbers of clients other than those of `claim`.
     claim: what the mechanism promises.
     delta: δ of the reported ε, in (0, 1).
-    budget: seconds that rounds may take, about. What does not fit is reported as
-      not checked.
+    budget: seconds that rounds may take, approximately. What does not fit is
+      reported as not checked.
     seed: of the updates that are sent. The noise is the mechanism's own.
 
   Returns:
-    A result for each rule. A correct mechanism breaks one by chance with a
-    probability of at most 1e-5 each.
+    A result for each rule. A correct mechanism breaks a rule by chance with
+    probability 1e-5 at most.
 
   Raises:
-    TypeError: `make` returns no mechanism.
+    TypeError: `make` returns something that is not a mechanism.
     ValueError: an argument is out of range, or a release has not the shapes of the
       claim.
     Exception: whatever the mechanism raises in the very first round, in which all
@@ -85,14 +87,14 @@ def check(
     raise ValueError(f'budget={budget}; give seconds > 0.')
   rng = np.random.default_rng(seed)
   m = Measurements(make, claim, budget=budget, rng=rng)
-  # Errors that are not of adversarial input are the user's to see.
+  # An error on ordinary input is the user's to see.
   first = m.session.start(claim).release(m.cohort(m.zero))
   if not np.all(np.isfinite(first)):
     raise ValueError(
       'a round in which all clients send zeros releases numbers that are not finite; '
       'nothing can be checked. Look for a division by a norm of zero.'
     )
-  results = tuple(_judge(m, name, rule, delta) for name, rule in RULES.items())
+  results = tuple(rule.check(m, delta=delta) for rule in RULES.values())
   return Report(
     claim,
     results,
@@ -105,28 +107,6 @@ def check(
   )
 
 
-def epsilon_of_mu(mu: float, delta: float) -> float:
-  """ε of a Gaussian mechanism: N(0, 1) against N(μ, 1)."""
-  if not math.isfinite(mu):
-    return math.inf
-  return float(epsilon.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, delta))
-
-
-def _judge(m: Measurements, name: str, rule: Rule, delta: float) -> Result:
-  try:
-    with np.errstate(all='ignore'):
-      result = rule(m)
-  except NotChecked as error:
-    return Result(name, 'not checked', str(error))
-  finding = result.finding
-  if finding is None or finding.mu is None:
-    return result
-  finding = finding._replace(
-    mu=float(finding.mu), epsilon=epsilon_of_mu(float(finding.mu), delta)
-  )
-  return result._replace(finding=finding)
-
-
 def _attempt(measure: Callable[[], float]) -> float | None:
   try:
     return measure()
@@ -136,6 +116,6 @@ def _attempt(measure: Callable[[], float]) -> float | None:
 
 def _resolve(num: int) -> float:
   """Shortage of noise that breaks `noise_scale` with probability 99 %."""
-  # Four claims are compared, so each has a fourth of the chance of error.
+  # Four claims are compared, so each has a fourth of the error probability.
   least = stats.chi2.ppf(ALPHA / 4, num) / stats.chi2.ppf(0.99, num)
   return 1 - math.sqrt(least)

@@ -8,13 +8,11 @@ from studies import run_audits, simulated_runs
 
 from epe_jax.audit import threat_models
 
-RUNS = 4000
 
-
-def _scores(directions, *, num, dim, noise, clients, took_part=True):
+def _scores(directions, *, num, dim, noise, clients, took_part=True, runs=4000):
   """Inner products with the aggregate of one round, [runs, num], in clip norms."""
   rng = np.random.default_rng(3)
-  all_scores = np.empty((RUNS, num))
+  all_scores = np.empty((runs, num))
   for scores in all_scores:
     run = simulated_runs.simulate(
       rng,
@@ -40,12 +38,14 @@ def _inflation(scores):
 
 
 def test_canaries_of_a_vector_are_noise_to_each_other_in_pairs():
-  num, dim, noise, clients = 30, 40, 0.5, 2.0
-  scores = _scores('sphere', num=num, dim=dim, noise=noise, clients=clients)
+  num, dim, noise, clients, runs = 30, 40, 0.5, 2.0, 1000
+  scores = _scores(
+    'sphere', num=num, dim=dim, noise=noise, clients=clients, runs=runs
+  )
   others = num - 1
   variance = noise**2 + (others + clients**2) / dim
   share = others / (others + clients**2 + noise**2 * dim)
-  error = np.sqrt(2 / RUNS)
+  error = np.sqrt(2 / runs)
   np.testing.assert_allclose(
     scores.var(axis=0).mean(), variance, rtol=6 * error
   )
@@ -56,8 +56,11 @@ def test_canaries_of_a_vector_are_noise_to_each_other_in_pairs():
 
 
 def test_orthogonal_canaries_are_no_noise_to_each_other():
-  scores = _scores('orthogonal', num=30, dim=40, noise=0.5, clients=2.0)
-  error = np.sqrt(2 / RUNS)
+  runs = 1000
+  scores = _scores(
+    'orthogonal', num=30, dim=40, noise=0.5, clients=2.0, runs=runs
+  )
+  error = np.sqrt(2 / runs)
   variance = 0.5**2 + 2.0**2 / 40
   np.testing.assert_allclose(
     scores.var(axis=0).mean(), variance, rtol=6 * error

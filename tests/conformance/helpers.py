@@ -1,7 +1,10 @@
 """Claims, and factories whose noise is the same in every run of the tests."""
 
+import functools
+
 import numpy as np
 
+from epe_jax import conformance
 from epe_jax.conformance import Claim
 
 CLAIM = Claim(
@@ -23,3 +26,9 @@ def seeded(cls, seed=0):
   """A factory of mechanisms that draw their noise from a stream of seeds."""
   seeds = np.random.default_rng(seed)
   return lambda claim: cls(claim, int(seeds.integers(2**62)))
+
+
+@functools.cache
+def check_seeded(cls, claim=CLAIM):
+  """The report of a mechanism with the noise of the first seed, made once."""
+  return conformance.check(seeded(cls), claim)

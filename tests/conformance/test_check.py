@@ -9,7 +9,7 @@ import pytest
 
 from epe_jax import accounting, conformance, io
 from tests.conformance import correct
-from tests.conformance.helpers import CLAIM, seeded
+from tests.conformance.helpers import CLAIM, check_seeded, seeded
 
 
 def test_the_claimed_epsilon_is_that_of_the_gaussian_mechanism():
@@ -34,7 +34,7 @@ def test_what_is_absent_is_not_checked_and_never_passed():
 
 
 def test_refused_dropout_is_not_checked():
-  report = conformance.check(seeded(correct.NoiseOfClients), CLAIM)
+  report = check_seeded(correct.NoiseOfClients)
   assert 'refuses such input' in report.not_checked['dropout']
 
 
@@ -98,7 +98,7 @@ def test_a_slow_mechanism_is_checked_as_far_as_its_budget_goes():
 
 
 def test_a_report_is_json():
-  report = conformance.check(seeded(correct.Momentum), CLAIM)
+  report = check_seeded(correct.Momentum)
   body = json.loads(json.dumps(io.spell_non_finite(report.to_json())))
   assert [r['rule'] for r in body['results']] == list(conformance.RULES)
   assert body['rounds'] == report.rounds

@@ -6,7 +6,7 @@ import pytest
 
 from epe_jax import conformance
 from tests.conformance import correct
-from tests.conformance.helpers import CLAIM, OTHER, seeded
+from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 
 EVERYBODY = {'clip_norm', 'add_or_remove'}
 
@@ -14,7 +14,7 @@ EVERYBODY = {'clip_norm', 'add_or_remove'}
 @pytest.mark.parametrize('claim', [CLAIM, OTHER], ids=['claim', 'other'])
 @pytest.mark.parametrize('name', correct.CORRECT)
 def test_a_correct_mechanism_breaks_nothing(name, claim):
-  report = conformance.check(seeded(correct.CORRECT[name]), claim)
+  report = check_seeded(correct.CORRECT[name], claim)
   assert not report.findings, conformance.format_report(report)
   expected = {
     'AdaptiveClip': {'memory', 'add_or_remove'},
@@ -62,7 +62,7 @@ def test_a_sum_and_a_step_are_released():
 
 def test_a_known_count_breaks_a_claim_of_add_or_remove():
   claim = dataclasses.replace(CLAIM, adjacency='add_or_remove')
-  assert not conformance.check(seeded(correct.Plain), claim).findings
+  assert not check_seeded(correct.Plain, claim).findings
   report = conformance.check(seeded(correct.NoiseOnSum), claim)
   assert [f.cause for f in report.findings] == ['count_not_private']
   assert report.findings[0].mu == pytest.approx(2, rel=0.05)

@@ -9,7 +9,7 @@ import pytest
 from epe_jax import conformance
 from epe_jax.text import cells
 from tests.conformance import correct, seeded_bugs
-from tests.conformance.helpers import CLAIM, OTHER, seeded
+from tests.conformance.helpers import CLAIM, OTHER, check_seeded, seeded
 
 # Noise that is kept for later rounds is kept by a checkpoint, too.
 _KEPT = (
@@ -29,7 +29,7 @@ _KEPT = (
   'bug', seeded_bugs.EXPECTED, ids=lambda bug: bug.__name__
 )
 def test_the_report_names_the_bug(bug, claim):
-  report = conformance.check(seeded(bug), claim)
+  report = check_seeded(bug, claim)
   named = [(f.rule, f.cause) for f in report.findings]
   if bug in _KEPT:
     assert named.pop() == ('resume', 'noise_replayed_after_restore')
@@ -42,20 +42,20 @@ def test_the_report_names_the_bug(bug, claim):
 
 
 def test_the_epsilon_of_a_finding_is_that_of_the_summary_or_says_where_it_is():
-  same = conformance.check(seeded(seeded_bugs.NoiseOnMachines), CLAIM)
+  same = check_seeded(seeded_bugs.NoiseOnMachines)
   assert same.findings[0].epsilon == pytest.approx(same.epsilon, rel=1e-9)
   text = ' '.join(conformance.format_report(same).split())
   assert text.count(f'ε = {cells.format_number(same.epsilon)} ') == 2
   assert 'within the error of the measurement' not in text
   # At a clip norm of 1 noise that ignores it is right.
-  other = conformance.check(seeded(seeded_bugs.NoiseOfUnitClip), CLAIM)
+  other = check_seeded(seeded_bugs.NoiseOfUnitClip)
   text = ' '.join(conformance.format_report(other).split())
   assert other.findings[0].epsilon > other.epsilon
   assert 'if noise is as short as it is with clip_norm × 4; claimed' in text
 
 
 def test_only_a_finite_epsilon_above_the_claim_is_within_the_error():
-  report = conformance.check(seeded(correct.Plain), CLAIM)
+  report = check_seeded(correct.Plain)
   above = dataclasses.replace(report, epsilon=report.claimed_epsilon + 0.01)
   broken = tuple(
     r._replace(status='broken') if r.rule == 'tensor_noise' else r
@@ -101,25 +101,23 @@ def test_eighteen_bugs_are_seeded():
   assert set(range(1, 19)) <= numbers
 
 
-def measured_epsilon(bug, claim=CLAIM):
-  return conformance.check(seeded(bug), claim).findings[0].mu
+def measured_mu(bug):
+  return check_seeded(bug).findings[0].mu
 
 
 def test_the_measured_mu_is_that_of_the_bug():
   # √L tensors; the whole mean, from one side to the other; √(1 + β² + β⁴ + ...).
-  assert measured_epsilon(seeded_bugs.PerLayerGlobalNoise) == pytest.approx(
+  assert measured_mu(seeded_bugs.PerLayerGlobalNoise) == pytest.approx(
     3**0.5, rel=0.02
   )
-  assert measured_epsilon(seeded_bugs.ClippedMean) == pytest.approx(
-    2 * 10, rel=0.02
-  )
-  assert measured_epsilon(seeded_bugs.MomentumBeforeNoise) == pytest.approx(
+  assert measured_mu(seeded_bugs.ClippedMean) == pytest.approx(2 * 10, rel=0.02)
+  assert measured_mu(seeded_bugs.MomentumBeforeNoise) == pytest.approx(
     (1 / (1 - 0.9**2)) ** 0.5, rel=0.1
   )
-  assert measured_epsilon(seeded_bugs.NoiseOnMachines) == pytest.approx(
+  assert measured_mu(seeded_bugs.NoiseOnMachines) == pytest.approx(
     3**0.5, rel=0.02
   )
   # Of 5 clients that are left each has twice its share, a single one ten times.
-  assert measured_epsilon(seeded_bugs.DropoutNotCounted) == pytest.approx(
+  assert measured_mu(seeded_bugs.DropoutNotCounted) == pytest.approx(
     10, rel=0.05
   )

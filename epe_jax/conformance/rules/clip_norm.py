@@ -1,4 +1,4 @@
-"""Rule `clip_norm`: a clip norm that adapts tells of clients, too."""
+"""Rule `clip_norm`: a clip norm that adapts reveals something of clients, too."""
 
 from __future__ import annotations
 
@@ -9,41 +9,57 @@ from jaxtyping import Float
 import numpy as np
 from scipy import optimize, stats
 
-from epe_jax.conformance.findings import (
-  ALPHA,
-  TOLERANCE,
-  Result,
-  break_rule,
-  hold,
-)
-from epe_jax.conformance.inputs import HUGE
+from epe_jax.conformance.influences import HUGE
+from epe_jax.conformance.laws import ALPHA
 from epe_jax.conformance.measurements import Measurements
-from epe_jax.conformance.session import Cohort, NotChecked
+from epe_jax.conformance.rule import Cause, Outcome, rule
+from epe_jax.conformance.session import Cohort, NotChecked, Vector
 
 _RUNS = 24
 _LEVELS = (1.2, 1.6, 1e3)
 
+_FOLLOWS_NORMS = Cause(
+  'clip_norm_from_unclipped_norms',
+  'the clip norm is computed from norms of updates that are not clipped, '
+  'without noise: one client sets it',
+  'Adapt by the noisy share of updates below the clip norm (Andrew et al. '
+  '2021, adaptive clipping), and account for it.',
+)
+_EXACT_BIT = Cause(
+  'quantile_bit_without_noise',
+  'the share of updates below the clip norm is used without noise: the clip '
+  'norm tells on which side a client is',
+  'Add Gaussian noise to the number of updates below the clip norm, and let '
+  'the noise of the sum make up for it (Andrew et al. 2021, theorem 1).',
+)
+_NOISE_TOO_SMALL = Cause(
+  'quantile_noise_too_small',
+  'the noise of the quantile is too small, or not accounted for',
+  'Give the sum z_Δ = (1/z² - 1/(2 σ_b)²)^(-1/2), where σ_b is the noise of '
+  'the number of updates below the clip norm (Andrew et al. 2021, theorem 1).',
+)
 
-def check_clip_norm(m: Measurements) -> Result:
-  """Rule: release and public clip norm together tell no more than 1/z."""
+
+@rule
+def clip_norm(m: Measurements) -> Outcome:
+  """Release and public clip norm together reveal no more than 1/z."""
   if m.quiet().public_clip_norm is None:
     raise NotChecked('the mechanism publishes no clip_norm')
+  m.check_others()
   n, u = m.claim.num_clients, m.base_update
-  if n < 2:
-    raise NotChecked('it needs num_clients of 2 or more')
   runs = m.plan(0.03, rounds=1, max_runs=_RUNS)
   above, below = [HUGE * u] * n, [m.zero] * n
   high = _sample(m, above, runs)
   low = _sample(m, below, runs)
   if _is_constant(np.concatenate([high, low])):
-    return hold('clip_norm', 'the public clip norm does not adapt')
+    return Outcome('the public clip norm does not adapt')
   if _is_constant(high) and _is_constant(low):
-    return _break_exact(m, float(high[0]), float(low[0]))
-  return _judge(m, high, low, runs)
+    return _diagnose_exact(m, float(high[0]), float(low[0]))
+  return _compare_with_noise(m, high, low, runs)
 
 
 def _sample(
-  m: Measurements, updates: Sequence[Float[np.ndarray, 'd']], runs: int
+  m: Measurements, updates: Sequence[Vector], runs: int
 ) -> Float[np.ndarray, 'R']:
   """Logarithm of the clip norm after one round, over that before it."""
   values = []
@@ -65,8 +81,8 @@ def _is_constant(values: Float[np.ndarray, 'R']) -> bool:
   return bool(np.ptp(values) <= 1e-6 * max(1e-3, np.abs(values).max()))
 
 
-def _break_exact(m: Measurements, high: float, low: float) -> Result:
-  """The clip norm has no noise: does it follow norms, or bits?"""
+def _diagnose_exact(m: Measurements, high: float, low: float) -> Outcome:
+  """Tells whether a clip norm without noise follows norms, or only bits."""
   n, u = m.claim.num_clients, m.base_update
   # Above the clip norm, all levels have the same bit.
   spread = [0.5 * u, 2.0 * u]
@@ -80,48 +96,21 @@ def _break_exact(m: Measurements, high: float, low: float) -> Result:
     f'{math.exp(low):.4g} if all are zero; with {factors} if one update has '
     f'{", ".join(f"{c:g}" for c in _LEVELS)} clip norms among others'
   )
-  if follows_norms:
-    return break_rule(
-      'clip_norm',
-      'clip_norm_from_unclipped_norms',
-      measured,
-      likely=(
-        'the clip norm is computed from norms of updates that are not clipped, '
-        'without noise: one client sets it'
-      ),
-      cure=(
-        'Adapt by the noisy share of updates below the clip norm (Andrew et al. '
-        '2021, adaptive clipping), and account for it.'
-      ),
-      mu=math.inf,
-    )
-  return break_rule(
-    'clip_norm',
-    'quantile_bit_without_noise',
-    measured,
-    likely=(
-      'the share of updates below the clip norm is used without noise: the clip '
-      'norm tells on which side a client is'
-    ),
-    cure=(
-      'Add Gaussian noise to the number of updates below the clip norm, and let '
-      'the noise of the sum make up for it (Andrew et al. 2021, theorem 1).'
-    ),
-    mu=math.inf,
-  )
+  cause = _FOLLOWS_NORMS if follows_norms else _EXACT_BIT
+  return Outcome(measured, cause=cause, mu=math.inf)
 
 
-def _judge(
+def _compare_with_noise(
   m: Measurements,
   high: Float[np.ndarray, 'R'],
   low: Float[np.ndarray, 'R'],
   runs: int,
-) -> Result:
-  """Compares what many clients shift the clip norm with its noise."""
-  n, u, z = m.claim.num_clients, m.base_update, m.claim.noise_multiplier
+) -> Outcome:
+  """Compares how far many clients shift the clip norm with its noise."""
+  n, u = m.claim.num_clients, m.base_update
   half = max(1, n // 2)
-  # Bits that are centred change by 1/2 if a client comes or goes, others by 1
-  # where it is below. That of a client that turns is 1 in both cases.
+  # If a client comes or goes, a centred bit changes by 1/2, another one by 1 if the
+  # client is below the clip norm. If a client changes sides, both change by 1.
   shifts = [(high, low, 2 * n)]
   try:
     for whole, update in ((high, HUGE * u), (low, m.zero)):
@@ -132,34 +121,22 @@ def _judge(
   level = ALPHA / 4 / len(shifts)
   bounds = [_lower_mu(a, b, clients, level) for a, b, clients in shifts]
   measured_mu = max(_mu(a, b, clients) for a, b, clients in shifts)
-  allowed = (1 + TOLERANCE) / z
-  rest = math.sqrt(max(0.0, allowed**2 - max(bounds) ** 2))
+  rest = math.sqrt(max(0.0, m.claimed_mu**2 - max(bounds) ** 2))
   p = 1.0
   if m.common_p_value >= ALPHA:
     p = m.noise.p_value(m.base, rest) if rest > 0 else 0.0
   elif max(bounds) > 0:
-    p = float(max(bounds) <= allowed)
+    p = float(max(bounds) <= m.claimed_mu)
   together = math.hypot(measured_mu, m.common_mu)
   measured = (
     f'the clip norm tells of a client with μ = {measured_mu:.3g} (at least '
     f'{max(bounds):.3g}), the release with {m.common_mu:.4g}, both with '
-    f'{together:.4g}, where 1/z = {1 / z:.4g}'
+    f'{together:.4g}, where 1/z = {1 / m.claim.noise_multiplier:.4g}'
   )
-  # Half of the chance of error is spent on the bounds.
+  # The other half of the error probability is spent on the bounds.
   if p >= ALPHA / 2:
-    return hold('clip_norm', measured, min(1.0, 2 * p))
-  return break_rule(
-    'clip_norm',
-    'quantile_noise_too_small',
-    measured,
-    likely='the noise of the quantile is too small, or not accounted for',
-    cure=(
-      'Give the sum z_Δ = (1/z² - 1/(2 σ_b)²)^(-1/2), where σ_b is the noise of '
-      'the number of updates below the clip norm (Andrew et al. 2021, theorem 1).'
-    ),
-    mu=together,
-    p_value=p,
-  )
+    return Outcome(measured, min(1.0, 2 * p))
+  return Outcome(measured, p, _NOISE_TOO_SMALL, together)
 
 
 def _mu(
@@ -175,7 +152,7 @@ def _lower_mu(
   clients: int,
   level: float,
 ) -> float:
-  """Lower confidence bound of what one client shifts, by Student's t."""
+  """Lower confidence bound of the shift by one client, by Student's t."""
   runs = len(a)
   mu = _mu(a, b, clients)
   if math.isinf(mu):

@@ -1,92 +1,16 @@
-"""What the suite reports: a result for each rule, and findings where one breaks."""
+"""The results of all rules, and how they are printed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from epe_jax.conformance.claim import Claim
+from epe_jax.conformance.rule import Finding, Result
 from epe_jax.epsilon import diagnostics
 from epe_jax.text import cells, tables
-
-ALPHA = 1e-5
-"""Probability at most with which a rule breaks by chance."""
-TOLERANCE = 1e-3
-"""Relative error allowed to arithmetic, besides chance."""
-
-Status = Literal['passed', 'broken', 'not checked']
-
-
-class Finding(NamedTuple):
-  """A rule that a mechanism breaks.
-
-  Attributes:
-    rule: its key.
-    cause: key of the likely cause.
-    severity: 'privacy' if a client is protected less than claimed, 'utility' if
-      updates are lost, which also hides canaries from audits.
-    measured: one sentence, with numbers.
-    likely: the likely cause or causes.
-    cure: what to do.
-    mu: measured distance of a round with a client from one without, in standard
-      deviations of the noise; None if this is no matter of privacy.
-    epsilon: ε of a Gaussian mechanism with that μ, at the δ of the report.
-    at: by what the claim was changed where so much noise is missing; '' if by
-      nothing.
-  """
-
-  rule: str
-  cause: str
-  severity: Literal['privacy', 'utility']
-  measured: str
-  likely: str
-  cure: str
-  mu: float | None = None
-  epsilon: float | None = None
-  at: str = ''
-
-
-class Result(NamedTuple):
-  """What came of one rule.
-
-  Attributes:
-    rule: its key.
-    status: whether it holds.
-    measured: what was measured, or why nothing was.
-    p_value: probability of such a measurement if the rule holds; None if chance
-      has no part in it.
-    finding: of a broken rule.
-  """
-
-  rule: str
-  status: Status
-  measured: str
-  p_value: float | None = None
-  finding: Finding | None = None
-
-
-def hold(rule: str, measured: str, p_value: float | None = None) -> Result:
-  """The result of a rule that holds."""
-  return Result(rule, 'passed', measured, p_value)
-
-
-def break_rule(
-  rule: str,
-  cause: str,
-  measured: str,
-  *,
-  likely: str,
-  cure: str,
-  mu: float | None = None,
-  p_value: float | None = None,
-  severity: Literal['privacy', 'utility'] = 'privacy',
-  at: str = '',
-) -> Result:
-  """The result of a rule that does not hold, with its finding."""
-  finding = Finding(rule, cause, severity, measured, likely, cure, mu, at=at)
-  return Result(rule, 'broken', measured, p_value, finding)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,15 +19,15 @@ class Report:
 
   Attributes:
     claim: what was checked.
-    results: one for each rule, in order of their worth.
+    results: one for each rule, most important first.
     delta: δ of every ε.
-    epsilon: ε of one round that was measured at the claim itself, for a client of
-      norm S and ordinary weight; None if it was not.
+    epsilon: measured ε of one round at the claim itself, for a client of norm S
+      and ordinary weight; None if it was not measured.
     claimed_epsilon: ε of one round with the claimed noise.
-    rounds: how many rounds were run.
-    seconds: how long that took.
-    resolution: noise that is too small by this fraction is detected with a
-      probability of 99 %; None if noise was not measured.
+    rounds: number of rounds that were run.
+    seconds: how long they took.
+    resolution: a shortage of noise by this fraction is detected with probability
+      99 %; None if noise was not measured.
   """
 
   claim: Claim
@@ -117,7 +41,7 @@ class Report:
 
   @property
   def findings(self) -> tuple[Finding, ...]:
-    """Of the rules that break."""
+    """Findings of the rules that are broken."""
     return tuple(r.finding for r in self.results if r.finding is not None)
 
   @property
@@ -133,7 +57,7 @@ class Report:
     }
 
   def to_json(self) -> dict[str, Any]:
-    """All of it as JSON has it."""
+    """The report as a JSON value."""
     body = dataclasses.asdict(self)
     body['results'] = [
       result._asdict()
@@ -144,22 +68,22 @@ class Report:
 
 
 def format_report(report: Report) -> str:
-  """The report as text: a line for each rule, then each finding in full.
+  """Formats a report: a line for each rule, then each finding in full.
 
   Returns:
     Text without a final newline.
   """
-  parts = [_summarize(report)]
   rows = [
     (r.status, r.rule, r.measured + _format_p(r.p_value))
     for r in report.results
   ]
-  parts.append(tables.align_columns(rows, '<<<'))
+  parts = [_summarize(report), tables.align_columns(rows, '<<<')]
   for finding in report.findings:
-    kind = {'privacy': 'PRIVACY', 'utility': 'UTILITY'}[finding.severity]
-    lines = [f'{kind}  {finding.rule}: {finding.cause.replace("_", " ")}']
-    texts = [finding.measured, f'Likely: {finding.likely}']
-    texts.append(f'To do: {finding.cure}')
+    texts = [
+      finding.measured,
+      f'Likely: {finding.likely}',
+      f'To do: {finding.cure}',
+    ]
     if finding.epsilon is not None:
       where = ''
       if finding.at:
@@ -169,6 +93,8 @@ def format_report(report: Report) -> str:
         f'δ = {report.delta:g}{where}; claimed '
         f'{cells.format_number(report.claimed_epsilon)}.'
       )
+    title = f'{finding.severity.upper()}  {finding.rule}: '
+    lines = [title + finding.cause.replace('_', ' ')]
     lines += [tables.fill_paragraph(text, bullet='  ') for text in texts]
     parts.append('\n'.join(lines))
   return '\n\n'.join(parts)

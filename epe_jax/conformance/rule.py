@@ -1,0 +1,138 @@
+"""A rule of the suite: what it measures, what breaks it, and the result of a check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from epe_jax import epsilon
+from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.session import NotChecked
+
+Status = Literal['passed', 'broken', 'not checked']
+Severity = Literal['privacy', 'utility']
+
+
+class Cause(NamedTuple):
+  """Why a rule may be broken.
+
+  Attributes:
+    key: of the cause.
+    likely: the likely cause or causes.
+    cure: what to do.
+    severity: 'privacy' if a client is protected less than claimed, 'utility' if
+      updates are lost, which also hides canaries from audits.
+  """
+
+  key: str
+  likely: str
+  cure: str
+  severity: Severity = 'privacy'
+
+
+class Outcome(NamedTuple):
+  """What a rule measured.
+
+  Attributes:
+    measured: one sentence, with numbers.
+    p_value: probability of such a measurement if the rule holds; None if nothing
+      in it is random.
+    cause: the likely cause; None if the rule holds.
+    mu: measured distance between a round with a client and one without, in
+      standard deviations of the noise; None if privacy is not at stake.
+    at: the change of the claim under which this much noise is missing; '' for the
+      claim itself.
+  """
+
+  measured: str
+  p_value: float | None = None
+  cause: Cause | None = None
+  mu: float | None = None
+  at: str = ''
+
+
+class Finding(NamedTuple):
+  """A rule that a mechanism breaks: see `Cause` and `Outcome`.
+
+  Attributes:
+    epsilon: ε of a Gaussian mechanism with `mu`, at the δ of the report.
+  """
+
+  rule: str
+  cause: str
+  severity: Severity
+  measured: str
+  likely: str
+  cure: str
+  mu: float | None = None
+  epsilon: float | None = None
+  at: str = ''
+
+
+class Result(NamedTuple):
+  """The result of checking one rule.
+
+  Attributes:
+    rule: its name.
+    status: whether it holds.
+    measured: what was measured, or why nothing was.
+    p_value: as in `Outcome`.
+    finding: of a broken rule.
+  """
+
+  rule: str
+  status: Status
+  measured: str
+  p_value: float | None = None
+  finding: Finding | None = None
+
+
+class Rule(NamedTuple):
+  """A rule that every mechanism has to follow.
+
+  Attributes:
+    name: under which it is reported.
+    measure: returns the outcome for a mechanism; raises `NotChecked` if a
+      measurement cannot be made.
+  """
+
+  name: str
+  measure: Callable[[Measurements], Outcome]
+
+  def check(self, m: Measurements, *, delta: float = 1e-5) -> Result:
+    """Checks a mechanism; a finding has its ε at `delta`."""
+    try:
+      with np.errstate(all='ignore'):
+        outcome = self.measure(m)
+    except NotChecked as error:
+      return Result(self.name, 'not checked', str(error))
+    measured, p_value, cause, mu, at = outcome
+    if cause is None:
+      return Result(self.name, 'passed', measured, p_value)
+    finding = Finding(
+      self.name,
+      cause.key,
+      cause.severity,
+      measured,
+      cause.likely,
+      cause.cure,
+      mu=None if mu is None else float(mu),
+      epsilon=None if mu is None else epsilon_of_mu(float(mu), delta),
+      at=at,
+    )
+    return Result(self.name, 'broken', measured, p_value, finding)
+
+
+def rule(measure: Callable[[Measurements], Outcome]) -> Rule:
+  """Makes a rule of a function; its name is that of the function."""
+  return Rule(measure.__name__, measure)
+
+
+def epsilon_of_mu(mu: float, delta: float) -> float:
+  """ε of a Gaussian mechanism: N(0, 1) against N(μ, 1)."""
+  if not math.isfinite(mu):
+    return math.inf
+  return float(epsilon.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, delta))

@@ -1,0 +1,1 @@
+"""The rules of the suite, one module for each subject."""

@@ -1,0 +1,107 @@
+"""Rules `clipping` and `arrives_whole`: the norm of what a client contributes."""
+
+from __future__ import annotations
+
+import math
+
+from epe_jax.conformance.influences import HEAVY, HUGE
+from epe_jax.conformance.laws import ALPHA
+from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.rule import Cause, Outcome, rule
+from epe_jax.conformance.session import norm
+
+_SIZES = (1.02, 1.1, 1.3, 1.6, 2, 3, 5, 7, 10, 20, 30, 60, 100, 300)
+"""Norms of updates from slightly to far too large, in clip norms."""
+
+_NOT_CLIPPED = Cause(
+  'not_clipped',
+  'updates are not clipped, or not those that are averaged',
+  'Clip the update of each client to norm S.',
+)
+_ANOTHER_NORM = Cause(
+  'clipped_by_another_norm',
+  'what is compared with S is not the L2 norm of the update, or the update is '
+  'not scaled by S over that norm',
+  'Compare the L2 norm of the whole update with S, and scale by S / norm if it '
+  'is larger.',
+)
+_AFTER_THE_MEAN = Cause(
+  'clipped_after_the_mean',
+  'the mean is clipped, not the update of each client: one client can turn '
+  'all of it',
+  'Clip the update of each client before the sum.',
+)
+
+
+@rule
+def clipping(m: Measurements) -> Outcome:
+  """An update of any size moves the release no more than one of norm S."""
+  u = m.uniform
+  updates = {
+    f'of norm {HUGE:.0e} S': HUGE * u,
+    'of norm 1e+03 S': 1e3 * u,
+    'as large in each tensor': HUGE * m.equal,
+    **{f'of norm {size:g} S': size * u for size in _SIZES},
+  }
+  tensors = {
+    f'within tensor {k}': HUGE * m.in_tensor(k)
+    for k in range(min(len(m.claim.sizes), 8))
+  }
+  influences = m.influences_of(
+    [*updates.values(), *tensors.values()], m.background
+  )
+  probes = dict(zip([*updates, *tensors], influences))
+  probes['against all others'] = m.influence_of(HUGE * u, [-1e3 * u])
+  excesses = [m.excess(x, m.noise, tests=len(probes)) for x in probes.values()]
+  p = min(p for _, p in excesses)
+  sizes = {name: norm(x) for name, x in probes.items()}
+  worst = max(sizes, key=lambda name: sizes[name])
+  ordinary = norm(m.base)
+  measured = (
+    f'an update {worst} moves the release by {sizes[worst]:.4g} × {m.unit}, one '
+    f'of norm S by {ordinary:.4g}'
+  )
+  if p >= ALPHA:
+    return Outcome(measured, p)
+  first, second, equal, *_ = sizes.values()
+  num = len(m.claim.sizes)
+  alone = max(sizes[name] for name in tensors)
+  if first > 100 * second:
+    cause = _NOT_CLIPPED
+  elif num > 1 and abs(equal / (alone * math.sqrt(num)) - 1) < 0.02:
+    cause = Cause(
+      'per_layer_clipping',
+      f'each of {num} tensors is clipped to S by itself, so that an update may '
+      f'have norm S √{num}, and the noise is for S',
+      f'Clip tensors to S / √{num}, or the whole update to S.',
+    )
+  elif abs(first - sizes['against all others']) < 1e-3 * max(first, ordinary):
+    # The others change nothing, so clients are clipped one by one.
+    cause = _ANOTHER_NORM
+  else:
+    cause = _AFTER_THE_MEAN
+  return Outcome(measured, p, cause, max(mu for mu, _ in excesses))
+
+
+@rule
+def arrives_whole(m: Measurements) -> Outcome:
+  """Some update of norm S arrives as it is, so that noise z S is not wasted."""
+  size = norm(m.base)
+  if size < 0.99:
+    # If weights are capped, an ordinary client counts for less.
+    heavy = m.influence_of(m.base_update, weight=HEAVY)
+    size = max(size, norm(heavy))
+  measured = f'an update of norm S arrives with norm {size:.4g} S at most'
+  if size >= 0.99:
+    return Outcome(measured)
+  cause = Cause(
+    'clipped_twice',
+    'updates are clipped twice, to a smaller norm than S, or are scaled before '
+    'or after clipping; or the release is in other units than step_size='
+    f'{m.claim.step_size:g} and release={m.claim.release!r} of the claim say',
+    "Clip once, to S, after all scaling. This harms nobody's privacy, but noise "
+    'is for S, and canaries of norm S arrive shrunk, so that audits '
+    'underestimate ε.',
+    severity='utility',
+  )
+  return Outcome(measured, cause=cause)

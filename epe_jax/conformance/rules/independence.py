@@ -1,0 +1,153 @@
+"""Rules about the noise itself: fresh in every coordinate and run, and Gaussian."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from epe_jax.conformance import laws
+from epe_jax.conformance.laws import ALPHA
+from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.rule import Cause, Outcome, rule
+from epe_jax.conformance.session import NotChecked
+
+# Cosine of two noise vectors beyond which they are the same.
+_ALIKE = 0.99
+
+_FIXED_SEED = Cause(
+  'fixed_seed',
+  'the noise has a fixed seed, so that whoever knows it, or sees two runs, can '
+  'subtract the noise',
+  'Seed from the operating system (secrets.randbits(128)), not by a constant.',
+)
+_SHARED_PART = Cause(
+  'shared_part',
+  'part of the noise is shared between runs',
+  'Draw all noise afresh.',
+)
+_UNEVEN = Cause(
+  'uneven_noise',
+  'coordinates have different variances, or are slightly correlated',
+  'Draw independent noise of one variance.',
+)
+_NOT_GAUSSIAN = Cause(
+  'not_gaussian',
+  'it has another law, is cut off, wraps around, or its scale changes between '
+  'rounds',
+  'Draw Gaussian noise, or account for the law that it has.',
+)
+
+
+@rule
+def noise_between_runs(m: Measurements) -> Outcome:
+  """No run repeats the noise of another."""
+  # Tensors with more noise than others must not dominate the cosines.
+  stds = np.repeat(m.all_noise.stds, m.layout.kept_sizes)
+  some = np.flatnonzero(stds > 0)[:4096]
+  samples = m.early_rounds[..., some] / stds[some]
+  runs, rounds, dim = samples.shape
+  rows = samples.reshape(runs * rounds, dim)
+  lengths = np.linalg.norm(rows, axis=1)
+  if dim * m.effective_share < 8 or not np.all(lengths > 0):
+    raise NotChecked('there is no noise, or it has less than 8 coordinates')
+  unit = rows / lengths[:, None]
+  run = np.repeat(np.arange(runs), rounds)
+  t = np.tile(np.arange(rounds), runs)
+  pairs = run[:, None] < run[None, :]
+  all_cosines = np.abs(unit @ unit.T)
+  cosines = all_cosines[pairs]
+  largest = float(cosines.max())
+  independent = max(2, int(dim * m.effective_share))
+  p = laws.p_of_cosine(largest, dim=independent, pairs=cosines.size)
+  if p >= ALPHA:
+    return Outcome(
+      f'noise of {runs} runs of {rounds} rounds has a correlation of '
+      f'{largest:.3f} at most',
+      p,
+    )
+  same_round = all_cosines[pairs & (t[:, None] == t[None, :])]
+  num_equal = int(np.sum(cosines > _ALIKE))
+  if np.mean(same_round > _ALIKE) > 0.99:
+    cause = _FIXED_SEED
+  elif num_equal:
+    num_seeds = cosines.size / num_equal
+    cause = Cause(
+      'few_seeds',
+      f'noise is drawn from about {num_seeds:.0f} seeds, or from a clock; two '
+      'releases with equal noise reveal the difference of their data',
+      'Seed once from the operating system with 128 bits, and go on from there.',
+    )
+  else:
+    cause = _SHARED_PART
+  measured = (
+    f'{num_equal:,} of {cosines.size:,} pairs of releases of different runs have '
+    f'the same noise; the largest correlation is {largest:.3f}'
+  )
+  return Outcome(measured, p, cause, math.inf if num_equal else None)
+
+
+@rule
+def noise_between_coordinates(m: Measurements) -> Outcome:
+  """Coordinates have independent noise, and each has some."""
+  noise = m.all_noise
+  if noise.samples.size < 2000 or noise.samples.shape[1] < 16:
+    raise NotChecked('it needs 16 coordinates and 2,000 samples of noise')
+  if noise.common_std == 0:
+    raise NotChecked('there is no noise')
+  rows = noise.standardized()
+  dim = rows.shape[1]
+  p_lag, lag, correlation = laws.p_of_lags(rows)
+  p_shape, effective = laws.p_of_sphericity(rows)
+  p_least, worst, variance = laws.p_of_smallest_variance(rows)
+  p = min(1.0, 3 * min(p_lag, p_shape, p_least))
+  measured = (
+    f'noise has {effective:,.0f} effective of {dim:,} dimensions; the '
+    f'largest correlation of coordinates is {correlation:.3f}, {lag} apart; the '
+    f'least variance is {variance:.2f} of the mean'
+  )
+  if p >= ALPHA:
+    return Outcome(measured, p)
+  if 3 * p_least < ALPHA and variance < 1e-6:
+    cause = Cause(
+      'coordinate_without_noise',
+      f'coordinate {worst} of those with noise has none: noise is masked or sparse',
+      'Add noise to every coordinate released.',
+    )
+  elif max(abs(correlation), 1 - effective / dim) > 0.02:
+    where = _name_tensors(m, lag)
+    cause = Cause(
+      'noise_reused_between_parameters',
+      f'the same random numbers serve several coordinates{where}: a key or seed is '
+      'used again for each tensor, or noise is broadcast',
+      'Use a key of its own for each tensor, and draw the full shape.',
+    )
+  else:
+    cause = _UNEVEN
+  # A client may spend its norm where the noise cancels.
+  return Outcome(measured, p, cause, None if cause is _UNEVEN else math.inf)
+
+
+@rule
+def noise_law(m: Measurements) -> Outcome:
+  """Noise is Gaussian, as the claimed ε assumes."""
+  noise = m.all_noise
+  if noise.samples.size < 2000 or noise.common_std == 0:
+    raise NotChecked('it needs 2,000 samples of noise')
+  if m.effective_share < 1:
+    raise NotChecked('noise repeats; see noise_between_coordinates')
+  p, difference = laws.p_of_gaussian(noise.standardized().ravel())
+  if p >= ALPHA:
+    return Outcome('noise looks Gaussian', p)
+  return Outcome(f'noise is not Gaussian: {difference}', p, _NOT_GAUSSIAN)
+
+
+def _name_tensors(m: Measurements, lag: int) -> str:
+  """Names two tensors whose offsets differ by a lag, if there are such."""
+  offsets = np.cumsum([0, *m.layout.kept_sizes])[:-1]
+  total = sum(m.layout.kept_sizes)
+  for a, b in itertools.combinations(range(len(offsets)), 2):
+    if lag in (offsets[b] - offsets[a], total - offsets[b] + offsets[a]):
+      return f' (tensor {b} repeats tensor {a})'
+  return ''

@@ -1,0 +1,60 @@
+"""Rule `own_claim`: with the claimed noise, rounds with large updates are the same.
+
+Influences are measured with next to no noise. Here all clients send updates under the
+claim itself: neither the influence nor the noise may differ.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from epe_jax.conformance.influences import HUGE
+from epe_jax.conformance.laws import ALPHA
+from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.rule import Cause, Outcome, rule
+
+_BY_UPDATES = Cause(
+  'noise_depends_on_updates',
+  'the noise shrinks, or repeats, where updates are large or agree',
+  'Let nothing in the noise depend on updates but what is private itself.',
+)
+
+
+@rule
+def own_claim(m: Measurements) -> Outcome:
+  """Noise and influence do not depend on each other."""
+  m.check_quiet()
+  u = m.base_update
+  runs = m.plan(0.05, rounds=1, max_runs=16)
+  noise = m.sample_noise(m.cohort(HUGE * u, [HUGE * u]), runs=runs)
+  mu, p_noise = m.excess(m.base, noise)
+  direction = m.layout.keep(m.base)
+  length = float(np.linalg.norm(direction))
+  n, std = m.claim.num_clients, m.noise.common_std
+  change = 0.0
+  if length:
+    change = float(noise.samples.mean(axis=0) @ direction) / length
+  # All clients agree, so each has an n-th of the change.
+  z_score = change * math.sqrt(runs) / std if std else 0.0
+  p_mean = 2 * float(stats.norm.sf(abs(z_score)))
+  p = min(1.0, 2 * min(p_noise, p_mean))
+  measured = (
+    f'with the claimed noise, {n} large updates have {1 + change / (n * length):.3g} '
+    f'of the influence and {noise.common_std / std if std else 0:.3g} of the noise '
+    'that were measured without'
+  )
+  if p >= ALPHA:
+    return Outcome(measured, p)
+  if 2 * p_noise < ALPHA:
+    return Outcome(measured, p, _BY_UPDATES, mu)
+  cause = Cause(
+    'influence_depends_on_noise',
+    'the noise multiplier changes how updates are clipped or averaged, or updates '
+    'are clipped together with the noise',
+    'Let z decide about the noise alone.',
+    severity='privacy' if change > 0 else 'utility',
+  )
+  return Outcome(measured, p, cause)

@@ -1,0 +1,223 @@
+"""Rules `rounds` and `memory`: what all rounds together reveal of one client.
+
+With influences m of a client on T rounds and the covariance Σ of their noise, the
+attacker who weights rounds best has μ = sqrt(mᵀ Σ⁻¹ m). That is 1/z for momentum
+after the noise, less for trees of noise, more for momentum before it, and infinite
+if noise is used twice.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from jaxtyping import Float
+import numpy as np
+
+from epe_jax.conformance import laws
+from epe_jax.conformance.influences import HUGE
+from epe_jax.conformance.laws import ALPHA
+from epe_jax.conformance.measurements import Measurements
+from epe_jax.conformance.rule import Cause, Outcome, rule
+from epe_jax.conformance.session import NotChecked, norm
+
+_LONG_RUNS = 2
+
+_REUSED = Cause(
+  'noise_reused_between_rounds',
+  'noise is drawn once and used again, or its key or seed is not advanced: the '
+  'difference of two releases has no noise',
+  'Draw noise afresh in every round.',
+)
+_MOMENTUM = Cause(
+  'momentum_before_noise',
+  'momentum, or another sum over rounds, is applied to updates before noise is '
+  'added, so that a client is released again in each later round',
+  'Add noise first, and apply momentum to the noisy mean.',
+)
+_DEPENDENT = Cause(
+  'noise_depends_between_rounds',
+  'noise of a round can be predicted from that of others, or fades',
+  'Draw independent noise, or account for its covariance.',
+)
+_STATE = Cause(
+  'state_without_noise',
+  'something that is computed from updates without noise decides how later '
+  'rounds treat others, such as a clip norm that adapts',
+  'Add noise to what a state is updated with. If that is done, publish the clip '
+  'norm as the attribute clip_norm, so that it can be judged.',
+)
+
+
+class _Joint(NamedTuple):
+  """What rounds together reveal of a client of round `start`."""
+
+  mu: float
+  p_value: float
+  start: int
+  rounds: int
+
+
+class _Influences(NamedTuple):
+  """Influence of a client of round 0 on each round, and of one in every round."""
+
+  impulse: Float[np.ndarray, 'T d']
+  steady: Float[np.ndarray, 'T d']
+
+
+@rule
+def rounds(m: Measurements) -> Outcome:
+  """All rounds together reveal no more of a client than 1/z."""
+  early, one_seed = m.early_rounds, len(m.unique_runs) == 1
+  if one_seed:
+    early = early[:1]
+  elif len(m.unique_runs) < len(early):
+    raise NotChecked('noise repeats between runs; see noise_between_runs')
+  num = m.max_rounds
+  if num < 2:
+    raise NotChecked('it needs two rounds or more, and time for them')
+  influences = _measure_influences(m, num)
+  samples = [early]
+  if num > 2:
+    runs = 1 if one_seed else _LONG_RUNS
+    samples.append(m.sample_rounds(runs, num, m.cohort(m.zero)))
+  joint = [_find_worst(m, sampled, influences) for sampled in samples]
+  p = min(1.0, len(joint) * min(j.p_value for j in joint))
+  worst = min(joint, key=lambda j: (j.p_value, -j.mu))
+  lasting = [norm(x) for x in influences.impulse]
+  measured = (
+    f'a client of round {worst.start} has μ = {worst.mu:.4g} in {worst.rounds} '
+    f'rounds, where 1/z = {1 / m.claim.noise_multiplier:.4g}; its influence is '
+    + ', '.join(f'{x:.3g}' for x in lasting[:3])
+    + ' in the rounds from its own on'
+  )
+  if p >= ALPHA:
+    return Outcome(measured, p)
+  for sampled in samples:
+    if reused := _find_reuse(sampled):
+      measured = f'rounds {reused[0]} and {reused[1]} have the same noise'
+      return Outcome(measured, p, _REUSED, math.inf)
+  is_lasting = max(lasting[1:]) > 1e-3
+  return Outcome(measured, p, _MOMENTUM if is_lasting else _DEPENDENT, worst.mu)
+
+
+@rule
+def memory(m: Measurements) -> Outcome:
+  """No later round reveals what a client did to the others in its own."""
+  if m.quiet().public_clip_norm is not None:
+    raise NotChecked('the clip norm is public; see clip_norm')
+  num = min(4, m.max_rounds)
+  if num < 2:
+    raise NotChecked('it needs two rounds or more')
+  m.check_quiet()
+  influences = []
+  for others in ([m.zero], [4 * b for b in m.background]):
+    run, without = m.quiet(), m.quiet()
+    differences = []
+    for t in range(num):
+      update = HUGE * m.base_update if t == 0 else m.zero
+      differences.append(
+        run.release(m.cohort(update, others))
+        - without.release(m.cohort(m.zero, others))
+      )
+    influences.append(np.stack(differences[1:]))
+  extra = norm(influences[1] - influences[0])
+  measured = (
+    f'beyond its own share, a client moves the following {num - 1} rounds by '
+    f'{extra:.2g} {m.unit}'
+  )
+  if extra < 0.01:
+    return Outcome(measured)
+  # A lower bound: later rounds reveal this in addition to the client's own round.
+  mu = math.hypot(m.common_mu, extra / m.noise.common_std)
+  return Outcome(measured, cause=_STATE, mu=mu)
+
+
+def _measure_influences(m: Measurements, num: int) -> _Influences:
+  m.check_quiet()
+  run, pulse, steady = m.quiet(), m.quiet(), m.quiet()
+  with_client, without = m.cohort(m.base_update), m.cohort(m.zero)
+  impulses, all_rounds = [], []
+  for t in range(num):
+    nothing = run.release(without)
+    impulses.append(pulse.release(with_client if t == 0 else without) - nothing)
+    all_rounds.append(steady.release(with_client) - nothing)
+  return _Influences(np.stack(impulses), np.stack(all_rounds))
+
+
+def _find_worst(
+  m: Measurements, sampled: Float[np.ndarray, 'R T k'], influences: _Influences
+) -> _Joint:
+  """The client whose round reveals most, over all rounds sampled."""
+  num_rounds = sampled.shape[1]
+  scales = _scale_tensors(m)
+  stds = np.repeat(scales, m.layout.kept_sizes)
+  is_usable = np.repeat(
+    [k not in m.noise.repaired for k in range(len(scales))],
+    m.layout.kept_sizes,
+  )
+  rows = (sampled / stds).transpose(0, 2, 1)[:, is_usable]
+  rows = rows.reshape(-1, num_rounds)
+  num = int(len(rows) * m.effective_share)
+  if not m.noise.is_isotropic:
+    # The scale of each tensor is estimated: the smallest tensor limits precision.
+    num = min(len(sampled) * size for size in m.layout.kept_sizes)
+  best = _Joint(0.0, 1.0, 0, num_rounds)
+  if num < 2 * num_rounds:
+    return best
+  covariance = rows.T @ rows / len(rows)
+  # The precision of float32: closer than this, noise counts as the same.
+  ridge = 1e-12 * np.trace(covariance) / num_rounds
+  covariance += ridge * np.eye(num_rounds)
+  whiten = np.linalg.inv(np.linalg.cholesky(covariance))
+  options = _shift(influences, num_rounds, np.repeat(scales, m.claim.sizes))
+  for start, vectors in options:
+    mu = norm(whiten @ vectors)
+    if m.common_p_value >= ALPHA:
+      p = laws.p_of_mu(mu, m.claimed_mu, num=num, rounds=num_rounds)
+      p = min(1.0, len(options) * p)
+    else:
+      p = float(mu <= 1.2 * m.common_mu)
+    if (p, -mu) < (best.p_value, -best.mu):
+      best = _Joint(mu, p, start, num_rounds)
+  return best
+
+
+def _shift(
+  influences: _Influences, num: int, scales: Float[np.ndarray, 'd']
+) -> list[tuple[int, Float[np.ndarray, 'T r']]]:
+  """Influences of a client of each round, if later rounds are like the first.
+
+  They are over `scales`, and in a basis of at most T coordinates.
+  """
+  impulse, steady = influences.impulse[:num], influences.steady[:num]
+  # μ depends on inner products of rounds only, which a rotation keeps.
+  _, triangle = np.linalg.qr((impulse / scales).T)
+  rotated = triangle.T
+  options = [(0, rotated)]
+  if norm(steady - np.cumsum(impulse, axis=0)) < 0.01 * norm(steady):
+    for start in range(1, num):
+      moved = np.zeros_like(rotated)
+      moved[start:] = rotated[: num - start]
+      options.append((start, moved))
+  return options
+
+
+def _scale_tensors(m: Measurements) -> Float[np.ndarray, 'L']:
+  """Noise of each tensor over the common noise."""
+  stds = m.noise.stds / m.noise.common_std
+  stds[list(m.noise.repaired)] = 1.0
+  return np.ones_like(stds) if m.noise.is_isotropic else stds
+
+
+def _find_reuse(
+  sampled: Float[np.ndarray, 'R T k'],
+) -> tuple[int, int] | None:
+  """Two rounds of one run whose noise is the same, up to its sign."""
+  unit = sampled / np.linalg.norm(sampled, axis=2, keepdims=True)
+  for run in unit:
+    cosines = np.triu(np.abs(run @ run.T), 1)
+    first, second = np.unravel_index(np.argmax(cosines), cosines.shape)
+    if cosines[first, second] > 0.9999:
+      return int(first), int(second)
+  return None
