@@ -5,15 +5,15 @@ import dataclasses
 import numpy as np
 from studies import simulated_runs
 
-from epe_jax.audit import evaluation, round_scalars
-from epe_jax.audit.record import make_record
+from epe_jax.audit import evaluation
+from epe_jax.audit.record import RoundScalars, make_record
 from epe_jax.experiment import run_result
 
 
 def scalars(rounds, **known):
   """Numbers of rounds: those that are known, alike in all or [T]; else 0."""
-  zero = dict.fromkeys(round_scalars.RoundScalars._fields, 0.0)
-  return round_scalars.RoundScalars(
+  zero = dict.fromkeys(RoundScalars._fields, 0.0)
+  return RoundScalars(
     **{
       name: np.broadcast_to(np.asarray(x, np.float64), (rounds,))
       for name, x in (zero | known).items()

@@ -16,8 +16,7 @@ from scipy import stats
 
 from epe_jax import io
 from epe_jax.audit import sequential, threat_models
-from epe_jax.audit.record import Record, make_record
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import Record, RoundScalars, make_record
 from epe_jax.epsilon import mixture, tradeoff_curves
 from epe_jax.sampling import canary_schedules
 from epe_jax.text import tables

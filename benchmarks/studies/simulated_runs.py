@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from jaxtyping import Bool, Float
 import numpy as np
 
-from epe_jax.audit.record import Record, make_record
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import Record, RoundScalars, make_record
 from epe_jax.sampling import canary_schedules
 
 Canaries: TypeAlias = Literal['sphere', 'orthogonal'] | Float[np.ndarray, 'k d']

@@ -1,8 +1,6 @@
 from .attack_scores import ThreatModel as ThreatModel
 from .attack_scores import score_cosines as score_cosines
 from .attack_statistics import assign_held_out as assign_held_out
-from .attack_statistics import every_nth_round as every_nth_round
-from .attack_statistics import last_n_rounds as last_n_rounds
 from .attack_statistics import max_over_rounds as max_over_rounds
 from .attack_statistics import score_mixture as score_mixture
 from .attack_statistics import score_own_round as score_own_round
@@ -20,11 +18,13 @@ from .observers import all_iterates as all_iterates
 from .observers import compute_cosines as compute_cosines
 from .observers import final_model as final_model
 from .observers import running_maximum as running_maximum
-from .published_models import restrict_record as restrict_record
 from .record import Record as Record
 from .record import load_record as load_record
 from .record import make_record as make_record
 from .record import write_record as write_record
+from .release import every_nth_round as every_nth_round
+from .release import last_n_rounds as last_n_rounds
+from .release import restrict_record as restrict_record
 from .sequential import bound_sequentially as bound_sequentially
 from .threat_models import THREAT_MODELS as THREAT_MODELS
 from .upper_bounds import bound_known_rounds as bound_known_rounds

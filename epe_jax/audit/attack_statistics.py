@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 import numpy as np
 from scipy import special
 
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import RoundScalars
 
 
 def max_over_rounds(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
@@ -135,34 +135,3 @@ def expect_residual(
   """What `score_residual` is to be expected to read of canaries: √n/z."""
   share = np.asarray(rounds.canary_norm / rounds.noise_std, np.float64)
   return (share @ assigned) / np.sqrt(assigned.sum(axis=0))
-
-
-def every_nth_round(rounds: int, n: int) -> Bool[np.ndarray, ' T']:
-  """Rounds n, 2n, ... of T, as a mask.
-
-  Raises:
-    ValueError: n is out of range.
-
-  >>> every_nth_round(5, 2).astype(int)
-  array([0, 1, 0, 1, 0])
-  """
-  _check_number('every', n, rounds)
-  return np.arange(1, rounds + 1) % n == 0
-
-
-def last_n_rounds(rounds: int, n: int) -> Bool[np.ndarray, ' T']:
-  """The last n rounds of T, as a mask.
-
-  Raises:
-    ValueError: n is out of range.
-
-  >>> last_n_rounds(5, 2).astype(int)
-  array([0, 0, 0, 1, 1])
-  """
-  _check_number('last', n, rounds)
-  return np.arange(rounds) >= rounds - n
-
-
-def _check_number(name: str, n: int, rounds: int) -> None:
-  if not 1 <= n <= rounds:
-    raise ValueError(f'{name}={n}; give 1 to the {rounds} rounds of the run.')

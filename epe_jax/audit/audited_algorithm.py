@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax.audit.observers import VIEWS, Observer, RoundView, Trace
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import RoundScalars
 from epe_jax.canaries import Canaries, effective_dimension
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import fedavg

@@ -12,8 +12,7 @@ import numpy as np
 from epe_jax.audit import (
   estimators,
   evaluation,
-  published_models,
-  restrict,
+  release,
   threat_models,
 )
 from epe_jax.audit.attack_scores import (
@@ -63,7 +62,7 @@ def evaluate_by_round(
   ones, by the maximum and the likelihood over the rounds so far, by their own
   rounds so far, and by what training has made of the initial model so far. The
   last is scored when training ends; before, it is derived from the trace, as
-  `published_models.derive_models` does, where it can be.
+  `release.derive_models` does, where it can be.
 
   Where an attacker's estimate is calibrated it is given, with an interval for the
   scatter of canaries. Every attacker has a lower bound without a shape assumed;
@@ -85,7 +84,7 @@ def evaluate_by_round(
   """
   delta = record.delta if delta is None else delta
   rounds_shown = choose_rounds(record) if rounds is None else rounds
-  derivable = published_models.explain_not_derivable(record) is None
+  derivable = release.explain_not_derivable(record) is None
   dims = _find_dims(record)
 
   def evaluate_round(t: int) -> list[RoundEstimate]:
@@ -142,7 +141,7 @@ def bound_simultaneously(
   for delta in levels:
     check_delta(delta)
   dims = _find_dims(record)
-  derivable = published_models.explain_not_derivable(record) is None
+  derivable = release.explain_not_derivable(record) is None
   scored = [
     (t, attack_scores)
     for t in map(int, shown)
@@ -196,7 +195,7 @@ def _score_round(
   derivable: bool,
 ) -> Iterator[AttackScores]:
   for attack_scores in threat_models.score_all(
-    restrict.truncate_after(record, t)
+    release.truncate_after(record, t)
   ):
     if attack_scores.threat_model in dims:
       scores = dataclasses.replace(
@@ -206,7 +205,7 @@ def _score_round(
   if t == record.num_rounds or not derivable:
     return
   only = np.arange(1, record.num_rounds + 1) == t
-  model = published_models.derive_models(record, only)
+  model = release.derive_models(record, only)
   # Its norm is estimated, so its null law is that of unobserved canaries.
   if np.count_nonzero(~model.observed) < 2:
     return

@@ -12,8 +12,7 @@ from epe_jax import accounting
 from epe_jax.accounting import Analytic
 from epe_jax.audit import attack_scores, attack_statistics, noise_scale
 from epe_jax.audit.attack_scores import AttackScores, ThreatModel
-from epe_jax.audit.record import Record
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import Record, RoundScalars
 
 
 def combining_rounds(

@@ -1,29 +1,27 @@
-"""All that attackers saw of a run, in one value and one file."""
+"""The record of a run: everything that attackers saw of it, and its file."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
 import os
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax import io
-from epe_jax.audit import server_response
-from epe_jax.audit.round_scalars import RoundScalars
 
 NOISE = '0, or from 1e-30 on'
-"""The noise multipliers that there are, in words: float32 holds no smaller ones."""
+"""The valid noise multipliers, in words: float32 holds no smaller ones."""
 
 SCHEMA = 7
 """Version of scores.npz."""
 
 FINAL_MODEL = ('final', 'change')
-"""Cosines with theta_T, and with theta_T - theta_0, what training made of it."""
+"""Names of the cosines with theta_T and with theta_T - theta_0."""
 
 RELEASES = ('aggregate', 'delta', 'models')
-"""Cosines with what each round released: its aggregate; the change of the model by
-the server's optimizer; or the differences of published models."""
+"""Names of the cosines with what each round released: its aggregate, the server
+update, or the difference of two published models."""
 
 _COSINES, _ROUNDS = 'cosines_', 'rounds_'
 _MAY_BE_UNKNOWN = tuple(
@@ -31,42 +29,67 @@ _MAY_BE_UNKNOWN = tuple(
   for name in ('noise_std', 'num_clients', 'sum_norm', 'residual_norm')
 )
 
-# Beside rounding.
-_MAX_COSINE = 1.01
+_MAX_COSINE = 1.01  # 1, and a margin for rounding.
 
 Cosines = Mapping[str, Float[np.ndarray, '... k']]
 
 
-@dataclasses.dataclass(frozen=True)
-class Record:
-  """All that attackers saw of a run: what an estimate needs, without the model.
+class RoundScalars(NamedTuple):
+  """One number for each round, [T] each.
+
+  Unknown values are NaN: in a training loop that is not ours, those of noise_std,
+  num_clients, sum_norm and residual_norm.
 
   Attributes:
-    cosines: what observers scored, by the names that they give it: [T, k] round by
-      round, or [k] once. The observers of this package score, as they are asked to,
-      'final' and 'change', as `FINAL_MODEL` has them; a name of `RELEASES`;
-      'residual', what is left of each round's aggregate when all that was put in is
-      removed, of clients and of canaries (for an attacker who asks about one canary,
-      `statistics.score_residual` leaves that one in); and 'max_...', the largest over
-      rounds. A thing that was not seen, or may not be shown, has no name here.
-    rounds: one number of each round; None for differences of models, whose
-      residual has what was put in of the canary itself.
-    momentum: of the server's SGD; None for another server optimizer.
-    weight: what training left of each canary in the change of the model, of
-      those that took part or are assigned rounds, up to one factor, [k]; None
-      where the server's optimizer does not tell.
-    included: 0/1, row t holds the canaries of round t; canaries in no row
-      are unobserved. For differences of models, the cosine to expect.
-    assigned: the same for rounds that a canary would have taken part in, had its
-      coin said so; where no coin is flipped, participation again.
-    design: 'coin_flip' if each canary was included independently with probability 1/2,
-      and an attacker may know all else; else 'fixed'.
+    clip_norm: S.
+    canary_norm: S / m, the norm of a canary in the aggregate of its round.
+    noise_std: standard deviation of the noise on a coordinate of the aggregate.
+    num_clients: number of real clients.
+    num_canaries: number of canaries.
+    sum_norm: norm of the sum of the clipped client updates.
+    aggregate_norm: norm of the aggregate.
+    residual_norm: norm of the aggregate less everything that clients and canaries
+      sent, which is the norm of the noise.
+    effective_dimension: of the aggregate.
+  """
+
+  clip_norm: Float[Any, ' T']
+  canary_norm: Float[Any, ' T']
+  noise_std: Float[Any, ' T']
+  num_clients: Float[Any, ' T']
+  num_canaries: Float[Any, ' T']
+  sum_norm: Float[Any, ' T']
+  aggregate_norm: Float[Any, ' T']
+  residual_norm: Float[Any, ' T']
+  effective_dimension: Float[Any, ' T']
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+  """Everything that attackers saw of a run; estimates need nothing else.
+
+  Attributes:
+    cosines: the cosines of all canaries by the names of their observers, [T, k] for
+      every round or [k] for the run. Those of this package are 'final' and 'change'
+      (`FINAL_MODEL`); one of `RELEASES`; 'residual', with the aggregate of each
+      round less everything that clients and canaries sent; and 'max_...', maxima
+      over rounds. What nobody saw, or may be shown, is missing.
+    rounds: one number for each round; None for differences of published models.
+    momentum: momentum of server SGD; None for any other server optimizer.
+    weight: what the final model keeps of each observed or assigned canary, up to a
+      common factor, [k]; None if the server optimizer is not SGD.
+    included: 0/1, row t holds the canaries of round t; those in no row are
+      unobserved. For differences of models, the expected cosine.
+    assigned: 0/1, row t holds the canaries that were assigned round t and took part
+      if their coin was heads; equal to included if no coins are flipped.
+    design: 'coin_flip' if each canary was included by an independent Bernoulli(1/2),
+      given everything else; otherwise 'fixed'.
     dim: d.
-    delta: the run's, in (0, 1).
-    noise_multiplier: z of what each round released, >= 0; None if not known.
-    periods: equal periods of the run, in each of which a canary is assigned one
-      uniformly random round; None where canaries are assigned rounds otherwise.
-    is_whole: this is a whole run, and not what an attacker is shown of one.
+    delta: δ of the run, in (0, 1).
+    noise_multiplier: z of each release, >= 0; None if unknown.
+    periods: number of equal periods of the run, in each of which a canary is
+      assigned one uniformly random round; None if rounds are assigned otherwise.
+    is_whole: whether this is the whole run, not the part shown to an attacker.
   """
 
   cosines: Cosines
@@ -89,25 +112,25 @@ class Record:
 
   @property
   def observed(self) -> Bool[np.ndarray, ' k']:
-    """Which canaries took part."""
+    """The canaries that took part in some round, as a mask."""
     return np.asarray(self.included.any(axis=0))
 
   @property
   def sees(self) -> str | None:
-    """The name in `RELEASES` of what rounds released; None if nobody looked."""
+    """The name in `RELEASES` of what was scored; None if no release was."""
     return next((name for name in RELEASES if self._saw(name)), None)
 
   @property
   def trace(self) -> Float[np.ndarray, 'T k'] | None:
-    """Cosines with what each round released; None where they were not kept."""
+    """Cosines with what each round released; None if they were not kept."""
     return None if self.sees is None else self.cosines.get(self.sees)
 
   @property
   def expected(self) -> Float[np.ndarray, ' t'] | None:
-    """Cosine of a canary with the aggregate of its own round on average, [T].
+    """Mean cosine of a canary with the aggregate of its own round, [T].
 
-    None where it is not known: what the server optimizer leaves of a canary in
-    its round depends on other rounds.
+    None if server updates were scored: what the server optimizer makes of a
+    canary depends on other rounds.
     """
     if self.rounds is None or self.sees != 'aggregate':
       return None
@@ -131,28 +154,27 @@ def make_record(
   noise_multiplier: float | None = None,
   periods: int | None = None,
 ) -> Record:
-  """The record of a whole run.
+  """Makes the record of a whole run.
 
   Args:
-    cosines: as `wrapper.score_observers` gives them.
-    rounds: of the state of the run.
+    cosines: what `score_observers` returns.
+    rounds: the scalars in the state of the run.
     included: row t holds the canaries of round t.
     dim: d.
-    delta: in (0, 1).
-    assigned: rounds that a canary would have taken part in; None where no coin was
-      flipped, as they are those that it took part in.
-    design: 'coin_flip' if each canary was included in its assigned rounds independently,
-      with probability 1/2.
-    momentum: of the server, if its optimizer is SGD, so that it is known what the
-      final model keeps of each round; None otherwise.
-    noise_multiplier: z of the mechanism. Attackers have an analytic ε only if it
-      is given.
-    periods: as `sampling.once_per_period` has it, if that assigned the rounds;
-      None otherwise, and then an attacker who does not know the rounds is given
-      the analytic ε of one who does.
+    delta: δ, in (0, 1).
+    assigned: row t holds the canaries that were assigned round t; None if no coins
+      were flipped, so that all of them were included.
+    design: 'coin_flip' if an independent Bernoulli(1/2) decided whether each canary
+      takes part in its assigned rounds.
+    momentum: momentum of server SGD; None for any other server optimizer.
+    noise_multiplier: z of the mechanism; None if unknown, and then no attacker has an
+      analytic ε.
+    periods: number of periods if `sampling.once_per_period` assigned the rounds;
+      None otherwise, and then an attacker who does not know the rounds gets the
+      analytic ε of one who does.
 
   Raises:
-    ValueError: shapes contradict one another.
+    ValueError: the shapes do not agree.
   """
   assigned = included if assigned is None else assigned
   rounds = RoundScalars(*map(np.asarray, rounds))
@@ -169,8 +191,8 @@ def make_record(
       )
   weight = None
   if momentum is not None:
-    weight = server_response.weigh_canaries(rounds, assigned, momentum=momentum)
-    weight = weight.astype(np.float32)
+    kept = respond_at_end(len(assigned), momentum=momentum) * rounds.canary_norm
+    weight = (kept @ assigned).astype(np.float32)
   return Record(
     cosines={n: np.asarray(x, np.float32) for n, x in cosines.items()},
     rounds=rounds,
@@ -187,10 +209,11 @@ def make_record(
 
 
 def write_record(path: str | os.PathLike, record: Record) -> None:
-  """Writes scores.npz for its auditor; one array of each name.
+  """Writes scores.npz, readable by its owner alone.
 
   Raises:
-    ValueError: of a part of a run, which follows from the run's own file.
+    ValueError: the record holds differences of models, which `release` derives from
+      the file of the whole run.
   """
   if record.rounds is None:
     raise ValueError(
@@ -252,7 +275,7 @@ def load_record(path: str | os.PathLike) -> Record:
 
 
 def _find_fault(fields: Mapping[str, Any]) -> str | None:
-  """What of the fields of a record cannot be so, in words."""
+  """Says what is impossible in the fields of a record; None if nothing is."""
   if fields['included'].ndim != 2:
     return f'included has shape {fields["included"].shape}'
   rounds, num = fields['included'].shape
@@ -291,13 +314,13 @@ def find_fault_of_array(
   *,
   unknown: bool = False,
 ) -> str | None:
-  """What of an array of a file cannot be so, in words; None if nothing is wrong.
+  """Says what is impossible in an array of a file; None if nothing is.
 
   Args:
-    name: of the array in the file: cosines_..., rounds_..., or another.
-    array: of numbers.
-    shapes: that it may have.
-    unknown: whether any number of a round may be NaN, as of one that was not made.
+    name: name of the array in the file: cosines_..., rounds_..., or another.
+    array: the array.
+    shapes: the shapes that are valid.
+    unknown: whether every number of a round may be NaN, if it was never made.
   """
   if array.shape not in shapes:
     return (
@@ -329,5 +352,53 @@ def _with_prefix(
 
 
 def is_noise_multiplier(z: Any) -> bool:
-  """Whether z is a noise multiplier, `NOISE`, and finite."""
+  """Whether z is a valid noise multiplier, see `NOISE`."""
   return bool(z == 0 or 1e-30 <= z < np.inf)
+
+
+def respond_to_rounds(
+  rounds: int, *, momentum: float
+) -> Float[np.ndarray, 'stops rounds']:
+  """Returns the weight of each aggregate in the model after each round of SGD.
+
+  Momentum β adds an aggregate again in every later round, β^i times in the i-th,
+  so n rounds later it has been added (1 - βⁿ)/(1 - β) times. The learning rate
+  scales all weights alike and is left out.
+
+  Args:
+    rounds: T >= 1.
+    momentum: β, in [0, 1).
+
+  Returns:
+    Row t, from 0 to T, has the weights in the model after t rounds.
+
+  Raises:
+    ValueError: momentum is out of range.
+
+  >>> respond_to_rounds(3, momentum=0.5)
+  array([[0.  , 0.  , 0.  ],
+         [1.  , 0.  , 0.  ],
+         [1.5 , 1.  , 0.  ],
+         [1.75, 1.5 , 1.  ]])
+  """
+  since = np.arange(rounds + 1)[:, None] - np.arange(rounds)
+  return _sum_of_powers(np.maximum(since, 0), momentum)
+
+
+def respond_at_end(
+  rounds: int, *, momentum: float
+) -> Float[np.ndarray, ' rounds']:
+  """Returns the weight of each aggregate in the final model of SGD.
+
+  It is the last row of `respond_to_rounds`, in O(T) memory.
+
+  >>> respond_at_end(3, momentum=0.5)
+  array([1.75, 1.5 , 1.  ])
+  """
+  return _sum_of_powers(np.arange(rounds, 0, -1), momentum)
+
+
+def _sum_of_powers(n: np.ndarray, momentum: float) -> np.ndarray:
+  if not 0 <= momentum < 1:
+    raise ValueError(f'momentum={momentum}; give a momentum in [0, 1).')
+  return (1 - momentum**n) / (1 - momentum)

@@ -15,8 +15,7 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
-from epe_jax.audit import server_response
-from epe_jax.audit.record import Record
+from epe_jax.audit.record import Record, respond_at_end
 from epe_jax.epsilon import mixture, regret, tradeoff_curves
 from epe_jax.epsilon.regret import Curve
 from epe_jax.epsilon.types import Estimate
@@ -92,9 +91,7 @@ def expect_final_model(record: Record, delta: float) -> Analytic | None:
     return bound_unknown_rounds(record, delta)
   if not np.any(rounds.noise_std):
     return bound_unknown_rounds(record, delta)
-  response = server_response.respond_to_rounds(
-    len(rounds.noise_std), momentum=record.momentum
-  )[-1]
+  response = respond_at_end(len(rounds.noise_std), momentum=record.momentum)
   noise = float(np.linalg.norm(response * rounds.noise_std))
   shift = np.asarray(weight[record.observed], np.float64) / noise
   shifts, counts = np.unique(shift, return_counts=True)

@@ -16,8 +16,7 @@ import numpy as np
 
 from epe_jax import streams
 from epe_jax.audit import evaluation
-from epe_jax.audit.record import Record, make_record
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import Record, RoundScalars, make_record
 from epe_jax.auditor import audit_config, auditor_file
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.auditor.auditor_report import format_auditor

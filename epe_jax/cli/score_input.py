@@ -129,7 +129,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     FileNotFoundError: there is no such file.
     ValueError: it has no scores, or flags do not go together.
   """
-  from epe_jax.audit import published_models
+  from epe_jax.audit import release
   from epe_jax.epsilon.types import Scores
   from epe_jax.scores.formats import groups
 
@@ -152,7 +152,7 @@ def load(values: flags.FlagValues, paths: Sequence[str]) -> ScoreInput:
     _tell_conventions(path, scores, loaded.tool, higher)
     warning = groups.warn_if_reversed(scores, higher=higher, cure='--higher={}')
     return ScoreInput(path, scores, warning)
-  part = published_models.restrict_record(
+  part = release.restrict_record(
     scores, every=values.every, last=values.last, models=values.models
   )
   return ScoreInput(path, part)

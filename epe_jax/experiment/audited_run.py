@@ -21,7 +21,7 @@ from epe_jax.audit import (
   audited_algorithm,
   effective_dimension,
   evaluation,
-  publication,
+  release,
   sequential,
 )
 from epe_jax.audit.attack_scores import ThreatModel
@@ -323,7 +323,7 @@ def _train(
     # 6. Estimate, each ε beside its floor. Of a model that will be released
     # only what may be published too is estimated.
     if not config.simulation:
-      record = publication.redact_record(record)
+      record = release.redact_record(record)
     with _phase('estimating ε, and what estimators report without a leak'):
       audit = requests.wait_for(
         functools.partial(

@@ -16,8 +16,7 @@ from epe_jax.audit.observers import (
   final_model,
   running_maximum,
 )
-from epe_jax.audit.record import Record, make_record
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import Record, RoundScalars, make_record
 from epe_jax.data import cohort, federated
 from epe_jax.experiment import (
   config_conflicts,

@@ -5,7 +5,7 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from epe_jax.audit import evaluation, publication, threat_models
+from epe_jax.audit import evaluation, release, threat_models
 from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import Record, load_record
 from epe_jax.epsilon import mixture
@@ -47,8 +47,8 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
   history = metrics.read_lines(_require_file(files.metrics))
   # Tables and figures may be published, as results may.
   if not result.is_simulation:
-    record = record and publication.redact_record(record)
-    history = publication.redact_history(history)
+    record = record and release.redact_record(record)
+    history = release.redact_history(history)
   return FinishedRun(result, record, history)
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from epe_jax import progress as progress_bars
 from epe_jax.audit import audited_algorithm
 from epe_jax.audit.observers import Trace
-from epe_jax.audit.record import Record
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import Record, RoundScalars
 from epe_jax.data import cohort
 from epe_jax.experiment import (
   build,

@@ -6,7 +6,7 @@ import functools
 import jax
 import numpy as np
 
-from epe_jax.audit import audited_algorithm, publication, restrict, sequential
+from epe_jax.audit import audited_algorithm, release, sequential
 from epe_jax.audit.observers import Trace
 from epe_jax.experiment import build
 from epe_jax.parallel import sharding
@@ -46,9 +46,9 @@ def make_watch(
     if np.count_nonzero(setup.participants.canaries[:rounds].any(axis=0)) < 2:
       return None
     record = build.make_run_record(config, setup, cosines, scalars)
-    record = restrict.truncate_after(record, rounds)
+    record = release.truncate_after(record, rounds)
     if not config.simulation:
-      record = publication.redact_record(record)
+      record = release.redact_record(record)
     return sequential.bound_sequentially(record, claim=config.audit.claim)
 
   return watch

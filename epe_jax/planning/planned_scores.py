@@ -21,10 +21,9 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import attack_scores, estimators, record, server_response
+from epe_jax.audit import attack_scores, estimators, record
 from epe_jax.audit.attack_scores import ThreatModel
-from epe_jax.audit.record import Record
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import Record, RoundScalars, respond_at_end
 from epe_jax.audit.threat_models import CHANGE, FINAL, MAXIMUM, OWN, RESIDUAL
 from epe_jax.epsilon import maximum, noise_floor, shift_fit
 from epe_jax.epsilon.types import Scores
@@ -95,9 +94,7 @@ class Geometry:
     self.in_round = np.bincount(self.own.ravel(), minlength=run.rounds)
     of_noise = z**2 * run.dim
     self.squares = self.in_round + n + a * n * max(n - 1, 0) + of_noise
-    self.weights = server_response.respond_at_end(
-      run.rounds, momentum=run.server_momentum
-    )
+    self.weights = respond_at_end(run.rounds, momentum=run.server_momentum)
     self.kept = self.weights[self.own].sum(axis=0)
     of_clients = n * np.sum(self.weights**2)
     of_clients += a * (n**2 * np.sum(self.weights) ** 2 - of_clients)

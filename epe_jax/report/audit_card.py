@@ -20,7 +20,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax.accounting import Analytic
-from epe_jax.audit import clients, publication
+from epe_jax.audit import clients, release
 from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.audit.record import Record
@@ -195,7 +195,7 @@ def format_cards(cards: Mapping[str, Card] | Sequence[Card]) -> str:
 
 def hash_record(record: Record) -> str:
   """SHA-256 of the arrays of a record that may be published, in hexadecimal digits."""
-  record = publication.redact_record(record)
+  record = release.redact_record(record)
   arrays = {
     **{f'cosines.{name}': x for name, x in record.cosines.items()},
     'assigned': record.assigned,

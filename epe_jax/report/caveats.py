@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from epe_jax.audit import server_response, threat_models
+from epe_jax.audit import threat_models
+from epe_jax.audit.record import respond_at_end
 from epe_jax.epsilon.tradeoff_curves import epsilon_gdp
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
@@ -131,7 +132,7 @@ def describe_hidden_state(result: RunResult) -> list[str]:
   is_in_all = result.is_audited and result.repetitions == result.rounds > 1
   if not (is_linear and is_in_all and result.noise_multiplier > 0):
     return []
-  weights = server_response.respond_at_end(
+  weights = respond_at_end(
     result.rounds, momentum=server.get('momentum') or 0.0
   )
   share = weights.sum() / math.sqrt(result.rounds) / np.linalg.norm(weights)

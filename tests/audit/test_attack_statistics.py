@@ -112,19 +112,6 @@ def test_rounds_count_by_what_they_hold_of_a_canary():
   )
 
 
-def test_masks_of_rounds_count_from_the_first_and_from_the_last():
-  assert np.flatnonzero(attack_statistics.every_nth_round(7, 3)).tolist() == [
-    2,
-    5,
-  ]
-  assert attack_statistics.every_nth_round(7, 1).all()
-  assert np.flatnonzero(attack_statistics.last_n_rounds(7, 3)).tolist() == [
-    4,
-    5,
-    6,
-  ]
-
-
 def test_readings_that_make_no_sense_are_refused():
   with pytest.raises(ValueError, match='all zeros'):
     attack_statistics.assign_held_out(np.zeros((2, 2), bool))
@@ -132,8 +119,3 @@ def test_readings_that_make_no_sense_are_refused():
     attack_statistics.score_own_round(
       np.zeros((2, 2)), np.array([[1, 0], [0, 0]], bool)
     )
-  for n in (0, 4):
-    with pytest.raises(ValueError, match=f'every={n}; give 1 to the 3'):
-      attack_statistics.every_nth_round(3, n)
-    with pytest.raises(ValueError, match=f'last={n}; give 1 to the 3'):
-      attack_statistics.last_n_rounds(3, n)

@@ -14,12 +14,11 @@ from epe_jax.audit import (
   estimators,
   evaluation,
   external_scores,
-  published_models,
+  release,
   sequential,
-  server_response,
   threat_models,
 )
-from epe_jax.audit.record import write_record
+from epe_jax.audit.record import respond_to_rounds, write_record
 from epe_jax.epsilon import gaussian, mixture
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
@@ -103,7 +102,7 @@ def test_the_model_of_a_round_leaks_what_its_own_cosines_say(simulated):
   for t in (4, 9):
     change = simulated.models[t] - simulated.models[0]
     exact = recorded_runs.cosines(simulated.canaries, change)
-    effect = server_response.respond_to_rounds(12, momentum=0.9)[t]
+    effect = respond_to_rounds(12, momentum=0.9)[t]
     weight = effect @ record.included
     seen = weight > 0
     scores = Scores(exact[seen], exact[~record.observed], shift=weight[seen])
@@ -220,12 +219,12 @@ def test_a_round_that_the_run_has_not_is_refused():
 
 def test_a_part_of_a_run_is_shown(small):
   record = small.record
-  assert published_models.restrict_record(record) is record
-  some = published_models.restrict_record(record, every=2, last=6)
+  assert release.restrict_record(record) is record
+  some = release.restrict_record(record, every=2, last=6)
   np.testing.assert_array_equal(
     some.included.sum(axis=1), record.included[7::2].sum(axis=1)
   )
-  seen = published_models.restrict_record(record, every=4, models=True)
+  seen = release.restrict_record(record, every=4, models=True)
   assert seen.sees == 'models'
   assert len(seen.trace) == 3
 

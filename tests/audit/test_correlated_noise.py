@@ -8,7 +8,7 @@ from scipy import stats
 
 from epe_jax import accounting, audit
 from epe_jax.audit import correlated_noise, threat_models
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import RoundScalars
 
 ROUNDS, NOISE, DIM, DELTA = 40, 0.8, 10_000, 1e-5
 

@@ -9,7 +9,7 @@ import pytest
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, effective_dimension
-from epe_jax.audit.round_scalars import RoundScalars
+from epe_jax.audit.record import RoundScalars
 from epe_jax.report import markdown, narrative, report
 from epe_jax.training import fedavg
 from tests import helpers

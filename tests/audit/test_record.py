@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from epe_jax import io
-from epe_jax.audit.record import load_record, write_record
+from epe_jax.audit.record import (
+  load_record,
+  respond_at_end,
+  respond_to_rounds,
+  write_record,
+)
 from tests import recorded_runs
 
 
@@ -44,3 +49,23 @@ def test_what_was_written_is_read(arrays, tmp_path):
   io.write_arrays(path, arrays)
   record = load_record(path)
   np.testing.assert_array_equal(record.trace, arrays['cosines_aggregate'])
+
+
+def test_the_response_is_what_the_server_makes_of_an_impulse():
+  for momentum in (0.0, 0.7):
+    for s in range(5):
+      update = theta = 0.0
+      path = [theta]
+      for t in range(5):
+        update = momentum * update + (t == s)
+        theta += update
+        path.append(theta)
+      np.testing.assert_allclose(
+        respond_to_rounds(5, momentum=momentum)[:, s],
+        path,
+        atol=1e-12,
+      )
+    np.testing.assert_array_equal(
+      respond_to_rounds(5, momentum=momentum)[-1],
+      respond_at_end(5, momentum=momentum),
+    )

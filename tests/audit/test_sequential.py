@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from studies import simulated_runs
 
-from epe_jax.audit import restrict, threat_models
+from epe_jax.audit import release, threat_models
 from epe_jax.audit.sequential import bound_sequentially
 from epe_jax.epsilon import tradeoff_curves
 from tests import recorded_runs
@@ -64,7 +64,7 @@ def test_weaker_noise_than_is_stated_is_seen_in_spite_of_the_statement():
 def test_what_is_known_after_a_round_is_what_a_run_that_ended_there_knows():
   record = simulate(0.5, momentum=0.0)
   whole = bound_sequentially(record, claim=9.0)
-  part = bound_sequentially(restrict.truncate_after(record, 40), claim=9.0)
+  part = bound_sequentially(release.truncate_after(record, 40), claim=9.0)
   num = len(part.rounds)
   assert part.rounds[-1] <= 40 < whole.rounds[num]
   for name in ('rounds', 'num_canaries', 'mu', 'log_evidence'):

@@ -13,7 +13,7 @@ from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit import (
   audit_json,
   evaluation,
-  restrict,
+  release,
   threat_models,
   upper_bounds,
 )
@@ -83,7 +83,7 @@ def test_what_is_not_known_gives_no_limit():
 
 def test_of_some_rounds_there_are_fewer_to_hide_in_and_the_model_has_no_limit():
   record = _record(rounds=20)
-  some = restrict.restrict_to_rounds(record, np.arange(20) < 10)
+  some = release.restrict_to_rounds(record, np.arange(20) < 10)
   whole, part = (
     threat_models.LIKELIHOOD.limit(x, _DELTA).epsilon for x in (record, some)
   )
@@ -95,7 +95,7 @@ def test_of_some_rounds_there_are_fewer_to_hide_in_and_the_model_has_no_limit():
   twice = dataclasses.replace(
     _record(rounds=20, repetitions=2, observed=20), periods=2
   )
-  some = restrict.restrict_to_rounds(twice, np.arange(20) < 15)
+  some = release.restrict_to_rounds(twice, np.arange(20) < 15)
   assert threat_models.LIKELIHOOD.limit(some, _DELTA) == (
     threat_models.RESIDUAL.limit(some, _DELTA)
   )

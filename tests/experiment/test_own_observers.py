@@ -9,8 +9,7 @@ from epe_jax import audit
 from epe_jax.audit import (
   audited_algorithm,
   observers,
-  publication,
-  restrict,
+  release,
   threat_models,
 )
 from epe_jax.experiment import audited_run, build, run_result
@@ -110,17 +109,17 @@ def test_the_largest_cosines_alone_give_what_the_whole_trace_gives(
 
 
 def test_what_is_not_known_to_be_released_is_not_published(record):
-  shown = publication.redact_record(record)
+  shown = release.redact_record(record)
   assert 'signs' in record.cosines
   assert record.cosines.keys() - shown.cosines.keys() == {'signs', 'residual'}
 
 
 def test_what_all_rounds_made_is_not_shown_by_some(record):
-  some = restrict.restrict_to_rounds(record, np.arange(6) != 5)
+  some = release.restrict_to_rounds(record, np.arange(6) != 5)
   assert some.cosines.keys() == {'final', 'change', 'aggregate', 'residual'}
-  early = restrict.truncate_after(record, 5)
+  early = release.truncate_after(record, 5)
   assert early.cosines.keys() == {'aggregate', 'residual'}
-  last = restrict.truncate_after(record, 6)
+  last = release.truncate_after(record, 6)
   assert last.cosines.keys() == record.cosines.keys()
 
 

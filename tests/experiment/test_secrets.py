@@ -14,9 +14,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from epe_jax import io
-from epe_jax.audit import (
-  server_response,
-)
+from epe_jax.audit.record import respond_to_rounds
 from epe_jax.data import cohort, federated, store
 from epe_jax.experiment import (
   audited_run,
@@ -231,9 +229,7 @@ def by_noise(asked, paths, noise_key, noise_std, config):
     params = {name: arrays[name] for name in arrays.files}
   change = np.asarray(ravel_pytree(params)[0], np.float64)
   change /= config.server.learning_rate
-  weights = server_response.respond_to_rounds(
-    ROUNDS, momentum=config.server.momentum
-  )[-1]
+  weights = respond_to_rounds(ROUNDS, momentum=config.server.momentum)[-1]
   noise = []
   for t in range(ROUNDS):
     key, _ = jax.random.split(jax.random.fold_in(noise_key, t))

@@ -11,7 +11,8 @@ import pytest
 from studies import simulated_runs
 
 from epe_jax import accounting, audit, io, planning
-from epe_jax.audit import server_response, threat_models
+from epe_jax.audit import threat_models
+from epe_jax.audit.record import respond_to_rounds
 from epe_jax.canaries import requirements
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.planning import planned_costs, planned_scores
@@ -177,7 +178,7 @@ def test_lengths_are_those_of_simulated_vectors(momentum):
   assert np.sum(change**2) / unit**2 == pytest.approx(
     geometry.final_square, rel=0.05
   )
-  weights = server_response.respond_to_rounds(50, momentum=momentum)[-1]
+  weights = respond_to_rounds(50, momentum=momentum)[-1]
   np.testing.assert_allclose(geometry.weights, weights, rtol=1e-12)
 
 

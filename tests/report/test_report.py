@@ -17,7 +17,7 @@ from epe_jax.audit import (
   audit_json,
   clients,
   evaluation,
-  publication,
+  release,
   threat_models,
 )
 from epe_jax.audit.record import load_record, write_record
@@ -549,9 +549,7 @@ def test_the_headline_is_one_bound_chosen_by_the_design():
   assert f'The {others} others hold at 95 % each, not all' in said
   assert 'removes them. Which bound' in said
   # Where who removes the others may not be shown, it is that of another attacker.
-  published = evaluation.evaluate(
-    publication.redact_record(record), floors=False
-  )
+  published = evaluation.evaluate(release.redact_record(record), floors=False)
   assert published.headline[0].threat_model == threat_models.OWN
   said = _attacker(
     _result(audit=published, noise='fresh'),

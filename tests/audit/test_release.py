@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epe_jax.audit import (
-  attack_statistics,
-  published_models,
-  restrict,
-  server_response,
-  threat_models,
-)
+from epe_jax.audit import attack_statistics, release, threat_models
 from epe_jax.epsilon import diagnostics
 from tests import recorded_runs
 
@@ -24,28 +18,12 @@ def simulated(request):
 
 
 def models_of(simulated, shown, **settings):
-  return published_models.derive_models(simulated.record, shown, **settings)
+  return release.derive_models(simulated.record, shown, **settings)
 
 
 def differences(simulated, stops):
   vectors = np.diff(simulated.models[stops], axis=0)
   return recorded_runs.cosines(simulated.canaries, vectors)
-
-
-def test_the_response_is_what_the_server_makes_of_an_impulse():
-  for momentum in (0.0, 0.7):
-    for s in range(5):
-      update = theta = 0.0
-      path = [theta]
-      for t in range(5):
-        update = momentum * update + (t == s)
-        theta += update
-        path.append(theta)
-      np.testing.assert_allclose(
-        server_response.respond_to_rounds(5, momentum=momentum)[:, s],
-        path,
-        atol=1e-12,
-      )
 
 
 def test_a_published_model_shows_what_its_difference_with_the_initial_shows(
@@ -86,7 +64,7 @@ def test_models_of_all_rounds_give_away_the_aggregates(simulated):
 def test_a_release_holds_differences_of_models_up_to_it_and_none_later(
   simulated,
 ):
-  shown = attack_statistics.every_nth_round(12, 4)
+  shown = release.every_nth_round(12, 4)
   seen = models_of(simulated, shown)
   exact = differences(simulated, [0, 4, 8, 12])
   for i in range(3):
@@ -98,7 +76,7 @@ def test_a_release_holds_differences_of_models_up_to_it_and_none_later(
 
 
 def test_a_canary_scores_in_a_release_what_is_to_be_expected_of_it(simulated):
-  seen = models_of(simulated, attack_statistics.every_nth_round(12, 3))
+  seen = models_of(simulated, release.every_nth_round(12, 3))
   share = seen.included[:, seen.observed]
   error = (seen.trace[:, seen.observed] - share) * np.sqrt(seen.dim)
   weight = share / np.sqrt(np.sum(share**2))
@@ -114,7 +92,7 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
   simulated = recorded_runs.by_vectors(
     momentum=0.0, noise=noise, clients=0.0, observed=24, unobserved=600
   )
-  seen = models_of(simulated, attack_statistics.every_nth_round(12, every))
+  seen = models_of(simulated, release.every_nth_round(12, every))
   own = attack_statistics.score_own_round(
     seen.trace, attack_statistics.assign_held_out(seen.included)
   )
@@ -128,7 +106,7 @@ def test_n_rounds_in_one_release_are_one_round_of_noise_root_n(every, noise):
 
 
 def test_canaries_that_never_take_part_have_null_cosines(simulated):
-  seen = models_of(simulated, attack_statistics.every_nth_round(12, 4))
+  seen = models_of(simulated, release.every_nth_round(12, 4))
   for record, known in ((simulated.record, True), (seen, False)):
     for attack_scores in threat_models.score_all(record):
       if not attack_scores.is_calibrated or attack_scores.scores.shift is None:
@@ -155,7 +133,7 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
 def test_who_does_not_know_the_initial_model_reads_one_difference_less(
   simulated,
 ):
-  shown = attack_statistics.last_n_rounds(12, 4)
+  shown = release.last_n_rounds(12, 4)
   seen = models_of(simulated, shown)
   less = models_of(simulated, shown, initial=False)
   assert (len(seen.trace), len(less.trace)) == (4, 3)
@@ -168,8 +146,8 @@ def test_who_does_not_know_the_initial_model_reads_one_difference_less(
 
 def test_published_aggregates_leave_their_canaries_and_nothing_else():
   record = recorded_runs.by_law()
-  shown = attack_statistics.every_nth_round(20, 3)
-  some = restrict.restrict_to_rounds(record, shown)
+  shown = release.every_nth_round(20, 3)
+  some = release.restrict_to_rounds(record, shown)
   assert some.observed.sum() == record.included[shown].sum()
   assert (~some.observed).sum() == 60
   took_part = record.included[shown].any(axis=0)
@@ -187,14 +165,14 @@ def test_published_aggregates_leave_their_canaries_and_nothing_else():
 
 def test_a_run_until_its_last_round_is_the_run():
   record = recorded_runs.by_law()
-  whole = restrict.truncate_after(record, 20)
+  whole = release.truncate_after(record, 20)
   for field in dataclasses.fields(record):
     jax.tree.map(
       np.testing.assert_array_equal,
       getattr(whole, field.name),
       getattr(record, field.name),
     )
-  half = restrict.truncate_after(record, 10)
+  half = release.truncate_after(record, 10)
   assert half.observed.sum() == record.included[:10].sum()
   assert (~half.observed).sum() == 60
   assert half.trace.shape[0] == len(half.expected) == 10
@@ -204,10 +182,10 @@ def test_a_run_until_its_last_round_is_the_run():
 def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
   record = recorded_runs.by_law(observed=400, design='coin_flip')
   assert not record.observed.all()
-  shown = attack_statistics.every_nth_round(20, 3)
+  shown = release.every_nth_round(20, 3)
   for some, rounds in (
-    (restrict.restrict_to_rounds(record, shown), shown),
-    (restrict.truncate_after(record, 7), np.arange(20) < 7),
+    (release.restrict_to_rounds(record, shown), shown),
+    (release.truncate_after(record, 7), np.arange(20) < 7),
   ):
     assert some.design == 'coin_flip'
     seated = record.assigned[rounds].any(axis=0)
@@ -222,7 +200,7 @@ def test_of_those_with_coins_all_go_whose_seat_is_not_shown():
 
 def test_models_are_scored_in_the_rounds_assigned_to_held_out_canaries():
   simulated = recorded_runs.by_vectors(momentum=0.9, design='coin_flip')
-  seen = models_of(simulated, attack_statistics.every_nth_round(12, 4))
+  seen = models_of(simulated, release.every_nth_round(12, 4))
   # Their norms are told by those whose coin said no.
   assert seen.design == 'fixed'
   np.testing.assert_array_equal(seen.assigned.any(axis=0), True)
@@ -238,7 +216,7 @@ def test_what_cannot_be_shown_is_refused():
 
   def refused(match, *, record=record, shown=every, **changes):
     with pytest.raises(ValueError, match=match):
-      published_models.derive_models(record, shown, **changes)
+      release.derive_models(record, shown, **changes)
 
   def changed(**fields):
     return dataclasses.replace(record, **fields)
@@ -253,20 +231,38 @@ def test_what_cannot_be_shown_is_refused():
   refused(r'shape \(3,\)', shown=np.ones(3, bool))
   refused(
     'has no difference',
-    shown=attack_statistics.last_n_rounds(12, 1),
+    shown=release.last_n_rounds(12, 1),
     initial=False,
   )
-  few = restrict.replace_views(
+  few = release.replace_views(
     record,
     included=np.ones_like(record.included),
     assigned=np.ones_like(record.included),
   )
   refused('fewer than two', record=few)
   with pytest.raises(ValueError, match='with one or more'):
-    restrict.restrict_to_rounds(record, np.zeros(12, bool))
+    release.restrict_to_rounds(record, np.zeros(12, bool))
   with pytest.raises(ValueError, match='round=13; give 1 to the 12'):
-    restrict.truncate_after(record, 13)
+    release.truncate_after(record, 13)
   lonely = recorded_runs.by_law(observed=2, rounds=20)
   first = 1 + int(np.argmax(lonely.included.any(axis=1)))
   with pytest.raises(ValueError, match='1 of 2 observed canaries took part'):
-    restrict.truncate_after(lonely, first)
+    release.truncate_after(lonely, first)
+
+
+def test_masks_of_rounds_count_from_the_first_and_from_the_last():
+  assert np.flatnonzero(release.every_nth_round(7, 3)).tolist() == [
+    2,
+    5,
+  ]
+  assert release.every_nth_round(7, 1).all()
+  assert np.flatnonzero(release.last_n_rounds(7, 3)).tolist() == [
+    4,
+    5,
+    6,
+  ]
+  for n in (0, 4):
+    with pytest.raises(ValueError, match=f'every={n}; give 1 to the 3'):
+      release.every_nth_round(3, n)
+    with pytest.raises(ValueError, match=f'last={n}; give 1 to the 3'):
+      release.last_n_rounds(3, n)
