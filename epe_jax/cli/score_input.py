@@ -21,16 +21,6 @@ _SCORE_FLAGS = (
   'out',
 )
 
-# The names in `formats.registry.FORMATS`, which needs more than help does.
-_FORMATS = (
-  'privacy_meter',
-  'rmia',
-  'lira',
-  'lira_offline',
-  'lira_global',
-  'privacy_estimates',
-)
-
 
 def define_flags(values: flags.FlagValues) -> None:
   """Defines the flags of scores and of what attackers see of a run."""
@@ -61,11 +51,11 @@ def define_flags(values: flags.FlagValues) -> None:
     'the tool that wrote them, or fixed.',
     **own,
   )
-  flags.DEFINE_enum(
+  flags.DEFINE_string(
     'from',
     'auto',
-    ['auto', *_FORMATS],
-    'Tool that wrote the external scores.',
+    'Tool that wrote the external scores, such as rmia; auto recognizes it. Any '
+    'other word lists all tools.',
     **own,
   )
   flags.DEFINE_enum(

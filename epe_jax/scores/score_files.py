@@ -12,6 +12,7 @@ from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
 from epe_jax.scores import score_tables
 from epe_jax.scores.formats import groups, registry
+from epe_jax.scores.formats.score_format import ScoreFormat
 
 _TABLES = ('.csv', '.tsv', '.txt')
 CURE = (
@@ -34,7 +35,7 @@ class Loaded(NamedTuple):
 
   scores: Record | Scores
   note: str | None = None
-  tool: registry.ScoreFormat | None = None
+  tool: ScoreFormat | None = None
 
 
 def load_scores(path: str | os.PathLike, **settings: Any) -> Record | Scores:
@@ -44,8 +45,8 @@ def load_scores(path: str | os.PathLike, **settings: Any) -> Record | Scores:
     path: the workdir of a finished run; its private/scores.npz; an .npz with
       arrays `observed` and `unobserved`, or of other names of `score_tables.PAIRS`,
       or `scores` and `labels`; a table .csv, .tsv or .txt as
-      `score_tables.read_table` takes it, or '-' for one on stdin; or what
-      `score_formats` reads.
+      `score_tables.read_table` takes it, or '-' for one on stdin; or a file or
+      folder of a tool of `formats`.
     **settings: those of `load`.
 
   Returns:
@@ -73,14 +74,14 @@ def load(
   Args:
     path: as `load_scores` takes it.
     dim: d, if external scores are cosines in R^d; otherwise None.
-    design: 'coin_flip' if each canary of external scores took part by a coin
-      of its own; otherwise 'fixed'. None for what is known of the tool, and
-      'fixed' where nothing is.
+    design: 'coin_flip' if an independent coin decided for each canary of external
+      scores; otherwise 'fixed'. None for the convention of the tool, and 'fixed'
+      without one.
     inclusion_probability: of these coins, in (0, 1); the largest, if they
-      differ. None for what is known of the tool, and 1/2 where nothing is.
+      differ. None for the convention of the tool, and 1/2 without one.
     source: a name of `registry.FORMATS`, or 'auto' to recognize the format.
-    higher: who scores higher in the file, canaries that took part ('in') or the
-      others ('out'); None for the convention of the tool, and 'in' of no tool.
+    higher: which group scores higher in the file, canaries that took part ('in') or
+      the others ('out'); None for the convention of the tool, and 'in' without one.
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -162,7 +163,7 @@ def load_groups(
 
 def find_format(
   path: str | os.PathLike, source: str = 'auto'
-) -> registry.ScoreFormat | None:
+) -> ScoreFormat | None:
   """The format of another tool that a file is to be read as.
 
   Args:

@@ -154,7 +154,7 @@ def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
         *('plan', '--dim=100', '--rounds=9', '--clients_per_round=4'),
         *('--noise_multiplier=1', '--delta=1e-5', '--observed=1'),
       ],
-      'error: --observed=1; give at least 2.',
+      'error: --observed=1; give an integer >= 2.',
     ),
     (['data', 'x'], 'give --out'),
     (['estimate'], 'Give a file of scores.'),

@@ -13,7 +13,7 @@ from scipy import stats
 
 from epe_jax import epsilon
 from epe_jax.scores import formats, score_files
-from epe_jax.scores.formats import registry
+from epe_jax.scores.formats import registry, score_format
 from tests.in_process import run_script
 
 DELTA = 1e-5
@@ -547,6 +547,25 @@ def test_formats_are_recognized_by_their_fields(tmp_path):
     score_files.load_scores(tmp_path / 'a.npz', dim=9)
   with pytest.raises(ValueError, match='but not scores and answers'):
     score_files.load_scores(tmp_path / 'a.npz', source='rmia')
+
+
+def test_a_new_format_is_one_entry(monkeypatch, tmp_path):
+  def read(path, **settings):
+    mine = np.load(path)['mine']
+    return formats.make_scores(path, mine[0], mine[1], **settings)
+
+  mine = score_format.ScoreFormat(
+    'mine', 'scores of mine', read, suffix='.npz', fields=frozenset({'mine'})
+  )
+  monkeypatch.setitem(registry.FORMATS, 'mine', mine)
+  path = tmp_path / 'a.npz'
+  np.savez(path, mine=[[3.0, 4.0], [1.0, 2.0]])
+  for source in ('auto', 'mine'):
+    loaded = score_files.load(path, source=source, higher='out')
+    assert loaded.tool is mine
+    assert loaded.scores.observed.tolist() == [-3, -4]
+  done = estimate(path, '--from=mine')
+  assert 'read as scores of mine; higher=in' in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Scores of another tool, split into canaries that took part and others."""
 
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import numpy as np
 
@@ -8,9 +9,25 @@ from epe_jax.audit import failed_checks
 from epe_jax.epsilon.types import Scores
 
 Higher = Literal['in', 'out']
-"""Who scores higher in a file: canaries that took part, or the others."""
+"""Which group scores higher in a file: canaries that took part, or the others."""
 
 Design = Literal['fixed', 'coin_flip']
+
+
+class Settings(TypedDict, total=False):
+  """What every reader takes besides its file; a missing one is the tool's own.
+
+  Attributes:
+    higher: which group scores higher; scores are negated if it is 'out'.
+    dim: d, if scores are cosines in R^d; otherwise None.
+    design: 'coin_flip' if an independent coin decided for each canary.
+    inclusion_probability: of these coins, in (0, 1).
+  """
+
+  higher: Higher
+  dim: float | None
+  design: Design
+  inclusion_probability: float
 
 
 def make_scores(
@@ -26,16 +43,16 @@ def make_scores(
   """Scores of which a higher one says "took part".
 
   Args:
-    where: the file or argument that errors are to name.
+    where: the file or argument that errors name.
     observed: [n1] scores of canaries that took part.
     unobserved: [n0] scores of those that did not.
-    higher: who scores higher; scores are negated if it is 'out'.
-    dim: d, if scores are cosines in R^d; otherwise None.
-    design: 'coin_flip' if a coin of its own decided of each canary.
-    inclusion_probability: of these coins, in (0, 1).
+    higher: as in `Settings`, like the others.
+    dim: see above.
+    design: see above.
+    inclusion_probability: see above.
 
   Raises:
-    ValueError: `higher` is neither, or these are no scores of one audit.
+    ValueError: `higher` is neither, or these are not scores of one audit.
   """
   if higher not in get_args(Higher):
     raise ValueError(
@@ -73,17 +90,17 @@ def split_by_label(
   labels: Any,
   *,
   names: tuple[str, str] = ('scores', 'labels'),
-  **settings: Any,
+  **settings: Unpack[Settings],
 ) -> Scores:
   """Scores of canaries with a label each, which says whether it took part.
 
   Args:
-    where: the file or argument that errors are to name.
+    where: the file or argument that errors name.
     scores: [n].
     labels: [n], True or 1 for a canary that took part; False, 0 or -1 for one
       that did not, but not both 0 and -1.
     names: what the file calls scores and labels.
-    **settings: of `make_scores`.
+    **settings: as in `Settings`.
 
   Raises:
     ValueError: shapes differ, labels are none of these, or there are no canaries
@@ -113,14 +130,68 @@ def split_by_label(
   return make_scores(where, scores[took_part], scores[~took_part], **settings)
 
 
+def split_arrays(
+  where: object,
+  arrays: Mapping[str, np.ndarray],
+  labels: str,
+  *,
+  example: str,
+  **settings: Unpack[Settings],
+) -> Scores:
+  """`split_by_label` of the arrays `scores` and `labels` of a file.
+
+  Args:
+    where: the file.
+    arrays: its arrays.
+    labels: the name of the labels.
+    example: a file that has both.
+    **settings: as in `Settings`.
+
+  Raises:
+    ValueError: an array is missing, or as in `split_by_label`.
+  """
+  if not {'scores', labels} <= arrays.keys():
+    raise ValueError(
+      f'{where} has the arrays {sorted(arrays)}, but not scores and {labels}. '
+      f'Give a file such as {example}.'
+    )
+  names = 'scores', labels
+  return split_by_label(
+    where, arrays['scores'], arrays[labels], names=names, **settings
+  )
+
+
+def take_pair(
+  name: str, value: Any, attributes: tuple[str, str], *, cure: str
+) -> tuple[Any, Any]:
+  """The two groups that an object of another tool holds, or a pair of them.
+
+  Args:
+    name: of the argument.
+    value: the object, or the pair.
+    attributes: of the object: canaries that took part, and the others.
+    cure: what to give instead.
+
+  Raises:
+    ValueError: it is neither.
+  """
+  if all(hasattr(value, x) for x in attributes):
+    first, second = (getattr(value, x) for x in attributes)
+  elif isinstance(value, tuple | list) and len(value) == 2:
+    first, second = value
+  else:
+    raise ValueError(f'{name} is a {type(value).__name__}. {cure}')
+  return first, second
+
+
 def warn_if_reversed(
   scores: Scores, *, higher: str = 'in', cure: str = 'higher={!r}'
 ) -> str | None:
-  """What to say where canaries that took part score lower beyond chance.
+  """A warning if canaries that took part score lower, beyond chance.
 
   Args:
     scores: as read.
-    higher: who was taken to score higher in the file.
+    higher: as which the file was read.
     cure: what to give instead, with {} for 'in' or 'out'.
 
   Returns:
@@ -137,7 +208,7 @@ def warn_if_reversed(
 
 
 def _check_finite(where: object, values: Any, meaning: str) -> None:
-  """Refuses NaN and inf; what is no array of numbers `Scores` refuses."""
+  """Rejects NaN and inf; `Scores` rejects what is not an array of numbers."""
   array = np.asarray(values)
   if array.dtype.kind != 'f':
     return
@@ -145,7 +216,7 @@ def _check_finite(where: object, values: Any, meaning: str) -> None:
   if wrong.size:
     raise ValueError(
       f'{where}: {wrong.size:,} of the scores of canaries that {meaning} are not '
-      f'finite, the first is {wrong[0]}. Remove these canaries, or mend what '
+      f'finite, the first is {wrong[0]}. Remove these canaries, or fix what '
       'wrote the scores.'
     )
 
@@ -154,5 +225,5 @@ def _orient(values, higher):
   array = np.asanyarray(values)
   if higher == 'in':
     return array
-  # Unsigned integers would wrap around; what is no number `Scores` refuses.
+  # Unsigned integers would wrap around; `Scores` rejects what is not a number.
   return -array.astype(np.float64) if array.dtype.kind in 'biuf' else array

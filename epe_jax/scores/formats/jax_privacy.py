@@ -1,37 +1,29 @@
 """Scores of an auditor of jax-privacy.
 
 `CanaryScoreAuditor(in_canary_scores, out_canary_scores)` takes two arrays [n1]
-and [n0], of which a higher score says "in". It has no file of its own, and does
-not say how canaries were included, although its `epsilon_one_run` holds for
-fair coins alone.
+and [n0]; a higher score says "in". It has no file format, and does not say how
+canaries were included, although its `epsilon_one_run` holds only for fair coins.
 
 Source: jax_privacy 2.0.0, `auditing.py` (CanaryScoreAuditor).
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 from epe_jax.epsilon.types import Scores
 from epe_jax.scores.formats import groups
 
-_GROUPS = ('_in_canary_scores', '_out_canary_scores')
-
 
 def from_canary_score_auditor(
   auditor: Any,
-  *,
-  higher: groups.Higher = 'in',
-  design: groups.Design = 'fixed',
-  inclusion_probability: float = 0.5,
+  **settings: Unpack[groups.Settings],
 ) -> Scores:
   """Scores that an auditor of jax-privacy was given.
 
   Args:
     auditor: a `jax_privacy.auditing.CanaryScoreAuditor`, or the pair of arrays
       (in_canary_scores, out_canary_scores) that it takes.
-    higher: who scores higher.
-    design: 'coin_flip' if a coin of its own decided of each canary, as
-      `epsilon_one_run` needs it; the auditor does not know.
-    inclusion_probability: of these coins, in (0, 1).
+    **settings: as in `groups.Settings`. `epsilon_one_run` of the auditor needs
+      design 'coin_flip'; the auditor does not know.
 
   Raises:
     ValueError: it is neither, or these are no scores.
@@ -40,20 +32,11 @@ def from_canary_score_auditor(
   >>> scores.observed.tolist(), scores.unobserved.tolist()
   ([2.0, 3.0], [0.0, 1.0])
   """
-  if all(hasattr(auditor, name) for name in _GROUPS):
-    observed, unobserved = (getattr(auditor, name) for name in _GROUPS)
-  elif isinstance(auditor, tuple | list) and len(auditor) == 2:
-    observed, unobserved = auditor
-  else:
-    raise ValueError(
-      f'auditor is a {type(auditor).__name__}. Give a CanaryScoreAuditor of '
-      'jax_privacy 2, or the pair (in_canary_scores, out_canary_scores).'
-    )
-  return groups.make_scores(
+  observed, unobserved = groups.take_pair(
     'auditor',
-    observed,
-    unobserved,
-    higher=higher,
-    design=design,
-    inclusion_probability=inclusion_probability,
+    auditor,
+    ('_in_canary_scores', '_out_canary_scores'),
+    cure='Give a CanaryScoreAuditor of jax_privacy 2, or the pair '
+    '(in_canary_scores, out_canary_scores).',
   )
+  return groups.make_scores('auditor', observed, unobserved, **settings)

@@ -15,15 +15,17 @@ generate_ours_offline, generate_global). Carlini et al., Membership inference
 attacks from first principles (2022), algorithm 1.
 """
 
+import functools
 import os
 import pathlib
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 
 from epe_jax import io
 from epe_jax.epsilon.types import Scores
 from epe_jax.scores.formats import groups
+from epe_jax.scores.formats.score_format import ScoreFormat
 
 Attack = Literal['online', 'offline', 'global']
 
@@ -36,9 +38,7 @@ def read_lira(
   *,
   attack: Attack = 'online',
   fix_variance: bool = True,
-  higher: groups.Higher = 'in',
-  design: groups.Design | None = None,
-  inclusion_probability: float | None = None,
+  **settings: Unpack[groups.Settings],
 ) -> Scores:
   """LiRA scores of one target model: those of `plot.py`, but for the sign.
 
@@ -56,12 +56,11 @@ def read_lira(
       mean over augmentations.
     fix_variance: one variance for all examples, which is better with fewer than
       64 shadow models.
-    higher: who scores higher, in what is described above.
-    design: None for what hparams.json says: 'coin_flip', since `train.py` has a
-      coin of its own for each example; 'fixed' if that file is missing, or if
-      `only_subset` left out all examples from some on, which had no coin.
-    inclusion_probability: of these coins, in (0, 1); None for what hparams.json
-      says, int(pkeep N)/N of N models together and pkeep of one alone.
+    **settings: as in `groups.Settings`. The design of the tool is what hparams.json
+      says: 'coin_flip', since `train.py` flips a coin for each example, with
+      probability int(pkeep N)/N for N models trained together and pkeep for one
+      alone; 'fixed' if that file is missing, or if `only_subset` left out all
+      examples from some index on, which had no coin.
 
   Returns:
     Scores of all examples that have one.
@@ -80,50 +79,52 @@ def read_lira(
   else:
     shadow, keep = _read_shadow_models(path, target.shape)
     scores = _compare(path, target, shadow, keep, attack, fix_variance)
-  of_file = _read_design(path, design)
+  design, probability = _read_design(path, settings.get('design'))
+  settings.setdefault('design', design)
+  settings.setdefault('inclusion_probability', probability)
   return groups.split_by_label(
-    path,
-    scores,
-    kept,
-    names=('scores', 'keep.npy'),
-    higher=higher,
-    design=of_file[0] if design is None else design,
-    inclusion_probability=of_file[1]
-    if inclusion_probability is None
-    else inclusion_probability,
+    path, scores, kept, names=('scores', 'keep.npy'), **settings
   )
 
 
 def from_lira(
-  prediction: Any,
-  answers: Any,
-  *,
-  higher: groups.Higher = 'out',
-  design: groups.Design = 'fixed',
-  inclusion_probability: float = 0.5,
+  prediction: Any, answers: Any, **settings: Unpack[groups.Settings]
 ) -> Scores:
   """Scores from what the attacks in LiRA's `plot.py` return.
 
   Args:
     prediction: [n], lower for members, for one target model (ntest=1).
     answers: [n], whether the target model kept the example.
-    higher: who scores higher.
-    design: 'coin_flip' if a coin of its own decided of each example, as in
-      `train.py`.
-    inclusion_probability: of these coins, in (0, 1).
+    **settings: as in `groups.Settings`. `train.py` flips a coin for each example:
+      give design 'coin_flip' for its models.
 
   Raises:
     ValueError: shapes differ or answers are neither true nor false.
   """
+  settings.setdefault('higher', 'out')
   return groups.split_by_label(
     'LiRA',
     np.asarray(prediction),
     np.asarray(answers),
     names=('prediction', 'answers'),
-    higher=higher,
-    design=design,
-    inclusion_probability=inclusion_probability,
+    **settings,
   )
+
+
+_ATTACKS: dict[str, Attack] = {
+  'lira': 'online',
+  'lira_offline': 'offline',
+  'lira_global': 'global',
+}
+FORMATS = tuple(
+  ScoreFormat(
+    name,
+    f'a model of LiRA, attack {attack}',
+    functools.partial(read_lira, attack=attack),
+    fields=frozenset({'keep.npy'} if attack == 'online' else ()),
+  )
+  for name, attack in _ATTACKS.items()
+)
 
 
 def _read_model(folder):

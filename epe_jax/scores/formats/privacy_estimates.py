@@ -20,6 +20,7 @@ from epe_jax import io
 from epe_jax.audit import failed_checks
 from epe_jax.epsilon import corrections, threshold_bound
 from epe_jax.epsilon.types import Estimate, Scores, Sides
+from epe_jax.scores.formats.score_format import ScoreFormat
 from epe_jax.text import cells, tables
 
 Interval = Literal['clopper_pearson', 'jeffreys']
@@ -187,6 +188,17 @@ def format_counts(
     ],
   )
   return (tables.format_markdown if markdown else tables.format_text)(table)
+
+
+FORMATS = (
+  ScoreFormat(
+    'privacy_estimates',
+    'counts of privacy-estimates',
+    None,
+    suffix='.json',
+    fields=frozenset(FIELDS),
+  ),
+)
 
 
 def _check(where, values):

@@ -11,7 +11,7 @@ Source: facebookresearch/PrivacyGuard at fb9c26c, in `privacy_guard/`:
 `attacks/loss_attack.py`.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -25,9 +25,7 @@ def from_privacy_guard(
   analysis_input: Any,
   *,
   user_id_key: str = 'user_id',
-  higher: groups.Higher = 'in',
-  design: groups.Design = 'fixed',
-  inclusion_probability: float = 0.5,
+  **settings: Unpack[groups.Settings],
 ) -> Scores:
   """Scores that an attack of PrivacyGuard made.
 
@@ -37,10 +35,8 @@ def from_privacy_guard(
       pandas, polars, or a dict of arrays.
     user_id_key: the column of users, if there is one. No user may have several
       rows, which would not score independently.
-    higher: who scores higher.
-    design: 'coin_flip' if a coin of its own decided of each user whether it was
-      trained on. PrivacyGuard compares two sets of users that were chosen.
-    inclusion_probability: of these coins, in (0, 1).
+    **settings: as in `groups.Settings`. PrivacyGuard compares two sets of users that
+      were chosen: design 'fixed'.
 
   Raises:
     ValueError: it is neither, a frame has no scores or some that are not
@@ -50,28 +46,18 @@ def from_privacy_guard(
   >>> from_privacy_guard(frames).observed.tolist()
   [2.0, 3.0]
   """
-  if all(hasattr(analysis_input, name) for name in _FRAMES):
-    frames = [getattr(analysis_input, name) for name in _FRAMES]
-  elif isinstance(analysis_input, tuple | list) and len(analysis_input) == 2:
-    frames = analysis_input
-  else:
-    raise ValueError(
-      f'analysis_input is a {type(analysis_input).__name__}. Give what '
-      'run_attack() of PrivacyGuard returns, or the pair (df_train_user, '
-      'df_test_user).'
-    )
+  frames = groups.take_pair(
+    'analysis_input',
+    analysis_input,
+    _FRAMES,
+    cure='Give what run_attack() of PrivacyGuard returns, or the pair '
+    '(df_train_user, df_test_user).',
+  )
   train, test = (
     _read_frame(name, frame, user_id_key)
     for name, frame in zip(_FRAMES, frames)
   )
-  return groups.make_scores(
-    'PrivacyGuard',
-    train,
-    test,
-    higher=higher,
-    design=design,
-    inclusion_probability=inclusion_probability,
-  )
+  return groups.make_scores('PrivacyGuard', train, test, **settings)
 
 
 def _read_frame(name, frame, user_id_key):

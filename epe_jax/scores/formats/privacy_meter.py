@@ -14,42 +14,37 @@ get_all_dp_audit_results) and `attacks.py` at e384af8; the RMIA paper's code,
 
 import os
 import pathlib
+from typing import Unpack
 
 import numpy as np
 
 from epe_jax import io
 from epe_jax.epsilon.types import Scores
 from epe_jax.scores.formats import groups
+from epe_jax.scores.formats.score_format import ScoreFormat
 
-# By chance, coins look like copies of one another with 2 to the minus this.
+# Coins look like copies of one another with a chance of 2 to the minus this.
 _MIN_COINS = 20
 
 
 def read_privacy_meter(
-  path: str | os.PathLike,
-  *,
-  higher: groups.Higher = 'in',
-  design: groups.Design | None = None,
-  inclusion_probability: float = 0.5,
+  path: str | os.PathLike, **settings: Unpack[groups.Settings]
 ) -> Scores:
   """Scores of one target model from a report of ML Privacy Meter.
 
-  Of RMIA a higher score says "member". So it should of the LOSS attack, too,
-  but at e384af8 `attacks.run_loss` negates what `get_signals.get_model_signals`
-  has, which is the softmax of the true class for either attack: give
-  higher='out'.
+  A higher score of RMIA says "member". So should one of the LOSS attack, but at
+  e384af8 `attacks.run_loss` negates what `get_signals.get_model_signals` has, which
+  is the softmax of the true class for either attack: give higher='out'.
 
   Args:
     path: `report/exp/attack_result_{i}.npz`, or the
       `report/attack_result_average_dp.npz` of `run_audit_dp.py` with one
       target.
-    higher: who scores higher.
-    design: None for what the tool does: 'coin_flip' in a file of
-      `run_audit_dp.py` with `k_neg`, whose target has a fair coin for each
-      example; otherwise 'fixed', for `run_mia.py` takes exactly half of them.
+    **settings: as in `groups.Settings`. The design of the tool is 'coin_flip' in a
+      file of `run_audit_dp.py` with `k_neg`, whose target has a fair coin for each
+      example; otherwise 'fixed', as `run_mia.py` takes exactly half of them.
       `attack_result_0.npz` does not say which program wrote it: give
       'coin_flip' if that was `run_audit_dp.py`.
-    inclusion_probability: of these coins, in (0, 1).
 
   Raises:
     FileNotFoundError: there is no such file.
@@ -58,29 +53,19 @@ def read_privacy_meter(
   """
   path = pathlib.Path(path)
   arrays = io.read_arrays(path)
-  _require(path, arrays, 'memberships', 'attack_result_0.npz')
-  members = np.ravel(arrays['memberships'])
-  _check_one_target(path, members)
-  _check_one_score_each(path, members)
-  if design is None:
-    design = 'coin_flip' if 'k_neg' in arrays else 'fixed'
-  return groups.split_by_label(
-    path,
-    arrays['scores'],
-    members,
-    names=('scores', 'memberships'),
-    higher=higher,
-    design=design,
-    inclusion_probability=inclusion_probability,
+  if 'memberships' in arrays:
+    members = np.ravel(arrays['memberships'])
+    _check_one_target(path, members)
+    _check_one_score_each(path, members)
+  settings.setdefault('design', 'coin_flip' if 'k_neg' in arrays else 'fixed')
+  example = 'attack_result_0.npz'
+  return groups.split_arrays(
+    path, arrays, 'memberships', example=example, **settings
   )
 
 
 def read_rmia(
-  path: str | os.PathLike,
-  *,
-  higher: groups.Higher = 'out',
-  design: groups.Design = 'fixed',
-  inclusion_probability: float = 0.5,
+  path: str | os.PathLike, **settings: Unpack[groups.Settings]
 ) -> Scores:
   """Scores of one target model from the code of the RMIA paper.
 
@@ -88,40 +73,45 @@ def read_rmia(
 
   Args:
     path: `attack_predictions_{i}.npz` or `scores_{i}_gamma_{γ}.npz`.
-    higher: who scores higher.
-    design: 'coin_flip' if a coin of its own decided of each example, as in
-      `scripts/train.py` there, which is that of LiRA (`lira.read_lira`); the
-      file does not say whether its models were trained by it.
-    inclusion_probability: of these coins, in (0, 1).
+    **settings: as in `groups.Settings`. The file does not say whether its models were
+      trained by `scripts/train.py` of that code, which flips a coin for each example
+      as LiRA does (`lira.read_lira`): give design 'coin_flip' then.
 
   Raises:
     FileNotFoundError: there is no such file.
     ValueError: it is no such file.
   """
-  path = pathlib.Path(path)
-  arrays = io.read_arrays(path)
-  _require(path, arrays, 'answers', 'attack_predictions_0.npz')
-  return groups.split_by_label(
+  settings.setdefault('higher', 'out')
+  return groups.split_arrays(
     path,
-    arrays['scores'],
-    arrays['answers'],
-    names=('scores', 'answers'),
-    higher=higher,
-    design=design,
-    inclusion_probability=inclusion_probability,
+    io.read_arrays(path),
+    'answers',
+    example='attack_predictions_0.npz',
+    **settings,
   )
 
 
-def _require(path, arrays, labels, example):
-  if not {'scores', labels} <= arrays.keys():
-    raise ValueError(
-      f'{path} has the arrays {sorted(arrays)}, but not scores and {labels}. '
-      f'Give a file such as {example}.'
-    )
+FORMATS = (
+  ScoreFormat(
+    'privacy_meter',
+    'a report of ML Privacy Meter',
+    read_privacy_meter,
+    suffix='.npz',
+    fields=frozenset({'scores', 'memberships'}),
+  ),
+  ScoreFormat(
+    'rmia',
+    "scores of the RMIA paper's code",
+    read_rmia,
+    higher='out',
+    suffix='.npz',
+    fields=frozenset({'scores', 'answers'}),
+  ),
+)
 
 
 def _check_one_target(path, members):
-  """Refuses what `get_average_audit_results` pools of several models.
+  """Rejects what `get_average_audit_results` pools of several models.
 
   Models 2i and 2i + 1 are trained on complements, so that the second block of
   memberships is the first one, negated. One audit of equally many members and
@@ -140,7 +130,7 @@ def _check_one_target(path, members):
 
 
 def _check_one_score_each(path, members):
-  """Refuses the neighbors of a range attack, which share their membership."""
+  """Rejects the neighbors of a range attack, which share their membership."""
   changes = np.flatnonzero(np.diff(members.astype(np.int8))) + 1
   if changes.size < _MIN_COINS:
     return
