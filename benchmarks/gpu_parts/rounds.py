@@ -1,6 +1,7 @@
 """Rounds of a config on a device, their cohort already there: time and memory."""
 
 from collections.abc import Mapping
+import functools
 import time
 from typing import Any
 
@@ -34,25 +35,21 @@ class Rounds:
     setup = build.build(config, mesh=mesh)
     setup = chunk_size.set_chunk_size(config, setup, mesh=mesh)
     self.chunk_estimated = setup.plan.chunk
-    init = jax.jit(setup.algorithm.init)
-    params = sharding.replicate(mesh, setup.params)
-    # Shapes and shardings are enough.
-    jitted = programs.make_programs(setup, init(params), mesh)
     draws = programs.replicate_draws(setup.draws, mesh)
-    keys = tuple(
-      sharding.replicate_key(mesh, key)
-      for key in (setup.randomness.training, setup.randomness.noise)
-    )
+    params = sharding.replicate(mesh, setup.params)
+    init = functools.partial(programs.make_init(setup), draws, params)
+    # Shapes and shardings are enough.
+    jitted = programs.make_programs(setup, init(), mesh)
     compilations = Compilations()
 
     def advance(state: audited_algorithm.AuditState, cohorts: Any):
-      return jitted.advance(draws, state, cohorts, *keys)
+      return jitted.advance(draws, state, cohorts)
 
     if chunk_size.is_tried(config):
       setup = chunk_size.halve_until_it_fits(
         config,
         setup,
-        lambda cohorts: advance(init(params), cohorts),
+        lambda cohorts: advance(init(), cohorts),
         mesh=mesh,
       )
     self.setup, self.chunk = setup, setup.plan.chunk
@@ -60,9 +57,9 @@ class Rounds:
     group, self._cohorts = next(iter(groups))
     self.rounds = len(group)
     self.examples = int(np.sum(np.asarray(self._cohorts.mask))) // self.rounds
-    self._advance, self._state = advance, init(params)
+    self._advance, self._state = advance, init()
     self._lower = lambda: jitted.advance.lower(
-      draws, self._state, self._cohorts, *keys
+      draws, self._state, self._cohorts
     )
     self.run(1)
     self.compile_seconds = compilations.total()

@@ -74,8 +74,9 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if not grid and not own_axes:
     raise app.UsageError('nothing varies; give --grid or --axis.')
   from epe_jax import io
-  from epe_jax.experiment import config_files, sweep
-  from epe_jax.report import seed_sweep, sweep_report
+  from epe_jax.experiment import config_files, seed_sweep, sweep
+  from epe_jax.report import seed_sweep as seed_sweep_report
+  from epe_jax.report import sweep_report
 
   axes = [
     *(config_files.load_grid(grid).axes if grid else ()),
@@ -88,7 +89,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     results = stopping.wait_for(
       lambda: seed_sweep.run_seed_sweep(points, workdir, num_seeds=values.seeds)
     )
-    print(seed_sweep.write_tables(workdir, points, results))
+    print(seed_sweep_report.write_tables(workdir, points, results))
     return 0
   outcome = sweep.run_sweep(
     points, workdir, jobs=values.jobs, retry=values.retry

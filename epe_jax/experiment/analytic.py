@@ -33,7 +33,7 @@ def analyze_privacy(
   """
   participants = setup.participants
   of_canary = None
-  if setup.observers:
+  if setup.is_audited:
     max_rounds = int(participants.canaries.sum(axis=0).max())
     of_canary = compute_epsilon(
       config, participations=max_rounds, delta=setup.delta

@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 import time
-from typing import Any
 
 from absl import logging
 import jax
@@ -49,7 +48,6 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.parallel import in_flight, sharding
-from epe_jax.types import Array
 
 
 def run(
@@ -59,48 +57,48 @@ def run(
   observers: build.Observe | None = None,
   threat_models: Sequence[ThreatModel] = THREAT_MODELS,
 ) -> RunResult | None:
-  """Trains a model, audits it and writes what it finds into a workdir.
+  """Trains a model, audits it and writes the results into a workdir.
 
-  A run that was killed resumes from its newest checkpoint; a finished run is
-  not made again, and its result is read back. Of the files that `workdirs`
-  describes, result.json and model.npz may be published, and those in private/
-  are for the auditor alone. A run without any canaries is not audited: it has
-  no scores.npz and no estimates, and the analytic ε of canaries is None. All
-  devices share the work. Of several processes each has to call this function,
-  and the first one writes.
+  A run that was killed resumes from its newest checkpoint; a finished run is not
+  repeated, and its result is read. Of the files that `workdirs` describes,
+  result.json and model.npz may be published, and those in private/ are for the
+  auditor alone. A run without canaries is not audited: it has no scores.npz and
+  no estimates, and the analytic ε of canaries is None. All devices share the
+  work. Each of several processes must call this function, and the first one
+  writes.
 
   Args:
     config: the config of the run, with every field set, as the files in
       configs/ give it.
     workdir: a folder for this run alone, which is made if it is missing.
-    observers: your own observers beside those of the package, name -> canaries
-      -> `audit.Observer`. Their scores are in the record; unless the run is a
-      simulation, these are for the auditor alone. A run that is resumed needs
+    observers: your own observers in addition to those of the package, name ->
+      canaries -> `audit.Observer`. Their scores are in the record; unless the run
+      is a simulation, these are for the auditor alone. A resumed run needs
       observers of the same names, whose states have arrays of the same shapes
-      and dtypes; that they also compute the same is for the caller to see to.
+      and dtypes; the caller must see to it that they compute the same.
     threat_models: the attackers that are estimated, ordered by their knowledge,
       such as your own followed by `audit.THREAT_MODELS`. They play no part
-      until training has ended. Of a finished run `audit.evaluate` estimates
-      others from its record.
+      until training has ended. `audit.evaluate` estimates others from the record
+      of a finished run.
 
   Returns:
-    What result.json says; None in all processes but the first.
+    The content of result.json; None in all processes but the first.
 
   Raises:
-    ValueError, FileNotFoundError: a field or the data are wrong, as
-      `build.build` has it; or the workdir holds a run of another config,
-      belongs to another process, or is of a run that began with other data,
-      observers, secret or settings of JAX.
+    ValueError, FileNotFoundError: a field or the data are wrong, see
+      `build.build`; or the workdir holds a run of another config, belongs to
+      another process, or holds a run that began with other data, observers,
+      secret or settings of JAX.
     FloatingPointError: training has diverged.
     stopping.Stopped: Ctrl-C or SIGTERM came, the round was finished and saved.
-    OSError: a disk is full or may not be written.
+    OSError: a disk is full or not writable.
   """
   with io.explain_disk_errors(workdir):
     config = config_fields.check_config(config)
     if sharding.is_primary():
       with workdirs.remove_if_refused(workdirs.workdir_at(workdir)):
         return _run_or_read(config, workdir, observers, threat_models)
-    # The others write the same files, into a folder that is thrown away.
+    # The other processes write the same files, into a temporary folder.
     with tempfile.TemporaryDirectory() as scratch:
       _run_or_read(config, scratch, observers, threat_models)
     return None
@@ -112,12 +110,12 @@ def _run_or_read(
   observers: build.Observe | None,
   threat_models: Sequence[ThreatModel],
 ) -> RunResult | None:
-  """Makes the run of a checked config unless it is finished, or reads it."""
+  """Makes the run of a checked config, or reads it if it is finished."""
   files, result = workdirs.workdir_at(workdir), None
   workdirs.claim(files.folder, config)
   if not _is_finished(files):
     with workdirs.lock(files):
-      # Another process may have had it until now.
+      # Another process may have changed it before it released the lock.
       workdirs.claim(files.folder, config)
       if workdirs.clear_failed_start(files, config):
         _say(
@@ -130,7 +128,7 @@ def _run_or_read(
           'Finishing the round. A second signal stops at once, without saving.'
         ) as requests:
           result = _train(config, files, observers, threat_models, requests)
-  # Noise and sampling of a run that has ended are nobody's business.
+  # A finished run needs the secrets of its noise and sampling no more.
   workdirs.remove_secrets(files)
   if result is None and sharding.is_primary():
     logging.info('%s is finished; reading its result.', files.folder)
@@ -167,45 +165,31 @@ def _train(
   if sharding.is_primary():
     identity = inputs.write_inputs(config, files, setup, secret)
 
-  # 3. Start, or resume from the newest good checkpoint. The initial state is
-  # made by one program, so that no array of the model's size is made on the
-  # way.
-  init = jax.jit(setup.algorithm.init)
-  state = init(sharding.replicate(mesh, setup.params))
-  jitted = programs.make_programs(setup, state, mesh)
+  # 3. Start, or resume from the newest good checkpoint.
   draws = programs.replicate_draws(setup.draws, mesh)
-  training_key = sharding.replicate_key(mesh, setup.randomness.training)
-  noise_key = sharding.replicate_key(mesh, setup.randomness.noise)
+  init_program = programs.make_init(setup)
+  init = lambda: init_program(draws, sharding.replicate(mesh, setup.params))
+  state = init()
+  jitted = programs.make_programs(setup, state, mesh)
   if chunk_size.is_tried(config):
-    # What is tried has the memory that training will have, and its own state.
+    # The trial needs all the memory that training will have.
     del state
-    setup = chunk_size.halve_until_it_fits(
-      config,
-      setup,
-      lambda cohorts: jitted.advance(
-        draws,
-        init(sharding.replicate(mesh, setup.params)),
-        cohorts,
-        training_key,
-        noise_key,
-      ),
-      mesh=mesh,
-    )
-    state = init(sharding.replicate(mesh, setup.params))
+    advance = lambda cohorts: jitted.advance(draws, init(), cohorts)
+    setup = chunk_size.halve_until_it_fits(config, setup, advance, mesh=mesh)
+    state = init()
   evaluate = model_evaluation.evaluator(setup.task, mesh=mesh)
-  claims = config.audit.claim is not None and bool(setup.observers)
-  watch_claim = watch.make_watch(config, setup, state) if claims else None
+  watch_claim, flush_every = None, [config.checkpoint_every]
+  if config.audit.claim is not None and setup.is_audited:
+    watch_claim = watch.make_watch(config, setup, jitted, draws)
+    flush_every.append(config.evaluate_every)
   checkpoints = checkpoint.checkpoints(files.checkpoints, of=identity)
   # The seconds that each round took, and those that it waited for its cohort.
   times = np.zeros((2, config.rounds), np.float32)
   fresh = (audited_algorithm.drop_buffers(state), times)
   start, (without_buffers, times) = checkpoints.restore(fresh) or (0, fresh)
-  flushes = _list_flushes(config, claims)
   state = audited_algorithm.restore_buffers(
-    without_buffers, state, since_flush=min(start % n for n in flushes)
+    without_buffers, state, since_flush=min(start % n for n in flush_every)
   )
-  # What observers of a user keep, nobody else knows.
-  buffer = None if observers else audited_algorithm.count_places(state)
   del fresh, without_buffers
   if start == 0:
     files.metrics.unlink(missing_ok=True)
@@ -216,47 +200,39 @@ def _train(
     metrics.rewind_to(files.metrics, start)
     _say(f'Continuing from round {start} of {config.rounds}, {files.folder}.')
 
-  events = event_files.no_event_files()
-  if config.tensorboard:
-    events = event_files.open_event_files(files.events, start=start)
-
   # 4. Train, audited. Metrics come back while the next rounds are in flight.
-  groups = dispatch.iterate_groups(config, setup, start, mesh)
   queue: collections.deque[dispatch.Group] = collections.deque()
   idle_since, test_metrics = time.perf_counter(), {}
-  # Waits for the program that scores, which is compiled beside the rounds.
-  wait_for_score = lambda message: None
-  # What the progress bar shows, and whether it was told of a rejected claim.
-  shown, alarmed = {}, False
-  bar, stops = progress.bar(disable=True), False
+  bar, shown, stops = progress.bar(disable=True), {}, False
+  wait_for_score: Callable[[str | None], None] = lambda message: None
   # From here on a request to stop finishes the round and saves.
   requests.can_defer = True
-  with (
-    futures.ThreadPoolExecutor(1, 'fetch') as fetching,
-    contextlib.ExitStack() as stack,
-  ):
+  with contextlib.ExitStack() as stack:
     # However training ends, the checkpoint that is being written is completed.
     stack.callback(checkpoints.close)
-    stack.callback(events.close)
+    add_events = lambda line: None
+    if config.tensorboard:
+      events = event_files.open_event_files(files.events, start=start)
+      add_events = stack.enter_context(events)
+    fetching = stack.enter_context(futures.ThreadPoolExecutor(1, 'fetch'))
+    groups = dispatch.iterate_groups(config, setup, start, mesh)
     for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
       start_time = time.perf_counter()
       if rounds.start == start:
-        (state, round_metrics), wait_for_score = _compile_and_advance(
-          requests,
-          start,
-          jitted,
-          draws,
-          state,
-          cohorts,
-          training_key,
-          noise_key,
-        )
-        # What it says of time is about rounds, without compiling.
+        compile_score = programs.compile_for_later(jitted.score, draws, state)
+        with _phase('compiling the round'):
+          state, round_metrics = requests.wait_for(
+            functools.partial(jitted.advance, draws, state, cohorts),
+            'Stopped while the round was compiled; '
+            f'{f"round {start} stays saved" if start else "nothing is saved yet"}.',
+          )
+        # While rounds are made. Several processes must compile in one order.
+        if jax.process_count() == 1:
+          wait_for_score = requests.start(compile_score)
+        # Only now, so that its times are those of rounds.
         bar = stack.enter_context(_progress_bar(config, start))
       else:
-        state, round_metrics = jitted.advance(
-          draws, state, cohorts, training_key, noise_key
-        )
+        state, round_metrics = jitted.advance(draws, state, cohorts)
       del cohorts
       future = fetching.submit(dispatch.fetch_metrics, round_metrics)
       queue.append(dispatch.Group(rounds, request_time, start_time, future))
@@ -280,16 +256,15 @@ def _train(
           if t + 1 == rounds.stop:
             line |= test_metrics
           metrics.append_line(files.metrics, line)
-          events.add_line(line)
+          add_events(line)
           bar.update()
       if saves or (evaluates and watch_claim is not None):
-        # Vectors of rounds are scored, and never written.
-        if buffer is None or _count_waiting(rounds.stop, flushes, buffer):
+        # Vectors of rounds are scored, and never written. Observers of a user may
+        # keep some that the package cannot count.
+        if observers or programs.has_waiting(state):
           state = jitted.flush(draws, state)
-        if watch_claim is not None:
-          alarmed |= _tell_claim(
-            watch_claim(state, rounds.stop), alarmed, shown
-          )
+        if watch_claim and (claim := watch_claim(state, rounds.stop)):
+          shown['ε'] = claim
           bar.set_postfix(shown, refresh=False)
       if saves:
         checkpoints.save(
@@ -306,7 +281,7 @@ def _train(
       f'{files.folder}.',
       requests.signum,
     )
-  # A run that was killed behind its last round has made no evaluation here.
+  # A run that was killed after its last round has made no evaluation here.
   test_metrics = test_metrics or evaluate(state.algorithm.params, setup.test)
   cosines = sharding.copy_to_host(jitted.score(draws, state))
   scalars = sharding.copy_to_host(state.rounds)
@@ -315,13 +290,13 @@ def _train(
     return None
 
   audit, dimension, claim = evaluation.Audit(()), None, None
-  if setup.observers:
+  if setup.is_audited:
     # 5. Write the record: all that estimates need, without the model.
     record = build.make_run_record(config, setup, cosines, scalars)
     write_record(files.scores, record)
 
-    # 6. Estimate, each ε beside its floor. Of a model that will be released
-    # only what may be published too is estimated.
+    # 6. Estimate each ε, and its floor. If the model will be released, only what
+    # may be published too is estimated.
     if not config.simulation:
       record = release.redact_record(record)
     with _phase('estimating ε, and what estimators report without a leak'):
@@ -329,9 +304,9 @@ def _train(
         functools.partial(
           evaluation.evaluate, record, threat_models=threat_models
         ),
-        f'Stopped behind the last round, which is saved in {files.folder}.',
+        f'Stopped after the last round, which is saved in {files.folder}.',
       )
-    if claims:
+    if watch_claim is not None:
       bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
       claim = None if bounds is None else bounds.test_claim()
     dimension = summary.summarize_dimension(
@@ -340,7 +315,7 @@ def _train(
     if warning := effective_dimension.warn_if_low(dimension):
       logging.warning('%s', warning)
 
-  # 7. Write the model and the result, with which the run has ended.
+  # 7. Write the model and the result, which ends the run.
   model_file.write_params(files.model, params)
   result = summary.summarize_run(
     config,
@@ -356,77 +331,11 @@ def _train(
   return result
 
 
-def _tell_claim(
-  bounds: sequential.SequentialBounds | None,
-  alarmed: bool,
-  shown: dict[str, str],
-) -> bool:
-  """Shows how a claim stands, and warns if it is rejected; returns whether it is."""
-  claim = None if bounds is None else bounds.test_claim()
-  if claim is None:
-    return False
-  shown['ε'] = f'≥{claim.epsilon_gdp:.3g} (claimed {claim.epsilon:g})'
-  if claim.rejected_after is None:
-    return False
-  if not alarmed and sharding.is_primary():
-    logging.warning('%s', watch.describe_alarm(claim))
-  return True
-
-
-def _list_flushes(config: build.Config, claims: bool) -> list[int]:
-  """Every how many rounds what waits is scored, in a run that is not stopped."""
-  every = [config.checkpoint_every]
-  return [*every, config.evaluate_every] if claims else every
-
-
-def _count_waiting(stop: int, flushes: Sequence[int], buffer: int) -> int:
-  """Counts the rounds that wait to be scored, which a full buffer is by itself.
-
-  Args:
-    stop: rounds that were made, >= 1.
-    flushes: as `_list_flushes` gives them.
-    buffer: rounds that are scored together.
-  """
-  last_flush = max((stop - 1) // n * n for n in flushes)
-  return (stop - last_flush) % buffer
-
-
-def _compile_and_advance(
-  requests: stopping.Requests,
-  start: int,
-  jitted: programs.Programs,
-  draws: build.CanaryDraws,
-  state: audited_algorithm.AuditState,
-  *arguments: Any,
-) -> tuple[
-  tuple[audited_algorithm.AuditState, dict[str, Array]],
-  Callable[[str | None], None],
-]:
-  """Makes the first rounds, whose program is compiled for that.
-
-  The program that scores is compiled beside the next rounds, by a thread, for which
-  the function that is returned waits.
-  """
-  compile_score = programs.compile_for_later(jitted.score, draws, state)
-  arguments = draws, state, *arguments
-
-  kept = f'round {start} stays saved' if start else 'nothing is saved yet'
-  with _phase('compiling the round'):
-    advanced = requests.wait_for(
-      functools.partial(jitted.advance, *arguments),
-      f'Stopped while the round was compiled; {kept}.',
-    )
-  if jax.process_count() > 1:
-    # Several processes compile in one order, when it is time to.
-    return advanced, lambda message: None
-  return advanced, requests.start(compile_score)
-
-
 def _agree_to_stop(requests: stopping.Requests, *, drains: bool) -> bool:
   """Says in all processes whether the first one was asked to stop.
 
-  Of several processes only at rounds whose results are awaited anyway: what
-  processes agree on is sent between them, behind all rounds in flight.
+  Several processes agree only at rounds whose results they wait for anyway: the
+  message between them is queued after all rounds in flight.
   """
   asked = requests.signum is not None
   if jax.process_count() == 1:
@@ -441,7 +350,7 @@ def _progress_bar(config: build.Config, start: int) -> tqdm.tqdm:
     unit=' rounds',
     desc=config.task,
     disable=not sharding.is_primary(),
-    # A log says at once that rounds begin, of which the first may be a long one.
+    # The first round may be a long one; a log says at once that rounds begin.
     delay=0,
   )
 

@@ -1,10 +1,11 @@
 """Builds and checks everything that training needs, from a config."""
 
 from collections.abc import Callable, Mapping
+import functools
 from typing import Any, NamedTuple
 
 import jax
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 import numpy as np
 import optax
 
@@ -35,25 +36,28 @@ Observe = Mapping[str, Callable[[canaries.Canaries], Observer]]
 """Observers of a user: name -> (canaries -> observer)."""
 
 
-class CanaryDraws(NamedTuple):
-  """What the programs of a run take from its randomness, as arguments.
+class Draws(NamedTuple):
+  """What the programs of a run draw from, passed to them as arguments.
 
-  They are no constants in them: a program is the same for every seed, and what is
-  kept of it in a cache on the disk tells neither the canaries nor their rounds.
+  None of it is a constant of a program. So a program is the same for every seed,
+  and a copy in a cache on the disk reveals neither the canaries nor their rounds.
+  Runs that differ by their seed stack their draws along a new first axis.
 
   Attributes:
-    key: the key of the canaries.
-    rows: the canaries of each round; no row has any in a run without canaries.
+    canaries: the key of the canaries.
+    rows: the canaries of each round; empty rows in a run without canaries.
+    training: the key of the clients, for dropout and the like.
+    noise: the key of the privacy noise.
   """
 
-  key: Key
+  canaries: Key
   rows: audited_algorithm.CanaryRows
+  training: Key
+  noise: Key
 
 
-MakeAlgorithm = Callable[
-  [CanaryDraws], tuple[fedavg.Algorithm, dict[str, Observer]]
-]
-"""Draws, which may be traced -> what `audit_algorithm` gives."""
+MakeAlgorithm = Callable[[Draws], tuple[fedavg.Algorithm, dict[str, Observer]]]
+"""Draws, which may be traced -> an audited algorithm and its observers by name."""
 
 
 class Setup(NamedTuple):
@@ -63,13 +67,13 @@ class Setup(NamedTuple):
     task: what is trained.
     train: the data of the clients that train.
     test: the data that the model is evaluated on.
-    source: where the data come from, in words.
-    baseline: the majority-class baseline, as `workloads.Workload` has it.
+    source: where the data come from, as a person would name it.
+    baseline: the majority-class baseline, see `workloads.Workload`.
     params: the initial model.
-    algorithm: DP-FedAvg with canaries in it; its steps take no injection.
-    make_algorithm: makes it and its observers anew, within a program.
-    draws: what programs give to `make_algorithm`.
-    observers: who observes the rounds, by name; empty without canaries.
+    make_algorithm: makes DP-FedAvg with canaries in it, and its observers; there
+      are none without canaries. Programs call it while they are traced.
+    draws: the argument of `make_algorithm` in this run.
+    state: the shapes of the initial state of the algorithm.
     participants: the participation of clients and canaries.
     plan: the plan of each round's cohort.
     dim: d, the number of parameters.
@@ -83,15 +87,19 @@ class Setup(NamedTuple):
   source: str
   baseline: float
   params: Params
-  algorithm: fedavg.Algorithm
   make_algorithm: MakeAlgorithm
-  draws: CanaryDraws
-  observers: dict[str, Observer]
+  draws: Draws
+  state: audited_algorithm.AuditState
   participants: participation.Participation
   plan: cohort.Plan
   dim: int
   delta: float
   randomness: randomness.Randomness
+
+  @property
+  def is_audited(self) -> bool:
+    """Whether there are any canaries."""
+    return bool(self.state.observers)
 
 
 def build(
@@ -188,26 +196,19 @@ def _build_setup(
     config, train, client_seed=draws.clients, canary_seed=draws.canaries
   )
   config_conflicts.warn_of_server(config, participants, dim)
-  canary_draws = CanaryDraws(
-    randomness.derive_key(config.seed, 'canary'),
-    audited_algorithm.canary_rows(participants.canaries),
+  run_draws = Draws(
+    canaries=randomness.derive_key(config.seed, 'canary'),
+    rows=audited_algorithm.canary_rows(participants.canaries),
+    training=draws.training,
+    noise=draws.noise,
+  )
+  make_algorithm = functools.partial(
+    _audit_algorithm, config, task, participants, dim, mesh, observers or {}
   )
 
-  def make_algorithm(
-    of_run: CanaryDraws,
-  ) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
-    return audit_algorithm(
-      config,
-      task,
-      participants,
-      dim,
-      of_run.key,
-      of_run.rows,
-      mesh=mesh,
-      observers=observers,
-    )
+  def init(run_draws: Draws, params: Params) -> audited_algorithm.AuditState:
+    return make_algorithm(run_draws)[0].init(params)
 
-  algorithm, all_observers = make_algorithm(canary_draws)
   if not config.simulation:
     # Programs have the shapes of cohorts, and are kept: none may tell who was drawn.
     plan = plan._replace(steps=cohort.count_steps(train.sizes, plan))
@@ -219,82 +220,15 @@ def _build_setup(
     source=source,
     baseline=baseline,
     params=params,
-    algorithm=algorithm,
     make_algorithm=make_algorithm,
-    draws=canary_draws,
-    observers=all_observers,
+    draws=run_draws,
+    # Observers that contradict each other are refused here.
+    state=jax.eval_shape(init, run_draws, params),
     participants=participants,
     plan=plan._replace(slots=participants.slots),
     dim=dim,
     delta=float(train.num_clients) ** -1.1 if delta is None else delta,
     randomness=draws,
-  )
-
-
-def audit_algorithm(
-  config: Config,
-  task: Task,
-  participants: participation.Participation,
-  dim: int,
-  canary_key: Key,
-  rows: Bool[np.ndarray, 'T k'] | audited_algorithm.CanaryRows,
-  *,
-  mesh: sharding.Mesh | None = None,
-  observers: Observe | None = None,
-) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
-  """Makes DP-FedAvg with canaries in it, and its observers.
-
-  Only the key and the rows depend on the seed of a run, and both may be traced:
-  a function of them is vmapped over seeds.
-
-  Args:
-    config: the config of the run, with every field set.
-    task: what is trained.
-    participants: gives the numbers of clients and canaries; which canaries are
-      in which round is taken from rows.
-    dim: d, the number of parameters of the model.
-    canary_key: the key of the canaries, never that of the privacy noise.
-    rows: the canaries of each round, as `wrapper.audited` takes them.
-    mesh: the devices that share the work; None for one device.
-    observers: further observers, as `build` takes them.
-
-  Returns:
-    An algorithm whose steps take no injection, and all observers by name.
-    Without any canaries there are none.
-  """
-  make_noise = noise.float32
-  if not config.simulation and config.noise_multiplier:
-    max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
-    make_noise = noise.exact(participants.slots + max_canaries, mesh=mesh)
-  algorithm = fedavg.dp_fedavg(
-    task,
-    client_opt=optax.sgd(config.client.learning_rate),
-    server_opt=_make_server(config),
-    clipping=_make_clipping(config, participants.expected_clients, make_noise),
-    noise_multiplier=config.noise_multiplier,
-    expected_clients=participants.expected_clients,
-    make_noise=make_noise,
-    divisor=config.divisor,
-    precision=config.precision,
-    mesh=mesh,
-  )
-  num_canaries = participants.canaries.shape[1]
-  if num_canaries == 0:
-    return audited_algorithm.unaudited(algorithm), {}
-  make_canaries = canaries.family(
-    config.canaries.family, block=config.canaries.block, mesh=mesh
-  )
-  canary_set = make_canaries(canary_key, num_canaries, dim)
-  all_observers = {
-    'final_model': final_model(canary_set, mesh=mesh),
-    'rounds': _observe_rounds(config, canary_set, mesh),
-    **{
-      name: observe(canary_set) for name, observe in (observers or {}).items()
-    },
-  }
-  return (
-    audited_algorithm.audited(algorithm, canary_set, rows, all_observers),
-    all_observers,
   )
 
 
@@ -338,6 +272,54 @@ def replace_fields(config: Config, **fields: Any) -> Config:
   with copy.unlocked():
     copy.update(fields)
   return copy
+
+
+def _audit_algorithm(
+  config: Config,
+  task: Task,
+  participants: participation.Participation,
+  dim: int,
+  mesh: sharding.Mesh | None,
+  observers: Observe,
+  draws: Draws,
+) -> tuple[fedavg.Algorithm, dict[str, Observer]]:
+  """Makes DP-FedAvg with canaries in it, and its observers by name.
+
+  Of the participants only the numbers of clients and canaries matter, so that one
+  algorithm serves all seeds.
+  """
+  make_noise = noise.float32
+  if not config.simulation and config.noise_multiplier:
+    max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
+    make_noise = noise.exact(participants.slots + max_canaries, mesh=mesh)
+  algorithm = fedavg.dp_fedavg(
+    task,
+    client_opt=optax.sgd(config.client.learning_rate),
+    server_opt=_make_server(config),
+    clipping=_make_clipping(config, participants.expected_clients, make_noise),
+    noise_multiplier=config.noise_multiplier,
+    expected_clients=participants.expected_clients,
+    make_noise=make_noise,
+    divisor=config.divisor,
+    precision=config.precision,
+    mesh=mesh,
+  )
+  num_canaries = participants.canaries.shape[1]
+  if num_canaries == 0:
+    return audited_algorithm.unaudited(algorithm), {}
+  make_canaries = canaries.family(
+    config.canaries.family, block=config.canaries.block, mesh=mesh
+  )
+  canary_set = make_canaries(draws.canaries, num_canaries, dim)
+  all_observers = {
+    'final_model': final_model(canary_set, mesh=mesh),
+    'rounds': _observe_rounds(config, canary_set, mesh),
+    **{name: observe(canary_set) for name, observe in observers.items()},
+  }
+  audited = audited_algorithm.audited(
+    algorithm, canary_set, draws.rows, all_observers
+  )
+  return audited, all_observers
 
 
 def _observe_rounds(

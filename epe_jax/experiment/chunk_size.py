@@ -90,14 +90,11 @@ def set_chunk_size(
       'one at a time; set chunk to train more of them at once.'
     )
     return setup
-  state = jax.eval_shape(setup.algorithm.init, setup.params)
-  two, four = (
-    _measure_temporary(setup, state, chunk, mesh) for chunk in (2, 4)
-  )
+  two, four = (_measure_temporary(setup, chunk, mesh) for chunk in (2, 4))
   per_client = max((four - two) / 2, 1)
   clients = _count_clients(setup, mesh)
   cohorts = _COHORTS * config.rounds_per_dispatch * clients
-  fixed = _count_bytes(state) + two - 2 * per_client
+  fixed = _count_bytes(setup.state) + two - 2 * per_client
   fixed += cohorts * _count_bytes(_make_client_shapes(setup))
   chunk = choose_chunk_size(
     fixed, per_client, _SHARE * stats['bytes_limit'], clients
@@ -202,7 +199,7 @@ def _count_clients(setup: build.Setup, mesh: sharding.Mesh | None) -> int:
 
 
 def _measure_temporary(
-  setup: build.Setup, state: Any, chunk: int, mesh: sharding.Mesh | None
+  setup: build.Setup, chunk: int, mesh: sharding.Mesh | None
 ) -> int:
   """Measures the bytes of a device that a round needs besides its arguments."""
   chunks = 2 * sharding.num_devices(mesh)
@@ -210,12 +207,11 @@ def _measure_temporary(
     lambda x: jax.ShapeDtypeStruct((1, chunks, chunk, *x.shape), x.dtype),
     _make_client_shapes(setup),
   )
-  key = jax.eval_shape(lambda: jax.random.key(0))
   step = jax.jit(
     functools.partial(programs.advance_run, setup.make_algorithm),
     donate_argnums=1,
   )
-  compiled = step.lower(setup.draws, state, batches, key, key).compile()
+  compiled = step.lower(setup.draws, setup.state, batches).compile()
   memory = compiled.memory_analysis()
   assert memory is not None, 'the compiler must say what memory a round needs'
   return memory.temp_size_in_bytes

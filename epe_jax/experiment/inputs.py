@@ -55,10 +55,8 @@ def write_inputs(
     ValueError: the run has begun with other data, files or observers, another
       secret or other settings of JAX.
   """
-  # Shapes alone; observers that contradict each other are refused here.
-  state = jax.eval_shape(setup.algorithm.init, setup.params)
   digests = compute_digests(
-    config, setup.train, setup.test, observers=state.observers
+    config, setup.train, setup.test, observers=setup.state.observers
   )
   digests |= describe_randomness(secret)
   if files.config.exists() and not workdirs.has_failed_to_start(files):

@@ -1,72 +1,108 @@
-"""The jitted programs of a run: its rounds, and the scores of its observers."""
+"""The jitted programs of a run: its rounds, and the scores of its observers.
+
+Runs that differ by their seed alone are replicates of one program, which is vmapped
+over their draws, states and cohorts.
+"""
 
 from collections.abc import Callable
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from epe_jax.audit import audited_algorithm
-from epe_jax.experiment import build
+from epe_jax.audit.audited_algorithm import AuditState
+from epe_jax.audit.observers import Trace
+from epe_jax.experiment.build import Draws, MakeAlgorithm, Setup
 from epe_jax.parallel import sharding
 from epe_jax.training import fedavg
-from epe_jax.types import Array, Key
+from epe_jax.types import Array, Key, Params
+
+Metrics = dict[str, Array]
+"""Metrics of a group of rounds by name, each [rounds]."""
 
 Advance = Callable[
-  [audited_algorithm.AuditState, fedavg.Cohort, Key, Key],
-  tuple[audited_algorithm.AuditState, dict[str, Array]],
+  [AuditState, fedavg.Cohort, Key, Key], tuple[AuditState, Metrics]
 ]
-"""(state, cohorts, training key, noise key) -> (state, metrics by name).
+"""(state, cohorts, training key, noise key) -> (state, metrics).
 
-Cohorts and metrics have a first axis of rounds."""
+Cohorts have a first axis of rounds."""
 
 
 class Programs(NamedTuple):
-  """The jitted programs of a run, whose first argument are `setup.draws`.
+  """The jitted programs of a run.
 
-  No number that follows from a seed or a secret is a constant in them.
+  No number that follows from a seed or a secret is a constant in them. The states
+  that `advance` and `flush` take are donated.
 
   Attributes:
-    advance: (draws, *arguments) -> what `make_advance` has of the other arguments:
-      steps through a group of rounds. The state is donated.
-    flush: (draws, state) -> state: scores the vectors that wait in a state, which is
-      donated.
-    score: (draws, state) -> cosines of all observers by name, of a state in which no
-      vector of a round waits.
+    advance: (draws, state, cohorts) -> (state, metrics): a group of rounds.
+    flush: (draws, state) -> state: scores the vectors that wait in a state.
+    score: (draws, state) -> the cosines of all observers by name; of a state in
+      which no vector waits.
+    score_rounds: the same of the observers that score round by round, which takes
+      no canaries.
   """
 
   advance: jax.stages.Wrapped
   flush: jax.stages.Wrapped
   score: jax.stages.Wrapped
+  score_rounds: jax.stages.Wrapped
+
+
+def make_init(setup: Setup, *, replicates: bool = False) -> jax.stages.Wrapped:
+  """Makes the program (draws, params) -> initial state.
+
+  It is one program, so that no temporary array of the model's size is made.
+  """
+
+  def init(draws: Draws, params: Params) -> AuditState:
+    return setup.make_algorithm(draws)[0].init(params)
+
+  if replicates:
+    init = jax.vmap(init, out_axes=_replicate_axes(setup.state))
+  return jax.jit(init)
 
 
 def make_programs(
-  setup: build.Setup,
-  state: audited_algorithm.AuditState,
-  mesh: sharding.Mesh | None,
+  setup: Setup,
+  state: AuditState,
+  mesh: sharding.Mesh | None = None,
+  *,
+  replicates: bool = False,
 ) -> Programs:
   """Makes the programs of a run, which are compiled when they are first called.
 
   Args:
     setup: what was built of the config.
-    state: the initial state of setup.algorithm, laid out over the devices.
+    state: the initial state, laid out over the devices.
     mesh: the devices that share the work; None for one device.
+    replicates: whether draws, state and cohorts have a first axis of replicates.
   """
+  advance = functools.partial(advance_run, setup.make_algorithm)
 
-  def flush(draws: build.CanaryDraws, state: audited_algorithm.AuditState):
+  def flush(draws: Draws, state: AuditState) -> AuditState:
     return audited_algorithm.flush(state, setup.make_algorithm(draws)[1])
 
-  def score(draws: build.CanaryDraws, state: audited_algorithm.AuditState):
-    # Nothing waits, and without room for it no program that scores it is compiled.
+  def score(draws: Draws, state: AuditState, *, rounds_only: bool = False):
+    # Nothing waits. Without buffers no program that scores them is compiled.
     flushed = audited_algorithm.drop_buffers(state)
-    return audited_algorithm.score_observers(
-      flushed, setup.make_algorithm(draws)[1]
-    )
+    observers = {
+      name: observer
+      for name, observer in setup.make_algorithm(draws)[1].items()
+      if not rounds_only or isinstance(state.observers[name], Trace)
+    }
+    return audited_algorithm.score_observers(flushed, observers)
 
+  if replicates:
+    axes = _replicate_axes(setup.state)
+    advance = jax.vmap(advance, in_axes=(0, axes, 0), out_axes=(axes, 0))
+    flush = jax.vmap(flush, in_axes=(0, axes), out_axes=axes)
+    score = jax.vmap(score, in_axes=(0, axes))
   return Programs(
     advance=jax.jit(
-      functools.partial(advance_run, setup.make_algorithm),
+      advance,
       donate_argnums=1,
       out_shardings=sharding.step_shardings(mesh, state),
     ),
@@ -76,28 +112,52 @@ def make_programs(
       out_shardings=sharding.current_shardings(mesh, state),
     ),
     score=jax.jit(score),
+    score_rounds=jax.jit(functools.partial(score, rounds_only=True)),
   )
 
 
+def _replicate_axes(state: AuditState) -> Any:
+  """The axis of replicates in each array of a state: the first, or none.
+
+  All replicates are in the same round. Were the counters of rounds replicated, the
+  condition on which canaries are scored would be one of each replicate, and under
+  vmap every round would pay for scoring.
+  """
+  axes = jax.tree.map(lambda _: 0, state)
+  observers = {
+    name: x._replace(round=None, pending=None, skipped=None)
+    if isinstance(x, Trace)
+    else x
+    for name, x in axes.observers.items()
+  }
+  return axes._replace(
+    algorithm=axes.algorithm._replace(round=None), observers=observers
+  )
+
+
+def has_waiting(state: AuditState) -> bool:
+  """Whether vectors of rounds wait to be scored, by the package's own observers."""
+  traces = (x for x in state.observers.values() if isinstance(x, Trace))
+  return any(int(x.pending) > 0 for x in traces)
+
+
 def compile_for_later(
-  program: jax.stages.Wrapped,
-  draws: build.CanaryDraws,
-  state: audited_algorithm.AuditState,
+  program: jax.stages.Wrapped, draws: Draws, state: AuditState
 ) -> Callable[[], None]:
-  """Prepares to compile a program that a run needs behind its first rounds.
+  """Prepares to compile a program that a run needs after its first rounds.
 
   Args:
     program: such as the one that scores.
-    draws: as it is called with.
+    draws: what it will be called with.
     state: likewise, or any of its shapes and layouts.
 
   Returns:
     A function that compiles it, which a thread may call while rounds are made.
-    It holds no arrays. Calls of the program take what was compiled.
+    It holds no arrays. Calls of the program use what was compiled.
   """
 
   def describe(x: Array | np.ndarray) -> jax.ShapeDtypeStruct:
-    # Where an array may be anywhere, so may what is compiled for it.
+    # A program compiled for uncommitted arrays serves wherever they are.
     if isinstance(x, jax.Array) and x.committed:
       return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
@@ -110,55 +170,39 @@ def compile_for_later(
   return compile_program
 
 
-def replicate_draws(
-  draws: build.CanaryDraws, mesh: sharding.Mesh | None
-) -> build.CanaryDraws:
-  """Puts what the programs of a run draw canaries from on every device."""
-  return build.CanaryDraws(
-    sharding.replicate_key(mesh, draws.key),
-    sharding.replicate(mesh, draws.rows),
-  )
+def replicate_draws(draws: Draws, mesh: sharding.Mesh | None) -> Draws:
+  """Puts the draws of a run on every device."""
+  keys = {
+    name: sharding.replicate_key(mesh, getattr(draws, name))
+    for name in ('canaries', 'training', 'noise')
+  }
+  return Draws(rows=sharding.replicate(mesh, draws.rows), **keys)
 
 
 def advance_run(
-  make_algorithm: build.MakeAlgorithm,
-  draws: build.CanaryDraws,
-  state: audited_algorithm.AuditState,
+  make_algorithm: MakeAlgorithm,
+  draws: Draws,
+  state: AuditState,
   cohorts: fedavg.Cohort,
-  training_key: Key,
-  noise_key: Key,
-) -> tuple[audited_algorithm.AuditState, dict[str, Array]]:
-  """Steps through a group of rounds, as `make_advance` has it, to be jitted.
-
-  Args:
-    make_algorithm: that of a setup.
-    draws: what it makes the algorithm from.
-    state: as for `make_advance`, like all further arguments.
-    cohorts: of each round.
-    training_key: of the run.
-    noise_key: of the run.
-  """
+) -> tuple[AuditState, Metrics]:
+  """Steps through a group of rounds, as `Programs.advance` does."""
   algorithm, _ = make_algorithm(draws)
-  advance = make_advance(algorithm)
-  return advance(state, cohorts, training_key, noise_key)
+  return make_advance(algorithm)(state, cohorts, draws.training, draws.noise)
 
 
 def make_advance(algorithm: fedavg.Algorithm) -> Advance:
   """Makes the function that steps through a group of rounds, to be jitted.
 
-  Keys of a round are folds of the run's keys by its number, so they do not
-  depend on which rounds are dispatched as one.
+  The keys of a round are folds of the run's keys by its number, so they do not
+  depend on which rounds are dispatched together.
 
   Args:
-    algorithm: an algorithm as `wrapper.audited` gives it.
-
-  Returns:
-    A function of (state, cohorts as `cohort.stack_rounds` gives them, training
-    key, noise key of the run) -> (state, name -> metrics [rounds]).
+    algorithm: an algorithm whose steps take no injection, as
+      `audited_algorithm.audited` returns it.
   """
 
   def advance(state, cohorts, training_key, noise_key):
-    def step(state: audited_algorithm.AuditState, clients: fedavg.Cohort):
+    def step(state: AuditState, clients: fedavg.Cohort):
       t = state.algorithm.round
       state, made = algorithm.step(
         state,
@@ -170,8 +214,8 @@ def make_advance(algorithm: fedavg.Algorithm) -> Advance:
 
     if cohorts.clients.shape[0] > 1:
       return jax.lax.scan(step, state, cohorts)
-    # No loop around a single round, for loops are compiled less well.
+    # No loop around a single round: XLA compiles loops less well.
     state, metrics = step(state, jax.tree.map(lambda x: x[0], cohorts))
-    return state, {name: x[None] for name, x in metrics.items()}
+    return state, jax.tree.map(lambda x: x[None], metrics)
 
   return advance

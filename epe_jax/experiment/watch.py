@@ -1,47 +1,42 @@
-"""A claimed ε, tested while a run goes on."""
+"""Tests a claimed ε while a run goes on."""
 
 from collections.abc import Callable
-import functools
 
-import jax
+from absl import logging
 import numpy as np
 
 from epe_jax.audit import audited_algorithm, release, sequential
-from epe_jax.audit.observers import Trace
-from epe_jax.experiment import build
+from epe_jax.experiment import build, programs
 from epe_jax.parallel import sharding
 
-Watch = Callable[
-  [audited_algorithm.AuditState, int], sequential.SequentialBounds | None
-]
-"""(flushed state, rounds so far) -> what can be told; None if nothing can."""
+Watch = Callable[[audited_algorithm.AuditState, int], str | None]
+"""(flushed state, rounds so far) -> how the claim stands; None if it is too early."""
 
 
 def make_watch(
-  config: build.Config, setup: build.Setup, state: audited_algorithm.AuditState
+  config: build.Config,
+  setup: build.Setup,
+  jitted: programs.Programs,
+  draws: build.Draws,
 ) -> Watch:
   """Makes the function that tests the claim of a run by its rounds so far.
 
-  It reads what observers scored round by round and makes no score anew, so that it
-  costs next to nothing once no vector of a round waits to be scored. All processes
-  must call it.
+  It reads what observers scored round by round, and projects nothing, so it costs
+  next to nothing. It warns once, when the claim is rejected. All processes must
+  call it.
 
   Args:
-    config: of the run, with its `audit.claim`.
+    config: the config of the run, with its `audit.claim`.
     setup: what was built of it.
-    state: of the run, at any round.
+    jitted: the programs of the run.
+    draws: their first argument.
   """
-  of_rounds = {
-    name: observer
-    for name, observer in setup.observers.items()
-    if isinstance(state.observers[name], Trace)
-  }
-  score = jax.jit(
-    functools.partial(audited_algorithm.score_observers, observers=of_rounds)
-  )
+
+  is_rejected = False
 
   def watch(state, rounds):
-    cosines = sharding.copy_to_host(score(state))
+    nonlocal is_rejected
+    cosines = sharding.copy_to_host(jitted.score_rounds(draws, state))
     scalars = sharding.copy_to_host(state.rounds)
     if np.count_nonzero(setup.participants.canaries[:rounds].any(axis=0)) < 2:
       return None
@@ -49,13 +44,21 @@ def make_watch(
     record = release.truncate_after(record, rounds)
     if not config.simulation:
       record = release.redact_record(record)
-    return sequential.bound_sequentially(record, claim=config.audit.claim)
+    bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
+    claim = None if bounds is None else bounds.test_claim()
+    if claim is None:
+      return None
+    if claim.rejected_after is not None and not is_rejected:
+      is_rejected = True
+      if sharding.is_primary():
+        logging.warning('%s', _describe_alarm(claim))
+    return f'≥{claim.epsilon_gdp:.3g} (claimed {claim.epsilon:g})'
 
   return watch
 
 
-def describe_alarm(claim: sequential.ClaimTest) -> str:
-  """What to tell a person whose claim is rejected, with the evidence."""
+def _describe_alarm(claim: sequential.ClaimTest) -> str:
+  """Describes a rejected claim, with the evidence."""
   return (
     f'The claimed ε = {claim.epsilon:g} is rejected after round '
     f'{claim.rejected_after}: of Gaussian mechanisms with this ε at most '

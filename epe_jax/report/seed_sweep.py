@@ -1,104 +1,18 @@
-"""A grid in which every point is run with many seeds, by one program each.
-
-This is for models so small that a process and a compilation would cost more than
-the run. A run leaves its accuracy and its calibrated estimates.
-"""
+"""Tables and the comparison of a sweep in which every point is run with many seeds."""
 
 from collections.abc import Mapping, Sequence
 import math
 import os
 import pathlib
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from epe_jax import io
-from epe_jax import progress as progress_bars
-from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.epsilon import over_runs
-from epe_jax.epsilon.over_runs import ShiftEstimate
-from epe_jax.experiment import build, seeds, sweep, workdirs
+from epe_jax.experiment import sweep
+from epe_jax.experiment.seed_sweep import SeedEstimates
 from epe_jax.report import comparison, variation_table
 from epe_jax.text import cells, tables
-
-
-class SeedEstimates(NamedTuple):
-  """The run of one seed; a row of rows.json.
-
-  Attributes:
-    seed: of the run.
-    accuracy: of the final model on the test data, in [0, 1].
-    epsilon: attack statistic -> calibrated point estimate of ε, of the attackers
-      whose scores are shifted by known multiples.
-    shift: attack statistic -> by how much a canary is shifted on average.
-    analytic: ε that the mechanism of the run allows, if its noise is known.
-    delta: of every ε.
-  """
-
-  seed: int
-  accuracy: float
-  epsilon: Mapping[str, float]
-  shift: Mapping[str, ShiftEstimate]
-  analytic: float | None
-  delta: float
-
-
-def run_seed_sweep(
-  points: Sequence[sweep.Point],
-  workdir: str | os.PathLike,
-  *,
-  num_seeds: int,
-  at_once: int | None = None,
-  progress: seeds.Progress = progress_bars.bar,
-) -> dict[str, list[SeedEstimates]]:
-  """Runs every point with the seeds s, s + 1, ..., s of its config.
-
-  Args:
-    points: as `sweep.make_grid` makes them; no axis sets the seed.
-    workdir: a folder with a folder for each point, whose rows.json is written
-      last: a point that has one is not run again.
-    num_seeds: runs of each point, >= 1.
-    at_once: as for `seeds.run_seeds`.
-    progress: makes the bar of each point, as `tqdm.tqdm` does.
-
-  Returns:
-    Name of a point -> a row for each seed.
-
-  Raises:
-    ValueError: num_seeds is out of range, a point sets the seed, its folder
-      holds something else, or as `seeds.run_seeds`.
-  """
-  if num_seeds < 1:
-    raise ValueError(f'num_seeds={num_seeds}; give 1 or more.')
-  for point in points:
-    if 'seed' in point.settings:
-      raise ValueError(
-        'an axis sets the seed, as num_seeds does; give one of them.'
-      )
-  folders = {point.name: pathlib.Path(workdir, point.name) for point in points}
-  sweep.check_points(
-    [p for p in points if not (folders[p.name] / 'rows.json').exists()]
-  )
-  results = {}
-  for point in points:
-    folder = folders[point.name]
-    # The folder is recognised by this config.
-    config = build.replace_fields(point.config, num_seeds=num_seeds)
-    workdirs.claim(folder, config)
-    path = folder / 'rows.json'
-    if not path.exists():
-      first = point.config.seed
-      outcomes = seeds.run_seeds(
-        point.config,
-        range(first, first + num_seeds),
-        at_once=at_once,
-        progress=progress,
-      )
-      io.write_json(folder / 'config.json', config.to_dict())
-      rows = map(_estimate_seed, outcomes)
-      io.write_json(path, [row._asdict() for row in rows])
-    results[point.name] = [_parse_row(path, row) for row in io.read_json(path)]
-  return results
 
 
 def write_tables(
@@ -114,7 +28,7 @@ def write_tables(
   Args:
     folder: where it goes.
     points: of the grid.
-    results: what `run_seed_sweep` returned for them.
+    results: what `experiment.seed_sweep` returned for them.
 
   Returns:
     The tables as text, without a final newline.
@@ -202,53 +116,6 @@ def _compare_point(
     bounds={},
     analytic=max(analytic, default=math.nan),
   )
-
-
-def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
-  record = outcome.record
-  # What a single run rejects by chance must not leave a gap in the mean.
-  shifted = {
-    attack_scores.threat_model.statistic: attack_scores
-    for attack_scores in threat_models.score_all(record)
-    if attack_scores.scores.shift is not None
-  }
-  analytic = upper_bounds.bound_known_rounds(record, record.delta)
-  return SeedEstimates(
-    outcome.seed,
-    outcome.accuracy,
-    epsilon={
-      name: float(
-        attack_scores.points[0](
-          attack_scores.scores, delta=record.delta
-        ).epsilon
-      )
-      for name, attack_scores in shifted.items()
-    },
-    shift={
-      name: over_runs.estimate_shift(attack_scores.scores)
-      for name, attack_scores in shifted.items()
-    },
-    analytic=analytic and analytic.epsilon,
-    delta=record.delta,
-  )
-
-
-def _parse_row(path: pathlib.Path, row: Mapping[str, Any]) -> SeedEstimates:
-  try:
-    # An infinite ε is a string in JSON.
-    return SeedEstimates(
-      row['seed'],
-      row['accuracy'],
-      {name: float(value) for name, value in row['epsilon'].items()},
-      {name: ShiftEstimate(*pair) for name, pair in row['shift'].items()},
-      None if row['analytic'] is None else float(row['analytic']),
-      row['delta'],
-    )
-  except (KeyError, TypeError, ValueError) as error:
-    raise ValueError(
-      f'{path} is damaged or of another version of this library: {error!r}. '
-      'Delete it, and its runs are made again.'
-    ) from error
 
 
 def _format_spread(values: Sequence[float]) -> str:

@@ -186,9 +186,7 @@ def test_as_many_rounds_are_scored_together_as_memory_holds(memory):
 )
 def test_rounds_are_kept_where_a_look_is_dear(family, changes, buffer):
   config = load_config('digits', **{'canaries.family': family} | changes)
-  this = build.build(config)
-  state = jax.eval_shape(this.algorithm.init, this.params)
-  kept = state.observers['rounds'].buffer
+  kept = build.build(config).state.observers['rounds'].buffer
   assert (1 if kept is None else kept.shape[1]) == buffer
 
 

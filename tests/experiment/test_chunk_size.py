@@ -68,9 +68,8 @@ def test_an_integer_in_the_config_is_the_chunk(small, monkeypatch):
 
 def test_the_memory_of_a_device_decides(small, monkeypatch):
   config, setup = small
-  state = jax.eval_shape(setup.algorithm.init, setup.params)
   two, four, eight = (
-    chunk_size._measure_temporary(setup, state, n, None) for n in (2, 4, 8)
+    chunk_size._measure_temporary(setup, n, None) for n in (2, 4, 8)
   )
   each = (four - two) / 2
   # What a client takes is nearly the same, however many there are.
@@ -78,7 +77,7 @@ def test_the_memory_of_a_device_decides(small, monkeypatch):
   monkeypatch.setattr(
     chunk_size,
     '_measure_temporary',
-    lambda setup, state, n, mesh: two + (n - 2) * each,
+    lambda setup, n, mesh: two + (n - 2) * each,
   )
   found = {}
   for limit in (1, 10**6, 10**12):
@@ -178,13 +177,13 @@ def test_a_run_that_halves_its_chunk_goes_on_as_one_that_was_given_it(
   def make_scarce(*args):
     made = make_programs(*args)
 
-    def advance(draws, state, cohorts, *keys):
+    def advance(draws, state, cohorts):
       tried.append(cohorts.clients.shape)
       if cohorts.clients.shape[-1] > 10:
         # As on a device, where the state has been donated already.
         jax.tree.map(lambda x: x.delete(), state)
         raise out_of_memory()
-      return made.advance(draws, state, cohorts, *keys)
+      return made.advance(draws, state, cohorts)
 
     return made._replace(advance=advance)
 

@@ -189,16 +189,17 @@ def test_a_run_of_64_bits_is_refused_before_any_work(tmp_path):
 def test_the_owner_alone_reads_event_files(tmp_path):
   pytest.importorskip('tensorboardX')
   events = event_files.open_event_files(tmp_path / 'events', start=0)
-  events.add_line({'round': 1, 'loss': 0.5})
-  (path,) = (tmp_path / 'events').iterdir()
-  events.close()
+  with events as add_line:
+    add_line({'round': 1, 'loss': 0.5})
+    (path,) = (tmp_path / 'events').iterdir()
   assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_without_tensorboardx_the_error_names_the_extra(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'tensorboardX', None)
-  with pytest.raises(ModuleNotFoundError):
-    event_files.open_event_files(tmp_path, start=0)
+  events = event_files.open_event_files(tmp_path, start=0)
+  with pytest.raises(ModuleNotFoundError), events:
+    pass
 
 
 def test_a_refused_run_leaves_no_folder(tmp_path):

@@ -100,7 +100,7 @@ def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
 def test_a_run_without_canaries_makes_none_and_says_so(finished):
   workdir, config, result = finished
   setup = build.build(config)
-  assert setup.observers == {}
+  assert not setup.is_audited
   assert setup.participants.expected_clients == config.clients_per_round
   assert not (workdir / 'private/scores.npz').exists()
   assert result.audit.attacks == ()

@@ -73,18 +73,14 @@ def test_audited_rounds_lower(task, family, tmp_path):
   # Of several clients at once, as it is on an accelerator.
   setup = setup._replace(plan=setup.plan._replace(chunk=2))
   empty = chunk_size._make_empty_cohorts(config, setup, None)
-  state = jax.eval_shape(setup.algorithm.init, setup.params)
-  key = jax.eval_shape(lambda: jax.random.key(0))
 
-  def advance_and_score(draws, state, cohorts, training_key, noise_key):
+  def advance_and_score(draws, state, cohorts):
     make = setup.make_algorithm
-    state, metrics = programs.advance_run(
-      make, draws, state, cohorts, training_key, noise_key
-    )
+    state, metrics = programs.advance_run(make, draws, state, cohorts)
     return (
       state,
       metrics,
       audited_algorithm.score_observers(state, make(draws)[1]),
     )
 
-  lower(advance_and_score, setup.draws, state, empty, key, key)
+  lower(advance_and_score, setup.draws, setup.state, empty)

@@ -22,10 +22,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 def lower(seed):
   config = quick_digits(seed=seed)
   setup = build.build(config)
-  state = jax.jit(setup.algorithm.init)(setup.params)
-  made = programs.make_programs(setup, state, None)
+  state = programs.make_init(setup)(setup.draws, setup.params)
+  made = programs.make_programs(setup, state)
   _, cohorts = next(iter(dispatch.iterate_groups(config, setup, 0, None)))
-  key = setup.randomness.training
   # Clients of another seed may have more steps.
   shape = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(
@@ -34,7 +33,7 @@ def lower(seed):
     cohorts,
   )
   return (
-    made.advance.lower(setup.draws, state, shape, key, key).as_text(),
+    made.advance.lower(setup.draws, state, shape).as_text(),
     made.flush.lower(setup.draws, state).as_text(),
     made.score.lower(setup.draws, state).as_text(),
   )
@@ -47,8 +46,8 @@ def test_the_seed_does_not_change_a_program(small_task):
 def test_what_was_compiled_for_later_is_not_compiled_again(small_task):
   config = quick_digits()
   setup = build.build(config)
-  state = jax.jit(setup.algorithm.init)(setup.params)
-  made = programs.make_programs(setup, state, None)
+  state = programs.make_init(setup)(setup.draws, setup.params)
+  made = programs.make_programs(setup, state)
   compiled = []
 
   def note(event: str, seconds: float, **more: str | int) -> None:

@@ -6,14 +6,13 @@ import jax
 import numpy as np
 import pytest
 
-from epe_jax.audit import audited_algorithm
 from epe_jax.audit.record import Record, load_record
 from epe_jax.data import cohort
 from epe_jax.experiment import (
   audited_run,
   build,
   dispatch,
-  randomness,
+  programs,
   seeds,
 )
 from epe_jax.tasks import digits as digits_task
@@ -61,7 +60,7 @@ class Unseen:
 
 
 def made(config, which, **options):
-  return seeds.run_seeds(config, which, progress=Unseen, **options)
+  return [*seeds.run_seeds(config, which, progress=Unseen, **options)]
 
 
 def check_same(outcome, record, accuracy):
@@ -122,15 +121,15 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
   runs = [
     build.build(build.replace_fields(config, seed=seed)) for seed in which
   ]
-  needed = [seeds._measure_sizes(setup) for setup in runs]
+  needed = [seeds.measure_sizes(setup) for setup in runs]
   # The case is a hard one.
   assert len({room.slots for room in needed}) > 1
   assert len({room.steps for room in needed}) > 1
-  room = seeds._Sizes(*map(max, *needed))
+  room = seeds.Sizes(*map(max, *needed))
   for t in range(config.rounds):
-    together = seeds._gather_cohorts(which, runs, room, t)
+    together = seeds.gather_cohorts(runs, room, t)
     for i, (seed, setup) in enumerate(zip(which, runs)):
-      mine = jax.tree.map(lambda x, i=i: x[i], together)
+      mine = jax.tree.map(lambda x, i=i: x[i, 0], together)
       alone = cohort.gather(
         setup.train,
         setup.participants.clients(t),
@@ -149,33 +148,18 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
         assert (x[len(y) :] == (-1 if x.ndim == 2 else 0)).all()
 
 
-def test_a_look_at_all_canaries_stays_a_condition_of_the_round():
-  program, drawn, state, batch = first_round(seeds_=[0, 1])
-  jaxpr = str(jax.make_jaxpr(program.step)(drawn, state, batch))
-  # Under a vmapped round both branches would run and a select would choose.
-  assert 'cond[' in jaxpr
-
-
-def first_round(seeds_):
+def test_scoring_all_canaries_stays_a_condition_of_the_round():
   config = small_config()
-  runs = [build.build(build.replace_fields(config, seed=s)) for s in seeds_]
-  room = seeds._Sizes(*map(max, *map(seeds._measure_sizes, runs)))
-  drawn = seeds._stack_trees(
-    [
-      seeds.Draws(
-        randomness.derive_key(config.seed, 'canary'),
-        audited_algorithm.canary_rows(
-          setup.participants.canaries, width=room.canaries
-        ),
-        randomness.derive_key(config.seed, 'training'),
-        randomness.derive_key(config.seed, 'noise'),
-      )
-      for setup in runs
-    ]
-  )
-  program = seeds._make_program(config, runs[0])
-  state = program.init(seeds._stack_trees([setup.params for setup in runs]))
-  return program, drawn, state, seeds._gather_cohorts(seeds_, runs, room, 0)
+  runs = [build.build(build.replace_fields(config, seed=s)) for s in (0, 1)]
+  room = seeds.Sizes(*map(max, *map(seeds.measure_sizes, runs)))
+  draws = seeds.stack_draws(runs, room)
+  params = jax.tree.map(lambda *x: np.stack(x), *(run.params for run in runs))
+  init = programs.make_init(runs[0], replicates=True)
+  made_ = programs.make_programs(runs[0], runs[0].state, replicates=True)
+  batch = seeds.gather_cohorts(runs, room, 0)
+  jaxpr = str(jax.make_jaxpr(made_.advance)(draws, init(draws, params), batch))
+  # If rounds were vmapped, both branches would run and a select would choose.
+  assert 'cond[' in jaxpr
 
 
 @pytest.mark.parametrize(
@@ -194,11 +178,11 @@ def test_what_cannot_be_made_is_refused(changes, which, options, said):
 
 
 def test_a_run_that_diverges_is_named(monkeypatch):
-  def program(config, like):
-    seen = dict.fromkeys(dispatch.NORMS, np.array([1, np.nan]))
-    nothing = lambda *_: None
-    return seeds._Program(nothing, lambda *_: (None, seen), nothing, nothing)
+  def check(config, metrics, name):
+    wrong = float('nan') if name.endswith('seed 7') else 0.0
+    return checked(config, metrics | {'update_norm': wrong}, name)
 
-  monkeypatch.setattr(seeds, '_make_program', program)
+  checked = dispatch.check_finite
+  monkeypatch.setattr(dispatch, 'check_finite', check)
   with pytest.raises(FloatingPointError, match='round 0 of seed 7'):
     made(small_config(), [4, 7], at_once=3)

@@ -88,7 +88,7 @@ def trained(monkeypatch):
       )
       yield seeds.Outcome(seed, record, 0.5)
 
-  monkeypatch.setattr(seeds, 'run_each', each)
+  monkeypatch.setattr(seeds, 'run_seeds', each)
   monkeypatch.setattr(run_comparison.build, 'build', lambda config: None)
   return asked
 
@@ -166,7 +166,7 @@ def test_a_comparison_that_is_killed_keeps_what_it_has_finished(
   tmp_path, trained, monkeypatch
 ):
   whole = compared(tmp_path / 'whole')
-  made = seeds.run_each
+  made = seeds.run_seeds
 
   def killed(config, seeds_, **_):
     for outcome in made(config, seeds_):
@@ -174,10 +174,10 @@ def test_a_comparison_that_is_killed_keeps_what_it_has_finished(
         raise KeyboardInterrupt
       yield outcome
 
-  monkeypatch.setattr(seeds, 'run_each', killed)
+  monkeypatch.setattr(seeds, 'run_seeds', killed)
   with pytest.raises(KeyboardInterrupt):
     compared(tmp_path / 'w')
-  monkeypatch.setattr(seeds, 'run_each', made)
+  monkeypatch.setattr(seeds, 'run_seeds', made)
   trained.clear()
   assert compared(tmp_path / 'w') == whole
   assert sorted(trained) == list(range(4, 12))

@@ -7,8 +7,15 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.experiment import audited_run, metrics, sweep, sweep_checks
-from epe_jax.report import seed_sweep, sweep_report
+from epe_jax.experiment import (
+  audited_run,
+  metrics,
+  seed_sweep,
+  sweep,
+  sweep_checks,
+)
+from epe_jax.report import seed_sweep as seed_sweep_report
+from epe_jax.report import sweep_report
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -205,7 +212,7 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   own = alone.audit.find(threat_models.OWN).find('location_mixture').epsilon
   row = found[points[0].name][1]
   assert row.epsilon['own round'] == pytest.approx(own, rel=1e-3)
-  table = seed_sweep.make_table(points, found)
+  table = seed_sweep_report.make_table(points, found)
   assert [line[0] for line in table.body] == ['0.3']
   # Again: read and not run.
   (tmp_path / 'sweep' / points[0].name / 'rows.json').write_text('[]')

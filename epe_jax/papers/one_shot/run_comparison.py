@@ -119,7 +119,7 @@ def compare(
     A row for each experiment, design and estimator.
 
   Raises:
-    ValueError: as `seeds.run_each`; canaries cannot be dealt to so many runs; the
+    ValueError: as `seeds.run_seeds`; canaries cannot be dealt to so many runs; the
       workdir holds something else.
   """
   share = _share_canaries(config, experiments, runs)
@@ -185,8 +185,8 @@ def _run_experiments(
   firsts = [config.seed + i * (1 + runs) for i in numbers]
   others = [first + 1 + j for first in firsts for j in range(runs)]
   silent = functools.partial(progress_bars.bar, disable=True)
-  single = seeds.run_each(config, firsts, progress=silent)
-  several = seeds.run_each(share, others, progress=silent)
+  single = seeds.run_seeds(config, firsts, progress=silent)
+  several = seeds.run_seeds(share, others, progress=silent)
   for outcome in single:
     yield _collect_cosines([outcome, *itertools.islice(several, runs)])
 
