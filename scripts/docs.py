@@ -21,6 +21,7 @@ from epe_jax.papers.one_shot import mechanism_table
 from epe_jax.report import (
   facts,
   report,
+  sentences,
   side_by_side,
 )
 from epe_jax.report.figures import of_run
@@ -119,7 +120,7 @@ def _summarize_attackers(result: RunResult) -> tables.Table:
     ]
     for name, sees in _ATTACKERS.items()
   ]
-  whose = facts.describe_participation(result)
+  whose = sentences.describe_participation(result)
   if whose is None:
     rounds = cells.format_rounds(participations.clients)
     whose = f'Clients and canaries of this run take part in {rounds}.'

@@ -190,7 +190,7 @@ def test_a_finished_run_is_shown_without_the_import_of_jax():
   shown = 'import epe_jax.cli.run'
   for module in (
     'experiment.finished_runs',
-    'report.overflow',
+    'report.sentences',
     'report.report',
   ):
     shown += f', epe_jax.{module}'

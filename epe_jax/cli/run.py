@@ -88,7 +88,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       metrics,
       workdirs,
     )
-    from epe_jax.report import overflow, report
+    from epe_jax.report import report, sentences
     from epe_jax.text import tables
 
   logging.set_verbosity(logging.WARNING)
@@ -126,7 +126,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   print(form(result))
   files = workdirs.workdir_at(workdir)
   # For the auditor's eyes: of a run with fresh noise, the report says less.
-  for warning in overflow.describe_overflow(
+  for warning in sentences.describe_overflow(
     metrics.read_lines(files.metrics) if files.metrics.exists() else ()
   ):
     print(tables.fill_paragraph(f'Warning: {warning}', bullet='- '))

@@ -28,7 +28,7 @@ from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import caveats, facts
+from epe_jax.report import facts, sentences
 from epe_jax.text import audit_notes, cells, methods, tables
 
 Card: TypeAlias = dict[str, Any]
@@ -79,11 +79,8 @@ def make_card(result: RunResult, *, record: Record | None = None) -> Card:
     'headline': headline and _describe_headline(headline),
     'attackers': [_describe_attack(attack) for attack in result.audit.attacks],
     'analytic': {
-      one.who: {'epsilon': epsilon, 'assumes': one.assumes}
-      for one, epsilon in zip(
-        facts.list_analytic_epsilons(result),
-        (facts.find_analytic_epsilon(result), result.clients_analytic_epsilon),
-      )
+      analytic.who: {'epsilon': analytic.epsilon, 'assumes': analytic.assumes}
+      for analytic in facts.list_analytic_epsilons(result)
     },
     'amplification': result.amplification,
     'mechanism': {
@@ -111,9 +108,9 @@ def make_card(result: RunResult, *, record: Record | None = None) -> Card:
     'record': record and _describe_record(record),
     'warnings': audit_notes.list_warnings(result.audit),
     'notes': audit_notes.list_notes(result.audit),
-    'assumptions': caveats.list_assumptions(result)
-    + caveats.describe_hidden_state(result),
-    'not_measured': caveats.list_not_measured(result),
+    'assumptions': sentences.list_assumptions(result)
+    + sentences.describe_hidden_state(result),
+    'not_measured': sentences.list_not_measured(result),
   }
   return io.spell_non_finite(card)
 

@@ -12,16 +12,7 @@ from epe_jax.audit import clients
 from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  caveats,
-  estimate_table,
-  facts,
-  glossary,
-  narrative,
-  reproduction,
-  risk_table,
-  verdict,
-)
+from epe_jax.report import facts, glossary, reproduction, run_tables, sentences
 from epe_jax.report.inline_svg import COLORS, inline_svg, name_color
 from epe_jax.text import audit_notes, cells
 
@@ -75,12 +66,12 @@ def format_html(
   return render_page(
     'report.html.jinja',
     title=f'{kind}: {result.task}',
-    run=facts.describe_run(result),
+    run=sentences.describe_run(result),
     headline=headline and split_headline(headline),
     # What alarms stays the last sentence.
-    participation=facts.describe_participation(result),
-    verdict=[*warnings, *verdict.give_short_verdict(result)],
-    is_alarm=verdict.is_alarming(result),
+    participation=sentences.describe_participation(result),
+    verdict=[*warnings, *sentences.give_verdict(result)],
+    is_alarm=facts.is_alarming(result),
     attackers=[
       _list_cells(
         attack,
@@ -95,18 +86,21 @@ def format_html(
     figures=[
       make_figure(name, svg, captions[name]) for name, svg in pictures.items()
     ],
-    risks=risk_table.make_table(
+    risks=run_tables.make_risk_table(
       result.audit.attacks, facts.count_participations(result)
     )
     if is_audited
     else None,
-    risks_explanation=risk_table.EXPLANATION,
-    facts=[(*fact, _TERMS.get(fact[0])) for fact in facts.list_facts(result)],
+    risks_explanation=sentences.ABOUT_RISKS,
+    facts=[
+      (*fact, _TERMS.get(fact[0]))
+      for fact in run_tables.make_settings_table(result).body
+    ],
     config=json.dumps(result.config, indent=2, ensure_ascii=False),
-    assumptions=caveats.list_assumptions(result),
-    not_measured=caveats.list_not_measured(result),
-    narrative=narrative.narrate(result),
-    estimates=estimate_table.make_table(result.audit.attacks)
+    assumptions=sentences.list_assumptions(result),
+    not_measured=sentences.list_not_measured(result),
+    narrative=sentences.narrate(result),
+    estimates=run_tables.make_estimate_table(result.audit.attacks)
     if is_audited
     else None,
     reproduction=reproduction.list_commands(result),

@@ -5,13 +5,7 @@ import json
 
 from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  estimate_table,
-  facts,
-  narrative,
-  reproduction,
-  risk_table,
-)
+from epe_jax.report import facts, reproduction, run_tables, sentences
 from epe_jax.text import audit_notes, summary_table, tables
 
 
@@ -31,33 +25,32 @@ def format_page(
   images = [f'![{text}]({name})\n\n*{text}*' for name, text in captions.items()]
   if result.is_audited:
     title = f'Privacy audit: {result.task}'
-    table = estimate_table.make_table(result.audit.attacks)
+    table = run_tables.make_estimate_table(result.audit.attacks)
     estimates = ['## Estimates', tables.format_markdown(table)]
-    risks = risk_table.make_table(
+    risks = run_tables.make_risk_table(
       result.audit.attacks, facts.count_participations(result)
     )
     if risks is not None:
       estimates += [
         '## What it means for a person',
-        risk_table.EXPLANATION,
+        sentences.ABOUT_RISKS,
         tables.format_markdown(risks),
       ]
       estimates += filter(
-        None, [risk_table.explain_regret(result.audit.attacks)]
+        None, [sentences.explain_regret(result.audit.attacks)]
       )
   else:
     title, estimates = f'Training run: {result.task}, not audited', []
-  run = tables.Table('', ('run', result.task), facts.list_facts(result))
   parts = [
     f'# {title}',
     *_format_headline(result),
     *(f'**Warning:** {warning}' for warning in warnings),
     *_summarize_attackers(result),
     *audit_notes.format_remarks(result.audit),
-    tables.format_markdown(run),
+    tables.format_markdown(run_tables.make_settings_table(result)),
     *estimates,
     '## In words',
-    '\n'.join(f'- {paragraph}' for paragraph in narrative.narrate(result)),
+    '\n'.join(f'- {paragraph}' for paragraph in sentences.narrate(result)),
     '## Figures',
     *images,
     '## How to reproduce',
@@ -83,7 +76,7 @@ def _summarize_attackers(result: RunResult) -> list[str]:
     worst_case_epsilon=facts.find_analytic_epsilon(result),
     participations=facts.count_participations(result),
   )
-  whose = facts.describe_participation(result)
+  whose = sentences.describe_participation(result)
   return [*filter(None, [whose]), tables.format_markdown(table)]
 
 

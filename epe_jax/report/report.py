@@ -16,14 +16,7 @@ from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import (
-  estimate_table,
-  facts,
-  markdown,
-  narrative,
-  overflow,
-  verdict,
-)
+from epe_jax.report import facts, markdown, run_tables, sentences
 from epe_jax.text import audit_notes, cells, methods, summary_table, tables
 
 _SECTIONS = (
@@ -49,12 +42,12 @@ def format_summary(result: RunResult) -> str:
   Returns:
     Text without a final newline, of at most 100 columns.
   """
-  parts = [tables.fill_paragraph(facts.describe_run(result))]
+  parts = [tables.fill_paragraph(sentences.describe_run(result))]
   if result.is_audited:
     headline = find_headline(result.audit)
     if headline is not None:
       parts.append(tables.fill_paragraph(format_headline(headline)))
-    if whose := facts.describe_participation(result):
+    if whose := sentences.describe_participation(result):
       parts.append(tables.fill_paragraph(whose))
     parts.append(
       summary_table.format_summary_table(
@@ -64,7 +57,7 @@ def format_summary(result: RunResult) -> str:
         participations=facts.count_participations(result),
       )
     )
-  said = verdict.give_verdict(result)
+  said = sentences.give_verdict(result)
   said += audit_notes.format_further_remarks(result.audit)
   parts.append(_format_list(said))
   return '\n\n'.join(parts)
@@ -80,18 +73,20 @@ def format_report(result: RunResult) -> str:
   Returns:
     Text without a final newline, of at most 100 columns.
   """
-  paragraphs = [facts.describe_run(result), f'Data: {result.data}.']
+  paragraphs = [sentences.describe_run(result), f'Data: {result.data}.']
   paragraphs += [
-    f'Analytic ε = {analytic.epsilon} for {analytic.who}: {analytic.assumes}.'
+    f'Analytic ε = {cells.format_number(analytic.epsilon)} for {analytic.who}: {analytic.assumes}.'
     for analytic in facts.list_analytic_epsilons(result)
   ]
+  if whose := sentences.describe_participation(result):
+    paragraphs.append(whose)
   if result.amplification:
     paragraphs.append(f'Amplified by sampling: {result.amplification}.')
   lines = [
     *map(tables.fill_paragraph, paragraphs),
-    *estimate_table.format_groups(result.audit.attacks),
+    *run_tables.format_groups(result.audit.attacks),
     '',
-    _format_list(narrative.narrate(result)),
+    _format_list(sentences.narrate(result)),
   ]
   return '\n'.join(lines)
 
@@ -148,10 +143,10 @@ def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
     if not attacks:
       continue
     if markdown:
-      table = tables.format_markdown(estimate_table.make_table(attacks))
+      table = tables.format_markdown(run_tables.make_estimate_table(attacks))
       parts.append(f'## {title}\n\n{table}')
     else:
-      groups = estimate_table.format_groups(attacks)
+      groups = run_tables.format_groups(attacks)
       parts.append('\n'.join([title, '=' * len(title), *groups]))
   notes = audit_notes.format_remarks(audit)
   if audit.headline is not None:
@@ -189,7 +184,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   )
   figures = of_run.draw_run(result, run.record, run.history)
   captions = {name: of_run.CAPTIONS[name] for name in figures}
-  warnings = overflow.describe_overflow(run.history)
+  warnings = sentences.describe_overflow(run.history)
   text = markdown.format_page(result, captions, warnings)
   # report.md says that all of them are there: it goes first and comes last.
   files.report.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from epe_jax import extras, io
 from epe_jax.audit import audit_json, evaluation, headline
 from epe_jax.audit.evaluation import Audit
 from epe_jax.epsilon.types import Scores, check_delta
-from epe_jax.report import estimate_table, report
+from epe_jax.report import report, run_tables
 from epe_jax.scores.formats import groups
 from epe_jax.text import audit_notes, tables, terminal
 
@@ -46,7 +46,7 @@ class ScoreAudit:
     return terminal.spell_for_stdout('\n'.join(lines))
 
   def _repr_html_(self) -> str:
-    table = estimate_table.make_table(self.audit.attacks)
+    table = run_tables.make_estimate_table(self.audit.attacks)
     notes = ''.join(
       f'<p>{html.escape(text)}</p>'
       for text in audit_notes.format_remarks(self.audit)
@@ -182,7 +182,7 @@ def write_score_report(
       pages.make_figure(name, svg, of_scores.CAPTIONS[name])
       for name, svg in drawn.items()
     ],
-    estimates=estimate_table.make_table(audit.attacks),
+    estimates=run_tables.make_estimate_table(audit.attacks),
   )
   io.write_text(out / 'report.html', page)
   io.write_json(out / 'estimates.json', audit_json.to_json(audit))

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from epe_jax.audit import audit_json, evaluation, threat_models
-from epe_jax.report import verdict
+from epe_jax.report import facts, sentences
 from epe_jax.text import audit_notes
 from tests import recorded_runs
 
@@ -66,7 +66,9 @@ def test_a_run_of_a_third_of_its_noise_is_accused():
   said = ' '.join(audit_notes.format_remarks(audit))
   assert ACCUSES in said
   assert audit.attacks[-1].is_violated
-  assert ACCUSES in verdict.give_verdict(recorded_runs.result(audit=audit))[-1]
+  assert (
+    ACCUSES in sentences.give_verdict(recorded_runs.result(audit=audit))[-1]
+  )
   read = audit_json.from_json(audit_json.to_json(audit))
   assert [a.is_violated for a in read.attacks] == [
     a.is_violated for a in audit.attacks
@@ -76,8 +78,8 @@ def test_a_run_of_a_third_of_its_noise_is_accused():
 def test_a_bound_that_is_above_at_its_own_level_alone_accuses_nobody(correct):
   by_chance = with_bounds(correct, own=1.1, joint=0.9)
   result = recorded_runs.result(audit=by_chance)
-  assert not verdict.is_alarming(result)
-  assert not any(ACCUSES in text for text in verdict.give_verdict(result))
+  assert not facts.is_alarming(result)
+  assert not any(ACCUSES in text for text in sentences.give_verdict(result))
   (said,) = audit_notes.list_warnings(by_chance)
   assert 'happens by chance' in said
   assert ACCUSES not in said
@@ -87,8 +89,8 @@ def test_a_bound_that_is_above_at_its_own_level_alone_accuses_nobody(correct):
   )
   certain = with_bounds(correct, own=1.3, joint=1.1)
   result = recorded_runs.result(audit=certain)
-  assert verdict.is_alarming(result)
-  assert ACCUSES in verdict.give_verdict(result)[-1]
+  assert facts.is_alarming(result)
+  assert ACCUSES in sentences.give_verdict(result)[-1]
 
 
 def test_the_level_counts_all_by_which_an_audit_may_accuse(correct):

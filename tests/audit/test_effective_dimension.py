@@ -10,7 +10,7 @@ import pytest
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, effective_dimension
 from epe_jax.audit.record import RoundScalars
-from epe_jax.report import markdown, narrative, report
+from epe_jax.report import markdown, report, sentences
 from epe_jax.training import fedavg
 from tests import helpers
 from tests.report import test_report
@@ -104,4 +104,4 @@ def test_reports_state_it_where_it_was_measured():
     assert '9,000' not in text
     assert '8,000 or more in a round, 8,500 in the median' in text
   assert 'effective dimension' not in markdown.format_page(old, {})
-  assert len(narrative.narrate(old)) == len(narrative.narrate(result))
+  assert len(sentences.narrate(old)) == len(sentences.narrate(result))

@@ -6,7 +6,7 @@ import pytest
 
 from epe_jax import audit
 from epe_jax.audit import audit_json, evaluation, headline, threat_models
-from epe_jax.report import verdict
+from epe_jax.report import sentences
 from tests import recorded_runs
 
 
@@ -37,7 +37,7 @@ def say(found):
   """All that the report says first."""
   line = headline.format_headline(headline.find_headline(found))
   result = recorded_runs.result(audit=found)
-  return line, verdict.give_verdict(result), verdict.give_short_verdict(result)
+  return line, sentences.give_verdict(result)
 
 
 def test_an_attacker_of_a_user_leaves_headline_and_verdict_wherever_it_stands(

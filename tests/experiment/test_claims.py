@@ -6,7 +6,7 @@ import pytest
 from epe_jax import audit
 from epe_jax.audit import sequential
 from epe_jax.experiment import audited_run, run_result, watch
-from epe_jax.report import report, verdict
+from epe_jax.report import report, sentences
 from tests import helpers, recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -83,10 +83,10 @@ def test_the_verdict_says_how_a_claim_stands():
   def say(claim, test):
     config = recorded_runs.result().config
     config = config | {'audit': config['audit'] | {'claim': claim}}
-    sentences = verdict.give_verdict(
+    verdict = sentences.give_verdict(
       recorded_runs.result(config=config, claim=test, audit=found)
     )
-    return [text for text in sentences if 'claimed' in text]
+    return [text for text in verdict if 'claimed' in text]
 
   holds = sequential.ClaimTest(8.0, 0.05, None, 1.0, 3.0, 500)
   broken = holds._replace(rejected_after=12, log_evidence=50.0)

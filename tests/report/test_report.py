@@ -26,13 +26,11 @@ from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.report import (
   audit_card,
-  caveats,
   comparison,
   html,
   markdown,
-  narrative,
   report,
-  verdict,
+  sentences,
 )
 from epe_jax.report.figures import of_run
 from epe_jax.text import cells, tables
@@ -148,7 +146,7 @@ def _finished_run(folder, result=None, **record):
 
 def _attacker(result, phrase):
   """The one paragraph that has this phrase."""
-  (said,) = [s for s in narrative.narrate(result) if phrase in s]
+  (said,) = [s for s in sentences.narrate(result) if phrase in s]
   return said
 
 
@@ -285,19 +283,17 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
 
 def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
   audit = evaluation.evaluate(recorded_runs.by_law())
-  certain, likely, agrees = verdict.give_verdict(_result(audit=audit))
+  certain, likely, agrees = sentences.give_verdict(_result(audit=audit))
+  assert 'of a canary of one round for an attacker who' in certain
   _, bound = audit.headline
   assert f'95 % confidence ε ≥ {cells.format_number(bound.epsilon)}' in certain
   assert 'the analysis allows 35.5 at most' in certain
-  assert 'A client takes part in up to 2 rounds, and is allowed ε = 57.2' in (
-    certain
-  )
   assert 'of a canary of one round. A client of 2 rounds: ε ≈' in likely
   assert 'of guesses whether it took part are right' in likely
   alike = _result(audit=audit, clients_participations=1)
   assert (
     'this attack tells whether a canary took part'
-    in (verdict.give_verdict(alike)[1])
+    in (sentences.give_verdict(alike)[1])
   )
   assert 'finds what the analysis implies' in agrees
   *weaker, strongest = audit.attacks
@@ -310,23 +306,25 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
       standard_errors=errors, p_value=p_value
     )
     off = (*weaker, strongest._replace(agreement=agreement))
-    said = verdict.give_verdict(_result(audit=audit._replace(attacks=off)))
+    said = sentences.give_verdict(_result(audit=audit._replace(attacks=off)))
     assert said[-1].endswith(ending)
   doubted = (weaker[0]._replace(doubts=('it is not',)), *audit.attacks[1:])
-  said = verdict.give_verdict(_result(audit=audit._replace(attacks=doubted)))
+  said = sentences.give_verdict(_result(audit=audit._replace(attacks=doubted)))
   assert said[-1] == 'Tests contradict the estimates of: final model.'
   unlimited = _result(audit=audit, analytic_epsilon=math.inf)
-  assert 'there is no limit' in verdict.give_verdict(unlimited)[0]
+  assert 'there is no limit' in sentences.give_verdict(unlimited)[0]
   # Without noise the analysis implies nothing that an attack could find.
   analytic = Analytic(math.inf, 'no noise')
   boundless = (*weaker, strongest._replace(analytic=analytic))
-  said = verdict.give_verdict(_result(audit=audit._replace(attacks=boundless)))
+  said = sentences.give_verdict(
+    _result(audit=audit._replace(attacks=boundless))
+  )
   assert not any('what the analysis implies' in text for text in said)
   within = [_row(_FINAL, 'location_mixture', 0.3)]
-  (said,) = verdict.give_verdict(_result(estimates=within))
+  (said,) = sentences.give_verdict(_result(estimates=within))
   assert said.endswith('which is what is found where nothing leaks.')
-  assert verdict.give_verdict(_result(num_observed=0)) == [
-    narrative.NOT_AUDITED
+  assert sentences.give_verdict(_result(num_observed=0)) == [
+    sentences.NOT_AUDITED
   ]
 
 
@@ -348,7 +346,7 @@ def test_what_exceeds_its_attackers_analytic_epsilon_is_named():
     text.count('A lower bound above the analytic ε: 1 in 20 is too high') == 1
   )
   assert text.count('A point estimate above the analytic ε, by more than') == 1
-  said = verdict.give_verdict(_result(audit=audit))[-1]
+  said = sentences.give_verdict(_result(audit=audit))[-1]
   assert f'is above {cells.format_number(limit)}, the most that' in said
   assert said.startswith('For an attacker who also knows the updates of all')
   honest = dataclasses.replace(record, noise_multiplier=1 / 6.0)
@@ -456,7 +454,7 @@ def test_a_verdict_has_no_estimate_that_is_not_calibrated():
   for is_calibrated in (True, False):
     all_scores = [_reading(_FINAL, is_calibrated)]
     result = _result(estimates=rows, all_scores=all_scores)
-    text = ' '.join(verdict.give_verdict(result))
+    text = ' '.join(sentences.give_verdict(result))
     assert ('579' in text) == is_calibrated
     assert ('no estimate is calibrated' in text) != is_calibrated
 
@@ -631,11 +629,11 @@ def test_words_are_about_the_first_estimate_alone(attack_scores):
     _row(attack_scores, 'two_gaussian_fitted', 3.0),
     _row(attack_scores, 'eps_lo', 4.0),
   ]
-  said = narrative.narrate(_result(estimates=rows))
+  said = sentences.narrate(_result(estimates=rows))
   changed = [(who, dataclasses.replace(e, epsilon=5.0)) for who, e in rows]
   others = [rows[0], *changed[1:]]
-  assert narrative.narrate(_result(estimates=others)) == said
-  assert narrative.narrate(_result(estimates=[changed[0], *rows[1:]])) != said
+  assert sentences.narrate(_result(estimates=others)) == said
+  assert sentences.narrate(_result(estimates=[changed[0], *rows[1:]])) != said
 
 
 @pytest.mark.parametrize(
@@ -668,11 +666,11 @@ def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
   audit = audit._replace(attacks=(*weaker, strongest))
   result = _result(audit=audit)
   implied = 'ε = 31.0'
-  assert verdict.give_verdict(result)[-1] == (
+  assert sentences.give_verdict(result)[-1] == (
     f'The strongest attack finds the {implied} that the noise of rounds implies, '
     'within 1.4 standard errors.'
   )
-  said = ' '.join(narrative.narrate(result))
+  said = ' '.join(sentences.narrate(result))
   assert f'The noise of rounds implies {implied}: the shift' in said
   assert 'differs from that by 1.4 standard errors (p = 0.16)' in said
 
@@ -700,15 +698,19 @@ def test_doubts_are_told_beside_the_estimate():
 def test_one_round_has_no_maximum_to_speak_of():
   assert not any(
     'does not know when' in said
-    for said in narrative.narrate(_result(rounds=1))
+    for said in sentences.narrate(_result(rounds=1))
   )
 
 
 @pytest.mark.parametrize(('rounds', 'warned'), [(2, True), (1, False)])
 def test_clients_who_leak_more_than_canaries_are_warned_of(rounds, warned):
-  first, *_ = narrative.narrate(_result(clients_participations=rounds))
-  assert ('Canaries take part in one round' in first) == warned
-  assert ('up to 2 rounds, and is allowed ε = 57.2' in first) == warned
+  result = _result(clients_participations=rounds)
+  first = sentences.describe_participation(result)
+  assert (first is not None) == warned
+  for form in (report.format_summary, report.format_report):
+    text = ' '.join(form(result).split())
+    assert text.count('Canaries take part in one round') == warned
+    assert text.count('up to 2 rounds, and is allowed ε = 57.2') == warned
 
 
 def _in_all_rounds(momentum, **changes):
@@ -754,14 +756,14 @@ def test_momentum_leaves_less_of_late_rounds_to_a_hidden_state():
 )
 def test_nothing_is_said_of_a_hidden_state_that_may_protect(changes):
   result = _in_all_rounds(0.0, **changes)
-  assert not caveats.describe_hidden_state(result)
+  assert not sentences.describe_hidden_state(result)
 
 
 def test_the_papers_bound_is_said_to_be_none_where_it_is_shown():
   assert _attacker(_result(), 'It is not a bound')
   without = _result(estimates=[_row(_FINAL, 'location_mixture', 1.2)])
   assert not any(
-    'It is not a bound' in said for said in narrative.narrate(without)
+    'It is not a bound' in said for said in sentences.narrate(without)
   )
 
 
@@ -832,7 +834,7 @@ def test_write_leaves_whole_files_and_no_drafts(workdir):
 def test_the_page_holds_the_table_the_words_the_figures_and_the_config(workdir):
   page = (workdir / 'report.md').read_text()
   assert page.startswith('# Privacy audit: digits\n')
-  for said in narrative.narrate(_result()):
+  for said in sentences.narrate(_result()):
     assert f'\n- {said}\n' in page
   embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', page)
   assert sorted(embedded) == sorted(_PICTURES)

@@ -12,7 +12,7 @@ from epe_jax.audit import by_round, curves, sequential, threat_models
 from epe_jax.audit.attack_scores import AttackScores
 from epe_jax.audit.record import Record
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts, findings
+from epe_jax.report import facts, sentences
 from epe_jax.report.figures import (
   attackers,
   cosines,
@@ -103,7 +103,7 @@ def draw_run(
 def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   """Draws what attackers found."""
   audit, analytic = result.audit, facts.find_analytic_epsilon(result)
-  finding = findings.describe_headline(result)
+  finding = sentences.title_attackers(result)
   canaries = (
     f'{result.num_observed:,} canaries took part in '
     f'{cells.format_rounds(result.repetitions)}, {result.num_unobserved:,} did not'
@@ -115,7 +115,7 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   ]
   participations = facts.count_participations(result)
   told = {
-    a.threat_model: findings.describe_guesses(a, participations)
+    a.threat_model: sentences.title_attack(a, participations)
     for a in audit.attacks
   }
   shown = [x for x in all_scores if x.threat_model in _OVERVIEW]
@@ -162,7 +162,7 @@ def _draw_tradeoff(
       )
       for attack in audit.attacks
     },
-    finding=findings.describe_tradeoff(result),
+    finding=sentences.title_tradeoff(result),
   )
 
 
@@ -186,7 +186,7 @@ def _draw_over_delta(
     analytic=analytic,
     attacks=result.audit.attacks,
     canaries=canaries,
-    finding=findings.describe_range(result),
+    finding=sentences.title_over_delta(result),
   )
 
 
@@ -201,7 +201,7 @@ def _draw_rounds(record: Record, analytic: float) -> dict[str, figure.Figure]:
       estimates,
       sequential.bound_sequentially(record),
       analytic=analytic,
-      finding=findings.describe_rounds(estimates),
+      finding=sentences.title_over_rounds(estimates),
     ),
     'trace.png': cosines.draw_trace(record, record.trace),
   }

@@ -1,4 +1,4 @@
-"""The table of what a leak means for a person."""
+"""The tables of a run: what a leak means for a person."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pytest
 
 from epe_jax.audit import attack_risks, clients, evaluation, threat_models
 from epe_jax.epsilon import risks, tradeoff_curves
-from epe_jax.report import risk_table
+from epe_jax.report import run_tables, sentences
 from epe_jax.text import cells
 from tests import recorded_runs
 
@@ -46,21 +46,21 @@ def test_risks_of_an_attacker_are_those_of_its_estimate_and_its_limits(audit):
 
 
 def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
-  table = risk_table.make_table(audit.attacks, _ALIKE)
+  table = run_tables.make_risk_table(audit.attacks, _ALIKE)
   names = [line[0] for line in table.body]
   assert names == [
     attack.threat_model.name for attack in audit.attacks if attack.is_calibrated
   ]
   assert 'likelihood over rounds' not in names
   doubted = [attack._replace(is_calibrated=False) for attack in audit.attacks]
-  assert risk_table.make_table(doubted, _ALIKE) is None
+  assert run_tables.make_risk_table(doubted, _ALIKE) is None
 
 
 def test_a_limit_that_is_expected_is_not_called_allowed(audit):
   # Whether a test rejects the scores of one attacker is chance.
   attacks = [attack._replace(is_calibrated=True) for attack in audit.attacks]
   lines = {
-    line[0]: line for line in risk_table.make_table(attacks, _ALIKE).body
+    line[0]: line for line in run_tables.make_risk_table(attacks, _ALIKE).body
   }
   assert all('; expected ' in cell for cell in lines['final model'][1:])
   assert all('; at most ' in cell for cell in lines['own round'][1:])
@@ -69,7 +69,8 @@ def test_a_limit_that_is_expected_is_not_called_allowed(audit):
 def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
   attacks = [attack._replace(is_calibrated=True) for attack in audit.attacks]
   lines = {
-    line[0]: line[1:] for line in risk_table.make_table(attacks, _OFTEN).body
+    line[0]: line[1:]
+    for line in run_tables.make_risk_table(attacks, _OFTEN).body
   }
   limit = f'at most {cells.format_share(1.0)}'
   for name in ('own round', 'own round, others removed', 'maximum over rounds'):
@@ -88,7 +89,7 @@ def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
 def test_what_a_mu_misstates_is_said_for_each_attacker_who_is_not_gaussian(
   audit,
 ):
-  text = risk_table.explain_regret(audit.attacks)
+  text = sentences.explain_regret(audit.attacks)
   wrong, exact = text.split('They are exact for ')
   assert 'are wrong by up to (the regret): 0.' in wrong
   assert 'for maximum over rounds, ' in wrong
@@ -96,4 +97,4 @@ def test_what_a_mu_misstates_is_said_for_each_attacker_who_is_not_gaussian(
   assert exact == (
     'final model; change of the model; own round; own round, others removed.'
   )
-  assert risk_table.explain_regret(audit.attacks[-2:]) is None
+  assert sentences.explain_regret(audit.attacks[-2:]) is None

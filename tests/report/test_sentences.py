@@ -1,11 +1,11 @@
-"""Clients whose updates are too large to be clipped."""
+"""Sentences about a run."""
 
 import math
 
 import jax.numpy as jnp
 import pytest
 
-from epe_jax.report import overflow
+from epe_jax.report import sentences
 from epe_jax.training import clipping
 
 
@@ -28,7 +28,7 @@ def test_rounds_whose_updates_were_lost_are_counted():
     make_line(math.inf, 1.0),
     make_line(math.inf, 0.0),
   ]
-  (text,) = overflow.describe_overflow(history)
+  (text,) = sentences.describe_overflow(history)
   assert text.startswith('In 2 of 3 rounds clients diverged')
   assert 'In 1 of them nothing was left' in text
   assert 'Lower config.client.learning_rate' in text
@@ -38,4 +38,4 @@ def test_rounds_whose_updates_were_lost_are_counted():
   'history', [[], [make_line(2.0, 1.0)], [{'round': 1, 'clip_norm': 0.1}]]
 )
 def test_of_finite_norms_nothing_is_said(history):
-  assert overflow.describe_overflow(history) == []
+  assert sentences.describe_overflow(history) == []
