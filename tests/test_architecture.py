@@ -30,6 +30,7 @@ ORDER = [
     'accounting',
     'epsilon',
     'extras',
+    'fields',
     'functions',
     'interpreters',
     'io',

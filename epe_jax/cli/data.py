@@ -22,14 +22,7 @@ from typing import Any
 
 from absl import app, flags
 
-# The names in `epe_jax.data.download.PUBLIC`, which needs more than help does.
-_PUBLIC = (
-  'emnist',
-  'fed_emnist',
-  'fed_emnist_digitsonly',
-  'stackoverflow',
-  'stackoverflow_hdf5',
-)
+from epe_jax.data import registry
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -39,14 +32,14 @@ def define_flags(values: flags.FlagValues) -> None:
   flags.DEFINE_enum(
     'download',
     None,
-    _PUBLIC,
+    list(registry.list_downloads()),
     'Public data to download to OUT/public, instead of a source.',
     **own,
   )
   flags.DEFINE_enum(
     'tfds',
     None,
-    ['FederatedEmnist', 'FederatedStackoverflow'],
+    list(registry.list_tfds_builders()),
     'Write a TFDS data set of array_record files with this builder to OUT, instead '
     'of Arrow files. It can be the source of another import.',
     **own,
@@ -120,17 +113,19 @@ def _clear_cache() -> str:
 
 
 def _prepare(values: flags.FlagValues, given: Sequence[str]):
-  from epe_jax.data import download, prepare
+  from epe_jax.data import prepare, vocabulary
 
   out = pathlib.Path(values.out)
   word_count = values.word_count
   if values.download is None:
     source = given[0]
   else:
+    from epe_jax.data import download
+
     source, *others = download.fetch(values.download, out / 'public')
     if others and word_count is None:
       word_count = download.unpack_word_count(others[0])
-  text = prepare.Text(values.vocabulary_size, values.max_words, word_count)
+  text = vocabulary.Text(values.vocabulary_size, values.max_words, word_count)
   return prepare.prepare(
     source,
     out,
@@ -147,5 +142,4 @@ def _write_tfds(values: flags.FlagValues, given: Sequence[str]) -> pathlib.Path:
   if len(given) != 1:
     raise app.UsageError('--tfds takes a source on the disk.')
   with formats.open_source(given[0]) as source:
-    builder = getattr(tfds, values.tfds)
-    return tfds.prepare(builder, source, values.out)
+    return tfds.prepare(tfds.BUILDERS[values.tfds], source, values.out)

@@ -11,8 +11,28 @@ from typing import Any
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax import extras, streams
-from epe_jax.data import federated
+from epe_jax import extras, fields, streams
+from epe_jax.data import data_set, federated
+
+
+def load_workload(config: Any) -> Any:
+  """Loads the workload of a config with task='digits'."""
+  from epe_jax.data import workload
+  from epe_jax.tasks import digits as digits_task
+
+  train, test = load(
+    config.seed,
+    num_clients=config.data.num_clients,
+    concentration=config.data.concentration,
+  )
+  return workload.Workload(
+    digits_task.task(config.model.width),
+    train,
+    test,
+    "scikit-learn's handwritten digits (real images), dealt to "
+    f'{train.num_clients} clients with Dirichlet({config.data.concentration}) '
+    'label skew',
+  )
 
 
 def load(
@@ -43,8 +63,9 @@ def load(
   Raises:
     ValueError: if an argument is out of its range.
 
-  Reference for the label skew: Yurochkin et al. 2019, Bayesian Nonparametric
-  Federated Learning of Neural Networks, section 4.
+  References:
+    Yurochkin et al. 2019, Bayesian Nonparametric Federated Learning of Neural
+    Networks, section 4, for the label skew.
 
   >>> train, test = load(0, num_clients=20, concentration=0.5)
   >>> train.num_clients, train.num_examples, test.num_examples
@@ -126,3 +147,15 @@ def _read_images() -> tuple[Float[np.ndarray, 'n 64'], Float[np.ndarray, ' n']]:
       return digits.data, digits.target
   table = np.loadtxt(path, delimiter=',')
   return table[:, :-1], table[:, -1]
+
+
+DATA_SET = data_set.Federated(
+  load=load_workload,
+  fields={
+    'data.num_clients': fields.integer(1),
+    'data.concentration': fields.real(
+      'a number in [0.001, 1e6]', 1e-3, 1e6, is_open=False
+    ),
+    'model.width': fields.integer(1, 4096),
+  },
+)

@@ -4,16 +4,16 @@ They are made when they are first asked for, in a cache, or beforehand, by
 `prepare.prepare`, in a folder with one file SPLIT.arrow for each split.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import hashlib
 import os
 import pathlib
 import reprlib
-from typing import Any
+from typing import Any, TypeGuard
 
 from epe_jax import io, progress
-from epe_jax.data import decoding, federated, sources, store
+from epe_jax.data import decoding, federated, formats, sources, store
 
 
 def compute_fingerprint(path: str | os.PathLike) -> str:
@@ -77,6 +77,40 @@ def choose_cache_path(
   return pathlib.Path(cache, f'{name}-{part}-{digits}{suffix}')
 
 
+def load_splits(
+  origin: str | os.PathLike | sources.Source,
+  splits: Sequence[str],
+  make_recipes: Callable[[sources.Source], Callable[[str], decoding.Recipe]],
+  *,
+  key: object,
+  cache: str | os.PathLike | None = None,
+) -> list[federated.FederatedData]:
+  """Loads splits from the cache, into which those that are missing are imported.
+
+  Args:
+    origin: what `formats.open_source` understands.
+    splits: which ones.
+    make_recipes: (open source) -> (split -> recipe), called if a split is missing.
+    key: as for `choose_cache_path`, and so is the cache.
+    cache: directory of the imports.
+
+  Raises:
+    FileNotFoundError, ValueError: as `formats.open_source` and `import_split`.
+  """
+  if not isinstance(origin, sources.Source):
+    origin = formats.check_exists(origin)
+  paths = {
+    split: choose_cache_path(origin, split, key=key, cache=cache)
+    for split in splits
+  }
+  if not all(path.exists() for path in paths.values()):
+    with formats.open_source(origin) as source:
+      choose_recipe = make_recipes(source)
+      for split, path in paths.items():
+        import_split(path, source, split, choose_recipe(split))
+  return [store.load(path) for path in paths.values()]
+
+
 def import_split(
   path: pathlib.Path,
   source: sources.Source,
@@ -118,9 +152,11 @@ def import_split(
     )
 
 
-def is_prepared(path: str | os.PathLike) -> bool:
-  """Whether a path is a folder of stores, be they of this version or older."""
-  return any(
+def is_prepared(
+  path: str | os.PathLike | sources.Source,
+) -> TypeGuard[str | os.PathLike]:
+  """Whether a path is a folder of stores, of this version or an older one."""
+  return not isinstance(path, sources.Source) and any(
     any(pathlib.Path(path).glob(pattern))
     for pattern in (f'*{store.SUFFIX}', '*/manifest.json')
   )
@@ -156,6 +192,11 @@ def load_prepared(
         'folder with `epe-jax data`.'
       )
   return store.load(path)
+
+
+def read_meta(path: pathlib.Path) -> Mapping[str, Any]:
+  """Reads what `import_split` keeps in the header of a store."""
+  return store.read_header(path).meta
 
 
 def locate_split(folder: str | os.PathLike, split: str) -> pathlib.Path:

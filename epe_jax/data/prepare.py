@@ -1,6 +1,6 @@
 """All splits of a source as stores in a folder, from which runs are fed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import itertools
 import os
 import pathlib
@@ -11,33 +11,15 @@ from typing import NamedTuple
 from epe_jax import functions, io
 from epe_jax.data import (
   decoding,
-  download,
-  emnist,
   formats,
   imports,
+  registry,
   sources,
-  stackoverflow,
   store,
   vocabulary,
 )
 
-
-class Text(NamedTuple):
-  """How sentences are written.
-
-  Attributes:
-    vocabulary_size: how many words have a number of their own, >= 1.
-    max_words: words of a sentence that are kept, >= 1.
-    word_count: file of "word count" lines, the most frequent first; None to
-      count the words of the train split.
-  """
-
-  vocabulary_size: int = 10_000
-  max_words: int = 20
-  word_count: str | os.PathLike | None = None
-
-
-PAPER = Text()
+PAPER = vocabulary.Text()
 """As in the literature."""
 
 
@@ -64,14 +46,14 @@ def prepare(
   out: str | os.PathLike,
   *,
   splits: Sequence[str] | None = None,
-  text: Text = PAPER,
+  text: vocabulary.Text = PAPER,
   public: str | None = None,
   workers: int = 0,
 ) -> Iterator[Written]:
   """Writes splits into stores, out/SPLIT.arrow; finished ones are left as they are.
 
-  What is written follows from the features of the examples: 'tokens' become
-  numbers of words; 'pixels' and 'label' EMNIST; others arrays as they are. A
+  The features of the examples decide what is written: they are those of a data set
+  of `registry`, which has the recipe, or arrays, which are written as they are. A
   call that was killed is continued by the next.
 
   Args:
@@ -79,7 +61,7 @@ def prepare(
     out: folder to write into.
     splits: which ones; None: all.
     text: how sentences are written.
-    public: name in `download.PUBLIC` of a file that should be this; None: any.
+    public: name in `registry.list_downloads` of a file that should be this; None: any.
     workers: processes that decode, as for `decoding.decode_clients`.
 
   Yields:
@@ -95,7 +77,7 @@ def prepare(
   with io.explain_disk_errors(out), opening as source:
     # Before hours are spent on it, where it knows its numbers; and after.
     if public and all(None not in known for known in source.splits.values()):
-      download.check_counts(public, source.splits)
+      _check_counts(public, source.splits)
     splits = [*source.splits] if splits is None else splits
     for split in splits:
       _check_split(source, split)
@@ -118,7 +100,14 @@ def prepare(
         split, header.num_clients, header.num_examples, size, seconds
       )
     if public and counts.keys() == source.splits.keys():
-      download.check_counts(public, counts)
+      _check_counts(public, counts)
+
+
+def _check_counts(public: str, splits: Mapping[str, sources.Split]) -> None:
+  # Only here: other imports need no network.
+  from epe_jax.data import download
+
+  download.check_counts(public, splits)
 
 
 def _fingerprint_source(path: str | os.PathLike) -> str:
@@ -152,25 +141,19 @@ def _check_same(path: pathlib.Path, meta: dict) -> None:
 def _choose_recipes(
   source: sources.Source,
   splits: Sequence[str],
-  text: Text,
+  text: vocabulary.Text,
   out: pathlib.Path,
   mark: str,
   workers: int,
 ) -> Callable[[str], decoding.Recipe]:
-  """split -> recipe, by the features that there are."""
-  if _has_features(source, splits[0], vocabulary.FEATURES):
-    counted = imports.hash_key((mark, text.vocabulary_size))
-    words = stackoverflow.load_words(
-      source,
-      text.vocabulary_size,
-      text.word_count,
-      out / f'.{stackoverflow.TRAIN}-{counted}.word_count',
-      workers=workers,
-    )
-    recipe = stackoverflow.make_recipe(words, text.max_words)
-    return lambda split: recipe
-  if _has_features(source, splits[0], emnist.FEATURES):
-    return emnist.make_recipe
+  """split -> recipe, of the data set that has the features of the source."""
+  for data_set in map(registry.find_federated, registry.list_federated()):
+    make = data_set.make_recipes
+    features = data_set.features
+    if make and features and _has_features(source, splits[0], features):
+      digits = imports.hash_key((mark, text.vocabulary_size))
+      counts = out / f'.train-{digits}.word_count'
+      return make(source, text, counts, workers)
   if source.features is None:
     raise ValueError(
       f'{source.name} has neither tokens nor pixels and label. Give its rows by '

@@ -7,7 +7,7 @@ import tempfile
 import numpy as np
 
 from epe_jax import extras, streams
-from epe_jax.data import archives, sources
+from epe_jax.data import archives, data_set, sources
 
 NUM_FEATURES = 600
 NUM_CLASSES = 100
@@ -20,6 +20,34 @@ CURE = (
   'between them.'
 )
 """Ends every message about a file that is not what it should be."""
+
+
+def load_examples(
+  path: str | os.PathLike | None, rng_seed: int
+) -> data_set.Examples:
+  """Loads the public file, or generates data of its size; a tenth is the test."""
+  if path is None:
+    columns = generate(rng_seed)
+    source = "synthetic data of Purchase-100's shape"
+  else:
+    columns, source = read(path), 'Purchase-100'
+  size = len(columns['label'])
+  if size < 2:
+    raise ValueError(f'{path} has {size} examples, too few to leave a test.')
+  rng = streams.host_rng(rng_seed, 'purchase100 test')
+  order, num_test = rng.permutation(size), max(1, size // 10)
+  train, test = (
+    {key: column[np.sort(rows)] for key, column in columns.items()}
+    for rows in (order[num_test:], order[:num_test])
+  )
+  return data_set.Examples(
+    train,
+    test,
+    f'{source}, split at random',
+    inputs='features',
+    num_classes=NUM_CLASSES,
+    scale=1,
+  )
 
 
 def read(path: str | os.PathLike) -> sources.Columns:
@@ -35,8 +63,9 @@ def read(path: str | os.PathLike) -> sources.Columns:
   Raises:
     FileNotFoundError, ValueError: it is missing, damaged, or not as above.
 
-  Reference: Shokri et al. 2017, Membership Inference Attacks against Machine
-  Learning Models, section VI.A.
+  References:
+    Shokri et al. 2017, Membership Inference Attacks against Machine Learning
+    Models, section VI.A.
   """
   path = pathlib.Path(path)
   if not path.is_file():
@@ -113,3 +142,6 @@ def _parse(path: pathlib.Path, plain: pathlib.Path) -> sources.Columns:
       f'{features[row].max()}. {CURE}'
     )
   return {'features': features, 'label': label - 1}
+
+
+DATA_SET = data_set.ExampleLevel(load_examples)

@@ -1,17 +1,20 @@
 """StackOverflow: sentences by the people who wrote them, as numbers of words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 import os
 import pathlib
+from typing import Any
 
+import numpy as np
+
+from epe_jax import fields
 from epe_jax.data import (
+  data_set,
   decoding,
   federated,
-  formats,
-  imports,
   sources,
-  store,
+  synthetic,
   vocabulary,
 )
 
@@ -20,6 +23,54 @@ TRAIN = 'train'
 
 # Raise it when what is imported changes, so that old imports are not used.
 _VERSION = 1
+
+
+def load_workload(config: Any) -> Any:
+  """Loads the workload of a config with task='stackoverflow'."""
+  from epe_jax.data import imports, workload
+  from epe_jax.tasks import stackoverflow as stackoverflow_task
+
+  options = config.data
+  origin = workload.choose_origin(
+    config,
+    'stackoverflow.sqlite',
+    lambda: synthetic.generate_sentences(
+      config.seed,
+      max_sentences=options.max_sentences,
+      **workload.drop_none(num_clients=options.num_clients),
+    ),
+  )
+  size = options.vocabulary_size
+  if size is None:
+    size = find_size(origin) if imports.is_prepared(origin) else 1_000
+  train, test, words = load(
+    origin,
+    vocabulary_size=size,
+    max_words=options.max_words,
+    word_count=options.word_count,
+    test_split=options.test_split,
+    cache=options.cache,
+  )
+  test = workload.sample_test(config, test)
+  targets = test.columns['words']
+  targets = targets[(targets > 0) & (targets <= len(words))]
+  # The first word of the vocabulary is the most frequent one.
+  majority_class = 1
+  if not config.simulation and targets.size:
+    majority_class = np.bincount(targets).argmax()
+  described = workload.describe_origin(origin, train, TRAIN, DATA_SET.downloads)
+  return workload.Workload(
+    stackoverflow_task.task(
+      len(words),
+      embedding_size=config.model.embedding_size,
+      hidden_size=config.model.hidden_size,
+    ),
+    train,
+    test,
+    f'{described}, {train.num_clients:,} train users, accuracy on the split '
+    f'{options.test_split!r}',
+    float(np.sum(targets == majority_class) / max(targets.size, 1)),
+  )
 
 
 def load(
@@ -57,12 +108,15 @@ def load(
     FileNotFoundError, ValueError: if a file is missing, of no known form, or
       damaged, or the folder was prepared otherwise.
 
-  Reference: Authors of TensorFlow Federated 2019, TFF Stack Overflow dataset;
-  Reddi et al. 2021, Adaptive Federated Optimization, for the task.
+  References:
+    Authors of TensorFlow Federated 2019, TFF Stack Overflow dataset; Reddi et al.
+    2021, Adaptive Federated Optimization, for the task.
   """
+  # Only here: help texts list data sets without Arrow.
+  from epe_jax.data import imports
+
   splits = (TRAIN, test_split)
-  generated = isinstance(path, sources.Source)
-  if not generated and imports.is_prepared(path):
+  if imports.is_prepared(path):
     expected = {
       'recipe': 'stackoverflow',
       'vocabulary_size': vocabulary_size,
@@ -74,35 +128,33 @@ def load(
     train, test = (
       imports.load_prepared(path, split, expected) for split in splits
     )
-    words = _read_words(imports.locate_split(path, TRAIN))
-    if words != _read_words(imports.locate_split(path, test_split)):
+    words, others = (
+      tuple(imports.read_meta(imports.locate_split(path, split))['vocabulary'])
+      for split in splits
+    )
+    if words != others:
       raise ValueError(
         f'{path}: {TRAIN!r} and {test_split!r} were prepared with different '
         'vocabularies. Prepare them together, in another folder.'
       )
     return train, test, words
-  if not generated:
-    path = formats.check_exists(path)
-  counts = word_count and imports.compute_fingerprint(word_count)
-  key = (_VERSION, vocabulary_size, max_words, counts)
-  paths = {
-    split: imports.choose_cache_path(path, split, key=key, cache=cache)
-    for split in splits
-  }
-  if not all(kept.exists() for kept in paths.values()):
-    with formats.open_source(path) as source:
-      words = load_words(
-        source,
-        vocabulary_size,
-        word_count,
-        imports.choose_cache_path(
-          path, 'words', key=key, suffix='.word_count', cache=cache
-        ),
-      )
-      for split, kept in paths.items():
-        imports.import_split(kept, source, split, make_recipe(words, max_words))
-  train, test = map(store.load, paths.values())
-  return train, test, _read_words(paths[TRAIN])
+  text = vocabulary.Text(vocabulary_size, max_words, word_count)
+  fingerprint = word_count and imports.compute_fingerprint(word_count)
+  key = (_VERSION, vocabulary_size, max_words, fingerprint)
+  cache_path = functools.partial(
+    imports.choose_cache_path, path, key=key, cache=cache
+  )
+  train, test = imports.load_splits(
+    path,
+    splits,
+    lambda source: make_recipes(
+      source, text, cache_path('words', suffix='.word_count')
+    ),
+    key=key,
+    cache=cache,
+  )
+  words = imports.read_meta(cache_path(TRAIN))['vocabulary']
+  return train, test, tuple(words)
 
 
 def find_size(folder: str | os.PathLike) -> int:
@@ -111,7 +163,9 @@ def find_size(folder: str | os.PathLike) -> int:
   Raises:
     ValueError: it was not made of text, or has no users who train.
   """
-  meta = store.read_header(imports.locate_split(folder, TRAIN)).meta
+  from epe_jax.data import imports
+
+  meta = imports.read_meta(imports.locate_split(folder, TRAIN))
   if 'vocabulary_size' not in meta:
     raise ValueError(
       f'{folder} was prepared as {meta.get("recipe")!r}, and not of text; give a '
@@ -120,30 +174,31 @@ def find_size(folder: str | os.PathLike) -> int:
   return meta['vocabulary_size']
 
 
-def load_words(
+def make_recipes(
   source: sources.Source,
-  size: int,
-  word_count: str | os.PathLike | None,
-  kept: pathlib.Path,
-  *,
+  text: vocabulary.Text,
+  counts: pathlib.Path,
   workers: int = 0,
-) -> tuple[str, ...]:
-  """Loads the vocabulary of a file, or counts that of a source.
+) -> Callable[[str], decoding.Recipe]:
+  """Makes the recipe of all splits, with the vocabulary of a file or a source.
 
   Args:
-    source: whose train split is counted.
-    size: number of words.
-    word_count: the file, or None.
-    kept: file in which to keep what was counted, and to find it again.
+    source: whose train split is counted, if `text` names no file.
+    text: how sentences are written.
+    counts: file in which counted words are kept.
     workers: as for `decoding.decode_clients`.
   """
-  if word_count is not None:
-    return vocabulary.read(word_count, size)
-  return vocabulary.read_or_count(
-    kept,
-    size,
-    lambda: vocabulary.count_words(source, TRAIN, size, workers=workers),
-  )
+  size = text.vocabulary_size
+  if text.word_count is not None:
+    words = vocabulary.read(text.word_count, size)
+  else:
+    words = vocabulary.read_or_count(
+      counts,
+      size,
+      lambda: vocabulary.count_words(source, TRAIN, size, workers=workers),
+    )
+  recipe = make_recipe(words, text.max_words)
+  return lambda split: recipe
 
 
 def make_recipe(words: Sequence[str], max_words: int) -> decoding.Recipe:
@@ -170,5 +225,58 @@ def _encode(
   return {'words': vocabulary.encode(tokens, ids, max_words)}
 
 
-def _read_words(path: pathlib.Path) -> tuple[str, ...]:
-  return tuple(store.read_header(path).meta['vocabulary'])
+_SPLITS = {
+  'train': sources.Split(342477, 135818730),
+  'heldout': sources.Split(38758, 16491230),
+  'test': sources.Split(204088, 16586035),
+}
+_WORD_COUNT = data_set.PublicFile(
+  'stackoverflow.word_count.tar.bz2',
+  '1dc00256d6e527c54b9756d968118378ae14e6692c0b3b6cad470cdd3f0c519c',
+)
+DATA_SET = data_set.Federated(
+  load=load_workload,
+  fields={
+    **data_set.FILE_FIELDS,
+    'data.word_count': fields.or_none(
+      fields.PATH, "the words of the split 'train'"
+    ),
+    'data.vocabulary_size': fields.or_none(
+      fields.integer(1, 32_000), 'that of a prepared folder'
+    ),
+    'data.max_words': fields.integer(1, 10_000),
+    'data.test_split': fields.one_of('heldout', 'test'),
+    'data.num_clients': fields.or_none(
+      fields.integer(1), 'as many as StackOverflow has'
+    ),
+    'data.max_sentences': fields.integer(1),
+    'model.embedding_size': fields.integer(1, 65_536),
+    'model.hidden_size': fields.integer(1, 65_536),
+  },
+  features=vocabulary.FEATURES,
+  make_recipes=make_recipes,
+  # Hashes and counts are as published. The SQLite file has no hash.
+  downloads={
+    'stackoverflow': data_set.Download(
+      (data_set.PublicFile('stackoverflow.sqlite.lzma'), _WORD_COUNT), _SPLITS
+    ),
+    'stackoverflow_hdf5': data_set.Download(
+      (
+        data_set.PublicFile(
+          'stackoverflow.tar.bz2',
+          '99eca2f8b8327a09e5fc123979df2d237acbc5e52322f6d86bf523ee47b961a2',
+        ),
+        _WORD_COUNT,
+      ),
+      _SPLITS,
+    ),
+  },
+  tfds_features={
+    'creation_date': (bytes, ()),
+    'score': (np.int64, ()),
+    'tags': (bytes, ()),
+    'title': (bytes, ()),
+    'tokens': (bytes, ()),
+    'type': (bytes, ()),
+  },
+)

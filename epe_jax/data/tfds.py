@@ -1,10 +1,9 @@
 """Federated data sets in the form of TensorFlow Datasets, without TensorFlow.
 
-The builders `federated_emnist` and `federated_stackoverflow` write one example
-a record, with its client's id, into array_record files: client after client,
-sorted by id. So a client is found by bisection, and a data set is read back as
-it lies. `tfds.load` and `as_data_source` read it too, once this module is
-imported.
+The builders, such as `federated_emnist`, write one example a record, with its
+client's id, into array_record files: client after client, sorted by id. So a
+client is found by bisection, and a data set is read back as it lies. `tfds.load`
+and `as_data_source` read it too, once this module is imported.
 """
 
 import bisect
@@ -13,6 +12,7 @@ import contextlib
 import functools
 import importlib
 import itertools
+import math
 import operator
 import os
 import pathlib
@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epe_jax import progress
-from epe_jax.data import example_proto, sources
+from epe_jax.data import example_proto, registry, sources
 
 try:
   import tensorflow_datasets as tfds
@@ -38,12 +38,14 @@ except ImportError as error:
 
 CURE = (
   'Expected the directory of a version, such as '
-  'DIR/federated_emnist/1.0.0, prepared with epe_jax.data.tfds.prepared.'
+  'DIR/federated_emnist/1.0.0, prepared with epe_jax.data.tfds.prepare.'
 )
 """Ends every message about a directory that is not what it should be."""
 
 _CLIENT = 'client_id'
 _BATCH = 1024
+# Of a file, which is held in memory, and of a text, on average.
+_SHARD_BYTES, _TEXT_BYTES = 1 << 26, 100
 
 
 # GeneratorBasedBuilder would open its temporary files with TensorFlow as soon
@@ -88,7 +90,7 @@ class _Federated(tfds.core.ShardBasedBuilder, skip_registration=True):
     if self.source is None:
       raise ValueError(
         f'{self.name} has no source to prepare. Use '
-        'epe_jax.data.tfds.prepared, or give an open source.'
+        'epe_jax.data.tfds.prepare, or give an open source.'
       )
     shards = {}
     for split in self.source.splits:
@@ -102,28 +104,31 @@ class _Federated(tfds.core.ShardBasedBuilder, skip_registration=True):
     return shards
 
 
-class FederatedEmnist(_Federated):
-  """Handwritten characters by the people who wrote them."""
-
-  columns: ClassVar = {
-    'label': (np.int64, ()),
-    'pixels': (np.float32, (28, 28)),
+def _make_builder(class_name: str, name: str) -> type[_Federated]:
+  """The builder of a data set with `tfds_features`."""
+  columns = registry.find_federated(name).tfds_features or {}
+  row_bytes = sum(
+    _TEXT_BYTES
+    if dtype is bytes
+    else math.prod(shape) * np.dtype(dtype).itemsize
+    for dtype, shape in columns.values()
+  )
+  rows = max(1, _SHARD_BYTES // row_bytes)
+  attributes = {
+    '__doc__': registry.find_module(name).__doc__,
+    '__module__': __name__,
+    'columns': dict(columns),
+    # A power of 2, so that small changes of features leave it.
+    'shard_size': 1 << (rows.bit_length() - 1),
   }
-  shard_size = 1 << 14
+  return type(class_name, (_Federated,), attributes)
 
 
-class FederatedStackoverflow(_Federated):
-  """Sentences of questions and answers by the people who wrote them."""
-
-  columns: ClassVar = {
-    'creation_date': (bytes, ()),
-    'score': (np.int64, ()),
-    'tags': (bytes, ()),
-    'title': (bytes, ()),
-    'tokens': (bytes, ()),
-    'type': (bytes, ()),
-  }
-  shard_size = 1 << 17
+BUILDERS = {
+  class_name: _make_builder(class_name, name)
+  for class_name, name in registry.list_tfds_builders().items()
+}
+"""Name of a class, such as 'FederatedEmnist' -> the builder."""
 
 
 def prepare(
@@ -134,7 +139,7 @@ def prepare(
   """Writes a source as a TFDS data set of array_record files.
 
   Args:
-    builder: FederatedEmnist or FederatedStackoverflow.
+    builder: of `BUILDERS`.
     source: an open source with its features.
     directory: TFDS's data_dir. The data set appears in it when it is complete.
 
@@ -175,27 +180,60 @@ def open_source(directory: str | os.PathLike) -> Iterator[sources.Source]:
       are missing or have other numbers of records than TFDS wrote down, or,
       while reading, a record is damaged or out of order.
   """
-  path = pathlib.Path(directory)
-  if not (path / 'dataset_info.json').is_file():
-    raise FileNotFoundError(f'{path} has no dataset_info.json. {CURE}')
-  try:
-    builder = tfds.builder_from_directory(path)
+  builder = _open_builder(directory, CURE)
+  with _explain_damage(directory, CURE):
     features = _read_features(builder.info)
     records = {
-      split: open_records(path, builder, split) for split in builder.info.splits
+      split: _open_records(builder, split) for split in builder.info.splits
     }
-  except Exception as error:
-    # TFDS, protobuf and etils have errors of their own for damaged files.
-    raise ValueError(f'{path} cannot be read: {error}. {CURE}') from error
   yield sources.Source(
-    name=str(path),
+    name=str(directory),
     splits={
       split: sources.Split(None, len(rows)) for split, rows in records.items()
     },
-    read=functools.partial(_read_clients, str(path), records),
+    read=functools.partial(_read_clients, str(directory), records),
     decode=example_proto.stack,
     features=features,
   )
+
+
+def open_splits(
+  directory: str | os.PathLike, splits: Sequence[str], cure: str
+) -> list[Any]:
+  """Opens the records of some splits of any data set of array_record files.
+
+  Args:
+    directory: of a version.
+    splits: which ones.
+    cure: ends messages.
+
+  Returns:
+    For each split a sequence of serialized examples, bytes.
+
+  Raises:
+    FileNotFoundError, ValueError: as `open_source`.
+  """
+  builder = _open_builder(directory, cure)
+  with _explain_damage(directory, cure):
+    return [_open_records(builder, split) for split in splits]
+
+
+def _open_builder(directory: str | os.PathLike, cure: str) -> Any:
+  """The builder that TFDS makes of the directory of a version."""
+  path = pathlib.Path(directory)
+  if not (path / 'dataset_info.json').is_file():
+    raise FileNotFoundError(f'{path} has no dataset_info.json. {cure}')
+  with _explain_damage(path, cure):
+    return tfds.builder_from_directory(path)
+
+
+@contextlib.contextmanager
+def _explain_damage(path: str | os.PathLike, cure: str) -> Iterator[None]:
+  try:
+    yield
+  except Exception as error:
+    # TFDS, protobuf and etils have errors of their own for damaged files.
+    raise ValueError(f'{path} cannot be read: {error}. {cure}') from error
 
 
 def _iterate_examples(
@@ -251,20 +289,9 @@ def _read_features(info: tfds.core.DatasetInfo) -> sources.Features:
   return features
 
 
-def open_records(path: pathlib.Path, builder: Any, split: str) -> Any:
-  """Opens the records of a split, if its files are there and whole.
-
-  Args:
-    path: the directory of the version.
-    builder: the builder that TFDS makes of it.
-    split: of the data set.
-
-  Returns:
-    A sequence of serialized examples, bytes.
-
-  Raises:
-    ValueError: a file is missing, truncated, or has another number of records.
-  """
+def _open_records(builder: Any, split: str) -> Any:
+  """The records of a split, if its files are there and whole."""
+  path = pathlib.Path(builder.data_dir)
   for file in builder.info.splits[split].file_instructions:
     shard = pathlib.Path(file.filename)
     if shard.parent != path or not shard.is_file():

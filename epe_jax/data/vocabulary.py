@@ -9,6 +9,7 @@ import operator
 import os
 import pathlib
 import tempfile
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,22 @@ from epe_jax.data import decoding, sources
 
 FEATURES = {'tokens': (bytes, ())}
 """Sentences: words between spaces, in UTF-8."""
+
+
+class Text(NamedTuple):
+  """How sentences are written.
+
+  Attributes:
+    vocabulary_size: how many words have an id of their own, >= 1.
+    max_words: words of a sentence that are kept, >= 1.
+    word_count: file of "word count" lines, the most frequent first; None to
+      count the words of the train split.
+  """
+
+  vocabulary_size: int = 10_000
+  max_words: int = 20
+  word_count: str | os.PathLike | None = None
+
 
 # Different words that are counted in memory, of about 100 bytes each.
 _MAX_WORDS = 2_000_000

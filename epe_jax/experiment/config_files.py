@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from epe_jax import interpreters
+from epe_jax.data import registry
 
 Config: TypeAlias = Any
 """An ml_collections ConfigDict, whose fields type checkers know nothing of."""
@@ -23,13 +24,13 @@ _NO_JOBS = {'__init__', 'common', GRIDS, 'paper'}
 
 
 def list_configs() -> list[str]:
-  """Lists the names of the jobs that ship with the package.
+  """Lists the jobs by name: those of configs/, and data sets with a `get_config`.
 
   Raises:
     ValueError: the package is not installed.
   """
   stems = {path.stem for path in _find_folder().glob('*.py')}
-  return sorted(stems - _NO_JOBS)
+  return sorted((stems | registry.list_jobs().keys()) - _NO_JOBS)
 
 
 def load_config(name: str | os.PathLike) -> Config:
@@ -134,6 +135,8 @@ def _find_file(text: str) -> pathlib.Path:
       raise FileNotFoundError(_explain_missing(path))
     return path
   path = _find_folder() / f'{text}.py'
+  if not path.is_file():
+    path = registry.list_jobs().get(text, path)
   if not text.isidentifier() or not path.is_file():
     jobs = list_configs()
     similar = difflib.get_close_matches(text, jobs, n=1)

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from epe_jax import audit
-from epe_jax.cli import config_flags, data, program, score_input
-from epe_jax.data import download
+from epe_jax.cli import config_flags, program, score_input
 from epe_jax.scores import score_files
 from epe_jax.scores.formats import registry
 from epe_jax.text import terminal
@@ -553,7 +552,6 @@ def test_without_fcntl_scores_are_estimated(csv):
 
 
 def test_names_in_help_are_those_that_exist():
-  assert list(data._PUBLIC) == sorted(download.PUBLIC)
   assert list(score_input._FORMATS) == list(registry.FORMATS)
 
 

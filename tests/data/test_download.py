@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from epe_jax.data import download, sources, transfer
+from epe_jax.data import data_set, download, emnist, registry, sources
 from tests import http_files
 
 FILE = 'emnist_all.sqlite.lzma'
@@ -99,8 +99,10 @@ def test_a_file_that_was_whole_but_not_yet_in_place_is_put_there(tmp_path):
 
 
 def public(monkeypatch, data, sha256):
-  rows = (download.Public('x.tar.bz2', sha256, {}),)
-  monkeypatch.setitem(download.PUBLIC, 'x', rows)
+  file = data_set.PublicFile('x.tar.bz2', sha256)
+  monkeypatch.setitem(
+    emnist.DATA_SET.downloads, 'x', data_set.Download((file,), {})
+  )
   return {'x.tar.bz2': data}
 
 
@@ -204,7 +206,7 @@ def test_without_a_network_the_error_says_what_to_do(tmp_path):
 def test_a_server_that_says_nothing_is_waited_for_and_not_for_ever(
   tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(transfer, '_TIMEOUT', 0.2)
+  monkeypatch.setattr(download, '_TIMEOUT', 0.2)
   with socket.create_server(('127.0.0.1', 0)) as silent:
     server = SimpleNamespace(url=f'http://127.0.0.1:{silent.getsockname()[1]}')
     with (
@@ -241,9 +243,9 @@ def test_unknown_names_and_other_protocols_are_refused(tmp_path):
     download.fetch('emnist', tmp_path, base_url='file:///etc/')
 
 
-@pytest.mark.parametrize('name', sorted(download.PUBLIC))
+@pytest.mark.parametrize('name', registry.list_downloads())
 def test_counts_are_accepted_when_equal_and_refused_when_one_differs(name):
-  right = download.PUBLIC[name][0].splits
+  right = registry.list_downloads()[name].splits
   download.check_counts(name, right)
   for split, (clients, examples) in right.items():
     for wrong in (
@@ -263,10 +265,10 @@ def test_counts_are_accepted_when_equal_and_refused_when_one_differs(name):
 
 
 def test_the_table_is_of_hashes_and_plain_file_names():
-  for files in download.PUBLIC.values():
-    assert files[0].splits
-    for file in files:
-      assert re.fullmatch(r'[a-z_.0-9]+\.(tar\.bz2|lzma)', file.file)
+  for public in registry.list_downloads().values():
+    assert public.splits
+    for file in public.files:
+      assert re.fullmatch(r'[a-z_.0-9]+\.(tar\.bz2|lzma)', file.name)
       assert file.sha256 is None or re.fullmatch('[0-9a-f]{64}', file.sha256)
 
 

@@ -9,7 +9,13 @@ import tarfile
 import numpy as np
 import pytest
 
-from epe_jax.data import cifar10, coded_images, examples, idx, purchase100
+from epe_jax.data import (
+  cifar10,
+  coded_images,
+  examples,
+  fashion_mnist,
+  purchase100,
+)
 from tests.data.test_pickled_arrays import dump_as_python2
 
 RNG = np.random.default_rng(0)
@@ -253,10 +259,10 @@ def test_damaged_idx_files_are_named(tmp_path):
   for bad in (data[:-1], data[:3], b'\x00\x00\x09' + data[3:]):
     path.write_bytes(bad)
     with pytest.raises(ValueError, match='t10k-images'):
-      idx.read_splits(tmp_path)
+      fashion_mnist.read_splits(tmp_path)
   path.unlink()
   with pytest.raises(FileNotFoundError, match='t10k-images'):
-    idx.read_splits(tmp_path)
+    fashion_mnist.read_splits(tmp_path)
 
 
 def write_purchases(folder, *, label=None, feature=None, archive=False):

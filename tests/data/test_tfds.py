@@ -48,8 +48,8 @@ _POSTS = [
   ('train', '00000009', _post(3)),
 ]
 _CASES = {
-  'emnist': (tfds.FederatedEmnist, _IMAGES),
-  'stackoverflow': (tfds.FederatedStackoverflow, _POSTS),
+  'emnist': (tfds.BUILDERS['FederatedEmnist'], _IMAGES),
+  'stackoverflow': (tfds.BUILDERS['FederatedStackoverflow'], _POSTS),
 }
 
 
@@ -96,7 +96,9 @@ def test_a_data_set_has_the_rows_of_the_file_it_was_prepared_from(
 def test_clients_over_many_files_and_batches_are_whole(
   tmp_path, monkeypatch, shard_size, batch
 ):
-  monkeypatch.setattr(tfds.FederatedEmnist, 'shard_size', shard_size)
+  monkeypatch.setattr(
+    tfds.BUILDERS['FederatedEmnist'], 'shard_size', shard_size
+  )
   monkeypatch.setattr(tfds, '_BATCH', batch)
   path, directory = _prepared(tmp_path)
   assert len(list(directory.glob('*all_train*'))) == -(-6 // shard_size)
@@ -137,7 +139,7 @@ def test_tfds_itself_reads_it_by_its_name(tmp_path, case):
 
 def test_an_hdf5_file_is_counted_before_it_is_prepared(tmp_path, monkeypatch):
   h5py = pytest.importorskip('h5py')
-  monkeypatch.setattr(tfds.FederatedEmnist, 'shard_size', 2)
+  monkeypatch.setattr(tfds.BUILDERS['FederatedEmnist'], 'shard_size', 2)
   with h5py.File(tmp_path / 'fed_emnist_train.h5', 'w') as file:
     for client_id, n in (('f2', 4), ('f10', 1)):
       client = file.create_group(f'examples/{client_id}')
@@ -146,7 +148,9 @@ def test_an_hdf5_file_is_counted_before_it_is_prepared(tmp_path, monkeypatch):
   features = {'pixels': (np.float32, (28, 28)), 'label': (np.int32, ())}
   with hdf5.open_source(tmp_path / 'fed_emnist_train.h5') as file:
     assert file.splits['all_train'].examples is None
-    directory = tfds.prepare(tfds.FederatedEmnist, file, tmp_path / 'data')
+    directory = tfds.prepare(
+      tfds.BUILDERS['FederatedEmnist'], file, tmp_path / 'data'
+    )
     with tfds.open_source(directory) as source:
       assert source.splits == {'all_train': (None, 5)}
       assert len(list(directory.glob('*all_train*'))) == 3
@@ -159,7 +163,7 @@ import sys
 from epe_jax.data import tff, tfds
 path, folder = sys.argv[1:]
 with tff.open_source(path) as source:
-  directory = tfds.prepare(tfds.FederatedEmnist, source, folder)
+  directory = tfds.prepare(tfds.BUILDERS['FederatedEmnist'], source, folder)
 with tfds.open_source(directory) as source:
   read = source.read('all_train', source.features, None)
   total = sum(len(source.decode(raw, source.features)['label']) for _, raw in read)
@@ -225,8 +229,8 @@ def test_clients_that_are_not_in_the_metadata_are_not_dropped(
       'pixels': np.zeros((2, 28, 28), np.float32),
     },
   )
-  monkeypatch.setattr(tfds.FederatedEmnist, 'shard_size', 2)
-  directory = tfds.prepare(tfds.FederatedEmnist, source, tmp_path)
+  monkeypatch.setattr(tfds.BUILDERS['FederatedEmnist'], 'shard_size', 2)
+  directory = tfds.prepare(tfds.BUILDERS['FederatedEmnist'], source, tmp_path)
   with tfds.open_source(directory) as found:
     assert found.splits['train'].examples == 4
 
@@ -239,12 +243,14 @@ def test_a_data_set_is_not_prepared_over_another(tmp_path):
       FileExistsError, match=f'{directory} exists. Open it, delete'
     ),
   ):
-    tfds.prepare(tfds.FederatedEmnist, source, tmp_path / 'data')
+    tfds.prepare(tfds.BUILDERS['FederatedEmnist'], source, tmp_path / 'data')
 
 
 def test_a_builder_without_a_source_says_how_to_give_one(tmp_path):
-  builder = tfds.FederatedEmnist(data_dir=tmp_path, file_format='array_record')
-  with pytest.raises(ValueError, match=r'no source to prepare.*tfds\.prepared'):
+  builder = tfds.BUILDERS['FederatedEmnist'](
+    data_dir=tmp_path, file_format='array_record'
+  )
+  with pytest.raises(ValueError, match=r'no source to prepare.*tfds\.prepare,'):
     builder.download_and_prepare()
 
 
@@ -268,7 +274,7 @@ def test_records_that_are_not_sorted_by_client_are_refused(
 ):
   monkeypatch.setattr(tfds, '_BATCH', batch)
   source = _unsorted(client_ids)
-  directory = tfds.prepare(tfds.FederatedEmnist, source, tmp_path)
+  directory = tfds.prepare(tfds.BUILDERS['FederatedEmnist'], source, tmp_path)
   message = f"{directory}, split 'train': the client .* is behind .* sorted by"
   with (
     tfds.open_source(directory) as found,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from epe_jax.cli import data
-from epe_jax.data import emnist, imports, prepare, synthetic
+from epe_jax.data import emnist, imports, prepare, synthetic, vocabulary
 from epe_jax.experiment import workloads
 from tests import tff_files
 from tests.helpers import load_config
@@ -176,7 +176,7 @@ def test_a_folder_that_data_made_is_right_for_every_mode(sentences, tmp_path):
     size = values['vocabulary_size'].default
     assert config.data.vocabulary_size in (None, size)
     assert config.data.max_words == values['max_words'].default
-  text = prepare.Text(3, values['max_words'].default, None)
+  text = vocabulary.Text(3, values['max_words'].default, None)
   list(prepare.prepare(sentences, tmp_path / 'out', text=text))
   config = load_config(
     'stackoverflow',

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from epe_jax.data import (
-  download,
+  data_set,
   emnist,
   formats,
   imports,
   prepare,
   sources,
+  stackoverflow,
   store,
+  vocabulary,
 )
 from tests import tff_files
 from tests.in_process import run_script
@@ -71,12 +73,12 @@ def test_finished_splits_are_left_and_missing_ones_are_added(tmp_path):
 def test_another_file_or_recipe_is_not_taken_for_the_same(tmp_path):
   rows = [('train', 'a', tff_files.example(tokens=tff_files.strings([b'a b'])))]
   file = tff_files.write(tmp_path / 'f.sqlite', rows)
-  list(prepare.prepare(file, tmp_path / 'out', text=prepare.Text(1, 4)))
+  list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 4)))
   with pytest.raises(ValueError, match='is there, but max_words was another'):
-    list(prepare.prepare(file, tmp_path / 'out', text=prepare.Text(1, 5)))
+    list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 5)))
   os.utime(file, ns=(1, 1))
   with pytest.raises(ValueError, match='is there, but the file was another'):
-    list(prepare.prepare(file, tmp_path / 'out', text=prepare.Text(1, 4)))
+    list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 4)))
 
 
 @pytest.mark.parametrize('split', ['../all_train', '/x', '.x', '', 'a/b'])
@@ -139,8 +141,8 @@ def test_the_public_file_is_known_by_its_counts(tmp_path, monkeypatch):
     'all_train': sources.Split(2, 2),
     'digits_only_train': sources.Split(1, 1),
   }
-  public = (download.Public('f', None, counts),)
-  monkeypatch.setitem(download.PUBLIC, 'emnist', public)
+  public = data_set.Download((data_set.PublicFile('f'),), counts)
+  monkeypatch.setitem(emnist.DATA_SET.downloads, 'emnist', public)
   assert len([*prepare.prepare(file, tmp_path / 'out', public='emnist')]) == 3
 
 
@@ -151,9 +153,9 @@ def test_counts_that_are_known_only_afterwards_are_checked_then(
   with h5py.File(path, 'w') as file:
     file['examples/a/tokens'] = [b'how is it brewed ?']
   counts = {'train': sources.Split(9, 9)}
-  public = (download.Public('f', None, counts),)
-  monkeypatch.setitem(download.PUBLIC, 'stackoverflow', public)
-  text = prepare.Text(2, 4)
+  public = data_set.Download((data_set.PublicFile('f'),), counts)
+  monkeypatch.setitem(stackoverflow.DATA_SET.downloads, 'stackoverflow', public)
+  text = vocabulary.Text(2, 4)
   found = prepare.prepare(
     path, tmp_path / 'out', text=text, public='stackoverflow'
   )
@@ -243,7 +245,7 @@ def killing(path, text, **settings):
 io.write_text = killing
 if __name__ == '__main__':
   list(prepare.prepare(
-    sys.argv[1], sys.argv[2], text=prepare.Text(3, 4), workers=1
+    sys.argv[1], sys.argv[2], text=vocabulary.Text(3, 4), workers=1
   ))
 """
   (tmp_path / 'killed.py').write_text(program)
@@ -252,8 +254,8 @@ if __name__ == '__main__':
   assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
   assert not imports.is_prepared(out)
   assert (out / '.train.arrow.staging').exists()
-  list(prepare.prepare(file, out, text=prepare.Text(3, 4)))
-  list(prepare.prepare(file, tmp_path / 'whole', text=prepare.Text(3, 4)))
+  list(prepare.prepare(file, out, text=vocabulary.Text(3, 4)))
+  list(prepare.prepare(file, tmp_path / 'whole', text=vocabulary.Text(3, 4)))
   assert _files(out) == _files(tmp_path / 'whole')
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax import streams
-from epe_jax.data import idx
+from epe_jax.data import fashion_mnist
 
 CLASSES = 10
 
@@ -49,7 +49,9 @@ def load_images(
     return _generate(num_train, num_test)
   columns = []
   for name, split, num in zip(
-    ('num_train', 'num_test'), idx.read_splits(folder), (num_train, num_test)
+    ('num_train', 'num_test'),
+    fashion_mnist.read_splits(folder),
+    (num_train, num_test),
   ):
     if len(split['label']) < num:
       raise ValueError(

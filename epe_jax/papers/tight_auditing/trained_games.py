@@ -15,6 +15,7 @@ import optax
 
 from epe_jax import accounting
 from epe_jax.data import examples as examples_lib
+from epe_jax.data import registry
 from epe_jax.dpsgd import (
   augmentation,
   dp_sgd,
@@ -88,7 +89,8 @@ def load_workload(
     ValueError, FileNotFoundError: the data cannot be read, or are not given.
   """
   if (
-    settings.data in ('cifar10', 'fashion_mnist') and settings.data not in data
+    registry.find_example_level(settings.data).path
+    and settings.data not in data
   ):
     raise ValueError(
       f'{settings.title} trains on {settings.data}; give '

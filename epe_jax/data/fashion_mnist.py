@@ -1,4 +1,4 @@
-"""The idx files of MNIST and Fashion-MNIST, plain or compressed by gzip."""
+"""Fashion-MNIST, or MNIST, from its four idx files, plain or compressed by gzip."""
 
 import gzip
 import math
@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 
-from epe_jax.data import sources
+from epe_jax.data import data_set, sources
 
 CURE = (
   'Give a folder of train-images-idx3-ubyte, train-labels-idx1-ubyte, '
@@ -18,6 +18,18 @@ CURE = (
 
 # The largest number of bytes that a file may hold: images of 28 x 28, a million.
 _MAX_BYTES = 784 * 1_000_000
+
+
+def load_examples(
+  path: str | os.PathLike | None, rng_seed: int
+) -> data_set.Examples:
+  """Loads the four files of a folder; its splits are given."""
+  del rng_seed
+  if path is None:
+    raise ValueError(
+      f"'fashion_mnist' is read from files, but path is None. {CURE}"
+    )
+  return data_set.Examples(*read_splits(path), 'Fashion-MNIST')
 
 
 def read_splits(
@@ -34,8 +46,9 @@ def read_splits(
   Raises:
     FileNotFoundError, ValueError: a file is missing or damaged; names it.
 
-  Reference: Xiao et al. 2017, Fashion-MNIST: a Novel Image Dataset for
-  Benchmarking Machine Learning Algorithms.
+  References:
+    Xiao et al. 2017, Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
+    Learning Algorithms.
   """
   folder = pathlib.Path(folder)
   splits = []
@@ -67,10 +80,15 @@ def _read(folder: pathlib.Path, name: str, ndim: int) -> np.ndarray:
   head = 4 * (1 + ndim)
   # Type 8: bytes without a sign; then the number of axes.
   if data[:4] != bytes([0, 0, 8, ndim]) or len(data) < head:
-    raise ValueError(f'{path} is no idx file of {ndim} axes of bytes. {CURE}')
+    raise ValueError(
+      f'{path} is not an idx file of {ndim} axes of bytes. {CURE}'
+    )
   shape = tuple(int(n) for n in np.frombuffer(data[4:head], '>u4'))
   if len(data) - head != math.prod(shape):
     raise ValueError(
       f'{path} has {len(data) - head} bytes for shape {shape}. {CURE}'
     )
   return np.frombuffer(data, np.uint8, offset=head).reshape(shape)
+
+
+DATA_SET = data_set.ExampleLevel(load_examples, 'the folder of the idx files')

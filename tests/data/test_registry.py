@@ -1,0 +1,152 @@
+"""A data set is one file and one line, and everything else follows from it."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from epe_jax.cli import program
+from epe_jax.data import examples, imports, prepare, registry
+from epe_jax.experiment import (
+  audited_run,
+  config_fields,
+  config_files,
+  workloads,
+)
+
+# The one file: clients measure temperatures, and a model tells whether it is warm.
+WEATHER = """
+import jax.numpy as jnp
+import numpy as np
+
+from epe_jax import fields
+from epe_jax.configs import common
+from epe_jax.data import data_set, decoding, federated, sources, workload
+from epe_jax.tasks.classifier import classifier
+
+FEATURES = {'celsius': (np.float32, (2,)), 'warm': (np.int32, ())}
+
+
+def load(config):
+  rng = np.random.default_rng(config.seed)
+  def draw(names):
+    x = rng.normal(size=(8 * len(names), 100)).astype(np.float32)
+    columns = {'x': x, 'y': (x[:, 0] > 0).astype(np.int32)}
+    return federated.from_arrays(columns, np.repeat(names, 8))
+  task = classifier(
+    lambda key: {'w': jnp.zeros((100, 2))}, lambda params, x, key: x @ params['w']
+  )
+  names = [f's{i:02}' for i in range(config.data.num_stations)]
+  return workload.Workload(
+    task, draw(names), draw(['test']), f'{len(names)} stations'
+  )
+
+
+def make_recipes(source, *options):
+  keep = decoding.Recipe(FEATURES, dict, {'recipe': 'weather'})
+  return lambda split: keep
+
+
+def get_config(mode='full'):
+  return common.make_config(
+    task='weather', data=dict(num_stations=12), model=dict(),
+    rounds=4, clients_per_round=6,
+    client=dict(learning_rate=0.1, batch_size=8, epochs=1),
+    server=dict(learning_rate=1.0, momentum=0.0), noise_multiplier=0.5,
+    canaries=dict(observed=12, unobserved=12),
+    evaluate_every=2, checkpoint_every=2,
+  )
+
+
+DATA_SET = data_set.Federated(
+  load=load,
+  fields={'data.num_stations': fields.integer(1, 100)},
+  features=FEATURES,
+  make_recipes=make_recipes,
+  downloads={
+    'weather_2020': data_set.Download(
+      (data_set.PublicFile('weather.npz'),), {'train': sources.Split(2, 3)}
+    )
+  },
+  tfds_features=FEATURES,
+)
+"""
+
+STARS = """
+import numpy as np
+from epe_jax.data import data_set
+
+def load(path, rng_seed):
+  columns = {'pixels': np.full((4, 2, 2, 1), 255, np.uint8), 'label': np.arange(4)}
+  return data_set.Examples(columns, columns, 'four stars', num_classes=4)
+
+DATA_SET = data_set.ExampleLevel(load, 'a file of stars')
+"""
+
+
+@pytest.fixture
+def weather(tmp_path, monkeypatch):
+  for name, text in (('weather', WEATHER), ('stars', STARS)):
+    (tmp_path / f'{name}_data.py').write_text(text)
+    # The one line.
+    monkeypatch.setitem(registry.MODULES, name, f'{name}_data')
+    monkeypatch.delitem(sys.modules, f'{name}_data', raising=False)
+  monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures('weather')
+def test_a_new_data_set_is_run_by_its_name(tmp_path):
+  assert 'weather' in config_files.list_configs()
+  config = config_files.load_config('weather')
+  result = audited_run.run(config, tmp_path / 'run')
+  assert 'RunResult of weather' in str(result)
+  assert '12 stations' in (tmp_path / 'run' / 'result.json').read_text()
+
+
+@pytest.mark.usefixtures('weather')
+def test_the_config_of_a_new_data_set_is_checked():
+  config = config_files.load_config('weather')
+  assert config_fields.check_config(config).data.num_stations == 12
+  found = workloads.load_workload(config)
+  assert found.train.num_clients == 12
+  assert found.baseline is not None
+  assert 0.2 < found.baseline < 0.9
+  config.data.num_stations = 101
+  with pytest.raises(ValueError, match=r'num_stations=101; give .* to 100'):
+    config_fields.check_config(config)
+
+
+@pytest.mark.usefixtures('weather')
+def test_a_new_data_set_is_in_the_help_and_is_imported_by_its_recipe(
+  tmp_path, capsys
+):
+  assert program.main(['data', '--help']) == 0
+  # Where a line is broken does not matter.
+  text = ''.join(capsys.readouterr().out.split())
+  assert 'weather_2020' in text
+  assert 'FederatedWeather' in text
+  file = tmp_path / 'weather.npz'
+  np.savez(
+    file,
+    client_id=['b', 'a', 'b'],
+    celsius=np.ones((3, 2), np.float32),
+    warm=[0, 1, 1],
+  )
+  (written,) = prepare.prepare(file, tmp_path / 'out', public='weather_2020')
+  assert written[:3] == ('train', 2, 3)
+  meta = imports.read_meta(imports.locate_split(tmp_path / 'out', 'train'))
+  assert meta['recipe'] == 'weather'
+
+
+@pytest.mark.usefixtures('weather')
+def test_a_new_data_set_of_single_examples_is_loaded_by_its_name():
+  stars = examples.load_examples('stars', rng_seed=0, num_train=2)
+  assert stars.train['pixels'].max() == 1.0
+  assert stars.source.startswith('four stars (2 of 4 train')
+
+
+def test_a_data_set_of_the_other_kind_is_not_found():
+  with pytest.raises(ValueError, match=r"no data 'random'.*'emnist'"):
+    registry.find_federated('random')
+  with pytest.raises(ValueError, match=r"no data 'emnist'.*'random'"):
+    registry.find_example_level('emnist')
