@@ -24,7 +24,6 @@ from epe_jax.epsilon import (
   parametric,
   threshold,
   threshold_bound,
-  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
@@ -91,14 +90,14 @@ FIXED: tuple[Estimator, ...] = (
   functools.partial(_BOUND, multiplicity=corrections.Explicit((1.0, 2.0))),
   functools.partial(_BOUND, multiplicity=_SPLIT, interval='jeffreys'),
   functools.partial(_BOUND, multiplicity=_SPLIT, interval='katz'),
-  tradeoff_bound.gdp_bound,
+  threshold_bound.gdp_bound,
   functools.partial(
-    tradeoff_bound.gdp_bound, multiplicity=corrections.Bonferroni()
+    threshold_bound.gdp_bound, multiplicity=corrections.Bonferroni()
   ),
-  functools.partial(tradeoff_bound.gdp_bound, multiplicity=_SPLIT),
-  functools.partial(tradeoff_bound.gdp_bound, multiplicity=_SPLITS),
+  functools.partial(threshold_bound.gdp_bound, multiplicity=_SPLIT),
+  functools.partial(threshold_bound.gdp_bound, multiplicity=_SPLITS),
   functools.partial(
-    tradeoff_bound.family_bound,
+    threshold_bound.family_bound,
     family=tradeoff_curves.gaussian_family()._replace(name='family'),
     multiplicity=_SPLIT,
   ),

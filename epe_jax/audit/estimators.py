@@ -13,7 +13,6 @@ from epe_jax.epsilon import (
   noise_floor,
   threshold,
   threshold_bound,
-  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Scores
@@ -73,7 +72,7 @@ MORE_BOUNDS: tuple[Estimator, ...] = (
   _FEW,
   _make_counted_bound(corrections.Split(seed=0)),
   _make_counted_bound(corrections.MultiSplit(seed=0)),
-  tradeoff_bound.gdp_bound,
+  threshold_bound.gdp_bound,
   functools.partial(
     bayes.epsilon_credible, multiplicity=corrections.Split(seed=0)
   ),

@@ -25,7 +25,6 @@ from epe_jax.epsilon import (
   corrections,
   families,
   threshold_bound,
-  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import (
@@ -265,7 +264,7 @@ ESTIMATORS: dict[str, StepEstimator] = {
   'f_dp_cp': StepEstimator(
     'f-DP (CP)',
     ('same', 'held_out', 'band'),
-    _make_f_dp(tradeoff_bound.gdp_bound, tradeoff_bound.family_bound),
+    _make_f_dp(threshold_bound.gdp_bound, threshold_bound.family_bound),
   ),
   'f_dp_zb': StepEstimator(
     'f-DP (ZB)',

@@ -62,9 +62,9 @@ from .risks import compute_risks_of_curve as compute_risks_of_curve
 from .run_bootstrap import cluster_bootstrap as cluster_bootstrap
 from .threshold import eps_lo as eps_lo
 from .threshold import max_threshold as max_threshold
+from .threshold_bound import family_bound as family_bound
+from .threshold_bound import gdp_bound as gdp_bound
 from .threshold_bound import lower_bound as lower_bound
-from .tradeoff_bound import family_bound as family_bound
-from .tradeoff_bound import gdp_bound as gdp_bound
 from .tradeoff_curves import Family as Family
 from .tradeoff_curves import epsilon_gdp as epsilon_gdp
 from .tradeoff_curves import gaussian_family as gaussian_family

@@ -28,9 +28,7 @@ from epe_jax.epsilon import (
   cosine_null,
   diagnostics,
   rank_bound,
-  threshold,
   threshold_bound,
-  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.corrections import Explicit, Split, Uncorrected
@@ -112,7 +110,7 @@ def epsilon_credible(
   quantiles = functools.partial(epsilon_quantiles, delta=delta, reverse=reverse)
   settings = (scores, delta, significance, multiplicity)
   choose = functools.partial(
-    threshold_bound.choose_threshold, delta=delta, sides='both'
+    threshold_bound.find_best_epsilon, delta=delta, sides='both'
   )
   return _estimate('epsilon_credible', (), quantiles, choose, *settings)
 
@@ -139,7 +137,7 @@ def gdp_credible(
 
   shape = (Assumption.GAUSSIAN_CURVE,)
   settings = (scores, delta, significance, multiplicity)
-  choose = tradeoff_bound.choose_threshold
+  choose = threshold_bound.find_best_mu
   return _estimate('gdp_credible', shape, quantiles, choose, *settings)
 
 
@@ -177,13 +175,13 @@ def family_credible(
     )
     return np.array(
       [
-        tradeoff_bound.epsilon_of_strength(family, float(x), delta)
+        tradeoff_curves.epsilon_of_strength(family, float(x), delta)
         for x in strengths
       ]
     )
 
   settings = (scores, delta, significance, multiplicity)
-  choose = tradeoff_bound.choose_threshold
+  choose = threshold_bound.find_best_mu
   name = f'{family.name}_credible'
   return _estimate(name, (Assumption.FAMILY,), quantiles, choose, *settings)
 
@@ -339,7 +337,7 @@ def _estimate(
     delta,
     f'{name}_{strategy}',
     significance=significance,
-    assumes=(*threshold_bound.counted_assumptions(scores), *shape),
+    assumes=(*threshold_bound.list_assumptions(scores), *shape),
     kind='credible bound' if valid else 'point estimate',
     rejected=diagnostics.name_rejected_null(scores),
   )
@@ -347,34 +345,35 @@ def _estimate(
 
 def _count_errors(scores, multiplicity, significance, choose):
   """Counts of each audit, in the order of the flattened leading axes."""
-  match multiplicity:
-    case Explicit(given):
-      if len(given) != 1:
-        raise ValueError(
-          f'thresholds={given!r} must be a single one: the posterior is '
-          'that of the rates at one threshold.'
-        )
-      thresholds = tradeoff_bound.broadcast_thresholds(scores, multiplicity)
-    case Split():
-      first, scores = corrections.partition(scores, multiplicity)
-      thresholds = tradeoff_bound.choose_threshold(first, significance)
-    case Uncorrected():
-      thresholds = choose(scores, significance=significance)
+  if isinstance(multiplicity, Explicit) and len(multiplicity.thresholds) != 1:
+    raise ValueError(
+      f'thresholds={multiplicity.thresholds!r} must be a single one: the posterior '
+      'is that of the rates at one threshold.'
+    )
+  if isinstance(multiplicity, Uncorrected):
+    best = choose(scores, significance)
+    counted = corrections.count_at(scores, best, significance)
+  else:
+    counted = corrections.count_errors(
+      scores,
+      multiplicity,
+      significance,
+      find_best=threshold_bound.find_best_mu,
+    )
+  scores, errors, _ = counted
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
-  false_negatives = (
-    n1 - threshold.count_at_least(scores.observed, thresholds).ravel()
-  )
+  false_negatives = map(int, errors.false_negatives.ravel())
   if scores.dim is not None:
-    logs = np.ravel(cosine_null.null_law(scores.dim).logsf(thresholds))
+    law = cosine_null.null_law(scores.dim)
+    logs = map(float, np.ravel(law.logsf(errors.threshold)))
     return [
-      ConfusionCounts(0, 0, int(fn), n1, float(log))
+      ConfusionCounts(0, 0, fn, n1, log)
       for fn, log in zip(false_negatives, logs)
     ]
-  false_positives = threshold.count_at_least(
-    scores.unobserved, thresholds
-  ).ravel()
+  assert errors.false_positives is not None, 'they are counted'
+  false_positives = map(int, errors.false_positives.ravel())
   return [
-    ConfusionCounts(int(fp), n0, int(fn), n1)
+    ConfusionCounts(fp, n0, fn, n1)
     for fp, fn in zip(false_positives, false_negatives)
   ]
 

@@ -1,19 +1,22 @@
-"""How a lower bound is corrected for the choice among many thresholds.
+"""The choice among many thresholds, and how a lower bound is corrected for it.
 
 A limit that fails at a given threshold with probability 5 % fails at some
-threshold much more often.
+threshold much more often. `count_errors` is the one place that turns a correction
+into thresholds and the level at which each is tested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
+from jaxtyping import Float
 import numpy as np
 
-from epe_jax.epsilon import arguments
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon import arguments, threshold
+from epe_jax.epsilon.threshold import ErrorCounts
+from epe_jax.epsilon.types import Scores, Sides
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +151,85 @@ def check_multiplicity(
   raise ValueError(
     f'multiplicity={multiplicity!r}; give an instance of one of {names}.'
   )
+
+
+class Counted(NamedTuple):
+  """Errors at some thresholds, and the level of a test at each of them.
+
+  Attributes:
+    scores: that are counted.
+    errors: counts at m thresholds, [*batch, m].
+    significance: chance that the limits at one threshold fail.
+  """
+
+  scores: Scores
+  errors: ErrorCounts
+  significance: float
+
+
+def count_errors(
+  scores: Scores,
+  multiplicity: Multiplicity,
+  significance: float,
+  *,
+  find_best: Callable[[Scores, float], Float[np.ndarray, '*batch 1']],
+  sides: Sides = 'in',
+) -> Counted:
+  """Counts errors at the thresholds of a correction, at the level of each.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    multiplicity: the correction; for Band() and Uncorrected() all realisable
+      thresholds are counted, at the whole significance. Not MultiSplit(), which is
+      several of these.
+    significance: chance that any of the limits fails, in (0, 1).
+    find_best: (scores, significance) -> the threshold that a Split() chooses.
+    sides: which guesses count, for the ranks of Bonferroni().
+
+  Raises:
+    ValueError: there are too few scores to split.
+  """
+  match multiplicity:
+    case Explicit(thresholds):
+      values = np.asarray(thresholds, dtype=np.float64)
+      each = np.broadcast_to(values, (*scores.observed.shape[:-1], values.size))
+      return count_at(scores, each, significance / values.size)
+    case Bonferroni(num):
+      errors = threshold.count_at_fixed_ranks(scores, num, sides=sides)
+      share = significance / errors.threshold.shape[-1]
+      return Counted(scores, errors, share)
+    case Split():
+      choose, held_out = partition(scores, multiplicity)
+      return count_at(held_out, find_best(choose, significance), significance)
+    case Band() | Uncorrected():
+      return count_realisable(scores, significance)
+  raise AssertionError(f'{multiplicity!r} was checked, but has no thresholds')
+
+
+def count_at(
+  scores: Scores, thresholds: Float[np.ndarray, '*batch m'], significance: float
+) -> Counted:
+  """Counts errors at thresholds that were chosen without these scores."""
+  false_negatives = scores.observed.shape[-1] - threshold.count_at_least(
+    scores.observed, thresholds
+  )
+  false_positives = None
+  if scores.dim is None:
+    false_positives = threshold.count_at_least(scores.unobserved, thresholds)
+  errors = ErrorCounts(thresholds, false_negatives, false_positives)
+  return Counted(scores, errors, significance)
+
+
+def count_realisable(
+  scores: Scores, significance: float, max_thresholds: int | None = None
+) -> Counted:
+  """Counts errors at all observed scores, or at some of their ranks."""
+  thresholds, _ = threshold.find_realisable(scores.observed)
+  num = thresholds.shape[-1]
+  if max_thresholds is not None and max_thresholds < num:
+    ranks = threshold.space_ranks(num, max_thresholds, 'both')
+    thresholds = thresholds[..., ranks - 1]
+  return count_at(scores, thresholds, significance)
 
 
 def draw_splits(multi_split: MultiSplit) -> list[Split]:

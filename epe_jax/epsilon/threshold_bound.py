@@ -2,17 +2,30 @@
 
 A bound consists of three choices:
 
-- thresholds, at each of which the canaries scoring at least t are guessed "in";
+- trade-off curves, which say what a pair of error rates proves: those of any
+  (ε, δ)-DP mechanism (`lower_bound`), of a Gaussian one (`gdp_bound`), or of another
+  family (`family_bound`);
 - an interval, which turns counts of false positives and false negatives into
   upper limits of their rates (`intervals`);
 - a correction for the choice among many thresholds, one of the classes of
-  `strategies`.
+  `corrections`.
+
+Limits α of the FPR and β of the FNR allow a mechanism with trade-off curve f only if
+f(α) <= β, because f falls. (ε, δ)-DP bounds the rates by two lines, which touch the
+curve of a Gaussian mechanism at two points; everywhere else even the best attack
+proves less than ε. A bound that assumes the shape of the curve, and bounds only the
+noise, is tight at any threshold.
 
 The canaries of an audit must score independently in any case.
+
+References: Jagielski et al. (2020); equation (1) of Andrew et al. (ICLR 2024); Nasr
+et al., "Tight auditing of differentially private machine learning" (2023), section
+4.1 and appendix A, for f-DP.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
 from typing import Literal, NamedTuple, get_args
 
@@ -28,14 +41,13 @@ from epe_jax.epsilon import (
   intervals,
   rank_bound,
   threshold,
+  tradeoff_curves,
 )
 from epe_jax.epsilon.corrections import (
   Band,
-  Bonferroni,
-  Explicit,
+  Counted,
   Multiplicity,
   MultiSplit,
-  Split,
   Uncorrected,
 )
 from epe_jax.epsilon.types import (
@@ -51,10 +63,15 @@ from epe_jax.epsilon.types import (
 
 Interval = Literal['clopper_pearson', 'jeffreys', 'katz']
 
-
 _BAND = Band()
+_GAUSSIAN = tradeoff_curves.gaussian_family()
 # The best of so many thresholds is practically as good as that of a million.
 _CANDIDATES = 2000
+_UPPER = {
+  'clopper_pearson': intervals.clopper_pearson_upper,
+  'jeffreys': intervals.jeffreys_upper,
+  'band': band.upper_limit,
+}
 
 
 def lower_bound(
@@ -76,7 +93,7 @@ def lower_bound(
   of sides. If `scores.dim` is given, a is exactly the survival function of the
   cosine and b has the whole significance; unobserved scores are not needed. The
   Katz interval has one limit for the ratio, on each side. Band() without
-  `scores.dim` uses no such limits, but tests both rates at once (`rank_test`).
+  `scores.dim` uses no such limits, but tests both rates at once (`rank_bound`).
 
   Only thresholds equal to a score are tried, and tied scores are guessed alike.
 
@@ -99,11 +116,9 @@ def lower_bound(
     reject `scores.dim` (`diagnostics.is_null_rejected`).
 
   Raises:
-    ValueError: a setting is out of range, multiplicity is no instance of a class
-      of `strategies`, another interval than 'clopper_pearson' is combined with
+    ValueError: a setting is out of range, multiplicity is not an instance of a class
+      of `corrections`, another interval than 'clopper_pearson' is combined with
       Band(), 'katz' with `scores.dim`, or a group is too small to split.
-
-  Source: Jagielski et al. (2020); equation (1) of Andrew et al. (ICLR 2024).
 
   >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
   >>> bound = lower_bound(scores, delta=1e-5)
@@ -111,64 +126,196 @@ def lower_bound(
   (6.5, 0.95)
   """
   check_delta(delta)
-  check_significance(significance)
   check_sides(sides)
-  corrections.check_multiplicity(multiplicity, get_args(Multiplicity))
   _check_interval(interval, multiplicity, scores)
-  rule = _Rule(interval, delta, sides)
-  match multiplicity:
-    case Uncorrected():
-      epsilon, _ = _best(rule, scores, significance)
-    case Band() if scores.dim is None:
-      epsilon = rank_bound.epsilon_bound(
-        scores, delta=delta, significance=significance, sides=sides
-      )
-    case Band():
-      epsilon, _ = _best(rule._replace(interval='band'), scores, significance)
-    case Bonferroni(num):
-      epsilon = _at_ranks(rule, scores, significance, num)
-    case Explicit(thresholds):
-      epsilon = _at_given(rule, scores, significance, thresholds)
-    case Split():
-      epsilon = _held_out(rule, scores, significance, multiplicity)
-    case MultiSplit():
-      bounds = [
-        _held_out(rule, scores, significance / 2, split)
-        for split in corrections.draw_splits(multiplicity)
-      ]
-      epsilon = np.median(bounds, axis=0)
-  valid = interval == 'clopper_pearson' and multiplicity != Uncorrected()
-  method = f'{interval}_{type(multiplicity).__name__.lower()}'
-  if multiplicity == Band() and scores.dim is None:
-    method = 'rank_test'
-  return make_bound(
-    epsilon,
-    delta,
-    method,
-    significance=significance,
-    assumes=counted_assumptions(scores),
-    kind='confidence bound' if valid else 'point estimate',
-    rejected=diagnostics.name_rejected_null(scores),
+  curves = _Curves(
+    at=functools.partial(_epsilon_at, delta=delta, sides=sides),
+    test_ranks=functools.partial(
+      rank_bound.epsilon_bound, delta=delta, sides=sides
+    ),
+    sides=sides,
+    max_candidates=_CANDIDATES,
   )
+  return _bound(scores, curves, delta, significance, multiplicity, interval)
 
 
-def choose_threshold(
-  scores: Scores, *, delta: float, significance: float, sides: Sides = 'in'
+def gdp_bound(
+  scores: Scores,
+  *,
+  delta: float,
+  significance: float = 0.05,
+  multiplicity: Multiplicity = _BAND,
+) -> Estimate:
+  """Lower bound of the ε of a Gaussian mechanism, from a lower bound of its μ.
+
+  μ >= Φ⁻¹(1 - FPR) - Φ⁻¹(FNR), or 0, with Clopper-Pearson limits of the rates; ε at
+  δ is then exact and has no cap. Each limit fails with probability
+  significance/2; if `scores.dim` is given, the FPR is exact and the FNR has the
+  whole significance. Band() without `scores.dim` tests both rates at once, and
+  with them the area under the ROC curve (`rank_bound`).
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    multiplicity: the correction for the choice of the threshold, an instance of a
+      class of `corrections`. Uncorrected(), as in the paper, is the best of all
+      thresholds without a correction, and the result is not a bound.
+
+  Returns:
+    The bound, >= 0, and inf if a cosine of 1 has no false positives. Its
+    confidence is 1 - significance; it is a point estimate for Uncorrected() and if
+    the unobserved scores reject `scores.dim`. It is valid for mechanisms whose
+    curve is that of a Gaussian or above, an assumption that counts at thresholds
+    cannot test.
+
+  Raises:
+    ValueError: a setting is out of range, multiplicity is unknown, or there are
+      too few scores to split.
+
+  References: equation (12) of Nasr et al. (2023).
+
+  >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
+  >>> explicit = corrections.Explicit((1.5,))
+  >>> bound = gdp_bound(scores, delta=1e-5, multiplicity=explicit)
+  >>> round(bound.epsilon, 2), bound.confidence
+  (36.49, 0.95)
+  """
+  check_delta(delta)
+  curves = _Curves(
+    at=_mu_at,
+    test_ranks=functools.partial(rank_bound.strength_bound, family=_GAUSSIAN),
+    epsilon=lambda mu: tradeoff_curves.epsilon_gdp(mu, delta),
+    name='gdp_',
+    shape=(Assumption.GAUSSIAN_CURVE,),
+  )
+  return _bound(scores, curves, delta, significance, multiplicity)
+
+
+def family_bound(
+  scores: Scores,
+  *,
+  family: tradeoff_curves.Family,
+  delta: float,
+  significance: float = 0.05,
+  multiplicity: Multiplicity = _BAND,
+) -> Estimate:
+  """Lower bound of the ε of a mechanism of a family, from an upper one of its noise.
+
+  It is `gdp_bound` for other curves, such as those of `families`: of a
+  subsampled Gaussian, or of any mechanism with a PLD. To audit a whole run by
+  single steps, use a family whose curve is that of one step and whose ε is that of
+  all steps.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    family: from `tradeoff_curves` or `families`.
+    delta: δ, in (0, 1).
+    significance: chance that the bound exceeds the true ε, in (0, 1).
+    multiplicity: as in `gdp_bound`. A split chooses the threshold that is best for
+      `gdp_bound`, for any family.
+
+  Returns:
+    The bound, >= 0, with a confidence as in `gdp_bound`. It is valid if the
+    mechanism is a member of the family, and inf if the scores reject every member
+    of the family.
+
+  Raises:
+    ValueError: a setting is out of range, multiplicity is unknown, or there are
+      too few scores to split.
+  """
+  check_delta(delta)
+
+  def solve(counted, interval):
+    log_fpr, fnr = limit_rates(counted, interval)
+    strength = np.empty(fnr.shape[:-1])
+    for at in np.ndindex(strength.shape):
+      noise = tradeoff_curves.max_noise(family, log_fpr[at], fnr[at])
+      strength[at] = 1 / noise if noise > 0 else np.inf
+    return strength
+
+  def convert(strength):
+    epsilon = [
+      tradeoff_curves.epsilon_of_strength(family, float(x), delta)
+      for x in np.ravel(strength)
+    ]
+    return np.reshape(epsilon, strength.shape)
+
+  curves = _Curves(
+    at=_mu_at,
+    test_ranks=functools.partial(rank_bound.strength_bound, family=family),
+    solve=solve,
+    epsilon=convert,
+    name=f'{family.name}_',
+    shape=(Assumption.FAMILY,),
+  )
+  return _bound(scores, curves, delta, significance, multiplicity)
+
+
+class Limits(NamedTuple):
+  """Upper limits of both rates at some thresholds, [*batch, m] each.
+
+  Attributes:
+    log_fpr: log of the limit of the false positive rate.
+    fnr: limit of the false negative rate.
+  """
+
+  log_fpr: Float[np.ndarray, '*batch m']
+  fnr: Float[np.ndarray, '*batch m']
+
+
+def limit_rates(counted: Counted, interval: str = 'clopper_pearson') -> Limits:
+  """Upper limits of both rates, from counts of errors.
+
+  Args:
+    counted: errors at some thresholds. Each of the two limits has half of their
+      significance; if the null law is known, the FPR is exact and the FNR has all.
+    interval: how limits are computed: 'clopper_pearson', 'jeffreys', or 'band' for
+      limits that hold at all thresholds at once.
+  """
+  scores, errors, significance = counted
+  upper = _UPPER[interval]
+  if scores.dim is not None:
+    log_fpr = cosine_null.null_law(scores.dim).logsf(errors.threshold)
+  else:
+    assert errors.false_positives is not None, 'they are counted'
+    significance = significance / 2
+    size = scores.unobserved.shape[-1]
+    log_fpr = np.log(upper(errors.false_positives, size, significance))
+  num = scores.observed.shape[-1]
+  fnr = upper(errors.false_negatives, num, significance)
+  return Limits(np.asarray(log_fpr), np.asarray(fnr))
+
+
+def find_best_epsilon(
+  scores: Scores, significance: float, *, delta: float, sides: Sides = 'in'
 ) -> Float[np.ndarray, '*batch 1']:
   """The observed score at which Clopper-Pearson limits give the largest ε.
 
   Args:
     scores: scores of canaries, any leading axes.
-    delta: δ, in (0, 1).
     significance: chance that one of the two limits at a threshold fails, in
       (0, 1).
+    delta: δ, in (0, 1).
     sides: which guesses count.
   """
-  rule = _Rule('clopper_pearson', delta, sides)
-  return _best(rule, scores, significance)[1]
+  at = functools.partial(_epsilon_at, delta=delta, sides=sides)
+  return _find_best(at, 'clopper_pearson', None, scores, significance)
 
 
-def counted_assumptions(scores: Scores) -> tuple[Assumption, ...]:
+def find_best_mu(
+  scores: Scores, significance: float
+) -> Float[np.ndarray, '*batch 1']:
+  """The observed score at which Clopper-Pearson limits give the largest μ.
+
+  Args:
+    scores: scores of canaries, any leading axes.
+    significance: as in `find_best_epsilon`.
+  """
+  return _find_best(_mu_at, 'clopper_pearson', None, scores, significance)
+
+
+def list_assumptions(scores: Scores) -> tuple[Assumption, ...]:
   """What limits from counts of canaries assume.
 
   Args:
@@ -179,116 +326,116 @@ def counted_assumptions(scores: Scores) -> tuple[Assumption, ...]:
   return Assumption.INDEPENDENT, Assumption.COSINE_NULL
 
 
-class _Rule(NamedTuple):
-  """How counts at a threshold become an ε."""
+class _Curves(NamedTuple):
+  """What pairs of error rates prove, by the trade-off curves of some mechanisms.
 
-  interval: str
-  delta: float
-  sides: Sides
+  Attributes:
+    at: (counted, interval) -> the strength of the leak at each threshold.
+    test_ranks: (scores, significance=...) -> a lower bound of the strength from one
+      test of both rates at all thresholds.
+    solve: (counted, interval) -> the strength that all thresholds prove together;
+      None for the largest of `at`.
+    epsilon: strength -> ε.
+    name: prefix of the method.
+    shape: what is assumed of the curves.
+    sides: which guesses count.
+    max_candidates: number of thresholds that a split chooses from; None for all.
+  """
+
+  at: Callable[[Counted, str], Float[np.ndarray, '*batch m']]
+  test_ranks: Callable[..., Float[np.ndarray, '*batch']]
+  solve: Callable[[Counted, str], Float[np.ndarray, '*batch']] | None = None
+  epsilon: Callable = lambda strength: strength
+  name: str = ''
+  shape: tuple[Assumption, ...] = ()
+  sides: Sides = 'in'
+  max_candidates: int | None = None
 
 
-_UPPER = {
-  'clopper_pearson': intervals.clopper_pearson_upper,
-  'jeffreys': intervals.jeffreys_upper,
-  'band': band.upper_limit,
-}
+def _bound(
+  scores: Scores,
+  curves: _Curves,
+  delta: float,
+  significance: float,
+  multiplicity: Multiplicity,
+  interval: str = 'clopper_pearson',
+) -> Estimate:
+  """The bound of ε that curves give, under a correction for many thresholds."""
+  check_significance(significance)
+  corrections.check_multiplicity(multiplicity, get_args(Multiplicity))
+  of_counts = 'band' if multiplicity == Band() else interval
+  find_best = functools.partial(
+    _find_best, curves.at, interval, curves.max_candidates
+  )
 
-
-def _at(
-  rule, scores, thresholds, false_negatives, false_positives, significance
-):
-  """ε at each threshold [*batch, m], from counts of the same shape."""
-  num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
-  if rule.interval == 'katz':
-    return _katz(
-      rule, false_negatives, num, false_positives, num_null, significance
+  def solve(multiplicity, significance):
+    counted = corrections.count_errors(
+      scores,
+      multiplicity,
+      significance,
+      find_best=find_best,
+      sides=curves.sides,
     )
-  upper = _UPPER[rule.interval]
-  if scores.dim is None:
-    significance = significance / 2
-    log_fpr = np.log(upper(false_positives, num_null, significance))
+    if curves.solve is not None:
+      return curves.solve(counted, of_counts)
+    return np.max(curves.at(counted, of_counts), axis=-1)
+
+  method = f'{interval}_{type(multiplicity).__name__.lower()}'
+  if multiplicity == Band() and scores.dim is None:
+    method = 'rank_test'
+    strength = curves.test_ranks(scores, significance=significance)
+  elif isinstance(multiplicity, MultiSplit):
+    # ε is monotone in the strength, so its median is that of the medians.
+    splits = corrections.draw_splits(multiplicity)
+    strength = np.median([solve(x, significance / 2) for x in splits], axis=0)
   else:
-    log_fpr = np.asarray(cosine_null.null_law(scores.dim).logsf(thresholds))
-  log_fnr = np.log(upper(false_negatives, num, significance))
-  return threshold.epsilon_at(log_fpr, log_fnr, rule.delta, sides=rule.sides)
+    strength = solve(multiplicity, significance)
+  is_valid = interval == 'clopper_pearson' and multiplicity != Uncorrected()
+  return make_bound(
+    curves.epsilon(np.asarray(strength)),
+    delta,
+    f'{curves.name}{method}',
+    significance=significance,
+    assumes=(*list_assumptions(scores), *curves.shape),
+    kind='confidence bound' if is_valid else 'point estimate',
+    rejected=diagnostics.name_rejected_null(scores),
+  )
 
 
-def _katz(rule, false_negatives, num, false_positives, num_null, significance):
-  share = significance if rule.sides == 'in' else significance / 2
+def _find_best(at, interval, max_candidates, scores, significance):
+  """The realisable threshold at which a leak seems strongest, [*batch, 1]."""
+  counted = corrections.count_realisable(scores, significance, max_candidates)
+  best = np.argmax(at(counted, interval), axis=-1, keepdims=True)
+  return np.take_along_axis(counted.errors.threshold, best, axis=-1)
+
+
+def _epsilon_at(counted, interval, *, delta, sides):
+  """ε of (ε, δ)-DP at each threshold."""
+  if interval == 'katz':
+    return _katz(counted, delta, sides)
+  log_fpr, fnr = limit_rates(counted, interval)
+  return threshold.epsilon_at(log_fpr, np.log(fnr), delta, sides=sides)
+
+
+def _mu_at(counted, interval):
+  """μ of a Gaussian mechanism at each threshold."""
+  return tradeoff_curves.gdp_mu(*limit_rates(counted, interval))
+
+
+def _katz(counted, delta, sides):
+  scores, errors, significance = counted
+  num, num_null = scores.observed.shape[-1], scores.unobserved.shape[-1]
+  _, missed, wrong = errors
+  share = significance if sides == 'in' else significance / 2
   limit = functools.partial(
-    intervals.katz_log_lower, significance=share, delta=rule.delta
+    intervals.katz_log_lower, significance=share, delta=delta
   )
-  epsilon = limit(num - false_negatives, num, false_positives, num_null)
-  if rule.sides == 'both':
-    of_guesses_out = limit(
-      num_null - false_positives, num_null, false_negatives, num
+  epsilon = limit(num - missed, num, wrong, num_null)
+  if sides == 'both':
+    epsilon = np.maximum(
+      epsilon, limit(num_null - wrong, num_null, missed, num)
     )
-    epsilon = np.maximum(epsilon, of_guesses_out)
   return np.maximum(epsilon, 0.0)
-
-
-def _best(rule, scores, significance, max_thresholds=None):
-  """The largest ε over realisable thresholds, and the threshold of it."""
-  thresholds, false_negatives = threshold.find_realisable(scores.observed)
-  num = thresholds.shape[-1]
-  if max_thresholds is not None and max_thresholds < num:
-    index = threshold.space_ranks(num, max_thresholds, 'both') - 1
-    thresholds, false_negatives = (
-      thresholds[..., index],
-      false_negatives[..., index],
-    )
-  false_positives = _count_false_positives(scores, thresholds)
-  epsilon = _at(
-    rule, scores, thresholds, false_negatives, false_positives, significance
-  )
-  best = np.argmax(epsilon, axis=-1, keepdims=True)
-  return (
-    np.take_along_axis(epsilon, best, axis=-1)[..., 0],
-    np.take_along_axis(thresholds, best, axis=-1),
-  )
-
-
-def _count_false_positives(scores, thresholds):
-  if scores.dim is not None:
-    return None
-  return threshold.count_at_least(scores.unobserved, thresholds)
-
-
-def _at_ranks(rule, scores, significance, num):
-  """Bonferroni: ε at ranks that are fixed before any score is seen."""
-  counts = threshold.count_at_fixed_ranks(scores, num, sides=rule.sides)
-  share = significance / counts.threshold.shape[-1]
-  return np.max(_at(rule, scores, *counts, share), axis=-1)
-
-
-def _count_false_negatives(scores, thresholds):
-  num = scores.observed.shape[-1]
-  return num - threshold.count_at_least(scores.observed, thresholds)
-
-
-def _at_given(rule, scores, significance, thresholds):
-  """ε at thresholds that do not depend on the scores, with their correction."""
-  given = np.asarray(thresholds, dtype=np.float64)
-  each = np.broadcast_to(given, (*scores.observed.shape[:-1], len(given)))
-  false_negatives, false_positives = (
-    _count_false_negatives(scores, each),
-    _count_false_positives(scores, each),
-  )
-  share = significance / len(given)
-  return np.max(
-    _at(rule, scores, each, false_negatives, false_positives, share), axis=-1
-  )
-
-
-def _held_out(rule, scores, significance, split):
-  """ε from some canaries at the threshold that is best for the others."""
-  choose, held_out = corrections.partition(scores, split)
-  _, best = _best(rule, choose, significance, _CANDIDATES)
-  counts = (
-    _count_false_negatives(held_out, best),
-    _count_false_positives(held_out, best),
-  )
-  return _at(rule, held_out, best, *counts, significance)[..., 0]
 
 
 def _check_interval(interval, multiplicity, scores):

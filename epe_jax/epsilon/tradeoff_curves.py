@@ -2,7 +2,7 @@
 
 No attacker of a mechanism with trade-off curve f has a false positive rate α and a
 false negative rate below f(α). More noise raises the curve, so that the rates of an
-audit bound the noise from above and ε from below (`tradeoff_bound`). All curves are
+audit bound the noise from above and ε from below (`threshold_bound`). All curves are
 those of the add-or-remove relation: symmetric in the two rates.
 """
 
@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 from epe_jax.epsilon import arguments, gaussian
 from epe_jax.epsilon.types import Real, check_delta, scalar_or_array
 
 _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
+_PRECISION, _DOUBLINGS, _FAR = 1e-7, 40, 8.0
 
 
 class Family(NamedTuple):
@@ -175,6 +176,93 @@ def _solve_mu(epsilon: float, delta: float) -> float:
     if abs(step) <= 1e-8 * mu:
       break
   return float(mu)
+
+
+def gdp_mu(
+  log_fpr: Float[np.ndarray, '*shape'], fnr: Float[np.ndarray, '*shape']
+) -> Float[np.ndarray, '*shape']:
+  """The smallest μ >= 0 of a Gaussian mechanism that allows given rates.
+
+  Args:
+    log_fpr: log of the false positive rate.
+    fnr: false negative rate.
+
+  Returns:
+    μ; 0 for an attack no better than chance, inf for an FPR of 0.
+  """
+  informative = (log_fpr < 0) & (fnr < 1)
+  with np.errstate(divide='ignore'):
+    mu = -special.ndtri_exp(
+      np.where(informative, log_fpr, -1.0)
+    ) - special.ndtri(np.where(informative, fnr, 0.5))
+  return np.where(informative, np.maximum(mu, 0.0), 0.0)
+
+
+def max_noise(
+  family: Family,
+  log_fpr: Float[np.ndarray, 'm'],
+  fnr: Float[np.ndarray, 'm'],
+) -> float:
+  """The largest noise multiplier of a family that allows all given rates.
+
+  Args:
+    family: from `tradeoff_curves` or `families`.
+    log_fpr: [m] logs of false positive rates, or of upper limits.
+    fnr: [m] false negative rates, or upper limits.
+
+  Returns:
+    The noise multiplier, rounded up in the seventh digit; inf if the rates are no
+    better than chance, 0 if no noise allows them: even without noise a Poisson
+    sample of probability p has FNR >= (1-p)(1-FPR).
+  """
+  mu = gdp_mu(log_fpr, fnr)
+  better = mu > 0
+  if not np.any(better):
+    return np.inf
+  if np.any(np.isinf(mu)):
+    return 0.0
+  log_fpr, target = log_fpr[better], special.ndtri(fnr[better])
+
+  # Cached, because a curve may take a tenth of a second.
+  @functools.cache
+  def slack(log_noise):
+    min_fnr = family.fnr(float(np.exp(log_noise)), log_fpr)
+    # Probits are nearly linear in 1/noise; the cap keeps them finite.
+    min_fnr = np.clip(min_fnr, 1e-300, 1 - 1e-16)
+    return float(np.min(target - special.ndtri(min_fnr)))
+
+  start = -np.log(np.max(mu))
+  sign = 1.0 if slack(start) >= 0 else -1.0
+  low, high = start, start
+  # With so little noise a Gaussian test has hardly a false negative: with less,
+  # the curve does not change.
+  lowest = -np.log(np.max(-special.ndtri_exp(log_fpr)) + _FAR)
+  for _ in range(_DOUBLINGS):
+    low, high = high, max(high + sign * np.log(2), lowest)
+    if sign * slack(high) < 0:
+      break
+    if high == lowest:
+      return 0.0
+  else:
+    return np.inf
+  root = float(optimize.brentq(slack, low, high, xtol=_PRECISION))  # pyright: ignore
+  return float(np.exp(root + _PRECISION))
+
+
+def epsilon_of_strength(family: Family, strength: float, delta: float) -> float:
+  """The ε that a member of a family reports.
+
+  Args:
+    family: from `tradeoff_curves` or `families`.
+    strength: 1/noise, >= 0; at inf no member has an ε.
+    delta: δ, in (0, 1).
+
+  Returns:
+    ε; 0 and inf for a strength of 0 and inf.
+  """
+  if strength == 0 or np.isinf(strength):
+    return strength
+  return family.epsilon(1 / strength, delta)
 
 
 def check_steps(steps: int) -> None:

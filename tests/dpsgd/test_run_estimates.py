@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epe_jax.dpsgd import run_estimates
-from epe_jax.epsilon import families, tradeoff_bound, tradeoff_curves
+from epe_jax.epsilon import families, tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from tests.epsilon.plds import from_dp_accounting
 
@@ -179,7 +179,7 @@ def test_the_gaussian_estimate_does_not_depend_on_the_threshold():
   for at in (-0.5, 0.0, mu / 2, 1.0, 1.5):
     fpr = np.mean(scores.unobserved >= at)
     fnr = np.mean(scores.observed < at)
-    found = tradeoff_bound.gdp_mu(np.log([fpr]), np.array([fnr]))[0]
+    found = tradeoff_curves.gdp_mu(np.log([fpr]), np.array([fnr]))[0]
     spread = [
       np.sqrt(p * (1 - p) / 10**6) * np.sqrt(2 * np.pi) * np.exp(z**2 / 2)
       for p, z in ((fpr, at), (fnr, at - mu))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from epe_jax.epsilon import bayes, tradeoff_bound, tradeoff_curves
+from epe_jax.epsilon import bayes, threshold_bound, tradeoff_curves
 from epe_jax.epsilon.bayes import ConfusionCounts
 from epe_jax.epsilon.corrections import Explicit, Split, Uncorrected
 from epe_jax.epsilon.cosine_null import CosineNull
@@ -142,7 +142,7 @@ def test_credible_bounds_are_above_those_of_two_clopper_pearson_limits():
     scores = Scores(sample + mu, sample)
     settings = dict(delta=DELTA, multiplicity=Explicit((mu / 2,)))
     credible = bayes.gdp_credible(scores, **settings)
-    confident = tradeoff_bound.gdp_bound(scores, **settings)
+    confident = threshold_bound.gdp_bound(scores, **settings)
     plain = bayes.epsilon_credible(scores, **settings)
     truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
     assert plain.epsilon < confident.epsilon < credible.epsilon < truth

@@ -10,7 +10,6 @@ from epe_jax.epsilon import (
   diagnostics,
   parametric,
   threshold_bound,
-  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.corrections import (
@@ -64,9 +63,9 @@ def test_strategies_that_make_no_sense_are_refused_by_name(make, message):
   'estimator',
   [
     threshold_bound.lower_bound,
-    tradeoff_bound.gdp_bound,
+    threshold_bound.gdp_bound,
     functools.partial(
-      tradeoff_bound.family_bound, family=tradeoff_curves.gaussian_family()
+      threshold_bound.family_bound, family=tradeoff_curves.gaussian_family()
     ),
     bayes.epsilon_credible,
     bayes.gdp_credible,
@@ -95,7 +94,7 @@ def test_a_bound_is_of_a_kind_and_says_what_it_assumes(multiplicity):
   assert free.kind == 'confidence bound'
   assert free.is_shape_free
   assert free.assumes == (Assumption.INDEPENDENT,)
-  shaped = tradeoff_bound.gdp_bound(
+  shaped = threshold_bound.gdp_bound(
     scores, delta=1e-3, multiplicity=multiplicity
   )
   assert not shaped.is_shape_free
@@ -127,7 +126,7 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
     assert diagnostics.is_null_rejected(scores) == rejected
     for estimate in (
       bound(scores),
-      tradeoff_bound.gdp_bound(scores, delta=1e-5),
+      threshold_bound.gdp_bound(scores, delta=1e-5),
       parametric.gaussian_lower_bound(scores, delta=1e-5),
       bayes.gdp_credible(scores, delta=1e-5, multiplicity=Split(seed=0)),
     ):

@@ -11,7 +11,6 @@ from epe_jax.epsilon import (
   parametric,
   power,
   threshold_bound,
-  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Scores
@@ -20,7 +19,7 @@ DELTA = 1e-5
 DIM = 10**8  # So large that a cosine is Gaussian.
 BOUNDS = {
   'lower_bound': threshold_bound.lower_bound,
-  'gdp': tradeoff_bound.gdp_bound,
+  'gdp': threshold_bound.gdp_bound,
   'gaussian': functools.partial(parametric.gaussian_lower_bound, std='common'),
   'one_run': coin_flip.one_run,
   'one_run_gdp': coin_flip.one_run_gdp,

@@ -14,7 +14,6 @@ from epe_jax.epsilon import (
   rank_bound,
   threshold,
   threshold_bound,
-  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.corrections import Bonferroni
@@ -298,7 +297,7 @@ def two_limits(scores, significance=0.05):
   fnr = np.asarray(band.upper_limit(misses, num, significance / 2))
   fpr = np.asarray(band.upper_limit(alarms, num_null, significance / 2))
   epsilon = threshold.epsilon_at(np.log(fpr), np.log(fnr), DELTA, sides='in')
-  mu = tradeoff_bound.gdp_mu(np.log(fpr), fnr)
+  mu = tradeoff_curves.gdp_mu(np.log(fpr), fnr)
   return np.max(epsilon, axis=-1), np.max(mu, axis=-1)
 
 
@@ -323,7 +322,7 @@ def test_one_test_of_both_rates_is_tighter_than_two_limits(
   ).epsilon
   best = max(np.median(before), np.median(fixed))
   assert np.median(bound) > best + won
-  gdp = np.median(tradeoff_bound.gdp_bound(scores, delta=DELTA).epsilon)
+  gdp = np.median(threshold_bound.gdp_bound(scores, delta=DELTA).epsilon)
   gdp_before = np.median(tradeoff_curves.epsilon_gdp(before_mu, DELTA))
   assert gdp > gdp_before + won_gdp
 

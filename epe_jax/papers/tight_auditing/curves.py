@@ -6,7 +6,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.dpsgd import run_estimates
-from epe_jax.epsilon import families, tradeoff_bound, tradeoff_curves
+from epe_jax.epsilon import families, tradeoff_curves
 from epe_jax.papers import item
 from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style
@@ -118,8 +118,8 @@ def make_figure13(settings: Any) -> item.Product:
       ).step
       lines = family.fnr(sigma, np.log(grid))
       axes.plot(grid, lines, color=color, lw=1, ls='--', label=f'{n} lines')
-      noise = tradeoff_bound.max_noise(family, *rates)
-      found = tradeoff_bound.epsilon_of_strength(
+      noise = tradeoff_curves.max_noise(family, *rates)
+      found = tradeoff_curves.epsilon_of_strength(
         family, 1 / noise, settings.delta
       )
       body.append(

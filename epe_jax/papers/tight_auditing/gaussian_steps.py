@@ -8,12 +8,7 @@ from matplotlib import figure
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import (
-  intervals,
-  threshold,
-  tradeoff_bound,
-  tradeoff_curves,
-)
+from epe_jax.epsilon import intervals, threshold, tradeoff_curves
 from epe_jax.papers import item
 from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style
@@ -63,7 +58,7 @@ def limit_epsilon(counts: simulated_game.Counts, delta: float) -> Limits:
   )
   log_fpr, log_fnr = np.log(fpr), np.log(fnr)
   of_dp = threshold.epsilon_at(log_fpr, log_fnr, delta, sides='both')
-  mu = tradeoff_bound.gdp_mu(log_fpr, fnr)
+  mu = tradeoff_curves.gdp_mu(log_fpr, fnr)
   return Limits(of_dp, np.asarray(tradeoff_curves.epsilon_gdp(mu, delta)))
 
 

@@ -10,7 +10,6 @@ from epe_jax.epsilon import (
   families,
   noise_floor,
   threshold_bound,
-  tradeoff_bound,
   tradeoff_curves,
 )
 from epe_jax.epsilon.corrections import (
@@ -77,10 +76,10 @@ def test_releases_of_a_gaussian_compose_exactly():
 def test_mu_is_zero_for_attacks_no_better_than_chance():
   # |μ| would be 2 for the reverse of a good attack.
   log_fpr, fnr = np.log([0.84, 0.5, 1.0, 1e-9]), np.array([0.84, 0.5, 0.1, 1.0])
-  np.testing.assert_array_equal(tradeoff_bound.gdp_mu(log_fpr, fnr), 0)
+  np.testing.assert_array_equal(tradeoff_curves.gdp_mu(log_fpr, fnr), 0)
   scores = Scores(quantile_sample(1000) - 2, quantile_sample(1000))
   for multiplicity in [*VALID, Uncorrected()]:
-    estimate = tradeoff_bound.gdp_bound(
+    estimate = threshold_bound.gdp_bound(
       scores, delta=DELTA, multiplicity=multiplicity
     )
     assert estimate.epsilon == 0
@@ -95,7 +94,7 @@ def test_gdp_is_equation_12_at_clopper_pearson_limits(mu):
     0.975, np.array([fp, fn]) + 1, 1000 - np.array([fp, fn])
   )
   expected = tradeoff_curves.epsilon_gdp(-np.sum(stats.norm.ppf(limits)), DELTA)
-  estimate = tradeoff_bound.gdp_bound(
+  estimate = threshold_bound.gdp_bound(
     scores, delta=DELTA, multiplicity=Explicit((mu / 2,))
   )
   assert estimate.epsilon == pytest.approx(expected, rel=1e-9)
@@ -113,8 +112,10 @@ def test_gdp_is_equation_12_at_clopper_pearson_limits(mu):
 def test_the_solver_agrees_with_the_closed_form(family, multiplicity):
   settings = dict(delta=DELTA, multiplicity=multiplicity)
   for mu in (1.0, 3.0):
-    exact = tradeoff_bound.gdp_bound(shifted(mu), **settings).epsilon
-    solved = tradeoff_bound.family_bound(shifted(mu), family=family, **settings)
+    exact = threshold_bound.gdp_bound(shifted(mu), **settings).epsilon
+    solved = threshold_bound.family_bound(
+      shifted(mu), family=family, **settings
+    )
     assert solved.epsilon == pytest.approx(exact, rel=1e-6)
     # A split solves for limits, and rounds the noise up.
     assert multiplicity == Band() or solved.epsilon <= exact
@@ -126,10 +127,10 @@ def test_the_solver_finds_the_noise_of_rates_on_the_curve():
     for noise in (0.2, 0.7):
       fnr = family.fnr(noise, LOG_FPR)
       for at in (slice(0, 3), slice(None)):
-        found = tradeoff_bound.max_noise(family, LOG_FPR[at], fnr[at])
+        found = tradeoff_curves.max_noise(family, LOG_FPR[at], fnr[at])
         assert found == pytest.approx(noise, rel=1e-5)
       # The strictest pair decides.
-      one = tradeoff_bound.max_noise(family, LOG_FPR, fnr * 0.99)
+      one = tradeoff_curves.max_noise(family, LOG_FPR, fnr * 0.99)
       assert one < noise * (1 - 1e-4)
 
 
@@ -137,16 +138,16 @@ def test_bounds_are_below_the_truth_and_tight_on_quantile_samples():
   for mu in (1.0, 3.0):
     truth = tradeoff_curves.epsilon_gdp(mu, DELTA)
     for num, least in ((1000, 0.8), (100_000, 0.97)):
-      best = tradeoff_bound.gdp_bound(
+      best = threshold_bound.gdp_bound(
         shifted(mu, num), delta=DELTA, multiplicity=Explicit((mu / 2,))
       ).epsilon
       assert least * truth < best < truth
-    band = tradeoff_bound.gdp_bound(shifted(mu), delta=DELTA).epsilon
+    band = threshold_bound.gdp_bound(shifted(mu), delta=DELTA).epsilon
     # Nasr et al., figure 3: (ε, δ)-DP needs far more than 1000 observations.
     plain = threshold_bound.lower_bound(shifted(mu), delta=DELTA).epsilon
     assert plain < band < truth
   assert (
-    tradeoff_bound.gdp_bound(shifted(3.0), delta=DELTA).epsilon > 0.8 * truth
+    threshold_bound.gdp_bound(shifted(3.0), delta=DELTA).epsilon > 0.8 * truth
   )
 
 
@@ -162,12 +163,12 @@ def test_a_subsampled_step_is_bounded_tightly_through_all_steps():
   for steps, least in ((1, 0.9), (100, 0.85)):
     family = families.subsampled_gaussian_family(p, steps=steps)
     truth = family.epsilon(noise, DELTA)
-    bound = tradeoff_bound.family_bound(
+    bound = threshold_bound.family_bound(
       scores, family=family, delta=DELTA, multiplicity=Explicit((2.0,))
     )
     assert least * truth < bound.epsilon < truth
   # A plain Gaussian does not explain these scores as well.
-  plain = tradeoff_bound.gdp_bound(
+  plain = threshold_bound.gdp_bound(
     scores, delta=DELTA, multiplicity=Explicit((2.0,))
   )
   one = families.subsampled_gaussian_family(p).epsilon(noise, DELTA)
@@ -182,8 +183,8 @@ def test_scores_that_no_member_of_the_family_allows_refute_it():
     families.pld_family(lambda z: plds.from_dp_accounting(z, 0.1)),
   ):
     settings = dict(family=family, delta=DELTA, multiplicity=Explicit((3.0,)))
-    assert tradeoff_bound.family_bound(separated, **settings).epsilon == np.inf
-  assert np.isfinite(tradeoff_bound.gdp_bound(separated, delta=DELTA).epsilon)
+    assert threshold_bound.family_bound(separated, **settings).epsilon == np.inf
+  assert np.isfinite(threshold_bound.gdp_bound(separated, delta=DELTA).epsilon)
 
 
 def test_a_composed_pld_is_audited_as_a_whole():
@@ -192,7 +193,7 @@ def test_a_composed_pld_is_audited_as_a_whole():
   # A Gaussian near the composed mechanism, in the middle of its curve.
   fpr = np.array([0.1])
   fnr = family.fnr(noise, np.log(fpr))
-  found = tradeoff_bound.max_noise(family, np.log(fpr), fnr)
+  found = tradeoff_curves.max_noise(family, np.log(fpr), fnr)
   assert found == pytest.approx(noise, rel=1e-5)
 
 
@@ -203,7 +204,7 @@ def test_valid_bounds_exceed_the_truth_as_seldom_as_they_say(multiplicity):
   scores = Scores(
     rng.normal(mu, 1, (simulations, 200)), rng.normal(0, 1, (simulations, 200))
   )
-  estimate = tradeoff_bound.gdp_bound(
+  estimate = threshold_bound.gdp_bound(
     scores, delta=DELTA, significance=0.2, multiplicity=multiplicity
   )
   assert estimate.confidence == 0.8
@@ -216,14 +217,14 @@ def test_the_best_of_all_thresholds_is_no_bound():
   rng = np.random.default_rng(1)
   scores = Scores(rng.normal(size=(400, 500)), rng.normal(size=(400, 500)))
   settings = dict(delta=DELTA, significance=0.2)
-  estimate = tradeoff_bound.gdp_bound(
+  estimate = threshold_bound.gdp_bound(
     scores, **settings, multiplicity=Uncorrected()
   )
   assert estimate.confidence is None
   # Nothing leaks: a valid bound is above 0 in at most 20 %, this one in 42 %.
   error = np.sqrt(0.2 * 0.8 / 400)
   assert np.mean(estimate.epsilon > 0) > 0.2 + 5 * error
-  band = np.asarray(tradeoff_bound.gdp_bound(scores, **settings).epsilon)
+  band = np.asarray(threshold_bound.gdp_bound(scores, **settings).epsilon)
   assert np.mean(band > 0) < 0.2 + 5 * error
 
 
@@ -235,7 +236,7 @@ def test_an_exact_null_spends_everything_on_the_fnr():
     0.95, np.sum(observed < 0.06) + 1, np.sum(observed >= 0.06)
   )
   mu = -stats.norm.ppf(law.sf(0.06)) - stats.norm.ppf(fnr)
-  estimate = tradeoff_bound.gdp_bound(
+  estimate = threshold_bound.gdp_bound(
     scores, delta=DELTA, multiplicity=Explicit((0.06,))
   )
   assert estimate.epsilon == pytest.approx(
@@ -246,9 +247,9 @@ def test_an_exact_null_spends_everything_on_the_fnr():
 def test_cosines_far_beyond_the_null_prove_thousands():
   scores = Scores(np.full(1000, 0.5), np.empty(0), dim=10**5)
   at = np.array([CosineNull(10**5).logsf(0.5)])
-  mu = tradeoff_bound.gdp_mu(at, np.array([1 - 0.05 ** (1 / 1000)]))[0]
+  mu = tradeoff_curves.gdp_mu(at, np.array([1 - 0.05 ** (1 / 1000)]))[0]
   assert mu > 150
-  estimate = tradeoff_bound.gdp_bound(
+  estimate = threshold_bound.gdp_bound(
     scores, delta=DELTA, multiplicity=Explicit((0.5,))
   )
   assert estimate.epsilon == pytest.approx(
@@ -256,7 +257,7 @@ def test_cosines_far_beyond_the_null_prove_thousands():
   )
   assert estimate.epsilon > 10_000
   certain = Scores(np.ones(3), np.empty(0), dim=10)
-  assert tradeoff_bound.gdp_bound(certain, delta=DELTA).epsilon == np.inf
+  assert threshold_bound.gdp_bound(certain, delta=DELTA).epsilon == np.inf
 
 
 def test_leading_axes_are_independent_audits():
@@ -264,21 +265,23 @@ def test_leading_axes_are_independent_audits():
   scores = Scores(rng.normal(2, 1, (2, 3, 40)), rng.normal(size=(2, 3, 50)))
   for multiplicity in [*VALID, Uncorrected()]:
     settings = dict(delta=DELTA, multiplicity=multiplicity)
-    together = np.asarray(tradeoff_bound.gdp_bound(scores, **settings).epsilon)
-    by_family = tradeoff_bound.family_bound(
+    together = np.asarray(threshold_bound.gdp_bound(scores, **settings).epsilon)
+    by_family = threshold_bound.family_bound(
       scores, family=tradeoff_curves.gaussian_family(), **settings
     )
     assert together.shape == (2, 3)
     np.testing.assert_allclose(by_family.epsilon, together, rtol=1e-5)
     for at in np.ndindex(2, 3):
       alone = Scores(scores.observed[at], scores.unobserved[at])
-      assert together[at] == tradeoff_bound.gdp_bound(alone, **settings).epsilon
+      assert (
+        together[at] == threshold_bound.gdp_bound(alone, **settings).epsilon
+      )
 
 
 def test_the_noise_floor_of_a_valid_bound_is_zero():
   result = noise_floor.estimate_noise_floor(
     np.random.default_rng(3),
-    tradeoff_bound.gdp_bound,
+    threshold_bound.gdp_bound,
     delta=DELTA,
     num_observed=200,
     num_unobserved=200,
@@ -302,8 +305,8 @@ def test_the_noise_floor_of_a_valid_bound_is_zero():
 def test_any_scores_give_a_number(observed, unobserved, multiplicity, family):
   scores = Scores(np.array(observed), np.array(unobserved))
   settings = dict(delta=DELTA, multiplicity=multiplicity)
-  exact = tradeoff_bound.gdp_bound(scores, **settings).epsilon
-  solved = tradeoff_bound.family_bound(
+  exact = threshold_bound.gdp_bound(scores, **settings).epsilon
+  solved = threshold_bound.family_bound(
     scores, family=family, **settings
   ).epsilon
   assert 0 <= exact < np.inf
@@ -312,17 +315,17 @@ def test_any_scores_give_a_number(observed, unobserved, multiplicity, family):
 
 def test_one_score_of_each_kind_gives_a_number():
   scores = Scores(np.ones(1), np.zeros(1))
-  assert tradeoff_bound.gdp_bound(scores, delta=DELTA).epsilon == 0
+  assert threshold_bound.gdp_bound(scores, delta=DELTA).epsilon == 0
   with pytest.raises(ValueError, match='leaves one part empty'):
-    tradeoff_bound.gdp_bound(scores, delta=DELTA, multiplicity=Split(0))
+    threshold_bound.gdp_bound(scores, delta=DELTA, multiplicity=Split(0))
 
 
 def test_settings_out_of_range_are_refused():
   scores = shifted(1.0, 10)
   with pytest.raises(ValueError, match='delta=0'):
-    tradeoff_bound.gdp_bound(scores, delta=0.0)
+    threshold_bound.gdp_bound(scores, delta=0.0)
   with pytest.raises(ValueError, match='significance=1'):
-    tradeoff_bound.gdp_bound(scores, delta=DELTA, significance=1.0)
+    threshold_bound.gdp_bound(scores, delta=DELTA, significance=1.0)
   with pytest.raises(ValueError, match='steps=0'):
     tradeoff_curves.gaussian_family(steps=0)
 
@@ -335,7 +338,7 @@ def test_epsilon_of_a_thousand_observations_is_tight_as_published():
     mu = optimize.brentq(
       lambda m, e=epsilon: tradeoff_curves.epsilon_gdp(m, DELTA) - e, 0.1, 9
     )
-    bound = tradeoff_bound.gdp_bound(
+    bound = threshold_bound.gdp_bound(
       shifted(mu), delta=DELTA, multiplicity=Explicit((mu / 2,))
     ).epsilon
     assert 0.75 * epsilon < bound < epsilon
