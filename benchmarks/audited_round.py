@@ -136,7 +136,7 @@ def form(name: str, this: Work) -> Form:
     num = 20 if _QUICK.value else 2000
     dim = sum(x.size for x in jax.tree.leaves(params))
     set_ = canaries.family(name, mesh=mesh)(jax.random.key(1), num, dim)
-    if name in canaries.ONE_BY_ONE:
+    if canaries.FAMILIES[name].one_by_one:
       buffer = buffers.choose_buffer(
         _MEMORY.value, rounds=_RUN, views=2, dim=dim
       )

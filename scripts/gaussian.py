@@ -52,7 +52,7 @@ _LITERAL = flags.DEFINE_bool(
 _FAMILY = flags.DEFINE_enum(
   'family',
   'sphere',
-  canaries.FAMILIES,
+  [*canaries.FAMILIES],
   'Canaries of --literal; the exact law is that of sphere.',
 )
 _OUT = flags.DEFINE_string('out', None, 'Write the rows to this .json file.')

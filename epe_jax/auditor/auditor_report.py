@@ -7,7 +7,7 @@ from epe_jax.audit.headline import find_headline, format_headline
 from epe_jax.audit.record import Record
 from epe_jax.auditor import claim_check
 from epe_jax.auditor.audit_config import AuditConfig
-from epe_jax.canaries import requirements
+from epe_jax.canaries import registry
 from epe_jax.text import audit_notes, cells, tables
 from epe_jax.text.summary_table import format_summary_table
 
@@ -77,7 +77,7 @@ def _explain_uncalibrated(
 
 def _warn_if_concentrated(config: AuditConfig, record: Record) -> str | None:
   assert record.rounds is not None, 'the record of a whole run'
-  threshold = requirements.min_effective_dimension(config.family, config.dim)
+  threshold = registry.min_effective_dimension(config.family, config.dim)
   dimensions = record.rounds.effective_dimension.tolist()
   return effective_dimension.warn_if_low(
     effective_dimension.summarize(

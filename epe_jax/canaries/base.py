@@ -5,6 +5,7 @@ import functools
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Float, Int
 
 from epe_jax.types import Array
@@ -87,3 +88,25 @@ def check_sizes(num: int, dim: int, block: int = 1) -> None:
     )
   if block < 1:
     raise ValueError(f'block={block} canaries at a time; give block >= 1.')
+
+
+def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:
+  """Returns d_eff = (Σ x²)² / Σ x⁴, the number of coordinates with mass of v.
+
+  It is d if all entries are ±1, d/3 if they are normal, 1 if one alone is not
+  0, and 0 for v = 0. With signed canaries, `sign` and `hadamard`, a cosine with
+  v is 1/sqrt(d) times a number of excess kurtosis -2 / d_eff: close to normal
+  if d_eff is in the thousands, and not if it is in the hundreds.
+
+  Args:
+    v: one vector or a stack of them.
+
+  >>> v = jnp.array([[1.0, -1.0, 1.0], [0.0, 2.0, 0.0]])
+  >>> effective_dimension(v).tolist()
+  [3.0, 1.0]
+  """
+  # Fourth powers of small numbers would vanish in float32.
+  largest = jnp.max(jnp.abs(v), axis=-1, keepdims=True)
+  square = (v / jnp.where(largest > 0, largest, 1)) ** 2
+  fourth = jnp.sum(square**2, axis=-1)
+  return jnp.sum(square, axis=-1) ** 2 / jnp.where(fourth > 0, fourth, 1)

@@ -25,7 +25,7 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
   `effective_dimension`, and `hadamard2` for those v that are sparse. A v that
   is a non-linear function of sums of canaries, coordinate by coordinate, as
   behind Adam, depends on rows that are not in the sums: see
-  `canaries.requirements.min_noise_multiplier`.
+  `canaries.min_noise_multiplier`.
 
   Args:
     key: the canary key; never the key of the privacy noise.

@@ -1,13 +1,15 @@
 """Canaries of random signs: corners of a cube."""
 
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from epe_jax.canaries import _blocks, _signs, _threefry
+from epe_jax.canaries import _blocks, _signs, _threefry, sharded
 from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
+from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.types import Array, Key
 
@@ -64,6 +66,16 @@ def sign(
 
   project = lambda v: project_sign(key, v, _blocks.Shard(num, block))
   return Canaries(num, dim, accept_stacks(project, num, dim), superpose)
+
+
+def shard_sign(
+  key: Key, num: int, dim: int, *, block: int, mesh: sharding.Mesh
+) -> Canaries:
+  """The canaries of `sign`, of which each device makes an equal share."""
+  make = functools.partial(sign, block=block)
+  return sharded.shard_by_canary(
+    make, project_sign, key, num, dim, block=block, mesh=mesh
+  )
 
 
 def project_sign(

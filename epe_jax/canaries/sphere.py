@@ -1,13 +1,15 @@
 """The canaries of the paper: uniform points of the unit sphere."""
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Complex, Float, Int
 
-from epe_jax.canaries import _blocks, _normals, _threefry
+from epe_jax.canaries import _blocks, _normals, _threefry, sharded
 from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
+from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.types import Array, Key
 
@@ -87,6 +89,16 @@ def sphere(
 
   project = lambda v: project_sphere(key, v, _blocks.Shard(num, block))
   return Canaries(num, dim, accept_stacks(project, num, dim), superpose)
+
+
+def shard_sphere(
+  key: Key, num: int, dim: int, *, block: int, mesh: sharding.Mesh
+) -> Canaries:
+  """The canaries of `sphere`, of which each device makes an equal share."""
+  make = functools.partial(sphere, block=block)
+  return sharded.shard_by_canary(
+    make, project_sphere, key, num, dim, block=block, mesh=mesh
+  )
 
 
 def project_sphere(

@@ -346,7 +346,7 @@ def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
   max_rounds = min(config.checkpoint_every, config.rounds)
   if config.audit.buffer is not None:
     return min(config.audit.buffer, max_rounds)
-  if config.canaries.family not in canaries.ONE_BY_ONE:
+  if not canaries.FAMILIES[config.canaries.family].one_by_one:
     return 1
   buffer = buffers.choose_buffer(
     config.audit.memory, rounds=max_rounds, views=views, dim=dim

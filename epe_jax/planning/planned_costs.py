@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax.audit import buffers
-from epe_jax.canaries import requirements
+from epe_jax.canaries import registry
 from epe_jax.planning.planned_run import PlannedRun
 
 BASIS = (
@@ -77,7 +77,7 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
   measured = _find_measured(run.family)
   views, k, d, rounds = 2, run.num_canaries, run.dim, run.rounds
   together = 1
-  if run.family in requirements.ONE_BY_ONE:
+  if registry.find_family(run.family).one_by_one:
     together = buffers.choose_buffer(memory, rounds=rounds, views=views, dim=d)
   buffer = views * together * 4 * d if together > 1 else 0
   held = {
@@ -106,7 +106,7 @@ def _find_measured(family: str) -> str:
   """The family whose time is taken: the slowest of its kind for a new one."""
   if family in PASSES or family in NANOSECONDS:
     return family
-  return 'sphere' if family in requirements.ONE_BY_ONE else 'hadamard2'
+  return 'sphere' if registry.find_family(family).one_by_one else 'hadamard2'
 
 
 def _time_projections(

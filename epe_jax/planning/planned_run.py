@@ -6,7 +6,7 @@ import dataclasses
 from typing import Literal
 
 from epe_jax.audit import record
-from epe_jax.canaries import requirements
+from epe_jax.canaries import registry
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import check_delta
 
@@ -87,7 +87,7 @@ class PlannedRun:
       value = getattr(self, name)
       if value is not None:
         arguments.check_number(name, value, interval)
-    arguments.check_choice('family', self.family, requirements.FAMILIES)
+    arguments.check_choice('family', self.family, (*registry.FAMILIES,))
     arguments.check_choice('design', self.design, ('fixed', 'coin_flip'))
     if not record.is_noise_multiplier(self.noise_multiplier):
       raise ValueError(
@@ -122,4 +122,4 @@ class PlannedRun:
   @property
   def is_orthogonal(self) -> bool:
     """Whether canaries are orthogonal to each other, not drawn independently."""
-    return self.family not in requirements.ONE_BY_ONE
+    return not registry.find_family(self.family).one_by_one

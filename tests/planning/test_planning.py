@@ -13,7 +13,7 @@ from studies import simulated_runs
 from epe_jax import accounting, audit, io, planning
 from epe_jax.audit import threat_models
 from epe_jax.audit.record import respond_to_rounds
-from epe_jax.canaries import requirements
+from epe_jax.canaries import registry
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.planning import planned_costs, planned_scores
 from epe_jax.text import cells
@@ -256,13 +256,8 @@ def test_memory_is_that_which_was_measured(family):
 def test_a_new_family_takes_the_time_of_the_slowest_of_its_kind(
   monkeypatch, one_by_one
 ):
-  monkeypatch.setattr(
-    requirements, 'FAMILIES', (*requirements.FAMILIES, 'mine')
-  )
-  if one_by_one:
-    monkeypatch.setattr(
-      requirements, 'ONE_BY_ONE', requirements.ONE_BY_ONE | {'mine'}
-    )
+  mine = registry.Family('mine:make', one_by_one=one_by_one)
+  monkeypatch.setitem(registry.FAMILIES, 'mine', mine)
   found = planned_costs.count_costs(planned(family='mine'))
   slowest = 'sphere' if one_by_one else 'hadamard2'
   expected = planned_costs.count_costs(planned(family=slowest))
