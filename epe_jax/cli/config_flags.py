@@ -124,17 +124,10 @@ def _define_fields(
 def _check_field(name: str, fields: Sequence[str]) -> None:
   if any(f'{field}.'.startswith(f'{name}.') for field in fields):
     return
-  group = name.rpartition('.')[0]
   from epe_jax.experiment import config_files
 
-  if meant := config_files.find_similar_fields(name, fields):
-    cure = f'Did you mean {" or ".join(f"{field!r}" for field in meant)}?'
-    cure = cure.replace("'", '"')
-  else:
-    within = [field for field in fields if field.startswith(f'{group}.')]
-    tops = dict.fromkeys(field.partition('.')[0] for field in fields)
-    cure = f'Give one of {", ".join(within or tops)}.'
-  raise ValueError(f'no such field of the config: {name}. {cure}')
+  cure = config_files.suggest_field(name, fields)
+  raise ValueError(f'the config has no field {name!r}; {cure}')
 
 
 def _explain_unknown(

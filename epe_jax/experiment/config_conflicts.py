@@ -1,6 +1,8 @@
 """Contradictions of a config with itself, its data, model or machine."""
 
 from absl import logging
+import jax
+import numpy as np
 
 from epe_jax import canaries, io
 from epe_jax.data import cohort, federated
@@ -12,8 +14,8 @@ Config = workdirs.Config
 _COORDINATE_WISE = ('adam',)
 
 
-def check_groups(config: Config) -> None:
-  """Checks that each group of canaries is large enough, or that there are none.
+def check_fields(config: Config) -> None:
+  """Checks fields against each other, as far as it takes neither data nor model.
 
   Without any canaries a run is not audited. Where coins decide who takes part,
   `participation` checks the groups that they make.
@@ -22,104 +24,54 @@ def check_groups(config: Config) -> None:
     config: the config of the run, with every field set.
 
   Raises:
-    ValueError: a group has one canary, whose score has no spread.
+    ValueError: JAX computes in float64; a group has one canary, whose score has no
+      spread; a claim cannot be tested by canaries in rounds; or the server's
+      optimizer has a momentum of its own.
   """
-  c = config.canaries
-  if c.observed + c.unobserved == 0 or c.schedule == 'coin_flip':
-    return
-  if c.observed < 2:
+  if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
     raise ValueError(
-      f'canaries.observed={c.observed}; give at least 2, as the spread of '
-      'scores takes two. For a run without an audit give 0 of '
-      f'canaries.unobserved={c.unobserved} too.'
+      'jax_enable_x64=True, but runs are of float32. Unset JAX_ENABLE_X64, or call '
+      "jax.config.update('jax_enable_x64', False)."
     )
-  if c.unobserved == 1:
-    raise ValueError(
-      'canaries.unobserved=1 says nothing about the spread of their scores; '
-      'give 0, or at least 2.'
-    )
-
-
-def check_claim(config: Config) -> None:
-  """Checks that a claim, if there is one, can be tested by canaries in rounds.
-
-  Args:
-    config: the config of the run, with every field set.
-
-  Raises:
-    ValueError: there are no canaries, or no cosines of rounds are kept.
-  """
-  c, claim = config.canaries, config.audit.claim
-  if claim is None:
-    return
-  if c.observed + c.unobserved == 0:
+  c, server, claim = config.canaries, config.server, config.audit.claim
+  num_canaries = c.observed + c.unobserved
+  if num_canaries and c.schedule != 'coin_flip':
+    if c.observed < 2:
+      raise ValueError(
+        f'canaries.observed={c.observed}; give at least 2, as the spread of '
+        'scores takes two. For a run without an audit give 0 of '
+        f'canaries.unobserved={c.unobserved} too.'
+      )
+    if c.unobserved == 1:
+      raise ValueError(
+        'canaries.unobserved=1 says nothing about the spread of their scores; '
+        'give 0, or at least 2.'
+      )
+  if claim is not None and not num_canaries:
     raise ValueError(
       f'audit.claim={claim} is tested by canaries, but canaries.observed=0; give '
       'at least 2, or leave out the claim.'
     )
-  if not config.audit.trace:
+  if claim is not None and not config.audit.trace:
     raise ValueError(
       f'audit.claim={claim} is tested by the cosines of rounds, but '
       'audit.trace=False keeps none of them; keep them, or leave out the claim.'
     )
-
-
-def check_dimension(config: Config, dim: int) -> None:
-  """Checks that there are fewer canaries than the model has parameters.
-
-  Args:
-    config: the config of the run, with every field set.
-    dim: d, the number of parameters of the model.
-
-  Raises:
-    ValueError: there are more canaries than d.
-  """
-  c = config.canaries
-  if c.observed + c.unobserved > dim:
+  if server.optimizer == 'adam' and server.momentum:
     raise ValueError(
-      f'canaries.observed={c.observed} and canaries.unobserved={c.unobserved}, '
-      f'but the model has dim={dim} parameters; random directions are nearly '
-      f'orthogonal only if they are far fewer. Ask for less than {dim} in all.'
+      f'server.optimizer={server.optimizer!r} with server.momentum='
+      f"{server.momentum}; give 'sgd', or 'adam' with momentum 0, because it has "
+      'its own.'
     )
 
 
-def warn_of_server(
-  config: Config, participants: participation.Participation, dim: int
-) -> None:
-  """Logs a warning if the server may make canaries of a family dependent.
-
-  Args:
-    config: the config of the run, with every field set.
-    participants: the participation of its clients and canaries.
-    dim: d, the number of parameters of the model.
-  """
-  if config.server.optimizer not in _COORDINATE_WISE:
-    return
-  family = config.canaries.family
-  max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
-  min_noise = canaries.min_noise_multiplier(family, dim, max_canaries)
-  if config.noise_multiplier < min_noise:
-    logging.warning(
-      'server.optimizer=%r works coordinate by coordinate, and '
-      'noise_multiplier=%s is less than the %.3g at which the cosines of '
-      'unobserved canaries of canaries.family=%r follow their null law behind '
-      'it, with up to %d canaries in a round. Take what is estimated from the '
-      "final model, or with audit.sees='delta', for doubtful, or train with "
-      "canaries.family='sphere' or 'sign'.",
-      config.server.optimizer,
-      config.noise_multiplier,
-      min_noise,
-      family,
-      max_canaries,
-    )
-
-
-def check_memory(
+def check_sizes(
   config: Config, train: federated.FederatedData, plan: cohort.Plan, dim: int
 ) -> None:
-  """Checks that this machine can hold the largest arrays of a run.
+  """Checks that the model has room for the canaries, and this machine for the run.
 
-  A run takes more than these; they are what would end it without a message.
+  A run takes more than the arrays that are counted here; they are what would end
+  it without a message.
 
   Args:
     config: the config of the run, with every field set.
@@ -128,8 +80,17 @@ def check_memory(
     dim: d, the number of parameters of the model.
 
   Raises:
-    ValueError: an array takes more bytes than the machine has memory.
+    ValueError: there are more canaries than d, or an array takes more bytes than
+      the machine has memory.
   """
+  c = config.canaries
+  num_canaries = c.observed + c.unobserved
+  if num_canaries > dim:
+    raise ValueError(
+      f'canaries.observed={c.observed} and canaries.unobserved={c.unobserved}, '
+      f'but the model has dim={dim} parameters; random directions are nearly '
+      f'orthogonal only if they are far fewer. Ask for less than {dim} in all.'
+    )
   rounds, clients = config.rounds, config.clients_per_round
   dispatched = min(
     config.rounds_per_dispatch,
@@ -140,7 +101,6 @@ def check_memory(
   examples = cohort.count_steps(train.sizes, plan) * plan.batch_size
   examples *= -(-clients // plan.chunk) * plan.chunk * dispatched
   example_bytes = sum(x[:1].nbytes for x in train.columns.values())
-  num_canaries = config.canaries.observed + config.canaries.unobserved
   fields: dict[tuple[str, ...], int] = {
     # Two scores of each canary in each round, and whether it takes part.
     ('rounds', 'canaries.observed', 'canaries.unobserved'): (
@@ -166,3 +126,34 @@ def check_memory(
         f'{settings} take {size:.2g} bytes, but this machine has {memory:.2g} '
         f'of memory; give less of {" or ".join(names)}.'
       )
+
+
+def warn_of_server(
+  config: Config, participants: participation.Participation, dim: int
+) -> None:
+  """Logs a warning if the server may make canaries of a family dependent.
+
+  Args:
+    config: the config of the run, with every field set.
+    participants: the participation of its clients and canaries.
+    dim: d, the number of parameters of the model.
+  """
+  if config.server.optimizer not in _COORDINATE_WISE:
+    return
+  family = config.canaries.family
+  max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))
+  min_noise = canaries.min_noise_multiplier(family, dim, max_canaries)
+  if config.noise_multiplier < min_noise:
+    logging.warning(
+      'server.optimizer=%r works coordinate by coordinate, and '
+      'noise_multiplier=%s is less than the %.3g at which the cosines of '
+      'unobserved canaries of canaries.family=%r follow their null law after '
+      'it, with up to %d canaries in a round. Take what is estimated from the '
+      "final model, or with audit.sees='delta', for doubtful, or train with "
+      "canaries.family='sphere' or 'sign'.",
+      config.server.optimizer,
+      config.noise_multiplier,
+      min_noise,
+      family,
+      max_canaries,
+    )

@@ -2,12 +2,11 @@
 
 Types and ranges of single fields are checked here, before any work is done; a
 config in Python may hold anything at all. A value that contradicts another
-field, the data or the model is refused by `contradictions`, or where it is
+field, the data or the model is refused by `config_conflicts`, or where it is
 used.
 """
 
-from collections.abc import Iterable, Mapping
-import difflib
+from collections.abc import Iterable
 import math
 import numbers
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from epe_jax import canaries, fields, functions, io
 from epe_jax.audit import record
 from epe_jax.data import registry
-from epe_jax.experiment import participation, workdirs
+from epe_jax.experiment import config_files, participation, workdirs
 from epe_jax.training import local_training
 
 Config = workdirs.Config
@@ -50,7 +49,7 @@ _ANYTHING = fields.Field(
   ),
   lambda x: x.item() if isinstance(x, np.generic) else x,
 )
-# Groups of fields that a task of a user's own may have.
+# Groups of fields that a user's own task may have.
 _OWN_GROUPS = ('data.', 'model.')
 
 _COMMON_FIELDS = {
@@ -93,13 +92,9 @@ _COMMON_FIELDS = {
   'audit.sees': fields.one_of('aggregate', 'delta'),
   'audit.trace': fields.FLAG,
   'audit.buffer': fields.or_none(fields.integer(1), 'as many as memory holds'),
-  'audit.memory': fields.real(
-    'a finite number of bytes > 0', 0, _MAX_REAL, is_open=True
-  ),
+  'audit.memory': _POSITIVE,
   'audit.delta': fields.or_none(_SHARE, '(number of clients)^-1.1'),
-  'audit.claim': fields.or_none(
-    fields.real('a finite number > 0', 0, _MAX_REAL, is_open=True), 'no claim'
-  ),
+  'audit.claim': fields.or_none(_POSITIVE, 'no claim'),
   'evaluate_every': fields.integer(1),
   'evaluate_examples': fields.or_none(fields.integer(1), 'all'),
   'checkpoint_every': fields.integer(1),
@@ -116,35 +111,30 @@ def list_fields(
 
   Args:
     task: the value of config.task.
-    names: of the fields of a config. Those of the groups data and model of a task
-      of a user's own are what its function takes.
+    names: the fields of a config. A user's own task may have any in the groups
+      data and model.
 
   Raises:
     ValueError: there is no such task.
   """
+  is_own = isinstance(task, str) and functions.is_function(task)
   named = fields.one_of(*registry.list_federated())
-  tasks = named._replace(
-    description=f'{named.description}, or package.module:function of your own',
-    is_valid=lambda x: named.is_valid(x) or _is_own(x),
+  tasks = fields.Field(
+    f'{named.description}, or package.module:function of your own',
+    lambda x: is_own or named.is_valid(x),
+    str,
   )
   _check_value('task', task, tasks)
   own = {name: _ANYTHING for name in names if name.startswith(_OWN_GROUPS)}
-  return {
-    'task': tasks,
-    **_COMMON_FIELDS,
-    **(own if _is_own(task) else registry.find_federated(str(task)).fields),
-  }
-
-
-def _is_own(task: object) -> bool:
-  return isinstance(task, str) and functions.is_function(task)
+  of_task = own if is_own else registry.find_federated(str(task)).fields
+  return {'task': tasks, **_COMMON_FIELDS, **of_task}
 
 
 def check_config(config: Config) -> Config:
-  """Checks every field of a config, and gives a copy in types of Python.
+  """Checks every field of a config, and returns a copy in types of Python.
 
   Numbers of NumPy become those of Python, and an integer is a real number too.
-  No other type is taken for another.
+  No other type is converted.
 
   Args:
     config: every field of its task, as the files in configs/ give them.
@@ -157,41 +147,28 @@ def check_config(config: Config) -> Config:
   known = list_fields(values.get('task'), values)
   for name, value in values.items():
     if name not in known:
-      raise ValueError(
-        f'{name}={value!r} is no field of the task {values["task"]!r}. '
-        f'{_suggest_name(name, known, values)}'
+      cure = config_files.suggest_field(
+        name, [*known], missing=known.keys() - values.keys()
       )
-  nested: dict[str, Any] = {'data': {}, 'model': {}}
+      raise ValueError(
+        f'{name}={value!r} is no field of the task {values["task"]!r}; {cure}'
+      )
+  checked = config_dict.ConfigDict({'data': {}, 'model': {}})
   for name, field in known.items():
     if name not in values:
       raise ValueError(
         f'{name} is missing from the config; give {field.description}.'
       )
     _check_value(name, values[name], field)
-    *groups, last = name.split('.')
-    group = nested
-    for part in groups:
-      group = group.setdefault(part, {})
-    group[last] = field.convert(values[name])
-  return config_dict.ConfigDict(nested)
+    group, _, last = name.rpartition('.')
+    checked.update(_nest(group, {last: field.convert(values[name])}))
+  return checked
 
 
-def _suggest_name(
-  name: str, known: Mapping[str, fields.Field], values: Mapping[str, Any]
-) -> str:
-  """Says which field may be meant by a name that is none."""
-  # A renamed or misspelled field has mostly left its own name without a value.
-  similar = difflib.get_close_matches(name, known.keys() - values.keys(), n=1)
-  if not similar:
-    group, dot, last = name.rpartition('.')
-    siblings = [
-      x.removeprefix(group + dot) for x in known if x.startswith(group)
-    ]
-    similar = difflib.get_close_matches(last, siblings, n=1)
-    similar = [f'{group}{dot}{x}' for x in similar]
-  if similar:
-    return f'Is {similar[0]} meant?'
-  return 'Leave it out.'
+def _nest(group: str, nested: dict[str, Any]) -> dict[str, Any]:
+  for part in reversed(group.split('.') if group else ()):
+    nested = {part: nested}
+  return nested
 
 
 def _check_value(name: str, value: Any, field: fields.Field) -> None:

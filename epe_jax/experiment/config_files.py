@@ -1,6 +1,7 @@
-"""Configs by name: those that ship with the package, and files of one's own."""
+"""Configs by name: those that ship with the package, and your own files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+import contextlib
 import difflib
 import importlib.util
 import inspect
@@ -48,7 +49,7 @@ def load_config(name: str | os.PathLike) -> Config:
   text, _, mode = os.fspath(name).partition(':')
   path = _find_file(text)
   if _is_path(text):
-    # For the modules beside it, whose functions its fields may name.
+    # Its fields may name functions of the modules next to it.
     interpreters.search_last(path.resolve().parent)
   get_config = getattr(_load_module(path), 'get_config', None)
   if get_config is None:
@@ -57,17 +58,13 @@ def load_config(name: str | os.PathLike) -> Config:
       'those of configs/, or the name of a job that ships: '
       f'{", ".join(list_configs())}.'
     )
-  if not mode:
-    return _call(path, get_config)
-  if not inspect.signature(get_config).parameters:
+  if mode and not inspect.signature(get_config).parameters:
     raise ValueError(
       f'{text}:{mode}: get_config() of this file takes no mode; leave out '
       f':{mode}.'
     )
-  try:
-    return _call(path, get_config, mode)
-  except ValueError as error:
-    raise ValueError(f'{text}:{mode}: {error}') from error
+  with _locate_errors(path, mode=mode and f'{text}:{mode}'):
+    return get_config(mode) if mode else get_config()
 
 
 def load_grid(name: str) -> Config:
@@ -86,29 +83,40 @@ def load_grid(name: str) -> Config:
   try:
     return load_config(f'{GRIDS}:{name}')
   except ValueError as error:
-    # Which file of the package has the grids is of no use to who misspelt one.
+    # Whoever misspelled a grid need not know its file in the package.
     raise ValueError(str(error).removeprefix(f'{GRIDS}:{name}: ')) from error
 
 
-def find_similar_fields(name: str, fields: Sequence[str]) -> list[str]:
-  """The fields that a wrong name may mean; none if none is near.
+def suggest_field(
+  name: str, fields: Sequence[str], *, missing: Iterable[str] = ()
+) -> str:
+  """Suggests fields for a name of none, as the end of an error.
 
   Args:
-    name: of no field.
-    fields: dotted names.
+    name: the wrong name.
+    fields: the dotted names of all fields.
+    missing: those without a value. A field that was renamed or misspelled has
+      mostly left its own name without one.
 
   >>> fields = ['rounds', 'server.momentum', 'noise_multiplier']
-  >>> [find_similar_fields(x, fields) for x in ('momentum', 'noise', 'round')]
-  [['server.momentum'], ['noise_multiplier'], ['rounds']]
+  >>> suggest_field('momentum', fields), suggest_field('noise', fields)
+  ("did you mean 'server.momentum'?", "did you mean 'noise_multiplier'?")
   """
   word = name.rpartition('.')[2]
   last = {field: field.rpartition('.')[2] for field in fields}
-  return (
-    # The right name in a wrong group, the beginning of one, and then a misspelt one.
-    [field for field in fields if last[field] == word]
+  similar = (
+    difflib.get_close_matches(name, missing, n=1)
+    # The right name in a wrong group, the beginning of one, a misspelled one.
+    or [field for field in fields if last[field] == word]
     or [field for field in fields if last[field].startswith(f'{word}_')]
     or difflib.get_close_matches(name, fields, n=1)
   )
+  if similar:
+    return f'did you mean {" or ".join(map(repr, similar))}?'
+  group = name.rpartition('.')[0]
+  within = [field for field in fields if field.startswith(f'{group}.')]
+  tops = dict.fromkeys(field.partition('.')[0] for field in fields)
+  return f'give one of {", ".join(within or tops)}.'
 
 
 def name_run(name: str | os.PathLike) -> str:
@@ -129,39 +137,33 @@ def _is_path(text: str) -> bool:
 
 def _find_file(text: str) -> pathlib.Path:
   """Finds the file of a config, given as the name of a job or as a path."""
-  if _is_path(text):
-    path = pathlib.Path(text)
+  if not _is_path(text):
+    path = _find_folder() / f'{text}.py'
     if not path.is_file():
-      raise FileNotFoundError(_explain_missing(path))
-    return path
-  path = _find_folder() / f'{text}.py'
-  if not path.is_file():
-    path = registry.list_jobs().get(text, path)
-  if not text.isidentifier() or not path.is_file():
-    jobs = list_configs()
-    similar = difflib.get_close_matches(text, jobs, n=1)
+      path = registry.list_jobs().get(text, path)
+    if text.isidentifier() and path.is_file():
+      return path
+    similar = difflib.get_close_matches(text, list_configs(), n=1)
     meant = f'Did you mean {similar[0]!r}? ' if similar else ''
     raise ValueError(
-      f'{text!r} is not a config. {meant}Give one of {", ".join(jobs)}, or the path '
-      'of a file that ends in .py.'
+      f'{text!r} is not a config. {meant}Give one of '
+      f'{", ".join(list_configs())}, or the path of a file that ends in .py.'
     )
-  return path
-
-
-def _explain_missing(path: pathlib.Path) -> str:
-  text = f'{path} does not exist'
-  if not path.is_absolute():
-    # A checkout's configs/digits.py, say, seen from another folder.
-    text += f' in {pathlib.Path.cwd()}'
+  path = pathlib.Path(text)
+  if path.is_file():
+    return path
+  where = '' if path.is_absolute() else f' in {pathlib.Path.cwd()}'
   if path.stem in list_configs():
-    return (
-      f'{text}. The config of that name that ships is found from anywhere: give '
+    cure = (
+      'The config of that name that ships is found from anywhere: give '
       f'{path.stem!r} in place of a path.'
     )
-  return (
-    f'{text}. Give the path of a file, or a config that ships: '
-    f'{", ".join(list_configs())}.'
-  )
+  else:
+    cure = (
+      'Give the path of a file, or a config that ships: '
+      f'{", ".join(list_configs())}.'
+    )
+  raise FileNotFoundError(f'{text} does not exist{where}. {cure}')
 
 
 def _find_folder() -> pathlib.Path:
@@ -181,38 +183,33 @@ def _load_module(path: pathlib.Path) -> ModuleType:
   if spec is None or spec.loader is None:
     raise ValueError(f'{path} is no file of Python; give one that ends in .py.')
   module = importlib.util.module_from_spec(spec)
-  try:
+  with _locate_errors(path):
     spec.loader.exec_module(module)
+  return module
+
+
+@contextlib.contextmanager
+def _locate_errors(
+  path: pathlib.Path, *, mode: str | None = None
+) -> Iterator[None]:
+  """Raises what the code of a file raises as an error with its file and line."""
+  try:
+    yield
+  except ImportError:
+    # Its message may name the extra that is missing.
+    raise
   except SyntaxError as error:
     raise ValueError(
       f'{path}, line {error.lineno}: {error.msg}. Give a file of Python.'
     ) from error
-  except ImportError:
-    # Whose message may name the extra that is missing.
-    raise
   except Exception as error:
-    raise ValueError(_locate(path, error)) from error
-  return module
-
-
-def _call(path: pathlib.Path, get_config: Any, *mode: str) -> Config:
-  """Calls get_config(); what it raises names the file and the line."""
-  try:
-    return get_config(*mode)
-  except ImportError:
-    raise
-  except Exception as error:
-    is_refusal = isinstance(error, ValueError) and mode
-    text = str(error) if is_refusal else _locate(path, error)
-    raise ValueError(text) from error
-
-
-def _locate(path: pathlib.Path, error: Exception) -> str:
-  """An exception, after the last line of a file that led to it."""
-  lines = [
-    frame.lineno
-    for frame in traceback.extract_tb(error.__traceback__)
-    if os.path.realpath(frame.filename) == os.path.realpath(path)
-  ]
-  where = f'{path}, line {lines[-1]}' if lines else f'{path}'
-  return f'{where}: {type(error).__name__}: {error}'
+    if mode and isinstance(error, ValueError):
+      # The file refuses the mode.
+      raise ValueError(f'{mode}: {error}') from error
+    lines = [
+      frame.lineno
+      for frame in traceback.extract_tb(error.__traceback__)
+      if os.path.realpath(frame.filename) == os.path.realpath(path)
+    ]
+    where = f'{path}, line {lines[-1]}' if lines else f'{path}'
+    raise ValueError(f'{where}: {type(error).__name__}: {error}') from error

@@ -1,49 +1,40 @@
 """Many runs that differ in a few fields: a grid with one folder for each point.
 
-Each point is run by a process of its own, so that one that fails, or is killed
-for lack of memory, takes no other with it. The folder of a point holds an
-ordinary run: one that is finished is not made again, and one that was stopped
-is resumed.
+Each point is run by a process of its own. The folder of a point holds an ordinary
+run: a finished one is not repeated, and one that was stopped is resumed.
 """
 
+import collections
 from collections.abc import Collection, Iterator, Mapping, Sequence
-import concurrent.futures
 import contextlib
 import copy
 import functools
 import itertools
-import json
 import os
 import pathlib
 import signal
 import subprocess
-import sys
-import threading
 import time
 from typing import Any, NamedTuple
 
 from ml_collections import config_dict
 
-from epe_jax import interpreters, io, progress
+from epe_jax import io, progress
 from epe_jax.experiment import (
-  audited_run,
-  compiled_programs,
   config_files,
   stopping,
-  sweep_checks,
+  sweep_process,
   workdirs,
   workloads,
 )
-from epe_jax.parallel import sharding
 
 Config = workloads.Config
 
 FAILED = '.failed'
 """The suffix of the file beside the folder of a point that failed."""
 
-_STOPPED = 'stopped'
-# Seconds between two tries to have a point that another process has.
-_INTERVAL = 1.0
+# Seconds between two polls of the processes.
+_INTERVAL = 0.2
 
 
 class Point(NamedTuple):
@@ -125,14 +116,12 @@ def run_sweep(
   """Runs all points that are not finished, `jobs` of them side by side.
 
   A point that failed before is skipped, unless `retry` is set, and one that
-  another process runs is waited for. When this process is stopped, the running
-  points are stopped too, and resume from their checkpoints the next time; so they
-  are when it is killed.
+  another process runs is waited for. When this process is stopped or killed, so are
+  the running points, which resume from their checkpoints the next time.
 
   Args:
     points: the points, as `make_grid` makes them.
-    workdir: a folder with a folder for each point. Beside it <point>.log has
-      the output of the run.
+    workdir: a folder with a folder for each point, and its output in <point>.log.
     jobs: the number of processes at a time, >= 1. Each uses all cores that it
       finds.
     retry: whether points that failed before are tried again.
@@ -144,59 +133,51 @@ def run_sweep(
   if jobs < 1:
     raise ValueError(f'jobs={jobs}; give 1 or more.')
   folder = pathlib.Path(workdir)
-  waiting = [point for point in points if _is_waiting(point, folder, retry)]
   io.check_folder('workdir', folder)
   # For all of them before any work is done.
   for point in points:
     if (folder / point.name).exists():
       workdirs.claim(folder / point.name, point.config)
+  finished, failed, waiting = {}, {}, []
+  for point in points:
+    failure = folder / f'{point.name}{FAILED}'
+    if workdirs.workdir_at(folder / point.name).result.exists():
+      failure.unlink(missing_ok=True)
+      finished[point.name] = folder / point.name
+    elif failure.exists() and not retry:
+      failed[point.name] = failure.read_text()
+    else:
+      waiting.append(point)
   check_points(waiting)
   folder.mkdir(parents=True, exist_ok=True)
   for point in waiting:
     workdirs.claim(folder / point.name, point.config)
-  left = {point.name: int(point.config.rounds) for point in waiting}
-  with contextlib.ExitStack() as stack:
-    requests = stack.enter_context(
-      stopping.listen(
-        'Finishing the rounds of the points that run. A second signal stops at once.'
-      )
-    )
+    (folder / f'{point.name}{FAILED}').unlink(missing_ok=True)
+  with (
+    stopping.listen(
+      'Finishing the rounds of the points that run. A second signal stops at once.'
+    ) as requests,
+    # In rounds, as points may differ in them: the time that is left is known once
+    # the first point has finished.
+    progress.bar(
+      total=sum(int(point.config.rounds) for point in waiting),
+      unit=' rounds',
+      desc=f'{folder.name}, {len(waiting)} of {len(points)} points to run',
+      smoothing=0,
+    ) as bar,
+  ):
     requests.can_defer = True
-    # In rounds, as points may differ in them: the time that is left is known from
-    # the first point on that finishes.
-    bar = stack.enter_context(
-      progress.bar(
-        total=sum(left.values()),
-        unit=' rounds',
-        desc=f'{folder.name}, {len(waiting)} of {len(points)} points to run',
-        smoothing=0,
-      )
-    )
-    pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(jobs))
-    stop = threading.Event()
-    # Threads are told to stop before the pool waits for them.
-    stack.callback(stop.set)
-    names_by_future = {
-      pool.submit(_run_point, point, folder, retry, stop): point.name
-      for point in points
-    }
-    finished, failed, num_stopped = {}, {}, 0
-    for future in _iterate_completed(names_by_future, requests, stop):
-      name, reason = names_by_future[future], future.result()
-      rounds = left.pop(name, 0)
+    for point, reason in _run_points(waiting, folder, jobs, requests):
+      rounds = int(point.config.rounds)
       if reason is None:
-        finished[name] = folder / name
-      elif reason == _STOPPED:
-        num_stopped += 1
+        finished[point.name] = folder / point.name
+        bar.update(rounds)
       else:
-        failed[name] = reason
+        failed[point.name] = reason
         # Rounds that were not made say nothing of how long others take.
         bar.total -= rounds
       counts = {'finished': len(finished), 'failed': len(failed)}
-      if num_stopped:
-        counts['stopped'] = num_stopped
-      bar.set_postfix(counts, refresh=False)
-      bar.update(rounds if reason is None else 0)
+      bar.set_postfix(counts, refresh=True)
   requests.raise_if_stopped(
     _describe_stop(points, folder, finished=finished, failed=failed)
   )
@@ -223,15 +204,89 @@ def check_points(points: Sequence[Point]) -> None:
         'processes of points cannot import; put it into a module of its own.'
       )
   configs = {point.name: point.config for point in points}
-  if faults := sweep_checks.find_faults_in_process(configs):
-    raise ValueError(sweep_checks.describe_faults(faults, len(points)))
+  if faults := sweep_process.find_faults_in_process(configs):
+    raise ValueError(_describe_faults(faults, len(points)))
 
 
-def _is_waiting(point: Point, folder: pathlib.Path, retry: bool) -> bool:
-  """Says whether a point is to be run: it has neither finished nor failed."""
-  failure = folder / f'{point.name}{FAILED}'
-  is_finished = workdirs.workdir_at(folder / point.name).result.exists()
-  return not is_finished and (retry or not failure.exists())
+def _describe_faults(faults: Mapping[str, str], num_points: int) -> str:
+  """Lists all faults, each reason once with the points that it concerns.
+
+  >>> print(_describe_faults({'rounds=0': 'give 1', 'rounds=-1': 'give 1'}, 3))
+  2 of 3 points cannot be run, so none was started:
+    rounds=0
+    rounds=-1
+      give 1
+  """
+  names_by_reason: dict[str, list[str]] = {}
+  for name, reason in faults.items():
+    names_by_reason.setdefault(reason, []).append(name)
+  lines = [
+    f'{len(faults)} of {num_points} points cannot be run, so none was started:'
+  ]
+  for reason, names in names_by_reason.items():
+    lines += [*(f'  {name}' for name in names), f'    {reason}']
+  return '\n'.join(lines)
+
+
+def _run_points(
+  points: Sequence[Point],
+  folder: pathlib.Path,
+  jobs: int,
+  requests: stopping.Requests,
+) -> Iterator[tuple[Point, str | None]]:
+  """Runs points in processes; yields each with the reason if it failed, else None.
+
+  Those that are stopped are not yielded.
+  """
+  queue, is_told = collections.deque(points), False
+  running: list[tuple[Point, subprocess.Popen[bytes]]] = []
+  # However this ends, the processes do.
+  with contextlib.ExitStack() as stack:
+    while queue or running:
+      if requests.signum is not None and not is_told:
+        queue.clear()
+        # Once: a second signal would end them before they have saved.
+        for _, process in running:
+          process.terminate()
+        is_told = True
+      while queue and len(running) < jobs:
+        point = queue.popleft()
+        running.append((point, stack.enter_context(start_point(point, folder))))
+      time.sleep(_INTERVAL)
+      ended = [one for one in running if one[1].poll() is not None]
+      running = [one for one in running if one not in ended]
+      for point, process in ended:
+        code = process.returncode
+        if code == 0:
+          yield point, None
+        elif requests.signum is None:
+          yield point, _record_failure(point, folder, code)
+
+
+def start_point(point: Point, folder: pathlib.Path) -> subprocess.Popen[bytes]:
+  """Starts the process that runs a point, with its output in <point>.log."""
+  with open(folder / f'{point.name}.log', 'wb') as output:
+    return sweep_process.start(
+      ['run', str(folder / point.name), stopping.name_command()],
+      point.config.to_dict(),
+      environment={},
+      stdout=output,
+      stderr=subprocess.STDOUT,
+    )
+
+
+def _record_failure(point: Point, folder: pathlib.Path, code: int) -> str:
+  """Writes down and returns why a point failed: its exit and its last line."""
+  log = folder / f'{point.name}.log'
+  lines = log.read_text(errors='replace').strip().splitlines()
+  end = (
+    f'ended with {code}'
+    if code >= 0
+    else f'ended by {signal.Signals(-code).name}'
+  )
+  reason = f'{end}: {lines[-1] if lines else "no output"}'
+  io.write_text(folder / f'{point.name}{FAILED}', reason)
+  return reason
 
 
 def _describe_stop(
@@ -241,7 +296,7 @@ def _describe_stop(
   finished: Collection[str],
   failed: Collection[str],
 ) -> str:
-  """What is kept of a sweep that was stopped, by count."""
+  """Counts what is kept of a sweep that was stopped."""
   others = [p.name for p in points if p.name not in {*finished, *failed}]
   saved = [
     name
@@ -256,86 +311,6 @@ def _describe_stop(
   }
   listed = ', '.join(f'{n} {what}' for what, n in counts.items() if n)
   return f'Stopped. Of {len(points)} points in {folder}: {listed}.'
-
-
-def _iterate_completed(
-  pending: Collection[concurrent.futures.Future],
-  requests: stopping.Requests,
-  stop: threading.Event,
-) -> Iterator[concurrent.futures.Future]:
-  """Iterates over futures as they complete; a request to stop is passed on."""
-  pending = set(pending)
-  while pending:
-    done, pending = concurrent.futures.wait(
-      pending, timeout=0.2, return_when=concurrent.futures.FIRST_COMPLETED
-    )
-    yield from done
-    if requests.signum is not None:
-      stop.set()
-
-
-def _run_point(
-  point: Point, folder: pathlib.Path, retry: bool, stop: threading.Event
-) -> str | None:
-  """Runs one point in a process; gives the reason if it failed, else None."""
-  failure = folder / f'{point.name}{FAILED}'
-  if workdirs.workdir_at(folder / point.name).result.exists():
-    failure.unlink(missing_ok=True)
-    return None
-  if failure.exists() and not retry:
-    return failure.read_text()
-  if stop.is_set():
-    return _STOPPED
-  failure.unlink(missing_ok=True)
-  log = folder / f'{point.name}.log'
-  with open(log, 'wb') as output:
-    process = subprocess.Popen(
-      interpreters.make_command(
-        '-m',
-        'epe_jax.experiment.sweep',
-        str(folder / point.name),
-        stopping.name_command(),
-      ),
-      env=interpreters.make_environment(),
-      stdin=subprocess.PIPE,
-      stdout=output,
-      stderr=subprocess.STDOUT,
-      # Ctrl-C in a terminal would reach it beside the signal that we send.
-      start_new_session=True,
-    )
-    assert process.stdin is not None
-    config = json.dumps(io.spell_non_finite(point.config.to_dict()))
-    # One that has ended at once takes none.
-    with contextlib.suppress(BrokenPipeError):
-      process.stdin.write(f'{config}\n'.encode())
-      process.stdin.flush()
-    is_told = False
-    while True:
-      try:
-        code = process.wait(timeout=0.5)
-        break
-      except subprocess.TimeoutExpired:
-        # Once: a second signal would end it before it has saved.
-        if stop.is_set() and not is_told:
-          process.terminate()
-          is_told = True
-    # Not before: it ends with the pipe.
-    with contextlib.suppress(BrokenPipeError):
-      process.stdin.close()
-  if code == 0:
-    return None
-  if stop.is_set():
-    return _STOPPED
-  lines = log.read_text(errors='replace').strip().splitlines()
-  reason = f'{_describe_exit(code)}: {lines[-1] if lines else "no output"}'
-  io.write_text(failure, reason)
-  return reason
-
-
-def _describe_exit(code: int) -> str:
-  if code >= 0:
-    return f'ended with {code}'
-  return f'ended by {signal.Signals(-code).name}'
 
 
 def _list_names(names: str | Sequence[str]) -> Sequence[str]:
@@ -363,11 +338,7 @@ def _check_field(base: Config, name: str) -> None:
   group = base
   for part in name.split('.'):
     if not isinstance(group, config_dict.ConfigDict) or part not in group:
-      fields = list(io.flatten(base.to_dict()))
-      similar = config_files.find_similar_fields(name, fields)
-      cure = f'give one of {", ".join(fields)}.'
-      if similar:
-        cure = f'did you mean {" or ".join(map(repr, similar))}?'
+      cure = config_files.suggest_field(name, [*io.flatten(base.to_dict())])
       raise ValueError(f'the config has no field {name!r}; {cure}')
     group = group[part]
 
@@ -383,43 +354,3 @@ def _set_field(config: Config, name: str, value: Any) -> None:
       f'{type(value).__name__}, and not {group.get_type(last).__name__} as '
       f'{name}={group[last]!r} of the config; give values of that type.'
     ) from error
-
-
-def _explain_resuming() -> str:
-  # The command of this process would wait for a config on stdin.
-  return f'To go on, repeat the sweep, which was started by: {sys.argv[2]}'
-
-
-@functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
-def main() -> None:
-  """Runs one point, with its config on the first line of stdin.
-
-  Its arguments are its workdir and the command that started the sweep, with which it
-  ends.
-  """
-  config = config_dict.ConfigDict(json.loads(sys.stdin.readline()))
-  stopping.end_with_parent()
-  compiled_programs.keep_programs()
-  sharding.use_cores(config.clients_per_round)
-  try:
-    _run_when_free(config, sys.argv[1])
-  except (ValueError, FileNotFoundError, FloatingPointError) as error:
-    raise SystemExit(f'{type(error).__name__}: {error}') from error
-
-
-def _run_when_free(config: Config, workdir: str) -> None:
-  """Runs a point, once no other process does, such as one of a sweep before."""
-  is_told = False
-  while True:
-    try:
-      audited_run.run(config, workdir)
-      return
-    except workdirs.InUse as busy:
-      if not is_told:
-        print(f'Waiting: {busy}', file=sys.stderr, flush=True)
-      is_told = True
-    time.sleep(_INTERVAL)
-
-
-if __name__ == '__main__':
-  main()

@@ -175,21 +175,20 @@ def test_a_wrong_call_is_2_and_says_what_is_right(capsys, argv, message):
   [
     (
       ['run', 'digits', '--config.roundz=3'],
-      'no such field of the config: roundz. Did you mean "rounds"?',
+      "the config has no field 'roundz'; did you mean 'rounds'?",
     ),
     (
       ['run', 'digits', '--config.server.mometum=0.5'],
-      'no such field of the config: server.mometum. Did you mean '
-      '"server.momentum"?',
+      "the config has no field 'server.mometum'; did you mean "
+      "'server.momentum'?",
     ),
     (
       ['run', 'digits', '--noconfig.simulatio'],
-      'no such field of the config: simulatio. Did you mean "simulation"?',
+      "the config has no field 'simulatio'; did you mean 'simulation'?",
     ),
     (
       ['run', 'digits', '--config.optimizer=adam'],
-      'no such field of the config: optimizer. Did you mean '
-      '"server.optimizer"?',
+      "the config has no field 'optimizer'; did you mean 'server.optimizer'?",
     ),
     (
       ['run', 'digits:smok'],

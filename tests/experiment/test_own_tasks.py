@@ -21,7 +21,7 @@ from epe_jax.experiment import (
   build,
   config_fields,
   sweep,
-  sweep_checks,
+  sweep_process,
   workdirs,
   workloads,
 )
@@ -204,7 +204,7 @@ def test_its_own_fields_are_those_of_data_and_model():
 def test_a_sweep_varies_its_own_fields_and_checks_them():
   axes = [('data.seed', (0, 1)), ('rounds', (1, 2))]
   points = sweep.make_grid(make_config(), axes)
-  assert not sweep_checks.find_faults({p.name: p.config for p in points})
+  assert not sweep_process.find_faults({p.name: p.config for p in points})
 
 
 def test_a_function_of_a_program_is_no_task_of_a_sweep():

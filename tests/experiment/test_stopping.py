@@ -24,6 +24,7 @@ from epe_jax.experiment import (
   metrics,
   stopping,
   sweep,
+  sweep_process,
   workdirs,
 )
 from epe_jax.parallel import sharding
@@ -233,9 +234,9 @@ def test_a_point_of_a_sweep_that_is_stopped_names_the_command_of_the_sweep(
   config = load_config('digits', **CONFIG)
   monkeypatch.setattr('sys.stdin', StringIO(config.to_json()))
   workdir, command = f'{tmp_path}', 'epe-jax sweep digits --axis=seed=0,1'
-  monkeypatch.setattr('sys.argv', ['sweep', workdir, command])
+  monkeypatch.setattr('sys.argv', ['sweep', 'run', workdir, command])
   with pytest.raises(SystemExit) as ended:
-    sweep.main()
+    sweep_process.main()
   assert ended.value.code == 143
   assert capsys.readouterr().err == (
     f'Stopped; round 3 is saved in {workdir}. '
@@ -257,16 +258,16 @@ def test_a_point_that_another_process_runs_is_waited_for(
 
   runs = []
   monkeypatch.setattr(audited_run, 'run', run)
-  monkeypatch.setattr(sweep.time, 'sleep', sleep)
+  monkeypatch.setattr(sweep_process.time, 'sleep', sleep)
   monkeypatch.setattr(compiled_programs, 'keep_programs', lambda: None)
   monkeypatch.setattr(sharding, 'use_cores', lambda num_clients: None)
   monkeypatch.setattr(stopping, 'end_with_parent', lambda: None)
   config = load_config('digits', **CONFIG)
   monkeypatch.setattr('sys.stdin', StringIO(config.to_json()))
-  monkeypatch.setattr('sys.argv', ['sweep', str(tmp_path), 'epe-jax sweep'])
+  monkeypatch.setattr('sys.argv', ['sweep', 'run', str(tmp_path), ''])
   with contextlib.ExitStack() as stack:
     stack.enter_context(workdirs.lock(workdirs.workdir_at(tmp_path)))
-    sweep.main()
+    sweep_process.main()
   assert len(runs) == 2
   assert 'Waiting: workdir=' in capsys.readouterr().err
 
@@ -274,23 +275,24 @@ def test_a_point_that_another_process_runs_is_waited_for(
 def test_a_point_that_succeeded_is_not_said_to_have_failed(tmp_path):
   point = sweep.Point('a', {}, load_config('digits'))
   (tmp_path / 'a').mkdir()
+  io.write_json(tmp_path / 'a' / 'config.json', point.config.to_dict())
   (tmp_path / 'a' / 'result.json').touch()
   failure = tmp_path / f'a{sweep.FAILED}'
   failure.write_text('in use by another process')
-  reason = sweep._run_point(point, tmp_path, False, threading.Event())
-  assert reason is None
+  outcome = sweep.run_sweep([point], tmp_path)
+  assert list(outcome.finished) == ['a']
   assert not failure.exists()
 
 
 _PARENT = """
-import sys, threading
+import sys
 from epe_jax.experiment import sweep
 from tests.helpers import load_config
 
 sys.executable = sys.argv[1]
 point = sweep.Point('a', {}, load_config('digits'))
 folder = sweep.pathlib.Path(sys.argv[2])
-sweep._run_point(point, folder, False, threading.Event())
+sweep.start_point(point, folder).wait()
 """
 _CHILD = """#!{python}
 import json, os, pathlib, sys, time
@@ -298,9 +300,9 @@ from epe_jax.experiment import stopping
 
 config = json.loads(sys.stdin.readline())
 stopping.end_with_parent()
-draft = pathlib.Path(sys.argv[3] + '.draft')
+draft = pathlib.Path(sys.argv[-2] + '.draft')
 draft.write_text(json.dumps([os.getpid(), config['task']]))
-draft.rename(sys.argv[3])
+draft.rename(sys.argv[-2])
 time.sleep(60)
 """
 

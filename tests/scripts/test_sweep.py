@@ -12,7 +12,7 @@ from epe_jax.experiment import (
   metrics,
   seed_sweep,
   sweep,
-  sweep_checks,
+  sweep_process,
 )
 from epe_jax.report import seed_sweep as seed_sweep_report
 from epe_jax.report import sweep_report
@@ -97,7 +97,7 @@ def test_every_point_is_checked_and_every_fault_is_found():
     ('canaries.observed', (8, 1, 1000)),
   ]
   points = sweep.make_grid(tiny(), axes)
-  faults = sweep_checks.find_faults({p.name: p.config for p in points})
+  faults = sweep_process.find_faults({p.name: p.config for p in points})
   for point in points:
     kind, repetitions, observed = point.settings.values()
     # 1000 canaries in 2 rounds of 4 clients: those that are added to a round
@@ -121,7 +121,7 @@ def test_data_that_are_not_there_are_a_fault_of_each_point(tmp_path):
   config = load('emnist')['get_config']('smoke')
   config.data.path = str(tmp_path / 'emnist.sqlite')
   points = sweep.make_grid(config, [('noise_multiplier', (0.1, 0.2))])
-  faults = sweep_checks.find_faults({p.name: p.config for p in points})
+  faults = sweep_process.find_faults({p.name: p.config for p in points})
   assert len(faults) == 2
   assert all('emnist.sqlite does not exist' in x for x in faults.values())
 
@@ -143,7 +143,7 @@ def test_the_repetitions_of_the_paper_fit_the_default_job():
   config = load('digits')['get_config']('full')
   points = sweep.make_grid(config, axes)
   assert len(points) == 16
-  assert not sweep_checks.find_faults({p.name: p.config for p in points})
+  assert not sweep_process.find_faults({p.name: p.config for p in points})
 
 
 def test_what_is_finished_is_not_made_again(tmp_path):

@@ -1,0 +1,177 @@
+"""The processes that a sweep starts: one checks all points, the others run one each.
+
+Points are checked on the CPU and apart from the sweep, which must not hold the
+memory of an accelerator that its points need. A point that fails, or is killed for
+lack of memory, takes no other with it. Each process takes its work from the first
+line of stdin, and ends when that pipe does.
+"""
+
+from collections.abc import Mapping
+import contextlib
+import functools
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+from absl import logging
+from ml_collections import config_dict
+
+from epe_jax import interpreters, io
+from epe_jax.experiment import (
+  audited_run,
+  build,
+  compiled_programs,
+  config_fields,
+  stopping,
+  workdirs,
+  workloads,
+)
+from epe_jax.parallel import sharding
+
+# Fields that decide which data and which model are loaded.
+_LOADED_BY = (
+  'data',
+  'model',
+  'task',
+  'seed',
+  'evaluate_examples',
+  'simulation',
+)
+# What the fields, the data or an import of a user's own may raise.
+_FAULTS = (ValueError, OSError, ImportError, TypeError, KeyError)
+# Seconds between two attempts to get a point that another process has.
+_INTERVAL = 1.0
+
+
+def start(
+  arguments: list[str], work: Any, *, environment: Mapping[str, str], **streams
+) -> subprocess.Popen[bytes]:
+  """Starts a process that does some work, and ends with this one.
+
+  Args:
+    arguments: as `main` takes them.
+    work: what it does, for JSON.
+    environment: variables to set.
+    **streams: stdout and stderr, as for `subprocess.Popen`.
+  """
+  process = subprocess.Popen(
+    interpreters.make_command('-m', __name__, *arguments),
+    env=interpreters.make_environment(**environment),
+    stdin=subprocess.PIPE,
+    # Ctrl-C in a terminal would reach it in addition to the signal that we send.
+    start_new_session=True,
+    **streams,
+  )
+  assert process.stdin is not None, 'it is a pipe'
+  # A process that has ended at once reads nothing.
+  with contextlib.suppress(BrokenPipeError):
+    process.stdin.write(f'{json.dumps(io.spell_non_finite(work))}\n'.encode())
+    process.stdin.flush()
+  return process
+
+
+def find_faults_in_process(
+  configs: Mapping[str, workloads.Config],
+) -> dict[str, str]:
+  """Finds the same as `find_faults`, in a process of its own on the CPU.
+
+  Raises:
+    RuntimeError: the process ended before it was done.
+  """
+  if not configs:
+    return {}
+  plain = {name: config.to_dict() for name, config in configs.items()}
+  with start(
+    ['check'],
+    plain,
+    environment={'JAX_PLATFORMS': 'cpu'},
+    stdout=subprocess.PIPE,
+  ) as process:
+    assert process.stdout is not None, 'it is a pipe'
+    lines = process.stdout.read().splitlines()
+    code = process.wait()
+  if code:
+    raise RuntimeError(
+      f'the check of {len(configs)} points ended with {code}; what it printed '
+      'says why.'
+    )
+  # A task of a user's own may print, too.
+  return json.loads(lines[-1])
+
+
+def find_faults(configs: Mapping[str, workloads.Config]) -> dict[str, str]:
+  """Finds what would keep points from starting: in fields, data or participation.
+
+  Data are loaded, and imported if need be, once for all points that share them.
+  Nothing is trained and no workdir is touched.
+
+  Args:
+    configs: the config of each point, with every field set, by its name.
+
+  Returns:
+    The reasons, by the names of the points that cannot be run.
+  """
+  faults, loaded = {}, None
+  for name, config in configs.items():
+    key = {field: config.to_dict().get(field) for field in _LOADED_BY}
+    try:
+      # Consecutive points mostly share their data.
+      if loaded is None or loaded[0] != key:
+        checked = config_fields.check_config(config)
+        loaded = key, workloads.load_workload(checked)
+      build.check(config, loaded[1])
+    except _FAULTS as error:
+      is_plain = isinstance(error, ValueError | OSError)
+      faults[name] = str(error) if is_plain else repr(error)
+  return faults
+
+
+def _check(work: Mapping[str, Any]) -> None:
+  logging.set_verbosity(logging.ERROR)
+  configs = {name: config_dict.ConfigDict(x) for name, x in work.items()}
+  print(f'\n{json.dumps(find_faults(configs))}', flush=True)
+
+
+def _explain_resuming() -> str:
+  # The command of this process would wait for a config on stdin.
+  return f'To go on, repeat the sweep, which was started by: {sys.argv[3]}'
+
+
+@functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
+def _run(work: Mapping[str, Any], workdir: str) -> None:
+  """Runs a point, once no other process does, such as one of a previous sweep."""
+  config = config_dict.ConfigDict(work)
+  compiled_programs.keep_programs()
+  sharding.use_cores(config.clients_per_round)
+  is_announced = False
+  while True:
+    try:
+      audited_run.run(config, workdir)
+      return
+    except workdirs.InUse as busy:
+      if not is_announced:
+        print(f'Waiting: {busy}', file=sys.stderr, flush=True)
+      is_announced = True
+    except (ValueError, FileNotFoundError, FloatingPointError) as error:
+      raise SystemExit(f'{type(error).__name__}: {error}') from error
+    time.sleep(_INTERVAL)
+
+
+def main() -> None:
+  """Does the work on the first line of stdin.
+
+  The arguments are `check`; or `run`, the workdir of a point, and the command that
+  started the sweep.
+  """
+  work = json.loads(sys.stdin.readline())
+  stopping.end_with_parent()
+  if sys.argv[1] == 'check':
+    _check(work)
+  else:
+    _run(work, sys.argv[2])
+
+
+if __name__ == '__main__':
+  main()
