@@ -15,7 +15,6 @@ import textwrap
 from absl import app, flags
 
 from epe_jax import io
-from epe_jax.audit import threat_models
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.report.figures import cosines
 
@@ -104,7 +103,7 @@ def main(argv: list[str]) -> None:
     )
   for file in audits:
     auditor = Auditor.load(file)
-    figure = cosines.draw_densities(threat_models.score_all(auditor.record()))
+    figure = cosines.draw_densities(auditor.evaluate().attacks)
     io.write_atomically(
       out / f'{file.stem}.png',
       lambda f, figure=figure: figure.savefig(f, format='png', dpi=150),

@@ -15,8 +15,8 @@ import numpy as np
 
 from epe_jax import canaries
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_scores import AttackScores, ThreatModel
 from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models import AttackScores, ThreatModel
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from epe_jax.types import Array, Key

@@ -14,7 +14,7 @@ from scipy import stats
 
 from epe_jax import accounting
 from epe_jax.audit import attack_statistics, evaluation, threat_models
-from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import mixture
 from epe_jax.text import tables
 from studies import processes, simulated_runs

@@ -1,5 +1,3 @@
-from .attack_scores import ThreatModel as ThreatModel
-from .attack_scores import score_cosines as score_cosines
 from .attack_statistics import assign_held_out as assign_held_out
 from .attack_statistics import max_over_rounds as max_over_rounds
 from .attack_statistics import score_mixture as score_mixture
@@ -27,6 +25,8 @@ from .release import last_n_rounds as last_n_rounds
 from .release import restrict_record as restrict_record
 from .sequential import bound_sequentially as bound_sequentially
 from .threat_models import THREAT_MODELS as THREAT_MODELS
+from .threat_models import ThreatModel as ThreatModel
+from .threat_models.scoring import score_cosines as score_cosines
 from .upper_bounds import bound_known_rounds as bound_known_rounds
 from .upper_bounds import bound_unknown_rounds as bound_unknown_rounds
 from .upper_bounds import expect_final_model as expect_final_model

@@ -1,343 +1,87 @@
-"""The scores of all canaries for one attacker, and which estimators suit them.
+"""The scores behind an audit, in a file.
 
-The estimators follow from what is known of the scores: their null law, by how much
-taking part shifts each of them, and whether tests contradict that.
+Those of the package's own attackers follow from the record of a run. Those of other
+attackers follow from functions that only their run had, so the run keeps their scores.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping
 import dataclasses
-import math
-from typing import NamedTuple
+import os
+import pathlib
+from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Shaped
 import numpy as np
 
-from epe_jax.accounting import Analytic
-from epe_jax.audit import estimators, failed_checks
-from epe_jax.audit.estimators import Estimator
-from epe_jax.audit.noise_scale import NoiseScale, describe_noise
+from epe_jax import io
+from epe_jax.audit import threat_models
+from epe_jax.audit.evaluation import Attack, Audit
 from epe_jax.audit.record import Record
-from epe_jax.epsilon import mixture, noise_floor, shift_fit
 from epe_jax.epsilon.types import Scores
 
-COSINE, IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'
-"""Units of scores."""
-
-# The null law of orthogonal canaries is narrower by half of this share.
-_CROWDED = 0.01
-# Shifts that differ by less than this are taken to be alike.
-_UNIFORM_WITHIN = 0.05
-
-
-class ThreatModel(NamedTuple):
-  """One kind of attacker. Its key identifies it in every file, table and figure.
-
-  Attributes:
-    key: identifies it, in files too.
-    name: in legends and headings.
-    statistic: the score of a canary, in words.
-    who: the attacker, as the beginning of a sentence: "An attacker who ...".
-    score: record -> the scores of all canaries; None where the record has nothing to
-      score.
-    limit: (record, delta) -> the ε that the mechanism allows this attacker; None
-      where it is not known.
-    is_worst_case: the attacker is the one whom the analytic ε of a run assumes, and
-      the headline of a report is of.
-  """
-
-  key: str
-  name: str
-  statistic: str
-  who: str
-  score: Callable[[Record], 'AttackScores | None']
-  limit: Callable[[Record, float], Analytic | None] = lambda record, delta: None
-  is_worst_case: bool = False
+_ARRAYS = ('observed', 'unobserved', 'shift')
+_TYPES: dict[str, Callable[[Any], Any]] = {
+  # An integer, or inf.
+  'dim': lambda x: x.item(),
+  'design': str,
+  'overlap': float,
+  'inclusion_probability': float,
+}
 
 
-class AttackScores(NamedTuple):
-  """The scores of all canaries for one attacker.
-
-  Attributes:
-    threat_model: the attacker.
-    sees: what is seen and known of the run at hand, in words.
-    scores: observed and unobserved.
-    unit: what scores times scale are measured in.
-    scale: makes scores easy to read.
-    points: point estimators that make sense here, the one to believe first.
-    bounds: lower bounds, the headline one first.
-    draw: makes audits with such scores in which nothing leaks; None if there is
-      no way to.
-    law: of these audits; attackers with equal laws share their floors.
-    is_calibrated: the first point estimator estimates the ε of this attacker, and
-      no test says otherwise.
-    is_expected: shifts of the scores are those that norms tell to expect, and
-      not just in proportion to them.
-    doubts: in plain words, what tests found against the estimates.
-    notes: in plain words, why they are other than usual.
-    contradictions: in plain words, what was measured that contradicts the claim
-      of the run, and not the estimates.
-  """
-
-  threat_model: ThreatModel
-  sees: str
-  scores: Scores
-  unit: str
-  scale: float
-  points: Sequence[Estimator]
-  bounds: Sequence[Estimator]
-  draw: noise_floor.Draw | None
-  law: Hashable
-  is_calibrated: bool
-  is_expected: bool
-  doubts: tuple[str, ...]
-  notes: tuple[str, ...] = ()
-  contradictions: tuple[str, ...] = ()
-
-
-def split_scores(
-  record: Record,
-  values: Float[np.ndarray, ' k'],
-  dim: float | None,
-  shift: Float[np.ndarray, ' k'] | None = None,
-  groups: Int[np.ndarray, ' k'] | None = None,
-  *,
-  is_expected: bool = False,
-) -> Scores:
-  """Values of all canaries as scores: of those that took part, and others.
+def write_attack_scores(path: str | os.PathLike[str], audit: Audit) -> None:
+  """Writes the scores of attackers that are not in `THREAT_MODELS`, if there are any.
 
   Args:
-    record: of a run.
-    values: of all canaries.
-    dim: as in `Scores`.
-    shift: by how much taking part shifts each canary, if that is known.
-    groups: canaries that are in one vector have one number. Where they make much
-      of a vector, those that took no part have a law of their own: orthogonal ones
-      find less of it than random directions do.
-    is_expected: shifts are those that norms tell to expect, in units of 1/√d, and
-      not just in proportion to them.
+    path: the file, for the auditor alone.
+    audit: what `evaluate` returned.
   """
-  observed = record.observed
-  overlap, shift = 0.0, None if shift is None else shift[observed]
-  if shift is not None and groups is not None and dim is not None:
-    overlap = shift_fit.compute_overlap(shift, groups[observed], dim)
-  if groups is not None and dim is not None:
-    if is_expected and shift is not None:
-      shares = np.bincount(groups[observed], shift**2) / dim
-    else:
-      shares = _measure_shares(values[observed], groups[observed], dim)
-    dim = choose_dim(dim, float(shares.max()), can_fit=can_fit_null(record))
-  return Scores(
-    values[observed], values[~observed], dim, record.design, shift, overlap
-  )
+  arrays = {
+    f'{name}_{attack.threat_model.key}': np.asarray(value)
+    for attack in audit.attacks
+    if attack.scores is not None
+    and threat_models.find(attack.threat_model.key) is None
+    for name, value in vars(attack.scores).items()
+    if value is not None
+  }
+  if arrays:
+    io.write_arrays(path, arrays, private=True)
 
 
-def can_fit_null(record: Record) -> bool:
-  """Whether there are unobserved canaries enough for a law of their own."""
-  return bool(np.count_nonzero(~record.observed) >= 2)
-
-
-def choose_dim(dim: float, share: float, *, can_fit: bool) -> float | None:
-  """The d of the null law of random directions, if canaries leave room for it.
-
-  Audits and plans both decide by this.
+def attach_scores(
+  audit: Audit, record: Record, path: str | os.PathLike[str]
+) -> Audit:
+  """The audit of a finished run with the scores that its result.json does not hold.
 
   Args:
-    dim: d.
-    share: of the square of a vector that canaries make, the largest of all vectors.
-    can_fit: as `can_fit_null`.
-
-  Returns:
-    d; None if unobserved canaries are to supply the law, since the others make more
-    than a hundredth of a vector.
-  """
-  return None if share > _CROWDED and can_fit else dim
-
-
-def explain_crowding(design: str) -> str:
-  """What follows where `choose_dim` gives None, without a full stop.
-
-  Args:
-    design: of the canaries, as in `Scores`.
-  """
-  text = (
-    f'canaries make up more than {100 * _CROWDED:g} % of what this attacker sees, so '
-    'the null law is taken from those that took no part and is not that of random '
-    'directions'
-  )
-  if design == 'fixed':
-    text += (
-      '; the lower bound is one that needs no known law (all thresholds, one test), '
-      'and is smaller'
-    )
-  return text
-
-
-def _measure_shares(
-  cosines: Float[np.ndarray, ' n'], groups: Int[np.ndarray, ' n'], dim: float
-) -> Float[np.ndarray, ' vectors']:
-  """How much of the square of each vector its canaries make, without chance."""
-  squares = np.bincount(groups, np.asarray(cosines, np.float64) ** 2)
-  return squares - np.bincount(groups) / dim
-
-
-def scale_noise(
-  record: Record,
-  values: Float[np.ndarray, ' k'],
-  shift: Float[np.ndarray, ' k'],
-  noise: NoiseScale,
-  *,
-  independent: bool = True,
-) -> Scores:
-  """Inner products in units of claimed noise as scores in units of what there is.
-
-  Args:
-    record: of a run.
-    values: of all canaries.
-    shift: by how much taking part shifts each canary, if noise is as claimed.
-    noise: of the run, > 0.
-    independent: rounds have independent noise.
-
-  Returns:
-    Scores whose null law is N(0, 1), or that of unobserved canaries where the
-    noise of rounds is not of one scale.
-  """
-  scores = split_scores(
-    record, values / noise.ratio, math.inf if noise.is_steady else None, shift
-  )
-  # The norm by which all scores are divided is known to 1/√(2 d) in each round.
-  num = 2 * record.dim * (record.num_rounds if independent else 1)
-  shared = float(np.sum(shift[record.observed] ** 2) / num)
-  return dataclasses.replace(scores, overlap=shared)
-
-
-def describe_shifted(
-  threat_model: ThreatModel,
-  sees: str,
-  scores: Scores,
-  *,
-  scale: float,
-  is_expected: bool,
-  is_crowded: bool = False,
-  is_sum: bool = False,
-  noise: NoiseScale | None = None,
-) -> AttackScores:
-  """Scores that taking part shifts by known multiples, with what suits them.
-
-  Args:
-    threat_model: the attacker.
-    sees: as in `AttackScores`.
-    scores: with their shift; without, nothing is known of it, and so nothing is
-      calibrated and no bound takes the scores to be of some shape.
-    scale: as in `AttackScores`.
-    is_expected: likewise.
-    is_crowded: canaries leave no room for a null law of random directions.
-    is_sum: scores are sums over several rounds, which have no known null law.
-    noise: in units of which the scores are.
-  """
-  scores, reasons = failed_checks.drop_rejected_null(scores)
-  shift, has_spread = scores.shift, failed_checks.scores_differ(scores)
-  points = estimators.choose_points(estimators.NULL_STD, has_spread)
-  bounds = estimators.choose_bounds(scores)
-  if shift is not None:
-    reasons += failed_checks.doubt_mixture(scores)
-    is_uniform = np.ptp(shift) <= _UNIFORM_WITHIN * np.max(shift)
-    points = (
-      estimators.MIXTURE,
-      *(() if is_uniform else (estimators.MOST_EXPOSED,)),
-      *points[1:],
-    )
-    if not reasons:
-      bounds += (mixture.location_mixture_bound,)
-  return AttackScores(
-    threat_model=threat_model,
-    sees=sees,
-    scores=scores,
-    unit=COSINE if scale != 1 else IN_NOISE,
-    scale=scale,
-    points=points,
-    bounds=bounds,
-    draw=draw_null(scores),
-    law=name_law(scores),
-    is_calibrated=shift is not None and not reasons,
-    is_expected=is_expected,
-    doubts=reasons,
-    notes=_explain_law(
-      scores, is_crowded=is_crowded, is_sum=is_sum, noise=noise
-    ),
-    contradictions=contradict(noise),
-  )
-
-
-def _explain_law(
-  scores: Scores, *, is_crowded: bool, is_sum: bool, noise: NoiseScale | None
-) -> tuple[str, ...]:
-  if is_crowded:
-    return (explain_crowding(scores.design),)
-  if is_sum:
-    return (
-      'a canary is scored by a sum over several rounds, whose null law is taken from '
-      'the canaries that took no part, so that its bound that assumes no shape is '
-      'far below the estimate',
-    )
-  if noise is not None and not noise.is_steady:
-    return (
-      'the noise varies from round to round by more than that of the claim, so the '
-      'null law is taken from the canaries that took no part',
-    )
-  return ()
-
-
-def contradict(noise: NoiseScale | None) -> tuple[str, ...]:
-  """What the measured noise contradicts of the claim, in plain words."""
-  text = None if noise is None else describe_noise(noise)
-  return () if text is None else (text,)
-
-
-def score_cosines(
-  threat_model: ThreatModel,
-  record: Record,
-  *,
-  sees: str,
-  shift: Float[np.ndarray, ' k'] | None = None,
-) -> AttackScores | None:
-  """Cosines with one vector, in which all canaries are, as scores of an attacker.
-
-  Args:
-    threat_model: the attacker; its key is the name by which an observer scored the
-      vector, [k].
+    audit: as `audit_json.from_json` read it.
     record: what attackers saw.
-    sees: as in `AttackScores`.
-    shift: by how much taking part shifts each canary, up to one factor; None if that
-      is not known, and then no estimate is calibrated.
+    path: what `write_attack_scores` may have written.
 
-  Returns:
-    None if no observer scored anything of that name.
+  Raises:
+    ValueError: the file is damaged.
   """
-  cosines = record.cosines.get(threat_model.key)
-  if cosines is None:
-    return None
-  groups = np.zeros(len(cosines), int)
-  scores = split_scores(record, cosines, record.dim, shift, groups)
-  return describe_shifted(
-    threat_model,
-    sees,
-    scores,
-    scale=float(np.sqrt(record.dim)),
-    is_expected=False,
-    is_crowded=scores.dim is None,
+  arrays = io.read_arrays(path) if pathlib.Path(path).is_file() else {}
+  attacks = (
+    dataclasses.replace(attack, scores=_find_scores(attack, record, arrays))
+    for attack in audit.attacks
   )
+  return audit._replace(attacks=tuple(attacks))
 
 
-def draw_null(scores: Scores) -> noise_floor.Draw:
-  """Makes audits of as many scores in which nothing leaks."""
-  return noise_floor.draw_from_null(
-    scores.observed.size,
-    scores.unobserved.size,
-    dim=scores.dim,
-    shift=scores.shift,
-  )
-
-
-def name_law(scores: Scores) -> Hashable:
-  """What the floors of shifted scores depend on."""
-  return 'cosine', scores.observed.size, scores.unobserved.size, scores.dim
+def _find_scores(
+  attack: Attack,
+  record: Record,
+  arrays: Mapping[str, Shaped[np.ndarray, '...']],
+) -> Scores | None:
+  key = attack.threat_model.key
+  if f'observed_{key}' not in arrays:
+    attack_scores = attack.threat_model.score(record)
+    return attack_scores and attack_scores.scores
+  fields: dict[str, Any] = {
+    name: arrays.get(f'{name}_{key}') for name in _ARRAYS
+  }
+  for name, type_ in _TYPES.items():
+    if f'{name}_{key}' in arrays:
+      fields[name] = type_(arrays[f'{name}_{key}'])
+  return Scores(**fields)

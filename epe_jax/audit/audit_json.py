@@ -9,12 +9,12 @@ import numpy as np
 from epe_jax._version import __version__
 from epe_jax.accounting import Allocation, Analytic, Mixture
 from epe_jax.audit import threat_models, upper_bounds
-from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.by_round import RoundEstimate
 from epe_jax.audit.evaluation import FPR, Agreement, Attack, Audit, Rates
 from epe_jax.audit.headline import Headline, find_headline, format_headline
 from epe_jax.audit.run_effects import OverRuns
 from epe_jax.audit.sequential import SequentialBounds
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Assumption, Estimate, Floor
 from epe_jax.text import audit_notes, methods
 
@@ -135,12 +135,10 @@ def _attack_to_json(
   tpr = attack.rates and {
     f'{fpr:g}': rate for fpr, rate in zip(FPR, attack.rates.tpr)
   }
-  return attack._asdict() | {
+  fields = {name: x for name, x in vars(attack).items() if name != 'scores'}
+  return fields | {
+    **attack.threat_model.to_json(),
     'threat_model': attack.threat_model.key,
-    'name': attack.threat_model.name,
-    'who': attack.threat_model.who,
-    'statistic': attack.threat_model.statistic,
-    'is_worst_case': attack.threat_model.is_worst_case,
     'doubts': list(attack.doubts),
     'notes': list(attack.notes),
     'contradictions': list(attack.contradictions),
@@ -162,6 +160,8 @@ def _attack_to_json(
       for estimate in attack.estimates
     ],
     'joint_bound': attack.joint_bound and _estimate_to_json(attack.joint_bound),
+    'bootstrap_interval': attack.bootstrap_interval
+    and list(attack.bootstrap_interval),
   }
 
 
@@ -181,7 +181,7 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
   analytic, joint = values.get('analytic'), values.get('joint_bound')
   return Attack(
     threat_model=threat_models.find(values['threat_model'])
-    or _make_unknown(values),
+    or ThreatModel.from_json(values),
     sees=values['sees'],
     num_observed=values['num_observed'],
     num_unobserved=values['num_unobserved'],
@@ -199,19 +199,9 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     notes=tuple(values.get('notes', ())),
     contradictions=tuple(values.get('contradictions', ())),
     joint_bound=joint and _estimate_from_json(joint),
-  )
-
-
-def _make_unknown(values: Mapping[str, Any]) -> ThreatModel:
-  """An attacker that this package does not know, as far as a file tells of it."""
-  return ThreatModel(
-    key=values['threat_model'],
-    name=values['name'],
-    statistic=values['statistic'],
-    who=values['who'],
-    score=lambda record: None,
-    # Files of before do not tell.
-    is_worst_case=bool(values.get('is_worst_case', False)),
+    bootstrap_interval=_interval_from_json(values['bootstrap_interval']),
+    unit=values['unit'],
+    scale=float(values['scale']),
   )
 
 
@@ -225,6 +215,12 @@ def _estimate_from_json(values: Mapping[str, Any]) -> Estimate:
     kind=values['kind'],
     assumes=tuple(map(Assumption, values['assumes'])),
     floor=floor and Floor(**{name: float(x) for name, x in floor.items()}),
-    interval=interval and (float(interval[0]), float(interval[1])),
+    interval=_interval_from_json(interval),
     p_value=values['p_value'],
   )
+
+
+def _interval_from_json(
+  values: Sequence[float | str] | None,
+) -> tuple[float, float] | None:
+  return None if values is None else (float(values[0]), float(values[1]))

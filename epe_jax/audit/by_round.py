@@ -15,14 +15,10 @@ from epe_jax.audit import (
   release,
   threat_models,
 )
-from epe_jax.audit.attack_scores import (
-  AttackScores,
-  ThreatModel,
-  describe_shifted,
-  split_scores,
-)
 from epe_jax.audit.evaluation import SIGNIFICANCE
 from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models import AttackScores, ThreatModel
+from epe_jax.audit.threat_models.scoring import describe_shifted, split_scores
 from epe_jax.epsilon import threshold_bound
 from epe_jax.epsilon.types import Estimate, check_delta, check_significance
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from epe_jax import accounting
 from epe_jax.accounting import Analytic
-from epe_jax.audit import attack_scores, attack_statistics, noise_scale
-from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit import attack_statistics, noise_scale
 from epe_jax.audit.record import Record, RoundScalars
+from epe_jax.audit.threat_models import AttackScores, ThreatModel, scoring
 
 
 def combining_rounds(
@@ -69,12 +69,10 @@ def combining_rounds(
     values, shift = score_decorrelated(
       residual, record.included, assigned, rounds, c
     )
-    return attack_scores.describe_shifted(
+    return scoring.describe_shifted(
       model,
       'all iterates, combined; other updates known',
-      attack_scores.scale_noise(
-        record, values, shift, noise, independent=False
-      ),
+      scoring.scale_noise(record, values, shift, noise, independent=False),
       scale=1.0,
       is_expected=True,
     )

@@ -13,7 +13,8 @@ import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import upper_bounds
-from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit.evaluation import Attack, Audit
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import (
   cosine_null,
   gaussian,
@@ -22,7 +23,7 @@ from epe_jax.epsilon import (
   threshold,
   tradeoff_curves,
 )
-from epe_jax.epsilon.types import Estimate
+from epe_jax.epsilon.types import Estimate, Scores
 
 
 class DeltaCurve(NamedTuple):
@@ -57,21 +58,22 @@ class Tradeoff(NamedTuple):
 
 
 def compute_over_delta(
-  all_scores: Sequence[AttackScores], deltas: Float[np.ndarray, ' n']
+  attacks: Sequence[Attack], deltas: Float[np.ndarray, ' n']
 ) -> list[DeltaCurve]:
   """ε at each δ, of the attackers whose estimate is calibrated.
 
   Args:
-    all_scores: as `threat_models.score_all` gives them.
+    attacks: of one audit.
     deltas: in (0, 1).
   """
   return [
     DeltaCurve(
-      attack_scores.threat_model,
-      *mixture.compute_curve(attack_scores.scores, deltas),
+      attack.threat_model, *mixture.compute_curve(attack.scores, deltas)
     )
-    for attack_scores in all_scores
-    if attack_scores.is_calibrated and attack_scores.scores.shift is not None
+    for attack in attacks
+    if attack.is_calibrated
+    and attack.scores is not None
+    and attack.scores.shift is not None
   ]
 
 
@@ -85,16 +87,25 @@ def compute_gaussian_over_delta(
   return np.asarray(gaussian.epsilon_two_gaussians(0, 1, mu, 1, deltas))
 
 
-def compute_tradeoff(
-  attack_scores: AttackScores, grid: Float[np.ndarray, ' m']
-) -> Tradeoff:
-  """The trade-off of one attacker.
+def compute_tradeoffs(
+  audit: Audit, grid: Float[np.ndarray, ' m']
+) -> list[Tradeoff]:
+  """The trade-off of each attacker whose scores are known.
 
   Args:
-    attack_scores: of the attacker.
+    audit: of a run or of scores.
     grid: false positive rates, in (0, 1), for the fitted mixture.
   """
-  scores = attack_scores.scores
+  return [
+    _compute_tradeoff(attack, attack.scores, grid)
+    for attack in audit.attacks
+    if attack.scores is not None
+  ]
+
+
+def _compute_tradeoff(
+  attack: Attack, scores: Scores, grid: Float[np.ndarray, ' m']
+) -> Tradeoff:
   at, false_negatives = threshold.find_realisable(scores.observed)
   num = scores.observed.size
   if scores.dim is not None:
@@ -104,10 +115,10 @@ def compute_tradeoff(
     fpr = np.maximum(false_positives, 0.5) / scores.unobserved.size
   upper = intervals.clopper_pearson_upper
   fitted = None
-  if attack_scores.is_calibrated and scores.shift is not None:
+  if attack.is_calibrated and scores.shift is not None:
     fitted = 1 - mixture.compute_rates(scores, grid)
   return Tradeoff(
-    attack_scores.threat_model,
+    attack.threat_model,
     fpr,
     false_negatives / num,
     1 - np.asarray(upper(num - false_negatives, num, 0.025)),

@@ -11,10 +11,16 @@ import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import estimators, failed_checks, upper_bounds
-from epe_jax.audit.attack_scores import AttackScores, ThreatModel
-from epe_jax.audit.external_scores import EXTERNAL, score_external
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import THREAT_MODELS, score_all
+from epe_jax.audit.threat_models import (
+  EXTERNAL,
+  THREAT_MODELS,
+  AttackScores,
+  ThreatModel,
+  score_all,
+  sort_by_strength,
+)
+from epe_jax.audit.threat_models.external import score_external
 from epe_jax.epsilon import bootstrap, mixture, noise_floor, shift_tests
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
 from epe_jax.text import cells, methods
@@ -58,7 +64,8 @@ class Agreement(NamedTuple):
   p_value: float
 
 
-class Attack(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Attack:
   """What was found about one attacker.
 
   Attributes:
@@ -80,6 +87,11 @@ class Attack(NamedTuple):
       of the run, and not the estimates.
     joint_bound: the pre-declared bound at a level at which all tests of the audit
       hold together; computed where the bound itself is above `analytic`.
+    bootstrap_interval: 90 %, of the first estimate over resampled canaries; computed
+      where runs are compared by it and the estimator has no interval of its own.
+    unit: of scores times scale.
+    scale: makes scores easy to read.
+    scores: of the canaries, for curves and figures; None where they were not kept.
   """
 
   threat_model: ThreatModel
@@ -95,6 +107,12 @@ class Attack(NamedTuple):
   notes: tuple[str, ...] = ()
   contradictions: tuple[str, ...] = ()
   joint_bound: Estimate | None = None
+  bootstrap_interval: tuple[float, float] | None = None
+  unit: str = 'score'
+  scale: float = 1.0
+  scores: Scores | None = dataclasses.field(
+    default=None, repr=False, compare=False
+  )
 
   @property
   def is_violated(self) -> bool:
@@ -106,6 +124,17 @@ class Attack(NamedTuple):
   def first(self) -> Estimate:
     """The estimate to believe first."""
     return self.estimates[0]
+
+  @property
+  def first_with_interval(self) -> Estimate:
+    """The first estimate with a 90 % interval, if there is one.
+
+    Its method ends in '_rejected' where it is not calibrated.
+    """
+    first = dataclasses.replace(
+      self.first, interval=self.first.interval or self.bootstrap_interval
+    )
+    return first if self.is_calibrated else _mark_rejected(first)
 
   def describe_excess(self, estimate: Estimate) -> upper_bounds.Excess | None:
     """As `upper_bounds.describe_excess`, of one of the estimates."""
@@ -137,13 +166,11 @@ class Audit(NamedTuple):
 
   @property
   def by_strength(self) -> tuple[Attack, ...]:
-    """From the weakest attacker to the strongest, in whatever order they came.
-
-    Those of this package are as strong as they know much. Of one of yours that is
-    not known: it is stronger than they are if it is declared to be the worst case,
-    and weaker if not. Of several such, that whose key comes last is the strongest.
-    """
-    return tuple(sorted(self.attacks, key=_rank_strength))
+    """From the weakest attacker to the strongest, as `sort_by_strength` ranks them."""
+    order = sort_by_strength(attack.threat_model for attack in self.attacks)
+    return tuple(
+      sorted(self.attacks, key=lambda a: order.index(a.threat_model))
+    )
 
   @property
   def headline(self) -> tuple[Attack, Estimate] | None:
@@ -174,18 +201,15 @@ class Audit(NamedTuple):
     return SIGNIFICANCE / max(num, 1)
 
   def find(self, threat_model: ThreatModel) -> Attack | None:
-    """What was found about an attacker; None if nothing could be read."""
+    """What was found about an attacker; None if there are no scores for it."""
     return next(
       (a for a in self.attacks if a.threat_model == threat_model), None
     )
 
-
-def _rank_strength(attack: Attack) -> tuple[int, str]:
-  model = attack.threat_model
-  keys = [known.key for known in THREAT_MODELS]
-  if model.key in keys:
-    return keys.index(model.key), model.key
-  return (len(keys) if model.is_worst_case else -1), model.key
+  def find_first(self, threat_model: ThreatModel) -> Estimate | None:
+    """The `first_with_interval` of an attacker; None as in `find`."""
+    attack = self.find(threat_model)
+    return attack and attack.first_with_interval
 
 
 def evaluate(
@@ -237,7 +261,7 @@ def _compare_with_limit(
   audit: Audit,
 ) -> Attack:
   """The attack with what it is allowed, and whether that stands all tests."""
-  attack = attack._replace(analytic=analytic)
+  attack = dataclasses.replace(attack, analytic=analytic)
   if (
     not attack.bounds or attack.describe_excess(attack.bounds[0]) != 'violation'
   ):
@@ -247,7 +271,7 @@ def _compare_with_limit(
     delta=attack.first.delta,
     significance=audit.significance_of_one,
   )
-  return attack._replace(joint_bound=_to_float(joint))
+  return dataclasses.replace(attack, joint_bound=_to_float(joint))
 
 
 def evaluate_scores(
@@ -296,8 +320,10 @@ def estimate_with_interval(
       resamples=resamples,
     )
   estimate = estimator(attack_scores.scores, delta=delta)
-  if attack_scores.is_calibrated:
-    return estimate
+  return estimate if attack_scores.is_calibrated else _mark_rejected(estimate)
+
+
+def _mark_rejected(estimate: Estimate) -> Estimate:
   return dataclasses.replace(estimate, method=f'{estimate.method}_rejected')
 
 
@@ -438,6 +464,9 @@ def _summarize_attack(
   if is_external:
     notes += _note_separation(attack_scores.scores, results[0])
   scores = attack_scores.scores
+  bootstrapped = None
+  if attack_scores.threat_model.is_shift and results[0].interval is None:
+    bootstrapped = estimate_with_interval(attack_scores, delta=delta).interval
   return Attack(
     threat_model=attack_scores.threat_model,
     sees=attack_scores.sees,
@@ -452,6 +481,10 @@ def _summarize_attack(
     estimates=tuple(results),
     notes=tuple(notes),
     contradictions=attack_scores.contradictions,
+    bootstrap_interval=bootstrapped,
+    unit=attack_scores.unit,
+    scale=attack_scores.scale,
+    scores=scores,
   )
 
 

@@ -8,7 +8,7 @@ included, before any score is seen; docs/headline.md says which and why.
 from typing import NamedTuple
 
 from epe_jax.audit.evaluation import Attack, Audit
-from epe_jax.audit.external_scores import EXTERNAL
+from epe_jax.audit.threat_models import EXTERNAL
 from epe_jax.epsilon.types import Estimate
 from epe_jax.text import cells
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epe_jax.audit import external_scores, threat_models
-from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit import threat_models
 from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
 from epe_jax.epsilon import (
   gaussian,
   over_runs,
@@ -176,12 +176,12 @@ def _score_attackers(
 ) -> dict[ThreatModel, AttackScores]:
   """The scores of every attacker for whom taking part is a shift."""
   if isinstance(scores, Scores):
-    all_scores = [external_scores.score_external(scores)]
+    all_scores = [external.score_external(scores)]
   else:
     all_scores = [
       attack_scores
       for attack_scores in threat_models.score_all(scores)
-      if attack_scores.threat_model in threat_models.SHIFTED
+      if attack_scores.threat_model.is_shift
     ]
   return {
     attack_scores.threat_model: attack_scores for attack_scores in all_scores

@@ -17,8 +17,9 @@ import numpy as np
 from scipy import special
 
 from epe_jax.audit import attack_statistics, failed_checks, threat_models
-from epe_jax.audit.attack_scores import ThreatModel, split_scores
 from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.threat_models.scoring import split_scores
 from epe_jax.epsilon import anytime, cosine_null, tradeoff_curves
 
 _LARGEST = 1 - 2.0**-24

@@ -17,15 +17,15 @@ import tqdm
 
 from epe_jax import io, progress
 from epe_jax.audit import (
+  attack_scores,
   audited_algorithm,
   effective_dimension,
   evaluation,
   release,
   sequential,
 )
-from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.record import write_record
-from epe_jax.audit.threat_models import THREAT_MODELS
+from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
 from epe_jax.experiment import (
   analytic,
   build,
@@ -306,6 +306,7 @@ def _train(
         ),
         f'Stopped after the last round, which is saved in {files.folder}.',
       )
+    attack_scores.write_attack_scores(files.attack_scores, audit)
     if watch_claim is not None:
       bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
       claim = None if bounds is None else bounds.test_claim()

@@ -1,15 +1,14 @@
 """Finished runs as the rows of tables: what their files say, with intervals."""
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import os
 import pathlib
 from typing import NamedTuple
 
-from epe_jax.audit import evaluation, release, threat_models
-from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit import attack_scores, release, threat_models
 from epe_jax.audit.record import Record, load_record
 from epe_jax.epsilon import mixture
-from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import metrics, run_result, workdirs
 from epe_jax.experiment.run_result import RunResult
 
@@ -18,7 +17,7 @@ class FinishedRun(NamedTuple):
   """A finished run, as far as it may be published.
 
   Attributes:
-    result: what its result.json says.
+    result: what its result.json says, with the scores of its attackers.
     record: its record, without what may not be published; None if there were no
       canaries.
     history: the lines of its metrics.jsonl, likewise.
@@ -49,6 +48,11 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
   if not result.is_simulation:
     record = record and release.redact_record(record)
     history = release.redact_history(history)
+  if record is not None:
+    audit = attack_scores.attach_scores(
+      result.audit, record, files.attack_scores
+    )
+    result = dataclasses.replace(result, audit=audit)
   return FinishedRun(result, record, history)
 
 
@@ -98,29 +102,6 @@ def _require_file(path: pathlib.Path) -> pathlib.Path:
   return path
 
 
-def estimate_first(
-  run: FinishedRun, threat_model: ThreatModel
-) -> Estimate | None:
-  """Makes the first point estimate of an attacker, with a 90 % interval.
-
-  Args:
-    run: a finished run.
-    threat_model: the attacker.
-
-  Returns:
-    The estimate, whose method ends in '_rejected' where the scores say that it
-    is not calibrated; None if the record has no scores for this attacker.
-  """
-  if (
-    run.record is None
-    or (attack_scores := threat_model.score(run.record)) is None
-  ):
-    return None
-  return evaluation.estimate_with_interval(
-    attack_scores, delta=run.record.delta
-  )
-
-
 def predict_own_round(run: FinishedRun) -> float | None:
   """Predicts the ε of the own-round attacker from norms alone.
 
@@ -135,11 +116,11 @@ def predict_own_round(run: FinishedRun) -> float | None:
   """
   if run.record is None:
     return None
-  attack_scores = threat_models.OWN.score(run.record)
-  if attack_scores is None or not attack_scores.is_expected:
+  own = threat_models.OWN.score(run.record)
+  if own is None or not own.is_expected:
     return None
-  assert attack_scores.scores.shift is not None
-  shift = attack_scores.scores.shift
+  shift = own.scores.shift
+  assert shift is not None, 'it is expected'
   return float(mixture.epsilon_mixture(shift, run.record.delta))
 
 

@@ -68,6 +68,11 @@ class Workdir:
     return self.private / 'scores.npz'
 
   @property
+  def attack_scores(self) -> pathlib.Path:
+    """The scores of a user's own attackers, if there were any."""
+    return self.private / 'attack_scores.npz'
+
+  @property
   def metrics(self) -> pathlib.Path:
     """One line of numbers for each round, for people."""
     return self.private / 'metrics.jsonl'

@@ -21,10 +21,17 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import attack_scores, estimators, record
-from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit import estimators, record
 from epe_jax.audit.record import Record, RoundScalars, respond_at_end
-from epe_jax.audit.threat_models import CHANGE, FINAL, MAXIMUM, OWN, RESIDUAL
+from epe_jax.audit.threat_models import (
+  CHANGE,
+  FINAL,
+  MAXIMUM,
+  OWN,
+  RESIDUAL,
+  ThreatModel,
+  scoring,
+)
 from epe_jax.epsilon import maximum, noise_floor, shift_fit
 from epe_jax.epsilon.types import Scores
 from epe_jax.planning.planned_run import PlannedRun
@@ -128,7 +135,7 @@ class Geometry:
   def choose_dim(self, share: float) -> float | None:
     """The d of the null law of a vector of which canaries make up a share."""
     can_fit = self.run.num_outside >= 2
-    return attack_scores.choose_dim(self.run.dim, share, can_fit=can_fit)
+    return scoring.choose_dim(self.run.dim, share, can_fit=can_fit)
 
   def make_record(self) -> Record:
     """The record of such a run, without a score: the limits of attackers read it."""

@@ -5,7 +5,6 @@ seeds. Estimates have intervals, and so have differences.
 """
 
 from collections.abc import Mapping, Sequence
-import dataclasses
 import math
 import os
 import pathlib
@@ -13,17 +12,13 @@ from typing import NamedTuple
 
 from epe_jax import extras, io
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.headline import find_headline
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
-from epe_jax.experiment.finished_runs import FinishedRun
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
 from epe_jax.text import audit_notes, cells, tables
-
-ATTACKERS = threat_models.SHIFTED
-"""The attackers that are compared: their estimates have intervals."""
 
 CAPTION = (
   'Left, what each attacker is found to learn in each run: estimates with 90 % '
@@ -74,28 +69,12 @@ class Difference(NamedTuple):
   interval: tuple[float, float] | None
 
 
-def describe_run(label: str, run: FinishedRun) -> Compared:
+def describe_run(label: str, result: RunResult) -> Compared:
   """A finished run among others.
 
   Args:
     label: its name.
-    run: a finished run; one that was not audited has no estimates.
-  """
-  found = {one: finished_runs.estimate_first(run, one) for one in ATTACKERS}
-  return collect_estimates(label, run.result, found)
-
-
-def collect_estimates(
-  label: str,
-  result: RunResult,
-  found: Mapping[ThreatModel, Estimate | None],
-) -> Compared:
-  """A run among others, whose estimates with intervals are known.
-
-  Args:
-    label: its name.
-    result: what its result.json holds.
-    found: attacker -> first point estimate with its interval; None if there is none.
+    result: what its result.json holds; a run that was not audited has no estimates.
   """
   attacks = {attack.threat_model: attack for attack in result.audit.attacks}
   headline = find_headline(result.audit)
@@ -104,13 +83,20 @@ def collect_estimates(
     result.delta,
     headline and (headline.attack.threat_model, headline.bound),
     {
-      one: dataclasses.replace(estimate, floor=attacks[one].first.floor)
-      for one, estimate in found.items()
-      if estimate is not None and one in attacks
+      one: attack.first_with_interval
+      for one, attack in attacks.items()
+      if one.is_shift
     },
     {one: attack.bounds[0] for one, attack in attacks.items() if attack.bounds},
     facts.find_analytic_epsilon(result),
     audit_notes.format_remarks(result.audit),
+  )
+
+
+def list_attackers(runs: Sequence[Compared]) -> list[ThreatModel]:
+  """The attackers that any of the runs has an estimate of, the weakest first."""
+  return threat_models.sort_by_strength(
+    attacker for run in runs for attacker in run.estimates
   )
 
 
@@ -185,7 +171,7 @@ def make_table(runs: Sequence[Compared]) -> tables.Table:
     runs: two or more at one δ, the first to compare with.
   """
   first, body = runs[0], []
-  for attacker in ATTACKERS:
+  for attacker in list_attackers(runs):
     for run in runs:
       if attacker in run.estimates:
         difference = None
@@ -234,7 +220,11 @@ def make_headline_table(runs: Sequence[Compared]) -> tables.Table:
 
 def find_title(runs: Sequence[Compared]) -> str:
   """What was found of the strongest attacker that all runs have, in one line."""
-  shared = [a for a in ATTACKERS if all(a in run.estimates for run in runs)]
+  shared = [
+    attacker
+    for attacker in list_attackers(runs)
+    if all(attacker in run.estimates for run in runs)
+  ]
   if not shared:
     return 'No attacker was estimated in all runs'
   attacker = shared[-1]
@@ -305,7 +295,7 @@ def compare_workdirs(
     if paths.count(path) > 1:
       raise ValueError(f'{path} is given more than once; give it once.')
   return [
-    describe_run(label, finished_runs.load_finished_run(path))
+    describe_run(label, finished_runs.load_result(path))
     for label, path in zip(_shorten(paths), paths)
   ]
 

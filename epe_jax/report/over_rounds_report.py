@@ -101,11 +101,9 @@ def select_estimates(
 
 def _make_table(estimates: Sequence[RoundEstimate]) -> tables.Table:
   """A line for each round: the canaries by then, and the ε of each attacker."""
-  attackers = [
-    threat_model
-    for threat_model in threat_models.THREAT_MODELS
-    if any(row.threat_model == threat_model for row in estimates)
-  ]
+  attackers = threat_models.sort_by_strength(
+    row.threat_model for row in estimates
+  )
   body = []
   for t in sorted({row.round for row in estimates}):
     of_round = {row.threat_model: row for row in estimates if row.round == t}

@@ -214,7 +214,9 @@ def _select_estimates(
       and is_shape_free in (None, estimate.is_shape_free)
     )
     if estimates:
-      attacks.append(attack._replace(estimates=estimates, doubts=()))
+      attacks.append(
+        dataclasses.replace(attack, estimates=estimates, doubts=())
+      )
   return attacks
 
 

@@ -97,7 +97,7 @@ def _compare_point(
 ) -> comparison.Compared:
   """The means over the seeds of a point, with intervals over seeds."""
   delta, means = rows[0].delta, {}
-  for attacker in comparison.ATTACKERS:
+  for attacker in threat_models.THREAT_MODELS:
     shifts = [
       row.shift[attacker.statistic]
       for row in rows

@@ -53,9 +53,6 @@ ABOUT_RISKS = (
 # A regret is known to about as much.
 _EXACT_REGRET = 1e-4
 _UNKNOWN_SHIFT = 'by how much taking part moves a score is not known here'
-# The maximum has a paragraph of its own, and the likelihood is never calibrated.
-_NOT_NARRATED = (threat_models.MAXIMUM, threat_models.LIKELIHOOD)
-
 _ABOUT_EXCESSES: dict[upper_bounds.Excess, str] = {
   'violation': (
     'A lower bound above the analytic ε: 1 in 20 is too high by chance, and more '
@@ -297,7 +294,9 @@ def narrate(result: RunResult) -> list[str]:
   paragraphs += [
     f'{attack.threat_model.who}: {_describe_attacker(result, attack)}'
     for attack in audit.attacks
-    if attack.threat_model not in _NOT_NARRATED
+    if attack.threat_model.is_narrated
+    # It has a paragraph of its own.
+    and attack.threat_model != threat_models.MAXIMUM
   ]
   maximum = audit.find(threat_models.MAXIMUM)
   if maximum is not None and result.rounds > 1:
@@ -815,12 +814,9 @@ def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
     if one.round == last and one.estimate.kind == 'point estimate'
   }
   parts = [
-    f'ε ≈ {cells.format_epsilon(found[attacker])} {where}'
-    for attacker, where in (
-      (threat_models.CHANGE, 'in the model'),
-      (threat_models.OWN, 'in what was released'),
-    )
-    if attacker in found
+    f'{attacker.name} ε ≈ {cells.format_epsilon(found[attacker])}'
+    for attacker in threat_models.sort_by_strength(found)
+    if attacker.is_in_overview
   ]
   after = f'After {last:,} {"round" if last == 1 else "rounds"}'
   return f'{after}: {", ".join(parts) or "no estimate is calibrated"}'

@@ -1,19 +1,12 @@
 """Audits side by side: one line for each run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
 from epe_jax.text import cells, tables
-
-# Column -> attacker.
-_ATTACKERS = {
-  'final model': threat_models.FINAL,
-  'own round': threat_models.OWN,
-  'others removed': threat_models.RESIDUAL,
-}
 
 
 def format_side_by_side(results: Mapping[str, RunResult]) -> str:
@@ -30,6 +23,7 @@ def format_side_by_side(results: Mapping[str, RunResult]) -> str:
   Returns:
     Markdown without a final newline.
   """
+  attackers = _list_attackers(results.values())
   head = [
     'run',
     'rounds x clients',
@@ -37,9 +31,11 @@ def format_side_by_side(results: Mapping[str, RunResult]) -> str:
     'noise',
     'accuracy (majority class)',
     'analytic ε',
-    *(f'ε, {column}' for column in _ATTACKERS),
+    *(f'ε, {attacker.name}' for attacker in attackers),
   ]
-  body = [_make_line(name, result) for name, result in results.items()]
+  body = [
+    _make_line(name, result, attackers) for name, result in results.items()
+  ]
   return tables.format_markdown(tables.Table('', head, body))
 
 
@@ -54,14 +50,26 @@ def format_analytic(result: RunResult) -> str:
   return text
 
 
-def _make_line(name: str, result: RunResult) -> list[str]:
+def _list_attackers(results: Iterable[RunResult]) -> list[ThreatModel]:
+  """The worst case and the attackers of an overview, the weakest first."""
+  found = (a.threat_model for r in results for a in r.audit.attacks)
+  return [
+    model
+    for model in threat_models.sort_by_strength(
+      [*threat_models.THREAT_MODELS, *found]
+    )
+    if model.is_in_overview or model.is_worst_case
+  ]
+
+
+def _make_line(
+  name: str, result: RunResult, attackers: Sequence[ThreatModel]
+) -> list[str]:
   config = result.config
   if result.is_audited:
-    estimates = [
-      _format_first(result, attacker) for attacker in _ATTACKERS.values()
-    ]
+    estimates = [_format_first(result, attacker) for attacker in attackers]
   else:
-    estimates = ['not audited'] * len(_ATTACKERS)
+    estimates = ['not audited'] * len(attackers)
   return [
     name,
     f'{result.rounds:,} x {config["clients_per_round"]:,}',

@@ -1,6 +1,6 @@
 """A grid of runs for people: a line for each point, and a figure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import math
 import os
 import pathlib
@@ -11,10 +11,9 @@ from matplotlib import figure
 
 from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import over_runs
 from epe_jax.epsilon.over_runs import ShiftEstimate
-from epe_jax.epsilon.types import Estimate, Floor
 from epe_jax.experiment import finished_runs, sweep
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import comparison, facts, side_by_side, variation_table
@@ -30,14 +29,11 @@ class PointResult(NamedTuple):
   Attributes:
     point: of the grid.
     result: what its result.json holds.
-    epsilons: attacker -> the first point estimate with its interval; None where
-      there is none, as without canaries.
     shifts: attacker, in words -> by how much a canary is shifted on average.
   """
 
   point: sweep.Point
   result: RunResult
-  epsilons: Mapping[ThreatModel, Estimate | None]
   shifts: Mapping[str, ShiftEstimate]
 
 
@@ -61,12 +57,8 @@ def load_points(
   for point in points:
     if point.name in outcome.finished:
       run = finished_runs.load_finished_run(outcome.finished[point.name])
-      epsilons = {
-        threat_model: finished_runs.estimate_first(run, threat_model)
-        for threat_model in threat_models.SHIFTED
-      }
       results[point.name] = PointResult(
-        point, run.result, epsilons, _estimate_shifts(run)
+        point, run.result, _estimate_shifts(run)
       )
   return results
 
@@ -101,7 +93,10 @@ def make_table(
   Returns:
     A table whose ε are point estimates with 90 % intervals.
   """
-  body = [_list_cells(point, results.get(point.name)) for point in points]
+  attackers = _list_attackers(results.values())
+  body = [
+    _list_cells(point, results.get(point.name), attackers) for point in points
+  ]
   sources = dict.fromkeys(r.result.data for r in results.values())
   notes = [
     'ε are point estimates, no bounds; in brackets 90 % intervals.',
@@ -110,12 +105,11 @@ def make_table(
     *(f'Data: {io.hide_paths(source)}.' for source in sources),
     *(f'{name} failed: {io.hide_paths(why)}' for name, why in failed.items()),
   ]
-  names = [threat_model.name for threat_model in threat_models.SHIFTED]
   head = [
     *points[0].settings,
     'accuracy',
     'analytic ε',
-    *(f'ε, {name}' for name in names),
+    *(f'ε, {attacker.name}' for attacker in attackers),
   ]
   return tables.Table('', head, body, notes)
 
@@ -200,9 +194,19 @@ def write_sweep(
 
 def _compare_point(result: PointResult) -> comparison.Compared:
   """A point among others."""
-  return comparison.collect_estimates(
-    result.point.name, result.result, result.epsilons
+  return comparison.describe_run(result.point.name, result.result)
+
+
+def _list_attackers(results: Iterable[PointResult]) -> list[ThreatModel]:
+  """The attackers whose estimates are shown, the weakest first."""
+  found = (a.threat_model for r in results for a in r.result.audit.attacks)
+  return threat_models.sort_by_strength(
+    [*filter(_is_shown, threat_models.THREAT_MODELS), *filter(_is_shown, found)]
   )
+
+
+def _is_shown(threat_model: ThreatModel) -> bool:
+  return threat_model.is_shift
 
 
 def _estimate_shifts(
@@ -219,28 +223,37 @@ def _estimate_shifts(
   }
 
 
-def _list_cells(point: sweep.Point, result: PointResult | None) -> list[str]:
+def _list_cells(
+  point: sweep.Point,
+  result: PointResult | None,
+  attackers: Sequence[ThreatModel],
+) -> list[str]:
   """The line of a point in the table."""
   settings = [
     _format_value(io.hide_paths(value)) for value in point.settings.values()
   ]
   if result is None:
-    return [*settings, 'failed', *[''] * (1 + len(threat_models.SHIFTED))]
+    return [*settings, 'failed', *[''] * (1 + len(attackers))]
   return [
     *settings,
     cells.format_percent(result.result.accuracy),
     side_by_side.format_analytic(result.result),
-    *map(cells.format_with_interval, result.epsilons.values()),
+    *(
+      cells.format_with_interval(result.result.audit.find_first(attacker))
+      for attacker in attackers
+    ),
   ]
 
 
 def _draw_panel(axes: mpl_axes.Axes, results: Sequence[PointResult]) -> float:
   """Draws the estimates of some points; returns the largest ε in the panel."""
-  highest = 1.0
-  for i, threat_model in enumerate(threat_models.SHIFTED):
+  highest, attackers = 1.0, _list_attackers(results)
+  styles = style.assign_styles(attackers)
+  for i, attacker in enumerate(attackers):
     # Moved sideways, so that the intervals of attackers do not overlap.
-    shift = 0.06 * (i - 1.5)
-    highest = max(highest, _draw_attacker(axes, results, threat_model, shift))
+    shift = 0.06 * (i - (len(attackers) - 1) / 2)
+    look = styles[attacker]
+    highest = max(highest, _draw_attacker(axes, results, attacker, look, shift))
   analytic = [facts.find_analytic_epsilon(r.result) for r in results]
   finite = [(x, e) for x, e in enumerate(analytic) if math.isfinite(e)]
   if finite:
@@ -254,24 +267,25 @@ def _draw_attacker(
   axes: mpl_axes.Axes,
   results: Sequence[PointResult],
   threat_model: ThreatModel,
+  look: style.Style,
   shift: float,
 ) -> float:
   """Draws the estimates of one attacker; returns the largest of them."""
   estimates = {
     x + shift: estimate
-    for x, estimate in enumerate(r.epsilons[threat_model] for r in results)
+    for x, estimate in enumerate(
+      r.result.audit.find_first(threat_model) for r in results
+    )
     if estimate is not None and math.isfinite(estimate.epsilon)
   }
   if not estimates:
     return 0.0
-  look = style.STYLES[threat_model]
   epsilons = [float(estimate.epsilon) for estimate in estimates.values()]
   axes.plot(
     list(estimates), epsilons, label=threat_model.name, **look.line_options
   )
   for x, estimate in estimates.items():
-    floor = _find_floor(results[round(x)], threat_model)
-    if floor is not None:
+    if (floor := estimate.floor) is not None:
       axes.fill_between(
         [x - 0.028, x + 0.028],
         floor.q05,
@@ -284,12 +298,6 @@ def _draw_attacker(
     if estimate.interval is not None:
       axes.plot([x, x], estimate.interval, color=look.color, lw=3, alpha=0.4)
   return max(epsilons)
-
-
-def _find_floor(result: PointResult, threat_model: ThreatModel) -> Floor | None:
-  """What the estimator of an attacker reports at a point when nothing leaks."""
-  attack = result.result.audit.find(threat_model)
-  return None if attack is None else attack.first.floor
 
 
 def _format_value(value: Any) -> str:

@@ -4,12 +4,13 @@ Texts, JSON, cards, pages and comparisons all take them from here.
 """
 
 from collections.abc import Iterable
+import dataclasses
 
 from scipy import special
 
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.evaluation import SIGNIFICANCE, Attack, Audit
-from epe_jax.audit.external_scores import EXTERNAL
+from epe_jax.audit.threat_models import EXTERNAL
 from epe_jax.epsilon.types import Estimate
 from epe_jax.text import cells, methods
 
@@ -89,7 +90,10 @@ def replace_doubts(audit: Audit, doubt: str) -> Audit:
     doubt: a sentence, whose full stop is left out as doubts have none.
   """
   doubt = doubt.removesuffix('.')
-  attacks = (a._replace(doubts=(doubt,), notes=()) for a in audit.attacks)
+  attacks = (
+    dataclasses.replace(attack, doubts=(doubt,), notes=())
+    for attack in audit.attacks
+  )
   return audit._replace(attacks=tuple(attacks))
 
 

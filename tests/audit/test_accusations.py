@@ -41,8 +41,8 @@ def with_bounds(audit, *, own, joint):
     dataclasses.replace(bound, epsilon=share * limit) for share in (own, joint)
   ]
   points = [e for e in attack.estimates if e.kind == 'point estimate']
-  changed = attack._replace(
-    estimates=(*points, bounds[0], *rest), joint_bound=bounds[1]
+  changed = dataclasses.replace(
+    attack, estimates=(*points, bounds[0], *rest), joint_bound=bounds[1]
   )
   return audit._replace(attacks=(*others, changed))
 
@@ -54,7 +54,7 @@ def test_the_maximum_of_a_correct_run_is_not_accused_by_its_estimate(correct):
   first = dataclasses.replace(
     attack.first, epsilon=1.02 * attack.analytic.epsilon
   )
-  above = attack._replace(estimates=(first, *attack.estimates[1:]))
+  above = dataclasses.replace(attack, estimates=(first, *attack.estimates[1:]))
   text = ' '.join(audit_notes.list_notes(evaluation.Audit((above,))))
   assert 'is above' in text
   assert 'random scatter suffices' in text

@@ -13,12 +13,12 @@ from epe_jax.audit import (
   by_round,
   estimators,
   evaluation,
-  external_scores,
   release,
   sequential,
   threat_models,
 )
 from epe_jax.audit.record import respond_to_rounds, write_record
+from epe_jax.audit.threat_models import external
 from epe_jax.epsilon import gaussian, mixture
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
@@ -139,7 +139,7 @@ def test_few_unobserved_canaries_have_no_interval_where_they_are_resampled():
   observed = rng.normal(2, 1, 200)
   intervals = [
     evaluation.estimate_with_interval(
-      external_scores.score_external(Scores(observed, rng.normal(size=num))),
+      external.score_external(Scores(observed, rng.normal(size=num))),
       delta=1e-3,
       resamples=50,
     ).interval

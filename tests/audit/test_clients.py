@@ -1,5 +1,6 @@
 """Clients who take part more often than canaries, against simulation and runs."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -105,7 +106,8 @@ def test_what_was_not_measured_is_what_a_linear_server_is_expected_to_leave():
   audit = evaluation.evaluate(
     recorded_runs.by_vectors(momentum=0.0).record, delta=_DELTA, floors=False
   )
-  attack = audit.find(threat_models.CHANGE)._replace(
+  attack = dataclasses.replace(
+    audit.find(threat_models.CHANGE),
     is_calibrated=False,
     analytic=accounting.Analytic(2.0, 'x', 'expectation'),
   )

@@ -227,7 +227,7 @@ def check_the_laws(made):
   for folder in (made / 'runs' / 'emnist').glob('*repetitions=1'):
     run = finished_runs.load_finished_run(folder)
     expected = finished_runs.predict_own_round(run)
-    own = finished_runs.estimate_first(run, threat_models.OWN)
+    own = run.result.audit.find_first(threat_models.OWN)
     low, high = own.interval
     # Twice as wide as the interval: eight canaries, one draw.
     half = (high - low) / 2

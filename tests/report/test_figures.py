@@ -72,7 +72,9 @@ def drawn(record):
 
 
 def test_densities_are_drawn_in_units_of_one_over_root_d(record):
-  fig = cosines.draw_densities(threat_models.score_all(record))
+  fig = cosines.draw_densities(
+    evaluation.evaluate(record, floors=False).attacks
+  )
   for title in ('final model', 'own round'):
     axes = next(x for x in fig.axes if x.get_title() == title)
     x, y = curve(axes, 'exact')
@@ -87,7 +89,9 @@ def test_densities_are_drawn_in_units_of_one_over_root_d(record):
 
 def test_the_exact_law_is_drawn_only_where_it_holds():
   def drawn(record):
-    fig = cosines.draw_densities(threat_models.score_all(record))
+    fig = cosines.draw_densities(
+      evaluation.evaluate(record, floors=False).attacks
+    )
     return {
       axes.get_title()
       for axes in fig.axes
@@ -304,11 +308,13 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
     return dataclasses.replace(estimate, epsilon=epsilon, interval=interval)
 
   attacks = [
-    attack._replace(estimates=tuple(map(unbounded, attack.estimates)))
+    dataclasses.replace(
+      attack, estimates=tuple(map(unbounded, attack.estimates))
+    )
     for attack in result.audit.attacks
   ]
   first = unbounded(attacks[0].first, np.nan)
-  attacks[0] = attacks[0]._replace(estimates=(first,))
+  attacks[0] = dataclasses.replace(attacks[0], estimates=(first,))
   audit = result.audit._replace(attacks=tuple(attacks))
   leaked = [
     one._replace(estimate=unbounded(one.estimate))
@@ -421,7 +427,7 @@ def test_attackers_differ_in_colour_for_all_kinds_of_sight():
     r, g, b = colors.to_rgb(color)
     return np.array([0.3 * r + 0.6 * g + 0.1 * b, b - (r + g) / 2])
 
-  looks = list(style.STYLES.values())
+  looks = list(style.assign_styles([]).values())
   for a, b in itertools.combinations(looks, 2):
     same_marker = (a.marker, a.filled) == (b.marker, b.filled)
     assert not same_marker

@@ -305,17 +305,20 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
     agreement = strongest.agreement._replace(
       standard_errors=errors, p_value=p_value
     )
-    off = (*weaker, strongest._replace(agreement=agreement))
+    off = (*weaker, dataclasses.replace(strongest, agreement=agreement))
     said = sentences.give_verdict(_result(audit=audit._replace(attacks=off)))
     assert said[-1].endswith(ending)
-  doubted = (weaker[0]._replace(doubts=('it is not',)), *audit.attacks[1:])
+  doubted = (
+    dataclasses.replace(weaker[0], doubts=('it is not',)),
+    *audit.attacks[1:],
+  )
   said = sentences.give_verdict(_result(audit=audit._replace(attacks=doubted)))
   assert said[-1] == 'Tests contradict the estimates of: final model.'
   unlimited = _result(audit=audit, analytic_epsilon=math.inf)
   assert 'there is no limit' in sentences.give_verdict(unlimited)[0]
   # Without noise the analysis implies nothing that an attack could find.
   analytic = Analytic(math.inf, 'no noise')
-  boundless = (*weaker, strongest._replace(analytic=analytic))
+  boundless = (*weaker, dataclasses.replace(strongest, analytic=analytic))
   said = sentences.give_verdict(
     _result(audit=audit._replace(attacks=boundless))
   )
@@ -379,7 +382,7 @@ def _above_its_limit(*, bounds, interval):
 
 def _show_everywhere(result):
   """Each output of a run, with white space made alike."""
-  run = comparison.collect_estimates('a', result, {})
+  run = comparison.describe_run('a', result)
   shown = {
     'summary': report.format_summary(result),
     'estimates': report.format_headline_estimates(result.audit),
@@ -659,7 +662,8 @@ def test_an_adaptive_clip_norm_leaves_less_than_the_analytic_epsilon_to_find():
   # Its noisy count takes part of the budget, so updates get more noise.
   audit = evaluation.evaluate(recorded_runs.by_law())
   *weaker, strongest = audit.attacks
-  strongest = strongest._replace(
+  strongest = dataclasses.replace(
+    strongest,
     agreement=evaluation.Agreement(31.0, -1.4, 0.16),
     analytic=Analytic(35.5, 'noise'),
   )

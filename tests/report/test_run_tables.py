@@ -52,13 +52,17 @@ def test_attackers_without_a_calibrated_estimate_have_no_line(audit):
     attack.threat_model.name for attack in audit.attacks if attack.is_calibrated
   ]
   assert 'likelihood over rounds' not in names
-  doubted = [attack._replace(is_calibrated=False) for attack in audit.attacks]
+  doubted = [
+    dataclasses.replace(attack, is_calibrated=False) for attack in audit.attacks
+  ]
   assert run_tables.make_risk_table(doubted, _ALIKE) is None
 
 
 def test_a_limit_that_is_expected_is_not_called_allowed(audit):
   # Whether a test rejects the scores of one attacker is chance.
-  attacks = [attack._replace(is_calibrated=True) for attack in audit.attacks]
+  attacks = [
+    dataclasses.replace(attack, is_calibrated=True) for attack in audit.attacks
+  ]
   lines = {
     line[0]: line for line in run_tables.make_risk_table(attacks, _ALIKE).body
   }
@@ -67,7 +71,9 @@ def test_a_limit_that_is_expected_is_not_called_allowed(audit):
 
 
 def test_the_risks_are_of_a_client_and_not_of_a_canary_of_fewer_rounds(audit):
-  attacks = [attack._replace(is_calibrated=True) for attack in audit.attacks]
+  attacks = [
+    dataclasses.replace(attack, is_calibrated=True) for attack in audit.attacks
+  ]
   lines = {
     line[0]: line[1:]
     for line in run_tables.make_risk_table(attacks, _OFTEN).body

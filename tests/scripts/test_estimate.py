@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from epe_jax._version import __version__
-from epe_jax.audit import evaluation, external_scores, threat_models
+from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.record import Record, write_record
+from epe_jax.audit.threat_models import external
 from epe_jax.epsilon import gaussian, noise_floor
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import report
@@ -168,8 +169,8 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
 
 def test_scores_that_are_no_gaussians_are_warned_of_in_words():
   observed, unobserved = groups()
-  good = external_scores.score_external(Scores(observed, unobserved))
-  bad = external_scores.score_external(Scores(np.exp(observed), unobserved))
+  good = external.score_external(Scores(observed, unobserved))
+  bad = external.score_external(Scores(np.exp(observed), unobserved))
   assert good.doubts == ()
   (said,) = bad.doubts
   assert 'Gauss' in said
@@ -181,11 +182,11 @@ def test_swapped_groups_are_warned_of():
     Scores(unobserved, observed),
     Scores(-0.01 * observed, np.empty(0), dim=10**4),
   ):
-    said = ' '.join(external_scores.score_external(scores).doubts)
+    said = ' '.join(external.score_external(scores).doubts)
     assert 'score lower than others' in said
     assert 'swapped or the sign be wrong' in said
   weak = Scores(observed[:20] - 3.2, unobserved)
-  assert external_scores.score_external(weak).doubts == ()
+  assert external.score_external(weak).doubts == ()
 
 
 def test_a_dim_that_the_scores_refute_is_not_believed():

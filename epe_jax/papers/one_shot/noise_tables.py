@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.experiment import finished_runs
 from epe_jax.papers import item, reported
 from epe_jax.papers.one_shot import grid
@@ -94,9 +94,7 @@ def _list_calibrated(run: grid.Run) -> list[str]:
     f'{run.noise:g}',
     cells.format_percent(run.result.accuracy),
     *(
-      cells.format_with_interval(
-        finished_runs.estimate_first(run, threat_model)
-      )
+      cells.format_with_interval(run.result.audit.find_first(threat_model))
       for threat_model in (
         threat_models.FINAL,
         threat_models.CHANGE,
@@ -105,7 +103,7 @@ def _list_calibrated(run: grid.Run) -> list[str]:
     ),
     '-' if expected is None else cells.format_number(expected),
     cells.format_with_interval(
-      finished_runs.estimate_first(run, threat_models.RESIDUAL)
+      run.result.audit.find_first(threat_models.RESIDUAL)
     ),
     cells.format_number(facts.find_analytic_epsilon(run.result)),
   ]

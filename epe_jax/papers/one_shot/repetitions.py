@@ -6,10 +6,9 @@ import itertools
 import numpy as np
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import diagnostics
 from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment import finished_runs
 from epe_jax.papers import item, reported
 from epe_jax.papers.one_shot import grid, repetition_figures
 from epe_jax.text import cells, tables
@@ -121,9 +120,7 @@ def _tabulate_calibrated(
 ) -> tables.Table:
   """ε by noise and repetitions, and in how many cases it rises and falls."""
   estimates = {
-    (run.noise, run.repetitions): finished_runs.estimate_first(
-      run, threat_model
-    )
+    (run.noise, run.repetitions): run.result.audit.find_first(threat_model)
     for run in runs
   }
   formatted = {

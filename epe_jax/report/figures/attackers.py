@@ -52,8 +52,10 @@ def draw_attackers(
   bounds = [float(a.bounds[0].epsilon) for a in attacks if a.bounds]
   highest = find_highest([*calibrated, *bounds, analytic])
   fig, (axes,) = style.make_panels(1, height=0.55 * num + 1.7)
+  styles = style.assign_styles(attack.threat_model for attack in attacks)
   for y, attack in enumerate(attacks):
-    _draw_attacker(axes, y, attack, highest)
+    color = styles[attack.threat_model].color
+    _draw_attacker(axes, y, attack, highest, color)
   # Where each attacker has a bound of its own, one line for all says less.
   have_bounds = any(a.analytic and a.analytic.kind == 'bound' for a in attacks)
   if not math.isnan(analytic) and not have_bounds:
@@ -83,10 +85,9 @@ def find_highest(values: Sequence[float]) -> float:
 
 
 def _draw_attacker(
-  axes: mpl_axes.Axes, y: int, attack: Attack, highest: float
+  axes: mpl_axes.Axes, y: int, attack: Attack, highest: float, color: str
 ) -> None:
   """Draws the floor, the first estimate and the bounds of an attacker."""
-  color = style.STYLES.get(attack.threat_model, style.OTHER_STYLE).color
   first, floor = attack.first, attack.first.floor
   if floor is not None:
     axes.fill_betweenx(

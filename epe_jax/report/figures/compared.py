@@ -6,10 +6,10 @@ import math
 from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
-from epe_jax.audit.attack_scores import ThreatModel
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Estimate
 from epe_jax.report import comparison
-from epe_jax.report.comparison import Compared
+from epe_jax.report.comparison import Compared, Difference
 from epe_jax.report.figures import attackers, style
 from epe_jax.text import cells
 
@@ -27,9 +27,8 @@ def draw_compared(runs: Sequence[Compared], *, finding: str) -> figure.Figure:
   Returns:
     Two panels, a line for each run.
   """
-  shown = [
-    a for a in comparison.ATTACKERS if any(a in r.estimates for r in runs)
-  ]
+  shown = comparison.list_attackers(runs)
+  styles = style.assign_styles(shown)
   height = (0.22 * max(len(shown), 1) + 0.25) * len(runs) + 1.6
   fig, (left, right) = style.make_panels(2, columns=2, height=height)
   highest = attackers.find_highest(
@@ -43,9 +42,12 @@ def draw_compared(runs: Sequence[Compared], *, finding: str) -> figure.Figure:
     for i, attacker in enumerate(shown):
       at = y + _SPREAD * (2 * i / steps - 1)
       if attacker in run.estimates:
-        _draw_estimate(left, at, attacker, run)
+        _draw_estimate(left, at, attacker, run, styles[attacker].color)
         if y and attacker in runs[0].estimates:
-          _draw_difference(right, at, attacker, run, runs[0])
+          difference = comparison.subtract(
+            run.estimates[attacker], runs[0].estimates[attacker]
+          )
+          _draw_difference(right, at, difference, styles[attacker].color)
     if math.isfinite(run.analytic):
       left.plot(
         [run.analytic] * 2,
@@ -75,10 +77,14 @@ def draw_compared(runs: Sequence[Compared], *, finding: str) -> figure.Figure:
 
 
 def _draw_estimate(
-  axes: mpl_axes.Axes, y: float, attacker: ThreatModel, run: Compared
+  axes: mpl_axes.Axes,
+  y: float,
+  attacker: ThreatModel,
+  run: Compared,
+  color: str,
 ) -> None:
   """Draws the floor, the estimate with its interval and the bound of an attacker."""
-  estimate, look = run.estimates[attacker], style.STYLES[attacker]
+  estimate = run.estimates[attacker]
   if estimate.floor is not None:
     axes.fill_betweenx(
       [y - 0.08, y + 0.08],
@@ -88,14 +94,14 @@ def _draw_estimate(
       lw=1,
       label='noise floor: 5 to 95 %',
     )
-  _draw_point(axes, y, attacker, estimate)
+  _draw_point(axes, y, attacker, estimate, color)
   bound = run.bounds.get(attacker)
   if bound is not None and math.isfinite(bound.epsilon):
     axes.plot(
       float(bound.epsilon),
       y,
       '|',
-      color=look.color,
+      color=color,
       ms=11,
       mew=2,
       label='lower bound, 95 %, of the same colour',
@@ -103,21 +109,24 @@ def _draw_estimate(
 
 
 def _draw_point(
-  axes: mpl_axes.Axes, y: float, attacker: ThreatModel, estimate: Estimate
+  axes: mpl_axes.Axes,
+  y: float,
+  attacker: ThreatModel,
+  estimate: Estimate,
+  color: str,
 ) -> None:
-  look = style.STYLES[attacker]
   if not math.isfinite(estimate.epsilon):
     return
   if estimate.interval is not None:
-    axes.plot(estimate.interval, [y, y], color=look.color, lw=4, alpha=0.45)
+    axes.plot(estimate.interval, [y, y], color=color, lw=4, alpha=0.45)
   # What the scores contradict is hollow.
   is_rejected = estimate.method.endswith('_rejected')
   axes.plot(
     float(estimate.epsilon),
     y,
     'o',
-    color=look.color,
-    mfc='white' if is_rejected else look.color,
+    color=color,
+    mfc='white' if is_rejected else color,
     ms=7,
     ls='none',
     label=attacker.name,
@@ -125,18 +134,10 @@ def _draw_point(
 
 
 def _draw_difference(
-  axes: mpl_axes.Axes,
-  y: float,
-  attacker: ThreatModel,
-  run: Compared,
-  first: Compared,
+  axes: mpl_axes.Axes, y: float, difference: Difference, color: str
 ) -> None:
-  difference = comparison.subtract(
-    run.estimates[attacker], first.estimates[attacker]
-  )
   if not math.isfinite(difference.epsilon):
     return
-  color = style.STYLES[attacker].color
   if difference.interval is not None:
     axes.plot(difference.interval, [y, y], color=color, lw=4, alpha=0.45)
   axes.plot(difference.epsilon, y, 'o', color=color, ms=7)

@@ -13,8 +13,9 @@ import numpy as np
 from scipy import stats
 
 from epe_jax.audit import attack_statistics
-from epe_jax.audit.attack_scores import AttackScores, ThreatModel
+from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import cosine_null
 from epe_jax.report.figures import style
 
@@ -23,7 +24,7 @@ _MAX_TICKS = 50
 
 
 def draw_densities(
-  all_scores: Sequence[AttackScores],
+  attacks: Sequence[Attack],
   *,
   findings: Mapping[ThreatModel, str] | None = None,
   columns: int = 3,
@@ -34,26 +35,27 @@ def draw_densities(
   neither for a maximum nor for a sum over rounds.
 
   Args:
-    all_scores: what `threat_models.score_all` returns.
+    attacks: of one audit, each with its scores.
     findings: what was found about each attacker, beneath its name.
     columns: panels in a row at most.
 
   Returns:
     A panel for each attacker.
   """
-  fig, all_axes = style.make_panels(len(all_scores), columns=columns)
-  for axes, attack_scores in zip(all_axes, all_scores):
-    scores, scale = attack_scores.scores, attack_scores.scale
+  fig, all_axes = style.make_panels(len(attacks), columns=columns)
+  for axes, attack in zip(all_axes, attacks):
+    scores, scale = attack.scores, attack.scale
+    assert scores is not None, 'every panel has scores'
     _draw_density(axes, scale * scores.observed, style.TOOK_PART, 'took part')
     _draw_density(
       axes, scale * scores.unobserved, style.NO_PART, 'took no part'
     )
     if scores.dim is not None:
       _draw_null_density(axes, scores.dim)
-    name = attack_scores.threat_model.name
-    finding = (findings or {}).get(attack_scores.threat_model)
+    name = attack.threat_model.name
+    finding = (findings or {}).get(attack.threat_model)
     axes.set_title(f'{name}: {finding}' if finding else name, fontsize='medium')
-    axes.set_xlabel(attack_scores.unit)
+    axes.set_xlabel(attack.unit)
     axes.set_yticks([])
     # Log likelihood ratios have many digits.
     axes.xaxis.set_major_locator(ticker.MaxNLocator(6))

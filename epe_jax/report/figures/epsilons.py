@@ -52,8 +52,9 @@ def draw_over_delta(
   is_beyond = bool(delta < deltas[0])
   lowest = delta / 3 if is_beyond else float(deltas[0])
   epsilons = []
-  for curve in curves:
-    _draw_delta_curve(axes, deltas, curve)
+  styles = style.assign_styles(attack.threat_model for attack in attacks)
+  for i, curve in enumerate(curves):
+    _draw_delta_curve(axes, deltas, curve, styles[curve.threat_model], i)
     epsilons += [*curve.epsilon, *curve.high]
   if gaussian is not None:
     # Without noise there is no line, but its name.
@@ -64,7 +65,8 @@ def draw_over_delta(
   drawn = {curve.threat_model for curve in curves}
   for attack in attacks:
     if attack.threat_model in drawn:
-      epsilons += _draw_at_delta(axes, attack, analytic, is_beyond)
+      look = styles[attack.threat_model]
+      epsilons += _draw_at_delta(axes, attack, analytic, is_beyond, look)
   axes.axvline(delta, color='#999999', lw=1, ls=':')
   axes.annotate(
     f'δ = {cells.format_delta(delta)}',
@@ -156,10 +158,13 @@ def draw_over_rounds(
 
 
 def _draw_at_delta(
-  axes: mpl_axes.Axes, attack: Attack, analytic: float, is_beyond: bool
+  axes: mpl_axes.Axes,
+  attack: Attack,
+  analytic: float,
+  is_beyond: bool,
+  look: style.Style,
 ) -> list[float]:
   """Draws what an attacker is allowed at the δ of the run, and an estimate beyond."""
-  look = style.STYLES[attack.threat_model]
   first, limit, drawn = attack.first, attack.analytic, []
   if limit is not None and limit.epsilon < analytic:
     axes.plot(first.delta, limit.epsilon, 'x', color=look.color, ms=9, mew=2)
@@ -175,19 +180,23 @@ def _draw_at_delta(
 
 
 def _draw_delta_curve(
-  axes: mpl_axes.Axes, deltas: Float[np.ndarray, ' n'], curve: DeltaCurve
+  axes: mpl_axes.Axes,
+  deltas: Float[np.ndarray, ' n'],
+  curve: DeltaCurve,
+  look: style.Style,
+  first_marker: int,
 ) -> None:
-  """Draws ε of one attacker at each δ, with its interval."""
-  look = style.STYLES[curve.threat_model]
-  # The markers of each attacker are at points of their own.
-  first = threat_models.THREAT_MODELS.index(curve.threat_model)
+  """Draws ε of one attacker at each δ, with its interval.
+
+  The markers of attackers are at different points, from `first_marker` on.
+  """
   axes.fill_between(
     deltas, curve.low, curve.high, color=look.color, alpha=0.25, lw=0
   )
   axes.plot(
     deltas,
     curve.epsilon,
-    markevery=(first, 8),
+    markevery=(first_marker, 8),
     label=curve.threat_model.name,
     **look.line_options,
   )
@@ -195,11 +204,12 @@ def _draw_delta_curve(
 
 def _draw_attackers(axes: mpl_axes.Axes, rows: Sequence[RoundEstimate]) -> None:
   """Draws ε over rounds, a line for each attacker, with intervals."""
-  for threat_model in threat_models.THREAT_MODELS:
+  styles = style.assign_styles(row.threat_model for row in rows)
+  for threat_model in threat_models.sort_by_strength(
+    row.threat_model for row in rows
+  ):
     of_attacker = [row for row in rows if row.threat_model == threat_model]
-    if not of_attacker:
-      continue
-    look = style.STYLES[threat_model]
+    look = styles[threat_model]
     rounds = [row.round for row in of_attacker]
     epsilons = [float(row.estimate.epsilon) for row in of_attacker]
     axes.plot(rounds, epsilons, label=threat_model.name, **look.line_options)

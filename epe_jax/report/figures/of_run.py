@@ -8,8 +8,7 @@ from matplotlib import figure
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import by_round, curves, sequential, threat_models
-from epe_jax.audit.attack_scores import AttackScores
+from epe_jax.audit import by_round, curves, sequential
 from epe_jax.audit.record import Record
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, sentences
@@ -68,8 +67,6 @@ CAPTIONS = {
 }
 """What each figure shows, in the order of a report."""
 
-# The two attackers that say most to who has no time.
-_OVERVIEW = (threat_models.FINAL, threat_models.OWN)
 # Points of a curve over rounds: each costs as much as all other figures.
 _NUM_ROUNDS = 6
 _MARGINS: dict[str, dict[str, float]] = {
@@ -108,17 +105,13 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
     f'{result.num_observed:,} canaries took part in '
     f'{cells.format_rounds(result.repetitions)}, {result.num_unobserved:,} did not'
   )
-  all_scores = [
-    attack_scores
-    for attack_scores in threat_models.score_all(record)
-    if audit.find(attack_scores.threat_model) is not None
-  ]
+  scored = [attack for attack in audit.attacks if attack.scores is not None]
   participations = facts.count_participations(result)
   told = {
     a.threat_model: sentences.title_attack(a, participations)
     for a in audit.attacks
   }
-  shown = [x for x in all_scores if x.threat_model in _OVERVIEW]
+  shown = [attack for attack in scored if attack.threat_model.is_in_overview]
   figures = {
     'attackers.png': attackers.draw_attackers(
       audit.attacks, analytic=analytic, canaries=canaries, finding=finding
@@ -130,16 +123,14 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
     )
   return {
     **figures,
-    'densities.png': cosines.draw_densities(all_scores),
-    'tradeoff.png': _draw_tradeoff(result, all_scores),
-    'delta.png': _draw_over_delta(result, all_scores, canaries),
+    'densities.png': cosines.draw_densities(scored),
+    'tradeoff.png': _draw_tradeoff(result),
+    'delta.png': _draw_over_delta(result, canaries),
     **_draw_rounds(record, analytic),
   }
 
 
-def _draw_tradeoff(
-  result: RunResult, all_scores: Sequence[AttackScores]
-) -> figure.Figure:
+def _draw_tradeoff(result: RunResult) -> figure.Figure:
   audit, analytic = result.audit, facts.find_analytic_epsilon(result)
   max_group = max(result.num_observed, result.num_unobserved)
   lowest = 0.5 / max_group
@@ -148,7 +139,7 @@ def _draw_tradeoff(
   grid = special.ndtr(np.linspace(low, high, 240))
   return tradeoff.draw_tradeoff(
     audit,
-    [curves.compute_tradeoff(x, grid) for x in all_scores],
+    curves.compute_tradeoffs(audit, grid),
     grid,
     allowed={
       attack.threat_model: curves.compute_allowed_fnr(
@@ -166,9 +157,7 @@ def _draw_tradeoff(
   )
 
 
-def _draw_over_delta(
-  result: RunResult, all_scores: Sequence[AttackScores], canaries: str
-) -> figure.Figure:
+def _draw_over_delta(result: RunResult, canaries: str) -> figure.Figure:
   analytic, delta = facts.find_analytic_epsilon(result), result.delta
   # Of rarer outcomes than one canary in all of them none tells anything.
   known = np.geomspace(1 / max(result.num_observed, 3), 0.5, 30)
@@ -180,7 +169,7 @@ def _draw_over_delta(
       curves.compute_gaussian_over_delta(analytic, delta, wide),
     )
   return epsilons.draw_over_delta(
-    curves.compute_over_delta(all_scores, known),
+    curves.compute_over_delta(result.audit.attacks, known),
     known,
     gaussian=gaussian,
     analytic=analytic,

@@ -1,12 +1,13 @@
 """The figures of scores of any system, by the name of their file."""
 
+import dataclasses
 import math
 
 from matplotlib import figure
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import curves, external_scores, headline
+from epe_jax.audit import curves, headline
 from epe_jax.audit.evaluation import Audit
 from epe_jax.epsilon.types import Scores
 from epe_jax.report.figures import attackers, cosines, style, tradeoff
@@ -46,7 +47,6 @@ def draw_scores(scores: Scores, audit: Audit) -> dict[str, figure.Figure]:
   Returns:
     File name -> figure.
   """
-  attack_scores = external_scores.score_external(scores)
   (attack,) = audit.attacks
   found = headline.find_headline(audit)
   assert found is not None, 'scores have a bound'
@@ -57,16 +57,16 @@ def draw_scores(scores: Scores, audit: Audit) -> dict[str, figure.Figure]:
   figures = {
     'attackers.png': attackers.draw_attackers(
       # Shown as an estimate where the headline shows it.
-      [attack._replace(is_calibrated=found.point is not None)],
+      [dataclasses.replace(attack, is_calibrated=found.point is not None)],
       analytic=math.nan,
       canaries=f'{attack.num_observed:,} canaries took part, '
       f'{attack.num_unobserved:,} did not',
       finding=finding,
     ),
-    'densities.png': cosines.draw_densities([attack_scores]),
+    'densities.png': cosines.draw_densities(audit.attacks),
     'tradeoff.png': tradeoff.draw_tradeoff(
       audit,
-      [curves.compute_tradeoff(attack_scores, grid)],
+      curves.compute_tradeoffs(audit, grid),
       grid,
       allowed={attack.threat_model: None},
       bounds={

@@ -4,14 +4,15 @@ The colours are Okabe and Ito's, told apart in every common kind of colour
 blindness.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+import itertools
 import math
 from typing import Any, NamedTuple
 
 from matplotlib import axes as mpl_axes
 from matplotlib import figure, scale, ticker
 
-from epe_jax.audit import threat_models
+from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
 from epe_jax.text import cells
 
 BLACK, GREY = '#000000', '#CCCCCC'
@@ -44,18 +45,33 @@ class Style(NamedTuple):
     )
 
 
-STYLES = {
-  threat_models.FINAL: Style(SKY, 'o', False),
-  threat_models.CHANGE: Style(BLUE, 's', True),
-  threat_models.MAXIMUM: Style(ORANGE, '^', False),
-  threat_models.LIKELIHOOD: Style(PURPLE, 'v', True),
-  threat_models.OWN: Style(GREEN, 'D', False),
-  threat_models.RESIDUAL: Style(VERMILLION, 'o', True),
-}
-"""How each attacker of this package is drawn."""
+# Of the attackers of this package by their order, then of others.
+_STYLES = (
+  Style(SKY, 'o', False),
+  Style(BLUE, 's', True),
+  Style(ORANGE, '^', False),
+  Style(PURPLE, 'v', True),
+  Style(GREEN, 'D', False),
+  Style(VERMILLION, 'o', True),
+  Style(BLACK, 'P', True),
+  Style('#777777', 'X', False),
+  Style('#8B5A2B', 'p', True),
+)
 
-OTHER_STYLE = Style(BLACK, 'P', True)
-"""How an attacker is drawn that this package does not know."""
+
+def assign_styles(
+  threat_models: Iterable[ThreatModel],
+) -> dict[ThreatModel, Style]:
+  """Gives each attacker of a figure a style of its own.
+
+  An attacker of this package always has the same one, and so have others if a figure
+  has the same attackers.
+
+  Args:
+    threat_models: of the figure.
+  """
+  others = sorted(set(threat_models) - set(THREAT_MODELS), key=lambda m: m.key)
+  return dict(zip((*THREAT_MODELS, *others), itertools.cycle(_STYLES)))
 
 
 def make_panels(

@@ -9,9 +9,9 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import special
 
-from epe_jax.audit.attack_scores import ThreatModel
 from epe_jax.audit.curves import Tradeoff
 from epe_jax.audit.evaluation import Attack, Audit
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.report.figures import style
 from epe_jax.text import cells
 

@@ -3,12 +3,8 @@
 import numpy as np
 
 from epe_jax.audit import estimators, failed_checks
-from epe_jax.audit.attack_scores import (
-  AttackScores,
-  ThreatModel,
-  draw_null,
-  name_law,
-)
+from epe_jax.audit.threat_models.scoring import draw_null, name_law
+from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
 from epe_jax.epsilon import diagnostics, noise_floor, parametric
 from epe_jax.epsilon.types import Scores
 
@@ -16,11 +12,13 @@ from epe_jax.epsilon.types import Scores
 _NEGLIGIBLE = 1e-12
 
 EXTERNAL = ThreatModel(
-  'external',
-  'scores as given',
-  'as given',
-  'An attacker with these scores',
-  lambda record: None,
+  key='external',
+  name='scores as given',
+  statistic='as given',
+  who='An attacker with these scores',
+  score=lambda record: None,
+  is_shift=False,
+  is_in_overview=False,
 )
 
 

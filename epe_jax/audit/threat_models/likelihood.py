@@ -1,0 +1,54 @@
+"""The attacker who tests by likelihood in which round a canary took part, if any."""
+
+from epe_jax.audit import (
+  attack_statistics,
+  estimators,
+  failed_checks,
+  upper_bounds,
+)
+from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models.scoring import (
+  can_fit_null,
+  describe_release,
+  split_scores,
+)
+from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
+from epe_jax.epsilon import threshold
+
+
+def _score(record: Record) -> AttackScores | None:
+  trace, expected = record.trace, record.expected
+  if trace is None or expected is None or not can_fit_null(record):
+    return None
+  ratio = attack_statistics.score_mixture(trace, expected, dim=record.dim)
+  scores = split_scores(record, ratio, None)
+  return AttackScores(
+    threat_model=LIKELIHOOD,
+    sees=describe_release(record),
+    scores=scores,
+    unit='log likelihood ratio',
+    scale=1.0,
+    points=(estimators.COUNTED, threshold.eps_lo),
+    bounds=estimators.choose_bounds(scores),
+    draw=None,
+    law=None,
+    is_calibrated=False,
+    is_expected=False,
+    doubts=failed_checks.doubt_if_swapped(scores),
+  )
+
+
+LIKELIHOOD = ThreatModel(
+  key='likelihood',
+  name='likelihood over rounds',
+  statistic='likelihood over rounds',
+  who=(
+    'An attacker who sees what every round releases and tests by likelihood'
+  ),
+  score=_score,
+  limit=upper_bounds.bound_unknown_rounds,
+  is_shift=False,
+  is_in_overview=False,
+  # Its law is not known, so that tables have its bounds and there is no more to say.
+  is_narrated=False,
+)

@@ -1,0 +1,283 @@
+"""The scores of all canaries for one attacker, and which estimators suit them.
+
+The estimators follow from what is known of the scores: their null law, by how much
+taking part shifts each of them, and whether tests contradict that.
+"""
+
+from collections.abc import Hashable
+import dataclasses
+import math
+
+from jaxtyping import Float, Int
+import numpy as np
+
+from epe_jax.audit import estimators, failed_checks
+from epe_jax.audit.noise_scale import NoiseScale, describe_noise
+from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models.threat_model import (
+  COSINE,
+  IN_NOISE,
+  AttackScores,
+  ThreatModel,
+)
+from epe_jax.epsilon import mixture, noise_floor, shift_fit
+from epe_jax.epsilon.types import Scores
+
+# The null law of orthogonal canaries is narrower by half of this share.
+_CROWDED = 0.01
+# Shifts that differ by less than this are taken to be alike.
+_UNIFORM_WITHIN = 0.05
+
+
+def split_scores(
+  record: Record,
+  values: Float[np.ndarray, ' k'],
+  dim: float | None,
+  shift: Float[np.ndarray, ' k'] | None = None,
+  groups: Int[np.ndarray, ' k'] | None = None,
+  *,
+  is_expected: bool = False,
+) -> Scores:
+  """Values of all canaries as scores: of those that took part, and others.
+
+  Args:
+    record: of a run.
+    values: of all canaries.
+    dim: as in `Scores`.
+    shift: by how much taking part shifts each canary, if that is known.
+    groups: canaries that are in one vector have one number. Where they make much
+      of a vector, those that took no part have a law of their own: orthogonal ones
+      find less of it than random directions do.
+    is_expected: shifts are those that norms tell to expect, in units of 1/√d, and
+      not just in proportion to them.
+  """
+  observed = record.observed
+  overlap, shift = 0.0, None if shift is None else shift[observed]
+  if shift is not None and groups is not None and dim is not None:
+    overlap = shift_fit.compute_overlap(shift, groups[observed], dim)
+  if groups is not None and dim is not None:
+    if is_expected and shift is not None:
+      shares = np.bincount(groups[observed], shift**2) / dim
+    else:
+      shares = _measure_shares(values[observed], groups[observed], dim)
+    dim = choose_dim(dim, float(shares.max()), can_fit=can_fit_null(record))
+  return Scores(
+    values[observed], values[~observed], dim, record.design, shift, overlap
+  )
+
+
+def can_fit_null(record: Record) -> bool:
+  """Whether there are unobserved canaries enough for a law of their own."""
+  return bool(np.count_nonzero(~record.observed) >= 2)
+
+
+def choose_dim(dim: float, share: float, *, can_fit: bool) -> float | None:
+  """The d of the null law of random directions, if canaries leave room for it.
+
+  Audits and plans both decide by this.
+
+  Args:
+    dim: d.
+    share: of the square of a vector that canaries make, the largest of all vectors.
+    can_fit: as `can_fit_null`.
+
+  Returns:
+    d; None if unobserved canaries are to supply the law, since the others make more
+    than a hundredth of a vector.
+  """
+  return None if share > _CROWDED and can_fit else dim
+
+
+def explain_crowding(design: str) -> str:
+  """What follows where `choose_dim` gives None, without a full stop.
+
+  Args:
+    design: of the canaries, as in `Scores`.
+  """
+  text = (
+    f'canaries make up more than {100 * _CROWDED:g} % of what this attacker sees, so '
+    'the null law is taken from those that took no part and is not that of random '
+    'directions'
+  )
+  if design == 'fixed':
+    text += (
+      '; the lower bound is one that needs no known law (all thresholds, one test), '
+      'and is smaller'
+    )
+  return text
+
+
+def _measure_shares(
+  cosines: Float[np.ndarray, ' n'], groups: Int[np.ndarray, ' n'], dim: float
+) -> Float[np.ndarray, ' vectors']:
+  """How much of the square of each vector its canaries make, without chance."""
+  squares = np.bincount(groups, np.asarray(cosines, np.float64) ** 2)
+  return squares - np.bincount(groups) / dim
+
+
+def scale_noise(
+  record: Record,
+  values: Float[np.ndarray, ' k'],
+  shift: Float[np.ndarray, ' k'],
+  noise: NoiseScale,
+  *,
+  independent: bool = True,
+) -> Scores:
+  """Inner products in units of claimed noise as scores in units of what there is.
+
+  Args:
+    record: of a run.
+    values: of all canaries.
+    shift: by how much taking part shifts each canary, if noise is as claimed.
+    noise: of the run, > 0.
+    independent: rounds have independent noise.
+
+  Returns:
+    Scores whose null law is N(0, 1), or that of unobserved canaries where the
+    noise of rounds is not of one scale.
+  """
+  scores = split_scores(
+    record, values / noise.ratio, math.inf if noise.is_steady else None, shift
+  )
+  # The norm by which all scores are divided is known to 1/√(2 d) in each round.
+  num = 2 * record.dim * (record.num_rounds if independent else 1)
+  shared = float(np.sum(shift[record.observed] ** 2) / num)
+  return dataclasses.replace(scores, overlap=shared)
+
+
+def describe_shifted(
+  threat_model: ThreatModel,
+  sees: str,
+  scores: Scores,
+  *,
+  scale: float,
+  is_expected: bool,
+  is_crowded: bool = False,
+  is_sum: bool = False,
+  noise: NoiseScale | None = None,
+) -> AttackScores:
+  """Scores that taking part shifts by known multiples, with what suits them.
+
+  Args:
+    threat_model: the attacker.
+    sees: as in `AttackScores`.
+    scores: with their shift; without, nothing is known of it, and so nothing is
+      calibrated and no bound takes the scores to be of some shape.
+    scale: as in `AttackScores`.
+    is_expected: likewise.
+    is_crowded: canaries leave no room for a null law of random directions.
+    is_sum: scores are sums over several rounds, which have no known null law.
+    noise: in units of which the scores are.
+  """
+  scores, reasons = failed_checks.drop_rejected_null(scores)
+  shift, has_spread = scores.shift, failed_checks.scores_differ(scores)
+  points = estimators.choose_points(estimators.NULL_STD, has_spread)
+  bounds = estimators.choose_bounds(scores)
+  if shift is not None:
+    reasons += failed_checks.doubt_mixture(scores)
+    is_uniform = np.ptp(shift) <= _UNIFORM_WITHIN * np.max(shift)
+    points = (
+      estimators.MIXTURE,
+      *(() if is_uniform else (estimators.MOST_EXPOSED,)),
+      *points[1:],
+    )
+    if not reasons:
+      bounds += (mixture.location_mixture_bound,)
+  return AttackScores(
+    threat_model=threat_model,
+    sees=sees,
+    scores=scores,
+    unit=COSINE if scale != 1 else IN_NOISE,
+    scale=scale,
+    points=points,
+    bounds=bounds,
+    draw=draw_null(scores),
+    law=name_law(scores),
+    is_calibrated=shift is not None and not reasons,
+    is_expected=is_expected,
+    doubts=reasons,
+    notes=_explain_law(
+      scores, is_crowded=is_crowded, is_sum=is_sum, noise=noise
+    ),
+    contradictions=contradict(noise),
+  )
+
+
+def _explain_law(
+  scores: Scores, *, is_crowded: bool, is_sum: bool, noise: NoiseScale | None
+) -> tuple[str, ...]:
+  if is_crowded:
+    return (explain_crowding(scores.design),)
+  if is_sum:
+    return (
+      'a canary is scored by a sum over several rounds, whose null law is taken from '
+      'the canaries that took no part, so that its bound that assumes no shape is '
+      'far below the estimate',
+    )
+  if noise is not None and not noise.is_steady:
+    return (
+      'the noise varies from round to round by more than that of the claim, so the '
+      'null law is taken from the canaries that took no part',
+    )
+  return ()
+
+
+def contradict(noise: NoiseScale | None) -> tuple[str, ...]:
+  """What the measured noise contradicts of the claim, in plain words."""
+  text = None if noise is None else describe_noise(noise)
+  return () if text is None else (text,)
+
+
+def score_cosines(
+  threat_model: ThreatModel,
+  record: Record,
+  *,
+  sees: str,
+  shift: Float[np.ndarray, ' k'] | None = None,
+) -> AttackScores | None:
+  """Cosines with one vector, in which all canaries are, as scores of an attacker.
+
+  Args:
+    threat_model: the attacker; its key is the name by which an observer scored the
+      vector, [k].
+    record: what attackers saw.
+    sees: as in `AttackScores`.
+    shift: by how much taking part shifts each canary, up to one factor; None if that
+      is not known, and then no estimate is calibrated.
+
+  Returns:
+    None if no observer scored anything of that name.
+  """
+  cosines = record.cosines.get(threat_model.key)
+  if cosines is None:
+    return None
+  groups = np.zeros(len(cosines), int)
+  scores = split_scores(record, cosines, record.dim, shift, groups)
+  return describe_shifted(
+    threat_model,
+    sees,
+    scores,
+    scale=float(np.sqrt(record.dim)),
+    is_expected=False,
+    is_crowded=scores.dim is None,
+  )
+
+
+def draw_null(scores: Scores) -> noise_floor.Draw:
+  """Makes audits of as many scores in which nothing leaks."""
+  return noise_floor.draw_from_null(
+    scores.observed.size,
+    scores.unobserved.size,
+    dim=scores.dim,
+    shift=scores.shift,
+  )
+
+
+def name_law(scores: Scores) -> Hashable:
+  """What the floors of shifted scores depend on."""
+  return 'cosine', scores.observed.size, scores.unobserved.size, scores.dim
+
+
+def describe_release(record: Record) -> str:
+  """What an attacker who sees rounds sees of them."""
+  return 'published models' if record.sees == 'models' else 'all iterates'
