@@ -71,7 +71,7 @@ def test_a_run_with_more_participations_finds_what_is_expected_of_agreeing_updat
     for repetitions in (1, 4)
   )
   expected = clients.expect_client(
-    once._replace(is_calibrated=True), _participations(1, 4)
+    dataclasses.replace(once, is_calibrated=True), _participations(1, 4)
   )
   mus = [
     tradeoff_curves.mu_of_epsilon(float(e), _DELTA)
@@ -83,7 +83,7 @@ def test_a_run_with_more_participations_finds_what_is_expected_of_agreeing_updat
   assert expected.orthogonal < expected.agreeing
   # Measured of as many rounds: a client whose updates agree is the canary.
   same = clients.expect_client(
-    often._replace(is_calibrated=True), _participations(4, 4)
+    dataclasses.replace(often, is_calibrated=True), _participations(4, 4)
   )
   assert same.agreeing == pytest.approx(float(often.first.epsilon), rel=1e-4)
   assert same.orthogonal < same.agreeing

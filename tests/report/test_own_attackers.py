@@ -1,0 +1,115 @@
+"""An attacker that is defined in one place shows up wherever attackers are shown."""
+
+import json
+
+import numpy as np
+import pytest
+
+from epe_jax import audit
+from epe_jax.audit import attack_scores, evaluation, release
+from epe_jax.audit.record import write_record
+from epe_jax.experiment import finished_runs, run_result
+from epe_jax.report import comparison, report, side_by_side
+from epe_jax.report.figures import compared, of_run, style
+from tests import recorded_runs
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+MINE = audit.ThreatModel(
+  key='mine',
+  name='my own attack',
+  statistic='cosine with what I saw',
+  who='An attacker who is mine',
+  score=lambda record: audit.score_cosines(
+    MINE, record, sees='what I saw', shift=record.weight
+  ),
+  limit=audit.bound_unknown_rounds,
+)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """A finished run, whose result.json no longer knows how MINE scores."""
+  folder = tmp_path_factory.mktemp('mine')
+  (folder / 'private').mkdir()
+  record = recorded_runs.by_vectors(momentum=0.9).record
+  record = recorded_runs.replace_cosines(record, mine=record.cosines['change'])
+  found = evaluation.evaluate(
+    record, threat_models=(*audit.THREAT_MODELS, MINE), floors=False
+  )
+  write_record(folder / 'private/scores.npz', record)
+  attack_scores.write_attack_scores(folder / 'private/attack_scores.npz', found)
+  result = recorded_runs.result(
+    audit=found,
+    num_observed=240,
+    num_unobserved=400,
+    config={'clients_per_round': 3, 'audit': {}},
+  )
+  run_result.write_result(folder / 'result.json', result)
+  lines = [json.dumps(r) + '\n' for r in recorded_runs.metrics(12)]
+  (folder / 'private/metrics.jsonl').write_text(''.join(lines))
+  return folder
+
+
+@pytest.fixture(scope='module')
+def run(folder):
+  return finished_runs.load_finished_run(folder)
+
+
+def test_it_is_read_back_with_its_scores(run):
+  attack = run.result.audit.find(MINE)
+  np.testing.assert_array_equal(
+    attack.scores.observed, MINE.score(run.record).scores.observed
+  )
+  assert attack.threat_model.statistic == MINE.statistic
+  # Of the attackers of this package the record has all.
+  assert all(a.scores is not None for a in run.result.audit.attacks)
+
+
+def test_it_is_in_report_and_card(folder):
+  text = report.write_report(folder).read_text()
+  assert 'An attacker who is mine: ' in text
+  assert '| my own attack |' in text
+  page = (folder / 'report.html').read_text()
+  assert 'my own attack' in page
+  card = json.loads((folder / 'audit_card.json').read_text())
+  assert 'mine' in [a['threat_model']['key'] for a in card['attackers']]
+
+
+def test_it_is_in_every_figure_of_attackers(run):
+  figures = of_run.draw_run(run.result, run.record, run.history)
+  for name in ('overview', 'densities', 'tradeoff'):
+    titles = [axes.get_title() for axes in figures[f'{name}.png'].axes]
+    assert any(title.startswith('my own attack') for title in titles), name
+  (axes,) = figures['attackers.png'].axes
+  assert 'my own attack' in [x.get_text() for x in axes.get_yticklabels()]
+  (axes,) = figures['delta.png'].axes
+  assert 'my own attack' in axes.get_legend_handles_labels()[1]
+
+
+def test_it_is_compared_between_runs(run):
+  runs = [comparison.describe_run(label, run.result) for label in 'ab']
+  names = [line[0] for line in comparison.make_table(runs).body]
+  assert names.count('my own attack') == 2
+  left, _ = compared.draw_compared(runs, finding='').axes
+  assert 'my own attack' in left.get_legend_handles_labels()[1]
+  assert 'ε, my own attack' in side_by_side.format_side_by_side(
+    {'a': run.result}
+  )
+
+
+def test_attackers_of_one_figure_look_different():
+  others = [
+    audit.ThreatModel(key, key, key, key, lambda record: None)
+    for key in ('one', 'two', 'three')
+  ]
+  styles = style.assign_styles([*others, *audit.THREAT_MODELS])
+  assert len(set(styles.values())) == len(styles) == 9
+  # What others are drawn does not change how those of this package look.
+  assert styles.items() >= style.assign_styles([]).items()
+
+
+def test_what_may_not_be_published_has_no_scores(run):
+  """Nothing shows that an observer of a user follows from what was released."""
+  shown = release.redact_record(run.record)
+  assert MINE.score(shown) is None
