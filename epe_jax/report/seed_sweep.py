@@ -8,6 +8,7 @@ import pathlib
 import numpy as np
 
 from epe_jax import io
+from epe_jax.audit import threat_models
 from epe_jax.epsilon import over_runs
 from epe_jax.experiment import sweep
 from epe_jax.experiment.seed_sweep import SeedEstimates
