@@ -7,6 +7,7 @@ always where, and never what to do.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import errno
+import glob
 import json
 import math
 import os
@@ -16,12 +17,16 @@ import secrets
 import struct
 import tempfile
 import tokenize
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 import zipfile
 import zlib
 
 from jaxtyping import Shaped
 import numpy as np
+
+from epe_jax import locks
+
+T = TypeVar('T')
 
 # The name of a file that is being written, as `write_atomically` makes it.
 _DRAFT = re.compile(r'\..+\.[0-9a-f]{8}')
@@ -85,7 +90,7 @@ def write_atomically(
     FileNotFoundError: its folder does not exist, or takes no files.
   """
   path = pathlib.Path(path)
-  draft = path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
+  draft = _name_draft(path)
   try:
     with _open_draft(draft, path, private=private) as f:
       fill(f)
@@ -108,6 +113,84 @@ def _open_draft(
       f'{path} cannot be written: {path.parent} is no folder that takes files; '
       'give another path.'
     ) from error
+
+
+def make_once(
+  path: str | os.PathLike,
+  make: Callable[[pathlib.Path], object],
+  read: Callable[[pathlib.Path], T],
+  *,
+  max_wait: float = 3600.0,
+  remake_damaged: bool = True,
+) -> T:
+  """Reads a file, which is made first if it is missing or damaged.
+
+  Of processes that want the same file, one makes it and the others wait. The file
+  appears under its name when it is complete, so whatever ends a process, a file that
+  is there is whole.
+
+  Args:
+    path: the file. Its folder is made if it is missing.
+    make: writes the file to the path that it is given, in the same folder.
+    read: path -> value; raises a ValueError if the file is damaged.
+    max_wait: seconds to wait for another process that makes the file.
+    remake_damaged: whether a damaged file is made again, as in a cache; otherwise
+      the error of `read` is raised.
+
+  Raises:
+    TimeoutError: another process is still making it.
+
+  >>> with tempfile.TemporaryDirectory() as folder:
+  ...   path = pathlib.Path(folder, 'answer')
+  ...   for text in ('42', '43'):
+  ...     print(make_once(path, lambda draft: draft.write_text(text), read_json))
+  42
+  42
+  """
+  path = pathlib.Path(path)
+
+  def read_whole() -> T | None:
+    if not path.exists():
+      return None
+    try:
+      return read(path)
+    except ValueError:
+      if not remake_damaged:
+        raise
+      return None
+
+  if (value := read_whole()) is not None:
+    return value
+  path.parent.mkdir(parents=True, exist_ok=True)
+  try:
+    with locks.hold(
+      path.with_name(f'.{path.name}.lock'), max_wait=max_wait
+    ) as lock:
+      lock.write(f'process {os.getpid()}'.encode())
+      lock.flush()
+      # Another process may have made it while this one waited.
+      if (value := read_whole()) is not None:
+        return value
+      for stale in path.parent.glob(f'.{glob.escape(path.name)}.*'):
+        if _DRAFT.fullmatch(stale.name) and stale.is_file():
+          stale.unlink()
+      draft = _name_draft(path)
+      try:
+        make(draft)
+        draft.rename(path)
+        sync_folder(path.parent)
+      finally:
+        draft.unlink(missing_ok=True)
+      return read(path)
+  except locks.Busy as error:
+    raise TimeoutError(
+      f'{path} has been made by {error} for over {max_wait:.0f} s. Wait for it to '
+      'end, or end it, and try again.'
+    ) from error
+
+
+def _name_draft(path: pathlib.Path) -> pathlib.Path:
+  return path.with_name(f'.{path.name}.{secrets.token_hex(4)}')
 
 
 def remove_drafts(folder: pathlib.Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
+import time
 from typing import BinaryIO
 
 
@@ -12,20 +13,19 @@ class Busy(Exception):
 
 
 @contextlib.contextmanager
-def hold(path: pathlib.Path, *, wait: bool) -> Iterator[BinaryIO]:
+def hold(path: pathlib.Path, *, max_wait: float) -> Iterator[BinaryIO]:
   """Holds a lock file, and removes it at the end.
 
   Args:
     path: the lock file. Its folder must outlive the lock: if it were removed
       while others wait, they would lock a file that is gone.
-    wait: whether to wait for another process that holds it, however long that
-      takes.
+    max_wait: seconds to wait for another process that holds it; 0 for none.
 
   Yields:
     The empty file, open for writing the name of its holder.
 
   Raises:
-    Busy: another process holds it, and wait is False.
+    Busy: another process holds it, and still does after that time.
     OSError: the system has no such locks.
   """
   # Here and not above: Windows has none, and estimates need no lock.
@@ -36,13 +36,17 @@ def hold(path: pathlib.Path, *, wait: bool) -> Iterator[BinaryIO]:
       f'{path} cannot be locked on this system, which has no fcntl. Make runs on '
       'Linux or macOS; their files are read, and scores estimated, anywhere.'
     ) from error
-  operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+  end, pause = time.monotonic() + max_wait, 0.01
   while True:
     with open(path, 'ab') as file:
       try:
-        fcntl.flock(file, operation)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       except BlockingIOError:
-        raise Busy(_read_holder(path) or 'another process') from None
+        if time.monotonic() >= end:
+          raise Busy(_read_holder(path) or 'another process') from None
+        time.sleep(pause)
+        pause = min(2 * pause, 1.0)
+        continue
       # The last holder has removed it, and another may have made a new one.
       if _is_same(path, file):
         file.truncate(0)

@@ -1,18 +1,20 @@
 """Files of a run: whole or absent, without pickle, and readable again."""
 
+from concurrent import futures
 import json
 import math
 import pathlib
 import pickle
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax import io
+from epe_jax import io, locks
 from epe_jax.experiment import checkpoint, metrics, model_file, workdirs
 from epe_jax.training.fedavg import TrainState
 
@@ -43,6 +45,68 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path):
   assert list(tmp_path.iterdir()) == [path]
   with pytest.raises(FileNotFoundError, match=f'{tmp_path}/none is no folder'):
     io.write_text(tmp_path / 'none' / 'a.json', '')
+
+
+def _make_once(path, made, text='[1]', **settings):
+  def make(draft):
+    made.append(draft)
+    draft.write_text(text)
+
+  return io.make_once(path, make, io.read_json, **settings)
+
+
+def test_a_file_is_made_once_and_then_read(tmp_path):
+  path, made = tmp_path / 'cache' / 'a.json', []
+  assert _make_once(path, made) == _make_once(path, made, '[2]') == [1]
+  assert len(made) == 1
+  assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_damaged_file_is_made_again_where_it_is_a_cache(tmp_path):
+  path = tmp_path / 'a.json'
+  path.write_text('[')
+  with pytest.raises(ValueError, match=r'a\.json is not JSON'):
+    _make_once(path, [], remake_damaged=False)
+  assert _make_once(path, []) == [1]
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_fails_to_be_made_is_not_there_and_is_made_by_the_next(tmp_path):
+  def fail(draft):
+    draft.write_text('[1')
+    raise OSError('disk full')
+
+  path = tmp_path / 'a.json'
+  with pytest.raises(OSError, match='disk full'):
+    io.make_once(path, fail, io.read_json)
+  assert not list(tmp_path.iterdir())
+  # As a process that was killed leaves it.
+  (tmp_path / f'.{path.name}.0123abcd').write_text('[1')
+  assert _make_once(path, []) == [1]
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_many_that_want_one_file_make_it_once(tmp_path):
+  made, together = [], threading.Barrier(4)
+
+  def want(i):
+    together.wait()
+    return _make_once(tmp_path / 'a.json', made, f'[{i}]')
+
+  with futures.ThreadPoolExecutor(4) as pool:
+    values = list(pool.map(want, range(4)))
+  assert len(made) == 1
+  assert values == [values[0]] * 4
+
+
+def test_waiting_for_another_process_has_an_end(tmp_path):
+  path = tmp_path / 'a.json'
+  with locks.hold(tmp_path / '.a.json.lock', max_wait=0) as lock:
+    lock.write(b'process 7')
+    lock.flush()
+    with pytest.raises(TimeoutError, match=r'made by process 7 .* 0 s\. Wait'):
+      _make_once(path, [], max_wait=0.05)
+  assert _make_once(path, []) == [1]
 
 
 def test_damaged_files_are_named(tmp_path):

@@ -1,13 +1,11 @@
-"""Columns of federated data as Arrow has them, and back as NumPy has them.
+"""Columns as Arrow has them, and back as NumPy has them.
 
 A row of shape (28, 28) is a list of fixed size of such lists, so that any
 reader of Arrow knows its shape. Booleans are Arrow's `bool8`, of a byte each, as
 NumPy's are.
 """
 
-from collections.abc import Sequence
-import math
-
+from jaxtyping import Shaped
 import numpy as np
 
 from epe_jax import extras
@@ -16,54 +14,47 @@ with extras.explain_missing():
   import pyarrow as pa
 
 
-def choose_type(dtype: np.dtype, shape: tuple[int, ...]) -> pa.DataType:
-  """Gives the Arrow type of a row.
+def check_column(column: Shaped[np.ndarray, 'n ...']) -> None:
+  """Checks that Arrow can hold a column.
 
   Args:
-    dtype: of numbers or booleans, in the byte order of the machine; objects
-      stand for byte strings.
-    shape: of a row, of positive sizes.
+    column: should be of numbers or booleans in the byte order of the machine, or
+      of objects that are byte strings, with a value or more in each row.
 
   Raises:
-    ValueError: there is no such type.
+    ValueError: it is something else.
   """
+  dtype, shape = column.dtype, column.shape[1:]
   if dtype.kind not in 'biufO' or not dtype.isnative or 0 in shape:
     raise ValueError(
       f'dtype {dtype} and shape {shape} of a row. Use numbers or booleans in the '
       'byte order of this machine, at least one in each row, or objects that are '
       'byte strings; encode them if they are text.'
     )
-  if dtype.kind == 'O':
-    type_ = pa.large_binary()
-  else:
-    type_ = pa.bool8() if dtype.kind == 'b' else pa.from_numpy_dtype(dtype)
-  for size in reversed(shape):
-    type_ = pa.list_(type_, size)
-  return type_
+  types = (
+    {type(x).__name__ for x in column.flat} if dtype.kind == 'O' else set()
+  )
+  if types - {'bytes'}:
+    raise ValueError(f'objects of type {sorted(types)}. Use byte strings.')
 
 
-def wrap_buffers(
-  dtype: np.dtype,
-  shape: tuple[int, ...],
-  num_rows: int,
-  buffers: Sequence[pa.Buffer],
-) -> pa.Array:
-  """Makes an array of buffers, without copying them.
+def from_numpy(column: Shaped[np.ndarray, 'n ...']) -> pa.Array:
+  """Makes an Arrow array of a column that passes `check_column`.
 
-  Args:
-    dtype: as for `choose_type`.
-    shape: of a row.
-    num_rows: how many.
-    buffers: of the values; of byte strings, the int64 offsets at which each of
-      them begins, and then all of them one behind the other.
+  Numbers are not copied if they are contiguous.
   """
-  items = num_rows * math.prod(shape)
-  scalar = choose_type(dtype, ())
-  stored = pa.int8() if dtype.kind == 'b' else scalar
-  array = pa.Array.from_buffers(stored, items, [None, *buffers])
-  if dtype.kind == 'b':
-    array = pa.ExtensionArray.from_storage(scalar, array)
-  for size in reversed(shape):
+  flat = np.ascontiguousarray(column).reshape(-1)
+  if flat.dtype.kind == 'O':
+    array = pa.array(flat.tolist(), pa.large_binary())
+  elif flat.dtype.kind == 'b':
+    array = pa.ExtensionArray.from_storage(
+      pa.bool8(), pa.array(flat.view(np.int8))
+    )
+  else:
+    array = pa.Array.from_buffers(
+      pa.from_numpy_dtype(flat.dtype), flat.size, [None, pa.py_buffer(flat)]
+    )
+  for size in reversed(column.shape[1:]):
     array = pa.FixedSizeListArray.from_arrays(array, size)
   return array
 
@@ -75,7 +66,7 @@ def to_numpy(array: pa.Array) -> np.ndarray:
     A read-only view; of byte strings an array of objects in memory.
 
   Raises:
-    ValueError: the array has nulls, or is of a type that `choose_type` never gives.
+    ValueError: the array has nulls, or is of a type that `from_numpy` never gives.
   """
   shape = []
   while pa.types.is_fixed_size_list(array.type):

@@ -2,32 +2,34 @@
 
 A store is an Arrow IPC file of one record batch with a row for each client: its
 `client_id`, and of each column a list of the rows of its examples. So a column of
-all clients lies in one piece, and the offsets of its lists are those of the
-clients. pandas, polars and DuckDB open it too. What it was made from, and the
-digest of its contents, are in the metadata of its schema.
+all clients is contiguous, and the offsets of its lists are those of the clients.
+pandas, polars and DuckDB open it too. What it was made from, and the digest of its
+contents, are in the metadata of its schema. Its owner alone may read it.
 
-The file is written under another name and renamed when complete, so a store that
-exists is a whole one. Its owner alone may read it.
+A store is written in parts of `PART_BYTES`, each a small Arrow file in a hidden folder
+next to it, which are put together at the end. A process that is killed leaves the
+parts that are complete, and the next one goes on after their last client.
 
-Reference: https://arrow.apache.org/docs/format/Columnar.html, IPC File Format.
+References:
+  https://arrow.apache.org/docs/format/Columnar.html, IPC File Format.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+import contextlib
+import functools
+import itertools
 import json
 import mmap
 import os
 import pathlib
-from typing import Any, NamedTuple
+import reprlib
+import shutil
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from epe_jax import extras, io
-from epe_jax.data import (
-  arrow_columns,
-  federated,
-  staged_columns,
-  staging,
-)
+from epe_jax.data import arrow_columns, federated
 
 with extras.explain_missing():
   import pyarrow as pa
@@ -38,8 +40,23 @@ VERSION = 3
 SUFFIX = '.arrow'
 """Of the files of stores."""
 
+CLIENT_ID = 'client_id'
+"""The column of a store that no feature can have the name of."""
+
+PART_BYTES = 32 << 20
+"""Bytes of columns after which a part is complete."""
+
+Clients = Callable[[str | None], Iterable[tuple[str, Mapping[str, np.ndarray]]]]
+"""The clients after an id, or all of them after None, in increasing order."""
+
 _KEY = b'epe_jax'
-_BLOCK = 1 << 24
+# Bytes that are written at a time, and columns that are a record batch of a part.
+_BLOCK, _BATCH_BYTES = 1 << 24, 1 << 20
+_MAX_ID_LENGTH = 1000
+# What reading a damaged file ends in.
+_DAMAGE = (pa.ArrowException, ValueError, TypeError, KeyError, OSError)
+# Seconds to wait for another process that imports the same data.
+_MAX_WAIT = 24 * 3600.0
 
 
 class Header(NamedTuple):
@@ -64,7 +81,7 @@ class Header(NamedTuple):
 
 def write(
   path: str | os.PathLike,
-  clients: staged_columns.Clients,
+  clients: Clients,
   *,
   source: str,
   meta: Mapping[str, Any] | None = None,
@@ -73,9 +90,9 @@ def write(
 ) -> federated.FederatedData:
   """Streams clients into a new store, holding one client at a time.
 
-  What a process that was killed has written is kept beside the store and
-  continued by the next call; the store is then the same to the byte. Of two
-  processes that write the same store, the second waits for the first.
+  What a process that was killed has written is continued by the next call; the store
+  is then the same to the byte. Of two processes that write the same store, the second
+  waits for the first.
 
   Args:
     path: file to create, best with the suffix `SUFFIX`. It appears when it is
@@ -100,6 +117,7 @@ def write(
       stored, or the beginning was written from another source or with other
       meta.
     OSError: if the disk is full or may not be written.
+    TimeoutError: another process has been writing the store for a day.
 
   >>> import tempfile
   >>> rows = {'a': {'x': np.array([5])}, 'b': {'x': np.array([6, 7])}}
@@ -116,23 +134,30 @@ def write(
   identity = json.loads(
     json.dumps({'version': VERSION, 'source': source, 'meta': dict(meta or {})})
   )
-  if path.exists():
-    return _load_existing(path, exist_ok)
+  folder = path.with_name(f'.{path.name}.staging')
+  is_new = False
+
+  def make(draft: pathlib.Path) -> None:
+    nonlocal is_new
+    is_new = True
+    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+      _write_parts(folder, clients, identity, report_progress)
+      _join_parts(folder, draft, identity)
+    finally:
+      if not _list_parts(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+
   with io.explain_disk_errors(path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with staging.open_exclusively(
-      path, progress=staged_columns.PROGRESS
-    ) as folder:
-      # Another process may have finished it while this one waited.
-      if not path.exists():
-        staged = staged_columns.append_clients(
-          folder, clients, identity, report_progress
-        )
-        _write_file(folder / f'store{SUFFIX}', staged, identity)
-        (folder / f'store{SUFFIX}').rename(path)
-        io.sync_folder(path.parent)
-        return load(path)
-    return _load_existing(path, exist_ok)
+    data = io.make_once(
+      path, make, load, max_wait=_MAX_WAIT, remake_damaged=False
+    )
+    if not is_new and not exist_ok:
+      raise FileExistsError(
+        f'{path} exists. Load it, delete it, or choose another path.'
+      )
+    shutil.rmtree(folder, ignore_errors=True)
+  return data
 
 
 def load(path: str | os.PathLike) -> federated.FederatedData:
@@ -147,24 +172,16 @@ def load(path: str | os.PathLike) -> federated.FederatedData:
     ValueError: if the store is damaged, or of another version or form.
   """
   path = pathlib.Path(path)
-  reader, header = _open(path)
+  reader, described = _open(path)
+  header = _make_header(path, described)
   try:
-    batch = reader.get_batch(0)
-    # In full, or a damaged offset would have bytes read that are not there.
-    batch.validate(full=True)
-    offsets, columns = _unpack_lists(batch)
-    data = federated.FederatedData(
-      columns,
-      offsets,
-      np.array(batch[staged_columns.CLIENT_ID].to_pylist(), np.str_),
-      header.digest,
-    )
-  except (pa.ArrowException, ValueError, TypeError, KeyError, OSError) as error:
+    data = _unpack_batch(reader.get_batch(0), header.digest)
+  except _DAMAGE as error:
     raise _make_damage_error(path, error) from error
   counted = (header.num_clients, header.num_examples)
   if (data.num_clients, data.num_examples) != counted:
     raise _make_damage_error(
-      path, f'it has not the {counted} clients and examples'
+      path, f'it does not have the {counted} clients and examples'
     )
   return data
 
@@ -175,7 +192,8 @@ def read_header(path: str | os.PathLike) -> Header:
   Raises:
     FileNotFoundError, ValueError: as `load`.
   """
-  return _open(pathlib.Path(path))[1]
+  path = pathlib.Path(path)
+  return _make_header(path, _open(path)[1])
 
 
 def verify(path: str | os.PathLike) -> None:
@@ -191,31 +209,219 @@ def verify(path: str | os.PathLike) -> None:
     )
 
 
-def _write_file(
-  path: pathlib.Path, staged: staged_columns.Staged, identity: Mapping[str, Any]
+def _make_header(path: pathlib.Path, described: Mapping[str, Any]) -> Header:
+  try:
+    return Header(**described)
+  except TypeError as error:
+    raise _make_damage_error(path, error) from error
+
+
+def _list_parts(folder: pathlib.Path) -> list[pathlib.Path]:
+  return sorted(folder.glob(f'*{SUFFIX}'))
+
+
+def _write_parts(
+  folder: pathlib.Path,
+  clients: Clients,
+  identity: Mapping[str, Any],
+  report_progress: Callable[[int], object],
 ) -> None:
-  """Writes the columns of a staging directory as an Arrow file."""
-  offsets = federated.compute_offsets(staged.sizes)
-  columns, release = staged_columns.map_columns(staged)
-  data = federated.FederatedData(
-    {name: arrow_columns.to_numpy(x) for name, x in columns.items()},
-    offsets,
-    np.array(staged.client_ids, np.str_),
+  """Writes the parts that are missing."""
+  io.remove_drafts(folder)
+  parts, num_examples, last, specs = _list_parts(folder), 0, None, None
+  for data in _read_parts(folder, identity):
+    num_examples += data.num_examples
+    last = str(data.client_ids[-1])
+    specs = federated.describe_columns(data.columns)
+  report_progress(num_examples)
+  rest = iter(federated.check_clients(clients(last), after=last, specs=specs))
+  for number, first in enumerate(rest, len(parts)):
+    io.write_atomically(
+      folder / f'{number:08}{SUFFIX}',
+      functools.partial(
+        _fill_part,
+        itertools.chain([first], rest),
+        identity,
+        report_progress,
+      ),
+      private=True,
+    )
+
+
+def _fill_part(
+  clients: Iterator[tuple[str, Mapping[str, np.ndarray]]],
+  identity: Mapping[str, Any],
+  report_progress: Callable[[int], object],
+  file: BinaryIO,
+) -> None:
+  """Writes clients into a part until it is complete."""
+  size = 0
+  with contextlib.ExitStack() as stack:
+    writer = None
+    while size < PART_BYTES and (group := _take_group(clients)):
+      batch = _make_batch(federated.from_clients(group), identity)
+      if writer is None:
+        writer = stack.enter_context(pa.ipc.new_file(file, batch.schema))
+      writer.write_batch(batch)
+      size += batch.nbytes
+      for columns in group.values():
+        report_progress(federated.count_rows(columns))
+
+
+def _take_group(
+  clients: Iterator[tuple[str, Mapping[str, np.ndarray]]],
+) -> dict[str, Mapping[str, np.ndarray]]:
+  """The next clients, as many as are a record batch."""
+  group, size = {}, 0
+  for client_id, columns in clients:
+    _check_client(client_id, columns)
+    group[client_id] = columns
+    size += sum(x.nbytes for x in columns.values())
+    if size >= min(_BATCH_BYTES, PART_BYTES):
+      break
+  return group
+
+
+def _check_client(client_id: str, columns: Mapping[str, np.ndarray]) -> None:
+  if len(client_id) > _MAX_ID_LENGTH:
+    raise ValueError(
+      f'client {client_id[:50]!r}... has an id of {len(client_id)} '
+      f'characters. Use {_MAX_ID_LENGTH} or fewer.'
+    )
+  if CLIENT_ID in columns:
+    raise ValueError(
+      f'no column can be called {CLIENT_ID!r}, the name of the ids. Give it '
+      'another name.'
+    )
+  for name, column in columns.items():
+    try:
+      arrow_columns.check_column(column)
+    except ValueError as error:
+      raise ValueError(
+        f'client {client_id!r}, column {name!r} has {error}'
+      ) from error
+
+
+def _make_batch(
+  data: federated.FederatedData, described: Mapping[str, Any]
+) -> pa.RecordBatch:
+  """A row for each client, and what is said of them in the metadata."""
+  arrays = {CLIENT_ID: pa.array(data.client_ids.tolist(), pa.large_string())}
+  offsets = pa.array(data.offsets)
+  for name in sorted(data.columns):
+    values = arrow_columns.from_numpy(data.columns[name])
+    arrays[name] = pa.LargeListArray.from_arrays(offsets, values)
+  return pa.record_batch(
+    arrays, metadata={_KEY: json.dumps(described).encode()}
   )
+
+
+def _unpack_batch(
+  batch: pa.RecordBatch, digest: str | None = None
+) -> federated.FederatedData:
+  """The clients of a record batch; columns of numbers are views of it."""
+  # In full, or a damaged offset would have bytes read that are not there.
+  batch.validate(full=True)
+  offsets, columns = [], {}
+  for name in batch.schema.names:
+    if name == CLIENT_ID:
+      continue
+    lists = batch[name]
+    if not pa.types.is_large_list(lists.type):
+      raise ValueError(f'column {name!r} is of type {lists.type}')
+    offsets.append(arrow_columns.to_numpy(lists.offsets))
+    columns[name] = arrow_columns.to_numpy(lists.values)
+  if not offsets or any((other != offsets[0]).any() for other in offsets):
+    raise ValueError('its columns are not of the same clients')
+  client_ids = np.array(batch[CLIENT_ID].to_pylist(), np.str_)
+  return federated.FederatedData(
+    columns, np.array(offsets[0]), client_ids, digest
+  )
+
+
+def _read_parts(
+  folder: pathlib.Path, identity: Mapping[str, Any]
+) -> Iterator[federated.FederatedData]:
+  """The clients of all parts, a record batch at a time."""
+  for number, path in enumerate(_list_parts(folder)):
+    try:
+      reader, before = _open(path)
+      batches = map(reader.get_batch, range(reader.num_record_batches))
+      if int(path.stem) != number:
+        raise ValueError(f'the part {number} before it is missing')
+      yield from (_unpack_batch(batch) for batch in batches)
+    except (*_DAMAGE, FileNotFoundError) as error:
+      raise ValueError(
+        f'{path} is damaged ({error}). Delete {folder} and write the store again.'
+      ) from error
+    _check_identity(folder, before, identity)
+
+
+def _check_identity(
+  folder: pathlib.Path, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+  for name in now:
+    if before.get(name) != now[name]:
+      shown = [reprlib.repr(x.get(name)) for x in (before, now)]
+      raise ValueError(
+        f'{folder} is the beginning of something else: its {name} is {shown[0]}, '
+        f'not {shown[1]}. Finish that first, or delete the folder to start again.'
+      )
+
+
+def _join_parts(
+  folder: pathlib.Path, path: pathlib.Path, identity: Mapping[str, Any]
+) -> None:
+  """Writes the clients of all parts as one store."""
+  client_ids, sizes, texts, files = [], [], {}, {}
+  with contextlib.ExitStack() as stack:
+    for part in _read_parts(folder, identity):
+      client_ids.append(part.client_ids)
+      sizes.append(part.sizes)
+      for name, column in part.columns.items():
+        if column.dtype.kind == 'O':
+          texts.setdefault(name, []).append(column)
+          continue
+        if name not in files:
+          # Numbers, because a name need not be one of a file.
+          path_of_column = folder / f'{len(files)}.values'
+          files[name] = stack.enter_context(open(path_of_column, 'w+b')), column
+        files[name][0].write(column.data)
+    maps, columns = [], {}
+    for name, (file, column) in files.items():
+      file.flush()
+      maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+      columns[name] = np.frombuffer(maps[-1], column.dtype).reshape(
+        -1, *column.shape[1:]
+      )
+  columns |= {name: np.concatenate(parts) for name, parts in texts.items()}
+
+  def release() -> None:
+    # What was read of a map no longer counts as memory of this process.
+    for map_ in maps:
+      map_.madvise(mmap.MADV_DONTNEED)
+
+  data = federated.FederatedData(
+    columns,
+    federated.compute_offsets(np.concatenate(sizes)),
+    np.concatenate(client_ids),
+  )
+  _write_file(path, data, identity, release)
+
+
+def _write_file(
+  path: pathlib.Path,
+  data: federated.FederatedData,
+  identity: Mapping[str, Any],
+  release: Callable[[], None],
+) -> None:
   header = Header(
     **identity,
     num_clients=data.num_clients,
     num_examples=data.num_examples,
     digest=federated.hash_contents(data, release=release),
   )
-  ids = pa.array(staged.client_ids, pa.large_string())
-  arrays = {staged_columns.CLIENT_ID: ids} | {
-    name: pa.LargeListArray.from_arrays(pa.array(offsets), columns[name])
-    for name in sorted(columns)
-  }
-  batch = pa.record_batch(
-    arrays, metadata={_KEY: json.dumps(header._asdict()).encode()}
-  )
+  batch = _make_batch(data, header._asdict())
   with open(path, 'wb', opener=io.open_private) as file:
     with pa.ipc.new_file(_Sink(file, release), batch.schema) as writer:
       writer.write_batch(batch)
@@ -240,8 +446,10 @@ class _Sink:
     return len(view)
 
 
-def _open(path: pathlib.Path) -> tuple[pa.ipc.RecordBatchFileReader, Header]:
-  """Maps a file into memory and reads its schema."""
+def _open(
+  path: pathlib.Path,
+) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
+  """Maps a file into memory and reads its metadata."""
   _check_form(path)
   try:
     with open(path, 'rb') as file:
@@ -251,10 +459,10 @@ def _open(path: pathlib.Path) -> tuple[pa.ipc.RecordBatchFileReader, Header]:
     described = json.loads((reader.schema.metadata or {})[_KEY])
     version = described['version']
     if version == VERSION:
-      return reader, Header(**described)
+      return reader, described
   except PermissionError:
     raise
-  except (pa.ArrowException, ValueError, TypeError, KeyError, OSError) as error:
+  except _DAMAGE as error:
     raise _make_damage_error(path, error) from error
   raise ValueError(
     f'{path} has version {version}; this library reads version {VERSION}. '
@@ -278,35 +486,6 @@ def _check_form(path: pathlib.Path) -> None:
     )
   if not path.is_file():
     raise ValueError(f'{path} is a folder. Give the file of a store.')
-
-
-def _unpack_lists(
-  batch: pa.RecordBatch,
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-  """The offsets that all lists have in common, and what they are of."""
-  offsets, columns = [], {}
-  for name in batch.schema.names:
-    if name == staged_columns.CLIENT_ID:
-      continue
-    lists = batch[name]
-    if not pa.types.is_large_list(lists.type):
-      raise ValueError(f'column {name!r} is of type {lists.type}')
-    offsets.append(arrow_columns.to_numpy(lists.offsets))
-    columns[name] = arrow_columns.to_numpy(lists.values)
-  if not offsets or any((other != offsets[0]).any() for other in offsets):
-    raise ValueError('its columns are not of the same clients')
-  return np.array(offsets[0]), columns
-
-
-def _load_existing(
-  path: pathlib.Path, exist_ok: bool
-) -> federated.FederatedData:
-  if not exist_ok:
-    raise FileExistsError(
-      f'{path} exists. Load it, delete it, or choose another path.'
-    )
-  staging.discard(path)
-  return load(path)
 
 
 def _make_damage_error(path: pathlib.Path, what: object) -> ValueError:

@@ -35,6 +35,8 @@ class Text(NamedTuple):
   word_count: str | os.PathLike | None = None
 
 
+# Seconds to wait for another process that counts the same words.
+_MAX_WAIT = 24 * 3600.0
 # Different words that are counted in memory, of about 100 bytes each.
 _MAX_WORDS = 2_000_000
 
@@ -145,18 +147,21 @@ def count_words(
 def read_or_count(
   path: pathlib.Path, size: int, count: Callable[[], list[tuple[str, int]]]
 ) -> tuple[str, ...]:
-  """Reads the words of a file, which are counted and kept in it if need be.
+  """Reads the words of a file, which are counted first if it is missing or damaged.
 
   Args:
     path: of "word count" lines.
     size: number of words, >= 1.
     count: gives words and counts.
   """
-  if not path.exists():
-    path.parent.mkdir(parents=True, exist_ok=True)
+
+  def make(draft: pathlib.Path) -> None:
     lines = ''.join(f'{word} {n}\n' for word, n in count())
-    io.write_text(path, lines, private=True)
-  return read(path, size)
+    io.write_text(draft, lines, private=True)
+
+  return io.make_once(
+    path, make, lambda file: read(file, size), max_wait=_MAX_WAIT
+  )
 
 
 def encode(

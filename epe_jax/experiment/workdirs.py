@@ -177,7 +177,7 @@ def lock(files: Workdir) -> Iterator[None]:
   """
   with contextlib.ExitStack() as stack:
     try:
-      file = stack.enter_context(locks.hold(files.lock, wait=False))
+      file = stack.enter_context(locks.hold(files.lock, max_wait=0))
     except locks.Busy as busy:
       raise InUse(
         f'workdir={files.folder} is in use by {busy}. Wait until that has '

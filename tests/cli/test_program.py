@@ -538,7 +538,7 @@ def test_without_fcntl_scores_are_estimated(csv):
     'import pathlib\n'
     'from epe_jax import locks\n'
     'try:\n'
-    f'  with locks.hold(pathlib.Path({str(csv)!r} + ".lock"), wait=False): pass\n'
+    f'  with locks.hold(pathlib.Path({str(csv)!r} + ".lock"), max_wait=0): pass\n'
     'except OSError as error:\n'
     '  assert "has no fcntl" in str(error)\n'
     'else:\n'

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from epe_jax import io
-from epe_jax.data import federated, staged_columns, store
+from epe_jax.data import federated, store
 
 
 def _clients(num_clients=7, seed=0):
@@ -87,7 +87,10 @@ _X = np.arange(3.0)
     ([], 'clients is empty'),
     ([('a', {'x': _X}), ('b', {'y': _X})], "client 'b' has columns"),
     ([('b', {'x': _X}), ('a', {'x': _X})], "'a' comes after 'b'"),
-    ([('a', {'x': np.array([{}])})], "client 'a', column 'x': .*byte strings"),
+    (
+      [('a', {'x': np.array([{}])})],
+      "client 'a', column 'x' has .*byte strings",
+    ),
     ([('a', {'x': _X.astype('c8')})], "'x' has dtype complex64 and shape"),
     ([('a', {'x': _X.astype('U2')})], "'x' has dtype <U2 and .*encode them"),
     ([('a', {'x': _X.astype('>f8')})], "'x' has dtype >f8 and shape"),
@@ -141,7 +144,7 @@ def test_a_store_that_was_killed_again_and_again_is_the_same_to_the_byte(
 ):
   clients = _clients(12)
   _store(tmp_path / 'whole', clients, meta={'a': (1, 'x')})
-  monkeypatch.setattr(staged_columns, 'SAVE_EVERY', save_every)
+  monkeypatch.setattr(store, 'PART_BYTES', save_every)
   for number in (0, 1, 5, 5, 11):
     with pytest.raises(_Killed):
       store.write(
@@ -160,7 +163,7 @@ def test_a_store_that_was_killed_again_and_again_is_the_same_to_the_byte(
 
 
 def test_what_was_saved_is_not_asked_for_again(tmp_path, monkeypatch):
-  monkeypatch.setattr(staged_columns, 'SAVE_EVERY', 1)
+  monkeypatch.setattr(store, 'PART_BYTES', 1)
   clients, asked, told = _clients(), [], []
   with pytest.raises(_Killed):
     store.write(tmp_path / 's', _killed_at(clients, 4), source='a test')
@@ -189,7 +192,7 @@ def test_what_was_saved_is_not_asked_for_again(tmp_path, monkeypatch):
 def test_a_kill_while_a_store_is_finished_loses_nothing(
   tmp_path, monkeypatch, owner, name, there
 ):
-  monkeypatch.setattr(staged_columns, 'SAVE_EVERY', 1)
+  monkeypatch.setattr(store, 'PART_BYTES', 1)
   _store(tmp_path / 'whole')
   whole = getattr(owner, name)
 
@@ -215,8 +218,8 @@ def test_a_process_that_is_killed_leaves_a_beginning_that_another_finishes(
   program = """
 import os, signal, sys
 import numpy as np
-from epe_jax.data import staged_columns, store
-staged_columns.SAVE_EVERY = 1000
+from epe_jax.data import store
+store.PART_BYTES = 1000
 
 def clients(after):
   for i in range(100):
@@ -246,7 +249,7 @@ store.write(sys.argv[1], clients, source='a test')
 def test_a_beginning_of_something_else_is_neither_continued_nor_deleted(
   tmp_path, monkeypatch, change
 ):
-  monkeypatch.setattr(staged_columns, 'SAVE_EVERY', 1)
+  monkeypatch.setattr(store, 'PART_BYTES', 1)
   clients = _clients()
   same = {'source': 'a test', 'meta': {}}
   with pytest.raises(_Killed):
@@ -272,7 +275,7 @@ def test_a_beginning_of_something_else_is_neither_continued_nor_deleted(
 def test_clients_that_do_not_follow_those_before_are_refused(
   tmp_path, monkeypatch, rest, message
 ):
-  monkeypatch.setattr(staged_columns, 'SAVE_EVERY', 1)
+  monkeypatch.setattr(store, 'PART_BYTES', 1)
   clients = {f'c{i}': {'x': _X} for i in range(5)}
   with pytest.raises(_Killed):
     store.write(tmp_path / 's', _killed_at(clients, 3), source='a test')
@@ -281,11 +284,11 @@ def test_clients_that_do_not_follow_those_before_are_refused(
 
 
 def test_a_beginning_that_lost_bytes_is_not_continued(tmp_path, monkeypatch):
-  monkeypatch.setattr(staged_columns, 'SAVE_EVERY', 1)
+  monkeypatch.setattr(store, 'PART_BYTES', 1)
   with pytest.raises(_Killed):
     store.write(tmp_path / 's', _killed_at(_clients(), 3), source='a test')
-  os.truncate(tmp_path / '.s.staging' / '0.values', 5)
-  with pytest.raises(ValueError, match=r'0\.values is shorter than the'):
+  os.truncate(tmp_path / '.s.staging' / '00000001.arrow', 500)
+  with pytest.raises(ValueError, match=r'00000001\.arrow is damaged.*Delete'):
     _store(tmp_path / 's')
   shutil.rmtree(tmp_path / '.s.staging')
   _assert_equal(_store(tmp_path / 's'), _clients())
@@ -294,7 +297,7 @@ def test_a_beginning_that_lost_bytes_is_not_continued(tmp_path, monkeypatch):
 def test_an_error_in_the_rows_leaves_what_was_saved_before(
   tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(staged_columns, 'SAVE_EVERY', 1)
+  monkeypatch.setattr(store, 'PART_BYTES', 1)
   clients, asked = _clients(), []
   wrong = [*sorted(clients.items())[:4], ('c4', {})]
   with pytest.raises(ValueError, match="client 'c4' has no columns"):
@@ -448,7 +451,7 @@ def test_byte_strings_of_any_length_survive_a_kill_and_the_disk(
     f'c{i}': {'x': texts((i + 1,)), 'pair': texts((i + 1, 2))} for i in range(6)
   }
   _store(tmp_path / 'whole', clients)
-  monkeypatch.setattr(staged_columns, 'SAVE_EVERY', 40)
+  monkeypatch.setattr(store, 'PART_BYTES', 40)
   with pytest.raises(_Killed):
     store.write(tmp_path / 's', _killed_at(clients, 4), source='a test')
   _assert_equal(_store(tmp_path / 's', clients), clients)

@@ -231,18 +231,16 @@ def test_an_import_that_was_killed_goes_on_and_ends_the_same(tmp_path):
   program = """
 import os, signal, sys
 from epe_jax import io
-from epe_jax.data import prepare, staged_columns
-staged_columns.SAVE_EVERY = 100
-saved, write = 0, io.write_text
+from epe_jax.data import prepare, store, vocabulary
+store.PART_BYTES = 100
+write = io.write_atomically
 
-def killing(path, text, **settings):
-  global saved
-  write(path, text, **settings)
-  saved += path.name == 'progress.json'
-  if saved == 3:
+def killing(path, fill, **settings):
+  write(path, fill, **settings)
+  if path.name == '00000003.arrow':
     os.kill(os.getpid(), signal.SIGKILL)
 
-io.write_text = killing
+io.write_atomically = killing
 if __name__ == '__main__':
   list(prepare.prepare(
     sys.argv[1], sys.argv[2], text=vocabulary.Text(3, 4), workers=1
