@@ -1,4 +1,4 @@
-"""A fusion barrier, behind which an array is computed once for all its uses."""
+"""A fusion barrier: an array is computed once, whatever the number of its uses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,17 +13,21 @@ from epe_jax.types import Array
 def fusion_barrier(always: Bool[Array, ''], make: Callable[[], Any]) -> Any:
   """Returns what `make` returns, materialized rather than fused into its uses.
 
-  XLA:CPU recomputes an array inside each computation that uses it if each
-  single operation is cheap, and so would do the rounds of Threefry twice or 32
-  times. It does not fuse across the branches of a conditional.
+  XLA recomputes an array inside each computation that uses it if its operations
+  are cheap one by one, such as the 20 rounds of Threefry. XLA:CPU drops
+  optimization barriers before it fuses, but does not fuse across the branches of
+  a conditional; other platforms get the optimization barrier.
 
   Args:
     always: a traced condition that is true, which XLA cannot infer.
     make: () -> a tree of arrays.
   """
-  like = jax.eval_shape(make)
 
-  def zeros() -> Any:
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+  def choose_always() -> Any:
+    like = jax.eval_shape(make)
+    zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+    return jax.lax.cond(always, make, zeros)
 
-  return jax.lax.cond(always, make, zeros)
+  return jax.lax.platform_dependent(
+    cpu=choose_always, default=lambda: jax.lax.optimization_barrier(make())
+  )
