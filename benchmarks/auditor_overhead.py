@@ -4,52 +4,35 @@
   python benchmarks/auditor_overhead.py --quick
 
 A round of federated averaging as one writes it: 20 clients train for an epoch of SGD;
-their updates are clipped and summed, noise is added and the mean goes to the model.
-Rounds with and without an audit by 1,000 + 1,000 Hadamard canaries are timed in turn,
-with the same clients, within one process; five canaries take part in each. Memory is
-that of a process of its own for either form. --threads=1 measures seconds of the
-processor instead of the wall, which a machine that does other things too does not
-distort.
+their updates are clipped and summed, noise is added and the mean is applied. Rounds
+with and without an audit by 1,000 + 1,000 Hadamard canaries are timed in turn, with the
+same clients, within one process; five canaries are included in each. Memory is that of a
+separate process for each form. --threads=1 measures CPU seconds, which other work on the
+machine does not distort.
 
   lstm         the StackOverflow LSTM, 64 sentences of 20 words, in batches of 16
   large lstm   the same with about 10^7 parameters
-  perceptron   100 examples in batches of 20; it uses each parameter once for an
-               example, the least that a layer can do, so that the auditor's passes
-               over all parameters weigh as much as they can
+  perceptron   100 examples in batches of 20; it uses each parameter once per example,
+               the least that a layer can do, so that the auditor's passes over all
+               parameters weigh as much as they can
 
 It needs PyTorch but not JAX: `.venv-frameworks/torch/bin/python` has it, from
 tests/auditor/adapters/install.sh.
 """
 
-import importlib.metadata
 import itertools
-import json
-import os
-import pathlib
-import platform
-import subprocess
-import sys
 import time
 
-from absl import app, flags
+from absl import flags
+import harness
 import numpy as np
 import torch
 from torch import nn
 
 import epe_jax
-from epe_jax import io
 
-FOLDER = pathlib.Path(__file__).parent / 'results'
-_QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _ROUNDS = flags.DEFINE_integer('rounds', 15, 'Rounds of each form.')
 _THREADS = flags.DEFINE_integer('threads', None, 'Of PyTorch; its own choice.')
-_PEAK = flags.DEFINE_string('peak', None, 'WORK,FORM whose memory is printed.')
-_OUT = flags.DEFINE_string(
-  'out', str(FOLDER / 'auditor_overhead.json'), 'File of the result.'
-)
-_PAGE = flags.DEFINE_string(
-  'page', None, 'Write the result that --out has into this page, and no more.'
-)
 # What each client trains with; the share of a round that an audit may take.
 WORKS = {
   'lstm': (64, 16, 0.02),
@@ -79,14 +62,14 @@ class Lstm(nn.Module):
     return self.logits(self.projection(x)).flatten(0, 1)
 
 
-def make_model(work: str) -> nn.Module:
+def make_model(work: str, quick: bool) -> nn.Module:
   if work == 'perceptron':
     widths = [FEATURES, 2048, 1024, 350, CLASSES]
     layers = []
     for before, after in itertools.pairwise(widths):
       layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
-  widths = (8, 16) if _QUICK.value else (96, 670)
+  widths = (8, 16) if quick else (96, 670)
   return Lstm(*((256, 1000) if work == 'large lstm' else widths))
 
 
@@ -100,19 +83,19 @@ def make_data(work: str, examples: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def clock() -> float:
-  """Seconds; of the processor where one thread was asked for."""
-  # Other programs of a busy machine do not count then.
-  return time.process_time() if _THREADS.value == 1 else time.perf_counter()
+  """Seconds; of the CPU if there is one thread."""
+  one = torch.get_num_threads() == 1
+  return time.process_time() if one else time.perf_counter()
 
 
 class Training:
   """A model, its clients and the sum of their updates."""
 
-  def __init__(self, work: str):
+  def __init__(self, work: str, quick: bool):
     torch.manual_seed(0)
     examples, self.batch, _ = WORKS[work]
-    examples = 2 if _QUICK.value else examples
-    self.model = make_model(work)
+    examples = 2 if quick else examples
+    self.model = make_model(work, quick)
     self.params = [p for p in self.model.parameters() if p.requires_grad]
     self.dim = sum(p.numel() for p in self.params)
     self.data, self.labels = make_data(work, examples)
@@ -128,7 +111,7 @@ class Training:
     )
 
   def train_round(self, auditor: epe_jax.Auditor | None, t: int) -> float:
-    """Makes a round; returns the seconds that the auditor took of it."""
+    """Runs a round and returns the seconds spent in the auditor."""
     start = [p.detach().clone() for p in self.params]
     sums = [torch.zeros_like(p) for p in start]
     optimizer = torch.optim.SGD(self.params, lr=0.01)
@@ -164,13 +147,13 @@ class Training:
     return seconds
 
 
-def measure_time(work: str) -> dict[str, float | None]:
+def measure_time(work: str, quick: bool) -> dict[str, float | None]:
   """Times rounds of both forms in turn, after one of each."""
-  training = Training(work)
+  training = Training(work, quick)
   plain, audited, shares, own = [], [], [], []
-  for t in range(_ROUNDS.value + 1):
+  for t in range((2 if quick else _ROUNDS.value) + 1):
     both = {}
-    # Which form comes first alternates, as machines slow down and speed up.
+    # The first form alternates, because machines slow down and speed up.
     for is_audited in (False, True) if t % 2 else (True, False):
       began = clock()
       seconds = training.train_round(
@@ -188,104 +171,39 @@ def measure_time(work: str) -> dict[str, float | None]:
     'seconds_audited': float(np.median(audited)),
     'seconds_of_auditor': float(np.median(own)),
     'difference': float(np.median(audited) / np.median(plain) - 1),
-    # The same question with less noise: its calls, by the rest of the round.
+    # The same with less noise: its calls over the rest of the round.
     'share_of_auditor': float(np.median(shares)),
     'target': WORKS[work][2],
   }
 
 
-def measure_memory(work: str) -> dict[str, float]:
-  """Peak memory of either form, in bytes."""
-  peaks = {}
-  for form in ('plain', 'audited'):
-    command = [sys.executable, __file__, f'--peak={work},{form}']
-    command += ['--quick'] * _QUICK.value
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    peaks[f'peak_bytes_{form}'] = int(done.stdout.split()[-1])
-  return peaks
+def measure_peak(work: str, form: str, quick: bool, threads: int) -> int:
+  """Peak memory of this process after two rounds."""
+  torch.set_num_threads(threads)
+  training = Training(work, quick)
+  for t in range(2):
+    training.train_round(training.auditor if form == 'audited' else None, t)
+  return harness.max_resident_bytes()
 
 
-def describe_machine() -> dict[str, object]:
-  info = pathlib.Path('/proc/cpuinfo').read_text()
-  models = [x for x in info.splitlines() if x.startswith('model name')]
-  return {
-    'cpu': models[0].partition(': ')[2] if models else platform.processor(),
-    'cores': len(os.sched_getaffinity(0)),
-    'threads': torch.get_num_threads(),
-    'load': os.getloadavg()[0],
-    'python': platform.python_version(),
-    **{x: importlib.metadata.version(x) for x in ('torch', 'numpy', 'scipy')},
-    'epe_jax': epe_jax.__version__,
-  }
-
-
-def write_page(path: pathlib.Path, record: dict) -> None:
-  """Writes the table of a result between the marks of a page."""
-  machine = record['machine']
-  threads = f'{machine["threads"]} thread{"s" * (machine["threads"] > 1)}'
-  lines = [
-    '',
-    f'A round of {record["clients"]} clients in PyTorch with '
-    f'{record["canaries"]:,} canaries, on {threads} of {machine["cpu"]} '
-    '(`benchmarks/auditor_overhead.py`):',
-    '',
-    '| work | parameters | round | with an audit | within its calls | their share '
-    '| memory, more |',
-    '|---|---|---|---|---|---|---|',
-  ]
-  for work, x in record['works'].items():
-    more = x['peak_bytes_audited'] - x['peak_bytes_plain']
-    lines.append(
-      f'| {work} | {x["parameters"]:,} | {x["seconds_plain"]:.2f} s '
-      f'| {x["seconds_audited"]:.2f} s '
-      f'| {1000 * x["seconds_of_auditor"]:.0f} ms '
-      f'| {100 * x["share_of_auditor"]:.2f} % | {more / 1e6:+.0f} MB |'
-    )
-  head, rest = path.read_text(encoding='utf-8').split('<!-- begin overhead -->')
-  tail = rest.split('<!-- end overhead -->')[1]
-  text = '\n'.join([*lines, ''])
-  io.write_text(
-    path, f'{head}<!-- begin overhead -->\n{text}<!-- end overhead -->{tail}'
-  )
-
-
-def main(_: list[str]) -> None:
-  if _PAGE.value is not None:
-    write_page(pathlib.Path(_PAGE.value), io.read_json(_OUT.value))
-    return
+def measure(quick: bool) -> dict:
   if _THREADS.value is not None:
     torch.set_num_threads(_THREADS.value)
-  if _PEAK.value is not None:
-    work, form = _PEAK.value.split(',')
-    training = Training(work)
-    for t in range(2):
-      training.train_round(training.auditor if form == 'audited' else None, t)
-    # Not ru_maxrss, which a process has from the one that started it.
-    status = pathlib.Path('/proc/self/status').read_text()
-    print(int(status.split('VmHWM:')[1].split()[0]) * 1024)
-    return
-  figures = {}
-  print('work        parameters   round  audited  auditor   share  more memory')
+  threads, works = torch.get_num_threads(), {}
   for work in WORKS:
-    x = figures[work] = {**measure_time(work), **measure_memory(work)}
-    more = x['peak_bytes_audited'] - x['peak_bytes_plain']
-    print(
-      f'{work:10}  {x["parameters"]:10,}  {x["seconds_plain"]:4.2f} s  '
-      f'{x["seconds_audited"]:5.2f} s  {1000 * x["seconds_of_auditor"]:4.0f} ms  '
-      f'{100 * x["share_of_auditor"]:4.2f} %  {more / 1e6:8.0f} MB'
-    )
-  record = {
+    works[work] = measure_time(work, quick)
+    for form in ('plain', 'audited'):
+      works[work][f'peak_bytes_{form}'] = harness.call_in_process(
+        'auditor_overhead:measure_peak', work, form, quick, threads
+      )
+    print(f'{work}: {works[work]}', flush=True)
+  return {
     'clients': CLIENTS,
     'canaries': 2000,
-    'works': figures,
-    'machine': describe_machine(),
-    'date': time.strftime('%Y-%m-%dT%H:%M:%S+00:00', time.gmtime()),
+    'works': works,
+    'machine': {'threads': threads},
   }
-  path = pathlib.Path(_OUT.value)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  io.write_json(path, record)
-  print(json.dumps(record, indent=2))
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'torch', 'numpy', 'scipy')

@@ -2,41 +2,37 @@
 
   python benchmarks/canary_law.py
 
-Anderson and Darling's test of k cosines against the exact law of the cosine of
-a random direction, for vectors of m equal entries, for normal noise, and for
-the aggregates of real training: digits by the default model, and next words by
-the LSTM of StackOverflow on a few sentences of Zipf's words, of which most rows
-of the embedding see none. With one canary set for all vectors of a kind, 5 % of
-these would be rejected at the 5 % level if the law held exactly.
+The Anderson-Darling test of k cosines against the exact law of the cosine of a random
+direction: for vectors of m equal entries, for normal noise, and for the aggregates of
+real training (digits by the default model, and next words by the StackOverflow LSTM on
+a few sentences of Zipf's words, which leave most rows of the embedding untouched). All
+vectors of a kind share one canary set; the test rejects 5 % of them at the 5 % level if
+the law holds exactly.
 """
 
 from collections.abc import Mapping
 import json
-import os
 
-from absl import app, flags
+from absl import flags
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import record
 
 from epe_jax import canaries
 from epe_jax.data import cohort, digits, federated
 from epe_jax.epsilon import diagnostics
 from epe_jax.tasks import digits as digits_task
 from epe_jax.tasks import stackoverflow
+from epe_jax.text import tables
 from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 
-_QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _NUM = flags.DEFINE_integer('num_canaries', 2000, 'k.')
 _DIM = flags.DEFINE_integer('dim', 100_000, 'd of the synthetic vectors.')
 _VECTORS = flags.DEFINE_integer('vectors', 40, 'Synthetic vectors of a kind.')
 _ROUNDS = flags.DEFINE_integer('rounds', 10, 'Rounds of each training.')
-_OUT = flags.DEFINE_string(
-  'out', str(record.FOLDER / 'canary_law.json'), 'File of the result.'
-)
 _CLIENTS, _NOISE = 20, 0.2
 
 
@@ -180,43 +176,39 @@ def kinds(vectors: int, dim: int, rounds: int) -> Mapping[str, np.ndarray]:
   }
 
 
-def table(rows: Mapping[str, dict]) -> str:
-  """Share of vectors that are rejected at the 5 % level, in Markdown."""
-  lines = [
-    ('vector', 'd', 'd_eff', *canaries.FAMILIES),
-    ('---',) * (3 + len(canaries.FAMILIES)),
-  ]
+def make_table(rows: Mapping[str, dict]) -> tables.Table:
+  """The table of docs/canaries.md: share of vectors rejected at the 5 % level."""
+  body = []
   for name, row in rows.items():
-    shares = [
-      f'{100 * found["rejected_share"]:.0f} %'
-      for found in row['families'].values()
-    ]
     spread = row['effective_dimension']
-    size = f'{spread:.1f}' if spread < 10 else f'{spread:,.0f}'
-    lines.append((name, f'{row["dim"]:,}', size, *shares))
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+    shares = [x['rejected_share'] for x in row['families'].values()]
+    body.append(
+      [
+        name,
+        f'{row["dim"]:,}',
+        f'{spread:.1f}' if spread < 10 else f'{spread:,.0f}',
+        *(f'{100 * share:.0f} %' for share in shares),
+      ]
+    )
+  return tables.Table('', ['vector', 'd', 'd_eff', *canaries.FAMILIES], body)
 
 
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
-  load = os.getloadavg()[0]
+def measure(quick: bool) -> dict:
   num, size = _NUM.value, (_VECTORS.value, _DIM.value, _ROUNDS.value)
-  if _QUICK.value:
+  if quick:
     num, size = 200, (3, 10_000, 2)
   rows = {}
   for name, v in kinds(*size).items():
     rows[name] = measured(v, num)
     shares = {
-      family: found['rejected_share']
-      for family, found in rows[name]['families'].items()
+      family: row['rejected_share']
+      for family, row in rows[name]['families'].items()
     }
     spread = rows[name]['effective_dimension']
     print(f'{name} (d_eff {spread:,.0f}): {json.dumps(shares)}', flush=True)
-  print(table(rows))
-  result = {'kinds': rows, 'quick': _QUICK.value, 'load_before': load}
-  record.write(_OUT.value, result, 'jax', 'dm-haiku')
+  print(tables.format_markdown(make_table(rows)))
+  return {'kinds': rows}
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'jax', 'dm-haiku')

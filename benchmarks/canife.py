@@ -1,56 +1,47 @@
-"""Crafting canaries of CANIFE against its loop in PyTorch.
+"""Crafting canaries of CANIFE, compared with its loop in PyTorch.
 
   PEERS=torch bash benchmarks/peers/install.sh
   python benchmarks/canife.py --torch=benchmarks/peers/env/torch/bin/python
 
-The network, pool, minibatch and optimizer are those of the comparison on
-Fashion-MNIST, with generated images. A step of a canary is timed: in PyTorch one
-canary at a time, as the released code crafts; here a jitted scan over steps, of a
-batch of canaries, each against a model and a pool of its own. Both programs give the
-same loss for the same canary, which is checked. Here, too, gradients are made whole
-in one form, so that what factors save is told from what compiling does.
+The network, pool, minibatch and optimizer are those of the comparison on Fashion-MNIST,
+with generated images. Recorded is the time of a step of a canary: in PyTorch one canary
+at a time, as the released code crafts; here a jitted scan over steps, of a batch of
+canaries, each against a model and a pool of its own. Both programs must give the same
+loss for the same canary. One form here also computes whole gradients, so that what
+factors save can be told from what compiling saves.
 """
 
 from collections.abc import Callable
 import functools
 import json
-import os
 import pathlib
 import subprocess
 import tempfile
 from typing import Any
 
-from absl import app, flags
-import floor
+from absl import flags
+import harness
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 import optax
-import record
 
 from epe_jax.papers.canife import crafting, images, two_layer
 
-_QUICK = flags.DEFINE_bool('quick', False, 'Few steps, a small network.')
 _TORCH = flags.DEFINE_string(
   'torch',
-  str(pathlib.Path(__file__).parent / 'peers/env/torch/bin/python'),
+  f'{harness.HERE}/peers/env/torch/bin/python',
   'Python with PyTorch.',
-)
-_OUT = flags.DEFINE_string(
-  'out', str(record.FOLDER / 'canife.json'), 'File of the result.'
 )
 _BATCHES = (1, 4, 16)
 _SETTINGS = dict(learning_rate=1.0, clip_norm=1.0, norm_target=1.0)
 _REPETITIONS = 3
 
 
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
-  load = os.getloadavg()[0]
-  width, pool, minibatch = (8, 32, 8) if _QUICK.value else (128, 512, 128)
-  steps, torch_steps = (10, 4) if _QUICK.value else (250, 50)
+def measure(quick: bool) -> dict:
+  width, pool, minibatch = (8, 32, 8) if quick else (128, 512, 128)
+  steps, torch_steps = (10, 4) if quick else (250, 50)
   data = images.load_images(None, num_train=1, num_test=pool)
   task = two_layer.make_task(784, width=width, classes=images.CLASSES)
   params = task.init(jax.random.key(0))
@@ -90,15 +81,13 @@ def main(argv: list[str]) -> None:
     *(('compiled, factors', *timed) for timed in ours),
   ]
   slowest, best = forms[0][-1], min(seconds for _, seconds in ours)
-  dim = sum(leaf.size for leaf in jax.tree.leaves(params))
   # The weights forward and backward and the rows of the minibatch, read once each.
   moved = 4 * (2 * 784 * width + 2 * minibatch * (784 + 2 * width))
-  result = {
-    'quick': _QUICK.value,
-    'dim': dim,
+  return {
+    'dim': harness.count_parameters(params),
     'pool': pool,
     'minibatch': minibatch,
-    'torch_threads': _threads(),
+    'torch_threads': harness.count_cores(),
     'torch': peer['torch'],
     'forms': [
       {
@@ -109,24 +98,17 @@ def main(argv: list[str]) -> None:
       }
       for form, canaries, seconds in forms
     ],
-    'floor_seconds': moved / floor.read_bytes_per_second(),
+    'floor_seconds': moved / harness.read_bytes_per_second(),
     'ratio': {
       'best': slowest / best,
       'one canary': slowest / ours[0][-1],
       'both factored': peer['factored']['seconds'] / best,
     },
-    'load_before': round(load, 2),
-    'load_after': round(os.getloadavg()[0], 2),
   }
-  record.write(_OUT.value, result, 'jax', 'jaxlib', 'numpy')
-
-
-def _threads() -> int:
-  return len(os.sched_getaffinity(0))
 
 
 def _time(function: Callable, *args: Any) -> float:
-  return floor.fastest(function, *args, repetitions=_REPETITIONS)
+  return harness.time_call(lambda: function(*args), _REPETITIONS).best
 
 
 def _run_torch(
@@ -139,7 +121,7 @@ def _run_torch(
   minibatch: int,
 ) -> dict[str, Any]:
   """Seconds of a step by PyTorch, and its loss before the first one."""
-  program = pathlib.Path(__file__).parent / 'peers' / 'craft_torch.py'
+  program = harness.HERE / 'peers' / 'craft_torch.py'
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, 'problem.npz')
     arrays = {
@@ -154,7 +136,7 @@ def _run_torch(
     sizes = {
       'steps': steps,
       'repetitions': _REPETITIONS,
-      'threads': _threads(),
+      'threads': harness.count_cores(),
       'minibatch': minibatch,
     }
     done = subprocess.run(
@@ -177,7 +159,7 @@ def _check_loss(
   begin: crafting.Canary,
   updates: two_layer.Factors,
 ) -> None:
-  """Sees that all programs have the same problem."""
+  """Checks that all programs solve the same problem."""
   stacked = lambda tree: jax.tree.map(lambda leaf: leaf[None], tree)
   _, losses = crafting.craft(
     jax.random.key(0),
@@ -197,7 +179,7 @@ def _check_loss(
 def _craft_whole(
   params: Any, x: jax.Array, y: jax.Array, *, minibatch: int, steps: int
 ) -> Callable:
-  """The same crafting of one canary, jitted, with gradients that are made."""
+  """The same crafting of one canary, jitted, with whole gradients."""
 
   def gradient(x, y):
     loss = lambda params: optax.softmax_cross_entropy(
@@ -234,4 +216,4 @@ def _craft_whole(
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'jax', 'jaxlib', 'numpy')

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from absl import app, flags
 import numpy as np
 from scipy import stats
-from studies import processes
+from studies import study
 import tqdm
 
 from epe_jax import conformance, io
@@ -303,7 +303,7 @@ def tabulate_alarms(
     small = f'{np.mean(ps < 0.01):.2%}' if ps.size else 'no chance in it'
     least = f'{ps.min():.1e}' if ps.size else ''
     body.append([rule, f'{len(checked):,}', str(broken), small, least])
-    if stats.binom.sf(broken - 1, len(checked), _ALLOWED) < 1e-3:
+    if study.fails_too_often(broken, len(checked), _ALLOWED, 1e-3):
       bad.append(rule)
   num = len(checks['Plain'])
   notes = [
@@ -354,7 +354,7 @@ def main(argv: list[str]) -> None:
   batches = make_batches(_RUNS.value, _SEED.value)
   # Every process has one thread: matrices are small.
   os.environ |= {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}
-  done = processes.map_in_processes(
+  done = study.map_in_processes(
     run_batch,
     batches,
     workers=_WORKERS.value,

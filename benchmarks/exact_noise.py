@@ -1,14 +1,13 @@
-"""What noise that holds to the last bit costs a round, beside float32 noise.
+"""The cost of noise that is exact to the last bit, compared with float32 noise.
 
 python benchmarks/exact_noise.py
 """
 
-from absl import app, flags
+from absl import flags
 import audited_round
-import record
+import harness
 
 if __name__ == '__main__':
   flags.FLAGS.set_default('families', [])
   flags.FLAGS.set_default('peaks', False)
-  flags.FLAGS.set_default('out', str(record.FOLDER / 'exact_noise.json'))
-  app.run(audited_round.main)
+  harness.run(audited_round.measure, 'jax')

@@ -1,13 +1,12 @@
-"""What clipped gradients of single examples cost, by form of the convolution.
+"""The cost of clipped per-example gradients, by form of the convolution.
 
   python benchmarks/example_gradients.py
   python benchmarks/example_gradients.py --quick
 
 A step of DP-SGD without its noise: the gradient of each example by vmap of grad,
-clipped and summed, in microbatches. Convolutions are those of
-`kernels.convolve`, one matrix product; or `lax.conv`, whose gradients by the
-kernel are convolutions in groups, a group for each example. Those take so long
-on a CPU that fewer examples are timed.
+clipped and summed, in microbatches. Convolutions are those of `kernels.convolve`, one
+matrix product; or `lax.conv`, whose gradients by the kernel are grouped convolutions
+with a group for each example. On a CPU those take so long that fewer examples are timed.
 """
 
 from collections.abc import Callable
@@ -15,26 +14,22 @@ import time
 from typing import Any
 from unittest import mock
 
-from absl import app, flags
+from absl import flags
+import harness
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
-import record
 
 from epe_jax.tasks import convnet, kernels, wide_resnet
 from epe_jax.types import Task
 
-_QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _BATCH = flags.DEFINE_integer('batch', 256, 'Examples of a step.')
 _MICROBATCHES = flags.DEFINE_multi_integer(
   'microbatches', [8, 16, 32], 'Examples at once.'
 )
 _LAX_BATCH = flags.DEFINE_integer('lax_batch', 8, 'The same with lax.conv.')
 _REPETITIONS = flags.DEFINE_integer('repetitions', 3, 'Steps of each form.')
-_OUT = flags.DEFINE_string(
-  'out', str(record.FOLDER / 'example_gradients.json'), 'File of the result.'
-)
 
 
 def convolve_by_lax(x: jax.Array, kernel: jax.Array, stride: int = 1):
@@ -72,48 +67,45 @@ def make_step(task: Task, microbatch: int) -> Callable[..., jax.Array]:
   return jax.jit(step)
 
 
-def time_step(task: Task, batch: int, microbatch: int) -> dict[str, float]:
-  """Seconds of a step, the median, and what it compiles in."""
+def time_step(
+  name: str, task: Task, batch: int, microbatch: int
+) -> dict[str, Any]:
+  """Median seconds of a step, and seconds to compile it."""
   rng = np.random.default_rng(0)
   examples = {
     'pixels': jnp.float32(rng.uniform(size=(batch, 32, 32, 3))),
     'label': jnp.int32(rng.integers(0, 10, batch)),
   }
   params = jax.jit(task.init)(jax.random.key(0))
-  start = time.perf_counter()
+  begun = time.perf_counter()
   step = make_step(task, microbatch).lower(params, examples).compile()
-  compiled = time.perf_counter() - start
-  seconds = []
-  for _ in range(_REPETITIONS.value):
-    start = time.perf_counter()
-    jax.block_until_ready(step(params, examples))
-    seconds.append(time.perf_counter() - start)
+  compiled = time.perf_counter() - begun
+  # Not warmed up: a step takes seconds.
+  seconds = harness.time_in_turn(
+    {'': lambda: step(params, examples)}, _REPETITIONS.value, warm_up=0
+  )[''].median
   return {
+    'work': name,
     'batch': batch,
     'microbatch': microbatch,
-    'seconds': float(np.median(seconds)),
-    'milliseconds_per_example': 1000 * float(np.median(seconds)) / batch,
+    'seconds': seconds,
+    'milliseconds_per_example': 1000 * seconds / batch,
     'seconds_to_compile': compiled,
   }
 
 
-def main(argv: list[str]) -> None:
-  del argv
-  batch, microbatches = _BATCH.value, _MICROBATCHES.value
-  task = convnet.task()
-  if _QUICK.value:
+def measure(quick: bool) -> dict:
+  batch, microbatches, task = _BATCH.value, _MICROBATCHES.value, convnet.task()
+  if quick:
     batch, microbatches, task = 8, [4], convnet.task(width=2)
-  forms = [
-    {'work': 'ConvNet'} | time_step(task, batch, n) for n in microbatches
-  ]
+  forms = [time_step('ConvNet', task, batch, n) for n in microbatches]
   fewer = min(batch, _LAX_BATCH.value)
   with mock.patch.object(kernels, 'convolve', convolve_by_lax):
-    by_lax = time_step(task, fewer, fewer)
-  forms.append({'work': 'ConvNet, lax.conv'} | by_lax)
-  if not _QUICK.value:
-    forms.append({'work': 'WRN-16-4'} | time_step(wide_resnet.task(), 32, 8))
-  record.write(_OUT.value, {'forms': forms}, 'jax')
+    forms.append(time_step('ConvNet, lax.conv', task, fewer, fewer))
+  if not quick:
+    forms.append(time_step('WRN-16-4', wide_resnet.task(), 32, 8))
+  return {'forms': forms}
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'jax')

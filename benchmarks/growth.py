@@ -3,49 +3,42 @@
   python benchmarks/growth.py
   python benchmarks/growth.py --quick
 
-A multilayer perceptron is trained by DP-FedAvg with all iterates watched, one of
-the four sizes varied at a time: without an audit, with Hadamard and with sphere
-canaries, in turn within one process. Memory is what XLA reserves for the program
-of a round: arguments, results and everything between. Exponents are slopes of
-least squares of log cost against log size, so that 1 is proportional and 0 does
-not matter. Floors: matrix products at the speed of a large one, and vectors that
-are read or written once at the speed of one pass over a vector.
+A multilayer perceptron is trained by DP-FedAvg with all iterates audited, one of the
+four sizes varied at a time: without an audit, with Hadamard and with sphere canaries,
+in turn within one process. Memory is what XLA reserves for the program of a round:
+arguments, results and everything in between. Exponents are least-squares slopes of log
+cost against log size: 1 is proportional, 0 does not matter. Floors: matrix products at
+the speed of a large one, and vectors that are read or written once at the speed of one
+pass over a vector.
 """
 
 from collections.abc import Callable, Sequence
 import json
-import os
-import time
 from typing import Any, NamedTuple
 
-from absl import app, flags
-import floor
+from absl import flags
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import record
 
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.training import clipping, fedavg
 from epe_jax.types import Task
 
-_QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _REPETITIONS = flags.DEFINE_integer('repetitions', 2, 'Runs of each form.')
-_OUT = flags.DEFINE_string(
-  'out', str(record.FOLDER / 'growth.json'), 'File of the result.'
-)
 _FEATURES, _CLASSES, _BATCH, _STEPS = 256, 10, 16, 2
 _UNAUDITED = 'unaudited'
-# Rounds scored together: only canaries that are made one by one gain by it.
+# Rounds scored together, which only canaries that are made one by one need.
 _BUFFER = {'hadamard': 1, 'sphere': 8}
-# Entries of C beyond which canaries that are made one by one are not timed.
+# Largest matrix C whose canaries are made one by one and timed.
 _MAX_ENTRIES = 4e9
 
 
 class Size(NamedTuple):
-  """What a run costs by: clients of a round, parameters, canaries, rounds."""
+  """The sizes of a run: clients of a round, parameters, canaries, rounds."""
 
   clients: int = 8
   dim: int = 100_000
@@ -80,7 +73,7 @@ class Program(NamedTuple):
 
 
 def hidden(dim: int) -> int:
-  """Units of each of two layers, for d parameters as nearly as it goes."""
+  """Units of each of two layers, for approximately d parameters."""
   b = _FEATURES + _CLASSES + 2
   return round((-b + (b * b + 4 * (dim - _CLASSES)) ** 0.5) / 2)
 
@@ -112,7 +105,7 @@ def perceptron(units: int) -> Task:
 
 
 def cohort(clients: int) -> fedavg.Cohort:
-  """Random examples; one client a chunk, as is right on a CPU."""
+  """Random examples; one client per chunk, which is fastest on a CPU."""
   rng = np.random.default_rng(0)
   shape = (clients, 1, _STEPS, _BATCH)
   return fedavg.Cohort(
@@ -126,7 +119,7 @@ def cohort(clients: int) -> fedavg.Cohort:
 
 
 def algorithm(task: Task, dim: int, size: Size, form: str) -> fedavg.Algorithm:
-  """DP-FedAvg, audited by canaries of a family of which one is in each round."""
+  """DP-FedAvg, audited by a family of canaries with one canary per round."""
   plain = fedavg.dp_fedavg(
     task,
     client_opt=optax.sgd(0.05),
@@ -148,7 +141,7 @@ def program(size: Size, form: str) -> tuple[Program, int]:
   """The compiled run of a size, and its number of parameters."""
   task = perceptron(hidden(size.dim))
   params = task.init(jax.random.key(0))
-  dim = sum(x.size for x in jax.tree.leaves(params))
+  dim = harness.count_parameters(params)
   made = algorithm(task, dim, size, form)
   clients, keys = cohort(size.clients), (jax.random.key(2), jax.random.key(3))
   step = jax.jit(made.step, donate_argnums=0)
@@ -171,20 +164,8 @@ def program(size: Size, form: str) -> tuple[Program, int]:
   return Program(call, reserved), dim
 
 
-def timed(programs: dict[str, Program]) -> dict[str, float]:
-  """Seconds of the fastest run of each, in turn."""
-  seconds: dict[str, list[float]] = {form: [] for form in programs}
-  for repetition in range(_REPETITIONS.value + 1):
-    for form, one in programs.items():
-      begun = time.perf_counter()
-      one.call()
-      if repetition:  # The first one is warm-up.
-        seconds[form].append(time.perf_counter() - begun)
-  return {form: min(found) for form, found in seconds.items()}
-
-
-def measured(size: Size, direction: str) -> dict:
-  """One point: seconds and bytes of each form."""
+def measure_point(size: Size, direction: str) -> dict:
+  """Seconds and bytes of each form at one size."""
   programs, dim = {}, 0
   for form in (_UNAUDITED, *_BUFFER):
     if form == 'sphere' and size.canaries * size.dim > _MAX_ENTRIES:
@@ -193,27 +174,27 @@ def measured(size: Size, direction: str) -> dict:
   return {
     'direction': direction,
     **size._replace(dim=dim)._asdict(),
-    'seconds': timed(programs),
+    'seconds': harness.summarize(
+      harness.time_in_turn(
+        {form: one.call for form, one in programs.items()}, _REPETITIONS.value
+      )
+    ),
     'bytes': {form: one.bytes for form, one in programs.items()},
     'flops': 6.0 * dim * _BATCH * _STEPS * size.clients * size.rounds,
   }
 
 
-def speeds() -> dict[str, float]:
-  """Of the machine at this moment."""
-  quick = _QUICK.value
+def measure_speed(quick: bool) -> dict[str, float]:
+  """Speed of the machine at this moment."""
+  size, length = (300, 10**6) if quick else (3000, 50 * 10**6)
   return {
-    'matmul_flops_per_second': floor.matmul_flops_per_second(
-      300 if quick else 3000
-    ),
-    'read_bytes_per_second': floor.read_bytes_per_second(
-      10**6 if quick else 50 * 10**6
-    ),
+    'matmul_flops_per_second': harness.matmul_flops_per_second(size),
+    'read_bytes_per_second': harness.read_bytes_per_second(length),
   }
 
 
 def floors(point: dict, best: dict[str, float]) -> dict[str, float]:
-  """Seconds of the arithmetic of training, and of vectors that must move."""
+  """Seconds of the arithmetic of training, and of moving vectors."""
   vector = 4.0 * point['dim'] * point['rounds'] / best['read_bytes_per_second']
   train = point['flops'] / best['matmul_flops_per_second']
   # The sum and the model are read, the model is written; a projection reads once.
@@ -224,7 +205,7 @@ def floors(point: dict, best: dict[str, float]) -> dict[str, float]:
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-  """Slope of least squares of log cost against log size."""
+  """Least-squares slope of log cost against log size."""
   return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
 
 
@@ -248,35 +229,36 @@ def _slope(mine: Sequence[dict], direction: str, cost: str, form: str) -> float:
 
 
 def time_projection(form: str, size: Size) -> float:
-  """Seconds of a projection of as many rounds as are scored together."""
+  """Seconds of a projection of the rounds that are scored together."""
   made = canaries.family(form)(jax.random.key(1), size.canaries, size.dim)
   v = jax.random.normal(jax.random.key(2), (_BUFFER[form], size.dim))
-  return floor.fastest(jax.jit(made.project), v, repetitions=3)
+  project = jax.jit(made.project)
+  return harness.time_call(lambda: project(v), 3).best
 
 
 def one_round(clients: int, dim: int) -> float:
-  """Seconds of a round without an audit; of none, the server's part remains."""
+  """Seconds of an unaudited round; with 0 clients, of the server alone."""
   task = perceptron(hidden(dim))
   plain = algorithm(task, dim, Size(clients=clients), _UNAUDITED)
   state = plain.init(task.init(jax.random.key(0)))
   present = cohort(max(clients, 1))
   if not clients:
-    # One slot that is empty: no step of a client is taken.
+    # One empty slot: no client takes a step.
     present = present._replace(
       mask=jnp.zeros_like(present.mask),
       clients=-jnp.ones_like(present.clients),
     )
   keys = jax.random.key(2), jax.random.key(3)
   step = jax.jit(plain.step)
-  return floor.fastest(step, state, present, *keys, repetitions=3)
+  return harness.time_call(lambda: step(state, present, *keys), 3).best
 
 
 def unit_costs(points: Sequence[dict], large: Size) -> dict[str, float]:
-  """What one more of each costs; measured at the large size.
+  """The marginal cost of each size, measured at the large size.
 
   Args:
     points: those of the direction of clients, for a small model.
-    large: dim and canaries of a model outside of the caches.
+    large: dim and canaries of a model that is larger than all caches.
   """
   mine = [p for p in points if p['direction'] == 'clients']
   slope, _ = np.polyfit(
@@ -286,7 +268,7 @@ def unit_costs(points: Sequence[dict], large: Size) -> dict[str, float]:
   )
   client = (one_round(10, large.dim) - one_round(2, large.dim)) / 8
   projections = {form: time_projection(form, large) for form in _BUFFER}
-  noise = jax.jit(lambda key: jax.random.normal(key, (large.dim,)))
+  noise = jax.jit(lambda: jax.random.normal(jax.random.key(4), (large.dim,)))
   return {
     'seconds_per_client_step': float(slope) / _STEPS,
     'seconds_per_client_step_large': client / _STEPS,
@@ -297,9 +279,7 @@ def unit_costs(points: Sequence[dict], large: Size) -> dict[str, float]:
       6.0 * large.dim * _BATCH * _STEPS / client
     ),
     'server_seconds_per_parameter': one_round(0, large.dim) / large.dim,
-    'noise_seconds_per_parameter': (
-      floor.fastest(noise, jax.random.key(4)) / large.dim
-    ),
+    'noise_seconds_per_parameter': (harness.time_call(noise).best / large.dim),
     'sphere_seconds_per_canary_parameter': (
       projections['sphere'] / (large.dim * large.canaries)
     ),
@@ -310,35 +290,28 @@ def unit_costs(points: Sequence[dict], large: Size) -> dict[str, float]:
   }
 
 
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
-  load, quick = os.getloadavg()[0], _QUICK.value
-  points, found = [], [speeds()]
+def measure(quick: bool) -> dict:
+  points, speeds = [], [measure_speed(quick)]
   for direction, values in (QUICK if quick else DIRECTIONS).items():
     for value in values:
       size = Size()._replace(**{direction: int(value)})
-      points.append(measured(size, direction))
+      points.append(measure_point(size, direction))
       print(json.dumps(points[-1]), flush=True)
-    found.append(speeds())
-  # Other work on the machine slows a product too, but not at every moment.
-  best = {name: max(x[name] for x in found) for name in found[0]}
+    speeds.append(measure_speed(quick))
+  # Other work on the machine slows products down, but not at every moment.
+  speed = {name: max(x[name] for x in speeds) for name in speeds[0]}
   for point in points:
-    point['floor_seconds'] = floors(point, best)
+    point['floor_seconds'] = floors(point, speed)
   large = Size() if quick else Size(dim=4_000_000)
-  figures = {
+  return {
     'points': points,
     'exponents': exponents(points),
     'unit_costs': unit_costs(points, large),
-    'speed': best,
+    'speed': speed,
     'batch': _BATCH,
     'steps': _STEPS,
-    'quick': quick,
-    'load_before': load,
-    'load_after': os.getloadavg()[0],
   }
-  record.write(_OUT.value, figures, 'jax')
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'jax')

@@ -1,81 +1,78 @@
-"""How fast sentences are imported from a file of TFF's form, and in how much
-memory.
+"""Speed and memory of importing sentences from a file in TFF's format.
 
   python benchmarks/import_speed.py --sentences=10000000
 
-The file is made first, of random words, with the features, the lengths and the
-sizes of users of the public one. Beside the import stand its floors: the time to
-read the bytes of the file, and that of a bare cursor over its rows.
+The file is made first, of random words, with the features, the lengths and the sizes of
+users of the public one. The floors of the import are reading the bytes of the file, and
+a bare cursor over its rows.
 """
 
 import contextlib
 import itertools
 import os
 import pathlib
-import resource
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
 
-from absl import app, flags
+from absl import flags
+import harness
 import numpy as np
-import record
 
 from epe_jax.data import store
 
 _SENTENCES = flags.DEFINE_integer(
-  'sentences', 10_000_000, 'How many to import.'
+  'sentences', 10_000_000, 'Sentences to import.'
 )
 _WORKERS = flags.DEFINE_integer('workers', 2, 'Processes that decode.')
-_OUT = flags.DEFINE_string(
-  'out',
-  str(record.FOLDER / 'import_speed.json'),
-  'File of the result.',
+_FOLDER = flags.DEFINE_string(
+  'folder', None, 'Folder in which to make the file.'
 )
-_FOLDER = flags.DEFINE_string('folder', None, 'Where to make the file.')
 _OTHER_WORK = flags.DEFINE_boolean(
-  'other_work', False, 'Say in the result that the machine did other work.'
+  'other_work', False, 'Record that the machine did other work.'
 )
-
-_SCRIPT = pathlib.Path(__file__).parents[1] / 'scripts' / 'prepare_data.py'
+_SCRIPT = harness.HERE.parent / 'scripts' / 'prepare_data.py'
 _WORDS = 100_000
 _PER_USER = 396  # As in the public file: 135,818,730 of 342,477 users.
 
 
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+def measure(quick: bool) -> dict:
+  sentences = 1000 if quick else _SENTENCES.value
   with tempfile.TemporaryDirectory(dir=_FOLDER.value) as folder:
     path = pathlib.Path(folder, 'stackoverflow.sqlite')
     words = path.with_suffix('.word_count')
-    make(path, words, _SENTENCES.value)
-    load = os.getloadavg()[0]
-    floors = {'read': _read_seconds(path), 'select': _select_seconds(path)}
+    make(path, words, sentences)
+    floors = {
+      'read': harness.time_call(lambda: _read(path), 1),
+      'select': harness.time_call(lambda: _select(path), 1),
+    }
     out = pathlib.Path(folder, 'out')
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds, memory = _imported(path, words, out)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    command = [sys.executable, str(_SCRIPT), str(path), f'--out={out}']
+    command += [f'--word_count={words}', f'--workers={_WORKERS.value}']
+    memory = 0
+    with harness.time_program(command) as (process, times):
+      while process.poll() is None:
+        memory = max(memory, _count_memory(process.pid))
+        time.sleep(0.05)
     header = store.read_header(out / 'train.arrow')
-    assert header.num_examples == _SENTENCES.value
-    result = {
+    assert header.num_examples == sentences
+    return {
       'sentences': header.num_examples,
       'clients': header.num_clients,
       'workers': _WORKERS.value,
       'sqlite': sqlite3.sqlite_version,
-      'seconds': round(seconds, 2),
-      'cpu_seconds': round(busy, 2),
-      'sentences_per_second': round(_SENTENCES.value / seconds),
+      'seconds': round(times['seconds'], 2),
+      'cpu_seconds': round(times['cpu_seconds'], 2),
+      'sentences_per_second': round(sentences / times['seconds']),
       'peak_rss_bytes_all_processes': memory,
       'bytes_in': path.stat().st_size,
       'bytes_out': (out / 'train.arrow').stat().st_size,
-      'floor_seconds': {name: round(s, 2) for name, s in floors.items()},
-      'load_before': round(load, 2),
+      'floor_seconds': {
+        name: round(timing.best, 2) for name, timing in floors.items()
+      },
       'other_work_on_the_machine': _OTHER_WORK.value,
     }
-  record.write(_OUT.value, result, 'numpy')
 
 
 def make(path: pathlib.Path, word_count: pathlib.Path, sentences: int) -> None:
@@ -119,7 +116,7 @@ def make(path: pathlib.Path, word_count: pathlib.Path, sentences: int) -> None:
 
 
 def _word(rank: int) -> str:
-  """Frequent words are short."""
+  """The word of a rank; frequent words are short."""
   letters = 'etaoinshrdlucmfwypvbgkjqxz'
   word = ''
   rank += 1
@@ -157,53 +154,33 @@ def _field(number: int, payload: bytes) -> bytes:
   return b'%c%c%c%b' % (8 * number + 2, size & 127 | 128, size >> 7, payload)
 
 
-def _read_seconds(path: pathlib.Path) -> float:
-  start = time.monotonic()
+def _read(path: pathlib.Path) -> None:
   with open(path, 'rb', buffering=0) as file:
     while file.read(1 << 20):
       pass
-  return time.monotonic() - start
 
 
-def _select_seconds(path: pathlib.Path) -> float:
-  start = time.monotonic()
+def _select(path: pathlib.Path) -> None:
   with contextlib.closing(sqlite3.connect(path)) as db:
     for _ in db.execute(
       'SELECT client_id, serialized_example_proto FROM examples '
       "WHERE split_name = 'train' ORDER BY client_id, rowid"
     ):
       pass
-  return time.monotonic() - start
 
 
-def _imported(
-  path: pathlib.Path, words: pathlib.Path, out: pathlib.Path
-) -> tuple[float, int]:
-  """(seconds, bytes of memory at most) of the script in a process of its own."""
-  command = [sys.executable, str(_SCRIPT), str(path), f'--out={out}']
-  command += [f'--word_count={words}', f'--workers={_WORKERS.value}']
-  start, most = time.monotonic(), 0
-  with subprocess.Popen(command) as process:
-    while process.poll() is None:
-      most = max(most, _memory(process.pid))
-      time.sleep(0.05)
-  if process.returncode:
-    raise RuntimeError(f'{command} ended with {process.returncode}')
-  return time.monotonic() - start, most
-
-
-def _memory(pid: int) -> int:
-  """Resident bytes of a process and all it started; shared ones count twice."""
+def _count_memory(pid: int) -> int:
+  """Resident bytes of a process and its descendants; shared ones count twice."""
   try:
     tasks = pathlib.Path(f'/proc/{pid}/task').glob('*/children')
     children = ' '.join(task.read_text() for task in tasks)
     pages = pathlib.Path(f'/proc/{pid}/statm').read_text().split()[1]
   except OSError:
-    return 0  # It just ended.
+    return 0  # It has just ended.
   return int(pages) * os.sysconf('SC_PAGE_SIZE') + sum(
-    map(_memory, map(int, children.split()))
+    map(_count_memory, map(int, children.split()))
   )
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'numpy')

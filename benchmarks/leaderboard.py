@@ -15,7 +15,7 @@ from absl import app, flags
 from epe_jax import extras
 
 with extras.explain_missing():
-  import record
+  import harness
   from studies import entries, score_sets, standings
   import tqdm
 
@@ -112,7 +112,7 @@ def main(argv: list[str]) -> None:
   print(tables.format_text(table))
   if not _OUT.value:
     return
-  machine = record.machine()
+  machine = harness.describe_machine()
   groups = [
     f'| {name} | {sum(one.group == name for one in sets)} | {what} |'
     for name, what in _WHAT.items()

@@ -1,24 +1,20 @@
-"""How fast clients train the StackOverflow LSTM, against the textbook form.
+"""Training speed of the StackOverflow LSTM, compared with its textbook form.
 
   python benchmarks/next_word_round.py
 
-Both forms have the same parameters and train the same clients, in turn, within
-one process: `hk.dynamic_unroll` with optax's cross-entropy, and
-`epe_jax.tasks.stackoverflow`. The floor is the time of the arithmetic at the
-speed of a large matrix product on the same machine.
+Both forms have the same parameters and train the same clients, in turn within one
+process: `hk.dynamic_unroll` with optax's cross-entropy, and
+`epe_jax.tasks.stackoverflow`. The floor is the arithmetic at the speed of a large
+matrix product on the same machine.
 """
 
-import os
-import time
-
-from absl import app, flags
-import floor
+from absl import flags
 import haiku as hk
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import record
 
 from epe_jax.audit import audited_algorithm
 from epe_jax.tasks import stackoverflow
@@ -28,15 +24,10 @@ from epe_jax.types import Task, Weighted
 _CLIENTS = flags.DEFINE_integer('clients', 5, 'Clients of a round.')
 _SENTENCES = flags.DEFINE_integer('sentences', 64, 'Sentences of a client.')
 _REPETITIONS = flags.DEFINE_integer('repetitions', 7, 'Rounds of each form.')
-_OUT = flags.DEFINE_string(
-  'out',
-  str(record.FOLDER / 'next_word_round.json'),
-  'File of the result.',
-)
 _WORDS, _BATCH, _MAX_WORDS = 10_000, 16, 20
 
 
-def textbook() -> Task:
+def make_textbook_task() -> Task:
   """The same model, as one would write it with Haiku."""
 
   @hk.without_apply_rng
@@ -72,25 +63,22 @@ def flops_per_sentence(params) -> float:
   return 6.0 * _MAX_WORDS * (weights - embedding)
 
 
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
+def measure(quick: bool) -> dict:
+  clients, sentences = (1, 2) if quick else (_CLIENTS.value, _SENTENCES.value)
   rng = np.random.default_rng(0)
-  steps = -(-_SENTENCES.value // _BATCH)
-  shape = (_CLIENTS.value, 1, steps, _BATCH)
+  steps = -(-sentences // _BATCH)
+  shape = (clients, 1, steps, _BATCH)
   words = rng.integers(1, _WORDS + 1, (*shape, _MAX_WORDS), np.int16)
-  real = jnp.arange(steps * _BATCH).reshape(shape[2:]) < _SENTENCES.value
+  real = jnp.arange(steps * _BATCH).reshape(shape[2:]) < sentences
   cohort = fedavg.Cohort(
     {'words': jnp.asarray(words)},
     jnp.broadcast_to(real, shape),
-    jnp.arange(_CLIENTS.value)[:, None],
+    jnp.arange(clients)[:, None],
   )
   params = stackoverflow.task().init(jax.random.key(0))
-  rounds = {}
-  for name, task in {
-    'textbook': textbook(),
-    'epe_jax': stackoverflow.task(),
-  }.items():
+  keys = jax.random.key(0), jax.random.key(1)
+
+  def make_round(task: Task):
     algorithm = audited_algorithm.unaudited(
       fedavg.dp_fedavg(
         task,
@@ -98,35 +86,30 @@ def main(argv: list[str]) -> None:
         server_opt=optax.sgd(0.56),
         clipping=clipping.fixed(0.1),
         noise_multiplier=0.0,
-        expected_clients=float(_CLIENTS.value),
+        expected_clients=float(clients),
       )
     )
-    rounds[name] = (jax.jit(algorithm.step), algorithm.init(params))
-  seconds: dict[str, list[float]] = {name: [] for name in rounds}
-  for repetition in range(_REPETITIONS.value + 1):
-    for name, (step, state) in rounds.items():
-      begun = time.perf_counter()
-      jax.block_until_ready(
-        step(state, cohort, jax.random.key(0), jax.random.key(1))
-      )
-      # The first round compiles.
-      if repetition:
-        seconds[name].append(time.perf_counter() - begun)
-  best = {name: min(found) for name, found in seconds.items()}
-  sentences = _CLIENTS.value * _SENTENCES.value
-  flops = sentences * flops_per_sentence(params)
-  result = {
-    'clients': _CLIENTS.value,
-    'sentences_per_client': _SENTENCES.value,
-    'seconds': best,
-    'seconds_median': {k: float(np.median(v)) for k, v in seconds.items()},
-    'textbook_over_epe_jax': best['textbook'] / best['epe_jax'],
-    'floor_seconds': flops / floor.matmul_flops_per_second(),
+    step, state = jax.jit(algorithm.step), algorithm.init(params)
+    return lambda: step(state, cohort, *keys)
+
+  seconds = harness.time_in_turn(
+    {
+      'textbook': make_round(make_textbook_task()),
+      'epe_jax': make_round(stackoverflow.task()),
+    },
+    1 if quick else _REPETITIONS.value,
+  )
+  flops = clients * sentences * flops_per_sentence(params)
+  return {
+    'clients': clients,
+    'sentences_per_client': sentences,
+    'seconds': harness.summarize(seconds),
+    'seconds_median': harness.summarize(seconds, 'median'),
+    'textbook_over_epe_jax': seconds['textbook'].best / seconds['epe_jax'].best,
+    'floor_seconds': flops / harness.matmul_flops_per_second(),
     'flops': flops,
-    'load_before': os.getloadavg()[0],
   }
-  record.write(_OUT.value, result, 'jax', 'dm-haiku')
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'jax', 'dm-haiku')

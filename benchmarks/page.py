@@ -2,15 +2,16 @@
 
   python benchmarks/page.py
 
-docs/benchmarks.md shows benchmarks/results/*.json, the targets first; figures are
-drawn beside it. In docs/internet_scale.md the tables between markers are computed
-anew. A test checks that both pages are what this writes.
+docs/benchmarks.md shows benchmarks/results/*.json, the targets first, and its figures
+are drawn next to it. In docs/internet_scale.md and docs/frameworks.md the tables between
+markers are replaced. A test checks that the committed pages are what this writes.
 """
 
 from collections.abc import Mapping
 import functools
 import math
 import pathlib
+import re
 from typing import Any
 
 from absl import app
@@ -26,20 +27,10 @@ _ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = _ROOT / 'benchmarks' / 'results'
 PAGE = _ROOT / 'docs' / 'benchmarks.md'
 PLAN = _ROOT / 'docs' / 'internet_scale.md'
+FRAMEWORKS = _ROOT / 'docs' / 'frameworks.md'
 _FIGURES = _ROOT / 'docs' / 'benchmarks'
-
-_HEAD = """\
-# Benchmarks
-
-Each table is the result of one command, stored in `benchmarks/results`. `python
-benchmarks/page.py` writes this page from these files, and `make bench` runs everything.
-Next to each figure is its floor, which no program could beat on that machine. Whether a
-figure meets its target is computed. Ratios compare programs that were timed in turn
-within one session. Figures from a machine with other work (see its load) are less
-reliable.
-
-[Internet scale](internet_scale.md) extrapolates the unit costs to a million clients per
-round and 10^10 parameters."""
+_TEMPLATE = _ROOT / 'benchmarks' / 'page.md'
+_MARK = re.compile(r'<!-- (\w+) ?(\w*) -->')
 
 NOT_MEASURED = 'not measured'
 Records = Mapping[str, Mapping[str, Any]]
@@ -52,27 +43,63 @@ def read() -> dict[str, Any]:
   }
 
 
+def list_sections() -> list[str]:
+  """Result files that the template shows."""
+  marks = _MARK.findall(_TEMPLATE.read_text())
+  return [name for kind, name in marks if kind == 'machine']
+
+
 def page(records: Records) -> str:
-  """docs/benchmarks.md, of result files by their stem."""
-  parts = [_HEAD, '## Targets', _reached(records)]
-  parts += ['## On a GPU', _remote(records)]
-  known = set()
-  for section in targets.SECTIONS:
-    parts += _section(section, records.get(section.file))
-    known.add(section.file)
-  for name in sorted(records.keys() - known):
-    shown = targets.Section(name.replace('_', ' '), name, '', '')
-    parts += _section(shown, records[name])
-  return '\n\n'.join(part for part in parts if part) + '\n'
+  """docs/benchmarks.md: the template with the figures of result files."""
+  text = _TEMPLATE.read_text()
+  for name in sorted(records.keys() - set(list_sections())):
+    title = name.replace('_', ' ')
+    text += (
+      f'\n## {title}\n\n<!-- machine {name} -->\n\n<!-- tables {name} -->\n'
+    )
+  makers = {
+    'targets': lambda _: _reached(records),
+    'gpu': lambda _: _remote(records),
+    'machine': lambda name: _describe_machine(records.get(name)),
+    'tables': lambda name: _show_figures(name, records.get(name)),
+  }
+  filled = _MARK.sub(lambda mark: makers[mark[1]](mark[2]), text)
+  return re.sub(r'\n{3,}', '\n\n', filled).rstrip() + '\n'
 
 
 def plan(text: str, records: Records) -> str:
-  """docs/internet_scale.md, its tables computed anew."""
+  """docs/internet_scale.md, with its tables replaced."""
   return tables.splice(text, scale.blocks(records))
 
 
+def frameworks(text: str, records: Records) -> str:
+  """docs/frameworks.md, with the overhead of an auditor replaced."""
+  record = records['auditor_overhead']
+  machine = record['machine']
+  threads = f'{machine["threads"]} thread{"s" * (machine["threads"] > 1)}'
+  lines = [
+    '',
+    f'A round of {record["clients"]} clients in PyTorch with '
+    f'{record["canaries"]:,} canaries, on {threads} of {machine["cpu"]} '
+    '(`benchmarks/auditor_overhead.py`):',
+    '',
+    '| work | parameters | round | with an audit | within its calls | their share '
+    '| memory, more |',
+    '|---|---|---|---|---|---|---|',
+  ]
+  for work, x in record['works'].items():
+    more = x['peak_bytes_audited'] - x['peak_bytes_plain']
+    lines.append(
+      f'| {work} | {x["parameters"]:,} | {x["seconds_plain"]:.2f} s '
+      f'| {x["seconds_audited"]:.2f} s '
+      f'| {1000 * x["seconds_of_auditor"]:.0f} ms '
+      f'| {100 * x["share_of_auditor"]:.2f} % | {more / 1e6:+.0f} MB |'
+    )
+  return tables.splice(text, {'overhead': '\n'.join(lines)})
+
+
 def verdict(target: targets.Target, value: float) -> str:
-  """Whether a figure reaches its target, and else by how much it does not.
+  """Whether a figure reaches its target, or by how much it misses it.
 
   >>> met = targets.Target('x', 'f', 'x', 1.2, at_most=False)
   >>> verdict(met, 1.25), verdict(met, 1.1)
@@ -163,7 +190,7 @@ def _remote(records: Records) -> str:
 
 
 def _remote_parts(records: Records) -> tables.Table:
-  """The parts of benchmarks/gpu.py, and on what device each was measured."""
+  """The parts of benchmarks/gpu.py, and the device of each."""
   body = []
   for part in targets.REMOTE_PARTS:
     found = records.get(f'gpu_{part.name}')
@@ -179,32 +206,25 @@ def _remote_parts(records: Records) -> tables.Table:
 
 
 def _broken(command: str) -> str:
-  """A command in lines that fit."""
+  """A command, broken into short lines."""
   return command.replace(' && ', '\n').replace(' --', ' \\\n  --')
 
 
-def _section(
-  section: targets.Section, record: Mapping[str, Any] | None
-) -> list[str]:
-  parts = [f'## {section.title}', section.said]
-  if section.command:
-    parts.append(f'```sh\n{section.command}\n```')
+def _show_figures(name: str, record: Mapping[str, Any] | None) -> str:
   if record is None:
-    return [*parts, f'{NOT_MEASURED.capitalize()} yet.']
-  parts.append(_made(record))
-  if section.figure:
-    parts.append(f'![{section.title}](benchmarks/{section.figure})')
-  shown = [layout.rows(record, rows) for rows in section.rows]
-  parts += map(tables.format_markdown, shown or layout.everything(record))
+    return ''
+  shown = [layout.rows(record, rows) for rows in targets.ROWS.get(name, ())]
+  parts = [*map(tables.format_markdown, shown or layout.everything(record))]
   parts.append(
-    f'All figures: [{section.file}.json]'
-    f'(../benchmarks/results/{section.file}.json).'
+    f'All figures: [{name}.json](../benchmarks/results/{name}.json).'
   )
-  return parts
+  return '\n\n'.join(parts)
 
 
-def _made(record: Mapping[str, Any]) -> str:
-  """The machine, versions, date and load of a record, in a line."""
+def _describe_machine(record: Mapping[str, Any] | None) -> str:
+  """The machine, versions, date and load of a record."""
+  if record is None:
+    return f'{NOT_MEASURED.capitalize()} yet.'
   machine = dict(record['machine'])
   cpu, cores = machine.pop('cpu', ''), machine.pop('cores', '')
   device = machine.pop('device', None)
@@ -227,7 +247,11 @@ def main(argv: list[str]) -> None:
   for name, figure in drawings.draw(records).items():
     save = functools.partial(drawings.save, figure)
     io.write_atomically(_FIGURES / name, save)
-  pages = {PAGE: page(records), PLAN: plan(PLAN.read_text(), records)}
+  pages = {
+    PAGE: page(records),
+    PLAN: plan(PLAN.read_text(), records),
+    FRAMEWORKS: frameworks(FRAMEWORKS.read_text(), records),
+  }
   for path, text in pages.items():
     io.write_text(path, text)
 

@@ -1,22 +1,19 @@
-"""What clients that compute in fewer bits do to accuracy and to ε.
+"""How the precision of clients' computations affects accuracy and ε.
 
   python benchmarks/precision.py
 
-The digits run with the same seed, canaries and noise in each precision that
-this machine can compute in: clients train in it, and all that follows, clipping,
-noise and scores canaries, is in float32. So ε should not move by more than
-what other updates do to the cosines.
+The digits run with the same seed, canaries and noise in each precision that this
+machine can compute in: clients train in it, and all that follows (clipping, noise and
+scores) is in float32. So ε should change no more than other updates change cosines.
 """
 
 import json
-import os
 import tempfile
 
-from absl import app, flags
+import harness
 import jax
 from ml_collections import config_flags
 import numpy as np
-import record
 
 from epe_jax.audit.record import load_record
 from epe_jax.experiment import run_result, sweep
@@ -24,24 +21,18 @@ from epe_jax.training import local_training
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config',
-  str(record.FOLDER.parents[1] / 'configs' / 'digits.py'),
+  f'{harness.HERE.parent}/configs/digits.py',
   'Of the runs.',
 )
-_QUICK = flags.DEFINE_bool('quick', False, 'Two rounds: does it run?')
-_OUT = flags.DEFINE_string(
-  'out', str(record.FOLDER / 'precision.json'), 'File of the result.'
-)
 
 
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
-  load, config = os.getloadavg()[0], _CONFIG.value
-  if _QUICK.value:
+def measure(quick: bool) -> dict:
+  config = _CONFIG.value
+  if quick:
     config.rounds = 2
   some = list(local_training.PRECISIONS)
   if jax.default_backend() == 'cpu':
-    # Processors do not round to tensorfloat32: it would be float32 once more.
+    # A CPU does not round to tensorfloat32, so it would be float32 again.
     some.remove('tensorfloat32')
   rows, traces = [], []
   with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +44,7 @@ def main(argv: list[str]) -> None:
       found = run_result.load_result(f'{folder}/{point.name}/result.json')
       scores = load_record(f'{folder}/{point.name}/private/scores.npz')
       assert scores.trace is not None
-      # In standard deviations of the cosine of a canary that was not put in.
+      # In standard deviations of the cosine of an unobserved canary.
       traces.append(np.sqrt(scores.dim) * scores.trace)
       moved = traces[-1] - traces[0]
       rows.append(
@@ -75,9 +66,8 @@ def main(argv: list[str]) -> None:
         }
       )
       print(json.dumps(rows[-1]), flush=True)
-  result = {'rows': rows, 'quick': _QUICK.value, 'load_before': load}
-  record.write(_OUT.value, result, 'jax', 'flax')
+  return {'rows': rows}
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'jax', 'flax')

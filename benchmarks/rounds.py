@@ -1,13 +1,13 @@
-"""Rounds of DP-FedAvg against pfl-research, FedJAX and TFF.
+"""Rounds of DP-FedAvg, compared with pfl-research, FedJAX and TFF.
 
   bash benchmarks/peers/install.sh
   python benchmarks/rounds.py
   python benchmarks/rounds.py --quick
 
-Each system runs in its own process and environment. They work in turn: while
-one does, all threads of the others are stopped, so that none can take a core
-from it by waiting busily. A round begins with the clients' examples in memory
-and ends with the new model; batching and padding are within it for all.
+Each system runs in its own process and environment. They work in turn: while one
+does, all threads of the others are stopped, so that none can take a core from it by
+busy waiting. A round begins with the clients' examples in memory and ends with the new
+model; it includes batching and padding.
 """
 
 from collections.abc import Iterator
@@ -22,28 +22,23 @@ import sys
 from typing import Any, NamedTuple
 
 from absl import app, flags
-import floor
+import harness
 from peers import works as works_lib
-import record
 
-_PEERS = pathlib.Path(__file__).parent / 'peers'
+_PEERS = harness.HERE / 'peers'
 
-_QUICK = flags.DEFINE_bool('quick', False, 'Tiny rounds: does it run?')
 _WORKS = flags.DEFINE_list('works', ['A', 'Ah', 'B'], 'Rounds to train.')
 _SYSTEMS = flags.DEFINE_list(
   'systems',
   ['epe_jax', 'pfl', 'pfl_last', 'fedjax', 'fedjax_pmap', 'tff'],
-  'Who trains them; also tff_all. Ratios are to epe_jax.',
+  'Systems that train them; also tff_all. Ratios are to epe_jax.',
 )
 _REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Rounds of each work.')
 _ENVS = flags.DEFINE_string(
   'envs', str(_PEERS / 'env'), "Folder of the peers' environments."
 )
-_OUT = flags.DEFINE_string(
-  'out', str(record.FOLDER / 'rounds.json'), 'File of the result.'
-)
 _OURS = 'epe_jax'
-# Name -> its environment, and how it is to work there.
+# Name -> its environment, and the options of its program.
 _FORMS = {
   _OURS: (_OURS, []),
   'pfl': ('pfl', []),
@@ -59,9 +54,9 @@ class System(NamedTuple):
   """A process that trains rounds when told to.
 
   Attributes:
-    process: leads a group of its own, which its helpers are in, too.
-    built: what it said of each work that it can do.
-    seconds: work -> of each round so far.
+    process: leader of a process group, which includes its helpers.
+    built: work -> facts that the system reported when it built the work.
+    seconds: work -> seconds of each round so far.
   """
 
   process: subprocess.Popen
@@ -69,8 +64,8 @@ class System(NamedTuple):
   seconds: dict[str, list[float]]
 
 
-def command(name: str) -> tuple[list[str], dict[str, str]]:
-  """What starts a system, and its environment.
+def command(name: str, quick: bool) -> tuple[list[str], dict[str, str]]:
+  """The command that starts a system, and its environment.
 
   Raises:
     FileNotFoundError: it is not installed.
@@ -90,12 +85,12 @@ def command(name: str) -> tuple[list[str], dict[str, str]]:
     )
   given = [str(python), str(_PEERS / f'round_{package}.py')]
   given += options
-  given += ['--quick'] * _QUICK.value
+  given += ['--quick'] * quick
   return given, environment
 
 
 def ask(system: System, line: str) -> dict[str, Any]:
-  """Sends a line and waits for the answer; the process runs only meanwhile.
+  """Sends a line and waits for the answer; the process is stopped otherwise.
 
   Raises:
     RuntimeError: the system could not do it.
@@ -121,15 +116,15 @@ def ask(system: System, line: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def started(
-  names: list[str], works: list[str]
+  names: list[str], works: list[str], quick: bool
 ) -> Iterator[tuple[dict[str, System], dict[str, str]]]:
-  """Systems with their works built and warm; and what is not measured, why."""
+  """Systems with their works built and warm, and why others are not measured."""
   systems: dict[str, System] = {}
   missing: dict[str, str] = {}
   try:
     for name in names:
       try:
-        given, environment = command(name)
+        given, environment = command(name, quick)
       except FileNotFoundError as error:
         missing[name] = str(error)
         print(f'not measured: {name}: {error}', flush=True)
@@ -159,8 +154,8 @@ def started(
       system.process.wait()
 
 
-def measure(systems: dict[str, System], works: list[str]) -> None:
-  """Rounds in turn; who begins moves on with each repetition."""
+def time_rounds(systems: dict[str, System], works: list[str]) -> None:
+  """Times rounds in turn; the first system changes with each repetition."""
   names = list(systems)
   for repetition in range(_REPETITIONS.value):
     first = repetition % len(names)
@@ -175,7 +170,7 @@ def measure(systems: dict[str, System], works: list[str]) -> None:
 def row(
   work: works_lib.Work, name: str, systems: dict[str, System], speed: float
 ) -> dict[str, Any]:
-  """What was measured of one work, floor and ratios beside it."""
+  """The figures of one work, with floor and ratios."""
   found = {}
   for system, one in systems.items():
     if name in one.seconds:
@@ -206,7 +201,7 @@ def row(
 
 
 def ratios(found: dict[str, Any], kind: str) -> dict[str, float]:
-  """Each peer's seconds over ours, and that of its fastest form."""
+  """Seconds of each peer over ours, and of the fastest form of each system."""
   ours = found[_OURS][kind]
   peers = {k: v[kind] / ours for k, v in found.items() if k != _OURS}
   fastest: dict[str, float] = {}
@@ -216,30 +211,24 @@ def ratios(found: dict[str, Any], kind: str) -> dict[str, float]:
   return {**peers, **fastest}
 
 
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
-  known = works_lib.works(quick=_QUICK.value)
-  for work in _WORKS.value:
-    if work not in known:
-      raise app.UsageError(f'--works has {work!r}; give some of {list(known)}.')
-  for name in _SYSTEMS.value:
-    if name not in _FORMS:
-      raise app.UsageError(
-        f'--systems has {name!r}; give some of {list(_FORMS)}.'
-      )
+def measure(quick: bool) -> dict:
+  known = works_lib.works(quick=quick)
+  for flag, names in ((_WORKS, known), (_SYSTEMS, _FORMS)):
+    for name in flag.value:
+      if name not in names:
+        raise app.UsageError(
+          f'--{flag.name} has {name!r}; give some of {list(names)}.'
+        )
   if _REPETITIONS.value < 1:
     raise app.UsageError(f'--repetitions={_REPETITIONS.value}; give 1 or more.')
-  load = os.getloadavg()[0]
-  with started(_SYSTEMS.value, _WORKS.value) as (systems, missing):
-    before = floor.matmul_flops_per_second()
-    measure(systems, _WORKS.value)
-    after = floor.matmul_flops_per_second()
+  works = _WORKS.value
+  with started(_SYSTEMS.value, works, quick) as (systems, missing):
+    before = harness.matmul_flops_per_second()
+    time_rounds(systems, works)
+    after = harness.matmul_flops_per_second()
   speed = max(before, after)
-  result = {
-    'works': {
-      work: row(known[work], work, systems, speed) for work in _WORKS.value
-    },
+  return {
+    'works': {work: row(known[work], work, systems, speed) for work in works},
     'not_measured': missing,
     'matmul_gflop_per_second': {'before': before / 1e9, 'after': after / 1e9},
     'versions': {
@@ -248,11 +237,8 @@ def main(argv: list[str]) -> None:
       if one.built
     },
     'repetitions': _REPETITIONS.value,
-    'quick': _QUICK.value,
-    'load_before': load,
   }
-  record.write(_OUT.value, result, 'jax')
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'jax')

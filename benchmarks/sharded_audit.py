@@ -1,11 +1,11 @@
-"""What it costs to audit a model that no device has the whole of.
+"""The cost of auditing a model that is sharded over several devices.
 
   python benchmarks/sharded_audit.py --dim=1e9
 
-A vector of d parameters is split over 8 devices, which are made of the
-processor where there are no others. In each round Hadamard canaries are put
-into it and all cosines are read. Beside the seconds: the floor, one pass over
-the vector (|x|^2); the bytes that the program sends; and peak memory.
+A vector of d parameters is split over 8 devices, made of the processor if there are no
+others. In each round Hadamard canaries are inserted and all cosines are computed.
+Recorded with the seconds: the floor, one pass over the vector (|x|^2); the bytes that
+the program sends; and peak memory.
 """
 
 import os
@@ -13,14 +13,12 @@ import os
 os.environ.setdefault('XLA_FLAGS', '--xla_force_host_platform_device_count=8')
 
 import re
-import resource
-import time
 
-from absl import app, flags
+from absl import flags
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
-import record
 
 from epe_jax import canaries
 from epe_jax.audit import observers
@@ -31,13 +29,10 @@ _DIM = flags.DEFINE_float('dim', 1e9, 'Parameters, d.')
 _CANARIES = flags.DEFINE_integer('canaries', 2000, 'Canaries, k.')
 _INSERTED = flags.DEFINE_integer('inserted', 20, 'Canaries of a round.')
 _REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Rounds.')
-_OUT = flags.DEFINE_string(
-  'out', str(record.FOLDER / 'sharded_audit.json'), 'File of the result.'
-)
 
 
-def bytes_sent(program: str) -> int:
-  """Bytes that a device has to exchange, by the compiled program."""
+def count_bytes_sent(program: str) -> int:
+  """Bytes that a device exchanges, by the compiled program."""
   pattern = r'= (.*?) (?:all-[a-z-]+|collective-[a-z-]+|reduce-scatter)\('
   sizes = [
     int(np.prod([int(n) for n in shape.split(',') if n]))
@@ -47,70 +42,56 @@ def bytes_sent(program: str) -> int:
   return 4 * sum(sizes)
 
 
-def timed(function, *arguments) -> list[float]:
-  """Seconds of each call; `function` returns arrays."""
-  seconds = []
-  for _ in range(_REPETITIONS.value):
-    begun = time.perf_counter()
-    jax.block_until_ready(function(*arguments))
-    seconds.append(time.perf_counter() - begun)
-  return seconds
-
-
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
-  dim, num = int(_DIM.value), _CANARIES.value
+def measure(quick: bool) -> dict:
+  dim, num = int(1e5 if quick else _DIM.value), _CANARIES.value
   mesh = sharding.make_mesh()
   c = canaries.hadamard_of_parts(jax.random.key(0), num, dim, mesh=mesh)
-  length, split = (
-    sharded.padded_width(dim, mesh),
-    sharding.sharding_over(mesh),
-  )
+  length = sharded.padded_width(dim, mesh)
   ids, weights = jnp.arange(_INSERTED.value), jnp.ones(_INSERTED.value)
 
   def update(key):
     noise = jax.random.normal(key, (length,), jnp.float32) / dim**0.5
     return jnp.where(jnp.arange(length) < dim, noise, 0)
 
+  split = sharding.sharding_over(mesh)
   vector = jax.jit(update, out_shardings=split)(jax.random.key(1))
-  project = (
-    jax.jit(lambda v: observers.compute_cosines(c, v)).lower(vector).compile()
+
+  def compile_for(function, *arguments):
+    return jax.jit(function).lower(vector, *arguments).compile()
+
+  project = compile_for(lambda v: observers.compute_cosines(c, v))
+  insert = compile_for(
+    lambda v, ids, weights: v + c.superpose(ids, weights), ids, weights
   )
-  insert = (
-    jax.jit(lambda v, ids, weights: v + c.superpose(ids, weights))
-    .lower(vector, ids, weights)
-    .compile()
-  )
-  floor = jax.jit(lambda v: jnp.sum(v * v)).lower(vector).compile()
+  floor = compile_for(lambda v: jnp.sum(v * v))
   before = jax.device_get(project(vector))
   after = jax.device_get(project(insert(vector, ids, weights)))
-  seconds = {
-    'projection': timed(project, vector),
-    'insert': timed(insert, vector, ids, weights),
-    'floor': timed(floor, vector),
-  }
-  best = {name: min(found) for name, found in seconds.items()}
-  result = {
+  seconds = harness.time_in_turn(
+    {
+      'projection': lambda: project(vector),
+      'insert': lambda: insert(vector, ids, weights),
+      'floor': lambda: floor(vector),
+    },
+    _REPETITIONS.value,
+  )
+  return {
     'devices': mesh.size,
     'dim': dim,
     'canaries': num,
-    'inserted': _INSERTED.value,
-    'seconds': best,
-    'seconds_median': {k: float(np.median(x)) for k, x in seconds.items()},
-    'projection_over_floor': best['projection'] / best['floor'],
+    'inserted': len(ids),
+    'seconds': harness.summarize(seconds),
+    'seconds_median': harness.summarize(seconds, 'median'),
+    'projection_over_floor': seconds['projection'].best / seconds['floor'].best,
     'bytes_of_vector': 4 * dim,
-    'bytes_sent_by_projection': bytes_sent(str(project.as_text())),
-    'bytes_sent_by_insert': bytes_sent(str(insert.as_text())),
-    # In units of the std 1 / sqrt(d) of a canary that was not put in.
+    'bytes_sent_by_projection': count_bytes_sent(str(project.as_text())),
+    'bytes_sent_by_insert': count_bytes_sent(str(insert.as_text())),
+    # In units of the std 1 / sqrt(d) of a canary that was not inserted.
     'std_before': float(before.std() * dim**0.5),
     'cosine_of_inserted': float(after[: len(ids)].mean()),
     'cosine_expected': float((1 + len(ids)) ** -0.5),
-    'peak_bytes': 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-    'load': os.getloadavg()[0],
+    'peak_bytes': harness.max_resident_bytes(),
   }
-  record.write(_OUT.value, result, 'jax')
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'jax')

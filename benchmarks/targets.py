@@ -1,6 +1,6 @@
-"""What is measured, where its figures are, and what they have to reach.
+"""Targets of the figures in result files, and the tables that show them.
 
-To follow a change in the layout of a result file, change the paths here.
+If the layout of a result file changes, change the paths here; its text is in page.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ from studies import costs
 
 
 class Target(NamedTuple):
-  """A figure that has to reach something.
+  """A bound that a figure has to reach.
 
   Attributes:
     what: the figure, in words.
-    file: stem of the result file it is in.
+    file: stem of its result file.
     at: path to it in the file, as `layout.find` reads it.
-    bound: what it has to reach.
-    at_most: whether it is to be at most the bound, or at least.
-    floor: what limits it, in words or as a path after '='.
-    missed: what was tried and what bounds it, said if it is not reached.
+    bound: to reach.
+    at_most: whether the figure should be at most, or at least, the bound.
+    floor: what limits the figure, in words or as a path after '='.
+    missed: what was tried and what limits the figure, shown if the target is missed.
   """
 
   what: str
@@ -31,26 +31,6 @@ class Target(NamedTuple):
   at_most: bool = True
   floor: str = ''
   missed: str = ''
-
-
-class Section(NamedTuple):
-  """A result file and how it is shown.
-
-  Attributes:
-    title: of the section.
-    file: stem of the result file.
-    command: that makes it.
-    said: what was done, in a paragraph.
-    rows: its tables; none shows everything that is in the file.
-    figure: name of an SVG in docs/benchmarks that shows it.
-  """
-
-  title: str
-  file: str
-  command: str
-  said: str
-  rows: Sequence[Rows] = ()
-  figure: str = ''
 
 
 _LSTM = 'sizes[dim=4050748,canaries=2000,vectors=1]'
@@ -225,17 +205,17 @@ TARGETS = (
     )
   ),
 )
-"""Of the machine at hand."""
+"""Targets of figures of any machine."""
 
 
 class Remote(NamedTuple):
-  """A target of a device that may not be at hand.
+  """A target of a figure that is measured on a GPU.
 
   Attributes:
-    target: in a result file that is made there.
-    command: that makes it.
-    time: at best, by arithmetic and the data sheet; nothing if the target has
-      a floor of its own.
+    target: of a figure in its result file.
+    command: that writes the file.
+    time: the least possible, by arithmetic and the data sheet; empty if the target
+      has a floor.
   """
 
   target: Target
@@ -258,8 +238,8 @@ def _round_floor(
 ) -> float:
   """Seconds of a round at the peaks of the data sheet.
 
-  In each local step the parameters of a client are read twice and written once,
-  and those of the server likewise.
+  Each local step reads a client's parameters twice and writes them once, and so
+  does the server with its own.
   """
   steps = clients * -(-examples // _BATCH)
   work = clients * examples * flops
@@ -274,7 +254,7 @@ _NEXT_WORD = _round_floor(
 _WORK_B = _round_floor(
   clients=20, examples=64, flops=SENTENCE_FLOPS, dim=_LSTM_DIM
 )
-# A projection reads the vector once, and canaries that are put in write one.
+# A projection reads a vector once, and inserting canaries writes one.
 _AUDIT = 8.0 * _LSTM_DIM / costs.H200.bandwidth
 _HADAMARD_PASSES = 'sizes?[dim=100000000,canaries=2000,vectors=1]/passes'
 GPU_COMMAND = (
@@ -367,16 +347,16 @@ REMOTE = (
     layout.seconds(2048 * _NEXT_WORD),
   ),
 )
-"""Of a GPU; not measured where there is none."""
+"""Targets of figures of a GPU."""
 
 
 class RemotePart(NamedTuple):
-  """A part of what is measured on a GPU, beside the targets.
+  """A part of benchmarks/gpu.py.
 
   Attributes:
-    name: as for `--parts` of benchmarks/gpu.py; its file is gpu_NAME.
-    what: is measured.
-    floor: what it cannot be better than.
+    name: as for `--parts`; its result file is gpu_NAME.
+    what: figures it measures, in words.
+    floor: of its figures.
   """
 
   name: str
@@ -439,9 +419,6 @@ REMOTE_PARTS = (
   ),
   RemotePart('tests', 'the unit tests of what computes on the device', '-'),
   RemotePart(
-    'peers', 'rounds of pfl-research and FedJAX: needs their environments', '-'
-  ),
-  RemotePart(
     'stackoverflow',
     'the run of 2,048 rounds, as far as the time goes',
     layout.seconds(2048 * _NEXT_WORD),
@@ -468,338 +445,195 @@ _SYSTEMS = {
 }
 _FORMS = ('unaudited', 'hadamard', 'sphere')
 
-SECTIONS = (
-  Section(
-    'Canary kernels',
-    'canary_kernels',
-    'python benchmarks/canary_kernels.py',
-    'Projecting one vector, or a stack, onto all canaries of each family. For '
-    'comparison: the stored matrix of all canaries, if it fits into memory, and '
-    'the same normals from `jax.random`. The floor is |x|², which reads all '
-    'vectors once.',
-    (
-      Rows(
-        'Seconds per projection, fastest',
-        'sizes',
-        {
-          **_SIZES,
-          'floor, |x|²': 'project/|x|^2/best as seconds',
-          **{name: f'project/{name}/best as seconds' for name in _FAMILIES},
-          'jax.random': 'project/jax.random/best as seconds',
-          'stored': 'project/stored/best as seconds',
-          'bytes to store': 'stored_bytes',
-        },
-      ),
-      Rows(
-        'The same in passes over the vectors (the floor is 1)',
-        'sizes',
-        _columns(_SIZES, 'passes', (*_FAMILIES, 'jax.random', 'stored')),
-      ),
-      Rows(
-        'Seconds to insert two canaries',
-        'sizes',
-        _columns(_SIZES, 'superpose_2', _FAMILIES, '/best as seconds'),
-      ),
+ROWS: Mapping[str, Sequence[Rows]] = {
+  'canary_kernels': (
+    Rows(
+      'Seconds per projection, fastest',
+      'sizes',
+      {
+        **_SIZES,
+        'floor, |x|²': 'project/|x|^2/best as seconds',
+        **{name: f'project/{name}/best as seconds' for name in _FAMILIES},
+        'jax.random': 'project/jax.random/best as seconds',
+        'stored': 'project/stored/best as seconds',
+        'bytes to store': 'stored_bytes',
+      },
     ),
-    'kernels.svg',
-  ),
-  Section(
-    'The law of unobserved cosines',
-    'canary_law',
-    'python benchmarks/canary_law.py',
-    'How often the Anderson-Darling test at 5 % rejects the law of the sphere for '
-    'cosines with canaries that were not inserted. If the law is exact, it rejects '
-    'about 0.05 of the vectors. [Canaries](canaries.md) says which vectors each '
-    'family is right for.',
-    (
-      Rows(
-        'Share of vectors rejected',
-        'kinds',
-        {
-          'vector': 'key',
-          'd': 'dim',
-          'd_eff': 'effective_dimension',
-          **{name: f'families/{name}/rejected_share' for name in _FAMILIES},
-        },
-      ),
+    Rows(
+      'The same in passes over the vectors (the floor is 1)',
+      'sizes',
+      _columns(_SIZES, 'passes', (*_FAMILIES, 'jax.random', 'stored')),
+    ),
+    Rows(
+      'Seconds to insert two canaries',
+      'sizes',
+      _columns(_SIZES, 'superpose_2', _FAMILIES, '/best as seconds'),
     ),
   ),
-  Section(
-    'The cost of auditing a round',
-    'audited_round',
-    'python benchmarks/audited_round.py',
-    'The same rounds with and without an audit, in turn within one process. The '
-    'number of rounds is a whole number of projections. Memory is the peak of a '
-    'separate process for each variant.',
-    (
+  'canary_law': (
+    Rows(
+      'Share of vectors rejected',
+      'kinds',
+      {
+        'vector': 'key',
+        'd': 'dim',
+        'd_eff': 'effective_dimension',
+        **{name: f'families/{name}/rejected_share' for name in _FAMILIES},
+      },
+    ),
+  ),
+  'audited_round': (
+    Rows(
+      'Mean seconds per round, ratio, and peak memory',
+      'works',
+      {
+        'work': 'key',
+        'rounds': 'rounds',
+        **{name: f'seconds/{name}' for name in _FORMS},
+        **{f'{x} / unaudited': f'over_unaudited/{x}' for x in _FORMS[1:]},
+        **{f'{x}, memory': f'peak_bytes/{x}' for x in _FORMS},
+        **{f'{x}, more': f'peak_bytes_more/{x}' for x in _FORMS[1:]},
+      },
+    ),
+  ),
+  'exact_noise': (
+    Rows(
+      'Seconds of a round, the median, and the ratio',
+      'works',
+      {
+        'work': 'key',
+        'rounds': 'rounds',
+        'float32': 'seconds_median/unaudited',
+        'exact': 'seconds_median/exact_noise',
+        'exact / float32': 'over_unaudited_median/exact_noise',
+      },
+    ),
+  ),
+  'white_box_step': (
+    Rows(
+      'Seconds of a step, the median, and the ratio',
+      'works',
+      {
+        'work': 'key',
+        'd': 'dim',
+        'expected batch': 'expected_batch',
+        'padded batch': 'padded_batch',
+        'DP-SGD': 'seconds_median/plain as seconds',
+        'game': 'seconds_median/game as seconds',
+        'temporary arrays of DP-SGD': 'temporary_bytes/plain as bytes',
+        'of the game': 'temporary_bytes/game as bytes',
+        'game / DP-SGD': 'over_plain',
+        'the same, memory kept': 'over_plain_memory_kept',
+      },
+    ),
+  ),
+  'example_gradients': (
+    Rows(
+      'Seconds of a step, medians',
+      'forms',
+      {
+        'model': 'work',
+        'examples': 'batch',
+        'microbatch': 'microbatch',
+        'step': 'seconds as seconds',
+        'milliseconds an example': 'milliseconds_per_example',
+        'to compile': 'seconds_to_compile as seconds',
+      },
+    ),
+  ),
+  'rounds': (
+    Rows(
+      'Median seconds per round',
+      'works',
+      {
+        'work': 'key',
+        'clients': 'clients',
+        'examples': 'examples',
+        'Gflop': 'gflop',
+        'floor': 'floor_seconds',
+        **{name: f'seconds/{key}/median' for key, name in _SYSTEMS.items()},
+        'share of the floor': 'share_of_floor/median',
+      },
+    ),
+    *(
       Rows(
-        'Mean seconds per round, ratio, and peak memory',
+        f'Their seconds / ours, {words}',
         'works',
         {
           'work': 'key',
-          'rounds': 'rounds',
-          **{name: f'seconds/{name}' for name in _FORMS},
-          **{f'{x} / unaudited': f'over_unaudited/{x}' for x in _FORMS[1:]},
-          **{f'{x}, memory': f'peak_bytes/{x}' for x in _FORMS},
-          **{f'{x}, more': f'peak_bytes_more/{x}' for x in _FORMS[1:]},
-        },
-      ),
-    ),
-  ),
-  Section(
-    'Noise to the last bit',
-    'exact_noise',
-    'python benchmarks/exact_noise.py',
-    'A round whose noise holds [to the last bit](secrets.md#noise-to-the-last-bit), '
-    'and one with float32 noise, in turn within one process.',
-    (
-      Rows(
-        'Seconds of a round, the median, and the ratio',
-        'works',
-        {
-          'work': 'key',
-          'rounds': 'rounds',
-          'float32': 'seconds_median/unaudited',
-          'exact': 'seconds_median/exact_noise',
-          'exact / float32': 'over_unaudited_median/exact_noise',
-        },
-      ),
-    ),
-  ),
-  Section(
-    'The white-box game in a step of DP-SGD',
-    'white_box_step',
-    'python benchmarks/white_box_step.py',
-    'A step of DP-SGD on jax-privacy by itself, and one of the white-box game, which '
-    'has two batches and a canary gradient; in turn within one process. The ratio '
-    'is the median of those of steps side by side. The last column is of a process '
-    'in which the C library keeps memory that programs give back.',
-    (
-      Rows(
-        'Seconds of a step, the median, and the ratio',
-        'works',
-        {
-          'work': 'key',
-          'd': 'dim',
-          'expected batch': 'expected_batch',
-          'padded batch': 'padded_batch',
-          'DP-SGD': 'seconds_median/plain as seconds',
-          'game': 'seconds_median/game as seconds',
-          'temporary arrays of DP-SGD': 'temporary_bytes/plain as bytes',
-          'of the game': 'temporary_bytes/game as bytes',
-          'game / DP-SGD': 'over_plain',
-          'the same, memory kept': 'over_plain_memory_kept',
-        },
-      ),
-    ),
-  ),
-  Section(
-    'Gradients of single examples',
-    'example_gradients',
-    'python benchmarks/example_gradients.py',
-    'A step of DP-SGD without its noise: the clipped gradient of each example, '
-    'summed. Images of 32 x 32 x 3; as many examples at once as a microbatch has.',
-    (
-      Rows(
-        'Seconds of a step, medians',
-        'forms',
-        {
-          'model': 'work',
-          'examples': 'batch',
-          'microbatch': 'microbatch',
-          'step': 'seconds as seconds',
-          'milliseconds an example': 'milliseconds_per_example',
-          'to compile': 'seconds_to_compile as seconds',
-        },
-      ),
-    ),
-  ),
-  Section(
-    'Comparison with other libraries',
-    'rounds',
-    'bash benchmarks/peers/install.sh\npython benchmarks/rounds.py',
-    'Works A (EMNIST CNN, 100 clients of 100 images), Ah (20 clients of unequal '
-    'sizes, 3,500 images) and B (StackOverflow LSTM, 20 clients of 64 '
-    'sentences), in turn within one session, each library in its own environment. '
-    'The floor is the textbook arithmetic of the layers at the speed of a large '
-    "matrix product. With Winograd's method ours needs 4/9 of it in the second "
-    'convolution of A and Ah, so a share above 1 is possible. TFF runs the '
-    "authors' learning process (three of their files) with a Keras model and our "
-    'driver. [benchmarks/README.md](../benchmarks/README.md) has the other '
-    'settings.',
-    (
-      Rows(
-        'Median seconds per round',
-        'works',
-        {
-          'work': 'key',
-          'clients': 'clients',
-          'examples': 'examples',
-          'Gflop': 'gflop',
-          'floor': 'floor_seconds',
-          **{name: f'seconds/{key}/median' for key, name in _SYSTEMS.items()},
-          'share of the floor': 'share_of_floor/median',
-        },
-      ),
-      *(
-        Rows(
-          f'Their seconds / ours, {words}',
-          'works',
-          {
-            'work': 'key',
-            **{
-              name: f'ratio/{kind}/{key}'
-              for key, name in _SYSTEMS.items()
-              if key != 'epe_jax'
-            },
-          },
-        )
-        for kind, words in (('median', 'medians'), ('best', 'fastest rounds'))
-      ),
-    ),
-  ),
-  Section(
-    'Algorithm 1',
-    'algorithm1',
-    'python benchmarks/algorithm1.py',
-    '50 simulations of the mechanism in all d dimensions at each of three noise '
-    'levels. The floor is one pass over the released vector in each simulation.',
-    (
-      Rows(
-        'Seconds, and the mean estimate of ε with the std of the null',
-        'families',
-        {
-          'family': 'family',
-          'seconds': 'seconds',
           **{
-            f'ε at σ = {sigma}': f'estimates[estimator=null,sigma={sigma}]/mean'
-            for sigma in ('4.22', '1.54', '0.541')
+            name: f'ratio/{kind}/{key}'
+            for key, name in _SYSTEMS.items()
+            if key != 'epe_jax'
           },
         },
-      ),
+      )
+      for kind, words in (('median', 'medians'), ('best', 'fastest rounds'))
     ),
   ),
-  Section(
-    'More devices',
-    'device_scaling',
-    'python benchmarks/device_scaling.py',
-    'The same work on more devices, and work that grows with them.',
-  ),
-  Section(
-    'An auditor in a PyTorch loop',
-    'auditor_overhead',
-    '.venv-frameworks/torch/bin/python benchmarks/auditor_overhead.py',
-    'Rounds of 20 clients with and without an `Auditor`, in turn. The share is the '
-    'time within its calls. The perceptron is the worst case: it trains for only '
-    'some 30 ms per client.',
-  ),
-  Section(
-    'Models larger than a device',
-    'sharded_audit',
-    'python benchmarks/sharded_audit.py',
-    'Auditing a vector that is sharded over several devices.',
-  ),
-  Section(
-    'Growth',
-    'growth',
-    'python benchmarks/growth.py',
-    'A multilayer perceptron with 16 examples per step, two steps per client, all '
-    'iterates audited, and one canary per round. One of the four sizes varies at a '
-    'time. Memory is what XLA reserves for the program of a round.',
-    (
-      Rows(
-        'Seconds of all rounds, the fastest run, and the floor: products at the '
-        'speed of a large one, vectors at the speed of a pass',
-        'points',
-        {
-          'varied': 'direction',
-          'm': 'clients',
-          'd': 'dim',
-          'k': 'canaries',
-          'T': 'rounds',
-          **{name: f'seconds/{name}' for name in _FORMS},
-          'floor, unaudited': 'floor_seconds/unaudited',
-          **{f'{name}, memory': f'bytes/{name}' for name in _FORMS},
+  'algorithm1': (
+    Rows(
+      'Seconds, and the mean estimate of ε with the std of the null',
+      'families',
+      {
+        'family': 'family',
+        'seconds': 'seconds',
+        **{
+          f'ε at σ = {sigma}': f'estimates[estimator=null,sigma={sigma}]/mean'
+          for sigma in ('4.22', '1.54', '0.541')
         },
-      ),
-      Rows(
-        'Exponents, by least squares: 1 is proportional, 0 does not matter',
-        'exponents',
-        {
-          'varied': 'key',
-          **{f'time, {name}': f'of_time/{name}' for name in _FORMS},
-          **{f'memory, {name}': f'of_memory/{name}' for name in _FORMS},
-        },
-      ),
-    ),
-    'growth.svg',
-  ),
-  Section(
-    'Low precision in clients',
-    'precision',
-    'python benchmarks/precision.py',
-    'The digits run with each `config.precision`, with the same seed, canaries and '
-    'noise. ε is from two Gaussians with the std of the null. On a CPU, '
-    'tensorfloat32 is float32; on a GPU it was not measured.',
-  ),
-  Section(
-    'Training the next-word model',
-    'next_word_round',
-    'python benchmarks/next_word_round.py',
-    'Rounds of the StackOverflow LSTM, compared with its textbook form in Haiku. The '
-    'floor is its matrix products at the speed of a large one.',
-  ),
-  Section(
-    'Import of data',
-    'import_speed',
-    'python benchmarks/import_speed.py',
-    'Importing ten million sentences in the format of the public file. The floors '
-    'are reading its bytes, and a bare cursor over its rows.',
-  ),
-  Section(
-    'Crafting canaries for CANIFE',
-    'canife',
-    'python benchmarks/canife.py --torch=PYTHON',
-    'Seconds of a step of a canary: a network of two layers on images of 28 x 28, '
-    'mock clients and a minibatch as in the comparison on Fashion-MNIST. In PyTorch '
-    'one canary after another, on two threads: with whole gradients as the released code does '
-    'it, with the updates of mock clients as a matrix; with factors, inner products '
-    'come from factors of the gradients. Here a compiled scan of a batch of '
-    'canaries, with factors; and of one canary with whole gradients. What factors '
-    'save, PyTorch could have too.',
-    (
-      Rows(
-        'A step of a canary',
-        'forms',
-        {
-          'program': 'form',
-          'canaries side by side': 'canaries',
-          'seconds': 'seconds',
-          'times as fast': 'times_as_fast',
-        },
-      ),
+      },
     ),
   ),
-  Section(
-    'Waiting for the default job',
-    'waiting',
-    'python benchmarks/waiting.py',
-    'The job of the README as a user runs it: with an empty cache of compiled '
-    'programs, with the one that the first run left, and shown once more; its '
-    'report drawn again; and ε of 1000 + 1000 scores in a CSV file. The first '
-    'round has ended when its metrics are in the log.',
-    (
-      Rows(
-        'Seconds, medians',
-        'programs',
-        {
-          'program': 'key',
-          'in all': 'seconds',
-          'of the processor': 'cpu_seconds',
-          'to the first round': 'seconds_to_first_round?',
-        },
-      ),
+  'growth': (
+    Rows(
+      'Seconds of all rounds, the fastest run, and the floor: products at the '
+      'speed of a large one, vectors at the speed of a pass',
+      'points',
+      {
+        'varied': 'direction',
+        'm': 'clients',
+        'd': 'dim',
+        'k': 'canaries',
+        'T': 'rounds',
+        **{name: f'seconds/{name}' for name in _FORMS},
+        'floor, unaudited': 'floor_seconds/unaudited',
+        **{f'{name}, memory': f'bytes/{name}' for name in _FORMS},
+      },
+    ),
+    Rows(
+      'Exponents, by least squares: 1 is proportional, 0 does not matter',
+      'exponents',
+      {
+        'varied': 'key',
+        **{f'time, {name}': f'of_time/{name}' for name in _FORMS},
+        **{f'memory, {name}': f'of_memory/{name}' for name in _FORMS},
+      },
     ),
   ),
-)
-"""A section of the page for each result file."""
+  'canife': (
+    Rows(
+      'A step of a canary',
+      'forms',
+      {
+        'program': 'form',
+        'canaries side by side': 'canaries',
+        'seconds': 'seconds',
+        'times as fast': 'times_as_fast',
+      },
+    ),
+  ),
+  'waiting': (
+    Rows(
+      'Seconds, medians',
+      'programs',
+      {
+        'program': 'key',
+        'in all': 'seconds',
+        'of the processor': 'cpu_seconds',
+        'to the first round': 'seconds_to_first_round?',
+      },
+    ),
+  ),
+}
+"""The tables of a result file; a file without an entry is shown in full."""

@@ -3,50 +3,37 @@
   python benchmarks/white_box_step.py
   python benchmarks/white_box_step.py --quick
 
-A step of DP-SGD by itself against a step of the game, in which two batches have
-gradients and noise, and a canary gradient that is drawn anew joins one of them.
-Steps of all are timed in turn within one process, after all have compiled; the
-gathering of examples is within each. Poisson batches differ in size, so that the
-plain step is timed on either batch of the game, and the mean of both counts. The
-floor is twice the plain step: that is what the game is.
+A step of DP-SGD is compared with a step of the game, in which two batches have
+gradients and noise, and one of them a canary gradient that is drawn in each step. Steps
+of all forms are timed in turn within one process, after all have compiled, with the
+gathering of examples. Poisson batches differ in size, so the plain step is timed on both
+batches of the game, and the mean counts. The floor is twice the plain step.
 
-All is done once more by a process in which the C library keeps memory that it was
-given back. By itself glibc returns blocks of more than 32 MB to the system, so that
-a program which needs such a block for its temporary arrays has it cleared anew in
-each step.
+Everything is repeated in a process in which the C library keeps memory that is freed. By
+default glibc returns blocks of more than 32 MB to the system, so a program that needs
+such a block for temporary arrays has it cleared again in each step.
 """
 
 from collections.abc import Callable
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
-import time
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
+import harness
 import jax
 import numpy as np
 import optax
-import record
 
 from epe_jax.dpsgd import dp_sgd, gradient_canaries, poisson_batches, white_box
 from epe_jax.tasks import digits, emnist
 from epe_jax.training import fedavg
 from epe_jax.types import Batch, Task
 
-_QUICK = flags.DEFINE_bool('quick', False, 'Small sizes: does it run?')
 _STEPS = flags.DEFINE_integer('steps', 30, 'Steps that are timed.')
 _CANARY = flags.DEFINE_enum(
   'canary', 'dirac', ['dirac', 'random'], 'Gradient of the canary.'
 )
-_OUT = flags.DEFINE_string(
-  'out', str(record.FOLDER / 'white_box_step.json'), 'File of the result.'
-)
 _EXAMPLES, _CLIP_NORM, _NOISE = 2048, 1.0, 1.0
-# glibc keeps this much, and asks for it in one piece.
+# glibc keeps this much memory, and allocates it in one piece.
 _KEEPS_MEMORY = {
   'MALLOC_TOP_PAD_': str(500 * 2**20),
   'MALLOC_TRIM_THRESHOLD_': str(8 * 2**30),
@@ -54,11 +41,11 @@ _KEEPS_MEMORY = {
 
 
 class Work(NamedTuple):
-  """What is trained on what.
+  """A model and its examples.
 
   Attributes:
     task: the model.
-    examples: all of them.
+    examples: all examples.
     expected_batch: m.
   """
 
@@ -67,7 +54,7 @@ class Work(NamedTuple):
   expected_batch: float
 
 
-def make_works() -> dict[str, Work]:
+def make_works(quick: bool) -> dict[str, Work]:
   """The digits network and the EMNIST CNN, on random images."""
   rng = np.random.default_rng(0)
 
@@ -78,7 +65,7 @@ def make_works() -> dict[str, Work]:
     }
 
   width, batches = 200, (64.0, 16.0, 128.0)
-  if _QUICK.value:
+  if quick:
     width, batches = 2, (4.0, 2.0, 3.0)
   return {
     'digits': Work(digits.task(width), images(8, 10), batches[0]),
@@ -91,8 +78,8 @@ def make_works() -> dict[str, Work]:
   }
 
 
-def time_steps(work: Work, steps: int) -> dict[str, Any]:
-  """Seconds of steps of both forms, in turn."""
+def time_steps(work: Work, canary: Any, steps: int) -> dict[str, Any]:
+  """Seconds of the steps of both forms, in turn."""
   sizes: dict[str, Any] = dict(
     clip_norm=_CLIP_NORM, expected_batch=work.expected_batch
   )
@@ -103,7 +90,7 @@ def time_steps(work: Work, steps: int) -> dict[str, Any]:
   game = white_box.white_box_game(
     dp_sgd.noisy_gradient(work.task, noise_multiplier=_NOISE, **sizes),
     gradient_canaries.make_gradient_canary(
-      _CANARY.value, norm=_CLIP_NORM, moving=True
+      canary, norm=_CLIP_NORM, moving=True
     ),
     optimizer=optimizer,
     steps=steps + 1,
@@ -158,71 +145,60 @@ def time_steps(work: Work, steps: int) -> dict[str, Any]:
     'plain, other batch': lambda *args: advance_plain(*args, np.int32(1)),
     'game': advance_game,
   }
-  seconds: dict[str, list[float]] = {name: [] for name in forms}
-  for t in range(steps + 1):
+  done = dict.fromkeys(forms, 0)
+
+  def advance(name: str) -> Any:
+    t = done[name]
     indices = np.stack([rows[t] for rows in batches])
-    for name, advance in forms.items():
-      begun = time.perf_counter()
-      states[name] = advance(states[name], data, indices, np.int32(t))
-      jax.block_until_ready(states[name])
-      # The first step is for warming up.
-      if t:
-        seconds[name].append(time.perf_counter() - begun)
-  both = (seconds['plain'], seconds['plain, other batch'])
+    states[name] = forms[name](states[name], data, indices, np.int32(t))
+    done[name] += 1
+    return states[name]
+
+  seconds = harness.time_in_turn(
+    {name: lambda name=name: advance(name) for name in forms}, steps
+  )
+  both = (seconds['plain'].wall, seconds['plain, other batch'].wall)
   return {
-    'dim': sum(x.size for x in jax.tree.leaves(params)),
+    'dim': harness.count_parameters(params),
     'expected_batch': work.expected_batch,
     'padded_batch': batches[0].shape[1],
     'temporary_bytes': {
       'plain': _count_temporary_bytes(advance_plain),
       'game': _count_temporary_bytes(advance_game),
     },
-    'seconds_median': {n: float(np.median(x)) for n, x in seconds.items()},
-    # Of steps side by side.
+    'seconds_median': harness.summarize(seconds, 'median'),
+    # Of paired steps.
     'over_plain': float(
-      np.median(np.divide(seconds['game'], np.mean(both, axis=0)))
+      np.median(np.divide(seconds['game'].wall, np.mean(both, axis=0)))
     ),
   }
 
 
+def time_works(canary: str, steps: int, quick: bool) -> dict[str, Any]:
+  """Steps of each work."""
+  return {
+    name: time_steps(work, canary, steps)
+    for name, work in make_works(quick).items()
+  }
+
+
 def _count_temporary_bytes(program: jax.stages.Compiled) -> int | None:
-  """Of the arrays that a program makes on its way; None where it does not tell."""
+  """Bytes of the temporary arrays of a program; None if XLA does not report them."""
   analysis = program.memory_analysis()
   return None if analysis is None else analysis.temp_size_in_bytes
 
 
-def time_with_memory_kept() -> dict[str, float]:
-  """The ratio of each work in a process that keeps its memory."""
-  with tempfile.TemporaryDirectory() as folder:
-    out = pathlib.Path(folder, 'result.json')
-    subprocess.run(
-      [sys.executable, __file__, *sys.argv[1:], f'--out={out}'],
-      env={**os.environ, **_KEEPS_MEMORY},
-      stdout=subprocess.DEVNULL,
-      check=True,
-    )
-    works = json.loads(out.read_text())['works']
-  return {name: work['over_plain'] for name, work in works.items()}
-
-
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
-  load = os.getloadavg()[0]
-  steps = 2 if _QUICK.value else _STEPS.value
-  works = {name: time_steps(w, steps) for name, w in make_works().items()}
-  if not _KEEPS_MEMORY.items() <= os.environ.items():
-    for name, ratio in time_with_memory_kept().items():
-      works[name]['over_plain_memory_kept'] = ratio
-  result = {
-    'works': works,
-    'steps': steps,
-    'canary': _CANARY.value,
-    'quick': _QUICK.value,
-    'load_before': load,
-  }
-  record.write(_OUT.value, result, 'jax', 'jax-privacy')
+def measure(quick: bool) -> dict:
+  steps = 2 if quick else _STEPS.value
+  arguments = _CANARY.value, steps, quick
+  works = time_works(*arguments)
+  kept = harness.call_in_process(
+    'white_box_step:time_works', *arguments, environment=_KEEPS_MEMORY
+  )
+  for name, work in works.items():
+    work['over_plain_memory_kept'] = kept[name]['over_plain']
+  return {'works': works, 'steps': steps, 'canary': _CANARY.value}
 
 
 if __name__ == '__main__':
-  app.run(main)
+  harness.run(measure, 'jax', 'jax-privacy')

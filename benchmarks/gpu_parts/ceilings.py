@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from typing import Any
 
-import floor
+import harness
 import jax
 import jax.numpy as jnp
 
@@ -33,7 +33,7 @@ def measure(context: Context, results: Results) -> None:
   length = 10**5 if context.quick else 10**9
   results.attempt('copy_bytes_per_second', lambda: measure_copy(length))
   results.attempt(
-    'read_bytes_per_second', lambda: floor.read_bytes_per_second(length)
+    'read_bytes_per_second', lambda: harness.read_bytes_per_second(length)
   )
 
 
@@ -55,13 +55,14 @@ def measure_product(precision: str, size: int) -> float:
   dtype = jnp.bfloat16 if precision == 'bfloat16' else jnp.float32
   x, y = jax.random.normal(jax.random.key(0), (2, size, size), dtype)
   product = jax.jit(lambda x, y: jnp.matmul(x, y, precision=precision))
-  return 2 * size**3 / floor.fastest(product, x, y)
+  return 2 * size**3 / harness.time_call(lambda: product(x, y)).best
 
 
 def measure_copy(size: int) -> float:
   """Bytes a second, read and written, while a long vector is scaled."""
   x = jax.random.normal(jax.random.key(0), (size,))
-  return 8 * size / floor.fastest(jax.jit(lambda x: 1.5 * x), x)
+  scale = jax.jit(lambda x: 1.5 * x)
+  return 8 * size / harness.time_call(lambda: scale(x)).best
 
 
 def read_peak(folder: pathlib.Path, precision: str = 'float32') -> float:

@@ -1,5 +1,6 @@
-"""The same on the device as on a processor, before anything is timed."""
+"""Whether the device computes the same as a CPU, before anything is timed."""
 
+import concurrent.futures
 import importlib.util
 import os
 import pathlib
@@ -7,35 +8,33 @@ import subprocess
 import sys
 from typing import Any
 
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epe_jax import canaries, io
+from epe_jax import canaries
 from epe_jax.audit.record import load_record
 from epe_jax.audit.threat_models import THREAT_MODELS
 from epe_jax.experiment import audited_run, chunk_size
 from gpu_parts import configs, rounds
-from gpu_parts.compilations import Compilations
 from gpu_parts.results import Context, Results
 
-# Coordinates that are no whole number of tiles, and canaries of two groups; and
-# toys.
+# Coordinates that do not fill the last tile, and canaries of two groups.
 _DIM, _NUM = 70_003, 4_100
 _QUICK_DIM, _QUICK_NUM = 5_003, 300
 _RUNS = ('digits', 'emnist', 'stackoverflow')
-_RUN_FILE = 'run.json'
 
 
 def compare_canaries(context: Context, results: Results) -> None:
-  """Compares canaries and cosines of all families with those of a processor."""
-  on_device = draw_canaries(context)
+  """Compares canaries and cosines of all families with those of a CPU."""
+  dim, num = (_QUICK_DIM, _QUICK_NUM) if context.quick else (_DIM, _NUM)
+  on_device = draw_canaries(dim, num)
   path = context.folder / 'canaries.npz'
-  run_on_cpu('checks:write_canaries', path, context)
+  call_on_cpu('write_canaries', context, str(path), dim, num)
   on_cpu = np.load(path)
-  families = {}
+  families, unit = {}, np.sqrt(dim)
   for name in canaries.FAMILIES:
-    unit = np.sqrt(_sizes(context)[0])
     here, there = on_device[f'{name}_canaries'], on_cpu[f'{name}_canaries']
     cosines = on_device[f'{name}_cosines'] - on_cpu[f'{name}_cosines']
     families[name] = {
@@ -44,21 +43,16 @@ def compare_canaries(context: Context, results: Results) -> None:
       'largest_difference_in_entries': float(
         np.abs(here - there).max() / np.abs(there).max()
       ),
-      # 1 is the standard deviation of a canary that was not put in.
+      # 1 is the standard deviation of an unobserved canary.
       'largest_difference_of_cosines_in_std': float(
         unit * np.abs(cosines).max()
       ),
     }
-  results.add(canaries=families, dim=_sizes(context)[0])
+  results.add(canaries=families, dim=dim)
 
 
-def _sizes(context: Context) -> tuple[int, int]:
-  return (_QUICK_DIM, _QUICK_NUM) if context.quick else (_DIM, _NUM)
-
-
-def draw_canaries(context: Context) -> dict[str, np.ndarray]:
+def draw_canaries(dim: int, num: int) -> dict[str, np.ndarray]:
   """Some canaries of each family, and the cosines of a vector with all."""
-  dim, num = _sizes(context)
   v = jax.random.normal(jax.random.key(5), (dim,))
   drawn, ids = {}, (0, 3, num - 1)
   for name in canaries.FAMILIES:
@@ -71,36 +65,27 @@ def draw_canaries(context: Context) -> dict[str, np.ndarray]:
   return drawn
 
 
-def write_canaries(path: pathlib.Path, context: Context) -> None:
-  """`draw_canaries` into a file."""
-  drawn: dict[str, Any] = draw_canaries(context)
-  io.write_atomically(path, lambda f: np.savez(f, **drawn))
+def write_canaries(path: str, dim: int, num: int) -> None:
+  """Writes `draw_canaries` into a file."""
+  drawn: dict[str, Any] = draw_canaries(dim, num)
+  np.savez(path, **drawn)
 
 
 def compare_runs(context: Context, results: Results) -> None:
-  """Compares a run of each task with that on a processor."""
+  """Compares a run of each task with that on a CPU."""
   for name in _RUNS[:1] if context.quick else _RUNS:
     results.attempt(name, lambda name=name: compare_run(name, context))
 
 
 def compare_run(name: str, context: Context) -> dict[str, Any]:
-  """The run of a task here and on a processor: bits, trace, ε, compilations."""
-  begun = subprocess_of(
-    f'checks:write_{name}_run', context.folder / name, context
-  )
-  try:
-    here = make_run(name, context.folder / f'{name}_here', context)
-    wait(begun, context)
-  finally:
-    begun.kill()
-    begun.wait()
-  there = io.read_json(context.folder / name / _RUN_FILE)
-  # Infinity is a string in JSON.
-  epsilon = {name: float(x) for name, x in there['epsilon'].items()}
-  ours, theirs = (
-    load_record(folder / 'private/scores.npz')
-    for folder in (context.folder / f'{name}_here', context.folder / name)
-  )
+  """Cosines, ε and compilations of a run here and on a CPU."""
+  folders = [context.folder / f'{name}_{where}' for where in ('here', 'cpu')]
+  with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    arguments = name, str(folders[1]), context.quick
+    on_cpu = pool.submit(call_on_cpu, 'make_run', context, *arguments)
+    here = make_run(name, str(folders[0]), context.quick)
+    there = on_cpu.result()
+  ours, theirs = (load_record(x / 'private/scores.npz') for x in folders)
   assert ours.trace is not None
   assert theirs.trace is not None
   moved = np.sqrt(ours.dim) * np.abs(ours.trace - theirs.trace)
@@ -116,36 +101,36 @@ def compare_run(name: str, context: Context) -> dict[str, Any]:
       'median': float(np.median(moved)),
       'largest': float(moved.max()),
     },
-    'epsilon': {'here': here['epsilon'], 'cpu': epsilon},
+    'epsilon': {'here': here['epsilon'], 'cpu': there['epsilon']},
     'largest_epsilon_difference': max(
       # Both may be infinite.
-      0.0 if value == epsilon[attacker] else abs(value - epsilon[attacker])
-      for attacker, value in here['epsilon'].items()
+      0.0 if value == other else abs(value - other)
+      for value, other in zip(
+        here['epsilon'].values(), there['epsilon'].values(), strict=True
+      )
     ),
     'round_programs_compiled': here['round_programs_compiled'],
     'chunk': {'here': here['chunk'], 'cpu': there['chunk']},
   }
 
 
-def make_run(
-  name: str, workdir: pathlib.Path, context: Context
-) -> dict[str, Any]:
+def make_run(name: str, workdir: str, quick: bool) -> dict[str, Any]:
   """A run of a small config: ε of its attackers, programs that it compiled."""
   if name == 'digits':
-    config = configs.digits(context)
+    config = configs.digits(quick)
   else:
     config = configs.load(name, 'smoke')
     config.data.synthetic = True
-    # Beside the workdir, in which a run wants nothing of others.
+    # Outside the workdir, which a run does not share.
     config.data.cache = f'{workdir}_data'
     config.canaries.update(observed=100, unobserved=100)
-  if context.quick and name != 'stackoverflow':
+  if quick and name != 'stackoverflow':
     config.model.width = 4
-  compilations = Compilations()
+  compilations = rounds.Compilations()
   result = audited_run.run(
     config,
-    workdir,
-    threat_models=THREAT_MODELS[-1:] if context.quick else THREAT_MODELS,
+    pathlib.Path(workdir),
+    threat_models=THREAT_MODELS[-1:] if quick else THREAT_MODELS,
   )
   assert result is not None
   return {
@@ -158,28 +143,11 @@ def make_run(
   }
 
 
-def _write_run(name: str, workdir: pathlib.Path, context: Context) -> None:
-  made = make_run(name, workdir, context)
-  io.write_json(workdir / _RUN_FILE, made)
-
-
-def write_digits_run(workdir: pathlib.Path, context: Context) -> None:
-  _write_run('digits', workdir, context)
-
-
-def write_emnist_run(workdir: pathlib.Path, context: Context) -> None:
-  _write_run('emnist', workdir, context)
-
-
-def write_stackoverflow_run(workdir: pathlib.Path, context: Context) -> None:
-  _write_run('stackoverflow', workdir, context)
-
-
 def halve_chunk(context: Context, results: Results) -> None:
-  """Lets a chunk that is too large be halved until it fits.
+  """Starts with a chunk that is too large, which has to be halved until it fits.
 
-  The part has a small share of the memory of the device, by its environment, and
-  is told to hope for a hundred times as much.
+  The environment of the part gives it a small share of the device's memory, and the
+  estimate of the chunk expects a hundred times as much.
   """
   config = configs.emnist(context, rounds=2)
   chunk_size._SHARE *= 100
@@ -191,49 +159,14 @@ def halve_chunk(context: Context, results: Results) -> None:
   )
 
 
-def subprocess_of(
-  function: str, path: pathlib.Path, context: Context
-) -> subprocess.Popen:
-  """Starts a function of the parts on a processor, in a process of its own."""
-  module, name = function.split(':')
-  code = (
-    'import pathlib, sys; from gpu_parts import results; '
-    f'from gpu_parts import {module} as module; '
-    'path, folder, quick, seconds = sys.argv[1:]; '
-    'import time; '
-    'context = results.Context(pathlib.Path(folder), quick == "True", '
-    'time.monotonic() + float(seconds), {}); '
-    f'module.{name}(pathlib.Path(path), context)'
+def call_on_cpu(function: str, context: Context, *arguments: Any) -> Any:
+  """Calls a function of this module in a process without the device."""
+  return harness.call_in_process(
+    f'gpu_parts.checks:{function}',
+    *arguments,
+    environment={'JAX_PLATFORMS': 'cpu', 'CUDA_VISIBLE_DEVICES': ''},
+    timeout=max(1.0, context.seconds_left),
   )
-  arguments = [path, context.folder, context.quick, context.seconds_left]
-  environment = {
-    **os.environ,
-    'JAX_PLATFORMS': 'cpu',
-    'CUDA_VISIBLE_DEVICES': '',
-    'PYTHONPATH': os.pathsep.join(sys.path),
-  }
-  return subprocess.Popen(
-    # -P, or the working directory would come before the path that is given.
-    [sys.executable, '-P', '-c', code, *map(str, arguments)],
-    env=environment,
-  )
-
-
-def wait(process: subprocess.Popen, context: Context) -> None:
-  """Waits for a process that should end well, no longer than there is time."""
-  status = process.wait(timeout=max(1.0, context.seconds_left))
-  if status:
-    raise RuntimeError(f'the process on the CPU ended with {status}')
-
-
-def run_on_cpu(function: str, path: pathlib.Path, context: Context) -> None:
-  """Calls a function of the parts on a processor."""
-  process = subprocess_of(function, path, context)
-  try:
-    wait(process, context)
-  finally:
-    process.kill()
-    process.wait()
 
 
 def run_tests(context: Context, results: Results) -> None:

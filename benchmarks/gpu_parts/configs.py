@@ -18,9 +18,9 @@ def load(name: str, mode: str = 'full') -> Any:
   return config
 
 
-def digits(context: Context) -> Any:
+def digits(quick: bool) -> Any:
   """The default job."""
-  return load('digits', 'smoke' if context.quick else 'full')
+  return load('digits', 'smoke' if quick else 'full')
 
 
 def emnist(context: Context, *, rounds: int) -> Any:

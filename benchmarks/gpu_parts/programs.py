@@ -10,7 +10,7 @@ from typing import Any
 from epe_jax import io
 from gpu_parts.configs import ROOT
 from gpu_parts.results import Context, Results
-from gpu_parts.shared_device import SHARES_DEVICE
+from gpu_parts.schedule import SHARES_DEVICE
 
 _DIMS = (1_206_590, 4_050_748, 10**8, 10**9)
 _GROUPS = (('hadamard', 'hadamard2', 'dirac'), ('sign', 'sphere'))

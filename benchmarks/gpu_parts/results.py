@@ -1,15 +1,14 @@
 """The figures of a part, which are on the disk as soon as they are measured."""
 
 from collections.abc import Callable
-import datetime
 import os
 import pathlib
 import time
 import traceback
 from typing import Any, NamedTuple, TypeVar
 
+import harness
 import jax
-import record
 
 from epe_jax import io
 
@@ -52,7 +51,9 @@ class Results:
     self._about = {
       'quick': quick,
       'load_before': os.getloadavg()[0],
-      'machine': record.machine('jax', 'jaxlib', 'flax', 'optax', 'numpy'),
+      'machine': harness.describe_machine(
+        'jax', 'jaxlib', 'flax', 'optax', 'numpy'
+      ),
     }
     self._write(finished=False)
 
@@ -98,14 +99,13 @@ class Results:
     self._write(finished=True)
 
   def _write(self, *, finished: bool) -> None:
-    now = datetime.datetime.now(datetime.UTC)
     io.write_json(
       self.path,
       {
         **self.figures,
         'finished': finished,
         **self._about,
-        'date': now.isoformat(timespec='seconds'),
+        'date': harness.format_now(),
       },
     )
 

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from epe_jax.experiment import audited_run, metrics, stopping, workdirs
-from gpu_parts import configs
-from gpu_parts.compilations import Compilations
+from gpu_parts import configs, rounds
 from gpu_parts.results import Context, Results
-from gpu_parts.rounds import ADVANCE
 
 # Seconds between two looks at how far a run has come.
 _INTERVAL = 5.0
@@ -35,7 +33,7 @@ def stackoverflow(context: Context, results: Results) -> None:
 
 
 def _record(config: Any, context: Context, results: Results) -> None:
-  compilations, begun = Compilations(), time.monotonic()
+  compilations, begun = rounds.Compilations(), time.monotonic()
   files = workdirs.workdir_at(context.folder / 'run')
   ended = threading.Event()
 
@@ -65,7 +63,7 @@ def _record(config: Any, context: Context, results: Results) -> None:
     # From the command to the report's numbers, of this process alone.
     wall_seconds=time.monotonic() - begun,
     compile_seconds=compilations.total(),
-    round_programs_compiled=compilations.count(ADVANCE),
+    round_programs_compiled=compilations.count(rounds.ADVANCE),
     rounds=result.rounds,
     chunk=result.chunk,
     data=result.data,

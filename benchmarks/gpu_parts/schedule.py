@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gpu_parts.shared_device import SHARES_DEVICE
+SHARES_DEVICE = {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
+"""Environment of a part that starts benchmarks, which need the device's memory."""
 
 
 class Part(NamedTuple):
@@ -13,8 +14,8 @@ class Part(NamedTuple):
     name: of its file, gpu_NAME.json.
     functions: 'module:function' of this package, called in turn.
     limit: seconds after which it is stopped.
-    least: seconds without which it is not begun.
-    environment: variables that its process has beside those of its parent.
+    least: seconds that must be left to begin it.
+    environment: variables of its process besides those of its parent.
   """
 
   name: str
@@ -43,7 +44,6 @@ PARTS = (
   Part('precision', ['programs:precision'], 150, 60, SHARES_DEVICE),
   Part('variants', ['timings:variants'], 240, 60),
   Part('tests', ['checks:run_tests'], 180, 60, SHARES_DEVICE),
-  Part('peers', ['peers:describe'], 30, 10),
   # Last, because it takes all that is left; it can be resumed.
   Part('stackoverflow', ['runs:stackoverflow'], 3600, 90),
 )

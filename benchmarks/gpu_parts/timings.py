@@ -1,12 +1,17 @@
 """Rounds of EMNIST and StackOverflow: seconds, share of the peak, a profile."""
 
+from collections.abc import Callable, Iterator
+import contextlib
+import sys
 from typing import Any
 
+import jax
 import numpy as np
 import targets
 
+from epe_jax.parallel import barrier
 from epe_jax.training import local_training
-from gpu_parts import barriers, ceilings, configs, profiles, rounds
+from gpu_parts import ceilings, configs, profiles, rounds
 from gpu_parts.results import Context, Results
 
 # Of a profile; each is traced in full.
@@ -125,11 +130,40 @@ def variants(context: Context, results: Results) -> None:
         f'{job}/{name}',
         lambda changed=changed: _time_variant(changed, repetitions),
       )
-    with barriers.without_branches():
+    with without_branches():
       results.attempt(
         f'{job}/optimization_barrier',
         lambda config=config: _time_variant(config, repetitions),
       )
+
+
+@contextlib.contextmanager
+def without_branches() -> Iterator[None]:
+  """Replaces every fusion barrier by `optimization_barrier`.
+
+  A fusion barrier is a conditional, whose predicate a GPU reads back to its host.
+  """
+  before = barrier.fusion_barrier
+
+  def materialize(always: jax.Array, make: Callable[[], Any]) -> Any:
+    del always
+    return jax.lax.optimization_barrier(make())
+
+  users = [
+    module
+    for name, module in list(sys.modules.items())
+    if name.startswith('epe_jax')
+    and getattr(module, 'fusion_barrier', None) is before
+  ]
+  for module in users:
+    module.fusion_barrier = materialize  # pyright: ignore[reportAttributeAccessIssue]
+  jax.clear_caches()
+  try:
+    yield
+  finally:
+    for module in users:
+      module.fusion_barrier = before  # pyright: ignore[reportAttributeAccessIssue]
+    jax.clear_caches()
 
 
 def _time_variant(config: Any, repetitions: int) -> dict[str, Any]:

@@ -1,26 +1,23 @@
-"""Runs of which something is not as simple statistics would have it.
+"""Runs that violate what simple statistics assume.
 
-Each condition is simulated many times, by the law of what is seen where that is
-known, and of each audit is counted which of its statements are false.
+Each condition is simulated many times, by the law of the scores where it is known, and
+the study counts how many statements of the audits are false.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import hashlib
-import json
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
-from epe_jax import io
 from epe_jax.audit import sequential, threat_models
 from epe_jax.audit.record import Record, RoundScalars, make_record
 from epe_jax.epsilon import mixture, tradeoff_curves
 from epe_jax.sampling import canary_schedules
 from epe_jax.text import tables
-from studies import processes, simulated_runs, unequal_runs
+from studies import simulated_runs, study, unequal_runs
 
 DELTA = 1e-5
 
@@ -28,12 +25,12 @@ Simulate = Callable[[np.random.Generator], Mapping[str, bool]]
 
 
 class Condition(NamedTuple):
-  """What is simulated, and what is said of it.
+  """A kind of run.
 
   Attributes:
-    title: what is not as usual, in words.
-    simulate: rng -> of one audit, statement -> whether it is false; a statement
-      that the audit does not make is left out.
+    title: what is unusual, in words.
+    simulate: rng -> statement of one audit -> whether it is false; statements that
+      the audit does not make are left out.
   """
 
   title: str
@@ -46,8 +43,8 @@ class Row(NamedTuple):
   Attributes:
     title: of the condition.
     statement: in words.
-    false: audits in which it was.
-    audits: that made it.
+    false: number of audits in which it was false.
+    audits: number of audits that made it.
     stated: share of audits in which it may be false.
   """
 
@@ -75,7 +72,7 @@ _METHODS = {
 
 
 def list_conditions() -> list[Condition]:
-  """All conditions; one more is one entry here."""
+  """All conditions."""
   noise = [
     Condition(
       f'noise {100 * abs(ratio - 1):.0f} % '
@@ -123,34 +120,35 @@ def run_study(
   seed: int,
   workers: int = 1,
   folder: pathlib.Path | None = None,
-  progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+  progress: study.Progress = iter,
 ) -> list[Row]:
   """Simulates audits of each condition and counts false statements.
 
   Args:
     conditions: what to simulate.
-    audits: of each, >= 1.
-    seed: of all of them.
-    workers: processes.
-    folder: keeps the rows of each condition that is done, and so goes on where it
-      was left; None to keep nothing.
-    progress: wraps the list of conditions, as `tqdm.tqdm` does.
+    audits: number of audits of each condition, >= 1.
+    seed: of all simulations.
+    workers: as for `study.run_simulations`.
+    folder: likewise.
+    progress: likewise.
   """
-  found = processes.map_in_processes(
-    functools.partial(_measure_or_read, folder, audits, seed),
-    conditions,
-    workers=workers,
-    progress=progress,
+  simulations = []
+  for condition in conditions:
+    key = hashlib.sha256(condition.title.encode()).hexdigest()[:16]
+    measure = functools.partial(
+      _measure, condition, audits, [seed, int(key, 16)]
+    )
+    name = f'condition_{key}_{audits}_{seed}'
+    simulations.append(study.Simulation(name, Row, measure))
+  rows = study.run_simulations(
+    simulations, workers=workers, folder=folder, progress=progress
   )
-  return [row for rows in found for row in rows]
+  return [row for of_condition in rows for row in of_condition]
 
 
 def find_broken(row: Row) -> bool:
-  """Whether a statement is false more often than it says, beyond chance.
-
-  Chance alone would do this with a probability below 0.01 % in a row.
-  """
-  return bool(stats.binom.sf(row.false - 1, row.audits, row.stated) < 1e-4)
+  """Whether a statement is false more often than stated, beyond chance."""
+  return study.fails_too_often(row.false, row.audits, row.stated)
 
 
 def format_markdown(rows: Sequence[Row]) -> str:
@@ -170,24 +168,8 @@ def format_markdown(rows: Sequence[Row]) -> str:
         ]
         for row in rows
       ],
-      [],
     )
   )
-
-
-def _measure_or_read(
-  folder: pathlib.Path | None, audits: int, seed: int, condition: Condition
-) -> list[Row]:
-  key = hashlib.sha256(condition.title.encode()).hexdigest()[:16]
-  if folder is None:
-    return _measure(condition, audits, [seed, int(key, 16)])
-  path = folder / f'condition_{key}_{audits}_{seed}.json'
-  if path.exists():
-    return [Row(**row) for row in json.loads(path.read_text())]
-  rows = _measure(condition, audits, [seed, int(key, 16)])
-  folder.mkdir(parents=True, exist_ok=True)
-  io.write_text(path, json.dumps([row._asdict() for row in rows], indent=1))
-  return rows
 
 
 def _measure(
@@ -207,7 +189,7 @@ def _measure(
 def _misclaim_noise(
   rng: np.random.Generator, *, ratio: float, num: int
 ) -> dict[str, bool]:
-  # At a smaller δ the headline is too low for the noise to make it too high.
+  # At a smaller δ the headline is so low that wrong noise cannot make it too high.
   mu, delta = 5.0, 1e-3
   record = _record_by_law(
     rng, observed=num, unobserved=num, rounds=20, dim=4000, mu=mu, ratio=ratio
@@ -217,7 +199,7 @@ def _misclaim_noise(
   truth = float(tradeoff_curves.epsilon_gdp(mu, delta))
   first = found.bounds[0](found.scores, delta=delta)
   results = {_METHODS[first.method]: float(first.epsilon) > truth}
-  # The other one takes a shape for granted, and is there if nothing rejects it.
+  # The other bound assumes a shape, and is made if no test rejects that.
   for bound in found.bounds:
     if bound is mixture.location_mixture_bound:
       epsilon = float(bound(found.scores, delta=delta).epsilon)
@@ -278,9 +260,9 @@ def _record_by_law(
   mu: float,
   ratio: float = 1.0,
 ) -> Record:
-  """What is left of releases, by the law of cosines of random directions with it.
+  """The residual of releases, by the law of its cosines with random directions.
 
-  Given the vector, these are independent. The noise is `ratio` times as large as
+  Given the residual, these are independent. The noise is `ratio` times as large as
   claimed, and 1/μ of a canary.
   """
   shape = rounds, observed + unobserved

@@ -4,18 +4,15 @@ Audits are simulated of mechanisms whose ε is known: of pairs of laws (`laws`),
 of whole runs, whose canaries share vectors, rounds and noise (`run_audits`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 import functools
 import hashlib
-import json
 import pathlib
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
-from scipy import stats
 
-from epe_jax import io
 from epe_jax.audit import estimators
 from epe_jax.epsilon import (
   bayes,
@@ -27,7 +24,7 @@ from epe_jax.epsilon import (
   tradeoff_curves,
 )
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
-from studies import laws, processes, run_audits
+from studies import laws, run_audits, study
 from studies.audits import Audits
 
 _SPLIT, _SPLITS = corrections.Split(seed=0), corrections.MultiSplit(seed=0)
@@ -114,25 +111,26 @@ def run_study(
   *,
   workers: int = 1,
   folder: pathlib.Path | None = None,
-  progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+  progress: study.Progress = iter,
 ) -> list[list[Row]]:
   """Simulates audits of mechanisms of known ε with every bound.
 
   Args:
     cases: what to simulate.
-    workers: processes.
-    folder: keeps the rows of each case that is done, and so goes on where it was
-      left; None to keep nothing.
-    progress: wraps the list of cases, as `tqdm.tqdm` does.
+    workers: as for `study.run_simulations`.
+    folder: likewise.
+    progress: likewise.
 
   Returns:
     The rows of each case.
   """
-  return processes.map_in_processes(
-    functools.partial(_measure_or_read, folder),
-    cases,
-    workers=workers,
-    progress=progress,
+  simulations = []
+  for case in cases:
+    name = '_'.join(map(str, case)).replace(' ', '_').replace(',', '')
+    measure = functools.partial(measure_case, case)
+    simulations.append(study.Simulation(name, Row, measure))
+  return study.run_simulations(
+    simulations, workers=workers, folder=folder, progress=progress
   )
 
 
@@ -180,16 +178,15 @@ def measure(audits: Audits) -> list[Row]:
 
 
 def find_broken(row: Row) -> bool:
-  """Whether a bound exceeded the truth more often than it says.
+  """Whether a bound exceeded the truth more often than stated, beyond chance.
 
-  Only where what it assumes holds: the shape of scores, independent canaries, or,
-  for a credible bound, an average over truths that its prior draws. Chance alone
-  would do this with a probability below 0.01 % in a case.
+  Only where its assumptions hold: the shape of scores, independent canaries, or,
+  for a credible bound, an average over truths that its prior draws.
   """
   if row.stated is None or not row.holds or row.kind == 'credible bound':
     return False
   count = round(row.exceeded * row.audits)
-  return bool(stats.binom.sf(count - 1, row.audits, row.stated) < 1e-4)
+  return study.fails_too_often(count, row.audits, row.stated)
 
 
 def format_markdown(rows: Sequence[Row]) -> str:
@@ -198,19 +195,6 @@ def format_markdown(rows: Sequence[Row]) -> str:
     f'### {title}\n\n{_table([row for row in rows if row.title == title])}'
     for title in dict.fromkeys(row.title for row in rows)
   )
-
-
-def _measure_or_read(folder: pathlib.Path | None, case: Case) -> list[Row]:
-  if folder is None:
-    return measure_case(case)
-  name = '_'.join(map(str, case)).replace(' ', '_').replace(',', '')
-  path = folder / f'{name}.json'
-  if path.exists():
-    return [Row(**row) for row in json.loads(path.read_text())]
-  rows = measure_case(case)
-  folder.mkdir(parents=True, exist_ok=True)
-  io.write_text(path, json.dumps([row._asdict() for row in rows], indent=1))
-  return rows
 
 
 def _find_law(case: Case) -> laws.Law:

@@ -5,19 +5,18 @@ analytic one, which nobody can exceed, and that of the law of the scores which t
 attacker reads.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from epe_jax import accounting
 from epe_jax.audit import attack_statistics, evaluation, threat_models
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import mixture
 from epe_jax.text import tables
-from studies import processes, simulated_runs
+from studies import simulated_runs, study
 
 DIM = 4000
 # Cosines up to here scatter as null ones do, but for 2 %.
@@ -74,17 +73,17 @@ def simulate_reports(
   *,
   runs: int,
   workers: int = 1,
-  progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+  progress: study.Progress = iter,
 ) -> list[SimulatedReport]:
   """Reports of runs whose shapes are drawn at random.
 
   Args:
     seed: of shapes and runs.
     runs: how many, >= 1.
-    workers: processes.
+    workers: number of processes.
     progress: wraps the list of runs, as `tqdm.tqdm` does.
   """
-  return processes.map_in_processes(
+  return study.map_in_processes(
     functools.partial(_simulate_report, seed),
     range(runs),
     workers=workers,
@@ -137,12 +136,12 @@ def find_broken(found: Sequence[SimulatedReport]) -> list[str]:
       ('analytic ε', claims.above),
       ('ε of its scores', claims.beyond),
     ):
-      if stats.binom.sf(sum(failed) - 1, len(failed), 0.05) < 1e-3:
+      if study.fails_too_often(sum(failed), len(failed), 0.05, 1e-3):
         bad.append(
           f'{method} of {threat_model.statistic} exceeds the {what} in {_share(failed)}'
         )
   for threat_model, (inside, total) in _inside(found).items():
-    if stats.binom.cdf(inside, total, 0.9) < 1e-3:
+    if study.fails_too_often(total - inside, total, 0.1, 1e-3):
       bad.append(
         f'{inside} of {total} intervals of {threat_model.statistic} hold its ε'
       )

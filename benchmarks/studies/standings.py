@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from epe_jax.text import tables
+from studies import study
 from studies.entries import SIGNIFICANCE, Entry
 from studies.score_sets import RUNS, ScoreSet
 
@@ -67,8 +67,7 @@ class Standing(NamedTuple):
 
 def exceeds_too_often(share: Share) -> bool:
   """Whether chance would do so in fewer than 1 of 1,000 such groups."""
-  probability = stats.binom.sf(share.count - 1, share.num, SIGNIFICANCE)
-  return bool(probability < _CHANCE)
+  return study.fails_too_often(share.count, share.num, SIGNIFICANCE, _CHANCE)
 
 
 def summarize(
@@ -137,7 +136,6 @@ def make_table(found: Sequence[Standing]) -> tables.Table:
       ]
       for one in ranked
     ],
-    [],
   )
 
 

@@ -95,19 +95,19 @@ def test_kernels_that_overlap_are_busy_once():
 
 @pytest.mark.integration
 def test_a_part_is_not_run_again_and_one_without_time_is_not_begun(tmp_path):
-  out = run(tmp_path, '--parts=peers', '--minutes=1')
-  assert 'peers: finished in' in out
-  before = read(tmp_path, 'peers')
+  out = run(tmp_path, '--parts=device', '--minutes=2')
+  assert 'device: finished in' in out
+  before = read(tmp_path, 'device')
   assert before['finished']
   out = run(
-    tmp_path, '--parts=peers,device', '--minutes=0.1', f'--bundle={tmp_path}/b'
+    tmp_path, '--parts=device,tests', '--minutes=0.1', f'--bundle={tmp_path}/b'
   )
-  assert 'peers: finished before' in out
-  assert 'device: no time left' in out
-  assert read(tmp_path, 'peers') == before
+  assert 'device: finished before' in out
+  assert 'tests: no time left' in out
+  assert read(tmp_path, 'device') == before
   other = tmp_path / 'other'
-  out = run(other, '--parts=peers', '--minutes=1', f'--resume={tmp_path}/b')
-  assert 'peers: finished before' in out
+  out = run(other, '--parts=device', '--minutes=1', f'--resume={tmp_path}/b')
+  assert 'device: finished before' in out
 
 
 @pytest.mark.integration
