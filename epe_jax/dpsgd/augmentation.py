@@ -1,4 +1,4 @@
-"""Random changes of training images that leave their class as it is."""
+"""Random changes of training images that keep their class."""
 
 import jax
 import jax.numpy as jnp
@@ -9,23 +9,24 @@ from epe_jax.types import Array, Batch, Key
 
 
 def make_crop_and_flip(inputs: str, *, padding: int = 4) -> dp_sgd.Augment:
-  """Shifts each image by a few pixels, and mirrors every second one.
+  """Shifts each image by a few pixels, and mirrors it with probability 1/2.
 
-  An image is reflected by `padding` pixels at each edge, of which a window of its
-  own size is drawn; with probability 1/2 left and right change places.
+  An image is padded by `padding` reflected pixels at each edge, and a random window
+  of its own size is cropped.
 
   Args:
     inputs: name of the images in the batch, [n, h, w, c] or [n, h, w].
     padding: >= 0, and less than the height and the width.
 
   Returns:
-    (key, batch) -> the batch with every image changed by itself.
+    (key, batch) -> the batch with every image changed independently.
 
   Raises:
     ValueError: padding is negative.
 
-  Reference: De et al. 2022, "Unlocking High-Accuracy Differentially Private Image
-  Classification through Scale", section 3.
+  References:
+    De et al. 2022, "Unlocking High-Accuracy Differentially Private Image
+    Classification through Scale", section 3.
   """
   if padding < 0:
     raise ValueError(f'padding={padding}; give 0 or more pixels.')

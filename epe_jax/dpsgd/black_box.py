@@ -1,8 +1,8 @@
 """Black-box audit of DP-SGD: Algorithm 1 of Tight Auditing.
 
-Models are trained with and without a canary example, and whoever sees the final
-model alone scores the canary by its log-odds. Models are trained a chunk at a
-time, and what has been scored is on the disk.
+Models are trained with a canary example and without it, and an attacker who sees
+the final model alone scores the canary by its log-odds. Models are trained in
+chunks, each by one program, and scores are saved after each chunk.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,8 +17,10 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax import io, progress
-from epe_jax.epsilon import types as epsilon_types
-from epe_jax.types import Array, Key
+from epe_jax.dpsgd import dp_sgd, poisson_batches
+from epe_jax.epsilon.types import Scores
+from epe_jax.training import fedavg
+from epe_jax.types import Array, Batch, Key, Params, Task, weighted
 
 SCHEMA = 1
 """Version of the file of scores."""
@@ -27,11 +29,11 @@ _GROUPS = ('excluded', 'included')
 
 
 class ModelKeys(NamedTuple):
-  """The randomness of the training of models; arrays [m] of keys for m models.
+  """The randomness of the training of m models, arrays [m] of keys.
 
   Attributes:
-    init: of the first parameters.
-    batches: of who takes part in which step.
+    init: of the initial parameters.
+    batches: of the Poisson samples.
     training: of dropout, augmentation and the like.
     noise: of the privacy noise.
   """
@@ -58,22 +60,21 @@ def run_black_box(
   chunk: int,
   path: str | os.PathLike | None = None,
   settings: Mapping[str, Any] | None = None,
-) -> epsilon_types.Scores:
+) -> Scores:
   """Trains T models with the canary and T without it, and scores all of them.
 
-  Every model has randomness of its own, which depends on the key, its number
-  and whether the canary is in, but not on the chunk.
+  The randomness of a model depends on the key, its number and whether the canary
+  is in, but not on the chunk.
 
   Args:
-    score_models: trains and scores models, such as
-      `black_box_training.make_trainer` makes it.
+    score_models: trains and scores models; see `make_trainer`.
     num_models: T >= 1, of each kind.
     key: of all randomness.
     chunk: models that are trained by one call, >= 1.
-    path: an .npz file that is written, whole or not at all, after each chunk,
-      and from which a later call goes on; None keeps nothing.
-    settings: what decides about the scores besides, as JSON-like values. A file
-      of other settings, another key or another T is not gone on with.
+    path: an .npz file that is written atomically after each chunk, and from which
+      a later call resumes; None keeps nothing.
+    settings: whatever else decides the scores, as JSON-like values. A file of other
+      settings, another key or another T is an error.
 
   Returns:
     The scores: observed with the canary, unobserved without it, float64 [T].
@@ -82,8 +83,9 @@ def run_black_box(
     ValueError: a number is out of range, the file is of another audit, or a
       score is not finite.
 
-  Reference: Tight Auditing of Differentially Private Machine Learning, Algorithm
-  1 and section 6.4.
+  References:
+    Tight Auditing of Differentially Private Machine Learning, Algorithm 1 and
+    section 6.4.
   """
   for name, value in (('num_models', num_models), ('chunk', chunk)):
     if value < 1:
@@ -117,7 +119,7 @@ def run_black_box(
           pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
           io.write_arrays(path, {**scores, 'header': json.dumps(header)})
         bar.update(rows.size)
-  return epsilon_types.Scores(scores['included'], scores['excluded'])
+  return Scores(scores['included'], scores['excluded'])
 
 
 def make_model_keys(
@@ -132,6 +134,128 @@ def make_model_keys(
   return jax.vmap(split)(rows)
 
 
+def score_log_odds(
+  task: Task, params: Params, example: Batch, *, num_classes: int
+) -> Float[Array, '']:
+  """log(p / (1 - p)), where p is the probability of the label of an example.
+
+  Computed from the losses -log p_j of all labels j as -log Σ_{j≠y} exp(l_y - l_j),
+  which is as exact where p is nearly 1 as where it is nearly 0.
+
+  Args:
+    task: a classifier, whose loss in `metrics` is the cross-entropy.
+    params: the model.
+    example: arrays without the axis of examples; the class is in 'label'.
+    num_classes: >= 2.
+
+  References:
+    Carlini et al. 2022, "Membership Inference Attacks From First Principles",
+    section V.
+  """
+  label = example['label']
+  all_labels = jnp.arange(num_classes, dtype=label.dtype)
+  repeat = lambda x: jnp.broadcast_to(x, (num_classes, *x.shape))
+  batch = {**jax.tree.map(repeat, example), 'label': all_labels}
+  losses = weighted(task.metrics(params, batch)['loss']).total
+  margins = losses[label] - losses
+  others = jnp.where(all_labels == label, -jnp.inf, margins)
+  return -jax.nn.logsumexp(others)
+
+
+def make_trainer(
+  task: Task,
+  algorithm: fedavg.Algorithm,
+  *,
+  train: Batch,
+  canary: Batch,
+  num_steps: int,
+  expected_batch: float,
+  score: Callable[[Params], Float[Array, '']],
+  multiple: int = 1,
+) -> ScoreModels:
+  """Trains models on Poisson batches of the data set, with or without a canary.
+
+  The canary is one more example, sampled with the same probability as the others.
+  The models of a chunk are trained by one program: side by side, or one after the
+  other on a CPU. With a noise multiplier of 0 this audits clipping alone.
+
+  Args:
+    task: the model and its loss.
+    algorithm: such as `dp_sgd.dpsgd(task, ...)`.
+    train: arrays [n, ...], the data set D without the canary.
+    canary: arrays without the axis of examples.
+    num_steps: >= 1.
+    expected_batch: m in (0, n]; every example is sampled with probability m / n.
+    score: of the final model, such as `score_log_odds` of the canary.
+    multiple: the padded size of a batch is a multiple of it, as of microbatches.
+
+  Returns:
+    A function for `run_black_box`. The score of a model with a batch that does not
+    fit, an event of probability below 10^-12, is NaN.
+
+  Raises:
+    ValueError: a number is out of range.
+
+  References:
+    Tight Auditing of Differentially Private Machine Learning, section 6.4,
+    Figures 11 and 12.
+  """
+  num = len(jax.tree.leaves(train)[0])
+  if not 0 < expected_batch <= num:
+    raise ValueError(f'expected_batch={expected_batch} is not in (0, {num}].')
+  if num_steps < 1:
+    raise ValueError(f'num_steps={num_steps}; give 1 or more.')
+  rate = expected_batch / num
+  size = poisson_batches.choose_padded_batch(
+    num + 1, (num + 1) * rate, steps=num_steps, multiple=multiple
+  )
+  append = lambda x, y: np.concatenate([x, np.asarray(y)[None]])
+  examples = jax.tree.map(append, train, canary)
+
+  def train_and_score(
+    keys: ModelKeys, included: Array, examples: Batch
+  ) -> Float[Array, '']:
+    def step(carry: tuple[Any, Array], t: Int[Array, '']):
+      state, fits = carry
+      fold = lambda key: jax.random.fold_in(key, t)
+      taken = jax.random.uniform(fold(keys.batches), (num + 1,)) < rate
+      taken = taken.at[num].set(taken[num] & included)
+      (indices,) = jnp.nonzero(taken, size=size, fill_value=-1)
+      state, _ = algorithm.step(
+        state,
+        dp_sgd.gather_batch(examples, indices),
+        fedavg.no_canaries(),
+        fold(keys.training),
+        fold(keys.noise),
+      )
+      return (state, fits & (jnp.sum(taken) <= size)), None
+
+    start = algorithm.init(task.init(keys.init)), jnp.array(True)
+    (state, fits), _ = jax.lax.scan(step, start, jnp.arange(num_steps))
+    return jnp.where(fits, score(state.params), jnp.nan)
+
+  # The examples are an argument, so that they are not part of the program.
+  @jax.jit
+  def train_chunk(
+    keys: ModelKeys, included: Array, examples: Batch
+  ) -> Float[Array, ' m']:
+    train = lambda keys: train_and_score(keys, included, examples)
+    if jax.default_backend() == 'cpu':
+      # There, many small matrix products are slower in a batch than in a loop.
+      return jax.lax.map(train, keys)
+    return jax.vmap(train)(keys)
+
+  on_device = None
+
+  def score_models(keys: ModelKeys, included: bool) -> Float[Array, ' m']:
+    nonlocal on_device
+    if on_device is None:
+      on_device = jax.tree.map(jnp.asarray, examples)
+    return train_chunk(keys, jnp.asarray(included), on_device)
+
+  return score_models
+
+
 def _check_scores(scores: np.ndarray, rows: np.ndarray, name: str) -> None:
   if scores.shape != rows.shape:
     raise ValueError(
@@ -143,12 +267,12 @@ def _check_scores(scores: np.ndarray, rows: np.ndarray, name: str) -> None:
     raise ValueError(
       f'models {bad.tolist()} with the canary {name} have scores that are not '
       'finite. Either training diverged, and needs a smaller learning rate, or '
-      'a batch had no room: use another key.'
+      'a batch did not fit: use another key.'
     )
 
 
 def _read(
-  path: str | os.PathLike, header: Mapping[str, Any] | None
+  path: str | os.PathLike, header: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
   """The scores of a file, NaN where they are missing."""
   arrays = io.read_arrays(path)
@@ -156,22 +280,19 @@ def _read(
     found = io.parse_json(str(arrays['header']))
     scores = {name: arrays[name] for name in _GROUPS}
     io.check_schema(path, found['schema'], reads=SCHEMA)
-    num = found['num_models']
   except (KeyError, TypeError, ValueError) as error:
     raise ValueError(
       f'{path} has no scores of a black-box audit ({error}). Give another path.'
     ) from error
-  if header is not None and found != (expected := _as_json(header)):
+  # As JSON gives it back: tuples are lists.
+  expected = json.loads(json.dumps(header))
+  if found != expected:
     differ = [k for k in expected if found.get(k) != expected[k]]
     raise ValueError(
       f'{path} is of another audit: {differ} differ. Give another path, or the '
       'settings and the key of that audit.'
     )
+  num = header['num_models']
   if any(x.shape != (num,) or x.dtype != np.float64 for x in scores.values()):
-    raise ValueError(f'{path} has not {num} scores of each kind. Delete it.')
+    raise ValueError(f'{path} lacks {num} scores of each kind. Delete it.')
   return scores
-
-
-def _as_json(value: Any) -> Any:
-  """What comes back when it is written and read."""
-  return json.loads(json.dumps(value))

@@ -1,9 +1,9 @@
 """DP-SGD: clip the gradient of each example, sum, add noise, divide, step.
 
-An `Algorithm` of the same form as `fedavg.dp_fedavg`, and with its one opening,
-`Injection`: the update of an example is minus its gradient, as that of a client
-is its change of the model, so that canaries, observers and records serve both.
-Clipping and noise are those of jax-privacy.
+An `Algorithm` of the same form as `fedavg.dp_fedavg`, with the same `Injection`:
+the update of an example is minus its gradient, as that of a client is its change of
+the model, so that canaries, observers and records serve both. Clipping and noise
+are those of jax-privacy.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ class ExampleBatch(NamedTuple):
 
   Attributes:
     examples: arrays [b, ...].
-    mask: [b], true where an example is real. If there are microbatches, those
-      at the end without any real example are not computed
-      (`poisson_batches.draw_poisson_batches` has them in this order).
+    mask: [b], true where an example is real. Microbatches at the end without any
+      real example are skipped (`poisson_batches.draw_poisson_batches` puts them
+      there).
   """
 
   examples: Batch
@@ -49,7 +49,7 @@ class DpSgdState(NamedTuple):
     round: the number of steps done, int32.
     params: the model.
     opt_state: state of the optimizer.
-    average: exponential moving average of the models; None where none is kept.
+    average: exponential moving average of the models, or None.
   """
 
   round: Int[Array, '']
@@ -66,10 +66,10 @@ NoisyGradient = Callable[
   [Params, ExampleBatch, Float[Array, ' d'], Float[Array, ''], Key, Key],
   Float[Array, ' d'],
 ]
-"""A step of DP-SGD up to its release, as an audit takes it.
+"""A step of DP-SGD up to its release, in the form that can be audited.
 
-The gradient of a canary is given as a model would make it, not clipped. It is
-one more example of the batch where `joins` is 1, and is not there where it is 0.
+The gradient of the canary is not clipped yet. It is one more example of the batch if
+`joins` is 1, and absent if it is 0.
 """
 
 
@@ -111,14 +111,14 @@ def dpsgd(
     expected_batch: m > 0, examples and canaries expected in a batch.
     microbatch: examples whose gradients are held at once, which divides the
       padded size of a batch. None chooses: one on a CPU, and all of them
-      elsewhere. The result is the same but for rounding.
+      elsewhere. The result is the same up to rounding.
     augment: (key, batch of arrays [n, ...]) -> the same with every example
       augmented; None for none.
     augmentations: K >= 1 augmentations of each example, whose gradients are
       averaged before clipping. They cost K times the work and no privacy.
     average_decay: in (0, 1), of an exponential moving average of the models in
-      the state; in the first steps min(decay, (1 + t)/(10 + t)), so that the
-      first model is forgotten. None keeps no average.
+      the state; min(decay, (1 + t)/(10 + t)) in step t, so that the first model is
+      forgotten. None keeps no average.
 
   Returns:
     init(params) -> `DpSgdState`, and step(state, batch, injection,
@@ -135,7 +135,7 @@ def dpsgd(
     De et al. 2022, "Unlocking High-Accuracy Differentially Private Image
     Classification through Scale" (augmentations, averages).
   """
-  _check_sizes(clip_norm, noise_multiplier, expected_batch)
+  check_sizes(clip_norm, noise_multiplier, expected_batch)
   if average_decay is not None and not 0 < average_decay < 1:
     raise ValueError(
       f'average_decay={average_decay}; give a decay in (0, 1), or None.'
@@ -213,7 +213,7 @@ def noisy_gradient(
   Raises:
     ValueError: an argument is out of range.
   """
-  _check_sizes(clip_norm, noise_multiplier, expected_batch)
+  check_sizes(clip_norm, noise_multiplier, expected_batch)
   sum_gradients = sum_clipped_gradients(
     task,
     clip_norm=clip_norm,
@@ -253,8 +253,8 @@ def sum_clipped_gradients(
   The arguments are those of `dpsgd`; a clip norm of inf clips nothing.
 
   Returns:
-    (params, batch, training key) -> `ClippedSums`. Whatever a padded example
-    is, it adds nothing.
+    (params, batch, training key) -> `ClippedSums`. Padding adds nothing, whatever
+    its values.
 
   Raises:
     ValueError: an argument is out of range.
@@ -269,9 +269,9 @@ def sum_clipped_gradients(
   if microbatch is not None and microbatch < 1:
     raise ValueError(f'microbatch={microbatch}; give 1 or more, or None.')
   if microbatch is None and jax.default_backend() == 'cpu':
-    # The gradient of one example is clipped and added in one loop. Those of
-    # several are written to memory, and XLA's reduction over them takes tens of
-    # times as long as the gradients.
+    # One gradient at a time is clipped and added in a loop. Several are written
+    # to memory, and XLA's reduction over them takes tens of times as long as the
+    # gradients.
     microbatch = 1
 
   def mean_loss(params: Params, example: Batch, key: Key) -> Float[Array, '']:
@@ -283,7 +283,7 @@ def sum_clipped_gradients(
       )
       example = augment(augment_key, copies)
     losses = weighted(task.loss(params, example, key))
-    # Each augmentation counts alike, whatever it weighs.
+    # Augmentations count equally, whatever their weights.
     means = losses.total / jnp.where(losses.weight > 0, losses.weight, 1)
     return jnp.mean(means, dtype=jnp.float32)
 
@@ -309,7 +309,7 @@ def sum_clipped_gradients(
     gradient, aux = clipped_grad(
       params, batch.examples, key, is_padding_example=~batch.mask
     )
-    # A mask and not a product: what is padded need not be finite.
+    # A mask and not a product, as padding need not be finite.
     sum_real = lambda x: jnp.sum(jnp.where(batch.mask, x, 0), dtype=jnp.float32)
     return fedavg.ClippedSums(
       vector=ravel_pytree(gradient)[0],
@@ -328,11 +328,11 @@ def add_noise(
   """x + N(0, std² I_d), by jax-privacy; x itself where std is 0.
 
   Args:
-    x: what is released.
+    x: the sum to release.
     std: of the noise.
     key: of the noise.
-    always: as for `fusion_barrier`, behind which the noise is drawn once, and
-      not anew for each use of the sum.
+    always: a traced True for `fusion_barrier`, so that the noise is drawn once and
+      not for each use of the sum.
   """
   if not std:
     return x
@@ -342,10 +342,15 @@ def add_noise(
   )
 
 
-def _check_sizes(
+def check_sizes(
   clip_norm: float, noise_multiplier: float, expected_batch: float
 ) -> None:
-  # Noise and canaries are in units of S, so that it has to be a number.
+  """Checks S, z and m.
+
+  Raises:
+    ValueError: one of them is out of range.
+  """
+  # Noise and canaries are in units of S, so it must be finite.
   if not (clip_norm > 0 and math.isfinite(clip_norm)):
     raise ValueError(f'clip_norm={clip_norm}; give a finite number > 0.')
   if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):

@@ -10,17 +10,14 @@ from jaxtyping import Float, Int
 
 from epe_jax.types import Array, Key, Params
 
-KINDS = ('dirac', 'constant', 'random')
-"""Names of the canary gradients of Tight Auditing, appendix C.2."""
-
 
 class GradientCanary(NamedTuple):
   """A canary of DP-SGD: in each step a gradient, chosen before the noise is.
 
   Attributes:
     init: (canary key, params) -> state.
-    gradient: (state, params, step) -> the gradient g' [d], float32 and not
-      clipped, and the new state. Steps come in order, from 0.
+    gradient: (state, params, step) -> the unclipped gradient g' [d], float32, and
+      the new state. Steps come in order, from 0.
   """
 
   init: Callable[[Key, Params], Any]
@@ -30,10 +27,33 @@ class GradientCanary(NamedTuple):
 
 
 class _State(NamedTuple):
-  """The canary key, and what was drawn of it: nothing if each step draws anew."""
+  """The canary key, and the gradient drawn from it; None if each step draws one."""
 
   key: Key
   gradient: Float[Array, ' d'] | None
+
+
+def _draw_dirac(key: Key, dim: int, norm: float) -> Float[Array, ' d']:
+  place = jax.random.randint(key, (), 0, dim)
+  return jnp.zeros(dim, jnp.float32).at[place].set(norm)
+
+
+def _make_constant(key: Key, dim: int, norm: float) -> Float[Array, ' d']:
+  del key
+  return jnp.full(dim, norm / math.sqrt(dim), jnp.float32)
+
+
+def _draw_random(key: Key, dim: int, norm: float) -> Float[Array, ' d']:
+  x = jax.random.normal(key, (dim,), jnp.float32)
+  return x * (norm / jnp.linalg.norm(x))
+
+
+KINDS: dict[str, Callable[[Key, int, float], Float[Array, ' d']]] = {
+  'dirac': _draw_dirac,
+  'constant': _make_constant,
+  'random': _draw_random,
+}
+"""The canary gradients of Tight Auditing, appendix C.2: (key, d, norm) -> gradient."""
 
 
 def make_gradient_canary(
@@ -41,14 +61,14 @@ def make_gradient_canary(
 ) -> GradientCanary:
   """A canary gradient of a kind of `KINDS`, in d dimensions.
 
-  'dirac' is zero but in one coordinate, drawn at random; 'constant' has equal
+  'dirac' is zero except in one random coordinate; 'constant' has equal
   coordinates; 'random' is uniform on the sphere.
 
   Args:
     kind: one of `KINDS`.
-    norm: |g'|, finite and > 0; the clip norm, or more, so that what joins the sum
-      is exactly the clip norm.
-    moving: whether each step draws a new one; otherwise all have the same.
+    norm: |g'|, finite and > 0; at least the clip norm, so that exactly the clip
+      norm enters the sum.
+    moving: whether each step draws a new one; otherwise all steps have the same.
 
   Raises:
     ValueError: kind or norm is out of range, or a constant canary is to move.
@@ -63,37 +83,28 @@ def make_gradient_canary(
   [1.0, 1.0, 1.0, 1.0]
   """
   if kind not in KINDS:
-    raise ValueError(f'kind={kind!r}; give one of {KINDS}.')
+    raise ValueError(f'kind={kind!r}; give one of {tuple(KINDS)}.')
   if not (norm > 0 and math.isfinite(norm)):
     raise ValueError(f'norm={norm}; give a finite number > 0.')
   if moving and kind == 'constant':
     raise ValueError(
-      "kind='constant' has nothing that could be drawn anew; set moving=False."
+      "kind='constant' has nothing to draw in each step; set moving=False."
     )
 
-  def draw(key: Key, dim: int) -> Float[Array, ' d']:
-    if kind == 'dirac':
-      place = jax.random.randint(key, (), 0, dim)
-      return jnp.zeros(dim, jnp.float32).at[place].set(norm)
-    if kind == 'constant':
-      return jnp.full(dim, norm / math.sqrt(dim), jnp.float32)
-    x = jax.random.normal(key, (dim,), jnp.float32)
-    return x * (norm / jnp.linalg.norm(x))
+  def draw(key: Key, params: Params) -> Float[Array, ' d']:
+    dim = sum(leaf.size for leaf in jax.tree.leaves(params))
+    return KINDS[kind](key, dim, norm)
 
   def init(key: Key, params: Params) -> _State:
     # A copy, so that a caller may donate the state and keep the key.
     key = jax.random.clone(key)
-    return _State(key, None if moving else draw(key, _count(params)))
+    return _State(key, None if moving else draw(key, params))
 
   def gradient(
     state: _State, params: Params, step: Int[Array, '']
   ) -> tuple[Float[Array, ' d'], _State]:
     if state.gradient is not None:
       return state.gradient, state
-    return draw(jax.random.fold_in(state.key, step), _count(params)), state
+    return draw(jax.random.fold_in(state.key, step), params), state
 
   return GradientCanary(init, gradient)
-
-
-def _count(params: Params) -> int:
-  return sum(leaf.size for leaf in jax.tree.leaves(params))

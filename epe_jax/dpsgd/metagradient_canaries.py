@@ -1,27 +1,25 @@
 """Data canaries that are optimized through whole trainings, for the final model.
 
 Let A(x) be the model of a training whose examples include a random half of the
-canaries x. Whoever sees A(x) scores all canaries; the audit finds the more the
-further the scores of that half are above those of the other, in units of their
-spread. This separation is a function of x, and its gradient, the metagradient,
-passes through every step of the training.
+canaries x. An attacker who sees A(x) scores all canaries. The audit finds more the
+further the included half scores above the other, in units of their spread. This
+separation is a function of x, and its gradient, the metagradient, passes through
+every step of the training.
 """
 
 from collections.abc import Callable
-import math
 
 import jax
-from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 import optax
 
-from epe_jax.dpsgd import poisson_batches
+from epe_jax.dpsgd import dp_sgd, input_canaries, poisson_batches
 from epe_jax.training import fedavg
-from epe_jax.types import Array, Batch, Key, Params, Task, weighted
+from epe_jax.types import Array, Batch, Key, Params, Task
 
 ScoreCanaries = Callable[[Params, Batch], Float[Array, ' k']]
-"""(model, canaries [k, ...]) -> their scores; high for those that took part."""
+"""(model, canaries [k, ...]) -> their scores; high for those that are included."""
 
 
 def optimize_canaries(
@@ -43,18 +41,17 @@ def optimize_canaries(
   bounds: tuple[float, float] = (0.0, 1.0),
   progress: Callable[[int, Batch], None] | None = None,
 ) -> Batch:
-  """Ascends the separation of canaries that take part from those that do not.
+  """Ascends the separation of included canaries from the others.
 
-  Each update has a training of its own, by DP-SGD from the given model, and a random
-  half of the canaries that takes part in it; then a second training in which
-  the other half does, all else being alike, so that what does not depend on taking
-  part cancels. The attacker knows the initial model: a metagradient is of use to
-  trainings from that model, and those from another would have another.
+  Each update trains twice by DP-SGD from the given model: with a random half of the
+  canaries, and with the other half, all else being equal, so that whatever does not
+  depend on inclusion cancels. The attacker knows the initial model: metagradients
+  hold for trainings from that model only.
 
   Args:
     task: the model and its loss; the loss needs second derivatives.
     canaries: arrays [k, ...], k >= 2 and even: where to begin. Labels stay.
-    train: arrays [n, ...], the other examples, or as many like them.
+    train: arrays [n, ...], the other examples, or as many similar ones.
     inputs: name of the inputs, which are optimized.
     params: the initial model.
     score: of canaries by the final model, differentiable.
@@ -63,11 +60,11 @@ def optimize_canaries(
     noise_multiplier: z >= 0.
     num_steps: of a training, >= 1. The gradients of a step and the models of all
       steps are held at once.
-    expected_batch: m in (0, n + k/2], with the canaries that take part.
-    ascent: of the inputs, given minus the metagradient: such as optax.adam(0.1).
+    expected_batch: m in (0, n + k/2], with the included canaries.
+    ascent: of the inputs, given minus the metagradient; such as optax.adam(0.1).
     num_updates: >= 0.
-    key: of halves, batches, noise and what else a training draws.
-    bounds: between which the inputs stay.
+    key: for halves, batches, noise and all else that a training draws.
+    bounds: of the inputs.
     progress: called with the number of updates done and the canaries, after each.
 
   Returns:
@@ -76,42 +73,36 @@ def optimize_canaries(
   Raises:
     ValueError: an argument is out of range.
 
-  Reference: Boglioni, Liu, Ilyas and Wu 2025, "Optimizing Canaries for Privacy
-  Auditing with Metagradient Descent", arXiv 2507.15836. They differentiate trainings
-  without noise and the difference of the mean losses of both halves.
+  References:
+    Boglioni, Liu, Ilyas and Wu 2025, "Optimizing Canaries for Privacy Auditing with
+    Metagradient Descent", arXiv 2507.15836. They differentiate trainings without
+    noise, and the difference of the mean losses of both halves.
   """
   num, size = (len(jax.tree.leaves(x)[0]) for x in (train, canaries))
-  _check(
-    size,
-    bounds=bounds,
-    clip_norm=clip_norm,
-    noise_multiplier=noise_multiplier,
-    num_steps=num_steps,
-    num_updates=num_updates,
-  )
-  most = num + size // 2
-  if not 0 < expected_batch <= most:
+  if size < 2 or size % 2:
     raise ValueError(
-      f'expected_batch={expected_batch} is not in (0, {most}], of {num} '
-      f'examples and half of {size} canaries.'
+      f'there are {size} canaries; give an even number >= 2, as half of them are '
+      'included.'
     )
-  rate = expected_batch / most
-  places = poisson_batches.choose_padded_batch(
-    most, expected_batch, steps=num_steps
+  if not bounds[0] < bounds[1]:
+    raise ValueError(f'bounds={bounds}; give (low, high) with low < high.')
+  if num_steps < 1:
+    raise ValueError(f'num_steps={num_steps}; give 1 or more.')
+  if num_updates < 0:
+    raise ValueError(f'num_updates={num_updates}; give 0 or more.')
+  dp_sgd.check_sizes(clip_norm, noise_multiplier, expected_batch)
+  num_examples = num + size // 2
+  padded = poisson_batches.choose_padded_batch(
+    num_examples, expected_batch, steps=num_steps
   )
+  rate = expected_batch / num_examples
   join = lambda x, y: jnp.concatenate([x, jnp.asarray(y, x.dtype)])
 
   def clip_gradient(
     params: Params, example: Batch, key: Key
   ) -> Float[Array, ' d']:
-    def loss(params: Params) -> Float[Array, '']:
-      one = jax.tree.map(lambda x: x[None], example)
-      losses = weighted(task.loss(params, one, key))
-      weight = jnp.where(losses.weight > 0, losses.weight, 1)
-      return jnp.sum(losses.total / weight)
-
-    gradient, _ = ravel_pytree(jax.grad(loss)(params))
-    # The square root of a sum that is never 0 has a gradient.
+    gradient = input_canaries.compute_gradient(task, params, example, key)
+    # Never the square root of 0, which has no gradient.
     norm = jnp.sqrt(jnp.sum(gradient**2) + 1e-30)
     return gradient * jnp.minimum(1, clip_norm / norm)
 
@@ -128,7 +119,7 @@ def optimize_canaries(
       params, _ = state
       batch_key, loss_key, noise_key = jax.random.split(key, 3)
       taken = jax.random.uniform(batch_key, joins.shape) < rate
-      (rows,) = jnp.nonzero(taken & joins, size=places, fill_value=-1)
+      (rows,) = jnp.nonzero(taken & joins, size=padded, fill_value=-1)
       batch = jax.tree.map(lambda x: x[jnp.maximum(rows, 0)], examples)
       gradients = jax.vmap(clip_gradient, in_axes=(None, 0, None))(
         params, batch, loss_key
@@ -181,13 +172,13 @@ def optimize_canaries(
 def standardize_separation(
   scores: Float[Array, ' k'], includes: Bool[Array, ' k']
 ) -> Float[Array, '']:
-  """By how many standard deviations scores of one group exceed the other's.
+  """How many standard deviations the scores of one group are above the other's.
 
   The difference of the means, over the root mean square of both deviations.
 
   Args:
     scores: of all canaries.
-    includes: which of them took part; some, and not all.
+    includes: which of them are included; some, but not all.
 
   >>> scores = jnp.array([4.0, 2.0, 1.0, -1.0])
   >>> includes = jnp.array([True, True, False, False])
@@ -199,31 +190,3 @@ def standardize_separation(
   variances = [jnp.var(scores, where=group) for group in groups]
   spread = jnp.sqrt((variances[0] + variances[1]) / 2 + 1e-30)
   return (means[0] - means[1]) / spread
-
-
-def _check(
-  num_canaries: int,
-  *,
-  bounds: tuple[float, float],
-  clip_norm: float,
-  noise_multiplier: float,
-  num_steps: int,
-  num_updates: int,
-) -> None:
-  if num_canaries < 2 or num_canaries % 2:
-    raise ValueError(
-      f'there are {num_canaries} canaries; give an even number >= 2, of which '
-      'half take part.'
-    )
-  if not bounds[0] < bounds[1]:
-    raise ValueError(f'bounds={bounds}; give (low, high) with low < high.')
-  if not (clip_norm > 0 and math.isfinite(clip_norm)):
-    raise ValueError(f'clip_norm={clip_norm}; give a finite number > 0.')
-  if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
-    raise ValueError(
-      f'noise_multiplier={noise_multiplier}; give a finite z >= 0.'
-    )
-  if num_steps < 1:
-    raise ValueError(f'num_steps={num_steps}; give 1 or more.')
-  if num_updates < 0:
-    raise ValueError(f'num_updates={num_updates}; give 0 or more.')

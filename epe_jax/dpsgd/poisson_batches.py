@@ -1,7 +1,7 @@
 """Poisson batches for DP-SGD, padded to one size.
 
-The batches of all steps are drawn before the first step, so that one that does not
-fit ends a run before it starts.
+The batches of all steps are drawn before the first step, so that a batch that does
+not fit is an error before training.
 """
 
 from jaxtyping import Int
@@ -11,7 +11,7 @@ from scipy import stats
 from epe_jax import extras, streams
 
 OVERFLOW_PROBABILITY = 1e-12
-"""That any batch of a run has more examples than places."""
+"""Probability that any batch of a run has more examples than places."""
 
 
 def choose_padded_batch(
@@ -26,12 +26,12 @@ def choose_padded_batch(
 
   Args:
     num_examples: N >= 1.
-    expected_batch: m, 0 < m <= N, so that each example takes part in each step
-      with probability m / N.
+    expected_batch: m, 0 < m <= N. Each example is sampled in each step with
+      probability m / N.
     steps: T >= 1.
-    multiple: of which the result is one, >= 1, as of the size of microbatches.
-    overflow_probability: in (0, 1), that any of the T batches is larger: T times
-      the probability that one is.
+    multiple: the result is a multiple of it, >= 1, as of the size of microbatches.
+    overflow_probability: in (0, 1), a bound of the probability that any of the T
+      batches is larger.
 
   Raises:
     ValueError: an argument is out of range.
@@ -63,9 +63,9 @@ def draw_poisson_batches(
   microbatch: int | None = None,
   overflow_probability: float = OVERFLOW_PROBABILITY,
 ) -> Int[np.ndarray, 'steps b']:
-  """Each example in each step with probability m / N: indices of all batches.
+  """Draws each example in each step with probability m / N.
 
-  They take 4 T b bytes. Whoever knows the seed knows the batches.
+  The indices take 4 T b bytes. The seed is as secret as the batches.
 
   Args:
     seed: root of `streams.sequence`.
@@ -73,8 +73,8 @@ def draw_poisson_batches(
     num_examples: N >= 1.
     expected_batch: m, 0 < m <= N.
     steps: T >= 1.
-    microbatch: size of microbatches, of which b is a multiple; examples are in
-      the order in which those without examples come last. None for none.
+    microbatch: size of microbatches, which divides b; microbatches without
+      examples come last. None for none.
     overflow_probability: as in `choose_padded_batch`.
 
   Returns:
@@ -82,7 +82,7 @@ def draw_poisson_batches(
 
   Raises:
     ValueError: an argument is out of range; or, with at most
-      overflow_probability, a batch does not fit. Nothing is ever left out.
+      overflow_probability, a batch does not fit. Batches are never truncated.
     ModuleNotFoundError: jax-privacy is not installed.
   """
   with extras.explain_missing():

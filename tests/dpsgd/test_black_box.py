@@ -6,7 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epe_jax.dpsgd import black_box, black_box_training
+pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
+
+from epe_jax.dpsgd import black_box
 from epe_jax.tasks import fully_connected
 from epe_jax.training import fedavg
 
@@ -17,11 +19,6 @@ TRAIN = {
   'label': RNG.integers(0, 3, 30).astype(np.int32),
 }
 CANARY = {'features': np.ones(4, np.float32), 'label': np.int32(2)}
-
-
-def gather(examples, indices):
-  rows = jnp.maximum(indices, 0)
-  return jax.tree.map(lambda x: x[rows], examples), indices >= 0
 
 
 def make_algorithm(*, clip_norm=1.0, noise=0.0, learning_rate=0.5):
@@ -59,18 +56,17 @@ def make_algorithm(*, clip_norm=1.0, noise=0.0, learning_rate=0.5):
 
 
 def score(params):
-  return black_box_training.score_log_odds(TASK, params, CANARY, num_classes=3)
+  return black_box.score_log_odds(TASK, params, CANARY, num_classes=3)
 
 
 def make_trainer(*, num_steps=20, expected_batch=10, **settings):
-  return black_box_training.make_trainer(
+  return black_box.make_trainer(
     TASK,
     make_algorithm(**settings),
     train=TRAIN,
     canary=CANARY,
     num_steps=num_steps,
     expected_batch=expected_batch,
-    gather=gather,
     score=score,
   )
 

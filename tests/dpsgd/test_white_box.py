@@ -1,5 +1,6 @@
 """The white-box game: Gaussian laws, its coins, its files, and planted bugs."""
 
+import dataclasses
 import functools
 
 import jax
@@ -13,7 +14,8 @@ from scipy import stats
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax import epsilon
-from epe_jax.dpsgd import dp_sgd, step_scores, white_box, white_box_run
+from epe_jax.dpsgd import dp_sgd, white_box
+from epe_jax.dpsgd import scores as scores_lib
 from epe_jax.dpsgd.gradient_canaries import GradientCanary, make_gradient_canary
 from epe_jax.epsilon import diagnostics
 from epe_jax.papers.tight_auditing import planted_bugs
@@ -69,11 +71,11 @@ def play(canary, seed=0, **changes):
     clip_norm=CLIP_NORM,
     noise_multiplier=SIGMA,
   )
-  return white_box_run.run_white_box(
+  return white_box.run_white_box(
     TASK,
     make_examples(),
     canary,
-    white_box_run.WhiteBoxSettings(**settings | changes),
+    white_box.WhiteBoxSettings(**settings | changes),
     white_box.derive_game_keys(seed),
     **dict(optimizer=optax.sgd(0.1), params=PARAMS, batch_seed=seed) | options,
   )
@@ -138,11 +140,11 @@ def test_the_canary_joins_by_a_coin_of_its_own():
 
 def test_a_bound_by_the_tradeoff_curve_reaches_most_of_the_analytic_epsilon():
   seen = game('dirac', True)
-  scores = step_scores.score_observations(seen)
+  scores = seen.select()
   exact = float(epsilon.epsilon_gdp(1 / SIGMA, 1e-5))
   bound = epsilon.gdp_bound(scores, delta=1e-5, significance=0.05)
   assert 0.75 * exact < float(bound.epsilon) < exact
-  few = step_scores.score_observations(seen, first=100)
+  few = seen.select(first=100)
   assert few.observed.shape == few.unobserved.shape == (100,)
   assert float(epsilon.gdp_bound(few, delta=1e-5).epsilon) < bound.epsilon
 
@@ -216,7 +218,7 @@ def test_a_game_that_was_stopped_goes_on_to_the_same_bits(
     play(canary, **settings, workdir=tmp_path, progress=stop)
   keep = lambda t, params: models.append((t, ravel_pytree(params)[0].sum()))
   again = play(canary, **settings, workdir=tmp_path, progress=keep)
-  for name, value in step_scores.pack_observations(whole).items():
+  for name, value in dataclasses.asdict(whole).items():
     np.testing.assert_array_equal(getattr(again, name), value)
   # A finished game is read and not played again.
   play(canary, **settings, workdir=tmp_path, progress=keep)
@@ -240,15 +242,15 @@ def test_microbatches_change_nothing_in_a_game():
 
 def test_observations_are_read_as_they_were_written(tmp_path):
   seen = game('dirac', True)
-  step_scores.write_observations(tmp_path / 'o.npz', seen)
-  again = step_scores.load_observations(tmp_path / 'o.npz')
-  for name, value in step_scores.pack_observations(seen).items():
+  scores_lib.write_scores(tmp_path / 'o.npz', seen)
+  again = scores_lib.load_scores(tmp_path / 'o.npz')
+  for name, value in dataclasses.asdict(seen).items():
     np.testing.assert_array_equal(getattr(again, name), value)
   with pytest.raises(ValueError, match=r'first=0, but there are 1000 steps'):
-    step_scores.score_observations(seen, first=0)
+    seen.select(first=0)
   np.savez(tmp_path / 'other.npz', x=np.zeros(3))
   with pytest.raises(ValueError, match='lacks'):
-    step_scores.load_observations(tmp_path / 'other.npz')
+    scores_lib.load_scores(tmp_path / 'other.npz')
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ def bound_epsilon(canary, release, *, claimed_epsilon=1.27):
     noisy_gradient=release(sigma),
     steps=STEPS,
   )
-  scores = step_scores.score_observations(seen)
+  scores = seen.select()
   bound = epsilon.gdp_bound(
     scores,
     delta=1e-5,

@@ -16,15 +16,12 @@ import optax
 from epe_jax import audit, canaries, io
 from epe_jax.dpsgd import (
   black_box,
-  black_box_training,
   dp_sgd,
+  estimates,
   input_canaries,
   metagradient_canaries,
   poisson_batches,
-  run_estimates,
-  step_scores,
   white_box,
-  white_box_run,
 )
 from epe_jax.dpsgd.gradient_canaries import make_gradient_canary
 from epe_jax.epsilon.types import Scores
@@ -42,7 +39,7 @@ class TimedAudit(NamedTuple):
     scores: observed and unobserved ones.
     seconds: for training and scoring, without compilation: of processors on a CPU,
       of the clock elsewhere.
-    mechanism: of an observation and of the run, for `steps.estimate_run`.
+    mechanism: of an observation and of the run, for `estimates.estimate_run`.
     delta: δ.
     analytic: ε of the training, at which its noise was set.
     source: of the data, and the sizes of the training.
@@ -54,7 +51,7 @@ class TimedAudit(NamedTuple):
   trainings: int
   scores: Scores
   seconds: float
-  mechanism: run_estimates.StepMechanism
+  mechanism: estimates.StepMechanism
   delta: float
   analytic: float
   source: str
@@ -77,11 +74,11 @@ def train_costs(
   noise = work.accounted.calibrate(settings.epsilon)
   num, seed = settings.num_canaries, settings.seed
   rate = work.sampling_probability
-  final = run_estimates.make_run_mechanism(
+  final = estimates.make_run_mechanism(
     sampling_probability=rate, steps=work.settings.steps
   )
-  of_steps = run_estimates.make_step_mechanism()._replace(
-    compose=work.accounted.compose, is_composed=True
+  of_steps = estimates.make_step_mechanism()._replace(
+    compose=work.accounted.compose
   )
   source = (
     f'{work.settings.title}: {work.settings.steps:,} steps, q = {rate:.4g}, '
@@ -205,7 +202,10 @@ def draw_mislabelled(
     seed: of all randomness of the simulation.
   """
   canary = input_canaries.make_mislabelled_canary(
-    work.task, work.data.test, num_classes=work.data.num_classes
+    work.task,
+    input_canaries.Pool(
+      work.data.test, work.data.inputs, work.data.num_classes
+    ),
   )
   keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2), 2 * num)
   return jax.vmap(lambda key: canary.init(key, None).example)(keys)
@@ -307,11 +307,11 @@ def play_timed_game(
   """
   settings, ends = work.settings, []
   every = max(1, settings.steps // 4)
-  seen = white_box_run.run_white_box(
+  seen = white_box.run_white_box(
     work.task,
     work.data.train,
     make_gradient_canary('dirac', norm=settings.clip_norm),
-    white_box_run.WhiteBoxSettings(
+    white_box.WhiteBoxSettings(
       steps=settings.steps,
       expected_batch=settings.expected_batch,
       clip_norm=settings.clip_norm,
@@ -330,7 +330,7 @@ def play_timed_game(
   # The first steps compile.
   (first, begun), *_, (last, ended) = ends
   seconds = (ended - begun) / (last - first) * settings.steps
-  return step_scores.score_observations(seen), seconds
+  return seen.select(), seconds
 
 
 def audit_many_models(
@@ -378,7 +378,7 @@ def _score_log_odds(
 ) -> Float[Array, ' k']:
   """The log-odds of the labels of examples, one after the other."""
   return jax.lax.map(
-    lambda example: black_box_training.score_log_odds(
+    lambda example: black_box.score_log_odds(
       work.task, params, example, num_classes=work.data.num_classes
     ),
     examples,

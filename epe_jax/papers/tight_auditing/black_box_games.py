@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from epe_jax.dpsgd import black_box, black_box_training, dp_sgd, run_estimates
+from epe_jax.dpsgd import black_box, dp_sgd, estimates
 from epe_jax.epsilon import families
 from epe_jax.epsilon import types as epsilon_types
 from epe_jax.papers.tight_auditing import trained_games
@@ -34,7 +34,7 @@ class AuditedModels(NamedTuple):
     noise_multiplier: σ; 0 if gradients are clipped alone.
     analytic: ε of a training by dp_accounting; infinite without noise.
     scores: log-odds of the canary's label, of models with it and without it.
-    mechanisms: of a training, for `steps.estimate_run`, by what its trade-off curve
+    mechanisms: of a training, for `estimates.estimate_run`, by what its trade-off curve
       is taken to be; the first is the one that is reported.
     delta: δ.
     accuracy: of one model on test examples.
@@ -48,14 +48,14 @@ class AuditedModels(NamedTuple):
   noise_multiplier: float
   analytic: float
   scores: epsilon_types.Scores
-  mechanisms: Mapping[str, run_estimates.StepMechanism]
+  mechanisms: Mapping[str, estimates.StepMechanism]
   delta: float
   accuracy: float
   majority: float
   description: str
 
   @property
-  def mechanism(self) -> run_estimates.StepMechanism:
+  def mechanism(self) -> estimates.StepMechanism:
     """The one that is reported."""
     return next(iter(self.mechanisms.values()))
 
@@ -145,13 +145,13 @@ def audit_models(
 
 def _make_mechanisms(
   work: trained_games.Workload, noise_multiplier: float, delta: float
-) -> dict[str, run_estimates.StepMechanism]:
+) -> dict[str, estimates.StepMechanism]:
   """Those of a training by the name of their curve, the reported one first."""
-  gaussian = {'Gaussian': run_estimates.make_step_mechanism()}
+  gaussian = {'Gaussian': estimates.make_step_mechanism()}
   if not noise_multiplier:
     return gaussian
   make = functools.partial(
-    run_estimates.make_run_mechanism,
+    estimates.make_run_mechanism,
     sampling_probability=work.sampling_probability,
     steps=work.settings.steps,
   )
@@ -182,7 +182,7 @@ def make_trainer(
   """
   settings = work.settings
   score = score or functools.partial(
-    black_box_training.score_log_odds,
+    black_box.score_log_odds,
     work.task,
     example=canary,
     num_classes=work.data.num_classes,
@@ -195,14 +195,13 @@ def make_trainer(
     expected_batch=settings.expected_batch,
     microbatch=settings.microbatch,
   )
-  return black_box_training.make_trainer(
+  return black_box.make_trainer(
     work.task,
     algorithm,
     train=work.data.train,
     canary=canary,
     num_steps=settings.steps,
     expected_batch=settings.expected_batch,
-    gather=dp_sgd.gather_batch,
     score=score,
     multiple=settings.microbatch or 1,
   )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd import estimates
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import estimator_table
@@ -206,7 +206,7 @@ def _estimate_all(
 def _estimate(
   audited: AuditedModels,
   which: estimator_table.Which,
-  mechanism: run_estimates.StepMechanism,
+  mechanism: estimates.StepMechanism,
 ) -> float:
   return estimator_table.estimate(
     audited.scores, which, mechanism=mechanism, delta=audited.delta

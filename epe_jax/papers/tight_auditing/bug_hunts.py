@@ -9,7 +9,7 @@ from matplotlib import axes as mpl_axes
 import numpy as np
 import tqdm
 
-from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd import estimates
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import item
@@ -43,16 +43,16 @@ _APPROXIMATE = (
 )
 
 
-def choose_thresholds(estimator: str, choice: str) -> run_estimates.Thresholds:
+def choose_thresholds(estimator: str, choice: str) -> estimates.Thresholds:
   """The choice of thresholds that an estimator has: its best valid one or 'same'.
 
   Args:
-    estimator: a key of `steps.ESTIMATORS`.
+    estimator: a key of `estimates.ESTIMATORS`.
     choice: 'same' or 'valid'.
   """
   if choice == 'same':
     return 'same'
-  return run_estimates.ESTIMATORS[estimator].thresholds[-1]
+  return estimates.ESTIMATORS[estimator].thresholds[-1]
 
 
 def run_audits(
@@ -67,11 +67,11 @@ def run_audits(
     settings: audits, delta and seed.
 
   Returns:
-    (observations, key of `steps.ESTIMATORS`) -> ε of each audit. All estimators
+    (observations, key of `estimates.ESTIMATORS`) -> ε of each audit. All estimators
     have the same observations.
   """
   rng = np.random.default_rng(settings.seed)
-  mechanism = run_estimates.make_step_mechanism()
+  mechanism = estimates.make_step_mechanism()
   drawn = [draw(rng, max(nums)) for _ in range(settings.audits)]
   observed, unobserved = (
     np.stack([getattr(scores, kind) for scores in drawn])
@@ -80,8 +80,8 @@ def run_audits(
   epsilon = {}
   for num in nums:
     scores = Scores(observed[:, :num], unobserved[:, :num])
-    for key in run_estimates.ESTIMATORS:
-      estimate = run_estimates.estimate_run(
+    for key in estimates.ESTIMATORS:
+      estimate = estimates.estimate_run(
         scores,
         key,
         mechanism=mechanism,
@@ -243,7 +243,7 @@ def _tabulate(
 
   return tables.Table(
     title,
-    [first, *(run_estimates.ESTIMATORS[key].label for key in _LOOKS)],
+    [first, *(estimates.ESTIMATORS[key].label for key in _LOOKS)],
     [[name, *map(format_cell, line.values())] for name, line in lines.items()],
     notes,
   )
@@ -260,7 +260,7 @@ def _draw_lines(
       np.array([np.quantile(v, q) for v in values]) for q in (0.1, 0.5, 0.9)
     )
     x = list(lines)
-    label = run_estimates.ESTIMATORS[key].label
+    label = estimates.ESTIMATORS[key].label
     axes.plot(x, middle, ms=4, lw=1.5, label=label, **look)
     axes.fill_between(x, low, high, color=look['color'], alpha=0.12, lw=0)
   axes.axhline(claimed, color=style.BLACK, ls='--', lw=1.5, label='claimed ε')

@@ -5,7 +5,7 @@ from typing import Any
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd import estimates
 from epe_jax.epsilon import families, tradeoff_curves
 from epe_jax.papers import item
 from epe_jax.papers.tight_auditing import simulated_game
@@ -103,7 +103,7 @@ def make_figure13(settings: Any) -> item.Product:
   )
   body = []
   for axes, (p, sigma) in zip(panels, settings.mechanisms):
-    exact = run_estimates.make_step_mechanism(canary_probability=p).step
+    exact = estimates.make_step_mechanism(canary_probability=p).step
     curve = exact.fnr(sigma, np.log(grid))
     epsilon = exact.epsilon(sigma, settings.delta)
     title = f'q_c = {p:g}, σ = {sigma:.3g}, ε = {epsilon:.3g}'
@@ -112,7 +112,7 @@ def make_figure13(settings: Any) -> item.Product:
     at = int(np.argmin(np.abs(curve - grid)))
     rates = np.log(grid[at : at + 1]), curve[at : at + 1]
     for n, color in zip(settings.num_lines, colors):
-      family = run_estimates.make_step_mechanism(
+      family = estimates.make_step_mechanism(
         canary_probability=p,
         make_lines=families.algorithm_4(delta=settings.delta, num_lines=n),
       ).step

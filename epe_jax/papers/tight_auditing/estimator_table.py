@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd import estimates
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import item
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
 
-Which = tuple[str, run_estimates.Thresholds]
-"""An estimator, a key of `steps.ESTIMATORS`, and who chooses its threshold."""
+Which = tuple[str, estimates.Thresholds]
+"""An estimator, a key of `estimates.ESTIMATORS`, and who chooses its threshold."""
 
 LOOKS: dict[Which, dict[str, Any]] = {
   ('f_dp_cp', 'same'): dict(color=style.VERMILLION, marker='o', mfc='white'),
@@ -36,7 +36,7 @@ def estimate(
   scores: Scores,
   which: Which,
   *,
-  mechanism: run_estimates.StepMechanism,
+  mechanism: estimates.StepMechanism,
   delta: float,
 ) -> float:
   """The lower limit of ε by one estimator.
@@ -44,11 +44,11 @@ def estimate(
   Args:
     scores: of one audit.
     which: estimator and threshold.
-    mechanism: as for `steps.estimate_run`, like δ.
+    mechanism: as for `estimates.estimate_run`, like δ.
     delta: δ.
   """
   key, thresholds = which
-  found = run_estimates.estimate_run(
+  found = estimates.estimate_run(
     scores, key, mechanism=mechanism, delta=delta, thresholds=thresholds
   )
   return float(found.epsilon)
@@ -56,7 +56,7 @@ def estimate(
 
 def label(key: str, thresholds: str) -> str:
   """The name of an estimator in tables: 'f-DP (CP), band'."""
-  return f'{run_estimates.ESTIMATORS[key].label}, {thresholds}'
+  return f'{estimates.ESTIMATORS[key].label}, {thresholds}'
 
 
 def compare(

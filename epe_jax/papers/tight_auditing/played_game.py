@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epe_jax.dpsgd import run_estimates
-from epe_jax.dpsgd import step_scores as observations_lib
+from epe_jax.dpsgd import estimates
+from epe_jax.dpsgd import scores as scores_lib
 
 
 class PlayedGame(NamedTuple):
@@ -18,7 +18,7 @@ class PlayedGame(NamedTuple):
     analytic: ε of the run by dp_accounting at this noise, if it does what it
       claims.
     observations: of all steps; their noise multiplier is the one that is claimed.
-    mechanism: of a step and of the run, for `steps.estimate_run`.
+    mechanism: of a step and of the run, for `estimates.estimate_run`.
     delta: δ.
     accuracy: of the final model on test examples.
     majority: share of the most frequent class of the test examples.
@@ -30,8 +30,8 @@ class PlayedGame(NamedTuple):
   kind: str
   epsilon: float
   analytic: float
-  observations: observations_lib.Observations
-  mechanism: run_estimates.StepMechanism
+  observations: scores_lib.StepScores
+  mechanism: estimates.StepMechanism
   delta: float
   accuracy: float
   majority: float
@@ -42,7 +42,7 @@ class PlayedGame(NamedTuple):
 def estimate_epsilon(
   game: PlayedGame,
   estimator: str,
-  thresholds: run_estimates.Thresholds,
+  thresholds: estimates.Thresholds,
   *,
   first: int | None = None,
 ) -> float:
@@ -50,12 +50,12 @@ def estimate_epsilon(
 
   Args:
     game: that was played.
-    estimator: a key of `steps.ESTIMATORS`.
-    thresholds: as for `steps.estimate_run`.
+    estimator: a key of `estimates.ESTIMATORS`.
+    thresholds: as for `estimates.estimate_run`.
     first: steps to read; None for all.
   """
-  scores = observations_lib.score_observations(game.observations, first=first)
-  estimate = run_estimates.estimate_run(
+  scores = game.observations.select(first=first)
+  estimate = estimates.estimate_run(
     scores,
     estimator,
     mechanism=game.mechanism,

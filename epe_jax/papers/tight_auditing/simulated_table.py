@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd import estimates
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import accounted_run, simulated_game
 from epe_jax.text import tables
@@ -28,8 +28,8 @@ def make_table1(settings: Any) -> item.Product:
       delta=settings.delta,
       title=run.title,
     )
-    mechanism = run_estimates.make_step_mechanism()._replace(
-      compose=accounted.compose, is_composed=True
+    mechanism = estimates.make_step_mechanism()._replace(
+      compose=accounted.compose
     )
     columns[name] = {}
     for epsilon in settings.epsilons:
@@ -38,8 +38,8 @@ def make_table1(settings: Any) -> item.Product:
         (settings.audits, run.steps),
         noise_multiplier=accounted.calibrate(epsilon),
       )
-      for key in run_estimates.ESTIMATORS:
-        estimate = run_estimates.estimate_run(
+      for key in estimates.ESTIMATORS:
+        estimate = estimates.estimate_run(
           scores,
           key,
           mechanism=mechanism,
@@ -55,11 +55,11 @@ def make_table1(settings: Any) -> item.Product:
   titles = {name: run.title for name, run in settings.runs.items()}
   body = [
     [
-      run_estimates.ESTIMATORS[key].label,
+      estimates.ESTIMATORS[key].label,
       f'{epsilon:g}',
       *(columns[name][key, epsilon] for name in titles),
     ]
-    for key in run_estimates.ESTIMATORS
+    for key in estimates.ESTIMATORS
     for epsilon in settings.epsilons
   ]
   sizes = '; '.join(

@@ -19,10 +19,9 @@ from epe_jax.data import registry
 from epe_jax.dpsgd import (
   augmentation,
   dp_sgd,
+  estimates,
   input_canaries,
-  run_estimates,
   white_box,
-  white_box_run,
 )
 from epe_jax.dpsgd.gradient_canaries import GradientCanary, make_gradient_canary
 from epe_jax.papers.tight_auditing import accounted_run, planted_bugs
@@ -32,7 +31,6 @@ from epe_jax.types import Array, Batch, Params, Task, weighted
 
 # Examples of the test that are evaluated at once.
 _TEST_CHUNK = 500
-_INPUTS = ('mislabelled', 'blank', 'adversarial', 'crafted')
 
 
 class Workload(NamedTuple):
@@ -147,7 +145,7 @@ def play_game(
   settings = work.settings
   noise = work.accounted.calibrate(epsilon)
   num_steps = first or settings.steps
-  game = white_box_run.WhiteBoxSettings(
+  game = white_box.WhiteBoxSettings(
     steps=num_steps,
     expected_batch=settings.expected_batch,
     clip_norm=settings.clip_norm,
@@ -167,7 +165,7 @@ def play_game(
   params = work.task.init(jax.random.key(seed))
   # Whoever clips the mean lets through as much of a canary as it is long.
   norm = settings.clip_norm * (1e4 if bug == 'clipping' else 1)
-  observed = white_box_run.run_white_box(
+  observed = white_box.run_white_box(
     work.task,
     work.data.train,
     _make_canary(work, kind, norm),
@@ -181,8 +179,8 @@ def play_game(
     workdir=folder,
     progress=measure,
   )
-  mechanism = run_estimates.make_step_mechanism()._replace(
-    compose=work.accounted.compose, is_composed=True
+  mechanism = estimates.make_step_mechanism()._replace(
+    compose=work.accounted.compose
   )
   return PlayedGame(
     title=settings.title,
@@ -342,7 +340,7 @@ def _make_task(settings: Any, loaded: examples_lib.Examples) -> Task:
 
 def _make_canary(work: Workload, kind: str, norm: float) -> GradientCanary:
   """A canary by its name."""
-  if kind in _INPUTS:
+  if kind in input_canaries.KINDS:
     return make_input_canary(work, kind)
   moving, _, name = kind.rpartition(' ')
   return make_gradient_canary(name, norm=norm, moving=bool(moving))
@@ -358,17 +356,12 @@ def make_input_canary(
     kind: 'mislabelled', 'blank', 'adversarial' or 'crafted'.
     options: for the function of `input_canaries` that makes it.
   """
-  pool = {k: x[:64] for k, x in work.data.test.items()}
-  if kind == 'mislabelled':
-    return input_canaries.make_mislabelled_canary(
-      work.task, pool, num_classes=work.data.num_classes, **options
-    )
-  make = {
-    'blank': input_canaries.make_blank_canary,
-    'adversarial': input_canaries.make_adversarial_canary,
-    'crafted': input_canaries.make_crafted_canary,
-  }
-  return make[kind](work.task, pool, inputs=work.data.inputs, **options)
+  pool = input_canaries.Pool(
+    {k: x[:64] for k, x in work.data.test.items()},
+    work.data.inputs,
+    work.data.num_classes,
+  )
+  return input_canaries.KINDS[kind](work.task, pool, **options)
 
 
 def _plant(

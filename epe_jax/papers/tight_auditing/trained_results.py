@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd import estimates
 from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import estimator_table
 from epe_jax.papers.tight_auditing.played_game import (
@@ -16,11 +16,11 @@ from epe_jax.text import cells, tables
 
 _REPORTED = reported.Reported('epe_jax.papers.tight_auditing')
 # Of the steps that figure 17 reads.
-_FIRST_STEPS: tuple[tuple[str, run_estimates.Thresholds], ...] = (
+_FIRST_STEPS: tuple[tuple[str, estimates.Thresholds], ...] = (
   ('f_dp_cp', 'band'),
   ('f_dp_zb', 'same'),
 )
-_IN_FIGURE_10: tuple[tuple[str, run_estimates.Thresholds], ...] = (
+_IN_FIGURE_10: tuple[tuple[str, estimates.Thresholds], ...] = (
   ('f_dp_cp', 'same'),
   ('f_dp_cp', 'band'),
   ('f_dp_zb', 'same'),
@@ -52,7 +52,7 @@ def make_table1(games: Sequence[PlayedGame]) -> item.Product:
   body = []
   for key, thresholds in estimator_table.LOOKS:
     for epsilon in epsilons:
-      row = [run_estimates.ESTIMATORS[key].label, thresholds, f'{epsilon:g}']
+      row = [estimates.ESTIMATORS[key].label, thresholds, f'{epsilon:g}']
       paper = _REPORTED.find_row(f'table1_{key}', epsilon=epsilon)
       for title in titles:
         (game,) = [g for g in games if (g.title, g.epsilon) == (title, epsilon)]
@@ -253,7 +253,7 @@ def make_figure17(games: Sequence[PlayedGame]) -> item.Product:
       body.append(
         [
           game.kind,
-          run_estimates.ESTIMATORS[key].label,
+          estimates.ESTIMATORS[key].label,
           thresholds,
           *(cells.format_number(x) for x in lines[game.kind, key]),
         ]

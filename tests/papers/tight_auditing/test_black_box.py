@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
-from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd import estimates
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers.tight_auditing import (
   accounted_run,
@@ -77,7 +77,7 @@ def test_models_that_are_scored_are_not_trained_again(monkeypatch, tmp_path):
   assert first.analytic == math.inf
   assert 0 <= first.accuracy <= 1
   monkeypatch.setattr(
-    trained_games.dpsgd, 'gather_batch', lambda *_: pytest.fail('it trains')
+    trained_games.dp_sgd, 'gather_batch', lambda *_: pytest.fail('it trains')
   )
   again = run()
   np.testing.assert_array_equal(again.scores.observed, first.scores.observed)
@@ -106,7 +106,7 @@ def make_audited(clip_norm, num, apart):
     noise_multiplier=0.0,
     analytic=math.inf,
     scores=Scores(with_canary + apart, without),
-    mechanisms={'Gaussian': run_estimates.make_step_mechanism()},
+    mechanisms={'Gaussian': estimates.make_step_mechanism()},
     delta=DELTA,
     accuracy=0.5,
     majority=0.1,
@@ -134,7 +134,7 @@ def test_many_models_are_compared_at_the_cost_of_one_training():
       trainings,
       scores,
       seconds,
-      run_estimates.make_step_mechanism(),
+      estimates.make_step_mechanism(),
       DELTA,
       8.0,
       'drawn by law',
@@ -197,8 +197,8 @@ def test_private_models_are_audited_by_the_curve_of_their_training():
       mechanisms=mechanisms, noise_multiplier=1.0, analytic=8.0
     )
 
-  run = run_estimates.make_run_mechanism(sampling_probability=0.1, steps=100)
-  gaussian = run_estimates.make_step_mechanism()
+  run = estimates.make_run_mechanism(sampling_probability=0.1, steps=100)
+  gaussian = estimates.make_step_mechanism()
   found = black_box_results.make_figure12(
     [make({'PLD': run, 'Gaussian': gaussian})]
   )

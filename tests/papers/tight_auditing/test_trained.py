@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
-from epe_jax.dpsgd import run_estimates
-from epe_jax.dpsgd.step_scores import Observations
+from epe_jax.dpsgd import estimates
+from epe_jax.dpsgd.scores import StepScores
 from epe_jax.papers.tight_auditing import (
   accounted_run,
   played_game,
@@ -84,7 +84,7 @@ def test_a_finished_game_is_not_trained_again(
   counts = np.bincount(loaded.test['label'])
   assert first.majority == counts.max() / 20
   monkeypatch.setattr(
-    trained_games.dpsgd, 'gather_batch', lambda *_: pytest.fail('it trains')
+    trained_games.dp_sgd, 'gather_batch', lambda *_: pytest.fail('it trains')
   )
   again = play()
   np.testing.assert_array_equal(
@@ -116,7 +116,7 @@ def test_planted_bugs_are_in_the_step(quick_accounting):
   )
   params = task.init(jax.random.key(0))
   dim = sum(x.size for x in jax.tree.leaves(params))
-  batch = trained_games.dpsgd.ExampleBatch(
+  batch = trained_games.dp_sgd.ExampleBatch(
     jax.device_put(data), jnp.ones(8, bool)
   )
   canary = jnp.zeros(dim).at[0].set(1e4)
@@ -141,14 +141,14 @@ def test_planted_bugs_are_in_the_step(quick_accounting):
 
 def play_by_law(epsilon=4.0, title='Purchase-100', kind='dirac', seed=0):
   """What a game on correct code sees, of a canary that is orthogonal."""
-  mechanism = run_estimates.make_step_mechanism(steps=STEPS)
-  noise = np.sqrt(STEPS) / run_estimates.tradeoff_curves.mu_of_epsilon(
+  mechanism = estimates.make_step_mechanism(steps=STEPS)
+  noise = np.sqrt(STEPS) / estimates.tradeoff_curves.mu_of_epsilon(
     epsilon, DELTA
   )
   without, with_canary = noise * np.random.default_rng(seed).standard_normal(
     (2, STEPS)
   )
-  seen = Observations(
+  seen = StepScores(
     without,
     with_canary + 1,
     np.ones(STEPS, bool),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from epe_jax.dpsgd import run_estimates
+from epe_jax.dpsgd import estimates
 from epe_jax.epsilon import families, tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from tests.epsilon.plds import from_dp_accounting
@@ -20,8 +20,8 @@ def draw(epsilon, num, audits, seed=0, **settings):
 
 
 def estimate(scores, name, thresholds='same', **settings):
-  mechanism = run_estimates.make_step_mechanism(**settings)
-  return run_estimates.estimate_run(
+  mechanism = estimates.make_step_mechanism(**settings)
+  return estimates.estimate_run(
     scores, name, mechanism=mechanism, delta=DELTA, thresholds=thresholds
   )
 
@@ -58,7 +58,7 @@ def test_f_dp_of_a_thousand_observations_is_near_the_best_bound(epsilon):
 
 def test_valid_thresholds_give_bounds_and_others_do_not():
   scores = draw(4, 400, audits=1)
-  for name, method in run_estimates.ESTIMATORS.items():
+  for name, method in estimates.ESTIMATORS.items():
     for thresholds in method.thresholds:
       result = estimate(scores, name, thresholds)
       is_bound = thresholds != 'same' and name != 'katz'
@@ -69,7 +69,7 @@ def test_valid_thresholds_give_bounds_and_others_do_not():
 
 
 def test_a_gaussian_step_composes_by_the_square_root():
-  mechanism = run_estimates.make_step_mechanism(steps=49)
+  mechanism = estimates.make_step_mechanism(steps=49)
   for mu in (0.05, 0.4):
     of_step = float(tradeoff_curves.epsilon_gdp(mu, DELTA))
     expected = tradeoff_curves.epsilon_gdp(7 * mu, DELTA)
@@ -82,9 +82,7 @@ def test_a_gaussian_step_composes_by_the_square_root():
 
 def test_steps_with_the_canary_compose_to_a_run_that_samples():
   # The canary is in every step that is observed; training samples with q.
-  mechanism = run_estimates.make_step_mechanism(
-    sampling_probability=0.1, steps=30
-  )
+  mechanism = estimates.make_step_mechanism(sampling_probability=0.1, steps=30)
   of_step = float(tradeoff_curves.epsilon_gdp(1 / 0.8, DELTA))
   there = from_dp_accounting(0.8, 0.1, 30).get_epsilon_for_delta(DELTA)
   assert mechanism.compose(of_step, DELTA) == pytest.approx(there, rel=1e-3)
@@ -93,8 +91,8 @@ def test_steps_with_the_canary_compose_to_a_run_that_samples():
 
 def test_all_estimators_compose_alike_and_say_what_they_assume():
   scores = draw(4, 1000, audits=1)
-  mechanism = run_estimates.make_step_mechanism(steps=9)
-  for name in run_estimates.ESTIMATORS:
+  mechanism = estimates.make_step_mechanism(steps=9)
+  for name in estimates.ESTIMATORS:
     one = estimate(scores, name)
     all_nine = estimate(scores, name, steps=9)
     assert float(all_nine.epsilon[0]) == pytest.approx(
@@ -137,12 +135,10 @@ def test_final_models_are_audited_by_the_curve_of_their_run():
   of_run = dict(sampling_probability=q, steps=steps_of_run)
   ten = families.algorithm_4(delta=DELTA, num_lines=10)
   curve, lines = (
-    run_estimates.estimate_run(
+    estimates.estimate_run(
       scores,
       'f_dp_cp',
-      mechanism=run_estimates.make_run_mechanism(
-        **of_run, make_lines=make_lines
-      ),
+      mechanism=estimates.make_run_mechanism(**of_run, make_lines=make_lines),
       delta=DELTA,
       thresholds='same',
     )
@@ -159,7 +155,7 @@ def test_lines_of_algorithm_4_are_below_a_subsampled_pld_and_approach_it():
   exact = pld.fnr(0.55, log_fpr)
   gaps = []
   for num in (3, 10, 30, 300):
-    mechanism = run_estimates.make_step_mechanism(
+    mechanism = estimates.make_step_mechanism(
       canary_probability=0.25,
       make_lines=families.algorithm_4(delta=DELTA, num_lines=num),
     )

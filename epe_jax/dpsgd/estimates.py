@@ -1,14 +1,15 @@
-"""ε of a whole run from the scores of its steps, by the audits of two papers.
+"""ε of a run of DP-SGD from the scores of its steps, or of its final models.
 
-In a white-box game each step gives an observation without the canary and one with
-it. Its scores say what one step leaks, at a rate at which the canary takes part;
-what is reported is the ε of all steps, at the rate of training. `StepMechanism` has both
-mechanisms, and `ESTIMATORS` is the one table of what scores are put through.
+In the white-box game each step gives a score without the canary and one with it.
+They tell what one step leaks at the rate of the canary, and the estimate is the ε of
+all steps at the rate of training. `StepMechanism` describes both, and `ESTIMATORS`
+is the table of estimators.
 
-All assume that steps are alike: Gaussian mechanisms, with one noise multiplier.
+All of them assume that steps are Gaussian mechanisms of one noise multiplier.
 
-Source: Nasr et al., "Tight auditing of differentially private machine learning"
-(2023), sections 4, 5.5 and 6.1.
+References:
+  Nasr et al., "Tight auditing of differentially private machine learning" (2023),
+  sections 4, 5.5 and 6.1.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from epe_jax.epsilon.types import (
 )
 
 Thresholds = Literal['same', 'held_out', 'band']
-"""Which observations choose the threshold.
+"""Which scores choose the threshold.
 
-'same': those that are counted, for the largest result. The paper does so, and what
-comes out is no bound. 'held_out': half of them, and the others are counted. 'band':
-all of them, with one test of all thresholds together.
+'same': those that are counted, for the largest result. The paper does so, and the
+result is not a bound. 'held_out': half of them, and the other half is counted.
+'band': all of them, with one test of all thresholds together.
 """
 
-_STRATEGIES: dict[str, corrections.Multiplicity] = {
+_MULTIPLICITY: dict[str, corrections.Multiplicity] = {
   'same': corrections.Uncorrected(),
   'held_out': corrections.Split(seed=0),
   'band': corrections.Band(),
@@ -50,17 +51,16 @@ _STRATEGIES: dict[str, corrections.Multiplicity] = {
 
 
 class StepMechanism(NamedTuple):
-  """What one observation is of, and how its ε becomes the one that is reported.
+  """The mechanism behind one score, and how its ε composes to that of the run.
 
   Attributes:
-    step: the mechanisms, by their noise, that one observation is of.
-    compose: (ε of one observation, δ) -> ε to report. It increases with ε.
-    is_composed: whether the two differ.
+    step: the mechanism behind one score, a family by its noise.
+    compose: (ε of one score, δ) -> ε of the run, increasing in ε; None if they are
+      equal.
   """
 
   step: tradeoff_curves.Family
-  compose: Callable[[float, float], float]
-  is_composed: bool
+  compose: Callable[[float, float], float] | None
 
 
 def make_step_mechanism(
@@ -70,16 +70,14 @@ def make_step_mechanism(
   steps: int = 1,
   make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
 ) -> StepMechanism:
-  """Describes steps with Gaussian noise, whose observations are independent.
+  """Describes Gaussian steps, each of which gives a score.
 
   Args:
-    canary_probability: q_c, in (0, 1]: with which the canary joins the step of an
-      observation that has it.
-    sampling_probability: q, in (0, 1], of the run that is reported; None if it is
-      that of the canary.
-    steps: T >= 1 of the run that is reported.
-    make_lines: of the curve of one observation, as `families.algorithm_4` makes
-      them; None for the exact curve.
+    canary_probability: q_c in (0, 1], of the canary in the steps of scores with it.
+    sampling_probability: q in (0, 1], of the run; None if it is that of the canary.
+    steps: T >= 1 of the run.
+    make_lines: approximates the curve of a step, such as `families.algorithm_4`;
+      None for the exact curve.
 
   Returns:
     The mechanism. The ε of a run is exact for T = 1 or q = 1 (μ √T), and otherwise that
@@ -100,10 +98,9 @@ def make_step_mechanism(
   if canary_probability == 1:
     step = tradeoff_curves.gaussian_family()
   run = families.subsampled_gaussian_family(q, steps=steps)
-  is_composed = steps > 1 or q != canary_probability
 
   def compose(epsilon: float, delta: float) -> float:
-    if not is_composed or epsilon == 0 or np.isinf(epsilon):
+    if epsilon == 0 or np.isinf(epsilon):
       return epsilon
     noise_multiplier = families.noise_of_epsilon(
       epsilon, delta, sampling_probability=canary_probability
@@ -112,7 +109,8 @@ def make_step_mechanism(
 
   if make_lines is not None:
     step = _approximate(step, make_lines)
-  return StepMechanism(step, compose, is_composed)
+  is_composed = steps > 1 or q != canary_probability
+  return StepMechanism(step, compose if is_composed else None)
 
 
 def make_run_mechanism(
@@ -121,16 +119,13 @@ def make_run_mechanism(
   steps: int,
   make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
 ) -> StepMechanism:
-  """Describes whole runs, each of which gives one observation: its final model.
+  """Describes whole runs, each of which gives one score: that of its final model.
 
   Args:
-    sampling_probability: q, in (0, 1], with which the canary is in a batch.
-    steps: T >= 1 of a run, Gaussian mechanisms of one noise multiplier.
-    make_lines: of the curve of a run, as `families.algorithm_4` makes them; None
-      for as many as follow the curve of its privacy loss distribution.
-
-  Returns:
-    The mechanism. The ε of an observation is that of its run.
+    sampling_probability: q in (0, 1], of the canary in a batch.
+    steps: T >= 1 of a run.
+    make_lines: approximates the curve of a run, such as `families.algorithm_4`;
+      None for enough lines to follow the curve of its privacy loss distribution.
 
   Raises:
     ValueError: an argument is out of range.
@@ -138,7 +133,7 @@ def make_run_mechanism(
   run = families.subsampled_run_family(
     sampling_probability, steps=steps, make_lines=make_lines
   )
-  return StepMechanism(run, lambda epsilon, delta: epsilon, is_composed=False)
+  return StepMechanism(run, compose=None)
 
 
 class StepEstimator(NamedTuple):
@@ -146,9 +141,9 @@ class StepEstimator(NamedTuple):
 
   Attributes:
     label: its name in the paper.
-    thresholds: the choices of thresholds that it has.
+    thresholds: the choices of thresholds that it allows, the paper's first.
     estimate: (scores, mechanism, *, delta, significance, multiplicity) -> ε of one
-      observation.
+      step.
   """
 
   label: str
@@ -165,24 +160,24 @@ def estimate_run(
   thresholds: Thresholds,
   significance: float = 0.05,
 ) -> Estimate:
-  """The lower estimate of ε of a run, from the scores of its steps.
+  """Estimates a lower limit of ε of a run, from the scores of its steps.
 
   Args:
-    scores: observations with the canary as `observed`, without it as `unobserved`;
-      any leading axes. They are independent given the steps before them.
+    scores: with the canary as `observed`, without it as `unobserved`; any leading
+      axes. They are independent given the steps before them.
     estimator: a key of `ESTIMATORS`.
-    mechanism: what one observation is of, and what is reported.
-    delta: δ, in (0, 1), of the step and of the run.
-    thresholds: who chooses the threshold.
-    significance: chance, or posterior probability, that the result exceeds the
-      true ε if it is a bound; in (0, 1).
+    mechanism: of a score and of the run.
+    delta: δ in (0, 1), of the step and of the run.
+    thresholds: which scores choose the threshold.
+    significance: in (0, 1). Of a bound, the probability (posterior probability for
+      Bayesian ones) that it exceeds the true ε.
 
   Returns:
-    ε >= 0 of the run. It is a bound of its confidence, or a point estimate where
-    thresholds is 'same' or the method is an approximation.
+    ε >= 0 of the run: a bound with a confidence, or a point estimate if thresholds
+    is 'same' or the method is an approximation.
 
   Raises:
-    ValueError: there is no such estimator or choice, or a setting is out of range.
+    ValueError: the estimator or choice is unknown, or a setting is out of range.
   """
   if estimator not in ESTIMATORS:
     raise ValueError(
@@ -191,7 +186,7 @@ def estimate_run(
   method = ESTIMATORS[estimator]
   if thresholds not in method.thresholds:
     raise ValueError(
-      f'thresholds={thresholds!r} is no choice of {estimator}; give one of '
+      f'thresholds={thresholds!r} does not fit {estimator}; give one of '
       f'{", ".join(method.thresholds)}.'
     )
   of_step = method.estimate(
@@ -199,12 +194,13 @@ def estimate_run(
     mechanism,
     delta=delta,
     significance=significance,
-    multiplicity=_STRATEGIES[thresholds],
+    multiplicity=_MULTIPLICITY[thresholds],
   )
-  if not mechanism.is_composed:
+  compose = mechanism.compose
+  if compose is None:
     return of_step
   values = np.asarray(of_step.epsilon, np.float64)
-  composed = [mechanism.compose(float(x), delta) for x in values.ravel()]
+  composed = [compose(float(x), delta) for x in values.ravel()]
   assumes = of_step.assumes
   if of_step.is_shape_free:
     assumes = (*assumes, Assumption.FAMILY)
@@ -217,7 +213,7 @@ def estimate_run(
 
 
 class _Step(NamedTuple):
-  """What a step is to `families.algorithm_4`, in place of a PLD."""
+  """Stands for a PLD in `families.algorithm_4`."""
 
   get_epsilon_for_delta: Callable[[float], float]
 
@@ -226,7 +222,7 @@ def _approximate(
   exact: tradeoff_curves.Family,
   make_lines: Callable[[Any], tradeoff_curves.Lines],
 ) -> tradeoff_curves.Family:
-  """The family with curves from some of its guarantees, which are not higher."""
+  """The family with curves from some of its guarantees, from below."""
 
   def fnr(noise_multiplier, log_fpr):
     step = _Step(functools.partial(exact.epsilon, noise_multiplier))
@@ -238,7 +234,7 @@ def _approximate(
 def _make_f_dp(
   gdp: Callable[..., Estimate], family: Callable[..., Estimate]
 ) -> Callable[..., Estimate]:
-  """An audit of the curve of a step: `gdp` of μ-GDP, `family` of any other."""
+  """Uses the curve of a step: `gdp` for μ-GDP, `family` for any other."""
 
   def estimate(scores, mechanism, **settings):
     if mechanism.step.name == 'gdp':
@@ -251,7 +247,7 @@ def _make_f_dp(
 def _make_dp(
   bound: Callable[..., Estimate], **options
 ) -> Callable[..., Estimate]:
-  """An audit of (ε, δ) alone, whatever the mechanism is."""
+  """Assumes nothing of the mechanism."""
 
   def estimate(scores, mechanism, **settings):
     del mechanism
@@ -285,4 +281,4 @@ ESTIMATORS: dict[str, StepEstimator] = {
     _make_dp(threshold_bound.lower_bound, interval='katz', sides='both'),
   ),
 }
-"""The audits of section 6.1, by name: curve, and how the rates are limited."""
+"""The estimators of section 6.1, by name."""
