@@ -7,6 +7,8 @@ An experiment of runs names a config in configs/, the fields that it sets, and
 the axes of its grid. Items that need the same runs share them.
 """
 
+from collections.abc import Sequence
+import math
 from typing import Any
 
 from ml_collections import config_dict
@@ -336,7 +338,7 @@ def _make_trained(scale: str) -> dict[str, Any]:
     model = dict(depth=depth, width=(1, 1, 4)[sizes])
     return convnet | sized | dict(task='wide_resnet', model=model)
 
-  # Thousands of models: few and small examples, unless there is a GPU.
+  # Thousands of models: few and small examples without a GPU.
   small_box = purchase | dict(
     num_train=(100, 500)[min(sizes, 1)],
     num_test=(50, 500)[min(sizes, 1)],
@@ -346,48 +348,95 @@ def _make_trained(scale: str) -> dict[str, Any]:
   )
   one_box = wrn16 if sizes == 2 else small_box
   boxes = works if sizes == 2 else dict(purchase=small_box)
-  black_box = dict(
-    kinds=('mislabelled', 'blank')[: 2 if sizes else 1],
-    num_models=(4, 100, 1000)[sizes],
-    chunk=(2, 20, 4)[sizes],
-  )
-
+  box_kinds = ('mislabelled', 'blank')[: 2 if sizes else 1]
+  models = dict(num_models=(4, 100, 1000)[sizes], chunk=(2, 20, 4)[sizes])
   pair = ((10,), (16, 40), (16, 40))[sizes]
   depths = {f'wrn{depth}': make_depth(depth) for depth in pair}
-  one = wrn16 if sizes == 2 else purchase
+  one = dict(work=wrn16 if sizes == 2 else purchase)
   kinds = ('dirac', 'moving random')
   inputs = ('mislabelled', 'crafted')
   if sizes:
     kinds = ('dirac', 'constant', 'random', 'moving dirac', 'moving random')
     inputs = ('mislabelled', 'blank', 'adversarial', 'crafted')
+  bug = dict(kind='dirac', epsilon=1.27)
   return dict(
     tight_table1=common
     | dict(
       works=works,
-      epsilons=(8.0,) if sizes == 0 else (1.0, 4.0, 8.0, 16.0),
-      canary='dirac',
-      first=None,
+      games=_make_games_by_epsilon(
+        'dirac', (8.0,) if sizes == 0 else (1.0, 4.0, 8.0, 16.0)
+      ),
     ),
     tight_convnet=common
     | dict(
       works=dict(convnet=convnet | images),
-      epsilons=(8.0,),
-      canary='dirac',
-      first=None,
+      games=_make_games_by_epsilon('dirac', (8.0,)),
     ),
     tight_inputs_by_epsilon=common
     | dict(
       works=works,
-      # The paper does not say which of them its figure has.
-      epsilons=(4.0, 8.0) if sizes == 0 else (1.0, 4.0, 8.0, 16.0),
-      canary='crafted',
-      first=(10, 250, 250)[sizes],
+      # The paper does not say which inputs its figure has.
+      games=_make_games_by_epsilon(
+        'crafted',
+        (4.0, 8.0) if sizes == 0 else (1.0, 4.0, 8.0, 16.0),
+        first=(10, 250, 250)[sizes],
+      ),
+    ),
+    tight_depths=common
+    | dict(works=depths, games=_make_games_by_epsilon('dirac', (8.0,))),
+    tight_gradient_canaries=common
+    | dict(works=one, games=_make_games_by_kind(kinds)),
+    tight_input_canaries=common
+    | dict(works=one, games=_make_games_by_kind(inputs)),
+    tight_augmentations=common
+    | dict(
+      works=dict(work=augmented),
+      games=tuple(
+        dict(
+          name=f'augmentations={num}',
+          label=f'K = {num}',
+          kind='dirac',
+          epsilon=8.0,
+          augmentations=num,
+        )
+        for num in ((1, 2), (1, 2, 4, 8), (1, 2, 4, 8, 16))[sizes]
+      ),
+    ),
+    tight_trained_bugs=common
+    | dict(
+      works=dict(purchase=purchase),
+      games=(
+        bug | dict(name='correct', label='correct'),
+        bug | dict(name='clipping', label='clipping', bug='clipping'),
+        bug | dict(name='seeds', label='seeds', bug='seeds'),
+        bug | dict(name='scale', label='scale', bug='scale', true_epsilon=1.57),
+      ),
     ),
     tight_clipped_black_box=common
-    | black_box
-    | dict(work=one_box, clip_norms=(0.1, 1.0, 10.0)[: 3 if sizes else 1]),
-    tight_black_box=common | black_box | dict(works=boxes, epsilon=8.0),
+    | models
+    | dict(
+      works=dict(work=one_box),
+      audits=tuple(
+        dict(
+          name=f'clip_norm={clip_norm:g}_{kind}',
+          kind=kind,
+          epsilon=math.inf,
+          clip_norm=clip_norm,
+        )
+        for clip_norm in (0.1, 1.0, 10.0)[: 3 if sizes else 1]
+        for kind in box_kinds
+      ),
+    ),
+    tight_black_box=common
+    | models
+    | dict(
+      works=boxes,
+      audits=tuple(
+        dict(name=kind, kind=kind, epsilon=8.0) for kind in box_kinds
+      ),
+    ),
     tight_costs=common
+    | models
     | dict(
       work=one_box,
       epsilon=8.0,
@@ -398,21 +447,31 @@ def _make_trained(scale: str) -> dict[str, Any]:
         num_updates=(2, 32, 50)[sizes],
         step_size=0.1,
       ),
-      num_models=black_box['num_models'],
-      chunk=black_box['chunk'],
     ),
-    tight_depths=common
-    | dict(works=depths, epsilons=(8.0,), canary='dirac', first=None),
-    tight_augmentations=common
-    | dict(
-      work=augmented,
-      epsilon=8.0,
-      augmentations=((1, 2), (1, 2, 4, 8), (1, 2, 4, 8, 16))[sizes],
-    ),
-    tight_gradient_canaries=common | dict(work=one, kinds=kinds, epsilon=8.0),
-    tight_input_canaries=common | dict(work=one, kinds=inputs, epsilon=8.0),
-    tight_trained_bugs=common
-    | dict(work=purchase, claimed=1.27, true_epsilon=1.57),
+  )
+
+
+def _make_games_by_epsilon(
+  kind: str, epsilons: Sequence[float], first: int | None = None
+) -> tuple[dict[str, Any], ...]:
+  """Makes a game with one kind of canary for each ε."""
+  return tuple(
+    dict(
+      name=f'epsilon={epsilon:g}',
+      kind=kind,
+      epsilon=epsilon,
+      first=first,
+      # With the same noise all of them would be high or low together.
+      seed=i,
+    )
+    for i, epsilon in enumerate(epsilons)
+  )
+
+
+def _make_games_by_kind(kinds: Sequence[str]) -> tuple[dict[str, Any], ...]:
+  """Makes a game at ε = 8 for each kind of canary."""
+  return tuple(
+    dict(name=kind.replace(' ', '_'), kind=kind, epsilon=8.0) for kind in kinds
   )
 
 

@@ -112,7 +112,7 @@ def load_scores(path: str | os.PathLike) -> StepScores:
     FileNotFoundError: there is no such file.
     ValueError: the file is damaged, or of another version.
   """
-  arrays: dict[str, Any] = dict(io.read_arrays(path))
+  arrays = io.read_arrays(path)
   names = [field.name for field in dataclasses.fields(StepScores)]
   missing = {'schema', *names} - arrays.keys()
   if missing:
@@ -120,6 +120,7 @@ def load_scores(path: str | os.PathLike) -> StepScores:
       f'{path} lacks {sorted(missing)}; give a file of `write_scores`.'
     )
   io.check_schema(path, int(arrays['schema']), reads=SCHEMA)
-  # The numbers come back as arrays without axes.
-  fields = [x if x.ndim else float(x) for x in map(arrays.get, names)]
-  return StepScores(*fields)
+  fields: dict[str, Any] = {name: arrays[name] for name in names}
+  # Numbers come back as arrays without axes.
+  fields |= {name: float(x) for name, x in fields.items() if not x.ndim}
+  return StepScores(**fields)

@@ -11,11 +11,11 @@ from epe_jax.papers.tight_auditing import (
   curves,
   gaussian_steps,
   simulated_table,
-  trained_results,
+  white_box_results,
 )
 
 
-def _import_late(module: str, name: str) -> Callable[..., Any]:
+def _call_late(module: str, name: str) -> Callable[..., Any]:
   """A function of a module that needs the extra for DP-SGD."""
 
   def call(*args: Any) -> Any:
@@ -26,6 +26,8 @@ def _import_late(module: str, name: str) -> Callable[..., Any]:
   return call
 
 
+_train_games = _call_late('white_box_games', 'train_games')
+_train_models = _call_late('black_box', 'train_models')
 _DATA = ('cifar10', 'fashion_mnist', 'purchase100')
 
 ITEMS = {
@@ -87,9 +89,7 @@ ITEMS = {
     'White-box audits of trained models',
     'section 6.2, Table 1',
     'tight_table1',
-    from_training(
-      _import_late('trained_games', 'train_table1'), trained_results.make_table1
-    ),
+    from_training(_train_games, white_box_results.make_table1),
     _DATA,
   ),
   'figure6': Item(
@@ -97,8 +97,8 @@ ITEMS = {
     'section 6.2, Figure 6',
     'tight_table1',
     from_training(
-      _import_late('trained_games', 'train_table1'),
-      trained_results.make_figure6,
+      _train_games,
+      white_box_results.make_figure6,
     ),
     _DATA,
   ),
@@ -107,8 +107,8 @@ ITEMS = {
     'appendix B, the ConvNet of Table 1, on images that are at hand',
     'tight_convnet',
     from_training(
-      _import_late('trained_games', 'train_table1'),
-      trained_results.make_convnet,
+      _train_games,
+      white_box_results.make_convnet,
     ),
     _DATA,
   ),
@@ -117,8 +117,8 @@ ITEMS = {
     'appendix C.2, Figure 15',
     'tight_gradient_canaries',
     from_training(
-      _import_late('trained_games', 'train_canaries'),
-      trained_results.make_gradient_canaries,
+      _train_games,
+      white_box_results.make_figure15,
     ),
     _DATA,
   ),
@@ -127,8 +127,8 @@ ITEMS = {
     'appendix C.3, Figure 16',
     'tight_input_canaries',
     from_training(
-      _import_late('trained_games', 'train_canaries'),
-      trained_results.make_input_canaries,
+      _train_games,
+      white_box_results.make_figure16,
     ),
     _DATA,
   ),
@@ -137,8 +137,8 @@ ITEMS = {
     'appendix D.1, Figure 17',
     'tight_input_canaries',
     from_training(
-      _import_late('trained_games', 'train_canaries'),
-      trained_results.make_figure17,
+      _train_games,
+      white_box_results.make_figure17,
     ),
     _DATA,
   ),
@@ -147,8 +147,8 @@ ITEMS = {
     'section 6.4, Figure 10',
     'tight_inputs_by_epsilon',
     from_training(
-      _import_late('trained_games', 'train_table1'),
-      trained_results.make_figure10,
+      _train_games,
+      white_box_results.make_figure10,
     ),
     _DATA,
   ),
@@ -157,8 +157,8 @@ ITEMS = {
     'section 6.4, Figure 11',
     'tight_clipped_black_box',
     from_training(
-      _import_late('black_box_games', 'train_clipped'),
-      _import_late('black_box_results', 'make_figure11'),
+      _train_models,
+      _call_late('black_box', 'make_figure11'),
     ),
     _DATA,
   ),
@@ -167,8 +167,8 @@ ITEMS = {
     'section 6.4, Figure 12',
     'tight_black_box',
     from_training(
-      _import_late('black_box_games', 'train_private'),
-      _import_late('black_box_results', 'make_figure12'),
+      _train_models,
+      _call_late('black_box', 'make_figure12'),
     ),
     _DATA,
   ),
@@ -177,8 +177,8 @@ ITEMS = {
     'section 6.4, Algorithms 1 and 2, beside a one-shot audit',
     'tight_costs',
     from_training(
-      _import_late('audit_costs', 'train_costs'),
-      _import_late('cost_results', 'make_costs'),
+      _call_late('costs', 'train_costs'),
+      _call_late('costs', 'make_costs'),
     ),
     _DATA,
   ),
@@ -187,8 +187,8 @@ ITEMS = {
     'appendix D.2, Figure 18',
     'tight_depths',
     from_training(
-      _import_late('trained_games', 'train_table1'),
-      trained_results.make_figure18,
+      _train_games,
+      white_box_results.make_figure18,
     ),
     _DATA,
   ),
@@ -197,8 +197,8 @@ ITEMS = {
     'appendix D.3, Figure 19',
     'tight_augmentations',
     from_training(
-      _import_late('trained_games', 'train_augmentations'),
-      trained_results.make_figure19,
+      _train_games,
+      white_box_results.make_figure19,
     ),
     _DATA,
   ),
@@ -206,9 +206,7 @@ ITEMS = {
     'Bugs in the steps of a training',
     'section 6.3, Figures 7, 8 and 9',
     'tight_trained_bugs',
-    from_training(
-      _import_late('trained_games', 'train_bugs'), trained_results.make_bugs
-    ),
+    from_training(_train_games, white_box_results.make_bugs),
     _DATA,
   ),
 }

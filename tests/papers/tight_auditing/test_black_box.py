@@ -12,11 +12,10 @@ from epe_jax.dpsgd import estimates
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers.tight_auditing import (
   accounted_run,
-  audit_costs,
-  black_box_games,
-  black_box_results,
-  cost_results,
-  trained_games,
+  audits,
+  black_box,
+  costs,
+  workloads,
 )
 
 # jax_privacy 2.0 calls what optax 0.2.8 has renamed.
@@ -45,25 +44,22 @@ def make_work(**changes):
     microbatch=None,
     **changes,
   )
-  return trained_games.Workload(
+  return workloads.Workload(
     settings,
-    trained_games.fully_connected.task(3, num_features=5, hidden=(30,)),
-    trained_games.examples_lib.Examples(
-      draw(40), draw(70), 'drawn', 'features', 3
-    ),
+    workloads.fully_connected.task(3, num_features=5, hidden=(30,)),
+    workloads.examples_lib.Examples(draw(40), draw(70), 'drawn', 'features', 3),
     accounted_run.AccountedRun(np.zeros(1), np.zeros(1)),
   )
 
 
 def test_models_that_are_scored_are_not_trained_again(monkeypatch, tmp_path):
   def run(**changes):
-    return black_box_games.audit_models(
+    return black_box.audit_models(
       make_work(),
       tmp_path,
       **dict(
         kind='blank',
-        clip_norm=1.0,
-        noise_multiplier=0.0,
+        epsilon=math.inf,
         num_models=3,
         chunk=2,
         delta=DELTA,
@@ -77,7 +73,7 @@ def test_models_that_are_scored_are_not_trained_again(monkeypatch, tmp_path):
   assert first.analytic == math.inf
   assert 0 <= first.accuracy <= 1
   monkeypatch.setattr(
-    trained_games.dp_sgd, 'gather_batch', lambda *_: pytest.fail('it trains')
+    black_box.dp_sgd, 'gather_batch', lambda *_: pytest.fail('it trains')
   )
   again = run()
   np.testing.assert_array_equal(again.scores.observed, first.scores.observed)
@@ -88,9 +84,9 @@ def test_models_that_are_scored_are_not_trained_again(monkeypatch, tmp_path):
 
 def test_canaries_are_white_or_have_a_label_that_is_not_theirs():
   work = make_work()
-  blank = black_box_games.make_canary_example(work, 'blank', 0)
+  blank = black_box.make_canary_example(work, 'blank', 0)
   np.testing.assert_array_equal(blank['features'], np.ones(5))
-  wrong = black_box_games.make_canary_example(work, 'mislabelled', 0)
+  wrong = black_box.make_canary_example(work, 'mislabelled', 0)
   pool = {k: x[:64] for k, x in work.data.test.items()}
   (row,) = np.flatnonzero((pool['features'] == wrong['features']).all(axis=1))
   assert pool['label'][row] != wrong['label']
@@ -99,9 +95,10 @@ def test_canaries_are_white_or_have_a_label_that_is_not_theirs():
 def make_audited(clip_norm, num, apart):
   rng = np.random.default_rng(0)
   without, with_canary = rng.standard_normal((2, num))
-  return black_box_games.AuditedModels(
+  return audits.AuditedTraining(
     title='CIFAR-10 WRN-16',
     kind='blank',
+    epsilon=math.inf,
     clip_norm=clip_norm,
     noise_multiplier=0.0,
     analytic=math.inf,
@@ -116,7 +113,7 @@ def make_audited(clip_norm, num, apart):
 
 def test_figure11_has_the_papers_largest_epsilon_of_a_thousand_models():
   audited = [make_audited(0.1, 1000, 1.0), make_audited(10.0, 1000, 100.0)]
-  table, every, _ = black_box_results.make_figure11(audited).tables
+  table, every, _ = black_box.make_figure11(audited).tables
   rows = dict(table.body)
   # The paper says 44.0, and that without noise 10 comes close to it.
   assert rows['scores that are all apart'] == '44.1 (44.0)'
@@ -129,7 +126,7 @@ def test_figure11_has_the_papers_largest_epsilon_of_a_thousand_models():
 def test_many_models_are_compared_at_the_cost_of_one_training():
   def make(name, trainings, num, seconds):
     scores = make_audited(1.0, num, 3.0).scores
-    return audit_costs.TimedAudit(
+    return costs.TimedAudit(
       name,
       trainings,
       scores,
@@ -142,7 +139,7 @@ def test_many_models_are_compared_at_the_cost_of_one_training():
 
   # A model takes 0.5 s: eight of them as long as the one training.
   one, many = make('one', 1, 100, 4.2), make('many', 200, 100, 100.0)
-  (table,) = cost_results.make_costs([one, many]).tables
+  (table,) = costs.make_costs([one, many]).tables
   first, few, last = table.body
   assert few[1:3] == ['8', '4 + 4']
   assert float(few[7]) == 4
@@ -159,7 +156,7 @@ def test_gradient_canaries_that_took_part_are_found_in_the_final_model():
   # Examples without gradients, and hardly any noise.
   loss = work.task.loss
   still = work.task._replace(loss=lambda *args: 0 * loss(*args))
-  scores, seconds = audit_costs.audit_gradients(
+  scores, seconds = costs.audit_gradients(
     work._replace(task=still), 0.001, 60, 0
   )
   assert seconds > 0
@@ -171,8 +168,8 @@ def test_gradient_canaries_that_took_part_are_found_in_the_final_model():
 
 def test_data_canaries_have_scores_of_one_training():
   work = make_work()
-  drawn = audit_costs.draw_mislabelled(work, 5, 0)
-  scores, _ = audit_costs.audit_inputs(work, 0.0, drawn, 0)
+  drawn = costs.draw_mislabelled(work, 5, 0)
+  scores, _ = costs.audit_inputs(work, 0.0, drawn, 0)
   assert scores.observed.shape == scores.unobserved.shape == (5,)
   assert np.isfinite(scores.observed).all()
 
@@ -183,7 +180,7 @@ def test_optimized_canaries_are_other_inputs_with_the_same_labels():
     num_train=20, num_steps=2, num_updates=2, step_size=0.1
   )
   drawn = {k: x[:10] for k, x in work.data.test.items()}
-  found, seconds = audit_costs.craft_inputs(work, drawn, 0, crafting)
+  found, seconds = costs.craft_inputs(work, drawn, 0, crafting)
   assert seconds > 0
   np.testing.assert_array_equal(found['label'], drawn['label'])
   x = np.asarray(found['features'])
@@ -199,9 +196,7 @@ def test_private_models_are_audited_by_the_curve_of_their_training():
 
   run = estimates.make_run_mechanism(sampling_probability=0.1, steps=100)
   gaussian = estimates.make_step_mechanism()
-  found = black_box_results.make_figure12(
-    [make({'PLD': run, 'Gaussian': gaussian})]
-  )
+  found = black_box.make_figure12([make({'PLD': run, 'Gaussian': gaussian})])
   shown, by_curve, _ = found.tables
   assert [row[2] for row in by_curve.body] == ['PLD', 'Gaussian']
   # What is reported is by the first of them.
@@ -212,7 +207,7 @@ def test_private_models_are_audited_by_the_curve_of_their_training():
 
 
 def test_models_without_noise_have_no_curve_but_the_gaussian():
-  make = black_box_games._make_mechanisms
+  make = black_box.make_mechanisms
   assert list(make(make_work(), 0.0, DELTA)) == ['Gaussian']
   assert list(make(make_work(), 1.0, DELTA)) == [
     'PLD',

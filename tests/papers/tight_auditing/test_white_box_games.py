@@ -10,12 +10,13 @@ import pytest
 pytest.importorskip('jax_privacy', reason='jax-privacy is not installed')
 
 from epe_jax.dpsgd import estimates
-from epe_jax.dpsgd.scores import StepScores
+from epe_jax.epsilon.types import Scores
 from epe_jax.papers.tight_auditing import (
   accounted_run,
-  played_game,
-  trained_games,
-  trained_results,
+  audits,
+  white_box_games,
+  white_box_results,
+  workloads,
 )
 
 # jax_privacy 2.0 calls what optax 0.2.8 has renamed.
@@ -64,32 +65,30 @@ def test_a_finished_game_is_not_trained_again(
     'features': rng.random((n, 5), np.float32),
     'label': rng.integers(0, 3, n, np.int32),
   }
-  loaded = trained_games.examples_lib.Examples(
+  loaded = workloads.examples_lib.Examples(
     draw(40), draw(20), 'drawn', 'features', 3
   )
   monkeypatch.setattr(
-    trained_games.examples_lib, 'load_examples', lambda *_, **__: loaded
+    workloads.examples_lib, 'load_examples', lambda *_, **__: loaded
   )
-  work = trained_games.load_workload(make_settings(), {}, delta=DELTA, seed=0)
-  play = lambda **changes: trained_games.play_game(
+  work = workloads.load_workload(make_settings(), {}, delta=DELTA, seed=0)
+  play = lambda **changes: white_box_games.play_game(
     work,
     tmp_path,
     **dict(kind='dirac', epsilon=2.0, delta=DELTA, seed=0) | changes,
   )
   first = play()
   # σ = 2/ε, by the accounting of this test.
-  assert first.observations.noise_multiplier == pytest.approx(1)
-  assert first.observations.sampling_rate == pytest.approx(0.1)
+  assert first.noise_multiplier == pytest.approx(1)
+  assert 'q = 0.1,' in first.description
   assert 0 <= first.accuracy <= 1
   counts = np.bincount(loaded.test['label'])
   assert first.majority == counts.max() / 20
   monkeypatch.setattr(
-    trained_games.dp_sgd, 'gather_batch', lambda *_: pytest.fail('it trains')
+    white_box_games.dp_sgd, 'gather_batch', lambda *_: pytest.fail('it trains')
   )
   again = play()
-  np.testing.assert_array_equal(
-    again.observations.with_canary, first.observations.with_canary
-  )
+  np.testing.assert_array_equal(again.scores.observed, first.scores.observed)
   assert again.accuracy == first.accuracy
   with pytest.raises(ValueError, match='another workdir'):
     play(epsilon=1.0)
@@ -97,7 +96,7 @@ def test_a_finished_game_is_not_trained_again(
 
 def test_data_that_are_not_given_are_asked_for():
   with pytest.raises(ValueError, match='give --data=cifar10=PATH'):
-    trained_games.load_workload(
+    workloads.load_workload(
       make_settings(data='cifar10'), {}, delta=DELTA, seed=0
     )
 
@@ -109,20 +108,18 @@ def test_planted_bugs_are_in_the_step(quick_accounting):
     'features': rng.random((8, 5), np.float32),
     'label': rng.integers(0, 3, 8, np.int32),
   }
-  task = trained_games.fully_connected.task(3, num_features=5, hidden=(2,))
+  task = workloads.fully_connected.task(3, num_features=5, hidden=(2,))
   run = accounted_run.account_for_run()
-  work = trained_games.Workload(
-    make_settings(expected_batch=8.0), task, None, run
-  )
+  work = workloads.Workload(make_settings(expected_batch=8.0), task, None, run)
   params = task.init(jax.random.key(0))
   dim = sum(x.size for x in jax.tree.leaves(params))
-  batch = trained_games.dp_sgd.ExampleBatch(
+  batch = white_box_games.dp_sgd.ExampleBatch(
     jax.device_put(data), jnp.ones(8, bool)
   )
   canary = jnp.zeros(dim).at[0].set(1e4)
 
   def release(bug, num, true_epsilon=None):
-    step = trained_games._plant(work, bug, 1e-3, true_epsilon, 0)
+    step = white_box_games._plant(work, bug, 1e-3, true_epsilon, 0)
     of_key = lambda noise: step(
       params, batch, canary, jnp.float32(1), jax.random.key(1), noise
     )[0]
@@ -148,36 +145,27 @@ def play_by_law(epsilon=4.0, title='Purchase-100', kind='dirac', seed=0):
   without, with_canary = noise * np.random.default_rng(seed).standard_normal(
     (2, STEPS)
   )
-  seen = StepScores(
-    without,
-    with_canary + 1,
-    np.ones(STEPS, bool),
-    np.ones(STEPS),
-    clip_norm=1.0,
-    noise_multiplier=float(noise),
-    sampling_rate=1.0,
-    canary_rate=1.0,
-  )
-  return played_game.PlayedGame(
+  return audits.AuditedTraining(
     title=title,
     kind=kind,
     epsilon=epsilon,
     analytic=epsilon,
-    observations=seen,
-    mechanism=mechanism,
+    clip_norm=1.0,
+    noise_multiplier=float(noise),
+    scores=Scores(with_canary + 1, without),
+    mechanisms={'Gaussian': mechanism},
     delta=DELTA,
     accuracy=0.5,
     majority=0.1,
-    source='drawn by law',
-    dim=10,
+    description='drawn by law',
   )
 
 
 def test_table1_sets_the_papers_numbers_beside_ours():
   game = play_by_law()
-  audits, runs = trained_results.make_table1([game]).tables
-  rows = {(row[0], row[1]): row[-1] for row in audits.body}
-  ours = played_game.estimate_epsilon(game, 'f_dp_cp', 'same')
+  limits, runs = white_box_results.make_table1([game]).tables
+  rows = {(row[0], row[1]): row[-1] for row in limits.body}
+  ours = game.estimate(audits.Choice('f_dp_cp', 'same'))
   assert rows['f-DP (CP)', 'same'] == f'{ours:.2f} (3.54)'
   # A bound has no counterpart in the paper.
   assert '(' not in rows['f-DP (CP)', 'band']
@@ -188,8 +176,8 @@ def test_table1_sets_the_papers_numbers_beside_ours():
 
 def test_the_first_steps_are_those_of_the_run():
   game = play_by_law(kind='blank')
-  (table,) = trained_results.make_figure17([game]).tables
+  (table,) = white_box_results.make_figure17([game]).tables
   last = dict(zip(table.head, table.body[0]))
-  whole = played_game.estimate_epsilon(game, 'f_dp_cp', 'band')
+  whole = game.estimate(audits.Choice('f_dp_cp', 'band'))
   assert float(last['2,000']) == pytest.approx(whole, abs=0.006)
   assert float(last['40']) < whole

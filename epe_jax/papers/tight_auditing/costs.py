@@ -1,6 +1,6 @@
-"""Audits of one training, of two and of many: what each costs, and what it finds."""
+"""Audits of one training, of two and of many: their ε and what they cost."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import os
 import pathlib
@@ -25,7 +25,11 @@ from epe_jax.dpsgd import (
 )
 from epe_jax.dpsgd.gradient_canaries import make_gradient_canary
 from epe_jax.epsilon.types import Scores
-from epe_jax.papers.tight_auditing import black_box_games, trained_games
+from epe_jax.papers import item
+from epe_jax.papers.tight_auditing import audits, white_box_games
+from epe_jax.papers.tight_auditing import black_box as black_box_audits
+from epe_jax.papers.tight_auditing.workloads import Workload, load_workload
+from epe_jax.text import cells, tables
 from epe_jax.training import fedavg
 from epe_jax.types import Array, Batch, Params
 
@@ -34,17 +38,17 @@ class TimedAudit(NamedTuple):
   """An audit and its cost.
 
   Attributes:
-    name: what is audited, by whom.
-    trainings: that it needs.
-    scores: observed and unobserved ones.
+    name: in the table.
+    trainings: number of them.
+    scores: with and without the canary.
     seconds: for training and scoring, without compilation: of processors on a CPU,
       of the clock elsewhere.
-    mechanism: of an observation and of the run, for `estimates.estimate_run`.
+    mechanism: of a score and of the run, for `estimates.estimate_run`.
     delta: δ.
     analytic: ε of the training, at which its noise was set.
     source: of the data, and the sizes of the training.
-    noiseless: scores of the same canaries by a training without noise, where that
-      was audited.
+    noiseless: scores of the same canaries after a training without noise; None if
+      there was none.
   """
 
   name: str
@@ -57,6 +61,13 @@ class TimedAudit(NamedTuple):
   source: str
   noiseless: Scores | None = None
 
+  def estimate(self, estimator: str) -> float:
+    """The lower bound of ε by one estimator."""
+    choice = audits.Choice(estimator, 'band')
+    return audits.estimate_epsilon(
+      self.scores, choice, self.mechanism, self.delta
+    )
+
 
 def train_costs(
   settings: Any, folder: str | os.PathLike, data: Mapping[str, pathlib.Path]
@@ -66,19 +77,16 @@ def train_costs(
   Args:
     settings: work (as for `load_workload`), epsilon, num_canaries, crafting (as for
       `craft_inputs`), num_models, chunk, delta and seed.
-    folder: of the audits; one that is finished there is not repeated.
-    data: path of each `--data`, by name.
+    folder: of the audits; what is finished there is not repeated.
+    data: path of each data set, by name.
   """
   common = dict(delta=settings.delta, seed=settings.seed)
-  work = trained_games.load_workload(settings.work, data, **common)
+  work = load_workload(settings.work, data, **common)
   noise = work.accounted.calibrate(settings.epsilon)
   num, seed = settings.num_canaries, settings.seed
   rate = work.sampling_probability
   final = estimates.make_run_mechanism(
     sampling_probability=rate, steps=work.settings.steps
-  )
-  of_steps = estimates.make_step_mechanism()._replace(
-    compose=work.accounted.compose
   )
   source = (
     f'{work.settings.title}: {work.settings.steps:,} steps, q = {rate:.4g}, '
@@ -127,7 +135,9 @@ def train_costs(
   )
   crafted = make_inputs('optimized data canaries', audit_crafted)
   game = make(
-    'white-box game', lambda: play_timed_game(work, noise, seed), of_steps
+    'white-box game',
+    lambda: play_timed_game(work, noise, seed),
+    white_box_games.make_step_mechanism(work),
   )
   models = make(
     'many models',
@@ -140,18 +150,99 @@ def train_costs(
       seed=seed,
     ),
   )._replace(trainings=2 * settings.num_models)
-  # A game trains once, with two batches of gradients in each step.
+  # A game trains once, but each step has two batches of gradients.
   game = game._replace(trainings=2)
   return [one_shot, inputs, crafted, game, models]
 
 
-def audit_gradients(
-  work: trained_games.Workload, noise: float, num: int, seed: int
-) -> tuple[Scores, float]:
-  """k canary gradients in one training, each by the coins of an example.
+def make_costs(timed: Sequence[TimedAudit]) -> item.Product:
+  """ε and seconds of each audit, and of many models at the cost of one training.
 
-  Whoever sees the initial and the final model scores them, and k others that take
-  no part, by their cosines with the change of the model.
+  Args:
+    timed: of `train_costs`: gradient canaries first, many models last.
+  """
+  one_shot, many = timed[0], timed[-1]
+  per_model = many.seconds / many.trainings
+  # At least one of each kind, whatever it costs.
+  pairs = max(1, int(one_shot.seconds / per_model / 2))
+  pairs = min(pairs, many.trainings // 2)
+  few = many._replace(
+    name=f'{many.name}, at the cost of {one_shot.name}',
+    trainings=2 * pairs,
+    scores=Scores(many.scores.observed[:pairs], many.scores.unobserved[:pairs]),
+    seconds=2 * pairs * per_model,
+  )
+  body = []
+  for one in [*timed[:-1], few, many]:
+    by_order, by_curve = map(one.estimate, ('dp_cp', 'f_dp_cp'))
+    body.append(
+      [
+        one.name,
+        f'{one.trainings:,}',
+        f'{one.scores.observed.size:,} + {one.scores.unobserved.size:,}',
+        _separate(one.scores),
+        _separate(one.noiseless),
+        cells.format_number(by_order),
+        cells.format_number(by_curve),
+        f'{one.seconds:.3g}',
+        cells.format_number(by_order / one.seconds),
+        cells.format_number(by_curve / one.seconds),
+      ]
+    )
+  table = tables.Table(
+    f'Lower bounds (95 %) and their cost, analytic ε = {one_shot.analytic:g}, '
+    f'δ = {one_shot.delta:g}',
+    [
+      'audit',
+      'trainings',
+      'scores',
+      'separation',
+      'separation, σ = 0',
+      '(ε, δ)-DP (CP), band',
+      'f-DP (CP), band',
+      'seconds',
+      '(ε, δ)-DP per second',
+      'f-DP per second',
+    ],
+    body,
+    [
+      'Gradient canaries: they join batches by coins as examples do, and whoever '
+      'sees the initial and the final model scores them, who does not know the '
+      'coins. Data canaries: mislabelled examples, scored by the log-odds of their '
+      'labels in the final model. Optimized ones begin as those, and ascend the '
+      'separation in trainings without noise from the same initial model. All '
+      'three take scores of one training to be independent.',
+      'Separation: the difference of the mean scores, over the root mean square of '
+      'both deviations; σ = 0: of the same canaries, by a training without noise.',
+      'White-box game: the attacker sees all steps and has a gradient in each; what '
+      'a step shows is composed to the run, also for (ε, δ)-DP.',
+      'Many models: Algorithm 1 with one mislabelled example. Where the final model '
+      'is scored, f-DP takes the curve of a training to be that of its steps on '
+      'Poisson samples, by their privacy loss distribution.',
+      'Seconds are of processors on a CPU and of the clock elsewhere, for '
+      'optimizing, training and scoring, without compilation.',
+      one_shot.source,
+    ],
+  )
+  return item.Product([table], {})
+
+
+def _separate(scores: Scores | None) -> str:
+  """The separation of both groups; a dash if there is none."""
+  if scores is None or scores.observed.size < 2:
+    return '–'
+  groups = scores.observed, scores.unobserved
+  spread = np.sqrt(np.mean([np.var(x) for x in groups]))
+  return cells.format_number((groups[0].mean() - groups[1].mean()) / spread)
+
+
+def audit_gradients(
+  work: Workload, noise: float, num: int, seed: int
+) -> tuple[Scores, float]:
+  """Audits one training by k canary gradients, each sampled like an example.
+
+  An attacker who sees the initial and the final model scores them, and k unobserved
+  ones, by their cosines with the change of the model.
 
   Args:
     work: the model and its data.
@@ -169,8 +260,8 @@ def audit_gradients(
   )
   rate = work.sampling_probability
   participation = np.zeros((work.settings.steps, 2 * num), bool)
-  coins = np.random.default_rng((seed, 1))
-  participation[:, :num] = coins.random((len(participation), num)) < rate
+  rng = np.random.default_rng((seed, 1))
+  participation[:, :num] = rng.random((len(participation), num)) < rate
   attackers = {'final': audit.final_model(canary_set)}
   algorithm = audit.audited(
     _make_algorithm(work, noise, expected=rate * num),
@@ -191,38 +282,34 @@ def audit_gradients(
   return Scores(cosines[:num], cosines[num:]), seconds + scoring
 
 
-def draw_mislabelled(
-  work: trained_games.Workload, num: int, seed: int
-) -> Batch:
-  """2 k examples of the test with labels that are not theirs.
+def draw_mislabelled(work: Workload, num: int, seed: int) -> Batch:
+  """Draws 2 k test examples with wrong labels.
 
   Args:
-    work: whose test examples they are.
+    work: its test examples are used.
     num: k.
     seed: of all randomness of the simulation.
   """
+  data = work.data
   canary = input_canaries.make_mislabelled_canary(
-    work.task,
-    input_canaries.Pool(
-      work.data.test, work.data.inputs, work.data.num_classes
-    ),
+    work.task, input_canaries.Pool(data.test, data.inputs, data.num_classes)
   )
   keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2), 2 * num)
   return jax.vmap(lambda key: canary.init(key, None).example)(keys)
 
 
 def audit_inputs(
-  work: trained_games.Workload, noise: float, drawn: Batch, seed: int
+  work: Workload, noise: float, drawn: Batch, seed: int
 ) -> tuple[Scores, float]:
-  """k canaries among the examples of one training.
+  """Audits one training by k canaries among its examples.
 
-  Whoever sees the final model scores them, and k others, by the log-odds of their
-  labels.
+  An attacker who sees the final model scores them, and k others, by the log-odds of
+  their labels.
 
   Args:
     work: the model and its data.
     noise: σ.
-    drawn: 2 k canaries, of which the first k take part.
+    drawn: 2 k canaries; the first k are included.
     seed: of all randomness of the simulation.
   """
   task, num = work.task, len(drawn['label']) // 2
@@ -245,12 +332,12 @@ def audit_inputs(
 
 
 def craft_inputs(
-  work: trained_games.Workload, drawn: Batch, seed: int, crafting: Any
+  work: Workload, drawn: Batch, seed: int, crafting: Any
 ) -> tuple[Batch, float]:
   """Optimizes canaries for the final model of trainings without noise.
 
-  They begin at the model that is audited, and have fewer steps, so much longer that
-  all together may move the model as far.
+  These trainings begin at the model that is audited and have fewer steps, which are
+  longer in proportion.
 
   Args:
     work: the model and its data.
@@ -298,7 +385,7 @@ def craft_inputs(
 
 
 def play_timed_game(
-  work: trained_games.Workload, noise: float, seed: int
+  work: Workload, noise: float, seed: int
 ) -> tuple[Scores, float]:
   """The white-box game with a Dirac canary.
 
@@ -307,7 +394,7 @@ def play_timed_game(
   """
   settings, ends = work.settings, []
   every = max(1, settings.steps // 4)
-  seen = white_box.run_white_box(
+  game = white_box.run_white_box(
     work.task,
     work.data.train,
     make_gradient_canary('dirac', norm=settings.clip_norm),
@@ -330,11 +417,11 @@ def play_timed_game(
   # The first steps compile.
   (first, begun), *_, (last, ended) = ends
   seconds = (ended - begun) / (last - first) * settings.steps
-  return seen.select(), seconds
+  return game.select(), seconds
 
 
 def audit_many_models(
-  work: trained_games.Workload,
+  work: Workload,
   path: str | os.PathLike,
   noise: float,
   *,
@@ -342,7 +429,7 @@ def audit_many_models(
   chunk: int,
   seed: int,
 ) -> tuple[Scores, float]:
-  """T models with a mislabelled example and T without it.
+  """Audits T models with a mislabelled example and T without it.
 
   Args:
     work: the model and its data.
@@ -352,8 +439,8 @@ def audit_many_models(
     chunk: models that are trained by one call.
     seed: of all randomness of the simulation.
   """
-  canary = black_box_games.make_canary_example(work, 'mislabelled', seed)
-  trainer = black_box_games.make_trainer(
+  canary = black_box_audits.make_canary_example(work, 'mislabelled', seed)
+  trainer = black_box_audits.make_trainer(
     work,
     canary,
     clip_norm=work.settings.clip_norm,
@@ -374,7 +461,7 @@ def audit_many_models(
 
 
 def _score_log_odds(
-  work: trained_games.Workload, params: Params, examples: Batch
+  work: Workload, params: Params, examples: Batch
 ) -> Float[Array, ' k']:
   """The log-odds of the labels of examples, one after the other."""
   return jax.lax.map(
@@ -386,9 +473,9 @@ def _score_log_odds(
 
 
 def _make_algorithm(
-  work: trained_games.Workload, noise: float, *, expected: float
+  work: Workload, noise: float, *, expected: float
 ) -> fedavg.Algorithm:
-  """DP-SGD, whose batches have so many canaries besides."""
+  """DP-SGD with so many expected canaries in a batch, besides the examples."""
   settings = work.settings
   return dp_sgd.dpsgd(
     work.task,
@@ -403,7 +490,7 @@ def _make_algorithm(
 def _train(
   state: Any,
   step: Callable[[Any, dp_sgd.ExampleBatch, Any], Any],
-  work: trained_games.Workload,
+  work: Workload,
   train: Batch,
   seed: int,
 ) -> tuple[Any, float]:
@@ -436,14 +523,14 @@ def _train(
 
 
 def _read_clock() -> float:
-  """Seconds of processors; of the clock where others than they compute."""
+  """Seconds of processors on a CPU, of the clock elsewhere."""
   if jax.default_backend() == 'cpu':
     return time.process_time()
   return time.perf_counter()
 
 
 def _time(call: Callable[[], Any]) -> tuple[np.ndarray, float]:
-  """What a function returns, and seconds of its second call."""
+  """The result of a function, and seconds of its second call."""
   jax.block_until_ready(call())
   begun = _read_clock()
   result = jax.block_until_ready(call())
@@ -453,7 +540,7 @@ def _time(call: Callable[[], Any]) -> tuple[np.ndarray, float]:
 def _keep(
   path: pathlib.Path, run: Callable[[], tuple[Scores, float]]
 ) -> tuple[Scores, float]:
-  """What `run` returns, from the file if it is there."""
+  """The result of `run`, from the file if it exists."""
   if not path.exists():
     scores, seconds = run()
     path.parent.mkdir(parents=True, exist_ok=True)
