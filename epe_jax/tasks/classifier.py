@@ -1,8 +1,9 @@
-"""Any classifier as a Task, given the function that makes its logits."""
+"""Any classifier as a Task, given its logits or a Flax module."""
 
 from collections.abc import Callable
 from typing import Any
 
+from flax import linen as nn
 import jax.numpy as jnp
 from jaxtyping import Float
 import optax
@@ -18,7 +19,7 @@ def classifier(
   inputs: str = 'x',
   labels: str = 'y',
 ) -> Task:
-  """The task of a model that makes logits, with cross-entropy and accuracy.
+  """Makes the task of a model that computes logits: cross-entropy and accuracy.
 
   Args:
     init: key -> params, float32 leaves.
@@ -55,3 +56,31 @@ def classifier(
     }
 
   return Task(init, loss, metrics)
+
+
+def flax_classifier(
+  module: nn.Module, input_shape: tuple[int, ...], *, inputs: str = 'pixels'
+) -> Task:
+  """Makes the task of a Flax module, with `classifier`.
+
+  Args:
+    module: (inputs [b, *input_shape], train: bool) -> logits [b, classes], with
+      an rng stream 'dropout' in training.
+    input_shape: shape of one example.
+    inputs: name of the inputs in a batch.
+
+  Returns:
+    A task whose batches are {inputs: float32 [b, *input_shape], 'label': int32
+    [b]}.
+  """
+
+  def init(key: Key) -> Params:
+    x = jnp.zeros((1, *input_shape), jnp.float32)
+    return module.init(key, x, train=False)['params']
+
+  def logits(params: Params, x: Float[Array, 'b ...'], key: Key | None) -> Any:
+    rngs = {} if key is None else {'dropout': key}
+    train = key is not None
+    return module.apply({'params': params}, x, train=train, rngs=rngs)
+
+  return classifier(init, logits, inputs=inputs, labels='label')

@@ -4,7 +4,7 @@ from flax import linen as nn
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from epe_jax.tasks import images, layers
+from epe_jax.tasks import classifier, layers
 from epe_jax.types import Array, Task
 
 
@@ -70,4 +70,4 @@ def task(
       'or more.'
     )
   network = ConvNet(num_classes, layers.check_width(width))
-  return images.classifier(network, image_shape)
+  return classifier.flax_classifier(network, image_shape)

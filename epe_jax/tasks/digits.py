@@ -3,7 +3,7 @@
 from flax import linen as nn
 from jaxtyping import Float
 
-from epe_jax.tasks import images, layers
+from epe_jax.tasks import classifier, layers
 from epe_jax.types import Array, Task
 
 
@@ -13,8 +13,9 @@ class TwoHiddenLayers(nn.Module):
   Attributes:
     width: units of each hidden layer.
 
-  Reference: McMahan et al. 2017, "Communication-Efficient Learning of Deep
-  Networks from Decentralized Data", section 3 (the "2NN" for MNIST).
+  References:
+    McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from
+    Decentralized Data", section 3 (the "2NN" for MNIST).
   """
 
   width: int = 200
@@ -42,4 +43,6 @@ def task(width: int = 200) -> Task:
   Raises:
     ValueError: width is out of range.
   """
-  return images.classifier(TwoHiddenLayers(layers.check_width(width)), (8, 8))
+  return classifier.flax_classifier(
+    TwoHiddenLayers(layers.check_width(width)), (8, 8)
+  )

@@ -3,7 +3,7 @@
 from flax import linen as nn
 from jaxtyping import Float
 
-from epe_jax.tasks import images, layers
+from epe_jax.tasks import classifier, layers
 from epe_jax.types import Array, Task
 
 
@@ -53,4 +53,4 @@ def task(num_classes: int = 62, *, width: int = 32) -> Task:
     ValueError: width is out of range.
   """
   cnn = Cnn(num_classes, layers.check_width(width))
-  return images.classifier(cnn, (28, 28))
+  return classifier.flax_classifier(cnn, (28, 28))

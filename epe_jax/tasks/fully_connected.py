@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from epe_jax.tasks import classifier
-from epe_jax.types import Array, Key, Params, Task
+from epe_jax.types import Array, Task
 
 
 class FullyConnected(nn.Module):
@@ -22,7 +22,10 @@ class FullyConnected(nn.Module):
   hidden: Sequence[int] = (256, 256)
 
   @nn.compact
-  def __call__(self, x: Float[Array, 'b n']) -> Float[Array, 'b classes']:
+  def __call__(
+    self, x: Float[Array, 'b n'], train: bool
+  ) -> Float[Array, 'b classes']:
+    del train  # No dropout.
     for size in self.hidden:
       x = jnp.tanh(nn.Dense(size)(x))
     return nn.Dense(self.num_classes)(x)
@@ -51,8 +54,9 @@ def task(
   Raises:
     ValueError: a size is not positive.
 
-  Reference: Jayaraman and Evans 2019, "Evaluating Differentially Private Machine
-  Learning in Practice", section 4.1.
+  References:
+    Jayaraman and Evans 2019, "Evaluating Differentially Private Machine Learning in
+    Practice", section 4.1.
   """
   if min(num_classes, num_features, *hidden) < 1:
     raise ValueError(
@@ -60,12 +64,4 @@ def task(
       f'hidden={tuple(hidden)} must all be 1 or more.'
     )
   network = FullyConnected(num_classes, tuple(hidden))
-
-  def init(key: Key) -> Params:
-    return network.init(key, jnp.zeros((1, num_features)))['params']
-
-  def logits(params: Params, x: Float[Array, 'b n'], key: Key | None) -> Array:
-    del key  # No dropout.
-    return network.apply({'params': params}, x)  # pyright: ignore
-
-  return classifier.classifier(init, logits, inputs='features', labels='label')
+  return classifier.flax_classifier(network, (num_features,), inputs='features')

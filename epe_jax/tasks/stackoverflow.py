@@ -53,8 +53,9 @@ def task(
   Raises:
     ValueError: a size is out of range.
 
-  Source: Reddi et al. 2020, "Adaptive Federated Optimization"; used by One-shot
-  Empirical Privacy Estimation, section 5.1.
+  References:
+    Reddi et al. 2020, "Adaptive Federated Optimization"; used by One-shot Empirical
+    Privacy Estimation, section 5.1.
   """
   sizes = {
     'vocabulary_size': vocabulary_size,

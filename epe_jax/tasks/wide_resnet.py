@@ -6,7 +6,7 @@ from flax import linen as nn
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from epe_jax.tasks import images, layers
+from epe_jax.tasks import classifier, layers
 from epe_jax.types import Array, Task
 
 # In each of three stages a block has two convolutions; four more are outside.
@@ -86,4 +86,4 @@ def task(
   if depth < _OUTSIDE + _PER_BLOCK or (depth - _OUTSIDE) % _PER_BLOCK:
     raise ValueError(f'depth={depth} is not 6 n + 4; use 10, 16, 28 or 40.')
   network = WideResNet(num_classes, depth, layers.check_width(width))
-  return images.classifier(network, image_shape)
+  return classifier.flax_classifier(network, image_shape)
