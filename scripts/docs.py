@@ -19,10 +19,10 @@ from epe_jax.experiment.run_result import RunResult
 from epe_jax.papers import files, registry
 from epe_jax.papers.one_shot import mechanism_table
 from epe_jax.report import (
+  comparison,
   facts,
   report,
   sentences,
-  side_by_side,
 )
 from epe_jax.report.figures import of_run
 from epe_jax.text import cells, tables
@@ -93,7 +93,7 @@ def make_blocks() -> dict[str, dict[str, str]]:
     },
     'docs/experiments.md': {
       'gaussian': f'```text\n{mechanism}\n```',
-      'runs': side_by_side.format_side_by_side(compared),
+      'runs': tables.format_markdown(comparison.make_results_table(compared)),
     },
   }
 

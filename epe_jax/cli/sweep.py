@@ -75,8 +75,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     raise app.UsageError('nothing varies; give --grid or --axis.')
   from epe_jax import io
   from epe_jax.experiment import config_files, seed_sweep, sweep
-  from epe_jax.report import seed_sweep as seed_sweep_report
-  from epe_jax.report import sweep_report
+  from epe_jax.report import comparison_files
 
   axes = [
     *(config_files.load_grid(grid).axes if grid else ()),
@@ -89,12 +88,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     results = stopping.wait_for(
       lambda: seed_sweep.run_seed_sweep(points, workdir, num_seeds=values.seeds)
     )
-    print(seed_sweep_report.write_tables(workdir, points, results))
+    print(comparison_files.write_seed_sweep(workdir, points, results))
     return 0
   outcome = sweep.run_sweep(
     points, workdir, jobs=values.jobs, retry=values.retry
   )
-  print(sweep_report.write_sweep(workdir, points, outcome))
+  print(comparison_files.write_sweep(workdir, points, outcome))
   print(f'\nTable, figure and runs: {workdir}')
   if outcome.failed:
     raise ValueError(

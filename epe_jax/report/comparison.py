@@ -1,32 +1,30 @@
-"""Runs beside each other: the ε of each attacker, and its difference from the first.
+"""Labelled runs in comparison: the ε of each attacker, and differences to the first.
 
-One card for the runs of a person, the points of a sweep and those of a sweep over
-seeds. Estimates have intervals, and so have differences.
+Finished runs, the points of a sweep, and points of several seeds are compared alike.
+Estimates have intervals, and so have differences.
 """
 
 from collections.abc import Mapping, Sequence
 import math
 import os
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from epe_jax import extras, io
+import numpy as np
+
+from epe_jax import io
 from epe_jax.audit import threat_models
-from epe_jax.audit.headline import find_headline
+from epe_jax.audit.headline import Headline, find_headline
 from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.epsilon import over_runs
+from epe_jax.epsilon.over_runs import ShiftEstimate
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment import finished_runs
+from epe_jax.experiment.finished_runs import FinishedRun
 from epe_jax.experiment.run_result import RunResult
+from epe_jax.experiment.seed_sweep import SeedEstimates
 from epe_jax.report import facts
 from epe_jax.text import audit_notes, cells, tables
-
-CAPTION = (
-  'Left, what each attacker is found to learn in each run: estimates with 90 % '
-  'intervals, what the same estimator reports when nothing leaks in grey, lower bounds '
-  'as ticks and the analytic ε dashed. Right, the difference of the estimates from '
-  'those of the first run, with 90 % intervals.'
-)
-"""What the figure of a comparison shows."""
 
 _NOTES = (
   'Estimates are point estimates with 90 % intervals, not bounds. Differences are from '
@@ -38,28 +36,37 @@ _NOTES = (
 )
 
 
-class Compared(NamedTuple):
-  """A run, or several of one config, among others.
+class LabelledRun(NamedTuple):
+  """A run, or several of one config that differ in the seed.
 
   Attributes:
     label: its name.
     delta: of every ε.
-    headline: the lower bound of the strongest attacker, with who that is; None
-      where there is none.
+    accuracies: of the final model of each seed, in [0, 1].
     estimates: attacker -> its first point estimate with a 90 % interval, which
       carries its floor; without those that have none.
+    analytic: 'canaries' and 'clients' -> ε that the mechanism allows them; of
+      clients alone where there are no canaries, of canaries alone where clients take
+      part as they do, of none where it is not known.
     bounds: attacker -> its pre-declared lower bound.
-    analytic: ε that the mechanism allows; nan if it is not known.
+    headline: the lower bound of the strongest attacker; None if there is none.
     remarks: warnings and notes on the numbers, a sentence each.
+    settings: what a sweep sets; field -> value.
+    shifts: attacker, as text -> by how much a canary is shifted in each seed.
+    source: of its data.
   """
 
   label: str
   delta: float
-  headline: tuple[ThreatModel, Estimate] | None
+  accuracies: Sequence[float]
   estimates: Mapping[ThreatModel, Estimate]
-  bounds: Mapping[ThreatModel, Estimate]
-  analytic: float
+  analytic: Mapping[str, float]
+  bounds: Mapping[ThreatModel, Estimate] = {}
+  headline: Headline | None = None
   remarks: Sequence[str] = ()
+  settings: Mapping[str, Any] = {}
+  shifts: Mapping[str, Sequence[ShiftEstimate]] = {}
+  source: str = ''
 
 
 class Difference(NamedTuple):
@@ -69,31 +76,121 @@ class Difference(NamedTuple):
   interval: tuple[float, float] | None
 
 
-def describe_run(label: str, result: RunResult) -> Compared:
-  """A finished run among others.
+def label_run(
+  label: str, run: FinishedRun, settings: Mapping[str, Any] = {}
+) -> LabelledRun:
+  """Estimates the ε of each attacker of a finished run.
+
+  Args:
+    label: its name.
+    run: a finished run; one that was not audited has no estimates.
+    settings: what a sweep sets; field -> value.
+  """
+  shifts = {}
+  if run.record is not None:
+    shifts = {
+      attack_scores.threat_model.name: [
+        over_runs.estimate_shift(attack_scores.scores)
+      ]
+      for attack_scores in threat_models.score_all(run.record)
+      if attack_scores.scores.shift is not None
+    }
+  return label_result(label, run.result)._replace(
+    settings=settings, shifts=shifts
+  )
+
+
+def label_result(label: str, result: RunResult) -> LabelledRun:
+  """A finished run without the shifts of its canaries.
 
   Args:
     label: its name.
     result: what its result.json holds; a run that was not audited has no estimates.
   """
   attacks = {attack.threat_model: attack for attack in result.audit.attacks}
-  headline = find_headline(result.audit)
-  return Compared(
+  analytic = {}
+  if result.is_audited:
+    analytic['canaries'] = facts.find_analytic_epsilon(result)
+  if not result.is_audited or facts.count_participations(result).differ:
+    analytic['clients'] = result.clients_analytic_epsilon
+  return LabelledRun(
     label,
     result.delta,
-    headline and (headline.attack.threat_model, headline.bound),
+    [result.accuracy],
     {
-      one: attack.first_with_interval
-      for one, attack in attacks.items()
-      if one.is_shift
+      attacker: attack.first_with_interval
+      for attacker, attack in attacks.items()
+      if attacker.is_shift
     },
-    {one: attack.bounds[0] for one, attack in attacks.items() if attack.bounds},
-    facts.find_analytic_epsilon(result),
-    audit_notes.format_remarks(result.audit),
+    analytic=analytic,
+    bounds={
+      attacker: attack.bounds[0]
+      for attacker, attack in attacks.items()
+      if attack.bounds
+    },
+    headline=find_headline(result.audit),
+    remarks=audit_notes.format_remarks(result.audit),
+    source=io.hide_paths(result.data),
   )
 
 
-def list_attackers(runs: Sequence[Compared]) -> list[ThreatModel]:
+def label_seeds(
+  label: str, rows: Sequence[SeedEstimates], settings: Mapping[str, Any] = {}
+) -> LabelledRun:
+  """The means over runs of one config, with intervals over their seeds.
+
+  Args:
+    label: the name of the config.
+    rows: a row for each seed, 1 or more.
+    settings: what a sweep sets; field -> value.
+  """
+  delta = rows[0].delta
+  shifts = {
+    name: [row.shift[name] for row in rows if name in row.shift]
+    for name in dict.fromkeys(name for row in rows for name in row.shift)
+  }
+  estimates = {}
+  for attacker in threat_models.THREAT_MODELS:
+    of_attacker = shifts.get(attacker.statistic, ())
+    if len(of_attacker) > 1:
+      mu, variance = np.array(of_attacker, np.float64).T
+      effects = over_runs.random_effects(mu, variance)
+      estimates[attacker] = over_runs.epsilon_of_mean(effects, delta=delta)
+    elif attacker.statistic in rows[0].epsilon:
+      epsilon = rows[0].epsilon[attacker.statistic]
+      estimates[attacker] = Estimate(epsilon, delta, 'location_mixture', None)
+  analytic = [row.analytic for row in rows if row.analytic is not None]
+  return LabelledRun(
+    label,
+    delta,
+    [row.accuracy for row in rows],
+    estimates,
+    analytic={'canaries': max(analytic)} if analytic else {},
+    settings=settings,
+    shifts=shifts,
+  )
+
+
+def label_workdirs(
+  workdirs: Sequence[str | os.PathLike[str]],
+) -> list[LabelledRun]:
+  """Loads finished runs; the label of each is the shortest unique end of its path.
+
+  Raises:
+    FileNotFoundError: a workdir has no finished run.
+    ValueError: a workdir is given twice, or a file is damaged.
+  """
+  paths = [pathlib.Path(workdir).resolve() for workdir in workdirs]
+  for path in paths:
+    if paths.count(path) > 1:
+      raise ValueError(f'{path} is given more than once; give it once.')
+  return [
+    label_result(label, finished_runs.load_result(path))
+    for label, path in zip(_shorten(paths), paths)
+  ]
+
+
+def list_attackers(runs: Sequence[LabelledRun]) -> list[ThreatModel]:
   """The attackers that any of the runs has an estimate of, the weakest first."""
   return threat_models.sort_by_strength(
     attacker for run in runs for attacker in run.estimates
@@ -108,7 +205,7 @@ def subtract(estimate: Estimate, first: Estimate) -> Difference:
 
   Args:
     estimate: with an interval, or without.
-    first: from which it is counted, at the same δ.
+    first: what is subtracted, at the same δ.
 
   Returns:
     The difference; without an interval where one of the estimates has none.
@@ -116,8 +213,9 @@ def subtract(estimate: Estimate, first: Estimate) -> Difference:
   Raises:
     ValueError: they are of different δ.
 
-  Reference: Zou and Donner, "Construction of confidence limits about effect measures:
-  a general approach" (2008), equation (2).
+  References:
+    Zou and Donner, "Construction of confidence limits about effect measures: a
+    general approach" (2008), equation (2).
 
   >>> one, other = (
   ...   Estimate(e, 1e-5, 'any', None, interval=(e - 3, e + 4)) for e in (9.0, 20.0)
@@ -142,8 +240,23 @@ def subtract(estimate: Estimate, first: Estimate) -> Difference:
   return Difference(difference, (difference - below, difference + above))
 
 
-def is_comparable(runs: Sequence[Compared]) -> bool:
-  """Whether `check_comparable` has nothing against them, and one has estimates."""
+def subtract_first(
+  runs: Sequence[LabelledRun],
+) -> list[dict[ThreatModel, Difference]]:
+  """The differences of each run to the first; those of the first are empty."""
+  first = runs[0]
+  return [
+    {
+      attacker: subtract(estimate, first.estimates[attacker])
+      for attacker, estimate in run.estimates.items()
+      if run is not first and attacker in first.estimates
+    }
+    for run in runs
+  ]
+
+
+def is_comparable(runs: Sequence[LabelledRun]) -> bool:
+  """Whether two runs or more are at one δ, and one has estimates."""
   return (
     len(runs) > 1
     and len({run.delta for run in runs}) == 1
@@ -151,7 +264,7 @@ def is_comparable(runs: Sequence[Compared]) -> bool:
   )
 
 
-def check_comparable(runs: Sequence[Compared]) -> None:
+def check_comparable(runs: Sequence[LabelledRun]) -> None:
   """Raises a ValueError unless there are two runs or more, all at one δ."""
   if len(runs) < 2:
     raise ValueError(f'{len(runs)} run is given; give two or more.')
@@ -164,22 +277,38 @@ def check_comparable(runs: Sequence[Compared]) -> None:
     )
 
 
-def make_table(runs: Sequence[Compared]) -> tables.Table:
+def make_title(runs: Sequence[LabelledRun]) -> str:
+  """The range of ε of the strongest attacker that all runs have, in one line."""
+  shared = [
+    attacker
+    for attacker in list_attackers(runs)
+    if all(attacker in run.estimates for run in runs)
+  ]
+  if not (runs and shared):
+    return 'No attacker was estimated in all runs'
+  attacker = shared[-1]
+  epsilons = {run.label: run.estimates[attacker] for run in runs}
+  low = min(epsilons, key=lambda label: float(epsilons[label].epsilon))
+  high = max(epsilons, key=lambda label: float(epsilons[label].epsilon))
+  return (
+    f'{attacker.name}: ε ≈ {cells.format_epsilon(epsilons[low])} ({low}) to '
+    f'{cells.format_epsilon(epsilons[high])} ({high})'
+  )
+
+
+def make_table(runs: Sequence[LabelledRun]) -> tables.Table:
   """A line for each attacker and run: estimate, floor, bound and difference.
 
   Args:
-    runs: two or more at one δ, the first to compare with.
+    runs: two or more at one δ; differences are to the first.
   """
-  first, body = runs[0], []
-  for attacker in list_attackers(runs):
-    for run in runs:
-      if attacker in run.estimates:
-        difference = None
-        if run is not first and attacker in first.estimates:
-          difference = subtract(
-            run.estimates[attacker], first.estimates[attacker]
-          )
-        body.append(_list_cells(run, attacker, difference))
+  differences = subtract_first(runs)
+  body = [
+    _list_cells(run, attacker, of_run.get(attacker))
+    for attacker in list_attackers(runs)
+    for run, of_run in zip(runs, differences)
+    if attacker in run.estimates
+  ]
   notes = [
     *_NOTES,
     *cells.explain_rejected(cell for line in body for cell in line),
@@ -193,111 +322,129 @@ def make_table(runs: Sequence[Compared]) -> tables.Table:
     'bound, 95 %',
     'difference [90 % interval]',
   )
-  delta = cells.format_delta(first.delta)
+  delta = cells.format_delta(runs[0].delta)
   return tables.Table(f'ε at δ = {delta}', head, body, notes)
 
 
-def make_headline_table(runs: Sequence[Compared]) -> tables.Table:
+def make_headline_table(runs: Sequence[LabelledRun]) -> tables.Table:
   """A line for each run: the bound that the design fixed, and for whom."""
-  body = [
-    [
-      run.label,
-      *(
-        ('-', '-')
-        if run.headline is None
-        else (
-          f'≥ {cells.format_epsilon(run.headline[1])}',
-          run.headline[0].name,
-        )
-      ),
-      cells.format_number(run.analytic),
-    ]
-    for run in runs
-  ]
+  body = []
+  for run in runs:
+    bound, name = '-', '-'
+    if run.headline is not None:
+      bound = f'≥ {cells.format_epsilon(run.headline.bound)}'
+      name = run.headline.attack.threat_model.name
+    body.append([run.label, bound, name, _format_analytic(run)])
   head = ('run', 'lower bound, 95 %', 'attacker', 'analytic ε')
   return tables.Table('', head, body)
 
 
-def find_title(runs: Sequence[Compared]) -> str:
-  """What was found of the strongest attacker that all runs have, in one line."""
-  shared = [
-    attacker
-    for attacker in list_attackers(runs)
-    if all(attacker in run.estimates for run in runs)
-  ]
-  if not shared:
-    return 'No attacker was estimated in all runs'
-  attacker = shared[-1]
-  epsilons = {run.label: run.estimates[attacker] for run in runs}
-  low = min(epsilons, key=lambda label: float(epsilons[label].epsilon))
-  high = max(epsilons, key=lambda label: float(epsilons[label].epsilon))
-  return (
-    f'{attacker.name}: ε ≈ {cells.format_epsilon(epsilons[low])} ({low}) to '
-    f'{cells.format_epsilon(epsilons[high])} ({high})'
-  )
-
-
-def write_comparison(
-  folder: str | os.PathLike[str], runs: Sequence[Compared], *, name: str
-) -> str:
-  """Writes NAME.md, NAME.html and the figure of a comparison, NAME.png and .svg.
+def make_settings_table(
+  runs: Sequence[LabelledRun], failed: Mapping[str, tuple[Mapping, str]] = {}
+) -> tables.Table:
+  """A line for each point of a sweep: its settings, accuracy and estimates.
 
   Args:
-    folder: where the files go.
-    runs: two or more at one δ, the first to compare with.
-    name: of the files, without an ending.
-
-  Returns:
-    The tables as text, without a final newline.
-
-  Raises:
-    ValueError: there are fewer than two runs, or they are of several δ.
+    runs: the finished points, 1 or more unless all failed.
+    failed: name of a point that failed -> its settings, and why.
   """
-  # Here and not above: tables need neither.
-  with extras.explain_missing():
-    from epe_jax.report import html
-    from epe_jax.report.figures import compared, pictures
-
-  check_comparable(runs)
-  folder = pathlib.Path(folder)
-  folder.mkdir(parents=True, exist_ok=True)
-  title = find_title(runs)
-  both = [make_headline_table(runs), make_table(runs)]
-  figure = compared.draw_compared(runs, finding=title)
-  file = f'{name}.png'
-  svg = pictures.write_figure(figure, folder / file)
-  parts = [f'# {title}', *map(tables.format_markdown, both)]
-  parts.append(f'![{CAPTION}]({file})')
-  text = tables.escape_html('\n\n'.join(parts))
-  io.write_text(folder / f'{name}.md', f'{text}\n')
-  page = html.render_page(
-    'comparison.html.jinja',
-    title=title,
-    headlines=both[0],
-    table=both[1],
-    figures=[html.make_figure(file, svg, CAPTION)],
+  attackers = threat_models.sort_by_strength(
+    [
+      *(attacker for run in runs for attacker in run.estimates),
+      *(one for one in threat_models.THREAT_MODELS if one.is_shift),
+    ]
   )
-  io.write_text(folder / f'{name}.html', page)
-  return '\n\n'.join(map(tables.format_text, both))
-
-
-def compare_workdirs(
-  workdirs: Sequence[str | os.PathLike[str]],
-) -> list[Compared]:
-  """Finished runs by their workdirs, each called by as much of its path as it takes.
-
-  Raises:
-    FileNotFoundError: a workdir has no finished run.
-    ValueError: a workdir is given twice, or a file is damaged.
-  """
-  paths = [pathlib.Path(workdir).resolve() for workdir in workdirs]
-  for path in paths:
-    if paths.count(path) > 1:
-      raise ValueError(f'{path} is given more than once; give it once.')
-  return [
-    describe_run(label, finished_runs.load_result(path))
-    for label, path in zip(_shorten(paths), paths)
+  fields = [*runs[0].settings] if runs else [*next(iter(failed.values()))[0]]
+  seeds = max((len(run.accuracies) for run in runs), default=1)
+  body = [
+    [
+      *map(_format_value, run.settings.values()),
+      *([f'{len(run.accuracies)}'] if seeds > 1 else []),
+      _format_accuracies(run.accuracies),
+      _format_analytic(run),
+      *(cells.format_with_interval(run.estimates.get(a)) for a in attackers),
+    ]
+    for run in runs
   ]
+  width = len(attackers) + 2 + (seeds > 1)
+  body += [
+    [*map(_format_value, settings.values()), 'failed', *[''] * (width - 1)]
+    for settings, _ in failed.values()
+  ]
+  note = 'ε are point estimates, no bounds; in brackets 90 % intervals.'
+  if seeds > 1:
+    note += (
+      ' They are means over seeds, each of other data, clients, canaries, noise and '
+      'models; accuracies are mean ± standard deviation.'
+    )
+  return tables.Table(
+    '',
+    [
+      *fields,
+      *(['seeds'] if seeds > 1 else []),
+      'accuracy',
+      'analytic ε',
+      *(f'ε, {attacker.name}' for attacker in attackers),
+    ],
+    body,
+    [
+      note,
+      *cells.explain_rejected(cell for line in body for cell in line),
+      # The table may be published, and paths tell of the machine.
+      *(f'Data: {x}.' for x in dict.fromkeys(r.source for r in runs) if x),
+      *(
+        f'{name} failed: {io.hide_paths(why)}'
+        for name, (_, why) in failed.items()
+      ),
+    ],
+  )
+
+
+def make_results_table(results: Mapping[str, RunResult]) -> tables.Table:
+  """A line for each run: sizes, accuracy, and the first estimate of each attacker.
+
+  Every ε is a point estimate, without a guarantee; one that is not calibrated has a
+  dagger. After that of the final model is the range, 5 to 95 %, of what the same
+  estimator reports when nothing leaks. The analytic ε is that of a canary, and of a
+  client where it takes part in other numbers of rounds.
+
+  Args:
+    results: name of a run -> what its result.json holds.
+  """
+  attackers = [
+    attacker
+    for attacker in threat_models.sort_by_strength(
+      [
+        *threat_models.THREAT_MODELS,
+        *(a.threat_model for r in results.values() for a in r.audit.attacks),
+      ]
+    )
+    if attacker.is_in_overview or attacker.is_worst_case
+  ]
+  body = []
+  for name, result in results.items():
+    body.append(
+      [
+        name,
+        f'{result.rounds:,} x {result.config["clients_per_round"]:,}',
+        f'{result.dim:,}',
+        f'{result.noise_multiplier:g}',
+        f'{cells.format_percent(result.accuracy)} '
+        f'({cells.format_percent(result.baseline_accuracy)})',
+        _format_analytic(label_result(name, result)),
+        *(_format_first(result, attacker) for attacker in attackers),
+      ]
+    )
+  head = [
+    'run',
+    'rounds x clients',
+    'd',
+    'noise',
+    'accuracy (majority class)',
+    'analytic ε',
+    *(f'ε, {attacker.name}' for attacker in attackers),
+  ]
+  return tables.Table('', head, body)
 
 
 def _shorten(paths: Sequence[pathlib.Path]) -> list[str]:
@@ -311,7 +458,7 @@ def _shorten(paths: Sequence[pathlib.Path]) -> list[str]:
 
 
 def _list_cells(
-  run: Compared, attacker: ThreatModel, difference: Difference | None
+  run: LabelledRun, attacker: ThreatModel, difference: Difference | None
 ) -> list[str]:
   estimate, bound = run.estimates[attacker], run.bounds.get(attacker)
   text = '-'
@@ -333,3 +480,42 @@ def _list_cells(
 def _format_signed(value: float) -> str:
   text = cells.format_number(value)
   return text if value < 0 else f'+{text}'
+
+
+def _format_value(value: Any) -> str:
+  value = io.hide_paths(value)
+  return f'{value:g}' if isinstance(value, float) else str(value)
+
+
+def _format_accuracies(accuracies: Sequence[float]) -> str:
+  text = cells.format_percent(float(np.mean(accuracies)))
+  if len(accuracies) == 1:
+    return text
+  spread = cells.format_number(100 * float(np.std(accuracies, ddof=1)))
+  return f'{text.removesuffix(" %")} ± {spread} %'
+
+
+def _format_analytic(run: LabelledRun) -> str:
+  """The analytic ε of a canary, and of a client where it is not the same."""
+  texts = [
+    cells.format_number(epsilon) + (' (clients)' if who == 'clients' else '')
+    for who, epsilon in run.analytic.items()
+  ]
+  return '; '.join(texts) or '-'
+
+
+def _format_first(result: RunResult, attacker: ThreatModel) -> str:
+  """The first estimate of an attacker, as a cell."""
+  if not result.is_audited:
+    return 'not audited'
+  attack = result.audit.find(attacker)
+  if attack is None:
+    return 'not measured'
+  text = cells.format_epsilon(attack.first)
+  if not attack.is_calibrated:
+    text += ' †'
+  # Where much leaks the floor says nothing.
+  floor = cells.format_floor(attack.first)
+  if attacker == threat_models.FINAL and floor:
+    text += f' (floor {floor})'
+  return text

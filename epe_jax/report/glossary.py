@@ -144,6 +144,41 @@ TERMS = {
 }
 """Key of an anchor -> what it defines."""
 
+# Head of a column, or first cell of a row of two -> key of a term.
+_TERM_OF = {
+  'accuracy of the majority class': 'accuracy',
+  'analytic ε': 'analytic',
+  'analytic ε of canaries': 'analytic',
+  'analytic ε of canaries and clients': 'analytic',
+  'analytic ε of clients': 'analytic',
+  'a client': 'client',
+  'bound, 95 %': 'lower-bound',
+  'bounds, 95 % together': 'lower-bound',
+  'canaries that did not': 'canary',
+  'canaries that took part': 'canary',
+  'difference [90 % interval]': 'difference',
+  'effective dimension of what was seen': 'dimension',
+  'floor 5-95 %': 'floor',
+  'found': 'risks',
+  'in or out': 'risks',
+  '90 % interval': 'interval',
+  'kind': 'confidence',
+  'lower bound, 95 %': 'lower-bound',
+  'named': 'risks',
+  'noise': 'noise',
+  'parameters d': 'parameters',
+  'rounds': 'rounds',
+  'rounds of a client, at most': 'rounds',
+  'secret': 'risks',
+  'test accuracy': 'accuracy',
+  'test loss': 'loss',
+  'time': 'time',
+  'δ': 'delta',
+  'ε': 'epsilon',
+  'ε [90 % interval]': 'point-estimate',
+  'μ': 'mu',
+}
+
 # What precedes or follows a number says what it is. The first that fits counts.
 _NUMBER = r'[\d.,]*\d(?:e-?\d+)?'
 _PATTERNS = (
@@ -173,6 +208,11 @@ _PATTERNS = (
   (rf'{_NUMBER} canaries', 'canary'),
 )
 _ANY = re.compile('|'.join(f'({pattern})' for pattern, _ in _PATTERNS))
+
+
+def find_term(name: str) -> str | None:
+  """The key of the term for numbers under, or next to, a name; None for none."""
+  return _TERM_OF.get(name)
 
 
 def link(text: str, key: str) -> markupsafe.Markup:

@@ -1,180 +1,144 @@
-"""report.html: a finished run as one file, which loads nothing."""
+"""A page as one HTML file that loads nothing, and as the files of a report."""
 
 from collections.abc import Mapping, Sequence
-import json
-from typing import Any, NamedTuple
+import os
+import pathlib
+import re
 
 import jinja2
 import markupsafe
+from matplotlib import figure
 
+from epe_jax import io
 from epe_jax._version import __version__
-from epe_jax.audit import clients
-from epe_jax.audit.evaluation import Attack
-from epe_jax.audit.headline import Headline, find_headline, format_headline
-from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts, glossary, reproduction, run_tables, sentences
-from epe_jax.report.inline_svg import COLORS, inline_svg, name_color
-from epe_jax.text import audit_notes, cells
+from epe_jax.report import glossary, page
+from epe_jax.report.figures import pictures, style
 
-# Facts of a run -> what their numbers are.
-_TERMS = {
-  'rounds': 'rounds',
-  'rounds of a client, at most': 'rounds',
-  'parameters d': 'parameters',
-  'canaries that took part': 'canary',
-  'canaries that did not': 'canary',
-  'effective dimension of what was seen': 'dimension',
-  'noise': 'noise',
-  'δ': 'delta',
-  'analytic ε of canaries': 'analytic',
-  'analytic ε of clients': 'analytic',
-  'analytic ε of canaries and clients': 'analytic',
-  'test accuracy': 'accuracy',
-  'accuracy of the majority class': 'accuracy',
-  'test loss': 'loss',
-  'time': 'time',
-}
+_HEX_COLOR = re.compile('|'.join(style.PAGE_COLORS), re.I)
+_ID = re.compile(r' id="([^"]*)"')
+_REFERENCE = re.compile(r'(?<=url\(#)[^)]+|(?<=href="#)[^"]+')
 
 
-class Figure(NamedTuple):
-  """A figure of a page."""
-
-  name: str
-  svg: markupsafe.Markup
-  caption: str
-
-
-def format_html(
-  result: RunResult,
-  pictures: Mapping[str, str],
-  captions: Mapping[str, str],
-  warnings: Sequence[str] = (),
-) -> str:
-  """The page of a run.
+def write_page(
+  folder: str | os.PathLike[str],
+  name: str,
+  content: page.Page,
+  figures: Mapping[str, figure.Figure],
+) -> pathlib.Path:
+  """Writes the figures of a page, NAME.html, and last NAME.md.
 
   Args:
-    result: what result.json holds.
-    pictures: file name -> SVG of each figure, in their order.
-    captions: file name -> what the figure shows.
-    warnings: of its training, as `overflow.describe_overflow` gives them.
+    folder: where the files go; it is made if it is not there.
+    name: of the files, without an ending.
+    content: the page.
+    figures: file name -> figure, written as PNG and as SVG.
 
   Returns:
-    HTML that loads nothing, and ends in a newline.
+    The path of NAME.md.
   """
-  headline, is_audited = find_headline(result.audit), result.is_audited
-  kind = 'Privacy audit' if is_audited else 'Training run, not audited'
-  return render_page(
-    'report.html.jinja',
-    title=f'{kind}: {result.task}',
-    run=sentences.describe_run(result),
-    headline=headline and split_headline(headline),
-    # What alarms stays the last sentence.
-    participation=sentences.describe_participation(result),
-    verdict=[*warnings, *sentences.give_verdict(result)],
-    is_alarm=facts.is_alarming(result),
-    attackers=[
-      _list_cells(
-        attack,
-        facts.count_participations(result),
-        is_headline=attack is (headline and headline.attack),
-      )
-      for attack in result.audit.attacks
-    ],
-    warnings=audit_notes.list_warnings(result.audit),
-    notes=audit_notes.list_notes(result.audit),
-    delta=cells.format_delta(result.delta),
-    figures=[
-      make_figure(name, svg, captions[name]) for name, svg in pictures.items()
-    ],
-    risks=run_tables.make_risk_table(
-      result.audit.attacks, facts.count_participations(result)
-    )
-    if is_audited
-    else None,
-    risks_explanation=sentences.ABOUT_RISKS,
-    facts=[
-      (*fact, _TERMS.get(fact[0]))
-      for fact in run_tables.make_settings_table(result).body
-    ],
-    config=json.dumps(result.config, indent=2, ensure_ascii=False),
-    assumptions=sentences.list_assumptions(result),
-    not_measured=sentences.list_not_measured(result),
-    narrative=sentences.narrate(result),
-    estimates=run_tables.make_estimate_table(result.audit.attacks)
-    if is_audited
-    else None,
-    reproduction=reproduction.list_commands(result),
-  )
-
-
-def split_headline(headline: Headline) -> dict[str, str]:
-  """The bound of a headline, the rest of its line, and of whom it is."""
-  return {
-    'bound': cells.format_epsilon(headline.bound),
-    'text': format_headline(headline).partition(' (')[2].join(('(', '')),
-    'who': f'{headline.attack.threat_model.who}.',
+  path = pathlib.Path(folder, f'{name}.md')
+  path.parent.mkdir(parents=True, exist_ok=True)
+  svgs = {
+    file: pictures.write_figure(fig, path.parent / file)
+    for file, fig in figures.items()
   }
+  io.write_text(path.with_suffix('.html'), render_html(content, svgs))
+  io.write_text(path, page.render_markdown(content) + '\n')
+  return path
 
 
-def make_figure(file: str, svg: str, caption: str) -> Figure:
-  """A figure of a page, by the name of its file."""
-  name = file.partition('.')[0]
-  return Figure(name, inline_svg(svg, name, caption), caption)
+def render_html(content: page.Page, svgs: Mapping[str, str]) -> str:
+  """A page as HTML that loads nothing and ends in a newline.
 
+  Every number leads to its definition in the glossary.
 
-def render_page(template: str, **values: Any) -> str:
-  """Fills a template of this package in, with the style of all pages."""
+  Args:
+    content: the page.
+    svgs: file name -> SVG of each figure; figures without one are left out.
+  """
   environment = jinja2.Environment(
     loader=jinja2.PackageLoader('epe_jax.report'),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
+    lstrip_blocks=True,
   )
-  style = environment.get_template('style.css').render(
+  css = environment.get_template('style.css').render(
     light=_declare_colors(0), dark=_declare_colors(1)
   )
-  return (
-    environment.get_template(template)
-    .render(
-      **values,
-      css=markupsafe.Markup(style),
-      version=__version__,
-      terms=glossary.TERMS,
-      link=glossary.link,
-      link_each=glossary.link_each,
-      link_numbers=glossary.link_numbers,
-    )
-    .rstrip()
-    + '\n'
+  text = environment.get_template('page.html.jinja').render(
+    page=content,
+    kind_of=lambda block: type(block).__name__,
+    inline=lambda shown: inline_svg(
+      svgs[shown.file], shown.file.partition('.')[0], shown.caption
+    ),
+    svgs=svgs,
+    link_cell=_link_cell,
+    link_numbers=glossary.link_numbers,
+    split_headline=_split_headline,
+    terms=glossary.TERMS,
+    css=markupsafe.Markup(css),
+    version=__version__,
   )
+  return text.rstrip() + '\n'
+
+
+def inline_svg(text: str, name: str, label: str) -> markupsafe.Markup:
+  """An SVG file as an element of a page, in the colours of the page.
+
+  Args:
+    text: the file, as `pictures.render_svg` makes it.
+    name: of letters; it begins each id within the figure, so that ids of several
+      figures differ.
+    label: what the figure shows, for those who cannot see it.
+  """
+  body = text[text.index('<svg') :].strip()
+  body = re.sub(r'\s*<metadata>.*?</metadata>', '', body, flags=re.S)
+  body = re.sub(
+    r'\s*<defs>\s*<style.*?</style>\s*</defs>', '', body, flags=re.S
+  )
+  used = set(_REFERENCE.findall(body))
+  body = _ID.sub(lambda m: f' id="{name}-{m[1]}"' if m[1] in used else '', body)
+  body = _REFERENCE.sub(lambda m: f'{name}-{m[0]}', body)
+  body = _HEX_COLOR.sub(lambda m: f'var({name_color(m[0])})', body)
+  view = re.search(r'viewBox="[^"]*"', body)
+  assert view is not None, 'every figure has a size'
+  start = markupsafe.Markup('<svg {} role="img" aria-label="{}">').format(
+    markupsafe.Markup(view[0]), label
+  )
+  body = body[body.index('>') + 1 :].replace(' xlink:href=', ' href=')
+  return start + markupsafe.Markup(re.sub(r'\n\s*', '\n', body))
+
+
+def name_color(color: str) -> str:
+  """The CSS variable of a colour of `style.PAGE_COLORS`."""
+  return f'--c{color.lower().removeprefix("#")}'
 
 
 def _declare_colors(mode: int) -> markupsafe.Markup:
   return markupsafe.Markup(
     ' '.join(
-      f'{name_color(color)}: {shown[mode]};' for color, shown in COLORS.items()
+      f'{name_color(color)}: {shown[mode]};'
+      for color, shown in style.PAGE_COLORS.items()
     )
   )
 
 
-def _list_cells(
-  attack: Attack, participations: clients.Participations, *, is_headline: bool
-) -> dict[str, Any]:
-  """The line of an attacker; what it has not is None."""
-  row = cells.format_cells(attack.first)
-  analytic = attack.analytic and cells.format_analytic(attack.analytic)
-  bounds: Sequence = attack.bounds
-  return {
-    'name': attack.threat_model.name,
-    'who': attack.threat_model.who,
-    'is_headline': is_headline,
-    'bound': f'≥ {cells.format_epsilon(bounds[0])}' if bounds else None,
-    'point': row.epsilon if attack.is_calibrated else None,
-    'interval': cells.format_interval(attack.first.interval),
-    'floor': cells.format_floor(attack.first),
-    'mu': row.mu,
-    'analytic': analytic,
-    'client': clients.format_client(attack, participations)
-    if participations.differ
-    else None,
-  }
+def _split_headline(text: str) -> tuple[str, str]:
+  """The bound of a headline, and the rest of its line."""
+  bound, _, rest = text.partition(' (')
+  return bound, f'({rest}' if rest else ''
+
+
+def _link_cell(
+  block: page.Cells, column: int, row: Sequence[str] | None = None
+) -> markupsafe.Markup:
+  """A cell, or a head without a row, whose numbers lead to their definition."""
+  head = block.table.head[column]
+  key = block.terms.get(head) or glossary.find_term(head)
+  if row is None:
+    return glossary.link(head, key) if key else markupsafe.escape(head)
+  key = key or glossary.find_term(row[0])
+  if not key:
+    return markupsafe.escape(row[column])
+  return glossary.link_each(row[column], key)

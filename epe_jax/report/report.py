@@ -1,22 +1,26 @@
 """The reports of a finished audit, made from the files of its run.
 
 `format_summary` is what a terminal shows first, `format_report` has every estimate,
-and `write_report` writes report.md, report.html, audit_card.json and the figures. None of them needs the data, the
-model or the code of the training run: a directory with result.json,
-private/scores.npz and private/metrics.jsonl is enough.
+and `write_report` writes report.md, report.html, audit_card.json and the figures. None
+of them needs the data, the model or the code of the training run: a directory with
+result.json, private/scores.npz and private/metrics.jsonl is enough.
 """
 
+from collections.abc import Mapping, Sequence
 import dataclasses
+import json
 import os
 import pathlib
 
 from epe_jax import extras, io
 from epe_jax.audit.evaluation import SIGNIFICANCE, Attack, Audit
 from epe_jax.audit.headline import find_headline, format_headline
+from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.report import facts, markdown, run_tables, sentences
+from epe_jax.report import facts, page, reproduction, run_tables, sentences
+from epe_jax.report.page import Cells, Code, Figure, Items, Page, Section, Text
 from epe_jax.text import audit_notes, cells, methods, summary_table, tables
 
 _SECTIONS = (
@@ -42,25 +46,17 @@ def format_summary(result: RunResult) -> str:
   Returns:
     Text without a final newline, of at most 100 columns.
   """
-  parts = [tables.fill_paragraph(sentences.describe_run(result))]
-  if result.is_audited:
-    headline = find_headline(result.audit)
-    if headline is not None:
-      parts.append(tables.fill_paragraph(format_headline(headline)))
-    if whose := sentences.describe_participation(result):
-      parts.append(tables.fill_paragraph(whose))
-    parts.append(
-      summary_table.format_summary_table(
-        result.audit,
-        # Results from before every attacker had one have that of the strongest.
-        worst_case_epsilon=facts.find_analytic_epsilon(result),
-        participations=facts.count_participations(result),
-      )
-    )
-  said = sentences.give_verdict(result)
-  said += audit_notes.format_further_remarks(result.audit)
-  parts.append(_format_list(said))
-  return '\n\n'.join(parts)
+  last = Items(
+    sentences.give_verdict(result)
+    + audit_notes.format_further_remarks(result.audit)
+  )
+  blocks = [
+    Text(sentences.describe_run(result)),
+    *_state_headline(result.audit),
+  ]
+  return page.render_text(
+    Page('', [Section('', [*blocks, *_summarize_attackers(result), last])])
+  )
 
 
 def format_report(result: RunResult) -> str:
@@ -75,18 +71,21 @@ def format_report(result: RunResult) -> str:
   """
   paragraphs = [sentences.describe_run(result), f'Data: {result.data}.']
   paragraphs += [
-    f'Analytic ε = {cells.format_number(analytic.epsilon)} for {analytic.who}: {analytic.assumes}.'
+    f'Analytic ε = {cells.format_number(analytic.epsilon)} for {analytic.who}: '
+    f'{analytic.assumes}.'
     for analytic in facts.list_analytic_epsilons(result)
   ]
-  if whose := sentences.describe_participation(result):
-    paragraphs.append(whose)
+  paragraphs += filter(None, [sentences.describe_participation(result)])
   if result.amplification:
     paragraphs.append(f'Amplified by sampling: {result.amplification}.')
   lines = [
     *map(tables.fill_paragraph, paragraphs),
     *run_tables.format_groups(result.audit.attacks),
     '',
-    _format_list(sentences.narrate(result)),
+    *(
+      tables.fill_paragraph(paragraph, bullet='- ')
+      for paragraph in sentences.narrate(result)
+    ),
   ]
   return '\n'.join(lines)
 
@@ -96,7 +95,7 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
 
   Args:
     audit: what `audit.evaluate` or `evaluate_scores` returns.
-    markdown: whether tables are in Markdown instead of text.
+    markdown: whether the text is Markdown.
 
   Returns:
     Text without a final newline.
@@ -104,14 +103,10 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
   headline = find_headline(audit)
   if headline is None:
     return format_estimates(audit, markdown=markdown)
-  attack, line = headline.attack, format_headline(headline)
-  parts = [f'**{line}**' if markdown else tables.fill_paragraph(line)]
+  attack = headline.attack
+  blocks: list[page.Block] = [*_state_headline(audit)]
   if len(audit.attacks) > 1:
-    if markdown:
-      table = summary_table.make_summary_table(audit)
-      parts.append(tables.format_markdown(table))
-    else:
-      parts.append(summary_table.format_summary_table(audit))
+    blocks.append(Cells(summary_table.make_summary_table(audit)))
   notes = [
     f'{attack.threat_model.who}; {attack.num_observed:,} canaries took part, '
     f'{attack.num_unobserved:,} did not.',
@@ -123,7 +118,7 @@ def format_headline_estimates(audit: Audit, *, markdown: bool = False) -> str:
   if audit.is_simultaneous:
     level = 100 * (1 - SIGNIFICANCE)
     notes.append(f'All bounds hold together at {level:g} %.')
-  return '\n\n'.join([*parts, _format_list(notes)])
+  return _render(Page('', [Section('', [*blocks, Items(notes)])]), markdown)
 
 
 def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
@@ -131,28 +126,104 @@ def format_estimates(audit: Audit, *, markdown: bool = False) -> str:
 
   Args:
     audit: what `audit.evaluate` returns.
-    markdown: whether tables are in Markdown instead of text.
+    markdown: whether the text is Markdown.
 
   Returns:
     Text without a final newline.
   """
-  delta = audit.attacks[0].first.delta
-  parts = [f'δ = {cells.format_delta(delta)}']
-  for title, kind, is_shape_free in _SECTIONS:
-    attacks = _select_estimates(audit, kind, is_shape_free)
-    if not attacks:
-      continue
-    if markdown:
-      table = tables.format_markdown(run_tables.make_estimate_table(attacks))
-      parts.append(f'## {title}\n\n{table}')
-    else:
-      groups = run_tables.format_groups(attacks)
-      parts.append('\n'.join([title, '=' * len(title), *groups]))
-  notes = audit_notes.format_remarks(audit)
-  if audit.headline is not None:
-    notes.insert(0, _explain_headline(audit))
-  parts.append(_format_list(notes))
-  return '\n\n'.join(parts)
+  return _render(Page('', _list_estimates(audit)), markdown)
+
+
+def make_page(
+  result: RunResult, captions: Mapping[str, str], warnings: Sequence[str] = ()
+) -> Page:
+  """The page of a run: what was found, what it means, figures, how to repeat it.
+
+  Args:
+    result: what result.json holds.
+    captions: file name -> caption of each figure, in their order.
+    warnings: of its training, as `sentences.describe_overflow` gives them.
+  """
+  is_audited = result.is_audited
+  kind = 'Privacy audit' if is_audited else 'Training run, not audited'
+  verdict = [Text(sentence) for sentence in sentences.give_verdict(result)]
+  if facts.is_alarming(result):
+    verdict[-1] = verdict[-1]._replace(role='alarm')
+  config = json.dumps(result.config, indent=2, ensure_ascii=False)
+  return Page(
+    f'{kind}: {result.task}',
+    [
+      Section(
+        '',
+        [
+          Text(sentences.describe_run(result), 'muted'),
+          *_state_headline(result.audit, has_attacker=True),
+          *(Text(f'Warning: {warning}', 'alarm') for warning in warnings),
+          *verdict,
+        ],
+      ),
+      Section(
+        'What each attacker learns',
+        [*_summarize_attackers(result), *_list_remarks(result.audit)],
+        key='attackers',
+      ),
+      _show_figures(captions),
+      Section('What it means for a person', _state_risks(result), key='risks'),
+      Section(
+        'Settings and data',
+        [
+          Cells(run_tables.make_settings_table(result)),
+          Code('Every field of the config:', config, 'json', is_folded=True),
+        ],
+        key='settings',
+      ),
+      Section(
+        'What is assumed',
+        [Items(sentences.list_assumptions(result))],
+        key='assumptions',
+      ),
+      Section(
+        'What was not measured',
+        [Items(sentences.list_not_measured(result))],
+        key='not-measured',
+      ),
+      Section('In words', [Items(sentences.narrate(result))], key='words'),
+      _show_estimates(result.audit),
+      Section(
+        'How to reproduce',
+        [
+          Code(about, code, 'python' if code.startswith('import') else 'sh')
+          for about, code in reproduction.list_commands(result)
+        ],
+        key='reproduce',
+      ),
+    ],
+  )
+
+
+def make_score_page(
+  scores: Scores, audit: Audit, captions: Mapping[str, str]
+) -> Page:
+  """The page of scores from any system.
+
+  Args:
+    scores: of canaries that took part and of those that did not.
+    audit: what `audit.evaluate_scores` returns of them.
+    captions: file name -> caption of each figure, in their order.
+  """
+  about = (
+    f'{scores.observed.size:,} canaries took part, {scores.unobserved.size:,} did '
+    f'not; design {scores.design}.'
+  )
+  lead = [*_state_headline(audit), Text(about, 'muted')]
+  return Page(
+    'Privacy audit of scores',
+    [
+      Section('', lead),
+      *_list_estimates(audit),
+      _show_figures(captions),
+    ],
+  )
 
 
 def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
@@ -174,7 +245,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   # Here and not above: estimates are printed where Matplotlib is missing.
   with extras.explain_missing():
     from epe_jax.report import audit_card, html
-    from epe_jax.report.figures import of_run, pictures
+    from epe_jax.report.figures import of_run
 
   run, files = load_finished_run(workdir), workdirs.workdir_at(workdir)
   result = dataclasses.replace(
@@ -183,22 +254,107 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     config=io.hide_paths(run.result.config),
   )
   figures = of_run.draw_run(result, run.record, run.history)
-  captions = {name: of_run.CAPTIONS[name] for name in figures}
-  warnings = sentences.describe_overflow(run.history)
-  text = markdown.format_page(result, captions, warnings)
+  content = make_page(
+    result,
+    {name: of_run.CAPTIONS[name] for name in figures},
+    sentences.describe_overflow(run.history),
+  )
   # report.md says that all of them are there: it goes first and comes last.
   files.report.unlink(missing_ok=True)
-  drawn = {
-    name: pictures.write_figure(figure, files.folder / name)
-    for name, figure in figures.items()
-  }
-  page_path = files.report.with_suffix('.html')
-  io.write_text(page_path, html.format_html(result, drawn, captions, warnings))
   if result.is_audited:
     card = audit_card.make_card(result, record=run.record)
     audit_card.write_card(files.folder / audit_card.FILE, card)
-  io.write_text(files.report, text)
-  return files.report
+  return html.write_page(files.folder, files.report.stem, content, figures)
+
+
+def _render(content: Page, markdown: bool) -> str:
+  render = page.render_markdown if markdown else page.render_text
+  return render(content)
+
+
+def _state_headline(audit: Audit, *, has_attacker: bool = False) -> list[Text]:
+  """The bound of an audit with its estimate, and whose it is."""
+  headline = find_headline(audit)
+  if headline is None:
+    return []
+  who = f'{headline.attack.threat_model.who}.'
+  return [
+    Text(format_headline(headline), 'headline'),
+    *([Text(who, 'muted')] if has_attacker else []),
+  ]
+
+
+def _summarize_attackers(result: RunResult) -> list[page.Block]:
+  """What canaries show, and what follows for a client."""
+  if not result.is_audited:
+    return []
+  headline = result.audit.headline
+  marked = headline and result.audit.attacks.index(headline[0])
+  table = summary_table.make_summary_table(
+    result.audit,
+    # Results from before every attacker had one have that of the strongest.
+    worst_case_epsilon=facts.find_analytic_epsilon(result),
+    participations=facts.count_participations(result),
+  )
+  whose = sentences.describe_participation(result)
+  return [
+    *([Text(whose)] if whose else []),
+    Cells(table, marked, terms={'ε': 'point-estimate'}),
+  ]
+
+
+def _list_remarks(audit: Audit) -> list[page.Block]:
+  return [
+    Text(remark, 'alarm' if remark.startswith('Warning') else 'muted')
+    for remark in audit_notes.format_remarks(audit)
+  ]
+
+
+def _show_figures(captions: Mapping[str, str]) -> Section:
+  return Section(
+    'Figures', [Figure(*each) for each in captions.items()], key='figures'
+  )
+
+
+def _state_risks(result: RunResult) -> list[page.Block]:
+  """The risks of a person, and what to know of their numbers."""
+  if not result.is_audited:
+    return []
+  attacks = result.audit.attacks
+  table = run_tables.make_risk_table(
+    attacks, facts.count_participations(result)
+  )
+  if table is None:
+    return []
+  regret = sentences.explain_regret(attacks)
+  return [
+    Text(sentences.ABOUT_RISKS),
+    Cells(table),
+    *([Text(regret)] if regret else []),
+  ]
+
+
+def _show_estimates(audit: Audit) -> Section:
+  blocks = []
+  if audit.attacks:
+    blocks = [Cells(run_tables.make_estimate_table(audit.attacks))]
+  return Section('Every estimate', blocks, key='estimates', is_folded=True)
+
+
+def _list_estimates(audit: Audit) -> list[Section]:
+  """Estimates by their kind, and what to know of them."""
+  delta = audit.attacks[0].first.delta
+  sections = [Section('', [Text(f'δ = {cells.format_delta(delta)}')])]
+  for title, kind, is_shape_free in _SECTIONS:
+    attacks = _select_estimates(audit, kind, is_shape_free)
+    if attacks:
+      text = '\n'.join(run_tables.format_groups(attacks)).removeprefix('\n')
+      table = run_tables.make_estimate_table(attacks)
+      sections.append(Section(title, [Cells(table, text=text)]))
+  notes = audit_notes.format_remarks(audit)
+  if audit.headline is not None:
+    notes.insert(0, _explain_headline(audit))
+  return [*sections, Section('', [Items(notes)])]
 
 
 def _select_estimates(
@@ -238,10 +394,4 @@ def _explain_headline(audit: Audit) -> str:
   return (
     f'{text}The largest of several bounds is not a bound; --simultaneous makes all '
     'of them hold together.'
-  )
-
-
-def _format_list(paragraphs: list[str]) -> str:
-  return '\n'.join(
-    tables.fill_paragraph(paragraph, bullet='- ') for paragraph in paragraphs
   )

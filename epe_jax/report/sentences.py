@@ -230,6 +230,8 @@ def _describe_final_model(result: RunResult, attack: Attack) -> str:
 
 def _list_doubts(audit: Audit) -> list[str]:
   """What speaks against the estimates, or that nothing does; one sentence."""
+  if not audit.attacks:
+    return []
   violated = [attack for attack in audit.by_strength if attack.is_violated]
   if violated:
     attack = violated[-1]

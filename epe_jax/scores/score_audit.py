@@ -156,52 +156,13 @@ def write_score_report(
   """
   with extras.explain_missing():
     from epe_jax.report import html as pages
-    from epe_jax.report.figures import of_scores, pictures
+    from epe_jax.report.figures import of_scores
 
-  found = headline.find_headline(audit)
-  assert found is not None, 'scores have a bound'
-  out = pathlib.Path(folder)
-  out.mkdir(parents=True, exist_ok=True)
-  drawn = {
-    name: pictures.write_figure(figure, out / name)
-    for name, figure in of_scores.draw_scores(scores, audit).items()
-  }
-  title = 'Privacy audit of scores'
-  about = (
-    f'{scores.observed.size:,} canaries took part, {scores.unobserved.size:,} did '
-    f'not; design {scores.design}.'
-  )
-  page = pages.render_page(
-    'scores.html.jinja',
-    title=title,
-    headline=pages.split_headline(found),
-    about=about,
-    warnings=audit_notes.list_warnings(audit),
-    notes=audit_notes.list_notes(audit),
-    figures=[
-      pages.make_figure(name, svg, of_scores.CAPTIONS[name])
-      for name, svg in drawn.items()
-    ],
-    estimates=run_tables.make_estimate_table(audit.attacks),
-  )
-  io.write_text(out / 'report.html', page)
-  io.write_json(out / 'estimates.json', audit_json.to_json(audit))
-  images = [
-    f'![{text}]({name})\n\n*{text}*'
-    for name, text in of_scores.CAPTIONS.items()
-  ]
+  figures = of_scores.draw_scores(scores, audit)
+  page = report.make_score_page(scores, audit, of_scores.CAPTIONS)
   with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
-    estimates = report.format_estimates(audit, markdown=True)
-  parts = [
-    f'# {title}',
-    f'**{headline.format_headline(found)}**',
-    about,
-    estimates,
-    '## Figures',
-    *images,
-  ]
-  path = out / 'report.md'
-  io.write_text(path, tables.escape_html('\n\n'.join(parts)) + '\n')
+    path = pages.write_page(folder, 'report', page, figures)
+  io.write_json(path.parent / 'estimates.json', audit_json.to_json(audit))
   return path
 
 

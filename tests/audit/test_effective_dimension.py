@@ -10,7 +10,7 @@ import pytest
 from epe_jax import canaries
 from epe_jax.audit import audited_algorithm, effective_dimension
 from epe_jax.audit.record import RoundScalars
-from epe_jax.report import markdown, report, sentences
+from epe_jax.report import page, report, sentences
 from epe_jax.training import fedavg
 from tests import helpers
 from tests.report import test_report
@@ -100,8 +100,10 @@ def test_reports_state_it_where_it_was_measured():
     assert (
       'effective dimension of 6,000' in report.format_report(result)
     ) == said
-    text = markdown.format_page(result, {})
+    text = page.render_markdown(report.make_page(result, {}))
     assert '9,000' not in text
     assert '8,000 or more in a round, 8,500 in the median' in text
-  assert 'effective dimension' not in markdown.format_page(old, {})
+  assert 'effective dimension' not in page.render_markdown(
+    report.make_page(old, {})
+  )
   assert len(sentences.narrate(old)) == len(sentences.narrate(result))

@@ -20,7 +20,7 @@ from epe_jax.experiment import (
   run_result,
   workdirs,
 )
-from epe_jax.report import report, side_by_side
+from epe_jax.report import comparison, report
 from epe_jax.tasks import digits as digits_task
 from tests.helpers import load_config, softmax_regression
 from tests.in_process import run_script
@@ -372,7 +372,8 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   text = report.write_report(tmp_path / 'run').read_text()
   assert '| analytic ε of canaries and clients | ∞: ' in text
   assert 'the analytic ε is infinite' in text
-  assert '| ∞ |' in side_by_side.format_side_by_side({'one': stored})
+  (line,) = comparison.make_results_table({'one': stored}).body
+  assert '∞' in line
   scores = load_record(tmp_path / 'run' / 'private/scores.npz')
   assert report.format_estimates(evaluation.evaluate(scores, more=True))
 

@@ -1,16 +1,17 @@
 """Runs beside each other: estimates, floors, and differences with intervals."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 
 from epe_jax.audit import evaluation, threat_models
 from epe_jax.epsilon import over_runs
-from epe_jax.epsilon.types import Estimate
-from epe_jax.experiment import sweep
-from epe_jax.report import comparison, seed_sweep, sweep_report
-from epe_jax.report.figures import compared
+from epe_jax.epsilon.types import Estimate, Floor
+from epe_jax.experiment.seed_sweep import SeedEstimates
+from epe_jax.report import comparison, comparison_files
+from epe_jax.report.figures import comparison as figures
 from tests import recorded_runs
 
 _OWN = threat_models.OWN
@@ -19,7 +20,7 @@ _OWN = threat_models.OWN
 def describe(label, shift, **changes):
   record = recorded_runs.by_law(shift=shift)
   result = recorded_runs.result(audit=evaluation.evaluate(record), **changes)
-  return comparison.describe_run(label, result)
+  return comparison.label_result(label, result)
 
 
 @pytest.fixture(scope='module')
@@ -69,13 +70,15 @@ def test_the_table_has_every_attacker_of_every_run(runs):
     assert ' to ' in floor
     assert bound.startswith('≥')
     assert (difference == '-') == (run == 'weak'), attacker
-  assert comparison.find_title(runs).startswith(
+  assert comparison.make_title(runs).startswith(
     'own round, others removed: ε ≈'
   )
 
 
 def test_the_figure_shows_points_floors_and_differences(runs):
-  left, right = compared.draw_compared(runs, finding='found').axes
+  left, right = figures.draw_comparison(
+    runs, comparison.subtract_first(runs), finding='found'
+  ).axes
   (own,) = [
     line
     for line in right.get_lines()
@@ -93,7 +96,7 @@ def test_the_figure_shows_points_floors_and_differences(runs):
 
 
 def test_a_comparison_is_a_page_a_text_and_a_figure(runs, tmp_path):
-  text = comparison.write_comparison(tmp_path / 'new', runs, name='ab')
+  text = comparison_files.write_comparison(tmp_path / 'new', runs, name='ab')
   names = {path.name for path in (tmp_path / 'new').iterdir()}
   assert names == {'ab.md', 'ab.html', 'ab.png', 'ab.svg'}
   assert 'difference [90 % interval]' in text
@@ -107,44 +110,113 @@ def test_folders_are_called_by_as_much_as_tells_them_apart(tmp_path):
   assert comparison._shorten(paths) == ['a/run', 'b/run']
   assert comparison._shorten([tmp_path / 'a', tmp_path / 'b']) == ['a', 'b']
   with pytest.raises(ValueError, match='more than once'):
-    comparison.compare_workdirs([tmp_path, f'{tmp_path}/.'])
+    comparison.label_workdirs([tmp_path, f'{tmp_path}/.'])
 
 
-def test_sweeps_show_the_floors_of_their_estimates():
-  results = [
-    sweep_report.PointResult(
-      sweep.Point(f'noise={noise}', {'noise': noise}, None),
-      recorded_runs.result(audit=evaluation.evaluate(record)),
-      {},
-    )
-    for noise, record in (
-      (0.5, recorded_runs.by_law(shift=2.0)),
-      (0.2, recorded_runs.by_law(shift=5.0)),
-    )
+def test_sweeps_show_the_floors_of_their_estimates(runs):
+  points = [
+    run._replace(settings={'noise': noise})
+    for run, noise in zip(runs, (0.5, 0.2))
   ]
-  fig = sweep_report.draw_sweep(results)
+  title = comparison.make_title(points)
+  fig = figures.draw_sweep(points, finding=title)
   (axes,) = fig.axes
   assert len(axes.collections) == 2 * 4
-  floor = results[0].result.audit.find(_OWN).first.floor
+  floor = runs[0].estimates[_OWN].floor
   heights = [c.get_paths()[0].get_extents().ymax for c in axes.collections]
   assert any(height == pytest.approx(floor.q95) for height in heights)
-  assert '(noise=0.5) to' in fig.get_suptitle()
+  assert '(weak) to' in fig.get_suptitle()
+  assert figures.draw_sweep([], finding='none') is None
 
 
-def test_points_of_several_seeds_are_compared_by_their_means():
-  rows = [
-    seed_sweep.SeedEstimates(
+def seeds_of(num):
+  return [
+    SeedEstimates(
       seed,
-      0.9,
-      {},
+      0.9 + 0.01 * seed,
+      {_OWN.statistic: 8.0},
       {_OWN.statistic: over_runs.ShiftEstimate(3.0 + 0.1 * seed, 0.01)},
       None,
       1e-5,
     )
-    for seed in range(4)
+    for seed in range(num)
   ]
-  point = seed_sweep._compare_point('z=1', rows)
+
+
+def test_points_of_several_seeds_are_compared_by_their_means():
+  point = comparison.label_seeds('z=1', seeds_of(4), {'z': 1.0})
   low, high = point.estimates[_OWN].interval
   assert low < point.estimates[_OWN].epsilon < high
   assert list(point.estimates) == [_OWN]
-  assert np.isnan(point.analytic)
+  assert point.analytic == {}
+  table = comparison.make_settings_table([point])
+  (line,) = table.body
+  row = dict(zip(table.head, line, strict=True))
+  # The standard deviation of 90, 91, 92 and 93 is 1.29.
+  assert (row['z'], row['seeds'], row['accuracy']) == (
+    '1',
+    '4',
+    '91.5 ± 1.29 %',
+  )
+  assert row['ε, own round'].endswith(']')
+  assert row['ε, final model'] == row['analytic ε'] == '-'
+  alone = comparison.label_seeds('z=1', seeds_of(1), {'z': 1.0})
+  assert alone.estimates[_OWN].epsilon == 8.0
+  assert alone.estimates[_OWN].interval is None
+
+
+def test_points_that_failed_have_a_line_and_a_reason(runs):
+  point = runs[0]._replace(settings={'noise': 0.5})
+  failed = {'noise=0': ({'noise': 0.0}, 'no noise in /home/ada/x')}
+  table = comparison.make_settings_table([point], failed)
+  assert [line[0] for line in table.body] == ['0.5', '0']
+  assert table.body[1][1] == 'failed'
+  assert {len(line) for line in table.body} == {len(table.head)}
+  assert 'noise=0 failed: no noise in' in table.notes[-1]
+  assert 'ada' not in table.notes[-1]
+
+
+def _attack(threat_model, is_calibrated, *epsilons):
+  floor = Floor(0.1, 0.01, 0.1, 0.43)
+  found = tuple(
+    Estimate(epsilon, 1e-5, 'method', None, floor=floor) for epsilon in epsilons
+  )
+  return evaluation.Attack(
+    threat_model, 'it all', 60, 60, is_calibrated, (), None, None, found
+  )
+
+
+def test_a_line_has_the_first_estimates_of_its_own_run_and_marks_doubtful_ones():
+  result = recorded_runs.result(
+    config={'clients_per_round': 40},
+    rounds=2048,
+    audit=evaluation.Audit(
+      (
+        _attack(threat_models.FINAL, True, 1.2, 1.31),
+        _attack(threat_models.OWN, False, 8.25),
+      )
+    ),
+  )
+  other = dataclasses.replace(
+    result,
+    accuracy=0.5,
+    analytic_epsilon=math.inf,
+    clients_participations=1,
+  )
+  table = comparison.make_results_table({'one': result, 'two': other})
+  first, second = (
+    dict(zip(table.head, line, strict=True)) for line in table.body
+  )
+  assert first == {
+    'run': 'one',
+    'rounds x clients': '2,048 x 40',
+    'd': '55,210',
+    'noise': '0.2',
+    'accuracy (majority class)': '93.0 % (10.0 %)',
+    'analytic ε': '35.5; 57.2 (clients)',
+    'ε, final model': '1.20 (floor 0.01 to 0.43)',
+    'ε, own round': '8.25 †',
+    'ε, own round, others removed': 'not measured',
+  }
+  assert second['accuracy (majority class)'] == '50.0 % (10.0 %)'
+  assert second['analytic ε'] == '∞'

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from epe_jax.audit import evaluation
-from epe_jax.report import facts, glossary, html, inline_svg, sentences
+from epe_jax.report import facts, glossary, html, report, sentences
+from epe_jax.report.figures import style
 from tests import recorded_runs
 
 _SVG = """<?xml version="1.0"?>
@@ -61,7 +62,9 @@ def result():
 
 @pytest.fixture(scope='module')
 def text(result):
-  return html.format_html(result, {'a.png': _SVG}, {'a.png': 'What is < seen.'})
+  return html.render_html(
+    report.make_page(result, {'a.png': 'What is < seen.'}), {'a.png': _SVG}
+  )
 
 
 def test_the_page_loads_nothing_and_its_links_lead_somewhere(text):
@@ -104,12 +107,12 @@ def test_pages_have_colours_for_dark_and_a_style_for_paper(text):
   ):
     assert rule in text
   dark = text[text.index('prefers-color-scheme: dark') :]
-  for color in inline_svg.COLORS:
-    assert f'{inline_svg.name_color(color)}: ' in dark
+  for color in style.PAGE_COLORS:
+    assert f'{html.name_color(color)}: ' in dark
 
 
 def test_an_inline_figure_has_names_and_colours_of_the_page():
-  svg = inline_svg.inline_svg(_SVG, 'a', 'what "it" shows')
+  svg = html.inline_svg(_SVG, 'a', 'what "it" shows')
   assert svg.startswith('<svg viewBox="0 0 10 10" role="img"')
   assert 'aria-label="what &#34;it&#34; shows"' in svg
   assert 'id="a-m1"' in svg
@@ -134,7 +137,7 @@ def test_a_violation_is_the_last_sentence_and_an_alarm():
     'the run does not do what is claimed'
     in (sentences.give_verdict(violated)[-1])
   )
-  assert 'class="alarm"' in html.format_html(violated, {}, {})
+  assert 'class="alarm"' in html.render_html(report.make_page(violated, {}), {})
 
 
 def test_the_page_says_that_clients_may_leak_more_than_canaries(result):
@@ -142,7 +145,9 @@ def test_the_page_says_that_clients_may_leak_more_than_canaries(result):
   said = sentences.give_verdict(leaky)
   assert len(said) == 3
   assert 'of a canary of one round' in said[0]
-  page = re.sub('<[^>]+>', '', html.format_html(leaky, {}, {}))
+  page = re.sub(
+    '<[^>]+>', '', html.render_html(report.make_page(leaky, {}), {})
+  )
   client = 'of this run takes part in up to 2 rounds, and is allowed ε = 310.6'
   assert page.count(client) == 1
 
@@ -154,8 +159,7 @@ def test_a_result_is_printed_in_a_line(result):
 
 
 def test_a_run_that_was_not_audited_has_a_page():
-  text = html.format_html(
-    recorded_runs.result(num_observed=0, audit=evaluation.Audit(())), {}, {}
-  )
+  result = recorded_runs.result(num_observed=0, audit=evaluation.Audit(()))
+  text = html.render_html(report.make_page(result, {}), {})
   assert 'Training run, not audited' in text
   assert 'id="attackers"' not in text

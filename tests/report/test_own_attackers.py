@@ -9,8 +9,9 @@ from epe_jax import audit
 from epe_jax.audit import attack_scores, evaluation, release
 from epe_jax.audit.record import write_record
 from epe_jax.experiment import finished_runs, run_result
-from epe_jax.report import comparison, report, side_by_side
-from epe_jax.report.figures import compared, of_run, style
+from epe_jax.report import comparison, report
+from epe_jax.report.figures import comparison as figures
+from epe_jax.report.figures import of_run, style
 from tests import recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -77,25 +78,26 @@ def test_it_is_in_report_and_card(folder):
 
 
 def test_it_is_in_every_figure_of_attackers(run):
-  figures = of_run.draw_run(run.result, run.record, run.history)
+  drawn = of_run.draw_run(run.result, run.record, run.history)
   for name in ('overview', 'densities', 'tradeoff'):
-    titles = [axes.get_title() for axes in figures[f'{name}.png'].axes]
+    titles = [axes.get_title() for axes in drawn[f'{name}.png'].axes]
     assert any(title.startswith('my own attack') for title in titles), name
-  (axes,) = figures['attackers.png'].axes
+  (axes,) = drawn['attackers.png'].axes
   assert 'my own attack' in [x.get_text() for x in axes.get_yticklabels()]
-  (axes,) = figures['delta.png'].axes
+  (axes,) = drawn['delta.png'].axes
   assert 'my own attack' in axes.get_legend_handles_labels()[1]
 
 
 def test_it_is_compared_between_runs(run):
-  runs = [comparison.describe_run(label, run.result) for label in 'ab']
+  runs = [comparison.label_result(label, run.result) for label in 'ab']
   names = [line[0] for line in comparison.make_table(runs).body]
   assert names.count('my own attack') == 2
-  left, _ = compared.draw_compared(runs, finding='').axes
+  left, _ = figures.draw_comparison(
+    runs, comparison.subtract_first(runs), finding=''
+  ).axes
   assert 'my own attack' in left.get_legend_handles_labels()[1]
-  assert 'ε, my own attack' in side_by_side.format_side_by_side(
-    {'a': run.result}
-  )
+  table = comparison.make_results_table({'a': run.result})
+  assert 'ε, my own attack' in table.head
 
 
 def test_attackers_of_one_figure_look_different():

@@ -28,7 +28,7 @@ from epe_jax.report import (
   audit_card,
   comparison,
   html,
-  markdown,
+  page,
   report,
   sentences,
 )
@@ -382,13 +382,13 @@ def _above_its_limit(*, bounds, interval):
 
 def _show_everywhere(result):
   """Each output of a run, with white space made alike."""
-  run = comparison.describe_run('a', result)
+  run = comparison.label_result('a', result)
   shown = {
     'summary': report.format_summary(result),
     'estimates': report.format_headline_estimates(result.audit),
     'all estimates': report.format_estimates(result.audit),
-    'page': markdown.format_page(result, {}),
-    'html': html.format_html(result, {}, {}),
+    'page': page.render_markdown(report.make_page(result, {})),
+    'html': html.render_html(report.make_page(result, {}), {}),
     'card': audit_card.format_cards({'a': audit_card.make_card(result)}),
     'comparison': tables.format_text(comparison.make_table([run, run])),
   }
@@ -419,9 +419,7 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
   for name, text in _show_everywhere(result).items():
     assert 'the point estimate 5.60 (90 % interval' in text, name
     assert why in text, name
-    # A page in a browser has warnings in a box of their own.
-    label = '' if (name, kind) == ('html', 'Warning') else f'{kind}: '
-    assert f'{label}own round, others removed: the point' in text, name
+    assert f'{kind}: own round, others removed: the point' in text, name
     assert kind == 'Warning' or 'Warning' not in text, name
   values = audit_json.to_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
@@ -737,8 +735,8 @@ def test_a_hidden_state_is_said_to_protect_no_canary_that_is_in_all_rounds():
   assert f'μ = √T/z = 0.25, or ε = {epsilon}.' in said
   card = audit_card.make_card(_in_all_rounds(0.0))
   assert card['assumptions'].count(said) == 1
-  page = html.format_html(_in_all_rounds(0.0), {}, {})
-  assert page.count('A hidden state') == 1
+  shown = html.render_html(report.make_page(_in_all_rounds(0.0), {}), {})
+  assert shown.count('A hidden state') == 1
 
 
 def test_momentum_leaves_less_of_late_rounds_to_a_hidden_state():
@@ -836,13 +834,13 @@ def test_write_leaves_whole_files_and_no_drafts(workdir):
 
 
 def test_the_page_holds_the_table_the_words_the_figures_and_the_config(workdir):
-  page = (workdir / 'report.md').read_text()
-  assert page.startswith('# Privacy audit: digits\n')
+  text = (workdir / 'report.md').read_text()
+  assert text.startswith('# Privacy audit: digits\n')
   for said in sentences.narrate(_result()):
-    assert f'\n- {said}\n' in page
-  embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', page)
+    assert f'\n- {said}\n' in text
+  embedded = re.findall(r'!\[[^]]+\]\(([^)]+)\)', text)
   assert sorted(embedded) == sorted(_PICTURES)
-  (config,) = re.findall(r'```json\n(.*?)```', page, re.S)
+  (config,) = re.findall(r'```json\n(.*?)```', text, re.S)
   assert json.loads(config) == _result().config
 
 
@@ -1025,8 +1023,8 @@ def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
   path.write_text(json.dumps(values))
   result = run_result.load_result(path)
   for made in (
-    markdown.format_page(result, {}),
-    html.format_html(result, {}, {}),
+    page.render_markdown(report.make_page(result, {})),
+    html.render_html(report.make_page(result, {}), {}),
   ):
     assert '<script>' not in made
     assert '\x1b' not in made

@@ -11,7 +11,7 @@ import pytest
 from epe_jax import io
 from epe_jax.audit import evaluation
 from epe_jax.configs import digits  # pyright: ignore[reportMissingImports]
-from epe_jax.report import markdown, reproduction
+from epe_jax.report import page, report, reproduction
 from tests import recorded_runs
 
 
@@ -58,7 +58,9 @@ def test_a_config_that_does_not_ship_is_read_from_its_workdir():
   (text, code), _ = reproduction.list_commands(result)
   assert 'the config in its workdir' in text
   compile(code, 'code', 'exec')
-  assert f'```python\n{code}' in markdown.format_page(result, {})
+  assert f'```python\n{code}' in page.render_markdown(
+    report.make_page(result, {})
+  )
 
 
 def test_paths_of_the_machine_are_in_no_command():
@@ -68,4 +70,6 @@ def test_paths_of_the_machine_are_in_no_command():
   command = reproduction.find_command(hidden)
   assert '--config.participation.log=PATH_TO/rounds.csv' in command
   result = dataclasses.replace(recorded_runs.result(), config=hidden)
-  assert not re.search('home|ada/', markdown.format_page(result, {}))
+  assert not re.search(
+    'home|ada/', page.render_markdown(report.make_page(result, {}))
+  )

@@ -14,8 +14,7 @@ from epe_jax.experiment import (
   sweep,
   sweep_process,
 )
-from epe_jax.report import seed_sweep as seed_sweep_report
-from epe_jax.report import sweep_report
+from epe_jax.report import comparison, comparison_files
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -212,8 +211,9 @@ def test_seeds_of_a_point_are_the_runs_of_these_seeds(tmp_path):
   own = alone.audit.find(threat_models.OWN).find('location_mixture').epsilon
   row = found[points[0].name][1]
   assert row.epsilon['own round'] == pytest.approx(own, rel=1e-3)
-  table = seed_sweep_report.make_table(points, found)
-  assert [line[0] for line in table.body] == ['0.3']
+  run = comparison.label_seeds('z', found[points[0].name], points[0].settings)
+  ((noise, num, *_),) = comparison.make_settings_table([run]).body
+  assert (noise, num) == ('0.3', '2')
   # Again: read and not run.
   (tmp_path / 'sweep' / points[0].name / 'rows.json').write_text('[]')
   assert (
@@ -239,7 +239,7 @@ def test_points_without_canaries_stand_beside_those_with(tmp_path):
   for point in points:
     audited_run.run(point.config, tmp_path / point.name)
   outcome = sweep.run_sweep(points, tmp_path)
-  text = sweep_report.write_sweep(tmp_path, points, outcome)
+  text = comparison_files.write_sweep(tmp_path, points, outcome)
   without, with_canaries = text.splitlines()[1:3]
   assert '(clients)' in without
   assert without.split()[-4:] == ['-'] * 4

@@ -50,7 +50,7 @@ def draw_attackers(
     x for x, attack in zip(values, attacks) if attack.is_calibrated
   ] or values
   bounds = [float(a.bounds[0].epsilon) for a in attacks if a.bounds]
-  highest = find_highest([*calibrated, *bounds, analytic])
+  highest = style.find_highest([*calibrated, *bounds, analytic])
   fig, (axes,) = style.make_panels(1, height=0.55 * num + 1.7)
   styles = style.assign_styles(attack.threat_model for attack in attacks)
   for y, attack in enumerate(attacks):
@@ -79,11 +79,6 @@ def draw_attackers(
   return fig
 
 
-def find_highest(values: Sequence[float]) -> float:
-  """The largest ε that has a place on an axis."""
-  return max((x for x in values if math.isfinite(x)), default=1.0)
-
-
 def _draw_attacker(
   axes: mpl_axes.Axes, y: int, attack: Attack, highest: float, color: str
 ) -> None:
@@ -96,7 +91,7 @@ def _draw_attacker(
       floor.q95,
       color=style.GREY,
       lw=1,
-      label='noise floor: 5 to 95 % when nothing leaks',
+      label=style.FLOOR,
     )
   if attack.is_calibrated and first.interval is not None:
     low, high = (min(float(x), 2 * highest) for x in first.interval)

@@ -14,7 +14,7 @@ from epe_jax.audit.curves import DeltaCurve
 from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import over_rounds_report
-from epe_jax.report.figures import attackers, style
+from epe_jax.report.figures import style
 from epe_jax.text import cells
 
 
@@ -88,7 +88,7 @@ def draw_over_delta(
     )
   axes.set(xscale='log', xlim=(lowest, deltas[-1]))
   axes.set(xlabel='δ', ylabel='ε, linear up to 1')
-  style.set_epsilon_axis(axes, 'y', attackers.find_highest(epsilons))
+  style.set_epsilon_axis(axes, 'y', style.find_highest(epsilons))
   axes.set_title(f'{canaries}; shaded: 90 % interval', fontsize='medium')
   fig.suptitle(finding)
   style.draw_legend(fig, [axes], columns=3)
@@ -116,7 +116,7 @@ def draw_over_rounds(
   fig, (left, right) = style.make_panels(2, columns=2, height=4.2)
   values = [float(row.estimate.epsilon) for row in estimates]
   values += [x for row in estimates for x in row.estimate.interval or ()]
-  highest = attackers.find_highest([*values, analytic])
+  highest = style.find_highest([*values, analytic])
   for axes, is_bound in ((left, False), (right, True)):
     rows = over_rounds_report.select_estimates(estimates, is_bound=is_bound)
     _draw_attackers(axes, rows)

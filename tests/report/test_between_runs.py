@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 
 from epe_jax.epsilon.over_runs import ShiftEstimate
-from epe_jax.report import variation_table
+from epe_jax.report import between_runs, comparison
 
 DELTA = 1e-5
+
+
+def label(settings, shifts, delta=DELTA):
+  return comparison.LabelledRun(
+    'run', delta, [0.9], {}, {}, settings=settings, shifts={'own round': shifts}
+  )
 
 
 def draw(rng, mu, tau, num):
@@ -16,15 +22,15 @@ def draw(rng, mu, tau, num):
 
 def test_the_scatter_of_canaries_is_no_variance_of_privacy():
   rng = np.random.default_rng(0)
-  groups = [
-    variation_table.Runs(name, DELTA, {'own round': draw(rng, 2.0, tau, 200)})
+  runs = [
+    label({'kind': name}, draw(rng, 2.0, tau, 200))
     for name, tau in (('alike', 0.0), ('unlike', 0.5))
   ]
-  table = variation_table.make_table(groups)
+  table = between_runs.make_variation_table(runs)
   assert table is not None
   columns = {name: i for i, name in enumerate(table.head)}
   alike, unlike = table.body
-  assert [alike[0], unlike[0]] == ['alike', 'unlike']
+  assert [alike[0], unlike[0]] == ['kind = alike', 'kind = unlike']
   assert float(unlike[columns['τ']]) == pytest.approx(0.5, rel=0.2)
   assert float(alike[columns['τ']]) < 0.1
   assert float(unlike[columns['p']]) < 1e-6
@@ -34,34 +40,31 @@ def test_the_scatter_of_canaries_is_no_variance_of_privacy():
 
 def test_replicates_differ_in_the_seed_alone():
   one, other = ShiftEstimate(1.0, 0.01), ShiftEstimate(2.0, 0.01)
-  groups = variation_table.group_replicates(
+  (group,) = between_runs.group_replicates(
     [
-      ({'seed': 0, 'model.width': 8}, DELTA, {'own round': one}),
-      ({'seed': 1, 'model.width': 8}, DELTA, {'own round': other}),
-      ({'seed': 0, 'model.width': 16}, DELTA, {'own round': other}),
-      ({'seed': 2, 'model.width': 8}, 1e-6, {'own round': other}),
+      label({'seed': 0, 'model.width': 8}, [one]),
+      label({'seed': 1, 'model.width': 8}, [other]),
+      label({'seed': 0, 'model.width': 16}, [other]),
+      label({'seed': 2, 'model.width': 8}, [other], delta=1e-6),
     ]
   )
-  assert [group.label for group in groups] == ['model.width = 8']
-  assert groups[0].shifts == {'own round': [one, other]}
-  widths = [({'model.width': w}, DELTA, {'own round': one}) for w in (8, 16)]
-  assert variation_table.group_replicates(widths) == []
+  assert group.settings == {'model.width': 8}
+  assert group.shifts == {'own round': [one, other]}
+  widths = [label({'model.width': width}, [one]) for width in (8, 16)]
+  assert between_runs.group_replicates(widths) == []
 
 
 def test_where_errors_explain_all_scatter_no_range_is_shown():
-  runs = [ShiftEstimate(mu, 1.0) for mu in (1.0, 1.1, 1.2)]
-  table = variation_table.make_table(
-    [variation_table.Runs('a', DELTA, {'own round': runs})]
-  )
+  shifts = [ShiftEstimate(mu, 1.0) for mu in (1.0, 1.1, 1.2)]
+  table = between_runs.make_variation_table([label({}, shifts)])
   assert table is not None
   row = dict(zip(table.head, table.body[0]))
+  assert row['runs'] == 'all seeds'
   assert row['τ'] == '0.00'
   assert row['std of ε'] == row['5-95 % of runs'] == '-'
 
 
 def test_one_run_of_each_has_no_table():
-  alone = variation_table.Runs(
-    'one', DELTA, {'own round': [ShiftEstimate(1, 1)]}
-  )
-  assert variation_table.make_table([alone]) is None
-  assert variation_table.make_table([]) is None
+  alone = label({}, [ShiftEstimate(1, 1)])
+  assert between_runs.make_variation_table([alone]) is None
+  assert between_runs.make_variation_table([]) is None

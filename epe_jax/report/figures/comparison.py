@@ -1,0 +1,244 @@
+"""Labelled runs: points with intervals, differences, and ε along a sweep."""
+
+from collections.abc import Mapping, Sequence
+import math
+
+from matplotlib import axes as mpl_axes
+from matplotlib import figure
+
+from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.epsilon.types import Estimate
+from epe_jax.report.comparison import (
+  Difference,
+  LabelledRun,
+  list_attackers,
+)
+from epe_jax.report.figures import style
+from epe_jax.text import cells
+
+# The largest distance of an attacker from the line of its run.
+_SPREAD = 0.3
+_MAX_PANELS = 12
+
+
+def draw_comparison(
+  runs: Sequence[LabelledRun],
+  differences: Sequence[Mapping[ThreatModel, Difference]],
+  *,
+  finding: str,
+) -> figure.Figure:
+  """Draws each attacker's ε in each run, and its difference to the first.
+
+  Args:
+    runs: two or more at one δ.
+    differences: of each run to the first, as `comparison.subtract_first` gives them.
+    finding: the result, as a title.
+
+  Returns:
+    Two panels, a line for each run.
+  """
+  shown = list_attackers(runs)
+  styles = style.assign_styles(shown)
+  height = (0.22 * max(len(shown), 1) + 0.25) * len(runs) + 1.6
+  fig, (left, right) = style.make_panels(2, columns=2, height=height)
+  highest = style.find_highest(
+    [
+      *(float(e.epsilon) for run in runs for e in run.estimates.values()),
+      *(x for run in runs for x in run.analytic.values()),
+    ]
+  )
+  steps = max(len(shown) - 1, 1)
+  for y, (run, of_run) in enumerate(zip(runs, differences)):
+    for i, attacker in enumerate(shown):
+      at = y + _SPREAD * (2 * i / steps - 1)
+      if attacker in run.estimates:
+        _draw_estimate(left, at, attacker, run, styles[attacker].color)
+      if attacker in of_run:
+        _draw_difference(right, at, of_run[attacker], styles[attacker].color)
+    analytic = _find_analytic(run)
+    if math.isfinite(analytic):
+      left.plot(
+        [analytic] * 2,
+        [y - 0.42, y + 0.42],
+        color=style.BLACK,
+        ls='--',
+        lw=1.5,
+        label='analytic ε',
+      )
+  right.axvline(0, color='#999999', lw=1)
+  for axes in (left, right):
+    axes.set_yticks(range(len(runs)), [run.label for run in runs])
+    axes.set_ylim(len(runs) - 0.5, -0.5)
+    axes.tick_params(axis='y', length=0)
+    axes.grid(axis='x', color='#DDDDDD', lw=0.6)
+    axes.set_axisbelow(True)
+  right.tick_params(axis='y', labelleft=False)
+  style.set_epsilon_axis(left, 'x', highest)
+  delta = cells.format_delta(runs[0].delta)
+  left.set_xlabel(f'ε at δ = {delta}; linear up to 1, logarithmic above')
+  right.set_xlabel(f'difference of ε from {runs[0].label}, 90 % interval')
+  fig.suptitle(finding)
+  style.draw_legend(fig, [left], columns=4)
+  longest = max(len(run.label) for run in runs)
+  style.lay_out(fig, left=0.4 + 0.085 * longest)
+  return fig
+
+
+def draw_sweep(
+  runs: Sequence[LabelledRun], *, finding: str
+) -> figure.Figure | None:
+  """Draws ε along the last axis of a sweep, a panel for each setting of the others.
+
+  Args:
+    runs: the finished points.
+    finding: the result, as a title.
+
+  Returns:
+    None if there is nothing to draw, or more panels than can be read.
+  """
+  panels: dict[str, list[LabelledRun]] = {}
+  for run in runs:
+    *others, _ = run.settings.items()
+    title = '\n'.join(f'{field} = {_format_value(x)}' for field, x in others)
+    panels.setdefault(title, []).append(run)
+  if not panels or len(panels) > _MAX_PANELS:
+    return None
+  fig, all_axes = style.make_panels(len(panels), height=3.8)
+  highest = style.find_highest(
+    [
+      1.0,
+      *(float(e.epsilon) for run in runs for e in run.estimates.values()),
+      *(x for run in runs for x in run.analytic.values()),
+    ]
+  )
+  attackers = list_attackers(runs)
+  styles = style.assign_styles(attackers)
+  for axes, (title, of_panel) in zip(all_axes, panels.items()):
+    last = list(of_panel[0].settings)[-1]
+    labels = [_format_value(run.settings[last]) for run in of_panel]
+    for i, attacker in enumerate(attackers):
+      # Moved sideways, so that the intervals of attackers do not overlap.
+      shift = 0.06 * (i - (len(attackers) - 1) / 2)
+      _draw_along(axes, of_panel, attacker, styles[attacker], shift)
+    analytic = [*enumerate(map(_find_analytic, of_panel))]
+    if finite := [(x, e) for x, e in analytic if math.isfinite(e)]:
+      options = {'color': style.BLACK, 'ms': 24, 'mew': 1.5}
+      axes.plot(*zip(*finite), '_', label='analytic ε', **options)
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xlim(-0.4, len(labels) - 0.6)
+    axes.set_xlabel(last)
+    axes.set_title(title, fontsize='medium')
+    style.set_epsilon_axis(axes, 'y', highest)
+  all_axes[0].set_ylabel('ε, linear up to 1')
+  fig.suptitle(finding)
+  style.draw_legend(fig, all_axes, columns=5)
+  return fig
+
+
+def _draw_along(
+  axes: mpl_axes.Axes,
+  runs: Sequence[LabelledRun],
+  attacker: ThreatModel,
+  look: style.Style,
+  shift: float,
+) -> None:
+  """Draws the estimates of an attacker, run by run, with intervals and floors."""
+  estimates = {
+    x + shift: run.estimates[attacker]
+    for x, run in enumerate(runs)
+    if attacker in run.estimates
+    and math.isfinite(run.estimates[attacker].epsilon)
+  }
+  if not estimates:
+    return
+  epsilons = [float(estimate.epsilon) for estimate in estimates.values()]
+  axes.plot(list(estimates), epsilons, label=attacker.name, **look.line_options)
+  for x, estimate in estimates.items():
+    if estimate.floor is not None:
+      axes.fill_between(
+        [x - 0.028, x + 0.028],
+        estimate.floor.q05,
+        estimate.floor.q95,
+        color=style.GREY,
+        lw=0.8,
+        zorder=0,
+        label=style.FLOOR,
+      )
+    if estimate.interval is not None:
+      axes.plot([x, x], estimate.interval, color=look.color, lw=3, alpha=0.4)
+
+
+def _find_analytic(run: LabelledRun) -> float:
+  """The ε that is drawn: of a canary, or of a client where there are none."""
+  return next(iter(run.analytic.values()), math.nan)
+
+
+def _format_value(value: object) -> str:
+  return f'{value:g}' if isinstance(value, float) else str(value)
+
+
+def _draw_estimate(
+  axes: mpl_axes.Axes,
+  y: float,
+  attacker: ThreatModel,
+  run: LabelledRun,
+  color: str,
+) -> None:
+  """Draws the floor, the estimate with its interval and the bound of an attacker."""
+  estimate = run.estimates[attacker]
+  if estimate.floor is not None:
+    axes.fill_betweenx(
+      [y - 0.08, y + 0.08],
+      estimate.floor.q05,
+      estimate.floor.q95,
+      color=style.GREY,
+      lw=1,
+      label=style.FLOOR,
+    )
+  _draw_point(axes, y, attacker, estimate, color)
+  bound = run.bounds.get(attacker)
+  if bound is not None and math.isfinite(bound.epsilon):
+    axes.plot(
+      float(bound.epsilon),
+      y,
+      '|',
+      color=color,
+      ms=11,
+      mew=2,
+      label='lower bound, 95 %, of the same colour',
+    )
+
+
+def _draw_point(
+  axes: mpl_axes.Axes,
+  y: float,
+  attacker: ThreatModel,
+  estimate: Estimate,
+  color: str,
+) -> None:
+  if not math.isfinite(estimate.epsilon):
+    return
+  if estimate.interval is not None:
+    axes.plot(estimate.interval, [y, y], color=color, lw=4, alpha=0.45)
+  # What the scores contradict is hollow.
+  is_rejected = estimate.method.endswith('_rejected')
+  axes.plot(
+    float(estimate.epsilon),
+    y,
+    'o',
+    color=color,
+    mfc='white' if is_rejected else color,
+    ms=7,
+    ls='none',
+    label=attacker.name,
+  )
+
+
+def _draw_difference(
+  axes: mpl_axes.Axes, y: float, difference: Difference, color: str
+) -> None:
+  if not math.isfinite(difference.epsilon):
+    return
+  if difference.interval is not None:
+    axes.plot(difference.interval, [y, y], color=color, lw=4, alpha=0.45)
+  axes.plot(difference.epsilon, y, 'o', color=color, ms=7)
