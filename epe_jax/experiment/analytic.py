@@ -8,11 +8,11 @@ from epe_jax.experiment import build, participation
 
 
 class PrivacyAnalysis(NamedTuple):
-  """What the mechanism of a run alone says.
+  """The privacy that follows from the mechanism of a run alone.
 
   Attributes:
-    canaries: ε of the canary that takes part most often; None without canaries.
-    clients: ε of the client who takes part most often.
+    canaries: ε of the most frequent canary; None without canaries.
+    clients: ε of the most frequent client.
     amplification: what is known of amplification by sampling, in words; None if
       no clients are sampled.
   """
@@ -25,7 +25,7 @@ class PrivacyAnalysis(NamedTuple):
 def analyze_privacy(
   config: build.Config, setup: build.Setup
 ) -> PrivacyAnalysis:
-  """Computes what the mechanism alone says of a run.
+  """Computes the privacy that follows from the mechanism of a run alone.
 
   Args:
     config: the config of the run, with every field set.
@@ -52,7 +52,7 @@ def analyze_privacy(
 def compute_epsilon(
   config: build.Config, *, participations: int, delta: float
 ) -> accounting.Analytic:
-  """Computes ε of one who takes part in so many rounds of a run.
+  """Computes ε of a participant in a number of rounds of a run.
 
   Args:
     config: the config of the run, with every field set.
@@ -67,7 +67,7 @@ def compute_epsilon(
   )
   if config.divisor == 'expected':
     return analytic
-  # The actual number of clients shows in what it divides.
+  # What is divided by the actual number of clients reveals it.
   public = '; clients of a round counted in public'
   return analytic._replace(assumes=analytic.assumes + public)
 
@@ -77,8 +77,8 @@ def describe_amplification(
 ) -> str | None:
   """Says what is known of amplification by sampling.
 
-  The attacker of the analytic ε knows the rounds of each client. An attacker
-  who does not know them learns less where rounds are drawn in secret.
+  The attacker of the analytic ε knows the rounds of each client. Without this
+  knowledge it learns less, if rounds are drawn in secret.
 
   Args:
     config: the config of the run, with every field set.

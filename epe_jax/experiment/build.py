@@ -127,8 +127,8 @@ def build(
   config = _check_fields(config)
   draws = randomness.make_randomness(config, secret)
   workload = workloads.load_workload(config)
-  # Jitted: layer by layer each operation is compiled by itself, for seconds. What
-  # is called once need not be fast: on a CPU optimizing it takes most of the time.
+  # Jitted, because compiling each operation by itself takes seconds. The program is
+  # called once, so on a CPU optimizing it would take longer than running it.
   options = None
   if jax.default_backend() == 'cpu':
     options = {'xla_backend_optimization_level': 1}
@@ -173,7 +173,7 @@ def _build_setup(
   mesh: sharding.Mesh | None,
   observers: Observe | None,
 ) -> Setup:
-  """Builds and checks the rest; of the initial model the shapes are enough."""
+  """Builds and checks the rest, from the shapes of the initial model at least."""
   task, train, test, source, baseline = workload
   assert baseline is not None, 'a workload that was loaded has one'
   dim = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -203,7 +203,8 @@ def _build_setup(
     return make_algorithm(run_draws)[0].init(params)
 
   if not config.simulation:
-    # Programs have the shapes of cohorts, and are kept: none may tell who was drawn.
+    # Programs are kept on the disk and have the shapes of cohorts, which must not
+    # reveal who was drawn.
     plan = plan._replace(steps=cohort.count_steps(train.sizes, plan))
   delta = config.audit.delta
   return Setup(
@@ -320,7 +321,7 @@ def _observe_rounds(
 ) -> Observer:
   if not config.audit.trace:
     return running_maximum(canary_set, sees=(config.audit.sees,))
-  # The residual is free: canaries are generated once for both.
+  # The residual costs nothing more: canaries are generated once for both.
   sees = (config.audit.sees, 'residual')
   return all_iterates(
     canary_set,
@@ -344,7 +345,7 @@ def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
   buffer = buffers.choose_buffer(
     config.audit.memory, rounds=max_rounds, views=views, dim=dim
   )
-  # In equal parts, as a buffer is scored in full even where it is not full.
+  # In equal parts, because a buffer is scored in full even if it is not full.
   return -(-max_rounds // -(-max_rounds // buffer))
 
 

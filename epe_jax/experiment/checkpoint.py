@@ -1,9 +1,9 @@
 """Checkpoints of a run, by Orbax: atomic, written in the background.
 
-A checkpoint holds whole arrays, however these are sharded over devices, and
+A checkpoint holds replicated arrays, however these are sharded over devices, and
 only the first process reads and writes it. So a run resumes with any other
-number of devices and processes. Beside the arrays lie a digest of them, by
-which a flipped bit is noticed, and the name of the run that they are of.
+number of devices and processes. With the arrays it has their digest, which
+detects a flipped bit, and the name of their run.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,20 +44,20 @@ class Checkpoints(NamedTuple):
 
 
 def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
-  """Opens the checkpoints in a folder, of which the two newest are kept.
+  """Opens the checkpoints in a folder; the two newest are kept.
 
   Args:
     folder: the folder, in which the first process reads and writes.
     of: a text that no other run has, such as a digest of all that decides this
       one; of the first process alone.
   """
-  # Here and not above: it loads for longer than a finished run takes to show.
+  # Imported late, because it takes longer than to show a finished run.
   import orbax.checkpoint as ocp
 
   manager = _make_manager(folder) if sharding.is_primary() else None
 
   def save(rounds: int, state: PyTree) -> None:
-    # A copy: the next round is given the buffers of this one to write over.
+    # A copy, because the next round overwrites the buffers of this one.
     host = sharding.copy_to_host(state)
     if manager is not None:
       args = ocp.args.Composite(
@@ -90,7 +90,7 @@ def checkpoints(folder: pathlib.Path, *, of: str) -> Checkpoints:
 
 @contextlib.contextmanager
 def _explain_full_disk(folder: pathlib.Path) -> Iterator[None]:
-  """Raises an error of the system where TensorStore has its text alone."""
+  """Raises an OSError for an error of TensorStore that has only its text."""
   try:
     yield
   except Exception as error:
@@ -103,7 +103,7 @@ def _explain_full_disk(folder: pathlib.Path) -> Iterator[None]:
 def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':
   import orbax.checkpoint as ocp
 
-  # Of one process, or it would wait for the others.
+  # Alone in its process group, or it would wait for the others.
   one_process = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix='first'
   )
@@ -123,12 +123,12 @@ def _make_manager(folder: pathlib.Path) -> 'ocp.CheckpointManager':
 
 
 def _make_private(folder: pathlib.Path) -> None:
-  """Has the owner alone read the files, of which Orbax sets no mode.
+  """Makes the files, whose mode Orbax does not set, readable by the owner alone.
 
-  Until then they lie in a folder that has one.
+  Until then the mode of their folder protects them.
   """
   for path in folder.rglob('*'):
-    # The oldest checkpoint may be removed meanwhile.
+    # The oldest checkpoint may be removed at the same time.
     with contextlib.suppress(FileNotFoundError):
       path.chmod(0o700 if path.is_dir() else 0o600)
 
@@ -153,7 +153,7 @@ def _read_newest(
         'config differ. Remove the folder to train from the start, or put back the '
         'one of this run.'
       )
-    # Or these rounds could not be saved when they are made again.
+    # Otherwise these rounds could not be saved when they are repeated.
     for newer in damaged:
       manager.delete(newer)
     return rounds, state
@@ -168,7 +168,7 @@ def _read_newest(
 def _read(
   manager: 'ocp.CheckpointManager', rounds: int, host: PyTree
 ) -> tuple[PyTree, str]:
-  """Reads a checkpoint, and which run it is of."""
+  """Reads a checkpoint, and the name of its run."""
   import orbax.checkpoint as ocp
 
   args: Any = ocp.args.Composite(

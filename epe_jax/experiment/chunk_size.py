@@ -1,18 +1,17 @@
 """The number of clients that are trained at once, by the memory of the device.
 
 On a CPU it is one, because clients share no weights and vmapping them wins
-nothing. An accelerator is used the better, the more of them are trained at
-once. What fits is estimated first, and then tried before the first round.
+nothing. An accelerator is used better the more of them are trained at once. What
+fits is estimated, and then tried before the first round.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 import math
 from typing import Any
 
 from absl import logging
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from epe_jax.data import cohort
@@ -22,7 +21,7 @@ from epe_jax.training import fedavg
 
 # Of the memory of a device; the rest is for evaluation, libraries and gaps.
 _SHARE = 0.8
-# Cohorts on the device: made ahead, in use, and dispatched behind that.
+# Cohorts on the device: made ahead, in use, and dispatched after that.
 _COHORTS = 5
 
 
@@ -95,7 +94,7 @@ def set_chunk_size(
   clients = _count_clients(setup, mesh)
   cohorts = _COHORTS * config.rounds_per_dispatch * clients
   fixed = _count_bytes(setup.state) + two - 2 * per_client
-  fixed += cohorts * _count_bytes(_make_client_shapes(setup))
+  fixed += cohorts * _count_client_bytes(setup)
   chunk = choose_chunk_size(
     fixed, per_client, _SHARE * stats['bytes_limit'], clients
   )
@@ -125,13 +124,13 @@ def halve_until_it_fits(
   """Halves the chunk until the program of the rounds finds the memory it needs.
 
   The rounds that are tried have room for the largest clients, and no client in
-  it: the memory of a program is that of its shapes, and none of them is trained.
+  it: the memory of a program depends on its shapes alone, and nothing is trained.
 
   Args:
     config: the config of the run, with every field set.
     setup: what was built of it, with a chunk in its plan.
     advance: makes a group of rounds of the given cohorts, from a state of its
-      own, and returns what it computes; it may raise where memory is short.
+      own, and returns the results; it may raise if memory is short.
     mesh: the devices that share the work; None for one device.
 
   Returns:
@@ -143,7 +142,7 @@ def halve_until_it_fits(
   """
   while True:
     try:
-      # Nothing is kept of it, so that the run has all of the memory.
+      # The results are dropped, so that the run has all of the memory.
       jax.block_until_ready(advance(_make_empty_cohorts(config, setup, mesh)))
       return setup
     except jax.errors.JaxRuntimeError as error:
@@ -157,7 +156,7 @@ def halve_until_it_fits(
           f'{config.client.batch_size} lower, or use a smaller model.'
         )
         raise
-    # Behind the handler, whose error holds on to what was allocated.
+    # After the handler, because its error keeps what was allocated alive.
     half = _make_even(-(-chunk // 2), _count_clients(setup, mesh))
     logging.warning(
       'The device has too little memory to train %d clients at once; trying %d.',
@@ -171,18 +170,8 @@ def _make_empty_cohorts(
   config: build.Config, setup: build.Setup, mesh: sharding.Mesh | None
 ) -> fedavg.Cohort:
   """Makes a group of cohorts as large as those of a run, without any client."""
-  empty = cohort.gather(
-    setup.train,
-    np.zeros(0, np.int64),
-    setup.plan,
-    seed=0,
-    round=0,
-    parts=sharding.local_devices_of(mesh),
-    of=sharding.num_devices(mesh),
-  )
-  empty = cohort.resize_steps(
-    empty, cohort.count_steps(setup.train.sizes, setup.plan)
-  )
+  devices = sharding.num_devices(mesh)
+  empty = _gather_empty(setup, sharding.local_devices_of(mesh), devices)
   rounds = min(
     config.rounds_per_dispatch,
     config.rounds,
@@ -193,6 +182,22 @@ def _make_empty_cohorts(
   return sharding.assemble_global(mesh, stacked, axis=1)
 
 
+def _gather_empty(
+  setup: build.Setup, parts: Sequence[int], of: int
+) -> fedavg.Cohort:
+  """Makes a cohort with room for the largest clients, and no client in it."""
+  steps = cohort.count_steps(setup.train.sizes, setup.plan)
+  return cohort.gather(
+    setup.train,
+    np.zeros(0, np.int64),
+    setup.plan._replace(steps=steps),
+    seed=0,
+    round=0,
+    parts=parts,
+    of=of,
+  )
+
+
 def _count_clients(setup: build.Setup, mesh: sharding.Mesh | None) -> int:
   """Counts the clients of a round that each device has to make room for."""
   return -(-setup.participants.slots // sharding.num_devices(mesh))
@@ -201,35 +206,27 @@ def _count_clients(setup: build.Setup, mesh: sharding.Mesh | None) -> int:
 def _measure_temporary(
   setup: build.Setup, chunk: int, mesh: sharding.Mesh | None
 ) -> int:
-  """Measures the bytes of a device that a round needs besides its arguments."""
-  chunks = 2 * sharding.num_devices(mesh)
-  batches = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct((1, chunks, chunk, *x.shape), x.dtype),
-    _make_client_shapes(setup),
+  """Measures the bytes of a device that a round needs in addition to its arguments."""
+  devices = sharding.num_devices(mesh)
+  plan = setup.plan._replace(chunk=chunk, slots=2 * devices * chunk)
+  empty = _gather_empty(setup._replace(plan=plan), range(devices), devices)
+  cohorts = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), empty
   )
   step = jax.jit(
     functools.partial(programs.advance_run, setup.make_algorithm),
     donate_argnums=1,
   )
-  compiled = step.lower(setup.draws, setup.state, batches).compile()
+  compiled = step.lower(setup.draws, setup.state, cohorts).compile()
   memory = compiled.memory_analysis()
   assert memory is not None, 'the compiler must say what memory a round needs'
   return memory.temp_size_in_bytes
 
 
-def _make_client_shapes(setup: build.Setup) -> fedavg.Cohort:
-  """Makes the shapes of what the largest client trains on."""
-  steps = cohort.count_steps(setup.train.sizes, setup.plan)
-  shape = (steps, setup.plan.batch_size)
-  shapes: list[Any] = [
-    {
-      name: jax.ShapeDtypeStruct(shape + x.shape[1:], x.dtype)
-      for name, x in setup.train.columns.items()
-    },
-    jax.ShapeDtypeStruct(shape, np.bool_),
-    jax.ShapeDtypeStruct((), jnp.int32),
-  ]
-  return fedavg.Cohort(*shapes)
+def _count_client_bytes(setup: build.Setup) -> int:
+  """Counts the bytes of the batches of the largest client."""
+  plan = setup.plan._replace(chunk=1, slots=1)
+  return _count_bytes(_gather_empty(setup._replace(plan=plan), (0,), 1))
 
 
 def _count_bytes(tree: Any) -> int:

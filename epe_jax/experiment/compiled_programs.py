@@ -1,8 +1,8 @@
 """Compiled programs, kept on the disk for the next run.
 
-Compiling takes longer than anything else that a small run does. What is kept depends
-on shapes, settings, libraries and the machine, and on no seed: keys and the rounds
-of canaries are arguments of the programs.
+Compiling takes longer than anything else in a small run. A program depends on
+shapes, settings, libraries and the machine, but on no seed: keys and the rounds of
+canaries are its arguments.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ _MIN_SECONDS = 0.05
 def keep_programs() -> None:
   """Keeps compiled programs in programs/ of `io.user_cache`, for later ones.
 
-  Of more than 1 GiB the part that was used last is kept. A folder that JAX was told
-  to use, by JAX_COMPILATION_CACHE_DIR, has precedence; with
-  JAX_ENABLE_COMPILATION_CACHE=0 nothing is kept. Call it before anything is
-  compiled. A folder that cannot be written to is no error.
+  At most 1 GiB is kept: what was used last. A folder set by
+  JAX_COMPILATION_CACHE_DIR has precedence, and JAX_ENABLE_COMPILATION_CACHE=0 keeps
+  nothing. Call it before anything is compiled. A folder that is not writable is no
+  error.
   """
   if jax.config.values['jax_compilation_cache_dir'] is not None:
     return
@@ -40,7 +40,7 @@ def remove_oldest(folder: pathlib.Path, max_bytes: int) -> None:
 
   Args:
     folder: its files; it need not exist.
-    max_bytes: the most that is left.
+    max_bytes: the largest size of the rest.
   """
   stats = {path: path.stat() for path in folder.glob('*')}
   size = sum(s.st_size for s in stats.values())

@@ -15,10 +15,10 @@ _COORDINATE_WISE = ('adam',)
 
 
 def check_fields(config: Config) -> None:
-  """Checks fields against each other, as far as it takes neither data nor model.
+  """Checks fields against each other that need neither data nor model.
 
-  Without any canaries a run is not audited. Where coins decide who takes part,
-  `participation` checks the groups that they make.
+  A run without any canaries is not audited. If coins decide which canaries take
+  part, `participation` checks the groups that they form.
 
   Args:
     config: the config of the run, with every field set.
@@ -70,8 +70,8 @@ def check_sizes(
 ) -> None:
   """Checks that the model has room for the canaries, and this machine for the run.
 
-  A run takes more than the arrays that are counted here; they are what would end
-  it without a message.
+  A run takes more memory than these arrays, which are those that would end it
+  without a message.
 
   Args:
     config: the config of the run, with every field set.

@@ -39,8 +39,8 @@ def load_config(name: str | os.PathLike) -> Config:
 
   Args:
     name: a job that ships with the package, such as 'digits', or the path of a
-      file with a function `get_config`; with :MODE behind it for its argument, such
-      as 'emnist:smoke' or 'mine.py:smoke'.
+      file with a function `get_config`; followed by :MODE for its argument, such as
+      'emnist:smoke' or 'mine.py:smoke'.
 
   Raises:
     FileNotFoundError: there is no such file.

@@ -1,9 +1,8 @@
-"""Dispatching rounds to the device before the last ones have come back.
+"""Dispatches rounds to the device before the metrics of the last ones are fetched.
 
-A device whose host first reads some numbers, writes a line and then dispatches
-the next round is idle meanwhile. So several rounds may be dispatched as one,
-their cohorts are made ahead by a thread, and the metrics of rounds are fetched
-by another while the next ones are in flight.
+A device is idle while its host reads numbers, writes a line and dispatches the next
+round. So several rounds may be dispatched as one, a thread gathers their cohorts in
+advance, and another one fetches metrics while the next rounds are in flight.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ class Group(NamedTuple):
   Attributes:
     rounds: the numbers of the rounds, from 0.
     request_time: when their cohorts were requested.
-    start_time: when the cohorts were there and the rounds were dispatched.
+    start_time: when the cohorts were ready and the rounds were dispatched.
     future: their metrics, and when the device had finished them.
   """
 
@@ -52,9 +51,9 @@ def group_rounds(
 
   Args:
     start: the first round.
-    stop: the round behind the last one.
+    stop: the round after the last one.
     max_size: the largest number of rounds in a group, >= 1.
-    ends: a group ends behind every so many rounds, where the state is needed on
+    ends: a group ends at every multiple of these, where the state is needed on
       the host; each >= 1.
 
   >>> list(group_rounds(0, 7, max_size=3, ends=(4,)))
@@ -108,7 +107,7 @@ def iterate_groups(
     cohorts = cohort.stack_rounds([gather(t) for t in groups[first]])
     return sharding.assemble_global(mesh, cohorts, axis=1)
 
-  # By map, because a local name would keep a cohort while the next round runs.
+  # By map: a local name would keep a cohort alive while the next round runs.
   return map(
     lambda item: (groups[item[0]], item[1]), cohort.prefetch(assemble, groups)
   )
@@ -124,7 +123,7 @@ def time_requests(items: Iterable[T]) -> Iterator[tuple[float, T]]:
   while True:
     request_time = time.perf_counter()
     try:
-      # No local name: it would keep a cohort while the next round runs.
+      # Without a local name, which would keep a cohort alive for a round.
       yield request_time, next(items)
     except StopIteration:
       return
@@ -137,7 +136,7 @@ def fetch_metrics(metrics: dict[str, Array]) -> Fetched:
     metrics: name -> metrics [rounds], on the device.
 
   Returns:
-    The same in NumPy, and the time when they came.
+    The same in NumPy, and the time when they arrived.
   """
   values = jax.device_get(metrics)
   return values, time.perf_counter()
@@ -148,11 +147,10 @@ def collect(
 ) -> tuple[list[dict[str, Any]], float]:
   """Collects the metrics of each round of a group, and waits for the group.
 
-  'seconds' is the time for which the device had the group, divided by its
-  rounds: from when it was dispatched, or the device had finished what was
-  before it, to when it was finished. 'waited' is the time for which the device
-  was idle because the cohorts were not there yet; the first round of a group
-  has it.
+  'seconds' is the time that the device spent on the group, divided by its
+  rounds: from its dispatch, or the end of the previous group if that is later, to
+  its end. 'waited' is the time for which the device was idle because the cohorts
+  were not ready; it is attributed to the first round of the group.
 
   Args:
     group: the group.

@@ -1,4 +1,4 @@
-"""What a run resumes with: digests of its data, files, observers and random bits."""
+"""Digests of the data, files, observers and random bits with which a run resumes."""
 
 from collections.abc import Mapping
 import hashlib
@@ -12,7 +12,7 @@ from epe_jax.data import federated
 from epe_jax.experiment import build, randomness, workdirs
 from epe_jax.types import PyTree
 
-# Small files, whose contents are read if the config uses them.
+# Small files, whose contents are hashed if the config uses them.
 _FILES = {
   'data.word_count': lambda config: config.data.get('word_count'),
   'participation.log': lambda config: (
@@ -22,10 +22,10 @@ _FILES = {
     config.canaries.matrix if config.canaries.schedule == 'matrix' else None
   ),
 }
-# Of a digest, by which it differs from a setting.
+# The length of a digest, which no setting has.
 _DIGITS = 64
-# Settings of JAX by which a program computes other numbers. Of a version the random
-# bits count alone: it may round otherwise, as may the next device.
+# Settings of JAX that change the numbers of a program. A version counts only by its
+# random bits: it may round in another way, and so may another device.
 _SETTINGS = (
   'jax_default_matmul_precision',
   'jax_default_prng_impl',
@@ -49,7 +49,7 @@ def write_inputs(
     secret: the secret of the run, None for a simulation.
 
   Returns:
-    A digest of all that decides the run, by what it began with.
+    A digest of everything that decides the run, as it began.
 
   Raises:
     ValueError: the run has begun with other data, files or observers, another
@@ -95,11 +95,11 @@ def compute_digests(
 ) -> dict[str, str]:
   """Computes a digest of each input of a run.
 
-  That of data is taken from what was imported, whatever the file, its name and
-  its time are: a file of the same content is the same input. That of an
-  observer is taken from the arrays of its state: it notices an observer whose
-  state would not fit a checkpoint, and none that computes something else in the
-  same arrays.
+  The digest of data is that of the imported columns, whatever the file, its name
+  and its time are: a file of the same content is the same input. The digest of an
+  observer is that of the shapes of its state: it detects an observer whose state
+  would not fit a checkpoint, but not one that computes something else in the same
+  arrays.
 
   Args:
     config: the config of the run, with every field set.
@@ -152,7 +152,7 @@ def check_digests(path: pathlib.Path, now: Mapping[str, str]) -> None:
   if changes:
     raise ValueError(
       f'{", ".join(changes)}, by the digests in {path}. Resume with what the '
-      'run began with, or begin anew in another --workdir.'
+      'run began with, or start again in another --workdir.'
     )
 
 

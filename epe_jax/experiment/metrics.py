@@ -18,8 +18,8 @@ def append_line(
 ) -> None:
   """Appends a line.
 
-  A line is appended to the file in place, and not by `io.write_atomically`: one
-  that a killed process cut short is left out by `read_lines`.
+  The file is appended to in place, and not by `io.write_atomically`: `read_lines`
+  skips a line that a killed process cut short.
 
   Args:
     path: the file, which only its owner may read if it is made here.
@@ -59,7 +59,7 @@ def read_lines(path: str | os.PathLike) -> list[dict[str, float]]:
 def rewind_to(path: str | os.PathLike, rounds: int) -> None:
   """Removes the lines of later rounds, for a run that is resumed.
 
-  A warning tells how many lines of rounds that stay are lost, if any are.
+  A warning says how many lines of earlier rounds are missing, if any are.
 
   Args:
     path: the file, which is made if it is missing.

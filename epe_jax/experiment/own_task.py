@@ -76,7 +76,7 @@ def find_baseline(
   raise ValueError(
     f'task={name!r} gives no baseline, and its data have no integers {LABELS} to '
     'take the majority class of; give Workload(..., baseline=...), the accuracy of '
-    'who knows nothing of an example.'
+    'a constant answer.'
   )
 
 

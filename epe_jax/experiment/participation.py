@@ -12,10 +12,10 @@ from epe_jax.sampling import canary_schedules, client_schedules
 
 Config = workloads.Config
 
-# The probability of exceeding `Participation.max_rounds`, or `slots`, where the coins
-# of a Poisson schedule are secret.
+# The probability of exceeding `Participation.max_rounds` or `slots`, if the coins of a
+# Poisson schedule are secret.
 _TAIL = 1e-9
-# Where the number of rounds of a client is not drawn.
+# Schedules in which the number of rounds of a client is not random.
 _KNOWN_IN_ADVANCE = ('shuffled', 'one_order', 'log')
 
 CLIENTS = ('shuffled', 'one_order', 'fixed_size', 'poisson', 'limited', 'log')
@@ -37,20 +37,19 @@ class Participation(NamedTuple):
     clients: gives the indices of the real clients of a round t in [0, T).
     canaries: a 0/1 matrix whose row t holds the canaries of round t; canaries
       in no row are unobserved.
-    assigned: the same matrix if every coin came up heads; without coins it is
-      `canaries` itself.
-    design: 'coin_flip' or 'fixed', as `audit.Record` has it.
+    assigned: the same matrix if every coin came up heads; without coins it equals
+      `canaries`.
+    design: the design of `audit.Record`.
     expected_clients: m, the mean number of clients and canaries in a round.
     slots: the number of real clients to make room for in a round, >= 1. In a
-      simulation it is the largest that was drawn. Otherwise it follows from their
-      law, and the probability that some round exceeds it, and has more room, is at
-      most 1e-9.
-    periods: of the run, in each of which a canary is assigned one random round, as
-      many as config.canaries.repetitions says; None where canaries are assigned
-      rounds otherwise.
-    max_rounds: the largest number of rounds in which a real client takes part.
-      Where coins are secret it follows from their law, and the probability that
-      some client exceeds it is at most 1e-9.
+      simulation it is the largest that was drawn. Otherwise it follows from the
+      law of the schedule, and some round exceeds it, and has more room, with
+      probability at most 1e-9.
+    periods: the number of periods, in each of which a canary is assigned one random
+      round; None if canaries are assigned rounds in another way.
+    max_rounds: the largest number of rounds in which a real client takes part. If
+      coins are secret, it follows from their law, and some client exceeds it with
+      probability at most 1e-9.
   """
 
   clients: client_schedules.ClientSchedule
@@ -84,13 +83,6 @@ def plan_participation(
     FileNotFoundError: the log or the matrix is missing.
   """
   kind, schedule = config.participation.kind, config.canaries.schedule
-  for name, value, choices in (
-    ('participation.kind', kind, CLIENTS),
-    ('canaries.schedule', schedule, CANARIES),
-  ):
-    if value not in choices:
-      names = ', '.join(map(repr, choices))
-      raise ValueError(f'{name}={value!r}; give one of {names}.')
   rounds, n = config.rounds, data.num_clients
   rng = streams.host_rng(canary_seed, 'canary rounds')
   clients, assigned = _assign_rounds(config, data, client_seed, rng)
@@ -102,12 +94,12 @@ def plan_participation(
   counts = client_schedules.count_participations(
     cohorts.__getitem__, rounds=rounds, num_clients=n
   )
-  # Half of those with a coin, and not the number that took part, which would
-  # tell something of every coin.
+  # With coins half of them, and not the number that took part, which would reveal
+  # something of every coin.
   mean_inserted = assigned.sum() / rounds * (0.5 if coins else 1)
   max_rounds, slots = int(counts.max()), max(1, *sizes)
   if kind == 'poisson' and not config.simulation:
-    # Here and not above: it takes most of a second to import.
+    # Imported late, because it takes most of a second.
     from scipy import stats
 
     q = config.clients_per_round / count_population(config, n)
@@ -115,7 +107,7 @@ def plan_participation(
     slots = max(slots, int(stats.binom.isf(_TAIL / rounds, n, q)))
   elif kind != 'log' and not config.simulation:
     slots = max(slots, config.clients_per_round)
-  # These schedules add canaries to a round; the others put them among its
+  # These schedules add canaries to a round; the others count them among its
   # clients.
   mean = config.clients_per_round
   in_periods = schedule in ('once_per_period', 'coin_flip')
@@ -137,7 +129,7 @@ def plan_participation(
 
 
 def count_population(config: Config, num_clients: int) -> int:
-  """Counts those from whom a round is drawn: clients, and canaries among them.
+  """Counts the population from which a round is drawn, with its canaries.
 
   Args:
     config: the config of the run, with every field set.
@@ -150,7 +142,7 @@ def count_population(config: Config, num_clients: int) -> int:
 def _schedule_clients(
   config: Config, data: federated.FederatedData, seed: int, num_clients: int
 ) -> client_schedules.ClientSchedule:
-  """Makes the schedule of so many clients, who may include canaries."""
+  """Makes the schedule of this many clients, canaries included."""
   p, m = config.participation, config.clients_per_round
   sizes = {'num_clients': num_clients, 'clients_per_round': m}
   if p.kind in ('shuffled', 'one_order'):
@@ -195,7 +187,7 @@ def _assign_rounds(
 ) -> tuple[client_schedules.ClientSchedule, Bool[np.ndarray, 'T k']]:
   """Assigns clients and canaries to rounds.
 
-  A column without a round is that of a canary that can only be unobserved.
+  A canary whose column has no round is unobserved for sure.
   """
   c, rounds, n = config.canaries, config.rounds, data.num_clients
   if c.observed + c.unobserved == 0:
@@ -227,8 +219,8 @@ def _check_groups(
 ) -> None:
   """Raises a ValueError if a group is too small for a spread of its scores.
 
-  Canaries that take part always need one. Those that do not need one if coins
-  decide; without coins their null law may be known.
+  Observed canaries always need a spread. Unobserved ones need it if coins decide;
+  without coins their null law may be known.
   """
   k, observed = canaries.shape[1], int(canaries.any(axis=0).sum())
   if k == 0:
@@ -267,7 +259,7 @@ def _insert_canaries(
         f'{matrix.shape[1]} columns, one for each canary. Make them agree.'
       )
     return matrix
-  # They take no client's place, so that a round holds any number of them.
+  # They take no client's place, so a round holds any number of them.
   num = c.observed + (c.unobserved if c.schedule == 'coin_flip' else 0)
   repetitions = _count_repetitions(config, clients, num_clients)
   if repetitions > rounds:
@@ -284,7 +276,7 @@ def _insert_canaries(
 def _count_repetitions(
   config: Config, clients: client_schedules.ClientSchedule, num_clients: int
 ) -> int:
-  """Rounds of a canary: as set, or of the client who takes part most often."""
+  """Counts the rounds of a canary: as set, or those of the most frequent client."""
   repetitions, kind = config.canaries.repetitions, config.participation.kind
   if repetitions != 'as_clients':
     return repetitions

@@ -1,9 +1,8 @@
 """The randomness of a run, from its seed or a secret of the operating system.
 
-A simulation is a function of its seed, which everybody may know. A run whose
-model will be released draws its noise and its participation from 256 bits that
-nobody knows. Each purpose has a key of its own, which reveals nothing about the
-secret or about any other key.
+A simulation is a function of its seed, which is public. A run whose model will be
+released draws its noise and its participation from 256 secret bits. Each purpose
+has a key of its own, which reveals nothing about the secret or about any other key.
 """
 
 import dataclasses
@@ -125,7 +124,7 @@ def load_or_draw_secret(
       raise ValueError(
         f'{files.secret} is missing, from which the noise of this run follows. '
         'With other noise the rounds that it has made would be released twice. '
-        'Restore it, or begin anew in another --workdir and publish nothing of '
+        'Restore it, or start again in another --workdir and publish nothing of '
         'this one.'
       )
     words = np.frombuffer(secret, np.uint32)
@@ -150,16 +149,16 @@ def check_secret(secret: bytes, name: str) -> None:
   if len(secret) != SECRET_BYTES:
     raise ValueError(
       f'{name} has {len(secret)} bytes and not {SECRET_BYTES}: it is damaged, '
-      'or of another version of epe_jax. Restore it, or begin anew in another '
+      'or of another version of epe_jax. Restore it, or start again in another '
       '--workdir and publish nothing of this one.'
     )
 
 
 def fingerprint_secret(secret: bytes) -> str:
-  """Computes a digest by which a secret is known again, and nothing else.
+  """Computes a digest that identifies a secret and reveals nothing else.
 
-  It is the HMAC of a purpose of its own: of 256 random bits it reveals nothing, nor
-  does it reveal a key.
+  It is the HMAC of a purpose of its own: it reveals neither the 256 random bits nor
+  a key.
   """
   return _derive(secret, 'fingerprint').hex()
 
@@ -168,8 +167,8 @@ def fingerprint_secret(secret: bytes) -> str:
 def fingerprint_generators() -> str:
   """Computes a digest of what JAX and NumPy draw here from fixed keys.
 
-  It changes with a setting or a version that gives other bits, and neither with the
-  device nor with rounding.
+  It changes with a setting or a version that gives other bits, but not with the
+  device or its rounding.
   """
 
   def draw(key: Key) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""What a finished run was and what it gave: one value, and its file result.json."""
+"""The result of a finished run: one value, and its file result.json."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -160,14 +160,14 @@ def _from_json(values: Mapping[str, Any]) -> RunResult:
     if values.get(name) is not None
   }
   if 'clients_participations' not in values:
-    # Of before: only a sentence says it.
+    # Of an earlier version, in which only a sentence has it.
     times = re.search(r'in (\d+) rounds', values['clients_analytic_assumes'])
     values = {
       **values,
       'clients_participations': int(times[1]) if times else 1,
     }
   dimensions = values['effective_dimension']
-  # Of a run that was made before there were claims.
+  # A run of an earlier version has no claim.
   claim = values.get('claim')
   parsed = {
     'audit': audit_json.from_json(values['audit']),

@@ -46,7 +46,11 @@ _INTERVAL = 1.0
 
 
 def start(
-  arguments: list[str], work: Any, *, environment: Mapping[str, str], **streams
+  arguments: list[str],
+  work: Any,
+  *,
+  environment: Mapping[str, str],
+  **streams: Any,
 ) -> subprocess.Popen[bytes]:
   """Starts a process that does some work, and ends with this one.
 
@@ -56,7 +60,7 @@ def start(
     environment: variables to set.
     **streams: stdout and stderr, as for `subprocess.Popen`.
   """
-  process = subprocess.Popen(
+  process: subprocess.Popen[bytes] = subprocess.Popen(
     interpreters.make_command('-m', __name__, *arguments),
     env=interpreters.make_environment(**environment),
     stdin=subprocess.PIPE,

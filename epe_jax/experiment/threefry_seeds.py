@@ -1,6 +1,6 @@
 """A JAX key of 128 bits, made of two Threefry keys.
 
-A key of Threefry-2x32 has 64 bits, too few to hide noise behind. The random
+A key of Threefry-2x32 has 64 bits, too few to protect noise. The random
 bits of this one are the sums modulo 2 of the bits of two Threefry keys, so that
 predicting them takes both. Like the bits of one key they follow from the key
 and the position alone, on any number of devices.
@@ -20,7 +20,7 @@ def wrap_key(data: bytes) -> Key:
   """Makes a JAX key of 128 bits.
 
   Args:
-    data: 16 bytes, of which all bits count.
+    data: 16 bytes, all of whose bits count.
   """
   words = np.frombuffer(data, np.uint32)
   return jax.random.wrap_key_data(jnp.asarray(words), impl=_IMPL)

@@ -7,13 +7,12 @@ that noise. docs/secrets.md says which is which, and why.
 
 from collections.abc import Iterator, Sequence
 import contextlib
-import dataclasses
 import os
 import pathlib
 import shlex
 import shutil
 import socket
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from epe_jax import io, locks
 from epe_jax.experiment import metrics
@@ -22,96 +21,70 @@ Config: TypeAlias = Any
 """An ml_collections ConfigDict, whose fields type checkers know nothing of."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Workdir:
+class Workdir(NamedTuple):
   """The paths of the files of a run.
 
   Attributes:
     folder: the folder, which belongs to this run alone.
+    config: every field of the config, written when training may begin.
+    result: the results. A run that has this file has ended.
+    model: the final model.
+    report: the report, written after its figures, its HTML page and its card.
+    lock: the lock of the process that trains, until it ends.
+    private: the folder of all that only the auditor may have.
+    scores: the record, which has all that estimates need.
+    metrics: one line of numbers for each round, for people.
+    events: the event files for TensorBoard, with the numbers of `metrics`.
+    inputs: the digests of what the run reads.
+    secret: the secret of noise and sampling, until the run has ended.
+    checkpoints: the checkpoints to resume from, until the run has ended.
   """
 
   folder: pathlib.Path
-
-  @property
-  def config(self) -> pathlib.Path:
-    """Every field of the config, written when training may begin."""
-    return self.folder / 'config.json'
-
-  @property
-  def result(self) -> pathlib.Path:
-    """The results. A run that has this file has ended."""
-    return self.folder / 'result.json'
-
-  @property
-  def model(self) -> pathlib.Path:
-    """The final model."""
-    return self.folder / 'model.npz'
-
-  @property
-  def report(self) -> pathlib.Path:
-    """The report for people, written behind its figures, its page and its card."""
-    return self.folder / 'report.md'
-
-  @property
-  def lock(self) -> pathlib.Path:
-    """The lock of the process that trains, until it ends."""
-    return self.folder / '.lock'
-
-  @property
-  def private(self) -> pathlib.Path:
-    """The folder of all that only the auditor may have."""
-    return self.folder / 'private'
-
-  @property
-  def scores(self) -> pathlib.Path:
-    """The record, which has all that estimates need."""
-    return self.private / 'scores.npz'
-
-  @property
-  def attack_scores(self) -> pathlib.Path:
-    """The scores of a user's own attackers, if there were any."""
-    return self.private / 'attack_scores.npz'
-
-  @property
-  def metrics(self) -> pathlib.Path:
-    """One line of numbers for each round, for people."""
-    return self.private / 'metrics.jsonl'
-
-  @property
-  def events(self) -> pathlib.Path:
-    """The event files for TensorBoard, with the numbers of `metrics`."""
-    return self.private / 'tensorboard'
-
-  @property
-  def inputs(self) -> pathlib.Path:
-    """The digests of what the run reads."""
-    return self.private / 'inputs.json'
-
-  @property
-  def secret(self) -> pathlib.Path:
-    """The secret of noise and sampling, until the run has ended."""
-    return self.private / 'secret'
-
-  @property
-  def checkpoints(self) -> pathlib.Path:
-    """The checkpoints to resume from, until the run has ended."""
-    return self.private / 'checkpoints'
+  config: pathlib.Path
+  result: pathlib.Path
+  model: pathlib.Path
+  report: pathlib.Path
+  lock: pathlib.Path
+  private: pathlib.Path
+  scores: pathlib.Path
+  metrics: pathlib.Path
+  events: pathlib.Path
+  inputs: pathlib.Path
+  secret: pathlib.Path
+  checkpoints: pathlib.Path
 
 
 class InUse(ValueError):
-  """Another process has a workdir. The message says which."""
+  """Another process has a workdir. The message names it."""
 
 
 def workdir_at(folder: str | os.PathLike) -> Workdir:
   """Gives the workdir at a path, which need not exist."""
-  return Workdir(pathlib.Path(folder))
+  folder = pathlib.Path(folder)
+  private = folder / 'private'
+  return Workdir(
+    folder,
+    config=folder / 'config.json',
+    result=folder / 'result.json',
+    model=folder / 'model.npz',
+    report=folder / 'report.md',
+    lock=folder / '.lock',
+    private=private,
+    scores=private / 'scores.npz',
+    metrics=private / 'metrics.jsonl',
+    events=private / 'tensorboard',
+    inputs=private / 'inputs.json',
+    secret=private / 'secret',
+    checkpoints=private / 'checkpoints',
+  )
 
 
 def claim(folder: str | os.PathLike, config: Config) -> None:
   """Makes a folder for the run of a config, or checks that it is the run's.
 
   A run begins with its first round. Until then a run of another config may take
-  its place, such as one that mends what made the first one fail.
+  its place, such as one that corrects what made the first one fail.
 
   Args:
     folder: the path of the workdir, which need not exist.
@@ -134,7 +107,7 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
         f'{_find_cure(files, config, [*differences])}'
       )
   elif not _has_only(files, files.private, files.secret, files.inputs):
-    # There is more than what is written before config.json.
+    # There are other files than those that are written before config.json.
     raise ValueError(
       f'workdir={folder} has files in it but no config.json, so it does '
       'not hold a run. Give an empty or a new folder.'
@@ -145,7 +118,7 @@ def claim(folder: str | os.PathLike, config: Config) -> None:
 def remove_if_refused(files: Workdir) -> Iterator[None]:
   """Removes the folders that were made for a run that is refused.
 
-  Folders that were there before stay, and so does whatever holds a file, such as the
+  Folders that existed before stay, and so do those that hold a file, such as the
   secret of a run that may be tried again.
 
   Args:
@@ -157,7 +130,7 @@ def remove_if_refused(files: Workdir) -> Iterator[None]:
     yield
   except Exception:
     for folder in missing:
-      # Only an empty one can be removed so.
+      # Fails for a folder with files.
       with contextlib.suppress(OSError):
         folder.rmdir()
     raise
@@ -202,19 +175,19 @@ def remove_secrets(files: Workdir) -> None:
 
 
 def clear_failed_start(files: Workdir, config: Config) -> bool:
-  """Removes what a run of another config wrote that failed to start.
+  """Removes the files of a run of another config that failed to start.
 
   Args:
     files: the workdir, after `claim` and within `lock`; otherwise the first
       round of the other run could be under way.
-    config: the config of the run that takes the place.
+    config: the config of the run that replaces it.
 
   Returns:
     Whether there was such a run.
   """
   if not files.config.exists() or not _list_differences(files, config):
     return False
-  # The config last: what is left by one killed here is still a failed start.
+  # The config last: if this process is killed here, it is still a failed start.
   remove_secrets(files)
   files.inputs.unlink(missing_ok=True)
   files.metrics.unlink(missing_ok=True)
@@ -223,7 +196,7 @@ def clear_failed_start(files: Workdir, config: Config) -> bool:
 
 
 def remove_drafts(files: Workdir) -> None:
-  """Removes what processes left that were killed while they wrote a file.
+  """Removes the drafts of processes that were killed while they wrote a file.
 
   Args:
     files: the workdir, within `lock`.
@@ -271,7 +244,7 @@ def has_saved_rounds(files: Workdir) -> bool:
 
 
 def has_failed_to_start(files: Workdir) -> bool:
-  """Says whether a run wrote nothing but what comes before its first round.
+  """Says whether a run wrote only the files that precede its first round.
 
   Args:
     files: a workdir with a config.json.
@@ -305,13 +278,13 @@ def _list_differences(files: Workdir, config: Config) -> dict[str, str]:
 def _find_cure(
   files: Workdir, config: Config, differences: Sequence[str]
 ) -> str:
-  """What to do about a workdir whose run differs in some fields."""
+  """Says what to do about a workdir whose run differs in some fields."""
   if differences != ['audit.claim']:
     return 'Give another --workdir, or remove this one.'
   command = ['epe-jax', 'audit', str(files.folder)]
   if config.audit.claim is not None:
     command.append(f'--claim={config.audit.claim:g}')
-  # A claim is part of a run, which watches it; any other is judged afterwards.
+  # A run watches its own claim; any other is tested afterwards.
   resume = (
     '' if files.result.exists() else 'resume it with its own claim, then '
   )
@@ -319,7 +292,7 @@ def _find_cure(
 
 
 def _has_only(files: Workdir, *paths: pathlib.Path) -> bool:
-  """Says whether a folder holds none but these paths and hidden ones."""
+  """Says whether a folder holds only these paths and hidden ones."""
   return all(
     path in paths or path.name.startswith('.')
     for path in files.folder.rglob('*')
