@@ -13,7 +13,7 @@ import sys
 
 import jax.numpy as jnp
 
-from epe_jax.experiment import audited_run, checkpoint, workloads
+from epe_jax.experiment import checkpoint, workloads
 from epe_jax.report import report
 from epe_jax.types import Task
 from tests import helpers
@@ -55,7 +55,7 @@ def patched(patch, stop: int, end) -> None:
     'load_workload',
     lambda config: load(config)._replace(task=softmax_task()),
   )
-  patch(audited_run.checkpoint, 'checkpoints', checkpoints)
+  patch(checkpoint, 'checkpoints', checkpoints)
   patch(report, 'write_report', lambda workdir: workdir)
 
 

@@ -1,53 +1,23 @@
-"""One audited run, from a config to an ε."""
+"""One audited run: who may make it, in which folder, and whether it is finished."""
 
-import collections
-from collections.abc import Callable, Sequence
-from concurrent import futures
-import contextlib
-import functools
+from collections.abc import Sequence
 import os
-import sys
 import tempfile
-import time
 
 from absl import logging
-import jax
-import numpy as np
-import tqdm
 
-from epe_jax import io, progress
-from epe_jax.audit import (
-  attack_scores,
-  audited_algorithm,
-  effective_dimension,
-  evaluation,
-  release,
-  sequential,
-)
-from epe_jax.audit.record import write_record
+from epe_jax import io
 from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
 from epe_jax.experiment import (
-  analytic,
   build,
-  checkpoint,
-  chunk_size,
   config_fields,
-  dispatch,
-  event_files,
-  inputs,
-  metrics,
-  model_evaluation,
-  model_file,
-  programs,
-  randomness,
+  driver,
   run_result,
   stopping,
-  summary,
-  watch,
   workdirs,
 )
 from epe_jax.experiment.run_result import RunResult
-from epe_jax.parallel import in_flight, sharding
+from epe_jax.parallel import sharding
 
 
 def run(
@@ -118,7 +88,7 @@ def _run_or_read(
       # Another process may have changed it before it released the lock.
       workdirs.claim(files.folder, config)
       if workdirs.clear_failed_start(files, config):
-        _say(
+        driver.say(
           f'{files.folder} had a run of another config without a finished round; '
           'this run replaces it.'
         )
@@ -127,7 +97,9 @@ def _run_or_read(
         with stopping.listen(
           'Finishing the round. A second signal stops at once, without saving.'
         ) as requests:
-          result = _train(config, files, observers, threat_models, requests)
+          result = driver.train(
+            config, files, observers, threat_models, requests
+          )
   # A finished run needs the secrets of its noise and sampling no more.
   workdirs.remove_secrets(files)
   if result is None and sharding.is_primary():
@@ -139,227 +111,3 @@ def _run_or_read(
 def _is_finished(files: workdirs.Workdir) -> bool:
   """Says in all processes whether the first one has a result."""
   return bool(sharding.broadcast_from_primary(int(files.result.exists())))
-
-
-def _train(
-  config: build.Config,
-  files: workdirs.Workdir,
-  observers: build.Observe | None,
-  threat_models: Sequence[ThreatModel],
-  requests: stopping.Requests,
-) -> RunResult | None:
-  """Makes a run: the one long function, to be read from top to bottom."""
-  mesh = sharding.mesh()
-
-  # 1. Build and check. Every error of config or data comes before the first
-  # round.
-  secret = randomness.load_or_draw_secret(config, files)
-  with _phase('loading data and model'):
-    setup = build.build(config, secret=secret, mesh=mesh, observers=observers)
-  setup = chunk_size.set_chunk_size(config, setup, mesh=mesh)
-  with _phase('computing the analytic ε'):
-    privacy = analytic.analyze_privacy(config, setup)
-
-  # 2. Write down what will be run, or check that it is what the run began with.
-  identity = ''
-  if sharding.is_primary():
-    identity = inputs.write_inputs(config, files, setup, secret)
-
-  # 3. Start, or resume from the newest good checkpoint.
-  draws = programs.replicate_draws(setup.draws, mesh)
-  init_program = programs.make_init(setup)
-  init = lambda: init_program(draws, sharding.replicate(mesh, setup.params))
-  state = init()
-  jitted = programs.make_programs(setup, state, mesh)
-  if chunk_size.is_tried(config):
-    # The trial needs all the memory that training will have.
-    del state
-    advance = lambda cohorts: jitted.advance(draws, init(), cohorts)
-    setup = chunk_size.halve_until_it_fits(config, setup, advance, mesh=mesh)
-    state = init()
-  evaluate = model_evaluation.evaluator(setup.task, mesh=mesh)
-  watch_claim, flush_every = None, [config.checkpoint_every]
-  if config.audit.claim is not None and setup.is_audited:
-    watch_claim = watch.make_watch(config, setup, jitted, draws)
-    flush_every.append(config.evaluate_every)
-  checkpoints = checkpoint.checkpoints(files.checkpoints, of=identity)
-  # The seconds that each round took, and those that it waited for its cohort.
-  times = np.zeros((2, config.rounds), np.float32)
-  fresh = (audited_algorithm.drop_buffers(state), times)
-  start, (without_buffers, times) = checkpoints.restore(fresh) or (0, fresh)
-  state = audited_algorithm.restore_buffers(
-    without_buffers, state, since_flush=min(start % n for n in flush_every)
-  )
-  del fresh, without_buffers
-  if start == 0:
-    files.metrics.unlink(missing_ok=True)
-    with _phase('evaluating the initial model'):
-      test_metrics = evaluate(state.algorithm.params, setup.test)
-    metrics.append_line(files.metrics, {'round': 0, **test_metrics})
-  else:
-    metrics.rewind_to(files.metrics, start)
-    _say(f'Continuing from round {start} of {config.rounds}, {files.folder}.')
-
-  # 4. Train, audited. Metrics come back while the next rounds are in flight.
-  queue: collections.deque[dispatch.Group] = collections.deque()
-  idle_since, test_metrics = time.perf_counter(), {}
-  bar, shown, stops = progress.bar(disable=True), {}, False
-  wait_for_score: Callable[[str | None], None] = lambda message: None
-  # From here on a request to stop finishes the round and saves.
-  requests.can_defer = True
-  with contextlib.ExitStack() as stack:
-    # However training ends, the checkpoint that is being written is completed.
-    stack.callback(checkpoints.close)
-    add_events = lambda line: None
-    if config.tensorboard:
-      events = event_files.open_event_files(files.events, start=start)
-      add_events = stack.enter_context(events)
-    fetching = stack.enter_context(futures.ThreadPoolExecutor(1, 'fetch'))
-    groups = dispatch.iterate_groups(config, setup, start, mesh)
-    for request_time, (rounds, cohorts) in dispatch.time_requests(groups):
-      start_time = time.perf_counter()
-      if rounds.start == start:
-        compile_score = programs.compile_for_later(jitted.score, draws, state)
-        with _phase('compiling the round'):
-          state, round_metrics = requests.wait_for(
-            functools.partial(jitted.advance, draws, state, cohorts),
-            'Stopped while the round was compiled; '
-            f'{f"round {start} stays saved" if start else "nothing is saved yet"}.',
-          )
-        # While rounds are made. Several processes must compile in one order.
-        if jax.process_count() == 1:
-          wait_for_score = requests.start(compile_score)
-        # Only now, so that its times are those of rounds.
-        bar = stack.enter_context(_progress_bar(config, start))
-      else:
-        state, round_metrics = jitted.advance(draws, state, cohorts)
-      del cohorts
-      future = fetching.submit(dispatch.fetch_metrics, round_metrics)
-      queue.append(dispatch.Group(rounds, request_time, start_time, future))
-      is_last = rounds.stop == config.rounds
-      evaluates = is_last or rounds.stop % config.evaluate_every == 0
-      saves = is_last or rounds.stop % config.checkpoint_every == 0
-      stops = _agree_to_stop(requests, drains=evaluates or saves)
-      saves = saves or stops
-      test_metrics = {}
-      if evaluates:
-        test_metrics = evaluate(state.algorithm.params, setup.test)
-        shown['accuracy'] = f'{test_metrics["test_accuracy"]:.3f}'
-        bar.set_postfix(shown, refresh=False)
-      # Nothing of a round that diverged is ever saved.
-      for group in in_flight.pop_due(queue, drain=evaluates or saves):
-        lines, idle_since = dispatch.collect(group, idle_since)
-        for line in lines:
-          t = line['round'] - 1
-          dispatch.check_finite(config, line, f'round {t}')
-          times[:, t] = line['seconds'], line['waited']
-          if t + 1 == rounds.stop:
-            line |= test_metrics
-          metrics.append_line(files.metrics, line)
-          add_events(line)
-          bar.update()
-      if saves or (evaluates and watch_claim is not None):
-        # Vectors of rounds are scored, and never written. Observers of a user may
-        # keep some that the package cannot count.
-        if observers or programs.has_waiting(state):
-          state = jitted.flush(draws, state)
-        if watch_claim and (claim := watch_claim(state, rounds.stop)):
-          shown['ε'] = claim
-          bar.set_postfix(shown, refresh=False)
-      if saves:
-        checkpoints.save(
-          rounds.stop, (audited_algorithm.drop_buffers(state), times)
-        )
-      if evaluates or saves:
-        idle_since = time.perf_counter()
-      if stops:
-        break
-  wait_for_score(None)
-  if stops:
-    raise stopping.Stopped(
-      f'Stopped after round {rounds.stop} of {config.rounds}, which is saved in '
-      f'{files.folder}.',
-      requests.signum,
-    )
-  # A run that was killed after its last round has made no evaluation here.
-  test_metrics = test_metrics or evaluate(state.algorithm.params, setup.test)
-  cosines = sharding.copy_to_host(jitted.score(draws, state))
-  scalars = sharding.copy_to_host(state.rounds)
-  params = sharding.copy_to_host(state.algorithm.params)
-  if not sharding.is_primary():
-    return None
-
-  audit, dimension, claim = evaluation.Audit(()), None, None
-  if setup.is_audited:
-    # 5. Write the record: all that estimates need, without the model.
-    record = build.make_run_record(config, setup, cosines, scalars)
-    write_record(files.scores, record)
-
-    # 6. Estimate each ε, and its floor. If the model will be released, only what
-    # may be published too is estimated.
-    if not config.simulation:
-      record = release.redact_record(record)
-    with _phase('estimating ε, and what estimators report without a leak'):
-      audit = requests.wait_for(
-        functools.partial(
-          evaluation.evaluate, record, threat_models=threat_models
-        ),
-        f'Stopped after the last round, which is saved in {files.folder}.',
-      )
-    attack_scores.write_attack_scores(files.attack_scores, audit)
-    if watch_claim is not None:
-      bounds = sequential.bound_sequentially(record, claim=config.audit.claim)
-      claim = None if bounds is None else bounds.test_claim()
-    dimension = summary.summarize_dimension(
-      config, setup, params, scalars.effective_dimension
-    )
-    if warning := effective_dimension.warn_if_low(dimension):
-      logging.warning('%s', warning)
-
-  # 7. Write the model and the result, which ends the run.
-  model_file.write_params(files.model, params)
-  result = summary.summarize_run(
-    config,
-    setup,
-    privacy=privacy,
-    audit=audit,
-    claim=claim,
-    dimension=dimension,
-    evaluation=test_metrics,
-    times=times,
-  )
-  run_result.write_result(files.result, result)
-  return result
-
-
-def _agree_to_stop(requests: stopping.Requests, *, drains: bool) -> bool:
-  """Says in all processes whether the first one was asked to stop.
-
-  Several processes agree only at rounds whose results they wait for anyway: the
-  message between them is queued after all rounds in flight.
-  """
-  asked = requests.signum is not None
-  if jax.process_count() == 1:
-    return asked
-  return drains and bool(sharding.broadcast_from_primary(int(asked)))
-
-
-def _progress_bar(config: build.Config, start: int) -> tqdm.tqdm:
-  return progress.bar(
-    total=config.rounds,
-    initial=start,
-    unit=' rounds',
-    desc=config.task,
-    disable=not sharding.is_primary(),
-    # The first round may be a long one; a log says at once that rounds begin.
-    delay=0,
-  )
-
-
-def _phase(text: str) -> contextlib.AbstractContextManager[None]:
-  return progress.phase(text, disable=not sharding.is_primary())
-
-
-def _say(text: str) -> None:
-  if sharding.is_primary():
-    print(text, file=sys.stderr, flush=True)

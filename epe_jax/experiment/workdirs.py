@@ -33,6 +33,7 @@ class Workdir(NamedTuple):
     lock: the lock of the process that trains, until it ends.
     private: the folder of all that only the auditor may have.
     scores: the record, which has all that estimates need.
+    attack_scores: the scores of a user's own attackers, if there are any.
     metrics: one line of numbers for each round, for people.
     events: the event files for TensorBoard, with the numbers of `metrics`.
     inputs: the digests of what the run reads.
@@ -48,6 +49,7 @@ class Workdir(NamedTuple):
   lock: pathlib.Path
   private: pathlib.Path
   scores: pathlib.Path
+  attack_scores: pathlib.Path
   metrics: pathlib.Path
   events: pathlib.Path
   inputs: pathlib.Path
@@ -72,6 +74,7 @@ def workdir_at(folder: str | os.PathLike) -> Workdir:
     lock=folder / '.lock',
     private=private,
     scores=private / 'scores.npz',
+    attack_scores=private / 'attack_scores.npz',
     metrics=private / 'metrics.jsonl',
     events=private / 'tensorboard',
     inputs=private / 'inputs.json',

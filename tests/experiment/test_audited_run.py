@@ -106,22 +106,9 @@ def test_a_finished_run_is_read_back_and_not_trained_again(
   finished, monkeypatch
 ):
   workdir, result = finished
-  monkeypatch.setattr(audited_run.build, 'build', pytest.fail)
+  monkeypatch.setattr(build, 'build', pytest.fail)
   again = audited_run.run(load_config('digits'), workdir)
   assert again == result
-
-
-@pytest.mark.parametrize('flushes', [(6,), (5,), (6, 4)])
-@pytest.mark.parametrize('buffer', [1, 2, 3, 6])
-def test_no_program_is_called_for_vectors_that_do_not_wait(flushes, buffer):
-  waiting = 0
-  for stop in range(1, 25):
-    # A buffer that is full is scored by itself.
-    waiting = (waiting + 1) % buffer
-    counted = audited_run._count_waiting(stop, flushes, buffer)
-    assert counted == waiting
-    if any(stop % n == 0 for n in flushes):
-      waiting = 0
 
 
 def test_a_finished_run_is_found_by_its_config(finished, tmp_path):

@@ -116,17 +116,17 @@ def test_a_run_without_canaries_goes_on_where_it_was_killed(
   finished, tmp_path, monkeypatch
 ):
   workdir, config, result = finished
-  append = audited_run.metrics.append_line
+  append = metrics.append_line
 
   def die_at_5(path, record):
     append(path, record)
     if record['round'] == 5:
       raise Killed
 
-  monkeypatch.setattr(audited_run.metrics, 'append_line', die_at_5)
+  monkeypatch.setattr(metrics, 'append_line', die_at_5)
   with pytest.raises(Killed):
     audited_run.run(config, tmp_path / 'run')
-  monkeypatch.setattr(audited_run.metrics, 'append_line', append)
+  monkeypatch.setattr(metrics, 'append_line', append)
   again = audited_run.run(config, tmp_path / 'run')
   assert (again.accuracy, again.loss) == (
     result.accuracy,

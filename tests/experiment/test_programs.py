@@ -6,8 +6,11 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import pytest
 
+from epe_jax import canaries
+from epe_jax.audit import audited_algorithm, observers
 from epe_jax.experiment import (
   build,
   compiled_programs,
@@ -62,6 +65,21 @@ def test_what_was_compiled_for_later_is_not_compiled_again(small_task):
     assert len(compiled) == 1
   finally:
     jax.monitoring.unregister_event_duration_listener(note)
+
+
+@pytest.mark.parametrize('buffer', [1, 2, 3])
+def test_vectors_wait_until_their_buffer_is_full(buffer):
+  canary_set = canaries.from_matrix(jnp.eye(8)[:2])
+  observer = observers.all_iterates(canary_set, rounds=6, buffer=buffer)
+  trace = observer.init({'w': jnp.zeros(8)})
+  for t in range(1, 7):
+    trace = observer.update(trace, observers.RoundView(*[jnp.ones(8)] * 4))
+    others = {'final_model': jnp.zeros(8), 'own': {'x': jnp.ones(3)}}
+    state = audited_algorithm.AuditState(None, {'rounds': trace} | others, None)
+    assert programs.has_waiting(state) == (t % buffer > 0)
+  flushed = observer.flush(trace)
+  state = state._replace(observers={'rounds': flushed})
+  assert not programs.has_waiting(state)
 
 
 def test_programs_that_were_not_used_for_long_make_room(tmp_path):

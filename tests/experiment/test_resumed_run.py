@@ -34,19 +34,19 @@ def same_metrics(a, b):
 
 _KILLED = """
 import os, signal, sys
-from epe_jax.experiment import audited_run
+from epe_jax.experiment import audited_run, metrics
 from epe_jax.tasks import digits
 from tests import helpers
 
 digits.task = lambda width: helpers.softmax_regression()
-append = audited_run.metrics.append_line
+append = metrics.append_line
 
 def append_and_die(path, record):
   append(path, record)
   if record['round'] == 8:
     os.kill(os.getpid(), signal.SIGKILL)
 
-audited_run.metrics.append_line = append_and_die
+metrics.append_line = append_and_die
 config = helpers.load_config('digits', rounds=12, checkpoint_every=3)
 audited_run.run(config, sys.argv[1])
 """

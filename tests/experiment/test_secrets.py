@@ -21,6 +21,7 @@ from epe_jax.experiment import (
   build,
   dispatch,
   inputs,
+  metrics,
   programs,
   randomness,
   run_result,
@@ -348,7 +349,7 @@ class Killed(Exception):
 @pytest.fixture
 def killed(monkeypatch):
   """A function (config, workdir, round): the run dies behind that line."""
-  append = audited_run.metrics.append_line
+  append = metrics.append_line
 
   def run(config, workdir, number):
     def dies(path, record):
@@ -356,10 +357,10 @@ def killed(monkeypatch):
       if record['round'] == number:
         raise Killed
 
-    monkeypatch.setattr(audited_run.metrics, 'append_line', dies)
+    monkeypatch.setattr(metrics, 'append_line', dies)
     with pytest.raises(Killed):
       audited_run.run(config, workdir)
-    monkeypatch.setattr(audited_run.metrics, 'append_line', append)
+    monkeypatch.setattr(metrics, 'append_line', append)
 
   return run
 

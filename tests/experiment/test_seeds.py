@@ -12,6 +12,7 @@ from epe_jax.experiment import (
   audited_run,
   build,
   dispatch,
+  driver,
   programs,
   seeds,
 )
@@ -88,7 +89,7 @@ def alone(tmp_path_factory, traces):
   workdir = tmp_path_factory.mktemp('runs') / 'alone'
   with pytest.MonkeyPatch.context() as patch:
     # Estimates take longer than the run, and nothing here looks at them.
-    patch.setattr(audited_run.evaluation, 'evaluate', helpers.no_estimates)
+    patch.setattr(driver.evaluation, 'evaluate', helpers.no_estimates)
     result = audited_run.run(small_config(seed=2), workdir)
   return load_record(workdir / 'private/scores.npz'), result.accuracy
 
