@@ -7,7 +7,12 @@ from epe_jax import accounting
 from epe_jax.audit import attack_statistics
 from epe_jax.audit.record import load_record
 from epe_jax.data import federated
-from epe_jax.experiment import analytic, audited_run, participation
+from epe_jax.experiment import (
+  analytic,
+  audited_run,
+  config_fields,
+  participation,
+)
 from epe_jax.report import report
 from epe_jax.sampling import client_schedules
 from tests.helpers import load_config
@@ -244,7 +249,9 @@ def test_a_round_holds_more_added_canaries_than_clients(schedule):
   ],
 )
 def test_wrong_fields_are_refused(changes, message):
+  # As a run does, which checks each field by itself first.
   with pytest.raises(ValueError, match=message):
+    config_fields.check_config(_config(**changes))
     _planned(**changes)
 
 
