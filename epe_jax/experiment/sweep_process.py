@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import IO, Any
 
 from absl import logging
 from ml_collections import config_dict
@@ -50,7 +50,8 @@ def start(
   work: Any,
   *,
   environment: Mapping[str, str],
-  **streams: Any,
+  stdout: IO[bytes] | int,
+  stderr: int | None = None,
 ) -> subprocess.Popen[bytes]:
   """Starts a process that does some work, and ends with this one.
 
@@ -58,7 +59,8 @@ def start(
     arguments: as `main` takes them.
     work: what it does, for JSON.
     environment: variables to set.
-    **streams: stdout and stderr, as for `subprocess.Popen`.
+    stdout: as for `subprocess.Popen`.
+    stderr: likewise.
   """
   process: subprocess.Popen[bytes] = subprocess.Popen(
     interpreters.make_command('-m', __name__, *arguments),
@@ -66,7 +68,8 @@ def start(
     stdin=subprocess.PIPE,
     # Ctrl-C in a terminal would reach it in addition to the signal that we send.
     start_new_session=True,
-    **streams,
+    stdout=stdout,
+    stderr=stderr,
   )
   assert process.stdin is not None, 'it is a pipe'
   # A process that has ended at once reads nothing.
