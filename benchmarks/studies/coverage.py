@@ -13,9 +13,10 @@ from typing import Literal, NamedTuple
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit import estimators
 from epe_jax.epsilon import (
   bayes,
+  coin_flip,
+  coin_flip_independent,
   corrections,
   mixture,
   parametric,
@@ -78,6 +79,17 @@ NO_BOUNDS: tuple[Estimator, ...] = (
   functools.partial(_BOUND, multiplicity=corrections.Uncorrected()),
 )
 """What is taken for a bound and promises nothing."""
+
+FAIR_COINS: tuple[Estimator, ...] = (
+  coin_flip.one_run,
+  coin_flip.one_run_gdp,
+  coin_flip_independent.one_run_independent,
+  functools.partial(
+    coin_flip_independent.one_run_independent,
+    family=tradeoff_curves.gaussian_family(),
+  ),
+)
+"""Bounds for canaries that independent coins with probability 1/2 include."""
 
 FIXED: tuple[Estimator, ...] = (
   _BOUND,
@@ -172,7 +184,7 @@ def measure(audits: Audits) -> list[Row]:
     rows.append(
       _of_each(mixture.location_mixture_bound, audits.shifted, null, audits)
     )
-  for bound in estimators.FAIR_COINS:
+  for bound in FAIR_COINS:
     rows.append(_of_each(bound, audits.by_coins, 'coins', audits))
   return rows
 

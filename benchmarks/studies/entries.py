@@ -14,8 +14,12 @@ from jax_privacy import auditing
 import numpy as np
 import privacy_estimates
 
-from epe_jax.audit import estimators
-from epe_jax.epsilon import coin_flip_fdp, corrections, threshold
+from epe_jax.epsilon import (
+  coin_flip_fdp,
+  corrections,
+  registry,
+  threshold,
+)
 from epe_jax.epsilon.types import Assumption, Scores
 from studies import coverage
 from studies.score_sets import DELTA
@@ -58,11 +62,11 @@ def list_entries(more: str | None = None) -> list[Entry]:
 _OURS: tuple[coverage.Estimator, ...] = (
   *coverage.NO_BOUNDS,
   *coverage.FIXED,
-  *estimators.FAIR_COINS,
+  *coverage.FAIR_COINS,
   coin_flip_fdp.one_run_fdp,
-  estimators.FITTED,
-  estimators.NULL_STD,
-  estimators.COUNTED,
+  registry.FITTED,
+  registry.NULL_STD,
+  registry.COUNTED,
 )
 
 

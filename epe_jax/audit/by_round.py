@@ -10,7 +10,6 @@ from jaxtyping import Int
 import numpy as np
 
 from epe_jax.audit import (
-  estimators,
   evaluation,
   release,
   threat_models,
@@ -19,7 +18,10 @@ from epe_jax.audit.evaluation import SIGNIFICANCE
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel
 from epe_jax.audit.threat_models.scoring import describe_shifted, split_scores
-from epe_jax.epsilon import threshold_bound
+from epe_jax.epsilon import (
+  registry,
+  threshold_bound,
+)
 from epe_jax.epsilon.types import Estimate, check_delta, check_significance
 
 # Fewer canaries than this scatter too much to start a curve with.
@@ -147,7 +149,7 @@ def bound_simultaneously(
   bounds = []
   for t, attack_scores in scored:
     scores = attack_scores.scores
-    bound = estimators.choose_exact_bound(scores)
+    bound = registry.choose_exact_bound(scores)
     several = [bound(scores, delta=d, significance=share) for d in levels]
     epsilons = np.array([float(e.epsilon) for e in several])
     largest = np.maximum.accumulate(epsilons[::-1])[::-1]

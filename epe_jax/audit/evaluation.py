@@ -10,7 +10,7 @@ from jaxtyping import Float
 import numpy as np
 
 from epe_jax.accounting import Analytic
-from epe_jax.audit import estimators, failed_checks, upper_bounds
+from epe_jax.audit import failed_checks, upper_bounds
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import (
   EXTERNAL,
@@ -21,7 +21,13 @@ from epe_jax.audit.threat_models import (
   sort_by_strength,
 )
 from epe_jax.audit.threat_models.external import score_external
-from epe_jax.epsilon import bootstrap, mixture, noise_floor, shift_tests
+from epe_jax.epsilon import (
+  bootstrap,
+  mixture,
+  noise_floor,
+  registry,
+  shift_tests,
+)
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
 from epe_jax.text import cells, methods
 
@@ -307,7 +313,7 @@ def estimate_with_interval(
     calibrated. Without an interval where there are too few scores.
   """
   estimator = attack_scores.points[0]
-  if estimators.has_interval(estimator):
+  if registry.takes_confidence(estimator):
     estimator = functools.partial(estimator, confidence=confidence)
   elif failed_checks.scores_differ(attack_scores.scores) and _can_resample(
     attack_scores.scores
@@ -370,25 +376,27 @@ def _evaluate(
 
 def _choose_points(
   attack_scores: AttackScores, more: bool
-) -> list[estimators.Estimator]:
+) -> list[registry.Estimator]:
   points = list(attack_scores.points)
   if more:
-    points += [e for e in estimators.MORE_POINTS if e not in points]
+    extra = registry.list_extra(is_point=True)
+    points += [e for e in extra if e not in points]
   return points
 
 
 def _choose_bounds(
   attack_scores: AttackScores, more: bool
-) -> list[estimators.Estimator]:
+) -> list[registry.Estimator]:
   bounds = list(attack_scores.bounds)
   if more:
-    bounds += [b for b in estimators.MORE_BOUNDS if b not in bounds]
+    extra = registry.list_extra(is_point=False)
+    bounds += [b for b in extra if b not in bounds]
   return bounds
 
 
 def _simulate_floors(
   all_scores: Sequence[AttackScores],
-  all_points: Sequence[Sequence[estimators.Estimator]],
+  all_points: Sequence[Sequence[registry.Estimator]],
   delta: float,
 ) -> _Floors:
   """What estimators report when nothing leaks; made once for equal laws.
@@ -396,7 +404,7 @@ def _simulate_floors(
   Side by side, as drawing audits and estimating from them is work of NumPy, which
   lets other threads run. Each has a generator of its own.
   """
-  jobs: list[tuple[noise_floor.Draw, dict[Hashable, estimators.Estimator]]] = []
+  jobs: list[tuple[noise_floor.Draw, dict[Hashable, registry.Estimator]]] = []
   keys = set()
   for attack_scores, points in zip(all_scores, all_points):
     if attack_scores.draw is None:
@@ -411,7 +419,7 @@ def _simulate_floors(
       jobs.append((attack_scores.draw, missing))
 
   def simulate(
-    draw: noise_floor.Draw, missing: Mapping[Hashable, estimators.Estimator]
+    draw: noise_floor.Draw, missing: Mapping[Hashable, registry.Estimator]
   ) -> _Floors:
     simulated = noise_floor.simulate(
       np.random.default_rng(0), list(missing.values()), draw, delta=delta
@@ -427,10 +435,10 @@ def _simulate_floors(
 
 
 def _floor_key(
-  attack_scores: AttackScores, estimator: estimators.Estimator
+  attack_scores: AttackScores, estimator: registry.Estimator
 ) -> Hashable:
   shift = attack_scores.scores.shift
-  if shift is not None and estimator in estimators.SHIFT_AWARE:
+  if shift is not None and registry.uses_shift(estimator):
     return attack_scores.law, estimator, shift.tobytes()
   return attack_scores.law, estimator
 

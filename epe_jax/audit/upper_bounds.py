@@ -16,7 +16,12 @@ import numpy as np
 from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit.record import Record, respond_at_end
-from epe_jax.epsilon import mixture, regret, tradeoff_curves
+from epe_jax.epsilon import (
+  mixture,
+  registry,
+  regret,
+  tradeoff_curves,
+)
 from epe_jax.epsilon.regret import Curve
 from epe_jax.epsilon.types import Estimate
 
@@ -176,7 +181,8 @@ def find_limit(
     estimate: of one attacker.
     analytic: of the same attacker, at the same δ; None if there is none.
   """
-  if analytic is None or estimate.method != 'most_exposed':
+  entry = registry.find(estimate.method)
+  if analytic is None or entry is None or not entry.is_of_most_exposed:
     return analytic
   if analytic.kind != 'expectation':
     return analytic

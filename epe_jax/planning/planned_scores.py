@@ -21,7 +21,7 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import estimators, record
+from epe_jax.audit import record
 from epe_jax.audit.record import Record, RoundScalars, respond_at_end
 from epe_jax.audit.threat_models import (
   CHANGE,
@@ -32,7 +32,12 @@ from epe_jax.audit.threat_models import (
   ThreatModel,
   scoring,
 )
-from epe_jax.epsilon import maximum, noise_floor, shift_fit
+from epe_jax.epsilon import (
+  maximum,
+  noise_floor,
+  registry,
+  shift_fit,
+)
 from epe_jax.epsilon.types import Scores
 from epe_jax.planning.planned_run import PlannedRun
 
@@ -53,7 +58,7 @@ class PlannedAttacker(NamedTuple):
 
   threat_model: ThreatModel
   draw: DrawAudits
-  estimator: estimators.Estimator = estimators.MIXTURE
+  estimator: registry.Estimator = registry.MIXTURE
   is_crowded: bool = False
 
   @property

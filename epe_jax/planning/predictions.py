@@ -13,8 +13,10 @@ import dataclasses
 from jaxtyping import Float
 import numpy as np
 
-from epe_jax.audit import estimators
-from epe_jax.epsilon import noise_floor
+from epe_jax.epsilon import (
+  noise_floor,
+  registry,
+)
 from epe_jax.planning import planned_costs, planned_scores
 from epe_jax.planning.planned_run import PlannedRun
 from epe_jax.planning.planned_scores import Geometry, PlannedAttacker
@@ -72,7 +74,7 @@ def _predict(
   block = max(1, _BLOCK // (run.num_canaries * run.repetitions))
   for start in range(0, audits, block):
     scores = attacker.draw(rng, min(block, audits - start))
-    bound = estimators.choose_bounds(scores)[0]
+    bound = registry.choose_bounds(registry.describe(scores))[0]
     found.append(
       [e(scores, delta=run.delta) for e in (attacker.estimator, bound)]
     )

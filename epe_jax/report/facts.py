@@ -6,6 +6,7 @@ import numpy as np
 
 from epe_jax.audit import attack_risks, clients
 from epe_jax.audit.evaluation import Attack
+from epe_jax.epsilon.types import Assumption
 from epe_jax.experiment.run_result import RunResult
 
 # Schedules by which canaries may take part in different numbers of rounds.
@@ -28,7 +29,11 @@ class AnalyticEpsilon(NamedTuple):
 
 def is_coin_flip(result: RunResult) -> bool:
   """Whether each canary was included independently with probability 1/2."""
-  return any(attack.find('one_run') for attack in result.audit.attacks)
+  return any(
+    Assumption.COINS in estimate.assumes
+    for attack in result.audit.attacks
+    for estimate in attack.estimates
+  )
 
 
 def is_alarming(result: RunResult) -> bool:

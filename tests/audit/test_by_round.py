@@ -11,7 +11,6 @@ import pytest
 from epe_jax.audit import (
   audit_json,
   by_round,
-  estimators,
   evaluation,
   release,
   sequential,
@@ -19,7 +18,11 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.record import respond_to_rounds, write_record
 from epe_jax.audit.threat_models import external
-from epe_jax.epsilon import gaussian, mixture
+from epe_jax.epsilon import (
+  gaussian,
+  mixture,
+  registry,
+)
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import over_rounds_report
 from tests import recorded_runs
@@ -265,7 +268,7 @@ def test_simultaneous_bounds_share_one_level_and_fall_in_delta(small):
     assert [one.estimate.delta for one in of_attacker] == sorted(deltas)
     assert {one.estimate.confidence for one in of_attacker} == {0.9}
     scores = attacker.score(record)
-    alone = estimators.choose_exact_bound(scores.scores)
+    alone = registry.choose_exact_bound(scores.scores)
     own = alone(
       scores.scores, delta=1e-3, significance=0.1 / len(bounds)
     ).epsilon

@@ -10,8 +10,11 @@ import pytest
 from scipy import optimize, special, stats
 from studies import laws
 
-from epe_jax.audit import estimators
-from epe_jax.epsilon import coin_flip, gaussian
+from epe_jax.epsilon import (
+  coin_flip,
+  gaussian,
+  registry,
+)
 from epe_jax.epsilon.types import Assumption, Scores
 
 DELTA = 1e-5
@@ -233,7 +236,8 @@ def test_by_coins_of_any_probability_the_first_bound_assumes_nothing_else(
     design='coin_flip',
     inclusion_probability=prior,
   )
-  first = estimators.choose_bounds(audit)[0](audit, delta=DELTA)
+  bounds = registry.choose_bounds(registry.describe(audit))
+  first = bounds[0](audit, delta=DELTA)
   assert first.assumes == (Assumption.COINS,)
 
 

@@ -2,10 +2,14 @@
 
 import numpy as np
 
-from epe_jax.audit import estimators, failed_checks
+from epe_jax.audit import failed_checks
 from epe_jax.audit.threat_models.scoring import draw_null, name_law
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
-from epe_jax.epsilon import diagnostics, noise_floor, parametric
+from epe_jax.epsilon import (
+  diagnostics,
+  noise_floor,
+  registry,
+)
 from epe_jax.epsilon.types import Scores
 
 # The largest chance that scores without a spread are dealt to a group.
@@ -39,11 +43,9 @@ def score_external(scores: Scores) -> AttackScores:
       'better hundreds.'
     )
   scores, reasons = failed_checks.drop_rejected_null(scores)
-  has_spread = _can_fit_spread(scores)
-  points = estimators.choose_points(estimators.NULL_STD, has_spread)
-  if not has_spread and scores.dim is None:
-    # Without a law of the null that is known, the first fits one.
-    points = points[1:]
+  traits = registry.describe(
+    scores, has_spread=_can_fit_spread(scores), is_external=True
+  )
   draw, law = draw_null(scores), name_law(scores)
   if scores.unobserved.size:
     draw, law = noise_floor.draw_permutations(scores), ('permuted', id(scores))
@@ -54,11 +56,8 @@ def score_external(scores: Scores) -> AttackScores:
     scores=scores,
     unit='score',
     scale=1.0,
-    points=points,
-    bounds=(
-      *estimators.choose_bounds(scores),
-      *((parametric.gaussian_lower_bound,) if has_spread else ()),
-    ),
+    points=registry.choose_points(traits),
+    bounds=registry.choose_bounds(traits),
     draw=draw,
     law=law,
     is_calibrated=False,

@@ -2,7 +2,6 @@
 
 from epe_jax.audit import (
   attack_statistics,
-  estimators,
   failed_checks,
   upper_bounds,
 )
@@ -13,7 +12,10 @@ from epe_jax.audit.threat_models.scoring import (
   split_scores,
 )
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
-from epe_jax.epsilon import threshold
+from epe_jax.epsilon import (
+  registry,
+  threshold,
+)
 
 
 def _score(record: Record) -> AttackScores | None:
@@ -28,8 +30,8 @@ def _score(record: Record) -> AttackScores | None:
     scores=scores,
     unit='log likelihood ratio',
     scale=1.0,
-    points=(estimators.COUNTED, threshold.eps_lo),
-    bounds=estimators.choose_bounds(scores),
+    points=(registry.COUNTED, threshold.eps_lo),
+    bounds=registry.choose_bounds(registry.describe(scores)),
     draw=None,
     law=None,
     is_calibrated=False,

@@ -14,11 +14,9 @@ import numpy as np
 
 from epe_jax.audit import (
   attack_statistics,
-  estimators,
   failed_checks,
   upper_bounds,
 )
-from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.scoring import (
   can_fit_null,
@@ -34,9 +32,11 @@ from epe_jax.epsilon import (
   diagnostics,
   maximum,
   noise_floor,
+  registry,
   shift_tests,
   threshold,
 )
+from epe_jax.epsilon.registry import Estimator
 
 
 def _score(record: Record) -> AttackScores | None:
@@ -50,7 +50,7 @@ def _score(record: Record) -> AttackScores | None:
   scores = split_scores(record, largest, None)
   differ = failed_checks.scores_differ(scores)
   points: tuple[Estimator, ...] = (
-    estimators.FITTED if differ else estimators.COUNTED,
+    registry.FITTED if differ else registry.COUNTED,
     threshold.eps_lo,
   )
   reasons, tau = (
@@ -85,7 +85,7 @@ def _score(record: Record) -> AttackScores | None:
     unit=COSINE,
     scale=1.0,
     points=points,
-    bounds=estimators.choose_bounds(scores),
+    bounds=registry.choose_bounds(registry.describe(scores)),
     draw=noise_floor.draw_from_null(
       scores.observed.size, scores.unobserved.size, rounds=tau
     ),

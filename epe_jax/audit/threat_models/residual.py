@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from epe_jax.audit import attack_statistics, estimators, upper_bounds
+from epe_jax.audit import attack_statistics, upper_bounds
 from epe_jax.audit.noise_scale import NoiseScale, measure_noise
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.scoring import (
@@ -18,7 +18,10 @@ from epe_jax.audit.threat_models.threat_model import (
   AttackScores,
   ThreatModel,
 )
-from epe_jax.epsilon import cosine_alternative
+from epe_jax.epsilon import (
+  cosine_alternative,
+  registry,
+)
 
 
 def _score(record: Record) -> AttackScores | None:
@@ -69,7 +72,7 @@ def _score_without_noise(
     unit=COSINE,
     scale=float(np.sqrt(record.dim)),
     points=(cosine_alternative.shifted_cosine,),
-    bounds=estimators.choose_bounds(scores),
+    bounds=registry.choose_bounds(registry.describe(scores)),
     draw=None,
     law=None,
     is_calibrated=True,

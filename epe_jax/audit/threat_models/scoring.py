@@ -11,7 +11,7 @@ import math
 from jaxtyping import Float, Int
 import numpy as np
 
-from epe_jax.audit import estimators, failed_checks
+from epe_jax.audit import failed_checks
 from epe_jax.audit.noise_scale import NoiseScale, describe_noise
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.threat_model import (
@@ -20,13 +20,11 @@ from epe_jax.audit.threat_models.threat_model import (
   AttackScores,
   ThreatModel,
 )
-from epe_jax.epsilon import mixture, noise_floor, shift_fit
+from epe_jax.epsilon import noise_floor, registry, shift_fit
 from epe_jax.epsilon.types import Scores
 
 # The null law of orthogonal canaries is narrower by half of this share.
 _CROWDED = 0.01
-# Shifts that differ by less than this are taken to be alike.
-_UNIFORM_WITHIN = 0.05
 
 
 def split_scores(
@@ -171,26 +169,19 @@ def describe_shifted(
   """
   scores, reasons = failed_checks.drop_rejected_null(scores)
   shift, has_spread = scores.shift, failed_checks.scores_differ(scores)
-  points = estimators.choose_points(estimators.NULL_STD, has_spread)
-  bounds = estimators.choose_bounds(scores)
   if shift is not None:
     reasons += failed_checks.doubt_mixture(scores)
-    is_uniform = np.ptp(shift) <= _UNIFORM_WITHIN * np.max(shift)
-    points = (
-      estimators.MIXTURE,
-      *(() if is_uniform else (estimators.MOST_EXPOSED,)),
-      *points[1:],
-    )
-    if not reasons:
-      bounds += (mixture.location_mixture_bound,)
+  traits = registry.describe(
+    scores, has_spread=has_spread, is_rejected=bool(reasons)
+  )
   return AttackScores(
     threat_model=threat_model,
     sees=sees,
     scores=scores,
     unit=COSINE if scale != 1 else IN_NOISE,
     scale=scale,
-    points=points,
-    bounds=bounds,
+    points=registry.choose_points(traits),
+    bounds=registry.choose_bounds(traits),
     draw=draw_null(scores),
     law=name_law(scores),
     is_calibrated=shift is not None and not reasons,

@@ -5,9 +5,9 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from epe_jax.accounting import Analytic
-from epe_jax.audit.estimators import Estimator
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import noise_floor
+from epe_jax.epsilon.registry import Estimator
 from epe_jax.epsilon.types import Scores
 
 COSINE, IN_NOISE = 'cosine, in units of 1/√d', 'in units of the noise'

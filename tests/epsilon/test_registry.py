@@ -1,0 +1,107 @@
+"""The table of estimators: one entry is all that an audit needs of a new one."""
+
+import numpy as np
+import pytest
+
+from epe_jax.audit import evaluation
+from epe_jax.epsilon import gaussian, registry
+from epe_jax.epsilon.types import Assumption, Estimate, Scores
+from epe_jax.report import run_tables
+
+DELTA = 1e-5
+GRID = np.linspace(-2, 2, 60)
+KINDS_OF_SCORES = {
+  'fixed': Scores(GRID + 1, GRID),
+  'cosines': Scores((GRID + 1) / 100, GRID / 100, 1000),
+  'coin_flip': Scores(GRID + 1, GRID, design='coin_flip'),
+  'biased coins': Scores(
+    GRID + 1, GRID, design='coin_flip', inclusion_probability=0.3
+  ),
+  'shifted': Scores(GRID + 1, GRID, np.inf, shift=np.linspace(1, 2, 60)),
+  'shifted alike': Scores(GRID + 1, GRID, np.inf, shift=np.ones(60)),
+}
+
+
+def mean_difference(scores: Scores, *, delta: float) -> Estimate:
+  gap = np.mean(scores.observed, axis=-1) - np.mean(scores.unobserved, axis=-1)
+  epsilon = gaussian.epsilon_two_gaussians(0, 1, np.maximum(gap, 0), 1, delta)
+  return Estimate(epsilon, delta, 'mean_difference', None)
+
+
+def no_leak(scores: Scores, *, delta: float, significance=0.05) -> Estimate:
+  return Estimate(
+    np.zeros(scores.observed.shape[:-1])[()],
+    delta,
+    'no_leak',
+    1 - significance,
+    'confidence bound',
+    (Assumption.INDEPENDENT,),
+  )
+
+
+def test_a_new_estimator_is_one_entry(monkeypatch):
+  mine = (
+    registry.Entry(
+      mean_difference,
+      {'mean_difference': 'difference of means'},
+      lambda traits: not traits.is_coin_flip,
+      kind='point estimate',
+    ),
+    registry.Entry(no_leak, {'no_leak': 'nothing'}, is_extra=True),
+  )
+  monkeypatch.setattr(registry, 'ENTRIES', (*registry.ENTRIES, *mine))
+  for name, is_shown in (('fixed', True), ('coin_flip', False)):
+    audit = evaluation.evaluate_scores(KINDS_OF_SCORES[name], delta=DELTA)
+    rows = run_tables.make_estimate_table(audit.attacks).body
+    cells = [cell for row in rows for cell in row]
+    assert any('difference of means' in cell for cell in cells) == is_shown
+    assert any('nothing' in cell for cell in cells)
+    estimate = audit.attacks[0].find('mean_difference')
+    assert (estimate is not None) == is_shown
+    # It has a floor as any other.
+    assert estimate is None or estimate.floor is not None
+  brief = evaluation.evaluate_scores(
+    KINDS_OF_SCORES['fixed'], delta=DELTA, more=False
+  )
+  assert brief.attacks[0].find('no_leak') is None
+
+
+@pytest.mark.parametrize('name', KINDS_OF_SCORES)
+@pytest.mark.parametrize('is_external', [True, False])
+def test_estimates_are_what_their_entries_say(name, is_external):
+  scores = KINDS_OF_SCORES[name]
+  traits = registry.describe(scores, is_external=is_external)
+  points = registry.choose_points(traits)
+  bounds = registry.choose_bounds(traits)
+  assert points
+  assert bounds
+  extra = (
+    *registry.list_extra(is_point=True),
+    *registry.list_extra(is_point=False),
+  )
+  for estimator in {*points, *bounds, *extra}:
+    estimate = estimator(scores, delta=DELTA)
+    entry = registry.find(estimate.method.removesuffix('_null_rejected'))
+    assert entry is not None, estimate.method
+    assert entry.function is estimator
+    if 'rejected' not in estimate.method:
+      assert estimate.kind == entry.kind
+
+
+def test_shifts_choose_the_estimator_that_knows_them():
+  choose = lambda name: registry.choose_points(
+    registry.describe(KINDS_OF_SCORES[name])
+  )
+  assert choose('fixed')[0] is registry.NULL_STD
+  assert choose('shifted alike')[0] is registry.MIXTURE
+  assert choose('shifted')[:2] == (registry.MIXTURE, registry.MOST_EXPOSED)
+  rejected = registry.describe(KINDS_OF_SCORES['shifted'], is_rejected=True)
+  bounds = registry.choose_bounds(rejected)
+  assert not any(registry.uses_shift(bound) for bound in bounds)
+
+
+def test_those_with_an_interval_take_its_confidence():
+  scores = KINDS_OF_SCORES['shifted']
+  for estimator in registry.choose_points(registry.describe(scores)):
+    has_interval = estimator(scores, delta=DELTA).interval is not None
+    assert registry.takes_confidence(estimator) == has_interval
