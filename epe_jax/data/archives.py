@@ -1,8 +1,8 @@
 """Compressed files and archives, unpacked in bounded memory.
 
-What an archive claims about itself is not trusted. Only the bytes of regular
-files are taken out of it, under names chosen here, so no name, link or device
-in it can reach anything else; and the disk is never filled to the brim.
+Archives are not trusted. Only the bytes of regular files are extracted, under names
+chosen here, so names, links and devices in an archive reach nothing else. The disk is
+never filled completely.
 """
 
 import bz2
@@ -61,13 +61,12 @@ def extract(
 ) -> dict[str, pathlib.Path]:
   """Writes the files with a suffix in a compressed tar archive into a folder.
 
-  Other members and hidden files (macOS adds `._name` beside `name`) are
-  skipped.
+  Other members and hidden files (macOS adds a `._name` to each `name`) are skipped.
 
   Args:
     path: the archive, such as .tar.bz2, .tar.gz or .tgz.
-    folder: an existing folder, best a temporary one: after an error the files
-      written so far are still in it.
+    folder: an existing, temporary folder: after an error it contains the files
+      written so far.
     suffix: of the files to take, e.g. '.h5'.
 
   Returns:
@@ -83,7 +82,7 @@ def extract(
     with tarfile.open(fileobj=stream, mode='r:') as archive:  # pyright: ignore
       for info in archive:
         name = info.name
-        # tarfile keeps all of them in memory.
+        # tarfile keeps all members in memory.
         if len(archive.members) > _MAX_MEMBERS:
           raise ValueError(f'it has over {_MAX_MEMBERS} members')
         hidden = pathlib.PurePosixPath(name).name.startswith('.')
@@ -93,14 +92,14 @@ def extract(
         if data is None or info.size < 0:
           raise ValueError(f'{name!r} is not a regular file')
         if name in files:
-          raise ValueError(f'{name!r} is there twice')
+          raise ValueError(f'{name!r} occurs twice')
         files[name] = _write(
           data, pathlib.Path(folder, f'{len(files)}{suffix}')
         )
-    # tarfile takes a damaged or missing header for the end.
+    # tarfile mistakes a damaged or missing header for the end.
     if stream.last != bytes(tarfile.BLOCKSIZE):
       raise ValueError('it ends without the zeros that end a tar archive')
-    # Read to the end, where the checksum is; the padding before it is short.
+    # Read to the checksum at the end; only short padding precedes it.
     if any(stream.file.read(_BLOCK)) or stream.file.read(1):
       raise ValueError('something follows its end')
   if not files:
@@ -109,10 +108,10 @@ def extract(
 
 
 class _Stream:
-  """A decompressed file whose reads are short, and complete or an error.
+  """A decompressed file whose reads are limited, and complete or an error.
 
-  tarfile would read an extended header of any size at once, and one of a
-  negative size to the end of the file.
+  tarfile would read an extended header of any size at once, and for a negative size
+  the rest of the file.
   """
 
   def __init__(self, file: Any):
@@ -152,7 +151,7 @@ def _open(path: str | os.PathLike) -> Iterator[_Stream]:
       tarfile.TarError,
       zlib.error,
     ) as e:
-      # Those of the system have a number, those of bz2 and gzip have none.
+      # Errors of the system have a number, those of bz2 and gzip do not.
       if isinstance(e, OSError) and e.errno is not None:
         raise
       raise ValueError(
@@ -165,7 +164,7 @@ def _write(data: Any, target: pathlib.Path) -> pathlib.Path:
   """Copies a stream into a new file, which is removed if that fails."""
   with open(target, 'xb') as out:
     try:
-      # What a few bytes decompress to has no bound but the disk.
+      # A few bytes can decompress to any number of bytes.
       while block := data.read(_BLOCK):
         free = shutil.disk_usage(target.parent).free
         if len(block) + _SPARE > free:

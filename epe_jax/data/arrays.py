@@ -1,4 +1,4 @@
-"""A file of NumPy arrays, one row per example, and whose each of them is."""
+"""A file of NumPy arrays with one row per example, and the client of each row."""
 
 from collections.abc import Iterator, Mapping
 import contextlib
@@ -12,8 +12,8 @@ from epe_jax import io
 from epe_jax.data import sources
 
 CURE = (
-  'Expected an .npz file of arrays of as many rows: client_id (strings or '
-  "integers), if wanted split (strings; 'train' without it), and features. "
+  'Expected an .npz file of arrays with equally many rows: client_id (strings or '
+  "integers), optionally split (strings; 'train' without it), and features. "
   'np.savez(FILE, client_id=..., pixels=..., label=...) makes one.'
 )
 """Ends every message about a file that is not what it should be."""

@@ -1,7 +1,7 @@
-"""The clients of one round as padded arrays, made while the last round runs.
+"""The clients of one round as padded arrays, made while the previous round runs.
 
-The rounds of a run have few shapes, so that a step is seldom traced: room for
-the largest client of all, or a quarter of it, a sixteenth and so on.
+Cohorts come in few shapes, so that a step is rarely traced again: with room for the
+largest client of all, for a quarter of it, a sixteenth and so on.
 """
 
 import collections
@@ -27,13 +27,12 @@ class Plan(NamedTuple):
   Attributes:
     batch_size: examples of a local step, b >= 1.
     epochs: local epochs, >= 1.
-    max_examples: a client that has more trains on as many, drawn anew in each
+    max_examples: a client with more trains on as many, a new sample in each
       round; >= 1, or None for all.
     chunk: clients that are trained at once, >= 1.
     slots: clients to make room for, >= 1; rounded up to whole chunks.
-    steps: local steps to make room for, >= 1, at least those that any client takes;
-      None for as many as `choose_room` says of each round, which tells who takes
-      part.
+    steps: local steps to make room for, >= 1, at least those of the largest client;
+      None for `choose_room` of each round, which reveals something of its clients.
   """
 
   batch_size: int
@@ -49,7 +48,7 @@ def count_steps(sizes: Int[np.ndarray, ' clients'], plan: Plan) -> int:
 
   Args:
     sizes: number of examples of each client, at least one client.
-    plan: of which max_examples caps n.
+    plan: its max_examples caps n.
 
   >>> plan = Plan(batch_size=10, epochs=2, max_examples=15, chunk=1, slots=1)
   >>> count_steps(np.array([3, 21]), plan)
@@ -60,11 +59,11 @@ def count_steps(sizes: Int[np.ndarray, ' clients'], plan: Plan) -> int:
 
 
 def choose_room(need: int, largest: int) -> int:
-  """Chooses how many steps to make room for: the first of largest / 4^i above need.
+  """Chooses how many steps to make room for: the smallest largest / 4^i >= need.
 
-  A run without a cap would otherwise pad every round to its largest client,
-  and one that pads to what a round needs would compile every round anew. What
-  is padded is not computed, so a factor of 4 costs memory only.
+  Padding every round to the largest client of the run would waste memory, and padding
+  to what a round needs would compile every round. Padding is not computed, so a factor
+  of 4 costs memory only.
 
   >>> [choose_room(n, 100) for n in (0, 3, 7, 8, 25, 26)]
   [1, 7, 7, 25, 25, 100]
@@ -87,19 +86,19 @@ def gather(
 ) -> fedavg.Cohort:
   """Gathers the batches of the clients of a round, in NumPy arrays of few shapes.
 
-  A client's examples are shuffled anew in each local epoch, by a generator
-  that depends on (seed, round, client) alone: its batches are the same
-  whoever else takes part. A batch lies within one epoch; the last of an epoch
-  is padded with zeros and masked.
+  A client's examples are shuffled in each local epoch, by a generator that depends
+  only on (seed, round, client): its batches do not depend on the other clients of the
+  round. A batch lies within one epoch; the last one of an epoch is padded with zeros
+  and masked.
 
-  Clients come by decreasing number of examples, equal ones by index, so that
-  those of a chunk take nearly as many steps, and the cohort is a function of
-  the set of clients. Among devices they are dealt back and forth, as teams are
-  picked, so that each has about as many and as large ones.
+  Clients are sorted by decreasing number of examples and then by index, so that the
+  clients of a chunk take similar numbers of steps, and the cohort is a function of the
+  set of clients. They are dealt to devices back and forth, so that each device gets
+  about as many examples.
 
   Args:
     data: of all clients.
-    clients: who takes part, m <= plan.slots different indices in
+    clients: the clients of the round, m <= plan.slots different indices in
       [0, data.num_clients).
     plan: batches, epochs and room.
     seed: of the shuffling, >= 0.
@@ -108,9 +107,9 @@ def gather(
     of: devices that share the clients, >= 1.
 
   Returns:
-    The chunks of these devices one behind the other, equally many each.
-    Batches with the columns of the data, with as many steps as the plan, or
-    `choose_room`, says. An empty slot has client -1.
+    The chunks of these devices in order, equally many each. Batches have the columns
+    of the data and the steps of the plan, or of `choose_room`. An empty slot has
+    client -1.
 
   Raises:
     ValueError: if an argument is out of its range.
@@ -168,11 +167,11 @@ def stack_rounds(cohorts: Sequence[fedavg.Cohort]) -> fedavg.Cohort:
   """Stacks the cohorts of several rounds, with an axis of rounds in front.
 
   Args:
-    cohorts: at least one, as `gather` makes them by one plan.
+    cohorts: at least one, made by `gather` with one plan.
 
   Returns:
-    Arrays [rounds, chunks, chunk, steps, b, ...], with as many steps as the
-    longest of them has.
+    Arrays [rounds, chunks, chunk, steps, b, ...], with as many steps as the longest
+    cohort.
   """
   if len(cohorts) == 1:
     return jax.tree.map(lambda x: x[None], cohorts[0])
@@ -183,7 +182,7 @@ def stack_rounds(cohorts: Sequence[fedavg.Cohort]) -> fedavg.Cohort:
 
 
 def resize_steps(one: fedavg.Cohort, steps: int) -> fedavg.Cohort:
-  """Gives a cohort room for so many steps, at least those that it takes."""
+  """Pads or cuts a cohort to a number of steps, at least those that it takes."""
 
   def fit(x: Shaped[np.ndarray, '...']) -> Shaped[np.ndarray, '...']:
     if x.ndim < 3 or x.shape[2] == steps:
@@ -198,24 +197,23 @@ def resize_steps(one: fedavg.Cohort, steps: int) -> fedavg.Cohort:
 def prefetch(
   make: Callable[[int], T], rounds: Iterable[int], *, depth: int = 2
 ) -> Iterator[tuple[int, T]]:
-  """Makes what the next rounds need in a thread, while this one runs.
+  """Makes what the next rounds need in a thread, while the current round runs.
 
-  There is one thread, so `make` is called in order and never twice at once.
-  It does not see settings of JAX that hold for a thread, like a `with
-  jax.default_device(...)` of the caller.
+  There is one thread, so calls of `make` are in order and do not overlap. Thread-local
+  settings of the caller, such as `with jax.default_device(...)`, do not hold in it.
 
   Args:
     make: round -> anything.
     rounds: in order; may be endless. Iterated by the caller's thread.
-    depth: results made or being made ahead of the one in use, >= 1.
+    depth: results that are made in advance, >= 1.
 
   Yields:
-    (round, make(round)). Closing the iterator drops what was made ahead and
-    ends the thread.
+    (round, make(round)). Closing the iterator drops the results that were made in
+    advance and ends the thread.
 
   Raises:
     ValueError: if depth < 1.
-    Exception: what `make` raises, when its round is reached, with a note that
+    Exception: the error of `make`, when its round is reached, with a note that
       names the round.
 
   >>> dict(prefetch(lambda t: t * t, range(4)))
@@ -233,7 +231,7 @@ def iterate_batches(
   """Iterates over all examples in order, one batch in memory at a time.
 
   Args:
-    data: whose clients are read as one.
+    data: its clients are read as one sequence.
     batch_size: examples of a batch, b >= 1.
 
   Yields:
@@ -270,7 +268,7 @@ def _deal_to_devices(
 def _draw_orders(
   rng: np.random.Generator, n: int, plan: Plan
 ) -> Iterator[Int[np.ndarray, ' kept']]:
-  """The rows of a client in the order of each epoch, the same rows in all."""
+  """The rows of a client in the order of each epoch; all epochs have the same rows."""
   order = rng.permutation(n)[: _cap(n, plan)]
   kept = np.sort(order)
   yield order

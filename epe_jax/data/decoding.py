@@ -1,7 +1,7 @@
-"""What a source reads, made into the rows of a store, by one process or more.
+"""Decodes the clients of a source into the columns of a store, in one or more processes.
 
-One process reads, others decode what it reads and hand back rows, in order. No
-more than a few batches are under way at a time.
+One process reads; others decode and return columns, in order. Few batches are in flight
+at a time.
 """
 
 import collections
@@ -20,7 +20,7 @@ import numpy as np
 from epe_jax import interpreters
 from epe_jax.data import sources
 
-# Bytes of raw data that a process is given at a time.
+# Bytes of raw data that are sent to a process at a time.
 _BATCH = 1 << 20
 
 
@@ -28,11 +28,10 @@ class Recipe(NamedTuple):
   """Which features become which columns.
 
   Attributes:
-    features: what is read.
-    transform: name -> array [n, ...] of a client to columns; a function of a
-      module, so that another process can run it. A ValueError names the row.
-    meta: what it does, as JSON has it: two recipes with the same meta do the
-      same.
+    features: the features that are read.
+    transform: name -> array [n, ...] of a client to columns; a module-level
+      function, so that other processes can run it. A ValueError names the row.
+    meta: a description in JSON types; recipes with equal meta do the same.
   """
 
   features: sources.Features
@@ -53,11 +52,11 @@ def decode_clients(
   Args:
     source: where to read.
     split: one of its splits.
-    recipe: what to make.
-    after: id of a client; only those after it are read. None: all.
-    workers: processes that decode, beside this one that reads; 0: this one
-      does both. Others start like a new interpreter, so the program that calls
-      this needs its `if __name__ == '__main__'`.
+    recipe: features and columns.
+    after: id of a client; only later ones are read. None: all.
+    workers: processes that decode, next to this one that reads; 0: this one does
+      both. They start like a new interpreter, so the calling program needs an
+      `if __name__ == '__main__'`.
 
   Yields:
     (client id, what recipe.transform returns).
@@ -99,13 +98,13 @@ def _decode_client(
 
 
 def _check_finite(columns: sources.Columns) -> None:
-  """Refuses what no model can be trained on."""
+  """Refuses numbers that no model can be trained on."""
   for name, column in columns.items():
     if column.dtype.kind == 'f' and not np.isfinite(column).all():
       index = np.argwhere(~np.isfinite(column))[0]
       raise ValueError(
-        f'row {index[0]}: feature {name!r} is {column[tuple(index)]}, which is no '
-        'number. Correct it in the source, or leave the row out.'
+        f'row {index[0]}: feature {name!r} is {column[tuple(index)]}, which is not '
+        'finite. Correct it in the source, or leave the row out.'
       )
 
 
@@ -117,7 +116,7 @@ def _decode_in_processes(
   with interpreters.start_safely():
     pool = futures.ProcessPoolExecutor(
       workers,
-      # Not a fork: JAX may have threads, and a fork has none of them.
+      # Not a fork: JAX may have threads, which a fork would lack.
       mp_context=multiprocessing.get_context('spawn'),
       initializer=_start,
       initargs=(work,),
@@ -133,15 +132,15 @@ def _decode_in_processes(
       yield from pending.popleft().result()
   except process.BrokenProcessPool as error:
     raise RuntimeError(
-      'a process that decodes died, perhaps for want of memory. Run it again '
-      'to go on; with workers=0 there is one process alone.'
+      'a decoding process died, perhaps for lack of memory. Run it again to '
+      'resume; workers=0 uses a single process.'
     ) from error
   finally:
     pool.shutdown(cancel_futures=True)
 
 
 def _pickle_batches(raws: Iterator[tuple[str, Any]]) -> Iterator[list[bytes]]:
-  """Clients, pickled one by one, so that their size is known."""
+  """Batches of clients, each pickled, so that their sizes are known."""
   batch, size = [], 0
   for client in raws:
     batch.append(pickle.dumps(client, pickle.HIGHEST_PROTOCOL))
@@ -153,8 +152,8 @@ def _pickle_batches(raws: Iterator[tuple[str, Any]]) -> Iterator[list[bytes]]:
     yield batch
 
 
-# What follows runs in the other processes. What to do is sent once: a
-# vocabulary with every batch would be more than the batch.
+# The rest runs in the other processes. The work is sent once, because a vocabulary is
+# larger than a batch.
 _work: Callable[[str, Any], tuple[str, Any]]
 
 
@@ -165,7 +164,7 @@ def _start(work: Callable[[str, Any], tuple[str, Any]]) -> None:
 
 
 def _follow() -> None:
-  """Ends this process with the one that started it, even if that is killed."""
+  """Ends this process when its parent ends, even if that is killed."""
   parent = multiprocessing.parent_process()
   if parent is not None:
     parent.join()

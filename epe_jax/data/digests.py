@@ -1,4 +1,4 @@
-"""Digests of arrays: equal ones have equal digests, whatever holds them."""
+"""Digests of arrays, in memory or on the disk."""
 
 from collections.abc import Callable, Iterable
 import hashlib
@@ -18,10 +18,9 @@ def hash_arrays(
   """Computes the SHA-256 of the names, types, shapes and bytes of arrays.
 
   Args:
-    arrays: (name, array), in the order in which they count. The items of an
-      array of objects are byte strings.
-    release: called after every few megabytes, so that the pages of a memory map
-      need not stay in memory.
+    arrays: (name, array), in an order that matters. The items of an array of objects
+      are byte strings.
+    release: called every few megabytes, to release the pages of a memory map.
 
   Returns:
     64 hexadecimal digits.
@@ -33,7 +32,7 @@ def hash_arrays(
   for name, array in arrays:
     digest.update(repr((name, array.dtype.str, array.shape)).encode())
     if array.dtype.kind == 'O':
-      # Where each ends, or b'a', b'bc' would be b'ab', b'c'.
+      # Lengths tell b'a', b'bc' from b'ab', b'c'.
       ends = np.cumsum([len(x) for x in array.flat], dtype=np.int64)
       digest.update(ends.data)
       array = np.frombuffer(b''.join(array.flat), np.uint8)

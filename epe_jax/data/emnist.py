@@ -1,4 +1,4 @@
-"""Federated EMNIST: handwritten characters by the people who wrote them."""
+"""Federated EMNIST: handwritten characters, a client per writer."""
 
 from collections.abc import Callable
 import functools
@@ -56,8 +56,8 @@ def load(
 ) -> tuple[federated.FederatedData, federated.FederatedData]:
   """Loads the train and test characters of 3,400 writers.
 
-  The first call imports the file into a columnar store, later calls map it
-  into memory; a file of another path, size or time is imported anew.
+  The first call imports the file into a store; later calls memory-map the store. A file
+  with another path, size or time is imported again.
 
   Args:
     path: emnist_all.sqlite, plain or LZMA-compressed, or another form of these
@@ -134,14 +134,8 @@ def _make_recipes(
   return make_recipe
 
 
-_ALL = {
-  'all_train': sources.Split(3400, 671585),
-  'all_test': sources.Split(3400, 77483),
-}
-_DIGITS = {
-  'digits_only_train': sources.Split(3383, 341873),
-  'digits_only_test': sources.Split(3383, 40832),
-}
+_DIGITS = {k: n for k, n in synthetic.EMNIST.items() if k.startswith('digits')}
+_ALL = {k: n for k, n in synthetic.EMNIST.items() if k.startswith('all')}
 DATA_SET = data_set.Federated(
   load=load_workload,
   fields={
@@ -160,7 +154,7 @@ DATA_SET = data_set.Federated(
   # Hashes and counts are as published. The SQLite files have no hash.
   downloads={
     'emnist': data_set.Download(
-      (data_set.PublicFile('emnist_all.sqlite.lzma'),), _ALL | _DIGITS
+      (data_set.PublicFile('emnist_all.sqlite.lzma'),), synthetic.EMNIST
     ),
     'fed_emnist': data_set.Download(
       (

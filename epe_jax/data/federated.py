@@ -30,8 +30,7 @@ class FederatedData:
     offsets: [num_clients + 1], from 0 to num_examples, strictly increasing.
     client_ids: [num_clients] strings, strictly increasing, so that the order
       of clients never depends on the order of files or dictionaries.
-    digest: `hash_contents` of the data, where it is known already;
-      `compute_digest` gives that of any data.
+    digest: `hash_contents` of the data, if known; see `compute_digest`.
 
   Raises:
     ValueError: if there is no column or no client, if a client owns no rows,
@@ -102,10 +101,10 @@ class FederatedData:
 
 
 def compute_digest(data: FederatedData) -> str:
-  """Gives the digest that the data come with, or else `hash_contents`.
+  """Gives the known digest of the data, or computes `hash_contents`.
 
-  A store on the disk has one from when it was written: 100 GB are not read for
-  it.
+  The digest of a store is computed when it is written, so that 100 GB need not be read
+  again.
   """
   return data.digest or hash_contents(data)
 
@@ -116,14 +115,14 @@ def hash_contents(
   """Computes the SHA-256 of all clients and rows.
 
   Args:
-    data: in memory or on the disk, which makes no difference.
+    data: in memory or on the disk, with the same result.
     release: as for `digests.hash_arrays`.
 
   Returns:
     64 hexadecimal digits.
   """
   arrays = [('client_ids', data.client_ids), ('offsets', data.offsets)]
-  # By name alone, as a column may be called 'offsets' too.
+  # By name only: a column may also be called 'offsets'.
   named = sorted([*arrays, *data.columns.items()], key=operator.itemgetter(0))
   return digests.hash_arrays(named, release=release)
 
@@ -198,18 +197,19 @@ def from_clients(
 def sample(
   data: FederatedData, seed: int, *, num_examples: int
 ) -> FederatedData:
-  """Draws some examples of all clients, without replacement, into memory.
+  """Samples examples of all clients, without replacement, into memory.
 
   Every example is equally likely, so that a mean over the sample estimates the
   mean over all of them without bias.
 
   Args:
-    data: where to draw from.
+    data: the data.
     seed: of the draw, >= 0.
-    num_examples: how many, >= 1; all of them, unchanged, if there are no more.
+    num_examples: size of the sample, >= 1; the data are returned unchanged if they
+      have no more.
 
   Returns:
-    The clients of which an example was drawn, with these.
+    The clients with an example in the sample, with these examples.
 
   Raises:
     ValueError: num_examples < 1.
@@ -224,7 +224,7 @@ def sample(
     return data
   rng = streams.host_rng(seed, 'sample')
   rows = rng.choice(data.num_examples, num_examples, replace=False)
-  # In order: a memory map is then read forwards.
+  # Sorted, so that a memory map is read forwards.
   rows.sort()
   owner = np.searchsorted(data.offsets, rows, side='right') - 1
   return from_arrays(
@@ -239,25 +239,25 @@ def check_clients(
   after: str | None = None,
   specs: Specs | None = None,
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-  """Passes on the clients of a stream as long as they can be stacked.
+  """Checks that the clients of a stream can be stacked, and passes them on.
 
   Args:
     clients: (id, name -> array [n_i, ...]) in increasing order of id. All have
       the same columns, of the same dtype and shape of a row; n_i >= 1.
-    after: id of a client that went before; None if there is none.
-    specs: of its columns, if there was one.
+    after: id of the client before the stream, if any.
+    specs: of its columns.
 
   Yields:
     The clients, with their columns sorted by name.
 
   Raises:
-    ValueError: if there are no clients at all, or if one is out of order,
+    ValueError: there are no clients at all, or one is out of order,
       repeated, empty, or differs from the first in its columns.
   """
   for client_id, columns in clients:
     if after is not None and client_id <= after:
       raise _make_order_error(after, client_id)
-    # NumPy pads strings with NUL and so would lose one at the end of an id.
+    # NumPy pads strings with NULs, and would lose one at the end of an id.
     if client_id.endswith('\0'):
       raise ValueError(f'client {client_id!r} ends in a NUL. Remove it.')
     columns = {name: columns[name] for name in sorted(columns)}
@@ -277,11 +277,11 @@ def check_columns(columns: Mapping[str, np.ndarray], specs: Specs) -> None:
 
   Args:
     columns: name -> array [n, ...], sorted by name.
-    specs: what these should be.
+    specs: the expected dtypes and shapes.
 
   Raises:
-    ValueError: there are no columns, others, or not n >= 1 rows in all of them;
-      says what there is.
+    ValueError: there are no columns or other ones, or they do not all have the same
+      n >= 1 rows.
   """
   if not columns:
     raise ValueError('no columns. Give at least one.')
@@ -306,14 +306,14 @@ def describe_columns(columns: Mapping[str, np.ndarray]) -> Specs:
 
 
 def count_rows(columns: Mapping[str, np.ndarray]) -> int:
-  """Counts the rows that the columns of a client have in common."""
+  """Counts the rows of a client."""
   return len(next(iter(columns.values())))
 
 
 def compute_offsets(
   sizes: list[int] | np.ndarray,
 ) -> Int64[np.ndarray, ' boundaries']:
-  """Computes where the rows of clients of these sizes begin and end.
+  """Computes the offsets of clients of these sizes.
 
   >>> compute_offsets([2, 1])
   array([0, 2, 3])

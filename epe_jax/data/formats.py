@@ -1,4 +1,4 @@
-"""Which module reads which file: decided by what is in it, not by its name."""
+"""Chooses the module that reads a file, by its contents and not by its name."""
 
 import contextlib
 import importlib
@@ -34,7 +34,7 @@ _HEADS = {
 def open_source(
   path: str | os.PathLike | sources.Source,
 ) -> contextlib.AbstractContextManager[sources.Source]:
-  """Opens data of any form that is understood.
+  """Opens data in any supported format.
 
   Args:
     path: a file, a folder, or 'package.module:function' for a Python function
@@ -42,8 +42,8 @@ def open_source(
       source, which is open already.
 
   Raises:
-    FileNotFoundError, ValueError: if there is nothing, or nothing that is
-      understood; on entering, whatever the module of the format raises.
+    FileNotFoundError, ValueError: there is nothing, or the format is unknown; on
+      entering, the errors of the format's module.
   """
   if isinstance(path, sources.Source):
     return contextlib.nullcontext(path)
@@ -57,7 +57,7 @@ def open_source(
   name = _choose_module(path)
   if name is None:
     raise ValueError(f'{path} has no known format. {UNDERSTOOD}')
-  # Only now: some need packages that others do not.
+  # Imported here, because some need more packages.
   return importlib.import_module(f'epe_jax.data.{name}').open_source(path)
 
 

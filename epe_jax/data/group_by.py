@@ -1,12 +1,11 @@
 """Out-of-core group-by: rows in any order of clients, grouped in bounded memory.
 
-A store wants one client after the other, sorted by id; a stream has them as they
-come. What comes is written to a temporary SQLite file, one piece after the
-other, and read back through an index of the ids: their order in UTF-8, byte by
-byte, is the order of Python's strings.
+A store needs clients sorted by id; a stream has them in any order. Its pieces are
+written to a temporary SQLite file and read back through an index of the ids, whose
+byte order in UTF-8 is the order of Python strings.
 
-DuckDB sorts streams of single rows in a third of the time, but images in eight
-times as much and in gigabytes of memory, as it sorts rows and not an index.
+DuckDB sorts streams of single rows in a third of the time. Images take it eight times
+as long and gigabytes of memory, because it sorts rows and not an index.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,11 +28,11 @@ from epe_jax.data import federated, sources
 Stream = Iterable[tuple[str, Mapping[str, Any]]]
 """(client id, name -> rows [n, ...]) in any order, clients any number of times.
 
-Rows are arrays, or what NumPy makes an array of. Text becomes UTF-8."""
+Rows are arrays, or anything that NumPy converts to one. Text becomes UTF-8."""
 
 # SQLite takes no blob over 10^9 bytes.
 _MAX_BYTES = 10**9 - 1
-# In KiB: what SQLite keeps in memory, and what it sorts at a time.
+# KiB that SQLite keeps in memory and sorts at a time.
 _CACHE = 65536
 
 
@@ -41,12 +40,12 @@ class Groups(NamedTuple):
   """A stream, grouped by client.
 
   Attributes:
-    clients: how many there are.
-    examples: of all clients.
-    features: what each example has.
+    clients: number of clients.
+    examples: number of examples of all clients.
+    features: features of each example.
     read: after -> (client id, name -> array [n, ...]) in increasing order of
-      ids, only of ids > after; all clients if after is None. The rows of a
-      client are in the order in which they came. Byte strings are arrays of
+      ids, only ids > after; all clients if after is None. The rows of a client
+      keep their order. Byte strings are arrays of
       objects; other arrays are read-only.
   """
 
@@ -66,19 +65,19 @@ def group_by_client(
   """Groups a stream by client, holding one piece of it in memory.
 
   Args:
-    stream: read once, to its end. All pieces have the same columns, of the
+    stream: is read once, to its end. All pieces have the same columns, of the
       same dtype and shape of a row, and at least one row.
-    name: what the stream is, for messages.
-    folder: where to keep the temporary file, as large as the stream; the
+    name: of the stream, for messages.
+    folder: for the temporary file, which is as large as the stream; the
       temporary directory (`TMPDIR`) if None. The index is sorted in `TMPDIR`.
 
   Yields:
     The clients, until the end of the context, which removes the file.
 
   Raises:
-    ValueError: there is nothing in the stream, a piece differs from the first,
-      or an id or a column cannot be stored; the message names the client.
-    OSError: there is no room for the file.
+    ValueError: the stream is empty, a piece differs from the first, or an id or a
+      column cannot be stored; the message names the client.
+    OSError: the disk has no room for the file.
 
   >>> rows = [('b', {'x': [1, 2]}), ('a', {'x': [3]}), ('b', {'x': [4]})]
   >>> with group_by_client(rows) as groups:
@@ -104,12 +103,12 @@ def open_function(
   *,
   folder: str | os.PathLike | None = None,
 ) -> Iterator[sources.Source]:
-  """Opens what a function returns as a source.
+  """Opens the streams that a function returns as a source.
 
   Args:
     function: called once; returns split -> stream, or one stream, which is the
-      split 'train'. See `group_by_client` for what a stream is.
-    name: what it is, for messages and the headers of stores.
+      split 'train'. See `Stream`.
+    name: for messages and the headers of stores.
     folder: as for `group_by_client`.
 
   Raises:
@@ -151,7 +150,7 @@ def _write_pieces(
   db: sqlite3.Connection, stream: Stream, name: str
 ) -> tuple[federated.Specs, int, int]:
   """Writes and indexes a stream; (specs, number of clients, of examples)."""
-  # What is lost in a crash is of no use: the file is temporary.
+  # The file is temporary, so it need not survive a crash.
   db.executescript(
     "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA encoding='UTF-8';"
     f'PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=-{_CACHE};'
@@ -174,7 +173,7 @@ def _write_pieces(
       payload = _pack(columns)
     except (TypeError, ValueError) as error:
       raise ValueError(f'{name}, client {client_id!r}: {error}') from error
-    # A subclass of str, as NumPy has one, is none to SQLite.
+    # SQLite refuses subclasses of str, such as np.str_.
     _run(db, name, 'INSERT INTO pieces VALUES (?, ?)', str(client_id), payload)
     examples += federated.count_rows(columns)
   if not specs:
@@ -217,13 +216,13 @@ def _check_id(client_id: Any) -> None:
     raise ValueError(
       f'the id is of type {type(client_id).__name__}. Use text, e.g. str(id).'
     )
-  client_id.encode()  # Lone surrogates are not text: they have no UTF-8.
+  client_id.encode()  # Raises for lone surrogates, which have no UTF-8.
   if '\0' in client_id:
     raise ValueError('the id contains a NUL. Use another character.')
 
 
 def _convert(rows: Any) -> dict[str, np.ndarray]:
-  """Columns of numbers and booleans as they are; of text as byte strings."""
+  """Converts text to byte strings; numbers and booleans are kept."""
   if not isinstance(rows, Mapping):
     raise ValueError(
       f'{type(rows).__name__} of no columns. Give a dictionary: name -> rows.'
@@ -232,7 +231,7 @@ def _convert(rows: Any) -> dict[str, np.ndarray]:
   for name in sorted(rows):
     array = np.asarray(rows[name])
     if array.dtype.kind in 'SUO':
-      # From the rows: NumPy's own strings lose the zeros at their end.
+      # From the rows: NumPy's strings lose trailing NULs.
       array = sources.encode_strings(np.array(rows[name], object), name)
     elif array.dtype.kind not in 'biuf':
       raise ValueError(f'dtype {array.dtype}: use numbers, booleans or bytes.')
@@ -264,7 +263,7 @@ def _unpack(
 ) -> dict[str, np.ndarray]:
   """The columns of a client from its pieces."""
   columns = {}
-  # The file is this process's own: marshal is for no data of others.
+  # Written by this process: marshal is unsafe for other data.
   parts = zip(*map(marshal.loads, payloads))
   for (name, (dtype, shape)), part in zip(specs.items(), parts):
     if dtype.kind == 'O':

@@ -1,11 +1,10 @@
-"""TFF's legacy archives: one HDF5 file a split, `/examples/<client>/<feature>`.
+"""TFF's legacy archives: one HDF5 file per split, `/examples/<client>/<feature>`.
 
-The rows of a feature are a client's examples. A file is followed nowhere: a
-link or a dataset whose data lie in another file, or nowhere, is refused. What
-HDF5 itself makes of damaged bytes is up to it: most are refused, but some take
-gigabytes of memory to refuse, and some are followed for ever. So HDF5 runs in a
-process of its own, of bounded memory, and an answer is not waited for for ever.
-The published archives have hashes, which --download compares.
+The rows of a feature are a client's examples. Links, and datasets whose data are in
+another file or missing, are refused. libhdf5 refuses most damaged files, but some make
+it allocate gigabytes, crash, or loop forever. So it runs in a subprocess with limited
+memory, and each answer has a time limit. The published archives have hashes, which
+--download compares.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,13 +50,13 @@ _SPLITS = {
   'stackoverflow_heldout': 'heldout',
   'stackoverflow_test': 'test',
 }
-# A client is held in memory, and so is a chunk that is decompressed.
+# A client and a decompressed chunk are held in memory.
 _MAX_BYTES = 1 << 30
-# Of the process beside what it needs to start: a client, twice, and a chunk.
+# Of the subprocess after its start: two copies of a client, and a chunk.
 _MAX_MEMORY = 3 * _MAX_BYTES
-# For an answer: a client of 1 GiB takes seconds.
+# For an answer; a client of 1 GiB takes seconds.
 _MAX_SECONDS = 60.0
-# What h5py raises for files that are damaged, by what is damaged in them.
+# The errors of h5py for damaged files.
 _DAMAGE = (
   KeyError,
   MemoryError,
@@ -75,24 +74,25 @@ def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
 
   An archive is first unpacked into the temporary directory (`TMPDIR`) and
   removed at the end; unpack it yourself to read it often. HDF5 runs in a
-  process of its own, which is ended if it takes over a minute for an answer.
+  subprocess, which is killed if an answer takes over a minute.
 
   Args:
-    path: an .h5 file, a folder with such files (others in it, and hidden ones,
-      are passed over), or a .tar.bz2 archive of them.
+    path: an .h5 file, a folder with such files (hidden and other files are
+      ignored), or a .tar.bz2 archive of them.
 
   Yields:
-    A source whose splits are the files: by their names in EMNIST and
-    StackOverflow, and otherwise as the file is called, without .h5. The
-    numbers of examples are not known before they are read.
+    A source whose splits are the files, with their names in EMNIST and StackOverflow
+    or else the file's name without .h5. The numbers of examples are unknown before
+    they are read.
 
   Raises:
-    FileNotFoundError, ValueError: if nothing is there, or a file is truncated,
-      not HDF5, without `/examples`, of the same split as another, or, now or
-      while it is read, so damaged that HDF5 gives no answer.
+    FileNotFoundError, ValueError: there is no file, or one is truncated, not HDF5,
+      without `/examples`, of the same split as another, or, now or while it is
+      read, so damaged that HDF5 gives no answer.
 
-  Reference: Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in
-  the form of TensorFlow Federated's first releases.
+  References:
+    Caldas et al. 2018, LEAF: A Benchmark for Federated Settings; in the form of
+    TensorFlow Federated's first releases.
   """
   path, splits = pathlib.Path(path), {}
   with contextlib.ExitStack() as stack:
@@ -122,7 +122,7 @@ def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
 def _find_files(
   path: pathlib.Path, stack: contextlib.ExitStack
 ) -> list[tuple[str, pathlib.Path]]:
-  """(name for messages, where it is) of each file."""
+  """(name for messages, path) of each file."""
   if not path.exists():
     raise FileNotFoundError(f'{path} does not exist. {CURE}')
   if path.is_dir():
@@ -139,7 +139,7 @@ def _find_files(
 
 def _name_split(name: str) -> str:
   stem = pathlib.PurePosixPath(name.replace(os.sep, '/')).stem
-  # A split becomes the name of a folder.
+  # A split becomes the name of a file.
   if not re.fullmatch(r'\w[\w.-]*', stem):
     raise ValueError(
       f'{name} would be the split {stem!r}. Rename it to letters, digits, '
@@ -166,11 +166,11 @@ def _read_clients(
 
 @contextlib.contextmanager
 def _start_reader() -> Iterator[Callable[..., Any]]:
-  """Starts a process that calls HDF5; yields what asks it for an answer."""
+  """Starts the subprocess; yields a function that asks it for an answer."""
   pipe, its_end = multiprocessing.Pipe()
   handle = its_end.fileno()
   command = f'from epe_jax.data import hdf5; hdf5.serve({handle})'
-  # Not by multiprocessing, which would import the caller's program anew.
+  # Not by multiprocessing, which would import the caller's program again.
   process = subprocess.Popen(
     interpreters.make_command('-c', command),
     pass_fds=[handle],
@@ -205,13 +205,13 @@ def _start_reader() -> Iterator[Callable[..., Any]]:
 
 
 def serve(handle: int) -> None:
-  """Answers what `open_source` asks, in a process of its own.
+  """Answers the questions of `open_source`, in the subprocess.
 
   Args:
-    handle: of a pipe, of which the other end has (place, function, arguments)
-      to be called with the open groups.
+    handle: of a pipe that sends (place, function, arguments), to be called with
+      the open groups.
   """
-  # Linux says how much address space is taken; elsewhere it has no limit.
+  # Only Linux tells the size of the address space; elsewhere there is no limit.
   if (statm := pathlib.Path('/proc/self/statm')).exists():
     taken = int(statm.read_text().split()[0]) * resource.getpagesize()
     limit = taken + _MAX_MEMORY
@@ -232,7 +232,7 @@ def _answer(
   function: Callable[..., Any],
   args: tuple[Any, ...],
 ) -> Any:
-  """What a function returns, or what it raises, with a place and a cure."""
+  """The result of a function, or its error with a place and a cure."""
   try:
     return function(groups, *args)
   except _DAMAGE as error:
@@ -248,7 +248,7 @@ def _open_group(
 def _list_clients(groups: dict[str, h5py.Group], split: str) -> list[str]:
   client_ids = list(groups[split])
   for client_id in client_ids:
-    # h5py has bytes for a name that is not UTF-8.
+    # h5py gives bytes for a name that is not UTF-8.
     if not isinstance(client_id, str):
       raise ValueError(f'client {client_id!r} is not UTF-8')
   return sorted(client_ids)
@@ -289,19 +289,18 @@ def _read_rows(client: h5py.Group, feature: str) -> np.ndarray:
 
 
 def _check_storage(dataset: h5py.Dataset) -> None:
-  """Refuses what lies elsewhere, or nowhere, or has no room in memory."""
+  """Refuses data that are in another file, incomplete, or too large."""
   layout = dataset.id.get_create_plist()
   if layout.get_layout() == h5py.h5d.VIRTUAL or layout.get_external_count():
     raise ValueError('its data are in another file')
   if not dataset.shape:
     raise ValueError(f'it has shape {dataset.shape}')
-  # A dataset can declare any size, or so few bytes a chunk as to decompress to
-  # any, and NumPy would make room for it.
+  # A small file can declare, or decompress to, any size, and NumPy would allocate it.
   chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
   for what, size in (('', dataset.nbytes), (' a chunk', chunk)):
     if size > _MAX_BYTES:
       raise ValueError(f'it has {size} bytes{what}, over {_MAX_BYTES}')
-  # HDF5 fills what was declared and never written with zeros.
+  # HDF5 reads zeros where nothing was written.
   if dataset.chunks is None:
     complete = not dataset.size or dataset.id.get_storage_size()
   else:
@@ -310,4 +309,4 @@ def _check_storage(dataset: h5py.Dataset) -> None:
       -(-n // c) for n, c in sides
     )
   if not complete:
-    raise ValueError(f'of its {len(dataset)} rows some were never written')
+    raise ValueError(f'some of its {len(dataset)} rows were never written')

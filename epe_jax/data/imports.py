@@ -1,7 +1,7 @@
-"""Splits of sources as stores: made once, then found again.
+"""Splits of sources as stores, which are imported once.
 
-They are made when they are first asked for, in a cache, or beforehand, by
-`prepare.prepare`, in a folder with one file SPLIT.arrow for each split.
+A run imports them into a cache when it first needs them. `prepare.prepare` imports them
+in advance, into a folder with a file SPLIT.arrow for each split.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,9 @@ from epe_jax.data import decoding, federated, formats, sources, store
 
 
 def compute_fingerprint(path: str | os.PathLike) -> str:
-  """Computes 16 digits that differ if a file, or one in a folder, was replaced.
+  """Computes 16 digits that change if a file, or one in a folder, is replaced.
 
-  Sizes and times are compared, not contents: those may be 100 GB.
+  They depend on sizes and times, not on contents, which may be 100 GB.
 
   Raises:
     FileNotFoundError: if there is nothing.
@@ -46,20 +46,20 @@ def choose_cache_path(
   suffix: str = store.SUFFIX,
   cache: str | os.PathLike | None = None,
 ) -> pathlib.Path:
-  """Chooses where to keep what was imported from part of a file.
+  """Chooses the cache path of an import.
 
   Args:
-    origin: what is imported. A file or folder of another path, size or time has
-      another cache path; so has a generated source of another name, which should
-      say all that it depends on.
-    part: which part of it, e.g. a split.
-    key: anything else that makes a difference, of which `repr` says all: what
-      is imported, and a version of the importing code.
+    origin: what is imported. The path depends on the path, size and time of a file
+      or folder, and on the name of a generated source, which should contain all of
+      its parameters.
+    part: part of the origin, e.g. a split.
+    key: everything else that makes a difference, as an object whose `repr` is
+      complete: what is imported, and a version of the importing code.
     suffix: of the file.
     cache: directory of the imports; `io.user_cache` if None.
 
   Returns:
-    Path of a file that may or may not exist yet.
+    Path of a file, which need not exist.
   """
   cache = io.user_cache() if cache is None else cache
   if isinstance(origin, sources.Source):
@@ -120,19 +120,19 @@ def import_split(
   meta: Mapping[str, Any] | None = None,
   workers: int = 0,
 ) -> federated.FederatedData:
-  """Writes a split into a store, with a progress bar, unless it is there.
+  """Writes a split into a store, with a progress bar, unless the store exists.
 
   Args:
     path: of the store.
     source: where to read.
     split: one of its splits.
-    recipe: what to write; its meta is kept in the header of the store.
-    meta: what else to keep there.
+    recipe: features and columns; its meta is kept in the header of the store.
+    meta: more to keep there.
     workers: as for `decoding.decode_clients`.
 
   Raises:
     ValueError: as `decoding.decode_clients` and `store.write`, or if the
-      beginning of the store is of something else.
+      store was begun from something else.
   """
   numbers = source.splits.get(split, sources.Split(None, None))
   with progress.bar(
@@ -170,10 +170,10 @@ def load_prepared(
   Args:
     folder: of stores.
     split: which one.
-    expected: what the meta in its header should have, among other things.
+    expected: items that the meta in its header should have.
 
   Raises:
-    ValueError: if the split is not there, or was made otherwise.
+    ValueError: the split is missing, or was made with other settings.
   """
   path = locate_split(folder, split)
   try:
@@ -195,10 +195,10 @@ def load_prepared(
 
 
 def read_meta(path: pathlib.Path) -> Mapping[str, Any]:
-  """Reads what `import_split` keeps in the header of a store."""
+  """Reads the meta that `import_split` keeps in the header of a store."""
   return store.read_header(path).meta
 
 
 def locate_split(folder: str | os.PathLike, split: str) -> pathlib.Path:
-  """The store of a split in a folder that `prepare.prepare` made."""
+  """Gives the path of a split in a folder made by `prepare.prepare`."""
   return pathlib.Path(folder, f'{split}{store.SUFFIX}')

@@ -1,4 +1,4 @@
-"""All splits of a source as stores in a folder, from which runs are fed."""
+"""All splits of a source as stores in a folder, the `data.path` of configs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import itertools
@@ -20,18 +20,18 @@ from epe_jax.data import (
 )
 
 PAPER = vocabulary.Text()
-"""As in the literature."""
+"""The settings of the literature."""
 
 
 class Written(NamedTuple):
-  """A split that is now a store.
+  """A split that was written into a store.
 
   Attributes:
     split: its name.
-    clients: how many it has.
-    examples: of all clients.
-    bytes: of its file.
-    seconds: what it took; 0 if it was there.
+    clients: number of clients.
+    examples: number of examples of all clients.
+    bytes: size of its file.
+    seconds: duration of the import; 0 if the store existed.
   """
 
   split: str
@@ -50,22 +50,23 @@ def prepare(
   public: str | None = None,
   workers: int = 0,
 ) -> Iterator[Written]:
-  """Writes splits into stores, out/SPLIT.arrow; finished ones are left as they are.
+  """Writes splits into stores, out/SPLIT.arrow; existing ones are left unchanged.
 
-  The features of the examples decide what is written: they are those of a data set
-  of `registry`, which has the recipe, or arrays, which are written as they are. A
-  call that was killed is continued by the next.
+  The features of the examples determine what is written: if they are those of a data
+  set of `registry`, its recipe is used; otherwise arrays are written unchanged. An
+  interrupted call is resumed by the next one.
 
   Args:
-    path: what `formats.open_source` understands.
+    path: a source, as for `formats.open_source`.
     out: folder to write into.
     splits: which ones; None: all.
     text: how sentences are written.
-    public: name in `registry.list_downloads` of a file that should be this; None: any.
+    public: name in `registry.list_downloads` of the file that this should be; None:
+      any file.
     workers: processes that decode, as for `decoding.decode_clients`.
 
   Yields:
-    Each split, when it is written.
+    Each split, once it is written.
 
   Raises:
     FileNotFoundError, ValueError: if the source is missing, of no known form
@@ -75,7 +76,7 @@ def prepare(
   out, opening = pathlib.Path(out), formats.open_source(path)
   mark = _fingerprint_source(path)
   with io.explain_disk_errors(out), opening as source:
-    # Before hours are spent on it, where it knows its numbers; and after.
+    # Before a long import if the source knows its numbers, and after it.
     if public and all(None not in known for known in source.splits.values()):
       _check_counts(public, source.splits)
     splits = [*source.splits] if splits is None else splits
@@ -119,10 +120,10 @@ def _fingerprint_source(path: str | os.PathLike) -> str:
 
 def _check_split(source: sources.Source, split: str) -> None:
   sources.find_split(source.splits, split, source.name)
-  # It becomes the name of a folder.
+  # It becomes the name of a file.
   if not re.fullmatch(r'\w[\w.-]*', split):
     raise ValueError(
-      f'{source.name}: the split {split!r} cannot be the name of a folder. '
+      f'{source.name}: the split {split!r} cannot be the name of a file. '
       "Rename it to letters, digits, '_', '-' and '.'."
     )
 
@@ -133,8 +134,8 @@ def _check_same(path: pathlib.Path, meta: dict) -> None:
     if before.get(name) != meta.get(name):
       what = 'the file' if name == 'fingerprint' else name
       raise ValueError(
-        f'{path} is there, but {what} was another when it was made. Delete it '
-        'to make it anew, or choose another folder.'
+        f'{path} exists, but {what} was another when it was made. Delete it '
+        'to make it again, or choose another folder.'
       )
 
 

@@ -1,4 +1,4 @@
-"""Federated data as someone has them: splits of clients of examples."""
+"""Federated data before it is imported: splits of clients of examples."""
 
 from collections.abc import Callable, Iterator, Mapping
 import math
@@ -17,7 +17,7 @@ Features = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
 
 
 class Split(NamedTuple):
-  """Numbers of a split; None where they are not known before it is read."""
+  """Numbers of clients and examples; None if unknown before the split is read."""
 
   clients: int | None
   examples: int | None
@@ -27,15 +27,14 @@ class Source(NamedTuple):
   """Splits of clients of examples, one client in memory at a time.
 
   Attributes:
-    name: what it is, for messages and the headers of stores.
+    name: for messages and the headers of stores.
     splits: name -> numbers of clients and examples.
     read: (split, features, after) -> (client id, raw) in strictly increasing
-      order of ids, only of ids > after; all clients if after is None.
+      order of ids, only ids > after; all clients if after is None.
     decode: (raw, features) -> name -> array [n, *shape of the feature]; byte
-      strings are arrays of objects. A function of a module, so that another
-      process can run it. A ValueError names the row.
-    features: what the first example has, so that it is known what can be asked
-      for; None where that is not known.
+      strings are arrays of objects. A module-level function, so that other
+      processes can run it. A ValueError names the row.
+    features: those of the first example; None if unknown.
   """
 
   name: str
@@ -46,14 +45,13 @@ class Source(NamedTuple):
 
 
 def decode_columns(raw: Columns, features: Features) -> Columns:
-  """Gives the named features of columns, in the dtype and shape asked for.
+  """Converts the named features of columns to a dtype and shape.
 
-  No value changes: integers and floats are stored in fewer or more bits only if
-  they stay what they are.
+  No value changes: a conversion to fewer bits that would change one is refused.
 
   Args:
-    raw: name -> array [n, ...]; others than the features are passed over.
-    features: what to take. A float dtype takes floats, an integer dtype
+    raw: name -> array [n, ...]; other columns are ignored.
+    features: the features to convert. A float dtype takes floats, an integer dtype
       integers, `bytes` byte strings and strings, which become UTF-8.
 
   Returns:
@@ -99,7 +97,7 @@ def _decode_column(
       f'feature {name!r} is of type {stored.dtype}, which does not become '
       f'{dtype} by itself. Convert it yourself'
     )
-  # Overflow is looked for below, row by row.
+  # Overflow is detected below.
   with np.errstate(over='ignore'):
     column = stored.astype(dtype, copy=False)
   if column is stored or stored.dtype == dtype:
@@ -150,7 +148,7 @@ def encode_strings(
 
 
 def find_split(splits: Mapping[str, T], split: str, name: str) -> T:
-  """Gives what belongs to a split.
+  """Looks up a split.
 
   Args:
     splits: split -> anything.
@@ -158,7 +156,7 @@ def find_split(splits: Mapping[str, T], split: str, name: str) -> T:
     name: of the source, for the message.
 
   Raises:
-    ValueError: there is no such split; lists those that there are.
+    ValueError: there is no such split; lists the existing ones.
   """
   if split not in splits:
     raise ValueError(

@@ -1,4 +1,4 @@
-"""StackOverflow: sentences by the people who wrote them, as numbers of words."""
+"""StackOverflow: sentences as word ids, a client per user."""
 
 from collections.abc import Callable, Sequence
 import functools
@@ -19,7 +19,7 @@ from epe_jax.data import (
 )
 
 TRAIN = 'train'
-"""The split of the users who train, whose words are counted."""
+"""The split of the training users, whose words are counted."""
 
 # Raise it when what is imported changes, so that old imports are not used.
 _VERSION = 1
@@ -84,25 +84,25 @@ def load(
 ) -> tuple[federated.FederatedData, federated.FederatedData, tuple[str, ...]]:
   """Loads the train and test sentences of some users, and their vocabulary.
 
-  The first call imports the file into a columnar store, later calls map it
-  into memory; a file of another path, size or time is imported anew.
+  The first call imports the file into a store; later calls memory-map the store. A file
+  with another path, size or time is imported again.
 
   Args:
     path: stackoverflow.sqlite, plain or LZMA-compressed, or another form of
       these splits that `formats.open_source` knows; or a folder that
       `epe-jax data` made of one.
-    vocabulary_size: V, how many words have a number of their own; 10,000 in
-      the literature.
+    vocabulary_size: V, the number of words with an id of their own; 10,000 in the
+      literature.
     max_words: words of a sentence that are kept, >= 1; 20 in the literature.
     word_count: file of "word count" lines, the most frequent first; None to
       count the words of the train split.
-    test_split: 'heldout', of users who do not train, or 'test', of later
+    test_split: 'heldout', of users outside the train split, or 'test', of later
       sentences.
     cache: directory of the imports; `io.user_cache` if None.
 
   Returns:
-    (train, test, words): the data have the column words, int16 [n, max_words],
-    of 1 to V for the V words, V + 1 for any other, and 0 behind the last.
+    (train, test, words): the data have the column words, int16 [n, max_words]: 1
+    to V for the V words, V + 1 for any other, and 0 for padding.
 
   Raises:
     FileNotFoundError, ValueError: if a file is missing, of no known form, or
@@ -158,10 +158,10 @@ def load(
 
 
 def find_size(folder: str | os.PathLike) -> int:
-  """V of a folder that `epe-jax data` made of text.
+  """Reads the vocabulary size of a folder of text that `epe-jax data` made.
 
   Raises:
-    ValueError: it was not made of text, or has no users who train.
+    ValueError: it was not made from text, or has no train split.
   """
   from epe_jax.data import imports
 
@@ -202,7 +202,7 @@ def make_recipes(
 
 
 def make_recipe(words: Sequence[str], max_words: int) -> decoding.Recipe:
-  """Makes the recipe of sentences as numbers of words; see `vocabulary.encode`."""
+  """Makes the recipe of sentences as word ids; see `vocabulary.encode`."""
   if max_words < 1:
     raise ValueError(f'max_words={max_words} is not positive. Use e.g. 20.')
   ids = {word.encode(): i for i, word in enumerate(words, 1)}
@@ -225,11 +225,6 @@ def _encode(
   return {'words': vocabulary.encode(tokens, ids, max_words)}
 
 
-_SPLITS = {
-  'train': sources.Split(342477, 135818730),
-  'heldout': sources.Split(38758, 16491230),
-  'test': sources.Split(204088, 16586035),
-}
 _WORD_COUNT = data_set.PublicFile(
   'stackoverflow.word_count.tar.bz2',
   '1dc00256d6e527c54b9756d968118378ae14e6692c0b3b6cad470cdd3f0c519c',
@@ -258,7 +253,8 @@ DATA_SET = data_set.Federated(
   # Hashes and counts are as published. The SQLite file has no hash.
   downloads={
     'stackoverflow': data_set.Download(
-      (data_set.PublicFile('stackoverflow.sqlite.lzma'), _WORD_COUNT), _SPLITS
+      (data_set.PublicFile('stackoverflow.sqlite.lzma'), _WORD_COUNT),
+      synthetic.STACKOVERFLOW,
     ),
     'stackoverflow_hdf5': data_set.Download(
       (
@@ -268,7 +264,7 @@ DATA_SET = data_set.Federated(
         ),
         _WORD_COUNT,
       ),
-      _SPLITS,
+      synthetic.STACKOVERFLOW,
     ),
   },
   tfds_features={

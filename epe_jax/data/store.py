@@ -35,7 +35,7 @@ with extras.explain_missing():
   import pyarrow as pa
 
 VERSION = 3
-"""Version of the form on the disk."""
+"""Version of the format."""
 
 SUFFIX = '.arrow'
 """Of the files of stores."""
@@ -60,14 +60,14 @@ _MAX_WAIT = 24 * 3600.0
 
 
 class Header(NamedTuple):
-  """What a store says of itself.
+  """The description of a store, from its metadata.
 
   Attributes:
-    version: of the form on the disk.
-    source: where the rows come from.
-    meta: what else was given to `write`.
-    num_clients: how many there are.
-    num_examples: of all clients.
+    version: of the format.
+    source: the origin of the rows.
+    meta: as given to `write`.
+    num_clients: number of clients.
+    num_examples: number of examples of all clients.
     digest: `federated.hash_contents` of them.
   """
 
@@ -101,12 +101,11 @@ def write(
       (id, name -> array [n_i, ...]) in increasing order of id. All have the
       same columns, of the same dtype and shape of a row; n_i >= 1. Arrays are of
       numbers, booleans, or objects that are byte strings.
-    source: where the rows come from, kept in the header.
-    meta: anything else to keep in the header, of which JSON can be made.
-    exist_ok: if the store exists, or another process completes it meanwhile,
-      take it as it is.
-    report_progress: told numbers of examples as they are written, for a
-      progress bar.
+    source: the origin of the rows, kept in the header.
+    meta: more to keep in the header, in JSON types.
+    exist_ok: whether to load a store that exists, or that another process completes
+      in the meantime.
+    report_progress: called with numbers of examples as they are written.
 
   Returns:
     The store, memory-mapped.
@@ -163,9 +162,8 @@ def write(
 def load(path: str | os.PathLike) -> federated.FederatedData:
   """Opens a store: columns are read-only views of the memory map.
 
-  Offsets and ids are read, and so are columns of byte strings, which become
-  arrays of objects in memory. A truncated file is found without reading the
-  rest; `verify` also finds flipped bits.
+  Offsets, ids and columns of byte strings are read into memory. A truncated file is
+  detected without reading the rest; `verify` also detects flipped bits.
 
   Raises:
     FileNotFoundError: if the path does not exist.
@@ -187,7 +185,7 @@ def load(path: str | os.PathLike) -> federated.FederatedData:
 
 
 def read_header(path: str | os.PathLike) -> Header:
-  """Reads what a store says of itself.
+  """Reads the description of a store.
 
   Raises:
     FileNotFoundError, ValueError: as `load`.
@@ -430,7 +428,7 @@ def _write_file(
 
 
 class _Sink:
-  """A file that Arrow writes memory maps to, without keeping them in memory."""
+  """A file to which Arrow writes memory maps without keeping their pages."""
 
   closed = False
 
@@ -453,7 +451,7 @@ def _open(
   _check_form(path)
   try:
     with open(path, 'rb') as file:
-      # Arrow's own memory map has the system read ahead all of the file.
+      # Arrow's own memory map makes the system read the whole file ahead.
       map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(map_)))
     described = json.loads((reader.schema.metadata or {})[_KEY])

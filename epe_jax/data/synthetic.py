@@ -1,10 +1,9 @@
-"""Synthetic data of the form and size of EMNIST and of StackOverflow.
+"""Synthetic data with the form and size of EMNIST and StackOverflow.
 
-An image is a pattern of its class, one of its writer, and noise. The words of a
-sentence follow a Zipf law, and half of the rarer ones are of the topic of their
-user. Both are drawn as they are read, and what a client has depends on the seed,
-the split and the client alone. An accuracy on them says nothing about the real
-task.
+An image is the sum of a pattern of its class, a pattern of its writer, and noise. The
+words of a sentence follow a Zipf law, and half of the rarer ones belong to the topic of
+their user. Both are drawn while they are read; the examples of a client depend only on
+the seed, the split and the client. An accuracy on them says nothing about the real task.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,23 +19,26 @@ IMAGES: sources.Features = {
   'pixels': (np.float32, (28, 28)),
   'label': (np.int32, ()),
 }
-"""Of an image, as TFF's EMNIST has them: background 1, ink 0."""
+"""The features of an image, as in TFF's EMNIST: background 1, ink 0."""
 
 SENTENCES: sources.Features = {'tokens': (bytes, ())}
-"""Of a sentence: words, separated by spaces."""
+"""The feature of a sentence: words, separated by spaces."""
 
-# Clients and examples of the public splits.
-_EMNIST = {
-  'all_train': (3_400, 671_585),
-  'all_test': (3_400, 77_483),
-  'digits_only_train': (3_383, 341_873),
-  'digits_only_test': (3_383, 40_832),
+EMNIST: Mapping[str, sources.Split] = {
+  'all_train': sources.Split(3_400, 671_585),
+  'all_test': sources.Split(3_400, 77_483),
+  'digits_only_train': sources.Split(3_383, 341_873),
+  'digits_only_test': sources.Split(3_383, 40_832),
 }
-_STACKOVERFLOW = {
-  'train': (342_477, 135_818_730),
-  'heldout': (38_758, 16_491_230),
-  'test': (204_088, 16_586_035),
+"""Clients and examples of the public splits of EMNIST."""
+
+STACKOVERFLOW: Mapping[str, sources.Split] = {
+  'train': sources.Split(342_477, 135_818_730),
+  'heldout': sources.Split(38_758, 16_491_230),
+  'test': sources.Split(204_088, 16_586_035),
 }
+"""Clients and examples of the public splits of StackOverflow."""
+
 # Shares of digits, capitals and small letters in EMNIST.
 _SHARES = np.repeat([0.0495, 0.27 / 26, 0.235 / 26], [10, 26, 26])
 _TOPICS = 50
@@ -44,7 +46,7 @@ _SLOTS = 1 << 20
 
 
 class Client(NamedTuple):
-  """What is drawn at once: the examples of a client in a split."""
+  """The examples of a client in a split, which are drawn together."""
 
   seed: int
   split: str
@@ -77,7 +79,7 @@ def generate_images(
   ('client0000000', (28, 28))
   """
   _check_range('num_clients', num_clients, 1, 1_000_000)
-  # The split with the fewest images is the first without one for each writer.
+  # digits_only_test has the fewest images per writer.
   min_examples = -(-num_clients * 671_585 // 40_832)
   _check_range('num_examples', num_examples, min_examples, 1 << 31)
   splits = {
@@ -85,7 +87,7 @@ def generate_images(
       range(max(1, num_clients * clients // 3_400)),
       num_examples * examples // 671_585,
     )
-    for split, (clients, examples) in _EMNIST.items()
+    for split, (clients, examples) in EMNIST.items()
   }
   name = f'num_clients={num_clients}, num_examples={num_examples}'
   return _make_source(
@@ -102,8 +104,8 @@ def generate_sentences(
 ) -> sources.Source:
   """Makes a source of sentences by synthetic users, 16 words on average.
 
-  The users of 'heldout' are others than those of 'train'; those of 'test' are
-  spread over both.
+  The users of 'heldout' do not occur in 'train'; those of 'test' are spread over
+  both.
 
   Args:
     seed: >= 0, of any size.
@@ -130,7 +132,7 @@ def generate_sentences(
   _check_range('vocabulary_size', vocabulary_size, 100, 50_000)
   counts = {
     split: [num_clients * number // 342_477 for number in numbers]
-    for split, numbers in _STACKOVERFLOW.items()
+    for split, numbers in STACKOVERFLOW.items()
   }
   users = num_clients + counts['heldout'][0]
   test = counts['test'][0]
@@ -207,7 +209,7 @@ def _decode(
 
 
 def _draw_images(client: Client) -> sources.Columns:
-  """The images of a writer, who is the same in all splits."""
+  """The images of a writer. A writer has the same style in all splits."""
   writer_rng = streams.host_rng(client.seed, 'synthetic writer', client.number)
   weights = _SHARES * np.exp(0.5 * writer_rng.normal(size=len(_SHARES)))
   if client.split.startswith('digits_only'):
@@ -238,7 +240,7 @@ def _draw_blobs(rng: np.random.Generator, num: int) -> np.ndarray:
 
 
 def _draw_sentences(client: Client, vocabulary_size: int) -> sources.Columns:
-  """The sentences of a user, whose topic is the same in all splits."""
+  """The sentences of a user. A user has the same topic in all splits."""
   user_rng = streams.host_rng(client.seed, 'synthetic user', client.number)
   rng = streams.host_rng(
     client.seed, f'synthetic sentences {client.split}', client.number
@@ -251,7 +253,7 @@ def _draw_sentences(client: Client, vocabulary_size: int) -> sources.Columns:
   moved = np.flatnonzero((words >= _TOPICS) & (bits >> 31 == 0))
   words[moved] += user_rng.integers(_TOPICS) - words[moved] % _TOPICS
   np.minimum(words, vocabulary_size - 1, out=words)
-  # Words of 8 bytes are copied fast; the zeros that fill them are taken out.
+  # Words of 8 bytes are copied fast; their padding zeros are removed.
   text = _spell_words(vocabulary_size, ' ')[words]
   text[ends - 1] = _spell_words(vocabulary_size, '\n')[words[ends - 1]]
   lines = text.tobytes().translate(None, b'\0').split(b'\n')

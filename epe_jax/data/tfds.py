@@ -1,8 +1,8 @@
 """Federated data sets in the form of TensorFlow Datasets, without TensorFlow.
 
-The builders, such as `federated_emnist`, write one example a record, with its
+The builders, such as `federated_emnist`, write one example per record, with its
 client's id, into array_record files: client after client, sorted by id. So a
-client is found by bisection, and a data set is read back as it lies. `tfds.load`
+client is found by bisection, and a data set is read back in order. `tfds.load`
 and `as_data_source` read it too, once this module is imported.
 """
 
@@ -51,10 +51,10 @@ _SHARD_BYTES, _TEXT_BYTES = 1 << 26, 100
 # GeneratorBasedBuilder would open its temporary files with TensorFlow as soon
 # as a split is over 1,000 MiB, and sort an unshuffled one in memory.
 class _Federated(tfds.core.ShardBasedBuilder, skip_registration=True):
-  """Clients of a source, one example a record.
+  """Clients of a source, one example per record.
 
   Attributes:
-    VERSION: of the form on the disk.
+    VERSION: of the format.
     source: an open source; None to read what is prepared.
     columns: the features of the source.
     shard_size: number of examples of a file, which are held in memory.
@@ -96,8 +96,8 @@ class _Federated(tfds.core.ShardBasedBuilder, skip_registration=True):
     for split in self.source.splits:
       rows = enumerate(_iterate_examples(self.source, split, self.columns))
       size = _count_examples(self.source, split, self.columns)
-      # TFDS asks for one file after the other, and for all of one. The last
-      # one asks for all that is left, so that the source is read to its end.
+      # TFDS reads the iterators in order. The last one has no limit, so that the
+      # source is read to its end.
       full = functools.partial(itertools.islice, rows, self.shard_size)
       num_full = max(0, size - 1) // self.shard_size
       shards[split] = [full] * num_full + [functools.partial(iter, rows)]
@@ -147,8 +147,8 @@ def prepare(
     The directory of the data set, NAME/VERSION in the one given, for `open_source`.
 
   Raises:
-    FileExistsError: the data set is there.
-    ValueError: as the source when it is read.
+    FileExistsError: the data set exists.
+    ValueError: the errors of reading the source.
   """
   instance = builder(
     source=source, data_dir=os.fspath(directory), file_format='array_record'
@@ -164,21 +164,21 @@ def prepare(
 
 @contextlib.contextmanager
 def open_source(directory: str | os.PathLike) -> Iterator[sources.Source]:
-  """Opens a data set that `prepare` wrote, or another of its form.
+  """Opens a data set that `prepare` wrote, or another of the same form.
 
   Args:
-    directory: of a version, e.g. DIR/federated_emnist/1.0.0. Any TFDS data set
-      of array_record files will do whose examples have a `client_id` and whose
-      records are sorted by it.
+    directory: of a version, e.g. DIR/federated_emnist/1.0.0. Any TFDS data set of
+      array_record files can be read whose examples have a `client_id` and whose records
+      are sorted by it.
 
   Yields:
     A source with the splits of the data set. The numbers of clients are not
     known before they are read.
 
   Raises:
-    FileNotFoundError, ValueError: the directory is none of a data set, files
-      are missing or have other numbers of records than TFDS wrote down, or,
-      while reading, a record is damaged or out of order.
+    FileNotFoundError, ValueError: the directory is not one of a data set, files are
+      missing or do not have the numbers of records that TFDS wrote down, or, while
+      reading, a record is damaged or out of order.
   """
   builder = _open_builder(directory, CURE)
   with _explain_damage(directory, CURE):
@@ -263,7 +263,7 @@ def _count_examples(
   size = source.splits[split].examples
   if size is not None:
     return size
-  # How many files there are is part of their names: it is counted first.
+  # The names of files contain their number, so examples are counted first.
   name = min(features)
   few = {name: features[name]}
   read = source.read(split, few, None)
@@ -271,7 +271,7 @@ def _count_examples(
 
 
 def _read_features(info: tfds.core.DatasetInfo) -> sources.Features:
-  """What records hold of numbers and byte strings, without the client."""
+  """The features of numbers and byte strings, without the client."""
   if info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
     raise ValueError(f'its files are {info.file_format}, not array_record')
   held: Any = info.features.get_serialized_info() if info.features else {}

@@ -3,8 +3,8 @@
 A file is an SQLite database, often LZMA-compressed, with the tables
 `examples(split_name, client_id, serialized_example_proto)`, one
 `tf.train.Example` per row, and `client_metadata(client_id, split_name,
-num_examples)`. The public files carry no hash, so the schema and the counts
-of every client are checked instead.
+num_examples)`. The public files have no published hash, so the schema and the counts of
+every client are checked instead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ _TABLES = {
   'client_metadata': {'split_name', 'client_id', 'num_examples'},
 }
 _MAGIC = b'SQLite format 3\0'
-# Bytes of an example or a text: SQLite reads no longer ones.
+# Bytes of an example or a text; SQLite refuses longer ones.
 _MAX_LENGTH = 64 << 20
-# Of a client; so that they can be summed.
+# Examples of a client, so that sums do not overflow.
 _MAX_EXAMPLES = 1 << 40
 
 
@@ -49,20 +49,19 @@ class _File(NamedTuple):
 
 @contextlib.contextmanager
 def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
-  """Opens a file for reading and checks that it is whole and one of TFF's.
+  """Opens a file for reading, and checks that it is complete and one of TFF's.
 
   A compressed file is first decompressed into the temporary directory
-  (`TMPDIR`) and removed at the end; decompress it yourself to read it often.
-  A file without an index on (split_name, client_id), which the public ones
-  have, is sorted there too whenever a split is read.
+  (`TMPDIR`) and removed at the end; decompress it yourself to read it often. A file
+  without the index on (split_name, client_id) of the public ones is sorted there too
+  whenever a split is read.
 
   Args:
     path: SQLite file, plain or LZMA-compressed (.lzma or .xz).
 
   Yields:
-    A source with the splits of the file. Clients come in the order of ids and
-    their rows in that of the file; their numbers are compared with
-    `client_metadata`.
+    A source with the splits of the file. Clients come in the order of ids, and rows
+    in the order of the file; their numbers are compared with `client_metadata`.
 
   Raises:
     FileNotFoundError, ValueError: if the file is missing, not SQLite, damaged,
@@ -76,7 +75,7 @@ def open_source(path: str | os.PathLike) -> Iterator[sources.Source]:
       _explain_sqlite(path),
       contextlib.closing(sqlite3.connect(uri, uri=True)) as db,
     ):
-      # What a file says that SQLite should do beside giving rows is not done.
+      # Triggers and functions that the file names are not run.
       db.execute('PRAGMA trusted_schema = OFF')
       db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_LENGTH)
       file = _File(path, db)
@@ -103,7 +102,7 @@ def decode(
 
 @contextlib.contextmanager
 def _explain_sqlite(path: pathlib.Path) -> Iterator[None]:
-  """What SQLite says, with the name of the file and a cure."""
+  """Adds the name of the file and a cure to errors of SQLite."""
   try:
     yield
   except sqlite3.Error as error:
@@ -114,7 +113,7 @@ def _explain_sqlite(path: pathlib.Path) -> Iterator[None]:
 
 def _check_schema(file: _File) -> None:
   for table, expected in _TABLES.items():
-    # A view may go on for ever, and a virtual table is read by other code.
+    # A view may be endless, and a virtual table is read by other code.
     others = file.db.execute(
       'SELECT type FROM sqlite_master WHERE lower(name) = ? '
       "AND NOT (type = 'table' AND rootpage > 0)",
@@ -133,14 +132,14 @@ def _check_schema(file: _File) -> None:
         f'{file.path}: table {table!r} should have the columns '
         f'{sorted(expected)} and has {columns}. {CURE}'
       )
-  # In UTF-16 SQLite would sort ids in another order than that of their letters.
+  # In UTF-16, SQLite would not sort ids by code points.
   ((encoding,),) = file.db.execute('PRAGMA encoding')
   if encoding != 'UTF-8':
     raise ValueError(f'{file.path} is in {encoding}, not in UTF-8. {CURE}')
 
 
 def _check_metadata(file: _File) -> None:
-  """Every row of client_metadata counts, and no row of examples is left out."""
+  """Checks that the rows of client_metadata are valid and cover all examples."""
   wrong = file.db.execute(
     'SELECT rowid, split_name, client_id, num_examples FROM client_metadata '
     "WHERE typeof(split_name) <> 'text' OR typeof(client_id) <> 'text' "
@@ -167,14 +166,14 @@ def _check_metadata(file: _File) -> None:
   for split in _list_split_names(file):
     if split not in known:
       raise ValueError(
-        f'{file.path}: examples are of the split {split!r}, of which '
-        f'client_metadata says nothing. {CURE}'
+        f'{file.path}: examples are of the split {split!r}, which '
+        f'client_metadata does not list. {CURE}'
       )
 
 
 def _list_split_names(file: _File) -> Iterator[object]:
-  """The different values of split_name in examples, whatever they are."""
-  # One step of an index each, or a pass over the table where there is none.
+  """The distinct values of split_name in examples, of any type."""
+  # One step of an index each, or a pass over the table without one.
   first = 'SELECT split_name FROM examples ORDER BY split_name LIMIT 1'
   after = (
     'SELECT split_name FROM examples WHERE split_name > ? '
@@ -209,7 +208,7 @@ def _read_features(file: _File) -> sources.Features | None:
     try:
       return example_proto.read_features(blob)
     except ValueError:
-      # Who reads it is told where it is.
+      # The error comes when it is read, with its place.
       break
   return None
 
@@ -220,7 +219,7 @@ def _read_clients(
   """The blobs of the clients of a split; see `sources.Source`."""
   del features
   sizes = _read_sizes(file, split, after)
-  # Without rowid the order of a client's examples would be SQLite's choice.
+  # Without rowid, SQLite may choose any order of a client's examples.
   query = (
     'SELECT client_id, serialized_example_proto FROM examples '
     f'WHERE split_name = ? {"AND client_id > ? " if after is not None else ""}'
@@ -233,7 +232,7 @@ def _read_clients(
       if not isinstance(client_id, str):
         raise ValueError(f'{where}: the id is not a text. {CURE}')
       expected = sizes.pop(client_id, 0)
-      # No more than that in memory.
+      # Bounds the memory.
       blobs = [blob for _, blob in itertools.islice(group, expected + 1)]
       if len(blobs) != expected:
         more = 'or more ' if len(blobs) > expected else ''
@@ -253,7 +252,7 @@ def _make_count_error(where: str, counted: str, expected: int) -> ValueError:
 
 
 def _read_sizes(file: _File, split: str, after: str | None) -> dict[str, int]:
-  """Number of examples of each client of a split, by client_metadata."""
+  """Number of examples of each client of a split, from client_metadata."""
   sources.find_split(_count_splits(file), split, str(file.path))
   rows = file.db.execute(
     'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?',
@@ -272,7 +271,7 @@ def _check_exists(path: str | os.PathLike) -> pathlib.Path:
 
 
 def _make_plain(path: pathlib.Path, temporary: pathlib.Path) -> pathlib.Path:
-  """A whole SQLite file: the one given, or what it is when decompressed."""
+  """The SQLite file, decompressed if need be; checks that it is complete."""
   file = path
   if path.suffix in ('.lzma', '.xz') and _read_head(path)[:16] != _MAGIC:
     try:

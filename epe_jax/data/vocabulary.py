@@ -24,7 +24,7 @@ class Text(NamedTuple):
   """How sentences are written.
 
   Attributes:
-    vocabulary_size: how many words have an id of their own, >= 1.
+    vocabulary_size: number of words with an id of their own, >= 1.
     max_words: words of a sentence that are kept, >= 1.
     word_count: file of "word count" lines, the most frequent first; None to
       count the words of the train split.
@@ -37,7 +37,7 @@ class Text(NamedTuple):
 
 # Seconds to wait for another process that counts the same words.
 _MAX_WAIT = 24 * 3600.0
-# Different words that are counted in memory, of about 100 bytes each.
+# Different words that are counted in memory; each takes about 100 bytes.
 _MAX_WORDS = 2_000_000
 
 
@@ -90,10 +90,8 @@ def count_words(
 ) -> list[tuple[str, int]]:
   """Counts the words of a split and gives the most frequent ones.
 
-  Words that are as frequent come in the order of their UTF-8.
-
-  Memory is bounded whatever the number of words: counts are sorted into
-  temporary files (in `TMPDIR`) and merged.
+  Equally frequent words come in the order of their UTF-8. Memory is bounded for any
+  number of words: counts are sorted into temporary files (in `TMPDIR`) and merged.
 
   Args:
     source: with the feature 'tokens'.
@@ -167,9 +165,9 @@ def read_or_count(
 def encode(
   tokens: Sequence[bytes], ids: Mapping[bytes, int], max_words: int
 ) -> np.ndarray:
-  """Gives the word ids of sentences: 1 to V, V + 1 for other words, 0 behind the last.
+  """Encodes sentences as word ids: 1 to V, V + 1 for other words, 0 for padding.
 
-  Words are what spaces (or other ASCII white space) separate.
+  Words are separated by spaces or other ASCII white space.
 
   Args:
     tokens: n sentences in UTF-8.

@@ -66,8 +66,8 @@ def test_a_label_out_of_range_is_refused(tmp_path, only_digits, label, bound):
 @pytest.mark.parametrize(
   ('value', 'said'),
   [
-    (np.nan, "feature 'pixels' is nan, which is no number"),
-    (np.inf, "feature 'pixels' is inf, which is no number"),
+    (np.nan, "feature 'pixels' is nan, which is not finite"),
+    (np.inf, "feature 'pixels' is inf, which is not finite"),
     (3e38, r'a pixel is 3.*e\+38, not in \[0, 1\]'),
     (-0.1, r'a pixel is -0\.1.*, not in \[0, 1\]'),
     (255.0, r'a pixel is 255\.0, not in \[0, 1\]'),

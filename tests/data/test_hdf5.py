@@ -334,7 +334,7 @@ def half_written(client):
     ),
     (
       replaced('label', shape=(2,), dtype=h5py.vlen_dtype(np.int32)),
-      "feature 'label': of its 2 rows some were never written",
+      "feature 'label': some of its 2 rows were never written",
     ),
     (
       replaced('pixels', data=np.zeros((2, 28, 28), int)),
@@ -361,9 +361,9 @@ def half_written(client):
     ),
     (
       replaced('label', shape=(2**24,), dtype='i4'),
-      "feature 'label': of its 16777216 rows some were never written",
+      "feature 'label': some of its 16777216 rows were never written",
     ),
-    (half_written, "feature 'pixels': of its 4 rows some were never written"),
+    (half_written, "feature 'pixels': some of its 4 rows were never written"),
   ],
 )
 def test_a_feature_that_is_not_as_it_should_be_is_named_with_its_client(

@@ -143,7 +143,7 @@ def test_examples_of_no_split_in_the_metadata_are_not_skipped(tmp_path, split):
   ]
   rows = [*_ROWS, (split, 'a', tff_files.image(1))]
   path = tff_files.write(tmp_path / 'f.sqlite', rows, metadata)
-  with pytest.raises(ValueError, match='which client_metadata says nothing'):
+  with pytest.raises(ValueError, match='which client_metadata does not list'):
     _splits(path)
 
 

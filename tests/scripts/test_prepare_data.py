@@ -74,10 +74,10 @@ def test_another_file_or_recipe_is_not_taken_for_the_same(tmp_path):
   rows = [('train', 'a', tff_files.example(tokens=tff_files.strings([b'a b'])))]
   file = tff_files.write(tmp_path / 'f.sqlite', rows)
   list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 4)))
-  with pytest.raises(ValueError, match='is there, but max_words was another'):
+  with pytest.raises(ValueError, match='exists, but max_words was another'):
     list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 5)))
   os.utime(file, ns=(1, 1))
-  with pytest.raises(ValueError, match='is there, but the file was another'):
+  with pytest.raises(ValueError, match='exists, but the file was another'):
     list(prepare.prepare(file, tmp_path / 'out', text=vocabulary.Text(1, 4)))
 
 
@@ -85,7 +85,7 @@ def test_another_file_or_recipe_is_not_taken_for_the_same(tmp_path):
 def test_a_split_cannot_lead_out_of_the_folder(tmp_path, split):
   rows = [(split, 'a', tff_files.image(1))]
   file = tff_files.write(tmp_path / 'f.sqlite', rows)
-  with pytest.raises(ValueError, match=r'cannot be the name of a folder'):
+  with pytest.raises(ValueError, match=r'cannot be the name of a file'):
     list(prepare.prepare(file, tmp_path / 'out'))
   assert not (tmp_path / 'out').exists()
 
