@@ -1,4 +1,4 @@
-"""What the conformance suite says of frameworks as released: docs/findings.md.
+"""Findings of the conformance suite about released frameworks: docs/findings.md.
 
   python benchmarks/findings.py --subjects=jax
   PYTHONPATH=. .venv-frameworks/torch/bin/python benchmarks/findings.py \
@@ -6,8 +6,8 @@
   python benchmarks/findings.py --page=docs/findings.md
 
 Each module of benchmarks/frameworks is checked in the environment of its framework,
-which tests/auditor/adapters/install.sh makes; the page is put together from what that
-wrote. What is said of each finding in the page, by hand, is kept.
+which tests/auditor/adapters/install.sh makes; the table of the page is made from the
+results. The rest of the page is written by hand.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from absl import app, flags
 
 from epe_jax import io
 from epe_jax.conformance import check
-from epe_jax.text import cells
+from epe_jax.text import cells, tables
 
 _SUBJECTS = flags.DEFINE_enum(
   'subjects', None, ['jax', 'torch'], 'Which mechanisms to check.'
@@ -28,11 +28,9 @@ _SUBJECTS = flags.DEFINE_enum(
 _OUT = flags.DEFINE_string('out', 'runs/findings', 'Folder of the results.')
 _PAGE = flags.DEFINE_string('page', None, 'Page to write the table into.')
 
-_BEGIN, _END = '<!-- begin findings -->', '<!-- end findings -->'
-
 
 def check_subjects(module: str) -> list[dict[str, Any]]:
-  """Checks all mechanisms of a module; one JSON value each."""
+  """Checks all mechanisms of a module; returns a JSON value for each."""
   rows = []
   for subject in importlib.import_module(f'frameworks.{module}').SUBJECTS:
     report = check(subject.make, subject.claim)
@@ -105,10 +103,9 @@ def main(argv: list[str]) -> None:
   rows = [row for file in files for row in io.read_json(file)]
   assert _PAGE.value is not None, 'checked above'
   page = pathlib.Path(_PAGE.value)
-  head, rest = page.read_text(encoding='utf-8').split(_BEGIN)
-  tail = rest.split(_END)[1]
   table = format_table(sorted(rows, key=lambda row: row['package']))
-  io.write_text(page, f'{head}{_BEGIN}\n{table}\n{_END}{tail}')
+  text = tables.splice(page.read_text('utf-8'), {'findings': table})
+  io.write_text(page, text)
 
 
 if __name__ == '__main__':

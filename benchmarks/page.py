@@ -1,10 +1,10 @@
-"""Writes the pages of benchmarks from their result files.
+"""Writes the figures of result files into the pages that show them.
 
   python benchmarks/page.py
 
-docs/benchmarks.md shows benchmarks/results/*.json, the targets first, and its figures
-are drawn next to it. In docs/internet_scale.md and docs/frameworks.md the tables between
-markers are replaced. A test checks that the committed pages are what this writes.
+Replaces what docs/benchmarks.md, docs/internet_scale.md and docs/frameworks.md have
+between their markers, by benchmarks/results/*.json, and draws the figures of the first
+next to it. A test checks that the committed pages are what this writes.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,12 @@ PAGE = _ROOT / 'docs' / 'benchmarks.md'
 PLAN = _ROOT / 'docs' / 'internet_scale.md'
 FRAMEWORKS = _ROOT / 'docs' / 'frameworks.md'
 _FIGURES = _ROOT / 'docs' / 'benchmarks'
-_TEMPLATE = _ROOT / 'benchmarks' / 'page.md'
-_MARK = re.compile(r'<!-- (\w+) ?(\w*) -->')
+_MARK = re.compile(r'<!-- begin (\w+) -->')
+# Result file -> figure of its section, and what it shows.
+_DRAWN = {
+  'canary_kernels': ('kernels.svg', 'Canary kernels'),
+  'growth': ('growth.svg', 'Growth'),
+}
 
 NOT_MEASURED = 'not measured'
 Records = Mapping[str, Mapping[str, Any]]
@@ -43,28 +47,23 @@ def read() -> dict[str, Any]:
   }
 
 
-def list_sections() -> list[str]:
-  """Result files that the template shows."""
-  marks = _MARK.findall(_TEMPLATE.read_text())
-  return [name for kind, name in marks if kind == 'machine']
+def list_sections(text: str) -> list[str]:
+  """Result files that docs/benchmarks.md shows."""
+  return [x for x in _MARK.findall(text) if x not in ('targets', 'gpu')]
 
 
-def page(records: Records) -> str:
-  """docs/benchmarks.md: the template with the figures of result files."""
-  text = _TEMPLATE.read_text()
-  for name in sorted(records.keys() - set(list_sections())):
+def page(text: str, records: Records) -> str:
+  """docs/benchmarks.md, with its figures replaced.
+
+  Result files without a section are shown in new ones at the end.
+  """
+  for name in sorted(records.keys() - set(list_sections(text))):
     title = name.replace('_', ' ')
-    text += (
-      f'\n## {title}\n\n<!-- machine {name} -->\n\n<!-- tables {name} -->\n'
-    )
-  makers = {
-    'targets': lambda _: _reached(records),
-    'gpu': lambda _: _remote(records),
-    'machine': lambda name: _describe_machine(records.get(name)),
-    'tables': lambda name: _show_figures(name, records.get(name)),
-  }
-  filled = _MARK.sub(lambda mark: makers[mark[1]](mark[2]), text)
-  return re.sub(r'\n{3,}', '\n\n', filled).rstrip() + '\n'
+    text += f'\n## {title}\n\n<!-- begin {name} -->\n<!-- end {name} -->\n'
+  blocks = {'targets': _reached(records), 'gpu': _remote(records)}
+  for name in list_sections(text):
+    blocks[name] = _show(name, records.get(name))
+  return tables.splice(text, {k: f'\n{x}\n' for k, x in blocks.items()})
 
 
 def plan(text: str, records: Records) -> str:
@@ -210,21 +209,24 @@ def _broken(command: str) -> str:
   return command.replace(' && ', '\n').replace(' --', ' \\\n  --')
 
 
-def _show_figures(name: str, record: Mapping[str, Any] | None) -> str:
+def _show(name: str, record: Mapping[str, Any] | None) -> str:
+  """The machine, the drawing and the tables of a result file."""
   if record is None:
-    return ''
+    return f'{NOT_MEASURED.capitalize()} yet.'
+  parts = [_describe_machine(record)]
+  if name in _DRAWN:
+    file, title = _DRAWN[name]
+    parts.append(f'![{title}](benchmarks/{file})')
   shown = [layout.rows(record, rows) for rows in targets.ROWS.get(name, ())]
-  parts = [*map(tables.format_markdown, shown or layout.everything(record))]
+  parts += map(tables.format_markdown, shown or layout.everything(record))
   parts.append(
     f'All figures: [{name}.json](../benchmarks/results/{name}.json).'
   )
   return '\n\n'.join(parts)
 
 
-def _describe_machine(record: Mapping[str, Any] | None) -> str:
+def _describe_machine(record: Mapping[str, Any]) -> str:
   """The machine, versions, date and load of a record."""
-  if record is None:
-    return f'{NOT_MEASURED.capitalize()} yet.'
   machine = dict(record['machine'])
   cpu, cores = machine.pop('cpu', ''), machine.pop('cores', '')
   device = machine.pop('device', None)
@@ -239,6 +241,10 @@ def _describe_machine(record: Mapping[str, Any] | None) -> str:
   return '; '.join(filter(None, said)) + '.'
 
 
+PAGES = {PAGE: page, PLAN: plan, FRAMEWORKS: frameworks}
+"""Page -> function of its text and the result files that replaces its figures."""
+
+
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'{argv[1]!r} is not a flag; see --help.')
@@ -247,13 +253,8 @@ def main(argv: list[str]) -> None:
   for name, figure in drawings.draw(records).items():
     save = functools.partial(drawings.save, figure)
     io.write_atomically(_FIGURES / name, save)
-  pages = {
-    PAGE: page(records),
-    PLAN: plan(PLAN.read_text(), records),
-    FRAMEWORKS: frameworks(FRAMEWORKS.read_text(), records),
-  }
-  for path, text in pages.items():
-    io.write_text(path, text)
+  for path, fill in PAGES.items():
+    io.write_text(path, fill(path.read_text(), records))
 
 
 if __name__ == '__main__':

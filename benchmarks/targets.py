@@ -1,6 +1,6 @@
 """Targets of the figures in result files, and the tables that show them.
 
-If the layout of a result file changes, change the paths here; its text is in page.md.
+If the layout of a result file changes, change the paths here.
 """
 
 from collections.abc import Mapping, Sequence

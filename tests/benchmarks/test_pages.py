@@ -27,22 +27,24 @@ def target(load, **changes):
   return made._replace(**changes)
 
 
+@pytest.fixture
+def fill(page):
+  """docs/benchmarks.md with the figures of some records."""
+  return lambda records: page.page(page.PAGE.read_text(), records)
+
+
 def test_the_committed_pages_are_what_the_run_results_say(page):
   records = page.read()
-  assert page.PAGE.read_text() == page.page(records)
-  for path, make in (
-    (page.PLAN, page.plan),
-    (page.FRAMEWORKS, page.frameworks),
-  ):
+  for path, replace_figures in page.PAGES.items():
     text = path.read_text()
-    assert make(text, records) == text
+    assert replace_figures(text, records) == text
 
 
 def test_every_section_has_its_figures_or_says_that_they_are_missing(
-  load, page
+  load, page, fill
 ):
-  made = page.page({})
-  sections = page.list_sections()
+  made = fill({})
+  sections = page.list_sections(made)
   assert made.count('Not measured yet.') == len(sections)
   for name in sections:
     assert f'benchmarks/{name}.py' in made
@@ -120,14 +122,14 @@ def test_a_file_of_any_form_is_shown_to_its_last_figure(load):
     assert all(len(row) == len(table.head) for row in table.body)
 
 
-def test_a_run_result_without_a_section_is_shown_too(page):
+def test_a_run_result_without_a_section_is_shown_too(fill):
   record = {
     'speed': 31.5,
     'machine': {'cpu': 'fast', 'cores': 3, 'numpy': '9'},
     'date': '2026-01-02T03:04:05+00:00',
     'load_before': 0.25,
   }
-  made = page.page({'of_its_own': record})
+  made = fill({'of_its_own': record})
   section = made[made.index('## of its own') :]
   for said in ('fast, 3 cores', 'numpy 9', '2026-01-02 03:04', '0.25', '31.5'):
     assert said in section
@@ -155,8 +157,8 @@ def kernels():
   return {'sizes': rows, 'machine': machine, 'date': '2026-01-01T00:00:00'}
 
 
-def test_kernels_are_shown_beside_their_floor_and_their_target(page):
-  made = page.page({'canary_kernels': kernels()})
+def test_kernels_are_shown_next_to_their_floor_and_their_target(fill):
+  made = fill({'canary_kernels': kernels()})
   target = next(line for line in made.splitlines() if '2,000 cosines' in line)
   assert '| ≤ 5 | 4 | met |' in target
   section = made[made.index('## Canary kernels') :]
@@ -192,7 +194,7 @@ def test_the_plan_rests_on_the_measured_costs(load, page):
 def test_make_runs_every_benchmark_and_each_has_a_section(page):
   makefile = (ROOT / 'Makefile').read_text().replace('\\\n', ' ')
   listed = re.search('^BENCHMARKS := (.*)$', makefile, re.M)[1].split()
-  assert sorted(listed) == sorted(page.list_sections())
+  assert sorted(listed) == sorted(page.list_sections(page.PAGE.read_text()))
   recording = {
     path.stem
     for path in BENCHMARKS.glob('*.py')
