@@ -14,27 +14,13 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 import numpy as np
 
+from epe_jax.audit.audit_step import CanaryRows, canary_rows
 from epe_jax.audit.observers import VIEWS, Observer, RoundView, Trace
 from epe_jax.audit.record import RoundScalars
 from epe_jax.canaries import Canaries, effective_dimension
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.training import fedavg
 from epe_jax.types import Array, Params
-
-
-class CanaryRows(NamedTuple):
-  """The canaries of each round, in rows of one width.
-
-  What `audited` needs of a 0/1 matrix, in a form that may be traced: runs that
-  differ by their seed alone have matrices of one shape and rows of one width.
-
-  Attributes:
-    ids: [T, m] canaries of each round, filled up with 0.
-    weights: [T, m] 1 for a canary of the round, 0 where the row is filled up.
-  """
-
-  ids: Int[Array | np.ndarray, 'T m']
-  weights: Float[Array | np.ndarray, 'T m']
 
 
 class AuditState(NamedTuple):
@@ -77,14 +63,14 @@ def audited(
       the dimension of the canaries, or two observers score the same name.
   """
   if isinstance(participation, CanaryRows):
-    ids, weights = participation
+    rows = participation
   else:
     if participation.ndim != 2 or participation.shape[1] != canaries.num:
       raise ValueError(
         f'participation has shape {participation.shape}; give a row for each '
         f'round and a column for each of the {canaries.num} canaries.'
       )
-    ids, weights = canary_rows(participation)
+    rows = canary_rows(participation)
 
   def init(params: Params) -> AuditState:
     dim = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -102,18 +88,13 @@ def audited(
       algorithm.init(params),
       observer_states,
       RoundScalars(
-        *(jnp.zeros(len(ids), jnp.float32) for _ in RoundScalars._fields)
+        *(jnp.zeros(len(rows.ids), jnp.float32) for _ in RoundScalars._fields)
       ),
     )
 
   def step(state: AuditState, cohort, training_key, noise_key):
     t = state.algorithm.round
-    injection = fedavg.Injection(
-      direction=lambda: canaries.superpose(
-        jnp.asarray(ids)[t], jnp.asarray(weights)[t]
-      ),
-      count=jnp.asarray(weights)[t].sum().astype(jnp.int32),
-    )
+    injection = make_injection(canaries, rows, t)
     before = state.algorithm.params
     new, round = algorithm.step(
       state.algorithm, cohort, injection, training_key, noise_key
@@ -152,6 +133,23 @@ def audited(
     )
 
   return fedavg.Algorithm(init, step)
+
+
+def make_injection(
+  canaries: Canaries, rows: CanaryRows, t: Int[Array, '']
+) -> fedavg.Injection:
+  """Makes the injection of a round.
+
+  Args:
+    canaries: all canaries.
+    rows: the canaries of each round.
+    t: the round.
+  """
+  weights = jnp.asarray(rows.weights)[t]
+  return fedavg.Injection(
+    direction=lambda: canaries.superpose(jnp.asarray(rows.ids)[t], weights),
+    count=weights.sum().astype(jnp.int32),
+  )
 
 
 def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
@@ -291,32 +289,3 @@ def _replace_buffers(
     for name, x in state.observers.items()
   }
   return state._replace(observers=observers)
-
-
-def canary_rows(
-  participation: Bool[np.ndarray, 'T k'], *, width: int | None = None
-) -> CanaryRows:
-  """The canaries of each round by id.
-
-  Args:
-    participation: row t holds the canaries of round t.
-    width: m, canaries of a round at most; None for as many as there are.
-
-  Raises:
-    ValueError: a round has more canaries than width.
-
-  >>> canary_rows(np.array([[False, True, True], [True, False, False]])).ids.tolist()
-  [[1, 2], [0, 0]]
-  """
-  max_canaries = int(participation.sum(axis=1).max(initial=0))
-  width = max_canaries if width is None else width
-  if width < max_canaries:
-    raise ValueError(
-      f'width={width}, but a round has {max_canaries} canaries; give at least as many.'
-    )
-  # A stable sort puts the canaries of a round first, by id.
-  ids = np.argsort(~participation, axis=1, kind='stable')[:, :width]
-  weights = np.take_along_axis(participation, ids, axis=1)
-  return CanaryRows(
-    np.where(weights, ids, 0).astype(np.int32), weights.astype(np.float32)
-  )

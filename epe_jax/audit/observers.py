@@ -8,6 +8,7 @@ from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
+from epe_jax.audit.audit_step import divide_by_norm
 from epe_jax.canaries import Canaries
 from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
@@ -86,12 +87,9 @@ class Trace(NamedTuple):
 def compute_cosines(
   canaries: Canaries, v: Float[Array, '*r d']
 ) -> Float[Array, '*r k']:
-  """cos(c_j, v) = <c_j, v> / |v| of all canaries; 0 where v = 0.
-
-  A vector of zeros tells an attacker nothing, and a cosine of 0 says so.
-  """
+  """Returns cos(c_j, v) = <c_j, v> / |v| of all canaries; 0 if v = 0."""
   norm = jnp.linalg.norm(v, axis=-1, keepdims=True)
-  return canaries.project(v) / jnp.where(norm > 0, norm, 1)
+  return divide_by_norm(canaries.project(v), norm)
 
 
 def final_model(

@@ -1,3 +1,3 @@
 from .audit_config import AuditConfig as AuditConfig
 from .auditor import Auditor as Auditor
-from .auditor import Injection as Injection
+from .auditor import CanarySum as CanarySum

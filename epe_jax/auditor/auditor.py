@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 import numpy as np
 
 from epe_jax import streams
-from epe_jax.audit import evaluation
+from epe_jax.audit import audit_step, evaluation
 from epe_jax.audit.record import Record, RoundScalars, make_record
 from epe_jax.auditor import audit_config, auditor_file
 from epe_jax.auditor.audit_config import AuditConfig
@@ -25,7 +25,7 @@ from epe_jax.auditor.host_canaries.measure import Measure, measure
 from epe_jax.auditor.host_canaries.threefry import Root
 
 
-class Injection(NamedTuple):
+class CanarySum(NamedTuple):
   """What the canaries add to the sum of a round.
 
   Attributes:
@@ -150,7 +150,7 @@ class Auditor:
 
   def injection(
     self, t: int, *, like: Any = None, clip_norm: float | None = None
-  ) -> Injection:
+  ) -> CanarySum:
     """What the canaries of round t add to the sum of clipped updates.
 
     The same at each call, so that a round that failed may be made again.
@@ -165,7 +165,7 @@ class Auditor:
       ValueError: t is out of range, or `like` has not d numbers.
     """
     ids, scale = self.canary_ids(t), self._set_clip_norm(t, clip_norm)
-    return Injection(self._superpose(ids, scale, like), len(ids), ids)
+    return CanarySum(self._superpose(ids, scale, like), len(ids), ids)
 
   def add_injection(
     self, t: int, out: Any, *, clip_norm: float | None = None
@@ -236,28 +236,21 @@ class Auditor:
           "others is for sees='aggregate' with a noise_multiplier, but sees="
           f'{sees!r}, noise_multiplier={noise}; set both, or leave others out.'
         )
-      left = np.concatenate(vector) - np.concatenate(
+      residual = np.concatenate(vector) - np.concatenate(
         self._view(others, 'others')
       )
       if len(ids):
-        self._canaries.add(ids, np.full(len(ids), -scale / divisor), [left])
-      vectors['residual'] = [left]
+        self._canaries.add(ids, np.full(len(ids), -scale / divisor), [residual])
+      vectors['residual'] = [residual]
     cosines, measures = self._score(vectors, f'what round {t} released')
     self.add_scores(
       t,
       cosines,
-      {
-        'clip_norm': scale,
-        'canary_norm': scale / divisor,
-        'noise_std': np.nan if noise is None else noise * scale / divisor,
-        'num_canaries': len(ids),
-        'aggregate_norm': measures[sees].norm,
-        'effective_dimension': measures[sees].effective_dimension,
-        'residual_norm': np.nan
-        if others is None
-        else measures['residual'].norm,
-      },
+      {name: x.norm for name, x in measures.items()},
+      effective_dimension=measures[sees].effective_dimension,
+      divisor=divisor,
       included=ids,
+      clip_norm=scale,
     )
 
   def observe_final(self, model: Any, *, initial: Any = None) -> None:
@@ -284,17 +277,24 @@ class Auditor:
     self,
     t: int,
     cosines: Mapping[str, Float[np.ndarray, ' k']],
-    scalars: Mapping[str, float],
+    norms: Mapping[str, float],
     *,
+    effective_dimension: float,
+    divisor: float,
     included: Int[np.ndarray, ' m'],
+    clip_norm: float | None = None,
   ) -> None:
-    """Takes the scores of a round that were computed elsewhere, as in a jitted step.
+    """Adds the scores of a round that were computed elsewhere, as in a jitted step.
 
     Args:
       t: the round.
-      cosines: of all canaries, by the names of `Record.cosines`.
-      scalars: of `RoundScalars`, those that are known.
+      cosines: cosines of all canaries, by the names of `Record.cosines`: what
+        config.sees says, and 'residual' in all rounds or in none.
+      norms: norms of these vectors, by the same names.
+      effective_dimension: of what the round released.
+      divisor: m, by which the sum of updates was divided.
       included: the canaries that took part.
+      clip_norm: S of the round; None for that of the config.
 
     Raises:
       ValueError: t is out of range, or was observed before.
@@ -320,8 +320,18 @@ class Auditor:
     for name, x in cosines.items():
       shape = self.config.rounds, self._canaries.num
       state.cosines.setdefault(name, np.zeros(shape, np.float32))[t] = x
-    for name, x in scalars.items():
-      getattr(state.rounds, name)[t] = x
+    config = self.config
+    scalars = audit_step.describe_release(
+      clip_norm=config.clip_norm if clip_norm is None else clip_norm,
+      divisor=divisor,
+      noise_multiplier=config.noise_multiplier,
+      num_canaries=len(included),
+      aggregate_norm=norms[config.sees],
+      residual_norm=norms.get('residual'),
+      effective_dimension=effective_dimension,
+    )
+    for column, x in zip(state.rounds, scalars):
+      column[t] = x
     state.included[t, included] = True
 
   def record(self) -> Record:
@@ -448,7 +458,9 @@ class Auditor:
         )
     products = self._canaries.project(list(vectors.values()))
     cosines = {
-      name: (row / (measures[name].norm or 1.0)).astype(np.float32)
+      name: audit_step.divide_by_norm(row, measures[name].norm).astype(
+        np.float32
+      )
       for name, row in zip(vectors, products)
     }
     return cosines, measures

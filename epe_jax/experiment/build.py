@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from epe_jax import canaries
-from epe_jax.audit import audited_algorithm, buffers
+from epe_jax.audit import audit_step, audited_algorithm, buffers
 from epe_jax.audit.observers import (
   Observer,
   all_iterates,
@@ -51,7 +51,7 @@ class Draws(NamedTuple):
   """
 
   canaries: Key
-  rows: audited_algorithm.CanaryRows
+  rows: audit_step.CanaryRows
   training: Key
   noise: Key
 
@@ -191,7 +191,7 @@ def _build_setup(
   config_conflicts.warn_of_server(config, participants, dim)
   run_draws = Draws(
     canaries=randomness.derive_key(config.seed, 'canary'),
-    rows=audited_algorithm.canary_rows(participants.canaries),
+    rows=audit_step.canary_rows(participants.canaries),
     training=draws.training,
     noise=draws.noise,
   )

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epe_jax import progress as progress_bars
-from epe_jax.audit import audited_algorithm
+from epe_jax.audit import audit_step, audited_algorithm
 from epe_jax.audit.record import Record
 from epe_jax.data import cohort
 from epe_jax.experiment import (
@@ -194,9 +194,7 @@ def measure_sizes(setup: build.Setup) -> Sizes:
 def stack_draws(setups: Sequence[build.Setup], sizes: Sizes) -> build.Draws:
   """Stacks the draws of several runs along a new first axis."""
   rows = (
-    audited_algorithm.canary_rows(
-      setup.participants.canaries, width=sizes.canaries
-    )
+    audit_step.canary_rows(setup.participants.canaries, width=sizes.canaries)
     for setup in setups
   )
   return _stack_trees(

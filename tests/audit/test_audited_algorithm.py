@@ -506,21 +506,6 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   assert abs(estimate - analytic) < 3 * (slope - analytic)
 
 
-def test_rows_are_the_matrix_in_fewer_numbers():
-  rng = np.random.default_rng(0)
-  matrix = rng.random((ROUNDS, 8)) < 0.3
-  most = int(matrix.sum(axis=1).max())
-  for width in (None, most, most + 3):
-    ids, weights = audited_algorithm.canary_rows(matrix, width=width)
-    assert ids.shape == weights.shape == (ROUNDS, width or most)
-    back = np.zeros(matrix.shape)
-    for t in range(ROUNDS):
-      np.add.at(back[t], ids[t], weights[t])
-    np.testing.assert_array_equal(back, matrix)
-  with pytest.raises(ValueError, match=f'width={most - 1}.* {most} canaries'):
-    audited_algorithm.canary_rows(matrix, width=most - 1)
-
-
 def test_what_does_not_fit_together_is_refused():
   set_ = canaries.sphere(jax.random.key(0), 4, DIM)
   inner = fedavg.dp_fedavg(

@@ -1,8 +1,8 @@
-"""Audits of optax transformations that add privacy noise, within jit and scan.
+"""Audits optax transformations that add privacy noise, within jit and scan.
 
-`audited` puts canaries in before the noise and scores all of them behind it. What
-was scored is in the state of the optimizer, and so in its checkpoints;
-`collect_scores` takes it to the auditor when training ends, or before.
+`audited` injects canaries before the noise and scores all canaries after it. Scores
+are part of the optimizer state, and so of its checkpoints; `collect_scores` gives
+them to the auditor when training ends, or earlier.
 
   noise = audited(noise, auditor)                       # A line more,
   ...
@@ -21,7 +21,7 @@ import numpy as np
 import optax
 
 from epe_jax import canaries
-from epe_jax.audit import audited_algorithm, observers
+from epe_jax.audit import audit_step, audited_algorithm, observers
 from epe_jax.auditor.adapters import versions
 from epe_jax.auditor.auditor import Auditor
 from epe_jax.parallel import sharding
@@ -36,8 +36,7 @@ class AuditedState(NamedTuple):
   Attributes:
     step: steps made.
     key: the two words of the canary key: a secret, as the rest of an audit is.
-    ids: [T, m] the canaries of each step, filled up with 0.
-    weights: [T, m] 1 for a canary of the step, 0 where the row is filled up.
+    rows: the canaries of each step.
     cosines: [v, T, k] with what is scored of each step; 0 of steps to come.
     norms: [v, T] of these vectors.
     dimensions: [T] effective dimensions of what a step releases.
@@ -47,8 +46,7 @@ class AuditedState(NamedTuple):
 
   step: Int[Array, '']
   key: UInt32[Array, 'words=2']
-  ids: Int[Array, 'T m']
-  weights: Float[Array, 'T m']
+  rows: audit_step.CanaryRows
   cosines: Float[Array, 'v T k']
   norms: Float[Array, 'v T']
   dimensions: Float[Array, ' T']
@@ -64,7 +62,7 @@ def audited(
   per_example: bool = False,
   mesh: sharding.Mesh | None = None,
 ) -> optax.GradientTransformation:
-  """The same transformation with canaries in it, and an attacker watching.
+  """Wraps a transformation so that canaries are injected and scored.
 
   Args:
     transformation: takes the sum of clipped gradients and adds noise to it, as
@@ -80,13 +78,13 @@ def audited(
     mesh: devices that share the work of the canaries; None for one.
 
   Returns:
-    A transformation whose state is an `AuditedState`. With sees='aggregate' and the
-    sum in its hands it scores what is left without all that was put in, too.
+    A transformation whose state is an `AuditedState`. If it is given the sum, with
+    sees='aggregate', it scores the residual too.
   """
   config, planned = auditor.config, auditor.planned
   # At least one, so that rows have an axis of canaries.
   width = max(1, int(planned.sum(axis=1).max()))
-  rows = audited_algorithm.canary_rows(planned, width=width)
+  rows = audit_step.canary_rows(planned, width=width)
   is_sum = not per_example and config.sees == 'aggregate'
   make_canaries = canaries.family(config.family, mesh=mesh)
 
@@ -101,8 +99,7 @@ def audited(
     return AuditedState(
       step=jnp.zeros((), jnp.int32),
       key=jnp.asarray(np.array(auditor.canary_key, np.uint32)),
-      ids=jnp.asarray(rows.ids),
-      weights=jnp.asarray(rows.weights),
+      rows=jax.tree.map(jnp.asarray, rows),
       cosines=jnp.zeros((views, steps, config.num_canaries), jnp.float32),
       norms=jnp.zeros((views, steps), jnp.float32),
       dimensions=jnp.zeros(steps, jnp.float32),
@@ -114,26 +111,31 @@ def audited(
     key = jax.random.wrap_key_data(state.key, impl='threefry2x32')
     all_canaries = make_canaries(key, config.num_canaries, config.dim)
     t = state.step
-    ids, weights = state.ids[t], config.clip_norm * state.weights[t]
     if per_example:
-      put_in, count = _append_examples(updates, all_canaries, ids, weights)
+      inputs, count = _append_examples(
+        updates,
+        all_canaries,
+        state.rows.ids[t],
+        config.clip_norm * state.rows.weights[t],
+      )
     else:
       total, unravel = ravel_pytree(updates)
-      total = total + all_canaries.superpose(ids, weights).astype(total.dtype)
-      put_in, count = unravel(total), divisor
-    release, inner = transformation.update(put_in, state.inner, params)
-    seen = ravel_pytree(release)[0].astype(jnp.float32)[None]
+      injection = audited_algorithm.make_injection(all_canaries, state.rows, t)
+      canary_sum = config.clip_norm * injection.direction()
+      inputs, count = unravel(total + canary_sum.astype(total.dtype)), divisor
+    release, inner = transformation.update(inputs, state.inner, params)
+    vectors = ravel_pytree(release)[0].astype(jnp.float32)[None]
     if is_sum:
-      left = seen[0] - ravel_pytree(put_in)[0] / divisor
-      seen = jnp.stack([seen[0], left])
+      residual = vectors[0] - ravel_pytree(inputs)[0] / divisor
+      vectors = jnp.stack([vectors[0], residual])
     return release, state._replace(
       step=t + 1,
       cosines=state.cosines.at[:, t].set(
-        observers.compute_cosines(all_canaries, seen)
+        observers.compute_cosines(all_canaries, vectors)
       ),
-      norms=state.norms.at[:, t].set(jnp.linalg.norm(seen, axis=-1)),
+      norms=state.norms.at[:, t].set(jnp.linalg.norm(vectors, axis=-1)),
       dimensions=state.dimensions.at[t].set(
-        canaries.effective_dimension(seen[0])
+        canaries.effective_dimension(vectors[0])
       ),
       divisors=state.divisors.at[t].set(count),
       inner=inner,
@@ -171,26 +173,19 @@ def collect_scores(auditor: Auditor, opt_state: PyTree) -> None:
       f'{steps} steps were made, but the audit was for rounds={config.rounds}; '
       'make an auditor of as many rounds as training makes steps.'
     )
-  noise, planned = config.noise_multiplier, auditor.planned
+  planned = auditor.planned
   names = (config.sees, 'residual')[: len(state.cosines)]
   for t in range(auditor.num_rounds_observed, steps):
     if not np.isfinite(state.norms[:, t]).all():
       raise ValueError(
         f'what step {t} released is not finite; lower the learning rate.'
       )
-    share = config.clip_norm / state.divisors[t]
     auditor.add_scores(
       t,
       dict(zip(names, state.cosines[:, t])),
-      {
-        'clip_norm': config.clip_norm,
-        'canary_norm': share,
-        'noise_std': np.nan if noise is None else noise * share,
-        'num_canaries': planned[t].sum(),
-        'aggregate_norm': state.norms[0, t],
-        'effective_dimension': state.dimensions[t],
-        'residual_norm': state.norms[1, t] if len(names) > 1 else np.nan,
-      },
+      dict(zip(names, map(float, state.norms[:, t]))),
+      effective_dimension=float(state.dimensions[t]),
+      divisor=float(state.divisors[t]),
       included=np.flatnonzero(planned[t]),
     )
 
@@ -206,9 +201,9 @@ def _append_examples(
   unravel: Callable = ravel_pytree(first)[1]
   one = lambda x: unravel(all_canaries.superpose(x[0][None], x[1][None]))
   rows = jax.lax.map(one, (ids, weights))
-  put_in = jax.tree.map(
+  inputs = jax.tree.map(
     lambda leaf, row: jnp.concatenate([leaf, row.astype(leaf.dtype)]),
     gradients,
     rows,
   )
-  return put_in, len(jax.tree.leaves(put_in)[0])
+  return inputs, len(jax.tree.leaves(inputs)[0])

@@ -1,0 +1,75 @@
+"""The audit step is one law, for arrays of JAX and of NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epe_jax import canaries
+from epe_jax.audit import audit_step, audited_algorithm, observers
+from epe_jax.training import fedavg
+
+_ROUNDS = 6
+
+
+def test_rows_are_the_matrix_in_fewer_numbers():
+  rng = np.random.default_rng(0)
+  matrix = rng.random((_ROUNDS, 8)) < 0.3
+  most = int(matrix.sum(axis=1).max())
+  for width in (None, most, most + 3):
+    ids, weights = audit_step.canary_rows(matrix, width=width)
+    assert ids.shape == weights.shape == (_ROUNDS, width or most)
+    back = np.zeros(matrix.shape)
+    for t in range(_ROUNDS):
+      np.add.at(back[t], ids[t], weights[t])
+    np.testing.assert_array_equal(back, matrix)
+  with pytest.raises(ValueError, match=f'width={most - 1}.* {most} canaries'):
+    audit_step.canary_rows(matrix, width=most - 1)
+
+
+@pytest.mark.parametrize('xp', [np, jnp])
+def test_a_vector_of_zeros_has_cosines_of_zero(xp):
+  products = xp.asarray([[3.0, -4.0], [0.0, 0.0]])
+  norms = xp.asarray([[5.0], [0.0]])
+  cosines = audit_step.divide_by_norm(products, norms)
+  np.testing.assert_allclose(cosines, [[0.6, -0.8], [0, 0]], rtol=1e-6)
+
+
+def test_the_scalars_of_a_release_are_those_of_our_own_rounds():
+  sums = fedavg.ClippedSums(jnp.ones(4), *[jnp.float32(8.0)] * 4)
+  injection = fedavg.Injection(lambda: jnp.zeros(4), jnp.int32(2))
+  own = fedavg.make_round(
+    sums,
+    jnp.full(4, 0.5),
+    injection,
+    clip_norm=0.3,
+    noise_multiplier=1.5,
+    divisor=10.0,
+  ).metrics
+  found = audit_step.describe_release(
+    clip_norm=0.3,
+    divisor=10.0,
+    noise_multiplier=1.5,
+    num_canaries=2,
+    aggregate_norm=1.0,
+    residual_norm=None,
+    effective_dimension=4.0,
+  )
+  for name in ('clip_norm', 'canary_norm', 'noise_std', 'num_canaries'):
+    ours, theirs = getattr(own, name), getattr(found, name)
+    assert float(ours) == pytest.approx(theirs, rel=1e-6)
+  assert np.isnan(found.residual_norm)
+  assert own.aggregate_norm == found.aggregate_norm
+
+
+def test_rows_of_canaries_are_injected_as_the_matrix_says():
+  made = canaries.from_matrix(jnp.eye(4))
+  matrix = np.array([[False, True, False, True], [False] * 4])
+  rows = audit_step.canary_rows(matrix)
+  for t, row in enumerate(matrix):
+    injection = audited_algorithm.make_injection(made, rows, jnp.int32(t))
+    np.testing.assert_array_equal(injection.direction(), row)
+    assert injection.count == row.sum()
+  # Units of S, so that a scored canary has the cosine 1 with itself alone.
+  cosines = observers.compute_cosines(made, jax.nn.one_hot(1, 4))
+  np.testing.assert_array_equal(cosines, [0, 1, 0, 0])
