@@ -134,8 +134,9 @@ def _make_recipes(
   return make_recipe
 
 
-_DIGITS = {k: n for k, n in synthetic.EMNIST.items() if k.startswith('digits')}
-_ALL = {k: n for k, n in synthetic.EMNIST.items() if k.startswith('all')}
+_SPLITS = {k: sources.Split(*n) for k, n in synthetic.EMNIST.items()}
+_DIGITS = {k: n for k, n in _SPLITS.items() if k.startswith('digits')}
+_ALL = {k: n for k, n in _SPLITS.items() if k.startswith('all')}
 DATA_SET = data_set.Federated(
   load=load_workload,
   fields={
@@ -154,7 +155,7 @@ DATA_SET = data_set.Federated(
   # Hashes and counts are as published. The SQLite files have no hash.
   downloads={
     'emnist': data_set.Download(
-      (data_set.PublicFile('emnist_all.sqlite.lzma'),), synthetic.EMNIST
+      (data_set.PublicFile('emnist_all.sqlite.lzma'),), _SPLITS
     ),
     'fed_emnist': data_set.Download(
       (

@@ -225,6 +225,7 @@ def _encode(
   return {'words': vocabulary.encode(tokens, ids, max_words)}
 
 
+_SPLITS = {k: sources.Split(*n) for k, n in synthetic.STACKOVERFLOW.items()}
 _WORD_COUNT = data_set.PublicFile(
   'stackoverflow.word_count.tar.bz2',
   '1dc00256d6e527c54b9756d968118378ae14e6692c0b3b6cad470cdd3f0c519c',
@@ -254,7 +255,7 @@ DATA_SET = data_set.Federated(
   downloads={
     'stackoverflow': data_set.Download(
       (data_set.PublicFile('stackoverflow.sqlite.lzma'), _WORD_COUNT),
-      synthetic.STACKOVERFLOW,
+      _SPLITS,
     ),
     'stackoverflow_hdf5': data_set.Download(
       (
@@ -264,7 +265,7 @@ DATA_SET = data_set.Federated(
         ),
         _WORD_COUNT,
       ),
-      synthetic.STACKOVERFLOW,
+      _SPLITS,
     ),
   },
   tfds_features={

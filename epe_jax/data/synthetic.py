@@ -24,18 +24,18 @@ IMAGES: sources.Features = {
 SENTENCES: sources.Features = {'tokens': (bytes, ())}
 """The feature of a sentence: words, separated by spaces."""
 
-EMNIST: Mapping[str, sources.Split] = {
-  'all_train': sources.Split(3_400, 671_585),
-  'all_test': sources.Split(3_400, 77_483),
-  'digits_only_train': sources.Split(3_383, 341_873),
-  'digits_only_test': sources.Split(3_383, 40_832),
+EMNIST = {
+  'all_train': (3_400, 671_585),
+  'all_test': (3_400, 77_483),
+  'digits_only_train': (3_383, 341_873),
+  'digits_only_test': (3_383, 40_832),
 }
 """Clients and examples of the public splits of EMNIST."""
 
-STACKOVERFLOW: Mapping[str, sources.Split] = {
-  'train': sources.Split(342_477, 135_818_730),
-  'heldout': sources.Split(38_758, 16_491_230),
-  'test': sources.Split(204_088, 16_586_035),
+STACKOVERFLOW = {
+  'train': (342_477, 135_818_730),
+  'heldout': (38_758, 16_491_230),
+  'test': (204_088, 16_586_035),
 }
 """Clients and examples of the public splits of StackOverflow."""
 

@@ -79,7 +79,7 @@ def test_no_more_is_read_than_what_is_under_way(monkeypatch):
 
 
 def test_a_process_that_dies_is_told_of():
-  with pytest.raises(RuntimeError, match=r'that decodes died.*go on'):
+  with pytest.raises(RuntimeError, match=r'decoding process died.*resume'):
     _decoded(_source(_clients()), transform=_exit, workers=1)
 
 
