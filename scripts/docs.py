@@ -24,7 +24,7 @@ from epe_jax.report import (
   report,
   sentences,
 )
-from epe_jax.report.figures import of_run
+from epe_jax.report.figures import of_audit
 from epe_jax.text import cells, tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -36,7 +36,7 @@ _COPIED = (
   'report.md',
   'report.html',
   'audit_card.json',
-  *of_run.CAPTIONS,
+  *of_audit.CAPTIONS,
 )
 # Name of a run in the table of experiments -> its title there.
 _COMPARED = {

@@ -97,7 +97,7 @@ def no_floors(monkeypatch):
 def undrawn(monkeypatch):
   """Reports are written without their figures, which take most of the time."""
   monkeypatch.setattr(
-    'epe_jax.report.figures.of_run.draw_run', lambda *finished: {}
+    'epe_jax.report.figures.of_audit.draw_run', lambda *finished: {}
   )
 
 

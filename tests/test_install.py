@@ -209,7 +209,7 @@ def test_without_an_extra_the_error_names_it(tmp_path):
 
 @pytest.mark.integration
 def test_figures_need_no_jax(tmp_path):
-  statement = 'from epe_jax.report.figures import of_run, style'
+  statement = 'from epe_jax.report.figures import of_audit, style'
   assert explained([statement], tmp_path, 'reports') == {statement: 'nothing'}
 
 

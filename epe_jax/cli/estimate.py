@@ -119,7 +119,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
 
 def _check_figures() -> None:
   """Fails before any work where figures cannot be drawn."""
-  from epe_jax.report.figures import of_scores as of_scores
+  from epe_jax.report.figures import of_audit as of_audit
 
 
 def _estimate(given: flags.FlagValues, paths: Sequence[str]) -> Estimated:

@@ -1,11 +1,17 @@
-"""Numbers of a finished run that its results do not state directly."""
+"""Numbers of a finished run that its results do not state, and what figures draw."""
 
+from collections.abc import Mapping
+import math
 from typing import NamedTuple
 
+from jaxtyping import Float
 import numpy as np
+from scipy import special
 
-from epe_jax.audit import attack_risks, clients
-from epe_jax.audit.evaluation import Attack
+from epe_jax.audit import attack_risks, attack_statistics, clients, curves
+from epe_jax.audit.evaluation import Attack, Audit
+from epe_jax.audit.record import Record
+from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Assumption
 from epe_jax.experiment.run_result import RunResult
 
@@ -25,6 +31,37 @@ class AnalyticEpsilon(NamedTuple):
   who: str
   epsilon: float
   assumes: str
+
+
+class TradeoffCurves(NamedTuple):
+  """False negative rates of each attacker.
+
+  Attributes:
+    tradeoffs: of the attackers that have scores.
+    grid: false positive rates of what follows, rising.
+    allowed: attacker -> the least that the mechanism allows; None if not known.
+    bounds: attacker -> the least of (ε, δ)-DP with the lower bound; None without.
+  """
+
+  tradeoffs: list[curves.Tradeoff]
+  grid: Float[np.ndarray, ' m']
+  allowed: Mapping[ThreatModel, Float[np.ndarray, ' m'] | None]
+  bounds: Mapping[ThreatModel, Float[np.ndarray, ' m'] | None]
+
+
+class DeltaCurves(NamedTuple):
+  """ε at each δ.
+
+  Attributes:
+    deltas: of the curves, rising: those that so many canaries tell about.
+    curves: of the attackers whose estimate is calibrated.
+    gaussian: δ and ε of the Gaussian mechanism with the analytic ε at the δ of the
+      run; None if that ε is not known.
+  """
+
+  deltas: Float[np.ndarray, ' n']
+  curves: list[curves.DeltaCurve]
+  gaussian: tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m']] | None
 
 
 def is_coin_flip(result: RunResult) -> bool:
@@ -106,3 +143,64 @@ def estimate_guesses(
   if found is not None and found.estimate is not None:
     return float(found.estimate.accuracy)
   return None if attack.rates is None else attack.rates.accuracy
+
+
+def compute_tradeoff_curves(
+  audit: Audit, *, analytic: float = math.nan
+) -> TradeoffCurves:
+  """The trade-off of each attacker, beside what is allowed and what is certain.
+
+  Args:
+    audit: of a run or of scores.
+    analytic: ε of the run; inf without noise, nan if it is not known.
+  """
+  first = audit.attacks[0]
+  lowest = 0.5 / max(first.num_observed, first.num_unobserved)
+  # Evenly over normal quantiles, as the axes are.
+  low, high = special.ndtri(1e-14), special.ndtri(1 - lowest)
+  grid = special.ndtr(np.linspace(low, high, 240))
+  return TradeoffCurves(
+    curves.compute_tradeoffs(audit, grid),
+    grid,
+    {
+      attack.threat_model: curves.compute_allowed_fnr(
+        attack.analytic, analytic, first.first.delta, grid
+      )
+      for attack in audit.attacks
+    },
+    {
+      attack.threat_model: curves.compute_bound_fnr(
+        attack.bounds[0] if attack.bounds else None, grid
+      )
+      for attack in audit.attacks
+    },
+  )
+
+
+def compute_delta_curves(result: RunResult) -> DeltaCurves:
+  """ε of each attacker and of the mechanism, at each δ."""
+  analytic, delta = find_analytic_epsilon(result), result.delta
+  # No canary tells anything of outcomes that are rarer than one in all of them.
+  known = np.geomspace(1 / max(result.num_observed, 3), 0.5, 30)
+  gaussian = None
+  if not math.isnan(analytic):
+    wide = np.geomspace(min(known[0], delta / 3), 0.5, 30)
+    epsilons = curves.compute_gaussian_over_delta(analytic, delta, wide)
+    gaussian = (wide, epsilons)
+  over_delta = curves.compute_over_delta(result.audit.attacks, known)
+  return DeltaCurves(known, over_delta, gaussian)
+
+
+def find_typical_canary(record: Record, trace: Float[np.ndarray, 'T k']) -> int:
+  """The observed canary whose score in its own rounds is the median.
+
+  Args:
+    record: what attackers saw; at least one canary is observed.
+    trace: its cosines of every round.
+  """
+  observed = np.flatnonzero(record.observed)
+  own_round = attack_statistics.score_own_round(
+    trace[:, observed], record.included[:, observed]
+  )
+  middle = (len(own_round) - 1) // 2
+  return int(observed[np.argsort(own_round, kind='stable')[middle]])

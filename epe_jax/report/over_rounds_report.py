@@ -1,4 +1,4 @@
-"""How much had leaked by round t, as tables."""
+"""ε after each round, as tables."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,8 @@ import numpy as np
 from epe_jax.audit import threat_models
 from epe_jax.audit.by_round import RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
+from epe_jax.report import page
+from epe_jax.report.page import Cells, Page, Section, Text
 from epe_jax.text import cells, tables
 
 _TITLES = (
@@ -32,28 +34,21 @@ def format_over_rounds(
     Text without a final newline.
   """
   delta = estimates[0].estimate.delta
-  parts = [f'δ = {cells.format_delta(delta)}']
-  titled = [
-    (title, _make_table(rows))
-    for is_bound, title in _TITLES
-    if (rows := select_estimates(estimates, is_bound=is_bound))
-  ]
+  sections = [Section('', [Text(f'δ = {cells.format_delta(delta)}')])]
+  for is_bound, title in _TITLES:
+    if rows := select_estimates(estimates, is_bound=is_bound):
+      sections.append(_show_table(title, _make_table(rows)))
   if sequential is not None:
     shown = sorted({row.round for row in estimates})
     title = (
       f'Lower bounds, {100 - 100 * sequential.significance:g} % at all rounds at '
       f'once: {sequential.threat_model.name}'
     )
-    titled.append((title, _make_sequential_table(sequential, shown)))
-  for title, table in titled:
-    if markdown:
-      parts.append(f'## {title}\n\n{tables.format_markdown(table)}')
-    else:
-      lines = tables.align_columns(
-        [table.head, *table.body], '>' * len(table.head)
-      )
-      parts.append('\n'.join([title, '=' * len(title), lines]))
-  return '\n\n'.join(parts)
+    sections.append(
+      _show_table(title, _make_sequential_table(sequential, shown))
+    )
+  render = page.render_markdown if markdown else page.render_text
+  return render(Page('', sections))
 
 
 def format_simultaneous(
@@ -97,6 +92,13 @@ def select_estimates(
     for row in estimates
     if (row.estimate.confidence is not None) == is_bound
   ]
+
+
+def _show_table(title: str, table: tables.Table) -> Section:
+  """A table of numbers alone, which a terminal aligns to the right."""
+  rows = [table.head, *table.body]
+  text = tables.align_columns(rows, '>' * len(table.head))
+  return Section(title, [Cells(table, text=text)])
 
 
 def _make_table(estimates: Sequence[RoundEstimate]) -> tables.Table:

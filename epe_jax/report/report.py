@@ -245,7 +245,7 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   # Here and not above: estimates are printed where Matplotlib is missing.
   with extras.explain_missing():
     from epe_jax.report import audit_card, html
-    from epe_jax.report.figures import of_run
+    from epe_jax.report.figures import of_audit
 
   run, files = load_finished_run(workdir), workdirs.workdir_at(workdir)
   result = dataclasses.replace(
@@ -253,10 +253,10 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     data=io.hide_paths(run.result.data),
     config=io.hide_paths(run.result.config),
   )
-  figures = of_run.draw_run(result, run.record, run.history)
+  figures = of_audit.draw_run(result, run.record, run.history)
   content = make_page(
     result,
-    {name: of_run.CAPTIONS[name] for name in figures},
+    {name: of_audit.CAPTIONS[name] for name in figures},
     sentences.describe_overflow(run.history),
   )
   # report.md says that all of them are there: it goes first and comes last.

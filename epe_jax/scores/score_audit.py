@@ -69,9 +69,9 @@ class ScoreAudit:
       ModuleNotFoundError: Matplotlib is missing.
     """
     with extras.explain_missing():
-      from epe_jax.report.figures import of_scores
+      from epe_jax.report.figures import of_audit
 
-    return of_scores.draw_scores(self.scores, self.audit)['densities.png']
+    return of_audit.draw_scores(self.audit)['densities.png']
 
 
 def estimate(
@@ -156,10 +156,10 @@ def write_score_report(
   """
   with extras.explain_missing():
     from epe_jax.report import html as pages
-    from epe_jax.report.figures import of_scores
+    from epe_jax.report.figures import of_audit
 
-  figures = of_scores.draw_scores(scores, audit)
-  page = report.make_score_page(scores, audit, of_scores.CAPTIONS)
+  figures = of_audit.draw_scores(audit)
+  page = report.make_score_page(scores, audit, of_audit.SCORE_CAPTIONS)
   with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
     path = pages.write_page(folder, 'report', page, figures)
   io.write_json(path.parent / 'estimates.json', audit_json.to_json(audit))

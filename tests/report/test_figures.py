@@ -13,11 +13,12 @@ from scipy import special, stats
 from epe_jax.audit import by_round, evaluation, sequential, threat_models
 from epe_jax.epsilon import gaussian, tradeoff_curves
 from epe_jax.epsilon.types import Scores
+from epe_jax.report import facts
 from epe_jax.report.figures import (
   attackers,
   cosines,
   epsilons,
-  of_run,
+  of_audit,
   pictures,
   style,
   training,
@@ -68,7 +69,7 @@ def drawn(record):
   """Every figure of that run, whose noise multiplier is said to be 1/4."""
   analytic = gaussian.epsilon_two_gaussians(0, 1, 4.0, 1, 1e-5)
   lines = recorded_runs.metrics(20)
-  return of_run.draw_run(run_of(record, analytic), record, lines)
+  return of_audit.draw_run(run_of(record, analytic), record, lines)
 
 
 def test_densities_are_drawn_in_units_of_one_over_root_d(record):
@@ -109,7 +110,11 @@ def test_the_trace_marks_the_rounds_of_a_typical_canary():
   record = recorded_runs.by_law(observed=61, repetitions=3)
   own = threat_models.score_all(record)[-2].scores.observed
   typical = int(np.flatnonzero(own == np.median(own))[0])
-  left, right = cosines.draw_trace(record, record.trace).axes
+  left, right = cosines.draw_trace(
+    record,
+    record.trace,
+    typical=facts.find_typical_canary(record, record.trace),
+  ).axes
   assert (
     left.get_title() == f'canary {typical}: the median of 61 that took part'
   )
@@ -322,7 +327,7 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
   ]
   monkeypatch.setattr(by_round, 'evaluate_by_round', lambda _, rounds: leaked)
   for analytic in (float('inf'), float('nan')):
-    figures = of_run.draw_run(
+    figures = of_audit.draw_run(
       dataclasses.replace(result, audit=audit, analytic_epsilon=analytic),
       record,
       recorded_runs.metrics(20),
@@ -406,8 +411,8 @@ def test_a_run_has_every_figure_that_has_a_caption():
   )
   result = run_of(simulated.record, math.inf)
   lines = recorded_runs.metrics(12)
-  drawn = of_run.draw_run(result, simulated.record, lines)
-  assert list(drawn) == list(of_run.CAPTIONS)
+  drawn = of_audit.draw_run(result, simulated.record, lines)
+  assert list(drawn) == list(of_audit.CAPTIONS)
   left, _ = drawn['by_round.png'].axes
   rounds, _ = curve(left, 'change of the model')
   assert len(rounds) > 1
@@ -415,7 +420,7 @@ def test_a_run_has_every_figure_that_has_a_caption():
   other = recorded_runs.replace_cosines(
     simulated.record, change=simulated.record.cosines['final']
   )
-  left, _ = of_run.draw_run(result, other, lines)['by_round.png'].axes
+  left, _ = of_audit.draw_run(result, other, lines)['by_round.png'].axes
   rounds, _ = curve(left, 'change of the model')
   assert len(rounds) == 1
 

@@ -11,7 +11,7 @@ from epe_jax.audit.record import write_record
 from epe_jax.experiment import finished_runs, run_result
 from epe_jax.report import comparison, report
 from epe_jax.report.figures import comparison as figures
-from epe_jax.report.figures import of_run, style
+from epe_jax.report.figures import of_audit, style
 from tests import recorded_runs
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -78,7 +78,7 @@ def test_it_is_in_report_and_card(folder):
 
 
 def test_it_is_in_every_figure_of_attackers(run):
-  drawn = of_run.draw_run(run.result, run.record, run.history)
+  drawn = of_audit.draw_run(run.result, run.record, run.history)
   for name in ('overview', 'densities', 'tradeoff'):
     titles = [axes.get_title() for axes in drawn[f'{name}.png'].axes]
     assert any(title.startswith('my own attack') for title in titles), name

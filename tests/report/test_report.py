@@ -32,14 +32,14 @@ from epe_jax.report import (
   report,
   sentences,
 )
-from epe_jax.report.figures import of_run
+from epe_jax.report.figures import of_audit
 from epe_jax.text import cells, tables
 from tests import recorded_runs
 from tests.in_process import run_script
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-_PICTURES = tuple(of_run.CAPTIONS)
+_PICTURES = tuple(of_audit.CAPTIONS)
 _FILES = (
   'report.md',
   'report.html',
@@ -864,7 +864,7 @@ def test_a_report_that_was_stopped_at_any_file_is_written_when_it_is_asked_again
   tmp_path, monkeypatch, is_new
 ):
   monkeypatch.setattr(
-    of_run, 'draw_run', lambda *finished: {'attackers.png': figure.Figure()}
+    of_audit, 'draw_run', lambda *finished: {'attackers.png': figure.Figure()}
   )
   files = workdirs.workdir_at(_finished_run(tmp_path))
   write, written = io.write_atomically, []
@@ -917,9 +917,9 @@ def test_runs_of_every_shape_are_drawn(tmp_path, coarse_figures, shape):
 def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   tmp_path, coarse_figures, monkeypatch
 ):
-  drawn, draw = [], of_run.draw_run
+  drawn, draw = [], of_audit.draw_run
   monkeypatch.setattr(
-    of_run,
+    of_audit,
     'draw_run',
     lambda *given: drawn.append(given) or draw(*given),
   )

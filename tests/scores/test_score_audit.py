@@ -14,7 +14,7 @@ import epe_jax
 from epe_jax.audit import evaluation, headline
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import report
-from epe_jax.report.figures import of_scores
+from epe_jax.report.figures import of_audit
 from epe_jax.scores import score_audit
 from epe_jax.text import cells
 
@@ -286,8 +286,8 @@ def test_the_figure_shows_an_estimate_where_the_headline_does(found):
   for audit, is_shown in ((found, True), (wide, False)):
     line = headline.format_headline(headline.find_headline(audit.audit))
     assert ('no calibrated point estimate' not in line) == is_shown
-    drawn = of_scores.draw_scores(audit.scores, audit.audit)['attackers.png']
+    drawn = of_audit.draw_scores(audit.audit)['attackers.png']
     (axes,) = drawn.axes
     labels = axes.get_legend_handles_labels()[1]
     assert ('not calibrated: no estimate of ε' not in labels) == is_shown
-  assert 'Nothing is known' not in ' '.join(of_scores.CAPTIONS.values())
+  assert 'Nothing is known' not in ' '.join(of_audit.SCORE_CAPTIONS.values())

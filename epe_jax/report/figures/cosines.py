@@ -12,7 +12,6 @@ from matplotlib import figure, ticker
 import numpy as np
 from scipy import stats
 
-from epe_jax.audit import attack_statistics
 from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
@@ -69,27 +68,21 @@ def draw_densities(
 
 
 def draw_trace(
-  record: Record, trace: Float[np.ndarray, 'T k']
+  record: Record, trace: Float[np.ndarray, 'T k'], *, typical: int
 ) -> figure.Figure:
   """Draws the cosines of one observed and one unobserved canary by round.
 
-  The observed canary is the median one by its own rounds, a typical one. The
-  band of ±2 holds 95 % of the cosines of a canary that took no part, the line
+  The band of ±2 holds 95 % of the cosines of a canary that took no part, the line
   above is where a canary of that round is to be expected.
 
   Args:
     record: what attackers saw; at least one canary is observed.
     trace: its cosines of every round.
+    typical: the observed canary, as `facts.find_typical_canary` finds it.
 
   Returns:
     A panel for each of the two; only the first if no canary is unobserved.
   """
-  observed = np.flatnonzero(record.observed)
-  own_round = attack_statistics.score_own_round(
-    trace[:, observed], record.included[:, observed]
-  )
-  middle = (len(own_round) - 1) // 2
-  typical = observed[np.argsort(own_round, kind='stable')[middle]]
   canaries = [typical, *np.flatnonzero(~record.observed)[:1]]
   fig, all_axes = style.make_panels(len(canaries), columns=2)
   low, high = np.inf, -np.inf
@@ -99,7 +92,7 @@ def draw_trace(
     low, high = min(low, bottom), max(high, top)
   for axes in all_axes:
     axes.set_ylim(low, high)
-  fig.suptitle(_describe_trace(record, trace, int(typical)))
+  fig.suptitle(_describe_trace(record, trace, typical))
   all_axes[0].set_ylabel(f'cosine, in units of 1/√d, d = {record.dim:,}')
   style.draw_legend(fig, all_axes)
   return fig

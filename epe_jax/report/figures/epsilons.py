@@ -14,15 +14,14 @@ from epe_jax.audit.curves import DeltaCurve
 from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import over_rounds_report
+from epe_jax.report.facts import DeltaCurves
 from epe_jax.report.figures import style
 from epe_jax.text import cells
 
 
 def draw_over_delta(
-  curves: Sequence[DeltaCurve],
-  deltas: Float[np.ndarray, ' n'],
+  curves: DeltaCurves,
   *,
-  gaussian: tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m']] | None,
   analytic: float,
   attacks: Sequence[Attack],
   canaries: str,
@@ -36,9 +35,7 @@ def draw_over_delta(
   they are read.
 
   Args:
-    curves: of the attackers whose estimate is calibrated.
-    deltas: of their points, rising: those of which so many canaries tell something.
-    gaussian: δ and ε of that mechanism; None if the analytic ε is not known.
+    curves: of the attackers and of the mechanism.
     analytic: ε of the run; inf without noise.
     attacks: of the audit, at the δ of the run.
     canaries: the numbers of canaries, beneath the title.
@@ -48,12 +45,13 @@ def draw_over_delta(
     One panel, a line for each attacker.
   """
   fig, (axes,) = style.make_panels(1, height=4.6)
+  deltas, gaussian = curves.deltas, curves.gaussian
   delta = attacks[0].first.delta
   is_beyond = bool(delta < deltas[0])
   lowest = delta / 3 if is_beyond else float(deltas[0])
   epsilons = []
   styles = style.assign_styles(attack.threat_model for attack in attacks)
-  for i, curve in enumerate(curves):
+  for i, curve in enumerate(curves.curves):
     _draw_delta_curve(axes, deltas, curve, styles[curve.threat_model], i)
     epsilons += [*curve.epsilon, *curve.high]
   if gaussian is not None:
@@ -62,7 +60,7 @@ def draw_over_delta(
     at, line = gaussian[0][finite], gaussian[1][finite]
     axes.plot(at, line, **style.style_analytic_line(analytic))
     epsilons += [*line]
-  drawn = {curve.threat_model for curve in curves}
+  drawn = {curve.threat_model for curve in curves.curves}
   for attack in attacks:
     if attack.threat_model in drawn:
       look = styles[attack.threat_model]

@@ -1,6 +1,5 @@
 """What an attacker trades: false positives against false negatives."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxtyping import Float, Int
@@ -11,7 +10,7 @@ from scipy import special
 
 from epe_jax.audit.curves import Tradeoff
 from epe_jax.audit.evaluation import Attack, Audit
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.report.facts import TradeoffCurves
 from epe_jax.report.figures import style
 from epe_jax.text import cells
 
@@ -35,13 +34,7 @@ _ALLOWED = {
 
 
 def draw_tradeoff(
-  audit: Audit,
-  tradeoffs: Sequence[Tradeoff],
-  grid: Float[np.ndarray, ' m'],
-  *,
-  allowed: Mapping[ThreatModel, Float[np.ndarray, ' m'] | None],
-  bounds: Mapping[ThreatModel, Float[np.ndarray, ' m'] | None],
-  finding: str,
+  audit: Audit, curves: TradeoffCurves, *, finding: str
 ) -> figure.Figure:
   """Draws the rates of the attack "took part if the score is high".
 
@@ -55,36 +48,33 @@ def draw_tradeoff(
 
   Args:
     audit: of the run.
-    tradeoffs: of each of its attackers.
-    grid: false positive rates of the fitted and the analytic curve, rising.
-    allowed: rates of `curves.compute_allowed_fnr` of each attacker.
-    bounds: rates of `curves.compute_bound_fnr`, likewise.
+    curves: of its attackers.
     finding: what was found, as a title.
 
   Returns:
     A panel for each attacker.
   """
   fig, all_axes = style.make_panels(
-    len(tradeoffs),
+    len(curves.tradeoffs),
     height=3.8,
   )
   lowest = 0.5 / max(
     audit.attacks[0].num_observed, audit.attacks[0].num_unobserved
   )
-  for axes, curve in zip(all_axes, tradeoffs):
+  for axes, curve in zip(all_axes, curves.tradeoffs):
     attack = audit.find(curve.threat_model)
     assert attack is not None, 'every attacker has a trade-off'
-    _draw_attack(axes, attack, curve, grid, lowest)
-    lowest_fnr = allowed[curve.threat_model]
+    _draw_attack(axes, attack, curve, curves.grid, lowest)
+    lowest_fnr = curves.allowed[curve.threat_model]
     if lowest_fnr is not None:
       kind = 'bound' if attack.analytic is None else attack.analytic.kind
       options = dict(color=style.BLACK, lw=1.5) | _ALLOWED[kind]
-      _draw_line(axes, grid, lowest_fnr, options)
-    bound_fnr = bounds[curve.threat_model]
+      _draw_line(axes, curves.grid, lowest_fnr, options)
+    bound_fnr = curves.bounds[curve.threat_model]
     if bound_fnr is not None:
       label = '(ε, δ)-DP with the lower bound, 95 %'
       options = dict(color=style.BLUE, lw=1.2, ls='-.', label=label)
-      _draw_line(axes, grid, bound_fnr, options)
+      _draw_line(axes, curves.grid, bound_fnr, options)
     _set_probit_axes(axes, *_find_limits(curve, lowest))
   # The last of each column, which need not be in the last row.
   for axes in all_axes[-3:]:

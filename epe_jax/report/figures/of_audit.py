@@ -1,14 +1,15 @@
-"""All figures of a finished run, by the name of their file."""
+"""All figures of a finished run, and of scores, by the name of their file."""
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import math
 from typing import Any
 
 from matplotlib import figure
-import numpy as np
-from scipy import special
 
-from epe_jax.audit import by_round, curves, sequential
+from epe_jax.audit import by_round, sequential
+from epe_jax.audit.evaluation import Audit
+from epe_jax.audit.headline import find_headline
 from epe_jax.audit.record import Record
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, sentences
@@ -67,11 +68,34 @@ CAPTIONS = {
 }
 """What each figure shows, in the order of a report."""
 
+SCORE_CAPTIONS = {
+  'attackers.png': (
+    'The estimate of ε, what the same estimator reports when nothing leaks, and '
+    'lower bounds. An estimate that a test of the scores speaks against is small '
+    'and grey.'
+  ),
+  'densities.png': (
+    'Scores of the canaries that took part and of those that did not. The '
+    'further apart, the more an attacker learns.'
+  ),
+  'tradeoff.png': (
+    'How often the attack is wrong about canaries that took no part (false '
+    'positives) and about those that did (false negatives), at every threshold. '
+    'The further down to the left, the more leaks. The axes are of normal '
+    'quantiles. With 95 % confidence some attack gets as low as the dashed and '
+    'dotted line.'
+  ),
+}
+"""What each figure shows, in the order of a report."""
+
+
 # Points of a curve over rounds: each costs as much as all other figures.
 _NUM_ROUNDS = 6
+# In inches, for the names of attackers and their numbers.
 _MARGINS: dict[str, dict[str, float]] = {
   'attackers.png': {'left': 2.1, 'right': 1.7}
 }
+_SCORE_MARGINS = {'attackers.png': {'left': 1.5, 'right': 2.4}}
 
 
 def draw_run(
@@ -94,6 +118,38 @@ def draw_run(
     figures = _draw_audit(result, record) | figures
   for name, fig in figures.items():
     style.lay_out(fig, **_MARGINS.get(name, {}))
+  return figures
+
+
+def draw_scores(audit: Audit) -> dict[str, figure.Figure]:
+  """Draws every figure that `SCORE_CAPTIONS` names.
+
+  Args:
+    audit: what `audit.evaluate_scores` returns of scores of any system.
+
+  Returns:
+    File name -> figure.
+  """
+  (attack,) = audit.attacks
+  found = find_headline(audit)
+  assert found is not None, 'scores have a bound'
+  finding = f'ε ≥ {cells.format_epsilon(attack.bounds[0])} (95 %)'
+  figures = {
+    'attackers.png': attackers.draw_attackers(
+      # Shown as an estimate where the headline shows it.
+      [dataclasses.replace(attack, is_calibrated=found.point is not None)],
+      analytic=math.nan,
+      canaries=f'{attack.num_observed:,} canaries took part, '
+      f'{attack.num_unobserved:,} did not',
+      finding=finding,
+    ),
+    'densities.png': cosines.draw_densities(audit.attacks),
+    'tradeoff.png': tradeoff.draw_tradeoff(
+      audit, facts.compute_tradeoff_curves(audit), finding=finding
+    ),
+  }
+  for name, fig in figures.items():
+    style.lay_out(fig, **_SCORE_MARGINS.get(name, {}))
   return figures
 
 
@@ -124,59 +180,20 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
   return {
     **figures,
     'densities.png': cosines.draw_densities(scored),
-    'tradeoff.png': _draw_tradeoff(result),
-    'delta.png': _draw_over_delta(result, canaries),
+    'tradeoff.png': tradeoff.draw_tradeoff(
+      audit,
+      facts.compute_tradeoff_curves(audit, analytic=analytic),
+      finding=sentences.title_tradeoff(result),
+    ),
+    'delta.png': epsilons.draw_over_delta(
+      facts.compute_delta_curves(result),
+      analytic=analytic,
+      attacks=audit.attacks,
+      canaries=canaries,
+      finding=sentences.title_over_delta(result),
+    ),
     **_draw_rounds(record, analytic),
   }
-
-
-def _draw_tradeoff(result: RunResult) -> figure.Figure:
-  audit, analytic = result.audit, facts.find_analytic_epsilon(result)
-  max_group = max(result.num_observed, result.num_unobserved)
-  lowest = 0.5 / max_group
-  # Evenly over normal quantiles, as the axes are.
-  low, high = special.ndtri(1e-14), special.ndtri(1 - lowest)
-  grid = special.ndtr(np.linspace(low, high, 240))
-  return tradeoff.draw_tradeoff(
-    audit,
-    curves.compute_tradeoffs(audit, grid),
-    grid,
-    allowed={
-      attack.threat_model: curves.compute_allowed_fnr(
-        attack.analytic, analytic, result.delta, grid
-      )
-      for attack in audit.attacks
-    },
-    bounds={
-      attack.threat_model: curves.compute_bound_fnr(
-        attack.bounds[0] if attack.bounds else None, grid
-      )
-      for attack in audit.attacks
-    },
-    finding=sentences.title_tradeoff(result),
-  )
-
-
-def _draw_over_delta(result: RunResult, canaries: str) -> figure.Figure:
-  analytic, delta = facts.find_analytic_epsilon(result), result.delta
-  # Of rarer outcomes than one canary in all of them none tells anything.
-  known = np.geomspace(1 / max(result.num_observed, 3), 0.5, 30)
-  gaussian = None
-  if not math.isnan(analytic):
-    wide = np.geomspace(min(known[0], delta / 3), 0.5, 30)
-    gaussian = (
-      wide,
-      curves.compute_gaussian_over_delta(analytic, delta, wide),
-    )
-  return epsilons.draw_over_delta(
-    curves.compute_over_delta(result.audit.attacks, known),
-    known,
-    gaussian=gaussian,
-    analytic=analytic,
-    attacks=result.audit.attacks,
-    canaries=canaries,
-    finding=sentences.title_over_delta(result),
-  )
 
 
 def _draw_rounds(record: Record, analytic: float) -> dict[str, figure.Figure]:
@@ -192,5 +209,9 @@ def _draw_rounds(record: Record, analytic: float) -> dict[str, figure.Figure]:
       analytic=analytic,
       finding=sentences.title_over_rounds(estimates),
     ),
-    'trace.png': cosines.draw_trace(record, record.trace),
+    'trace.png': cosines.draw_trace(
+      record,
+      record.trace,
+      typical=facts.find_typical_canary(record, record.trace),
+    ),
   }
