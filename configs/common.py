@@ -39,13 +39,13 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
     # Clients that are trained at once; None: 1 on a CPU, elsewhere as many as
     # there is memory for.
     chunk=config_dict.placeholder(int),
-    # Rounds that are sent to the device as one, for small models on a GPU.
+    # Rounds that are dispatched as one, for small models on a GPU.
     rounds_per_dispatch=1,
     # Clients compute in 'float32', 'tensorfloat32' or 'bfloat16'; what they
-    # send, clipping, noise and canaries are float32 in all.
+    # return, clipping, noise and canaries are float32 in all.
     precision='float32',
     client=dict(
-      # A client with more trains on as many, drawn anew each round; None: all.
+      # A client with more trains on this many, drawn in each round; None: all.
       max_examples=config_dict.placeholder(int),
     ),
     # 'sgd', or 'adam' with momentum 0.
@@ -82,19 +82,19 @@ def make_config(**fields: Any) -> config_dict.ConfigDict:
       sees='aggregate',
       # Cosines of every round are kept, 8 bytes for each canary and round.
       # False: only the largest of each canary, for audits whose trace would not
-      # fit; who knows a canary's round, or removes the others, is then not
-      # estimated.
+      # fit; the attackers that know a canary's round or all other updates are then
+      # not estimated.
       trace=True,
       # Rounds scored together, no more than lie between two checkpoints; None:
-      # as many as memory holds, 1 for families to whom a projection of one round
-      # costs no more.
+      # as many as memory holds, 1 for families whose projections of single rounds
+      # cost no more.
       buffer=config_dict.placeholder(int),
       # Bytes for what is not scored yet: 8 d for each round.
       memory=2e9,
       # None: (number of clients)^-1.1
       delta=config_dict.placeholder(float),
       # ε that the run claims to have at this δ, as a Gaussian mechanism: each
-      # evaluation and checkpoint tells whether its rounds so far contradict it.
+      # evaluation and checkpoint tests whether its rounds so far contradict it.
       # None: no claim.
       claim=config_dict.placeholder(float),
     ),

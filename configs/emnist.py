@@ -47,7 +47,7 @@ def get_config(mode: str = 'full') -> config_dict.ConfigDict:
       # Folder of the imported columns; None: epe_jax in the user's cache.
       cache=config_dict.placeholder(str),
     ),
-    # Filters of the first convolution; the layers behind it grow with it.
+    # Filters of the first convolution; the later layers grow with it.
     model=dict(width=32),
     rounds=2 if smoke else 500,
     clients_per_round={'full': 101, '5x34': 34, 'smoke': 4}[mode],

@@ -1,7 +1,7 @@
 """The command line `epe-jax`: a module for each command, with its flags.
 
-Modules of commands import what they need when they are called, so that help is shown
-at once and each needs no more than its own extras.
+A command imports what it needs when it is called, so that help is shown at once and
+each needs only its own extras.
 """
 
 from epe_jax.cli.program import main

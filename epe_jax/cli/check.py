@@ -125,7 +125,7 @@ def run_check(name: str, values: flags.FlagValues) -> int:
   except ValueError:
     raise
   except Exception as error:
-    # Of the first round, in which nothing is adversarial.
+    # From the first round, which is not adversarial.
     raise ValueError(_locate(name, error)) from error
   if given['json']:
     print(io.format_json(report.to_json()))
@@ -135,7 +135,7 @@ def run_check(name: str, values: flags.FlagValues) -> int:
 
 
 def _locate(name: str, error: Exception) -> str:
-  """What a factory or its mechanism raised, after the line that raised it."""
+  """Describes what a factory or its mechanism raised, and where."""
   if isinstance(error, SyntaxError):
     return f'{error.filename}, line {error.lineno}: SyntaxError: {error.msg}'
   frame = traceback.extract_tb(error.__traceback__)[-1]

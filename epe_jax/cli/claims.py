@@ -1,4 +1,4 @@
-"""Whether a claimed ε stands: a line for people, and the exit status of --claim."""
+"""The flag --claim: tests a claimed ε, prints the outcome, gives the exit status."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def check_claim(claim: float | None) -> None:
   """Checks a claimed ε, before any work.
 
   Raises:
-    ValueError: it is no finite number >= 0.
+    ValueError: it is not a finite number >= 0.
   """
   if claim is not None and not 0 <= claim < math.inf:
     raise ValueError(f'--claim={claim}; give a finite ε >= 0.')
 
 
 def choose_bounds(audit: Audit) -> list[Estimate]:
-  """The lower bounds by which a claim is judged: no more than hold together.
+  """Chooses the lower bounds that test a claim: only bounds that hold together.
 
-  Of those that do, no bound that assumes a shape judges: scores of another shape would
-  make it accuse a mechanism that keeps its claim.
+  Bounds that assume a shape are left out: with scores of another shape they would
+  accuse a mechanism that keeps its claim.
   """
   if audit.is_simultaneous:
     return [
@@ -72,13 +72,13 @@ def report_claim(
     claim: ε >= 0; None if nothing is claimed.
     bounds: lower bounds that hold together.
     test: of the claim by the rounds of a run; None if there was none.
-    to_stderr: whether stdout is for something else.
+    to_stderr: whether stdout has another use.
 
   Returns:
     The exit status: 1 if the claim is violated, else 0.
 
   Raises:
-    ValueError: there is no bound to judge a claim by.
+    ValueError: there is no bound to test a claim with.
   """
   if claim is None:
     return 0

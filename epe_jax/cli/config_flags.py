@@ -77,7 +77,7 @@ def parse(
 
 
 def find_similar(word: str, words: Sequence[str]) -> str | None:
-  """The nearest of some words; None if none is near."""
+  """Finds the word most similar to another; None if none is similar."""
   return next(iter(difflib.get_close_matches(word, words, n=1)), None)
 
 
@@ -103,6 +103,8 @@ def _refuse_flags(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
 def _define_fields(
   config: Any, name: str, rest: Sequence[str]
 ) -> flags.FlagValues:
+  from epe_jax.experiment import config_files
+
   with extras.explain_missing():
     from ml_collections import config_dict, config_flags
   if not isinstance(config, config_dict.ConfigDict):
@@ -113,21 +115,12 @@ def _define_fields(
   fields = list(io.flatten(config.to_dict()))
   for text in rest:
     if match := _FIELD.match(text):
-      _check_field(match[1], fields)
+      config_files.check_field(match[1], fields)
   values = flags.FlagValues()
   config_flags.DEFINE_config_dict(
     'config', config, flag_values=values, sys_argv=['', *rest]
   )
   return values
-
-
-def _check_field(name: str, fields: Sequence[str]) -> None:
-  if any(f'{field}.'.startswith(f'{name}.') for field in fields):
-    return
-  from epe_jax.experiment import config_files
-
-  cure = config_files.suggest_field(name, fields)
-  raise ValueError(f'the config has no field {name!r}; {cure}')
 
 
 def _explain_unknown(

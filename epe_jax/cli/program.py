@@ -1,6 +1,6 @@
 """The program `epe-jax`: its commands, their help, and exit statuses.
 
-What a command needs is imported when it is called: estimates from a file of scores
+A command imports what it needs when it is called: estimates from a file of scores
 need no JAX.
 """
 
@@ -14,7 +14,6 @@ import sys
 import sysconfig
 import traceback
 from types import ModuleType
-from typing import NamedTuple
 
 from absl import app, flags
 
@@ -24,12 +23,12 @@ from epe_jax.cli import config_flags
 from epe_jax.text import tables, terminal
 
 OK, VIOLATED, FAILED, CRASHED, INTERRUPTED = 0, 1, 2, 70, 130
-"""Exit statuses: done; a claim or a rule is violated; refused; an error of ours; stopped
-by Ctrl-C."""
+"""Exit statuses: done; a claim or a rule is violated; refused; a bug; stopped by
+Ctrl-C."""
 
 
 TRACEBACK = 'EPE_JAX_TRACEBACK'
-"""Of the environment: if it is 1, errors of input are shown with their traceback."""
+"""An environment variable: if it is 1, errors of input come with their traceback."""
 
 _BUG = (
   'error: this is a bug of epe_jax, and not of what it was given. Please report it in '
@@ -37,40 +36,29 @@ _BUG = (
 )
 
 
-class Command(NamedTuple):
-  """A command.
-
-  Attributes:
-    module: of `epe_jax.cli`, with its help as docstring, `define_flags(values)`
-      and `execute(values, argv)`, which gives the exit status.
-    summary: what it does, in a line.
-  """
-
-  module: str
-  summary: str
-
-
 COMMANDS = {
-  'run': Command('run', 'train with canaries, audit, and write a report'),
-  'plan': Command('plan', 'predict what an audit will measure and cost'),
-  'audit': Command('audit', 'evaluate a recorded audit: one line per attacker'),
-  'estimate': Command('estimate', 'ε from scores of any system, without JAX'),
-  'sweep': Command('sweep', 'runs over a grid of settings or seeds'),
-  'report': Command('report', 'rewrite the report of a run, or compare runs'),
-  'reproduce': Command('reproduce', 'tables and figures of the paper'),
-  'data': Command('data', 'download or import federated data'),
-  'card': Command('card', 'validate and compare audit cards'),
-  'check': Command(
-    'check', 'check whether an aggregation adds noise as it claims'
-  ),
+  'run': 'train with canaries, audit, and write a report',
+  'plan': 'predict what an audit will measure and cost',
+  'audit': 'evaluate a recorded audit: one line per attacker',
+  'estimate': 'ε from scores of any system, without JAX',
+  'sweep': 'runs over a grid of settings or seeds',
+  'report': 'rewrite the report of a run, or compare runs',
+  'reproduce': 'tables and figures of the paper',
+  'data': 'download or import federated data',
+  'card': 'validate and compare audit cards',
+  'check': 'check whether an aggregation adds noise as it claims',
 }
-"""The commands of `epe-jax`, by name."""
+"""The commands of `epe-jax` and what they do, by name.
+
+Each has a module of `epe_jax.cli` with its help as docstring, `define_flags(values)` and
+`execute(values, argv)`, which returns the exit status.
+"""
 
 # Folders of packages of others, and of Python itself.
 _PACKAGES = {'site-packages', 'dist-packages'}
 _PYTHON = sysconfig.get_path('stdlib')
 
-# Reports of several forms have a --format, and those of two --json.
+# Commands with several output formats have --format, those with two --json.
 _OF_JSON = {'json': 'format=json', 'format': 'json'}
 
 _HELP = """\
@@ -110,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_script(name: str) -> None:
   """Runs a command as a program of scripts/, and ends the process.
 
-  As programs of absl do, it ends with 1 wherever something is wrong.
+  Like programs of absl, it ends with 1 whatever is wrong.
 
   Args:
     name: of the command.
@@ -121,7 +109,7 @@ def run_script(name: str) -> None:
 def format_help() -> str:
   """The commands, with a line each."""
   width = max(map(len, COMMANDS))
-  lines = [f'  {name:<{width}}  {x.summary}' for name, x in COMMANDS.items()]
+  lines = [f'  {name:<{width}}  {x}' for name, x in COMMANDS.items()]
   statuses = tables.fill_paragraph(_STATUSES)
   return _HELP.format(commands='\n'.join(lines), statuses=statuses)
 
@@ -131,11 +119,11 @@ def format_command_help(module: ModuleType) -> str:
   values = flags.FlagValues()
   module.define_flags(values)
   listed = values.get_help(include_special_flags=False).splitlines()
-  # Flags come under the names of the modules that define them.
+  # Without the names of the modules that define them.
   listed = [line for line in listed if line.startswith(' ')]
   blocks = (module.__doc__ or '').strip().split('\n\n')
   text = '\n\n'.join(
-    # Examples stand as they are, so that they can be copied.
+    # Examples are not wrapped, so that they can be copied.
     block if block.startswith(' ') else tables.fill_paragraph(block)
     for block in blocks
   )
@@ -165,11 +153,11 @@ def _dispatch(argv: Sequence[str]) -> int:
     )
     return FAILED
   except BrokenPipeError:
-    # Whoever read has enough.
+    # The reader has closed the pipe.
     _close_stdout()
     return OK
   except KeyboardInterrupt:
-    # Commands that keep something say what; the others have nothing to lose.
+    # Commands that keep something say so themselves.
     print('Stopped.', file=sys.stderr)
     return INTERRUPTED
   except SystemExit as stop:
@@ -184,16 +172,16 @@ def _dispatch(argv: Sequence[str]) -> int:
       return FAILED
     traceback.print_exc()
     print(_BUG, file=sys.stderr)
-    # Not 1, by which a shell would take it for a violated claim.
+    # Not 1, which a shell would take for a violated claim.
     return CRASHED
 
 
 def is_of_input(error: Exception) -> bool:
-  """Whether an error is of what the program was given, and not of the program.
+  """Whether an error is due to the input of the program, and not to a bug.
 
-  The system's errors are, and those that a statement `raise` of this package or
-  anything in a file of the user's own made. What Python, NumPy or another library
-  raises of its own accord was not foreseen here, whatever its type.
+  Errors of the operating system are, those of a `raise` statement of this package,
+  and all that a file of the user raises. What Python, NumPy or another library
+  raises by itself was not foreseen here, whatever its type.
 
   Args:
     error: that was raised.
@@ -215,7 +203,7 @@ def is_of_input(error: Exception) -> bool:
 
 def _run(name: str, rest: Sequence[str]) -> int:
   with extras.explain_missing():
-    module = importlib.import_module(f'epe_jax.cli.{COMMANDS[name].module}')
+    module = importlib.import_module(f'epe_jax.cli.{name}')
     if {'--help', '-h', '-help', '--helpfull'} & {*rest}:
       print(format_command_help(module), end='')
       return OK
@@ -251,7 +239,7 @@ def _print_traceback() -> None:
 
 
 def _print_error(text: str) -> None:
-  """Prints an error, whose lines a terminal shows without breaking a word."""
+  """Prints an error, wrapped at words if stderr is a terminal."""
   text = f'error: {text}'
   if sys.stderr.isatty():
     with tables.limit_width(terminal.measure_width(sys.stderr)):
@@ -265,7 +253,7 @@ def _fill_line(line: str) -> str:
 
 
 def _explain_type(text: str) -> str:
-  """An error of a flag, without how Python says that a text is not a number."""
+  """Rewords what Python says of a flag that is not a number."""
   text = re.sub(
     r"invalid literal for int\(\) with base \d+: ('.*')",
     r'\1 is not an integer; give one',
@@ -279,14 +267,14 @@ def _explain_type(text: str) -> str:
 
 
 def _explain_os_error(error: Exception) -> str:
-  """An error of the system begins with its path; others stand as they are."""
+  """Puts the path of an error of the operating system first."""
   if isinstance(error, OSError) and error.filename and error.strerror:
-    # Of a file that is renamed, the second is the one that was asked for.
+    # The second path of a rename is the one that the user gave.
     path = error.filename2 or error.filename
     return f'{path}: {error.strerror}; give another path.'
   return str(error)
 
 
 def _close_stdout() -> None:
-  """Has what is left to write go nowhere, instead of failing at the exit."""
+  """Discards the rest of the output, which would fail at the exit."""
   os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

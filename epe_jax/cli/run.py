@@ -102,7 +102,7 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
     config.audit.claim = values.claim
   result = None
   if not is_distributed:
-    # To show it takes no JAX, whose import takes most of the time.
+    # It is shown without JAX, whose import takes most of the time.
     result = finished_runs.find_result(workdir, config)
   if result is None:
     with progress.phase('importing JAX'):
@@ -120,12 +120,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
       sharding.initialize_distributed(*cluster)
     result = audited_run.run(config, workdir)
   if result is None:
-    # The first of several processes has the result, and writes.
+    # Only the first of several processes has the result.
     return 0
   form = report.format_report if values.verbose else report.format_summary
   print(form(result))
   files = workdirs.workdir_at(workdir)
-  # For the auditor's eyes: of a run with fresh noise, the report says less.
+  # For the auditor only: the report of a run with fresh noise says less.
   for warning in sentences.describe_overflow(
     metrics.read_lines(files.metrics) if files.metrics.exists() else ()
   ):

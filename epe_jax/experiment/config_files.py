@@ -87,6 +87,22 @@ def load_grid(name: str) -> Config:
     raise ValueError(str(error).removeprefix(f'{GRIDS}:{name}: ')) from error
 
 
+def check_field(name: str, fields: Sequence[str]) -> None:
+  """Checks that a config has a field, or a group of fields, of some name.
+
+  Args:
+    name: the dotted name.
+    fields: the dotted names of all fields.
+
+  Raises:
+    ValueError: it has none. The message suggests another one.
+  """
+  if not any(f'{field}.'.startswith(f'{name}.') for field in fields):
+    raise ValueError(
+      f'the config has no field {name!r}; {suggest_field(name, fields)}'
+    )
+
+
 def suggest_field(
   name: str, fields: Sequence[str], *, missing: Iterable[str] = ()
 ) -> str:

@@ -1,10 +1,11 @@
 """Stopping a run: Ctrl-C and SIGTERM let it finish its round and save.
 
-The first signal is a request, which `audited_run` reads between rounds; a second
-one ends the process at once, as if nobody listened.
+The first signal is a request, which `driver` reads between rounds; a second one
+ends the process at once, as if there were no handler.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent import futures
 import contextlib
 import functools
 import os
@@ -20,10 +21,11 @@ P = ParamSpec('P')
 T = TypeVar('T')
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds between two looks for a request, where no signal wakes the main thread.
+# Seconds between two checks for a request while the main thread waits.
 _INTERVAL = 0.2
 _PROGRAM = 'epe-jax'
-_threads: list[threading.Thread] = []
+# What threads compute, of all requests.
+_started: list[futures.Future] = []
 
 
 class Stopped(KeyboardInterrupt):
@@ -31,14 +33,14 @@ class Stopped(KeyboardInterrupt):
 
   Attributes:
     signum: the signal that asked.
-    is_abrupt: whether the signal itself raised it, whatever went on.
+    is_abrupt: whether the signal itself raised it, in the middle of anything.
   """
 
   def __init__(
     self, message: str, signum: int | None = None, *, is_abrupt: bool = False
   ):
     super().__init__(message)
-    # Of several processes some are told by the first one, and by no signal.
+    # Some of several processes are stopped by the first one, and by no signal.
     self.signum = signal.SIGTERM if signum is None else signum
     self.is_abrupt = is_abrupt
 
@@ -47,16 +49,16 @@ class Requests:
   """Whether this process was asked to stop.
 
   Attributes:
-    signum: the signal that asked; None if none did.
-    can_defer: whether there is something to finish first. Until there is, a
-      signal raises `Stopped` where it comes.
-    has_work: whether what goes on is finished, and not given up at once.
+    signum: the signal that asked; None if there was none.
+    can_defer: whether there is something to finish first. Until then, a signal
+      raises `Stopped` wherever it arrives.
+    gives_up: whether the current work is abandoned on request, and not finished.
   """
 
   def __init__(self):
     self.signum: int | None = None
     self.can_defer = False
-    self.has_work = True
+    self.gives_up = False
 
   def raise_if_stopped(self, message: str) -> None:
     """Raises `Stopped` if this process was asked to stop.
@@ -68,17 +70,17 @@ class Requests:
       raise Stopped(message, self.signum)
 
   def wait_for(self, function: Callable[[], T], message: str) -> T:
-    """Calls a function in a thread, and stops waiting for it when asked to stop.
+    """Calls a function in a thread, and stops waiting for it on request.
 
-    For what takes long and leaves nothing to save, such as a compilation, which
-    no signal reaches. The thread goes on until the function returns.
+    For work that takes long and leaves nothing to save, such as a compilation,
+    which signals do not reach. The thread continues until the function returns.
 
     Args:
       function: what is called.
-      message: of `Stopped`, if this process is asked to stop meanwhile.
+      message: of `Stopped`, if this process is asked to stop in the meantime.
 
     Returns:
-      What the function returns. What it raises is raised.
+      The result of the function, or its exception is raised.
     """
     return self.start(function)(message)
 
@@ -89,46 +91,40 @@ class Requests:
       function: what is called.
 
     Returns:
-      A function that waits as `wait_for` does, given the message of `Stopped`; given
-      None it waits until the thread has ended, whatever is asked.
+      A function that waits as `wait_for` does, given the message of `Stopped`;
+      given None it waits until the function has returned, whatever is requested.
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
+    future: futures.Future[T] = futures.Future()
 
     def call() -> None:
       try:
-        results.append(function())
+        future.set_result(function())
       except BaseException as error:
-        errors.append(error)
+        future.set_exception(error)
 
-    # No daemon: a compiler that is at work does not survive the end of Python.
-    thread = threading.Thread(target=call, name='work')
-    thread.start()
-    _threads[:] = [t for t in (*_threads, thread) if t.is_alive()]
+    # No daemon: a compiler at work does not survive the end of Python.
+    threading.Thread(target=call, name='work').start()
+    _started[:] = [x for x in (*_started, future) if not x.done()]
 
     def wait(message: str | None) -> T:
-      self.has_work = message is None
-      while thread.is_alive():
-        if self.signum is not None and message is not None:
-          raise Stopped(message, self.signum)
-        thread.join(_INTERVAL)
-      self.has_work = True
-      if errors:
-        raise errors[0]
-      return results[0]
+      self.gives_up = message is not None
+      while not futures.wait([future], _INTERVAL).done:
+        if message is not None:
+          self.raise_if_stopped(message)
+      self.gives_up = False
+      return future.result()
 
     return wait
 
 
 @contextlib.contextmanager
 def listen(announcement: str) -> Iterator[Requests]:
-  """Takes the first Ctrl-C or SIGTERM within for a request to stop.
+  """Takes the first Ctrl-C or SIGTERM in this context as a request to stop.
 
-  Signals reach the main thread alone; elsewhere nothing is ever requested. A signal
-  is deferred once `can_defer` is set.
+  Signals reach the main thread alone; elsewhere nothing is ever requested.
 
   Args:
-    announcement: what is printed when it comes, if there is work to finish.
+    announcement: printed on a request if there is work to finish.
   """
   requests = Requests()
   if threading.current_thread() is not threading.main_thread():
@@ -142,9 +138,9 @@ def listen(announcement: str) -> Iterator[Requests]:
     requests.signum = signum
     for other in _SIGNALS:
       signal.signal(other, signal.SIG_DFL)
-    if not requests.has_work:
+    if requests.gives_up:
       return
-    # If the signal came while a line was being written, there is none of this.
+    # stderr refuses, if the signal arrived while it was written to.
     with contextlib.suppress(RuntimeError):
       print(f'\n{announcement}', file=sys.stderr, flush=True)
 
@@ -157,9 +153,9 @@ def listen(announcement: str) -> Iterator[Requests]:
 
 
 def wait_for(function: Callable[[], T]) -> T:
-  """Calls a function as `Requests.wait_for` does, which the first signal gives up.
+  """Calls a function as `Requests.wait_for` does, until the first signal.
 
-  For all that trains or computes for long, and is resumed from what it has written.
+  For work that takes long and resumes from the files that it has written.
   """
   with listen('') as requests:
     requests.can_defer = True
@@ -172,14 +168,14 @@ def _raise_stopped(signum: int, frame: object) -> NoReturn:
 
 
 def end_with_parent() -> None:
-  """Ends this process as SIGTERM does when the one that started it is gone.
+  """Ends this process as SIGTERM does when its parent is gone.
 
-  That one has to hold the other end of the pipe that is stdin here, and to write
+  The parent must hold the other end of the pipe that is stdin here, and write
   nothing more into it: however it ends, the pipe ends with it.
   """
 
   def follow() -> None:
-    # No buffer of Python, whose lock would be missed at its end.
+    # Unbuffered, because Python would wait for the lock of a buffer at its end.
     while os.read(0, 1024):
       pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -188,10 +184,10 @@ def end_with_parent() -> None:
 
 
 def name_command() -> str:
-  """The command of this process, as short as a shell takes it.
+  """Gives the command of this process, in the shortest form for a shell.
 
-  An installed program is run by an interpreter that nobody typed, and from a folder
-  of the search path its name is enough.
+  The interpreter of an installed program is left out, and so is the folder of one
+  on the search path.
   """
   command = [*sys.orig_argv]
   if pathlib.Path(sys.argv[0]).name == _PROGRAM and sys.argv[0] in command:
@@ -202,30 +198,29 @@ def name_command() -> str:
   return shlex.join(command)
 
 
-def _name_own_command() -> str:
-  """How to resume a program that is resumed by its own command."""
+def _explain_resuming() -> str:
   return f'To go on: {name_command()}'
 
 
 def end_politely(
-  main: Callable[P, T], explain_resuming: Callable[[], str] = _name_own_command
+  main: Callable[P, T], explain_resuming: Callable[[], str] = _explain_resuming
 ) -> Callable[P, T]:
-  """Wraps the main function of a program, which then ends without a traceback.
+  """Wraps the main function of a program, so that signals cause no traceback.
 
-  Where it was asked to stop, it says what is kept and how to go on, and exits with
-  128 plus the number of the signal, as shells have it: 130 after Ctrl-C, 143 after
+  If it is asked to stop, the program says what is kept and how to resume, and exits
+  with 128 plus the number of the signal, as in shells: 130 after Ctrl-C, 143 after
   SIGTERM. Signals reach the main thread alone.
 
   Args:
     main: the function.
-    explain_resuming: gives the sentence on how to go on. By default it names the
+    explain_resuming: gives the sentence on how to resume. By default it names the
       command of this process.
   """
 
   @functools.wraps(main)
   def ending(*args: P.args, **kwargs: P.kwargs) -> T:
     is_main = threading.current_thread() is threading.main_thread()
-    # Unlike the default, this runs what ends the processes that were started.
+    # Unlike the default handler, it runs the code that ends child processes.
     before = signal.signal(signal.SIGTERM, _raise_stopped) if is_main else None
     try:
       return main(*args, **kwargs)
@@ -237,9 +232,9 @@ def end_politely(
       if before is not None:
         signal.signal(signal.SIGTERM, before)
     print(f'{message} {explain_resuming()}', file=sys.stderr, flush=True)
-    # Where JAX compiles or computes, the end of Python would wait for it or crash.
+    # While JAX compiles or computes, the end of Python would wait for it or crash.
     is_at_work = is_abrupt and 'jax' in sys.modules
-    if is_at_work or any(thread.is_alive() for thread in _threads):
+    if is_at_work or any(not future.done() for future in _started):
       sys.stdout.flush()
       os._exit(code)
     raise SystemExit(code)

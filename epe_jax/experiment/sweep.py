@@ -17,8 +17,6 @@ import subprocess
 import time
 from typing import Any, NamedTuple
 
-from ml_collections import config_dict
-
 from epe_jax import io, progress
 from epe_jax.experiment import (
   config_files,
@@ -82,6 +80,7 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
       field, two axes set the same field, an axis has no values, or two points
       have the same name.
 
+  >>> from ml_collections import config_dict
   >>> base = config_dict.create(noise=0.1, canaries=dict(repetitions=1))
   >>> axes = [('noise', (0.0, 0.1)), ('canaries.repetitions', (1, 2))]
   >>> [point.name for point in make_grid(base, axes)][1:3]
@@ -91,7 +90,7 @@ def make_grid(base: Config, axes: Sequence[Axis]) -> list[Point]:
   for name in fields:
     if fields.count(name) > 1:
       raise ValueError(f'two axes set {name}; keep one of them.')
-    _check_field(base, name)
+    config_files.check_field(name, [*io.flatten(base.to_dict())])
   points = []
   for values in itertools.product(*(_iterate_steps(axis) for axis in axes)):
     settings = {k: v for step in values for k, v in step.items()}
@@ -332,15 +331,6 @@ def _iterate_steps(axis: Axis) -> Iterator[Mapping[str, Any]]:
         f'axis {tuple(names)} has the step {tuple(value)}; give a value for '
         'each field.'
       )
-
-
-def _check_field(base: Config, name: str) -> None:
-  group = base
-  for part in name.split('.'):
-    if not isinstance(group, config_dict.ConfigDict) or part not in group:
-      cure = config_files.suggest_field(name, [*io.flatten(base.to_dict())])
-      raise ValueError(f'the config has no field {name!r}; {cure}')
-    group = group[part]
 
 
 def _set_field(config: Config, name: str, value: Any) -> None:

@@ -149,7 +149,7 @@ def _explain_resuming() -> str:
 @functools.partial(stopping.end_politely, explain_resuming=_explain_resuming)
 def _run(work: Mapping[str, Any], workdir: str) -> None:
   """Runs a point, once no other process does, such as one of a previous sweep."""
-  config = config_dict.ConfigDict(work)
+  config: workloads.Config = config_dict.ConfigDict(work)
   compiled_programs.keep_programs()
   sharding.use_cores(config.clients_per_round)
   is_announced = False

@@ -42,8 +42,8 @@ def test_help_lists_every_command_with_a_line_each(capsys):
   for argv in (['--help'], ['-h'], ['help']):
     code, out, _ = run(capsys, *argv)
     assert code == 0
-    for name, command in program.COMMANDS.items():
-      assert f'  {name:<9}  {command.summary}\n' in out
+    for name, summary in program.COMMANDS.items():
+      assert f'  {name:<9}  {summary}\n' in out
 
 
 @pytest.mark.parametrize('name', program.COMMANDS)
@@ -51,7 +51,7 @@ def test_the_help_of_a_command_has_examples_and_all_of_its_flags(capsys, name):
   code, out, _ = run(capsys, name, '--help')
   assert code == 0
   assert out.count(f'  epe-jax {name} ') >= 2
-  module = sys.modules[f'epe_jax.cli.{program.COMMANDS[name].module}']
+  module = sys.modules[f'epe_jax.cli.{name}']
   values = flags.FlagValues()
   module.define_flags(values)
   for flag in values:
@@ -106,9 +106,9 @@ def test_an_error_is_as_wide_as_a_narrow_terminal(monkeypatch):
 
 
 def test_each_example_of_help_is_made_of_flags_that_exist(capsys):
-  for name, command in program.COMMANDS.items():
+  for name in program.COMMANDS:
     _, out, _ = run(capsys, name, '--help')
-    module = sys.modules[f'epe_jax.cli.{command.module}']
+    module = sys.modules[f'epe_jax.cli.{name}']
     values = flags.FlagValues()
     module.define_flags(values)
     examples = out.split('\n\n')[1].replace('\\\n', ' ').splitlines()
@@ -379,7 +379,6 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     ('sweep', 'digits', '--axis=seed=0,1', '--workdir=/proc/x'),
     ('reproduce', 'algorithm1', '--scale=smoke', '--workdir=/proc/x'),
     ('data', 'a.npz', '--out=/proc/x'),
-    ('plan', '--out=/proc/x/plans.md'),
   ],
 )
 def test_a_path_where_even_root_makes_no_folder_is_one_line(capsys, argv):
