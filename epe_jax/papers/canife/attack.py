@@ -1,7 +1,7 @@
-"""Scores of rounds with a canary and without, at a model that stands still.
+"""Scores of rounds with a canary and without, at a fixed model.
 
 The score is <g/|g|, Σ_i CLIP(u_i) + Z> / S: about 1 with the canary and 0 without,
-with noise of standard deviation z and whatever the updates of the others add.
+plus noise of standard deviation z and the updates of the others.
 """
 
 import jax
@@ -22,7 +22,7 @@ def draw_rounds(
     rng: of sampling.
     rounds: >= 1.
     clients: m, in [1, num_clients].
-    num_clients: of whom there are.
+    num_clients: size of the population.
   """
   draws = [
     rng.choice(num_clients, clients, replace=False) for _ in range(rounds)
@@ -41,16 +41,15 @@ def score_rounds(
   clip_norm: float,
   noise_multiplier: float,
 ) -> Float[Array, ' rounds']:
-  """The score of each round, of which some have the canary in place of a client.
+  """The score of each round, some of which have the canary in place of a client.
 
-  The noise is drawn as it is along the canary's direction, N(0, (z S)²), which is
-  exactly its law there.
+  Only the noise along the canary's direction is drawn, N(0, (z S)²).
 
   Args:
     noise_key: of the noise of these rounds.
     params: the model.
     canary: its gradient, unclipped.
-    x: inputs of the clients, an example each.
+    x: inputs of the clients, one example each.
     y: their labels, as probabilities.
     included: 1 where the canary replaces the first client, 0 elsewhere.
     clip_norm: S > 0.

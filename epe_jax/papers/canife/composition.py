@@ -1,9 +1,9 @@
 """From the ε of audited rounds to that of a run: noise inverted, then composed.
 
-A round of ε̂ is taken for a Gaussian mechanism with the noise σ̂ that has just this ε;
-the run is composed of such rounds, each with Poisson sampling. What comes out is the
-ε of a mechanism that nobody ran. It is a bound of the run at hand only where its
-clients are sampled so, its noise is Gaussian and independent, and every ε̂ is right.
+A round of ε̂ is taken to be a Gaussian mechanism with the noise σ̂ that has this ε, and
+the run to be composed of such rounds with Poisson sampling. The result bounds the ε
+of the run only if its clients are sampled so, its noise is Gaussian and independent,
+and every ε̂ is right.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64))
 """Of Rényi DP, those of Opacus."""
 
 MIN_EPSILON = 0.15
-"""The smallest ε of a round that is inverted; less is taken for this much."""
+"""The smallest ε of a round that is inverted; smaller ones are raised to it."""
 
 _SIGMAS = (1e-2, 1e4)
 
@@ -35,7 +35,7 @@ def epsilon_of_rounds(
   Args:
     sigmas: noise multiplier of each stretch of rounds, > 0.
     rounds: length of each stretch, >= 1.
-    probability: q in (0, 1] with which one takes part in a round.
+    probability: q in (0, 1] of a client in a round.
     delta: δ in (0, 1).
 
   Raises:
@@ -67,11 +67,11 @@ def invert_noise(epsilon: float, *, delta: float) -> float:
   """σ of the Gaussian mechanism that has this ε at δ by Rényi DP.
 
   Args:
-    epsilon: >= 0, finite; less than `MIN_EPSILON` is taken for that.
+    epsilon: >= 0, finite; at least `MIN_EPSILON` is used.
     delta: δ in (0, 1).
 
   Returns:
-    σ > 0, which falls as ε rises.
+    σ > 0, decreasing in ε.
 
   Raises:
     ValueError: an argument is out of range, or ε belongs to a σ outside 0.01 to
@@ -109,9 +109,9 @@ def compose_audits(
   """ε of a run from audits of some of its rounds.
 
   Args:
-    epsilons: of the audited rounds, at round_delta; where it is infinite, as of
-      counted rates without an error, `fallback` is the noise.
-    rounds: that each audit stands for.
+    epsilons: of the audited rounds, at round_delta. If one is infinite, as of
+      counted rates without an error, `fallback` is its noise.
+    rounds: number of rounds that each audit stands for.
     round_delta: δ of the audits.
     probability: q of Poisson sampling.
     delta: δ of the run.

@@ -1,12 +1,12 @@
 """Examples whose gradients are orthogonal to those of mock clients.
 
-Of a canary with gradient g, the pixels and the logits of its label go down
+Adam descends on
 
   d (max(0, C - |g|)² + mean_i <S g/|g|, u_i>²)
 
-by Adam, with u_i the clipped updates of mock clients, a new minibatch of the design
-pool in each step. The first term makes the canary long enough to be clipped, the
-second keeps the updates of others out of its score.
+by the pixels and the logits of the label of a canary with gradient g, where u_i are
+the clipped updates of a minibatch of mock clients. The first term makes the canary
+long enough to be clipped; the second keeps the updates of others out of its score.
 """
 
 from typing import Any, NamedTuple
@@ -21,10 +21,10 @@ from epe_jax.types import Array, Key, Params
 
 
 class Canary(NamedTuple):
-  """An example that is crafted.
+  """A crafted example.
 
   Attributes:
-    pixels: [*n, p], not limited to those of images, as in the released code.
+    pixels: [*n, p], not limited to [0, 1], as in the released code.
     label_logits: [*n, c] of its soft label.
   """
 
@@ -33,13 +33,13 @@ class Canary(NamedTuple):
 
 
 def draw_canaries(key: Key, num: int, *, inputs: int, classes: int) -> Canary:
-  """Canaries to begin with: uniform pixels in [0, 1] and a class at random.
+  """Draws initial canaries: uniform pixels in [0, 1] and a random class.
 
   Args:
-    key: for the canaries alone.
+    key: of the canaries.
     num: B >= 1.
     inputs: p.
-    classes: c. The class has about half of the soft label of ten classes.
+    classes: c. Of ten classes, the drawn one has about half of the soft label.
   """
   pixels, labels = jax.random.split(key)
   classes_drawn = jax.random.randint(labels, (num,), 0, classes)
@@ -67,12 +67,12 @@ def craft(
   clip_norm: float,
   norm_target: float,
 ) -> tuple[Canary, Float[Array, 'steps B']]:
-  """Crafts B canaries side by side, each against a model and a pool of its own.
+  """Crafts B canaries in parallel, each against its own model and pool.
 
   Args:
     key: of the minibatches, which the canaries share.
     params: of the models, with a leading axis B.
-    canaries: to begin with, [B, ...].
+    canaries: initial ones, [B, ...].
     pool: clipped updates of the mock clients, [B, n, ...].
     steps: of Adam, >= 1.
     minibatch: mock clients of a step, in [1, n], drawn without replacement.
@@ -105,7 +105,7 @@ def craft(
     canary: Canary, params: Params, target: two_layer.Factors
   ) -> Float[Array, '']:
     gradient = factor_canary(params, canary)
-    # A gradient of 0 has no direction, and must not give NaN.
+    # A gradient of 0 must not give NaN.
     norm = jnp.maximum(two_layer.norms(gradient), 1e-20)
     scores = clip_norm * two_layer.inner_products(gradient, target) / norm
     shortage = jnp.maximum(norm_target - norm, 0)

@@ -1,9 +1,8 @@
 """ε of one round from its attack scores, as the released code has it.
 
-The threshold is where the ε of the counted rates is largest, on the same scores, and
-limits of both rates are taken there as if it had been given: neither number is a
-bound. `cap` is what the lower limit is when no score is on the wrong side, which no
-attack can exceed, however well it tells the two apart.
+The threshold maximizes the ε of the counted rates on the same scores, and the limits
+of both rates are taken there as if it had been fixed: neither number is a bound.
+`cap` is the lower limit if no score is on the wrong side, which no attack can exceed.
 """
 
 from typing import NamedTuple
@@ -36,8 +35,8 @@ def measure_round(
 ) -> RoundEpsilon:
   """ε of a round from scores with the canary and without it.
 
-  A threshold at which just one of the two rates is 0 is left out, as its ε is
-  infinite from counts alone.
+  Thresholds at which exactly one of the two rates is 0 are left out, as their counted
+  ε is infinite.
 
   Args:
     included: of rounds with the canary, finite, at least 2.
@@ -57,19 +56,28 @@ def measure_round(
       )
   delta = 1 / (len(included) + len(excluded))
   levels = np.unique(np.concatenate([included, excluded]))
-  misses = len(included) - threshold.count_at_least(included, levels)
-  alarms = threshold.count_at_least(excluded, levels)
-  kept = (misses == 0) == (alarms == 0)
-  misses, alarms = misses[kept], alarms[kept]
-  if not len(misses):
+  false_negatives = len(included) - threshold.count_at_least(included, levels)
+  false_positives = threshold.count_at_least(excluded, levels)
+  kept = (false_negatives == 0) == (false_positives == 0)
+  false_negatives, false_positives = (
+    false_negatives[kept],
+    false_positives[kept],
+  )
+  if not len(false_negatives):
     return RoundEpsilon(0.0, 0.0, delta)
   with np.errstate(divide='ignore'):
     counted = threshold.epsilon_at(
-      np.log(alarms / len(excluded)), np.log(misses / len(included)), delta
+      np.log(false_positives / len(excluded)),
+      np.log(false_negatives / len(included)),
+      delta,
     )
   best = int(np.argmax(counted))
   lower = _from_limits(
-    int(misses[best]), int(alarms[best]), len(included), len(excluded), delta
+    int(false_negatives[best]),
+    int(false_positives[best]),
+    len(included),
+    len(excluded),
+    delta,
   )
   return RoundEpsilon(float(counted[best]), lower, delta)
 
@@ -89,13 +97,19 @@ def cap(num_included: int, num_excluded: int) -> float:
 
 
 def _from_limits(
-  misses: int, alarms: int, num_included: int, num_excluded: int, delta: float
+  false_negatives: int,
+  false_positives: int,
+  num_included: int,
+  num_excluded: int,
+  delta: float,
 ) -> float:
   tail = (1 - CONFIDENCE) / 2
-  alarm_limit, miss_limit = (
-    intervals.clopper_pearson_upper(count, num, tail)
-    for count, num in ((alarms, num_excluded), (misses, num_included))
+  log_fpr, log_fnr = (
+    np.log(np.atleast_1d(intervals.clopper_pearson_upper(count, num, tail)))
+    for count, num in (
+      (false_positives, num_excluded),
+      (false_negatives, num_included),
+    )
   )
-  log = lambda limit: np.log(np.atleast_1d(limit))
-  epsilon = threshold.epsilon_at(log(alarm_limit), log(miss_limit), delta)
+  epsilon = threshold.epsilon_at(log_fpr, log_fnr, delta)
   return float(epsilon[0])

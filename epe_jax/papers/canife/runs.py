@@ -1,4 +1,4 @@
-"""Runs that CANIFE and our canaries audit both, each kept in a file."""
+"""Runs that both CANIFE and our canaries audit, each kept in a file."""
 
 from collections.abc import Callable, Mapping
 import functools
@@ -19,23 +19,23 @@ from epe_jax.papers.canife import attack, crafting, training, two_layer
 from epe_jax.papers.canife import images as images_lib
 
 PAPER = 'paper'
-"""Key of the first paper's own reading: maxima over rounds, two Gaussians fitted."""
+"""Key of the first paper's own estimate: maxima over rounds, two Gaussians fitted."""
 
 
 class Audited(NamedTuple):
-  """What two kinds of audits saw of one run.
+  """The scores of CANIFE and our estimates of one run.
 
   Attributes:
     included: scores of rounds with the crafted canary, [audits, n]. The first half
-      are those of an audit of half as many.
+      are those of an audit with half as many.
     excluded: the same without it.
-    random_included: the same of the example that crafting began with.
+    random_included: the same of the initial example of crafting.
     random_excluded: the same without it.
     norms: |g| of crafted canaries, unclipped, [audits].
-    random_norms: of those that crafting began with.
-    ours: by key of the attacker the 'estimate' to believe first, the pre-declared
-      lower 'bound', and the 'limit' that the mechanism has for it, if known; and as
-      `PAPER` the first paper's estimate and its ε_lo, which is no bound.
+    random_norms: of the initial examples.
+    ours: key of the attacker -> its first 'estimate', the pre-declared lower
+      'bound', and the 'limit' of the mechanism for it, if known; and `PAPER` -> the
+      first paper's estimate and its ε_lo, which is not a bound.
     accuracy: in [0, 1].
     source: of the images.
     dim: d.
@@ -61,8 +61,8 @@ class Variant(NamedTuple):
     learning_rate: of the server.
     dim: d.
     accuracy: in [0, 1].
-    noise: √(mean over rounds of z² + |Σ clients|² / (S² d)), what an attacker who
-      does not remove the others has for z.
+    noise: √(mean over rounds of z² + |Σ clients|² / (S² d)), the effective z of an
+      attacker who does not remove the other updates.
     ours: as in `Audited`.
   """
 
@@ -75,7 +75,7 @@ class Variant(NamedTuple):
 
 
 def list_audits(settings: Any) -> tuple[int, ...]:
-  """The audited rounds: one behind each `audit_every` rounds.
+  """The audited rounds: one after each `audit_every` rounds.
 
   Raises:
     ValueError: the run is too short for one.
@@ -91,7 +91,7 @@ def list_audits(settings: Any) -> tuple[int, ...]:
 
 
 def list_stretches(settings: Any) -> list[int]:
-  """Rounds that each audit stands for: those before it, and the last for the rest."""
+  """The number of rounds since the last audit; the last audit has the rest too."""
   edges = [0, *list_audits(settings)]
   edges[-1] = training.count_rounds(settings)
   return np.diff(edges).tolist()
@@ -100,17 +100,17 @@ def list_stretches(settings: Any) -> list[int]:
 def train_runs(
   settings: Any, folder: pathlib.Path, data: Mapping[str, pathlib.Path]
 ) -> tuple[list[Audited], list[Variant]]:
-  """Makes the runs of the experiment that are not in the folder yet.
+  """Trains the runs of the experiment that are not in the folder yet.
 
   Args:
     settings: of the experiment.
-    folder: of the files of its runs, which is made if missing.
+    folder: of the files of its runs; created if missing.
     data: the folder of Fashion-MNIST as 'fashion_mnist'; without it images are
       generated.
 
   Returns:
     The runs that both methods audit, and a run of each of `settings.variants`, which
-    our canaries alone audit.
+    only our canaries audit.
 
   Raises:
     ValueError: the folder has runs of other settings.
@@ -158,7 +158,7 @@ def _train_variant(
   changed.update(width=width, learning_rate=rate)
   trained = training.train(changed, images, seed=0, keep=())
   rounds = trained.record.rounds
-  assert rounds is not None, 'a run of ours has the scalars of its rounds'
+  assert rounds is not None, 'our runs have the scalars of their rounds'
   others = np.square(rounds.sum_norm / rounds.clip_norm, dtype=np.float64)
   noise = settings.noise_multiplier**2 + others / trained.record.dim
   return Variant(
@@ -204,7 +204,7 @@ def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
     canaries = crafted if name == 'crafted' else random
     scored[name] = []
     for j in range(len(audits)):
-      here = lambda x, j=j: x[j]
+      select = lambda x, j=j: x[j]
       clients = attack.draw_rounds(
         rng,
         rounds=2 * settings.scores,
@@ -213,8 +213,8 @@ def _audit_run(settings: Any, images: images_lib.Images, seed: int) -> Audited:
       )
       scores = _score(settings)(
         jax.random.fold_in(jax.random.fold_in(noise_key, i), j),
-        jax.tree.map(here, params),
-        jax.tree.map(here, canaries),
+        jax.tree.map(select, params),
+        jax.tree.map(select, canaries),
         images.train_x[clients],
         one_hot[images.train_y[clients]],
       )
@@ -282,7 +282,7 @@ def _score(settings: Any):
 
 
 def _read_record(record: Record) -> dict[str, dict[str, float | None]]:
-  """Our estimates of every attacker, and the first paper's own reading."""
+  """Our estimates of every attacker, and the first paper's own."""
   ours: dict[str, dict[str, float | None]] = {}
   for found in evaluation.evaluate(record, floors=False).attacks:
     ours[found.threat_model.key] = {

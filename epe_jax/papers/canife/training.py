@@ -1,4 +1,4 @@
-"""DP-FedAvg with an example for each client, our canaries in it, kept now and then."""
+"""One epoch of DP-FedAvg with an example for each client, audited by our canaries."""
 
 from collections.abc import Iterable
 import functools
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Int
 import numpy as np
 import optax
 
@@ -13,17 +14,17 @@ from epe_jax import canaries, sampling, streams
 from epe_jax.audit import audited_algorithm, observers
 from epe_jax.audit.record import Record, make_record
 from epe_jax.papers.canife import images as images_lib
-from epe_jax.papers.canife import rounds as dp_rounds
 from epe_jax.papers.canife import two_layer
-from epe_jax.types import Params
+from epe_jax.training import clipping, fedavg
+from epe_jax.types import Array, Params
 
 
 class Trained(NamedTuple):
   """A run.
 
   Attributes:
-    models: round -> the model before that round, of the rounds asked for.
-    record: what attackers saw of our canaries.
+    models: round -> the model before that round, for the requested rounds.
+    record: of our canaries.
     accuracy: of the last model on the test images, in [0, 1].
   """
 
@@ -33,24 +34,23 @@ class Trained(NamedTuple):
 
 
 def count_rounds(settings: Any) -> int:
-  """Rounds of an epoch; the last images of its order sit it out."""
+  """Rounds of an epoch; the last images that fill no round are left out."""
   return settings.num_train // settings.batch
 
 
 def train(
   settings: Any, images: images_lib.Images, *, seed: int, keep: Iterable[int]
 ) -> Trained:
-  """Trains for one epoch and audits it by canaries of ours.
+  """Trains for one epoch, and audits it by our canaries.
 
   A client has one image and takes one step at learning rate 1, so that its update is
-  the gradient; the server sums the clipped updates and canaries of a round, adds the
-  noise and divides by the batch.
+  minus the gradient.
 
   Args:
     settings: of the experiment, in configs/paper.py.
     images: of all clients.
-    seed: >= 0, of everything that is drawn.
-    keep: rounds whose model is wanted.
+    seed: >= 0, of all that is drawn.
+    keep: rounds before which the model is kept.
   """
   rounds = count_rounds(settings)
   keys = {
@@ -75,34 +75,36 @@ def train(
   canary_set = canaries.family(settings.family)(
     keys['canife canaries'], included.shape[1], dim
   )
-  watching = {
+  watched = {
     'final': observers.final_model(canary_set),
     'rounds': observers.all_iterates(
       canary_set, rounds=rounds, sees=('aggregate', 'residual')
     ),
   }
   algorithm = audited_algorithm.audited(
-    dp_rounds.dp_rounds(
-      classes=images_lib.CLASSES,
+    fedavg.dp_fedavg(
+      task,
+      client_opt=optax.sgd(1.0),
       server_opt=optax.sgd(settings.learning_rate),
-      clip_norm=settings.clip_norm,
+      clipping=clipping.fixed(settings.clip_norm),
       noise_multiplier=settings.noise_multiplier,
+      expected_clients=settings.batch,
     ),
     canary_set,
     included,
-    watching,
+    watched,
   )
   order = sampling.shuffled_epochs(
     seed, num_clients=len(images.train_y), clients_per_round=settings.batch
   )
 
   @functools.partial(jax.jit, donate_argnums=0)
-  def step(state, x, y):
-    # The images are arguments, as constants they would be compiled into the program.
+  def step(state, x, y, clients):
+    # Images are arguments; constants would be compiled into the program.
     t = state.algorithm.round
     return algorithm.step(
       state,
-      {'x': x, 'y': y},
+      make_cohort(x, y, clients),
       jax.random.fold_in(keys['canife training'], t),
       jax.random.fold_in(noise_key, t),
     )[0]
@@ -112,7 +114,8 @@ def train(
     if t in kept:
       models[t] = jax.device_get(state.algorithm.params)
     clients = order(t)
-    state = step(state, images.train_x[clients], images.train_y[clients])
+    x, y = images.train_x[clients], images.train_y[clients]
+    state = step(state, x, y, np.asarray(clients, np.int32))
   metrics = task.metrics(
     state.algorithm.params,
     {'x': jnp.asarray(images.test_x), 'y': jnp.asarray(images.test_y)},
@@ -120,7 +123,7 @@ def train(
   return Trained(
     models,
     make_record(
-      jax.device_get(audited_algorithm.score_observers(state, watching)),
+      jax.device_get(audited_algorithm.score_observers(state, watched)),
       jax.device_get(state.rounds),
       included=included,
       dim=dim,
@@ -130,4 +133,20 @@ def train(
       periods=1,
     ),
     float(np.mean(metrics['accuracy'])),
+  )
+
+
+def make_cohort(
+  x: Float[Array, 'm p'], y: Int[Array, ' m'], clients: Int[Array, ' m']
+) -> fedavg.Cohort:
+  """A cohort of clients with an example each, one in a chunk.
+
+  On a CPU that is much faster than larger chunks, whose updates are written to
+  memory.
+  """
+  alone = lambda column: column[:, None, None, None]
+  return fedavg.Cohort(
+    {'x': alone(x), 'y': alone(y)},
+    jnp.ones((len(y), 1, 1, 1), bool),
+    clients[:, None],
   )

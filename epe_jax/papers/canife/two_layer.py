@@ -1,11 +1,11 @@
-"""A network of two layers, whose gradient of an example is two rank-one matrices.
+"""A network of two layers; the gradient of an example is two rank-one matrices.
 
 With x̃ = (x, 1) and h̃ = (relu(W₁ᵀx̃), 1) the gradient is x̃ δ₁ᵀ and h̃ δ₂ᵀ, so that
 
   <g, g'> = <x̃, x̃'> <δ₁, δ₁'> + <h̃, h̃'> <δ₂, δ₂'>,
 
-which takes some p + h products in place of the d = (p + 1) h + (h + 1) c of the
-gradients themselves, and no gradient is ever made.
+which takes about p + h products instead of the d = (p + 1) h + (h + 1) c of the
+gradients themselves, which are never formed.
 
 References:
   Goodfellow 2015, "Efficient Per-Example Gradient Computations".
@@ -27,7 +27,7 @@ class Factors(NamedTuple):
   Attributes:
     inputs: x, [*n, p].
     hidden: relu of the first layer, [*n, h].
-    first: derivative by what the first layer gives before its relu, [*n, h].
+    first: derivative by the input of the relu, [*n, h].
     second: derivative by the logits, [*n, c].
   """
 
@@ -117,20 +117,6 @@ def clip(factors: Factors, clip_norm: float) -> Factors:
     first=scale[..., None] * factors.first,
     second=scale[..., None] * factors.second,
   )
-
-
-def sum_gradients(factors: Factors) -> Params:
-  """Σ_i g_i, a pytree like the parameters.
-
-  Args:
-    factors: of n gradients, [n, ...].
-  """
-  return {
-    'w1': factors.inputs.T @ factors.first,
-    'b1': jnp.sum(factors.first, axis=0),
-    'w2': factors.hidden.T @ factors.second,
-    'b2': jnp.sum(factors.second, axis=0),
-  }
 
 
 def _forward(params: Params, x: Float[Array, '*n p']):
