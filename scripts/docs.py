@@ -99,7 +99,7 @@ def make_blocks() -> dict[str, dict[str, str]]:
 
 
 def _summarize_attackers(result: RunResult) -> tables.Table:
-  """What three attackers measure, beside what a client of the run is allowed."""
+  """What three attackers measure, and what a client of the run is allowed."""
   participations = facts.count_participations(result)
   attacks = {
     attack.threat_model.name: attack for attack in result.audit.attacks

@@ -133,7 +133,7 @@ def estimate_guesses(
   attack itself reaches.
 
   Args:
-    attack: what was found about the attacker.
+    attack: the result of the attacker.
     participations: of canaries and clients.
 
   Returns:
@@ -148,7 +148,7 @@ def estimate_guesses(
 def compute_tradeoff_curves(
   audit: Audit, *, analytic: float = math.nan
 ) -> TradeoffCurves:
-  """The trade-off of each attacker, beside what is allowed and what is certain.
+  """The trade-off of each attacker, with what is allowed and what is certain.
 
   Args:
     audit: of a run or of scores.

@@ -1,4 +1,4 @@
-"""What the numbers of a report are: terms, and which numbers belong to which."""
+"""Definitions of terms, and links from numbers to them."""
 
 import re
 from typing import NamedTuple
@@ -136,11 +136,6 @@ TERMS = {
     'says that these runs differ, not that their settings do.',
   ),
   'time': Term('Time', 'Seconds that rounds took on the device named below.'),
-  'record': Term(
-    'Hash of the record',
-    'SHA-256 of what attackers saw, as far as it may be published. Anyone who has the '
-    'record can check that these numbers belong to it.',
-  ),
 }
 """Key of an anchor -> what it defines."""
 
@@ -148,6 +143,7 @@ TERMS = {
 _TERM_OF = {
   'accuracy of the majority class': 'accuracy',
   'analytic ε': 'analytic',
+  'attacker': 'attacker',
   'analytic ε of canaries': 'analytic',
   'analytic ε of canaries and clients': 'analytic',
   'analytic ε of clients': 'analytic',
@@ -179,7 +175,7 @@ _TERM_OF = {
   'μ': 'mu',
 }
 
-# What precedes or follows a number says what it is. The first that fits counts.
+# The context of a number tells its term; the first pattern that matches counts.
 _NUMBER = r'[\d.,]*\d(?:e-?\d+)?'
 _PATTERNS = (
   (rf'ε ≥ (?:{_NUMBER}|∞)', 'lower-bound'),
@@ -227,7 +223,7 @@ def link(text: str, key: str) -> markupsafe.Markup:
 
 
 def link_each(text: str, key: str) -> markupsafe.Markup:
-  """Text of which every number leads to the definition of one term.
+  """Text in which every number leads to the definition of one term.
 
   Raises:
     KeyError: there is no such term.
@@ -244,7 +240,7 @@ def link_each(text: str, key: str) -> markupsafe.Markup:
 
 
 def link_numbers(text: str) -> markupsafe.Markup:
-  """A sentence whose numbers lead to what they are, where its words tell.
+  """A sentence in which numbers lead to the definition that their context suggests.
 
   >>> print(link_numbers('ε ≥ 2.0 < 3'))
   <a href="#term-lower-bound" title="Lower bound">ε ≥ 2.0</a> &lt; 3

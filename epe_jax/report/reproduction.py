@@ -10,12 +10,12 @@ from typing import Any
 from epe_jax import io
 from epe_jax.experiment.run_result import RunResult
 
-# Modes that configs have; a config without one refuses it.
+# Modes of configs; a config that lacks one raises.
 _MODES = ('', 'smoke')
 
 
 def list_commands(result: RunResult) -> list[tuple[str, str]]:
-  """What to do, and the command that does it.
+  """The purpose and the text of each command that reproduces a run.
 
   Args:
     result: what result.json holds.
@@ -25,7 +25,7 @@ def list_commands(result: RunResult) -> list[tuple[str, str]]:
   if not result.is_simulation:
     again += ' (with new noise and clients)'
   if command is None:
-    # A config of somebody's own, which only the workdir has.
+    # A user's own config, which only the workdir has.
     training = (
       f'{again}, from the config in its workdir:',
       'import json\n'
@@ -91,7 +91,7 @@ def _iterate_configs(task: str) -> Iterator[tuple[str, dict[str, Any]]]:
   for found in pkgutil.iter_modules(folders or ()):
     try:
       module = importlib.import_module(f'epe_jax.configs.{found.name}')
-    except ImportError:  # Of an extra that is not installed.
+    except ImportError:  # It needs an extra that is not installed.
       continue
     for mode in _MODES if hasattr(module, 'get_config') else ():
       try:

@@ -47,7 +47,7 @@ def group_by_sigma(
 
 
 def format_table(rows: Sequence[gaussian_mechanism.Row]) -> str:
-  """The table of the paper: both estimators beside the analytic ε.
+  """The table of the paper: both estimators and the analytic ε.
 
   Args:
     rows: what `gaussian_mechanism.summarize` returns, of one dim and delta.

@@ -1,1 +1,1 @@
-"""What a finished audit looks like, drawn without pyplot."""
+"""Figures of audits and comparisons, drawn without pyplot."""

@@ -1,4 +1,4 @@
-"""What each attacker learns: a point, an interval and a bound each."""
+"""The estimate, interval, bounds and noise floor of each attacker."""
 
 from collections.abc import Sequence
 import math
@@ -11,7 +11,7 @@ from epe_jax.audit.evaluation import Attack
 from epe_jax.report.figures import style
 from epe_jax.text import cells
 
-# What is not calibrated must not stand out.
+# Uncalibrated estimates must not stand out.
 _FAINT = '#777777'
 _BOUNDS: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {
   ('clopper_pearson', 'rank_test', 'one_run'): (
@@ -37,7 +37,7 @@ def draw_attackers(
     attacks: of one audit.
     analytic: ε of the run at its δ, drawn where attackers have none of their own;
       inf without noise, nan if it is not known.
-    canaries: the numbers of canaries, beneath the title.
+    canaries: the numbers of canaries, below the title.
     finding: the result, as a title.
 
   Returns:
@@ -146,7 +146,7 @@ def _draw_limit(axes: mpl_axes.Axes, y: int, attack: Attack) -> None:
 
 
 def _describe(attack: Attack) -> str:
-  """The numbers of an attacker, behind its line."""
+  """The numbers of an attacker, to the right of its line."""
   parts = ['not calibrated']
   if attack.is_calibrated:
     parts = [f'ε ≈ {cells.format_epsilon(attack.first)}']

@@ -1,7 +1,7 @@
-"""Where the scores of canaries lie: densities, and cosines round by round.
+"""The scores of canaries: densities, and cosines round by round.
 
 Cosines are drawn in units of 1/√d, the standard deviation of a cosine with a
-direction that took no part.
+independent direction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import cosine_null
 from epe_jax.report.figures import style
 
-# Up to here every score is drawn, above it a histogram is.
+# Up to this many scores each is drawn; more are a histogram.
 _MAX_TICKS = 50
 
 
@@ -28,14 +28,14 @@ def draw_densities(
   findings: Mapping[ThreatModel, str] | None = None,
   columns: int = 3,
 ) -> figure.Figure:
-  """Draws the densities of scores, with and without taking part.
+  """Draws the densities of scores of observed and of unobserved canaries.
 
-  The exact law of an unobserved canary is in a panel where there is one, which is
-  neither for a maximum nor for a sum over rounds.
+  A panel also has the exact law of an unobserved canary, if there is one: not for a
+  maximum, nor for a sum over rounds.
 
   Args:
     attacks: of one audit, each with its scores.
-    findings: what was found about each attacker, beneath its name.
+    findings: attacker -> its result, after its name.
     columns: panels in a row at most.
 
   Returns:
@@ -73,7 +73,7 @@ def draw_trace(
   """Draws the cosines of one observed and one unobserved canary by round.
 
   The band of ±2 holds 95 % of the cosines of a canary that took no part, the line
-  above is where a canary of that round is to be expected.
+  above is the expectation for a canary of that round.
 
   Args:
     record: what attackers saw; at least one canary is observed.

@@ -39,7 +39,7 @@ def draw_over_delta(
     analytic: ε of the run; inf without noise.
     attacks: of the audit, at the δ of the run.
     canaries: the numbers of canaries, beneath the title.
-    finding: what was found, as a title.
+    finding: the result, as a title.
 
   Returns:
     One panel, a line for each attacker.
@@ -55,7 +55,7 @@ def draw_over_delta(
     _draw_delta_curve(axes, deltas, curve, styles[curve.threat_model], i)
     epsilons += [*curve.epsilon, *curve.high]
   if gaussian is not None:
-    # Without noise there is no line, but its name.
+    # An infinite ε has a name in the legend, but no line.
     finite = np.isfinite(gaussian[1])
     at, line = gaussian[0][finite], gaussian[1][finite]
     axes.plot(at, line, **style.style_analytic_line(analytic))
@@ -100,13 +100,13 @@ def draw_over_rounds(
   analytic: float,
   finding: str,
 ) -> figure.Figure:
-  """Draws how much had leaked after t rounds about one who took part by then.
+  """Draws ε after each round, of canaries that had taken part by then.
 
   Args:
     estimates: what `over_rounds.evaluate_by_round` returns.
     sequential: bounds that hold at all rounds at once, of the strongest attacker.
-    analytic: ε of one who took part; inf without noise, nan if it is not known.
-    finding: what was found, as a title.
+    analytic: ε of the run; inf without noise, nan if it is not known.
+    finding: the result, as a title.
 
   Returns:
     Two panels: point estimates with intervals, and lower bounds.
@@ -162,7 +162,7 @@ def _draw_at_delta(
   is_beyond: bool,
   look: style.Style,
 ) -> list[float]:
-  """Draws what an attacker is allowed at the δ of the run, and an estimate beyond."""
+  """Draws the limit of an attacker at the δ of the run, and an estimate beyond."""
   first, limit, drawn = attack.first, attack.analytic, []
   if limit is not None and limit.epsilon < analytic:
     axes.plot(first.delta, limit.epsilon, 'x', color=look.color, ms=9, mew=2)

@@ -1,4 +1,4 @@
-"""Figures as files: each is drawn once and saved as PNG and as SVG."""
+"""Writes figures as PNG and SVG."""
 
 import functools
 import io as streams
@@ -12,14 +12,14 @@ from matplotlib import figure
 
 from epe_jax import io
 
-# Text stays text, which is small, sharp and can be searched for; and a figure that is
-# drawn again is the same file.
+# Text stays text, which is small, sharp and searchable; a fixed salt makes the file
+# reproducible.
 _SVG: Any = {'svg.fonttype': 'none', 'svg.hashsalt': 'epe_jax'}
 _FAMILY = re.compile(r'font-family: [^;"]*')
 
 
 def write_figure(fig: figure.Figure, path: str | os.PathLike[str]) -> str:
-  """Writes a figure as PNG and, beside it, as SVG.
+  """Writes a figure as PNG and as SVG.
 
   Args:
     fig: the figure.

@@ -1,7 +1,7 @@
-"""What all figures share: colours, styles of attackers, axes.
+"""Colours, styles of attackers, panels and axes of all figures.
 
-The colours are Okabe and Ito's, told apart in every common kind of colour
-blindness.
+The colours are those of Okabe and Ito, which remain distinct in every common kind of
+colour blindness.
 """
 
 from collections.abc import Iterable, Sequence
@@ -69,7 +69,7 @@ class Style(NamedTuple):
     )
 
 
-# Of the attackers of this package by their order, then of others.
+# Of the attackers of this package in their order, then of others.
 _STYLES = (
   Style(SKY, 'o', False),
   Style(BLUE, 's', True),
@@ -151,13 +151,13 @@ def lay_out(
 ) -> None:
   """Places panels, titles and legend by fixed margins, in inches.
 
-  Constrained layout measures every text of a figure, and does so again for each file
-  that it is saved to; panels of `make_panels` are all alike.
+  Constrained layout would measure every text of a figure for each file that it is
+  saved to; panels of `make_panels` do not need it.
 
   Args:
-    fig: a figure of `make_panels`, with all that is drawn in it.
+    fig: a finished figure of `make_panels`.
     left: of the panels, for the labels of their axes.
-    right: of the panels, for what is written beside them.
+    right: of the panels, for text next to them.
   """
   width, height = fig.get_size_inches()
   grid = fig.axes[0].get_gridspec()

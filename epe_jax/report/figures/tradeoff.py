@@ -1,4 +1,4 @@
-"""What an attacker trades: false positives against false negatives."""
+"""Trade-off curves: false negatives over false positives, on probit axes."""
 
 from typing import Any
 
@@ -14,18 +14,18 @@ from epe_jax.report.facts import TradeoffCurves
 from epe_jax.report.figures import style
 from epe_jax.text import cells
 
-# Rates with a name on the axes.
+# Rates that may be ticks.
 _TICKS = (
   *(10.0**-p for p in range(14, 1, -1)),
   *(0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 0.9999, 0.99999),
 )
-# Ticks are so far apart at least, as a share of the axis.
+# The smallest distance of ticks, as a share of the axis.
 _MIN_GAP = 0.17
-# More points of a curve than this are no longer told apart.
+# More points of a curve are indistinguishable.
 _MAX_POINTS = 200
 # Stands for 0, which has no place on a probit axis.
 _TINY = 1e-15
-# Panels begin where this share of those who took part is missed, or here.
+# A panel begins at the rate where this share of those who took part is missed.
 _MISSED, _LOWEST_FPR = 0.95, 1e-14
 _ALLOWED = {
   'bound': dict(ls='--', label='least that the mechanism allows'),
@@ -38,10 +38,10 @@ def draw_tradeoff(
 ) -> figure.Figure:
   """Draws the rates of the attack "took part if the score is high".
 
-  The shading holds the false negative rate of a threshold fixed beforehand in
+  The shading holds the false negative rate of a threshold fixed in advance in
   19 of 20 audits. The dashed line is the least that the mechanism allows the attacker,
-  by the curve of the Gaussian mechanism and by an analytic ε of his own; it is dotted
-  where that is only to be expected. The solid one is of the fitted mixture of shifted
+  by the curve of the Gaussian mechanism and by the analytic ε of that attacker; it is
+  dotted where that is only an expectation. The solid one is of the fitted mixture of shifted
   Gaussians, drawn where that is calibrated. The thin one is of (ε, δ)-DP with the lower
   bound ε: with its confidence some attack gets that low. On probit axes small rates
   show, which are what ε is about, and a Gaussian mechanism is a straight line.
@@ -49,7 +49,7 @@ def draw_tradeoff(
   Args:
     audit: of the run.
     curves: of its attackers.
-    finding: what was found, as a title.
+    finding: the result, as a title.
 
   Returns:
     A panel for each attacker.
@@ -96,13 +96,13 @@ def _find_limits(
 ) -> tuple[tuple[float, float], tuple[float, float]]:
   """Where the errors of an attack are: false positive and false negative rates.
 
-  Where the null law is known, rates of false positives are known far below one in all
-  canaries, and it is there that an attack is told from others which errs seldom.
+  Where the null law is known, so are false positive rates far below one over the number
+  of canaries, and only there do attacks that seldom err differ.
   """
   missed = curve.fpr[curve.fnr >= _MISSED]
   low = max(float(missed.max(initial=0.0)), _LOWEST_FPR)
   low, high = min(low, lowest), 1 - lowest
-  # An attack that is hardly ever wrong has a corner for itself.
+  # An attack that is hardly ever wrong is shown in the lower left corner alone.
   found = curve.fpr[curve.fnr <= lowest]
   if found.size and float(found.min()) < 0.3:
     high = 0.5
@@ -146,7 +146,7 @@ def _draw_attack(
   grid: Float[np.ndarray, ' m'],
   lowest: float,
 ) -> None:
-  """Draws the counted and the fitted rates of an attacker, beside guessing."""
+  """Draws the counted and the fitted rates of an attacker, and those of guessing."""
   axes.plot(grid, 1 - grid, color='#999999', lw=1, label='guessing')
   _draw_counts(axes, curve, lowest)
   parts = []

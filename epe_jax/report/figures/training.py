@@ -1,4 +1,4 @@
-"""How the audited model trained."""
+"""Accuracy, loss and clip norm over the rounds of training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from epe_jax.report.figures import style
 from epe_jax.text import cells
 
-# Losses that are larger than so many usual ones are cut off.
+# Losses above this multiple of a usual one are cut off.
 _MAX_LOSS_RATIO = 20
 
 
@@ -26,11 +26,11 @@ def draw_accuracy(metrics: Sequence[Mapping[str, Any]]) -> figure.Figure:
   fig, (left, middle, right) = style.make_panels(3, height=3.6)
   rounds, values = _read_column(metrics, 'test_accuracy')
   left.plot(rounds, 100 * values, 'o-', color=style.BLUE, ms=4)
-  # Up to 100 % only where it comes near: small accuracies rise too.
+  # Small accuracies need an axis that ends below 100 %.
   top = min(100.0, max(1.0, 140 * float(np.nan_to_num(values).max(initial=0))))
   left.set(title='test accuracy', ylabel='%', ylim=(0, top))
   rounds, values = _read_column(metrics, 'loss')
-  # Of a run with fresh noise it may not be shown.
+  # Metrics of a run with fresh noise have no loss of clients.
   if values.size:
     middle.plot(
       rounds, values, color=style.GREEN, lw=1, label='clients, while training'
