@@ -184,7 +184,7 @@ def dp_fedavg(
 
   Args:
     task: the model and its loss.
-    client_opt: optimizer of the clients. Its state starts anew in each round.
+    client_opt: optimizer of the clients, initialized in each round.
     server_opt: optimizer of the server.
     clipping: gives S, and moves it from round to round.
     noise_multiplier: z, finite and >= 0. With 0 no noise is drawn at all.
@@ -355,8 +355,8 @@ def _sum_clipped_updates(
     # of clients changes nothing.
     key_of_client = jax.random.fold_in(key, client)
     update = train(params, batches, mask, rows, key_of_client)
-    delta = ravel_pytree(update.delta)[0]
-    x, norm = clipping_lib.clip(delta, clip_norm, noise)
+    client_update = ravel_pytree(update.client_update)[0]
+    x, norm = clipping_lib.clip(client_update, clip_norm, noise)
     is_real = (client >= 0).astype(jnp.float32)
     is_unclipped = (norm <= clip_norm).astype(jnp.float32)
     values = 1.0, is_unclipped, norm, update.loss

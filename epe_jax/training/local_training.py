@@ -1,4 +1,4 @@
-"""ClientUpdate of FedAvg: a client trains the model and sends its change."""
+"""ClientUpdate of FedAvg: a client trains the model and sends the difference."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -33,15 +33,16 @@ class ClientState(NamedTuple):
 
 
 class LocalUpdate(NamedTuple):
-  """What a client sends back.
+  """What a client sends to the server.
 
   Attributes:
-    delta: trained minus received parameters, a pytree like params, float32.
-    loss: the weighted mean of the training losses of all its examples, each at
-      the step that it took part in; 0 if they weigh nothing.
+    client_update: trained minus received parameters, a pytree like params,
+      float32.
+    loss: the weighted mean of the training losses of all its examples, each in
+      the step that used it; 0 if they weigh nothing.
   """
 
-  delta: Params
+  client_update: Params
   loss: Float[Array, '']
 
 
@@ -65,7 +66,7 @@ def local_training(
 
   Args:
     task: gives the loss.
-    optimizer: the client optimizer. Its state starts anew in each round.
+    optimizer: the client optimizer, initialized in each round.
     precision: one of `PRECISIONS`. Parameters, gradients and the update are
       float32 in all of them.
 
@@ -115,8 +116,8 @@ def local_training(
     return ClientState(params, opt_state, total)
 
   def final(params: Params, state: ClientState) -> LocalUpdate:
-    delta = jax.tree.map(jnp.subtract, state.params, params)
-    return LocalUpdate(delta, _mean(state.loss))
+    client_update = jax.tree.map(jnp.subtract, state.params, params)
+    return LocalUpdate(client_update, _mean(state.loss))
 
   def train(
     params: Params,

@@ -121,7 +121,7 @@ def test_the_loss_of_a_client_is_the_mean_over_all_weights():
 def test_a_client_without_examples_sends_zero():
   update = trained(helpers.linear_task(), batches(), np.zeros((3, 4), bool))
   assert float(update.loss) == 0
-  assert all(not x.any() for x in jax.tree.leaves(update.delta))
+  assert all(not x.any() for x in jax.tree.leaves(update.client_update))
 
 
 def test_momentum_on_the_mean_loss_of_each_batch_is_that_of_a_numpy_loop():
@@ -141,9 +141,9 @@ def test_momentum_on_the_mean_loss_of_each_batch_is_that_of_a_numpy_loop():
     b_velocity = 0.9 * b_velocity + error.mean()
     w, b = w - 0.1 * w_velocity, b - 0.1 * b_velocity
   np.testing.assert_allclose(
-    update.delta['w'], w - np.float64(start['w']), rtol=1e-4, atol=1e-6
+    update.client_update['w'], w - np.float64(start['w']), rtol=1e-4, atol=1e-6
   )
-  assert float(update.delta['b']) == pytest.approx(
+  assert float(update.client_update['b']) == pytest.approx(
     b - float(start['b']), rel=1e-4
   )
 
@@ -182,7 +182,7 @@ def test_bfloat16_rounds_what_a_client_computes_and_not_what_it_sends():
     padding.count_rows_in_use(mask),
     jax.random.key(1),
   )
-  np.testing.assert_allclose(sent.delta['w'], -20 * 2**-9, rtol=1e-5)
+  np.testing.assert_allclose(sent.client_update['w'], -20 * 2**-9, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
