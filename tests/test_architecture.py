@@ -95,6 +95,21 @@ def test_no_module_imports_itself_in_a_circle():
   order.prepare()  # It raises CycleError, which names the modules.
 
 
+# Once such a module is imported, it would hide the function.
+@pytest.mark.parametrize('package', ['epsilon', 'planning', 'scores'])
+def test_no_module_is_named_like_a_public_function(package):
+  folder = PACKAGE / package
+  stub = ast.parse((folder / '__init__.pyi').read_text())
+  public = {
+    alias.name
+    for node in ast.walk(stub)
+    if isinstance(node, ast.ImportFrom) and node.module is not None
+    for alias in node.names
+  }
+  assert public or package == 'scores'
+  assert not public & {path.stem for path in folder.iterdir()}
+
+
 def test_the_order_names_every_module():
   assert {part(p) for p in MODULES} == LEVEL.keys()
 

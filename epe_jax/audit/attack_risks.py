@@ -8,8 +8,7 @@ from typing import NamedTuple
 from epe_jax.audit import clients, upper_bounds
 from epe_jax.audit.evaluation import Attack
 from epe_jax.epsilon import risks, tradeoff_curves
-from epe_jax.epsilon.regret import Curve
-from epe_jax.epsilon.risks import Risks
+from epe_jax.epsilon.risks import Curve, Risks
 
 FPR, PRIOR, BASELINE = 0.01, 0.01, 0.001
 """What risks of a report are stated for, as in `risks.compute_risks`."""

@@ -21,13 +21,7 @@ from epe_jax.audit.threat_models import (
   sort_by_strength,
 )
 from epe_jax.audit.threat_models.external import score_external
-from epe_jax.epsilon import (
-  bootstrap,
-  mixture,
-  noise_floor,
-  registry,
-  shift_tests,
-)
+from epe_jax.epsilon import bootstrap, mixture, noise_floor, registry, shift_fit
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
 from epe_jax.text import cells, methods
 
@@ -555,4 +549,4 @@ def _test_agreement(scores: Scores, delta: float) -> Agreement:
   """Whether scores are shifted by what norms tell to expect."""
   assert scores.shift is not None
   expected = float(mixture.epsilon_mixture(scores.shift, delta))
-  return Agreement(expected, *shift_tests.compare_with_expected(scores))
+  return Agreement(expected, *shift_fit.compare_with_expected(scores))

@@ -6,7 +6,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.epsilon import cosine_null, diagnostics, shift_tests
+from epe_jax.epsilon import cosine_null, diagnostics, shift_fit
 from epe_jax.epsilon.types import Scores
 
 _SWAPPED_BELOW = 1e-3
@@ -99,8 +99,8 @@ def rank_sum_p_value(
 
 def doubt_mixture(scores: Scores) -> tuple[str, ...]:
   """Doubts if scores are not Gaussian around shifts with the spread of the null."""
-  tests = shift_tests.p_values(scores)
-  rejected_below, doubts = shift_tests.REJECTED_BELOW, ()
+  tests = shift_fit.p_values(scores)
+  rejected_below, doubts = shift_fit.REJECTED_BELOW, ()
   if tests.spread < rejected_below:
     doubts += (
       'scores of canaries that took part scatter otherwise than those of others '

@@ -11,12 +11,7 @@ import numpy as np
 from epe_jax.audit import threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
-from epe_jax.epsilon import (
-  gaussian,
-  over_runs,
-  run_bootstrap,
-  tradeoff_curves,
-)
+from epe_jax.epsilon import bootstrap, gaussian, over_runs, tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores
 
 # Statistics that taking part shifts: a maximum or a likelihood has no μ.
@@ -209,9 +204,7 @@ def _estimate_effects(
   sizes = [run.observed.size for run in scores]
   if scores[0].dim is not None and max(sizes) <= _UNEQUAL * min(sizes):
     rng = np.random.default_rng(0)
-    estimate = run_bootstrap.cluster_bootstrap(
-      rng, _ESTIMATOR, scores, delta=delta
-    )
+    estimate = bootstrap.cluster_bootstrap(rng, _ESTIMATOR, scores, delta=delta)
     pooled = _make_effect(estimate, None, None)
   mean = over_runs.epsilon_of_mean(effects, delta=delta)
   new_run = over_runs.epsilon_of_new_run(effects, delta=delta)

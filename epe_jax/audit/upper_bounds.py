@@ -16,13 +16,8 @@ import numpy as np
 from epe_jax import accounting
 from epe_jax.accounting import Analytic, Mixture
 from epe_jax.audit.record import Record, respond_at_end
-from epe_jax.epsilon import (
-  mixture,
-  registry,
-  regret,
-  tradeoff_curves,
-)
-from epe_jax.epsilon.regret import Curve
+from epe_jax.epsilon import mixture, registry, risks, tradeoff_curves
+from epe_jax.epsilon.risks import Curve
 from epe_jax.epsilon.types import Estimate
 
 Excess = Literal['violation', 'extrapolates', 'more than expected']
@@ -147,14 +142,14 @@ def find_gaussian_curve(epsilon: float, delta: float) -> Curve:
 def compute_gaussian_regret(analytic: Analytic, delta: float) -> float | None:
   """How far the Gaussian mechanism of the same ε is from what an attacker is allowed.
 
-  It is `regret.compute_regret` of both trade-off curves: by so much, at most, rates
+  It is `risks.compute_regret` of both trade-off curves: by so much, at most, rates
   of errors are misstated by a μ; None for an infinite ε, and where the law of the
   mechanism is not known.
   """
   is_known = analytic.is_gaussian or analytic.law is not None
   if math.isinf(analytic.epsilon) or not is_known:
     return None
-  return regret.compute_regret(
+  return risks.compute_regret(
     find_curve(analytic, delta),
     find_gaussian_curve(analytic.epsilon, delta),
   )

@@ -1,10 +1,35 @@
-"""Estimates of ε from canary scores, on the host and in float64.
+"""Estimates of ε from the scores of canaries: NumPy and SciPy in float64, no JAX.
 
-This package needs NumPy and SciPy and no JAX: it can be installed on a laptop
-and pointed at a file of scores, whatever system trained the model. An estimator
-is a pure function `(scores, *, delta, ...) -> Estimate` that works on the last
-axis of the scores and broadcasts over the others. Each name is loaded when it is
-first used.
+Every estimator is a function `(scores, *, delta, ...) -> Estimate`. It works on the
+last axis of `Scores` and broadcasts over the others. Which one for which scores:
+
+Point estimates, which guarantee nothing:
+
+- cosines, or scores that taking part shifts by known multiples: `location_mixture`,
+  the one that a report of a run prints first; `most_exposed` for the canary that is
+  shifted most.
+- maxima over rounds: `maximum_over_rounds`.
+- cosines in few dimensions: `shifted_cosine`.
+- any other scores: `two_gaussian`; those of the papers are `eps_lo` and
+  `max_threshold`.
+
+Lower bounds, which hold at their confidence:
+
+- any scores of a fixed number of canaries: `lower_bound`.
+- canaries that independent coins included, from one run: `one_run`, and
+  `one_run_independent` if they leak independently.
+- if the trade-off curve is Gaussian, or of a family: `gdp_bound`, `family_bound`,
+  `one_run_gdp`, `one_run_fdp`.
+- if the scores are Gaussian: `location_mixture_bound`, `gaussian_lower_bound`.
+- over a prior, instead of at every ε: `epsilon_credible`, `gdp_credible`,
+  `family_credible`.
+- while a run goes on: `epsilon_sequence`, `gdp_sequence`.
+
+Around an estimate: `estimate_noise_floor` is what it reports when nothing leaks,
+`bootstrap_interval` how far it scatters, `random_effects` what several runs say
+together, `min_canaries` how many canaries a bound needs, `compute_risks` what ε means
+for a person. `registry` is the table from which an audit chooses by what is known of
+the scores. Names are imported when they are first used.
 """
 
 import lazy_loader

@@ -1,4 +1,3 @@
-from .anytime import epsilon_log_evidence as epsilon_log_evidence
 from .anytime import epsilon_sequence as epsilon_sequence
 from .anytime import gdp_log_evidence as gdp_log_evidence
 from .anytime import gdp_sequence as gdp_sequence
@@ -6,6 +5,7 @@ from .bayes import epsilon_credible as epsilon_credible
 from .bayes import family_credible as family_credible
 from .bayes import gdp_credible as gdp_credible
 from .bootstrap import bootstrap_interval as bootstrap_interval
+from .bootstrap import cluster_bootstrap as cluster_bootstrap
 from .coin_flip import one_run as one_run
 from .coin_flip import one_run_gdp as one_run_gdp
 from .coin_flip_fdp import one_run_fdp as one_run_fdp
@@ -48,18 +48,17 @@ from .over_runs import epsilon_of_new_run as epsilon_of_new_run
 from .over_runs import estimate_shift as estimate_shift
 from .over_runs import estimate_shifts as estimate_shifts
 from .over_runs import mean_shift_bound as mean_shift_bound
+from .over_runs import pool_scores as pool_scores
 from .over_runs import random_effects as random_effects
 from .parametric import gaussian_lower_bound as gaussian_lower_bound
-from .pooling import pool_scores as pool_scores
 from .power import BoundName as BoundName
 from .power import Power as Power
 from .power import compute_power as compute_power
 from .power import min_canaries as min_canaries
-from .regret import compute_regret as compute_regret
 from .risks import Risks as Risks
+from .risks import compute_regret as compute_regret
 from .risks import compute_risks as compute_risks
 from .risks import compute_risks_of_curve as compute_risks_of_curve
-from .run_bootstrap import cluster_bootstrap as cluster_bootstrap
 from .threshold import eps_lo as eps_lo
 from .threshold import max_threshold as max_threshold
 from .threshold_bound import family_bound as family_bound

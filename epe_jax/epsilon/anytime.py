@@ -131,33 +131,6 @@ def gdp_sequence(
   )
 
 
-def epsilon_log_evidence(
-  tails: Float[np.ndarray, 'n'],
-  epsilon: float,
-  *,
-  delta: float,
-  after: Int[np.ndarray, 'm'] | None = None,
-) -> Float[np.ndarray, 'm']:
-  """log of the e-process against (ε, δ)-DP.
-
-  Args:
-    tails: as for `gdp_log_evidence`.
-    epsilon: ε >= 0 that is claimed.
-    delta: δ, in (0, 1).
-    after: as for `gdp_log_evidence`.
-
-  Returns:
-    log evidence, as in `gdp_log_evidence`.
-
-  Raises:
-    ValueError: a log probability is positive, or a setting is out of range.
-  """
-  check_delta(delta)
-  arguments.check_number('epsilon', epsilon, '[0, inf)')
-  hits, n = _count_hits(tails, after)
-  return np.asarray(_log_evidence(hits, n, epsilon, delta))
-
-
 def epsilon_sequence(
   tails: Float[np.ndarray, 'n'],
   *,

@@ -26,7 +26,6 @@ from epe_jax.epsilon import (
   gaussian,
   monotone,
   shift_fit,
-  shift_tests,
 )
 from epe_jax.epsilon.types import (
   Assumption,
@@ -40,7 +39,7 @@ from epe_jax.epsilon.types import (
   scalar_or_array,
 )
 
-_REJECTED = shift_tests.REJECTED_BELOW
+_REJECTED = shift_fit.REJECTED_BELOW
 # The ε of more audits than this are interpolated between nodes.
 _MANY, _NODES = 128, 192
 
@@ -97,7 +96,7 @@ def location_mixture_bound(
 
   Returns:
     The bound, >= 0. Its confidence is 1 - significance; but if the scores of any
-    audit reject the assumptions, by `shift_tests.p_values`, it is a point
+    audit reject the assumptions, by `shift_fit.p_values`, it is a point
     estimate and its method ends in 'rejected'.
 
   Raises:
@@ -109,9 +108,7 @@ def location_mixture_bound(
     shift_fit.fit_shift(scores), significance
   )
   rejected = diagnostics.name_rejected_null(scores)
-  if any(
-    np.any(np.asarray(p) < _REJECTED) for p in shift_tests.p_values(scores)
-  ):
+  if any(np.any(np.asarray(p) < _REJECTED) for p in shift_fit.p_values(scores)):
     rejected = 'rejected'
   return make_bound(
     _epsilon_of(shift_fit.shift_of(scores), np.maximum(s, 0.0), delta),

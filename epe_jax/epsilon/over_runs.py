@@ -6,7 +6,7 @@ deviation, and has an estimate y_r of it:
   y_r ~ N(μ_r, v_r)   and   μ_r ~ N(μ, τ²)
 
 To treat the canaries of all runs as independent draws of one law, as
-`pooling.pool_scores` does, is to assume τ = 0: their interval is too narrow for μ,
+`pool_scores` does, is to assume τ = 0: their interval is too narrow for μ,
 and says nothing about the μ of a new run.
 
 References: Cochran, "The combination of estimates from different experiments"
@@ -395,3 +395,46 @@ def _check_estimates(mu, variance, confidence):
       'for each run.'
     )
   return mu, variance
+
+
+def pool_scores(runs: Sequence[Scores]) -> Scores:
+  """The scores of all canaries of all runs, as those of one audit.
+
+  The cosine of an unobserved canary has the same law in every run whose model has
+  the same number of parameters, so that cosines can be pooled: ten runs of 100
+  canaries give as many scores as one run of 1000.
+
+  Args:
+    runs: scores of one run or more, with equal leading axes and design, which
+      are cosines of one dim. Their `shift` is ignored.
+
+  Returns:
+    The scores, those of the first run first.
+
+  Raises:
+    ValueError: there are no runs, a dim is None, or runs differ in the dim, the
+      design or the leading axes.
+
+  >>> runs = [Scores(np.full(3, x), np.zeros(2), dim=100) for x in (0.1, 0.2)]
+  >>> pool_scores(runs).observed.tolist()
+  [0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
+  """
+  if not runs:
+    raise ValueError('runs is empty; give the scores of one run or more.')
+  kinds = {(s.dim, s.design, s.observed.shape[:-1]) for s in runs}
+  if len(kinds) > 1:
+    raise ValueError(
+      f'runs have several (dim, design, leading axes): {sorted(kinds, key=str)}. '
+      'Pool scores of one kind.'
+    )
+  if runs[0].dim is None:
+    raise ValueError(
+      'runs have dim=None, so nothing says that their scores are on one scale. '
+      'Pool cosines, and give their dim.'
+    )
+  return Scores(
+    np.concatenate([scores.observed for scores in runs], axis=-1),
+    np.concatenate([scores.unobserved for scores in runs], axis=-1),
+    runs[0].dim,
+    runs[0].design,
+  )

@@ -30,11 +30,17 @@ def test_evidence_against_gaussian_dp_is_the_integral_of_bets(mu):
     assert found[n - 1] == pytest.approx(float(exact), abs=1e-9)
 
 
+def epsilon_log_evidence(tails, epsilon, after=None):
+  """The evidence against (ε, δ)-DP that `epsilon_sequence` inverts."""
+  hits, num = anytime._count_hits(tails, after)
+  return anytime._log_evidence(hits, num, epsilon, DELTA)
+
+
 @pytest.mark.parametrize('epsilon', [0.0, 1.5, 8.0])
 def test_evidence_against_dp_is_the_average_of_bets_on_thresholds(epsilon):
   scores = np.random.default_rng(1).normal(3.0, 1.0, 12)
   tails = tails_of(scores)
-  found = anytime.epsilon_log_evidence(tails, epsilon, delta=DELTA)
+  found = epsilon_log_evidence(tails, epsilon)
   curve = rank_bound.approximate_dp_curve(DELTA)
   for n in (1, 12):
     total = mpmath.mpf(0)
@@ -97,12 +103,7 @@ def test_evidence_against_a_true_claim_seldom_ever_grows(epsilon):
   rng, audits = np.random.default_rng(4), 1000
   after = np.arange(10, 201, 10)
   alarms = sum(
-    bool(
-      np.any(
-        anytime.epsilon_log_evidence(tails, epsilon, delta=DELTA, after=after)
-        > np.log(20)
-      )
-    )
+    bool(np.any(epsilon_log_evidence(tails, epsilon, after=after) > np.log(20)))
     for tails in draw_least_favourable(rng, epsilon, (audits, 200))
   )
   assert alarms <= stats.binom.isf(1e-6, audits, 0.05)
@@ -185,9 +186,7 @@ def test_bounds_are_where_the_evidence_has_the_level():
     )
     assert np.all(np.diff(bounds) >= 0)
     assert bounds[-1] > 0
-    evidence = anytime.epsilon_log_evidence(
-      tails, float(bounds[-1]), delta=DELTA, after=after
-    )
+    evidence = epsilon_log_evidence(tails, float(bounds[-1]), after=after)
     assert evidence[-1] == pytest.approx(-np.log(significance), abs=1e-6)
     assert np.all(
       anytime.epsilon_sequence(tails, delta=DELTA, significance=significance)[
@@ -224,10 +223,6 @@ def test_canaries_that_are_given_away_and_those_that_are_not_are_read():
     (lambda: anytime.gdp_sequence(np.array([np.nan])), 'log probability <= 0'),
     (lambda: anytime.gdp_sequence(np.zeros(3), significance=1.0), '1.0'),
     (lambda: anytime.gdp_log_evidence(np.zeros(3), -1.0), r'mu=-1\.0'),
-    (
-      lambda: anytime.epsilon_log_evidence(np.zeros(3), -1.0, delta=DELTA),
-      r'epsilon=-1\.0',
-    ),
     (lambda: anytime.epsilon_sequence(np.zeros(3), delta=0.0), 'delta=0'),
     (
       lambda: anytime.epsilon_sequence(

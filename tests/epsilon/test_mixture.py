@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from epe_jax.epsilon import gaussian, mixture, shift_fit, shift_tests
+from epe_jax.epsilon import gaussian, mixture, shift_fit
 from epe_jax.epsilon.types import Scores
 
 DIM = 10**8
@@ -165,21 +165,21 @@ def test_tests_of_the_mixture_reject_as_often_as_they_say_and_see_what_is_wrong(
   rng = np.random.default_rng(4)
   weights = momentum_weights(30)
   scores = audits(rng, weights, 4000, s=0.3, dim=dim, unobserved=500)
-  tests = shift_tests.p_values(scores)
+  tests = shift_fit.p_values(scores)
   for p in tests:
     assert np.mean(np.asarray(p) < 0.05) == pytest.approx(0.05, abs=0.017)
   wider = Scores(
     1.3 * scores.observed, scores.unobserved, dim, shift=scores.shift
   )
-  assert np.mean(np.asarray(shift_tests.p_values(wider).spread) < 0.01) > 0.99
+  assert np.mean(np.asarray(shift_fit.p_values(wider).spread) < 0.01) > 0.99
   # Their shifts taken for alike, two groups of canaries are no Gaussian.
   shift = np.repeat([1.0, 4.0], 500)
   scale = 1 if dim is None else np.sqrt(dim)
   two = (rng.standard_normal((200, 1000)) + shift) / scale
   alike = Scores(two, scores.unobserved[:200], dim)
   known = Scores(two, scores.unobserved[:200], dim, shift=shift)
-  assert np.mean(np.asarray(shift_tests.p_values(alike).shape) < 0.01) > 0.99
-  assert np.mean(np.asarray(shift_tests.p_values(known).shape) < 0.01) < 0.06
+  assert np.mean(np.asarray(shift_fit.p_values(alike).shape) < 0.01) > 0.99
+  assert np.mean(np.asarray(shift_fit.p_values(known).shape) < 0.01) < 0.06
 
 
 def test_scores_that_contradict_the_mixture_give_no_confidence():
@@ -207,14 +207,14 @@ def test_agreement_with_known_shifts_is_standard_normal(dim):
     one = Scores(
       scores.observed[0], scores.unobserved[0], dim, shift=scores.shift
     )
-    errors, p_value = shift_tests.compare_with_expected(one)
+    errors, p_value = shift_fit.compare_with_expected(one)
     assert p_value == pytest.approx(2 * stats.norm.sf(abs(errors)))
     found.append(errors)
   # Chance of 1e-6 to fail at each end.
   assert stats.kstest(found, 'norm').pvalue > 1e-6
   half = audits(rng, np.linspace(2, 6, 10), 1, s=0.8, dim=dim)
   one = Scores(half.observed[0], half.unobserved[0], dim, shift=half.shift)
-  assert shift_tests.compare_with_expected(one)[0] < -5
+  assert shift_fit.compare_with_expected(one)[0] < -5
 
 
 def test_the_fit_is_a_regression():

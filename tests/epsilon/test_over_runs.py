@@ -12,14 +12,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.audit import run_effects
-from epe_jax.epsilon import (
-  bootstrap,
-  gaussian,
-  over_runs,
-  pooling,
-  run_bootstrap,
-  tradeoff_curves,
-)
+from epe_jax.epsilon import bootstrap, gaussian, over_runs, tradeoff_curves
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
 from epe_jax.report import between_runs
 from tests import recorded_runs
@@ -288,7 +281,7 @@ def resampled(runs, resamples=20_000):
       values.append(estimate.epsilon)
     return estimate
 
-  estimate = run_bootstrap.cluster_bootstrap(
+  estimate = bootstrap.cluster_bootstrap(
     np.random.default_rng(0), estimator, runs, delta=DELTA, resamples=resamples
   )
   return np.concatenate(values), estimate
@@ -330,8 +323,8 @@ def test_runs_of_several_sizes_are_resampled_whole(monkeypatch):
         counts.append(of_run / sizes)
     return mean_shift(scores, delta=delta)
 
-  monkeypatch.setattr(run_bootstrap, '_BLOCK_BYTES', 8 * 40)
-  run_bootstrap.cluster_bootstrap(
+  monkeypatch.setattr(bootstrap, '_BLOCK_BYTES', 8 * 40)
+  bootstrap.cluster_bootstrap(
     np.random.default_rng(0), estimator, runs, delta=DELTA
   )
   counts = np.array(counts)
@@ -352,9 +345,9 @@ def test_the_cluster_bootstrap_covers_where_pooled_canaries_do_not():
       rng = np.random.default_rng((num, seed))
       runs = runs_of(rng, rng.normal(1, 0.5, num), [40] * num)
       settings = {'delta': DELTA, 'resamples': 100}
-      over = run_bootstrap.cluster_bootstrap(rng, mean_shift, runs, **settings)
+      over = bootstrap.cluster_bootstrap(rng, mean_shift, runs, **settings)
       pooled = bootstrap.bootstrap_interval(
-        rng, mean_shift, pooling.pool_scores(runs), **settings
+        rng, mean_shift, over_runs.pool_scores(runs), **settings
       )
       inside.append(
         [
@@ -411,7 +404,7 @@ def test_runs_of_several_kinds_are_refused(runs, message):
   with pytest.raises(ValueError, match=message):
     over_runs.estimate_shifts(runs)
   with pytest.raises(ValueError, match=message):
-    run_bootstrap.cluster_bootstrap(
+    bootstrap.cluster_bootstrap(
       np.random.default_rng(0), NULL, runs, delta=DELTA
     )
 
@@ -420,7 +413,7 @@ def test_scores_on_no_common_scale_are_not_pooled():
   runs = [one_kind(dim=None)] * 2
   assert len(over_runs.estimate_shifts(runs)) == 2
   with pytest.raises(ValueError, match='dim=None'):
-    run_bootstrap.cluster_bootstrap(
+    bootstrap.cluster_bootstrap(
       np.random.default_rng(0), NULL, runs, delta=DELTA
     )
 

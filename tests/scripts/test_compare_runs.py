@@ -7,7 +7,7 @@ import pytest
 
 from epe_jax import io
 from epe_jax.audit.record import make_record
-from epe_jax.epsilon import gaussian, pooling
+from epe_jax.epsilon import gaussian, over_runs
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import seeds
 from epe_jax.papers.one_shot import run_comparison
@@ -32,7 +32,7 @@ def test_shares_of_scores_pool_to_the_whole():
   shares = [
     Scores(whole.observed[i::3], whole.unobserved[i::3], DIM) for i in range(3)
   ]
-  pooled = pooling.pool_scores(shares)
+  pooled = over_runs.pool_scores(shares)
   for name in ('observed', 'unobserved'):
     np.testing.assert_array_equal(
       np.sort(getattr(pooled, name)), np.sort(getattr(whole, name))
@@ -42,7 +42,7 @@ def test_shares_of_scores_pool_to_the_whole():
     for scores in (whole, pooled)
   )
   assert one == pytest.approx(other, rel=1e-9)
-  assert pooling.pool_scores([whole]).dim == DIM
+  assert over_runs.pool_scores([whole]).dim == DIM
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_shares_of_scores_pool_to_the_whole():
 )
 def test_scores_that_are_not_of_one_kind_are_not_pooled(runs, said):
   with pytest.raises(ValueError, match=said):
-    pooling.pool_scores(runs)
+    over_runs.pool_scores(runs)
 
 
 def small_config(**changes):

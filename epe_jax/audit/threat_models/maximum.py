@@ -33,7 +33,7 @@ from epe_jax.epsilon import (
   maximum,
   noise_floor,
   registry,
-  shift_tests,
+  shift_fit,
   threshold,
 )
 from epe_jax.epsilon.registry import Estimator
@@ -72,7 +72,7 @@ def _score(record: Record) -> AttackScores | None:
     points = (estimator, *points)
     tau = maximum.fit_rounds(scores.unobserved, len(own_shifts))
     p = maximum.p_value(scores.unobserved)
-    if p < shift_tests.REJECTED_BELOW:
+    if p < shift_fit.REJECTED_BELOW:
       reasons += (
         'maxima of canaries that took no part do not follow the law of the '
         f'largest of independent cosines ({diagnostics.format_p_value(p)}), so that no estimate from '

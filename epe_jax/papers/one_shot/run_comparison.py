@@ -24,7 +24,7 @@ import numpy as np
 
 from epe_jax import io
 from epe_jax import progress as progress_bars
-from epe_jax.epsilon import gaussian, noise_floor, pooling
+from epe_jax.epsilon import gaussian, noise_floor, over_runs
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import build, seeds, workdirs
 
@@ -209,7 +209,7 @@ def _estimate_designs(
   """ε̂ of an experiment, by each design and estimator."""
   for design, part in (('single', slice(0, 1)), ('several', slice(1, None))):
     groups = zip(cosines.observed[part], cosines.unobserved[part])
-    scores = pooling.pool_scores(
+    scores = over_runs.pool_scores(
       [Scores(*group, cosines.dim) for group in groups]
     )
     num, runs = scores.observed.size, len(cosines.observed[part])
