@@ -193,7 +193,7 @@ def _run(
   except sqlite3.Error as error:
     raise OSError(
       f'{name} cannot be grouped: SQLite says "{error}" of its temporary file. '
-      'Make room for it, or have TMPDIR name a folder on another disk.'
+      'Make room for it, or set TMPDIR to a folder on another disk.'
     ) from error
 
 

@@ -1,13 +1,12 @@
 """Vocabularies: the most frequent words of a text, and sentences as their ids."""
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import contextlib
-import heapq
 import itertools
-import operator
 import os
 import pathlib
+import sqlite3
 import tempfile
 from typing import NamedTuple
 
@@ -91,7 +90,7 @@ def count_words(
   """Counts the words of a split and gives the most frequent ones.
 
   Equally frequent words come in the order of their UTF-8. Memory is bounded for any
-  number of words: counts are sorted into temporary files (in `TMPDIR`) and merged.
+  number of words: counts that do not fit are added up in a temporary file in `TMPDIR`.
 
   Args:
     source: with the feature 'tokens'.
@@ -103,43 +102,41 @@ def count_words(
     V words and how often they occur.
 
   Raises:
-    ValueError: if there are fewer words, or a sentence is not text.
+    ValueError: there are fewer words, or a sentence is not text.
+    OSError: the disk has no room for the temporary file.
   """
   _check_size(size)
   recipe = decoding.Recipe(FEATURES, _count_client, {})
   numbers = source.splits.get(split, sources.Split(None, None))
-  counts, distinct = collections.Counter(), 0
-  with contextlib.ExitStack() as stack:
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='epe_jax-'))
-    bar = stack.enter_context(
-      progress.bar(
-        total=numbers.clients,
-        desc=f'counting words of {split}',
-        unit=' clients',
+  bar = progress.bar(
+    total=numbers.clients, desc=f'counting words of {split}', unit=' clients'
+  )
+  with tempfile.TemporaryDirectory(prefix='epe_jax-') as folder, bar:
+    file = pathlib.Path(folder, 'counts.sqlite')
+    with contextlib.closing(sqlite3.connect(file)) as db:
+      # The file is temporary, so it need not survive a crash.
+      db.executescript(
+        'PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TABLE counts '
+        '(word BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID;'
       )
-    )
-    runs = []
-    for _, client_counts in decoding.decode_clients(
-      source, split, recipe, workers=workers
-    ):
-      counts.update(client_counts)
-      bar.update()
-      if len(counts) > _MAX_WORDS:
-        runs.append(_spill(counts, pathlib.Path(folder, str(len(runs)))))
-        counts.clear()
-    parts = [_read_counts(stack.enter_context(open(run, 'rb'))) for run in runs]
-    merged = heapq.merge(*parts, sorted(counts.items()))
-
-    def totals() -> Iterator[tuple[int, bytes]]:
-      nonlocal distinct
-      for word, group in itertools.groupby(merged, operator.itemgetter(0)):
-        distinct += 1
-        yield -sum(count for _, count in group), word
-
-    largest = heapq.nsmallest(size, totals())
+      counts = collections.Counter()
+      for _, client_counts in decoding.decode_clients(
+        source, split, recipe, workers=workers
+      ):
+        counts.update(client_counts)
+        bar.update()
+        if len(counts) > _MAX_WORDS:
+          _add_counts(db, counts)
+          counts.clear()
+      _add_counts(db, counts)
+      ((distinct,),) = db.execute('SELECT COUNT(*) FROM counts')
+      largest = db.execute(
+        'SELECT word, count FROM counts ORDER BY count DESC, word LIMIT ?',
+        (size,),
+      ).fetchall()
   if distinct < size:
     raise _make_size_error(f'{source.name}, split {split!r},', distinct, size)
-  return [(word.decode(), -count) for count, word in largest]
+  return [(word.decode(), count) for word, count in largest]
 
 
 def read_or_count(
@@ -236,17 +233,18 @@ def _parse_line(line: bytes) -> tuple[str, int]:
   return _check_word(parts[0]), int(parts[1])
 
 
-def _spill(counts: Mapping[bytes, int], path: pathlib.Path) -> pathlib.Path:
-  with open(path, 'wb') as file:
-    for word, count in sorted(counts.items()):
-      file.write(b'%b %d\n' % (word, count))
-  return path
-
-
-def _read_counts(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-  for line in lines:
-    word, count = line.split()
-    yield word, int(count)
+def _add_counts(db: sqlite3.Connection, counts: Mapping[bytes, int]) -> None:
+  try:
+    db.executemany(
+      'INSERT INTO counts VALUES (?, ?) '
+      'ON CONFLICT DO UPDATE SET count = count + excluded.count',
+      counts.items(),
+    )
+  except sqlite3.Error as error:
+    raise OSError(
+      f'words cannot be counted: SQLite says "{error}" of its temporary file. Make '
+      'room for it, or set TMPDIR to a folder on another disk.'
+    ) from error
 
 
 def _check_size(size: int) -> None:
