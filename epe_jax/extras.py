@@ -1,7 +1,7 @@
-"""The extra of `pip install epe_jax[...]` that a missing package belongs to.
+"""The extra of `pip install epe_jax[...]` that installs a missing package.
 
-Without extras the package estimates from files of scores. JAX, Matplotlib and
-the readers of some formats come with an extra each.
+Without extras, the package estimates from files of scores. JAX, Matplotlib and the
+readers of some formats come with an extra each.
 """
 
 from collections.abc import Iterator
@@ -33,16 +33,16 @@ EXTRAS = {
   'tensorflow_datasets': 'tfds',
   'tqdm': 'training',
 }
-"""The extra of each package that may be missing, by the name of its import."""
+"""Import name of a package that may be missing -> its extra."""
 
 
 @contextlib.contextmanager
 def explain_missing() -> Iterator[None]:
-  """Names the extra and the command where an import within finds no package.
+  """Names the extra and the command if an import in the block fails.
 
   Raises:
-    ModuleNotFoundError: a package is missing. It replaces the error of the
-      import, whose `name` it has.
+    ModuleNotFoundError: a package is missing. It replaces the error of the import
+      and has the same `name`.
 
   >>> with explain_missing():
   ...   raise ModuleNotFoundError("No module named 'haiku'", name='haiku')

@@ -1,4 +1,4 @@
-"""Functions of a user, by their names: package.module:function."""
+"""User functions by name: package.module:function."""
 
 from collections.abc import Callable
 import importlib
@@ -13,7 +13,7 @@ from epe_jax import interpreters
 
 
 def is_function(name: str | os.PathLike) -> bool:
-  """Whether it names a Python function, and not a file.
+  """Whether a name is that of a Python function and not of a file.
 
   >>> is_function('package.module:function'), is_function('folder/file.h5')
   (True, False)
@@ -23,12 +23,12 @@ def is_function(name: str | os.PathLike) -> bool:
 
 
 def import_module(name: str) -> types.ModuleType:
-  """Imports a module, of the working directory too if no other has its name.
+  """Imports a module, last of all from the working directory.
 
   Raises:
-    ImportError: there is none.
+    ImportError: there is no such module.
   """
-  # The programs of an installation do not have it on their path.
+  # Installed programs do not have it on their path.
   interpreters.search_last(os.getcwd())
   return importlib.import_module(name)
 
@@ -37,8 +37,7 @@ def import_function(name: str) -> Callable[..., Any]:
   """Imports a function by its name.
 
   Args:
-    name: package.module:function. Modules are searched for in the working directory,
-      too.
+    name: package.module:function. Modules in the working directory are found, too.
 
   Raises:
     ValueError: there is no such function.

@@ -1,7 +1,7 @@
-"""Processes of Python that look for modules where this one does, in the same order.
+"""Python subprocesses with the module search path of this process.
 
-The working directory may be a folder of data that others wrote. So no file of it
-comes before a package: Python puts it first for -m and -c, unless it is told not to.
+The working directory may be a folder of data from others, so its files must not shadow
+packages. By default, Python puts it first for -m and -c.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ _SAFE = 'PYTHONSAFEPATH'
 
 
 def make_command(*arguments: str) -> list[str]:
-  """The command that runs this Python, with `make_environment`."""
+  """Makes a command that runs this Python; use it with `make_environment`."""
   return [sys.executable, '-P', *arguments]
 
 
 def make_environment(**variables: str) -> dict[str, str]:
-  """The environment of a process that finds the modules that this one finds.
+  """Makes the environment of a subprocess that finds the modules of this one.
 
   Args:
-    **variables: to set, beside those of this process.
+    **variables: to set in addition to those of this process.
   """
   return {
     **os.environ,
@@ -32,7 +32,7 @@ def make_environment(**variables: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def start_safely() -> Iterator[None]:
-  """Has processes that multiprocessing starts within not search here first.
+  """Starts processes of multiprocessing without the working directory on their path.
 
   Their path is that of this process once they run, but not while they start.
   """
@@ -48,7 +48,7 @@ def start_safely() -> Iterator[None]:
 
 
 def search_last(folder: str | os.PathLike) -> None:
-  """Has modules of a folder found, behind all others.
+  """Appends a folder to the module search path.
 
   Args:
     folder: an absolute path.

@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all, and read without pickle.
+"""Files that are written atomically, made once, and read without pickle.
 
-Errors of the disk are explained, because the system says what it refused, not
-always where, and never what to do.
+Errors of the disk are explained: the system says what it refused, but not always where,
+and never what to do.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,15 +34,15 @@ _CURE_OF_SPACE = 'Make room there, or give a folder on another disk'
 _CURE_OF_PERMISSIONS = 'Change its permissions, or give another path'
 _CURES = {
   errno.ENOSPC: f'the disk is full. {_CURE_OF_SPACE}',
-  errno.EDQUOT: f'all that you may use of the disk is used. {_CURE_OF_SPACE}',
-  errno.EROFS: 'the disk can only be read. Give a folder on another one',
+  errno.EDQUOT: f'your quota of the disk is used up. {_CURE_OF_SPACE}',
+  errno.EROFS: 'the disk is read-only. Give a folder on another one',
   errno.EACCES: f'permission denied. {_CURE_OF_PERMISSIONS}',
   errno.EPERM: f'permission denied. {_CURE_OF_PERMISSIONS}',
 }
 
 # The largest number of bytes that one byte of a .zip can become.
 _MAX_INFLATION = 1032
-# What a damaged .npz or .npy ends in: of zipfile, zlib and NumPy's reader of headers.
+# The errors of damaged .npz and .npy files, from zipfile, zlib and NumPy.
 _DAMAGE = (
   ValueError,
   EOFError,
@@ -61,12 +61,12 @@ _DAMAGE = (
 )
 # Bytes, depth, and digits of an integer of the JSON that is read.
 _MAX_JSON, _MAX_DEPTH, _MAX_DIGITS = 2**28, 100, 300
-# Ends of lines, and what a terminal takes for a command.
+# Ends of lines, and control characters of terminals.
 _CONTROLS = dict.fromkeys(
   [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], ' '
 )
 _TOO_DEEP = f'it is nested more than {_MAX_DEPTH} deep'
-# The folders of an absolute path within a text; no fraction, and no address.
+# The folders of an absolute path within a text, but not of a fraction or an address.
 _ABSOLUTE_PATH = re.compile(r"""(?<![\w./:~])/(?:[^\s/:;,'"()]+/)+""")
 
 
@@ -76,18 +76,18 @@ def write_atomically(
   *,
   private: bool = False,
 ) -> None:
-  """Writes a file under another name, then puts it in place of `path`.
+  """Writes a file under another name, then renames it to `path`.
 
-  When this function returns, the file is on the disk, whatever happens to the
-  power. If it fails, the old file stays as it was.
+  When this function returns, the file survives a loss of power. If it fails, the old
+  file is unchanged.
 
   Args:
     path: the file.
-    fill: writes its content into an open binary file.
-    private: whether only its owner may read the file, from the first byte on.
+    fill: writes the content into an open binary file.
+    private: whether only its owner can ever read the file.
 
   Raises:
-    FileNotFoundError: its folder does not exist, or takes no files.
+    FileNotFoundError: its folder does not exist, or is not a folder.
   """
   path = pathlib.Path(path)
   draft = _name_draft(path)
@@ -108,9 +108,9 @@ def _open_draft(
   try:
     return open(draft, 'xb', opener=open_private if private else None)
   except FileNotFoundError as error:
-    # Of the draft, of which nobody has heard.
+    # The error names the draft, which the caller does not know.
     raise FileNotFoundError(
-      f'{path} cannot be written: {path.parent} is no folder that takes files; '
+      f'{path} cannot be written: {path.parent} is not a folder; '
       'give another path.'
     ) from error
 
@@ -132,7 +132,7 @@ def make_once(
   Args:
     path: the file. Its folder is made if it is missing.
     make: writes the file to the path that it is given, in the same folder.
-    read: path -> value; raises a ValueError if the file is damaged.
+    read: path -> value, not None; raises a ValueError if the file is damaged.
     max_wait: seconds to wait for another process that makes the file.
     remake_damaged: whether a damaged file is made again, as in a cache; otherwise
       the error of `read` is raised.
@@ -194,10 +194,10 @@ def _name_draft(path: pathlib.Path) -> pathlib.Path:
 
 
 def remove_drafts(folder: pathlib.Path) -> None:
-  """Removes the files that `write_atomically` began and did not finish.
+  """Removes files that `write_atomically` did not finish.
 
   Args:
-    folder: a folder in which nobody writes now; it need not exist.
+    folder: a folder in which no process writes now; it need not exist.
   """
   for path in folder.glob('.*'):
     if _DRAFT.fullmatch(path.name) and path.is_file():
@@ -212,15 +212,15 @@ def write_text(
 
 
 def open_private(path: str, flags: int) -> int:
-  """Opens a file, which only its owner may read if it is new; for `open`."""
+  """An opener for `open`: a new file can be read only by its owner."""
   return os.open(path, flags, 0o600)
 
 
 def user_cache() -> pathlib.Path:
-  """Gives the folder of what runs keep for later ones, which its owner alone may open.
+  """Gives the user's cache folder, which only its owner can open.
 
-  It is $XDG_CACHE_HOME/epe_jax, or ~/.cache/epe_jax if there is no such variable. It is
-  made if it is missing; whoever writes into it meets the error where that is impossible.
+  It is $XDG_CACHE_HOME/epe_jax, or ~/.cache/epe_jax without that variable. It is made if
+  it is missing and can be made; otherwise writing into it raises the error.
   """
   home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
   folder = pathlib.Path(home, 'epe_jax')
@@ -231,10 +231,9 @@ def user_cache() -> pathlib.Path:
 
 
 def format_json(value: Any) -> str:
-  """JSON for a person or a pipe, as the command line prints it.
+  """Formats JSON as the command line prints it.
 
-  Numbers that are not finite are strings, as in `write_json`; letters are printed as
-  they are.
+  Non-finite numbers become strings, as in `write_json`; letters are not escaped.
 
   >>> print(format_json({'ε': float('inf')}))
   {
@@ -251,8 +250,8 @@ def write_json(
 ) -> None:
   """Writes JSON with `write_atomically`.
 
-  Numbers that are not finite are written as the strings 'Infinity', '-Infinity'
-  and 'NaN', which JSON has no numbers for and `float` reads back.
+  Non-finite numbers, which JSON lacks, are written as the strings 'Infinity',
+  '-Infinity' and 'NaN', which `float` reads back.
   """
   text = json.dumps(spell_non_finite(value), indent=2, allow_nan=False) + '\n'
   write_text(path, text, private=private)
@@ -278,12 +277,12 @@ def read_json(path: str | os.PathLike) -> Any:
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: the file is not JSON, or none of this size or depth is read.
+    ValueError: the file is not JSON, or is too large or too deeply nested.
   """
   path = pathlib.Path(path)
   try:
     if path.exists() and not path.is_file():
-      raise ValueError('it is no file')
+      raise ValueError('it is not a file')
     if (size := path.stat().st_size) > _MAX_JSON:
       raise ValueError(
         f'it has {size:,} bytes, and at most {_MAX_JSON:,} are read'
@@ -296,13 +295,13 @@ def read_json(path: str | os.PathLike) -> Any:
 
 
 def parse_json(text: str) -> Any:
-  """Parses JSON that somebody else may have written.
+  """Parses JSON from an untrusted file.
 
   Args:
-    text: as `write_json` writes it: numbers are finite.
+    text: with finite numbers, as `write_json` writes them.
 
   Raises:
-    ValueError: it is not JSON, it is nested more than 100 deep, or a number of it is
+    ValueError: it is not JSON, is nested more than 100 deep, or has a number that is
       not finite.
 
   >>> parse_json('[1, NaN]')
@@ -349,9 +348,9 @@ def _parse_int(text: str) -> int:
 
 
 def join_lines(value: Any) -> Any:
-  r"""JSON-like values whose texts have no line ends or other control characters.
+  r"""Replaces line ends and other control characters in JSON-like values by spaces.
 
-  What is read from a file and printed must not look like lines that the program wrote.
+  Text that is read from a file and printed must not look like lines of the program.
 
   >>> join_lines({'task': 'digits\n# All is well'})
   {'task': 'digits # All is well'}
@@ -366,7 +365,7 @@ def join_lines(value: Any) -> Any:
 def write_arrays(
   path: str | os.PathLike, arrays: Mapping[str, Any], *, private: bool = False
 ) -> None:
-  """Writes arrays and numbers as a compressed .npz with `write_atomically`."""
+  """Writes arrays and numbers to a compressed .npz with `write_atomically`."""
   write_atomically(
     path, lambda f: np.savez_compressed(f, **arrays), private=private
   )
@@ -379,8 +378,8 @@ def read_arrays(
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: the file is damaged, would need pickle, or announces more than it or
-      this machine's memory has.
+    ValueError: the file is damaged, would need pickle, or declares more bytes than it
+      has or than this machine's memory.
   """
   with _open_arrays(path) as archive:
     return {
@@ -390,11 +389,11 @@ def read_arrays(
 
 
 def list_arrays(path: str | os.PathLike) -> set[str]:
-  """Lists the names of the arrays of an .npz, none of which is read.
+  """Lists the names of the arrays of an .npz without reading them.
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: the file is no .npz.
+    ValueError: the file is not an .npz.
   """
   with _open_arrays(path) as archive:
     return {_name_array(member) for member in archive.infolist()}
@@ -405,8 +404,8 @@ def read_array(path: str | os.PathLike) -> Shaped[np.ndarray, '...']:
 
   Raises:
     FileNotFoundError: there is no such file.
-    ValueError: the file is damaged, would need pickle, or is not as large as it
-      announces.
+    ValueError: the file is damaged, would need pickle, or does not have the size that
+      it declares.
   """
   with open(path, 'rb') as file, _explain_damage(path, '.npy'):
     _check_header('it', file, os.fstat(file.fileno()).st_size)
@@ -433,7 +432,7 @@ def check_schema(path: str | os.PathLike, schema: int, *, reads: int) -> None:
 
 
 def spell_non_finite(value: Any) -> Any:
-  """Replaces numbers that are not finite by strings, in JSON-like values."""
+  """Replaces non-finite numbers in JSON-like values by strings."""
   if isinstance(value, Mapping):
     return {k: spell_non_finite(v) for k, v in value.items()}
   if isinstance(value, list | tuple):
@@ -444,9 +443,9 @@ def spell_non_finite(value: Any) -> Any:
 
 
 def hide_paths(value: Any) -> Any:
-  """JSON-like values whose absolute paths have lost the folders of this machine.
+  """Removes the folders of absolute paths in JSON-like values.
 
-  What is published should not tell how a user is called and where data lie.
+  A published file should reveal neither the user's name nor where data are stored.
 
   >>> hide_paths({'path': '/home/ada/data/emnist', 'noise': 0.2})
   {'path': 'PATH_TO/emnist', 'noise': 0.2}
@@ -466,7 +465,7 @@ def hide_paths(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _open_arrays(path: str | os.PathLike) -> Iterator[zipfile.ZipFile]:
-  """Opens an .npz whose members are arrays as large as they announce."""
+  """Opens an .npz, and checks that its members have the sizes that they declare."""
   with (
     open(path, 'rb') as file,
     _explain_damage(path, '.npz'),
@@ -478,7 +477,7 @@ def _open_arrays(path: str | os.PathLike) -> Iterator[zipfile.ZipFile]:
 
 @contextlib.contextmanager
 def _explain_damage(path: str | os.PathLike, kind: str) -> Iterator[None]:
-  """Says of a file that could not be read which it was, and what to do."""
+  """Names the file that could not be read, and a cure."""
   try:
     yield
   except _DAMAGE as error:
@@ -497,7 +496,7 @@ def _read_member(
 ) -> np.ndarray:
   with archive.open(member) as raw:
     array = np.lib.format.read_array(raw, allow_pickle=False)
-    # Its check sum is compared where it ends.
+    # Its checksum is compared at the end.
     raw.read()
     return array
 
@@ -528,7 +527,7 @@ def _check_members(archive: zipfile.ZipFile, size: int) -> None:
 
 
 def _check_header(name: str, raw: Any, size: int) -> None:
-  """Raises a ValueError unless an array is as large as its header announces."""
+  """Raises a ValueError unless an array has the size that its header declares."""
   version = np.lib.format.read_magic(raw)
   if version == (1, 0):
     shape, _, dtype = np.lib.format.read_array_header_1_0(raw)
@@ -537,7 +536,7 @@ def _check_header(name: str, raw: Any, size: int) -> None:
   if dtype.hasobject:
     raise ValueError(f'{name} has Python objects, which are not read')
   announced, size = math.prod(shape) * dtype.itemsize, size - raw.tell()
-  # Of nothing, any number would be as large.
+  # Any number of empty items has the declared size.
   if announced != size or (shape and min(shape) < 0) or not dtype.itemsize:
     raise ValueError(
       f'{name} announces an array of {announced} bytes, but has {size}'
@@ -545,12 +544,12 @@ def _check_header(name: str, raw: Any, size: int) -> None:
 
 
 def machine_memory() -> int:
-  """Gives the memory of this machine in bytes, for all processes together."""
+  """Gives the memory of this machine in bytes."""
   return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
 
 
 def sync_folder(folder: pathlib.Path) -> None:
-  """Writes the names in a folder to the disk, as fsync does for a file."""
+  """Writes the entries of a folder to the disk, as fsync does for a file."""
   descriptor = os.open(folder, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -559,7 +558,7 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 
 def check_folder(name: str, folder: str | os.PathLike) -> None:
-  """Checks that a folder is there and writable, or can be made; leaves nothing.
+  """Checks that a folder is writable or can be made, without changing anything.
 
   Args:
     name: of the argument, for messages.
@@ -579,7 +578,7 @@ def check_folder(name: str, folder: str | os.PathLike) -> None:
         'need not exist.'
       )
     try:
-      # Permissions do not tell: of some file systems, root's are not what they say.
+      # Permissions are not reliable: on some file systems root's do not hold.
       with tempfile.TemporaryDirectory(dir=parent):
         return
     except OSError as error:
@@ -591,14 +590,13 @@ def check_folder(name: str, folder: str | os.PathLike) -> None:
 
 @contextlib.contextmanager
 def explain_disk_errors(path: str | os.PathLike) -> Iterator[None]:
-  """Explains errors of the disk within, by a sentence with a path and a cure.
+  """Explains errors of the disk by a sentence with a path and a cure.
 
   Args:
-    path: the path to name where the system names none.
+    path: the path to name if the system names none.
 
   Raises:
-    OSError: explains one of ENOSPC, EDQUOT, EROFS, EACCES and EPERM. All other
-      errors pass.
+    OSError: explains ENOSPC, EDQUOT, EROFS, EACCES and EPERM. Other errors pass.
   """
   try:
     yield

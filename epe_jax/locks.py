@@ -1,4 +1,4 @@
-"""Lock files, which one process at a time holds, however it ends."""
+"""Lock files, held by one process at a time and released however it ends."""
 
 from collections.abc import Iterator
 import contextlib
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 class Busy(Exception):
-  """Another process holds the lock. The message is what that wrote into it."""
+  """Another process holds the lock. The message is what it wrote into the file."""
 
 
 @contextlib.contextmanager
@@ -17,8 +17,8 @@ def hold(path: pathlib.Path, *, max_wait: float) -> Iterator[BinaryIO]:
   """Holds a lock file, and removes it at the end.
 
   Args:
-    path: the lock file. Its folder must outlive the lock: if it were removed
-      while others wait, they would lock a file that is gone.
+    path: the lock file. Its folder must outlive the lock: if it were removed, others
+      would wait for a deleted file.
     max_wait: seconds to wait for another process that holds it; 0 for none.
 
   Yields:
@@ -28,7 +28,7 @@ def hold(path: pathlib.Path, *, max_wait: float) -> Iterator[BinaryIO]:
     Busy: another process holds it, and still does after that time.
     OSError: the system has no such locks.
   """
-  # Here and not above: Windows has none, and estimates need no lock.
+  # Imported here, because Windows lacks it and estimates need no lock.
   try:
     import fcntl
   except ModuleNotFoundError as error:
@@ -47,7 +47,7 @@ def hold(path: pathlib.Path, *, max_wait: float) -> Iterator[BinaryIO]:
         time.sleep(pause)
         pause = min(2 * pause, 1.0)
         continue
-      # The last holder has removed it, and another may have made a new one.
+      # The last holder removed it, and another may have made a new one.
       if _is_same(path, file):
         file.truncate(0)
         try:

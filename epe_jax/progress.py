@@ -1,9 +1,8 @@
-"""Progress of long work: in a terminal, in a notebook, in a pipe and in logs.
+"""Progress bars for terminals, notebooks, pipes and logs.
 
-In a terminal a bar of tqdm is drawn over itself, as wide as the terminal is. Where
-standard error is no terminal, as in a pipe or in the log of a CI job, there is
-a line every so often and no carriage return. Nothing is coloured, so that NO_COLOR
-has nothing to switch off.
+In a terminal, tqdm redraws a bar of the terminal's width. If standard error is not a
+terminal, as in a pipe or the log of a CI job, a line is printed from time to time,
+without carriage returns. Nothing is coloured, so NO_COLOR has nothing to switch off.
 """
 
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ import warnings
 import tqdm
 
 LINE_EVERY = 15.0
-"""Seconds between two lines where standard error is no terminal."""
+"""Seconds between two lines if standard error is not a terminal."""
 
 _PATIENCE = 2.0
-# So that a bar shows nothing when it is made.
+# tqdm would otherwise draw a bar when it is made.
 _SOON = 1e-6
 _LINE = (
   '{desc}: {n_fmt} of {total_fmt} {unit}, {elapsed} so far, '
@@ -31,7 +30,7 @@ _PHASE = '{desc}, {elapsed_s:.0f} s so far'
 
 
 class _Lines:
-  """A file for tqdm that writes each of its states as a line of its own."""
+  """A file for tqdm that writes each state on its own line."""
 
   def __init__(self, file: Any):
     self._file = file
@@ -53,7 +52,7 @@ def bar(*iterables: Any, **options: Any) -> tqdm.tqdm:
   """Makes a progress bar.
 
   Args:
-    *iterables: what to iterate over, at most one.
+    *iterables: at most one, to iterate over.
     **options: of `tqdm.tqdm`, such as total, unit, desc, initial and disable.
 
   Returns:
@@ -73,7 +72,7 @@ def bar(*iterables: Any, **options: Any) -> tqdm.tqdm:
     'file': file and _Lines(file),
     'bar_format': line,
     'mininterval': LINE_EVERY,
-    # Not even a line that nothing was done yet, until then.
+    # No line before that, not even one of no progress.
     'delay': _PATIENCE,
   }
   return tqdm.tqdm(*iterables, **{**lines, **options})
@@ -81,13 +80,11 @@ def bar(*iterables: Any, **options: Any) -> tqdm.tqdm:
 
 @contextlib.contextmanager
 def phase(text: str, *, disable: bool = False) -> Iterator[None]:
-  """Says for how long something goes on whose end is not known.
-
-  Nothing is shown of what takes less than two seconds.
+  """Shows the duration of work of unknown length, after two seconds.
 
   Args:
-    text: what goes on, such as 'compiling the round'.
-    disable: whether nothing is shown at all.
+    text: the work, such as 'compiling the round'.
+    disable: whether to show nothing.
   """
   if disable:
     yield
@@ -98,7 +95,7 @@ def phase(text: str, *, disable: bool = False) -> Iterator[None]:
     if ended.wait(_PATIENCE):
       return
     with bar(desc=text, bar_format=_PHASE, leave=False, delay=_SOON) as shown:
-      # The bar is made late, and what it shows began earlier.
+      # The bar is made after the work began.
       shown.start_t -= _PATIENCE
       every = 1.0 if _is_live() else LINE_EVERY
       shown.refresh()
@@ -127,7 +124,7 @@ def _is_notebook() -> bool:
 
 def _notebook_bar() -> type[tqdm.tqdm]:
   with warnings.catch_warnings():
-    # Without widgets it falls back to text, which is what is wanted.
+    # Without widgets it falls back to text, as it should.
     warnings.simplefilter('ignore')
     from tqdm import autonotebook
   return autonotebook.tqdm

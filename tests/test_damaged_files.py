@@ -217,7 +217,7 @@ def test_json_that_no_program_here_writes_is_refused(tmp_path, text):
 
 
 def test_a_device_is_no_json():
-  with pytest.raises(ValueError, match='it is no file'):
+  with pytest.raises(ValueError, match='it is not a file'):
     io.read_json('/dev/zero')
 
 

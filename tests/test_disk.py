@@ -19,8 +19,8 @@ from epe_jax.experiment import audited_run, checkpoint
   ('code', 'said'),
   [
     (errno.ENOSPC, 'the disk is full. Make room'),
-    (errno.EDQUOT, 'is used. Make room'),
-    (errno.EROFS, 'only be read. Give a folder on another one'),
+    (errno.EDQUOT, 'is used up. Make room'),
+    (errno.EROFS, 'is read-only. Give a folder on another one'),
     (errno.EACCES, 'permission denied. Change its permissions'),
     (errno.EPERM, 'permission denied'),
   ],
@@ -78,7 +78,7 @@ def test_a_run_in_a_folder_that_cannot_be_written_says_so(tmp_path, refuse):
   config = digits.get_config('smoke')
   config.model.width = 2
   refuse(tmp_path, errno.EROFS)
-  with pytest.raises(OSError, match=rf'^{tmp_path}/run/.*can only be read\. G'):
+  with pytest.raises(OSError, match=rf'^{tmp_path}/run/.*read-only\. G'):
     audited_run.run(config, tmp_path / 'run')
 
 

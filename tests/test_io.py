@@ -43,7 +43,9 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path):
     io.write_atomically(path, fail)
   assert io.read_json(path) == {'old': True}
   assert list(tmp_path.iterdir()) == [path]
-  with pytest.raises(FileNotFoundError, match=f'{tmp_path}/none is no folder'):
+  with pytest.raises(
+    FileNotFoundError, match=f'{tmp_path}/none is not a folder'
+  ):
     io.write_text(tmp_path / 'none' / 'a.json', '')
 
 

@@ -10,7 +10,7 @@ them), or package.module:function, which yields (client id, name -> rows). Every
 becomes a file SPLIT.arrow in --out, the data.path of configs. To resume an interrupted
 import, repeat the command.
 
-What a run imports without this command is kept in the user's cache folder, beside
+What a run imports without this command is kept in the user's cache folder, next to
 compiled programs. --clear_cache removes both.
 """
 

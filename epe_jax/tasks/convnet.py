@@ -9,7 +9,7 @@ from epe_jax.types import Array, Task
 
 
 class ConvNet(nn.Module):
-  """Twice conv and conv and pool, thrice in all; dense 128; dense classes; tanh.
+  """Three blocks of conv, conv, pool; then dense 128 and dense classes; with tanh.
 
   Attributes:
     num_classes: number of classes.
@@ -33,7 +33,7 @@ class ConvNet(nn.Module):
     x = layers.center_pixels(pixels)
     for filters in (self.width, 2 * self.width, 4 * self.width):
       x = jnp.tanh(layers.Conv(filters)(x))
-      # tanh and maximum commute; this way tanh has a fourth of the entries.
+      # tanh and maximum commute; in this order tanh has a fourth of the entries.
       x = jnp.tanh(layers.pool_maxima(layers.Conv(filters)(x)))
     x = x.reshape(x.shape[0], -1)
     x = jnp.tanh(nn.Dense(4 * self.width)(x))
@@ -48,9 +48,9 @@ def task(
 ) -> Task:
   """Classification of small images, such as CIFAR-10 or Fashion-MNIST.
 
-  "Tight Auditing of Differentially Private Machine Learning" says "ConvNet" and
-  no more; this is the one of the literature on private CIFAR-10 before wide
-  residual networks, which reaches what that paper reports of its own.
+  "Tight Auditing of Differentially Private Machine Learning" does not specify its
+  "ConvNet". This is the usual one for private CIFAR-10 before wide residual networks; it
+  reaches the accuracy that the paper reports.
 
   Args:
     num_classes: number of classes.
@@ -66,8 +66,8 @@ def task(
   """
   if min(image_shape[:2]) < 8:
     raise ValueError(
-      f'image_shape={image_shape} is pooled thrice. Give images of 8 x 8 pixels '
-      'or more.'
+      f'image_shape={image_shape} is pooled three times. Give images of 8 x 8 '
+      'pixels or more.'
     )
   network = ConvNet(num_classes, layers.check_width(width))
   return classifier.flax_classifier(network, image_shape)

@@ -24,7 +24,7 @@ class TwoHiddenLayers(nn.Module):
   def __call__(
     self, pixels: Float[Array, 'b 8 8'], train: bool
   ) -> Float[Array, 'b 10']:
-    del train  # A hundred rounds are too few for dropout to pay.
+    del train  # Dropout does not pay in a hundred rounds.
     x = pixels.reshape(pixels.shape[0], -1)
     x = nn.relu(layers.Dense(self.width)(x))
     x = nn.relu(layers.Dense(self.width)(x))

@@ -29,7 +29,7 @@ class Cnn(nn.Module):
   ) -> Float[Array, 'b classes']:
     x = pixels[..., None]
     x = nn.relu(layers.Conv3x3(self.width)(x))
-    # relu and maximum commute; this way relu has a fourth of the entries.
+    # relu and maximum commute; in this order relu has a fourth of the entries.
     x = nn.relu(layers.max_pool2x2(layers.Conv3x3(2 * self.width)(x)))
     x = layers.Dropout(0.25)(x, train)
     x = x.reshape(x.shape[0], -1)

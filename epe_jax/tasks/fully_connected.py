@@ -39,12 +39,12 @@ def task(
 ) -> Task:
   """Classification of vectors of features, such as Purchase-100's.
 
-  "Tight Auditing of Differentially Private Machine Learning" has a three-layer
-  network without its sizes; those of the default are Jayaraman and Evans'.
+  "Tight Auditing of Differentially Private Machine Learning" does not give the sizes of
+  its three-layer network; the defaults are those of Jayaraman and Evans.
 
   Args:
     num_classes: number of classes.
-    num_features: numbers of an example.
+    num_features: size of an example.
     hidden: sizes of the hidden layers, >= 1 each.
 
   Returns:

@@ -1,6 +1,6 @@
-"""Layers of image classifiers, with the parameters and numbers of Flax's own.
+"""Layers of image classifiers, with the parameters and results of Flax's layers.
 
-How a layer computes its numbers is a matter of `kernels`.
+`kernels` chooses how they are computed.
 """
 
 from flax import linen as nn
@@ -37,7 +37,7 @@ class Conv3x3(nn.Module):
 
 
 class Conv(nn.Module):
-  """A convolution with SAME padding, as nn.Conv, for gradients of each example.
+  """A convolution with SAME padding, as nn.Conv, for per-example gradients.
 
   Attributes:
     features: channels of the output.
@@ -83,7 +83,7 @@ def standardize_weights(
   fan_in = kernel[..., 0].size
   mean = jnp.mean(kernel, axis=(0, 1, 2))
   variance = jnp.var(kernel, axis=(0, 1, 2))
-  # Not less, so that weights that are all alike have gradients.
+  # Bounded below, so that constant weights have gradients.
   return (kernel - mean) / jnp.sqrt(jnp.maximum(fan_in * variance, 1e-4))
 
 
@@ -98,7 +98,7 @@ def pool_maxima(x: Float[Array, 'b h w c']) -> Float[Array, 'b h//2 w//2 c']:
 
 
 def center_pixels(pixels: Float[Array, '*n']) -> Float[Array, '*n']:
-  """Maps pixels from [0, 1] to [-2, 2], by numbers that no data decide."""
+  """Maps pixels from [0, 1] to [-2, 2], independently of the data."""
   return 4 * pixels - 2
 
 
@@ -106,7 +106,7 @@ class Dense(nn.Module):
   """A dense layer, as nn.Dense.
 
   Attributes:
-    features: numbers of the output.
+    features: size of the output.
   """
 
   features: int
@@ -126,15 +126,15 @@ class Dense(nn.Module):
 
 
 class Dropout(nn.Module):
-  """Sets numbers to 0 with probability `rate`, and divides others by 1 - rate.
+  """Zeroes entries with probability `rate`, and divides the others by 1 - rate.
 
-  It has the law of nn.Dropout, from other random bits.
+  It has the distribution of nn.Dropout, from other random bits.
 
   Attributes:
     rate: probability of a zero, in [0, 1), a multiple of 1/256.
 
   Raises:
-    ValueError: rate is out of range or no such multiple.
+    ValueError: rate is out of range or not such a multiple.
   """
 
   rate: float
@@ -144,8 +144,8 @@ class Dropout(nn.Module):
     threshold = round(256 * self.rate)
     if threshold != 256 * self.rate or not 0 <= threshold < 256:
       raise ValueError(
-        f'rate={self.rate}; give a multiple of 1/256 in [0, 1), for a byte '
-        'decides about a number.'
+        f'rate={self.rate}; give a multiple of 1/256 in [0, 1), because a byte '
+        'decides each entry.'
       )
     if not train:
       return x

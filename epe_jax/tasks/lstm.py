@@ -14,7 +14,7 @@ with extras.explain_missing():
 
 
 class Lstm(hk.Module):
-  """The parameters and numbers of hk.LSTM, unrolled from a state of zeros."""
+  """The parameters and results of hk.LSTM, unrolled from a state of zeros."""
 
   def __init__(
     self,
@@ -26,7 +26,7 @@ class Lstm(hk.Module):
     """Names the layer.
 
     Args:
-      hidden_size: h, numbers of the hidden state, >= 1.
+      hidden_size: h, size of the hidden state, >= 1.
       w_init: (shape, dtype) -> initial weights [e + h, 4 h], with the rows of
         inputs first and the columns of the gates i, g, f and o.
       name: of the layer in the tree of parameters.

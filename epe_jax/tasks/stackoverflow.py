@@ -12,7 +12,7 @@ from epe_jax.tasks import kernels
 from epe_jax.tasks.lstm import Lstm
 from epe_jax.types import Array, Batch, Key, Params, Task, Weighted
 
-# Here and not where it is used, so that it is missed before data are imported.
+# At the top, so that a missing package is reported before data are imported.
 with extras.explain_missing():
   import haiku as hk
 
@@ -26,29 +26,28 @@ def task(
   """Predicts each word of a sentence, and its end, from the words before.
 
   Embedding -> LSTM -> Dense embedding_size -> Dense V + 4, not tied, with the
-  parameter names of hk.Embed, hk.LSTM and hk.Linear. They start as in Keras,
-  with which the paper's model was made: embeddings uniform in (-0.05, 0.05),
-  recurrent weights orthogonal, other weights Glorot uniform, biases 0 but for
-  the forget gate's 1, which hk.LSTM adds in the cell.
+  parameter names of hk.Embed, hk.LSTM and hk.Linear. Initialization is that of Keras,
+  as in the paper's model: embeddings uniform in (-0.05, 0.05), recurrent weights
+  orthogonal, other weights Glorot uniform, biases 0 except the forget gate's 1, which
+  hk.LSTM adds in the cell.
 
-  Loss and metrics are sums over the targets of a sentence, weighted by their
-  number, so that a mean is one over words. Predictions are the likeliest of
-  all V + 4 ids, so that predicting padding, OOV, BOS or EOS where another is
-  the target is wrong.
+  Loss and metrics are sums over the targets of a sentence, weighted by their number, so
+  that means are over words. Predictions are the likeliest of all V + 4 ids, so
+  predicting padding, OOV, BOS or EOS for another target is wrong.
 
-    accuracy: over the targets in the vocabulary, neither OOV nor EOS; the one
-      that the literature reports.
+    accuracy: over the targets in the vocabulary, neither OOV nor EOS, as in the
+      literature.
     accuracy_with_oov_eos: over all targets.
 
   Args:
-    vocabulary_size: V >= 1, words with an id of their own.
+    vocabulary_size: V >= 1, the number of words with an id of their own.
     embedding_size: width of the embedding and of the last hidden layer.
     hidden_size: width of the LSTM.
 
   Returns:
     A task whose batches are {'words': int16 or int32 [b, max_words]}: ids
-    1..V, OOV V + 1, then 0 for padding. The task puts BOS V + 2 in front, and
-    EOS V + 3 behind a sentence of fewer than max_words.
+    1..V, OOV V + 1, then 0 for padding. The task prepends BOS V + 2, and appends
+    EOS V + 3 to a sentence of fewer than max_words.
 
   Raises:
     ValueError: a size is out of range.
@@ -97,7 +96,7 @@ def task(
 def split_inputs_and_targets(
   words: Int[Array, 'b max_words'], vocabulary_size: int
 ) -> tuple[Int[Array, 'b max_words'], Int[Array, 'b max_words']]:
-  """Returns what the model reads at each step, and what it is to predict.
+  """Splits sentences into the inputs and the targets of each step.
 
   >>> words = jnp.array([[5, 6, 0], [7, 8, 9]])
   >>> inputs, targets = split_inputs_and_targets(words, 100)
@@ -106,7 +105,7 @@ def split_inputs_and_targets(
   """
   words = words.astype(jnp.int32)
   length = jnp.sum(words > 0, axis=1, keepdims=True)
-  # Past the last column, and so nowhere, if the sentence is as long as may be.
+  # Past the last column if the sentence has max_words, so that it has no EOS.
   end = jnp.arange(words.shape[1]) == length
   targets = jnp.where(end, vocabulary_size + 3, words)
   begin = jnp.full((words.shape[0], 1), vocabulary_size + 2, jnp.int32)
@@ -114,9 +113,9 @@ def split_inputs_and_targets(
 
 
 def _build_model(num_ids: int, embedding_size: int, hidden_size: int) -> Any:
-  """Ids [b, t] -> [b, t, e], and the w and b that make logits of it.
+  """Ids [b, t] -> x [b, t, e], and w and b of the logits x w + b.
 
-  The last product is left to the loss, which makes it and its gradient in one.
+  The last product is left to the loss, which fuses it with its gradient.
   """
   glorot = hk.initializers.VarianceScaling(1.0, 'fan_avg', 'uniform')
   uniform = hk.initializers.RandomUniform(-0.05, 0.05)
@@ -150,10 +149,10 @@ def _draw_orthonormal_rows(
 ) -> Float[Array, 'rows columns']:
   """Draws orthonormal rows, fewer than columns, uniformly among all of them.
 
-  They follow from the Cholesky factor of the Gram matrix. This is as exact as
-  QR, because a Gaussian matrix with 4 times as many columns as rows is well
-  conditioned, and it is not slowed down tenfold where other processes use the
-  cores that LAPACK counts on.
+  They follow from the Cholesky factor of the Gram matrix. This is as exact as QR,
+  because a Gaussian matrix with 4 times as many columns as rows is well conditioned,
+  and it does not slow down tenfold when other processes use the cores, as LAPACK's QR
+  does.
   """
   x = jax.random.normal(key, (rows, columns), jnp.float32)
   lower = jnp.linalg.cholesky(x @ x.T)
@@ -161,7 +160,7 @@ def _draw_orthonormal_rows(
 
 
 def _sum_over(counts: Bool[Array, 'b t'], values: Array) -> Weighted:
-  """Sums the values of each sentence over the targets that count."""
+  """Sums the values of each sentence over the counted targets."""
   return Weighted(
     jnp.sum(jnp.where(counts, values, 0), axis=1, dtype=jnp.float32),
     jnp.sum(counts, axis=1, dtype=jnp.float32),

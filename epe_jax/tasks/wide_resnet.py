@@ -16,9 +16,9 @@ _PER_BLOCK, _OUTSIDE = 6, 4
 class WideResNet(nn.Module):
   """Three stages of residual blocks of two convolutions each.
 
-  No layer mixes examples, so that each has a gradient of its own: batches are
-  not normalized, but groups of channels, and the weights of convolutions are
-  standardized. An activation is followed by the normalization.
+  No layer mixes examples, so that each example has its own gradient: groups of channels
+  are normalized instead of batches, and the weights of convolutions are standardized.
+  Normalization follows the activation.
 
   Attributes:
     num_classes: number of classes.
