@@ -1,18 +1,17 @@
-"""The kernels of layers, and which backend runs which: chosen here alone.
+"""The kernels of layers. Only this module chooses a kernel by backend.
 
-  - On a CPU a convolution and its gradients are matrix products of Winograd's
-    method, or forward convolutions. Elsewhere they are one matrix product over
-    nine shifted images, because clients that are vmapped have kernels of their
-    own.
-  - On a CPU the gradient of a dense layer's weights is a sum over the few rows
-    of a batch, which XLA makes while it updates the weights. As a matrix
-    product it would be written, and read again, at the size of the weights.
-  - The pool, the LSTM and the cross-entropy have one form for all backends,
-    which is the one that a CPU needs.
+  - On a CPU, a convolution and its gradients are matrix products of Winograd's method,
+    or forward convolutions. Elsewhere they are one matrix product over nine shifted
+    images, because vmapped clients have different kernels.
+  - On a CPU, the gradient of a dense layer's weights is a sum over the few rows of a
+    batch, which XLA fuses with the update of the weights. A matrix product would write
+    and read an array of the size of the weights.
+  - The pool, the LSTM and the cross-entropy have one form for all backends, the one that
+    a CPU needs.
 
-All of these have first derivatives, by reverse mode, only. The convolution of
-`convolve` has derivatives of all orders, and is for gradients of each example:
-it is a matrix product, and so are they, on every backend.
+These have only first derivatives, by reverse mode. `convolve` has derivatives of all
+orders and is for per-example gradients: on every backend, it and its derivatives are
+matrix products.
 """
 
 from collections.abc import Callable
@@ -39,7 +38,7 @@ __all__ = [
   'multiply',
 ]
 
-# Rows of a batch in training, of which the paper has 16, or somewhat more.
+# Rows of a batch in training; the paper has 16.
 _MAX_ROWS = 32
 
 
@@ -73,7 +72,7 @@ conv3x3.defvjp(_conv3x3_forward, _conv3x3_backward)
 def convolve(
   x: Float[Array, 'b h w c'], kernel: Float[Array, 'i j c f'], stride: int = 1
 ) -> Float[Array, 'b y x f']:
-  """Returns the SAME convolution of images, quick under vmap of grad.
+  """Returns the SAME convolution of images, fast under vmap of grad.
 
   There the gradients by the kernel are one matrix product for each example. In
   `lax.conv` they would be a convolution of as many groups as examples, which
@@ -204,8 +203,8 @@ def _convolve_by_patches(
 def _choose(
   on_cpu: Callable[..., Any], elsewhere: Callable[..., Any]
 ) -> Callable[..., Any]:
-  """One of two functions, by the backend that the program is compiled for."""
-  # One client after another: XLA:CPU has no good code for kernels of each.
+  """Chooses between two functions by the backend of the compilation."""
+  # Clients in sequence: XLA:CPU has no fast code for batched kernels.
   in_turn = jax.custom_batching.sequential_vmap(on_cpu)
   return lambda *args: jax.lax.platform_dependent(
     *args, cpu=in_turn, default=elsewhere
@@ -213,10 +212,10 @@ def _choose(
 
 
 def _materialize(function: Callable[..., Any]) -> Callable[..., Any]:
-  """The function; on a CPU, its result is computed once for all its uses."""
+  """Makes a CPU compute the result of a function once for all its uses."""
 
   def on_cpu(x: Array, *args: Array) -> Any:
-    # Always true, which XLA does not know.
+    # Always true, but XLA cannot infer it.
     first = x.ravel()[0].astype(jnp.float32)
     always = (jax.lax.bitcast_convert_type(first, jnp.int32) | 1) != 0
     return fusion_barrier(always, lambda: function(x, *args))

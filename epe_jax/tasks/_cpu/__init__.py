@@ -1,6 +1,6 @@
 """Kernels in forms that XLA:CPU runs well inside loops, such as local training.
 
-They are there for speed alone. Their numbers, to rounding, and their gradients
-are those of Flax's, Haiku's and Optax's own functions, which tests compare them
-with. Nothing but `epe_jax.tasks.kernels` imports them.
+They exist only for speed. Up to rounding, their results and gradients are those of the
+functions of Flax, Haiku and Optax, with which tests compare them. Only
+`epe_jax.tasks.kernels` imports them.
 """

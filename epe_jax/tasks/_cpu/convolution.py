@@ -1,9 +1,9 @@
-"""3 x 3 convolutions whose gradients are quick inside loops, too.
+"""3 x 3 convolutions with gradients that are also fast inside loops.
 
-Differentiation makes forms of `lax.conv` that XLA:CPU runs 45 times slower
-inside a loop than outside of one. Matrix products and plain forward
-convolutions are quick wherever they stand, so the gradients are made of those:
-by Winograd's method where it applies, and else by forward convolutions.
+Differentiating `lax.conv` gives forms that XLA:CPU runs 45 times slower inside a loop
+than outside. Matrix products and plain forward convolutions are fast everywhere, so the
+gradients consist of those: by Winograd's method where it applies, and otherwise by
+forward convolutions.
 """
 
 import jax
@@ -33,12 +33,12 @@ def compute_gradients(
   kernel: Float[Array, '3 3 c f'],
   out_grad: Float[Array, 'b h-2 w-2 f'],
 ) -> tuple[Float[Array, 'b h w c'], Float[Array, '3 3 c f']]:
-  """Returns the gradients by x and kernel, from that by the convolution."""
+  """Returns the gradients w.r.t. x and kernel, from that w.r.t. the output."""
   if _is_for_winograd(x, kernel):
     return winograd.compute_gradients(x, kernel, out_grad)
   flipped = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
   x_grad = _convolve_directly(out_grad, flipped, pad=2)
-  # Images in the place of channels, and channels in that of images.
+  # Images and channels change places.
   kernel_grad = _convolve_directly(
     x.transpose(3, 1, 2, 0), out_grad.transpose(1, 2, 0, 3)
   )

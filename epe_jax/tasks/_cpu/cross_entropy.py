@@ -1,8 +1,7 @@
 """Cross-entropy of a last layer with thousands of classes.
 
-The logits are then the largest array of a model, and each pass over them
-counts. So the exponentials of the loss serve its gradient too, and the bias
-costs no pass of its own.
+The logits are then the largest array of a model, and each pass over them is expensive.
+So the gradient reuses the exponentials of the loss, and the bias needs no extra pass.
 """
 
 from typing import NamedTuple

@@ -66,7 +66,7 @@ def _forward(
   b: Float[Array, ' four_h'],
 ) -> tuple[Float[Array, 'b t h'], _Activations]:
   x = inputs.transpose(1, 2, 0)
-  # Outside of the loop, where XLA would transpose them anew at every step.
+  # Outside the loop, where XLA would transpose them in every step.
   transposed, bias = w.T, b[:, None]
 
   def step(state: tuple[Array, Array], x: Float[Array, 'e b']):

@@ -1,4 +1,4 @@
-"""2 x 2 pooling that keeps which of four numbers was the largest, in a byte."""
+"""2 x 2 max pooling that stores the index of the maximum in a byte."""
 
 import jax.numpy as jnp
 from jaxtyping import Float, UInt8
@@ -11,7 +11,7 @@ def find_maxima(
 ) -> tuple[Float[Array, 'b i j c'], UInt8[Array, 'b i j c']]:
   """Returns the largest number of each 2 x 2 window, and its index 0 to 3.
 
-  Of equal numbers it is the first one; an odd last row or column is left out.
+  Ties give the first index; an odd last row or column is dropped.
   """
   h, w = x.shape[1] // 2 * 2, x.shape[2] // 2 * 2
   x = x[:, :h, :w]
@@ -30,7 +30,7 @@ def spread_gradient(
   height: int,
   width: int,
 ) -> Float[Array, 'b h w c']:
-  """Returns the gradient by the images, which lies on their maxima."""
+  """Returns the gradient w.r.t. the images, which is nonzero at their maxima."""
   b, i, j, c = out_grad.shape
   place = jnp.arange(4, dtype=jnp.uint8).reshape(1, 1, 2, 1, 2, 1)
   is_maximum = index[:, :, None, :, None] == place

@@ -41,7 +41,7 @@ def compute_gradients(
   kernel: Float[Array, '3 3 c f'],
   out_grad: Float[Array, 'b h-2 w-2 f'],
 ) -> tuple[Float[Array, 'b h w c'], Float[Array, '3 3 c f']]:
-  """Returns the gradients by x and kernel, from that by the convolution."""
+  """Returns the gradients w.r.t. x and kernel, from that w.r.t. the output."""
   windows, weights = _sandwich(_b_t, _cut_windows(x)), _sandwich(_g, kernel)
   grads = _sandwich(_a, _cut_tiles(out_grad))
   flat = lambda x: x.reshape(-1, x.shape[-1])
@@ -102,7 +102,7 @@ def _cut_tiles(x: Float[Array, 'b h w c']) -> _Grid:
 
 
 def _join_tiles(tiles: _Grid) -> Float[Array, 'b h w c']:
-  """The images of which these are the tiles: the inverse of `_cut_tiles`."""
+  """Joins tiles to images: the inverse of `_cut_tiles`."""
   x = jnp.stack([jnp.stack(row, axis=3) for row in tiles], axis=2)
   b, h, _, w, _, c = x.shape
   return x.reshape(b, 2 * h, 2 * w, c)
