@@ -302,20 +302,20 @@ def test_a_pickle_that_asks_for_more_memory_than_it_has_bytes_is_refused():
 @pytest.mark.parametrize(
   ('change', 'said'),
   [
-    (lambda c: c['headline']['lower_bound'].update(epsilon='NaN'), 'headline'),
-    (lambda c: c['headline']['lower_bound'].update(mu=-1.0), 'headline'),
-    (lambda c: c['headline']['lower_bound'].update(mu='NaN'), 'headline'),
+    (lambda c: c['audit']['headline'].update(epsilon='NaN'), 'headline'),
+    (lambda c: c['audit']['headline'].update(epsilon=-1.0), 'headline'),
+    (lambda c: c['audit']['headline'].update(confidence=0.0), 'headline'),
     (
-      lambda c: c['attackers'][0]['point_estimate'].update(
-        interval_90=[2.0, 1.0]
+      lambda c: c['audit']['attacks'][0]['estimates'][0].update(
+        interval=[2.0, 1.0]
       ),
-      r'point_estimate\.interval_90 of .*from 2 to 1',
+      r'interval of .*from 2 to 1',
     ),
     (
-      lambda c: c['attackers'][0]['point_estimate'].update(
-        floor_90=['-Infinity', 1.0]
+      lambda c: c['audit']['attacks'][0]['estimates'][0].update(
+        floor={'mean': 0.1, 'q05': '-Infinity', 'q50': 0.1, 'q95': 1.0}
       ),
-      'attackers',
+      'attacks',
     ),
   ],
 )

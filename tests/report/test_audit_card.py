@@ -36,13 +36,13 @@ def test_a_card_is_read_as_it_was_written(card, tmp_path):
 
 def test_a_card_has_the_headline_of_the_audit(card, record):
   attack, bound = evaluation.evaluate(record, floors=False).headline
-  headline = card['headline']
-  assert headline['lower_bound']['epsilon'] == bound.epsilon
-  assert headline['lower_bound']['confidence'] == 0.95
-  assert headline['threat_model']['key'] == attack.threat_model.key
-  low, high = headline['point_estimate']['floor_90']
-  assert 0 <= low <= high
-  assert f'ε ≥ {bound.epsilon:.1f} ' in headline['text']
+  headline = card['audit']['headline']
+  assert headline['epsilon'] == bound.epsilon
+  assert headline['confidence'] == 0.95
+  assert headline['threat_model'] == attack.threat_model.key
+  floor = headline['point_estimate']['floor']
+  assert 0 <= floor['q05'] <= floor['q95']
+  assert f'≥ {bound.epsilon:.1f}' in audit_card.format_cards([card])
   assert card['analytic']['canaries']['epsilon'] == 35.5
   assert card['delta'] == 1e-5
 
@@ -51,15 +51,16 @@ def test_a_card_has_the_headline_of_the_audit(card, record):
   ('field', 'damage'),
   [
     ('delta', lambda c: c.update(delta=1.5)),
-    ('canaries.took_part', lambda c: c['canaries'].update(took_part='many')),
+    ('canaries.observed', lambda c: c['canaries'].update(observed='many')),
     (
-      'headline.lower_bound.epsilon',
-      lambda c: c['headline']['lower_bound'].update(epsilon=-1.0),
+      'audit.headline.epsilon',
+      lambda c: c['audit']['headline'].update(epsilon=-1.0),
     ),
     ('record.sha256', lambda c: c['record'].update(sha256='x')),
     ("'software' is a required", lambda c: c.pop('software')),
     ('secret', lambda c: c.update(secret='abc')),
-    ('schema_version=2', lambda c: c.update(schema_version=2)),
+    ('schema_version=1', lambda c: c.update(schema_version=1)),
+    ('KeyError', lambda c: c['audit']['attacks'][0].pop('rates')),
   ],
 )
 def test_a_card_that_is_wrong_is_refused_by_the_name_of_its_field(
@@ -103,7 +104,8 @@ def test_a_card_without_noise_spells_infinity():
 
 def test_cards_stand_side_by_side(card):
   other = copy.deepcopy(card)
-  other['headline'] = None
+  for attack in other['audit']['attacks']:
+    attack['estimates'] = attack['estimates'][:1]
   lines = audit_card.format_cards({'one': card, 'two': other}).splitlines()
   assert lines[0].split() == ['one', 'two']
   (bound,) = [line for line in lines if line.startswith('lower bound')]

@@ -74,7 +74,7 @@ def test_it_is_in_report_and_card(folder):
   page = (folder / 'report.html').read_text()
   assert 'my own attack' in page
   card = json.loads((folder / 'audit_card.json').read_text())
-  assert 'mine' in [a['threat_model']['key'] for a in card['attackers']]
+  assert 'mine' in [a['threat_model'] for a in card['audit']['attacks']]
 
 
 def test_it_is_in_every_figure_of_attackers(run):
