@@ -1,10 +1,13 @@
-"""The numbers that a paper reports, from a data file."""
+"""The numbers that a paper reports, from a data file, and how ours are shown with them."""
 
 from collections.abc import Mapping
 import importlib.resources
 import json
 import math
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from epe_jax.text import cells
 
@@ -13,7 +16,7 @@ class Reported(NamedTuple):
   """The numbers of one paper.
 
   Attributes:
-    package: that has them in its file reported.json.
+    package: its file reported.json has them.
   """
 
   package: str
@@ -25,8 +28,8 @@ class Reported(NamedTuple):
       name: of the table in reported.json.
 
     Returns:
-      Column -> number of each row, those that are not finite included; no rows of
-      a table that the paper does not have.
+      Column -> number, of each row; numbers may be infinite. No rows if the paper
+      has no such table.
 
     >>> Reported('epe_jax.papers.one_shot').load_rows('emnist')[1]['analytic']
     300.0
@@ -55,7 +58,7 @@ class Reported(NamedTuple):
     return None
 
   def explain_brackets(self, name: str) -> list[str]:
-    """A note on what numbers in brackets are, if the paper has the table."""
+    """A note on numbers in brackets, if the paper has the table."""
     note = (
       'In brackets: the figures of the paper, at its own scale and with its own '
       'data.'
@@ -66,7 +69,7 @@ class Reported(NamedTuple):
 def add_reported(
   value: float | str | None, row: Mapping[str, float] | None, column: str
 ) -> str:
-  """A number of ours with the paper's in brackets behind it, if it has one.
+  """Formats a number of ours, followed by the paper's in brackets if it has one.
 
   Args:
     value: ours; None if there is none.
@@ -75,3 +78,14 @@ def add_reported(
   """
   text = '-' if value is None else cells.format_number(value)
   return text if row is None else f'{text} ({cells.format_number(row[column])})'
+
+
+def format_spread(values: ArrayLike, *, digits: int = 2) -> str:
+  """Formats the mean and the standard deviation of values.
+
+  >>> format_spread([1.0, 2.0, 4.5])
+  '2.50 ± 1.80'
+  """
+  values = np.asarray(values)
+  std = np.std(values, ddof=1) if values.size > 1 else 0.0
+  return f'{np.mean(values):.{digits}f} ± {std:.{digits}f}'

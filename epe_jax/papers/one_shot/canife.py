@@ -1,4 +1,4 @@
-"""CANIFE beside the paper's own reading and ours, on the same runs."""
+"""CANIFE next to the paper's own estimate and ours, on the same runs."""
 
 from collections.abc import Callable, Sequence
 import statistics
@@ -8,6 +8,8 @@ import numpy as np
 
 from epe_jax.accounting import gaussian
 from epe_jax.audit import threat_models
+from epe_jax.epsilon import threshold
+from epe_jax.epsilon.types import Scores
 from epe_jax.papers import item, reported
 from epe_jax.papers.canife import composition, round_epsilon, runs, training
 from epe_jax.text import tables
@@ -17,7 +19,7 @@ _REPORTED = reported.Reported('epe_jax.papers.one_shot')
 
 
 class Comparison(NamedTuple):
-  """What `make_canife` takes.
+  """The runs of the experiment.
 
   Attributes:
     settings: of the experiment.
@@ -31,12 +33,12 @@ class Comparison(NamedTuple):
 
 
 def train_canife(settings: Any, folder, data) -> Comparison:
-  """Makes the runs, as items of kind 'training' are made."""
+  """Trains the runs that are missing in the folder."""
   return Comparison(settings, *runs.train_runs(settings, folder, data))
 
 
 def make_canife(comparison: Comparison) -> item.Product:
-  """Makes the tables of both methods, and of what crafting achieves.
+  """Makes the tables of both methods, and of the effect of crafting.
 
   Args:
     comparison: of one run or more.
@@ -155,13 +157,10 @@ def _tabulate_methods(comparison: Comparison) -> tables.Table:
 
 
 def _format_eps_lo_cap(settings: Any) -> str:
-  """ε_lo of maxima that are told apart without an error."""
-  from epe_jax.epsilon import threshold
-  from epe_jax.epsilon.types import Scores
-
-  apart = Scores(np.ones(settings.observed), np.zeros(settings.unobserved))
-  lowest = threshold.eps_lo(apart, delta=1 / settings.num_train)
-  return f'{float(lowest.epsilon):.3g}'
+  """ε_lo of maxima that are separated without an error."""
+  separate = Scores(np.ones(settings.observed), np.zeros(settings.unobserved))
+  largest = threshold.eps_lo(separate, delta=1 / settings.num_train)
+  return f'{float(largest.epsilon):.3g}'
 
 
 def _tabulate_ours(comparison: Comparison) -> tables.Table:
@@ -286,9 +285,8 @@ def _read(run: runs.Audited | runs.Variant, key: str, name: str) -> float:
 
 
 def _format_spread(values: Sequence[float], column: str = '') -> str:
-  """Mean ± std, with the paper's in brackets if it has a column of that name."""
-  spread = statistics.stdev(values) if len(values) > 1 else 0.0
-  text = f'{statistics.fmean(values):.3f} ± {spread:.3f}'
+  """Mean ± std, followed by the paper's in brackets if it has such a column."""
+  text = reported.format_spread(values, digits=3)
   rows = _REPORTED.load_rows(_TABLE)
   if column and rows:
     text += f' ({rows[0][column]:g} ± {rows[0][f"{column}_std"]:g})'

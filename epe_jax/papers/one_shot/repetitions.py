@@ -28,8 +28,8 @@ def make_densities(runs: Sequence[grid.Run]) -> item.Product:
       f'{run.noise:g}',
       f'{run.repetitions}',
       *(
-        f'{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}'
-        for values in (_scale_cosines(run, attacker) for attacker in _TITLES)
+        reported.format_spread(_scale_cosines(run, attacker))
+        for attacker in _TITLES
       ),
     ]
     for run in runs

@@ -327,7 +327,7 @@ def _tabulate_models(audited: Sequence[AuditedTraining]) -> tables.Table:
   body = []
   for a in audited:
     moments = [
-      f'{np.mean(x):.2f} ± {np.std(x, ddof=1):.2f}'
+      reported.format_spread(x)
       for x in (a.scores.unobserved, a.scores.observed)
     ]
     body.append(

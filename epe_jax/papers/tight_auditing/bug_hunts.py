@@ -13,7 +13,11 @@ from epe_jax.dpsgd import estimates
 from epe_jax.epsilon import tradeoff_curves
 from epe_jax.epsilon.types import Scores
 from epe_jax.papers import item
-from epe_jax.papers.tight_auditing import simulated_bugs, simulated_game
+from epe_jax.papers.tight_auditing import (
+  audits,
+  simulated_bugs,
+  simulated_game,
+)
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
 
@@ -26,13 +30,6 @@ _CHOICES = {
   'valid': 'f-DP (CP) and (ε, δ)-DP (CP) are 95 % lower bounds, of all thresholds '
   'at once; the others have a threshold that half of the observations chose.',
 }
-_LOOKS: dict[str, dict[str, Any]] = {
-  'f_dp_cp': dict(color=style.VERMILLION, marker='o'),
-  'f_dp_zb': dict(color=style.ORANGE, marker='^'),
-  'dp_cp': dict(color=style.BLUE, marker='s'),
-  'dp_zb': dict(color=style.SKY, marker='v'),
-  'katz': dict(color=style.GREEN, marker='D'),
-}
 _BATCH_NOTE = (
   'Simulated on the mechanism: gradients and noise are drawn, and no model is '
   'trained.'
@@ -44,7 +41,7 @@ _APPROXIMATE = (
 
 
 def choose_thresholds(estimator: str, choice: str) -> estimates.Thresholds:
-  """The choice of thresholds that an estimator has: its best valid one or 'same'.
+  """The thresholds of an estimator: its best valid ones, or 'same'.
 
   Args:
     estimator: a key of `estimates.ESTIMATORS`.
@@ -62,13 +59,13 @@ def run_audits(
 
   Args:
     draw: of the mechanism.
-    nums: numbers of observations of either kind. Fewer are the first of more.
+    nums: numbers of observations of either kind; fewer ones are the first of more.
     choice: 'same' or 'valid'.
     settings: audits, delta and seed.
 
   Returns:
     (observations, key of `estimates.ESTIMATORS`) -> ε of each audit. All estimators
-    have the same observations.
+    use the same observations.
   """
   rng = np.random.default_rng(settings.seed)
   mechanism = estimates.make_step_mechanism()
@@ -96,12 +93,13 @@ def make_clipping(settings: Any) -> item.Product:
   """Violation 1: the mean is clipped, not the gradients."""
   sigma = _find_noise(settings.claimed, settings.delta)
   draws = {
-    'clipping after averaging': functools.partial(
-      _draw_steps, sigma, simulated_bugs.clip_mean
-    ),
-    'correct code': functools.partial(
-      _draw_steps, sigma, simulated_bugs.clip_each
-    ),
+    name: functools.partial(
+      simulated_bugs.draw_step_observations, noise_multiplier=sigma, step=step
+    )
+    for name, step in (
+      ('clipping after averaging', simulated_bugs.clip_mean),
+      ('correct code', simulated_bugs.clip_each),
+    )
   }
   note = (
     'The paper, of a trained model: f-DP shows ε > 35, and the others less than '
@@ -114,7 +112,9 @@ def make_seeds(settings: Any) -> item.Product:
   """Violation 2: noise from 100 seeds."""
   sigma = _find_noise(settings.claimed, settings.delta)
   draws = {
-    'noise from 100 seeds': functools.partial(_draw_seeds, sigma),
+    'noise from 100 seeds': functools.partial(
+      simulated_bugs.draw_few_seeds, noise_multiplier=sigma
+    ),
     'correct code': functools.partial(_draw_gaussian, sigma),
   }
   notes = [
@@ -129,7 +129,7 @@ def make_seeds(settings: Any) -> item.Product:
 
 def make_scale(settings: Any) -> item.Product:
   """Violation 3, Figure 9: noise that is too small."""
-  all_tables, figures = [], {}
+  all_tables = []
   fig, panels = style.make_panels(2 * len(_CHOICES), columns=2, height=4.0)
   for row, (choice, explained) in enumerate(_CHOICES.items()):
     outcomes = {}
@@ -140,10 +140,11 @@ def make_scale(settings: Any) -> item.Product:
       nums = settings.nums if truth == settings.shown else [settings.num]
       outcomes[truth] = run_audits(draw, nums, choice=choice, settings=settings)
     at_num = {
-      t: {k: e[settings.num, k] for k in _LOOKS} for t, e in outcomes.items()
+      t: {k: e[settings.num, k] for k in audits.LOOKS}
+      for t, e in outcomes.items()
     }
     by_num = {
-      num: {k: outcomes[settings.shown][num, k] for k in _LOOKS}
+      num: {k: outcomes[settings.shown][num, k] for k in audits.LOOKS}
       for num in settings.nums
     }
     notes = [explained, *_explain(settings), _BATCH_NOTE]
@@ -178,8 +179,7 @@ def make_scale(settings: Any) -> item.Product:
     right.set(xlabel='observations', xscale='log')
     right.set_title(f'true ε = {settings.shown:g}, {choice}')
   style.draw_legend(fig, panels)
-  figures['scale_bug'] = fig
-  return item.Product(all_tables, figures)
+  return item.Product(all_tables, {'scale_bug': fig})
 
 
 def _make_hunt(
@@ -199,7 +199,8 @@ def _make_hunt(
       draws[title], settings.nums, choice=choice, settings=settings
     )
     lines = {
-      num: {key: outcome[num, key] for key in _LOOKS} for num in settings.nums
+      num: {key: outcome[num, key] for key in audits.LOOKS}
+      for num in settings.nums
     }
     explained = _CHOICES[choice]
     all_tables.append(
@@ -243,7 +244,7 @@ def _tabulate(
 
   return tables.Table(
     title,
-    [first, *(estimates.ESTIMATORS[key].label for key in _LOOKS)],
+    [first, *map(audits.name_estimator, audits.LOOKS)],
     [[name, *map(format_cell, line.values())] for name, line in lines.items()],
     notes,
   )
@@ -254,13 +255,13 @@ def _draw_lines(
   lines: Mapping[float, Mapping[str, np.ndarray]],
   claimed: float,
 ) -> None:
-  for key, look in _LOOKS.items():
+  for key, look in audits.LOOKS.items():
     values = [line[key] for line in lines.values()]
     low, middle, high = (
       np.array([np.quantile(v, q) for v in values]) for q in (0.1, 0.5, 0.9)
     )
     x = list(lines)
-    label = estimates.ESTIMATORS[key].label
+    label = audits.name_estimator(key)
     axes.plot(x, middle, ms=4, lw=1.5, label=label, **look)
     axes.fill_between(x, low, high, color=look['color'], alpha=0.12, lw=0)
   axes.axhline(claimed, color=style.BLACK, ls='--', lw=1.5, label='claimed ε')
@@ -273,15 +274,3 @@ def _find_noise(epsilon: float, delta: float) -> float:
 
 def _draw_gaussian(sigma: float, rng: np.random.Generator, num: int) -> Scores:
   return simulated_game.draw_observations(rng, (num,), noise_multiplier=sigma)
-
-
-def _draw_seeds(sigma: float, rng: np.random.Generator, num: int) -> Scores:
-  return simulated_bugs.draw_few_seeds(rng, num, noise_multiplier=sigma)
-
-
-def _draw_steps(
-  sigma: float, step: Any, rng: np.random.Generator, num: int
-) -> Scores:
-  return simulated_bugs.draw_step_observations(
-    rng, num, noise_multiplier=sigma, step=step
-  )

@@ -7,7 +7,7 @@ import numpy as np
 
 from epe_jax.dpsgd import estimates
 from epe_jax.epsilon import families, tradeoff_curves
-from epe_jax.papers import item
+from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style
 from epe_jax.text import tables
@@ -46,7 +46,7 @@ def make_figure5(settings: Any) -> item.Product:
   body = [
     [
       f'{fpr:g}',
-      f'{np.mean(measured[:, i]):.3f} ± {np.std(measured[:, i], ddof=1):.3f}',
+      reported.format_spread(measured[:, i], digits=3),
       *(
         f'{curve(np.log(fprs[i : i + 1]))[0]:.3f}' for curve in curves.values()
       ),
@@ -108,7 +108,7 @@ def make_figure13(settings: Any) -> item.Product:
     epsilon = exact.epsilon(sigma, settings.delta)
     title = f'q_c = {p:g}, σ = {sigma:.3g}, ε = {epsilon:.3g}'
     axes.plot(grid, curve, color=style.BLACK, lw=1.5, label='exact')
-    # The attack on the exact curve that errs alike on both sides.
+    # The attack on the exact curve with equal error rates.
     at = int(np.argmin(np.abs(curve - grid)))
     rates = np.log(grid[at : at + 1]), curve[at : at + 1]
     for n, color in zip(settings.num_lines, colors):
@@ -146,7 +146,7 @@ def make_figure13(settings: Any) -> item.Product:
 def _measure_fnr(
   scores, fprs: Float[np.ndarray, 'm']
 ) -> Float[np.ndarray, 'audits m']:
-  """False negative rates at the thresholds that have the false positive rates."""
+  """False negative rates at given false positive rates."""
   at = np.quantile(scores.unobserved, 1 - fprs, axis=-1).T
   return np.stack(
     [

@@ -9,13 +9,13 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import intervals, threshold, tradeoff_curves
-from epe_jax.papers import item
+from epe_jax.papers import item, reported
 from epe_jax.papers.tight_auditing import simulated_game
 from epe_jax.report.figures import style
 from epe_jax.text import cells, tables
 
 _SIGNIFICANCE = 0.05
-# Thresholds of the search for the best, to this many standard deviations.
+# Number of thresholds in the search for the best, and its range in σ.
 _GRID, _FAR = 2001, 7.0
 _LAW = (
   'Observations are simulated from their law, N(0, σ²) without the canary and '
@@ -48,7 +48,7 @@ def limit_epsilon(counts: simulated_game.Counts, delta: float) -> Limits:
     delta: δ, in (0, 1).
 
   Returns:
-    The limits, each of which holds with 95 % if its threshold was fixed before.
+    The limits; each holds with 95 % if its threshold was fixed in advance.
   """
   fpr, fnr = (
     np.asarray(
@@ -63,9 +63,9 @@ def limit_epsilon(counts: simulated_game.Counts, delta: float) -> Limits:
 
 
 def find_best_threshold(noise_multiplier: float, delta: float) -> float:
-  """The threshold at which (ε, δ)-DP proves most of a Gaussian step, equation (18).
+  """The best threshold for (ε, δ)-DP of a Gaussian step, equation (18).
 
-  There the likelihood ratio is e^ε, so that w = ½ + σ² ε.
+  The likelihood ratio there is e^ε, so that w = ½ + σ² ε.
 
   Args:
     noise_multiplier: σ > 0, for a canary of norm 1.
@@ -76,20 +76,20 @@ def find_best_threshold(noise_multiplier: float, delta: float) -> float:
 
 
 def limit_bounds_of_ranks(epsilon: float, num: int, delta: float) -> float:
-  """What the median of no 95 % lower bound from the order of scores exceeds.
+  """The largest median of any 95 % lower bound from the order of scores.
 
-  Order does not change if the same number is added to all scores. Among tests of
-  that kind the most powerful for two Gaussians of known σ is that of the difference
-  of the means, and this is the median of its bound.
+  Order does not change if the same number is added to all scores. Among such tests
+  the most powerful one for two Gaussians of known σ is that of the difference of the
+  means, and this is the median of its bound.
 
   Args:
     epsilon: the true ε of the Gaussian step.
-    num: observations of either kind.
+    num: number of observations of either kind.
     delta: δ, in (0, 1).
   """
   mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
-  least = mu + special.ndtri(_SIGNIFICANCE) * np.sqrt(2 / num)
-  return float(tradeoff_curves.epsilon_gdp(least, delta))
+  lowest = mu + special.ndtri(_SIGNIFICANCE) * np.sqrt(2 / num)
+  return float(tradeoff_curves.epsilon_gdp(lowest, delta))
 
 
 def make_figure3(settings: Any) -> item.Product:
@@ -107,7 +107,7 @@ def make_figure3(settings: Any) -> item.Product:
     [
       f'{epsilon:g}',
       f'{num:,}',
-      *(_format_spread(c[i]) for c in lines.values()),
+      *(reported.format_spread(c[i]) for c in lines.values()),
       f'{limit_bounds_of_ranks(epsilon, num, settings.delta):.2f}',
     ]
     for epsilon, lines in curves.items()
@@ -164,8 +164,8 @@ def make_figure4(settings: Any) -> item.Product:
   body = [
     [
       f'{at[j]:.2f}' + (' (w)' if at[j] == best else ''),
-      _format_spread(limits.of_gdp[:, i]),
-      _format_spread(limits.of_dp[:, i]),
+      reported.format_spread(limits.of_gdp[:, i]),
+      reported.format_spread(limits.of_dp[:, i]),
     ]
     for i, j in enumerate(order)
   ]
@@ -206,13 +206,13 @@ def make_figure14(settings: Any) -> item.Product:
     for num in settings.nums
   ]
   names = [f'{t:.2f}' + (' (w)' if t == best else '') for t in at]
-  # The Gaussian curve needs no good threshold: halfway will do.
+  # The Gaussian curve needs no good threshold; halfway will do.
   half = int(np.argmin(np.abs(at - 0.5)))
   body = [
     [
       f'{num:,}',
-      *(_format_spread(x) for x in limit.of_dp.T),
-      _format_spread(limit.of_gdp[:, half]),
+      *(reported.format_spread(x) for x in limit.of_dp.T),
+      reported.format_spread(limit.of_gdp[:, half]),
     ]
     for num, limit in zip(settings.nums, limits)
   ]
@@ -297,10 +297,6 @@ def _count(scores, thresholds) -> simulated_game.Counts:
     num - threshold.count_at_least(scores.observed, at),
     num,
   )
-
-
-def _format_spread(values: Float[np.ndarray, 'audits']) -> str:
-  return f'{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}'
 
 
 def _draw_by_number(curves: dict, nums: Sequence[int]) -> figure.Figure:

@@ -13,7 +13,7 @@ _REPORTED = reported.Reported('epe_jax.papers.tight_auditing')
 
 
 def make_table1(settings: Any) -> item.Product:
-  """The lower limits of a run that a right implementation must give.
+  """The lower limits of a run by a correct implementation.
 
   Args:
     settings: epsilons, runs (name -> steps, sampling_probability), audits, delta
@@ -46,8 +46,7 @@ def make_table1(settings: Any) -> item.Product:
           delta=settings.delta,
           thresholds='same',
         )
-        values = np.asarray(estimate.epsilon)
-        text = f'{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}'
+        text = reported.format_spread(estimate.epsilon)
         paper = _REPORTED.find_row(f'table1_{key}', epsilon=epsilon)
         if paper is not None:
           text += f' ({paper[name]:.2f})'
