@@ -1,8 +1,7 @@
-"""What each attacker reads from the trace of cosines, on the host.
+"""The statistics of attackers: one number per canary, higher for "took part".
 
-Each statistic is one number per canary, higher for "took part". They are in order,
-from an attacker who knows least to one who knows most; the last is the
-attacker that the analytic bound assumes.
+They are in order, from the attacker who knows least to the one who knows most; the
+analytic ε is of the last.
 """
 
 from jaxtyping import Bool, Float
@@ -13,9 +12,10 @@ from epe_jax.audit.record import RoundScalars
 
 
 def max_over_rounds(trace: Float[np.ndarray, 'T k']) -> Float[np.ndarray, ' k']:
-  """g_j = max_t cos(c_j, rho_bar_t): for one who does not know the rounds.
+  """Returns g_j = max_t cos(c_j, ρ̄_t), if the attacker does not know the rounds.
 
-  Source: One-shot Empirical Privacy Estimation, Algorithm 3.
+  References:
+    One-shot Empirical Privacy Estimation, Algorithm 3.
   """
   return np.max(np.asarray(trace, np.float64), axis=0)
 
@@ -24,19 +24,19 @@ def score_own_round(
   trace: Float[np.ndarray, 'T k'],
   participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
 ) -> Float[np.ndarray, ' k']:
-  """Cosine in a canary's own rounds: for one who knows when it took part.
+  """Returns the cosine in a canary's own rounds, if the attacker knows them.
 
-  With n rounds of its own it is their sum over sqrt(n). For n = 1 a canary that
-  took no part has the exact null law; for n > 1 its variance is 1/d only if the
-  aggregates of those rounds are orthogonal, and client updates seldom are.
+  With n own rounds it is their sum over √n. For n = 1 an unobserved canary has the
+  exact null law; for n > 1 its variance is 1/d only if the aggregates of those rounds
+  are orthogonal, and client updates seldom are.
 
-  Where rounds hold more or less of a canary, they count by what they hold:
-  Σ_t w_t x_t / sqrt(Σ_t w_t²), the likelihood ratio of independent rounds.
+  With weights it is Σ_t w_t x_t / √(Σ_t w_t²), the likelihood ratio of independent
+  rounds that hold w_t of a canary.
 
   Args:
     trace: cosines [T, k].
     participation: 0/1 matrix [T, k], or weights; each canary takes part at
-      least once. Use `assign_held_out` to read unobserved canaries too.
+      least once. `assign_held_out` assigns rounds to unobserved canaries.
 
   Raises:
     ValueError: a canary has no round of its own.
@@ -54,10 +54,9 @@ def score_own_round(
 def assign_held_out(
   participation: Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k'],
 ) -> Bool[np.ndarray, 'T k'] | Float[np.ndarray, 'T k']:
-  """The same matrix, with rounds assigned to the held-out canaries.
+  """Assigns the rounds of observed canaries to the unobserved ones, in turn.
 
-  Unobserved canaries are read in the rounds of the observed ones in turn, so
-  that the two groups differ in nothing but in having taken part.
+  The two groups then differ in nothing but having taken part.
 
   Raises:
     ValueError: no canary takes part in any round.
@@ -81,20 +80,21 @@ def score_mixture(
   *,
   dim: int,
 ) -> Float[np.ndarray, ' k']:
-  """log mean_t exp(s_t x_t - s_t^2 / 2): the likelihood ratio over rounds.
+  """Returns log mean_t exp(s_t x_t - s_t²/2), the likelihood ratio over rounds.
 
-  x_t is sqrt(d) times the cosine of round t, N(s_t, 1) if the canary took part
-  in it and N(0, 1) if not. For one who knows that a canary took part once and
-  not when, no statistic of the trace tells the two apart better.
+  x_t is √d times the cosine of round t, N(s_t, 1) if the canary took part in it and
+  N(0, 1) if not. If the attacker knows that a canary took part once, and not when, no
+  statistic of the trace is more powerful (Neyman and Pearson 1933). It replaces the
+  maximum of the paper, which is not the best test for its attacker.
 
   Args:
     trace: cosines [T, k] with the aggregates.
-    expected: the cosine of a canary in its own round on average, S / (m |rho|),
-      which one who sees the aggregates and knows S and m can compute.
+    expected: mean cosine of a canary in its own round, S / (m |ρ̄|), which an attacker
+      who sees the aggregates and knows S and m can compute.
     dim: d.
 
-  Source: Neyman and Pearson 1933; it replaces the maximum of One-shot Empirical
-  Privacy Estimation, Algorithm 3, which is not the best test for its attacker.
+  References:
+    One-shot Empirical Privacy Estimation, Algorithm 3.
   """
   x = np.sqrt(dim) * np.asarray(trace, np.float64)
   s = np.sqrt(dim) * np.asarray(expected, np.float64)[:, None]
@@ -107,21 +107,21 @@ def score_residual(
   assigned: Bool[np.ndarray, 'T k'],
   rounds: RoundScalars,
 ) -> Float[np.ndarray, ' k']:
-  """Σ_t <c, Z_t + S c>/(z S √n) over own rounds: the Gaussian mechanism itself.
+  """Returns Σ_t <c, Z_t + S c>/(z S √n) over own rounds, the Gaussian mechanism.
 
-  Who knows all that was put in, and removes all but the canary asked about, is
-  left with noise, whose standard deviation is known, and that canary if it took
-  part: N(√n/z, 1), or N(0, 1) if it did not.
+  An attacker who knows all other updates and subtracts them is left with noise of a
+  known standard deviation, and with the canary if it took part: N(√n/z, 1), or
+  N(0, 1) if it did not. The analytic ε is of this attacker.
 
   Args:
-    residual: cosines [T, k] with what is left when all canaries are removed.
+    residual: cosines [T, k] with the residuals, without any canary.
     participation: row t holds the canaries of round t.
-    assigned: rounds in which a canary is read; use `assign_held_out` to read
-      unobserved ones.
-    rounds: what is known of each round, with noise.
+    assigned: row t holds the canaries that are scored in round t; `assign_held_out`
+      assigns rounds to unobserved ones.
+    rounds: the scalars of rounds with noise.
 
-  Source: One-shot Empirical Privacy Estimation, section 3.1; the attacker of the
-  analytic ε.
+  References:
+    One-shot Empirical Privacy Estimation, section 3.1.
   """
   noise = np.asarray(rounds.residual_norm, np.float64)[:, None] * residual
   total = noise * assigned + rounds.canary_norm[:, None] * participation
@@ -132,6 +132,6 @@ def score_residual(
 def expect_residual(
   assigned: Bool[np.ndarray, 'T k'], rounds: RoundScalars
 ) -> Float[np.ndarray, ' k']:
-  """What `score_residual` is to be expected to read of canaries: √n/z."""
+  """Returns the mean of `score_residual` for observed canaries, √n/z."""
   share = np.asarray(rounds.canary_norm / rounds.noise_std, np.float64)
   return (share @ assigned) / np.sqrt(assigned.sum(axis=0))

@@ -1,8 +1,8 @@
-"""Auditing wraps: canaries go into a training algorithm, cosines come out.
+"""`audited` wraps a training algorithm: it injects canaries and scores them.
 
-`audited` turns an algorithm into an algorithm. What an attacker would see is
-scored by observers, all in one run. Their scores, read as `epe_jax.audit.attack_statistics`
-has it, are what `epe_jax.epsilon` estimates from.
+The result is again an algorithm, so a training loop need not know that it is audited.
+Observers, one for each attacker, score all canaries within the same run; `make_record`
+turns their scores into the record that estimates are made from.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,13 +24,13 @@ from epe_jax.types import Array, Params
 
 
 class AuditState(NamedTuple):
-  """State of an audited run: all that is needed to go on with it.
+  """The state of an audited run.
 
   Attributes:
-    algorithm: of the algorithm, which has `round` and `params`.
-    observers: of each observer, by name.
-    rounds: of rounds that were made, and 0 for those to come; None where nobody
-      watches.
+    algorithm: state of the algorithm, with fields `round` and `params`.
+    observers: state of each observer, by name.
+    rounds: scalars of the rounds so far, 0 for rounds to come; None if nothing is
+      observed.
   """
 
   algorithm: Any
@@ -44,22 +44,22 @@ def audited(
   participation: Bool[np.ndarray, 'T k'] | CanaryRows,
   observers: Mapping[str, Observer],
 ) -> fedavg.Algorithm:
-  """The same algorithm with canaries in it and attackers watching.
+  """Wraps an algorithm so that canaries are injected and scored in every round.
 
   Args:
-    algorithm: as `fedavg.dp_fedavg` and `dpsgd.dpsgd` give it: step(state,
-      cohort, injection, training_key, noise_key).
+    algorithm: a training algorithm such as `fedavg.dp_fedavg` or `dpsgd.dpsgd`, with
+      step(state, cohort, injection, training_key, noise_key).
     canaries: k canaries; those in no row of participation are unobserved.
-    participation: row t holds the canaries of round t; as a 0/1 matrix, or
-      the `canary_rows` of one.
-    observers: the attackers, by name.
+    participation: row t holds the canaries of round t; a 0/1 matrix, or the
+      `canary_rows` of one, which may be traced.
+    observers: an observer for each attacker, by name.
 
   Returns:
-    init(params), and step(state, cohort, training_key, noise_key). Its metrics
-    have all of `RoundScalars`, and the state keeps those of every round.
+    init(params), and step(state, cohort, training_key, noise_key). The state keeps
+    the `RoundScalars` of all rounds.
 
   Raises:
-    ValueError: participation is not [rounds, k]; later, by init, the model is not of
+    ValueError: participation is not [rounds, k]; from init, the model does not have
       the dimension of the canaries, or two observers score the same name.
   """
   if isinstance(participation, CanaryRows):
@@ -82,7 +82,7 @@ def audited(
     observer_states = {
       name: observer.init(params) for name, observer in observers.items()
     }
-    # Here, where nothing is lost yet, although the scores come last.
+    # Names are checked before training, although the scores come last.
     jax.eval_shape(lambda: _merge_scores(observer_states, params, observers))
     return AuditState(
       algorithm.init(params),
@@ -153,10 +153,9 @@ def make_injection(
 
 
 def unaudited(algorithm: fedavg.Algorithm) -> fedavg.Algorithm:
-  """The same algorithm with no canaries in it and nobody watching.
+  """Gives an algorithm the interface of `audited` without any canaries.
 
-  In the form that `audited` gives it, for a loop that need not know: training
-  is that of the algorithm by itself, bit for bit.
+  Training is that of the algorithm itself, bit for bit.
 
   Args:
     algorithm: as for `audited`.
@@ -185,11 +184,11 @@ def _drop_vectors(
 
 
 def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:
-  """The same state, in which no vector of a round waits to be scored.
+  """Scores all buffered vectors of a state.
 
   Args:
-    state: of `audited` with these observers.
-    observers: the attackers, by name.
+    state: a state of `audited` with these observers.
+    observers: the observers, by name.
   """
   flushed = {
     name: observer.flush(state.observers[name])
@@ -201,15 +200,14 @@ def flush(state: AuditState, observers: Mapping[str, Observer]) -> AuditState:
 def score_observers(
   state: AuditState, observers: Mapping[str, Observer]
 ) -> dict[str, Float[Array, '... k']]:
-  """What all observers scored, by the names that they give it.
+  """Returns the scores of all observers, by their names.
 
   Args:
-    state: of `audited` with these observers, after any round.
-    observers: the attackers, by name.
+    state: a state of `audited` with these observers, after any round.
+    observers: the observers, by name.
 
   Returns:
-    Cosines of all canaries, [T, k] round by round or [k] once; `make_record` takes
-    them.
+    Cosines of all canaries, [T, k] for every round or [k], for `make_record`.
   """
   params = state.algorithm.params
   return _merge_scores(state.observers, params, observers)
@@ -233,7 +231,7 @@ def _merge_scores(
 
 
 def count_places(state: AuditState) -> int:
-  """Counts the rounds whose vectors are scored together; 1 where each is at once."""
+  """Returns the number of rounds that are scored together, 1 without a buffer."""
   sizes = {
     1 if x.buffer is None else x.buffer.shape[1]
     for x in state.observers.values()
@@ -243,10 +241,10 @@ def count_places(state: AuditState) -> int:
 
 
 def drop_buffers(state: AuditState) -> AuditState:
-  """What has to be kept of a flushed state: all but the vectors of rounds.
+  """Returns a flushed state without its buffers, to be saved.
 
-  They are gigabytes, and what a round released less what is left without its
-  updates is the sum of these, without any noise.
+  Buffers are gigabytes, and not to be written: an aggregate less its residual is the
+  sum of the client updates without any noise.
   """
   return _replace_buffers(state, lambda name: None)
 
@@ -254,13 +252,13 @@ def drop_buffers(state: AuditState) -> AuditState:
 def restore_buffers(
   saved: AuditState, like: AuditState, *, since_flush: int = 0
 ) -> AuditState:
-  """A state that training goes on from.
+  """Returns a state from which training resumes.
 
   Args:
-    saved: as `drop_buffers` gives it.
-    like: a state of the same run, which lends the room for vectors.
-    since_flush: rounds since the last one after which every run, also one that is
-      not stopped, scores what waits; 0 where the state was saved at such a round.
+    saved: what `drop_buffers` returned.
+    like: a state of the same run, whose buffers are used.
+    since_flush: rounds since the last one at which a run that is never stopped
+      flushes; 0 if the state was saved at such a round.
   """
   state = _replace_buffers(saved, lambda name: like.observers[name].buffer)
   observers = {
@@ -271,11 +269,11 @@ def restore_buffers(
 
 
 def _skip_places(trace: Trace, since_flush: int) -> Trace:
-  """A trace whose next vector has the place of one that was not stopped."""
+  """Moves the next vector to its slot in a run that was never stopped."""
   if trace.buffer is None:
     return trace
   places = since_flush % trace.buffer.shape[1]
-  # Added, so that they stay where they are, on however many devices.
+  # Added rather than replaced, to keep their sharding.
   return trace._replace(
     pending=trace.pending + places, skipped=trace.skipped + places
   )

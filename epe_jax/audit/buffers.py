@@ -1,13 +1,13 @@
-"""How many rounds are scored together."""
+"""How many rounds to score together."""
 
 
 def choose_buffer(memory: float, *, rounds: int, views: int, dim: int) -> int:
-  """R: as many rounds scored together as memory holds, 1 at least.
+  """Returns the number of rounds that memory holds, at least 1 and at most T.
 
   Args:
-    memory: bytes for the vectors of the rounds that are not scored yet, > 0.
-    rounds: T >= 1; more would hold nothing.
-    views: vectors of a round.
+    memory: bytes for the buffered vectors, > 0.
+    rounds: T >= 1.
+    views: vectors per round.
     dim: d.
 
   Raises:

@@ -109,11 +109,10 @@ def score_decorrelated(
   """<C a, C y>/|C a| in units of the noise, and what to expect of it, |C a|.
 
   Args:
-    residual: cosines with what is left of releases when all that was put in is
-      removed.
+    residual: cosines with the residuals of releases.
     included: row t holds the canaries of round t.
-    assigned: rounds in which a canary is read, at least one each.
-    rounds: what is known of each round, with noise.
+    assigned: row t holds the canaries scored in round t, each in at least one.
+    rounds: the scalars of rounds with noise.
     strategy: C.
 
   Returns:

@@ -2,7 +2,7 @@
 
 Cosines with canaries of signs, or of single coordinates, are normal only where
 the mass of a vector lies on many coordinates. Their number in each round, and
-in the final model, is kept beside the estimates that depend on it.
+in the final model, is kept next to the estimates that depend on it.
 """
 
 from collections.abc import Sequence

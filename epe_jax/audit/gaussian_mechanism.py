@@ -193,7 +193,7 @@ def summarize(
   dim: int,
   delta: float,
 ) -> list[Row]:
-  """The mean and spread of `run_estimators` beside the analytic epsilon.
+  """Returns mean and spread of `run_estimators` next to the analytic ε.
 
   Args:
     sigmas: the noise levels given to `run_estimators`.

@@ -1,9 +1,8 @@
-"""How large the noise of a run is, measured by what is left of its releases.
+"""How large the noise of a run is, measured by the residuals of its releases.
 
-Scores are inner products with noise, in units of it. The units are those of the
-noise that is there: a claim that is too low would make a canary that took no part
-look as if it were given away. Of a canary in a random direction that took no part
-the cosine with what is left has one law, whatever is left.
+Residual scores are inner products with noise, in units of the measured noise and not
+of the claimed one: too low a claim would make unobserved canaries look exposed. The
+cosine of an unobserved canary with a residual has one law, whatever the residual is.
 """
 
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from scipy import special
 from epe_jax.audit.record import Record
 
 _STANDARD_ERRORS = 4.0
-"""Differences beyond this are named: of right runs, fewer than 1 in 10,000."""
+"""Larger differences are reported; fewer than 1 in 10,000 correct runs have them."""
 
 _UNSTEADY_BELOW = 1e-4
 # Differences up to here are of float32, or of no consequence.
@@ -23,7 +22,7 @@ _ROUNDING = 1e-3
 
 
 class NoiseScale(NamedTuple):
-  """The noise of all rounds together, in units of that which is claimed.
+  """The noise of all rounds together, in units of the claimed noise.
 
   Attributes:
     ratio: measured over claimed standard deviation, >= 0; 0 up to rounding.
@@ -45,15 +44,15 @@ class NoiseScale(NamedTuple):
 def measure_noise(
   record: Record, row_norms: Float[np.ndarray, ' T'] | float = 1.0
 ) -> NoiseScale | None:
-  """Compares what is left of releases with the noise that is claimed.
+  """Compares the residuals of releases with the claimed noise.
 
   Args:
-    record: of a run.
+    record: the record of a run.
     row_norms: standard deviation of the noise of each round in units of
-      `rounds.noise_std`, where rounds have parts of the same noise.
+      `rounds.noise_std`, if noise is correlated over rounds.
 
   Returns:
-    The scale; None where no round has both numbers.
+    The scale; None if no round has both numbers.
   """
   rounds = record.rounds
   if rounds is None:

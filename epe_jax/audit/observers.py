@@ -1,4 +1,4 @@
-"""Observers: what attackers see of a run, scored while it trains."""
+"""Observers: they score what attackers see of a run while it trains."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,14 +16,13 @@ from epe_jax.types import Array, Params
 
 
 class RoundView(NamedTuple):
-  """What a round shows to those who watch it, each [d].
+  """The vectors of a round that observers may score, each [d].
 
   Attributes:
-    before: the parameters before it.
-    after: the parameters after it.
-    aggregate: rho_bar, the noisy mean.
-    noiseless: rho_bar without its noise: what real clients and canaries put
-      in.
+    before: the parameters before the round.
+    after: the parameters after the round.
+    aggregate: ρ̄, the noisy mean.
+    noiseless: ρ̄ without its noise, the part of the clients and canaries.
   """
 
   before: Float[Array, ' d']
@@ -37,11 +36,10 @@ class Observer(NamedTuple):
 
   Attributes:
     init: params -> state.
-    update: (state, view) -> state, once in every round.
+    update: (state, view) -> state, called once in every round.
     scores: (state, final params) -> cosines of all canaries, [k] or [T, k], by
-      the name of what they are with. `record.Record` has these names.
-    flush: state -> state in which no vector of a round waits to be scored. Only
-      an observer that keeps some has anything to do.
+      name. `record.Record` has them under these names.
+    flush: state -> state without buffered vectors, all of which are scored.
   """
 
   init: Callable[[Params], Any]
@@ -55,26 +53,26 @@ VIEWS: dict[str, Callable[[RoundView], Float[Array, ' d']]] = {
   'delta': lambda view: view.after - view.before,
   'residual': lambda view: view.aggregate - view.noiseless,
 }
-"""What can be scored in a round: rho_bar, as the paper has it; the change of
-the model by the server optimizer, as the authors' code has it (with momentum it
-mixes rounds); and what is left of rho_bar for one who knows all that was put in
-and removes it. The analytic bound assumes an attacker who knows all but the one
-canary that is asked about; that one is added again afterwards, as it is known
-too: `statistics.score_residual`."""
+"""The vectors that can be scored in a round, by name.
+
+'aggregate' is ρ̄, as in the paper. 'delta' is the server update, as in the authors'
+code; with momentum it mixes rounds. 'residual' is ρ̄ less the part of all clients and
+canaries. The analytic ε is of an attacker who knows all updates but one, and that one
+is added back later, by `attack_statistics.score_residual`."""
 
 
 class Trace(NamedTuple):
-  """What `all_iterates` has seen so far.
+  """The state of `all_iterates`.
 
   Attributes:
-    round: rounds seen.
-    pending: of them the latest, whose vectors are not scored yet.
-    skipped: of those that pend, the first, which were scored before a run was
-      stopped; their places stay empty, so that each vector has the place that it
-      has in a run that is not stopped, and its scores have the same bits.
-    buffer: these vectors, and behind them room or what is scored already; None
-      where each round is scored at once.
-    cosines: [views, T, k]; those of rounds still to come are 0.
+    round: number of rounds so far.
+    pending: number of the latest rounds whose vectors are not scored yet.
+    skipped: number of pending rounds, the first ones, that were scored before the run
+      was stopped. Their slots stay empty, so that every vector has the slot, and its
+      scores the bits, of a run that was never stopped.
+    buffer: the pending vectors in the first slots; None if each round is scored
+      immediately.
+    cosines: [views, T, k], 0 for rounds to come.
   """
 
   round: Int[Array, '']
@@ -95,16 +93,17 @@ def compute_cosines(
 def final_model(
   canaries: Canaries, *, mesh: sharding.Mesh | None = None
 ) -> Observer:
-  """The attacker of the final model: cosines with theta_T and theta_T - theta_0.
+  """The attacker who sees the final model: cosines with θ_T and θ_T - θ_0.
 
-  The paper scores theta_T, 'final'; theta_T - theta_0, 'change', is for one who
-  knows the initial model too. Canaries are generated once for both.
+  The paper scores θ_T, 'final'; θ_T - θ_0, 'change', is for an attacker who also
+  knows the initial model. Canaries are generated once for both.
 
   Args:
     canaries: all canaries, observed and unobserved.
-    mesh: devices that share theta_0, if they divide d; None for one device.
+    mesh: devices that share θ_0, if they divide d; None for one device.
 
-  Source: One-shot Empirical Privacy Estimation, Algorithm 2.
+  References:
+    One-shot Empirical Privacy Estimation, Algorithm 2.
   """
 
   def init(params: Params) -> Float[Array, ' d']:
@@ -132,30 +131,30 @@ def all_iterates(
 ) -> Observer:
   """The attacker who sees every round: the cosines of all rounds.
 
-  Scoring is dear where canaries are generated anew each time. So the
-  vectors of `buffer` rounds are kept, views x R x d numbers, and scored in one
-  go. With R = 1 none are kept.
+  Canaries that are generated again for each projection make scoring expensive, so
+  the vectors of R = `buffer` rounds are kept, views x R x d numbers, and scored
+  together. With R = 1 none are kept.
 
   Args:
     canaries: all canaries, observed and unobserved.
     rounds: T >= 1.
-    sees: what is scored in a round, names of `VIEWS`; scores have a [T, k] of
-      each name.
+    sees: names of `VIEWS` to score; each has scores [T, k].
     buffer: R >= 1, rounds scored together; `buffers.choose_buffer` chooses one.
-    mesh: devices that share what is kept, vectors by views or rounds and cosines
-      by views or canaries, where they divide these; None for one device.
+    mesh: devices that share the state, vectors by views or rounds and cosines by
+      views or canaries, if they divide these; None for one device.
 
   Raises:
     ValueError: rounds, sees or buffer is out of range.
 
-  Source: One-shot Empirical Privacy Estimation, Algorithm 3.
+  References:
+    One-shot Empirical Privacy Estimation, Algorithm 3.
   """
   if rounds < 1 or buffer < 1:
     raise ValueError(f'rounds={rounds}, buffer={buffer}; give both >= 1.')
   _check_views(sees)
   views = len(sees)
   buffer = min(buffer, rounds)
-  # Whole buffers are scored, so the trace has room for one behind its end.
+  # Whole buffers are scored, so the trace has room for one after its end.
   padded = rounds + buffer - 1
 
   def init(params: Params) -> Trace:
@@ -194,7 +193,7 @@ def all_iterates(
   def scored_if(due: Array, trace: Trace) -> Trace:
     held = trace.buffer
     assert held is not None, 'each round was scored at once'
-    # The buffer is not among what the branches return: it would be copied.
+    # Not returned by the branches, which would copy the buffer.
     scored = jax.lax.cond(
       due,
       lambda rest: score(rest, compute_cosines(canaries, held)),
@@ -207,7 +206,7 @@ def all_iterates(
     stack = lambda: jnp.stack([VIEWS[name](view) for name in sees])
     advanced = trace._replace(round=trace.round + 1, pending=trace.pending + 1)
     if trace.buffer is None:
-      # Apart, or XLA:CPU would keep what noise is made of until it is stacked.
+      # Materialize; otherwise XLA:CPU keeps the words of the noise until stacked.
       new = fusion_barrier(
         trace.round >= 0, lambda: compute_cosines(canaries, stack())
       )
@@ -234,19 +233,20 @@ def running_maximum(
 ) -> Observer:
   """The attacker who sees every round, with k numbers of state.
 
-  The largest cosine of each canary so far: for audits whose trace of T x k would
-  not fit. It is all that the paper's statistic reads, and nothing else can be
-  read of it. Each round is scored at once.
+  It keeps the largest cosine of each canary so far, for audits whose T x k trace
+  would not fit. The paper's statistic needs nothing else, and no other statistic can
+  be computed from it. Each round is scored immediately.
 
   Args:
     canaries: all canaries, observed and unobserved.
-    sees: what is scored in a round, names of `VIEWS`; scores have a [k] of each
-      name behind 'max_', -1 before the first round.
+    sees: names of `VIEWS` to score; each has scores [k] under the name 'max_...',
+      which are -1 before the first round.
 
   Raises:
     ValueError: sees is out of range.
 
-  Source: One-shot Empirical Privacy Estimation, Algorithm 3.
+  References:
+    One-shot Empirical Privacy Estimation, Algorithm 3.
   """
   _check_views(sees)
 
@@ -260,7 +260,7 @@ def running_maximum(
     score = lambda: compute_cosines(
       canaries, jnp.stack([VIEWS[name](view) for name in sees])
     )
-    # Or XLA:CPU would keep what noise is made of until it is stacked.
+    # Materialize; otherwise XLA:CPU keeps the words of the noise until stacked.
     return jnp.maximum(largest, fusion_barrier(largest[0, 0] >= -1, score))
 
   def scores(

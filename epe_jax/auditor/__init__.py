@@ -1,4 +1,4 @@
-"""Audits of training loops that are not ours, on the host, without JAX."""
+"""Audits any training loop, on the host and without JAX."""
 
 import lazy_loader
 

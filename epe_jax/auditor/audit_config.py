@@ -1,4 +1,4 @@
-"""The settings of an audit of your own training loop: sizes, claims and design."""
+"""The settings of an audit of any training loop: sizes, claims and design."""
 
 import dataclasses
 from typing import Literal
@@ -97,11 +97,11 @@ class AuditConfig:
 def draw_rounds(
   config: AuditConfig, seed: int
 ) -> tuple[Bool[np.ndarray, 'T k'], Bool[np.ndarray, 'T k']]:
-  """Draws the rounds that canaries are assigned, and those that they take part in.
+  """Draws the assigned rounds of canaries, and those in which they take part.
 
   Args:
-    config: of the audit.
-    seed: of the rounds, >= 0.
+    config: the settings of the audit.
+    seed: seed of the rounds, >= 0.
   """
   rng = streams.host_rng(seed, 'canaries')
   has_coins = config.design == 'coin_flip'
@@ -110,8 +110,8 @@ def draw_rounds(
     rng, rounds=config.rounds, num=num, periods=config.repetitions
   )
   assigned = np.zeros((config.rounds, config.num_canaries), bool)
-  # Which canaries take part is drawn: those of Hadamard rows are not exactly
-  # orthogonal where rows are cut off, and neighbours least.
+  # The observed canaries are drawn at random: truncated Hadamard rows are not exactly
+  # orthogonal, and neighbors least.
   chosen = rng.permutation(config.num_canaries)[:num]
   assigned[:, np.sort(chosen)] = of_chosen
   if has_coins:

@@ -1,9 +1,9 @@
-"""The auditor of any training loop: two calls a round, on the host, without JAX.
+"""`Auditor` audits any training loop by two calls a round, on the host, without JAX.
 
-`injection(t)` is what the canaries of round t add to the sum of updates, and
-`observe(t, release)` scores all canaries by what the round released. What the
-framework is does not matter: a release is arrays, in whatever structure. The state
-is a few numbers for each canary and round; canaries are made anew when needed.
+`injection(t)` returns what the canaries of round t add to the sum of updates, and
+`observe(t, release)` scores all canaries by what the round released. Any framework
+will do: a release is arrays in any structure. The state is a few numbers for each
+canary and round; canaries are generated again whenever they are needed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,10 +29,9 @@ class CanarySum(NamedTuple):
   """What the canaries add to the sum of a round.
 
   Attributes:
-    update: the sum of the canaries times the clip norm, in the structure that was
-      asked for; zeros where the round has none.
-    count: m, the number of canaries, by which the clients of the round increase.
-    ids: their numbers, [m], in increasing order.
+    update: S Σ_j c_j in the requested structure; zeros in a round without canaries.
+    count: the number of canaries, to be added to the number of clients.
+    ids: the ids of the canaries, in increasing order.
   """
 
   update: Any
@@ -41,7 +40,7 @@ class CanarySum(NamedTuple):
 
 
 class Auditor:
-  """The auditor of a training loop of any framework.
+  """Audits a training loop of any framework.
 
   References:
     One-shot Empirical Privacy Estimation, Algorithms 2 and 3.
@@ -69,11 +68,11 @@ class Auditor:
 
     Args:
       config: sizes, claims and design.
-      seed: of a simulation, >= 0; None to draw from the operating system, as
-        whoever knows the canaries can remove them.
+      seed: >= 0, for simulations; None to draw from the operating system, because
+        anyone who knows the canaries can remove them.
 
     Raises:
-      ValueError: the seed is no integer >= 0, or the config is none.
+      ValueError: the seed is not an integer >= 0, or config not an `AuditConfig`.
     """
     if not isinstance(config, AuditConfig):
       raise ValueError(f'config={config!r}; give an AuditConfig.')
@@ -98,9 +97,9 @@ class Auditor:
     self._canaries = registry.make_canaries(
       config.family, self.canary_key, config.num_canaries, config.dim
     )
-    # Clip norms of rounds whose canaries were handed out.
+    # Clip norms of the rounds whose injection was requested.
     self._clip_norms: dict[int, float] = {}
-    # Of the structure in which they were handed out.
+    # Shapes of the structure in which it was requested.
     self._shapes: list[tuple[int, ...]] | None = None
 
   @property
@@ -110,12 +109,12 @@ class Auditor:
 
   @property
   def canary_key(self) -> Root:
-    """The two words of the canary key: a secret, unless of a simulation."""
+    """The two words of the canary key: a secret, except in simulations."""
     return Root(*self._state.key)
 
   @property
   def planned(self) -> Bool[np.ndarray, 'T k']:
-    """Row t holds the canaries that are to take part in round t."""
+    """Row t holds the canaries that will take part in round t."""
     return self._state.planned.copy()
 
   @property
@@ -124,16 +123,16 @@ class Auditor:
     return int(np.count_nonzero(self._state.observed_rounds))
 
   def canary_ids(self, t: int) -> Int[np.ndarray, ' m']:
-    """The canaries that are to take part in round t, in increasing order."""
+    """Returns the ids of the canaries of round t, in increasing order."""
     self._check_round(t)
     return np.flatnonzero(self._state.planned[t])
 
   def canary_update(
     self, canary: int, *, like: Any = None, clip_norm: float | None = None
   ) -> Any:
-    """The update of one canary client, S c_j, as that client would send it.
+    """Returns S c_j, the update that a canary client sends.
 
-    For frameworks in which canaries take the place of designated clients; tell
+    This is for frameworks in which canaries replace designated clients; tell
     `observe` which of them arrived.
 
     Args:
@@ -151,15 +150,15 @@ class Auditor:
   def injection(
     self, t: int, *, like: Any = None, clip_norm: float | None = None
   ) -> CanarySum:
-    """What the canaries of round t add to the sum of clipped updates.
+    """Returns what the canaries of round t add to the sum of clipped updates.
 
-    The same at each call, so that a round that failed may be made again.
+    Every call returns the same, so a failed round may be repeated.
 
     Args:
       t: the round, 0 <= t < rounds.
-      like: the model, or anything of its structure: NumPy, PyTorch or JAX arrays,
-        lists, tuples and mappings of such; None for a vector [d], float32.
-      clip_norm: S of this round, where it adapts; None for that of the config.
+      like: the model, or anything of its structure: NumPy, PyTorch or JAX arrays in
+        lists, tuples and mappings; None for a float32 vector [d].
+      clip_norm: S of this round, if it adapts; None for that of the config.
 
     Raises:
       ValueError: t is out of range, or `like` has not d numbers.
@@ -172,11 +171,11 @@ class Auditor:
   ) -> int:
     """Adds the canaries of round t to a sum of updates, in place.
 
-    As `injection`, without the memory of d numbers more.
+    Unlike `injection`, it allocates no d numbers.
 
     Args:
       t: the round.
-      out: contiguous arrays in memory of the host: NumPy, or PyTorch on the CPU.
+      out: contiguous arrays in host memory, of NumPy or of PyTorch on the CPU.
       clip_norm: as in `injection`.
 
     Returns:
@@ -205,8 +204,8 @@ class Auditor:
   ) -> None:
     """Scores all canaries by what round t released.
 
-    A round that is never observed counts as not made: its canaries took no part, and
-    where coins decide, those that had no other round are left out.
+    A round that is never observed counts as never made: its canaries did not take
+    part, and with coins, those without another round are left out.
 
     Args:
       t: the round; each is observed once, in any order.
@@ -214,11 +213,11 @@ class Auditor:
         the model; in a structure as the injection had.
       divisor: what the sum of updates was divided by: the number of clients with
         the canaries for a mean, 1 for a sum.
-      included: integers [m], the canaries that took part, where these are not the injected ones,
-        because clients dropped out or were replaced.
-      others: what all real clients put into the release, without canaries and
-        noise, where it is known: for the attacker who knows and removes it.
-      clip_norm: S of the round, where it adapts and nothing was injected.
+      included: ids [m] of the canaries that took part; None for the injected ones.
+        Give it if clients dropped out or were replaced.
+      others: the part of all real clients in the release, without canaries and
+        noise, if known: for the attacker who knows all other updates.
+      clip_norm: S of the round, if it adapts and nothing was injected.
 
     Raises:
       ValueError: an argument is out of range, the round was observed before, its
@@ -257,8 +256,8 @@ class Auditor:
     """Scores all canaries by the final model.
 
     Args:
-      model: theta_T.
-      initial: theta_0, for the attacker who knows it too; None if nobody does.
+      model: θ_T.
+      initial: θ_0, for the attacker who knows it too; None if no attacker does.
 
     Raises:
       ValueError: a model has not d numbers, or some are not finite.
@@ -269,7 +268,7 @@ class Auditor:
       start = self._view(initial, 'initial')
       vectors['change'] = [np.concatenate(final) - np.concatenate(start)]
     cosines, _ = self._score(vectors, 'the final model')
-    # Of an earlier model, whose initial one was known.
+    # It may be of an earlier call with another model.
     self._state.cosines.pop('change', None)
     self._state.cosines.update(cosines)
 
@@ -335,7 +334,7 @@ class Auditor:
     state.included[t, included] = True
 
   def record(self) -> Record:
-    """All that attackers saw so far.
+    """Returns the record of the rounds observed so far.
 
     Raises:
       ValueError: nothing was observed, or none of the rounds had a coin.
@@ -348,7 +347,7 @@ class Auditor:
     as_planned = np.array_equal(included, state.planned[made])
     assigned, counts = included, np.ones(config.num_canaries, bool)
     if config.design == 'coin_flip':
-      # A coin of which no round was made has not said no.
+      # A canary whose rounds were never made is not unobserved.
       assigned = state.assigned[made]
       counts = assigned.any(axis=0)
     if not counts.any():
@@ -376,7 +375,7 @@ class Auditor:
     )
 
   def evaluate(self, *, delta: float | None = None) -> evaluation.Audit:
-    """Every estimate of every attacker, as `audit.evaluate` gives them.
+    """Returns what `audit.evaluate` makes of the record.
 
     Args:
       delta: in (0, 1); None for that of the config.
@@ -394,9 +393,9 @@ class Auditor:
     return format_auditor(self.config, record, audit)
 
   def save(self, path: str | os.PathLike) -> None:
-    """Writes the auditor, whole or not at all; `load` goes on with it.
+    """Writes the auditor atomically; `load` resumes from it.
 
-    The file holds the key of the canaries: it is for the auditor alone.
+    The file holds the canary key, so it must be kept secret.
     """
     auditor_file.write_state(path, self._state)
 
@@ -422,7 +421,7 @@ class Auditor:
   def _find_included(
     self, t: int, included: Any, clip_norm: float | None
   ) -> tuple[Int[np.ndarray, ' m'], float]:
-    """The canaries of a round as it was made, and its clip norm."""
+    """Returns the canaries that took part in a round, and its clip norm."""
     planned, injected = self.canary_ids(t), self._clip_norms.get(t)
     if included is None and injected is None and len(planned):
       raise ValueError(
@@ -509,7 +508,7 @@ class Auditor:
 
 
 def _check_ids(included: Any) -> Int[np.ndarray, ' m']:
-  """The numbers of canaries, sorted."""
+  """Returns the ids of canaries, sorted."""
   ids = np.asarray(included)
   is_empty = ids.ndim == 1 and not ids.size
   if not is_empty and (

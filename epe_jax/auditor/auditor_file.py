@@ -1,4 +1,4 @@
-"""The file of an auditor, from which an audit goes on where training does."""
+"""The file of an auditor, from which an audit resumes together with training."""
 
 import dataclasses
 import json
@@ -17,17 +17,16 @@ _COSINES, _ROUNDS = 'cosines_', 'rounds_'
 
 
 class AuditorState(NamedTuple):
-  """All that an auditor keeps.
+  """The state of an auditor.
 
   Attributes:
-    config: of the audit.
+    config: sizes, claims and design.
     key: the two words of the canary key.
-    assigned: rounds that canaries are assigned.
-    planned: rounds in which canaries are to take part.
-    included: rounds in which they did.
-    cosines: with what was seen, by the names of `Record.cosines`; 0 in rounds that
-      were not observed.
-    rounds: numbers of each round; NaN where the round was not observed.
+    assigned: row t holds the canaries that are assigned round t.
+    planned: row t holds the canaries that will take part in round t.
+    included: row t holds the canaries that took part in round t.
+    cosines: cosines by the names of `Record.cosines`; 0 in rounds not observed.
+    rounds: scalars of each round; NaN in rounds not observed.
   """
 
   config: AuditConfig
@@ -40,12 +39,12 @@ class AuditorState(NamedTuple):
 
   @property
   def observed_rounds(self) -> Bool[np.ndarray, ' T']:
-    """Which rounds were observed."""
+    """The rounds observed so far, as a mask."""
     return np.isfinite(self.rounds.canary_norm)
 
 
 def write_state(path: str | os.PathLike, state: AuditorState) -> None:
-  """Writes an auditor whole or not at all, readable by its owner alone."""
+  """Writes an auditor atomically, readable by its owner alone."""
   arrays = {
     'schema': np.int64(_SCHEMA),
     'config': json.dumps(dataclasses.asdict(state.config)),
@@ -96,7 +95,7 @@ def read_state(path: str | os.PathLike) -> AuditorState:
 
 
 def _find_fault(state: AuditorState) -> str | None:
-  """What of a state cannot be so, in words."""
+  """Says what is impossible in a state; None if nothing is."""
   config = state.config
   rounds, num = shape = config.rounds, config.num_canaries
   if state.key.shape != (2,) or state.key.dtype != np.uint32:

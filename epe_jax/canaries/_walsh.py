@@ -22,7 +22,7 @@ PURPOSE = 2
 ORDER = 4096
 """The largest B."""
 LANES = ORDER // 4
-"""The counters of a tile, of which each gives two words."""
+"""The counters of a tile; each gives two words."""
 TILE = _signs.PER_LANE * LANES
 """Coordinates whose signs are made together, 16 rows of 4096; a vector is cut
 between tiles."""

@@ -24,7 +24,7 @@ def hadamard(key: Key, num: int, dim: int) -> Canaries:
   is normal if the mass of v lies on many coordinates: see
   `effective_dimension`, and `hadamard2` for those v that are sparse. A v that
   is a non-linear function of sums of canaries, coordinate by coordinate, as
-  behind Adam, depends on rows that are not in the sums: see
+  after Adam, depends on rows that are not in the sums: see
   `canaries.min_noise_multiplier`.
 
   Args:

@@ -41,8 +41,8 @@ class _Split(NamedTuple):
   Attributes:
     order: B.
     tiles: whole tiles that do not touch the last B coordinates.
-    blocks: coordinates behind those in whole blocks, > 0; one more tile at
-      most.
+    blocks: coordinates after the tiles in whole blocks, > 0; at most one more
+      tile.
     remainder: L = d mod B.
   """
 
@@ -65,7 +65,7 @@ def hadamard2(key: Key, num: int, dim: int) -> Canaries:
 
   Norms and inner products are those of `hadamard`, as are memory, 32 B floats
   a vector, and time: one pass over v for each group of canaries. So is what
-  must be known of v behind Adam and its like: see
+  must be known of v after Adam and its like: see
   `canaries.min_noise_multiplier`.
 
   Args:
@@ -125,7 +125,7 @@ def _mix_last(
   *,
   back: bool = False,
 ) -> Float[Array, 'r x']:
-  """Mixes the last B coordinates of those behind the tiles, or undoes it."""
+  """Mixes the last B coordinates of those after the tiles, or undoes it."""
   if not split.remainder:
     return rest
   start = rest.shape[1] - split.order

@@ -112,7 +112,7 @@ def shard_by_canary(
   block: int,
   mesh: sharding.Mesh,
 ) -> Canaries:
-  """Canaries of which each device makes a shard, equally many each.
+  """Canaries that the devices share, equally many each.
 
   Vectors stay where they are, equally many on each device. Each device sends
   its own to all others, a piece of their coordinates at a time.
@@ -177,7 +177,7 @@ def replicate(
   *,
   mesh: sharding.Mesh,
 ) -> Canaries:
-  """Canaries of which every device makes all, being too cheap to share."""
+  """Canaries that every device makes in full, being too cheap to share."""
   inner = make(key, num, dim)
   return inner._replace(
     project=lambda v: inner.project(sharding.constrain_replicated(mesh, v)),

@@ -71,7 +71,7 @@ def sign(
 def shard_sign(
   key: Key, num: int, dim: int, *, block: int, mesh: sharding.Mesh
 ) -> Canaries:
-  """The canaries of `sign`, of which each device makes an equal share."""
+  """The canaries of `sign`; each device makes an equal share of them."""
   make = functools.partial(sign, block=block)
   return sharded.shard_by_canary(
     make, project_sign, key, num, dim, block=block, mesh=mesh

@@ -38,7 +38,7 @@ def sphere(
   """k independent uniform points of the unit sphere S^{d-1}.
 
   Canary j is N(0, I_d) scaled to norm 1; its coordinates i and i + d/2 follow
-  from the counter (i, j). Canaries are made anew whenever they are needed, a
+  from the counter (i, j). Canaries are generated whenever they are needed, a
   few coordinates of `block` of them at a time, so memory is neither k x d nor
   block x d. The bits of a canary depend on (key, j, d) alone.
 
@@ -94,7 +94,7 @@ def sphere(
 def shard_sphere(
   key: Key, num: int, dim: int, *, block: int, mesh: sharding.Mesh
 ) -> Canaries:
-  """The canaries of `sphere`, of which each device makes an equal share."""
+  """The canaries of `sphere`; each device makes an equal share of them."""
   make = functools.partial(sphere, block=block)
   return sharded.shard_by_canary(
     make, project_sphere, key, num, dim, block=block, mesh=mesh

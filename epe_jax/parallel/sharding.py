@@ -222,7 +222,7 @@ def constrain_replicated(mesh: Mesh | None, x: PyTree) -> PyTree:
 def assemble_global(
   mesh: Mesh | None, parts: PyTree, *, axis: int = 0
 ) -> PyTree:
-  """Assembles global arrays, of which each process gives its devices' shards.
+  """Assembles global arrays from the shards that each process has.
 
   Args:
     mesh: the devices.

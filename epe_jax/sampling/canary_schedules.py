@@ -31,7 +31,7 @@ def once_per_period(
     periods: n >= 1.
 
   Returns:
-    A 0/1 matrix, of which row t holds the canaries of round t.
+    A 0/1 matrix; row t holds the canaries of round t.
 
   Raises:
     ValueError: num, periods or rounds is out of range.
@@ -98,7 +98,7 @@ def as_clients(
   """Samples canaries as real clients are sampled, by the same schedule.
 
   Args:
-    schedule: of num_clients + num clients, of which the last are the canaries.
+    schedule: of num_clients + num clients; the last num are the canaries.
     rounds: T >= 1.
     num: number of canaries, >= 0.
     num_clients: number of real clients.

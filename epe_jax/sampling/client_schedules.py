@@ -55,7 +55,7 @@ def shuffled_epochs(
   _check_size(clients_per_round, num_clients)
   epoch_rounds = num_clients // clients_per_round
 
-  # Cached, or each of 2,000 rounds would shuffle 342,477 clients anew.
+  # Cached, or each of 2,000 rounds would shuffle 342,477 clients again.
   @functools.lru_cache(maxsize=1)
   def draw_order(epoch: int) -> Int[np.ndarray, ' n']:
     return streams.host_rng(seed, _PURPOSE, epoch).permutation(num_clients)
@@ -72,7 +72,7 @@ def shuffled_epochs(
 def fixed_size(
   seed: int, *, num_clients: int, clients_per_round: int
 ) -> ClientSchedule:
-  """Draws m clients in each round, anew and without replacement.
+  """Draws m clients in each round independently, without replacement.
 
   Args:
     seed: of `streams.sequence`.

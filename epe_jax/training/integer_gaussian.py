@@ -54,7 +54,7 @@ def draw_integers(
   Args:
     key: of any implementation. 128 bits of it count.
     dim: d, less than 2^32.
-    always: as for `fusion_barrier`, behind which the rows are drawn.
+    always: as for `fusion_barrier`, which materializes the rows.
     start: the position of the first.
   """
   # A generator of 64 bits can be searched for its key: the words of two are

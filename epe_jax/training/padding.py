@@ -3,7 +3,7 @@
 Cohorts have one shape in all rounds, so that a run is one trace. Most clients
 have fewer steps than the shape has room for, and the last batch of a client is
 rarely full. The loop here goes as far as a client's batches do, and of a batch
-of which at most half is in use it computes the first half or quarter alone.
+that is at most half full it computes the first half or quarter alone.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from epe_jax.types import Array, Batch, Key
 
 State = TypeVar('State')
 
-# Rows of which the smallest part of a batch has no fewer.
+# The smallest part of a batch that is computed.
 _MIN_ROWS = 4
 
 
@@ -40,7 +40,7 @@ def fold_batches(
   rows: Int[Array, ' steps'],
   key: Key,
 ) -> State:
-  """Folds `step` over batches, less what is padding behind the rows in use.
+  """Folds `step` over batches, without the padding after the rows in use.
 
   Full batches are a loop of their own, so that a step has no branch in it. The
   partial one that follows them is computed to a quarter, a half or the whole,
@@ -52,8 +52,8 @@ def fold_batches(
     state: the first state, arrays of fixed shapes.
     batches: arrays [steps, b, ...].
     mask: which examples are real.
-    rows: rows in use of each step, in [0, b]; no real example is behind them.
-      Steps behind the last one with any are left out.
+    rows: rows in use of each step, in [0, b]; no real example follows them.
+      Steps after the last one with any are left out.
     key: step i gets `fold_in(key, i)`.
 
   Returns:

@@ -1,4 +1,4 @@
-"""Audits of FedJAX: an aggregator with canaries among its clients.
+"""Audits FedJAX: wraps an aggregator so that canaries are among its clients.
 
 aggregator = audited(aggregator, auditor)             # A line more,
 ...
@@ -36,19 +36,19 @@ def audited(
   *,
   weight: float = 1.0,
 ) -> fedjax.aggregators.Aggregator:
-  """The same aggregator with canaries among its clients, and an attacker watching.
+  """Wraps an aggregator so that canaries are among its clients and are scored.
 
   A canary is a client whose update has the clip norm of the auditor. Its share of a
-  mean is its weight over the sum of all: FedJAX's own algorithms weight clients by
-  their examples, so that one with more has a larger share than the audit says.
+  mean is its weight over the sum of weights: FedJAX weights clients by their numbers
+  of examples, so a client with more has a larger share than the audit assumes.
 
   Args:
-    aggregator: that adds noise to what it aggregates.
+    aggregator: an aggregator that adds noise.
     auditor: rounds are counted by the state of the aggregator.
-    weight: of a canary, > 0; 1 where all clients weigh alike.
+    weight: weight of a canary, > 0; 1 if all clients weigh the same.
 
   Raises:
-    ValueError: weight is out of range; in a round, there are no clients.
+    ValueError: weight is out of range; later, a round has no clients.
   """
   if not weight > 0:
     raise ValueError(f'weight={weight}; give a number > 0.')

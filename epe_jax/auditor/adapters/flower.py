@@ -1,4 +1,4 @@
-"""Audits of Flower: canaries in the place of designated clients of a strategy.
+"""Audits Flower: wraps a strategy so that canaries replace designated clients.
 
 strategy = AuditedStrategy(strategy, auditor)         # A line more,
 result = strategy.start(grid=grid, ...)
@@ -14,36 +14,34 @@ from epe_jax.auditor.adapters import flower_strategies
 from epe_jax.auditor.adapters.flower_messages import canary_mod as canary_mod
 from epe_jax.auditor.auditor import Auditor
 
-# Below the modules that check which version it is.
+# Imported after the modules that check its version.
 from flwr.serverapp.strategy import Strategy  # isort: skip
 
 
 class AuditedStrategy(Strategy):
-  """The same strategy with canaries among its clients, and an attacker watching.
+  """Wraps a strategy so that canaries are among its clients and are scored.
 
-  It goes outside of all wrappers, to see what is released. In each round nodes are
-  designated by chance, one for each canary, and their replies are replaced by the
-  model as it was sent and S c_j, with S the clip norm of the wrapper in that round.
-  The canary of a node that did not reply is left out. A round that failed is not
-  observed, and its canaries are those of the next.
+  It must be the outermost wrapper, which sees what is released. In each round one
+  random node is designated for each canary, and its reply is replaced by the model
+  that it was sent plus S c_j, where S is the clip norm of the wrapper in that round.
+  The canary of a node that does not reply is left out. A round that failed is not
+  observed, and its canaries are used in the next.
 
-  FedAvg weighs clients by their numbers of examples. Canaries have that of a median
-  client, or the one that is given, and ε is that of a client with as many; one with
-  r times as many moves the mean about r times as far. A warning says so, once, where
-  a claim is audited.
+  FedAvg weights clients by their numbers of examples. Canaries have that of a median
+  client, or the given one, and ε is that of such a client; one with r times as many
+  moves the mean about r times as far. If a claim is audited, a warning says so once.
 
-  Canaries are in all arrays of floating-point numbers, with those of batch
-  normalization, as these are released too; dim counts them. Arrays that had integers
-  at first are left alone.
+  Canaries span all floating-point arrays, including those of batch normalization,
+  which are released too; dim counts them. Integer arrays are left unchanged.
 
   Args:
     strategy: FedAvg, a wrapper of it for differential privacy, or another; server
-      optimizers need sees='delta'. Where the clip norm adapts, what is claimed of
-      updates is noise_multiplier as the wrapper has it, not as it was given.
-    auditor: its rounds are as many as will be started.
-    client_side: designated nodes put canaries in, by `canary_mod`, with their own
-      numbers of examples.
-    num_examples: of a canary; None for the median of the replies.
+      optimizers need sees='delta'. If the clip norm adapts, the claim is the noise
+      multiplier that the wrapper derives for updates, not the given one.
+    auditor: an auditor of as many rounds as will be started.
+    client_side: whether designated nodes send canaries themselves, by `canary_mod`,
+      with their own numbers of examples.
+    num_examples: number of examples of a canary; None for the median of the replies.
 
   Raises:
     TypeError: the strategy has a loop of its own.

@@ -1,4 +1,4 @@
-"""Audits of training with jax_privacy: canaries before the noise of its plans.
+"""Audits training with jax_privacy: injects canaries before the noise of a plan.
 
 plan = audited_plan(plan, auditor)                    # A line more,
 ...
@@ -26,10 +26,10 @@ def audited_plan(
   *,
   mesh: sharding.Mesh | None = None,
 ) -> execution_plan.DPExecutionPlan:
-  """The same plan, whose noise addition is audited.
+  """Wraps a plan so that its noise addition is audited.
 
-  Steps are read one by one. Where the noise is correlated over steps (a plan with more
-  than one band), the attacker of `audit.combining_rounds` finds more.
+  Steps are scored one by one. If noise is correlated over steps, in a plan with more
+  than one band, the attacker of `audit.combining_rounds` is stronger.
 
   Args:
     plan: of `execution_plan.BandMFExecutionPlanConfig` or of your own.
@@ -55,7 +55,7 @@ def audited_plan(
 
 
 def compute_sensitivity(plan: execution_plan.DPExecutionPlan) -> float:
-  """How far one example, added or removed, moves a sum of clipped gradients.
+  """Returns how far adding or removing one example moves a clipped sum.
 
   A canary is added. For a plan that accounts for an example replaced by another,
   whose sensitivity is twice as large, the noise multiplier of an auditor is twice

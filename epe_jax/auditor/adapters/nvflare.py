@@ -28,7 +28,7 @@ from epe_jax.auditor.auditor import Auditor
 versions.check_version('nvflare', first='2.9', last='2.9')
 
 _CANARY = 'epe_jax_canary'
-"""The number of a canary, beside the update that it sends."""
+"""Key of the id of a canary, next to the update that it sends."""
 
 
 class CanaryFilter(DXOFilter):
@@ -62,7 +62,7 @@ class CanaryFilter(DXOFilter):
   def process_dxo(
     self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext
   ) -> DXO | None:
-    """The canary of the round; None, which leaves the update, if there is none.
+    """Returns the canary of the round; None, to keep the update, if there is none.
 
     Raises:
       ValueError: neither the task nor its result says which round it is of.

@@ -41,28 +41,28 @@ _REFUSED = {
 
 
 def audit_optimizer(optimizer: DPOptimizer, auditor: Auditor) -> None:
-  """Puts canaries into each step of an optimizer, and scores what it releases.
+  """Injects canaries into each step of an optimizer, and scores what it releases.
 
-  A round is a step that adds noise: batches in between, of gradient accumulation or
-  a `BatchMemoryManager`, are part of it. The canaries of the step are added to the
-  sum of clipped gradients, as so many examples more, and all canaries are scored
-  by `p.grad`, which is what is left for the optimizer. Steps go on from the last one
-  that the auditor observed. The one slot for a step hook remains the accountant's.
+  A round is a step that adds noise, including the batches of gradient accumulation or
+  a `BatchMemoryManager`. The canaries of the step are added to the sum of clipped
+  gradients as further examples, and all canaries are scored by `p.grad`, which the
+  optimizer uses. Steps continue from the last one that the auditor observed. The
+  step hook remains the accountant's.
 
-  Canaries are in their steps for certain, so the ε claimed is that of whoever knows
-  when an example was drawn: sampling does not amplify it. With a noise multiplier
-  in the config, what is left without the gradients of all examples is scored as
-  well, which takes a copy of a gradient.
+  Canaries are certain to be in their steps, so the claimed ε is against an attacker
+  who knows when an example was drawn: sampling does not amplify it. With a noise
+  multiplier in the config the residual is scored too, which takes a copy of a
+  gradient.
 
   Args:
-    optimizer: of `PrivacyEngine.make_private` with flat clipping, for
-      grad_sample_mode='ghost' too. Its clip norm may follow a schedule.
+    optimizer: what `PrivacyEngine.make_private` returns with flat clipping, also for
+      grad_sample_mode='ghost'. Its clip norm may follow a schedule.
     auditor: dim is the number of trained parameters, clip_norm is max_grad_norm, and
       the rounds are the steps that will be made.
 
   Raises:
-    TypeError: it is no optimizer of Opacus, or one whose steps cannot be audited.
-    ValueError: the auditor was made for another optimizer, or watches one already.
+    TypeError: it is not an Opacus optimizer, or its steps cannot be audited.
+    ValueError: the auditor was made for another optimizer, or audits one already.
 
   References:
     Opacus: User-Friendly Differential Privacy Library in PyTorch, 2021.

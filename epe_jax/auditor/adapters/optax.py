@@ -35,12 +35,12 @@ class AuditedState(NamedTuple):
 
   Attributes:
     step: steps made.
-    key: the two words of the canary key: a secret, as the rest of an audit is.
+    key: the two words of the canary key, a secret.
     rows: the canaries of each step.
-    cosines: [v, T, k] with what is scored of each step; 0 of steps to come.
-    norms: [v, T] of these vectors.
-    dimensions: [T] effective dimensions of what a step releases.
-    divisors: [T] what the sum of the updates was divided by.
+    cosines: [v, T, k] with the vectors of each step; 0 for steps to come.
+    norms: [v, T] norms of these vectors.
+    dimensions: [T] effective dimension of each release.
+    divisors: [T] divisor of each sum of updates.
     inner: the state of the transformation.
   """
 
@@ -145,7 +145,7 @@ def audited(
 
 
 def collect_scores(auditor: Auditor, opt_state: PyTree) -> None:
-  """Gives the auditor the scores of all steps that it has not yet.
+  """Gives the auditor the scores of all steps since the last call.
 
   Args:
     auditor: the one that was given to `audited`.

@@ -1,4 +1,4 @@
-"""Audits of federated learning with pfl-research: canaries in the place of users.
+"""Audits federated learning with pfl-research: canaries replace some users.
 
 canaries = CanaryPostprocessor(auditor)               # A line more,
 backend = SimulatedBackend(..., postprocessors=[canaries, mechanism])
@@ -39,8 +39,8 @@ class CanaryPostprocessor(Postprocessor, Saveable):
   its own, and the noise multiplier in the config, which is of the sum, is sqrt(n)
   times the mechanism's.
 
-  With `RestoreTrainingCallback([model, algorithm, canaries], ...)` an audit goes on
-  where training does; then `auditor` is the one that was restored.
+  With `RestoreTrainingCallback([model, algorithm, canaries], ...)` an audit resumes
+  together with training; then `auditor` is the restored one.
 
   References:
     pfl-research: simulation framework for private federated learning, 2024.
@@ -130,7 +130,7 @@ class CanaryPostprocessor(Postprocessor, Saveable):
     return stats, Metrics()
 
   def save(self, dir_path: str) -> None:
-    """Writes the audit beside the other checkpoints."""
+    """Writes the audit next to the other checkpoints."""
     self.auditor.save(os.path.join(dir_path, _FILE))
 
   def load(self, dir_path: str) -> None:

@@ -11,11 +11,11 @@ _CHUNK = 1 << 14
 
 
 class Measure(NamedTuple):
-  """Two numbers of a vector.
+  """The norm and effective dimension of a vector.
 
   Attributes:
     norm: |v|, not finite if an entry is not.
-    effective_dimension: (Σ x²)² / Σ x⁴, as `canaries.effective_dimension`; 0 of
+    effective_dimension: (Σ x²)² / Σ x⁴, as `canaries.effective_dimension`; 0 if
       v = 0.
   """
 
@@ -31,7 +31,7 @@ def measure(vector: Pieces) -> Measure:
   for _, (chunk,) in pieces.iterate_chunks([vector], _CHUNK):
     powers = np.square(chunk, out=buffer[: chunk.size], dtype=np.float64)
     squares += float(powers.sum())
-    # No product of BLAS, whose threads would wait for those of training.
+    # Not a BLAS product, whose threads would compete with those of training.
     np.multiply(powers, powers, out=powers)
     fourths += float(powers.sum())
   ratio = squares**2 / fourths if fourths > 0 else 0.0

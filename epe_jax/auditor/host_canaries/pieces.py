@@ -1,8 +1,7 @@
 """A vector in pieces, read and written by chunks of consecutive coordinates.
 
-A model is a list of tensors. To copy it into one vector would take d floats more;
-a chunk that lies within one tensor is a view, and one that does not is put
-together in a buffer of a chunk.
+A model is a list of tensors, and copying it into one vector would take d more floats.
+A chunk within one tensor is a view; any other is assembled in a buffer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,12 +47,12 @@ def iterate_chunks(
   """Iterates over chunks of several vectors, as float32.
 
   Args:
-    vectors: of one length each.
+    vectors: vectors of the same length.
     size: coordinates of a chunk.
 
   Yields:
-    The first coordinate, and the chunk of each vector: to be read before the next
-    one is asked for, and not to be written.
+    The first coordinate and the chunk of each vector, read-only and valid until the
+    next iteration.
   """
   buffers = [np.empty(size, np.float32) for _ in vectors]
   parts = [iterate_views(pieces, size) for pieces in vectors]
@@ -70,8 +69,8 @@ def add_chunks(
   """Adds a vector to another, chunk by chunk, in place.
 
   Args:
-    make: (first coordinate, buffer [n]) -> None; writes the chunk to be added.
-    out: what it is added to.
+    make: (first coordinate, buffer [n]) -> None; writes the chunk to add.
+    out: the vector to add to.
     size: coordinates of a chunk.
   """
   buffer = np.empty(size, np.float32)

@@ -1,4 +1,4 @@
-"""The families of canaries that are made on the host, by name."""
+"""The families of canaries that are available on the host, by name."""
 
 from epe_jax.auditor.host_canaries import hadamard, sphere, threefry
 from epe_jax.auditor.host_canaries.base import HostCanaries
@@ -10,7 +10,7 @@ FAMILIES = tuple(_MAKERS)
 def make_canaries(
   family: str, key: threefry.Root, num: int, dim: int
 ) -> HostCanaries:
-  """Makes canaries that `canaries.family(family)` makes of the same key.
+  """Makes the canaries that `canaries.family(family)` makes from the same key.
 
   Args:
     family: one of `FAMILIES`.

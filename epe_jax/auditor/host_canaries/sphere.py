@@ -1,8 +1,8 @@
 """Uniform points of the unit sphere, in NumPy.
 
-As `epe_jax.canaries.sphere`, to float32 rounding. Every canary is made anew for
-each vector: k x d normals, so that a million parameters with 1,000 canaries take
-some tens of seconds. Hadamard rows take milliseconds.
+They equal those of `epe_jax.canaries.sphere` to float32 rounding. Each projection
+generates all k x d normals, which takes tens of seconds for 1,000 canaries and a
+million parameters. Hadamard rows take milliseconds.
 """
 
 from collections.abc import Sequence

@@ -18,16 +18,15 @@ from epe_jax.auditor.host_canaries.base import Pieces
 def flatten(model: Any, name: str = 'model') -> dict[str, np.ndarray]:
   """Returns the arrays of a model by name, in the order of its vector.
 
-  Memory is shared where the framework allows it: with NumPy, PyTorch on the CPU,
-  and whatever else speaks DLPack.
+  Memory is shared if the framework allows it, as NumPy and PyTorch on the CPU do.
 
   Args:
     model: arrays, nested.
     name: of the model, for errors.
 
   Raises:
-    ValueError: an array has no floating-point numbers, or is empty; or something is
-      no array, or a tensor of PyTorch is there twice.
+    ValueError: an array has no floating-point numbers or is empty, a leaf is not an
+      array, or a PyTorch tensor occurs twice.
   """
   arrays: dict[str, np.ndarray] = {}
   addresses: dict[tuple[int, int], str] = {}
