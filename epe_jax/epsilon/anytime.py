@@ -1,16 +1,16 @@
 """Lower bounds that hold after every round at once, so that one may stop at will.
 
-A bound at 95 % is exceeded by chance in one look of twenty: who looks after each
-round and stops at the first alarm is misled far more often. An e-process is evidence
-that may be looked at whenever one likes. It is a product of bets against a claim, of
-which each pays out 1 at most on average if the claim is true, given all that was seen
-before; then the probability that it ever exceeds 1/α is at most α (Ville). What
-it has not rejected by round t, at any round up to t, is a confidence sequence.
+A bound at 95 % fails by chance once in twenty times: a reader who computes it after
+each round and stops at the first alarm is misled far more often. An e-process is
+evidence that may be monitored at any time. It is a product of bets against a claim.
+If the claim is true, each bet pays out at most 1 on average, given everything before
+it; then the probability that the product ever exceeds 1/α is at most α (Ville). What
+it has not rejected at any round up to t is a confidence sequence.
 
-One bet is made on each canary when all its rounds are over. Its score is turned into
-the probability V that a canary without a part in the run would score as high. Under
-a claim with trade-off curve f, P(V <= v) <= 1 - f(v) given the past, so that any
-bet that falls with V pays out at most what it does for V* with that law exactly:
+One bet is made on each canary when all its rounds are over. Its score becomes the
+probability V that an unobserved canary would score as high. Under a claim with
+trade-off curve f, P(V <= v) <= 1 - f(v) given the past, so that any bet that falls
+with V pays out at most what it would for V* with exactly that law:
 
 - `gdp_sequence` tests μ-Gaussian DP. X = Φ⁻¹(1 - V) is then at most N(μ, 1), and the
   bets are exp(λ (X - μ) - λ²/2), averaged over λ >= 0 by a half-normal law.
@@ -18,17 +18,17 @@ bet that falls with V pays out at most what it does for V* with that law exactly
   the bets are on V <= v, whose probability p is at most 1 - f(v): ratios of
   likelihoods averaged over larger p by a beta law, and then over thresholds.
 
-Nothing is assumed of the scores but what the claim says of a canary given the rounds
-before. Several canaries that end in one round are bet on one after another, as if they
-leaked independently given the past, except that their scores are cosines with one vector.
-Its norm, of d numbers, is random by 1/√(2d), and shifts all of these scores by that share
-of μ. Random directions that are in one vector are noise to one another besides, with a
-covariance of up to μ²/d. So `gdp_sequence` gives a sum of m such scores the variance
-m (1 + (m - 1) c), c = 3 μ²/(2 d), and weighs them accordingly: however many canaries a
-vector has, they tell no more of μ than 1/c of them. `epsilon_sequence` does not: it is
-by far more below the ε of scores of that kind than they shift it.
+Nothing is assumed of the scores but what the claim says of a canary given the earlier
+rounds. Canaries that end in one round are bet on one after another, as if they leaked
+independently given the past. But their scores are cosines with one vector, whose norm
+is random by 1/√(2d) and shifts all of them by that share of μ. And random directions
+in one vector are noise to one another, with a covariance of up to μ²/d. So
+`gdp_sequence` gives a sum of m such scores the variance m (1 + (m - 1) c), with
+c = 3 μ²/(2 d), and weighs them accordingly: however many canaries a vector has, they
+tell no more about μ than 1/c of them. `epsilon_sequence` does not do so: it is much
+further below the ε of such scores than they shift it.
 
-Sources: Ville (1939); Robbins (1970) for mixtures; Ramdas, Grünwald, Vovk, Shafer,
+References: Ville (1939); Robbins (1970) for mixtures; Ramdas, Grünwald, Vovk, Shafer,
 "Game-theoretic statistics and safe anytime-valid inference" (2023).
 """
 
@@ -44,7 +44,7 @@ from scipy import special
 from epe_jax.epsilon import arguments
 from epe_jax.epsilon.types import check_delta, check_significance
 
-# The scale of λ: by how much μ may exceed a claim that is soon found out.
+# The scale of λ: by how much μ may exceed a claim that is soon rejected.
 _SCALE = 0.5
 # Thresholds of V, each a power of the one before, and their shares of the evidence.
 _LOG_THRESHOLDS = np.log(0.3) * 1.2 ** np.arange(34)
@@ -69,13 +69,14 @@ def gdp_log_evidence(
   """log of the e-process against μ-Gaussian DP, after each canary.
 
   Args:
-    tails: [n] log of V: the log probabilities that canaries without a part in the
-      run would score as high, in the order in which canaries end.
-    mu: μ >= 0 that is claimed.
-    after: [m] numbers of canaries, in [1, n], after which one looks; None for each.
-    vectors: [n] the vector that each canary was scored by, as a number; None if each
-      has one of its own.
-    dim: d >= 1, of these vectors; inf if scores are not in units of their norm.
+    tails: [n] log V: the log probabilities that unobserved canaries would score as
+      high, in the order in which canaries end.
+    mu: the claimed μ >= 0.
+    after: [m] numbers of canaries, in [1, n], after which evidence is computed; None
+      for each.
+    vectors: [n] number of the vector with which each canary was scored; None if all
+      are different.
+    dim: d >= 1 of these vectors; inf if scores are not in units of their norm.
 
   Returns:
     log evidence: it ever exceeds log 1/α with probability α at most, if the claim
@@ -103,10 +104,10 @@ def gdp_sequence(
   Args:
     tails: as for `gdp_log_evidence`.
     significance: chance that any of the bounds exceeds the true μ, in (0, 1).
-    after: [m] increasing numbers of canaries, in [1, n], after which one looks;
-      None for each.
+    after: [m] increasing numbers of canaries, in [1, n], after which a bound is
+      computed; None for each.
     vectors: as for `gdp_log_evidence`.
-    dim: likewise.
+    dim: as for `gdp_log_evidence`.
 
   Returns:
     [m] bounds >= 0, which never fall.
@@ -168,7 +169,7 @@ def epsilon_sequence(
 
 
 def _find_largest_rejected(log_evidence, high, significance):
-  """The largest privacy level that is rejected, of each time, and of those before."""
+  """The largest privacy level that is rejected at each time or before it."""
   level, low = np.log(1 / significance), np.zeros(len(high))
   for _ in range(_HALVINGS):
     middle = (low + high) / 2
@@ -204,7 +205,7 @@ def _check_after(after, num):
 
 
 class _Sums(NamedTuple):
-  """Of canaries that have ended by some times, by how many share their vector.
+  """Sums over the canaries that have ended, by how many share their vector.
 
   Attributes:
     sharing: [sizes] canaries of a vector.
@@ -268,8 +269,8 @@ def _log_evidence(hits, n, epsilon, delta):
   n = np.asarray(n)[..., None]
   a, b = hits + _PRIOR, n - hits + _PRIOR
   with np.errstate(divide='ignore'):
-    # The part of the prior below p0 is thrown away, which only weakens a bet and
-    # makes it fall with ε.
+    # Dropping the part of the prior below p0 only weakens a bet, and makes it fall
+    # with ε.
     log_beyond = np.log(special.betaincc(a, b, most))
   log_ratio = (
     special.betaln(a, b)

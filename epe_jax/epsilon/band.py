@@ -45,7 +45,7 @@ def upper_limit(
   Raises:
     ValueError: significance is out of range.
 
-  Source: Berk and Jones (1979); Moscovich and Nadler, "Fast calculation of
+  References: Berk and Jones (1979); Moscovich and Nadler, "Fast calculation of
   boundary crossing probabilities for Poisson processes" (2017).
   """
   check_significance(significance)

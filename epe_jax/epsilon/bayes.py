@@ -104,7 +104,7 @@ def epsilon_credible(
   Raises:
     ValueError: a setting is out of range.
 
-  Source: Zanella-Béguelin et al., "Bayesian estimation of differential privacy"
+  References: Zanella-Béguelin et al., "Bayesian estimation of differential privacy"
   (2022).
   """
   quantiles = functools.partial(epsilon_quantiles, delta=delta, reverse=reverse)
@@ -128,7 +128,7 @@ def gdp_credible(
   See `epsilon_credible` for the arguments, the result and the errors. The bound
   is for mechanisms whose trade-off curve is that of a Gaussian or above.
 
-  Source: section 4.2 of Nasr et al. (2023), equations (13) and (14).
+  References: section 4.2 of Nasr et al. (2023), equations (13) and (14).
   """
 
   def quantiles(counts, probabilities):

@@ -1,9 +1,9 @@
 """Lower bounds on ε from canaries that independent coins include.
 
 An attacker sees one trained model and guesses for some of the m canaries whether
-they took part. If each took part independently with probability 1/2, then (ε, δ)-DP limits how
-many guesses can be correct, and many correct ones reject a small ε. Neither a
-second model nor an assumption about the scores is needed.
+they took part. If each took part independently with probability 1/2, then (ε, δ)-DP
+limits how many guesses can be correct, and many correct ones reject a small ε. Neither
+a second model nor an assumption about the scores is needed.
 
 The attacker guesses "in" for the k₊ highest scores and "out" for the k₋ lowest.
 Both numbers must be chosen before the scores are seen. Several choices may be
@@ -11,17 +11,17 @@ tried: each is then tested at an equal share of the significance (Bonferroni).
 Among tied scores at the edge the wrong guesses are counted first: no rule for
 breaking ties that ignores the truth does worse.
 
-Coins of another probability π are for guesses of one side, say "in". Given the output
-y and the coins before, let P and Q be the laws of y with canary i in and out. With
-(ε, δ)-DP, P = P' + E with P' <= e^ε Q and ∫E <= δ. Say that a canary that is in is
-given away with probability E(y)/P(y), and so with probability π δ at most. One that
-is not is in with probability π P'/(π P' + (1-π) Q) <= q = π e^ε/(π e^ε + 1-π), whatever
-the coins before were. So unless one of the m is given away, the number of right
-guesses out of r is at most a Bin(r, q), and
+Coins of another probability π need guesses of one side, say "in". Given the output y
+and the earlier coins, let P and Q be the laws of y with canary i in and out. With
+(ε, δ)-DP, P = P' + E with P' <= e^ε Q and ∫E <= δ. Say that an included canary is
+revealed with probability E(y)/P(y), and so with probability π δ at most. A canary that
+is not revealed is in with probability π P'/(π P' + (1-π) Q) <= q = π e^ε/(π e^ε + 1-π),
+whatever the earlier coins were. So unless one of the m is revealed, the number of right
+guesses out of r is stochastically at most Bin(r, q), and
 
   P(W >= v) <= P(Bin(r, q) >= v) + m π δ.
 
-Sources: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run"
+References: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run"
 (NeurIPS 2023, arXiv:2305.08846), Theorem 5.2 and appendix D; Mahloujifar, Melis,
 Chaudhuri, "Auditing f-differential privacy in one run" (ICML 2025,
 arXiv:2410.22235).
@@ -81,7 +81,7 @@ def one_run(
     scores: scores of m canaries with design 'coin_flip', any leading axes.
     delta: δ, in [0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    guesses: pairs (k₊, k₋) chosen beforehand; `choose_guesses` if None. Where coins
+    guesses: pairs (k₊, k₋) chosen in advance; `choose_guesses` if None. Where coins
       are not fair, one of each pair is 0.
 
   Returns:
@@ -128,7 +128,7 @@ def one_run_gdp(
     scores: scores of m canaries with design 'coin_flip', any leading axes.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    guesses: pairs (k₊, k₋) chosen beforehand; `choose_guesses` if None.
+    guesses: pairs (k₊, k₋) chosen in advance; `choose_guesses` if None.
 
   Returns:
     A lower bound >= 0 at confidence 1 - significance.
@@ -181,7 +181,7 @@ def p_value(
   Raises:
     ValueError: unless 0 <= v <= r <= m.
 
-  Source: Steinke et al., Theorem 5.2 (in appendix D for the form with a maximum).
+  References: Steinke et al., Theorem 5.2 (in appendix D for the form with a maximum).
 
   >>> round(p_value(0.0, 0.0, num_canaries=9, num_guesses=3, correct=3), 3)
   0.125
@@ -235,7 +235,7 @@ def max_rejected_mu(
   Raises:
     ValueError: unless 0 <= v <= r <= m.
 
-  Source: Mahloujifar et al., the algorithm for at most r guesses, with an
+  References: Mahloujifar et al., the algorithm for at most r guesses, with an
   alphabet of two and f of Dong, Roth, Su (2022), equation (6).
   """
   check_counts(num_canaries, num_guesses, correct)
@@ -436,7 +436,7 @@ def prior_of_guess(
     inclusion_probability: π, in (0, 1).
 
   Returns:
-    π or 1 - π; None if there are guesses of both sides, by fair coins.
+    π or 1 - π; None if there are guesses of both sides and coins are fair.
 
   Raises:
     ValueError: there are, and coins are not fair.

@@ -5,7 +5,7 @@ recursion takes any curve f: a step asks how improbable an event of probability 
 can become if a canary moves in or out, which is f(1 - x). It holds for canaries
 that leak together too, as `coin_flip_independent` does not.
 
-Source: Mahloujifar, Melis, Chaudhuri, "Auditing f-differential privacy in one run"
+References: Mahloujifar, Melis, Chaudhuri, "Auditing f-differential privacy in one run"
 (ICML 2025, arXiv:2410.22235).
 """
 
@@ -21,7 +21,7 @@ from epe_jax.epsilon import coin_flip, tradeoff_curves
 from epe_jax.epsilon.rank_bound import Curve
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
 
-# So dense that the lines beside an interval are below a smooth curve by less than a
+# So dense that the lines next to an interval are below a smooth curve by less than a
 # part in a million.
 _NODES = 20_000
 # The logarithm of the smallest probability that is told from 0.
@@ -42,7 +42,7 @@ def one_run_fdp(
     scores: scores of m canaries with design 'coin_flip', any leading axes.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    guesses: pairs (k₊, k₋) chosen beforehand; `coin_flip.choose_guesses` if None.
+    guesses: pairs (k₊, k₋) chosen in advance; `coin_flip.choose_guesses` if None.
     family: of trade-off curves, from `tradeoff_curves` or `families`, such
       as `pld_family` of whatever dp_accounting accounts for; that of (ε, δ)-DP at
       this δ if None, which every mechanism keeps.
@@ -102,7 +102,7 @@ def _tabulate_move(curve: Curve, strength: float) -> Callable[[float], float]:
   below = np.concatenate([[0.0, 0.0], slopes])
   above = np.concatenate([slopes[1:], [1e300, 1e300]])
   xs, ys = hit.tolist(), rates.tolist()
-  before, behind = below.tolist(), above.tolist()
+  before, after = below.tolist(), above.tolist()
 
   def move(x: float) -> float:
     i = bisect.bisect_left(xs, x)
@@ -110,9 +110,9 @@ def _tabulate_move(curve: Curve, strength: float) -> Callable[[float], float]:
       return 0.0
     if i == len(xs):
       return ys[-1]
-    # A convex function is above the lines of the intervals beside its own.
+    # A convex function is above the lines of the intervals next to its own.
     first_line = ys[i - 1] + before[i] * (x - xs[i - 1])
-    second_line = ys[i] - behind[i - 1] * (xs[i] - x)
+    second_line = ys[i] - after[i - 1] * (xs[i] - x)
     return max(first_line, second_line, 0.0)
 
   return move

@@ -30,7 +30,7 @@ The bound fails where canaries are not independent: a mechanism that draws one e
 probability and flips all bits with it keeps the same f, and T <= E[T] about half of
 the time. docs/coverage.md shows it.
 
-Sources: Zihang Xiang, Tianhao Wang, Di Wang, "Privacy audit as bits transmission:
+References: Zihang Xiang, Tianhao Wang, Di Wang, "Privacy audit as bits transmission:
 (im)possibilities for audit by one run" (USENIX Security 2025), for independent
 channels; Xiang, T. Wang, H. Xiao, Y. Tian, D. Wang (2025), arXiv 2509.08704, for the law
 of the r most confident guesses, whose released code gives the same values; Blackwell
@@ -81,7 +81,7 @@ def one_run_independent(
     scores: scores of n canaries with design 'coin_flip', any leading axes.
     delta: δ, in (0, 1).
     significance: chance that the bound exceeds the true ε, in (0, 1).
-    guesses: pairs (k₊, k₋) chosen beforehand; `coin_flip.choose_guesses` if None.
+    guesses: pairs (k₊, k₋) chosen in advance; `coin_flip.choose_guesses` if None.
       Where canaries take part with another probability than 1/2, one of each pair
       is 0.
     family: of trade-off curves, from `tradeoff_curves` or `families`;

@@ -125,7 +125,7 @@ class MultiSplit:
   Raises:
     ValueError: an attribute is out of range.
 
-  Source: Meinshausen, Meier and Bühlmann (2009), theorem 3.1.
+  References: Meinshausen, Meier and Bühlmann (2009), theorem 3.1.
   """
 
   seed: int

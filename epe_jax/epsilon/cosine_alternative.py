@@ -5,7 +5,7 @@ that of a function of a noncentral t variable, for any d >= 2, and
 `epsilon_cosines` is its exact ε. Below some hundred dimensions `shifted_cosine` is
 the estimate to use.
 
-Reference: Johnson, Kotz and Balakrishnan, "Continuous univariate distributions",
+References: Johnson, Kotz and Balakrishnan, "Continuous univariate distributions",
 volume 2 (1995), chapter 31; Mardia and Jupp, "Directional statistics" (2000),
 section 9.3.3, on the law of the direction.
 """

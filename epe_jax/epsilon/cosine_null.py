@@ -43,7 +43,7 @@ class CosineNull:
   Raises:
     ValueError: dim is less than 2.
 
-  Source: Theorem 3.1 of the paper.
+  References: Theorem 3.1 of the paper.
 
   >>> CosineNull(3).cdf(0.5)
   0.75

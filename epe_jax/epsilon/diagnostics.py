@@ -5,7 +5,7 @@ many coordinates, and always for canaries uniform on the sphere. Maxima over
 rounds, overlapping clients and one-hot updates can violate this, and ε depends
 on the far tails, where small departures matter.
 
-Sources: Anderson and Darling (1954); D'Agostino and Stephens, "Goodness-of-fit
+References: Anderson and Darling (1954); D'Agostino and Stephens, "Goodness-of-fit
 techniques" (1986), sections 4.8 and 4.5.
 """
 
@@ -107,7 +107,7 @@ def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
   Raises:
     ValueError: there are fewer than eight scores, or all are equal.
 
-  Source: D'Agostino and Stephens, section 4.8.5 and Table 4.9.
+  References: D'Agostino and Stephens, section 4.8.5 and Table 4.9.
   """
   values = arguments.check_numbers(
     'values', values, '(-inf, inf)', is_vector=True
@@ -222,7 +222,7 @@ def p_value_fitted(
 ) -> float | Float[np.ndarray, '*batch']:
   """P-value of the A² of n scores whose mean and spread were fitted.
 
-  Source: D'Agostino and Stephens, Table 4.9.
+  References: D'Agostino and Stephens, Table 4.9.
   """
   # The first formula is a parabola, which turns upwards far outside its range.
   a = np.minimum(statistic * (1 + 0.75 / n + 2.25 / n**2), 10.0)

@@ -57,7 +57,7 @@ def subsampled_gaussian_family(
   Raises:
     ValueError: an argument is out of range.
 
-  Source: Dong et al. (2019), section 4; Balle et al. (2018), theorem 8.
+  References: Dong et al. (2019), section 4; Balle et al. (2018), theorem 8.
   """
   p = sampling_probability
   _check_sampling_probability(p)
@@ -103,7 +103,7 @@ def subsampled_run_family(
   Raises:
     ValueError: an argument is out of range.
 
-  Source: Nasr et al. (2023), section 4.1 and appendix A.
+  References: Nasr et al. (2023), section 4.1 and appendix A.
   """
   p = sampling_probability
   epsilon = subsampled_gaussian_family(p, steps=steps).epsilon
@@ -233,7 +233,7 @@ def algorithm_4(*, delta: float, num_lines: int = 10) -> Callable[[Any], Lines]:
   Raises:
     ValueError: an argument is out of range.
 
-  Source: Nasr et al. (2023), appendix A.
+  References: Nasr et al. (2023), appendix A.
   """
   arguments.check_number('delta', delta, '(0, 0.5)')
   arguments.check_integer('num_lines', num_lines)

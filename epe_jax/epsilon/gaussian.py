@@ -1,6 +1,6 @@
 """ε between two Gaussians, exactly, and the paper's estimator built on it.
 
-Source: Andrew et al., "One-shot empirical privacy estimation for federated
+References: Andrew et al., "One-shot empirical privacy estimation for federated
 learning" (ICLR 2024), section 3.2 and Algorithms 1-3.
 """
 
@@ -48,7 +48,7 @@ def epsilon_two_gaussians(
   Raises:
     ValueError: an argument is not finite or is out of range.
 
-  Source: section 3.2 of the paper.
+  References: section 3.2 of the paper.
 
   >>> round(epsilon_two_gaussians(0, 1, 1 / 4.22, 1, 1e-6), 2)
   1.0

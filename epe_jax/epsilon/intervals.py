@@ -44,7 +44,7 @@ def clopper_pearson_upper(
   Raises:
     ValueError: an argument is out of range.
 
-  Source: Clopper and Pearson, Biometrika 26 (1934).
+  References: Clopper and Pearson, Biometrika 26 (1934).
 
   >>> round(clopper_pearson_upper(0, 1000, 0.05), 6)
   0.002991
@@ -109,7 +109,7 @@ def katz_log_lower(
   Raises:
     ValueError: significance is out of range.
 
-  Source: Katz et al., Biometrics 34 (1978), for δ = 0.
+  References: Katz et al., Biometrics 34 (1978), for δ = 0.
 
   >>> round(katz_log_lower(60, 100, 20, 100, 0.025), 3)
   0.675

@@ -75,7 +75,7 @@ def maximum_over_rounds(
   Raises:
     ValueError: a setting is out of range, or there are no unobserved scores.
 
-  Source: One-shot Empirical Privacy Estimation, Algorithm 3, for the statistic.
+  References: One-shot Empirical Privacy Estimation, Algorithm 3, for the statistic.
   """
   check_delta(delta)
   check_confidence(confidence)
@@ -143,7 +143,7 @@ def fit_rounds(maxima: Float[np.ndarray, '...'], rounds: int) -> float:
 def p_value(maxima: Float[np.ndarray, ' n0']) -> float:
   """P-value of Anderson and Darling's test of F^τ with a fitted τ, of one audit.
 
-  Source: D'Agostino and Stephens, Goodness-of-Fit Techniques (1986), table 4.14.
+  References: D'Agostino and Stephens, Goodness-of-Fit Techniques (1986), table 4.14.
   """
   n = maxima.size
   waiting = np.sort(np.maximum(-special.log_ndtr(maxima), 1e-300))

@@ -2,8 +2,8 @@
 
 An estimator that maximises over thresholds or fits a spread is biased upwards:
 with no leakage at all and a known null law, the fitted two-Gaussian estimate at
-δ = 1e-5 is on average 0.31 with 1000 canaries and 1.22 with 100. An estimate means little until it is
-compared with this floor.
+δ = 1e-5 is on average 0.31 with 1000 canaries and 1.22 with 100. An estimate means
+little until it is compared with this floor.
 
 If the law of the scores is known, audits are drawn from it (`draw_from_null`). If
 it is not, as for scores of another system, labels are permuted
@@ -270,7 +270,7 @@ def draw_null(
       return normals
     if np.isinf(cosine_null.null_law(dim).dim):
       return normals
-    # A direction is one coordinate beside the length of all the others.
+    # A direction is one coordinate next to the length of all the others.
     return normals / np.sqrt(normals**2 + rng.chisquare(dim - 1, shape))
   # The cdf of a maximum is a power: its log is that of a uniform over rounds,
   # and minus the log of a uniform is exponential.

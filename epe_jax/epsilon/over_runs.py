@@ -281,7 +281,7 @@ def compute_epsilon_spread(
   Raises:
     ValueError: an argument is out of range.
 
-  Reference: Hu, Zhou, Zhang and others, "Empirical privacy variance" (2025).
+  References: Hu, Zhou, Zhang and others, "Empirical privacy variance" (2025).
 
   >>> spread = compute_epsilon_spread(1.0, 0.0, delta=1e-5)
   >>> round(spread.low, 4) == round(spread.high, 4) == 4.3772

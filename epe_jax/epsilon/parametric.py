@@ -64,7 +64,7 @@ def gaussian_lower_bound(
   Returns:
     The bound, >= 0. Its confidence is 1 - significance; but if Gaussian scores
     are rejected at 1 % (`gaussian_p_value`) in any of the audits, it is a point
-    estimate by the method 'gaussian_lower_bound_rejected', and likewise
+    estimate by the method 'gaussian_lower_bound_rejected', or
     '..._null_rejected' if the unobserved scores reject `scores.dim`. The test
     detects gross departures only: docs/coverage.md shows for several laws how
     many audits pass it, and how many of their bounds are too high.
@@ -122,7 +122,7 @@ def gaussian_p_value(scores: Scores) -> float | Float[np.ndarray, '...']:
   Raises:
     ValueError: the scores of a group are all equal or fewer than two.
 
-  Source: D'Agostino and Stephens, Goodness-of-Fit Techniques (1986), table 4.9.
+  References: D'Agostino and Stephens, Goodness-of-Fit Techniques (1986), table 4.9.
   """
   _, _, p_value = _fit('observed', scores.observed)
   if scores.dim is None:

@@ -267,7 +267,7 @@ def _correct_guesses(
   """Numbers of correct guesses about m canaries, each in with probability 1/2.
 
   Scores are quantiles of the mixture of both laws. Between the order statistics
-  at the edges of the guesses they are independent, and so is who took part.
+  at the edges of the guesses they are independent, and so is membership.
   """
   rng = np.random.default_rng(2)
   edges = {k for pair in pairs for k in (pair.k_plus, num - pair.k_minus)}

@@ -17,10 +17,10 @@ with distribution function 1 - f, and "above" means V_j <= U_i.
 
 Proof. With an independent uniform ξ for every score, let U_i be the probability
 that an unobserved score X exceeds X_i, plus ξ_i P(X = X_i), and V_j the same for
-the observed score Y_j. The U_i are uniform. "In if V <= u" is an attack with false positive rate u, so
-P(V_j <= u) <= 1 - f(u): coupled by their quantiles, V_j >= V*_j. Y_j > X_i
-implies V_j <= U_i, so that fewer than r unobserved scores at or above Y_j imply
-V_j <= U_(r), and N_k <= #{j: V_j <= U_(r_k)} <= N*_k.
+the observed score Y_j. The U_i are uniform. "In if V <= u" is an attack with false
+positive rate u, so P(V_j <= u) <= 1 - f(u): coupled by their quantiles, V_j >= V*_j.
+Y_j > X_i implies V_j <= U_i, so that fewer than r unobserved scores at or above Y_j
+imply V_j <= U_(r), and N_k <= #{j: V_j <= U_(r_k)} <= N*_k.
 
 Ties can only lower N. Scores may have any laws, and those of observed ones may
 differ. The law of N* depends on f alone. If f_θ falls as the strength θ of the

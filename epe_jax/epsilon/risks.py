@@ -35,9 +35,9 @@ class Risks(NamedTuple):
   Attributes:
     accuracy: of guesses whether a person took part, at even odds, in [0.5, 1].
     advantage: the largest TPR - FPR, in [0, 1].
-    tpr: share of those who took part that are found at the given FPR.
-    posterior: probability that a person whom the attack names took part, at that
-      FPR and a given probability before.
+    tpr: share of participants that the attack names at the given FPR.
+    posterior: probability that a person named by the attack took part, at that FPR
+      and a given prior probability.
     reconstruction: largest probability of naming a secret of a person who took
       part, such as an attribute or the whole record, where without the release it
       is the given one.
@@ -57,7 +57,7 @@ def compute_risks(
 
   Args:
     mu: μ >= 0, any shape; inf is no privacy.
-    fpr: share of those who took no part that the attack names, in (0, 1).
+    fpr: share of non-participants that the attack names, in (0, 1).
     prior: probability that a person took part, before anything is seen, in (0, 1).
     baseline: probability of guessing the secret of a person without the release,
       in (0, 1).
@@ -94,8 +94,8 @@ def compute_risks_of_curve(
   Args:
     fnr: log FPR -> the smallest FNR, or a lower value, which only raises risks.
     fpr: as in `compute_risks`.
-    prior: likewise.
-    baseline: likewise.
+    prior: as in `compute_risks`.
+    baseline: as in `compute_risks`.
 
   Raises:
     ValueError: a probability is not in (0, 1).
@@ -147,7 +147,7 @@ def compute_regret(first: Curve, second: Curve) -> float:
   References: Kaissis, Kolek, Balle, Hayes, Rueckert, "Beyond the calibration point:
   mechanism comparison in differential privacy" (2024); Gomez, Kulynych, Kaissis and
   others, "Gaussian DP for reporting differential privacy guarantees in machine
-  learning" (2025), who call it regret.
+  learning" (2025), which calls it regret.
 
   >>> nothing = lambda log_fpr: -np.expm1(log_fpr)
   >>> everything = lambda log_fpr: np.zeros_like(log_fpr)

@@ -64,7 +64,7 @@ def eps_lo(
   Raises:
     ValueError: a setting is out of range.
 
-  Source: section 5.1 of the paper; Jagielski et al. (2020) and, for the
+  References: section 5.1 of the paper; Jagielski et al. (2020) and, for the
   Jeffreys limit, Zanella-Béguelin et al. (2022).
   """
   check_delta(delta)
@@ -117,7 +117,7 @@ def max_threshold(
     ValueError: a setting is out of range, or a Gaussian has to be fitted to
       scores that are all equal.
 
-  Source: arXiv:2302.03098, text of May 2023, sections 3 and 4.
+  References: arXiv:2302.03098, text of May 2023, sections 3 and 4.
   """
   check_delta(delta)
   arguments.check_choice('rates', rates, ('gaussian', 'empirical'))

@@ -52,7 +52,7 @@ def gaussian_family(*, steps: int = 1) -> Family:
   Raises:
     ValueError: steps is out of range.
 
-  Source: Dong, Roth and Su, "Gaussian differential privacy" (2019).
+  References: Dong, Roth and Su, "Gaussian differential privacy" (2019).
 
   >>> round(gaussian_family().epsilon(0.0496, 341_000**-1.1), 2)
   298.98

@@ -16,7 +16,7 @@ BASIS = (
 """What the figures of `Costs` are based on."""
 
 SECONDS_PER_COORDINATE = 1.7e-10
-"""Of one pass over a vector, |x|²."""
+"""Time of one pass over a vector, |x|²."""
 
 CANARIES = (100, 2_000, 100_000)
 """Numbers of canaries for which `PASSES` and `NANOSECONDS` were measured."""
@@ -26,30 +26,30 @@ PASSES = {
   'hadamard2': (2.91, 3.84, 79.7),
   'dirac': (0.281, 0.396, 11.6),
 }
-"""Passes over a vector that its projection onto all canaries takes."""
+"""Passes over a vector for its projection onto all canaries."""
 
 NANOSECONDS = {
   'sphere': {1: (1.86, 3.73, 1.56), 50: (3.06, 3.31, 3.16)},
   'sign': {1: (0.57, 2.04, 0.56), 50: (3.11, 2.88, 2.95)},
 }
-"""For each canary and coordinate of a projection of so many vectors at once."""
+"""For each canary and coordinate, by the number of vectors projected at once."""
 
-# Passes for each canary that is put in, by families whose canaries are orthogonal.
+# Passes per inserted canary, for families of orthogonal canaries.
 _PASSES_TO_PUT_IN = 0.73
-# Vectors of d numbers beside the buffer, and what a buffer takes at its peak.
+# Vectors of d numbers next to the buffer, and copies of the buffer at its peak.
 _VECTORS, _COPIES_OF_BUFFER = 5, 3
 
 
 class Costs(NamedTuple):
-  """What an audit costs beside the training.
+  """What an audit costs on top of the training.
 
   Attributes:
     memory: peak bytes, by what they hold.
     disk: bytes of the record.
-    rounds_together: rounds whose vectors are scored in one go.
-    passes: over the d parameters in the whole run.
-    seconds: that these take on the machine of `basis`.
-    basis: what the figures are based on.
+    rounds_together: rounds whose vectors are scored at once.
+    passes: number of passes over the d parameters in the whole run.
+    seconds: their time on the machine of `basis`.
+    basis: the measurements that the figures are based on.
   """
 
   memory: dict[str, float]
@@ -64,9 +64,8 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
   """Counts what the observers, buffers and the record of an audit take.
 
   Args:
-    run: that is audited, with the cosines of all rounds.
-    memory: bytes for rounds that are not scored yet, > 0, as `audit.memory` of a
-      config.
+    run: the run to audit, with the cosines of all rounds.
+    memory: bytes for rounds that are not scored yet, > 0; `audit.memory` of a config.
 
   >>> run = PlannedRun(
   ...   dim=4_050_748, rounds=61, clients_per_round=10, noise_multiplier=1.0,
@@ -103,7 +102,7 @@ def count_costs(run: PlannedRun, *, memory: float = 2e9) -> Costs:
 
 
 def _find_measured(family: str) -> str:
-  """The family whose time is taken: the slowest of its kind for a new one."""
+  """The family whose time is used: for a new one, the slowest of its kind."""
   if family in PASSES or family in NANOSECONDS:
     return family
   return 'sphere' if registry.find_family(family).one_by_one else 'hadamard2'

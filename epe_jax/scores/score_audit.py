@@ -92,7 +92,7 @@ def estimate(
       anything that NumPy takes for an array.
     out_scores: [n0] of canaries that did not, n0 >= 2; empty only if `dim` is given.
     delta: δ, in (0, 1).
-    higher: who scores higher. 'out' is for losses, which are lower for what was
+    higher: which group scores higher. 'out' is for losses, which are lower for what was
       trained on. Do not choose it by the result.
     dim: d, if scores are cosines in R^d of which the law is known; otherwise None.
     design: 'coin_flip' if each canary took part by a coin of its own.

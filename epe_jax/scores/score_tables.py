@@ -1,4 +1,4 @@
-"""Tables of scores as people have them: CSV, TSV, columns of numbers, stdin."""
+"""Tables of scores: CSV, TSV, columns of numbers, stdin."""
 
 from collections.abc import Callable, Sequence
 import csv
@@ -102,8 +102,8 @@ def read_table(path: str | os.PathLike, *, higher: str | None = None) -> Groups:
 
   Args:
     path: a file in UTF-8, or `STDIN`.
-    higher: who scores higher, 'in' or 'out', which a column of losses needs; None
-      if that was not said.
+    higher: which group scores higher, 'in' or 'out', which a column of losses needs;
+      None if that was not given.
 
   Raises:
     ValueError: the columns are none of these, a line has more fields than the
@@ -198,7 +198,7 @@ def _read_text(path: str | os.PathLike) -> str:
   if str(path) != STDIN:
     return pathlib.Path(path).read_bytes().decode('utf-8-sig')
   buffer = getattr(sys.stdin, 'buffer', None)
-  # What others put in its place may have text alone.
+  # A replacement of stdin may have only text.
   return (
     sys.stdin.read() if buffer is None else buffer.read().decode('utf-8-sig')
   )
@@ -212,7 +212,7 @@ def _choose_reader(first: str) -> Callable[[str], list[str]]:
 
 
 def _split(delimiter: str, text: str) -> list[str]:
-  # A reader for each line takes its time, and quotes alone need one.
+  # Only quotes need a reader, which is slow to make for each line.
   if '"' not in text:
     return text.split(delimiter)
   return next(csv.reader([text], delimiter=delimiter, skipinitialspace=True))
@@ -366,9 +366,9 @@ def _read_number(path, row, i, name):
   where = f'{path}, line {row.line}: {name}={text!r}'
   if _is_number(text):
     raise ValueError(
-      f'{where} is not finite. Remove the row, or mend what wrote it.'
+      f'{where} is not finite. Remove the row, or fix what wrote it.'
     )
-  cure = ' Mend the cell, or remove the row.'
+  cure = ' Fix the cell, or remove the row.'
   if _is_number(text.replace(',', '.')):
     cure = ' Use a point as the decimal mark.'
   raise ValueError(f'{where} is not a number.{cure}')

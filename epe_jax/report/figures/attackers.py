@@ -1,6 +1,6 @@
 """The estimate, interval, bounds and noise floor of each attacker."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import math
 from typing import Any
 
@@ -8,21 +8,24 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure
 
 from epe_jax.audit.evaluation import Attack
+from epe_jax.epsilon.types import Assumption, Estimate
 from epe_jax.report.figures import style
 from epe_jax.text import cells
 
 # Uncalibrated estimates must not stand out.
 _FAINT = '#777777'
-_BOUNDS: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {
-  ('clopper_pearson', 'rank_test', 'one_run'): (
+_BOUNDS: tuple[tuple[Callable[[Estimate], bool], dict[str, Any], str], ...] = (
+  (
+    lambda bound: bound.is_shape_free,
     {'marker': '|', 'ms': 18, 'mew': 3},
     'lower bound, 95 %, no shape assumed',
   ),
-  ('location_mixture_bound',): (
+  (
+    lambda bound: Assumption.GAUSSIAN_SCORES in bound.assumes,
     {'marker': 'd', 'ms': 6, 'mfc': 'white', 'mew': 1.2},
     'bound, 95 %, if scores are Gaussian',
   ),
-}
+)
 
 
 def draw_attackers(
@@ -110,9 +113,8 @@ def _draw_attacker(
       label='not calibrated: no estimate of ε',
     )
   _draw_limit(axes, y, attack)
-  for methods, (marker, label) in _BOUNDS.items():
-    # Uncorrected Clopper-Pearson is a point estimate, so names are not enough.
-    bounds = [e for e in attack.bounds if e.method.startswith(methods)]
+  for is_of_kind, marker, label in _BOUNDS:
+    bounds = [bound for bound in attack.bounds if is_of_kind(bound)]
     # The first of several bounds from counts is the pre-declared one.
     if bounds:
       x = float(bounds[0].epsilon)

@@ -4,7 +4,7 @@
 and [n0]; a higher score says "in". It has no file format, and does not say how
 canaries were included, although its `epsilon_one_run` holds only for fair coins.
 
-Source: jax_privacy 2.0.0, `auditing.py` (CanaryScoreAuditor).
+References: jax_privacy 2.0.0, `auditing.py` (CanaryScoreAuditor).
 """
 
 from typing import Any, Unpack

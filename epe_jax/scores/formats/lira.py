@@ -9,7 +9,7 @@ files are log p/(1 - p) of the true class, which are higher for members. What
 `plot.py` makes of them, `prediction`, is lower for members; it is never written
 to a file.
 
-Source: tensorflow/privacy, `research/mi_lira_2021/` at 3d499e6: `train.py`
+References: tensorflow/privacy, `research/mi_lira_2021/` at 3d499e6: `train.py`
 (get_data, main), `score.py`, `plot.py` (load_data, generate_ours,
 generate_ours_offline, generate_global). Carlini et al., Membership inference
 attacks from first principles (2022), algorithm 1.

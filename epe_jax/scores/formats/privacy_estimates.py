@@ -3,9 +3,9 @@
 `AttackResults(FN, FP, TN, TP)` counts right and wrong guesses "took part"
 (positive); `to_json` writes {"FN": 1, "FP": 2, "TN": 3, "TP": 4}. Its positives
 P = TP + FN are the members. Counts bound ε as scores do at a threshold that was
-fixed beforehand.
+fixed in advance.
 
-Source: privacy_estimates 0.1.0, `utils.py` (AttackResults) and
+References: privacy_estimates 0.1.0, `utils.py` (AttackResults) and
 `binomial_proportion.py` (compute_eps_lo), as in microsoft/
 responsible-ai-toolbox-privacy at 66d2d45. Zanella-Béguelin et al. (2022).
 """
@@ -99,7 +99,7 @@ def bound_counts(
 ) -> Estimate:
   """Lower bound of ε from counts at one threshold.
 
-  It is `epsilon.lower_bound` at a threshold that was fixed beforehand, and is
+  It is `epsilon.lower_bound` at a threshold that was fixed in advance, and is
   what `privacy_estimates.compute_eps_lo` computes for method='beta' or
   'jeffreys'. Where an attack is worse than chance, that guesses the other way
   around; this is 0.
@@ -132,7 +132,7 @@ def bound_counts(
 
 
 def warn_if_reversed(counts: Counts) -> str | None:
-  """What to say where canaries that took part are guessed "in" too seldom.
+  """A warning if canaries that took part are guessed "in" less often, beyond chance.
 
   Args:
     counts: as read.

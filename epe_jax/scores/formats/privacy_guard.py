@@ -5,7 +5,7 @@ members and `df_test_user` of others, each with a column `score`, of which a
 higher one says "member" (its LossAttack negates losses). It writes no file of
 its own.
 
-Source: facebookresearch/PrivacyGuard at fb9c26c, in `privacy_guard/`:
+References: facebookresearch/PrivacyGuard at fb9c26c, in `privacy_guard/`:
 `analysis/base_analysis_input.py`, `analysis/mia/aggregate_analysis_input.py`,
 `analysis/mia/mia_results.py` (train is label 1), `attacks/lira_attack.py`,
 `attacks/loss_attack.py`.

@@ -7,7 +7,7 @@ Both write an .npz for each target model, with opposite signs:
 | `attack_result_{i}.npz`, `attack_result_average_dp.npz` | `scores` | `memberships` | in |
 | `attack_predictions_{i}.npz`, `scores_{i}_gamma_{γ}.npz` | `scores` | `answers` | out |
 
-Sources: privacytrustlab/ml_privacy_meter, `audit.py` (get_audit_results,
+References: privacytrustlab/ml_privacy_meter, `audit.py` (get_audit_results,
 get_all_dp_audit_results) and `attacks.py` at e384af8; the RMIA paper's code,
 `research/2024_rmia/main.py` at d327341 ("lower = member").
 """
