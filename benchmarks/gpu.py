@@ -1,15 +1,15 @@
-"""Measures all that is to be measured on a GPU, unattended, in order of value.
+"""Runs all measurements on a GPU, unattended, most valuable first.
 
   python benchmarks/gpu.py --minutes=25 --out=runs/gpu
   python benchmarks/gpu.py --quick --minutes=10 --out=runs/gpu_quick
 
-Each part is a process of its own with a limit of time, so that one that hangs or
-runs out of memory does not end the rest. Its figures are in gpu_PART.json of the
-folder as soon as they are measured. What is finished there is not run again: the
-same command goes on where the last one stopped. It needs no network, no
-installation of this package and no data; --emnist and --stackoverflow give real
-ones. Wheels of missing packages, from benchmarks/collect_wheels.py, are found in
---wheels. --bundle and --resume carry results from one machine to the next.
+Each part is a process of its own with a time limit, so that a part that hangs or runs out
+of memory does not end the others. Its figures are written to gpu_PART.json in the folder
+as soon as they are measured. Finished parts are not run again: the same command continues
+where the last one stopped. It needs no network, no installation of this package and no
+data; --emnist and --stackoverflow give real data. Wheels of missing packages, from
+benchmarks/collect_wheels.py, are read from --wheels. --bundle and --resume carry results
+from one machine to the next.
 
 `cp FOLDER/gpu_*.json benchmarks/results && python benchmarks/page.py` shows the
 figures in docs/benchmarks.md.
@@ -43,7 +43,7 @@ _WHEELS = flags.DEFINE_string(
   'wheels', str(_HERE / 'wheels'), 'Folder of wheels of missing packages.'
 )
 _BUNDLE = flags.DEFINE_string(
-  'bundle', None, 'A .tar.gz of the results, written anew behind each part.'
+  'bundle', None, 'A .tar.gz of the results, rewritten after each part.'
 )
 _RESUME = flags.DEFINE_string(
   'resume', None, 'A bundle of an earlier command, unpacked into --out.'
@@ -57,7 +57,7 @@ _WORD_COUNT = flags.DEFINE_string(
 )
 _PART = flags.DEFINE_string('part', None, 'Used by the program itself.')
 _SECONDS = flags.DEFINE_float('seconds', 60.0, 'Used by the program itself.')
-# Seconds that a part has to save what it has, and the program to end.
+# Seconds in which a part may save its figures, and the program end.
 _GRACE = 10.0
 # Lines of the log of a part that failed.
 _SHOWN = 12
@@ -66,7 +66,7 @@ _BUNDLED = ('*.json', '*.gz', '*.log')
 
 def run_part(part: schedule.Part, folder: pathlib.Path) -> None:
   """Runs the functions of a part in this process."""
-  # Here, for the process that starts the parts has no use for a device.
+  # Imported here: the process that starts the parts must not occupy the device.
   from gpu_parts import results
 
   logging.set_verbosity(logging.WARNING)
@@ -99,12 +99,12 @@ def run_part(part: schedule.Part, folder: pathlib.Path) -> None:
 def start_part(
   part: schedule.Part, folder: pathlib.Path, site: pathlib.Path, limit: float
 ) -> int | None:
-  """Runs a part in a process of its own, which is stopped at its limit.
+  """Runs a part in a process of its own, which is stopped at the time limit.
 
   Args:
-    part: what is run.
+    part: to run.
     folder: of the results, and of the log of its output.
-    site: what `bare_machine.make_site` made.
+    site: folder made by `bare_machine.make_site`.
     limit: seconds.
 
   Returns:
@@ -118,11 +118,11 @@ def start_part(
   given += ['--quick'] * _QUICK.value
   paths = [site, _HERE, _HERE.parent, *filter(None, [os.getenv('PYTHONPATH')])]
   environment = {
-    # What one part has compiled another one finds.
+    # Parts share compiled programs.
     'JAX_COMPILATION_CACHE_DIR': str(site / 'programs'),
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
     'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.9',
-    # Toys are compiled for longer than they run.
+    # At toy sizes compilation takes longer than running.
     **({'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'} if _QUICK.value else {}),
     **os.environ,
     **part.environment,
@@ -143,16 +143,16 @@ def start_part(
     except subprocess.TimeoutExpired:
       return None
     finally:
-      # Its children too, which would keep the memory of the device.
+      # Including its children, which would occupy the memory of the device.
       stop(process)
 
 
 def stop(process: subprocess.Popen) -> None:
-  """Ends a process and its group, which may save what it has first."""
+  """Ends a process and its group; it may save its figures first."""
   for number, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, 5.0)):
     try:
       if process.poll() is None:
-        # Itself alone: a child that ends first would be an error of the part.
+        # Not its children: the part would report their end as an error.
         process.send_signal(number)
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -167,8 +167,8 @@ def path_of(part: schedule.Part, folder: pathlib.Path) -> pathlib.Path:
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """What a file of figures says."""
-  # Not above: the package may need wheels that are not unpacked yet.
+  """Reads a file of figures."""
+  # Imported here: the package may need wheels that are not unpacked yet.
   from epe_jax import io
 
   return io.read_json(path)
@@ -182,7 +182,7 @@ def write_json(path: pathlib.Path, value: dict[str, Any]) -> None:
 
 
 def is_finished(path: pathlib.Path) -> bool:
-  """Whether a part has nothing left to measure, at the size asked for."""
+  """Whether a part is complete at the requested size."""
   if not path.exists():
     return False
   found = read_json(path)
@@ -190,7 +190,7 @@ def is_finished(path: pathlib.Path) -> bool:
 
 
 def list_failed(path: pathlib.Path) -> list[str]:
-  """The figures of a part that could not be measured, while others were."""
+  """The figures of a part that failed, while others were measured."""
   if not path.exists():
     return []
   return [
@@ -201,13 +201,13 @@ def list_failed(path: pathlib.Path) -> list[str]:
 
 
 def note(path: pathlib.Path, text: str) -> None:
-  """Writes into the figures of a part why it has no more of them."""
+  """Records why a part stopped."""
   found = read_json(path) if path.exists() else {}
   write_json(path, {**found, 'stopped': text, 'finished': False})
 
 
 def write_bundle(folder: pathlib.Path) -> None:
-  """Writes results, profiles and logs into one file, if that is asked for."""
+  """Writes results, profiles and logs into the --bundle, if one is given."""
   if _BUNDLE.value is None:
     return
   target = pathlib.Path(_BUNDLE.value)
@@ -249,7 +249,7 @@ def run_all(
   site: pathlib.Path,
   deadline: float,
 ) -> None:
-  """Runs all parts that are not finished, as far as the time goes."""
+  """Runs all parts that are not finished, until time is up."""
   wheels = pathlib.Path(_WHEELS.value)
   unpacked = bare_machine.make_site(site, _HERE.parent, wheels.glob('*.whl'))
   sys.path.insert(0, str(site))

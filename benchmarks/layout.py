@@ -1,4 +1,4 @@
-"""Figures of a result file: found by a path, set in tables, written for people.
+"""Finds figures of a result file by a path, and formats them in tables.
 
 A path leads through objects by key, and through a list of objects by what one of
 them has: `sizes[dim=100,canaries=8]/passes/hadamard`. What may be missing, because

@@ -1,4 +1,4 @@
-"""The tables of docs/internet_scale.md: unit costs, and what they come to."""
+"""The tables of docs/internet_scale.md: unit costs, and predictions from them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,7 @@
-"""A folder for the path of Python that holds what a bare machine lacks.
+"""Makes a folder for PYTHONPATH with everything that a bare machine lacks.
 
-No installation: the package and its configs are linked from the checkout, and
-wheels that were carried along are unpacked if their package is missing.
+Nothing is installed: the package and its configs are linked from the checkout, and
+wheels are unpacked if their package is missing.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ REQUIRED = (
   'scipy',
   'tqdm',
 )
-"""Packages without which nothing runs; dm-haiku is for StackOverflow alone."""
+"""Required packages; dm-haiku is needed for StackOverflow only."""
 
 
 def make_site(
@@ -35,10 +35,10 @@ def make_site(
   Args:
     folder: an empty one.
     root: the checkout.
-    wheels: files *.whl; those of packages that are here already are left out.
+    wheels: files *.whl; those of installed packages are skipped.
 
   Returns:
-    The names of packages whose wheels were unpacked.
+    Names of the packages whose wheels were unpacked.
   """
   package = folder / 'epe_jax'
   package.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What the device can do at best: large products, and a pass over memory."""
+"""Peak speeds of the device: large products, and passes over memory."""
 
 import pathlib
 import shutil
@@ -38,7 +38,7 @@ def measure(context: Context, results: Results) -> None:
 
 
 def query_driver() -> dict[str, str] | None:
-  """What nvidia-smi says of the first device; None where there is none."""
+  """The first device by nvidia-smi; None if there is no nvidia-smi."""
   program = shutil.which('nvidia-smi')
   if program is None:
     return None
@@ -51,7 +51,7 @@ def query_driver() -> dict[str, str] | None:
 
 
 def measure_product(precision: str, size: int) -> float:
-  """Operations a second of a product of two random square matrices."""
+  """Flops per second of a product of two random square matrices."""
   dtype = jnp.bfloat16 if precision == 'bfloat16' else jnp.float32
   x, y = jax.random.normal(jax.random.key(0), (2, size, size), dtype)
   product = jax.jit(lambda x, y: jnp.matmul(x, y, precision=precision))
@@ -59,14 +59,14 @@ def measure_product(precision: str, size: int) -> float:
 
 
 def measure_copy(size: int) -> float:
-  """Bytes a second, read and written, while a long vector is scaled."""
+  """Bytes per second, read and written, while a long vector is scaled."""
   x = jax.random.normal(jax.random.key(0), (size,))
   scale = jax.jit(lambda x: 1.5 * x)
   return 8 * size / harness.time_call(lambda: scale(x)).best
 
 
 def read_peak(folder: pathlib.Path, precision: str = 'float32') -> float:
-  """Operations a second that were measured on this device, or are now."""
+  """Flops per second as recorded for this device, or measured now."""
   from epe_jax import io
 
   path = folder / FILE

@@ -1,4 +1,4 @@
-"""Profiles: the longest kernels of some rounds, and how long a device idled."""
+"""Profiles: the longest kernels of some rounds, and the idle time of the device."""
 
 import collections
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-# A larger profile stays where it was made: it would not come back.
+# A larger profile is not kept.
 _MAX_BYTES = 8_000_000
 _LONGEST = 10
 
@@ -19,11 +19,11 @@ def profile(work: Callable[[], Any], path: pathlib.Path) -> dict[str, Any]:
   """Profiles some work, which should be compiled already.
 
   Args:
-    work: waits until the device has done it.
+    work: blocks until the device is done.
     path: of the profile that is kept, *.xplane.pb.gz, for XProf or TensorBoard.
 
   Returns:
-    What `summarize` says of it, and the bytes of the profile.
+    `summarize` of the profile, and its size.
   """
   options = jax.profiler.ProfileOptions()
   options.python_tracer_level = 0
@@ -43,7 +43,7 @@ def profile(work: Callable[[], Any], path: pathlib.Path) -> dict[str, Any]:
 
 
 def summarize(path: pathlib.Path) -> dict[str, Any]:
-  """The longest kernels of a profile and the share of time without any.
+  """The longest kernels of a profile, and the share of idle time.
 
   Args:
     path: an XSpace, *.xplane.pb.
@@ -68,8 +68,8 @@ def summarize_events(
 ) -> dict[str, Any]:
   """The longest kernels, of (name, start, duration) in nanoseconds.
 
-  Kernels of several streams may overlap: their time counts each, and the idle
-  share is of the time in which none ran.
+  Kernels of several streams may overlap: the time of each counts, and the device is
+  idle only if none runs.
 
   >>> found = summarize_events([('a', 0, 40), ('b', 20, 30), ('a', 90, 10)])
   >>> found['idle_share'], [k['kernel'] for k in found['longest_kernels']]
@@ -106,7 +106,7 @@ def summarize_events(
 
 
 def _kernel_lines(lines: list[Any]) -> list[Any]:
-  """Those of streams on a GPU, of operations on a TPU, and else all."""
+  """The lines of streams on a GPU, of operations on a TPU, or else all."""
   for begin in ('Stream', 'XLA Ops'):
     if chosen := [line for line in lines if line.name.startswith(begin)]:
       return chosen

@@ -1,4 +1,4 @@
-"""Parts that are benchmarks of this folder, each a process of its own."""
+"""Parts that run benchmarks, each in a process of its own."""
 
 import math
 import os
@@ -37,17 +37,17 @@ def audited_round(context: Context, results: Results) -> None:
 
 
 def canary_kernels(context: Context, results: Results) -> None:
-  """All families, by d: a projection of one vector, and two canaries put in.
+  """All families, by d: a projection of one vector, and inserting two canaries.
 
-  Those that are made one by one come last, for they take the longest.
+  Families that are made one by one come last, because they take longest.
   """
   sizes, insertions = [], []
   every = [(families, dim) for families in _GROUPS for dim in _DIMS]
   for families, dim in every[:1] if context.quick else every:
     one_by_one = families == _GROUPS[-1]
     counts = '2e3,1e5' if dim < 10**8 and not one_by_one else '2e3'
-    # A projection of some microseconds is started many times, or it would be its
-    # start that is timed.
+    # A projection of microseconds is dispatched many times, because a single one
+    # would be timed by its dispatch.
     calls = 50 if dim < 10**7 and not one_by_one else 2
     flags = [f'--dims={dim}', f'--counts={counts}', '--stacks=1']
     flags += [f'--calls={calls}', f'--families={",".join(families)}']
@@ -67,7 +67,7 @@ def canary_kernels(context: Context, results: Results) -> None:
 
 
 def precision(context: Context, results: Results) -> None:
-  """What tensorfloat32 and bfloat16 do to cosines and ε of the digits run."""
+  """Effect of tensorfloat32 and bfloat16 on cosines and ε of the digits run."""
   mode = 'smoke' if context.quick else 'full'
   config = f'--config={ROOT}/configs/digits.py:{mode}'
   flags: list[str] = []
@@ -81,7 +81,7 @@ def precision(context: Context, results: Results) -> None:
 def run_benchmark(
   name: str, context: Context, *flags: str, limit: float = math.inf
 ) -> dict[str, Any]:
-  """Runs a benchmark, and gives what it recorded.
+  """Runs a benchmark and returns its record.
 
   Args:
     name: of its file.

@@ -1,4 +1,4 @@
-"""The figures of a part, which are on the disk as soon as they are measured."""
+"""The figures of a part, written to disk as soon as they are measured."""
 
 from collections.abc import Callable
 import os
@@ -16,14 +16,13 @@ T = TypeVar('T')
 
 
 class Context(NamedTuple):
-  """What a part is told.
+  """The arguments of a part.
 
   Attributes:
     folder: for files of its own, such as the workdir of a run.
     quick: toy sizes, to see that everything runs.
-    deadline: by `time.monotonic`; it is stopped a little later.
-    files: 'emnist', 'stackoverflow' and 'word_count' -> paths of real data, of
-      those that were given.
+    deadline: by `time.monotonic`; the part is stopped a little later.
+    files: 'emnist', 'stackoverflow' or 'word_count' -> path of real data, if given.
   """
 
   folder: pathlib.Path
@@ -37,14 +36,14 @@ class Context(NamedTuple):
 
 
 class Results:
-  """Figures by name, in a file that is written anew with each of them."""
+  """Figures by name, in a file that is rewritten with each of them."""
 
   def __init__(self, path: str | os.PathLike, *, quick: bool):
-    """Begins with a file that says that nothing was measured.
+    """Writes a file without figures.
 
     Args:
       path: of the JSON file.
-      quick: whether sizes are toys.
+      quick: whether sizes are small.
     """
     self.path = pathlib.Path(path)
     self.figures: dict[str, Any] = {}
@@ -63,7 +62,7 @@ class Results:
     self._write(finished=False)
 
   def attempt(self, name: str, measure: Callable[[], Any]) -> Any:
-    """Adds what is measured; if that fails, why, and the part goes on.
+    """Adds what is measured; if that fails, adds the reason and continues.
 
     Args:
       name: of the figures.
@@ -84,7 +83,7 @@ class Results:
     return value
 
   def build(self, name: str, make: Callable[[], T]) -> T:
-    """Makes what is to be measured; if that fails, adds why and raises."""
+    """Makes what is to be measured; if that fails, adds the reason and raises."""
     begun = time.monotonic()
     try:
       made = make()
@@ -111,7 +110,7 @@ class Results:
 
 
 def check_accelerator(*, quick: bool) -> None:
-  """Refuses to run real sizes on a processor, for hours.
+  """Refuses to run real sizes on a CPU, which would take hours.
 
   Raises:
     RuntimeError: JAX has found no accelerator.

@@ -42,14 +42,14 @@ class Compilations:
 
 
 class Rounds:
-  """Rounds with the cohort of the first one, again and again.
+  """Repeated rounds of the first cohort.
 
   Attributes:
-    setup: what was built of the config.
+    setup: built from the config.
     chunk: clients that are trained at once.
-    chunk_estimated: those that were thought to fit.
+    chunk_estimated: clients that were estimated to fit.
     compile_seconds: of the program of the round.
-    examples: real ones of a round.
+    examples: of a round, without padding.
     rounds: of a dispatch.
   """
 
@@ -89,7 +89,7 @@ class Rounds:
     self.compile_seconds = compilations.total()
 
   def run(self, dispatches: int) -> float:
-    """Seconds of so many dispatches, of which none waits for the one before."""
+    """Seconds of some dispatches, none of which waits for the previous one."""
     begun = time.perf_counter()
     for _ in range(dispatches):
       self._state, metrics = self._advance(self._state, self._cohorts)
@@ -97,7 +97,7 @@ class Rounds:
     return time.perf_counter() - begun
 
   def describe(self) -> dict[str, Any]:
-    """Sizes, memory and what XLA counts of the program of a round."""
+    """Sizes, memory and XLA's cost analysis of the program of a round."""
     compiled = self._lower().compile()
     cost = compiled.cost_analysis() or {}
     # Older versions give a list of one.
@@ -114,7 +114,7 @@ class Rounds:
       'temporary_bytes': memory and memory.temp_size_in_bytes,
       'peak_bytes': stats.get('peak_bytes_in_use'),
       'limit_bytes': stats.get('bytes_limit'),
-      # XLA counts the body of a loop once, however often it is run.
+      # XLA counts the body of a loop once.
       'flops_by_xla_loops_once': cost.get('flops'),
     }
 
@@ -122,7 +122,7 @@ class Rounds:
 def time_in_turn(
   forms: Mapping[str, Rounds], repetitions: int, dispatches: int = 1
 ) -> dict[str, list[float]]:
-  """Seconds of a round of each form, as often as asked for, in turn."""
+  """Seconds of a round of each form, in turn."""
   seconds: dict[str, list[float]] = {name: [] for name in forms}
   for _ in range(repetitions):
     for name, form in forms.items():

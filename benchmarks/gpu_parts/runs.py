@@ -11,7 +11,7 @@ from epe_jax.experiment import audited_run, metrics, stopping, workdirs
 from gpu_parts import configs, rounds
 from gpu_parts.results import Context, Results
 
-# Seconds between two looks at how far a run has come.
+# Seconds between two reads of the progress of a run.
 _INTERVAL = 5.0
 
 
@@ -56,11 +56,11 @@ def _record(config: Any, context: Context, results: Results) -> None:
   assert result.seconds is not None
   assert result.waited_share is not None
   results.add(
-    # Of all rounds, waiting for data included, compiling and estimates not.
+    # Of all rounds, with waiting for data, without compilation and estimates.
     seconds=result.seconds / (1 - result.waited_share),
     seconds_per_round=result.seconds_per_round,
     waited_share=result.waited_share,
-    # From the command to the report's numbers, of this process alone.
+    # From the command to the numbers of the report, in this process.
     wall_seconds=time.monotonic() - begun,
     compile_seconds=compilations.total(),
     round_programs_compiled=compilations.count(rounds.ADVANCE),
@@ -77,7 +77,7 @@ def _record(config: Any, context: Context, results: Results) -> None:
 
 
 def progress(path: pathlib.Path) -> dict[str, float]:
-  """Rounds that a run has made, their median, and what all would take."""
+  """Rounds of a run so far, their median and their total seconds."""
   if not path.exists():
     return {'rounds': 0}
   lines = [x for x in metrics.read_lines(path) if x['round'] > 0]

@@ -1,4 +1,4 @@
-"""The parts in the order of their value, and how long each may take."""
+"""The parts, most valuable first, and their time limits."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -44,7 +44,7 @@ PARTS = (
   Part('precision', ['programs:precision'], 150, 60, SHARES_DEVICE),
   Part('variants', ['timings:variants'], 240, 60),
   Part('tests', ['checks:run_tests'], 180, 60, SHARES_DEVICE),
-  # Last, because it takes all that is left; it can be resumed.
+  # Last, because it takes all the time that is left; it can be resumed.
   Part('stackoverflow', ['runs:stackoverflow'], 3600, 90),
 )
 """What `benchmarks/gpu.py` runs."""

@@ -1,7 +1,7 @@
-"""Synthetic data of the public sizes, made in seconds: for time, not accuracy.
+"""Synthetic data of the public sizes, for timing only.
 
-They are given to a run as `config.task`. Images are the pattern of their class
-with noise from a pool; sentences repeat those of a pool.
+They are tasks of a run, by `config.task`. Images are the pattern of their class with
+noise from a pool; sentences are repeated from a pool.
 """
 
 import functools
@@ -17,7 +17,7 @@ from epe_jax.tasks import emnist as emnist_task
 from epe_jax.tasks import stackoverflow as stackoverflow_task
 
 _CLASSES, _PIXELS = 62, 28
-# Images of noise, and sentences, that are repeated.
+# Sizes of the pools of noise images and of sentences.
 _NOISES, _SENTENCES = 1 << 12, 1 << 18
 _MAX_WORDS = 20
 EMNIST_CLIENTS, EMNIST_IMAGES = 3_400, 671_585
@@ -111,7 +111,7 @@ def _draw_sizes(rng: np.random.Generator, num: int, clients: int) -> np.ndarray:
 def _make_data(
   columns: dict[str, np.ndarray], sizes: np.ndarray, name: str
 ) -> federated.FederatedData:
-  # Of the seed and the sizes: hashing gigabytes would take longer than they do.
+  # A hash of the seed and the sizes: hashing the data would take longer than making it.
   digest = hashlib.sha256(f'{name} {sizes.tolist()}'.encode()).hexdigest()
   return federated.FederatedData(
     columns,

@@ -1,4 +1,4 @@
-"""Simulated audits of one mechanism: the scores that bounds are tried on."""
+"""Simulated audits of one mechanism, on which bounds are tried."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,20 +10,20 @@ class Audits(NamedTuple):
   """Audits of one mechanism.
 
   Attributes:
-    title: what they have in common with others.
+    title: of the table that they are in.
     law: of the scores, in words; empty for that of a Gaussian mechanism.
     epsilon: the true ε at `delta`.
     delta: in (0, 1).
     fixed: audits of chosen numbers of canaries, [audits, n]; in units of the
       standard deviation that scores of unobserved canaries have, if `dim` is given.
-    by_coins: audits whose canaries fair coins included.
+    by_coins: audits with independent Bernoulli(1/2) inclusion of canaries.
     dim: as in `Scores`, of `fixed`.
-    shifted: audits with what is known of the shift of each canary, if it is.
+    shifted: audits with the known shift of each canary, if there is one.
     epsilon_of_scores: the ε of the law of one canary's scores, if it is known and
       less than `epsilon`.
-    has_gaussian_scores: of one spread.
-    has_gaussian_curve: of the trade-off between errors, whatever the scores.
-    is_coupled: whether the mechanism errs with all canaries together.
+    has_gaussian_scores: whether scores are Gaussian with one standard deviation.
+    has_gaussian_curve: whether the trade-off curve is Gaussian.
+    is_coupled: whether the errors on all canaries are coupled.
   """
 
   title: str

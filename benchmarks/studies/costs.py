@@ -1,9 +1,8 @@
-"""What an audited run will cost, by arithmetic alone: before it is run.
+"""Predicts the cost of an audited run by arithmetic.
 
-A round trains its clients, adds their updates up, adds noise, steps, and scores
-the result with all canaries. Each of these costs a number of operations or bytes
-that is known beforehand, and a device does so many a second: as measured, or by
-its data sheet, at best.
+A round trains its clients, sums their updates, adds noise, steps, and scores the result
+with all canaries. The operations or bytes of each step are known in advance, and so is
+the speed of a device: as measured, or the peak of its data sheet.
 """
 
 import math
@@ -23,17 +22,17 @@ _OPERATIONS_PER_NORMAL = 40
 
 
 class Device(NamedTuple):
-  """What one device does.
+  """The speed of one device.
 
   Attributes:
     name: for people.
-    flops: of training, a second.
+    flops: of training, per second.
     server_seconds: of noise and the server's step, for each parameter.
     fold_seconds: of scoring with up to 4,096 Hadamard canaries, for each
       parameter.
-    normals: entries of sphere canaries made in a second.
-    memory: bytes; inf where it is not asked for.
-    link: bytes a second to other devices, each way.
+    normals: entries of sphere canaries generated per second.
+    memory: bytes; inf if it does not matter.
+    link: bytes per second to other devices, each way.
   """
 
   name: str
@@ -50,12 +49,12 @@ class Sheet(NamedTuple):
 
   Attributes:
     name: of the device.
-    float32: flops a second, outside of matrix units.
+    float32: flops per second, outside of matrix units.
     tf32: of its matrix units, dense.
     bfloat16: likewise.
-    bandwidth: bytes a second of its memory.
+    bandwidth: bytes per second of its memory.
     memory: bytes.
-    link: bytes a second to devices of other hosts, each way.
+    link: bytes per second to devices of other hosts, each way.
   """
 
   name: str
@@ -79,8 +78,8 @@ class Job(NamedTuple):
     dim: d, >= 1.
     canaries: k, observed and unobserved, >= 1.
     rounds: T >= 1.
-    positions: that a client trains on in a round: words of its sentences, or
-      whatever each parameter is used for once; > 0.
+    positions: > 0, on which a client trains in a round, such as the words of its
+      sentences; each parameter is used once per position.
     buffer: R >= 1, rounds that sphere canaries score together.
   """
 
@@ -93,23 +92,23 @@ class Job(NamedTuple):
 
 
 class Plan(NamedTuple):
-  """What a round of a job costs on some devices.
+  """The cost of a round of a job.
 
   Attributes:
     flops: of training.
     training: seconds of it.
     model_devices: that share one copy of all vectors.
-    reduced_bytes: that a device sends to add up the updates of all copies.
+    reduced_bytes: that a device sends to sum the updates of all copies.
     reducing: seconds of it.
     serving: seconds of noise and the server's step.
     scoring: seconds of scoring, by family.
-    inserting: seconds to put the canaries of a round in, by family.
+    inserting: seconds to insert the canaries of a round, by family.
     seconds: of the round, with Hadamard canaries.
-    audit_bytes: of memory on each device, by family, with the trace.
-    score_bytes: that a device sends to add scores up, by family.
+    audit_bytes: of memory on each device, by family, including the trace.
+    score_bytes: that a device sends to sum scores, by family.
     vector_bytes: of memory on each device for training, without activations.
     read_bytes: of examples, two for each position.
-    uploaded_bytes: of updates, were clients elsewhere and sent all of them.
+    uploaded_bytes: of all updates, if clients have to send them.
     checkpoint_bytes: the model, the momentum and the trace.
   """
 
@@ -131,7 +130,7 @@ class Plan(NamedTuple):
 
 
 def best_device(sheet: Sheet) -> Device:
-  """A device that reaches its data sheet: bfloat16 training, vectors read once.
+  """A device at the peaks of its data sheet, in bfloat16, reading vectors once.
 
   Operations on words go at a quarter of the float32 flops: half as many lanes,
   and one operation where a multiplication with an addition is two.
@@ -148,7 +147,7 @@ def best_device(sheet: Sheet) -> Device:
 
 
 def floor_seconds(flops: float, nbytes: float, sheet: Sheet) -> float:
-  """The least time for float32 work: arithmetic and memory at their peaks.
+  """Minimum time of float32 work: arithmetic and memory at their peaks.
 
   >>> floor_seconds(67e12, 4.8e12, H200)
   1.0
@@ -157,18 +156,18 @@ def floor_seconds(flops: float, nbytes: float, sheet: Sheet) -> float:
 
 
 def plan_round(job: Job, device: Device, devices: int) -> Plan:
-  """The costs of a round, all vectors sharded, clients spread over copies.
+  """The costs of a round, with sharded vectors and clients spread over copies.
 
-  A copy of the model lies on as few devices, a power of two, as have its vectors
-  in half of their memory. Different copies train different clients; their sums
-  are added up once, in a ring; server and audit then work on d / devices
-  coordinates each. What devices of one copy tell each other while they train is
-  the business of the model and is not counted.
+  A copy of the model occupies the fewest devices, a power of two, that hold its
+  vectors in half of their memory. Different copies train different clients; their
+  sums are added once, in a ring; server and audit then work on d / devices
+  coordinates each. Communication within a copy during training depends on the model
+  and is not counted.
 
   Args:
-    job: what is run.
+    job: the run.
     device: measured, or `best_device`.
-    devices: of this kind, >= 1.
+    devices: number of these devices, >= 1.
 
   Raises:
     ValueError: a number is out of range, or the model does not fit.
@@ -191,7 +190,7 @@ def plan_round(job: Job, device: Device, devices: int) -> Plan:
     'sphere': job.canaries * each / device.normals / job.buffer,
   }
   inserting = {
-    # As many signs are made as for scoring; those of a group at most once.
+    # Signs are generated as for scoring; those of a group at most once.
     'hadamard': min(per_round, groups) * each * device.fold_seconds,
     'sphere': per_round * each / device.normals,
   }
@@ -225,11 +224,10 @@ def plan_round(job: Job, device: Device, devices: int) -> Plan:
 def effective_noise(
   noise_multiplier: float, *, clients: int, dim: int, alignment: float
 ) -> float:
-  """σ of the Gaussian mechanism that one meets who watches a canary's round.
+  """σ of the Gaussian mechanism that an attacker of a canary's round sees.
 
-  σ² = z² + (m + m (m - 1) a) / d: the updates of m clients of the full clip norm
-  whose cosines with each other are a on average lie in a random direction by
-  chance only, and d makes up for m.
+  σ² = z² + (m + m (m - 1) a) / d: m clients' updates of the full clip norm, whose
+  mean cosine with each other is a, have only this share in a random direction.
 
   Args:
     noise_multiplier: z >= 0.

@@ -1,7 +1,7 @@
-"""How often each bound exceeds the truth, and by how far.
+"""How often each bound exceeds the truth, and the median bound.
 
-Audits are simulated of mechanisms whose ε is known: of pairs of laws (`laws`), and
-of whole runs, whose canaries share vectors, rounds and noise (`run_audits`).
+Audits of mechanisms with known ε are simulated: of pairs of laws (`laws`), and of whole
+runs, whose canaries share vectors, rounds and noise (`run_audits`).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ Estimator = Callable[..., Estimate]
 
 
 class Case(NamedTuple):
-  """What is simulated together.
+  """Simulated audits of one mechanism.
 
   Attributes:
     kind: of a Gaussian mechanism, of a coupled one, of another law, or of runs.
@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
 
 class Row(NamedTuple):
-  """How a bound did at one truth."""
+  """The results of a bound at one true ε."""
 
   method: str
   title: str  # Of the table.
@@ -78,7 +78,7 @@ NO_BOUNDS: tuple[Estimator, ...] = (
   threshold.eps_lo,
   functools.partial(_BOUND, multiplicity=corrections.Uncorrected()),
 )
-"""What is taken for a bound and promises nothing."""
+"""Numbers that are mistaken for bounds but guarantee nothing."""
 
 FAIR_COINS: tuple[Estimator, ...] = (
   coin_flip.one_run,
@@ -115,7 +115,7 @@ FIXED: tuple[Estimator, ...] = (
   functools.partial(bayes.epsilon_credible, multiplicity=_SPLIT),
   functools.partial(bayes.gdp_credible, multiplicity=_SPLIT),
 )
-"""Bounds from fixed numbers of canaries."""
+"""Bounds for fixed numbers of canaries."""
 
 
 def run_study(
@@ -269,7 +269,7 @@ def _cell(row: Row | None) -> str:
 def _of_bound(
   bound: Estimator, scores: Scores, null: str, audits: Audits, scale: float
 ) -> Row | None:
-  """How a bound does on audits; None if it is not for such scores."""
+  """The results of a bound; None if it does not apply to such scores."""
   keywords = getattr(bound, 'keywords', {})
   if null == 'exact' and keywords.get('interval') == 'katz':
     return None
@@ -277,8 +277,8 @@ def _of_bound(
   if isinstance(strategy, corrections.Explicit):
     given = corrections.Explicit(tuple(t / scale for t in strategy.thresholds))
     bound = functools.partial(bound, multiplicity=given)
-  # A batch in which one audit is rejected loses its confidence, so the level that
-  # was asked for is what is compared.
+  # If one audit of a batch is rejected, the batch loses its confidence, so the
+  # requested level is compared.
   estimate = bound(scores, delta=audits.delta)
   row = _row(estimate, null, np.asarray(estimate.epsilon), audits)
   if keywords.get('std') == 'common':
@@ -295,7 +295,7 @@ def _of_each(
 
 
 def _spread(scores: Scores) -> Scores:
-  """Scores that a test of shape takes: where all are equal it has no answer."""
+  """Scores for the test of shape, which needs some variance."""
   tiny = 1e-9 * np.arange(scores.observed.shape[-1])
   return Scores(scores.observed + tiny, scores.unobserved + tiny)
 
@@ -316,7 +316,7 @@ def _row(
     audits.has_gaussian_curve
     and Assumption.GAUSSIAN_SCORES not in estimate.assumes
   )
-  # Rounding is no broken word.
+  # Rounding does not count.
   beyond = None
   if audits.epsilon_of_scores is not None:
     beyond = float(np.mean(bounds > audits.epsilon_of_scores + 1e-9))

@@ -1,4 +1,4 @@
-"""What competes on the leaderboard: estimators of this package and of others.
+"""The entries of the leaderboard: estimators of this package and of others.
 
 An entry of your own is in a file with a list `ENTRIES` of `Entry`:
 `python benchmarks/leaderboard.py --add=FILE`.
@@ -25,7 +25,7 @@ from studies import coverage
 from studies.score_sets import DELTA
 
 SIGNIFICANCE = 0.05
-# Many seconds for a set.
+# Methods that take many seconds per set.
 _SLOW = {('epsilon_one_run_fdp', 'multisplit')}
 
 
@@ -34,10 +34,10 @@ class Entry(NamedTuple):
 
   Attributes:
     name: of the estimator.
-    origin: whose it is, with a version.
+    origin: the package, with its version.
     estimate: scores -> ε at `score_sets.DELTA`; of a bound, with `SIGNIFICANCE`.
-    is_bound: it promises to exceed the true ε in `SIGNIFICANCE` of audits at most.
-    assumes: what it needs of scores or mechanism; empty for nothing.
+    is_bound: whether it may exceed the true ε in `SIGNIFICANCE` of audits at most.
+    assumes: its assumptions on scores or mechanism, in words.
   """
 
   name: str
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 def list_entries(more: str | None = None) -> list[Entry]:
-  """All that competes: ours, those of others, and those of a file."""
+  """All entries: of this package, of others, and of a file."""
   entries = [*map(_enter_ours, _OURS), *_enter_jax_privacy()]
   entries += _enter_privacy_estimates()
   if more is not None:
@@ -71,8 +71,7 @@ _OURS: tuple[coverage.Estimator, ...] = (
 
 
 def _enter_ours(estimator: coverage.Estimator) -> Entry:
-  # What it calls itself, and whether it is a bound, are in what it returns; scores
-  # that no test rejects.
+  # Its name and kind are those of its estimate, for scores that no test rejects.
   grid = np.linspace(-2, 2, 40)
   tried = estimator(Scores(grid + 1, grid, design='coin_flip'), delta=DELTA)
   assumed = {
@@ -145,9 +144,9 @@ def _enter_jax_privacy() -> list[Entry]:
 
 
 def _enter_privacy_estimates() -> list[Entry]:
-  """It takes counts at one threshold: the best of one half, counted in the other.
+  """Its bounds from counts at one threshold, chosen on one half of the canaries.
 
-  Its joint densities take seconds for a set and are left out.
+  Its joint densities take seconds per set and are left out.
   """
   version = importlib.metadata.version('privacy-estimates')
 

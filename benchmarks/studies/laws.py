@@ -1,4 +1,4 @@
-"""Pairs of laws of scores whose ε is known: what studies simulate audits of."""
+"""Pairs of laws of scores with known ε, of which studies simulate audits."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,17 +13,17 @@ from studies.audits import Audits, describe
 
 
 class Law(NamedTuple):
-  """Scores of canaries that did not take part, and of some that did.
+  """Laws of the scores of unobserved and of observed canaries.
 
   Attributes:
     name: of the law.
-    draw: (rng, shape) -> scores of canaries that took no part.
-    moved: (rng, shape) -> scores of canaries that took part.
+    draw: (rng, shape) -> scores of unobserved canaries.
+    moved: (rng, shape) -> scores of observed canaries.
     epsilon: the true ε at a δ.
-    is_gaussian: both are Gaussian of one spread.
-    share: (rng, shape) -> log odds, if all canaries of an audit share theirs:
-      each is told truly with probability 1/(1 + e^-|log odds|). None if canaries
-      score independently.
+    is_gaussian: whether both are Gaussian with the same standard deviation.
+    share: (rng, shape) -> log odds, if all canaries of an audit share them: each
+      is classified correctly with probability 1/(1 + e^-|log odds|). None if
+      canaries score independently.
   """
 
   name: str
@@ -54,10 +54,10 @@ def gaussian(epsilon: float, delta: float) -> Law:
 
 
 def coupled(epsilon: float, delta: float) -> Law:
-  """A mechanism of the same ε that errs with all canaries of an audit together.
+  """A mechanism of the same ε whose errors on all canaries of an audit are coupled.
 
-  Whatever it tells of the others, what it tells of a canary is what the Gaussian
-  mechanism tells: it is as private for each. Scores are log odds.
+  For each single canary it is exactly as private as the Gaussian mechanism. Scores
+  are log odds.
   """
   mu = tradeoff_curves.mu_of_epsilon(epsilon, delta)
   half = mu**2 / 2
@@ -71,7 +71,7 @@ def coupled(epsilon: float, delta: float) -> Law:
 
 
 def shifted(name: str, law: Any, shift: float) -> Law:
-  """A law of SciPy, and the same moved by `shift`; ε by integration."""
+  """A law of SciPy, and the same shifted; ε by integration."""
   return Law(
     name,
     lambda rng, shape: law.rvs(size=shape, random_state=rng),
@@ -81,7 +81,7 @@ def shifted(name: str, law: Any, shift: float) -> Law:
 
 
 def log_losses(shift: float) -> Law:
-  """Lognormal scores whose logarithms are shifted Gaussians: their ε is exact."""
+  """Lognormal scores, whose logarithms are shifted Gaussians; ε is exact."""
   return Law(
     'lognormal',
     lambda rng, shape: rng.lognormal(0, 1, shape),
@@ -102,7 +102,7 @@ def randomised_response(epsilon: float) -> Law:
 
 
 def subsampled(shift: float, rate: float) -> Law:
-  """A canary that took part is shifted with the probability of a Poisson sample.
+  """An observed canary is shifted with the probability of a Poisson sample.
 
   >>> law = subsampled(3.0, 1.0)
   >>> print(round(law.epsilon(1e-5) / tradeoff_curves.epsilon_gdp(3.0, 1e-5), 3))
@@ -162,21 +162,21 @@ def draw_scores(
   Args:
     law: of the scores.
     rng: source of the draws.
-    taken: which canaries took part in each audit.
+    taken: which canaries are observed in each audit.
   """
   if law.share is None:
     shape = taken.shape
     return np.where(taken, law.moved(rng, shape), law.draw(rng, shape))
   log_odds = np.abs(law.share(rng, (len(taken), 1)))
   told = taken ^ (rng.random(taken.shape) >= special.expit(log_odds))
-  # Distinct, also in float32, in an order that says no more.
+  # Distinct, also in float32, in an order without information.
   return np.where(told, log_odds, -log_odds) + 1e-4 * rng.random(taken.shape)
 
 
 def simulate(
   rng: np.random.Generator, law: Law, num: int, delta: float, audits: int
 ) -> Audits:
-  """Audits of a law, with as many canaries that took part as others."""
+  """Audits of a law, with as many observed as unobserved canaries."""
   scores = draw_scores(
     law, rng, np.tile(np.repeat([True, False], num), (audits, 1))
   )

@@ -1,7 +1,7 @@
-"""Audits with the structure of a run, of mechanisms whose ε is known.
+"""Audits of simulated runs whose ε is known.
 
-Canaries of one run share its noise and its rounds, each holds what others put in,
-and those of a Hadamard matrix are orthogonal, which those of a sphere are not.
+Canaries of one run share its noise and rounds and add to one another's scores; those of
+a Hadamard matrix are orthogonal, those of a sphere are not.
 """
 
 import collections
@@ -26,7 +26,7 @@ from studies.simulated_runs import SimulatedRun
 
 ROUNDS = 4
 CLIENTS = 3.0
-# ε at δ = 1e-5 of who knows the round of a canary: all readings have some left.
+# ε at δ = 1e-5 for an attacker who knows the round of a canary.
 EPSILON_OF_A_ROUND = 5.0
 
 READINGS: tuple[ThreatModel, ...] = (
@@ -36,9 +36,9 @@ READINGS: tuple[ThreatModel, ...] = (
   threat_models.OWN,
   threat_models.RESIDUAL,
 )
-# Canaries whose own noise hides them; orthogonal ones have none for each other.
+# Canaries that are noise to one another; orthogonal ones are not.
 _NOISE_TO_EACH_OTHER = ('sphere', 'sign')
-# Scores of a canary that took part are Gaussian, shifted by as much as others.
+# Scores of observed canaries are Gaussian with a common shift.
 _GAUSSIAN = {threat_models.CHANGE, threat_models.OWN, threat_models.RESIDUAL}
 
 
@@ -148,7 +148,7 @@ def _score(reading: ThreatModel, record: Record) -> AttackScores:
 
 
 def _find_dim(scored: Sequence[AttackScores]) -> float | None:
-  """Of a null law that is known; in some audits a test rejects it by chance."""
+  """d of the null law, if it is known; a test rejects it in some audits by chance."""
   ((dim, _),) = collections.Counter(
     one.scores.dim for one in scored
   ).most_common(1)
@@ -169,7 +169,7 @@ def _expect_spread(
 ) -> dict[ThreatModel, float]:
   """Standard deviation of a score if a canary shifts it by 1.
 
-  Who does not remove the other updates has them as noise in each direction.
+  For an attacker who does not remove the other updates, they are noise.
   """
   others = {
     threat_models.CHANGE: num + (ROUNDS * CLIENTS) ** 2,

@@ -1,8 +1,7 @@
-"""Do reports of runs claim what is true? Estimates of simulated runs of many shapes.
+"""Whether reports of runs are true: estimates of simulated runs of many shapes.
 
-Each run is simulated by its vectors, so that the ε of every attacker is known: the
-analytic one, which nobody can exceed, and that of the law of the scores which the
-attacker reads.
+Each run is simulated by its vectors, so two values of ε are known for every attacker:
+the analytic one, which nobody can exceed, and that of the law of its scores.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from epe_jax.text import tables
 from studies import simulated_runs, study
 
 DIM = 4000
-# Cosines up to here scatter as null ones do, but for 2 %.
+# Cosines up to this value have the standard deviation of the null within 2 %.
 _SMALL = 0.2
 _SHAPES = {
   'observed': (30, 60, 100, 200, 500, 1000),
@@ -29,7 +28,7 @@ _SHAPES = {
   'repetitions': (1, 2, 4),
   'clients': (0.0, 3.0, 30.0),
 }
-# The first estimate of these attackers is of the law that is known exactly.
+# Attackers whose first estimate is for a law that is known exactly.
 _MIXTURES = (
   threat_models.FINAL,
   threat_models.CHANGE,
@@ -39,12 +38,12 @@ _MIXTURES = (
 
 
 class SimulatedReport(NamedTuple):
-  """What the report of one simulated run claims, beside the truth.
+  """The report of one simulated run, and the truth.
 
   Attributes:
     shape: of the run.
     analytic: ε of a canary, which bounds every attacker.
-    truths: attacker -> ε of the law of its scores, where that is known.
+    truths: attacker -> ε of the law of its scores, if it is known.
     audit: the report.
     intervals: attacker -> 90 % interval of its first estimate, if calibrated.
   """
@@ -57,11 +56,11 @@ class SimulatedReport(NamedTuple):
 
 
 class _Claims(NamedTuple):
-  """Of each bound of a kind, one for each run, whether it exceeds what it may not.
+  """Whether each bound of a kind, one per run, exceeds a limit.
 
   Attributes:
     above: the analytic ε.
-    beyond: the ε of the law of its scores, of runs where that is known.
+    beyond: the ε of the law of its scores, for runs in which it is known.
   """
 
   above: list[bool]
@@ -92,7 +91,7 @@ def simulate_reports(
 
 
 def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
-  """How often each bound exceeds what it may not, of each attacker."""
+  """How often each bound exceeds its limits, by attacker."""
   attacks = [attack for run in found for attack in run.audit.attacks]
   below = [
     attack.is_calibrated
@@ -169,7 +168,7 @@ def _simulate_report(seed: int, i: int) -> SimulatedReport:
   rng = np.random.default_rng((seed, i))
   shape = {name: rng.choice(some).item() for name, some in _SHAPES.items()}
   shape['repetitions'] = min(shape['repetitions'], shape['rounds'])
-  # A clip norm that moves, in half of the runs.
+  # In half of the runs the clip norm changes.
   growth = 2.0 ** (np.linspace(0, 1, shape['rounds']) * rng.integers(2))
   run = simulated_runs.simulate(
     rng, unobserved=shape['observed'], dim=DIM, clip_norms=growth, **shape
@@ -191,11 +190,10 @@ def _simulate_report(seed: int, i: int) -> SimulatedReport:
 
 
 def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
-  """ε of the law of the scores, of each attacker for whom it is known.
+  """ε of the law of the scores, for each attacker for which it is known.
 
-  Cosines near 1 scatter less than others, so those to be expected have to be
-  small. Of several rounds added up, norms do not tell how aggregates lie to one
-  another.
+  Cosines near 1 vary less than others, so expected cosines have to be small. For a
+  sum of several rounds, norms do not determine the angles between aggregates.
   """
   record, models = run.record, run.models
   assert record.rounds is not None
@@ -225,7 +223,7 @@ def _truths(run: simulated_runs.SimulatedRun) -> dict[ThreatModel, float]:
 def _inside(
   found: Sequence[SimulatedReport],
 ) -> dict[ThreatModel, tuple[int, int]]:
-  """How many intervals hold the ε of their scores, and of how many."""
+  """(intervals that contain the ε of their scores, all intervals)."""
   counts = {}
   for attacker in _MIXTURES:
     pairs = [

@@ -1,7 +1,7 @@
 """Frozen sets of scores of mechanisms whose ε is known, for the leaderboard.
 
-Each has 1,000 canaries of which fair coins included about half, so that bounds
-for fixed numbers of canaries and those for coins see the same scores.
+Each has 1,000 canaries, included independently with probability 1/2, so that bounds for
+fixed numbers of canaries and for random inclusion use the same scores.
 """
 
 import os

@@ -63,7 +63,7 @@ def simulate(
     momentum: of the server, in [0, 1).
     repetitions: rounds of a canary.
     clip_norms: S_t; None for 1 in each round.
-    coins: all canaries have rounds, and fair coins decide who takes part.
+    coins: whether all canaries have rounds and are included with probability 1/2.
     delta: δ of the run.
     canaries: independent and uniform on the sphere; a random orthogonal frame, of
       no more than d; or unit rows.

@@ -1,4 +1,4 @@
-"""How an estimator did on the frozen sets of scores, and who did best."""
+"""The results of estimators on the frozen sets of scores, and their ranking."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _CHANCE = 1e-3
 
 
 class Share(NamedTuple):
-  """How many of some sets.
+  """A share of sets.
 
   Attributes:
     count: of them that exceed the truth.
@@ -28,16 +28,16 @@ class Share(NamedTuple):
 
 
 class Standing(NamedTuple):
-  """How an estimator did.
+  """The results of an estimator.
 
   Attributes:
     entry: the estimator.
     exceeded: group -> sets in which it is above the true ε.
-    medians: group -> median of ε it finds as a share of the truth, of sets whose
-      truth is not 0.
+    medians: group -> median of its ε over the true one, for sets whose true ε is
+      not 0.
     seconds: median time of a set.
-    broken: group -> sets, where it exceeds the truth more often than it promises
-      although what it assumes holds.
+    broken: group -> sets, if it exceeds the truth more often than stated although
+      its assumptions hold.
   """
 
   entry: Entry
@@ -51,7 +51,7 @@ class Standing(NamedTuple):
     """Of a bound: the mean over groups of the median share of the truth.
 
     A group in which it exceeds the truth too often counts as 0, whatever it
-    assumes: who has the scores does not know their law.
+    assumes: in practice the law of scores is unknown.
     """
     if not self.entry.is_bound:
       return None
@@ -66,7 +66,7 @@ class Standing(NamedTuple):
 
 
 def exceeds_too_often(share: Share) -> bool:
-  """Whether chance would do so in fewer than 1 of 1,000 such groups."""
+  """Whether a valid bound would do so in fewer than 1 of 1,000 groups."""
   return study.fails_too_often(share.count, share.num, SIGNIFICANCE, _CHANCE)
 
 
@@ -76,7 +76,7 @@ def summarize(
   results: Sequence[float],
   seconds: Sequence[float],
 ) -> Standing:
-  """What the results of an estimator on some sets come to."""
+  """Summarizes the results of an estimator."""
   exceeded, medians = {}, {}
   for group in dict.fromkeys(one.group for one in sets):
     pairs = [
@@ -84,7 +84,7 @@ def summarize(
       for result, one in zip(results, sets)
       if one.group == group
     ]
-    # Scores of a file are float32, and rounding is no broken word.
+    # Scores in the file are float32; rounding does not count.
     count = sum(result > truth * (1 + 1e-6) + 1e-6 for result, truth in pairs)
     exceeded[group] = Share(count, len(pairs))
     shares = [result / truth for result, truth in pairs if truth > 0]
@@ -99,7 +99,7 @@ def summarize(
 
 
 def make_table(found: Sequence[Standing]) -> tables.Table:
-  """A line for each: valid bounds, other bounds, estimates."""
+  """A row for each estimator: valid bounds, other bounds, estimates."""
   groups = list(dict.fromkeys(group for one in found for group in one.medians))
   ranked = sorted(
     found,
@@ -156,7 +156,7 @@ def _format_median(one: Standing, group: str) -> str:
 
 
 def _holds(entry: Entry, group: str) -> bool:
-  """Whether what an entry assumes is so of the sets of a group."""
+  """Whether the assumptions of an entry hold in a group."""
   if 'a shape' in entry.assumes and group not in _GAUSSIAN_CURVE:
     return False
   return 'independence' not in entry.assumes or group != 'coupled'

@@ -1,7 +1,7 @@
-"""Several runs of very different numbers of canaries, and what is said of their mean.
+"""Several runs with very different numbers of canaries, and statements on their mean.
 
-Each case is (title, simulate), where simulate(rng) simulates one set of runs and
-says of each statement whether it is false; `STATED` has how often it may be.
+A case is (title, simulate), where simulate(rng) simulates one set of runs and returns
+whether each statement is false; `STATED` has the probability with which it may be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def simulate(
 
   Args:
     rng: of the scores.
-    sizes: numbers of canaries that took part in each run.
+    sizes: numbers of observed canaries of each run.
     tau: standard deviation of the shift between runs.
 
   Returns:
