@@ -13,7 +13,7 @@ from typing import Any
 
 from ml_collections import config_dict
 
-# Of the paper; the analytic ε of StackOverflow's are 299, 99 and 29.
+# Noise multipliers of the paper; for StackOverflow ε is 299, 99 and 29.
 _STACKOVERFLOW = (0.0, 0.0496, 0.0986, 0.2317)
 _EMNIST = (0.0, 0.0487, 0.0958, 0.2207)
 _EMNIST_5X34 = (0.0, 0.16, 0.18, 0.195, 0.25, 0.315)
@@ -22,8 +22,8 @@ _ACCURACY = (0.0, 0.0644, 0.1023, 0.1836, 0.2344)
 _PAPERS = dict(observed=1000, unobserved=1000)
 _FEWER_ROUNDS = {
   'paper': {},
-  # 34 clients in each of 48 rounds, of whom a canary takes the place in one to
-  # eight: 6 rounds for each of 8 periods, with room for 204 canaries.
+  # 48 rounds of 34 clients. A canary replaces a client in one to eight of them: 8
+  # periods of 6 rounds each hold up to 204 canaries.
   'small': dict(
     rounds=48,
     clients_per_round=34,
@@ -83,8 +83,8 @@ def _make_runs(scale: str) -> dict[str, Any]:
     runs=10,
   )
   if scale == 'small':
-    # scikit-learn's digits, whose runs take seconds. Few canaries, so that
-    # rounds of the single run are hardly larger than those of the others.
+    # scikit-learn's digits, whose runs take seconds. With few canaries the rounds
+    # of the single run are hardly larger than those of the others.
     sets = dict(
       rounds=50,
       client=dict(epochs=1),
@@ -106,9 +106,9 @@ def _make_runs(scale: str) -> dict[str, Any]:
 def _make_tight(scale: str) -> dict[str, Any]:
   """Makes the items of "Tight Auditing of Differentially Private Machine Learning".
 
-  Those that simulate observations by their law are of the paper's size in minutes;
-  where the paper gives no size, that of its longest runs. Those that train have
-  smaller models and data at 'small', and as many steps as two cores do in minutes.
+  Items that simulate observations by their law have the paper's size, or that of its
+  longest runs if it gives none. Items that train have smaller models and data at
+  'small', and as many steps as two cores do in minutes.
   """
   sizes = {'paper': 2, 'small': 1, 'smoke': 0}[scale]
   audits = (3, 10, 20)[sizes]
@@ -225,7 +225,7 @@ _CANIFE = dict(
 
 
 def _make_canife(scale: str) -> dict[str, Any]:
-  """Makes the comparison with CANIFE; 'small' has fewer runs alone."""
+  """Makes the comparison with CANIFE; 'small' has fewer runs of the same size."""
   if scale == 'smoke':
     few = dict(num_train=512, num_test=64, batch=32, width=8, audit_every=5)
     fewer = dict(observed=20, unobserved=20, scores=10, pool=32, minibatch=8)
@@ -241,8 +241,8 @@ def _make_canife(scale: str) -> dict[str, Any]:
 def _make_trained(scale: str) -> dict[str, Any]:
   """Makes the white-box games on models that are trained.
 
-  The paper gives steps, sizes of batches and models; clip norms and learning rates
-  are ours, and its augmentation is left out.
+  The paper gives steps, batch sizes and models; clip norms and learning rates are
+  ours, without its augmentation.
   """
   sizes = {'paper': 2, 'small': 1, 'smoke': 0}[scale]
   common = dict(delta=1e-5, seed=0)

@@ -70,7 +70,7 @@ def make_step_mechanism(
   steps: int = 1,
   make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
 ) -> StepMechanism:
-  """Describes Gaussian steps, each of which gives a score.
+  """Describes Gaussian steps; each step gives a score.
 
   Args:
     canary_probability: q_c in (0, 1], of the canary in the steps of scores with it.
@@ -119,7 +119,7 @@ def make_run_mechanism(
   steps: int,
   make_lines: Callable[[Any], tradeoff_curves.Lines] | None = None,
 ) -> StepMechanism:
-  """Describes whole runs, each of which gives one score: that of its final model.
+  """Describes whole runs; the final model of each gives one score.
 
   Args:
     sampling_probability: q in (0, 1], of the canary in a batch.

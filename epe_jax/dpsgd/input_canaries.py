@@ -19,7 +19,7 @@ from epe_jax.types import Array, Batch, Key, Params, Task, weighted
 
 
 class Pool(NamedTuple):
-  """Examples in the attacker's hands, of which canaries are made.
+  """The attacker's examples, from which canaries are made.
 
   Attributes:
     examples: arrays [n, ...] from the distribution of the training data, but not
@@ -111,7 +111,7 @@ def make_adversarial_canary(
 
   Args:
     task: the model and its loss.
-    pool: examples with inputs in [0, 1], of which one is drawn.
+    pool: one of its examples is drawn; inputs are in [0, 1].
     radius: r > 0, in units of the inputs.
     step_size: α > 0.
     num_steps: steps of ascent in each step of training, >= 1.

@@ -1,4 +1,4 @@
-"""The white-box game: Gaussian laws, its coins, its files, and planted bugs."""
+"""The white-box game: Gaussian laws, sampling, files, and planted bugs."""
 
 import dataclasses
 import functools
@@ -102,13 +102,13 @@ KINDS = [
 
 @pytest.mark.parametrize(('kind', 'moving'), KINDS)
 def test_observations_are_gaussian_and_one_clip_norm_apart(kind, moving):
-  seen = game(kind, moving)
-  assert seen.included.all()
-  np.testing.assert_allclose(seen.signal, 1, rtol=1e-5)
-  assert p_value(seen.without / SIGMA) > FAILURE_PROBABILITY
-  assert p_value((seen.with_canary - 1) / SIGMA) > FAILURE_PROBABILITY
+  step_scores = game(kind, moving)
+  assert step_scores.included.all()
+  np.testing.assert_allclose(step_scores.signal, 1, rtol=1e-5)
+  assert p_value(step_scores.without / SIGMA) > FAILURE_PROBABILITY
+  assert p_value((step_scores.with_canary - 1) / SIGMA) > FAILURE_PROBABILITY
   # Both batches have noise of their own: r within 5 standard errors of 0.
-  r = np.corrcoef(seen.without, seen.with_canary)[0, 1]
+  r = np.corrcoef(step_scores.without, step_scores.with_canary)[0, 1]
   assert abs(r) < 5 / np.sqrt(STEPS)
 
 
@@ -119,38 +119,38 @@ def test_the_same_test_rejects_noise_that_is_a_third_too_small():
     noise_multiplier=2 / 3 * SIGMA,
     expected_batch=M,
   )
-  seen = game('dirac', True, noisy_gradient=small)
-  assert p_value(seen.without / SIGMA) < FAILURE_PROBABILITY
-  assert p_value((seen.with_canary - 1) / SIGMA) < FAILURE_PROBABILITY
+  step_scores = game('dirac', True, noisy_gradient=small)
+  assert p_value(step_scores.without / SIGMA) < FAILURE_PROBABILITY
+  assert p_value((step_scores.with_canary - 1) / SIGMA) < FAILURE_PROBABILITY
 
 
 def test_the_canary_joins_by_a_coin_of_its_own():
   rate = 0.25
-  seen = game('random', True, canary_rate=rate)
+  step_scores = game('random', True, canary_rate=rate)
   low, high = stats.binom.ppf([1e-9, 1 - 1e-9], STEPS, rate)
-  assert low <= seen.included.sum() <= high
-  assert p_value((seen.with_canary - seen.included) / SIGMA) > (
+  assert low <= step_scores.included.sum() <= high
+  assert p_value((step_scores.with_canary - step_scores.included) / SIGMA) > (
     FAILURE_PROBABILITY
   )
   # As one Gaussian, with or without a shift, it is none.
-  assert p_value((seen.with_canary - 1) / SIGMA) < FAILURE_PROBABILITY
-  assert seen.canary_rate == rate
-  assert seen.sampling_rate == M / N
+  assert p_value((step_scores.with_canary - 1) / SIGMA) < FAILURE_PROBABILITY
+  assert step_scores.canary_rate == rate
+  assert step_scores.sampling_rate == M / N
 
 
 def test_a_bound_by_the_tradeoff_curve_reaches_most_of_the_analytic_epsilon():
-  seen = game('dirac', True)
-  scores = seen.select()
+  step_scores = game('dirac', True)
+  scores = step_scores.select()
   exact = float(epsilon.epsilon_gdp(1 / SIGMA, 1e-5))
   bound = epsilon.gdp_bound(scores, delta=1e-5, significance=0.05)
   assert 0.75 * exact < float(bound.epsilon) < exact
-  few = seen.select(first=100)
+  few = step_scores.select(first=100)
   assert few.observed.shape == few.unobserved.shape == (100,)
   assert float(epsilon.gdp_bound(few, delta=1e-5).epsilon) < bound.epsilon
 
 
 def test_the_model_follows_the_batch_without_the_canary():
-  """A canary of norm 1e6 in a step that clips nothing would be seen in it."""
+  """A canary of norm 1e6 in a step that clips nothing would be visible in it."""
   models = []
   for norm in (CLIP_NORM, 1e6):
     canary = make_gradient_canary('random', norm=norm)
@@ -167,15 +167,17 @@ def test_the_model_follows_the_batch_without_the_canary():
 
 def test_a_canary_smaller_than_the_clip_norm_signals_as_much_less():
   canary = make_gradient_canary('dirac', norm=CLIP_NORM / 4)
-  seen = play(orthogonal(canary), noise_multiplier=0.0, steps=3)
-  np.testing.assert_allclose(seen.signal, 0.25, rtol=1e-6)
-  np.testing.assert_allclose(seen.with_canary, 0.25, rtol=1e-5)
-  np.testing.assert_allclose(seen.without, 0, atol=1e-6)
+  step_scores = play(orthogonal(canary), noise_multiplier=0.0, steps=3)
+  np.testing.assert_allclose(step_scores.signal, 0.25, rtol=1e-6)
+  np.testing.assert_allclose(step_scores.with_canary, 0.25, rtol=1e-5)
+  np.testing.assert_allclose(step_scores.without, 0, atol=1e-6)
   nothing = GradientCanary(
     lambda key, params: None, lambda state, params, t: (jnp.zeros(DIM), None)
   )
-  seen = play(nothing, steps=3)
-  assert not np.any([seen.signal, seen.without, seen.with_canary])
+  step_scores = play(nothing, steps=3)
+  assert not np.any(
+    [step_scores.signal, step_scores.without, step_scores.with_canary]
+  )
 
 
 def test_gradient_canaries_have_their_shape_and_norm():
@@ -241,13 +243,13 @@ def test_microbatches_change_nothing_in_a_game():
 
 
 def test_observations_are_read_as_they_were_written(tmp_path):
-  seen = game('dirac', True)
-  scores_lib.write_scores(tmp_path / 'o.npz', seen)
+  step_scores = game('dirac', True)
+  scores_lib.write_scores(tmp_path / 'o.npz', step_scores)
   again = scores_lib.load_scores(tmp_path / 'o.npz')
-  for name, value in dataclasses.asdict(seen).items():
+  for name, value in dataclasses.asdict(step_scores).items():
     np.testing.assert_array_equal(getattr(again, name), value)
   with pytest.raises(ValueError, match=r'first=0, but there are 1000 steps'):
-    seen.select(first=0)
+    step_scores.select(first=0)
   np.savez(tmp_path / 'other.npz', x=np.zeros(3))
   with pytest.raises(ValueError, match='lacks'):
     scores_lib.load_scores(tmp_path / 'other.npz')
@@ -267,19 +269,19 @@ def test_settings_out_of_range_are_refused(changes, match):
     play(make_gradient_canary('dirac', norm=1.0), **changes)
 
 
-# Planted bugs, section 6.3: what the bound says of each, and of none of them.
+# Planted bugs, section 6.3: the bound detects each, and accuses no correct code.
 
 
 def bound_epsilon(canary, release, *, claimed_epsilon=1.27):
   """The f-DP lower bound on ε of one step, at a significance of 1e-6."""
   sigma = 1 / epsilon.mu_of_epsilon(claimed_epsilon, 1e-5)
-  seen = play(
+  step_scores = play(
     orthogonal(canary),
     noise_multiplier=sigma,
     noisy_gradient=release(sigma),
     steps=STEPS,
   )
-  scores = seen.select()
+  scores = step_scores.select()
   bound = epsilon.gdp_bound(
     scores,
     delta=1e-5,
@@ -322,9 +324,9 @@ def test_noise_from_a_hundred_seeds_repeats_itself():
     correct(sigma), jax.random.key(5), num_seeds=100
   )
   canary = make_gradient_canary('dirac', norm=CLIP_NORM)
-  seen = play(
+  step_scores = play(
     orthogonal(canary), noise_multiplier=sigma, noisy_gradient=release
   )
-  values = np.unique(np.round(seen.without, 4))
+  values = np.unique(np.round(step_scores.without, 4))
   assert len(values) <= 100
   assert len(np.unique(np.round(game('dirac', False).without, 4))) > 900

@@ -19,7 +19,7 @@ class Run(finished_runs.FinishedRun):
 
   @property
   def repetitions(self) -> int:
-    """The number of rounds in which a canary took part."""
+    """The number of rounds with a canary that is observed."""
     return self.result.repetitions
 
   @property

@@ -24,7 +24,7 @@ def make_tables(runs: Sequence[grid.Run], *, name: str) -> item.Product:
   """Makes a table with the columns of the paper, and one of calibrated estimates.
 
   Args:
-    runs: of a grid of noise, in which canaries took part once.
+    runs: of a grid of noise, with one participation of each canary.
     name: of the paper's table in reported.json.
   """
   calibrated = [_list_calibrated(run) for run in runs]

@@ -18,7 +18,7 @@ _COLORS = (style.SKY, style.GREEN, style.ORANGE, style.VERMILLION, style.PURPLE)
 _LINES = ('-', '--', '-.', ':', '-')
 
 NoiseAndRepetitions = tuple[float, int]
-"""Noise multiplier, and the rounds in which a canary took part."""
+"""Noise multiplier, and the participations of a canary."""
 
 
 class Bar(NamedTuple):
@@ -39,7 +39,7 @@ def draw_densities(
   """Draws the densities of cosines, a panel for each noise level.
 
   Args:
-    cosines: of the canaries that took part, in units of 1/√d.
+    cosines: of the observed canaries, in units of 1/√d.
 
   Source: One-shot Empirical Privacy Estimation, Figure 1.
   """

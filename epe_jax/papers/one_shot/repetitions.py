@@ -1,4 +1,4 @@
-"""How ε moves with the rounds a canary takes part in: densities, bars, tests."""
+"""How ε depends on the participations of a canary: densities, bars, tests."""
 
 from collections.abc import Sequence
 import itertools
@@ -165,7 +165,7 @@ def _is_below(low: Estimate | None, high: Estimate | None) -> bool:
 
 
 def _select_cosines(run: grid.Run, threat_model: ThreatModel) -> np.ndarray:
-  """Cosines of the canaries that took part."""
+  """Cosines of the observed canaries."""
   record = run.record
   assert record is not None, 'runs of a grid of repetitions have canaries'
   return record.cosines[threat_model.key][record.observed]

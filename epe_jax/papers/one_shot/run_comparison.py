@@ -44,7 +44,7 @@ class DesignEstimate(NamedTuple):
     experiment: its number, from 0.
     design: 'single' run of all canaries, or 'several' of a share each.
     runs: how many, 1 or R.
-    canaries: that took part in each run.
+    canaries: number of observed canaries in each run.
     std: which std the estimator takes.
     epsilon: the estimate; inf where it is infinite.
     delta: δ of the runs.
@@ -76,7 +76,7 @@ class Cosines(NamedTuple):
   Attributes:
     seeds: of the runs; the first is that of the single run.
     observed: of each run, [k] and R times [k / R].
-    unobserved: the same for those that took no part.
+    unobserved: the same for unobserved canaries.
     accuracy: of each final model on the test data.
     dim: d.
     delta: δ of the runs.
@@ -254,7 +254,7 @@ def _write_cosines(path: pathlib.Path, cosines: Cosines) -> None:
     'dim': np.int64(cosines.dim),
     'delta': np.float64(cosines.delta),
   }
-  # Runs may differ in how many canaries took part.
+  # Runs may differ in their number of observed canaries.
   for j, groups in enumerate(zip(cosines.observed, cosines.unobserved)):
     arrays[f'observed_{j}'], arrays[f'unobserved_{j}'] = groups
   io.write_arrays(path, arrays)

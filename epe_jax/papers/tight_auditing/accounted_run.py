@@ -10,16 +10,16 @@ import tqdm
 
 from epe_jax.epsilon import families
 
-# Beyond these noise multipliers, of ε far above 100 and below 0.1, ε is extrapolated.
+# Beyond these noise multipliers (ε far above 100 and below 0.1) ε is extrapolated.
 _NOISES, _NODES = (0.4, 30.0), 24
 
 
 class AccountedRun(NamedTuple):
-  """ε of a run by its noise multiplier, from the PLDs of a few.
+  """ε of a run by its noise multiplier, interpolated.
 
   Attributes:
     log_noise: logarithms of noise multipliers, increasing.
-    log_epsilon: of the ε of the run at each.
+    log_epsilon: logarithms of the ε of the run.
   """
 
   log_noise: Float[np.ndarray, 'm']
@@ -45,13 +45,13 @@ class AccountedRun(NamedTuple):
 def account_for_run(
   *, sampling_probability: float, steps: int, delta: float, title: str
 ) -> AccountedRun:
-  """Accounts for a run at several noise multipliers, by dp_accounting.
+  """Accounts for a run at several noise multipliers by dp_accounting.
 
   Args:
     sampling_probability: q, in (0, 1].
     steps: T >= 1.
     delta: δ, in (0, 1).
-    title: of the bar of progress.
+    title: of the progress bar.
   """
   family = families.subsampled_gaussian_family(
     sampling_probability, steps=steps

@@ -163,7 +163,7 @@ def make_costs(timed: Sequence[TimedAudit]) -> item.Product:
   """
   one_shot, many = timed[0], timed[-1]
   per_model = many.seconds / many.trainings
-  # At least one of each kind, whatever it costs.
+  # At least one of each kind, even if it costs more.
   pairs = max(1, int(one_shot.seconds / per_model / 2))
   pairs = min(pairs, many.trainings // 2)
   few = many._replace(

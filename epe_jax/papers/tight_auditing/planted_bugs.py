@@ -1,8 +1,8 @@
 """Training steps of DP-SGD with the bugs of Tight Auditing, section 6.3.
 
-Each is a `dpsgd.NoisyGradient`, for the white-box game to find. The third bug,
-noise that is too small, is `dpsgd.noisy_gradient` with a smaller noise multiplier
-than is claimed. `simulated_bugs` has the same without a model.
+Each is a `dp_sgd.NoisyGradient` that the white-box game must detect. The third bug,
+noise that is too small, is `dp_sgd.noisy_gradient` with a smaller noise multiplier
+than claimed. `simulated_bugs` has the same bugs without a model.
 """
 
 import jax
@@ -13,7 +13,7 @@ from epe_jax.dpsgd import dp_sgd
 from epe_jax.training import clipping
 from epe_jax.types import Array, Key, Params, Task
 
-# Of gradients that are not to be clipped: no gradient is as large.
+# Larger than the norm of any gradient.
 _UNCLIPPED = 1e30
 
 
@@ -27,11 +27,11 @@ def clip_after_averaging(
 ) -> dp_sgd.NoisyGradient:
   """CLIP((Σ_i ∇ℓ_i + g')/m; C) + N(0, (σ C/m)² I): violation 1.
 
-  The noise is that of a mean of clipped gradients, of which one example moves m
-  times less than it can move this.
+  The noise is that of a mean of clipped gradients, which one example moves m times
+  less than this one.
 
   Args:
-    As for `dpsgd.noisy_gradient`.
+    As for `dp_sgd.noisy_gradient`.
   """
   sum_gradients = dp_sgd.sum_clipped_gradients(
     task, clip_norm=_UNCLIPPED, microbatch=microbatch
@@ -61,8 +61,8 @@ def noise_of_few_seeds(
 
   Args:
     noisy_gradient: a correct step.
-    seeds_key: of the noise vectors that there are.
-    num_seeds: how many there are, >= 1.
+    seeds_key: of the noise vectors.
+    num_seeds: number of noise vectors, >= 1.
   """
 
   def release(

@@ -1,10 +1,10 @@
 """DP-SGD steps with and without the bugs of section 6.3, on gradients alone.
 
-A batch of gradients is drawn, the canary's gradient along the last coordinate is
-added to one of two batches, and each is released as the step has it. The other
-gradients have nothing along that coordinate, so that an observation, the last
-coordinate of a release in units of its sensitivity, is N(0, σ²) or N(1, σ²) if the
-step is right. `planted_bugs` are those of a training.
+Batches of gradients are drawn, with the canary's gradient along the last coordinate
+in one of two, and released by the step. The other gradients are 0 along that
+coordinate, so that an observation, the last coordinate of a release in units of its
+sensitivity, is N(0, σ²) or N(1, σ²) if the step is correct. `planted_bugs` are the
+bugs of a training.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import numpy as np
 from epe_jax.epsilon.types import Scores
 
 _DIM, _BATCH, _CLIP_NORM = 4, 32, 1.0
-# Gradients are longer than the clip norm, and the canary's is so by far.
+# Gradients are longer than the clip norm, the canary's by far.
 _GRADIENT_NORM, _CANARY_NORM = 4.0, 1e4
 _NUM_SEEDS = 100
 
@@ -81,11 +81,11 @@ def draw_few_seeds(
 ) -> Scores:
   """Violation 2: the noise of each step is that of one of 100 seeds.
 
-  The canary is static: along another coordinate at each step there would be more
-  than 100 values, and nothing to see.
+  The canary is static: if it moved there would be more than 100 values, and the bug
+  would not show.
 
   Args:
-    rng: source of the 100 noises, and of which a step has.
+    rng: source of the 100 noises, and of the choice in each step.
     num: number of steps of either kind.
     noise_multiplier: z > 0.
   """

@@ -1,9 +1,9 @@
-"""Observations of a white-box game by their law, without training.
+"""Scores of a white-box game by their law, without training.
 
-With the canary in every step, observations are N(0, σ²) without it and N(1, σ²) with
-it, σ being the noise multiplier; otherwise those with it are a mixture of the two.
-All audits see of them is how many exceed a threshold. So many observations are not
-drawn one by one, but their counts between thresholds, which are multinomial.
+With the canary in every step, scores are N(0, σ²) without it and N(1, σ²) with it,
+where σ is the noise multiplier; otherwise those with it are a mixture of the two.
+Audits only count how many exceed a threshold. For very many scores these counts are
+drawn, which are multinomial, and not the scores.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def draw_observations(
   noise_multiplier: float,
   canary_probability: float = 1.0,
 ) -> Scores:
-  """Draws observations of Algorithm 2 of a step that does what it claims.
+  """Draws observations of Algorithm 2 of a correct step.
 
   Args:
     rng: source of the draws.
@@ -47,7 +47,7 @@ def draw_observations(
     canary_probability: q_c, in (0, 1].
 
   Returns:
-    The scores, with an unknown null: audits do not trust the claimed noise.
+    The scores, with an unknown null law, as audits must not trust the claimed noise.
   """
   without, with_canary = noise_multiplier * rng.standard_normal((2, *shape))
   took_part = rng.random(shape) < canary_probability

@@ -1,4 +1,4 @@
-"""Black-box audits of models: what is trained, and what is said of it."""
+"""Black-box audits of models: training, tables, costs."""
 
 import math
 

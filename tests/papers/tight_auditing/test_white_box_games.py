@@ -1,4 +1,4 @@
-"""White-box games on trained models: what is played, and what is said of it."""
+"""White-box games on trained models: training, planted bugs, tables."""
 
 import types
 
