@@ -13,7 +13,6 @@ import shutil
 from absl import app, flags
 
 from epe_jax import io
-from epe_jax.audit import clients
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.papers import files, registry
@@ -25,7 +24,7 @@ from epe_jax.report import (
   sentences,
 )
 from epe_jax.report.figures import of_audit
-from epe_jax.text import cells, tables
+from epe_jax.text import cells, summary_table, tables
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
@@ -127,7 +126,7 @@ def _summarize_attackers(result: RunResult) -> tables.Table:
   else:
     head.append('ε of a client')
     for row, name in zip(body, _ATTACKERS):
-      row.append(clients.format_client(attacks[name], participations))
+      row.append(summary_table.format_client(attacks[name], participations))
   delta = cells.format_delta(result.delta)
   return tables.Table('', head, body, [f'All ε are at δ = {delta}. {whose}'])
 

@@ -42,7 +42,9 @@ ORDER = [
   ['parallel'],
   ['canaries', 'sampling'],
   ['training'],
-  ['audit', 'text'],
+  ['audit'],
+  # Results hold facts; below this line they become words.
+  ['text'],
   ['auditor', 'conformance', 'dpsgd', 'planning'],
   ['data', 'tasks'],
   ['experiment'],

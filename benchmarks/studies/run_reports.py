@@ -96,7 +96,7 @@ def make_table(found: Sequence[SimulatedReport]) -> tables.Table:
   below = [
     attack.is_calibrated
     for attack in attacks
-    if any('below a lower bound' in doubt for doubt in attack.doubts)
+    if any(check.key == 'below_bound' for check in attack.failed_checks)
   ]
   return tables.Table(
     '',

@@ -11,12 +11,12 @@ from epe_jax.accounting import Allocation, Analytic, Mixture
 from epe_jax.audit import threat_models, upper_bounds
 from epe_jax.audit.by_round import RoundEstimate
 from epe_jax.audit.evaluation import FPR, Agreement, Attack, Audit, Rates
-from epe_jax.audit.headline import Headline, find_headline, format_headline
+from epe_jax.audit.failed_checks import Check, Checks
+from epe_jax.audit.headline import Headline, find_headline
 from epe_jax.audit.run_effects import OverRuns
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon.types import Assumption, Estimate, Floor
-from epe_jax.text import audit_notes, methods
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
@@ -28,8 +28,6 @@ def to_json(audit: Audit) -> dict[str, Any]:
     'attacks': [_attack_to_json(attack, bound) for attack in audit.attacks],
     'headline': headline and _headline_to_json(headline),
     'is_simultaneous': audit.is_simultaneous,
-    'warnings': audit_notes.list_warnings(audit),
-    'notes': audit_notes.list_notes(audit),
   }
 
 
@@ -112,6 +110,10 @@ def runs_to_json(rows: Sequence[OverRuns]) -> list[dict[str, Any]]:
       'bound': _estimate_to_json(row.bound),
       'new_run': row.new_run._asdict(),
       'pooled': row.pooled and row.pooled._asdict(),
+      'failed_checks': {
+        run: _checks_to_json(checks)
+        for run, checks in row.failed_checks.items()
+      },
     }
     for row in rows
   ]
@@ -125,7 +127,6 @@ def _headline_to_json(headline: Headline) -> dict[str, Any]:
     'num_observed': attack.num_observed,
     'num_unobserved': attack.num_unobserved,
     'point_estimate': point and _estimate_to_json(point),
-    'text': format_headline(headline),
   }
 
 
@@ -135,13 +136,14 @@ def _attack_to_json(
   tpr = attack.rates and {
     f'{fpr:g}': rate for fpr, rate in zip(FPR, attack.rates.tpr)
   }
+  model = attack.threat_model.to_json()
   fields = {name: x for name, x in vars(attack).items() if name != 'scores'}
   return fields | {
-    **attack.threat_model.to_json(),
-    'threat_model': attack.threat_model.key,
-    'doubts': list(attack.doubts),
-    'notes': list(attack.notes),
-    'contradictions': list(attack.contradictions),
+    'threat_model': model.pop('key'),
+    **model,
+    'failed_checks': _checks_to_json(attack.failed_checks),
+    'notes': _checks_to_json(attack.notes),
+    'contradictions': _checks_to_json(attack.contradictions),
     'rates': attack.rates and {'accuracy': attack.rates.accuracy, 'tpr': tpr},
     'agreement': attack.agreement and attack.agreement._asdict(),
     'analytic': attack.analytic
@@ -167,7 +169,6 @@ def _attack_to_json(
 
 def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
   return dataclasses.asdict(estimate) | {
-    'label': methods.describe_method(estimate),
     'assumes': [str(assumption) for assumption in estimate.assumes],
     'is_shape_free': estimate.is_shape_free,
     'floor': estimate.floor and estimate.floor._asdict(),
@@ -177,16 +178,15 @@ def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
 
 def _attack_from_json(values: Mapping[str, Any]) -> Attack:
   rates, agreement = values['rates'], values['agreement']
-  # Results from before attackers had them lack these.
-  analytic, joint = values.get('analytic'), values.get('joint_bound')
+  analytic, joint = values['analytic'], values['joint_bound']
   return Attack(
     threat_model=threat_models.find(values['threat_model'])
-    or ThreatModel.from_json(values),
+    or ThreatModel.from_json({**values, 'key': values['threat_model']}),
     sees=values['sees'],
     num_observed=values['num_observed'],
     num_unobserved=values['num_unobserved'],
     is_calibrated=values['is_calibrated'],
-    doubts=tuple(values['doubts']),
+    failed_checks=_checks_from_json(values['failed_checks']),
     rates=rates
     and Rates(
       float(rates['accuracy']),
@@ -196,8 +196,8 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     and Agreement(**{name: float(x) for name, x in agreement.items()}),
     estimates=tuple(map(_estimate_from_json, values['estimates'])),
     analytic=analytic and analytic_from_json(analytic),
-    notes=tuple(values.get('notes', ())),
-    contradictions=tuple(values.get('contradictions', ())),
+    notes=_checks_from_json(values['notes']),
+    contradictions=_checks_from_json(values['contradictions']),
     joint_bound=joint and _estimate_from_json(joint),
     bootstrap_interval=_interval_from_json(values['bootstrap_interval']),
     unit=values['unit'],
@@ -224,3 +224,11 @@ def _interval_from_json(
   values: Sequence[float | str] | None,
 ) -> tuple[float, float] | None:
   return None if values is None else (float(values[0]), float(values[1]))
+
+
+def _checks_to_json(checks: Checks) -> list[dict[str, Any]]:
+  return [check.to_json() for check in checks]
+
+
+def _checks_from_json(values: Sequence[Mapping[str, Any]]) -> Checks:
+  return tuple(map(Check.from_json, values))

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from epe_jax.audit.evaluation import Attack
 from epe_jax.epsilon import tradeoff_curves
-from epe_jax.text import cells
 
 
 class Participations(NamedTuple):
@@ -119,23 +118,3 @@ def expect_client(
   if not attack.is_calibrated or first.is_within_floor:
     epsilon = analytic.epsilon
   return scale_epsilon(epsilon, first.delta, participations)
-
-
-def format_client(attack: Attack, participations: Participations) -> str:
-  """ε of a client by an attacker, as a cell: expected, or at most.
-
-  Args:
-    attack: what was found about the attacker.
-    participations: of canaries and clients.
-
-  Returns:
-    Such as '2.1 to 33', or '≤ 310.6', or '∞'.
-  """
-  expected = expect_client(attack, participations)
-  if expected is None:
-    limit = cells.format_number(participations.analytic_epsilon)
-    return (
-      limit if math.isinf(participations.analytic_epsilon) else f'≤ {limit}'
-    )
-  low, high = map(cells.format_number, expected)
-  return low if low == high else f'{low} to {high}'

@@ -11,6 +11,7 @@ import numpy as np
 
 from epe_jax.accounting import Analytic
 from epe_jax.audit import failed_checks, upper_bounds
+from epe_jax.audit.failed_checks import Check, Checks
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import (
   EXTERNAL,
@@ -23,7 +24,6 @@ from epe_jax.audit.threat_models import (
 from epe_jax.audit.threat_models.external import score_external
 from epe_jax.epsilon import bootstrap, mixture, noise_floor, registry, shift_fit
 from epe_jax.epsilon.types import Assumption, Estimate, Scores
-from epe_jax.text import cells, methods
 
 SIGNIFICANCE = 0.05
 """Chance that a lower bound exceeds the true ε."""
@@ -75,16 +75,16 @@ class Attack:
     num_unobserved: canaries that did not.
     is_calibrated: the first estimate estimates the ε of this attacker, and no
       test says otherwise.
-    doubts: in plain words, what tests found against the estimates.
+    failed_checks: what speaks against the estimates.
     rates: of the attack; None where by how much canaries are shifted is unknown.
     agreement: with the norms of rounds; None where they tell nothing.
     estimates: point estimates, the one to believe first, then lower bounds, the
       pre-declared one first.
     analytic: the ε that the mechanism allows this attacker; None where that is
       not known.
-    notes: in plain words, what to know of the estimates and bounds.
-    contradictions: in plain words, what was measured that contradicts the claim
-      of the run, and not the estimates.
+    notes: what to know of the estimates and bounds.
+    contradictions: what was measured that contradicts the claim of the run, and not
+      the estimates.
     joint_bound: the pre-declared bound at a level at which all tests of the audit
       hold together; computed where the bound itself is above `analytic`.
     bootstrap_interval: 90 %, of the first estimate over resampled canaries; computed
@@ -99,13 +99,13 @@ class Attack:
   num_observed: int
   num_unobserved: int
   is_calibrated: bool
-  doubts: tuple[str, ...]
+  failed_checks: Checks
   rates: Rates | None
   agreement: Agreement | None
   estimates: tuple[Estimate, ...]
   analytic: Analytic | None = None
-  notes: tuple[str, ...] = ()
-  contradictions: tuple[str, ...] = ()
+  notes: Checks = ()
+  contradictions: Checks = ()
   joint_bound: Estimate | None = None
   bootstrap_interval: tuple[float, float] | None = None
   unit: str = 'score'
@@ -460,7 +460,7 @@ def _summarize_attack(
   is_external = attack_scores.threat_model == EXTERNAL
   # What is not calibrated claims nothing that a bound could contradict; of scores from
   # elsewhere that is not known, and their estimate is shown.
-  contradiction, notes = [], list(attack_scores.notes)
+  contradiction, notes = (), attack_scores.notes
   if attack_scores.is_calibrated or is_external:
     contradiction = _find_contradiction(results, len(attack_scores.bounds))
   if is_external:
@@ -475,13 +475,13 @@ def _summarize_attack(
     num_observed=scores.observed.size,
     num_unobserved=scores.unobserved.size,
     is_calibrated=attack_scores.is_calibrated and not contradiction,
-    doubts=(*attack_scores.doubts, *contradiction),
+    failed_checks=(*attack_scores.failed_checks, *contradiction),
     rates=None if scores.shift is None else _compute_rates(scores),
     agreement=_test_agreement(scores, delta)
     if attack_scores.is_expected
     else None,
     estimates=tuple(results),
-    notes=tuple(notes),
+    notes=notes,
     contradictions=attack_scores.contradictions,
     bootstrap_interval=bootstrapped,
     unit=attack_scores.unit,
@@ -490,51 +490,40 @@ def _summarize_attack(
   )
 
 
-def _note_separation(scores: Scores, first: Estimate) -> list[str]:
+def _note_separation(scores: Scores, first: Estimate) -> Checks:
   """What scores show if no threshold ever errs, and that a fit extrapolates."""
   if not scores.unobserved.size:
-    return []
+    return ()
   if not np.min(scores.observed) > np.max(scores.unobserved):
-    return []
+    return ()
   num = max(scores.observed.size, scores.unobserved.size)
-  text = (
-    f'every canary that took part scores above every other one, and {num:,} of '
-    'them show no more than the lower bound'
-  )
   if Assumption.GAUSSIAN_SCORES not in first.assumes:
-    return [text]
+    return (Check('separated', {'num': num}),)
   if not first.epsilon > np.log(num):
-    return []
-  text = f'the fitted-law estimate {cells.format_epsilon(first)} extrapolates: {text}'
-  if np.isfinite(first.epsilon):
-    text += (
-      '; the rest is read from tails of that law, where there are no scores'
-    )
-  return [text]
+    return ()
+  epsilon = float(first.epsilon)
+  return (Check('extrapolates', {'num': num, 'epsilon': epsilon}),)
 
 
-def _find_contradiction(
-  results: Sequence[Estimate], num_bounds: int
-) -> list[str]:
-  """A doubt if one of the first bounds of the same scores is above the first estimate.
+def _find_contradiction(results: Sequence[Estimate], num_bounds: int) -> Checks:
+  """Fails if one of the first bounds of the same scores is above the first estimate.
 
-  The others are there only if somebody asks for them, and a doubt is there or not.
+  Other bounds are computed only on request, and a check fails or does not.
   """
   first = results[0]
   bounds = [e for e in results if e.kind == 'confidence bound']
   highest = max(bounds[:num_bounds], key=lambda e: e.epsilon)
   assert highest.confidence is not None, 'bounds have one'
   if first.epsilon >= highest.epsilon:
-    return []
-  reasons = 'the estimate is wrong, or the bound is one of the few that exceed the true ε'
-  if not highest.is_shape_free:
-    reasons += ', or what the bound assumes is untrue'
-  return [
-    f'the first point estimate, {cells.format_epsilon(first)}, is below a lower '
-    f'bound of the same scores, {cells.format_epsilon(highest)} at '
-    f'{100 * highest.confidence:g} % ({methods.describe_method(highest)}; holds if '
-    f'{", ".join(highest.assumes)}): {reasons}'
-  ]
+    return ()
+  values = {
+    'epsilon': float(first.epsilon),
+    'bound': float(highest.epsilon),
+    'confidence': highest.confidence,
+    'method': highest.method,
+    'assumes': ' '.join(assumption.name for assumption in highest.assumes),
+  }
+  return (Check('below_bound', values),)
 
 
 def _compute_rates(scores: Scores) -> Rates:

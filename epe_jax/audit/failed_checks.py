@@ -1,6 +1,11 @@
-"""What speaks against an estimate, found in the scores themselves, in words."""
+"""What speaks against an estimate, found in the scores themselves.
 
+A check is a key with numbers. `text.checks` has a sentence for each key.
+"""
+
+from collections.abc import Mapping
 import dataclasses
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 import numpy as np
@@ -10,60 +15,68 @@ from epe_jax.epsilon import cosine_null, diagnostics, shift_fit
 from epe_jax.epsilon.types import Scores
 
 _SWAPPED_BELOW = 1e-3
+# Chance that one of the tests of normality fails on Gaussian scores.
+_NORMALITY_SIGNIFICANCE = 0.01
+
+
+class Check(NamedTuple):
+  """A test that failed, or a fact that explains a number.
+
+  Attributes:
+    key: names it.
+    values: name -> a number, or the key of something.
+  """
+
+  key: str
+  values: Mapping[str, float | int | str] = {}
+
+  def to_json(self) -> dict[str, Any]:
+    """The key and the values."""
+    return {'key': self.key, 'values': dict(self.values)}
+
+  @classmethod
+  def from_json(cls, values: Mapping[str, Any]) -> 'Check':
+    """The check that `to_json` wrote.
+
+    Raises:
+      KeyError: a field is missing.
+    """
+    return cls(values['key'], dict(values['values']))
+
+
+Checks = tuple[Check, ...]
 
 
 def scores_differ(scores: Scores) -> bool:
   """Whether observed scores differ by more than float32 rounds.
 
-  They do not where nothing else is in what is seen: without noise, for one who
-  removes the other updates.
+  They do not where an attacker sees a canary alone: without noise, if the other
+  updates are removed.
   """
   null = np.median(scores.unobserved) if scores.unobserved.size else 0.0
   largest = np.max(np.abs(scores.observed - null))
   return bool(np.ptp(scores.observed) > 1e-5 * largest)
 
 
-def drop_rejected_null(scores: Scores) -> tuple[Scores, tuple[str, ...]]:
-  """Scores without a null law that the unobserved ones reject, and doubts."""
-  doubts = doubt_if_swapped(scores)
+def drop_rejected_null(scores: Scores) -> tuple[Scores, Checks]:
+  """Scores without a null law that the unobserved ones reject, and failed checks."""
+  failed = check_not_swapped(scores)
   if not diagnostics.is_null_rejected(scores):
-    return scores, doubts
-  law = (
-    'the spread of the noise that is claimed'
-    if scores.dim is not None and np.isinf(scores.dim)
-    else f'the law of random directions, d = {scores.dim}'
-  )
-  reason = (
-    f'scores of canaries that took no part do not follow {law}, so their own law '
-    'is taken instead'
-  )
+    return scores, failed
+  assert scores.dim is not None, 'a law was rejected'
   without = dataclasses.replace(scores, dim=None, overlap=0.0)
-  return without, (*doubts, reason)
+  return without, (*failed, Check('null_law_rejected', {'dim': scores.dim}))
 
 
-def doubt_if_swapped(scores: Scores) -> tuple[str, ...]:
-  """A doubt if canaries that took part score lower than those that did not."""
-  found = describe_if_swapped(scores)
-  if found is None:
-    return ()
-  return (
-    f'{found}: a high score has to say "took part", so the groups may be swapped or '
-    'the sign be wrong',
-  )
-
-
-def describe_if_swapped(scores: Scores) -> str | None:
-  """That canaries that took part score lower than others, if it is beyond chance."""
+def check_not_swapped(scores: Scores) -> Checks:
+  """Fails if canaries that took part score lower than others, beyond chance."""
   if scores.unobserved.size:
     p = rank_sum_p_value(scores.observed, scores.unobserved)
   else:
     assert scores.dim is not None, 'scores have unobserved ones, or a dim'
     std = cosine_null.null_law(scores.dim).std / np.sqrt(scores.observed.size)
-    p = special.ndtr(scores.observed.mean() / std)
-  if p >= _SWAPPED_BELOW:
-    return None
-  p_value = diagnostics.format_p_value(p)
-  return f'canaries that took part score lower than others ({p_value})'
+    p = float(special.ndtr(scores.observed.mean() / std))
+  return (Check('swapped', {'p_value': p}),) if p < _SWAPPED_BELOW else ()
 
 
 def rank_sum_p_value(
@@ -97,20 +110,47 @@ def rank_sum_p_value(
   return float(special.ndtr((wins - m * n / 2 + 0.5) / std))
 
 
-def doubt_mixture(scores: Scores) -> tuple[str, ...]:
-  """Doubts if scores are not Gaussian around shifts with the spread of the null."""
+def check_mixture(scores: Scores) -> Checks:
+  """Fails unless scores are Gaussian around shifts with the spread of the null."""
   tests = shift_fit.p_values(scores)
-  rejected_below, doubts = shift_fit.REJECTED_BELOW, ()
-  if tests.spread < rejected_below:
-    doubts += (
-      'scores of canaries that took part scatter otherwise than those of others '
-      f'({diagnostics.format_p_value(float(tests.spread))}), so that no estimate that takes them to be '
-      'shifted alone is calibrated',
-    )
-  if tests.shape < rejected_below:
-    doubts += (
-      'scores of canaries that took part are not Gaussian around their shifts '
-      f'({diagnostics.format_p_value(float(tests.shape))}), so that no estimate that takes them to be is '
-      'calibrated',
-    )
-  return doubts
+  p_values = {
+    'spread_differs': float(tests.spread),
+    'not_gaussian_around_shifts': float(tests.shape),
+  }
+  return tuple(
+    Check(key, {'p_value': p})
+    for key, p in p_values.items()
+    if p < shift_fit.REJECTED_BELOW
+  )
+
+
+def check_normality(scores: Scores) -> Checks:
+  """Fails where estimates that take scores for Gaussian mislead, or nobody can tell.
+
+  Args:
+    scores: one audit, without leading axes.
+  """
+  tests, failed = diagnostics.run_normality_tests(scores), []
+  for group, values, test in (
+    ('observed', scores.observed, tests.observed),
+    ('unobserved', scores.unobserved, tests.unobserved),
+  ):
+    size = {'group': group, 'num': values.size}
+    if test is None and 0 < values.size < diagnostics.MIN_SCORES:
+      failed.append(Check('too_few_to_test', size))
+    elif test is None and values.size:
+      failed.append(Check('all_equal', size))
+    elif test is not None and test.p_value < _NORMALITY_SIGNIFICANCE:
+      failed.append(_name_test('not_gaussian', test, group=group))
+  test = tests.null
+  if test is not None and test.p_value < _NORMALITY_SIGNIFICANCE:
+    assert scores.dim is not None, 'its law was tested'
+    failed.append(_name_test('not_cosines', test, dim=scores.dim))
+  return tuple(failed)
+
+
+def _name_test(
+  key: str, test: diagnostics.AndersonDarling, **values: float | int | str
+) -> Check:
+  statistic, p_value = map(float, test)
+  return Check(key, {**values, 'statistic': statistic, 'p_value': p_value})

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from epe_jax.audit.evaluation import Attack, Audit
 from epe_jax.audit.threat_models import EXTERNAL
 from epe_jax.epsilon.types import Estimate
-from epe_jax.text import cells
 
 
 class Headline(NamedTuple):
@@ -40,31 +39,5 @@ def find_headline(audit: Audit) -> Headline | None:
     return None
   attack, bound = audit.headline
   is_external = attack.threat_model == EXTERNAL
-  is_shown = attack.is_calibrated or (is_external and not attack.doubts)
+  is_shown = attack.is_calibrated or (is_external and not attack.failed_checks)
   return Headline(attack, bound, attack.first if is_shown else None)
-
-
-def format_headline(headline: Headline) -> str:
-  """The headline in one line.
-
-  Args:
-    headline: as `find_headline` gives it.
-
-  Returns:
-    Such as 'ε ≥ 2.00 (95 %, no shape assumed); point estimate 7.06; floor 0-0.31;
-    δ = 1e-5'.
-  """
-  bound, point = headline.bound, headline.point
-  assert bound.confidence is not None, 'bounds have one'
-  shape = 'no shape assumed' if bound.is_shape_free else 'if of its shape'
-  parts = [
-    f'ε ≥ {cells.format_epsilon(bound)} '
-    f'({100 * bound.confidence:.4g} %, {shape})'
-  ]
-  if point is None:
-    parts.append('no calibrated point estimate')
-  else:
-    parts.append(f'point estimate {cells.format_epsilon(point)}')
-    if floor := cells.format_short_floor(point):
-      parts.append(f'floor {floor}')
-  return '; '.join([*parts, f'δ = {cells.format_delta(bound.delta)}'])

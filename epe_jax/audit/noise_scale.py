@@ -73,16 +73,3 @@ def measure_noise(
   by_chance = special.chdtrc(max(num - 1, 1), varies / spread)
   is_steady = by_chance > _UNSTEADY_BELOW or varies < num * _ROUNDING**2
   return NoiseScale(ratio, float(np.sqrt(spread / num)) / 2, bool(is_steady))
-
-
-def describe_noise(noise: NoiseScale) -> str | None:
-  """What of the claim its size contradicts, without a full stop; None if nothing."""
-  if noise.is_as_claimed:
-    return None
-  return (
-    "what is left of a release without the others' updates and the canaries is "
-    f'{noise.ratio:.3g} times as long as the noise that is claimed, so that the ε '
-    'that the mechanism allows is not that of this run. Check that the noise '
-    'multiplier, the clip norm, the divisor and the updates of others are those of '
-    'the loop, and that the canaries were added'
-  )

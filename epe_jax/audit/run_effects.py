@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from epe_jax.audit import threat_models
+from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
 from epe_jax.epsilon import bootstrap, gaussian, over_runs, tradeoff_curves
@@ -77,7 +78,7 @@ class OverRuns(NamedTuple):
     new_run: what to expect of one more run; its intervals predict.
     pooled: by the cluster bootstrap, without mu; None where the null law is that
       of unobserved canaries, or runs have unequal numbers of them.
-    doubts: in plain words, what tests found against the scores of which run.
+    failed_checks: name of a run -> what speaks against its scores.
   """
 
   threat_model: str
@@ -95,7 +96,7 @@ class OverRuns(NamedTuple):
   bound: Estimate
   new_run: Effect
   pooled: Effect | None
-  doubts: Sequence[str]
+  failed_checks: Mapping[str, Checks]
 
 
 def evaluate_runs(
@@ -235,11 +236,10 @@ def _estimate_effects(
     bound=over_runs.mean_shift_bound(mu, variance, delta=delta),
     new_run=_make_effect(new_run, effects.mu, effects.prediction),
     pooled=pooled,
-    doubts=[
-      f'{name}: {doubt}'
+    failed_checks={
+      name: attack_scores.failed_checks
       for name, attack_scores in zip(names, all_scores)
-      for doubt in attack_scores.doubts
-    ],
+    },
   )
 
 

@@ -3,12 +3,14 @@
 import numpy as np
 
 from epe_jax.audit import effective_dimension, evaluation, threat_models
-from epe_jax.audit.headline import find_headline, format_headline
+from epe_jax.audit.headline import find_headline
 from epe_jax.audit.record import Record
 from epe_jax.auditor import claim_check
 from epe_jax.auditor.audit_config import AuditConfig
 from epe_jax.canaries import registry
 from epe_jax.text import audit_notes, cells, tables
+from epe_jax.text.effective_dimension import warn_if_low
+from epe_jax.text.headline import format_headline
 from epe_jax.text.summary_table import format_summary_table
 
 
@@ -79,7 +81,7 @@ def _warn_if_concentrated(config: AuditConfig, record: Record) -> str | None:
   assert record.rounds is not None, 'the record of a whole run'
   threshold = registry.min_effective_dimension(config.family, config.dim)
   dimensions = record.rounds.effective_dimension.tolist()
-  return effective_dimension.warn_if_low(
+  return warn_if_low(
     effective_dimension.summarize(
       config.family,
       threshold=threshold,

@@ -53,12 +53,12 @@ def execute(values: flags.FlagValues, argv: Sequence[str]) -> int:
   if values.delta is not None and not 0 < values.delta < 1:
     raise ValueError(f'--delta={values.delta}; give a number in (0, 1).')
   from epe_jax import io
-  from epe_jax.audit import audit_json
+  from epe_jax.text import audit_json
 
   as_json = values.format == 'json'
   audited, text = _audit(pathlib.Path(paths[0]), values, as_json)
   if as_json:
-    text = io.format_json(audit_json.to_json(audited))
+    text = io.format_json(audit_json.describe_in_json(audited))
   print(text)
   bounds = claims.choose_bounds(audited)
   return claims.report_claim(values.claim, bounds, to_stderr=as_json)
@@ -99,6 +99,7 @@ def _audit(
 def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
   from epe_jax.audit import headline
   from epe_jax.text import audit_notes, cells, summary_table, tables
+  from epe_jax.text.headline import format_headline
 
   counts = record.included.sum(axis=0)[record.observed]
   most = int(counts.max())
@@ -112,7 +113,7 @@ def _format_audit(path: pathlib.Path, record: Any, audited: Any) -> str:
   found = headline.find_headline(audited)
   parts = [
     tables.fill_paragraph(head),
-    found and tables.fill_paragraph(headline.format_headline(found)),
+    found and tables.fill_paragraph(format_headline(found)),
     summary_table.format_summary_table(audited),
     '\n'.join(
       tables.fill_paragraph(text, bullet='- ')

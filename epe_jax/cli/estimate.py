@@ -174,15 +174,15 @@ def _needs_all(given: flags.FlagValues) -> bool:
 
 
 def _format_audit(given: flags.FlagValues, audit: Any) -> Estimated:
-  from epe_jax.audit import audit_json
   from epe_jax.report import report
+  from epe_jax.text.audit_json import describe_in_json
 
   form = report.format_estimates
   if not given.all:
     form = report.format_headline_estimates
   text = form(audit, markdown=given.format == 'markdown')
   bounds = claims.choose_bounds(audit)
-  return Estimated(audit_json.to_json(audit), text, bounds)
+  return Estimated(describe_in_json(audit), text, bounds)
 
 
 def _estimate_external(
@@ -209,7 +209,7 @@ def _estimate_external(
     simultaneous=given.simultaneous,
   )
   if loaded.warning is not None:
-    audit = audit_notes.replace_doubts(audit, loaded.warning)
+    audit = audit_notes.replace_checks(audit, loaded.warning)
     if given.format == 'json':
       score_input.tell(f'warning: {loaded.path}: {loaded.warning}')
   estimated = _format_audit(given, audit)

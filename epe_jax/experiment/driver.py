@@ -17,7 +17,6 @@ from epe_jax import progress
 from epe_jax.audit import (
   attack_scores,
   audited_algorithm,
-  effective_dimension,
   evaluation,
   release,
   sequential,
@@ -45,6 +44,7 @@ from epe_jax.experiment import (
 )
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.parallel import in_flight, sharding
+from epe_jax.text.effective_dimension import warn_if_low
 
 
 def train(
@@ -232,7 +232,7 @@ def train(
     dimension = summary.summarize_dimension(
       config, setup, params, scalars.effective_dimension
     )
-    if warning := effective_dimension.warn_if_low(dimension):
+    if warning := warn_if_low(dimension):
       logging.warning('%s', warning)
 
   # 7. Write the model and the result, which ends the run.

@@ -11,10 +11,11 @@ from epe_jax import io
 from epe_jax.audit import audit_json
 from epe_jax.audit.effective_dimension import EffectiveDimensions
 from epe_jax.audit.evaluation import Audit
-from epe_jax.audit.headline import find_headline, format_headline
+from epe_jax.audit.headline import find_headline
 from epe_jax.audit.sequential import ClaimTest
+from epe_jax.text.headline import format_headline
 
-SCHEMA = 4
+SCHEMA = 5
 """The version of result.json."""
 
 

@@ -12,7 +12,7 @@ from epe_jax.audit.threat_models import CHANGE, FINAL, RESIDUAL, scoring
 from epe_jax.epsilon.types import Floor
 from epe_jax.planning.planned_costs import Costs
 from epe_jax.planning.planned_run import PlannedRun
-from epe_jax.text import cells, tables
+from epe_jax.text import cells, checks, tables
 
 MAX_CANARIES = 100_000
 """The largest number of canaries that a plan advises."""
@@ -232,7 +232,7 @@ def _list_warnings(plan: Plan) -> Iterator[str]:
   for p in plan.predictions:
     if p.is_crowded:
       yield (
-        f'{p.name}: {scoring.explain_crowding(run.design)}. Use fewer '
+        f'{p.name}: {checks.describe_check(scoring.note_crowding(run.design))}. Use fewer '
         'canaries, or more rounds.'
       )
   if run.num_unobserved == 0 and run.design == 'fixed':

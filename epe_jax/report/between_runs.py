@@ -17,7 +17,7 @@ from epe_jax.audit.run_effects import Effect, OverRuns
 from epe_jax.epsilon import diagnostics, over_runs
 from epe_jax.epsilon.over_runs import ShiftEstimate
 from epe_jax.report.comparison import LabelledRun
-from epe_jax.text import cells, tables
+from epe_jax.text import cells, checks, tables
 
 _COLUMNS = (
   'μ is by how much taking part shifts a canary on average, in standard deviations '
@@ -168,7 +168,11 @@ def _make_effect_table(row: OverRuns) -> tables.Table:
       f'without the scatter of canaries; I² = {100 * row.i_squared:.0f} % of the '
       'scatter of the estimates is not from canaries '
       f'({diagnostics.format_p_value(row.p_value)} if all runs had the same μ).',
-      *row.doubts,
+      *(
+        f'{run}: {checks.describe_check(check)}'
+        for run, failed in row.failed_checks.items()
+        for check in failed
+      ),
     ],
   )
 

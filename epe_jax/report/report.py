@@ -14,7 +14,7 @@ import pathlib
 
 from epe_jax import extras, io
 from epe_jax.audit.evaluation import SIGNIFICANCE, Attack, Audit
-from epe_jax.audit.headline import find_headline, format_headline
+from epe_jax.audit.headline import find_headline
 from epe_jax.epsilon.types import Scores
 from epe_jax.experiment import workdirs
 from epe_jax.experiment.finished_runs import load_finished_run
@@ -22,6 +22,7 @@ from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, page, reproduction, run_tables, sentences
 from epe_jax.report.page import Cells, Code, Figure, Items, Page, Section, Text
 from epe_jax.text import audit_notes, cells, methods, summary_table, tables
+from epe_jax.text.headline import format_headline
 
 _SECTIONS = (
   ('Point estimates: no guarantee', 'point estimate', None),
@@ -371,7 +372,7 @@ def _select_estimates(
     )
     if estimates:
       attacks.append(
-        dataclasses.replace(attack, estimates=estimates, doubts=())
+        dataclasses.replace(attack, estimates=estimates, failed_checks=())
       )
   return attacks
 

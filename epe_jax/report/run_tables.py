@@ -10,7 +10,7 @@ from epe_jax.audit.evaluation import Attack
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts, sentences
-from epe_jax.text import cells, methods, tables
+from epe_jax.text import cells, checks, methods, tables
 
 _RISKS = {
   'in or out': 'accuracy',
@@ -98,8 +98,10 @@ def format_groups(attacks: Sequence[Attack]) -> list[str]:
       heading += f' (analytic ε {cells.format_analytic(attack.analytic)})'
     lines += ['', heading[0].upper() + heading[1:]]
     lines += [
-      tables.fill_paragraph(f'{doubt}.', bullet='  Doubt: ')
-      for doubt in attack.doubts
+      tables.fill_paragraph(
+        f'{checks.describe_check(check)}.', bullet='  Doubt: '
+      )
+      for check in attack.failed_checks
     ]
     lines.append(_format_line('', cells.Cells(*cells.HEAD)))
     for estimate in attack.estimates:

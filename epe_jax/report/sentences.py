@@ -14,7 +14,6 @@ import numpy as np
 from epe_jax.audit import (
   attack_risks,
   clients,
-  effective_dimension,
   threat_models,
   upper_bounds,
 )
@@ -26,7 +25,8 @@ from epe_jax.epsilon import diagnostics, risks, tradeoff_curves
 from epe_jax.epsilon.types import Estimate
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.report import facts
-from epe_jax.text import audit_notes, cells, methods
+from epe_jax.text import audit_notes, cells, checks, methods
+from epe_jax.text.effective_dimension import warn_if_low
 
 NOT_AUDITED = (
   'Not audited: no canaries took part, so nothing was measured of what this run '
@@ -238,7 +238,7 @@ def _list_doubts(audit: Audit) -> list[str]:
     return [
       f'For {name_attacker(attack)} {audit_notes.describe_violation(attack)}.'
     ]
-  doubted = [attack for attack in audit.attacks if attack.doubts]
+  doubted = [attack for attack in audit.attacks if attack.failed_checks]
   strongest = audit.by_strength[-1]
   agreement, analytic = strongest.agreement, strongest.analytic
   if analytic is not None and math.isinf(analytic.epsilon):
@@ -303,7 +303,7 @@ def narrate(result: RunResult) -> list[str]:
   maximum = audit.find(threat_models.MAXIMUM)
   if maximum is not None and result.rounds > 1:
     paragraphs.append(_describe_maximum(result, maximum))
-  doubt = effective_dimension.warn_if_low(result.effective_dimension)
+  doubt = warn_if_low(result.effective_dimension)
   if doubt:
     paragraphs.append(doubt)
   return paragraphs + list_caveats(result)
@@ -410,7 +410,7 @@ def _describe_attacker(result: RunResult, attack: Attack) -> str:
     ranges.append(f'when nothing leaks this estimator reports {floor}')
   text += f' ({"; ".join(ranges)}).' if ranges else '.'
   if not attack.is_calibrated:
-    text += f' Not calibrated: {"; ".join(attack.doubts) or _UNKNOWN_SHIFT}.'
+    text += f' Not calibrated: {_list_failed(attack) or _UNKNOWN_SHIFT}.'
   exposed = attack.find('most_exposed')
   if exposed is not None:
     text += (
@@ -421,6 +421,10 @@ def _describe_attacker(result: RunResult, attack: Attack) -> str:
     text += _describe_guesses(attack.rates)
   text += _compare_with_analysis(result, attack)
   return text + describe_client(attack, facts.count_participations(result))
+
+
+def _list_failed(attack: Attack) -> str:
+  return '; '.join(map(checks.describe_check, attack.failed_checks))
 
 
 def _describe_own_limit(attack: Attack, exposed: Estimate) -> str:
@@ -524,8 +528,8 @@ def _describe_maximum(result: RunResult, attack: Attack) -> str:
         f'leaks it gives {cells.format_floor(first)} in 9 of 10 audits)'
       )
     text += '. '
-  if attack.doubts:
-    text += f'Not calibrated: {"; ".join(attack.doubts)}. '
+  if attack.failed_checks:
+    text += f'Not calibrated: {_list_failed(attack)}. '
   if fitted is None:
     return text.rstrip()
   text += (

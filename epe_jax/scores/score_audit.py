@@ -10,12 +10,13 @@ import warnings
 import numpy as np
 
 from epe_jax import extras, io
-from epe_jax.audit import audit_json, evaluation, headline
+from epe_jax.audit import evaluation, headline
 from epe_jax.audit.evaluation import Audit
 from epe_jax.epsilon.types import Scores, check_delta
 from epe_jax.report import report, run_tables
 from epe_jax.scores.formats import groups
-from epe_jax.text import audit_notes, tables, terminal
+from epe_jax.text import audit_json, audit_notes, tables, terminal
+from epe_jax.text.headline import format_headline
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -57,7 +58,7 @@ class ScoreAudit:
   def _format_headline(self) -> str:
     found = headline.find_headline(self.audit)
     assert found is not None, 'scores have a bound'
-    return headline.format_headline(found)
+    return format_headline(found)
 
   def plot(self) -> Any:
     """Draws the scores and the trade-off of the attack; needs Matplotlib.
@@ -133,7 +134,7 @@ def estimate(
     scores, delta=delta, simultaneous=simultaneous
   )
   if warning is not None:
-    audit = audit_notes.replace_doubts(audit, warning)
+    audit = audit_notes.replace_checks(audit, warning)
   return ScoreAudit(scores, audit, warning)
 
 
@@ -162,7 +163,9 @@ def write_score_report(
   page = report.make_score_page(scores, audit, of_audit.SCORE_CAPTIONS)
   with tables.limit_width(tables.WIDTH):  # Whatever the terminal's is.
     path = pages.write_page(folder, 'report', page, figures)
-  io.write_json(path.parent / 'estimates.json', audit_json.to_json(audit))
+  io.write_json(
+    path.parent / 'estimates.json', audit_json.describe_in_json(audit)
+  )
   return path
 
 

@@ -10,9 +10,10 @@ from scipy import special
 
 from epe_jax.audit import upper_bounds
 from epe_jax.audit.evaluation import SIGNIFICANCE, Attack, Audit
+from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.threat_models import EXTERNAL
 from epe_jax.epsilon.types import Estimate
-from epe_jax.text import cells, methods
+from epe_jax.text import cells, checks, methods
 
 _CLAIM_IS_WRONG = 'the run does not do what is claimed of it'
 
@@ -24,12 +25,14 @@ def list_warnings(audit: Audit) -> list[str]:
     audit: of a run or of scores.
 
   Returns:
-    The doubts about each attacker, what contradicts the claim, and every lower bound
+    The failed checks of each attacker, what contradicts the claim, and every lower bound
     that is above the ε that the mechanism allows, and every point estimate that chance
     does not put there; each once.
   """
-  doubts = (
-    (attack, doubt) for attack in audit.attacks for doubt in attack.doubts
+  failed = (
+    (attack, checks.describe_check(check))
+    for attack in audit.attacks
+    for check in attack.failed_checks
   )
   violations = (
     (attack, violation)
@@ -37,7 +40,7 @@ def list_warnings(audit: Audit) -> list[str]:
     if (violation := describe_violation(attack)) is not None
   )
   return [
-    *_name_attackers(doubts),
+    *_name_attackers(failed),
     *_name_attackers(violations),
     *_list_contradictions(audit),
   ]
@@ -53,7 +56,11 @@ def list_notes(audit: Audit) -> list[str]:
     Why a bound is another than usual, what an estimate extrapolates, and every point
     estimate that is above the ε that the mechanism allows, as chance may put it.
   """
-  notes = ((attack, note) for attack in audit.attacks for note in attack.notes)
+  notes = (
+    (attack, checks.describe_check(note))
+    for attack in audit.attacks
+    for note in attack.notes
+  )
   return _name_attackers(
     [*notes, *_describe_estimates_above(audit, beyond_chance=False)]
   )
@@ -68,7 +75,7 @@ def format_remarks(audit: Audit) -> list[str]:
 
 
 def format_further_remarks(audit: Audit) -> list[str]:
-  """The remarks that a verdict does not make, which has doubts and violations."""
+  """The remarks that a verdict does not make, which has failed checks and violations."""
   by_chance = (
     (attack, violation)
     for attack in audit.attacks
@@ -82,16 +89,16 @@ def format_further_remarks(audit: Audit) -> list[str]:
   ]
 
 
-def replace_doubts(audit: Audit, doubt: str) -> Audit:
-  """The same audit with one doubt in place of all, where the others follow from it.
+def replace_checks(audit: Audit, warning: str) -> Audit:
+  """The same audit with one warning in place of the checks that follow from it.
 
   Args:
     audit: of scores.
-    doubt: a sentence, whose full stop is left out as doubts have none.
+    warning: a sentence, whose full stop is left out as those of checks have none.
   """
-  doubt = doubt.removesuffix('.')
+  given = Check('given', {'text': warning.removesuffix('.')})
   attacks = (
-    dataclasses.replace(attack, doubts=(doubt,), notes=())
+    dataclasses.replace(attack, failed_checks=(given,), notes=())
     for attack in audit.attacks
   )
   return audit._replace(attacks=tuple(attacks))
@@ -163,7 +170,9 @@ def _list_other_violations(audit: Audit) -> list[str]:
 def _list_contradictions(audit: Audit) -> list[str]:
   """What contradicts the claim of a run besides the bounds fixed beforehand."""
   measured = (
-    (attack, text) for attack in audit.attacks for text in attack.contradictions
+    (attack, checks.describe_check(check))
+    for attack in audit.attacks
+    for check in attack.contradictions
   )
   return [
     *_name_attackers(measured),

@@ -1,5 +1,7 @@
 """One line for each attacker: what a terminal shows of an audit first."""
 
+import math
+
 from epe_jax.audit import clients
 from epe_jax.audit.evaluation import Attack, Audit
 from epe_jax.text import cells, tables
@@ -45,9 +47,7 @@ def make_summary_table(
     for row, attack in zip((head, *body), (None, *audit.attacks)):
       del row[2]
       row.append(
-        'a client'
-        if attack is None
-        else clients.format_client(attack, participations)
+        'a client' if attack is None else format_client(attack, participations)
       )
   return tables.Table('', head, body)
 
@@ -65,3 +65,25 @@ def _summarize(attack: Attack, worst_case_epsilon: float | None) -> list[str]:
   if attack.bounds:
     bound = cells.format_epsilon(attack.bounds[0])
   return [attack.threat_model.name, *row[:4], bound, analytic]
+
+
+def format_client(
+  attack: Attack, participations: clients.Participations
+) -> str:
+  """ε of a client by an attacker, as a cell: expected, or at most.
+
+  Args:
+    attack: what was found about the attacker.
+    participations: of canaries and clients.
+
+  Returns:
+    Such as '2.1 to 33', or '≤ 310.6', or '∞'.
+  """
+  expected = clients.expect_client(attack, participations)
+  if expected is None:
+    limit = cells.format_number(participations.analytic_epsilon)
+    return (
+      limit if math.isinf(participations.analytic_epsilon) else f'≤ {limit}'
+    )
+  low, high = map(cells.format_number, expected)
+  return low if low == high else f'{low} to {high}'

@@ -10,6 +10,7 @@ from studies import simulated_runs
 from epe_jax import accounting
 from epe_jax.audit import clients, evaluation, threat_models
 from epe_jax.epsilon import tradeoff_curves
+from epe_jax.text import summary_table
 from tests import recorded_runs
 
 _DELTA = 1e-3
@@ -128,11 +129,11 @@ def test_nothing_is_expected_from_canaries_of_different_numbers_of_rounds():
   assert clients.expect_client(final, same) is not None
   assert vary.differ
   assert clients.expect_client(final, vary) is None
-  assert clients.format_client(final, vary) == '≤ 9.00'
+  assert summary_table.format_client(final, vary) == '≤ 9.00'
 
 
 def test_a_bound_of_sums_over_rounds_has_its_reason():
   for repetitions, is_noted in ((1, False), (4, True)):
     record = recorded_runs.by_law(repetitions=repetitions)
     own = threat_models.OWN.score(record)
-    assert any('sum over several' in note for note in own.notes) == is_noted
+    assert any(note.key == 'sum_over_rounds' for note in own.notes) == is_noted

@@ -7,6 +7,7 @@ import pytest
 from epe_jax import audit
 from epe_jax.audit import audit_json, evaluation, headline, threat_models
 from epe_jax.report import sentences
+from epe_jax.text.headline import format_headline
 from tests import recorded_runs
 
 
@@ -35,7 +36,7 @@ def evaluate(record, models):
 
 def say(found):
   """All that the report says first."""
-  line = headline.format_headline(headline.find_headline(found))
+  line = format_headline(headline.find_headline(found))
   result = recorded_runs.result(audit=found)
   return line, sentences.give_verdict(result)
 

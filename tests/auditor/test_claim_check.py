@@ -8,6 +8,7 @@ import pytest
 import epe_jax
 from epe_jax import audit
 from epe_jax.auditor import claim_check
+from epe_jax.text import checks
 
 DIM, ROUNDS, CLIENTS, NOISE = 4096, 25, 20, 0.5
 
@@ -45,7 +46,11 @@ def run(
     )
   record = auditor.record()
   found = audit.evaluate(record, floors=False)
-  measured = [text for a in found.attacks for text in a.contradictions]
+  measured = [
+    checks.describe_check(check)
+    for attack in found.attacks
+    for check in attack.contradictions
+  ]
   return [*measured, *claim_check.check_claim(record, found)]
 
 

@@ -444,7 +444,7 @@ def test_what_libraries_raise_unforeseen_is_a_bug(
   capsys, csv, monkeypatch, fail
 ):
   monkeypatch.setattr(
-    'epe_jax.audit.failed_checks.describe_if_swapped', lambda *_: fail()
+    'epe_jax.audit.failed_checks.check_not_swapped', lambda *_: fail()
   )
   # As if it stood in the package.
   monkeypatch.setitem(fail.__globals__, '__name__', 'epe_jax.own')

@@ -485,7 +485,13 @@ def test_a_null_law_that_one_run_rejects_is_believed_in_none():
   }
   (row,) = run_effects.evaluate_runs(runs, delta=DELTA)
   assert row.pooled is None
-  assert 'bad: scores of canaries that took no part' in row.doubts[0]
+  assert {name for name, failed in row.failed_checks.items() if failed} == {
+    'bad'
+  }
+  assert row.failed_checks['bad'][0].key == 'null_law_rejected'
+  assert 'bad: scores of canaries that took no part' in (
+    between_runs.format_over_runs([row])
+  )
   assert row.runs[1].mu == pytest.approx(0.5, abs=5 * np.sqrt(2 / 90))
   assert 'cluster bootstrap' not in between_runs.format_over_runs([row])
 

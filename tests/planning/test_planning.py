@@ -207,7 +207,7 @@ def test_a_plan_and_an_audit_choose_the_same_bound_and_say_why(in_round, bound):
     'canaries make up more than 1 % of what this attacker sees, so the null'
   )
   is_crowded = bound == 'rank_test'
-  assert any(note in text for text in own.notes) == is_crowded
+  assert any(one.key == 'crowded' for one in own.notes) == is_crowded
   warned = any(x.startswith(f'own round: {note}') for x in plan.warnings)
   assert warned == is_crowded
 

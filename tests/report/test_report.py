@@ -14,12 +14,12 @@ from scipy import stats
 from epe_jax import accounting, io
 from epe_jax.accounting import Analytic
 from epe_jax.audit import (
-  audit_json,
   clients,
   evaluation,
   release,
   threat_models,
 )
+from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
 from epe_jax.epsilon.types import Scores
@@ -33,7 +33,7 @@ from epe_jax.report import (
   sentences,
 )
 from epe_jax.report.figures import of_audit
-from epe_jax.text import cells, tables
+from epe_jax.text import audit_json, cells, summary_table, tables
 from tests import recorded_runs
 from tests.in_process import run_script
 
@@ -88,10 +88,14 @@ def _bound(attack_scores, method, epsilon, **settings):
   )
 
 
+def _given(text):
+  return Check('given', {'text': text})
+
+
 def _reading(
-  attack_scores, calibrated=True, doubts=(), rates=None, agreement=None
+  attack_scores, calibrated=True, failed=(), rates=None, agreement=None
 ):
-  return attack_scores, (calibrated, tuple(doubts), rates, agreement)
+  return attack_scores, (calibrated, tuple(failed), rates, agreement)
 
 
 _RATES = evaluation.Rates(0.672, (0.123, 0.0321))
@@ -273,7 +277,7 @@ def test_a_summary_has_a_line_for_each_attacker_and_no_doubtful_estimate():
     analytic = cells.format_analytic(attack.analytic)
     if attack.analytic is None:
       analytic = '35.5' if strongest else '-'
-    of_client = clients.format_client(attack, participations)
+    of_client = summary_table.format_client(attack, participations)
     assert line.endswith(f' {of_client}')
     line = line.removesuffix(of_client).rstrip()
     assert line.endswith(f' {analytic}')
@@ -309,7 +313,7 @@ def test_a_verdict_is_the_bound_the_final_model_and_what_speaks_against_it():
     said = sentences.give_verdict(_result(audit=audit._replace(attacks=off)))
     assert said[-1].endswith(ending)
   doubted = (
-    dataclasses.replace(weaker[0], doubts=('it is not',)),
+    dataclasses.replace(weaker[0], failed_checks=(_given('it is not'),)),
     *audit.attacks[1:],
   )
   said = sentences.give_verdict(_result(audit=audit._replace(attacks=doubted)))
@@ -421,7 +425,7 @@ def test_a_point_estimate_above_the_analytic_epsilon_is_named_everywhere(
     assert why in text, name
     assert f'{kind}: own round, others removed: the point' in text, name
     assert kind == 'Warning' or 'Warning' not in text, name
-  values = audit_json.to_json(result.audit)
+  values = audit_json.describe_in_json(result.audit)
   (said,) = [*values['warnings'], *values['notes']]
   assert why in said
   assert len(values['warnings']) == (kind == 'Warning')
@@ -446,7 +450,7 @@ def test_a_bound_above_the_analytic_epsilon_is_warned_of_everywhere(is_first):
     )
   for name, text in _show_everywhere(result).items():
     assert expected in text, name
-  (warning,) = audit_json.to_json(result.audit)['warnings']
+  (warning,) = audit_json.describe_in_json(result.audit)['warnings']
   assert expected in warning
 
 
@@ -589,7 +593,7 @@ def test_maxima_that_refute_their_law_have_a_doubt():
   changed = recorded_runs.replace_cosines(record, aggregate=trace)
   attack_scores = threat_models.MAXIMUM.score(changed)
   assert not attack_scores.is_calibrated
-  assert 'do not follow the law of the largest of' in attack_scores.doubts[-1]
+  assert attack_scores.failed_checks[-1].key == 'maximum_law_rejected'
 
 
 def test_bounds_that_hold_together_are_lower_ones():
@@ -690,7 +694,7 @@ def test_the_fit_of_maxima_is_said_to_extrapolate():
 
 def test_doubts_are_told_beside_the_estimate():
   doubt = 'scores scatter otherwise than those of others (p = 0.001)'
-  result = _result(all_scores=[_reading(_FINAL, False, [doubt])])
+  result = _result(all_scores=[_reading(_FINAL, False, [_given(doubt)])])
   assert f'Not calibrated: {doubt}.' in _attacker(
     result, 'only the final model'
   )
@@ -1019,7 +1023,8 @@ def test_what_result_json_says_is_no_markup_of_a_page(tmp_path):
   )
   values = json.loads(path.read_text())
   for attack in values['audit']['attacks']:
-    attack.update(sees=text, doubts=[text], notes=[text])
+    check = {'key': text, 'values': {'text': text}}
+    attack.update(sees=text, failed_checks=[check], notes=[check])
   path.write_text(json.dumps(values))
   result = run_result.load_result(path)
   for made in (

@@ -12,11 +12,13 @@ from scipy import special
 
 import epe_jax
 from epe_jax.audit import evaluation, headline
+from epe_jax.audit.failed_checks import Check
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import report
 from epe_jax.report.figures import of_audit
 from epe_jax.scores import score_audit
-from epe_jax.text import cells
+from epe_jax.text import cells, checks
+from epe_jax.text.headline import format_headline
 
 RNG = np.random.default_rng(0)
 IN, OUT = RNG.normal(2, 1, 80), RNG.normal(0, 1, 60)
@@ -110,7 +112,7 @@ def test_the_scale_of_scores_changes_no_estimate(found, scale):
   assert [e.epsilon for e in scaled.estimates] == pytest.approx(
     [e.epsilon for e in attack.estimates], rel=1e-6
   )
-  assert scaled.doubts == attack.doubts
+  assert scaled.failed_checks == attack.failed_checks
 
 
 @pytest.mark.usefixtures('types_unchecked')
@@ -186,17 +188,15 @@ def test_an_estimate_that_counts_is_not_said_to_extrapolate():
   separate = epe_jax.estimate([1] * 100, [0] * 100, delta=1e-5)
   (attack,) = separate.audit.attacks
   assert attack.first.method == 'max_threshold_empirical'
-  assert attack.notes == (
-    'every canary that took part scores above every other one, and 100 of them show no '
-    'more than the lower bound',
-  )
+  assert attack.notes == (Check('separated', {'num': 100}),)
 
 
 def test_the_bound_that_contradicts_an_estimate_is_named_with_what_it_assumes():
   # Shifted by 60, of spreads 0.1 and 4.
   ins, outs = 60 + 0.1 * QUANTILES, 4 * QUANTILES
   (attack,) = epe_jax.estimate(ins, outs, delta=1e-5).audit.attacks
-  (doubt,) = attack.doubts
+  (failed,) = attack.failed_checks
+  doubt = checks.describe_check(failed)
   assert 'both Gaussians, spread free; holds if ' in doubt
   assert 'scores are Gaussian): the estimate is wrong' in doubt
 
@@ -209,8 +209,8 @@ def test_a_bound_of_scores_above_their_point_estimate_is_a_doubt():
   wide = epe_jax.estimate(ins, outs, delta=1e-5)
   (attack,) = wide.audit.attacks
   assert attack.bounds[0].epsilon > attack.first.epsilon
-  doubts = [d for d in attack.doubts if 'is below a lower bound' in d]
-  assert len(doubts) == 1
+  keys = [check.key for check in attack.failed_checks]
+  assert keys.count('below_bound') == 1
   assert 'no calibrated point estimate' in repr(wide)
   assert 'extrapolates' not in repr(wide)
 
@@ -272,7 +272,7 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
   for name in figures:
     assert f']({name})' in page
   assert (path.parent / 'estimates.json').is_file()
-  line = headline.format_headline(headline.find_headline(found.audit))
+  line = format_headline(headline.find_headline(found.audit))
   assert page.split('\n\n')[1] == f'**{line}**'
   shown = (path.parent / 'report.html').read_text()
   bound = cells.format_epsilon(found.audit.headline[1])
@@ -284,7 +284,7 @@ def test_a_report_has_the_estimates_and_every_figure(found, tmp_path):
 def test_the_figure_shows_an_estimate_where_the_headline_does(found):
   wide = epe_jax.estimate(np.exp(IN), OUT, delta=1e-5)
   for audit, is_shown in ((found, True), (wide, False)):
-    line = headline.format_headline(headline.find_headline(audit.audit))
+    line = format_headline(headline.find_headline(audit.audit))
     assert ('no calibrated point estimate' not in line) == is_shown
     drawn = of_audit.draw_scores(audit.audit)['attackers.png']
     (axes,) = drawn.axes

@@ -15,6 +15,7 @@ from epe_jax.epsilon import gaussian, noise_floor
 from epe_jax.epsilon.types import Scores
 from epe_jax.report import report
 from epe_jax.scores import score_files
+from epe_jax.text import checks
 from tests import recorded_runs
 from tests.in_process import run_script
 
@@ -171,9 +172,10 @@ def test_scores_that_are_no_gaussians_are_warned_of_in_words():
   observed, unobserved = groups()
   good = external.score_external(Scores(observed, unobserved))
   bad = external.score_external(Scores(np.exp(observed), unobserved))
-  assert good.doubts == ()
-  (said,) = bad.doubts
-  assert 'Gauss' in said
+  assert good.failed_checks == ()
+  (failed,) = bad.failed_checks
+  assert (failed.key, failed.values['group']) == ('not_gaussian', 'observed')
+  assert 'scores are not Gaussian (Anderson' in checks.describe_check(failed)
 
 
 def test_swapped_groups_are_warned_of():
@@ -182,11 +184,12 @@ def test_swapped_groups_are_warned_of():
     Scores(unobserved, observed),
     Scores(-0.01 * observed, np.empty(0), dim=10**4),
   ):
-    said = ' '.join(external.score_external(scores).doubts)
+    failed = external.score_external(scores).failed_checks
+    said = ' '.join(map(checks.describe_check, failed))
     assert 'score lower than others' in said
     assert 'swapped or the sign be wrong' in said
   weak = Scores(observed[:20] - 3.2, unobserved)
-  assert external.score_external(weak).doubts == ()
+  assert external.score_external(weak).failed_checks == ()
 
 
 def test_a_dim_that_the_scores_refute_is_not_believed():
@@ -194,7 +197,7 @@ def test_a_dim_that_the_scores_refute_is_not_believed():
   wrong = Scores(observed / 100, unobserved / 100, dim=100 * 10**4)
   audit = evaluation.evaluate_scores(wrong, delta=1e-5)
   (attack,) = audit.attacks
-  assert any('do not follow the law of random' in s for s in attack.doubts)
+  assert attack.failed_checks[0].key == 'null_law_rejected'
   assert attack.bounds
   for bound in attack.bounds:
     assert bound.epsilon < 1

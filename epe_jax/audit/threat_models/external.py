@@ -6,7 +6,6 @@ from epe_jax.audit import failed_checks
 from epe_jax.audit.threat_models.scoring import draw_null, name_law
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
 from epe_jax.epsilon import (
-  diagnostics,
   noise_floor,
   registry,
 )
@@ -42,14 +41,13 @@ def score_external(scores: Scores) -> AttackScores:
       f'part and {scores.unobserved.size:,} of others. Give at least 2 of each, '
       'better hundreds.'
     )
-  scores, reasons = failed_checks.drop_rejected_null(scores)
+  scores, failed = failed_checks.drop_rejected_null(scores)
   traits = registry.describe(
     scores, has_spread=_can_fit_spread(scores), is_external=True
   )
   draw, law = draw_null(scores), name_law(scores)
   if scores.unobserved.size:
     draw, law = noise_floor.draw_permutations(scores), ('permuted', id(scores))
-  reason = diagnostics.warn_if_not_gaussian(scores)
   return AttackScores(
     threat_model=EXTERNAL,
     sees='scores',
@@ -62,7 +60,7 @@ def score_external(scores: Scores) -> AttackScores:
     law=law,
     is_calibrated=False,
     is_expected=False,
-    doubts=(*reasons, *([reason.removesuffix('.')] if reason else ())),
+    failed_checks=(*failed, *failed_checks.check_normality(scores)),
   )
 
 

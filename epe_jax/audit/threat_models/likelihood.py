@@ -36,7 +36,7 @@ def _score(record: Record) -> AttackScores | None:
     law=None,
     is_calibrated=False,
     is_expected=False,
-    doubts=failed_checks.doubt_if_swapped(scores),
+    failed_checks=failed_checks.check_not_swapped(scores),
   )
 
 

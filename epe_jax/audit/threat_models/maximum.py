@@ -17,6 +17,7 @@ from epe_jax.audit import (
   failed_checks,
   upper_bounds,
 )
+from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.scoring import (
   can_fit_null,
@@ -29,7 +30,6 @@ from epe_jax.audit.threat_models.threat_model import (
   ThreatModel,
 )
 from epe_jax.epsilon import (
-  diagnostics,
   maximum,
   noise_floor,
   registry,
@@ -53,10 +53,8 @@ def _score(record: Record) -> AttackScores | None:
     registry.FITTED if differ else registry.COUNTED,
     threshold.eps_lo,
   )
-  reasons, tau = (
-    failed_checks.doubt_if_swapped(scores),
-    float(record.num_rounds),
-  )
+  failed = failed_checks.check_not_swapped(scores)
+  tau = float(record.num_rounds)
   if record.expected is not None:
     own_shifts = (
       np.sqrt(record.dim) * record.expected[:, None] * record.assigned
@@ -73,11 +71,7 @@ def _score(record: Record) -> AttackScores | None:
     tau = maximum.fit_rounds(scores.unobserved, len(own_shifts))
     p = maximum.p_value(scores.unobserved)
     if p < shift_fit.REJECTED_BELOW:
-      reasons += (
-        'maxima of canaries that took no part do not follow the law of the '
-        f'largest of independent cosines ({diagnostics.format_p_value(p)}), so that no estimate from '
-        'them is calibrated',
-      )
+      failed += (Check('maximum_law_rejected', {'p_value': float(p)}),)
   return AttackScores(
     threat_model=MAXIMUM,
     sees=describe_release(record),
@@ -90,9 +84,9 @@ def _score(record: Record) -> AttackScores | None:
       scores.observed.size, scores.unobserved.size, rounds=tau
     ),
     law=('maximum', scores.observed.size, scores.unobserved.size, tau),
-    is_calibrated=record.expected is not None and not reasons,
+    is_calibrated=record.expected is not None and not failed,
     is_expected=False,
-    doubts=reasons,
+    failed_checks=failed,
   )
 
 

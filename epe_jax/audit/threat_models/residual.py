@@ -77,7 +77,7 @@ def _score_without_noise(
     law=None,
     is_calibrated=True,
     is_expected=False,
-    doubts=(),
+    failed_checks=(),
     contradictions=contradict(noise),
   )
 

@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.audit import failed_checks
-from epe_jax.audit.noise_scale import NoiseScale, describe_noise
+from epe_jax.audit.failed_checks import Check, Checks
+from epe_jax.audit.noise_scale import NoiseScale
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.threat_model import (
   COSINE,
@@ -86,25 +87,6 @@ def choose_dim(dim: float, share: float, *, can_fit: bool) -> float | None:
   return None if share > _CROWDED and can_fit else dim
 
 
-def explain_crowding(design: str) -> str:
-  """What follows where `choose_dim` gives None, without a full stop.
-
-  Args:
-    design: of the canaries, as in `Scores`.
-  """
-  text = (
-    f'canaries make up more than {100 * _CROWDED:g} % of what this attacker sees, so '
-    'the null law is taken from those that took no part and is not that of random '
-    'directions'
-  )
-  if design == 'fixed':
-    text += (
-      '; the lower bound is one that needs no known law (all thresholds, one test), '
-      'and is smaller'
-    )
-  return text
-
-
 def _measure_shares(
   cosines: Float[np.ndarray, ' n'], groups: Int[np.ndarray, ' n'], dim: float
 ) -> Float[np.ndarray, ' vectors']:
@@ -167,12 +149,12 @@ def describe_shifted(
     is_sum: scores are sums over several rounds, which have no known null law.
     noise: in units of which the scores are.
   """
-  scores, reasons = failed_checks.drop_rejected_null(scores)
+  scores, failed = failed_checks.drop_rejected_null(scores)
   shift, has_spread = scores.shift, failed_checks.scores_differ(scores)
   if shift is not None:
-    reasons += failed_checks.doubt_mixture(scores)
+    failed += failed_checks.check_mixture(scores)
   traits = registry.describe(
-    scores, has_spread=has_spread, is_rejected=bool(reasons)
+    scores, has_spread=has_spread, is_rejected=bool(failed)
   )
   return AttackScores(
     threat_model=threat_model,
@@ -184,9 +166,9 @@ def describe_shifted(
     bounds=registry.choose_bounds(traits),
     draw=draw_null(scores),
     law=name_law(scores),
-    is_calibrated=shift is not None and not reasons,
+    is_calibrated=shift is not None and not failed,
     is_expected=is_expected,
-    doubts=reasons,
+    failed_checks=failed,
     notes=_explain_law(
       scores, is_crowded=is_crowded, is_sum=is_sum, noise=noise
     ),
@@ -196,27 +178,31 @@ def describe_shifted(
 
 def _explain_law(
   scores: Scores, *, is_crowded: bool, is_sum: bool, noise: NoiseScale | None
-) -> tuple[str, ...]:
+) -> Checks:
+  """Why the null law is that of unobserved canaries."""
   if is_crowded:
-    return (explain_crowding(scores.design),)
+    return (note_crowding(scores.design),)
   if is_sum:
-    return (
-      'a canary is scored by a sum over several rounds, whose null law is taken from '
-      'the canaries that took no part, so that its bound that assumes no shape is '
-      'far below the estimate',
-    )
+    return (Check('sum_over_rounds'),)
   if noise is not None and not noise.is_steady:
-    return (
-      'the noise varies from round to round by more than that of the claim, so the '
-      'null law is taken from the canaries that took no part',
-    )
+    return (Check('noise_varies'),)
   return ()
 
 
-def contradict(noise: NoiseScale | None) -> tuple[str, ...]:
-  """What the measured noise contradicts of the claim, in plain words."""
-  text = None if noise is None else describe_noise(noise)
-  return () if text is None else (text,)
+def note_crowding(design: str) -> Check:
+  """What to know where `choose_dim` gives None.
+
+  Args:
+    design: of the canaries, as in `Scores`.
+  """
+  return Check('crowded', {'share': _CROWDED, 'design': design})
+
+
+def contradict(noise: NoiseScale | None) -> Checks:
+  """What the measured noise contradicts of the claim."""
+  if noise is None or noise.is_as_claimed:
+    return ()
+  return (Check('noise_not_as_claimed', {'ratio': noise.ratio}),)
 
 
 def score_cosines(

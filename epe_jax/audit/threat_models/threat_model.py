@@ -5,6 +5,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from epe_jax.accounting import Analytic
+from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.record import Record
 from epe_jax.epsilon import noise_floor
 from epe_jax.epsilon.registry import Estimator
@@ -91,10 +92,10 @@ class AttackScores(NamedTuple):
       no test says otherwise.
     is_expected: shifts of the scores are those that norms tell to expect, and
       not just in proportion to them.
-    doubts: in plain words, what tests found against the estimates.
-    notes: in plain words, why they are other than usual.
-    contradictions: in plain words, what was measured that contradicts the claim
-      of the run, and not the estimates.
+    failed_checks: what speaks against the estimates.
+    notes: why the estimators or the null law are other than usual.
+    contradictions: what was measured that contradicts the claim of the run, and not
+      the estimates.
   """
 
   threat_model: ThreatModel
@@ -108,6 +109,6 @@ class AttackScores(NamedTuple):
   law: Hashable
   is_calibrated: bool
   is_expected: bool
-  doubts: tuple[str, ...]
-  notes: tuple[str, ...] = ()
-  contradictions: tuple[str, ...] = ()
+  failed_checks: Checks
+  notes: Checks = ()
+  contradictions: Checks = ()

@@ -7,6 +7,7 @@ import numpy as np
 
 from epe_jax.audit import failed_checks
 from epe_jax.epsilon.types import Scores
+from epe_jax.text import checks
 
 Higher = Literal['in', 'out']
 """Which group scores higher in a file: canaries that took part, or the others."""
@@ -197,9 +198,10 @@ def warn_if_reversed(
   Returns:
     A sentence with the cure, or None.
   """
-  found = failed_checks.describe_if_swapped(scores)
-  if found is None:
+  failed = failed_checks.check_not_swapped(scores)
+  if not failed:
     return None
+  found = checks.describe_swapped(float(failed[0].values['p_value']))
   low, other = ('lower', 'out') if higher == 'in' else ('higher', 'in')
   return (
     f'the sign is probably reversed: {found}. If {low} scores mean "took part", '

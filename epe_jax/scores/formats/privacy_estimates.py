@@ -140,7 +140,7 @@ def warn_if_reversed(counts: Counts) -> str | None:
   Returns:
     A sentence with the cure, or None.
   """
-  if not failed_checks.doubt_if_swapped(counts.to_scores()):
+  if not failed_checks.check_not_swapped(counts.to_scores()):
     return None
   return (
     'guesses are probably reversed: canaries that took part are guessed "in" less '

@@ -1,0 +1,34 @@
+"""The JSON of an audit for people who read it: its facts, and the words for them."""
+
+from typing import Any
+
+from epe_jax.audit import audit_json
+from epe_jax.audit.evaluation import Audit
+from epe_jax.audit.headline import find_headline
+from epe_jax.epsilon.types import Estimate
+from epe_jax.text import audit_notes, headline, methods
+
+
+def describe_in_json(audit: Audit) -> dict[str, Any]:
+  """What `audit_json.to_json` gives, with warnings, notes and labels.
+
+  Args:
+    audit: of a run or of scores.
+  """
+  values, found = audit_json.to_json(audit), find_headline(audit)
+  for attack, row in zip(audit.attacks, values['attacks']):
+    for estimate, one in zip(attack.estimates, row['estimates']):
+      one['label'] = methods.describe_method(estimate)
+  if found is not None:
+    row = values['headline']
+    row |= {'text': headline.format_headline(found)} | _label(found.bound)
+    if found.point is not None:
+      row['point_estimate'] |= _label(found.point)
+  return values | {
+    'warnings': audit_notes.list_warnings(audit),
+    'notes': audit_notes.list_notes(audit),
+  }
+
+
+def _label(estimate: Estimate) -> dict[str, str]:
+  return {'label': methods.describe_method(estimate)}

@@ -1,0 +1,213 @@
+"""A sentence for each check of an audit, made from its key and its numbers."""
+
+from collections.abc import Callable
+
+from epe_jax.audit.failed_checks import Check
+from epe_jax.epsilon.diagnostics import MIN_SCORES, format_p_value
+from epe_jax.epsilon.types import Assumption, Estimate
+from epe_jax.text import cells, methods
+
+
+def describe_check(check: Check) -> str:
+  """The check in words, without a full stop.
+
+  Args:
+    check: of a key of `SENTENCES`, or of an attacker that is not of this package.
+
+  >>> describe_check(Check('separated', {'num': 100}))[:41]
+  'every canary that took part scores above '
+  >>> describe_check(Check('mine', {'share': 0.5}))
+  'mine (share = 0.5)'
+  """
+  if check.key in SENTENCES:
+    return SENTENCES[check.key](**check.values)
+  values = ', '.join(f'{name} = {x}' for name, x in check.values.items())
+  name = check.key.replace('_', ' ')
+  return f'{name} ({values})' if values else name
+
+
+def _null_law_rejected(dim: float | str) -> str:
+  law = (
+    'the spread of the noise that is claimed'
+    if float(dim) == float('inf')
+    else f'the law of random directions, d = {dim}'
+  )
+  return (
+    f'scores of canaries that took no part do not follow {law}, so their own law '
+    'is taken instead'
+  )
+
+
+def describe_swapped(p_value: float) -> str:
+  """That canaries that took part score lower than others."""
+  return f'canaries that took part score lower than others ({format_p_value(p_value)})'
+
+
+def _swapped(p_value: float) -> str:
+  return (
+    f'{describe_swapped(p_value)}: a high score has to say "took part", so the '
+    'groups may be swapped or the sign be wrong'
+  )
+
+
+def _spread_differs(p_value: float) -> str:
+  return (
+    'scores of canaries that took part scatter otherwise than those of others '
+    f'({format_p_value(p_value)}), so that no estimate that takes them to be shifted '
+    'alone is calibrated'
+  )
+
+
+def _not_gaussian_around_shifts(p_value: float) -> str:
+  return (
+    'scores of canaries that took part are not Gaussian around their shifts '
+    f'({format_p_value(p_value)}), so that no estimate that takes them to be is '
+    'calibrated'
+  )
+
+
+def _maximum_law_rejected(p_value: float) -> str:
+  return (
+    'maxima of canaries that took no part do not follow the law of the largest of '
+    f'independent cosines ({format_p_value(p_value)}), so that no estimate from them '
+    'is calibrated'
+  )
+
+
+def _too_few_to_test(group: str, num: int) -> str:
+  return (
+    f'the {num} {group} scores are too few to test whether they are Gaussian; give '
+    f'{MIN_SCORES} or more'
+  )
+
+
+def _all_equal(group: str, num: int) -> str:
+  return (
+    f'the {num} {group} scores are all equal, so that they are not Gaussian'
+  )
+
+
+def _not_gaussian(group: str, statistic: float, p_value: float) -> str:
+  return (
+    f'the {group} scores are not Gaussian ({_format_test(statistic, p_value)}): '
+    'two-Gaussian estimates of them mean nothing; bounds that assume no shape stay '
+    'valid'
+  )
+
+
+def _not_cosines(dim: float, statistic: float, p_value: float) -> str:
+  return (
+    f'the unobserved scores do not follow the law of a cosine in dimension {dim} '
+    f'({_format_test(statistic, p_value)}): use dim=None, so that their law is taken '
+    'from the unobserved scores'
+  )
+
+
+def _format_test(statistic: float, p_value: float) -> str:
+  return f'Anderson-Darling {statistic:.3g}, {format_p_value(p_value)}'
+
+
+def _below_bound(
+  epsilon: float | str,
+  bound: float | str,
+  confidence: float,
+  method: str,
+  assumes: str,
+) -> str:
+  assumptions = tuple(Assumption[name] for name in assumes.split())
+  estimate = Estimate(
+    float(bound), 0.5, method, confidence, 'confidence bound', assumptions
+  )
+  reasons = 'the estimate is wrong, or the bound is one of the few that exceed the true ε'
+  if not estimate.is_shape_free:
+    reasons += ', or what the bound assumes is untrue'
+  return (
+    f'the first point estimate, {cells.format_number(epsilon)}, is below a lower '
+    f'bound of the same scores, {cells.format_number(bound)} at '
+    f'{100 * confidence:g} % ({methods.describe_method(estimate)}; holds if '
+    f'{", ".join(assumptions)}): {reasons}'
+  )
+
+
+def _crowded(share: float, design: str) -> str:
+  text = (
+    f'canaries make up more than {100 * share:g} % of what this attacker sees, so '
+    'the null law is taken from those that took no part and is not that of random '
+    'directions'
+  )
+  if design == 'fixed':
+    text += (
+      '; the lower bound is one that needs no known law (all thresholds, one test), '
+      'and is smaller'
+    )
+  return text
+
+
+def _sum_over_rounds() -> str:
+  return (
+    'a canary is scored by a sum over several rounds, whose null law is taken from '
+    'the canaries that took no part, so that its bound that assumes no shape is far '
+    'below the estimate'
+  )
+
+
+def _noise_varies() -> str:
+  return (
+    'the noise varies from round to round by more than that of the claim, so the '
+    'null law is taken from the canaries that took no part'
+  )
+
+
+def _separated(num: int) -> str:
+  return (
+    f'every canary that took part scores above every other one, and {num:,} of them '
+    'show no more than the lower bound'
+  )
+
+
+def _extrapolates(num: int, epsilon: float | str) -> str:
+  text = (
+    f'the fitted-law estimate {cells.format_number(epsilon)} extrapolates: '
+    f'{_separated(num)}'
+  )
+  if float(epsilon) < float('inf'):
+    text += (
+      '; the rest is read from tails of that law, where there are no scores'
+    )
+  return text
+
+
+def _noise_not_as_claimed(ratio: float) -> str:
+  return (
+    "what is left of a release without the others' updates and the canaries is "
+    f'{ratio:.3g} times as long as the noise that is claimed, so that the ε that the '
+    'mechanism allows is not that of this run. Check that the noise multiplier, the '
+    'clip norm, the divisor and the updates of others are those of the loop, and '
+    'that the canaries were added'
+  )
+
+
+def _given(text: str) -> str:
+  return text
+
+
+SENTENCES: dict[str, Callable[..., str]] = {
+  'null_law_rejected': _null_law_rejected,
+  'swapped': _swapped,
+  'spread_differs': _spread_differs,
+  'not_gaussian_around_shifts': _not_gaussian_around_shifts,
+  'maximum_law_rejected': _maximum_law_rejected,
+  'too_few_to_test': _too_few_to_test,
+  'all_equal': _all_equal,
+  'not_gaussian': _not_gaussian,
+  'not_cosines': _not_cosines,
+  'below_bound': _below_bound,
+  'crowded': _crowded,
+  'sum_over_rounds': _sum_over_rounds,
+  'noise_varies': _noise_varies,
+  'separated': _separated,
+  'extrapolates': _extrapolates,
+  'noise_not_as_claimed': _noise_not_as_claimed,
+  'given': _given,
+}
+"""Key of a check -> its sentence, from the values of the check by their names."""

@@ -1,0 +1,72 @@
+"""Every check of an audit has a sentence, and every sentence a check."""
+
+import ast
+import pathlib
+
+import numpy as np
+import pytest
+
+import epe_jax
+from epe_jax.audit import audit_json, evaluation, failed_checks
+from epe_jax.audit.failed_checks import Check
+from epe_jax.epsilon.types import Scores
+from epe_jax.text import checks
+
+_CORE = pathlib.Path(epe_jax.__file__).parent
+
+
+def made_keys():
+  """The first arguments of all calls of `Check`, in the audit and in the text."""
+  for room in ('audit', 'text'):
+    for path in (_CORE / room).rglob('*.py'):
+      for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+          'Check',
+          '_name_test',
+        ):
+          yield from (
+            x.value for x in node.args[:1] if isinstance(x, ast.Constant)
+          )
+  yield from ('spread_differs', 'not_gaussian_around_shifts')
+
+
+def test_each_check_that_is_made_has_a_sentence():
+  assert set(made_keys()) == checks.SENTENCES.keys()
+
+
+@pytest.mark.parametrize(
+  ('observed', 'unobserved', 'keys'),
+  [
+    (np.zeros(9), np.ones(9), ['swapped', 'all_equal', 'all_equal']),
+    (np.arange(4.0), np.arange(4.0), ['too_few_to_test', 'too_few_to_test']),
+    (
+      np.exp(np.linspace(-3, 3, 99)),
+      np.linspace(-1, 1, 99) ** 3,
+      ['not_gaussian'] * 2,
+    ),
+  ],
+)
+def test_what_scores_of_any_system_show_is_said(observed, unobserved, keys):
+  scores = Scores(observed, unobserved)
+  failed = [
+    *failed_checks.check_not_swapped(scores),
+    *failed_checks.check_normality(scores),
+  ]
+  assert [check.key for check in failed] == keys
+  for check in failed:
+    text = checks.describe_check(check)
+    assert not text.endswith('.')
+    assert Check.from_json(check.to_json()) == check
+
+
+def test_an_audit_is_kept_without_a_sentence():
+  rng = np.random.default_rng(0)
+  # Far apart, and neither group is Gaussian.
+  scores = Scores(np.exp(rng.normal(size=60)) + 9, rng.uniform(size=60))
+  found = evaluation.evaluate_scores(scores, delta=1e-5)
+  (attack,) = found.attacks
+  assert attack.failed_checks
+  values = audit_json.to_json(found)
+  assert audit_json.from_json(values) == found
+  for check in attack.failed_checks:
+    assert checks.describe_check(check) not in str(values)
