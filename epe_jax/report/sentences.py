@@ -100,7 +100,7 @@ def count_rounds_of_canary(participations: Participations) -> str:
 
 
 def describe_participation(result: RunResult) -> str | None:
-  """Whose ε the numbers of an audit are; None if clients take part as canaries do."""
+  """In how many rounds canaries and clients take part; None if it is the same."""
   participations = facts.count_participations(result)
   if not result.is_audited or not participations.differ:
     return None
@@ -138,7 +138,7 @@ def describe_run(result: RunResult) -> str:
 
 
 def describe_overflow(history: Sequence[Mapping[str, Any]]) -> list[str]:
-  """Says in how many rounds clients diverged, so that their updates were lost.
+  """The number of rounds in which clients diverged, so that their updates were lost.
 
   CLIP(x; S) = x min(1, S / |x|) is 0 where |x| overflows float32. Metrics have the
   mean norm of a round's updates, so they do not tell how many of its clients it was.
@@ -168,7 +168,7 @@ def describe_overflow(history: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def give_verdict(result: RunResult) -> list[str]:
-  """A few sentences: what is certain, what is likely, what to doubt.
+  """The verdict on a run: the bound, the final model, and evidence against either.
 
   Args:
     result: what result.json holds.
@@ -183,7 +183,7 @@ def give_verdict(result: RunResult) -> list[str]:
 
 
 def _state_findings(result: RunResult) -> list[str]:
-  """What is certain and what is likely, of canaries and of a client."""
+  """The headline, and the ε of the final model."""
   sentences = []
   if result.audit.headline is not None:
     sentences.append(_state_headline(result, *result.audit.headline))
@@ -194,7 +194,7 @@ def _state_findings(result: RunResult) -> list[str]:
 
 
 def _state_headline(result: RunResult, attack: Attack, bound: Estimate) -> str:
-  """The bound that the design fixed, beside what the analysis allows."""
+  """The bound that the design fixed, and the analytic ε."""
   assert bound.confidence is not None, 'bounds have one'
   participations = facts.count_participations(result)
   whose = ''
@@ -208,7 +208,7 @@ def _state_headline(result: RunResult, attack: Attack, bound: Estimate) -> str:
 
 
 def _describe_final_model(result: RunResult, attack: Attack) -> str:
-  """How much the final model alone tells of a canary, and of a client."""
+  """ε of the attacker that sees the final model alone, of a canary and of a client."""
   participations = facts.count_participations(result)
   text = f'The final model alone: ε ≈ {cells.format_epsilon(attack.first)}'
   if participations.differ:
@@ -229,7 +229,7 @@ def _describe_final_model(result: RunResult, attack: Attack) -> str:
 
 
 def _list_doubts(audit: Audit) -> list[str]:
-  """What speaks against the estimates, or that nothing does; one sentence."""
+  """The strongest evidence against the estimates, or that there is none."""
   if not audit.attacks:
     return []
   violated = [attack for attack in audit.by_strength if attack.is_violated]
@@ -262,7 +262,7 @@ def _list_doubts(audit: Audit) -> list[str]:
 
 
 def _name_expectation(audit: Audit) -> str:
-  """What the strongest attack should find."""
+  """The ε that the strongest attack should find."""
   *_, strongest = audit.by_strength
   agreement, analytic = strongest.agreement, strongest.analytic
   if (
@@ -279,7 +279,7 @@ def _name_expectation(audit: Audit) -> str:
 
 
 def narrate(result: RunResult) -> list[str]:
-  """What the estimates mean, for a reader who is no statistician.
+  """What the estimates mean, for a reader without statistics.
 
   Args:
     result: what result.json holds.
@@ -344,12 +344,12 @@ def is_below_analytic(agreement: Agreement, analytic: float) -> bool:
 
 
 def name_attacker(attack: Attack) -> str:
-  """The attacker as it is called within a sentence."""
+  """The description of an attacker within a sentence."""
   return attack.threat_model.who.replace('An attacker', 'an attacker', 1)
 
 
 def describe_client(attack: Attack, participations: Participations) -> str:
-  """What to expect of a client in the model, after a space; '' where it is no news."""
+  """The ε expected of a client, after a space; '' if a canary shows the same."""
   client = clients.expect_client(attack, participations)
   if client is None or participations.clients == 1 == participations.canaries:
     return ''
@@ -370,7 +370,7 @@ def describe_client(attack: Attack, participations: Participations) -> str:
 
 
 def _describe_headline(audit: Audit) -> str:
-  """The one bound that the design fixed, and what the other bounds are worth."""
+  """The bound that the design fixed, and the worth of the other bounds."""
   assert audit.headline is not None
   attack, bound = audit.headline
   assert bound.confidence is not None, 'bounds have one'
@@ -392,7 +392,7 @@ def _describe_headline(audit: Audit) -> str:
 
 
 def _describe_attacker(result: RunResult, attack: Attack) -> str:
-  """ε of an attacker, how it compares, and what it lets one guess."""
+  """ε of an attacker, its ranges, its guesses, and the comparison with the analysis."""
   first = attack.first
   if math.isnan(first.epsilon):
     return 'no ε could be estimated.'
@@ -428,7 +428,7 @@ def _list_failed(attack: Attack) -> str:
 
 
 def _describe_own_limit(attack: Attack, exposed: Estimate) -> str:
-  """What is allowed or expected of the most exposed canary itself."""
+  """The analytic ε of the most exposed canary, or its expectation."""
   limit = upper_bounds.find_limit(exposed, attack.analytic)
   if limit is None:
     return ''
@@ -437,7 +437,7 @@ def _describe_own_limit(attack: Attack, exposed: Estimate) -> str:
 
 
 def _describe_guesses(rates: Rates) -> str:
-  """How well the attack itself guesses who took part."""
+  """The rates of the attack itself, of canaries."""
   accuracy, at_100, at_1000 = map(
     cells.format_estimated_share, (rates.accuracy, *rates.tpr)
   )
@@ -483,7 +483,7 @@ def _compare_with_analysis(result: RunResult, attack: Attack) -> str:
 def _describe_agreement(
   agreement: Agreement, analytic: float | None, *, significance: float
 ) -> str:
-  """How far scores are from what the analytic ε or the norms of rounds imply."""
+  """The distance of scores from the shift that the analytic ε or norms imply."""
   errors = (
     f'{abs(agreement.standard_errors):.1f} standard errors '
     f'({diagnostics.format_p_value(agreement.p_value)})'
@@ -514,7 +514,7 @@ def _describe_agreement(
 
 
 def _describe_maximum(result: RunResult, attack: Attack) -> str:
-  """ε of the paper's attacker, and why not to believe two fitted Gaussians."""
+  """ε of the maximum over rounds, and why two fitted Gaussians exaggerate it."""
   first, fitted = attack.first, attack.find('two_gaussian_fitted')
   text = (
     'An attacker who sees what every round releases but does not know when '
@@ -582,7 +582,7 @@ def list_caveats(result: RunResult) -> list[str]:
 
 
 def _describe_worth(result: RunResult) -> str:
-  """What a point estimate is worth, and what limits the ε of every attack."""
+  """The worth of a point estimate, and the limit of every attack."""
   limit = 'Only the analytic ε limits every attack, if its assumptions hold.'
   if facts.find_analytic_epsilon(result) == math.inf:
     limit = 'Without noise there is no limit: the analytic ε is infinite.'
@@ -631,7 +631,7 @@ def list_assumptions(result: RunResult) -> list[str]:
 
 
 def describe_hidden_state(result: RunResult) -> list[str]:
-  """What hiding all models but the last would be worth; a sentence or none.
+  """The protection by hiding all models but the last; a sentence or none.
 
   A canary that is in every round adds T S c to the sum of all aggregates, in which
   the noise is N(0, T (z S)² I). A server that adds them up publishes this sum with
@@ -702,12 +702,12 @@ def list_not_measured(result: RunResult) -> list[str]:
 
 
 def describe_coins(result: RunResult) -> str:
-  """How canaries were included, after their number; '' if by design."""
+  """The odds of inclusion, after the number of canaries; '' for a fixed design."""
   return ', each with probability 1/2' if facts.is_coin_flip(result) else ''
 
 
 def explain_excess(attacks: Sequence[Attack]) -> list[str]:
-  """What it means that estimates are above the analytic ε; a sentence for each kind."""
+  """The meaning of estimates above the analytic ε; a sentence for each kind."""
   excesses = {
     attack.describe_excess(estimate)
     for attack in attacks
@@ -719,7 +719,7 @@ def explain_excess(attacks: Sequence[Attack]) -> list[str]:
 
 
 def name_excess(excess: upper_bounds.Excess) -> str:
-  """What an estimate is above, in a cell."""
+  """The limit that an estimate exceeds, as a cell."""
   return (
     'above the expected ε'
     if excess == 'more than expected'
@@ -754,7 +754,7 @@ def explain_regret(attacks: Sequence[Attack]) -> str | None:
 
 
 def title_attackers(result: RunResult) -> str:
-  """The lower bound that the design fixed, beside what the analysis allows."""
+  """Title: the lower bound that the design fixed, and the analytic ε."""
   if result.audit.headline is None:
     return 'No lower bound could be made'
   attack, bound = result.audit.headline
@@ -765,7 +765,7 @@ def title_attackers(result: RunResult) -> str:
 
 
 def title_attack(attack: Attack, participations: Participations) -> str:
-  """How well an attack guesses who took part at even odds, of how many rounds."""
+  """Title: ε of an attack, and its share of right guesses at even odds."""
   if not attack.is_calibrated:
     return 'not calibrated'
   text = f'ε ≈ {cells.format_epsilon(attack.first)}'
@@ -778,7 +778,7 @@ def title_attack(attack: Attack, participations: Participations) -> str:
 
 
 def title_tradeoff(result: RunResult) -> str:
-  """Whether attacks stay above what the mechanism allows."""
+  """Title: whether errors stay above the least that the mechanism allows."""
   headline = result.audit.headline
   if headline is None:
     return 'Errors of each attack'
@@ -795,7 +795,7 @@ def title_tradeoff(result: RunResult) -> str:
 
 
 def title_over_delta(result: RunResult) -> str:
-  """The least and the largest calibrated ε, beside what the analysis allows."""
+  """Title: the range of calibrated ε, and the analytic ε."""
   epsilons = [
     float(attack.first.epsilon)
     for attack in result.audit.attacks
@@ -812,7 +812,7 @@ def title_over_delta(result: RunResult) -> str:
 
 
 def title_over_rounds(estimates: Sequence[RoundEstimate]) -> str:
-  """What the model and the releases tell after the last round."""
+  """Title: ε of the model and of the releases after the last round."""
   last = max(one.round for one in estimates)
   found = {
     one.threat_model: one.estimate
