@@ -5,9 +5,10 @@ the run. A run leaves its accuracy and its calibrated estimates.
 """
 
 from collections.abc import Mapping, Sequence
+import functools
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from epe_jax import io
 from epe_jax import progress as progress_bars
@@ -70,30 +71,42 @@ def run_seed_sweep(
       raise ValueError(
         'an axis sets the seed, as num_seeds does; give one of them.'
       )
-  folders = {point.name: pathlib.Path(workdir, point.name) for point in points}
-  sweep.check_points(
-    [p for p in points if not (folders[p.name] / 'rows.json').exists()]
-  )
+  paths = {
+    point.name: pathlib.Path(workdir, point.name, 'rows.json')
+    for point in points
+  }
+  sweep.check_points([p for p in points if not paths[p.name].exists()])
   results = {}
   for point in points:
-    folder = folders[point.name]
-    # The folder is recognised by this config.
+    path = paths[point.name]
+    # The folder is recognized by this config.
     config = build.replace_fields(point.config, num_seeds=num_seeds)
-    workdirs.claim(folder, config)
-    path = folder / 'rows.json'
-    if not path.exists():
-      first = point.config.seed
-      outcomes = seeds.run_seeds(
-        point.config,
-        range(first, first + num_seeds),
-        at_once=at_once,
-        progress=progress,
-      )
-      rows = [_estimate_seed(outcome) for outcome in outcomes]
-      io.write_json(folder / 'config.json', config.to_dict())
-      io.write_json(path, [row._asdict() for row in rows])
-    results[point.name] = [_parse_row(path, row) for row in io.read_json(path)]
+    workdirs.claim(path.parent, config)
+    make = functools.partial(
+      _run_point, config, point.config, at_once=at_once, progress=progress
+    )
+    results[point.name] = io.make_once(
+      path, make, _read_rows, remake_damaged=False
+    )
   return results
+
+
+def _run_point(
+  claimed: build.Config,
+  config: build.Config,
+  draft: pathlib.Path,
+  *,
+  at_once: int | None,
+  progress: seeds.Progress,
+) -> None:
+  """Runs a point with all seeds, and writes its config and its rows."""
+  numbers = range(config.seed, config.seed + claimed.num_seeds)
+  outcomes = seeds.run_seeds(
+    config, numbers, at_once=at_once, progress=progress
+  )
+  rows = [_estimate_seed(outcome)._asdict() for outcome in outcomes]
+  io.write_json(draft.parent / 'config.json', claimed.to_dict())
+  io.write_json(draft, rows)
 
 
 def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
@@ -125,17 +138,20 @@ def _estimate_seed(outcome: seeds.Outcome) -> SeedEstimates:
   )
 
 
-def _parse_row(path: pathlib.Path, row: Mapping[str, Any]) -> SeedEstimates:
+def _read_rows(path: pathlib.Path) -> list[SeedEstimates]:
   try:
     # An infinite ε is a string in JSON.
-    return SeedEstimates(
-      row['seed'],
-      row['accuracy'],
-      {name: float(value) for name, value in row['epsilon'].items()},
-      {name: ShiftEstimate(*pair) for name, pair in row['shift'].items()},
-      None if row['analytic'] is None else float(row['analytic']),
-      row['delta'],
-    )
+    return [
+      SeedEstimates(
+        row['seed'],
+        row['accuracy'],
+        {name: float(value) for name, value in row['epsilon'].items()},
+        {name: ShiftEstimate(*pair) for name, pair in row['shift'].items()},
+        None if row['analytic'] is None else float(row['analytic']),
+        row['delta'],
+      )
+      for row in io.read_json(path)
+    ]
   except (KeyError, TypeError, ValueError) as error:
     raise ValueError(
       f'{path} is damaged or of another version of this library: {error!r}. '

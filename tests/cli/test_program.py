@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from epe_jax import audit
-from epe_jax.cli import config_flags, program, score_input
+from epe_jax.cli import config_flags, program
 from epe_jax.scores import score_files
-from epe_jax.scores.formats import registry
 from epe_jax.text import terminal
 from tests import recorded_runs
 from tests.in_process import run_script
@@ -544,13 +543,6 @@ def test_without_fcntl_scores_are_estimated(csv):
     '  raise AssertionError("locked without fcntl")\n'
   )
   subprocess.run([sys.executable, '-c', code], check=True)
-
-
-# What help says without loading what it would need.
-
-
-def test_names_in_help_are_those_that_exist():
-  assert list(score_input._FORMATS) == list(registry.FORMATS)
 
 
 @pytest.mark.integration

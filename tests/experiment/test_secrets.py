@@ -424,7 +424,9 @@ def test_a_run_without_its_secret_is_not_gone_on_with(tmp_path, size):
   if size is not None:
     files.secret.write_bytes(b'x' * size)
   message = 'is missing' if size is None else f'has {size} bytes and not 32'
-  with pytest.raises(ValueError, match=f'private/secret {message}.* anew'):
+  with pytest.raises(
+    ValueError, match=f'private/secret {message}.* start again'
+  ):
     audited_run.run(config, tmp_path)
   assert files.secret.exists() == (size is not None)
 
