@@ -71,9 +71,6 @@ CALLS = {
   'epsilon_credible': of_scores(multiplicity=epsilon.Split(seed=0)),
   'epsilon_curve': dict(scores=SCORES, deltas=np.array([1e-5])),
   'epsilon_gdp': dict(mu=1.0, delta=1e-5),
-  'epsilon_log_evidence': dict(
-    tails=TAILS, epsilon=1.0, delta=1e-5, after=np.array([20])
-  ),
   'epsilon_mixture': dict(
     shift=np.array([1.0, 2.0]), delta=1e-5, weights=np.array([0.4, 0.6])
   ),
@@ -145,7 +142,6 @@ RIGHT = {
   ('epsilon_mixture', 'weights'): (None,),
   ('mu_of_epsilon', 'epsilon'): (math.inf,),
   ('null_law', 'dim'): (math.inf,),
-  ('epsilon_log_evidence', 'tails'): (-1,),
   ('epsilon_sequence', 'tails'): (-1,),
   ('gdp_log_evidence', 'tails'): (-1,),
   ('gdp_log_evidence', 'dim'): (math.inf,),
