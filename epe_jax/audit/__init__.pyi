@@ -6,7 +6,6 @@ from .audited_algorithm import audited as audited
 from .audited_algorithm import score_observers as score_observers
 from .by_round import bound_simultaneously as bound_simultaneously
 from .by_round import evaluate_by_round as evaluate_by_round
-from .correlated_noise import combining_rounds as combining_rounds
 from .evaluation import Audit as Audit
 from .evaluation import evaluate as evaluate
 from .evaluation import evaluate_scores as evaluate_scores
@@ -26,6 +25,7 @@ from .release import restrict_record as restrict_record
 from .sequential import bound_sequentially as bound_sequentially
 from .threat_models import THREAT_MODELS as THREAT_MODELS
 from .threat_models import ThreatModel as ThreatModel
+from .threat_models.correlated_noise import combining_rounds as combining_rounds
 from .threat_models.scoring import score_cosines as score_cosines
 from .upper_bounds import bound_known_rounds as bound_known_rounds
 from .upper_bounds import bound_unknown_rounds as bound_unknown_rounds

@@ -8,7 +8,7 @@ from jaxtyping import Float
 import numpy as np
 from scipy import special
 
-from epe_jax.audit import attack_risks, attack_statistics, clients, curves
+from epe_jax.audit import attack_statistics, clients, curves
 from epe_jax.audit.evaluation import Attack, Audit
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
@@ -139,7 +139,7 @@ def estimate_guesses(
   Returns:
     A share in [0.5, 1]; None if it is not known.
   """
-  found = attack_risks.compute_attack_risks(attack, participations)
+  found = clients.compute_attack_risks(attack, participations)
   if found is not None and found.estimate is not None:
     return float(found.estimate.accuracy)
   return None if attack.rates is None else attack.rates.accuracy

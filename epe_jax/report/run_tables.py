@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from epe_jax.audit import attack_risks, upper_bounds
-from epe_jax.audit.attack_risks import AttackRisks
-from epe_jax.audit.clients import Participations
+from epe_jax.audit import clients, upper_bounds
+from epe_jax.audit.clients import AttackRisks, Participations
 from epe_jax.audit.effective_dimension import EffectiveDimensions
 from epe_jax.audit.evaluation import Attack
 from epe_jax.epsilon.types import Estimate
@@ -67,7 +66,7 @@ def make_risk_table(
       *(_format_risk(found, name, attack) for name in _RISKS.values()),
     ]
     for attack in attacks
-    if (found := attack_risks.compute_attack_risks(attack, participations))
+    if (found := clients.compute_attack_risks(attack, participations))
     is not None
   ]
   return tables.Table('', ['attacker', *_RISKS], body) if body else None

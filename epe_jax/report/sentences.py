@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from epe_jax.audit import (
-  attack_risks,
   clients,
   threat_models,
   upper_bounds,
@@ -39,10 +38,10 @@ NO_CANARIES = 'not audited: no canaries'
 ABOUT_RISKS = (
   'How well the best attack on a client of this run does. "In or out": share of right '
   'guesses whether a person took part, at even odds. "Found": share of those who took '
-  f'part that is found, with {100 * attack_risks.FPR:g} false alarm in 100. "Named": probability that '
-  f'whoever is named did take part, if {100 * attack_risks.PRIOR:g} in 100 did. "Secret": largest '
+  f'part that is found, with {100 * clients.FPR:g} false alarm in 100. "Named": probability that '
+  f'whoever is named did take part, if {100 * clients.PRIOR:g} in 100 did. "Secret": largest '
   'probability of guessing an attribute or record of a person that anyone guesses with '
-  f'probability {attack_risks.BASELINE:g}. Without a word: of a Gaussian mechanism with the '
+  f'probability {clients.BASELINE:g}. Without a word: of a Gaussian mechanism with the '
   'estimated ε (in brackets: with the limits of its interval), if canaries take part '
   'as clients do. "At most": what the mechanism allows. "Expected": what a linear '
   'server leaves of a client in the model; of several updates, from those that are '

@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from epe_jax import accounting, audit
-from epe_jax.audit import correlated_noise, threat_models
+from epe_jax.audit import threat_models
 from epe_jax.audit.record import RoundScalars
+from epe_jax.audit.threat_models import correlated_noise
 
 ROUNDS, NOISE, DIM, DELTA = 40, 0.8, 10_000, 1e-5
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from epe_jax.audit import attack_risks, clients, evaluation, threat_models
+from epe_jax.audit import clients, evaluation, threat_models
 from epe_jax.epsilon import risks, tradeoff_curves
 from epe_jax.report import run_tables, sentences
 from epe_jax.text import cells
@@ -24,7 +24,7 @@ def audit():
 
 def test_risks_of_an_attacker_are_those_of_its_estimate_and_its_limits(audit):
   attack = audit.find(threat_models.RESIDUAL)
-  found_risks = attack_risks.compute_attack_risks(attack, _ALIKE)
+  found_risks = clients.compute_attack_risks(attack, _ALIKE)
   for found, epsilon in (
     (found_risks.estimate, attack.first.epsilon),
     (found_risks.interval[0], attack.first.interval[0]),
@@ -35,7 +35,7 @@ def test_risks_of_an_attacker_are_those_of_its_estimate_and_its_limits(audit):
     expected = 2 * found.accuracy - 1
     assert found.advantage == pytest.approx(expected, abs=1e-12)
     family = tradeoff_curves.gaussian_family()
-    fnr = family.fnr(1 / mu, np.log([attack_risks.FPR]))[0]
+    fnr = family.fnr(1 / mu, np.log([clients.FPR]))[0]
     assert found.tpr == pytest.approx(1 - fnr, rel=1e-9)
   for low, value, high in zip(
     found_risks.interval[0],
