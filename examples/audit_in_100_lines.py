@@ -32,8 +32,8 @@ def draw_cohort(rng):
   x = rng.normal(size=(*shape, DIM)).astype(np.float32)
   return training.Cohort(
     batches={'x': x, 'y': x[..., :50].sum(axis=-1)},
-    mask=np.ones(shape, bool),
-    clients=np.arange(CLIENTS, dtype=np.int32)[:, None],
+    mask=jnp.ones(shape, bool),
+    clients=jnp.arange(CLIENTS)[:, None],
   )
 
 
