@@ -124,6 +124,32 @@ def test_estimators_import_no_jax():
     assert not heavy & {name.split('.')[0] for name in imported(path)}, path
 
 
+# They score canaries or estimate from scores, which an audit has done.
+COMPUTE = {
+  'add_rounds',
+  'bound_sequentially',
+  'bound_simultaneously',
+  'estimate_with_interval',
+  'evaluate',
+  'evaluate_by_round',
+  'evaluate_scores',
+  'score_all',
+}
+
+
+def test_reports_compute_no_estimate():
+  for path in sorted((PACKAGE / 'report').rglob('*.py')):
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, ast.ImportFrom) and node.module:
+        if node.module.startswith('epe_jax.audit'):
+          names = {alias.name for alias in node.names}
+          assert not names & (COMPUTE | {'by_round', 'sequential'}), path
+      elif isinstance(node, ast.Call):
+        called = node.func
+        name = getattr(called, 'attr', getattr(called, 'id', None))
+        assert name not in COMPUTE, f'{path}:{node.lineno} calls {name}'
+
+
 def find_loaded(code, *modules):
   """Which modules have been loaded when a program has run the code."""
   code = (

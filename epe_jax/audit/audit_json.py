@@ -9,8 +9,14 @@ import numpy as np
 from epe_jax._version import __version__
 from epe_jax.accounting import Allocation, Analytic, Mixture
 from epe_jax.audit import threat_models, upper_bounds
-from epe_jax.audit.by_round import RoundEstimate
-from epe_jax.audit.evaluation import FPR, Agreement, Attack, Audit, Rates
+from epe_jax.audit.evaluation import (
+  FPR,
+  Agreement,
+  Attack,
+  Audit,
+  Rates,
+  RoundEstimate,
+)
 from epe_jax.audit.failed_checks import Check, Checks
 from epe_jax.audit.headline import Headline, find_headline
 from epe_jax.audit.run_effects import OverRuns
@@ -23,12 +29,17 @@ def to_json(audit: Audit) -> dict[str, Any]:
   """Lists, dicts, strings and numbers, of which some may not be finite."""
   headline = find_headline(audit)
   bound = headline and headline.bound
-  return {
+  fields = {
     'version': __version__,
     'attacks': [_attack_to_json(attack, bound) for attack in audit.attacks],
     'headline': headline and _headline_to_json(headline),
     'is_simultaneous': audit.is_simultaneous,
   }
+  if audit.by_round is not None:
+    fields['by_round'] = estimates_to_json(audit.by_round)
+    bounds = audit.sequential
+    fields['sequential'] = bounds and _sequential_to_json(bounds)
+  return fields
 
 
 def from_json(values: Mapping[str, Any]) -> Audit:
@@ -38,7 +49,16 @@ def from_json(values: Mapping[str, Any]) -> Audit:
     KeyError: a field is missing.
   """
   attacks = tuple(map(_attack_from_json, values['attacks']))
-  return Audit(attacks, bool(values['is_simultaneous']))
+  models = {a.threat_model.key: a.threat_model for a in attacks}
+  rows, bounds = values.get('by_round'), values.get('sequential')
+  return Audit(
+    attacks,
+    bool(values['is_simultaneous']),
+    by_round=None
+    if rows is None
+    else tuple(_round_estimate_from_json(row, models) for row in rows),
+    sequential=bounds and _sequential_from_json(bounds),
+  )
 
 
 def analytic_to_json(analytic: Analytic) -> dict[str, Any]:
@@ -85,17 +105,9 @@ def rounds_to_json(
 ) -> dict[str, Any]:
   """A row for each estimate after some rounds, and bounds of all rounds at once."""
   rows = estimates_to_json(leaked)
-  if bounds is None:
-    return {'each_round': rows, 'all_rounds': None}
-  arrays = {
-    name: x.tolist()
-    for name, x in bounds._asdict().items()
-    if isinstance(x, np.ndarray)
-  }
-  of_attacker = {'threat_model': bounds.threat_model.key}
   return {
     'each_round': rows,
-    'all_rounds': bounds._asdict() | arrays | of_attacker,
+    'all_rounds': bounds and _sequential_to_json(bounds),
   }
 
 
@@ -202,6 +214,48 @@ def _attack_from_json(values: Mapping[str, Any]) -> Attack:
     bootstrap_interval=_interval_from_json(values['bootstrap_interval']),
     unit=values['unit'],
     scale=float(values['scale']),
+  )
+
+
+def _sequential_to_json(bounds: SequentialBounds) -> dict[str, Any]:
+  arrays = {
+    name: x.tolist()
+    for name, x in bounds._asdict().items()
+    if isinstance(x, np.ndarray)
+  }
+  return bounds._asdict() | arrays | {'threat_model': bounds.threat_model.key}
+
+
+def _sequential_from_json(values: Mapping[str, Any]) -> SequentialBounds:
+  model = threat_models.find(values['threat_model'])
+  if model is None:
+    raise ValueError(f'no attacker has the key {values["threat_model"]!r}')
+  evidence = values['log_evidence']
+  return SequentialBounds(
+    threat_model=model,
+    delta=float(values['delta']),
+    significance=float(values['significance']),
+    rounds=np.array(values['rounds'], int),
+    num_canaries=np.array(values['num_canaries'], int),
+    mu=np.array(values['mu'], float),
+    epsilon_gdp=np.array(values['epsilon_gdp'], float),
+    epsilon=np.array(values['epsilon'], float),
+    claim=None if values['claim'] is None else float(values['claim']),
+    log_evidence=None if evidence is None else np.array(evidence, float),
+  )
+
+
+def _round_estimate_from_json(
+  values: Mapping[str, Any], models: Mapping[str, ThreatModel]
+) -> RoundEstimate:
+  """One row of `estimates_to_json`; its attacker is one of the audit or package."""
+  key = values['threat_model']
+  model = models.get(key) or threat_models.find(key)
+  if model is None:
+    raise ValueError(f'no attacker has the key {key!r}')
+  estimate = _estimate_from_json(values['estimate'])
+  return RoundEstimate(
+    **{**values, 'threat_model': model, 'estimate': estimate}
   )
 
 

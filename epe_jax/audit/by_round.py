@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 import dataclasses
 import itertools
-from typing import NamedTuple
 
 from jaxtyping import Int
 import numpy as np
@@ -12,11 +11,16 @@ import numpy as np
 from epe_jax.audit import (
   evaluation,
   release,
+  sequential,
   threat_models,
 )
-from epe_jax.audit.evaluation import SIGNIFICANCE
+from epe_jax.audit.evaluation import SIGNIFICANCE, Audit, RoundEstimate
 from epe_jax.audit.record import Record
-from epe_jax.audit.threat_models import AttackScores, ThreatModel
+from epe_jax.audit.threat_models import (
+  THREAT_MODELS,
+  AttackScores,
+  ThreatModel,
+)
 from epe_jax.audit.threat_models.scoring import describe_shifted, split_scores
 from epe_jax.epsilon import (
   registry,
@@ -26,24 +30,33 @@ from epe_jax.epsilon.types import Estimate, check_delta, check_significance
 
 # Fewer canaries than this scatter too much to start a curve with.
 _MIN_OBSERVED = 30
+# Rounds of an audit: each costs as much as all other estimates without floors.
+_NUM_ROUNDS = 6
 
 
-class RoundEstimate(NamedTuple):
-  """What an attacker could tell after some rounds.
+def add_rounds(audit: Audit, record: Record) -> Audit:
+  """The audit with the ε of its attackers after each of some rounds.
 
-  Attributes:
-    round: t, in [1, T].
-    threat_model: the attacker.
-    estimate: a point estimate with an interval, or a lower bound.
-    num_observed: canaries that had taken part by then.
-    num_unobserved: canaries that never did.
+  Args:
+    audit: what `evaluate` returned. An attacker of a user who was read from a file
+      can no longer score, and is left out.
+    record: what it was evaluated from.
+
+  Returns:
+    The audit with `by_round` and `sequential`; as it is if the record has no
+    trace.
   """
-
-  round: int
-  threat_model: ThreatModel
-  estimate: Estimate
-  num_observed: int
-  num_unobserved: int
+  if record.trace is None:
+    return audit
+  estimates = evaluate_by_round(
+    record,
+    rounds=choose_rounds(record, num=_NUM_ROUNDS).tolist(),
+    models=[attack.threat_model for attack in audit.attacks],
+  )
+  return audit._replace(
+    by_round=tuple(estimates),
+    sequential=sequential.bound_sequentially(record),
+  )
 
 
 def evaluate_by_round(
@@ -51,6 +64,7 @@ def evaluate_by_round(
   *,
   rounds: Sequence[int] | None = None,
   delta: float | None = None,
+  models: Sequence[ThreatModel] = THREAT_MODELS,
   confidence: float = 0.9,
   resamples: int = 200,
 ) -> list[RoundEstimate]:
@@ -70,6 +84,7 @@ def evaluate_by_round(
     record: what attackers saw of the run.
     rounds: values of t, in [1, T]; None for `choose_rounds`.
     delta: in (0, 1); None for the run's own.
+    models: the attackers.
     confidence: of the intervals.
     resamples: of the bootstrap, where an interval takes one.
 
@@ -83,7 +98,7 @@ def evaluate_by_round(
   delta = record.delta if delta is None else delta
   rounds_shown = choose_rounds(record) if rounds is None else rounds
   derivable = release.explain_not_derivable(record) is None
-  dims = _find_dims(record)
+  dims = _find_dims(record, models)
 
   def evaluate_round(t: int) -> list[RoundEstimate]:
     return [
@@ -138,7 +153,7 @@ def bound_simultaneously(
   levels = sorted({record.delta} if deltas is None else set(deltas))
   for delta in levels:
     check_delta(delta)
-  dims = _find_dims(record)
+  dims = _find_dims(record, THREAT_MODELS)
   derivable = release.explain_not_derivable(record) is None
   scored = [
     (t, attack_scores)
@@ -181,9 +196,12 @@ def choose_rounds(record: Record, *, num: int = 10) -> Int[np.ndarray, ' n']:
   return np.unique(np.linspace(first, len(by), num).round().astype(int))
 
 
-def _find_dims(record: Record) -> dict[ThreatModel, float | None]:
+def _find_dims(
+  record: Record, models: Sequence[ThreatModel]
+) -> dict[ThreatModel, float | None]:
   """One kind of null for all rounds: after second rounds it is not exact."""
-  return {r.threat_model: r.scores.dim for r in threat_models.score_all(record)}
+  all_scores = threat_models.score_all(record, models)
+  return {r.threat_model: r.scores.dim for r in all_scores}
 
 
 def _score_round(
@@ -192,14 +210,12 @@ def _score_round(
   dims: Mapping[ThreatModel, float | None],
   derivable: bool,
 ) -> Iterator[AttackScores]:
-  for attack_scores in threat_models.score_all(
-    release.truncate_after(record, t)
-  ):
-    if attack_scores.threat_model in dims:
-      scores = dataclasses.replace(
-        attack_scores.scores, dim=dims[attack_scores.threat_model]
-      )
-      yield attack_scores._replace(scores=scores)
+  part = release.truncate_after(record, t)
+  for attack_scores in threat_models.score_all(part, list(dims)):
+    scores = dataclasses.replace(
+      attack_scores.scores, dim=dims[attack_scores.threat_model]
+    )
+    yield attack_scores._replace(scores=scores)
   if t == record.num_rounds or not derivable:
     return
   only = np.arange(1, record.num_rounds + 1) == t

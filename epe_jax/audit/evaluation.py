@@ -13,6 +13,7 @@ from epe_jax.accounting import Analytic
 from epe_jax.audit import failed_checks, upper_bounds
 from epe_jax.audit.failed_checks import Check, Checks
 from epe_jax.audit.record import Record
+from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.audit.threat_models import (
   EXTERNAL,
   THREAT_MODELS,
@@ -153,16 +154,39 @@ class Attack:
     return next((e for e in self.estimates if e.method == method), None)
 
 
+class RoundEstimate(NamedTuple):
+  """What an attacker could tell after some rounds.
+
+  Attributes:
+    round: t, in [1, T].
+    threat_model: the attacker.
+    estimate: a point estimate with an interval, or a lower bound.
+    num_observed: canaries that had taken part by then.
+    num_unobserved: canaries that never did.
+  """
+
+  round: int
+  threat_model: ThreatModel
+  estimate: Estimate
+  num_observed: int
+  num_unobserved: int
+
+
 class Audit(NamedTuple):
   """What an audit found.
 
   Attributes:
     attacks: of each attacker, in the order in which they were given.
     is_simultaneous: lower bounds hold all together, not each by itself.
+    by_round: ε after some rounds; None unless `by_round.add_rounds` added it.
+    sequential: bounds that hold after all rounds at once; None likewise, or if no
+      attacker's scores have a known law.
   """
 
   attacks: tuple[Attack, ...]
   is_simultaneous: bool = False
+  by_round: tuple[RoundEstimate, ...] | None = None
+  sequential: SequentialBounds | None = None
 
   @property
   def by_strength(self) -> tuple[Attack, ...]:

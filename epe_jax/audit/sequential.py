@@ -74,6 +74,13 @@ class SequentialBounds(NamedTuple):
   claim: float | None
   log_evidence: Float[np.ndarray, ' m'] | None
 
+  def __eq__(self, other: object) -> bool:
+    """Whether all fields are equal, those of arrays in each value."""
+    return isinstance(other, SequentialBounds) and all(
+      np.array_equal(np.asarray(mine), np.asarray(its))
+      for mine, its in zip(self, other)
+    )
+
   def test_claim(self) -> ClaimTest | None:
     """How the claim stands after the last of the rounds; None without a claim."""
     if self.claim is None or self.log_evidence is None:

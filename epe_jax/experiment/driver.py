@@ -17,12 +17,14 @@ from epe_jax import progress
 from epe_jax.audit import (
   attack_scores,
   audited_algorithm,
+  by_round,
   evaluation,
   release,
   sequential,
 )
-from epe_jax.audit.record import write_record
-from epe_jax.audit.threat_models import ThreatModel
+from epe_jax.audit.evaluation import Audit
+from epe_jax.audit.record import Record, write_record
+from epe_jax.audit.threat_models import THREAT_MODELS, ThreatModel
 from epe_jax.experiment import (
   analytic,
   build,
@@ -208,7 +210,7 @@ def train(
   if not sharding.is_primary():
     return None
 
-  audit, dimension, claim = evaluation.Audit(()), None, None
+  audit, dimension, claim = Audit(()), None, None
   if setup.is_audited:
     # 5. Write the record: all that estimates need, without the model.
     record = build.make_run_record(config, setup, cosines, scalars)
@@ -220,9 +222,7 @@ def train(
       record = release.redact_record(record)
     with _phase('estimating ε, and what estimators report without a leak'):
       audit = requests.wait_for(
-        functools.partial(
-          evaluation.evaluate, record, threat_models=threat_models
-        ),
+        functools.partial(_evaluate, record, threat_models),
         f'Stopped after the last round, which is saved in {files.folder}.',
       )
     attack_scores.write_attack_scores(files.attack_scores, audit)
@@ -249,6 +249,17 @@ def train(
   )
   run_result.write_result(files.result, result)
   return result
+
+
+def _evaluate(record: Record, threat_models: Sequence[ThreatModel]) -> Audit:
+  """The audit, with its ε by round if only this process can compute that.
+
+  A report adds it for the attackers of the package, which every process can score.
+  """
+  audit = evaluation.evaluate(record, threat_models=threat_models)
+  if set(threat_models) <= set(THREAT_MODELS):
+    return audit
+  return by_round.add_rounds(audit, record)
 
 
 def _agree_to_stop(requests: stopping.Requests, *, drains: bool) -> bool:

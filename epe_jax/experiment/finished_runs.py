@@ -7,6 +7,7 @@ import pathlib
 from typing import NamedTuple
 
 from epe_jax.audit import attack_scores, release, threat_models
+from epe_jax.audit.by_round import add_rounds
 from epe_jax.audit.record import Record, load_record
 from epe_jax.epsilon import mixture
 from epe_jax.experiment import metrics, run_result, workdirs
@@ -28,11 +29,15 @@ class FinishedRun(NamedTuple):
   history: Sequence[Mapping[str, float]]
 
 
-def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
+def load_finished_run(
+  workdir: str | os.PathLike, *, by_round: bool = False
+) -> FinishedRun:
   """Reads a finished run.
 
   Args:
     workdir: the workdir of the run.
+    by_round: also its ε after each of some rounds. If result.json lacks them they
+      are computed from the record, which takes seconds, and added to it.
 
   Raises:
     FileNotFoundError: a file is missing.
@@ -52,7 +57,14 @@ def load_finished_run(workdir: str | os.PathLike) -> FinishedRun:
     audit = attack_scores.attach_scores(
       result.audit, record, files.attack_scores
     )
+    is_missing = (
+      by_round and audit.by_round is None and record.trace is not None
+    )
+    if is_missing:
+      audit = add_rounds(audit, record)
     result = dataclasses.replace(result, audit=audit)
+    if is_missing:
+      run_result.write_result(files.result, result)
   return FinishedRun(result, record, history)
 
 

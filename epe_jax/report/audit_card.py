@@ -72,7 +72,10 @@ def make_card(result: RunResult, *, record: Record | None = None) -> Card:
       'trust_model': 'central',
     },
     'delta': result.delta,
-    'audit': audit_json.to_json(result.audit),
+    # As many numbers by round as all others are left to result.json.
+    'audit': audit_json.to_json(
+      result.audit._replace(by_round=None, sequential=None)
+    ),
     'analytic': {
       analytic.who: {'epsilon': analytic.epsilon, 'assumes': analytic.assumes}
       for analytic in facts.list_analytic_epsilons(result)

@@ -86,15 +86,11 @@ def label_run(
     run: a finished run; one that was not audited has no estimates.
     settings: what a sweep sets; field -> value.
   """
-  shifts = {}
-  if run.record is not None:
-    shifts = {
-      attack_scores.threat_model.name: [
-        over_runs.estimate_shift(attack_scores.scores)
-      ]
-      for attack_scores in threat_models.score_all(run.record)
-      if attack_scores.scores.shift is not None
-    }
+  shifts = {
+    attack.threat_model.name: [over_runs.estimate_shift(attack.scores)]
+    for attack in run.result.audit.attacks
+    if attack.scores is not None and attack.scores.shift is not None
+  }
   return label_result(label, run.result)._replace(
     settings=settings, shifts=shifts
   )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.by_round import RoundEstimate
+from epe_jax.audit.evaluation import RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import page
 from epe_jax.report.page import Cells, Page, Section, Text
@@ -26,7 +26,7 @@ def format_over_rounds(
   """ε after each round, a column for each attacker: estimates, then bounds.
 
   Args:
-    estimates: what `over_rounds.evaluate_by_round` returns.
+    estimates: what `by_round.evaluate_by_round` returns.
     sequential: what `sequential.bound_sequentially` returns.
     markdown: whether tables are in Markdown instead of text.
 
@@ -57,7 +57,7 @@ def format_simultaneous(
   """Bounds that hold together: a line for each round and attacker.
 
   Args:
-    bounds: what `over_rounds.bound_simultaneously` returns.
+    bounds: what `by_round.bound_simultaneously` returns.
     markdown: whether the table is in Markdown instead of text.
 
   Returns:

@@ -233,7 +233,8 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
   The report of a run without canaries shows how it trained, and needs no scores.
 
   Args:
-    workdir: the directory of a finished run.
+    workdir: the directory of a finished run. Its result.json is completed if the
+      audit has no estimates by round.
 
   Returns:
     The path of report.md.
@@ -248,7 +249,8 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
     from epe_jax.report import audit_card, html
     from epe_jax.report.figures import of_audit
 
-  run, files = load_finished_run(workdir), workdirs.workdir_at(workdir)
+  files = workdirs.workdir_at(workdir)
+  run = load_finished_run(workdir, by_round=True)
   result = dataclasses.replace(
     run.result,
     data=io.hide_paths(run.result.data),

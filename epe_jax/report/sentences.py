@@ -16,9 +16,14 @@ from epe_jax.audit import (
   threat_models,
   upper_bounds,
 )
-from epe_jax.audit.by_round import RoundEstimate
 from epe_jax.audit.clients import Participations
-from epe_jax.audit.evaluation import Agreement, Attack, Audit, Rates
+from epe_jax.audit.evaluation import (
+  Agreement,
+  Attack,
+  Audit,
+  Rates,
+  RoundEstimate,
+)
 from epe_jax.audit.record import respond_at_end
 from epe_jax.epsilon import diagnostics, risks, tradeoff_curves
 from epe_jax.epsilon.types import Estimate

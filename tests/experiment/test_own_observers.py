@@ -66,6 +66,11 @@ def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   read = run_result.load_result(tmp_path / 'result.json').audit.attacks[0]
   assert read.threat_model.name == 'signs'
   assert read.estimates == first.estimates
+  # Only the process of the run can score it, so it has estimated all.
+  assert SIGNS in {row.threat_model for row in result.audit.by_round}
+  again = run_result.load_result(tmp_path / 'result.json').audit
+  assert again.by_round == result.audit.by_round
+  assert again.sequential == result.audit.sequential
   assert 'signs' in report.format_summary(result)
   assert 'An attacker who sees signs: ' in (
     report.write_report(tmp_path).read_text()

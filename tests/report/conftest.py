@@ -11,12 +11,12 @@ def short_over_rounds():
   from epe_jax.audit import by_round
 
   short = {
-    'choose_rounds': functools.partial(by_round.choose_rounds, num=2),
+    '_NUM_ROUNDS': 2,
     'evaluate_by_round': functools.partial(
       by_round.evaluate_by_round, resamples=20
     ),
   }
   with pytest.MonkeyPatch.context() as patch:
-    for name, function in short.items():
-      patch.setattr(by_round, name, function)
+    for name, value in short.items():
+      patch.setattr(by_round, name, value)
     yield

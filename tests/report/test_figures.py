@@ -52,7 +52,9 @@ def run_of(record, analytic):
     analytic_epsilon=analytic,
     num_observed=int(record.observed.sum()),
     num_unobserved=int((~record.observed).sum()),
-    audit=evaluation.evaluate(record, floors=False),
+    audit=by_round.add_rounds(
+      evaluation.evaluate(record, floors=False), record
+    ),
   )
 
 
@@ -303,7 +305,7 @@ def test_by_round_shows_the_rows_and_their_intervals():
 
 
 def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
-  tmp_path, coarse_figures, monkeypatch
+  tmp_path, coarse_figures
 ):
   record = recorded_runs.by_law(shift=3000.0, dim=10**8, rounds=20)
   result = run_of(record, math.inf)
@@ -320,12 +322,11 @@ def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
   ]
   first = unbounded(attacks[0].first, np.nan)
   attacks[0] = dataclasses.replace(attacks[0], estimates=(first,))
-  audit = result.audit._replace(attacks=tuple(attacks))
   leaked = [
     one._replace(estimate=unbounded(one.estimate))
     for one in by_round.evaluate_by_round(record, rounds=[10, 20], resamples=20)
   ]
-  monkeypatch.setattr(by_round, 'evaluate_by_round', lambda _, rounds: leaked)
+  audit = result.audit._replace(attacks=tuple(attacks), by_round=tuple(leaked))
   for analytic in (float('inf'), float('nan')):
     figures = of_audit.draw_run(
       dataclasses.replace(result, audit=audit, analytic_epsilon=analytic),
@@ -420,6 +421,7 @@ def test_a_run_has_every_figure_that_has_a_caption():
   other = recorded_runs.replace_cosines(
     simulated.record, change=simulated.record.cosines['final']
   )
+  result = run_of(other, math.inf)
   left, _ = of_audit.draw_run(result, other, lines)['by_round.png'].axes
   rounds, _ = curve(left, 'change of the model')
   assert len(rounds) == 1

@@ -1,14 +1,15 @@
 """An attacker that is defined in one place shows up wherever attackers are shown."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 from epe_jax import audit
-from epe_jax.audit import attack_scores, evaluation, release
+from epe_jax.audit import attack_scores, by_round, evaluation, release
 from epe_jax.audit.record import write_record
-from epe_jax.experiment import finished_runs, run_result
+from epe_jax.experiment import finished_runs, run_result, workdirs
 from epe_jax.report import comparison, report
 from epe_jax.report.figures import comparison as figures
 from epe_jax.report.figures import of_audit, style
@@ -38,6 +39,7 @@ def folder(tmp_path_factory):
   found = evaluation.evaluate(
     record, threat_models=(*audit.THREAT_MODELS, MINE), floors=False
   )
+  found = by_round.add_rounds(found, record)
   write_record(folder / 'private/scores.npz', record)
   attack_scores.write_attack_scores(folder / 'private/attack_scores.npz', found)
   result = recorded_runs.result(
@@ -67,6 +69,39 @@ def test_it_is_read_back_with_its_scores(run):
   assert all(a.scores is not None for a in run.result.audit.attacks)
 
 
+def test_its_rounds_are_read_back(run):
+  rows = [x for x in run.result.audit.by_round if x.threat_model == MINE]
+  assert rows
+  everything = by_round.evaluate_by_round(
+    run.record,
+    rounds=sorted({x.round for x in run.result.audit.by_round}),
+    models=(*audit.THREAT_MODELS, MINE),
+  )
+  assert rows == [x for x in everything if x.threat_model == MINE]
+  # Adding them changes no row of another attacker.
+  others = [x for x in everything if x.threat_model != MINE]
+  assert others == [
+    x for x in run.result.audit.by_round if x.threat_model != MINE
+  ]
+
+
+def test_the_first_report_adds_rounds_to_the_result(run, tmp_path):
+  """Of a run whose attackers can be scored from its record."""
+  files = workdirs.workdir_at(tmp_path)
+  files.scores.parent.mkdir()
+  write_record(files.scores, run.record)
+  files.metrics.write_text('')
+  expected = by_round.add_rounds(
+    evaluation.evaluate(run.record, floors=False), run.record
+  )
+  before = expected._replace(by_round=None, sequential=None)
+  result = dataclasses.replace(run.result, audit=before)
+  run_result.write_result(files.result, result)
+  assert finished_runs.load_finished_run(tmp_path).result.audit == before
+  finished_runs.load_finished_run(tmp_path, by_round=True)
+  assert run_result.load_result(files.result).audit == expected
+
+
 def test_it_is_in_report_and_card(folder):
   text = report.write_report(folder).read_text()
   assert 'An attacker who is mine: ' in text
@@ -84,6 +119,8 @@ def test_it_is_in_every_figure_of_attackers(run):
     assert any(title.startswith('my own attack') for title in titles), name
   (axes,) = drawn['attackers.png'].axes
   assert 'my own attack' in [x.get_text() for x in axes.get_yticklabels()]
+  for axes in drawn['by_round.png'].axes:
+    assert 'my own attack' in axes.get_legend_handles_labels()[1]
   (axes,) = drawn['delta.png'].axes
   assert 'my own attack' in axes.get_legend_handles_labels()[1]
 

@@ -9,9 +9,8 @@ from matplotlib import figure
 import numpy as np
 
 from epe_jax.audit import threat_models
-from epe_jax.audit.by_round import RoundEstimate
 from epe_jax.audit.curves import DeltaCurve
-from epe_jax.audit.evaluation import Attack
+from epe_jax.audit.evaluation import Attack, RoundEstimate
 from epe_jax.audit.sequential import SequentialBounds
 from epe_jax.report import over_rounds_report
 from epe_jax.report.facts import DeltaCurves
@@ -103,7 +102,7 @@ def draw_over_rounds(
   """Draws ε after each round, of canaries that had taken part by then.
 
   Args:
-    estimates: what `over_rounds.evaluate_by_round` returns.
+    estimates: what `by_round.evaluate_by_round` returns.
     sequential: bounds that hold at all rounds at once, of the strongest attacker.
     analytic: ε of the run; inf without noise, nan if it is not known.
     finding: the result, as a title.

@@ -7,7 +7,6 @@ from typing import Any
 
 from matplotlib import figure
 
-from epe_jax.audit import by_round, sequential
 from epe_jax.audit.evaluation import Audit
 from epe_jax.audit.headline import find_headline
 from epe_jax.audit.record import Record
@@ -89,8 +88,6 @@ SCORE_CAPTIONS = {
 """What each figure shows, in the order of a report."""
 
 
-# Points of a curve over rounds: each costs as much as all other figures.
-_NUM_ROUNDS = 6
 # In inches, for the names of attackers and their numbers.
 _MARGINS: dict[str, dict[str, float]] = {
   'attackers.png': {'left': 2.1, 'right': 1.7}
@@ -192,26 +189,26 @@ def _draw_audit(result: RunResult, record: Record) -> dict[str, figure.Figure]:
       canaries=canaries,
       finding=sentences.title_over_delta(result),
     ),
-    **_draw_rounds(record, analytic),
+    **_draw_rounds(audit, record, analytic),
   }
 
 
-def _draw_rounds(record: Record, analytic: float) -> dict[str, figure.Figure]:
+def _draw_rounds(
+  audit: Audit, record: Record, analytic: float
+) -> dict[str, figure.Figure]:
   """Draws what needs the cosines of every round; nothing where they are missing."""
-  if record.trace is None:
-    return {}
-  rounds = by_round.choose_rounds(record, num=_NUM_ROUNDS)
-  estimates = by_round.evaluate_by_round(record, rounds=rounds.tolist())
-  return {
-    'by_round.png': epsilons.draw_over_rounds(
-      estimates,
-      sequential.bound_sequentially(record),
+  figures = {}
+  if audit.by_round:
+    figures['by_round.png'] = epsilons.draw_over_rounds(
+      audit.by_round,
+      audit.sequential,
       analytic=analytic,
-      finding=sentences.title_over_rounds(estimates),
-    ),
-    'trace.png': cosines.draw_trace(
+      finding=sentences.title_over_rounds(audit.by_round),
+    )
+  if record.trace is not None:
+    figures['trace.png'] = cosines.draw_trace(
       record,
       record.trace,
       typical=facts.find_typical_canary(record, record.trace),
-    ),
-  }
+    )
+  return figures
