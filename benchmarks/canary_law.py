@@ -23,6 +23,7 @@ import optax
 from epe_jax import canaries
 from epe_jax.data import cohort, digits, federated
 from epe_jax.epsilon import diagnostics
+from epe_jax.epsilon.types import Sphere
 from epe_jax.tasks import digits as digits_task
 from epe_jax.tasks import stackoverflow
 from epe_jax.text import tables
@@ -154,7 +155,7 @@ def measured(v: np.ndarray, num: int) -> dict:
 
 
 def _test(cosines: np.ndarray, dim: int) -> tuple[float, float]:
-  found = diagnostics.anderson_darling_null(cosines, dim=dim)
+  found = diagnostics.anderson_darling_null(cosines, null=Sphere(dim))
   return float(found.statistic), float(found.p_value)
 
 

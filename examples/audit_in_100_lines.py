@@ -77,15 +77,15 @@ def estimate(record):
   residual = attack_statistics.score_residual(
     record.cosines['residual'], record.included, rounds, record.rounds
   )
-  # The null laws: unknown, the cosines of a sphere of dimension d, N(0, 1).
+  own_round = audit.score_own_round(record.trace, rounds)
   scores = {
-    'largest cosine': (audit.max_over_rounds(record.trace), None),
-    'own round': (audit.score_own_round(record.trace, rounds), DIM),
-    'own round, others known': (residual, np.inf),
+    'largest cosine': (audit.max_over_rounds(record.trace), epsilon.Unknown()),
+    'own round': (own_round, epsilon.Sphere(DIM)),
+    'own round, others known': (residual, epsilon.Gaussian()),
   }
   estimates = {}
-  for name, (x, dim) in scores.items():
-    both = epsilon.Scores(x[record.observed], x[~record.observed], dim=dim)
+  for name, (x, null) in scores.items():
+    both = epsilon.Scores(x[record.observed], x[~record.observed], null=null)
     point = epsilon.two_gaussian(both, delta=DELTA, std='null')
     bound = epsilon.lower_bound(both, delta=DELTA)
     estimates[name] = float(point.epsilon), float(bound.epsilon)

@@ -20,11 +20,15 @@ FUNCTIONS = {
 }
 SCORES = epsilon.Scores(np.linspace(-1, 3, 60), np.linspace(-2, 2, 50))
 COSINES = epsilon.Scores(
-  np.linspace(-0.1, 0.3, 60), np.linspace(-0.2, 0.2, 50), dim=100
+  np.linspace(-0.1, 0.3, 60),
+  np.linspace(-0.2, 0.2, 50),
+  null=epsilon.Sphere(100),
 )
 COINS = epsilon.Scores(SCORES.observed, SCORES.unobserved, design='coin_flip')
 RUNS = [
-  epsilon.Scores(np.linspace(x, x + 0.1, 20), np.empty(0), dim=100)
+  epsilon.Scores(
+    np.linspace(x, x + 0.1, 20), np.empty(0), null=epsilon.Sphere(100)
+  )
   for x in (0.0, 0.1, 0.2)
 ]
 NORMAL = dict(mean0=0.0, std0=1.0, mean1=1.0, std1=1.0)
@@ -65,7 +69,9 @@ CALLS = {
   'compute_regret': dict(first=NOTHING, second=NOTHING),
   'compute_risks': dict(mu=1.0),
   'compute_risks_of_curve': dict(fnr=NOTHING),
-  'draw_null': dict(rng=np.random.default_rng(0), shape=(2,), dim=100),
+  'draw_null': dict(
+    rng=np.random.default_rng(0), shape=(2,), null=epsilon.Sphere(100)
+  ),
   'eps_lo': of_scores(),
   'epsilon_cosines': dict(dim=100, shift=1.0, delta=1e-5),
   'epsilon_credible': of_scores(multiplicity=epsilon.Split(seed=0)),
@@ -90,7 +96,7 @@ CALLS = {
     delta=1e-5,
     num_observed=20,
     num_unobserved=20,
-    dim=100,
+    null=epsilon.Sphere(100),
     simulations=10,
   ),
   'estimate_shift': dict(scores=SCORES),
@@ -116,7 +122,7 @@ CALLS = {
   'min_canaries': dict(bound='gaussian', certified=3.0, truth=4.0, delta=1e-5),
   'most_exposed': of_scores(),
   'mu_of_epsilon': dict(epsilon=1.0, delta=1e-5),
-  'null_law': dict(dim=100),
+  'null_distribution': dict(null=epsilon.Sphere(100)),
   'one_run': of_scores(COINS),
   'one_run_fdp': of_scores(COINS),
   'one_run_gdp': of_scores(COINS),
@@ -130,9 +136,7 @@ CALLS = {
 }
 # Values that are wrong elsewhere and right here.
 RIGHT = {
-  ('draw_null', 'dim'): (None, math.inf),
   ('draw_null', 'rounds'): (1.5,),
-  ('estimate_noise_floor', 'dim'): (None, math.inf),
   ('estimate_noise_floor', 'rounds'): (1.5,),
   ('estimate_noise_floor', 'simulations'): (None,),
   ('compute_power', 'num_unobserved'): (None,),
@@ -141,7 +145,6 @@ RIGHT = {
   ('epsilon_gdp', 'mu'): (math.inf,),
   ('epsilon_mixture', 'weights'): (None,),
   ('mu_of_epsilon', 'epsilon'): (math.inf,),
-  ('null_law', 'dim'): (math.inf,),
   ('epsilon_sequence', 'tails'): (-1,),
   ('gdp_log_evidence', 'tails'): (-1,),
   ('gdp_log_evidence', 'dim'): (math.inf,),

@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import (
+  NullLaw,
+  Scores,
+  Unknown,
+)
 
 
 class Audits(NamedTuple):
@@ -15,9 +19,9 @@ class Audits(NamedTuple):
     epsilon: the true ε at `delta`.
     delta: in (0, 1).
     fixed: audits of chosen numbers of canaries, [audits, n]; in units of the
-      standard deviation that scores of unobserved canaries have, if `dim` is given.
+      standard deviation that scores of unobserved canaries have, if `null` is known.
     by_coins: audits with independent Bernoulli(1/2) inclusion of canaries.
-    dim: as in `Scores`, of `fixed`.
+    null: as in `Scores`, of `fixed`.
     shifted: audits with the known shift of each canary, if there is one.
     epsilon_of_scores: the ε of the law of one canary's scores, if it is known and
       less than `epsilon`.
@@ -32,7 +36,7 @@ class Audits(NamedTuple):
   delta: float
   fixed: Scores
   by_coins: Sequence[Scores]
-  dim: float | None = None
+  null: NullLaw = Unknown()
   shifted: Sequence[Scores] = ()
   epsilon_of_scores: float | None = None
   has_gaussian_scores: bool = False

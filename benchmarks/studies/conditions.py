@@ -238,7 +238,9 @@ def _crowd(
   ).record
   found = threat_models.OWN.score(record)
   assert found is not None, 'rounds are seen'
-  assert found.scores.dim is None, 'canaries leave no room for a known law'
+  assert not found.scores.has_known_null, (
+    'canaries leave no room for a known law'
+  )
   if not found.is_calibrated:
     return {}
   assert record.expected is not None, 'norms are known'

@@ -24,7 +24,14 @@ from epe_jax.epsilon import (
   threshold_bound,
   tradeoff_curves,
 )
-from epe_jax.epsilon.types import Assumption, Estimate, Scores
+from epe_jax.epsilon.types import (
+  Assumption,
+  Estimate,
+  NullLaw,
+  Scores,
+  Sphere,
+  Unknown,
+)
 from studies import laws, run_audits, study
 from studies.audits import Audits
 
@@ -164,15 +171,17 @@ def measure_case(case: Case) -> list[Row]:
 def measure(audits: Audits) -> list[Row]:
   """How every bound does on audits of one mechanism."""
   rows = []
-  kinds = {'empirical': None} if audits.dim is None else {}
-  if audits.dim is not None:
-    kinds = {'exact': audits.dim, 'empirical': None}
+  kinds: dict[str, NullLaw] = {'empirical': Unknown()}
+  if audits.null != Unknown():
+    kinds = {'exact': audits.null, **kinds}
   passed = parametric.gaussian_p_value(_spread(audits.fixed))
   share = float(np.mean(np.asarray(passed) >= 0.01))
-  for null, dim in kinds.items():
-    scale = 1.0 if dim in (None, np.inf) else np.sqrt(dim)
+  for null, law in kinds.items():
+    scale = np.sqrt(law.dim) if isinstance(law, Sphere) else 1.0
     scores = Scores(
-      audits.fixed.observed / scale, audits.fixed.unobserved / scale, dim
+      audits.fixed.observed / scale,
+      audits.fixed.unobserved / scale,
+      law,
     )
     for bound in (*NO_BOUNDS, *FIXED):
       row = _of_bound(bound, scores, null, audits, scale)
@@ -180,7 +189,7 @@ def measure(audits: Audits) -> list[Row]:
         tests_shape = row.method.startswith('gaussian_lower_bound')
         rows.append(row._replace(passed=share) if tests_shape else row)
   if audits.shifted:
-    null = 'empirical' if audits.shifted[0].dim is None else 'exact'
+    null = 'empirical' if not audits.shifted[0].has_known_null else 'exact'
     rows.append(
       _of_each(mixture.location_mixture_bound, audits.shifted, null, audits)
     )

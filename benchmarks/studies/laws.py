@@ -8,7 +8,11 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from epe_jax.epsilon import tradeoff_curves
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import (
+  Gaussian,
+  Scores,
+  Unknown,
+)
 from studies.audits import Audits, describe
 
 
@@ -187,7 +191,7 @@ def simulate(
     delta=delta,
     fixed=Scores(scores[:, :num], scores[:, num:]),
     by_coins=_flip_coins(law, rng, (audits, 2 * num)),
-    dim=np.inf if law.is_gaussian else None,
+    null=Gaussian() if law.is_gaussian else Unknown(),
     has_gaussian_scores=law.is_gaussian,
     has_gaussian_curve=law.is_gaussian or law.share is not None,
     is_coupled=law.share is not None,

@@ -18,7 +18,10 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel
 from epe_jax.epsilon import tradeoff_curves
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import (
+  NullLaw,
+  Scores,
+)
 from epe_jax.types import Array, Key
 from studies import simulated_runs
 from studies.audits import Audits, describe
@@ -106,7 +109,7 @@ def simulate(
         delta=delta,
         fixed=scores,
         by_coins=by_coins[reading],
-        dim=_find_dim(fixed[reading]),
+        null=_find_null(fixed[reading]),
         shifted=[one.scores for one in fixed[reading]] if is_gaussian else (),
         epsilon_of_scores=beyond,
         has_gaussian_scores=is_gaussian,
@@ -147,12 +150,12 @@ def _score(reading: ThreatModel, record: Record) -> AttackScores:
   return scored
 
 
-def _find_dim(scored: Sequence[AttackScores]) -> float | None:
-  """d of the null law, if it is known; a test rejects it in some audits by chance."""
-  ((dim, _),) = collections.Counter(
-    one.scores.dim for one in scored
+def _find_null(scored: Sequence[AttackScores]) -> NullLaw:
+  """The usual null law; a test rejects it in some audits by chance."""
+  ((null, _),) = collections.Counter(
+    one.scores.null for one in scored
   ).most_common(1)
-  return dim
+  return null
 
 
 def _stack(scored: Sequence[AttackScores]) -> Scores:

@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 
-from epe_jax.epsilon import Scores, over_runs, tradeoff_curves
+from epe_jax.epsilon import Gaussian, Scores, over_runs, tradeoff_curves
 
 _DELTA, _MU = 1e-5, 1.0
 _BOUND = 'lower bound of the mean of runs'
@@ -34,7 +34,7 @@ def simulate(
   """
   *shifts, new = rng.normal(_MU, tau, len(sizes) + 1)
   runs = [
-    Scores(rng.normal(mu, 1, num), np.empty(0), np.inf)
+    Scores(rng.normal(mu, 1, num), np.empty(0), Gaussian())
     for mu, num in zip(shifts, sizes)
   ]
   mu, variance = over_runs.estimate_shifts(runs)

@@ -4,7 +4,7 @@ Those of the package's own attackers follow from the record of a run. Those of o
 attackers follow from functions that only their run had, so the run keeps their scores.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 import os
 import pathlib
@@ -17,12 +17,10 @@ from epe_jax import io
 from epe_jax.audit import threat_models
 from epe_jax.audit.evaluation import Attack, Audit
 from epe_jax.audit.record import Record
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Gaussian, Scores, Sphere, Unknown, make_null
 
 _ARRAYS = ('observed', 'unobserved', 'shift')
 _TYPES: dict[str, Callable[[Any], Any]] = {
-  # An integer, or inf.
-  'dim': lambda x: x.item(),
   'design': str,
   'overlap': float,
   'inclusion_probability': float,
@@ -41,11 +39,24 @@ def write_attack_scores(path: str | os.PathLike[str], audit: Audit) -> None:
     for attack in audit.attacks
     if attack.scores is not None
     and threat_models.find(attack.threat_model.key) is None
-    for name, value in vars(attack.scores).items()
-    if value is not None
+    for name, value in _list_arrays(attack.scores)
   }
   if arrays:
     io.write_arrays(path, arrays, private=True)
+
+
+def _list_arrays(scores: Scores) -> Iterator[tuple[str, Any]]:
+  """What `make_null` makes the null law of is its one number, or none."""
+  for name, value in vars(scores).items():
+    match value:
+      case None | Unknown():
+        pass
+      case Sphere(dim):
+        yield 'dim', dim
+      case Gaussian():
+        yield 'dim', np.inf
+      case _:
+        yield name, value
 
 
 def attach_scores(
@@ -84,4 +95,6 @@ def _find_scores(
   for name, type_ in _TYPES.items():
     if f'{name}_{key}' in arrays:
       fields[name] = type_(arrays[f'{name}_{key}'])
-  return Scores(**fields)
+  # An integer, or inf; nothing if the law is unknown.
+  dim = arrays.get(f'dim_{key}')
+  return Scores(null=make_null(None if dim is None else dim.item()), **fields)

@@ -26,7 +26,13 @@ from epe_jax.epsilon import (
   registry,
   threshold_bound,
 )
-from epe_jax.epsilon.types import Estimate, check_delta, check_significance
+from epe_jax.epsilon.types import (
+  Estimate,
+  NullLaw,
+  Unknown,
+  check_delta,
+  check_significance,
+)
 
 # Fewer canaries than this scatter too much to start a curve with.
 _MIN_OBSERVED = 30
@@ -98,7 +104,7 @@ def evaluate_by_round(
   delta = record.delta if delta is None else delta
   rounds_shown = choose_rounds(record) if rounds is None else rounds
   derivable = release.explain_not_derivable(record) is None
-  dims = _find_dims(record, models)
+  nulls = _find_nulls(record, models)
 
   def evaluate_round(t: int) -> list[RoundEstimate]:
     return [
@@ -109,7 +115,7 @@ def evaluate_by_round(
         attack_scores.scores.observed.size,
         attack_scores.scores.unobserved.size,
       )
-      for attack_scores in _score_round(record, t, dims, derivable)
+      for attack_scores in _score_round(record, t, nulls, derivable)
       for estimate in _estimate_round(
         attack_scores, delta, confidence, resamples
       )
@@ -153,12 +159,12 @@ def bound_simultaneously(
   levels = sorted({record.delta} if deltas is None else set(deltas))
   for delta in levels:
     check_delta(delta)
-  dims = _find_dims(record, THREAT_MODELS)
+  nulls = _find_nulls(record, THREAT_MODELS)
   derivable = release.explain_not_derivable(record) is None
   scored = [
     (t, attack_scores)
     for t in map(int, shown)
-    for attack_scores in _score_round(record, t, dims, derivable)
+    for attack_scores in _score_round(record, t, nulls, derivable)
   ]
   share = significance / (len(scored) * len(levels))
   bounds = []
@@ -196,24 +202,24 @@ def choose_rounds(record: Record, *, num: int = 10) -> Int[np.ndarray, ' n']:
   return np.unique(np.linspace(first, len(by), num).round().astype(int))
 
 
-def _find_dims(
+def _find_nulls(
   record: Record, models: Sequence[ThreatModel]
-) -> dict[ThreatModel, float | None]:
+) -> dict[ThreatModel, NullLaw]:
   """One kind of null for all rounds: after second rounds it is not exact."""
   all_scores = threat_models.score_all(record, models)
-  return {r.threat_model: r.scores.dim for r in all_scores}
+  return {r.threat_model: r.scores.null for r in all_scores}
 
 
 def _score_round(
   record: Record,
   t: int,
-  dims: Mapping[ThreatModel, float | None],
+  nulls: Mapping[ThreatModel, NullLaw],
   derivable: bool,
 ) -> Iterator[AttackScores]:
   part = release.truncate_after(record, t)
-  for attack_scores in threat_models.score_all(part, list(dims)):
+  for attack_scores in threat_models.score_all(part, list(nulls)):
     scores = dataclasses.replace(
-      attack_scores.scores, dim=dims[attack_scores.threat_model]
+      attack_scores.scores, null=nulls[attack_scores.threat_model]
     )
     yield attack_scores._replace(scores=scores)
   if t == record.num_rounds or not derivable:
@@ -226,7 +232,9 @@ def _score_round(
   yield describe_shifted(
     threat_models.CHANGE,
     'model after the round, initial model known',
-    split_scores(model, model.cosines['models'][0], None, model.assigned[0]),
+    split_scores(
+      model, model.cosines['models'][0], Unknown(), model.assigned[0]
+    ),
     scale=float(np.sqrt(record.dim)),
     is_expected=False,
   )

@@ -108,8 +108,8 @@ def _compute_tradeoff(
 ) -> Tradeoff:
   at, false_negatives = threshold.find_realisable(scores.observed)
   num = scores.observed.size
-  if scores.dim is not None:
-    fpr = np.asarray(cosine_null.null_law(scores.dim).sf(at))
+  if scores.has_known_null:
+    fpr = np.asarray(cosine_null.null_distribution(scores.null).sf(at))
   else:
     false_positives = threshold.count_at_least(scores.unobserved, at)
     fpr = np.maximum(false_positives, 0.5) / scores.unobserved.size

@@ -353,7 +353,7 @@ def _mark_rejected(estimate: Estimate) -> Estimate:
 
 def _can_resample(scores: Scores) -> bool:
   """A null law that is fitted needs a dozen, or a resample may have no spread."""
-  return scores.dim is not None or scores.unobserved.size >= 12
+  return scores.has_known_null or scores.unobserved.size >= 12
 
 
 def _evaluate(

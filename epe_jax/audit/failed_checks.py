@@ -5,6 +5,7 @@ A check is a key with numbers. `text.checks` has a sentence for each key.
 
 from collections.abc import Mapping
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 from jaxtyping import Float
@@ -12,7 +13,7 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import cosine_null, diagnostics, shift_fit
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import NullLaw, Scores, Sphere, Unknown
 
 _SWAPPED_BELOW = 1e-3
 # Chance that one of the tests of normality fails on Gaussian scores.
@@ -63,9 +64,11 @@ def drop_rejected_null(scores: Scores) -> tuple[Scores, Checks]:
   failed = check_not_swapped(scores)
   if not diagnostics.is_null_rejected(scores):
     return scores, failed
-  assert scores.dim is not None, 'a law was rejected'
-  without = dataclasses.replace(scores, dim=None, overlap=0.0)
-  return without, (*failed, Check('null_law_rejected', {'dim': scores.dim}))
+  without = dataclasses.replace(scores, null=Unknown(), overlap=0.0)
+  return without, (
+    *failed,
+    Check('null_law_rejected', {'dim': _name_dim(scores.null)}),
+  )
 
 
 def check_not_swapped(scores: Scores) -> Checks:
@@ -73,8 +76,9 @@ def check_not_swapped(scores: Scores) -> Checks:
   if scores.unobserved.size:
     p = rank_sum_p_value(scores.observed, scores.unobserved)
   else:
-    assert scores.dim is not None, 'scores have unobserved ones, or a dim'
-    std = cosine_null.null_law(scores.dim).std / np.sqrt(scores.observed.size)
+    std = cosine_null.null_distribution(scores.null).std / np.sqrt(
+      scores.observed.size
+    )
     p = float(special.ndtr(scores.observed.mean() / std))
   return (Check('swapped', {'p_value': p}),) if p < _SWAPPED_BELOW else ()
 
@@ -144,9 +148,13 @@ def check_normality(scores: Scores) -> Checks:
       failed.append(_name_test('not_gaussian', test, group=group))
   test = tests.null
   if test is not None and test.p_value < _NORMALITY_SIGNIFICANCE:
-    assert scores.dim is not None, 'its law was tested'
-    failed.append(_name_test('not_cosines', test, dim=scores.dim))
+    failed.append(_name_test('not_cosines', test, dim=_name_dim(scores.null)))
   return tuple(failed)
+
+
+def _name_dim(null: NullLaw) -> float:
+  """d of cosines; N(0, 1) is their limit for large d."""
+  return null.dim if isinstance(null, Sphere) else math.inf
 
 
 def _name_test(

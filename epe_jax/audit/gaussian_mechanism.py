@@ -177,7 +177,9 @@ def run_estimators(
     stream = _make_stream(seed, sigmas[i], n)
     cosines[i, n] = law(stream, sigmas[i], num_canaries=num_canaries, dim=dim)
   scores = epsilon_types.Scores(
-    observed=cosines, unobserved=np.empty((*cosines.shape[:2], 0)), dim=dim
+    observed=cosines,
+    unobserved=np.empty((*cosines.shape[:2], 0)),
+    null=epsilon_types.Sphere(dim),
   )
   return {
     std: np.asarray(gaussian.two_gaussian(scores, delta=delta, std=std).epsilon)

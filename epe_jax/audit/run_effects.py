@@ -13,7 +13,7 @@ from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
 from epe_jax.epsilon import bootstrap, gaussian, over_runs, tradeoff_curves
-from epe_jax.epsilon.types import Estimate, Scores
+from epe_jax.epsilon.types import Estimate, Scores, Unknown
 
 # Statistics that taking part shifts: a maximum or a likelihood has no μ.
 _ESTIMATOR = functools.partial(gaussian.two_gaussian, std='null')
@@ -203,7 +203,7 @@ def _estimate_effects(
   epsilon = np.asarray(tradeoff_curves.epsilon_gdp(np.maximum(mu, 0.0), delta))
   pooled = None
   sizes = [run.observed.size for run in scores]
-  if scores[0].dim is not None and max(sizes) <= _UNEQUAL * min(sizes):
+  if scores[0].has_known_null and max(sizes) <= _UNEQUAL * min(sizes):
     rng = np.random.default_rng(0)
     estimate = bootstrap.cluster_bootstrap(rng, _ESTIMATOR, scores, delta=delta)
     pooled = _make_effect(estimate, None, None)
@@ -245,10 +245,10 @@ def _estimate_effects(
 
 def _share_null(runs: Sequence[Scores]) -> list[Scores]:
   """Without the null law in all runs, if unobserved canaries reject it in one."""
-  dims = {scores.dim for scores in runs}
-  if None not in dims or len(dims) != 2:
+  nulls = {scores.null for scores in runs}
+  if Unknown() not in nulls or len(nulls) != 2:
     return list(runs)
-  return [dataclasses.replace(scores, dim=None) for scores in runs]
+  return [dataclasses.replace(scores, null=Unknown()) for scores in runs]
 
 
 def _make_effect(

@@ -21,6 +21,7 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.audit.threat_models.scoring import split_scores
 from epe_jax.epsilon import anytime, cosine_null, tradeoff_curves
+from epe_jax.epsilon.types import Gaussian
 
 _LARGEST = 1 - 2.0**-24
 
@@ -133,8 +134,8 @@ def bound_sequentially(
     return None
   threat_model, cosines = found
   normal = _sum_normal_scores(cosines, record)
-  scores = split_scores(record, normal, math.inf)
-  if failed_checks.drop_rejected_null(scores)[0].dim is None:
+  scores = split_scores(record, normal, Gaussian())
+  if not failed_checks.drop_rejected_null(scores)[0].has_known_null:
     return None
   last = len(record.included) - record.included[::-1].argmax(axis=0)
   last = last[record.observed]
@@ -201,7 +202,7 @@ def _sum_normal_scores(
   cosines: Float[np.ndarray, 'T k'], record: Record
 ) -> Float[np.ndarray, ' k']:
   """Sums over own rounds in units of their spread: N(0, 1) if nothing leaks."""
-  law = cosine_null.null_law(record.dim)
+  law = cosine_null.CosineNull(record.dim)
   # Cosines are float32: one of 1 may be a little less.
   cosines = np.clip(cosines, -_LARGEST, _LARGEST)
   normal = -special.ndtri_exp(law.logsf(cosines))

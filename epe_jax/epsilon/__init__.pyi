@@ -21,7 +21,7 @@ from .cosine_alternative import epsilon_cosines as epsilon_cosines
 from .cosine_alternative import shifted_cosine as shifted_cosine
 from .cosine_null import CosineNull as CosineNull
 from .cosine_null import NormalNull as NormalNull
-from .cosine_null import null_law as null_law
+from .cosine_null import null_distribution as null_distribution
 from .diagnostics import anderson_darling as anderson_darling
 from .diagnostics import run_normality_tests as run_normality_tests
 from .diagnostics import warn_if_not_gaussian as warn_if_not_gaussian
@@ -71,4 +71,8 @@ from .tradeoff_curves import mu_of_epsilon as mu_of_epsilon
 from .types import Assumption as Assumption
 from .types import Estimate as Estimate
 from .types import Floor as Floor
+from .types import Gaussian as Gaussian
+from .types import NullLaw as NullLaw
 from .types import Scores as Scores
+from .types import Sphere as Sphere
+from .types import Unknown as Unknown

@@ -80,7 +80,7 @@ def epsilon_credible(
 ) -> Estimate:
   """Credible lower bound of the ε of (ε, δ)-DP, without a cap.
 
-  If `scores.dim` is given, the FPR is exact and the posterior is that of the FNR
+  If `scores.null` is given, the FPR is exact and the posterior is that of the FNR
   alone.
 
   Args:
@@ -99,7 +99,7 @@ def epsilon_credible(
   Returns:
     A credible bound >= 0 whose confidence is its credibility, 1 - significance;
     a point estimate for Uncorrected(), and if the unobserved scores reject
-    `scores.dim`.
+    `scores.null`.
 
   Raises:
     ValueError: a setting is out of range.
@@ -363,8 +363,8 @@ def _count_errors(scores, multiplicity, significance, choose):
   scores, errors, _ = counted
   n0, n1 = scores.unobserved.shape[-1], scores.observed.shape[-1]
   false_negatives = map(int, errors.false_negatives.ravel())
-  if scores.dim is not None:
-    law = cosine_null.null_law(scores.dim)
+  if scores.has_known_null:
+    law = cosine_null.null_distribution(scores.null)
     logs = map(float, np.ravel(law.logsf(errors.threshold)))
     return [
       ConfusionCounts(0, 0, fn, n1, log)

@@ -214,7 +214,7 @@ def count_at(
     scores.observed, thresholds
   )
   false_positives = None
-  if scores.dim is None:
+  if not scores.has_known_null:
     false_positives = threshold.count_at_least(scores.unobserved, thresholds)
   errors = ErrorCounts(thresholds, false_negatives, false_positives)
   return Counted(scores, errors, significance)

@@ -24,6 +24,7 @@ from epe_jax.epsilon.types import (
   Estimate,
   Real,
   Scores,
+  Sphere,
   check_delta,
   scalar_or_array,
 )
@@ -178,15 +179,15 @@ def shifted_cosine(scores: Scores, *, delta: float) -> Estimate:
     A point estimate; inf if all cosines are 1.
 
   Raises:
-    ValueError: delta is out of range, or `scores.dim` is None or infinite.
+    ValueError: delta is out of range, or `scores.null` is not `Sphere`.
   """
   check_delta(delta)
-  if scores.dim is None or np.isinf(scores.dim):
+  if not isinstance(scores.null, Sphere):
     raise ValueError(
-      f'scores have dim={scores.dim}, so their law is not that of a cosine. Give '
-      'dim, or use two_gaussian.'
+      f'scores have null={scores.null}, so their law is not that of a cosine. Give '
+      'null=Sphere(d), or use two_gaussian.'
     )
-  dim = int(scores.dim)
+  dim = int(scores.null.dim)
   mu = shift_of_mean(dim, np.mean(scores.observed, axis=-1))
   epsilon = np.full(np.shape(mu), np.inf)
   finite = np.isfinite(mu)

@@ -7,15 +7,19 @@ normal law of its inner product with Gaussian noise, in units of that noise.
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import cast
 
 from jaxtyping import Float
 import numpy as np
 from scipy import interpolate, special
 
 from epe_jax.epsilon import arguments
-from epe_jax.epsilon.types import Real, scalar_or_array
+from epe_jax.epsilon.types import (
+  Gaussian,
+  NullLaw,
+  Real,
+  Sphere,
+  scalar_or_array,
+)
 
 _Value = float | Float[np.ndarray, '...']
 _NODES, _WEIGHTS = np.polynomial.laguerre.laggauss(24)
@@ -175,11 +179,9 @@ class NormalNull:
   """N(0, 1), the law of <c, Z> for Z ~ N(0, I), with the methods of `CosineNull`.
 
   Attributes:
-    dim: inf.
     std: 1.
   """
 
-  dim: float = math.inf
   std: float = 1.0
 
   def logpdf(self, score: Real) -> _Value:
@@ -216,16 +218,27 @@ class NormalNull:
     return scalar_or_array(special.ndtri(np.asarray(probability, np.float64)))
 
 
-def null_law(dim: float) -> CosineNull | NormalNull:
-  """The law of unobserved scores: of cosines in R^d, or N(0, 1) for d = inf.
+def null_distribution(null: NullLaw) -> CosineNull | NormalNull:
+  """The distribution of unobserved scores: of cosines in R^d, or N(0, 1).
 
   Args:
-    dim: d, as in `types.Scores`.
+    null: `Sphere` or `Gaussian`.
 
   Raises:
-    ValueError: dim is less than 2.
+    ValueError: null is neither.
+
+  >>> float(null_distribution(Sphere(100)).std)
+  0.1
   """
-  return NormalNull() if dim == math.inf else CosineNull(cast(int, dim))
+  match null:
+    case Sphere(dim):
+      return CosineNull(dim)
+    case Gaussian():
+      return NormalNull()
+  raise ValueError(
+    f'null={null!r} has no distribution of its own. Give Sphere(d) or Gaussian(); '
+    'otherwise use the unobserved scores.'
+  )
 
 
 def _log_one_minus_square(x):

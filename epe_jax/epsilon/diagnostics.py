@@ -20,8 +20,10 @@ from scipy import optimize, special
 
 from epe_jax.epsilon import arguments, cosine_null, gaussian
 from epe_jax.epsilon.types import (
+  NullLaw,
   Real,
   Scores,
+  Sphere,
   check_significance,
   scalar_or_array,
 )
@@ -52,7 +54,7 @@ class NormalityTests(NamedTuple):
   Attributes:
     observed: of the observed scores, against a Gaussian fitted to them.
     unobserved: of the unobserved scores, against a Gaussian fitted to them.
-    null: of the unobserved scores, against their exact law, if `scores.dim` is
+    null: of the unobserved scores, against their exact law, if `scores.null` is
       given.
   """
 
@@ -85,8 +87,8 @@ def run_normality_tests(scores: Scores) -> NormalityTests:
     for group in (scores.observed, scores.unobserved)
   ]
   exact = None
-  if scores.dim is not None and scores.unobserved.size >= MIN_SCORES:
-    exact = anderson_darling_null(scores.unobserved, dim=scores.dim)
+  if scores.has_known_null and scores.unobserved.size >= MIN_SCORES:
+    exact = anderson_darling_null(scores.unobserved, null=scores.null)
   return NormalityTests(fitted[0], fitted[1], exact)
 
 
@@ -124,7 +126,7 @@ def anderson_darling(values: Float[np.ndarray, 'n']) -> AndersonDarling:
 
 
 def anderson_darling_null(
-  values: Float[np.ndarray, 'n'], *, dim: float
+  values: Float[np.ndarray, 'n'], *, null: NullLaw
 ) -> AndersonDarling:
   """Anderson-Darling test of the exact law of a cosine in R^d (case 0).
 
@@ -133,7 +135,7 @@ def anderson_darling_null(
 
   Args:
     values: cosines, n >= 8.
-    dim: d, >= 2, or inf for standard normal scores.
+    null: the law, `Sphere` or `Gaussian`.
 
   Returns:
     The statistic, infinite for a cosine of 1, and its p-value in the limit of
@@ -146,7 +148,7 @@ def anderson_darling_null(
     raise ValueError(
       f'values has {values.size} scores; give at least {MIN_SCORES}.'
     )
-  law = cosine_null.null_law(dim)
+  law = cosine_null.null_distribution(null)
   ordered = np.sort(values)
   log_below = np.asarray(law.logcdf(ordered))
   statistic = float(a_squared(log_below, np.asarray(law.logsf(ordered))))
@@ -166,14 +168,14 @@ def is_null_rejected(scores: Scores) -> Bool[np.ndarray, '*batch']:
     scores: scores of canaries, any leading axes.
 
   Returns:
-    A boolean for each audit. It is False if `scores.dim` is None, if there are
+    A boolean for each audit. It is False if `scores.null` is unknown, if there are
     fewer than eight unobserved scores, or if all of these are 0, as with a vector
     of zeros.
   """
   batch = scores.observed.shape[:-1]
-  if scores.dim is None or scores.unobserved.shape[-1] < MIN_SCORES:
+  if not scores.has_known_null or scores.unobserved.shape[-1] < MIN_SCORES:
     return np.zeros(batch, bool)
-  law = cosine_null.null_law(scores.dim)
+  law = cosine_null.null_distribution(scores.null)
   ordered = np.sort(scores.unobserved, axis=-1)
   statistic = a_squared(
     np.asarray(law.logcdf(ordered)), np.asarray(law.logsf(ordered))
@@ -276,10 +278,13 @@ def warn_if_not_gaussian(
         'estimates of them mean nothing; bounds that assume no shape stay valid.'
       )
   if tests.null is not None and tests.null.p_value < significance:
+    law = 'N(0, 1)'
+    if isinstance(scores.null, Sphere):
+      law = f'the law of a cosine in dimension {scores.null.dim}'
     reasons.append(
-      f'The unobserved scores do not follow the law of a cosine in dimension '
-      f'{scores.dim} ({_format_test(tests.null)}): use dim=None, so that their law is '
-      'taken from the unobserved scores.'
+      f'The unobserved scores do not follow {law} '
+      f'({_format_test(tests.null)}): use null=Unknown(), so that their law is taken '
+      'from the unobserved scores.'
     )
   return ' '.join(reasons) or None
 

@@ -126,7 +126,7 @@ def two_gaussian(
 ) -> Estimate:
   """The paper's estimate: ε between the null and the observed Gaussian.
 
-  The null Gaussian is N(0, 1/d) if `scores.dim` is given (Algorithms 1 and 2),
+  The null Gaussian is N(0, 1/d) if `scores.null` is given (Algorithms 1 and 2),
   otherwise it is fitted to the unobserved scores (Algorithm 3). The observed
   Gaussian has the sample mean, and as standard deviation
 
@@ -153,7 +153,7 @@ def two_gaussian(
 
   Raises:
     ValueError: a setting is out of range, a fitted standard deviation is zero, or
-      std='pooled' although `scores.dim` is given.
+      std='pooled' although `scores.null` is given.
   """
   check_delta(delta)
   epsilon = epsilon_curve(
@@ -217,7 +217,7 @@ def null_gaussian(
 ) -> tuple[Float[np.ndarray, '*batch'], Float[np.ndarray, '*batch']]:
   """Mean and standard deviation of the Gaussian that unobserved scores follow.
 
-  N(0, 1/d) if `scores.dim` is given, otherwise fitted to `scores.unobserved`.
+  N(0, 1/d) if `scores.null` is given, otherwise fitted to `scores.unobserved`.
 
   Args:
     scores: scores of canaries, any leading axes.
@@ -228,10 +228,12 @@ def null_gaussian(
   Raises:
     ValueError: it has to be fitted, and all unobserved scores are equal.
   """
-  if scores.dim is None:
+  if not scores.has_known_null:
     return fitted_gaussian('unobserved', scores.unobserved)
   batch = scores.observed.shape[:-1]
-  return np.zeros(batch), np.full(batch, cosine_null.null_law(scores.dim).std)
+  return np.zeros(batch), np.full(
+    batch, cosine_null.null_distribution(scores.null).std
+  )
 
 
 def fitted_gaussian(
@@ -277,10 +279,10 @@ def _two_gaussians(scores, std):
   if std == 'fitted':
     return *null_gaussian(scores), *fitted_gaussian('observed', scores.observed)
   arguments.check_choice('std', std, ('fitted', 'pooled', 'null'))
-  if scores.dim is not None:
+  if scores.has_known_null:
     raise ValueError(
-      f"std='pooled' estimates one spread from both groups, but dim={scores.dim}"
-      " gives it exactly: use std='null', or dim=None to ignore the exact law."
+      f"std='pooled' estimates one spread from both groups, but null={scores.null}"
+      " gives it exactly: use std='null', or null=Unknown() to ignore the exact law."
     )
   return _pooled(scores.observed, scores.unobserved)
 

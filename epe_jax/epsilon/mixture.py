@@ -230,7 +230,7 @@ def compute_curve(
 
 
 def _assumes(scores):
-  null = (Assumption.COSINE_NULL,) if scores.dim is not None else ()
+  null = (Assumption.COSINE_NULL,) if scores.has_known_null else ()
   return (
     Assumption.INDEPENDENT,
     *null,

@@ -21,7 +21,15 @@ import numpy as np
 from scipy import interpolate, special
 
 from epe_jax.epsilon import arguments, cosine_null
-from epe_jax.epsilon.types import Estimate, Floor, Scores
+from epe_jax.epsilon.types import (
+  Estimate,
+  Floor,
+  NullLaw,
+  Scores,
+  Sphere,
+  Unknown,
+  check_null,
+)
 
 Estimator = Callable[..., Estimate]
 Draw = Callable[[np.random.Generator, int], Scores]
@@ -41,7 +49,7 @@ def estimate_noise_floor(
   delta: float,
   num_observed: int,
   num_unobserved: int,
-  dim: float | None = None,
+  null: NullLaw = Unknown(),
   rounds: float = 1,
   simulations: int | None = None,
 ) -> Floor:
@@ -58,7 +66,7 @@ def estimate_noise_floor(
     delta: δ, in (0, 1).
     num_observed: number of observed canaries of an audit, >= 1.
     num_unobserved: number of unobserved canaries, as in `draw_from_null`.
-    dim: d of the cosines or None, as in `draw_from_null`.
+    null: the law of scores, as in `draw_from_null`.
     rounds: rounds of which a score is the maximum, as in `draw_from_null`.
     simulations: number of audits, as in `simulate`.
 
@@ -72,11 +80,11 @@ def estimate_noise_floor(
   >>> from epe_jax import epsilon
   >>> floor = estimate_noise_floor(
   ...   np.random.default_rng(0), epsilon.two_gaussian, delta=1e-5,
-  ...   num_observed=1000, num_unobserved=0, dim=10**6)
+  ...   num_observed=1000, num_unobserved=0, null=epsilon.Sphere(10**6))
   >>> round(floor.mean, 1)
   0.3
   """
-  draw = draw_from_null(num_observed, num_unobserved, dim=dim, rounds=rounds)
+  draw = draw_from_null(num_observed, num_unobserved, null=null, rounds=rounds)
   values = simulate(
     rng, [estimator], draw, delta=delta, simulations=simulations
   )
@@ -175,7 +183,7 @@ def draw_from_null(
   num_observed: int,
   num_unobserved: int,
   *,
-  dim: float | None = None,
+  null: NullLaw = Unknown(),
   rounds: float = 1,
   shift: Float[np.ndarray, ' n1'] | None = None,
 ) -> Draw:
@@ -185,10 +193,10 @@ def draw_from_null(
     num_observed: number of observed canaries of an audit, >= 1.
     num_unobserved: number of unobserved canaries of an audit; 0 is allowed if the
       null law is known.
-    dim: d of the cosines; None for standard normal scores, the limit of large d
-      in units of 1/√d. With None the estimator is not given the null law.
+    null: the law of scores. If it is `Unknown`, scores are standard normal, the
+      limit of large d in units of 1/√d, and the estimator is not given their law.
     rounds: the number of independent scores, >= 1 and not necessarily an integer,
-      whose maximum a score is. Unless it is 1 the estimator is not given `dim`,
+      whose maximum a score is. Unless it is 1 the estimator is not given `null`,
       as in a real run, where the law of the maximum is unknown.
     shift: as in `Scores`, for estimators that use it.
 
@@ -200,15 +208,16 @@ def draw_from_null(
   """
   arguments.check_integer('num_observed', num_observed)
   arguments.check_integer('num_unobserved', num_unobserved, 0)
+  check_null(null)
   arguments.check_number('rounds', rounds, '[1, inf)')
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     observed, unobserved = (
-      draw_null(rng, (audits, num), dim=dim, rounds=rounds)
+      draw_null(rng, (audits, num), null=null, rounds=rounds)
       for num in (num_observed, num_unobserved)
     )
-    given_dim = dim if rounds == 1 else None
-    return Scores(observed, unobserved, dim=given_dim, shift=shift)
+    given = null if rounds == 1 else Unknown()
+    return Scores(observed, unobserved, null=given, shift=shift)
 
   return draw
 
@@ -237,7 +246,7 @@ def draw_permutations(scores: Scores) -> Draw:
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     copies = np.broadcast_to(pooled, (audits, pooled.size))
     permuted = rng.permuted(copies, axis=-1)
-    return Scores(permuted[:, :num], permuted[:, num:], dim=scores.dim)
+    return Scores(permuted[:, :num], permuted[:, num:], null=scores.null)
 
   return draw
 
@@ -246,7 +255,7 @@ def draw_null(
   rng: np.random.Generator,
   shape: tuple[int, ...],
   *,
-  dim: float | None,
+  null: NullLaw,
   rounds: float = 1,
 ) -> Float[np.ndarray, '...']:
   """Scores of unobserved canaries: maxima of `rounds` independent null cosines.
@@ -254,30 +263,29 @@ def draw_null(
   Args:
     rng: source of the scores.
     shape: shape of the result.
-    dim: d of the cosines, >= 2; None or inf for standard normals.
+    null: the law of scores; standard normals unless it is `Sphere`.
     rounds: number of scores whose maximum each is, >= 1.
 
   Returns:
     Independent scores, float64.
 
   Raises:
-    ValueError: dim or rounds is out of range.
+    ValueError: null is not a null law, or rounds is out of range.
   """
+  check_null(null)
   arguments.check_number('rounds', rounds, '[1, inf)')
   if rounds == 1:
     normals = rng.standard_normal(shape)
-    if dim is None:
-      return normals
-    if np.isinf(cosine_null.null_law(dim).dim):
+    if not isinstance(null, Sphere):
       return normals
     # A direction is one coordinate next to the length of all the others.
-    return normals / np.sqrt(normals**2 + rng.chisquare(dim - 1, shape))
+    return normals / np.sqrt(normals**2 + rng.chisquare(null.dim - 1, shape))
   # The cdf of a maximum is a power: its log is that of a uniform over rounds,
   # and minus the log of a uniform is exponential.
   above = -np.expm1(-rng.standard_exponential(shape) / rounds)
   normals = -special.ndtri(above)
-  if dim is None:
+  if not isinstance(null, Sphere):
     return normals
   # Cosines are a smooth function of normals, expensive to compute one by one.
-  cosines = cosine_null.null_law(dim).isf(special.ndtr(-_NODES))
+  cosines = cosine_null.CosineNull(null.dim).isf(special.ndtr(-_NODES))
   return interpolate.CubicSpline(_NODES, cosines)(np.clip(normals, -9, 9))

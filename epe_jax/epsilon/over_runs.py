@@ -119,7 +119,8 @@ def estimate_shifts(
     ValueError: there are fewer than two runs, runs differ in dim or design,
       scores have leading axes, or a run has too few scores to fit its null law.
 
-  >>> runs = [Scores(np.full(4, x), np.empty(0), dim=100) for x in (0.1, 0.2)]
+  >>> from epe_jax.epsilon.types import Sphere
+  >>> runs = [Scores(np.full(4, x), np.empty(0), Sphere(100)) for x in (0.1, 0.2)]
   >>> [values.tolist() for values in estimate_shifts(runs)]
   [[1.0, 2.0], [0.25, 0.25]]
   """
@@ -357,13 +358,13 @@ def _estimate(
 
 
 def check_runs(runs: Sequence[Scores]) -> None:
-  """Raises a ValueError unless these are two runs or more of one dim and design."""
+  """Raises a ValueError unless these are two runs or more of one null law and design."""
   if len(runs) < 2:
     raise ValueError(
       f'runs has {len(runs)} of them, but how runs differ takes two or more. Give '
       'more runs, or use bootstrap_interval for the canaries of one.'
     )
-  for name in ('dim', 'design'):
+  for name in ('null', 'design'):
     kinds = {getattr(scores, name) for scores in runs}
     if len(kinds) > 1:
       raise ValueError(
@@ -412,29 +413,30 @@ def pool_scores(runs: Sequence[Scores]) -> Scores:
     The scores, those of the first run first.
 
   Raises:
-    ValueError: there are no runs, a dim is None, or runs differ in the dim, the
-      design or the leading axes.
+    ValueError: there are no runs, a null law is unknown, or runs differ in the null
+      law, the design or the leading axes.
 
-  >>> runs = [Scores(np.full(3, x), np.zeros(2), dim=100) for x in (0.1, 0.2)]
+  >>> from epe_jax.epsilon.types import Sphere
+  >>> runs = [Scores(np.full(3, x), np.zeros(2), Sphere(100)) for x in (0.1, 0.2)]
   >>> pool_scores(runs).observed.tolist()
   [0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
   """
   if not runs:
     raise ValueError('runs is empty; give the scores of one run or more.')
-  kinds = {(s.dim, s.design, s.observed.shape[:-1]) for s in runs}
+  kinds = {(s.null, s.design, s.observed.shape[:-1]) for s in runs}
   if len(kinds) > 1:
     raise ValueError(
-      f'runs have several (dim, design, leading axes): {sorted(kinds, key=str)}. '
+      f'runs have several (null, design, leading axes): {sorted(kinds, key=str)}. '
       'Pool scores of one kind.'
     )
-  if runs[0].dim is None:
+  if not runs[0].has_known_null:
     raise ValueError(
-      'runs have dim=None, so nothing says that their scores are on one scale. '
-      'Pool cosines, and give their dim.'
+      'runs have null=Unknown(), so nothing says that their scores are on one scale. '
+      'Pool cosines, and give null=Sphere(d).'
     )
   return Scores(
     np.concatenate([scores.observed for scores in runs], axis=-1),
     np.concatenate([scores.unobserved for scores in runs], axis=-1),
-    runs[0].dim,
+    runs[0].null,
     runs[0].design,
   )

@@ -48,7 +48,7 @@ def gaussian_lower_bound(
   m up to a known factor: its exact lower limit is a function m(r). The ratio has
   an exact interval from the F law, independent of both. ε increases with |m| at
   every r, so that the minimum of ε(m(r), r) over the interval is an exact bound.
-  If `scores.dim` is given, the null is N(0, 1/d), and normal and χ² limits replace
+  If `scores.null` is given, the null is N(0, 1/d), and normal and χ² limits replace
   those of t and F.
 
   The gap is allotted 80 % of the significance and the ratio 20 %.
@@ -65,7 +65,7 @@ def gaussian_lower_bound(
     The bound, >= 0. Its confidence is 1 - significance; but if Gaussian scores
     are rejected at 1 % (`gaussian_p_value`) in any of the audits, it is a point
     estimate by the method 'gaussian_lower_bound_rejected', or
-    '..._null_rejected' if the unobserved scores reject `scores.dim`. The test
+    '..._null_rejected' if the unobserved scores reject `scores.null`. The test
     detects gross departures only: docs/coverage.md shows for several laws how
     many audits pass it, and how many of their bounds are too high.
 
@@ -91,7 +91,7 @@ def gaussian_lower_bound(
   if np.any(np.asarray(gaussian_p_value(scores)) < REJECTED_BELOW):
     rejected = 'rejected'
   assumes = (Assumption.INDEPENDENT, Assumption.GAUSSIAN_SCORES)
-  if scores.dim is not None:
+  if scores.has_known_null:
     assumes += (Assumption.COSINE_NULL,)
   if std == 'common':
     assumes += (Assumption.EQUAL_SPREAD,)
@@ -125,7 +125,7 @@ def gaussian_p_value(scores: Scores) -> float | Float[np.ndarray, '...']:
   References: D'Agostino and Stephens, Goodness-of-Fit Techniques (1986), table 4.9.
   """
   _, _, p_value = _fit('observed', scores.observed)
-  if scores.dim is None:
+  if not scores.has_known_null:
     _, _, other = _fit('unobserved', scores.unobserved)
     p_value = np.minimum(1.0, 2 * np.minimum(p_value, other))
   return scalar_or_array(p_value)
@@ -208,7 +208,7 @@ def _limits(scores, ratio_share, gap_share):
   mean, variance, _ = _fit('observed', scores.observed)
   num = scores.observed.shape[-1]
   both = np.array([1 - ratio_share / 2, ratio_share / 2])
-  if scores.dim is not None:
+  if scores.has_known_null:
     null_mean, null_std = gaussian.null_gaussian(scores)
     shift, ratio2 = (mean - null_mean) / null_std, variance / null_std**2
     quantile = special.chdtri(num - 1, 1 - both) / (num - 1)

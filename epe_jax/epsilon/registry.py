@@ -284,7 +284,7 @@ def describe(
   return Traits(
     is_coin_flip=scores.design == 'coin_flip',
     is_fair=scores.inclusion_probability == 0.5,
-    is_null_known=scores.dim is not None,
+    is_null_known=scores.has_known_null,
     shift=shift,
     has_spread=has_spread,
     is_external=is_external,

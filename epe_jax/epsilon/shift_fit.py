@@ -13,7 +13,13 @@ import numpy as np
 from scipy import special
 
 from epe_jax.epsilon import diagnostics, gaussian, parametric
-from epe_jax.epsilon.types import Real, Scores, scalar_or_array
+from epe_jax.epsilon.types import (
+  NullLaw,
+  Real,
+  Scores,
+  Sphere,
+  scalar_or_array,
+)
 
 REJECTED_BELOW = 1e-3
 """Significance at which a test says that an estimate is not calibrated.
@@ -50,7 +56,7 @@ def fit_shift(scores: Scores) -> Fit:
       the null, or all scores of each group are equal.
   """
   shift = shift_of(scores)
-  if scores.dim is not None:
+  if scores.has_known_null:
     null_mean, null_std = gaussian.null_gaussian(scores)
     x = (scores.observed - null_mean[..., None]) / null_std[..., None]
     square = float(np.sum(shift**2))
@@ -94,20 +100,20 @@ def _find_scale(scores, s, square):
 def compute_overlap(
   shift: Float[np.ndarray, ' n1'],
   vector: Int[np.ndarray, ' n1'],
-  dim: float | None,
+  null: NullLaw,
 ) -> float:
   """`Scores.overlap` of canaries that are noise to others in the same vector.
 
   Args:
     shift: μ of each observed canary.
     vector: the number of the vector that holds each canary.
-    dim: d of the vectors; None if the null law is fitted, and then it is 0.
+    null: the law of unobserved canaries; unless it is `Sphere`, overlap is 0.
   """
-  if dim is None:
+  if not isinstance(null, Sphere):
     return 0.0
   of_vector = np.bincount(vector, shift**2)
   others = np.sum(of_vector**2) - np.sum(shift**4)
-  return float(others / (dim * np.sum(shift**2)))
+  return float(others / (null.dim * np.sum(shift**2)))
 
 
 def shift_of(scores: Scores) -> Float[np.ndarray, ' n1']:
@@ -177,7 +183,7 @@ def p_values(scores: Scores) -> PValues:
     one = scalar_or_array(np.ones(batch))
     return PValues(scalar_or_array(np.full(batch, float(num < 2))), one)
   square = np.sum(rest**2, axis=-1)
-  if scores.dim is not None:
+  if scores.has_known_null:
     below, above = (
       special.chdtr(num - 1, square),
       special.chdtrc(num - 1, square),
@@ -226,7 +232,7 @@ def residuals(scores: Scores) -> Float[np.ndarray, '*batch n1']:
   Args:
     scores: scores of canaries, any leading axes.
   """
-  if scores.dim is not None:
+  if scores.has_known_null:
     mean, std = gaussian.null_gaussian(scores)
   else:
     mean, std = gaussian.fitted_gaussian('unobserved', scores.unobserved)

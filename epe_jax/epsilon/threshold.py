@@ -41,7 +41,7 @@ def eps_lo(
   """The paper's ε_lo: (1) with upper limits of both rates, at its best threshold.
 
   The FNR is replaced by its Jeffreys upper limit. The FPR is exact if
-  `scores.dim` is given (the paper's final-model column), and otherwise replaced
+  `scores.null` is given (the paper's final-model column), and otherwise replaced
   by its Jeffreys upper limit among the unobserved (its all-iterates column).
 
   The paper calls this a 95 % lower bound. It is not, because each threshold has
@@ -70,13 +70,15 @@ def eps_lo(
   check_delta(delta)
   threshold, false_negatives = find_realisable(scores.observed)
   fnr = jeffreys_upper(false_negatives, scores.observed.shape[-1], significance)
-  if scores.dim is None:
+  if not scores.has_known_null:
     false_positives = count_at_least(scores.unobserved, threshold)
     log_fpr = np.log(
       jeffreys_upper(false_positives, scores.unobserved.shape[-1], significance)
     )
   else:
-    log_fpr = np.asarray(cosine_null.null_law(scores.dim).logsf(threshold))
+    log_fpr = np.asarray(
+      cosine_null.null_distribution(scores.null).logsf(threshold)
+    )
   epsilon = np.max(epsilon_at(log_fpr, np.log(fnr), delta), axis=-1)
   return Estimate(
     scalar_or_array(epsilon),
@@ -106,7 +108,7 @@ def max_threshold(
       'empirical': from counts, where c canaries out of n are a rate of
       (c + 1/2)/(n + 1), the Jeffreys mean, because with c/n a rate of 0 would
       make ε infinite at the lowest observed score already. The FPR is then exact
-      if `scores.dim` is given.
+      if `scores.null` is given.
 
   Returns:
     A point estimate >= 0. With Gaussian rates it is at most
@@ -206,7 +208,7 @@ def count_at_fixed_ranks(
   Returns:
     The thresholds and their counts.
   """
-  if scores.dim is not None:
+  if scores.has_known_null:
     size = scores.observed.shape[-1]
     rank = space_ranks(size, num, sides)
     thresholds = np.sort(scores.observed, axis=-1)[..., size - rank]
@@ -267,13 +269,15 @@ def epsilon_at(
 def _empirical_rates(scores, delta):
   threshold, false_negatives = find_realisable(scores.observed)
   log_fnr = np.log((false_negatives + 0.5) / (scores.observed.shape[-1] + 1))
-  if scores.dim is None:
+  if not scores.has_known_null:
     false_positives = count_at_least(scores.unobserved, threshold)
     log_fpr = np.log(
       (false_positives + 0.5) / (scores.unobserved.shape[-1] + 1)
     )
   else:
-    log_fpr = np.asarray(cosine_null.null_law(scores.dim).logsf(threshold))
+    log_fpr = np.asarray(
+      cosine_null.null_distribution(scores.null).logsf(threshold)
+    )
   return np.max(epsilon_at(log_fpr, log_fnr, delta), axis=-1)
 
 

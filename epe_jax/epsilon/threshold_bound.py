@@ -90,10 +90,10 @@ def lower_bound(
     log (1 - δ - b)/a,  and if sides='both' also  log (1 - δ - a)/b.
 
   Each of the two limits fails with probability significance/2, for either choice
-  of sides. If `scores.dim` is given, a is exactly the survival function of the
+  of sides. If `scores.null` is given, a is exactly the survival function of the
   cosine and b has the whole significance; unobserved scores are not needed. The
   Katz interval has one limit for the ratio, on each side. Band() without
-  `scores.dim` uses no such limits, but tests both rates at once (`rank_bound`).
+  `scores.null` uses no such limits, but tests both rates at once (`rank_bound`).
 
   Only thresholds equal to a score are tried, and tied scores are guessed alike.
 
@@ -113,12 +113,12 @@ def lower_bound(
   Returns:
     The bound, >= 0. Its confidence is 1 - significance; it is a point estimate if
     `interval` or `multiplicity` gives no guarantee, or if the unobserved scores
-    reject `scores.dim` (`diagnostics.is_null_rejected`).
+    reject `scores.null` (`diagnostics.is_null_rejected`).
 
   Raises:
     ValueError: a setting is out of range, multiplicity is not an instance of a class
       of `corrections`, another interval than 'clopper_pearson' is combined with
-      Band(), 'katz' with `scores.dim`, or a group is too small to split.
+      Band(), 'katz' with `scores.null`, or a group is too small to split.
 
   >>> scores = Scores(np.linspace(2, 4, 1000), np.linspace(-1, 1, 1000))
   >>> bound = lower_bound(scores, delta=1e-5)
@@ -150,8 +150,8 @@ def gdp_bound(
 
   μ >= Φ⁻¹(1 - FPR) - Φ⁻¹(FNR), or 0, with Clopper-Pearson limits of the rates; ε at
   δ is then exact and has no cap. Each limit fails with probability
-  significance/2; if `scores.dim` is given, the FPR is exact and the FNR has the
-  whole significance. Band() without `scores.dim` tests both rates at once, and
+  significance/2; if `scores.null` is given, the FPR is exact and the FNR has the
+  whole significance. Band() without `scores.null` tests both rates at once, and
   with them the area under the ROC curve (`rank_bound`).
 
   Args:
@@ -165,7 +165,7 @@ def gdp_bound(
   Returns:
     The bound, >= 0, and inf if a cosine of 1 has no false positives. Its
     confidence is 1 - significance; it is a point estimate for Uncorrected() and if
-    the unobserved scores reject `scores.dim`. It is valid for mechanisms whose
+    the unobserved scores reject `scores.null`. It is valid for mechanisms whose
     curve is that of a Gaussian or above, an assumption that counts at thresholds
     cannot test.
 
@@ -275,8 +275,8 @@ def limit_rates(counted: Counted, interval: str = 'clopper_pearson') -> Limits:
   """
   scores, errors, significance = counted
   upper = _UPPER[interval]
-  if scores.dim is not None:
-    log_fpr = cosine_null.null_law(scores.dim).logsf(errors.threshold)
+  if scores.has_known_null:
+    log_fpr = cosine_null.null_distribution(scores.null).logsf(errors.threshold)
   else:
     assert errors.false_positives is not None, 'they are counted'
     significance = significance / 2
@@ -321,7 +321,7 @@ def list_assumptions(scores: Scores) -> tuple[Assumption, ...]:
   Args:
     scores: whose null law is known or not.
   """
-  if scores.dim is None:
+  if not scores.has_known_null:
     return (Assumption.INDEPENDENT,)
   return Assumption.INDEPENDENT, Assumption.COSINE_NULL
 
@@ -381,7 +381,7 @@ def _bound(
     return np.max(curves.at(counted, of_counts), axis=-1)
 
   method = f'{interval}_{type(multiplicity).__name__.lower()}'
-  if multiplicity == Band() and scores.dim is None:
+  if multiplicity == Band() and not scores.has_known_null:
     method = 'rank_test'
     strength = curves.test_ranks(scores, significance=significance)
   elif isinstance(multiplicity, MultiSplit):
@@ -445,8 +445,8 @@ def _check_interval(interval, multiplicity, scores):
       f'interval={interval!r} has no band over all thresholds. Use '
       "interval='clopper_pearson' or another multiplicity."
     )
-  if interval == 'katz' and scores.dim is not None:
+  if interval == 'katz' and scores.has_known_null:
     raise ValueError(
       "interval='katz' is for a ratio of two counted rates, but dim="
-      f"{scores.dim} makes the FPR exact. Use interval='clopper_pearson'."
+      f"{scores.null} makes the FPR exact. Use interval='clopper_pearson'."
     )

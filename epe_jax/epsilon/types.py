@@ -17,7 +17,7 @@ import dataclasses
 import enum
 import math
 import numbers
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 from jaxtyping import Float, Shaped
 import numpy as np
@@ -33,6 +33,69 @@ Sides = Literal['in', 'both']
 'in': those that a canary took part, by ε >= log (1 - δ - FNR)/FPR. 'both': also
 those that one did not, by ε >= log (1 - δ - FPR)/FNR.
 """
+
+
+@dataclasses.dataclass(frozen=True)
+class Sphere:
+  """The score of an unobserved canary is the cosine of a random direction.
+
+  It is exactly that of a uniform unit vector in R^d with an independent vector:
+  `cosine_null.CosineNull`.
+
+  Attributes:
+    dim: d, an integer >= 2.
+
+  Raises:
+    ValueError: dim is not an integer >= 2.
+  """
+
+  dim: int
+
+  def __post_init__(self):
+    if isinstance(self.dim, bool) or not isinstance(self.dim, numbers.Integral):
+      raise ValueError(
+        f'dim={self.dim!r} is not a number of dimensions. Give the integer d, such '
+        'as 1_000_000, or another null law.'
+      )
+    if self.dim < 2:
+      raise ValueError(f'dim={self.dim} must be at least 2.')
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian:
+  """The score of an unobserved canary is exactly N(0, 1).
+
+  So is an inner product with Gaussian noise in units of that noise.
+  """
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+  """The scores of unobserved canaries alone tell their law.
+
+  So it is for a maximum over rounds.
+  """
+
+
+NullLaw = Sphere | Gaussian | Unknown
+"""What is known of the law of the score of an unobserved canary."""
+
+
+def make_null(dim: float | None) -> NullLaw:
+  """The null law that a number of dimensions names, as a flag or a file has it.
+
+  Args:
+    dim: d of cosines in R^d; inf for N(0, 1); None if the law is unknown.
+
+  Raises:
+    ValueError: dim is neither an integer >= 2 nor inf.
+
+  >>> make_null(100), make_null(None)
+  (Sphere(dim=100), Unknown())
+  """
+  if dim is None:
+    return Unknown()
+  return Gaussian() if dim == math.inf else Sphere(cast(int, dim))
 
 
 # Squares of these, and sums of them, are far from where float64 overflows or has fewer
@@ -52,12 +115,9 @@ class Scores:
     observed: [*batch, n1] scores of canaries that took part; n1 >= 1. Any real
       dtype is accepted and converted to float64.
     unobserved: [*batch, n0] scores of canaries that did not. It may be empty
-      only if `dim` is given, and is then np.empty(0) for any leading axes.
-    dim: d, if the score of an unobserved canary is exactly the cosine of a
-      uniform unit vector in R^d with an independent vector, so that its law is
-      known (`cosine_null.CosineNull`); inf, if it is exactly N(0, 1), like an
-      inner product with Gaussian noise in units of that noise; None, if its law
-      is known only through `unobserved`, as for a maximum over rounds.
+      only if `null` is known, and is then np.empty(0) for any leading axes.
+    null: what is known of the law of the score of an unobserved canary: `Sphere`
+      for cosines, `Gaussian` or `Unknown`.
     design: 'fixed' if the numbers of observed and unobserved canaries were
       chosen, 'coin_flip' if independent coins decided of each canary whether it
       took part.
@@ -76,14 +136,13 @@ class Scores:
   Raises:
     ValueError: arrays are empty, not finite, masked, not of real numbers or do
       not match; a score exceeds 1e140 in magnitude; both groups are columns [n, 1];
-      dim is neither an integer >= 2 nor inf; dim is given but a score is no cosine;
-      shift is not one positive number for each observed canary; or
+      null is not a null law, or a sphere although a score is not a cosine; shift is not one positive number for each observed canary; or
       inclusion_probability is out of range.
   """
 
   observed: Shaped[np.ndarray, '... n1']
   unobserved: Shaped[np.ndarray, '... n0']
-  dim: float | None = None
+  null: NullLaw = Unknown()
   design: Literal['fixed', 'coin_flip'] = 'fixed'
   shift: Shaped[np.ndarray, ' n1'] | None = None
   overlap: float = 0.0
@@ -118,16 +177,23 @@ class Scores:
       raise ValueError(
         f'inclusion_probability={self.inclusion_probability} must lie in (0, 1).'
       )
-    if self.dim is None and unobserved.shape[-1] < 1:
+    check_null(self.null)
+    if not self.has_known_null and unobserved.shape[-1] < 1:
       raise ValueError(
-        'unobserved is empty and dim=None, so nothing says how an unobserved '
-        'canary scores. Give unobserved scores, or dim if scores are cosines.'
+        'unobserved is empty and null=Unknown(), so nothing says how an unobserved '
+        'canary scores. Give unobserved scores, or null=Sphere(d) if scores are '
+        'cosines in R^d.'
       )
-    if self.dim is not None:
-      _check_cosines(self.dim, observed, unobserved)
+    if isinstance(self.null, Sphere):
+      _check_cosines(self.null.dim, observed, unobserved)
     if self.shift is not None:
       shift = _validate_shift(self.shift, observed.shape[-1])
       object.__setattr__(self, 'shift', shift)
+
+  @property
+  def has_known_null(self) -> bool:
+    """Whether the law of the score of an unobserved canary is known exactly."""
+    return not isinstance(self.null, Unknown)
 
 
 class Floor(NamedTuple):
@@ -261,6 +327,15 @@ def make_bound(
   )
 
 
+def check_null(null: NullLaw) -> None:
+  """Raises a ValueError unless null is a null law."""
+  if not isinstance(null, NullLaw):
+    raise ValueError(
+      f'null={null!r} is not a null law. Give Sphere(d) for cosines in R^d, '
+      'Gaussian() or Unknown().'
+    )
+
+
 def check_delta(delta: float) -> None:
   """Raises a ValueError unless delta is a number in (0, 1)."""
   arguments.check_number('delta', delta, '(0, 1)', such_as='1e-5')
@@ -347,19 +422,10 @@ def _check_no_columns(observed, unobserved):
 
 
 def _check_cosines(dim, *groups):
-  if dim == math.inf:
-    return
-  if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
-    raise ValueError(
-      f'dim={dim!r} is not a number of dimensions. Give the integer d, such as '
-      '1_000_000, math.inf, or None.'
-    )
-  if dim < 2:
-    raise ValueError(f'dim={dim} must be at least 2.')
   # Cosines in float32 may exceed 1 by rounding.
   largest = max(np.max(np.abs(g), initial=0.0) for g in groups)
   if largest > 1 + 1e-5:
     raise ValueError(
       f'dim={dim} says that the scores are cosines, but one is {largest:.6g} '
-      'in magnitude. Give cosines, or dim=None with unobserved scores.'
+      'in magnitude. Give cosines, or unobserved scores and no dim.'
     )

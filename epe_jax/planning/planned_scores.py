@@ -38,7 +38,13 @@ from epe_jax.epsilon import (
   registry,
   shift_fit,
 )
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import (
+  Gaussian,
+  NullLaw,
+  Scores,
+  Sphere,
+  Unknown,
+)
 from epe_jax.planning.planned_run import PlannedRun
 
 DrawAudits = Callable[[np.random.Generator, int], Scores]
@@ -79,7 +85,7 @@ class PlannedAttacker(NamedTuple):
     return noise_floor.draw_from_null(
       scores.observed.shape[-1],
       scores.unobserved.shape[-1],
-      dim=scores.dim,
+      null=scores.null,
       rounds=tau,
       shift=scores.shift,
     )
@@ -137,10 +143,10 @@ class Geometry:
     shifts = np.sqrt(self.run.dim / self.squares[self.own])
     return -np.sort(-shifts, axis=0).T
 
-  def choose_dim(self, share: float) -> float | None:
-    """The d of the null law of a vector of which canaries make up a share."""
+  def choose_null(self, share: float) -> NullLaw:
+    """The null law of a vector of which canaries make up a share."""
     can_fit = self.run.num_outside >= 2
-    return scoring.choose_dim(self.run.dim, share, can_fit=can_fit)
+    return scoring.choose_null(self.run.dim, share, can_fit=can_fit)
 
   def make_record(self) -> Record:
     """The record of such a run, without a score: the limits of attackers read it."""
@@ -180,7 +186,7 @@ def list_attackers(geometry: Geometry) -> list[PlannedAttacker]:
     PlannedAttacker(
       CHANGE if run.initial_norm is None else FINAL,
       _draw_final_model(geometry),
-      is_crowded=geometry.choose_dim(geometry.final_share) is None,
+      is_crowded=geometry.choose_null(geometry.final_share) == Unknown(),
     )
   ]
   # Without unobserved canaries the law of a maximum is not known.
@@ -195,7 +201,7 @@ def list_attackers(geometry: Geometry) -> list[PlannedAttacker]:
     PlannedAttacker(
       OWN,
       _draw_own_round(geometry),
-      is_crowded=once and geometry.choose_dim(share) is None,
+      is_crowded=once and geometry.choose_null(share) == Unknown(),
     )
   )
   if run.noise_multiplier:
@@ -208,14 +214,14 @@ def _draw_final_model(geometry: Geometry) -> DrawAudits:
   run, kept = geometry.run, geometry.kept
   in_all = np.zeros_like(geometry.own[0])
   share = geometry.final_share
-  dim = geometry.choose_dim(share)
-  overlap = shift_fit.compute_overlap(kept, in_all, dim)
+  null = geometry.choose_null(share)
+  overlap = shift_fit.compute_overlap(kept, in_all, null)
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     square = np.array([geometry.final_square])
     inside = _draw_inside(rng, audits, run, kept, square, in_all)
     outside = _draw_outside(rng, audits, run, share)
-    return Scores(inside, outside, dim, run.design, kept, overlap)
+    return Scores(inside, outside, null, run.design, kept, overlap)
 
   return draw
 
@@ -226,9 +232,11 @@ def _draw_own_round(geometry: Geometry) -> DrawAudits:
   root, n = np.sqrt(run.dim), len(own)
   shares = geometry.in_round / geometry.squares
   # A sum over several rounds has no known null law.
-  dim = geometry.choose_dim(float(np.max(shares))) if n == 1 else None
+  null = Unknown()
+  if n == 1:
+    null = geometry.choose_null(float(np.max(shares)))
   shift = geometry.own_shifts.sum(axis=1) / np.sqrt(n)
-  overlap = shift_fit.compute_overlap(shift, own[0], dim)
+  overlap = shift_fit.compute_overlap(shift, own[0], null)
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     inside = _draw_rounds(rng, audits, geometry).sum(axis=1)
@@ -239,7 +247,7 @@ def _draw_own_round(geometry: Geometry) -> DrawAudits:
       alone = _draw_outside(rng, audits, run, share)
       outside += alone if n == 1 else _mix(alone, shared, r)
     inside, outside = inside / np.sqrt(n), outside / np.sqrt(n)
-    return Scores(inside, outside, dim, run.design, shift, overlap)
+    return Scores(inside, outside, null, run.design, shift, overlap)
 
   return draw
 
@@ -253,7 +261,9 @@ def _draw_maximum(geometry: Geometry) -> DrawAudits:
   scale = np.sqrt(1 - share) if run.is_orthogonal else 1.0
 
   def largest(rng: np.random.Generator, shared, rounds: int):
-    alone = noise_floor.draw_null(rng, shared.shape, dim=run.dim, rounds=rounds)
+    alone = noise_floor.draw_null(
+      rng, shared.shape, null=Sphere(run.dim), rounds=rounds
+    )
     return scale * _mix(root * alone, shared, r)
 
   def draw(rng: np.random.Generator, audits: int) -> Scores:
@@ -262,7 +272,9 @@ def _draw_maximum(geometry: Geometry) -> DrawAudits:
     if run.rounds > n:
       inside = np.maximum(inside, largest(rng, shared, run.rounds - n))
     shared = rng.standard_normal((audits, run.num_outside))
-    return Scores(inside, largest(rng, shared, run.rounds), None, run.design)
+    return Scores(
+      inside, largest(rng, shared, run.rounds), Unknown(), run.design
+    )
 
   return draw
 
@@ -275,7 +287,7 @@ def _draw_residual(run: PlannedRun) -> DrawAudits:
   def draw(rng: np.random.Generator, audits: int) -> Scores:
     outside = rng.standard_normal((audits, run.num_outside))
     inside = shift + rng.standard_normal((audits, run.num_inside))
-    return Scores(inside, outside, np.inf, run.design, shifts)
+    return Scores(inside, outside, Gaussian(), run.design, shifts)
 
   return draw
 
@@ -360,7 +372,9 @@ def _draw_outside(
   rng: np.random.Generator, audits: int, run: PlannedRun, share: float
 ) -> Float[np.ndarray, 'audits k0']:
   """Cosines of unobserved canaries with a vector of which others make up a share."""
-  cosines = noise_floor.draw_null(rng, (audits, run.num_outside), dim=run.dim)
+  cosines = noise_floor.draw_null(
+    rng, (audits, run.num_outside), null=Sphere(run.dim)
+  )
   # Orthogonal ones see nothing of the observed canaries.
   return cosines * np.sqrt(1 - share if run.is_orthogonal else 1.0)
 

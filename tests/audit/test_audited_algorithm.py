@@ -19,7 +19,7 @@ from epe_jax.audit import (
 )
 from epe_jax.audit.record import load_record
 from epe_jax.epsilon import gaussian
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Gaussian, Scores, Sphere
 from epe_jax.experiment import audited_run, build
 from epe_jax.sampling import canary_schedules
 from epe_jax.training import clipping, fedavg
@@ -413,7 +413,7 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
 
   analytic = accounting.epsilon_of_releases(z, delta=delta).epsilon
   estimate = gaussian.two_gaussian(
-    Scores(own, np.zeros(0), dim=d), delta=delta, std='null'
+    Scores(own, np.zeros(0), null=Sphere(d)), delta=delta, std='null'
   ).epsilon
   # sqrt(d) mean has standard error 1/sqrt(k); carried through epsilon(mu).
   error = 1 / np.sqrt(rounds)
@@ -498,7 +498,7 @@ def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
     assert 1 / sigma_eff < 1 / z - 1
   analytic = accounting.epsilon_of_releases(z, delta=delta).epsilon
   estimate = gaussian.two_gaussian(
-    Scores(alone, np.zeros(0), dim=np.inf), delta=delta, std='null'
+    Scores(alone, np.zeros(0), null=Gaussian()), delta=delta, std='null'
   ).epsilon
   slope = gaussian.epsilon_two_gaussians(
     0, 1, 1 / z + 1 / np.sqrt(num), 1, delta

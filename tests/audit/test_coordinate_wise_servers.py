@@ -10,6 +10,7 @@ import pytest
 from epe_jax import canaries
 from epe_jax.configs import digits
 from epe_jax.epsilon import diagnostics
+from epe_jax.epsilon.types import Sphere
 from epe_jax.experiment import build
 
 _SPARE = 2000
@@ -53,7 +54,8 @@ def null_p_values(name, noises, *, dim, together, server=None):
 
   return [
     diagnostics.anderson_darling_null(
-      np.asarray(cosines(jax.random.key(0), noise), np.float64), dim=dim
+      np.asarray(cosines(jax.random.key(0), noise), np.float64),
+      null=Sphere(dim),
     ).p_value
     for noise in noises
   ]

@@ -91,7 +91,7 @@ def test_noise_that_varies_from_round_to_round_leaves_its_law_to_the_unobserved(
   record = simulate(np.random.default_rng(3), ratio)
   assert not measure_noise(record).is_steady
   found = threat_models.RESIDUAL.score(record)
-  assert found.scores.dim is None
+  assert not found.scores.has_known_null
   assert [note.key for note in found.notes] == ['noise_varies']
   few = simulate(np.random.default_rng(3), ratio, observed=1)
   assert threat_models.RESIDUAL.score(few) is None

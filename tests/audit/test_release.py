@@ -115,9 +115,9 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
       # A wrong alarm once in 10,000 for each of a dozen tests.
       assert diagnostics.anderson_darling(scores.unobserved).p_value > 1e-4
       # Where canaries make much of a vector their null law is their own.
-      if known and scores.dim is not None:
+      if known and scores.has_known_null:
         test = diagnostics.anderson_darling_null(
-          scores.unobserved, dim=scores.dim
+          scores.unobserved, null=scores.null
         )
         assert test.p_value > 1e-4
         if attack_scores.threat_model in (
@@ -125,7 +125,7 @@ def test_canaries_that_never_take_part_have_null_cosines(simulated):
           threat_models.RESIDUAL,
         ):
           took_part = diagnostics.anderson_darling_null(
-            scores.observed, dim=scores.dim
+            scores.observed, null=scores.null
           )
           assert took_part.p_value < 1e-4
 

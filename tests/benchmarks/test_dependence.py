@@ -7,6 +7,7 @@ from scipy import special, stats
 from studies import run_audits, simulated_runs
 
 from epe_jax.audit import threat_models
+from epe_jax.epsilon.types import Sphere, Unknown
 
 
 def _scores(directions, *, num, dim, noise, clients, took_part=True, runs=4000):
@@ -128,13 +129,13 @@ def test_where_canaries_make_much_of_a_vector_the_null_law_is_their_own(
       canaries=directions,
     )
     return {
-      model.key: model.score(run.record).scores.dim
+      model.key: model.score(run.record).scores.null
       for model in (threat_models.CHANGE, threat_models.OWN)
     }
 
-  assert set(read(200, 0.5).values()) == {None}
+  assert set(read(200, 0.5).values()) == {Unknown()}
   # Less than a hundredth: 100 of 100 + 9 + 10⁵.
-  assert set(read(10**5, 1.0).values()) == {10**5}
+  assert set(read(10**5, 1.0).values()) == {Sphere(10**5)}
 
 
 def test_cosines_of_orthogonal_canaries_lack_what_the_others_hold():

@@ -116,7 +116,7 @@ def draw_cosines(rng, mu, dim, canaries, audits):
   w = normal / np.hypot(normal, rest)
   a = mu / np.sqrt(rng.chisquare(dim, (audits, 1)))
   cosines = (w + a) / np.sqrt(1 + 2 * a * w + a**2)
-  return np.asarray(cosine_null.null_law(dim).logsf(cosines))
+  return np.asarray(cosine_null.CosineNull(dim).logsf(cosines))
 
 
 @pytest.mark.parametrize('mu', [0.5, 5.0])

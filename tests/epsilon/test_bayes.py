@@ -10,7 +10,7 @@ from epe_jax.epsilon import bayes, threshold_bound, tradeoff_curves
 from epe_jax.epsilon.bayes import ConfusionCounts
 from epe_jax.epsilon.corrections import Explicit, Split, Uncorrected
 from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DELTA = 1e-5
 PROBABILITIES = np.array([0.025, 0.05, 0.5, 0.975])
@@ -154,7 +154,7 @@ def test_credible_bounds_are_above_those_of_two_clopper_pearson_limits():
 def test_an_exact_null_leaves_the_posterior_of_the_fnr():
   dim, at = 10_000, 0.06
   observed = stats.norm.ppf((np.arange(1000) + 0.5) / 1000) / 100 + 0.05
-  scores = Scores(observed, np.empty(0), dim=dim)
+  scores = Scores(observed, np.empty(0), null=make_null(dim))
   fn = int(np.sum(observed < at))
   fnr = stats.beta.ppf(0.95, fn + 0.5, 1000 - fn + 0.5)
   log_fpr = CosineNull(dim).logsf(at)
@@ -169,11 +169,11 @@ def test_an_exact_null_leaves_the_posterior_of_the_fnr():
 
 
 def test_nothing_caps_epsilon():
-  cosines = Scores(np.full(1000, 0.5), np.empty(0), dim=10**5)
+  cosines = Scores(np.full(1000, 0.5), np.empty(0), null=Sphere(10**5))
   settings = dict(delta=DELTA, multiplicity=Explicit((0.5,)))
   assert bayes.epsilon_credible(cosines, **settings).epsilon > 10_000
   assert bayes.gdp_credible(cosines, **settings).epsilon > 10_000
-  certain = Scores(np.ones(10), np.empty(0), dim=10)
+  certain = Scores(np.ones(10), np.empty(0), null=Sphere(10))
   settings = dict(delta=DELTA, multiplicity=Explicit((1.0,)))
   assert bayes.epsilon_credible(certain, **settings).epsilon == np.inf
   assert bayes.gdp_credible(certain, **settings).epsilon == np.inf

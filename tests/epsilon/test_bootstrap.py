@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from epe_jax.epsilon import bootstrap, gaussian, threshold
-from epe_jax.epsilon.types import Estimate, Scores
+from epe_jax.epsilon.types import Estimate, Scores, Sphere
 
 DELTA = 1e-5
 NULL = functools.partial(gaussian.two_gaussian, std='null')
@@ -80,7 +80,9 @@ def test_intervals_cover_the_true_epsilon_of_shifted_gaussians(method):
   inside = []
   for seed in range(100):
     rng = np.random.default_rng(seed)
-    scores = Scores(0.01 * rng.normal(2, 1, 100), np.empty(0), dim=10_000)
+    scores = Scores(
+      0.01 * rng.normal(2, 1, 100), np.empty(0), null=Sphere(10_000)
+    )
     low, high = interval(NULL, scores, seed, method=method, resamples=100)
     inside.append(low <= exact <= high)
   # 90 %, less the effect of 100 resamples; five standard errors of 100.
@@ -90,7 +92,9 @@ def test_intervals_cover_the_true_epsilon_of_shifted_gaussians(method):
 def test_an_interval_that_is_too_narrow_fails_the_coverage_test():
   scores = [
     Scores(
-      0.01 * np.random.default_rng(s).normal(2, 1, 100), np.empty(0), 10**4
+      0.01 * np.random.default_rng(s).normal(2, 1, 100),
+      np.empty(0),
+      Sphere(10**4),
     )
     for s in range(40)
   ]
@@ -167,14 +171,14 @@ def test_an_interval_may_be_infinite_or_a_point():
   separated = Scores(np.linspace(5, 6, 50), np.linspace(0, 1, 50))
   low, high = interval(threshold.eps_lo, separated)
   assert low == high == threshold.eps_lo(separated, delta=DELTA).epsilon
-  certain = Scores(np.ones(30), np.empty(0), dim=10)
+  certain = Scores(np.ones(30), np.empty(0), null=Sphere(10))
   for method in ('percentile', 'bca'):
     assert interval(threshold.eps_lo, certain, method=method) == (
       np.inf,
       np.inf,
     )
   # Some resamples are infinite, and no infinity is subtracted from another.
-  mixed = Scores(np.array([1.0] + [0.5] * 29), np.empty(0), dim=10)
+  mixed = Scores(np.array([1.0] + [0.5] * 29), np.empty(0), null=Sphere(10))
   for method in ('percentile', 'bca'):
     low, high = interval(threshold.eps_lo, mixed, method=method)
     assert np.isfinite(low)
@@ -199,6 +203,6 @@ def test_a_refused_resample_names_the_cure():
   few = Scores(np.array([0.0, 1.0]), np.array([0.0, 1.0, 2.0]))
   with pytest.raises(ValueError, match='A bootstrap needs more canaries'):
     interval(gaussian.two_gaussian, few)
-  one = Scores(np.array([0.1]), np.empty(0), dim=100)
+  one = Scores(np.array([0.1]), np.empty(0), null=Sphere(100))
   low, high = interval(NULL, one, method='bca')
   assert low == high

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from epe_jax import epsilon
+from epe_jax.epsilon.types import make_null
 
 FUNCTIONS = {
   name: getattr(epsilon, name)
@@ -73,7 +74,7 @@ def call(name, shape=(), **settings):
   # Maxima are in units of one score.
   scale = 1.0 if name == 'maximum_over_rounds' else D**-0.5
   return FUNCTIONS[name](
-    scores(shape, design, scale=scale, dim=dim),
+    scores(shape, design, scale=scale, null=make_null(dim)),
     delta=1e-5,
     **ESTIMATORS[name],
     **settings,

@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from epe_jax.epsilon import cosine_alternative, gaussian, tradeoff_curves
 from epe_jax.epsilon.cosine_alternative import ShiftedCosine, epsilon_cosines
 from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DELTA = 1e-5
 
@@ -176,7 +176,7 @@ def test_the_estimate_is_right_where_gaussians_are_not():
   rng, dim, shift, k = np.random.default_rng(1), 10, 2.0, 1000
   z = rng.standard_normal((20, k)) + shift
   length = np.hypot(z, np.sqrt(rng.chisquare(dim - 1, (20, k))))
-  scores = Scores(z / length, np.empty(0), dim=dim)
+  scores = Scores(z / length, np.empty(0), null=make_null(dim))
   estimate = cosine_alternative.shifted_cosine(scores, delta=DELTA)
   assert estimate.confidence is None
   truth = epsilon_cosines(dim, shift, DELTA)
@@ -184,7 +184,7 @@ def test_the_estimate_is_right_where_gaussians_are_not():
   assert np.mean(estimate.epsilon) == pytest.approx(truth, rel=0.04)
   gaussians = gaussian.two_gaussian(scores, delta=DELTA, std='null').epsilon
   assert np.mean(gaussians) > 1.15 * truth
-  alone = Scores(scores.observed[3], np.empty(0), dim=dim)
+  alone = Scores(scores.observed[3], np.empty(0), null=make_null(dim))
   one = cosine_alternative.shifted_cosine(alone, delta=DELTA).epsilon
   assert one == pytest.approx(estimate.epsilon[3], rel=1e-9)
 
@@ -197,7 +197,7 @@ def test_shifts_are_found_from_means():
       assert found == pytest.approx(shift, rel=1e-5)
     ends = cosine_alternative.shift_of_mean(dim, np.array([-0.2, 0.0, 1.0]))
     np.testing.assert_array_equal(ends, [0, 0, np.inf])
-  ones = Scores(np.ones(3), np.empty(0), dim=4)
+  ones = Scores(np.ones(3), np.empty(0), null=Sphere(4))
   assert cosine_alternative.shifted_cosine(ones, delta=DELTA).epsilon == np.inf
 
 
@@ -210,7 +210,7 @@ def test_settings_out_of_range_are_refused():
     epsilon_cosines(3, np.inf, DELTA)
   with pytest.raises(ValueError, match='delta=0'):
     epsilon_cosines(3, 1.0, 0.0)
-  with pytest.raises(ValueError, match='dim=None'):
+  with pytest.raises(ValueError, match=r'null=Unknown\(\)'):
     cosine_alternative.shifted_cosine(
       Scores(np.ones(3), np.zeros(3)), delta=DELTA
     )

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from epe_jax.epsilon import diagnostics, noise_floor
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere, Unknown, make_null
 
 # Scores so many that no correction for their number is left.
 MANY = 10**9
@@ -30,7 +30,7 @@ def test_statistics_are_those_of_the_definition():
   assert found.statistic == pytest.approx(slow_a_squared(values, fitted.cdf))
   cosines = np.tanh(values / 20)
   null = stats.beta(0.5 * 9, 0.5 * 9, loc=-1, scale=2)
-  found = diagnostics.anderson_darling_null(cosines, dim=10)
+  found = diagnostics.anderson_darling_null(cosines, null=Sphere(10))
   assert found.statistic == pytest.approx(slow_a_squared(cosines, null.cdf))
 
 
@@ -114,7 +114,9 @@ def test_p_values_of_gaussian_scores_are_uniform():
     for _ in range(1000):
       values = 1e-3 * rng.normal(size=n)
       fitted.append(diagnostics.anderson_darling(values).p_value)
-      known.append(diagnostics.anderson_darling_null(values, dim=10**6).p_value)
+      known.append(
+        diagnostics.anderson_darling_null(values, null=Sphere(10**6)).p_value
+      )
     for p in (np.array(fitted), np.array(known)):
       for level in (0.05, 0.3):
         # Five standard errors, and 0.03 for the formulas at eight scores.
@@ -124,16 +126,22 @@ def test_p_values_of_gaussian_scores_are_uniform():
   wide = 1.3 * values
   assert diagnostics.anderson_darling(wide).p_value == pytest.approx(fitted[-1])
   wide = 1.5e-3 * stats.norm.ppf((np.arange(200) + 0.5) / 200)
-  assert diagnostics.anderson_darling_null(wide, dim=10**6).p_value < 1e-3
+  assert (
+    diagnostics.anderson_darling_null(wide, null=Sphere(10**6)).p_value < 1e-3
+  )
 
 
 def test_the_exact_null_holds_in_every_dimension():
   rng = np.random.default_rng(3)
   for dim in (2, 3, 50):
-    cosines = noise_floor.draw_null(rng, (500,), dim=dim)
-    assert diagnostics.anderson_darling_null(cosines, dim=dim).p_value > 1e-4
+    cosines = noise_floor.draw_null(rng, (500,), null=make_null(dim))
     assert (
-      diagnostics.anderson_darling_null(cosines, dim=2 * dim).p_value < 1e-9
+      diagnostics.anderson_darling_null(cosines, null=make_null(dim)).p_value
+      > 1e-4
+    )
+    assert (
+      diagnostics.anderson_darling_null(cosines, null=Sphere(2 * dim)).p_value
+      < 1e-9
     )
 
 
@@ -145,10 +153,10 @@ def test_gaussian_scores_raise_no_warning():
   scores = Scores(3 + 2 * quantiles(500), quantiles(500))
   assert diagnostics.warn_if_not_gaussian(scores) is None
   cosines = Scores(
-    0.1 + 0.02 * quantiles(500), 0.01 * quantiles(500), dim=10**4
+    0.1 + 0.02 * quantiles(500), 0.01 * quantiles(500), null=Sphere(10**4)
   )
   assert diagnostics.warn_if_not_gaussian(cosines) is None
-  no_unobserved = Scores(0.01 * quantiles(500), np.empty(0), dim=10**4)
+  no_unobserved = Scores(0.01 * quantiles(500), np.empty(0), null=Sphere(10**4))
   assert diagnostics.warn_if_not_gaussian(no_unobserved) is None
 
 
@@ -161,7 +169,7 @@ def test_each_departure_is_named():
   assert 'unobserved' not in text
   text = diagnostics.warn_if_not_gaussian(Scores(normal, skewed))
   assert 'The unobserved scores are not Gaussian' in text
-  wrong = Scores(0.01 * normal, 0.02 * normal, dim=10**4)
+  wrong = Scores(0.01 * normal, 0.02 * normal, null=Sphere(10**4))
   text = diagnostics.warn_if_not_gaussian(wrong)
   assert 'law of a cosine in dimension 10000' in text
   assert 'not Gaussian' not in text
@@ -174,7 +182,7 @@ def test_each_departure_is_named():
 
 def test_maxima_over_rounds_are_found_not_to_be_gaussian():
   rng = np.random.default_rng(5)
-  maxima = noise_floor.draw_null(rng, (1000,), dim=None, rounds=2048)
+  maxima = noise_floor.draw_null(rng, (1000,), null=Unknown(), rounds=2048)
   assert (
     diagnostics.run_normality_tests(Scores(maxima, maxima)).observed.p_value
     < 1e-6
@@ -185,7 +193,7 @@ def test_what_cannot_be_tested_is_refused():
   with pytest.raises(ValueError, match='needs 8'):
     diagnostics.anderson_darling(np.arange(7.0))
   with pytest.raises(ValueError, match='at least 8'):
-    diagnostics.anderson_darling_null(np.zeros(7), dim=9)
+    diagnostics.anderson_darling_null(np.zeros(7), null=Sphere(9))
   with pytest.raises(ValueError, match='all equal'):
     diagnostics.anderson_darling(np.ones(9))
   with pytest.raises(ValueError, match='without leading axes'):
@@ -204,7 +212,7 @@ GROUP = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 1e-9, 0.5, 1.0]), min_size=1)
 def test_any_scores_are_tested_or_said_to_be_untestable(
   observed, unobserved, dim
 ):
-  scores = Scores(np.array(observed), np.array(unobserved), dim=dim)
+  scores = Scores(np.array(observed), np.array(unobserved), null=make_null(dim))
   for test in diagnostics.run_normality_tests(scores):
     if test is not None:
       assert not np.isnan(test.statistic)

@@ -20,7 +20,7 @@ from epe_jax.epsilon.corrections import (
   Split,
   Uncorrected,
 )
-from epe_jax.epsilon.types import Assumption, Estimate, Scores
+from epe_jax.epsilon.types import Assumption, Estimate, Scores, Sphere
 
 VALID = [Band(), Bonferroni(), Explicit((0.5, 1.5)), Split(0), MultiSplit(0, 5)]
 
@@ -122,7 +122,7 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
   d = 10_000
   for factor, rejected in ((1, False), (2, True), (0.5, True)):
     observed, unobserved = rng.standard_normal((2, 500)) / np.sqrt(d)
-    scores = Scores(observed, unobserved, dim=int(factor * d))
+    scores = Scores(observed, unobserved, null=Sphere(int(factor * d)))
     assert diagnostics.is_null_rejected(scores) == rejected
     for estimate in (
       bound(scores),
@@ -133,7 +133,7 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
       assert (estimate.confidence is None) == rejected
       assert estimate.method.endswith('_null_rejected') == rejected
   # Were they believed, nothing that leaked would be certified as a large ε.
-  wide = Scores(observed, unobserved, dim=100 * d)
+  wide = Scores(observed, unobserved, null=Sphere(100 * d))
   assert bound(wide).epsilon > 10
   assert bound(wide).confidence is None
 
@@ -143,6 +143,8 @@ def test_a_right_dim_is_rejected_as_seldom_as_stated():
   for d in (2, 50, 10**6):
     cosines = rng.standard_normal((20_000, 40))
     norm = np.sqrt(cosines**2 + rng.chisquare(d - 1, cosines.shape))
-    scores = Scores(cosines[:, :1] / norm[:, :1], cosines / norm, dim=d)
+    scores = Scores(
+      cosines[:, :1] / norm[:, :1], cosines / norm, null=Sphere(d)
+    )
     # Two in 20,000 are to be expected; more than twelve with chance 1e-6.
     assert diagnostics.is_null_rejected(scores).sum() <= 12

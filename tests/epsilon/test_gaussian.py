@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from epe_jax.epsilon import gaussian, hockey_stick
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere
 
 NEARLY_EQUAL = (0.0, 1.0, -0.03899418, 1.00023832)
 
@@ -289,7 +289,7 @@ def normal_scores(mean, std, num):
 def test_two_gaussian_is_epsilon_between_the_sample_moments():
   observed = normal_scores(0.02, 0.012, 500)
   unobserved = normal_scores(0.001, 0.009, 400)
-  known = Scores(observed, unobserved, dim=10_000)
+  known = Scores(observed, unobserved, null=Sphere(10_000))
   estimate = gaussian.two_gaussian(known, delta=1e-5)
   assert estimate.epsilon == gaussian.epsilon_two_gaussians(
     0, 0.01, observed.mean(), observed.std(), 1e-5
@@ -323,10 +323,10 @@ def test_leading_axes_are_independent_audits(std):
 
 
 def test_scores_without_spread_are_refused_with_a_cure():
-  constant = Scores(np.full(10, 0.1), np.empty(0), dim=100)
+  constant = Scores(np.full(10, 0.1), np.empty(0), null=Sphere(100))
   with pytest.raises(ValueError, match="use std='null' or more canaries"):
     gaussian.two_gaussian(constant, delta=1e-5)
-  one = Scores(np.array([0.1]), np.empty(0), dim=100)
+  one = Scores(np.array([0.1]), np.empty(0), null=Sphere(100))
   assert gaussian.two_gaussian(one, delta=1e-5, std='null').epsilon == (
     gaussian.epsilon_two_gaussians(0, 0.1, 0.1, 0.1, 1e-5)
   )
@@ -352,7 +352,7 @@ def test_only_the_null_reading_is_calibrated_for_algorithm_1(
 ):
   rng = np.random.default_rng(0)
   cosines = rng.normal(1 / (sigma * 1e3), 1e-3, (400, 1000))
-  scores = Scores(cosines, np.empty(0), dim=10**6)
+  scores = Scores(cosines, np.empty(0), null=Sphere(10**6))
   calibrated = gaussian.two_gaussian(scores, delta=1e-6, std='null').epsilon
   assert calibrated.mean() == pytest.approx(analytic, abs=5 * null_std / 20)
   assert calibrated.std() == pytest.approx(null_std, rel=0.25)
@@ -366,9 +366,11 @@ def test_only_the_null_reading_is_calibrated_for_algorithm_1(
   [
     ({'observed': np.empty(0)}, 'at least one'),
     ({'observed': np.array([0.0, np.nan])}, '1 scores that are not finite'),
-    ({'unobserved': np.empty(0)}, 'dim=None'),
-    ({'dim': 1}, 'dim=1'),
-    ({'observed': np.array([3.0]), 'dim': 10}, 'cosines, but one is 3'),
+    ({'unobserved': np.empty(0)}, r'null=Unknown\(\)'),
+    (
+      {'observed': np.array([3.0]), 'null': Sphere(10)},
+      'cosines, but one is 3',
+    ),
     ({'observed': np.zeros((2, 3))}, 'leading axes'),
     ({'design': 'coin'}, "'coin'"),
   ],
@@ -408,7 +410,9 @@ def test_columns_given_for_one_audit_are_refused():
       Scores(np.zeros((5, 1)), np.zeros((num, 1)))
   # One canary in one group may well be meant, or one audit of one in each.
   assert Scores(np.zeros((5, 1)), np.zeros((5, 4))).observed.shape == (5, 1)
-  assert Scores(np.zeros((5, 1)), np.empty(0), dim=9).observed.shape == (5, 1)
+  assert Scores(
+    np.zeros((5, 1)), np.empty(0), null=Sphere(9)
+  ).observed.shape == (5, 1)
   assert Scores(np.zeros((1, 1)), np.zeros((1, 1))).observed.shape == (1, 1)
 
 
@@ -416,20 +420,26 @@ def test_a_dim_that_is_no_integer_is_refused():
   # In an interpreter of its own: the type checker would refuse it before.
   code = """
 import numpy as np
-from epe_jax.epsilon.types import Scores
-for dim in (2.5, 100.0, np.float64(100), True, '100'):
+from epe_jax.epsilon.types import Scores, Sphere
+for dim in (2.5, 100.0, np.float64(100), True, '100', 1):
   try:
-    Scores(np.array([0.1]), np.empty(0), dim=dim)
+    Sphere(dim)
   except ValueError as error:
     print(error)
-assert Scores(np.array([0.1]), np.empty(0), dim=np.int64(100)).dim == 100
+try:
+  Scores(np.array([0.1]), np.empty(0), null=100)
+except ValueError as error:
+  print(error)
+assert Sphere(np.int64(100)).dim == 100
 """
   done = subprocess.run(
     [sys.executable, '-c', code], capture_output=True, text=True, check=True
   )
   lines = done.stdout.splitlines()
-  assert len(lines) == 5
-  assert all('is not a number of dimensions' in line for line in lines)
+  assert len(lines) == 7
+  assert all('is not a number of dimensions' in line for line in lines[:5])
+  assert lines[5] == 'dim=1 must be at least 2.'
+  assert lines[6].startswith('null=100 is not a null law. Give Sphere(d)')
   assert lines[0].startswith('dim=2.5 ')
 
 
@@ -462,9 +472,9 @@ def test_pooled_spread_is_that_of_both_groups_around_their_means():
   )
   assert estimate.epsilon == pytest.approx(expected, rel=1e-12)
   assert estimate.method == 'two_gaussian_pooled'
-  with pytest.raises(ValueError, match="use std='null', or dim=None"):
+  with pytest.raises(ValueError, match="use std='null', or null=Unknown"):
     gaussian.two_gaussian(
-      Scores(np.array([0.1, 0.2]), np.array([0.0]), dim=100),
+      Scores(np.array([0.1, 0.2]), np.array([0.0]), null=Sphere(100)),
       delta=1e-5,
       std='pooled',
     )

@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from epe_jax.epsilon import gaussian, maximum, monotone
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere
 
 
 def law_of(own, rounds):
@@ -132,7 +132,7 @@ def test_what_makes_no_sense_is_refused():
     maximum.maximum_over_rounds(
       scores, own=np.ones((3, 2)), delta=0.1, rounds=1
     )
-  known = Scores(np.zeros(3), np.empty(0), dim=100)
+  known = Scores(np.zeros(3), np.empty(0), null=Sphere(100))
   with pytest.raises(ValueError, match='unobserved is empty'):
     maximum.maximum_over_rounds(known, own=np.ones((3, 1)), **settings)
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, stats
 
 from epe_jax.epsilon import gaussian, mixture, shift_fit
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DIM = 10**8
 
@@ -66,7 +66,9 @@ def audits(rng, weights, num_audits, *, s, dim=DIM, unobserved=1000):
   observed = rng.standard_normal((num_audits, 1000)) + s * shift
   null = rng.standard_normal((num_audits, unobserved))
   scale = 1 if dim is None else np.sqrt(dim)
-  return Scores(observed / scale, null / scale, dim=dim, shift=shift)
+  return Scores(
+    observed / scale, null / scale, null=make_null(dim), shift=shift
+  )
 
 
 @pytest.mark.parametrize('dim', [DIM, None], ids=['exact', 'empirical'])
@@ -107,7 +109,7 @@ def test_bound_and_interval_fail_as_often_as_they_say(dim, s):
   # ε rises with |s|, so an interval of one is an interval of the other.
   inside = 0
   for observed, unobserved in zip(scores.observed[:400], scores.unobserved):
-    one = Scores(observed, unobserved, dim=dim, shift=scores.shift)
+    one = Scores(observed, unobserved, null=make_null(dim), shift=scores.shift)
     low, high = shift_fit.confidence_limits(shift_fit.fit_shift(one), 0.05)
     inside += low <= s <= high
   assert inside / 400 > 0.9 - 5 * np.sqrt(0.09 / 400)
@@ -123,7 +125,7 @@ def test_a_whole_curve_is_that_of_each_delta():
   rng = np.random.default_rng(2)
   scores = audits(rng, momentum_weights(20), 1, s=0.3)
   one = Scores(
-    scores.observed[0], scores.unobserved[0], DIM, shift=scores.shift
+    scores.observed[0], scores.unobserved[0], Sphere(DIM), shift=scores.shift
   )
   deltas = np.array([1e-7, 1e-3])
   lines = mixture.compute_curve(one, deltas)
@@ -140,7 +142,7 @@ def test_many_audits_have_the_epsilon_of_each():
   many = mixture.location_mixture(scores, delta=1e-5).epsilon
   for i in (0, 17, 299):
     one = Scores(
-      scores.observed[i], scores.unobserved[i], DIM, shift=scores.shift
+      scores.observed[i], scores.unobserved[i], Sphere(DIM), shift=scores.shift
     )
     alone = mixture.location_mixture(one, delta=1e-5).epsilon
     assert many[i] == pytest.approx(alone, rel=1e-4, abs=1e-4)
@@ -150,7 +152,7 @@ def test_rates_are_of_the_fitted_mixture():
   shift = np.repeat([1.0, 3.0], 500)
   quantiles = stats.norm.ppf((np.arange(500) + 0.5) / 500)
   observed = np.concatenate([quantiles + 1, quantiles + 3]) / 1e4
-  scores = Scores(observed, np.empty(0), DIM, shift=shift)
+  scores = Scores(observed, np.empty(0), Sphere(DIM), shift=shift)
   fpr = np.array([0.01, 0.2])
   z = stats.norm.isf(fpr)
   expected = (stats.norm.sf(z - 1) + stats.norm.sf(z - 3)) / 2
@@ -169,15 +171,15 @@ def test_tests_of_the_mixture_reject_as_often_as_they_say_and_see_what_is_wrong(
   for p in tests:
     assert np.mean(np.asarray(p) < 0.05) == pytest.approx(0.05, abs=0.017)
   wider = Scores(
-    1.3 * scores.observed, scores.unobserved, dim, shift=scores.shift
+    1.3 * scores.observed, scores.unobserved, make_null(dim), shift=scores.shift
   )
   assert np.mean(np.asarray(shift_fit.p_values(wider).spread) < 0.01) > 0.99
   # Their shifts taken for alike, two groups of canaries are no Gaussian.
   shift = np.repeat([1.0, 4.0], 500)
   scale = 1 if dim is None else np.sqrt(dim)
   two = (rng.standard_normal((200, 1000)) + shift) / scale
-  alike = Scores(two, scores.unobserved[:200], dim)
-  known = Scores(two, scores.unobserved[:200], dim, shift=shift)
+  alike = Scores(two, scores.unobserved[:200], make_null(dim))
+  known = Scores(two, scores.unobserved[:200], make_null(dim), shift=shift)
   assert np.mean(np.asarray(shift_fit.p_values(alike).shape) < 0.01) > 0.99
   assert np.mean(np.asarray(shift_fit.p_values(known).shape) < 0.01) < 0.06
 
@@ -187,12 +189,13 @@ def test_scores_that_contradict_the_mixture_give_no_confidence():
   scores = audits(rng, momentum_weights(30), 1, s=0.3)
   observed, unobserved = scores.observed[0], scores.unobserved[0]
   good = mixture.location_mixture_bound(
-    Scores(observed, unobserved, DIM, shift=scores.shift), delta=1e-5
+    Scores(observed, unobserved, Sphere(DIM), shift=scores.shift), delta=1e-5
   )
   assert good.confidence == 0.95
   assert not good.is_shape_free
   bad = mixture.location_mixture_bound(
-    Scores(1.5 * observed, unobserved, DIM, shift=scores.shift), delta=1e-5
+    Scores(1.5 * observed, unobserved, Sphere(DIM), shift=scores.shift),
+    delta=1e-5,
   )
   assert (bad.confidence, bad.kind) == (None, 'point estimate')
   assert bad.method == 'location_mixture_bound_rejected'
@@ -205,7 +208,10 @@ def test_agreement_with_known_shifts_is_standard_normal(dim):
   for _ in range(300):
     scores = audits(rng, np.linspace(2, 6, 10), 1, s=1.0, dim=dim)
     one = Scores(
-      scores.observed[0], scores.unobserved[0], dim, shift=scores.shift
+      scores.observed[0],
+      scores.unobserved[0],
+      make_null(dim),
+      shift=scores.shift,
     )
     errors, p_value = shift_fit.compare_with_expected(one)
     assert p_value == pytest.approx(2 * stats.norm.sf(abs(errors)))
@@ -213,7 +219,9 @@ def test_agreement_with_known_shifts_is_standard_normal(dim):
   # Chance of 1e-6 to fail at each end.
   assert stats.kstest(found, 'norm').pvalue > 1e-6
   half = audits(rng, np.linspace(2, 6, 10), 1, s=0.8, dim=dim)
-  one = Scores(half.observed[0], half.unobserved[0], dim, shift=half.shift)
+  one = Scores(
+    half.observed[0], half.unobserved[0], make_null(dim), shift=half.shift
+  )
   assert shift_fit.compare_with_expected(one)[0] < -5
 
 
@@ -253,7 +261,7 @@ def test_limits_hold_where_canaries_are_noise_to_one_another(dim, unobserved):
   scores = Scores(
     mu + common + own,
     rng.standard_normal((audits, unobserved)),
-    dim,
+    make_null(dim),
     shift=np.full(num, mu),
     overlap=(num - 1) * mu**2 * of_pair,
   )

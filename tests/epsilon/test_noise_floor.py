@@ -8,7 +8,7 @@ from scipy import stats
 
 from epe_jax.epsilon import gaussian, noise_floor, threshold
 from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.types import Estimate
+from epe_jax.epsilon.types import Estimate, Sphere, Unknown, make_null
 
 DIM = 10**6
 
@@ -20,7 +20,7 @@ def fitted_floor(seed, num, delta, simulations=1000):
     delta=delta,
     num_observed=num,
     num_unobserved=0,
-    dim=DIM,
+    null=Sphere(DIM),
     simulations=simulations,
   )
 
@@ -57,7 +57,7 @@ def test_the_floor_of_the_null_reading_is_the_law_of_a_sample_mean():
     delta=1e-5,
     num_observed=400,
     num_unobserved=0,
-    dim=DIM,
+    null=Sphere(DIM),
     simulations=4000,
   )
   for quantile, value in ((0.05, level.q05), (0.5, level.q50)):
@@ -71,7 +71,10 @@ def test_fitting_the_null_as_well_raises_the_floor():
   common = {'delta': 1e-5, 'num_observed': 300, 'num_unobserved': 300}
   known, unknown = (
     noise_floor.estimate_noise_floor(
-      np.random.default_rng(4), gaussian.two_gaussian, dim=dim, **common
+      np.random.default_rng(4),
+      gaussian.two_gaussian,
+      null=make_null(dim),
+      **common,
     )
     for dim in (DIM, None)
   )
@@ -80,26 +83,30 @@ def test_fitting_the_null_as_well_raises_the_floor():
 
 def test_scores_are_cosines_or_standard_normals():
   rng = np.random.default_rng(5)
-  cosines = noise_floor.draw_null(rng, (100_000,), dim=10)
+  cosines = noise_floor.draw_null(rng, (100_000,), null=Sphere(10))
   assert stats.kstest(cosines, CosineNull(10).cdf).pvalue > 1e-6
   assert stats.kstest(cosines, CosineNull(11).cdf).pvalue < 1e-6
-  normals = noise_floor.draw_null(rng, (100_000,), dim=None)
+  normals = noise_floor.draw_null(rng, (100_000,), null=Unknown())
   assert stats.kstest(normals, stats.norm.cdf).pvalue > 1e-6
 
 
 @pytest.mark.parametrize('dim', [8, None])
 def test_maxima_over_rounds_are_maxima_of_independent_looks(dim):
   rng = np.random.default_rng(6)
-  looks = noise_floor.draw_null(rng, (20_000, 50), dim=dim).max(axis=1)
-  maxima = noise_floor.draw_null(rng, (20_000,), dim=dim, rounds=50)
+  looks = noise_floor.draw_null(rng, (20_000, 50), null=make_null(dim)).max(
+    axis=1
+  )
+  maxima = noise_floor.draw_null(rng, (20_000,), null=make_null(dim), rounds=50)
   assert stats.ks_2samp(looks, maxima).pvalue > 1e-6
-  fewer = noise_floor.draw_null(rng, (20_000,), dim=dim, rounds=40)
+  fewer = noise_floor.draw_null(rng, (20_000,), null=make_null(dim), rounds=40)
   assert stats.ks_2samp(looks, fewer).pvalue < 1e-6
 
 
 def test_a_maximum_over_2048_rounds_is_a_third_as_wide():
   rng = np.random.default_rng(7)
-  scores = noise_floor.draw_null(rng, (50_000,), dim=4_050_748, rounds=2048)
+  scores = noise_floor.draw_null(
+    rng, (50_000,), null=Sphere(4_050_748), rounds=2048
+  )
   assert np.sqrt(4_050_748) * scores.std() == pytest.approx(0.33, abs=0.01)
 
 
@@ -110,11 +117,16 @@ def test_estimators_are_not_told_the_law_of_a_maximum():
     seen.append(scores)
     return Estimate(np.zeros(len(scores.observed)), delta, 'spy', None)
 
-  common = {'delta': 0.1, 'num_observed': 4, 'num_unobserved': 5, 'dim': 9}
+  common = {
+    'delta': 0.1,
+    'num_observed': 4,
+    'num_unobserved': 5,
+    'null': Sphere(9),
+  }
   rng = np.random.default_rng(8)
   noise_floor.estimate_noise_floor(rng, spy, simulations=7, **common)
   noise_floor.estimate_noise_floor(rng, spy, simulations=7, rounds=3, **common)
-  assert [s.dim for s in seen] == [9, None]
+  assert [s.null for s in seen] == [Sphere(9), Unknown()]
   assert seen[0].observed.shape == (7, 4)
   assert seen[1].unobserved.shape == (7, 5)
 
@@ -129,7 +141,7 @@ def test_every_estimator_keeps_the_vectorised_contract(estimator, rounds):
     'delta': 1e-5,
     'num_observed': 30,
     'num_unobserved': 40,
-    'dim': 500,
+    'null': Sphere(500),
     'rounds': rounds,
     'simulations': 20,
   }

@@ -13,7 +13,13 @@ from scipy import stats
 
 from epe_jax.audit import run_effects
 from epe_jax.epsilon import bootstrap, gaussian, over_runs, tradeoff_curves
-from epe_jax.epsilon.types import Assumption, Estimate, Scores
+from epe_jax.epsilon.types import (
+  Assumption,
+  Estimate,
+  Scores,
+  Sphere,
+  make_null,
+)
 from epe_jax.report import between_runs
 from tests import recorded_runs
 
@@ -51,13 +57,13 @@ NOISE = 5 * np.sqrt(0.9 * 0.1 / SIMULATIONS)
 
 def mean_shift(scores, *, delta):
   """An estimator whose law is known: the mean cosine, in units of 1/√d."""
-  mean = np.sqrt(scores.dim) * np.mean(scores.observed, axis=-1)
+  mean = np.sqrt(scores.null.dim) * np.mean(scores.observed, axis=-1)
   return Estimate(np.asarray(mean), delta, 'mean_shift', confidence=None)
 
 
 def runs_of(rng, shifts, sizes):
   return [
-    Scores(rng.normal(mu, 1, n) / np.sqrt(DIM), np.empty(0), DIM)
+    Scores(rng.normal(mu, 1, n) / np.sqrt(DIM), np.empty(0), Sphere(DIM))
     for mu, n in zip(shifts, sizes)
   ]
 
@@ -257,7 +263,7 @@ def test_shifts_have_the_variance_they_say(kind):
     Scores(
       rng.normal(2 * (1 if shift is None else shift), 1, 40) / 1000,
       rng.normal(0, 1, unobserved) / 1000,
-      dim,
+      make_null(dim),
       shift=shift,
     )
     for _ in range(num)
@@ -309,7 +315,8 @@ def test_runs_of_several_sizes_are_resampled_whole(monkeypatch):
   # Each run has a score of its own, so that counts tell what was drawn.
   sizes = np.array([3, 5, 9])
   runs = [
-    Scores(np.full(n, n / 100), np.full(2 * n, -n / 100), DIM) for n in sizes
+    Scores(np.full(n, n / 100), np.full(2 * n, -n / 100), Sphere(DIM))
+    for n in sizes
   ]
   counts = []
 
@@ -384,15 +391,15 @@ def test_epsilon_follows_from_mu():
 
 def one_kind(dim=100, design='fixed', shape=(4,)):
   scores = np.random.default_rng(0).normal(size=(*shape, 2)) / 100
-  return Scores(scores[..., 0], scores[..., 1], dim, design)
+  return Scores(scores[..., 0], scores[..., 1], make_null(dim), design)
 
 
 @pytest.mark.parametrize(
   ('runs', 'message'),
   [
     ([one_kind()], 'runs has 1 of them'),
-    ([one_kind(), one_kind(dim=200)], r'values of dim: \[100, 200\]'),
-    ([one_kind(), one_kind(dim=None)], 'values of dim'),
+    ([one_kind(), one_kind(dim=200)], r'values of null: .Sphere.*200'),
+    ([one_kind(), one_kind(dim=None)], 'values of null'),
     (
       [one_kind(), one_kind(design='coin_flip')],
       "design: .'coin_flip', 'fixed'",
@@ -412,7 +419,7 @@ def test_runs_of_several_kinds_are_refused(runs, message):
 def test_scores_on_no_common_scale_are_not_pooled():
   runs = [one_kind(dim=None)] * 2
   assert len(over_runs.estimate_shifts(runs)) == 2
-  with pytest.raises(ValueError, match='dim=None'):
+  with pytest.raises(ValueError, match=r'null=Unknown\(\)'):
     bootstrap.cluster_bootstrap(
       np.random.default_rng(0), NULL, runs, delta=DELTA
     )
@@ -479,7 +486,7 @@ def test_a_null_law_that_one_run_rejects_is_believed_in_none():
   rng = np.random.default_rng(0)
   runs = {
     name: Scores(
-      rng.normal(1, std, 90) / 1000, rng.normal(0, std, 90) / 1000, DIM
+      rng.normal(1, std, 90) / 1000, rng.normal(0, std, 90) / 1000, Sphere(DIM)
     )
     for name, std in (('good', 1), ('bad', 2), ('also good', 1))
   }
@@ -534,7 +541,7 @@ def test_copies_of_a_run_and_runs_of_other_configs_are_no_several_runs():
   with pytest.raises(ValueError, match='a and b have the same scores'):
     run_effects.evaluate_runs({'a': one, 'b': reordered})
   scores = one_kind()
-  turned = Scores(scores.observed[::-1], scores.unobserved[::-1], scores.dim)
+  turned = Scores(scores.observed[::-1], scores.unobserved[::-1], scores.null)
   with pytest.raises(ValueError, match='a and b have the same scores'):
     run_effects.evaluate_runs({'a': scores, 'b': turned}, delta=DELTA)
   longer = recorded_runs.by_law(rounds=25)

@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize, stats
 
 from epe_jax.epsilon import gaussian, parametric
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DELTA = 1e-5
 
@@ -56,7 +56,7 @@ def test_bound_exceeds_the_truth_as_rarely_as_it_says(epsilon, num, dim, std):
   observed = rng.normal(shift_of(epsilon), 1, (audits, num))
   scores = Scores(observed, rng.normal(0, 1, (audits, num)))
   if dim is not None:
-    scores = Scores(observed / np.sqrt(dim), np.empty(0), dim=dim)
+    scores = Scores(observed / np.sqrt(dim), np.empty(0), null=make_null(dim))
   exceeds = np.mean(bound(scores, std=std).epsilon > epsilon)
   # 32 tests; a failure has probability 3e-6 in each at exact coverage.
   assert exceeds <= stats.binom.isf(3e-6, audits, 0.05) / audits
@@ -88,7 +88,7 @@ def test_bound_is_tight_on_quantile_samples(dim, epsilon, share):
   sample = quantiles(1000)
   scores = Scores(sample + shift_of(epsilon), sample)
   if dim is not None:
-    scores = Scores(scores.observed / 1000, np.empty(0), dim=dim)
+    scores = Scores(scores.observed / 1000, np.empty(0), null=make_null(dim))
   estimate = bound(scores)
   assert estimate.confidence == 0.95
   assert estimate.method == 'gaussian_lower_bound'
@@ -130,9 +130,9 @@ def test_scores_that_are_not_gaussian_get_no_confidence():
     assert estimate.confidence is None
     assert estimate.method == 'gaussian_lower_bound_rejected'
   # With a known null, unobserved scores only tell whether it is right.
-  cosines = Scores(0.01 * sample, 0.01 * sample, dim=10**4)
+  cosines = Scores(0.01 * sample, 0.01 * sample, null=Sphere(10**4))
   assert bound(cosines).confidence == 0.95
-  rejected = bound(Scores(0.01 * sample, 0.01 * heavy, dim=10**4))
+  rejected = bound(Scores(0.01 * sample, 0.01 * heavy, null=Sphere(10**4)))
   assert rejected.confidence is None
   assert rejected.method == 'gaussian_lower_bound_null_rejected'
 

@@ -13,7 +13,7 @@ from epe_jax.epsilon import (
   threshold_bound,
   tradeoff_curves,
 )
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere
 
 DELTA = 1e-5
 DIM = 10**8  # So large that a cosine is Gaussian.
@@ -69,7 +69,7 @@ def test_power_is_how_often_simulated_bounds_certify(bound, known_law):
   unobserved = rng.normal(0, 1, (audits, num_null))
   scores = Scores(observed, unobserved)
   if known_law:
-    scores = Scores(observed / np.sqrt(DIM), np.empty(0), DIM)
+    scores = Scores(observed / np.sqrt(DIM), np.empty(0), Sphere(DIM))
   bounds = BOUNDS[bound](scores, delta=DELTA).epsilon
   unobserved = None if known_law else num_null
   errors = assert_powers_are_shares(bounds, 0.15, bound, num, unobserved)

@@ -5,20 +5,26 @@ import pytest
 
 from epe_jax.audit import evaluation
 from epe_jax.epsilon import gaussian, registry
-from epe_jax.epsilon.types import Assumption, Estimate, Scores
+from epe_jax.epsilon.types import (
+  Assumption,
+  Estimate,
+  Gaussian,
+  Scores,
+  Sphere,
+)
 from epe_jax.report import run_tables
 
 DELTA = 1e-5
 GRID = np.linspace(-2, 2, 60)
 KINDS_OF_SCORES = {
   'fixed': Scores(GRID + 1, GRID),
-  'cosines': Scores((GRID + 1) / 100, GRID / 100, 1000),
+  'cosines': Scores((GRID + 1) / 100, GRID / 100, Sphere(1000)),
   'coin_flip': Scores(GRID + 1, GRID, design='coin_flip'),
   'biased coins': Scores(
     GRID + 1, GRID, design='coin_flip', inclusion_probability=0.3
   ),
-  'shifted': Scores(GRID + 1, GRID, np.inf, shift=np.linspace(1, 2, 60)),
-  'shifted alike': Scores(GRID + 1, GRID, np.inf, shift=np.ones(60)),
+  'shifted': Scores(GRID + 1, GRID, Gaussian(), shift=np.linspace(1, 2, 60)),
+  'shifted alike': Scores(GRID + 1, GRID, Gaussian(), shift=np.ones(60)),
 }
 
 

@@ -6,7 +6,7 @@ from scipy import stats
 
 from epe_jax.epsilon import gaussian, noise_floor, threshold
 from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DELTA = 1e-5
 
@@ -17,10 +17,10 @@ def slow_epsilon(scores, delta, upper, candidates):
   n1, n0 = len(scores.observed), len(scores.unobserved)
   for a in candidates:
     fnr = upper(sum(s < a for s in scores.observed), n1)
-    if scores.dim is None:
+    if not scores.has_known_null:
       fpr = upper(sum(s >= a for s in scores.unobserved), n0)
     else:
-      fpr = CosineNull(scores.dim).sf(a)
+      fpr = CosineNull(scores.null.dim).sf(a)
     for lost, kept in ((fnr, fpr), (fpr, fnr)):
       if 1 - delta - lost > 0:
         best = max(best, np.log((1 - delta - lost) / kept))
@@ -58,7 +58,7 @@ def test_estimators_agree_with_counting_at_every_threshold(
     unobserved = 0.9 * np.tanh(rng.normal(0, 0.5, 31))
     if tied:
       observed, unobserved = np.round(observed, 1), np.round(unobserved, 1)
-    scores = Scores(observed, unobserved, dim=dim)
+    scores = Scores(observed, unobserved, null=make_null(dim))
     # More thresholds than the observed scores must not help.
     everywhere = np.union1d(observed, unobserved)
     between = (everywhere[1:] + everywhere[:-1]) / 2
@@ -117,10 +117,10 @@ def test_eps_lo_does_not_saturate_under_the_exact_null():
   for dim in (100, 10**7):
     law = CosineNull(dim)
     expected = np.log(1 - DELTA - jeffreys(0, 1000)) - law.logsf(0.5)
-    scores = Scores(cosines, np.empty(0), dim=dim)
+    scores = Scores(cosines, np.empty(0), null=make_null(dim))
     assert eps_lo(scores, DELTA) == pytest.approx(expected)
     assert expected > 10
-  certain = Scores(np.ones(3), np.empty(0), dim=10)
+  certain = Scores(np.ones(3), np.empty(0), null=Sphere(10))
   assert eps_lo(certain, DELTA) == np.inf
 
 
@@ -132,9 +132,11 @@ def test_eps_lo_does_not_saturate_under_the_exact_null():
 def test_eps_lo_is_no_lower_bound(num_unobserved, dim, simulations, excess):
   rng = np.random.default_rng(3)
   scores = Scores(
-    noise_floor.draw_null(rng, (simulations, 1000), dim=10**6),
-    noise_floor.draw_null(rng, (simulations, num_unobserved), dim=10**6),
-    dim=dim,
+    noise_floor.draw_null(rng, (simulations, 1000), null=Sphere(10**6)),
+    noise_floor.draw_null(
+      rng, (simulations, num_unobserved), null=Sphere(10**6)
+    ),
+    null=make_null(dim),
   )
   estimate = threshold.eps_lo(scores, delta=DELTA)
   assert estimate.confidence is None
@@ -198,7 +200,7 @@ def test_gaussian_thresholds_are_the_best_of_a_dense_line_search():
 def test_gaussian_rates_use_the_known_null_and_broadcast():
   rng = np.random.default_rng(6)
   observed = rng.normal(0.1, 0.1, (4, 50))
-  scores = Scores(observed, np.empty(0), dim=100)
+  scores = Scores(observed, np.empty(0), null=Sphere(100))
   together = threshold.max_threshold(scores, delta=DELTA).epsilon
   assert together.shape == (4,)
   standard = stats.norm.ppf((np.arange(50) + 0.5) / 50)

@@ -18,7 +18,7 @@ from epe_jax.epsilon.corrections import (
 )
 from epe_jax.epsilon.cosine_null import CosineNull
 from epe_jax.epsilon.threshold_bound import lower_bound
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere, make_null
 
 DELTA = 1e-5
 DIM = 10**6
@@ -39,7 +39,7 @@ def draw(rng, epsilon, audits, num, dim=None):
   observed = rng.normal(shift_of(epsilon), 1, (audits, num))
   if dim is None:
     return Scores(observed, rng.normal(0, 1, (audits, num)))
-  return Scores(observed / np.sqrt(dim), np.empty(0), dim=dim)
+  return Scores(observed / np.sqrt(dim), np.empty(0), null=make_null(dim))
 
 
 def name(strategy):
@@ -96,10 +96,10 @@ def slow_bound(scores, thresholds, share, sides):
   best = 0.0
   n1, n0 = len(scores.observed), len(scores.unobserved)
   for t in thresholds:
-    level = share if scores.dim else share / 2
+    level = share if scores.has_known_null else share / 2
     lost = clopper_pearson(sum(s < t for s in scores.observed), n1, level)
-    if scores.dim:
-      fpr = CosineNull(scores.dim).sf(t)
+    if scores.has_known_null:
+      fpr = CosineNull(scores.null.dim).sf(t)
     else:
       fpr = clopper_pearson(sum(s >= t for s in scores.unobserved), n0, level)
     if 1 - DELTA - lost > 0:
@@ -118,7 +118,7 @@ def test_bounds_agree_with_counting_by_hand(dim, sides):
     unobserved = 0.9 * np.tanh(rng.normal(-0.5, 0.3, 31))
     if tied:
       observed, unobserved = np.round(observed, 1), np.round(unobserved, 1)
-    scores = Scores(observed, unobserved, dim=dim)
+    scores = Scores(observed, unobserved, null=make_null(dim))
     everywhere = np.union1d(observed, unobserved)
     slow = slow_bound(scores, everywhere, 0.05, sides)
     assert slow > 0
@@ -186,7 +186,7 @@ def test_band_is_close_to_the_best_bound_on_quantile_samples(dim, epsilon):
   sample = quantiles(1000)
   scores = Scores(sample + shift_of(epsilon), sample)
   if dim is not None:
-    scores = Scores(scores.observed / 1000, np.empty(0), dim=dim)
+    scores = Scores(scores.observed / 1000, np.empty(0), null=make_null(dim))
   bounds = [bound(scores, s).epsilon for s in (Bonferroni(), MultiSplit(0))]
   band = bound(scores).epsilon
   assert 0.8 * max(bounds) < band < epsilon
@@ -226,7 +226,7 @@ def test_the_second_direction_finds_a_lower_tail():
 
 def test_bad_settings_are_refused():
   scores = Scores(np.arange(5.0), np.arange(5.0))
-  cosines = Scores(np.zeros(5), np.empty(0), dim=9)
+  cosines = Scores(np.zeros(5), np.empty(0), null=Sphere(9))
   cases = [
     (scores, dict(strategy=Band(), interval='katz'), 'no band'),
     (cosines, dict(strategy=Split(0), interval='katz'), 'dim=9'),
@@ -255,7 +255,7 @@ values = hnp.arrays(
 def test_any_scores_give_a_number_or_a_plain_error(
   observed, unobserved, dim, sides
 ):
-  scores = Scores(observed, unobserved, dim=dim)
+  scores = Scores(observed, unobserved, null=make_null(dim))
   intervals = ['clopper_pearson', 'jeffreys', 'katz']
   for strategy in [*VALID, Uncorrected()]:
     for interval in intervals:

@@ -20,7 +20,7 @@ from epe_jax.epsilon.corrections import (
   Uncorrected,
 )
 from epe_jax.epsilon.cosine_null import CosineNull
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere
 from tests.epsilon import plds
 
 DELTA = 1e-5
@@ -231,7 +231,7 @@ def test_the_best_of_all_thresholds_is_no_bound():
 def test_an_exact_null_spends_everything_on_the_fnr():
   law = CosineNull(10_000)
   observed = quantile_sample(1000) / 100 + 0.05
-  scores = Scores(observed, np.empty(0), dim=10_000)
+  scores = Scores(observed, np.empty(0), null=Sphere(10_000))
   fnr = stats.beta.ppf(
     0.95, np.sum(observed < 0.06) + 1, np.sum(observed >= 0.06)
   )
@@ -245,7 +245,7 @@ def test_an_exact_null_spends_everything_on_the_fnr():
 
 
 def test_cosines_far_beyond_the_null_prove_thousands():
-  scores = Scores(np.full(1000, 0.5), np.empty(0), dim=10**5)
+  scores = Scores(np.full(1000, 0.5), np.empty(0), null=Sphere(10**5))
   at = np.array([CosineNull(10**5).logsf(0.5)])
   mu = tradeoff_curves.gdp_mu(at, np.array([1 - 0.05 ** (1 / 1000)]))[0]
   assert mu > 150
@@ -256,7 +256,7 @@ def test_cosines_far_beyond_the_null_prove_thousands():
     tradeoff_curves.epsilon_gdp(mu, DELTA)
   )
   assert estimate.epsilon > 10_000
-  certain = Scores(np.ones(3), np.empty(0), dim=10)
+  certain = Scores(np.ones(3), np.empty(0), null=Sphere(10))
   assert threshold_bound.gdp_bound(certain, delta=DELTA).epsilon == np.inf
 
 

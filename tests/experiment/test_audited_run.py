@@ -178,11 +178,11 @@ def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
     ('change', scores.cosines['change'][away]),
     ('residual', scores.cosines['residual'][scores.assigned & away]),
   ):
-    test = diagnostics.anderson_darling_null(cosines, dim=scores.dim)
+    test = diagnostics.anderson_darling_null(cosines, null=scores.null)
     # A wrong alarm once in 10,000 runs for each.
     assert test.p_value > 1e-4, name
   own = scores.trace[scores.included]
-  test = diagnostics.anderson_darling_null(own, dim=scores.dim)
+  test = diagnostics.anderson_darling_null(own, null=scores.null)
   assert test.p_value < 1e-4
 
 

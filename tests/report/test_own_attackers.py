@@ -64,6 +64,7 @@ def test_it_is_read_back_with_its_scores(run):
   np.testing.assert_array_equal(
     attack.scores.observed, MINE.score(run.record).scores.observed
   )
+  assert attack.scores.null == MINE.score(run.record).scores.null
   assert attack.threat_model.statistic == MINE.statistic
   # Of the attackers of this package the record has all.
   assert all(a.scores is not None for a in run.result.audit.attacks)

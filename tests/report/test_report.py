@@ -22,7 +22,7 @@ from epe_jax.audit import (
 from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.record import load_record, write_record
 from epe_jax.epsilon import tradeoff_curves, types
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import run_result, workdirs
 from epe_jax.report import (
   audit_card,
@@ -501,7 +501,7 @@ def test_what_is_said_of_guesses_holds_for_the_mechanism(epsilon, fraction):
   mu = tradeoff_curves.mu_of_epsilon(epsilon, fraction)
   quantiles = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
   scores = Scores(
-    (quantiles + mu) / 1e4, np.empty(0), 10**8, shift=np.ones(20_000)
+    (quantiles + mu) / 1e4, np.empty(0), Sphere(10**8), shift=np.ones(20_000)
   )
   found = evaluation._compute_rates(scores)
   assert found.accuracy == pytest.approx(stats.norm.cdf(mu / 2), abs=1e-3)

@@ -8,7 +8,7 @@ import pytest
 from epe_jax import io
 from epe_jax.audit.record import make_record
 from epe_jax.epsilon import gaussian, over_runs
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.experiment import seeds
 from epe_jax.papers.one_shot import run_comparison
 from epe_jax.papers.one_shot import runs as run_tables
@@ -24,13 +24,14 @@ DIM = 10_000
 def cosines(seed, num, shift=0.03):
   rng = np.random.default_rng(seed)
   observed = shift + rng.standard_normal(num) / np.sqrt(DIM)
-  return Scores(observed, rng.standard_normal(num) / np.sqrt(DIM), DIM)
+  return Scores(observed, rng.standard_normal(num) / np.sqrt(DIM), Sphere(DIM))
 
 
 def test_shares_of_scores_pool_to_the_whole():
   whole = cosines(0, 60)
   shares = [
-    Scores(whole.observed[i::3], whole.unobserved[i::3], DIM) for i in range(3)
+    Scores(whole.observed[i::3], whole.unobserved[i::3], Sphere(DIM))
+    for i in range(3)
   ]
   pooled = over_runs.pool_scores(shares)
   for name in ('observed', 'unobserved'):
@@ -42,16 +43,19 @@ def test_shares_of_scores_pool_to_the_whole():
     for scores in (whole, pooled)
   )
   assert one == pytest.approx(other, rel=1e-9)
-  assert over_runs.pool_scores([whole]).dim == DIM
+  assert over_runs.pool_scores([whole]).null == Sphere(DIM)
 
 
 @pytest.mark.parametrize(
   ('runs', 'said'),
   [
     ([], 'runs is empty'),
-    ([cosines(0, 4), Scores(np.ones(3), np.ones(3), 50)], '50'),
-    ([Scores(np.ones(3), np.ones(3))] * 2, 'dim=None'),
-    ([cosines(0, 4), Scores(np.ones((2, 3)), np.ones((2, 3)), DIM)], r'\(2,\)'),
+    ([cosines(0, 4), Scores(np.ones(3), np.ones(3), Sphere(50))], '50'),
+    ([Scores(np.ones(3), np.ones(3))] * 2, r'null=Unknown\(\)'),
+    (
+      [cosines(0, 4), Scores(np.ones((2, 3)), np.ones((2, 3)), Sphere(DIM))],
+      r'\(2,\)',
+    ),
   ],
 )
 def test_scores_that_are_not_of_one_kind_are_not_pooled(runs, said):
@@ -131,7 +135,7 @@ def test_a_row_is_the_estimate_of_the_pooled_cosines(tmp_path, trained):
   for std in ('null', 'fitted'):
     (row,) = run_comparison.select_rows(rows, 'several', std)
     expected = gaussian.two_gaussian(
-      Scores(final, np.empty(0), DIM), delta=1e-3, std=std
+      Scores(final, np.empty(0), Sphere(DIM)), delta=1e-3, std=std
     ).epsilon
     assert row.epsilon == pytest.approx(expected, rel=1e-3)
 

@@ -12,7 +12,7 @@ from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.record import Record, write_record
 from epe_jax.audit.threat_models import external
 from epe_jax.epsilon import gaussian, noise_floor
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, Sphere
 from epe_jax.report import report
 from epe_jax.scores import score_files
 from epe_jax.text import checks
@@ -155,7 +155,7 @@ def test_the_ladder_leaves_out_what_cannot_be_read():
         rounds=None if sees == 'models' else some.rounds,
       )
     ):
-      exact = attack_scores.scores.dim is not None
+      exact = attack_scores.scores.has_known_null
       attacker = attack_scores.threat_model
       own = attacker in (threat_models.OWN, threat_models.RESIDUAL)
       model = attacker in (threat_models.FINAL, threat_models.CHANGE)
@@ -182,7 +182,7 @@ def test_swapped_groups_are_warned_of():
   observed, unobserved = groups()
   for scores in (
     Scores(unobserved, observed),
-    Scores(-0.01 * observed, np.empty(0), dim=10**4),
+    Scores(-0.01 * observed, np.empty(0), null=Sphere(10**4)),
   ):
     failed = external.score_external(scores).failed_checks
     said = ' '.join(map(checks.describe_check, failed))
@@ -194,7 +194,7 @@ def test_swapped_groups_are_warned_of():
 
 def test_a_dim_that_the_scores_refute_is_not_believed():
   observed, unobserved = groups(500, shift=0.0)
-  wrong = Scores(observed / 100, unobserved / 100, dim=100 * 10**4)
+  wrong = Scores(observed / 100, unobserved / 100, null=Sphere(100 * 10**4))
   audit = evaluation.evaluate_scores(wrong, delta=1e-5)
   (attack,) = audit.attacks
   assert attack.failed_checks[0].key == 'null_law_rejected'

@@ -75,7 +75,7 @@ def _can_fit_spread(scores: Scores) -> bool:
   if not scores.unobserved.size:
     return True
   fitted = [scores.observed]
-  if scores.dim is None:
+  if not scores.has_known_null:
     fitted.append(scores.unobserved)
   pooled = np.concatenate([scores.observed, scores.unobserved])
   most = np.unique(pooled, return_counts=True)[1].max()

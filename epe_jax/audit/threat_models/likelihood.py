@@ -16,6 +16,7 @@ from epe_jax.epsilon import (
   registry,
   threshold,
 )
+from epe_jax.epsilon.types import Unknown
 
 
 def _score(record: Record) -> AttackScores | None:
@@ -23,7 +24,7 @@ def _score(record: Record) -> AttackScores | None:
   if trace is None or expected is None or not can_fit_null(record):
     return None
   ratio = attack_statistics.score_mixture(trace, expected, dim=record.dim)
-  scores = split_scores(record, ratio, None)
+  scores = split_scores(record, ratio, Unknown())
   return AttackScores(
     threat_model=LIKELIHOOD,
     sees=describe_release(record),

@@ -37,6 +37,7 @@ from epe_jax.epsilon import (
   threshold,
 )
 from epe_jax.epsilon.registry import Estimator
+from epe_jax.epsilon.types import Unknown
 
 
 def _score(record: Record) -> AttackScores | None:
@@ -47,7 +48,7 @@ def _score(record: Record) -> AttackScores | None:
     return None
   # In units of the std of one cosine, whose maximum has a law of its own.
   largest = np.sqrt(record.dim) * np.asarray(largest, np.float64)
-  scores = split_scores(record, largest, None)
+  scores = split_scores(record, largest, Unknown())
   differ = failed_checks.scores_differ(scores)
   points: tuple[Estimator, ...] = (
     registry.FITTED if differ else registry.COUNTED,

@@ -11,6 +11,7 @@ from epe_jax.audit.threat_models.scoring import (
   split_scores,
 )
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
+from epe_jax.epsilon.types import Sphere, Unknown
 
 
 def _score(record: Record) -> AttackScores | None:
@@ -33,12 +34,11 @@ def _score(record: Record) -> AttackScores | None:
     expected = np.broadcast_to(record.expected[:, None], assigned.shape)
     shift = root * attack_statistics.score_own_round(expected, assigned)
   values = attack_statistics.score_own_round(trace, assigned)
-  dim = record.dim if exact else None
   is_expected = exact and shift is not None
   scores = split_scores(
     record,
     values,
-    dim,
+    Sphere(record.dim) if exact else Unknown(),
     shift,
     assigned.argmax(axis=0),
     is_expected=is_expected,
@@ -49,7 +49,7 @@ def _score(record: Record) -> AttackScores | None:
     scores,
     scale=root,
     is_expected=is_expected,
-    is_crowded=exact and scores.dim is None,
+    is_crowded=exact and not scores.has_known_null,
     is_sum=not exact and not models,
   )
 

@@ -22,6 +22,7 @@ from epe_jax.epsilon import (
   cosine_alternative,
   registry,
 )
+from epe_jax.epsilon.types import Sphere, Unknown
 
 
 def _score(record: Record) -> AttackScores | None:
@@ -36,7 +37,7 @@ def _score(record: Record) -> AttackScores | None:
       return None
     root = float(np.sqrt(record.dim))
     values = attack_statistics.score_own_round(residual, assigned)
-    scores = split_scores(record, values, None)
+    scores = split_scores(record, values, Unknown())
     return describe_shifted(
       RESIDUAL, sees, scores, scale=root, is_expected=False
     )
@@ -64,7 +65,7 @@ def _score_without_noise(
 ) -> AttackScores:
   """Without noise only the canary itself is left: a cosine of 1."""
   values = record.observed.astype(np.float64)
-  scores = split_scores(record, values, record.dim)
+  scores = split_scores(record, values, Sphere(record.dim))
   return AttackScores(
     threat_model=RESIDUAL,
     sees=sees,

@@ -6,7 +6,6 @@ taking part shifts each of them, and whether tests contradict that.
 
 from collections.abc import Hashable
 import dataclasses
-import math
 
 from jaxtyping import Float, Int
 import numpy as np
@@ -22,7 +21,7 @@ from epe_jax.audit.threat_models.threat_model import (
   ThreatModel,
 )
 from epe_jax.epsilon import noise_floor, registry, shift_fit
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Gaussian, NullLaw, Scores, Sphere, Unknown
 
 # The null law of orthogonal canaries is narrower by half of this share.
 _CROWDED = 0.01
@@ -31,7 +30,7 @@ _CROWDED = 0.01
 def split_scores(
   record: Record,
   values: Float[np.ndarray, ' k'],
-  dim: float | None,
+  null: NullLaw,
   shift: Float[np.ndarray, ' k'] | None = None,
   groups: Int[np.ndarray, ' k'] | None = None,
   *,
@@ -42,7 +41,7 @@ def split_scores(
   Args:
     record: of a run.
     values: of all canaries.
-    dim: as in `Scores`.
+    null: as in `Scores`.
     shift: by how much taking part shifts each canary, if that is known.
     groups: canaries that are in one vector have one number. Where they make much
       of a vector, those that took no part have a law of their own: orthogonal ones
@@ -52,16 +51,18 @@ def split_scores(
   """
   observed = record.observed
   overlap, shift = 0.0, None if shift is None else shift[observed]
-  if shift is not None and groups is not None and dim is not None:
-    overlap = shift_fit.compute_overlap(shift, groups[observed], dim)
-  if groups is not None and dim is not None:
+  if groups is not None and isinstance(null, Sphere):
+    if shift is not None:
+      overlap = shift_fit.compute_overlap(shift, groups[observed], null)
     if is_expected and shift is not None:
-      shares = np.bincount(groups[observed], shift**2) / dim
+      shares = np.bincount(groups[observed], shift**2) / null.dim
     else:
-      shares = _measure_shares(values[observed], groups[observed], dim)
-    dim = choose_dim(dim, float(shares.max()), can_fit=can_fit_null(record))
+      shares = _measure_shares(values[observed], groups[observed], null.dim)
+    null = choose_null(
+      null.dim, float(shares.max()), can_fit=can_fit_null(record)
+    )
   return Scores(
-    values[observed], values[~observed], dim, record.design, shift, overlap
+    values[observed], values[~observed], null, record.design, shift, overlap
   )
 
 
@@ -70,8 +71,8 @@ def can_fit_null(record: Record) -> bool:
   return bool(np.count_nonzero(~record.observed) >= 2)
 
 
-def choose_dim(dim: float, share: float, *, can_fit: bool) -> float | None:
-  """The d of the null law of random directions, if canaries leave room for it.
+def choose_null(dim: int, share: float, *, can_fit: bool) -> NullLaw:
+  """The null law of random directions, if canaries leave room for it.
 
   Audits and plans both decide by this.
 
@@ -81,10 +82,10 @@ def choose_dim(dim: float, share: float, *, can_fit: bool) -> float | None:
     can_fit: as `can_fit_null`.
 
   Returns:
-    d; None if unobserved canaries are to supply the law, since the others make more
-    than a hundredth of a vector.
+    `Sphere`; `Unknown` if unobserved canaries are to supply the law, since the others
+    make more than a hundredth of a vector.
   """
-  return None if share > _CROWDED and can_fit else dim
+  return Unknown() if share > _CROWDED and can_fit else Sphere(dim)
 
 
 def _measure_shares(
@@ -117,7 +118,10 @@ def scale_noise(
     noise of rounds is not of one scale.
   """
   scores = split_scores(
-    record, values / noise.ratio, math.inf if noise.is_steady else None, shift
+    record,
+    values / noise.ratio,
+    Gaussian() if noise.is_steady else Unknown(),
+    shift,
   )
   # The norm by which all scores are divided is known to 1/√(2 d) in each round.
   num = 2 * record.dim * (record.num_rounds if independent else 1)
@@ -190,7 +194,7 @@ def _explain_law(
 
 
 def note_crowding(design: str) -> Check:
-  """What to know where `choose_dim` gives None.
+  """What to know where `choose_null` gives `Unknown`.
 
   Args:
     design: of the canaries, as in `Scores`.
@@ -229,14 +233,14 @@ def score_cosines(
   if cosines is None:
     return None
   groups = np.zeros(len(cosines), int)
-  scores = split_scores(record, cosines, record.dim, shift, groups)
+  scores = split_scores(record, cosines, Sphere(record.dim), shift, groups)
   return describe_shifted(
     threat_model,
     sees,
     scores,
     scale=float(np.sqrt(record.dim)),
     is_expected=False,
-    is_crowded=scores.dim is None,
+    is_crowded=not scores.has_known_null,
   )
 
 
@@ -245,14 +249,14 @@ def draw_null(scores: Scores) -> noise_floor.Draw:
   return noise_floor.draw_from_null(
     scores.observed.size,
     scores.unobserved.size,
-    dim=scores.dim,
+    null=scores.null,
     shift=scores.shift,
   )
 
 
 def name_law(scores: Scores) -> Hashable:
   """What the floors of shifted scores depend on."""
-  return 'cosine', scores.observed.size, scores.unobserved.size, scores.dim
+  return 'cosine', scores.observed.size, scores.unobserved.size, scores.null
 
 
 def describe_release(record: Record) -> str:

@@ -25,7 +25,10 @@ import numpy as np
 from epe_jax import io
 from epe_jax import progress as progress_bars
 from epe_jax.epsilon import gaussian, noise_floor, over_runs
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import (
+  Scores,
+  Sphere,
+)
 from epe_jax.experiment import build, seeds, workdirs
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -210,7 +213,7 @@ def _estimate_designs(
   for design, part in (('single', slice(0, 1)), ('several', slice(1, None))):
     groups = zip(cosines.observed[part], cosines.unobserved[part])
     scores = over_runs.pool_scores(
-      [Scores(*group, cosines.dim) for group in groups]
+      [Scores(*group, Sphere(cosines.dim)) for group in groups]
     )
     num, runs = scores.observed.size, len(cosines.observed[part])
     for std in STDS:
@@ -242,7 +245,7 @@ def _estimate_floor(
     delta=delta,
     num_observed=num,
     num_unobserved=0,
-    dim=dim,
+    null=Sphere(dim),
   )
   return {'5': floor.q05, '50': floor.q50, '95': floor.q95}
 

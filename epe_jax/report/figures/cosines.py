@@ -16,6 +16,7 @@ from epe_jax.audit.evaluation import Attack
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import ThreatModel
 from epe_jax.epsilon import cosine_null
+from epe_jax.epsilon.types import NullLaw, Sphere
 from epe_jax.report.figures import style
 
 # Up to this many scores each is drawn; more are a histogram.
@@ -49,8 +50,8 @@ def draw_densities(
     _draw_density(
       axes, scale * scores.unobserved, style.NO_PART, 'took no part'
     )
-    if scores.dim is not None:
-      _draw_null_density(axes, scores.dim)
+    if scores.has_known_null:
+      _draw_null_density(axes, scores.null)
     name = attack.threat_model.name
     finding = (findings or {}).get(attack.threat_model)
     axes.set_title(f'{name}: {finding}' if finding else name, fontsize='medium')
@@ -134,11 +135,14 @@ def _draw_density(
   axes.plot(grid, kernel(grid), color=color, lw=2, label=label)
 
 
-def _draw_null_density(axes: mpl_axes.Axes, dim: float) -> None:
+def _draw_null_density(axes: mpl_axes.Axes, null: NullLaw) -> None:
   """Draws the exact law of a cosine with a vector that is unrelated."""
-  law, label = cosine_null.null_law(dim), 'exact law for taking no part'
+  law, label = (
+    cosine_null.null_distribution(null),
+    'exact law for taking no part',
+  )
   # Up to four standard deviations, but inside [-1, 1], where cosines are.
-  edge = min(4.0, 0.999 * np.sqrt(dim))
+  edge = min(4.0, 0.999 / law.std) if isinstance(null, Sphere) else 4.0
   grid = np.linspace(-edge, edge, 400)
   density = np.asarray(law.pdf(law.std * grid)) * law.std
   axes.plot(grid, density, color=style.BLACK, ls='--', lw=1.5, label=label)

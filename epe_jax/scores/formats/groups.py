@@ -6,7 +6,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 import numpy as np
 
 from epe_jax.audit import failed_checks
-from epe_jax.epsilon.types import Scores
+from epe_jax.epsilon.types import Scores, make_null
 from epe_jax.text import checks
 
 Higher = Literal['in', 'out']
@@ -77,7 +77,7 @@ def make_scores(
     return Scores(
       _orient(observed, higher),
       _orient(unobserved, higher),
-      dim,
+      make_null(dim),
       design,
       inclusion_probability=inclusion_probability,
     )
