@@ -230,16 +230,6 @@ def _merge_scores(
   return merged
 
 
-def count_places(state: AuditState) -> int:
-  """Returns the number of rounds that are scored together, 1 without a buffer."""
-  sizes = {
-    1 if x.buffer is None else x.buffer.shape[1]
-    for x in state.observers.values()
-    if isinstance(x, Trace)
-  }
-  return max(sizes, default=1)
-
-
 def drop_buffers(state: AuditState) -> AuditState:
   """Returns a flushed state without its buffers, to be saved.
 

@@ -27,7 +27,7 @@ from epe_jax.experiment import (
   workloads,
 )
 from epe_jax.parallel import sharding
-from epe_jax.training import clipping, fedavg, noise
+from epe_jax.training import clipping, fedavg, noise, servers
 from epe_jax.types import Key, Params, Task
 
 Config = workloads.Config
@@ -240,14 +240,14 @@ def make_run_record(
     cosines: the cosines that its observers scored, by name: [T, k] or [k].
     rounds: the scalars of its rounds, [T] each, in NumPy.
   """
-  is_sgd = config.server.optimizer == 'sgd'
+  is_linear = servers.SERVERS[config.server.optimizer].is_linear
   return make_record(
     cosines,
     rounds,
     included=setup.participants.canaries,
     assigned=setup.participants.assigned,
     design=setup.participants.design,
-    momentum=float(config.server.momentum) if is_sgd else None,
+    momentum=float(config.server.momentum) if is_linear else None,
     dim=setup.dim,
     delta=setup.delta,
     noise_multiplier=float(config.noise_multiplier),
@@ -289,7 +289,9 @@ def _audit_algorithm(
   algorithm = fedavg.dp_fedavg(
     task,
     client_opt=optax.sgd(config.client.learning_rate),
-    server_opt=_make_server(config),
+    server_opt=servers.SERVERS[config.server.optimizer].make(
+      config.server.learning_rate, config.server.momentum
+    ),
     clipping=_make_clipping(config, participants.expected_clients, make_noise),
     noise_multiplier=config.noise_multiplier,
     expected_clients=participants.expected_clients,
@@ -347,15 +349,6 @@ def _choose_buffer(config: Config, *, views: int, dim: int) -> int:
   )
   # In equal parts, because a buffer is scored in full even if it is not full.
   return -(-max_rounds // -(-max_rounds // buffer))
-
-
-def _make_server(config: Config) -> optax.GradientTransformation:
-  s = config.server
-  if s.optimizer == 'sgd':
-    return optax.sgd(s.learning_rate, momentum=s.momentum or None)
-  # beta_1, beta_2 and tau of Reddi et al. 2020, "Adaptive Federated
-  # Optimization", appendix D.
-  return optax.adam(s.learning_rate, b1=0.9, b2=0.99, eps=1e-3)
 
 
 def _make_clipping(

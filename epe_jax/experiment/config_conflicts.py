@@ -7,11 +7,9 @@ import numpy as np
 from epe_jax import canaries, io
 from epe_jax.data import cohort, federated
 from epe_jax.experiment import participation, workdirs
+from epe_jax.training import servers
 
 Config = workdirs.Config
-
-# Servers that take a non-linear function of each coordinate.
-_COORDINATE_WISE = ('adam',)
 
 
 def check_fields(config: Config) -> None:
@@ -57,11 +55,12 @@ def check_fields(config: Config) -> None:
       f'audit.claim={claim} is tested by the cosines of rounds, but '
       'audit.trace=False keeps none of them; keep them, or leave out the claim.'
     )
-  if server.optimizer == 'adam' and server.momentum:
+  takes_momentum = servers.SERVERS[server.optimizer].takes_momentum
+  if server.momentum and not takes_momentum:
     raise ValueError(
       f'server.optimizer={server.optimizer!r} with server.momentum='
-      f"{server.momentum}; give 'sgd', or 'adam' with momentum 0, because it has "
-      'its own.'
+      f"{server.momentum}; give 'sgd', or {server.optimizer!r} with momentum 0, "
+      'because it has its own.'
     )
 
 
@@ -138,7 +137,7 @@ def warn_of_server(
     participants: the participation of its clients and canaries.
     dim: d, the number of parameters of the model.
   """
-  if config.server.optimizer not in _COORDINATE_WISE:
+  if not servers.SERVERS[config.server.optimizer].is_coordinate_wise:
     return
   family = config.canaries.family
   max_canaries = int(participants.canaries.sum(axis=1).max(initial=0))

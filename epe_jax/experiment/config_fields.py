@@ -18,7 +18,7 @@ from epe_jax import canaries, fields, functions, io
 from epe_jax.audit import record
 from epe_jax.data import registry
 from epe_jax.experiment import config_files, participation, workdirs
-from epe_jax.training import local_training
+from epe_jax.training import local_training, servers
 
 Config = workdirs.Config
 
@@ -66,7 +66,7 @@ _COMMON_FIELDS = {
   'client.batch_size': fields.integer(1),
   'client.epochs': fields.integer(1),
   'client.max_examples': fields.or_none(fields.integer(1), 'all'),
-  'server.optimizer': fields.one_of('sgd', 'adam'),
+  'server.optimizer': fields.one_of(*servers.SERVERS),
   'server.learning_rate': _POSITIVE,
   'server.momentum': fields.real(
     'a number in [0, 1)', 0, _BELOW_1, is_open=False
