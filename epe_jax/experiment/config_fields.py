@@ -92,7 +92,9 @@ _COMMON_FIELDS = {
   'audit.sees': fields.one_of('aggregate', 'delta'),
   'audit.trace': fields.FLAG,
   'audit.buffer': fields.or_none(fields.integer(1), 'as many as memory holds'),
-  'audit.memory': _POSITIVE,
+  'audit.memory': fields.real(
+    'a finite number of bytes > 0', 0, _MAX_REAL, is_open=True
+  ),
   'audit.delta': fields.or_none(_SHARE, '(number of clients)^-1.1'),
   'audit.claim': fields.or_none(_POSITIVE, 'no claim'),
   'evaluate_every': fields.integer(1),

@@ -389,12 +389,14 @@ def test_a_path_where_even_root_makes_no_folder_is_one_line(capsys, argv):
   assert 'Errno' not in err
 
 
-def test_an_error_of_the_system_begins_with_its_path(capsys, tmp_path):
-  folder = tmp_path / 'plans.md'
-  folder.mkdir()
-  code, _, err = run(capsys, 'plan', f'--out={folder}')
+def test_an_error_of_the_system_begins_with_its_path(capsys, monkeypatch):
+  def fail(*args):
+    raise IsADirectoryError(errno.EISDIR, 'Is a directory', 'plans.md')
+
+  monkeypatch.setattr('epe_jax.cli.plan.execute', fail)
+  code, _, err = run(capsys, 'plan', '--dim=100', '--rounds=1')
   assert code == 2
-  assert err == f'error: {folder}: Is a directory; give another path.\n'
+  assert err == 'error: plans.md: Is a directory; give another path.\n'
 
 
 def test_many_scores_are_said_to_take_their_time(capsys, csv, monkeypatch):

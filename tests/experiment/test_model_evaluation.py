@@ -13,6 +13,7 @@ from epe_jax.experiment import (
   audited_run,
   build,
   dispatch,
+  driver,
   model_evaluation,
   model_file,
   seeds,
@@ -195,7 +196,7 @@ def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
     raise OSError('the disk is full')
 
   with monkeypatch.context() as patch:
-    patch.setattr(audited_run, 'write_record', full)
+    patch.setattr(driver, 'write_record', full)
     with pytest.raises(OSError, match='full'):
       audited_run.run(wrongly_labelled, tmp_path)
   # Nothing is trained again.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from epe_jax.audit import evaluation
-from epe_jax.experiment import audited_run, model_evaluation, seeds
+from epe_jax.experiment import audited_run, driver, model_evaluation, seeds
 from epe_jax.parallel import in_flight, sharding
 from epe_jax.tasks import digits as digits_task
 from tests import helpers, launches, processes
@@ -94,7 +94,7 @@ class Waiting:
     ):
       patch(module, name, self._waited(getattr(module, name)))
     lazy = types.SimpleNamespace(ThreadPoolExecutor=Lazy)
-    patch(audited_run, 'futures', lazy)
+    patch(driver, 'futures', lazy)
 
   def _counted(self, program):
     def call(*args):
