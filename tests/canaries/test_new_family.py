@@ -109,6 +109,7 @@ def test_a_new_family_is_audited_with_and_planned_for(family):
   assert plan
 
 
+@pytest.mark.integration
 def test_a_config_names_a_new_family(folder):
   paths = os.pathsep.join([str(helpers.ROOT), str(folder)])
   subprocess.run(

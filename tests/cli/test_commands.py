@@ -37,6 +37,7 @@ SMALL = (
 )
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'no_floors', 'undrawn')
 def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   code, out, err = run(capsys, 'run', 'digits:smoke', *SMALL)
@@ -242,6 +243,7 @@ def test_a_sweep_is_named_by_its_config_and_grid(
   assert (seen['jobs'], seen['retry']) == (2, False)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'no_floors', 'coarse_figures')
 def test_cards_of_runs_are_checked_and_stand_side_by_side(capsys, in_folder):
   for name in 'ab':

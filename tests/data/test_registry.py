@@ -94,6 +94,7 @@ def weather(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('weather')
 def test_a_new_data_set_is_run_by_its_name(tmp_path):
   assert 'weather' in config_files.list_configs()

@@ -105,6 +105,7 @@ def test_noise_hides_the_canary():
   assert abs(shift) < 4 * spread
 
 
+@pytest.mark.integration
 def test_models_trained_side_by_side_have_the_scores_of_one_after_the_other(
   monkeypatch,
 ):

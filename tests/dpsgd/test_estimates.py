@@ -122,6 +122,7 @@ def test_a_subsampled_step_is_audited_by_its_own_curve():
   assert exact > 0.7 * truth
 
 
+@pytest.mark.integration
 def test_final_models_are_audited_by_the_curve_of_their_run():
   # Sums of what all steps release: the best attacker sees the coins besides.
   rng = np.random.default_rng(2)

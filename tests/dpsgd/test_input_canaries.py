@@ -84,6 +84,7 @@ def test_a_blank_example_is_of_one_value(value):
   )
 
 
+@pytest.mark.integration
 def test_an_adversarial_example_has_a_higher_loss_within_its_ball():
   canary = make_canary('adversarial', radius=0.1, step_size=0.03, num_steps=10)
   state = canary.init(jax.random.key(1), PARAMS)

@@ -99,6 +99,7 @@ def separate(canaries, key, noise=SIZES['noise_multiplier']):
   )
 
 
+@pytest.mark.integration
 def test_optimized_canaries_separate_more_in_trainings_that_nobody_saw():
   found = optimize()
   # Keys of other streams than those of the ascent.
@@ -116,6 +117,7 @@ def test_optimized_canaries_separate_more_in_trainings_that_nobody_saw():
   assert abs(hidden.mean()) < 5 * hidden.std(ddof=1) / np.sqrt(len(keys))
 
 
+@pytest.mark.integration
 def test_inputs_stay_within_their_bounds_and_labels_as_they_are():
   found = optimize(
     num_updates=3, ascent=optax.sign_sgd(5.0), bounds=(-0.5, 2.0)
@@ -130,6 +132,7 @@ def test_inputs_stay_within_their_bounds_and_labels_as_they_are():
   np.testing.assert_array_equal(same['features'], CANARIES['features'])
 
 
+@pytest.mark.integration
 def test_canaries_depend_on_the_key_alone():
   first, again, other = (
     optimize(num_updates=1, key=jax.random.key(seed))['features']

@@ -107,6 +107,7 @@ def find(audit, key):
   return next(a for a in audit.attacks if a.threat_model.key == key)
 
 
+@pytest.mark.integration
 def test_who_knows_the_steps_finds_the_analytic_epsilon():
   """k canaries, each in one random step, among real examples."""
   k, steps, z = 400, 20, 0.5

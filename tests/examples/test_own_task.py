@@ -82,6 +82,7 @@ def test_it_is_short():
   assert len(lines) <= 60
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('no_floors')
 def test_the_job_of_the_page_is_whole(tmp_path, monkeypatch):
   page = (ROOT / 'docs' / 'own_models.md').read_text()

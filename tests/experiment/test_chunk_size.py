@@ -66,6 +66,7 @@ def test_an_integer_in_the_config_is_the_chunk(small, monkeypatch):
   assert setup.plan.chunk == 3
 
 
+@pytest.mark.integration
 def test_the_memory_of_a_device_decides(small, monkeypatch):
   config, setup = small
   two, four, eight = (

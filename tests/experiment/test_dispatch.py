@@ -263,6 +263,7 @@ def ragged_config(**changes):
   return config
 
 
+@pytest.mark.integration
 def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
   audited_run.run(ragged_config(), tmp_path / 'one')
   traces.clear()
@@ -311,6 +312,7 @@ def test_a_run_of_several_rounds_a_dispatch_is_the_same_run(tmp_path, traces):
       assert b[name] == pytest.approx(a[name], rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.integration
 def test_a_round_is_sent_before_the_last_one_is_waited_for(
   tmp_path, traces, monkeypatch
 ):

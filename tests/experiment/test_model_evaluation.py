@@ -205,6 +205,7 @@ def test_a_run_that_was_cut_off_behind_its_last_round_is_too(
   assert_of_test_clients(result, build.build(wrongly_labelled), tmp_path)
 
 
+@pytest.mark.integration
 def test_runs_of_many_seeds_are_evaluated_on_test_clients(wrongly_labelled):
   (outcome,) = seeds.run_seeds(wrongly_labelled, [5])
   assert outcome.accuracy < 0.2

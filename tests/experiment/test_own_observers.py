@@ -45,6 +45,7 @@ SIGNS = audit.ThreatModel(
 )
 
 
+@pytest.mark.integration
 def test_an_observer_of_ones_own_is_estimated_beside_the_others(
   small_task, no_floors, coarse_figures, tmp_path
 ):
@@ -190,6 +191,7 @@ def read_files(folder):
   return {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
 
 
+@pytest.mark.integration
 def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
   small_task, tmp_path, monkeypatch
 ):
@@ -216,6 +218,7 @@ def test_a_run_resumes_with_the_observers_it_began_with_or_not_at_all(
   audited_run.run(helpers.quick_digits(rounds=2), tmp_path, observers=signs)
 
 
+@pytest.mark.integration
 def test_observers_may_change_until_a_round_has_been_made(
   small_task, tmp_path, monkeypatch
 ):

@@ -79,6 +79,7 @@ def make_config(**changes):
   return config
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('mine', 'unestimated')
 def test_a_task_of_ones_own_leaves_a_run_like_any_other(tmp_path):
   result = audited_run.run(make_config(), tmp_path / 'run')
@@ -98,6 +99,7 @@ def test_a_task_of_ones_own_leaves_a_run_like_any_other(tmp_path):
     audited_run.run(make_config(**{'data.seed': 1}), tmp_path / 'run')
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('unestimated')
 def test_it_resumes_with_the_data_that_it_began_with(
   mine, tmp_path, monkeypatch

@@ -320,6 +320,7 @@ def test_coins_that_are_counted_in_public_amplify_nothing_that_is_known():
   assert 'ε' not in said
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_canaries_that_replace_clients_stand_out_in_their_own_rounds(tmp_path):
   config = load_config(

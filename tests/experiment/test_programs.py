@@ -42,6 +42,7 @@ def lower(seed):
   )
 
 
+@pytest.mark.integration
 def test_the_seed_does_not_change_a_program(small_task):
   assert lower(0) == lower(1)
 

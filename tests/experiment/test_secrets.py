@@ -460,6 +460,7 @@ def settings_restored():
     jax.config.update(name, value)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('softmax', 'unestimated', 'settings_restored')
 @pytest.mark.parametrize(
   ('simulation', 'change', 'message'),
@@ -493,6 +494,7 @@ def test_a_run_does_not_go_on_with_what_gives_other_bits(
   assert files.secret.exists() != simulation
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('softmax', 'unestimated')
 @pytest.mark.parametrize('other', [{}, {'simulation': True}])
 def test_a_checkpoint_of_another_run_is_not_gone_on_with(
@@ -526,6 +528,7 @@ def test_what_is_kept_of_a_secret_tells_nothing_of_it():
   assert secret.hex() not in made
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'limited'])
 @pytest.mark.parametrize('schedule', ['once_per_period', 'as_clients'])
 def test_shapes_of_secret_cohorts_follow_from_public_numbers(
@@ -599,6 +602,7 @@ def change_log(path):
   path.write_text(path.read_text().replace('\n3,client03', '\n3,client00'))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('kind', 'change'),
   [('canaries.matrix', change_matrix), ('participation.log', change_log)],

@@ -94,6 +94,7 @@ def alone(tmp_path_factory, traces):
   return load_record(workdir / 'private/scores.npz'), result.accuracy
 
 
+@pytest.mark.integration
 def test_many_seeds_are_the_runs_of_each_seed(alone, traces):
   traces.clear()
   outcomes = made(small_config(), [0, 1, 2], at_once=3)
@@ -149,6 +150,7 @@ def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
         assert (x[len(y) :] == (-1 if x.ndim == 2 else 0)).all()
 
 
+@pytest.mark.integration
 def test_scoring_all_canaries_stays_a_condition_of_the_round():
   config = small_config()
   runs = [build.build(build.replace_fields(config, seed=s)) for s in (0, 1)]
@@ -178,6 +180,7 @@ def test_what_cannot_be_made_is_refused(changes, which, options, said):
     made(small_config(**changes), which, **options)
 
 
+@pytest.mark.integration
 def test_a_run_that_diverges_is_named(monkeypatch):
   def check(config, metrics, name):
     wrong = float('nan') if name.endswith('seed 7') else 0.0

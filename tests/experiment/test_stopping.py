@@ -53,6 +53,7 @@ def signal_after(monkeypatch, rounds, signum):
   return handlers
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_a_stopped_run_is_saved_and_goes_on_to_the_same_bits(
   tmp_path, monkeypatch, capsys
@@ -83,6 +84,7 @@ def test_a_stopped_run_is_saved_and_goes_on_to_the_same_bits(
     np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 @pytest.mark.parametrize(
   ('signum', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
@@ -331,6 +333,7 @@ def test_a_point_ends_with_its_sweep_even_if_that_is_killed(tmp_path):
   pytest.fail('the point runs on')
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('stop', [1, 2, 3, 5])
 def test_vectors_keep_their_places_in_a_run_that_was_stopped(stop):
   """Six rounds by fours: a vector is scored in the place that it always has."""

@@ -164,6 +164,7 @@ def separation(canary):
   return (score(canary, 1, 60).mean() - excluded.mean()) / excluded.std()
 
 
+@pytest.mark.integration
 def test_a_crafted_canary_is_told_apart_better_than_the_example_it_began_as():
   begin, made, losses = crafted()
   assert losses.shape == (300, 2)

@@ -52,6 +52,7 @@ def make_work(**changes):
   )
 
 
+@pytest.mark.integration
 def test_models_that_are_scored_are_not_trained_again(monkeypatch, tmp_path):
   def run(**changes):
     return black_box.audit_models(
@@ -188,6 +189,7 @@ def test_optimized_canaries_are_other_inputs_with_the_same_labels():
   assert np.any(x != drawn['features'])
 
 
+@pytest.mark.integration
 def test_private_models_are_audited_by_the_curve_of_their_training():
   def make(mechanisms):
     return make_audited(1.0, 100, 2.0)._replace(

@@ -101,6 +101,7 @@ def test_data_that_are_not_given_are_asked_for():
     )
 
 
+@pytest.mark.integration
 def test_planted_bugs_are_in_the_step(quick_accounting):
   """The same batch and noise key: what is released differs as the bug says."""
   rng = np.random.default_rng(0)
