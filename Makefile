@@ -20,6 +20,12 @@ BASE ?= HEAD
 CHANGED = $(shell git diff --name-only --diff-filter=d $(BASE) -- 'epe_jax/*.py' \
   'scripts/*.py' 'configs/*.py' 'examples/*.py' ':!epe_jax/auditor/adapters' \
   ':!examples/frameworks' ':!examples/findings')
+LAWS := tests/test_architecture.py tests/accounting/test_gaussian.py \
+  tests/audit/test_attack_statistics.py tests/audit/test_audit_step.py \
+  tests/audit/test_record.py tests/canaries/test_bits.py \
+  tests/epsilon/test_gaussian.py tests/epsilon/test_mixture.py \
+  tests/epsilon/test_threshold_bound.py tests/sampling \
+  tests/training/test_clipping.py tests/training/test_fedavg.py
 quick: $(VENV)/installed-dev
 	$(BIN)/ruff check -q .
 	$(BIN)/ruff format --check -q .

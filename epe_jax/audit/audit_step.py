@@ -87,7 +87,7 @@ def describe_release(
   num_canaries: int,
   aggregate_norm: float,
   residual_norm: float | None,
-  effective_dimension: float,
+  d_eff: float,
 ) -> RoundScalars:
   """Returns the scalars of one round of a training loop that is not ours.
 
@@ -98,7 +98,7 @@ def describe_release(
     num_canaries: the number of canaries of the round.
     aggregate_norm: |ρ̄|.
     residual_norm: norm of the residual; None if nobody knows all updates.
-    effective_dimension: of ρ̄.
+    d_eff: the effective dimension of ρ̄.
   """
   canary_norm = clip_norm / divisor
   std = None if noise_multiplier is None else noise_multiplier * canary_norm
@@ -111,5 +111,5 @@ def describe_release(
     sum_norm=np.nan,
     aggregate_norm=aggregate_norm,
     residual_norm=np.nan if residual_norm is None else residual_norm,
-    effective_dimension=effective_dimension,
+    effective_dimension=d_eff,
   )

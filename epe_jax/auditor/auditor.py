@@ -246,7 +246,7 @@ class Auditor:
       t,
       cosines,
       {name: x.norm for name, x in measures.items()},
-      effective_dimension=measures[sees].effective_dimension,
+      d_eff=measures[sees].effective_dimension,
       divisor=divisor,
       included=ids,
       clip_norm=scale,
@@ -278,7 +278,7 @@ class Auditor:
     cosines: Mapping[str, Float[np.ndarray, ' k']],
     norms: Mapping[str, float],
     *,
-    effective_dimension: float,
+    d_eff: float,
     divisor: float,
     included: Int[np.ndarray, ' m'],
     clip_norm: float | None = None,
@@ -290,7 +290,7 @@ class Auditor:
       cosines: cosines of all canaries, by the names of `Record.cosines`: what
         config.sees says, and 'residual' in all rounds or in none.
       norms: norms of these vectors, by the same names.
-      effective_dimension: of what the round released.
+      d_eff: the effective dimension of what the round released.
       divisor: m, by which the sum of updates was divided.
       included: the canaries that took part.
       clip_norm: S of the round; None for that of the config.
@@ -327,7 +327,7 @@ class Auditor:
       num_canaries=len(included),
       aggregate_norm=norms[config.sees],
       residual_norm=norms.get('residual'),
-      effective_dimension=effective_dimension,
+      d_eff=d_eff,
     )
     for column, x in zip(state.rounds, scalars):
       column[t] = x

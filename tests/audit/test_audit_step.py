@@ -53,7 +53,7 @@ def test_the_scalars_of_a_release_are_those_of_our_own_rounds():
     num_canaries=2,
     aggregate_norm=1.0,
     residual_norm=None,
-    effective_dimension=4.0,
+    d_eff=4.0,
   )
   for name in ('clip_norm', 'canary_norm', 'noise_std', 'num_canaries'):
     ours, theirs = getattr(own, name), getattr(found, name)

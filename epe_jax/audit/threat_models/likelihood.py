@@ -8,7 +8,7 @@ from epe_jax.audit import (
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.scoring import (
   can_fit_null,
-  describe_release,
+  name_release,
   split_scores,
 )
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
@@ -27,7 +27,7 @@ def _score(record: Record) -> AttackScores | None:
   scores = split_scores(record, ratio, Unknown())
   return AttackScores(
     threat_model=LIKELIHOOD,
-    sees=describe_release(record),
+    sees=name_release(record),
     scores=scores,
     unit='log likelihood ratio',
     scale=1.0,

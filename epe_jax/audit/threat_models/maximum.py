@@ -21,7 +21,7 @@ from epe_jax.audit.failed_checks import Check
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.scoring import (
   can_fit_null,
-  describe_release,
+  name_release,
   split_scores,
 )
 from epe_jax.audit.threat_models.threat_model import (
@@ -75,7 +75,7 @@ def _score(record: Record) -> AttackScores | None:
       failed += (Check('maximum_law_rejected', {'p_value': float(p)}),)
   return AttackScores(
     threat_model=MAXIMUM,
-    sees=describe_release(record),
+    sees=name_release(record),
     scores=scores,
     unit=COSINE,
     scale=1.0,

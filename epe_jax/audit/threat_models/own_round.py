@@ -6,8 +6,8 @@ from epe_jax.audit import attack_statistics, upper_bounds
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.scoring import (
   can_fit_null,
-  describe_release,
   describe_shifted,
+  name_release,
   split_scores,
 )
 from epe_jax.audit.threat_models.threat_model import AttackScores, ThreatModel
@@ -45,7 +45,7 @@ def _score(record: Record) -> AttackScores | None:
   )
   return describe_shifted(
     OWN,
-    describe_release(record),
+    name_release(record),
     scores,
     scale=root,
     is_expected=is_expected,

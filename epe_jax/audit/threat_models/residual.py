@@ -8,8 +8,8 @@ from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models.scoring import (
   can_fit_null,
   contradict,
-  describe_release,
   describe_shifted,
+  name_release,
   scale_noise,
   split_scores,
 )
@@ -30,7 +30,7 @@ def _score(record: Record) -> AttackScores | None:
   residual = record.cosines.get('residual')
   if residual is None:
     return None
-  sees = f'{describe_release(record)}, other updates known'
+  sees = f'{name_release(record)}, other updates known'
   assigned = attack_statistics.assign_held_out(record.assigned)
   if record.rounds is None:
     if not can_fit_null(record):

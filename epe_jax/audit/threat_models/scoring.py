@@ -259,6 +259,6 @@ def name_law(scores: Scores) -> Hashable:
   return 'cosine', scores.observed.size, scores.unobserved.size, scores.null
 
 
-def describe_release(record: Record) -> str:
+def name_release(record: Record) -> str:
   """What an attacker who sees rounds sees of them."""
   return 'published models' if record.sees == 'models' else 'all iterates'

@@ -184,7 +184,7 @@ def collect_scores(auditor: Auditor, opt_state: PyTree) -> None:
       t,
       dict(zip(names, state.cosines[:, t])),
       dict(zip(names, map(float, state.norms[:, t]))),
-      effective_dimension=float(state.dimensions[t]),
+      d_eff=float(state.dimensions[t]),
       divisor=float(state.divisors[t]),
       included=np.flatnonzero(planned[t]),
     )
