@@ -18,15 +18,19 @@ _LINK = re.compile(r'\[([^\]]*)\]\((\.\./[^)#]*)\)')
 _COPIES = 'source'
 
 PACKAGES = (
-  'audit',
-  'canaries',
-  'conformance',
   'epsilon',
-  'experiment',
-  'integrations',
+  'accounting',
+  'canaries',
   'sampling',
   'training',
-  'accounting',
+  'audit',
+  'auditor',
+  'auditor.adapters',
+  'conformance',
+  'dpsgd',
+  'planning',
+  'scores.formats',
+  'experiment',
 )
 """Those with a page, epe_jax.NAME."""
 
@@ -40,7 +44,7 @@ def _read_docstring(module: str) -> str:
 
 def _list_names(package: str) -> dict[str, list[str]]:
   """The public names of a package, by the module that defines them."""
-  folder = _ROOT / 'epe_jax' / package
+  folder = _ROOT.joinpath('epe_jax', *package.split('.'))
   stub = folder / '__init__.pyi'
   source = (stub if stub.exists() else folder / '__init__.py').read_text(
     'utf-8'
