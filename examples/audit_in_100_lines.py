@@ -13,7 +13,6 @@ import numpy as np
 import optax
 
 from epe_jax import accounting, audit, canaries, epsilon, sampling, training
-from epe_jax.audit import attack_statistics
 from epe_jax.types import Task
 
 DIM, ROUNDS, CLIENTS = 4000, 40, 20
@@ -74,7 +73,7 @@ def estimate(record):
   """Returns (point estimate, lower bound at 95 %) for each attacker, by name."""
   # An unobserved canary is scored in the round of an observed one.
   rounds = audit.assign_held_out(record.included)
-  residual = attack_statistics.score_residual(
+  residual = audit.score_residual(
     record.cosines['residual'], record.included, rounds, record.rounds
   )
   own_round = audit.score_own_round(record.trace, rounds)

@@ -238,7 +238,7 @@ def test_whatever_is_imported_is_declared():
   }
   core = {canonicalize_name(r.name) for r in installed.requirements()}
   # Who audits a framework has it.
-  files = [path for path in files if path.parent.name != 'integrations']
+  files = [path for path in files if path.parent.name != 'adapters']
   names = {(name, path) for path in files for name in imported(path)}
   assert {'jax', 'numpy', 'matplotlib'} <= {name for name, _ in names}
   for name, path in names:

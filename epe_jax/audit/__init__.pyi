@@ -2,6 +2,7 @@ from .attack_statistics import assign_held_out as assign_held_out
 from .attack_statistics import max_over_rounds as max_over_rounds
 from .attack_statistics import score_mixture as score_mixture
 from .attack_statistics import score_own_round as score_own_round
+from .attack_statistics import score_residual as score_residual
 from .audited_algorithm import audited as audited
 from .audited_algorithm import score_observers as score_observers
 from .by_round import bound_simultaneously as bound_simultaneously

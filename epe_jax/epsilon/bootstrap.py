@@ -129,8 +129,9 @@ def cluster_bootstrap(
 
   >>> from epe_jax import epsilon
   >>> rng = np.random.default_rng(0)
-  >>> runs = [Scores(rng.normal(m, 1, 50) / 100, np.empty(0), 10_000) for m in
-  ...         (0.5, 1.0, 1.5)]
+  >>> law = epsilon.Sphere(10_000)
+  >>> runs = [Scores(rng.normal(m, 1, 50) / 100, np.empty(0), law)
+  ...         for m in (0.5, 1.0, 1.5)]
   >>> e = cluster_bootstrap(rng, epsilon.two_gaussian, runs, delta=1e-5)
   >>> e.interval[0] < e.epsilon < e.interval[1]
   True

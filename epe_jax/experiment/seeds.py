@@ -112,6 +112,8 @@ def run_seeds(
         sizes = Sizes(*map(max, sizes, measure_sizes(setup)))
       draws = stack_draws([*setups.values()], sizes)
       state = init(draws, _stack_trees([x.params for x in setups.values()]))
+      # No program is in flight when rounds begin.
+      jax.block_until_ready(state)
       state = _train(config, setups, sizes, jitted, draws, state, bar)
       cosines = jax.device_get(jitted.score(draws, state))
       scalars = jax.device_get(state.rounds)

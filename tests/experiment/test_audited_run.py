@@ -12,6 +12,7 @@ from epe_jax.audit import evaluation, threat_models
 from epe_jax.audit.record import load_record
 from epe_jax.data import cohort
 from epe_jax.epsilon import diagnostics
+from epe_jax.epsilon.types import Sphere
 from epe_jax.experiment import (
   audited_run,
   build,
@@ -178,11 +179,11 @@ def test_a_canary_whose_coin_says_no_has_null_cosines(flipped):
     ('change', scores.cosines['change'][away]),
     ('residual', scores.cosines['residual'][scores.assigned & away]),
   ):
-    test = diagnostics.anderson_darling_null(cosines, null=scores.null)
+    test = diagnostics.anderson_darling_null(cosines, null=Sphere(scores.dim))
     # A wrong alarm once in 10,000 runs for each.
     assert test.p_value > 1e-4, name
   own = scores.trace[scores.included]
-  test = diagnostics.anderson_darling_null(own, null=scores.null)
+  test = diagnostics.anderson_darling_null(own, null=Sphere(scores.dim))
   assert test.p_value < 1e-4
 
 
