@@ -119,7 +119,7 @@ def estimate_shifts(
     ValueError: there are fewer than two runs, runs differ in dim or design,
       scores have leading axes, or a run has too few scores to fit its null law.
 
-  >>> from epe_jax.epsilon.types import Sphere
+  >>> from epe_jax.epsilon import Sphere
   >>> runs = [Scores(np.full(4, x), np.empty(0), Sphere(100)) for x in (0.1, 0.2)]
   >>> [values.tolist() for values in estimate_shifts(runs)]
   [[1.0, 2.0], [0.25, 0.25]]
@@ -416,7 +416,7 @@ def pool_scores(runs: Sequence[Scores]) -> Scores:
     ValueError: there are no runs, a null law is unknown, or runs differ in the null
       law, the design or the leading axes.
 
-  >>> from epe_jax.epsilon.types import Sphere
+  >>> from epe_jax.epsilon import Sphere
   >>> runs = [Scores(np.full(3, x), np.zeros(2), Sphere(100)) for x in (0.1, 0.2)]
   >>> pool_scores(runs).observed.tolist()
   [0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
