@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import functools
 import hashlib
 from typing import NamedTuple
 
@@ -12,11 +11,11 @@ from epe_jax.audit import threat_models
 from epe_jax.audit.failed_checks import Checks
 from epe_jax.audit.record import Record
 from epe_jax.audit.threat_models import AttackScores, ThreatModel, external
-from epe_jax.epsilon import bootstrap, gaussian, over_runs, tradeoff_curves
+from epe_jax.epsilon import bootstrap, over_runs, registry, tradeoff_curves
 from epe_jax.epsilon.types import Estimate, Scores, Unknown
 
 # Statistics that taking part shifts: a maximum or a likelihood has no μ.
-_ESTIMATOR = functools.partial(gaussian.two_gaussian, std='null')
+_ESTIMATOR = registry.NULL_STD
 # Of runs that differ more in their numbers of canaries one outweighs the others.
 _UNEQUAL = 2
 

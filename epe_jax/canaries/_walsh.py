@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.canaries import _signs, _threefry
-from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
+from epe_jax.canaries.base import Canaries, accept_stacks
+from epe_jax.canaries.registry import check_sizes
 from epe_jax.types import Array
 
 PURPOSE = 2

@@ -69,27 +69,6 @@ def check_vectors(v: Float[Array, '*r d'], dim: int) -> None:
     )
 
 
-def check_sizes(num: int, dim: int, block: int = 1) -> None:
-  """Checks the sizes of a set of canaries.
-
-  Args:
-    num: k, must be >= 1.
-    dim: d, must be >= 2.
-    block: canaries that are held at once, must be >= 1.
-
-  Raises:
-    ValueError: one of them is out of range.
-  """
-  if num < 1:
-    raise ValueError(f'num={num} canaries; give num >= 1.')
-  if dim < 2:
-    raise ValueError(
-      f'dim={dim}: a cosine needs d >= 2 parameters; audit a larger model.'
-    )
-  if block < 1:
-    raise ValueError(f'block={block} canaries at a time; give block >= 1.')
-
-
 def effective_dimension(v: Float[Array, '*r d']) -> Float[Array, '*r']:
   """Returns d_eff = (Σ x²)² / Σ x⁴, the number of coordinates with mass of v.
 

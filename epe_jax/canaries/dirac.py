@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int, UInt32
 
 from epe_jax.canaries import _threefry
-from epe_jax.canaries.base import Canaries, check_sizes, check_vectors
+from epe_jax.canaries.base import Canaries, check_vectors
+from epe_jax.canaries.registry import check_sizes
 from epe_jax.types import Array, Key
 
 _PURPOSE = 6

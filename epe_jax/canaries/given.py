@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from epe_jax.canaries.base import Canaries, check_sizes
+from epe_jax.canaries.base import Canaries
+from epe_jax.canaries.registry import check_sizes
 from epe_jax.types import Array
 
 

@@ -16,7 +16,8 @@ from jaxtyping import Float, Int
 import numpy as np
 
 from epe_jax.canaries import _signs, _threefry, _walsh
-from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
+from epe_jax.canaries.base import Canaries, accept_stacks
+from epe_jax.canaries.registry import check_sizes
 from epe_jax.types import Array, Key
 
 _PURPOSES = (3, 4, 7)

@@ -188,3 +188,24 @@ def min_noise_multiplier(name: str, dim: int, together: int) -> float:
 def _import(path: str) -> Callable[..., Any]:
   module, function = path.split(':')
   return getattr(importlib.import_module(module), function)
+
+
+def check_sizes(num: int, dim: int, block: int = 1) -> None:
+  """Checks the sizes of a set of canaries.
+
+  Args:
+    num: k, must be >= 1.
+    dim: d, must be >= 2.
+    block: canaries that are held at once, must be >= 1.
+
+  Raises:
+    ValueError: one of them is out of range.
+  """
+  if num < 1:
+    raise ValueError(f'num={num} canaries; give num >= 1.')
+  if dim < 2:
+    raise ValueError(
+      f'dim={dim}: a cosine needs d >= 2 parameters; audit a larger model.'
+    )
+  if block < 1:
+    raise ValueError(f'block={block} canaries at a time; give block >= 1.')

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Int
 
 from epe_jax.canaries import _blocks, _threefry, _walsh
-from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
+from epe_jax.canaries.base import Canaries, accept_stacks
+from epe_jax.canaries.registry import check_sizes
 from epe_jax.parallel import sharding
 from epe_jax.types import Array, Key
 

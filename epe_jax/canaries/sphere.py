@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Complex, Float, Int
 
 from epe_jax.canaries import _blocks, _normals, _threefry, sharded
-from epe_jax.canaries.base import Canaries, accept_stacks, check_sizes
+from epe_jax.canaries.base import Canaries, accept_stacks
+from epe_jax.canaries.registry import check_sizes
 from epe_jax.parallel import sharding
 from epe_jax.parallel.barrier import fusion_barrier
 from epe_jax.types import Array, Key

@@ -2,6 +2,7 @@
 
 from epe_jax.auditor.host_canaries import hadamard, sphere, threefry
 from epe_jax.auditor.host_canaries.base import HostCanaries
+from epe_jax.canaries.registry import check_sizes
 
 _MAKERS = {'hadamard': hadamard.make_hadamard, 'sphere': sphere.make_sphere}
 FAMILIES = tuple(_MAKERS)
@@ -23,10 +24,5 @@ def make_canaries(
   """
   if family not in _MAKERS:
     raise ValueError(f'family={family!r}; give one of {FAMILIES}.')
-  if num < 1:
-    raise ValueError(f'num={num} canaries; give num >= 1.')
-  if dim < 2:
-    raise ValueError(
-      f'dim={dim}: a cosine needs d >= 2 parameters; audit a larger model.'
-    )
+  check_sizes(num, dim)
   return _MAKERS[family](key, num, dim)
