@@ -5,12 +5,13 @@ runs, whose canaries share vectors, rounds and noise (`run_audits`).
 """
 
 from collections.abc import Callable, Sequence
+import dataclasses
 import functools
 import hashlib
 import pathlib
 from typing import Literal, NamedTuple
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 import numpy as np
 
 from epe_jax.epsilon import (
@@ -288,8 +289,17 @@ def _of_bound(
     bound = functools.partial(bound, multiplicity=given)
   # If one audit of a batch is rejected, the batch loses its confidence, so the
   # requested level is compared.
-  estimate = bound(scores, delta=audits.delta)
-  row = _row(estimate, null, np.asarray(estimate.epsilon), audits)
+  needs_spread = (
+    getattr(bound, 'func', bound) is parametric.gaussian_lower_bound
+  )
+  kept = (
+    _has_spread(scores) if needs_spread else np.full(len(scores.observed), True)
+  )
+  estimate = bound(_select_audits(scores, kept), delta=audits.delta)
+  # An audit that the estimator refuses has no bound.
+  epsilons = np.zeros(len(kept))
+  epsilons[kept] = estimate.epsilon
+  row = _row(estimate, null, epsilons, audits)
   if keywords.get('std') == 'common':
     return row._replace(method=f'{row.method}_common_std')
   return row
@@ -301,6 +311,20 @@ def _of_each(
   several = [bound(one, delta=audits.delta) for one in scores]
   epsilons = np.array([estimate.epsilon for estimate in several])
   return _row(several[0], null, epsilons, audits)
+
+
+def _has_spread(scores: Scores) -> Bool[np.ndarray, ' audits']:
+  """Whether the scores of neither group are all equal."""
+  groups = [scores.observed]
+  if not scores.has_known_null:
+    groups.append(scores.unobserved)
+  return np.all([np.ptp(group, axis=-1) > 0 for group in groups], axis=0)
+
+
+def _select_audits(scores: Scores, kept: Bool[np.ndarray, ' audits']) -> Scores:
+  return dataclasses.replace(
+    scores, observed=scores.observed[kept], unobserved=scores.unobserved[kept]
+  )
 
 
 def _spread(scores: Scores) -> Scores:

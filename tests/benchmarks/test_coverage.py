@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from scipy import stats
+from studies import audits as audits_lib
 from studies import coverage, laws, run_audits, simulated_runs
 
 from epe_jax.epsilon import tradeoff_curves
+from epe_jax.epsilon.types import Scores
 
 DELTA = 1e-5
 
@@ -207,6 +209,28 @@ def test_the_epsilon_of_a_shifted_gaussian_is_that_of_the_mechanism():
   assert laws.rounded(1.5, 0.01).epsilon(DELTA) == pytest.approx(
     exact, rel=0.02
   )
+
+
+@pytest.mark.integration
+def test_audits_whose_scores_are_all_equal_count_as_without_a_bound():
+  observed = np.random.default_rng(0).normal(size=(3, 8))
+  observed[1] = 1.0
+  unobserved = np.random.default_rng(1).normal(size=(3, 8))
+  audits = audits_lib.Audits(
+    title='ties',
+    law='ties',
+    epsilon=1.0,
+    delta=DELTA,
+    fixed=Scores(observed, unobserved),
+    by_coins=[Scores(observed[0], unobserved[0], design='coin_flip')],
+  )
+  rows = [
+    row
+    for row in coverage.measure(audits)
+    if row.method.startswith('gaussian_lower_bound')
+  ]
+  assert {row.audits for row in rows} == {3}
+  assert all(row.exceeded <= 2 / 3 for row in rows)
 
 
 def test_the_table_has_a_column_for_each_truth():
