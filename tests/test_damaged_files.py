@@ -108,6 +108,7 @@ def is_refused(read, path):
   return True
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('name', FORMATS)
 def test_a_flipped_bit_ends_in_a_result_or_in_an_error_with_the_file(
   tmp_path, name

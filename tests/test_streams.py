@@ -44,6 +44,7 @@ def test_a_root_that_is_no_natural_number_is_refused(root):
     streams.sequence(root, 'clients')
 
 
+@pytest.mark.integration
 def test_all_bits_of_a_seed_count_in_keys_and_in_what_the_host_draws():
   config = configured('digits')
   seeds = (7, 7 + 2**32, 7 + 2**64, 7 + 2**200)
@@ -92,6 +93,7 @@ def _asks(filename):
   return package in path.parents and path.stem != 'streams'
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('name', 'fields'),
   [

@@ -60,6 +60,7 @@ def test_the_analytic_epsilon_of_a_run_is_of_all_repetitions(
     assert said in getattr(result, f'{name}analytic_assumes')
 
 
+@pytest.mark.integration
 def test_the_analytic_epsilon_is_of_the_canary_that_takes_part_most(
   tmp_path, small_digits
 ):

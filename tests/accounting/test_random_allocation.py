@@ -54,6 +54,7 @@ def _deltas(mu, t, epsilon):
   return float(above), float(below) * math.exp(epsilon)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('z', 't'),
   [*((z, t) for z in (0.4, 1.0, 3.0) for t in (1, 2, 3)), (1.0, 4)],
@@ -105,6 +106,7 @@ def test_delta_is_the_simulated_one(z, t):
     assert abs(loss.get_delta_for_epsilon(epsilon) - each[i].mean()) < 5 * error
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('z', [0.05, 0.3, 3.0])
 def test_one_round_is_the_gaussian_mechanism_and_more_leak_less(z):
   delta = 1e-6

@@ -119,6 +119,7 @@ def numpy_cosines(matrix, v):
   return v @ matrix.T / np.linalg.norm(v, axis=-1, keepdims=True)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('buffer', [1, 3, 7, 50])
 def test_the_trace_is_the_cosines_of_every_round_whatever_the_buffer(buffer):
   matrix, participation, _, _, _, scores = small_run(buffer=buffer)
@@ -287,6 +288,7 @@ def test_canaries_are_as_long_as_the_clip_norm_of_their_round(divisor):
   assert np.all(known.residual_norm < 1e-5 * known.canary_norm)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_canaries_of_a_run_follow_its_clip_norm(tmp_path):
   config = load_config('digits', noise_multiplier=0.0, rounds=8)
@@ -320,6 +322,7 @@ def test_canaries_of_a_run_follow_its_clip_norm(tmp_path):
   assert np.all(known.residual_norm < 1e-3 * known.canary_norm)
 
 
+@pytest.mark.integration
 def test_an_audit_without_observed_canaries_leaves_every_bit_of_the_model():
   set_ = canaries.sphere(jax.random.key(0), 4, DIM)
   inner = fedavg.dp_fedavg(
@@ -350,6 +353,7 @@ def test_an_audit_without_observed_canaries_leaves_every_bit_of_the_model():
     np.testing.assert_array_equal(ravel_pytree(state.params)[0], path[t])
 
 
+@pytest.mark.integration
 def test_a_whole_run_is_traced_once():
   traces = []
   set_ = canaries.sphere(jax.random.key(0), 4, DIM)
@@ -380,6 +384,7 @@ def test_a_whole_run_is_traced_once():
   assert len(traces) == 1
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('z', [0.5, 3.0])
 def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   """The law the whole library rests on.
@@ -430,6 +435,7 @@ def test_own_round_gives_the_analytic_epsilon_when_clients_are_still(z):
   assert others.std() * np.sqrt(d) == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('z', [0.2, 1.0])
 def test_who_removes_the_other_updates_reads_the_analytic_epsilon(z):
   """However large and aligned they are: the residual audits noise and clip.

@@ -61,6 +61,7 @@ def null_p_values(name, noises, *, dim, together, server=None):
   ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('together', [1, 3, 10])
 @pytest.mark.parametrize('name', ['hadamard', 'hadamard2'])
 def test_null_cosines_of_signs_keep_their_law_from_the_least_noise_on(
@@ -77,6 +78,7 @@ def test_null_cosines_of_signs_keep_their_law_from_the_least_noise_on(
   assert none < 1e-4
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('name', ['sphere', 'hadamard', 'hadamard2'])
 def test_behind_adam_hadamard_canaries_need_noise_and_those_of_the_sphere_none(
   name,

@@ -93,6 +93,7 @@ def test_exact_law_holds_across_blocks_of_rows(monkeypatch, k, d):
   assert p > _REJECT
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(('k', 'd'), [(3, 8), (10, 50)])
 def test_literal_simulation_follows_the_same_law(k, d):
   p = _smallest_p_value(

@@ -106,6 +106,7 @@ def test_a_claim_is_a_finite_positive_number(claim):
     bound_sequentially(simulate(0.5), claim=claim)
 
 
+@pytest.mark.integration
 def test_true_claims_are_seldom_rejected_by_many_canaries_of_one_round():
   claim = float(tradeoff_curves.epsilon_gdp(1 / 0.2, DELTA))
   settings = dict(observed=300, unobserved=8, rounds=1, dim=300)

@@ -61,6 +61,7 @@ def assert_records_equal(a, b):
       assert x == y, name
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('family', ['hadamard', 'sphere'])
 def test_it_scores_what_the_observers_of_our_own_loop_score(family):
   auditor = make_auditor(family=family)
@@ -411,6 +412,7 @@ def test_who_takes_part_is_drawn_from_all_canaries():
   assert 0 < observed[:60].sum() < 60
 
 
+@pytest.mark.integration
 def test_rows_that_are_cut_off_do_not_bias_what_the_model_shows():
   # 4,096 + 904 columns: rows have much in common in the cut part.
   epsilons = []

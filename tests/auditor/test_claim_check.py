@@ -60,6 +60,7 @@ def test_a_loop_that_does_what_it_claims_is_not_accused(seed, others):
   assert run(others=others, seed=seed) == []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('loop', 'says'),
   [

@@ -69,6 +69,7 @@ def test_orthogonal_canaries_are_no_noise_to_each_other():
   np.testing.assert_allclose(_inflation(scores), 1, rtol=6 * error)
 
 
+@pytest.mark.integration
 def test_counts_of_orthogonal_canaries_that_took_no_part_scatter_less():
   num, dim, t = 63, 64, 1.5
   scores = _scores(
@@ -101,6 +102,7 @@ def test_a_bound_that_ignores_the_dependence_keeps_its_word_for_the_mechanism():
     assert fails.max() < 0.0503
 
 
+@pytest.mark.integration
 def test_canaries_of_this_package_have_the_products_that_the_study_gives_them():
   for family in ('sphere', 'sign', 'hadamard', 'hadamard2'):
     rows = np.asarray(
@@ -138,6 +140,7 @@ def test_where_canaries_make_much_of_a_vector_the_null_law_is_their_own(
   assert set(read(10**5, 1.0).values()) == {Sphere(10**5)}
 
 
+@pytest.mark.integration
 def test_cosines_of_orthogonal_canaries_lack_what_the_others_hold():
   scores = _scores(
     'orthogonal', num=40, dim=80, noise=0.5, clients=0.0, took_part=False

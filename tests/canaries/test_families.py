@@ -54,6 +54,7 @@ def test_from_matrix_is_the_map_of_that_matrix():
   np.testing.assert_array_equal(rows(c), rows(sphere))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', [7, 9001])
 def test_bits_depend_on_key_and_id_alone(dim):
   entries = jnp.eye(dim)[: min(dim, 9)]

@@ -63,6 +63,7 @@ def family(folder, monkeypatch):
   return 'pairs'
 
 
+@pytest.mark.integration
 def test_a_new_family_is_audited_with_and_planned_for(family):
   dim, rounds, num = 200, 4, 40
   task = helpers.linear_task(dim - 1)

@@ -32,6 +32,7 @@ def anderson(cosines, dim):
 _REJECT = 9.0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('name', canaries.FAMILIES)
 def test_families_are_unit_rows_and_their_linear_map(name):
   dim = 5000
@@ -49,6 +50,7 @@ def test_families_are_unit_rows_and_their_linear_map(name):
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('name', canaries.FAMILIES)
 def test_families_take_no_ids_and_may_be_vmapped(name):
   c = canaries.family(name)(jax.random.key(0), 5, 12)
@@ -59,6 +61,7 @@ def test_families_take_no_ids_and_may_be_vmapped(name):
   np.testing.assert_allclose(each, jax.jit(c.project)(v), atol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('name', canaries.FAMILIES)
 def test_bits_depend_on_the_key_and_the_id_and_not_on_how_many(name):
   few, dim = 5, 300
@@ -75,6 +78,7 @@ def test_bits_depend_on_the_key_and_the_id_and_not_on_how_many(name):
   assert not np.any(np.all(traced[1] == traced[::2], axis=1))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('make', [canaries.hadamard, canaries.hadamard2])
 def test_hadamard_rows_are_orthogonal_as_far_as_their_order_divides_d(make):
   for dim, order in ((100, 64), (3, 2), (8192, 4096)):
@@ -92,6 +96,7 @@ def test_hadamard_rows_are_orthogonal_as_far_as_their_order_divides_d(make):
   np.testing.assert_allclose(off, 28 / 100, atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('dim', [3 * 2**16, 200_001])
 def test_rows_of_several_tiles_are_unit_rows_and_their_linear_map(dim):
   num = 4096 + 5
@@ -136,6 +141,7 @@ def test_groups_of_hadamard_rows_are_as_independent_as_random_vectors():
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('name', [*_DENSE, 'dirac'])
 def test_one_audit_of_a_gaussian_mechanism_has_the_law_of_the_paper(name):
   # sqrt(d) g = (1 + sigma N(0, 1)) / sqrt(sigma^2 + k / d), up to 1 / sqrt(k).

@@ -81,6 +81,7 @@ def test_a_run_is_named_audited_reported_and_judged(capsys, in_folder):
   )
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('no_floors')
 def test_a_record_is_audited_at_any_delta(capsys, tmp_path):
   (tmp_path / 'private').mkdir()
@@ -130,6 +131,7 @@ def test_a_run_that_has_not_ended_is_said_to_be_resumed(
   )
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('no_floors')
 def test_an_auditor_is_audited_as_its_loop_prints_it(capsys, tmp_path):
   rng, rounds = np.random.default_rng(0), 5
@@ -175,6 +177,7 @@ def test_what_was_not_recorded_is_no_audit(capsys, tmp_path, name, message):
   assert message in err
 
 
+@pytest.mark.integration
 def test_rounds_judge_a_claim_too(capsys, tmp_path):
   path = tmp_path / 'scores.npz'
   write_record(path, recorded_runs.by_law())

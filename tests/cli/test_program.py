@@ -491,6 +491,7 @@ def test_ctrl_c_ends_a_command_with_one_line(monkeypatch, capsys):
   assert (code, out, err) == (130, '', 'Stopped.\n')
 
 
+@pytest.mark.integration
 def test_no_bound_that_assumes_a_shape_violates_a_claim(capsys, tmp_path):
   # Randomized response: ε = log 3, and nothing of a Gaussian.
   path = tmp_path / 'responses.csv'

@@ -138,6 +138,7 @@ def test_it(check_privacy):
   return run
 
 
+@pytest.mark.integration
 def test_the_fixture_passes_and_fails_tests(run_pytest, capsys):
   assert run_pytest('make') == pytest.ExitCode.OK
   capsys.readouterr()
@@ -147,6 +148,7 @@ def test_the_fixture_passes_and_fails_tests(run_pytest, capsys):
   )
 
 
+@pytest.mark.integration
 def test_the_fixture_allows_rules_by_their_names(run_pytest, capsys):
   allow = "allow=['tensor_noise']"
   assert run_pytest('NoNoiseOnBiases', allow) == pytest.ExitCode.OK

@@ -153,6 +153,7 @@ def draw_scores(keys, included):
   return included + jax.vmap(jax.random.normal)(keys.noise)
 
 
+@pytest.mark.integration
 def test_an_audit_that_was_stopped_goes_on_to_the_same_scores(tmp_path):
   trainer = draw_scores
   settings = {'steps': 2, 'clip_norm': 1.0}

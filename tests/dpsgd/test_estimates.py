@@ -80,6 +80,7 @@ def test_a_gaussian_step_composes_by_the_square_root():
   assert mechanism.compose(np.inf, DELTA) == np.inf
 
 
+@pytest.mark.integration
 def test_steps_with_the_canary_compose_to_a_run_that_samples():
   # The canary is in every step that is observed; training samples with q.
   mechanism = estimates.make_step_mechanism(sampling_probability=0.1, steps=30)

@@ -148,6 +148,7 @@ def check_crafted(task, params, pool, inputs, key):
   assert step._cache_size() == 1
 
 
+@pytest.mark.integration
 def test_a_crafted_gradient_is_nearly_orthogonal_to_the_mean():
   # An example of the first class; in so small a model those of the others have
   # no orthogonal gradient within [0, 1].

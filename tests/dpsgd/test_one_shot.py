@@ -149,6 +149,7 @@ def still_task(dim):
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('optimizer', 'momentum', 'share'),
   [
@@ -210,6 +211,7 @@ def test_one_direction_in_all_steps_is_as_plain_in_the_final_model_as_in_all(
     )
 
 
+@pytest.mark.integration
 def test_canaries_that_never_took_part_are_an_error():
   """As coins may have it, of few canaries in few steps."""
   steps = 2

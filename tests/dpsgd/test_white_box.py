@@ -167,6 +167,7 @@ def test_the_model_follows_the_batch_without_the_canary():
   assert np.linalg.norm(models[0] - ravel_pytree(PARAMS)[0]) > 0
 
 
+@pytest.mark.integration
 def test_a_canary_smaller_than_the_clip_norm_signals_as_much_less():
   canary = make_gradient_canary('dirac', norm=CLIP_NORM / 4)
   step_scores = play(orthogonal(canary), noise_multiplier=0.0, steps=3)
@@ -204,6 +205,7 @@ def test_gradient_canaries_have_their_shape_and_norm():
     make_gradient_canary('dirac', norm=0.0)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('kind', 'moving'), [('dirac', False), ('random', True)]
 )
@@ -233,6 +235,7 @@ def test_a_game_that_was_stopped_goes_on_to_the_same_bits(
       play(canary, **settings | changes, workdir=tmp_path)
 
 
+@pytest.mark.integration
 def test_microbatches_change_nothing_in_a_game():
   canary = make_gradient_canary('dirac', norm=CLIP_NORM)
   chosen, all_at_once = (

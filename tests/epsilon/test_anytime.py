@@ -36,6 +36,7 @@ def epsilon_log_evidence(tails, epsilon, after=None):
   return anytime._log_evidence(hits, num, epsilon, DELTA)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('epsilon', [0.0, 1.5, 8.0])
 def test_evidence_against_dp_is_the_average_of_bets_on_thresholds(epsilon):
   scores = np.random.default_rng(1).normal(3.0, 1.0, 12)
@@ -80,6 +81,7 @@ def test_the_least_favourable_law_has_the_curve_that_is_claimed():
     assert np.mean(tails <= np.log(v)) == pytest.approx(expected, abs=0.006)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('mu', [0.0, 1.0, 5.0])
 def test_bounds_of_mu_are_exceeded_as_seldom_as_they_say_however_often_one_looks(
   mu,

@@ -240,6 +240,7 @@ def test_leading_axes_are_independent_audits():
       assert together[at] == bayes.gdp_credible(alone, **settings).epsilon
 
 
+@pytest.mark.integration
 @hypothesis.settings(max_examples=20, deadline=None, derandomize=True)
 @hypothesis.given(
   st.integers(1, 50), st.integers(1, 10**6), st.floats(0, 1), st.floats(0, 1)

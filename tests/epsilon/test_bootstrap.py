@@ -73,6 +73,7 @@ def test_bca_agrees_with_scipy():
   assert plain[1] < found[1] - 0.1 * width
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('method', ['percentile', 'bca'])
 def test_intervals_cover_the_true_epsilon_of_shifted_gaussians(method):
   # A calibrated smooth estimator: there the interval does cover the truth.

@@ -209,6 +209,7 @@ def draw_coupled(rng, mu, num):
   return make_scores(told + 0.1 * rng.random(num), taken)
 
 
+@pytest.mark.integration
 def test_what_independence_costs_is_seen_where_canaries_err_together():
   rng, mu, audits = np.random.default_rng(2), 1.0, 100
   truth = gaussian.epsilon_two_gaussians(0.0, 1.0, mu, 1.0, DELTA)

@@ -107,6 +107,7 @@ def test_smirnovs_formula_inverts_the_characteristic_function():
   assert diagnostics._p_value_known(np.inf) == 0.0
 
 
+@pytest.mark.integration
 def test_p_values_of_gaussian_scores_are_uniform():
   rng = np.random.default_rng(2)
   for n in (8, 100):

@@ -138,6 +138,7 @@ def test_a_dim_that_the_unobserved_scores_refute_gives_no_confidence():
   assert bound(wide).confidence is None
 
 
+@pytest.mark.integration
 def test_a_right_dim_is_rejected_as_seldom_as_stated():
   rng = np.random.default_rng(1)
   for d in (2, 50, 10**6):

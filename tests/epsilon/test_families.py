@@ -48,6 +48,7 @@ def test_epsilon_of_a_subsampled_step_has_no_cap():
   assert families.subsampled_gaussian_family(1e-6).epsilon(1.0, DELTA) == 0.0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('noise', 'p', 'steps'), [(1, 0.01, 2500), (0.1, 0.1, 100)]
 )

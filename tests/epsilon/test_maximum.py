@@ -53,6 +53,7 @@ def draw(rng, audits, num, rounds, shift):
   return Scores(*looks.max(axis=-1))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('rounds', 'shift', 'num'), [(20, 10.0, 100), (50, 3.0, 200), (1, 2.0, 200)]
 )

@@ -96,6 +96,7 @@ def test_the_interval_of_tau_is_the_published_one():
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(('num', 'tau'), [(3, 0.0), (10, 0.2)])
 def test_bounds_of_the_mean_and_intervals_of_tau_fail_as_often_as_they_say(
   num, tau
@@ -229,6 +230,7 @@ def test_intervals_of_unequal_runs_cover_as_often_as_they_say(sizes, tau):
   assert mean > 0.9 - NOISE
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('sizes', [(50, 5000), (30,) * 9 + (10_000,)])
 def test_bounds_of_unequal_runs_fail_no_more_often_than_they_say(sizes):
   rng = np.random.default_rng(0)

@@ -263,6 +263,7 @@ def test_the_least_favourable_laws_use_the_level_up(num, num_null):
     assert low <= rejects(scores, gaussian, statistic, mu) <= high
 
 
+@pytest.mark.integration
 def test_a_subsampled_family_keeps_its_level():
   rng, audits, noise, p = np.random.default_rng(4), 500, 0.4, 0.3
   family = families.subsampled_gaussian_family(p)

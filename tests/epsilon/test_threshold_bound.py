@@ -245,6 +245,7 @@ values = hnp.arrays(
 )
 
 
+@pytest.mark.integration
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(
   values,

@@ -175,6 +175,7 @@ def test_a_subsampled_step_is_bounded_tightly_through_all_steps():
   assert plain.epsilon < 0.9 * one
 
 
+@pytest.mark.integration
 def test_scores_that_no_member_of_the_family_allows_refute_it():
   # Sampled with probability 0.1, a canary is missed nine times out of ten.
   separated = Scores(np.linspace(5, 6, 1000), np.linspace(0, 1, 1000))
@@ -187,6 +188,7 @@ def test_scores_that_no_member_of_the_family_allows_refute_it():
   assert np.isfinite(threshold_bound.gdp_bound(separated, delta=DELTA).epsilon)
 
 
+@pytest.mark.integration
 def test_a_composed_pld_is_audited_as_a_whole():
   noise, p, steps = 1.0, 0.05, 50
   family = families.pld_family(lambda z: plds.from_dp_accounting(z, p, steps))
@@ -260,6 +262,7 @@ def test_cosines_far_beyond_the_null_prove_thousands():
   assert threshold_bound.gdp_bound(certain, delta=DELTA).epsilon == np.inf
 
 
+@pytest.mark.integration
 def test_leading_axes_are_independent_audits():
   rng = np.random.default_rng(2)
   scores = Scores(rng.normal(2, 1, (2, 3, 40)), rng.normal(size=(2, 3, 50)))

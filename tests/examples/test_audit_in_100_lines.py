@@ -20,6 +20,7 @@ CORE = [
 ]
 
 
+@pytest.mark.integration
 def test_the_estimates_are_those_of_a_mechanism_that_keeps_its_claim(
   monkeypatch,
 ):

@@ -120,6 +120,7 @@ def test_a_finished_run_is_found_by_its_config(finished, tmp_path):
   assert finished_runs.find_result(tmp_path, other) is None
 
 
+@pytest.mark.integration
 def test_the_report_of_a_run_is_drawn_from_its_files(finished, coarse_figures):
   workdir, _ = finished
   text = report.write_report(workdir).read_text()
@@ -201,6 +202,7 @@ def traces(monkeypatch, unestimated):
   return counted
 
 
+@pytest.mark.integration
 def test_a_whole_run_is_traced_once(tmp_path, traces):
   config = load_config('digits', **{'canaries.family': 'dirac'})
   audited_run.run(config, tmp_path / 'run')
@@ -208,6 +210,7 @@ def test_a_whole_run_is_traced_once(tmp_path, traces):
   assert sorted(traces) == [4, 8]
 
 
+@pytest.mark.integration
 def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   config = load_config('digits', **{'data.concentration': 0.01}, rounds=5)
   config.clipping.kind = 'fixed'
@@ -235,6 +238,7 @@ def test_a_run_is_traced_once_for_each_shape_of_its_cohorts(tmp_path, traces):
   assert traces == [2] * len(set(shapes))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
   gather = cohort.gather
@@ -254,6 +258,7 @@ def test_a_run_says_how_long_it_waited_for_data(tmp_path, monkeypatch):
   assert result.waited_share == pytest.approx(waited / (waited + seconds))
 
 
+@pytest.mark.integration
 def test_a_run_evaluates_on_as_many_examples_as_asked_for():
   for asked, found in ((10, 10), (None, 359), (1000, 359)):
     config = load_config('digits', evaluate_examples=asked)
@@ -344,6 +349,7 @@ def test_a_missing_data_file_is_named_with_where_to_get_it(tmp_path):
     audited_run.run(config, tmp_path / 'run')
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'undrawn')
 @pytest.mark.usefixtures('small_task', 'no_floors', 'coarse_figures')
 def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
@@ -366,6 +372,7 @@ def test_zero_noise_has_an_infinite_analytic_epsilon(tmp_path):
   assert report.format_estimates(evaluation.evaluate(scores, more=True))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
   config = load_config('digits', divisor='actual', rounds=2)
@@ -376,6 +383,7 @@ def test_the_actual_divisor_says_what_it_gives_away(tmp_path):
     assert 'counted in public' in getattr(result, f'{who}analytic_assumes')
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task')
 def test_a_diverged_run_stops_with_what_to_change(tmp_path):
   config = load_config('digits')

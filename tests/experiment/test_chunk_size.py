@@ -159,6 +159,7 @@ def test_another_failure_of_the_device_is_raised_at_once(small):
   assert len(tried) == 1
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_a_run_that_halves_its_chunk_goes_on_as_one_that_was_given_it(
   tmp_path, monkeypatch

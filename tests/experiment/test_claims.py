@@ -21,6 +21,7 @@ def alarms(monkeypatch):
   return told
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'no_floors', 'undrawn')
 def test_a_claim_that_the_rounds_contradict_is_rejected_while_they_go_on(
   tmp_path, alarms, monkeypatch
@@ -59,6 +60,7 @@ def test_a_claim_that_the_rounds_contradict_is_rejected_while_they_go_on(
   assert said in report.write_report(tmp_path / 'run').read_text()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_a_true_claim_changes_no_score_and_raises_no_alarm(tmp_path, alarms):
   results = {}

@@ -97,6 +97,7 @@ def test_every_config_has_the_common_fields_and_repeats_none(
     assert whole[name] != shared[name], name
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('which', CONFIGS)
 def test_each_wrong_value_of_each_field_is_refused_by_name_before_any_work(
   tmp_path, monkeypatch, which

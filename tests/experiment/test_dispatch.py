@@ -338,6 +338,7 @@ def test_a_round_is_sent_before_the_last_one_is_waited_for(
   assert events.index(('collect', 3)) < events.index(('sent', 4))
 
 
+@pytest.mark.integration
 def test_nothing_of_a_round_that_diverged_is_kept(
   tmp_path, traces, monkeypatch
 ):
@@ -394,6 +395,7 @@ def cut_off(config, workdir, after, monkeypatch):
   assert path.name == '3'
 
 
+@pytest.mark.integration
 def test_the_noise_of_each_round_of_a_run_that_goes_on_is_new(
   tmp_path, traces, monkeypatch
 ):

@@ -85,6 +85,7 @@ def test_a_projection_outside_of_a_program_is_traced_once(monkeypatch):
     jax.monitoring.clear_event_listeners()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path, capsys):
   config, files = load_config('digits'), workdirs.workdir_at(tmp_path)
@@ -111,6 +112,7 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path, capsys):
   assert (tmp_path / '.gitignore').exists()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task', 'unestimated')
 def test_a_finished_run_leaves_its_model_alone_and_no_buffers(tmp_path):
   audited_run.run(load_config('digits'), tmp_path)
@@ -125,6 +127,7 @@ def test_a_finished_run_leaves_its_model_alone_and_no_buffers(tmp_path):
   assert sum(x.stat().st_size for x in tmp_path.rglob('*')) < 100_000
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures('small_task')
 def test_the_report_of_a_finished_run_is_not_drawn_again(tmp_path, monkeypatch):
   drawn = []

@@ -169,6 +169,7 @@ def assert_of_test_clients(result, setup, workdir):
   assert loss > 1.5 * of_train[1]
 
 
+@pytest.mark.integration
 def test_a_run_is_evaluated_on_test_clients(tmp_path, wrongly_labelled):
   result = audited_run.run(wrongly_labelled, tmp_path)
   setup = build.build(wrongly_labelled)

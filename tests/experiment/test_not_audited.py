@@ -73,6 +73,7 @@ def same(a, b):
     np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('noise', [0.0, 0.3])
 def test_without_canaries_training_is_the_algorithm_alone_bit_for_bit(noise):
   alone = algorithm(noise)

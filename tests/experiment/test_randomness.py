@@ -77,6 +77,7 @@ def test_generators_are_known_by_what_they_draw():
     randomness.fingerprint_generators.cache_clear()
 
 
+@pytest.mark.integration
 def test_all_bits_of_a_seed_count_in_the_keys_of_a_run():
   found = collections.defaultdict(set)
   seeds = (7, 7 + 2**32, 7 + 2**64, 7 + 2**200)

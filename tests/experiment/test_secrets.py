@@ -252,6 +252,7 @@ def log_of(folder):
   return [json.loads(line) for line in lines][1:]
 
 
+@pytest.mark.integration
 def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   tmp_path, put_in, drawn, undrawn
 ):
@@ -296,6 +297,7 @@ def test_nothing_publishable_of_a_run_with_fresh_noise_tells_a_sum_of_updates(
   assert all(secret not in path.read_bytes() for path in private)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('kind', ['exact', 'float32'])
 def test_a_published_model_tells_no_sum_to_the_last_bit(
   tmp_path, put_in, drawn, unestimated, monkeypatch, kind
@@ -365,6 +367,7 @@ def killed(monkeypatch):
   return run
 
 
+@pytest.mark.integration
 def test_a_run_that_goes_on_repeats_noise_and_cohorts_and_keeps_no_secret(
   tmp_path, softmax, unestimated, drawn, killed, monkeypatch
 ):

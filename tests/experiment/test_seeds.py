@@ -111,6 +111,7 @@ def test_many_seeds_are_the_runs_of_each_seed(alone, traces):
     )
 
 
+@pytest.mark.integration
 def test_seeds_whose_rounds_are_of_other_sizes_have_cohorts_of_one_shape():
   config = small_config(
     **{

@@ -156,6 +156,7 @@ def test_programs_that_nobody_waits_for_are_counted(waiting):
   assert [int(x) for x in jax.device_get(results[:2])] == [1, 2]
 
 
+@pytest.mark.integration
 def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
   config = launches.small_config(
     rounds=50, rounds_per_dispatch=5, evaluate_every=40, checkpoint_every=45
@@ -166,6 +167,7 @@ def test_a_run_has_few_programs_in_flight(tmp_path, waiting):
   assert waiting.most < in_flight.XLA_CPU_PROGRAMS
 
 
+@pytest.mark.integration
 def test_runs_of_many_seeds_have_few_programs_in_flight(waiting):
   config = launches.small_config(rounds=40)
   assert len([*seeds.run_seeds(config, [0, 1], at_once=2)]) == 2

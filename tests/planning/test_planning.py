@@ -35,6 +35,7 @@ def planned(**changes):
   return planning.PlannedRun(**SIZES | changes)
 
 
+@pytest.mark.integration
 def test_who_removes_all_others_finds_the_analytic_epsilon():
   plan = planning.plan(planned(num_observed=1000, num_unobserved=1000))
   found = plan.find('residual')
@@ -46,6 +47,7 @@ def test_who_removes_all_others_finds_the_analytic_epsilon():
   assert plan.find('nobody') is None
 
 
+@pytest.mark.integration
 def test_a_plan_says_when_canaries_take_part_less_often_than_clients():
   plan = planning.plan(planned(client_participations=9))
   first = plan.warnings[0]
@@ -94,6 +96,7 @@ def test_what_hides_canaries_is_found_to(changes, field):
   assert hidden.estimate.q50 < open_.estimate.q50
 
 
+@pytest.mark.integration
 def test_a_weak_plan_names_the_canaries_that_would_do():
   weak = planned(num_observed=20, num_unobserved=40)
   plan = planning.plan(weak)
@@ -110,6 +113,7 @@ def test_a_weak_plan_names_the_canaries_that_would_do():
   assert found.floor.q95 <= found.estimate.q50 / 2
 
 
+@pytest.mark.integration
 def test_where_there_is_nothing_to_find_no_number_of_canaries_is_named():
   plan = planning.plan(planned(noise_multiplier=50.0, dim=2000))
   assert plan.find('change').min_canaries is None
@@ -182,6 +186,7 @@ def test_lengths_are_those_of_simulated_vectors(momentum):
   np.testing.assert_allclose(geometry.weights, weights, rtol=1e-12)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('in_round', 'bound'), [(18, 'clopper_pearson_bonferroni'), (25, 'rank_test')]
 )

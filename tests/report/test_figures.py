@@ -304,6 +304,7 @@ def test_by_round_shows_the_rows_and_their_intervals():
   assert f'{n} to 60 canaries had taken part, 60 never did' in left.get_xlabel()
 
 
+@pytest.mark.integration
 def test_infinite_and_unknown_epsilons_are_drawn_without_a_warning(
   tmp_path, coarse_figures
 ):
@@ -406,6 +407,7 @@ def test_a_figure_is_drawn_once_and_saved_as_png_and_svg(drawn, tmp_path):
   assert pictures.render_svg(drawn['overview.png']) == text
 
 
+@pytest.mark.integration
 def test_a_run_has_every_figure_that_has_a_caption():
   simulated = recorded_runs.by_vectors(
     momentum=0.9, observed=24, unobserved=40, dim=500

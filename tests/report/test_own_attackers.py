@@ -103,6 +103,7 @@ def test_the_first_report_adds_rounds_to_the_result(run, tmp_path):
   assert run_result.load_result(files.result).audit == expected
 
 
+@pytest.mark.integration
 def test_it_is_in_report_and_card(folder):
   text = report.write_report(folder).read_text()
   assert 'An attacker who is mine: ' in text

@@ -525,6 +525,7 @@ def test_nothing_that_was_estimated_is_said_to_be_certain():
   )
 
 
+@pytest.mark.integration
 def test_the_headline_is_one_bound_chosen_by_the_design():
   record = recorded_runs.by_law()
   found = evaluation.evaluate(record, floors=False)
@@ -596,6 +597,7 @@ def test_maxima_that_refute_their_law_have_a_doubt():
   assert attack_scores.failed_checks[-1].key == 'maximum_law_rejected'
 
 
+@pytest.mark.integration
 def test_bounds_that_hold_together_are_lower_ones():
   record = recorded_runs.by_law()
   alone = evaluation.evaluate(record, floors=False)
@@ -787,6 +789,7 @@ def test_noise_that_follows_from_a_seed_is_warned_of(noise, multiplier, warned):
   assert ('do not publish' in said) == warned
 
 
+@pytest.mark.integration
 def test_without_noise_canaries_alone_in_their_rounds_are_told_apart(
   tmp_path, coarse_figures
 ):
@@ -857,6 +860,7 @@ def test_a_bar_in_a_text_does_not_break_a_markdown_table(workdir):
   assert any(r'digits \| real' in s for s in rows)
 
 
+@pytest.mark.integration
 def test_writing_twice_gives_the_same_page(workdir):
   before = (workdir / 'report.md').read_bytes()
   assert report.write_report(workdir) == workdir / 'report.md'
@@ -903,6 +907,7 @@ def test_a_report_that_was_stopped_at_any_file_is_written_when_it_is_asked_again
   assert all((files.folder / name).exists() for name in names)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   'shape',
   [
@@ -918,6 +923,7 @@ def test_runs_of_every_shape_are_drawn(tmp_path, coarse_figures, shape):
   assert report.write_report(_finished_run(tmp_path, **shape)).is_file()
 
 
+@pytest.mark.integration
 def test_a_report_of_fresh_noise_shows_nothing_that_noise_does_not_hide(
   tmp_path, coarse_figures, monkeypatch
 ):

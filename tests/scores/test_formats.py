@@ -716,6 +716,7 @@ def test_the_command_bounds_counts(tmp_path):
   assert 'give --delta' in run_script('estimate', path).stderr
 
 
+@pytest.mark.integration
 def test_the_command_reads_lira_by_each_attack(tmp_path):
   write_lira(tmp_path, models=4, examples=120)
   folder = tmp_path / 'experiment-0_4'

@@ -209,6 +209,7 @@ def reversed_files(folder):
   return [[folder / name] for name in files] + [two]
 
 
+@pytest.mark.integration
 def test_a_reversed_sign_is_warned_of_in_every_format(tmp_path):
   for arguments in reversed_files(tmp_path):
     done = run_script('estimate', *arguments, '--delta=1e-2', '--format=json')

@@ -104,6 +104,7 @@ def test_points_and_bounds_stand_apart_and_no_method_comes_twice():
       assert estimate.floor is None
 
 
+@pytest.mark.integration
 def test_only_fair_coins_get_a_one_run_bound():
   methods = {
     design: {
@@ -212,6 +213,7 @@ _LAWS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('law', _LAWS)
 def test_floors_of_external_scores_hold_for_any_law(law):
   rng, audits = np.random.default_rng(0), 160

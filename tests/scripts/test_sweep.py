@@ -136,6 +136,7 @@ def test_no_point_starts_if_one_cannot_be_run(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.integration
 def test_the_repetitions_of_the_paper_fit_the_default_job():
   """Canaries that are added to a round are not limited by its clients."""
   axes = load('grids')['get_config']('repetitions').axes

@@ -50,6 +50,7 @@ def test_the_fully_connected_network_has_three_layers():
   assert count_parameters(fully_connected.task()) == expected == 245_348
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('size', [1, 3])
 @pytest.mark.parametrize('stride', [1, 2])
 @pytest.mark.parametrize('shape', [(2, 6, 7, 3)])
@@ -71,6 +72,7 @@ def test_the_convolution_is_that_of_flax(shape, stride, size):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.integration
 def test_standardized_weights_have_mean_0_and_variance_of_the_fan_in():
   kernel = 3 + jax.random.normal(jax.random.key(0), (3, 3, 8, 5))
   weights = layers.standardize_weights(kernel)

@@ -48,6 +48,7 @@ def value_and_grads(f, *args):
 
 
 # Odd, for the method of Winograd, and too many images for it.
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('shape', 'features'),
   [((4, 9, 8, 3), 5), ((4, 6, 8, 32), 33), ((33, 6, 4, 32), 32)],
@@ -66,6 +67,7 @@ def test_convolution_has_the_numbers_and_gradients_of_flax(shape, features):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('shape', [(1, 4, 4, 1), (3, 6, 10, 2), (2, 10, 4, 5)])
 def test_winograd_is_the_convolution_exactly_for_whole_numbers(shape):
   rng = np.random.default_rng(0)
@@ -149,6 +151,7 @@ def test_cross_entropy_has_the_numbers_and_gradients_of_optax():
       np.testing.assert_allclose(a, b_, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_dropout_follows_the_key_in_training_and_is_off_in_evaluation():
   task = emnist.task(10, width=8)
   params = draw_params(task)
@@ -170,6 +173,7 @@ def test_dropout_follows_the_key_in_training_and_is_off_in_evaluation():
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('task', 'shape'),
   [(emnist.task(10, width=4), (28, 28)), (digits.task(width=4), (8, 8))],
@@ -240,6 +244,7 @@ def test_a_dense_layer_has_the_numbers_and_gradients_of_flax(rows):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('platform', ['cpu', 'default'])
 def test_every_form_of_a_layer_has_the_same_numbers(platform, monkeypatch):
   # What another backend would run, run here; clients have their own kernels.

@@ -48,6 +48,7 @@ def assert_close(one, other):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('batch', [1, 4])
 def test_states_and_gradients_are_those_of_haiku(batch):
   args = arguments(batch)

@@ -170,6 +170,7 @@ def test_accuracy_leaves_out_oov_eos_and_padding(answer, hits, all_hits):
   )
 
 
+@pytest.mark.integration
 def test_vmapped_over_clients_it_is_the_loop_over_them():
   task, params = small()
   clients = jnp.stack([padded(), padded()[::-1], padded()])
@@ -191,6 +192,7 @@ def test_vmapped_over_clients_it_is_the_loop_over_them():
       np.testing.assert_allclose(a[i], b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.integration
 def test_a_few_steps_fit_a_few_sentences():
   task = stackoverflow.task(V, embedding_size=8, hidden_size=16)
   params = jax.jit(task.init)(jax.random.key(0))

@@ -97,6 +97,7 @@ def test_updates_are_clipped_one_by_one_before_the_sum():
   assert float(info.metrics.fraction_unclipped) == 0.5
 
 
+@pytest.mark.integration
 def test_how_the_cohort_is_laid_out_changes_nothing():
   rng = np.random.default_rng(2)
   clients = helpers.random_clients(rng, [5, 2, 9, 4, 1])

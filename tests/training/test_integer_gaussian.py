@@ -104,6 +104,7 @@ def test_float32_normals_have_no_such_tails():
   assert stats.norm.sf(high) > 1e-8, 'so much is lost of each tail'
 
 
+@pytest.mark.integration
 def test_each_integer_follows_from_key_and_position_as_python_integers():
   """The slow way, of some: Threefry in NumPy, and a choice of whole numbers."""
   dim, number = 300, 7

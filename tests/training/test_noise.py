@@ -44,6 +44,7 @@ def five_clients(dim, chunk=1, order=(0, 1, 2, 3, 4)):
   return helpers.make_cohort(clients, batch=4, chunk=chunk, ids=order)
 
 
+@pytest.mark.integration
 def test_a_sum_that_an_attacker_can_name_is_hidden_in_a_release():
   attacks = {
     name: naming_attack.ATTACKS[name]
@@ -55,6 +56,7 @@ def test_a_sum_that_an_attacker_can_name_is_hidden_in_a_release():
     assert hits <= LUCK
 
 
+@pytest.mark.integration
 def test_float32_noise_does_not_hide_such_a_sum():
   """Else the test above would show nothing."""
   name = 'values of float32 normals'
@@ -133,6 +135,7 @@ def test_a_sum_and_noise_that_do_not_fit_are_refused():
   assert 2**30 < most + reach < 2**31
 
 
+@pytest.mark.integration
 def test_a_round_is_that_of_float32_but_for_its_noise():
   """The noise of the round by itself, and clients and canaries by theirs."""
   dim = 400
@@ -159,6 +162,7 @@ def test_a_round_is_that_of_float32_but_for_its_noise():
   np.testing.assert_allclose(left, drawn, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_the_order_of_clients_and_chunks_changes_no_bit():
   dim, aggregates = 300, []
   task, algorithm = exact_algorithm(dim)
@@ -168,6 +172,7 @@ def test_the_order_of_clients_and_chunks_changes_no_bit():
   np.testing.assert_array_equal(*aggregates)
 
 
+@pytest.mark.integration
 def test_a_client_that_has_diverged_sends_nothing_and_shows_in_the_metrics():
   dim = 5
   task, algorithm = exact_algorithm(dim)
@@ -178,6 +183,7 @@ def test_a_client_that_has_diverged_sends_nothing_and_shows_in_the_metrics():
   assert not np.isfinite(info.metrics.update_norm)
 
 
+@pytest.mark.integration
 def test_the_count_of_adaptive_clipping_is_hidden_in_whole_steps():
   """Each client is worth the same steps, and the noise is of 2 count_noise."""
   sigma, m = 3.0, 40.0

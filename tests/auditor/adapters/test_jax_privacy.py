@@ -54,6 +54,7 @@ def train(plan, rounds=ROUNDS, dim=DIM):
   return state, np.stack(releases)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
 @pytest.mark.parametrize(
   ('clip_norm', 'rescale', 'divisor'), [(2.0, True, 1.0), (2.0, False, 4.0)]
@@ -79,6 +80,7 @@ def test_what_a_plan_claims_is_measured(
   laws.assert_claim_is_met(auditor)
 
 
+@pytest.mark.integration
 def test_a_plan_for_replaced_examples_has_twice_the_noise():
   plan = make_plan(0.5, relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
   auditor = laws.make_auditor(dim=DIM, rounds=ROUNDS, noise_multiplier=1.0)
@@ -119,6 +121,7 @@ def test_a_clip_norm_that_is_not_the_plans_is_an_error():
     integration.audited_plan(make_plan(0.5), auditor)
 
 
+@pytest.mark.integration
 def test_scores_collected_on_the_way_are_those_of_the_end():
   audits = []
   for rounds in ([10, ROUNDS], [ROUNDS]):

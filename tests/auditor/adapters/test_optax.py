@@ -50,6 +50,7 @@ def make_auditor(noise_multiplier=0.5, **config):
   )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
   ('noise_multiplier', 'family'),
   [*((z, 'hadamard') for z in laws.NOISE_MULTIPLIERS), (0.5, 'sphere')],
@@ -61,6 +62,7 @@ def test_the_noise_of_a_transformation_is_measured(noise_multiplier, family):
   laws.assert_claim_is_met(auditor)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('noise_multiplier', laws.NOISE_MULTIPLIERS)
 def test_the_noise_of_optax_contrib_is_measured(noise_multiplier):
   auditor = make_auditor(noise_multiplier)
@@ -73,6 +75,7 @@ def test_the_noise_of_optax_contrib_is_measured(noise_multiplier):
   laws.assert_claim_is_met(auditor)
 
 
+@pytest.mark.integration
 def test_half_the_noise_is_found_out():
   auditor = make_auditor(1.0)
   state, _ = run(audited(add_noise(0.5), auditor))

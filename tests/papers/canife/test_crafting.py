@@ -172,6 +172,7 @@ def test_a_crafted_canary_is_told_apart_better_than_the_example_it_began_as():
   assert separation(made) > 2 * separation(begin)
 
 
+@pytest.mark.integration
 def test_canaries_of_a_batch_do_not_depend_on_each_other():
   _, made, _ = crafted()
   _, others, _ = crafted(shift=3)

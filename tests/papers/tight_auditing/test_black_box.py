@@ -152,6 +152,7 @@ def test_many_models_are_compared_at_the_cost_of_one_training():
   assert float(first[9]) == pytest.approx(float(last[9]) * 100 / 4.2, rel=0.01)
 
 
+@pytest.mark.integration
 def test_gradient_canaries_that_took_part_are_found_in_the_final_model():
   work = make_work()
   # Examples without gradients, and hardly any noise.
@@ -167,6 +168,7 @@ def test_gradient_canaries_that_took_part_are_found_in_the_final_model():
   assert abs(found - (1 - 0.8**4)) < 5 * np.sqrt(0.25 / 60)
 
 
+@pytest.mark.integration
 def test_data_canaries_have_scores_of_one_training():
   work = make_work()
   drawn = costs.draw_mislabelled(work, 5, 0)
@@ -175,6 +177,7 @@ def test_data_canaries_have_scores_of_one_training():
   assert np.isfinite(scores.observed).all()
 
 
+@pytest.mark.integration
 def test_optimized_canaries_are_other_inputs_with_the_same_labels():
   work = make_work()
   crafting = config_dict.create(

@@ -56,6 +56,7 @@ def make_settings(**changes):
   )
 
 
+@pytest.mark.integration
 def test_a_finished_game_is_not_trained_again(
   quick_accounting, monkeypatch, tmp_path
 ):
