@@ -261,7 +261,6 @@ def unit_rows():
   return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
   'make',
   [
@@ -366,7 +365,6 @@ def test_tasks_keep_the_contract(task, batch):
       assert (x.shape, x.dtype) == ((6,), jnp.float32)
 
 
-@pytest.mark.integration
 def test_algorithms_keep_the_contract():
   task = helpers.linear_task(DIM - 1)
   plain = fedavg.dp_fedavg(
