@@ -80,6 +80,7 @@ types: $(VENV)/installed-dev
 # The pages of docs and the API as a site, in site/; a warning is an error.
 site: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@$(BIN)/python docs/site_words.py
 	@echo 'To read it, and search it: $(BIN)/python -m http.server --directory site'
 
 # The figures of the README, from files in TensorFlow Federated's format. Two runs
@@ -103,19 +104,22 @@ docs: $(VENV)/installed-dev
 	  --config.checkpoint_every=100 --config.audit.buffer=100 \
 	  --workdir=runs/stackoverflow
 	$(BIN)/python scripts/gaussian.py --seed=0 --out=runs/gaussian.json
+	-$(BIN)/epe-jax check epe_jax.conformance.example:NoNoiseOnBiases \
+	  --shapes=20x30,30 > docs/runs/check.txt
 	$(BIN)/python scripts/docs.py --gaussian=runs/gaussian.json \
 	  --run=digits=runs/digits --run=emnist=runs/emnist \
 	  --run=emnist62=runs/emnist62 \
 	  --run=stackoverflow=runs/stackoverflow
 
-# docs/results.md: the paper's tables and figures at small scale; hours.
+# docs/results.md and docs/results: the papers' tables and figures; hours.
 SCALE ?= small
 results: $(VENV)/installed-dev
 	$(BIN)/python scripts/reproduce.py all --scale=$(SCALE) --emnist=$(EMNIST) \
 	  --stackoverflow=$(STACKOVERFLOW) --word_count=$(WORD_COUNT)
 	$(BIN)/python scripts/docs.py --results=runs/paper/$(SCALE)
 
-# How often bounds fail, and how estimators compare; an hour on 2 cores.
+# How often bounds fail, and how estimators compare, with their data files in
+# docs/data; an hour on 2 cores.
 studies: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/coverage.py --out=docs/coverage.md
 	$(BIN)/python benchmarks/leaderboard.py --out=docs/leaderboard.md

@@ -3,11 +3,11 @@
   python benchmarks/conformance.py --runs=1000 --out=docs/conformance.md
 
 checks correct mechanisms with that many seeds each, and faulty ones of many degrees
-with a tenth as many, and writes both tables between the markers of the page. It takes
-about half an hour on 2 cores. Fails if a rule breaks too often.
+with a tenth as many. It writes every row to `data/` next to the page, and what the page shows
+of them between its markers. It takes about half an hour on 2 cores. Fails if a rule
+breaks too often.
 """
 
-from collections.abc import Callable
 import functools
 import math
 import os
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from absl import app, flags
 import numpy as np
 from scipy import stats
-from studies import study
+from studies import data_files, study
 import tqdm
 
 from epe_jax import conformance, io
@@ -36,7 +36,9 @@ _SEED = flags.DEFINE_integer('seed', 0, 'Of all noise.', lower_bound=0)
 _WORKERS = flags.DEFINE_integer(
   'workers', os.cpu_count() or 1, 'Processes.', lower_bound=1
 )
-_OUT = flags.DEFINE_string('out', None, 'Page to write the tables into.')
+_OUT = flags.DEFINE_string(
+  'out', None, 'Page to write into; its data files are in data/ next to it.'
+)
 
 CLAIM = conformance.Claim(
   clip_norm=1.0,
@@ -364,18 +366,60 @@ def main(argv: list[str]) -> None:
   for batch, some in zip(batches, done):
     checks.setdefault(batch.mechanism, []).extend(some)
   alarms, bad = tabulate_alarms(checks)
-  blocks: dict[str, Callable[[], tables.Table]] = {
-    'alarms': lambda: alarms,
-    'power': lambda: tabulate_power(checks),
-    'bugs': tabulate_bugs,
+  made = {
+    'alarms': alarms,
+    'power': tabulate_power(checks),
+    'bugs': tabulate_bugs(),
   }
-  texts = {name: tables.format_markdown(f()) for name, f in blocks.items()}
-  print('\n\n'.join(texts.values()))
+  print('\n\n'.join(map(tables.format_text, made.values())))
   if _OUT.value:
     page = pathlib.Path(_OUT.value)
-    io.write_text(page, tables.splice(page.read_text(), texts))
+    folder = page.parent / 'data'
+    for name, table in made.items():
+      records = data_files.list_records(table)
+      data_files.write_records(folder / f'conformance_{name}.csv', records)
+    blocks = make_blocks(folder)
+    io.write_text(page, tables.splice(page.read_text(), blocks))
   if bad:
     raise SystemExit(f'Too many false alarms: {", ".join(bad)}.')
+
+
+def make_blocks(folder: pathlib.Path) -> dict[str, str]:
+  """What the page shows between its markers, from its data files.
+
+  Args:
+    folder: of the data files.
+  """
+  alarms, power, bugs = (
+    data_files.read_records(folder / f'conformance_{name}.csv')
+    for name in ('alarms', 'power', 'bugs')
+  )
+  checks = sum(int(row['checks'].replace(',', '')) for row in alarms)
+  false = sum(int(row['false alarms']) for row in alarms)
+  named = sum(row['named'] == 'yes' for row in bugs)
+  degrees: dict[str, list[str]] = {}
+  for row in power:
+    shares = degrees.setdefault(row['rule'], [])
+    shares.append(f'{row["fault"]}: {row["detected"]}')
+  table = tables.Table(
+    '',
+    ['rule', 'share of checks that detect a fault'],
+    [[rule, '; '.join(shares)] for rule, shares in degrees.items()],
+  )
+  link_alarms = data_files.link(
+    'data/conformance_alarms.csv', 'by rule, with p-values'
+  )
+  link_power = data_files.link('data/conformance_power.csv', 'a row per degree')
+  link_bugs = data_files.link(
+    'data/conformance_bugs.csv', 'each bug with its rule and its cause'
+  )
+  return {
+    'alarms': f'{false:,} false alarms in {checks:,} checks of '
+    f'{len(alarms)} rules on {len(correct.CORRECT)} correct mechanisms. '
+    f'{link_alarms}',
+    'power': f'{tables.format_markdown(table)}\n\n{link_power}',
+    'bugs': f'The cause of {named} of {len(bugs)} bugs is named. {link_bugs}',
+  }
 
 
 if __name__ == '__main__':

@@ -3,7 +3,8 @@
   python benchmarks/leaderboard.py --out=docs/leaderboard.md
   python benchmarks/leaderboard.py --add=my_entries.py --only=my_entry
 
-Takes some minutes on 2 cores, and writes the tables between the markers of the page.
+Takes some minutes on 2 cores. Writes every entry to `data/leaderboard.csv` next to the
+page, and the best bounds between the markers of the page.
 `--add` names a file with a list `ENTRIES` of `studies.entries.Entry`. `--make_sets` draws
 new sets, which changes all rows.
 """
@@ -18,13 +19,15 @@ from epe_jax import extras
 
 with extras.explain_missing():
   import harness
-  from studies import entries, score_sets, standings
+  from studies import data_files, entries, score_sets, standings
   import tqdm
 
   from epe_jax import io
   from epe_jax.text import tables
 
-_OUT = flags.DEFINE_string('out', None, 'Page to write the tables into.')
+_OUT = flags.DEFINE_string(
+  'out', None, 'Page to write into; its data file is in data/ next to it.'
+)
 _ADD = flags.DEFINE_string('add', None, 'File with a list ENTRIES.')
 _ONLY = flags.DEFINE_list('only', None, 'Names of entries to run, not all.')
 _SETS = flags.DEFINE_integer(
@@ -40,6 +43,18 @@ _WHAT = {
   'coupled': 'a mechanism that errs on all canaries at once: as private as a Gaussian one',
   'runs': 'DP-FedAvg of this package on digits, "own round, others removed"; ε is analytic',
 }
+
+# What the page shows: so many bounds, and these columns.
+_NUM_SHOWN = 12
+_COLUMNS = (
+  'estimator',
+  'of',
+  'assumes',
+  'exceeds',
+  'Gaussian',
+  'runs',
+  'score',
+)
 
 
 def _run(
@@ -71,26 +86,38 @@ def main(argv: list[str]) -> None:
   print(tables.format_text(table))
   if not _OUT.value:
     return
+  page = pathlib.Path(_OUT.value)
+  path = page.parent / 'data' / 'leaderboard.csv'
+  data_files.write_records(path, data_files.list_records(table))
   machine = harness.describe_machine()
   groups = [
     [name, f'{sum(one.group == name for one in sets)}', what]
     for name, what in _WHAT.items()
   ]
+  sets_table = tables.Table('', ['sets', 'number', 'what'], groups)
+  parts = [
+    f'Measured on {machine["cores"]} cores of {machine["cpu"]}.',
+    format_best(path),
+    _describe_broken(found),
+  ]
   blocks = {
-    'sets': [
-      tables.format_markdown(
-        tables.Table('', ['sets', 'number', 'what'], groups)
-      )
-    ],
-    'standings': [
-      f'Measured on {machine["cores"]} cores of {machine["cpu"]}.',
-      tables.format_markdown(table),
-      _describe_broken(found),
-    ],
+    'sets': f'\n{tables.format_markdown(sets_table)}\n',
+    'standings': '\n' + '\n\n'.join(parts) + '\n',
   }
-  page = pathlib.Path(_OUT.value)
-  texts = {name: '\n' + '\n\n'.join(x) + '\n' for name, x in blocks.items()}
-  io.write_text(page, tables.splice(page.read_text(), texts))
+  io.write_text(page, tables.splice(page.read_text(), blocks))
+
+
+def format_best(path: pathlib.Path) -> str:
+  """The bounds of a data file that never fail too often, best first, as Markdown."""
+  records = data_files.read_records(path)
+  bounds = [r for r in records if r['kind'] == 'bound']
+  best = [r for r in bounds if '**' not in r['exceeds']][:_NUM_SHOWN]
+  table = tables.format_markdown(data_files.make_table(best, _COLUMNS))
+  more = data_files.link(
+    'data/leaderboard.csv',
+    f'{len(records)} estimators with the medians of each group and their times',
+  )
+  return f'{table}\n\n{more}'
 
 
 def _describe_broken(found: Sequence[standings.Standing]) -> str:

@@ -2,9 +2,11 @@
 
   python benchmarks/page.py
 
-Replaces what docs/benchmarks.md, docs/internet_scale.md and docs/frameworks.md have
-between their markers, by benchmarks/results/*.json, and draws the figures of the first
-next to it. A test checks that the committed pages are what this writes.
+Replaces what docs/benchmarks.md, docs/scale.md and docs/frameworks.md have between their
+markers, by benchmarks/results/*.json, draws the figures of the first next to it, and
+writes the tables of internet scale to docs/data. Pages show the beginning of a table;
+the result file has all of it. A test checks that the committed pages are what this
+writes.
 """
 
 from collections.abc import Mapping
@@ -26,7 +28,8 @@ from epe_jax.text import tables
 _ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = _ROOT / 'benchmarks' / 'results'
 PAGE = _ROOT / 'docs' / 'benchmarks.md'
-PLAN = _ROOT / 'docs' / 'internet_scale.md'
+PLAN = _ROOT / 'docs' / 'scale.md'
+SCALE_TABLES = _ROOT / 'docs' / 'data' / 'internet_scale.json'
 FRAMEWORKS = _ROOT / 'docs' / 'frameworks.md'
 _FIGURES = _ROOT / 'docs' / 'benchmarks'
 _MARK = re.compile(r'<!-- begin (\w+) -->')
@@ -35,6 +38,8 @@ _DRAWN = {
   'canary_kernels': ('kernels.svg', 'Canary kernels'),
   'growth': ('growth.svg', 'Growth'),
 }
+
+_ROWS_SHOWN = 6
 
 NOT_MEASURED = 'not measured'
 Records = Mapping[str, Mapping[str, Any]]
@@ -67,8 +72,14 @@ def page(text: str, records: Records) -> str:
 
 
 def plan(text: str, records: Records) -> str:
-  """docs/internet_scale.md, with its tables replaced."""
+  """docs/scale.md, with its tables replaced."""
   return tables.splice(text, scale.blocks(records))
+
+
+def format_scale_tables(records: Records) -> str:
+  """docs/data/internet_scale.json: every table of internet scale, by name."""
+  made = scale.make_tables(records)
+  return io.format_json({k: v._asdict() for k, v in made.items()}) + '\n'
 
 
 def frameworks(text: str, records: Records) -> str:
@@ -210,15 +221,18 @@ def _broken(command: str) -> str:
 
 
 def _show(name: str, record: Mapping[str, Any] | None) -> str:
-  """The machine, the drawing and the tables of a result file."""
+  """The machine, the drawing and the first table of a result file."""
   if record is None:
     return f'{NOT_MEASURED.capitalize()} yet.'
   parts = [_describe_machine(record)]
   if name in _DRAWN:
     file, title = _DRAWN[name]
     parts.append(f'![{title}](benchmarks/{file})')
-  shown = [layout.rows(record, rows) for rows in targets.ROWS.get(name, ())]
-  parts += map(tables.format_markdown, shown or layout.everything(record))
+  rows = targets.ROWS.get(name)
+  # The first table that has rows, and the beginning of that.
+  first = layout.rows(record, rows[0]) if rows else layout.everything(record)[0]
+  shown = first._replace(body=first.body[:_ROWS_SHOWN])
+  parts.append(tables.format_markdown(shown))
   parts.append(
     f'All figures: [{name}.json](../benchmarks/results/{name}.json).'
   )
@@ -255,6 +269,7 @@ def main(argv: list[str]) -> None:
     io.write_atomically(_FIGURES / name, save)
   for path, fill in PAGES.items():
     io.write_text(path, fill(path.read_text(), records))
+  io.write_text(SCALE_TABLES, format_scale_tables(records))
 
 
 if __name__ == '__main__':

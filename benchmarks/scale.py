@@ -1,4 +1,7 @@
-"""The tables of docs/internet_scale.md: unit costs, and predictions from them."""
+"""Internet scale on paper: unit costs, and predictions from them.
+
+docs/scale.md shows a part of the tables, docs/data/internet_scale.json has all of them.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,6 +18,17 @@ _PEOPLE = 10**9
 _DELTA = _PEOPLE**-1.1
 _HOST = 8  # Devices.
 _BUFFER = 25  # Of the configs.
+# Rows of the plan that the page shows.
+_SHOWN = (
+  'training',
+  'devices per copy of the model',
+  'noise and server',
+  'a projection, Hadamard',
+  'a projection, sphere',
+  'audit, memory per device, Hadamard',
+  'share of the audit, Hadamard',
+  'share of the audit, sphere',
+)
 
 
 class Case(NamedTuple):
@@ -37,26 +51,38 @@ CASES = (
 )
 
 
+def make_tables(
+  records: Mapping[str, Mapping[str, Any]],
+) -> dict[str, tables.Table]:
+  """All tables by name; those that need growth only if it is there.
+
+  Args:
+    records: result files by their stem; growth may be missing.
+  """
+  made = {'plan': _plan(), 'noise': _noise()}
+  if 'growth' in records:
+    made['units'] = _units(records)
+    made['measured'] = _here(measured(records['growth']))
+  return made
+
+
 def blocks(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
   """What stands between the markers of the page, by their name.
 
   Args:
     records: result files by their stem; growth may be missing.
   """
+  made = make_tables(records)
   growth = records.get('growth')
-  made = {
-    'plan': tables.format_markdown(_plan()),
-    'noise': tables.format_markdown(_noise()),
-    'units': _NOT_YET,
-    'measured': _NOT_YET,
-    'projections': _projections(None),
+  plan = made['plan']
+  shown = [row for row in plan.body if row[0] in _SHOWN]
+  return {
+    'plan': tables.format_markdown(plan._replace(body=shown)),
+    'measured': tables.format_markdown(made['measured'])
+    if 'measured' in made
+    else _NOT_YET,
+    'projections': _projections(None if growth is None else measured(growth)),
   }
-  if growth is not None:
-    device = measured(growth)
-    made['units'] = tables.format_markdown(_units(records))
-    made['measured'] = tables.format_markdown(_here(device))
-    made['projections'] = _projections(device)
-  return made
 
 
 def measured(growth: Mapping[str, Any]) -> costs.Device:

@@ -1,4 +1,4 @@
-"""The extra of `pip install epe_jax[...]` that installs a missing package.
+"""The extra that installs a missing package, and the command for it.
 
 Without extras, the package estimates from files of scores. JAX, Matplotlib and the
 readers of some formats come with an extra each.
@@ -36,6 +36,24 @@ EXTRAS = {
 """Import name of a package that may be missing -> its extra."""
 
 
+REGISTRY_NAME: str | None = None
+"""The name of the package on the registry; None until it is published there.
+
+Messages and the README tell how to install from a checkout until then.
+"""
+
+
+def format_install(extra: str) -> str:
+  """The command that installs an extra.
+
+  >>> format_install('hdf5')
+  "pip install '.[hdf5]' in a checkout of epe_jax"
+  """
+  if REGISTRY_NAME is None:
+    return f"pip install '.[{extra}]' in a checkout of epe_jax"
+  return f"pip install '{REGISTRY_NAME}[{extra}]'"
+
+
 @contextlib.contextmanager
 def explain_missing() -> Iterator[None]:
   """Names the extra and the command if an import in the block fails.
@@ -47,7 +65,7 @@ def explain_missing() -> Iterator[None]:
   >>> with explain_missing():
   ...   raise ModuleNotFoundError("No module named 'haiku'", name='haiku')
   Traceback (most recent call last):
-  ModuleNotFoundError: haiku is not installed. Install it with the extra 'haiku': pip install 'epe_jax[haiku]'
+  ModuleNotFoundError: haiku is not installed. Install it with the extra 'haiku': pip install '.[haiku]' in a checkout of epe_jax
   """
   try:
     yield
@@ -58,6 +76,6 @@ def explain_missing() -> Iterator[None]:
       raise
     raise ModuleNotFoundError(
       f'{package} is not installed. Install it with the extra {extra!r}: '
-      f"pip install 'epe_jax[{extra}]'",
+      + format_install(extra),
       name=error.name,
     ) from error

@@ -6,13 +6,12 @@ trains the runs and calls this script. Without flags it rewrites the pages from 
 files in docs/runs. A test checks that the pages are up to date.
 """
 
-from collections.abc import Sequence
 import pathlib
 import shutil
 
 from absl import app, flags
 
-from epe_jax import io
+from epe_jax import extras, io
 from epe_jax.experiment import finished_runs
 from epe_jax.experiment.run_result import RunResult
 from epe_jax.papers import files, registry
@@ -20,6 +19,7 @@ from epe_jax.papers.one_shot import mechanism_table
 from epe_jax.report import (
   comparison,
   facts,
+  glossary,
   report,
   sentences,
 )
@@ -29,7 +29,8 @@ from epe_jax.text import cells, summary_table, tables
 _ROOT = pathlib.Path(__file__).parents[1]
 _RUNS = _ROOT / 'docs' / 'runs'
 _RESULTS = _ROOT / 'docs' / 'results'
-_PAGE = _ROOT / 'docs' / 'results.md'
+_CHECK = _RUNS / 'check.txt'
+_EMPTY_ITEM = '<!-- begin item -->\n<!-- end item -->\n'
 _COPIED = (
   'result.json',
   'report.md',
@@ -50,18 +51,25 @@ _ATTACKERS = {
   'own round': 'every round, and knows when a client took part',
   'own round, others removed': "every round, and knows all others' updates too",
 }
-# Tables of items that docs/tight_auditing.md shows: name -> which of them.
-_SHOWN = {
-  'tight:figure3': (0,),
-  'tight:scale_bug': (0, 2),
-  'tight:table1_simulated': (0,),
-  'tight:table1': (0, 1),
-  'tight:convnet': (0, 1),
-  'tight:trained_bugs': (0,),
-  'tight:figure11': (0, 1),
-  'tight:figure12': (0, 1, 2),
-  'tight:costs': (0,),
-}
+_INSTALL = """\
+From a checkout, with Python 3.11 or newer:
+
+```sh
+pip install '.[training,reports]'
+```
+
+From a wheel, which a checkout makes and any machine installs:
+
+```sh
+pip wheel --no-deps --wheel-dir=dist .
+pip install "$(echo dist/epe_jax-*.whl)[training,reports]"
+```"""
+_INSTALL_FROM_REGISTRY = """\
+With Python 3.11 or newer:
+
+```sh
+pip install '{name}[training,reports]'
+```"""
 
 _RUN = flags.DEFINE_multi_string(
   'run', [], 'NAME=WORKDIR of a finished run, to be copied to docs/runs/NAME.'
@@ -84,11 +92,20 @@ def make_blocks() -> dict[str, dict[str, str]]:
   return {
     'README.md': {
       'attackers': tables.format_markdown(_summarize_attackers(digits)),
-      'digits': f'```text\n{report.format_summary(digits)}\n```',
+      'headline': f'```text\n{_quote_headline(digits)}\n```',
+      'check': f'```text\n{_quote_check()}\n```',
+      'install': _describe_installation(),
     },
-    'docs/tight_auditing.md': {
-      name: '\n\n'.join(map(tables.format_markdown, _load_tables(name, which)))
-      for name, which in _SHOWN.items()
+    'docs/tutorial.md': {
+      'digits': f'```text\n{report.format_summary(digits)}\n```'
+    },
+    'docs/glossary.md': {
+      'terms': '\n\n'.join(
+        f'**{term.name}.** {term.text}'
+        for term in sorted(
+          glossary.TERMS.values(), key=lambda t: t.name.lower()
+        )
+      )
     },
     'docs/experiments.md': {
       'gaussian': f'```text\n{mechanism}\n```',
@@ -131,14 +148,26 @@ def _summarize_attackers(result: RunResult) -> tables.Table:
   return tables.Table('', head, body, [f'All ε are at δ = {delta}. {whose}'])
 
 
-def _load_tables(name: str, which: Sequence[int]) -> list[tables.Table]:
-  """Tables of an item in docs/results, by their place."""
-  record = io.read_json(_RESULTS / registry.folder_of(name) / 'item.json')
-  return [tables.Table(**record['tables'][i]) for i in which]
+def _quote_headline(result: RunResult) -> str:
+  """The beginning of what a run prints: the run, and the number to report."""
+  return '\n\n'.join(report.format_summary(result).split('\n\n')[:2])
+
+
+def _quote_check() -> str:
+  """The beginning and the findings of the recorded report of `epe-jax check`."""
+  text = _CHECK.read_text(encoding='utf-8').strip()
+  summary, _, *findings = text.split('\n\n')
+  return '\n\n'.join([summary, '...', *findings])
+
+
+def _describe_installation() -> str:
+  if extras.REGISTRY_NAME is None:
+    return _INSTALL
+  return _INSTALL_FROM_REGISTRY.format(name=extras.REGISTRY_NAME)
 
 
 def splice_pages() -> dict[str, str]:
-  """Fills every block from the files in docs/runs.
+  """Fills every block of pages and the README, from the files in docs/runs.
 
   Returns:
     Page -> its text.
@@ -152,9 +181,23 @@ def splice_pages() -> dict[str, str]:
   }
 
 
-def format_results() -> str:
-  """The text of docs/results.md, from the files in docs/results."""
-  return files.format_page(_RESULTS, link='results')
+def format_results() -> dict[str, str]:
+  """The index of results, and the page of each item, from the files in docs/results.
+
+  What a person wrote below the markers of an item's page stays.
+
+  Returns:
+    Page -> its text.
+  """
+  pages = {'docs/results.md': files.format_index(_RESULTS, link='results')}
+  for name in registry.ITEMS:
+    folder = _RESULTS / registry.folder_of(name)
+    if (folder / 'item.json').is_file():
+      page = folder / 'index.md'
+      text = page.read_text(encoding='utf-8') if page.is_file() else _EMPTY_ITEM
+      block = files.format_item(name, io.read_json(folder / 'item.json'))
+      pages[str(page.relative_to(_ROOT))] = tables.splice(text, {'item': block})
+  return pages
 
 
 def _copy_items(folder: pathlib.Path) -> None:
@@ -187,9 +230,8 @@ def main(argv: list[str]) -> None:
     shutil.copyfile(source.with_suffix('.png'), _RUNS / 'gaussian.png')
   for folder in _ITEMS.value:
     _copy_items(pathlib.Path(folder))
-  for name, text in splice_pages().items():
+  for name, text in (splice_pages() | format_results()).items():
     io.write_text(_ROOT / name, text)
-  io.write_text(_PAGE, format_results())
 
 
 if __name__ == '__main__':

@@ -1,10 +1,12 @@
-"""How many canaries it takes to certify an ε; docs/power.md.
+"""How many canaries it takes to certify an ε; docs/planning.md.
 
   python scripts/power.py --truth=4 --certified=3 --delta=1e-5
 
-Without these flags, and with --out=docs/power.md, it writes that page, which takes
-some minutes.
+Without these flags, and with --out=docs/planning.md, it writes the table of that page,
+which takes some minutes.
 """
+
+import pathlib
 
 from absl import app, flags
 
@@ -46,17 +48,7 @@ _PROBABILITY = flags.DEFINE_float('probability', 0.8, 'The power, in (0, 1).')
 _SIGNIFICANCE = flags.DEFINE_float(
   'significance', 0.05, 'Chance that a bound exceeds the truth, in (0, 1).'
 )
-_OUT = flags.DEFINE_string('out', None, 'Markdown file to write.')
-
-_HEAD = """\
-# How many canaries?
-
-Written by `python scripts/power.py --out=docs/power.md`; with `--truth` and
-`--certified` it answers for your own case. Scores are those of the best attack on a
-Gaussian mechanism; any other attack needs more canaries. [Coverage](coverage.md) shows
-how often each bound exceeds the truth. A [plan](planning.md) predicts the audit of a
-whole run, for each attacker.
-"""
+_OUT = flags.DEFINE_string('out', None, 'Page to write the table into.')
 
 
 def _make_table(pairs: list[tuple[float, float]]) -> tables.Table:
@@ -111,7 +103,9 @@ def main(argv: list[str]) -> None:
     raise SystemExit(f'error: {error}') from error
   print(tables.format_text(table))
   if out:
-    io.write_text(out, f'{_HEAD}\n{tables.format_markdown(table)}\n')
+    page = pathlib.Path(out)
+    block = {'power': tables.format_markdown(table)}
+    io.write_text(page, tables.splice(page.read_text(encoding='utf-8'), block))
 
 
 if __name__ == '__main__':

@@ -8,8 +8,10 @@ import importlib.util
 import json
 import pathlib
 import re
+import runpy
 
 import pytest
+import setuptools
 
 import epe_jax
 from epe_jax import epsilon
@@ -36,9 +38,12 @@ def test_pages_show_the_figures_of_the_recorded_runs():
     assert (ROOT / name).read_text() == text, name
 
 
-def test_the_page_of_results_shows_what_was_made():
-  page = (ROOT / 'docs' / 'results.md').read_text()
-  assert load_script('docs').format_results() == page
+def test_the_pages_of_results_show_what_was_made():
+  pages = load_script('docs').format_results()
+  items = list((ROOT / 'docs' / 'results').rglob('item.json'))
+  assert len(pages) == 1 + len(items)
+  for name, text in pages.items():
+    assert (ROOT / name).read_text() == text, name
 
 
 @pytest.mark.parametrize(
@@ -152,6 +157,15 @@ def test_the_commands_of_the_readme_name_files_and_targets_that_exist():
     assert target in targets
   for path in re.findall(r'(?:scripts|configs)/\w+\.py', readme):
     assert (ROOT / path).exists(), path
+
+
+def test_the_readme_of_a_wheel_has_no_link_that_leads_nowhere(monkeypatch):
+  monkeypatch.setattr(setuptools, 'setup', lambda **keywords: None)
+  setup = runpy.run_path(str(ROOT / 'setup.py'))
+  text = setup['read_description']()
+  for target in re.findall(r'\]\(([^)]*)\)', text):
+    assert '://' in target, target
+  assert 'FAQ (`docs/faq.md`)' in text
 
 
 def test_recorded_runs_have_no_secret_and_no_path_of_a_machine():

@@ -152,7 +152,7 @@ def explained(statements, tmp_path, *have):
 def cure(package, extra):
   return (
     f'{package} is not installed. Install it with the extra {extra!r}: '
-    f"pip install 'epe_jax[{extra}]'"
+    f"pip install '.[{extra}]' in a checkout of epe_jax"
   )
 
 

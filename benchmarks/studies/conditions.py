@@ -151,24 +151,22 @@ def find_broken(row: Row) -> bool:
   return study.fails_too_often(row.false, row.audits, row.stated)
 
 
-def format_markdown(rows: Sequence[Row]) -> str:
+def make_table(rows: Sequence[Row]) -> tables.Table:
   """A line for each condition and statement."""
-  return tables.format_markdown(
-    tables.Table(
-      '',
-      ['condition', 'statement', 'audits', 'may be false', 'was false'],
+  return tables.Table(
+    '',
+    ['condition', 'statement', 'audits', 'may be false', 'was false'],
+    [
       [
-        [
-          row.title,
-          row.statement,
-          f'{row.audits:,}',
-          f'{100 * row.stated:g} %',
-          f'{100 * row.false / row.audits:.1f} %'
-          f'{" **broken**" if find_broken(row) else ""}',
-        ]
-        for row in rows
-      ],
-    )
+        row.title,
+        row.statement,
+        f'{row.audits:,}',
+        f'{100 * row.stated:g} %',
+        f'{100 * row.false / row.audits:.1f} %'
+        f'{" **broken**" if find_broken(row) else ""}',
+      ]
+      for row in rows
+    ],
   )
 
 

@@ -33,7 +33,8 @@ from epe_jax.epsilon.types import (
   Sphere,
   Unknown,
 )
-from studies import laws, run_audits, study
+from epe_jax.text import tables
+from studies import data_files, laws, run_audits, study
 from studies.audits import Audits
 
 _SPLIT, _SPLITS = corrections.Split(seed=0), corrections.MultiSplit(seed=0)
@@ -211,11 +212,46 @@ def find_broken(row: Row) -> bool:
   return study.fails_too_often(count, row.audits, row.stated)
 
 
-def format_markdown(rows: Sequence[Row]) -> str:
-  """A table for each title: shares that exceed, and the median bound."""
+def list_records(study_name: str, rows: Sequence[Row]) -> list[dict[str, str]]:
+  """The rows as cells of a data file.
+
+  Args:
+    study_name: of the part of the study, in the first column.
+    rows: of any tables.
+  """
+  return [
+    {
+      'study': study_name,
+      'table': row.title,
+      'law': row.law,
+      'epsilon': f'{row.epsilon:.3g}',
+      'bound': row.method,
+      'null': row.null,
+      'assumes': _assumes(row),
+      'may_exceed': _promise(row),
+      'exceeded_percent': f'{100 * row.exceeded:.1f}',
+      'median': f'{row.median:.2f}',
+      'exceeded_scores_percent': ''
+      if row.beyond is None
+      else f'{100 * row.beyond:.1f}',
+      'gaussian_percent': ''
+      if row.passed is None or not row.law
+      else f'{100 * row.passed:.0f}',
+      'broken': 'yes' if find_broken(row) else '',
+    }
+    for row in rows
+  ]
+
+
+def format_records(records: Sequence[data_files.Record]) -> str:
+  """A Markdown table for each title: shares that exceed, and the median bound.
+
+  Args:
+    records: as `list_records` makes them.
+  """
   return '\n\n'.join(
-    f'### {title}\n\n{_table([row for row in rows if row.title == title])}'
-    for title in dict.fromkeys(row.title for row in rows)
+    f'**{title}**\n\n{_table([r for r in records if r["table"] == title])}'
+    for title in dict.fromkeys(record['table'] for record in records)
   )
 
 
@@ -227,27 +263,29 @@ def _find_law(case: Case) -> laws.Law:
   return next(law for law in laws.others() if law.name == case.what)
 
 
-def _table(rows: Sequence[Row]) -> str:
-  def column(row: Row) -> str:
-    truth = f'ε = {row.epsilon:.3g}'
-    return f'{row.law}, {truth}' if row.law else truth
+def _table(records: Sequence[data_files.Record]) -> str:
+  def column(record: data_files.Record) -> str:
+    truth = f'ε = {record["epsilon"]}'
+    return f'{record["law"]}, {truth}' if record['law'] else truth
 
-  columns = list(dict.fromkeys(map(column, rows)))
-  head = ['bound', 'null', 'assumes', 'may exceed', *columns]
-  lines = [head, ['---'] * len(head)]
-  for method, null in dict.fromkeys((r.method, r.null) for r in rows):
-    cells = {column(r): r for r in rows if (r.method, r.null) == (method, null)}
+  columns = list(dict.fromkeys(map(column, records)))
+  body = []
+  for bound, null in dict.fromkeys((r['bound'], r['null']) for r in records):
+    cells = {
+      column(r): r for r in records if (r['bound'], r['null']) == (bound, null)
+    }
     first = next(iter(cells.values()))
-    lines.append(
+    body.append(
       [
-        method,
+        bound,
         null,
-        _assumes(first),
-        _promise(first),
+        first['assumes'],
+        first['may_exceed'],
         *(_cell(cells.get(name)) for name in columns),
       ]
     )
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+  head = ['bound', 'null', 'assumes', 'may exceed', *columns]
+  return tables.format_markdown(tables.Table('', head, body))
 
 
 def _assumes(row: Row) -> str:
@@ -265,15 +303,15 @@ def _promise(row: Row) -> str:
   return f'{level} on average' if row.kind == 'credible bound' else level
 
 
-def _cell(row: Row | None) -> str:
-  if row is None:
+def _cell(record: data_files.Record | None) -> str:
+  if record is None:
     return ''
-  text = f'{100 * row.exceeded:.1f} %, {row.median:.2f}'
-  if row.beyond is not None:
-    text += f'; {100 * row.beyond:.1f} % of scores'
-  if row.passed is not None and row.law:
-    text += f'; {100 * row.passed:.0f} % pass'
-  return f'{text} **broken**' if find_broken(row) else text
+  text = f'{record["exceeded_percent"]} %, {record["median"]}'
+  if record['exceeded_scores_percent']:
+    text += f'; {record["exceeded_scores_percent"]} % of scores'
+  if record['gaussian_percent']:
+    text += f'; {record["gaussian_percent"]} % pass'
+  return f'{text} **broken**' if record['broken'] else text
 
 
 def _of_bound(

@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from epe_jax import interpreters
+from epe_jax import extras, interpreters
 from epe_jax.data import archives, sources
 
 try:
   import h5py
 except ImportError as error:
   raise ImportError(
-    "HDF5 files need h5py. Install it: pip install 'epe_jax[hdf5]'"
+    f'HDF5 files need h5py. Install it: {extras.format_install("hdf5")}'
   ) from error
 
 CURE = (

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from epe_jax import progress
+from epe_jax import extras, progress
 from epe_jax.data import example_proto, registry, sources
 
 try:
@@ -33,7 +33,7 @@ try:
 except ImportError as error:
   raise ImportError(
     f'TFDS data sets need packages that are not there ({error}). Install them: '
-    "pip install 'epe_jax[tfds]'"
+    + extras.format_install('tfds')
   ) from error
 
 CURE = (

@@ -1,6 +1,6 @@
-"""Files of an item (text, Markdown, LaTeX, figures) and the page of all items."""
+"""Files of an item (text, Markdown, LaTeX, figures), its page and the index of all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import functools
 import os
 import pathlib
@@ -8,8 +8,8 @@ from typing import Any
 
 from epe_jax import io
 from epe_jax.papers import registry
-from epe_jax.papers.item import Item, Product
-from epe_jax.text import tables
+from epe_jax.papers.item import Product
+from epe_jax.text import cells, tables
 
 _FORMATS = {
   'txt': tables.format_text,
@@ -21,10 +21,11 @@ _PICTURES = ('png', 'pdf')
 _HEAD = """\
 # The papers' tables and figures
 
-Each item is the result of one command. `scripts/docs.py --results=FOLDER` builds this page
-from the results. `--scale=paper` uses the paper's sizes. `--scale=small` takes about half an
-hour per item on two idle cores. `--list` lists all items. Every ε is a point estimate unless
-it is called a bound: see [reading the numbers](estimates.md)."""
+Each item is the result of one command, and has a page with what the paper says next to
+what this package gives. `--scale=paper` uses the paper's sizes; `--scale=small` takes
+about half an hour per item on two idle cores. Every ε is a point estimate unless it is
+called a bound: see [reading the numbers](estimates.md)."""
+_ROWS_SHOWN = 12
 
 
 def write_item(
@@ -62,8 +63,8 @@ def write_item(
   io.write_json(folder / 'item.json', record)
 
 
-def format_page(folder: str | os.PathLike, *, link: str) -> str:
-  """The page of all items in a folder, in the order of `registry.ITEMS`.
+def format_index(folder: str | os.PathLike, *, link: str) -> str:
+  """The page that lists all items, in the order of `registry.ITEMS`.
 
   Args:
     folder: it has the item.json of each finished item in `registry.folder_of`.
@@ -73,30 +74,85 @@ def format_page(folder: str | os.PathLike, *, link: str) -> str:
     Markdown that ends in a newline.
   """
   parts, missing = [_HEAD], []
-  for paper, (title, items) in registry.PAPERS.items():
-    parts.append(f'## {title}')
-    for key, item in items.items():
-      name = registry.name_item(paper, key)
+  for key, paper in registry.PAPERS.items():
+    body = []
+    for short, item in paper.items.items():
+      name = registry.name_item(key, short)
       at = registry.folder_of(name)
       path = pathlib.Path(folder, at, 'item.json')
       if path.is_file():
-        parts += _format_item(item, io.read_json(path), f'{link}/{at}')
+        title = f'[{item.title}]({link}/{at}/index.md)'
+        body.append([title, item.source, io.read_json(path)['scale']])
       else:
         missing.append(f'{item.title} (`{name}`)')
+    table = tables.Table('', ['item', 'in the paper', 'scale'], body)
+    parts += [f'## {paper.title}', tables.format_markdown(table)]
   if missing:
     parts += ['## Not made yet', '\n'.join(f'- {line}' for line in missing)]
   return '\n\n'.join(parts) + '\n'
 
 
-def _format_item(item: Item, record: Mapping[str, Any], link: str) -> list[str]:
-  """The parts of a page on one item, from its item.json."""
-  return [
-    f'### {item.title}',
+def format_item(name: str, record: Mapping[str, Any]) -> str:
+  """What the page of an item says: the paper's numbers, and ours.
+
+  Args:
+    name: of `registry.ITEMS`.
+    record: its item.json. Tables are shown in part if they are long.
+
+  Returns:
+    Markdown without a final newline.
+  """
+  item = registry.ITEMS[name]
+  found = [tables.Table(**table) for table in record['tables']]
+  said, seen = _format_paper(name, found), set()
+  parts = [
+    f'# {item.title}',
     f'{item.source[0].upper()}{item.source[1:]}. Scale: **{record["scale"]}**.',
     f'```sh\n{record["command"]}\n```',
     *(
-      tables.format_markdown(tables.Table(**table))
-      for table in record['tables']
+      ['## What the paper says', *said, '## What this package gives']
+      if said
+      else []
     ),
-    *(f'![{title}]({link}/{title}.png)' for title in record['figures']),
   ]
+  for table in found:
+    notes = [note for note in table.notes if not _is_of_paper(note)]
+    shown = table._replace(
+      body=table.body[:_ROWS_SHOWN],
+      # What is below an earlier table already is not repeated.
+      notes=[note for note in notes if note not in seen],
+    )
+    seen.update(notes)
+    parts.append(tables.format_markdown(shown))
+    if len(table.body) > _ROWS_SHOWN:
+      parts.append(f'{_ROWS_SHOWN} of {len(table.body)} rows.')
+  parts += [f'![{title}]({title}.png)' for title in record['figures']]
+  parts.append(
+    'All rows: [item.json](item.json); in LaTeX: [table.tex](table.tex).'
+  )
+  return '\n\n'.join(parts)
+
+
+def _format_paper(name: str, found: Sequence[tables.Table]) -> list[str]:
+  """The paper's sentences, and its numbers where it has tables of them."""
+  notes = [
+    note for table in found for note in table.notes if _is_of_paper(note)
+  ]
+  sentences = dict.fromkeys(
+    note.partition(': ')[2] for note in notes if note.startswith('The paper')
+  )
+  parts = [sentence[0].upper() + sentence[1:] for sentence in sentences]
+  for title, rows in registry.find_reported(name).items():
+    body = [[cells.format_number(x) for x in row.values()] for row in rows]
+    if len(body) > 1 or not parts:
+      head = [column.replace('_', ' ') for column in rows[0]]
+      table = tables.Table(title.replace('_', ' '), head, body)
+      parts.append(tables.format_markdown(table))
+  parts += dict.fromkeys(
+    note for note in notes if note.startswith('In brackets')
+  )
+  return parts
+
+
+def _is_of_paper(note: str) -> bool:
+  return note.startswith(('The paper: ', 'The paper, of', 'In brackets'))

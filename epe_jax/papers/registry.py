@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from epe_jax.papers.item import Item
 from epe_jax.papers.one_shot import items as one_shot
+from epe_jax.papers.reported import Reported
 from epe_jax.papers.tight_auditing import items as tight_auditing
 
 
@@ -14,20 +15,24 @@ class Paper(NamedTuple):
   Attributes:
     title: as printed.
     items: name within the paper -> item.
+    reported: the numbers that it prints.
   """
 
   title: str
   items: dict[str, Item]
+  reported: Reported
 
 
 PAPERS = {
   'one_shot': Paper(
     'One-shot Empirical Privacy Estimation for Federated Learning',
     one_shot.ITEMS,
+    Reported('epe_jax.papers.one_shot'),
   ),
   'tight': Paper(
     'Tight Auditing of Differentially Private Machine Learning',
     tight_auditing.ITEMS,
+    Reported('epe_jax.papers.tight_auditing'),
   ),
 }
 """The papers, by the name that stands before the colon."""
@@ -88,3 +93,24 @@ def folder_of(name: str) -> str:
     name: of `ITEMS`.
   """
   return name.replace(':', '/')
+
+
+def find_reported(name: str) -> dict[str, list[dict[str, float]]]:
+  """The tables of numbers that the paper itself has for an item.
+
+  Args:
+    name: of `ITEMS`.
+
+  Returns:
+    Title -> rows. Empty if the paper prints no numbers.
+
+  >>> list(find_reported('emnist')), find_reported('tight:figure4')
+  (['emnist'], {})
+  """
+  key, _, short = name.rpartition(':')
+  paper = PAPERS[key or _PLAIN]
+  return {
+    title: rows
+    for title, rows in paper.reported.load_tables(short).items()
+    if title == short or title not in paper.items
+  }

@@ -34,9 +34,29 @@ class Reported(NamedTuple):
     >>> Reported('epe_jax.papers.one_shot').load_rows('emnist')[1]['analytic']
     300.0
     """
-    text = importlib.resources.files(self.package).joinpath('reported.json')
-    table = json.loads(text.read_text()).get(name, [])
-    return [{k: float(x) for k, x in row.items()} for row in table]
+    return self._load().get(name, [])
+
+  def load_tables(self, name: str) -> dict[str, list[dict[str, float]]]:
+    """Loads the table of this name, and those whose names continue it after '_'.
+
+    >>> reported = Reported('epe_jax.papers.tight_auditing')
+    >>> list(reported.load_tables('figure11'))
+    ['figure11', 'figure11_maximum']
+    """
+    return {
+      title: rows
+      for title, rows in self._load().items()
+      if title == name or title.startswith(f'{name}_')
+    }
+
+  def _load(self) -> dict[str, list[dict[str, float]]]:
+    file = importlib.resources.files(self.package).joinpath('reported.json')
+    found = json.loads(file.read_text())
+    return {
+      title: [{k: float(x) for k, x in row.items()} for row in rows]
+      for title, rows in found.items()
+      if isinstance(rows, list)
+    }
 
   def find_row(self, name: str, **where: float) -> dict[str, float] | None:
     """Finds the row of a table with these values.

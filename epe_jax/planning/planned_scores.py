@@ -5,7 +5,7 @@ round releases v = Σ_i c_i + u + z n, with b canaries c_i, the sum u of the cli
 updates and normal noise n, so that |v|² = b + |u|² + z² d. An observed canary scores
 ⟨c, v⟩ = 1 + noise of variance (|v|² - 1)/d. The other canaries of v add to that noise
 alike for all if they are drawn independently, and not at all if they are orthogonal
-(docs/dependence.md). A final model adds up the rounds, each weighted as the momentum
+(docs/canaries.md). A final model adds up the rounds, each weighted as the momentum
 of the server makes it.
 
 The scores go to the estimators that an audit chooses for such scores.

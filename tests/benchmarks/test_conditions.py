@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from studies import conditions
 
+from epe_jax.text import tables
+
 
 def test_statements_are_counted_and_those_that_fail_too_often_are_named():
   def simulate(rng):
@@ -19,7 +21,7 @@ def test_statements_are_counted_and_those_that_fail_too_often_are_named():
   assert claim.false == 0
   assert conditions.find_broken(bound)
   assert not conditions.find_broken(claim)
-  text = conditions.format_markdown(rows)
+  text = tables.format_markdown(conditions.make_table(rows))
   assert '| tosses | rejection of a true claim |' in text
   assert text.count('**broken**') == 1
 

@@ -19,6 +19,10 @@ def study(kind, whats, num, audits, **settings):
   return [row for rows in coverage.run_study(cases, **settings) for row in rows]
 
 
+def format_markdown(rows):
+  return coverage.format_records(coverage.list_records('any', rows))
+
+
 @pytest.mark.integration
 def test_valid_bounds_hold_and_the_papers_does_not():
   rows = study('Gaussian', [0.0, 2.0], num=60, audits=60)
@@ -46,7 +50,7 @@ def test_bounds_free_of_shape_hold_for_other_laws_and_the_rest_say_what_they_ass
   )
   assert blind.passed is not None
   assert blind.passed > 0.9
-  text = coverage.format_markdown(rows)
+  text = format_markdown(rows)
   assert f'| bound | null | assumes | may exceed | {heavy}, ε = 4.65 |' in text
   assert f'; {100 * blind.passed:.0f} % pass' in text
 
@@ -63,7 +67,7 @@ def test_of_canaries_that_leak_together_only_some_bounds_hold():
   assert not by_coins['one_run_independent_gdp'].holds
   assert by_coins['one_run_independent_gdp'].exceeded > 0.1
   assert by_coins['one_run_independent_gdp'].assumes_independence
-  assert 'independence, a shape' in coverage.format_markdown(rows)
+  assert 'independence, a shape' in format_markdown(rows)
 
 
 @pytest.mark.slow
@@ -235,9 +239,9 @@ def test_audits_whose_scores_are_all_equal_count_as_without_a_bound():
 
 def test_the_table_has_a_column_for_each_truth():
   rows = study('Gaussian', [0.0, 1.0], num=8, audits=3)
-  text = coverage.format_markdown(rows)
+  text = format_markdown(rows)
   head = '| bound | null | assumes | may exceed | ε = 0 | ε = 1 |'
   assert head in text
   assert '8 + 8 canaries' in text
   broken = rows[0]._replace(stated=0.05, exceeded=1.0, audits=500)
-  assert '**broken**' in coverage.format_markdown([broken])
+  assert '**broken**' in format_markdown([broken])

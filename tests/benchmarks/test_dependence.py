@@ -1,4 +1,4 @@
-"""What docs/dependence.md derives of canaries of one vector, in simulated runs."""
+"""What docs/canaries.md derives of canaries of one vector, in simulated runs."""
 
 import jax
 import numpy as np

@@ -259,7 +259,7 @@ def test_without_haiku_its_extra_is_named(capsys, tmp_path, monkeypatch):
   assert (code, err) == (
     2,
     "error: haiku is not installed. Install it with the extra 'haiku': pip "
-    "install 'epe_jax[haiku]'\n",
+    "install '.[haiku]' in a checkout of epe_jax\n",
   )
 
 

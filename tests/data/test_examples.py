@@ -129,9 +129,7 @@ def test_a_damaged_gzip_is_explained(tmp_path):
 
 
 def encode(pixels, form):
-  image = pytest.importorskip(
-    'PIL.Image', reason="needs pip install 'epe_jax[images]'"
-  )
+  image = pytest.importorskip('PIL.Image', reason='needs the extra images')
   file = io.BytesIO()
   image.fromarray(pixels).save(file, form)
   return file.getvalue()
@@ -185,7 +183,7 @@ def test_offsets_that_do_not_fit_are_refused(tmp_path):
 
 
 def test_a_data_set_of_tfds_is_read(tmp_path):
-  reason = "needs pip install 'epe_jax[tfds]'"
+  reason = 'needs the extra tfds'
   tfds = pytest.importorskip('tensorflow_datasets', reason=reason)
   pytest.importorskip('array_record', reason=reason)
 

@@ -262,7 +262,7 @@ def test_a_missing_h5py_is_an_error_with_the_cure(tmp_path, monkeypatch):
   path = write(tmp_path / 'fed_emnist_train.h5')
   monkeypatch.setitem(sys.modules, 'h5py', None)
   monkeypatch.delitem(sys.modules, hdf5.__name__)
-  with pytest.raises(ImportError, match=r"pip install 'epe_jax\[hdf5\]'"):
+  with pytest.raises(ImportError, match=r"pip install '\.\[hdf5\]'"):
     formats.open_source(path)
 
 

@@ -11,10 +11,8 @@ import pytest
 from epe_jax.data import hdf5, sources, tff
 from tests import tff_files
 
-pytest.importorskip(
-  'tensorflow_datasets', reason="needs pip install 'epe_jax[tfds]'"
-)
-pytest.importorskip('array_record', reason="needs pip install 'epe_jax[tfds]'")
+pytest.importorskip('tensorflow_datasets', reason='needs the extra tfds')
+pytest.importorskip('array_record', reason='needs the extra tfds')
 
 import tensorflow_datasets
 
@@ -201,7 +199,7 @@ def test_a_package_that_is_not_there_is_named_with_a_cure():
   done = subprocess.run(
     [sys.executable, '-c', code], capture_output=True, text=True, check=False
   )
-  assert "pip install 'epe_jax[tfds]'" in done.stderr.splitlines()[-1]
+  assert "pip install '.[tfds]'" in done.stderr.splitlines()[-1]
 
 
 # What is refused.

@@ -211,8 +211,11 @@ def test_every_item_is_made_at_smoke_scale(group, tmp_path):
     for drawn in record['figures']:
       assert (folder / f'{drawn}.png').read_bytes()[:4] == b'\x89PNG'
       assert (folder / f'{drawn}.pdf').read_bytes()[:4] == b'%PDF'
-  page = files.format_page(made, link='somewhere')
+  index = files.format_index(made, link='somewhere')
   for name in GROUPS[group]:
+    assert f'](somewhere/{registry.folder_of(name)}/index.md)' in index
+    record = io.read_json(made / registry.folder_of(name) / 'item.json')
+    page = files.format_item(name, record)
     assert f'reproduce {name} --scale=smoke' in page
   if group == 'emnist':
     check_the_laws(made)

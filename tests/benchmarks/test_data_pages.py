@@ -1,0 +1,37 @@
+"""Pages of studies show a part of their data files, and nothing else."""
+
+import pathlib
+
+import pytest
+from studies import data_files
+
+from epe_jax.text import tables
+
+DOCS = pathlib.Path(__file__).parents[2] / 'docs'
+
+
+@pytest.mark.parametrize('name', ['coverage', 'conformance'])
+def test_the_page_shows_rows_of_its_data_files(load_benchmark, name):
+  blocks = load_benchmark(name).make_blocks(DOCS / 'data')
+  page = (DOCS / f'{name}.md').read_text(encoding='utf-8')
+  assert tables.splice(page, blocks) == page
+
+
+def test_the_leaderboard_shows_the_best_of_its_data_file(load_benchmark):
+  path = DOCS / 'data' / 'leaderboard.csv'
+  page = (DOCS / 'leaderboard.md').read_text(encoding='utf-8')
+  best = load_benchmark('leaderboard').format_best(path)
+  assert best in page
+  assert '**broken**' not in best
+
+
+def test_records_are_read_as_they_were_written(tmp_path):
+  records = [
+    {'ε, true': '1', 'bound': 'a "b"'},
+    {'ε, true': '', 'bound': 'c\nd'},
+  ]
+  path = tmp_path / 'new' / 'file.csv'
+  data_files.write_records(path, records)
+  assert data_files.read_records(path) == records
+  table = data_files.make_table(records, ['bound'])
+  assert [row[0] for row in table.body] == ['a "b"', 'c\nd']

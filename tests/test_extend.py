@@ -1,0 +1,116 @@
+"""The examples of docs/extend.md: a file and a line, and the rest follows."""
+
+import pathlib
+import re
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import epe_jax
+from epe_jax import audit
+from epe_jax.audit.record import RoundScalars
+from epe_jax.canaries import registry as families
+from epe_jax.data import examples
+from epe_jax.data import registry as data_sets
+from epe_jax.epsilon import registry as estimators
+
+PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'extend.md'
+
+
+def read_section(title):
+  """The file and the line of a section, if it has them."""
+  text = PAGE.read_text(encoding='utf-8')
+  section = text.partition(f'## {title}\n')[2].partition('\n## ')[0]
+  (file,) = re.findall(r'```python\n(.*?)```', section, re.DOTALL)
+  (line,) = re.findall(r'```py\n(.*?)```', section, re.DOTALL)
+  return file, line
+
+
+@pytest.fixture
+def add_file(monkeypatch):
+  """Makes a module of a file of the page, under the name that its line has."""
+
+  def add(source, name):
+    module = types.ModuleType(name)
+    exec(compile(source, str(PAGE), 'exec'), module.__dict__)
+    monkeypatch.setitem(sys.modules, name, module)
+    return module
+
+  return add
+
+
+def make_scores():
+  rng = np.random.default_rng(0)
+  return rng.normal(2, 1, 200), rng.normal(0, 1, 200)
+
+
+def test_an_attacker_is_scored_with_the_others(add_file):
+  file, line = read_section('An attacker')
+  module = add_file(file, 'epe_jax.audit.threat_models.signs')
+  scope = {**vars(audit.threat_models), 'signs': module.signs}
+  exec(line, scope)
+  rounds, k, dim = 4, 40, 1000
+  included = np.zeros((rounds, 2 * k), bool)
+  included[np.arange(k) % rounds, np.arange(k)] = True
+  cosines = np.random.default_rng(0).normal(size=2 * k) / dim**0.5
+  known = dict.fromkeys(RoundScalars._fields, np.ones(rounds))
+  record = audit.make_record(
+    {'signs': cosines},
+    RoundScalars(**known),
+    included=included,
+    dim=dim,
+    delta=1e-3,
+    noise_multiplier=1.0,
+  )
+  found = audit.evaluate(record, threat_models=scope['THREAT_MODELS'])
+  (attack,) = (a for a in found.attacks if a.threat_model.key == 'signs')
+  assert attack.bounds[0].confidence == 0.95
+  assert not attack.is_calibrated
+
+
+def test_a_canary_family_is_a_linear_map_of_unit_vectors(add_file, monkeypatch):
+  file, line = read_section('A canary family')
+  add_file(file, 'epe_jax.canaries.pairs')
+  added = eval(f'{{{line}}}', vars(families).copy())
+  monkeypatch.setitem(families.FAMILIES, 'pairs', added['pairs'])
+  canaries = families.family('pairs')(jax.random.key(0), 7, 50)
+  ids, weights = jnp.arange(7), jnp.arange(1.0, 8.0)
+  vector = canaries.superpose(ids, weights)
+  np.testing.assert_allclose(canaries.project(vector), weights, rtol=1e-6)
+  assert vector.shape == (50,)
+  assert float(vector @ vector) == pytest.approx(float(weights @ weights))
+  assert families.min_effective_dimension('pairs', 350) == 100
+  with pytest.raises(ValueError, match="'pairs'"):
+    families.find_family('none')
+
+
+def test_an_estimator_is_among_those_of_an_audit(add_file, monkeypatch):
+  file, line = read_section('An estimator')
+  module = add_file(file, 'epe_jax.epsilon.median_shift')
+  scope = {**vars(estimators), 'median_shift': module.median_shift}
+  entry = eval(line, scope)
+  monkeypatch.setattr(estimators, 'ENTRIES', (*estimators.ENTRIES, entry))
+  observed, unobserved = make_scores()
+  found = epe_jax.estimate(observed, unobserved, delta=1e-5)
+  (attack,) = found.audit.attacks
+  (mine,) = (e for e in attack.estimates if e.method == 'median_shift')
+  assert mine.confidence is None
+  # It measures what the estimator of means does, but scatters more.
+  assert mine.epsilon == pytest.approx(attack.first.epsilon, rel=0.2)
+  assert estimators.find('median_shift') == entry
+
+
+def test_a_data_set_is_loaded_by_its_name(add_file, monkeypatch):
+  file, line = read_section('A data set')
+  added = eval(f'{{{line}}}')
+  add_file(file, added['stripes'])
+  monkeypatch.setitem(data_sets.MODULES, 'stripes', added['stripes'])
+  assert 'stripes' in data_sets.list_example_level()
+  loaded = examples.load_examples('stripes', rng_seed=0, num_train=50)
+  assert loaded.train['pixels'].shape == (50, 8, 8, 1)
+  assert loaded.train['pixels'].max() == 1
+  assert 'drawn stripes' in loaded.source
