@@ -8,10 +8,12 @@ of them between its markers. It takes about half an hour on 2 cores. Fails if a 
 breaks too often.
 """
 
+from collections.abc import Mapping, Sequence
 import functools
 import math
 import os
 import pathlib
+import re
 import sys
 from typing import Any, NamedTuple
 
@@ -397,14 +399,14 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
   checks = sum(int(row['checks'].replace(',', '')) for row in alarms)
   false = sum(int(row['false alarms']) for row in alarms)
   named = sum(row['named'] == 'yes' for row in bugs)
-  degrees: dict[str, list[str]] = {}
+  degrees: dict[tuple[str, str], list[Mapping[str, str]]] = {}
   for row in power:
-    shares = degrees.setdefault(row['rule'], [])
-    shares.append(f'{row["fault"]}: {row["detected"]}')
+    kind = re.sub(r'[\d.,]+', '', row['fault'])
+    degrees.setdefault((row['rule'], kind), []).append(row)
   table = tables.Table(
     '',
-    ['rule', 'share of checks that detect a fault'],
-    [[rule, '; '.join(shares)] for rule, shares in degrees.items()],
+    ['rule', 'detected in every check', 'the next weaker fault', 'detected'],
+    [[rule, *_find_edge(rows)] for (rule, _), rows in degrees.items()],
   )
   link_alarms = data_files.link(
     'data/conformance_alarms.csv', 'by rule, with p-values'
@@ -420,6 +422,23 @@ def make_blocks(folder: pathlib.Path) -> dict[str, str]:
     'power': f'{tables.format_markdown(table)}\n\n{link_power}',
     'bugs': f'The cause of {named} of {len(bugs)} bugs is named. {link_bugs}',
   }
+
+
+def _find_edge(rows: Sequence[Mapping[str, str]]) -> tuple[str, str, str]:
+  """The weakest fault that is always detected, and the strongest that is not.
+
+  Args:
+    rows: degrees of one fault, from weak to strong or from strong to weak.
+  """
+  if rows[0]['detected'] == '100%':
+    rows = rows[::-1]
+  missed = [row for row in rows if row['detected'] != '100%']
+  weakest = rows[len(missed)] if len(missed) < len(rows) else None
+  return (
+    weakest['fault'] if weakest else '-',
+    missed[-1]['fault'] if missed else '-',
+    missed[-1]['detected'] if missed else '-',
+  )
 
 
 if __name__ == '__main__':

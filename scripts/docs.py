@@ -136,14 +136,13 @@ def _summarize_attackers(result: RunResult) -> tables.Table:
     ]
     for name, sees in _ATTACKERS.items()
   ]
+  head.append('ε of a client of the run')
+  for row, name in zip(body, _ATTACKERS):
+    row.append(summary_table.format_client(attacks[name], participations))
   whose = sentences.describe_participation(result)
   if whose is None:
     rounds = cells.format_rounds(participations.clients)
     whose = f'Clients and canaries of this run take part in {rounds}.'
-  else:
-    head.append('ε of a client')
-    for row, name in zip(body, _ATTACKERS):
-      row.append(summary_table.format_client(attacks[name], participations))
   delta = cells.format_delta(result.delta)
   return tables.Table('', head, body, [f'All ε are at δ = {delta}. {whose}'])
 

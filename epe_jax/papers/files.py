@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 import functools
+import math
 import os
 import pathlib
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from epe_jax import io
 from epe_jax.papers import registry
 from epe_jax.papers.item import Product
-from epe_jax.text import cells, tables
+from epe_jax.text import tables
 
 _FORMATS = {
   'txt': tables.format_text,
@@ -26,6 +27,22 @@ what this package gives. `--scale=paper` uses the paper's sizes; `--scale=small`
 about half an hour per item on two idle cores. Every ε is a point estimate unless it is
 called a bound: see [reading the numbers](estimates.md)."""
 _ROWS_SHOWN = 12
+# Key in reported.json -> its name on a page.
+_NAMES = {
+  'analytic': 'analytic ε',
+  'dim': 'd',
+  'dp_cp': '(ε, δ)-DP (CP)',
+  'dp_zb': '(ε, δ)-DP (ZB)',
+  'eps_est_all': 'ε_est, all',
+  'eps_est_final': 'ε_est, final',
+  'eps_lo_all': 'ε_lo, all',
+  'eps_lo_final': 'ε_lo, final',
+  'epsilon': 'ε',
+  'f_dp_cp': 'f-DP (CP)',
+  'f_dp_zb': 'f-DP (ZB)',
+  'katz': 'ε-DP (Katz)',
+  'sigma': 'σ',
+}
 
 
 def write_item(
@@ -128,31 +145,45 @@ def format_item(name: str, record: Mapping[str, Any]) -> str:
       parts.append(f'{_ROWS_SHOWN} of {len(table.body)} rows.')
   parts += [f'![{title}]({title}.png)' for title in record['figures']]
   parts.append(
-    'All rows: [item.json](item.json); in LaTeX: [table.tex](table.tex).'
+    'All rows: [item.json](item.json). In LaTeX: [table.tex](table.tex).'
   )
   return '\n\n'.join(parts)
 
 
 def _format_paper(name: str, found: Sequence[tables.Table]) -> list[str]:
   """The paper's sentences, and its numbers where it has tables of them."""
-  notes = [
-    note for table in found for note in table.notes if _is_of_paper(note)
-  ]
+  notes = [note for table in found for note in table.notes]
   sentences = dict.fromkeys(
-    note.partition(': ')[2] for note in notes if note.startswith('The paper')
+    note.partition(': ')[2] for note in notes if _is_of_paper(note)
   )
-  parts = [sentence[0].upper() + sentence[1:] for sentence in sentences]
+  parts = [f'- {sentence}' for sentence in sentences]
+  parts = ['\n'.join(parts)] if parts else []
+  short = name.rpartition(':')[2]
   for title, rows in registry.find_reported(name).items():
-    body = [[cells.format_number(x) for x in row.values()] for row in rows]
-    if len(body) > 1 or not parts:
-      head = [column.replace('_', ' ') for column in rows[0]]
-      table = tables.Table(title.replace('_', ' '), head, body)
+    if len(rows) > 1 or not parts:
+      body = [[_format_reported(x) for x in row.values()] for row in rows]
+      part = title.removeprefix(short).removeprefix('_')
+      head = [_name_reported(column) for column in rows[0]]
+      table = tables.Table(_name_reported(part), head, body)
       parts.append(tables.format_markdown(table))
-  parts += dict.fromkeys(
-    note for note in notes if note.startswith('In brackets')
-  )
   return parts
 
 
 def _is_of_paper(note: str) -> bool:
-  return note.startswith(('The paper: ', 'The paper, of', 'In brackets'))
+  return note.startswith(('The paper: ', 'The paper, of'))
+
+
+def _format_reported(x: float) -> str:
+  """A number as the paper prints it."""
+  if not math.isfinite(x):
+    return '∞'
+  return f'{x:,.0f}' if x == round(x) else f'{x:g}'
+
+
+def _name_reported(key: str) -> str:
+  """The name of a column or table of a paper's numbers, for people.
+
+  >>> _name_reported('f_dp_cp'), _name_reported('canife_std')
+  ('f-DP (CP)', 'canife std')
+  """
+  return _NAMES.get(key, key.replace('_', ' '))

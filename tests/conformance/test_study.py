@@ -31,3 +31,16 @@ def test_every_degree_is_of_a_rule(load_benchmark):
   assert sum(nums) == 70 * len(study.correct.CORRECT) + sum(
     math.ceil(70 / 10) * len(d.values) for d in study.DEGREES.values()
   )
+
+
+def test_the_page_shows_where_detection_begins(load_benchmark):
+  find_edge = load_benchmark('conformance')._find_edge
+
+  def list_degrees(**detected):
+    return [{'fault': k, 'detected': v} for k, v in detected.items()]
+
+  rows = list_degrees(weak='0%', middle='40%', strong='100%', huge='100%')
+  assert find_edge(rows) == ('strong', 'middle', '40%')
+  assert find_edge(rows[::-1]) == ('strong', 'middle', '40%')
+  assert find_edge(rows[:2]) == ('-', 'middle', '40%')
+  assert find_edge(rows[2:3]) == ('strong', '-', '-')

@@ -114,7 +114,7 @@ ITEMS = {
     _EMNIST,
   ),
   'canife': Item(
-    'CANIFE beside one-shot estimates, on Fashion-MNIST',
+    'CANIFE next to one-shot estimates, on Fashion-MNIST',
     'section 5.4; appendix H of the submission of 2023',
     'canife',
     from_training(canife.train_canife, canife.make_canife),

@@ -174,7 +174,7 @@ ITEMS = {
   ),
   'costs': Item(
     'Audits of one training and of many: ε and cost',
-    'section 6.4, Algorithms 1 and 2, beside a one-shot audit',
+    'section 6.4, Algorithms 1 and 2, next to a one-shot audit',
     'tight_costs',
     from_training(
       _call_late('costs', 'train_costs'),
